@@ -1,0 +1,46 @@
+# The ways in for a user and for CI. The build itself is CMake's (CMakeLists.txt, CMakePresets.json).
+#   make          installs what is missing and builds build/situ
+#   make demo     the same, prepares a real model, and lets it answer a question
+#   make test     builds and runs all tests; the last line is "N passed, N failed"
+#   make bench    measures the demo model, in place and naive
+#   make clean    removes build/ (not the private Python and the model: rm -r .venv .models)
+
+MODEL := .models/smollm2-135m-instruct
+PYTHON := .venv/bin/python
+
+.PHONY: all build model python demo test bench clean install-deps
+
+all: build
+
+install-deps:
+	@scripts/install_deps.sh
+
+build: install-deps
+	@scripts/build.sh release situ
+
+demo: build model
+	@scripts/demo.sh build/situ $(MODEL)
+
+test: install-deps
+	@scripts/test.sh
+
+bench: build model
+	@build/situ bench $(MODEL)
+
+clean:
+	rm -rf build
+
+# The private Python environment, made again when the list of its packages changes.
+python: .venv/installed
+.venv/installed: tools/requirements.txt | install-deps
+	@echo "making .venv with numpy, onnx and gguf"
+	@rm -rf .venv
+	@python3 -m venv .venv
+	@$(PYTHON) -m pip --disable-pip-version-check install --quiet --no-deps --only-binary :all: -r $<
+	@touch $@
+
+# The demo model, made again when the tool changes.
+model: $(MODEL)/prepared.json
+$(MODEL)/prepared.json: tools/prepare_smollm2.py $(wildcard tools/gguf_to_genai/*.py) .venv/installed
+	@$(PYTHON) $< $(MODEL)
+	@touch $@

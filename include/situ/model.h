@@ -1,0 +1,132 @@
+// Situ's public API: load a language model exported to ONNX, generate, or step token by token.
+//
+//   situ::Result<situ::Model> model = situ::Model::load("path/to/folder", {});
+//   if (!model.is_ok()) { puts(model.status().message().c_str()); return 1; }
+//   model->generate(ids, {}, [](const situ::Token& t) { fputs(t.text.c_str(), stdout); return true; });
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "situ/status.h"
+
+namespace situ {
+
+struct LoadOptions {
+  int threads = 0;             // 0: one per CPU that the process may use
+  bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
+  int64_t context_length = 0;  // tokens that a sequence may hold; 0: what the model declares
+  int64_t chunk = 512;         // most prompt tokens in one step
+};
+
+struct GenerateOptions {
+  int64_t max_new_tokens = 128;
+  bool ignore_eos = false;
+};
+
+// Bytes written since the model was loaded or the ledger was reset, by kind.
+struct LedgerReading {
+  int64_t computed = 0;  // new values
+  int64_t copied = 0;    // bytes that already existed elsewhere
+  int64_t packed = 0;    // weights re-laid out at load
+};
+
+struct Token {
+  int64_t id = 0;
+  std::string text;  // whole characters only; empty while one is incomplete, or without a tokenizer
+};
+// Called for every generated token; false stops the generation.
+using TokenCallback = std::function<bool(const Token&)>;
+
+struct Generation {
+  std::vector<int64_t> output_ids;
+  std::string text;           // empty without a tokenizer
+  std::string finish_reason;  // "stop": an end-of-sequence token (not in output_ids) or the callback;
+                              // "length": max_new_tokens or the context length
+  double prefill_ms = 0;
+  double decode_ms_per_token = 0;       // mean over the tokens after the first; 0 when there are none
+  double bytes_copied_per_token = 0;    // all bytes copied, prompt included, per generated token
+  double bytes_written_per_token = 0;   // mean over decode steps (over the prompt when there are none)
+};
+
+// What the model is and how it was placed, for tools.
+struct ModelFacts {
+  std::string file;
+  std::string isa;       // kernels in use
+  std::string mode;      // "in-place" or "naive"
+  int threads = 0;
+  int64_t vocabulary = 0;
+  int64_t context_length = 0;
+  int64_t weight_bytes = 0;
+  int64_t arena_bytes = 0;
+  int64_t state_bytes_per_token = 0;
+  int64_t kernel_calls_per_token = 0;
+  double load_ms = 0;
+};
+
+class Model;
+
+// One sequence of tokens and its state. Belongs to its model, which must outlive it.
+class Session {
+ public:
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  ~Session();
+
+  // Feeds tokens (ids in [0, vocabulary)) and returns the logits [vocabulary] after the last one, valid
+  // until the model's next step. Errors: an id out of range, the context length exceeded, state full.
+  Result<std::span<const float>> step(std::span<const int64_t> tokens);
+  int64_t length() const;
+  // Drops the last tokens, so that `length` are left. Error: more than there are; the naive mode cannot.
+  Status rewind(int64_t length);
+
+ private:
+  friend class Model;
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// A loaded model. Move-only. One thread at a time may call it or its sessions.
+class Model {
+ public:
+  // `path`: a folder (onnxruntime-genai, Optimum) or one .onnx file. Errors name file, node and values;
+  // unsupported operators are listed all at once.
+  static Result<Model> load(const std::string& path, const LoadOptions& options);
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();
+
+  Result<Generation> generate(std::span<const int64_t> prompt, const GenerateOptions& options, const TokenCallback& on_token);
+  Result<Session> new_session();
+
+  bool has_tokenizer() const;
+  Result<std::vector<int64_t>> encode(const std::string& text) const;
+  Result<std::string> decode(std::span<const int64_t> ids) const;
+  // The prompt of a conversation by the model's chat template. Roles: "system", "user", "assistant".
+  struct Message {
+    std::string role, content;
+  };
+  bool has_chat_template() const;
+  Result<std::vector<int64_t>> encode_chat(const std::vector<Message>& messages) const;
+
+  LedgerReading ledger() const;
+  void reset_ledger();
+  ModelFacts facts() const;
+
+  struct Impl;  // src/pipelines/llm.cc
+  Impl& impl() { return *impl_; }
+
+ private:
+  explicit Model(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Highest resident set of this process so far, MiB.
+double peak_rss_mib();
+
+}  // namespace situ

@@ -1,0 +1,26 @@
+#!/bin/sh
+# build.sh PRESET [TARGET...]: configures the preset if that was not done yet, and builds.
+set -eu
+cd "$(dirname "$0")/.."
+preset=$1
+shift
+case $preset in
+  release) folder=build ;;
+  *) folder=build/$preset ;;
+esac
+
+# Cargo by the same choice as install_deps.sh, with its own rustc beside it, in front of an older one.
+cargo=$(scripts/find_cargo.sh) || {
+  echo "build: error: no cargo >= 1.85; run scripts/install_deps.sh" >&2
+  exit 1
+}
+PATH=$(dirname "$cargo"):$PATH
+export PATH
+
+# Ninja configures again by itself when a CMake file has changed; the presets file is not among those it watches.
+if [ ! -e "$folder/build.ninja" ] || [ CMakePresets.json -nt "$folder/build.ninja" ]; then
+  cmake --preset "$preset"
+  touch "$folder/build.ninja"
+fi
+[ $# -eq 0 ] || set -- --target "$@"
+exec cmake --build --preset "$preset" "$@"

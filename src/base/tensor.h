@@ -1,0 +1,50 @@
+// Tensor: an immutable-by-convention value with an owner. Initialisers point into the mapped model
+// file; folded constants and the values of the naive interpreter own heap memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/view.h"
+
+namespace situ {
+
+class Tensor {
+ public:
+  Tensor() = default;
+  // Zero-filled, 64-byte aligned, contiguous. rank <= kMaxRank, dims >= 0, product checked by caller.
+  static Tensor allocate(DType type, const std::vector<int64_t>& dims);
+  // Borrows `data` for as long as `owner` lives.
+  static Tensor borrow(DType type, const std::vector<int64_t>& dims, const std::byte* data,
+                       std::shared_ptr<const void> owner);
+  static Tensor scalar_i64(int64_t value);
+  static Tensor vector_i64(const std::vector<int64_t>& values);
+
+  const View& view() const { return view_; }
+  DType type() const { return view_.type; }
+  bool present() const { return view_.present(); }
+  int rank() const { return view_.rank; }
+  std::vector<int64_t> dims() const { return {view_.dims, view_.dims + view_.rank}; }
+  int64_t count() const { return view_.count(); }
+  // Bytes of the contiguous tensor, packed types rounded up to whole bytes.
+  int64_t bytes() const { return (count() * dtype_bits(type()) + 7) / 8; }
+  // The same bytes under other dims (same count); shares ownership, moves nothing.
+  Tensor reshaped(const std::vector<int64_t>& dims) const;
+  // Elements of an integer or bool tensor of any width as int64. Precondition: such a type.
+  std::vector<int64_t> to_i64() const;
+  // Elements of a float or integer tensor as double. Precondition: a type of whole bytes.
+  std::vector<double> to_f64() const;
+  const std::shared_ptr<const void>& owner() const { return owner_; }
+
+ private:
+  View view_;
+  std::shared_ptr<const void> owner_;
+};
+
+// IEEE half and bfloat16 bits to float, exact.
+float half_to_float(uint16_t bits);
+float bfloat_to_float(uint16_t bits);
+
+}  // namespace situ

@@ -1,0 +1,56 @@
+// Persistent workers. One job at a time; a job is one function that every thread enters.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace situ {
+
+// Threads meet here between the kernel calls of a job. Spins a little, then sleeps, so that a
+// descheduled partner does not burn the other core's time slice.
+class Barrier {
+ public:
+  explicit Barrier(int threads) : threads_(threads) {}
+  void wait();
+
+ private:
+  const int threads_;
+  std::atomic<int> arrived_{0};
+  std::atomic<unsigned> epoch_{0};
+};
+
+// Owner: whoever runs jobs; run() may be called by one thread at a time.
+class ThreadPool {
+ public:
+  // threads <= 0: one per CPU that this process may use (sched_getaffinity).
+  explicit ThreadPool(int threads = 0);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return threads_; }
+  Barrier& barrier() { return barrier_; }
+  using Job = void (*)(void* argument, int thread, int threads);
+  // Calls job(argument, t, threads()) on every thread (the caller is thread 0); returns when all did.
+  void run(Job job, void* argument);
+  template <typename F>
+  void run(F&& f) {
+    run([](void* p, int t, int n) { (*static_cast<std::remove_reference_t<F>*>(p))(t, n); }, &f);
+  }
+
+ private:
+  void work(int thread);
+
+  int threads_;
+  Barrier barrier_;
+  Job job_ = nullptr;
+  void* argument_ = nullptr;
+  std::atomic<unsigned> epoch_{0};
+  std::atomic<int> running_{0};
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace situ

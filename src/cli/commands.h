@@ -1,0 +1,38 @@
+// The subcommands of `situ`. Each returns the exit code: 0 success, 2 bad input (one line on stderr).
+#pragma once
+
+#include <string>
+
+#include "situ/model.h"
+
+namespace situ::cli {
+
+struct RunArguments {
+  std::string model, prompt, prompt_ids, system;
+  int64_t tokens = 128;
+  bool ignore_eos = false, naive = false, json = false, chat = false;
+  int threads = 0;
+  int64_t context = 0, chunk = 512;
+};
+int run(const RunArguments& arguments);
+
+struct InspectArguments {
+  std::string model;
+  bool json = false;
+  std::string memory;  // budget for weights, arena and state, e.g. "2GiB"
+};
+int inspect(const InspectArguments& arguments);
+
+struct BenchArguments {
+  std::string model, versus;
+  int64_t prompt = 35, tokens = 32;
+  std::string depths = "0";
+  int reps = 3, threads = 0;
+  bool json = false;
+};
+int bench(const BenchArguments& arguments);
+
+// Prints "situ: message" to stderr and returns 2.
+int fail(const std::string& message);
+
+}  // namespace situ::cli

@@ -1,0 +1,225 @@
+// `situ inspect`: what a model takes and gives, which states it has, where its values live, what was
+// recognised, and what could not be placed.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "cli/commands.h"
+#include "pipelines/llm.h"
+
+namespace situ::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string size_text(double bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int u = 0;
+  while (bytes >= 1024 && u < 4) {
+    bytes /= 1024;
+    ++u;
+  }
+  char text[32];
+  std::snprintf(text, sizeof(text), u == 0 ? "%.0f %s" : "%.1f %s", bytes, units[u]);
+  return text;
+}
+
+// "2GiB", "512MiB", "1000000"; -1 when malformed.
+int64_t parse_size(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const std::map<std::string, double> units{{"", 1}, {"B", 1}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
+                                            {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
+  auto unit = units.find(end ? end : "");
+  if (end == text.c_str() || unit == units.end() || !(value > 0) || value * unit->second > 1e18) return -1;
+  return static_cast<int64_t>(value * unit->second);
+}
+
+Json values_json(const Graph& g, const std::vector<ValueId>& ids) {
+  Json list = Json::array();
+  for (ValueId v : ids) {
+    Json j;
+    j["name"] = g.values[v].name;
+    j["type"] = dtype_name(g.values[v].info.type);
+    j["shape"] = shape_str(g.values[v].info.shape, &g.symbol_names);
+    list.push_back(j);
+  }
+  return list;
+}
+
+Json states_json(const InPlaceEngine& e) {
+  Json list = Json::array();
+  for (const StateLayout& s : e.prefill_plan().states) {
+    const Graph& g = e.compiled().graph;
+    Json j;
+    j["past"] = g.values[s.pair.past].name;
+    j["present"] = g.values[s.pair.present].name;
+    j["rule"] = state_rule_name(s.pair.rule);
+    j["type"] = dtype_name(s.type);
+    j["shape"] = shape_str(g.values[s.pair.past].info.shape, &g.symbol_names);
+    if (s.pair.rule == StateRule::kAppend) j["axis"] = s.pair.axis;
+    j[s.pair.rule == StateRule::kAppend ? "bytes_per_token" : "bytes"] = s.slot_elements * dtype_bytes(s.type);
+    list.push_back(j);
+  }
+  return list;
+}
+
+// Operators of one program by how they were placed: {"MatMul": {"computed": 15}}.
+Json placement_json(const Graph& g, const Plan& plan) {
+  std::map<std::string, std::map<std::string, int>> table;
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    const std::string& how = plan.placed[n];
+    const std::string op = (g.nodes[n].domain.empty() ? "" : g.nodes[n].domain + ".") + g.nodes[n].op;
+    ++table[op][how.rfind("copied", 0) == 0 ? "copied" : how];
+  }
+  return Json(table);
+}
+
+Json copies_json(const Graph& g, const Plan& plan) {
+  Json list = Json::array();
+  for (const Step& s : plan.steps) {
+    if (!s.move) continue;
+    Json j;
+    j["node"] = g.nodes[s.node].name;
+    j["op"] = g.nodes[s.node].op;
+    j["value"] = g.values[s.from].name;
+    j["shape"] = shape_str(s.from_home.view.dims, &g.symbol_names);
+    j["reason"] = s.reason;
+    list.push_back(j);
+  }
+  return list;
+}
+
+Json found_json(const Compiled& c) {
+  Json list = Json::array();
+  for (const Finding& f : c.found) list.push_back({{"kind", f.kind}, {"where", f.where}, {"what", f.what}});
+  return list;
+}
+
+Json describe(const Model::Impl& m, int64_t budget) {
+  const InPlaceEngine& e = *m.in_place;
+  const Graph& g = e.compiled().graph;
+  Json j;
+  j["file"] = m.folder.model_file.string();
+  j["producer"] = m.imported.producer;
+  j["opsets"] = m.imported.opsets;
+  j["nodes"] = {{"in file", m.imported.graph.nodes.size()}, {"after passes", g.nodes.size()}, {"kernel calls per token", e.kernel_calls()}};
+  j["inputs"] = values_json(m.imported.graph, m.imported.graph.inputs);
+  j["outputs"] = values_json(m.imported.graph, m.imported.graph.outputs);
+  j["states"] = states_json(e);
+  j["recognised"] = found_json(e.compiled());
+  j["placement"] = {{"prefill", placement_json(g, e.prefill_plan())}, {"decode", placement_json(g, e.decode_plan())}};
+  j["copies"] = {{"prefill", copies_json(g, e.prefill_plan())}, {"decode", copies_json(g, e.decode_plan())}};
+  const int64_t per_token = e.states().bytes_per_slot(), fixed = m.imported.weight_bytes + e.arena_bytes() + e.states().fixed_bytes();
+  Json memory;
+  memory["weights"] = m.imported.weight_bytes;
+  memory["arena"] = e.arena_bytes();
+  memory["arena_decode"] = e.decode_plan().arena_bytes;
+  memory["chunk"] = e.chunk();
+  memory["state_bytes_per_token"] = per_token;
+  memory["state_fixed_bytes"] = e.states().fixed_bytes();
+  memory["context"] = m.context_length;
+  memory["slots"] = e.states().capacity();
+  if (budget > 0) {
+    memory["budget"] = budget;
+    memory["slots_in_budget"] = per_token > 0 ? std::max<int64_t>(0, (budget - fixed) / per_token) : 0;
+  }
+  j["memory"] = memory;
+  j["unsupported"] = Json::array();
+  j["isa"] = kernels().isa;
+  return j;
+}
+
+// "12 x rotary: 64 half dims (/layers.0/..., ...)" instead of twelve lines.
+void print_found(const Json& found) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> groups;
+  for (const Json& f : found) {
+    const std::string key = f["kind"].get<std::string>() + ": " + f["what"].get<std::string>();
+    auto it = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == key; });
+    if (it == groups.end()) it = groups.insert(groups.end(), {key, {}});
+    it->second.push_back(f["where"]);
+  }
+  for (const auto& [key, where] : groups) std::printf("  %4zu x %s   (first: %s)\n", where.size(), key.c_str(), where[0].c_str());
+  if (groups.empty()) std::printf("  nothing\n");
+}
+
+void print_placement(const char* title, const Json& table) {
+  std::printf("%s\n", title);
+  for (const auto& [op, how] : table.items()) {
+    std::string text;
+    for (const auto& [place, count] : how.items()) text += (text.empty() ? "" : ", ") + std::to_string(count.get<int>()) + " " + place;
+    std::printf("  %-28s %s\n", op.c_str(), text.c_str());
+  }
+}
+
+void print_values(const char* title, const Json& values) {
+  std::printf("%s\n", title);
+  const size_t shown = values.size() > 8 ? 6 : values.size();
+  for (size_t i = 0; i < shown; ++i)
+    std::printf("  %-32s %s %s\n", values[i]["name"].get<std::string>().c_str(), values[i]["type"].get<std::string>().c_str(), values[i]["shape"].get<std::string>().c_str());
+  if (shown < values.size()) std::printf("  ... and %zu more\n", values.size() - shown);
+}
+
+void print_states(const Json& states) {
+  std::printf("States (%zu)\n", states.size());
+  std::vector<std::pair<std::string, int>> groups;
+  for (const Json& s : states) {
+    const bool append = s.contains("bytes_per_token");
+    std::string key = s["rule"].get<std::string>() + (append ? " along axis " + std::to_string(s["axis"].get<int>()) : "") + ", " + s["type"].get<std::string>() + " " +
+                      s["shape"].get<std::string>() + ", " + size_text(append ? s["bytes_per_token"].get<double>() : s["bytes"].get<double>()) + (append ? " per token" : "");
+    auto it = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == key; });
+    if (it == groups.end()) groups.emplace_back(key, 1);
+    else ++it->second;
+  }
+  for (const auto& [key, count] : groups) std::printf("  %4d x %s\n", count, key.c_str());
+}
+
+void print_copies(const Json& copies) {
+  for (const auto& [phase, list] : copies.items()) {
+    if (list.empty()) continue;
+    std::printf("Copied in %s\n", phase.c_str());
+    for (const Json& c : list)
+      std::printf("  %s %s %s: %s\n", c["op"].get<std::string>().c_str(), c["node"].get<std::string>().c_str(), c["shape"].get<std::string>().c_str(), c["reason"].get<std::string>().c_str());
+  }
+  if (copies["prefill"].empty() && copies["decode"].empty()) std::printf("Copied: nothing\n");
+}
+
+void print(const Json& j) {
+  std::printf("%s\n  %s, %d nodes in the file, %d after passes, %d kernel calls per token (%s)\n\n", j["file"].get<std::string>().c_str(), j["producer"].get<std::string>().c_str(),
+              j["nodes"]["in file"].get<int>(), j["nodes"]["after passes"].get<int>(), j["nodes"]["kernel calls per token"].get<int>(), j["isa"].get<std::string>().c_str());
+  print_values("Inputs", j["inputs"]);
+  print_values("Outputs", j["outputs"]);
+  print_states(j["states"]);
+  std::printf("Recognised\n");
+  print_found(j["recognised"]);
+  print_placement("Placement, one token (S = new tokens, P = past)", j["placement"]["decode"]);
+  print_copies(j["copies"]);
+  const Json& m = j["memory"];
+  std::printf("Memory\n  weights %s, arena %s (prompt chunks of %lld) / %s (one token), state %s per token\n", size_text(m["weights"].get<double>()).c_str(),
+              size_text(m["arena"].get<double>()).c_str(), static_cast<long long>(m["chunk"].get<int64_t>()), size_text(m["arena_decode"].get<double>()).c_str(),
+              size_text(m["state_bytes_per_token"].get<double>()).c_str());
+  std::printf("  %lld slots (the context), %s when full\n", static_cast<long long>(m["slots"].get<int64_t>()), size_text(m["slots"].get<double>() * m["state_bytes_per_token"].get<double>()).c_str());
+  if (m.contains("budget")) std::printf("  a budget of %s holds %lld slots\n", size_text(m["budget"].get<double>()).c_str(), static_cast<long long>(m["slots_in_budget"].get<int64_t>()));
+  std::printf("Unsupported: nothing\n");
+}
+
+}  // namespace
+
+int inspect(const InspectArguments& a) {
+  const int64_t budget = a.memory.empty() ? 0 : parse_size(a.memory);
+  if (budget < 0) return fail("--memory '" + a.memory + "' is not a size such as 2GiB");
+  Result<Model> model = Model::load(a.model, {});
+  if (!model.is_ok()) {
+    if (!a.json) return fail(model.status().message());
+    std::printf("%s\n", Json{{"unsupported", Json::array({model.status().message()})}}.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    return 2;
+  }
+  const Json j = describe(model->impl(), budget);
+  if (a.json) std::printf("%s\n", j.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  else print(j);
+  return 0;
+}
+
+}  // namespace situ::cli

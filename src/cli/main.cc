@@ -1,0 +1,53 @@
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+
+int main(int argc, char** argv) {
+  using namespace situ::cli;
+  CLI::App app{"Situ runs generative ONNX models in place: nothing is copied on the way from token to token."};
+  app.require_subcommand(1);
+
+  RunArguments run_arguments;
+  CLI::App* run_command = app.add_subcommand("run", "Generate text (greedy)");
+  run_command->add_option("model", run_arguments.model, "Model folder or .onnx file")->required();
+  auto* prompt = run_command->add_option("--prompt", run_arguments.prompt, "Prompt text");
+  auto* ids = run_command->add_option("--prompt-ids", run_arguments.prompt_ids, "Prompt as token ids: 1,2,3");
+  prompt->excludes(ids);
+  run_command->add_option("--system", run_arguments.system, "System message; applies the chat template");
+  run_command->add_flag("--chat", run_arguments.chat, "Apply the chat template to the prompt");
+  run_command->add_option("-n,--tokens", run_arguments.tokens, "Most tokens to generate")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  run_command->add_flag("--ignore-eos", run_arguments.ignore_eos, "Go on after end-of-sequence tokens");
+  run_command->add_option("--threads", run_arguments.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
+  run_command->add_option("--context", run_arguments.context, "Tokens that the sequence may hold (default: the model's)")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  run_command->add_option("--chunk", run_arguments.chunk, "Most prompt tokens in one step")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  run_command->add_flag("--naive", run_arguments.naive, "Run the graph literally: past in, present out, Concat copies");
+  run_command->add_flag("--json", run_arguments.json, "Print one JSON object instead of the text");
+
+  InspectArguments inspect_arguments;
+  CLI::App* inspect_command = app.add_subcommand("inspect", "Show inputs, states, placement and what was recognised");
+  inspect_command->add_option("model", inspect_arguments.model, "Model folder or .onnx file")->required();
+  inspect_command->add_flag("--json", inspect_arguments.json, "Print one JSON object");
+  inspect_command->add_option("--memory", inspect_arguments.memory, "Budget for weights, arena and state, e.g. 2GiB");
+
+  BenchArguments bench_arguments;
+  CLI::App* bench_command = app.add_subcommand("bench", "Measure decode and prefill speed");
+  bench_command->add_option("model", bench_arguments.model, "Model folder or .onnx file")->required();
+  bench_command->add_option("-p", bench_arguments.prompt, "Prompt tokens")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  bench_command->add_option("-n", bench_arguments.tokens, "Tokens to generate")->check(CLI::Range(int64_t{2}, int64_t{1} << 20));
+  bench_command->add_option("-d", bench_arguments.depths, "Past tokens before the prompt is timed, one or more: 35,512,2048");
+  bench_command->add_option("--reps", bench_arguments.reps, "Repetitions; medians are printed")->check(CLI::Range(1, 1000));
+  bench_command->add_option("--threads", bench_arguments.threads, "Threads")->check(CLI::Range(1, 1024));
+  bench_command->add_option("--vs", bench_arguments.versus, "Compare with: naive")->check(CLI::IsMember({"naive"}));
+  bench_command->add_flag("--json", bench_arguments.json, "Print one JSON object");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    return fail(e.what());
+  }
+  if (*run_command) return run(run_arguments);
+  if (*inspect_command) return inspect(inspect_arguments);
+  return bench(bench_arguments);
+}

@@ -1,0 +1,98 @@
+#include <charconv>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+
+namespace situ::cli {
+namespace {
+
+Result<std::vector<int64_t>> parse_ids(const std::string& text) {
+  std::vector<int64_t> ids;
+  const char* p = text.data();
+  const char* end = p + text.size();
+  while (p < end) {
+    while (p < end && *p == ' ') ++p;
+    int64_t id = 0;
+    const auto [next, error] = std::from_chars(p, end, id);
+    if (error != std::errc()) return Status::error("--prompt-ids: '" + std::string(p, end) + "' is not a token id");
+    ids.push_back(id);
+    p = next;
+    while (p < end && *p == ' ') ++p;
+    if (p < end && *p++ != ',') return Status::error("--prompt-ids: ids are separated by commas");
+  }
+  if (ids.empty()) return Status::error("--prompt-ids is empty");
+  return ids;
+}
+
+Result<std::vector<int64_t>> prompt_of(const Model& model, const RunArguments& a) {
+  if (!a.prompt_ids.empty()) return parse_ids(a.prompt_ids);
+  if (a.prompt.empty()) return Status::error("give --prompt TEXT or --prompt-ids 1,2,3");
+  if (a.system.empty() && !a.chat) return model.encode(a.prompt);
+  std::vector<Model::Message> messages;
+  if (!a.system.empty()) messages.push_back({"system", a.system});
+  messages.push_back({"user", a.prompt});
+  return model.encode_chat(messages);
+}
+
+}  // namespace
+
+int fail(const std::string& message) {
+  std::fprintf(stderr, "situ: %s\n", message.c_str());
+  return 2;
+}
+
+int run(const RunArguments& a) {
+  if (!a.prompt_ids.empty()) {
+    if (Result<std::vector<int64_t>> ids = parse_ids(a.prompt_ids); !ids.is_ok()) return fail(ids.status().message());
+  }
+  LoadOptions load;
+  load.threads = a.threads;
+  load.naive = a.naive;
+  load.context_length = a.context;
+  load.chunk = a.chunk;
+  Result<Model> model = Model::load(a.model, load);
+  if (!model.is_ok()) return fail(model.status().message());
+  Result<std::vector<int64_t>> prompt = prompt_of(*model, a);
+  if (!prompt.is_ok()) return fail(prompt.status().message());
+
+  GenerateOptions options;
+  options.max_new_tokens = a.tokens;
+  options.ignore_eos = a.ignore_eos;
+  const bool ids_only = !model->has_tokenizer();
+  bool first = true;
+  Result<Generation> g = model->generate(*prompt, options, [&](const Token& t) {
+    if (a.json) return true;
+    if (ids_only) std::printf(first ? "%lld" : ",%lld", static_cast<long long>(t.id));
+    else std::fwrite(t.text.data(), 1, t.text.size(), stdout);
+    first = false;
+    std::fflush(stdout);
+    return true;
+  });
+  if (!g.is_ok()) return fail(g.status().message());
+  const ModelFacts facts = model->facts();
+  if (a.json) {
+    nlohmann::ordered_json j;
+    j["prompt_ids"] = *prompt;
+    j["output_ids"] = g->output_ids;
+    j["text"] = g->text;
+    j["finish_reason"] = g->finish_reason;
+    j["load_ms"] = facts.load_ms;
+    j["prefill_ms"] = g->prefill_ms;
+    j["decode_ms_per_token"] = g->decode_ms_per_token;
+    j["bytes_copied_per_token"] = g->bytes_copied_per_token;
+    j["bytes_written_per_token"] = g->bytes_written_per_token;
+    j["peak_rss_mib"] = peak_rss_mib();
+    j["isa"] = facts.isa;
+    j["mode"] = facts.mode;
+    std::printf("%s\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    return 0;
+  }
+  std::printf("\n");
+  const double rate = g->decode_ms_per_token > 0 ? 1000.0 / g->decode_ms_per_token : 0;
+  std::fprintf(stderr, "[%zu prompt + %zu new tokens, %s, %s: prefill %.0f ms, decode %.1f tokens/s, copied %.0f B/token]\n",
+               prompt->size(), g->output_ids.size(), facts.mode.c_str(), facts.isa.c_str(), g->prefill_ms, rate, g->bytes_copied_per_token);
+  return 0;
+}
+
+}  // namespace situ::cli

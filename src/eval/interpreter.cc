@@ -1,0 +1,233 @@
+#include "eval/interpreter.h"
+
+#include <algorithm>
+
+namespace situ {
+namespace {
+
+// More than this in one value of an ordinary run is a hostile shape, not a model.
+constexpr int64_t kMaxTensorBytes = int64_t{1} << 36;
+
+Status allocate(const Node& node, const ValueInfo& info, Tensor* out) {
+  int64_t bytes = std::max<int64_t>(1, dtype_bytes(info.type));
+  std::vector<int64_t> dims;
+  for (const Dim& d : info.shape) {
+    if (!d.is_const() || d.value() < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(1, d.value()), &bytes) ||
+        bytes > kMaxTensorBytes)
+      return Status::error(node.label() + ": output of shape " + shape_str(info.shape) + " is too large");
+    dims.push_back(d.value());
+  }
+  *out = Tensor::allocate(info.type, dims);
+  return Status::ok();
+}
+
+View concrete(const SymView& view, const View& source) {
+  View v;
+  v.type = source.type;
+  v.rank = static_cast<int>(view.dims.size());
+  for (int i = 0; i < v.rank; ++i) {
+    v.dims[i] = view.dims[i].value();
+    v.strides[i] = view.strides[i].value();
+  }
+  v.data = source.data + view.offset.value() * dtype_bytes(source.type);
+  return v;
+}
+
+}  // namespace
+
+ValueInfo info_of(const Tensor& tensor) {
+  ValueInfo info;
+  info.type = tensor.type();
+  info.ranked = true;
+  for (int64_t d : tensor.dims()) info.shape.push_back(d);
+  const bool integer = info.type == DType::kI64 || info.type == DType::kI32 || info.type == DType::kBool;
+  if (integer && tensor.rank() <= 1 && tensor.count() <= kMaxContent) {
+    info.content.emplace();
+    for (int64_t x : tensor.to_i64()) info.content->push_back(x);
+  }
+  return info;
+}
+
+Evaluator::Evaluator(ThreadPool& pool) : pool_(pool), scratch_(static_cast<size_t>(kScratchBytes) * pool.threads() + 64) {}
+
+void Evaluator::move(const View& dst, const View& src) {
+  // Splits the longest axis, so that a cache of one batch row and three heads still uses every thread.
+  int axis = -1;
+  for (int i = 0; i < dst.rank; ++i)
+    if (axis < 0 || dst.dims[i] > dst.dims[axis]) axis = i;
+  constexpr int64_t kWorthSplitting = 64 * 1024;  // bytes; below, waking the pool costs more
+  if (axis < 0 || dst.count() * dtype_bytes(dst.type) < kWorthSplitting || dtype_bytes(dst.type) == 0)
+    return move_bytes(dst, src, ledger_);
+  std::vector<Ledger> books(pool_.threads());
+  pool_.run([&](int t, int n) {
+    View d = dst, s = src;
+    const int64_t begin = dst.dims[axis] * t / n, end = dst.dims[axis] * (t + 1) / n;
+    d.dims[axis] = s.dims[axis] = end - begin;
+    d.data += begin * d.strides[axis] * dtype_bytes(d.type);
+    s.data += begin * s.strides[axis] * dtype_bytes(s.type);
+    if (end > begin) move_bytes(d, s, books[t]);
+  });
+  for (const Ledger& b : books) ledger_.add(b);
+}
+
+Status Evaluator::compute(const Node& node, const std::vector<Tensor>& operands, const std::vector<ValueInfo>& infos,
+                          std::vector<Tensor>* outputs) {
+  std::vector<ValueInfo> in_infos(operands.size());
+  PrepareContext prepare{node, {}, {}, {}};
+  for (size_t i = 0; i < operands.size(); ++i) {
+    in_infos[i] = operands[i].present() ? info_of(operands[i]) : ValueInfo{};
+    prepare.in.push_back(operands[i].present() ? &in_infos[i] : nullptr);
+    prepare.constants.push_back(operands[i].present() ? &operands[i] : nullptr);
+  }
+  for (size_t i = 0; i < infos.size(); ++i) prepare.out.push_back(node.has_output(i) ? &infos[i] : nullptr);
+  if (!node.def->prepare) return Status::error(node.label() + ": no kernel for this operator");
+  Prepared prepared;
+  SITU_RETURN_IF_ERROR(node.def->prepare(prepare, &prepared));
+  std::vector<View> in(operands.size()), out(infos.size());
+  for (size_t i = 0; i < operands.size(); ++i) in[i] = operands[i].view();
+  for (size_t i = 0; i < infos.size(); ++i) {
+    if (!node.has_output(i)) continue;
+    SITU_RETURN_IF_ERROR(allocate(node, infos[i], &(*outputs)[i]));
+    out[i] = (*outputs)[i].view();
+    ledger_.computed += (*outputs)[i].bytes();
+  }
+  const KernelFn kernel = kernels().*prepared.kernel;
+  std::vector<Ledger> books(pool_.threads());
+  std::vector<Fault> faults(pool_.threads());
+  std::byte* scratch = scratch_.data() + (64 - reinterpret_cast<uintptr_t>(scratch_.data()) % 64);
+  pool_.run([&](int t, int n) {
+    KernelCall call;
+    call.in = in.data();
+    call.in_count = static_cast<int>(in.size());
+    call.out = out.data();
+    call.out_count = static_cast<int>(out.size());
+    call.params = prepared.params.get();
+    call.scratch = scratch + t * kScratchBytes;
+    call.ledger = &books[t];
+    call.fault = &faults[t];
+    kernel(call, t, n);
+  });
+  for (const Ledger& b : books) {
+    ledger_.add(b);
+    ledger_.computed -= b.copied;  // a moving kernel's output is not also a computed one
+  }
+  for (const Fault& f : faults)
+    if (f.what)
+      return Status::error(node.label() + ": " + f.what + " (" + std::to_string(f.value) + ", limit " +
+                           std::to_string(f.limit) + ")");
+  return Status::ok();
+}
+
+Result<std::vector<Tensor>> Evaluator::node(const Node& node, const std::vector<Tensor>& operands) {
+  if (!node.def) return Status::error(node.label() + ": unknown operator");
+  if (node.def->placement == Placement::kControl) return control(node, operands);
+  std::vector<ValueInfo> in_infos(operands.size());
+  std::vector<ValueInfo> infos(node.out.size());
+  InferContext infer{node, {}, {}, infos};
+  for (size_t i = 0; i < operands.size(); ++i) {
+    in_infos[i] = operands[i].present() ? info_of(operands[i]) : ValueInfo{};
+    infer.in.push_back(operands[i].present() ? &in_infos[i] : nullptr);
+    infer.constants.push_back(operands[i].present() ? &operands[i] : nullptr);
+  }
+  SITU_RETURN_IF_ERROR(node.def->infer(infer));
+  std::vector<Tensor> outputs(node.out.size());
+  for (size_t i = 0; i < infos.size(); ++i)
+    if (node.has_output(i) && (!infos[i].ranked || !shape_is_const(infos[i].shape)))
+      return Status::error(node.label() + ": the shape of output " + std::to_string(i) + " is not known");
+
+  if (node.def->placement == Placement::kView) {
+    ViewContext view{node, infer.in, infer.constants, {}, SymView::contiguous(in_infos[0].shape), {}};
+    for (ValueInfo& i : infos) view.out.push_back(&i);
+    if (!node.def->view(view)) return Status::error(node.label() + ": cannot be expressed as a view");
+    for (size_t i = 0; i < infos.size(); ++i) {
+      if (!node.has_output(i)) continue;
+      const View source = concrete(view.result[i], operands[0].view());
+      if (source.contiguous() && source.count() == operands[0].count()) {
+        outputs[i] = operands[0].reshaped(shape_values(infos[i].shape));
+        continue;
+      }
+      SITU_RETURN_IF_ERROR(allocate(node, infos[i], &outputs[i]));
+      move(outputs[i].view(), source);
+    }
+    return outputs;
+  }
+  if (node.def->placement == Placement::kConcat) {
+    SITU_RETURN_IF_ERROR(allocate(node, infos[0], &outputs[0]));
+    View slice = outputs[0].view();
+    Result<int> axis = normalize_axis(node.attr_int("axis", 0), slice.rank);
+    if (!axis.is_ok()) return axis.status();
+    for (const Tensor& x : operands) {
+      slice.dims[*axis] = x.view().dims[*axis];
+      move(slice, x.view());
+      slice.data += slice.dims[*axis] * slice.strides[*axis] * dtype_bytes(slice.type);
+    }
+    return outputs;
+  }
+  SITU_RETURN_IF_ERROR(compute(node, operands, infos, &outputs));
+  return outputs;
+}
+
+Result<std::vector<Tensor>> Evaluator::control(const Node& node, const std::vector<Tensor>& operands) {
+  if (!node.is("If")) return Status::error(node.label() + ": only If is supported among control operators");
+  if (operands.empty() || !operands[0].present() || operands[0].count() != 1 || operands[0].type() != DType::kBool)
+    return Status::error(node.label() + ": the condition is not one bool");
+  const Attribute* branch = node.attr(operands[0].to_i64()[0] ? "then_branch" : "else_branch");
+  if (!branch || !branch->graph) return Status::error(node.label() + ": a branch is missing");
+  std::map<ValueId, Tensor> feeds;
+  for (const auto& [inner, outer] : branch->graph->captures) {
+    if (static_cast<size_t>(outer) >= live_.size() || !live_[outer])
+      return Status::error(node.label() + ": captured value is not available");
+    feeds[inner] = *live_[outer];
+  }
+  std::vector<const Tensor*> saved;
+  saved.swap(live_);
+  Result<std::vector<Tensor>> result = graph(*branch->graph, feeds);
+  live_.swap(saved);
+  return result;
+}
+
+Result<std::vector<Tensor>> Evaluator::graph(const Graph& g, const std::map<ValueId, Tensor>& feeds) {
+  std::vector<Tensor> values(g.values.size());
+  for (const auto& [id, tensor] : feeds) values[id] = tensor;
+  for (size_t v = 0; v < g.values.size(); ++v)
+    if (g.values[v].constant.present()) values[v] = g.values[v].constant;
+  std::vector<int> last(g.values.size(), -1);
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    for (ValueId v : g.nodes[n].in)
+      if (v != kNoValue) last[v] = static_cast<int>(n);
+    for (const auto& [key, a] : g.nodes[n].attrs)
+      if (a.graph)
+        for (const auto& [inner, outer] : a.graph->captures) last[outer] = static_cast<int>(n);
+  }
+  for (ValueId v : g.outputs) last[v] = static_cast<int>(g.nodes.size());
+
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    const Node& current = g.nodes[n];
+    std::vector<Tensor> operands(current.in.size());
+    for (size_t i = 0; i < current.in.size(); ++i) {
+      if (current.in[i] == kNoValue) continue;
+      operands[i] = values[current.in[i]];
+      if (!operands[i].present())
+        return Status::error(current.label() + ": operand '" + g.values[current.in[i]].name + "' has no value");
+    }
+    if (current.def && current.def->placement == Placement::kControl) {
+      live_.assign(values.size(), nullptr);
+      for (size_t v = 0; v < values.size(); ++v)
+        if (values[v].present()) live_[v] = &values[v];
+    }
+    Result<std::vector<Tensor>> results = node(current, operands);
+    if (!results.is_ok()) return results.status();
+    for (size_t i = 0; i < current.out.size(); ++i)
+      if (current.has_output(i)) values[current.out[i]] = (*results)[i];
+    for (ValueId v : current.in)
+      if (v != kNoValue && last[v] == static_cast<int>(n) && !g.values[v].constant.present()) values[v] = Tensor();
+  }
+  std::vector<Tensor> outputs;
+  for (ValueId v : g.outputs) {
+    if (!values[v].present()) return Status::error("output '" + g.values[v].name + "' was not computed");
+    outputs.push_back(values[v]);
+  }
+  return outputs;
+}
+
+}  // namespace situ

@@ -1,0 +1,52 @@
+// The interpreter runs a graph literally: every node reads tensors and makes new tensors. It is the naive
+// mode (baseline and oracle), and the engine that folds constants and probes subgraphs in passes.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "base/ledger.h"
+#include "base/status.h"
+#include "base/tensor.h"
+#include "base/thread_pool.h"
+#include "graph/graph.h"
+#include "ops/op.h"
+
+namespace situ {
+
+// Where evaluation runs and what it wrote. Scratch memory for the kernels belongs to it.
+// Use by one thread at a time.
+class Evaluator {
+ public:
+  explicit Evaluator(ThreadPool& pool);
+
+  // Outputs of one node (absent ones are !present()). Operands: one per node input, !present() for
+  // omitted ones. Reshape and its kin alias their input as a plain runtime does; Concat, Transpose,
+  // Slice ... move bytes and book them.
+  Result<std::vector<Tensor>> node(const Node& node, const std::vector<Tensor>& operands);
+
+  // Values of the graph's outputs. `feeds`: a tensor for every graph input that is needed.
+  // Values are dropped after their last use, as a memory-planning runtime would.
+  Result<std::vector<Tensor>> graph(const Graph& graph, const std::map<ValueId, Tensor>& feeds);
+
+  Ledger& ledger() { return ledger_; }
+  ThreadPool& pool() { return pool_; }
+  // dst = src over all threads.
+  void move(const View& dst, const View& src);
+
+ private:
+  Result<std::vector<Tensor>> control(const Node& node, const std::vector<Tensor>& operands);
+  Status compute(const Node& node, const std::vector<Tensor>& operands, const std::vector<ValueInfo>& infos,
+                 std::vector<Tensor>* outputs);
+
+  ThreadPool& pool_;
+  Ledger ledger_;
+  std::vector<std::byte> scratch_;
+  const std::map<ValueId, Tensor>* scope_ = nullptr;  // values of the graph being run, for captures
+  std::vector<const Tensor*> live_;                   // the same by id, while graph() runs
+};
+
+// Facts about a concrete tensor in the form that shape functions take.
+ValueInfo info_of(const Tensor& tensor);
+
+}  // namespace situ

@@ -1,0 +1,394 @@
+#include "graph/dim.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+
+namespace situ {
+namespace {
+
+constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+
+// Saturating arithmetic: a hostile shape overflows to the bound and is refused by the size checks.
+int64_t sat_add(int64_t a, int64_t b) {
+  int64_t r;
+  if (!__builtin_add_overflow(a, b, &r)) return r;
+  return a > 0 ? kMax : kMin;
+}
+int64_t sat_mul(int64_t a, int64_t b) {
+  int64_t r;
+  if (!__builtin_mul_overflow(a, b, &r)) return r;
+  return (a > 0) == (b > 0) ? kMax : kMin;
+}
+int64_t div_trunc(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  if (b == -1) return a == kMin ? kMax : -a;
+  return a / b;
+}
+int64_t mod_floor(int64_t a, int64_t b) {
+  if (b == 0 || b == -1) return 0;
+  const int64_t r = a % b;
+  return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
+}
+
+enum class AtomKind { kSymbol, kDiv, kMod, kMin, kMax, kSelect, kLess, kEqual };
+
+}  // namespace
+
+struct Atom {
+  AtomKind kind;
+  int symbol = 0;
+  std::array<Dim, 3> args;
+  std::string key;  // canonical text; equal keys mean equal atoms
+};
+using AtomPtr = std::shared_ptr<const Atom>;
+
+// A product of atoms (with repetition), ordered by key.
+struct Monomial {
+  std::vector<AtomPtr> atoms;
+  std::string key;
+};
+
+struct Dim::Poly {
+  // Non-zero coefficients by monomial key; "" is the constant term. Never a lone constant.
+  std::map<std::string, std::pair<Monomial, int64_t>> terms;
+};
+
+struct DimOps {
+  using Terms = std::map<std::string, std::pair<Monomial, int64_t>>;
+  static Terms terms(const Dim& d) {
+    if (d.poly_) return d.poly_->terms;
+    Terms t;
+    if (d.value_ != 0) t.emplace("", std::make_pair(Monomial{}, d.value_));
+    return t;
+  }
+  static Dim from(Terms t) {
+    for (auto it = t.begin(); it != t.end();) it = it->second.second == 0 ? t.erase(it) : std::next(it);
+    if (t.empty()) return Dim(0);
+    if (t.size() == 1 && t.begin()->first.empty()) return Dim(t.begin()->second.second);
+    Dim d;
+    auto p = std::make_shared<Dim::Poly>();
+    p->terms = std::move(t);
+    d.poly_ = std::move(p);
+    return d;
+  }
+  static Monomial product(const Monomial& a, const Monomial& b) {
+    Monomial m;
+    m.atoms = a.atoms;
+    m.atoms.insert(m.atoms.end(), b.atoms.begin(), b.atoms.end());
+    std::sort(m.atoms.begin(), m.atoms.end(), [](const AtomPtr& x, const AtomPtr& y) { return x->key < y->key; });
+    for (const AtomPtr& x : m.atoms) m.key += (m.key.empty() ? "" : "*") + x->key;
+    return m;
+  }
+  static Dim from_atom(AtomPtr atom) {
+    Monomial m{{atom}, atom->key};
+    Terms t;
+    t.emplace(m.key, std::make_pair(m, int64_t{1}));
+    return from(std::move(t));
+  }
+  static Dim apply(AtomKind kind, const Dim& a, const Dim& b, const Dim& c = 0) {
+    static const char* const kNames[] = {"", "div", "mod", "min", "max", "select", "less", "equal"};
+    auto atom = std::make_shared<Atom>();
+    atom->kind = kind;
+    atom->args = {a, b, c};
+    atom->key = std::string(kNames[static_cast<int>(kind)]) + "(" + a.str() + "," + b.str();
+    if (kind == AtomKind::kSelect) atom->key += "," + c.str();
+    atom->key += ")";
+    return from_atom(std::move(atom));
+  }
+  static int64_t eval_atom(const Atom& a, const SymbolValues& s) {
+    if (a.kind == AtomKind::kSymbol) return s.value[a.symbol];
+    const int64_t x = a.args[0].eval(s), y = a.args[1].eval(s);
+    switch (a.kind) {
+      case AtomKind::kDiv: return div_trunc(x, y);
+      case AtomKind::kMod: return mod_floor(x, y);
+      case AtomKind::kMin: return std::min(x, y);
+      case AtomKind::kMax: return std::max(x, y);
+      case AtomKind::kLess: return x < y;
+      case AtomKind::kEqual: return x == y;
+      default: return x != 0 ? y : a.args[2].eval(s);
+    }
+  }
+  struct Interval {
+    int64_t lo, hi;
+  };
+  static Interval mul(Interval a, Interval b) {
+    const int64_t c[] = {sat_mul(a.lo, b.lo), sat_mul(a.lo, b.hi), sat_mul(a.hi, b.lo), sat_mul(a.hi, b.hi)};
+    return {*std::min_element(c, c + 4), *std::max_element(c, c + 4)};
+  }
+  static Interval bounds(const Atom& a) {
+    if (a.kind == AtomKind::kSymbol) return {a.symbol == kSymS ? 1 : 0, kMax};
+    const Interval x = bounds(a.args[0]), y = bounds(a.args[1]);
+    switch (a.kind) {
+      case AtomKind::kDiv:
+        if (y.lo == y.hi && y.lo > 0)
+          return {x.lo == kMin ? kMin : x.lo / y.lo, x.hi == kMax ? kMax : x.hi / y.lo};
+        return x.lo >= 0 && y.lo > 0 ? Interval{0, x.hi} : Interval{kMin, kMax};
+      case AtomKind::kMod: return y.lo == y.hi && y.lo > 0 ? Interval{0, y.lo - 1} : Interval{kMin, kMax};
+      case AtomKind::kMin: return {std::min(x.lo, y.lo), std::min(x.hi, y.hi)};
+      case AtomKind::kMax: return {std::max(x.lo, y.lo), std::max(x.hi, y.hi)};
+      case AtomKind::kLess:
+      case AtomKind::kEqual: return {0, 1};
+      default: {
+        const Interval z = bounds(a.args[2]);
+        return {std::min(y.lo, z.lo), std::max(y.hi, z.hi)};
+      }
+    }
+  }
+  static Interval bounds(const Dim& d) {
+    if (d.is_const()) return {d.value(), d.value()};
+    Interval sum{0, 0};
+    for (const auto& [key, term] : d.poly_->terms) {
+      Interval m{1, 1};
+      for (const AtomPtr& a : term.first.atoms) m = mul(m, bounds(*a));
+      m = mul(m, {term.second, term.second});
+      sum = {sum.lo == kMin || m.lo == kMin ? kMin : sat_add(sum.lo, m.lo),
+             sum.hi == kMax || m.hi == kMax ? kMax : sat_add(sum.hi, m.hi)};
+    }
+    return sum;
+  }
+  static bool depends(const Dim& d, int symbol) {
+    if (d.is_const()) return false;
+    for (const auto& [key, term] : d.poly_->terms)
+      for (const AtomPtr& a : term.first.atoms) {
+        if (a->kind == AtomKind::kSymbol && a->symbol == symbol) return true;
+        if (a->kind != AtomKind::kSymbol)
+          for (const Dim& arg : a->args)
+            if (depends(arg, symbol)) return true;
+      }
+    return false;
+  }
+  static Dim substitute(const Dim& d, int id, const Dim& by) {
+    if (d.is_const()) return d;
+    Dim sum = 0;
+    for (const auto& [key, term] : d.poly_->terms) {
+      Dim m = term.second;
+      for (const AtomPtr& a : term.first.atoms) m = m * substitute(a, id, by);
+      sum = sum + m;
+    }
+    return sum;
+  }
+  static Dim substitute(const AtomPtr& a, int id, const Dim& by) {
+    if (a->kind == AtomKind::kSymbol) return a->symbol == id ? by : from_atom(a);
+    const Dim x = substitute(a->args[0], id, by), y = substitute(a->args[1], id, by);
+    switch (a->kind) {
+      case AtomKind::kDiv: return dim_div(x, y);
+      case AtomKind::kMod: return dim_mod(x, y);
+      case AtomKind::kMin: return dim_min(x, y);
+      case AtomKind::kMax: return dim_max(x, y);
+      case AtomKind::kLess: return dim_less(x, y);
+      case AtomKind::kEqual: return dim_equal(x, y);
+      default: return dim_select(x, y, substitute(a->args[2], id, by));
+    }
+  }
+  static std::optional<Dim> exact_div(const Dim& a, const Dim& b) {
+    const Terms divisor = terms(b);
+    if (divisor.size() != 1) {
+      if (a == b) return Dim(1);
+      // (S + P) * k / (S + P): try the quotient of the first terms and multiply back.
+      const Terms dividend = terms(a);
+      if (divisor.empty() || dividend.empty()) return std::nullopt;
+      auto head = divide_term(dividend.rbegin()->second, divisor.rbegin()->second);
+      if (!head) return std::nullopt;
+      Dim quotient = *head;
+      const Dim rest = a - quotient * b;
+      if (rest == Dim(0)) return quotient;
+      if (terms(rest).size() >= dividend.size()) return std::nullopt;
+      auto tail = exact_div(rest, b);
+      return tail ? std::optional<Dim>(quotient + *tail) : std::nullopt;
+    }
+    Dim quotient = 0;
+    for (const auto& [key, term] : terms(a)) {
+      auto q = divide_term(term, divisor.begin()->second);
+      if (!q) return std::nullopt;
+      quotient = quotient + *q;
+    }
+    return quotient;
+  }
+  static std::optional<Dim> divide_term(const std::pair<Monomial, int64_t>& a, const std::pair<Monomial, int64_t>& b) {
+    if (b.second == 0 || a.second % b.second != 0) return std::nullopt;
+    std::vector<AtomPtr> left = a.first.atoms;
+    for (const AtomPtr& x : b.first.atoms) {
+      auto it = std::find_if(left.begin(), left.end(), [&](const AtomPtr& y) { return y->key == x->key; });
+      if (it == left.end()) return std::nullopt;
+      left.erase(it);
+    }
+    Dim q = a.second / b.second;
+    for (const AtomPtr& x : left) q = q * from_atom(x);
+    return q;
+  }
+  static std::string str(const Dim& d, const std::vector<std::string>* names) {
+    if (d.is_const()) return std::to_string(d.value());
+    std::string out;
+    // Symbols before the constant term: "S + 1", not "1 + S".
+    auto append = [&](const Monomial& m, int64_t c) {
+      std::string text;
+      for (const AtomPtr& a : m.atoms) text += (text.empty() ? "" : "*") + atom_str(*a, names);
+      const int64_t magnitude = c < 0 ? -c : c;
+      if (text.empty()) text = std::to_string(magnitude);
+      else if (magnitude != 1) text = std::to_string(magnitude) + "*" + text;
+      if (out.empty()) out = (c < 0 ? "-" : "") + text;
+      else out += (c < 0 ? " - " : " + ") + text;
+    };
+    for (const auto& [key, term] : d.poly_->terms)
+      if (!key.empty()) append(term.first, term.second);
+    for (const auto& [key, term] : d.poly_->terms)
+      if (key.empty()) append(term.first, term.second);
+    return out;
+  }
+  static std::string atom_str(const Atom& a, const std::vector<std::string>* names) {
+    if (a.kind != AtomKind::kSymbol) return a.key;
+    if (names && a.symbol < static_cast<int>(names->size()) && !(*names)[a.symbol].empty()) return (*names)[a.symbol];
+    switch (a.symbol) {
+      case kSymS: return "S";
+      case kSymP: return "P";
+      case kSymW: return "W";
+      default: return "s" + std::to_string(a.symbol);
+    }
+  }
+  static AtomPtr symbol(int id) {
+    auto atom = std::make_shared<Atom>();
+    atom->kind = AtomKind::kSymbol;
+    atom->symbol = id;
+    atom->key = id == kSymS ? "S" : id == kSymP ? "P" : id == kSymW ? "W" : "s" + std::to_string(id);
+    return atom;
+  }
+  static int64_t eval(const Dim::Poly& p, const SymbolValues& s) {
+    int64_t sum = 0;
+    for (const auto& [key, term] : p.terms) {
+      int64_t m = term.second;
+      for (const AtomPtr& a : term.first.atoms) m = sat_mul(m, eval_atom(*a, s));
+      sum = sat_add(sum, m);
+    }
+    return sum;
+  }
+};
+
+Dim Dim::symbol(int id) { return DimOps::from_atom(DimOps::symbol(id)); }
+int64_t Dim::eval(const SymbolValues& s) const { return poly_ ? DimOps::eval(*poly_, s) : value_; }
+int64_t Dim::lower_bound() const { return DimOps::bounds(*this).lo; }
+int64_t Dim::upper_bound() const { return DimOps::bounds(*this).hi; }
+bool Dim::depends_on(int symbol) const { return DimOps::depends(*this, symbol); }
+std::string Dim::str(const std::vector<std::string>* names) const { return DimOps::str(*this, names); }
+Dim Dim::substitute(int id, const Dim& by) const { return DimOps::substitute(*this, id, by); }
+
+Dim operator+(const Dim& a, const Dim& b) {
+  if (a.is_const() && b.is_const()) return sat_add(a.value(), b.value());
+  auto t = DimOps::terms(a);
+  for (const auto& [key, term] : DimOps::terms(b)) {
+    auto [it, fresh] = t.emplace(key, term);
+    if (!fresh) it->second.second = sat_add(it->second.second, term.second);
+  }
+  return DimOps::from(std::move(t));
+}
+
+Dim operator-(const Dim& a, const Dim& b) { return a + Dim(-1) * b; }
+
+Dim operator*(const Dim& a, const Dim& b) {
+  if (a.is_const() && b.is_const()) return sat_mul(a.value(), b.value());
+  DimOps::Terms out;
+  for (const auto& [ka, ta] : DimOps::terms(a))
+    for (const auto& [kb, tb] : DimOps::terms(b)) {
+      Monomial m = DimOps::product(ta.first, tb.first);
+      const int64_t c = sat_mul(ta.second, tb.second);
+      auto [it, fresh] = out.emplace(m.key, std::make_pair(m, c));
+      if (!fresh) it->second.second = sat_add(it->second.second, c);
+    }
+  return DimOps::from(std::move(out));
+}
+
+bool operator==(const Dim& a, const Dim& b) {
+  if (a.is_const() || b.is_const()) return a.is_const() && b.is_const() && a.value() == b.value();
+  const auto &x = a.poly_->terms, &y = b.poly_->terms;
+  if (x.size() != y.size()) return false;
+  return std::equal(x.begin(), x.end(), y.begin(), [](const auto& p, const auto& q) {
+    return p.first == q.first && p.second.second == q.second.second;
+  });
+}
+
+Dim dim_div(const Dim& a, const Dim& b) {
+  if (a.is_const() && b.is_const()) return div_trunc(a.value(), b.value());
+  if (b == Dim(1)) return a;
+  if (auto q = dim_exact_div(a, b)) return *q;
+  return DimOps::apply(AtomKind::kDiv, a, b);
+}
+
+Dim dim_mod(const Dim& a, const Dim& b) {
+  if (a.is_const() && b.is_const()) return mod_floor(a.value(), b.value());
+  if (dim_exact_div(a, b)) return 0;
+  return DimOps::apply(AtomKind::kMod, a, b);
+}
+
+Dim dim_min(const Dim& a, const Dim& b) {
+  if (a.is_const() && b.is_const()) return std::min(a.value(), b.value());
+  const Dim d = b - a;
+  if (d.lower_bound() >= 0) return a;
+  if (d.upper_bound() <= 0) return b;
+  return a.str() < b.str() ? DimOps::apply(AtomKind::kMin, a, b) : DimOps::apply(AtomKind::kMin, b, a);
+}
+
+Dim dim_max(const Dim& a, const Dim& b) {
+  if (a.is_const() && b.is_const()) return std::max(a.value(), b.value());
+  const Dim d = b - a;
+  if (d.lower_bound() >= 0) return b;
+  if (d.upper_bound() <= 0) return a;
+  return a.str() < b.str() ? DimOps::apply(AtomKind::kMax, a, b) : DimOps::apply(AtomKind::kMax, b, a);
+}
+
+Dim dim_select(const Dim& condition, const Dim& a, const Dim& b) {
+  if (condition.is_const()) return condition.value() != 0 ? a : b;
+  if (a == b) return a;
+  return DimOps::apply(AtomKind::kSelect, condition, a, b);
+}
+
+Dim dim_less(const Dim& a, const Dim& b) {
+  const Dim d = b - a;
+  if (d.lower_bound() > 0) return 1;
+  if (d.upper_bound() <= 0) return 0;
+  return DimOps::apply(AtomKind::kLess, a, b);
+}
+
+Dim dim_equal(const Dim& a, const Dim& b) {
+  if (a == b) return 1;
+  const Dim d = b - a;
+  if (d.lower_bound() > 0 || d.upper_bound() < 0) return 0;
+  return DimOps::apply(AtomKind::kEqual, a, b);
+}
+
+std::optional<Dim> dim_exact_div(const Dim& a, const Dim& b) {
+  if (b == Dim(0)) return std::nullopt;
+  if (a == Dim(0)) return Dim(0);
+  return DimOps::exact_div(a, b);
+}
+
+Dim shape_count(const Shape& shape) {
+  Dim n = 1;
+  for (const Dim& d : shape) n = n * d;
+  return n;
+}
+
+std::string shape_str(const Shape& shape, const std::vector<std::string>* names) {
+  std::string out = "[";
+  for (size_t i = 0; i < shape.size(); ++i) out += (i ? ", " : "") + shape[i].str(names);
+  return out + "]";
+}
+
+bool shape_is_const(const Shape& shape) {
+  return std::all_of(shape.begin(), shape.end(), [](const Dim& d) { return d.is_const(); });
+}
+
+std::vector<int64_t> shape_values(const Shape& shape) {
+  std::vector<int64_t> v;
+  for (const Dim& d : shape) v.push_back(d.value());
+  return v;
+}
+
+std::vector<int64_t> shape_eval(const Shape& shape, const SymbolValues& symbols) {
+  std::vector<int64_t> v;
+  for (const Dim& d : shape) v.push_back(d.eval(symbols));
+  return v;
+}
+
+}  // namespace situ

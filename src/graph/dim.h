@@ -1,0 +1,89 @@
+// Dim: an integer that may depend on symbols (new tokens S, past P, ...). Shapes, strides, offsets
+// and the elements of shape tensors are Dims. A constant Dim is a plain int64 and costs no allocation.
+//
+// A symbolic Dim is a polynomial with integer coefficients over atoms; an atom is a symbol or one of
+// floordiv, mod, min, max, select applied to Dims. Polynomials are kept in a canonical order, so
+// structural equality is equality of polynomials: S + P == P + S holds.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace situ {
+
+// Symbols with a meaning; a file's own dim_param names get ids from kFirstFileSymbol on.
+enum Symbol : int {
+  kSymS = 0,  // new tokens in this step, >= 1
+  kSymP = 1,  // tokens already in the state, >= 0
+  kSymW = 2,  // slot that the first new token is written to, >= P
+  kSymFlip = 3,  // 0 or 1 in turn: which half of a replaced state is read in this step
+  kFirstFileSymbol = 8,
+};
+constexpr int kMaxSymbols = 64;
+
+// Values of the symbols at one step.
+struct SymbolValues {
+  int64_t value[kMaxSymbols] = {};
+};
+
+class Dim {
+ public:
+  struct Poly;
+  Dim() = default;
+  Dim(int64_t value) : value_(value) {}  // NOLINT: implicit on purpose
+  static Dim symbol(int id);
+
+  bool is_const() const { return poly_ == nullptr; }
+  // Precondition: is_const().
+  int64_t value() const { return value_; }
+  int64_t eval(const SymbolValues& symbols) const;
+  // Bounds over S >= 1 and every other symbol >= 0. INT64_MIN / INT64_MAX: unbounded.
+  int64_t lower_bound() const;
+  int64_t upper_bound() const;
+  bool depends_on(int symbol) const;
+  // "S + P", "64", "3*S*P". File symbols print through `names` where given (index = id).
+  std::string str(const std::vector<std::string>* names = nullptr) const;
+  // This Dim with every occurrence of symbol `id` replaced.
+  Dim substitute(int id, const Dim& by) const;
+
+  friend Dim operator+(const Dim& a, const Dim& b);
+  friend Dim operator-(const Dim& a, const Dim& b);
+  friend Dim operator*(const Dim& a, const Dim& b);
+  friend bool operator==(const Dim& a, const Dim& b);
+  friend bool operator!=(const Dim& a, const Dim& b) { return !(a == b); }
+
+ private:
+  friend struct DimOps;
+  std::shared_ptr<const Poly> poly_;
+  int64_t value_ = 0;
+};
+
+// Integer division as ONNX does on int64: towards zero. Division by a constant 0 gives 0.
+Dim dim_div(const Dim& a, const Dim& b);
+// Remainder with the sign of the divisor (ONNX Mod, fmod=0).
+Dim dim_mod(const Dim& a, const Dim& b);
+Dim dim_min(const Dim& a, const Dim& b);
+Dim dim_max(const Dim& a, const Dim& b);
+// condition != 0 ? a : b.
+Dim dim_select(const Dim& condition, const Dim& a, const Dim& b);
+// 1 when a < b, else 0; folds when the bounds decide.
+Dim dim_less(const Dim& a, const Dim& b);
+// 1 when a == b, else 0; folds when the bounds decide.
+Dim dim_equal(const Dim& a, const Dim& b);
+// a / b when b divides a exactly as polynomials (8*S / 8, S*P / S), else nothing.
+std::optional<Dim> dim_exact_div(const Dim& a, const Dim& b);
+
+using Shape = std::vector<Dim>;
+
+// Product of the dims (1 for rank 0).
+Dim shape_count(const Shape& shape);
+std::string shape_str(const Shape& shape, const std::vector<std::string>* names = nullptr);
+bool shape_is_const(const Shape& shape);
+// Precondition: shape_is_const.
+std::vector<int64_t> shape_values(const Shape& shape);
+std::vector<int64_t> shape_eval(const Shape& shape, const SymbolValues& symbols);
+
+}  // namespace situ

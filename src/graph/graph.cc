@@ -1,0 +1,203 @@
+#include "graph/graph.h"
+
+#include <algorithm>
+
+namespace situ {
+
+const Attribute* Node::attr(const std::string& key) const {
+  auto it = attrs.find(key);
+  return it == attrs.end() ? nullptr : &it->second;
+}
+
+int64_t Node::attr_int(const std::string& key, int64_t fallback) const {
+  const Attribute* a = attr(key);
+  return a && a->kind == Attribute::Kind::kInt ? a->i : fallback;
+}
+
+float Node::attr_float(const std::string& key, float fallback) const {
+  const Attribute* a = attr(key);
+  return a && a->kind == Attribute::Kind::kFloat ? a->f : fallback;
+}
+
+std::string Node::attr_string(const std::string& key, const std::string& fallback) const {
+  const Attribute* a = attr(key);
+  return a && a->kind == Attribute::Kind::kString ? a->s : fallback;
+}
+
+std::vector<int64_t> Node::attr_ints(const std::string& key) const {
+  const Attribute* a = attr(key);
+  return a && a->kind == Attribute::Kind::kInts ? a->ints : std::vector<int64_t>{};
+}
+
+void Node::set_int(const std::string& key, int64_t value) {
+  Attribute a;
+  a.kind = Attribute::Kind::kInt;
+  a.i = value;
+  attrs[key] = std::move(a);
+}
+
+void Node::set_float(const std::string& key, float value) {
+  Attribute a;
+  a.kind = Attribute::Kind::kFloat;
+  a.f = value;
+  attrs[key] = std::move(a);
+}
+
+void Node::set_ints(const std::string& key, std::vector<int64_t> value) {
+  Attribute a;
+  a.kind = Attribute::Kind::kInts;
+  a.ints = std::move(value);
+  attrs[key] = std::move(a);
+}
+
+void Node::set_string(const std::string& key, std::string value) {
+  Attribute a;
+  a.kind = Attribute::Kind::kString;
+  a.s = std::move(value);
+  attrs[key] = std::move(a);
+}
+
+std::string Node::label() const {
+  return (domain.empty() ? op : domain + "." + op) + " '" + name + "'";
+}
+
+ValueId Graph::add_value(std::string value_name, DType type) {
+  Value v;
+  v.name = std::move(value_name);
+  v.info.type = type;
+  values.push_back(std::move(v));
+  return static_cast<ValueId>(values.size() - 1);
+}
+
+ValueId Graph::add_constant(std::string value_name, Tensor tensor) {
+  const ValueId id = add_value(std::move(value_name), tensor.type());
+  Value& v = values[id];
+  v.info.ranked = true;
+  for (int64_t d : tensor.dims()) v.info.shape.push_back(d);
+  v.constant = std::move(tensor);
+  return id;
+}
+
+int Graph::add_node(Node node) {
+  const int index = static_cast<int>(nodes.size());
+  for (ValueId v : node.out)
+    if (v != kNoValue) values[v].producer = index;
+  nodes.push_back(std::move(node));
+  return index;
+}
+
+int Graph::symbol(const std::string& dim_param) {
+  if (symbol_names.size() < kFirstFileSymbol) symbol_names.resize(kFirstFileSymbol);
+  for (size_t i = kFirstFileSymbol; i < symbol_names.size(); ++i)
+    if (symbol_names[i] == dim_param) return static_cast<int>(i);
+  if (symbol_names.size() >= kMaxSymbols) return -1;
+  symbol_names.push_back(dim_param);
+  return static_cast<int>(symbol_names.size() - 1);
+}
+
+ValueId Graph::find(std::string_view value_name) const {
+  for (size_t i = 0; i < values.size(); ++i)
+    if (values[i].name == value_name) return static_cast<ValueId>(i);
+  return kNoValue;
+}
+
+void Graph::rebuild_links() {
+  for (Value& v : values) v.producer = -1;
+  for (size_t n = 0; n < nodes.size(); ++n)
+    for (ValueId v : nodes[n].out)
+      if (v != kNoValue) values[v].producer = static_cast<int32_t>(n);
+}
+
+std::vector<std::vector<std::pair<int, int>>> Graph::users() const {
+  std::vector<std::vector<std::pair<int, int>>> result(values.size());
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    for (size_t i = 0; i < nodes[n].in.size(); ++i)
+      if (nodes[n].in[i] != kNoValue) result[nodes[n].in[i]].emplace_back(n, i);
+    for (const auto& [key, a] : nodes[n].attrs)
+      if (a.graph)
+        for (const auto& [inner, outer] : a.graph->captures) result[outer].emplace_back(n, -1);
+  }
+  return result;
+}
+
+bool Graph::is_output(ValueId id) const {
+  return std::find(outputs.begin(), outputs.end(), id) != outputs.end();
+}
+
+void Graph::replace_uses(ValueId from, ValueId to) {
+  for (Node& n : nodes) {
+    for (ValueId& v : n.in)
+      if (v == from) v = to;
+    for (auto& [key, a] : n.attrs)
+      if (a.graph)
+        for (auto& [inner, outer] : a.graph->captures)
+          if (outer == from) outer = to;
+  }
+  for (ValueId& v : outputs)
+    if (v == from) v = to;
+}
+
+int Graph::remove_dead_nodes() {
+  std::vector<char> needed(values.size(), 0);
+  for (ValueId v : outputs) needed[v] = 1;
+  std::vector<char> keep(nodes.size(), 0);
+  for (int n = static_cast<int>(nodes.size()) - 1; n >= 0; --n) {
+    for (ValueId v : nodes[n].out)
+      if (v != kNoValue && needed[v]) keep[n] = 1;
+    if (!keep[n]) continue;
+    for (ValueId v : nodes[n].in)
+      if (v != kNoValue) needed[v] = 1;
+    for (const auto& [key, a] : nodes[n].attrs)
+      if (a.graph)
+        for (const auto& [inner, outer] : a.graph->captures) needed[outer] = 1;
+  }
+  std::vector<Node> kept;
+  for (size_t n = 0; n < nodes.size(); ++n)
+    if (keep[n]) kept.push_back(std::move(nodes[n]));
+  const int removed = static_cast<int>(nodes.size() - kept.size());
+  nodes = std::move(kept);
+  rebuild_links();
+  return removed;
+}
+
+Status Graph::sort() {
+  rebuild_links();
+  std::vector<int> state(nodes.size(), 0);  // 0 new, 1 open, 2 done
+  std::vector<int> order;
+  // Iterative depth-first search: a hostile file may chain a million nodes.
+  for (size_t root = 0; root < nodes.size(); ++root) {
+    if (state[root]) continue;
+    std::vector<std::pair<int, size_t>> stack{{static_cast<int>(root), 0}};
+    state[root] = 1;
+    while (!stack.empty()) {
+      auto& [n, next] = stack.back();
+      std::vector<ValueId> deps = nodes[n].in;
+      for (const auto& [key, a] : nodes[n].attrs)
+        if (a.graph)
+          for (const auto& [inner, outer] : a.graph->captures) deps.push_back(outer);
+      bool pushed = false;
+      while (next < deps.size()) {
+        const ValueId v = deps[next++];
+        const int p = v == kNoValue ? -1 : values[v].producer;
+        if (p < 0 || state[p] == 2) continue;
+        if (state[p] == 1) return Status::error("the graph has a cycle through node " + nodes[p].label());
+        state[p] = 1;
+        stack.emplace_back(p, 0);
+        pushed = true;
+        break;
+      }
+      if (pushed) continue;
+      state[stack.back().first] = 2;
+      order.push_back(stack.back().first);
+      stack.pop_back();
+    }
+  }
+  std::vector<Node> sorted;
+  sorted.reserve(nodes.size());
+  for (int n : order) sorted.push_back(std::move(nodes[n]));
+  nodes = std::move(sorted);
+  rebuild_links();
+  return Status::ok();
+}
+
+}  // namespace situ

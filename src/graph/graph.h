@@ -1,0 +1,118 @@
+// The graph: SSA values, nodes in topological order, attributes. Plain data; passes edit it freely.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tensor.h"
+#include "graph/dim.h"
+
+namespace situ {
+
+struct Graph;
+struct OpDef;
+
+using ValueId = int32_t;
+constexpr ValueId kNoValue = -1;  // an omitted optional operand ("" in ONNX)
+
+// What is known of a value before it is computed.
+struct ValueInfo {
+  DType type = DType::kNone;
+  bool ranked = false;  // false: not even the rank is known (a file's output without a shape)
+  Shape shape;
+  // For small integer tensors (rank 0 or 1, at most kMaxContent elements): the elements themselves, so
+  // that shape arithmetic runs on symbols. Bool tensors hold 0 / 1.
+  std::optional<std::vector<Dim>> content;
+};
+constexpr int64_t kMaxContent = 256;
+
+struct Value {
+  std::string name;
+  ValueInfo info;
+  Tensor constant;  // present(): an initialiser or a folded value
+  // Where an attribute, an initialiser or an input came from is told by `producer` (-1: none).
+  int32_t producer = -1;  // index into Graph::nodes, kept by Graph::rebuild_links
+};
+
+struct Attribute {
+  enum class Kind { kInt, kFloat, kString, kTensor, kGraph, kInts, kFloats, kStrings };
+  Kind kind = Kind::kInt;
+  int64_t i = 0;
+  float f = 0;
+  std::string s;
+  std::vector<int64_t> ints;
+  std::vector<float> floats;
+  std::vector<std::string> strings;
+  Tensor tensor;
+  std::shared_ptr<Graph> graph;
+};
+
+struct Node {
+  std::string name;    // from the file; made up from op and outputs when empty
+  std::string domain;  // "" for ai.onnx, "com.microsoft", "situ" for internal ops
+  std::string op;
+  int opset = 0;  // version of `domain` that the file (or function) imports
+  std::vector<ValueId> in;
+  std::vector<ValueId> out;
+  std::map<std::string, Attribute> attrs;
+  const OpDef* def = nullptr;  // set by resolve_ops
+
+  bool is(std::string_view op_name, std::string_view op_domain = "") const {
+    return op == op_name && domain == op_domain;
+  }
+  bool has_input(size_t i) const { return i < in.size() && in[i] != kNoValue; }
+  bool has_output(size_t i) const { return i < out.size() && out[i] != kNoValue; }
+  const Attribute* attr(const std::string& key) const;
+  int64_t attr_int(const std::string& key, int64_t fallback) const;
+  float attr_float(const std::string& key, float fallback) const;
+  std::string attr_string(const std::string& key, const std::string& fallback) const;
+  std::vector<int64_t> attr_ints(const std::string& key) const;
+  void set_int(const std::string& key, int64_t value);
+  void set_float(const std::string& key, float value);
+  void set_ints(const std::string& key, std::vector<int64_t> value);
+  void set_string(const std::string& key, std::string value);
+  // "MatMul '/model/layers.0/q_proj/MatMul'" for messages; "com.microsoft.X 'n'" outside ai.onnx.
+  std::string label() const;
+};
+
+struct Graph {
+  std::string name;
+  std::vector<Value> values;
+  std::vector<Node> nodes;  // topological order
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+  // Subgraphs of If/Loop/Scan: inner value -> value of the enclosing graph that it captures.
+  std::vector<std::pair<ValueId, ValueId>> captures;
+  std::vector<std::string> symbol_names;  // index = symbol id; "" for the built-in ones
+
+  ValueId add_value(std::string value_name, DType type = DType::kNone);
+  ValueId add_constant(std::string value_name, Tensor tensor);
+  // Appends a node; the caller keeps (or restores by sort) the order. Returns its index.
+  int add_node(Node node);
+  // Symbol id of a dim_param name, made at first use; -1 when the table is full.
+  int symbol(const std::string& dim_param);
+
+  const Value& value(ValueId id) const { return values[id]; }
+  Value& value(ValueId id) { return values[id]; }
+  ValueId find(std::string_view value_name) const;  // kNoValue when there is none; linear
+
+  // Recomputes Value::producer.
+  void rebuild_links();
+  // Users of each value as (node, operand) pairs; graph outputs are not users.
+  std::vector<std::vector<std::pair<int, int>>> users() const;
+  bool is_output(ValueId id) const;
+  // Replaces every use of `from` (operands and graph outputs) by `to`.
+  void replace_uses(ValueId from, ValueId to);
+  // Drops nodes whose outputs nobody needs. Returns how many.
+  int remove_dead_nodes();
+  // Stable topological order. Error: a cycle (names a node in it).
+  Status sort();
+};
+
+}  // namespace situ

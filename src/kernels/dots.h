@@ -1,0 +1,38 @@
+// Dot products of R float rows with C rows of any float type.
+#pragma once
+
+#include "kernels/simd.h"
+
+namespace situ {
+namespace SITU_ISA {
+
+// sums[r * stride + c] += a[r] . b[c] over `depth` elements; b has unit stride along the depth.
+template <int R, int C, typename T>
+SITU_INLINE void dots(const float* const* a, const T* b, int64_t b_n, int64_t depth, float* sums, int64_t stride) {
+  VecF acc[R * C] = {};
+  int64_t k = 0;
+  for (; k + kLanes <= depth; k += kLanes) {
+    VecF column[C];
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) column[c] = load(b + c * b_n + k);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const VecF x = load(a[r] + k);
+#pragma GCC unroll 16
+      for (int c = 0; c < C; ++c) acc[r * C + c] += x * column[c];
+    }
+  }
+  if (k < depth) {
+    for (int r = 0; r < R; ++r) {
+      const VecF x = load_n(a[r] + k, depth - k);
+      for (int c = 0; c < C; ++c) acc[r * C + c] += x * load_n(b + c * b_n + k, depth - k);
+    }
+  }
+  float total[R * C];
+  sum_all<R * C>(acc, total);
+#pragma GCC unroll 16
+  for (int i = 0; i < R * C; ++i) sums[(i / C) * stride + i % C] += total[i];
+}
+
+}  // namespace SITU_ISA
+}  // namespace situ

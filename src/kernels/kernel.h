@@ -1,0 +1,68 @@
+// What a kernel is: a function from views to views, called by every thread of the pool at once.
+//
+// Rules for kernel files: all threads call with the same `call`; thread t of n does its share and
+// no thread waits for another (the program puts barriers between calls). Kernels never allocate,
+// never fail and never include the standard library beyond <cstdint>, <cstddef> and <math.h>: each
+// kernel file is compiled once per ISA, and an inline function compiled for AVX-512 must not be
+// merged by the linker with the one that an older CPU runs. Data-dependent faults (an index out of
+// range) are reported through call.fault and the element is written as zero.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/ledger.h"
+#include "base/view.h"
+
+namespace situ {
+
+// A run of consecutive slots of the state: tokens [first token .. first token + length) of one
+// sequence live in slots [first_slot .. first_slot + length).
+struct Run {
+  int64_t first_slot = 0;
+  int64_t length = 0;
+};
+
+// Set by a kernel that meets a value it cannot use; the step then returns an error.
+struct Fault {
+  const char* what = nullptr;  // static text, e.g. "index out of range"
+  int64_t value = 0;           // the offending value
+  int64_t limit = 0;           // the bound it broke
+};
+
+// Bytes of scratch that each thread owns; kernels block their work to fit.
+constexpr int64_t kScratchBytes = 512 * 1024;
+
+struct KernelCall {
+  const View* in = nullptr;   // operands in ONNX order; absent ones are !present()
+  int in_count = 0;
+  const View* out = nullptr;  // destinations; absent ones are !present()
+  int out_count = 0;
+  const void* params = nullptr;  // the struct in kernels/params.h that the op's prepare filled
+  std::byte* scratch = nullptr;  // this thread's kScratchBytes, 64-byte aligned
+  Ledger* ledger = nullptr;      // this thread's; only move_bytes books into it
+  Fault* fault = nullptr;        // this thread's
+  // Attention over state: where tokens 0..T-1 live. Null: K and V are views of T consecutive tokens.
+  const Run* runs = nullptr;
+  int run_count = 0;
+};
+
+using KernelFn = void (*)(const KernelCall& call, int thread, int threads);
+
+// One function per line of kernels.inc, for one ISA.
+struct KernelTable {
+  const char* isa;
+#define SITU_KERNEL(name) KernelFn name;
+#include "kernels/kernels.inc"
+#undef SITU_KERNEL
+};
+
+// The table for this CPU: the best ISA that it has, or the one that SITU_ISA names
+// (portable | avx2 | avx512). An unknown or unavailable name falls back and select_isa_error() says so.
+const KernelTable& kernels();
+// Empty, or why SITU_ISA could not be honoured.
+const char* select_isa_error();
+// All tables that this CPU can run, the portable one first; for tests and benchmarks.
+int available_kernel_tables(const KernelTable** tables, int capacity);
+
+}  // namespace situ

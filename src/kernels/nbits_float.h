@@ -1,0 +1,118 @@
+// Block-quantised weights times float activations: digits become floats in registers.
+#pragma once
+
+#include "kernels/nbits.h"
+
+namespace situ {
+namespace SITU_ISA {
+
+// Rows of activations laid out as the weights' chunks are: x [chunk][digit][lane], and the sum of each
+// lane's activations, which multiplies the zero point.
+struct FloatRows {
+  float* x;
+  float* lane_sums;  // [chunk][lane]
+  int64_t row_floats;
+
+  static int64_t floats_per_row(const NBitsWeights& w) { return w.chunks * kLanes * (32 / w.bits + 1); }
+  const float* row_x(int64_t r) const { return x + r * row_floats; }
+  const float* row_sums(int64_t r) const { return lane_sums + r * row_floats; }
+};
+
+static inline void lay_out_row(const NBitsWeights& w, const std::byte* a, DType type, int64_t offset, int64_t step,
+                               float* x, float* lane_sums) {
+  const int per = 32 / w.bits;
+  for (int64_t chunk = 0; chunk < w.chunks; ++chunk) {
+    float* to = x + chunk * kLanes * per;
+    const int64_t k0 = chunk * kLanes * per;
+    float row[kLanes * 16];
+    const int64_t count = w.k - k0 < kLanes * per ? w.k - k0 : kLanes * per;
+    read_row(a, type, offset + k0 * step, step, count, row);
+    for (int64_t i = count; i < kLanes * per; ++i) row[i] = 0;
+    VecF sum{};
+    for (int i = 0; i < per; ++i) {
+      for (int lane = 0; lane < kLanes; ++lane) to[i * kLanes + lane] = row[lane * per + i];
+      sum += load(to + i * kLanes);
+    }
+    store(lane_sums + chunk * kLanes, sum);
+  }
+}
+
+// Digit `i` of every word as a float. AVX-512 looks digits of up to 4 bits up in a register (the index is the
+// low 4 bits of each lane, so no mask) and gets the symmetric zero point for free; others convert.
+#if defined(__AVX512F__)
+template <int Bits>
+constexpr bool kDigitTable = Bits <= 4;
+#else
+template <int Bits>
+constexpr bool kDigitTable = false;
+#endif
+
+template <int Bits>
+SITU_INLINE VecF digit_table(bool symmetric) {
+  const int32_t mask = (1 << Bits) - 1, zero = symmetric ? 1 << (Bits - 1) : 0;
+  return __builtin_convertvector((lane_index() & mask) - zero, VecF);
+}
+
+template <int Bits>
+SITU_INLINE VecF digit(VecU words, int i, VecF table) {
+  const VecU shifted = words >> (Bits * i);
+#if defined(__AVX512F__)
+  if constexpr (kDigitTable<Bits>) return (VecF)_mm512_maskz_permutexvar_ps(kAllLanes, (__m512i)shifted, (__m512)table);
+#endif
+  (void)table;
+  return __builtin_convertvector((VecI)(shifted & ((1u << Bits) - 1)), VecF);
+}
+
+// sums[r * C + c] = a[row r] . w[n + c]. One row scales partial sums, several rows scale the weights.
+template <int Bits, int R, int C>
+static inline void nbits_dots(const NBitsWeights& w, const FloatRows& rows, int64_t r0, int64_t n, float* sums) {
+  constexpr int kPer = 32 / Bits;
+  const bool symmetric = w.symmetric(), offset = !(kDigitTable<Bits> && symmetric);
+  const VecF table = digit_table<Bits>(symmetric);
+  VecF total[R * C] = {};
+  for (int64_t chunk = 0; chunk < w.chunks; ++chunk) {
+    VecU words[C];
+    VecF scale[C], zero[C] = {};
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      words[c] = chunk_words(w, w.q + (n + c) * w.row_bytes, chunk);
+      scale[c] = spread_blocks(w, w.scales, w.scale_type, n + c, chunk);
+      if (offset) zero[c] = chunk_zeros(w, n + c, chunk);
+    }
+    if constexpr (R == 1) {
+      const float* x = rows.row_x(r0) + chunk * kLanes * kPer;
+      VecF part[C] = {};
+#pragma GCC unroll 16
+      for (int i = 0; i < kPer; ++i) {
+        const VecF a = load(x + i * kLanes);
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) part[c] += a * digit<Bits>(words[c], i, table);
+      }
+      const VecF lane_sum = load(rows.row_sums(r0) + chunk * kLanes);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        if (offset) part[c] -= zero[c] * lane_sum;
+        total[c] += part[c] * scale[c];
+      }
+    } else {
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) zero[c] *= scale[c];
+#pragma GCC unroll 16
+      for (int i = 0; i < kPer; ++i) {
+        VecF weight[C];
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) weight[c] = digit<Bits>(words[c], i, table) * scale[c] - zero[c];
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          const VecF a = load(rows.row_x(r0 + r) + (chunk * kPer + i) * kLanes);
+#pragma GCC unroll 4
+          for (int c = 0; c < C; ++c) total[r * C + c] += a * weight[c];
+        }
+      }
+    }
+  }
+  sum_all<R * C>(total, sums);
+}
+
+}  // namespace SITU_ISA
+}  // namespace situ

@@ -1,0 +1,176 @@
+// Block-quantised weights times activations quantised to int8 per block (accuracy_level 4).
+//
+// scale_a[b] = amax(block b of a) / 127, qa = round(a / scale_a): the same rule as ONNX Runtime's, so that
+// greedy tokens agree with it. Digits are unsigned bytes, activations signed: a byte product sum (or, for 8-bit
+// weights, a 16-bit one) gives the exact integer dot of each lane's weights.
+#pragma once
+
+#include "kernels/nbits.h"
+
+#if defined(__AVX2__)
+#define SITU_NBITS_INT8 1
+
+namespace situ {
+namespace SITU_ISA {
+
+typedef int8_t VecB __attribute__((vector_size(kLanes)));
+typedef int16_t VecS __attribute__((vector_size(kVectorBytes)));
+typedef int8_t UnalignedB __attribute__((vector_size(kLanes), aligned(1), may_alias));
+typedef int16_t UnalignedS __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
+
+// sum over byte pairs of unsigned x signed, saturating int16; and over int16 pairs, int32.
+#if defined(__AVX512F__)
+SITU_INLINE VecS byte_products(VecS u, VecS s) { return (VecS)_mm512_maddubs_epi16((__m512i)u, (__m512i)s); }
+SITU_INLINE VecI word_products(VecS a, VecS b) { return (VecI)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
+#else
+SITU_INLINE VecS byte_products(VecS u, VecS s) { return (VecS)_mm256_maddubs_epi16((__m256i)u, (__m256i)s); }
+SITU_INLINE VecI word_products(VecS a, VecS b) { return (VecI)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+#endif
+
+// Planes of activations per chunk, a vector each: plane j matches digit j of every byte; 8-bit weights take
+// two planes of int16, for the even and the odd bytes.
+template <int Bits>
+constexpr int kPlanes = Bits == 8 ? 2 : 8 / Bits;
+
+struct Int8Rows {
+  int8_t* q;         // [chunk][plane][vector]
+  float* lane_sums;  // [chunk][lane]: sum of the lane's quantised activations
+  float* scales;     // [chunk][lane]
+  int64_t row_bytes; // from one row's data to the next, for all three
+
+  static int64_t bytes_per_row(const NBitsWeights& w) {
+    const int64_t planes = w.bits == 8 ? 2 : 8 / w.bits;
+    return w.chunks * kVectorBytes * (planes + 2);
+  }
+  const int8_t* row_q(int64_t r) const { return q + r * row_bytes; }
+  const float* row_sums(int64_t r) const {
+    return reinterpret_cast<const float*>(reinterpret_cast<const int8_t*>(lane_sums) + r * row_bytes);
+  }
+  const float* row_scales(int64_t r) const {
+    return reinterpret_cast<const float*>(reinterpret_cast<const int8_t*>(scales) + r * row_bytes);
+  }
+};
+
+// q[0 .. count) = round(x / scale) with scale = amax / 127, which is returned. Zero up to `block`.
+SITU_INLINE float quantize_block(const float* x, int64_t count, int64_t block, int8_t* q) {
+  VecF largest{};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) largest = vmax((VecF)((VecU)load(x + i) & 0x7fffffffu), largest);
+  if (i < count) largest = vmax((VecF)((VecU)load_n(x + i, count - i) & 0x7fffffffu), largest);
+  const float scale = max_lanes(largest) / 127.0f, inverse = scale > 0 ? 1.0f / scale : 0.0f;
+  for (i = 0; i < block; i += kLanes) {  // blocks are multiples of 16
+    const int64_t rest = count - i;
+    const VecF v = (rest >= kLanes ? load(x + i) : load_n(x + i, rest > 0 ? rest : 0)) * inverse;
+    // Adding 1.5 * 2^23 rounds to the nearest even integer.
+    VecI r = (VecI)(v + splat(12582912.0f)) - splat_i(0x4b400000);
+    r = r > 127 ? splat_i(127) : r;
+    r = r < -127 ? splat_i(-127) : r;
+    *reinterpret_cast<UnalignedB*>(q + i) = __builtin_convertvector(r, VecB);
+  }
+  return scale;
+}
+
+// x [k] quantised into one row of `rows`; bytes: room for a chunk's weights (kLanes * 16).
+template <int Bits>
+static inline void quantize_row(const NBitsWeights& w, const float* x, int8_t* q, float* lane_sums, float* scales,
+                                int8_t* bytes) {
+  constexpr int kPer = 32 / Bits;
+  constexpr int64_t kWeights = kLanes * kPer;
+  const VecS ones = VecS{} + 1;
+  float scale = 0;
+  for (int64_t chunk = 0; chunk < w.chunks; ++chunk) {
+    const int64_t k0 = chunk * kWeights;
+    float block_scales[kLanes] = {};
+    int at = 0;
+    if (w.block <= kWeights) {
+      for (int64_t i = 0; i < kWeights; i += w.block) {
+        const int64_t rest = w.k - (k0 + i);
+        block_scales[at++] = quantize_block(x + k0 + i, rest < 0 ? 0 : (rest < w.block ? rest : w.block), w.block, bytes + i);
+      }
+    } else {
+      if (k0 % w.block == 0) {  // the whole block at once: it spans several chunks
+        const int64_t rest = w.k - k0;
+        scale = quantize_block(x + k0, rest < w.block ? rest : w.block, w.block, bytes);
+      }
+      block_scales[0] = scale;
+    }
+    const int8_t* from = w.block <= kWeights ? bytes : bytes + k0 % w.block;
+    int8_t* planes = q + chunk * kPlanes<Bits> * kVectorBytes;
+    VecI sum{};
+    if constexpr (Bits == 8) {
+      int16_t* even = reinterpret_cast<int16_t*>(planes);
+      int16_t* odd = reinterpret_cast<int16_t*>(planes + kVectorBytes);
+      for (int i = 0; i < 2 * kLanes; ++i) {
+        even[i] = from[2 * i];
+        odd[i] = from[2 * i + 1];
+      }
+      sum = word_products(*reinterpret_cast<const UnalignedS*>(even), ones) +
+            word_products(*reinterpret_cast<const UnalignedS*>(odd), ones);
+    } else {
+      for (int plane = 0; plane < kPlanes<Bits>; ++plane) {
+        int8_t* to = planes + plane * kVectorBytes;
+        for (int i = 0; i < kVectorBytes; ++i) to[i] = from[i * kPlanes<Bits> + plane];
+        const VecS unsigned_ones = VecS{} + 0x0101;
+        sum += word_products(byte_products(unsigned_ones, *reinterpret_cast<const UnalignedS*>(to)), ones);
+      }
+    }
+    store(lane_sums + chunk * kLanes, __builtin_convertvector(sum, VecF));
+    const VecF lane_scales = w.wide() ? splat(block_scales[0]) : __builtin_shuffle(load(block_scales), w.block_of_lane);
+    store(scales + chunk * kLanes, lane_scales);
+  }
+}
+
+template <int Bits>
+SITU_INLINE VecS byte_digits(VecU words, int plane) {
+  if constexpr (Bits == 8) return plane == 0 ? (VecS)(words & 0x00ff00ffu) : (VecS)((words >> 8) & 0x00ff00ffu);
+  return (VecS)((words >> (Bits * plane)) & (Bits == 4 ? 0x0f0f0f0fu : 0x03030303u));
+}
+
+// sums[r * C + c] = a[row r] . w[n + c].
+template <int Bits, int R, int C>
+static inline void nbits_dots_int8(const NBitsWeights& w, const Int8Rows& rows, int64_t r0, int64_t n, float* sums) {
+  const VecS ones = VecS{} + 1;
+  VecF total[R * C] = {};
+  for (int64_t chunk = 0; chunk < w.chunks; ++chunk) {
+    VecS digits[C][kPlanes<Bits>];
+    VecF scale[C], zero[C];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      const VecU words = chunk_words(w, w.q + (n + c) * w.row_bytes, chunk);
+#pragma GCC unroll 4
+      for (int j = 0; j < kPlanes<Bits>; ++j) digits[c][j] = byte_digits<Bits>(words, j);
+      scale[c] = spread_blocks(w, w.scales, w.scale_type, n + c, chunk);
+      zero[c] = chunk_zeros(w, n + c, chunk);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const int8_t* q = rows.row_q(r0 + r) + chunk * kPlanes<Bits> * kVectorBytes;
+      VecS plane[kPlanes<Bits>];
+#pragma GCC unroll 4
+      for (int j = 0; j < kPlanes<Bits>; ++j) plane[j] = *reinterpret_cast<const UnalignedS*>(q + j * kVectorBytes);
+      const VecF lane_sum = load(rows.row_sums(r0 + r) + chunk * kLanes);
+      const VecF a_scale = load(rows.row_scales(r0 + r) + chunk * kLanes);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        VecI dot;
+        if constexpr (Bits == 8) {
+          dot = word_products(digits[c][0], plane[0]) + word_products(digits[c][1], plane[1]);
+        } else {
+          // At most 2 * 15 * 127 per plane and int16 lane: two planes of 4 bits, four of 2 bits fit.
+          VecS pairs = byte_products(digits[c][0], plane[0]);
+#pragma GCC unroll 4
+          for (int j = 1; j < kPlanes<Bits>; ++j) pairs += byte_products(digits[c][j], plane[j]);
+          dot = word_products(pairs, ones);
+        }
+        const VecF part = __builtin_convertvector(dot, VecF) - zero[c] * lane_sum;
+        total[r * C + c] += part * (scale[c] * a_scale);
+      }
+    }
+  }
+  sum_all<R * C>(total, sums);
+}
+
+}  // namespace SITU_ISA
+}  // namespace situ
+
+#endif

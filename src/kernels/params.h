@@ -1,0 +1,160 @@
+// Parameters that an op's prepare hands to its kernel: plain structs, no standard library.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace situ {
+
+enum class UnaryKind : int32_t {
+  kAbs, kNeg, kExp, kLog, kSqrt, kReciprocal, kErf, kTanh, kSigmoid, kSin, kCos, kFloor, kCeil, kRound,
+  kSign, kRelu, kNot, kIsNaN, kIsInf, kSoftplus, kGeluErf, kGeluTanh, kSilu, kQuickGelu, kElu, kLeakyRelu,
+  kHardSigmoid, kHardSwish, kBitwiseNot, kSelu, kMish, kSoftsign, kThresholdedRelu, kCelu, kTan, kAtan,
+  kAsin, kAcos, kSinh, kCosh, kAsinh, kAcosh, kAtanh,
+};
+struct UnaryParams {
+  UnaryKind kind;
+  float alpha = 0, beta = 0;  // Elu, LeakyRelu, HardSigmoid, QuickGelu (alpha); IsInf: alpha/beta = detect +/-
+};
+
+enum class BinaryKind : int32_t {
+  kAdd, kSub, kMul, kDiv, kPow, kMod, kFmod, kMin, kMax, kAnd, kOr, kXor, kEqual, kLess, kLessOrEqual,
+  kGreater, kGreaterOrEqual, kBitwiseAnd, kBitwiseOr, kBitwiseXor, kShiftLeft, kShiftRight, kPRelu,
+  kSiluMul,  // silu(a) * b
+  kMean,     // of all operands
+};
+struct BinaryParams {
+  BinaryKind kind;
+};
+
+struct CastParams {
+  bool saturate;  // float8 destinations: overflow becomes the largest number, not NaN or infinity
+};
+
+struct ClipParams {
+  double min, max;  // used when operands 1 / 2 are absent
+};
+
+enum class ReduceKind : int32_t { kSum, kMean, kMax, kMin, kProd, kL1, kL2, kSumSquare, kLogSum, kLogSumExp };
+struct ReduceParams {
+  ReduceKind kind;
+  uint32_t axes;  // bit i: input axis i is reduced
+  bool keep_dims;
+};
+struct ArgReduceParams {
+  int32_t axis;
+  bool max;
+  bool last;  // select_last_index
+  bool keep_dims;
+};
+struct SoftmaxParams {
+  int32_t axis;     // first normalised axis
+  bool flattened;   // opset < 13: axes [axis..] are one
+  bool log;
+};
+struct CumSumParams {
+  bool exclusive, reverse;
+};
+struct TopKParams {
+  int32_t axis;
+  bool largest, sorted;
+};
+
+struct AxisParams {
+  int32_t axis;
+};
+struct GatherNdParams {
+  int32_t batch_dims;
+};
+enum class ScatterKind : int32_t { kNone, kAdd, kMul, kMax, kMin };
+struct ScatterParams {
+  int32_t axis;
+  ScatterKind kind;
+};
+struct FillParams {
+  DType type;
+  alignas(8) unsigned char value[16];  // one element of the output type
+};
+struct ShapeParams {
+  int32_t start, end;  // dims start .. end - 1
+  bool product;        // their product instead of the list
+};
+struct TriluParams {
+  bool upper;
+};
+struct EyeLikeParams {
+  int64_t k;
+};
+struct PadParams {
+  int32_t mode;  // 0 constant, 1 reflect, 2 edge, 3 wrap
+  bool from_attributes;          // opset < 11: `before` and `value` count, not operands 1.. (pads, value, axes)
+  int64_t before[8];             // elements in front of each axis; negative: cropped
+  double value;
+};
+
+// Norms over the last axes [axis..]: y = (x - mean) / sqrt(var + epsilon) * scale + bias, or without mean.
+struct NormParams {
+  int32_t axis;
+  float epsilon;
+};
+struct LpNormParams {
+  int32_t axis;
+  int32_t p;
+};
+
+// y[.., m, n] = alpha * sum_k a[.., m, k] * b[.., k, n] + beta * c (c: operand 2, broadcast, optional).
+// Any strides; transposes have become strides. b of rank 3 in a projection: see situ.Project in ops.
+struct MatMulParams {
+  float alpha = 1;
+  float beta = 1;
+  bool transpose_a = false, transpose_b = false;
+  bool project = false;  // situ.Project: b is [K, N1, .., Nr], y [.., N1, .., Nr]
+};
+
+// com.microsoft.MatMulNBits: y = a * w^T, w[n][k] = (q[n][k] - zero[n][k / block]) * scale[n][k / block].
+struct MatMulNBitsParams {
+  int64_t k, n;
+  int32_t bits;   // 2, 4 or 8
+  int32_t block;  // power of two >= 16
+  int32_t accuracy_level;
+  bool float_zero_points;
+};
+// Rows of a block-quantised table, com.microsoft.GatherBlockQuantized.
+struct GatherBlockQuantizedParams {
+  int32_t bits;
+  int32_t block;
+  int32_t gather_axis, quantize_axis;
+  bool packed_bytes;  // data is uint8 holding 8 / bits elements, low bits first; else uint4 / int4 elements
+  int32_t default_zero;
+};
+struct DequantizeParams {
+  int32_t axis;
+  int64_t block;  // 0: per tensor or per axis
+};
+
+// situ.Attention, operands q [B,Hq,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv], bias? (float: added, bool: true =
+// attend; broadcast to [B,Hq,S,T]), slopes? f32 [Hq] (ALiBi: adds slope * (key position)), sink? [Hq]
+// (adds exp(sink) to the softmax denominator). y [B,Hq,S,Dv]. Query i stands at position T - S + i.
+// s = softcap(scale * q.k) + bias; keys with position > query's are left out when causal, keys with
+// position <= query's - window when window > 0. A row that attends to nothing is 0.
+struct AttentionParams {
+  float scale;
+  float softcap;  // 0: none, else s = softcap * tanh(s / softcap)
+  int64_t window; // <= 0: none, else the last `window` keys, the query's own included
+  bool causal;
+  bool smooth_sink;  // sink of 0 for every head (smooth softmax)
+};
+
+// situ.Rotary, operands x [B,H,S,D], cos, sin, positions? [B,S] or [1] int64 (then cos and sin are tables
+// [M,C]; a single position is the first one), else cos and sin broadcast to [B,H,S,C]. C is R or R / 2.
+// half: y[i] = x[i]*cos[i] - x[i+R/2]*sin[i],  y[i+R/2] = x[i+R/2]*cos[i+R/2] + x[i]*sin[i+R/2], i < R/2
+// interleaved: the same on pairs (2i, 2i+1); with C == R the tables are read at 2i and 2i+1.
+// Elements R.. of each row pass unchanged: nothing happens to them when y and x are the same memory,
+// else they are copied and booked so. y may be x.
+struct RotaryParams {
+  int64_t rotary_dim;  // R, even
+  bool interleaved;
+};
+
+}  // namespace situ

@@ -1,0 +1,64 @@
+#include "onnx/external_data.h"
+
+#include <algorithm>
+
+#include "onnx/wire.h"
+
+namespace situ::onnx {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Both canonical.
+bool is_inside(const fs::path& file, const fs::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first == folder.end();
+}
+
+fs::path folder_of(const fs::path& file) {
+  return file.has_parent_path() ? file.parent_path() : fs::path(".");
+}
+
+}  // namespace
+
+fs::path ExternalFiles::locate(std::string_view location) const {
+  const std::string shown(location);
+  if (location.empty()) throw ImportError("external data without a location");
+  if (location.find('\0') != std::string_view::npos)
+    throw ImportError("external data location '" + shown + "' holds a NUL character");
+  const fs::path relative(location);
+  if (relative.is_absolute())
+    throw ImportError("external data location '" + shown + "' is absolute; it must be inside the model's folder");
+  for (const fs::path& part : relative)
+    if (part == "..")
+      throw ImportError("external data location '" + shown + "' holds '..'; it must be inside the model's folder");
+  std::error_code error;
+  const fs::path file = fs::weakly_canonical(folder_of(model_path_) / relative, error);
+  if (error) throw ImportError("external data file '" + shown + "': " + error.message());
+  const fs::path folder = fs::weakly_canonical(folder_of(model_path_), error);
+  if (error) throw ImportError("folder of '" + model_path_.string() + "': " + error.message());
+  const fs::path real_folder = folder_of(fs::weakly_canonical(model_path_, error));
+  if (error) throw ImportError("'" + model_path_.string() + "': " + error.message());
+  if (!is_inside(file, folder) && !is_inside(file, real_folder))
+    throw ImportError("external data location '" + shown + "' leads to '" + file.string() +
+                      "', outside of the model's folder '" + folder.string() + "'");
+  return file;
+}
+
+std::shared_ptr<const MappedFile> ExternalFiles::map(std::string_view location) {
+  if (auto it = by_location_.find(location); it != by_location_.end()) return it->second;
+  const fs::path path = locate(location);
+  std::shared_ptr<const MappedFile>& file = by_path_[path];
+  if (!file) {
+    std::error_code error;
+    if (!fs::exists(path, error))
+      throw ImportError("external data file '" + std::string(location) + "' does not exist (" + path.string() + ")");
+    Result<std::shared_ptr<const MappedFile>> opened = MappedFile::open(path);
+    if (!opened.is_ok()) throw ImportError("external data: " + opened.status().message());
+    file = *opened;
+    files_.push_back(file);
+  }
+  by_location_.emplace(location, file);
+  return file;
+}
+
+}  // namespace situ::onnx

@@ -1,0 +1,70 @@
+#include "onnx/importer.h"
+
+#include <new>
+
+#include "onnx/external_data.h"
+#include "onnx/graph_builder.h"
+#include "onnx/model_proto.h"
+#include "onnx/tensor_proto.h"
+
+namespace situ {
+namespace {
+
+// Names come from the file: no control characters and no endless text in a message.
+std::string one_line(std::string text) {
+  constexpr size_t kLongest = 2000;
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  if (text.size() > kLongest) text = text.substr(0, kLongest / 2) + " ... " + text.substr(text.size() - kLongest / 2);
+  return text;
+}
+
+void check_model(const onnx::ModelProto& model) {
+  if (!model.graph) throw onnx::ImportError("not an ONNX model: it holds no graph");
+  if (model.ir_version < 3)
+    throw onnx::ImportError("IR version " + std::to_string(model.ir_version) + " is not supported, 3 is the first");
+}
+
+// Throws ImportError.
+ImportedModel read_model(const std::filesystem::path& path) {
+  Result<std::shared_ptr<const onnx::MappedFile>> opened = onnx::MappedFile::open(path);
+  if (!opened.is_ok()) throw onnx::ImportError(opened.status().message());
+  const std::shared_ptr<const MappedBytes> file = *opened;
+  const std::string_view bytes(reinterpret_cast<const char*>(file->data), static_cast<size_t>(file->size));
+  if (bytes.empty()) throw onnx::ImportError("the file is empty");
+  if (bytes.starts_with("version https://git-lfs"))
+    throw onnx::ImportError("a git-lfs pointer, the model itself has not been downloaded");
+
+  const onnx::ModelProto proto = onnx::parse_model(bytes);
+  check_model(proto);
+  onnx::ExternalFiles external(path);
+  onnx::TensorReader tensors(file, external);
+  ImportedModel model;
+  model.graph = onnx::GraphBuilder(proto, tensors).build();
+  model.producer = proto.producer_name;
+  if (!proto.producer_version.empty()) model.producer += " " + std::string(proto.producer_version);
+  model.ir_version = proto.ir_version;
+  model.opsets.insert(proto.opsets.begin(), proto.opsets.end());
+  model.files.push_back(file);
+  model.files.insert(model.files.end(), external.files().begin(), external.files().end());
+  model.weight_bytes = tensors.total_bytes();
+  model.realigned_bytes = tensors.realigned_bytes();
+  return model;
+}
+
+}  // namespace
+
+Result<ImportedModel> import_onnx(const std::filesystem::path& path) {
+  const std::string name = "'" + path.string() + "': ";
+  try {
+    return read_model(path);
+  } catch (const onnx::ImportError& e) {
+    return Status::error(one_line(name + e.message()));
+  } catch (const std::bad_alloc&) {
+    return Status::error(one_line(name + "not enough memory"));
+  } catch (const std::exception& e) {  // of the standard library, such as a file system error
+    return Status::error(one_line(name + e.what()));
+  }
+}
+
+}  // namespace situ

@@ -1,0 +1,36 @@
+// .onnx file -> Graph. The file and its external data are mapped; initialisers point into the maps.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "graph/graph.h"
+
+namespace situ {
+
+// One mapped file; initialisers hold it by shared_ptr.
+struct MappedBytes {
+  std::string path;
+  const std::byte* data = nullptr;
+  int64_t size = 0;
+};
+
+struct ImportedModel {
+  Graph graph;                       // functions inlined, nodes sorted, symbols named
+  std::string producer;              // "optimum-onnx 0.0.1"
+  int64_t ir_version = 0;
+  std::map<std::string, int> opsets; // domain -> version
+  std::vector<std::shared_ptr<const MappedBytes>> files;  // the model file first
+  int64_t weight_bytes = 0;          // bytes of initialisers and Constant nodes, those of subgraphs too
+  int64_t realigned_bytes = 0;       // of these, bytes copied because they stood at an odd address in the file
+};
+
+// Reads `path`. Errors name the file, the node or initialiser, the field and both values.
+Result<ImportedModel> import_onnx(const std::filesystem::path& path);
+
+}  // namespace situ

@@ -1,0 +1,87 @@
+// One NodeProto -> a Node, a constant value, or the body of a function.
+#include "onnx/graph_builder.h"
+
+namespace situ::onnx {
+namespace {
+
+std::string first_output(const NodeProto& proto) {
+  for (std::string_view name : proto.outputs)
+    if (!name.empty()) return std::string(name);
+  return "";
+}
+
+}  // namespace
+
+void GraphBuilder::build_node(const NodeProto& proto, const Environment& environment) {
+  charge_node();
+  charge_inlined(environment.call, environment.prefix.size() + proto.name.size() + proto.op.size() +
+                                       16 * (4 + proto.inputs.size() + proto.outputs.size()));
+  Node node;
+  node.op = proto.op;
+  node.domain = proto.domain;
+  node.name = proto.name.empty() ? node.op + ":" + first_output(proto) : std::string(proto.name);
+  if (!environment.prefix.empty()) node.name = environment.prefix + "/" + node.name;
+  const FunctionProto* function = find_function(proto);
+  const bool is_constant = !function && node.is("Constant");
+  if (!is_constant) node.name = environment.scope.target().node_names.take(node.name);
+  const std::string label = node.label();
+  try {
+    if (function) {
+      inline_call(*function, node, proto, environment);
+    } else if (is_constant) {
+      const std::vector<ValueId> out = results(proto, environment);
+      if (out.size() != 1 || out[0] == kNoValue) throw ImportError("a Constant must have one output");
+      set_constant(environment, out[0], constant_value(proto, environment));
+    } else {
+      build_operator(std::move(node), proto, environment);
+    }
+  } catch (const ImportError& e) {
+    throw ImportError(label + ": " + e.message());
+  }
+}
+
+void GraphBuilder::build_operator(Node node, const NodeProto& proto, const Environment& environment) {
+  node.opset = opset_of(node.domain, environment);
+  node.in = operands(proto, environment);
+  while (!node.in.empty() && node.in.back() == kNoValue) node.in.pop_back();
+  node.out = results(proto, environment);
+  for (size_t i = 0; i < proto.attributes.size(); ++i) {
+    const AttributeSource source{proto.attributes[i], &environment, proto.index, static_cast<int64_t>(i)};
+    const std::optional<ResolvedAttribute> attribute = resolve_attribute(source);
+    if (!attribute) continue;
+    const std::string name(attribute->proto.name);
+    if (node.attrs.count(name)) throw ImportError("attribute '" + name + "' appears twice");
+    node.attrs.emplace(name, build_attribute(*attribute, environment));
+  }
+  environment.scope.target().graph.add_node(std::move(node));
+}
+
+std::vector<ValueId> GraphBuilder::operands(const NodeProto& proto, const Environment& environment) {
+  std::vector<ValueId> in;
+  in.reserve(proto.inputs.size());
+  for (std::string_view name : proto.inputs) {
+    const std::optional<ValueId> id = name.empty() ? kNoValue : environment.scope.resolve(name);
+    if (!id)
+      throw ImportError("operand " + std::to_string(in.size()) + " '" + std::string(name) +
+                        "' is produced by no node, input or initialiser");
+    in.push_back(*id);
+  }
+  return in;
+}
+
+std::vector<ValueId> GraphBuilder::results(const NodeProto& proto, const Environment& environment) {
+  std::vector<ValueId> out;
+  out.reserve(proto.outputs.size());
+  for (std::string_view name : proto.outputs)
+    out.push_back(name.empty() ? kNoValue : environment.scope.find_own(name).value());
+  return out;
+}
+
+int GraphBuilder::opset_of(const std::string& domain, const Environment& environment) const {
+  if (auto it = environment.opsets.find(domain); it != environment.opsets.end()) return it->second;
+  if (auto it = model_.opsets.find(domain); it != model_.opsets.end()) return it->second;
+  if (domain.empty()) throw ImportError("an operator of ai.onnx, but the model imports no opset of that domain");
+  return 1;  // com.microsoft and others are often used without being imported
+}
+
+}  // namespace situ::onnx

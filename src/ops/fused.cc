@@ -1,0 +1,99 @@
+// Shapes of fused operators that passes expand into plain ones (passes/expand_fused.cc): they have no
+// kernels of their own. Sources: onnxruntime contrib operators, ONNX opset 23 and 24.
+#include "ops/op.h"
+#include "ops/ops.h"
+
+namespace situ {
+namespace {
+
+Dim last(const ValueInfo& v) { return v.shape.back(); }
+
+Status same_as_first(InferContext& c, std::initializer_list<size_t> outputs) {
+  SITU_RETURN_IF_ERROR(c.need(0, "input"));
+  for (size_t i : outputs)
+    if (i < c.out.size()) c.set(i, c.input(0).type, c.input(0).shape);
+  return Status::ok();
+}
+
+}  // namespace
+
+// com.microsoft.GroupQueryAttention: query [B,S,Hq*D] or packed [B,S,(Hq+2*Hkv)*D] -> [B,S,Hq*D], present K and V.
+Status infer_group_query_attention(InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "query"));
+  const int64_t heads = c.node.attr_int("num_heads", 0), kv_heads = c.node.attr_int("kv_num_heads", 0);
+  if (heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0)
+    return c.fail("num_heads " + std::to_string(heads) + " is not a multiple of kv_num_heads " + std::to_string(kv_heads));
+  const Shape& q = c.input(0).shape;
+  if (q.size() != 3 || !q[2].is_const()) return c.fail("query should be [batch, sequence, width], is " + shape_str(q));
+  const bool packed = !c.has(1);
+  const int64_t parts = packed ? heads + 2 * kv_heads : heads;
+  if (q[2].value() % parts != 0)
+    return c.fail("query width " + q[2].str() + " is not a multiple of " + std::to_string(parts) + " heads");
+  const int64_t size = q[2].value() / parts;
+  c.set(0, c.input(0).type, {q[0], q[1], Dim(heads * size)});
+  const Dim past = c.has(3) && c.input(3).shape.size() == 4 ? c.input(3).shape[2] : Dim(0);
+  const DType type = c.has(3) ? c.input(3).type : c.input(0).type;
+  for (size_t i = 1; i < 3 && i < c.out.size(); ++i) c.set(i, type, {q[0], Dim(kv_heads), past + q[1], Dim(size)});
+  return Status::ok();
+}
+
+// com.microsoft.MultiHeadAttention: query [B,S,H*D], key and value [B,L,H*D] or [B,H,L,D] -> [B,S,H*Dv], present K and V.
+Status infer_multi_head_attention(InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "query"));
+  const int64_t heads = c.node.attr_int("num_heads", 0);
+  const Shape& q = c.input(0).shape;
+  if (q.size() != 3 || !c.has(1) || !c.has(2)) return c.fail("only query [batch, sequence, width] with separate key and value is supported");
+  if (heads <= 0 || !last(c.input(0)).is_const() || last(c.input(0)).value() % heads != 0)
+    return c.fail("query width " + q[2].str() + " is not a multiple of num_heads " + std::to_string(heads));
+  auto per_head = [&](const ValueInfo& v) { return v.shape.size() == 4 ? v.shape[3] : dim_div(v.shape.back(), Dim(heads)); };
+  auto length = [&](const ValueInfo& v) { return v.shape.size() == 4 ? v.shape[2] : v.shape[1]; };
+  if (c.input(1).shape.size() < 3 || c.input(2).shape.size() < 3) return c.fail("key and value need rank 3 or 4");
+  c.set(0, c.input(0).type, {q[0], q[1], per_head(c.input(2)) * Dim(heads)});
+  const Dim past = c.has(6) && c.input(6).shape.size() == 4 ? c.input(6).shape[2] : Dim(0);
+  for (size_t i = 1; i < 3 && i < c.out.size(); ++i)
+    c.set(i, c.input(i).type, {q[0], Dim(heads), past + length(c.input(i)), per_head(c.input(i))});
+  return Status::ok();
+}
+
+// ai.onnx.Attention 23/24: Q, K, V of rank 3 [B,L,H*D] or 4 [B,H,L,D].
+Status infer_attention(InferContext& c) {
+  for (size_t i = 0; i < 3; ++i) SITU_RETURN_IF_ERROR(c.need(i, i == 0 ? "Q" : i == 1 ? "K" : "V"));
+  const Shape &q = c.input(0).shape, &k = c.input(1).shape, &v = c.input(2).shape;
+  if ((q.size() != 3 && q.size() != 4) || k.size() != q.size() || v.size() != q.size())
+    return c.fail("Q, K and V should all have rank 3 or 4: " + shape_str(q) + ", " + shape_str(k) + ", " + shape_str(v));
+  const bool flat = q.size() == 3;
+  const Dim heads = flat ? Dim(c.node.attr_int("q_num_heads", 0)) : q[1];
+  const Dim kv_heads = flat ? Dim(c.node.attr_int("kv_num_heads", 0)) : k[1];
+  if (flat && (heads.value() <= 0 || kv_heads.value() <= 0)) return c.fail("rank-3 inputs need q_num_heads and kv_num_heads");
+  const Dim k_size = flat ? dim_div(k[2], kv_heads) : k[3], v_size = flat ? dim_div(v[2], kv_heads) : v[3];
+  const Dim past = c.has(4) && c.input(4).shape.size() == 4 ? c.input(4).shape[2] : Dim(0);
+  const Dim total = past + (flat ? k[1] : k[2]);
+  c.set(0, c.input(0).type, flat ? Shape{q[0], q[1], heads * v_size} : Shape{q[0], q[1], q[2], v_size});
+  if (c.out.size() > 1) c.set(1, c.input(1).type, {q[0], kv_heads, total, k_size});
+  if (c.out.size() > 2) c.set(2, c.input(2).type, {q[0], kv_heads, total, v_size});
+  if (c.node.has_output(3)) return c.fail("output qk_matmul_output is not supported");
+  return Status::ok();
+}
+
+// com.microsoft.RotaryEmbedding(x, positions, cos, sin), MRotaryEmbedding, ai.onnx.RotaryEmbedding 23.
+Status infer_rotary_embedding(InferContext& c) { return same_as_first(c, {0}); }
+// com.microsoft.SkipSimplifiedLayerNormalization, SkipLayerNormalization: output 3 is the sum.
+Status infer_skip_norm(InferContext& c) { return same_as_first(c, {0, 3}); }
+// com.microsoft.BiasGelu, FastGelu.
+Status infer_bias_activation(InferContext& c) { return same_as_first(c, {0}); }
+
+// situ.Select(condition, a, b): a where the condition, known on the host, is not 0, else b.
+Status infer_select(InferContext& c) {
+  for (size_t i = 0; i < 3; ++i) SITU_RETURN_IF_ERROR(c.need(i, "operand"));
+  auto condition = c.content(0);
+  if (!condition || condition->size() != 1) return c.fail("the condition is not known on the host");
+  const ValueInfo &a = c.input(1), &b = c.input(2);
+  if (a.type != b.type || a.shape.size() != b.shape.size())
+    return c.fail("branches differ: " + std::string(dtype_name(a.type)) + shape_str(a.shape) + " and " + dtype_name(b.type) + shape_str(b.shape));
+  Shape shape;
+  for (size_t i = 0; i < a.shape.size(); ++i) shape.push_back(dim_select((*condition)[0], a.shape[i], b.shape[i]));
+  c.set(0, a.type, shape);
+  return Status::ok();
+}
+
+}  // namespace situ

@@ -1,0 +1,125 @@
+// Matrix products: MatMul, Gemm, com.microsoft.FusedMatMul and situ.Project. Transposes of operands become
+// strides, so one kernel serves them all.
+#include "kernels/params.h"
+#include "ops/infer.h"
+#include "ops/ops.h"
+
+namespace situ {
+namespace {
+
+constexpr uint64_t kMatMulTypes = kRealTypes | type_bit(DType::kI32) | type_bit(DType::kI64) | type_bit(DType::kU32) |
+                                  type_bit(DType::kU64);
+
+// [.., M, K] x [.., K, N] with NumPy's rules for vectors; the flags swap the last two dims of a matrix.
+Status infer_product(InferContext& c, bool transpose_a, bool transpose_b) {
+  SITU_RETURN_IF_ERROR(c.need(0, "A"));
+  SITU_RETURN_IF_ERROR(c.need(1, "B"));
+  SITU_RETURN_IF_ERROR(need_same_type(c, 0, 1));
+  Shape a = c.input(0).shape, b = c.input(1).shape;
+  if (a.empty() || b.empty())
+    return c.fail("A and B should have at least one dim: " + shape_str(a) + ", " + shape_str(b));
+  const bool rows = a.size() > 1, columns = b.size() > 1;
+  if (!rows) a.insert(a.begin(), Dim(1));
+  if (!columns) b.push_back(Dim(1));
+  if (rows && transpose_a) std::swap(a[a.size() - 1], a[a.size() - 2]);
+  if (columns && transpose_b) std::swap(b[b.size() - 1], b[b.size() - 2]);
+  Dim k;
+  SITU_RETURN_IF_ERROR(require_equal(c, "inner dims of A " + shape_str(c.input(0).shape) + " and B " +
+                                            shape_str(c.input(1).shape), a.back(), b[b.size() - 2], &k));
+  Shape result;
+  SITU_RETURN_IF_ERROR(broadcast(c, Shape(a.begin(), a.end() - 2), Shape(b.begin(), b.end() - 2), &result));
+  if (rows) result.push_back(a[a.size() - 2]);
+  if (columns) result.push_back(b.back());
+  return emit(c, 0, c.input(0).type, std::move(result));
+}
+
+// `small` may be broadcast to `full` without making it larger.
+Status need_broadcast_to(InferContext& c, const std::string& what, const Shape& small, const Shape& full) {
+  if (small.size() > full.size())
+    return c.fail(what + " " + shape_str(small) + " has more dims than " + shape_str(full));
+  for (size_t i = 0; i < small.size(); ++i) {
+    const Dim &d = small[small.size() - 1 - i], &f = full[full.size() - 1 - i];
+    Dim same;
+    if (d == Dim(1)) continue;
+    SITU_RETURN_IF_ERROR(require_equal(c, what + " " + shape_str(small) + " for " + shape_str(full), d, f, &same));
+  }
+  return Status::ok();
+}
+
+Status prepare_product(const PrepareContext& c, const MatMulParams& params, Prepared* out) {
+  SITU_RETURN_IF_ERROR(need_type(c, 0, kMatMulTypes));
+  return use_kernel(out, &KernelTable::matmul, params);
+}
+
+}  // namespace
+
+// y [.., M, N] = A [.., M, K] * B [.., K, N], batch dims broadcast.
+Status infer_matmul(InferContext& c) { return infer_product(c, false, false); }
+
+Status prepare_matmul(const PrepareContext& c, Prepared* out) { return prepare_product(c, MatMulParams{}, out); }
+
+// y [M, N] = alpha * A' * B' + beta * C, A' and B' transposed when transA, transB; C broadcast to y, optional.
+Status infer_gemm(InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "A"));
+  SITU_RETURN_IF_ERROR(c.need(1, "B"));
+  const Shape &a = c.input(0).shape, &b = c.input(1).shape;
+  if (a.size() != 2 || b.size() != 2)
+    return c.fail("A and B should have rank 2: " + shape_str(a) + ", " + shape_str(b));
+  SITU_RETURN_IF_ERROR(infer_product(c, c.node.attr_int("transA", 0) != 0, c.node.attr_int("transB", 0) != 0));
+  if (!c.has(2)) return Status::ok();
+  SITU_RETURN_IF_ERROR(c.need(2, "C"));
+  SITU_RETURN_IF_ERROR(need_same_type(c, 0, 2));
+  const Shape y = c.out[0].shape;
+  return need_broadcast_to(c, "C", c.input(2).shape, y);
+}
+
+Status prepare_gemm(const PrepareContext& c, Prepared* out) {
+  MatMulParams params;
+  params.alpha = c.node.attr_float("alpha", 1);
+  params.beta = c.node.attr_float("beta", 1);
+  params.transpose_a = c.node.attr_int("transA", 0) != 0;
+  params.transpose_b = c.node.attr_int("transB", 0) != 0;
+  return prepare_product(c, params, out);
+}
+
+// com.microsoft.FusedMatMul: y = alpha * A' * B'.
+Status infer_fused_matmul(InferContext& c) {
+  for (const char* key : {"transBatchA", "transBatchB"})
+    if (c.node.attr_int(key, 0) != 0) return c.fail(std::string(key) + " 1 is not supported");
+  return infer_product(c, c.node.attr_int("transA", 0) != 0, c.node.attr_int("transB", 0) != 0);
+}
+
+Status prepare_fused_matmul(const PrepareContext& c, Prepared* out) {
+  MatMulParams params;
+  params.alpha = c.node.attr_float("alpha", 1);
+  params.transpose_a = c.node.attr_int("transA", 0) != 0;
+  params.transpose_b = c.node.attr_int("transB", 0) != 0;
+  return prepare_product(c, params, out);
+}
+
+// situ.Project: x [.., K], w [K, N1, .., Nr] (any strides), bias? -> y [.., N1, .., Nr] = x * w + bias: a linear
+// layer whose result is split into heads, so that each can be written where it is read.
+Status infer_project(InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "x"));
+  SITU_RETURN_IF_ERROR(c.need(1, "w"));
+  SITU_RETURN_IF_ERROR(need_same_type(c, 0, 1));
+  const Shape &x = c.input(0).shape, &w = c.input(1).shape;
+  if (x.empty() || w.size() < 2) return c.fail("x " + shape_str(x) + " or w " + shape_str(w) + " has too few dims");
+  Dim k;
+  SITU_RETURN_IF_ERROR(require_equal(c, "inner dims of x " + shape_str(x) + " and w " + shape_str(w), x.back(), w[0], &k));
+  Shape y(x.begin(), x.end() - 1);
+  y.insert(y.end(), w.begin() + 1, w.end());
+  SITU_RETURN_IF_ERROR(emit(c, 0, c.input(0).type, y));
+  if (!c.has(2)) return Status::ok();
+  SITU_RETURN_IF_ERROR(c.need(2, "bias"));
+  SITU_RETURN_IF_ERROR(need_same_type(c, 0, 2));
+  return need_broadcast_to(c, "bias", c.input(2).shape, y);
+}
+
+Status prepare_project(const PrepareContext& c, Prepared* out) {
+  MatMulParams params;
+  params.project = true;
+  return prepare_product(c, params, out);
+}
+
+}  // namespace situ

@@ -1,0 +1,153 @@
+#include "ops/op.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "ops/infer.h"
+#include "ops/ops.h"
+
+namespace situ {
+
+Status no_prepare(const PrepareContext& c, Prepared*) { return c.fail("has no kernel of its own"); }
+bool no_view(ViewContext&) { return false; }
+
+namespace {
+
+using PrepareFn = Status (*)(const PrepareContext&, Prepared*);
+using ViewFn = bool (*)(ViewContext&);
+
+constexpr PrepareFn given(PrepareFn f) { return f == no_prepare ? nullptr : f; }
+constexpr ViewFn given(ViewFn f) { return f == no_view ? nullptr : f; }
+
+#define SITU_OP(domain, name, since, placement, infer, prepare, view) \
+  {domain, #name, since, placement, infer, given(prepare), given(view)},
+const OpDef kOps[] = {
+#include "ops/ops.inc"
+};
+#undef SITU_OP
+
+// Definitions by (domain, name), oldest first. Built at first use; reads only afterwards.
+using OpKey = std::pair<std::string, std::string>;
+const std::map<OpKey, std::vector<const OpDef*>>& op_index() {
+  static const auto* const index = [] {
+    auto* m = new std::map<OpKey, std::vector<const OpDef*>>;
+    for (const OpDef& def : kOps) (*m)[{def.domain, def.name}].push_back(&def);
+    for (auto& [key, defs] : *m)
+      std::sort(defs.begin(), defs.end(), [](const OpDef* a, const OpDef* b) { return a->since < b->since; });
+    return m;
+  }();
+  return *index;
+}
+
+// "ai.onnx" and "" are the same domain.
+std::string domain_key(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
+
+struct Missing {
+  int count = 0;
+  std::string example;
+  bool known = false;
+};
+using MissingOps = std::map<std::tuple<std::string, std::string, int>, Missing>;
+
+void resolve_into(Graph& graph, MissingOps& missing) {
+  for (Node& node : graph.nodes) {
+    node.def = find_op(node.domain, node.op, node.opset);
+    if (node.def == nullptr) {
+      Missing& m = missing[{domain_key(node.domain), node.op, node.opset}];
+      if (m.count++ == 0) m.example = node.name;
+      m.known = op_name_known(node.domain, node.op);
+    }
+    for (auto& [name, attribute] : node.attrs)
+      if (attribute.graph) resolve_into(*attribute.graph, missing);
+  }
+}
+
+}  // namespace
+
+SymView SymView::contiguous(const Shape& dims) {
+  SymView view;
+  view.dims = dims;
+  view.strides.assign(dims.size(), Dim(1));
+  for (size_t i = dims.size(); i-- > 1;) view.strides[i - 1] = view.strides[i] * dims[i];
+  return view;
+}
+
+std::optional<std::vector<Dim>> InferContext::content(size_t i) const { return operand_content(*this, i); }
+std::optional<std::vector<int64_t>> InferContext::content_i64(size_t i) const { return operand_i64(*this, i); }
+std::optional<std::vector<Dim>> ViewContext::content(size_t i) const { return operand_content(*this, i); }
+std::optional<std::vector<int64_t>> ViewContext::content_i64(size_t i) const { return operand_i64(*this, i); }
+
+void InferContext::set(size_t i, DType type, Shape shape) {
+  if (i >= out.size()) return;
+  out[i].type = type;
+  out[i].ranked = true;
+  out[i].shape = std::move(shape);
+  out[i].content.reset();
+}
+
+Status InferContext::need(size_t i, const char* operand) const {
+  const std::string which = "input " + std::to_string(i) + " (" + operand + ")";
+  if (!has(i)) return fail(which + " is missing");
+  if (!input(i).ranked) return fail(which + " has no known shape");
+  if (input(i).shape.size() > static_cast<size_t>(kMaxRank))
+    return fail(which + " has rank " + std::to_string(input(i).shape.size()) + ", at most " + std::to_string(kMaxRank) +
+                " is supported");
+  return Status::ok();
+}
+
+const OpDef* find_op(const std::string& domain, const std::string& name, int opset) {
+  const auto it = op_index().find({domain_key(domain), name});
+  if (it == op_index().end()) return nullptr;
+  const OpDef* found = nullptr;
+  for (const OpDef* def : it->second)
+    if (def->since <= opset) found = def;
+  return found;
+}
+
+bool op_name_known(const std::string& domain, const std::string& name) {
+  return op_index().count({domain_key(domain), name}) != 0;
+}
+
+Status resolve_ops(Graph& graph) {
+  MissingOps missing;
+  resolve_into(graph, missing);
+  if (missing.empty()) return Status::ok();
+  std::string text = std::to_string(missing.size()) + " operator" + (missing.size() == 1 ? "" : "s") + " not supported:";
+  for (const auto& [key, m] : missing) {
+    const auto& [domain, op, opset] = key;
+    text += (&m == &missing.begin()->second ? " " : "; ") + (domain.empty() ? op : domain + "." + op) + " (opset " +
+            std::to_string(opset) + (m.known ? ", known from a newer opset only" : "") + ", " + std::to_string(m.count) +
+            (m.count == 1 ? " node" : " nodes") + ", first '" + m.example + "')";
+  }
+  return Status::error(text);
+}
+
+std::vector<const OpDef*> all_ops() {
+  std::vector<const OpDef*> result;
+  for (const OpDef& def : kOps) result.push_back(&def);
+  return result;
+}
+
+Result<Shape> broadcast_shapes(const Shape& a, const Shape& b) {
+  const size_t rank = std::max(a.size(), b.size());
+  Shape shape(rank, Dim(1));
+  for (size_t i = 0; i < rank; ++i) {
+    const Dim x = i + a.size() < rank ? Dim(1) : a[i + a.size() - rank];
+    const Dim y = i + b.size() < rank ? Dim(1) : b[i + b.size() - rank];
+    if (x != y && x != Dim(1) && y != Dim(1))
+      return Status::error("shapes " + shape_str(a) + " and " + shape_str(b) + " do not broadcast: " + x.str() + " and " +
+                           y.str());
+    shape[i] = x == Dim(1) ? y : x;
+  }
+  return shape;
+}
+
+Result<int> normalize_axis(int64_t axis, int rank) {
+  if (axis < -rank || axis >= rank)
+    return Status::error("axis " + std::to_string(axis) + " is outside of [-" + std::to_string(rank) + ", " +
+                         std::to_string(rank) + ")");
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+}  // namespace situ

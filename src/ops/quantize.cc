@@ -1,0 +1,272 @@
+// Operators on quantised weights: DequantizeLinear, com.microsoft.MatMulNBits and GatherBlockQuantized. The
+// sizes of every packed tensor are checked against the attributes here, so that kernels can trust them.
+#include "kernels/params.h"
+#include "ops/infer.h"
+#include "ops/ops.h"
+
+namespace situ {
+namespace {
+
+constexpr uint64_t kScaleTypes = type_bit(DType::kF32) | type_bit(DType::kF16) | type_bit(DType::kBF16);
+constexpr uint64_t kByteType = type_bit(DType::kU8);
+constexpr uint64_t kNibbleTypes = type_bit(DType::kU4) | type_bit(DType::kI4);
+
+bool is_one_of(DType type, uint64_t types) { return (type_bit(type) & types) != 0; }
+
+// Larger than any tensor; products of two stay within int64.
+constexpr int64_t kMaxExtent = int64_t{1} << 31;
+
+Status need_range(InferContext& c, const char* key, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return Status::ok();
+  return c.fail(std::string(key) + " is " + std::to_string(value) + ", should be from " + std::to_string(low) + " to " + std::to_string(high));
+}
+
+Status need_block(InferContext& c, int64_t block) {
+  if (block >= 16 && block <= kMaxExtent && (block & (block - 1)) == 0) return Status::ok();
+  return c.fail("block_size is " + std::to_string(block) + ", should be a power of two from 16 on");
+}
+
+// Operand i holds exactly `expected` elements of one of `types`.
+Status need_elements(InferContext& c, size_t i, const char* name, uint64_t types, __int128 expected) {
+  SITU_RETURN_IF_ERROR(c.need(i, name));
+  const ValueInfo& v = c.input(i);
+  const std::string which = "input " + std::to_string(i) + " (" + name + ")";
+  if (!is_one_of(v.type, types)) return c.fail(which + " has type " + dtype_name(v.type) + ", which is not supported here");
+  __int128 count = 1;
+  for (const Dim& d : v.shape) {
+    if (!d.is_const()) return c.fail(which + " has the shape " + shape_str(v.shape) + ", which is not constant");
+    if (d.value() < 0 || (count *= d.value()) > (__int128{1} << 62)) return c.fail(which + " has the impossible shape " + shape_str(v.shape));
+  }
+  if (count == expected) return Status::ok();
+  const std::string wanted = expected > INT64_MAX ? "more than 2^63" : std::to_string(static_cast<int64_t>(expected));
+  return c.fail(which + " " + shape_str(v.shape) + " holds " + std::to_string(static_cast<int64_t>(count)) +
+                " elements, the attributes ask for " + wanted);
+}
+
+// A permutation of k that is no permutation: group k / block for every k.
+Status need_plain_groups(InferContext& c, int64_t k, int64_t block) {
+  if (!c.has(4)) return Status::ok();
+  const Tensor* groups = 4 < c.constants.size() ? c.constants[4] : nullptr;
+  if (groups == nullptr || !groups->present() || !is_one_of(groups->type(), kIndexTypes))
+    return c.fail("input 4 (g_idx) is not a constant of integers");
+  const std::vector<int64_t> values = groups->to_i64();
+  if (static_cast<int64_t>(values.size()) < k)
+    return c.fail("input 4 (g_idx) has " + std::to_string(values.size()) + " elements for K " + std::to_string(k));
+  for (int64_t i = 0; i < k; ++i) {
+    if (values[static_cast<size_t>(i)] != i / block)
+      return c.fail("input 4 (g_idx) puts k " + std::to_string(i) + " into group " + std::to_string(values[static_cast<size_t>(i)]) +
+                    " instead of " + std::to_string(i / block) + "; reordered groups are not supported");
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+// Y [.., N] = A [.., K] * W^T + bias, W [N, K] in blocks of block_size along K:
+//   B uint8 [N, blocks, block_size * bits / 8], low bits first; scales [N * blocks]; zero_points? uint8
+//   [N * ceil(blocks * bits / 8)] or floats [N * blocks], else 2^(bits-1); bias? [N]. onnxruntime contrib operator.
+Status infer_matmul_nbits(InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "A"));
+  const int64_t k = c.node.attr_int("K", 0), n = c.node.attr_int("N", 0);
+  const int64_t bits = c.node.attr_int("bits", 4), block = c.node.attr_int("block_size", 0);
+  SITU_RETURN_IF_ERROR(need_range(c, "K", k, 1, kMaxExtent));
+  SITU_RETURN_IF_ERROR(need_range(c, "N", n, 1, kMaxExtent));
+  if (bits != 2 && bits != 4 && bits != 8) return c.fail("bits is " + std::to_string(bits) + ", should be 2, 4 or 8");
+  SITU_RETURN_IF_ERROR(need_block(c, block));
+  SITU_RETURN_IF_ERROR(need_range(c, "accuracy_level", c.node.attr_int("accuracy_level", 0), 0, 4));
+  if (c.node.attr_int("weight_prepacked", 0) != 0)
+    return c.fail("weight_prepacked is " + std::to_string(c.node.attr_int("weight_prepacked", 0)) + "; prepacked weights are not supported");
+  const Shape& a = c.input(0).shape;
+  if (a.empty()) return c.fail("A is a scalar, should be [.., K]");
+  Dim width;
+  SITU_RETURN_IF_ERROR(require_equal(c, "last dim of A " + shape_str(a) + " and K", a.back(), Dim(k), &width));
+  const __int128 blocks = (k + block - 1) / block;
+  SITU_RETURN_IF_ERROR(need_elements(c, 1, "B", kByteType, n * blocks * block * bits / 8));
+  SITU_RETURN_IF_ERROR(need_elements(c, 2, "scales", kScaleTypes, n * blocks));
+  if (c.has(3)) {
+    const bool packed = c.input(3).type == DType::kU8;
+    SITU_RETURN_IF_ERROR(need_elements(c, 3, "zero_points", kScaleTypes | kByteType, packed ? n * ((blocks * bits + 7) / 8) : n * blocks));
+  }
+  SITU_RETURN_IF_ERROR(need_plain_groups(c, k, block));
+  if (c.has(5)) SITU_RETURN_IF_ERROR(need_elements(c, 5, "bias", kScaleTypes, n));
+  Shape y = a;
+  y.back() = Dim(n);
+  return emit(c, 0, c.input(0).type, std::move(y));
+}
+
+Status prepare_matmul_nbits(const PrepareContext& c, Prepared* out) {
+  SITU_RETURN_IF_ERROR(need_type(c, 0, kScaleTypes));
+  MatMulNBitsParams params{};
+  params.k = c.node.attr_int("K", 0);
+  params.n = c.node.attr_int("N", 0);
+  params.bits = static_cast<int32_t>(c.node.attr_int("bits", 4));
+  params.block = static_cast<int32_t>(c.node.attr_int("block_size", 0));
+  params.accuracy_level = static_cast<int32_t>(c.node.attr_int("accuracy_level", 0));
+  params.float_zero_points = c.has(3) && c.in[3]->type != DType::kU8;
+  return use_kernel(out, &KernelTable::matmul_nbits, params);
+}
+
+namespace {
+
+struct GatherAxes {
+  int64_t bits = 0, block = 0;
+  int gather = 0, quantize = 0;
+  bool packed = false;
+};
+
+Status gather_axes(const Node& node, const ValueInfo& data, GatherAxes* axes) {
+  const int rank = static_cast<int>(data.shape.size());
+  const Result<int> gather = normalize_axis(node.attr_int("gather_axis", 0), rank);
+  if (!gather.is_ok()) return gather.status().with_context(node.label() + ": gather_axis");
+  const Result<int> quantize = normalize_axis(node.attr_int("quantize_axis", 1), rank);
+  if (!quantize.is_ok()) return quantize.status().with_context(node.label() + ": quantize_axis");
+  axes->gather = *gather;
+  axes->quantize = *quantize;
+  axes->packed = data.type == DType::kU8;
+  axes->bits = node.attr_int("bits", 4);
+  axes->block = node.attr_int("block_size", 128);
+  return Status::ok();
+}
+
+}  // namespace
+
+// Rows of a table [.., D] quantised in blocks along quantize_axis, gathered along gather_axis by indices:
+//   data uint4 / int4, or uint8 holding 8 / bits elements of the last dim, low bits first; scales like data with
+//   ceil(d / block_size) at quantize_axis; zero_points? like scales, packed as data is, else 0 (uint8: 2^(bits-1)).
+// The output has the type of scales. onnxruntime contrib operator.
+Status infer_gather_block_quantized(InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "data"));
+  SITU_RETURN_IF_ERROR(c.need(1, "indices"));
+  SITU_RETURN_IF_ERROR(c.need(2, "scales"));
+  const ValueInfo& data = c.input(0);
+  if (!is_one_of(data.type, kByteType | kNibbleTypes)) return c.fail(std::string("data has type ") + dtype_name(data.type));
+  if (data.shape.empty()) return c.fail("data is a scalar");
+  if (!shape_is_const(data.shape)) return c.fail("data has the shape " + shape_str(data.shape) + ", which is not constant");
+  GatherAxes axes;
+  SITU_RETURN_IF_ERROR(gather_axes(c.node, data, &axes));
+  SITU_RETURN_IF_ERROR(need_block(c, axes.block));
+  const size_t last = data.shape.size() - 1;
+  if (axes.packed ? axes.bits != 2 && axes.bits != 4 && axes.bits != 8 : axes.bits != 4)
+    return c.fail("bits is " + std::to_string(axes.bits) + " for data of type " + dtype_name(data.type));
+  if (axes.packed && (axes.gather == static_cast<int>(last) || axes.quantize != static_cast<int>(last)))
+    return c.fail("uint8 data is packed along its last axis: gather_axis " + std::to_string(axes.gather) +
+                  " should not be it and quantize_axis " + std::to_string(axes.quantize) + " should");
+  std::vector<int64_t> dims = shape_values(data.shape);
+  if (axes.packed) {
+    SITU_RETURN_IF_ERROR(need_range(c, "last dim of data", dims[last], 0, kMaxExtent));
+    dims[last] *= 8 / axes.bits;
+  }
+  __int128 count = 1, zero_count = 1;
+  Shape scales;
+  for (size_t i = 0; i <= last; ++i) {
+    const bool quantised = static_cast<int>(i) == axes.quantize;
+    const int64_t extent = quantised ? (dims[i] + axes.block - 1) / axes.block : dims[i];
+    scales.push_back(Dim(extent));
+    count *= extent;
+    zero_count *= axes.packed && i == last ? (extent * axes.bits + 7) / 8 : extent;
+  }
+  if (c.input(2).shape != scales)
+    return c.fail("scales " + shape_str(c.input(2).shape) + " should be " + shape_str(scales) + " for data " + shape_str(data.shape) +
+                  " in blocks of " + std::to_string(axes.block));
+  SITU_RETURN_IF_ERROR(need_elements(c, 2, "scales", kScaleTypes, count));
+  if (c.has(3)) {
+    SITU_RETURN_IF_ERROR(need_elements(c, 3, "zero_points", type_bit(data.type), zero_count));
+    if (c.input(3).shape.size() != data.shape.size())
+      return c.fail("zero_points " + shape_str(c.input(3).shape) + " should have the rank of data " + shape_str(data.shape));
+  }
+  Shape y;
+  for (size_t i = 0; i <= last; ++i) {
+    if (static_cast<int>(i) != axes.gather) y.push_back(Dim(dims[i]));
+    else y.insert(y.end(), c.input(1).shape.begin(), c.input(1).shape.end());
+  }
+  return emit(c, 0, c.input(2).type, std::move(y));
+}
+
+Status prepare_gather_block_quantized(const PrepareContext& c, Prepared* out) {
+  SITU_RETURN_IF_ERROR(need_type(c, 1, kIndexTypes));
+  GatherAxes axes;
+  SITU_RETURN_IF_ERROR(gather_axes(c.node, *c.in[0], &axes));
+  GatherBlockQuantizedParams params{};
+  params.bits = static_cast<int32_t>(axes.bits);
+  params.block = static_cast<int32_t>(axes.block);
+  params.gather_axis = axes.gather;
+  params.quantize_axis = axes.quantize;
+  params.packed_bytes = axes.packed;
+  params.default_zero = axes.packed ? 1 << (axes.bits - 1) : 0;
+  return use_kernel(out, &KernelTable::gather_block_quantized, params);
+}
+
+namespace {
+
+constexpr uint64_t kQuantisedTypes =
+    kNibbleTypes | type_bit(DType::kU2) | type_bit(DType::kI2) | type_bit(DType::kU8) | type_bit(DType::kI8) |
+    type_bit(DType::kU16) | type_bit(DType::kI16) | type_bit(DType::kI32) | type_bit(DType::kF8E4M3FN) |
+    type_bit(DType::kF8E4M3FNUZ) | type_bit(DType::kF8E5M2) | type_bit(DType::kF8E5M2FNUZ) | type_bit(DType::kF4E2M1);
+
+// axis (0 when there is one scale only) and block (0: per tensor or per axis).
+Status dequantize_params(const Node& node, const Shape& x, const Shape& scale, DequantizeParams* params) {
+  const int rank = static_cast<int>(x.size());
+  *params = {};
+  params->block = node.attr_int("block_size", 0);
+  const bool single = scale.empty() || (scale.size() == 1 && scale[0] == Dim(1) && params->block == 0);
+  if (single) return Status::ok();
+  if (rank == 0) return Status::error(node.label() + ": x is a scalar but x_scale is " + shape_str(scale));
+  // A vector has one axis only, whatever the attribute says by default.
+  const int64_t axis = rank == 1 && node.attr("axis") == nullptr ? 0 : node.attr_int("axis", 1);
+  const Result<int> normal = normalize_axis(axis, rank);
+  if (!normal.is_ok()) return normal.status().with_context(node.label() + ": axis");
+  params->axis = *normal;
+  return Status::ok();
+}
+
+Status check_scales(InferContext& c, size_t i, const char* name, const DequantizeParams& params) {
+  const Shape &x = c.input(0).shape, &s = c.input(i).shape;
+  const size_t axis = static_cast<size_t>(params.axis);
+  Dim same;
+  if (s.empty() || (s.size() == 1 && s[0] == Dim(1) && params.block == 0)) return Status::ok();
+  if (params.block == 0) {
+    if (s.size() != 1) return c.fail(std::string(name) + " " + shape_str(s) + " should be a scalar or a vector");
+    return require_equal(c, std::string(name) + " " + shape_str(s) + " along axis " + std::to_string(axis) + " of " + shape_str(x), s[0], x[axis], &same);
+  }
+  if (s.size() != x.size()) return c.fail(std::string(name) + " " + shape_str(s) + " should have the rank of x " + shape_str(x));
+  for (size_t d = 0; d < x.size(); ++d) {
+    const Dim expected = d == axis ? dim_div(x[d] + Dim(params.block - 1), Dim(params.block)) : x[d];
+    SITU_RETURN_IF_ERROR(require_equal(c, std::string(name) + " " + shape_str(s) + " for x " + shape_str(x) + " in blocks of " + std::to_string(params.block), s[d], expected, &same));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+// y = (x - zero_point) * scale: one scale, one per index of `axis` (13 on), or one per block of it (21 on).
+// y has the type of the scale, or output_dtype (23 on).
+Status infer_dequantize_linear(InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "x"));
+  SITU_RETURN_IF_ERROR(c.need(1, "x_scale"));
+  const Shape x = c.input(0).shape;
+  SITU_RETURN_IF_ERROR(need_range(c, "block_size", c.node.attr_int("block_size", 0), 0, kMaxExtent));
+  DequantizeParams params{};
+  SITU_RETURN_IF_ERROR(dequantize_params(c.node, x, c.input(1).shape, &params));
+  SITU_RETURN_IF_ERROR(check_scales(c, 1, "x_scale", params));
+  if (c.has(2)) {
+    SITU_RETURN_IF_ERROR(c.need(2, "x_zero_point"));
+    SITU_RETURN_IF_ERROR(need_same_type(c, 0, 2));
+    const bool one_scale = shape_count(c.input(1).shape) == Dim(1), one_zero = shape_count(c.input(2).shape) == Dim(1);
+    if (one_scale != one_zero)
+      return c.fail("x_scale " + shape_str(c.input(1).shape) + " and x_zero_point " + shape_str(c.input(2).shape) + " differ");
+    SITU_RETURN_IF_ERROR(check_scales(c, 2, "x_zero_point", params));
+  }
+  const int64_t type = c.node.attr_int("output_dtype", 0);
+  return emit(c, 0, type != 0 ? static_cast<DType>(type) : c.input(1).type, x);
+}
+
+Status prepare_dequantize_linear(const PrepareContext& c, Prepared* out) {
+  SITU_RETURN_IF_ERROR(need_type(c, 0, kQuantisedTypes));
+  SITU_RETURN_IF_ERROR(need_type(c, 1, kScaleTypes));
+  if (!is_one_of(c.out[0]->type, kScaleTypes)) return c.fail(std::string("output type ") + dtype_name(c.out[0]->type) + " is not supported");
+  DequantizeParams params{};
+  SITU_RETURN_IF_ERROR(dequantize_params(c.node, c.in[0]->shape, c.in[1]->shape, &params));
+  return use_kernel(out, &KernelTable::dequantize_linear, params);
+}
+
+}  // namespace situ

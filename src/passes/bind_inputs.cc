@@ -1,0 +1,206 @@
+// Gives the graph's inputs their meaning and its symbols their names: one sequence (B = 1), S new
+// tokens, P past tokens. The attention mask is all ones (sequences are never padded here), so it
+// becomes a node that later passes can see through.
+#include <algorithm>
+
+#include "ops/op.h"
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+bool is_integer(DType t) { return t == DType::kI64 || t == DType::kI32; }
+
+class Binder {
+ public:
+  explicit Binder(PassContext& context) : context_(context), graph_(context.graph) {}
+
+  Status run() {
+    const ValueId ids = find_ids();
+    if (ids == kNoValue) return Status::error(describe("no input takes token ids (an integer tensor of shape [batch, sequence])"));
+    SITU_RETURN_IF_ERROR(bind_ids(ids));
+    std::vector<ValueId> kept;
+    for (ValueId v : graph_.inputs) {
+      bool keep = true;
+      SITU_RETURN_IF_ERROR(bind(v, ids, &keep));
+      if (keep) kept.push_back(v);
+    }
+    graph_.inputs = std::move(kept);
+    SITU_RETURN_IF_ERROR(bind_logits());
+    SITU_RETURN_IF_ERROR(resolve_ops(graph_));
+    return graph_.sort();
+  }
+
+ private:
+  std::string describe(const std::string& what) const {
+    std::string inputs;
+    for (ValueId v : graph_.inputs)
+      inputs += (inputs.empty() ? "" : ", ") + graph_.values[v].name + " " + dtype_name(graph_.values[v].info.type) +
+                shape_str(graph_.values[v].info.shape, &graph_.symbol_names);
+    return what + "; inputs are: " + inputs;
+  }
+
+  ValueId named(const std::string& configured, std::initializer_list<const char*> usual) const {
+    for (ValueId v : graph_.inputs) {
+      const std::string& name = graph_.values[v].name;
+      if (!configured.empty() ? name == configured
+                              : std::any_of(usual.begin(), usual.end(), [&](const char* u) { return name == u; }))
+        return v;
+    }
+    return kNoValue;
+  }
+
+  // By name, else the one integer matrix that indexes a table.
+  ValueId find_ids() const {
+    const ValueId v = named(context_.names.input_ids, {"input_ids", "decoder_input_ids", "tokens"});
+    if (v != kNoValue) return v;
+    for (const Node& n : graph_.nodes) {
+      if ((n.op != "Gather" && n.op != "GatherBlockQuantized") || n.in.size() < 2) continue;
+      const bool input = std::find(graph_.inputs.begin(), graph_.inputs.end(), n.in[1]) != graph_.inputs.end();
+      const Value& table = graph_.values[n.in[0]];
+      if (input && is_integer(graph_.values[n.in[1]].info.type) && table.constant.present() && table.constant.rank() == 2 &&
+          graph_.values[n.in[1]].name.find("position") == std::string::npos)
+        return n.in[1];
+    }
+    return kNoValue;
+  }
+
+  Status bind_ids(ValueId ids) {
+    const ValueInfo& info = graph_.values[ids].info;
+    if (!is_integer(info.type) || !info.ranked || info.shape.size() != 2)
+      return Status::error(describe("input '" + graph_.values[ids].name + "' should be an integer tensor of shape [batch, sequence]"));
+    replace_symbol(info.shape[0], Dim(1));
+    replace_symbol(graph_.values[ids].info.shape[1], Dim::symbol(kSymS));
+    context_.binding.inputs[ids] = InputRole::kTokenIds;
+    return Status::ok();
+  }
+
+  // Substitutes a dimension that is a lone file symbol in every input and output.
+  void replace_symbol(const Dim symbol, const Dim& by) {
+    if (symbol.is_const()) return;
+    int id = -1;
+    for (int s = kFirstFileSymbol; s < kMaxSymbols && id < 0; ++s)
+      if (symbol == Dim::symbol(s)) id = s;
+    if (id < 0) return;
+    for (const auto* list : {&graph_.inputs, &graph_.outputs})
+      for (ValueId v : *list)
+        for (Dim& d : graph_.values[v].info.shape) d = d.substitute(id, by);
+  }
+
+  Status bind(ValueId v, ValueId ids, bool* keep) {
+    if (v == ids) return Status::ok();
+    Value& value = graph_.values[v];
+    const std::string& name = value.name;
+    const ValueInfo& info = value.info;
+    const Dim total = Dim::symbol(kSymP) + Dim::symbol(kSymS);
+    const bool is_mask = context_.names.attention_mask.empty() ? name == "attention_mask" : name == context_.names.attention_mask;
+    if (is_mask && info.shape.size() == 2) {
+      *keep = false;
+      return make_ones(v, {Dim(1), total});
+    }
+    const bool is_positions = context_.names.position_ids.empty() ? name == "position_ids" || name == "cache_position"
+                                                                  : name == context_.names.position_ids;
+    if (is_positions && is_integer(info.type) && !info.shape.empty()) {
+      Shape shape(info.shape.size(), Dim(1));
+      if (info.shape.size() == 3) shape[0] = info.shape[0].is_const() ? info.shape[0] : Dim(3);
+      shape.back() = Dim::symbol(kSymS);
+      graph_.values[v].info.shape = shape;
+      context_.binding.inputs[v] = InputRole::kPositions;
+      return Status::ok();
+    }
+    if (name == "use_cache_branch" && info.type == DType::kBool) {
+      *keep = false;
+      return make_ones(v, info.shape.empty() ? Shape{} : Shape{Dim(1)});
+    }
+    if (name == "num_logits_to_keep" && is_integer(info.type)) {
+      *keep = false;
+      return make_ones(v, info.shape.empty() ? Shape{} : Shape{Dim(1)});
+    }
+    const int axis = growth_axis(v);
+    if (info.shape.size() < 2 || (axis < 0 && info.shape.size() < 3))
+      return Status::error(describe("input '" + name + "' has no known meaning"));
+    Shape shape = info.shape;
+    for (size_t i = 0; i < shape.size(); ++i)
+      if (static_cast<int>(i) == axis) shape[i] = Dim::symbol(kSymP);
+      else if (i == 0 && !shape[i].is_const()) shape[i] = Dim(1);
+    graph_.values[v].info.shape = shape;
+    context_.binding.inputs[v] = InputRole::kState;
+    return Status::ok();
+  }
+
+  // A constant where the shape is known, else a ConstantOfShape node whose shape operand has content.
+  Status make_ones(ValueId v, Shape shape) {
+    const DType type = graph_.values[v].info.type;
+    Tensor one = Tensor::allocate(type, {1});
+    switch (type) {
+      case DType::kI64: *one.view().as<int64_t>() = 1; break;
+      case DType::kI32: *one.view().as<int32_t>() = 1; break;
+      case DType::kF32: *one.view().as<float>() = 1; break;
+      case DType::kBool: *one.view().as<uint8_t>() = 1; break;
+      default:
+        return Status::error(describe("input '" + graph_.values[v].name + "' of type " + dtype_name(type) + " is not supported"));
+    }
+    if (shape_is_const(shape)) {
+      graph_.values[v].constant = one.reshaped(shape_values(shape));
+      graph_.values[v].info = info_of(graph_.values[v].constant);
+      return Status::ok();
+    }
+    const ValueId dims = graph_.add_value(graph_.values[v].name + "/shape", DType::kI64);
+    ValueInfo& info = graph_.values[dims].info;
+    info.ranked = true;
+    info.shape = {Dim(static_cast<int64_t>(shape.size()))};
+    info.content = shape;
+    Node n;
+    n.name = graph_.values[v].name;
+    n.op = "ConstantOfShape";
+    n.opset = 9;
+    n.in = {dims};
+    n.out = {v};
+    Attribute value;
+    value.kind = Attribute::Kind::kTensor;
+    value.tensor = one;
+    n.attrs["value"] = value;
+    graph_.nodes.insert(graph_.nodes.begin(), std::move(n));
+    return Status::ok();
+  }
+
+  // The axis of a past input that grows: told by the Concat or the fused operator that it feeds; else by
+  // the name of its symbol; else axis 2 of [batch, heads, past, size]. -1: none.
+  int growth_axis(ValueId v) const {
+    const Shape& shape = graph_.values[v].info.shape;
+    const int rank = static_cast<int>(shape.size());
+    for (const Node& n : graph_.nodes) {
+      if (n.is("Concat") && !n.in.empty() && n.in[0] == v) {
+        const int64_t a = n.attr_int("axis", 0);
+        const int64_t axis = a < 0 ? a + rank : a;
+        if (axis >= 0 && axis < rank) return static_cast<int>(axis);
+      }
+      const bool fused = n.op == "GroupQueryAttention" || n.op == "MultiHeadAttention" || n.op == "Attention";
+      if (fused && std::find(n.in.begin(), n.in.end(), v) != n.in.end() && rank >= 4) return rank - 2;
+    }
+    for (int i = 1; i < rank; ++i)
+      if (!shape[i].is_const() && shape[i].str(&graph_.symbol_names).find("past") != std::string::npos) return i;
+    return rank == 4 && !shape[2].is_const() ? 2 : -1;
+  }
+
+  Status bind_logits() {
+    ValueId logits = kNoValue;
+    for (ValueId v : graph_.outputs) {
+      const std::string& name = graph_.values[v].name;
+      if (context_.names.logits.empty() ? name == "logits" : name == context_.names.logits) logits = v;
+    }
+    if (logits == kNoValue && !graph_.outputs.empty()) logits = graph_.outputs[0];
+    if (logits == kNoValue) return Status::error("the graph has no outputs");
+    context_.binding.logits = logits;
+    return Status::ok();
+  }
+
+  PassContext& context_;
+  Graph& graph_;
+};
+
+}  // namespace
+
+Status bind_inputs(PassContext& context) { return Binder(context).run(); }
+
+}  // namespace situ

@@ -1,0 +1,276 @@
+// Fused operators become plain ones: GroupQueryAttention is a split of Q, K and V, rotary embeddings, a
+// Concat of past and new rows, and attention. What follows then needs one mechanism for all exporters.
+#include <cmath>
+
+#include "passes/builder.h"
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+class Expander {
+ public:
+  explicit Expander(PassContext& context) : context_(context), graph_(context.graph), builder_(graph_) {}
+
+  Status run() {
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (Node& n : nodes) {
+      builder_.start(n);
+      bool expanded = true;
+      SITU_RETURN_IF_ERROR(expand(n, &expanded));
+      if (!expanded) builder_.keep(std::move(n));
+    }
+    return builder_.finish();
+  }
+
+ private:
+  Status expand(const Node& n, bool* expanded) {
+    if (n.domain == "com.microsoft") {
+      if (n.op == "GroupQueryAttention") return group_query_attention(n);
+      if (n.op == "MultiHeadAttention") return multi_head_attention(n);
+      if (n.op == "RotaryEmbedding" || n.op == "MRotaryEmbedding") return rotary_embedding(n, 2, 3, 1);
+      if (n.op == "SkipSimplifiedLayerNormalization") return skip_norm(n, true);
+      if (n.op == "SkipLayerNormalization") return skip_norm(n, false);
+    }
+    if (n.domain.empty()) {
+      if (n.op == "Attention") return attention(n);
+      if (n.op == "RotaryEmbedding") return rotary_embedding(n, 1, 2, 3);
+      if ((n.op == "Sum" || n.op == "Max" || n.op == "Min") && n.in.size() != 2) return variadic(n);
+    }
+    *expanded = false;
+    return Status::ok();
+  }
+
+  ValueId operand(const Node& n, size_t i) const { return n.has_input(i) ? n.in[i] : kNoValue; }
+  const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
+  Status fail(const Node& n, const std::string& what) const { return Status::error(n.label() + ": " + what); }
+
+  // The positions P .. P + S - 1 of the new tokens, [1, S]: the graph's own input if it has one of that
+  // shape, else an input that Situ adds and feeds.
+  ValueId positions() {
+    for (const auto& [v, role] : context_.binding.inputs)
+      if (role == InputRole::kPositions && shape(v).size() == 2 && graph_.values[v].info.type == DType::kI64) return v;
+    const ValueId v = graph_.add_value("situ.positions", DType::kI64);
+    graph_.values[v].info.ranked = true;
+    graph_.values[v].info.shape = {Dim(1), Dim::symbol(kSymS)};
+    graph_.inputs.push_back(v);
+    context_.binding.inputs[v] = InputRole::kPositions;
+    return v;
+  }
+
+  ValueId rotary(ValueId x, ValueId cos, ValueId sin, ValueId position, int64_t rotary_dim, bool interleaved,
+                 ValueId result = kNoValue) {
+    const ValueId y = builder_.op("Rotary", {x, cos, sin, position}, result, "situ");
+    builder_.last().set_int("rotary_dim", rotary_dim);
+    builder_.last().set_int("interleaved", interleaved);
+    return y;
+  }
+
+  ValueId append(ValueId past, ValueId fresh, ValueId present) {
+    if (past == kNoValue) return present == kNoValue ? fresh : builder_.op("Identity", {fresh}, present);
+    // A past input whose head size was only a symbol now has it from the new rows.
+    if (context_.binding.inputs.count(past)) fill_head_size(past);
+    const ValueId y = builder_.op("Concat", {past, fresh}, present);
+    builder_.last().set_int("axis", 2);
+    return y;
+  }
+  void fill_head_size(ValueId past) {
+    Shape& s = graph_.values[past].info.shape;
+    if (s.size() == 4 && !s[3].is_const() && head_size_ > 0) s[3] = Dim(head_size_);
+    if (s.size() == 4 && !s[1].is_const() && kv_heads_ > 0) s[1] = Dim(kv_heads_);
+  }
+
+  struct AttentionSpec {
+    float scale = 0;
+    float softcap = 0;
+    int64_t window = -1;
+    bool causal = true;
+    bool smooth_sink = false;
+  };
+  ValueId attend(ValueId q, ValueId k, ValueId v, ValueId bias, ValueId sink, const AttentionSpec& spec) {
+    const ValueId y = builder_.op("Attention", {q, k, v, bias, kNoValue, sink}, kNoValue, "situ");
+    Node& node = builder_.last();
+    node.set_float("scale", spec.scale != 0 ? spec.scale : 1.0f / std::sqrt(static_cast<float>(head_size_)));
+    node.set_float("softcap", spec.softcap);
+    node.set_int("window", spec.window);
+    node.set_int("causal", spec.causal);
+    node.set_int("smooth_sink", spec.smooth_sink);
+    return y;
+  }
+
+  // com.microsoft.GroupQueryAttention; operands and attributes: research note in docs, ORT ContribOperators.md.
+  Status group_query_attention(const Node& n) {
+    const int64_t heads = n.attr_int("num_heads", 0);
+    kv_heads_ = n.attr_int("kv_num_heads", 0);
+    const bool packed = !n.has_input(1);
+    head_size_ = shape(n.in[0])[2].value() / (packed ? heads + 2 * kv_heads_ : heads);
+    for (const char* key : {"k_quant_type", "v_quant_type"})
+      if (n.attr_string(key, "NONE") != "NONE") return fail(n, std::string("quantised KV cache (") + key + " = " + n.attr_string(key, "") + ") is not supported yet");
+    if (n.has_input(12) || n.has_input(13)) return fail(n, "quantised KV cache (k_scale, v_scale) is not supported yet");
+    if (n.has_output(3)) return fail(n, "output_qk is not supported");
+    ValueId q = n.in[0], k = operand(n, 1), v = operand(n, 2);
+    if (packed) {
+      const ValueId sizes = builder_.constant_i64({heads * head_size_, kv_heads_ * head_size_, kv_heads_ * head_size_});
+      q = builder_.op("Split", {n.in[0], sizes});
+      builder_.last().set_int("axis", 2);
+      k = builder_.new_value("key");
+      v = builder_.new_value("value");
+      builder_.last().out = {q, k, v};
+    }
+    q = builder_.split_heads(q, heads, head_size_);
+    k = builder_.split_heads(k, kv_heads_, head_size_);
+    v = builder_.split_heads(v, kv_heads_, head_size_);
+    for (auto [x, weight] : {std::pair<ValueId*, size_t>{&q, 14}, {&k, 15}}) {
+      if (!n.has_input(weight)) continue;
+      *x = builder_.op("RMSNormalization", {*x, n.in[weight]});
+      builder_.last().set_float("epsilon", n.attr_float("qk_norm_epsilon", 1e-6f));
+    }
+    if (n.attr_int("do_rotary", 0)) {
+      if (!n.has_input(7) || !n.has_input(8)) return fail(n, "do_rotary needs cos_cache and sin_cache");
+      const Shape& table = shape(n.in[7]);
+      if (table.size() != 2 || !table[1].is_const()) return fail(n, "cos_cache should be [positions, size / 2], is " + shape_str(table));
+      const ValueId position = n.has_input(9) ? n.in[9] : positions();
+      const bool interleaved = n.attr_int("rotary_interleaved", 0);
+      q = rotary(q, n.in[7], n.in[8], position, 2 * table[1].value(), interleaved);
+      k = rotary(k, n.in[7], n.in[8], position, 2 * table[1].value(), interleaved);
+    }
+    k = append(operand(n, 3), k, n.has_output(1) ? n.out[1] : kNoValue);
+    v = append(operand(n, 4), v, n.has_output(2) ? n.out[2] : kNoValue);
+    AttentionSpec spec{n.attr_float("scale", 0), n.attr_float("softcap", 0), n.attr_int("local_window_size", -1),
+                       n.attr_int("causal", 1) != 0, n.attr_int("smooth_softmax", 0) != 0};
+    const ValueId y = attend(q, k, v, operand(n, 10), operand(n, 11), spec);
+    builder_.merge_heads(y, heads * head_size_, n.out[0]);
+    return Status::ok();
+  }
+
+  // com.microsoft.MultiHeadAttention.
+  Status multi_head_attention(const Node& n) {
+    const int64_t heads = n.attr_int("num_heads", 0);
+    const Dim width = shape(n.in[0])[2], v_width = graph_.values[n.out[0]].info.shape[2];
+    if (!v_width.is_const()) return fail(n, "value width " + v_width.str() + " is not known");
+    head_size_ = width.value() / heads;
+    kv_heads_ = heads;
+    ValueId q = n.in[0], k = n.in[1], v = n.in[2];
+    if (n.has_input(3)) return fail(n, "operand bias is not supported yet");
+    if (n.has_input(4)) return fail(n, "operand key_padding_mask is not supported yet");
+    if (n.has_input(8) || n.has_input(9)) return fail(n, "operands past_sequence_length and cache_indirection are not supported yet");
+    if (n.has_output(3)) return fail(n, "output qk is not supported");
+    q = builder_.split_heads(q, heads, head_size_);
+    if (shape(n.in[1]).size() == 3) k = builder_.split_heads(k, heads, head_size_);
+    if (shape(n.in[2]).size() == 3) v = builder_.split_heads(v, heads, v_width.value() / heads);
+    k = append(operand(n, 6), k, n.has_output(1) ? n.out[1] : kNoValue);
+    v = append(operand(n, 7), v, n.has_output(2) ? n.out[2] : kNoValue);
+    AttentionSpec spec;
+    spec.scale = n.attr_float("scale", 0);
+    spec.causal = n.attr_int("unidirectional", 0) != 0;
+    const ValueId y = attend(q, k, v, operand(n, 5), kNoValue, spec);
+    builder_.merge_heads(y, v_width.value(), n.out[0]);
+    return Status::ok();
+  }
+
+  // ai.onnx.Attention, opset 23 (with or without past).
+  Status attention(const Node& n) {
+    if (n.has_input(6)) return fail(n, "operand nonpad_kv_seqlen (static cache) is not supported yet");
+    const bool flat = shape(n.in[0]).size() == 3;
+    const Shape& y_shape = graph_.values[n.out[0]].info.shape;
+    ValueId q = n.in[0], k = n.in[1], v = n.in[2];
+    const int64_t heads = n.attr_int("q_num_heads", 0);
+    kv_heads_ = n.attr_int("kv_num_heads", 0);
+    const Dim size = flat ? dim_div(shape(q)[2], Dim(heads)) : shape(q)[3];
+    if (!size.is_const()) return fail(n, "head size " + size.str() + " is not known");
+    head_size_ = size.value();
+    if (flat) {
+      const Dim v_size = dim_div(shape(v)[2], Dim(kv_heads_));
+      q = builder_.split_heads(q, heads, head_size_);
+      k = builder_.split_heads(k, kv_heads_, head_size_);
+      v = builder_.split_heads(v, kv_heads_, v_size.value());
+    }
+    k = append(operand(n, 4), k, n.has_output(1) ? n.out[1] : kNoValue);
+    v = append(operand(n, 5), v, n.has_output(2) ? n.out[2] : kNoValue);
+    AttentionSpec spec;
+    spec.scale = n.attr_float("scale", 0);
+    spec.softcap = n.attr_float("softcap", 0);
+    spec.causal = n.attr_int("is_causal", 0) != 0;
+    const ValueId y = attend(q, k, v, operand(n, 3), kNoValue, spec);
+    if (flat) builder_.merge_heads(y, y_shape[2].value(), n.out[0]);
+    else builder_.op("Identity", {y}, n.out[0]);
+    return Status::ok();
+  }
+
+  // RotaryEmbedding of com.microsoft (x, positions, cos, sin) and ai.onnx 23 (x, cos, sin, positions?).
+  Status rotary_embedding(const Node& n, size_t cos, size_t sin, size_t position_operand) {
+    const Shape x_shape = shape(n.in[0]);
+    if (n.attr_int("is_packed_batching", 0) || n.attr_float("scale", 1.0f) != 1.0f) return fail(n, "is_packed_batching and scale are not supported");
+    const Shape& table = shape(n.in[cos]);
+    if (table.empty() || !table.back().is_const()) return fail(n, "cos_cache of unknown width");
+    const int64_t rotary_dim = n.attr_int("rotary_embedding_dim", 0) ? n.attr_int("rotary_embedding_dim", 0) : 2 * table.back().value();
+    const bool interleaved = n.attr_int("interleaved", 0);
+    ValueId position = operand(n, position_operand);
+    if (n.op == "MRotaryEmbedding") {
+      // Rows of [3, B, S] positions are equal for text, which is all that is fed yet.
+      auto it = context_.binding.inputs.find(position);
+      if (it == context_.binding.inputs.end() || it->second != InputRole::kPositions) return fail(n, "positions computed in the graph are not supported yet");
+      position = builder_.op("Gather", {position, scalar_zero()});
+      builder_.last().set_int("axis", 0);
+    }
+    ValueId x = n.in[0];
+    if (x_shape.size() == 4) {
+      rotary(x, n.in[cos], n.in[sin], position, rotary_dim, interleaved, n.out[0]);
+      return Status::ok();
+    }
+    if (x_shape.size() != 3 || !x_shape[2].is_const()) return fail(n, "input should be [batch, sequence, width] or [batch, heads, sequence, size], is " + shape_str(x_shape));
+    int64_t heads = n.attr_int("num_heads", 0);
+    if (heads == 0) heads = x_shape[2].value() / rotary_dim;
+    if (heads <= 0 || x_shape[2].value() % heads != 0) return fail(n, "width " + x_shape[2].str() + " is not a multiple of " + std::to_string(heads) + " heads");
+    x = builder_.split_heads(x, heads, x_shape[2].value() / heads);
+    x = rotary(x, n.in[cos], n.in[sin], position, rotary_dim, interleaved);
+    builder_.merge_heads(x, x_shape[2].value(), n.out[0]);
+    return Status::ok();
+  }
+
+  ValueId scalar_zero() {
+    const ValueId v = builder_.constant_i64({0});
+    graph_.values[v].constant = Tensor::scalar_i64(0);
+    graph_.values[v].info = info_of(graph_.values[v].constant);
+    return v;
+  }
+
+  // com.microsoft.SkipLayerNormalization(input, skip, gamma, beta?, bias?), SkipSimplified...(input, skip, gamma, bias?).
+  Status skip_norm(const Node& n, bool simplified) {
+    if (n.has_output(1) || n.has_output(2)) return fail(n, "outputs mean and inv_std_var are not supported");
+    ValueId sum = builder_.op("Add", {n.in[0], n.in[1]});
+    const size_t bias = simplified ? 3 : 4;
+    if (n.has_input(bias)) sum = builder_.op("Add", {sum, n.in[bias]});
+    if (n.has_output(3)) builder_.last().out[0] = sum = n.out[3];
+    std::vector<ValueId> operands{sum, n.in[2]};
+    if (!simplified && n.has_input(3)) operands.push_back(n.in[3]);
+    builder_.op(simplified ? "RMSNormalization" : "LayerNormalization", operands, n.out[0]);
+    builder_.last().set_float("epsilon", n.attr_float("epsilon", simplified ? 1e-5f : 1e-12f));
+    builder_.last().set_int("axis", -1);
+    return Status::ok();
+  }
+
+  // Sum, Max, Min of 1 or of more than 2 operands.
+  Status variadic(const Node& n) {
+    const std::string op = n.op == "Sum" ? "Add" : n.op;
+    if (n.in.size() == 1) {
+      builder_.op("Identity", {n.in[0]}, n.out[0]);
+      return Status::ok();
+    }
+    ValueId sum = n.in[0];
+    for (size_t i = 1; i < n.in.size(); ++i) sum = builder_.op(op, {sum, n.in[i]}, i + 1 == n.in.size() ? n.out[0] : kNoValue);
+    return Status::ok();
+  }
+
+  PassContext& context_;
+  Graph& graph_;
+  Builder builder_;
+  int64_t head_size_ = 0, kv_heads_ = 0;
+};
+
+}  // namespace
+
+Status expand_fused(PassContext& context) { return Expander(context).run(); }
+
+}  // namespace situ

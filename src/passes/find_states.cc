@@ -1,0 +1,90 @@
+// Finds the states: outputs that are made of an input and new rows (append), or that have a namesake
+// among the inputs. The pairs come from what the graph computes; names only settle what is left.
+#include <algorithm>
+
+#include "passes/pass.h"
+
+namespace situ {
+
+const char* state_rule_name(StateRule rule) {
+  switch (rule) {
+    case StateRule::kAppend: return "append";
+    case StateRule::kReplace: return "replace";
+    case StateRule::kPassThrough: return "pass-through";
+    case StateRule::kFixedSlot: return "fixed slot";
+  }
+  return "";
+}
+
+namespace {
+
+// Through nodes that change nothing.
+ValueId origin(const Graph& graph, ValueId v) {
+  while (graph.values[v].producer >= 0) {
+    const Node& n = graph.nodes[graph.values[v].producer];
+    const bool same_type_cast = n.is("Cast") && graph.values[n.in[0]].info.type == graph.values[v].info.type;
+    if (!n.is("Identity") && !same_type_cast) break;
+    v = n.in[0];
+  }
+  return v;
+}
+
+// "present.0.key" and "past_key_values.0.key" -> ".0.key"; "" when the name does not look like a state.
+std::string state_suffix(const std::string& name) {
+  for (const char* prefix : {"past_key_values", "present_key_values", "past_", "present_", "past", "present"})
+    if (name.rfind(prefix, 0) == 0) return name.substr(std::string(prefix).size());
+  return "";
+}
+
+}  // namespace
+
+Status find_states(PassContext& context) {
+  Graph& graph = context.graph;
+  Binding& binding = context.binding;
+  binding.states.clear();
+  std::vector<ValueId> unpaired;
+  for (const auto& [v, role] : binding.inputs)
+    if (role == InputRole::kState) unpaired.push_back(v);
+
+  auto pair_up = [&](ValueId past, ValueId present, StateRule rule, int axis) {
+    binding.states.push_back({past, present, rule, axis});
+    unpaired.erase(std::remove(unpaired.begin(), unpaired.end(), past), unpaired.end());
+  };
+  for (ValueId out : graph.outputs) {
+    if (out == binding.logits) continue;
+    const ValueId made = origin(graph, out);
+    if (std::find(unpaired.begin(), unpaired.end(), made) != unpaired.end()) {
+      pair_up(made, out, StateRule::kPassThrough, 0);
+      continue;
+    }
+    if (graph.values[made].producer < 0) continue;
+    const Node& n = graph.nodes[graph.values[made].producer];
+    if (!n.is("Concat") || n.in.size() != 2) continue;
+    const ValueId past = origin(graph, n.in[0]);
+    if (std::find(unpaired.begin(), unpaired.end(), past) == unpaired.end()) continue;
+    const int rank = static_cast<int>(graph.values[past].info.shape.size());
+    const int64_t axis = n.attr_int("axis", 0);
+    pair_up(past, out, StateRule::kAppend, static_cast<int>(axis < 0 ? axis + rank : axis));
+  }
+  const std::vector<ValueId> rest = unpaired;
+  for (ValueId past : rest) {
+    const std::string suffix = state_suffix(graph.values[past].name);
+    for (ValueId out : graph.outputs) {
+      const bool taken = std::any_of(binding.states.begin(), binding.states.end(),
+                                     [&](const StatePair& s) { return s.present == out; });
+      if (out == binding.logits || taken || suffix.empty() || state_suffix(graph.values[out].name) != suffix) continue;
+      const bool same = graph.values[past].info.shape == graph.values[out].info.shape;
+      if (!same)
+        return Status::error("state '" + graph.values[past].name + "' " + shape_str(graph.values[past].info.shape) +
+                             " -> '" + graph.values[out].name + "' " + shape_str(graph.values[out].info.shape) +
+                             " neither appends along one axis nor keeps its shape");
+      pair_up(past, out, StateRule::kReplace, 0);
+      break;
+    }
+  }
+  if (!unpaired.empty())
+    return Status::error("input '" + graph.values[unpaired[0]].name + "' looks like a state, but no output continues it");
+  return Status::ok();
+}
+
+}  // namespace situ

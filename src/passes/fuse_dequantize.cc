@@ -1,0 +1,123 @@
+// MatMul(x, DequantizeLinear(W)) with a block-wise quantised constant W becomes MatMulNBits: the weight is
+// read as the bits it is, never expanded. ONNX stores W [K, N] element by element along N; MatMulNBits
+// wants [N, blocks of K], so the nibbles are re-laid out once, at load, and booked as packed.
+#include "passes/builder.h"
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+struct Quantised {
+  const Tensor* weight = nullptr;
+  const Tensor* scale = nullptr;
+  const Tensor* zero = nullptr;  // or null
+  bool transposed = false;       // W is [N, K] behind a Transpose
+  int64_t k = 0, n = 0, block = 0;
+  int bits = 0;
+  bool is_signed = false;
+};
+
+// Element i of an integer tensor of 4 or 8 bits, shifted to be unsigned.
+int unsigned_element(const Tensor& t, int64_t i, int bits, bool is_signed) {
+  const uint8_t* bytes = t.view().as<uint8_t>();
+  const int raw = bits == 8 ? bytes[i] : (bytes[i / 2] >> (4 * (i % 2))) & 15;
+  const int half = 1 << (bits - 1);
+  return is_signed ? (raw ^ half) : raw;  // two's complement plus half the range
+}
+
+class Fuser {
+ public:
+  explicit Fuser(PassContext& context) : context_(context), graph_(context.graph) {}
+
+  Status run() {
+    std::map<int, Quantised> found;
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      Quantised q;
+      if (graph_.nodes[n].is("MatMul") && match(graph_.nodes[n], &q)) found.emplace(static_cast<int>(n), q);
+    }
+    if (found.empty()) return Status::ok();
+    Builder builder(graph_);
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      auto it = found.find(static_cast<int>(n));
+      if (it == found.end()) builder.keep(std::move(nodes[n]));
+      else emit(builder, nodes[n], it->second);
+    }
+    SITU_RETURN_IF_ERROR(builder.finish());
+    graph_.remove_dead_nodes();
+    return Status::ok();
+  }
+
+ private:
+  const Tensor* constant(ValueId v) const { return graph_.values[v].constant.present() ? &graph_.values[v].constant : nullptr; }
+
+  bool match(const Node& matmul, Quantised* q) const {
+    ValueId w = matmul.in[1];
+    int p = graph_.values[w].producer;
+    if (p < 0) return false;
+    if (graph_.nodes[p].is("Transpose") && graph_.values[w].info.shape.size() == 2) {
+      q->transposed = true;
+      p = graph_.values[graph_.nodes[p].in[0]].producer;
+      if (p < 0) return false;
+    }
+    const Node& dq = graph_.nodes[p];
+    if (!dq.is("DequantizeLinear") || !(q->weight = constant(dq.in[0])) || !(q->scale = constant(dq.in[1]))) return false;
+    if (dq.has_input(2) && !(q->zero = constant(dq.in[2]))) return false;
+    const DType type = q->weight->type();
+    q->bits = type == DType::kI4 || type == DType::kU4 ? 4 : type == DType::kI8 || type == DType::kU8 ? 8 : 0;
+    q->is_signed = type == DType::kI4 || type == DType::kI8;
+    q->block = dq.attr_int("block_size", 0);
+    int64_t axis = dq.attr_int("axis", 1);
+    if (axis < 0) axis += 2;
+    const bool power = q->block >= 16 && (q->block & (q->block - 1)) == 0;
+    if (q->bits == 0 || q->weight->rank() != 2 || q->scale->rank() != 2 || !power || axis != (q->transposed ? 1 : 0)) return false;
+    q->k = q->weight->dims()[q->transposed ? 1 : 0];
+    q->n = q->weight->dims()[q->transposed ? 0 : 1];
+    const DType x = graph_.values[matmul.in[0]].info.type;
+    const int64_t blocks = (q->k + q->block - 1) / q->block;
+    if (q->zero && q->zero->type() != type) return false;
+    return q->scale->type() == x && (x == DType::kF32 || x == DType::kF16) && q->scale->count() == q->n * blocks && (!q->zero || q->zero->count() == q->n * blocks);
+  }
+
+  void emit(Builder& builder, const Node& matmul, const Quantised& q) {
+    const int64_t blocks = (q.k + q.block - 1) / q.block, blob = q.block * q.bits / 8, zero_row = (blocks * q.bits + 7) / 8;
+    Tensor weight = Tensor::allocate(DType::kU8, {q.n, blocks, blob});
+    Tensor scale = Tensor::allocate(q.scale->type(), {q.n, blocks});
+    Tensor zero = Tensor::allocate(DType::kU8, {q.n, zero_row});
+    auto put = [&](Tensor& t, int64_t row, int64_t i, int64_t width, int v) {
+      uint8_t* bytes = t.view().as<uint8_t>() + row * width;
+      if (q.bits == 8) bytes[i] = static_cast<uint8_t>(v);
+      else bytes[i / 2] = static_cast<uint8_t>(bytes[i / 2] | (v << (4 * (i % 2))));
+    };
+    const int64_t element = dtype_bytes(scale.type());
+    for (int64_t n = 0; n < q.n; ++n) {
+      for (int64_t k = 0; k < q.k; ++k)
+        put(weight, n, k, blocks * blob, unsigned_element(*q.weight, q.transposed ? n * q.k + k : k * q.n + n, q.bits, q.is_signed));
+      for (int64_t b = 0; b < blocks; ++b) {
+        const int64_t from = q.transposed ? n * blocks + b : b * q.n + n;
+        put(zero, n, b, zero_row, q.zero ? unsigned_element(*q.zero, from, q.bits, q.is_signed) : (q.is_signed ? 1 << (q.bits - 1) : 0));
+        for (int64_t i = 0; i < element; ++i) scale.view().data[(n * blocks + b) * element + i] = q.scale->view().data[from * element + i];
+      }
+    }
+    context_.evaluator.ledger().packed += weight.bytes() + scale.bytes() + zero.bytes();
+    builder.start(matmul);
+    const ValueId w = graph_.add_constant(matmul.name + "/packed", weight), s = graph_.add_constant(matmul.name + "/scales", scale), z = graph_.add_constant(matmul.name + "/zero_points", zero);
+    builder.op("MatMulNBits", {matmul.in[0], w, s, z}, matmul.out[0], "com.microsoft");
+    Node& node = builder.last();
+    node.set_int("K", q.k);
+    node.set_int("N", q.n);
+    node.set_int("bits", q.bits);
+    node.set_int("block_size", q.block);
+    context_.note("quantised weight", matmul.name, std::to_string(q.bits) + " bits, block " + std::to_string(q.block));
+  }
+
+  PassContext& context_;
+  Graph& graph_;
+};
+
+}  // namespace
+
+Status fuse_dequantize(PassContext& context) { return Fuser(context).run(); }
+
+}  // namespace situ

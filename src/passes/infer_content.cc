@@ -1,0 +1,171 @@
+// Shape arithmetic on symbols: Shape -> Gather -> Mul -> Concat -> Reshape chains and their like are
+// evaluated element by element on Dims, so that they never run on the token path.
+#include <algorithm>
+
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+using Content = std::vector<Dim>;
+
+bool in(const std::string& op, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [&](const char* n) { return op == n; });
+}
+
+std::optional<Content> operand(const Graph& graph, const Node& node, size_t i) {
+  if (!node.has_input(i)) return std::nullopt;
+  const Value& v = graph.values[node.in[i]];
+  if (v.constant.present()) return info_of(v.constant).content;
+  return v.info.content;
+}
+
+std::optional<Dim> apply_unary(const std::string& op, const Dim& a) {
+  if (in(op, {"Cast", "Identity"})) return a;
+  if (op == "Neg") return Dim(0) - a;
+  if (op == "Not") return Dim(1) - a;
+  if (op == "Abs") return dim_max(a, Dim(0) - a);
+  return std::nullopt;
+}
+
+std::optional<Dim> apply_binary(const std::string& op, const Dim& a, const Dim& b) {
+  if (op == "Add") return a + b;
+  if (op == "Sub") return a - b;
+  if (op == "Mul" || op == "And") return a * b;
+  if (op == "Div") return dim_div(a, b);
+  if (op == "Mod") return dim_mod(a, b);
+  if (op == "Min") return dim_min(a, b);
+  if (op == "Max" || op == "Or") return dim_max(a, b);
+  if (op == "Equal") return dim_equal(a, b);
+  if (op == "Less") return dim_less(a, b);
+  if (op == "Greater") return dim_less(b, a);
+  if (op == "LessOrEqual") return Dim(1) - dim_less(b, a);
+  if (op == "GreaterOrEqual") return Dim(1) - dim_less(a, b);
+  return std::nullopt;
+}
+
+// Movement (Gather, Slice, Concat ...) of symbolic elements: run the operator on element numbers.
+std::optional<std::vector<Content>> move_elements(const Graph& graph, const Node& node, Evaluator& evaluator,
+                                                  size_t data_operands) {
+  Content all;
+  std::vector<Tensor> operands;
+  for (size_t i = 0; i < node.in.size(); ++i) {
+    if (node.in[i] == kNoValue) {
+      operands.emplace_back();
+      continue;
+    }
+    const Value& v = graph.values[node.in[i]];
+    if (i >= data_operands) {
+      if (!v.constant.present()) return std::nullopt;
+      operands.push_back(v.constant);
+      continue;
+    }
+    auto content = operand(graph, node, i);
+    if (!content) return std::nullopt;
+    std::vector<int64_t> ids(content->size());
+    for (size_t k = 0; k < ids.size(); ++k) ids[k] = static_cast<int64_t>(all.size() + k);
+    all.insert(all.end(), content->begin(), content->end());
+    Tensor t = Tensor::vector_i64(ids);
+    operands.push_back(v.info.shape.empty() ? t.reshaped({}) : t);
+  }
+  Result<std::vector<Tensor>> moved = evaluator.node(node, operands);
+  if (!moved.is_ok()) return std::nullopt;
+  std::vector<Content> results;
+  for (const Tensor& t : *moved) {
+    Content c;
+    if (t.present())
+      for (int64_t k : t.to_i64()) c.push_back(all[static_cast<size_t>(k)]);
+    results.push_back(std::move(c));
+  }
+  return results;
+}
+
+// Sum over a tensor that holds one value throughout: the attention mask, which is all ones.
+std::optional<Dim> uniform_sum(const Graph& graph, ValueId id) {
+  const Value& v = graph.values[id];
+  if (v.producer < 0) return std::nullopt;
+  const Node& p = graph.nodes[v.producer];
+  if (p.is("Cast") || p.is("Identity")) return uniform_sum(graph, p.in[0]);
+  if (!p.is("ConstantOfShape")) return std::nullopt;
+  const Attribute* a = p.attr("value");
+  const double value = a && a->tensor.present() ? a->tensor.to_f64()[0] : 0.0;
+  if (value != static_cast<double>(static_cast<int64_t>(value))) return std::nullopt;
+  return shape_count(v.info.shape) * Dim(static_cast<int64_t>(value));
+}
+
+std::optional<Content> reduce(const Graph& graph, const Node& node, const ValueInfo& out) {
+  if (shape_count(out.shape) != Dim(1)) return std::nullopt;
+  if (node.op == "ReduceSum" && !operand(graph, node, 0)) {
+    auto sum = uniform_sum(graph, node.in[0]);
+    if (sum) return Content{*sum};
+    return std::nullopt;
+  }
+  auto a = operand(graph, node, 0);
+  if (!a || a->empty()) return std::nullopt;
+  Dim r = (*a)[0];
+  for (size_t i = 1; i < a->size(); ++i) {
+    const Dim& x = (*a)[i];
+    r = node.op == "ReduceSum" ? r + x : node.op == "ReduceProd" ? r * x : node.op == "ReduceMax" ? dim_max(r, x) : dim_min(r, x);
+  }
+  return Content{r};
+}
+
+std::optional<Content> elementwise(const Graph& graph, const Node& node, const ValueInfo& out) {
+  const int64_t n = shape_count(out.shape).value();
+  std::vector<Content> args;
+  for (size_t i = 0; i < node.in.size(); ++i) {
+    auto c = operand(graph, node, i);
+    if (!c || (static_cast<int64_t>(c->size()) != n && c->size() != 1)) return std::nullopt;
+    args.push_back(std::move(*c));
+  }
+  Content result;
+  for (int64_t k = 0; k < n; ++k) {
+    auto at = [&](size_t i) -> const Dim& { return args[i].size() == 1 ? args[i][0] : args[i][k]; };
+    std::optional<Dim> d;
+    if (args.size() == 1) d = apply_unary(node.op, at(0));
+    else if (node.op == "Where" && args.size() == 3) d = dim_select(at(0), at(1), at(2));
+    else if (args.size() == 2) d = apply_binary(node.op, at(0), at(1));
+    if (!d) return std::nullopt;
+    result.push_back(*d);
+  }
+  return result;
+}
+
+}  // namespace
+
+void infer_content(const Graph& graph, const Node& node, Evaluator& evaluator, std::vector<ValueInfo>& infos) {
+  if (!node.domain.empty() || infos.empty()) return;
+  for (const ValueInfo& info : infos) {
+    const bool integer = info.type == DType::kI64 || info.type == DType::kI32 || info.type == DType::kBool;
+    if (!integer || !info.ranked || info.content || info.shape.size() > 1) return;
+    const Dim n = shape_count(info.shape);
+    if (!n.is_const() || n.value() > kMaxContent) return;
+  }
+  if (node.op == "ConstantOfShape") {
+    const Attribute* a = node.attr("value");
+    const int64_t fill = a && a->tensor.present() ? a->tensor.to_i64()[0] : 0;
+    infos[0].content = Content(static_cast<size_t>(shape_count(infos[0].shape).value()), Dim(fill));
+    return;
+  }
+  if (node.op == "Range") {
+    auto start = operand(graph, node, 0), step = operand(graph, node, 2);
+    if (!start || !step) return;
+    Content c;
+    for (int64_t k = 0; k < shape_count(infos[0].shape).value(); ++k) c.push_back((*start)[0] + (*step)[0] * Dim(k));
+    infos[0].content = std::move(c);
+    return;
+  }
+  if (in(node.op, {"ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"})) {
+    infos[0].content = reduce(graph, node, infos[0]);
+    return;
+  }
+  if (in(node.op, {"Gather", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Split", "Expand", "Flatten",
+                   "Tile", "Concat", "GatherElements", "GatherND"})) {
+    auto moved = move_elements(graph, node, evaluator, node.op == "Concat" ? node.in.size() : 1);
+    for (size_t i = 0; moved && i < infos.size(); ++i) infos[i].content = (*moved)[i];
+    return;
+  }
+  infos[0].content = elementwise(graph, node, infos[0]);
+}
+
+}  // namespace situ

@@ -1,0 +1,111 @@
+#include <algorithm>
+
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+// Folding is for tables and shape arithmetic. A weight-sized result would be a second copy of the
+// weights in memory, so views of weights stay views and dequantised weights stay fused or computed.
+constexpr int64_t kMaxFoldedBytes = 64 << 20;
+constexpr int64_t kSmallBytes = 4096;
+
+bool foldable(const Graph& graph, const Node& node, const std::vector<ValueInfo>& infos) {
+  if (node.def->placement == Placement::kControl || node.in.empty() || node.op == "DequantizeLinear") return false;
+  int64_t in_bytes = 0, out_bytes = 0;
+  for (ValueId v : node.in) {
+    if (v == kNoValue) continue;
+    if (!graph.values[v].constant.present()) return false;
+    in_bytes += graph.values[v].constant.bytes();
+  }
+  for (size_t i = 0; i < infos.size(); ++i) {
+    if (!node.has_output(i)) continue;
+    if (!infos[i].ranked || !shape_is_const(infos[i].shape) || dtype_bytes(infos[i].type) == 0) return false;
+    out_bytes += shape_count(infos[i].shape).value() * dtype_bytes(infos[i].type);
+  }
+  if (node.def->placement == Placement::kView && out_bytes > kSmallBytes) return false;
+  return out_bytes <= kMaxFoldedBytes && (out_bytes <= 1 << 20 || out_bytes <= 4 * in_bytes);
+}
+
+// A value that is wholly known through its content becomes a constant.
+void materialise(Graph& graph, ValueId id) {
+  Value& v = graph.values[id];
+  if (v.constant.present() || !v.info.content) return;
+  std::vector<int64_t> elements;
+  for (const Dim& d : *v.info.content) {
+    if (!d.is_const()) return;
+    elements.push_back(d.value());
+  }
+  std::vector<int64_t> dims;
+  if (!v.info.shape.empty()) dims.push_back(static_cast<int64_t>(elements.size()));
+  Tensor t = Tensor::allocate(v.info.type, dims);
+  for (size_t i = 0; i < elements.size(); ++i) {
+    switch (v.info.type) {
+      case DType::kI64: t.view().as<int64_t>()[i] = elements[i]; break;
+      case DType::kI32: t.view().as<int32_t>()[i] = static_cast<int32_t>(elements[i]); break;
+      case DType::kBool: t.view().as<uint8_t>()[i] = elements[i] != 0; break;
+      default: return;
+    }
+  }
+  v.constant = t;
+}
+
+Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& infos) {
+  Graph& graph = context.graph;
+  if (!node.def) return Status::error(node.label() + ": unknown operator");
+  InferContext infer{node, {}, {}, infos};
+  for (ValueId v : node.in) {
+    infer.in.push_back(v == kNoValue ? nullptr : &graph.values[v].info);
+    infer.constants.push_back(v == kNoValue || !graph.values[v].constant.present() ? nullptr
+                                                                                   : &graph.values[v].constant);
+  }
+  return node.def->infer(infer);
+}
+
+Status fold(PassContext& context, const Node& node) {
+  std::vector<Tensor> operands;
+  for (ValueId v : node.in) operands.push_back(v == kNoValue ? Tensor() : context.graph.values[v].constant);
+  Result<std::vector<Tensor>> results = context.evaluator.node(node, operands);
+  if (!results.is_ok()) return results.status();
+  for (size_t i = 0; i < node.out.size(); ++i) {
+    if (!node.has_output(i)) continue;
+    Value& v = context.graph.values[node.out[i]];
+    v.constant = (*results)[i];
+    v.info = info_of(v.constant);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Status infer_shapes(PassContext& context) {
+  Graph& graph = context.graph;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    Node& node = graph.nodes[n];
+    std::vector<ValueInfo> infos(node.out.size());
+    SITU_RETURN_IF_ERROR(infer_node(context, node, infos));
+    if (foldable(graph, node, infos)) {
+      SITU_RETURN_IF_ERROR(fold(context, node));
+      continue;
+    }
+    infer_content(graph, node, context.evaluator, infos);
+    for (size_t i = 0; i < node.out.size(); ++i) {
+      if (!node.has_output(i)) continue;
+      graph.values[node.out[i]].info = std::move(infos[i]);
+      materialise(graph, node.out[i]);
+    }
+  }
+  // Folded nodes have no users left that need them to run.
+  std::vector<Node> kept;
+  for (Node& node : graph.nodes) {
+    const bool folded = std::all_of(node.out.begin(), node.out.end(), [&](ValueId v) {
+      return v == kNoValue || graph.values[v].constant.present();
+    });
+    if (!folded || node.out.empty()) kept.push_back(std::move(node));
+  }
+  graph.nodes = std::move(kept);
+  graph.rebuild_links();
+  return Status::ok();
+}
+
+}  // namespace situ

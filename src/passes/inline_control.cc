@@ -1,0 +1,96 @@
+// If on a predicate that is known at compile time becomes the taken branch. If on a predicate that is
+// known on the host at each step, with branches that only hold constants, becomes situ.Select: a view
+// of one constant or the other.
+#include "ops/op.h"
+#include "passes/builder.h"
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+// Copies the branch's nodes into the enclosing graph; returns what its outputs became.
+std::vector<ValueId> inline_branch(Graph& graph, const Graph& branch, const std::string& prefix, Builder& builder) {
+  std::vector<ValueId> map(branch.values.size(), kNoValue);
+  for (const auto& [inner, outer] : branch.captures) map[inner] = outer;
+  for (size_t v = 0; v < branch.values.size(); ++v) {
+    if (map[v] != kNoValue) continue;
+    map[v] = static_cast<ValueId>(graph.values.size());
+    graph.values.push_back(branch.values[v]);
+    graph.values.back().name = prefix + "/" + branch.values[v].name;
+    graph.values.back().producer = -1;
+  }
+  for (const Node& n : branch.nodes) {
+    Node copy = n;
+    copy.name = prefix + "/" + n.name;
+    for (ValueId& v : copy.in)
+      if (v != kNoValue) v = map[v];
+    for (ValueId& v : copy.out)
+      if (v != kNoValue) v = map[v];
+    for (auto& [key, a] : copy.attrs) {
+      if (!a.graph) continue;
+      a.graph = std::make_shared<Graph>(*a.graph);
+      for (auto& [inner, outer] : a.graph->captures) outer = map[outer];
+    }
+    builder.keep(std::move(copy));
+  }
+  std::vector<ValueId> outputs;
+  for (ValueId v : branch.outputs) outputs.push_back(map[v]);
+  return outputs;
+}
+
+bool only_constants(const Graph& branch) {
+  if (!branch.nodes.empty()) return false;
+  for (ValueId v : branch.outputs)
+    if (!branch.values[v].constant.present()) return false;
+  return true;
+}
+
+}  // namespace
+
+Status inline_control(PassContext& context) {
+  Graph& graph = context.graph;
+  bool found = false;
+  for (const Node& n : graph.nodes) found = found || n.is("If");
+  if (!found) return Status::ok();
+  Builder builder(graph);
+  std::vector<std::pair<ValueId, ValueId>> replaced;
+  std::vector<Node> nodes = std::move(graph.nodes);
+  for (Node& n : nodes) {
+    if (!n.is("If") || n.in.empty()) {
+      builder.keep(std::move(n));
+      continue;
+    }
+    const Attribute *then_branch = n.attr("then_branch"), *else_branch = n.attr("else_branch");
+    if (!then_branch || !then_branch->graph || !else_branch || !else_branch->graph)
+      return Status::error(n.label() + ": a branch is missing");
+    const Value& predicate = graph.values[n.in[0]];
+    const auto content = predicate.constant.present() ? info_of(predicate.constant).content : predicate.info.content;
+    if (!content || content->size() != 1)
+      return Status::error(n.label() + ": the predicate '" + predicate.name + "' is computed from data; only predicates known on the host run");
+    if ((*content)[0].is_const()) {
+      const bool taken = (*content)[0].value() != 0;
+      const std::vector<ValueId> outs = inline_branch(graph, *(taken ? then_branch : else_branch)->graph, n.name, builder);
+      if (outs.size() != n.out.size()) return Status::error(n.label() + ": a branch has another number of outputs");
+      for (size_t i = 0; i < outs.size(); ++i)
+        if (n.has_output(i)) replaced.emplace_back(n.out[i], outs[i]);
+      context.note("branch", n.name, taken ? "then branch taken" : "else branch taken");
+      continue;
+    }
+    if (!only_constants(*then_branch->graph) || !only_constants(*else_branch->graph))
+      return Status::error(n.label() + ": the predicate " + (*content)[0].str() + " changes between steps and a branch computes values; not supported yet");
+    builder.start(n);
+    for (size_t i = 0; i < n.out.size(); ++i) {
+      if (!n.has_output(i)) continue;
+      const ValueId a = graph.add_constant(n.name + "/then", then_branch->graph->values[then_branch->graph->outputs[i]].constant);
+      const ValueId b = graph.add_constant(n.name + "/else", else_branch->graph->values[else_branch->graph->outputs[i]].constant);
+      builder.op("Select", {n.in[0], a, b}, n.out[i], "situ");
+    }
+    context.note("branch", n.name, "constants chosen by " + (*content)[0].str());
+  }
+  graph.nodes.clear();
+  SITU_RETURN_IF_ERROR(builder.finish());
+  for (const auto& [from, to] : replaced) graph.replace_uses(from, to);
+  return graph.sort();
+}
+
+}  // namespace situ

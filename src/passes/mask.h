@@ -1,0 +1,26 @@
+// Closed forms of attention masks: which keys a query may see, and what is added to its scores.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tensor.h"
+
+namespace situ {
+
+struct MaskForm {
+  bool causal = false;
+  int64_t window = -1;        // > 0: only the last `window` keys, the query's own included
+  std::vector<float> slopes;  // ALiBi, one per head; empty: none
+};
+
+// Additive scores [heads or 1, tokens, tokens + past] at S = tokens, P = past.
+using MaskProbe = std::function<Result<std::vector<float>>(int64_t tokens, int64_t past)>;
+
+// The closed form that agrees with `probe` on a set of steps, among them one with as many keys as
+// `context_length`; nothing when there is none. `heads`: rows of heads that the probe returns.
+std::optional<MaskForm> fit_mask(const MaskProbe& probe, int64_t heads, int64_t context_length);
+
+}  // namespace situ

@@ -1,0 +1,96 @@
+// Passes: named rewrites of the graph, run in one fixed order (pass_list.cc). After each, shapes are
+// inferred again. SITU_DISABLE_PASSES=name,name switches off those that a correct program does not need.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "eval/interpreter.h"
+#include "graph/graph.h"
+
+namespace situ {
+
+// How a state's output follows from its input (design.md, section 2).
+enum class StateRule { kAppend, kReplace, kPassThrough, kFixedSlot };
+const char* state_rule_name(StateRule rule);
+
+struct StatePair {
+  ValueId past = kNoValue;     // graph input
+  ValueId present = kNoValue;  // graph output
+  StateRule rule = StateRule::kAppend;
+  int axis = 0;                // kAppend: the axis that grows
+};
+
+// What each input is fed with.
+enum class InputRole {
+  kTokenIds,   // [1, S] token ids
+  kPositions,  // P .. P + S - 1 along the last axis, repeated along others
+  kState,      // a past tensor
+};
+
+struct Binding {
+  std::map<ValueId, InputRole> inputs;
+  ValueId logits = kNoValue;
+  std::vector<StatePair> states;
+};
+
+// What recognition found, for `situ inspect`: (kind, node or value, details).
+struct Finding {
+  std::string kind;
+  std::string where;
+  std::string what;
+};
+
+// Names that a side file (genai_config.json) gives to inputs and outputs; empty: the usual ones.
+struct InputNames {
+  std::string input_ids, attention_mask, position_ids, logits;
+};
+
+struct PassContext {
+  Graph& graph;
+  Evaluator& evaluator;
+  Binding& binding;
+  InputNames names;
+  int64_t context_length = 0;  // tokens that the model is declared for; bounds window probes
+  std::vector<Finding> found;
+
+  void note(std::string kind, std::string where, std::string what) {
+    found.push_back({std::move(kind), std::move(where), std::move(what)});
+  }
+};
+
+struct Pass {
+  const char* name;
+  Status (*run)(PassContext&);
+  bool optional;  // may be switched off by SITU_DISABLE_PASSES
+};
+
+// All passes in order.
+const std::vector<Pass>& pass_list();
+// Runs passes in order. `literal`: only those that the naive mode needs (inputs bound, fused operators
+// expanded, states found), nothing that changes how values are computed.
+Status run_passes(PassContext& context, bool literal);
+
+// -- the passes, one file each
+Status bind_inputs(PassContext&);              // symbols for batch, new tokens, past; constant inputs
+Status expand_fused(PassContext&);             // contrib and opset 23+ attention, rotary, skip norms
+Status find_states(PassContext&);              // past / present pairs from what the outputs are made of
+Status inline_control(PassContext&);           // If on a known predicate
+Status simplify(PassContext&);                 // identities, no-op casts, expands and reshapes; dead nodes
+Status fuse_dequantize(PassContext&);          // DequantizeLinear of a weight into its MatMul
+Status recognise_functions(PassContext&);      // norms and activations, by probing
+Status recognise_rotary(PassContext&);         // rotary embeddings, by probing
+Status recognise_attention(PassContext&);      // Softmax outwards; masks, ALiBi, repeat_kv by probing
+Status push_selections(PassContext&);          // Slice/Split/Gather above the projection they select from
+Status last_token(PassContext&);               // logits of the last position only
+
+// Types, shapes and small integer contents of every value; folds nodes whose operands are constants.
+// Errors name the node. Called after every pass.
+Status infer_shapes(PassContext&);
+// Elements of the outputs of `node` on symbols, where the node is integer arithmetic or movement.
+// Sets infos[i].content for the outputs it can tell.
+void infer_content(const Graph& graph, const Node& node, Evaluator& evaluator, std::vector<ValueInfo>& infos);
+
+}  // namespace situ

@@ -1,0 +1,163 @@
+#include "passes/probe.h"
+
+#include <algorithm>
+#include <set>
+
+namespace situ {
+namespace {
+
+constexpr int kMaxDepth = 4000;  // of a host subgraph; deeper is not a mask
+
+SymbolValues bind_symbols(int64_t tokens, int64_t past) {
+  SymbolValues s;
+  s.value[kSymS] = tokens;
+  s.value[kSymP] = past;
+  s.value[kSymW] = past;
+  return s;
+}
+
+}  // namespace
+
+std::vector<float> floats(const Tensor& t) {
+  std::vector<float> out;
+  for (double d : t.to_f64()) out.push_back(static_cast<float>(d));
+  return out;
+}
+
+Prober::Prober(const Graph& graph, const Binding& binding, Evaluator& evaluator)
+    : graph_(graph), binding_(binding), evaluator_(evaluator), host_(graph.values.size(), 0) {
+  for (size_t v = 0; v < graph.values.size(); ++v) host_[v] = graph.values[v].info.content.has_value();
+  for (const auto& [v, role] : binding.inputs)
+    if (role == InputRole::kPositions) host_[v] = 1;
+  for (const Node& n : graph.nodes) {
+    const bool all = std::all_of(n.in.begin(), n.in.end(), [&](ValueId v) {
+      return v == kNoValue || host_[v] || graph.values[v].constant.present();
+    });
+    // A node over constants alone (a view of a weight) is not a function of the step.
+    const bool any = std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return v != kNoValue && host_[v]; });
+    if (all && any && n.def && n.def->placement != Placement::kControl)
+      for (ValueId v : n.out)
+        if (v != kNoValue) host_[v] = 1;
+  }
+}
+
+std::vector<int64_t> Prober::dims(ValueId v, int64_t tokens, int64_t past) const {
+  return shape_eval(graph_.values[v].info.shape, bind_symbols(tokens, past));
+}
+
+Tensor Prober::random(const std::vector<int64_t>& dims, uint32_t seed, DType type) const {
+  Tensor t = Tensor::allocate(type, dims);
+  uint32_t x = seed * 2654435761u + 12345u;
+  for (int64_t i = 0; i < t.count(); ++i) {
+    x = x * 1664525u + 1013904223u;
+    const float f = static_cast<float>(x >> 8) / 8388608.0f - 1.0f;
+    if (type == DType::kF32) t.view().as<float>()[i] = f;
+    else if (type == DType::kF64) t.view().as<double>()[i] = f;
+  }
+  return t;
+}
+
+Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const SymbolValues& symbols, int depth) {
+  if (auto it = memo.find(v); it != memo.end()) return it->second;
+  const Value& value = graph_.values[v];
+  if (value.constant.present()) return value.constant;
+  if (value.info.content) {
+    Tensor t = Tensor::vector_i64(shape_eval(*value.info.content, symbols));
+    if (value.info.shape.empty()) t = t.reshaped({});
+    if (value.info.type != DType::kI64) {
+      Node cast;
+      cast.op = "Cast";
+      cast.opset = 13;
+      cast.name = value.name;
+      cast.in = {0};
+      cast.out = {0};
+      cast.set_int("to", static_cast<int64_t>(value.info.type));
+      cast.def = find_op("", "Cast", 13);
+      Result<std::vector<Tensor>> r = evaluator_.node(cast, {t});
+      if (!r.is_ok()) return r.status();
+      t = (*r)[0];
+    }
+    memo[v] = t;
+    return t;
+  }
+  if (auto role = binding_.inputs.find(v); role != binding_.inputs.end()) {
+    if (role->second != InputRole::kPositions) return Status::error("'" + value.name + "' is not known on the host");
+    Tensor t = Tensor::allocate(value.info.type, shape_eval(value.info.shape, symbols));
+    const int64_t tokens = symbols.value[kSymS];
+    for (int64_t i = 0; i < t.count(); ++i) {
+      const int64_t p = symbols.value[kSymP] + i % tokens;
+      if (value.info.type == DType::kI32) t.view().as<int32_t>()[i] = static_cast<int32_t>(p);
+      else t.view().as<int64_t>()[i] = p;
+    }
+    memo[v] = t;
+    return t;
+  }
+  if (value.producer < 0 || depth > kMaxDepth) return Status::error("'" + value.name + "' cannot be probed");
+  const Node& n = graph_.nodes[value.producer];
+  std::vector<Tensor> operands;
+  for (ValueId x : n.in) {
+    if (x == kNoValue) {
+      operands.emplace_back();
+      continue;
+    }
+    Result<Tensor> t = demand(x, memo, symbols, depth + 1);
+    if (!t.is_ok()) return t;
+    operands.push_back(*t);
+  }
+  Result<std::vector<Tensor>> results = evaluator_.node(n, operands);
+  if (!results.is_ok()) return results.status();
+  for (size_t i = 0; i < n.out.size(); ++i)
+    if (n.has_output(i)) memo[n.out[i]] = (*results)[i];
+  return memo[v];
+}
+
+Result<Tensor> Prober::host_value(ValueId v, int64_t tokens, int64_t past) {
+  std::map<ValueId, Tensor> memo;
+  return demand(v, memo, bind_symbols(tokens, past), 0);
+}
+
+Result<Tensor> Prober::evaluate(ValueId root, const std::map<ValueId, Tensor>& leaves, int64_t tokens, int64_t past) {
+  std::map<ValueId, Tensor> memo = leaves;
+  return demand(root, memo, bind_symbols(tokens, past), 0);
+}
+
+std::optional<Cone> Prober::cone(ValueId root, ValueId leaf, int max_nodes) const {
+  Cone cone;
+  std::set<int> seen;
+  std::vector<ValueId> open{root};
+  while (!open.empty()) {
+    const ValueId v = open.back();
+    open.pop_back();
+    if (v == kNoValue || v == leaf || known(v)) continue;
+    const int p = graph_.values[v].producer;
+    if (p < 0) return std::nullopt;
+    if (!seen.insert(p).second) continue;
+    if (static_cast<int>(seen.size()) > max_nodes) return std::nullopt;
+    for (ValueId x : graph_.nodes[p].in) open.push_back(x);
+  }
+  cone.nodes.assign(seen.begin(), seen.end());
+  cone.leaves = {leaf};
+  return cone;
+}
+
+std::vector<ValueId> Prober::dominators(ValueId root, int max_nodes) const {
+  // Walk back in reverse topological order, keeping the set of data values still needed: whenever that
+  // set has one element, everything passes through it.
+  std::vector<ValueId> result;
+  std::set<std::pair<int, ValueId>> open;  // by producer, latest last
+  auto push = [&](ValueId v) {
+    if (v != kNoValue && !known(v)) open.insert({graph_.values[v].producer, v});
+  };
+  push(root);
+  for (int visited = 0; visited < max_nodes && !open.empty(); ++visited) {
+    const auto [p, v] = *open.rbegin();
+    if (open.size() == 1 && v != root) result.push_back(v);
+    if (p < 0) break;
+    // All outputs of one node leave together.
+    while (!open.empty() && open.rbegin()->first == p) open.erase(std::prev(open.end()));
+    for (ValueId x : graph_.nodes[p].in) push(x);
+  }
+  return result;
+}
+
+}  // namespace situ

@@ -1,0 +1,55 @@
+// Probing: evaluating a small subgraph on concrete inputs, to recognise it by what it computes.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "passes/pass.h"
+
+namespace situ {
+
+// A piece of the graph between one root and its leaves.
+struct Cone {
+  std::vector<int> nodes;       // topological order
+  std::vector<ValueId> leaves;  // values read from outside, constants and host values not included
+};
+
+class Prober {
+ public:
+  Prober(const Graph& graph, const Binding& binding, Evaluator& evaluator);
+
+  // True for values that depend on S and P only (masks, positions, rotary tables): neither on token
+  // ids nor on state.
+  bool host(ValueId v) const { return host_[v]; }
+  // True for host values and constants.
+  bool known(ValueId v) const { return host_[v] || graph_.values[v].constant.present(); }
+
+  // A host value at S = tokens, P = past.
+  Result<Tensor> host_value(ValueId v, int64_t tokens, int64_t past);
+  // `root` with the given leaves, at S = tokens, P = past.
+  Result<Tensor> evaluate(ValueId root, const std::map<ValueId, Tensor>& leaves, int64_t tokens, int64_t past);
+
+  // Everything between `root` and `leaf` (exclusive), provided that all paths from data to root go
+  // through `leaf`; nothing if they do not or if there are more than `max_nodes`.
+  std::optional<Cone> cone(ValueId root, ValueId leaf, int max_nodes) const;
+  // Data values through which all of root's data passes, nearest first, at most `max_nodes` nodes away.
+  std::vector<ValueId> dominators(ValueId root, int max_nodes) const;
+
+  std::vector<int64_t> dims(ValueId v, int64_t tokens, int64_t past) const;
+  // Uniform in [-1, 1), repeatable.
+  Tensor random(const std::vector<int64_t>& dims, uint32_t seed, DType type = DType::kF32) const;
+
+ private:
+  Result<Tensor> demand(ValueId v, std::map<ValueId, Tensor>& memo, const SymbolValues& symbols, int depth);
+
+  const Graph& graph_;
+  const Binding& binding_;
+  Evaluator& evaluator_;
+  std::vector<char> host_;
+};
+
+// The elements of a float tensor as float, of any float type.
+std::vector<float> floats(const Tensor& t);
+
+}  // namespace situ

@@ -1,0 +1,301 @@
+// A Slice, Split or Gather that selects columns of a projection is pushed above it: the projection is
+// split into parts, each of which can be written straight to its own place (Q to the arena, K and V
+// to the state). It applies where every user of the projection is such a selection, so nothing is
+// computed twice. Weights are selected as views, never copied.
+//   Select(MatMul(x, W)) -> MatMul(x, Select(W)),  Select(x + b) -> Select(x) + Select(b)
+#include <algorithm>
+#include <optional>
+
+#include "passes/builder.h"
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+// One part of a packed value: an optional reshape of the last axis into `inner`, then one selection.
+struct Selection {
+  std::vector<int64_t> inner;  // dims that the last axis is split into; empty: not split
+  Node select;                 // Slice, Split (one output of it) or Gather of a constant index
+  size_t output = 0;           // which output of `select`
+};
+
+// Selections by axis counted from the end, so that they mean the same on x [1,S,N] and on W [K,N].
+std::optional<int64_t> selected_axis(const Graph& graph, const Node& n, int64_t rank) {
+  int64_t axis;
+  if (n.is("Split") || n.is("Gather")) {
+    axis = n.attr_int("axis", 0);
+  } else if (n.is("Slice") && n.in.size() >= 4 && n.in[3] != kNoValue && graph.values[n.in[3]].constant.present()) {
+    const std::vector<int64_t> axes = graph.values[n.in[3]].constant.to_i64();
+    if (axes.size() != 1) return std::nullopt;
+    axis = axes[0];
+  } else {
+    return std::nullopt;
+  }
+  for (size_t i = 1; i < n.in.size(); ++i)
+    if (n.in[i] != kNoValue && !graph.values[n.in[i]].constant.present()) return std::nullopt;
+  if (n.is("Gather") && graph.values[n.in[1]].constant.count() != 1) return std::nullopt;
+  if (n.is("Gather") && graph.values[n.in[1]].constant.rank() != 0) return std::nullopt;
+  return axis < 0 ? axis : axis - rank;
+}
+
+class Pusher {
+ public:
+  explicit Pusher(PassContext& context) : context_(context), graph_(context.graph) {}
+
+  // One projection or addition split; false when there is none left.
+  Result<bool> step() {
+    const auto users = graph_.users();
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      const Node& node = graph_.nodes[n];
+      if (!splittable(node) || graph_.is_output(node.out[0])) continue;
+      std::vector<std::pair<int, Selection>> parts;
+      if (!collect(users, node.out[0], {}, &parts) || parts.empty()) continue;
+      if (node.op == "MatMulNBits" && !std::all_of(parts.begin(), parts.end(), [&](const auto& p) { return contiguous(p.second); })) continue;
+      const Status done = split(static_cast<int>(n), parts);
+      if (!done.is_ok()) return done;
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  bool constant(ValueId v) const { return graph_.values[v].constant.present(); }
+
+  bool splittable(const Node& n) const {
+    if (n.out.size() != 1 || graph_.values[n.out[0]].info.shape.size() < 2) return false;
+    if (n.is("MatMul") || n.is("Project", "situ")) return constant_weight(n.in[1]) && graph_.values[n.in[1]].info.shape.size() == 2;
+    if (n.is("Gemm")) return constant_weight(n.in[1]) && n.attr_int("transA", 0) == 0 && n.attr_float("alpha", 1) == 1 && n.attr_float("beta", 1) == 1;
+    if (n.is("MatMulNBits", "com.microsoft")) return constant(n.in[1]) && constant(n.in[2]) && n.attr_int("N", 0) > 0 && !n.has_input(4);
+    if (n.is("Add") || n.is("Mul")) return constant(n.in[0]) != constant(n.in[1]) && bias(n) != kNoValue;
+    return false;
+  }
+  // A constant or views of one (a transposed tied embedding).
+  bool constant_weight(ValueId v) const {
+    while (!constant(v)) {
+      if (graph_.values[v].producer < 0) return false;
+      const Node& p = graph_.nodes[graph_.values[v].producer];
+      if (!p.def || p.def->placement != Placement::kView) return false;
+      v = p.in[0];
+    }
+    return true;
+  }
+  // The constant vector operand of an elementwise node, as long as its last axis.
+  ValueId bias(const Node& n) const {
+    const ValueId b = constant(n.in[0]) ? n.in[0] : n.in[1];
+    const Shape &s = graph_.values[b].info.shape, &y = graph_.values[n.out[0]].info.shape;
+    return s.size() == 1 && s[0] == y.back() ? b : kNoValue;
+  }
+
+  // Whole columns side by side: all that a quantised weight can be split into without being packed anew.
+  bool contiguous(const Selection& part) const {
+    if (!part.inner.empty()) return false;
+    const Node& n = part.select;
+    return n.is("Split") || (n.is("Slice") && (n.in.size() < 5 || n.in[4] == kNoValue || graph_.values[n.in[4]].constant.to_i64()[0] == 1));
+  }
+
+  // All users of v are selections of columns (perhaps behind one reshape of the last axis). The packed
+  // node's reshape drops or adds leading unit axes freely.
+  bool collect(const std::vector<std::vector<std::pair<int, int>>>& users, ValueId v, std::vector<int64_t> inner,
+               std::vector<std::pair<int, Selection>>* parts) const {
+    const Shape& shape = graph_.values[v].info.shape;
+    if (graph_.is_output(v) || users[v].empty()) return false;
+    for (const auto& [u, operand] : users[v]) {
+      const Node& n = graph_.nodes[u];
+      if (operand != 0) return false;
+      if (n.is("Reshape") || n.is("Unsqueeze") || n.is("Squeeze")) {
+        const Shape& target = graph_.values[n.out[0]].info.shape;
+        if (!collect_reshaped(users, shape, target, n.out[0], inner, parts)) return false;
+        continue;
+      }
+      const auto axis = selected_axis(graph_, n, static_cast<int64_t>(shape.size()));
+      const int64_t columns = inner.empty() ? 1 : static_cast<int64_t>(inner.size());
+      if (!axis || *axis < -columns) return false;
+      for (size_t o = 0; o < n.out.size(); ++o)
+        if (n.has_output(o)) parts->push_back({u, Selection{inner, n, o}});
+    }
+    return true;
+  }
+
+  bool collect_reshaped(const std::vector<std::vector<std::pair<int, int>>>& users, const Shape& from, const Shape& to,
+                        ValueId v, const std::vector<int64_t>& inner, std::vector<std::pair<int, Selection>>* parts) const {
+    if (!inner.empty() || from.empty() || to.empty() || !from.back().is_const()) return false;
+    // The longest tail of `to` whose product is the last axis of `from`.
+    std::vector<int64_t> tail;
+    int64_t product = 1;
+    for (size_t i = to.size(); i-- > 0 && product < from.back().value();) {
+      if (!to[i].is_const()) return false;
+      tail.insert(tail.begin(), to[i].value());
+      product *= to[i].value();
+    }
+    if (product != from.back().value()) return false;
+    return collect(users, v, tail.size() > 1 ? tail : std::vector<int64_t>{}, parts);
+  }
+
+  Status split(int index, const std::vector<std::pair<int, Selection>>& parts) {
+    const Node packed = graph_.nodes[index];
+    Builder builder(graph_);
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    std::vector<char> replaced(nodes.size(), 0);
+    for (const auto& [u, part] : parts) replaced[u] = 1;
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      if (static_cast<int>(n) == index) {
+        for (const auto& [u, part] : parts) SITU_RETURN_IF_ERROR(emit(builder, packed, part));
+        continue;
+      }
+      if (!replaced[n]) builder.keep(std::move(nodes[n]));
+    }
+    context_.note("split projection", packed.name, std::to_string(parts.size()) + " parts");
+    SITU_RETURN_IF_ERROR(builder.finish());
+    graph_.remove_dead_nodes();  // the reshape between is left without users
+    return Status::ok();
+  }
+
+  // Applies the reshape and selection to the last axis of `v` (rank `leading` + 1).
+  ValueId select(Builder& builder, ValueId v, const Selection& part, ValueId result = kNoValue) {
+    const Shape shape = graph_.values[v].info.shape;
+    Shape target(shape.begin(), shape.end() - 1);
+    if (!part.inner.empty()) {
+      for (int64_t d : part.inner) target.push_back(d);
+      const ValueId dims = graph_.add_value(graph_.values[v].name + "/dims", DType::kI64);
+      ValueInfo& info = graph_.values[dims].info;
+      info.ranked = true;
+      info.shape = {Dim(static_cast<int64_t>(target.size()))};
+      info.content = target;
+      if (shape_is_const(target)) graph_.values[dims].constant = Tensor::vector_i64(shape_values(target));
+      v = builder.op("Reshape", {v, dims});
+      graph_.values[v].info = {graph_.values[part.select.in[0]].info.type, true, target, {}};
+    } else {
+      target.push_back(shape.back());
+    }
+    Node n = part.select;
+    const int64_t rank = static_cast<int64_t>(graph_.values[part.select.in[0]].info.shape.size());
+    const int64_t axis = *selected_axis(graph_, part.select, rank);
+    n.in[0] = v;
+    builder.op(n.op, n.in);
+    Node& made = builder.last();
+    const std::vector<ValueId> fresh = made.out;
+    made.attrs = n.attrs;
+    made.opset = n.opset;
+    if (n.is("Slice")) made.in[3] = builder_constant(builder, axis);
+    else made.set_int("axis", axis);
+    made.out.clear();
+    for (size_t o = 0; o < part.select.out.size(); ++o)
+      made.out.push_back(o == part.output ? fresh[0] : graph_.add_value(graph_.values[fresh[0]].name + "/unused"));
+    if (result != kNoValue) made.out[part.output] = result;
+    // Shape of the selected part, for what is built on it before inference runs again.
+    const Shape& whole = graph_.values[part.select.in[0]].info.shape;
+    const Shape& selected = graph_.values[part.select.out[part.output]].info.shape;
+    const size_t tail = part.inner.empty() ? 1 : part.inner.size();
+    Shape y(target.begin(), target.end() - static_cast<int64_t>(tail));
+    y.insert(y.end(), selected.end() - static_cast<int64_t>(tail - (whole.size() - selected.size())), selected.end());
+    ValueInfo& info = graph_.values[made.out[part.output]].info;
+    info = {graph_.values[v].info.type, true, y, {}};
+    return made.out[part.output];
+  }
+  ValueId builder_constant(Builder& builder, int64_t axis) { return builder.constant_i64({axis}); }
+
+  // The packed node for one part; its result is reshaped to the part's declared shape.
+  Status emit(Builder& builder, const Node& packed, const Selection& part) {
+    builder.start(part.select);
+    const ValueId result = part.select.out[part.output];
+    const ValueInfo result_info = graph_.values[result].info;
+    ValueId y = kNoValue;
+    if (packed.is("Add") || packed.is("Mul")) {
+      const ValueId b = bias(packed), x = packed.in[0] == b ? packed.in[1] : packed.in[0];
+      const ValueId px = select(builder, x, part), pb = select(builder, b, part);
+      y = builder.op(packed.op, {px, pb});
+      graph_.values[y].info = graph_.values[px].info;
+    } else if (packed.is("MatMulNBits", "com.microsoft")) {
+      SITU_RETURN_IF_ERROR(emit_nbits(builder, packed, part, &y));
+    } else {
+      y = emit_matmul(builder, packed, part);
+    }
+    // Leading unit axes (the reshape before the selection may have dropped or added some).
+    const ValueId dims = graph_.add_value(graph_.values[result].name + "/dims", DType::kI64);
+    graph_.values[dims].info = {DType::kI64, true, {Dim(static_cast<int64_t>(result_info.shape.size()))}, result_info.shape};
+    if (shape_is_const(result_info.shape)) graph_.values[dims].constant = Tensor::vector_i64(shape_values(result_info.shape));
+    builder.op("Reshape", {y, dims}, result);
+    return Status::ok();
+  }
+
+  ValueId emit_matmul(Builder& builder, const Node& packed, const Selection& part) {
+    ValueId w = packed.in[1];
+    if (packed.is("Gemm") && packed.attr_int("transB", 0)) {
+      w = builder.transpose(w, {1, 0});
+      const Shape& s = graph_.values[packed.in[1]].info.shape;
+      graph_.values[w].info = {graph_.values[packed.in[1]].info.type, true, {s[1], s[0]}, {}};
+    }
+    const ValueId pw = select(builder, w, part);
+    ValueId y = builder.op("Project", {packed.in[0], pw}, kNoValue, "situ");
+    Shape shape = graph_.values[packed.in[0]].info.shape;
+    shape.pop_back();
+    const Shape& ws = graph_.values[pw].info.shape;
+    shape.insert(shape.end(), ws.begin() + 1, ws.end());
+    graph_.values[y].info = {graph_.values[packed.in[0]].info.type, true, shape, {}};
+    if (packed.is("Gemm") && packed.has_input(2)) {
+      const ValueInfo info = graph_.values[y].info;
+      y = builder.op("Add", {y, select(builder, packed.in[2], part)});
+      // The bias selection was appended after the Project and before this Add.
+      graph_.values[y].info = info;
+    }
+    return y;
+  }
+
+  // Rows of the quantised weight: only contiguous ranges of whole columns, as views of the constants.
+  Status emit_nbits(Builder& builder, const Node& packed, const Selection& part, ValueId* y) {
+    int64_t begin = 0, end = 0;
+    range(part, &begin, &end);
+    const int64_t n = packed.attr_int("N", 0);
+    std::vector<ValueId> in = packed.in;
+    for (size_t i = 1; i < in.size(); ++i) {
+      if (in[i] == kNoValue) continue;
+      const Tensor& t = graph_.values[in[i]].constant;
+      if (!t.present() || t.rank() == 0 || t.count() % n != 0) return Status::error(packed.label() + ": operand " + std::to_string(i) + " cannot be split by rows");
+      const int64_t row = t.count() / n;
+      const Tensor rows = Tensor::borrow(t.type(), {end - begin, row}, t.view().data + begin * row * dtype_bytes(t.type()), t.owner());
+      std::vector<int64_t> dims = t.dims();
+      if (dims.size() == 1) dims[0] = (end - begin) * row;
+      else dims[0] = end - begin;
+      in[i] = graph_.add_constant(graph_.values[in[i]].name + "/rows_" + std::to_string(begin), rows.reshaped(dims));
+    }
+    *y = builder.op("MatMulNBits", in, kNoValue, "com.microsoft");
+    builder.last().attrs = packed.attrs;
+    builder.last().set_int("N", end - begin);
+    Shape shape = graph_.values[packed.in[0]].info.shape;
+    shape.back() = Dim(end - begin);
+    graph_.values[*y].info = {graph_.values[packed.out[0]].info.type, true, shape, {}};
+    return Status::ok();
+  }
+
+  // Columns [begin, end) of a selection on an unsplit last axis.
+  void range(const Selection& part, int64_t* begin, int64_t* end) const {
+    const Node& n = part.select;
+    const int64_t width = graph_.values[n.in[0]].info.shape.back().value();
+    if (n.is("Split")) {
+      *begin = 0;
+      for (size_t o = 0; o < part.output; ++o) *begin += graph_.values[n.out[o]].info.shape.back().value();
+      *end = *begin + graph_.values[n.out[part.output]].info.shape.back().value();
+      return;
+    }
+    const int64_t start = graph_.values[n.in[1]].constant.to_i64()[0];
+    *begin = std::clamp<int64_t>(start < 0 ? start + width : start, 0, width);
+    *end = *begin + graph_.values[n.out[0]].info.shape.back().value();
+  }
+
+  PassContext& context_;
+  Graph& graph_;
+};
+
+}  // namespace
+
+Status push_selections(PassContext& context) {
+  while (true) {
+    Result<bool> changed = Pusher(context).step();
+    if (!changed.is_ok()) return changed.status();
+    if (!*changed) return Status::ok();
+    SITU_RETURN_IF_ERROR(infer_shapes(context));
+  }
+}
+
+}  // namespace situ

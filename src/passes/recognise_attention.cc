@@ -1,0 +1,396 @@
+// Attention is recognised from Softmax outwards and by meaning: the nodes between QK^T and Softmax, the
+// layout of K and V (repeat_kv, transposes), the mask and ALiBi are evaluated on probe inputs and
+// compared with closed forms. What does not fit keeps running as it is.
+#include <cmath>
+#include <set>
+
+#include "passes/builder.h"
+#include "passes/mask.h"
+#include "passes/probe.h"
+
+namespace situ {
+namespace {
+
+constexpr int kMaxConeNodes = 24;
+constexpr int64_t kTokens = 2, kPast = 3;  // probed at this step: S, P and T all differ
+constexpr float kTolerance = 1e-5f;
+
+// How the axes of a source tensor make up [heads, rows, size].
+struct Layout {
+  ValueId source = kNoValue;
+  float scale = 1;
+  int64_t heads = 0, size = 0;
+  int head_axis = -1, row_axis = -1, size_axis = -1;  // -1: the axis has extent 1 and is not there
+};
+
+struct Match {
+  int matmul_out = -1;  // the node that is replaced
+  Layout q, k, v;
+  float scale = 1, softcap = 0;
+  MaskForm mask;
+  ValueId bias = kNoValue;  // where the mask has no closed form
+  std::string softmax;
+};
+
+class Recogniser {
+ public:
+  explicit Recogniser(PassContext& context)
+      : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator), users_(graph_.users()) {}
+
+  Status run() {
+    std::map<int, Match> found;
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      if (!graph_.nodes[n].is("Softmax")) continue;
+      Match m;
+      std::string why;
+      if (recognise(graph_.nodes[n], &m, &why)) found.emplace(m.matmul_out, m);
+      else context_.note("attention not recognised", graph_.nodes[n].name, why);
+    }
+    if (!found.empty()) SITU_RETURN_IF_ERROR(rewrite(found));
+    return simplify_masks();
+  }
+
+ private:
+  const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
+
+  bool recognise(const Node& softmax, Match* m, std::string* why) {
+    m->softmax = softmax.name;
+    const int rank = static_cast<int>(shape(softmax.in[0]).size());
+    const int64_t axis = softmax.attr_int("axis", softmax.opset < 13 ? 1 : -1);
+    if (axis != -1 && axis != rank - 1) return *why = "Softmax is not over the last axis", false;
+    const int pv = find_product(softmax.out[0]);
+    if (pv < 0) return *why = "no product with V follows", false;
+    const int qk = find_scores(softmax.in[0]);
+    if (qk < 0) return *why = "no product of Q and K leads to it", false;
+    const Node &scores = graph_.nodes[qk], &mix = graph_.nodes[pv];
+    if (!identity_between(mix.in[0], softmax.out[0])) return *why = "something changes the probabilities before the product with V", false;
+    if (!layout(scores.in[0], false, &m->q)) return *why = "Q has an unknown layout", false;
+    if (!layout(scores.in[1], true, &m->k)) return *why = "K has an unknown layout", false;
+    if (!layout(mix.in[1], false, &m->v)) return *why = "V has an unknown layout", false;
+    if (m->k.heads != m->v.heads || m->q.heads % m->k.heads != 0 || m->q.size != m->k.size || m->v.scale != 1)
+      return *why = "Q, K and V do not fit together", false;
+    if (!scores_form(softmax.in[0], scores.out[0], m)) return *why = "scale, softcap and mask have no closed form", false;
+    m->scale *= m->q.scale * m->k.scale;
+    m->matmul_out = pv;
+    return true;
+  }
+
+  // The MatMul whose operand 0 is the probabilities, through nodes with one data path.
+  int find_product(ValueId v) const {
+    for (int hops = 0; hops < 8; ++hops) {
+      int next = -1;
+      for (const auto& [u, operand] : users_[v]) {
+        const Node& n = graph_.nodes[u];
+        if (n.is("MatMul") && operand == 0) return u;
+        if (n.is("IsNaN")) continue;  // the NaN repair Where(IsNaN(p), 0, p) uses p twice
+        next = u;
+      }
+      if (next < 0 || graph_.nodes[next].out.size() != 1) return -1;
+      v = graph_.nodes[next].out[0];
+    }
+    return -1;
+  }
+
+  // The MatMul of two data operands that all of the scores' data passes through.
+  int find_scores(ValueId v) const {
+    std::vector<ValueId> candidates = prober_.dominators(v, kMaxConeNodes);
+    candidates.insert(candidates.begin(), v);
+    for (ValueId c : candidates) {
+      const int p = graph_.values[c].producer;
+      if (p < 0) return -1;
+      const Node& n = graph_.nodes[p];
+      if (n.is("MatMul") && !prober_.known(n.in[0]) && !prober_.known(n.in[1])) return p;
+      if (n.is("MatMul") || n.is("Gemm") || n.domain != "") return -1;
+    }
+    return -1;
+  }
+
+  bool identity_between(ValueId root, ValueId leaf) {
+    if (root == leaf) return true;
+    if (!prober_.cone(root, leaf, kMaxConeNodes)) return false;
+    const Tensor p = prober_.random(prober_.dims(leaf, kTokens, kPast), 3);
+    Result<Tensor> r = prober_.evaluate(root, {{leaf, p}}, kTokens, kPast);
+    return r.is_ok() && floats(*r) == floats(p);
+  }
+
+  // The earliest value that `operand` of a product is a re-arrangement of, and how its axes map.
+  // `transposed`: the operand is [.., size, rows] (K), else [.., rows, size].
+  bool layout(ValueId operand, bool transposed, Layout* result) {
+    std::vector<ValueId> candidates = prober_.dominators(operand, kMaxConeNodes);
+    candidates.insert(candidates.begin(), operand);
+    bool any = false;
+    for (ValueId source : candidates) {
+      Layout l;
+      l.source = source;
+      if (!map_axes(operand, transposed, &l)) {
+        // A Reshape in between may be undone further up; compute is not.
+        const int p = graph_.values[source].producer;
+        if (p < 0 || graph_.nodes[p].def->placement == Placement::kCompute) break;
+        continue;
+      }
+      *result = l;
+      any = true;
+    }
+    return any;
+  }
+
+  bool map_axes(ValueId operand, bool transposed, Layout* l) {
+    std::vector<int64_t> out = prober_.dims(operand, kTokens, kPast);
+    const std::vector<int64_t> in = prober_.dims(l->source, kTokens, kPast);
+    if (out.size() < 2 || graph_.values[l->source].info.type != DType::kF32) return false;
+    if (operand != l->source && !prober_.cone(operand, l->source, kMaxConeNodes)) return false;
+    const int64_t last = out.back(), before = out[out.size() - 2];
+    const int64_t rows = transposed ? last : before, size = transposed ? before : last;
+    int64_t heads = 1;
+    for (size_t i = 0; i + 2 < out.size(); ++i) heads *= out[i];
+    // Element numbers and the common factor, read from two evaluations.
+    Tensor ones = Tensor::allocate(DType::kF32, in), iota = Tensor::allocate(DType::kF32, in);
+    if (iota.count() == 0 || iota.count() > (1 << 22)) return false;
+    for (int64_t i = 0; i < iota.count(); ++i) {
+      ones.view().as<float>()[i] = 1.0f;
+      iota.view().as<float>()[i] = static_cast<float>(i);
+    }
+    Result<Tensor> a = prober_.evaluate(operand, {{l->source, ones}}, kTokens, kPast);
+    Result<Tensor> b = prober_.evaluate(operand, {{l->source, iota}}, kTokens, kPast);
+    if (!a.is_ok() || !b.is_ok() || a->type() != DType::kF32 || a->count() != heads * rows * size) return false;
+    l->scale = a->view().as<float>()[0];
+    if (l->scale == 0) return false;
+    std::vector<int64_t> index;
+    for (int64_t i = 0; i < b->count(); ++i) {
+      if (a->view().as<float>()[i] != l->scale) return false;
+      const float e = b->view().as<float>()[i] / l->scale;
+      if (std::fabs(e - std::round(e)) > 0.01f) return false;
+      index.push_back(static_cast<int64_t>(std::round(e)));
+    }
+    auto at = [&](int64_t h, int64_t r, int64_t d) {
+      return index[static_cast<size_t>(h * rows * size + (transposed ? d * rows + r : r * size + d))];
+    };
+    int64_t group = 1;
+    while (group < heads && at(group, 0, 0) == at(0, 0, 0)) ++group;
+    const int64_t head_stride = group < heads ? at(group, 0, 0) - at(0, 0, 0) : 0;
+    const int64_t row_stride = rows > 1 ? at(0, 1, 0) - at(0, 0, 0) : 0, size_stride = size > 1 ? at(0, 0, 1) - at(0, 0, 0) : 0;
+    if (heads % group != 0 || (heads / group) * rows * size != iota.count()) return false;
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t d = 0; d < size; ++d)
+          if (at(h, r, d) != (h / group) * head_stride + r * row_stride + d * size_stride) return false;
+    l->heads = heads / group;
+    l->size = size;
+    // Axes of the source by their stride in its own order.
+    int64_t stride = 1;
+    for (int i = static_cast<int>(in.size()) - 1; i >= 0; --i) {
+      if (in[i] > 1) {
+        if (l->heads > 1 && stride == head_stride && in[i] == l->heads) l->head_axis = i;
+        else if (stride == row_stride && in[i] == rows) l->row_axis = i;
+        else if (stride == size_stride && in[i] == size) l->size_axis = i;
+        else return false;
+      }
+      stride *= in[i];
+    }
+    return l->row_axis >= 0 && (l->size_axis >= 0 || size == 1);
+  }
+
+  // Softmax input as a function of QK^T: softcap(scale * s) + mask.
+  bool scores_form(ValueId x, ValueId s, Match* m) {
+    const int64_t heads = m->q.heads;
+    auto evaluate = [&](float fill, uint32_t seed, int64_t tokens, int64_t past) -> Result<std::vector<float>> {
+      Tensor t = prober_.random(prober_.dims(s, tokens, past), seed);
+      for (int64_t i = 0; i < t.count(); ++i) t.view().as<float>()[i] *= fill;
+      Result<Tensor> r = prober_.evaluate(x, {{s, t}}, tokens, past);
+      if (!r.is_ok()) return r.status();
+      return floats(*r);
+    };
+    auto bias = evaluate(0, 1, kTokens, kPast);
+    auto small = evaluate(1e-2f, 1, kTokens, kPast), middle = evaluate(4, 1, kTokens, kPast), large = evaluate(1e6f, 1, kTokens, kPast);
+    if (!bias.is_ok() || !small.is_ok() || !middle.is_ok() || !large.is_ok()) return false;
+    const std::vector<float> input = floats(prober_.random(prober_.dims(s, kTokens, kPast), 1));
+    if (bias->size() != input.size() || static_cast<int64_t>(input.size()) != heads * kTokens * (kTokens + kPast)) return false;
+    // The allowed score that moves most tells scale and cap.
+    size_t probe = input.size();
+    for (size_t i = 0; i < input.size(); ++i)
+      if ((*bias)[i] > -9000.0f && (probe == input.size() || std::fabs(input[i]) > std::fabs(input[probe]))) probe = i;
+    if (probe == input.size()) return false;
+    const float reach = ((*large)[probe] - (*bias)[probe]) / input[probe];
+    const float slope = ((*small)[probe] - (*bias)[probe]) / (input[probe] * 1e-2f);
+    m->softcap = std::fabs(reach) < 0.9f * std::fabs(slope) * 1e6f ? std::fabs((*large)[probe] - (*bias)[probe]) : 0;
+    m->scale = m->softcap > 0 ? slope : reach / 1e6f;
+    for (size_t i = 0; i < input.size(); ++i) {
+      if ((*bias)[i] <= -9000.0f) continue;
+      const float v = m->scale * input[i] * 4;
+      const float expected = (m->softcap > 0 ? m->softcap * std::tanh(v / m->softcap) : v) + (*bias)[i];
+      if (!(std::fabs(expected - (*middle)[i]) <= 1e-4f * (1 + std::fabs(expected)))) return false;
+    }
+    auto probe_mask = [&](int64_t tokens, int64_t past) { return evaluate(0, 1, tokens, past); };
+    const int64_t key = static_cast<int64_t>(context_.context_length);
+    auto form = fit_mask(probe_mask, heads, key);
+    if (!form) return mask_operand(x, s, m);
+    m->mask = *form;
+    return true;
+  }
+
+  // A mask without closed form is kept as a value where it is added as one.
+  bool mask_operand(ValueId x, ValueId s, Match* m) {
+    auto cone = prober_.cone(x, s, kMaxConeNodes);
+    if (!cone) return false;
+    ValueId bias = kNoValue;
+    for (int i : cone->nodes) {
+      const Node& n = graph_.nodes[i];
+      if (!n.is("Add")) continue;
+      for (ValueId v : n.in)
+        if (prober_.host(v) && shape(v).size() <= 4) {
+          if (bias != kNoValue) return false;
+          bias = v;
+        }
+    }
+    if (bias == kNoValue) return false;
+    // It must be all that is added: compare with the scores of zero input.
+    Result<Tensor> b = prober_.host_value(bias, kTokens, kPast);
+    Tensor zero = Tensor::allocate(DType::kF32, prober_.dims(s, kTokens, kPast));
+    Result<Tensor> y = prober_.evaluate(x, {{s, zero}}, kTokens, kPast);
+    if (!b.is_ok() || !y.is_ok() || b->count() == 0) return false;
+    const std::vector<float> fb = floats(*b), fy = floats(*y);
+    for (size_t i = 0; i < fy.size(); ++i)
+      if (!(std::fabs(fy[i] - fb[i % fb.size()]) <= kTolerance * (1 + std::fabs(fy[i])))) return false;
+    m->bias = bias;
+    return true;
+  }
+
+  // [1, heads, rows, size] as a view of the source.
+  ValueId arrange(Builder& b, const Layout& l) {
+    const Shape s = shape(l.source);
+    std::vector<int64_t> perm;
+    for (size_t i = 0; i < s.size(); ++i) {
+      const int a = static_cast<int>(i);
+      if (a != l.head_axis && a != l.row_axis && a != l.size_axis) perm.push_back(a);
+    }
+    for (int a : {l.head_axis, l.row_axis, l.size_axis})
+      if (a >= 0) perm.push_back(a);
+    bool sorted = true;
+    for (size_t i = 0; i < perm.size(); ++i) sorted = sorted && perm[i] == static_cast<int64_t>(i);
+    const ValueId v = sorted ? l.source : b.transpose(l.source, perm);
+    const Shape target{Dim(1), Dim(l.heads), s[static_cast<size_t>(l.row_axis)], Dim(l.size)};
+    if (sorted && s == target) return v;
+    return b.op("Reshape", {v, dims_value(target)});
+  }
+
+  ValueId dims_value(const Shape& target) {
+    const ValueId dims = graph_.add_value("dims", DType::kI64);
+    graph_.values[dims].info = {DType::kI64, true, {Dim(static_cast<int64_t>(target.size()))}, target};
+    if (shape_is_const(target)) graph_.values[dims].constant = Tensor::vector_i64(shape_values(target));
+    return dims;
+  }
+
+  Status rewrite(const std::map<int, Match>& found) {
+    Builder builder(graph_);
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      auto it = found.find(static_cast<int>(n));
+      if (it == found.end()) {
+        builder.keep(std::move(nodes[n]));
+        continue;
+      }
+      const Match& m = it->second;
+      builder.start(nodes[n]);
+      const ValueId q = arrange(builder, m.q), k = arrange(builder, m.k), v = arrange(builder, m.v);
+      ValueId slopes = kNoValue;
+      if (!m.mask.slopes.empty()) {
+        Tensor t = Tensor::allocate(DType::kF32, {static_cast<int64_t>(m.mask.slopes.size())});
+        for (size_t i = 0; i < m.mask.slopes.size(); ++i) t.view().as<float>()[i] = m.mask.slopes[i];
+        slopes = graph_.add_constant(nodes[n].name + "/slopes", t);
+      }
+      const ValueId result = nodes[n].out[0];
+      const ValueId y = builder.op("Attention", {q, k, v, m.bias, slopes, kNoValue}, kNoValue, "situ");
+      Node& a = builder.last();
+      a.set_float("scale", m.scale);
+      a.set_float("softcap", m.softcap);
+      a.set_int("causal", m.mask.causal);
+      a.set_int("window", m.mask.window);
+      builder.op("Reshape", {y, dims_value(shape(result))}, result);
+      describe(m.softmax, m);
+    }
+    SITU_RETURN_IF_ERROR(builder.finish());
+    graph_.remove_dead_nodes();
+    return infer_shapes(context_);
+  }
+
+  void describe(const std::string& where, const Match& m) {
+    std::string text = std::to_string(m.q.heads) + " heads";
+    if (m.k.heads != m.q.heads) text += " over " + std::to_string(m.k.heads) + " KV heads";
+    text += " of " + std::to_string(m.q.size);
+    if (m.mask.causal) text += ", causal";
+    if (m.mask.window > 0) text += ", window " + std::to_string(m.mask.window);
+    if (!m.mask.slopes.empty()) text += ", ALiBi";
+    if (m.softcap > 0) text += ", softcap " + std::to_string(m.softcap);
+    if (m.bias != kNoValue) text += ", mask computed";
+    context_.note("attention", where, text);
+  }
+
+  // Masks given as an operand (MultiHeadAttention, ai.onnx.Attention) get their closed form too.
+  Status simplify_masks() {
+    Prober prober(graph_, context_.binding, context_.evaluator);
+    std::map<std::pair<ValueId, int64_t>, std::optional<MaskForm>> known;  // layers share masks
+    for (Node& n : graph_.nodes) {
+      if (!n.is("Attention", "situ") || !n.has_input(3)) continue;
+      const ValueId bias = n.in[3];
+      if (!prober.known(bias)) continue;
+      const int64_t heads = shape(n.in[0])[1].value();
+      auto [it, fresh] = known.try_emplace({bias, heads});
+      if (fresh) it->second = fit_mask(mask_probe(prober, bias, heads), heads, context_.context_length);
+      if (!it->second) continue;
+      const MaskForm& form = *it->second;
+      const bool causal = n.attr_int("causal", 0) != 0;
+      const int64_t window = n.attr_int("window", -1);
+      if (window > 0 && form.window > 0) continue;
+      n.in[3] = kNoValue;
+      n.set_int("causal", causal || form.causal);
+      if (form.window > 0) n.set_int("window", form.window);
+      if (!form.slopes.empty()) {
+        if (n.has_input(4)) return Status::error(n.label() + ": two sets of ALiBi slopes");
+        Tensor t = Tensor::allocate(DType::kF32, {heads});
+        for (int64_t h = 0; h < heads; ++h) t.view().as<float>()[h] = form.slopes[static_cast<size_t>(h)];
+        n.in[4] = graph_.add_constant(n.name + "/slopes", t);
+      }
+      context_.note("mask", n.name, std::string(form.causal ? "causal" : "all") + (form.window > 0 ? ", window " + std::to_string(form.window) : "") + (form.slopes.empty() ? "" : ", ALiBi"));
+    }
+    graph_.remove_dead_nodes();
+    return Status::ok();
+  }
+
+  // Broadcasts a host mask of rank <= 4 to [heads, S, T]; bool masks become 0 / -inf.
+  MaskProbe mask_probe(Prober& prober, ValueId bias, int64_t heads) const {
+    return [&prober, bias, heads](int64_t tokens, int64_t past) -> Result<std::vector<float>> {
+      Result<Tensor> t = prober.host_value(bias, tokens, past);
+      if (!t.is_ok()) return t.status();
+      const bool boolean = t->type() == DType::kBool;
+      if (!boolean && !dtype_is_float(t->type())) return Status::error("not a mask type");
+      const std::vector<double> x = t->to_f64();
+      std::vector<int64_t> dims = t->dims();
+      while (dims.size() < 4) dims.insert(dims.begin(), 1);
+      const int64_t keys = tokens + past;
+      if (dims[0] != 1 || (dims[1] != 1 && dims[1] != heads) || (dims[2] != 1 && dims[2] != tokens) || (dims[3] != 1 && dims[3] != keys))
+        return Status::error("not a mask shape");
+      std::vector<float> out;
+      out.reserve(static_cast<size_t>(heads * tokens * keys));
+      for (int64_t h = 0; h < heads; ++h)
+        for (int64_t i = 0; i < tokens; ++i)
+          for (int64_t j = 0; j < keys; ++j) {
+            const int64_t k = ((dims[1] == 1 ? 0 : h) * dims[2] + (dims[2] == 1 ? 0 : i)) * dims[3] + (dims[3] == 1 ? 0 : j);
+            const double v = x[static_cast<size_t>(k)];
+            out.push_back(boolean ? (v != 0 ? 0.0f : -INFINITY) : static_cast<float>(v));
+          }
+      return out;
+    };
+  }
+
+  PassContext& context_;
+  Graph& graph_;
+  Prober prober_;
+  std::vector<std::vector<std::pair<int, int>>> users_;
+};
+
+}  // namespace
+
+Status recognise_attention(PassContext& context) { return Recogniser(context).run(); }
+
+}  // namespace situ

@@ -1,0 +1,234 @@
+// Norms and activations, spelt by exporters in many ways, are recognised by what they compute: a small
+// cone of elementwise nodes is evaluated on random inputs and compared with closed forms.
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "passes/builder.h"
+#include "passes/probe.h"
+
+namespace situ {
+namespace {
+
+constexpr int kMaxConeNodes = 16;  // the longest spelling seen (LayerNorm below opset 17) has 9
+constexpr float kTolerance = 2e-5f;
+
+struct Match {
+  std::string op, domain;
+  float epsilon = 0;
+  std::string approximate;
+  float alpha = 0;
+};
+
+bool close(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (!(std::fabs(a[i] - b[i]) <= kTolerance * (1 + std::fabs(b[i])))) return false;
+  return true;
+}
+
+template <typename F>
+std::vector<float> map(const std::vector<float>& x, F f) {
+  std::vector<float> y;
+  for (float v : x) y.push_back(static_cast<float>(f(static_cast<double>(v))));
+  return y;
+}
+
+// y = (x - mean) / sqrt(var + eps) over rows of `width`, or x / sqrt(mean(x^2) + eps) without centring.
+std::vector<float> norm(const std::vector<float>& x, int64_t width, double eps, bool centre) {
+  std::vector<float> y(x.size());
+  for (size_t r = 0; r < x.size(); r += static_cast<size_t>(width)) {
+    double mean = 0, square = 0;
+    for (int64_t i = 0; i < width; ++i) mean += x[r + i];
+    mean = centre ? mean / static_cast<double>(width) : 0;
+    for (int64_t i = 0; i < width; ++i) square += (x[r + i] - mean) * (x[r + i] - mean);
+    const double scale = 1 / std::sqrt(square / static_cast<double>(width) + eps);
+    for (int64_t i = 0; i < width; ++i) y[r + i] = static_cast<float>((x[r + i] - mean) * scale);
+  }
+  return y;
+}
+
+// epsilon = (x / y)^2 - mean(x^2), measured where x is so small that epsilon matters.
+double solve_epsilon(const std::vector<float>& x, const std::vector<float>& y, int64_t width, bool centre) {
+  double mean = 0, square = 0;
+  for (int64_t i = 0; i < width; ++i) mean += x[i];
+  mean = centre ? mean / static_cast<double>(width) : 0;
+  int64_t best = 0;
+  for (int64_t i = 0; i < width; ++i) {
+    square += (x[i] - mean) * (x[i] - mean);
+    if (std::fabs(x[i] - mean) > std::fabs(x[best] - mean)) best = i;
+  }
+  const double ratio = (x[best] - mean) / static_cast<double>(y[best]);
+  return ratio * ratio - square / static_cast<double>(width);
+}
+
+// The epsilon as a file would spell it: 1e-5, 1e-6, 1e-12 ... when the measurement is within its error.
+float round_epsilon(double e) {
+  if (!(e > 0)) return 0;
+  const double exponent = std::floor(std::log10(e) + 0.5);
+  const double power = std::pow(10.0, exponent);
+  return static_cast<float>(std::fabs(e - power) < 0.02 * power ? power : e);
+}
+
+class Recogniser {
+ public:
+  explicit Recogniser(PassContext& context) : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator) {}
+
+  Status run() {
+    std::vector<std::pair<int, Replacement>> found;
+    std::set<int> used;
+    for (int n = static_cast<int>(graph_.nodes.size()) - 1; n >= 0; --n) {
+      if (used.count(n) || !candidate(graph_.nodes[n])) continue;
+      Replacement r;
+      if (!recognise(graph_.nodes[n].out[0], &r)) continue;
+      for (int c : r.cone.nodes) used.insert(c);
+      found.emplace_back(n, r);
+    }
+    return found.empty() ? Status::ok() : rewrite(found);
+  }
+
+ private:
+  struct Replacement {
+    ValueId x = kNoValue;
+    Match match;
+    Cone cone;
+  };
+
+  static bool candidate(const Node& n) { return n.domain.empty() && (n.op == "Mul" || n.op == "Div" || n.op == "Add") && n.out.size() == 1; }
+
+  bool plain(const Cone& cone) const {
+    bool core = false;
+    for (int i : cone.nodes) {
+      const Node& n = graph_.nodes[i];
+      if (!n.domain.empty() || !n.def) return false;
+      if (n.op == "ReduceMean" || n.op == "Erf" || n.op == "Tanh" || n.op == "Sigmoid") core = true;
+      else if (n.def->placement != Placement::kElementwise && n.op != "Cast" && n.op != "Pow") return false;
+    }
+    return core;
+  }
+
+  bool recognise(ValueId root, Replacement* r) {
+    const Shape& shape = graph_.values[root].info.shape;
+    if (graph_.values[root].info.type != DType::kF32 || prober_.known(root) || shape.empty() || !shape.back().is_const()) return false;
+    for (ValueId x : prober_.dominators(root, kMaxConeNodes)) {
+      if (graph_.values[x].info.type != DType::kF32 || !(graph_.values[x].info.shape == shape)) continue;
+      auto cone = prober_.cone(root, x, kMaxConeNodes);
+      if (!cone || !plain(*cone)) continue;
+      auto match = compare(root, x);
+      if (!match) continue;
+      *r = {x, *match, *cone};
+      return true;
+    }
+    return false;
+  }
+
+  Result<Tensor> at(ValueId root, ValueId x, const Tensor& input) { return prober_.evaluate(root, {{x, input}}, 2, 3); }
+
+  Tensor scaled(ValueId x, float factor, uint32_t seed) {
+    Tensor t = prober_.random(prober_.dims(x, 2, 3), seed);
+    for (int64_t i = 0; i < t.count(); ++i) t.view().as<float>()[i] *= factor;
+    return t;
+  }
+
+  std::optional<Match> compare(ValueId root, ValueId x) {
+    const Tensor input = scaled(x, 4.0f, 1);
+    Result<Tensor> output = at(root, x, input);
+    if (!output.is_ok()) return std::nullopt;
+    const std::vector<float> in = floats(input), out = floats(*output);
+    auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
+    if (close(out, map(in, [&](double v) { return v * sigmoid(v); }))) return Match{"Swish", "", 0, "", 1};
+    if (close(out, map(in, [&](double v) { return v * sigmoid(1.702 * v); }))) return Match{"QuickGelu", "com.microsoft", 0, "", 1.702f};
+    if (close(out, map(in, [](double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); }))) return Match{"Gelu", "", 0, "none"};
+    if (close(out, map(in, [](double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); })))
+      return Match{"Gelu", "", 0, "tanh"};
+    const int64_t width = input.dims().back();
+    for (bool centre : {false, true}) {
+      const Tensor small = scaled(x, 1e-3f, 2);
+      Result<Tensor> y = at(root, x, small);
+      if (!y.is_ok()) return std::nullopt;
+      const float eps = round_epsilon(solve_epsilon(floats(small), floats(*y), width, centre));
+      if (close(floats(*y), norm(floats(small), width, eps, centre)) && close(out, norm(in, width, eps, centre)))
+        return Match{centre ? "LayerNormalization" : "RMSNormalization", "", eps};
+    }
+    return std::nullopt;
+  }
+
+  // The constant vector that `v`'s only user multiplies it by (or adds), and that user; else nothing.
+  std::optional<std::pair<int, ValueId>> affine(const std::vector<std::vector<std::pair<int, int>>>& users, ValueId v, const char* op) const {
+    if (users[v].size() != 1 || graph_.is_output(v)) return std::nullopt;
+    const auto [u, operand] = users[v][0];
+    const Node& n = graph_.nodes[u];
+    if (!n.is(op) || n.in.size() != 2) return std::nullopt;
+    const ValueId other = n.in[1 - operand];
+    const Tensor& t = graph_.values[other].constant;
+    const Dim width = graph_.values[v].info.shape.back();
+    if (!t.present() || t.rank() != 1 || t.type() != DType::kF32 || Dim(t.count()) != width) return std::nullopt;
+    return std::make_pair(u, other);
+  }
+
+  Status rewrite(const std::vector<std::pair<int, Replacement>>& found) {
+    const auto users = graph_.users();
+    std::map<int, Replacement> at_node(found.begin(), found.end());
+    std::set<int> dropped;
+    std::vector<std::function<void(Builder&)>> emit(graph_.nodes.size());
+    for (const auto& [index, r] : found) {
+      std::vector<ValueId> operands{r.x};
+      int last = index;
+      ValueId result = graph_.nodes[index].out[0];
+      const bool is_norm = r.match.op == "RMSNormalization" || r.match.op == "LayerNormalization";
+      if (is_norm) {
+        auto scale = affine(users, result, "Mul");
+        if (scale) last = scale->first;
+        operands.push_back(scale ? scale->second : ones(graph_.values[result].info.shape.back().value()));
+        result = graph_.nodes[last].out[0];
+        auto bias = r.match.op == "LayerNormalization" ? affine(users, result, "Add") : std::nullopt;
+        if (bias) {
+          last = bias->first;
+          operands.push_back(bias->second);
+          result = graph_.nodes[last].out[0];
+        }
+      }
+      dropped.insert(index);
+      dropped.insert(last);
+      context_.note(is_norm ? "norm" : "activation", graph_.nodes[index].name, r.match.op + (r.match.approximate == "tanh" ? " (tanh)" : ""));
+      const Match match = r.match;
+      emit[last] = [operands, result, match](Builder& b) {
+        b.op(match.op, operands, result, match.domain);
+        if (match.epsilon > 0) b.last().set_float("epsilon", match.epsilon);
+        if (!match.approximate.empty()) b.last().set_string("approximate", match.approximate);
+        if (match.alpha != 0) b.last().set_float("alpha", match.alpha);
+        if (match.op.find("Normalization") != std::string::npos) b.last().set_int("axis", -1);
+      };
+    }
+    Builder builder(graph_);
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      if (emit[n]) {
+        builder.start(nodes[n]);
+        emit[n](builder);
+      }
+      // Values inside the cone that others use keep their nodes; the rest are dead now.
+      if (!dropped.count(static_cast<int>(n))) builder.keep(std::move(nodes[n]));
+    }
+    SITU_RETURN_IF_ERROR(builder.finish());
+    graph_.remove_dead_nodes();
+    return Status::ok();
+  }
+
+  ValueId ones(int64_t width) {
+    Tensor t = Tensor::allocate(DType::kF32, {width});
+    for (int64_t i = 0; i < width; ++i) t.view().as<float>()[i] = 1.0f;
+    return graph_.add_constant("ones_" + std::to_string(width), t);
+  }
+
+  PassContext& context_;
+  Graph& graph_;
+  Prober prober_;
+};
+
+}  // namespace
+
+Status recognise_functions(PassContext& context) { return Recogniser(context).run(); }
+
+}  // namespace situ

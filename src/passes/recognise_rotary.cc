@@ -1,0 +1,199 @@
+// Rotary position embeddings, however they are spelt (rotate_half with Slice, Neg and Concat; strided
+// slices; partial with a pass-through tail), become situ.Rotary. A cone is recognised by evaluating
+// it on random input with the graph's own cos and sin tables and comparing with the closed form of
+// Su et al., RoFormer, arXiv 2104.09864.
+#include <cmath>
+#include <set>
+
+#include "passes/builder.h"
+#include "passes/probe.h"
+
+namespace situ {
+namespace {
+
+constexpr int kMaxConeNodes = 28;
+constexpr float kTolerance = 1e-5f;
+constexpr int64_t kTokens = 3, kPast = 2;  // probed at this step
+
+struct Match {
+  ValueId x, cos, sin;
+  int64_t rotary_dim;
+  bool interleaved;
+  int seq_axis;
+};
+
+class Recogniser {
+ public:
+  explicit Recogniser(PassContext& context) : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator) {}
+
+  Status run() {
+    std::map<int, Match> found;
+    std::set<int> used;
+    for (int n = static_cast<int>(graph_.nodes.size()) - 1; n >= 0; --n) {
+      const Node& node = graph_.nodes[n];
+      const bool candidate = node.is("Add") || node.is("Concat") || node.is("Reshape");
+      if (!candidate || used.count(n)) continue;
+      Match match;
+      Cone cone;
+      if (!recognise(node.out[0], &match, &cone)) continue;
+      used.insert(cone.nodes.begin(), cone.nodes.end());
+      found.emplace(n, match);
+    }
+    return found.empty() ? Status::ok() : rewrite(found);
+  }
+
+ private:
+  static bool allowed(const Node& n) {
+    static const std::set<std::string> kOps{"Add", "Sub", "Mul", "Neg", "Slice", "Split", "Concat", "Unsqueeze", "Squeeze",
+                                            "Reshape", "Transpose", "Cast", "Gather", "Identity", "Expand"};
+    return n.domain.empty() && kOps.count(n.op);
+  }
+
+  bool recognise(ValueId root, Match* match, Cone* cone) {
+    const Shape& shape = graph_.values[root].info.shape;
+    if (graph_.values[root].info.type != DType::kF32 || prober_.known(root) || (shape.size() != 3 && shape.size() != 4)) return false;
+    if (!shape.back().is_const() || shape.back().value() % 2 != 0) return false;
+    for (ValueId x : prober_.dominators(root, kMaxConeNodes)) {
+      if (graph_.values[x].info.type != DType::kF32 || !(graph_.values[x].info.shape == shape)) continue;
+      auto c = prober_.cone(root, x, kMaxConeNodes);
+      if (!c) break;
+      bool plain = c->nodes.size() >= 3;
+      for (int i : c->nodes) plain = plain && allowed(graph_.nodes[i]);
+      if (!plain) continue;
+      const std::vector<ValueId> tables = host_leaves(*c);
+      if (tables.size() != 2 || !compare(root, x, tables, match)) continue;
+      *cone = *c;
+      return true;
+    }
+    return false;
+  }
+
+  // Values of the cone's nodes that change with the position: cos and sin.
+  std::vector<ValueId> host_leaves(const Cone& cone) const {
+    std::set<ValueId> leaves;
+    for (int i : cone.nodes)
+      for (ValueId v : graph_.nodes[i].in)
+        if (v != kNoValue && prober_.host(v) && graph_.values[v].info.type == DType::kF32) leaves.insert(v);
+    return {leaves.begin(), leaves.end()};
+  }
+
+  bool compare(ValueId root, ValueId x, const std::vector<ValueId>& tables, Match* match) {
+    const Shape& shape = graph_.values[x].info.shape;
+    const int rank = static_cast<int>(shape.size());
+    int seq = -1;
+    for (int i = 0; i + 1 < rank; ++i)
+      if (shape[i] == Dim::symbol(kSymS)) seq = i;
+    if (seq != rank - 2 && !(rank == 4 && seq == 1)) return false;
+    const Tensor input = prober_.random(prober_.dims(x, kTokens, kPast), 7);
+    Result<Tensor> output = prober_.evaluate(root, {{x, input}}, kTokens, kPast);
+    Result<Tensor> a = prober_.host_value(tables[0], kTokens, kPast), b = prober_.host_value(tables[1], kTokens, kPast);
+    if (!output.is_ok() || !a.is_ok() || !b.is_ok() || a->rank() < 1 || a->dims() != b->dims()) return false;
+    const int64_t width = a->dims().back();
+    for (bool swapped : {false, true})
+      for (bool interleaved : {false, true})
+        for (int64_t rotary_dim : {width, 2 * width}) {
+          if (rotary_dim > input.dims().back() || rotary_dim % 2 != 0) continue;
+          const Tensor &cos = swapped ? *b : *a, &sin = swapped ? *a : *b;
+          if (!equal(input, *output, cos, sin, rotary_dim, interleaved)) continue;
+          *match = {x, tables[swapped], tables[!swapped], rotary_dim, interleaved, seq};
+          return true;
+        }
+    return false;
+  }
+
+  // Value of a table at column c for the row that element index `idx` of x stands in (broadcast).
+  static float table_at(const Tensor& t, const std::vector<int64_t>& idx, int64_t c) {
+    const std::vector<int64_t> dims = t.dims();
+    int64_t offset = 0, stride = 1;
+    for (size_t i = dims.size(); i-- > 0;) {
+      const size_t xi = idx.size() - dims.size() + i;
+      const int64_t k = i + 1 == dims.size() ? c : (dims[i] == 1 ? 0 : idx[xi]);
+      offset += k * stride;
+      stride *= dims[i];
+    }
+    return t.view().as<float>()[offset];
+  }
+
+  static bool equal(const Tensor& x, const Tensor& y, const Tensor& cos, const Tensor& sin, int64_t rotary_dim, bool interleaved) {
+    const std::vector<int64_t> dims = x.dims();
+    if (cos.rank() > x.rank()) return false;
+    for (int i = 0; i + 1 < cos.rank(); ++i) {
+      const int64_t d = cos.dims()[i], xd = dims[dims.size() - cos.dims().size() + i];
+      if (d != 1 && d != xd) return false;
+    }
+    const int64_t size = dims.back(), width = cos.dims().back(), half = rotary_dim / 2;
+    const float *px = x.view().as<float>(), *py = y.view().as<float>();
+    std::vector<int64_t> idx(dims.size(), 0);
+    for (int64_t row = 0; row < x.count() / size; ++row) {
+      int64_t rest = row;
+      for (size_t i = dims.size() - 1; i-- > 0;) {
+        idx[i] = rest % dims[i];
+        rest /= dims[i];
+      }
+      for (int64_t d = 0; d < size; ++d) {
+        float expected = px[row * size + d];
+        if (d < rotary_dim) {
+          const int64_t pair = interleaved ? d ^ 1 : (d < half ? d + half : d - half);
+          const bool first = interleaved ? d % 2 == 0 : d < half;
+          const int64_t column = width == rotary_dim ? d : (interleaved ? d / 2 : d % half);
+          expected = expected * table_at(cos, idx, column) + (first ? -1.0f : 1.0f) * px[row * size + pair] * table_at(sin, idx, column);
+        }
+        if (!(std::fabs(expected - py[row * size + d]) <= kTolerance * (1 + std::fabs(expected)))) return false;
+      }
+    }
+    return true;
+  }
+
+  // A table for x in the layout [B, H, S, C].
+  ValueId align_table(Builder& builder, ValueId table, int seq_axis, int rank) {
+    if (rank == 4 && seq_axis == 1) {
+      const int missing = 4 - static_cast<int>(graph_.values[table].info.shape.size());
+      std::vector<int64_t> axes;
+      for (int i = 0; i < missing; ++i) axes.push_back(i);
+      if (missing > 0) table = builder.op("Unsqueeze", {table, builder.constant_i64(axes)});
+      return builder.transpose(table, {0, 2, 1, 3});
+    }
+    return table;
+  }
+
+  Status rewrite(const std::map<int, Match>& found) {
+    Builder builder(graph_);
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      auto it = found.find(static_cast<int>(n));
+      if (it == found.end()) {
+        builder.keep(std::move(nodes[n]));
+        continue;
+      }
+      const Match& m = it->second;
+      const ValueId result = nodes[n].out[0];
+      const int rank = static_cast<int>(graph_.values[m.x].info.shape.size());
+      builder.start(nodes[n]);
+      const ValueId cos = align_table(builder, m.cos, m.seq_axis, rank), sin = align_table(builder, m.sin, m.seq_axis, rank);
+      ValueId x = m.x;
+      if (rank == 3) x = builder.op("Unsqueeze", {x, builder.constant_i64({0})});
+      if (rank == 4 && m.seq_axis == 1) x = builder.transpose(x, {0, 2, 1, 3});
+      const bool direct = rank == 4 && m.seq_axis == 2;
+      ValueId y = builder.op("Rotary", {x, cos, sin}, direct ? result : kNoValue, "situ");
+      builder.last().set_int("rotary_dim", m.rotary_dim);
+      builder.last().set_int("interleaved", m.interleaved);
+      if (rank == 3) builder.op("Squeeze", {y, builder.constant_i64({0})}, result);
+      if (rank == 4 && m.seq_axis == 1) builder.transpose(y, {0, 2, 1, 3}, result);
+      context_.note("rotary", nodes[n].name, std::to_string(m.rotary_dim) + (m.interleaved ? " interleaved" : " half") + " dims");
+    }
+    SITU_RETURN_IF_ERROR(builder.finish());
+    graph_.remove_dead_nodes();
+    return Status::ok();
+  }
+
+  PassContext& context_;
+  Graph& graph_;
+  Prober prober_;
+};
+
+}  // namespace
+
+Status recognise_rotary(PassContext& context) { return Recogniser(context).run(); }
+
+}  // namespace situ

@@ -1,0 +1,71 @@
+// Removes nodes that change nothing: Identity, Dropout at inference, casts to the same type, expands and
+// reshapes to the same shape, arithmetic with 0 or 1; then nodes that nobody needs.
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+// The single value of a constant float or integer tensor of one element.
+std::optional<double> scalar(const Graph& graph, ValueId v) {
+  const Tensor& t = graph.values[v].constant;
+  if (!t.present() || t.count() != 1 || dtype_bytes(t.type()) == 0 || t.type() == DType::kBool) return std::nullopt;
+  return t.to_f64()[0];
+}
+
+bool same(const Graph& graph, ValueId a, ValueId b) {
+  return graph.values[a].info.type == graph.values[b].info.type && graph.values[a].info.shape == graph.values[b].info.shape;
+}
+
+// The operand that output 0 equals, or kNoValue.
+ValueId equal_operand(const Graph& graph, const Node& n) {
+  if (!n.domain.empty() || n.in.empty() || n.out.empty() || n.in[0] == kNoValue) return kNoValue;
+  const ValueId x = n.in[0], y = n.out[0];
+  if (n.op == "Identity") return x;
+  if (n.op == "Dropout") return n.has_output(1) ? kNoValue : x;
+  const bool movement = n.op == "Cast" || n.op == "Expand" || n.op == "Reshape" || n.op == "Slice" || n.op == "Squeeze" ||
+                        n.op == "Unsqueeze" || n.op == "Flatten";
+  if (movement && same(graph, x, y)) return x;
+  if (n.op == "Concat" && n.in.size() == 1) return x;
+  if ((n.op == "Split" || n.op == "Tile") && n.out.size() == 1 && same(graph, x, y)) return x;
+  if (n.in.size() != 2 || n.in[1] == kNoValue) return kNoValue;
+  for (int side = 0; side < 2; ++side) {
+    const ValueId other = n.in[side], value = n.in[1 - side];
+    const auto c = scalar(graph, other);
+    if (!c || !same(graph, value, y)) continue;
+    if (n.op == "Mul" && *c == 1.0) return value;
+    if (n.op == "Div" && *c == 1.0 && side == 1) return value;
+    // x + 0 keeps x except -0 + 0 = 0, which no later operator here tells apart.
+    if (n.op == "Add" && *c == 0.0) return value;
+    if (n.op == "Sub" && *c == 0.0 && side == 1) return value;
+  }
+  return kNoValue;
+}
+
+}  // namespace
+
+Status simplify(PassContext& context) {
+  Graph& graph = context.graph;
+  // replacement[v]: what v became; chains are followed to their end.
+  std::vector<ValueId> replacement(graph.values.size(), kNoValue);
+  auto resolve = [&](ValueId v) {
+    while (v != kNoValue && replacement[v] != kNoValue) v = replacement[v];
+    return v;
+  };
+  for (Node& n : graph.nodes) {
+    for (ValueId& v : n.in) v = resolve(v);
+    for (auto& [key, a] : n.attrs)
+      if (a.graph)
+        for (auto& [inner, outer] : a.graph->captures) outer = resolve(outer);
+    const ValueId x = equal_operand(graph, n);
+    // A state's output must stay a value of its own when its origin is an input.
+    if (x == kNoValue || (graph.is_output(n.out[0]) && graph.values[x].producer < 0)) continue;
+    replacement[n.out[0]] = x;
+  }
+  for (ValueId& v : graph.outputs) v = resolve(v);
+  for (StatePair& s : context.binding.states) s.present = resolve(s.present);
+  context.binding.logits = resolve(context.binding.logits);
+  graph.remove_dead_nodes();
+  return Status::ok();
+}
+
+}  // namespace situ

@@ -1,0 +1,233 @@
+#include "pipelines/llm.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "generate/greedy.h"
+#include "text/decode_stream.h"
+
+namespace situ {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+Status load_engine(Model::Impl& m, const LoadOptions& options) {
+  EngineOptions engine;
+  engine.names = m.folder.names;
+  engine.context_length = m.context_length;
+  engine.chunk = options.chunk;
+  engine.threads = options.threads;
+  if (options.naive) {
+    Result<std::unique_ptr<NaiveEngine>> e = NaiveEngine::create(m.imported, engine);
+    if (!e.is_ok()) return e.status();
+    m.naive = std::move(*e);
+  } else {
+    Result<std::unique_ptr<InPlaceEngine>> e = InPlaceEngine::create(m.imported, engine);
+    if (!e.is_ok()) return e.status();
+    m.in_place = std::move(*e);
+  }
+  const Compiled& c = m.compiled();
+  const Shape& logits = c.graph.values[c.binding.logits].info.shape;
+  if (logits.empty() || !logits.back().is_const() || logits.back().value() <= 0)
+    return Status::error("output '" + c.graph.values[c.binding.logits].name + "' " + shape_str(logits) + " is not [.., vocabulary]");
+  m.vocabulary = logits.back().value();
+  return Status::ok();
+}
+
+}  // namespace
+
+double peak_rss_mib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024.0;
+}
+
+Status Model::Impl::check(std::span<const int64_t> tokens, int64_t length) const {
+  if (tokens.empty()) return Status::error("the prompt is empty");
+  for (size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i] < 0 || tokens[i] >= vocabulary)
+      return Status::error("token " + std::to_string(i) + " has id " + std::to_string(tokens[i]) + ", outside the vocabulary of " + std::to_string(vocabulary));
+  const int64_t total = length + static_cast<int64_t>(tokens.size());
+  if (total > context_length)
+    return Status::error("a prompt of " + std::to_string(total) + " tokens does not fit the context of " + std::to_string(context_length));
+  return Status::ok();
+}
+
+Status Session::Impl::step(std::span<const int64_t> tokens) {
+  SITU_RETURN_IF_ERROR(model->check(tokens, length()));
+  return model->in_place ? model->in_place->step(*sequence, tokens) : model->naive->step(tokens);
+}
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+int64_t Session::length() const { return impl_->length(); }
+
+Result<std::span<const float>> Session::step(std::span<const int64_t> tokens) {
+  SITU_RETURN_IF_ERROR(impl_->step(tokens));
+  return impl_->model->logits();
+}
+
+Status Session::rewind(int64_t length) {
+  if (!impl_->sequence) return Status::error("the naive mode cannot rewind");
+  if (length < 0 || length > impl_->length())
+    return Status::error("cannot rewind a sequence of " + std::to_string(impl_->length()) + " tokens to " + std::to_string(length));
+  for (const StatePair& s : impl_->model->compiled().binding.states)
+    if (s.rule == StateRule::kReplace && length != 0 && length != impl_->length())
+      return Status::error("this model has a recurrent state, which cannot be rewound to the middle");
+  impl_->sequence->rewind(length);
+  return Status::ok();
+}
+
+Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
+Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
+  const Clock::time_point start = Clock::now();
+  auto impl = std::make_unique<Impl>();
+  Result<ModelFolder> folder = open_model_folder(path);
+  if (!folder.is_ok()) return folder.status();
+  impl->folder = std::move(*folder);
+  if (const char* error = select_isa_error(); error && *error) return Status::error(error);
+  Result<ImportedModel> imported = import_onnx(impl->folder.model_file);
+  if (!imported.is_ok()) return imported.status();
+  impl->imported = std::move(*imported);
+  impl->context_length = options.context_length > 0 ? options.context_length
+                         : impl->folder.context_length > 0 ? impl->folder.context_length
+                                                           : kDefaultContext;
+  constexpr int64_t kMaxContext = int64_t{1} << 24;
+  if (impl->context_length > kMaxContext)
+    return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " + std::to_string(kMaxContext));
+  SITU_RETURN_IF_ERROR(load_engine(*impl, options).with_context(impl->folder.model_file.string()));
+  if (std::filesystem::exists(impl->folder.folder / "tokenizer.json")) {
+    Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
+    if (!tokenizer.is_ok()) return tokenizer.status();
+    impl->tokenizer = std::move(*tokenizer);
+  }
+  impl->load_ms = ms_since(start);
+  return Model(std::move(impl));
+}
+
+Result<Session> Model::new_session() {
+  auto s = std::make_unique<Session::Impl>();
+  s->model = impl_.get();
+  if (impl_->in_place) s->sequence.emplace(impl_->in_place->new_sequence());
+  else impl_->naive->reset();
+  return Session(std::move(s));
+}
+
+Result<Generation> Model::generate(std::span<const int64_t> prompt, const GenerateOptions& options, const TokenCallback& on_token) {
+  SITU_RETURN_IF_ERROR(impl_->check(prompt, 0));
+  if (options.max_new_tokens < 1) return Status::error("at least one token must be asked for, not " + std::to_string(options.max_new_tokens));
+  Result<Session> session = new_session();
+  if (!session.is_ok()) return session.status();
+  Session::Impl& s = *session->impl_;
+  Generation g;
+  std::optional<DecodeStream> stream;
+  if (impl_->tokenizer) stream.emplace(*impl_->tokenizer);
+  const Ledger before = impl_->ledger();
+  const Clock::time_point start = Clock::now();
+  SITU_RETURN_IF_ERROR(s.step(prompt));
+  g.prefill_ms = ms_since(start);
+  const Ledger prompt_done = impl_->ledger();
+  const Clock::time_point decode_start = Clock::now();
+  int64_t steps = 0;
+  g.finish_reason = "length";
+  while (true) {
+    Token token;
+    token.id = argmax(impl_->logits());
+    const auto& eos = impl_->folder.eos_ids;
+    if (!options.ignore_eos && std::find(eos.begin(), eos.end(), token.id) != eos.end()) {
+      g.finish_reason = "stop";
+      break;
+    }
+    g.output_ids.push_back(token.id);
+    if (stream) {
+      Result<std::string> piece = stream->push(token.id);
+      if (!piece.is_ok()) return piece.status();
+      token.text = *piece;
+      g.text += *piece;
+    }
+    if (on_token && !on_token(token)) {
+      g.finish_reason = "stop";
+      break;
+    }
+    if (static_cast<int64_t>(g.output_ids.size()) >= options.max_new_tokens || s.length() >= impl_->context_length) break;
+    SITU_RETURN_IF_ERROR(s.step({&token.id, 1}));
+    ++steps;
+  }
+  if (stream) {
+    Result<std::string> rest = stream->finish();
+    if (rest.is_ok() && !rest->empty()) {
+      g.text += *rest;
+      if (on_token) on_token({-1, *rest});
+    }
+  }
+  const Ledger after = impl_->ledger();
+  const double tokens = std::max<double>(1, static_cast<double>(g.output_ids.size()));
+  if (steps > 0) g.decode_ms_per_token = ms_since(decode_start) / static_cast<double>(steps);
+  g.bytes_copied_per_token = static_cast<double>(after.copied - before.copied) / tokens;
+  const Ledger& from = steps > 0 ? prompt_done : before;
+  const int64_t written = after.computed + after.copied - from.computed - from.copied;
+  g.bytes_written_per_token = static_cast<double>(written) / std::max<double>(1, static_cast<double>(steps));
+  return g;
+}
+
+bool Model::has_tokenizer() const { return impl_->tokenizer.has_value(); }
+
+Result<std::vector<int64_t>> Model::encode(const std::string& text) const {
+  if (!impl_->tokenizer) return Status::error(impl_->folder.folder.string() + ": no tokenizer.json; give token ids instead of text");
+  return impl_->tokenizer->encode(text, true);
+}
+
+Result<std::string> Model::decode(std::span<const int64_t> ids) const {
+  if (!impl_->tokenizer) return Status::error(impl_->folder.folder.string() + ": no tokenizer.json");
+  return impl_->tokenizer->decode(ids, true);
+}
+
+bool Model::has_chat_template() const { return impl_->tokenizer && impl_->tokenizer->has_chat_template(); }
+
+Result<std::vector<int64_t>> Model::encode_chat(const std::vector<Message>& messages) const {
+  if (!has_chat_template()) return Status::error(impl_->folder.folder.string() + ": the model has no chat template");
+  std::vector<ChatMessage> turns;
+  for (const Message& m : messages) turns.push_back({m.role, m.content});
+  Result<std::string> prompt = impl_->tokenizer->apply_chat_template(turns, true);
+  if (!prompt.is_ok()) return prompt.status();
+  return impl_->tokenizer->encode(*prompt, false);  // the template writes the special tokens itself
+}
+
+LedgerReading Model::ledger() const {
+  const Ledger& l = impl_->ledger();
+  return {l.computed, l.copied, l.packed};
+}
+
+void Model::reset_ledger() { impl_->ledger() = Ledger{}; }
+
+ModelFacts Model::facts() const {
+  ModelFacts f;
+  f.file = impl_->folder.model_file.string();
+  f.isa = kernels().isa;
+  f.mode = impl_->in_place ? "in-place" : "naive";
+  f.vocabulary = impl_->vocabulary;
+  f.context_length = impl_->context_length;
+  f.weight_bytes = impl_->imported.weight_bytes;
+  f.load_ms = impl_->load_ms;
+  if (impl_->in_place) {
+    f.threads = impl_->in_place->threads();
+    f.arena_bytes = impl_->in_place->arena_bytes();
+    f.state_bytes_per_token = impl_->in_place->states().bytes_per_slot();
+    f.kernel_calls_per_token = impl_->in_place->kernel_calls();
+  }
+  return f;
+}
+
+}  // namespace situ

@@ -1,0 +1,38 @@
+// The language-model pipeline behind the public API: folder -> graph -> engine -> tokens -> text.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "pipelines/model_folder.h"
+#include "runtime/engine.h"
+#include "situ/model.h"
+#include "text/tokenizer.h"
+
+namespace situ {
+
+struct Model::Impl {
+  ModelFolder folder;
+  ImportedModel imported;
+  std::unique_ptr<InPlaceEngine> in_place;  // exactly one of the two
+  std::unique_ptr<NaiveEngine> naive;
+  std::optional<Tokenizer> tokenizer;
+  int64_t vocabulary = 0;
+  int64_t context_length = 0;
+  double load_ms = 0;
+
+  Ledger& ledger() { return in_place ? in_place->ledger() : naive->ledger(); }
+  const Compiled& compiled() const { return in_place ? in_place->compiled() : naive->compiled(); }
+  std::span<const float> logits() const { return in_place ? in_place->logits() : naive->logits(); }
+  // Refuses ids outside the vocabulary and more tokens than the context holds.
+  Status check(std::span<const int64_t> tokens, int64_t length) const;
+};
+
+struct Session::Impl {
+  Model::Impl* model;
+  std::optional<Sequence> sequence;  // in place
+  int64_t length() const { return model->in_place ? sequence->length() : model->naive->length(); }
+  Status step(std::span<const int64_t> tokens);
+};
+
+}  // namespace situ

@@ -1,0 +1,150 @@
+#include "pipelines/model_folder.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace situ {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr std::uintmax_t kMaxJsonBytes = 64 << 20;  // a configuration is kilobytes
+
+Result<Json> read_json(const fs::path& file) {
+  std::error_code error;
+  const auto size = fs::file_size(file, error);
+  if (error || size > kMaxJsonBytes) return Status::error(file.string() + ": cannot be read as a configuration");
+  std::ifstream in(file, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  // Nesting is bounded before parsing: the parser recurses.
+  int depth = 0, deepest = 0;
+  for (char c : text) {
+    depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
+    deepest = std::max(deepest, depth);
+  }
+  Json json = deepest > 100 ? Json(Json::value_t::discarded) : Json::parse(text, nullptr, false);
+  if (json.is_discarded() || !json.is_object()) return Status::error(file.string() + ": not a JSON object");
+  return json;
+}
+
+int64_t integer(const Json& json, const char* key) {
+  auto it = json.find(key);
+  return it != json.end() && it->is_number_integer() ? it->get<int64_t>() : 0;
+}
+
+std::string text(const Json& json, const char* key) {
+  auto it = json.find(key);
+  return it != json.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+void read_eos(const Json& json, std::vector<int64_t>* ids) {
+  auto it = json.find("eos_token_id");
+  if (it == json.end()) return;
+  std::vector<int64_t> found;
+  if (it->is_number_integer()) found.push_back(it->get<int64_t>());
+  if (it->is_array())
+    for (const Json& id : *it)
+      if (id.is_number_integer()) found.push_back(id.get<int64_t>());
+  if (!found.empty()) *ids = found;
+}
+
+const Json& child(const Json& json, const char* key) {
+  static const Json empty = Json::object();
+  auto it = json.find(key);
+  return it != json.end() && it->is_object() ? *it : empty;
+}
+
+// File names come from the configuration: they must stay inside the folder.
+Status safe_name(const fs::path& config, const std::string& name) {
+  const fs::path p(name);
+  const bool climbs = std::any_of(p.begin(), p.end(), [](const fs::path& part) { return part == ".."; });
+  if (name.empty() || p.is_absolute() || climbs) return Status::error(config.string() + ": model.decoder.filename '" + name + "' is not a file of this folder");
+  return Status::ok();
+}
+
+Status read_genai(const fs::path& config, ModelFolder* m) {
+  Result<Json> json = read_json(config);
+  if (!json.is_ok()) return json.status();
+  const Json& model = child(*json, "model");
+  const Json& decoder = child(model, "decoder");
+  if (model.contains("encoder") || model.contains("vision") || model.contains("speech") || decoder.contains("pipeline"))
+    return Status::error(config.string() + ": only decoder-only models of one graph are supported yet");
+  const std::string file = text(decoder, "filename").empty() ? "model.onnx" : text(decoder, "filename");
+  SITU_RETURN_IF_ERROR(safe_name(config, file));
+  m->model_file = m->folder / file;
+  m->names.input_ids = text(child(decoder, "inputs"), "input_ids");
+  m->names.attention_mask = text(child(decoder, "inputs"), "attention_mask");
+  m->names.position_ids = text(child(decoder, "inputs"), "position_ids");
+  m->names.logits = text(child(decoder, "outputs"), "logits");
+  m->context_length = integer(model, "context_length");
+  read_eos(model, &m->eos_ids);
+  return Status::ok();
+}
+
+Status read_transformers(ModelFolder* m) {
+  const fs::path config = m->folder / "config.json";
+  if (fs::exists(config)) {
+    Result<Json> json = read_json(config);
+    if (!json.is_ok()) return json.status();
+    const Json& text_config = json->contains("text_config") ? child(*json, "text_config") : *json;
+    for (const char* key : {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"})
+      if (m->context_length == 0) m->context_length = integer(text_config, key);
+    read_eos(*json, &m->eos_ids);
+  }
+  const fs::path generation = m->folder / "generation_config.json";
+  if (fs::exists(generation)) {
+    Result<Json> json = read_json(generation);
+    if (!json.is_ok()) return json.status();
+    read_eos(*json, &m->eos_ids);
+  }
+  return Status::ok();
+}
+
+Status find_model_file(ModelFolder* m) {
+  if (fs::exists(m->folder / "encoder_model.onnx"))
+    return Status::error(m->folder.string() + ": encoder-decoder models are not supported yet (encoder_model.onnx)");
+  for (const fs::path& base : {m->folder, m->folder / "onnx"}) {
+    for (const char* name : {"model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx"})
+      if (fs::exists(base / name)) {
+        m->model_file = base / name;
+        return Status::ok();
+      }
+    std::vector<fs::path> found;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(base, error))
+      if (entry.path().extension() == ".onnx") found.push_back(entry.path());
+    std::sort(found.begin(), found.end());
+    if (found.size() == 1) {
+      m->model_file = found[0];
+      return Status::ok();
+    }
+    if (found.size() > 1) {
+      std::string names;
+      for (const fs::path& f : found) names += (names.empty() ? "" : ", ") + f.filename().string();
+      return Status::error(m->folder.string() + ": which of these should run? Name one: " + names);
+    }
+  }
+  return Status::error(m->folder.string() + ": no .onnx file in this folder");
+}
+
+}  // namespace
+
+Result<ModelFolder> open_model_folder(const fs::path& path) {
+  std::error_code error;
+  ModelFolder m;
+  if (!fs::exists(path, error)) return Status::error(path.string() + ": no such file or folder");
+  if (fs::is_directory(path, error)) {
+    m.folder = path;
+    if (fs::exists(path / "genai_config.json")) SITU_RETURN_IF_ERROR(read_genai(path / "genai_config.json", &m));
+    else SITU_RETURN_IF_ERROR(find_model_file(&m));
+  } else {
+    m.model_file = path;
+    m.folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  }
+  SITU_RETURN_IF_ERROR(read_transformers(&m));
+  return m;
+}
+
+}  // namespace situ

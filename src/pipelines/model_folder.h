@@ -1,0 +1,25 @@
+// What a model folder says beside the graph: which file to run, how its inputs are called, when to stop.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "passes/pass.h"
+
+namespace situ {
+
+struct ModelFolder {
+  std::filesystem::path model_file;
+  std::filesystem::path folder;  // of tokenizer and configuration
+  InputNames names;
+  int64_t context_length = 0;  // 0: not declared
+  std::vector<int64_t> eos_ids;
+};
+
+// `path`: a folder in onnxruntime-genai or Optimum layout, or a .onnx file. Reads genai_config.json,
+// config.json and generation_config.json where they are there. Errors name the file and the field.
+Result<ModelFolder> open_model_folder(const std::filesystem::path& path);
+
+}  // namespace situ

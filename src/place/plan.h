@@ -1,0 +1,82 @@
+// Placement: the map from values to views. Made by the planner, checked by the verifier, run by programs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "graph/graph.h"
+#include "ops/op.h"
+#include "passes/pass.h"
+
+namespace situ {
+
+enum class RegionKind {
+  kNone,     // never materialised: known on the host or folded into a view
+  kWeights,  // constants, where the mapped file or the folding put them
+  kState,    // slots of one state pair
+  kArena,    // activations of one step
+  kIo,       // buffers the host writes (ids, positions, host-known integers) or reads (logits)
+};
+const char* region_name(RegionKind region);
+
+struct Home {
+  RegionKind region = RegionKind::kNone;
+  int root = -1;  // kWeights: value that is the constant; kState: index into states; kArena, kIo: index into roots
+  SymView view;
+};
+
+// A block of the arena or of the io region.
+struct Root {
+  ValueId value = kNoValue;  // whose layout it has
+  DType type = DType::kNone;
+  Shape dims;
+  int64_t bytes = 0;   // at the plan's bounds
+  int64_t offset = 0;  // in its region, 64-byte aligned
+  int first = -1, last = -1;  // steps between which it holds live values
+};
+
+struct StateLayout {
+  StatePair pair;
+  DType type = DType::kNone;
+  int64_t slot_elements = 0;  // kAppend: elements per token; kReplace: elements of the whole state
+};
+
+struct Step {
+  int node = -1;
+  bool move = false;  // a copy that could not be placed: from -> to
+  ValueId from = kNoValue, to = kNoValue;
+  Home from_home, to_home;
+  std::string reason;  // of a move
+};
+
+struct Plan {
+  std::vector<Home> values;  // by ValueId
+  std::vector<Step> steps;
+  std::vector<Root> arena;
+  std::vector<Root> io;
+  std::vector<StateLayout> states;
+  int64_t arena_bytes = 0;
+  int64_t io_bytes = 0;
+  // How the outputs of a node came to lie where they are: "view", "in place", "computed", "host", "copied: why".
+  std::vector<std::string> placed;  // by node
+};
+
+struct PlanBounds {
+  int64_t tokens = 1;    // most new tokens in a step
+  int64_t capacity = 1;  // most tokens in a sequence, the new ones included
+};
+
+// Decides where every value of `graph` lives. Errors: a state rule that is not supported, or a size that
+// overflows, naming the value.
+Result<Plan> make_plan(const Graph& graph, const Binding& binding, const PlanBounds& bounds);
+
+// An independent check: simulates the plan's reads and writes, element by element, on a few steps and
+// compares what each kernel would read with what the graph says it should. Shares no code with make_plan.
+// `tokens`: new tokens of the simulated steps, at most what the plan was made for.
+Status verify_plan(const Graph& graph, const Binding& binding, const Plan& plan, const std::vector<int64_t>& tokens);
+
+// View algebra. `source` under other dims (same count) without moving elements; false if strides forbid.
+bool reshape_view(const SymView& source, const Shape& dims, SymView* result);
+
+}  // namespace situ

@@ -1,0 +1,645 @@
+// The planner. Every value is either a root (a block of its own) or lives inside another value:
+//   forward   - the output of a view operator is a view of its input;
+//   backward  - an operand of a Concat is produced straight into its slice of the destination, and the
+//               input of an elementwise operator that nobody reads again is produced where the output goes.
+// A root's layout (the order of its axes in memory) is free, and chosen so that the views that hang on it
+// can be expressed. What still cannot be expressed becomes a visible move.
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "place/plan.h"
+
+namespace situ {
+
+const char* region_name(RegionKind region) {
+  switch (region) {
+    case RegionKind::kNone: return "none";
+    case RegionKind::kWeights: return "weights";
+    case RegionKind::kState: return "state";
+    case RegionKind::kArena: return "arena";
+    case RegionKind::kIo: return "io";
+  }
+  return "";
+}
+
+namespace {
+
+constexpr int64_t kAlign = 64;  // bytes; a cache line, and the widest vector
+
+// Where the value is produced into, told by one of its consumers.
+struct Destination {
+  int node = -1;       // Concat, or the elementwise node whose output takes over
+  size_t operand = 0;  // which operand of it
+  std::vector<int> path;  // view nodes from the value to that operand, first applied first
+  bool in_place = false;
+};
+
+class Planner {
+ public:
+  Planner(const Graph& graph, const Binding& binding, const PlanBounds& bounds)
+      : graph_(graph), binding_(binding), bounds_(bounds), n_values_(graph.values.size()) {}
+
+  Result<Plan> run() {
+    plan_.values.resize(n_values_);
+    plan_.placed.resize(graph_.nodes.size());
+    view_of_.assign(n_values_, -1);
+    broken_view_.assign(n_values_, 0);
+    order_.assign(n_values_, {});
+    destination_.assign(n_values_, {});
+    moved_operand_.assign(graph_.nodes.size(), {});
+    users_ = graph_.users();
+    SITU_RETURN_IF_ERROR(lay_out_states());
+    for (const Node& n : graph_.nodes)
+      if (n.is("Select", "situ") && runs(n)) SITU_RETURN_IF_ERROR(check_select(n));
+    find_views();
+    find_destinations();
+    choose_layouts();
+    resolve_all();
+    SITU_RETURN_IF_ERROR(make_steps());
+    SITU_RETURN_IF_ERROR(allocate());
+    return std::move(plan_);
+  }
+
+ private:
+  const Value& value(ValueId v) const { return graph_.values[v]; }
+  bool is_constant(ValueId v) const { return value(v).constant.present(); }
+  bool host_known(ValueId v) const { return value(v).info.content.has_value() && !is_constant(v); }
+  bool runs(const Node& n) const {
+    return !std::all_of(n.out.begin(), n.out.end(), [&](ValueId v) { return v == kNoValue || host_known(v) || is_constant(v); });
+  }
+  int state_of(ValueId v) const {
+    for (size_t k = 0; k < plan_.states.size(); ++k)
+      if (plan_.states[k].pair.past == v || plan_.states[k].pair.present == v) return static_cast<int>(k);
+    return -1;
+  }
+
+  Status lay_out_states() {
+    for (const StatePair& p : binding_.states) {
+      const Value& past = value(p.past);
+      StateLayout s;
+      s.pair = p;
+      s.type = past.info.type;
+      if (p.rule != StateRule::kAppend && p.rule != StateRule::kReplace)
+        return Status::error("state '" + past.name + "': the rule " + state_rule_name(p.rule) + " is not supported yet");
+      Dim elements = 1;
+      for (size_t i = 0; i < past.info.shape.size(); ++i)
+        if (p.rule == StateRule::kReplace || static_cast<int>(i) != p.axis) elements = elements * past.info.shape[i];
+      if (!elements.is_const() || elements.value() <= 0 || elements.value() > (int64_t{1} << 32) || dtype_bytes(s.type) == 0)
+        return Status::error("state '" + past.name + "' " + dtype_name(s.type) + shape_str(past.info.shape, &graph_.symbol_names) +
+                             ": its size per token is not a known number of bytes");
+      s.slot_elements = elements.value();
+      plan_.states.push_back(s);
+    }
+    return Status::ok();
+  }
+
+  // Slot-major: one token's rows of all heads stand together, so that appending is one contiguous write
+  // and growth never moves anything.
+  Home state_home(int k, ValueId v) const {
+    const StateLayout& s = plan_.states[static_cast<size_t>(k)];
+    const Shape& dims = value(v).info.shape;
+    Home h{RegionKind::kState, k, SymView::contiguous(dims)};
+    if (s.pair.rule == StateRule::kReplace) {
+      const Dim half = Dim::symbol(kSymFlip);
+      h.view.offset = Dim(s.slot_elements) * (v == s.pair.past ? half : Dim(1) - half);
+      return h;
+    }
+    Dim stride = 1;
+    for (size_t i = dims.size(); i-- > 0;) {
+      if (static_cast<int>(i) == s.pair.axis) continue;
+      h.view.strides[i] = stride;
+      stride = stride * dims[i];
+    }
+    h.view.strides[static_cast<size_t>(s.pair.axis)] = Dim(s.slot_elements);
+    h.view.offset = (Dim::symbol(kSymW) - Dim::symbol(kSymP)) * Dim(s.slot_elements);
+    return h;
+  }
+
+  // -- forward: outputs of view operators
+  void find_views() {
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      const Node& node = graph_.nodes[n];
+      if (!runs(node) || !node.def || !node.def->view) continue;
+      ViewContext c = view_context(node, SymView::contiguous(value(node.in[0]).info.shape));
+      if (node.def->placement != Placement::kView && !node.def->view(c)) continue;
+      for (ValueId v : node.out)
+        if (v != kNoValue && state_of(v) < 0) view_of_[v] = static_cast<int>(n);
+    }
+  }
+
+  ViewContext view_context(const Node& node, SymView source) const {
+    ViewContext c{node, {}, {}, {}, std::move(source), {}};
+    for (ValueId v : node.in) {
+      c.in.push_back(v == kNoValue ? nullptr : &value(v).info);
+      c.constants.push_back(v == kNoValue || !is_constant(v) ? nullptr : &value(v).constant);
+    }
+    for (ValueId v : node.out) c.out.push_back(v == kNoValue ? nullptr : &value(v).info);
+    return c;
+  }
+
+  // The value that owns v's bytes on the forward side, and the view nodes from it to v.
+  ValueId forward_root(ValueId v, std::vector<int>* path) const {
+    while (view_of_[v] >= 0 && !broken_view_[v]) {
+      if (path) path->insert(path->begin(), view_of_[v]);
+      v = graph_.nodes[static_cast<size_t>(view_of_[v])].in[0];
+    }
+    return v;
+  }
+
+  // -- backward
+  static bool bijective(const Node& n) {
+    return n.domain.empty() && (n.op == "Reshape" || n.op == "Transpose" || n.op == "Squeeze" || n.op == "Unsqueeze" ||
+                                n.op == "Flatten" || n.op == "Identity");
+  }
+  bool free_root(ValueId r) const {
+    return !is_constant(r) && !host_known(r) && value(r).producer >= 0 && state_of(r) < 0 && destination_[r].node < 0 &&
+           r != binding_.logits;
+  }
+
+  void find_destinations() {
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      const Node& node = graph_.nodes[n];
+      if (!runs(node) || !node.def || node.def->placement != Placement::kConcat) continue;
+      moved_operand_[n].assign(node.in.size(), 0);
+      for (size_t i = 0; i < node.in.size(); ++i) {
+        if (is_state_past(node, i)) continue;
+        std::vector<int> path;
+        const ValueId r = forward_root(node.in[i], &path);
+        const bool invertible = std::all_of(path.begin(), path.end(), [&](int p) { return bijective(graph_.nodes[static_cast<size_t>(p)]); });
+        if (free_root(r) && invertible && !reaches(r, n)) destination_[r] = {static_cast<int>(n), i, path, false};
+        else moved_operand_[n][i] = 1;
+      }
+    }
+    // Replaced states: the producer of `present` writes into the state's other half.
+    for (size_t n = graph_.nodes.size(); n-- > 0;) find_in_place(n);
+  }
+
+  bool is_state_past(const Node& node, size_t i) const {
+    if (i != 0) return false;
+    const int k = state_of(node.out[0]);
+    return k >= 0 && plan_.states[static_cast<size_t>(k)].pair.past == node.in[0];
+  }
+  // True when r's block would be part of itself: Concat c's own output flows into c.
+  bool reaches(ValueId r, size_t n) const {
+    for (int hops = 0; hops < 64; ++hops) {
+      if (value(r).producer == static_cast<int>(n)) return true;
+      if (destination_[r].node < 0) return false;
+      r = graph_.nodes[static_cast<size_t>(destination_[r].node)].out[0];
+    }
+    return true;
+  }
+
+  // Output 0 of an elementwise node takes over the block of an operand that nobody reads afterwards.
+  void find_in_place(size_t n) {
+    const Node& node = graph_.nodes[n];
+    if (!node.def || node.def->placement != Placement::kElementwise || !runs(node) || node.out.empty()) return;
+    const ValueId y = node.out[0];
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      const ValueId x = node.in[i];
+      if (x == kNoValue || value(x).info.type != value(y).info.type || !(value(x).info.shape == value(y).info.shape)) continue;
+      std::vector<int> path;
+      const ValueId r = forward_root(x, &path);
+      const bool invertible = std::all_of(path.begin(), path.end(), [&](int p) { return bijective(graph_.nodes[static_cast<size_t>(p)]); });
+      if (!free_root(r) || !invertible || graph_.nodes[static_cast<size_t>(value(r).producer)].def->placement == Placement::kConcat) continue;
+      // Several outputs of one node would each want a place; only the first may be steered here.
+      if (last_reader(r) != static_cast<int>(n)) continue;
+      bool other_view = false;
+      for (size_t j = 0; j < node.in.size(); ++j)
+        other_view = other_view || (j != i && node.in[j] != kNoValue && node.in[j] != x && forward_root(node.in[j], nullptr) == r);
+      if (other_view) continue;
+      destination_[r] = {static_cast<int>(n), i, path, true};
+      return;
+    }
+  }
+
+  // The last node that reads r or any view of it.
+  int last_reader(ValueId r) const {
+    int last = -1;
+    std::vector<ValueId> open{r};
+    while (!open.empty()) {
+      const ValueId v = open.back();
+      open.pop_back();
+      if (graph_.is_output(v)) return std::numeric_limits<int>::max();
+      for (const auto& [u, operand] : users_[v]) {
+        const Node& n = graph_.nodes[static_cast<size_t>(u)];
+        bool view = false;
+        for (ValueId o : n.out)
+          if (o != kNoValue && view_of_[o] == u && operand == 0) {
+            view = true;
+            open.push_back(o);
+          }
+        if (!view && runs(n)) last = std::max(last, u);
+      }
+    }
+    return last;
+  }
+
+  // -- homes
+  // Where v lives; resolves what it lives in first. Marks views and destinations that cannot be
+  // expressed in `failures`.
+  bool resolve(ValueId v, int depth = 0) {
+    Home& h = plan_.values[v];
+    if (h.region != RegionKind::kNone) return true;
+    if (depth > 100000) return false;
+    if (is_constant(v)) {
+      h = {RegionKind::kWeights, v, SymView::contiguous(value(v).info.shape)};
+      return true;
+    }
+    const int k = state_of(v);
+    if (k >= 0) {
+      h = state_home(k, v);
+      return true;
+    }
+    if (value(v).producer >= 0 && graph_.nodes[static_cast<size_t>(value(v).producer)].is("Select", "situ")) {
+      h = select_home(graph_.nodes[static_cast<size_t>(value(v).producer)]);
+      return true;
+    }
+    if (view_of_[v] >= 0 && !broken_view_[v]) return resolve_view(v, depth);
+    if (destination_[v].node >= 0) return resolve_destination(v, depth);
+    h = new_root(v);
+    return true;
+  }
+
+  bool resolve_view(ValueId v, int depth) {
+    const Node& node = graph_.nodes[static_cast<size_t>(view_of_[v])];
+    resolve(node.in[0], depth + 1);
+    const Home source = plan_.values[node.in[0]];
+    ViewContext c = view_context(node, source.view);
+    if (node.def->view(c)) {
+      for (size_t o = 0; o < node.out.size(); ++o)
+        if (node.out[o] == v) plan_.values[v] = {source.region, source.root, c.result[o]};
+      return true;
+    }
+    ++failures_;
+    broken_.push_back(v);
+    plan_.values[v] = new_root(v);
+    return false;
+  }
+
+  bool resolve_destination(ValueId v, int depth) {
+    const Destination d = destination_[v];
+    const Node& node = graph_.nodes[static_cast<size_t>(d.node)];
+    resolve(node.out[0], depth + 1);
+    Home h = plan_.values[node.out[0]];
+    if (!d.in_place) h.view = slice_of(node, d.operand, h.view);
+    for (size_t i = d.path.size(); i-- > 0;) {
+      const Node& p = graph_.nodes[static_cast<size_t>(d.path[i])];
+      SymView inverse;
+      if (!invert(p, h.view, &inverse)) {
+        ++failures_;
+        lost_.push_back(v);
+        plan_.values[v] = new_root(v);
+        return false;
+      }
+      h.view = inverse;
+    }
+    plan_.values[v] = h;
+    return true;
+  }
+
+  // Operand `i`'s part of a Concat's output.
+  SymView slice_of(const Node& node, size_t i, const SymView& whole) const {
+    const int rank = static_cast<int>(whole.dims.size());
+    int64_t axis = node.attr_int("axis", 0);
+    if (axis < 0) axis += rank;
+    SymView part = whole;
+    Dim begin = 0;
+    for (size_t j = 0; j < i; ++j) begin = begin + value(node.in[j]).info.shape[static_cast<size_t>(axis)];
+    part.offset = part.offset + begin * part.strides[static_cast<size_t>(axis)];
+    part.dims = value(node.in[i]).info.shape;
+    return part;
+  }
+
+  bool invert(const Node& p, const SymView& out, SymView* in) const {
+    if (p.op == "Identity") {
+      *in = out;
+      return true;
+    }
+    if (p.op != "Transpose") return reshape_view(out, value(p.in[0]).info.shape, in);
+    std::vector<int64_t> perm = p.attr_ints("perm");
+    const size_t rank = out.dims.size();
+    if (perm.empty())
+      for (size_t i = 0; i < rank; ++i) perm.push_back(static_cast<int64_t>(rank - 1 - i));
+    in->offset = out.offset;
+    in->dims.resize(rank);
+    in->strides.resize(rank);
+    for (size_t i = 0; i < rank; ++i) {
+      in->dims[static_cast<size_t>(perm[i])] = out.dims[i];
+      in->strides[static_cast<size_t>(perm[i])] = out.strides[i];
+    }
+    return true;
+  }
+
+  bool io_value(ValueId v) const {
+    return v == binding_.logits || host_known(v) || std::find(graph_.inputs.begin(), graph_.inputs.end(), v) != graph_.inputs.end();
+  }
+
+  Home new_root(ValueId v) {
+    const bool io = io_value(v);
+    std::vector<Root>& roots = io ? plan_.io : plan_.arena;
+    Root r;
+    r.value = v;
+    r.type = value(v).info.type;
+    r.dims = value(v).info.shape;
+    Home h{io ? RegionKind::kIo : RegionKind::kArena, static_cast<int>(roots.size()), SymView::contiguous(r.dims)};
+    if (!order_[v].empty()) {
+      Dim stride = 1;
+      for (size_t i = order_[v].size(); i-- > 0;) {
+        const size_t axis = static_cast<size_t>(order_[v][i]);
+        h.view.strides[axis] = stride;
+        stride = stride * r.dims[axis];
+      }
+    }
+    roots.push_back(std::move(r));
+    return h;
+  }
+
+  // -- layouts: for every root that some view cannot follow, try the other orders of its axes.
+  void choose_layouts() {
+    std::vector<std::vector<ValueId>> members(n_values_);
+    for (size_t v = 0; v < n_values_; ++v)
+      if (has_home(static_cast<ValueId>(v))) members[top(static_cast<ValueId>(v))].push_back(static_cast<ValueId>(v));
+    for (size_t r = 0; r < n_values_; ++r) {
+      const ValueId root = static_cast<ValueId>(r);
+      if (members[r].size() < 2 || is_constant(root) || state_of(root) >= 0 || io_value(root)) continue;
+      const size_t rank = value(root).info.shape.size();
+      if (rank < 2 || rank > 6) continue;
+      int best = failures_of(members[r]);
+      std::vector<int> order(rank), best_order;
+      std::iota(order.begin(), order.end(), 0);
+      while (best > 0 && std::next_permutation(order.begin(), order.end())) {
+        order_[r] = order;
+        const int f = failures_of(members[r]);
+        if (f < best) {
+          best = f;
+          best_order = order;
+        }
+      }
+      order_[r] = best_order;
+    }
+  }
+
+  bool has_home(ValueId v) const {
+    const int p = value(v).producer;
+    return !host_known(v) && !is_constant(v) && (p >= 0 || io_value(v));
+  }
+  ValueId top(ValueId v) const {
+    for (int hops = 0; hops < 100000; ++hops) {
+      if (state_of(v) >= 0) return v;
+      if (view_of_[v] >= 0 && !broken_view_[v]) v = graph_.nodes[static_cast<size_t>(view_of_[v])].in[0];
+      else if (destination_[v].node >= 0) v = graph_.nodes[static_cast<size_t>(destination_[v].node)].out[0];
+      else return v;
+    }
+    return v;
+  }
+  int failures_of(const std::vector<ValueId>& members) {
+    forget();
+    for (ValueId v : members) resolve(v);
+    const int f = failures_;
+    forget();
+    return f;
+  }
+  void forget() {
+    for (Home& h : plan_.values) h = Home{};
+    plan_.arena.clear();
+    plan_.io.clear();
+    failures_ = 0;
+    broken_.clear();
+    lost_.clear();
+  }
+
+  // Resolves everything; what failed loses its tie and gets a block of its own, until all is consistent.
+  void resolve_all() {
+    while (true) {
+      forget();
+      for (const Node& n : graph_.nodes) {
+        if (!runs(n)) continue;
+        for (ValueId v : n.out)
+          if (v != kNoValue) resolve(v);
+        for (ValueId v : n.in)
+          if (v != kNoValue && !host_known(v)) resolve(v);
+      }
+      if (broken_.empty() && lost_.empty()) return;
+      for (ValueId v : broken_) broken_view_[v] = 1;
+      for (ValueId v : lost_) {
+        const Destination& d = destination_[v];
+        if (!d.in_place) moved_operand_[static_cast<size_t>(d.node)][d.operand] = 1;
+        destination_[v] = {};
+      }
+    }
+  }
+
+  // -- steps
+  Status make_steps() {
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      const Node& node = graph_.nodes[n];
+      if (!runs(node)) {
+        plan_.placed[n] = "host";
+        continue;
+      }
+      if (node.is("Select", "situ")) {
+        plan_.placed[n] = "view";
+        continue;
+      }
+      if (view_of_node(n)) {
+        place_view(node, n);
+        continue;
+      }
+      if (node.def && node.def->placement == Placement::kConcat) {
+        place_concat(node, n);
+        continue;
+      }
+      Step s;
+      s.node = static_cast<int>(n);
+      plan_.steps.push_back(s);
+      plan_.placed[n] = in_place_node(n) ? "in place" : region_of_output(node);
+      for (ValueId v : node.in)
+        if (v != kNoValue && host_known(v) && plan_.values[v].region == RegionKind::kNone) plan_.values[v] = new_root(v);
+    }
+    return Status::ok();
+  }
+
+  bool view_of_node(size_t n) const {
+    for (ValueId v : graph_.nodes[n].out)
+      if (v != kNoValue && view_of_[v] == static_cast<int>(n)) return true;
+    return graph_.nodes[n].def && graph_.nodes[n].def->placement == Placement::kView;
+  }
+  bool in_place_node(size_t n) const {
+    for (const Destination& d : destination_)
+      if (d.in_place && d.node == static_cast<int>(n)) return true;
+    return false;
+  }
+  std::string region_of_output(const Node& node) const {
+    for (ValueId v : node.out)
+      if (v != kNoValue) return plan_.values[v].region == RegionKind::kState ? "computed into state" : "computed";
+    return "computed";
+  }
+
+  void place_view(const Node& node, size_t n) {
+    plan_.placed[n] = "view";
+    for (size_t o = 0; o < node.out.size(); ++o) {
+      const ValueId v = node.out[o];
+      if (v == kNoValue || (view_of_[v] >= 0 && !broken_view_[v])) continue;
+      // A broken view is moved; the state's output named by a view operator likewise.
+      ViewContext c = view_context(node, SymView::contiguous(value(node.in[0]).info.shape));
+      c.source = plan_.values[node.in[0]].view;
+      Home from = plan_.values[node.in[0]];
+      Home to = plan_.values[v];
+      if (node.def->view(c)) {
+        from.view = c.result[o];
+      } else if (SymView inverse; bijective(node) && invert(node, to.view, &inverse)) {
+        to.view = inverse;
+      }
+      add_move(n, node.in[0], v, from, to, node.op + " of " + layout_text(plan_.values[node.in[0]]) + " has no strides");
+    }
+  }
+
+  void place_concat(const Node& node, size_t n) {
+    plan_.placed[n] = "in place";
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      if (!moved_operand_[n][i]) continue;
+      Home to = plan_.values[node.out[0]];
+      to.view = slice_of(node, i, to.view);
+      if (host_known(node.in[i]) && plan_.values[node.in[i]].region == RegionKind::kNone) plan_.values[node.in[i]] = new_root(node.in[i]);
+      const std::string why = is_constant(node.in[i]) ? "a constant" : std::string("already placed in ") + region_name(plan_.values[node.in[i]].region);
+      add_move(n, node.in[i], node.out[0], plan_.values[node.in[i]], to, "operand " + std::to_string(i) + " is " + why);
+    }
+  }
+
+  // Two constants and a predicate on the host: the offset between their addresses, chosen at each step.
+  Home select_home(const Node& node) const {
+    const ValueId a = node.in[1], b = node.in[2];
+    const int64_t size = std::max<int64_t>(1, dtype_bytes(value(a).info.type));
+    const int64_t distance = value(b).constant.view().data - value(a).constant.view().data;
+    Home h{RegionKind::kWeights, a, SymView::contiguous(value(node.out[0]).info.shape)};
+    h.view.offset = dim_select((*value(node.in[0]).info.content)[0], Dim(0), Dim(distance / size));
+    return h;
+  }
+  Status check_select(const Node& node) const {
+    const auto& condition = value(node.in[0]).info.content;
+    const bool constants = is_constant(node.in[1]) && is_constant(node.in[2]);
+    if (!condition || condition->size() != 1 || !constants) return Status::error(node.label() + ": the condition is not known on the host");
+    const int64_t size = dtype_bytes(value(node.in[1]).info.type);
+    const int64_t distance = value(node.in[2]).constant.view().data - value(node.in[1]).constant.view().data;
+    if (size == 0 || distance % size != 0) return Status::error(node.label() + ": the branches are not aligned alike");
+    return Status::ok();
+  }
+
+  static std::string layout_text(const Home& h) { return std::string(region_name(h.region)) + " strides " + shape_str(h.view.strides); }
+
+  void add_move(size_t n, ValueId from, ValueId to, const Home& from_home, const Home& to_home, const std::string& why) {
+    Step s;
+    s.node = static_cast<int>(n);
+    s.move = true;
+    s.from = from;
+    s.to = to;
+    s.from_home = from_home;
+    s.to_home = to_home;
+    s.reason = why;
+    plan_.steps.push_back(s);
+    plan_.placed[n] = "copied: " + why;
+  }
+
+  // -- arena
+  Status allocate() {
+    for (size_t i = 0; i < plan_.steps.size(); ++i) {
+      const Step& s = plan_.steps[i];
+      const Node& node = graph_.nodes[static_cast<size_t>(s.node)];
+      auto touch = [&](const Home& h) {
+        if (h.region != RegionKind::kArena) return;
+        Root& r = plan_.arena[static_cast<size_t>(h.root)];
+        if (r.first < 0) r.first = static_cast<int>(i);
+        r.last = std::max(r.last, static_cast<int>(i));
+      };
+      if (s.move) {
+        touch(s.from_home);
+        touch(s.to_home);
+        continue;
+      }
+      for (ValueId v : node.in)
+        if (v != kNoValue) touch(plan_.values[v]);
+      for (ValueId v : node.out)
+        if (v != kNoValue) touch(plan_.values[v]);
+    }
+    // The host reads the logits after the step.
+    if (const Home& h = plan_.values[binding_.logits]; h.region == RegionKind::kArena)
+      plan_.arena[static_cast<size_t>(h.root)].last = static_cast<int>(plan_.steps.size());
+    for (std::vector<Root>* roots : {&plan_.arena, &plan_.io})
+      for (Root& r : *roots) SITU_RETURN_IF_ERROR(measure(r));
+    int64_t end = 0;
+    for (Root& r : plan_.io) {
+      r.offset = end;
+      end += r.bytes;
+    }
+    plan_.io_bytes = end;
+    plan_.arena_bytes = pack(plan_.arena);
+    return Status::ok();
+  }
+
+  // Largest size over the corners of the allowed steps.
+  Status measure(Root& r) {
+    for (auto [tokens, past] : {std::pair<int64_t, int64_t>{bounds_.tokens, bounds_.capacity - bounds_.tokens},
+                                {bounds_.tokens, 0}, {1, bounds_.capacity - 1}, {1, 0}}) {
+      SymbolValues s;
+      s.value[kSymS] = tokens;
+      s.value[kSymP] = s.value[kSymW] = std::max<int64_t>(0, past);
+      int64_t bytes = std::max<int64_t>(1, dtype_bytes(r.type));
+      for (const Dim& d : r.dims) {
+        const int64_t extent = d.eval(s);
+        if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes) || bytes > (int64_t{1} << 46))
+          return Status::error("value '" + value(r.value).name + "' of shape " + shape_str(r.dims, &graph_.symbol_names) + " is too large");
+      }
+      r.bytes = std::max(r.bytes, (bytes + kAlign - 1) / kAlign * kAlign);
+    }
+    return Status::ok();
+  }
+
+  // Greedy by size: each block at the lowest offset that is free during its life.
+  static int64_t pack(std::vector<Root>& roots) {
+    std::vector<size_t> by_size(roots.size());
+    std::iota(by_size.begin(), by_size.end(), size_t{0});
+    std::stable_sort(by_size.begin(), by_size.end(), [&](size_t a, size_t b) { return roots[a].bytes > roots[b].bytes; });
+    std::vector<size_t> placed;
+    int64_t total = 0;
+    for (size_t r : by_size) {
+      if (roots[r].first < 0) continue;
+      std::vector<std::pair<int64_t, int64_t>> taken;
+      for (size_t p : placed)
+        if (roots[p].first <= roots[r].last && roots[r].first <= roots[p].last) taken.emplace_back(roots[p].offset, roots[p].offset + roots[p].bytes);
+      std::sort(taken.begin(), taken.end());
+      int64_t offset = 0;
+      for (const auto& [begin, end] : taken) {
+        if (offset + roots[r].bytes <= begin) break;
+        offset = std::max(offset, end);
+      }
+      roots[r].offset = offset;
+      total = std::max(total, offset + roots[r].bytes);
+      placed.push_back(r);
+    }
+    return total;
+  }
+
+  const Graph& graph_;
+  const Binding& binding_;
+  const PlanBounds bounds_;
+  const size_t n_values_;
+  Plan plan_;
+  std::vector<int> view_of_;        // by value: the view node that makes it, or -1
+  std::vector<char> broken_view_;   // by value: that view cannot be expressed
+  std::vector<std::vector<int>> order_;  // by root value: axes from outermost to innermost; empty: as they stand
+  std::vector<Destination> destination_;
+  std::vector<std::vector<char>> moved_operand_;  // by Concat node
+  std::vector<std::vector<std::pair<int, int>>> users_;
+  int failures_ = 0;
+  std::vector<ValueId> broken_, lost_;
+};
+
+}  // namespace
+
+Result<Plan> make_plan(const Graph& graph, const Binding& binding, const PlanBounds& bounds) {
+  return Planner(graph, binding, bounds).run();
+}
+
+}  // namespace situ

@@ -1,0 +1,217 @@
+#include "runtime/engine.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace situ {
+namespace {
+
+// Replaces S by 1 everywhere: more reshapes are views when the token axis is known to be 1.
+Graph specialise_for_decode(const Graph& graph) {
+  Graph g = graph;
+  for (Value& v : g.values) {
+    for (Dim& d : v.info.shape) d = d.substitute(kSymS, Dim(1));
+    if (v.info.content)
+      for (Dim& d : *v.info.content) d = d.substitute(kSymS, Dim(1));
+  }
+  return g;
+}
+
+}  // namespace
+
+Result<Compiled> compile(const Graph& imported, const EngineOptions& options, bool literal) {
+  ThreadPool one(1);  // probing runs thousands of tiny kernels: waking workers would cost more than they do
+  Evaluator evaluator(one);
+  Compiled c;
+  c.graph = imported;
+  SITU_RETURN_IF_ERROR(resolve_ops(c.graph));
+  PassContext context{c.graph, evaluator, c.binding, options.names, options.context_length > 0 ? options.context_length : kDefaultContext, {}};
+  SITU_RETURN_IF_ERROR(run_passes(context, literal));
+  // Outputs that nobody asked for (hidden states) are not computed.
+  if (!literal) {
+    std::vector<ValueId> outputs{c.binding.logits};
+    for (const StatePair& s : c.binding.states) outputs.push_back(s.present);
+    c.graph.outputs = outputs;
+    c.graph.remove_dead_nodes();
+  }
+  c.found = std::move(context.found);
+  c.packed_bytes = evaluator.ledger().packed;
+  return c;
+}
+
+Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel& model, const EngineOptions& options) {
+  std::unique_ptr<InPlaceEngine> e(new InPlaceEngine());
+  Result<Compiled> compiled = compile(model.graph, options, false);
+  if (!compiled.is_ok()) return compiled.status();
+  e->compiled_ = std::move(*compiled);
+  e->ledger_.packed = e->compiled_.packed_bytes;
+  e->decode_graph_ = specialise_for_decode(e->compiled_.graph);
+  const int64_t capacity = options.context_length > 0 ? options.context_length : kDefaultContext;
+  e->chunk_ = std::clamp<int64_t>(options.chunk, 1, capacity);
+
+  Result<Plan> prefill = make_plan(e->compiled_.graph, e->compiled_.binding, {e->chunk_, capacity});
+  if (!prefill.is_ok()) return prefill.status();
+  Result<Plan> decode = make_plan(e->decode_graph_, e->compiled_.binding, {1, capacity});
+  if (!decode.is_ok()) return decode.status();
+  e->prefill_plan_ = std::move(*prefill);
+  e->decode_plan_ = std::move(*decode);
+
+  Result<std::unique_ptr<StatePool>> states = StatePool::create(e->prefill_plan_.states, capacity);
+  if (!states.is_ok()) return states.status();
+  e->states_ = std::move(*states);
+  e->arena_bytes_ = std::max(e->prefill_plan_.arena_bytes, e->decode_plan_.arena_bytes);
+  e->memory_bytes_ = e->arena_bytes_ + std::max(e->prefill_plan_.io_bytes, e->decode_plan_.io_bytes) + 64;
+  void* p = mmap(nullptr, static_cast<size_t>(e->memory_bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return Status::error("cannot reserve " + std::to_string(e->memory_bytes_) + " bytes for activations");
+  e->memory_ = static_cast<std::byte*>(p);
+
+  e->pool_ = std::make_unique<ThreadPool>(options.threads);
+  const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()};
+  Result<std::unique_ptr<Program>> a = Program::create(e->compiled_.graph, e->compiled_.binding, e->prefill_plan_, regions, *e->pool_);
+  if (!a.is_ok()) return a.status();
+  Result<std::unique_ptr<Program>> b = Program::create(e->decode_graph_, e->compiled_.binding, e->decode_plan_, regions, *e->pool_);
+  if (!b.is_ok()) return b.status();
+  e->prefill_ = std::move(*a);
+  e->decode_ = std::move(*b);
+  return e;
+}
+
+InPlaceEngine::~InPlaceEngine() {
+  if (memory_) munmap(memory_, static_cast<size_t>(memory_bytes_));
+}
+
+Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) {
+  if (tokens.empty()) return Status::error("a step needs at least one token");
+  for (size_t begin = 0; begin < tokens.size(); begin += static_cast<size_t>(chunk_))
+    SITU_RETURN_IF_ERROR(run_chunk(sequence, tokens.subspan(begin, std::min(static_cast<size_t>(chunk_), tokens.size() - begin))));
+  return Status::ok();
+}
+
+Status InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens) {
+  const int64_t past = sequence.length();
+  Result<int64_t> slot = sequence.append(static_cast<int64_t>(tokens.size()));
+  if (!slot.is_ok()) return slot.status();
+  Program& program = tokens.size() == 1 ? *decode_ : *prefill_;
+  if (program.needs_contiguous() && !sequence.contiguous()) {
+    sequence.rewind(past);
+    return Status::error("this model's attention was not recognised and needs its state in one run of slots");
+  }
+  // Replaced states start as zeros.
+  if (past == 0)
+    for (size_t k = 0; k < prefill_plan_.states.size(); ++k) {
+      const StateLayout& s = prefill_plan_.states[k];
+      if (s.pair.rule != StateRule::kReplace) continue;
+      std::byte* half = states_->base(k) + sequence.flip() * s.slot_elements * dtype_bytes(s.type);
+      std::fill(half, half + s.slot_elements * dtype_bytes(s.type), std::byte{0});
+    }
+  StepInput input;
+  input.tokens = tokens.data();
+  input.count = static_cast<int64_t>(tokens.size());
+  input.past = past;
+  input.write_slot = *slot;
+  input.flip = sequence.flip();
+  input.runs = sequence.runs().data();
+  input.run_count = static_cast<int>(sequence.runs().size());
+  const Status done = program.run(input, ledger_);
+  if (!done.is_ok()) {
+    sequence.rewind(past);
+    return done;
+  }
+  sequence.step_done();
+  return read_logits(program.logits());
+}
+
+// The last row. Half-precision logits are converted (new values); float ones are read where they are.
+Status InPlaceEngine::read_logits(const View& view) {
+  if (view.rank < 1) return Status::error("the logits are a scalar");
+  const int64_t width = view.dims[view.rank - 1], rows = view.count() / std::max<int64_t>(1, width);
+  if (width == 0 || rows == 0 || !view.contiguous()) return Status::error("the logits have an unusable layout");
+  if (view.type == DType::kF32) {
+    logits_ = {view.as<float>() + (rows - 1) * width, static_cast<size_t>(width)};
+    return Status::ok();
+  }
+  if (view.type != DType::kF16 && view.type != DType::kBF16) return Status::error(std::string("logits of type ") + dtype_name(view.type));
+  converted_.resize(static_cast<size_t>(width));
+  const uint16_t* bits = view.as<uint16_t>() + (rows - 1) * width;
+  for (int64_t i = 0; i < width; ++i) converted_[static_cast<size_t>(i)] = view.type == DType::kF16 ? half_to_float(bits[i]) : bfloat_to_float(bits[i]);
+  ledger_.computed += width * 4;
+  logits_ = converted_;
+  return Status::ok();
+}
+
+Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ImportedModel& model, const EngineOptions& options) {
+  std::unique_ptr<NaiveEngine> e(new NaiveEngine());
+  Result<Compiled> compiled = compile(model.graph, options, true);
+  if (!compiled.is_ok()) return compiled.status();
+  e->compiled_ = std::move(*compiled);
+  e->pool_ = std::make_unique<ThreadPool>(options.threads);
+  e->evaluator_ = std::make_unique<Evaluator>(*e->pool_);
+  e->reset();
+  return e;
+}
+
+void NaiveEngine::reset() {
+  states_.clear();
+  past_ = 0;
+  SymbolValues zero;
+  for (const StatePair& s : compiled_.binding.states) {
+    const ValueInfo& info = compiled_.graph.values[s.past].info;
+    states_[s.past] = Tensor::allocate(info.type, shape_eval(info.shape, zero));
+  }
+}
+
+Result<Tensor> NaiveEngine::input(ValueId v, const SymbolValues& symbols, std::span<const int64_t> tokens) const {
+  const Value& value = compiled_.graph.values[v];
+  Tensor t = Tensor::allocate(value.info.type, shape_eval(value.info.shape, symbols));
+  auto put = [&](int64_t i, int64_t x) {
+    if (value.info.type == DType::kI32) t.view().as<int32_t>()[i] = static_cast<int32_t>(x);
+    else if (value.info.type == DType::kBool) t.view().as<uint8_t>()[i] = x != 0;
+    else t.view().as<int64_t>()[i] = x;
+  };
+  if (value.info.content) {
+    for (size_t i = 0; i < value.info.content->size(); ++i) put(static_cast<int64_t>(i), (*value.info.content)[i].eval(symbols));
+    return t;
+  }
+  const InputRole role = compiled_.binding.inputs.at(v);
+  const int64_t count = static_cast<int64_t>(tokens.size());
+  for (int64_t i = 0; i < t.count(); ++i) put(i, role == InputRole::kTokenIds ? tokens[static_cast<size_t>(i % count)] : past_ + i % count);
+  return t;
+}
+
+Status NaiveEngine::step(std::span<const int64_t> tokens) {
+  if (tokens.empty()) return Status::error("a step needs at least one token");
+  const Graph& graph = compiled_.graph;
+  SymbolValues symbols;
+  symbols.value[kSymS] = static_cast<int64_t>(tokens.size());
+  symbols.value[kSymP] = symbols.value[kSymW] = past_;
+  std::map<ValueId, Tensor> feeds = states_;
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    const Value& value = graph.values[v];
+    const bool host = value.info.content && !value.constant.present() && value.producer < 0;
+    const auto role = compiled_.binding.inputs.find(static_cast<ValueId>(v));
+    const bool fed = role != compiled_.binding.inputs.end() && role->second != InputRole::kState;
+    if (!host && !fed) continue;
+    Result<Tensor> t = input(static_cast<ValueId>(v), symbols, tokens);
+    if (!t.is_ok()) return t.status();
+    feeds[static_cast<ValueId>(v)] = *t;
+  }
+  states_.clear();  // the session's copy of past goes when the step is done with it
+  Result<std::vector<Tensor>> outputs = evaluator_->graph(graph, feeds);
+  if (!outputs.is_ok()) return outputs.status();
+  for (size_t o = 0; o < graph.outputs.size(); ++o) {
+    for (const StatePair& s : compiled_.binding.states)
+      if (s.present == graph.outputs[o]) states_[s.past] = (*outputs)[o];
+    if (graph.outputs[o] != compiled_.binding.logits) continue;
+    const Tensor& t = (*outputs)[o];
+    if (t.rank() < 1 || t.count() == 0) return Status::error("the logits are empty");
+    const int64_t width = t.dims().back();
+    const Tensor row = Tensor::borrow(t.type(), {width}, t.view().data + (t.count() - width) * dtype_bytes(t.type()), t.owner());
+    const std::vector<double> last = row.to_f64();
+    logits_.assign(last.begin(), last.end());
+  }
+  past_ += static_cast<int64_t>(tokens.size());
+  return Status::ok();
+}
+
+}  // namespace situ

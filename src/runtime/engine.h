@@ -1,0 +1,102 @@
+// Engines run one compiled language model: in place (placed programs over slots), or naively (the graph
+// literally, present handed back as past). Both take the next tokens of a sequence and give logits.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "eval/interpreter.h"
+#include "onnx/importer.h"
+#include "passes/pass.h"
+#include "runtime/program.h"
+
+namespace situ {
+
+struct EngineOptions {
+  InputNames names;
+  int64_t context_length = 0;  // tokens per sequence; 0: kDefaultContext
+  int64_t chunk = 512;         // most new tokens in one step
+  int threads = 0;             // 0: one per usable CPU
+};
+constexpr int64_t kDefaultContext = 4096;
+
+// A graph after the passes, with what they found.
+struct Compiled {
+  Graph graph;
+  Binding binding;
+  std::vector<Finding> found;
+  int64_t packed_bytes = 0;  // weights re-laid out by passes
+};
+// Runs the passes on a copy of the imported graph. `literal`: for the naive mode.
+Result<Compiled> compile(const Graph& imported, const EngineOptions& options, bool literal);
+
+// In place. Thread-safety: one step at a time.
+class InPlaceEngine {
+ public:
+  static Result<std::unique_ptr<InPlaceEngine>> create(const ImportedModel& model, const EngineOptions& options);
+
+  Sequence new_sequence() { return Sequence(*states_); }
+  // Feeds the next tokens (any number: they are split into chunks) and leaves the last one's logits.
+  Status step(Sequence& sequence, std::span<const int64_t> tokens);
+  // Logits [vocabulary] of the last token fed, valid until the next step.
+  std::span<const float> logits() const { return logits_; }
+
+  Ledger& ledger() { return ledger_; }
+  const Compiled& compiled() const { return compiled_; }
+  const Plan& prefill_plan() const { return prefill_plan_; }
+  const Plan& decode_plan() const { return decode_plan_; }
+  const StatePool& states() const { return *states_; }
+  int64_t arena_bytes() const { return arena_bytes_; }
+  int64_t chunk() const { return chunk_; }
+  int threads() const { return pool_->threads(); }
+  int64_t kernel_calls() const { return decode_->kernel_calls(); }
+
+ private:
+  InPlaceEngine() = default;
+  Status run_chunk(Sequence& sequence, std::span<const int64_t> tokens);
+  Status read_logits(const View& view);
+
+  Compiled compiled_;
+  Graph decode_graph_;  // the same with S = 1
+  Plan prefill_plan_, decode_plan_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<StatePool> states_;
+  std::unique_ptr<Program> prefill_, decode_;
+  std::byte* memory_ = nullptr;  // arena, then io
+  int64_t memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1;
+  std::vector<float> converted_;
+  std::span<const float> logits_;
+  Ledger ledger_;
+
+ public:
+  ~InPlaceEngine();
+};
+
+// The baseline: values are tensors, Concat copies, the host hands present back as past.
+class NaiveEngine {
+ public:
+  static Result<std::unique_ptr<NaiveEngine>> create(const ImportedModel& model, const EngineOptions& options);
+
+  Status step(std::span<const int64_t> tokens);
+  std::span<const float> logits() const { return logits_; }
+  void reset();
+  int64_t length() const { return past_; }
+  Ledger& ledger() { return evaluator_->ledger(); }
+  const Compiled& compiled() const { return compiled_; }
+
+ private:
+  NaiveEngine() = default;
+  Result<Tensor> input(ValueId v, const SymbolValues& symbols, std::span<const int64_t> tokens) const;
+
+  Compiled compiled_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Evaluator> evaluator_;
+  std::map<ValueId, Tensor> states_;  // by past input
+  int64_t past_ = 0;
+  std::vector<float> logits_;
+};
+
+}  // namespace situ

@@ -1,0 +1,79 @@
+// Slots, runs and sequences. A slot is the place of one token in every layer's state; a sequence is an
+// ordered list of runs of slots. No operation on sequences moves a state byte.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/kernel.h"
+#include "place/plan.h"
+
+namespace situ {
+
+// Address space of the states, reserved once for `capacity` slots and touched as slots are used:
+// growth moves nothing. One region per state pair, slot-major.
+class StatePool {
+ public:
+  // Error: the address space cannot be reserved (names the bytes asked for).
+  static Result<std::unique_ptr<StatePool>> create(const std::vector<StateLayout>& layouts, int64_t capacity);
+  ~StatePool();
+  StatePool(const StatePool&) = delete;
+  StatePool& operator=(const StatePool&) = delete;
+
+  int64_t capacity() const { return capacity_; }
+  int64_t free_slots() const;
+  // Bytes of state per token over all appended states, and of the states that are replaced as a whole.
+  int64_t bytes_per_slot() const { return bytes_per_slot_; }
+  int64_t fixed_bytes() const { return fixed_bytes_; }
+  std::byte* base(size_t state) const { return bases_[state]; }
+
+  // `count` consecutive slots, with one reference; directly behind slot `after` - 1 when they are free
+  // there, so that an undisturbed sequence stays one run. -1: no such gap.
+  int64_t allocate(int64_t count, int64_t after);
+  void add_reference(const Run& run);
+  // Slots whose last reference goes are free again.
+  void release(const Run& run);
+
+ private:
+  StatePool() = default;
+  int64_t capacity_ = 0, bytes_per_slot_ = 0, fixed_bytes_ = 0;
+  std::vector<std::byte*> bases_;
+  std::vector<size_t> sizes_;
+  std::vector<uint32_t> references_;  // by slot
+};
+
+// A sequence of tokens in the state. Move-only owner of its slots. One thread at a time.
+class Sequence {
+ public:
+  explicit Sequence(StatePool& pool) : pool_(&pool) {}
+  ~Sequence() { clear(); }
+  Sequence(Sequence&& other) noexcept;
+  Sequence& operator=(Sequence&& other) noexcept;
+
+  int64_t length() const { return length_; }
+  const std::vector<Run>& runs() const { return runs_; }
+  // True when token j lives in slot first_slot + j: what the generic path needs.
+  bool contiguous() const { return runs_.size() <= 1; }
+  // Which half of a replaced state holds the current one.
+  int flip() const { return flip_; }
+
+  // Slots for `count` more tokens: the first of them, or an error when the pool is full.
+  Result<int64_t> append(int64_t count);
+  // Drops the last tokens. Precondition: 0 <= length <= length().
+  void rewind(int64_t length);
+  // Another sequence over the same slots: index work only.
+  Sequence fork() const;
+  void clear();
+  void step_done() { flip_ ^= 1; }
+
+ private:
+  StatePool* pool_;
+  std::vector<Run> runs_;
+  int64_t length_ = 0;
+  int flip_ = 0;
+};
+
+}  // namespace situ

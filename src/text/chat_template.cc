@@ -1,0 +1,82 @@
+// Tokenizer::apply_chat_template: which template, and with which variables. transformers is the reference.
+#include <nlohmann/json.hpp>
+
+#include "text/owned_text.h"
+#include "text/tokenizer.h"
+
+namespace situ {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;  // a template that lists a mapping sees it in the order of the text
+
+// The template engine refuses more than 128; writing JSON recurses, reading it does not.
+constexpr int kMaxDepth = 100;
+
+// Throws json::exception.
+Result<ordered_json> parse_variables(std::string_view text) {
+  bool too_deep = false;
+  ordered_json value = ordered_json::parse(text, [&](int depth, ordered_json::parse_event_t, ordered_json&) {
+    too_deep = too_deep || depth > kMaxDepth;
+    return !too_deep;
+  });
+  if (too_deep) return Status::error("chat template variables: nested more than " + std::to_string(kMaxDepth) + " deep");
+  return value;
+}
+
+// With tools a template named "tool_use" wins, if there is one; otherwise it is "default".
+Result<const std::string*> choose_template(const std::map<std::string, std::string>& templates, bool has_tools) {
+  for (const char* name : {"tool_use", "default"}) {
+    if (name == std::string_view("tool_use") && !has_tools) continue;
+    if (const auto found = templates.find(name); found != templates.end()) return &found->second;
+  }
+  if (templates.empty()) return Status::error("the model has no chat template");
+  std::string names;
+  for (const auto& [name, text] : templates) names += " '" + name + "'";
+  return Status::error("the model has no default chat template, only" + names);
+}
+
+}  // namespace
+
+Result<std::string> Tokenizer::apply_chat_template(const std::vector<ChatMessage>& messages, bool add_generation_prompt,
+                                                   std::string_view variables_json) const {
+  json list = json::array();
+  for (const ChatMessage& message : messages) {
+    list.push_back({{"role", message.role}, {"content", message.content}});
+  }
+  try {
+    return apply_chat_template_json(list.dump(), add_generation_prompt, variables_json);
+  } catch (const json::exception& e) {  // a text that is not UTF-8
+    return Status::error(std::string("chat messages: ") + e.what());
+  }
+}
+
+Result<std::string> Tokenizer::apply_chat_template_json(std::string_view messages_json, bool add_generation_prompt,
+                                                        std::string_view variables_json) const {
+  // transformers passes these two even when they are not set.
+  ordered_json variables = {{"tools", nullptr}, {"documents", nullptr}};
+  std::string text;
+  try {
+    for (const auto& [name, token] : config_.special_tokens) variables[name] = token;
+    variables["add_generation_prompt"] = add_generation_prompt;
+    if (!variables_json.empty()) {
+      const Result<ordered_json> given = parse_variables(variables_json);
+      if (!given.is_ok()) return given.status();
+      variables.update(given.value());
+    }
+    text = variables.dump();
+  } catch (const json::exception& e) {
+    return Status::error(std::string("chat template variables: ") + e.what());
+  }
+  const Result<const std::string*> source = choose_template(config_.chat_templates, !variables["tools"].is_null());
+  if (!source.is_ok()) return source.status();
+  const std::string& jinja = *source.value();
+  OwnedText out, error;
+  if (situ_text_render_chat(jinja.data(), jinja.size(), messages_json.data(), messages_json.size(), text.data(),
+                            text.size(), out.get(), error.get()) != 0) {
+    return error.status();
+  }
+  return out.str();
+}
+
+}  // namespace situ

@@ -1,0 +1,11 @@
+//! Hugging Face tokenizers and chat templates behind the C ABI of `src/text/situ_text.h`.
+//!
+//! Every entry goes through `ffi::guarded`, so a hostile file or template gives an error text and never a crash.
+
+mod chat;
+mod ffi;
+mod limits;
+mod tokenizer;
+
+#[global_allocator]
+static ALLOCATOR: limits::CountingAllocator = limits::CountingAllocator;

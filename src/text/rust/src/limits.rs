@@ -1,0 +1,137 @@
+//! What one template render may use. Fuel alone is no bound: forty times `x = x ~ x` is a terabyte in 200 instructions.
+//!
+//! Three limits close the gap; `rewrite.rs` puts the checks behind every operation that makes a value:
+//!   weight   bytes of text plus NODE_BYTES per node of one value, counted as a tree (shared parts count every time),
+//!            so that any single operation is linear in a bounded number;
+//!   memory   live bytes of the render's own thread, counted by the allocator;
+//!   time     a deadline.
+
+use minijinja::value::{DynObject, ValueKind};
+use minijinja::{Error, ErrorKind, Value};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+pub const FUEL: u64 = 20_000_000;
+/// The longest templates in use have 30 KB. The parser recurses once per `-` or `not`, so this also bounds its stack.
+pub const MAX_TEMPLATE_BYTES: usize = 256 << 10;
+const MAX_TIME: Duration = Duration::from_secs(5);
+const MAX_LIVE_BYTES: isize = 512 << 20;
+const MAX_WEIGHT: usize = 8 << 20;
+/// Allowance per byte of messages and variables, so that a long conversation is never refused.
+const PER_INPUT_BYTE: usize = 8;
+/// A value and its share of the container that holds it.
+const NODE_BYTES: usize = 32;
+/// Above serde_json's own limit of 128, so that whatever was read can be handled.
+const MAX_DEPTH: usize = 200;
+
+thread_local! {
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+    static INPUT_BYTES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The system allocator plus a count of the live bytes of each thread.
+pub struct CountingAllocator;
+
+fn count(bytes: isize) {
+    // try_with: the allocator also runs while a thread is being torn down.
+    let _ = LIVE.try_with(|live| live.set(live.get().wrapping_add(bytes)));
+}
+
+// Safety: every call goes to the system allocator unchanged.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        System.alloc(layout)
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        System.alloc_zeroed(layout)
+    }
+    unsafe fn dealloc(&self, data: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        System.dealloc(data, layout)
+    }
+    unsafe fn realloc(&self, data: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as isize - layout.size() as isize);
+        System.realloc(data, layout, size)
+    }
+}
+
+/// Starts the clock and the memory count of a render on this thread.
+pub fn begin(input_bytes: usize) {
+    LIVE.set(0);
+    INPUT_BYTES.set(input_bytes);
+    DEADLINE.set(Some(Instant::now() + MAX_TIME));
+}
+
+pub fn refuse(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, what.into())
+}
+
+/// Checks time and memory. Costs about as much as reading the clock.
+pub fn tick() -> Result<(), Error> {
+    if LIVE.get() > MAX_LIVE_BYTES.saturating_add((INPUT_BYTES.get() * PER_INPUT_BYTE) as isize) {
+        return Err(refuse(format!("the template uses more than {MAX_LIVE_BYTES} bytes of memory")));
+    }
+    if DEADLINE.get().is_some_and(|deadline| Instant::now() > deadline) {
+        return Err(refuse(format!("the template runs for more than {} seconds", MAX_TIME.as_secs())));
+    }
+    Ok(())
+}
+
+pub fn max_weight() -> usize {
+    MAX_WEIGHT + INPUT_BYTES.get() * PER_INPUT_BYTE
+}
+
+/// Refuses a text of `bytes` bytes before it is made. `None` is a product that overflowed.
+pub fn check_size(bytes: Option<usize>) -> Result<(), Error> {
+    tick()?;
+    match bytes {
+        Some(bytes) if bytes <= max_weight() => Ok(()),
+        _ => Err(refuse(format!("the template makes a value of more than {} bytes", max_weight()))),
+    }
+}
+
+/// The weight of `value`, or an error when it is too heavy or too deep.
+pub fn weigh(value: &Value) -> Result<usize, Error> {
+    tick()?;
+    let mut left = max_weight();
+    take(value, 0, &mut left)?;
+    Ok(max_weight() - left)
+}
+
+/// A namespace is the only thing that a template can change, so it could be made to contain itself or to grow inside
+/// a value that was weighed before. Neither is possible while no container holds one.
+pub fn is_namespace(object: &DynObject) -> bool {
+    object.type_name().ends_with("::Namespace")
+}
+
+fn take(value: &Value, depth: usize, left: &mut usize) -> Result<(), Error> {
+    let text = value.as_str().map_or(0, str::len);
+    *left = left.checked_sub(text + NODE_BYTES).map_or_else(|| check_size(None).map(|_| 0), Ok)?;
+    if depth > MAX_DEPTH {
+        return Err(refuse(format!("the template nests values more than {MAX_DEPTH} deep")));
+    }
+    let Some(object) = value.as_object() else { return Ok(()) };
+    if depth > 0 && is_namespace(object) {
+        return Err(refuse("a namespace inside another value is not supported"));
+    }
+    match value.kind() {
+        ValueKind::Map => {
+            for key in value.try_iter()?.checked() {
+                let key = key?;
+                take(&key, depth + 1, left)?;
+                take(&value.get_item(&key)?, depth + 1, left)?;
+            }
+        }
+        ValueKind::Seq | ValueKind::Iterable => {
+            for item in value.try_iter()?.checked() {
+                take(&item?, depth + 1, left)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+/* The C border between Situ and the Rust library in rust/ (Hugging Face tokenizers and chat templates).
+ *
+ * Texts are UTF-8 with a size and no terminator; invalid UTF-8 is an error. A function that returns int gives 0 for
+ * success and 1 for an error, and then writes the reason to `error`. What is written to `out` or `error` belongs to
+ * this library until it goes back through situ_text_free_text or situ_text_free_ids; both structs must be zero or
+ * freed before they are passed, and a null `error` is allowed. No call prints, exits or unwinds.
+ *
+ * A tokenizer is read-only after it was made: any number of threads may use it at once. Rendering uses no shared state.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct situ_text_tokenizer situ_text_tokenizer;
+
+typedef struct {
+  char* data; /* null exactly when size is 0 */
+  size_t size;
+} situ_text_string;
+
+typedef struct {
+  uint32_t* data; /* null exactly when size is 0 */
+  size_t size;
+} situ_text_ids;
+
+void situ_text_free_text(situ_text_string* text);
+void situ_text_free_ids(situ_text_ids* ids);
+
+/* Reads a tokenizer.json. Its padding and truncation settings are left out of account, as in transformers. */
+int situ_text_tokenizer_create(const char* path, size_t path_size, situ_text_tokenizer** out, situ_text_string* error);
+void situ_text_tokenizer_free(situ_text_tokenizer* tokenizer);
+
+/* add_special_tokens: whether the file's post-processor adds its tokens (such as bos) around the text's own ids. */
+int situ_text_encode(const situ_text_tokenizer* tokenizer, const char* text, size_t text_size, bool add_special_tokens,
+                     situ_text_ids* out, situ_text_string* error);
+
+/* Ids that the vocabulary does not have give no text. Bytes that are no UTF-8 give U+FFFD. */
+int situ_text_decode(const situ_text_tokenizer* tokenizer, const uint32_t* ids, size_t count, bool skip_special_tokens,
+                     situ_text_string* out, situ_text_string* error);
+
+/* The look-ups return whether there is such a token, and write `out` only then. */
+bool situ_text_token_to_id(const situ_text_tokenizer* tokenizer, const char* token, size_t token_size, uint32_t* out);
+bool situ_text_id_to_token(const situ_text_tokenizer* tokenizer, uint32_t id, situ_text_string* out);
+
+/* Whether decoding with skip_special_tokens leaves this token out. */
+bool situ_text_is_special(const situ_text_tokenizer* tokenizer, uint32_t id);
+
+/* The number of tokens, added ones included. */
+size_t situ_text_vocab_size(const situ_text_tokenizer* tokenizer);
+
+/* Renders a Jinja2 chat template as transformers does. `messages`: a JSON array; `variables`: a JSON object with all
+ * other names (bos_token, add_generation_prompt, tools, ...), or null. Time, memory and recursion are bounded. */
+int situ_text_render_chat(const char* chat_template, size_t chat_template_size, const char* messages,
+                          size_t messages_size, const char* variables, size_t variables_size, situ_text_string* out,
+                          situ_text_string* error);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,130 @@
+#include "text/tokenizer_config.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+namespace situ {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+// The largest configurations list a few thousand added tokens and have about 1 MB.
+constexpr uintmax_t kMaxFileBytes = uintmax_t{64} << 20;
+
+// Empty when there is no such file.
+Result<std::optional<std::string>> read_text(const fs::path& path) {
+  std::error_code failure;
+  if (!fs::is_regular_file(path, failure)) return std::optional<std::string>();
+  const uintmax_t size = fs::file_size(path, failure);
+  if (failure) return Status::error(path.string() + ": " + failure.message());
+  if (size > kMaxFileBytes) {
+    return Status::error(path.string() + ": " + std::to_string(size) + " bytes, the limit is " +
+                         std::to_string(kMaxFileBytes));
+  }
+  std::ostringstream text;
+  std::ifstream file(path, std::ios::binary);
+  if (size > 0 && !(text << file.rdbuf())) return Status::error(path.string() + ": cannot be read");
+  return std::optional<std::string>(std::move(text).str());
+}
+
+// An empty object when there is no such file.
+Result<json> read_object(const fs::path& path) {
+  Result<std::optional<std::string>> text = read_text(path);
+  if (!text.is_ok()) return text.status();
+  if (!text.value()) return json::object();
+  try {
+    json value = json::parse(*text.value());
+    if (!value.is_object()) return Status::error(path.string() + ": a JSON object is expected");
+    return value;
+  } catch (const json::exception& e) {
+    return Status::error(path.string() + ": " + e.what());
+  }
+}
+
+// A special token is a text, or an object whose "content" is the text.
+void add_special_tokens(const json& config, std::map<std::string, std::string>& out) {
+  for (const auto& [name, value] : config.items()) {
+    if (!name.ends_with("_token")) continue;
+    const json* text = &value;
+    if (value.is_object() && value.contains("content")) text = &value["content"];
+    if (text->is_string()) out.emplace(name, text->get<std::string>());
+  }
+}
+
+// The classes whose post-processor transformers builds from the configuration. Others keep the one of tokenizer.json:
+// Whisper's configuration, say, has add_bos_token: false although its tokenizer.json adds <|startoftranscript|>.
+bool ends_follow_config(const json& config) {
+  static const std::set<std::string> kClasses = {"LlamaTokenizer", "CodeLlamaTokenizer",  "GemmaTokenizer",
+                                                 "CohereTokenizer", "PreTrainedTokenizer", "TokenizersBackend",
+                                                 "GPT2Tokenizer",  "GPTNeoXTokenizer"};
+  if (!config.contains("tokenizer_class") || !config["tokenizer_class"].is_string()) return false;
+  std::string name = config["tokenizer_class"].get<std::string>();
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  return kClasses.contains(name);
+}
+
+std::optional<TokenizerConfig::Ends> ends_of(const json& config) {
+  const auto flag = [&](const char* name) { return config.contains(name) && config[name] == true; };
+  if (!config.contains("add_bos_token") && !config.contains("add_eos_token")) return std::nullopt;
+  if (!ends_follow_config(config)) return std::nullopt;
+  return TokenizerConfig::Ends{flag("add_bos_token"), flag("add_eos_token")};
+}
+
+// chat_template is a text, or a list of {"name", "template"}.
+void add_templates(const json& config, std::map<std::string, std::string>& out) {
+  if (!config.contains("chat_template")) return;
+  const json& value = config["chat_template"];
+  if (value.is_string()) out.emplace("default", value.get<std::string>());
+  if (!value.is_array()) return;
+  for (const json& entry : value) {
+    if (!entry.is_object() || !entry.contains("name") || !entry.contains("template")) continue;
+    if (!entry["name"].is_string() || !entry["template"].is_string()) continue;
+    out.emplace(entry["name"].get<std::string>(), entry["template"].get<std::string>());
+  }
+}
+
+Status add_template_file(const std::string& name, const fs::path& path, std::map<std::string, std::string>& out) {
+  Result<std::optional<std::string>> text = read_text(path);
+  if (!text.is_ok()) return text.status();
+  if (text.value()) out.emplace(name, *std::move(text).value());
+  return Status::ok();
+}
+
+Status add_template_files(const fs::path& folder, std::map<std::string, std::string>& out) {
+  SITU_RETURN_IF_ERROR(add_template_file("default", folder / "chat_template.jinja", out));
+  std::error_code failure;  // most models have no such folder
+  for (fs::directory_iterator it(folder / "additional_chat_templates", failure), end; !failure && it != end;
+       it.increment(failure)) {
+    if (it->path().extension() != ".jinja") continue;
+    SITU_RETURN_IF_ERROR(add_template_file(it->path().stem().string(), it->path(), out));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<TokenizerConfig> TokenizerConfig::load(const std::filesystem::path& folder) {
+  TokenizerConfig config;
+  SITU_RETURN_IF_ERROR(add_template_files(folder, config.chat_templates));
+  Result<json> main = read_object(folder / "tokenizer_config.json");
+  if (!main.is_ok()) return main.status();
+  add_special_tokens(main.value(), config.special_tokens);
+  add_templates(main.value(), config.chat_templates);
+  config.ends = ends_of(main.value());
+  Result<json> map = read_object(folder / "special_tokens_map.json");
+  if (!map.is_ok()) return map.status();
+  add_special_tokens(map.value(), config.special_tokens);
+  if (config.chat_templates.empty()) {
+    Result<json> processor = read_object(folder / "chat_template.json");
+    if (!processor.is_ok()) return processor.status();
+    add_templates(processor.value(), config.chat_templates);
+  }
+  return config;
+}
+
+}  // namespace situ

@@ -1,0 +1,173 @@
+#include "text/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "text/test_models.h"
+
+namespace situ {
+namespace {
+
+using nlohmann::json;
+using testing::TempFolder;
+using Ids = std::vector<int64_t>;
+
+Tokenizer load_or_die(const std::filesystem::path& folder) {
+  Result<Tokenizer> tokenizer = Tokenizer::load(folder);
+  if (!tokenizer.is_ok()) throw std::runtime_error(tokenizer.status().message());
+  return std::move(tokenizer).value();
+}
+
+Tokenizer load_or_die(const json& tokenizer, const json& config = json::object()) {
+  TempFolder folder;
+  folder.write("tokenizer.json", tokenizer.dump());
+  folder.write("tokenizer_config.json", config.dump());
+  return load_or_die(folder.path());
+}
+
+std::string error_of(const std::string& tokenizer_json, const std::string& config = "{}") {
+  TempFolder folder;
+  folder.write("tokenizer.json", tokenizer_json);
+  folder.write("tokenizer_config.json", config);
+  return Tokenizer::load(folder.path()).status().message();
+}
+
+TEST(Tokenizer, EncodesAndDecodesBytes) {
+  const Tokenizer tokenizer = load_or_die(testing::byte_level_tokenizer());
+  EXPECT_EQ(tokenizer.encode("hello", false).value(), (Ids{256, 257}));
+  EXPECT_EQ(tokenizer.encode("hello", true).value(), (Ids{258, 256, 257}));
+  EXPECT_EQ(tokenizer.encode("", false).value(), Ids{});
+  EXPECT_EQ(tokenizer.encode("\xF0\x9F\x98\x80", false).value(), (Ids{0xF0, 0x9F, 0x98, 0x80}));
+  EXPECT_EQ(tokenizer.encode(std::string_view("a\0b", 3), false).value(), (Ids{'a', 0, 'b'}));
+  EXPECT_EQ(tokenizer.decode(Ids{258, 256, 257, 259}, true).value(), "hello");
+  EXPECT_EQ(tokenizer.decode(Ids{258, 256, 257, 259}, false).value(), "<s>hello</s>");
+  EXPECT_EQ(tokenizer.decode(Ids{256, 9999, 257}, true).value(), "hello") << "ids above the vocabulary have no text";
+  EXPECT_EQ(tokenizer.decode(Ids{}, true).value(), "");
+}
+
+TEST(Tokenizer, LooksTokensUp) {
+  const Tokenizer tokenizer = load_or_die(testing::byte_level_tokenizer(), {{"eos_token", "</s>"}});
+  EXPECT_EQ(tokenizer.token_to_id("llo"), 257);
+  EXPECT_EQ(tokenizer.token_to_id("nothing"), std::nullopt);
+  EXPECT_EQ(tokenizer.id_to_token(259), "</s>");
+  EXPECT_EQ(tokenizer.id_to_token(-1), std::nullopt);
+  EXPECT_EQ(tokenizer.id_to_token(9999), std::nullopt);
+  EXPECT_TRUE(tokenizer.is_special(258));
+  EXPECT_FALSE(tokenizer.is_special(257));
+  EXPECT_EQ(tokenizer.vocab_size(), 261);
+  EXPECT_EQ(tokenizer.special_token_id("eos_token"), 259);
+  EXPECT_EQ(tokenizer.special_token_id("bos_token"), std::nullopt);
+}
+
+TEST(Tokenizer, ConfigurationDecidesOnBosAndEos) {
+  json config = {{"tokenizer_class", "LlamaTokenizerFast"},
+                 {"bos_token", {{"content", "<s>"}, {"lstrip", false}}},
+                 {"eos_token", "</s>"},
+                 {"add_bos_token", false},
+                 {"add_eos_token", true}};
+  const json model = testing::byte_level_tokenizer();
+  EXPECT_EQ(load_or_die(model, config).encode("he", true).value(), (Ids{256, 259}));
+  EXPECT_EQ(load_or_die(model, config).encode("he", false).value(), (Ids{256}));
+  config["add_bos_token"] = true;
+  EXPECT_EQ(load_or_die(model, config).encode("he", true).value(), (Ids{258, 256, 259}));
+  config["tokenizer_class"] = "WhisperTokenizer";
+  EXPECT_EQ(load_or_die(model, config).encode("he", true).value(), (Ids{258, 256})) << "as tokenizer.json says";
+  config["tokenizer_class"] = "LlamaTokenizer";
+  config["bos_token"] = "<none>";
+  EXPECT_EQ(error_of(model.dump(), config.dump()), "tokenizer_config.json: bos_token '<none>' has no id");
+}
+
+TEST(Tokenizer, LeavesStoredPaddingAndTruncationOut) {
+  json model = testing::byte_level_tokenizer();
+  model["padding"] = {{"strategy", {{"Fixed", 4000000000u}}},
+                      {"direction", "Right"},
+                      {"pad_to_multiple_of", nullptr},
+                      {"pad_id", 0},
+                      {"pad_type_id", 0},
+                      {"pad_token", "!"}};
+  model["truncation"] = {{"direction", "Right"}, {"max_length", 1}, {"strategy", "LongestFirst"}, {"stride", 0}};
+  EXPECT_EQ(load_or_die(model).encode("hello", false).value(), (Ids{256, 257}));
+}
+
+TEST(Tokenizer, BadFilesAreErrors) {
+  TempFolder empty;
+  EXPECT_NE(Tokenizer::load(empty.path()).status().message().find("tokenizer.json"), std::string::npos);
+  const std::string good = testing::byte_level_tokenizer().dump();
+  for (size_t size = 0; size < good.size(); size += 1 + good.size() / 50) {
+    EXPECT_NE(error_of(good.substr(0, size)), "") << size;
+  }
+  EXPECT_NE(error_of("null"), "");
+  EXPECT_NE(error_of(std::string(1000000, '[')), "");
+  std::string nested = "{\"normalizer\":";
+  for (int i = 0; i < 100000; ++i) nested += "{\"type\":\"Sequence\",\"normalizers\":[";
+  EXPECT_NE(error_of(nested), "");
+  EXPECT_NE(error_of(good, "["), "");
+  EXPECT_NE(error_of(good, "[]"), "");
+  EXPECT_NE(error_of(good, std::string(1000000, '[')), "");
+  EXPECT_NE(error_of(good, "{\"x\": \"\xFF\"}"), "");
+
+  json model = testing::byte_level_tokenizer();
+  model["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "//////////////8AAAA="}};
+  EXPECT_NE(error_of(model.dump()).find("shorter than the table"), std::string::npos);
+  model["normalizer"] = nullptr;
+  for (const char* regex : {"(", "a{100000}{100000}", "(?<n>a\\g<n>)"}) {
+    model["pre_tokenizer"] = {
+        {"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}, {"invert", false}};
+    EXPECT_NE(error_of(model.dump()), "") << regex;
+  }
+}
+
+TEST(Tokenizer, BadCallsAreErrors) {
+  json model = testing::byte_level_tokenizer();
+  const Tokenizer tokenizer = load_or_die(model);
+  EXPECT_EQ(tokenizer.encode("ab\xC3(", false).status().message(),
+            "the text to encode is not valid UTF-8: first bad byte at offset 2");
+  EXPECT_FALSE(tokenizer.encode("\xED\xA0\x80", false).is_ok()) << "a surrogate is not UTF-8";
+  EXPECT_FALSE(tokenizer.decode(Ids{-1}, true).is_ok());
+  EXPECT_FALSE(tokenizer.decode(Ids{int64_t{1} << 32}, true).is_ok());
+  EXPECT_FALSE(tokenizer.token_to_id("\xFF").has_value());
+  // A regular expression that would try for years gives up, aloud.
+  model["pre_tokenizer"] = {
+      {"type", "Split"}, {"pattern", {{"Regex", "(a|aa)+$"}}}, {"behavior", "Isolated"}, {"invert", false}};
+  EXPECT_FALSE(load_or_die(model).encode(std::string(60, 'a') + "!", false).is_ok());
+}
+
+TEST(Tokenizer, ServesManyThreads) {
+  const Tokenizer tokenizer = load_or_die(testing::byte_level_tokenizer());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&tokenizer] {
+      for (int i = 0; i < 200; ++i) {
+        const std::string text = "hello hell " + std::to_string(i % 7);
+        EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, true).value(), true).value(), text);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Tokenizer, MovesLeaveTheSourceEmpty) {
+  Tokenizer a = load_or_die(testing::byte_level_tokenizer());
+  Tokenizer b = std::move(a);
+  a = std::move(b);
+  EXPECT_EQ(a.encode("he", false).value(), (Ids{256}));
+}
+
+TEST(SmolLm2, GivesTheIdsOfTheReference) {
+  const std::filesystem::path folder = testing::shared_model("smollm2-135m-instruct-int4");
+  if (!std::filesystem::exists(folder / "expected.json")) GTEST_SKIP() << "no model in " << folder;
+  const Tokenizer tokenizer = load_or_die(folder);
+  for (const json& test : json::parse(std::ifstream(folder / "expected.json"))["cases"]) {
+    const std::string prompt = test["prompt"];
+    EXPECT_EQ(tokenizer.encode(prompt, false).value(), test["prompt_ids"].get<Ids>()) << test["name"];
+    EXPECT_EQ(tokenizer.encode(prompt, true).value(), test["prompt_ids"].get<Ids>()) << test["name"];
+    EXPECT_EQ(tokenizer.decode(test["prompt_ids"].get<Ids>(), false).value(), prompt) << test["name"];
+    EXPECT_EQ(tokenizer.decode(test["greedy_ids"].get<Ids>(), false).value(), test["text"]) << test["name"];
+  }
+  EXPECT_EQ(tokenizer.special_token_id("eos_token"), 2);
+  EXPECT_EQ(tokenizer.vocab_size(), 49152);
+}
+
+}  // namespace
+}  // namespace situ
