@@ -110,8 +110,8 @@ Json describe(const Model::Impl& m, int64_t budget) {
   j["outputs"] = values_json(m.imported.graph, m.imported.graph.outputs);
   j["states"] = states_json(e);
   j["recognised"] = found_json(e.compiled());
-  j["placement"] = {{"prefill", placement_json(g, e.prefill_plan())}, {"decode", placement_json(g, e.decode_plan())}};
-  j["copies"] = {{"prefill", copies_json(g, e.prefill_plan())}, {"decode", copies_json(g, e.decode_plan())}};
+  j["placement"] = {{"prefill", placement_json(g, e.prefill_plan())}, {"decode", placement_json(e.decode_graph(), e.decode_plan())}};
+  j["copies"] = {{"prefill", copies_json(g, e.prefill_plan())}, {"decode", copies_json(e.decode_graph(), e.decode_plan())}};
   const int64_t per_token = e.states().bytes_per_slot(), fixed = m.imported.weight_bytes + e.arena_bytes() + e.states().fixed_bytes();
   Json memory;
   memory["weights"] = m.imported.weight_bytes;

@@ -103,7 +103,8 @@ void integer(BinaryKind kind, C* y, const C* a, const C* b, int64_t n, int bits)
     case BinaryKind::kShiftLeft:
       return map(y, a, b, n, [bits](C p, C q) { return U(q) < U(bits) ? C(U(p) << U(q)) : C(0); });
     case BinaryKind::kShiftRight:
-      return map(y, a, b, n, [bits](C p, C q) { return U(q) < U(bits) ? C(p >> q) : C(0); });
+      // As many sign bits as fit, where the shift is wider than the element.
+      return map(y, a, b, n, [bits](C p, C q) { return U(q) < U(bits) ? C(p >> q) : p < C(0) ? C(-1) : C(0); });
     default: return;
   }
 }
@@ -192,7 +193,10 @@ void binary(const KernelCall& call, int thread, int threads) {
   const Nest nest = make_nest(views, 1 + call.in_count);
   int64_t begin, end;
   split_elements(nest.count(), thread, threads, &begin, &end);
-  dispatch_computed(call.in[0].type, [&](auto tag) {
+  // An integer to the power of a real passes through double.
+  const bool powers = static_cast<const BinaryParams*>(call.params)->kind == BinaryKind::kPow;
+  const bool through_double = powers && !dtype_is_float(call.in[0].type) && dtype_is_float(call.in[1].type);
+  dispatch_computed(through_double ? DType::kF64 : call.in[0].type, [&](auto tag) {
     using C = typename decltype(tag)::type;
     C a_buffer[kChunk], b_buffer[kChunk];
     const C* b_kept = nullptr;

@@ -59,7 +59,7 @@ uint32_t encode(const MiniFormat& f, float x, bool saturate) {
   const uint32_t nan = !f.negative_zero ? 1u << (f.exponent_bits + f.mantissa_bits)
                        : f.infinity     ? sign | top | (1u << (f.mantissa_bits - 1))
                                         : sign | top | ((1u << f.mantissa_bits) - 1);
-  if (x != x) return f.nan ? nan : largest(f);
+  if (x != x) return f.nan ? nan : 1u << (f.exponent_bits + f.mantissa_bits);  // no NaN: -0
   const float t = absolute(x);
   const uint32_t overflow = !f.nan || saturate ? sign | largest(f) : f.infinity ? sign | top : nan;
   if (t > 3.4e38f) return overflow;  // infinity

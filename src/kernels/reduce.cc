@@ -211,7 +211,7 @@ template <typename F>
 void dispatch_folded(DType type, F f) {
   if (type == DType::kF64) f(Tag<double>());
   else if (dtype_is_float(type)) f(Tag<float>());
-  else if (type == DType::kU64) f(Tag<uint64_t>());
+  else if (type == DType::kU64 || type == DType::kBool) f(Tag<uint64_t>());
   else f(Tag<int64_t>());
 }
 

@@ -176,12 +176,12 @@ TEST(FunctionInliner, ExpansionIsBounded) {
 TEST(FunctionInliner, CallsOfEmptyFunctionsCountToo) {
   std::vector<FunctionText> functions = doubling(30, "");
   for (int i = 0; i < 30; ++i) {
-    const Bytes call = node("F" + std::to_string(i + 1), {}, {}, {}, "", "local");
+    const Bytes call = node("F" + std::to_string(i + 1), {}, {}, {}, std::string(1000, 'n'), "local");
     functions[i].inputs = functions[i].outputs = {};
     functions[i].nodes = {call, call};
   }
   functions.back().nodes.clear();
-  expect_refused(model(caller({node("F0", {}, {}, {}, "c", "local")}).bytes(), functions), {"more than"});
+  expect_refused(model(caller({node("F0", {}, {}, {}, "c", "local")}).bytes(), functions), {"256 MiB"});
 }
 
 TEST(FunctionInliner, RefusesCallsThatDoNotFit) {

@@ -142,6 +142,12 @@ TEST_F(HostileFile, DeepNesting) {
   expect_refused(model(g.bytes()), {"deeper than 32"});
 }
 
+TEST_F(HostileFile, TooManyNodes) {
+  GraphText g;
+  g.nodes.assign(1000001, node("A", {}, {}));
+  expect_refused(model(g.bytes()), {"malformed protobuf in graph", "more than 1000000 nodes"});
+}
+
 TEST_F(HostileFile, LongNamesGiveShortMessages) {
   GraphText g;
   g.nodes = {node("Relu", {std::string(1 << 20, 'x') + "\n"}, {"y"})};

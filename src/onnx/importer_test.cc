@@ -281,7 +281,7 @@ TEST(Importer, LargeGraphsAreQuick) {
   ASSERT_TRUE(m.is_ok()) << m.status().message();
   EXPECT_EQ(m->graph.nodes.size(), 100000u);
   RecordProperty("milliseconds", static_cast<int>(seconds * 1000));
-  EXPECT_LT(seconds, 10.0);  // 0.2 s; sanitizers and a busy machine take longer
+  EXPECT_LT(seconds, 60.0);  // 0.2 s; a quadratic step would take minutes, a sanitizer on a busy machine does not
 }
 
 // Models are not part of the repository: SITU_SHARED, or the folder "shared" beside it.

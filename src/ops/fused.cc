@@ -82,6 +82,9 @@ Status infer_skip_norm(InferContext& c) { return same_as_first(c, {0, 3}); }
 // com.microsoft.BiasGelu, FastGelu.
 Status infer_bias_activation(InferContext& c) { return same_as_first(c, {0}); }
 
+// If: inlined by a pass before anything asks for the shapes of its outputs.
+Status infer_control(InferContext& c) { return c.fail("a branch that is not known at compile time"); }
+
 // situ.Select(condition, a, b): a where the condition, known on the host, is not 0, else b.
 Status infer_select(InferContext& c) {
   for (size_t i = 0; i < 3; ++i) SITU_RETURN_IF_ERROR(c.need(i, "operand"));

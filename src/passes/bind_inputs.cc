@@ -70,10 +70,14 @@ class Binder {
     if (!is_integer(info.type) || !info.ranked || info.shape.size() != 2)
       return Status::error(describe("input '" + graph_.values[ids].name + "' should be an integer tensor of shape [batch, sequence]"));
     replace_symbol(info.shape[0], Dim(1));
-    replace_symbol(graph_.values[ids].info.shape[1], Dim::symbol(kSymS));
+    replace_symbol(graph_.values[ids].info.shape[1], tokens());
+    graph_.values[ids].info.shape[0] = Dim(1);
     context_.binding.inputs[ids] = InputRole::kTokenIds;
     return Status::ok();
   }
+
+  Dim tokens() const { return context_.phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS); }
+  Dim past() const { return context_.phase == Phase::kFirst ? Dim(0) : Dim::symbol(kSymP); }
 
   // Substitutes a dimension that is a lone file symbol in every input and output.
   void replace_symbol(const Dim symbol, const Dim& by) {
@@ -92,7 +96,7 @@ class Binder {
     Value& value = graph_.values[v];
     const std::string& name = value.name;
     const ValueInfo& info = value.info;
-    const Dim total = Dim::symbol(kSymP) + Dim::symbol(kSymS);
+    const Dim total = past() + tokens();
     const bool is_mask = context_.names.attention_mask.empty() ? name == "attention_mask" : name == context_.names.attention_mask;
     if (is_mask && info.shape.size() == 2) {
       *keep = false;
@@ -103,7 +107,7 @@ class Binder {
     if (is_positions && is_integer(info.type) && !info.shape.empty()) {
       Shape shape(info.shape.size(), Dim(1));
       if (info.shape.size() == 3) shape[0] = info.shape[0].is_const() ? info.shape[0] : Dim(3);
-      shape.back() = Dim::symbol(kSymS);
+      shape.back() = tokens();
       graph_.values[v].info.shape = shape;
       context_.binding.inputs[v] = InputRole::kPositions;
       return Status::ok();
@@ -121,7 +125,7 @@ class Binder {
       return Status::error(describe("input '" + name + "' has no known meaning"));
     Shape shape = info.shape;
     for (size_t i = 0; i < shape.size(); ++i)
-      if (static_cast<int>(i) == axis) shape[i] = Dim::symbol(kSymP);
+      if (static_cast<int>(i) == axis) shape[i] = past();
       else if (i == 0 && !shape[i].is_const()) shape[i] = Dim(1);
     graph_.values[v].info.shape = shape;
     context_.binding.inputs[v] = InputRole::kState;

@@ -53,7 +53,7 @@ class Expander {
       if (role == InputRole::kPositions && shape(v).size() == 2 && graph_.values[v].info.type == DType::kI64) return v;
     const ValueId v = graph_.add_value("situ.positions", DType::kI64);
     graph_.values[v].info.ranked = true;
-    graph_.values[v].info.shape = {Dim(1), Dim::symbol(kSymS)};
+    graph_.values[v].info.shape = {Dim(1), context_.phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS)};
     graph_.inputs.push_back(v);
     context_.binding.inputs[v] = InputRole::kPositions;
     return v;

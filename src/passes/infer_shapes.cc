@@ -80,8 +80,13 @@ Status fold(PassContext& context, const Node& node) {
 
 Status infer_shapes(PassContext& context) {
   Graph& graph = context.graph;
+  context.at_control = false;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     Node& node = graph.nodes[n];
+    if (node.is("If")) {
+      context.at_control = true;
+      break;
+    }
     std::vector<ValueInfo> infos(node.out.size());
     SITU_RETURN_IF_ERROR(infer_node(context, node, infos));
     if (foldable(graph, node, infos)) {

@@ -47,50 +47,65 @@ bool only_constants(const Graph& branch) {
 
 }  // namespace
 
-Status inline_control(PassContext& context) {
+namespace {
+
+// Inlines the first If, whose predicate has been inferred.
+Status inline_first(PassContext& context) {
   Graph& graph = context.graph;
-  bool found = false;
-  for (const Node& n : graph.nodes) found = found || n.is("If");
-  if (!found) return Status::ok();
   Builder builder(graph);
   std::vector<std::pair<ValueId, ValueId>> replaced;
   std::vector<Node> nodes = std::move(graph.nodes);
+  graph.nodes.clear();
+  bool done = false;
   for (Node& n : nodes) {
-    if (!n.is("If") || n.in.empty()) {
+    if (done || !n.is("If")) {
       builder.keep(std::move(n));
       continue;
     }
+    done = true;
     const Attribute *then_branch = n.attr("then_branch"), *else_branch = n.attr("else_branch");
-    if (!then_branch || !then_branch->graph || !else_branch || !else_branch->graph)
-      return Status::error(n.label() + ": a branch is missing");
+    if (n.in.empty() || n.in[0] == kNoValue || !then_branch || !then_branch->graph || !else_branch || !else_branch->graph)
+      return Status::error(n.label() + ": the condition or a branch is missing");
+    const Graph &on_true = *then_branch->graph, &on_false = *else_branch->graph;
+    if (on_true.outputs.size() != n.out.size() || on_false.outputs.size() != n.out.size())
+      return Status::error(n.label() + ": has " + std::to_string(n.out.size()) + " outputs, its branches " + std::to_string(on_true.outputs.size()) +
+                           " and " + std::to_string(on_false.outputs.size()));
     const Value& predicate = graph.values[n.in[0]];
     const auto content = predicate.constant.present() ? info_of(predicate.constant).content : predicate.info.content;
     if (!content || content->size() != 1)
       return Status::error(n.label() + ": the predicate '" + predicate.name + "' is computed from data; only predicates known on the host run");
     if ((*content)[0].is_const()) {
       const bool taken = (*content)[0].value() != 0;
-      const std::vector<ValueId> outs = inline_branch(graph, *(taken ? then_branch : else_branch)->graph, n.name, builder);
-      if (outs.size() != n.out.size()) return Status::error(n.label() + ": a branch has another number of outputs");
+      const std::vector<ValueId> outs = inline_branch(graph, taken ? on_true : on_false, n.name, builder);
       for (size_t i = 0; i < outs.size(); ++i)
         if (n.has_output(i)) replaced.emplace_back(n.out[i], outs[i]);
       context.note("branch", n.name, taken ? "then branch taken" : "else branch taken");
       continue;
     }
-    if (!only_constants(*then_branch->graph) || !only_constants(*else_branch->graph))
+    if (!only_constants(on_true) || !only_constants(on_false))
       return Status::error(n.label() + ": the predicate " + (*content)[0].str() + " changes between steps and a branch computes values; not supported yet");
     builder.start(n);
     for (size_t i = 0; i < n.out.size(); ++i) {
       if (!n.has_output(i)) continue;
-      const ValueId a = graph.add_constant(n.name + "/then", then_branch->graph->values[then_branch->graph->outputs[i]].constant);
-      const ValueId b = graph.add_constant(n.name + "/else", else_branch->graph->values[else_branch->graph->outputs[i]].constant);
+      const ValueId a = graph.add_constant(n.name + "/then", on_true.values[on_true.outputs[i]].constant);
+      const ValueId b = graph.add_constant(n.name + "/else", on_false.values[on_false.outputs[i]].constant);
       builder.op("Select", {n.in[0], a, b}, n.out[i], "situ");
     }
     context.note("branch", n.name, "constants chosen by " + (*content)[0].str());
   }
-  graph.nodes.clear();
   SITU_RETURN_IF_ERROR(builder.finish());
   for (const auto& [from, to] : replaced) graph.replace_uses(from, to);
   return graph.sort();
+}
+
+}  // namespace
+
+Status inline_control(PassContext& context) {
+  while (context.at_control) {
+    SITU_RETURN_IF_ERROR(inline_first(context));
+    SITU_RETURN_IF_ERROR(infer_shapes(context));
+  }
+  return Status::ok();
 }
 
 }  // namespace situ

@@ -57,6 +57,16 @@ Status last_token(PassContext& context) {
     cut = n.in[operand];
   }
   if (cut == logits) return Status::ok();
+  // The users of `cut` on the way to the logits read the row; others (residual, states) keep all rows.
+  std::vector<char> below(graph.values.size(), 0);
+  {
+    ValueId v = logits;
+    while (v != cut) {
+      below[v] = 1;
+      const Node& n = graph.nodes[graph.values[v].producer];
+      v = n.in[token_wise_operand(graph, n)];
+    }
+  }
   std::vector<Node> nodes = std::move(graph.nodes);
   graph.nodes.clear();
   Builder builder(graph);
@@ -71,16 +81,6 @@ Status last_token(PassContext& context) {
     row = builder.op("Slice", {cut, begin, end, axis});
   };
   if (producer < 0) select("last_token");
-  // The users of `cut` on the way to the logits read the row; others (residual, states) keep all rows.
-  std::vector<char> below(graph.values.size(), 0);
-  {
-    ValueId v = logits;
-    while (v != cut) {
-      below[v] = 1;
-      const Node& n = nodes[graph.values[v].producer];
-      v = n.in[token_wise_operand(graph, n)];
-    }
-  }
   below.resize(graph.values.size() + 16, 0);
   for (size_t i = 0; i < nodes.size(); ++i) {
     Node& n = nodes[i];

@@ -55,7 +55,8 @@ bool agrees(const Sample& s, int64_t heads, const MaskForm& form) {
 
 }  // namespace
 
-std::optional<MaskForm> fit_mask(const MaskProbe& probe, int64_t heads, int64_t context_length) {
+std::optional<MaskForm> fit_mask(const MaskProbe& probe, int64_t heads, int64_t context_length, Phase phase) {
+  if (phase == Phase::kFirst) return std::nullopt;
   auto sample = [&](int64_t tokens, int64_t past) -> std::optional<Sample> {
     Result<std::vector<float>> bias = probe(tokens, past);
     if (!bias.is_ok() || bias->size() != static_cast<size_t>(heads * tokens * (tokens + past))) return std::nullopt;
@@ -64,6 +65,7 @@ std::optional<MaskForm> fit_mask(const MaskProbe& probe, int64_t heads, int64_t 
   const int64_t far = std::clamp(context_length, kMinFarKeys, kMaxFarKeys);
   std::vector<Sample> samples;
   for (auto [tokens, past] : {std::pair<int64_t, int64_t>{1, 0}, {3, 0}, {2, 5}, {1, 9}, {5, 11}, {1, far - 1}}) {
+    if (phase == Phase::kDecode && tokens > 1) continue;
     auto s = sample(tokens, past);
     if (!s) return std::nullopt;
     samples.push_back(std::move(*s));
@@ -72,16 +74,16 @@ std::optional<MaskForm> fit_mask(const MaskProbe& probe, int64_t heads, int64_t 
   const auto window = window_of(samples.back());
   if (!window) return std::nullopt;
   form.window = *window;
-  form.causal = masked(samples[1].at(0, 0, 1));
+  form.causal = phase == Phase::kAny && masked(samples[1].at(0, 0, 1));
   if (form.window > 0) {
     // A window that begins between the probes above is seen at its edge too.
     for (int64_t past : {form.window - 1, form.window, form.window + 1}) {
-      auto s = sample(3, past);
+      auto s = sample(phase == Phase::kDecode ? 1 : 3, past);
       if (!s) return std::nullopt;
       samples.push_back(std::move(*s));
     }
   }
-  const Sample& row = samples[3];  // one query, ten keys
+  const Sample& row = samples[phase == Phase::kDecode ? 1 : 3];  // one query, ten keys
   bool any = false;
   std::vector<float> slopes;
   for (int64_t h = 0; h < heads; ++h) {

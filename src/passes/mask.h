@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/tensor.h"
+#include "passes/pass.h"
 
 namespace situ {
 
@@ -20,7 +20,8 @@ struct MaskForm {
 using MaskProbe = std::function<Result<std::vector<float>>(int64_t tokens, int64_t past)>;
 
 // The closed form that agrees with `probe` on a set of steps, among them one with as many keys as
-// `context_length`; nothing when there is none. `heads`: rows of heads that the probe returns.
-std::optional<MaskForm> fit_mask(const MaskProbe& probe, int64_t heads, int64_t context_length);
+// `context_length`; nothing when there is none. `heads`: rows of heads that the probe returns. A
+// first step has no past, so no row can tell a window from none: its masks stay computed.
+std::optional<MaskForm> fit_mask(const MaskProbe& probe, int64_t heads, int64_t context_length, Phase phase);
 
 }  // namespace situ

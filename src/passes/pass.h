@@ -48,6 +48,9 @@ struct InputNames {
   std::string input_ids, attention_mask, position_ids, logits;
 };
 
+// Some exports hold for two kinds of step only: a first one without past, and later ones of one token.
+enum class Phase { kAny, kFirst, kDecode };
+
 struct PassContext {
   Graph& graph;
   Evaluator& evaluator;
@@ -55,6 +58,12 @@ struct PassContext {
   InputNames names;
   int64_t context_length = 0;  // tokens that the model is declared for; bounds window probes
   std::vector<Finding> found;
+  Phase phase = Phase::kAny;
+  // Set by infer_shapes when it stopped at an If, whose outputs are not known before it is inlined.
+  bool at_control = false;
+  // A step that subgraphs are probed at: S, P and T = P + S all differ where the phase lets them.
+  int64_t probe_tokens() const { return phase == Phase::kDecode ? 1 : 2; }
+  int64_t probe_past() const { return phase == Phase::kFirst ? 0 : 3; }
 
   void note(std::string kind, std::string where, std::string what) {
     found.push_back({std::move(kind), std::move(where), std::move(what)});
@@ -85,6 +94,7 @@ Status recognise_rotary(PassContext&);         // rotary embeddings, by probing
 Status recognise_attention(PassContext&);      // Softmax outwards; masks, ALiBi, repeat_kv by probing
 Status push_selections(PassContext&);          // Slice/Split/Gather above the projection they select from
 Status last_token(PassContext&);               // logits of the last position only
+Status distribute_concat(PassContext&);      // elementwise operators above the Concat they read
 
 // Types, shapes and small integer contents of every value; folds nodes whose operands are constants.
 // Errors name the node. Called after every pass.

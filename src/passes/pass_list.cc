@@ -30,6 +30,7 @@ const std::vector<Pass>& pass_list() {
       {"recognise_attention", recognise_attention, true},
       {"push_selections", push_selections, true},
       {"last_token", last_token, true},
+      {"distribute_concat", distribute_concat, true},
       {"simplify", simplify, true},
   };
   return passes;

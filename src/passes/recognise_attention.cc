@@ -12,7 +12,6 @@ namespace situ {
 namespace {
 
 constexpr int kMaxConeNodes = 24;
-constexpr int64_t kTokens = 2, kPast = 3;  // probed at this step: S, P and T all differ
 constexpr float kTolerance = 1e-5f;
 
 // How the axes of a source tensor make up [heads, rows, size].
@@ -35,7 +34,8 @@ struct Match {
 class Recogniser {
  public:
   explicit Recogniser(PassContext& context)
-      : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator), users_(graph_.users()) {}
+      : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator), users_(graph_.users()),
+        tokens_(context.probe_tokens()), past_(context.probe_past()) {}
 
   Status run() {
     std::map<int, Match> found;
@@ -108,8 +108,8 @@ class Recogniser {
   bool identity_between(ValueId root, ValueId leaf) {
     if (root == leaf) return true;
     if (!prober_.cone(root, leaf, kMaxConeNodes)) return false;
-    const Tensor p = prober_.random(prober_.dims(leaf, kTokens, kPast), 3);
-    Result<Tensor> r = prober_.evaluate(root, {{leaf, p}}, kTokens, kPast);
+    const Tensor p = prober_.random(prober_.dims(leaf, tokens_, past_), 3);
+    Result<Tensor> r = prober_.evaluate(root, {{leaf, p}}, tokens_, past_);
     return r.is_ok() && floats(*r) == floats(p);
   }
 
@@ -135,8 +135,8 @@ class Recogniser {
   }
 
   bool map_axes(ValueId operand, bool transposed, Layout* l) {
-    std::vector<int64_t> out = prober_.dims(operand, kTokens, kPast);
-    const std::vector<int64_t> in = prober_.dims(l->source, kTokens, kPast);
+    std::vector<int64_t> out = prober_.dims(operand, tokens_, past_);
+    const std::vector<int64_t> in = prober_.dims(l->source, tokens_, past_);
     if (out.size() < 2 || graph_.values[l->source].info.type != DType::kF32) return false;
     if (operand != l->source && !prober_.cone(operand, l->source, kMaxConeNodes)) return false;
     const int64_t last = out.back(), before = out[out.size() - 2];
@@ -150,8 +150,8 @@ class Recogniser {
       ones.view().as<float>()[i] = 1.0f;
       iota.view().as<float>()[i] = static_cast<float>(i);
     }
-    Result<Tensor> a = prober_.evaluate(operand, {{l->source, ones}}, kTokens, kPast);
-    Result<Tensor> b = prober_.evaluate(operand, {{l->source, iota}}, kTokens, kPast);
+    Result<Tensor> a = prober_.evaluate(operand, {{l->source, ones}}, tokens_, past_);
+    Result<Tensor> b = prober_.evaluate(operand, {{l->source, iota}}, tokens_, past_);
     if (!a.is_ok() || !b.is_ok() || a->type() != DType::kF32 || a->count() != heads * rows * size) return false;
     l->scale = a->view().as<float>()[0];
     if (l->scale == 0) return false;
@@ -187,7 +187,7 @@ class Recogniser {
       }
       stride *= in[i];
     }
-    return l->row_axis >= 0 && (l->size_axis >= 0 || size == 1);
+    return (l->row_axis >= 0 || rows == 1) && (l->size_axis >= 0 || size == 1);
   }
 
   // Softmax input as a function of QK^T: softcap(scale * s) + mask.
@@ -200,11 +200,11 @@ class Recogniser {
       if (!r.is_ok()) return r.status();
       return floats(*r);
     };
-    auto bias = evaluate(0, 1, kTokens, kPast);
-    auto small = evaluate(1e-2f, 1, kTokens, kPast), middle = evaluate(4, 1, kTokens, kPast), large = evaluate(1e6f, 1, kTokens, kPast);
+    auto bias = evaluate(0, 1, tokens_, past_);
+    auto small = evaluate(1e-2f, 1, tokens_, past_), middle = evaluate(4, 1, tokens_, past_), large = evaluate(1e6f, 1, tokens_, past_);
     if (!bias.is_ok() || !small.is_ok() || !middle.is_ok() || !large.is_ok()) return false;
-    const std::vector<float> input = floats(prober_.random(prober_.dims(s, kTokens, kPast), 1));
-    if (bias->size() != input.size() || static_cast<int64_t>(input.size()) != heads * kTokens * (kTokens + kPast)) return false;
+    const std::vector<float> input = floats(prober_.random(prober_.dims(s, tokens_, past_), 1));
+    if (bias->size() != input.size() || static_cast<int64_t>(input.size()) != heads * tokens_ * (tokens_ + past_)) return false;
     // The allowed score that moves most tells scale and cap.
     size_t probe = input.size();
     for (size_t i = 0; i < input.size(); ++i)
@@ -221,8 +221,7 @@ class Recogniser {
       if (!(std::fabs(expected - (*middle)[i]) <= 1e-4f * (1 + std::fabs(expected)))) return false;
     }
     auto probe_mask = [&](int64_t tokens, int64_t past) { return evaluate(0, 1, tokens, past); };
-    const int64_t key = static_cast<int64_t>(context_.context_length);
-    auto form = fit_mask(probe_mask, heads, key);
+    auto form = fit_mask(probe_mask, heads, context_.context_length, context_.phase);
     if (!form) return mask_operand(x, s, m);
     m->mask = *form;
     return true;
@@ -244,9 +243,9 @@ class Recogniser {
     }
     if (bias == kNoValue) return false;
     // It must be all that is added: compare with the scores of zero input.
-    Result<Tensor> b = prober_.host_value(bias, kTokens, kPast);
-    Tensor zero = Tensor::allocate(DType::kF32, prober_.dims(s, kTokens, kPast));
-    Result<Tensor> y = prober_.evaluate(x, {{s, zero}}, kTokens, kPast);
+    Result<Tensor> b = prober_.host_value(bias, tokens_, past_);
+    Tensor zero = Tensor::allocate(DType::kF32, prober_.dims(s, tokens_, past_));
+    Result<Tensor> y = prober_.evaluate(x, {{s, zero}}, tokens_, past_);
     if (!b.is_ok() || !y.is_ok() || b->count() == 0) return false;
     const std::vector<float> fb = floats(*b), fy = floats(*y);
     for (size_t i = 0; i < fy.size(); ++i)
@@ -268,7 +267,7 @@ class Recogniser {
     bool sorted = true;
     for (size_t i = 0; i < perm.size(); ++i) sorted = sorted && perm[i] == static_cast<int64_t>(i);
     const ValueId v = sorted ? l.source : b.transpose(l.source, perm);
-    const Shape target{Dim(1), Dim(l.heads), s[static_cast<size_t>(l.row_axis)], Dim(l.size)};
+    const Shape target{Dim(1), Dim(l.heads), l.row_axis < 0 ? Dim(1) : s[static_cast<size_t>(l.row_axis)], Dim(l.size)};
     if (sorted && s == target) return v;
     return b.op("Reshape", {v, dims_value(target)});
   }
@@ -336,7 +335,7 @@ class Recogniser {
       if (!prober.known(bias)) continue;
       const int64_t heads = shape(n.in[0])[1].value();
       auto [it, fresh] = known.try_emplace({bias, heads});
-      if (fresh) it->second = fit_mask(mask_probe(prober, bias, heads), heads, context_.context_length);
+      if (fresh) it->second = fit_mask(mask_probe(prober, bias, heads), heads, context_.context_length, context_.phase);
       if (!it->second) continue;
       const MaskForm& form = *it->second;
       const bool causal = n.attr_int("causal", 0) != 0;
@@ -387,6 +386,7 @@ class Recogniser {
   Graph& graph_;
   Prober prober_;
   std::vector<std::vector<std::pair<int, int>>> users_;
+  const int64_t tokens_, past_;  // of the probed step
 };
 
 }  // namespace

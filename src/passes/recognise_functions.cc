@@ -122,10 +122,10 @@ class Recogniser {
     return false;
   }
 
-  Result<Tensor> at(ValueId root, ValueId x, const Tensor& input) { return prober_.evaluate(root, {{x, input}}, 2, 3); }
+  Result<Tensor> at(ValueId root, ValueId x, const Tensor& input) { return prober_.evaluate(root, {{x, input}}, context_.probe_tokens(), context_.probe_past()); }
 
   Tensor scaled(ValueId x, float factor, uint32_t seed) {
-    Tensor t = prober_.random(prober_.dims(x, 2, 3), seed);
+    Tensor t = prober_.random(prober_.dims(x, context_.probe_tokens(), context_.probe_past()), seed);
     for (int64_t i = 0; i < t.count(); ++i) t.view().as<float>()[i] *= factor;
     return t;
   }

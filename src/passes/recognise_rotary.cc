@@ -13,7 +13,6 @@ namespace {
 
 constexpr int kMaxConeNodes = 28;
 constexpr float kTolerance = 1e-5f;
-constexpr int64_t kTokens = 3, kPast = 2;  // probed at this step
 
 struct Match {
   ValueId x, cos, sin;
@@ -82,11 +81,11 @@ class Recogniser {
     const int rank = static_cast<int>(shape.size());
     int seq = -1;
     for (int i = 0; i + 1 < rank; ++i)
-      if (shape[i] == Dim::symbol(kSymS)) seq = i;
+      if (shape[i] == (context_.phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS)) && i > 0) seq = i;
     if (seq != rank - 2 && !(rank == 4 && seq == 1)) return false;
-    const Tensor input = prober_.random(prober_.dims(x, kTokens, kPast), 7);
-    Result<Tensor> output = prober_.evaluate(root, {{x, input}}, kTokens, kPast);
-    Result<Tensor> a = prober_.host_value(tables[0], kTokens, kPast), b = prober_.host_value(tables[1], kTokens, kPast);
+    const Tensor input = prober_.random(prober_.dims(x, context_.probe_tokens(), context_.probe_past()), 7);
+    Result<Tensor> output = prober_.evaluate(root, {{x, input}}, context_.probe_tokens(), context_.probe_past());
+    Result<Tensor> a = prober_.host_value(tables[0], context_.probe_tokens(), context_.probe_past()), b = prober_.host_value(tables[1], context_.probe_tokens(), context_.probe_past());
     if (!output.is_ok() || !a.is_ok() || !b.is_ok() || a->rank() < 1 || a->dims() != b->dims()) return false;
     const int64_t width = a->dims().back();
     for (bool swapped : {false, true})

@@ -20,13 +20,13 @@ Graph specialise_for_decode(const Graph& graph) {
 
 }  // namespace
 
-Result<Compiled> compile(const Graph& imported, const EngineOptions& options, bool literal) {
+Result<Compiled> compile(const Graph& imported, const EngineOptions& options, bool literal, Phase phase) {
   ThreadPool one(1);  // probing runs thousands of tiny kernels: waking workers would cost more than they do
   Evaluator evaluator(one);
   Compiled c;
   c.graph = imported;
   SITU_RETURN_IF_ERROR(resolve_ops(c.graph));
-  PassContext context{c.graph, evaluator, c.binding, options.names, options.context_length > 0 ? options.context_length : kDefaultContext, {}};
+  PassContext context{c.graph, evaluator, c.binding, options.names, options.context_length > 0 ? options.context_length : kDefaultContext, {}, phase};
   SITU_RETURN_IF_ERROR(run_passes(context, literal));
   // Outputs that nobody asked for (hidden states) are not computed.
   if (!literal) {
@@ -40,19 +40,40 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, bo
   return c;
 }
 
+Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions& options, bool literal) {
+  CompiledPhases both;
+  Result<Compiled> any = compile(imported, options, literal);
+  if (any.is_ok()) {
+    both.token.graph = literal ? any->graph : specialise_for_decode(any->graph);
+    both.token.binding = any->binding;
+    both.prompt = std::move(*any);
+    return both;
+  }
+  Result<Compiled> first = compile(imported, options, literal, Phase::kFirst);
+  Result<Compiled> decode = compile(imported, options, literal, Phase::kDecode);
+  // The error of the general form says what is wrong; the others only fail in its wake.
+  if (!first.is_ok() || !decode.is_ok() || first->binding.states.size() != decode->binding.states.size()) return any.status();
+  for (size_t i = 0; i < first->binding.states.size(); ++i)
+    if (first->graph.values[first->binding.states[i].past].name != decode->graph.values[decode->binding.states[i].past].name) return any.status();
+  both.prompt = std::move(*first);
+  both.token = std::move(*decode);
+  both.first_only = true;
+  return both;
+}
+
 Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel& model, const EngineOptions& options) {
   std::unique_ptr<InPlaceEngine> e(new InPlaceEngine());
-  Result<Compiled> compiled = compile(model.graph, options, false);
+  Result<CompiledPhases> compiled = compile_phases(model.graph, options, false);
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
-  e->ledger_.packed = e->compiled_.packed_bytes;
-  e->decode_graph_ = specialise_for_decode(e->compiled_.graph);
+  const Compiled &prompt = e->compiled_.prompt, &token = e->compiled_.token;
+  e->ledger_.packed = prompt.packed_bytes + token.packed_bytes;
   const int64_t capacity = options.context_length > 0 ? options.context_length : kDefaultContext;
   e->chunk_ = std::clamp<int64_t>(options.chunk, 1, capacity);
 
-  Result<Plan> prefill = make_plan(e->compiled_.graph, e->compiled_.binding, {e->chunk_, capacity});
+  Result<Plan> prefill = make_plan(prompt.graph, prompt.binding, {e->chunk_, capacity});
   if (!prefill.is_ok()) return prefill.status();
-  Result<Plan> decode = make_plan(e->decode_graph_, e->compiled_.binding, {1, capacity});
+  Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity});
   if (!decode.is_ok()) return decode.status();
   e->prefill_plan_ = std::move(*prefill);
   e->decode_plan_ = std::move(*decode);
@@ -68,9 +89,9 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel
 
   e->pool_ = std::make_unique<ThreadPool>(options.threads);
   const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()};
-  Result<std::unique_ptr<Program>> a = Program::create(e->compiled_.graph, e->compiled_.binding, e->prefill_plan_, regions, *e->pool_);
+  Result<std::unique_ptr<Program>> a = Program::create(prompt.graph, prompt.binding, e->prefill_plan_, regions, *e->pool_);
   if (!a.is_ok()) return a.status();
-  Result<std::unique_ptr<Program>> b = Program::create(e->decode_graph_, e->compiled_.binding, e->decode_plan_, regions, *e->pool_);
+  Result<std::unique_ptr<Program>> b = Program::create(token.graph, token.binding, e->decode_plan_, regions, *e->pool_);
   if (!b.is_ok()) return b.status();
   e->prefill_ = std::move(*a);
   e->decode_ = std::move(*b);
@@ -83,8 +104,13 @@ InPlaceEngine::~InPlaceEngine() {
 
 Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) {
   if (tokens.empty()) return Status::error("a step needs at least one token");
-  for (size_t begin = 0; begin < tokens.size(); begin += static_cast<size_t>(chunk_))
-    SITU_RETURN_IF_ERROR(run_chunk(sequence, tokens.subspan(begin, std::min(static_cast<size_t>(chunk_), tokens.size() - begin))));
+  for (size_t begin = 0; begin < tokens.size();) {
+    // A prompt program that holds without past only is followed by single tokens.
+    const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
+    const size_t count = std::min(most, tokens.size() - begin);
+    SITU_RETURN_IF_ERROR(run_chunk(sequence, tokens.subspan(begin, count)));
+    begin += count;
+  }
   return Status::ok();
 }
 
@@ -92,7 +118,8 @@ Status InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tok
   const int64_t past = sequence.length();
   Result<int64_t> slot = sequence.append(static_cast<int64_t>(tokens.size()));
   if (!slot.is_ok()) return slot.status();
-  Program& program = tokens.size() == 1 ? *decode_ : *prefill_;
+  const bool first = compiled_.first_only && past == 0;
+  Program& program = tokens.size() == 1 && !first ? *decode_ : *prefill_;
   if (program.needs_contiguous() && !sequence.contiguous()) {
     sequence.rewind(past);
     return Status::error("this model's attention was not recognised and needs its state in one run of slots");
@@ -142,7 +169,7 @@ Status InPlaceEngine::read_logits(const View& view) {
 
 Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ImportedModel& model, const EngineOptions& options) {
   std::unique_ptr<NaiveEngine> e(new NaiveEngine());
-  Result<Compiled> compiled = compile(model.graph, options, true);
+  Result<CompiledPhases> compiled = compile_phases(model.graph, options, true);
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
   e->pool_ = std::make_unique<ThreadPool>(options.threads);
@@ -154,15 +181,15 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ImportedModel& mo
 void NaiveEngine::reset() {
   states_.clear();
   past_ = 0;
-  SymbolValues zero;
-  for (const StatePair& s : compiled_.binding.states) {
-    const ValueInfo& info = compiled_.graph.values[s.past].info;
-    states_[s.past] = Tensor::allocate(info.type, shape_eval(info.shape, zero));
+  const Compiled& c = compiled_.prompt;
+  for (const StatePair& s : c.binding.states) {
+    const ValueInfo& info = c.graph.values[s.past].info;
+    states_.push_back(Tensor::allocate(info.type, shape_eval(info.shape, SymbolValues{})));
   }
 }
 
-Result<Tensor> NaiveEngine::input(ValueId v, const SymbolValues& symbols, std::span<const int64_t> tokens) const {
-  const Value& value = compiled_.graph.values[v];
+Result<Tensor> NaiveEngine::input(const Compiled& compiled, ValueId v, const SymbolValues& symbols, std::span<const int64_t> tokens) const {
+  const Value& value = compiled.graph.values[v];
   Tensor t = Tensor::allocate(value.info.type, shape_eval(value.info.shape, symbols));
   auto put = [&](int64_t i, int64_t x) {
     if (value.info.type == DType::kI32) t.view().as<int32_t>()[i] = static_cast<int32_t>(x);
@@ -173,7 +200,7 @@ Result<Tensor> NaiveEngine::input(ValueId v, const SymbolValues& symbols, std::s
     for (size_t i = 0; i < value.info.content->size(); ++i) put(static_cast<int64_t>(i), (*value.info.content)[i].eval(symbols));
     return t;
   }
-  const InputRole role = compiled_.binding.inputs.at(v);
+  const InputRole role = compiled.binding.inputs.at(v);
   const int64_t count = static_cast<int64_t>(tokens.size());
   for (int64_t i = 0; i < t.count(); ++i) put(i, role == InputRole::kTokenIds ? tokens[static_cast<size_t>(i % count)] : past_ + i % count);
   return t;
@@ -181,28 +208,36 @@ Result<Tensor> NaiveEngine::input(ValueId v, const SymbolValues& symbols, std::s
 
 Status NaiveEngine::step(std::span<const int64_t> tokens) {
   if (tokens.empty()) return Status::error("a step needs at least one token");
-  const Graph& graph = compiled_.graph;
+  if (!compiled_.first_only) return run(compiled_.prompt, tokens);
+  if (past_ == 0) return run(compiled_.prompt, tokens);
+  for (const int64_t& token : tokens) SITU_RETURN_IF_ERROR(run(compiled_.token, {&token, 1}));
+  return Status::ok();
+}
+
+Status NaiveEngine::run(const Compiled& compiled, std::span<const int64_t> tokens) {
+  const Graph& graph = compiled.graph;
+  const Binding& binding = compiled.binding;
   SymbolValues symbols;
   symbols.value[kSymS] = static_cast<int64_t>(tokens.size());
   symbols.value[kSymP] = symbols.value[kSymW] = past_;
-  std::map<ValueId, Tensor> feeds = states_;
+  std::map<ValueId, Tensor> feeds;
+  for (size_t k = 0; k < binding.states.size(); ++k) feeds[binding.states[k].past] = std::move(states_[k]);
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const Value& value = graph.values[v];
     const bool host = value.info.content && !value.constant.present() && value.producer < 0;
-    const auto role = compiled_.binding.inputs.find(static_cast<ValueId>(v));
-    const bool fed = role != compiled_.binding.inputs.end() && role->second != InputRole::kState;
+    const auto role = binding.inputs.find(static_cast<ValueId>(v));
+    const bool fed = role != binding.inputs.end() && role->second != InputRole::kState;
     if (!host && !fed) continue;
-    Result<Tensor> t = input(static_cast<ValueId>(v), symbols, tokens);
+    Result<Tensor> t = input(compiled, static_cast<ValueId>(v), symbols, tokens);
     if (!t.is_ok()) return t.status();
     feeds[static_cast<ValueId>(v)] = *t;
   }
-  states_.clear();  // the session's copy of past goes when the step is done with it
   Result<std::vector<Tensor>> outputs = evaluator_->graph(graph, feeds);
   if (!outputs.is_ok()) return outputs.status();
   for (size_t o = 0; o < graph.outputs.size(); ++o) {
-    for (const StatePair& s : compiled_.binding.states)
-      if (s.present == graph.outputs[o]) states_[s.past] = (*outputs)[o];
-    if (graph.outputs[o] != compiled_.binding.logits) continue;
+    for (size_t k = 0; k < binding.states.size(); ++k)
+      if (binding.states[k].present == graph.outputs[o]) states_[k] = (*outputs)[o];
+    if (graph.outputs[o] != binding.logits) continue;
     const Tensor& t = (*outputs)[o];
     if (t.rank() < 1 || t.count() == 0) return Status::error("the logits are empty");
     const int64_t width = t.dims().back();

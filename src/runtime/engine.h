@@ -31,7 +31,14 @@ struct Compiled {
   int64_t packed_bytes = 0;  // weights re-laid out by passes
 };
 // Runs the passes on a copy of the imported graph. `literal`: for the naive mode.
-Result<Compiled> compile(const Graph& imported, const EngineOptions& options, bool literal);
+Result<Compiled> compile(const Graph& imported, const EngineOptions& options, bool literal, Phase phase = Phase::kAny);
+// The graphs for a prompt and for one token: one and the same where the export holds for any step, else two
+// compilations, the first for steps without past only.
+struct CompiledPhases {
+  Compiled prompt, token;
+  bool first_only = false;  // `prompt` holds for P = 0 only
+};
+Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions& options, bool literal);
 
 // In place. Thread-safety: one step at a time.
 class InPlaceEngine {
@@ -45,7 +52,8 @@ class InPlaceEngine {
   std::span<const float> logits() const { return logits_; }
 
   Ledger& ledger() { return ledger_; }
-  const Compiled& compiled() const { return compiled_; }
+  const Compiled& compiled() const { return compiled_.prompt; }
+  const Graph& decode_graph() const { return compiled_.token.graph; }
   const Plan& prefill_plan() const { return prefill_plan_; }
   const Plan& decode_plan() const { return decode_plan_; }
   const StatePool& states() const { return *states_; }
@@ -59,8 +67,7 @@ class InPlaceEngine {
   Status run_chunk(Sequence& sequence, std::span<const int64_t> tokens);
   Status read_logits(const View& view);
 
-  Compiled compiled_;
-  Graph decode_graph_;  // the same with S = 1
+  CompiledPhases compiled_;
   Plan prefill_plan_, decode_plan_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<StatePool> states_;
@@ -85,16 +92,17 @@ class NaiveEngine {
   void reset();
   int64_t length() const { return past_; }
   Ledger& ledger() { return evaluator_->ledger(); }
-  const Compiled& compiled() const { return compiled_; }
+  const Compiled& compiled() const { return compiled_.prompt; }
 
  private:
   NaiveEngine() = default;
-  Result<Tensor> input(ValueId v, const SymbolValues& symbols, std::span<const int64_t> tokens) const;
+  Status run(const Compiled& compiled, std::span<const int64_t> tokens);
+  Result<Tensor> input(const Compiled& compiled, ValueId v, const SymbolValues& symbols, std::span<const int64_t> tokens) const;
 
-  Compiled compiled_;
+  CompiledPhases compiled_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Evaluator> evaluator_;
-  std::map<ValueId, Tensor> states_;  // by past input
+  std::vector<Tensor> states_;  // by state pair
   int64_t past_ = 0;
   std::vector<float> logits_;
 };

@@ -36,7 +36,7 @@ TEST(ChatTemplate, IsFoundWhereModelsKeepIt) {
 
   ChatFolder folder("config");
   EXPECT_EQ(folder.render().value(), "config");
-  folder.write("chat_template.json", json("processor").dump());
+  folder.write("chat_template.json", R"({"chat_template": "processor"})");
   EXPECT_EQ(folder.render().value(), "config");
   folder.write("tokenizer_config.json", "{}");
   EXPECT_EQ(folder.render().value(), "processor");

@@ -1,0 +1,201 @@
+// situ.Attention against the textbook formula in double.
+#include "kernels/strided_test.h"
+
+namespace situ {
+namespace {
+
+enum class Bias { kNone, kFloat, kBool };
+
+struct Case {
+  int64_t batch = 1, heads = 1, kv_heads = 1, queries = 1, keys = 1, depth = 16, value_depth = 16;
+  DType q_type = DType::kF32, kv_type = DType::kF32;
+  AttentionParams params{.scale = 0.3f, .softcap = 0, .window = 0, .causal = true, .smooth_sink = false};
+  Bias bias = Bias::kNone;
+  std::vector<int64_t> bias_dims;
+  bool slopes = false, sink = false;
+  std::vector<Run> runs;       // empty: contiguous keys
+  std::vector<int> kv_order;   // layout of k
+};
+
+// One output row; `slots[j]` is where key j lies.
+std::vector<double> expected_row(const Case& t, const StridedTensor& q, const StridedTensor& k, const StridedTensor& v,
+                                 const StridedTensor& bias, const StridedTensor& slopes, const StridedTensor& sink,
+                                 const std::vector<int64_t>& slots, int64_t b, int64_t h, int64_t i) {
+  const int64_t kv = h / (t.heads / t.kv_heads), position = t.keys - t.queries + i;
+  std::vector<double> s(static_cast<size_t>(t.keys), -INFINITY);
+  double largest = -INFINITY;
+  for (int64_t j = 0; j < t.keys; ++j) {
+    if (t.params.causal && j > position) continue;
+    if (t.params.window > 0 && j <= position - t.params.window) continue;
+    double x = 0;
+    for (int64_t d = 0; d < t.depth; ++d) x += q.at({b, h, i, d}) * k.at({b, kv, slots[static_cast<size_t>(j)], d});
+    x *= t.params.scale;
+    if (t.params.softcap > 0) x = t.params.softcap * std::tanh(x / t.params.softcap);
+    if (t.bias != Bias::kNone) {
+      std::vector<int64_t> index = {b, h, i, j};
+      index.erase(index.begin(), index.begin() + (4 - bias.view().rank));
+      for (size_t d = 0; d < index.size(); ++d) index[d] = bias.view().dims[d] == 1 ? 0 : index[d];
+      const double value = bias.at(index);
+      x = t.bias == Bias::kFloat ? x + value : (value != 0 ? x : -INFINITY);
+    }
+    if (t.slopes) x += slopes.get(h) * static_cast<double>(j);
+    s[static_cast<size_t>(j)] = x;
+    largest = std::max(largest, x);
+  }
+  const bool sinks = t.sink || t.params.smooth_sink;
+  const double sink_score = t.sink ? sink.get(h) : 0;
+  if (sinks) largest = std::max(largest, sink_score);
+  std::vector<double> y(static_cast<size_t>(t.value_depth), 0);
+  if (largest == -INFINITY) return y;
+  double sum = sinks ? std::exp(sink_score - largest) : 0;
+  for (double x : s) sum += std::exp(x - largest);
+  for (int64_t j = 0; j < t.keys; ++j) {
+    const double p = std::exp(s[static_cast<size_t>(j)] - largest) / sum;
+    for (int64_t d = 0; d < t.value_depth; ++d) y[static_cast<size_t>(d)] += p * v.at({b, kv, slots[static_cast<size_t>(j)], d});
+  }
+  return y;
+}
+
+void check(const Case& t) {
+  SCOPED_TRACE("heads " + std::to_string(t.heads) + "/" + std::to_string(t.kv_heads) + " queries " + std::to_string(t.queries) + " keys " +
+               std::to_string(t.keys) + " depth " + std::to_string(t.depth) + "/" + std::to_string(t.value_depth));
+  std::vector<int64_t> slots;
+  int64_t capacity = t.keys;
+  for (const Run& run : t.runs) {
+    for (int64_t i = 0; i < run.length; ++i) slots.push_back(run.first_slot + i);
+    capacity = std::max(capacity, run.first_slot + run.length);
+  }
+  for (int64_t j = 0; t.runs.empty() && j < t.keys; ++j) slots.push_back(j);
+  ASSERT_EQ(static_cast<int64_t>(slots.size()), t.keys);
+  StridedTensor q = StridedTensor::random_layout(t.q_type, {t.batch, t.heads, t.queries, t.depth});
+  StridedTensor k(t.kv_type, {t.batch, t.kv_heads, capacity, t.depth}, t.kv_order, random_int(0, 2), random_int(0, 2));
+  StridedTensor v(t.kv_type, {t.batch, t.kv_heads, capacity, t.value_depth}, {}, random_int(0, 2), random_int(0, 2));
+  StridedTensor y = StridedTensor::random_layout(t.q_type, {t.batch, t.heads, t.queries, t.value_depth});
+  StridedTensor bias(t.bias == Bias::kBool ? DType::kBool : DType::kF32, t.bias_dims.empty() ? std::vector<int64_t>{t.queries, t.keys} : t.bias_dims);
+  StridedTensor slopes(DType::kF32, {t.heads}), sink(DType::kF32, {t.heads});
+  q.fill(-2, 2);
+  k.fill(-2, 2);
+  v.fill();
+  slopes.fill(0, 0.3);
+  sink.fill(-2, 2);
+  if (t.bias == Bias::kBool) bias.fill_integers(0, 1);
+  else bias.fill(-3, 3);
+  View kv[2] = {k.view(), v.view()};
+  kv[0].dims[2] = kv[1].dims[2] = t.keys;
+  const View in[6] = {q.view(), kv[0], kv[1], t.bias != Bias::kNone ? bias.view() : View{}, t.slopes ? slopes.view() : View{}, t.sink ? sink.view() : View{}};
+  KernelCall call;
+  call.in = in;
+  call.in_count = 6;
+  call.out = &y.view();
+  call.out_count = 1;
+  call.params = &t.params;
+  call.runs = t.runs.empty() ? nullptr : t.runs.data();
+  call.run_count = static_cast<int>(t.runs.size());
+  for_each_isa([&](const KernelTable& table, int threads) {
+    y.reset();
+    run_kernel(table, &KernelTable::attention, call, threads);
+    ASSERT_TRUE(y.untouched_outside());
+    for (int64_t b = 0; b < t.batch; ++b) {
+      for (int64_t h = 0; h < t.heads; ++h) {
+        for (int64_t i = 0; i < t.queries; ++i) {
+          const std::vector<double> row = expected_row(t, q, k, v, bias, slopes, sink, slots, b, h, i);
+          for (int64_t d = 0; d < t.value_depth; ++d) {
+            ASSERT_NEAR(y.at({b, h, i, d}), row[static_cast<size_t>(d)], 1e-5 + rounding(t.q_type)) << "b " << b << " h " << h << " i " << i << " d " << d;
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(Attention, Decode) {
+  for (int64_t keys : {0, 1, 2, 15, 16, 17, 127, 128, 129, 300}) {
+    for (int64_t group : {1, 2, 3, 5, 8}) check({.heads = 3 * group, .kv_heads = 3, .keys = keys, .depth = 20, .value_depth = 33});
+  }
+}
+
+TEST(Attention, Prefill) {
+  check({.heads = 2, .kv_heads = 1, .queries = 150, .keys = 150, .depth = 40, .value_depth = 24});
+  check({.heads = 4, .kv_heads = 2, .queries = 70, .keys = 200, .depth = 64, .value_depth = 64});
+  check({.batch = 2, .heads = 3, .kv_heads = 3, .queries = 50, .keys = 50, .depth = 7, .value_depth = 5});
+}
+
+TEST(Attention, DepthsAroundTheVectorSize) {
+  for (int64_t depth = 1; depth <= 35; ++depth) {
+    check({.heads = 2, .kv_heads = 1, .keys = 5, .depth = depth, .value_depth = 36 - depth});
+    check({.heads = 1, .queries = 9, .keys = 9, .depth = depth, .value_depth = 36 - depth});
+  }
+}
+
+TEST(Attention, MasksAndScores) {
+  for (int64_t queries : {1, 3, 60}) {
+    Case t{.heads = 4, .kv_heads = 2, .queries = queries, .keys = 150};
+    Case u = t;
+    u.params.causal = false;
+    check(u);
+    u = t;
+    u.params.window = 40;
+    check(u);
+    u.params.causal = false;
+    check(u);
+    u = t;
+    u.params.softcap = 5;
+    check(u);
+    u = t;
+    u.params.smooth_sink = true;
+    u.slopes = true;
+    check(u);
+    u = t;
+    u.sink = true;
+    u.bias = Bias::kFloat;
+    u.bias_dims = {1, 4, 1, 150};
+    check(u);
+    u.bias_dims = {queries, 150};
+    check(u);
+    u = t;
+    u.bias = Bias::kBool;
+    u.bias_dims = {1, 1, queries, 150};
+    check(u);
+    u.bias_dims = {1};
+    check(u);
+  }
+}
+
+// Rows before the first key, and rows that a mask leaves nothing, are zero.
+TEST(Attention, NothingToAttendTo) {
+  check({.heads = 2, .kv_heads = 2, .queries = 5, .keys = 3});
+  Case t{.heads = 1, .queries = 2, .keys = 4};
+  t.params.window = 1;
+  t.bias = Bias::kBool;
+  check(t);
+}
+
+TEST(Attention, Runs) {
+  for (int64_t queries : {1, 40}) {
+    Case t{.heads = 4, .kv_heads = 2, .queries = queries, .keys = 150, .depth = 24, .value_depth = 40};
+    t.runs = {{200, 100}, {3, 49}, {60, 1}};
+    check(t);
+    t.params.window = 30;
+    check(t);
+    t.runs.clear();
+    for (int64_t i = 0; i < 150; ++i) t.runs.push_back({149 - i, 1});
+    check(t);
+  }
+}
+
+TEST(Attention, TypesAndLayouts) {
+  for (DType q : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (DType kv : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (int64_t queries : {1, 20}) {
+        check({.heads = 4, .kv_heads = 2, .queries = queries, .keys = 40, .depth = 24, .value_depth = 40, .q_type = q, .kv_type = kv});
+        // Keys stored as [D, T], as in old BLOOM exports.
+        check({.heads = 2, .kv_heads = 2, .queries = queries, .keys = 40, .depth = 24, .value_depth = 8, .q_type = q, .kv_type = kv, .kv_order = {0, 1, 3, 2}});
+      }
+    }
+  }
+}
+
+TEST(Attention, LargeHeads) { check({.heads = 2, .queries = 60, .keys = 60, .depth = 1024, .value_depth = 1024}); }
+
+}  // namespace
+}  // namespace situ

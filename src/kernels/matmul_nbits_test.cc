@@ -1,0 +1,165 @@
+// matmul_nbits against dequantised weights in double; the int8 mode against the same with activations rounded.
+#include "kernels/strided_test.h"
+
+namespace situ {
+namespace {
+
+enum class Zeros { kNone, kPacked, kFloat };
+
+struct Case {
+  int64_t m = 1, n = 1, k = 16;
+  int bits = 4, block = 32;
+  Zeros zeros = Zeros::kNone;
+  int accuracy_level = 0;
+  DType type = DType::kF32;    // of a, y, bias
+  DType scales = DType::kF32;
+  bool bias = false;
+  bool strided = false;
+};
+
+// The weights of one case and what they mean.
+struct Weights {
+  std::vector<uint8_t> q, zeros;
+  std::vector<double> value;  // [n][k]
+};
+
+Weights make_weights(const Case& t, StridedTensor& scales, StridedTensor& float_zeros) {
+  const int64_t blocks = (t.k + t.block - 1) / t.block, row = blocks * t.block * t.bits / 8;
+  const int64_t zero_row = (blocks * t.bits + 7) / 8;
+  Weights w;
+  for (int64_t i = 0; i < t.n * row; ++i) w.q.push_back(static_cast<uint8_t>(random_int(0, 255)));
+  for (int64_t i = 0; i < t.n * zero_row; ++i) w.zeros.push_back(static_cast<uint8_t>(random_int(0, 255)));
+  auto digit = [&](const std::vector<uint8_t>& bytes, int64_t base, int64_t i) {
+    const int64_t bit = i * t.bits;
+    return (bytes[static_cast<size_t>(base + bit / 8)] >> (bit % 8)) & ((1 << t.bits) - 1);
+  };
+  for (int64_t n = 0; n < t.n; ++n) {
+    for (int64_t k = 0; k < t.k; ++k) {
+      const int64_t b = k / t.block;
+      double zero = 1 << (t.bits - 1);
+      if (t.zeros == Zeros::kPacked) zero = digit(w.zeros, n * zero_row, b);
+      if (t.zeros == Zeros::kFloat) zero = float_zeros.get(n * blocks + b);
+      w.value.push_back((digit(w.q, n * row, k) - zero) * scales.get(n * blocks + b));
+    }
+  }
+  return w;
+}
+
+// Row of activations as the int8 mode sees them.
+std::vector<double> rounded_row(const StridedTensor& a, int64_t m, const Case& t) {
+  std::vector<double> x;
+  for (int64_t k = 0; k < t.k; ++k) x.push_back(a.get(m * t.k + k));
+  for (int64_t k = 0; k < t.k; k += t.block) {
+    const int64_t end = std::min<int64_t>(t.k, k + t.block);
+    float amax = 0;
+    for (int64_t i = k; i < end; ++i) amax = std::max(amax, static_cast<float>(std::fabs(x[static_cast<size_t>(i)])));
+    const float scale = amax / 127.0f, inverse = scale > 0 ? 1.0f / scale : 0.0f;
+    for (int64_t i = k; i < end; ++i) {
+      double& v = x[static_cast<size_t>(i)];
+      v = std::nearbyint(static_cast<float>(v) * inverse) * scale;
+    }
+  }
+  return x;
+}
+
+void check(const Case& t) {
+  SCOPED_TRACE("m " + std::to_string(t.m) + " n " + std::to_string(t.n) + " k " + std::to_string(t.k) + " bits " +
+               std::to_string(t.bits) + " block " + std::to_string(t.block) + " zeros " + std::to_string(static_cast<int>(t.zeros)) +
+               " level " + std::to_string(t.accuracy_level));
+  const int64_t blocks = (t.k + t.block - 1) / t.block;
+  StridedTensor scales(t.scales, {t.n, blocks}), float_zeros(t.scales, {t.n, blocks}), bias(t.type, {t.n});
+  scales.fill(0.01, 0.1);
+  float_zeros.fill(0, 10);
+  bias.fill();
+  const Weights w = make_weights(t, scales, float_zeros);
+  StridedTensor a = t.strided ? StridedTensor::random_layout(t.type, {1, t.m, t.k}) : StridedTensor(t.type, {1, t.m, t.k});
+  StridedTensor y = t.strided ? StridedTensor::random_layout(t.type, {1, t.m, t.n}) : StridedTensor(t.type, {1, t.m, t.n});
+  a.fill();
+  auto bytes = [](const std::vector<uint8_t>& data) {
+    View v;
+    v.type = DType::kU8;
+    v.rank = 1;
+    v.dims[0] = static_cast<int64_t>(data.size());
+    v.strides[0] = 1;
+    v.data = reinterpret_cast<std::byte*>(const_cast<uint8_t*>(data.data()));
+    return v;
+  };
+  View in[6] = {a.view(), bytes(w.q), scales.view(), View{}, View{}, t.bias ? bias.view() : View{}};
+  if (t.zeros == Zeros::kPacked) in[3] = bytes(w.zeros);
+  if (t.zeros == Zeros::kFloat) in[3] = float_zeros.view();
+  MatMulNBitsParams params{t.k, t.n, t.bits, t.block, t.accuracy_level, t.zeros == Zeros::kFloat};
+  KernelCall call;
+  call.in = in;
+  call.in_count = 6;
+  call.out = &y.view();
+  call.out_count = 1;
+  call.params = &params;
+  for_each_isa([&](const KernelTable& table, int threads) {
+    y.reset();
+    run_kernel(table, &KernelTable::matmul_nbits, call, threads);
+    ASSERT_TRUE(y.untouched_outside());
+    const bool int8 = t.accuracy_level == 4 && std::string(table.isa) != "portable";
+    for (int64_t m = 0; m < t.m; ++m) {
+      std::vector<double> x;
+      if (int8) x = rounded_row(a, m, t);
+      else for (int64_t k = 0; k < t.k; ++k) x.push_back(a.get(m * t.k + k));
+      for (int64_t n = 0; n < t.n; ++n) {
+        double sum = 0, size = 0;
+        for (int64_t k = 0; k < t.k; ++k) {
+          const double p = x[static_cast<size_t>(k)] * w.value[static_cast<size_t>(n * t.k + k)];
+          sum += p;
+          size += std::fabs(p);
+        }
+        if (t.bias) sum += bias.get(n);
+        ASSERT_NEAR(y.get(m * t.n + n), sum, 4e-6 * size + rounding(t.type) * std::fabs(sum) + 2e-5) << "m " << m << " n " << n;
+      }
+    }
+  });
+}
+
+TEST(MatMulNBits, BitsBlocksAndZeros) {
+  for (int bits : {2, 4, 8}) {
+    for (int block : {16, 32, 64, 128, 256}) {
+      for (Zeros zeros : {Zeros::kNone, Zeros::kPacked, Zeros::kFloat}) {
+        for (int level : {0, 4}) {
+          check({.m = random_int(1, 3), .n = random_int(1, 9), .k = random_int(1, 600), .bits = bits, .block = block, .zeros = zeros, .accuracy_level = level});
+          check({.m = 9, .n = 5, .k = 2 * block, .bits = bits, .block = block, .zeros = zeros, .accuracy_level = level});
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(MatMulNBits, RowCounts) {
+  for (int64_t m : {0, 1, 2, 3, 4, 5, 8, 11, 33}) {
+    for (int level : {0, 4}) check({.m = m, .n = 37, .k = 100, .zeros = Zeros::kPacked, .accuracy_level = level, .bias = true});
+  }
+}
+
+TEST(MatMulNBits, EveryShortDepth) {
+  for (int64_t k = 1; k <= 70; ++k) {
+    for (int level : {0, 4}) check({.m = 1, .n = 3, .k = k, .block = 16, .zeros = Zeros::kPacked, .accuracy_level = level});
+  }
+}
+
+TEST(MatMulNBits, TypesAndLayouts) {
+  const DType types[] = {DType::kF32, DType::kF16, DType::kBF16};
+  for (int i = 0; i < 40; ++i) {
+    check({.m = random_int(1, 9), .n = random_int(1, 40), .k = random_int(1, 300), .bits = 1 << random_int(1, 3), .block = 16 << random_int(0, 3),
+           .zeros = static_cast<Zeros>(random_int(0, 2)), .accuracy_level = random_int(0, 1) == 0 ? 4 : 1, .type = types[random_int(0, 2)],
+           .scales = types[random_int(0, 2)], .bias = random_int(0, 1) == 0, .strided = true});
+    if (HasFatalFailure()) return;
+  }
+}
+
+// More rows than the scratch holds, and a row that it cannot hold at all.
+TEST(MatMulNBits, ScratchLimits) {
+  for (int level : {0, 4}) {
+    check({.m = 70, .n = 3, .k = 4000, .accuracy_level = level});
+    check({.m = 1, .n = 2, .k = 300000, .accuracy_level = level});
+  }
+}
+
+}  // namespace
+}  // namespace situ

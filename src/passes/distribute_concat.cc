@@ -1,0 +1,140 @@
+// A Concat whose operands cannot all be produced in place (one is used twice, or is a part of something that
+// lives elsewhere) moves below the elementwise operators that read it: f(Concat(a, b)) = Concat(f(a), f(b)).
+// Every operand of the new Concat is then computed, and can be computed in its place. This is what makes
+// rotate_half, Concat(-x2, x1) * sin, and cos(Concat(f, f)) free of copies without knowing them.
+#include <algorithm>
+
+#include "passes/builder.h"
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+class Distributor {
+ public:
+  explicit Distributor(PassContext& context) : context_(context), graph_(context.graph), users_(graph_.users()) {}
+
+  // Moves one Concat below its users; false when there is none left to move.
+  Result<bool> step() {
+    for (size_t n = 0; n < graph_.nodes.size(); ++n)
+      if (wanted(graph_.nodes[n])) {
+        const Status done = distribute(static_cast<int>(n));
+        if (!done.is_ok()) return done;
+        return true;
+      }
+    return false;
+  }
+
+ private:
+  const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
+  bool is_state(ValueId v) const {
+    return std::any_of(context_.binding.states.begin(), context_.binding.states.end(), [&](const StatePair& s) { return s.present == v; });
+  }
+
+  // Computed by a node for this Concat alone: the planner can place it.
+  bool placeable(ValueId v, int concat) const {
+    while (true) {
+      const int p = graph_.values[v].producer;
+      if (p < 0 || graph_.values[v].info.content || users_[v].size() != 1) return false;
+      (void)concat;
+      const Node& n = graph_.nodes[p];
+      if (!n.def || n.def->placement != Placement::kView) return n.def != nullptr;
+      if (n.op == "Slice" || n.op == "Split" || n.op == "Expand") return false;
+      v = n.in[0];
+    }
+  }
+
+  int axis_of(const Node& concat) const {
+    const int64_t a = concat.attr_int("axis", 0);
+    return static_cast<int>(a < 0 ? a + static_cast<int64_t>(shape(concat.out[0]).size()) : a);
+  }
+
+  bool wanted(const Node& concat) const {
+    if (!concat.is("Concat") || graph_.is_output(concat.out[0]) || is_state(concat.out[0]) || graph_.values[concat.out[0]].info.content) return false;
+    const int index = graph_.values[concat.out[0]].producer;
+    const bool twice = std::any_of(concat.in.begin(), concat.in.end(), [&](ValueId v) { return std::count(concat.in.begin(), concat.in.end(), v) > 1; });
+    const bool all_placeable = std::all_of(concat.in.begin(), concat.in.end(), [&](ValueId v) { return placeable(v, index); });
+    if (users_[concat.out[0]].empty() || (all_placeable && !twice)) return false;
+    const size_t rank = shape(concat.out[0]).size();
+    for (const auto& [u, operand] : users_[concat.out[0]]) {
+      const Node& n = graph_.nodes[u];
+      const bool plain = operand >= 0 && n.def && (n.def->placement == Placement::kElementwise || n.is("Cast") || n.is("Pow")) && n.out.size() == 1;
+      if (!plain || graph_.is_output(n.out[0]) || is_state(n.out[0]) || !(shape(n.out[0]) == shape(concat.out[0])) || n.is("Rotary", "situ")) return false;
+      for (ValueId v : n.in)
+        if (v != kNoValue && v != concat.out[0] && shape(v).size() > rank) return false;
+    }
+    return true;
+  }
+
+  Status distribute(int index) {
+    const Node concat = graph_.nodes[index];
+    const int axis = axis_of(concat);
+    const size_t rank = shape(concat.out[0]).size();
+    std::vector<char> is_user(graph_.nodes.size(), 0);
+    for (const auto& [u, operand] : users_[concat.out[0]]) is_user[u] = 1;
+    std::vector<Shape> parts;
+    for (ValueId v : concat.in) parts.push_back(shape(v));
+    Builder builder(graph_);
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      if (static_cast<int>(n) == index) continue;
+      if (!is_user[n]) {
+        builder.keep(std::move(nodes[n]));
+        continue;
+      }
+      const Node user = nodes[n];
+      builder.start(user);
+      std::vector<ValueId> results;
+      Dim begin = 0;
+      for (size_t p = 0; p < concat.in.size(); ++p) {
+        const Dim extent = parts[p][static_cast<size_t>(axis)];
+        std::vector<ValueId> operands;
+        for (ValueId v : user.in) operands.push_back(v == concat.out[0] ? concat.in[p] : part_of(builder, v, axis, rank, begin, extent));
+        results.push_back(builder.op(user.op, operands, kNoValue, user.domain));
+        builder.last().attrs = user.attrs;
+        builder.last().opset = user.opset;
+        begin = begin + extent;
+      }
+      builder.op("Concat", results, user.out[0]);
+      builder.last().set_int("axis", axis);
+    }
+    return builder.finish();
+  }
+
+  // The slice of another operand that goes with one part; whole where it is broadcast along the axis.
+  ValueId part_of(Builder& builder, ValueId v, int axis, size_t rank, const Dim& begin, const Dim& extent) {
+    if (v == kNoValue) return v;
+    const int own = axis - static_cast<int>(rank - shape(v).size());
+    if (own < 0 || shape(v)[static_cast<size_t>(own)] == Dim(1)) return v;
+    const ValueId from = dim_value(begin), to = dim_value(begin + extent), axes = builder.constant_i64({own});
+    return builder.op("Slice", {v, from, to, axes});
+  }
+  ValueId dim_value(const Dim& d) {
+    const ValueId v = graph_.add_value("bound", DType::kI64);
+    graph_.values[v].info = {DType::kI64, true, {Dim(1)}, std::vector<Dim>{d}};
+    if (d.is_const()) graph_.values[v].constant = Tensor::vector_i64({d.value()});
+    return v;
+  }
+
+  PassContext& context_;
+  Graph& graph_;
+  std::vector<std::vector<std::pair<int, int>>> users_;
+};
+
+}  // namespace
+
+Status distribute_concat(PassContext& context) {
+  // Each step moves one Concat towards the outputs, so there are at most nodes * nodes of them; real graphs
+  // need a handful for each rotary embedding.
+  const size_t most = 16 * context.graph.nodes.size() + 16;
+  for (size_t i = 0; i < most; ++i) {
+    Result<bool> moved = Distributor(context).step();
+    if (!moved.is_ok()) return moved.status();
+    if (!*moved) return Status::ok();
+    SITU_RETURN_IF_ERROR(infer_shapes(context));
+  }
+  return Status::ok();
+}
+
+}  // namespace situ
