@@ -61,8 +61,12 @@ void check(const Case& t, bool centred) {
       for (int64_t i = 0; centred && i < size; ++i) mu += source.get(r * size + i) / static_cast<double>(size);
       for (int64_t i = 0; i < size; ++i) variance += std::pow(source.get(r * size + i) - mu, 2) / static_cast<double>(size);
       const double inv = 1 / std::sqrt(variance + params.epsilon);
-      if (t.statistics) ASSERT_NEAR(inverse.get(r), inv, 1e-4 * inv);
-      if (t.statistics && centred) ASSERT_NEAR(mean.get(r), mu, 1e-5);
+      if (t.statistics) {
+        ASSERT_NEAR(inverse.get(r), inv, 1e-4 * inv);
+      }
+      if (t.statistics && centred) {
+        ASSERT_NEAR(mean.get(r), mu, 1e-5);
+      }
       for (int64_t i = 0; i < size; ++i) {
         double expected = (source.get(r * size + i) - mu) * inv * scale_at(scale, i);
         if (t.bias) expected += scale_at(bias, i);

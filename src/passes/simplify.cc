@@ -1,5 +1,7 @@
 // Removes nodes that change nothing: Identity, Dropout at inference, casts to the same type, expands and
 // reshapes to the same shape, arithmetic with 0 or 1; then nodes that nobody needs.
+#include <map>
+
 #include "passes/pass.h"
 
 namespace situ {
@@ -41,6 +43,22 @@ ValueId equal_operand(const Graph& graph, const Node& n) {
   return kNoValue;
 }
 
+// A value whose elements are known on the host at every step needs no node: its users read the elements. The
+// Shape, Gather, Concat chains that led to it die with its last use.
+void detach_host_values(Graph& graph) {
+  std::map<ValueId, ValueId> detached;
+  for (Node& n : graph.nodes)
+    for (ValueId& v : n.in) {
+      if (v == kNoValue || !graph.values[v].info.content || graph.values[v].producer < 0 || graph.values[v].constant.present()) continue;
+      auto [it, fresh] = detached.try_emplace(v, kNoValue);
+      if (fresh) {
+        it->second = graph.add_value(graph.values[v].name);
+        graph.values[it->second].info = graph.values[v].info;
+      }
+      v = it->second;
+    }
+}
+
 }  // namespace
 
 Status simplify(PassContext& context) {
@@ -64,6 +82,7 @@ Status simplify(PassContext& context) {
   for (ValueId& v : graph.outputs) v = resolve(v);
   for (StatePair& s : context.binding.states) s.present = resolve(s.present);
   context.binding.logits = resolve(context.binding.logits);
+  detach_host_values(graph);
   graph.remove_dead_nodes();
   return Status::ok();
 }
