@@ -18,7 +18,9 @@ install-deps:
 build: install-deps
 	@scripts/build.sh release situ
 
-demo: build model
+# The model is downloaded and converted while the compilers run.
+demo:
+	@$(MAKE) --no-print-directory -j2 build model
 	@scripts/demo.sh build/situ $(MODEL)
 
 test: install-deps

@@ -8,7 +8,7 @@ question="What is photosynthesis?"
 
 printf '> %s\n' "$question"
 "$situ" run "$model" --system "$system" --prompt "$question" -n 64
-printf '\n\n'
+echo
 
 # number NAME: the value of a field of the JSON object on stdin
 number() { tr -d '\n' | sed -n "s/.*\"$1\" *: *\([-+0-9.eE]*\).*/\1/p"; }
@@ -17,7 +17,7 @@ number() { tr -d '\n' | sed -n "s/.*\"$1\" *: *\([-+0-9.eE]*\).*/\1/p"; }
 measure() {
   label=$1
   shift
-  json=$("$situ" run "$model" --system "$system" --prompt "$question" -n 16 --ignore-eos --json "$@")
+  json=$("$situ" run "$model" --system "$system" --prompt "$question" -n 32 --ignore-eos --json "$@")
   awk -v label="$label" \
     -v ms="$(echo "$json" | number decode_ms_per_token)" \
     -v copied="$(echo "$json" | number bytes_copied_per_token)" 'BEGIN {

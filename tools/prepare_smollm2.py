@@ -36,8 +36,8 @@ def main():
     arguments.add_argument(
         "--zero-points",
         choices=("packed", "float"),
-        default="packed",
-        help="of the 4 bit weights: packed integers (default), or float, which keeps them exact",
+        default="float",
+        help="of the 4 bit weights: float (default) keeps them exact; packed integers do not",
     )
     options = arguments.parse_args()
     try:

@@ -110,6 +110,7 @@ Json describe(const Model::Impl& m, int64_t budget) {
   j["outputs"] = values_json(m.imported.graph, m.imported.graph.outputs);
   j["states"] = states_json(e);
   j["recognised"] = found_json(e.compiled());
+  if (e.phases().first_only) j["recognised, one token"] = found_json(e.phases().token);
   j["placement"] = {{"prefill", placement_json(g, e.prefill_plan())}, {"decode", placement_json(e.decode_graph(), e.decode_plan())}};
   j["copies"] = {{"prefill", copies_json(g, e.prefill_plan())}, {"decode", copies_json(e.decode_graph(), e.decode_plan())}};
   const int64_t per_token = e.states().bytes_per_slot(), fixed = m.imported.weight_bytes + e.arena_bytes() + e.states().fixed_bytes();
@@ -194,6 +195,10 @@ void print(const Json& j) {
   print_states(j["states"]);
   std::printf("Recognised\n");
   print_found(j["recognised"]);
+  if (j.contains("recognised, one token")) {
+    std::printf("Recognised in the program of one token (the export holds for two kinds of step only)\n");
+    print_found(j["recognised, one token"]);
+  }
   print_placement("Placement, one token (S = new tokens, P = past)", j["placement"]["decode"]);
   print_copies(j["copies"]);
   const Json& m = j["memory"];

@@ -121,6 +121,10 @@ Status Evaluator::compute(const Node& node, const std::vector<Tensor>& operands,
 Result<std::vector<Tensor>> Evaluator::node(const Node& node, const std::vector<Tensor>& operands) {
   if (!node.def) return Status::error(node.label() + ": unknown operator");
   if (node.def->placement == Placement::kControl) return control(node, operands);
+  if (node.is("Select", "situ")) {
+    if (operands.size() != 3 || operands[0].count() != 1) return Status::error(node.label() + ": the condition is not one value");
+    return std::vector<Tensor>{operands[operands[0].to_i64()[0] ? 1 : 2]};
+  }
   std::vector<ValueInfo> in_infos(operands.size());
   std::vector<ValueInfo> infos(node.out.size());
   InferContext infer{node, {}, {}, infos};

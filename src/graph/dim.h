@@ -22,7 +22,7 @@ enum Symbol : int {
   kSymFlip = 3,  // 0 or 1 in turn: which half of a replaced state is read in this step
   kFirstFileSymbol = 8,
 };
-constexpr int kMaxSymbols = 64;
+constexpr int kMaxSymbols = 512;
 
 // Values of the symbols at one step.
 struct SymbolValues {

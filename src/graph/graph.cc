@@ -162,34 +162,38 @@ int Graph::remove_dead_nodes() {
 
 Status Graph::sort() {
   rebuild_links();
-  std::vector<int> state(nodes.size(), 0);  // 0 new, 1 open, 2 done
+  // Producers of each node's operands and captures, once: a node of many operands is visited many times.
+  std::vector<std::vector<int>> producers(nodes.size());
+  auto depend = [&](size_t n, ValueId v) {
+    if (v != kNoValue && values[v].producer >= 0) producers[n].push_back(values[v].producer);
+  };
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    for (ValueId v : nodes[n].in) depend(n, v);
+    for (const auto& [key, a] : nodes[n].attrs)
+      if (a.graph)
+        for (const auto& [inner, outer] : a.graph->captures) depend(n, outer);
+  }
+  enum class Mark : char { kNew, kOpen, kDone };
+  std::vector<Mark> marks(nodes.size(), Mark::kNew);
   std::vector<int> order;
   // Iterative depth-first search: a hostile file may chain a million nodes.
   for (size_t root = 0; root < nodes.size(); ++root) {
-    if (state[root]) continue;
+    if (marks[root] != Mark::kNew) continue;
     std::vector<std::pair<int, size_t>> stack{{static_cast<int>(root), 0}};
-    state[root] = 1;
+    marks[root] = Mark::kOpen;
     while (!stack.empty()) {
       auto& [n, next] = stack.back();
-      std::vector<ValueId> deps = nodes[n].in;
-      for (const auto& [key, a] : nodes[n].attrs)
-        if (a.graph)
-          for (const auto& [inner, outer] : a.graph->captures) deps.push_back(outer);
-      bool pushed = false;
-      while (next < deps.size()) {
-        const ValueId v = deps[next++];
-        const int p = v == kNoValue ? -1 : values[v].producer;
-        if (p < 0 || state[p] == 2) continue;
-        if (state[p] == 1) return Status::error("the graph has a cycle through node " + nodes[p].label());
-        state[p] = 1;
-        stack.emplace_back(p, 0);
-        pushed = true;
-        break;
+      if (next == producers[n].size()) {
+        marks[n] = Mark::kDone;
+        order.push_back(n);
+        stack.pop_back();
+        continue;
       }
-      if (pushed) continue;
-      state[stack.back().first] = 2;
-      order.push_back(stack.back().first);
-      stack.pop_back();
+      const int p = producers[n][next++];
+      if (marks[p] == Mark::kOpen) return Status::error("the graph has a cycle through node " + nodes[p].label());
+      if (marks[p] == Mark::kDone) continue;
+      marks[p] = Mark::kOpen;
+      stack.emplace_back(p, 0);
     }
   }
   std::vector<Node> sorted;

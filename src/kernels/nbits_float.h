@@ -25,7 +25,8 @@ static inline void lay_out_row(const NBitsWeights& w, const std::byte* a, DType 
     float* to = x + chunk * kLanes * per;
     const int64_t k0 = chunk * kLanes * per;
     float row[kLanes * 16];
-    const int64_t count = w.k - k0 < kLanes * per ? w.k - k0 : kLanes * per;
+    // The padding of the last block may fill whole chunks.
+    const int64_t rest = w.k > k0 ? w.k - k0 : 0, count = rest < kLanes * per ? rest : kLanes * per;
     read_row(a, type, offset + k0 * step, step, count, row);
     for (int64_t i = count; i < kLanes * per; ++i) row[i] = 0;
     VecF sum{};

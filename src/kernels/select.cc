@@ -12,8 +12,10 @@ namespace situ {
   extern const KernelTable kTable; \
   }
 SITU_DECLARE_TABLE(portable)
-#if defined(__x86_64__)
+#if defined(SITU_HAVE_AVX2)
 SITU_DECLARE_TABLE(avx2)
+#endif
+#if defined(SITU_HAVE_AVX512)
 SITU_DECLARE_TABLE(avx512)
 #endif
 #undef SITU_DECLARE_TABLE
@@ -26,17 +28,21 @@ struct Candidate {
 };
 
 bool always() { return true; }
-#if defined(__x86_64__)
 // The feature levels include what XGETBV says of the registers that the operating system saves.
+#if defined(SITU_HAVE_AVX2)
 bool has_v3() { return __builtin_cpu_supports("x86-64-v3") != 0; }
+#endif
+#if defined(SITU_HAVE_AVX512)
 bool has_v4() { return __builtin_cpu_supports("x86-64-v4") != 0; }
 #endif
 
 // Best last.
 constexpr Candidate kCandidates[] = {
     {&portable::kTable, always},
-#if defined(__x86_64__)
+#if defined(SITU_HAVE_AVX2)
     {&avx2::kTable, has_v3},
+#endif
+#if defined(SITU_HAVE_AVX512)
     {&avx512::kTable, has_v4},
 #endif
 };

@@ -25,13 +25,14 @@ bool at_most(InferContext& c, const std::string& what, const Dim& a, const Dim& 
 }
 
 Status require_equal(InferContext& c, const std::string& what, const Dim& a, const Dim& b, Dim* result) {
-  *result = b.is_const() ? b : a;
-  if (a == b) return Status::ok();
   const Dim difference = a - b;
+  const bool equal = a == b;
   const bool never = difference.lower_bound() > 0 || difference.upper_bound() < 0;
-  if (never) return c.fail(what + ": " + a.str() + " and " + b.str() + " differ");
-  if (c.assumptions == nullptr) return c.fail(what + ": cannot tell whether " + a.str() + " and " + b.str() + " are equal");
-  c.assumptions->push_back({a, b, true, c.node.label() + ": " + what + " " + a.str() + " equal to " + b.str()});
+  if (!equal && never) return c.fail(what + ": " + a.str() + " and " + b.str() + " differ");
+  if (!equal && c.assumptions == nullptr)
+    return c.fail(what + ": cannot tell whether " + a.str() + " and " + b.str() + " are equal");
+  if (!equal) c.assumptions->push_back({a, b, true, c.node.label() + ": " + what + " " + a.str() + " equal to " + b.str()});
+  *result = b.is_const() ? b : Dim(a);  // may be one of the two
   return Status::ok();
 }
 

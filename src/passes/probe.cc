@@ -25,7 +25,7 @@ std::vector<float> floats(const Tensor& t) {
 }
 
 Prober::Prober(const Graph& graph, const Binding& binding, Evaluator& evaluator)
-    : graph_(graph), binding_(binding), evaluator_(evaluator), host_(graph.values.size(), 0) {
+    : graph_(&graph), binding_(&binding), evaluator_(&evaluator), host_(graph.values.size(), 0) {
   for (size_t v = 0; v < graph.values.size(); ++v) host_[v] = graph.values[v].info.content.has_value();
   for (const auto& [v, role] : binding.inputs)
     if (role == InputRole::kPositions) host_[v] = 1;
@@ -42,7 +42,7 @@ Prober::Prober(const Graph& graph, const Binding& binding, Evaluator& evaluator)
 }
 
 std::vector<int64_t> Prober::dims(ValueId v, int64_t tokens, int64_t past) const {
-  return shape_eval(graph_.values[v].info.shape, bind_symbols(tokens, past));
+  return shape_eval(graph_->values[v].info.shape, bind_symbols(tokens, past));
 }
 
 Tensor Prober::random(const std::vector<int64_t>& dims, uint32_t seed, DType type) const {
@@ -59,7 +59,7 @@ Tensor Prober::random(const std::vector<int64_t>& dims, uint32_t seed, DType typ
 
 Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const SymbolValues& symbols, int depth) {
   if (auto it = memo.find(v); it != memo.end()) return it->second;
-  const Value& value = graph_.values[v];
+  const Value& value = graph_->values[v];
   if (value.constant.present()) return value.constant;
   if (value.info.content) {
     Tensor t = Tensor::vector_i64(shape_eval(*value.info.content, symbols));
@@ -73,14 +73,14 @@ Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const 
       cast.out = {0};
       cast.set_int("to", static_cast<int64_t>(value.info.type));
       cast.def = find_op("", "Cast", 13);
-      Result<std::vector<Tensor>> r = evaluator_.node(cast, {t});
+      Result<std::vector<Tensor>> r = evaluator_->node(cast, {t});
       if (!r.is_ok()) return r.status();
       t = (*r)[0];
     }
     memo[v] = t;
     return t;
   }
-  if (auto role = binding_.inputs.find(v); role != binding_.inputs.end()) {
+  if (auto role = binding_->inputs.find(v); role != binding_->inputs.end()) {
     if (role->second != InputRole::kPositions) return Status::error("'" + value.name + "' is not known on the host");
     Tensor t = Tensor::allocate(value.info.type, shape_eval(value.info.shape, symbols));
     const int64_t tokens = symbols.value[kSymS];
@@ -93,7 +93,7 @@ Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const 
     return t;
   }
   if (value.producer < 0 || depth > kMaxDepth) return Status::error("'" + value.name + "' cannot be probed");
-  const Node& n = graph_.nodes[value.producer];
+  const Node& n = graph_->nodes[value.producer];
   std::vector<Tensor> operands;
   for (ValueId x : n.in) {
     if (x == kNoValue) {
@@ -104,7 +104,7 @@ Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const 
     if (!t.is_ok()) return t;
     operands.push_back(*t);
   }
-  Result<std::vector<Tensor>> results = evaluator_.node(n, operands);
+  Result<std::vector<Tensor>> results = evaluator_->node(n, operands);
   if (!results.is_ok()) return results.status();
   for (size_t i = 0; i < n.out.size(); ++i)
     if (n.has_output(i)) memo[n.out[i]] = (*results)[i];
@@ -129,11 +129,11 @@ std::optional<Cone> Prober::cone(ValueId root, ValueId leaf, int max_nodes) cons
     const ValueId v = open.back();
     open.pop_back();
     if (v == kNoValue || v == leaf || known(v)) continue;
-    const int p = graph_.values[v].producer;
+    const int p = graph_->values[v].producer;
     if (p < 0) return std::nullopt;
     if (!seen.insert(p).second) continue;
     if (static_cast<int>(seen.size()) > max_nodes) return std::nullopt;
-    for (ValueId x : graph_.nodes[p].in) open.push_back(x);
+    for (ValueId x : graph_->nodes[p].in) open.push_back(x);
   }
   cone.nodes.assign(seen.begin(), seen.end());
   cone.leaves = {leaf};
@@ -146,7 +146,7 @@ std::vector<ValueId> Prober::dominators(ValueId root, int max_nodes) const {
   std::vector<ValueId> result;
   std::set<std::pair<int, ValueId>> open;  // by producer, latest last
   auto push = [&](ValueId v) {
-    if (v != kNoValue && !known(v)) open.insert({graph_.values[v].producer, v});
+    if (v != kNoValue && !known(v)) open.insert({graph_->values[v].producer, v});
   };
   push(root);
   for (int visited = 0; visited < max_nodes && !open.empty(); ++visited) {
@@ -155,7 +155,7 @@ std::vector<ValueId> Prober::dominators(ValueId root, int max_nodes) const {
     if (p < 0) break;
     // All outputs of one node leave together.
     while (!open.empty() && open.rbegin()->first == p) open.erase(std::prev(open.end()));
-    for (ValueId x : graph_.nodes[p].in) push(x);
+    for (ValueId x : graph_->nodes[p].in) push(x);
   }
   return result;
 }

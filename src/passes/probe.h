@@ -23,7 +23,7 @@ class Prober {
   // ids nor on state.
   bool host(ValueId v) const { return host_[v]; }
   // True for host values and constants.
-  bool known(ValueId v) const { return host_[v] || graph_.values[v].constant.present(); }
+  bool known(ValueId v) const { return host_[v] || graph_->values[v].constant.present(); }
 
   // A host value at S = tokens, P = past.
   Result<Tensor> host_value(ValueId v, int64_t tokens, int64_t past);
@@ -43,9 +43,9 @@ class Prober {
  private:
   Result<Tensor> demand(ValueId v, std::map<ValueId, Tensor>& memo, const SymbolValues& symbols, int depth);
 
-  const Graph& graph_;
-  const Binding& binding_;
-  Evaluator& evaluator_;
+  const Graph* graph_;
+  const Binding* binding_;
+  Evaluator* evaluator_;
   std::vector<char> host_;
 };
 

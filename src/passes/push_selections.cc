@@ -17,6 +17,8 @@ struct Selection {
   std::vector<int64_t> inner;  // dims that the last axis is split into; empty: not split
   Node select;                 // Slice, Split (one output of it) or Gather of a constant index
   size_t output = 0;           // which output of `select`
+  int64_t axis = -1;           // selected axis before `perm`, counted from the end
+  std::vector<int64_t> perm;   // transposition between the reshape and the selection; empty: none
 };
 
 // Selections by axis counted from the end, so that they mean the same on x [1,S,N] and on W [K,N].
@@ -49,7 +51,7 @@ class Pusher {
       const Node& node = graph_.nodes[n];
       if (!splittable(node) || graph_.is_output(node.out[0])) continue;
       std::vector<std::pair<int, Selection>> parts;
-      if (!collect(users, node.out[0], {}, &parts) || parts.empty()) continue;
+      if (!collect(users, node.out[0], {}, {}, &parts) || parts.empty()) continue;
       if (node.op == "MatMulNBits" && !std::all_of(parts.begin(), parts.end(), [&](const auto& p) { return contiguous(p.second); })) continue;
       const Status done = split(static_cast<int>(n), parts);
       if (!done.is_ok()) return done;
@@ -88,30 +90,38 @@ class Pusher {
 
   // Whole columns side by side: all that a quantised weight can be split into without being packed anew.
   bool contiguous(const Selection& part) const {
-    if (!part.inner.empty()) return false;
+    if (!part.inner.empty() || part.axis != -1) return false;
     const Node& n = part.select;
     return n.is("Split") || (n.is("Slice") && (n.in.size() < 5 || n.in[4] == kNoValue || graph_.values[n.in[4]].constant.to_i64()[0] == 1));
   }
 
   // All users of v are selections of columns (perhaps behind one reshape of the last axis). The packed
   // node's reshape drops or adds leading unit axes freely.
-  bool collect(const std::vector<std::vector<std::pair<int, int>>>& users, ValueId v, std::vector<int64_t> inner,
-               std::vector<std::pair<int, Selection>>* parts) const {
+  bool collect(const std::vector<std::vector<std::pair<int, int>>>& users, ValueId v, const std::vector<int64_t>& inner,
+               const std::vector<int64_t>& perm, std::vector<std::pair<int, Selection>>* parts) const {
     const Shape& shape = graph_.values[v].info.shape;
     if (graph_.is_output(v) || users[v].empty()) return false;
     for (const auto& [u, operand] : users[v]) {
       const Node& n = graph_.nodes[u];
       if (operand != 0) return false;
-      if (n.is("Reshape") || n.is("Unsqueeze") || n.is("Squeeze")) {
+      if (n.is("Transpose") && perm.empty()) {
+        if (!collect(users, n.out[0], inner, n.attr_ints("perm"), parts) || n.attr_ints("perm").empty()) return false;
+        continue;
+      }
+      if (perm.empty() && (n.is("Reshape") || n.is("Unsqueeze") || n.is("Squeeze"))) {
         const Shape& target = graph_.values[n.out[0]].info.shape;
         if (!collect_reshaped(users, shape, target, n.out[0], inner, parts)) return false;
         continue;
       }
-      const auto axis = selected_axis(graph_, n, static_cast<int64_t>(shape.size()));
+      const int64_t rank = static_cast<int64_t>(shape.size());
+      auto axis = selected_axis(graph_, n, rank);
       const int64_t columns = inner.empty() ? 1 : static_cast<int64_t>(inner.size());
-      if (!axis || *axis < -columns) return false;
+      // Gather drops its axis, after which a transposition would mean another one.
+      if (!axis || (!perm.empty() && n.is("Gather"))) return false;
+      if (!perm.empty()) axis = perm[static_cast<size_t>(rank + *axis)] - rank;
+      if (*axis < -columns) return false;
       for (size_t o = 0; o < n.out.size(); ++o)
-        if (n.has_output(o)) parts->push_back({u, Selection{inner, n, o}});
+        if (n.has_output(o)) parts->push_back({u, Selection{inner, n, o, *axis, perm}});
     }
     return true;
   }
@@ -128,7 +138,7 @@ class Pusher {
       product *= to[i].value();
     }
     if (product != from.back().value()) return false;
-    return collect(users, v, tail.size() > 1 ? tail : std::vector<int64_t>{}, parts);
+    return collect(users, v, tail.size() > 1 ? tail : std::vector<int64_t>{}, {}, parts);
   }
 
   Status split(int index, const std::vector<std::pair<int, Selection>>& parts) {
@@ -169,8 +179,7 @@ class Pusher {
       target.push_back(shape.back());
     }
     Node n = part.select;
-    const int64_t rank = static_cast<int64_t>(graph_.values[part.select.in[0]].info.shape.size());
-    const int64_t axis = *selected_axis(graph_, part.select, rank);
+    const int64_t axis = part.axis;
     n.in[0] = v;
     builder.op(n.op, n.in);
     Node& made = builder.last();
@@ -184,14 +193,19 @@ class Pusher {
       made.out.push_back(o == part.output ? fresh[0] : graph_.add_value(graph_.values[fresh[0]].name + "/unused"));
     if (result != kNoValue) made.out[part.output] = result;
     // Shape of the selected part, for what is built on it before inference runs again.
-    const Shape& whole = graph_.values[part.select.in[0]].info.shape;
-    const Shape& selected = graph_.values[part.select.out[part.output]].info.shape;
-    const size_t tail = part.inner.empty() ? 1 : part.inner.size();
-    Shape y(target.begin(), target.end() - static_cast<int64_t>(tail));
-    y.insert(y.end(), selected.end() - static_cast<int64_t>(tail - (whole.size() - selected.size())), selected.end());
+    const size_t at = target.size() - static_cast<size_t>(-axis);
+    Shape y = target;
+    if (n.is("Gather")) y.erase(y.begin() + static_cast<int64_t>(at));
+    else y[at] = selected_extent(part);
     ValueInfo& info = graph_.values[made.out[part.output]].info;
     info = {graph_.values[v].info.type, true, y, {}};
     return made.out[part.output];
+  }
+  // Columns that the selection leaves of its axis.
+  Dim selected_extent(const Selection& part) const {
+    const Shape& whole = graph_.values[part.select.in[0]].info.shape;
+    const size_t axis = whole.size() - static_cast<size_t>(-*selected_axis(graph_, part.select, static_cast<int64_t>(whole.size())));
+    return graph_.values[part.select.out[part.output]].info.shape[axis];
   }
   ValueId builder_constant(Builder& builder, int64_t axis) { return builder.constant_i64({axis}); }
 
@@ -211,11 +225,14 @@ class Pusher {
     } else {
       y = emit_matmul(builder, packed, part);
     }
-    // Leading unit axes (the reshape before the selection may have dropped or added some).
+    // Leading unit axes (the reshape before the selection may have dropped or added some), then the order.
+    Shape shape = result_info.shape;
+    for (size_t i = 0; i < part.perm.size(); ++i) shape[static_cast<size_t>(part.perm[i])] = result_info.shape[i];
     const ValueId dims = graph_.add_value(graph_.values[result].name + "/dims", DType::kI64);
-    graph_.values[dims].info = {DType::kI64, true, {Dim(static_cast<int64_t>(result_info.shape.size()))}, result_info.shape};
-    if (shape_is_const(result_info.shape)) graph_.values[dims].constant = Tensor::vector_i64(shape_values(result_info.shape));
-    builder.op("Reshape", {y, dims}, result);
+    graph_.values[dims].info = {DType::kI64, true, {Dim(static_cast<int64_t>(shape.size()))}, shape};
+    if (shape_is_const(shape)) graph_.values[dims].constant = Tensor::vector_i64(shape_values(shape));
+    if (part.perm.empty()) builder.op("Reshape", {y, dims}, result);
+    else builder.transpose(builder.op("Reshape", {y, dims}), part.perm, result);
     return Status::ok();
   }
 

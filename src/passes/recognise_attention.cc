@@ -47,7 +47,8 @@ class Recogniser {
       else context_.note("attention not recognised", graph_.nodes[n].name, why);
     }
     if (!found.empty()) SITU_RETURN_IF_ERROR(rewrite(found));
-    return simplify_masks();
+    SITU_RETURN_IF_ERROR(simplify_masks());
+    return drop_repeats();
   }
 
  private:
@@ -134,34 +135,59 @@ class Recogniser {
     return any;
   }
 
-  bool map_axes(ValueId operand, bool transposed, Layout* l) {
-    std::vector<int64_t> out = prober_.dims(operand, tokens_, past_);
-    const std::vector<int64_t> in = prober_.dims(l->source, tokens_, past_);
-    if (out.size() < 2 || graph_.values[l->source].info.type != DType::kF32) return false;
-    if (operand != l->source && !prober_.cone(operand, l->source, kMaxConeNodes)) return false;
-    const int64_t last = out.back(), before = out[out.size() - 2];
-    const int64_t rows = transposed ? last : before, size = transposed ? before : last;
-    int64_t heads = 1;
-    for (size_t i = 0; i + 2 < out.size(); ++i) heads *= out[i];
-    // Element numbers and the common factor, read from two evaluations.
-    Tensor ones = Tensor::allocate(DType::kF32, in), iota = Tensor::allocate(DType::kF32, in);
-    if (iota.count() == 0 || iota.count() > (1 << 22)) return false;
+  bool only_movement(const Cone& cone) const {
+    for (int i : cone.nodes)
+      if (!graph_.nodes[i].def || graph_.nodes[i].def->placement != Placement::kView) return false;
+    return true;
+  }
+
+  // Element numbers of the source as they arrive at the operand, through view operators of any type.
+  bool numbers_moved(ValueId operand, ValueId source, const std::vector<int64_t>& dims, std::vector<int64_t>* index) {
+    Tensor iota = Tensor::allocate(DType::kI64, dims);
+    for (int64_t i = 0; i < iota.count(); ++i) iota.view().as<int64_t>()[i] = i;
+    Result<Tensor> r = prober_.evaluate(operand, {{source, iota}}, tokens_, past_);
+    if (!r.is_ok()) return false;
+    *index = r->to_i64();
+    return true;
+  }
+
+  // The same where a common factor is multiplied in: it is read from a second evaluation, on ones.
+  bool numbers_scaled(ValueId operand, Layout* l, const std::vector<int64_t>& dims, std::vector<int64_t>* index) {
+    if (graph_.values[l->source].info.type != DType::kF32) return false;
+    Tensor ones = Tensor::allocate(DType::kF32, dims), iota = Tensor::allocate(DType::kF32, dims);
     for (int64_t i = 0; i < iota.count(); ++i) {
       ones.view().as<float>()[i] = 1.0f;
       iota.view().as<float>()[i] = static_cast<float>(i);
     }
     Result<Tensor> a = prober_.evaluate(operand, {{l->source, ones}}, tokens_, past_);
     Result<Tensor> b = prober_.evaluate(operand, {{l->source, iota}}, tokens_, past_);
-    if (!a.is_ok() || !b.is_ok() || a->type() != DType::kF32 || a->count() != heads * rows * size) return false;
+    if (!a.is_ok() || !b.is_ok() || a->type() != DType::kF32 || a->count() == 0 || a->count() != b->count()) return false;
     l->scale = a->view().as<float>()[0];
     if (l->scale == 0) return false;
-    std::vector<int64_t> index;
     for (int64_t i = 0; i < b->count(); ++i) {
       if (a->view().as<float>()[i] != l->scale) return false;
       const float e = b->view().as<float>()[i] / l->scale;
       if (std::fabs(e - std::round(e)) > 0.01f) return false;
-      index.push_back(static_cast<int64_t>(std::round(e)));
+      index->push_back(static_cast<int64_t>(std::round(e)));
     }
+    return true;
+  }
+
+  bool map_axes(ValueId operand, bool transposed, Layout* l) {
+    std::vector<int64_t> out = prober_.dims(operand, tokens_, past_);
+    const std::vector<int64_t> in = prober_.dims(l->source, tokens_, past_);
+    const auto cone = prober_.cone(operand, l->source, kMaxConeNodes);
+    if (out.size() < 2 || (operand != l->source && !cone)) return false;
+    const int64_t last = out.back(), before = out[out.size() - 2];
+    const int64_t rows = transposed ? last : before, size = transposed ? before : last;
+    int64_t heads = 1;
+    for (size_t i = 0; i + 2 < out.size(); ++i) heads *= out[i];
+    int64_t elements = 1;
+    for (int64_t d : in) elements *= d;
+    std::vector<int64_t> index;
+    const bool moved = operand == l->source || (cone && only_movement(*cone));
+    if (elements == 0 || elements > (1 << 22) || !(moved ? numbers_moved(operand, l->source, in, &index) : numbers_scaled(operand, l, in, &index))) return false;
+    if (static_cast<int64_t>(index.size()) != heads * rows * size) return false;
     auto at = [&](int64_t h, int64_t r, int64_t d) {
       return index[static_cast<size_t>(h * rows * size + (transposed ? d * rows + r : r * size + d))];
     };
@@ -169,7 +195,7 @@ class Recogniser {
     while (group < heads && at(group, 0, 0) == at(0, 0, 0)) ++group;
     const int64_t head_stride = group < heads ? at(group, 0, 0) - at(0, 0, 0) : 0;
     const int64_t row_stride = rows > 1 ? at(0, 1, 0) - at(0, 0, 0) : 0, size_stride = size > 1 ? at(0, 0, 1) - at(0, 0, 0) : 0;
-    if (heads % group != 0 || (heads / group) * rows * size != iota.count()) return false;
+    if (heads % group != 0 || (heads / group) * rows * size != elements) return false;
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t d = 0; d < size; ++d)
@@ -323,6 +349,36 @@ class Recogniser {
     if (m.softcap > 0) text += ", softcap " + std::to_string(m.softcap);
     if (m.bias != kNoValue) text += ", mask computed";
     context_.note("attention", where, text);
+  }
+
+  // K and V that reach a fused operator as repeated heads (repeat_kv in the graph) are read unrepeated.
+  Status drop_repeats() {
+    prober_ = Prober(graph_, context_.binding, context_.evaluator);
+    std::map<int, std::pair<Layout, Layout>> found;
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      const Node& node = graph_.nodes[n];
+      Layout k, v;
+      if (!node.is("Attention", "situ") || !layout(node.in[1], false, &k) || !layout(node.in[2], false, &v)) continue;
+      if (k.heads == shape(node.in[1])[1].value() || k.heads != v.heads || k.scale != 1 || v.scale != 1) continue;
+      found.emplace(static_cast<int>(n), std::make_pair(k, v));
+    }
+    if (found.empty()) return Status::ok();
+    Builder builder(graph_);
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      auto it = found.find(static_cast<int>(n));
+      if (it != found.end()) {
+        builder.start(nodes[n]);
+        nodes[n].in[1] = arrange(builder, it->second.first);
+        nodes[n].in[2] = arrange(builder, it->second.second);
+        context_.note("repeated heads", nodes[n].name, std::to_string(it->second.first.heads) + " KV heads");
+      }
+      builder.keep(std::move(nodes[n]));
+    }
+    SITU_RETURN_IF_ERROR(builder.finish());
+    graph_.remove_dead_nodes();
+    return Status::ok();
   }
 
   // Masks given as an operand (MultiHeadAttention, ai.onnx.Attention) get their closed form too.

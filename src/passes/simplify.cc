@@ -2,6 +2,7 @@
 // reshapes to the same shape, arithmetic with 0 or 1; then nodes that nobody needs.
 #include <map>
 
+#include "ops/op.h"
 #include "passes/pass.h"
 
 namespace situ {
@@ -43,6 +44,25 @@ ValueId equal_operand(const Graph& graph, const Node& n) {
   return kNoValue;
 }
 
+// Tile along axes of extent 1 repeats what a stride of 0 repeats for nothing: it becomes Expand.
+void tile_to_expand(Graph& graph) {
+  for (Node& n : graph.nodes) {
+    if (!n.is("Tile") || n.in.size() != 2 || !graph.values[n.in[1]].constant.present()) continue;
+    const std::vector<int64_t> repeats = graph.values[n.in[1]].constant.to_i64();
+    const Shape from = graph.values[n.in[0]].info.shape, to = graph.values[n.out[0]].info.shape;
+    bool broadcast = repeats.size() == from.size();
+    for (size_t i = 0; broadcast && i < from.size(); ++i) broadcast = repeats[i] == 1 || (from[i] == Dim(1) && repeats[i] > 0);
+    if (!broadcast) continue;
+    const ValueId dims = graph.add_value(n.name + "/dims", DType::kI64);
+    graph.values[dims].info = {DType::kI64, true, {Dim(static_cast<int64_t>(to.size()))}, to};
+    if (shape_is_const(to)) graph.values[dims].constant = Tensor::vector_i64(shape_values(to));
+    n.op = "Expand";
+    n.opset = 13;
+    n.in[1] = dims;
+    n.def = find_op("", "Expand", 13);
+  }
+}
+
 // A value whose elements are known on the host at every step needs no node: its users read the elements. The
 // Shape, Gather, Concat chains that led to it die with its last use.
 void detach_host_values(Graph& graph) {
@@ -82,6 +102,7 @@ Status simplify(PassContext& context) {
   for (ValueId& v : graph.outputs) v = resolve(v);
   for (StatePair& s : context.binding.states) s.present = resolve(s.present);
   context.binding.logits = resolve(context.binding.logits);
+  tile_to_expand(graph);
   detach_host_values(graph);
   graph.remove_dead_nodes();
   return Status::ok();

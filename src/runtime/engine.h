@@ -53,6 +53,7 @@ class InPlaceEngine {
 
   Ledger& ledger() { return ledger_; }
   const Compiled& compiled() const { return compiled_.prompt; }
+  const CompiledPhases& phases() const { return compiled_; }
   const Graph& decode_graph() const { return compiled_.token.graph; }
   const Plan& prefill_plan() const { return prefill_plan_; }
   const Plan& decode_plan() const { return decode_plan_; }

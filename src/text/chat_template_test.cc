@@ -112,17 +112,17 @@ TEST(ChatTemplate, HostileTemplatesAreRefused) {
 
 TEST(SmolLm2, RendersThePromptOfTheReference) {
   const std::filesystem::path folder = testing::shared_model("smollm2-135m-instruct-int4");
-  if (!std::filesystem::exists(folder / "expected.json")) GTEST_SKIP() << "no model in " << folder;
+  const json cases = testing::expected_cases(folder);
+  if (cases.empty()) GTEST_SKIP() << "no model in " << folder;
   const Result<Tokenizer> tokenizer = Tokenizer::load(folder);
   ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
   const std::vector<ChatMessage> messages = {
       {"system", "You are a helpful AI assistant named SmolLM, trained by Hugging Face"},
       {"user", "When does summer start?"}};
-  const json expected = json::parse(std::ifstream(folder / "expected.json"))["cases"][0];
   const Result<std::string> prompt = tokenizer->apply_chat_template(messages, true);
   ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
-  EXPECT_EQ(prompt.value(), expected["prompt"]);
-  EXPECT_EQ(tokenizer->apply_chat_template({messages[1]}, true).value(), expected["prompt"]) << "default system text";
+  EXPECT_EQ(prompt.value(), cases[0]["prompt"]);
+  EXPECT_EQ(tokenizer->apply_chat_template({messages[1]}, true).value(), cases[0]["prompt"]) << "default system text";
 }
 
 }  // namespace

@@ -136,10 +136,11 @@ TEST(DecodeStream, EqualsDecodeOnRandomTexts) {
 
 TEST(SmolLm2, StreamsTheTextOfTheReference) {
   const std::filesystem::path folder = testing::shared_model("smollm2-135m-instruct-int4");
-  if (!std::filesystem::exists(folder / "expected.json")) GTEST_SKIP() << "no model in " << folder;
+  const json cases = testing::expected_cases(folder);
+  if (cases.empty()) GTEST_SKIP() << "no model in " << folder;
   const Result<Tokenizer> tokenizer = Tokenizer::load(folder);
   ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
-  for (const json& test : json::parse(std::ifstream(folder / "expected.json"))["cases"]) {
+  for (const json& test : cases) {
     EXPECT_EQ(joined(stream(tokenizer.value(), test["greedy_ids"].get<Ids>(), false)), test["text"]) << test["name"];
   }
   const std::string text = "Καλημέρα 你好 👩‍👩‍👧 🇫🇷 naïve";

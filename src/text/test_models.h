@@ -115,4 +115,10 @@ inline std::filesystem::path shared_model(const std::string& name) {
   return std::filesystem::path(folder ? folder : SITU_SHARED_DEFAULT) / "models" / name;
 }
 
+// The cases of the model's expected.json: name, prompt, prompt_ids, greedy_ids, text; empty when it is absent.
+inline nlohmann::json expected_cases(const std::filesystem::path& folder) {
+  std::ifstream file(folder / "expected.json");
+  return file ? nlohmann::json::parse(file)["cases"] : nlohmann::json::array();
+}
+
 }  // namespace situ::testing

@@ -156,9 +156,10 @@ TEST(Tokenizer, MovesLeaveTheSourceEmpty) {
 
 TEST(SmolLm2, GivesTheIdsOfTheReference) {
   const std::filesystem::path folder = testing::shared_model("smollm2-135m-instruct-int4");
-  if (!std::filesystem::exists(folder / "expected.json")) GTEST_SKIP() << "no model in " << folder;
+  const json cases = testing::expected_cases(folder);
+  if (cases.empty()) GTEST_SKIP() << "no model in " << folder;
   const Tokenizer tokenizer = load_or_die(folder);
-  for (const json& test : json::parse(std::ifstream(folder / "expected.json"))["cases"]) {
+  for (const json& test : cases) {
     const std::string prompt = test["prompt"];
     EXPECT_EQ(tokenizer.encode(prompt, false).value(), test["prompt_ids"].get<Ids>()) << test["name"];
     EXPECT_EQ(tokenizer.encode(prompt, true).value(), test["prompt_ids"].get<Ids>()) << test["name"];

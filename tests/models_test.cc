@@ -1,0 +1,197 @@
+// Golden models: greedy ids, logits, ledger and placement of every decoder-only model under ../shared/models.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "pipelines/llm.h"
+
+namespace situ {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+fs::path shared_models() {
+  const char* shared = std::getenv("SITU_SHARED");
+  return fs::path(shared ? shared : SITU_SHARED_DEFAULT) / "models";
+}
+
+// Folders that Situ refuses for now, with the operator that it says is missing.
+const std::map<std::string, std::string>& refused() {
+  static const std::map<std::string, std::string> list{
+      {"gpt_oss-fp32", "com.microsoft.MoE"},
+      {"gpt_oss-int4", "com.microsoft.QMoE"},
+      {"gpt_oss-int4-moe8", "com.microsoft.QMoE"},
+      {"gpt_oss-int4-moeb64", "com.microsoft.QMoE"},
+      {"gpt_oss-int4-moechan", "com.microsoft.QMoE"},
+      {"lfm2-fp32", "com.microsoft.CausalConvWithState"},
+      {"lfm2-int4", "com.microsoft.CausalConvWithState"},
+      {"qwen3_5-fp32", "com.microsoft.LinearAttention"},
+      {"qwen3_5-int4", "com.microsoft.LinearAttention"},
+      {"llama-fp32-kv_int8_per_channel", "quantised KV cache"},
+      {"llama-int4-kv_int8_per_tensor", "quantised KV cache"},
+      {"llama-int4-kv_int4_per_channel", "quantised KV cache"},
+  };
+  return list;
+}
+
+std::vector<std::string> folders() {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const char* set : {"tiny", "genai"})
+    for (const auto& entry : fs::directory_iterator(shared_models() / set, error))
+      if (fs::exists(entry.path() / "expected.json") && !fs::exists(entry.path() / "encoder_model.onnx")) found.push_back(std::string(set) + "/" + entry.path().filename().string());
+  if (fs::exists(shared_models() / "smollm2-135m-instruct-int4" / "expected.json")) found.push_back("smollm2-135m-instruct-int4");
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<int64_t> ids(const Json& c, const char* key) { return c.contains(key) ? c[key].get<std::vector<int64_t>>() : std::vector<int64_t>{}; }
+
+// Ids that are compared: up to the first step that is too near a tie for another rounding order.
+size_t compared(const Json& c, size_t all) {
+  if (c.contains("compare_first")) return std::min(all, c["compare_first"].get<size_t>());
+  if (c.contains("top1_margins"))
+    for (size_t i = 0; i < c["top1_margins"].size() && i < all; ++i)
+      if (c["top1_margins"][i].get<double>() < 0.25) return i;
+  return all;
+}
+
+class Folder : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    name_ = fs::path(GetParam()).filename().string();
+    path_ = shared_models() / GetParam();
+    expected_ = Json::parse(std::ifstream(path_ / "expected.json"));
+  }
+  void TearDown() override { unsetenv("SITU_DISABLE_PASSES"); }
+
+  // Ids of every case equal; the ledger's copies per token come back.
+  void compare(Model& model, size_t most_cases, double* copied) {
+    *copied = 0;
+    for (size_t i = 0; i < expected_["cases"].size() && i < most_cases; ++i) {
+      const Json& c = expected_["cases"][i];
+      const std::vector<int64_t> prompt = c.contains("input_ids") ? ids(c, "input_ids") : ids(c, "prompt_ids"), want = ids(c, "greedy_ids");
+      GenerateOptions options;
+      options.max_new_tokens = static_cast<int64_t>(want.size());
+      options.ignore_eos = true;
+      Result<Generation> g = model.generate(prompt, options, nullptr);
+      ASSERT_TRUE(g.is_ok()) << g.status().message();
+      const size_t n = compared(c, want.size());
+      ASSERT_EQ(g->output_ids.size(), want.size());
+      EXPECT_EQ(std::vector<int64_t>(g->output_ids.begin(), g->output_ids.begin() + static_cast<long>(n)), std::vector<int64_t>(want.begin(), want.begin() + static_cast<long>(n))) << "case " << i;
+      *copied = std::max(*copied, g->bytes_copied_per_token);
+    }
+  }
+
+  std::string name_;
+  fs::path path_;
+  Json expected_;
+};
+
+TEST_P(Folder, RunsInPlaceAndCopiesNothing) {
+  Result<Model> model = Model::load(path_.string(), {});
+  if (refused().count(name_)) {
+    ASSERT_FALSE(model.is_ok()) << name_ << " runs now: take it off the list";
+    EXPECT_NE(model.status().message().find(refused().at(name_)), std::string::npos) << model.status().message();
+    return;
+  }
+  ASSERT_TRUE(model.is_ok()) << model.status().message();
+  double copied = -1;
+  compare(*model, 100, &copied);
+  EXPECT_EQ(copied, 0);
+}
+
+TEST_P(Folder, FirstLogitsAreTheReferences) {
+  if (refused().count(name_) || GetParam().find("int4") != std::string::npos || GetParam().find("int8") != std::string::npos || GetParam().find("fp16") != std::string::npos) GTEST_SKIP() << "not a float32 model";
+  Result<Model> model = Model::load(path_.string(), {});
+  ASSERT_TRUE(model.is_ok()) << model.status().message();
+  for (const Json& c : expected_["cases"]) {
+    Result<Session> session = model->new_session();
+    ASSERT_TRUE(session.is_ok());
+    Result<std::span<const float>> logits = session->step(ids(c, "input_ids"));
+    ASSERT_TRUE(logits.is_ok()) << logits.status().message();
+    for (size_t i = 0; i < c["first_logits"].size(); ++i) {
+      const double want = c["first_logits"][i];
+      EXPECT_NEAR((*logits)[i], want, std::max(2e-3, 1e-3 * std::abs(want))) << "logit " << i;
+    }
+  }
+}
+
+TEST_P(Folder, NaiveModeAgreesAndCopies) {
+  if (refused().count(name_)) GTEST_SKIP() << "refused";
+  LoadOptions options;
+  options.naive = true;
+  Result<Model> model = Model::load(path_.string(), options);
+  ASSERT_TRUE(model.is_ok()) << model.status().message();
+  double copied = 0;
+  compare(*model, 2, &copied);
+  EXPECT_GT(copied, 0);
+}
+
+TEST_P(Folder, PlacementIsVerified) {
+  if (refused().count(name_)) GTEST_SKIP() << "refused";
+  if (name_.rfind("smollm2-135m", 0) == 0) GTEST_SKIP() << "the same graph as genai/llama-int4, 15 times as deep";
+  Result<Model> model = Model::load(path_.string(), {});
+  ASSERT_TRUE(model.is_ok()) << model.status().message();
+  const InPlaceEngine& e = *model->impl().in_place;
+  const CompiledPhases& phases = e.phases();
+  const std::vector<int64_t> prompt_steps = phases.first_only ? std::vector<int64_t>{3} : std::vector<int64_t>{3, 2, 1, 4};
+  Status prompt = verify_plan(phases.prompt.graph, phases.prompt.binding, e.prefill_plan(), prompt_steps);
+  EXPECT_TRUE(prompt.is_ok()) << prompt.message();
+  Status token = verify_plan(phases.token.graph, phases.token.binding, e.decode_plan(), {1, 1, 1, 1});
+  EXPECT_TRUE(token.is_ok()) << token.message();
+}
+
+// Recognition off: the graph as it was exported, still placed, gives the same tokens.
+TEST_P(Folder, RunsWithoutOptionalPasses) {
+  if (refused().count(name_)) GTEST_SKIP() << "refused";
+  for (const char* passes : {"all", "recognise_attention", "recognise_rotary,recognise_functions", "push_selections,last_token"}) {
+    setenv("SITU_DISABLE_PASSES", passes, 1);
+    Result<Model> model = Model::load(path_.string(), {});
+    ASSERT_TRUE(model.is_ok()) << passes << ": " << model.status().message();
+    double copied = 0;
+    compare(*model, name_.rfind("smollm2-135m", 0) == 0 ? 1 : 3, &copied);
+    if (std::string(passes) != "all") continue;
+    const InPlaceEngine& e = *model->impl().in_place;
+    if (name_.rfind("smollm2-135m", 0) == 0) continue;
+    Status token = verify_plan(e.phases().token.graph, e.phases().token.binding, e.decode_plan(), {1, 1, 1});
+    EXPECT_TRUE(token.is_ok()) << token.message();
+  }
+}
+
+// Any split of the prompt into steps gives the same tokens.
+TEST_P(Folder, ChunksOfThePromptDoNotMatter) {
+  if (refused().count(name_)) GTEST_SKIP() << "refused";
+  if (name_.rfind("phi3_longrope", 0) == 0) GTEST_SKIP() << "its rotary tables change with the total length of each step";
+  for (int64_t chunk : {1, 3, 16}) {
+    LoadOptions options;
+    options.chunk = chunk;
+    Result<Model> model = Model::load(path_.string(), options);
+    ASSERT_TRUE(model.is_ok()) << model.status().message();
+    double copied = -1;
+    compare(*model, name_.rfind("smollm2-135m", 0) == 0 ? 1 : 3, &copied);
+    EXPECT_EQ(copied, 0);
+  }
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Folder, testing::ValuesIn(folders()), test_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Folder);
+
+TEST(Shared, IsThere) {
+  if (folders().empty()) GTEST_SKIP() << "no models under " << shared_models() << "; set SITU_SHARED";
+}
+
+}  // namespace
+}  // namespace situ
