@@ -22,7 +22,7 @@ at_least() {
 
 header() { [ -e "/usr/include/$1" ] || [ -e "/usr/local/include/$1" ]; }
 python_ok() {
-  [ -x .venv/bin/python ] || python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+  [ -e .venv/installed ] || python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
 
 # Sets `missing` to the packages that are needed, by looking for what they contain: a compiler or a header that came
@@ -47,6 +47,7 @@ find_missing() {
 
 # In one go, since a package list that is out of date makes the installation fail.
 update_and_install() {
+  # shellcheck disable=SC2086 # $missing is a list
   $as_root apt-get update -q && $as_root env DEBIAN_FRONTEND=noninteractive \
     apt-get install -q -y --no-install-recommends -o DPkg::Lock::Timeout=120 $missing
 }
@@ -66,7 +67,7 @@ log=$(mktemp) || fail "no temporary file"
 trap 'rm -f "$log"' EXIT
 for pause in 5 20 0; do
   update_and_install >"$log" 2>&1 && break
-  [ "$pause" -eq 0 ] && fail "apt-get could not install $missing: $(grep '^E:' "$log" | tr '\n' ' ')"
+  [ "$pause" -eq 0 ] && fail "apt-get could not install $missing: $(grep '^E:' "$log" | paste -s -d ' ')"
   echo "install_deps: apt-get failed, once more in $pause s: $(grep -m 1 '^E:' "$log")"
   sleep "$pause"
 done

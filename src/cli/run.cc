@@ -89,6 +89,7 @@ int run(const RunArguments& a) {
     return 0;
   }
   std::printf("\n");
+  std::fflush(stdout);  // the line below goes to stderr and must not overtake the text
   const double rate = g->decode_ms_per_token > 0 ? 1000.0 / g->decode_ms_per_token : 0;
   std::fprintf(stderr, "[%zu prompt + %zu new tokens, %s, %s: prefill %.0f ms, decode %.1f tokens/s, copied %.0f B/token]\n",
                prompt->size(), g->output_ids.size(), facts.mode.c_str(), facts.isa.c_str(), g->prefill_ms, rate, g->bytes_copied_per_token);

@@ -134,7 +134,7 @@ struct DequantizeParams {
 };
 
 // situ.Attention, operands q [B,Hq,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv], bias? (float: added, bool: true =
-// attend; broadcast to [B,Hq,S,T]), slopes? f32 [Hq] (ALiBi: adds slope * (key position)), sink? [Hq]
+// attend; broadcast to [B,Hq,S,T]), slopes? f32 [Hq] (ALiBi: adds slope * (key position - query position)), sink? [Hq]
 // (adds exp(sink) to the softmax denominator). y [B,Hq,S,Dv]. Query i stands at position T - S + i.
 // s = softcap(scale * q.k) + bias; keys with position > query's are left out when causal, keys with
 // position <= query's - window when window > 0. A row that attends to nothing is 0.

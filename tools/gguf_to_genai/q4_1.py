@@ -11,10 +11,10 @@ ones; nll: nats per token; KL to the first row; bytes of a block of 32 weights):
     packed, scale = d, zero point = round(-m / d)    0.082   3.970   0.290   20.5
     "packed", scale and zero point searched          0.069   3.894   0.217   20.5
 
-"float" is the default: it is the published model without loss, and Situ's kernels take both kinds at
-the same speed (128 tokens in 4.4 s of processor time with "float", 4.6 s with "packed"). "packed"
-is for runtimes with a fast kernel for integers only, as ONNX Runtime: "float" works there too, but
-expands the weights to fp32 at every step (7.5 tokens/s in place of 100 on 2 cores).
+"float" is the default: it is the published model without loss, and Situ's kernels take both kinds
+at the same speed (128 tokens in 4.4 s of processor time with "float", 4.6 s with "packed").
+"packed" is for runtimes with a fast kernel for integers only, as ONNX Runtime: "float" works there
+too, but expands the weights to fp32 at every step (7.5 tokens/s in place of 100 on 2 cores).
 """
 
 import numpy as np

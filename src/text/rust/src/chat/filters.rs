@@ -65,7 +65,10 @@ pub fn register(env: &mut Environment<'_>) {
 
 /// A width or precision has digits and a field can name the same argument again, so both are bounded from the text.
 pub fn formatted(style: FormatStyle, text: &str, args: &[Value]) -> Result<Value, Error> {
-    if text.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.parse().unwrap_or(0) > MAX_COUNT || digits.len() > 9) {
+    if text
+        .split(|c: char| !c.is_ascii_digit())
+        .any(|digits| digits.parse().unwrap_or(0) > MAX_COUNT || digits.len() > 9)
+    {
         return Err(refuse(format!("a format width above {MAX_COUNT} is not supported")));
     }
     let fields = text.matches(['{', '%']).count();

@@ -59,10 +59,14 @@ pub fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> R
             parts.reverse();
             Ok(Value::from(parts))
         }
-        "index" | "rindex" => match pycompat::unknown_method_callback(state, value, &name.replace("index", "find"), args)? {
-            found if as_integer(&found) == Some(-1) => Err(Error::new(ErrorKind::InvalidOperation, "substring not found")),
-            found => Ok(found),
-        },
+        "index" | "rindex" => {
+            match pycompat::unknown_method_callback(state, value, &name.replace("index", "find"), args)? {
+                found if as_integer(&found) == Some(-1) => {
+                    Err(Error::new(ErrorKind::InvalidOperation, "substring not found"))
+                }
+                found => Ok(found),
+            }
+        }
         _ => pycompat::unknown_method_callback(state, value, name, args),
     }
 }

@@ -8,7 +8,14 @@ use std::fmt::Write;
 /// The shortest decimal that reads back as the same number, in Python's notation: `1.0`, `1e-05`, `1e+16`.
 fn float_text(number: f64) -> String {
     if !number.is_finite() {
-        return if number.is_nan() { "nan" } else if number > 0.0 { "inf" } else { "-inf" }.into();
+        return if number.is_nan() {
+            "nan"
+        } else if number > 0.0 {
+            "inf"
+        } else {
+            "-inf"
+        }
+        .into();
     }
     // Rust's debug form changes to an exponent at the same thresholds, but writes it without sign and padding.
     let text = format!("{number:?}");
@@ -82,7 +89,13 @@ pub fn push_repr(out: &mut String, value: &Value) -> Result<(), Error> {
                 push_repr(out, &item?)?;
                 count += 1;
             }
-            out.push_str(if !tuple { "]" } else if count == 1 { ",)" } else { ")" });
+            out.push_str(if !tuple {
+                "]"
+            } else if count == 1 {
+                ",)"
+            } else {
+                ")"
+            });
         }
         ValueKind::Map => {
             out.push('{');
@@ -204,8 +217,14 @@ mod tests {
     #[test]
     fn floats_read_as_in_python() {
         for (number, text) in [
-            (1.0, "1.0"), (0.1, "0.1"), (1e16, "1e+16"), (1.5e300, "1.5e+300"), (1e-5, "1e-05"), (-0.0, "-0.0"),
-            (123456789012345680.0, "1.2345678901234568e+17"), (f64::INFINITY, "inf"),
+            (1.0, "1.0"),
+            (0.1, "0.1"),
+            (1e16, "1e+16"),
+            (1.5e300, "1.5e+300"),
+            (1e-5, "1e-05"),
+            (-0.0, "-0.0"),
+            (123456789012345680.0, "1.2345678901234568e+17"),
+            (f64::INFINITY, "inf"),
         ] {
             assert_eq!(float_text(number), text);
         }

@@ -30,8 +30,14 @@ fn hostile_templates_are_refused() {
         ("{% for i in range(10**12) %}{% endfor %}".to_string(), "range"),
         ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}".into(), "fuel"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}".into(), "recursion"),
-        ("{% set n = namespace(x='aa') %}{% for i in range(64) %}{% set n.x = n.x ~ n.x %}{% endfor %}".into(), "bytes"),
-        ("{% set n = namespace(x=[1]) %}{% for i in range(64) %}{% set n.x = [n.x, n.x] %}{% endfor %}".into(), "bytes"),
+        (
+            "{% set n = namespace(x='aa') %}{% for i in range(64) %}{% set n.x = n.x ~ n.x %}{% endfor %}".into(),
+            "bytes",
+        ),
+        (
+            "{% set n = namespace(x=[1]) %}{% for i in range(64) %}{% set n.x = [n.x, n.x] %}{% endfor %}".into(),
+            "bytes",
+        ),
         ("{% set n = namespace(x=1) %}{% for i in range(99999) %}{% set n.x = [n.x] %}{% endfor %}".into(), "deep"),
         ("{% set n = namespace() %}{% set n.a = n %}{{ n }}".into(), "namespace inside"),
         ("{% set n = namespace() %}{% set m = [n] %}".into(), "namespace inside"),

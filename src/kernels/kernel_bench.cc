@@ -1,0 +1,224 @@
+// Speed of the heavy kernels on the shapes of a small language model (SmolLM2-135M), per ISA and thread count.
+// Not a test: `kernel_bench [isa]` prints milliseconds, GB/s of operands that must be read and GFLOP/s.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/kernel.h"
+#include "kernels/params.h"
+
+namespace situ {
+namespace {
+
+struct Buffer {
+  std::vector<float> memory;
+  View view;
+  Buffer(DType type, const std::vector<int64_t>& dims) {
+    view.type = type;
+    view.rank = static_cast<int32_t>(dims.size());
+    for (size_t i = 0; i < dims.size(); ++i) view.dims[i] = dims[i];
+    view.set_contiguous_strides();
+    memory.resize(static_cast<size_t>((view.count() * dtype_bits(type) + 31) / 32 + 16));
+    std::mt19937 random(1);
+    const bool is_float = type == DType::kF32;
+    for (float& x : memory) {
+      if (is_float) x = static_cast<float>(static_cast<int>(random() % 2001) - 1000) * 1e-3f;
+      else x = __builtin_bit_cast(float, random() & 0x3fff3fffu);
+    }
+    const auto address = reinterpret_cast<uintptr_t>(memory.data());
+    view.data = reinterpret_cast<std::byte*>(memory.data()) + (64 - address % 64) % 64;
+  }
+};
+
+class Bench {
+ public:
+  Bench(const KernelTable& table, int threads) : table_(table), pool_(threads), scratch_(static_cast<size_t>((kScratchBytes + 64) * threads)) {}
+
+  // Best of several runs of `calls` in a row, in milliseconds.
+  double time(KernelFn KernelTable::* kernel, const std::vector<KernelCall>& calls) {
+    const int threads = pool_.threads();
+    double best = 1e30;
+    double total = 0;
+    for (int run = 0; run < 200 && (run < 5 || total < 300); ++run) {
+      const auto start = std::chrono::steady_clock::now();
+      pool_.run([&](int thread, int count) {
+        Ledger ledger;
+        Fault fault;
+        auto* scratch = scratch_.data() + thread * (kScratchBytes + 64);
+        scratch += (64 - reinterpret_cast<uintptr_t>(scratch) % 64) % 64;
+        for (KernelCall call : calls) {
+          call.scratch = scratch;
+          call.ledger = &ledger;
+          call.fault = &fault;
+          (table_.*kernel)(call, thread, count);
+          if (threads > 1) pool_.barrier().wait();
+        }
+      });
+      const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+      best = std::min(best, ms);
+      total += ms;
+    }
+    return best;
+  }
+  void report(const std::string& name, double ms, double bytes, double flops) {
+    std::printf("%-9s %d thr  %-52s %9.4f ms %8.2f GB/s %9.2f GFLOP/s\n", table_.isa, pool_.threads(), name.c_str(), ms, bytes / ms * 1e-6, flops / ms * 1e-6);
+    std::fflush(stdout);
+  }
+
+ private:
+  const KernelTable& table_;
+  ThreadPool pool_;
+  std::vector<std::byte> scratch_;
+};
+
+KernelCall make_call(const std::vector<View>& in, const View* out, const void* params) {
+  KernelCall call;
+  call.in = in.data();
+  call.in_count = static_cast<int>(in.size());
+  call.out = out;
+  call.out_count = 1;
+  call.params = params;
+  return call;
+}
+
+double bench_nbits(Bench& bench, int64_t m, int64_t k, int64_t n, int bits, int level, bool zeros, bool print = true) {
+  const int block = 32;
+  const int64_t blocks = (k + block - 1) / block;
+  Buffer a(DType::kF32, {m, k}), q(DType::kU8, {n, blocks, block * bits / 8}), scales(DType::kF32, {n, blocks}),
+      zero(DType::kU8, {n, (blocks * bits + 7) / 8}), y(DType::kF32, {m, n});
+  const MatMulNBitsParams params{k, n, bits, block, level, false};
+  std::vector<View> in = {a.view, q.view, scales.view};
+  if (zeros) in.push_back(zero.view);
+  const double ms = bench.time(&KernelTable::matmul_nbits, {make_call(in, &y.view, &params)});
+  const double bytes = static_cast<double>(n * blocks) * (block * bits / 8 + 4) + static_cast<double>(m * (n + k) * 4);
+  if (print) {
+    bench.report("matmul_nbits M=" + std::to_string(m) + " K=" + std::to_string(k) + " N=" + std::to_string(n) + " bits=" + std::to_string(bits) +
+                     " level=" + std::to_string(level) + (zeros ? " zeros" : ""), ms, bytes, 2.0 * static_cast<double>(m * n * k));
+  }
+  return ms;
+}
+
+void bench_matmul(Bench& bench, int64_t m, int64_t k, int64_t n, bool transposed, DType type = DType::kF32) {
+  Buffer a(DType::kF32, {m, k}), b(type, {k, n}), y(DType::kF32, {m, n});
+  if (transposed) {
+    b.view.strides[0] = 1;
+    b.view.strides[1] = k;
+  }
+  const MatMulParams params;
+  const std::vector<View> in = {a.view, b.view};
+  const double ms = bench.time(&KernelTable::matmul, {make_call(in, &y.view, &params)});
+  bench.report(std::string("matmul ") + (type == DType::kF32 ? "f32" : "f16") + " M=" + std::to_string(m) + " K=" + std::to_string(k) + " N=" + std::to_string(n) +
+                   (transposed ? " B transposed" : " B row-major"), ms, static_cast<double>(k * n * dtype_bytes(type) + m * (n + k) * 4), 2.0 * static_cast<double>(m * n * k));
+}
+
+void bench_attention(Bench& bench, int64_t heads, int64_t kv_heads, int64_t queries, int64_t keys, int64_t size, DType type = DType::kF32) {
+  Buffer q(DType::kF32, {1, heads, queries, size}), k(type, {1, kv_heads, keys, size}), v(type, {1, kv_heads, keys, size}), y(DType::kF32, {1, heads, queries, size});
+  const AttentionParams params{.scale = 0.125f, .softcap = 0, .window = 0, .causal = true, .smooth_sink = false};
+  const std::vector<View> in = {q.view, k.view, v.view};
+  const double ms = bench.time(&KernelTable::attention, {make_call(in, &y.view, &params)});
+  const double pairs = static_cast<double>(heads * queries) * (static_cast<double>(keys) - static_cast<double>(queries - 1) / 2);
+  bench.report(std::string("attention ") + (type == DType::kF32 ? "f32" : "f16") + " heads=" + std::to_string(heads) + "/" + std::to_string(kv_heads) + " S=" + std::to_string(queries) + " T=" +
+                   std::to_string(keys) + " D=" + std::to_string(size), ms, static_cast<double>(2 * kv_heads * keys * size * dtype_bytes(type)), 4.0 * pairs * static_cast<double>(size));
+}
+
+void bench_norm(Bench& bench, int64_t rows, int64_t size) {
+  Buffer x(DType::kF32, {rows, size}), scale(DType::kF32, {size}), y(DType::kF32, {rows, size});
+  const NormParams params{1, 1e-5f};
+  const std::vector<View> in = {x.view, scale.view};
+  const double ms = bench.time(&KernelTable::rms_norm, {make_call(in, &y.view, &params)});
+  bench.report("rms_norm " + std::to_string(rows) + " x " + std::to_string(size), ms, static_cast<double>(rows * size * 8), 4.0 * static_cast<double>(rows * size));
+}
+
+void bench_rotary(Bench& bench, int64_t heads, int64_t tokens, int64_t size) {
+  Buffer x(DType::kF32, {1, heads, tokens, size}), cos(DType::kF32, {4096, size / 2}), sin(DType::kF32, {4096, size / 2}), p(DType::kI64, {1});
+  *p.view.as<int64_t>() = 7;
+  const RotaryParams params{size, false};
+  const std::vector<View> in = {x.view, cos.view, sin.view, p.view};
+  const double ms = bench.time(&KernelTable::rotary, {make_call(in, &x.view, &params)});
+  bench.report("rotary heads=" + std::to_string(heads) + " S=" + std::to_string(tokens), ms, static_cast<double>(heads * tokens * size * 8), 6.0 * static_cast<double>(heads * tokens * size));
+}
+
+// All quantised matrices of one SmolLM2-135M token, each layer with its own weights.
+void bench_token(Bench& bench, int level) {
+  struct Layer {
+    int64_t k, n;
+  };
+  const Layer layer[] = {{576, 576}, {576, 192}, {576, 192}, {576, 576}, {576, 1536}, {576, 1536}, {1536, 576}};
+  std::vector<Buffer> buffers;
+  std::vector<MatMulNBitsParams> params;
+  std::vector<std::vector<View>> in;
+  std::vector<View> out;
+  buffers.reserve(2000);
+  auto add = [&](int64_t k, int64_t n) {
+    buffers.emplace_back(DType::kF32, std::vector<int64_t>{1, k});
+    buffers.emplace_back(DType::kU8, std::vector<int64_t>{n, k / 32, 16});
+    buffers.emplace_back(DType::kF32, std::vector<int64_t>{n, k / 32});
+    buffers.emplace_back(DType::kF32, std::vector<int64_t>{1, n});
+    const size_t b = buffers.size() - 4;
+    in.push_back({buffers[b].view, buffers[b + 1].view, buffers[b + 2].view});
+    out.push_back(buffers[b + 3].view);
+    params.push_back({k, n, 4, 32, level, false});
+  };
+  for (int i = 0; i < 30; ++i) {
+    for (const Layer& l : layer) add(l.k, l.n);
+  }
+  add(576, 49152);
+  std::vector<KernelCall> calls;
+  double weights = 0;
+  for (size_t i = 0; i < in.size(); ++i) {
+    calls.push_back(make_call(in[i], &out[i], &params[i]));
+    weights += static_cast<double>(params[i].k * params[i].n);
+  }
+  const double ms = bench.time(&KernelTable::matmul_nbits, calls);
+  bench.report("SmolLM2-135M int4, all 211 matrices, level=" + std::to_string(level), ms, weights * 20 / 32, 2 * weights);
+}
+
+void run_all(const KernelTable& table, int threads) {
+  Bench bench(table, threads);
+  for (int level : {0, 4}) {
+    bench_token(bench, level);
+    for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}}) bench_nbits(bench, 1, k, n, 4, level, false);
+    bench_nbits(bench, 1, 576, 49152, 4, level, true);
+    bench_nbits(bench, 1, 576, 49152, 8, level, false);
+    bench_nbits(bench, 4, 576, 1536, 4, level, false);
+    bench_nbits(bench, 128, 576, 1536, 4, level, false);
+    bench_nbits(bench, 128, 1536, 576, 4, level, false);
+  }
+  for (bool transposed : {false, true}) {
+    bench_matmul(bench, 1, 576, 1536, transposed);
+    bench_matmul(bench, 1, 576, 49152, transposed);
+    bench_matmul(bench, 1, 576, 49152, transposed, DType::kF16);
+    bench_matmul(bench, 4, 576, 1536, transposed);
+    bench_matmul(bench, 16, 576, 1536, transposed);
+    bench_matmul(bench, 128, 576, 1536, transposed);
+    bench_matmul(bench, 512, 1536, 576, transposed);
+  }
+  for (int64_t keys : {35, 512, 2048}) bench_attention(bench, 9, 3, 1, keys, 64);
+  bench_attention(bench, 9, 3, 1, 2048, 64, DType::kF16);
+  bench_attention(bench, 32, 8, 1, 2048, 128);
+  for (int64_t tokens : {35, 128, 512}) bench_attention(bench, 9, 3, tokens, tokens, 64);
+  bench_attention(bench, 9, 3, 512, 512, 64, DType::kF16);
+  bench_norm(bench, 1, 576);
+  bench_norm(bench, 128, 576);
+  bench_rotary(bench, 9, 1, 64);
+  bench_rotary(bench, 9, 128, 64);
+}
+
+}  // namespace
+}  // namespace situ
+
+int main(int argc, char** argv) {
+  const situ::KernelTable* tables[8];
+  const int count = situ::available_kernel_tables(tables, 8);
+  for (int i = count - 1; i >= 0; --i) {
+    if (argc > 1 && std::strcmp(argv[1], tables[i]->isa) != 0) continue;
+    for (int threads : {1, 2}) situ::run_all(*tables[i], threads);
+  }
+  return 0;
+}

@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+"""Rules about the source itself: who may move bytes, who may include whom, how large things may be.
+
+Run all:  python3 tests/source_rules_test.py
+Run one:  python3 tests/source_rules_test.py Layers
+The tables below are the rules. A change of a rule is a change of a table, with its reason.
+"""
+
+import os
+import re
+import subprocess
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SRC = ROOT / "src"
+
+# The one file that may move bytes at run time, since it books them.
+MOVER = "src/base/ledger.cc"
+# Files that run at load only, with the number of calls and why no byte of a step goes through them.
+COPIES_AT_LOAD = {
+    "src/onnx/attribute_builder.cc": (1, "a float list of a Constant node becomes a tensor"),
+    "src/onnx/sparse_tensor.cc": (1, "a sparse initialiser is expanded"),
+    "src/onnx/tensor_proto.cc": (1, "an initialiser whose bytes are misaligned in the file"),
+    "src/onnx/wire.h": (1, "one number out of a packed protobuf field"),
+}
+# Folders on the token path: COPIES_AT_LOAD may never name a file of theirs.
+TOKEN_PATH = {"kernels", "eval", "passes", "place", "runtime"}
+
+# Folders in dependency order, and what each may include besides itself. `situ` is include/situ.
+LAYERS = {
+    "situ": set(),
+    "base": {"situ"},
+    "graph": {"base"},
+    "onnx": {"base", "graph"},
+    "kernels": {"base"},
+    "ops": {"base", "graph", "kernels"},
+    "eval": {"base", "graph", "ops"},
+    "passes": {"base", "graph", "ops", "eval"},
+    "place": {"base", "graph", "ops", "eval", "passes"},
+    "runtime": {"base", "kernels", "onnx", "eval", "passes", "place"},
+    "generate": set(),
+    "text": {"base"},
+    "pipelines": {"situ", "base", "passes", "runtime", "generate", "text"},
+    "cli": {"situ", "generate", "pipelines"},
+}
+
+# What kernel files and all that they include may take from outside (the reason stands in kernels/kernel.h).
+KERNEL_INCLUDES = {"cstddef", "cstdint", "math.h"}
+# immintrin.h has always-inline wrappers of instructions only: there is nothing to link.
+KERNEL_INCLUDES_BY_FILE = {"src/kernels/simd.h": {"immintrin.h"}}
+
+PUBLIC_HEADERS = 8
+PUBLIC_HEADER_LINES = 199
+FILE_LINES = 700
+MACRO_LINES = 5
+
+COPY_CALL = re.compile(
+    r"""\b(?:__builtin_)?(?:w?mem(?:cpy|move)|mempcpy|bcopy|str[nl]?cpy|stpn?cpy)\b
+      | \bstd::(?:ranges::)?(?:copy(?:_n|_if|_backward)?|move_backward|reverse_copy|rotate_copy|swap_ranges)\b
+      | \branges::(?:copy|move)\w*\b
+      | \b(?:copy_n|copy_backward|uninitialized_(?:copy|move)(?:_n)?)\s*\(
+      | \bstd::move\s*\([^();]*,[^();]*,   # the algorithm: first, last, destination
+    """,
+    re.VERBOSE,
+)
+
+# Texts speak of the project, not of the place and the tools that it was written with. The patterns are
+# split so that this file passes.
+FORBIDDEN = {
+    "an absolute path of one machine": r"(?<![\w.$})-])/(?:wo" r"rk|ro" r"ot|ho" r"me|Us" r"ers)/",
+    "the host of a package registry": r"\b(?:py" r"pi\.org|pythonho" r"sted\.org|cra" r"tes\.io|npm" r"js\.(?:com|org)"
+    r"|deb\.deb" r"ian\.org|proxy\.gol" r"ang\.org)",
+    "the name of an assistant": r"(?i)\b(?:cla" r"ude|anth" r"ropic|chat" r"gpt|cop" r"ilot|cod" r"ex)\b",
+    "words of the workplace": r"(?i)\b(?:sub-?ag" r"ents?|work" r"place|helper (?:sess" r"ion|ag" r"ent|engineer)s?"
+    r"|(?:this|previous|earlier|later|next|another) sess" r"ion|package mir" r"ror)\b",
+}
+# crates.io is the name of the registry inside this generated file.
+WORDS_NOT_CHECKED = {"src/text/rust/Cargo.lock"}
+
+
+def project_files():
+    """Tracked files and new ones that git does not ignore, as paths below ROOT."""
+    git = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(git, capture_output=True, check=True).stdout.decode().split("\0")
+        files = [name for name in listed if name]
+    except (OSError, subprocess.CalledProcessError):  # a source archive
+        files = []
+        for folder, below, names in os.walk(ROOT):
+            below[:] = [d for d in below if d not in {".git", "build", ".venv", ".models", "target", "__pycache__"}]
+            files += [str(Path(folder, n).relative_to(ROOT)) for n in names]
+    return sorted(f for f in files if (ROOT / f).is_file())
+
+
+FILES = project_files()
+
+
+def read(path):
+    return (ROOT / path).read_text(encoding="utf-8", errors="replace")
+
+
+def is_test(path):
+    name = Path(path).name
+    return bool(re.search(r"_(test|bench)\.", name)) or name.startswith("test_")
+
+
+def cpp(under="src/", tests=False):
+    return [f for f in FILES if f.startswith(under) and f.endswith((".h", ".cc", ".inc")) and (tests or not is_test(f))]
+
+
+def without_comments(text):
+    """The code alone: comments and what stands in string literals are blanked, lines stay."""
+    token = re.compile(r'//[^\n]*|/\*.*?\*/|R"\((.*?)\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
+
+    def blank(match):
+        keep = '""' if match.group()[0] in "R\"'" else " "
+        return keep + "\n" * match.group().count("\n")
+
+    # Include lines keep their names.
+    lines = [(line if line.lstrip().startswith("#include") else None) for line in text.split("\n")]
+    blanked = token.sub(blank, text).split("\n")
+    return "\n".join(kept if kept is not None else line for kept, line in zip(lines, blanked))
+
+
+def copy_calls(text):
+    code = without_comments(text)
+    return [(code.count("\n", 0, m.start()) + 1, m.group().strip()) for m in COPY_CALL.finditer(code)]
+
+
+def includes(path):
+    """[(line, quoted, name)] of a file."""
+    pattern = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+    text = read(path)
+    return [(text.count("\n", 0, m.start()) + 1, m.group(1) == '"', m.group(2)) for m in pattern.finditer(text)]
+
+
+def resolve(name):
+    """The file that #include "name" means, or None."""
+    for base in ("src/", "include/"):
+        if (ROOT / base / name).is_file():
+            return base + name
+    return None
+
+
+def layer(path):
+    return path.split("/")[1]
+
+
+class Copies(unittest.TestCase):
+    """Only move_bytes moves bytes. Calls are found by name; a loop that assigns elements is not: kernels that
+    move instead of computing are listed in docs/placement.md, and their tests assert what they book."""
+
+    def test_bytes_are_moved_in_one_file_only(self):
+        found = {}
+        for path in cpp():
+            calls = copy_calls(read(path))
+            if path != MOVER and calls:
+                found[path] = calls
+        wrong = []
+        for path, calls in found.items():
+            allowed = COPIES_AT_LOAD.get(path, (0, ""))[0]
+            if len(calls) != allowed:
+                wrong += [f"{path}:{line}: {call} ({allowed} allowed)" for line, call in calls]
+        self.assertEqual(wrong, [], "use move_bytes (base/ledger.h), which books what it moves")
+
+    def test_the_mover_moves(self):
+        self.assertTrue(copy_calls(read(MOVER)), f"{MOVER} moves nothing: is it still the file of move_bytes?")
+
+    def test_exceptions_are_needed_and_off_the_token_path(self):
+        for path, (count, reason) in COPIES_AT_LOAD.items():
+            self.assertNotIn(layer(path), TOKEN_PATH, path)
+            self.assertTrue(reason)
+            self.assertEqual(len(copy_calls(read(path))), count, f"{path}: correct the table")
+
+    def test_the_pattern_finds_what_it_should(self):
+        for text in ("std::memcpy(a, b, n);", "memmove(a,b,n)", "__builtin_memcpy(a, b, 4);", "std::copy(b, e, o);",
+                     "std::copy_n(b, 3, o);", "std::ranges::copy(r, o);", "std::move(b, e, o);", "bcopy(a, b, 1);",
+                     "auto f = std::copy<int*, int*>;", "std::uninitialized_copy(b, e, o);"):
+            self.assertTrue(copy_calls(text), text)
+        for text in ("// memcpy(a, b, n)", "/* std::copy */", 'puts("memcpy(");', "x = std::move(y);", "copy(d, s);",
+                     "f(std::move(a), b, c);", "std::copyable<T>", "std::copysign(a, b)", "move_bytes(d, s, ledger);"):
+            self.assertFalse(copy_calls(text), text)
+
+
+class Layers(unittest.TestCase):
+    def edges(self):
+        found = {}
+        for path in cpp() + cpp("include/"):
+            for line, quoted, name in includes(path):
+                if quoted:
+                    found.setdefault((layer(path), name.split("/")[0]), []).append(f"{path}:{line}")
+        return found
+
+    def test_table_goes_down_only(self):
+        order = list(LAYERS)
+        for folder, below in LAYERS.items():
+            for other in below:
+                self.assertLess(order.index(other), order.index(folder), f"{folder} -> {other} goes up")
+
+    def test_every_folder_is_a_layer(self):
+        folders = {layer(f) for f in cpp(tests=True)}
+        self.assertEqual(folders, set(LAYERS) - {"situ"})
+
+    def test_includes_go_down(self):
+        wrong = [f"{at}: {a} includes {b}" for (a, b), places in self.edges().items() for at in places
+                 if a != b and b not in LAYERS.get(a, set())]
+        self.assertEqual(wrong, [], "not in the table LAYERS")
+
+    def test_table_allows_no_more_than_is_used(self):
+        unused = [f"{a} -> {b}" for a, below in LAYERS.items() for b in below if (a, b) not in self.edges()]
+        self.assertEqual(unused, [], "take these edges out of the table LAYERS")
+
+    def test_quoted_includes_are_files_of_the_project(self):
+        wrong = [f"{path}:{line}: {name}" for path in cpp(tests=True) + cpp("include/")
+                 for line, quoted, name in includes(path) if quoted and resolve(name) is None]
+        self.assertEqual(wrong, [], "write the path below src/ or include/")
+
+
+class Kernels(unittest.TestCase):
+    def test_kernel_files_take_nothing_from_the_standard_library(self):
+        open_files = [f for f in cpp("src/kernels/") if f != "src/kernels/select.cc"]
+        seen = set(open_files)
+        wrong = []
+        while open_files:
+            path = open_files.pop()
+            for line, quoted, name in includes(path):
+                if quoted:
+                    below = resolve(name)
+                    if below and below not in seen:
+                        seen.add(below)
+                        open_files.append(below)
+                elif name not in KERNEL_INCLUDES | KERNEL_INCLUDES_BY_FILE.get(path, set()):
+                    wrong.append(f"{path}:{line}: <{name}>")
+            wrong += [f"{path}: {use}" for use in re.findall(r"\bstd::(?!byte\b)\w+", without_comments(read(path)))]
+        self.assertIn("src/base/view.h", seen)  # the walk really follows includes
+        self.assertEqual(wrong, [], "an inline function compiled for one ISA could be linked into another")
+
+    def test_every_kernel_is_defined_once_and_used(self):
+        names = re.findall(r"^SITU_KERNEL\((\w+)\)", read("src/kernels/kernels.inc"), re.MULTILINE)
+        self.assertGreater(len(names), 20)
+        self.assertEqual(len(names), len(set(names)))
+        kernel_text = {f: without_comments(read(f)) for f in cpp("src/kernels/") if f.endswith(".cc")}
+        user_text = "\n".join(without_comments(read(f)) for f in cpp() if layer(f) in {"ops", "passes", "runtime", "eval"})
+        wrong = []
+        for name in names:
+            files = [f for f, text in kernel_text.items() if re.search(rf"^void {name}\(const KernelCall&", text, re.MULTILINE)]
+            if len(files) != 1:
+                wrong.append(f"{name}: defined in {files or 'no file'}")
+            if not re.search(rf"\bKernelTable::{name}\b|\bkernels\(\)\.{name}\b", user_text):
+                wrong.append(f"{name}: no operator uses it")
+        self.assertEqual(wrong, [])
+
+
+class Sizes(unittest.TestCase):
+    def test_public_headers(self):
+        headers = [f for f in FILES if f.startswith("include/")]
+        self.assertTrue(all(f.startswith("include/situ/") and f.endswith(".h") for f in headers), headers)
+        self.assertLessEqual(len(headers), PUBLIC_HEADERS)
+        for path in headers:
+            self.assertLessEqual(read(path).count("\n"), PUBLIC_HEADER_LINES, path)
+            for line, quoted, name in includes(path):
+                standard = not quoted and re.fullmatch(r"[a-z_]+", name)
+                own = quoted and name.startswith("situ/")
+                self.assertTrue(standard or own, f"{path}:{line}: {name} is neither standard nor Situ's")
+
+    def test_files(self):
+        kinds = (".h", ".cc", ".inc", ".py", ".rs", ".sh", ".md", ".txt")
+        long = [f"{f}: {read(f).count(chr(10))} lines" for f in FILES
+                if f.endswith(kinds) and read(f).count("\n") > FILE_LINES]
+        self.assertEqual(long, [], f"more than {FILE_LINES} lines: split it")
+
+    def test_macros(self):
+        wrong = []
+        for path in cpp(tests=True) + cpp("include/") + cpp("tests/", tests=True):
+            for m in re.finditer(r"^[ \t]*#[ \t]*define\b(?:[^\n]*\\\n)*[^\n]*", read(path), re.MULTILINE):
+                lines = m.group().count("\n") + 1
+                if lines > MACRO_LINES:
+                    wrong.append(f"{path}:{read(path).count(chr(10), 0, m.start()) + 1}: {lines} lines")
+        self.assertEqual(wrong, [])
+
+
+class Texts(unittest.TestCase):
+    def test_no_forbidden_words(self):
+        wrong = []
+        for path in FILES:
+            data = (ROOT / path).read_bytes()
+            if b"\0" in data or path in WORDS_NOT_CHECKED:
+                continue
+            for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
+                for what, pattern in FORBIDDEN.items():
+                    m = re.search(pattern, line)
+                    if m:
+                        wrong.append(f"{path}:{number}: {m.group()} is {what}")
+        self.assertEqual(wrong, [])
+
+    def test_the_patterns_find_what_they_should(self):
+        samples = ["see /wo" + "rk/x", "'/ro" + "ot/.cache'", "https://py" + "pi.org/simple", "Cla" + "ude", "a sub" + "agent",
+                   "in the previous sess" + "ion", "=/ho" + "me/me/x"]
+        for text in samples:
+            self.assertTrue(any(re.search(p, text) for p in FORBIDDEN.values()), text)
+        for text in ["Result<Session> new_session();", "$HOME/.cargo", "build/root/x", "from onnx import helper", "a PyPI package"]:
+            self.assertFalse(any(re.search(p, text) for p in FORBIDDEN.values()), text)
+
+    def test_every_folder_has_its_line_in_the_map(self):
+        text = read("HACKING.md")
+        for folder in sorted({layer(f) for f in cpp(tests=True)}):
+            rows = re.findall(rf"^\| `{folder}` +\|.*\S.*\|$", text, re.MULTILINE)
+            self.assertEqual(len(rows), 1, f"HACKING.md should have one line '| `{folder}` | what it is |'")
+
+    def test_the_map_names_no_folder_that_is_gone(self):
+        rows = re.findall(r"^\| `(\w+)` +\|", read("HACKING.md").partition("## Map")[2].partition("\n## ")[0], re.MULTILINE)
+        self.assertEqual(sorted(rows), sorted({layer(f) for f in cpp(tests=True)}))
+
+
+if __name__ == "__main__":
+    unittest.main()
