@@ -72,10 +72,10 @@ FORBIDDEN = {
     "the host of a package registry": r"\b(?:py" r"pi\.org|pythonho" r"sted\.org|cra" r"tes\.io|npm" r"js\.(?:com|org)"
     r"|deb\.deb" r"ian\.org|proxy\.gol" r"ang\.org)",
     "the name of an assistant": r"(?i)\b(?:cla" r"ude|anth" r"ropic|chat" r"gpt|cop" r"ilot|cod" r"ex)\b",
-    "words of the workplace": r"(?i)\b(?:sub-?ag" r"ents?|work" r"place|helper (?:sess" r"ion|ag" r"ent|engineer)s?"
+    "a word about how it was written": r"(?i)\b(?:sub-?ag" r"ents?|work" r"place|helper (?:sess" r"ion|ag" r"ent|engineer)s?"
     r"|(?:this|previous|earlier|later|next|another) sess" r"ion|package mir" r"ror)\b",
 }
-# crates.io is the name of the registry inside this generated file.
+# The lock file names the registry of each crate.
 WORDS_NOT_CHECKED = {"src/text/rust/Cargo.lock"}
 
 

@@ -38,7 +38,7 @@ std::vector<double> expected_row(const Case& t, const StridedTensor& q, const St
       const double value = bias.at(index);
       x = t.bias == Bias::kFloat ? x + value : (value != 0 ? x : -INFINITY);
     }
-    if (t.slopes) x += slopes.get(h) * static_cast<double>(j - own);
+    if (t.slopes) x += slopes.get(h) * static_cast<double>(j - position);
     s[static_cast<size_t>(j)] = x;
     largest = std::max(largest, x);
   }

@@ -119,6 +119,7 @@ Status infer_range(InferContext& c) {
   if (delta.value() == INT64_MIN) return c.fail("delta " + delta.str() + " is out of range");
   const Dim distance = up ? v[1][0] - v[0][0] : v[0][0] - v[1][0], step = up ? delta : Dim(-delta.value());
   const Dim room = dim_max(distance, 0);
+  if (room.is_const() && room.value() > 0) return emit(c, 0, type, {Dim((room.value() - 1) / step.value() + 1)});
   return emit(c, 0, type, {step == Dim(1) ? room : dim_div(room + step - Dim(1), step)});
 }
 

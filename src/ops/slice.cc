@@ -1,5 +1,7 @@
 // Slice: a range of each axis, any step. Starts and ends are attributes below opset 10, then operands
 // (data, starts, ends, axes?, steps?).
+#include <algorithm>
+
 #include "ops/infer.h"
 #include "ops/ops.h"
 
@@ -8,6 +10,8 @@ namespace {
 
 // Bounds that exporters write for "to the end".
 constexpr int64_t kHuge = INT32_MAX;
+// No axis is longer, so a longer step selects one element like this one, and sums with it do not overflow.
+constexpr int64_t kWidestStep = int64_t{1} << 48;
 
 // One sliced axis: elements start, start + step .. (count of them).
 struct AxisRange {
@@ -51,8 +55,9 @@ Status read_operands(const Context& c, SliceOperands* r) {
     for (int other : r->axes)
       if (other == *axis) return fail("axis " + std::to_string(*axis) + " is given twice");
     r->axes.push_back(*axis);
-    r->steps.push_back(steps ? (*steps)[i] : 1);
-    if (r->steps[i] == 0 || r->steps[i] == INT64_MIN) return fail("step " + std::to_string(r->steps[i]) + " is not valid");
+    const int64_t step = steps ? (*steps)[i] : 1;
+    if (step == 0) return fail("step 0 is not valid");
+    r->steps.push_back(std::clamp(step, -kWidestStep, kWidestStep));
   }
   return Status::ok();
 }

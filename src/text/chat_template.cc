@@ -20,7 +20,8 @@ Result<ordered_json> parse_variables(std::string_view text) {
     too_deep = too_deep || depth > kMaxDepth;
     return !too_deep;
   });
-  if (too_deep) return Status::error("chat template variables: nested more than " + std::to_string(kMaxDepth) + " deep");
+  if (too_deep)
+    return Status::error("chat template variables: nested more than " + std::to_string(kMaxDepth) + " deep");
   return value;
 }
 

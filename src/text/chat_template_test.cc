@@ -61,8 +61,7 @@ TEST(ChatTemplate, SeesMessagesTokensAndVariables) {
   const std::string text =
       "{{ bos_token }}{% for m in messages %}\n  [{{ m.role }}:{{ m['content'].upper() }}]{% endfor %}\n"
       "{%- if add_generation_prompt %} go{% endif %} {{ x }} {{ tools is none }}\n";
-  EXPECT_EQ(render(text, R"({"x": {"a": [1.0, null]}})").value(),
-            "<s>  [user:HELLO] go {'a': [1.0, None]} True");
+  EXPECT_EQ(render(text, R"({"x": {"a": [1.0, null]}})").value(), "<s>  [user:HELLO] go {'a': [1.0, None]} True");
   EXPECT_EQ(render("{{ x | tojson }}", R"({"x": {"b": "<&'é", "a": [1.0, null, true]}})").value(),
             R"({"b": "<&'é", "a": [1.0, null, true]})");
   EXPECT_EQ(render("{{ strftime_now('%Y') | length }}").value(), "4");

@@ -63,8 +63,7 @@ TEST(DecodeStream, EmitsWhatIsCompleteBeforeAnOpenEnd) {
 
 TEST(DecodeStream, KeepsSentencePieceSpaces) {
   const Tokenizer tokenizer = load_or_die(testing::byte_fallback_tokenizer());
-  EXPECT_EQ(stream(tokenizer, {261, 259, 260, 258, 256, 256, 257}),
-            (Pieces{"", "a", " b", "b", " ", " ", "a", ""}));
+  EXPECT_EQ(stream(tokenizer, {261, 259, 260, 258, 256, 256, 257}), (Pieces{"", "a", " b", "b", " ", " ", "a", ""}));
   EXPECT_EQ(stream(tokenizer, {256, 256, 257}), (Pieces{"", " ", "a", ""}));
   EXPECT_EQ(stream(tokenizer, {259, 261, 260}), (Pieces{"a", "", " b", ""}));
   EXPECT_EQ(stream(tokenizer, {259, 0xE4, 0xBD, 0xA0, 0xF0, 0x9F, 0x98, 0x80, 260}),

@@ -33,7 +33,7 @@ class TempFolder {
 };
 
 inline nlohmann::json special(int id, const std::string& text) {
-  return {{"id", id},         {"content", text},    {"single_word", false}, {"lstrip", false},
+  return {{"id", id},        {"content", text},     {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 

@@ -59,9 +59,9 @@ void add_special_tokens(const json& config, std::map<std::string, std::string>& 
 // The classes whose post-processor transformers builds from the configuration. Others keep the one of tokenizer.json:
 // Whisper's configuration, say, has add_bos_token: false although its tokenizer.json adds <|startoftranscript|>.
 bool ends_follow_config(const json& config) {
-  static const std::set<std::string> kClasses = {"LlamaTokenizer", "CodeLlamaTokenizer",  "GemmaTokenizer",
+  static const std::set<std::string> kClasses = {"LlamaTokenizer",  "CodeLlamaTokenizer",  "GemmaTokenizer",
                                                  "CohereTokenizer", "PreTrainedTokenizer", "TokenizersBackend",
-                                                 "GPT2Tokenizer",  "GPTNeoXTokenizer"};
+                                                 "GPT2Tokenizer",   "GPTNeoXTokenizer"};
   if (!config.contains("tokenizer_class") || !config["tokenizer_class"].is_string()) return false;
   std::string name = config["tokenizer_class"].get<std::string>();
   if (name.ends_with("Fast")) name.resize(name.size() - 4);
