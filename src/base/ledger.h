@@ -22,7 +22,7 @@ struct Ledger {
 
 // dst[i] = src[i] for every index of dst, and books the bytes as copied. Same type and dims; any
 // strides; the two must not overlap. Elements below one byte: contiguous, whole bytes.
-// Nothing else in the runtime or the kernels may move bytes (tests/no_hidden_copies_test checks).
+// Nothing else in the runtime or the kernels may move bytes (tests/source_rules_test.py checks).
 void move_bytes(const View& dst, const View& src, Ledger& ledger);
 
 }  // namespace situ

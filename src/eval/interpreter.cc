@@ -51,21 +51,14 @@ ValueInfo info_of(const Tensor& tensor) {
 Evaluator::Evaluator(ThreadPool& pool) : pool_(pool), scratch_(static_cast<size_t>(kScratchBytes) * pool.threads() + 64) {}
 
 void Evaluator::move(const View& dst, const View& src) {
-  // Splits the longest axis, so that a cache of one batch row and three heads still uses every thread.
-  int axis = -1;
-  for (int i = 0; i < dst.rank; ++i)
-    if (axis < 0 || dst.dims[i] > dst.dims[axis]) axis = i;
-  constexpr int64_t kWorthSplitting = 64 * 1024;  // bytes; below, waking the pool costs more
-  if (axis < 0 || dst.count() * dtype_bytes(dst.type) < kWorthSplitting || dtype_bytes(dst.type) == 0)
-    return move_bytes(dst, src, ledger_);
   std::vector<Ledger> books(pool_.threads());
   pool_.run([&](int t, int n) {
-    View d = dst, s = src;
-    const int64_t begin = dst.dims[axis] * t / n, end = dst.dims[axis] * (t + 1) / n;
-    d.dims[axis] = s.dims[axis] = end - begin;
-    d.data += begin * d.strides[axis] * dtype_bytes(d.type);
-    s.data += begin * s.strides[axis] * dtype_bytes(s.type);
-    if (end > begin) move_bytes(d, s, books[t]);
+    KernelCall call;
+    call.in = &src;
+    call.out = &dst;
+    call.in_count = call.out_count = 1;
+    call.ledger = &books[t];
+    kernels().move(call, t, n);
   });
   for (const Ledger& b : books) ledger_.add(b);
 }

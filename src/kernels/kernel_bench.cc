@@ -29,7 +29,7 @@ struct Buffer {
     const bool is_float = type == DType::kF32;
     for (float& x : memory) {
       if (is_float) x = static_cast<float>(static_cast<int>(random() % 2001) - 1000) * 1e-3f;
-      else x = __builtin_bit_cast(float, random() & 0x3fff3fffu);
+      else x = __builtin_bit_cast(float, static_cast<uint32_t>(random() & 0x3fff3fffu));
     }
     const auto address = reinterpret_cast<uintptr_t>(memory.data());
     view.data = reinterpret_cast<std::byte*>(memory.data()) + (64 - address % 64) % 64;

@@ -1,6 +1,5 @@
 // The copies that nobody could place. Every byte goes through move_bytes, which books it.
 // move: y = x, where x has the dims of y, broadcasts to them (Expand) or has as many elements (Reshape).
-// move_concat: y = the operands one after the other along an axis.
 // move_tile: y[i] = x[i mod x's dims].  move_pad: y = x with elements added (or cropped) at both ends.
 #include "kernels/elements.h"
 #include "kernels/params.h"
@@ -184,17 +183,6 @@ void move(const KernelCall& call, int thread, int threads) {
   View wide = with_dims_of(x, y);
   for (int i = 0; i < y.rank; ++i) wide.strides[i] = broadcast_stride(x, i, y.rank);
   move_share(call, y, wide, thread, threads);
-}
-
-void move_concat(const KernelCall& call, int thread, int threads) {
-  const View& y = call.out[0];
-  const int axis = static_cast<const AxisParams*>(call.params)->axis;
-  int64_t at = 0;
-  for (int k = 0; k < call.in_count; ++k) {
-    const View& x = call.in[k];
-    if (x.count() > 0) move_share(call, slice(y, axis, at, x.dims[axis]), x, thread, threads);
-    at += x.dims[axis];
-  }
 }
 
 void move_tile(const KernelCall& call, int thread, int threads) {

@@ -1,4 +1,4 @@
-// move, move_concat, move_tile, move_pad, fill, range, trilu, eye_like, one_hot and shape.
+// move, move_tile, move_pad, fill, range, trilu, eye_like, one_hot and shape.
 #include "kernels/strided_test.h"
 
 namespace situ {
@@ -41,25 +41,6 @@ TEST(Move, reshapes_and_expands) {
     row.fill();
     run(table, &KernelTable::move, {row.view()}, wide.view(), nullptr, threads);
     for (int64_t i = 0; i < wide.count(); ++i) ASSERT_EQ(wide.get(i), row.get(i / 4 % 5));
-  });
-}
-
-TEST(MoveConcat, skips_what_is_in_place) {
-  for_each_isa([](const KernelTable& table, int threads) {
-    StridedTensor y = StridedTensor::random_layout(DType::kF32, {3, 60, 40});
-    StridedTensor a = StridedTensor::random_layout(DType::kF32, {3, 50, 40}), none = StridedTensor(DType::kF32, {3, 0, 40});
-    a.fill();
-    View placed = y.view();  // the last ten rows are where they belong
-    placed.dims[1] = 10;
-    placed.data += 50 * placed.strides[1] * 4;
-    for (int64_t i = 0; i < 3; ++i) placed.as<float>()[i * placed.strides[0]] = static_cast<float>(i);
-    const AxisParams p{1};
-    const RunResult r = run(table, &KernelTable::move_concat, {a.view(), none.view(), placed}, y.view(), &p, threads);
-    for (int64_t i = 0; i < 3; ++i) {
-      ASSERT_EQ(y.at({i, 49, 7}), a.at({i, 49, 7}));
-      ASSERT_EQ(y.at({i, 50, 0}), static_cast<double>(i));
-    }
-    EXPECT_EQ(r.ledger.copied, a.count() * 4);
   });
 }
 

@@ -17,9 +17,6 @@ inline float f_exp(float x) { return fast_exp(x); }
 inline double f_exp(double x) { return __builtin_exp(x); }
 inline float f_sqrt(float x) { return __builtin_sqrtf(x); }
 inline double f_sqrt(double x) { return __builtin_sqrt(x); }
-template <typename C> inline C f_log(C x) { return static_cast<C>(__builtin_log(static_cast<double>(x))); }
-template <typename C> inline C f_exp(C x) { return static_cast<C>(__builtin_exp(static_cast<double>(x))); }
-template <typename C> inline C f_sqrt(C x) { return static_cast<C>(__builtin_sqrt(static_cast<double>(x))); }
 
 template <typename C>
 C lowest() {
@@ -53,7 +50,10 @@ struct Sum {
   template <typename C> static C join(C a, C b) { return add(a, b); }
 };
 struct SumAbs : Sum {
-  template <typename C> static C fold(C a, C x) { return add(a, x < C(0) ? static_cast<C>(C(0) - x) : x); }
+  template <typename C> static C fold(C a, C x) {
+    if constexpr (kIsReal<C>) return x < C(0) ? a - x : a + x;
+    else return add(a, x < C(0) ? static_cast<C>(uint64_t{0} - static_cast<uint64_t>(x)) : x);
+  }
 };
 struct SumSquare : Sum {
   template <typename C> static C fold(C a, C x) { return add(a, multiply(x, x)); }
@@ -130,8 +130,12 @@ inline C finish(ReduceKind kind, C value, int64_t count) {
     case ReduceKind::kMean:
       if constexpr (kIsReal<C>) return value / static_cast<C>(count);
       else return count == 0 ? C(0) : value / static_cast<C>(count);
-    case ReduceKind::kL2: return f_sqrt(value);
-    case ReduceKind::kLogSum: return f_log(value);
+    case ReduceKind::kL2:
+      if constexpr (kIsReal<C>) return f_sqrt(value);
+      return value;
+    case ReduceKind::kLogSum:
+      if constexpr (kIsReal<C>) return f_log(value);
+      return value;
     default: return value;
   }
 }
@@ -203,8 +207,15 @@ void reduce_as(ReduceKind kind, const View& x, const View& y, const Axes& axes, 
     case ReduceKind::kProd: return reduce_rows<C>(Product(), kind, x, y, axes, begin, end);
     case ReduceKind::kMax: return reduce_rows<C>(Max(), kind, x, y, axes, begin, end);
     case ReduceKind::kMin: return reduce_rows<C>(Min(), kind, x, y, axes, begin, end);
-    case ReduceKind::kLogSumExp: return log_sum_exp<C>(x, y, axes, begin, end);
+    case ReduceKind::kLogSumExp:
+      if constexpr (kIsReal<C>) log_sum_exp<C>(x, y, axes, begin, end);
+      return;
   }
+}
+
+// Roots and logarithms of integers pass through double.
+bool leaves_integers(ReduceKind kind) {
+  return kind == ReduceKind::kL2 || kind == ReduceKind::kLogSum || kind == ReduceKind::kLogSumExp;
 }
 
 template <typename F>
@@ -244,7 +255,8 @@ void reduce(const KernelCall& call, int thread, int threads) {
   int64_t begin, end;
   split_rows(axes.outer.count(), axes.inner.count(), thread, threads, &begin, &end);
   // Max and Min of bools come back as bools through the same 0 and 1.
-  dispatch_folded(x.type, [&](auto tag) {
+  const bool through_double = !dtype_is_float(x.type) && leaves_integers(p.kind);
+  dispatch_folded(through_double ? DType::kF64 : x.type, [&](auto tag) {
     using C = typename decltype(tag)::type;
     reduce_as<C>(p.kind, x, y, axes, begin, end);
   });

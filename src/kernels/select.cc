@@ -70,7 +70,7 @@ Choice choose() {
     if (available) choice.table = c.table;
   }
   if (!name.empty()) {
-    choice.error = "SITU_ISA=" + name + ": " + reason + "; using " + choice.table->isa + " (known: " + known + ")";
+    choice.error = "SITU_ISA=" + name + ": " + reason + " (known: " + known + ")";
   }
   return choice;
 }

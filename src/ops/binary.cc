@@ -44,6 +44,13 @@ const BinaryOp kBinaryOps[] = {
 // Operands that one call takes (kMaxOperands of kernels/isa.h less the output).
 constexpr size_t kMaxVariadic = 16;
 
+// The kernel takes any number of operands; these operators take two.
+Status need_two(const InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "A"));
+  SITU_RETURN_IF_ERROR(c.need(1, "B"));
+  return c.in.size() == 2 ? Status::ok() : c.fail("has " + std::to_string(c.in.size()) + " inputs, not 2");
+}
+
 Status infer_broadcast(InferContext& c, DType type, size_t first, size_t count) {
   Shape shape = c.input(first).shape;
   for (size_t i = first + 1; i < first + count; ++i) {
@@ -56,16 +63,14 @@ Status infer_broadcast(InferContext& c, DType type, size_t first, size_t count) 
 
 // a, b -> broadcast shape, a's type. Pow's exponent may be of another type.
 Status infer_binary(InferContext& c) {
-  SITU_RETURN_IF_ERROR(c.need(0, "A"));
-  SITU_RETURN_IF_ERROR(c.need(1, "B"));
+  SITU_RETURN_IF_ERROR(need_two(c));
   if (c.node.op != "Pow") SITU_RETURN_IF_ERROR(need_same_type(c, 0, 1));
   return infer_broadcast(c, c.input(0).type, 0, 2);
 }
 
 // a, b -> broadcast shape, bool.
 Status infer_compare(InferContext& c) {
-  SITU_RETURN_IF_ERROR(c.need(0, "A"));
-  SITU_RETURN_IF_ERROR(c.need(1, "B"));
+  SITU_RETURN_IF_ERROR(need_two(c));
   SITU_RETURN_IF_ERROR(need_same_type(c, 0, 1));
   return infer_broadcast(c, DType::kBool, 0, 2);
 }

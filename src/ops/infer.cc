@@ -9,9 +9,13 @@ Status emit(InferContext& c, size_t i, DType type, Shape shape) {
   if (shape.size() > static_cast<size_t>(kMaxRank))
     return c.fail("output " + std::to_string(i) + " would have rank " + std::to_string(shape.size()) + ", at most " +
                   std::to_string(kMaxRank) + " is supported");
-  for (const Dim& d : shape)
-    if (d.is_const() && d.value() < 0)
-      return c.fail("output " + std::to_string(i) + " would have the negative shape " + shape_str(shape));
+  int64_t bytes = 16;  // of the widest element; an extent of 0 does not excuse strides that overflow
+  for (const Dim& d : shape) {
+    if (!d.is_const()) continue;
+    if (d.value() < 0) return c.fail("output " + std::to_string(i) + " would have the negative shape " + shape_str(shape));
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(1, d.value()), &bytes))
+      return c.fail("output " + std::to_string(i) + " would have the shape " + shape_str(shape) + ", which is too large");
+  }
   c.set(i, type, std::move(shape));
   return Status::ok();
 }

@@ -12,7 +12,7 @@ namespace situ {
 
 // -- shape functions
 
-// Sets output i. Error: more than kMaxRank dims, or a negative one. Outputs that the node lacks are skipped.
+// Sets output i. Error: more than kMaxRank dims, a negative one, or more bytes than an int64 counts. Outputs that the node lacks are skipped.
 Status emit(InferContext& c, size_t i, DType type, Shape shape);
 // `a` where both are equal (or may be assumed to be); error names `what` and both.
 Status require_equal(InferContext& c, const std::string& what, const Dim& a, const Dim& b, Dim* result);

@@ -115,6 +115,9 @@ Status resolve_ops(Graph& graph);
 // All operators, for documentation and tests.
 std::vector<const OpDef*> all_ops();
 
+// `source` under other dims (same count) without moving elements; false: no strides do that.
+bool reshape_view(const SymView& source, const Shape& dims, SymView* result);
+
 // Helpers shared by shape functions.
 // NumPy-style broadcast of two shapes; error text names both when they do not match.
 Result<Shape> broadcast_shapes(const Shape& a, const Shape& b);

@@ -26,8 +26,9 @@ std::vector<Block> merged_blocks(const SymView& source) {
   return blocks;
 }
 
-// Strides of `dims` over the elements of `source`, in order. False: no strides do that.
-bool restride(const SymView& source, const Shape& dims, SymView* result) {
+}  // namespace
+
+bool reshape_view(const SymView& source, const Shape& dims, SymView* result) {
   result->offset = source.offset;
   result->dims = dims;
   result->strides.assign(dims.size(), Dim(1));
@@ -51,6 +52,8 @@ bool restride(const SymView& source, const Shape& dims, SymView* result) {
     if (dims[at] != Dim(1)) return false;
   return true;
 }
+
+namespace {
 
 // Takes dims that stand on both sides out of both: what is left may divide.
 void cancel_common(Shape* a, Shape* b) {
@@ -132,7 +135,7 @@ Status infer_reshape(InferContext& c) {
 // Serves every operator of this file: the new dims are the inferred output's.
 bool view_reshape(ViewContext& c) {
   c.result.assign(1, SymView());
-  return restride(c.source, c.out[0]->shape, &c.result[0]);
+  return reshape_view(c.source, c.out[0]->shape, &c.result[0]);
 }
 
 // x [d..] -> [product of the dims before axis, product of the others].

@@ -36,16 +36,6 @@ std::string state_suffix(const std::string& name) {
   return "";
 }
 
-// Past dims that are mere symbols in the file ("kv_cache_dim") are those of the rows appended to it.
-void unify(Graph& graph, const StatePair& pair, ValueId fresh) {
-  Shape& past = graph.values[pair.past].info.shape;
-  const Shape rows = graph.values[fresh].info.shape;
-  for (size_t i = 0; i < past.size() && i < rows.size(); ++i) {
-    const bool built_in = past[i].depends_on(kSymS) || past[i].depends_on(kSymP);
-    if (static_cast<int>(i) != pair.axis && !past[i].is_const() && !built_in) past[i] = rows[i];
-  }
-}
-
 }  // namespace
 
 Status find_states(PassContext& context) {
@@ -75,7 +65,6 @@ Status find_states(PassContext& context) {
     const int rank = static_cast<int>(graph.values[past].info.shape.size());
     const int64_t axis = n.attr_int("axis", 0);
     pair_up(past, out, StateRule::kAppend, static_cast<int>(axis < 0 ? axis + rank : axis));
-    unify(graph, binding.states.back(), n.in[1]);
   }
   const std::vector<ValueId> rest = unpaired;
   for (ValueId past : rest) {

@@ -50,6 +50,23 @@ void materialise(Graph& graph, ValueId id) {
   v.constant = t;
 }
 
+// The id of a dim that is a name of the file and nothing else ("kv_cache_dim"), or -1.
+int file_symbol(const Dim& d) {
+  if (d.is_const()) return -1;
+  for (int s = kFirstFileSymbol; s < kMaxSymbols; ++s)
+    if (d == Dim::symbol(s)) return s;
+  return -1;
+}
+
+// A file's symbol turns out to be `by`: what an operator needs tells more than the declaration.
+void learn(Graph& graph, int symbol, const Dim& by) {
+  for (Value& v : graph.values) {
+    for (Dim& d : v.info.shape) d = d.substitute(symbol, by);
+    if (v.info.content)
+      for (Dim& d : *v.info.content) d = d.substitute(symbol, by);
+  }
+}
+
 Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& infos) {
   Graph& graph = context.graph;
   if (!node.def) return Status::error(node.label() + ": unknown operator");
@@ -59,7 +76,23 @@ Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& info
     infer.constants.push_back(v == kNoValue || !graph.values[v].constant.present() ? nullptr
                                                                                    : &graph.values[v].constant);
   }
-  return node.def->infer(infer);
+  const Status strict = node.def->infer(infer);
+  if (strict.is_ok()) return strict;
+  // Once more, with what would have to hold: a name of the file for a dim may turn out to be another dim.
+  std::vector<Assumption> assumptions;
+  infer.assumptions = &assumptions;
+  if (!node.def->infer(infer).is_ok()) return strict;
+  for (const Assumption& a : assumptions) {
+    int symbol = -1;
+    Dim by;
+    for (const auto& [from, to] : {std::pair<Dim, Dim>{a.a, a.b}, {a.b, a.a}})
+      if (a.equal && symbol < 0 && (symbol = file_symbol(from)) >= 0) by = to;
+    if (symbol < 0 || by.depends_on(symbol)) return strict;
+    learn(graph, symbol, by);
+    for (ValueInfo& info : infos)
+      for (Dim& d : info.shape) d = d.substitute(symbol, by);
+  }
+  return Status::ok();
 }
 
 Status fold(PassContext& context, const Node& node) {

@@ -76,7 +76,4 @@ Result<Plan> make_plan(const Graph& graph, const Binding& binding, const PlanBou
 // `tokens`: new tokens of the simulated steps, at most what the plan was made for.
 Status verify_plan(const Graph& graph, const Binding& binding, const Plan& plan, const std::vector<int64_t>& tokens);
 
-// View algebra. `source` under other dims (same count) without moving elements; false if strides forbid.
-bool reshape_view(const SymView& source, const Shape& dims, SymView* result);
-
 }  // namespace situ

@@ -75,6 +75,11 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel
   if (!prefill.is_ok()) return prefill.status();
   Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity});
   if (!decode.is_ok()) return decode.status();
+#ifndef NDEBUG
+  const std::vector<int64_t> steps = e->chunk_ < 3 ? std::vector<int64_t>{1, 1} : e->compiled_.first_only ? std::vector<int64_t>{3} : std::vector<int64_t>{2, 3, 1};
+  SITU_RETURN_IF_ERROR(verify_plan(prompt.graph, prompt.binding, *prefill, steps));
+  SITU_RETURN_IF_ERROR(verify_plan(token.graph, token.binding, *decode, {1, 1}));
+#endif
   e->prefill_plan_ = std::move(*prefill);
   e->decode_plan_ = std::move(*decode);
 

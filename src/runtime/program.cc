@@ -20,6 +20,7 @@ Status Program::build() {
       continue;
     }
     Call c;
+    c.kernel = kernels().move;
     c.node = s.node;
     c.in_count = c.out_count = 1;
     const DType type = graph_.values[s.from].info.type;
@@ -216,10 +217,6 @@ void Program::execute(int thread, int threads) {
     if (c.barrier) pool_.barrier().wait();
     const View* in = views_.data() + c.first_view;
     const View* out = in + c.in_count;
-    if (!c.kernel) {
-      if (thread == 0) move_bytes(*out, *in, books_[0]);
-      continue;
-    }
     call.in = in;
     call.in_count = c.in_count;
     call.out = out;

@@ -47,7 +47,7 @@ class Program {
 
  private:
   struct Call {
-    KernelFn kernel = nullptr;  // null: move in[0] to out[0]
+    KernelFn kernel = nullptr;
     std::shared_ptr<const void> params;
     int node = -1;
     int first_view = 0, in_count = 0, out_count = 0;

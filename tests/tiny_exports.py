@@ -1,0 +1,337 @@
+"""The models of tiny_models.py as ONNX files, in the styles of several exporters.
+
+Shapes in comments: H heads, G key-value heads, E head size, P past tokens, S new tokens, T = P + S.
+"""
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tiny_models import CONTEXT, EPSILON, HEADS, HEAD_SIZE, LAYERS, VOCABULARY, alibi_slopes, choose_weights
+
+MASKED = np.float32(np.finfo(np.float32).min)
+
+
+class Builder:
+    """Nodes and initialisers of a graph; every helper returns the name of its result."""
+
+    def __init__(self):
+        self.nodes, self.initializers, self.count = [], [], 0
+
+    def op(self, op, *inputs, out=None, outputs=1, domain="", name=None, **attributes):
+        self.count += 1
+        name = name or f"/model/{op}_{self.count}"
+        outs = out if isinstance(out, list) else [out] if out else [f"{name}_output_{i}" for i in range(outputs)]
+        self.nodes.append(helper.make_node(op, list(inputs), outs, name=name, domain=domain, **attributes))
+        return outs[0] if len(outs) == 1 else outs
+
+    def constant(self, value, dtype=np.int64):
+        return self.op("Constant", value=numpy_helper.from_array(np.array(value, dtype)))
+
+    def f32(self, value):
+        return self.constant(value, np.float32)
+
+    def weight(self, name, array):
+        if all(t.name != name for t in self.initializers):
+            self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    # As the TorchScript exporter writes x.shape[axis]: Shape, then Gather.
+    def extent(self, x, axis):
+        return self.op("Gather", self.op("Shape", x), self.constant(axis), axis=0)
+
+    def shape(self, *dims):
+        """A shape vector of integers and of values made by extent()."""
+        parts = [self.op("Unsqueeze", d, self.constant([0])) if isinstance(d, str) else self.constant([d]) for d in dims]
+        return self.op("Concat", *parts, axis=0)
+
+    def slice(self, x, begin, end, axis, step=1):
+        return self.op("Slice", x, *(self.constant([v]) for v in (begin, end, axis, step)))
+
+
+def value(name, dims, dtype=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, dtype, dims)
+
+
+class Export(Builder):
+    """What the styles share: weights, norms, the residual stream, inputs and outputs."""
+
+    def __init__(self, spec, w):
+        super().__init__()
+        self.spec, self.w = spec, w
+        self.inputs, self.outputs = [], []
+
+    def names(self, layer, part):
+        return f"past_key_values.{layer}.{part}", f"present.{layer}.{part}"
+
+    def state(self, layer, part, dims, axis):
+        past, present = self.names(layer, part)
+        for name, values, length in ((past, self.inputs, "past_sequence_length"), (present, self.outputs, "total_sequence_length")):
+            values.append(value(name, [length if i == axis else d for i, d in enumerate(dims)]))
+        return past, present
+
+    def linear(self, x, name, bias=False):
+        y = self.op("MatMul", x, self.weight(name, self.w[name]))
+        return self.op("Add", self.weight(name + ".bias", self.w[name + ".bias"]), y) if bias else y
+
+    def norm(self, x, name):
+        """RMSNorm and LayerNorm out of plain operators, as opset 13 has them."""
+        if self.spec.norm == "layer":
+            x = self.op("Sub", x, self.op("ReduceMean", x, axes=[-1]))
+        mean = self.op("ReduceMean", self.op("Pow", x, self.f32(2)), axes=[-1])
+        root = self.op("Sqrt", self.op("Add", mean, self.f32(EPSILON)))
+        if self.spec.norm == "layer":
+            y = self.op("Mul", self.op("Div", x, root), self.weight(name, self.w[name]))
+            return self.op("Add", y, self.weight(name + ".bias", self.w[name + ".bias"]))
+        return self.op("Mul", self.weight(name, self.w[name]), self.op("Mul", x, self.op("Div", self.f32(1), root)))
+
+    def mlp(self, h, i):
+        if self.spec.mlp == "silu":
+            g = self.linear(h, f"{i}.gate")
+            return self.linear(self.op("Mul", self.op("Mul", g, self.op("Sigmoid", g)), self.linear(h, f"{i}.up")), f"{i}.down")
+        u = self.linear(h, f"{i}.up", bias=True)
+        erf = self.op("Add", self.op("Erf", self.op("Div", u, self.f32(math.sqrt(2)))), self.f32(1))
+        return self.linear(self.op("Mul", self.op("Mul", u, erf), self.f32(0.5)), f"{i}.down", bias=True)
+
+    def logits(self, x, out):
+        if self.spec.tied:
+            return self.op("MatMul", x, self.op("Transpose", "embed", perm=[1, 0]), out=out)
+        return self.op("MatMul", x, self.weight("head", self.w["head"]), out=out)
+
+    def model(self, opsets, producer):
+        graph = helper.make_graph(self.nodes, "main_graph", self.inputs, self.outputs, self.initializers)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid(d, v) for d, v in opsets], ir_version=8, producer_name=producer)
+
+
+class Optimum(Export):
+    """Plain operators: masks from ranges, rotate_half, repeat_kv by Expand, past and present by Concat."""
+
+    def build(self):
+        spec = self.spec
+        self.inputs = [value("input_ids", ["batch_size", "sequence_length"], TensorProto.INT64),
+                       value("attention_mask", ["batch_size", "past_sequence_length + sequence_length"], TensorProto.INT64)]
+        if spec.rotary != "none" or not spec.alibi:
+            self.inputs.append(value("position_ids", ["batch_size", "sequence_length"], TensorProto.INT64))
+        x = self.op("Gather", self.weight("embed", self.w["embed"]), "input_ids")
+        if "positions" in self.w:
+            x = self.op("Add", x, self.op("Gather", self.weight("positions", self.w["positions"]), "position_ids"))
+        self.prepare()
+        for i in range(LAYERS):
+            x = self.op("Add", x, self.attention(self.norm(x, f"{i}.norm1"), i))
+            x = self.op("Add", x, self.mlp(self.norm(x, f"{i}.norm2"), i))
+        self.logits(self.norm(x, "norm"), "logits")
+        self.outputs.insert(0, value("logits", ["batch_size", "sequence_length", VOCABULARY]))
+        return self.model([("", 14)], "pytorch")
+
+    def prepare(self):
+        """Shapes, mask [1, 1, S, T], cos and sin [1, 1, S, r] that all layers share."""
+        spec = self.spec
+        self.batch, self.tokens = self.extent("input_ids", 0), self.extent("input_ids", 1)
+        total = self.extent("attention_mask", 1)
+        past = self.op("Sub", total, self.tokens)
+        queries = self.op("Unsqueeze", self.op("Range", past, total, self.constant(1)), self.constant([0, 1, 3]))  # [1, 1, S, 1]
+        keys = self.op("Unsqueeze", self.op("Range", self.constant(0), total, self.constant(1)), self.constant([0, 1, 2]))
+        allowed = self.op("LessOrEqual", keys, queries)
+        if spec.window:
+            allowed = self.op("And", allowed, self.op("Greater", keys, self.op("Sub", queries, self.constant(spec.window))))
+        padding = self.op("Unsqueeze", self.op("Cast", "attention_mask", to=TensorProto.BOOL), self.constant([1, 2]))
+        self.mask = self.op("Where", self.op("And", allowed, padding), self.f32(0), self.f32(MASKED))
+        if spec.rotary != "none":
+            r = spec.rotary_dim
+            frequencies = self.f32((10000.0 ** (-np.arange(0, r, 2) / r))[None, :, None])
+            position = self.op("Cast", self.op("Unsqueeze", "position_ids", self.constant([1])), to=TensorProto.FLOAT)
+            angle = self.op("Transpose", self.op("MatMul", frequencies, position), perm=[0, 2, 1])  # [1, S, r/2]
+            if spec.rotary == "half":
+                angle = self.op("Concat", angle, angle, axis=-1)
+            else:
+                pair = self.op("Unsqueeze", angle, self.constant([3]))
+                pair = self.op("Expand", pair, self.shape(self.batch, self.tokens, r // 2, 2))
+                angle = self.op("Reshape", pair, self.shape(self.batch, self.tokens, r))
+            self.cos, self.sin = (self.op("Unsqueeze", self.op(f, angle), self.constant([1])) for f in ("Cos", "Sin"))
+        if spec.alibi:
+            # As in bloom: key positions counted in the mask, times a slope for each head.
+            count = self.op("Sub", self.op("CumSum", "attention_mask", self.constant(1)), self.constant(1))
+            count = self.op("Cast", self.op("Mul", count, "attention_mask"), to=TensorProto.FLOAT)
+            slopes = self.f32(alibi_slopes().reshape(1, HEADS, 1, 1))
+            self.alibi = self.op("Mul", slopes, self.op("Unsqueeze", count, self.constant([1, 2])))
+
+    def rotary(self, x):
+        r = self.spec.rotary_dim
+        rest = self.slice(x, r, 2**63 - 1, 3) if r < HEAD_SIZE else None
+        x = self.slice(x, 0, r, 3) if rest else x
+        if self.spec.rotary == "half":
+            half = self.op("Div", self.extent(x, 3), self.constant(2))
+            half = self.op("Unsqueeze", half, self.constant([0]))
+            first = self.op("Slice", x, self.constant([0]), half, self.constant([3]), self.constant([1]))
+            second = self.op("Slice", x, half, self.constant([2**63 - 1]), self.constant([3]), self.constant([1]))
+            turned = self.op("Concat", self.op("Neg", second), first, axis=-1)
+        else:
+            even, odd = self.slice(x, 0, 2**63 - 1, 3, 2), self.slice(x, 1, 2**63 - 1, 3, 2)
+            pair = [self.op("Unsqueeze", t, self.constant([-1])) for t in (self.op("Neg", odd), even)]
+            turned = self.op("Reshape", self.op("Concat", *pair, axis=-1), self.op("Shape", x))
+        y = self.op("Add", self.op("Mul", x, self.cos), self.op("Mul", turned, self.sin))
+        return self.op("Concat", y, rest, axis=-1) if rest else y
+
+    def heads(self, x, count):
+        return self.op("Transpose", self.op("Reshape", x, self.shape(self.batch, self.tokens, count, HEAD_SIZE)), perm=[0, 2, 1, 3])
+
+    def attention(self, h, i):
+        spec = self.spec
+        q = self.heads(self.linear(h, f"{i}.q"), HEADS)
+        k, v = (self.heads(self.linear(h, f"{i}.{part}"), spec.kv_heads) for part in "kv")
+        if spec.rotary != "none":
+            q, k = self.rotary(q), self.rotary(k)
+        k, v = {"heads": self.append_heads, "rank3": self.append_rank3, "combined": self.append_combined}[spec.past](k, v, i)
+        scores = self.op("MatMul", q, self.op("Transpose", k, perm=[0, 1, 3, 2]))
+        scores = self.op("Div", scores, self.f32(math.sqrt(HEAD_SIZE)))
+        if spec.softcap:
+            scores = self.op("Mul", self.op("Tanh", self.op("Div", scores, self.f32(spec.softcap))), self.f32(spec.softcap))
+        if spec.alibi:
+            scores = self.op("Add", scores, self.alibi)
+        p = self.op("Softmax", self.op("Add", scores, self.mask), axis=-1)
+        y = self.op("Transpose", self.op("MatMul", p, v), perm=[0, 2, 1, 3])
+        return self.linear(self.op("Reshape", y, self.shape(self.batch, self.tokens, HEADS * HEAD_SIZE)), f"{i}.o")
+
+    def append_heads(self, k, v, i):
+        both = []
+        for part, x in (("key", k), ("value", v)):
+            past, present = self.state(i, part, ["batch_size", self.spec.kv_heads, None, HEAD_SIZE], 2)
+            both.append(self.repeat(self.op("Concat", past, x, out=present, axis=-2)))
+        return both
+
+    def repeat(self, x):
+        groups = HEADS // self.spec.kv_heads
+        if groups == 1:
+            return x
+        batch, total = self.extent(x, 0), self.extent(x, 2)
+        wide = self.op("Expand", self.op("Unsqueeze", x, self.constant([2])), self.shape(batch, self.spec.kv_heads, groups, total, HEAD_SIZE))
+        return self.op("Reshape", wide, self.shape(batch, HEADS, total, HEAD_SIZE))
+
+    def append_rank3(self, k, v, i):
+        """Key [H, E, P] and value [H, P, E], as older bloom exports keep them."""
+        past, present = self.state(i, "key", [HEADS, HEAD_SIZE, None], 2)
+        k = self.op("Reshape", self.op("Transpose", k, perm=[0, 1, 3, 2]), self.shape(HEADS, HEAD_SIZE, self.tokens))
+        k = self.op("Concat", past, k, out=present, axis=2)
+        past, present = self.state(i, "value", [HEADS, None, HEAD_SIZE], 1)
+        v = self.op("Concat", past, self.op("Reshape", v, self.shape(HEADS, self.tokens, HEAD_SIZE)), out=present, axis=1)
+        k = self.op("Transpose", self.op("Unsqueeze", k, self.constant([0])), perm=[0, 1, 3, 2])
+        return k, self.op("Unsqueeze", v, self.constant([0]))
+
+    def append_combined(self, k, v, i):
+        """One tensor for keys and values side by side, as multi-query models keep them."""
+        past, present = self.state(i, "key_value", ["batch_size", 1, None, 2 * HEAD_SIZE], 2)
+        both = self.op("Concat", past, self.op("Concat", k, v, axis=-1), out=present, axis=-2)
+        return self.op("Split", both, self.constant([HEAD_SIZE, HEAD_SIZE]), axis=-1, outputs=2)
+
+
+class Genai(Export):
+    """com.microsoft operators with 4-bit weights, under names that only genai_config.json tells."""
+
+    def names(self, layer, part):
+        return f"memory_{layer}_{part}_before", f"memory_{layer}_{part}_after"
+
+    def linear(self, x, name, bias=False):
+        columns, parts = self.w[name].shape[1], self.w[name, "bits"]
+        return self.bits(x, name, parts, columns)
+
+    def bits(self, x, name, parts, columns, out=None):
+        packed, scales, points = parts
+        operands = [self.weight(name + ".bits", packed), self.weight(name + ".scales", scales)]
+        if points is not None:
+            operands.append(self.weight(name + ".zero_points", points))
+        return self.op("MatMulNBits", x, *operands, domain="com.microsoft", K=packed.shape[1] * 16, N=columns, bits=4, block_size=16, out=out)
+
+    def build(self):
+        spec = self.spec
+        self.inputs = [value("words", ["batch_size", "sequence_length"], TensorProto.INT64),
+                       value("keep", ["batch_size", "total_sequence_length"], TensorProto.INT64)]
+        r = spec.rotary_dim
+        angle = np.arange(CONTEXT)[:, None] * 10000.0 ** (-np.arange(0, r, 2) / r)
+        self.tables = [self.weight("cos_cache", np.cos(angle).astype(np.float32)), self.weight("sin_cache", np.sin(angle).astype(np.float32))]
+        last = self.op("Sub", self.op("ReduceSum", "keep", self.constant([1]), keepdims=0), self.constant([1]))
+        self.lengths = [self.op("Cast", last, to=TensorProto.INT32), self.op("Cast", self.extent("keep", 1), to=TensorProto.INT32)]
+        residual = self.op("Gather", self.weight("embed", self.w["embed"]), "words")
+        h = self.op("SimplifiedLayerNormalization", residual, self.weight("0.norm1", self.w["0.norm1"]), axis=-1, epsilon=EPSILON, stash_type=1)
+        for i in range(LAYERS):
+            residual, h = self.skip(residual, self.attention(h, i), f"{i}.norm2")
+            residual, h = self.skip(residual, self.mlp(h, i), f"{i + 1}.norm1" if i + 1 < LAYERS else "norm")
+        self.bits(h, "head", self.w["head", "bits"], VOCABULARY, out="scores")
+        self.outputs.insert(0, value("scores", ["batch_size", "sequence_length", VOCABULARY]))
+        return self.model([("", 18), ("com.microsoft", 1)], "onnxruntime-genai")
+
+    def skip(self, residual, x, norm):
+        name = f"/model/{norm}/SkipLayerNorm"
+        self.op("SkipSimplifiedLayerNormalization", residual, x, self.weight(norm, self.w[norm]), domain="com.microsoft",
+                name=name, out=[name + "_output_0", "", "", name + "_output_3"], epsilon=EPSILON)
+        return name + "_output_3", name + "_output_0"
+
+    def attention(self, h, i):
+        spec = self.spec
+        packed = [np.concatenate(t) if t[0] is not None else None for t in zip(*(self.w[f"{i}.{p}", "bits"] for p in "qkv"))]
+        qkv = self.bits(h, f"{i}.qkv", packed, (HEADS + 2 * spec.kv_heads) * HEAD_SIZE)
+        pasts, presents = zip(*(self.state(i, part, ["batch_size", spec.kv_heads, None, HEAD_SIZE], 2) for part in ("k", "v")))
+        name = f"/model/layers.{i}/attn/GroupQueryAttention"
+        self.op("GroupQueryAttention", qkv, "", "", *pasts, *self.lengths, *self.tables, domain="com.microsoft", name=name,
+                out=[name + "_output_0", *presents], num_heads=HEADS, kv_num_heads=spec.kv_heads, do_rotary=1,
+                rotary_interleaved=int(spec.rotary == "interleaved"), softcap=spec.softcap, local_window_size=spec.window or -1)
+        return self.linear(name + "_output_0", f"{i}.o")
+
+    def config(self):
+        decoder = {"filename": "weights and graph.onnx",
+                   "inputs": {"input_ids": "words", "attention_mask": "keep", "past_key_names": "memory_%d_k_before", "past_value_names": "memory_%d_v_before"},
+                   "outputs": {"logits": "scores", "present_key_names": "memory_%d_k_after", "present_value_names": "memory_%d_v_after"},
+                   "head_size": HEAD_SIZE, "num_attention_heads": HEADS, "num_hidden_layers": LAYERS, "num_key_value_heads": self.spec.kv_heads}
+        return {"model": {"type": "llama", "context_length": CONTEXT, "vocab_size": VOCABULARY, "eos_token_id": [VOCABULARY], "decoder": decoder}}
+
+
+class Opset23(Export):
+    """ai.onnx 23: RMSNormalization, RotaryEmbedding and Attention with past and present, on [1, S, heads * E]."""
+
+    def norm(self, x, name):
+        return self.op("RMSNormalization", x, self.weight(name, self.w[name]), axis=-1, epsilon=EPSILON)
+
+    def build(self):
+        spec = self.spec
+        self.inputs = [value(n, ["batch", "seq"], TensorProto.INT64) for n in ("input_ids", "position_ids")]
+        self.inputs.insert(1, value("attention_mask", ["batch", "total_sequence_length"], TensorProto.INT64))
+        r = spec.rotary_dim
+        angle = np.arange(CONTEXT)[:, None] * 10000.0 ** (-np.arange(0, r, 2) / r)
+        tables = [self.weight("cos", np.cos(angle).astype(np.float32)), self.weight("sin", np.sin(angle).astype(np.float32))]
+        total = self.extent("attention_mask", 1)
+        queries = self.op("Unsqueeze", self.op("Range", self.op("Sub", total, self.extent("input_ids", 1)), total, self.constant(1)), self.constant([1]))
+        keys = self.op("Unsqueeze", self.op("Range", self.constant(0), total, self.constant(1)), self.constant([0]))
+        mask = "" if spec.causal_attribute else self.op("LessOrEqual", keys, queries)  # [S, T]
+        x = self.op("Gather", self.weight("embed", self.w["embed"]), "input_ids")
+        for i in range(LAYERS):
+            h = self.norm(x, f"{i}.norm1")
+            q, k = (self.op("RotaryEmbedding", self.linear(h, f"{i}.{p}"), *tables, "position_ids", num_heads=count,
+                            interleaved=int(spec.rotary == "interleaved")) for p, count in (("q", HEADS), ("k", spec.kv_heads)))
+            pasts, presents = zip(*(self.state(i, part, ["batch", spec.kv_heads, None, HEAD_SIZE], 2) for part in ("key", "value")))
+            name = f"/model/layers.{i}/Attention"
+            self.op("Attention", q, k, self.linear(h, f"{i}.v"), mask, *pasts, name=name, out=[name + "_output_0", *presents],
+                    q_num_heads=HEADS, kv_num_heads=spec.kv_heads, is_causal=int(spec.causal_attribute))
+            x = self.op("Add", x, self.linear(name + "_output_0", f"{i}.o"))
+            x = self.op("Add", x, self.mlp(self.norm(x, f"{i}.norm2"), i))
+        self.logits(self.norm(x, "norm"), "logits")
+        self.outputs.insert(0, value("logits", ["batch", "seq", VOCABULARY]))
+        return self.model([("", 23)], "torch")
+
+
+def write_model(spec, folder):
+    """Writes the model's folder. Returns (prompt ids, expected ids)."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    w, prompt, ids = choose_weights(spec)
+    export = {"optimum": Optimum, "genai": Genai, "opset23": Opset23}[spec.style](spec, w)
+    model = export.build()
+    if spec.style == "genai":
+        config = export.config()
+        (folder / "genai_config.json").write_text(json.dumps(config))
+        onnx.save(model, folder / config["model"]["decoder"]["filename"], save_as_external_data=True, location="data.bin", size_threshold=0)
+    else:
+        onnx.save(model, folder / "model.onnx")
+        (folder / "config.json").write_text(json.dumps({"max_position_embeddings": CONTEXT, "eos_token_id": VOCABULARY}))
+    return prompt, ids
