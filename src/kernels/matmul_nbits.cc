@@ -45,8 +45,9 @@ struct FloatMode {
                 rows.lane_sums + slot * rows.row_floats);
   }
   template <int R, int C>
-  void dots(int64_t slot, int64_t n, float* sums) const {
-    nbits_dots<Bits, R, C>(w, rows, slot, n, sums);
+  void dots(int64_t slot, const NBitsColumn* columns, float* sums) const {
+    if (w.symmetric()) float_dots<Bits, R, C, true>(w, rows, slot, columns, sums);
+    else float_dots<Bits, R, C, false>(w, rows, slot, columns, sums);
   }
 };
 
@@ -82,36 +83,53 @@ struct Int8Mode {
                        const_cast<float*>(rows.row_scales(slot)), bytes);
   }
   template <int R, int C>
-  void dots(int64_t slot, int64_t n, float* sums) const {
-    nbits_dots_int8<Bits, R, C>(w, rows, slot, n, sums);
+  void dots(int64_t slot, const NBitsColumn* columns, float* sums) const {
+    if (w.symmetric()) int8_dots<Bits, R, C, true>(w, rows, slot, columns, sums);
+    else int8_dots<Bits, R, C, false>(w, rows, slot, columns, sums);
   }
 };
 #endif
 
+// Columns of weights [n, n + C), ready for use.
+template <int C>
+struct ColumnGroup {
+  int64_t n;
+  NBitsColumn columns[C];
+
+  ColumnGroup(const NBitsWeights& w, int64_t first, float* buffer) : n(first) {
+    for (int c = 0; c < C; ++c) columns[c] = nbits_column(w, first + c, buffer + c * column_floats(w));
+  }
+};
+
 template <int R, int C, typename Mode>
-void group(const Mode& mode, const Output& out, int64_t row, int64_t slot, int64_t n) {
+void group(const Mode& mode, const Output& out, int64_t row, int64_t slot, const ColumnGroup<C>& g) {
   float sums[R * C];
-  mode.template dots<R, C>(slot, n, sums);
-  write_sums(out, row + slot, n, R, C, sums);
+  mode.template dots<R, C>(slot, g.columns, sums);
+  write_sums(out, row + slot, g.n, R, C, sums);
 }
 
-// Columns [n, n + C) for `count` rows that are laid out.
+// All rows that are laid out, rows [row, row + count).
 template <int C, typename Mode>
-void column_group(const Mode& mode, const Output& out, int64_t row, int64_t count, int64_t n) {
+void all_rows(const Mode& mode, const Output& out, int64_t row, int64_t count, const ColumnGroup<C>& g) {
   constexpr int kRows = kVectorRegisters == 32 ? 8 : 4;
   int64_t slot = 0;
-  for (; slot + kRows <= count; slot += kRows) group<kRows, C>(mode, out, row, slot, n);
-  for (; slot + 4 <= count; slot += 4) group<4, C>(mode, out, row, slot, n);
-  for (; slot + 2 <= count; slot += 2) group<2, C>(mode, out, row, slot, n);
-  for (; slot < count; ++slot) group<1, C>(mode, out, row, slot, n);
+  for (; slot + kRows <= count; slot += kRows) group<kRows, C>(mode, out, row, slot, g);
+  for (; slot + 4 <= count; slot += 4) group<4, C>(mode, out, row, slot, g);
+  for (; slot + 2 <= count; slot += 2) group<2, C>(mode, out, row, slot, g);
+  for (; slot < count; ++slot) group<1, C>(mode, out, row, slot, g);
 }
 
+constexpr int kMaxColumns = 4;  // in one group
+
+// False: not even one row fits the scratch.
 template <typename Mode>
 bool run_mode(const NBitsWeights& w, const View& a, const Output& out, int64_t rows, int64_t n0, int64_t n1,
               std::byte* scratch) {
-  const int64_t fit = (kScratchBytes - Mode::fixed_bytes(w)) / (w.chunks > 0 ? Mode::row_bytes(w) : 1);
+  const int64_t buffer_bytes = (kMaxColumns * column_floats(w) * 4 + 63) / 64 * 64;
+  const int64_t fit = (kScratchBytes - buffer_bytes - Mode::fixed_bytes(w)) / Mode::row_bytes(w);
   if (fit < 1) return false;
-  Mode mode(w, scratch);
+  float* buffer = reinterpret_cast<float*>(scratch);
+  Mode mode(w, scratch + buffer_bytes);
   for (int64_t row = 0; row < rows; row += fit) {
     const int64_t count = rows - row < fit ? rows - row : fit;
     for (int64_t slot = 0; slot < count; ++slot) {
@@ -119,11 +137,11 @@ bool run_mode(const NBitsWeights& w, const View& a, const Output& out, int64_t r
     }
     int64_t n = n0;
     if (count == 1) {
-      for (; n + 4 <= n1; n += 4) group<1, 4>(mode, out, row, 0, n);
+      for (; n + 4 <= n1; n += 4) group<1, 4>(mode, out, row, 0, ColumnGroup<4>(w, n, buffer));
     } else {
-      for (; n + 2 <= n1; n += 2) column_group<2>(mode, out, row, count, n);
+      for (; n + 2 <= n1; n += 2) all_rows<2>(mode, out, row, count, ColumnGroup<2>(w, n, buffer));
     }
-    for (; n < n1; ++n) column_group<1>(mode, out, row, count, n);
+    for (; n < n1; ++n) all_rows<1>(mode, out, row, count, ColumnGroup<1>(w, n, buffer));
   }
   return true;
 }

@@ -26,12 +26,13 @@ struct NBitsWeights {
   int64_t zero_bytes = 0;
   const std::byte* float_zeros = nullptr;  // [n, blocks]
   DType zero_type = DType::kNone;
-  // Lanes of one block. When it is smaller than a vector, a chunk covers kLanes / lanes_per_block blocks.
-  int64_t lanes_per_block = 0;
-  VecI block_of_lane{};  // within the chunk
+  int block_shift = 0;     // lanes of one block: 1 << block_shift
+  int chunk_blocks = 1;    // blocks that a chunk touches
+  VecI block_of_lane{};    // within the chunk
 
   bool symmetric() const { return packed_zeros == nullptr && float_zeros == nullptr; }
-  bool wide() const { return lanes_per_block >= kLanes; }
+  // The first block of a chunk; every lane of the chunk belongs to it when blocks are longer than chunks.
+  int64_t first_block(int64_t chunk) const { return (chunk * kLanes) >> block_shift; }
 };
 
 static inline NBitsWeights nbits_weights(const KernelCall& call, const MatMulNBitsParams& params) {
@@ -47,8 +48,9 @@ static inline NBitsWeights nbits_weights(const KernelCall& call, const MatMulNBi
   w.q = call.in[1].as<const uint8_t>();
   w.scales = call.in[2].data;
   w.scale_type = call.in[2].type;
-  w.lanes_per_block = params.block * params.bits / 32;
-  if (!w.wide()) w.block_of_lane = lane_index() / static_cast<int32_t>(w.lanes_per_block);
+  while ((32 << w.block_shift) < params.block * params.bits) ++w.block_shift;
+  w.chunk_blocks = kLanes >> w.block_shift > 1 ? kLanes >> w.block_shift : 1;
+  w.block_of_lane = lane_index() >> w.block_shift;
   if (call.in_count > 3 && call.in[3].present()) {
     if (params.float_zero_points) {
       w.float_zeros = call.in[3].data;
@@ -61,44 +63,72 @@ static inline NBitsWeights nbits_weights(const KernelCall& call, const MatMulNBi
   return w;
 }
 
-SITU_INLINE VecU chunk_words(const NBitsWeights& w, const uint8_t* row, int64_t chunk) {
-  const int64_t first = chunk * kLanes, rest = w.words - first;
-  const uint8_t* p = row + first * 4;
-  if (rest >= kLanes) return *reinterpret_cast<const UnalignedU*>(p);
-  return load_n(reinterpret_cast<const uint32_t*>(p), rest);
+// One row of weights (a column of the product) with its scales, and zeros unless symmetric, as floats.
+struct NBitsColumn {
+  const uint8_t* q;
+  const float* scales;
+  const float* zeros;
+};
+
+// Where a chunk lies: its words and the blocks that they belong to. Only the last chunk may be partial.
+struct NBitsChunk {
+  int64_t index, first_block;
+  int64_t words, blocks;
+};
+SITU_INLINE NBitsChunk full_chunk(const NBitsWeights& w, int64_t index) {
+  return {index, w.first_block(index), kLanes, w.chunk_blocks};
+}
+SITU_INLINE NBitsChunk last_chunk(const NBitsWeights& w, int64_t index) {
+  const int64_t first = w.first_block(index), rest = w.blocks - first;
+  return {index, first, w.words - index * kLanes, rest < w.chunk_blocks ? rest : w.chunk_blocks};
 }
 
-// Element `block` of a row of scales or zeros for every lane of a chunk. Lanes beyond the row are 0.
-SITU_INLINE VecF spread_blocks(const NBitsWeights& w, const std::byte* data, DType type, int64_t row, int64_t chunk) {
-  const int64_t base = row * w.blocks;
-  if (w.wide()) return splat(read_float(data, type, base + chunk * kLanes / w.lanes_per_block));
-  const int64_t count = kLanes / w.lanes_per_block, first = chunk * count;
-  const int64_t there = w.blocks - first < count ? w.blocks - first : count;
-  VecF v;
-  if (type == DType::kF32) v = load_n(reinterpret_cast<const float*>(data) + base + first, there);
-  else if (type == DType::kF16) v = load_n(reinterpret_cast<const Half*>(data) + base + first, there);
-  else v = load_n(reinterpret_cast<const BFloat*>(data) + base + first, there);
-  return __builtin_shuffle(v, w.block_of_lane);
+SITU_INLINE VecU chunk_words(const NBitsColumn& column, const NBitsChunk& chunk) {
+  const uint8_t* p = column.q + chunk.index * kVectorBytes;
+  if (chunk.words == kLanes) return *reinterpret_cast<const UnalignedU*>(p);
+  return load_n(reinterpret_cast<const uint32_t*>(p), chunk.words);
 }
 
-// The zero point of every lane of a chunk.
-SITU_INLINE VecF chunk_zeros(const NBitsWeights& w, int64_t row, int64_t chunk) {
-  if (w.symmetric()) return splat(static_cast<float>(1 << (w.bits - 1)));
-  if (w.float_zeros != nullptr) return spread_blocks(w, w.float_zeros, w.zero_type, row, chunk);
-  const uint8_t* zeros = w.packed_zeros + row * w.zero_bytes;
-  const uint32_t mask = (1u << w.bits) - 1;
-  if (w.wide()) {
-    const int64_t bit = chunk * kLanes / w.lanes_per_block * w.bits;
-    return splat(static_cast<float>((zeros[bit >> 3] >> (bit & 7)) & mask));
+// The scale (or zero) of every lane of a chunk; lanes beyond the row get 0 or repeat its last block.
+SITU_INLINE VecF spread_blocks(const NBitsWeights& w, const float* row, const NBitsChunk& chunk) {
+  if (chunk.blocks == 1) return splat(row[chunk.first_block]);
+  return __builtin_shuffle(load_n(row + chunk.first_block, chunk.blocks), w.block_of_lane);
+}
+
+// out[i] = digit i of a row of packed zeros, for i < blocks rounded up to whole vectors.
+static inline void unpack_zeros(const NBitsWeights& w, int64_t row, float* out) {
+  const VecI bit = lane_index() * w.bits;
+  const uint8_t* end = w.packed_zeros + w.n * w.zero_bytes;
+  const int64_t step = kLanes * w.bits / 8;  // bytes of one vector of digits, at most 16
+  const uint8_t* p = w.packed_zeros + row * w.zero_bytes;
+  for (int64_t i = 0; i < w.blocks; i += kLanes, p += step) {
+    uint32_t words[kLanes] = {};
+    for (int64_t j = 0; j < (step + 3) / 4; ++j) {
+      for (int64_t b = 0; b < 4 && p + 4 * j + b < end; ++b) words[j] |= static_cast<uint32_t>(p[4 * j + b]) << (8 * b);
+    }
+    const VecU spread = __builtin_shuffle(*reinterpret_cast<const UnalignedU*>(words), bit >> 5);
+    const VecU digits = (spread >> (VecU)(bit & 31)) & ((1u << w.bits) - 1);
+    store(out + i, __builtin_convertvector((VecI)digits, VecF));
   }
-  // All digits of the chunk fit one word: kLanes * 32 / block bits, and blocks are at least 16.
-  const int64_t bit = chunk * (kLanes / w.lanes_per_block) * w.bits, byte = bit >> 3;
-  uint32_t word = 0;
-  for (int64_t i = 0; i < 4 && byte + i < w.zero_bytes; ++i) word |= static_cast<uint32_t>(zeros[byte + i]) << (8 * i);
-  word >>= bit & 7;
-  const VecU digits = ((VecU{} + word) >> (VecU)(w.block_of_lane * w.bits)) & mask;
-  return __builtin_convertvector((VecI)digits, VecF);
 }
+
+// Floats of buffer that a column may need, and the column: float scales are used where they lie.
+SITU_INLINE int64_t column_floats(const NBitsWeights& w) { return 2 * (w.blocks + kLanes); }
+static inline NBitsColumn nbits_column(const NBitsWeights& w, int64_t row, float* buffer) {
+  NBitsColumn column{w.q + row * w.row_bytes, reinterpret_cast<const float*>(w.scales) + row * w.blocks, nullptr};
+  if (w.scale_type != DType::kF32) {
+    read_row(w.scales, w.scale_type, row * w.blocks, 1, w.blocks, buffer);
+    column.scales = buffer;
+  }
+  float* zeros = buffer + w.blocks + kLanes;
+  if (w.packed_zeros != nullptr) unpack_zeros(w, row, zeros);
+  else if (w.float_zeros != nullptr) read_row(w.float_zeros, w.zero_type, row * w.blocks, 1, w.blocks, zeros);
+  column.zeros = zeros;
+  return column;
+}
+
+// Bytes that the loops over one or two rows ask for ahead of their use.
+constexpr int64_t kPrefetchBytes = 4096;
 
 }  // namespace SITU_ISA
 }  // namespace situ

@@ -64,54 +64,68 @@ SITU_INLINE VecF digit(VecU words, int i, VecF table) {
   return __builtin_convertvector((VecI)(shifted & ((1u << Bits) - 1)), VecF);
 }
 
-// sums[r * C + c] = a[row r] . w[n + c]. One row scales partial sums, several rows scale the weights.
-template <int Bits, int R, int C>
-static inline void nbits_dots(const NBitsWeights& w, const FloatRows& rows, int64_t r0, int64_t n, float* sums) {
+// One chunk of R rows and C columns. One row scales partial sums, several rows scale the weights.
+template <int Bits, int R, int C, bool Symmetric>
+SITU_INLINE void float_chunk(const NBitsWeights& w, const FloatRows& rows, int64_t r0, const NBitsColumn* columns,
+                             const NBitsChunk& chunk, VecF* total) {
   constexpr int kPer = 32 / Bits;
-  const bool symmetric = w.symmetric(), offset = !(kDigitTable<Bits> && symmetric);
-  const VecF table = digit_table<Bits>(symmetric);
-  VecF total[R * C] = {};
-  for (int64_t chunk = 0; chunk < w.chunks; ++chunk) {
-    VecU words[C];
-    VecF scale[C], zero[C] = {};
+  constexpr bool kOffset = !(kDigitTable<Bits> && Symmetric);
+  const VecF table = digit_table<Bits>(Symmetric);
+  VecU words[C];
+  VecF scale[C], zero[C];
+#pragma GCC unroll 4
+  for (int c = 0; c < C; ++c) {
+    words[c] = chunk_words(columns[c], chunk);
+    scale[c] = spread_blocks(w, columns[c].scales, chunk);
+    zero[c] = Symmetric ? splat(1 << (Bits - 1)) : spread_blocks(w, columns[c].zeros, chunk);
+    if (R <= 2) __builtin_prefetch(columns[c].q + chunk.index * kVectorBytes + kPrefetchBytes);
+  }
+  if constexpr (R == 1) {
+    const float* x = rows.row_x(r0) + chunk.index * kLanes * kPer;
+    VecF part[C] = {};
+#pragma GCC unroll 16
+    for (int i = 0; i < kPer; ++i) {
+      const VecF a = load(x + i * kLanes);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) part[c] += a * digit<Bits>(words[c], i, table);
+    }
+    const VecF lane_sum = load(rows.row_sums(r0) + chunk.index * kLanes);
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) {
-      words[c] = chunk_words(w, w.q + (n + c) * w.row_bytes, chunk);
-      scale[c] = spread_blocks(w, w.scales, w.scale_type, n + c, chunk);
-      if (offset) zero[c] = chunk_zeros(w, n + c, chunk);
+      if (kOffset) part[c] -= zero[c] * lane_sum;
+      total[c] += part[c] * scale[c];
     }
-    if constexpr (R == 1) {
-      const float* x = rows.row_x(r0) + chunk * kLanes * kPer;
-      VecF part[C] = {};
-#pragma GCC unroll 16
-      for (int i = 0; i < kPer; ++i) {
-        const VecF a = load(x + i * kLanes);
+  } else {
 #pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) part[c] += a * digit<Bits>(words[c], i, table);
-      }
-      const VecF lane_sum = load(rows.row_sums(r0) + chunk * kLanes);
+    for (int c = 0; c < C; ++c) zero[c] *= scale[c];
+#pragma GCC unroll 16
+    for (int i = 0; i < kPer; ++i) {
+      VecF weight[C];
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) {
-        if (offset) part[c] -= zero[c] * lane_sum;
-        total[c] += part[c] * scale[c];
+        weight[c] = digit<Bits>(words[c], i, table) * scale[c];
+        if (kOffset) weight[c] -= zero[c];
       }
-    } else {
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) zero[c] *= scale[c];
-#pragma GCC unroll 16
-      for (int i = 0; i < kPer; ++i) {
-        VecF weight[C];
-#pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) weight[c] = digit<Bits>(words[c], i, table) * scale[c] - zero[c];
 #pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-          const VecF a = load(rows.row_x(r0 + r) + (chunk * kPer + i) * kLanes);
+      for (int r = 0; r < R; ++r) {
+        const VecF a = load(rows.row_x(r0 + r) + (chunk.index * kPer + i) * kLanes);
 #pragma GCC unroll 4
-          for (int c = 0; c < C; ++c) total[r * C + c] += a * weight[c];
-        }
+        for (int c = 0; c < C; ++c) total[r * C + c] += a * weight[c];
       }
     }
   }
+}
+
+// sums[r * C + c] = a[row r] . columns[c].
+template <int Bits, int R, int C, bool Symmetric>
+static inline void float_dots(const NBitsWeights& w, const FloatRows& rows, int64_t r0, const NBitsColumn* columns,
+                              float* sums) {
+  VecF total[R * C] = {};
+  const int64_t full = w.words / kLanes;
+  for (int64_t i = 0; i < full; ++i) {
+    float_chunk<Bits, R, C, Symmetric>(w, rows, r0, columns, full_chunk(w, i), total);
+  }
+  if (full < w.chunks) float_chunk<Bits, R, C, Symmetric>(w, rows, r0, columns, last_chunk(w, full), total);
   sum_all<R * C>(total, sums);
 }
 

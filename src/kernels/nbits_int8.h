@@ -34,7 +34,8 @@ constexpr int kPlanes = Bits == 8 ? 2 : 8 / Bits;
 
 struct Int8Rows {
   int8_t* q;         // [chunk][plane][vector]
-  float* lane_sums;  // [chunk][lane]: sum of the lane's quantised activations
+  float* lane_sums;  // [chunk][lane]: sum of the lane's quantised activations times their scale, times the
+                     // zero point when that is the same for all weights
   float* scales;     // [chunk][lane]
   int64_t row_bytes; // from one row's data to the next, for all three
 
@@ -114,8 +115,10 @@ static inline void quantize_row(const NBitsWeights& w, const float* x, int8_t* q
         sum += word_products(byte_products(unsigned_ones, *reinterpret_cast<const UnalignedS*>(to)), ones);
       }
     }
-    store(lane_sums + chunk * kLanes, __builtin_convertvector(sum, VecF));
-    const VecF lane_scales = w.wide() ? splat(block_scales[0]) : __builtin_shuffle(load(block_scales), w.block_of_lane);
+    const VecF lane_scales =
+        w.chunk_blocks == 1 ? splat(block_scales[0]) : __builtin_shuffle(load(block_scales), w.block_of_lane);
+    const float zero = w.symmetric() ? static_cast<float>(1 << (Bits - 1)) : 1.0f;
+    store(lane_sums + chunk * kLanes, __builtin_convertvector(sum, VecF) * lane_scales * zero);
     store(scales + chunk * kLanes, lane_scales);
   }
 }
@@ -126,47 +129,58 @@ SITU_INLINE VecS byte_digits(VecU words, int plane) {
   return (VecS)((words >> (Bits * plane)) & (Bits == 4 ? 0x0f0f0f0fu : 0x03030303u));
 }
 
-// sums[r * C + c] = a[row r] . w[n + c].
-template <int Bits, int R, int C>
-static inline void nbits_dots_int8(const NBitsWeights& w, const Int8Rows& rows, int64_t r0, int64_t n, float* sums) {
+template <int Bits, int R, int C, bool Symmetric>
+SITU_INLINE void int8_chunk(const NBitsWeights& w, const Int8Rows& rows, int64_t r0, const NBitsColumn* columns,
+                            const NBitsChunk& chunk, VecF* total) {
   const VecS ones = VecS{} + 1;
-  VecF total[R * C] = {};
-  for (int64_t chunk = 0; chunk < w.chunks; ++chunk) {
-    VecS digits[C][kPlanes<Bits>];
-    VecF scale[C], zero[C];
+  VecS digits[C][kPlanes<Bits>];
+  VecF scale[C], zero[C];
+#pragma GCC unroll 4
+  for (int c = 0; c < C; ++c) {
+    const VecU words = chunk_words(columns[c], chunk);
+#pragma GCC unroll 4
+    for (int j = 0; j < kPlanes<Bits>; ++j) digits[c][j] = byte_digits<Bits>(words, j);
+    scale[c] = spread_blocks(w, columns[c].scales, chunk);
+    if (!Symmetric) zero[c] = spread_blocks(w, columns[c].zeros, chunk);
+    if (R <= 2) __builtin_prefetch(columns[c].q + chunk.index * kVectorBytes + kPrefetchBytes);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const int8_t* q = rows.row_q(r0 + r) + chunk.index * kPlanes<Bits> * kVectorBytes;
+    VecS plane[kPlanes<Bits>];
+#pragma GCC unroll 4
+    for (int j = 0; j < kPlanes<Bits>; ++j) plane[j] = *reinterpret_cast<const UnalignedS*>(q + j * kVectorBytes);
+    const VecF lane_sum = load(rows.row_sums(r0 + r) + chunk.index * kLanes);
+    const VecF a_scale = load(rows.row_scales(r0 + r) + chunk.index * kLanes);
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) {
-      const VecU words = chunk_words(w, w.q + (n + c) * w.row_bytes, chunk);
+      VecI dot;
+      if constexpr (Bits == 8) {
+        dot = word_products(digits[c][0], plane[0]) + word_products(digits[c][1], plane[1]);
+      } else {
+        // At most 2 * 15 * 127 per plane and int16 lane: two planes of 4 bits, four of 2 bits fit.
+        VecS pairs = byte_products(digits[c][0], plane[0]);
 #pragma GCC unroll 4
-      for (int j = 0; j < kPlanes<Bits>; ++j) digits[c][j] = byte_digits<Bits>(words, j);
-      scale[c] = spread_blocks(w, w.scales, w.scale_type, n + c, chunk);
-      zero[c] = chunk_zeros(w, n + c, chunk);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const int8_t* q = rows.row_q(r0 + r) + chunk * kPlanes<Bits> * kVectorBytes;
-      VecS plane[kPlanes<Bits>];
-#pragma GCC unroll 4
-      for (int j = 0; j < kPlanes<Bits>; ++j) plane[j] = *reinterpret_cast<const UnalignedS*>(q + j * kVectorBytes);
-      const VecF lane_sum = load(rows.row_sums(r0 + r) + chunk * kLanes);
-      const VecF a_scale = load(rows.row_scales(r0 + r) + chunk * kLanes);
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) {
-        VecI dot;
-        if constexpr (Bits == 8) {
-          dot = word_products(digits[c][0], plane[0]) + word_products(digits[c][1], plane[1]);
-        } else {
-          // At most 2 * 15 * 127 per plane and int16 lane: two planes of 4 bits, four of 2 bits fit.
-          VecS pairs = byte_products(digits[c][0], plane[0]);
-#pragma GCC unroll 4
-          for (int j = 1; j < kPlanes<Bits>; ++j) pairs += byte_products(digits[c][j], plane[j]);
-          dot = word_products(pairs, ones);
-        }
-        const VecF part = __builtin_convertvector(dot, VecF) - zero[c] * lane_sum;
-        total[r * C + c] += part * (scale[c] * a_scale);
+        for (int j = 1; j < kPlanes<Bits>; ++j) pairs += byte_products(digits[c][j], plane[j]);
+        dot = word_products(pairs, ones);
       }
+      VecF part = __builtin_convertvector(dot, VecF) * a_scale;
+      part -= Symmetric ? lane_sum : zero[c] * lane_sum;
+      total[r * C + c] += part * scale[c];
     }
   }
+}
+
+// sums[r * C + c] = a[row r] . columns[c].
+template <int Bits, int R, int C, bool Symmetric>
+static inline void int8_dots(const NBitsWeights& w, const Int8Rows& rows, int64_t r0, const NBitsColumn* columns,
+                             float* sums) {
+  VecF total[R * C] = {};
+  const int64_t full = w.words / kLanes;
+  for (int64_t i = 0; i < full; ++i) {
+    int8_chunk<Bits, R, C, Symmetric>(w, rows, r0, columns, full_chunk(w, i), total);
+  }
+  if (full < w.chunks) int8_chunk<Bits, R, C, Symmetric>(w, rows, r0, columns, last_chunk(w, full), total);
   sum_all<R * C>(total, sums);
 }
 

@@ -1,6 +1,6 @@
 // Every operator of ops.inc on random operands and attributes, sensible or not: infer and prepare give an
 // error or a shape, and the kernel then stays inside of its tensors (run under the sanitizer presets).
-// SITU_FUZZ_ROUNDS makes it run longer; SITU_TEST_SEED repeats a run.
+// SITU_FUZZ_ROUNDS makes it run longer; SITU_TEST_SEED repeats a run; SITU_FUZZ_VERBOSE prints every call.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -115,7 +115,7 @@ class Fuzz {
     fill(&prepare, operands, infos);
     Prepared prepared;
     if (!node.def->prepare(prepare, &prepared).is_ok()) return false;
-    call(prepared, operands, results);
+    call(node, prepared, operands, results);
     return true;
   }
 
@@ -139,7 +139,23 @@ class Fuzz {
     }
   }
 
-  void call(const Prepared& prepared, const std::vector<Tensor>& operands, const std::vector<Tensor>& results) {
+  static std::string describe(const Node& node, const std::vector<Tensor>& operands, const std::vector<Tensor>& results) {
+    std::string text = node.label() + " opset " + std::to_string(node.opset);
+    const auto add = [&](const std::vector<Tensor>& tensors) {
+      for (const Tensor& t : tensors) text += std::string(" ") + dtype_name(t.type()) + shape_str(Shape(t.view().dims, t.view().dims + t.rank()));
+    };
+    add(operands);
+    text += " ->";
+    add(results);
+    for (const auto& [name, a] : node.attrs) {
+      text += " " + name + "=" + a.s + (a.kind == Attribute::Kind::kInt ? std::to_string(a.i) : "");
+      for (int64_t i : a.ints) text += std::to_string(i) + ",";
+    }
+    return text;
+  }
+
+  void call(const Node& node, const Prepared& prepared, const std::vector<Tensor>& operands, const std::vector<Tensor>& results) {
+    if (std::getenv("SITU_FUZZ_VERBOSE") != nullptr) std::cerr << describe(node, operands, results) << std::endl;
     std::vector<View> in, out;
     for (const Tensor& t : operands) in.push_back(t.view());
     for (const Tensor& t : results) out.push_back(t.view());

@@ -1,4 +1,5 @@
 // Tile: x repeated along each axis. Pad: elements added in front of and behind each axis, or cropped.
+#include <cstdlib>
 #include <string_view>
 
 #include "kernels/params.h"
@@ -7,6 +8,9 @@
 
 namespace situ {
 namespace {
+
+// Longer than any axis, and short enough for sums of a few not to overflow.
+constexpr int64_t kWidestPad = int64_t{1} << 48;
 
 Status pad_mode(const Node& node, int32_t* mode) {
   const std::string name = node.attr_string("mode", "constant");
@@ -72,6 +76,8 @@ Status infer_pad(InferContext& c) {
     if (!axis.is_ok()) return axis.status().with_context(c.node.label());
     if (seen[*axis]) return c.fail("axis " + std::to_string(axes[i]) + " is given twice");
     seen[*axis] = true;
+    for (const Dim& pad : {pads[i], pads[i + axes.size()]})
+      if (pad.is_const() && std::abs(pad.value() / 2) > kWidestPad) return c.fail("pad " + pad.str() + " is out of range");
     const Dim extent = shape[*axis], added = pads[i] + pads[i + axes.size()];
     if (mode != 0 && extent == Dim(0) && added != Dim(0)) return c.fail("cannot repeat elements of the empty axis " + std::to_string(axes[i]));
     shape[*axis] = extent + added;
