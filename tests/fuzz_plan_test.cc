@@ -197,7 +197,7 @@ void check(uint32_t seed) {
   EXPECT_TRUE(verified_single.is_ok()) << verified_single.message();
   Result<Outputs> want = run_naively(any.graph, binding);
   ASSERT_TRUE(want.is_ok()) << want.status().message();
-  const int threads = 1 + static_cast<int>(seed % 3);
+  const int threads = seed % 6 < 2 ? 2 + static_cast<int>(seed % 2) : 1;  // more than cores cost time slices
   for (const Compilation* second : {static_cast<const Compilation*>(nullptr), static_cast<const Compilation*>(&decode)}) {
     Result<Outputs> got = run_placed(any, second, binding, threads);
     ASSERT_TRUE(got.is_ok()) << got.status().message();
@@ -206,7 +206,7 @@ void check(uint32_t seed) {
 }
 
 TEST(FuzzPlan, PlacedProgramsGiveWhatTheInterpreterGives) {
-  const uint32_t first = number_from("SITU_FUZZ_SEED", std::random_device{}()), count = number_from("SITU_FUZZ_COUNT", std::getenv("SITU_FUZZ_SEED") ? 1 : 600);
+  const uint32_t first = number_from("SITU_FUZZ_SEED", std::random_device{}()), count = number_from("SITU_FUZZ_COUNT", std::getenv("SITU_FUZZ_SEED") ? 1 : 400);
   std::printf("seeds %u .. %u\n", first, first + count - 1);
   for (uint32_t i = 0; i < count; ++i) {
     check(first + i);

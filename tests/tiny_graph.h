@@ -247,7 +247,7 @@ class RandomGraph {
       add("MatMul", {add("Softmax", {scores}, {{"axis", -1}}), present});
     }
   }
-  ValueId input(const Shape& dims) {
+  ValueId input(Shape dims) {
     const ValueId v = graph_.add_value("past" + std::to_string(binding_.states.size()), DType::kF32);
     graph_.values[v].info = {DType::kF32, true, dims, std::nullopt};
     graph_.inputs.push_back(v);
@@ -260,7 +260,7 @@ class RandomGraph {
       const ValueId x = any();
       if (rank(x) != 3 || shape(x)[1] != Dim::symbol(kSymS) || !shape(x)[0].is_const() || !shape(x)[2].is_const()) continue;
       const ValueId mean = add("ReduceMean", {x, integers({1})}, {{"keepdims", 0}});
-      const ValueId past = input(shape(mean));
+      const ValueId past = input(Shape(shape(mean)));
       const ValueId present = add("Tanh", {add("Add", {past, mean})});
       graph_.outputs.push_back(present);
       binding_.states.push_back({past, present, StateRule::kReplace, 0});

@@ -85,8 +85,13 @@ SITU_INLINE NBitsChunk last_chunk(const NBitsWeights& w, int64_t index) {
 
 SITU_INLINE VecU chunk_words(const NBitsColumn& column, const NBitsChunk& chunk) {
   const uint8_t* p = column.q + chunk.index * kVectorBytes;
-  if (chunk.words == kLanes) return *reinterpret_cast<const UnalignedU*>(p);
-  return load_n(reinterpret_cast<const uint32_t*>(p), chunk.words);
+  VecU words = chunk.words == kLanes ? VecU(*reinterpret_cast<const UnalignedU*>(p))
+                                     : load_n(reinterpret_cast<const uint32_t*>(p), chunk.words);
+#if defined(__AVX2__)
+  // Kept in a register: GCC would read memory once per digit, and rows are rarely aligned to cache lines.
+  asm("" : "+v"(words));
+#endif
+  return words;
 }
 
 // The scale (or zero) of every lane of a chunk; lanes beyond the row get 0 or repeat its last block.
