@@ -103,6 +103,10 @@ int bench(const BenchArguments& a) {
     if (!m.is_ok()) return fail(m.status().message());
     models.push_back(std::move(*m));
   }
+  const int64_t context = models[0].facts().context_length;
+  for (int64_t depth : depths)
+    if (depth > context || a.prompt > context || a.tokens > context || depth + a.prompt + a.tokens > context)
+      return fail(std::to_string(depth) + " past, " + std::to_string(a.prompt) + " prompt and " + std::to_string(a.tokens) + " new tokens do not fit the context of " + std::to_string(context));
   nlohmann::ordered_json report;
   report["model"] = a.model;
   report["isa"] = models[0].facts().isa;

@@ -19,7 +19,8 @@ Result<std::vector<int64_t>> parse_ids(const std::string& text) {
     ids.push_back(id);
     p = next;
     while (p < end && *p == ' ') ++p;
-    if (p < end && *p++ != ',') return Status::error("--prompt-ids: ids are separated by commas");
+    if (p == end) break;
+    if (*p++ != ',' || p == end) return Status::error("--prompt-ids: ids are separated by commas");
   }
   if (ids.empty()) return Status::error("--prompt-ids is empty");
   return ids;
@@ -38,7 +39,16 @@ Result<std::vector<int64_t>> prompt_of(const Model& model, const RunArguments& a
 }  // namespace
 
 int fail(const std::string& message) {
-  std::fprintf(stderr, "situ: %s\n", message.c_str());
+  // One line, whatever names the file or the arguments hold: control characters are spelled out.
+  std::string line;
+  for (const char c : message) {
+    char text[8];
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) std::snprintf(text, sizeof(text), "\\x%02x", static_cast<unsigned char>(c));
+    if (c == '\n') line += "\\n";
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) line += text;
+    else line += c;
+  }
+  std::fprintf(stderr, "situ: %s\n", line.c_str());
   return 2;
 }
 

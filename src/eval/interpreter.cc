@@ -5,22 +5,6 @@
 namespace situ {
 namespace {
 
-// More than this in one value of an ordinary run is a hostile shape, not a model.
-constexpr int64_t kMaxTensorBytes = int64_t{1} << 36;
-
-Status allocate(const Node& node, const ValueInfo& info, Tensor* out) {
-  int64_t bytes = std::max<int64_t>(1, dtype_bytes(info.type));
-  std::vector<int64_t> dims;
-  for (const Dim& d : info.shape) {
-    if (!d.is_const() || d.value() < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(1, d.value()), &bytes) ||
-        bytes > kMaxTensorBytes)
-      return Status::error(node.label() + ": output of shape " + shape_str(info.shape) + " is too large");
-    dims.push_back(d.value());
-  }
-  *out = Tensor::allocate(info.type, dims);
-  return Status::ok();
-}
-
 View concrete(const SymView& view, const View& source) {
   View v;
   v.type = source.type;
@@ -48,7 +32,19 @@ ValueInfo info_of(const Tensor& tensor) {
   return info;
 }
 
-Evaluator::Evaluator(ThreadPool& pool) : pool_(pool), scratch_(static_cast<size_t>(kScratchBytes) * pool.threads() + 64) {}
+Evaluator::Evaluator(ThreadPool& pool, int64_t max_bytes) : pool_(pool), max_bytes_(max_bytes), scratch_(static_cast<size_t>(kScratchBytes) * pool.threads() + 64) {}
+
+Status Evaluator::allocate(const Node& node, const ValueInfo& info, Tensor* out) const {
+  int64_t bytes = std::max<int64_t>(1, dtype_bytes(info.type));
+  std::vector<int64_t> dims;
+  for (const Dim& d : info.shape) {
+    if (!d.is_const() || d.value() < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(1, d.value()), &bytes) || bytes > max_bytes_)
+      return Status::error(node.label() + ": output of shape " + shape_str(info.shape) + " is larger than " + std::to_string(max_bytes_) + " bytes");
+    dims.push_back(d.value());
+  }
+  *out = Tensor::allocate(info.type, dims);
+  return Status::ok();
+}
 
 void Evaluator::move(const View& dst, const View& src) {
   std::vector<Ledger> books(pool_.threads());

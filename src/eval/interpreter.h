@@ -18,7 +18,10 @@ namespace situ {
 // Use by one thread at a time.
 class Evaluator {
  public:
-  explicit Evaluator(ThreadPool& pool);
+  // `max_bytes`: the largest value that is made; a graph that asks for more is refused.
+  explicit Evaluator(ThreadPool& pool, int64_t max_bytes = kMaxNaiveBytes);
+  static constexpr int64_t kMaxNaiveBytes = int64_t{4} << 30;    // logits of a long prompt over a large vocabulary
+  static constexpr int64_t kMaxProbeBytes = int64_t{256} << 20;  // a row of 131,072 keys for every head
 
   // Outputs of one node (absent ones are !present()). Operands: one per node input, !present() for
   // omitted ones. Reshape and its kin alias their input as a plain runtime does; Concat, Transpose,
@@ -39,7 +42,10 @@ class Evaluator {
   Status compute(const Node& node, const std::vector<Tensor>& operands, const std::vector<ValueInfo>& infos,
                  std::vector<Tensor>* outputs);
 
+  Status allocate(const Node& node, const ValueInfo& info, Tensor* out) const;
+
   ThreadPool& pool_;
+  const int64_t max_bytes_;
   Ledger ledger_;
   std::vector<std::byte> scratch_;
   const std::map<ValueId, Tensor>* scope_ = nullptr;  // values of the graph being run, for captures

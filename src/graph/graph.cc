@@ -9,24 +9,32 @@ const Attribute* Node::attr(const std::string& key) const {
   return it == attrs.end() ? nullptr : &it->second;
 }
 
-int64_t Node::attr_int(const std::string& key, int64_t fallback) const {
+const Attribute* Node::attr_of_kind(const std::string& key, Attribute::Kind kind) const {
   const Attribute* a = attr(key);
-  return a && a->kind == Attribute::Kind::kInt ? a->i : fallback;
+  if (!a || a->kind == kind) return a;
+  static const char* const kNames[] = {"an int", "a float", "a string", "a tensor", "a graph", "ints", "floats", "strings"};
+  attribute_error = label() + ": attribute " + key + " should be " + kNames[static_cast<int>(kind)] + ", is " + kNames[static_cast<int>(a->kind)];
+  return nullptr;
+}
+
+int64_t Node::attr_int(const std::string& key, int64_t fallback) const {
+  const Attribute* a = attr_of_kind(key, Attribute::Kind::kInt);
+  return a ? a->i : fallback;
 }
 
 float Node::attr_float(const std::string& key, float fallback) const {
-  const Attribute* a = attr(key);
-  return a && a->kind == Attribute::Kind::kFloat ? a->f : fallback;
+  const Attribute* a = attr_of_kind(key, Attribute::Kind::kFloat);
+  return a ? a->f : fallback;
 }
 
 std::string Node::attr_string(const std::string& key, const std::string& fallback) const {
-  const Attribute* a = attr(key);
-  return a && a->kind == Attribute::Kind::kString ? a->s : fallback;
+  const Attribute* a = attr_of_kind(key, Attribute::Kind::kString);
+  return a ? a->s : fallback;
 }
 
 std::vector<int64_t> Node::attr_ints(const std::string& key) const {
-  const Attribute* a = attr(key);
-  return a && a->kind == Attribute::Kind::kInts ? a->ints : std::vector<int64_t>{};
+  const Attribute* a = attr_of_kind(key, Attribute::Kind::kInts);
+  return a ? a->ints : std::vector<int64_t>{};
 }
 
 void Node::set_int(const std::string& key, int64_t value) {

@@ -62,6 +62,9 @@ struct Node {
   std::vector<ValueId> out;
   std::map<std::string, Attribute> attrs;
   const OpDef* def = nullptr;  // set by resolve_ops
+  // Set when an attribute was asked for as another kind than the file gives it; checked after inference,
+  // so that a malformed attribute is never taken for an absent one.
+  mutable std::string attribute_error;
 
   bool is(std::string_view op_name, std::string_view op_domain = "") const {
     return op == op_name && domain == op_domain;
@@ -69,6 +72,7 @@ struct Node {
   bool has_input(size_t i) const { return i < in.size() && in[i] != kNoValue; }
   bool has_output(size_t i) const { return i < out.size() && out[i] != kNoValue; }
   const Attribute* attr(const std::string& key) const;
+  const Attribute* attr_of_kind(const std::string& key, Attribute::Kind kind) const;
   int64_t attr_int(const std::string& key, int64_t fallback) const;
   float attr_float(const std::string& key, float fallback) const;
   std::string attr_string(const std::string& key, const std::string& fallback) const;

@@ -1,7 +1,7 @@
 // com.microsoft.MatMulNBits: y [.., N] = a [.., K] * w^T + bias, w [N, K] quantised in blocks along K.
 //
 // Threads split N. Rows of a are laid out (or quantised) by each thread into its scratch, as many as fit; then
-// every group of columns is read once per group of rows.
+// blocks of columns meet groups of rows, so that both stay in L1.
 #include "kernels/nbits_float.h"
 #include "kernels/nbits_int8.h"
 
@@ -90,42 +90,47 @@ struct Int8Mode {
 };
 #endif
 
-// Columns of weights [n, n + C), ready for use.
-template <int C>
-struct ColumnGroup {
-  int64_t n;
-  NBitsColumn columns[C];
-
-  ColumnGroup(const NBitsWeights& w, int64_t first, float* buffer) : n(first) {
-    for (int c = 0; c < C; ++c) columns[c] = nbits_column(w, first + c, buffer + c * column_floats(w));
-  }
-};
+constexpr int64_t kMaxColumns = 32;          // in one block
+constexpr int64_t kColumnBytes = 64 * 1024;  // for their converted scales and zeros
 
 template <int R, int C, typename Mode>
-void group(const Mode& mode, const Output& out, int64_t row, int64_t slot, const ColumnGroup<C>& g) {
+void group(const Mode& mode, const Output& out, int64_t row, int64_t slot, int64_t n, const NBitsColumn* columns) {
   float sums[R * C];
-  mode.template dots<R, C>(slot, g.columns, sums);
-  write_sums(out, row + slot, g.n, R, C, sums);
+  mode.template dots<R, C>(slot, columns, sums);
+  write_sums(out, row + slot, n, R, C, sums);
 }
 
-// All rows that are laid out, rows [row, row + count).
-template <int C, typename Mode>
-void all_rows(const Mode& mode, const Output& out, int64_t row, int64_t count, const ColumnGroup<C>& g) {
+// R rows from `slot` on with a block of columns: the rows stay in L1 meanwhile.
+template <int R, typename Mode>
+void row_group(const Mode& mode, const Output& out, int64_t row, int64_t slot, int64_t n, int64_t count,
+               const NBitsColumn* columns) {
+  constexpr int C = R == 1 ? 4 : 2;
+  int64_t c = 0;
+  for (; c + C <= count; c += C) group<R, C>(mode, out, row, slot, n + c, columns + c);
+  for (; c < count; ++c) group<R, 1>(mode, out, row, slot, n + c, columns + c);
+}
+
+// Rows [row, row + rows), which are laid out, with the columns [n, n + count).
+template <typename Mode>
+void column_block(const Mode& mode, const Output& out, int64_t row, int64_t rows, int64_t n, int64_t count,
+                  float* buffer) {
   constexpr int kRows = kVectorRegisters == 32 ? 8 : 4;
+  NBitsColumn columns[kMaxColumns];
+  for (int64_t c = 0; c < count; ++c) columns[c] = nbits_column(mode.w, n + c, buffer + c * column_floats(mode.w));
   int64_t slot = 0;
-  for (; slot + kRows <= count; slot += kRows) group<kRows, C>(mode, out, row, slot, g);
-  for (; slot + 4 <= count; slot += 4) group<4, C>(mode, out, row, slot, g);
-  for (; slot + 2 <= count; slot += 2) group<2, C>(mode, out, row, slot, g);
-  for (; slot < count; ++slot) group<1, C>(mode, out, row, slot, g);
+  for (; slot + kRows <= rows; slot += kRows) row_group<kRows>(mode, out, row, slot, n, count, columns);
+  for (; slot + 4 <= rows; slot += 4) row_group<4>(mode, out, row, slot, n, count, columns);
+  for (; slot + 2 <= rows; slot += 2) row_group<2>(mode, out, row, slot, n, count, columns);
+  for (; slot < rows; ++slot) row_group<1>(mode, out, row, slot, n, count, columns);
 }
-
-constexpr int kMaxColumns = 4;  // in one group
 
 // False: not even one row fits the scratch.
 template <typename Mode>
 bool run_mode(const NBitsWeights& w, const View& a, const Output& out, int64_t rows, int64_t n0, int64_t n1,
               std::byte* scratch) {
-  const int64_t buffer_bytes = (kMaxColumns * column_floats(w) * 4 + 63) / 64 * 64;
+  int64_t block = kColumnBytes / (column_floats(w) * 4);
+  block = block > kMaxColumns ? kMaxColumns : (block < 4 ? 4 : block);
+  const int64_t buffer_bytes = (block * column_floats(w) * 4 + 63) / 64 * 64;
   const int64_t fit = (kScratchBytes - buffer_bytes - Mode::fixed_bytes(w)) / Mode::row_bytes(w);
   if (fit < 1) return false;
   float* buffer = reinterpret_cast<float*>(scratch);
@@ -135,13 +140,9 @@ bool run_mode(const NBitsWeights& w, const View& a, const Output& out, int64_t r
     for (int64_t slot = 0; slot < count; ++slot) {
       mode.load_row(a, row_offset(a, a.rank - 1, row + slot), slot);
     }
-    int64_t n = n0;
-    if (count == 1) {
-      for (; n + 4 <= n1; n += 4) group<1, 4>(mode, out, row, 0, ColumnGroup<4>(w, n, buffer));
-    } else {
-      for (; n + 2 <= n1; n += 2) all_rows<2>(mode, out, row, count, ColumnGroup<2>(w, n, buffer));
+    for (int64_t n = n0; n < n1; n += block) {
+      column_block(mode, out, row, count, n, n1 - n < block ? n1 - n : block, buffer);
     }
-    for (; n < n1; ++n) all_rows<1>(mode, out, row, count, ColumnGroup<1>(w, n, buffer));
   }
   return true;
 }
@@ -175,7 +176,7 @@ template <int Bits>
 void run_bits(const NBitsWeights& w, const MatMulNBitsParams& params, const View& a, const Output& out, int64_t rows,
               int64_t n0, int64_t n1, std::byte* scratch) {
 #if defined(SITU_NBITS_INT8)
-  if (params.accuracy_level == 4 && run_mode<Int8Mode<Bits>>(w, a, out, rows, n0, n1, scratch)) return;
+  if (rounds_activations(w, params.accuracy_level) && run_mode<Int8Mode<Bits>>(w, a, out, rows, n0, n1, scratch)) return;
 #endif
   (void)params;
   if (!run_mode<FloatMode<Bits>>(w, a, out, rows, n0, n1, scratch)) run_plain(w, a, out, rows, n0, n1);

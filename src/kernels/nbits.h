@@ -107,11 +107,14 @@ static inline void unpack_zeros(const NBitsWeights& w, int64_t row, float* out) 
   const int64_t step = kLanes * w.bits / 8;  // bytes of one vector of digits, at most 16
   const uint8_t* p = w.packed_zeros + row * w.zero_bytes;
   for (int64_t i = 0; i < w.blocks; i += kLanes, p += step) {
-    uint32_t words[kLanes] = {};
-    for (int64_t j = 0; j < (step + 3) / 4; ++j) {
-      for (int64_t b = 0; b < 4 && p + 4 * j + b < end; ++b) words[j] |= static_cast<uint32_t>(p[4 * j + b]) << (8 * b);
+    const int64_t count = (step + 3) / 4;  // words
+    VecU packed{};
+    if (end - p >= 4 * count) {
+      packed = load_n(reinterpret_cast<const uint32_t*>(p), count);
+    } else {
+      for (int64_t b = 0; b < end - p; ++b) packed[b / 4] |= static_cast<uint32_t>(p[b]) << (b % 4 * 8);
     }
-    const VecU spread = __builtin_shuffle(*reinterpret_cast<const UnalignedU*>(words), bit >> 5);
+    const VecU spread = __builtin_shuffle(packed, bit >> 5);
     const VecU digits = (spread >> (VecU)(bit & 31)) & ((1u << w.bits) - 1);
     store(out + i, __builtin_convertvector((VecI)digits, VecF));
   }

@@ -1,7 +1,9 @@
 // Block-quantised weights times activations quantised to int8 per block (accuracy_level 4).
 //
 // scale_a[b] = amax(block b of a) / 127, qa = round(a / scale_a): the same rule as ONNX Runtime's, so that
-// greedy tokens agree with it. Digits are unsigned bytes, activations signed: a byte product sum (or, for 8-bit
+// greedy tokens agree with it. Measured against ORT 1.31 at level 4, K 576: this mode differs by 2e-7 of the
+// result's rms, exact floats by 5e-3 to 2e-2. It is also faster: SmolLM2-135M's matrices at M = 1 take 2.2 ms on two
+// AVX-512 cores, 3.5 ms in floats. Digits are unsigned bytes, activations signed: a byte product sum (or, for 8-bit
 // weights, a 16-bit one) gives the exact integer dot of each lane's weights.
 #pragma once
 
@@ -18,11 +20,14 @@ typedef int16_t VecS __attribute__((vector_size(kVectorBytes)));
 typedef int8_t UnalignedB __attribute__((vector_size(kLanes), aligned(1), may_alias));
 typedef int16_t UnalignedS __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
 
-// sum over byte pairs of unsigned x signed, saturating int16; and over int16 pairs, int32.
+// sum over byte pairs of unsigned x signed, saturating int16; over int16 pairs, int32; and the nearest integer,
+// ties to even.
 #if defined(__AVX512F__)
+SITU_INLINE VecI nearest(VecF x) { return (VecI)_mm512_maskz_cvtps_epi32(kAllLanes, (__m512)x); }
 SITU_INLINE VecS byte_products(VecS u, VecS s) { return (VecS)_mm512_maddubs_epi16((__m512i)u, (__m512i)s); }
 SITU_INLINE VecI word_products(VecS a, VecS b) { return (VecI)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
 #else
+SITU_INLINE VecI nearest(VecF x) { return (VecI)_mm256_cvtps_epi32((__m256)x); }
 SITU_INLINE VecS byte_products(VecS u, VecS s) { return (VecS)_mm256_maddubs_epi16((__m256i)u, (__m256i)s); }
 SITU_INLINE VecI word_products(VecS a, VecS b) { return (VecI)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
 #endif
@@ -31,6 +36,11 @@ SITU_INLINE VecI word_products(VecS a, VecS b) { return (VecI)_mm256_madd_epi16(
 // two planes of int16, for the even and the odd bytes.
 template <int Bits>
 constexpr int kPlanes = Bits == 8 ? 2 : 8 / Bits;
+
+// ORT rounds activations only where it has such a kernel; elsewhere level 4 means floats.
+SITU_INLINE bool rounds_activations(const NBitsWeights& w, int32_t accuracy_level) {
+  return accuracy_level == 4 && w.float_zeros == nullptr && (w.bits != 2 || (w.block >= 32 && w.block <= 128));
+}
 
 struct Int8Rows {
   int8_t* q;         // [chunk][plane][vector]
@@ -62,8 +72,7 @@ SITU_INLINE float quantize_block(const float* x, int64_t count, int64_t block, i
   for (i = 0; i < block; i += kLanes) {  // blocks are multiples of 16
     const int64_t rest = count - i;
     const VecF v = (rest >= kLanes ? load(x + i) : load_n(x + i, rest > 0 ? rest : 0)) * inverse;
-    // Adding 1.5 * 2^23 rounds to the nearest even integer.
-    VecI r = (VecI)(v + splat(12582912.0f)) - splat_i(0x4b400000);
+    VecI r = nearest(v);
     r = r > 127 ? splat_i(127) : r;
     r = r < -127 ? splat_i(-127) : r;
     *reinterpret_cast<UnalignedB*>(q + i) = __builtin_convertvector(r, VecB);

@@ -27,6 +27,14 @@ Status need_block(InferContext& c, int64_t block) {
 }
 
 // Operand i holds exactly `expected` elements of one of `types`.
+// " (K 64, N 31, bits 4, block_size 16)": what the file says, for messages.
+std::string attributes_text(const Node& node) {
+  std::string text;
+  for (const char* key : {"K", "N", "bits", "block_size"})
+    if (node.attr(key)) text += std::string(text.empty() ? " (" : ", ") + key + " " + std::to_string(node.attr_int(key, 0));
+  return text.empty() ? text : text + ")";
+}
+
 Status need_elements(InferContext& c, size_t i, const char* name, uint64_t types, __int128 expected) {
   SITU_RETURN_IF_ERROR(c.need(i, name));
   const ValueInfo& v = c.input(i);
@@ -40,7 +48,7 @@ Status need_elements(InferContext& c, size_t i, const char* name, uint64_t types
   if (count == expected) return Status::ok();
   const std::string wanted = expected > INT64_MAX ? "more than 2^63" : std::to_string(static_cast<int64_t>(expected));
   return c.fail(which + " " + shape_str(v.shape) + " holds " + std::to_string(static_cast<int64_t>(count)) +
-                " elements, the attributes ask for " + wanted);
+                " elements, the attributes ask for " + wanted + attributes_text(c.node));
 }
 
 // A permutation of k that is no permutation: group k / block for every k.

@@ -77,6 +77,7 @@ Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& info
                                                                                    : &graph.values[v].constant);
   }
   const Status strict = node.def->infer(infer);
+  if (!node.attribute_error.empty()) return Status::error(node.attribute_error);
   if (strict.is_ok()) return strict;
   // Once more, with what would have to hold: a name of the file for a dim may turn out to be another dim.
   std::vector<Assumption> assumptions;

@@ -34,6 +34,9 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   }
   const Compiled& c = m.compiled();
   const Shape& logits = c.graph.values[c.binding.logits].info.shape;
+  const Value& value = c.graph.values[c.binding.logits];
+  if (!dtype_is_float(value.info.type) || value.producer < 0)
+    return Status::error("output '" + value.name + "' " + dtype_name(value.info.type) + shape_str(logits) + (value.producer < 0 ? " is not computed" : " cannot be logits: they are floats"));
   if (logits.empty() || !logits.back().is_const() || logits.back().value() <= 0)
     return Status::error("output '" + c.graph.values[c.binding.logits].name + "' " + shape_str(logits) + " is not [.., vocabulary]");
   m.vocabulary = logits.back().value();

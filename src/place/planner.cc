@@ -26,6 +26,7 @@ const char* region_name(RegionKind region) {
 
 namespace {
 
+constexpr int64_t kMaxElements = int64_t{1} << 33;  // of one view that a kernel reads or writes
 constexpr int64_t kAlign = 64;  // bytes; a cache line, and the widest vector
 
 // Where the value is produced into, told by one of its consumers.
@@ -81,6 +82,8 @@ class Planner {
       StateLayout s;
       s.pair = p;
       s.type = past.info.type;
+      if (p.rule == StateRule::kReplace && (past.info.type != value(p.present).info.type || !(past.info.shape == value(p.present).info.shape)))
+        return Status::error("state '" + past.name + "' " + shape_str(past.info.shape) + " is replaced by '" + value(p.present).name + "' " + shape_str(value(p.present).info.shape));
       if (p.rule != StateRule::kAppend && p.rule != StateRule::kReplace)
         return Status::error("state '" + past.name + "': the rule " + state_rule_name(p.rule) + " is not supported yet");
       Dim elements = 1;
@@ -558,10 +561,12 @@ class Planner {
         touch(s.to_home);
         continue;
       }
-      for (ValueId v : node.in)
-        if (v != kNoValue) touch(plan_.values[v]);
-      for (ValueId v : node.out)
-        if (v != kNoValue) touch(plan_.values[v]);
+      for (const std::vector<ValueId>* list : {&node.in, &node.out})
+        for (ValueId v : *list) {
+          if (v == kNoValue) continue;
+          SITU_RETURN_IF_ERROR(check_extent(v));
+          touch(plan_.values[v]);
+        }
     }
     // The host reads the logits after the step.
     if (const Home& h = plan_.values[binding_.logits]; h.region == RegionKind::kArena)
@@ -575,6 +580,22 @@ class Planner {
     }
     plan_.io_bytes = end;
     plan_.arena_bytes = pack(plan_.arena);
+    return Status::ok();
+  }
+
+  // An Expand costs no memory, but what reads it would run for hours: elements are bounded as bytes are.
+  Status check_extent(ValueId v) const {
+    const Home& h = plan_.values[v];
+    if (h.region != RegionKind::kArena && h.region != RegionKind::kIo && h.region != RegionKind::kWeights) return Status::ok();
+    if (is_constant(v)) return Status::ok();
+    SymbolValues s;
+    s.value[kSymS] = bounds_.tokens;
+    s.value[kSymP] = s.value[kSymW] = std::max<int64_t>(0, bounds_.capacity - bounds_.tokens);
+    int64_t elements = 1;
+    for (const Dim& d : h.view.dims)
+      if (__builtin_mul_overflow(elements, std::max<int64_t>(1, d.eval(s)), &elements) || elements > kMaxElements)
+        return Status::error((value(v).producer < 0 ? "" : graph_.nodes[static_cast<size_t>(value(v).producer)].label() + ": ") + "value '" + value(v).name + "' of shape " +
+                             shape_str(h.view.dims, &graph_.symbol_names) + " is too large");
     return Status::ok();
   }
 

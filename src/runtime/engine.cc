@@ -7,6 +7,20 @@
 namespace situ {
 namespace {
 
+// Activations of one step. An 8B model needs a tenth of this for 512 tokens; what asks for more is not a
+// language model or is a file made to exhaust memory.
+constexpr int64_t kMaxArenaBytes = int64_t{1} << 30;
+
+Status too_large(const Plan& plan, const Graph& graph) {
+  const Root* largest = nullptr;
+  for (const Root& r : plan.arena)
+    if (!largest || r.bytes > largest->bytes) largest = &r;
+  const Value& value = graph.values[largest->value];
+  const std::string made_by = value.producer < 0 ? "" : " of " + graph.nodes[value.producer].label();
+  return Status::error("one step needs " + std::to_string(plan.arena_bytes) + " bytes of activations, more than " + std::to_string(kMaxArenaBytes) + "; the largest is '" +
+                       value.name + "' " + shape_str(value.info.shape, &graph.symbol_names) + made_by);
+}
+
 // Replaces S by 1 everywhere: more reshapes are views when the token axis is known to be 1.
 Graph specialise_for_decode(const Graph& graph) {
   Graph g = graph;
@@ -22,7 +36,7 @@ Graph specialise_for_decode(const Graph& graph) {
 
 Result<Compiled> compile(const Graph& imported, const EngineOptions& options, bool literal, Phase phase) {
   ThreadPool one(1);  // probing runs thousands of tiny kernels: waking workers would cost more than they do
-  Evaluator evaluator(one);
+  Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
   Compiled c;
   c.graph = imported;
   SITU_RETURN_IF_ERROR(resolve_ops(c.graph));
@@ -72,6 +86,11 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel
   e->chunk_ = std::clamp<int64_t>(options.chunk, 1, capacity);
 
   Result<Plan> prefill = make_plan(prompt.graph, prompt.binding, {e->chunk_, capacity});
+  // Scores and masks that are computed grow with chunk times context: shorter chunks need less.
+  while (prefill.is_ok() && prefill->arena_bytes > kMaxArenaBytes && e->chunk_ > 1) {
+    e->chunk_ = (e->chunk_ + 1) / 2;
+    prefill = make_plan(prompt.graph, prompt.binding, {e->chunk_, capacity});
+  }
   if (!prefill.is_ok()) return prefill.status();
   Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity});
   if (!decode.is_ok()) return decode.status();
@@ -80,6 +99,8 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel
   SITU_RETURN_IF_ERROR(verify_plan(prompt.graph, prompt.binding, *prefill, steps));
   SITU_RETURN_IF_ERROR(verify_plan(token.graph, token.binding, *decode, {1, 1}));
 #endif
+  for (const Plan* plan : {&*prefill, &*decode})
+    if (plan->arena_bytes > kMaxArenaBytes) return too_large(*plan, plan == &*prefill ? prompt.graph : token.graph);
   e->prefill_plan_ = std::move(*prefill);
   e->decode_plan_ = std::move(*decode);
 

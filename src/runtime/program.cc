@@ -52,6 +52,7 @@ Status Program::add_kernel(const Step& step) {
   for (ValueId v : node.out) prepare.out.push_back(v == kNoValue ? nullptr : &graph_.values[v].info);
   Prepared prepared;
   SITU_RETURN_IF_ERROR(node.def->prepare(prepare, &prepared));
+  if (!node.attribute_error.empty()) return Status::error(node.attribute_error);
   Call c;
   c.kernel = kernels().*prepared.kernel;
   c.params = prepared.params;
