@@ -258,19 +258,6 @@ bool shift_block(Plan& plan, std::mt19937& random) {
   return true;
 }
 
-// A block is moved onto one that the step which first writes it reads for the last time: kernels other than elementwise
-// ones would overwrite what they still read.
-bool overlay_operand(Plan& plan, std::mt19937& random) {
-  std::vector<std::pair<size_t, size_t>> pairs;
-  for (size_t a = 0; a < plan.arena.size(); ++a)
-    for (size_t b = 0; b < plan.arena.size(); ++b)
-      if (a != b && plan.arena[a].first >= 0 && plan.arena[a].first == plan.arena[b].last && plan.arena[b].first < plan.arena[b].last && !plan.steps[static_cast<size_t>(plan.arena[a].first)].move) pairs.emplace_back(a, b);
-  if (pairs.empty()) return false;
-  const auto [a, b] = any_of(pairs, random);
-  plan.arena[a].offset = plan.arena[b].offset;
-  return true;
-}
-
 bool shorten_block(Plan& plan, std::mt19937& random) {
   std::vector<Root*> used;
   for (Root& r : plan.arena)
@@ -292,6 +279,9 @@ bool drop_step(Plan& plan, std::mt19937& random) {
   plan.steps.erase(plan.steps.begin() + static_cast<long>(std::uniform_int_distribution<size_t>(0, plan.steps.size() - 1)(random)));
   return true;
 }
+
+// Wrong by its nature, also where one thread happens to read before it writes: running it proves nothing.
+constexpr const char* kOverlay = "overlay operand";
 
 std::vector<std::pair<const char*, Corruption>> corruptions(const Graph& graph, const Binding& binding) {
   auto change_stride = [&graph](Plan& plan, std::mt19937& random) {
@@ -317,6 +307,26 @@ std::vector<std::pair<const char*, Corruption>> corruptions(const Graph& graph, 
     std::swap(*a, *b);
     return true;
   };
+  // The result of a kernel that is not elementwise is laid over an operand: it would overwrite what it still reads. The
+  // two views share their first element.
+  auto overlay_operand = [&graph](Plan& plan, std::mt19937& random) {
+    std::vector<std::pair<int, int>> pairs;
+    for (const Step& s : plan.steps) {
+      const Node& node = graph.nodes[static_cast<size_t>(s.node)];
+      if (s.move || node.def->placement == Placement::kElementwise) continue;
+      const Home& out = plan.values[static_cast<size_t>(node.out[0])];
+      for (ValueId v : node.in) {
+        if (v == kNoValue) continue;
+        const Home& in = plan.values[static_cast<size_t>(v)];
+        const bool blocks = in.region == RegionKind::kArena && out.region == RegionKind::kArena && in.root != out.root;
+        if (blocks && in.view.offset == Dim(0) && out.view.offset == Dim(0)) pairs.emplace_back(out.root, in.root);
+      }
+    }
+    if (pairs.empty()) return false;
+    const auto [a, b] = any_of(pairs, random);
+    plan.arena[static_cast<size_t>(a)].offset = plan.arena[static_cast<size_t>(b)].offset;
+    return true;
+  };
   auto move_state = [&binding](Plan& plan, std::mt19937& random) {
     std::vector<size_t> appended;
     for (size_t k = 0; k < plan.states.size(); ++k)
@@ -340,7 +350,7 @@ std::vector<std::pair<const char*, Corruption>> corruptions(const Graph& graph, 
       }
     return moved;
   };
-  return {{"shift block", shift_block}, {"overlay operand", overlay_operand}, {"shorten block", shorten_block}, {"swap steps", swap_steps},   {"drop step", drop_step},
+  return {{"shift block", shift_block}, {kOverlay, overlay_operand}, {"shorten block", shorten_block}, {"swap steps", swap_steps},   {"drop step", drop_step},
           {"change stride", change_stride}, {"shift view", shift_view},   {"swap homes", swap_homes},   {"move state write", move_state}};
 }
 
@@ -348,8 +358,7 @@ struct Score {
   int rejected = 0, harmless = 0, missed = 0;
 };
 
-// Corrupts `plan` in every way. `outputs`: runs a plan, to tell what does no harm from what was missed; null: any
-// corruption that is accepted counts as missed.
+// Corrupts `plan` in every way. `harmless`: true when a plan that was accepted gives the right outputs.
 void corrupt(const Graph& graph, const Binding& binding, const Plan& plan, const std::vector<int64_t>& steps, std::mt19937& random, int rounds, const std::function<bool(const Plan&)>& harmless,
              std::map<std::string, Score>* scores) {
   for (const auto& [name, change] : corruptions(graph, binding))
@@ -358,7 +367,7 @@ void corrupt(const Graph& graph, const Binding& binding, const Plan& plan, const
       if (!change(bad, random)) break;
       Score& score = (*scores)[name];
       if (!verify_plan(graph, binding, bad, steps).is_ok()) ++score.rejected;
-      else if (harmless && harmless(bad)) ++score.harmless;
+      else if (name != kOverlay && harmless(bad)) ++score.harmless;
       else ++score.missed;
     }
 }
@@ -404,12 +413,17 @@ TEST(FuzzPlan, VerifierRejectsCorruptedPlansOfModels) {
     ASSERT_TRUE(model.is_ok()) << model.status().message();
     Result<Compiled> c = compile(model->graph, {}, false);
     ASSERT_TRUE(c.is_ok()) << c.status().message();
-    Result<Plan> plan = make_plan(c->graph, c->binding, {2, 4});
+    Result<Plan> plan = make_plan(c->graph, c->binding, {kMostTokens, kCapacity});
     ASSERT_TRUE(plan.is_ok()) << plan.status().message();
-    const std::vector<int64_t> steps{1, 1, 2};
-    const Status good = verify_plan(c->graph, c->binding, *plan, steps);
+    const Status good = verify_plan(c->graph, c->binding, *plan, kSteps);
     ASSERT_TRUE(good.is_ok()) << good.message();
-    corrupt(c->graph, c->binding, *plan, steps, random, 5, nullptr, &scores);
+    Result<Outputs> want = run_placed({c->graph, *plan}, nullptr, c->binding, 1);
+    ASSERT_TRUE(want.is_ok()) << want.status().message();
+    auto harmless = [&](const Plan& bad) {
+      Result<Outputs> got = run_placed({c->graph, bad}, nullptr, c->binding, 1);
+      return got.is_ok() && near(*want, *got);
+    };
+    corrupt(c->graph, c->binding, *plan, kSteps, random, 3, harmless, &scores);
   }
   if (scores.empty()) GTEST_SKIP() << "no models under " << models << "; set SITU_SHARED";
   expect_caught(scores);

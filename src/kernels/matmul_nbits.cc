@@ -51,7 +51,6 @@ struct FloatMode {
   }
 };
 
-#if defined(SITU_NBITS_INT8)
 template <int Bits>
 struct Int8Mode {
   const NBitsWeights& w;
@@ -88,7 +87,6 @@ struct Int8Mode {
     else int8_dots<Bits, R, C, false>(w, rows, slot, columns, sums);
   }
 };
-#endif
 
 constexpr int64_t kMaxColumns = 32;          // in one block
 constexpr int64_t kColumnBytes = 64 * 1024;  // for their converted scales and zeros
@@ -175,10 +173,7 @@ void run_plain(const NBitsWeights& w, const View& a, const Output& out, int64_t 
 template <int Bits>
 void run_bits(const NBitsWeights& w, const MatMulNBitsParams& params, const View& a, const Output& out, int64_t rows,
               int64_t n0, int64_t n1, std::byte* scratch) {
-#if defined(SITU_NBITS_INT8)
   if (rounds_activations(w, params.accuracy_level) && run_mode<Int8Mode<Bits>>(w, a, out, rows, n0, n1, scratch)) return;
-#endif
-  (void)params;
   if (!run_mode<FloatMode<Bits>>(w, a, out, rows, n0, n1, scratch)) run_plain(w, a, out, rows, n0, n1);
 }
 

@@ -9,9 +9,6 @@
 
 #include "kernels/nbits.h"
 
-#if defined(__AVX2__)
-#define SITU_NBITS_INT8 1
-
 namespace situ {
 namespace SITU_ISA {
 
@@ -26,10 +23,28 @@ typedef int16_t UnalignedS __attribute__((vector_size(kVectorBytes), aligned(1),
 SITU_INLINE VecI nearest(VecF x) { return (VecI)_mm512_maskz_cvtps_epi32(kAllLanes, (__m512)x); }
 SITU_INLINE VecS byte_products(VecS u, VecS s) { return (VecS)_mm512_maddubs_epi16((__m512i)u, (__m512i)s); }
 SITU_INLINE VecI word_products(VecS a, VecS b) { return (VecI)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
-#else
+#elif defined(__AVX2__)
 SITU_INLINE VecI nearest(VecF x) { return (VecI)_mm256_cvtps_epi32((__m256)x); }
 SITU_INLINE VecS byte_products(VecS u, VecS s) { return (VecS)_mm256_maddubs_epi16((__m256i)u, (__m256i)s); }
 SITU_INLINE VecI word_products(VecS a, VecS b) { return (VecI)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+#else
+SITU_INLINE VecI nearest(VecF x) {
+  VecI v{};
+  for (int i = 0; i < kLanes; ++i) v[i] = static_cast<int32_t>(__builtin_nearbyintf(x[i]));
+  return v;
+}
+SITU_INLINE VecS byte_products(VecS u, VecS s) {  // what is multiplied here never overflows
+  const VecS low = (s << 8) >> 8, high = s >> 8;
+  return (u & 0xff) * low + ((u >> 8) & 0xff) * high;
+}
+SITU_INLINE VecI word_products(VecS a, VecS b) {
+#if defined(__SSE2__)
+  return (VecI)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+  const VecI x = (VecI)a, y = (VecI)b;
+  return ((x << 16) >> 16) * ((y << 16) >> 16) + (x >> 16) * (y >> 16);
+#endif
+}
 #endif
 
 // Planes of activations per chunk, a vector each: plane j matches digit j of every byte; 8-bit weights take
@@ -195,5 +210,3 @@ static inline void int8_dots(const NBitsWeights& w, const Int8Rows& rows, int64_
 
 }  // namespace SITU_ISA
 }  // namespace situ
-
-#endif

@@ -32,6 +32,9 @@ class Expander {
       if (n.op == "RotaryEmbedding" || n.op == "MRotaryEmbedding") return rotary_embedding(n, 2, 3, 1);
       if (n.op == "SkipSimplifiedLayerNormalization") return skip_norm(n, true);
       if (n.op == "SkipLayerNormalization") return skip_norm(n, false);
+      if (n.op == "BiasGelu" || (n.op == "FastGelu" && n.has_input(1))) return bias_gelu(n);
+      if (n.op == "FusedMatMul" && n.attr_int("transBatchA", 0) == 0 && n.attr_int("transBatchB", 0) == 0) return fused_matmul(n);
+      if (n.op == "FusedGemm") return fused_gemm(n);
     }
     if (n.domain.empty()) {
       if (n.op == "Attention") return attention(n);
@@ -248,6 +251,50 @@ class Expander {
     builder_.op(simplified ? "RMSNormalization" : "LayerNormalization", operands, n.out[0]);
     builder_.last().set_float("epsilon", n.attr_float("epsilon", simplified ? 1e-5f : 1e-12f));
     builder_.last().set_int("axis", -1);
+    return Status::ok();
+  }
+
+  // com.microsoft.BiasGelu(x, b) = Gelu(x + b), exact; FastGelu(x, b): the tanh form.
+  Status bias_gelu(const Node& n) {
+    const ValueId sum = builder_.op("Add", {n.in[0], n.in[1]});
+    builder_.op("Gelu", {sum}, n.out[0]);
+    builder_.last().set_string("approximate", n.op == "FastGelu" ? "tanh" : "none");
+    return Status::ok();
+  }
+
+  // com.microsoft.FusedMatMul: alpha * A' * B', with the last two axes of either transposed.
+  Status fused_matmul(const Node& n) {
+    ValueId operands[2] = {n.in[0], n.in[1]};
+    const char* const keys[2] = {"transA", "transB"};
+    for (int i = 0; i < 2; ++i) {
+      const size_t rank = shape(operands[i]).size();
+      if (n.attr_int(keys[i], 0) == 0 || rank < 2) continue;
+      std::vector<int64_t> perm(rank);
+      for (size_t d = 0; d < rank; ++d) perm[d] = static_cast<int64_t>(d);
+      std::swap(perm[rank - 1], perm[rank - 2]);
+      operands[i] = builder_.transpose(operands[i], perm);
+    }
+    const float alpha = n.attr_float("alpha", 1.0f);
+    const DType type = graph_.values[n.out[0]].info.type;
+    if (alpha == 1.0f || type != DType::kF32) {
+      if (alpha != 1.0f) return fail(n, "alpha " + std::to_string(alpha) + " on " + dtype_name(type) + " is not supported yet");
+      builder_.op("MatMul", {operands[0], operands[1]}, n.out[0]);
+      return Status::ok();
+    }
+    Tensor factor = Tensor::allocate(DType::kF32, {});
+    *factor.view().as<float>() = alpha;
+    const ValueId product = builder_.op("MatMul", {operands[0], operands[1]});
+    builder_.op("Mul", {product, graph_.add_constant(n.name + "/alpha", factor)}, n.out[0]);
+    return Status::ok();
+  }
+
+  // com.microsoft.FusedGemm: Gemm and one activation.
+  Status fused_gemm(const Node& n) {
+    const std::string activation = n.attr_string("activation", "");
+    if (activation != "Relu" && activation != "Tanh" && activation != "Sigmoid") return fail(n, "activation '" + activation + "' is not supported");
+    const ValueId y = builder_.op("Gemm", n.in);
+    builder_.last().attrs = n.attrs;
+    builder_.op(activation, {y}, n.out[0]);
     return Status::ok();
   }
 

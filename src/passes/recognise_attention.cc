@@ -331,7 +331,13 @@ class Recogniser {
       a.set_float("softcap", m.softcap);
       a.set_int("causal", m.mask.causal);
       a.set_int("window", m.mask.window);
-      builder.op("Reshape", {y, dims_value(shape(result))}, result);
+      // The product with V may have been computed in another type than Q, K and V are in (half with casts around).
+      const DType made = graph_.values[m.q.source].info.type, wanted = graph_.values[result].info.type;
+      const ValueId rows = builder.op("Reshape", {y, dims_value(shape(result))}, made == wanted ? result : kNoValue);
+      if (made != wanted) {
+        builder.op("Cast", {rows}, result);
+        builder.last().set_int("to", static_cast<int64_t>(wanted));
+      }
       describe(m.softmax, m);
     }
     SITU_RETURN_IF_ERROR(builder.finish());
