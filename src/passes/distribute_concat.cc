@@ -58,6 +58,7 @@ class Distributor {
     const size_t rank = shape(concat.out[0]).size();
     for (const auto& [u, operand] : users_[concat.out[0]]) {
       const Node& n = graph_.nodes[u];
+      if (n.is("Transpose") && !n.attr_ints("perm").empty() && !graph_.is_output(n.out[0]) && !is_state(n.out[0])) continue;
       const bool plain = operand >= 0 && n.def && (n.def->placement == Placement::kElementwise || n.is("Cast") || n.is("Pow")) && n.out.size() == 1;
       if (!plain || graph_.is_output(n.out[0]) || is_state(n.out[0]) || !(shape(n.out[0]) == shape(concat.out[0])) || n.is("Rotary", "situ")) return false;
       for (ValueId v : n.in)
@@ -85,6 +86,10 @@ class Distributor {
       }
       const Node user = nodes[n];
       builder.start(user);
+      if (user.is("Transpose")) {
+        transpose_parts(builder, user, concat, axis);
+        continue;
+      }
       std::vector<ValueId> results;
       Dim begin = 0;
       for (size_t p = 0; p < concat.in.size(); ++p) {
@@ -100,6 +105,16 @@ class Distributor {
       builder.last().set_int("axis", axis);
     }
     return builder.finish();
+  }
+
+  // Transpose(Concat(a, b)) = Concat(Transpose(a), Transpose(b)) along where the axis went.
+  void transpose_parts(Builder& builder, const Node& user, const Node& concat, int axis) {
+    const std::vector<int64_t> perm = user.attr_ints("perm");
+    std::vector<ValueId> parts;
+    for (ValueId v : concat.in) parts.push_back(builder.transpose(v, perm));
+    builder.op("Concat", parts, user.out[0]);
+    for (size_t i = 0; i < perm.size(); ++i)
+      if (perm[i] == axis) builder.last().set_int("axis", static_cast<int64_t>(i));
   }
 
   // The slice of another operand that goes with one part; whole where it is broadcast along the axis.

@@ -16,6 +16,7 @@ constexpr float kTolerance = 1e-5f;
 
 struct Match {
   ValueId x, cos, sin;
+  ValueId half_cos = kNoValue, half_sin = kNoValue;  // the tables once, where they hold every number twice
   int64_t rotary_dim;
   bool interleaved;
   int seq_axis;
@@ -36,6 +37,10 @@ class Recogniser {
       Cone cone;
       if (!recognise(node.out[0], &match, &cone)) continue;
       used.insert(cone.nodes.begin(), cone.nodes.end());
+      match.half_cos = halved(match.cos, match.interleaved);
+      match.half_sin = halved(match.sin, match.interleaved);
+      // Both or none: the kernel reads them alike.
+      if (match.half_cos == match.cos || match.half_sin == match.sin) match.half_cos = match.cos, match.half_sin = match.sin;
       found.emplace(n, match);
     }
     return found.empty() ? Status::ok() : rewrite(found);
@@ -94,7 +99,12 @@ class Recogniser {
           if (rotary_dim > input.dims().back() || rotary_dim % 2 != 0) continue;
           const Tensor &cos = swapped ? *b : *a, &sin = swapped ? *a : *b;
           if (!equal(input, *output, cos, sin, rotary_dim, interleaved)) continue;
-          *match = {x, tables[swapped], tables[!swapped], rotary_dim, interleaved, seq};
+          match->x = x;
+          match->cos = tables[swapped];
+          match->sin = tables[!swapped];
+          match->rotary_dim = rotary_dim;
+          match->interleaved = interleaved;
+          match->seq_axis = seq;
           return true;
         }
     return false;
@@ -143,6 +153,45 @@ class Recogniser {
     return true;
   }
 
+  // A table that holds every number twice (repeat_interleave, or a Concat of one part with itself) is read where
+  // it stands once: the nearest value behind view operators whose elements are the table's first halves.
+  ValueId halved(ValueId table, bool interleaved) {
+    Result<Tensor> whole = prober_.host_value(table, context_.probe_tokens(), context_.probe_past());
+    if (!whole.is_ok() || whole->rank() < 1 || whole->dims().back() % 2 != 0) return table;
+    const std::vector<float> x = floats(*whole);
+    const size_t width = static_cast<size_t>(whole->dims().back()), half = width / 2;
+    std::vector<float> once;
+    for (size_t row = 0; row < x.size(); row += width)
+      for (size_t i = 0; i < half; ++i) {
+        const size_t a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + half;
+        if (x[row + a] != x[row + b]) return table;
+        once.push_back(x[row + a]);
+      }
+    ValueId v = table;
+    while (graph_.values[v].producer >= 0) {
+      const Node& n = graph_.nodes[static_cast<size_t>(graph_.values[v].producer)];
+      if (!n.def || n.def->placement != Placement::kView) return table;
+      v = n.in[0];
+      if (!prober_.host(v) || graph_.values[v].info.content) return table;
+      Result<Tensor> t = prober_.host_value(v, context_.probe_tokens(), context_.probe_past());
+      if (t.is_ok() && t->type() == DType::kF32 && floats(*t) == once) return v;
+    }
+    return table;
+  }
+
+  // The halved table under the whole one's dims, but for the last.
+  ValueId with_half_width(Builder& builder, ValueId table, ValueId half) {
+    if (half == table) return table;
+    Shape dims = graph_.values[table].info.shape;
+    dims.back() = Dim(dims.back().value() / 2);
+    const ValueId target = graph_.add_value("dims", DType::kI64);
+    graph_.values[target].info = {DType::kI64, true, {Dim(static_cast<int64_t>(dims.size()))}, dims};
+    if (shape_is_const(dims)) graph_.values[target].constant = Tensor::vector_i64(shape_values(dims));
+    const ValueId view = builder.op("Reshape", {half, target});
+    graph_.values[view].info = {DType::kF32, true, dims, {}};
+    return view;
+  }
+
   // A table for x in the layout [B, H, S, C].
   ValueId align_table(Builder& builder, ValueId table, int seq_axis, int rank) {
     if (rank == 4 && seq_axis == 1) {
@@ -169,7 +218,8 @@ class Recogniser {
       const ValueId result = nodes[n].out[0];
       const int rank = static_cast<int>(graph_.values[m.x].info.shape.size());
       builder.start(nodes[n]);
-      const ValueId cos = align_table(builder, m.cos, m.seq_axis, rank), sin = align_table(builder, m.sin, m.seq_axis, rank);
+      const ValueId cos = align_table(builder, with_half_width(builder, m.cos, m.half_cos), m.seq_axis, rank);
+      const ValueId sin = align_table(builder, with_half_width(builder, m.sin, m.half_sin), m.seq_axis, rank);
       ValueId x = m.x;
       if (rank == 3) x = builder.op("Unsqueeze", {x, builder.constant_i64({0})});
       if (rank == 4 && m.seq_axis == 1) x = builder.transpose(x, {0, 2, 1, 3});
