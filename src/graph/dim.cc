@@ -33,9 +33,14 @@ int64_t mod_floor(int64_t a, int64_t b) {
   return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
 }
 
+thread_local int64_t token_limit = kMax;
+
 enum class AtomKind { kSymbol, kDiv, kMod, kMin, kMax, kSelect, kLess, kEqual };
 
 }  // namespace
+
+ScopedTokenLimit::ScopedTokenLimit(int64_t tokens) : saved_(token_limit) { token_limit = tokens; }
+ScopedTokenLimit::~ScopedTokenLimit() { token_limit = saved_; }
 
 struct Atom {
   AtomKind kind;
@@ -119,7 +124,8 @@ struct DimOps {
     return {*std::min_element(c, c + 4), *std::max_element(c, c + 4)};
   }
   static Interval bounds(const Atom& a) {
-    if (a.kind == AtomKind::kSymbol) return {a.symbol == kSymS ? 1 : 0, kMax};
+    if (a.kind == AtomKind::kSymbol && a.symbol == kSymS) return {1, token_limit};
+    if (a.kind == AtomKind::kSymbol) return {0, a.symbol == kSymP && token_limit != kMax ? token_limit - 1 : kMax};
     const Interval x = bounds(a.args[0]), y = bounds(a.args[1]);
     switch (a.kind) {
       case AtomKind::kDiv:
@@ -140,7 +146,18 @@ struct DimOps {
   static Interval bounds(const Dim& d) {
     if (d.is_const()) return {d.value(), d.value()};
     Interval sum{0, 0};
-    for (const auto& [key, term] : d.poly_->terms) {
+    // c*S + c*P is c times the length of the sequence, which is bounded as a whole.
+    auto coefficient = [&](const char* symbol) {
+      auto it = d.poly_->terms.find(symbol);
+      return it == d.poly_->terms.end() ? int64_t{0} : it->second.second;
+    };
+    const int64_t s = coefficient("S"), p = coefficient("P");
+    const int64_t shared = token_limit == kMax || (s > 0) != (p > 0) ? 0 : s > 0 ? std::min(s, p) : std::max(s, p);
+    if (shared != 0) sum = mul({shared, shared}, {1, token_limit});
+    for (const auto& [key, whole] : d.poly_->terms) {
+      auto term = whole;
+      if (key == "S" || key == "P") term.second -= shared;
+      if (term.second == 0) continue;
       Interval m{1, 1};
       for (const AtomPtr& a : term.first.atoms) m = mul(m, bounds(*a));
       m = mul(m, {term.second, term.second});

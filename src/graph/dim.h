@@ -29,6 +29,20 @@ struct SymbolValues {
   int64_t value[kMaxSymbols] = {};
 };
 
+// While it lives, dims made on this thread are folded knowing that no sequence is longer than `tokens`
+// (P + S <= tokens): min(1024, P + S) is P + S for a model of 1,024 positions. Who runs the graph must
+// keep sequences within it.
+class ScopedTokenLimit {
+ public:
+  explicit ScopedTokenLimit(int64_t tokens);
+  ~ScopedTokenLimit();
+  ScopedTokenLimit(const ScopedTokenLimit&) = delete;
+  ScopedTokenLimit& operator=(const ScopedTokenLimit&) = delete;
+
+ private:
+  int64_t saved_;
+};
+
 class Dim {
  public:
   struct Poly;
@@ -40,7 +54,7 @@ class Dim {
   // Precondition: is_const().
   int64_t value() const { return value_; }
   int64_t eval(const SymbolValues& symbols) const;
-  // Bounds over S >= 1 and every other symbol >= 0. INT64_MIN / INT64_MAX: unbounded.
+  // Bounds over S >= 1, every other symbol >= 0 and the ScopedTokenLimit. INT64_MIN / INT64_MAX: unbounded.
   int64_t lower_bound() const;
   int64_t upper_bound() const;
   bool depends_on(int symbol) const;

@@ -9,7 +9,7 @@ namespace {
 // Exporters write "masked" as -inf, the lowest float, or -1e4 (half precision tools clip to it).
 constexpr float kMasked = -9000.0f;
 // Windows up to the context are told from "no window" by one row of this many keys.
-constexpr int64_t kMinFarKeys = 4096, kMaxFarKeys = 131072;
+constexpr int64_t kMaxFarKeys = 131072;
 
 bool masked(float v) { return !(v > kMasked); }
 
@@ -62,10 +62,11 @@ std::optional<MaskForm> fit_mask(const MaskProbe& probe, int64_t heads, int64_t 
     if (!bias.is_ok() || bias->size() != static_cast<size_t>(heads * tokens * (tokens + past))) return std::nullopt;
     return Sample{tokens, past, std::move(*bias)};
   };
-  const int64_t far = std::clamp(context_length, kMinFarKeys, kMaxFarKeys);
+  const int64_t far = std::clamp<int64_t>(context_length, 1, kMaxFarKeys);
   std::vector<Sample> samples;
   for (auto [tokens, past] : {std::pair<int64_t, int64_t>{1, 0}, {3, 0}, {2, 5}, {1, 9}, {5, 11}, {1, far - 1}}) {
     if (phase == Phase::kDecode && tokens > 1) continue;
+    if (tokens + past > context_length) return std::nullopt;  // too short a context to tell masks apart
     auto s = sample(tokens, past);
     if (!s) return std::nullopt;
     samples.push_back(std::move(*s));
@@ -78,6 +79,7 @@ std::optional<MaskForm> fit_mask(const MaskProbe& probe, int64_t heads, int64_t 
   if (form.window > 0) {
     // A window that begins between the probes above is seen at its edge too.
     for (int64_t past : {form.window - 1, form.window, form.window + 1}) {
+      if (past + 3 > context_length) continue;
       auto s = sample(phase == Phase::kDecode ? 1 : 3, past);
       if (!s) return std::nullopt;
       samples.push_back(std::move(*s));

@@ -35,12 +35,14 @@ Graph specialise_for_decode(const Graph& graph) {
 }  // namespace
 
 Result<Compiled> compile(const Graph& imported, const EngineOptions& options, bool literal, Phase phase) {
+  const int64_t limit = options.context_length > 0 ? options.context_length : kDefaultContext;
+  const ScopedTokenLimit tokens(limit);
   ThreadPool one(1);  // probing runs thousands of tiny kernels: waking workers would cost more than they do
   Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
   Compiled c;
   c.graph = imported;
   SITU_RETURN_IF_ERROR(resolve_ops(c.graph));
-  PassContext context{c.graph, evaluator, c.binding, options.names, options.context_length > 0 ? options.context_length : kDefaultContext, {}, phase};
+  PassContext context{c.graph, evaluator, c.binding, options.names, limit, {}, phase};
   SITU_RETURN_IF_ERROR(run_passes(context, literal));
   // Outputs that nobody asked for (hidden states) are not computed.
   if (!literal) {
