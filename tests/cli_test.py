@@ -492,6 +492,25 @@ class BrokenModelTest(CliTest):
         for axis in (0, 1, 3):
             self.check(f"axis {axis}", lambda m: set_attributes(present(m), axis=axis))
 
+    def test_a_model_without_a_cache(self):
+        """A step feeds new tokens only: without past inputs, later tokens would be answered without their context."""
+        class Cacheless(tiny_exports.Optimum):
+            def extent(self, x, axis):
+                return super().extent("input_ids" if x == "attention_mask" else x, axis)
+
+            def append_heads(self, k, v, i):
+                return self.repeat(k), self.repeat(v)
+        spec = tiny_models.SPECS[0]
+        built = Cacheless(spec, tiny_models.choose_weights(spec)[0]).build()
+        # The mask is causal among the new tokens only; the padding mask and its input go.
+        padding = next(n for n in built.graph.node if n.op_type == "And")
+        next(n for n in built.graph.node if n.op_type == "Where").input[0] = padding.input[0]
+        cast = next(n for n in built.graph.node if "attention_mask" in n.input)
+        for n in [n for n in built.graph.node if n in (padding, cast) or cast.output[0] in n.input]:
+            built.graph.node.remove(n)
+        built.graph.input.remove(next(i for i in built.graph.input if i.name == "attention_mask"))
+        self.check("no past", lambda m: m.CopyFrom(built), "past")
+
     def test_logits(self):
         def last(op, *constants, **attributes):
             def change(m):

@@ -52,12 +52,14 @@ static inline void tile_rows(int64_t rows, int64_t depth, const float* a, int64_
 template <typename T>
 static inline void pack_panel(const T* b, int64_t b_k, int64_t b_n, int64_t depth, int64_t columns, float* panel) {
   int64_t k0 = 0;
-  if (b_k == 1 && b_n != 1 && columns == kTileColumns) {  // unit stride along k: transpose square blocks
+  if (b_k == 1 && b_n != 1) {  // unit stride along k: transpose square blocks
     for (; k0 + kLanes <= depth; k0 += kLanes) {
       for (int v = 0; v < kTileVectors; ++v) {
         VecF block[kLanes];
 #pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) block[i] = load(b + (v * kLanes + i) * b_n + k0);
+        for (int i = 0; i < kLanes; ++i) {
+          block[i] = v * kLanes + i < columns ? load(b + (v * kLanes + i) * b_n + k0) : VecF{};
+        }
         transpose_lanes(block);
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) store(panel + (k0 + i) * kTileColumns + v * kLanes, block[i]);

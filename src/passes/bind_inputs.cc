@@ -16,6 +16,7 @@ class Binder {
   explicit Binder(PassContext& context) : context_(context), graph_(context.graph) {}
 
   Status run() {
+    SITU_RETURN_IF_ERROR(check_configured_names());
     const ValueId ids = find_ids();
     if (ids == kNoValue) return Status::error(describe("no input takes token ids (an integer tensor of shape [batch, sequence])"));
     SITU_RETURN_IF_ERROR(bind_ids(ids));
@@ -38,6 +39,21 @@ class Binder {
       inputs += (inputs.empty() ? "" : ", ") + graph_.values[v].name + " " + dtype_name(graph_.values[v].info.type) +
                 shape_str(graph_.values[v].info.shape, &graph_.symbol_names);
     return what + "; inputs are: " + inputs;
+  }
+
+  // A name that the configuration gives must be there: a guess in its place would be a wrong answer.
+  Status check_configured_names() const {
+    const InputNames& n = context_.names;
+    const std::pair<const char*, const std::string*> inputs[] = {{"input_ids", &n.input_ids}};
+    for (const auto& [role, name] : inputs)
+      if (!name->empty() && !has(graph_.inputs, *name)) return Status::error(describe(std::string("the configuration calls ") + role + " '" + *name + "', which the graph does not have"));
+    if (!n.logits.empty() && !has(graph_.outputs, n.logits)) return Status::error(describe("the configuration calls the logits '" + n.logits + "', which is no output of the graph"));
+    if (!n.attention_mask.empty() && !has(graph_.inputs, n.attention_mask) && has(graph_.inputs, "attention_mask"))
+      return Status::error(describe("the configuration calls attention_mask '" + n.attention_mask + "', which the graph does not have"));
+    return Status::ok();
+  }
+  bool has(const std::vector<ValueId>& list, const std::string& name) const {
+    return std::any_of(list.begin(), list.end(), [&](ValueId v) { return graph_.values[v].name == name; });
   }
 
   ValueId named(const std::string& configured, std::initializer_list<const char*> usual) const {
@@ -122,7 +138,7 @@ class Binder {
     }
     const int axis = growth_axis(v);
     if (info.shape.size() < 2 || (axis < 0 && info.shape.size() < 3))
-      return Status::error(describe("input '" + name + "' has no known meaning"));
+      return Status::error(describe("input '" + name + "' has no known meaning" + (context_.names.attention_mask.empty() ? "" : " (the configuration calls the attention mask '" + context_.names.attention_mask + "')")));
     Shape shape = info.shape;
     for (size_t i = 0; i < shape.size(); ++i)
       if (static_cast<int>(i) == axis) shape[i] = past();

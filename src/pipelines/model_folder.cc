@@ -29,9 +29,14 @@ Result<Json> read_json(const fs::path& file) {
   return json;
 }
 
-int64_t integer(const Json& json, const char* key) {
+// A number of tokens: absent (0 stays) or a positive integer that fits, else an error.
+Status token_count(const fs::path& file, const Json& json, const char* key, int64_t* result) {
   auto it = json.find(key);
-  return it != json.end() && it->is_number_integer() ? it->get<int64_t>() : 0;
+  if (it == json.end() || it->is_null()) return Status::ok();
+  const bool fits = it->is_number_integer() && !(it->is_number_unsigned() && it->get<uint64_t>() > uint64_t{INT64_MAX});
+  if (!fits || it->get<int64_t>() <= 0) return Status::error(file.string() + ": " + key + " should be a positive integer, is " + it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+  *result = it->get<int64_t>();
+  return Status::ok();
 }
 
 std::string text(const Json& json, const char* key) {
@@ -78,7 +83,7 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
   m->names.attention_mask = text(child(decoder, "inputs"), "attention_mask");
   m->names.position_ids = text(child(decoder, "inputs"), "position_ids");
   m->names.logits = text(child(decoder, "outputs"), "logits");
-  m->context_length = integer(model, "context_length");
+  SITU_RETURN_IF_ERROR(token_count(config, model, "context_length", &m->context_length));
   read_eos(model, &m->eos_ids);
   return Status::ok();
 }
@@ -90,7 +95,7 @@ Status read_transformers(ModelFolder* m) {
     if (!json.is_ok()) return json.status();
     const Json& text_config = json->contains("text_config") ? child(*json, "text_config") : *json;
     for (const char* key : {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"})
-      if (m->context_length == 0) m->context_length = integer(text_config, key);
+      if (m->context_length == 0) SITU_RETURN_IF_ERROR(token_count(config, text_config, key, &m->context_length));
     read_eos(*json, &m->eos_ids);
   }
   const fs::path generation = m->folder / "generation_config.json";

@@ -95,14 +95,43 @@ class Verifier {
   // A kernel reads its operands and writes new values.
   Status kernel(size_t n) {
     const Node& node = graph_.nodes[n];
-    for (ValueId v : node.in)
-      if (v != kNoValue) SITU_RETURN_IF_ERROR(expect(v, "read by " + node.label()));
+    std::unordered_map<uint64_t, ValueId> reads;  // bytes of operands
+    for (ValueId v : node.in) {
+      if (v == kNoValue) continue;
+      SITU_RETURN_IF_ERROR(expect(v, "read by " + node.label()));
+      const Home& h = plan_.values[v];
+      if (h.region == RegionKind::kWeights) continue;
+      SITU_RETURN_IF_ERROR(each(v, h, [&](uint64_t address, int64_t size) {
+        for (int64_t b = 0; b < size; ++b) reads[address + static_cast<uint64_t>(b)] = v;
+      }));
+    }
     for (ValueId v : node.out) {
       if (v == kNoValue) continue;
+      SITU_RETURN_IF_ERROR(check_overlap(node, v, reads));
       meaning_[v] = fresh(count(v));
       SITU_RETURN_IF_ERROR(write(v, plan_.values[v], meaning_[v]));
     }
     return Status::ok();
+  }
+
+  // Threads write outputs while others still read operands: they may share bytes only element by element.
+  Status check_overlap(const Node& node, ValueId out, const std::unordered_map<uint64_t, ValueId>& reads) {
+    ValueId shared = kNoValue;
+    SITU_RETURN_IF_ERROR(each(out, plan_.values[out], [&](uint64_t address, int64_t size) {
+      for (int64_t b = 0; b < size && shared == kNoValue; ++b)
+        if (auto it = reads.find(address + static_cast<uint64_t>(b)); it != reads.end() && !same_view(node, out, it->second)) shared = it->second;
+    }));
+    if (shared == kNoValue) return Status::ok();
+    return Status::error(node.label() + ": output '" + name(out) + "' lies over its operand '" + name(shared) + "'");
+  }
+  bool same_view(const Node& node, ValueId out, ValueId in) const {
+    const Home &a = plan_.values[out], &b = plan_.values[in];
+    if (node.def->placement != Placement::kElementwise || node.out[0] != out || a.region != b.region || a.root != b.root) return false;
+    const std::vector<int64_t> dims = shape_eval(a.view.dims, symbols_), s = shape_eval(a.view.strides, symbols_), t = shape_eval(b.view.strides, symbols_);
+    if (dims != shape_eval(b.view.dims, symbols_) || a.view.offset.eval(symbols_) != b.view.offset.eval(symbols_)) return false;
+    for (size_t i = 0; i < dims.size(); ++i)
+      if (dims[i] != 1 && s[i] != t[i]) return false;
+    return true;
   }
 
   // A visible copy carries whatever tags it finds; its readers check them.
@@ -169,6 +198,7 @@ class Verifier {
   Status expect(ValueId v, const std::string& where) {
     const Home& h = plan_.values[v];
     if (h.region == RegionKind::kNone) return Status::error("'" + name(v) + "' has no place, " + where);
+    if (shape_eval(h.view.dims, symbols_) != dims(v)) return Status::error("'" + name(v) + "' " + shape_str(graph_.values[v].info.shape) + " is placed as " + shape_str(h.view.dims) + ", " + where);
     auto it = meaning_.find(v);
     if (h.region == RegionKind::kWeights && dtype_bytes(graph_.values[v].info.type) == 0) return Status::ok();  // packed below a byte: never a view
     if (h.region == RegionKind::kWeights && it == meaning_.end()) return each(v, h, [](uint64_t, int64_t) {});
