@@ -89,6 +89,7 @@ Status find_states(PassContext&);              // past / present pairs from what
 Status inline_control(PassContext&);           // If on a known predicate
 Status simplify(PassContext&);                 // identities, no-op casts, expands and reshapes; dead nodes
 Status fuse_dequantize(PassContext&);          // DequantizeLinear of a weight into its MatMul
+Status sink_repeats(PassContext&);             // unary operators above the repetition they read
 Status recognise_functions(PassContext&);      // norms and activations, by probing
 Status recognise_rotary(PassContext&);         // rotary embeddings, by probing
 Status recognise_attention(PassContext&);      // Softmax outwards; masks, ALiBi, repeat_kv by probing

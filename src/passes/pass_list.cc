@@ -25,6 +25,7 @@ const std::vector<Pass>& pass_list() {
       {"find_states", find_states, false},
       {"simplify", simplify, true},
       {"fuse_dequantize", fuse_dequantize, true},
+      {"sink_repeats", sink_repeats, true},
       {"recognise_functions", recognise_functions, true},
       {"recognise_rotary", recognise_rotary, true},
       {"recognise_attention", recognise_attention, true},
