@@ -21,7 +21,8 @@ Status same_as_first(InferContext& c, std::initializer_list<size_t> outputs) {
 Status infer_group_query_attention(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "query"));
   const int64_t heads = c.node.attr_int("num_heads", 0), kv_heads = c.node.attr_int("kv_num_heads", 0);
-  if (heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0)
+  constexpr int64_t kMostHeads = int64_t{1} << 20;
+  if (heads <= 0 || kv_heads <= 0 || heads > kMostHeads || heads % kv_heads != 0)
     return c.fail("num_heads " + std::to_string(heads) + " is not a multiple of kv_num_heads " + std::to_string(kv_heads));
   const Shape& q = c.input(0).shape;
   if (q.size() != 3 || !q[2].is_const()) return c.fail("query should be [batch, sequence, width], is " + shape_str(q));

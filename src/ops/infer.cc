@@ -28,6 +28,12 @@ bool at_most(InferContext& c, const std::string& what, const Dim& a, const Dim& 
   return true;
 }
 
+Status at_most_inputs(const InferContext& c, size_t n) {
+  for (size_t i = n; i < c.in.size(); ++i)
+    if (c.has(i)) return c.fail("has an input " + std::to_string(i) + ", takes at most " + std::to_string(n));
+  return Status::ok();
+}
+
 Status require_equal(InferContext& c, const std::string& what, const Dim& a, const Dim& b, Dim* result) {
   const Dim difference = a - b;
   const bool equal = a == b;

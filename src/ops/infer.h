@@ -25,6 +25,9 @@ Status need_content(InferContext& c, size_t i, const char* operand, std::vector<
 Status need_content_i64(InferContext& c, size_t i, const char* operand, std::vector<int64_t>* result);
 Status need_same_type(InferContext& c, size_t i, size_t j);
 
+// Error: an operand beyond the first n, which the kernel would take for something else.
+Status at_most_inputs(const InferContext& c, size_t n);
+
 // -- what all three contexts know of operands
 
 // Elements of an integer operand: its constant's, or the symbolic content.

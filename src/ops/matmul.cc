@@ -54,7 +54,10 @@ Status prepare_product(const PrepareContext& c, const MatMulParams& params, Prep
 }  // namespace
 
 // y [.., M, N] = A [.., M, K] * B [.., K, N], batch dims broadcast.
-Status infer_matmul(InferContext& c) { return infer_product(c, false, false); }
+Status infer_matmul(InferContext& c) {
+  SITU_RETURN_IF_ERROR(at_most_inputs(c, 2));
+  return infer_product(c, false, false);
+}
 
 Status prepare_matmul(const PrepareContext& c, Prepared* out) { return prepare_product(c, MatMulParams{}, out); }
 
@@ -84,6 +87,7 @@ Status prepare_gemm(const PrepareContext& c, Prepared* out) {
 
 // com.microsoft.FusedMatMul: y = alpha * A' * B'.
 Status infer_fused_matmul(InferContext& c) {
+  SITU_RETURN_IF_ERROR(at_most_inputs(c, 2));
   for (const char* key : {"transBatchA", "transBatchB"})
     if (c.node.attr_int(key, 0) != 0) return c.fail(std::string(key) + " 1 is not supported");
   return infer_product(c, c.node.attr_int("transA", 0) != 0, c.node.attr_int("transB", 0) != 0);

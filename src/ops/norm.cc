@@ -78,6 +78,7 @@ Status prepare_layer_norm(const PrepareContext& c, Prepared* out) {
 // SimplifiedLayerNormalization (onnxruntime, in either domain) is the same with an optional output 1:
 // 1 / sqrt(mean(X^2) + epsilon).
 Status infer_rms_norm(InferContext& c) {
+  SITU_RETURN_IF_ERROR(at_most_inputs(c, 2));
   SITU_RETURN_IF_ERROR(c.need(0, "X"));
   const Shape x = c.input(0).shape;
   int axis = 0;
