@@ -30,7 +30,6 @@ MEMORY_LIMIT = 1 << 30  # resident bytes; a correct run of these models needs 16
 IDS = "5,6,7,8,9,10,11"
 COUNT = tiny_models.NEW_TOKENS
 
-
 class Run:
     """One run of the program, ended when it takes too long or too much memory."""
 
@@ -63,7 +62,6 @@ class Run:
     def __str__(self):
         return f"situ {' '.join(self.arguments)}: exit code {self.code} {self.stopped}\nstdout: {self.out[:300]}\nstderr: {self.err[:2000]}"
 
-
 class CliTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -86,7 +84,6 @@ class CliTest(unittest.TestCase):
         for word in words:
             self.assertIn(str(word), run.err)
 
-
 # -- models that must run
 
 def cpu_has(isa):
@@ -95,14 +92,12 @@ def cpu_has(isa):
     needs = {"portable": set(), "avx2": avx2, "avx512": avx2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}}
     return needs[isa] <= flags
 
-
 def for_each_model(check):
     def test(self):
         for spec, (path, prompt, ids) in self.models.items():
             with self.subTest(spec.name):
                 check(self, spec, path, prompt, ids)
     return test
-
 
 class ModelsTest(CliTest):
     @classmethod
@@ -220,7 +215,6 @@ class ModelsTest(CliTest):
         for word in ("Inputs", "Outputs", "States", "append along axis", "Recognised", "Placement", "situ.Attention", "Copied: nothing", "weights", "slots", "Unsupported"):
             self.assertIn(word, run.out)
 
-
 # -- misuse of the command line
 
 class CommandLineTest(CliTest):
@@ -272,20 +266,16 @@ class CommandLineTest(CliTest):
                     self.refused(Run(*command), *words)
         self.refused(Run("run", self.folder / "two\nlines", "--prompt-ids", IDS), "lines")
 
-
 # -- broken files
 
 def node(model, op, index=0):
     return [n for n in model.graph.node if n.op_type == op][index]
 
-
 def initializer(model, name):
     return next(t for t in model.graph.initializer if t.name == name)
 
-
 def put(model, name, array):
     initializer(model, name).CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), name))
-
 
 def set_attributes(n, **attributes):
     for key, v in attributes.items():
@@ -293,7 +283,6 @@ def set_attributes(n, **attributes):
             n.attribute.remove(a)
         if v is not None:
             n.attribute.append(helper.make_attribute(key, v))
-
 
 def spliced(op, *operands, name="bad", **attributes):
     """A change of a model: puts the node between the last norm 'x' [1, S, 32] and the logits' product. Operands that
@@ -310,7 +299,6 @@ def spliced(op, *operands, name="bad", **attributes):
         model.graph.node.insert(at, helper.make_node(op, names, ["bad_output"], name=name, **attributes))
     return change
 
-
 def huge(op, *operands, **attributes):
     """As spliced, but the node's result is summed up and added, so that any size would fit."""
     def change(model):
@@ -324,7 +312,6 @@ def huge(op, *operands, **attributes):
             model.graph.node.insert(at, extra)
     return change
 
-
 def field(number, payload):
     """One length-delimited protobuf field, for nesting that the onnx package refuses to write."""
     size, out = len(payload), bytearray()
@@ -335,7 +322,6 @@ def field(number, payload):
         out.append(n)
     return bytes(out) + payload
 
-
 def nested_if(depth):
     leaf = field(1, helper.make_node("Relu", ["hidden"], ["o0"], name="leaf").SerializeToString()) + field(2, b"leaf") + field(12, helper.make_tensor_value_info("o0", 1, None).SerializeToString())
     graph, other, n = leaf, leaf, b""
@@ -344,7 +330,6 @@ def nested_if(depth):
         n = field(1, b"condition") + field(2, b"o%d" % d) + field(3, b"if%d" % d) + field(4, b"If") + branches
         graph = field(1, n) + field(2, b"g") + field(12, helper.make_tensor_value_info(f"o{d}", 1, None).SerializeToString())
     return n
-
 
 class BrokenModelTest(CliTest):
     @classmethod
