@@ -86,7 +86,7 @@ SITU_INLINE NBitsChunk last_chunk(const NBitsWeights& w, int64_t index) {
 SITU_INLINE VecU chunk_words(const NBitsColumn& column, const NBitsChunk& chunk) {
   const uint8_t* p = column.q + chunk.index * kVectorBytes;
   VecU words = chunk.words == kLanes ? VecU(*reinterpret_cast<const UnalignedU*>(p))
-                                     : load_n(reinterpret_cast<const uint32_t*>(p), chunk.words);
+                                     : load_words(p, chunk.words);
 #if defined(__AVX2__)
   // Kept in a register: GCC would read memory once per digit, and rows are rarely aligned to cache lines.
   asm("" : "+v"(words));
@@ -110,7 +110,7 @@ static inline void unpack_zeros(const NBitsWeights& w, int64_t row, float* out) 
     const int64_t count = (step + 3) / 4;  // words
     VecU packed{};
     if (end - p >= 4 * count) {
-      packed = load_n(reinterpret_cast<const uint32_t*>(p), count);
+      packed = load_words(p, count);
     } else {
       for (int64_t b = 0; b < end - p; ++b) packed[b / 4] |= static_cast<uint32_t>(p[b]) << (b % 4 * 8);
     }

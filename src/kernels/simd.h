@@ -117,8 +117,16 @@ SITU_INLINE VecF load_n(const T* p, int64_t n) {
   for (int64_t i = 0; i < n; ++i) padded[i] = p[i];
   return load(padded);
 }
-SITU_INLINE VecU load_n(const uint32_t* p, int64_t n) {
+// The first n <= kLanes 32-bit words at any address.
+SITU_INLINE VecU load_words(const uint8_t* p, int64_t n) {
+#if defined(__AVX2__)
   return (VecU)load_n(reinterpret_cast<const float*>(p), n);
+#else
+  typedef uint32_t UnalignedWord __attribute__((aligned(1), may_alias));
+  VecU v{};
+  for (int64_t i = 0; i < n; ++i) v[i] = reinterpret_cast<const UnalignedWord*>(p)[i];
+  return v;
+#endif
 }
 SITU_INLINE void store_n(float* p, VecF v, int64_t n) {
 #if defined(__AVX512F__)
