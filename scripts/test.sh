@@ -52,8 +52,8 @@ headline "build, preset release"
 scripts/build.sh release
 run_ctest release
 
-# Sanitizer stages by name, e.g. SITU_SANITIZER_PRESETS='asan ubsan' make test; not yet part of the default run.
-for preset in ${SITU_SANITIZER_PRESETS:-}; do
+# Other sanitizer presets by name: SITU_SANITIZER_PRESETS=tsan make test.
+for preset in ${SITU_SANITIZER_PRESETS-sanitize}; do
   headline "build, preset $preset"
   scripts/build.sh "$preset"
   run_ctest "$preset"

@@ -63,6 +63,27 @@ class Export(Builder):
         super().__init__()
         self.spec, self.w = spec, w
         self.inputs, self.outputs = [], []
+        self.inner = TensorProto.FLOAT16 if spec.half else TensorProto.FLOAT  # the type of activations
+        self.outer = TensorProto.FLOAT16 if spec.half == "all" else TensorProto.FLOAT  # of states and logits
+
+    def weight(self, name, array):
+        return super().weight(name, array.astype(np.float16) if self.spec.half else array)
+
+    def real(self, number):
+        """A constant of the activations' type."""
+        return self.constant(number, np.float16 if self.spec.half else np.float32)
+
+    def cast(self, x, to, out=None):
+        """x as type `to`; x itself where activations have that type and it needs no other name."""
+        return self.op("Cast", x, to=to, out=out) if self.spec.half else x
+
+    def append(self, past, x, present, axis):
+        """present = Concat(past, x): inside casts where inputs and outputs have another type."""
+        if self.inner == self.outer:
+            return self.op("Concat", past, x, out=present, axis=axis)
+        both = self.op("Concat", self.cast(past, self.inner), x, axis=axis)
+        self.cast(both, self.outer, out=present)
+        return both
 
     def names(self, layer, part):
         return f"past_key_values.{layer}.{part}", f"present.{layer}.{part}"
@@ -70,7 +91,7 @@ class Export(Builder):
     def state(self, layer, part, dims, axis):
         past, present = self.names(layer, part)
         for name, values, length in ((past, self.inputs, "past_sequence_length"), (present, self.outputs, "total_sequence_length")):
-            values.append(value(name, [length if i == axis else d for i, d in enumerate(dims)]))
+            values.append(value(name, [length if i == axis else d for i, d in enumerate(dims)], self.outer))
         return past, present
 
     def linear(self, x, name, bias=False):
@@ -78,28 +99,32 @@ class Export(Builder):
         return self.op("Add", self.weight(name + ".bias", self.w[name + ".bias"]), y) if bias else y
 
     def norm(self, x, name):
-        """RMSNorm and LayerNorm out of plain operators, as opset 13 has them."""
+        """RMSNorm and LayerNorm out of plain operators, as opset 13 has them; in float, as exporters leave it."""
+        x = self.cast(x, TensorProto.FLOAT)
         if self.spec.norm == "layer":
             x = self.op("Sub", x, self.op("ReduceMean", x, axes=[-1]))
         mean = self.op("ReduceMean", self.op("Pow", x, self.f32(2)), axes=[-1])
         root = self.op("Sqrt", self.op("Add", mean, self.f32(EPSILON)))
         if self.spec.norm == "layer":
-            y = self.op("Mul", self.op("Div", x, root), self.weight(name, self.w[name]))
+            y = self.op("Mul", self.cast(self.op("Div", x, root), self.inner), self.weight(name, self.w[name]))
             return self.op("Add", y, self.weight(name + ".bias", self.w[name + ".bias"]))
-        return self.op("Mul", self.weight(name, self.w[name]), self.op("Mul", x, self.op("Div", self.f32(1), root)))
+        return self.op("Mul", self.weight(name, self.w[name]), self.cast(self.op("Mul", x, self.op("Div", self.f32(1), root)), self.inner))
 
     def mlp(self, h, i):
         if self.spec.mlp == "silu":
             g = self.linear(h, f"{i}.gate")
             return self.linear(self.op("Mul", self.op("Mul", g, self.op("Sigmoid", g)), self.linear(h, f"{i}.up")), f"{i}.down")
         u = self.linear(h, f"{i}.up", bias=True)
-        erf = self.op("Add", self.op("Erf", self.op("Div", u, self.f32(math.sqrt(2)))), self.f32(1))
-        return self.linear(self.op("Mul", self.op("Mul", u, erf), self.f32(0.5)), f"{i}.down", bias=True)
+        erf = self.op("Add", self.op("Erf", self.op("Div", u, self.real(math.sqrt(2)))), self.real(1))
+        return self.linear(self.op("Mul", self.op("Mul", u, erf), self.real(0.5)), f"{i}.down", bias=True)
 
     def logits(self, x, out):
+        inner = None if self.inner != self.outer else out
         if self.spec.tied:
-            return self.op("MatMul", x, self.op("Transpose", "embed", perm=[1, 0]), out=out)
-        return self.op("MatMul", x, self.weight("head", self.w["head"]), out=out)
+            y = self.op("MatMul", x, self.op("Transpose", "embed", perm=[1, 0]), out=inner)
+        else:
+            y = self.op("MatMul", x, self.weight("head", self.w["head"]), out=inner)
+        return y if inner else self.cast(y, self.outer, out=out)
 
     def model(self, opsets, producer):
         graph = helper.make_graph(self.nodes, "main_graph", self.inputs, self.outputs, self.initializers)
@@ -123,7 +148,7 @@ class Optimum(Export):
             x = self.op("Add", x, self.attention(self.norm(x, f"{i}.norm1"), i))
             x = self.op("Add", x, self.mlp(self.norm(x, f"{i}.norm2"), i))
         self.logits(self.norm(x, "norm"), "logits")
-        self.outputs.insert(0, value("logits", ["batch_size", "sequence_length", VOCABULARY]))
+        self.outputs.insert(0, value("logits", ["batch_size", "sequence_length", VOCABULARY], self.outer))
         return self.model([("", 14)], "pytorch")
 
     def prepare(self):
@@ -138,7 +163,7 @@ class Optimum(Export):
         if spec.window:
             allowed = self.op("And", allowed, self.op("Greater", keys, self.op("Sub", queries, self.constant(spec.window))))
         padding = self.op("Unsqueeze", self.op("Cast", "attention_mask", to=TensorProto.BOOL), self.constant([1, 2]))
-        self.mask = self.op("Where", self.op("And", allowed, padding), self.f32(0), self.f32(MASKED))
+        self.mask = self.cast(self.op("Where", self.op("And", allowed, padding), self.f32(0), self.f32(MASKED)), self.inner)
         if spec.rotary != "none":
             r = spec.rotary_dim
             frequencies = self.f32((10000.0 ** (-np.arange(0, r, 2) / r))[None, :, None])
@@ -150,13 +175,13 @@ class Optimum(Export):
                 pair = self.op("Unsqueeze", angle, self.constant([3]))
                 pair = self.op("Expand", pair, self.shape(self.batch, self.tokens, r // 2, 2))
                 angle = self.op("Reshape", pair, self.shape(self.batch, self.tokens, r))
-            self.cos, self.sin = (self.op("Unsqueeze", self.op(f, angle), self.constant([1])) for f in ("Cos", "Sin"))
+            self.cos, self.sin = (self.op("Unsqueeze", self.cast(self.op(f, angle), self.inner), self.constant([1])) for f in ("Cos", "Sin"))
         if spec.alibi:
             # As in bloom: key positions counted in the mask, times a slope for each head.
             count = self.op("Sub", self.op("CumSum", "attention_mask", self.constant(1)), self.constant(1))
             count = self.op("Cast", self.op("Mul", count, "attention_mask"), to=TensorProto.FLOAT)
             slopes = self.f32(alibi_slopes().reshape(1, HEADS, 1, 1))
-            self.alibi = self.op("Mul", slopes, self.op("Unsqueeze", count, self.constant([1, 2])))
+            self.alibi = self.cast(self.op("Mul", slopes, self.op("Unsqueeze", count, self.constant([1, 2]))), self.inner)
 
     def rotary(self, x):
         r = self.spec.rotary_dim
@@ -186,9 +211,9 @@ class Optimum(Export):
             q, k = self.rotary(q), self.rotary(k)
         k, v = {"heads": self.append_heads, "rank3": self.append_rank3, "combined": self.append_combined}[spec.past](k, v, i)
         scores = self.op("MatMul", q, self.op("Transpose", k, perm=[0, 1, 3, 2]))
-        scores = self.op("Div", scores, self.f32(math.sqrt(HEAD_SIZE)))
+        scores = self.op("Div", scores, self.real(math.sqrt(HEAD_SIZE)))
         if spec.softcap:
-            scores = self.op("Mul", self.op("Tanh", self.op("Div", scores, self.f32(spec.softcap))), self.f32(spec.softcap))
+            scores = self.op("Mul", self.op("Tanh", self.op("Div", scores, self.real(spec.softcap))), self.real(spec.softcap))
         if spec.alibi:
             scores = self.op("Add", scores, self.alibi)
         p = self.op("Softmax", self.op("Add", scores, self.mask), axis=-1)
@@ -199,7 +224,7 @@ class Optimum(Export):
         both = []
         for part, x in (("key", k), ("value", v)):
             past, present = self.state(i, part, ["batch_size", self.spec.kv_heads, None, HEAD_SIZE], 2)
-            both.append(self.repeat(self.op("Concat", past, x, out=present, axis=-2)))
+            both.append(self.repeat(self.append(past, x, present, -2)))
         return both
 
     def repeat(self, x):
@@ -214,16 +239,16 @@ class Optimum(Export):
         """Key [H, E, P] and value [H, P, E], as older bloom exports keep them."""
         past, present = self.state(i, "key", [HEADS, HEAD_SIZE, None], 2)
         k = self.op("Reshape", self.op("Transpose", k, perm=[0, 1, 3, 2]), self.shape(HEADS, HEAD_SIZE, self.tokens))
-        k = self.op("Concat", past, k, out=present, axis=2)
+        k = self.append(past, k, present, 2)
         past, present = self.state(i, "value", [HEADS, None, HEAD_SIZE], 1)
-        v = self.op("Concat", past, self.op("Reshape", v, self.shape(HEADS, self.tokens, HEAD_SIZE)), out=present, axis=1)
+        v = self.append(past, self.op("Reshape", v, self.shape(HEADS, self.tokens, HEAD_SIZE)), present, 1)
         k = self.op("Transpose", self.op("Unsqueeze", k, self.constant([0])), perm=[0, 1, 3, 2])
         return k, self.op("Unsqueeze", v, self.constant([0]))
 
     def append_combined(self, k, v, i):
         """One tensor for keys and values side by side, as multi-query models keep them."""
         past, present = self.state(i, "key_value", ["batch_size", 1, None, 2 * HEAD_SIZE], 2)
-        both = self.op("Concat", past, self.op("Concat", k, v, axis=-1), out=present, axis=-2)
+        both = self.append(past, self.op("Concat", k, v, axis=-1), present, -2)
         return self.op("Split", both, self.constant([HEAD_SIZE, HEAD_SIZE]), axis=-1, outputs=2)
 
 

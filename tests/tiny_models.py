@@ -30,6 +30,7 @@ class Spec:
     past: str = "heads"     # heads: [1, G, P, E]; rank3: key [H, E, P], value [H, P, E]; combined: [1, 1, P, 2E]
     zero_points: bool = False
     causal_attribute: bool = False  # opset23: is_causal instead of a mask operand
+    half: str = ""          # all: float16 throughout; inside: with float32 inputs and outputs; "": float32
 
 
 SPECS = [
@@ -44,6 +45,11 @@ SPECS = [
     Spec("bloom", rotary="none", alibi=True, norm="layer", mlp="gelu", kv_heads=4, past="rank3", tied=True),
     Spec("alibi", rotary="none", alibi=True),
     Spec("combined", rotary="none", kv_heads=1, past="combined", norm="layer", mlp="gelu", tied=True),
+    Spec("half", half="all"),
+    Spec("half-inside", half="inside"),
+    Spec("half-gpt", half="all", rotary="none", norm="layer", mlp="gelu", kv_heads=4, tied=True),
+    Spec("half-alibi", half="inside", rotary="none", alibi=True, norm="layer", mlp="gelu", kv_heads=4, past="rank3"),
+    Spec("half-combined", half="inside", rotary="none", kv_heads=1, past="combined", norm="layer", mlp="gelu"),
     Spec("genai", style="genai"),
     Spec("genai-zero-points", style="genai", zero_points=True, kv_heads=4),
     Spec("genai-window", style="genai", window=4, kv_heads=1),
@@ -108,6 +114,8 @@ def make_weights(spec, seed):
     norm("norm")
     if not spec.tied:
         matrix("head", WIDTH, VOCABULARY)
+    if spec.half:
+        w = {name: array.astype(np.float16).astype(np.float32) for name, array in w.items()}
     return w
 
 
@@ -202,11 +210,12 @@ def deviations(spec):
 
 def choose_weights(spec):
     """Weights and a prompt whose greedy ids are safe from rounding, vary, and depend on every feature of the spec."""
+    safe = 2e-2 if spec.half else 2e-3
     for seed in range(1000):
         w = make_weights(spec, seed)
         prompt = [int(t) for t in np.random.default_rng(seed).integers(0, VOCABULARY, 7)]
         ids, margin = greedy(spec, w, prompt)
-        if margin < 2e-3 or len(set(ids)) < 5:
+        if margin < safe or len(set(ids)) < 5:
             continue
         if all(greedy(d, w, prompt)[0] != ids for d in deviations(spec)):
             return w, prompt, ids

@@ -62,6 +62,9 @@ struct Node {
   std::vector<ValueId> out;
   std::map<std::string, Attribute> attrs;
   const OpDef* def = nullptr;  // set by resolve_ops
+  // Operands may be floats of different widths: weights and states stay half where activations were widened
+  // (passes/widen_half.cc). Never set by a file.
+  bool mixed_floats = false;
   // Set when an attribute was asked for as another kind than the file gives it; checked after inference,
   // so that a malformed attribute is never taken for an absent one.
   mutable std::string attribute_error;

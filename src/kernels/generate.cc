@@ -1,4 +1,4 @@
-// Tensors made from little: fill (one value everywhere), range, eye_like, one_hot, shape; and trilu, which keeps a
+// Tensors made from little: fill (one value everywhere), range, eye_like, one_hot, nonzero, shape; and trilu, which keeps a
 // triangle of x.
 #include "kernels/elements.h"
 #include "kernels/params.h"
@@ -144,6 +144,28 @@ void one_hot(const KernelCall& call, int thread, int threads) {
       for (int64_t j = 0; j < depth; ++j) row[j * y.strides[axis]] = j == chosen ? on : off;
     });
   });
+}
+
+// y[:, n] = the index of the n-th element of x that is not 0, in row-major order; x [d..], y [max(rank, 1), N] with N
+// given. Runs on what is known before the step, so one thread is enough.
+void nonzero(const KernelCall& call, int thread, int) {
+  if (thread != 0) return;
+  const View &x = call.in[0], &y = call.out[0];
+  int64_t index[kMaxRank] = {}, at = 0, found = 0;
+  for (int64_t i = x.count(); i > 0 && found < y.dims[1]; --i) {
+    double element;
+    gather_chunk(x, at, 1, 1, &element);
+    if (element != 0) {
+      int64_t* to = reinterpret_cast<int64_t*>(y.data) + found++ * y.strides[1];
+      for (int64_t d = 0; d < y.dims[0]; ++d) to[d * y.strides[0]] = index[d];
+    }
+    for (int d = x.rank - 1; d >= 0; --d) {
+      at += x.strides[d];
+      if (++index[d] < x.dims[d]) break;
+      at -= index[d] * x.strides[d];
+      index[d] = 0;
+    }
+  }
 }
 
 // y = the dims of x, int64: for the interpreter only, a compiled program knows them.

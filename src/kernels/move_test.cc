@@ -1,4 +1,4 @@
-// move, move_tile, move_pad, fill, range, trilu, eye_like, one_hot and shape.
+// move, move_tile, move_pad, fill, range, trilu, eye_like, one_hot, nonzero and shape.
 #include "kernels/strided_test.h"
 
 namespace situ {
@@ -135,6 +135,17 @@ TEST(Generate, fill_range_trilu_eye_one_hot_shape) {
           const double at = index.at({i, j}), chosen = at < 0 ? at + 20 : at;
           ASSERT_EQ(hot.at({i, d, j}), chosen == static_cast<double>(d) ? 5 : -1);
         }
+
+    StridedTensor sparse = StridedTensor::random_layout(DType::kF16, {5, 4, 7});
+    sparse.fill_integers(0, 3);
+    std::vector<std::vector<int64_t>> expected;
+    for (int64_t i = 0; i < sparse.count(); ++i)
+      if (sparse.get(i) != 0) expected.push_back({i / 28, i / 7 % 4, i % 7});
+    StridedTensor found = StridedTensor::random_layout(DType::kI64, {3, static_cast<int64_t>(expected.size())});
+    run(table, &KernelTable::nonzero, {sparse.view()}, found.view(), nullptr, threads);
+    for (int64_t d = 0; d < 3; ++d)
+      for (size_t i = 0; i < expected.size(); ++i) ASSERT_EQ(found.at({d, static_cast<int64_t>(i)}), static_cast<double>(expected[i][static_cast<size_t>(d)]));
+    ASSERT_TRUE(found.untouched_outside());
 
     StridedTensor dims(DType::kI64, {2});
     const ShapeParams s{1, 3, false};

@@ -1,4 +1,4 @@
-// Tensors made from shapes and scalars: Shape, Size, ConstantOfShape, Range, EyeLike, OneHot; and Trilu.
+// Tensors made from shapes and scalars: Shape, Size, ConstantOfShape, Range, EyeLike, OneHot, NonZero; and Trilu.
 #include <algorithm>
 #include <cmath>
 
@@ -190,6 +190,23 @@ Status prepare_one_hot(const PrepareContext& c, Prepared* out) {
   Result<int> axis = normalize_axis(c.node.attr_int("axis", -1), rank);
   if (!axis.is_ok()) return axis.status().with_context(c.node.label());
   return use_kernel(out, &KernelTable::one_hot, AxisParams{*axis});
+}
+
+// x [d..] -> int64 [rank (1 for a scalar), n]: the indices of the n elements other than 0, in row-major order. How
+// many there are is known before the step only where x itself is.
+Status infer_nonzero(InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "X"));
+  if (c.constants.empty() || c.constants[0] == nullptr)
+    return c.fail("input 0 (X) " + shape_str(c.input(0).shape) + " is not known before the step runs, and so neither is the output's extent");
+  int64_t count = 0;
+  for (double element : c.constants[0]->to_f64()) count += element != 0;
+  return emit(c, 0, DType::kI64, {Dim(std::max<int64_t>(1, c.constants[0]->rank())), Dim(count)});
+}
+
+Status prepare_nonzero(const PrepareContext& c, Prepared* out) {
+  SITU_RETURN_IF_ERROR(need_type(c, 0, kNumberTypes | kBoolType));
+  out->kernel = &KernelTable::nonzero;
+  return Status::ok();
 }
 
 }  // namespace situ

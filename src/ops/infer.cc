@@ -117,6 +117,11 @@ Status need_same_type(InferContext& c, size_t i, size_t j) {
                 dtype_name(b));
 }
 
+Status need_same_kind(InferContext& c, size_t i, size_t j) {
+  const bool floats = dtype_is_float(c.input(i).type) && dtype_is_float(c.input(j).type);
+  return floats && c.node.mixed_floats ? Status::ok() : need_same_type(c, i, j);
+}
+
 Status axes_of(const Node& node, const std::optional<std::vector<int64_t>>& operand, bool operand_present, int rank,
                Axes* result) {
   if (operand_present && !operand) return Status::error(node.label() + ": axes are not known before the step runs");

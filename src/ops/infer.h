@@ -24,6 +24,8 @@ Status broadcast(InferContext& c, const Shape& a, const Shape& b, Shape* result)
 Status need_content(InferContext& c, size_t i, const char* operand, std::vector<Dim>* result);
 Status need_content_i64(InferContext& c, size_t i, const char* operand, std::vector<int64_t>* result);
 Status need_same_type(InferContext& c, size_t i, size_t j);
+// The same, but floats of any width do where the node allows for it (Node::mixed_floats).
+Status need_same_kind(InferContext& c, size_t i, size_t j);
 
 // Error: an operand beyond the first n, which the kernel would take for something else.
 Status at_most_inputs(const InferContext& c, size_t n);

@@ -14,7 +14,7 @@ constexpr uint64_t kMatMulTypes = kRealTypes | type_bit(DType::kI32) | type_bit(
 Status infer_product(InferContext& c, bool transpose_a, bool transpose_b) {
   SITU_RETURN_IF_ERROR(c.need(0, "A"));
   SITU_RETURN_IF_ERROR(c.need(1, "B"));
-  SITU_RETURN_IF_ERROR(need_same_type(c, 0, 1));
+  SITU_RETURN_IF_ERROR(need_same_kind(c, 0, 1));
   Shape a = c.input(0).shape, b = c.input(1).shape;
   if (a.empty() || b.empty())
     return c.fail("A and B should have at least one dim: " + shape_str(a) + ", " + shape_str(b));
@@ -71,7 +71,7 @@ Status infer_gemm(InferContext& c) {
   SITU_RETURN_IF_ERROR(infer_product(c, c.node.attr_int("transA", 0) != 0, c.node.attr_int("transB", 0) != 0));
   if (!c.has(2)) return Status::ok();
   SITU_RETURN_IF_ERROR(c.need(2, "C"));
-  SITU_RETURN_IF_ERROR(need_same_type(c, 0, 2));
+  SITU_RETURN_IF_ERROR(need_same_kind(c, 0, 2));
   const Shape y = c.out[0].shape;
   return need_broadcast_to(c, "C", c.input(2).shape, y);
 }
@@ -106,7 +106,7 @@ Status prepare_fused_matmul(const PrepareContext& c, Prepared* out) {
 Status infer_project(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "x"));
   SITU_RETURN_IF_ERROR(c.need(1, "w"));
-  SITU_RETURN_IF_ERROR(need_same_type(c, 0, 1));
+  SITU_RETURN_IF_ERROR(need_same_kind(c, 0, 1));
   const Shape &x = c.input(0).shape, &w = c.input(1).shape;
   if (x.empty() || w.size() < 2) return c.fail("x " + shape_str(x) + " or w " + shape_str(w) + " has too few dims");
   Dim k;
@@ -116,7 +116,7 @@ Status infer_project(InferContext& c) {
   SITU_RETURN_IF_ERROR(emit(c, 0, c.input(0).type, y));
   if (!c.has(2)) return Status::ok();
   SITU_RETURN_IF_ERROR(c.need(2, "bias"));
-  SITU_RETURN_IF_ERROR(need_same_type(c, 0, 2));
+  SITU_RETURN_IF_ERROR(need_same_kind(c, 0, 2));
   return need_broadcast_to(c, "bias", c.input(2).shape, y);
 }
 

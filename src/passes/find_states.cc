@@ -29,6 +29,17 @@ ValueId origin(const Graph& graph, ValueId v) {
   return v;
 }
 
+// The same through casts between floats of different width, which change nothing that a state has been through.
+ValueId cast_origin(const Graph& graph, ValueId v) {
+  auto real = [&](ValueId x) { return dtype_is_float(graph.values[x].info.type) && dtype_bytes(graph.values[x].info.type) >= 2; };
+  for (v = origin(graph, v); graph.values[v].producer >= 0; v = origin(graph, v)) {
+    const Node& n = graph.nodes[graph.values[v].producer];
+    if (!n.is("Cast") || !real(v) || !real(n.in[0]) || dtype_bytes(graph.values[v].info.type) == dtype_bytes(graph.values[n.in[0]].info.type)) break;
+    v = n.in[0];
+  }
+  return v;
+}
+
 // "present.0.key" and "past_key_values.0.key" -> ".0.key"; "" when the name does not look like a state.
 std::string state_suffix(const std::string& name) {
   for (const char* prefix : {"past_key_values", "present_key_values", "past_", "present_", "past", "present"})
@@ -57,11 +68,13 @@ Status find_states(PassContext& context) {
       pair_up(made, out, StateRule::kPassThrough, 0);
       continue;
     }
-    if (graph.values[made].producer < 0) continue;
-    const Node& n = graph.nodes[graph.values[made].producer];
+    const ValueId grown = cast_origin(graph, out);
+    if (graph.values[grown].producer < 0) continue;
+    const Node& n = graph.nodes[graph.values[grown].producer];
     if (!n.is("Concat") || n.in.size() != 2) continue;
-    const ValueId past = origin(graph, n.in[0]);
+    const ValueId past = cast_origin(graph, n.in[0]);
     if (std::find(unpaired.begin(), unpaired.end(), past) == unpaired.end()) continue;
+    if (graph.values[past].info.type != graph.values[out].info.type) continue;
     const int rank = static_cast<int>(graph.values[past].info.shape.size());
     const int64_t axis = n.attr_int("axis", 0);
     pair_up(past, out, StateRule::kAppend, static_cast<int>(axis < 0 ? axis + rank : axis));

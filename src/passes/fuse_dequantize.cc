@@ -77,7 +77,7 @@ class Fuser {
     const DType x = graph_.values[matmul.in[0]].info.type;
     const int64_t blocks = (q->k + q->block - 1) / q->block;
     if (q->zero && q->zero->type() != type) return false;
-    return q->scale->type() == x && (x == DType::kF32 || x == DType::kF16) && q->scale->count() == q->n * blocks && (!q->zero || q->zero->count() == q->n * blocks);
+    return (q->scale->type() == x || matmul.mixed_floats) && (x == DType::kF32 || x == DType::kF16) && q->scale->count() == q->n * blocks && (!q->zero || q->zero->count() == q->n * blocks);
   }
 
   void emit(Builder& builder, const Node& matmul, const Quantised& q) {

@@ -70,10 +70,15 @@ struct PassContext {
   }
 };
 
+enum class PassUse {
+  kAlways,    // also in naive mode
+  kPlaced,    // what a placed program needs; naive mode runs without
+  kOptional,  // may be switched off by SITU_DISABLE_PASSES
+};
 struct Pass {
   const char* name;
   Status (*run)(PassContext&);
-  bool optional;  // may be switched off by SITU_DISABLE_PASSES
+  PassUse use;
 };
 
 // All passes in order.
@@ -86,6 +91,8 @@ Status run_passes(PassContext& context, bool literal);
 Status bind_inputs(PassContext&);              // symbols for batch, new tokens, past; constant inputs
 Status expand_fused(PassContext&);             // contrib and opset 23+ attention, rotary, skip norms
 Status find_states(PassContext&);              // past / present pairs from what the outputs are made of
+Status narrow_states(PassContext&);            // states that are cast on their way in and out: the cast moves inside
+Status widen_half(PassContext&);               // half-precision activations in float; weights and states stay half
 Status inline_control(PassContext&);           // If on a known predicate
 Status simplify(PassContext&);                 // identities, no-op casts, expands and reshapes; dead nodes
 Status fuse_dequantize(PassContext&);          // DequantizeLinear of a weight into its MatMul

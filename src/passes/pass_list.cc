@@ -19,27 +19,30 @@ bool disabled(const std::string& name) {
 
 const std::vector<Pass>& pass_list() {
   static const std::vector<Pass> passes{
-      {"bind_inputs", bind_inputs, false},
-      {"inline_control", inline_control, false},
-      {"expand_fused", expand_fused, false},
-      {"find_states", find_states, false},
-      {"simplify", simplify, true},
-      {"fuse_dequantize", fuse_dequantize, true},
-      {"sink_repeats", sink_repeats, true},
-      {"recognise_functions", recognise_functions, true},
-      {"recognise_rotary", recognise_rotary, true},
-      {"recognise_attention", recognise_attention, true},
-      {"push_selections", push_selections, true},
-      {"last_token", last_token, true},
-      {"distribute_concat", distribute_concat, true},
-      {"simplify", simplify, true},
+      {"bind_inputs", bind_inputs, PassUse::kAlways},
+      {"inline_control", inline_control, PassUse::kAlways},
+      {"expand_fused", expand_fused, PassUse::kAlways},
+      {"find_states", find_states, PassUse::kAlways},
+      {"narrow_states", narrow_states, PassUse::kPlaced},
+      {"widen_half", widen_half, PassUse::kOptional},
+      {"simplify", simplify, PassUse::kOptional},
+      {"fuse_dequantize", fuse_dequantize, PassUse::kOptional},
+      {"sink_repeats", sink_repeats, PassUse::kOptional},
+      {"recognise_functions", recognise_functions, PassUse::kOptional},
+      {"recognise_rotary", recognise_rotary, PassUse::kOptional},
+      {"recognise_attention", recognise_attention, PassUse::kOptional},
+      {"push_selections", push_selections, PassUse::kOptional},
+      {"last_token", last_token, PassUse::kOptional},
+      {"distribute_concat", distribute_concat, PassUse::kOptional},
+      {"simplify", simplify, PassUse::kOptional},
   };
   return passes;
 }
 
 Status run_passes(PassContext& context, bool literal) {
   for (const Pass& pass : pass_list()) {
-    if (pass.optional && (literal || disabled(pass.name))) continue;
+    if (literal && pass.use != PassUse::kAlways) continue;
+    if (pass.use == PassUse::kOptional && disabled(pass.name)) continue;
     SITU_RETURN_IF_ERROR(pass.run(context).with_context(std::string("pass ") + pass.name));
     SITU_RETURN_IF_ERROR(infer_shapes(context));
   }

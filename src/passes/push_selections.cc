@@ -245,6 +245,7 @@ class Pusher {
     }
     const ValueId pw = select(builder, w, part);
     ValueId y = builder.op("Project", {packed.in[0], pw}, kNoValue, "situ");
+    builder.last().mixed_floats = packed.mixed_floats;
     Shape shape = graph_.values[packed.in[0]].info.shape;
     shape.pop_back();
     const Shape& ws = graph_.values[pw].info.shape;

@@ -137,8 +137,17 @@ class Recogniser {
 
   bool only_movement(const Cone& cone) const {
     for (int i : cone.nodes)
-      if (!graph_.nodes[i].def || graph_.nodes[i].def->placement != Placement::kView) return false;
+      if (!graph_.nodes[i].def || (graph_.nodes[i].def->placement != Placement::kView && !widens(graph_.nodes[i]))) return false;
     return true;
+  }
+
+  // A cast to float of stored half-precision rows, which the kernel reads as they are.
+  bool widens(const Node& n) const {
+    return n.is("Cast") && is_half(n.in[0]) && graph_.values[n.out[0]].info.type == DType::kF32;
+  }
+  bool is_half(ValueId v) const {
+    const DType t = graph_.values[v].info.type;
+    return t == DType::kF16 || t == DType::kBF16;
   }
 
   // Element numbers of the source as they arrive at the operand, through view operators of any type.
@@ -147,13 +156,15 @@ class Recogniser {
     for (int64_t i = 0; i < iota.count(); ++i) iota.view().as<int64_t>()[i] = i;
     Result<Tensor> r = prober_.evaluate(operand, {{source, iota}}, tokens_, past_);
     if (!r.is_ok()) return false;
-    *index = r->to_i64();
+    // As float behind a widening cast: exact, map_axes probes fewer than 2^24 elements.
+    if (r->type() == DType::kI64) *index = r->to_i64();
+    else for (double number : r->to_f64()) index->push_back(static_cast<int64_t>(number));
     return true;
   }
 
   // The same where a common factor is multiplied in: it is read from a second evaluation, on ones.
   bool numbers_scaled(ValueId operand, Layout* l, const std::vector<int64_t>& dims, std::vector<int64_t>* index) {
-    if (graph_.values[l->source].info.type != DType::kF32) return false;
+    if (graph_.values[l->source].info.type != DType::kF32 && !is_half(l->source)) return false;
     Tensor ones = Tensor::allocate(DType::kF32, dims), iota = Tensor::allocate(DType::kF32, dims);
     for (int64_t i = 0; i < iota.count(); ++i) {
       ones.view().as<float>()[i] = 1.0f;

@@ -1,0 +1,156 @@
+// Half-precision activations become float. No kernel computes in half precision, so every operator would convert its
+// operands and round its result, and recognition would have to tell rounding from meaning. Weights and states stay
+// half, because memory is what they cost: they are read as they are by the operators that take them
+// (Node::mixed_floats). Results differ from the file's by the rounding that is left out.
+#include "passes/builder.h"
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+bool half(DType t) { return t == DType::kF16 || t == DType::kBF16; }
+
+// Operands that may stay half while the others are float, as a bit set: those that weights and states go into.
+uint32_t mixed_operands(const Node& n) {
+  if (n.is("MatMul") || n.is("Gemm") || n.is("FusedMatMul", "com.microsoft")) return 1u << 1;
+  if (n.is("MatMulNBits", "com.microsoft")) return ~1u;       // B, scales, zero points, bias
+  if (n.is("Attention", "situ")) return 1u << 1 | 1u << 2;    // K, V
+  if (n.is("Rotary", "situ")) return 1u << 1 | 1u << 2;       // tables
+  return 0;
+}
+
+// The operand whose type the output has, of operators that read stored data; -1: no such operator.
+int storage_operand(const Node& n) {
+  if (n.is("Gather")) return 0;
+  if (n.is("GatherBlockQuantized", "com.microsoft")) return 2;
+  return n.op == "DequantizeLinear" ? 1 : -1;
+}
+
+class Widener {
+ public:
+  explicit Widener(PassContext& context) : context_(context), graph_(context.graph), builder_(graph_) {}
+
+  Status run() {
+    bool any = false;
+    for (const Value& v : graph_.values) any = any || half(v.info.type);
+    if (!any) return Status::ok();
+    stays_.assign(graph_.values.size(), 0);
+    for (size_t v = 0; v < graph_.values.size(); ++v) stays_[v] = half(graph_.values[v].info.type) && graph_.values[v].producer < 0;
+    for (const StatePair& s : context_.binding.states)
+      if (half(type(s.present))) states_[s.present] = &s;
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (Node& n : nodes) rewrite(std::move(n));
+    SITU_RETURN_IF_ERROR(builder_.finish());
+    graph_.remove_dead_nodes();
+    return Status::ok();
+  }
+
+ private:
+  DType type(ValueId v) const { return graph_.values[v].info.type; }
+  bool stays(ValueId v) const { return v != kNoValue && static_cast<size_t>(v) < stays_.size() && stays_[v]; }
+
+  ValueId cast(ValueId x, DType to, ValueId result = kNoValue) {
+    const ValueId y = builder_.op("Cast", {x}, result);
+    builder_.last().set_int("to", static_cast<int64_t>(to));
+    graph_.values[y].info = graph_.values[x].info;
+    graph_.values[y].info.type = to;
+    return y;
+  }
+
+  // x as float; the cast is made where it is first needed.
+  ValueId wide(ValueId x) {
+    if (!stays(x)) return x;
+    auto [it, fresh] = wide_.try_emplace(x, kNoValue);
+    if (fresh) it->second = cast(x, DType::kF32);
+    return it->second;
+  }
+
+  // Whether the result is the same half-precision data elsewhere.
+  bool keeps(const Node& n) const {
+    if (n.in.empty()) return false;
+    if (n.def && n.def->placement == Placement::kView) return stays(n.in[0]);
+    if (!n.is("Concat")) {
+      const int i = storage_operand(n);
+      return i >= 0 && n.has_input(static_cast<size_t>(i)) && stays(n.in[static_cast<size_t>(i)]);
+    }
+    const auto state = states_.find(n.out[0]);
+    if (state != states_.end() && state->second->rule == StateRule::kAppend) return true;
+    for (ValueId v : n.in)
+      if (!stays(v)) return false;
+    return true;
+  }
+
+  // Attributes that say which type comes out.
+  static void retype_attributes(Node* n) {
+    if (n->is("CastLike") && n->in.size() == 2) {
+      n->op = "Cast";
+      n->opset = 13;
+      n->in.resize(1);
+      n->set_int("to", static_cast<int64_t>(DType::kF32));
+    }
+    for (const char* key : {"to", "dtype"})
+      if (n->attr(key) && half(static_cast<DType>(n->attr_int(key, 0)))) n->set_int(key, static_cast<int64_t>(DType::kF32));
+    if (!n->is("ConstantOfShape")) return;
+    const auto it = n->attrs.find("value");
+    if (it == n->attrs.end() || !half(it->second.tensor.type()) || it->second.tensor.count() != 1) return;
+    Tensor one = Tensor::allocate(DType::kF32, {1});
+    one.view().as<float>()[0] = static_cast<float>(it->second.tensor.to_f64()[0]);
+    it->second.tensor = one;
+  }
+
+  void rewrite(Node n) {
+    builder_.start(n);
+    const bool half_out = n.has_output(0) && half(type(n.out[0]));
+    if (keeps(n)) {
+      // New rows of a state are rounded to its type; everything else is half already.
+      if (n.is("Concat"))
+        for (ValueId& v : n.in)
+          if (!half(type(v))) v = cast(v, type(n.out[0]));
+      for (ValueId v : n.out)
+        if (v != kNoValue) stays_[v] = half(type(v));
+      builder_.keep(std::move(n));
+      return;
+    }
+    if (!n.is("Cast") && !n.is("Shape") && !n.is("Size")) {
+      const uint32_t mixed = mixed_operands(n);
+      for (size_t i = 0; i < n.in.size(); ++i) {
+        if (n.in[i] == kNoValue || !half(type(n.in[i]))) continue;
+        if (i < 32 && (mixed >> i & 1)) n.mixed_floats = true;
+        else n.in[i] = wide(n.in[i]);
+      }
+    }
+    if (half_out) retype_attributes(&n);
+    // A state that is replaced keeps its type, and so does what it is read from in the next step.
+    std::vector<std::pair<ValueId, ValueId>> narrowed;
+    for (ValueId& v : n.out) {
+      if (v == kNoValue || !half(type(v))) continue;
+      if (states_.count(v)) {
+        const ValueId f = graph_.add_value(graph_.values[v].name + "/float", DType::kF32);
+        graph_.values[f].info = graph_.values[v].info;
+        graph_.values[f].info.type = DType::kF32;
+        wide_[v] = f;
+        stays_[v] = 1;
+        narrowed.emplace_back(f, v);
+        v = f;
+      } else {
+        graph_.values[v].info.type = DType::kF32;
+      }
+    }
+    builder_.keep(std::move(n));
+    for (const auto& [f, v] : narrowed) cast(f, type(v), v);
+  }
+
+  PassContext& context_;
+  Graph& graph_;
+  Builder builder_;
+  std::vector<char> stays_;  // by value: half-precision data that is stored
+  std::map<ValueId, ValueId> wide_;
+  std::map<ValueId, const StatePair*> states_;  // by present
+};
+
+}  // namespace
+
+Status widen_half(PassContext& context) { return Widener(context).run(); }
+
+}  // namespace situ
