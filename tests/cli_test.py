@@ -189,7 +189,7 @@ class ModelsTest(CliTest):
         for s in facts["states"]:
             self.assertEqual(s["rule"], "append")
             width = 2 if spec.past == "combined" else spec.kv_heads
-            self.assertEqual((s["bytes_per_token"], s["type"]), (width * tiny_models.HEAD_SIZE * 4, "float32"))
+            self.assertEqual((s["bytes_per_token"], s["type"]), (width * tiny_models.HEAD_SIZE * (2 if spec.half else 4), "float16" if spec.half else "float32"))
             self.assertIn("P", s["shape"])
         self.assertEqual(facts["copies"], {"prefill": [], "decode": []})
         for phase in ("prefill", "decode"):

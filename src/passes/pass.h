@@ -61,6 +61,8 @@ struct PassContext {
   Phase phase = Phase::kAny;
   // Set by infer_shapes when it stopped at an If, whose outputs are not known before it is inlined.
   bool at_control = false;
+  // Set by widen_half: constants that are float now may have been rounded to half precision by the exporter.
+  bool half_constants = false;
   // A step that subgraphs are probed at: S, P and T = P + S all differ where the phase lets them.
   int64_t probe_tokens() const { return phase == Phase::kDecode ? 1 : 2; }
   int64_t probe_past() const { return phase == Phase::kFirst ? 0 : 3; }

@@ -12,6 +12,9 @@ namespace {
 
 constexpr int kMaxConeNodes = 16;  // the longest spelling seen (LayerNorm below opset 17) has 9
 constexpr float kTolerance = 2e-5f;
+// Where constants were rounded to half precision (sqrt(2) as 1.4141). Erf and tanh GELU differ by half as much,
+// so the nearest form is taken, not the first that fits.
+constexpr float kHalfTolerance = 1e-3f;
 
 struct Match {
   std::string op, domain;
@@ -20,11 +23,14 @@ struct Match {
   float alpha = 0;
 };
 
-bool close(const std::vector<float>& a, const std::vector<float>& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i)
-    if (!(std::fabs(a[i] - b[i]) <= kTolerance * (1 + std::fabs(b[i])))) return false;
-  return true;
+// The largest difference, relative to 1 + |b|; infinity where one is not a number or the sizes differ.
+float distance(const std::vector<float>& a, const std::vector<float>& b) {
+  float largest = a.size() == b.size() ? 0 : INFINITY;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    const float d = std::fabs(a[i] - b[i]) / (1 + std::fabs(b[i]));
+    largest = d <= largest ? largest : d < INFINITY ? d : INFINITY;
+  }
+  return largest;
 }
 
 template <typename F>
@@ -130,24 +136,32 @@ class Recogniser {
     return t;
   }
 
+  float tolerance() const { return context_.half_constants ? kHalfTolerance : kTolerance; }
+
   std::optional<Match> compare(ValueId root, ValueId x) {
     const Tensor input = scaled(x, 4.0f, 1);
     Result<Tensor> output = at(root, x, input);
     if (!output.is_ok()) return std::nullopt;
     const std::vector<float> in = floats(input), out = floats(*output);
     auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
-    if (close(out, map(in, [&](double v) { return v * sigmoid(v); }))) return Match{"Swish", "", 0, "", 1};
-    if (close(out, map(in, [&](double v) { return v * sigmoid(1.702 * v); }))) return Match{"QuickGelu", "com.microsoft", 0, "", 1.702f};
-    if (close(out, map(in, [](double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); }))) return Match{"Gelu", "", 0, "none"};
-    if (close(out, map(in, [](double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); })))
-      return Match{"Gelu", "", 0, "tanh"};
+    const std::pair<Match, std::vector<float>> forms[] = {
+        {Match{"Swish", "", 0, "", 1}, map(in, [&](double v) { return v * sigmoid(v); })},
+        {Match{"QuickGelu", "com.microsoft", 0, "", 1.702f}, map(in, [&](double v) { return v * sigmoid(1.702 * v); })},
+        {Match{"Gelu", "", 0, "none"}, map(in, [](double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); })},
+        {Match{"Gelu", "", 0, "tanh"}, map(in, [](double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); })},
+    };
+    float nearest = tolerance();
+    std::optional<Match> match;
+    for (const auto& [form, expected] : forms)
+      if (const float d = distance(out, expected); d <= nearest) nearest = d, match = form;
+    if (match) return match;
     const int64_t width = input.dims().back();
     for (bool centre : {false, true}) {
       const Tensor small = scaled(x, 1e-3f, 2);
       Result<Tensor> y = at(root, x, small);
       if (!y.is_ok()) return std::nullopt;
       const float eps = round_epsilon(solve_epsilon(floats(small), floats(*y), width, centre));
-      if (close(floats(*y), norm(floats(small), width, eps, centre)) && close(out, norm(in, width, eps, centre)))
+      if (distance(floats(*y), norm(floats(small), width, eps, centre)) <= tolerance() && distance(out, norm(in, width, eps, centre)) <= tolerance())
         return Match{centre ? "LayerNormalization" : "RMSNormalization", "", eps};
     }
     return std::nullopt;

@@ -34,6 +34,7 @@ class Widener {
     bool any = false;
     for (const Value& v : graph_.values) any = any || half(v.info.type);
     if (!any) return Status::ok();
+    context_.half_constants = true;
     stays_.assign(graph_.values.size(), 0);
     for (size_t v = 0; v < graph_.values.size(); ++v) stays_[v] = half(graph_.values[v].info.type) && graph_.values[v].producer < 0;
     for (const StatePair& s : context_.binding.states)
