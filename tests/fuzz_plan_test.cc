@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "onnx/importer.h"
+#include "passes/pack_store.h"
 #include "runtime/engine.h"
 #include "tiny_graph.h"
 
@@ -411,7 +412,9 @@ TEST(FuzzPlan, VerifierRejectsCorruptedPlansOfModels) {
     if (!std::filesystem::exists(models / name / "model.onnx")) continue;
     Result<ImportedModel> model = import_onnx(models / name / "model.onnx");
     ASSERT_TRUE(model.is_ok()) << model.status().message();
-    Result<Compiled> c = compile(model->graph, {}, false);
+    ThreadPool pool(1);
+    PackStore packs(pool);
+    Result<Compiled> c = compile(model->graph, {}, &packs);
     ASSERT_TRUE(c.is_ok()) << c.status().message();
     Result<Plan> plan = make_plan(c->graph, c->binding, {kMostTokens, kCapacity});
     ASSERT_TRUE(plan.is_ok()) << plan.status().message();

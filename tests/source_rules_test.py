@@ -36,13 +36,13 @@ LAYERS = {
     "kernels": {"base"},
     "ops": {"base", "graph", "kernels"},
     "eval": {"base", "graph", "ops"},
-    "passes": {"base", "graph", "ops", "eval"},
+    "passes": {"base", "graph", "kernels", "ops", "eval"},
     "place": {"base", "graph", "ops", "eval", "passes"},
     "runtime": {"base", "kernels", "onnx", "eval", "passes", "place"},
     "generate": set(),
     "text": {"base"},
     "pipelines": {"situ", "base", "passes", "runtime", "generate", "text"},
-    "cli": {"situ", "generate", "pipelines"},
+    "cli": {"situ", "base", "generate", "pipelines"},
 }
 
 # What kernel files and all that they include may take from outside (the reason stands in kernels/kernel.h).

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/trace.h"
 #include "cli/commands.h"
 #include "generate/greedy.h"
+#include "pipelines/llm.h"
 
 namespace situ::cli {
 namespace {
@@ -82,6 +85,76 @@ nlohmann::ordered_json to_json(const Sample& s, int64_t prompt) {
   return j;
 }
 
+// Where a decoded token's time goes, by operator: the mean over `tokens` traced steps.
+struct KernelRow {
+  std::string kind;
+  double calls = 0, us = 0, bytes = 0;  // us: summed over calls, of the thread that took longest in each
+};
+struct StepTable {
+  std::vector<KernelRow> rows;  // by time, longest first
+  double token_us = 0, wait_us = 0;
+};
+
+Result<StepTable> kernel_table(Model& model, int64_t depth, int64_t tokens) {
+  InPlaceEngine& engine = *model.impl().in_place;
+  Trace trace(engine.threads(), static_cast<size_t>(engine.kernel_calls() + 1) * static_cast<size_t>(tokens));
+  Result<Session> session = model.new_session();
+  if (!session.is_ok()) return session.status();
+  const std::vector<int64_t> ids = make_prompt(depth + 1, model.facts().vocabulary);
+  auto logits = session->step(ids);
+  engine.set_trace(&trace);
+  for (int64_t i = 0; i < tokens && logits.is_ok(); ++i) {
+    const int64_t id = argmax(*logits);
+    logits = session->step({&id, 1});
+  }
+  engine.set_trace(nullptr);
+  if (!logits.is_ok()) return logits.status();
+  StepTable table;
+  std::map<std::string, KernelRow> rows;
+  const double n = static_cast<double>(tokens);
+  for (size_t i = 0; i < trace.events(0).size(); ++i) {
+    const TraceEvent& first = trace.events(0)[i];
+    const Trace::Name& name = trace.names()[static_cast<size_t>(first.name)];
+    int64_t longest = first.end - first.begin;
+    if (name.kind == "token") {
+      table.token_us += static_cast<double>(longest) / 1000.0 / n;
+      continue;
+    }
+    for (int t = 1; t < trace.threads(); ++t) {
+      // Thread 0 has one event more per step, that of the step itself.
+      const TraceEvent& e = trace.events(t)[i - i / static_cast<size_t>(engine.kernel_calls() + 1)];
+      longest = std::max(longest, e.end - e.begin);
+    }
+    KernelRow& row = rows[name.kind];
+    row.calls += 1 / n;
+    row.us += static_cast<double>(longest) / 1000.0 / n;
+    row.bytes += static_cast<double>(name.bytes) / n;
+    table.wait_us += static_cast<double>(first.begin - first.ready) / 1000.0 / n;
+  }
+  for (auto& [kind, row] : rows) {
+    row.kind = kind;
+    table.rows.push_back(row);
+  }
+  std::sort(table.rows.begin(), table.rows.end(), [](const KernelRow& a, const KernelRow& b) { return a.us > b.us; });
+  return table;
+}
+
+void print(const StepTable& table, int64_t depth) {
+  std::printf("\nOne token at %lld past tokens: %.0f us, of which thread 0 waits %.0f us at barriers (traced)\n", static_cast<long long>(depth), table.token_us, table.wait_us);
+  std::printf("%-28s %8s %10s %8s %12s %8s\n", "kernel", "calls", "us", "share", "weight bytes", "GB/s");
+  for (const KernelRow& r : table.rows)
+    std::printf("%-28s %8.0f %10.1f %7.1f%% %12.0f %8.1f\n", r.kind.c_str(), r.calls, r.us, 100 * r.us / table.token_us, r.bytes, r.us > 0 ? r.bytes / r.us / 1000 : 0);
+}
+
+nlohmann::ordered_json to_json(const StepTable& table) {
+  nlohmann::ordered_json j;
+  j["token_us"] = table.token_us;
+  j["wait_us"] = table.wait_us;
+  for (const KernelRow& r : table.rows)
+    j["kernels"].push_back({{"kernel", r.kind}, {"calls", r.calls}, {"us", r.us}, {"weight_bytes", r.bytes}});
+  return j;
+}
+
 }  // namespace
 
 int bench(const BenchArguments& a) {
@@ -95,6 +168,7 @@ int bench(const BenchArguments& a) {
   }
   LoadOptions load;
   load.threads = a.threads;
+  load.kv_type = a.kv_type;
   std::vector<Model> models;
   for (bool naive : {false, true}) {
     if (naive && a.versus.empty()) continue;
@@ -114,6 +188,7 @@ int bench(const BenchArguments& a) {
   report["prompt"] = a.prompt;
   report["tokens"] = a.tokens;
   report["reps"] = a.reps;
+  std::vector<StepTable> tables;
   if (!a.json) std::printf("%8s %10s %14s %14s %16s\n", "past", "mode", "prefill tok/s", "decode tok/s", "copied B/token");
   for (int64_t depth : depths) {
     std::vector<std::vector<Sample>> samples(models.size());
@@ -133,8 +208,13 @@ int bench(const BenchArguments& a) {
       if (!a.json)
         std::printf("%8lld %10s %14.1f %14.1f %16.0f\n", static_cast<long long>(depth), mode, 1000.0 * static_cast<double>(a.prompt) / s.prefill_ms, 1000.0 / s.decode_ms, s.copied);
     }
+    Result<StepTable> kernels = kernel_table(models[0], depth, a.tokens);
+    if (!kernels.is_ok()) return fail(kernels.status().message());
+    row["kernels"] = to_json(*kernels);
+    tables.push_back(std::move(*kernels));
     report["rows"].push_back(row);
   }
+  for (size_t i = 0; i < tables.size() && !a.json; ++i) print(tables[i], depths[i]);
   if (a.json) std::printf("%s\n", report.dump().c_str());
   return 0;
 }

@@ -8,17 +8,19 @@
 namespace situ::cli {
 
 struct RunArguments {
-  std::string model, prompt, prompt_ids, system;
+  std::string model, prompt, prompt_ids, system, trace;
   int64_t tokens = 128;
   bool ignore_eos = false, naive = false, json = false, chat = false;
   int threads = 0;
   int64_t context = 0, chunk = 512;
+  std::string kv_type = "auto";
 };
 int run(const RunArguments& arguments);
 
 struct InspectArguments {
   std::string model;
   bool json = false;
+  std::string kv_type = "auto";
   std::string memory;  // budget for weights, arena and state, e.g. "2GiB"
 };
 int inspect(const InspectArguments& arguments);
@@ -26,7 +28,7 @@ int inspect(const InspectArguments& arguments);
 struct BenchArguments {
   std::string model, versus;
   int64_t prompt = 35, tokens = 32;
-  std::string depths = "0";
+  std::string depths = "0", kv_type = "auto";
   int reps = 3, threads = 0;
   bool json = false;
 };

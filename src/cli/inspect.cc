@@ -215,7 +215,9 @@ void print(const Json& j) {
 int inspect(const InspectArguments& a) {
   const int64_t budget = a.memory.empty() ? 0 : parse_size(a.memory);
   if (budget < 0) return fail("--memory '" + a.memory + "' is not a size such as 2GiB");
-  Result<Model> model = Model::load(a.model, {});
+  LoadOptions load;
+  load.kv_type = a.kv_type;
+  Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) {
     if (!a.json) return fail(model.status().message());
     std::printf("%s\n", Json{{"unsupported", Json::array({model.status().message()})}}.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());

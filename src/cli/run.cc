@@ -2,7 +2,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/trace.h"
 #include "cli/commands.h"
+#include "pipelines/llm.h"
 
 namespace situ::cli {
 namespace {
@@ -36,6 +38,9 @@ Result<std::vector<int64_t>> prompt_of(const Model& model, const RunArguments& a
   return model.encode_chat(messages);
 }
 
+// Enough for 2,000 calls a step and a few thousand steps; what comes after is counted in the file.
+constexpr size_t kMaxTraceEvents = size_t{1} << 22;
+
 }  // namespace
 
 int fail(const std::string& message) {
@@ -61,11 +66,19 @@ int run(const RunArguments& a) {
   load.naive = a.naive;
   load.context_length = a.context;
   load.chunk = a.chunk;
+  load.kv_type = a.kv_type;
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
   Result<std::vector<int64_t>> prompt = prompt_of(*model, a);
   if (!prompt.is_ok()) return fail(prompt.status().message());
 
+  std::optional<Trace> trace;
+  if (!a.trace.empty()) {
+    InPlaceEngine* engine = model->impl().in_place.get();
+    if (!engine) return fail("--trace records placed programs; the naive mode has none");
+    trace.emplace(engine->threads(), kMaxTraceEvents);
+    engine->set_trace(&*trace);
+  }
   GenerateOptions options;
   options.max_new_tokens = a.tokens;
   options.ignore_eos = a.ignore_eos;
@@ -80,6 +93,10 @@ int run(const RunArguments& a) {
     return true;
   });
   if (!g.is_ok()) return fail(g.status().message());
+  if (trace) {
+    model->impl().in_place->set_trace(nullptr);
+    if (const Status written = trace->write(a.trace); !written.is_ok()) return fail(written.message());
+  }
   const ModelFacts facts = model->facts();
   if (a.json) {
     nlohmann::ordered_json j;

@@ -11,6 +11,7 @@
 
 #include "base/thread_pool.h"
 #include "kernels/kernel.h"
+#include "kernels/packed_layout.h"
 #include "kernels/params.h"
 
 namespace situ {
@@ -104,6 +105,16 @@ double bench_nbits(Bench& bench, int64_t m, int64_t k, int64_t n, int bits, int 
   return ms;
 }
 
+void bench_packed(Bench& bench, int64_t m, int64_t k, int64_t n, int bits, int level, bool zeros) {
+  const PackedMatMulParams params{k, n, bits, 32, level, true, zeros};
+  const PackedLayout layout(n, k, bits, 32, true, zeros);
+  Buffer a(DType::kF32, {m, k}), w(DType::kU8, {layout.bytes()}), y(DType::kF32, {m, n});
+  const std::vector<View> in = {a.view, w.view};
+  const double ms = bench.time(&KernelTable::packed_matmul, {make_call(in, &y.view, &params)});
+  bench.report("packed_matmul M=" + std::to_string(m) + " K=" + std::to_string(k) + " N=" + std::to_string(n) + " bits=" + std::to_string(bits) + " level=" + std::to_string(level) +
+                   (zeros ? " zeros" : ""), ms, static_cast<double>(layout.bytes() + m * (n + k) * 4), 2.0 * static_cast<double>(m * n * k));
+}
+
 void bench_matmul(Bench& bench, int64_t m, int64_t k, int64_t n, bool transposed, DType type = DType::kF32) {
   Buffer a(DType::kF32, {m, k}), b(type, {k, n}), y(DType::kF32, {m, n});
   if (transposed) {
@@ -145,25 +156,35 @@ void bench_rotary(Bench& bench, int64_t heads, int64_t tokens, int64_t size) {
 }
 
 // All quantised matrices of one SmolLM2-135M token, each layer with its own weights.
-void bench_token(Bench& bench, int level) {
+void bench_token(Bench& bench, int level, bool packed) {
   struct Layer {
     int64_t k, n;
   };
   const Layer layer[] = {{576, 576}, {576, 192}, {576, 192}, {576, 576}, {576, 1536}, {576, 1536}, {1536, 576}};
   std::vector<Buffer> buffers;
   std::vector<MatMulNBitsParams> params;
+  std::vector<PackedMatMulParams> packed_params;
   std::vector<std::vector<View>> in;
   std::vector<View> out;
   buffers.reserve(2000);
+  double bytes = 0;
   auto add = [&](int64_t k, int64_t n) {
+    const PackedLayout layout(n, k, 4, 32, true, false);
+    const size_t b = buffers.size();
     buffers.emplace_back(DType::kF32, std::vector<int64_t>{1, k});
-    buffers.emplace_back(DType::kU8, std::vector<int64_t>{n, k / 32, 16});
-    buffers.emplace_back(DType::kF32, std::vector<int64_t>{n, k / 32});
     buffers.emplace_back(DType::kF32, std::vector<int64_t>{1, n});
-    const size_t b = buffers.size() - 4;
-    in.push_back({buffers[b].view, buffers[b + 1].view, buffers[b + 2].view});
-    out.push_back(buffers[b + 3].view);
+    if (packed) {
+      buffers.emplace_back(DType::kU8, std::vector<int64_t>{layout.bytes()});
+    } else {
+      buffers.emplace_back(DType::kU8, std::vector<int64_t>{n, k / 32, 16});
+      buffers.emplace_back(DType::kF32, std::vector<int64_t>{n, k / 32});
+    }
+    in.push_back({buffers[b].view});
+    for (size_t i = b + 2; i < buffers.size(); ++i) in.back().push_back(buffers[i].view);
+    out.push_back(buffers[b + 1].view);
     params.push_back({k, n, 4, 32, level, false});
+    packed_params.push_back({k, n, 4, 32, level, true, false});
+    bytes += packed ? static_cast<double>(layout.bytes()) : static_cast<double>(k * n) * 20 / 32;
   };
   for (int i = 0; i < 30; ++i) {
     for (const Layer& l : layer) add(l.k, l.n);
@@ -172,17 +193,23 @@ void bench_token(Bench& bench, int level) {
   std::vector<KernelCall> calls;
   double weights = 0;
   for (size_t i = 0; i < in.size(); ++i) {
-    calls.push_back(make_call(in[i], &out[i], &params[i]));
+    calls.push_back(make_call(in[i], &out[i], packed ? static_cast<const void*>(&packed_params[i]) : &params[i]));
     weights += static_cast<double>(params[i].k * params[i].n);
   }
-  const double ms = bench.time(&KernelTable::matmul_nbits, calls);
-  bench.report("SmolLM2-135M int4, all 211 matrices, level=" + std::to_string(level), ms, weights * 20 / 32, 2 * weights);
+  const double ms = bench.time(packed ? &KernelTable::packed_matmul : &KernelTable::matmul_nbits, calls);
+  bench.report(std::string("SmolLM2-135M int4, all 211 matrices, ") + (packed ? "packed, " : "") + "level=" + std::to_string(level), ms, bytes, 2 * weights);
 }
 
 void run_all(const KernelTable& table, int threads) {
   Bench bench(table, threads);
   for (int level : {0, 4}) {
-    bench_token(bench, level);
+    for (bool packed : {false, true}) bench_token(bench, level, packed);
+    for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}}) bench_packed(bench, 1, k, n, 4, level, false);
+    bench_packed(bench, 1, 576, 49152, 4, level, true);
+    bench_packed(bench, 1, 576, 49152, 8, level, false);
+    bench_packed(bench, 4, 576, 1536, 4, level, false);
+    bench_packed(bench, 128, 576, 1536, 4, level, false);
+    bench_packed(bench, 512, 1536, 576, 4, level, false);
     for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}}) bench_nbits(bench, 1, k, n, 4, level, false);
     bench_nbits(bench, 1, 576, 49152, 4, level, true);
     bench_nbits(bench, 1, 576, 49152, 8, level, false);

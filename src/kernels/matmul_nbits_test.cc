@@ -1,4 +1,5 @@
-// matmul_nbits against dequantised weights in double; the int8 mode against the same with activations rounded.
+// matmul_nbits, and packed_matmul after pack_nbits, against dequantised weights in double; the int8 mode against the same with activations rounded.
+#include "kernels/packed_layout.h"
 #include "kernels/strided_test.h"
 
 namespace situ {
@@ -95,11 +96,9 @@ void check(const Case& t) {
   call.out = &y.view();
   call.out_count = 1;
   call.params = &params;
-  for_each_isa([&](const KernelTable& table, int threads) {
-    y.reset();
-    run_kernel(table, &KernelTable::matmul_nbits, call, threads);
-    ASSERT_TRUE(y.untouched_outside());
-    const bool int8 = t.accuracy_level == 4 && t.zeros != Zeros::kFloat && (t.bits != 2 || (t.block >= 32 && t.block <= 128));
+  const bool int8 = t.accuracy_level == 4 && t.zeros != Zeros::kFloat && (t.bits != 2 || (t.block >= 32 && t.block <= 128));
+  auto verify = [&](const char* what) {
+    ASSERT_TRUE(y.untouched_outside()) << what;
     for (int64_t m = 0; m < t.m; ++m) {
       std::vector<double> x;
       if (int8) x = rounded_row(a, m, t);
@@ -112,9 +111,31 @@ void check(const Case& t) {
           size += std::fabs(p);
         }
         if (t.bias) sum += bias.get(n);
-        ASSERT_NEAR(y.get(m * t.n + n), sum, 4e-6 * size + rounding(t.type) * std::fabs(sum) + 2e-5) << "m " << m << " n " << n;
+        ASSERT_NEAR(y.get(m * t.n + n), sum, 4e-6 * size + rounding(t.type) * std::fabs(sum) + 2e-5) << what << " m " << m << " n " << n;
       }
     }
+  };
+  for_each_isa([&](const KernelTable& table, int threads) {
+    y.reset();
+    run_kernel(table, &KernelTable::matmul_nbits, call, threads);
+    verify("as stored");
+    if (t.bits == 2 || t.zeros == Zeros::kFloat || t.k > 65536) return;
+    const PackedMatMulParams packing{t.k, t.n, t.bits, t.block, t.accuracy_level, t.scales == DType::kF16, t.zeros == Zeros::kPacked};
+    const PackedLayout layout(t.n, t.k, t.bits, t.block, packing.half_scales, packing.zeros);
+    StridedTensor packed(DType::kU8, {layout.bytes()});
+    KernelCall pack = call, product = call;
+    pack.in = in + 1;
+    pack.in_count = 3;
+    pack.out = &packed.view();
+    pack.params = product.params = &packing;
+    run_kernel(table, &KernelTable::pack_nbits, pack, threads);
+    ASSERT_TRUE(packed.untouched_outside());
+    y.reset();
+    const View operands[] = {a.view(), packed.view(), in[5]};
+    product.in = operands;
+    product.in_count = 3;
+    run_kernel(table, &KernelTable::packed_matmul, product, threads);
+    verify("packed");
   });
 }
 

@@ -120,6 +120,19 @@ struct MatMulNBitsParams {
   int32_t accuracy_level;
   bool float_zero_points;
 };
+// situ.PackedMatMul and the packing of its weights (kernels/packed_layout.h).
+//   y = f(n(x) g^T) * (n(x) w^T + bias) + residual
+// operands x, w, bias?, residual?, norm? [K], g?; n(x) = x / sqrt(mean(x^2) + epsilon) * norm, or x; f(..) is 1 without g.
+struct PackedMatMulParams {
+  int64_t k, n;
+  int32_t bits;   // 4 or 8
+  int32_t block;  // power of two >= 16
+  int32_t accuracy_level;  // 4: activations rounded to int8 per block
+  bool half_scales;
+  bool zeros;     // zero points are stored; else 2^(bits - 1)
+  UnaryKind activation = UnaryKind::kSilu;  // f: kSilu or kGeluTanh
+  float epsilon = 0;
+};
 // Rows of a block-quantised table, com.microsoft.GatherBlockQuantized.
 struct GatherBlockQuantizedParams {
   int32_t bits;

@@ -59,8 +59,13 @@ void rotate_pairs(const Row& r, int64_t half, bool full) {
   }
 }
 
-// Elements [from, D) of a row, unchanged.
-void pass_through(const KernelCall& call, const View& x, const View& y, int64_t x_at, int64_t y_at, int64_t from) {
+// Elements [from, D) of a row, unchanged: moved, or rounded to y's type by way of `buffer`.
+void pass_through(const KernelCall& call, const View& x, const View& y, int64_t x_at, int64_t y_at, int64_t from, float* buffer) {
+  if (x.type != y.type) {
+    read_row(x.data, x.type, x_at + from * x.strides[3], x.strides[3], x.dims[3] - from, buffer);
+    write_row(y.data, y.type, y_at + from * y.strides[3], y.strides[3], x.dims[3] - from, buffer);
+    return;
+  }
   View source = x, target = y;
   source.rank = target.rank = 1;
   source.dims[0] = target.dims[0] = x.dims[3] - from;
@@ -72,7 +77,7 @@ void pass_through(const KernelCall& call, const View& x, const View& y, int64_t 
 }
 
 bool same_place(const View& x, const View& y) {
-  bool same = x.data == y.data;
+  bool same = x.data == y.data && x.type == y.type;
   for (int i = 0; i < x.rank; ++i) same = same && (x.dims[i] <= 1 || x.strides[i] == y.strides[i]);
   return same;
 }
@@ -111,7 +116,7 @@ void rotary(const KernelCall& call, int thread, int threads) {
       for (int64_t d = 0; d < rotary; ++d) row.x[d] = 0;
     }
     write_row(y.data, y.type, y_at, y.strides[3], rotary, row.x);
-    if (rest_moves) pass_through(call, x, y, x_at, y_at, rotary);
+    if (rest_moves) pass_through(call, x, y, x_at, y_at, rotary, row.sin + t.width);
   }
 }
 

@@ -18,6 +18,9 @@ SITU_DECLARE_TABLE(avx2)
 #if defined(SITU_HAVE_AVX512)
 SITU_DECLARE_TABLE(avx512)
 #endif
+#if defined(SITU_HAVE_AVX512VNNI)
+SITU_DECLARE_TABLE(avx512vnni)
+#endif
 #undef SITU_DECLARE_TABLE
 
 namespace {
@@ -35,6 +38,9 @@ bool has_v3() { return __builtin_cpu_supports("x86-64-v3") != 0; }
 #if defined(SITU_HAVE_AVX512)
 bool has_v4() { return __builtin_cpu_supports("x86-64-v4") != 0; }
 #endif
+#if defined(SITU_HAVE_AVX512VNNI)
+bool has_v4_vnni() { return __builtin_cpu_supports("x86-64-v4") != 0 && __builtin_cpu_supports("avx512vnni") != 0; }
+#endif
 
 // Best last.
 constexpr Candidate kCandidates[] = {
@@ -44,6 +50,9 @@ constexpr Candidate kCandidates[] = {
 #endif
 #if defined(SITU_HAVE_AVX512)
     {&avx512::kTable, has_v4},
+#endif
+#if defined(SITU_HAVE_AVX512VNNI)
+    {&avx512vnni::kTable, has_v4_vnni},
 #endif
 };
 

@@ -40,11 +40,4 @@ MappedFile::~MappedFile() {
   if (data) munmap(const_cast<std::byte*>(data), static_cast<size_t>(size));
 }
 
-void release_pages(const std::byte* data, int64_t size) {
-  const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(size)) / page * page;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
 }  // namespace situ::onnx

@@ -21,8 +21,4 @@ class MappedFile : public MappedBytes {
   MappedFile() = default;
 };
 
-// Gives the whole pages inside [data, data + size) of a map back; the next read loads them again. For bytes
-// that have been copied elsewhere, so that they are not resident twice.
-void release_pages(const std::byte* data, int64_t size);
-
 }  // namespace situ::onnx

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/pages.h"
 #include "onnx/limits.h"
 #include "onnx/tensor_parse.h"
 
@@ -149,7 +150,7 @@ Tensor TensorReader::borrow_or_copy(const ParsedTensor& parsed, const std::byte*
   std::memcpy(tensor.view().data, data, static_cast<size_t>(parsed.bytes));
   if (!clean) normalize_bools(tensor.view().data, parsed.bytes);
   if (!aligned) realigned_bytes_ += parsed.bytes;
-  if (parsed.bytes >= kReleaseBytes) release_pages(data, parsed.bytes);
+  if (parsed.bytes >= kReleaseBytes) release_file_pages(data, parsed.bytes);
   return tensor;
 }
 

@@ -125,7 +125,7 @@ Status infer_situ_rotary(InferContext& c) {
       SITU_RETURN_IF_ERROR(require_equal(c, "positions " + shape_str(p) + " for x " + shape_str(x), p[i], x[i == 0 ? 0 : 2], &same));
     }
   }
-  return emit(c, 0, c.input(0).type, x);
+  return emit(c, 0, written_type(c.node, c.input(0).type), x);
 }
 
 Status prepare_situ_rotary(const PrepareContext& c, Prepared* out) {

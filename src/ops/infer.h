@@ -55,6 +55,9 @@ struct Axes {
 Status axes_of(const Node& node, const std::optional<std::vector<int64_t>>& operand, bool operand_present, int rank,
                Axes* result);
 
+// The type of output 0 of an internal operator that may round as it writes: attribute "to", else `type`.
+inline DType written_type(const Node& node, DType type) { return static_cast<DType>(node.attr_int("to", static_cast<int64_t>(type))); }
+
 // -- prepare functions
 
 // Sets of element types, one bit per DType.

@@ -1,5 +1,6 @@
 // Operators on quantised weights: DequantizeLinear, com.microsoft.MatMulNBits and GatherBlockQuantized. The
 // sizes of every packed tensor are checked against the attributes here, so that kernels can trust them.
+#include "kernels/packed_layout.h"
 #include "kernels/params.h"
 #include "ops/infer.h"
 #include "ops/ops.h"
@@ -26,7 +27,6 @@ Status need_block(InferContext& c, int64_t block) {
   return c.fail("block_size is " + std::to_string(block) + ", should be a power of two from 16 on");
 }
 
-// Operand i holds exactly `expected` elements of one of `types`.
 // " (K 64, N 31, bits 4, block_size 16)": what the file says, for messages.
 std::string attributes_text(const Node& node) {
   std::string text;
@@ -35,6 +35,7 @@ std::string attributes_text(const Node& node) {
   return text.empty() ? text : text + ")";
 }
 
+// Operand i holds exactly `expected` elements of one of `types`.
 Status need_elements(InferContext& c, size_t i, const char* name, uint64_t types, __int128 expected) {
   SITU_RETURN_IF_ERROR(c.need(i, name));
   const ValueInfo& v = c.input(i);
@@ -112,6 +113,53 @@ Status prepare_matmul_nbits(const PrepareContext& c, Prepared* out) {
   params.accuracy_level = static_cast<int32_t>(c.node.attr_int("accuracy_level", 0));
   params.float_zero_points = c.has(3) && c.in[3]->type != DType::kU8;
   return use_kernel(out, &KernelTable::matmul_nbits, params);
+}
+
+namespace {
+
+PackedMatMulParams packed_params(const Node& node) {
+  PackedMatMulParams p{};
+  p.k = node.attr_int("K", 0);
+  p.n = node.attr_int("N", 0);
+  p.bits = static_cast<int32_t>(node.attr_int("bits", 4));
+  p.block = static_cast<int32_t>(node.attr_int("block_size", 0));
+  p.accuracy_level = static_cast<int32_t>(node.attr_int("accuracy_level", 0));
+  p.half_scales = node.attr_int("half_scales", 0) != 0;
+  p.zeros = node.attr_int("zeros", 0) != 0;
+  p.epsilon = node.attr_float("epsilon", 0);
+  p.activation = node.attr_string("activation", "silu") == "silu" ? UnaryKind::kSilu : UnaryKind::kGeluTanh;
+  return p;
+}
+
+}  // namespace
+
+// situ.PackedMatMul: y = f(n(x) g^T) * (n(x) w^T + bias) + residual (kernels/params.h): x [.., K], w uint8 [bytes of the
+// layout], bias? [N], residual? like y, norm? [K], g? like w -> y [.., N].
+Status infer_packed_matmul(InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "x"));
+  const PackedMatMulParams p = packed_params(c.node);
+  SITU_RETURN_IF_ERROR(need_range(c, "K", p.k, 1, kMaxExtent));
+  SITU_RETURN_IF_ERROR(need_range(c, "N", p.n, 1, kMaxExtent));
+  SITU_RETURN_IF_ERROR(need_block(c, p.block));
+  const Shape& x = c.input(0).shape;
+  if (x.empty()) return c.fail("x is a scalar, should be [.., K]");
+  Dim width;
+  SITU_RETURN_IF_ERROR(require_equal(c, "last dim of x " + shape_str(x) + " and K", x.back(), Dim(p.k), &width));
+  SITU_RETURN_IF_ERROR(need_elements(c, 1, "w", kByteType, PackedLayout(p.n, p.k, p.bits, p.block, p.half_scales, p.zeros).bytes()));
+  if (c.has(2)) SITU_RETURN_IF_ERROR(need_elements(c, 2, "bias", kScaleTypes, p.n));
+  Shape y = x;
+  y.back() = Dim(p.n);
+  if (c.has(3) && c.input(3).shape != y) return c.fail("residual " + shape_str(c.input(3).shape) + " should be " + shape_str(y));
+  if (c.has(4)) SITU_RETURN_IF_ERROR(need_elements(c, 4, "norm", kScaleTypes, p.k));
+  if (c.has(5)) SITU_RETURN_IF_ERROR(need_elements(c, 5, "g", kByteType, PackedLayout(p.n, p.k, p.bits, p.block, p.half_scales, p.zeros).bytes()));
+  return emit(c, 0, written_type(c.node, c.input(0).type), std::move(y));
+}
+
+Status prepare_packed_matmul(const PrepareContext& c, Prepared* out) {
+  SITU_RETURN_IF_ERROR(need_type(c, 0, kScaleTypes));
+  for (size_t i = 2; i < 5; ++i)
+    if (c.has(i)) SITU_RETURN_IF_ERROR(need_type(c, i, kScaleTypes));
+  return use_kernel(out, &KernelTable::packed_matmul, packed_params(c.node));
 }
 
 namespace {

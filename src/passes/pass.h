@@ -51,6 +51,8 @@ struct InputNames {
 // Some exports hold for two kinds of step only: a first one without past, and later ones of one token.
 enum class Phase { kAny, kFirst, kDecode };
 
+class PackStore;
+
 struct PassContext {
   Graph& graph;
   Evaluator& evaluator;
@@ -61,6 +63,8 @@ struct PassContext {
   Phase phase = Phase::kAny;
   // Set by infer_shapes when it stopped at an If, whose outputs are not known before it is inlined.
   bool at_control = false;
+  DType kv_type = DType::kNone;  // of appended states that attention alone reads; kNone: the pass decides
+  PackStore* packs = nullptr;  // where packed weights go; null: none are packed
   // Set by widen_half: constants that are float now may have been rounded to half precision by the exporter.
   bool half_constants = false;
   // A step that subgraphs are probed at: S, P and T = P + S all differ where the phase lets them.
@@ -104,7 +108,11 @@ Status recognise_rotary(PassContext&);         // rotary embeddings, by probing
 Status recognise_attention(PassContext&);      // Softmax outwards; masks, ALiBi, repeat_kv by probing
 Status push_selections(PassContext&);          // Slice/Split/Gather above the projection they select from
 Status last_token(PassContext&);               // logits of the last position only
-Status distribute_concat(PassContext&);      // elementwise operators above the Concat they read
+Status pack_weights(PassContext&);             // quantised weights in the order in which they are read
+Status fuse_matmuls(PassContext&);             // gates, norms and residuals into packed products
+Status store_states(PassContext&);             // the element type of attention states
+Status fuse_casts(PassContext&);               // casts to half precision into the kernels that write for them
+Status distribute_concat(PassContext&);        // elementwise operators above the Concat they read
 
 // Types, shapes and small integer contents of every value; folds nodes whose operands are constants.
 // Errors name the node. Called after every pass.

@@ -35,6 +35,10 @@ const std::vector<Pass>& pass_list() {
       {"last_token", last_token, PassUse::kOptional},
       {"distribute_concat", distribute_concat, PassUse::kOptional},
       {"simplify", simplify, PassUse::kOptional},
+      {"pack_weights", pack_weights, PassUse::kOptional},
+      {"fuse_matmuls", fuse_matmuls, PassUse::kOptional},
+      {"store_states", store_states, PassUse::kOptional},
+      {"fuse_casts", fuse_casts, PassUse::kOptional},
   };
   return passes;
 }

@@ -23,6 +23,10 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   engine.context_length = m.context_length;
   engine.chunk = options.chunk;
   engine.threads = options.threads;
+  const std::pair<const char*, DType> types[] = {{"auto", DType::kNone}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}};
+  const auto* type = std::find_if(std::begin(types), std::end(types), [&](const auto& t) { return options.kv_type == t.first; });
+  if (type == std::end(types)) return Status::error("kv_type '" + options.kv_type + "' should be auto, f32, f16 or bf16");
+  engine.kv_type = type->second;
   if (options.naive) {
     Result<std::unique_ptr<NaiveEngine>> e = NaiveEngine::create(m.imported, engine);
     if (!e.is_ok()) return e.status();

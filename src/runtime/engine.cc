@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "passes/pack_store.h"
+
 namespace situ {
 namespace {
 
@@ -34,7 +36,8 @@ Graph specialise_for_decode(const Graph& graph) {
 
 }  // namespace
 
-Result<Compiled> compile(const Graph& imported, const EngineOptions& options, bool literal, Phase phase) {
+Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs, Phase phase) {
+  const bool literal = packs == nullptr;
   const int64_t limit = options.context_length > 0 ? options.context_length : kDefaultContext;
   const ScopedTokenLimit tokens(limit);
   ThreadPool one(1);  // probing runs thousands of tiny kernels: waking workers would cost more than they do
@@ -43,6 +46,8 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, bo
   c.graph = imported;
   SITU_RETURN_IF_ERROR(resolve_ops(c.graph));
   PassContext context{c.graph, evaluator, c.binding, options.names, limit, {}, phase};
+  context.packs = packs;
+  context.kv_type = options.kv_type;
   SITU_RETURN_IF_ERROR(run_passes(context, literal));
   // Outputs that nobody asked for (hidden states) are not computed.
   if (!literal) {
@@ -56,17 +61,17 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, bo
   return c;
 }
 
-Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions& options, bool literal) {
+Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions& options, PackStore* packs) {
   CompiledPhases both;
-  Result<Compiled> any = compile(imported, options, literal);
+  Result<Compiled> any = compile(imported, options, packs);
   if (any.is_ok()) {
-    both.token.graph = literal ? any->graph : specialise_for_decode(any->graph);
+    both.token.graph = packs == nullptr ? any->graph : specialise_for_decode(any->graph);
     both.token.binding = any->binding;
     both.prompt = std::move(*any);
     return both;
   }
-  Result<Compiled> first = compile(imported, options, literal, Phase::kFirst);
-  Result<Compiled> decode = compile(imported, options, literal, Phase::kDecode);
+  Result<Compiled> first = compile(imported, options, packs, Phase::kFirst);
+  Result<Compiled> decode = compile(imported, options, packs, Phase::kDecode);
   // The error of the general form says what is wrong; the others only fail in its wake.
   if (!first.is_ok() || !decode.is_ok() || first->binding.states.size() != decode->binding.states.size()) return any.status();
   for (size_t i = 0; i < first->binding.states.size(); ++i)
@@ -79,11 +84,14 @@ Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions
 
 Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel& model, const EngineOptions& options) {
   std::unique_ptr<InPlaceEngine> e(new InPlaceEngine());
-  Result<CompiledPhases> compiled = compile_phases(model.graph, options, false);
+  e->pool_ = std::make_unique<ThreadPool>(options.threads);
+  PackStore packs(*e->pool_);
+  for (const auto& file : model.files) packs.add_file(file.get());
+  Result<CompiledPhases> compiled = compile_phases(model.graph, options, &packs);
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
   const Compiled &prompt = e->compiled_.prompt, &token = e->compiled_.token;
-  e->ledger_.packed = prompt.packed_bytes + token.packed_bytes;
+  e->ledger_.packed = prompt.packed_bytes + token.packed_bytes + packs.bytes();
   const int64_t capacity = options.context_length > 0 ? options.context_length : kDefaultContext;
   e->chunk_ = std::clamp<int64_t>(options.chunk, 1, capacity);
 
@@ -115,7 +123,6 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel
   if (p == MAP_FAILED) return Status::error("cannot reserve " + std::to_string(e->memory_bytes_) + " bytes for activations");
   e->memory_ = static_cast<std::byte*>(p);
 
-  e->pool_ = std::make_unique<ThreadPool>(options.threads);
   const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()};
   Result<std::unique_ptr<Program>> a = Program::create(prompt.graph, prompt.binding, e->prefill_plan_, regions, *e->pool_);
   if (!a.is_ok()) return a.status();
@@ -197,7 +204,7 @@ Status InPlaceEngine::read_logits(const View& view) {
 
 Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ImportedModel& model, const EngineOptions& options) {
   std::unique_ptr<NaiveEngine> e(new NaiveEngine());
-  Result<CompiledPhases> compiled = compile_phases(model.graph, options, true);
+  Result<CompiledPhases> compiled = compile_phases(model.graph, options, nullptr);
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
   e->pool_ = std::make_unique<ThreadPool>(options.threads);

@@ -20,6 +20,7 @@ struct EngineOptions {
   int64_t context_length = 0;  // tokens per sequence; 0: kDefaultContext
   int64_t chunk = 512;         // most new tokens in one step
   int threads = 0;             // 0: one per usable CPU
+  DType kv_type = DType::kNone;  // of attention states; kNone: what passes/store_states.cc decides
 };
 constexpr int64_t kDefaultContext = 4096;
 
@@ -30,15 +31,15 @@ struct Compiled {
   std::vector<Finding> found;
   int64_t packed_bytes = 0;  // weights re-laid out by passes
 };
-// Runs the passes on a copy of the imported graph. `literal`: for the naive mode.
-Result<Compiled> compile(const Graph& imported, const EngineOptions& options, bool literal, Phase phase = Phase::kAny);
+// Runs the passes on a copy of the imported graph. Weights are packed into `packs`; null: literally, for the naive mode.
+Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs, Phase phase = Phase::kAny);
 // The graphs for a prompt and for one token: one and the same where the export holds for any step, else two
 // compilations, the first for steps without past only.
 struct CompiledPhases {
   Compiled prompt, token;
   bool first_only = false;  // `prompt` holds for P = 0 only
 };
-Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions& options, bool literal);
+Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions& options, PackStore* packs);
 
 // In place. Thread-safety: one step at a time.
 class InPlaceEngine {
@@ -62,6 +63,11 @@ class InPlaceEngine {
   int64_t chunk() const { return chunk_; }
   int threads() const { return pool_->threads(); }
   int64_t kernel_calls() const { return decode_->kernel_calls(); }
+  // Records the kernel calls of the next steps, until null is given.
+  void set_trace(Trace* trace) {
+    prefill_->set_trace(trace);
+    decode_->set_trace(trace);
+  }
 
  private:
   InPlaceEngine() = default;

@@ -208,26 +208,69 @@ void Program::write_inputs(const StepInput& input, Ledger& ledger) {
   }
 }
 
-void Program::execute(int thread, int threads) {
+void Program::run_call(const Call& c, KernelCall& call, int thread, int threads) {
+  const View* in = views_.data() + c.first_view;
+  const View* out = in + c.in_count;
+  call.in = in;
+  call.in_count = c.in_count;
+  call.out = out;
+  call.out_count = c.out_count;
+  call.params = c.params.get();
+  call.runs = c.paged ? input_->runs : nullptr;
+  call.run_count = c.paged ? input_->run_count : 0;
+  c.kernel(call, thread, threads);
+  if (call.fault->what && fault_calls_[thread] < 0) fault_calls_[thread] = static_cast<int>(&c - calls_.data());
+}
+
+KernelCall Program::thread_call(int thread) {
   KernelCall call;
   call.scratch = scratch_.data() + (64 - reinterpret_cast<uintptr_t>(scratch_.data()) % 64) + thread * kScratchBytes;
   call.ledger = &books_[thread];
   call.fault = &faults_[thread];
+  return call;
+}
+
+void Program::execute(int thread, int threads) {
+  KernelCall call = thread_call(thread);
+  for (const Call& c : calls_) {
+    if (c.barrier) pool_.barrier().wait();
+    run_call(c, call, thread, threads);
+  }
+}
+
+void Program::execute_traced(int thread, int threads) {
+  KernelCall call = thread_call(thread);
+  const int64_t start = Trace::now();
+  int64_t time = start;
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    TraceEvent event;
+    event.name = first_name_ + static_cast<int32_t>(i);
+    event.ready = event.begin = time;
+    if (calls_[i].barrier) {
+      pool_.barrier().wait();
+      event.begin = Trace::now();
+    }
+    run_call(calls_[i], call, thread, threads);
+    time = event.end = Trace::now();
+    trace_->add(thread, event);
+  }
+  if (thread == 0) trace_->add(thread, {token_name_, start, start, time});
+}
+
+void Program::set_trace(Trace* trace) {
+  trace_ = trace;
+  if (!trace) return;
   for (size_t i = 0; i < calls_.size(); ++i) {
     const Call& c = calls_[i];
-    if (c.barrier) pool_.barrier().wait();
-    const View* in = views_.data() + c.first_view;
-    const View* out = in + c.in_count;
-    call.in = in;
-    call.in_count = c.in_count;
-    call.out = out;
-    call.out_count = c.out_count;
-    call.params = c.params.get();
-    call.runs = c.paged ? input_->runs : nullptr;
-    call.run_count = c.paged ? input_->run_count : 0;
-    c.kernel(call, thread, threads);
-    if (call.fault->what && fault_calls_[thread] < 0) fault_calls_[thread] = static_cast<int>(i);
+    const Node& node = graph_.nodes[static_cast<size_t>(c.node)];
+    Trace::Name name{plan_.steps[i].move ? "Move" : node.op, node.name, 0};
+    for (ValueId v : node.in)
+      if (v != kNoValue && graph_.values[v].constant.present() && !plan_.steps[i].move) name.bytes += graph_.values[v].constant.bytes();
+    if (node.op == "Gather" || node.op == "GatherBlockQuantized") name.bytes = 0;  // one row of the table
+    const int32_t id = trace->name(std::move(name));
+    if (i == 0) first_name_ = id;
   }
+  token_name_ = trace->name({"token", graph_.name, 0});
 }
 
 Status Program::run(const StepInput& input, Ledger& ledger) {
@@ -237,7 +280,7 @@ Status Program::run(const StepInput& input, Ledger& ledger) {
   for (Ledger& b : books_) b = Ledger{};
   for (Fault& f : faults_) f = Fault{};
   for (int& c : fault_calls_) c = -1;
-  pool_.run([this](int t, int n) { execute(t, n); });
+  pool_.run([this](int t, int n) { trace_ ? execute_traced(t, n) : execute(t, n); });
   for (const Ledger& b : books_) {
     ledger.add(b);
     ledger.computed -= b.copied;  // what kernels moved is counted below as part of their outputs

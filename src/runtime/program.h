@@ -8,6 +8,7 @@
 
 #include "base/ledger.h"
 #include "base/thread_pool.h"
+#include "base/trace.h"
 #include "kernels/kernel.h"
 #include "place/plan.h"
 #include "runtime/state_pool.h"
@@ -42,6 +43,8 @@ class Program {
   // Where the last step left the logits.
   const View& logits() const { return logits_; }
   int64_t kernel_calls() const { return static_cast<int64_t>(calls_.size()); }
+  // Records every call of the next steps; null: none. The trace must outlive its use.
+  void set_trace(Trace* trace);
   // Generic steps read state as one block: sequences must then be one run.
   bool needs_contiguous() const { return needs_contiguous_; }
 
@@ -72,6 +75,9 @@ class Program {
   void bind(const StepInput& input);
   void write_inputs(const StepInput& input, Ledger& ledger);
   void execute(int thread, int threads);
+  void run_call(const Call& c, KernelCall& call, int thread, int threads);
+  KernelCall thread_call(int thread);
+  void execute_traced(int thread, int threads);
 
   const Graph& graph_;
   const Binding& binding_;
@@ -92,6 +98,8 @@ class Program {
   const StepInput* input_ = nullptr;
   int logits_view_ = -1;
   View logits_;
+  Trace* trace_ = nullptr;
+  int32_t first_name_ = 0, token_name_ = 0;  // in the trace: of call 0, of the whole step
   bool needs_contiguous_ = false;
 };
 

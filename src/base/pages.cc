@@ -1,0 +1,25 @@
+#include "base/pages.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace situ {
+
+void release_file_pages(const std::byte* data, int64_t bytes) {
+  const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes)) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+std::shared_ptr<std::byte> map_weights(int64_t bytes) {
+  constexpr size_t kHuge = size_t{2} << 20;
+  const size_t size = (static_cast<size_t>(bytes) + kHuge - 1) / kHuge * kHuge;
+  void* p = mmap(nullptr, size + kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return nullptr;
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(p) + kHuge - 1) / kHuge * kHuge;
+  madvise(reinterpret_cast<void*>(begin), size, MADV_HUGEPAGE);
+  return std::shared_ptr<std::byte>(reinterpret_cast<std::byte*>(begin), [p, size](std::byte*) { munmap(p, size + kHuge); });
+}
+
+}  // namespace situ

@@ -1,0 +1,254 @@
+// Packed weights of situ.PackedMatMul: w [N, K] of 4 or 8 bits in blocks along K, laid out once at load so that a
+// thread reads one stream front to back. One layout for all ISAs.
+//
+//   units of 32 columns (rows of w), the last one of 16 when N leaves 16 or fewer; a unit is a list of records,
+//   one per block:
+//     weights [panels of 16 columns][lines of 64 bytes]; a line is [16 columns][4 bytes]
+//       4 bits: 8 consecutive k; byte i holds k + i in its low and k + 4 + i in its high half
+//       8 bits: 4 consecutive k; byte i holds k + i
+//     scales  [panels][16] half or float
+//     zeros   [panels][16] bytes, unless all are 2^(bits - 1)
+//
+// Columns beyond N have scale 0; k beyond K has digit 0 and meets activations that are 0.
+#pragma once
+
+#include "kernels/nbits_int8.h"
+#include "kernels/packed_layout.h"
+
+namespace situ {
+namespace SITU_ISA {
+
+// 32-bit words of 4 activation bytes, the same in every lane.
+SITU_INLINE VecS splat_word(const int8_t* p) {
+  typedef int32_t UnalignedWord __attribute__((aligned(1), may_alias));
+  const int32_t word = *reinterpret_cast<const UnalignedWord*>(p);
+#if defined(__AVX512F__)
+  return (VecS)_mm512_set1_epi32(word);
+#elif defined(__AVX2__)
+  return (VecS)_mm256_set1_epi32(word);
+#else
+  return (VecS)splat_i(word);
+#endif
+}
+
+// With VNNI the high digits are multiplied where they stand, 16 times too large, and divided once per block.
+#if defined(__AVX512VNNI__)
+constexpr bool kDigitsInPlace = true;
+#else
+constexpr bool kDigitsInPlace = false;
+#endif
+
+// acc[lane] += the four products of unsigned bytes u and signed bytes s. Without VNNI, Bits says how large u is:
+// 4-bit digits cannot saturate a 16-bit sum, bytes could.
+template <int Bits>
+SITU_INLINE VecI dot4(VecI acc, VecS u, VecS s) {
+#if defined(__AVX512VNNI__)
+  return (VecI)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)u, (__m512i)s);
+#else
+  if constexpr (Bits == 4) return acc + word_products(byte_products(u, s), VecS{} + 1);
+  const VecS even = (VecS)((VecU)u & 0x00ff00ffu), odd = (VecS)(((VecU)u >> 8) & 0x00ff00ffu);
+  return acc + word_products(even, (s << 8) >> 8) + word_products(odd, s >> 8);
+#endif
+}
+
+// Rows of activations for one call: either rounded to int8 per block, or floats; zero beyond K.
+struct PackedRows {
+  const int8_t* q = nullptr;        // [rows][depth]
+  const float* x = nullptr;         // [rows][depth]
+  const float* scales = nullptr;    // [rows][blocks], int8 only
+  // int8: minus the block's sum of q, times 2^(bits - 1) where there are no zeros; floats: the block's sum of x.
+  const int32_t* negative_sums = nullptr;
+  const float* sums = nullptr;
+  int64_t depth = 0, blocks = 0;
+};
+
+SITU_INLINE VecS packed_line(const uint8_t* p) { return *reinterpret_cast<const UnalignedS*>(p); }
+
+// The scales (or zeros) of kLanes columns of a record.
+SITU_INLINE VecF packed_scales(const PackedLayout& w, const uint8_t* record, int panels, int vector) {
+  const uint8_t* p = record + w.weight_bytes(panels);
+  if (w.half_scales) return load(reinterpret_cast<const Half*>(p) + vector * kLanes);
+  return load(reinterpret_cast<const float*>(p) + vector * kLanes);
+}
+SITU_INLINE VecI packed_zeros(const PackedLayout& w, const uint8_t* record, int panels, int vector) {
+  typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
+  typedef uint8_t UnalignedBytes __attribute__((vector_size(kLanes), aligned(1), may_alias));
+  const uint8_t* p = record + w.weight_bytes(panels) + w.scale_bytes(panels) + vector * kLanes;
+  return __builtin_convertvector(Bytes(*reinterpret_cast<const UnalignedBytes*>(p)), VecI);
+}
+
+constexpr int kPanelVectors = 16 / kLanes;  // vectors of columns in a panel
+
+// Where a vector of columns has its lines within a record.
+SITU_INLINE int64_t line_offset(const PackedLayout& w, int vector) {
+  return (vector / kPanelVectors) * w.panel_bytes() + (vector % kPanelVectors) * kVectorBytes;
+}
+
+// sums[r][v] = rows r0 .. r0 + R - 1 times the columns of vectors v0 .. v0 + V - 1 of one unit.
+template <int Bits, int R, int V, bool Zeros>
+SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int64_t r0, const uint8_t* unit, int panels,
+                             int v0, VecF (*total)[V]) {
+  // Few chains are enough: the next block's do not depend on this one's.
+  constexpr bool kSplit = Bits == 4 && kDigitsInPlace && R * V <= 8;
+  const int64_t record_bytes = w.record_bytes(panels), lines = w.lines();
+  int64_t offset[V];
+#pragma GCC unroll 8
+  for (int v = 0; v < V; ++v) offset[v] = line_offset(w, v0 + v);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) total[r][v] = VecF{};
+  }
+  const int8_t* q = rows.q + r0 * rows.depth;
+  for (int64_t b = 0; b < w.blocks; ++b) {
+    const uint8_t* record = unit + b * record_bytes;
+    VecI acc[R][V], high[R][V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      VecI zeros{};
+      if (Zeros) zeros = packed_zeros(w, record, panels, v0 + v);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const VecI start = splat_i(rows.negative_sums[(r0 + r) * rows.blocks + b]);
+        acc[r][v] = Zeros ? zeros * start : start;
+        high[r][v] = VecI{};
+      }
+    }
+    for (int64_t line = 0; line < lines; line += 2) {
+#pragma GCC unroll 2
+      for (int l = 0; l < 2; ++l) {
+        VecS digits[V];
+#pragma GCC unroll 8
+        for (int v = 0; v < V; ++v) digits[v] = packed_line(record + offset[v] + (line + l) * 64);
+        if (R <= 2) {
+#pragma GCC unroll 8
+          for (int v = 0; v < V; ++v) __builtin_prefetch(record + offset[v] + (line + l) * 64 + kPrefetchBytes);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          if constexpr (Bits == 4) {
+            const int8_t* at = q + r * rows.depth + (line + l) * 8;
+            const VecS first = splat_word(at), second = splat_word(at + 4);
+#pragma GCC unroll 8
+            for (int v = 0; v < V; ++v) {
+              acc[r][v] = dot4<4>(acc[r][v], (VecS)((VecU)digits[v] & 0x0f0f0f0fu), first);
+              if (kSplit) high[r][v] = dot4<4>(high[r][v], (VecS)((VecU)digits[v] & 0xf0f0f0f0u), second);
+              else acc[r][v] = dot4<4>(acc[r][v], (VecS)(((VecU)digits[v] >> 4) & 0x0f0f0f0fu), second);
+            }
+          } else {
+            const VecS four = splat_word(q + r * rows.depth + (line + l) * 4);
+#pragma GCC unroll 8
+            for (int v = 0; v < V; ++v) acc[r][v] = dot4<8>(acc[r][v], digits[v], four);
+          }
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      const VecF scale = packed_scales(w, record, panels, v0 + v);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const VecI dot = kSplit ? acc[r][v] + (high[r][v] >> 4) : acc[r][v];
+        total[r][v] += __builtin_convertvector(dot, VecF) * (scale * rows.scales[(r0 + r) * rows.blocks + b]);
+      }
+    }
+    q += w.block;
+  }
+}
+
+// Symmetric 4-bit digits are looked up as signed numbers where the ISA can; all others come unsigned.
+template <int Bits, bool Zeros>
+#if defined(__AVX512F__)
+constexpr bool kSignedDigits = Bits == 4 && !Zeros;
+#else
+constexpr bool kSignedDigits = false;
+#endif
+
+// Digit `i` of a line's words as floats, minus 8 if kSignedDigits: k + i of kLanes columns.
+template <int Bits, bool Zeros>
+SITU_INLINE VecF packed_digit(VecU words, int i) {
+  const int shift = Bits == 8 ? 8 * i : 8 * (i % 4) + 4 * (i / 4);
+#if defined(__AVX512F__)
+  if constexpr (Bits == 4) {  // a table of 16 floats by the low four bits of each lane: no mask, no conversion
+    const float z = Zeros ? 0.0f : 8.0f;
+    const __m512 table = _mm512_setr_ps(0 - z, 1 - z, 2 - z, 3 - z, 4 - z, 5 - z, 6 - z, 7 - z, 8 - z, 9 - z, 10 - z, 11 - z, 12 - z, 13 - z, 14 - z, 15 - z);
+    return (VecF)_mm512_maskz_permutexvar_ps(kAllLanes, (__m512i)(words >> shift), table);
+  }
+#endif
+  return __builtin_convertvector((VecI)((words >> shift) & ((1u << Bits) - 1)), VecF);
+}
+
+// The same as packed_int8 on float activations.
+template <int Bits, int R, int V, bool Zeros>
+SITU_INLINE void packed_float(const PackedLayout& w, const PackedRows& rows, int64_t r0, const uint8_t* unit, int panels,
+                              int v0, VecF (*total)[V]) {
+  constexpr int kDigits = 32 / Bits;
+  const int64_t record_bytes = w.record_bytes(panels), lines = w.lines();
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) total[r][v] = VecF{};
+  }
+  const float* x = rows.x + r0 * rows.depth;
+  for (int64_t b = 0; b < w.blocks; ++b) {
+    const uint8_t* record = unit + b * record_bytes;
+    VecF acc[R][V] = {};
+    for (int64_t line = 0; line < lines; ++line) {
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) {
+        const uint8_t* p = record + line_offset(w, v0 + v) + line * 64;
+        const VecU words = (VecU)packed_line(p);
+        if (R <= 2) __builtin_prefetch(p + kPrefetchBytes);
+#pragma GCC unroll 8
+        for (int i = 0; i < kDigits; ++i) {
+          const VecF digit = packed_digit<Bits, Zeros>(words, i);
+#pragma GCC unroll 8
+          for (int r = 0; r < R; ++r) acc[r][v] += digit * x[r * rows.depth + line * kDigits + i];
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      const VecF scale = packed_scales(w, record, panels, v0 + v);
+      VecF zero = splat(static_cast<float>(1 << (Bits - 1)));
+      if (Zeros) zero = __builtin_convertvector(packed_zeros(w, record, panels, v0 + v), VecF);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        if (!kSignedDigits<Bits, Zeros>) acc[r][v] -= zero * rows.sums[(r0 + r) * rows.blocks + b];
+        total[r][v] += acc[r][v] * scale;
+      }
+    }
+    x += w.block;
+  }
+}
+
+// Weights of the blocks [b0, b1) of `vectors` vectors of columns from v0 on, as floats: panel[k][vectors * kLanes].
+template <int Bits, bool Zeros>
+static inline void unpack_panel(const PackedLayout& w, const uint8_t* unit, int panels, int v0, int vectors, int64_t b0,
+                                int64_t b1, float* panel) {
+  constexpr int kDigits = 32 / Bits;
+  const int64_t row = vectors * kLanes;
+  for (int64_t b = b0; b < b1; ++b) {
+    const uint8_t* record = unit + b * w.record_bytes(panels);
+    for (int v = 0; v < vectors; ++v) {
+      float* to = panel + (b - b0) * w.block * row + v * kLanes;
+      if (v0 + v >= panels * kPanelVectors) {  // beyond the last unit's columns
+        for (int64_t k = 0; k < w.block; ++k) store(to + k * row, VecF{});
+        continue;
+      }
+      const VecF scale = packed_scales(w, record, panels, v0 + v);
+      VecF zero = splat(static_cast<float>(1 << (Bits - 1)));
+      if (Zeros) zero = __builtin_convertvector(packed_zeros(w, record, panels, v0 + v), VecF);
+      if (kSignedDigits<Bits, Zeros>) zero = VecF{};
+      const uint8_t* p = record + line_offset(w, v0 + v);
+      for (int64_t line = 0; line < w.lines(); ++line) {
+        const VecU words = (VecU)packed_line(p + line * 64);
+#pragma GCC unroll 8
+        for (int i = 0; i < kDigits; ++i) store(to + (line * kDigits + i) * row, (packed_digit<Bits, Zeros>(words, i) - zero) * scale);
+      }
+    }
+  }
+}
+
+}  // namespace SITU_ISA
+}  // namespace situ

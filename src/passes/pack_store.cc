@@ -1,0 +1,83 @@
+#include "passes/pack_store.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/pages.h"
+#include "kernels/kernel.h"
+#include "kernels/packed_layout.h"
+
+namespace situ {
+namespace {
+
+constexpr int64_t kRegionBytes = int64_t{64} << 20;
+constexpr int64_t kAlignment = 64;
+
+// Every scale is 0 or a normal half-precision number: by itself, or after rounding, which then changes it by at most
+// 2^-11 of itself.
+bool fits_half(const std::byte* data, int64_t begin, int64_t end, bool rounded) {
+  const auto* words = reinterpret_cast<const uint32_t*>(data);
+  const uint32_t lost = rounded ? 0 : 0x1fff;  // mantissa bits that a half does not have
+  bool fits = true;
+  for (int64_t i = begin; i < end; ++i) {
+    const uint32_t exponent = words[i] >> 23 & 0xff;
+    fits &= (exponent - 113u < 29u && (words[i] & lost) == 0) || words[i] << 1 == 0;
+  }
+  return fits;
+}
+
+}  // namespace
+
+Result<Tensor> PackStore::allocate(int64_t bytes) {
+  const int64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (used_ + rounded > region_bytes_) {
+    region_bytes_ = std::max(kRegionBytes, rounded);
+    region_ = map_weights(region_bytes_);
+    if (!region_) return Status::error("cannot reserve " + std::to_string(region_bytes_) + " bytes for packed weights");
+    used_ = 0;
+  }
+  Tensor t = Tensor::borrow(DType::kU8, {bytes}, region_.get() + used_, region_);
+  used_ += rounded;
+  return t;
+}
+
+void PackStore::release(const Tensor& source) const {
+  if (source.present() && files_.count(source.owner().get())) release_file_pages(source.view().data, source.bytes());
+}
+
+bool PackStore::fits_half(const Tensor& scales, bool rounded) const {
+  if (scales.type() == DType::kF16) return true;
+  if (scales.type() != DType::kF32) return false;
+  std::atomic<bool> fits{true};
+  const int64_t count = scales.count();
+  pool_.run([&](int t, int n) {
+    for (int64_t i = count * t / n, end = count * (t + 1) / n; i < end && fits.load(std::memory_order_relaxed); i += 4096)
+      if (!situ::fits_half(scales.view().data, i, std::min(i + 4096, end), rounded)) fits.store(false, std::memory_order_relaxed);
+  });
+  return fits.load();
+}
+
+Result<Tensor> PackStore::pack(const Tensor& weights, const Tensor& scales, const Tensor& zeros, const PackedMatMulParams& params) {
+  const auto key = std::make_tuple(static_cast<const void*>(weights.view().data), static_cast<const void*>(scales.view().data),
+                                   static_cast<const void*>(params.zeros ? zeros.view().data : nullptr));
+  if (auto it = packed_.find(key); it != packed_.end()) return it->second;
+  const PackedLayout layout(params.n, params.k, params.bits, params.block, params.half_scales, params.zeros);
+  Result<Tensor> packed = allocate(layout.bytes());
+  if (!packed.is_ok()) return packed;
+  const View in[] = {weights.view(), scales.view(), params.zeros ? zeros.view() : View{}};
+  const View out = packed->view();
+  KernelCall call;
+  call.in = in;
+  call.in_count = 3;
+  call.out = &out;
+  call.out_count = 1;
+  call.params = &params;
+  pool_.run([&](int t, int n) { kernels().pack_nbits(call, t, n); });
+  release(weights);
+  release(scales);
+  bytes_ += layout.bytes();
+  packed_.emplace(key, *packed);
+  return packed;
+}
+
+}  // namespace situ

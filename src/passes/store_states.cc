@@ -1,0 +1,84 @@
+// The element type in which attention states are kept (--kv-type). Rows that attention alone reads can be stored in
+// half precision: half the memory, and half the bytes that every later token reads. `auto` does so where the rows come
+// from products that round their activations to 8 bits, whose error is ten times that of a half: they lose nothing
+// that they have.
+#include <algorithm>
+
+#include "passes/builder.h"
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+bool rounds(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.is("PackedMatMul", "situ") && n.attr_int("accuracy_level", 0) == 4; });
+}
+
+class Storer {
+ public:
+  Storer(PassContext& context, DType type) : context_(context), graph_(context.graph), users_(graph_.users()), type_(type) {}
+
+  Status run() {
+    std::map<int, StatePair*> concats;
+    for (StatePair& s : context_.binding.states)
+      if (const int c = concat_of(s); c >= 0) concats[c] = &s;
+    if (concats.empty()) return Status::ok();
+    Builder builder(graph_);
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const auto it = concats.find(static_cast<int>(i));
+      if (it != concats.end()) {
+        graph_.values[it->second->past].info.type = graph_.values[it->second->present].info.type = type_;
+        builder.start(nodes[i]);
+        for (size_t o = 1; o < nodes[i].in.size(); ++o) nodes[i].in[o] = cast(builder, nodes[i].in[o]);
+      }
+      builder.keep(std::move(nodes[i]));
+    }
+    context_.note("states", "", std::to_string(concats.size()) + " stored as " + dtype_name(type_));
+    return builder.finish();
+  }
+
+ private:
+  ValueId cast(Builder& builder, ValueId x) {
+    const ValueId y = builder.op("Cast", {x});
+    builder.last().set_int("to", static_cast<int64_t>(type_));
+    graph_.values[y].info = graph_.values[x].info;
+    graph_.values[y].info.type = type_;
+    return y;
+  }
+
+  // The Concat that appends to this float state, if attention is all that reads it; else -1.
+  int concat_of(const StatePair& s) const {
+    const int p = graph_.values[s.present].producer;
+    const bool appended = s.rule == StateRule::kAppend && graph_.values[s.past].info.type == DType::kF32 && p >= 0;
+    if (!appended || !graph_.nodes[p].is("Concat") || graph_.nodes[p].in[0] != s.past) return -1;
+    for (const auto& [u, operand] : users_[s.past])
+      if (u != p && !graph_.nodes[u].is("Shape")) return -1;
+    return attention_only(s.present, 0) ? p : -1;
+  }
+
+  bool attention_only(ValueId v, int depth) const {
+    return depth < 8 && std::all_of(users_[v].begin(), users_[v].end(), [&](const auto& use) {
+      const Node& n = graph_.nodes[use.first];
+      if (n.is("Attention", "situ")) return use.second == 1 || use.second == 2;
+      const bool view = n.def && n.def->placement == Placement::kView && use.second == 0 && n.out.size() == 1 && !graph_.is_output(n.out[0]);
+      return n.is("Shape") || (view && attention_only(n.out[0], depth + 1));
+    });
+  }
+
+  PassContext& context_;
+  Graph& graph_;
+  std::vector<std::vector<std::pair<int, int>>> users_;
+  const DType type_;
+};
+
+}  // namespace
+
+Status store_states(PassContext& context) {
+  DType type = context.kv_type;
+  if (type == DType::kNone) type = rounds(context.graph) ? DType::kF16 : DType::kF32;
+  return type == DType::kF32 ? Status::ok() : Storer(context, type).run();
+}
+
+}  // namespace situ
