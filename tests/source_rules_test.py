@@ -42,7 +42,7 @@ LAYERS = {
     "generate": set(),
     "text": {"base"},
     "pipelines": {"situ", "base", "passes", "runtime", "generate", "text"},
-    "cli": {"situ", "base", "generate", "pipelines"},
+    "cli": {"situ", "base", "kernels", "generate", "pipelines"},
 }
 
 # What kernel files and all that they include may take from outside (the reason stands in kernels/kernel.h).

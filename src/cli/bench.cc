@@ -7,9 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/pages.h"
+#include "base/tensor.h"
+#include "base/thread_pool.h"
 #include "base/trace.h"
 #include "cli/commands.h"
 #include "generate/greedy.h"
+#include "kernels/kernel.h"
 #include "pipelines/llm.h"
 
 namespace situ::cli {
@@ -93,7 +97,32 @@ struct KernelRow {
 struct StepTable {
   std::vector<KernelRow> rows;  // by time, longest first
   double token_us = 0, wait_us = 0;
+  // What a token must read (weights as stored, and the state of the past), how fast this machine reads as much
+  // memory with as many threads, and the share of that speed that decoding reaches.
+  double bytes = 0, bandwidth = 0, roofline = 0;
 };
+
+// Bytes per second at which `threads` threads read `bytes` of memory over and over: the best of several readings.
+double read_bandwidth(int64_t bytes, int threads) {
+  constexpr int kReadings = 7;
+  const std::shared_ptr<std::byte> memory = map_weights(bytes);
+  if (!memory || bytes <= 0) return 0;
+  for (int64_t i = 0; i < bytes; i += 4096) memory.get()[i] = std::byte{1};
+  const Tensor data = Tensor::borrow(DType::kU8, {bytes}, memory.get(), memory), sums = Tensor::allocate(DType::kU32, {threads});
+  const View in = data.view(), out = sums.view();
+  KernelCall call;
+  call.in = &in;
+  call.out = &out;
+  call.in_count = call.out_count = 1;
+  ThreadPool pool(threads);
+  double best = 0;
+  for (int reading = 0; reading < kReadings; ++reading) {
+    const auto start = Clock::now();
+    pool.run([&](int t, int n) { kernels().read_stream(call, t, n); });
+    best = std::max(best, static_cast<double>(bytes) / std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return best;
+}
 
 Result<StepTable> kernel_table(Model& model, int64_t depth, int64_t tokens) {
   InPlaceEngine& engine = *model.impl().in_place;
@@ -140,7 +169,9 @@ Result<StepTable> kernel_table(Model& model, int64_t depth, int64_t tokens) {
 }
 
 void print(const StepTable& table, int64_t depth) {
-  std::printf("\nOne token at %lld past tokens: %.0f us, of which thread 0 waits %.0f us at barriers (traced)\n", static_cast<long long>(depth), table.token_us, table.wait_us);
+  std::printf("\nOne token at %lld past tokens reads %.1f MB; this machine reads as much at %.1f GB/s: decoding is at %.0f%% of the roofline.\n",
+              static_cast<long long>(depth), table.bytes / 1e6, table.bandwidth / 1e9, 100 * table.roofline);
+  std::printf("It takes %.0f us, of which thread 0 waits %.0f us at barriers (traced):\n", table.token_us, table.wait_us);
   std::printf("%-28s %8s %10s %8s %12s %8s\n", "kernel", "calls", "us", "share", "weight bytes", "GB/s");
   for (const KernelRow& r : table.rows)
     std::printf("%-28s %8.0f %10.1f %7.1f%% %12.0f %8.1f\n", r.kind.c_str(), r.calls, r.us, 100 * r.us / table.token_us, r.bytes, r.us > 0 ? r.bytes / r.us / 1000 : 0);
@@ -148,6 +179,9 @@ void print(const StepTable& table, int64_t depth) {
 
 nlohmann::ordered_json to_json(const StepTable& table) {
   nlohmann::ordered_json j;
+  j["bytes_read_per_token"] = table.bytes;
+  j["read_bandwidth_bytes_per_s"] = table.bandwidth;
+  j["roofline_share"] = table.roofline;
   j["token_us"] = table.token_us;
   j["wait_us"] = table.wait_us;
   for (const KernelRow& r : table.rows)
@@ -210,6 +244,10 @@ int bench(const BenchArguments& a) {
     }
     Result<StepTable> kernels = kernel_table(models[0], depth, a.tokens);
     if (!kernels.is_ok()) return fail(kernels.status().message());
+    for (const KernelRow& r : kernels->rows) kernels->bytes += r.bytes;
+    kernels->bytes += static_cast<double>(models[0].facts().state_bytes_per_token * (depth + a.prompt));
+    kernels->bandwidth = read_bandwidth(static_cast<int64_t>(kernels->bytes), models[0].facts().threads);
+    kernels->roofline = kernels->bytes / kernels->bandwidth / (medians(samples[0]).decode_ms / 1000);
     row["kernels"] = to_json(*kernels);
     tables.push_back(std::move(*kernels));
     report["rows"].push_back(row);

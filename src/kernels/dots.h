@@ -9,7 +9,9 @@ namespace SITU_ISA {
 // sums[r * stride + c] += a[r] . b[c] over `depth` elements; b has unit stride along the depth.
 template <int R, int C, typename T>
 SITU_INLINE void dots(const float* const* a, const T* b, int64_t b_n, int64_t depth, float* sums, int64_t stride) {
-  VecF acc[R * C] = {};
+  // A nearly full set of sums is added up as a full one: all lanes at once.
+  constexpr int kSums = R * C > kLanes / 2 ? (R * C + kLanes - 1) / kLanes * kLanes : R * C;
+  VecF acc[kSums] = {};
   int64_t k = 0;
   for (; k + kLanes <= depth; k += kLanes) {
     VecF column[C];
@@ -28,8 +30,8 @@ SITU_INLINE void dots(const float* const* a, const T* b, int64_t b_n, int64_t de
       for (int c = 0; c < C; ++c) acc[r * C + c] += x * load_n(b + c * b_n + k, depth - k);
     }
   }
-  float total[R * C];
-  sum_all<R * C>(acc, total);
+  float total[kSums];
+  sum_all<kSums>(acc, total);
 #pragma GCC unroll 16
   for (int i = 0; i < R * C; ++i) sums[(i / C) * stride + i % C] += total[i];
 }

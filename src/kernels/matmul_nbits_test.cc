@@ -127,8 +127,13 @@ void check(const Case& t) {
     pack.in = in + 1;
     pack.in_count = 3;
     pack.out = &packed.view();
-    pack.params = product.params = &packing;
-    run_kernel(table, &KernelTable::pack_nbits, pack, threads);
+    product.params = &packing;
+    // In two parts, as a large matrix is packed.
+    for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, layout.units() / 2}, {layout.units() / 2, layout.units()}}) {
+      const PackNBitsParams part{packing, first, last};
+      pack.params = &part;
+      run_kernel(table, &KernelTable::pack_nbits, pack, threads);
+    }
     ASSERT_TRUE(packed.untouched_outside());
     y.reset();
     const View operands[] = {a.view(), packed.view(), in[5]};

@@ -93,6 +93,18 @@ TEST(MovePad, all_modes_and_crops) {
   });
 }
 
+TEST(ReadStream, ReadsWholeParts) {
+  for_each_isa([](const KernelTable& table, int threads) {
+    StridedTensor x(DType::kI32, {4096 * 7}), y(DType::kI32, {8});
+    x.fill_integers(0, 1 << 20);
+    int64_t expected = 0, sum = 0;
+    for (int64_t i = 0; i < x.count(); ++i) expected ^= static_cast<int64_t>(x.get(i));
+    run(table, &KernelTable::read_stream, {x.view()}, y.view(), nullptr, threads);
+    for (int t = 0; t < threads; ++t) sum ^= static_cast<int64_t>(y.get(t));
+    ASSERT_EQ(sum, expected);
+  });
+}
+
 TEST(Generate, fill_range_trilu_eye_one_hot_shape) {
   for_each_isa([](const KernelTable& table, int threads) {
     StridedTensor y = StridedTensor::random_layout(DType::kI64, {80, 90});

@@ -364,13 +364,13 @@ void pack_record(const PackedLayout& w, const PackSource& s, int64_t column, int
 
 // Operands as MatMulNBits has them from B on: B, scales, zero_points?; y: the packed bytes.
 void pack_nbits(const KernelCall& call, int thread, int threads) {
-  const auto& params = *static_cast<const PackedMatMulParams*>(call.params);
-  const PackedLayout w = layout_of(params);
+  const auto& params = *static_cast<const PackNBitsParams*>(call.params);
+  const PackedLayout w = layout_of(params.product);
   const PackSource source{call.in[0].as<const uint8_t>(), call.in[1], w.zeros ? call.in[2].as<const uint8_t>() : nullptr,
                           w.blocks * w.block * w.bits / 8, (w.blocks * w.bits + 7) / 8};
   int64_t u0, u1;
-  split_range(w.units(), thread, threads, &u0, &u1);
-  for (int64_t u = u0; u < u1; ++u) {
+  split_range(params.last_unit - params.first_unit, thread, threads, &u0, &u1);
+  for (int64_t u = params.first_unit + u0; u < params.first_unit + u1; ++u) {
     const int panels = w.unit_panels(u);
     uint8_t* unit = call.out[0].as<uint8_t>() + w.unit_offset(u);
     for (int64_t b = 0; b < w.blocks; ++b) pack_record(w, source, u * kUnitPanels * kPanelColumns, b, panels, unit + b * w.record_bytes(panels));

@@ -133,6 +133,10 @@ struct PackedMatMulParams {
   UnaryKind activation = UnaryKind::kSilu;  // f: kSilu or kGeluTanh
   float epsilon = 0;
 };
+struct PackNBitsParams {
+  PackedMatMulParams product;
+  int64_t first_unit, last_unit;  // units [first, last) of 32 columns are packed
+};
 // Rows of a block-quantised table, com.microsoft.GatherBlockQuantized.
 struct GatherBlockQuantizedParams {
   int32_t bits;

@@ -10,6 +10,7 @@
 namespace situ {
 namespace {
 
+constexpr int64_t kPartBytes = int64_t{8} << 20;
 constexpr int64_t kRegionBytes = int64_t{64} << 20;
 constexpr int64_t kAlignment = 64;
 
@@ -41,8 +42,11 @@ Result<Tensor> PackStore::allocate(int64_t bytes) {
   return t;
 }
 
-void PackStore::release(const Tensor& source) const {
-  if (source.present() && files_.count(source.owner().get())) release_file_pages(source.view().data, source.bytes());
+// Rows [begin, end) of `rows`.
+void PackStore::release(const Tensor& source, int64_t begin, int64_t end, int64_t rows) const {
+  if (!files_.count(source.owner().get())) return;
+  const int64_t from = source.bytes() / rows * begin, to = end >= rows ? source.bytes() : source.bytes() / rows * end;
+  release_file_pages(source.view().data + from, to - from);
 }
 
 bool PackStore::fits_half(const Tensor& scales, bool rounded) const {
@@ -71,10 +75,15 @@ Result<Tensor> PackStore::pack(const Tensor& weights, const Tensor& scales, cons
   call.in_count = 3;
   call.out = &out;
   call.out_count = 1;
-  call.params = &params;
-  pool_.run([&](int t, int n) { kernels().pack_nbits(call, t, n); });
-  release(weights);
-  release(scales);
+  // A part at a time, so that no more than one part of the file is resident beside what has been packed.
+  const int64_t row = weights.bytes() / params.n, step = std::max<int64_t>(1, kPartBytes / (row * kPanelColumns * kUnitPanels));
+  for (int64_t unit = 0; unit < layout.units(); unit += step) {
+    const PackNBitsParams part{params, unit, std::min(unit + step, layout.units())};
+    call.params = &part;
+    pool_.run([&](int t, int n) { kernels().pack_nbits(call, t, n); });
+    release(weights, part.first_unit * kUnitPanels * kPanelColumns, part.last_unit * kUnitPanels * kPanelColumns, params.n);
+    release(scales, part.first_unit * kUnitPanels * kPanelColumns, part.last_unit * kUnitPanels * kPanelColumns, params.n);
+  }
   bytes_ += layout.bytes();
   packed_.emplace(key, *packed);
   return packed;

@@ -31,7 +31,7 @@ class PackStore {
 
  private:
   Result<Tensor> allocate(int64_t bytes);
-  void release(const Tensor& source) const;
+  void release(const Tensor& source, int64_t begin, int64_t end, int64_t rows) const;
 
   ThreadPool& pool_;
   std::set<const void*> files_;

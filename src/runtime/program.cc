@@ -266,7 +266,8 @@ void Program::set_trace(Trace* trace) {
     Trace::Name name{plan_.steps[i].move ? "Move" : node.op, node.name, 0};
     for (ValueId v : node.in)
       if (v != kNoValue && graph_.values[v].constant.present() && !plan_.steps[i].move) name.bytes += graph_.values[v].constant.bytes();
-    if (node.op == "Gather" || node.op == "GatherBlockQuantized") name.bytes = 0;  // one row of the table
+    // These read a row of their table.
+    if (node.op == "Gather" || node.op == "GatherBlockQuantized" || node.op == "Rotary") name.bytes = 0;
     const int32_t id = trace->name(std::move(name));
     if (i == 0) first_name_ = id;
   }

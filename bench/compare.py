@@ -1,0 +1,88 @@
+"""Situ and its peers on the same files, in turn, and their ratios.
+
+usage: compare.py MODEL [--gguf FILE] [--case PROMPT:TOKENS ...] [--reps R] [--threads T] [--engines a,b,..]
+
+Engines that are not installed are named and left out (bench/run.sh installs what it can). Each measurement is a process
+of its own; the engines take turns in every repetition, so that a machine that slows down slows all. Medians.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+PEER = Path(__file__).parent / "peer.py"
+MODULES = {"situ": None, "ort-naive": "onnxruntime", "ort-shared": "onnxruntime", "ort-genai": "onnxruntime_genai", "openvino": "openvino_genai", "llama.cpp": "llama_cpp"}
+ON_GGUF = {"openvino", "llama.cpp"}
+
+
+def machine():
+    """The machine by its features: model names of virtual machines say little."""
+    info = Path("/proc/cpuinfo").read_text()
+    flags = next((line.split(":")[1].split() for line in info.splitlines() if line.startswith("flags")), [])
+    known = [f for f in ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16") if f in flags]
+    cache = next((line.split(":")[1].strip() for line in info.splitlines() if line.startswith("cache size")), "?")
+    return f"{info.count('processor' + chr(9))} CPUs, {', '.join(known) or 'no AVX2'}, cache {cache}"
+
+
+def available(engine, gguf):
+    if engine in ON_GGUF and not gguf:
+        return "needs --gguf FILE"
+    module = MODULES[engine]
+    if module and subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True).returncode:
+        return f"{module} is not installed"
+    return ""
+
+
+def measure(engine, model, prompt, tokens, threads):
+    run = subprocess.run([sys.executable, PEER, engine, model, "--prompt", str(prompt), "--tokens", str(tokens), "--threads", str(threads)], capture_output=True, text=True)
+    if run.returncode:
+        print(f"{engine} failed: {run.stderr.strip().splitlines()[-1] if run.stderr.strip() else run.returncode}", file=sys.stderr)
+        return None
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--gguf", help="the same weights for the engines that read GGUF")
+    parser.add_argument("--case", action="append", help="prompt tokens:new tokens (default 35:120 and 2048:32)")
+    parser.add_argument("--reps", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--engines", default=",".join(MODULES))
+    parser.add_argument("--json", action="store_true")
+    a = parser.parse_args()
+    engines = []
+    for engine in a.engines.split(","):
+        reason = available(engine, a.gguf)
+        if reason:
+            print(f"{engine}: left out, {reason}", file=sys.stderr)
+        else:
+            engines.append(engine)
+    report = {"model": a.model, "machine": machine(), "threads": a.threads, "reps": a.reps, "cases": []}
+    if not a.json:
+        print(f"{a.model}; {report['machine']}; {a.threads} threads; medians of {a.reps}")
+    for case in a.case or ["35:120", "2048:32"]:
+        prompt, tokens = map(int, case.split(":"))
+        samples = {e: [] for e in engines}
+        for _ in range(a.reps):
+            for e in engines:
+                result = measure(e, a.gguf if e in ON_GGUF else a.model, prompt, tokens, a.threads)
+                if result:
+                    samples[e].append(result)
+        medians = {e: {k: statistics.median(s[k] for s in rows) for k in rows[0]} for e, rows in samples.items() if rows}
+        report["cases"].append({"prompt": prompt, "tokens": tokens, "medians": medians})
+        if a.json:
+            continue
+        ours = medians.get("situ")
+        print(f"\n{prompt} prompt + {tokens} new tokens\n{'':12}{'prefill tok/s':>14}{'Situ is':>9}{'decode tok/s':>14}{'Situ is':>9}{'load s':>8}{'MiB':>7}")
+        for e, m in medians.items():
+            ratio = ["" if e == "situ" or not ours else f"{ours[k] / m[k]:.2f}x" for k in ("prefill_tps", "decode_tps")]
+            print(f"{e:12}{m['prefill_tps']:14.1f}{ratio[0]:>9}{m['decode_tps']:14.1f}{ratio[1]:>9}{m['load_s']:8.2f}{m['rss_mib']:7.0f}")
+    if a.json:
+        print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
