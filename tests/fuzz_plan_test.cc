@@ -414,7 +414,7 @@ TEST(FuzzPlan, VerifierRejectsCorruptedPlansOfModels) {
     ASSERT_TRUE(model.is_ok()) << model.status().message();
     ThreadPool pool(1);
     PackStore packs(pool);
-    Result<Compiled> c = compile(model->graph, {}, &packs);
+    Result<Compiled> c = compile(model->graph, {.context_length = 64}, &packs);
     ASSERT_TRUE(c.is_ok()) << c.status().message();
     Result<Plan> plan = make_plan(c->graph, c->binding, {kMostTokens, kCapacity});
     ASSERT_TRUE(plan.is_ok()) << plan.status().message();

@@ -219,9 +219,8 @@ int inspect(const InspectArguments& a) {
   load.kv_type = a.kv_type;
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) {
-    if (!a.json) return fail(model.status().message());
-    std::printf("%s\n", Json{{"unsupported", Json::array({model.status().message()})}}.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
-    return 2;
+    if (a.json) std::printf("%s\n", Json{{"unsupported", Json::array({model.status().message()})}}.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    return fail(model.status().message());
   }
   const Json j = describe(model->impl(), budget);
   if (a.json) std::printf("%s\n", j.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());

@@ -59,6 +59,7 @@ int fail(const std::string& message) {
 
 int run(const RunArguments& a) {
   if (!a.prompt_ids.empty()) {
+    if (a.chat || !a.system.empty()) return fail("--chat and --system make a prompt out of text; --prompt-ids is one already");
     if (Result<std::vector<int64_t>> ids = parse_ids(a.prompt_ids); !ids.is_ok()) return fail(ids.status().message());
   }
   LoadOptions load;
@@ -76,6 +77,9 @@ int run(const RunArguments& a) {
   if (!a.trace.empty()) {
     InPlaceEngine* engine = model->impl().in_place.get();
     if (!engine) return fail("--trace records placed programs; the naive mode has none");
+    std::FILE* file = std::fopen(a.trace.c_str(), "w");  // before the text, not after it
+    if (!file) return fail(a.trace + ": cannot be written");
+    std::fclose(file);
     trace.emplace(engine->threads(), kMaxTraceEvents);
     engine->set_trace(&*trace);
   }

@@ -2,6 +2,7 @@
 // tokens, P past tokens. The attention mask is all ones (sequences are never padded here), so it
 // becomes a node that later passes can see through.
 #include <algorithm>
+#include <set>
 
 #include "ops/op.h"
 #include "passes/pass.h"
@@ -20,6 +21,8 @@ class Binder {
     const ValueId ids = find_ids();
     if (ids == kNoValue) return Status::error(describe("no input takes token ids (an integer tensor of shape [batch, sequence])"));
     SITU_RETURN_IF_ERROR(bind_ids(ids));
+    find_used();
+    for (ValueId v : graph_.outputs) context_.declared_outputs.emplace_back(v, graph_.values[v].info.type);
     std::vector<ValueId> kept;
     for (ValueId v : graph_.inputs) {
       bool keep = true;
@@ -48,12 +51,36 @@ class Binder {
     for (const auto& [role, name] : inputs)
       if (!name->empty() && !has(graph_.inputs, *name)) return Status::error(describe(std::string("the configuration calls ") + role + " '" + *name + "', which the graph does not have"));
     if (!n.logits.empty() && !has(graph_.outputs, n.logits)) return Status::error(describe("the configuration calls the logits '" + n.logits + "', which is no output of the graph"));
+    for (const auto& [name_template, list] : {std::pair<const std::string*, const std::vector<ValueId>*>{&n.past_key, &graph_.inputs}, {&n.past_value, &graph_.inputs},
+                                              {&n.present_key, &graph_.outputs}, {&n.present_value, &graph_.outputs}})
+      SITU_RETURN_IF_ERROR(check_template(*name_template, *list));
     if (!n.attention_mask.empty() && !has(graph_.inputs, n.attention_mask) && has(graph_.inputs, "attention_mask"))
       return Status::error(describe("the configuration calls attention_mask '" + n.attention_mask + "', which the graph does not have"));
     return Status::ok();
   }
+  // "past_key_values.%d.key" must name something for some layer.
+  Status check_template(const std::string& name, const std::vector<ValueId>& list) const {
+    constexpr int kMostLayers = 1024;
+    if (name.empty()) return Status::ok();
+    const size_t at = name.find("%d");
+    bool found = false;
+    for (int layer = 0; layer < kMostLayers && at != std::string::npos && !found; ++layer)
+      found = has(list, name.substr(0, at) + std::to_string(layer) + name.substr(at + 2));
+    return found ? Status::ok() : Status::error(describe("the configuration calls states '" + name + "', which names nothing in the graph"));
+  }
   bool has(const std::vector<ValueId>& list, const std::string& name) const {
     return std::any_of(list.begin(), list.end(), [&](ValueId v) { return graph_.values[v].name == name; });
+  }
+
+  // What nodes (those of branches too) and outputs read.
+  void find_used() {
+    used_.insert(graph_.outputs.begin(), graph_.outputs.end());
+    for (const Node& n : graph_.nodes) {
+      used_.insert(n.in.begin(), n.in.end());
+      for (const auto& [key, a] : n.attrs)
+        if (a.graph)
+          for (const auto& [inner, outer] : a.graph->captures) used_.insert(outer);
+    }
   }
 
   ValueId named(const std::string& configured, std::initializer_list<const char*> usual) const {
@@ -85,6 +112,10 @@ class Binder {
     const ValueInfo& info = graph_.values[ids].info;
     if (!is_integer(info.type) || !info.ranked || info.shape.size() != 2)
       return Status::error(describe("input '" + graph_.values[ids].name + "' should be an integer tensor of shape [batch, sequence]"));
+    if (info.shape[0].is_const() && info.shape[0] != Dim(1))
+      return Status::error(describe("input '" + graph_.values[ids].name + "' holds a batch of " + info.shape[0].str() + " sequences, only 1 is supported"));
+    if (!info.shape[0].is_const() && info.shape[0] == info.shape[1])
+      return Status::error(describe("both dims of input '" + graph_.values[ids].name + "' have the same name, so that one cannot be told from the other"));
     replace_symbol(info.shape[0], Dim(1));
     replace_symbol(graph_.values[ids].info.shape[1], tokens());
     graph_.values[ids].info.shape[0] = Dim(1);
@@ -113,6 +144,11 @@ class Binder {
     const std::string& name = value.name;
     const ValueInfo& info = value.info;
     const Dim total = past() + tokens();
+    // Declared, but nothing reads it. What looks like a state is refused below: something must have been meant by it.
+    if (!used_.count(v) && (is_integer(info.type) || info.shape.size() < 3)) {
+      *keep = false;
+      return Status::ok();
+    }
     const bool is_mask = context_.names.attention_mask.empty() ? name == "attention_mask" : name == context_.names.attention_mask;
     if (is_mask && info.shape.size() == 2) {
       *keep = false;
@@ -188,19 +224,28 @@ class Binder {
   // the name of its symbol; else axis 2 of [batch, heads, past, size]. -1: none.
   int growth_axis(ValueId v) const {
     const Shape& shape = graph_.values[v].info.shape;
-    const int rank = static_cast<int>(shape.size());
+    const int rank = static_cast<int>(shape.size()), told = axis_of_user(v, rank);
+    if (told >= 0) return told;
+    for (int i = 0; i < rank; ++i)
+      if (!shape[static_cast<size_t>(i)].is_const() && shape[static_cast<size_t>(i)].str(&graph_.symbol_names).find("past") != std::string::npos) return i;
+    return rank == 4 && !shape[2].is_const() ? 2 : -1;
+  }
+  int axis_of_user(ValueId v, int rank) const {
     for (const Node& n : graph_.nodes) {
       if (n.is("Concat") && !n.in.empty() && n.in[0] == v) {
         const int64_t a = n.attr_int("axis", 0);
         const int64_t axis = a < 0 ? a + rank : a;
         if (axis >= 0 && axis < rank) return static_cast<int>(axis);
       }
+      if (n.is("Transpose") && !n.in.empty() && n.in[0] == v) {  // a cache in another layout than the attention's
+        const std::vector<int64_t> perm = n.attr_ints("perm");
+        const int inner = static_cast<int>(perm.size()) == rank ? axis_of_user(n.out[0], rank) : -1;
+        if (inner >= 0) return static_cast<int>(perm[static_cast<size_t>(inner)]);
+      }
       const bool fused = n.op == "GroupQueryAttention" || n.op == "MultiHeadAttention" || n.op == "Attention";
       if (fused && std::find(n.in.begin(), n.in.end(), v) != n.in.end() && rank >= 4) return rank - 2;
     }
-    for (int i = 1; i < rank; ++i)
-      if (!shape[i].is_const() && shape[i].str(&graph_.symbol_names).find("past") != std::string::npos) return i;
-    return rank == 4 && !shape[2].is_const() ? 2 : -1;
+    return -1;
   }
 
   Status bind_logits() {
@@ -217,6 +262,7 @@ class Binder {
 
   PassContext& context_;
   Graph& graph_;
+  std::set<ValueId> used_;
 };
 
 }  // namespace

@@ -25,7 +25,29 @@ class Expander {
   }
 
  private:
+  // Operands without which a fused operator means nothing; its expansion reads them without asking again.
+  Status need_operands(const Node& n) const {
+    struct Need {
+      const char *domain, *op;
+      size_t operands;
+    };
+    static constexpr Need kNeeds[] = {{"com.microsoft", "GroupQueryAttention", 1}, {"com.microsoft", "MultiHeadAttention", 3}, {"com.microsoft", "RotaryEmbedding", 4},
+                                      {"com.microsoft", "MRotaryEmbedding", 4}, {"com.microsoft", "SkipSimplifiedLayerNormalization", 3},
+                                      {"com.microsoft", "SkipLayerNormalization", 3}, {"com.microsoft", "BiasGelu", 2}, {"com.microsoft", "FastGelu", 1},
+                                      {"com.microsoft", "FusedMatMul", 2}, {"com.microsoft", "FusedGemm", 2}, {"", "Attention", 3}, {"", "RotaryEmbedding", 3},
+                                      {"", "Sum", 1}, {"", "Max", 1}, {"", "Min", 1}};
+    for (const Need& need : kNeeds) {
+      if (!n.is(need.op, need.domain)) continue;
+      for (size_t i = 0; i < need.operands; ++i)
+        if (!n.has_input(i)) return fail(n, "input " + std::to_string(i) + " is missing, " + std::to_string(need.operands) + " are needed");
+      if (!n.has_output(0)) return fail(n, "output 0 is missing");
+    }
+    if (n.is("GroupQueryAttention", "com.microsoft") && n.has_input(1) != n.has_input(2)) return fail(n, "one of inputs 1 (key) and 2 (value) is missing");
+    return Status::ok();
+  }
+
   Status expand(const Node& n, bool* expanded) {
+    SITU_RETURN_IF_ERROR(need_operands(n));
     if (n.domain == "com.microsoft") {
       if (n.op == "GroupQueryAttention") return group_query_attention(n);
       if (n.op == "MultiHeadAttention") return multi_head_attention(n);

@@ -29,15 +29,27 @@ ValueId origin(const Graph& graph, ValueId v) {
   return v;
 }
 
-// The same through casts between floats of different width, which change nothing that a state has been through.
-ValueId cast_origin(const Graph& graph, ValueId v) {
+// Where a value comes from through casts between floats of different width, which change nothing that a state has been
+// through, and transposes. axes[i]: the axis of `value` that axis i of the other end is.
+struct Origin {
+  ValueId value = kNoValue;
+  std::vector<int> axes;
+};
+Origin stored_origin(const Graph& graph, ValueId v) {
   auto real = [&](ValueId x) { return dtype_is_float(graph.values[x].info.type) && dtype_bytes(graph.values[x].info.type) >= 2; };
+  Origin o;
+  for (size_t i = 0; i < graph.values[v].info.shape.size(); ++i) o.axes.push_back(static_cast<int>(i));
   for (v = origin(graph, v); graph.values[v].producer >= 0; v = origin(graph, v)) {
     const Node& n = graph.nodes[graph.values[v].producer];
-    if (!n.is("Cast") || !real(v) || !real(n.in[0]) || dtype_bytes(graph.values[v].info.type) == dtype_bytes(graph.values[n.in[0]].info.type)) break;
+    const bool cast = n.is("Cast") && real(v) && real(n.in[0]) && dtype_bytes(graph.values[v].info.type) != dtype_bytes(graph.values[n.in[0]].info.type);
+    const std::vector<int64_t> perm = n.is("Transpose") ? n.attr_ints("perm") : std::vector<int64_t>{};
+    if (!cast && perm.size() != o.axes.size()) break;
+    if (!cast)
+      for (int& axis : o.axes) axis = static_cast<int>(perm[static_cast<size_t>(axis)]);
     v = n.in[0];
   }
-  return v;
+  o.value = v;
+  return o;
 }
 
 // "present.0.key" and "past_key_values.0.key" -> ".0.key"; "" when the name does not look like a state.
@@ -53,6 +65,11 @@ Status find_states(PassContext& context) {
   Graph& graph = context.graph;
   Binding& binding = context.binding;
   binding.states.clear();
+  for (const auto& [v, declared] : context.declared_outputs) {
+    const Value& value = graph.values[v];
+    if (declared != DType::kNone && value.info.type != DType::kNone && value.info.type != declared)
+      return Status::error("output '" + value.name + "' is declared " + dtype_name(declared) + " and computed as " + dtype_name(value.info.type));
+  }
   std::vector<ValueId> unpaired;
   for (const auto& [v, role] : binding.inputs)
     if (role == InputRole::kState) unpaired.push_back(v);
@@ -68,16 +85,23 @@ Status find_states(PassContext& context) {
       pair_up(made, out, StateRule::kPassThrough, 0);
       continue;
     }
-    const ValueId grown = cast_origin(graph, out);
-    if (graph.values[grown].producer < 0) continue;
-    const Node& n = graph.nodes[graph.values[grown].producer];
+    const Origin grown = stored_origin(graph, out);
+    if (graph.values[grown.value].producer < 0) continue;
+    const Node& n = graph.nodes[graph.values[grown.value].producer];
     if (!n.is("Concat") || n.in.size() != 2) continue;
-    const ValueId past = cast_origin(graph, n.in[0]);
-    if (std::find(unpaired.begin(), unpaired.end(), past) == unpaired.end()) continue;
-    if (graph.values[past].info.type != graph.values[out].info.type) continue;
-    const int rank = static_cast<int>(graph.values[past].info.shape.size());
+    const Origin past = stored_origin(graph, n.in[0]);
+    if (std::find(unpaired.begin(), unpaired.end(), past.value) == unpaired.end() || past.axes.size() != grown.axes.size()) continue;
+    if (graph.values[past.value].info.type != graph.values[out].info.type) continue;
+    // The way out must undo the layout of the way in.
+    const int rank = static_cast<int>(past.axes.size());
     const int64_t axis = n.attr_int("axis", 0);
-    pair_up(past, out, StateRule::kAppend, static_cast<int>(axis < 0 ? axis + rank : axis));
+    int outer = -1;
+    bool undone = true;
+    for (int i = 0; i < rank; ++i) {
+      undone = undone && past.axes[static_cast<size_t>(grown.axes[static_cast<size_t>(i)])] == i;
+      if (grown.axes[static_cast<size_t>(i)] == (axis < 0 ? axis + rank : axis)) outer = i;
+    }
+    if (undone && outer >= 0) pair_up(past.value, out, StateRule::kAppend, outer);
   }
   const std::vector<ValueId> rest = unpaired;
   for (ValueId past : rest) {

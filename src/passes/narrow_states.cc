@@ -1,7 +1,8 @@
-// A graph in one float type with inputs and outputs in another (half inside, float outside: what converters call
-// "keep_io_types") casts the whole past on its way in and the whole present on its way out. The wider type holds
-// every value of the narrower one, so a row is the same before and after: the state is kept in the narrower of
-// the two and the casts go.
+// States as the Concat that grows them has them, not as the graph's interface has them. A graph in one float type with
+// inputs and outputs in another (half inside, float outside: what converters call "keep_io_types") casts the whole past on
+// its way in and the whole present on its way out; one with caches in another layout transposes both. The wider type
+// holds every value of the narrower one, so a row is the same before and after: the state is kept in the narrower of
+// the two, in the layout inside, and the casts and transposes go.
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -14,7 +15,7 @@ int concat_of(const Graph& graph, ValueId present) {
   while (graph.values[v].producer >= 0) {
     const Node& n = graph.nodes[graph.values[v].producer];
     if (n.is("Concat")) return graph.values[v].producer;
-    if (!n.is("Cast") && !n.is("Identity")) return -1;
+    if (!n.is("Cast") && !n.is("Identity") && !n.is("Transpose")) return -1;
     v = n.in[0];
   }
   return -1;
@@ -33,13 +34,13 @@ class Narrower {
       if (n.in[0] != s.past || n.out[0] != s.present) concats_[concat] = &s;
     }
     if (concats_.empty()) return Status::ok();
-    std::vector<Node> nodes = std::move(graph_.nodes);
+    nodes_ = std::move(graph_.nodes);
     graph_.nodes.clear();
-    for (const auto& [index, state] : concats_) retype_past(nodes[index], *state);
-    for (size_t i = 0; i < nodes.size(); ++i) {
+    for (const auto& [index, state] : concats_) retype_past(nodes_[index], *state);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
       const auto it = concats_.find(static_cast<int>(i));
-      if (it == concats_.end()) keep(std::move(nodes[i]));
-      else append(std::move(nodes[i]), *it->second);
+      if (it == concats_.end()) keep(nodes_[i]);
+      else append(nodes_[i], *it->second);
     }
     SITU_RETURN_IF_ERROR(builder_.finish());
     graph_.remove_dead_nodes();
@@ -55,11 +56,37 @@ class Narrower {
     return dtype_bytes(inside) < dtype_bytes(outside) ? inside : outside;
   }
 
-  void retype_past(const Node& concat, const StatePair& s) {
-    const DType narrow = narrower(concat, s);
-    if (narrow == type(s.past)) return;
-    was_[s.past] = type(s.past);
-    graph_.values[s.past].info.type = narrow;
+  // The past as the interface had it.
+  struct Outside {
+    DType type;
+    std::vector<int64_t> perm;  // from the layout inside; empty: the same
+  };
+
+  void retype_past(const Node& concat, StatePair& s) {
+    Value& past = graph_.values[s.past];
+    Outside outside{past.info.type, {}};
+    past.info.type = narrower(concat, s);
+    std::vector<int64_t> inward;  // axis of the past that each axis inside is
+    for (ValueId v = concat.in[0]; v != s.past; v = nodes_[graph_.values[v].producer].in[0]) {
+      const Node& n = nodes_[graph_.values[v].producer];
+      if (!n.is("Transpose")) continue;
+      const std::vector<int64_t> perm = n.attr_ints("perm");
+      if (inward.empty()) inward = perm;
+      else
+        for (int64_t& axis : inward) axis = perm[static_cast<size_t>(axis)];
+    }
+    if (!inward.empty()) {
+      Shape inside;
+      outside.perm.resize(inward.size());
+      for (size_t i = 0; i < inward.size(); ++i) {
+        inside.push_back(past.info.shape[static_cast<size_t>(inward[i])]);
+        outside.perm[static_cast<size_t>(inward[i])] = static_cast<int64_t>(i);
+      }
+      past.info.shape = inside;
+    }
+    const int64_t axis = concat.attr_int("axis", 0);
+    s.axis = static_cast<int>(axis < 0 ? axis + static_cast<int64_t>(past.info.shape.size()) : axis);
+    outside_[s.past] = outside;
   }
 
   ValueId cast(ValueId x, DType to, ValueId result = kNoValue) {
@@ -70,13 +97,19 @@ class Narrower {
     return y;
   }
 
-  // A user of a past that is narrower now: casts read it as it is, others through a cast back.
+  // Users of a past other than its Concat read it as it was.
   void keep(Node n) {
     for (ValueId& v : n.in) {
-      const auto it = was_.find(v);
-      if (it == was_.end() || n.is("Cast") || n.is("Shape")) continue;
+      const auto it = outside_.find(v);
+      if (it == outside_.end()) continue;
       builder_.start(n);
-      v = cast(v, it->second);
+      ValueId x = v;
+      if (!it->second.perm.empty()) {
+        x = builder_.transpose(x, it->second.perm);
+        graph_.values[x].info.type = type(v);
+      }
+      if (it->second.type != type(v)) x = cast(x, it->second.type);
+      v = x;
     }
     builder_.keep(std::move(n));
   }
@@ -103,7 +136,8 @@ class Narrower {
   Graph& graph_;
   Builder builder_;
   std::map<int, StatePair*> concats_;
-  std::map<ValueId, DType> was_;
+  std::vector<Node> nodes_;  // before the pass
+  std::map<ValueId, Outside> outside_;
 };
 
 }  // namespace

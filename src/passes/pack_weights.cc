@@ -1,6 +1,7 @@
 // MatMulNBits on constant weights becomes situ.PackedMatMul on the same weights in the order in which a thread reads
 // them. Scales become half precision where that changes none of them, and at accuracy_level 4, which rounds activations
-// by 2^-8, also where it rounds them by at most 2^-11: scales in float would be a tenth of what a token reads.
+// by 2^-8, also where it rounds them by at most 2^-11 and the matrix is large: scales in float would be a tenth of what
+// a token reads.
 #include "kernels/packed_layout.h"
 #include "passes/pack_store.h"
 #include "passes/pass.h"
@@ -12,6 +13,8 @@ namespace {
 
 // A float row of activations must fit a thread's scratch (kernels/packed_matmul.cc).
 constexpr int64_t kMaxDepth = 65536;
+// Weights of a matrix from which on a tenth of its bytes is worth rounding its scales.
+constexpr int64_t kLargeMatrix = 1 << 17;
 const Tensor* constant(const Graph& graph, const Node& n, size_t i) {
   if (!n.has_input(i)) return nullptr;
   const Tensor& t = graph.values[static_cast<size_t>(n.in[i])].constant;
@@ -43,7 +46,7 @@ Status pack_weights(PassContext& context) {
     PackedMatMulParams p{};
     if (!fits(graph, n, &p)) continue;
     const Tensor *weights = constant(graph, n, 1), *scales = constant(graph, n, 2);
-    p.half_scales = context.packs->fits_half(*scales, p.accuracy_level == 4);
+    p.half_scales = context.packs->fits_half(*scales, p.accuracy_level == 4 && p.n * p.k >= kLargeMatrix);
     Result<Tensor> packed = context.packs->pack(*weights, *scales, p.zeros ? *constant(graph, n, 3) : Tensor(), p);
     if (!packed.is_ok()) return packed.status().with_context(n.label());
     const ValueId w = graph.add_constant(n.name + "/packed", *packed), bias = n.has_input(5) ? n.in[5] : kNoValue;

@@ -46,6 +46,7 @@ struct Finding {
 // Names that a side file (genai_config.json) gives to inputs and outputs; empty: the usual ones.
 struct InputNames {
   std::string input_ids, attention_mask, position_ids, logits;
+  std::string past_key, past_value, present_key, present_value;  // with %d for the layer
 };
 
 // Some exports hold for two kinds of step only: a first one without past, and later ones of one token.
@@ -63,6 +64,7 @@ struct PassContext {
   Phase phase = Phase::kAny;
   // Set by infer_shapes when it stopped at an If, whose outputs are not known before it is inlined.
   bool at_control = false;
+  std::vector<std::pair<ValueId, DType>> declared_outputs;  // as the file has them
   DType kv_type = DType::kNone;  // of appended states that attention alone reads; kNone: the pass decides
   PackStore* packs = nullptr;  // where packed weights go; null: none are packed
   // Set by widen_half: constants that are float now may have been rounded to half precision by the exporter.
@@ -106,6 +108,7 @@ Status sink_repeats(PassContext&);             // unary operators above the repe
 Status recognise_functions(PassContext&);      // norms and activations, by probing
 Status recognise_rotary(PassContext&);         // rotary embeddings, by probing
 Status recognise_attention(PassContext&);      // Softmax outwards; masks, ALiBi, repeat_kv by probing
+Status split_products(PassContext&);           // products with repeated heads that attention recognition left
 Status push_selections(PassContext&);          // Slice/Split/Gather above the projection they select from
 Status last_token(PassContext&);               // logits of the last position only
 Status pack_weights(PassContext&);             // quantised weights in the order in which they are read

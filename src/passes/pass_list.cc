@@ -31,6 +31,7 @@ const std::vector<Pass>& pass_list() {
       {"recognise_functions", recognise_functions, PassUse::kOptional},
       {"recognise_rotary", recognise_rotary, PassUse::kOptional},
       {"recognise_attention", recognise_attention, PassUse::kOptional},
+      {"split_products", split_products, PassUse::kOptional},
       {"push_selections", push_selections, PassUse::kOptional},
       {"last_token", last_token, PassUse::kOptional},
       {"distribute_concat", distribute_concat, PassUse::kOptional},

@@ -1,4 +1,4 @@
-// An elementwise operator of one operand that reads a repeated value, f(Reshape(Expand(x))), is computed before the
+// An elementwise operator of one operand (or of one and a constant number) that reads a repeated value, f(Reshape(Expand(x))), is computed before the
 // repetition: Reshape(Expand(f(x))). It is computed once for what was repeated, and what is left behind it
 // are views alone (the cos and sin of repeat_interleave, which rotary embeddings then read unrepeated).
 #include <algorithm>
@@ -27,6 +27,20 @@ std::vector<int> repeats(const Graph& graph, ValueId v) {
   return expands && graph.values[v].producer >= 0 ? chain : std::vector<int>{};
 }
 
+// The operand of an elementwise node that is no constant number, if there is one alone; else -1.
+int varying_operand(const Graph& graph, const Node& n) {
+  if (!n.domain.empty() || n.out.size() != 1 || !n.def || n.def->placement != Placement::kElementwise || n.in.empty() || n.in.size() > 2) return -1;
+  int found = -1;
+  for (size_t i = 0; i < n.in.size(); ++i) {
+    if (n.in[i] == kNoValue) return -1;
+    const Tensor& t = graph.values[n.in[i]].constant;
+    if (t.present() && t.count() == 1 && t.rank() <= 1) continue;
+    if (found >= 0) return -1;
+    found = static_cast<int>(i);
+  }
+  return found;
+}
+
 }  // namespace
 
 Status sink_repeats(PassContext& context) {
@@ -34,15 +48,19 @@ Status sink_repeats(PassContext& context) {
   Builder builder(graph);
   const std::vector<Node> nodes = graph.nodes;
   for (const Node& n : nodes) {
-    const bool unary = n.domain.empty() && n.in.size() == 1 && n.out.size() == 1 && n.def && n.def->placement == Placement::kElementwise;
-    const bool same = unary && graph.values[n.in[0]].info.type == graph.values[n.out[0]].info.type && dtype_is_float(graph.values[n.out[0]].info.type);
-    const std::vector<int> chain = same ? repeats(graph, n.in[0]) : std::vector<int>{};
+    const int operand = varying_operand(graph, n);
+    const ValueId x = operand < 0 ? kNoValue : n.in[static_cast<size_t>(operand)];
+    const bool same = x != kNoValue && graph.values[x].info.type == graph.values[n.out[0]].info.type && dtype_is_float(graph.values[n.out[0]].info.type) &&
+                      graph.values[x].info.shape == graph.values[n.out[0]].info.shape;
+    const std::vector<int> chain = same ? repeats(graph, x) : std::vector<int>{};
     if (chain.empty()) {
       builder.keep(n);
       continue;
     }
     builder.start(n);
-    ValueId v = builder.op(n.op, {nodes[chain[0]].in[0]});
+    std::vector<ValueId> operands = n.in;
+    operands[static_cast<size_t>(operand)] = nodes[static_cast<size_t>(chain[0])].in[0];
+    ValueId v = builder.op(n.op, operands);
     builder.last().attrs = n.attrs;
     builder.last().opset = n.opset;
     for (int c : chain) {

@@ -21,6 +21,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   EngineOptions engine;
   engine.names = m.folder.names;
   engine.context_length = m.context_length;
+  engine.declared_context = m.folder.context_length;
   engine.chunk = options.chunk;
   engine.threads = options.threads;
   const std::pair<const char*, DType> types[] = {{"auto", DType::kNone}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}};
@@ -47,6 +48,17 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   return Status::ok();
 }
 
+// Where neither the caller nor the model says how long a context is, tables of positions or masks in the graph do: the
+// largest power of two that they hold.
+Status load_with_context(Model::Impl& m, const LoadOptions& options) {
+  constexpr int64_t kLeastContext = 32;
+  const Status first = load_engine(m, options);
+  if (first.is_ok() || options.context_length > 0 || m.folder.context_length > 0) return first;
+  for (m.context_length = kDefaultContext / 2; m.context_length >= kLeastContext; m.context_length /= 2)
+    if (load_engine(m, options).is_ok()) return Status::ok();
+  return first;
+}
+
 }  // namespace
 
 double peak_rss_mib() {
@@ -56,19 +68,20 @@ double peak_rss_mib() {
 }
 
 Status Model::Impl::check(std::span<const int64_t> tokens, int64_t length) const {
-  if (tokens.empty()) return Status::error("the prompt is empty");
+  if (tokens.empty()) return Status::error(folder.model_file.string() + ": the prompt is empty");
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocabulary)
-      return Status::error("token " + std::to_string(i) + " has id " + std::to_string(tokens[i]) + ", outside the vocabulary of " + std::to_string(vocabulary));
+      return Status::error(folder.model_file.string() + ": token " + std::to_string(i) + " has id " + std::to_string(tokens[i]) + ", outside the vocabulary of " + std::to_string(vocabulary));
   const int64_t total = length + static_cast<int64_t>(tokens.size());
   if (total > context_length)
-    return Status::error("a prompt of " + std::to_string(total) + " tokens does not fit the context of " + std::to_string(context_length));
+    return Status::error(folder.model_file.string() + ": a prompt of " + std::to_string(total) + " tokens does not fit the context of " + std::to_string(context_length));
   return Status::ok();
 }
 
 Status Session::Impl::step(std::span<const int64_t> tokens) {
   SITU_RETURN_IF_ERROR(model->check(tokens, length()));
-  return model->in_place ? model->in_place->step(*sequence, tokens) : model->naive->step(tokens);
+  const Status done = model->in_place ? model->in_place->step(*sequence, tokens) : model->naive->step(tokens);
+  return done.with_context(model->folder.model_file.string());
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -114,7 +127,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   constexpr int64_t kMaxContext = int64_t{1} << 24;
   if (impl->context_length > kMaxContext)
     return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " + std::to_string(kMaxContext));
-  SITU_RETURN_IF_ERROR(load_engine(*impl, options).with_context(impl->folder.model_file.string()));
+  SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
   if (std::filesystem::exists(impl->folder.folder / "tokenizer.json")) {
     Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
     if (!tokenizer.is_ok()) return tokenizer.status();

@@ -44,15 +44,18 @@ std::string text(const Json& json, const char* key) {
   return it != json.end() && it->is_string() ? it->get<std::string>() : "";
 }
 
-void read_eos(const Json& json, std::vector<int64_t>* ids) {
+// One id or a list of them. Negative ids, which some configurations write for "none", match no token.
+Status read_eos(const fs::path& file, const Json& json, std::vector<int64_t>* ids) {
   auto it = json.find("eos_token_id");
-  if (it == json.end()) return;
+  if (it == json.end() || it->is_null()) return Status::ok();
   std::vector<int64_t> found;
-  if (it->is_number_integer()) found.push_back(it->get<int64_t>());
-  if (it->is_array())
-    for (const Json& id : *it)
-      if (id.is_number_integer()) found.push_back(id.get<int64_t>());
+  const Json list = it->is_array() ? *it : Json::array({*it});
+  for (const Json& id : list) {
+    if (!id.is_number_integer()) return Status::error(file.string() + ": eos_token_id should be a token id or a list of them, is " + it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+    found.push_back(id.get<int64_t>());
+  }
   if (!found.empty()) *ids = found;
+  return Status::ok();
 }
 
 const Json& child(const Json& json, const char* key) {
@@ -76,6 +79,7 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
   const Json& decoder = child(model, "decoder");
   if (model.contains("encoder") || model.contains("vision") || model.contains("speech") || decoder.contains("pipeline"))
     return Status::error(config.string() + ": only decoder-only models of one graph are supported yet");
+  if (decoder.contains("filename") && !decoder["filename"].is_string()) return Status::error(config.string() + ": model.decoder.filename should be a string, is " + decoder["filename"].dump().substr(0, 100));
   const std::string file = text(decoder, "filename").empty() ? "model.onnx" : text(decoder, "filename");
   SITU_RETURN_IF_ERROR(safe_name(config, file));
   m->model_file = m->folder / file;
@@ -83,8 +87,12 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
   m->names.attention_mask = text(child(decoder, "inputs"), "attention_mask");
   m->names.position_ids = text(child(decoder, "inputs"), "position_ids");
   m->names.logits = text(child(decoder, "outputs"), "logits");
+  m->names.past_key = text(child(decoder, "inputs"), "past_key_names");
+  m->names.past_value = text(child(decoder, "inputs"), "past_value_names");
+  m->names.present_key = text(child(decoder, "outputs"), "present_key_names");
+  m->names.present_value = text(child(decoder, "outputs"), "present_value_names");
   SITU_RETURN_IF_ERROR(token_count(config, model, "context_length", &m->context_length));
-  read_eos(model, &m->eos_ids);
+  SITU_RETURN_IF_ERROR(read_eos(config, model, &m->eos_ids));
   return Status::ok();
 }
 
@@ -96,13 +104,13 @@ Status read_transformers(ModelFolder* m) {
     const Json& text_config = json->contains("text_config") ? child(*json, "text_config") : *json;
     for (const char* key : {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"})
       if (m->context_length == 0) SITU_RETURN_IF_ERROR(token_count(config, text_config, key, &m->context_length));
-    read_eos(*json, &m->eos_ids);
+    SITU_RETURN_IF_ERROR(read_eos(config, *json, &m->eos_ids));
   }
   const fs::path generation = m->folder / "generation_config.json";
   if (fs::exists(generation)) {
     Result<Json> json = read_json(generation);
     if (!json.is_ok()) return json.status();
-    read_eos(*json, &m->eos_ids);
+    SITU_RETURN_IF_ERROR(read_eos(generation, *json, &m->eos_ids));
   }
   return Status::ok();
 }
@@ -139,7 +147,7 @@ Status find_model_file(ModelFolder* m) {
 Result<ModelFolder> open_model_folder(const fs::path& path) {
   std::error_code error;
   ModelFolder m;
-  if (!fs::exists(path, error)) return Status::error(path.string() + ": no such file or folder");
+  if (!fs::exists(path, error)) return Status::error("'" + path.string() + "': no such file or folder");
   if (fs::is_directory(path, error)) {
     m.folder = path;
     if (fs::exists(path / "genai_config.json")) SITU_RETURN_IF_ERROR(read_genai(path / "genai_config.json", &m));
@@ -149,6 +157,9 @@ Result<ModelFolder> open_model_folder(const fs::path& path) {
     m.folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   }
   SITU_RETURN_IF_ERROR(read_transformers(&m));
+  // What the tokenizer reads later: a pipe would wait for its writer, a device has no end.
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.json", "chat_template.jinja"})
+    if (const fs::path file = m.folder / name; fs::exists(file, error) && !fs::is_regular_file(file, error)) return Status::error(file.string() + ": not a regular file");
   return m;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "passes/pack_store.h"
+#include "passes/probe.h"
 
 namespace situ {
 namespace {
@@ -23,6 +24,27 @@ Status too_large(const Plan& plan, const Graph& graph) {
                        value.name + "' " + shape_str(value.info.shape, &graph.symbol_names) + made_by);
 }
 
+// The last token that fits the context must have its place in every table that is read by position.
+Status check_positions(PassContext& context, int64_t length) {
+  if (context.phase == Phase::kFirst) return Status::ok();
+  const Graph& graph = context.graph;
+  Prober prober(graph, context.binding, context.evaluator);
+  for (const Node& n : graph.nodes) {
+    const bool rotary = n.is("Rotary", "situ") && n.has_input(3);
+    if (!n.is("Gather") && !rotary) continue;
+    const ValueId table = rotary ? n.in[1] : n.in[0], index = rotary ? n.in[3] : n.in[1];
+    const Tensor& rows = graph.values[table].constant;
+    if (!rows.present() || rows.rank() == 0 || n.attr_int("axis", 0) != 0 || !prober.host(index)) continue;
+    const Result<Tensor> last = prober.host_value(index, 1, length - 1);
+    if (!last.is_ok() || dtype_is_float(last->type())) continue;
+    for (int64_t row : last->to_i64())
+      if (row >= rows.dims()[0])
+        return Status::error("a context of " + std::to_string(length) + " tokens does not fit: " + n.label() + " reads row " + std::to_string(row) + " of a table of " +
+                             std::to_string(rows.dims()[0]));
+  }
+  return Status::ok();
+}
+
 // Replaces S by 1 everywhere: more reshapes are views when the token axis is known to be 1.
 Graph specialise_for_decode(const Graph& graph) {
   Graph g = graph;
@@ -38,7 +60,7 @@ Graph specialise_for_decode(const Graph& graph) {
 
 Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs, Phase phase) {
   const bool literal = packs == nullptr;
-  const int64_t limit = options.context_length > 0 ? options.context_length : kDefaultContext;
+  const int64_t length = options.context_length > 0 ? options.context_length : kDefaultContext, limit = std::max(length, options.declared_context);
   const ScopedTokenLimit tokens(limit);
   ThreadPool one(1);  // probing runs thousands of tiny kernels: waking workers would cost more than they do
   Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
@@ -49,6 +71,7 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
   context.packs = packs;
   context.kv_type = options.kv_type;
   SITU_RETURN_IF_ERROR(run_passes(context, literal));
+  SITU_RETURN_IF_ERROR(check_positions(context, length));
   // Outputs that nobody asked for (hidden states) are not computed.
   if (!literal) {
     std::vector<ValueId> outputs{c.binding.logits};

@@ -18,6 +18,7 @@ namespace situ {
 struct EngineOptions {
   InputNames names;
   int64_t context_length = 0;  // tokens per sequence; 0: kDefaultContext
+  int64_t declared_context = 0;  // what the model says; recognition may look as far, whatever context is used
   int64_t chunk = 512;         // most new tokens in one step
   int threads = 0;             // 0: one per usable CPU
   DType kv_type = DType::kNone;  // of attention states; kNone: what passes/store_states.cc decides

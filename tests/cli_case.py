@@ -1,0 +1,86 @@
+"""What the tests of the command line share: running the program within bounds, and what a refusal looks like.
+
+A refused input means: exit code 2, nothing on standard output, and one line on standard error that holds the words that
+the test names, within bounded time and memory.
+"""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+import tiny_models
+
+SITU = None
+TIMEOUT = 20           # seconds for one run; a correct one needs less than one
+MEMORY_LIMIT = 1 << 30  # resident bytes; a correct run of these models needs 16 MiB, 200 MiB under a sanitizer
+IDS = "5,6,7,8,9,10,11"
+COUNT = tiny_models.NEW_TOKENS
+
+class Run:
+    """One run of the program, ended when it takes too long or too much memory."""
+
+    def __init__(self, *arguments, **environment):
+        self.arguments = [os.fspath(a) if isinstance(a, Path) else str(a) for a in arguments]
+        self.stopped = ""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            process = subprocess.Popen([SITU, *self.arguments], stdout=out, stderr=err, env={**os.environ, **environment})
+            self.watch(process)
+            self.code = process.returncode
+            out.seek(0), err.seek(0)
+            self.out, self.err = out.read().decode(errors="replace"), err.read().decode(errors="replace")
+
+    def watch(self, process):
+        end = time.monotonic() + TIMEOUT
+        while process.poll() is None:
+            try:
+                resident = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            except (OSError, IndexError):
+                resident = 0
+            if resident > MEMORY_LIMIT:
+                self.stopped = f"uses more than {MEMORY_LIMIT >> 20} MiB"
+            elif time.monotonic() > end:
+                self.stopped = f"runs for more than {TIMEOUT} s"
+            if self.stopped:
+                process.kill()
+                process.wait()
+            time.sleep(0.002)
+
+    def __str__(self):
+        return f"situ {' '.join(self.arguments)}: exit code {self.code} {self.stopped}\nstdout: {self.out[:300]}\nstderr: {self.err[:2000]}"
+
+class CliTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        # In memory where that is offered: the tests write several hundred small models.
+        cls.folder = Path(tempfile.mkdtemp(prefix="situ_cli_", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def generate(self, model, prompt, *options, **environment):
+        run = Run("run", model, "--prompt-ids", ",".join(map(str, prompt)), "-n", COUNT, "--ignore-eos", "--json", *options, **environment)
+        self.assertEqual((run.code, run.err), (0, ""), run)
+        return json.loads(run.out)
+
+    def refused(self, run, *words):
+        self.assertEqual((run.code, run.stopped), (2, ""), run)
+        self.assertEqual(run.out, "", run)
+        self.assertRegex(run.err, r"\Asitu: [^\n]+\n\Z", run)
+        for word in words:
+            self.assertIn(str(word), run.err)
+
+def main():
+    """python TEST.py --situ build/situ [unittest options]"""
+    global SITU
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--situ", default=str(Path(__file__).parent.parent / "build" / "situ"))
+    known, rest = parser.parse_known_args()
+    SITU = str(Path(known.situ).resolve())
+    unittest.main(argv=[sys.argv[0], *rest])
