@@ -242,7 +242,7 @@ int bench(const BenchArguments& a) {
       if (!a.json)
         std::printf("%8lld %10s %14.1f %14.1f %16.0f\n", static_cast<long long>(depth), mode, 1000.0 * static_cast<double>(a.prompt) / s.prefill_ms, 1000.0 / s.decode_ms, s.copied);
     }
-    Result<StepTable> kernels = kernel_table(models[0], depth, a.tokens);
+    Result<StepTable> kernels = kernel_table(models[0], depth + a.prompt, a.tokens);
     if (!kernels.is_ok()) return fail(kernels.status().message());
     for (const KernelRow& r : kernels->rows) kernels->bytes += r.bytes;
     kernels->bytes += static_cast<double>(models[0].facts().state_bytes_per_token * (depth + a.prompt));

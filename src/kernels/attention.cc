@@ -99,36 +99,36 @@ void start_tile(const Problem& p, Tile* t) {
   }
 }
 
-// -- scores[r][j] = q[r] . key j, for `count` keys from `k` on, `step` elements apart
+// -- scores[r][j] = q[r] . key j, for `count` keys from `k` on, `step` elements apart; `scores` is where key 0's go
 template <int R, typename T>
-SITU_INLINE void dot_scores(const Tile& t, int64_t depth, int64_t r0, const T* k, int64_t step, int64_t count) {
+SITU_INLINE void dot_scores(const Tile& t, int64_t depth, int64_t r0, const T* k, int64_t step, int64_t count, float* scores) {
   constexpr int C = kLanes / R > 0 ? kLanes / R : 1;  // R * C sums fill one vector
   const float* q[R];
   for (int r = 0; r < R; ++r) q[r] = t.q + (r0 + r) * depth;
-  float* s = t.scores + r0 * kKeyBlock;
+  float* s = scores + r0 * kKeyBlock;
   int64_t j = 0;
   for (; j + C <= count; j += C) dots<R, C>(q, k + j * step, step, depth, s + j, kKeyBlock);
   for (; j < count; ++j) dots<R, 1>(q, k + j * step, step, depth, s + j, kKeyBlock);
 }
 
 template <typename T>
-void few_scores(const Tile& t, int64_t depth, const T* k, int64_t step, int64_t count) {
+void few_scores(const Tile& t, int64_t depth, const T* k, int64_t step, int64_t count, float* scores) {
   for (int64_t r = 0; r < t.rows; ++r) {
-    for (int64_t j = 0; j < count; ++j) t.scores[r * kKeyBlock + j] = 0;
+    for (int64_t j = 0; j < count; ++j) scores[r * kKeyBlock + j] = 0;
   }
   int64_t r = 0;
-  for (; r + 4 <= t.rows; r += 4) dot_scores<4>(t, depth, r, k, step, count);
+  for (; r + 4 <= t.rows; r += 4) dot_scores<4>(t, depth, r, k, step, count, scores);
   if (r + 3 <= t.rows) {
-    dot_scores<3>(t, depth, r, k, step, count);
+    dot_scores<3>(t, depth, r, k, step, count, scores);
     r += 3;
   }
-  for (; r + 2 <= t.rows; r += 2) dot_scores<2>(t, depth, r, k, step, count);
-  if (r < t.rows) dot_scores<1>(t, depth, r, k, step, count);
+  for (; r + 2 <= t.rows; r += 2) dot_scores<2>(t, depth, r, k, step, count, scores);
+  if (r < t.rows) dot_scores<1>(t, depth, r, k, step, count, scores);
 }
 
 template <typename T>
 void scores_of(const Problem& p, const Tile& t, const T* k, int64_t step, int64_t count) {
-  if (t.rows <= kFewRows && p.k.strides[3] == 1) return few_scores(t, p.depth, k, step, count);
+  if (t.rows <= kFewRows && p.k.strides[3] == 1) return few_scores(t, p.depth, k, step, count, t.scores);
   for (int64_t j = 0; j < count; j += kTileColumns) {
     const int64_t columns = count - j < kTileColumns ? count - j : kTileColumns;
     pack_panel(k + j * step, p.k.strides[3], step, p.depth, columns, t.panel);
@@ -144,7 +144,7 @@ void scores_of(const Problem& p, const Tile& t, const T* k, int64_t step, int64_
 
 // -- o[r] += sum_j scores[r][j] * value j
 template <int R, int V, typename T>
-SITU_INLINE void add_values(const Tile& t, int64_t r0, int64_t column, const T* v, int64_t step, int64_t count) {
+SITU_INLINE void add_values(const Tile& t, int64_t r0, int64_t column, const T* v, int64_t step, int64_t count, const float* scores) {
   constexpr int U = R == 1 ? 2 : 1;  // one row alone needs two chains to hide the latency of its sums
   VecF acc[U][R][V] = {};
   int64_t j = 0;
@@ -156,7 +156,7 @@ SITU_INLINE void add_values(const Tile& t, int64_t r0, int64_t column, const T* 
       for (int i = 0; i < V; ++i) value[i] = load(v + (j + u) * step + column + i * kLanes);
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
-        const VecF weight = splat(t.scores[(r0 + r) * kKeyBlock + j + u]);
+        const VecF weight = splat(scores[(r0 + r) * kKeyBlock + j + u]);
 #pragma GCC unroll 4
         for (int i = 0; i < V; ++i) acc[u][r][i] += weight * value[i];
       }
@@ -164,7 +164,7 @@ SITU_INLINE void add_values(const Tile& t, int64_t r0, int64_t column, const T* 
   }
   for (; j < count; ++j) {
     for (int r = 0; r < R; ++r) {
-      const VecF weight = splat(t.scores[(r0 + r) * kKeyBlock + j]);
+      const VecF weight = splat(scores[(r0 + r) * kKeyBlock + j]);
       for (int i = 0; i < V; ++i) acc[0][r][i] += weight * load(v + j * step + column + i * kLanes);
     }
   }
@@ -179,34 +179,36 @@ SITU_INLINE void add_values(const Tile& t, int64_t r0, int64_t column, const T* 
 }
 
 template <int R, typename T>
-SITU_INLINE void value_rows(const Tile& t, int64_t r0, int64_t depth, const T* v, int64_t step, int64_t count) {
+SITU_INLINE void value_rows(const Tile& t, int64_t r0, int64_t depth, const T* v, int64_t step, int64_t count, const float* scores) {
   constexpr int V = kVectorRegisters == 32 || R < 4 ? 4 : 2;
   int64_t d = 0;
-  for (; d + V * kLanes <= depth; d += V * kLanes) add_values<R, V>(t, r0, d, v, step, count);
-  for (; d + kLanes <= depth; d += kLanes) add_values<R, 1>(t, r0, d, v, step, count);
+  for (; d + V * kLanes <= depth; d += V * kLanes) add_values<R, V>(t, r0, d, v, step, count, scores);
+  for (; d + kLanes <= depth; d += kLanes) add_values<R, 1>(t, r0, d, v, step, count, scores);
   for (int64_t j = 0; j < count && d < depth; ++j) {
     const VecF value = load_n(v + j * step + d, depth - d);
     for (int r = 0; r < R; ++r) {
       float* o = t.o + (r0 + r) * t.o_row + d;
-      store(o, load(o) + splat(t.scores[(r0 + r) * kKeyBlock + j]) * value);
+      store(o, load(o) + splat(scores[(r0 + r) * kKeyBlock + j]) * value);
     }
   }
 }
 
 template <typename T>
+void few_values(const Tile& t, int64_t depth, const T* v, int64_t step, int64_t count, const float* scores) {
+  int64_t r = 0;
+  for (; r + 4 <= t.rows; r += 4) value_rows<4>(t, r, depth, v, step, count, scores);
+  if (r + 3 <= t.rows) {
+    value_rows<3>(t, r, depth, v, step, count, scores);
+    r += 3;
+  }
+  for (; r + 2 <= t.rows; r += 2) value_rows<2>(t, r, depth, v, step, count, scores);
+  if (r < t.rows) value_rows<1>(t, r, depth, v, step, count, scores);
+}
+
+template <typename T>
 void values_of(const Problem& p, const Tile& t, const T* v, int64_t step, int64_t count) {
   const int64_t unit = p.v.strides[3];
-  if (t.rows <= kFewRows && unit == 1) {
-    int64_t r = 0;
-    for (; r + 4 <= t.rows; r += 4) value_rows<4>(t, r, p.value_depth, v, step, count);
-    if (r + 3 <= t.rows) {
-      value_rows<3>(t, r, p.value_depth, v, step, count);
-      r += 3;
-    }
-    for (; r + 2 <= t.rows; r += 2) value_rows<2>(t, r, p.value_depth, v, step, count);
-    if (r < t.rows) value_rows<1>(t, r, p.value_depth, v, step, count);
-    return;
-  }
+  if (t.rows <= kFewRows && unit == 1) return few_values(t, p.value_depth, v, step, count, t.scores);
   for (int64_t d = 0; d < p.value_depth; d += kTileColumns) {
     const int64_t columns = p.value_depth - d < kTileColumns ? p.value_depth - d : kTileColumns;
     pack_panel(v + d * unit, step, unit, count, columns, t.panel);
@@ -370,7 +372,165 @@ void run_many(const Problem& p, Tile* t, int thread, int threads) {
   }
 }
 
+// -- one token over a split of the keys
+constexpr int kSplitHeads = 8;  // KV heads whose rows are worked on side by side, so that slots are read front to back
+
+// Tiles for the rows of up to `most` KV heads, in this thread's scratch; how many of them fit. At least one does: the pass
+// that splits attention (passes/split_attention.cc) leaves larger groups and heads alone.
+int64_t lay_out_tiles(const Problem& p, std::byte* scratch, int64_t most, Tile* tiles) {
+  const int64_t panel_rows = p.depth > kKeyBlock ? p.depth : kKeyBlock;
+  const int64_t o_row = (p.value_depth + kTileColumns - 1) / kTileColumns * kTileColumns;
+  float* panel = reinterpret_cast<float*>(scratch);
+  const int64_t shared = panel_rows * kTileColumns + kKeyBlock, per_tile = p.group * (p.depth + o_row + kKeyBlock);
+  const int64_t fit = clamp((kScratchBytes / 4 - shared) / per_tile, 1, most);
+  float* at = panel + shared;
+  for (int64_t i = 0; i < fit; ++i, at += per_tile) {
+    Tile& t = tiles[i];
+    t.o_row = o_row;
+    t.panel = panel;
+    t.addend = panel + panel_rows * kTileColumns;
+    t.o = at;
+    t.scores = t.o + p.group * o_row;
+    t.q = t.scores + p.group * kKeyBlock;
+    t.capacity = p.group;
+  }
+  return fit;
+}
+
+// Calls body(pointer to element 0) with the type of v's elements.
+template <typename Body>
+SITU_INLINE void with_type(const View& v, Body body) {
+  if (v.type == DType::kF32) return body(v.as<const float>());
+  if (v.type == DType::kF16) return body(v.as<const Half>());
+  body(v.as<const BFloat>());
+}
+
+constexpr int64_t kInterleave = 16;  // slots that all heads read before the next ones
+
+// Asks for part `part` of `parts` of the rows of slots [slot, slot + count): the arithmetic on one group of slots takes
+// about as long as fetching the next.
+SITU_INLINE void prefetch_slots(const View& v, int64_t slot, int64_t count, int64_t part, int64_t parts) {
+  const int64_t row = v.strides[2] * dtype_bytes(v.type), bytes = count * row;
+  const std::byte* begin = v.data + slot * row;
+  for (int64_t i = bytes * part / parts / 64 * 64; i < bytes * (part + 1) / parts; i += 64) __builtin_prefetch(begin + i);
+}
+
+// Keys [key, key + count) in consecutive slots, for all tiles. A slot holds all heads side by side: heads take turns every
+// few slots, so that memory is read in order. `follow`: slots that come next in the same run.
+void attend_slots(const Problem& p, Tile* tiles, int64_t tile_count, int64_t key, int64_t slot, int64_t count, int64_t follow) {
+  const int64_t first_head = tiles[0].first / p.group;
+  with_type(p.k, [&](const auto* k) {
+    for (int64_t j = 0; j < count; j += kInterleave) {
+      const int64_t n = count - j < kInterleave ? count - j : kInterleave;
+      const int64_t ahead = count - j - n < kInterleave ? count - j - n : kInterleave;
+      for (int64_t h = 0; h < tile_count; ++h) {
+        if (ahead > 0) prefetch_slots(p.k, slot + j + n, ahead, h, tile_count);
+        else prefetch_slots(p.v, slot, count < kInterleave ? count : kInterleave, h, tile_count);
+        few_scores(tiles[h], p.depth, k + (first_head + h) * p.k.strides[1] + (slot + j) * p.k.strides[2], p.k.strides[2], n, tiles[h].scores + j);
+      }
+    }
+  });
+  for (int64_t h = 0; h < tile_count; ++h) weigh_block(p, &tiles[h], key, count);
+  with_type(p.v, [&](const auto* v) {
+    for (int64_t j = 0; j < count; j += kInterleave) {
+      const int64_t n = count - j < kInterleave ? count - j : kInterleave;
+      const int64_t ahead = count - j - n < kInterleave ? count - j - n : kInterleave;
+      for (int64_t h = 0; h < tile_count; ++h) {
+        if (ahead > 0) prefetch_slots(p.v, slot + j + n, ahead, h, tile_count);
+        else prefetch_slots(p.k, slot + count, follow < kInterleave ? follow : kInterleave, h, tile_count);
+        few_values(tiles[h], p.value_depth, v + (first_head + h) * p.v.strides[1] + (slot + j) * p.v.strides[2], p.v.strides[2], n, tiles[h].scores + j);
+      }
+    }
+  });
+}
+
+// Keys [begin, end) of all tiles, block by block: a block of slots is read once, for all its heads.
+void attend_tiles(const Problem& p, Tile* tiles, int64_t count, int64_t begin, int64_t end) {
+  int64_t key = 0;
+  const Run whole{0, p.keys};
+  const Run* runs = p.call.runs != nullptr ? p.call.runs : &whole;
+  const int run_count = p.call.runs != nullptr ? p.call.run_count : 1;
+  const bool few = p.group <= kFewRows && p.k.strides[3] == 1 && p.v.strides[3] == 1;
+  for (int i = 0; i < run_count && key < end; ++i) {
+    const int64_t from = clamp(begin - key, 0, runs[i].length), to = clamp(end - key, 0, runs[i].length);
+    for (int64_t j = from; j < to; j += kKeyBlock) {
+      const int64_t length = to - j < kKeyBlock ? to - j : kKeyBlock, slot = runs[i].first_slot + j;
+      for (int64_t h = 0; h < count; ++h) tiles[h].done = 0;
+      if (few) attend_slots(p, tiles, count, key + j, slot, length, to - j - length);
+      else
+        for (int64_t h = 0; h < count; ++h) attend_block(p, &tiles[h], key + j, slot, length);
+    }
+    key += runs[i].length;
+  }
+}
+
+// Rows of one tile as the merge reads them: m, l, o (not divided by l).
+void write_partial(const Problem& p, const Tile& t, int64_t split) {
+  for (int64_t r = 0; r < t.rows; ++r) {
+    float* row = p.y.as<float>() + split * p.y.strides[0] + (t.first + r) * p.y.strides[1];
+    row[0] = t.m[r];
+    row[1] = t.l[r];
+    for (int64_t d = 0; d < p.value_depth; ++d) row[2 + d] = t.o[r * t.o_row + d];
+  }
+}
+
+void run_split(const Problem& p, std::byte* scratch, int64_t split, int64_t splits) {
+  const int64_t kv_heads = p.k.dims[1], first = p.params.window > 0 && p.keys > p.params.window ? p.keys - p.params.window : 0;
+  const int64_t begin = first + (p.keys - first) * split / splits, end = first + (p.keys - first) * (split + 1) / splits;
+  Tile tiles[kSplitHeads];
+  for (int64_t head = 0; head < kv_heads;) {
+    const int64_t count = lay_out_tiles(p, scratch, kv_heads - head < kSplitHeads ? kv_heads - head : kSplitHeads, tiles);
+    for (int64_t h = 0; h < count; ++h) {
+      Tile& t = tiles[h];
+      t.batch = 0;
+      t.first = (head + h) * p.group;
+      t.rows = p.group;
+      start_tile(p, &t);
+      // A sink takes part in the denominator once.
+      for (int64_t r = 0; r < t.rows && split > 0; ++r) {
+        t.m[r] = -__builtin_inff();
+        t.l[r] = 0;
+      }
+    }
+    attend_tiles(p, tiles, count, begin, end);
+    for (int64_t h = 0; h < count; ++h) write_partial(p, tiles[h], split);
+    head += count;
+  }
+}
+
 }  // namespace
+
+// y [splits, H, Dv + 2] of one token: each split of the keys gives every row its m, l and o. Threads take splits.
+void attention_partial(const KernelCall& call, int thread, int threads) {
+  const Problem p = make_problem(call);
+  const int64_t splits = call.out[0].dims[0];
+  for (int64_t split = thread; split < splits; split += threads) run_split(p, call.scratch, split, splits);
+}
+
+// y [1, H, 1, Dv] = sum of the splits' o, each weighted by exp(m - largest m), over the sum of their l weighted alike.
+void attention_merge(const KernelCall& call, int thread, int threads) {
+  const View &x = call.in[0], &y = call.out[0];
+  const int64_t splits = x.dims[0], depth = x.dims[2] - 2;
+  float* o = reinterpret_cast<float*>(call.scratch);
+  int64_t begin, end;
+  split_range(x.dims[1], thread, threads, &begin, &end);
+  for (int64_t h = begin; h < end; ++h) {
+    const float* rows = x.as<const float>() + h * x.strides[1];
+    float largest = -__builtin_inff(), sum = 0;
+    for (int64_t s = 0; s < splits; ++s) largest = rows[s * x.strides[0]] > largest ? rows[s * x.strides[0]] : largest;
+    for (int64_t d = 0; d < depth; ++d) o[d] = 0;
+    for (int64_t s = 0; s < splits; ++s) {
+      const float* row = rows + s * x.strides[0];
+      if (row[1] == 0) continue;  // no key
+      const float weight = exp(splat(row[0] - largest))[0];
+      sum += row[1] * weight;
+      for (int64_t d = 0; d < depth; ++d) o[d] += row[2 + d] * weight;
+    }
+    const float inverse = sum == 0 ? 0.0f : 1.0f / sum;
+    for (int64_t d = 0; d < depth; ++d) o[d] *= inverse;
+    write_row(y.data, y.type, h * y.strides[1], y.strides[3], depth, o);
+  }
+}
 
 void attention(const KernelCall& call, int thread, int threads) {
   const Problem p = make_problem(call);

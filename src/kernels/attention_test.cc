@@ -97,19 +97,37 @@ void check(const Case& t) {
       for (int64_t i = 0; i < t.queries; ++i) rows.push_back(expected_row(t, q, k, v, bias, slopes, sink, slots, b, h, i));
     }
   }
-  for_each_isa([&](const KernelTable& table, int threads) {
-    y.reset();
-    run_kernel(table, &KernelTable::attention, call, threads);
-    ASSERT_TRUE(y.untouched_outside());
+  auto verify = [&](const char* what) {
+    ASSERT_TRUE(y.untouched_outside()) << what;
     for (int64_t b = 0; b < t.batch; ++b) {
       for (int64_t h = 0; h < t.heads; ++h) {
         for (int64_t i = 0; i < t.queries; ++i) {
           const std::vector<double>& row = rows[static_cast<size_t>((b * t.heads + h) * t.queries + i)];
           for (int64_t d = 0; d < t.value_depth; ++d) {
-            ASSERT_NEAR(y.at({b, h, i, d}), row[static_cast<size_t>(d)], 1e-5 + rounding(t.q_type)) << "b " << b << " h " << h << " i " << i << " d " << d;
+            ASSERT_NEAR(y.at({b, h, i, d}), row[static_cast<size_t>(d)], 1e-5 + rounding(t.q_type)) << what << " b " << b << " h " << h << " i " << i << " d " << d;
           }
         }
       }
+    }
+  };
+  for_each_isa([&](const KernelTable& table, int threads) {
+    y.reset();
+    run_kernel(table, &KernelTable::attention, call, threads);
+    verify("whole");
+    // One token's attention split over the keys, and merged.
+    for (int64_t splits : {1, 2, 5}) {
+      if (t.batch != 1 || t.queries != 1 || t.heads / t.kv_heads > 48) return;
+      StridedTensor parts(DType::kF32, {splits, t.heads, t.value_depth + 2});
+      KernelCall partial = call, merge;
+      partial.out = &parts.view();
+      run_kernel(table, &KernelTable::attention_partial, partial, threads);
+      ASSERT_TRUE(parts.untouched_outside());
+      merge.in = &parts.view();
+      merge.out = &y.view();
+      merge.in_count = merge.out_count = 1;
+      y.reset();
+      run_kernel(table, &KernelTable::attention_merge, merge, threads);
+      verify("split");
     }
   });
 }

@@ -138,6 +138,31 @@ void bench_attention(Bench& bench, int64_t heads, int64_t kv_heads, int64_t quer
                    std::to_string(keys) + " D=" + std::to_string(size), ms, static_cast<double>(2 * kv_heads * keys * size * dtype_bytes(type)), 4.0 * pairs * static_cast<double>(size));
 }
 
+// One token's attention over all layers of a model, each with a state of its own as the runtime keeps it: slot by slot, all
+// heads of a token next to each other.
+void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, int64_t keys, int64_t size, DType type, int64_t splits) {
+  std::vector<Buffer> states;
+  states.reserve(static_cast<size_t>(2 * layers));
+  Buffer q(DType::kF32, {1, heads, 1, size}), y(DType::kF32, splits > 0 ? std::vector<int64_t>{splits, heads, size + 2} : std::vector<int64_t>{1, heads, 1, size});
+  AttentionParams params{};
+  params.scale = 0.125f;
+  params.causal = true;
+  std::vector<std::vector<View>> in;
+  std::vector<KernelCall> calls;
+  for (int64_t i = 0; i < 2 * layers; ++i) {
+    states.emplace_back(type, std::vector<int64_t>{1, keys, kv_heads, size});
+    View& v = states.back().view;
+    std::swap(v.dims[1], v.dims[2]);
+    std::swap(v.strides[1], v.strides[2]);
+  }
+  for (int64_t i = 0; i < layers; ++i) in.push_back({q.view, states[static_cast<size_t>(2 * i)].view, states[static_cast<size_t>(2 * i + 1)].view});
+  for (int64_t i = 0; i < layers; ++i) calls.push_back(make_call(in[static_cast<size_t>(i)], &y.view, &params));
+  const double ms = bench.time(splits > 0 ? &KernelTable::attention_partial : &KernelTable::attention, calls);
+  bench.report(std::string("state of ") + std::to_string(layers) + " layers " + (type == DType::kF32 ? "f32" : "f16") + " heads=" + std::to_string(heads) + "/" + std::to_string(kv_heads) + " T=" +
+                   std::to_string(keys) + " D=" + std::to_string(size) + " splits=" + std::to_string(splits), ms, static_cast<double>(layers * 2 * kv_heads * keys * size * dtype_bytes(type)),
+               4.0 * static_cast<double>(layers * heads * keys * size));
+}
+
 void bench_norm(Bench& bench, int64_t rows, int64_t size) {
   Buffer x(DType::kF32, {rows, size}), scale(DType::kF32, {size}), y(DType::kF32, {rows, size});
   const NormParams params{1, 1e-5f};
@@ -231,6 +256,9 @@ void run_all(const KernelTable& table, int threads) {
   bench_attention(bench, 32, 8, 1, 2048, 128);
   for (int64_t tokens : {35, 128, 512}) bench_attention(bench, 9, 3, tokens, tokens, 64);
   bench_attention(bench, 9, 3, 512, 512, 64, DType::kF16);
+  for (DType type : {DType::kF32, DType::kF16}) {
+    for (int64_t splits : {int64_t{0}, int64_t{threads}}) bench_state(bench, 30, 9, 3, 2048, 64, type, splits);
+  }
   bench_norm(bench, 1, 576);
   bench_norm(bench, 128, 576);
   bench_rotary(bench, 9, 1, 64);

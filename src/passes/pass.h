@@ -117,6 +117,11 @@ Status store_states(PassContext&);             // the element type of attention 
 Status fuse_casts(PassContext&);               // casts to half precision into the kernels that write for them
 Status distribute_concat(PassContext&);        // elementwise operators above the Concat they read
 
+// For the graph of one token alone: after the passes, where the number of threads is known.
+Status split_attention(Graph& graph, int splits);
+// SITU_DISABLE_PASSES names `name` or all.
+bool pass_disabled(const std::string& name);
+
 // Types, shapes and small integer contents of every value; folds nodes whose operands are constants.
 // Errors name the node. Called after every pass.
 Status infer_shapes(PassContext&);

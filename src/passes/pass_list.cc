@@ -4,9 +4,7 @@
 #include "passes/pass.h"
 
 namespace situ {
-namespace {
-
-bool disabled(const std::string& name) {
+bool pass_disabled(const std::string& name) {
   const char* list = std::getenv("SITU_DISABLE_PASSES");
   if (!list) return false;
   std::stringstream names(list);
@@ -14,8 +12,6 @@ bool disabled(const std::string& name) {
     if (n == name || n == "all") return true;
   return false;
 }
-
-}  // namespace
 
 const std::vector<Pass>& pass_list() {
   static const std::vector<Pass> passes{
@@ -47,7 +43,7 @@ const std::vector<Pass>& pass_list() {
 Status run_passes(PassContext& context, bool literal) {
   for (const Pass& pass : pass_list()) {
     if (literal && pass.use != PassUse::kAlways) continue;
-    if (pass.use == PassUse::kOptional && disabled(pass.name)) continue;
+    if (pass.use == PassUse::kOptional && pass_disabled(pass.name)) continue;
     SITU_RETURN_IF_ERROR(pass.run(context).with_context(std::string("pass ") + pass.name));
     SITU_RETURN_IF_ERROR(infer_shapes(context));
   }

@@ -113,6 +113,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel
   Result<CompiledPhases> compiled = compile_phases(model.graph, options, &packs);
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
+  SITU_RETURN_IF_ERROR(split_attention(e->compiled_.token.graph, e->pool_->threads()));
   const Compiled &prompt = e->compiled_.prompt, &token = e->compiled_.token;
   e->ledger_.packed = prompt.packed_bytes + token.packed_bytes + packs.bytes();
   const int64_t capacity = options.context_length > 0 ? options.context_length : kDefaultContext;

@@ -60,7 +60,7 @@ Status Program::add_kernel(const Step& step) {
   c.in_count = static_cast<int>(node.in.size());
   c.out_count = static_cast<int>(node.out.size());
   c.first_view = static_cast<int>(views_.size());
-  const bool attention = node.is("Attention", "situ");
+  const bool attention = node.is("Attention", "situ") || node.is("AttentionPartial", "situ");
   auto in_state = [&](size_t i) { return node.has_input(i) && plan_.values[node.in[i]].region == RegionKind::kState; };
   c.paged = attention && in_state(1) && in_state(2);
   for (size_t i = 0; i < node.in.size(); ++i) {

@@ -1,0 +1,44 @@
+// Attention of one token is split over the keys: each thread reads a part of every head's rows, front to back, and a second
+// kernel merges what the parts give (flash decoding; the sums are those of the online softmax). Splitting over heads
+// instead reads the heads that two threads share twice, and every head with gaps.
+#include "passes/builder.h"
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+// Rows of one KV head that a split works on at once, and their size: both fit a thread's scratch (kernels/attention.cc).
+constexpr int64_t kMaxGroup = 48, kMaxHeadSize = 256;
+
+bool splits_well(const Graph& graph, const Node& n) {
+  if (!n.is("Attention", "situ")) return false;
+  const Shape &q = graph.values[n.in[0]].info.shape, &k = graph.values[n.in[1]].info.shape, &v = graph.values[n.in[2]].info.shape;
+  const bool known = q[1].is_const() && k[1].is_const() && q[3].is_const() && v[3].is_const();
+  return known && q[0] == Dim(1) && q[2] == Dim(1) && q[1].value() / k[1].value() <= kMaxGroup && q[3].value() <= kMaxHeadSize && v[3].value() <= kMaxHeadSize;
+}
+
+}  // namespace
+
+Status split_attention(Graph& graph, int splits) {
+  if (splits < 2 || pass_disabled("split_attention")) return Status::ok();
+  Builder builder(graph);
+  const std::vector<Node> nodes = std::move(graph.nodes);
+  graph.nodes.clear();
+  for (const Node& n : nodes) {
+    if (!splits_well(graph, n)) {
+      builder.keep(n);
+      continue;
+    }
+    builder.start(n);
+    const ValueInfo y = graph.values[n.out[0]].info;
+    const ValueId partial = builder.op("AttentionPartial", n.in, kNoValue, "situ");
+    builder.last().attrs = n.attrs;
+    builder.last().set_int("splits", splits);
+    graph.values[partial].info = {DType::kF32, true, {Dim(splits), y.shape[1], y.shape[3] + Dim(2)}, {}};
+    builder.op("AttentionMerge", {partial}, n.out[0], "situ");
+    builder.last().set_int("to", static_cast<int64_t>(y.type));
+  }
+  return builder.finish();
+}
+
+}  // namespace situ
