@@ -50,8 +50,10 @@ void Trace::clear() {
 }
 
 Status Trace::write(const std::string& path) const {
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (!file) return Status::error(path + ": cannot be written");
+  // Whole or not at all: what was there stays until the new file is complete.
+  const std::string part = path + ".part";
+  std::FILE* file = std::fopen(part.c_str(), "wx");
+  if (!file) return Status::error(part + ": cannot be written");
   int64_t origin = INT64_MAX, dropped = 0;
   for (const auto& list : events_)
     for (const TraceEvent& e : list) origin = std::min(origin, e.ready);
@@ -71,8 +73,9 @@ Status Trace::write(const std::string& path) const {
     }
   std::fprintf(file, "\n]}\n");
   const bool failed = std::ferror(file) != 0;
-  if (std::fclose(file) != 0 || failed) return Status::error(path + ": writing failed");
-  return Status::ok();
+  if (std::fclose(file) == 0 && !failed && std::rename(part.c_str(), path.c_str()) == 0) return Status::ok();
+  std::remove(part.c_str());
+  return Status::error(path + ": writing failed");
 }
 
 }  // namespace situ

@@ -200,6 +200,7 @@ int bench(const BenchArguments& a) {
     if (d.empty() || *end != '\0' || depth < 0) return fail("-d '" + d + "' is not a number of tokens");
     depths.push_back(depth);
   }
+  if (depths.empty()) return fail("-d names no number of tokens");
   LoadOptions load;
   load.threads = a.threads;
   load.kv_type = a.kv_type;

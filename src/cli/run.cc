@@ -1,5 +1,8 @@
+#include <unistd.h>
+
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/trace.h"
@@ -77,9 +80,13 @@ int run(const RunArguments& a) {
   if (!a.trace.empty()) {
     InPlaceEngine* engine = model->impl().in_place.get();
     if (!engine) return fail("--trace records placed programs; the naive mode has none");
-    std::FILE* file = std::fopen(a.trace.c_str(), "w");  // before the text, not after it
-    if (!file) return fail(a.trace + ": cannot be written");
-    std::fclose(file);
+    std::error_code unknown;
+    for (const auto& file : model->impl().imported.files)
+      if (std::filesystem::equivalent(file->path, a.trace, unknown)) return fail(a.trace + ": is the model; a trace would take its place");
+    // Known before the text is printed, and without a file being touched that a failed run would leave empty.
+    if (const std::filesystem::path folder = std::filesystem::absolute(a.trace, unknown).parent_path();
+        std::filesystem::is_directory(a.trace, unknown) || !std::filesystem::is_directory(folder, unknown) || access(folder.c_str(), W_OK) != 0)
+      return fail(a.trace + ": cannot be written");
     trace.emplace(engine->threads(), kMaxTraceEvents);
     engine->set_trace(&*trace);
   }

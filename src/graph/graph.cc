@@ -37,6 +37,13 @@ std::vector<int64_t> Node::attr_ints(const std::string& key) const {
   return a ? a->ints : std::vector<int64_t>{};
 }
 
+std::vector<int64_t> Node::permutation(size_t rank) const {
+  std::vector<int64_t> perm = attr_ints("perm");
+  if (perm.empty())
+    for (size_t i = rank; i > 0; --i) perm.push_back(static_cast<int64_t>(i) - 1);
+  return perm;
+}
+
 void Node::set_int(const std::string& key, int64_t value) {
   Attribute a;
   a.kind = Attribute::Kind::kInt;

@@ -80,6 +80,8 @@ struct Node {
   float attr_float(const std::string& key, float fallback) const;
   std::string attr_string(const std::string& key, const std::string& fallback) const;
   std::vector<int64_t> attr_ints(const std::string& key) const;
+  // A Transpose's order of axes: attribute perm, or all axes reversed.
+  std::vector<int64_t> permutation(size_t rank) const;
   void set_int(const std::string& key, int64_t value);
   void set_float(const std::string& key, float value);
   void set_ints(const std::string& key, std::vector<int64_t> value);

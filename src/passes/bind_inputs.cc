@@ -238,7 +238,7 @@ class Binder {
         if (axis >= 0 && axis < rank) return static_cast<int>(axis);
       }
       if (n.is("Transpose") && !n.in.empty() && n.in[0] == v) {  // a cache in another layout than the attention's
-        const std::vector<int64_t> perm = n.attr_ints("perm");
+        const std::vector<int64_t> perm = n.permutation(static_cast<size_t>(rank));
         const int inner = static_cast<int>(perm.size()) == rank ? axis_of_user(n.out[0], rank) : -1;
         if (inner >= 0) return static_cast<int>(perm[static_cast<size_t>(inner)]);
       }

@@ -42,7 +42,7 @@ Origin stored_origin(const Graph& graph, ValueId v) {
   for (v = origin(graph, v); graph.values[v].producer >= 0; v = origin(graph, v)) {
     const Node& n = graph.nodes[graph.values[v].producer];
     const bool cast = n.is("Cast") && real(v) && real(n.in[0]) && dtype_bytes(graph.values[v].info.type) != dtype_bytes(graph.values[n.in[0]].info.type);
-    const std::vector<int64_t> perm = n.is("Transpose") ? n.attr_ints("perm") : std::vector<int64_t>{};
+    const std::vector<int64_t> perm = n.is("Transpose") ? n.permutation(o.axes.size()) : std::vector<int64_t>{};
     if (!cast && perm.size() != o.axes.size()) break;
     if (!cast)
       for (int& axis : o.axes) axis = static_cast<int>(perm[static_cast<size_t>(axis)]);

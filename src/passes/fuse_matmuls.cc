@@ -95,7 +95,7 @@ class Fuser {
     if (!rms || n.out.size() != 1 || n.in.size() < 2 || graph_.is_output(n.out[0])) return false;
     const int64_t axis = n.attr_int("axis", -1), rank = static_cast<int64_t>(shape(n.in[0]).size());
     const Value& scale = graph_.values[n.in[1]];
-    const bool plain = (axis == -1 || axis == rank - 1) && scale.constant.present() && scale.info.shape.size() == 1;
+    const bool plain = (axis == -1 || axis == rank - 1) && scale.constant.present() && scale.info.shape.size() == 1 && scale.info.shape[0] == shape(n.in[0]).back();
     const auto& users = users_[n.out[0]];
     return plain && !users.empty() && std::all_of(users.begin(), users.end(), [&](const auto& u) { return takes_norm(graph_.nodes[u.first], u.second); });
   }

@@ -70,7 +70,7 @@ class Narrower {
     for (ValueId v = concat.in[0]; v != s.past; v = nodes_[graph_.values[v].producer].in[0]) {
       const Node& n = nodes_[graph_.values[v].producer];
       if (!n.is("Transpose")) continue;
-      const std::vector<int64_t> perm = n.attr_ints("perm");
+      const std::vector<int64_t> perm = n.permutation(past.info.shape.size());
       if (inward.empty()) inward = perm;
       else
         for (int64_t& axis : inward) axis = perm[static_cast<size_t>(axis)];

@@ -62,8 +62,7 @@ bool PackStore::fits_half(const Tensor& scales, bool rounded) const {
 }
 
 Result<Tensor> PackStore::pack(const Tensor& weights, const Tensor& scales, const Tensor& zeros, const PackedMatMulParams& params) {
-  const auto key = std::make_tuple(static_cast<const void*>(weights.view().data), static_cast<const void*>(scales.view().data),
-                                   static_cast<const void*>(params.zeros ? zeros.view().data : nullptr));
+  const Key key{weights.view().data, scales.view().data, params.zeros ? zeros.view().data : nullptr, params.n, params.k, params.bits, params.block, params.half_scales};
   if (auto it = packed_.find(key); it != packed_.end()) return it->second;
   const PackedLayout layout(params.n, params.k, params.bits, params.block, params.half_scales, params.zeros);
   Result<Tensor> packed = allocate(layout.bytes());

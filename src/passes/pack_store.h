@@ -35,7 +35,9 @@ class PackStore {
 
   ThreadPool& pool_;
   std::set<const void*> files_;
-  std::map<std::tuple<const void*, const void*, const void*>, Tensor> packed_;  // by where the operands lie
+  // By where the operands lie and how they are laid out: levels that share weights may store scales differently.
+  using Key = std::tuple<const void*, const void*, const void*, int64_t, int64_t, int32_t, int32_t, bool>;
+  std::map<Key, Tensor> packed_;
   std::shared_ptr<std::byte> region_;
   int64_t region_bytes_ = 0, used_ = 0, bytes_ = 0;
 };

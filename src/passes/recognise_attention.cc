@@ -251,6 +251,7 @@ class Recogniser {
     const float slope = ((*small)[probe] - (*bias)[probe]) / (input[probe] * 1e-2f);
     m->softcap = std::fabs(reach) < 0.9f * std::fabs(slope) * 1e6f ? std::fabs((*large)[probe] - (*bias)[probe]) : 0;
     m->scale = m->softcap > 0 ? slope : reach / 1e6f;
+    if (!std::isfinite(m->scale) || !std::isfinite(m->softcap)) return false;  // a half-precision score overflowed
     for (size_t i = 0; i < input.size(); ++i) {
       if ((*bias)[i] <= -9000.0f) continue;
       const float v = m->scale * input[i] * 4;

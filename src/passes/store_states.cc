@@ -67,7 +67,7 @@ class Storer {
   // The Concat that appends to this float state, if attention is all that reads it; else -1.
   int concat_of(const StatePair& s) const {
     const int p = graph_.values[s.present].producer;
-    const bool appended = s.rule == StateRule::kAppend && graph_.values[s.past].info.type == DType::kF32 && p >= 0;
+    const bool appended = s.rule == StateRule::kAppend && graph_.values[s.past].info.type != type_ && p >= 0;
     if (!appended || !graph_.nodes[p].is("Concat") || graph_.nodes[p].in[0] != s.past) return -1;
     for (const auto& [u, operand] : users_[s.past])
       if (u != p && !graph_.nodes[u].is("Shape")) return -1;
@@ -92,9 +92,15 @@ class Storer {
 }  // namespace
 
 Status store_states(PassContext& context) {
-  DType type = context.kv_type;
-  if (type == DType::kNone) type = rounds(context.graph) && bytes_per_token(context) >= kSmallRow ? DType::kF16 : DType::kF32;
-  return type == DType::kF32 ? Status::ok() : Storer(context, type).run();
+  if (context.kv_type == DType::kNone) {
+    const bool worth = rounds(context.graph) && bytes_per_token(context) >= kSmallRow;
+    return worth && !context.half_constants ? Storer(context, DType::kF16).run() : Status::ok();
+  }
+  SITU_RETURN_IF_ERROR(Storer(context, context.kv_type).run());
+  for (const StatePair& s : context.binding.states)
+    if (const Value& v = context.graph.values[s.past]; s.rule == StateRule::kAppend && v.info.type != context.kv_type)
+      return Status::error("state '" + v.name + "' cannot be stored as " + dtype_name(context.kv_type) + ": more than attention reads it as " + dtype_name(v.info.type));
+  return Status::ok();
 }
 
 }  // namespace situ

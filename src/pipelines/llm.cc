@@ -28,6 +28,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   const auto* type = std::find_if(std::begin(types), std::end(types), [&](const auto& t) { return options.kv_type == t.first; });
   if (type == std::end(types)) return Status::error("kv_type '" + options.kv_type + "' should be auto, f32, f16 or bf16");
   engine.kv_type = type->second;
+  if (options.naive && engine.kv_type != DType::kNone) return Status::error("kv_type is for placed programs; the naive mode keeps states as the file has them");
   if (options.naive) {
     Result<std::unique_ptr<NaiveEngine>> e = NaiveEngine::create(m.imported, engine);
     if (!e.is_ok()) return e.status();
