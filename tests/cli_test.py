@@ -133,7 +133,10 @@ class ModelsTest(CliTest):
         for phase in ("prefill", "decode"):
             places = {place for how in facts["placement"][phase].values() for place in how}
             self.assertLessEqual(places, {"view", "in place", "computed", "computed into state", "host"})
-            self.assertEqual(facts["placement"][phase]["situ.Attention"], {"computed": tiny_models.LAYERS})
+            # With several threads one token's attention is split over the keys, and merged.
+            whole, split = (facts["placement"][phase].get(k) for k in ("situ.Attention", "situ.AttentionPartial"))
+            self.assertEqual(whole or split, {"computed": tiny_models.LAYERS})
+            self.assertEqual(facts["placement"][phase].get("situ.AttentionMerge"), split)
         memory = facts["memory"]
         self.assertTrue(all(memory[k] > 0 for k in ("weights", "arena", "state_bytes_per_token", "slots", "slots_in_budget")), memory)
         self.assertEqual(memory["slots"], tiny_models.CONTEXT)
@@ -300,7 +303,7 @@ class LayoutsTest(CliTest):
             self.assertEqual(row["in-place"]["bytes_copied_per_token"], 0)
             self.assertGreater(row["naive"]["bytes_copied_per_token"], 0)
             self.assertGreater(row["kernels"]["roofline_share"], 0)
-            self.assertIn("Attention", {k["kernel"] for k in row["kernels"]["kernels"]})
+            self.assertIn("MatMul", {k["kernel"] for k in row["kernels"]["kernels"]})
 
 if __name__ == "__main__":
     main()
