@@ -36,6 +36,14 @@ ValueId Builder::reshape(ValueId x, const std::vector<int64_t>& target, ValueId 
   return op("Reshape", {x, constant_i64(target)}, result);
 }
 
+ValueId Builder::cast(ValueId x, DType to, ValueId result) {
+  const ValueId y = op("Cast", {x}, result);
+  last().set_int("to", static_cast<int64_t>(to));
+  graph_.values[y].info = graph_.values[x].info;
+  graph_.values[y].info.type = to;
+  return y;
+}
+
 ValueId Builder::transpose(ValueId x, std::vector<int64_t> perm, ValueId result) {
   const ValueId y = op("Transpose", {x}, result);
   last().set_ints("perm", std::move(perm));

@@ -30,6 +30,8 @@ class Builder {
   ValueId constant_i64(const std::vector<int64_t>& values);
 
   ValueId reshape(ValueId x, const std::vector<int64_t>& target, ValueId result = kNoValue);
+  // x as another element type; what is known of x but for its type holds for the result.
+  ValueId cast(ValueId x, DType to, ValueId result = kNoValue);
   ValueId transpose(ValueId x, std::vector<int64_t> perm, ValueId result = kNoValue);
   // [B, S, H*D] -> [B, H, S, D], and back.
   ValueId split_heads(ValueId x, int64_t heads, int64_t head_size);

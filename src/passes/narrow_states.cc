@@ -89,14 +89,6 @@ class Narrower {
     outside_[s.past] = outside;
   }
 
-  ValueId cast(ValueId x, DType to, ValueId result = kNoValue) {
-    const ValueId y = builder_.op("Cast", {x}, result);
-    builder_.last().set_int("to", static_cast<int64_t>(to));
-    graph_.values[y].info = graph_.values[x].info;
-    graph_.values[y].info.type = to;
-    return y;
-  }
-
   // Users of a past other than its Concat read it as it was.
   void keep(Node n) {
     for (ValueId& v : n.in) {
@@ -108,7 +100,7 @@ class Narrower {
         x = builder_.transpose(x, it->second.perm);
         graph_.values[x].info.type = type(v);
       }
-      if (it->second.type != type(v)) x = cast(x, it->second.type);
+      if (it->second.type != type(v)) x = builder_.cast(x, it->second.type);
       v = x;
     }
     builder_.keep(std::move(n));
@@ -120,13 +112,13 @@ class Narrower {
     builder_.start(concat);
     concat.in[0] = s.past;
     for (size_t i = 1; i < concat.in.size(); ++i)
-      if (type(concat.in[i]) != narrow) concat.in[i] = cast(concat.in[i], narrow);
+      if (type(concat.in[i]) != narrow) concat.in[i] = builder_.cast(concat.in[i], narrow);
     const ValueId before = concat.out[0], present = narrow == wide ? before : graph_.add_value(graph_.values[s.present].name, narrow);
     graph_.values[present].info = graph_.values[before].info;
     graph_.values[present].info.type = narrow;
     concat.out[0] = present;
     builder_.keep(std::move(concat));
-    if (present != before) cast(present, wide, before);
+    if (present != before) builder_.cast(present, wide, before);
     for (ValueId& out : graph_.outputs)
       if (out == s.present) out = present;
     s.present = present;

@@ -228,9 +228,7 @@ class Pusher {
     // Leading unit axes (the reshape before the selection may have dropped or added some), then the order.
     Shape shape = result_info.shape;
     for (size_t i = 0; i < part.perm.size(); ++i) shape[static_cast<size_t>(part.perm[i])] = result_info.shape[i];
-    const ValueId dims = graph_.add_value(graph_.values[result].name + "/dims", DType::kI64);
-    graph_.values[dims].info = {DType::kI64, true, {Dim(static_cast<int64_t>(shape.size()))}, shape};
-    if (shape_is_const(shape)) graph_.values[dims].constant = Tensor::vector_i64(shape_values(shape));
+    const ValueId dims = graph_.add_shape(graph_.values[result].name + "/dims", shape);
     if (part.perm.empty()) builder.op("Reshape", {y, dims}, result);
     else builder.transpose(builder.op("Reshape", {y, dims}), part.perm, result);
     return Status::ok();

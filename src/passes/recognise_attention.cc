@@ -307,14 +307,7 @@ class Recogniser {
     const ValueId v = sorted ? l.source : b.transpose(l.source, perm);
     const Shape target{Dim(1), Dim(l.heads), l.row_axis < 0 ? Dim(1) : s[static_cast<size_t>(l.row_axis)], Dim(l.size)};
     if (sorted && s == target) return v;
-    return b.op("Reshape", {v, dims_value(target)});
-  }
-
-  ValueId dims_value(const Shape& target) {
-    const ValueId dims = graph_.add_value("dims", DType::kI64);
-    graph_.values[dims].info = {DType::kI64, true, {Dim(static_cast<int64_t>(target.size()))}, target};
-    if (shape_is_const(target)) graph_.values[dims].constant = Tensor::vector_i64(shape_values(target));
-    return dims;
+    return b.op("Reshape", {v, graph_.add_shape("dims", target)});
   }
 
   Status rewrite(const std::map<int, Match>& found) {
@@ -345,7 +338,7 @@ class Recogniser {
       a.set_int("window", m.mask.window);
       // The product with V may have been computed in another type than Q, K and V are in (half with casts around).
       const DType made = graph_.values[m.q.source].info.type, wanted = graph_.values[result].info.type;
-      const ValueId rows = builder.op("Reshape", {y, dims_value(shape(result))}, made == wanted ? result : kNoValue);
+      const ValueId rows = builder.op("Reshape", {y, graph_.add_shape("dims", shape(result))}, made == wanted ? result : kNoValue);
       if (made != wanted) {
         builder.op("Cast", {rows}, result);
         builder.last().set_int("to", static_cast<int64_t>(wanted));

@@ -184,10 +184,7 @@ class Recogniser {
     if (half == table) return table;
     Shape dims = graph_.values[table].info.shape;
     dims.back() = Dim(dims.back().value() / 2);
-    const ValueId target = graph_.add_value("dims", DType::kI64);
-    graph_.values[target].info = {DType::kI64, true, {Dim(static_cast<int64_t>(dims.size()))}, dims};
-    if (shape_is_const(dims)) graph_.values[target].constant = Tensor::vector_i64(shape_values(dims));
-    const ValueId view = builder.op("Reshape", {half, target});
+    const ValueId view = builder.op("Reshape", {half, graph_.add_shape("dims", dims)});
     graph_.values[view].info = {DType::kF32, true, dims, {}};
     return view;
   }

@@ -53,9 +53,7 @@ void tile_to_expand(Graph& graph) {
     bool broadcast = repeats.size() == from.size();
     for (size_t i = 0; broadcast && i < from.size(); ++i) broadcast = repeats[i] == 1 || (from[i] == Dim(1) && repeats[i] > 0);
     if (!broadcast) continue;
-    const ValueId dims = graph.add_value(n.name + "/dims", DType::kI64);
-    graph.values[dims].info = {DType::kI64, true, {Dim(static_cast<int64_t>(to.size()))}, to};
-    if (shape_is_const(to)) graph.values[dims].constant = Tensor::vector_i64(shape_values(to));
+    const ValueId dims = graph.add_shape(n.name + "/dims", to);
     n.op = "Expand";
     n.opset = 13;
     n.in[1] = dims;

@@ -66,17 +66,10 @@ class Splitter {
     return shape(n.in[0]).size() == 4 && shape(n.in[1]).size() == 4 && shape(n.in[0])[1] == shape(n.in[1])[1] && shape(n.in[0])[0] == shape(n.in[1])[0];
   }
 
-  ValueId dims_value(const Shape& target) {
-    const ValueId dims = graph_.add_value("dims", DType::kI64);
-    graph_.values[dims].info = {DType::kI64, true, {Dim(static_cast<int64_t>(target.size()))}, target};
-    if (shape_is_const(target)) graph_.values[dims].constant = Tensor::vector_i64(shape_values(target));
-    return dims;
-  }
-
   ValueId five_axes(ValueId v, const Repeated& own, const Repeated& other) {
     if (own.source != kNoValue) return own.swapped ? builder_.transpose(own.source, {0, 1, 2, 4, 3}) : own.source;
     const Shape& s = shape(v);
-    return builder_.op("Reshape", {v, dims_value({s[0], other.groups, other.repeats, s[2], s[3]})});
+    return builder_.op("Reshape", {v, graph_.add_shape("dims", {s[0], other.groups, other.repeats, s[2], s[3]})});
   }
 
   void emit(const Node& n, const Repeated& left, const Repeated& right) {
@@ -85,7 +78,7 @@ class Splitter {
     const ValueId a = five_axes(n.in[0], left, right), b = five_axes(n.in[1], right, left);
     const ValueId y = builder_.op("MatMul", {a, b});
     builder_.last().mixed_floats = n.mixed_floats;
-    builder_.op("Reshape", {y, dims_value(result)}, n.out[0]);
+    builder_.op("Reshape", {y, graph_.add_shape("dims", result)}, n.out[0]);
   }
 
   Graph& graph_;

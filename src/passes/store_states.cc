@@ -47,7 +47,7 @@ class Storer {
       if (it != concats.end()) {
         graph_.values[it->second->past].info.type = graph_.values[it->second->present].info.type = type_;
         builder.start(nodes[i]);
-        for (size_t o = 1; o < nodes[i].in.size(); ++o) nodes[i].in[o] = cast(builder, nodes[i].in[o]);
+        for (size_t o = 1; o < nodes[i].in.size(); ++o) nodes[i].in[o] = builder.cast(nodes[i].in[o], type_);
       }
       builder.keep(std::move(nodes[i]));
     }
@@ -56,14 +56,6 @@ class Storer {
   }
 
  private:
-  ValueId cast(Builder& builder, ValueId x) {
-    const ValueId y = builder.op("Cast", {x});
-    builder.last().set_int("to", static_cast<int64_t>(type_));
-    graph_.values[y].info = graph_.values[x].info;
-    graph_.values[y].info.type = type_;
-    return y;
-  }
-
   // The Concat that appends to this float state, if attention is all that reads it; else -1.
   int concat_of(const StatePair& s) const {
     const int p = graph_.values[s.present].producer;

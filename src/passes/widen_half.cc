@@ -51,19 +51,11 @@ class Widener {
   DType type(ValueId v) const { return graph_.values[v].info.type; }
   bool stays(ValueId v) const { return v != kNoValue && static_cast<size_t>(v) < stays_.size() && stays_[v]; }
 
-  ValueId cast(ValueId x, DType to, ValueId result = kNoValue) {
-    const ValueId y = builder_.op("Cast", {x}, result);
-    builder_.last().set_int("to", static_cast<int64_t>(to));
-    graph_.values[y].info = graph_.values[x].info;
-    graph_.values[y].info.type = to;
-    return y;
-  }
-
   // x as float; the cast is made where it is first needed.
   ValueId wide(ValueId x) {
     if (!stays(x)) return x;
     auto [it, fresh] = wide_.try_emplace(x, kNoValue);
-    if (fresh) it->second = cast(x, DType::kF32);
+    if (fresh) it->second = builder_.cast(x, DType::kF32);
     return it->second;
   }
 
@@ -107,7 +99,7 @@ class Widener {
       // New rows of a state are rounded to its type; everything else is half already.
       if (n.is("Concat"))
         for (ValueId& v : n.in)
-          if (!half(type(v))) v = cast(v, type(n.out[0]));
+          if (!half(type(v))) v = builder_.cast(v, type(n.out[0]));
       for (ValueId v : n.out)
         if (v != kNoValue) stays_[v] = half(type(v));
       builder_.keep(std::move(n));
@@ -139,7 +131,7 @@ class Widener {
       }
     }
     builder_.keep(std::move(n));
-    for (const auto& [f, v] : narrowed) cast(f, type(v), v);
+    for (const auto& [f, v] : narrowed) builder_.cast(f, type(v), v);
   }
 
   PassContext& context_;
