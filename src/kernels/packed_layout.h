@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/params.h"
+
 namespace situ {
 
 constexpr int64_t kPanelColumns = 16, kUnitPanels = 2;
@@ -35,5 +37,7 @@ struct PackedLayout {
     return blocks * (whole * record_bytes(kUnitPanels) + (rest != 0 ? record_bytes(1) : 0));
   }
 };
+
+constexpr PackedLayout packed_layout(const PackedMatMulParams& p) { return PackedLayout(p.n, p.k, p.bits, p.block, p.half_scales, p.zeros); }
 
 }  // namespace situ

@@ -1,22 +1,30 @@
-// The kernel table of one ISA; compiled once per ISA like the kernels.
+// The kernel table of one ISA; compiled once per ISA like the kernels. An ISA with a base (-DSITU_BASE_ISA) has kernels of
+// its own for SITU_DOT_KERNEL and takes the others from its base.
 #include "kernels/isa.h"
 
+#ifndef SITU_BASE_ISA
+#define SITU_BASE_ISA SITU_ISA
+#endif
 #define SITU_TEXT_OF(x) #x
 #define SITU_TEXT(x) SITU_TEXT_OF(x)
 
-namespace situ {
-namespace SITU_ISA {
-
-#define SITU_KERNEL(name) void name(const KernelCall& call, int thread, int threads);
+#define SITU_DECLARE(isa, name)                                          \
+  namespace situ::isa {                                                  \
+  void name(const KernelCall& call, int thread, int threads);            \
+  }
+#define SITU_KERNEL(name) SITU_DECLARE(SITU_BASE_ISA, name)
+#define SITU_DOT_KERNEL(name) SITU_DECLARE(SITU_ISA, name)
 #include "kernels/kernels.inc"
 #undef SITU_KERNEL
 
+namespace situ::SITU_ISA {
+
 extern const KernelTable kTable;
-#define SITU_KERNEL(name) &name,
+#define SITU_KERNEL(name) &SITU_BASE_ISA::name,
+#define SITU_DOT_KERNEL(name) &SITU_ISA::name,
 const KernelTable kTable = {SITU_TEXT(SITU_ISA),
 #include "kernels/kernels.inc"
 };
 #undef SITU_KERNEL
 
-}  // namespace SITU_ISA
-}  // namespace situ
+}  // namespace situ::SITU_ISA

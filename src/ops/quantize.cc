@@ -145,13 +145,13 @@ Status infer_packed_matmul(InferContext& c) {
   if (x.empty()) return c.fail("x is a scalar, should be [.., K]");
   Dim width;
   SITU_RETURN_IF_ERROR(require_equal(c, "last dim of x " + shape_str(x) + " and K", x.back(), Dim(p.k), &width));
-  SITU_RETURN_IF_ERROR(need_elements(c, 1, "w", kByteType, PackedLayout(p.n, p.k, p.bits, p.block, p.half_scales, p.zeros).bytes()));
+  SITU_RETURN_IF_ERROR(need_elements(c, 1, "w", kByteType, packed_layout(p).bytes()));
   if (c.has(2)) SITU_RETURN_IF_ERROR(need_elements(c, 2, "bias", kScaleTypes, p.n));
   Shape y = x;
   y.back() = Dim(p.n);
   if (c.has(3) && c.input(3).shape != y) return c.fail("residual " + shape_str(c.input(3).shape) + " should be " + shape_str(y));
   if (c.has(4)) SITU_RETURN_IF_ERROR(need_elements(c, 4, "norm", kScaleTypes, p.k));
-  if (c.has(5)) SITU_RETURN_IF_ERROR(need_elements(c, 5, "g", kByteType, PackedLayout(p.n, p.k, p.bits, p.block, p.half_scales, p.zeros).bytes()));
+  if (c.has(5)) SITU_RETURN_IF_ERROR(need_elements(c, 5, "g", kByteType, packed_layout(p).bytes()));
   return emit(c, 0, written_type(c.node, c.input(0).type), std::move(y));
 }
 

@@ -1,0 +1,65 @@
+// pack_nbits: weights of MatMulNBits in the order of kernels/packed.h.
+#include "kernels/packed_layout.h"
+#include "kernels/rows.h"
+
+namespace situ {
+namespace SITU_ISA {
+namespace {
+
+// Eight 4-bit digits in order of k as a line stores them: k + i in the low, k + 4 + i in the high half of byte i.
+SITU_INLINE uint32_t interleave_digits(uint32_t word) {
+  auto spread = [](uint32_t x) {
+    x = (x | x << 8) & 0x00ff00ffu;
+    return (x | x << 4) & 0x0f0f0f0fu;
+  };
+  return spread(word & 0xffffu) | spread(word >> 16) << 4;
+}
+
+struct PackSource {
+  const uint8_t* q;
+  const View& scales;
+  const uint8_t* zeros;  // null: none
+  int64_t row_bytes, zero_bytes;
+};
+
+void pack_record(const PackedLayout& w, const PackSource& s, int64_t column, int64_t b, int panels, uint8_t* record) {
+  typedef uint32_t UnalignedWord __attribute__((aligned(1), may_alias));
+  uint32_t* words = reinterpret_cast<uint32_t*>(record);
+  const int64_t lines = w.lines(), block_bytes = lines * 4;
+  uint8_t* scales = record + w.weight_bytes(panels);
+  uint8_t* zeros = scales + w.scale_bytes(panels);
+  for (int64_t c = 0; c < panels * kPanelColumns; ++c) {
+    const int64_t n = column + c;
+    uint32_t* to = words + c / kPanelColumns * lines * 16 + c % kPanelColumns;
+    const bool real = n < w.n;
+    const UnalignedWord* from = real ? reinterpret_cast<const UnalignedWord*>(s.q + n * s.row_bytes + b * block_bytes) : nullptr;
+    for (int64_t line = 0; line < lines; ++line) to[line * 16] = !real ? 0 : w.bits == 4 ? interleave_digits(from[line]) : from[line];
+    const float scale = real ? read_float(s.scales.data, s.scales.type, n * w.blocks + b) : 0.0f;
+    if (w.half_scales) from_float(reinterpret_cast<Half*>(scales) + c, scale);
+    else reinterpret_cast<float*>(scales)[c] = scale;
+    if (!w.zeros) continue;
+    uint8_t zero = 0;
+    if (real && s.zeros != nullptr) zero = static_cast<uint8_t>(s.zeros[n * s.zero_bytes + b * w.bits / 8] >> (b * w.bits % 8)) & static_cast<uint8_t>((1 << w.bits) - 1);
+    zeros[c] = zero;
+  }
+}
+
+}  // namespace
+
+// Operands as MatMulNBits has them from B on: B, scales, zero_points?; y: the packed bytes.
+void pack_nbits(const KernelCall& call, int thread, int threads) {
+  const auto& params = *static_cast<const PackNBitsParams*>(call.params);
+  const PackedLayout w = packed_layout(params.product);
+  const PackSource source{call.in[0].as<const uint8_t>(), call.in[1], w.zeros ? call.in[2].as<const uint8_t>() : nullptr,
+                          w.blocks * w.block * w.bits / 8, (w.blocks * w.bits + 7) / 8};
+  int64_t u0, u1;
+  split_range(params.last_unit - params.first_unit, thread, threads, &u0, &u1);
+  for (int64_t u = params.first_unit + u0; u < params.first_unit + u1; ++u) {
+    const int panels = w.unit_panels(u);
+    uint8_t* unit = call.out[0].as<uint8_t>() + w.unit_offset(u);
+    for (int64_t b = 0; b < w.blocks; ++b) pack_record(w, source, u * kUnitPanels * kPanelColumns, b, panels, unit + b * w.record_bytes(panels));
+  }
+}
+
+}  // namespace SITU_ISA
+}  // namespace situ
