@@ -1,5 +1,5 @@
 // Speed of the heavy kernels on the shapes of a small language model (SmolLM2-135M), per ISA and thread count.
-// Not a test: `kernel_bench [isa]` prints milliseconds, GB/s of operands that must be read and GFLOP/s.
+// Not a test: `kernel_bench [isa [kernel]]` prints milliseconds, GB/s of operands that must be read and GFLOP/s.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -39,7 +39,10 @@ struct Buffer {
 
 class Bench {
  public:
-  Bench(const KernelTable& table, int threads) : table_(table), pool_(threads), scratch_(static_cast<size_t>((kScratchBytes + 64) * threads)) {}
+  Bench(const KernelTable& table, int threads, std::string only)
+      : table_(table), pool_(threads), only_(std::move(only)), scratch_(static_cast<size_t>((kScratchBytes + 64) * threads)) {}
+
+  bool wants(const char* kernel) const { return only_.empty() || only_ == kernel; }
 
   // Best of several runs of `calls` in a row, in milliseconds.
   double time(KernelFn KernelTable::* kernel, const std::vector<KernelCall>& calls) {
@@ -75,6 +78,7 @@ class Bench {
  private:
   const KernelTable& table_;
   ThreadPool pool_;
+  std::string only_;
   std::vector<std::byte> scratch_;
 };
 
@@ -89,6 +93,7 @@ KernelCall make_call(const std::vector<View>& in, const View* out, const void* p
 }
 
 double bench_nbits(Bench& bench, int64_t m, int64_t k, int64_t n, int bits, int level, bool zeros, bool print = true) {
+  if (!bench.wants("matmul_nbits")) return 0;
   const int block = 32;
   const int64_t blocks = (k + block - 1) / block;
   Buffer a(DType::kF32, {m, k}), q(DType::kU8, {n, blocks, block * bits / 8}), scales(DType::kF32, {n, blocks}),
@@ -106,6 +111,7 @@ double bench_nbits(Bench& bench, int64_t m, int64_t k, int64_t n, int bits, int 
 }
 
 void bench_packed(Bench& bench, int64_t m, int64_t k, int64_t n, int bits, int level, bool zeros) {
+  if (!bench.wants("packed_matmul")) return;
   const PackedMatMulParams params{k, n, bits, 32, level, true, zeros};
   const PackedLayout layout(n, k, bits, 32, true, zeros);
   Buffer a(DType::kF32, {m, k}), w(DType::kU8, {layout.bytes()}), y(DType::kF32, {m, n});
@@ -116,6 +122,7 @@ void bench_packed(Bench& bench, int64_t m, int64_t k, int64_t n, int bits, int l
 }
 
 void bench_matmul(Bench& bench, int64_t m, int64_t k, int64_t n, bool transposed, DType type = DType::kF32) {
+  if (!bench.wants("matmul")) return;
   Buffer a(DType::kF32, {m, k}), b(type, {k, n}), y(DType::kF32, {m, n});
   if (transposed) {
     b.view.strides[0] = 1;
@@ -129,6 +136,7 @@ void bench_matmul(Bench& bench, int64_t m, int64_t k, int64_t n, bool transposed
 }
 
 void bench_attention(Bench& bench, int64_t heads, int64_t kv_heads, int64_t queries, int64_t keys, int64_t size, DType type = DType::kF32) {
+  if (!bench.wants("attention")) return;
   Buffer q(DType::kF32, {1, heads, queries, size}), k(type, {1, kv_heads, keys, size}), v(type, {1, kv_heads, keys, size}), y(DType::kF32, {1, heads, queries, size});
   const AttentionParams params{.scale = 0.125f, .softcap = 0, .window = 0, .causal = true, .smooth_sink = false};
   const std::vector<View> in = {q.view, k.view, v.view};
@@ -141,6 +149,7 @@ void bench_attention(Bench& bench, int64_t heads, int64_t kv_heads, int64_t quer
 // One token's attention over all layers of a model, each with a state of its own as the runtime keeps it: slot by slot, all
 // heads of a token next to each other.
 void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, int64_t keys, int64_t size, DType type, int64_t splits) {
+  if (!bench.wants("attention_partial")) return;
   std::vector<Buffer> states;
   states.reserve(static_cast<size_t>(2 * layers));
   Buffer q(DType::kF32, {1, heads, 1, size}), y(DType::kF32, splits > 0 ? std::vector<int64_t>{splits, heads, size + 2} : std::vector<int64_t>{1, heads, 1, size});
@@ -164,6 +173,7 @@ void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, 
 }
 
 void bench_norm(Bench& bench, int64_t rows, int64_t size) {
+  if (!bench.wants("rms_norm")) return;
   Buffer x(DType::kF32, {rows, size}), scale(DType::kF32, {size}), y(DType::kF32, {rows, size});
   const NormParams params{1, 1e-5f};
   const std::vector<View> in = {x.view, scale.view};
@@ -172,6 +182,7 @@ void bench_norm(Bench& bench, int64_t rows, int64_t size) {
 }
 
 void bench_rotary(Bench& bench, int64_t heads, int64_t tokens, int64_t size) {
+  if (!bench.wants("rotary")) return;
   Buffer x(DType::kF32, {1, heads, tokens, size}), cos(DType::kF32, {4096, size / 2}), sin(DType::kF32, {4096, size / 2}), p(DType::kI64, {1});
   *p.view.as<int64_t>() = 7;
   const RotaryParams params{size, false};
@@ -182,6 +193,7 @@ void bench_rotary(Bench& bench, int64_t heads, int64_t tokens, int64_t size) {
 
 // All quantised matrices of one SmolLM2-135M token, each layer with its own weights.
 void bench_token(Bench& bench, int level, bool packed) {
+  if (!bench.wants(packed ? "packed_matmul" : "matmul_nbits")) return;
   struct Layer {
     int64_t k, n;
   };
@@ -225,8 +237,8 @@ void bench_token(Bench& bench, int level, bool packed) {
   bench.report(std::string("SmolLM2-135M int4, all 211 matrices, ") + (packed ? "packed, " : "") + "level=" + std::to_string(level), ms, bytes, 2 * weights);
 }
 
-void run_all(const KernelTable& table, int threads) {
-  Bench bench(table, threads);
+void run_all(const KernelTable& table, int threads, const char* only) {
+  Bench bench(table, threads, only);
   for (int level : {0, 4}) {
     for (bool packed : {false, true}) bench_token(bench, level, packed);
     for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}}) bench_packed(bench, 1, k, n, 4, level, false);
@@ -234,7 +246,8 @@ void run_all(const KernelTable& table, int threads) {
     bench_packed(bench, 1, 576, 49152, 8, level, false);
     bench_packed(bench, 4, 576, 1536, 4, level, false);
     bench_packed(bench, 128, 576, 1536, 4, level, false);
-    bench_packed(bench, 512, 1536, 576, 4, level, false);
+    for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}}) bench_packed(bench, 512, k, n, 4, level, false);
+    bench_packed(bench, 128, 2048, 8192, 4, level, false);
     for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}}) bench_nbits(bench, 1, k, n, 4, level, false);
     bench_nbits(bench, 1, 576, 49152, 4, level, true);
     bench_nbits(bench, 1, 576, 49152, 8, level, false);
@@ -256,6 +269,7 @@ void run_all(const KernelTable& table, int threads) {
   bench_attention(bench, 32, 8, 1, 2048, 128);
   for (int64_t tokens : {35, 128, 512}) bench_attention(bench, 9, 3, tokens, tokens, 64);
   bench_attention(bench, 9, 3, 512, 512, 64, DType::kF16);
+  bench_attention(bench, 9, 3, 512, 2048, 64, DType::kF16);
   for (DType type : {DType::kF32, DType::kF16}) {
     for (int64_t splits : {int64_t{0}, int64_t{threads}}) bench_state(bench, 30, 9, 3, 2048, 64, type, splits);
   }
@@ -273,7 +287,7 @@ int main(int argc, char** argv) {
   const int count = situ::available_kernel_tables(tables, 8);
   for (int i = count - 1; i >= 0; --i) {
     if (argc > 1 && std::strcmp(argv[1], tables[i]->isa) != 0) continue;
-    for (int threads : {1, 2}) situ::run_all(*tables[i], threads);
+    for (int threads : {1, 2}) situ::run_all(*tables[i], threads, argc > 2 ? argv[2] : "");
   }
   return 0;
 }

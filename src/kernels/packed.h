@@ -55,11 +55,12 @@ SITU_INLINE VecI dot4(VecI acc, VecS u, VecS s) {
 struct PackedRows {
   const int8_t* q = nullptr;        // [rows][depth]
   const float* x = nullptr;         // [rows][depth]
-  const float* scales = nullptr;    // [rows][blocks], int8 only
+  // [blocks][count]: all rows of a block side by side.
+  const float* scales = nullptr;  // int8 only
   // int8: minus the block's sum of q, times 2^(bits - 1) where there are no zeros; floats: the block's sum of x.
   const int32_t* negative_sums = nullptr;
   const float* sums = nullptr;
-  int64_t depth = 0, blocks = 0;
+  int64_t depth = 0, count = 0;
 };
 
 SITU_INLINE VecS packed_line(const uint8_t* p) { return *reinterpret_cast<const UnalignedS*>(p); }
@@ -109,7 +110,7 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
       if (Zeros) zeros = packed_zeros(w, record, panels, v0 + v);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const VecI start = splat_i(rows.negative_sums[(r0 + r) * rows.blocks + b]);
+        const VecI start = splat_i(rows.negative_sums[b * rows.count + r0 + r]);
         acc[r][v] = Zeros ? zeros * start : start;
         high[r][v] = VecI{};
       }
@@ -149,7 +150,7 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const VecI dot = kSplit ? acc[r][v] + (high[r][v] >> 4) : acc[r][v];
-        total[r][v] += __builtin_convertvector(dot, VecF) * (scale * rows.scales[(r0 + r) * rows.blocks + b]);
+        total[r][v] += __builtin_convertvector(dot, VecF) * (scale * rows.scales[b * rows.count + r0 + r]);
       }
     }
     q += w.block;
@@ -214,7 +215,7 @@ SITU_INLINE void packed_float(const PackedLayout& w, const PackedRows& rows, int
       if (Zeros) zero = __builtin_convertvector(packed_zeros(w, record, panels, v0 + v), VecF);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        if (!kSignedDigits<Bits, Zeros>) acc[r][v] -= zero * rows.sums[(r0 + r) * rows.blocks + b];
+        if (!kSignedDigits<Bits, Zeros>) acc[r][v] -= zero * rows.sums[b * rows.count + r0 + r];
         total[r][v] += acc[r][v] * scale;
       }
     }

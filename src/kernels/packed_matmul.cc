@@ -1,11 +1,12 @@
 // situ.PackedMatMul: y [.., N] = a [.., K] * w^T + bias on packed weights (kernels/packed.h; pack_nbits.cc makes them).
 //
-// Threads split units of 32 columns. Each thread prepares the rows of a in its scratch, as many as fit, and then reads
-// its units front to back:
-//   accuracy_level 4    rows rounded to int8 per block; integer dots, up to kInt8Rows rows per reading of a unit
-//   else, few rows      digits become floats in registers
-//   else, many rows     slices of a unit become a float panel once, for register tiles over all rows
-#include "kernels/packed.h"
+// Threads split units of 32 columns, and the rows where there are many. Each thread prepares its rows of a in its scratch,
+// as many as fit, and then reads its units front to back:
+//   accuracy_level 4, few rows    rows rounded to int8 per block; digits become bytes in registers
+//   accuracy_level 4, many rows   the same rows; slices of a unit become a panel of bytes once, for all rows
+//   else, few rows                digits become floats in registers
+//   else, many rows               slices of a unit become a float panel once, for register tiles over all rows
+#include "kernels/packed_panel.h"
 #include "kernels/tile.h"
 
 namespace situ {
@@ -14,8 +15,13 @@ namespace {
 
 // Up to here reading digits again for every four rows beats unpacking them (K 576, N 1536, one AVX-512 core).
 constexpr int64_t kFewRows = 8;
+constexpr int64_t kFewInt8Rows = 6;
 constexpr int kInt8Rows = kVectorRegisters == 32 ? 6 : 2;
-constexpr int kVectors = kVectorRegisters == 32 ? 2 : 2;  // vectors of columns at a time
+constexpr int kPanelRows = kVectorRegisters == 32 ? 8 : 4;
+constexpr int64_t kPanelBlockRows = 128;
+constexpr int kVectors = 2;  // vectors of columns at a time
+// A thread that has fewer rows than this shares their columns with others instead.
+constexpr int64_t kRowsPerThread = 16;
 
 struct Output {
   const View* y;
@@ -74,17 +80,17 @@ struct RowBuffer {
 
 int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
-// Rows that fit `bytes` of scratch. At least one: prepare admits no longer rows.
-int64_t lay_out(const PackedLayout& w, bool int8, std::byte* scratch, int64_t bytes, RowBuffer* buffer) {
+// How many of `rows` rows fit `bytes` of scratch, with `beside` bytes more for each. At least one: prepare admits no longer rows.
+int64_t lay_out(const PackedLayout& w, bool int8, int64_t rows, int64_t beside, std::byte* scratch, int64_t bytes, RowBuffer* buffer) {
   const int64_t depth = w.blocks * w.block;
   const int64_t row_x = round_up(depth * 4, 64), row_q = depth + w.blocks * 8, row_f = row_x + w.blocks * 4;
-  const int64_t fixed = int8 ? row_x : 0, per_row = int8 ? row_q : row_f;
+  const int64_t fixed = int8 ? row_x : 0, per_row = (int8 ? row_q : row_f) + beside;
   int64_t fit = (bytes - fixed - 192) / per_row;
-  fit = fit < 1 ? 1 : fit;
+  fit = fit < 1 ? 1 : fit < rows ? fit : rows;
   buffer->x = reinterpret_cast<float*>(scratch);
   std::byte* rest = scratch + (int8 ? row_x : row_x * fit);
   buffer->rows.depth = depth;
-  buffer->rows.blocks = w.blocks;
+  buffer->rows.count = fit;
   buffer->scales = buffer->sums = reinterpret_cast<float*>(rest);
   rest += fit * w.blocks * 4;
   buffer->negative_sums = reinterpret_cast<int32_t*>(rest);
@@ -127,15 +133,38 @@ void read_activations(const PackedLayout& w, const Input& in, int64_t row, float
   for (int64_t k = w.k; k < w.blocks * w.block; ++k) x[k] = 0;
 }
 
-SITU_INLINE int32_t sum_bytes(const int8_t* q, int64_t count) {
-  VecI sum{};
-  const VecS ones = VecS{} + 1, unsigned_ones = VecS{} + 0x0101;
-  int64_t i = 0;
-  for (; i + kVectorBytes <= count; i += kVectorBytes) sum += word_products(byte_products(unsigned_ones, *reinterpret_cast<const UnalignedS*>(q + i)), ones);
-  int32_t total = 0;
-  for (int l = 0; l < kLanes; ++l) total += sum[l];
-  for (; i < count; ++i) total += q[i];
-  return total;
+// What round_row finds of kLanes blocks.
+struct RoundedBlocks {
+  float scales[kLanes], sums[kLanes];
+};
+
+// q = round(x / scale) with scale = the block's largest magnitude / 127 (quantize_block's rule), for kLanes whole blocks side
+// by side: their maxima and sums are found together.
+SITU_INLINE void round_blocks(const float* x, int64_t block, int8_t* q, RoundedBlocks* out) {
+  VecF v[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    v[i] = VecF{};
+    for (int64_t k = 0; k < block; k += kLanes) v[i] = vmax((VecF)((VecU)load(x + i * block + k) & 0x7fffffffu), v[i]);
+  }
+  const VecF scale = max_each(v) / 127.0f;
+  float inverse[kLanes];
+  store(inverse, scale > 0.0f ? 1.0f / scale : VecF{});
+  store(out->scales, scale);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    const VecF factor = splat(inverse[i]);
+    VecI sum{};
+    for (int64_t k = 0; k < block; k += kLanes) {
+      VecI r = nearest(load(x + i * block + k) * factor);
+      r = r > 127 ? splat_i(127) : r;
+      r = r < -127 ? splat_i(-127) : r;
+      sum += r;
+      *reinterpret_cast<UnalignedB*>(q + i * block + k) = __builtin_convertvector(r, VecB);
+    }
+    v[i] = __builtin_convertvector(sum, VecF);  // exact: below 2^24
+  }
+  store(out->sums, sum_each(v));
 }
 
 void round_row(const PackedLayout& w, const Input& in, int64_t row, int64_t slot, RowBuffer* buffer) {
@@ -147,11 +176,23 @@ void round_row(const PackedLayout& w, const Input& in, int64_t row, int64_t slot
   else if (in_place) normalise(in, w.k, stored, buffer->x);
   else read_activations(w, in, row, buffer->x);
   int8_t* q = buffer->q + slot * buffer->rows.depth;
-  for (int64_t b = 0; b < w.blocks; ++b) {
+  const int32_t middle = w.zeros ? 1 : 1 << (w.bits - 1);
+  auto keep = [&](int64_t b, float scale, float sum) {
+    buffer->scales[b * buffer->rows.count + slot] = scale;
+    buffer->negative_sums[b * buffer->rows.count + slot] = -static_cast<int32_t>(sum) * middle;
+  };
+  int64_t b = 0;
+  for (; (b + kLanes) * w.block <= w.k; b += kLanes) {
+    RoundedBlocks rounded;
+    round_blocks(x + b * w.block, w.block, q + b * w.block, &rounded);
+    for (int i = 0; i < kLanes; ++i) keep(b + i, rounded.scales[i], rounded.sums[i]);
+  }
+  for (; b < w.blocks; ++b) {
     const int64_t k = b * w.block, rest = w.k - k;
-    buffer->scales[slot * w.blocks + b] = quantize_block(x + k, rest < w.block ? rest : w.block, w.block, q + k);
-    const int32_t sum = sum_bytes(q + k, w.block);
-    buffer->negative_sums[slot * w.blocks + b] = -sum * (w.zeros ? 1 : 1 << (w.bits - 1));
+    const float scale = quantize_block(x + k, rest < w.block ? rest : w.block, w.block, q + k);
+    int32_t sum = 0;
+    for (int64_t i = 0; i < w.block; ++i) sum += q[k + i];
+    keep(b, scale, static_cast<float>(sum));
   }
 }
 
@@ -161,7 +202,7 @@ void float_row(const PackedLayout& w, const Input& in, int64_t row, int64_t slot
   for (int64_t b = 0; b < w.blocks; ++b) {
     VecF sum{};
     for (int64_t k = 0; k < w.block; k += kLanes) sum += load(x + b * w.block + k);
-    buffer->sums[slot * w.blocks + b] = sum_lanes(sum);
+    buffer->sums[b * buffer->rows.count + slot] = sum_lanes(sum);
   }
 }
 
@@ -210,6 +251,54 @@ void unit_dots(const Unit& u, const PackedRows& rows, const Output& out, int64_t
   for (; slot < count; ++slot) unit_vectors<Bits, 1, Zeros, Int8>(u, rows, out, row, slot);
 }
 
+// -- many int8 rows: panels of digits
+template <int Bits, int R, bool Zeros>
+void panel_vectors(const Unit& u, const DigitPanel& panel, const PackedRows& rows, int64_t slot, float* sums) {
+  int v = 0;
+  for (; v + kVectors <= u.vectors(); v += kVectors) panel_dots<Bits, R, kVectors, Zeros>(panel, rows, u.w.block, slot, v, sums);
+  for (; v < u.vectors(); ++v) panel_dots<Bits, R, 1, Zeros>(panel, rows, u.w.block, slot, v, sums);
+}
+
+// sums [count, kUnitColumns] = rows of the buffer times a unit.
+template <int Bits, bool Zeros>
+void panel_sums(const Unit& u, const uint8_t* data, const PackedRows& rows, int64_t count, float* sums, DigitPanel* panel) {
+  const int64_t step = kPanelSlice / u.w.block;
+  for (int64_t i = 0; i < count * kUnitColumns; i += kLanes) store(sums + i, VecF{});
+  for (int64_t b = 0; b < u.w.blocks; b += step) {
+    panel->first = b;
+    panel->last = b + step < u.w.blocks ? b + step : u.w.blocks;
+    unpack_digits<Bits, Zeros>(u.w, data, u.panels, u.vectors(), panel);
+    int64_t r = 0;
+    for (; r + kPanelRows <= count; r += kPanelRows) panel_vectors<Bits, kPanelRows, Zeros>(u, *panel, rows, r, sums + r * kUnitColumns);
+    for (; r + 2 <= count; r += 2) panel_vectors<Bits, 2, Zeros>(u, *panel, rows, r, sums + r * kUnitColumns);
+    for (; r < count; ++r) panel_vectors<Bits, 1, Zeros>(u, *panel, rows, r, sums + r * kUnitColumns);
+  }
+}
+
+// y rows [row, row + height) from sums, `columns` floats a row, of `vectors` vectors of columns from v0 on.
+void write_sums(const Unit& u, const Output& out, int64_t row, int64_t height, int v0, int vectors, int64_t columns, const float* sums, const float* gate) {
+  const int64_t first = u.column + v0 * kLanes;
+  auto plain = [&](const View& v) { return v.type == DType::kF32 && v.strides[out.leading] == 1; };
+  const bool whole = first + vectors * kLanes <= u.w.n && plain(*out.y) && (out.residual == nullptr || plain(*out.residual));
+  const View& residual = out.residual != nullptr ? *out.residual : *out.y;
+  const RowOffsets y_rows(*out.y, out.leading), residual_rows(residual, out.leading);
+  for (int64_t m = 0; m < height; ++m) {
+    float* y = out.y->as<float>() + (whole ? y_rows[row + m] + first : 0);
+    const float* r = residual.as<const float>() + (whole ? residual_rows[row + m] + first : 0);
+    for (int v = 0; v < vectors; ++v) {
+      const int64_t n = first + v * kLanes, at = m * columns + v * kLanes;
+      const VecF g = u.gate != nullptr ? load(gate + at) : VecF{};
+      VecF x = finish_sums(out, u.w.n, n, load(sums + at), u.gate != nullptr ? &g : nullptr);
+      if (!whole) {
+        write_columns(out, u.w.n, row + m, n, x);
+        continue;
+      }
+      if (out.residual != nullptr) x += load(r + v * kLanes);
+      store(y + v * kLanes, x);
+    }
+  }
+}
+
 // -- many float rows: panels. Scratch: sums (and those of the gate) [rows, 2 vectors], panel [kPanelDepth, 2 vectors].
 constexpr int64_t kTileBlockRows = 256;
 constexpr int64_t kPanelDepth = 512;
@@ -243,22 +332,16 @@ void tile_sums(const Unit& u, const uint8_t* data, int v0, const View& a, int64_
 }
 
 template <int Bits, bool Zeros>
-void unit_tiles(const Unit& u, const View& a, const Output& out, int64_t rows, std::byte* scratch) {
+void unit_tiles(const Unit& u, const View& a, const Output& out, int64_t first, int64_t last, std::byte* scratch) {
   float* sums = reinterpret_cast<float*>(scratch);
   float* gate = sums + kTileBlockRows * kTileColumns;
   float* panel = gate + kTileBlockRows * kTileColumns;
   for (int v0 = 0; v0 < u.vectors(); v0 += kTileVectors) {
-    for (int64_t row = 0; row < rows; row += kTileBlockRows) {
-      const int64_t height = rows - row < kTileBlockRows ? rows - row : kTileBlockRows;
+    for (int64_t row = first; row < last; row += kTileBlockRows) {
+      const int64_t height = last - row < kTileBlockRows ? last - row : kTileBlockRows;
       tile_sums<Bits, Zeros>(u, u.data, v0, a, row, height, sums, panel);
       if (u.gate != nullptr) tile_sums<Bits, Zeros>(u, u.gate, v0, a, row, height, gate, panel);
-      for (int64_t m = 0; m < height; ++m) {
-        for (int v = 0; v < kTileVectors; ++v) {
-          const int64_t n = u.column + (v0 + v) * kLanes, at = m * kTileColumns + v * kLanes;
-          const VecF g = load(gate + at);
-          write_columns(out, u.w.n, row + m, n, finish_sums(out, u.w.n, n, load(sums + at), u.gate != nullptr ? &g : nullptr));
-        }
-      }
+      write_sums(u, out, row, height, v0, kTileVectors, kTileColumns, sums, gate);
     }
   }
 }
@@ -271,34 +354,72 @@ struct Job {
   const uint8_t* data;
   const uint8_t* gate;
   bool int8;
+
+  Unit unit(int64_t u) const {
+    return Unit{w, data + w.unit_offset(u), gate != nullptr ? gate + w.unit_offset(u) : nullptr, w.unit_panels(u), u * kUnitColumns};
+  }
 };
 
+struct Part {
+  int64_t row, last_row, unit, last_unit;
+};
+
+// Rows in scratch, panels beside them: both results of a row, then the panel, then the rows.
 template <int Bits, bool Zeros>
-void run_units(const Job& job, int64_t u0, int64_t u1, std::byte* scratch) {
+void run_panels(const Job& job, const Part& part, std::byte* scratch) {
+  constexpr int64_t kSumBytes = kUnitColumns * 4;
   const PackedLayout& w = job.w;
-  const View& a = job.in.a;
-  const int64_t rows = count_dims(a, 0, a.rank - 1);
-  auto unit = [&](int64_t u) {
-    return Unit{w, job.data + w.unit_offset(u), job.gate != nullptr ? job.gate + w.unit_offset(u) : nullptr, w.unit_panels(u), u * kUnitPanels * kPanelColumns};
-  };
+  DigitPanel panel = lay_out_panel(scratch);
+  RowBuffer buffer;
+  const int64_t fit = lay_out(w, true, part.last_row - part.row < kPanelBlockRows ? part.last_row - part.row : kPanelBlockRows, 2 * kSumBytes, scratch + DigitPanel::kBytes, kScratchBytes - DigitPanel::kBytes, &buffer);
+  float* sums = reinterpret_cast<float*>(scratch + kScratchBytes - 2 * kSumBytes * fit);
+  float* gate = sums + kUnitColumns * fit;
+  for (int64_t row = part.row; row < part.last_row; row += fit) {
+    const int64_t count = part.last_row - row < fit ? part.last_row - row : fit;
+    for (int64_t slot = 0; slot < count; ++slot) round_row(w, job.in, row + slot, slot, &buffer);
+    for (int64_t i = part.unit; i < part.last_unit; ++i) {
+      const Unit u = job.unit(i);
+      panel_sums<Bits, Zeros>(u, u.data, buffer.rows, count, sums, &panel);
+      if (u.gate != nullptr) panel_sums<Bits, Zeros>(u, u.gate, buffer.rows, count, gate, &panel);
+      write_sums(u, job.out, row, count, 0, u.vectors(), kUnitColumns, sums, gate);
+    }
+  }
+}
+
+template <int Bits, bool Zeros>
+void run_units(const Job& job, const Part& part, std::byte* scratch) {
+  const PackedLayout& w = job.w;
+  const int64_t rows = part.last_row - part.row;
+  if (job.int8 && rows > kFewInt8Rows) return run_panels<Bits, Zeros>(job, part, scratch);
   // Tiles read rows of a slice by slice: norms, which need whole rows, keep to the buffer.
   if (!job.int8 && rows > kFewRows && job.in.norm == nullptr) {
-    for (int64_t u = u0; u < u1; ++u) unit_tiles<Bits, Zeros>(unit(u), a, job.out, rows, scratch);
+    for (int64_t u = part.unit; u < part.last_unit; ++u) unit_tiles<Bits, Zeros>(job.unit(u), job.in.a, job.out, part.row, part.last_row, scratch);
     return;
   }
   RowBuffer buffer;
-  const int64_t fit = lay_out(w, job.int8, scratch, kScratchBytes, &buffer);
-  for (int64_t row = 0; row < rows; row += fit) {
-    const int64_t count = rows - row < fit ? rows - row : fit;
+  const int64_t fit = lay_out(w, job.int8, rows, 0, scratch, kScratchBytes, &buffer);
+  for (int64_t row = part.row; row < part.last_row; row += fit) {
+    const int64_t count = part.last_row - row < fit ? part.last_row - row : fit;
     for (int64_t slot = 0; slot < count; ++slot) {
       if (job.int8) round_row(w, job.in, row + slot, slot, &buffer);
       else float_row(w, job.in, row + slot, slot, &buffer);
     }
-    for (int64_t u = u0; u < u1; ++u) {
-      if (job.int8) unit_dots<Bits, Zeros, true>(unit(u), buffer.rows, job.out, row, count);
-      else unit_dots<Bits, Zeros, false>(unit(u), buffer.rows, job.out, row, count);
+    for (int64_t u = part.unit; u < part.last_unit; ++u) {
+      if (job.int8) unit_dots<Bits, Zeros, true>(job.unit(u), buffer.rows, job.out, row, count);
+      else unit_dots<Bits, Zeros, false>(job.unit(u), buffer.rows, job.out, row, count);
     }
   }
+}
+
+// What `thread` computes: its share of the rows where every thread gets enough of them, of the units of columns else, or a
+// share of both. A thread that has rows of its own prepares them alone, but reads more of the weights.
+Part part_of(const PackedLayout& w, int64_t rows, int thread, int threads) {
+  int row_parts = threads;
+  while (row_parts > 1 && (threads % row_parts != 0 || rows / row_parts < kRowsPerThread)) --row_parts;
+  Part part;
+  split_range(rows, thread % row_parts, row_parts, &part.row, &part.last_row);
+  split_range(w.units(), thread / row_parts, threads / row_parts, &part.unit, &part.last_unit);
+  return part;
 }
 
 }  // namespace
@@ -310,11 +431,10 @@ void packed_matmul(const KernelCall& call, int thread, int threads) {
   const View* gate = operand(call, 5);
   const Job job{w, {a, operand(call, 4), params.epsilon}, {&call.out[0], operand(call, 2), operand(call, 3), a.rank - 1, params.activation},
                 call.in[1].as<const uint8_t>(), gate != nullptr ? gate->as<const uint8_t>() : nullptr, params.accuracy_level == 4};
-  int64_t u0, u1;
-  split_range(w.units(), thread, threads, &u0, &u1);
-  if (u0 >= u1) return;
-  if (w.bits == 4) w.zeros ? run_units<4, true>(job, u0, u1, call.scratch) : run_units<4, false>(job, u0, u1, call.scratch);
-  else w.zeros ? run_units<8, true>(job, u0, u1, call.scratch) : run_units<8, false>(job, u0, u1, call.scratch);
+  const Part part = part_of(w, count_dims(a, 0, a.rank - 1), thread, threads);
+  if (part.row >= part.last_row || part.unit >= part.last_unit) return;
+  if (w.bits == 4) w.zeros ? run_units<4, true>(job, part, call.scratch) : run_units<4, false>(job, part, call.scratch);
+  else w.zeros ? run_units<8, true>(job, part, call.scratch) : run_units<8, false>(job, part, call.scratch);
 }
 
 }  // namespace SITU_ISA

@@ -18,6 +18,25 @@ SITU_INLINE int64_t row_offset(const View& v, int rank, int64_t row) {
   return offset;
 }
 
+// Offsets of rows over the first `rank` dims of a view; by one product instead of divisions where rows are evenly spaced.
+struct RowOffsets {
+  const View* view;
+  int rank;
+  int64_t step = 0;  // elements from one row to the next
+  bool even = true;
+
+  RowOffsets(const View& v, int rows_rank) : view(&v), rank(rows_rank) {
+    int64_t count = 1;
+    for (int i = rank - 1; i >= 0; --i) {
+      if (v.dims[i] == 1) continue;
+      if (count == 1) step = v.strides[i];
+      else even = even && v.strides[i] == step * count;
+      count *= v.dims[i];
+    }
+  }
+  int64_t operator[](int64_t row) const { return even ? row * step : row_offset(*view, rank, row); }
+};
+
 // True when dims [first, rank) are contiguous, so that they can be walked as one.
 SITU_INLINE bool inner_contiguous(const View& v, int first) {
   int64_t expected = 1;

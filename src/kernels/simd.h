@@ -155,18 +155,25 @@ SITU_INLINE float max_lanes(VecF v) {
   for (int step = kLanes / 2; step > 0; step /= 2) v = vmax(v, __builtin_shuffle(v, lane_index() ^ step));
   return v[0];
 }
-// Lane i of the result is the sum of the lanes of v[i], i < kLanes. Overwrites v.
-SITU_INLINE VecF sum_each(VecF* v) {
+// Lane i of the result is the lanes of v[i], i < kLanes, joined by `join`. Overwrites v.
+template <typename Join>
+SITU_INLINE VecF join_each(VecF* v, Join join) {
 #pragma GCC unroll 4
   for (int bit = 1; bit < kLanes; bit *= 2) {
     const VecI odd = (lane_index() & bit) != 0;
     const VecI straight = lane_index() + (odd & kLanes), swapped = (lane_index() ^ bit) + (odd & kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; i += 2 * bit) {
-      v[i] = __builtin_shuffle(v[i], v[i + bit], straight) + __builtin_shuffle(v[i], v[i + bit], swapped);
+      v[i] = join(__builtin_shuffle(v[i], v[i + bit], straight), __builtin_shuffle(v[i], v[i + bit], swapped));
     }
   }
   return v[0];
+}
+SITU_INLINE VecF sum_each(VecF* v) {
+  return join_each(v, [](VecF a, VecF b) __attribute__((always_inline)) { return a + b; });
+}
+SITU_INLINE VecF max_each(VecF* v) {
+  return join_each(v, [](VecF a, VecF b) __attribute__((always_inline)) { return vmax(a, b); });
 }
 
 // out[i] = sum of the lanes of v[i], i < N. Overwrites v.
