@@ -1,4 +1,5 @@
-// situ.PackedMatMul: y [.., N] = a [.., K] * w^T + bias on packed weights (kernels/packed.h; pack_nbits.cc makes them).
+// situ.PackedMatMul: y [.., N] = a [.., K] * w^T + bias on packed weights (kernels/packed.h; pack_nbits.cc makes them), and
+// situ.PackedProjections: several of these on the same rows.
 //
 // Threads split units of 32 columns, and the rows where there are many. Each thread prepares its rows of a in its scratch,
 // as many as fit, and then reads its units front to back:
@@ -347,18 +348,39 @@ void unit_tiles(const Unit& u, const View& a, const Output& out, int64_t first, 
 }
 static_assert((2 * kTileBlockRows * kTileColumns + kSliceDepth * kTileColumns + kTileRows * kSliceDepth) * 4 <= kScratchBytes);
 
-struct Job {
-  const PackedLayout& w;
-  Input in;
-  Output out;
+struct Product {
+  PackedLayout w;
   const uint8_t* data;
   const uint8_t* gate;
-  bool int8;
+  Output out;
+  int64_t first_unit = 0;  // counted over all products
+};
 
-  Unit unit(int64_t u) const {
-    return Unit{w, data + w.unit_offset(u), gate != nullptr ? gate + w.unit_offset(u) : nullptr, w.unit_panels(u), u * kUnitColumns};
+// Products of the same rows; their weights differ in N and in the type of their scales.
+struct Job {
+  Input in;
+  bool int8;
+  int count = 0;
+  Product products[kMaxProjections];
+
+  const PackedLayout& form() const { return products[0].w; }
+  int64_t units() const { return products[count - 1].first_unit + products[count - 1].w.units(); }
+  int64_t rows() const { return count_dims(in.a, 0, in.a.rank - 1); }
+  void add(const PackedLayout& w, const View& data, const View* gate, const Output& out) {
+    const int64_t first = count > 0 ? units() : 0;
+    products[count++] = {w, data.as<const uint8_t>(), gate != nullptr ? gate->as<const uint8_t>() : nullptr, out, first};
+  }
+  const Product& product_of(int64_t u) const {
+    int i = 0;
+    while (i + 1 < count && u >= products[i + 1].first_unit) ++i;
+    return products[i];
   }
 };
+
+Unit unit_of(const Product& p, int64_t u) {
+  u -= p.first_unit;
+  return Unit{p.w, p.data + p.w.unit_offset(u), p.gate != nullptr ? p.gate + p.w.unit_offset(u) : nullptr, p.w.unit_panels(u), u * kUnitColumns};
+}
 
 struct Part {
   int64_t row, last_row, unit, last_unit;
@@ -368,73 +390,96 @@ struct Part {
 template <int Bits, bool Zeros>
 void run_panels(const Job& job, const Part& part, std::byte* scratch) {
   constexpr int64_t kSumBytes = kUnitColumns * 4;
-  const PackedLayout& w = job.w;
+  const int64_t rows = part.last_row - part.row < kPanelBlockRows ? part.last_row - part.row : kPanelBlockRows;
   DigitPanel panel = lay_out_panel(scratch);
   RowBuffer buffer;
-  const int64_t fit = lay_out(w, true, part.last_row - part.row < kPanelBlockRows ? part.last_row - part.row : kPanelBlockRows, 2 * kSumBytes, scratch + DigitPanel::kBytes, kScratchBytes - DigitPanel::kBytes, &buffer);
+  const int64_t fit = lay_out(job.form(), true, rows, 2 * kSumBytes, scratch + DigitPanel::kBytes, kScratchBytes - DigitPanel::kBytes, &buffer);
   float* sums = reinterpret_cast<float*>(scratch + kScratchBytes - 2 * kSumBytes * fit);
   float* gate = sums + kUnitColumns * fit;
   for (int64_t row = part.row; row < part.last_row; row += fit) {
     const int64_t count = part.last_row - row < fit ? part.last_row - row : fit;
-    for (int64_t slot = 0; slot < count; ++slot) round_row(w, job.in, row + slot, slot, &buffer);
+    for (int64_t slot = 0; slot < count; ++slot) round_row(job.form(), job.in, row + slot, slot, &buffer);
     for (int64_t i = part.unit; i < part.last_unit; ++i) {
-      const Unit u = job.unit(i);
+      const Product& product = job.product_of(i);
+      const Unit u = unit_of(product, i);
       panel_sums<Bits, Zeros>(u, u.data, buffer.rows, count, sums, &panel);
       if (u.gate != nullptr) panel_sums<Bits, Zeros>(u, u.gate, buffer.rows, count, gate, &panel);
-      write_sums(u, job.out, row, count, 0, u.vectors(), kUnitColumns, sums, gate);
+      write_sums(u, product.out, row, count, 0, u.vectors(), kUnitColumns, sums, gate);
     }
   }
 }
 
 template <int Bits, bool Zeros>
 void run_units(const Job& job, const Part& part, std::byte* scratch) {
-  const PackedLayout& w = job.w;
   const int64_t rows = part.last_row - part.row;
   if (job.int8 && rows > kFewInt8Rows) return run_panels<Bits, Zeros>(job, part, scratch);
+  auto each_unit = [&](auto body) {
+    for (int64_t i = part.unit; i < part.last_unit; ++i) {
+      const Product& product = job.product_of(i);
+      body(unit_of(product, i), product.out);
+    }
+  };
   // Tiles read rows of a slice by slice: norms, which need whole rows, keep to the buffer.
   if (!job.int8 && rows > kFewRows && job.in.norm == nullptr) {
-    for (int64_t u = part.unit; u < part.last_unit; ++u) unit_tiles<Bits, Zeros>(job.unit(u), job.in.a, job.out, part.row, part.last_row, scratch);
-    return;
+    return each_unit([&](const Unit& u, const Output& out) { unit_tiles<Bits, Zeros>(u, job.in.a, out, part.row, part.last_row, scratch); });
   }
   RowBuffer buffer;
-  const int64_t fit = lay_out(w, job.int8, rows, 0, scratch, kScratchBytes, &buffer);
+  const int64_t fit = lay_out(job.form(), job.int8, rows, 0, scratch, kScratchBytes, &buffer);
   for (int64_t row = part.row; row < part.last_row; row += fit) {
     const int64_t count = part.last_row - row < fit ? part.last_row - row : fit;
     for (int64_t slot = 0; slot < count; ++slot) {
-      if (job.int8) round_row(w, job.in, row + slot, slot, &buffer);
-      else float_row(w, job.in, row + slot, slot, &buffer);
+      if (job.int8) round_row(job.form(), job.in, row + slot, slot, &buffer);
+      else float_row(job.form(), job.in, row + slot, slot, &buffer);
     }
-    for (int64_t u = part.unit; u < part.last_unit; ++u) {
-      if (job.int8) unit_dots<Bits, Zeros, true>(job.unit(u), buffer.rows, job.out, row, count);
-      else unit_dots<Bits, Zeros, false>(job.unit(u), buffer.rows, job.out, row, count);
-    }
+    each_unit([&](const Unit& u, const Output& out) {
+      if (job.int8) unit_dots<Bits, Zeros, true>(u, buffer.rows, out, row, count);
+      else unit_dots<Bits, Zeros, false>(u, buffer.rows, out, row, count);
+    });
   }
 }
 
 // What `thread` computes: its share of the rows where every thread gets enough of them, of the units of columns else, or a
 // share of both. A thread that has rows of its own prepares them alone, but reads more of the weights.
-Part part_of(const PackedLayout& w, int64_t rows, int thread, int threads) {
+Part part_of(const Job& job, int thread, int threads) {
+  const int64_t rows = job.rows();
   int row_parts = threads;
   while (row_parts > 1 && (threads % row_parts != 0 || rows / row_parts < kRowsPerThread)) --row_parts;
   Part part;
   split_range(rows, thread % row_parts, row_parts, &part.row, &part.last_row);
-  split_range(w.units(), thread / row_parts, threads / row_parts, &part.unit, &part.last_unit);
+  split_range(job.units(), thread / row_parts, threads / row_parts, &part.unit, &part.last_unit);
   return part;
+}
+
+void run(const Job& job, std::byte* scratch, int thread, int threads) {
+  const PackedLayout& w = job.form();
+  const Part part = part_of(job, thread, threads);
+  if (part.row >= part.last_row || part.unit >= part.last_unit) return;
+  if (w.bits == 4) w.zeros ? run_units<4, true>(job, part, scratch) : run_units<4, false>(job, part, scratch);
+  else w.zeros ? run_units<8, true>(job, part, scratch) : run_units<8, false>(job, part, scratch);
 }
 
 }  // namespace
 
 void packed_matmul(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const PackedMatMulParams*>(call.params);
-  const PackedLayout w = packed_layout(params);
   const View& a = call.in[0];
-  const View* gate = operand(call, 5);
-  const Job job{w, {a, operand(call, 4), params.epsilon}, {&call.out[0], operand(call, 2), operand(call, 3), a.rank - 1, params.activation},
-                call.in[1].as<const uint8_t>(), gate != nullptr ? gate->as<const uint8_t>() : nullptr, params.accuracy_level == 4};
-  const Part part = part_of(w, count_dims(a, 0, a.rank - 1), thread, threads);
-  if (part.row >= part.last_row || part.unit >= part.last_unit) return;
-  if (w.bits == 4) w.zeros ? run_units<4, true>(job, part, call.scratch) : run_units<4, false>(job, part, call.scratch);
-  else w.zeros ? run_units<8, true>(job, part, call.scratch) : run_units<8, false>(job, part, call.scratch);
+  Job job{{a, operand(call, 4), params.epsilon}, params.accuracy_level == 4};
+  job.add(packed_layout(params), call.in[1], operand(call, 5), {&call.out[0], operand(call, 2), operand(call, 3), a.rank - 1, params.activation});
+  run(job, call.scratch, thread, threads);
+}
+
+// Operands: a, norm?, then weights and bias? of each product.
+void packed_projections(const KernelCall& call, int thread, int threads) {
+  const auto& params = *static_cast<const PackedProjectionsParams*>(call.params);
+  const View& a = call.in[0];
+  Job job{{a, operand(call, 1), params.shared.epsilon}, params.shared.accuracy_level == 4};
+  for (int i = 0; i < params.count; ++i) {
+    PackedMatMulParams one = params.shared;
+    one.n = params.n[i];
+    one.half_scales = params.half_scales[i];
+    job.add(packed_layout(one), call.in[2 + 2 * i], nullptr, {&call.out[i], operand(call, 3 + 2 * i), nullptr, a.rank - 1, UnaryKind::kSilu});
+  }
+  run(job, call.scratch, thread, threads);
 }
 
 }  // namespace SITU_ISA

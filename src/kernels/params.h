@@ -133,6 +133,14 @@ struct PackedMatMulParams {
   UnaryKind activation = UnaryKind::kSilu;  // f: kSilu or kGeluTanh
   float epsilon = 0;
 };
+// Products of the same rows; `shared` has what they have in common.
+constexpr int kMaxProjections = 4;
+struct PackedProjectionsParams {
+  PackedMatMulParams shared;
+  int32_t count;
+  int64_t n[kMaxProjections];
+  bool half_scales[kMaxProjections];
+};
 struct PackNBitsParams {
   PackedMatMulParams product;
   int64_t first_unit, last_unit;  // units [first, last) of 32 columns are packed

@@ -43,7 +43,13 @@ struct Row {
 };
 
 void rotate_half(const Row& r, int64_t half, int64_t second) {
-  for (int64_t i = 0; i < half; ++i) {
+  int64_t i = 0;
+  for (; i + kLanes <= half; i += kLanes) {
+    const VecF a = load(r.x + i), b = load(r.x + i + half);
+    store(r.x + i, a * load(r.cos + i) - b * load(r.sin + i));
+    store(r.x + i + half, b * load(r.cos + i + second) + a * load(r.sin + i + second));
+  }
+  for (; i < half; ++i) {
     const float a = r.x[i], b = r.x[i + half];
     r.x[i] = a * r.cos[i] - b * r.sin[i];
     r.x[i + half] = b * r.cos[i + second] + a * r.sin[i + second];
@@ -98,9 +104,11 @@ void rotary(const KernelCall& call, int thread, int threads) {
   const bool rest_moves = rotary < x.dims[3] && !same_place(x, y), full = t.width == rotary;
   int64_t begin, end, loaded_cos = -1, loaded_sin = -1;
   split_rows(count_dims(x, 0, 3), x.dims[3], thread, threads, &begin, &end);
+  if (begin >= end) return;
+  // All heads of a token after each other: they share its row of the tables.
+  int64_t h = begin % x.dims[1], s = begin / x.dims[1] % x.dims[2], b = begin / x.dims[1] / x.dims[2];
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t s = i % x.dims[2], h = i / x.dims[2] % x.dims[1], b = i / x.dims[2] / x.dims[1];
-    const int64_t x_at = row_offset(x, 3, i), y_at = row_offset(y, 3, i);
+    const int64_t x_at = b * x.strides[0] + h * x.strides[1] + s * x.strides[2], y_at = b * y.strides[0] + h * y.strides[1] + s * y.strides[2];
     int64_t cos_at = 0, sin_at = 0;
     if (table_row(call, t, b, h, s, &cos_at, &sin_at)) {
       if (cos_at != loaded_cos || sin_at != loaded_sin) {
@@ -117,6 +125,11 @@ void rotary(const KernelCall& call, int thread, int threads) {
     }
     write_row(y.data, y.type, y_at, y.strides[3], rotary, row.x);
     if (rest_moves) pass_through(call, x, y, x_at, y_at, rotary, row.sin + t.width);
+    if (++h < x.dims[1]) continue;
+    h = 0;
+    if (++s < x.dims[2]) continue;
+    s = 0;
+    ++b;
   }
 }
 

@@ -1,4 +1,4 @@
-// Register tiles of a float matrix product: c[r, j] (+)= sum_k a[r, k] * b[k, j].
+// Register tiles of a float matrix product: c[r, j] = sum_k a[r, k] * b[k, j] (+ c[r, j], times shrink[r] if given).
 #pragma once
 
 #include "kernels/rows.h"
@@ -14,10 +14,11 @@ constexpr int kTileRows = kVectorRegisters == 32 ? 12 : 6;
 
 template <int R>
 static inline void tile(int64_t depth, const float* a, int64_t a_row, const float* b, int64_t b_row, float* c,
-                        int64_t c_row, bool accumulate) {
+                        int64_t c_row, bool accumulate, const float* shrink) {
   VecF acc[R][kTileVectors];
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < kTileVectors; ++v) acc[r][v] = accumulate ? load(c + r * c_row + v * kLanes) : VecF{};
+    const VecF factor = splat(shrink != nullptr ? shrink[r] : 1.0f);
+    for (int v = 0; v < kTileVectors; ++v) acc[r][v] = accumulate ? load(c + r * c_row + v * kLanes) * factor : VecF{};
   }
   for (int64_t k = 0; k < depth; ++k, b += b_row) {
     const VecF b0 = load(b), b1 = load(b + kLanes);
@@ -35,17 +36,18 @@ static inline void tile(int64_t depth, const float* a, int64_t a_row, const floa
 
 // a [rows, depth] with unit stride along k, b [depth, kTileColumns], c [rows, kTileColumns].
 static inline void tile_rows(int64_t rows, int64_t depth, const float* a, int64_t a_row, const float* b,
-                             int64_t b_row, float* c, int64_t c_row, bool accumulate) {
+                             int64_t b_row, float* c, int64_t c_row, bool accumulate, const float* shrink = nullptr) {
   int64_t r = 0;
+  auto factors = [&] { return shrink != nullptr ? shrink + r : nullptr; };
   for (; r + kTileRows <= rows; r += kTileRows) {
-    tile<kTileRows>(depth, a + r * a_row, a_row, b, b_row, c + r * c_row, c_row, accumulate);
+    tile<kTileRows>(depth, a + r * a_row, a_row, b, b_row, c + r * c_row, c_row, accumulate, factors());
   }
-  for (; r + 4 <= rows; r += 4) tile<4>(depth, a + r * a_row, a_row, b, b_row, c + r * c_row, c_row, accumulate);
+  for (; r + 4 <= rows; r += 4) tile<4>(depth, a + r * a_row, a_row, b, b_row, c + r * c_row, c_row, accumulate, factors());
   if (r + 2 <= rows) {
-    tile<2>(depth, a + r * a_row, a_row, b, b_row, c + r * c_row, c_row, accumulate);
+    tile<2>(depth, a + r * a_row, a_row, b, b_row, c + r * c_row, c_row, accumulate, factors());
     r += 2;
   }
-  if (r < rows) tile<1>(depth, a + r * a_row, a_row, b, b_row, c + r * c_row, c_row, accumulate);
+  if (r < rows) tile<1>(depth, a + r * a_row, a_row, b, b_row, c + r * c_row, c_row, accumulate, factors());
 }
 
 // panel[k * kTileColumns + j] = b[k, j] for j < columns, zero beyond.

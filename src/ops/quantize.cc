@@ -164,6 +164,60 @@ Status prepare_packed_matmul(const PrepareContext& c, Prepared* out) {
 
 namespace {
 
+// The products of a situ.PackedProjections; false if the attributes do not agree with each other.
+bool projections_of(const Node& node, PackedProjectionsParams* p) {
+  p->shared = packed_params(node);
+  const auto n = node.attr_ints("columns"), half = node.attr_ints("half_scales_of");
+  p->count = static_cast<int32_t>(n.size());
+  if (n.empty() || n.size() > kMaxProjections || half.size() != n.size() || node.attr_ints("types").size() != n.size()) return false;
+  for (size_t i = 0; i < n.size(); ++i) {
+    p->n[i] = n[i];
+    p->half_scales[i] = half[i] != 0;
+  }
+  return node.out.size() == n.size() && node.in.size() == 2 + 2 * n.size();
+}
+
+}  // namespace
+
+// situ.PackedProjections: y_i = n(x) w_i^T + bias_i: x [.., K], norm? [K], then for each product w uint8 [bytes of the
+// layout] and bias? [columns_i] -> y_i [.., columns_i] of types_i (0: that of x).
+Status infer_packed_projections(InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "x"));
+  PackedProjectionsParams p{};
+  if (!projections_of(c.node, &p)) return c.fail("columns, half_scales_of and types do not match the operands");
+  SITU_RETURN_IF_ERROR(need_range(c, "K", p.shared.k, 1, kMaxExtent));
+  SITU_RETURN_IF_ERROR(need_block(c, p.shared.block));
+  const Shape& x = c.input(0).shape;
+  if (x.empty()) return c.fail("x is a scalar, should be [.., K]");
+  Dim width;
+  SITU_RETURN_IF_ERROR(require_equal(c, "last dim of x " + shape_str(x) + " and K", x.back(), Dim(p.shared.k), &width));
+  if (c.has(1)) SITU_RETURN_IF_ERROR(need_elements(c, 1, "norm", kScaleTypes, p.shared.k));
+  const auto types = c.node.attr_ints("types");
+  for (size_t i = 0; i < static_cast<size_t>(p.count); ++i) {
+    SITU_RETURN_IF_ERROR(need_range(c, "columns", p.n[i], 1, kMaxExtent));
+    PackedMatMulParams one = p.shared;
+    one.n = p.n[i];
+    one.half_scales = p.half_scales[i];
+    SITU_RETURN_IF_ERROR(need_elements(c, 2 + 2 * i, "w", kByteType, packed_layout(one).bytes()));
+    if (c.has(3 + 2 * i)) SITU_RETURN_IF_ERROR(need_elements(c, 3 + 2 * i, "bias", kScaleTypes, p.n[i]));
+    Shape y = x;
+    y.back() = Dim(p.n[i]);
+    SITU_RETURN_IF_ERROR(emit(c, i, types[i] != 0 ? static_cast<DType>(types[i]) : c.input(0).type, std::move(y)));
+  }
+  return Status::ok();
+}
+
+Status prepare_packed_projections(const PrepareContext& c, Prepared* out) {
+  SITU_RETURN_IF_ERROR(need_type(c, 0, kScaleTypes));
+  PackedProjectionsParams p{};
+  if (!projections_of(c.node, &p)) return c.fail("columns, half_scales_of and types do not match the operands");
+  for (size_t i = 1; i < c.node.in.size(); i += 2)
+    if (c.has(i)) SITU_RETURN_IF_ERROR(need_type(c, i, kScaleTypes));
+  return use_kernel(out, &KernelTable::packed_projections, p);
+}
+
+namespace {
+
 struct GatherAxes {
   int64_t bits = 0, block = 0;
   int gather = 0, quantize = 0;

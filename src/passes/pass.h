@@ -115,6 +115,7 @@ Status pack_weights(PassContext&);             // quantised weights in the order
 Status fuse_matmuls(PassContext&);             // gates, norms and residuals into packed products
 Status store_states(PassContext&);             // the element type of attention states
 Status fuse_casts(PassContext&);               // casts to half precision into the kernels that write for them
+Status join_products(PassContext&);            // packed products of the same rows into one call
 Status distribute_concat(PassContext&);        // elementwise operators above the Concat they read
 
 // For the graph of one token alone: after the passes, where the number of threads is known.

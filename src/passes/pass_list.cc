@@ -36,6 +36,7 @@ const std::vector<Pass>& pass_list() {
       {"fuse_matmuls", fuse_matmuls, PassUse::kOptional},
       {"store_states", store_states, PassUse::kOptional},
       {"fuse_casts", fuse_casts, PassUse::kOptional},
+      {"join_products", join_products, PassUse::kOptional},
   };
   return passes;
 }

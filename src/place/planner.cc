@@ -370,15 +370,21 @@ class Planner {
       const size_t rank = value(root).info.shape.size();
       if (rank < 2 || rank > 6) continue;
       int best = failures_of(members[r]);
-      std::vector<int> order(rank), best_order;
-      std::iota(order.begin(), order.end(), 0);
-      while (best > 0 && std::next_permutation(order.begin(), order.end())) {
-        order_[r] = order;
-        const int f = failures_of(members[r]);
-        if (f < best) {
-          best = f;
-          best_order = order;
-        }
+      std::vector<int> best_order;
+      // Orders whose innermost axis is the last one come first: kernels read and write rows of unit stride several times
+      // faster. (Queries stored as [heads, size, tokens] made a prompt of 2,048 tokens 10% slower.)
+      for (size_t innermost = rank; best > 0 && innermost-- > 0;) {
+        std::vector<int> order(rank);
+        std::iota(order.begin(), order.end(), 0);
+        std::rotate(order.begin() + static_cast<int64_t>(innermost), order.begin() + static_cast<int64_t>(innermost) + 1, order.end());
+        do {
+          order_[r] = order;
+          const int f = failures_of(members[r]);
+          if (f < best) {
+            best = f;
+            best_order = order;
+          }
+        } while (best > 0 && std::next_permutation(order.begin(), order.end() - 1));
       }
       order_[r] = best_order;
     }

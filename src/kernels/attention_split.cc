@@ -1,0 +1,162 @@
+// situ.AttentionPartial and situ.AttentionMerge: one token's attention, split over the keys (flash decoding).
+#include "kernels/attention_tile.h"
+
+namespace situ {
+namespace SITU_ISA {
+namespace {
+
+constexpr int kSplitHeads = 8;  // KV heads whose rows are worked on side by side, so that slots are read front to back
+
+// Tiles for the rows of up to `most` KV heads, in this thread's scratch; how many of them fit. At least one does: the pass
+// that splits attention (passes/split_attention.cc) leaves larger groups and heads alone.
+int64_t lay_out_tiles(const Problem& p, std::byte* scratch, int64_t most, Tile* tiles, Panels* panels) {
+  panels->keys = reinterpret_cast<float*>(scratch);
+  panels->values = panels->keys + p.depth * p.block;
+  float* addend = panels->keys + panel_floats(p);
+  float* at = addend + kKeyBlock;
+  const int64_t per_tile = p.group * (row_floats(p) + kKeyBlock);
+  const int64_t fit = clamp((kScratchBytes / 4 - (at - panels->keys)) / per_tile, 1, most);
+  for (int64_t i = 0; i < fit; ++i, at += per_tile) {
+    Tile& t = tiles[i];
+    t.addend = addend;
+    t.o = at;
+    t.scores = t.o + p.group * p.o_row;
+    t.q = t.scores + p.group * kKeyBlock;
+  }
+  return fit;
+}
+static_assert(kPanelFloats + kKeyBlock + 48 * (256 + 256 + kKeyBlock) <= kScratchBytes / 4);
+
+constexpr int64_t kInterleave = 16;  // slots that all heads read before the next ones
+
+// Asks for part `part` of `parts` of the rows of slots [slot, slot + count): the arithmetic on one group of slots takes
+// about as long as fetching the next.
+SITU_INLINE void prefetch_slots(const View& v, int64_t slot, int64_t count, int64_t part, int64_t parts) {
+  const int64_t row = v.strides[2] * dtype_bytes(v.type), bytes = count * row;
+  const std::byte* begin = v.data + slot * row;
+  for (int64_t i = bytes * part / parts / 64 * 64; i < bytes * (part + 1) / parts; i += 64) __builtin_prefetch(begin + i);
+}
+
+// Keys [key, key + count) in consecutive slots, for all tiles. A slot holds all heads side by side: heads take turns every
+// few slots, so that memory is read in order. `follow`: slots that come next in the same run.
+void attend_slots(const Problem& p, Tile* tiles, int64_t tile_count, int64_t key, int64_t slot, int64_t count, int64_t follow) {
+  const int64_t first_head = tiles[0].first / p.group;
+  with_type(p.k, [&](const auto* k) {
+    for (int64_t j = 0; j < count; j += kInterleave) {
+      const int64_t n = count - j < kInterleave ? count - j : kInterleave;
+      const int64_t ahead = count - j - n < kInterleave ? count - j - n : kInterleave;
+      for (int64_t h = 0; h < tile_count; ++h) {
+        if (ahead > 0) prefetch_slots(p.k, slot + j + n, ahead, h, tile_count);
+        else prefetch_slots(p.v, slot, count < kInterleave ? count : kInterleave, h, tile_count);
+        few_scores(tiles[h], p.depth, k + (first_head + h) * p.k.strides[1] + (slot + j) * p.k.strides[2], p.k.strides[2], n, tiles[h].scores + j);
+      }
+    }
+  });
+  for (int64_t h = 0; h < tile_count; ++h) {
+    weigh_block(p, &tiles[h], key, count, tiles[h].scores);
+    shrink_rows(p, &tiles[h]);
+  }
+  with_type(p.v, [&](const auto* v) {
+    for (int64_t j = 0; j < count; j += kInterleave) {
+      const int64_t n = count - j < kInterleave ? count - j : kInterleave;
+      const int64_t ahead = count - j - n < kInterleave ? count - j - n : kInterleave;
+      for (int64_t h = 0; h < tile_count; ++h) {
+        if (ahead > 0) prefetch_slots(p.v, slot + j + n, ahead, h, tile_count);
+        else prefetch_slots(p.k, slot + count, follow < kInterleave ? follow : kInterleave, h, tile_count);
+        few_values(p, tiles[h], v + (first_head + h) * p.v.strides[1] + (slot + j) * p.v.strides[2], p.v.strides[2], n, tiles[h].scores + j);
+      }
+    }
+  });
+}
+
+// Keys [begin, end) of all tiles, block by block: a block of slots is read once, for all its heads.
+void attend_tiles(const Problem& p, Tile* tiles, int64_t count, int64_t begin, int64_t end, const Panels& panels) {
+  int64_t key = 0;
+  const Run whole{0, p.keys};
+  const Run* runs = p.call.runs != nullptr ? p.call.runs : &whole;
+  const int run_count = p.call.runs != nullptr ? p.call.run_count : 1;
+  const bool few = few_rows(p, p.group);
+  for (int i = 0; i < run_count && key < end; ++i) {
+    const int64_t from = clamp(begin - key, 0, runs[i].length), to = clamp(end - key, 0, runs[i].length);
+    for (int64_t j = from; j < to; j += p.block) {
+      const int64_t length = to - j < p.block ? to - j : p.block, slot = runs[i].first_slot + j;
+      for (int64_t h = 0; h < count; ++h) tiles[h].done = 0;
+      if (few) attend_slots(p, tiles, count, key + j, slot, length, to - j - length);
+      else
+        for (int64_t h = 0; h < count; ++h) attend_block(p, &tiles[h], 1, key + j, slot, length, panels);
+    }
+    key += runs[i].length;
+  }
+}
+
+// Rows of one tile as the merge reads them: m, l, o (not divided by l).
+void write_partial(const Problem& p, const Tile& t, int64_t split) {
+  for (int64_t r = 0; r < t.rows; ++r) {
+    float* row = p.y.as<float>() + split * p.y.strides[0] + (t.first + r) * p.y.strides[1];
+    row[0] = t.m[r];
+    row[1] = t.l[r];
+    for (int64_t d = 0; d < p.value_depth; ++d) row[2 + d] = t.o[r * p.o_row + d];
+  }
+}
+
+void run_split(const Problem& p, std::byte* scratch, int64_t split, int64_t splits) {
+  const int64_t kv_heads = p.k.dims[1], first = p.params.window > 0 && p.keys > p.params.window ? p.keys - p.params.window : 0;
+  const int64_t begin = first + (p.keys - first) * split / splits, end = first + (p.keys - first) * (split + 1) / splits;
+  Tile tiles[kSplitHeads];
+  Panels panels;
+  for (int64_t head = 0; head < kv_heads;) {
+    const int64_t count = lay_out_tiles(p, scratch, kv_heads - head < kSplitHeads ? kv_heads - head : kSplitHeads, tiles, &panels);
+    for (int64_t h = 0; h < count; ++h) {
+      Tile& t = tiles[h];
+      t.batch = 0;
+      t.first = (head + h) * p.group;
+      t.rows = p.group;
+      start_tile(p, &t);
+      // A sink takes part in the denominator once.
+      for (int64_t r = 0; r < t.rows && split > 0; ++r) {
+        t.m[r] = -__builtin_inff();
+        t.l[r] = 0;
+      }
+    }
+    attend_tiles(p, tiles, count, begin, end, panels);
+    for (int64_t h = 0; h < count; ++h) write_partial(p, tiles[h], split);
+    head += count;
+  }
+}
+
+}  // namespace
+
+// y [splits, H, Dv + 2] of one token: each split of the keys gives every row its m, l and o. Threads take splits.
+void attention_partial(const KernelCall& call, int thread, int threads) {
+  const Problem p = make_problem(call);
+  const int64_t splits = call.out[0].dims[0];
+  for (int64_t split = thread; split < splits; split += threads) run_split(p, call.scratch, split, splits);
+}
+
+// y [1, H, 1, Dv] = sum of the splits' o, each weighted by exp(m - largest m), over the sum of their l weighted alike.
+void attention_merge(const KernelCall& call, int thread, int threads) {
+  const View &x = call.in[0], &y = call.out[0];
+  const int64_t splits = x.dims[0], depth = x.dims[2] - 2;
+  float* o = reinterpret_cast<float*>(call.scratch);
+  int64_t begin, end;
+  split_range(x.dims[1], thread, threads, &begin, &end);
+  for (int64_t h = begin; h < end; ++h) {
+    const float* rows = x.as<const float>() + h * x.strides[1];
+    float largest = -__builtin_inff(), sum = 0;
+    for (int64_t s = 0; s < splits; ++s) largest = rows[s * x.strides[0]] > largest ? rows[s * x.strides[0]] : largest;
+    for (int64_t d = 0; d < depth; ++d) o[d] = 0;
+    for (int64_t s = 0; s < splits; ++s) {
+      const float* row = rows + s * x.strides[0];
+      if (row[1] == 0) continue;  // no key
+      const float weight = exp(splat(row[0] - largest))[0];
+      sum += row[1] * weight;
+      for (int64_t d = 0; d < depth; ++d) o[d] += row[2 + d] * weight;
+    }
+    const float inverse = sum == 0 ? 0.0f : 1.0f / sum;
+    for (int64_t d = 0; d < depth; ++d) o[d] *= inverse;
+    write_row(y.data, y.type, h * y.strides[1], y.strides[3], depth, o);
+  }
+}
+
+}  // namespace SITU_ISA
+}  // namespace situ

@@ -1,0 +1,364 @@
+// softmax(scale * q k^T + bias) v with masks, over keys that may lie in runs of slots: the arithmetic of attention.cc and
+// attention_split.cc.
+//
+// Rows are the (head, query) pairs of one batch; a tile is up to kMaxRows consecutive rows that share a KV head, so one
+// read of a key serves all of them. Keys come in blocks; the softmax is online: per row the running maximum m, the sum l of
+// exp(s - m) and the output o, rescaled whenever m grows (Milakov, Gimelshein: Online normalizer calculation for softmax;
+// Dao et al.: FlashAttention).
+//   few rows (decode):    scores are dot products, values are added row by row
+//   many rows (prefill):  both products run in register tiles, keys transposed into panels that several tiles share
+#pragma once
+
+#include "kernels/dots.h"
+#include "kernels/params.h"
+#include "kernels/rows.h"
+#include "kernels/tile.h"
+
+namespace situ {
+namespace SITU_ISA {
+
+// Rows of a tile, a multiple of kTileRows: more would be masked for nothing (512 queries over 512 keys with tiles of 48, 96
+// and 192 rows: 4.3, 4.8, 6.5 ms).
+constexpr int64_t kMaxRows = 48;
+constexpr int64_t kKeyBlock = 128;  // most keys per step of the online softmax
+constexpr int64_t kPanelFloats = 65536;  // most for the panels of a block's K and V
+constexpr int64_t kFewRows = 7;     // up to here dot products beat packing the keys
+static_assert(kKeyBlock % kTileColumns == 0);
+
+struct Problem {
+  const KernelCall& call;
+  const AttentionParams& params;
+  const View &q, &k, &v, &y;
+  const View *bias, *slopes, *sink;
+  int64_t batch, heads, queries, keys, depth, value_depth, group;
+  int64_t o_row;  // value_depth rounded up to whole tiles
+  int64_t block;  // keys per step
+};
+
+struct Tile {
+  float* q;        // [rows][depth], scaled
+  float* o;        // [rows][o_row]
+  float* scores;   // [rows][kKeyBlock]
+  float* addend;   // [kKeyBlock]: a row of bias
+  int64_t batch, first, rows;  // rows first .. first + rows of batch `batch`
+  int64_t done;                // rows below it, of many, may not attend to this block of keys any more
+  float m[kMaxRows], l[kMaxRows];
+  float shrink[kMaxRows];      // what o must be multiplied by before more is added to it
+  int64_t begin[kMaxRows], end[kMaxRows];  // keys that each row may attend to
+  int64_t first_key, last_key;             // [first_key, last_key): those of any row
+};
+
+// K and V of one block of keys as the register tiles read them.
+struct Panels {
+  float* keys;    // [keys / kTileColumns][depth][kTileColumns]
+  float* values;  // [o_row / kTileColumns][keys][kTileColumns]
+};
+
+static inline const View* operand(const KernelCall& call, int i) {
+  return i < call.in_count && call.in[i].present() ? &call.in[i] : nullptr;
+}
+
+static inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : (x > high ? high : x); }
+
+static inline Problem make_problem(const KernelCall& call) {
+  const View &q = call.in[0], &k = call.in[1], &v = call.in[2];
+  Problem p{call,    *static_cast<const AttentionParams*>(call.params), q, k, v, call.out[0], operand(call, 3),
+            operand(call, 4), operand(call, 5), q.dims[0], q.dims[1], q.dims[2], k.dims[2], q.dims[3], v.dims[3], 1, 0, kKeyBlock};
+  if (call.runs != nullptr) {
+    p.keys = 0;
+    for (int i = 0; i < call.run_count; ++i) p.keys += call.runs[i].length;
+  }
+  p.group = k.dims[1] > 0 ? p.heads / k.dims[1] : 1;
+  p.o_row = (p.value_depth + kTileColumns - 1) / kTileColumns * kTileColumns;
+  while (p.block > kTileColumns && (p.depth + p.o_row) * p.block > kPanelFloats) p.block /= 2;
+  return p;
+}
+
+// Floats of scratch, for each row of a tile and beside them.
+static inline int64_t row_floats(const Problem& p) { return p.depth + p.o_row; }
+static inline int64_t panel_floats(const Problem& p) { return (p.depth + p.o_row) * p.block; }
+
+// Reads the rows of q and finds the keys that each may attend to.
+static inline void start_tile(const Problem& p, Tile* t) {
+  t->first_key = p.keys;
+  t->last_key = 0;
+  for (int64_t r = 0; r < t->rows; ++r) {
+    const int64_t head = (t->first + r) / p.queries, query = (t->first + r) % p.queries;
+    const int64_t at = t->batch * p.q.strides[0] + head * p.q.strides[1] + query * p.q.strides[2];
+    float* q = t->q + r * p.depth;
+    read_row(p.q.data, p.q.type, at, p.q.strides[3], p.depth, q);
+    for (int64_t d = 0; d < p.depth; ++d) q[d] *= p.params.scale;
+    for (int64_t d = 0; d < p.o_row; ++d) t->o[r * p.o_row + d] = 0;
+    // A sink is a key without a value: it only takes part in the denominator.
+    const bool sinks = p.sink != nullptr || p.params.smooth_sink;
+    t->m[r] = p.sink != nullptr ? read_float(p.sink->data, p.sink->type, head * p.sink->strides[0]) : 0.0f;
+    t->l[r] = 1;
+    if (!sinks || !(t->m[r] > -__builtin_inff())) {
+      t->m[r] = -__builtin_inff();
+      t->l[r] = 0;
+    }
+    const int64_t position = p.keys - p.queries + query;
+    t->end[r] = p.params.causal ? clamp(position + 1, 0, p.keys) : p.keys;
+    t->begin[r] = p.params.window > 0 ? clamp(position - p.params.window + 1, 0, t->end[r]) : 0;
+    t->shrink[r] = 1;
+    if (t->begin[r] >= t->end[r]) continue;
+    t->first_key = t->begin[r] < t->first_key ? t->begin[r] : t->first_key;
+    t->last_key = t->end[r] > t->last_key ? t->end[r] : t->last_key;
+  }
+}
+
+// -- scores[r][j] = q[r] . key j, for `count` keys from `k` on, `step` elements apart; `scores` is where key 0's go
+template <int R, typename T>
+SITU_INLINE void dot_scores(const Tile& t, int64_t depth, int64_t r0, const T* k, int64_t step, int64_t count, float* scores) {
+  constexpr int C = kLanes / R > 0 ? kLanes / R : 1;  // R * C sums fill one vector
+  const float* q[R];
+  for (int r = 0; r < R; ++r) q[r] = t.q + (r0 + r) * depth;
+  float* s = scores + r0 * kKeyBlock;
+  int64_t j = 0;
+  for (; j + C <= count; j += C) dots<R, C>(q, k + j * step, step, depth, s + j, kKeyBlock);
+  for (; j < count; ++j) dots<R, 1>(q, k + j * step, step, depth, s + j, kKeyBlock);
+}
+
+template <typename T>
+static inline void few_scores(const Tile& t, int64_t depth, const T* k, int64_t step, int64_t count, float* scores) {
+  for (int64_t r = 0; r < t.rows; ++r) {
+    for (int64_t j = 0; j < count; ++j) scores[r * kKeyBlock + j] = 0;
+  }
+  int64_t r = 0;
+  for (; r + 4 <= t.rows; r += 4) dot_scores<4>(t, depth, r, k, step, count, scores);
+  if (r + 3 <= t.rows) {
+    dot_scores<3>(t, depth, r, k, step, count, scores);
+    r += 3;
+  }
+  for (; r + 2 <= t.rows; r += 2) dot_scores<2>(t, depth, r, k, step, count, scores);
+  if (r < t.rows) dot_scores<1>(t, depth, r, k, step, count, scores);
+}
+
+// The same from a panel of `count` keys, for rows that still attend to them.
+static inline void panel_scores(const Problem& p, const Tile& t, const float* keys, int64_t count, float* scores) {
+  const int64_t rows = t.rows - t.done;
+  scores += t.done * kKeyBlock;
+  for (int64_t j = 0; j < count; j += kTileColumns) {
+    if (p.depth > 0) {
+      tile_rows(rows, p.depth, t.q + t.done * p.depth, p.depth, keys + j * p.depth, kTileColumns, scores + j, kKeyBlock, false);
+      continue;
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t i = 0; i < kTileColumns; ++i) scores[r * kKeyBlock + j + i] = 0;
+    }
+  }
+}
+
+// -- o[r] += sum_j scores[r][j] * value j
+template <int R, int V, typename T>
+SITU_INLINE void add_values(const Problem& p, const Tile& t, int64_t r0, int64_t column, const T* v, int64_t step, int64_t count, const float* scores) {
+  constexpr int U = R == 1 ? 2 : 1;  // one row alone needs two chains to hide the latency of its sums
+  VecF acc[U][R][V] = {};
+  int64_t j = 0;
+  for (; j + U <= count; j += U) {
+#pragma GCC unroll 2
+    for (int u = 0; u < U; ++u) {
+      VecF value[V];
+#pragma GCC unroll 4
+      for (int i = 0; i < V; ++i) value[i] = load(v + (j + u) * step + column + i * kLanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        const VecF weight = splat(scores[(r0 + r) * kKeyBlock + j + u]);
+#pragma GCC unroll 4
+        for (int i = 0; i < V; ++i) acc[u][r][i] += weight * value[i];
+      }
+    }
+  }
+  for (; j < count; ++j) {
+    for (int r = 0; r < R; ++r) {
+      const VecF weight = splat(scores[(r0 + r) * kKeyBlock + j]);
+      for (int i = 0; i < V; ++i) acc[0][r][i] += weight * load(v + j * step + column + i * kLanes);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int i = 0; i < V; ++i) {
+      float* o = t.o + (r0 + r) * p.o_row + column + i * kLanes;
+      VecF sum = load(o) + acc[0][r][i];
+      if constexpr (U == 2) sum += acc[1][r][i];
+      store(o, sum);
+    }
+  }
+}
+
+template <int R, typename T>
+SITU_INLINE void value_rows(const Problem& p, const Tile& t, int64_t r0, const T* v, int64_t step, int64_t count, const float* scores) {
+  constexpr int V = kVectorRegisters == 32 || R < 4 ? 4 : 2;
+  const int64_t depth = p.value_depth;
+  int64_t d = 0;
+  for (; d + V * kLanes <= depth; d += V * kLanes) add_values<R, V>(p, t, r0, d, v, step, count, scores);
+  for (; d + kLanes <= depth; d += kLanes) add_values<R, 1>(p, t, r0, d, v, step, count, scores);
+  for (int64_t j = 0; j < count && d < depth; ++j) {
+    const VecF value = load_n(v + j * step + d, depth - d);
+    for (int r = 0; r < R; ++r) {
+      float* o = t.o + (r0 + r) * p.o_row + d;
+      store(o, load(o) + splat(scores[(r0 + r) * kKeyBlock + j]) * value);
+    }
+  }
+}
+
+template <typename T>
+static inline void few_values(const Problem& p, const Tile& t, const T* v, int64_t step, int64_t count, const float* scores) {
+  int64_t r = 0;
+  for (; r + 4 <= t.rows; r += 4) value_rows<4>(p, t, r, v, step, count, scores);
+  if (r + 3 <= t.rows) {
+    value_rows<3>(p, t, r, v, step, count, scores);
+    r += 3;
+  }
+  for (; r + 2 <= t.rows; r += 2) value_rows<2>(p, t, r, v, step, count, scores);
+  if (r < t.rows) value_rows<1>(p, t, r, v, step, count, scores);
+}
+
+// The same from a panel of `count` values, for rows that attend to them.
+static inline void panel_values(const Problem& p, const Tile& t, const float* values, int64_t count, const float* scores) {
+  for (int64_t d = 0; d < p.value_depth; d += kTileColumns) {
+    tile_rows(t.rows - t.done, count, scores + t.done * kKeyBlock, kKeyBlock, values + d * p.block, kTileColumns, t.o + t.done * p.o_row + d, p.o_row, true, t.shrink + t.done);
+  }
+}
+
+// -- masks and softmax of one row's block of scores, keys [key, key + count)
+static inline void add_bias(const Problem& p, Tile* t, int64_t r, int64_t key, int64_t count, float* s) {
+  const View& bias = *p.bias;
+  const int64_t head = (t->first + r) / p.queries, query = (t->first + r) % p.queries;
+  const int64_t step = broadcast_stride(bias, 3, 4);
+  const int64_t at = t->batch * broadcast_stride(bias, 0, 4) + head * broadcast_stride(bias, 1, 4) +
+                     query * broadcast_stride(bias, 2, 4) + key * step;
+  if (bias.type == DType::kBool) {
+    const uint8_t* keep = bias.as<const uint8_t>() + at;
+    for (int64_t j = 0; j < count; ++j) s[j] = keep[j * step] != 0 ? s[j] : -__builtin_inff();
+    return;
+  }
+  read_row(bias.data, bias.type, at, step, count, t->addend);
+  for (int64_t j = 0; j < count; ++j) s[j] += t->addend[j];
+}
+
+// Turns scores into weights exp(s - m); what the row's sum and output shrink by when m grows is noted for the next block's
+// values. Infinite or NaN scores make the row NaN, as exp(inf - inf) does.
+static inline void online_softmax(Tile* t, int64_t r, int64_t count, float* s) {
+  const float low = -__builtin_inff();
+  const int64_t padded = (count + kLanes - 1) / kLanes * kLanes;
+  for (int64_t j = count; j < padded; ++j) s[j] = low;
+  VecF largest = splat(t->m[r]);
+  for (int64_t j = 0; j < padded; j += kLanes) largest = vmax(load(s + j), largest);
+  const float m = max_lanes(largest);
+  const VecF origin = splat(m > low ? m : 0.0f);  // nothing to attend to so far: all weights are exp(-inf)
+  VecF sum{};
+  for (int64_t j = 0; j < padded; j += kLanes) {
+    const VecF weight = exp_of_negative(load(s + j) - origin);
+    sum += weight;
+    store(s + j, weight);
+  }
+  float shrink = 1;
+  if (t->m[r] != m) {
+    shrink = exp_of_negative(splat(t->m[r]) - origin)[0];
+    t->m[r] = m;
+  }
+  t->shrink[r] = shrink;
+  t->l[r] = t->l[r] * shrink + sum_lanes(sum);
+}
+
+// Scores [rows][count] of keys from `key` on become weights.
+static inline void weigh_block(const Problem& p, Tile* t, int64_t key, int64_t count, float* scores) {
+  for (int64_t r = t->done; r < t->rows; ++r) {
+    float* s = scores + r * kKeyBlock;
+    if (p.params.softcap > 0) {
+      const float cap = p.params.softcap, inverse = 1.0f / cap;
+      for (int64_t j = 0; j < count; j += kLanes) store(s + j, tanh(load(s + j) * inverse) * cap);
+    }
+    if (p.bias != nullptr) add_bias(p, t, r, key, count, s);
+    if (p.slopes != nullptr) {
+      const int64_t head = (t->first + r) / p.queries;
+      const float slope = read_float(p.slopes->data, p.slopes->type, head * p.slopes->strides[0]);
+      // By distance, not by position: at 100,000 keys a slope of 0.84 times the position keeps two decimals.
+      const int64_t own = p.keys - p.queries + (t->first + r) % p.queries;
+      for (int64_t j = 0; j < count; ++j) s[j] += slope * static_cast<float>(key + j - own);
+    }
+    const int64_t from = clamp(t->begin[r] - key, 0, count), to = clamp(t->end[r] - key, 0, count);
+    for (int64_t j = 0; j < from; ++j) s[j] = -__builtin_inff();
+    for (int64_t j = to; j < count; ++j) s[j] = -__builtin_inff();
+    online_softmax(t, r, count, s);
+  }
+}
+
+// Few rows add to o in place: what it shrinks by comes first.
+static inline void shrink_rows(const Problem& p, Tile* t) {
+  for (int64_t r = 0; r < t->rows; ++r) {
+    float* o = t->o + r * p.o_row;
+    if (t->shrink[r] == 1.0f) continue;
+    for (int64_t d = 0; d < p.o_row; d += kLanes) store(o + d, load(o + d) * t->shrink[r]);
+  }
+}
+
+// Calls body(pointer to element 0) with the type of v's elements.
+template <typename Body>
+SITU_INLINE void with_type(const View& v, Body body) {
+  if (v.type == DType::kF32) return body(v.as<const float>());
+  if (v.type == DType::kF16) return body(v.as<const Half>());
+  body(v.as<const BFloat>());
+}
+
+static inline bool few_rows(const Problem& p, int64_t rows) { return rows <= kFewRows && p.k.strides[3] == 1 && p.v.strides[3] == 1; }
+
+// Panels of keys [slot, slot + count) of one KV head.
+static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, int64_t slot, int64_t count, const Panels& panels) {
+  with_type(p.k, [&](const auto* k) {
+    k += batch * p.k.strides[0] + kv_head * p.k.strides[1] + slot * p.k.strides[2];
+    for (int64_t j = 0; j < count; j += kTileColumns) {
+      const int64_t columns = count - j < kTileColumns ? count - j : kTileColumns;
+      pack_panel(k + j * p.k.strides[2], p.k.strides[3], p.k.strides[2], p.depth, columns, panels.keys + j * p.depth);
+    }
+  });
+  with_type(p.v, [&](const auto* v) {
+    v += batch * p.v.strides[0] + kv_head * p.v.strides[1] + slot * p.v.strides[2];
+    for (int64_t d = 0; d < p.value_depth; d += kTileColumns) {
+      const int64_t columns = p.value_depth - d < kTileColumns ? p.value_depth - d : kTileColumns;
+      pack_panel(v + d * p.v.strides[3], p.v.strides[2], p.v.strides[3], count, columns, panels.values + d * p.block);
+    }
+  });
+}
+
+// A packed block, keys [key, key + count), as far as the tile attends to it.
+static inline void attend_packed(const Problem& p, Tile* t, int64_t key, int64_t count, const Panels& panels) {
+  const int64_t first = clamp(t->first_key - key, 0, count) / kTileColumns * kTileColumns, last = clamp(t->last_key - key, 0, count);
+  if (first >= last) return;
+  // Queries in order: the first rows of a causal tile end before its last keys.
+  t->done = 0;
+  while (t->done + 1 < t->rows && t->end[t->done] <= key) ++t->done;
+  panel_scores(p, *t, panels.keys + first * p.depth, last - first, t->scores);
+  weigh_block(p, t, key + first, last - first, t->scores);
+  panel_values(p, *t, panels.values + first * kTileColumns, last - first, t->scores);
+}
+
+// Keys [key, key + count), which lie in consecutive slots from `slot` on, for tiles of one KV head.
+static inline void attend_block(const Problem& p, Tile* tiles, int64_t tile_count, int64_t key, int64_t slot, int64_t count, const Panels& panels) {
+  Tile& t = tiles[0];
+  const int64_t kv_head = t.first / p.queries / p.group;
+  if (tile_count > 1 || !few_rows(p, t.rows)) {
+    pack_block(p, t.batch, kv_head, slot, count, panels);
+    for (int64_t i = 0; i < tile_count; ++i) attend_packed(p, &tiles[i], key, count, panels);
+    return;
+  }
+  t.done = 0;
+  with_type(p.k, [&](const auto* k) { few_scores(t, p.depth, k + t.batch * p.k.strides[0] + kv_head * p.k.strides[1] + slot * p.k.strides[2], p.k.strides[2], count, t.scores); });
+  weigh_block(p, &t, key, count, t.scores);
+  shrink_rows(p, &t);
+  with_type(p.v, [&](const auto* v) { few_values(p, t, v + t.batch * p.v.strides[0] + kv_head * p.v.strides[1] + slot * p.v.strides[2], p.v.strides[2], count, t.scores); });
+}
+
+static inline void finish_tile(const Problem& p, Tile* t) {
+  for (int64_t r = 0; r < t->rows; ++r) {
+    const int64_t head = (t->first + r) / p.queries, query = (t->first + r) % p.queries;
+    float* o = t->o + r * p.o_row;
+    const float inverse = t->l[r] == 0 ? 0.0f : 1.0f / t->l[r];
+    for (int64_t d = 0; d < p.value_depth; ++d) o[d] *= inverse;
+    const int64_t at = t->batch * p.y.strides[0] + head * p.y.strides[1] + query * p.y.strides[2];
+    write_row(p.y.data, p.y.type, at, p.y.strides[3], p.value_depth, o);
+  }
+}
+
+}  // namespace SITU_ISA
+}  // namespace situ
