@@ -88,6 +88,7 @@ struct Tiling {
     per_head = windows ? p.queries : p.group * p.queries;
     const int64_t parts = (per_head + tile_rows - 1) / tile_rows;
     rows = (per_head + parts - 1) / parts;
+    rows = clamp((rows + kTileRows - 1) / kTileRows * kTileRows, 1, tile_rows);  // 11 rows over cost as much as 20
     count = (per_head + rows - 1) / rows * heads;
   }
   // Tile i: its first row of the KV head's, and how many.

@@ -321,13 +321,19 @@ static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, 
   });
 }
 
+// Leading rows, in whole register tiles, that may not attend to `key` or any later one: queries are in order, so that the
+// first rows of a causal tile end before its last keys.
+static inline int64_t leading_rows_before(const Tile& t, int64_t key) {
+  int64_t done = 0;
+  while (done < t.rows && t.end[done] <= key) ++done;
+  return done / kTileRows * kTileRows;
+}
+
 // A packed block, keys [key, key + count), as far as the tile attends to it.
 static inline void attend_packed(const Problem& p, Tile* t, int64_t key, int64_t count, const Panels& panels) {
   const int64_t first = clamp(t->first_key - key, 0, count) / kTileColumns * kTileColumns, last = clamp(t->last_key - key, 0, count);
   if (first >= last) return;
-  // Queries in order: the first rows of a causal tile end before its last keys.
-  t->done = 0;
-  while (t->done + 1 < t->rows && t->end[t->done] <= key) ++t->done;
+  t->done = leading_rows_before(*t, key + first);
   panel_scores(p, *t, panels.keys + first * p.depth, last - first, t->scores);
   weigh_block(p, t, key + first, last - first, t->scores);
   panel_values(p, *t, panels.values + first * kTileColumns, last - first, t->scores);
