@@ -3,9 +3,11 @@
 // Threads split units of 32 columns. Each thread prepares the rows of a in its scratch, as many as fit, and then reads
 // its units front to back:
 //   accuracy_level 4    rows rounded to int8 per block; integer dots, up to kInt8Rows rows per reading of a unit
+//   the same with AMX   slices of a unit become a panel of bytes once, for tiles over all rows (kernels/packed_tiles.h)
 //   else, few rows      digits become floats in registers
 //   else, many rows     slices of a unit become a float panel once, for register tiles over all rows
 #include "kernels/packed.h"
+#include "kernels/packed_tiles.h"
 #include "kernels/tile.h"
 
 namespace situ {
@@ -14,8 +16,8 @@ namespace {
 
 // Up to here reading digits again for every four rows beats unpacking them (K 576, N 1536, one AVX-512 core).
 constexpr int64_t kFewRows = 8;
-constexpr int kInt8Rows = kVectorRegisters == 32 ? 6 : 2;
-constexpr int kVectors = kVectorRegisters == 32 ? 2 : 2;  // vectors of columns at a time
+constexpr int kInt8Rows = kVectorRegisters == 32 ? 6 : kDigitsInPlace ? 4 : 2;
+constexpr int kVectors = 2;  // vectors of columns at a time
 
 struct Output {
   const View* y;
@@ -74,9 +76,11 @@ struct RowBuffer {
 
 int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
-// Rows that fit `bytes` of scratch. At least one: prepare admits no longer rows.
+// Rows that fit `bytes` of scratch. At least one: pack_weights admits no longer rows.
 int64_t lay_out(const PackedLayout& w, bool int8, std::byte* scratch, int64_t bytes, RowBuffer* buffer) {
-  const int64_t depth = w.blocks * w.block;
+  int64_t depth = w.blocks * w.block;
+  // The rows of a tile are read together: cache lines of their own, an odd number of them, in different sets of the cache.
+  if (kTiles && int8) depth = (round_up(depth, 64) / 64 | 1) * 64;
   const int64_t row_x = round_up(depth * 4, 64), row_q = depth + w.blocks * 8, row_f = row_x + w.blocks * 4;
   const int64_t fixed = int8 ? row_x : 0, per_row = int8 ? row_q : row_f;
   int64_t fit = (bytes - fixed - 192) / per_row;
@@ -89,7 +93,7 @@ int64_t lay_out(const PackedLayout& w, bool int8, std::byte* scratch, int64_t by
   rest += fit * w.blocks * 4;
   buffer->negative_sums = reinterpret_cast<int32_t*>(rest);
   if (int8) rest += fit * w.blocks * 4;
-  buffer->q = reinterpret_cast<int8_t*>(rest);
+  buffer->q = reinterpret_cast<int8_t*>(kTiles ? scratch + round_up(rest - scratch, 64) : rest);
   buffer->rows.x = buffer->x;
   buffer->rows.q = buffer->q;
   buffer->rows.scales = buffer->scales;
@@ -200,8 +204,7 @@ void unit_vectors(const Unit& u, const PackedRows& rows, const Output& out, int6
 }
 
 template <int Bits, bool Zeros, bool Int8>
-void unit_dots(const Unit& u, const PackedRows& rows, const Output& out, int64_t row, int64_t count) {
-  int64_t slot = 0;
+void unit_dots(const Unit& u, const PackedRows& rows, const Output& out, int64_t row, int64_t slot, int64_t count) {
   if constexpr (Int8) {
     for (; slot + kInt8Rows <= count; slot += kInt8Rows) unit_vectors<Bits, kInt8Rows, Zeros, Int8>(u, rows, out, row, slot);
   }
@@ -264,6 +267,32 @@ void unit_tiles(const Unit& u, const View& a, const Output& out, int64_t rows, s
 }
 static_assert((2 * kTileBlockRows * kTileColumns + kSliceDepth * kTileColumns + kTileRows * kSliceDepth) * 4 <= kScratchBytes);
 
+// -- many int8 rows: AMX tiles
+struct TileScratch {
+  AmxScratch amx;
+  float sums[kTileBlockRows * kUnitColumns], gate[kTileBlockRows * kUnitColumns];
+};
+
+// The first rows of [0, count) in scratch, all but a few; how many.
+template <int Bits, bool Zeros>
+int64_t unit_amx(const Unit& u, const PackedRows& rows, const Output& out, int64_t row, int64_t count, TileScratch* scratch) {
+  const int64_t tail = count % kAmxGroupRows, end = tail < kAmxMinRows ? count - tail : count;
+  for (int64_t slot = 0; slot < end; slot += kTileBlockRows) {
+    const int64_t height = end - slot < kTileBlockRows ? end - slot : kTileBlockRows;
+    packed_tiles<Bits, Zeros>(u.w, rows, slot, height, u.data, u.panels, &scratch->amx, scratch->sums);
+    if (u.gate != nullptr) packed_tiles<Bits, Zeros>(u.w, rows, slot, height, u.gate, u.panels, &scratch->amx, scratch->gate);
+    for (int64_t m = 0; m < height; ++m) {
+      for (int v = 0; v < u.vectors(); ++v) {
+        const int64_t n = u.column + v * kLanes, at = m * kUnitColumns + v * kLanes;
+        VecF gate{};
+        if (u.gate != nullptr) gate = load(scratch->gate + at);
+        write_columns(out, u.w.n, row + slot + m, n, finish_sums(out, u.w.n, n, load(scratch->sums + at), u.gate != nullptr ? &gate : nullptr));
+      }
+    }
+  }
+  return end;
+}
+
 struct Job {
   const PackedLayout& w;
   Input in;
@@ -287,7 +316,13 @@ void run_units(const Job& job, int64_t u0, int64_t u1, std::byte* scratch) {
     return;
   }
   RowBuffer buffer;
-  const int64_t fit = lay_out(w, job.int8, scratch, kScratchBytes, &buffer);
+  int64_t fit = 0;
+  if (kTiles && job.int8 && rows >= kAmxMinRows && w.block <= kAmxSliceDepth) {  // whole tiles of rows
+    fit = lay_out(w, true, scratch + sizeof(TileScratch), kScratchBytes - static_cast<int64_t>(sizeof(TileScratch)), &buffer) / kAmxRows * kAmxRows;
+  }
+  const bool tiles = fit > 0;
+  if (tiles) amx_begin(w);
+  else fit = lay_out(w, job.int8, scratch, kScratchBytes, &buffer);
   for (int64_t row = 0; row < rows; row += fit) {
     const int64_t count = rows - row < fit ? rows - row : fit;
     for (int64_t slot = 0; slot < count; ++slot) {
@@ -295,10 +330,15 @@ void run_units(const Job& job, int64_t u0, int64_t u1, std::byte* scratch) {
       else float_row(w, job.in, row + slot, slot, &buffer);
     }
     for (int64_t u = u0; u < u1; ++u) {
-      if (job.int8) unit_dots<Bits, Zeros, true>(unit(u), buffer.rows, job.out, row, count);
-      else unit_dots<Bits, Zeros, false>(unit(u), buffer.rows, job.out, row, count);
+      int64_t done = 0;
+      if constexpr (kTiles) {
+        if (tiles) done = unit_amx<Bits, Zeros>(unit(u), buffer.rows, job.out, row, count, reinterpret_cast<TileScratch*>(scratch));
+      }
+      if (job.int8) unit_dots<Bits, Zeros, true>(unit(u), buffer.rows, job.out, row, done, count);
+      else unit_dots<Bits, Zeros, false>(unit(u), buffer.rows, job.out, row, 0, count);
     }
   }
+  if (tiles) amx_end();
 }
 
 }  // namespace
