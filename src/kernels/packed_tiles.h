@@ -9,8 +9,9 @@
 //   4 bits  digits are unpacked into a panel that all rows of a slice of k share, less their zero points: signed bytes
 //   8 bits  packed lines are rows of a tile of weights as they are; zero points come in by negative_sums
 //
-// Estimated for Sapphire Rapids, block 32, not measured: 130 to 160 multiply-adds a cycle, where packed_int8 was measured at 58
-// (VNNI, 330 GFLOP/s a thread at about 3 GHz). With fewer rows a tile costs the same, so that below 8 it should not gain.
+// Estimated for Sapphire Rapids, block 32, never measured: 130 to 250 multiply-adds a cycle, by how much of the tiles' work and the
+// vectors' overlaps; packed_int8 was measured at 55 (VNNI, 330 GFLOP/s a thread at about 3 GHz). A tile of fewer rows costs
+// nearly as much as a full one: below 8 it should not gain.
 #pragma once
 
 #include "kernels/amx_tiles.h"

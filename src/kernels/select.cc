@@ -61,7 +61,7 @@ bool has_v3_vnni() {
 #if defined(SITU_HAVE_AVX512)
 bool has_v4() { return __builtin_cpu_supports("x86-64-v4") != 0; }
 #endif
-#if defined(SITU_HAVE_AVX512VNNI)
+#if defined(SITU_HAVE_AVX512VNNI) || defined(SITU_HAVE_AMX)
 bool has_v4_vnni() { return __builtin_cpu_supports("x86-64-v4") != 0 && __builtin_cpu_supports("avx512vnni") != 0; }
 #endif
 #if defined(SITU_HAVE_AMX)
