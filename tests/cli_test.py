@@ -23,13 +23,15 @@ def cpu_has(isa):
     flags = set(re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text() + "\nflags:", re.M).group(1).split())
     avx2 = {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"}
     needs = {"portable": set(), "avx2": avx2, "avx512": avx2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}}
+    needs["avxvnni"] = avx2 | {"avx_vnni"}
     needs["avx512vnni"] = needs["avx512"] | {"avx512_vnni"}
+    needs["amx"] = needs["avx512vnni"] | {"amx_tile", "amx_int8"}
     return needs[isa] <= flags
 
 def built_isas(model):
     """The instruction sets that this build has kernels for: sanitizer builds have the portable ones only."""
     known = re.search(r"known: ([^)]*)\)", Run("run", model, "--prompt-ids", "1", SITU_ISA="none").err)
-    return known.group(1).split(", ") if known else ["portable", "avx2", "avx512", "avx512vnni"]
+    return known.group(1).split(", ") if known else ["portable", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"]
 
 def for_each_model(check):
     def test(self):
@@ -201,7 +203,7 @@ class CommandLineTest(CliTest):
 
     def test_instruction_set(self):
         self.refused(Run("run", self.model, "--prompt-ids", IDS, SITU_ISA="mmx"), "mmx", "portable")
-        for isa in ("avx2", "avx512", "avx512vnni"):
+        for isa in ("avx2", "avxvnni", "avx512", "avx512vnni", "amx"):
             if not cpu_has(isa):
                 self.refused(Run("run", self.model, "--prompt-ids", IDS, SITU_ISA=isa), isa)
 

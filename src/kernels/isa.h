@@ -1,5 +1,5 @@
 // What every kernel file shares: the namespace of its ISA, the split of work over threads, and walks
-// over strided tensors. Each kernel file is compiled once per ISA with -DSITU_ISA=portable|avx2|avx512|avx512vnni;
+// over strided tensors. Each kernel file is compiled once per ISA with -DSITU_ISA=portable|avx2|avx512|..;
 // everything here is static so that no copy compiled for one ISA can be linked into another.
 #pragma once
 

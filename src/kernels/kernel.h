@@ -58,7 +58,7 @@ struct KernelTable {
 };
 
 // The table for this CPU: the best ISA that it has, or the one that SITU_ISA names
-// (portable | avx2 | avx512 | avx512vnni). An unknown or unavailable name falls back and select_isa_error() says so.
+// (portable | avx2 | avxvnni | avx512 | avx512vnni | amx). An unknown or unavailable name falls back and select_isa_error() says so.
 const KernelTable& kernels();
 // Empty, or why SITU_ISA could not be honoured.
 const char* select_isa_error();

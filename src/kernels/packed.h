@@ -32,20 +32,23 @@ SITU_INLINE VecS splat_word(const int8_t* p) {
 }
 
 // With VNNI the high digits are multiplied where they stand, 16 times too large, and divided once per block.
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(SITU_EMULATE_VNNI)
 constexpr bool kDigitsInPlace = true;
 #else
 constexpr bool kDigitsInPlace = false;
 #endif
 
 // acc[lane] += the four products of unsigned bytes u and signed bytes s. Without VNNI, Bits says how large u is:
-// 4-bit digits cannot saturate a 16-bit sum, bytes could.
+// 4-bit digits cannot saturate a 16-bit sum, bytes could. The last lines hold for any u: they are what VNNI computes
+// (SITU_EMULATE_VNNI: tests of its code on other CPUs).
 template <int Bits>
 SITU_INLINE VecI dot4(VecI acc, VecS u, VecS s) {
 #if defined(__AVX512VNNI__)
   return (VecI)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)u, (__m512i)s);
+#elif defined(__AVXVNNI__)
+  return (VecI)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)u, (__m256i)s);
 #else
-  if constexpr (Bits == 4) return acc + word_products(byte_products(u, s), VecS{} + 1);
+  if constexpr (Bits == 4 && !kDigitsInPlace) return acc + word_products(byte_products(u, s), VecS{} + 1);
   const VecS even = (VecS)((VecU)u & 0x00ff00ffu), odd = (VecS)(((VecU)u >> 8) & 0x00ff00ffu);
   return acc + word_products(even, (s << 8) >> 8) + word_products(odd, s >> 8);
 #endif
@@ -89,8 +92,8 @@ SITU_INLINE int64_t line_offset(const PackedLayout& w, int vector) {
 template <int Bits, int R, int V, bool Zeros>
 SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int64_t r0, const uint8_t* unit, int panels,
                              int v0, VecF (*total)[V]) {
-  // Few chains are enough: the next block's do not depend on this one's.
-  constexpr bool kSplit = Bits == 4 && kDigitsInPlace && R * V <= 8;
+  // Few chains are enough: the next block's do not depend on this one's. Two accumulators each must fit the registers.
+  constexpr bool kSplit = Bits == 4 && kDigitsInPlace && R * V <= kVectorRegisters / 4;
   const int64_t record_bytes = w.record_bytes(panels), lines = w.lines();
   int64_t offset[V];
 #pragma GCC unroll 8

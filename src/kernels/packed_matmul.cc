@@ -4,10 +4,12 @@
 // Threads split units of 32 columns, and the rows where there are many. Each thread prepares its rows of a in its scratch,
 // as many as fit, and then reads its units front to back:
 //   accuracy_level 4, few rows    rows rounded to int8 per block; digits become bytes in registers
-//   accuracy_level 4, many rows   the same rows; slices of a unit become a panel of bytes once, for all rows
+//   accuracy_level 4, many rows   the same rows; slices of a unit become a panel of bytes once, for all rows: vectors read
+//                                 it (kernels/packed_panel.h), or AMX (kernels/packed_tiles.h)
 //   else, few rows                digits become floats in registers
 //   else, many rows               slices of a unit become a float panel once, for register tiles over all rows
 #include "kernels/packed_panel.h"
+#include "kernels/packed_tiles.h"
 #include "kernels/tile.h"
 
 namespace situ {
@@ -17,7 +19,7 @@ namespace {
 // Up to here reading digits again for every four rows beats unpacking them (K 576, N 1536, one AVX-512 core).
 constexpr int64_t kFewRows = 8;
 constexpr int64_t kFewInt8Rows = 6;
-constexpr int kInt8Rows = kVectorRegisters == 32 ? 6 : 2;
+constexpr int kInt8Rows = kVectorRegisters == 32 ? 6 : kDigitsInPlace ? 4 : 2;
 constexpr int kPanelRows = kVectorRegisters == 32 ? 8 : 4;
 constexpr int64_t kPanelBlockRows = 128;
 constexpr int kVectors = 2;  // vectors of columns at a time
@@ -81,9 +83,12 @@ struct RowBuffer {
 
 int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
-// How many of `rows` rows fit `bytes` of scratch, with `beside` bytes more for each. At least one: prepare admits no longer rows.
+// How many of `rows` rows fit `bytes` of scratch, with `beside` bytes more for each. At least one: pack_weights
+// admits no longer rows.
 int64_t lay_out(const PackedLayout& w, bool int8, int64_t rows, int64_t beside, std::byte* scratch, int64_t bytes, RowBuffer* buffer) {
-  const int64_t depth = w.blocks * w.block;
+  int64_t depth = w.blocks * w.block;
+  // The rows of an AMX tile are read together: cache lines of their own, an odd number of them, in different sets of the cache.
+  if (kTiles && int8) depth = (round_up(depth, 64) / 64 | 1) * 64;
   const int64_t row_x = round_up(depth * 4, 64), row_q = depth + w.blocks * 8, row_f = row_x + w.blocks * 4;
   const int64_t fixed = int8 ? row_x : 0, per_row = (int8 ? row_q : row_f) + beside;
   int64_t fit = (bytes - fixed - 192) / per_row;
@@ -96,7 +101,7 @@ int64_t lay_out(const PackedLayout& w, bool int8, int64_t rows, int64_t beside, 
   rest += fit * w.blocks * 4;
   buffer->negative_sums = reinterpret_cast<int32_t*>(rest);
   if (int8) rest += fit * w.blocks * 4;
-  buffer->q = reinterpret_cast<int8_t*>(rest);
+  buffer->q = reinterpret_cast<int8_t*>(kTiles ? scratch + round_up(rest - scratch, 64) : rest);
   buffer->rows.x = buffer->x;
   buffer->rows.q = buffer->q;
   buffer->rows.scales = buffer->scales;
@@ -260,19 +265,30 @@ void panel_vectors(const Unit& u, const DigitPanel& panel, const PackedRows& row
   for (; v < u.vectors(); ++v) panel_dots<Bits, R, 1, Zeros>(panel, rows, u.w.block, slot, v, sums);
 }
 
-// sums [count, kUnitColumns] = rows of the buffer times a unit.
+// What the panels of a thread are made in.
+union PanelScratch {
+  std::byte digits[DigitPanel::kBytes];
+  AmxScratch amx;
+};
+
+// sums [count, kUnitColumns] = rows of the buffer times a unit; the first `tiled` of them by AMX.
 template <int Bits, bool Zeros>
-void panel_sums(const Unit& u, const uint8_t* data, const PackedRows& rows, int64_t count, float* sums, DigitPanel* panel) {
+void panel_sums(const Unit& u, const uint8_t* data, const PackedRows& rows, int64_t tiled, int64_t count, float* sums, PanelScratch* scratch) {
+  if constexpr (kTiles) {
+    if (tiled > 0) packed_tiles<Bits, Zeros>(u.w, rows, 0, tiled, data, u.panels, &scratch->amx, sums);
+    if (tiled == count) return;
+  }
+  DigitPanel panel = lay_out_panel(scratch->digits);
   const int64_t step = kPanelSlice / u.w.block;
-  for (int64_t i = 0; i < count * kUnitColumns; i += kLanes) store(sums + i, VecF{});
+  for (int64_t i = tiled * kUnitColumns; i < count * kUnitColumns; i += kLanes) store(sums + i, VecF{});
   for (int64_t b = 0; b < u.w.blocks; b += step) {
-    panel->first = b;
-    panel->last = b + step < u.w.blocks ? b + step : u.w.blocks;
-    unpack_digits<Bits, Zeros>(u.w, data, u.panels, u.vectors(), panel);
-    int64_t r = 0;
-    for (; r + kPanelRows <= count; r += kPanelRows) panel_vectors<Bits, kPanelRows, Zeros>(u, *panel, rows, r, sums + r * kUnitColumns);
-    for (; r + 2 <= count; r += 2) panel_vectors<Bits, 2, Zeros>(u, *panel, rows, r, sums + r * kUnitColumns);
-    for (; r < count; ++r) panel_vectors<Bits, 1, Zeros>(u, *panel, rows, r, sums + r * kUnitColumns);
+    panel.first = b;
+    panel.last = b + step < u.w.blocks ? b + step : u.w.blocks;
+    unpack_digits<Bits, Zeros>(u.w, data, u.panels, u.vectors(), &panel);
+    int64_t r = tiled;
+    for (; r + kPanelRows <= count; r += kPanelRows) panel_vectors<Bits, kPanelRows, Zeros>(u, panel, rows, r, sums + r * kUnitColumns);
+    for (; r + 2 <= count; r += 2) panel_vectors<Bits, 2, Zeros>(u, panel, rows, r, sums + r * kUnitColumns);
+    for (; r < count; ++r) panel_vectors<Bits, 1, Zeros>(u, panel, rows, r, sums + r * kUnitColumns);
   }
 }
 
@@ -386,27 +402,36 @@ struct Part {
   int64_t row, last_row, unit, last_unit;
 };
 
-// Rows in scratch, panels beside them: both results of a row, then the panel, then the rows.
+// Rows that AMX takes of `count`: whole groups, and what is left over unless it is too little for a tile.
+int64_t tiled_rows(const PackedLayout& w, int64_t count, int64_t capacity) {
+  if (!kTiles || w.block > kAmxSliceDepth) return 0;
+  const int64_t tail = count % kAmxGroupRows, rows = tail < kAmxMinRows ? count - tail : count;
+  return round_up(rows, kAmxRows) <= capacity ? rows : capacity / kAmxRows * kAmxRows;  // tiles read rows that are not there
+}
+
+// Scratch: the panel, rounded rows, and the sums of both results of a row.
 template <int Bits, bool Zeros>
 void run_panels(const Job& job, const Part& part, std::byte* scratch) {
-  constexpr int64_t kSumBytes = kUnitColumns * 4;
+  constexpr int64_t kSumBytes = kUnitColumns * 4, kPanelBytes = static_cast<int64_t>(sizeof(PanelScratch));
   const int64_t rows = part.last_row - part.row < kPanelBlockRows ? part.last_row - part.row : kPanelBlockRows;
-  DigitPanel panel = lay_out_panel(scratch);
+  auto* panel = reinterpret_cast<PanelScratch*>(scratch);
   RowBuffer buffer;
-  const int64_t fit = lay_out(job.form(), true, rows, 2 * kSumBytes, scratch + DigitPanel::kBytes, kScratchBytes - DigitPanel::kBytes, &buffer);
+  const int64_t fit = lay_out(job.form(), true, kTiles ? round_up(rows, kAmxRows) : rows, 2 * kSumBytes, scratch + kPanelBytes, kScratchBytes - kPanelBytes, &buffer);
   float* sums = reinterpret_cast<float*>(scratch + kScratchBytes - 2 * kSumBytes * fit);
   float* gate = sums + kUnitColumns * fit;
+  if (tiled_rows(job.form(), rows, fit) > 0) amx_begin(job.form());
   for (int64_t row = part.row; row < part.last_row; row += fit) {
-    const int64_t count = part.last_row - row < fit ? part.last_row - row : fit;
+    const int64_t count = part.last_row - row < fit ? part.last_row - row : fit, tiled = tiled_rows(job.form(), count, fit);
     for (int64_t slot = 0; slot < count; ++slot) round_row(job.form(), job.in, row + slot, slot, &buffer);
     for (int64_t i = part.unit; i < part.last_unit; ++i) {
       const Product& product = job.product_of(i);
       const Unit u = unit_of(product, i);
-      panel_sums<Bits, Zeros>(u, u.data, buffer.rows, count, sums, &panel);
-      if (u.gate != nullptr) panel_sums<Bits, Zeros>(u, u.gate, buffer.rows, count, gate, &panel);
+      panel_sums<Bits, Zeros>(u, u.data, buffer.rows, tiled, count, sums, panel);
+      if (u.gate != nullptr) panel_sums<Bits, Zeros>(u, u.gate, buffer.rows, tiled, count, gate, panel);
       write_sums(u, product.out, row, count, 0, u.vectors(), kUnitColumns, sums, gate);
     }
   }
+  if (tiled_rows(job.form(), rows, fit) > 0) amx_end();
 }
 
 template <int Bits, bool Zeros>

@@ -3,6 +3,14 @@
 #include <cstdlib>
 #include <string>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "kernels/kernel.h"
 
 namespace situ {
@@ -15,11 +23,17 @@ SITU_DECLARE_TABLE(portable)
 #if defined(SITU_HAVE_AVX2)
 SITU_DECLARE_TABLE(avx2)
 #endif
+#if defined(SITU_HAVE_AVXVNNI)
+SITU_DECLARE_TABLE(avxvnni)
+#endif
 #if defined(SITU_HAVE_AVX512)
 SITU_DECLARE_TABLE(avx512)
 #endif
 #if defined(SITU_HAVE_AVX512VNNI)
 SITU_DECLARE_TABLE(avx512vnni)
+#endif
+#if defined(SITU_HAVE_AMX)
+SITU_DECLARE_TABLE(amx)
 #endif
 #undef SITU_DECLARE_TABLE
 
@@ -35,11 +49,41 @@ bool always() { return true; }
 #if defined(SITU_HAVE_AVX2)
 bool has_v3() { return __builtin_cpu_supports("x86-64-v3") != 0; }
 #endif
+#if defined(SITU_HAVE_AVXVNNI)
+// GCC 12 has no name for it.
+bool has_v3_vnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!has_v3() || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || a < 1) return false;  // a: the last subleaf
+  __cpuid_count(7, 1, a, b, c, d);
+  return (a >> 4 & 1) != 0;
+}
+#endif
 #if defined(SITU_HAVE_AVX512)
 bool has_v4() { return __builtin_cpu_supports("x86-64-v4") != 0; }
 #endif
-#if defined(SITU_HAVE_AVX512VNNI)
+#if defined(SITU_HAVE_AVX512VNNI) || defined(SITU_HAVE_AMX)
 bool has_v4_vnni() { return __builtin_cpu_supports("x86-64-v4") != 0 && __builtin_cpu_supports("avx512vnni") != 0; }
+#endif
+#if defined(SITU_HAVE_AMX)
+// Linux gives a process the 8 KiB of tile registers when it asks for them; every thread has them then.
+bool may_use_tiles() {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+bool has_amx() {
+  if (!has_v4_vnni()) return false;  // so that there is XGETBV
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  constexpr unsigned kTilesAndInt8 = 1u << 24 | 1u << 25, kTileState = 1u << 17 | 1u << 18;  // XCR0: configuration, data
+  if ((d & kTilesAndInt8) != kTilesAndInt8) return false;
+  unsigned enabled = 0, high = 0;
+  __asm__("xgetbv" : "=a"(enabled), "=d"(high) : "c"(0));
+  return (enabled & kTileState) == kTileState && may_use_tiles();
+}
 #endif
 
 // Best last.
@@ -48,11 +92,17 @@ constexpr Candidate kCandidates[] = {
 #if defined(SITU_HAVE_AVX2)
     {&avx2::kTable, has_v3},
 #endif
+#if defined(SITU_HAVE_AVXVNNI)
+    {&avxvnni::kTable, has_v3_vnni},
+#endif
 #if defined(SITU_HAVE_AVX512)
     {&avx512::kTable, has_v4},
 #endif
 #if defined(SITU_HAVE_AVX512VNNI)
     {&avx512vnni::kTable, has_v4_vnni},
+#endif
+#if defined(SITU_HAVE_AMX)
+    {&amx::kTable, has_amx},
 #endif
 };
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <numeric>
 #include <random>
 #include <string>
@@ -204,15 +205,25 @@ inline RunResult run_kernel(const KernelTable& table, KernelFn KernelTable::* ke
   return result;
 }
 
-// Calls body(table, threads) for every ISA of this CPU and 1, 2 and 3 threads.
-inline void for_each_isa(const std::function<void(const KernelTable&, int)>& body) {
-  const KernelTable* tables[8];
-  const int count = available_kernel_tables(tables, 8);
-  ASSERT_GE(count, 1);
-  for (int i = 0; i < count; ++i) {
+// A table for an ISA that this CPU does not have, run all the same, and the one whose results it should have to the bit.
+struct EmulatedTable {
+  const KernelTable *table, *base;
+};
+// Built with the instructions in plain C++ (CMakeLists.txt); and the real ones, whose instructions are trapped: thousands of
+// times slower. Both differ from their base in packed_matmul alone.
+const std::vector<EmulatedTable>& emulated_tables();
+const std::vector<EmulatedTable>& trapped_tables();
+
+// Calls body(table, threads) for every ISA of this CPU, and then the emulated ones, and 1, 2 and 3 threads.
+inline void for_each_isa(const std::function<void(const KernelTable&, int)>& body, const std::vector<EmulatedTable>& emulated = {}) {
+  const KernelTable* available[8];
+  std::vector<const KernelTable*> tables(available, available + available_kernel_tables(available, 8));
+  ASSERT_FALSE(tables.empty());
+  for (const EmulatedTable& e : emulated) tables.push_back(e.table);
+  for (const KernelTable* table : tables) {
     for (int threads = 1; threads <= 3; ++threads) {
-      SCOPED_TRACE(std::string(tables[i]->isa) + ", " + std::to_string(threads) + " threads");
-      body(*tables[i], threads);
+      SCOPED_TRACE(std::string(table->isa) + ", " + std::to_string(threads) + " threads");
+      body(*table, threads);
       if (::testing::Test::HasFatalFailure()) return;
     }
   }
