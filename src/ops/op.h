@@ -25,12 +25,16 @@ struct SymView {
 // Where an operator's outputs can live.
 enum class Placement {
   kCompute,      // new values: written by the kernel into the destination it is given
-  kElementwise,  // kCompute, and output 0 may overwrite an input of the same type, dims and strides
+  kElementwise,  // kCompute; element i of the output depends on element i of the (broadcast) operands alone, so that output
+                 // 0 may overwrite an input of the same type, dims and strides
+  kRowwise,      // the same, but whole rows depend on whole rows: norms, softmax
   kView,         // output is a view of input 0 (see OpDef::view)
   kConcat,       // inputs are slices of output 0 along attribute `axis`
   kHost,         // integer arithmetic on shapes; a kernel exists for when it is not
   kControl,      // If, Loop, Scan
 };
+
+constexpr bool may_overwrite(Placement p) { return p == Placement::kElementwise || p == Placement::kRowwise; }
 
 // What a shape function takes for granted because symbols do not tell: `a` <= `b`, or `a` == `b`. Holds
 // for every step that the model is valid for, and is checked before each one.

@@ -25,11 +25,18 @@ std::vector<float> floats(const Tensor& t) {
 }
 
 Prober::Prober(const Graph& graph, const Binding& binding, Evaluator& evaluator)
-    : graph_(&graph), binding_(&binding), evaluator_(&evaluator), host_(graph.values.size(), 0) {
-  for (size_t v = 0; v < graph.values.size(); ++v) host_[v] = graph.values[v].info.content.has_value();
+    : graph_(&graph), binding_(&binding), evaluator_(&evaluator), host_(graph.values.size(), 0), fixed_(graph.values.size(), 0) {
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    host_[v] = graph.values[v].info.content.has_value();
+    fixed_[v] = graph.values[v].constant.present() || (host_[v] && shape_is_const(*graph.values[v].info.content));
+  }
   for (const auto& [v, role] : binding.inputs)
     if (role == InputRole::kPositions) host_[v] = 1;
   for (const Node& n : graph.nodes) {
+    const bool fixed = !n.in.empty() && n.def && n.def->placement != Placement::kControl &&
+                       std::all_of(n.in.begin(), n.in.end(), [&](ValueId v) { return v == kNoValue || fixed_[v]; });
+    for (ValueId v : n.out)
+      if (fixed && v != kNoValue) fixed_[v] = 1;
     const bool all = std::all_of(n.in.begin(), n.in.end(), [&](ValueId v) {
       return v == kNoValue || host_[v] || graph.values[v].constant.present();
     });

@@ -22,6 +22,8 @@ class Prober {
   // True for values that depend on S and P only (masks, positions, rotary tables): neither on token
   // ids nor on state.
   bool host(ValueId v) const { return host_[v]; }
+  // True for values that no step changes: constants and what is computed from them, of whatever length the step is.
+  bool fixed(ValueId v) const { return fixed_[v]; }
   // True for host values and constants.
   bool known(ValueId v) const { return host_[v] || graph_->values[v].constant.present(); }
 
@@ -46,7 +48,7 @@ class Prober {
   const Graph* graph_;
   const Binding* binding_;
   Evaluator* evaluator_;
-  std::vector<char> host_;
+  std::vector<char> host_, fixed_;
 };
 
 // The elements of a float tensor as float, of any float type.

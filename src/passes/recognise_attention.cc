@@ -70,10 +70,25 @@ class Recogniser {
     if (!layout(mix.in[1], false, &m->v)) return *why = "V has an unknown layout", false;
     if (m->k.heads != m->v.heads || m->q.heads % m->k.heads != 0 || m->q.size != m->k.size || m->v.scale != 1)
       return *why = "Q, K and V do not fit together", false;
+    if (!heads_in_groups(scores.in[0], scores.in[1]) || !heads_in_groups(mix.in[0], mix.in[1])) return *why = "query heads are not grouped by KV head", false;
     if (!scores_form(softmax.in[0], scores.out[0], m)) return *why = "scale, softcap and mask have no closed form", false;
     m->scale *= m->q.scale * m->k.scale;
     m->matmul_out = pv;
     return true;
+  }
+
+  // MatMul broadcasts K (or V) along axes where it has extent 1: these must be the inner ones of those that make up the heads,
+  // so that neighbouring query heads share a KV head.
+  bool heads_in_groups(ValueId queries, ValueId keys) const {
+    const std::vector<int64_t> q = prober_.dims(queries, tokens_, past_), k = prober_.dims(keys, tokens_, past_);
+    bool shared = false;
+    for (size_t i = 0; i + 2 < q.size(); ++i) {
+      const size_t missing = q.size() - std::min(q.size(), k.size());
+      const int64_t own = i < missing ? 1 : k[i - missing];
+      if (own == 1 && q[i] > 1) shared = true;
+      else if (own != q[i] || (own > 1 && shared)) return false;
+    }
+    return k.size() <= q.size();
   }
 
   // The MatMul whose operand 0 is the probabilities, through nodes with one data path.
@@ -162,6 +177,26 @@ class Recogniser {
     return true;
   }
 
+  bool is_float(ValueId v) const { return dtype_is_float(graph_.values[v].info.type) && dtype_bytes(graph_.values[v].info.type) >= 2; }
+  bool float_cast(const Node& n) const { return n.is("Cast") && is_float(n.in[0]) && is_float(n.out[0]); }
+
+  // x * c or x / c with one number c that no step changes; x / c has x on the left.
+  bool scales(const Node& n) const {
+    if ((!n.is("Mul") && !n.is("Div")) || n.in.size() != 2) return false;
+    const bool left = prober_.fixed(n.in[0]), right = prober_.fixed(n.in[1]);
+    if (left == right || (left && n.is("Div"))) return false;
+    const Shape& factor = shape(n.in[left ? 0 : 1]);
+    return std::all_of(factor.begin(), factor.end(), [](const Dim& d) { return d == Dim(1); });
+  }
+
+  bool only_scaling(const Cone& cone) const {
+    for (int i : cone.nodes) {
+      const Node& n = graph_.nodes[i];
+      if (!n.def || (n.def->placement != Placement::kView && !float_cast(n) && !scales(n))) return false;
+    }
+    return true;
+  }
+
   // The same where a common factor is multiplied in: it is read from a second evaluation, on ones.
   bool numbers_scaled(ValueId operand, Layout* l, const std::vector<int64_t>& dims, std::vector<int64_t>* index) {
     if (graph_.values[l->source].info.type != DType::kF32 && !is_half(l->source)) return false;
@@ -197,7 +232,7 @@ class Recogniser {
     for (int64_t d : in) elements *= d;
     std::vector<int64_t> index;
     const bool moved = operand == l->source || (cone && only_movement(*cone));
-    if (elements == 0 || elements > (1 << 22) || !(moved ? numbers_moved(operand, l->source, in, &index) : numbers_scaled(operand, l, in, &index))) return false;
+    if (elements == 0 || elements > (1 << 22) || !(moved ? numbers_moved(operand, l->source, in, &index) : cone && only_scaling(*cone) && numbers_scaled(operand, l, in, &index))) return false;
     if (static_cast<int64_t>(index.size()) != heads * rows * size) return false;
     auto at = [&](int64_t h, int64_t r, int64_t d) {
       return index[static_cast<size_t>(h * rows * size + (transposed ? d * rows + r : r * size + d))];
@@ -227,9 +262,42 @@ class Recogniser {
     return (l->row_axis >= 0 || rows == 1) && (l->size_axis >= 0 || size == 1);
   }
 
+  // What may stand between QK^T and Softmax; probing then tells what it computes. Anything else might do so for the probed
+  // scores and lengths alone.
+  bool scores_node(const Node& n) const {
+    if (!n.def || !n.domain.empty()) return false;
+    if (n.def->placement == Placement::kView || float_cast(n) || scales(n) || n.is("Tanh")) return true;
+    auto host = [&](size_t i) { return n.has_input(i) && prober_.known(n.in[i]); };
+    if (n.is("Add") || n.is("Sub")) return host(1) || (host(0) && n.is("Add"));
+    if (n.is("Where")) return host(0) && host(1) != host(2);
+    if (n.is("Mul")) return from_bool(n.in[0]) || from_bool(n.in[1]);  // GPT-2: s * mask - 1e4 * (1 - mask)
+    if (n.is("Max") && n.in.size() == 2) return beyond_scores(n.in[0]) || beyond_scores(n.in[1]);
+    return false;
+  }
+  // The lowest float, as guards against infinity have it.
+  bool beyond_scores(ValueId v) const {
+    const Tensor& t = graph_.values[v].constant;
+    return t.present() && t.count() == 1 && dtype_is_float(t.type()) && t.to_f64()[0] <= -60000;
+  }
+  // 0 or 1 by position: casts, slices and the like of a host value that is a bool.
+  bool from_bool(ValueId v) const {
+    while (prober_.host(v) && graph_.values[v].info.type != DType::kBool) {
+      const int p = graph_.values[v].producer;
+      if (p < 0 || !graph_.nodes[p].def || (graph_.nodes[p].def->placement != Placement::kView && !graph_.nodes[p].is("Cast"))) return false;
+      v = graph_.nodes[p].in[0];
+    }
+    return prober_.host(v);
+  }
+
   // Softmax input as a function of QK^T: softcap(scale * s) + mask.
   bool scores_form(ValueId x, ValueId s, Match* m) {
     const int64_t heads = m->q.heads;
+    if (x != s) {
+      const auto cone = prober_.cone(x, s, kMaxConeNodes);
+      if (!cone) return false;
+      for (int i : cone->nodes)
+        if (!scores_node(graph_.nodes[i])) return false;
+    }
     auto evaluate = [&](float fill, uint32_t seed, int64_t tokens, int64_t past) -> Result<std::vector<float>> {
       Tensor t = prober_.random(prober_.dims(s, tokens, past), seed);
       for (int64_t i = 0; i < t.count(); ++i) t.view().as<float>()[i] *= fill;

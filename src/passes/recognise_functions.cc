@@ -40,6 +40,14 @@ std::vector<float> map(const std::vector<float>& x, F f) {
   return y;
 }
 
+std::vector<float> activation(const Match& form, const std::vector<float>& x) {
+  auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
+  if (form.op == "Swish") return map(x, [&](double v) { return v * sigmoid(v); });
+  if (form.op == "QuickGelu") return map(x, [&](double v) { return v * sigmoid(1.702 * v); });
+  if (form.approximate == "tanh") return map(x, [](double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); });
+  return map(x, [](double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); });
+}
+
 // y = (x - mean) / sqrt(var + eps) over rows of `width`, or x / sqrt(mean(x^2) + eps) without centring.
 std::vector<float> norm(const std::vector<float>& x, int64_t width, double eps, bool centre) {
   std::vector<float> y(x.size());
@@ -138,30 +146,36 @@ class Recogniser {
 
   float tolerance() const { return context_.half_constants ? kHalfTolerance : kTolerance; }
 
+  // What fits at one size may be clipped at others.
+  template <typename Form>
+  bool holds_everywhere(ValueId root, ValueId x, Form form) {
+    for (float size : {0.03f, 30.0f, 300.0f, 10000.0f}) {
+      const Tensor input = scaled(x, size, 3);
+      Result<Tensor> output = at(root, x, input);
+      if (!output.is_ok() || distance(floats(*output), form(floats(input))) > tolerance()) return false;
+    }
+    return true;
+  }
+
   std::optional<Match> compare(ValueId root, ValueId x) {
     const Tensor input = scaled(x, 4.0f, 1);
     Result<Tensor> output = at(root, x, input);
     if (!output.is_ok()) return std::nullopt;
     const std::vector<float> in = floats(input), out = floats(*output);
-    auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
-    const std::pair<Match, std::vector<float>> forms[] = {
-        {Match{"Swish", "", 0, "", 1}, map(in, [&](double v) { return v * sigmoid(v); })},
-        {Match{"QuickGelu", "com.microsoft", 0, "", 1.702f}, map(in, [&](double v) { return v * sigmoid(1.702 * v); })},
-        {Match{"Gelu", "", 0, "none"}, map(in, [](double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); })},
-        {Match{"Gelu", "", 0, "tanh"}, map(in, [](double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); })},
-    };
+    const Match activations[] = {{"Swish", "", 0, "", 1}, {"QuickGelu", "com.microsoft", 0, "", 1.702f}, {"Gelu", "", 0, "none"}, {"Gelu", "", 0, "tanh"}};
     float nearest = tolerance();
     std::optional<Match> match;
-    for (const auto& [form, expected] : forms)
-      if (const float d = distance(out, expected); d <= nearest) nearest = d, match = form;
-    if (match) return match;
+    for (const Match& form : activations)
+      if (const float d = distance(out, activation(form, in)); d <= nearest) nearest = d, match = form;
+    if (match) return holds_everywhere(root, x, [&](const std::vector<float>& v) { return activation(*match, v); }) ? match : std::nullopt;
     const int64_t width = input.dims().back();
     for (bool centre : {false, true}) {
       const Tensor small = scaled(x, 1e-3f, 2);
       Result<Tensor> y = at(root, x, small);
       if (!y.is_ok()) return std::nullopt;
       const float eps = round_epsilon(solve_epsilon(floats(small), floats(*y), width, centre));
-      if (distance(floats(*y), norm(floats(small), width, eps, centre)) <= tolerance() && distance(out, norm(in, width, eps, centre)) <= tolerance())
+      if (distance(floats(*y), norm(floats(small), width, eps, centre)) <= tolerance() && distance(out, norm(in, width, eps, centre)) <= tolerance() &&
+          holds_everywhere(root, x, [&](const std::vector<float>& v) { return norm(v, width, eps, centre); }))
         return Match{centre ? "LayerNormalization" : "RMSNormalization", "", eps};
     }
     return std::nullopt;

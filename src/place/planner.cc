@@ -194,10 +194,10 @@ class Planner {
     return true;
   }
 
-  // Output 0 of an elementwise node takes over the block of an operand that nobody reads afterwards.
+  // Output 0 of an elementwise or rowwise node takes over the block of an operand that nobody reads afterwards.
   void find_in_place(size_t n) {
     const Node& node = graph_.nodes[n];
-    if (!node.def || node.def->placement != Placement::kElementwise || !runs(node) || node.out.empty()) return;
+    if (!node.def || !may_overwrite(node.def->placement) || !runs(node) || node.out.empty()) return;
     const ValueId y = node.out[0];
     for (size_t i = 0; i < node.in.size(); ++i) {
       const ValueId x = node.in[i];
