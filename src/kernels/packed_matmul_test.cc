@@ -142,7 +142,7 @@ void check(const Case& t, const std::vector<EmulatedTable>& emulated = emulated_
         sum = {factor * sum.value, (std::fabs(factor) + 1.2 * gate.error) * sum.error + (1.2 * gate.error + 1e-5 * std::fabs(gate.value)) * std::fabs(sum.value)};
       }
       if (t.residual) sum.value += residual.get(m * t.n + n);
-      sum.error += rounding(t.type) * std::fabs(sum.value);
+      sum.error += rounding(t.type) * std::fabs(sum.value) + 1e-7;  // half a step of the smallest half-precision numbers, and more
       expected.push_back(sum);
     }
   }
