@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "passes/builder.h"
-#include "passes/pass.h"
+#include "passes/probe.h"
 
 namespace situ {
 namespace {
@@ -13,6 +13,7 @@ class Expander {
   explicit Expander(PassContext& context) : context_(context), graph_(context.graph), builder_(graph_) {}
 
   Status run() {
+    SITU_RETURN_IF_ERROR(check_lengths());
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (Node& n : nodes) {
@@ -25,6 +26,24 @@ class Expander {
   }
 
  private:
+  // GroupQueryAttention reads as many rows of its cache as seqlens_k says, plus one. Situ knows how many there are: a graph that
+  // wants another number computes something else.
+  Status check_lengths() {
+    Prober prober(graph_, context_.binding, context_.evaluator);
+    for (const Node& n : graph_.nodes) {
+      if (!n.is("GroupQueryAttention", "com.microsoft") || !n.has_input(5)) continue;
+      for (const auto& [tokens, past] : {std::pair<int64_t, int64_t>{3, 2}, {1, 4}, {2, 0}}) {
+        if ((context_.phase == Phase::kFirst && past != 0) || (context_.phase == Phase::kDecode && tokens != 1)) continue;
+        const std::string step = " with " + std::to_string(tokens) + " new and " + std::to_string(past) + " past tokens";
+        Result<Tensor> lengths = prober.host_value(n.in[5], tokens, past);
+        if (!lengths.is_ok()) return fail(n, "seqlens_k cannot be told before a step" + step + ": " + lengths.status().message());
+        for (int64_t length : lengths->to_i64())
+          if (length != past + tokens - 1) return fail(n, "seqlens_k is " + std::to_string(length) + step + ", should be " + std::to_string(past + tokens - 1) + ": parts of a cache are not supported");
+      }
+    }
+    return Status::ok();
+  }
+
   // Operands without which a fused operator means nothing; its expansion reads them without asking again.
   Status need_operands(const Node& n) const {
     struct Need {
@@ -68,7 +87,7 @@ class Expander {
   }
 
   ValueId operand(const Node& n, size_t i) const { return n.has_input(i) ? n.in[i] : kNoValue; }
-  const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
+  const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }  // until the next value is added
   Status fail(const Node& n, const std::string& what) const { return Status::error(n.label() + ": " + what); }
 
   // The positions P .. P + S - 1 of the new tokens, [1, S]: the graph's own input if it has one of that
@@ -153,7 +172,7 @@ class Expander {
     }
     if (n.attr_int("do_rotary", 0)) {
       if (!n.has_input(7) || !n.has_input(8)) return fail(n, "do_rotary needs cos_cache and sin_cache");
-      const Shape& table = shape(n.in[7]);
+      const Shape table = shape(n.in[7]);
       if (table.size() != 2 || !table[1].is_const()) return fail(n, "cos_cache should be [positions, size / 2], is " + shape_str(table));
       const ValueId position = n.has_input(9) ? n.in[9] : positions();
       const bool interleaved = n.attr_int("rotary_interleaved", 0);
@@ -177,10 +196,19 @@ class Expander {
     head_size_ = width.value() / heads;
     kv_heads_ = heads;
     ValueId q = n.in[0], k = n.in[1], v = n.in[2];
-    if (n.has_input(3)) return fail(n, "operand bias is not supported yet");
     if (n.has_input(4)) return fail(n, "operand key_padding_mask is not supported yet");
     if (n.has_input(8) || n.has_input(9)) return fail(n, "operands past_sequence_length and cache_indirection are not supported yet");
     if (n.has_output(3)) return fail(n, "output qk is not supported");
+    if (n.has_input(3)) {  // of Q, K and V, one after the other
+      int64_t begin = 0;
+      for (auto [x, size] : {std::pair<ValueId*, int64_t>{&q, width.value()}, {&k, width.value()}, {&v, v_width.value()}}) {
+        if (shape(*x).size() != 3) return fail(n, "operand bias needs Q, K and V of three dims");
+        const ValueId from = builder_.constant_i64({begin}), to = builder_.constant_i64({begin + size});
+        const ValueId part = builder_.op("Slice", {n.in[3], from, to});
+        *x = builder_.op("Add", {*x, part});
+        begin += size;
+      }
+    }
     q = builder_.split_heads(q, heads, head_size_);
     if (shape(n.in[1]).size() == 3) k = builder_.split_heads(k, heads, head_size_);
     if (shape(n.in[2]).size() == 3) v = builder_.split_heads(v, heads, v_width.value() / heads);
@@ -198,7 +226,7 @@ class Expander {
   Status attention(const Node& n) {
     if (n.has_input(6)) return fail(n, "operand nonpad_kv_seqlen (static cache) is not supported yet");
     const bool flat = shape(n.in[0]).size() == 3;
-    const Shape& y_shape = graph_.values[n.out[0]].info.shape;
+    const Shape y_shape = shape(n.out[0]);
     ValueId q = n.in[0], k = n.in[1], v = n.in[2];
     const int64_t heads = n.attr_int("q_num_heads", 0);
     kv_heads_ = n.attr_int("kv_num_heads", 0);
@@ -227,7 +255,7 @@ class Expander {
   Status rotary_embedding(const Node& n, size_t cos, size_t sin, size_t position_operand) {
     const Shape x_shape = shape(n.in[0]);
     if (n.attr_int("is_packed_batching", 0) || n.attr_float("scale", 1.0f) != 1.0f) return fail(n, "is_packed_batching and scale are not supported");
-    const Shape& table = shape(n.in[cos]);
+    const Shape table = shape(n.in[cos]);
     if (table.empty() || !table.back().is_const()) return fail(n, "cos_cache of unknown width");
     const int64_t rotary_dim = n.attr_int("rotary_embedding_dim", 0) ? n.attr_int("rotary_embedding_dim", 0) : 2 * table.back().value();
     const bool interleaved = n.attr_int("interleaved", 0);

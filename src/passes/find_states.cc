@@ -21,10 +21,9 @@ namespace {
 // Through nodes that change nothing.
 ValueId origin(const Graph& graph, ValueId v) {
   while (graph.values[v].producer >= 0) {
-    const Node& n = graph.nodes[graph.values[v].producer];
-    const bool same_type_cast = n.is("Cast") && graph.values[n.in[0]].info.type == graph.values[v].info.type;
-    if (!n.is("Identity") && !same_type_cast) break;
-    v = n.in[0];
+    const ValueId x = equal_operand(graph, graph.nodes[graph.values[v].producer]);
+    if (x == kNoValue) break;
+    v = x;
   }
   return v;
 }
@@ -50,6 +49,11 @@ Origin stored_origin(const Graph& graph, ValueId v) {
   }
   o.value = v;
   return o;
+}
+
+std::string made_by(const Graph& graph, ValueId out) {
+  const int p = graph.values[origin(graph, out)].producer;
+  return p < 0 ? "an input" : graph.nodes[p].label();
 }
 
 // "present.0.key" and "past_key_values.0.key" -> ".0.key"; "" when the name does not look like a state.
@@ -114,7 +118,7 @@ Status find_states(PassContext& context) {
       if (!same)
         return Status::error("state '" + graph.values[past].name + "' " + shape_str(graph.values[past].info.shape) +
                              " -> '" + graph.values[out].name + "' " + shape_str(graph.values[out].info.shape) +
-                             " neither appends along one axis nor keeps its shape");
+                             " neither appends along one axis nor keeps its shape: " + made_by(graph, out) + " does not append to it");
       pair_up(past, out, StateRule::kReplace, 0);
       break;
     }

@@ -123,6 +123,10 @@ Status split_attention(Graph& graph, int splits);
 // SITU_DISABLE_PASSES names `name` or all.
 bool pass_disabled(const std::string& name);
 
+// The operand that output 0 of a node equals, for nodes that change nothing (Identity, reshapes to the same shape, times 1 ..);
+// else kNoValue.
+ValueId equal_operand(const Graph& graph, const Node& n);
+
 // Types, shapes and small integer contents of every value; folds nodes whose operands are constants.
 // Errors name the node. Called after every pass.
 Status infer_shapes(PassContext&);

@@ -41,7 +41,21 @@ const std::vector<Pass>& pass_list() {
   return passes;
 }
 
+// Names that SITU_DISABLE_PASSES may have: a misspelt one would switch nothing off.
+static Status check_disabled_names() {
+  const char* list = std::getenv("SITU_DISABLE_PASSES");
+  std::stringstream names(list ? list : "");
+  std::string known = "all, split_attention";
+  for (const Pass& pass : pass_list())
+    if (pass.use == PassUse::kOptional && known.find(pass.name) == std::string::npos) known += std::string(", ") + pass.name;
+  for (std::string n; std::getline(names, n, ',');)
+    if (!n.empty() && (", " + known + ",").find(", " + n + ",") == std::string::npos)
+      return Status::error("SITU_DISABLE_PASSES: '" + n + "' is not a pass that can be switched off (known: " + known + ")");
+  return Status::ok();
+}
+
 Status run_passes(PassContext& context, bool literal) {
+  SITU_RETURN_IF_ERROR(check_disabled_names());
   for (const Pass& pass : pass_list()) {
     if (literal && pass.use != PassUse::kAlways) continue;
     if (pass.use == PassUse::kOptional && pass_disabled(pass.name)) continue;

@@ -116,8 +116,8 @@ class Pusher {
       const int64_t rank = static_cast<int64_t>(shape.size());
       auto axis = selected_axis(graph_, n, rank);
       const int64_t columns = inner.empty() ? 1 : static_cast<int64_t>(inner.size());
-      // Gather drops its axis, after which a transposition would mean another one.
-      if (!axis || (!perm.empty() && n.is("Gather"))) return false;
+      // Gather drops its axis, after which a transposition would mean another one, and a single column has none left.
+      if (!axis || (n.is("Gather") && (!perm.empty() || columns == 1))) return false;
       if (!perm.empty()) axis = perm[static_cast<size_t>(rank + *axis)] - rank;
       if (*axis < -columns) return false;
       for (size_t o = 0; o < n.out.size(); ++o)
@@ -167,13 +167,7 @@ class Pusher {
     Shape target(shape.begin(), shape.end() - 1);
     if (!part.inner.empty()) {
       for (int64_t d : part.inner) target.push_back(d);
-      const ValueId dims = graph_.add_value(graph_.values[v].name + "/dims", DType::kI64);
-      ValueInfo& info = graph_.values[dims].info;
-      info.ranked = true;
-      info.shape = {Dim(static_cast<int64_t>(target.size()))};
-      info.content = target;
-      if (shape_is_const(target)) graph_.values[dims].constant = Tensor::vector_i64(shape_values(target));
-      v = builder.op("Reshape", {v, dims});
+      v = builder.op("Reshape", {v, graph_.add_shape(graph_.values[v].name + "/dims", target)});
       graph_.values[v].info = {graph_.values[part.select.in[0]].info.type, true, target, {}};
     } else {
       target.push_back(shape.back());

@@ -29,7 +29,8 @@ bool reverses(const Graph& graph, const Node& n) {
   return false;
 }
 
-// The operand that output 0 equals, or kNoValue.
+}  // namespace
+
 ValueId equal_operand(const Graph& graph, const Node& n) {
   if (!n.domain.empty() || n.in.empty() || n.out.empty() || n.in[0] == kNoValue) return kNoValue;
   const ValueId x = n.in[0], y = n.out[0];
@@ -53,6 +54,8 @@ ValueId equal_operand(const Graph& graph, const Node& n) {
   }
   return kNoValue;
 }
+
+namespace {
 
 // Tile along axes of extent 1 repeats what a stride of 0 repeats for nothing: it becomes Expand.
 void tile_to_expand(Graph& graph) {

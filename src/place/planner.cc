@@ -453,7 +453,7 @@ class Planner {
         continue;
       }
       if (view_of_node(n)) {
-        place_view(node, n);
+        SITU_RETURN_IF_ERROR(place_view(node, n));
         continue;
       }
       if (node.def && node.def->placement == Placement::kConcat) {
@@ -486,7 +486,7 @@ class Planner {
     return "computed";
   }
 
-  void place_view(const Node& node, size_t n) {
+  Status place_view(const Node& node, size_t n) {
     plan_.placed[n] = "view";
     for (size_t o = 0; o < node.out.size(); ++o) {
       const ValueId v = node.out[o];
@@ -500,9 +500,12 @@ class Planner {
         from.view = c.result[o];
       } else if (SymView inverse; bijective(node) && invert(node, to.view, &inverse)) {
         to.view = inverse;
+      } else {
+        return Status::error(node.label() + " of " + layout_text(plan_.values[node.in[0]]) + " cannot be moved: its extents are not those of its output " + shape_str(value(v).info.shape));
       }
       add_move(n, node.in[0], v, from, to, node.op + " of " + layout_text(plan_.values[node.in[0]]) + " has no strides");
     }
+    return Status::ok();
   }
 
   void place_concat(const Node& node, size_t n) {
