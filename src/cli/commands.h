@@ -1,6 +1,7 @@
 // The subcommands of `situ`. Each returns the exit code: 0 success, 2 bad input (one line on stderr).
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "situ/model.h"
@@ -8,7 +9,8 @@
 namespace situ::cli {
 
 struct RunArguments {
-  std::string model, prompt, prompt_ids, system, trace;
+  std::string model, prompt_ids, system, trace;
+  std::optional<std::string> prompt;
   int64_t tokens = 128;
   bool ignore_eos = false, naive = false, json = false, chat = false;
   int threads = 0;

@@ -33,11 +33,11 @@ Result<std::vector<int64_t>> parse_ids(const std::string& text) {
 
 Result<std::vector<int64_t>> prompt_of(const Model& model, const RunArguments& a) {
   if (!a.prompt_ids.empty()) return parse_ids(a.prompt_ids);
-  if (a.prompt.empty()) return Status::error("give --prompt TEXT or --prompt-ids 1,2,3");
-  if (a.system.empty() && !a.chat) return model.encode(a.prompt);
+  if (!a.prompt) return Status::error("give --prompt TEXT or --prompt-ids 1,2,3");
+  if (a.system.empty() && !a.chat) return model.encode(*a.prompt);
   std::vector<Model::Message> messages;
   if (!a.system.empty()) messages.push_back({"system", a.system});
-  messages.push_back({"user", a.prompt});
+  messages.push_back({"user", *a.prompt});
   return model.encode_chat(messages);
 }
 

@@ -120,6 +120,8 @@ Status distribute_concat(PassContext&);        // elementwise operators above th
 
 // For the graph of one token alone: after the passes, where the number of threads is known.
 Status split_attention(Graph& graph, int splits);
+// After the passes: the first node whose result for a token depends on later tokens of the same step (label); "": none.
+std::string token_mixing_node(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase);
 // SITU_DISABLE_PASSES names `name` or all.
 bool pass_disabled(const std::string& name);
 

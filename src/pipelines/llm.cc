@@ -45,6 +45,8 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
     return Status::error("output '" + value.name + "' " + dtype_name(value.info.type) + shape_str(logits) + (value.producer < 0 ? " is not computed" : " cannot be logits: they are floats"));
   if (logits.empty() || !logits.back().is_const() || logits.back().value() <= 0)
     return Status::error("output '" + c.graph.values[c.binding.logits].name + "' " + shape_str(logits) + " is not [.., vocabulary]");
+  if (logits.size() > 2 && logits[0].is_const() && logits[0].value() != 1)
+    return Status::error("output '" + value.name + "' " + shape_str(logits) + " has logits of " + logits[0].str() + " sequences; a step computes one");
   m.vocabulary = logits.back().value();
   return Status::ok();
 }

@@ -79,6 +79,8 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
     c.graph.outputs = outputs;
     c.graph.remove_dead_nodes();
   }
+  if (!literal) c.mixes_tokens = token_mixing_node(c.graph, c.binding, evaluator, phase);
+  if (!c.mixes_tokens.empty()) context.note("prompt in one step", c.mixes_tokens, "tokens may depend on later ones");
   c.found = std::move(context.found);
   c.packed_bytes = evaluator.ledger().packed;
   return c;
@@ -117,7 +119,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel
   const Compiled &prompt = e->compiled_.prompt, &token = e->compiled_.token;
   e->ledger_.packed = prompt.packed_bytes + token.packed_bytes + packs.bytes();
   const int64_t capacity = options.context_length > 0 ? options.context_length : kDefaultContext;
-  e->chunk_ = std::clamp<int64_t>(options.chunk, 1, capacity);
+  e->chunk_ = prompt.mixes_tokens.empty() ? std::clamp<int64_t>(options.chunk, 1, capacity) : capacity;
 
   Result<Plan> prefill = make_plan(prompt.graph, prompt.binding, {e->chunk_, capacity});
   // Scores and masks that are computed grow with chunk times context: shorter chunks need less.
@@ -163,6 +165,9 @@ InPlaceEngine::~InPlaceEngine() {
 
 Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) {
   if (tokens.empty()) return Status::error("a step needs at least one token");
+  const std::string& mixing = compiled_.prompt.mixes_tokens;
+  if (!mixing.empty() && static_cast<int64_t>(tokens.size()) > chunk_)
+    return Status::error("a step of " + std::to_string(tokens.size()) + " tokens does not fit memory (at most " + std::to_string(chunk_) + "), and cannot be fed in parts: by " + mixing + " tokens depend on later ones");
   for (size_t begin = 0; begin < tokens.size();) {
     // A prompt program that holds without past only is followed by single tokens.
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
@@ -208,21 +213,37 @@ Status InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tok
   return read_logits(program.logits());
 }
 
-// The last row. Half-precision logits are converted (new values); float ones are read where they are.
+// The last row. Half-precision logits are converted (new values); float ones are read where they are, unless they have gaps.
 Status InPlaceEngine::read_logits(const View& view) {
-  if (view.rank < 1) return Status::error("the logits are a scalar");
-  const int64_t width = view.dims[view.rank - 1], rows = view.count() / std::max<int64_t>(1, width);
-  if (width == 0 || rows == 0 || !view.contiguous()) return Status::error("the logits have an unusable layout");
-  if (view.type == DType::kF32) {
-    logits_ = {view.as<float>() + (rows - 1) * width, static_cast<size_t>(width)};
+  if (view.rank < 1 || view.count() == 0) return Status::error("the logits are empty or a scalar");
+  if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16) return Status::error(std::string("logits of type ") + dtype_name(view.type));
+  View last = view;
+  last.rank = 1;
+  last.dims[0] = view.dims[view.rank - 1];
+  last.strides[0] = view.strides[view.rank - 1];
+  int64_t offset = 0;
+  for (int i = 0; i + 1 < view.rank; ++i) offset += (view.dims[i] - 1) * view.strides[i];
+  last.data += offset * dtype_bytes(view.type);
+  const int64_t width = last.dims[0];
+  if (view.type == DType::kF32 && last.strides[0] == 1) {
+    logits_ = {last.as<float>(), static_cast<size_t>(width)};
     return Status::ok();
   }
-  if (view.type != DType::kF16 && view.type != DType::kBF16) return Status::error(std::string("logits of type ") + dtype_name(view.type));
   converted_.resize(static_cast<size_t>(width));
-  const uint16_t* bits = view.as<uint16_t>() + (rows - 1) * width;
-  for (int64_t i = 0; i < width; ++i) converted_[static_cast<size_t>(i)] = view.type == DType::kF16 ? half_to_float(bits[i]) : bfloat_to_float(bits[i]);
-  ledger_.computed += width * 4;
   logits_ = converted_;
+  if (view.type == DType::kF32) {
+    View row = last;
+    row.data = reinterpret_cast<std::byte*>(converted_.data());
+    row.strides[0] = 1;
+    move_bytes(row, last, ledger_);
+    return Status::ok();
+  }
+  const uint16_t* bits = last.as<uint16_t>();
+  for (int64_t i = 0; i < width; ++i) {
+    const uint16_t x = bits[i * last.strides[0]];
+    converted_[static_cast<size_t>(i)] = view.type == DType::kF16 ? half_to_float(x) : bfloat_to_float(x);
+  }
+  ledger_.computed += width * 4;
   return Status::ok();
 }
 

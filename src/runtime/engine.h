@@ -31,6 +31,7 @@ struct Compiled {
   Binding binding;
   std::vector<Finding> found;
   int64_t packed_bytes = 0;  // weights re-laid out by passes
+  std::string mixes_tokens;  // the first node through which a token sees later ones of its step; "": none
 };
 // Runs the passes on a copy of the imported graph. Weights are packed into `packs`; null: literally, for the naive mode.
 Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs, Phase phase = Phase::kAny);
