@@ -10,7 +10,7 @@ namespace situ::cli {
 struct RunArguments {
   std::string model, prompt, prompt_ids, system, trace;
   int64_t tokens = 128;
-  bool ignore_eos = false, naive = false, json = false, chat = false;
+  bool ignore_eos = false, naive = false, json = false, chat = false, no_pack_cache = false;
   int threads = 0;
   int64_t context = 0, chunk = 512;
   std::string kv_type = "auto";
@@ -19,7 +19,7 @@ int run(const RunArguments& arguments);
 
 struct InspectArguments {
   std::string model;
-  bool json = false;
+  bool json = false, no_pack_cache = false;
   std::string kv_type = "auto";
   std::string memory;  // budget for weights, arena and state, e.g. "2GiB"
 };
@@ -30,7 +30,7 @@ struct BenchArguments {
   int64_t prompt = 35, tokens = 32;
   std::string depths = "0", kv_type = "auto";
   int reps = 3, threads = 0;
-  bool json = false;
+  bool json = false, no_pack_cache = false;
 };
 int bench(const BenchArguments& arguments);
 
