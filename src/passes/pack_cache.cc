@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
+#include <map>
 
 #include "kernels/packed_layout.h"
 
@@ -119,8 +119,26 @@ const PackEntry* PackCache::right_entry(const PackFile& file, const PackOperands
   return nullptr;
 }
 
-// Of the files that may be this model's: the one that says so by the identities of its sources, else the first that has
-// this matrix.
+// How many of a few weights that the file was made of are in the model as it is now: which of several fine-tunes it is.
+// `kAll` where the identities of all sources say so, without a look at a weight.
+size_t PackCache::likeness(const PackFile& file) {
+  constexpr size_t kSamples = 16, kAll = kSamples + 2;
+  bool all = true;
+  for (size_t i = 0; i < sources_.size(); ++i) all &= unchanged(file, i);
+  if (all) return kAll;
+  size_t alike = 0;
+  const size_t count = file.entries().size(), step = std::max<size_t>(1, count / kSamples);
+  for (size_t i = count; i > 0; i -= std::min(i, step)) {
+    const SourceRange& r = file.entries()[i - 1].request.operands[0];
+    if (r.file == SourceRange::kNoFile || r.file >= static_cast<int64_t>(sources_.size())) continue;
+    const PackSource& s = sources_[static_cast<size_t>(r.file)];
+    if (r.offset > s.identity.size || r.bytes > s.identity.size - r.offset) continue;
+    alike += unchanged(file, static_cast<size_t>(r.file)) || digest(&pool_, file.secret(), s.data + r.offset, r.bytes, true) == r.digest;
+  }
+  return std::min(alike, kAll - 1);
+}
+
+// Of the files that may be this model's, the likeliest that has this matrix.
 void PackCache::choose(const PackOperands& operands) {
   chosen_ = true;
   std::vector<std::shared_ptr<const PackFile>> candidates;
@@ -131,12 +149,11 @@ void PackCache::choose(const PackOperands& operands) {
     if (auto file = PackFile::open(path)) candidates.push_back(std::move(file));
     else superseded_.push_back(path);  // damaged, or of another version
   }
-  auto all_unchanged = [&](const auto& file) {
-    for (size_t i = 0; i < sources_.size(); ++i)
-      if (!unchanged(*file, i)) return false;
-    return true;
-  };
-  std::stable_partition(candidates.begin(), candidates.end(), all_unchanged);
+  if (candidates.size() > 1) {
+    std::map<const PackFile*, size_t> alike;
+    for (const auto& file : candidates) alike[file.get()] = likeness(*file);
+    std::stable_sort(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) { return alike[a.get()] > alike[b.get()]; });
+  }
   for (const auto& file : candidates) {
     if (!right_entry(*file, operands)) continue;
     saved_ = file;

@@ -80,6 +80,7 @@ class PackCache {
   PackRequest request(const PackOperands& operands) const;
   Digest digest_of(const Tensor& t, const DigestSecret& secret);
   void choose(const PackOperands& operands);
+  size_t likeness(const PackFile& file);
   // The entry for these operands if its sources are what they were and its bytes are whole.
   const PackEntry* right_entry(const PackFile& file, const PackOperands& operands);
   bool unchanged(const PackFile& file, size_t source) const;

@@ -204,6 +204,22 @@ TEST_F(PackCacheTest, AModelOfEqualShapeHasItsOwn) {
   EXPECT_EQ(start(model_, options_).packed, start_without_cache(model_).packed);
 }
 
+TEST_F(PackCacheTest, ModelsThatShareMostMatricesAreToldApart) {
+  options_.settled_ns = int64_t{3600} * 1000000000;  // by content, that is
+  std::vector<fs::path> paths;
+  for (int64_t m = 0; m < kMatrices; ++m) {
+    std::string bytes = model_bytes(1);
+    bytes[static_cast<size_t>(m * kMatrixBytes)] ^= 1;
+    write(paths.emplace_back(folder_ / std::to_string(m)), bytes);
+  }
+  for (int round = 0; round < 3; ++round)
+    for (const fs::path& path : paths) {
+      const Start s = start(path, options_);
+      EXPECT_EQ(s.packed, start_without_cache(path).packed) << path;
+      EXPECT_EQ(s.written == 0, round > 0) << path;
+    }
+}
+
 TEST_F(PackCacheTest, AModelChangedInPlaceIsNoticed) {
   start();
   for (const int64_t at : {int64_t{0}, kWeightBytes + 2, kMatrixBytes + kWeightBytes + kScaleBytes, kMatrices * kMatrixBytes - kScaleBytes - kZeroBytes - 1}) {

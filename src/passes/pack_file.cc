@@ -94,6 +94,8 @@ std::shared_ptr<const PackFile> PackFile::open(const fs::path& path) {
   pack->intact_ = untouched(header, pack->identity_);
   void* p = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.fd, 0);
   if (p == MAP_FAILED) return nullptr;
+  // Where the file system can (ext4 from Linux 6.16 on, xfs), what a fault reads comes and is mapped 2 MiB at a time.
+  madvise(p, static_cast<size_t>(info.st_size), MADV_HUGEPAGE);
   pack->data_ = static_cast<const std::byte*>(p);
   return pack;
 }
