@@ -68,7 +68,7 @@ class PackCacheTest : public testing::Test {
   }
 
   // Loads the model as an engine does. `heap`: the passes have made the weights, no file holds them.
-  Start start(const fs::path& path, PackCacheOptions options, bool heap = false, const FileIdentity* forged = nullptr) {
+  Start start(const fs::path& path, PackCacheOptions options, bool heap = false, const FileIdentity* forged = nullptr, int64_t matrices = kMatrices) {
     ThreadPool pool(2);
     auto file = onnx::MappedFile::open(path);
     EXPECT_TRUE(file.is_ok());
@@ -78,7 +78,7 @@ class PackCacheTest : public testing::Test {
     store.add_file(file->get());
     Start s;
     std::vector<Tensor> results;
-    for (int64_t m = 0; m < kMatrices; ++m) {
+    for (int64_t m = 0; m < matrices; ++m) {
       const std::byte* at = bytes.data + m * kMatrixBytes;
       const std::shared_ptr<const void> owner = heap ? std::make_shared<int>(0) : std::shared_ptr<const void>(*file);
       const Tensor weights = Tensor::borrow(DType::kU8, {kWeightBytes}, at, owner), scales = Tensor::borrow(DType::kF32, {kScaleBytes / 4}, at + kWeightBytes, owner);
@@ -346,6 +346,16 @@ TEST_F(PackCacheTest, AfterARebootTheBytesAreCheckedOnce) {
   EXPECT_TRUE(checked.written == 0 && checked.saves && checked.packed == want);
   EXPECT_TRUE(PackFile::open(saved()[0])->intact());
   EXPECT_FALSE(start().saves);
+}
+
+TEST_F(PackCacheTest, WhatAStartDidNotAskForIsNotCalledRight) {
+  const std::string want = start().packed;
+  std::string bytes = read(saved()[0]);
+  bytes[bytes.size() - 100] ^= 1;
+  write(saved()[0], bytes);
+  const Start part = start(model_, options_, false, nullptr, kMatrices - 1);
+  EXPECT_TRUE(part.written == 0 && part.saves && part.problem.empty());
+  EXPECT_EQ(start().packed, want);
 }
 
 TEST_F(PackCacheTest, FilesThatOthersCouldHaveWrittenAreNotRead) {
