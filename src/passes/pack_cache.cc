@@ -47,6 +47,14 @@ fs::path pack_cache_folder() {
 }
 
 std::string PackSave::run() {
+  try {
+    return write();
+  } catch (const std::exception& e) {  // no memory
+    return e.what();
+  }
+}
+
+std::string PackSave::write() {
   if (refresh_) return refresh_->refresh(sources_) ? "" : "cannot write " + refresh_->path().string();
   if (!make_folder(path_.parent_path())) return "cannot make " + path_.parent_path().string();
   const std::string problem = write_pack_file(path_, secret_, sources_, std::move(records_));

@@ -53,6 +53,8 @@ class PackSave {
 
  private:
   friend class PackCache;
+  std::string write();
+
   std::filesystem::path path_;
   DigestSecret secret_{};
   std::vector<FileIdentity> sources_;

@@ -39,10 +39,11 @@ std::string reason(const char* what) { return std::string(what) + ": " + std::st
 // Those that a process left behind that was ended while it wrote: it no longer holds the lock.
 void remove_abandoned(const fs::path& folder) {
   std::error_code error;
-  for (const fs::directory_entry& e : fs::directory_iterator(folder, error)) {
-    if (e.path().extension() != kTemporary || e.path().string().find(".situpack.") == std::string::npos) continue;
-    const Descriptor file(::open(e.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    if (file.fd >= 0 && flock(file.fd, LOCK_EX | LOCK_NB) == 0) ::unlink(e.path().c_str());
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const fs::path& path = it->path();
+    if (path.extension() != kTemporary || path.string().find(".situpack.") == std::string::npos) continue;
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (file.fd >= 0 && flock(file.fd, LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
   }
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "passes/pack_store.h"
 #include "passes/probe.h"
@@ -60,10 +61,15 @@ Graph specialise_for_decode(const Graph& graph) {
 
 // The first token does not wait for a disk. The thread yields to those that compute.
 std::thread save_in_background(PackSave save, std::string* problem) {
-  return std::thread([save = std::move(save), problem]() mutable {
-    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
-    *problem = save.run();
-  });
+  try {
+    return std::thread([save = std::move(save), problem]() mutable {
+      setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
+      *problem = save.run();
+    });
+  } catch (const std::system_error& e) {
+    *problem = e.what();
+    return {};
+  }
 }
 
 }  // namespace
