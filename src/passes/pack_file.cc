@@ -5,8 +5,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -47,6 +49,54 @@ void remove_abandoned(const fs::path& folder) {
   }
 }
 
+// Writes the packed bytes in whole aligned pieces, across matrices: what ext4 gets in one call of 2 MiB it caches, and maps
+// later, as one page. (A call for each matrix left a quarter of a model of 700 MB in small pages, and decoding 3% slower.)
+class PieceWriter {
+ public:
+  explicit PieceWriter(int fd) : fd_(fd) {}
+  // The bytes from where the last ones ended up to `offset` become zeros. `data` must live until finish().
+  bool add(int64_t offset, const std::byte* data, int64_t bytes) {
+    static const std::byte zeros[kPackPage]{};
+    while (end_ < offset)
+      if (!take(zeros, std::min(offset - end_, kPackPage))) return false;
+    for (int64_t done = 0; done < bytes;) {
+      const int64_t some = std::min(bytes - done, kPiece - end_ % kPiece);
+      if (!take(data + done, some)) return false;
+      done += some;
+    }
+    return true;
+  }
+  bool finish() {
+    for (size_t i = 0; i < parts_.size();) {
+      const ssize_t n = pwritev(fd_, parts_.data() + i, static_cast<int>(parts_.size() - i), written_);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return false;
+      written_ += n;
+      for (size_t left = static_cast<size_t>(n); left > 0;) {
+        const size_t some = std::min(left, parts_[i].iov_len);
+        parts_[i].iov_base = static_cast<std::byte*>(parts_[i].iov_base) + some;
+        parts_[i].iov_len -= some;
+        left -= some;
+        i += parts_[i].iov_len == 0;
+      }
+    }
+    parts_.clear();
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kPiece = int64_t{2} << 20;
+  bool take(const std::byte* data, int64_t bytes) {
+    parts_.push_back({const_cast<std::byte*>(data), static_cast<size_t>(bytes)});
+    end_ += bytes;
+    return (end_ % kPiece != 0 && parts_.size() < 1000) || finish();
+  }
+
+  int fd_;
+  int64_t end_ = 0, written_ = 0;
+  std::vector<iovec> parts_;
+};
+
 // Everything but the name. Fills in the digests and where the bytes lie.
 std::string write_contents(int fd, const DigestSecret& secret, const std::vector<FileIdentity>& sources, std::vector<PackRecord>& records) {
   PackHeader header{};
@@ -64,13 +114,14 @@ std::string write_contents(int fd, const DigestSecret& secret, const std::vector
   if (fstatvfs(fd, &disk) == 0 && static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize) < 2.0 * static_cast<double>(end)) return "too little space is left";
   if (fallocate(fd, 0, 0, end) != 0 && (errno != EOPNOTSUPP || ftruncate(fd, end) != 0)) return reason("no space");
   std::vector<PackEntry> entries;
+  PieceWriter writer(fd);
   for (PackRecord& r : records) {
     const std::byte* data = r.packed.view().data;
-    if (!write_at(fd, data, static_cast<size_t>(r.entry.bytes), r.entry.offset)) return reason("cannot write");
+    if (!writer.add(r.entry.offset, data, r.entry.bytes)) return reason("cannot write");
     if (!r.known) r.entry.packed = digest(nullptr, secret, data, r.entry.bytes);
     entries.push_back(r.entry);
-    r.packed = Tensor();
   }
+  if (!writer.finish()) return reason("cannot write");
   return write_pack_tables(fd, make_pack_header(end, file_clock_ns(), secret), sources, entries) ? "" : reason("cannot write");
 }
 
