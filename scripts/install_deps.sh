@@ -35,6 +35,7 @@ find_missing() {
   command -v make >/dev/null || missing="$missing make"
   python_ok || missing="$missing python3 python3-venv"
   header protozero/version.hpp || missing="$missing libprotozero-dev"
+  header xxhash.h || missing="$missing libxxhash-dev"
   header CLI/CLI.hpp || missing="$missing libcli11-dev"
   header nlohmann/json.hpp || missing="$missing nlohmann-json3-dev"
   header gtest/gtest.h || missing="$missing libgtest-dev"

@@ -23,13 +23,14 @@ IDS = "5,6,7,8,9,10,11"
 COUNT = tiny_models.NEW_TOKENS
 
 class Run:
-    """One run of the program, ended when it takes too long or too much memory."""
+    """One run of the program, ended when it takes too long or too much memory. Packed weights are not saved, unless the
+    test says where."""
 
     def __init__(self, *arguments, **environment):
         self.arguments = [os.fspath(a) if isinstance(a, Path) else str(a) for a in arguments]
         self.stopped = ""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            process = subprocess.Popen([SITU, *self.arguments], stdout=out, stderr=err, env={**os.environ, **environment})
+            process = subprocess.Popen([SITU, *self.arguments], stdout=out, stderr=err, env={**os.environ, "SITU_CACHE_DIR": "", **environment})
             self.watch(process)
             self.code = process.returncode
             out.seek(0), err.seek(0)

@@ -10,6 +10,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import onnx
 from onnx import helper
 
@@ -297,7 +298,7 @@ class LayoutsTest(CliTest):
 
     def test_bench(self):
         path, prompt, ids = self.same("llama", lambda m: None)
-        run = Run("bench", path, "-p", 5, "-n", 4, "-d", "0,7", "--vs", "naive", "--json")
+        run = Run("bench", path, "-p", 5, "-n", 4, "-d", "0,7", "--vs", "naive", "--json", "--no-pack-cache")
         self.assertEqual((run.code, run.err), (0, ""), run)
         report = json.loads(run.out)
         self.assertEqual([row["past"] for row in report["rows"]], [0, 7])
@@ -306,6 +307,109 @@ class LayoutsTest(CliTest):
             self.assertGreater(row["naive"]["bytes_copied_per_token"], 0)
             self.assertGreater(row["kernels"]["roofline_share"], 0)
             self.assertIn("MatMul", {k["kernel"] for k in row["kernels"]["kernels"]})
+
+class PackCacheTest(CliTest):
+    """Packed weights saved by one run and mapped by the next: always the ids of a run that packs."""
+
+    ROWS = 9000 * tiny_models.VOCABULARY  # of the head: enough to be worth saving
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        spec = next(s for s in tiny_models.SPECS if s.name == "genai")
+        cls.model = cls.folder / "large"
+        cls.prompt, cls.ids = tiny_exports.write_model(spec, cls.model)
+        cls.file = next(cls.model.glob("*.onnx"))
+        model = onnx.load(cls.file)
+        cls.enlarge(model)
+        cls.save(model, cls.model)
+
+    @staticmethod
+    def save(model, folder):
+        (folder / "data.bin").unlink()
+        onnx.save(model, folder / PackCacheTest.file.name, save_as_external_data=True, location="data.bin", size_threshold=0)
+
+    @classmethod
+    def enlarge(cls, model):
+        """The vocabulary over and over: logits that tie, of which the first counts."""
+        for t in model.graph.initializer:
+            if t.name.startswith("head."):
+                array = onnx.numpy_helper.to_array(t)
+                t.CopyFrom(onnx.numpy_helper.from_array(np.tile(array, (cls.ROWS // len(array),) + (1,) * (array.ndim - 1)), t.name))
+        for n in model.graph.node:
+            for a in n.attribute:
+                if n.op_type == "MatMulNBits" and a.name == "N" and a.i == tiny_models.VOCABULARY and n.input[1].startswith("head"):
+                    a.i = cls.ROWS
+        next(o for o in model.graph.output if o.name == "scores").type.tensor_type.shape.dim[2].dim_value = cls.ROWS
+
+    def run_model(self, model, cache, *options):
+        return self.generate(model, self.prompt, *options, SITU_CACHE_DIR=str(cache))
+
+    def test_the_second_start_maps(self):
+        cache = self.folder / "cache" / "of situ"
+        first = self.run_model(self.model, cache)
+        self.assertEqual(first["output_ids"], self.ids)
+        self.assertGreater(first["packed_bytes"], 16 << 20)
+        self.assertEqual(first["mapped_packed_bytes"], 0)
+        files = list(cache.iterdir())
+        self.assertEqual([f.suffix for f in files], [".situpack"])
+        for _ in range(2):
+            second = self.run_model(self.model, cache)
+            self.assertEqual((second["output_ids"], second["packed_bytes"], second["mapped_packed_bytes"]), (self.ids, 0, first["packed_bytes"]))
+        facts = json.loads(Run("inspect", self.model, "--json", SITU_CACHE_DIR=str(cache)).out)["packed weights"]
+        self.assertEqual(facts, {"packed": 0, "mapped": first["packed_bytes"], "file": str(files[0]), "not saved": ""})
+        self.assertIn(str(files[0]), Run("inspect", self.model, SITU_CACHE_DIR=str(cache)).out)
+
+    def test_a_copy_maps_too(self):
+        cache, copy = self.folder / "cache-copy", self.folder / "copy"
+        self.run_model(self.model, cache)
+        shutil.copytree(self.model, copy)
+        self.assertEqual(self.run_model(copy, cache)["packed_bytes"], 0)
+
+    def test_it_can_be_switched_off(self):
+        cache = self.folder / "cache-off"
+        answer = self.run_model(self.model, cache, "--no-pack-cache")
+        self.assertEqual((answer["output_ids"], answer["mapped_packed_bytes"]), (self.ids, 0))
+        run = Run("inspect", self.model, "--no-pack-cache", SITU_CACHE_DIR=str(cache))
+        self.assertEqual(run.code, 0, run)
+        self.assertFalse(cache.exists())
+
+    def test_a_model_of_equal_shape_has_its_own_ids(self):
+        cache, tuned = self.folder / "cache-tuned", self.folder / "tuned"
+        self.run_model(self.model, cache)
+        shutil.copytree(self.model, tuned)
+        model = onnx.load(tuned / self.file.name)
+        for t in model.graph.initializer:
+            if t.name.startswith("head."):  # other words in the same rows
+                t.CopyFrom(onnx.numpy_helper.from_array(np.roll(onnx.numpy_helper.to_array(t), 7, axis=0), t.name))
+        self.save(model, tuned)
+        self.assertEqual((tuned / "data.bin").stat().st_size, (self.model / "data.bin").stat().st_size)
+        want = self.run_model(tuned, cache, "--no-pack-cache")["output_ids"]
+        self.assertNotEqual(want, self.ids)
+        for packs in (True, False):
+            answer = self.run_model(tuned, cache)
+            self.assertEqual((answer["output_ids"], answer["packed_bytes"] > 0), (want, packs))
+            self.assertEqual(self.run_model(self.model, cache)["output_ids"], self.ids)
+        # One takes the other's place, in the same file and of the same length.
+        with open(tuned / "data.bin", "r+b") as file:
+            file.write((self.model / "data.bin").read_bytes())
+        self.assertEqual(self.run_model(tuned, cache)["output_ids"], self.ids)
+
+    def test_a_folder_that_cannot_be_written(self):
+        for cache in ("/dev/null", "/proc/none", self.file / "below a file"):
+            answer = self.run_model(self.model, cache)
+            self.assertEqual((answer["output_ids"], answer["mapped_packed_bytes"]), (self.ids, 0))
+            self.assertNotEqual(json.loads(Run("inspect", self.model, "--json", SITU_CACHE_DIR=str(cache)).out)["packed weights"]["not saved"], "")
+
+    def test_a_damaged_file_is_replaced(self):
+        cache = self.folder / "cache-damaged"
+        self.run_model(self.model, cache)
+        file = next(cache.iterdir())
+        for damage in (lambda b: b[:1000], lambda b: b[:-1], lambda b: b[:-4000000] + bytes(4000000), lambda b: b"X" + b[1:]):
+            file.write_bytes(damage(file.read_bytes()))
+            self.assertEqual(self.run_model(self.model, cache)["output_ids"], self.ids)
+            again = self.run_model(self.model, cache)
+            self.assertEqual((again["output_ids"], again["packed_bytes"]), (self.ids, 0))
 
 if __name__ == "__main__":
     main()

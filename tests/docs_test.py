@@ -86,7 +86,8 @@ class Documents(unittest.TestCase):
             self.skipTest("the demo model is not there (make model)")
         with tempfile.TemporaryDirectory() as folder:
             root_copy(Path(folder))
-            done = subprocess.run(["sh", "-eu", "-c", code], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S)
+            done = subprocess.run(["sh", "-eu", "-c", code], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S,
+                                  env={**os.environ, "SITU_CACHE_DIR": ""})
         self.assertEqual(done.returncode, 0, f"\n{code}{done.stdout}{done.stderr}")
 
     def compile(self, code):

@@ -15,6 +15,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+// Weights are packed, not mapped as another run has saved them, and the user's cache is left alone.
+[[maybe_unused]] const int kNothingSaved = setenv("SITU_CACHE_DIR", "", 1);
+
 fs::path shared_models() {
   const char* shared = std::getenv("SITU_SHARED");
   return fs::path(shared ? shared : SITU_SHARED_DEFAULT) / "models";

@@ -5,6 +5,7 @@ set -euo pipefail
 source_dir=$(cd "$(dirname "$0")/.." && pwd)
 build_dir=$(cd "${1:?usage: package_test.sh BUILD_DIR}" && pwd)
 cmake=${CMAKE_COMMAND:-cmake}
+export SITU_CACHE_DIR=  # no packed weights are saved
 
 fail() {
   echo "package_test: FAILED: $*" >&2

@@ -24,6 +24,8 @@ struct LoadOptions {
   // Element type of attention states: "f32", "f16", "bf16", or "auto": half precision where rows of 8 KiB or more a
   // token come from products with 8-bit activations, else as the file has it.
   std::string kv_type = "auto";
+  // Weights that the kernels want in another order are packed once and saved (where: README.md), and mapped by later loads.
+  bool pack_cache = true;
 };
 
 struct GenerateOptions {
@@ -69,6 +71,8 @@ struct ModelFacts {
   int64_t state_bytes_per_token = 0;
   int64_t kernel_calls_per_token = 0;
   double load_ms = 0;
+  int64_t packed_bytes = 0;         // weights laid out anew by this load
+  int64_t mapped_packed_bytes = 0;  // weights as a file has them that an earlier load saved
 };
 
 class Model;

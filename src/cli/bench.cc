@@ -204,12 +204,14 @@ int bench(const BenchArguments& a) {
   LoadOptions load;
   load.threads = a.threads;
   load.kv_type = a.kv_type;
+  load.pack_cache = !a.no_pack_cache;
   std::vector<Model> models;
   for (bool naive : {false, true}) {
     if (naive && a.versus.empty()) continue;
     load.naive = naive;
     Result<Model> m = Model::load(a.model, load);
     if (!m.is_ok()) return fail(m.status().message());
+    if (!naive) m->impl().in_place->finish_saving();
     models.push_back(std::move(*m));
   }
   const int64_t context = models[0].facts().context_length;

@@ -12,7 +12,7 @@ struct RunArguments {
   std::string model, prompt_ids, system, trace;
   std::optional<std::string> prompt;
   int64_t tokens = 128;
-  bool ignore_eos = false, naive = false, json = false, chat = false;
+  bool ignore_eos = false, naive = false, json = false, chat = false, no_pack_cache = false;
   int threads = 0;
   int64_t context = 0, chunk = 512;
   std::string kv_type = "auto";
@@ -21,7 +21,7 @@ int run(const RunArguments& arguments);
 
 struct InspectArguments {
   std::string model;
-  bool json = false;
+  bool json = false, no_pack_cache = false;
   std::string kv_type = "auto";
   std::string memory;  // budget for weights, arena and state, e.g. "2GiB"
 };
@@ -32,7 +32,7 @@ struct BenchArguments {
   int64_t prompt = 35, tokens = 32;
   std::string depths = "0", kv_type = "auto";
   int reps = 3, threads = 0;
-  bool json = false;
+  bool json = false, no_pack_cache = false;
 };
 int bench(const BenchArguments& arguments);
 

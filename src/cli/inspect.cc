@@ -128,6 +128,8 @@ Json describe(const Model::Impl& m, int64_t budget) {
     memory["slots_in_budget"] = per_token > 0 ? std::max<int64_t>(0, (budget - fixed) / per_token) : 0;
   }
   j["memory"] = memory;
+  const PackUse& packs = m.in_place->packs();
+  j["packed weights"] = {{"packed", packs.packed_bytes}, {"mapped", packs.mapped_bytes}, {"file", packs.file}, {"not saved", packs.problem}};
   j["unsupported"] = Json::array();
   j["isa"] = kernels().isa;
   return j;
@@ -207,6 +209,10 @@ void print(const Json& j) {
               size_text(m["state_bytes_per_token"].get<double>()).c_str());
   std::printf("  %lld slots (the context), %s when full\n", static_cast<long long>(m["slots"].get<int64_t>()), size_text(m["slots"].get<double>() * m["state_bytes_per_token"].get<double>()).c_str());
   if (m.contains("budget")) std::printf("  a budget of %s holds %lld slots\n", size_text(m["budget"].get<double>()).c_str(), static_cast<long long>(m["slots_in_budget"].get<int64_t>()));
+  const Json& packs = j["packed weights"];
+  std::printf("Packed weights\n  %s packed now, %s mapped%s%s\n", size_text(packs["packed"].get<double>()).c_str(), size_text(packs["mapped"].get<double>()).c_str(),
+              packs["file"] == "" ? "" : " from ", packs["file"].get<std::string>().c_str());
+  if (packs["not saved"] != "") std::printf("  not saved: %s\n", packs["not saved"].get<std::string>().c_str());
   std::printf("Unsupported: nothing\n");
 }
 
@@ -217,11 +223,13 @@ int inspect(const InspectArguments& a) {
   if (budget < 0) return fail("--memory '" + a.memory + "' is not a size such as 2GiB");
   LoadOptions load;
   load.kv_type = a.kv_type;
+  load.pack_cache = !a.no_pack_cache;
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) {
     if (a.json) std::printf("%s\n", Json{{"unsupported", Json::array({model.status().message()})}}.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
     return fail(model.status().message());
   }
+  model->impl().in_place->finish_saving();
   const Json j = describe(model->impl(), budget);
   if (a.json) std::printf("%s\n", j.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
   else print(j);

@@ -44,6 +44,9 @@ int main(int argc, char** argv) {
   bench_command->add_option("--vs", bench_arguments.versus, "Compare with: naive")->check(CLI::IsMember({"naive"}));
   bench_command->add_flag("--json", bench_arguments.json, "Print one JSON object");
 
+  const std::pair<CLI::App*, bool*> packing[] = {{run_command, &run_arguments.no_pack_cache}, {inspect_command, &inspect_arguments.no_pack_cache}, {bench_command, &bench_arguments.no_pack_cache}};
+  for (const auto& [command, flag] : packing) command->add_flag("--no-pack-cache", *flag, "Neither use nor save packed weights of other runs");
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& e) {

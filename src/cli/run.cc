@@ -71,6 +71,7 @@ int run(const RunArguments& a) {
   load.context_length = a.context;
   load.chunk = a.chunk;
   load.kv_type = a.kv_type;
+  load.pack_cache = !a.no_pack_cache;
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
   Result<std::vector<int64_t>> prompt = prompt_of(*model, a);
@@ -121,6 +122,8 @@ int run(const RunArguments& a) {
     j["bytes_copied_per_token"] = g->bytes_copied_per_token;
     j["bytes_written_per_token"] = g->bytes_written_per_token;
     j["peak_rss_mib"] = peak_rss_mib();
+    j["packed_bytes"] = facts.packed_bytes;
+    j["mapped_packed_bytes"] = facts.mapped_packed_bytes;
     j["isa"] = facts.isa;
     j["mode"] = facts.mode;
     std::printf("%s\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_identity.h"
 #include "base/status.h"
 #include "graph/graph.h"
 
@@ -18,6 +19,7 @@ struct MappedBytes {
   std::string path;
   const std::byte* data = nullptr;
   int64_t size = 0;
+  FileIdentity identity;  // when it was opened
 };
 
 struct ImportedModel {

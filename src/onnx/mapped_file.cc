@@ -21,6 +21,7 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem
   }
   std::shared_ptr<MappedFile> file(new MappedFile());
   file->path = path.string();
+  file->identity = identity_of(info);
   if (info.st_size > 0) {  // mmap refuses a length of 0
     void* p = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 
 #include "base/pages.h"
 #include "kernels/kernel.h"
@@ -61,13 +62,29 @@ bool PackStore::fits_half(const Tensor& scales, bool rounded) const {
   return fits.load();
 }
 
-Result<Tensor> PackStore::pack(const Tensor& weights, const Tensor& scales, const Tensor& zeros, const PackedMatMulParams& params) {
-  const Key key{weights.view().data, scales.view().data, params.zeros ? zeros.view().data : nullptr, params.n, params.k, params.bits, params.block, params.half_scales};
+Result<Packed> PackStore::pack(const PackOperands& o) {
+  PackedMatMulParams params = o.params;
+  const Key key{o.weights.view().data, o.scales.view().data, params.zeros ? o.zeros.view().data : nullptr, params.n, params.k, params.bits, params.block, o.rounded};
   if (auto it = packed_.find(key); it != packed_.end()) return it->second;
-  const PackedLayout layout(params.n, params.k, params.bits, params.block, params.half_scales, params.zeros);
+  std::optional<Packed> packed = cache_ ? cache_->find(o) : std::nullopt;
+  if (!packed) {
+    params.half_scales = fits_half(o.scales, o.rounded);
+    Result<Tensor> data = lay_out(o, params);
+    if (!data.is_ok()) return data.status();
+    packed = Packed{*data, params.half_scales};
+    if (cache_) cache_->add(o, *packed);
+    written_ += packed->data.bytes();
+  }
+  bytes_ += packed->data.bytes();
+  packed_.emplace(key, *packed);
+  return *packed;
+}
+
+Result<Tensor> PackStore::lay_out(const PackOperands& o, const PackedMatMulParams& params) {
+  const PackedLayout layout = packed_layout(params);
   Result<Tensor> packed = allocate(layout.bytes());
   if (!packed.is_ok()) return packed;
-  const View in[] = {weights.view(), scales.view(), params.zeros ? zeros.view() : View{}};
+  const View in[] = {o.weights.view(), o.scales.view(), params.zeros ? o.zeros.view() : View{}};
   const View out = packed->view();
   KernelCall call;
   call.in = in;
@@ -75,16 +92,14 @@ Result<Tensor> PackStore::pack(const Tensor& weights, const Tensor& scales, cons
   call.out = &out;
   call.out_count = 1;
   // A part at a time, so that no more than one part of the file is resident beside what has been packed.
-  const int64_t row = weights.bytes() / params.n, step = std::max<int64_t>(1, kPartBytes / (row * kPanelColumns * kUnitPanels));
+  const int64_t row = o.weights.bytes() / params.n, step = std::max<int64_t>(1, kPartBytes / (row * kPanelColumns * kUnitPanels));
   for (int64_t unit = 0; unit < layout.units(); unit += step) {
     const PackNBitsParams part{params, unit, std::min(unit + step, layout.units())};
     call.params = &part;
     pool_.run([&](int t, int n) { kernels().pack_nbits(call, t, n); });
-    release(weights, part.first_unit * kUnitPanels * kPanelColumns, part.last_unit * kUnitPanels * kPanelColumns, params.n);
-    release(scales, part.first_unit * kUnitPanels * kPanelColumns, part.last_unit * kUnitPanels * kPanelColumns, params.n);
+    release(o.weights, part.first_unit * kUnitPanels * kPanelColumns, part.last_unit * kUnitPanels * kPanelColumns, params.n);
+    release(o.scales, part.first_unit * kUnitPanels * kPanelColumns, part.last_unit * kUnitPanels * kPanelColumns, params.n);
   }
-  bytes_ += layout.bytes();
-  packed_.emplace(key, *packed);
   return packed;
 }
 

@@ -1,4 +1,4 @@
-// Packed weights of one model: each matrix once, however many programs read it.
+// Packed weights of one model: each matrix once, however many programs read it, and from a saved file where there is one.
 #pragma once
 
 #include <map>
@@ -10,36 +10,39 @@
 #include "base/tensor.h"
 #include "base/thread_pool.h"
 #include "kernels/params.h"
+#include "passes/pack_cache.h"
 
 namespace situ {
 
 class PackStore {
  public:
-  // Packing runs on `pool`, which must outlive the store.
-  explicit PackStore(ThreadPool& pool) : pool_(pool) {}
+  // Packing runs on `pool`. Both must outlive the store; without a cache nothing is taken from a file or saved.
+  explicit PackStore(ThreadPool& pool, PackCache* cache = nullptr) : pool_(pool), cache_(cache) {}
 
   // Tensors with this owner lie in a read-only file map, whose pages are given back once they are packed.
   void add_file(const void* owner) { files_.insert(owner); }
 
-  // Operands of MatMulNBits (kernels/packed_layout.h); `zeros` is read if params.zeros. One-dimensional bytes.
-  // Error: no memory.
-  Result<Tensor> pack(const Tensor& weights, const Tensor& scales, const Tensor& zeros, const PackedMatMulParams& params);
-  // True if half precision holds every scale: exactly, or `rounded` by at most 2^-11 of itself.
-  bool fits_half(const Tensor& scales, bool rounded) const;
+  // Operands of MatMulNBits as kernels/packed_layout.h says: one-dimensional bytes. Scales become half precision where that
+  // holds every one of them: exactly, or if `operands.rounded` changed by at most 2^-11 of itself. Error: no memory.
+  Result<Packed> pack(const PackOperands& operands);
 
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return bytes_; }          // of all matrices
+  int64_t written_bytes() const { return written_; }  // of these, laid out now
 
  private:
+  Result<Tensor> lay_out(const PackOperands& operands, const PackedMatMulParams& params);
+  bool fits_half(const Tensor& scales, bool rounded) const;
   Result<Tensor> allocate(int64_t bytes);
   void release(const Tensor& source, int64_t begin, int64_t end, int64_t rows) const;
 
   ThreadPool& pool_;
+  PackCache* cache_;
   std::set<const void*> files_;
-  // By where the operands lie and how they are laid out: levels that share weights may store scales differently.
+  // By where the operands lie and how they may be laid out: levels that share weights may store scales differently.
   using Key = std::tuple<const void*, const void*, const void*, int64_t, int64_t, int32_t, int32_t, bool>;
-  std::map<Key, Tensor> packed_;
+  std::map<Key, Packed> packed_;
   std::shared_ptr<std::byte> region_;
-  int64_t region_bytes_ = 0, used_ = 0, bytes_ = 0;
+  int64_t region_bytes_ = 0, used_ = 0, bytes_ = 0, written_ = 0;
 };
 
 }  // namespace situ

@@ -45,18 +45,18 @@ Status pack_weights(PassContext& context) {
   for (Node& n : graph.nodes) {
     PackedMatMulParams p{};
     if (!fits(graph, n, &p)) continue;
-    const Tensor *weights = constant(graph, n, 1), *scales = constant(graph, n, 2);
-    p.half_scales = context.packs->fits_half(*scales, p.accuracy_level == 4 && p.n * p.k >= kLargeMatrix);
-    Result<Tensor> packed = context.packs->pack(*weights, *scales, p.zeros ? *constant(graph, n, 3) : Tensor(), p);
+    const bool rounded = p.accuracy_level == 4 && p.n * p.k >= kLargeMatrix;
+    const Tensor none;
+    Result<Packed> packed = context.packs->pack({*constant(graph, n, 1), *constant(graph, n, 2), p.zeros ? *constant(graph, n, 3) : none, p, rounded});
     if (!packed.is_ok()) return packed.status().with_context(n.label());
-    const ValueId w = graph.add_constant(n.name + "/packed", *packed), bias = n.has_input(5) ? n.in[5] : kNoValue;
+    const ValueId w = graph.add_constant(n.name + "/packed", packed->data), bias = n.has_input(5) ? n.in[5] : kNoValue;
     n.in = {n.in[0], w};
     if (bias != kNoValue) n.in.push_back(bias);
     n.domain = "situ";
     n.op = "PackedMatMul";
     n.opset = 1;
     n.def = find_op("situ", "PackedMatMul", 1);
-    n.set_int("half_scales", p.half_scales);
+    n.set_int("half_scales", packed->half_scales);
     n.set_int("zeros", p.zeros);
     n.set_int("accuracy_level", p.accuracy_level);
     ++count;

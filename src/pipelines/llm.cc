@@ -24,6 +24,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   engine.declared_context = m.folder.context_length;
   engine.chunk = options.chunk;
   engine.threads = options.threads;
+  engine.pack_cache = options.pack_cache;
   const std::pair<const char*, DType> types[] = {{"auto", DType::kNone}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}};
   const auto* type = std::find_if(std::begin(types), std::end(types), [&](const auto& t) { return options.kv_type == t.first; });
   if (type == std::end(types)) return Status::error("kv_type '" + options.kv_type + "' should be auto, f32, f16 or bf16");
@@ -249,6 +250,8 @@ ModelFacts Model::facts() const {
     f.arena_bytes = impl_->in_place->arena_bytes();
     f.state_bytes_per_token = impl_->in_place->states().bytes_per_slot();
     f.kernel_calls_per_token = impl_->in_place->kernel_calls();
+    f.packed_bytes = impl_->in_place->packs().packed_bytes;
+    f.mapped_packed_bytes = impl_->in_place->packs().mapped_bytes;
   }
   return f;
 }

@@ -1,8 +1,11 @@
 #include "runtime/engine.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "passes/pack_store.h"
 #include "passes/probe.h"
@@ -54,6 +57,20 @@ Graph specialise_for_decode(const Graph& graph) {
       for (Dim& d : *v.info.content) d = d.substitute(kSymS, Dim(1));
   }
   return g;
+}
+
+// The first token does not wait for a disk. The thread yields to those that compute, a little: at nice 19 the end of a
+// program waited for minutes on a busy machine.
+std::thread save_in_background(PackSave save, std::string* problem) {
+  try {
+    return std::thread([save = std::move(save), problem]() mutable {
+      setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 5);
+      *problem = save.run();
+    });
+  } catch (const std::system_error& e) {
+    *problem = e.what();
+    return {};
+  }
 }
 
 }  // namespace
@@ -110,14 +127,17 @@ Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions
 Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel& model, const EngineOptions& options) {
   std::unique_ptr<InPlaceEngine> e(new InPlaceEngine());
   e->pool_ = std::make_unique<ThreadPool>(options.threads);
-  PackStore packs(*e->pool_);
+  std::vector<PackSource> sources;
+  for (const auto& file : model.files) sources.push_back({file.get(), file->path, file->data, file->identity});
+  PackCache cache(*e->pool_, std::move(sources), {options.pack_cache ? pack_cache_folder() : std::filesystem::path()});
+  PackStore packs(*e->pool_, &cache);
   for (const auto& file : model.files) packs.add_file(file.get());
   Result<CompiledPhases> compiled = compile_phases(model.graph, options, &packs);
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
   SITU_RETURN_IF_ERROR(split_attention(e->compiled_.token.graph, e->pool_->threads()));
   const Compiled &prompt = e->compiled_.prompt, &token = e->compiled_.token;
-  e->ledger_.packed = prompt.packed_bytes + token.packed_bytes + packs.bytes();
+  e->ledger_.packed = prompt.packed_bytes + token.packed_bytes + packs.written_bytes();
   const int64_t capacity = options.context_length > 0 ? options.context_length : kDefaultContext;
   e->chunk_ = prompt.mixes_tokens.empty() ? std::clamp<int64_t>(options.chunk, 1, capacity) : capacity;
 
@@ -156,10 +176,17 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel
   if (!b.is_ok()) return b.status();
   e->prefill_ = std::move(*a);
   e->decode_ = std::move(*b);
+  e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
+  if (std::optional<PackSave> save = cache.finish()) e->saver_ = save_in_background(std::move(*save), &e->packs_.problem);
   return e;
 }
 
+void InPlaceEngine::finish_saving() {
+  if (saver_.joinable()) saver_.join();
+}
+
 InPlaceEngine::~InPlaceEngine() {
+  finish_saving();
   if (memory_) munmap(memory_, static_cast<size_t>(memory_bytes_));
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "eval/interpreter.h"
@@ -21,6 +22,7 @@ struct EngineOptions {
   int64_t declared_context = 0;  // what the model says; recognition may look as far, whatever context is used
   int64_t chunk = 512;         // most new tokens in one step
   int threads = 0;             // 0: one per usable CPU
+  bool pack_cache = true;      // packed weights are taken from a file that an earlier start saved, or saved
   DType kv_type = DType::kNone;  // of attention states; kNone: what passes/store_states.cc decides
 };
 constexpr int64_t kDefaultContext = 4096;
@@ -42,6 +44,13 @@ struct CompiledPhases {
   bool first_only = false;  // `prompt` holds for P = 0 only
 };
 Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions& options, PackStore* packs);
+
+// Where the packed weights came from.
+struct PackUse {
+  int64_t mapped_bytes = 0, packed_bytes = 0;  // as a saved file has them; laid out by this process
+  std::string file;                            // the saved one; empty: none was used
+  std::string problem;                         // why nothing was saved, known after finish_saving()
+};
 
 // In place. Thread-safety: one step at a time.
 class InPlaceEngine {
@@ -65,6 +74,9 @@ class InPlaceEngine {
   int64_t chunk() const { return chunk_; }
   int threads() const { return pool_->threads(); }
   int64_t kernel_calls() const { return decode_->kernel_calls(); }
+  const PackUse& packs() const { return packs_; }
+  // Waits for the thread that saves packed weights, if there is one: it takes a share of the machine.
+  void finish_saving();
   // Records the kernel calls of the next steps, until null is given.
   void set_trace(Trace* trace) {
     prefill_->set_trace(trace);
@@ -86,6 +98,8 @@ class InPlaceEngine {
   std::vector<float> converted_;
   std::span<const float> logits_;
   Ledger ledger_;
+  PackUse packs_;
+  std::thread saver_;
 
  public:
   ~InPlaceEngine();
