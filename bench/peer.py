@@ -60,8 +60,7 @@ class Ort:
     """A decoder session; subclasses say where past and present live."""
 
     def __init__(self, a):
-        self.a, self.config = a, genai_config(a.model)
-        self.decoder = self.config["decoder"]
+        self.a = a
 
     def load(self):
         import numpy
@@ -70,12 +69,23 @@ class Ort:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self.a.threads
         options.log_severity_level = 3
-        self.session = onnxruntime.InferenceSession(str(Path(self.a.model) / self.decoder["filename"]), options, providers=["CPUExecutionProvider"])
-        self.inputs = {i.name for i in self.session.get_inputs()}
-        layers = range(self.decoder["num_hidden_layers"])
-        self.past = [self.decoder["inputs"][f"past_{k}_names"] % i for i in layers for k in ("key", "value")]
-        self.present = [self.decoder["outputs"][f"present_{k}_names"] % i for i in layers for k in ("key", "value")]
-        self.logits = self.decoder["outputs"]["logits"]
+        self.session = onnxruntime.InferenceSession(str(self.model_file()), options, providers=["CPUExecutionProvider"])
+        inputs = {i.name: i.shape for i in self.session.get_inputs()}
+        self.inputs = set(inputs)
+        # Exporters list pasts and presents in the same order; a cache is [batch, heads, past, size].
+        self.past = [name for name in inputs if name.startswith("past")]
+        self.present = [o.name for o in self.session.get_outputs() if o.name.startswith("present")]
+        self.logits = self.session.get_outputs()[0].name
+        self.vocabulary = self.session.get_outputs()[0].shape[-1]
+        if (Path(self.a.model) / "genai_config.json").exists():  # its graphs may give the size of a head as a name
+            decoder = genai_config(self.a.model)["decoder"]
+            self.heads, self.size = decoder["num_key_value_heads"], decoder["head_size"]
+        else:
+            self.heads, self.size = inputs[self.past[0]][1], inputs[self.past[0]][3]
+
+    def model_file(self):
+        folder = Path(self.a.model)
+        return folder / genai_config(folder)["decoder"]["filename"] if (folder / "genai_config.json").exists() else folder / "model.onnx"
 
     def feeds(self, ids):
         total = self.length + len(ids)
@@ -85,12 +95,12 @@ class Ort:
         return feeds
 
     def cache(self, length):
-        return self.np.zeros((1, self.decoder["num_key_value_heads"], length, self.decoder["head_size"]), self.np.float32)
+        return self.np.zeros((1, self.heads, length, self.size), self.np.float32)
 
     def start(self, count):
         self.length = 0
         self.reset(count)
-        self.run(prompt_ids(count, self.config["vocab_size"]))
+        self.run(prompt_ids(count, self.vocabulary))
 
     def step(self):
         self.run([self.next])

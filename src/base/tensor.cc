@@ -1,5 +1,7 @@
 #include "base/tensor.h"
 
+#include "base/ledger.h"
+
 #include <bit>
 #include <cstdlib>
 #include <new>
@@ -113,6 +115,22 @@ Tensor Tensor::reshaped(const std::vector<int64_t>& dims) const {
   result.view_ = contiguous_view(view_.type, dims, view_.data);
   result.owner_ = owner_;
   return result;
+}
+
+Tensor aligned_copy(const Tensor& t) {
+  Tensor copy = Tensor::allocate(t.type(), t.dims());
+  auto bytes = [&](const View& v) {
+    View b;
+    b.type = DType::kU8;
+    b.data = v.data;
+    b.rank = 1;
+    b.dims[0] = t.bytes();
+    b.strides[0] = 1;
+    return b;
+  };
+  Ledger packed;  // of a load: the caller books it
+  move_bytes(bytes(copy.view()), bytes(t.view()), packed);
+  return copy;
 }
 
 std::vector<int64_t> Tensor::to_i64() const { return load_integers<int64_t>(view_); }

@@ -43,6 +43,9 @@ class Tensor {
   std::shared_ptr<const void> owner_;
 };
 
+// The same elements in owned memory, whatever address they stood at.
+Tensor aligned_copy(const Tensor& t);
+
 // IEEE half and bfloat16 bits to float, exact.
 float half_to_float(uint16_t bits);
 float bfloat_to_float(uint16_t bits);

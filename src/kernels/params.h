@@ -141,6 +141,17 @@ struct PackedProjectionsParams {
   int64_t n[kMaxProjections];
   bool half_scales[kMaxProjections];
 };
+// Float weights in panels of columns, situ.DenseMatMul.
+constexpr int64_t kDensePanelColumns = 32;
+struct DenseMatMulParams {
+  int64_t k, n;
+  // Elements of the packed weights.
+  constexpr int64_t packed_count() const { return (n + kDensePanelColumns - 1) / kDensePanelColumns * kDensePanelColumns * k; }
+};
+struct PackDenseParams {
+  DenseMatMulParams product;
+  int64_t first_k, last_k, first_panel, last_panel;
+};
 struct PackNBitsParams {
   PackedMatMulParams product;
   int64_t first_unit, last_unit;  // units [first, last) of 32 columns are packed

@@ -29,7 +29,9 @@ struct ImportedModel {
   std::map<std::string, int> opsets; // domain -> version
   std::vector<std::shared_ptr<const MappedBytes>> files;  // the model file first
   int64_t weight_bytes = 0;          // bytes of initialisers and Constant nodes, those of subgraphs too
-  int64_t realigned_bytes = 0;       // of these, bytes copied because they stood at an odd address in the file
+  // Of these, bytes copied because they stood at an odd address in the file. Float matrices of 64 KiB and more are not among
+  // them: `graph` holds them at odd addresses, and passes copy those that they do not lay out anew (align_constants).
+  int64_t realigned_bytes = 0;
 };
 
 // Reads `path`. Errors name the file, the node or initialiser, the field and both values.

@@ -32,7 +32,8 @@ class TensorReader {
 
   // Throw ImportError naming the tensor, its place, type and dims. `repeated`: the same message may be read
   // again (a function's constant, inlined several times) and is to be decoded once.
-  NamedTensor read(std::string_view message, const WirePath& path, bool repeated);
+  // `leave_odd`: large float matrices at odd addresses stay there (passes/align_constants.cc).
+  NamedTensor read(std::string_view message, const WirePath& path, bool repeated, bool leave_odd = false);
   NamedTensor read_sparse(std::string_view message, const WirePath& path, bool repeated);
 
   // Bytes of all tensors read, and of those that had to be copied because of their alignment.
@@ -52,6 +53,7 @@ class TensorReader {
   int64_t total_bytes_ = 0;
   int64_t realigned_bytes_ = 0;
   int64_t densified_bytes_ = 0;
+  bool leave_odd_ = false;
 };
 
 // The DType with this onnx.proto number, or kNone for one that Situ does not know.

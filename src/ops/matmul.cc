@@ -126,4 +126,36 @@ Status prepare_project(const PrepareContext& c, Prepared* out) {
   return prepare_product(c, params, out);
 }
 
+namespace {
+
+// Longer rows do not fit a thread's scratch (kernels/dense_matmul.cc).
+constexpr int64_t kMaxDenseDepth = 65536;
+
+}  // namespace
+
+// situ.DenseMatMul: y [.., N] = x [.., K] w + bias: w 1-D floats in panels (kernels/dense_matmul.cc), bias? [N].
+Status infer_dense_matmul(InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "x"));
+  SITU_RETURN_IF_ERROR(c.need(1, "w"));
+  const DenseMatMulParams p{c.node.attr_int("K", 0), c.node.attr_int("N", 0)};
+  const Shape& x = c.input(0).shape;
+  if (x.size() < 2) return c.fail("x " + shape_str(x) + " should be [.., rows, K]");
+  if (p.k < 1 || p.k > kMaxDenseDepth || p.n < 1) return c.fail("K is " + std::to_string(p.k) + " and N " + std::to_string(p.n));
+  Dim k;
+  SITU_RETURN_IF_ERROR(require_equal(c, "last dim of x " + shape_str(x) + " and K", x.back(), Dim(p.k), &k));
+  const Shape packed{Dim(p.packed_count())};
+  if (c.input(1).shape != packed) return c.fail("w " + shape_str(c.input(1).shape) + " should be " + shape_str(packed));
+  if (c.has(2) && c.input(2).shape != Shape{Dim(p.n)}) return c.fail("bias " + shape_str(c.input(2).shape) + " should be [" + std::to_string(p.n) + "]");
+  Shape y = x;
+  y.back() = Dim(p.n);
+  return emit(c, 0, c.input(0).type, std::move(y));
+}
+
+Status prepare_dense_matmul(const PrepareContext& c, Prepared* out) {
+  constexpr uint64_t kTypes = type_bit(DType::kF32) | type_bit(DType::kF16) | type_bit(DType::kBF16);
+  for (size_t i = 0; i < 3; ++i)
+    if (c.has(i)) SITU_RETURN_IF_ERROR(need_type(c, i, kTypes));
+  return use_kernel(out, &KernelTable::dense_matmul, DenseMatMulParams{c.node.attr_int("K", 0), c.node.attr_int("N", 0)});
+}
+
 }  // namespace situ

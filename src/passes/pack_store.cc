@@ -103,4 +103,50 @@ Result<Tensor> PackStore::lay_out(const PackOperands& o, const PackedMatMulParam
   return packed;
 }
 
+// By rows of w as the file has it, so that no more than a part of the file is resident beside what has been packed.
+Result<Tensor> PackStore::pack_dense(const Tensor& w, int64_t k, int64_t n, bool transposed) {
+  const auto key = std::make_tuple(static_cast<const void*>(w.view().data), k, n, transposed);
+  if (auto it = dense_.find(key); it != dense_.end()) return it->second;
+  PackDenseParams part{{k, n}, 0, k, 0, (n + kDensePanelColumns - 1) / kDensePanelColumns};
+  const int64_t count = part.product.packed_count();
+  Result<Tensor> bytes = allocate(count * dtype_bytes(w.type()));
+  if (!bytes.is_ok()) return bytes;
+  const Tensor packed = Tensor::borrow(w.type(), {count}, bytes->view().data, bytes->owner());
+  View source = w.view();
+  if (transposed) {
+    std::swap(source.dims[0], source.dims[1]);
+    std::swap(source.strides[0], source.strides[1]);
+  }
+  const View out = packed.view();
+  KernelCall call;
+  call.in = &source;
+  call.in_count = 1;
+  call.out = &out;
+  call.out_count = 1;
+  call.params = &part;
+  const int64_t rows = transposed ? part.last_panel : k, row_bytes = w.bytes() / rows, step = std::max<int64_t>(1, kPartBytes / std::max<int64_t>(1, row_bytes));
+  for (int64_t begin = 0; begin < rows; begin += step) {
+    const int64_t end = std::min(begin + step, rows);
+    (transposed ? part.first_panel : part.first_k) = begin;
+    (transposed ? part.last_panel : part.last_k) = end;
+    pool_.run([&](int t, int threads) { kernels().pack_dense(call, t, threads); });
+    release(w, begin, end, rows);
+  }
+  bytes_ += packed.bytes();
+  written_ += packed.bytes();
+  dense_.emplace(key, packed);
+  return packed;
+}
+
+Tensor PackStore::aligned(const Tensor& odd) {
+  Tensor& copy = aligned_[odd.view().data];
+  if (!copy.present()) {
+    copy = aligned_copy(odd);
+    bytes_ += copy.bytes();
+    written_ += copy.bytes();
+    release(odd, 0, 1, 1);
+  }
+  return copy.reshaped(odd.dims());
+}
+
 }  // namespace situ

@@ -26,6 +26,12 @@ class PackStore {
   // holds every one of them: exactly, or if `operands.rounded` changed by at most 2^-11 of itself. Error: no memory.
   Result<Packed> pack(const PackOperands& operands);
 
+  // w [k, n] of 32 or 16 bits, rows or columns next to each other, as kernels/dense_matmul.cc reads it: one-dimensional.
+  Result<Tensor> pack_dense(const Tensor& w, int64_t k, int64_t n, bool transposed);
+
+  // A copy at an even address, without a second one of the same tensor.
+  Tensor aligned(const Tensor& odd);
+
   int64_t bytes() const { return bytes_; }          // of all matrices
   int64_t written_bytes() const { return written_; }  // of these, laid out now
 
@@ -41,6 +47,8 @@ class PackStore {
   // By where the operands lie and how they may be laid out: levels that share weights may store scales differently.
   using Key = std::tuple<const void*, const void*, const void*, int64_t, int64_t, int32_t, int32_t, bool>;
   std::map<Key, Packed> packed_;
+  std::map<std::tuple<const void*, int64_t, int64_t, bool>, Tensor> dense_;
+  std::map<const void*, Tensor> aligned_;
   std::shared_ptr<std::byte> region_;
   int64_t region_bytes_ = 0, used_ = 0, bytes_ = 0, written_ = 0;
 };

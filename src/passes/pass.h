@@ -112,6 +112,7 @@ Status split_products(PassContext&);           // products with repeated heads t
 Status push_selections(PassContext&);          // Slice/Split/Gather above the projection they select from
 Status last_token(PassContext&);               // logits of the last position only
 Status pack_weights(PassContext&);             // quantised weights in the order in which they are read
+Status pack_dense(PassContext&);               // float weights in panels of columns
 Status fuse_matmuls(PassContext&);             // gates, norms and residuals into packed products
 Status store_states(PassContext&);             // the element type of attention states
 Status fuse_casts(PassContext&);               // casts to half precision into the kernels that write for them
@@ -120,6 +121,9 @@ Status distribute_concat(PassContext&);        // elementwise operators above th
 
 // For the graph of one token alone: after the passes, where the number of threads is known.
 Status split_attention(Graph& graph, int splits);
+// Constants at odd addresses become copies at even ones: all, or all but those that pack_dense may lay out. `packs` shares
+// copies between programs; null: each gets its own.
+void align_constants(Graph& graph, PackStore* packs, bool all);
 // After the passes: the first node whose result for a token depends on later tokens of the same step (label); "": none.
 std::string token_mixing_node(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase);
 // SITU_DISABLE_PASSES names `name` or all.

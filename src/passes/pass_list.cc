@@ -33,6 +33,7 @@ const std::vector<Pass>& pass_list() {
       {"distribute_concat", distribute_concat, PassUse::kOptional},
       {"simplify", simplify, PassUse::kOptional},
       {"pack_weights", pack_weights, PassUse::kOptional},
+      {"pack_dense", pack_dense, PassUse::kOptional},
       {"fuse_matmuls", fuse_matmuls, PassUse::kOptional},
       {"store_states", store_states, PassUse::kOptional},
       {"fuse_casts", fuse_casts, PassUse::kOptional},

@@ -84,10 +84,12 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
   Compiled c;
   c.graph = imported;
   SITU_RETURN_IF_ERROR(resolve_ops(c.graph));
+  align_constants(c.graph, packs, literal);
   PassContext context{c.graph, evaluator, c.binding, options.names, limit, {}, phase};
   context.packs = packs;
   context.kv_type = options.kv_type;
   SITU_RETURN_IF_ERROR(run_passes(context, literal));
+  align_constants(c.graph, packs, true);
   SITU_RETURN_IF_ERROR(check_positions(context, length));
   // Outputs that nobody asked for (hidden states) are not computed.
   if (!literal) {

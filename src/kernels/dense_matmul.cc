@@ -1,0 +1,176 @@
+// situ.DenseMatMul: y [.., N] = x [.., K] * w + bias on float weights that pack_dense laid out: panels of 32 columns, [K][32]
+// each, zero beyond N, so that a thread reads one stream front to back and register tiles need no packing of their own.
+//
+//   few rows     sums of a panel in registers, weights read once
+//   many rows    register tiles, a slice of a panel at a time for a block of rows; half-precision slices become floats first
+#include "kernels/params.h"
+#include "kernels/rows.h"
+#include "kernels/tile.h"
+
+namespace situ {
+namespace SITU_ISA {
+namespace {
+
+constexpr int64_t kColumns = kDensePanelColumns;
+static_assert(kColumns % kTileColumns == 0);
+constexpr int kVectors = static_cast<int>(kColumns) / kLanes;
+constexpr int64_t kFewRows = 4;
+constexpr int64_t kBlockRows = 120;     // a multiple of kTileRows
+constexpr int64_t kSliceDepth = 256;    // 32 KiB of floats
+constexpr int64_t kRowsPerThread = 24;  // fewer are not worth reading the weights again
+constexpr int64_t kPrefetchBytes = 2048;
+
+struct Output {
+  const View& y;
+  const View* bias;  // null: none
+  int leading;       // dims in front of N
+  int64_t n;
+};
+
+// y[row, n0 .. n0 + kColumns) = sums + bias, as far as there are columns.
+void write_panel(const Output& out, int64_t row, int64_t n0, const float* sums) {
+  const int64_t count = out.n - n0 < kColumns ? out.n - n0 : kColumns;
+  float biased[kColumns];
+  if (out.bias != nullptr) {
+    read_row(out.bias->data, out.bias->type, n0 * out.bias->strides[0], out.bias->strides[0], count, biased);
+    for (int64_t i = 0; i < count; ++i) biased[i] += sums[i];
+    sums = biased;
+  }
+  const int64_t step = out.y.strides[out.leading];
+  write_row(out.y.data, out.y.type, row_offset(out.y, out.leading, row) + n0 * step, step, count, sums);
+}
+
+template <int R, typename T>
+void few_rows(const float* x, int64_t x_row, int64_t k, const T* w, const Output& out, int64_t row, int64_t n0) {
+  constexpr int U = R == 1 ? 2 : 1;  // chains for each sum: one row alone waits for its additions
+  VecF acc[U][R][kVectors] = {};
+  int64_t i = 0;
+  for (; i + U <= k; i += U) {
+#pragma GCC unroll 2
+    for (int u = 0; u < U; ++u) {
+      const T* line = w + (i + u) * kColumns;
+      __builtin_prefetch(reinterpret_cast<const char*>(line) + kPrefetchBytes);
+      if (sizeof(T) * kColumns > 64) __builtin_prefetch(reinterpret_cast<const char*>(line) + kPrefetchBytes + 64);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        const VecF weight = load(line + v * kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) acc[u][r][v] += weight * x[r * x_row + i + u];
+      }
+    }
+  }
+  for (; i < k; ++i) {
+    for (int v = 0; v < kVectors; ++v) {
+      for (int r = 0; r < R; ++r) acc[0][r][v] += load(w + i * kColumns + v * kLanes) * x[r * x_row + i];
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    float sums[kColumns];
+    for (int v = 0; v < kVectors; ++v) {
+      VecF sum = acc[0][r][v];
+      if constexpr (U == 2) sum += acc[1][r][v];
+      store(sums + v * kLanes, sum);
+    }
+    write_panel(out, row + r, n0, sums);
+  }
+}
+
+// The weights of a slice as floats: as they are, or in `converted`.
+const float* slice_of(const float* w, int64_t, float*) { return w; }
+template <typename T>
+const float* slice_of(const T* w, int64_t depth, float* converted) {
+  for (int64_t i = 0; i < depth * kColumns; i += kLanes) store(converted + i, load(w + i));
+  return converted;
+}
+
+// Rows x [height, k] times one panel.
+template <typename T>
+void many_rows(const float* x, int64_t x_row, int64_t height, int64_t k, const T* w, const Output& out, int64_t row, int64_t n0, float* sums, float* converted) {
+  for (int64_t k0 = 0; k0 < k; k0 += kSliceDepth) {
+    const int64_t depth = k - k0 < kSliceDepth ? k - k0 : kSliceDepth;
+    const float* slice = slice_of(w + k0 * kColumns, depth, converted);
+    for (int64_t c = 0; c < kColumns; c += kTileColumns) tile_rows(height, depth, x + k0, x_row, slice + c, kColumns, sums + c, kColumns, k0 > 0);
+  }
+  for (int64_t m = 0; m < height; ++m) write_panel(out, row + m, n0, sums + m * kColumns);
+}
+
+template <typename T>
+void run(const View& x, const T* w, int64_t k, const Output& out, int64_t row0, int64_t row1, int64_t panel0, int64_t panel1, std::byte* scratch) {
+  float* sums = reinterpret_cast<float*>(scratch);
+  float* converted = sums + kBlockRows * kColumns;
+  float* copied = converted + kSliceDepth * kColumns;
+  const int64_t room = (kScratchBytes / 4 - (copied - sums)) / k;
+  const RowOffsets offsets(x, x.rank - 1);
+  const bool in_place = x.type == DType::kF32 && x.strides[x.rank - 1] == 1 && offsets.even;
+  const int64_t most = in_place || room >= kBlockRows ? kBlockRows : room;  // prepare admits no rows that scratch does not hold
+  for (int64_t row = row0; row < row1; row += most) {
+    const int64_t height = row1 - row < most ? row1 - row : most;
+    const float* rows = x.as<const float>() + (in_place ? offsets[row] : 0);
+    if (!in_place) {
+      for (int64_t m = 0; m < height; ++m) read_row(x.data, x.type, offsets[row + m], x.strides[x.rank - 1], k, copied + m * k);
+      rows = copied;
+    }
+    const int64_t x_row = in_place ? offsets.step : k;
+    for (int64_t p = panel0; p < panel1; ++p) {
+      const T* panel = w + p * k * kColumns;
+      if (height > kFewRows) many_rows(rows, x_row, height, k, panel, out, row, p * kColumns, sums, converted);
+      else if (height == 4) few_rows<4>(rows, x_row, k, panel, out, row, p * kColumns);
+      else if (height == 3) few_rows<3>(rows, x_row, k, panel, out, row, p * kColumns);
+      else if (height == 2) few_rows<2>(rows, x_row, k, panel, out, row, p * kColumns);
+      else few_rows<1>(rows, x_row, k, panel, out, row, p * kColumns);
+    }
+  }
+}
+
+}  // namespace
+
+// Operands: x, packed w, bias?.
+void dense_matmul(const KernelCall& call, int thread, int threads) {
+  const auto& params = *static_cast<const DenseMatMulParams*>(call.params);
+  const View &x = call.in[0], &w = call.in[1];
+  const Output out{call.out[0], call.in_count > 2 && call.in[2].present() ? &call.in[2] : nullptr, x.rank - 1, params.n};
+  const int64_t rows = count_dims(x, 0, x.rank - 1);
+  int row_parts = threads;
+  while (row_parts > 1 && (threads % row_parts != 0 || rows / row_parts < kRowsPerThread)) --row_parts;
+  int64_t row0, row1, panel0, panel1;
+  split_range(rows, thread % row_parts, row_parts, &row0, &row1);
+  split_range((params.n + kColumns - 1) / kColumns, thread / row_parts, threads / row_parts, &panel0, &panel1);
+  if (row0 >= row1 || panel0 >= panel1) return;
+  if (w.type == DType::kF32) run(x, w.as<const float>(), params.k, out, row0, row1, panel0, panel1, call.scratch);
+  else if (w.type == DType::kF16) run(x, w.as<const Half>(), params.k, out, row0, row1, panel0, panel1, call.scratch);
+  else run(x, w.as<const BFloat>(), params.k, out, row0, row1, panel0, panel1, call.scratch);
+}
+
+namespace {
+
+// Rows [k0, k1) of w [K, N], any strides, into panels [p0, p1).
+template <typename T>
+void pack_panels(const View& w, const PackDenseParams& p, int64_t p0, int64_t p1, T* packed) {
+  typedef T OddT __attribute__((aligned(1)));  // weights may stand anywhere in their file
+  const OddT* from = w.as<const OddT>();
+  for (int64_t panel = p0; panel < p1; ++panel) {
+    const int64_t n0 = panel * kColumns, count = p.product.n - n0 < kColumns ? p.product.n - n0 : kColumns;
+    for (int64_t k = p.first_k; k < p.last_k; ++k) {
+      T* to = packed + (panel * p.product.k + k) * kColumns;
+      const OddT* row = from + k * w.strides[0] + n0 * w.strides[1];
+      for (int64_t j = 0; j < count; ++j) to[j] = row[j * w.strides[1]];
+      for (int64_t j = count; j < kColumns; ++j) to[j] = T{};
+    }
+  }
+}
+
+}  // namespace
+
+// Operands: w [K, N]; y: the packed elements. A call lays out rows [first_k, last_k) of panels [first_panel, last_panel).
+void pack_dense(const KernelCall& call, int thread, int threads) {
+  const auto& params = *static_cast<const PackDenseParams*>(call.params);
+  int64_t p0, p1;
+  split_range(params.last_panel - params.first_panel, thread, threads, &p0, &p1);
+  p0 += params.first_panel;
+  p1 += params.first_panel;
+  if (call.in[0].type == DType::kF32) pack_panels(call.in[0], params, p0, p1, call.out[0].as<float>());
+  else pack_panels(call.in[0], params, p0, p1, call.out[0].as<uint16_t>());
+}
+
+}  // namespace SITU_ISA
+}  // namespace situ
