@@ -25,12 +25,13 @@ class Hooked(tiny_exports.Optimum):
     """Plain operators with hooks.
 
     query [1, H, S, E], key and value [1, G, T, E]: after the rotary embedding and the append
+    mask [1, 1, S, T]: what is added to all scores; rotary(g, x): instead of the rotary embedding
     scores [1, H, S, T]: scaled, before the mask; masked: after it, instead of Softmax; probabilities
     attend(g, q, k, v): instead of all of these; the result is [1, H, S, E]
     past, present: between a past input and its Concat, and between the Concat and the present output
     projected(g, x, name): what the product with a weight gives
     rms(g, x): instead of x / sqrt(mean(x^2) + epsilon); activation(g, x): instead of SiLU
-    hidden [1, S, C]: before the last norm
+    hidden [1, S, C]: before the last norm; logits(g, x, out): between the last product and the output of that name
     """
 
     def __init__(self, spec, seed=1, **hooks):
@@ -45,6 +46,7 @@ class Hooked(tiny_exports.Optimum):
         self.total = self.extent("attention_mask", 1)
         self.queries = self.op("Range", self.op("Sub", self.total, self.tokens), self.total, self.constant(1))  # [S]
         self.keys = self.op("Range", self.constant(0), self.total, self.constant(1))  # [T]
+        self.mask = self.hook("mask", self.mask)
 
     # Operators with a constant operand.
     def mul(self, x, number):
@@ -71,6 +73,14 @@ class Hooked(tiny_exports.Optimum):
             x = self.hook("hidden", x)
         y = self.hooks["rms"](self, x) if "rms" in self.hooks else None
         return self.op("Mul", self.weight(name, self.w[name]), y) if y else super().norm(x, name)
+
+    def logits(self, x, out):
+        if "logits" not in self.hooks:
+            return super().logits(x, out)
+        return self.hook("logits", self.op("MatMul", x, self.weight("head", self.w["head"])), out)
+
+    def rotary(self, x):
+        return self.hooks["rotary"](self, x) if "rotary" in self.hooks else super().rotary(x)
 
     def mlp(self, h, i):
         g = self.hooks.get("activation", silu)(self, self.linear(h, f"{i}.gate"))
