@@ -28,6 +28,7 @@ class Hooked(tiny_exports.Optimum):
     mask [1, 1, S, T]: what is added to all scores; rotary(g, x): instead of the rotary embedding
     scores [1, H, S, T]: scaled, before the mask; masked: after it, instead of Softmax; probabilities
     attend(g, q, k, v): instead of all of these; the result is [1, H, S, E]
+    fused(g, q, k, v, layer): the same on what the products give, [1, S, C], the append included; the result is [1, S, C]
     past, present: between a past input and its Concat, and between the Concat and the present output
     projected(g, x, name): what the product with a weight gives
     rms(g, x): instead of x / sqrt(mean(x^2) + epsilon); activation(g, x): instead of SiLU
@@ -136,7 +137,7 @@ def mix(g, s, v):
 
 
 def heads_shared_by_broadcast(order):
-    """Products of five dims, without a copy of K and V for each head: query head h reads head h / (H/G) or h mod G."""
+    """attend: products of five dims, without a copy of K and V for each head: query head h reads head h / (H/G) or h mod G."""
     def core(g, q, k, v):
         kv_heads, axis = g.spec.kv_heads, {"h / group": 2, "h mod groups": 1}[order]
         dims = [kv_heads, HEADS // kv_heads] if axis == 2 else [HEADS // kv_heads, kv_heads]
@@ -149,6 +150,7 @@ def heads_shared_by_broadcast(order):
 
 
 def heads_shared_by_expand(order):
+    """attend: the same by a copy of K and V for each query head."""
     def core(g, q, k, v):
         kv_heads, axis = g.spec.kv_heads, {"h / group": 2, "h mod groups": 1}[order]
         dims = [kv_heads, HEADS // kv_heads] if axis == 2 else [HEADS // kv_heads, kv_heads]
