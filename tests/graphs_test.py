@@ -1,0 +1,433 @@
+"""Graphs that nearly match a pattern which a pass rewrites: the ids must be those of the literal run, node by node.
+
+    python tests/graphs_test.py --situ build/situ [unittest options]
+
+Every case changes a small decoder (decoder_graphs.py) so much that a rewrite which overlooks the change gives other ids:
+that is checked too, against the decoder without the change. Needs numpy and onnx (`make python`).
+"""
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+import decoder_graphs
+import tiny_exports
+import tiny_models
+from cli_case import COUNT, IDS, CliTest, Run, main
+from decoder_graphs import END, LEARNED, MULTI_HEAD, ROTARY
+from tiny_models import HEADS, HEAD_SIZE, WIDTH
+
+SHORT = [int(t) for t in np.random.default_rng(9).integers(0, tiny_models.VOCABULARY, 9)]
+LONG = [int(t) for t in np.random.default_rng(48).integers(0, tiny_models.VOCABULARY, 48)]  # with COUNT more: the whole context
+LAST = 2**31 - 1  # as some exporters write the end of a Slice
+
+class GraphsTest(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.pool = ThreadPoolExecutor(os.cpu_count())
+        cls.known = {}  # ids of the decoders without a change
+
+    def write(self, name, spec, hooks):
+        return decoder_graphs.write(self.folder / f"{self.id()} {spec.name} {name}.onnx".replace("/", "|"), spec, **hooks)
+
+    def start(self, path, prompt, *options):
+        # One thread each: what a pass makes of a graph does not depend on it.
+        return self.pool.submit(self.generate, path, prompt, "--threads", 1, *options)
+
+    def plain(self, spec, prompt, hooks):
+        """The naive ids of a decoder that the changed ones must differ from."""
+        key = spec.name, len(prompt), tuple(hooks.items())
+        if key not in self.known:
+            path = self.write(f"plain {len(self.known)}", spec, hooks)
+            self.known[key] = self.start(path, prompt, "--naive").result()["output_ids"]
+        return self.known[key]
+
+    def check(self, cases, spec=LEARNED, prompt=SHORT, instead={}, copies_nothing=False):
+        """cases: hooks by name, or (hooks, hooks of the decoder that it must not be taken for)."""
+        cases = {name: c if isinstance(c, tuple) else (c, instead) for name, c in cases.items()}
+        runs = {}
+        for name, (hooks, _) in cases.items():
+            path = self.write(name, spec, hooks)
+            runs[name] = self.start(path, prompt, "--naive"), self.start(path, prompt)
+        for name, (_, other) in cases.items():
+            with self.subTest(name, spec=spec.name):
+                naive, placed = (r.result() for r in runs[name])
+                self.assertNotEqual(naive["output_ids"], self.plain(spec, prompt, other), "the change changes nothing")
+                self.assertEqual(placed["output_ids"], naive["output_ids"])
+                if copies_nothing:
+                    self.assertEqual(placed["bytes_copied_per_token"], 0)
+
+    # -- what is the identity on the numbers 0, 1, 2, ..
+
+    def test_functions_of_queries_keys_and_values(self):
+        functions = {
+            "relu": lambda g, x: g.op("Relu", x),
+            "abs": lambda g, x: g.op("Abs", x),
+            "leaky relu": lambda g, x: g.op("LeakyRelu", x, alpha=0.2),
+            "floor": lambda g, x: g.op("Floor", x),
+            "round to quarters": lambda g, x: g.mul(g.op("Round", g.mul(x, 4)), 0.25),
+            "max": lambda g, x: g.op("Max", x, g.f32(0)),
+            "clip from below": lambda g, x: g.op("Clip", x, g.f32(0)),
+            "clip": lambda g, x: g.op("Clip", x, g.f32(-1), g.f32(1)),
+            "half of what is negative": lambda g, x: g.op("Where", g.op("Less", x, g.f32(0)), g.mul(x, 0.5), x),
+        }
+        def each(names):
+            return {f"{f} of {part}": {part: functions[f]} for f in names for part in ("query", "key", "value")}
+        self.check(each(functions))
+        self.check(each(["relu", "half of what is negative"]), ROTARY)
+
+    def test_functions_of_scores_and_probabilities(self):
+        self.check({
+            "relu": {"scores": lambda g, s: g.op("Relu", s)},
+            "thresholded relu": {"scores": lambda g, s: g.op("ThresholdedRelu", s, alpha=2.0)},
+            "clip": {"scores": lambda g, s: g.op("Clip", s, g.f32(-1), g.f32(1))},
+            "clip at 30": {"scores": lambda g, s: g.op("Clip", g.mul(s, 40), g.f32(-30), g.f32(30))},
+            "cap for each head": {"scores": lambda g, s: (lambda c: g.op("Mul", g.op("Tanh", g.op("Div", s, c)), c))(g.f32(np.linspace(0.5, 2, HEADS).reshape(1, HEADS, 1, 1)))},
+            "factor for each head": {"scores": lambda g, s: g.mul(s, np.linspace(0.2, 3, HEADS).reshape(1, HEADS, 1, 1))},
+            "small probabilities dropped": {"probabilities": lambda g, p: g.op("Where", g.op("Less", p, g.f32(0.1)), g.f32(0), p)},
+            "square root of probabilities": {"probabilities": lambda g, p: g.op("Sqrt", p)},
+        })
+
+    # -- what holds for the first tokens only
+
+    def test_factors_by_position_and_length(self):
+        def step(g, position, at):  # 1 up to `at`, then 2.5
+            return g.op("Where", g.op("Less", position, g.constant(at)), g.f32(1), g.f32(2.5))
+        def table(g, position, at):
+            return g.op("Gather", g.f32(np.where(np.arange(tiny_models.CONTEXT + 1) < at, 1, 4)), position, axis=0)
+        cases = {}
+        for factor, at in ((step, 40), (table, 56)):
+            def by(position, axes, factor=factor, at=at):
+                return lambda g, x: g.op("Mul", x, g.unsqueeze(factor(g, getattr(g, position), at), *axes))
+            name = f"{factor.__name__} at {at}"
+            cases[f"query by position, {name}"] = {"query": by("queries", [0, 1, 3])}
+            cases[f"key by position, {name}"] = {"key": by("keys", [0, 1, 3])}
+            cases[f"value by position, {name}"] = {"value": by("keys", [0, 1, 3])}
+            cases[f"scores by query, {name}"] = {"scores": by("queries", [0, 1, 3])}
+            cases[f"scores by key, {name}"] = {"scores": by("keys", [0, 1, 2])}
+            cases[f"scores by length, {name}"] = {"scores": by("total", [0])}
+        self.check(cases, prompt=LONG)
+        self.check({name: c for name, c in cases.items() if name == "query by position, step at 40"}, ROTARY, LONG)
+
+    def test_biases_by_position(self):
+        def added(condition):
+            return lambda g, s: g.op("Add", s, g.unsqueeze(g.op("Where", condition(g), g.f32(0), g.f32(3)), 0, 1))
+        def distance(g):  # [S, T]
+            return g.op("Sub", g.unsqueeze(g.queries, 1), g.unsqueeze(g.keys, 0))
+        slopes = np.linspace(0.1, 0.7, HEADS).reshape(1, HEADS, 1, 1)
+        self.check({
+            "from key 40 on": {"scores": added(lambda g: g.op("Less", g.unsqueeze(g.keys, 0), g.constant(40)))},
+            "up to a distance of 40": {"scores": added(lambda g: g.op("Less", distance(g), g.constant(40)))},
+            "slopes up to a distance of 35": {"scores": lambda g, s: g.op("Sub", s, g.mul(g.unsqueeze(g.op("Cast", g.op("Min", distance(g), g.constant(35)), to=TensorProto.FLOAT), 0, 1), slopes))},
+        }, prompt=LONG)
+
+    def test_masks_that_begin_like_a_causal_one(self):
+        """Written into the mask that is added to the scores, or chosen before it is added."""
+        def distance(g):  # [S, T]
+            return g.op("Sub", g.unsqueeze(g.queries, 1), g.unsqueeze(g.keys, 0))
+        def near(g, size):
+            return g.op("Less", distance(g), g.constant(size))
+        def one_of(g, *conditions):
+            return conditions[0] if len(conditions) == 1 else g.op("Or", conditions[0], one_of(g, *conditions[1:]))
+        def query(g, op, limit):
+            return g.unsqueeze(g.op(op, g.queries, g.constant(limit)), 1)
+        def key(g, op, limit):
+            return g.unsqueeze(g.op(op, g.keys, g.constant(limit)), 0)
+        conditions = {
+            "window 12": lambda g: near(g, 12),
+            "window 12 and two first keys": lambda g: one_of(g, near(g, 12), key(g, "Less", 2)),
+            "chunks of 20": lambda g: g.op("Equal", *(g.op("Div", g.unsqueeze(x, axis), g.constant(20)) for x, axis in ((g.queries, 1), (g.keys, 0)))),
+            "keys 33 to 36 hidden": lambda g: one_of(g, key(g, "Less", 33), key(g, "Greater", 36)),
+            "window from query 40 on": lambda g: one_of(g, near(g, 3), query(g, "Less", 40)),
+            "window from query 33 to query 55": lambda g: one_of(g, near(g, 3), query(g, "Less", 33), query(g, "Greater", 55)),
+        }
+        def chosen(place, condition, hidden):
+            return {place: lambda g, x: g.op("Where", g.unsqueeze(condition(g), 0, 1), x, g.f32(hidden))}
+        self.check({f"{name}, {place}": chosen(place, c, hidden) for name, c in conditions.items() for place, hidden in (("mask", tiny_exports.MASKED), ("scores", -1e9))}, prompt=LONG)
+
+    def test_rotary_embeddings_of_another_form(self):
+        def form(turned, op="Add", cos=None, sin=None):
+            def f(g, x):
+                first, second = g.slice(x, 0, HEAD_SIZE // 2, 3), g.slice(x, HEAD_SIZE // 2, HEAD_SIZE, 3)
+                turn = g.op("Concat", *turned(g, first, second), axis=-1)
+                return g.op(op, g.op("Mul", x, cos(g, g.cos) if cos else g.cos), g.op("Mul", turn, sin(g, g.sin) if sin else g.sin))
+            return {"rotary": f}
+        def usual(g, first, second):
+            return g.op("Neg", second), first
+        def later(g, sin):  # turns the other way from position 40 on
+            return g.op("Where", g.unsqueeze(g.op("Less", g.queries, g.constant(40)), 0, 1, 3), sin, g.op("Neg", sin))
+        self.check({
+            "the other half negated": form(lambda g, first, second: (second, g.op("Neg", first))),
+            "nothing negated": form(lambda g, first, second: (second, first)),
+            "one half twice": form(lambda g, first, second: (g.op("Neg", first), first)),
+            "difference": form(usual, "Sub"),
+            "cos scaled": form(usual, cos=lambda g, c: g.mul(c, 2)),
+            "sin clipped": form(usual, sin=lambda g, s: g.op("Relu", s)),
+            "cos and sin exchanged": form(usual, cos=lambda g, c: g.sin, sin=lambda g, s: g.cos),
+            "sin by position": form(usual, sin=later),
+        }, ROTARY, LONG)
+
+    # -- operators over a whole row
+
+    def test_sinks(self):
+        sink = np.linspace(-1, 3, HEADS).reshape(1, HEADS, 1, 1)
+        def columns(g, value):
+            return g.expand(g.f32(value), 1, HEADS, g.tokens, 1)
+        self.check({
+            "behind the scores": {"masked": lambda g, s: g.slice(g.op("Softmax", g.op("Concat", s, columns(g, sink), axis=-1), axis=-1), 0, -1, 3)},
+            "before the scores": {"masked": lambda g, s: g.slice(g.op("Softmax", g.op("Concat", columns(g, sink), s, axis=-1), axis=-1), 1, END, 3)},
+            "one more in the denominator": {"masked": lambda g, s: (lambda e: g.op("Div", e, g.op("Add", g.op("ReduceSum", e, g.constant([-1])), g.f32(1))))(g.op("Exp", s))},
+        })
+
+    def test_rows_put_together(self):
+        """A function of a whole row [first, second] is not that of each half: the wrong rewrite is written out too."""
+        def turned(g, x):
+            first, second = g.halves(x)
+            return g.op("Neg", second), first
+        def used_twice(g, x):
+            return [g.op("Tanh", g.mul(h, 3)) for h in g.halves(x)]
+        def whole(parts, f, extra):
+            def change(g, x):
+                halves = parts(g, x)
+                y = g.op("Add", x, g.mul(f(g, g.op("Concat", *halves, axis=-1), weight), 5))
+                return g.op("Add", y, g.op("Concat", *halves[::-1], axis=-1)) if extra else y
+            return {"hidden": change}
+        def each(parts, f, extra):
+            def change(g, x):
+                halves = parts(g, x)
+                y = g.op("Concat", *(f(g, h, w) for h, w in zip(halves, np.split(weight, 2))), axis=-1)
+                y = g.op("Add", x, g.mul(y, 5))
+                return g.op("Add", y, g.op("Concat", *halves[::-1], axis=-1)) if extra else y
+            return {"hidden": change}
+        weight = np.random.default_rng(4).standard_normal(WIDTH)
+        functions = {
+            "LayerNormalization": lambda g, x, w: g.op("LayerNormalization", x, g.f32(w), axis=-1),
+            "LpNormalization": lambda g, x, w: g.op("LpNormalization", x, axis=-1),
+            "root mean square": lambda g, x, w: g.mul(decoder_graphs.rms()(g, x), w),
+            "Softmax": lambda g, x, w: g.op("Softmax", x, axis=-1),
+            "LogSoftmax": lambda g, x, w: g.mul(g.op("LogSoftmax", g.mul(x, 3), axis=2), w),
+        }
+        cases = {}
+        for parts, extra in ((turned, False), (used_twice, True)):
+            cases |= {f"{name}, {parts.__name__}": (whole(parts, f, extra), each(parts, f, extra)) for name, f in functions.items()}
+        cases["Trilu, turned"] = {"hidden": lambda g, x: g.op("Trilu", g.op("Concat", *turned(g, x), axis=-1), g.constant(3), upper=0)}, each(turned, lambda g, x, w: g.op("Trilu", x, g.constant(3), upper=0), False)
+        self.check(cases)
+
+    def test_rows_repeated(self):
+        def doubled(g, x):  # [1, S, C]: every number of the first half twice
+            return g.reshape(g.expand(g.unsqueeze(g.halves(x)[0], 3), 1, g.tokens, WIDTH // 2, 2), 1, g.tokens, WIDTH)
+        def tripled(g, x):  # [1, S, H, 3, E]
+            return g.expand(g.reshape(x, 1, g.tokens, HEADS, 1, HEAD_SIZE), 1, g.tokens, HEADS, 3, HEAD_SIZE)
+        def summed(g, y):
+            return g.reshape(g.op("ReduceSum", y, g.constant([3]), keepdims=0), 1, g.tokens, WIDTH)
+        weight = np.random.default_rng(3).standard_normal((3, HEAD_SIZE))
+        def weighted(g, y):
+            return summed(g, g.mul(y, 6 * weight))
+        def add(f):
+            return {"hidden": lambda g, x: g.op("Add", x, f(g, x))}
+        self.check({
+            "Softmax over the repeated axis": add(lambda g, x: g.op("Mul", weighted(g, g.op("Softmax", tripled(g, x), axis=3)), x)),
+            "LogSoftmax over the repeated axis": add(lambda g, x: g.op("Mul", summed(g, g.op("LogSoftmax", tripled(g, x), axis=3)), x)),
+            "Softmax over an axis that holds copies": add(lambda g, x: g.mul(g.op("Softmax", doubled(g, x), axis=-1), 20)),
+            "LogSoftmax over an axis that holds copies": add(lambda g, x: g.op("LogSoftmax", doubled(g, x), axis=-1)),
+            "LayerNormalization over copies with weights of their own": add(lambda g, x: summed(g, g.op("LayerNormalization", tripled(g, x), g.f32(weight), axis=-2))),
+            "triangle of copies": add(lambda g, x: summed(g, g.op("Trilu", tripled(g, x), upper=1))),
+        })
+
+    def test_tokens_that_depend_on_later_ones(self):
+        """Logits of the last token alone need more than its own row."""
+        def add(f):
+            return {"hidden": lambda g, x: g.op("Add", x, g.mul(f(g, x), 3))}
+        def flat(g, x, width):
+            return g.reshape(g.op("Softmax", g.reshape(x, 1, -1), axis=1), 1, -1, width)
+        self.check({
+            "Softmax over the tokens": add(lambda g, x: g.op("Softmax", x, axis=1)),
+            "Softmax over all": add(lambda g, x: g.mul(flat(g, x, WIDTH), 20)),
+            "sum over the tokens": add(lambda g, x: g.op("CumSum", x, g.constant(1))),
+            "mean over the tokens": add(lambda g, x: g.op("ReduceMean", x, axes=[1])),
+            "one token later": add(lambda g, x: g.op("Concat", g.slice(x, -1, END, 1), g.slice(x, 0, -1, 1), axis=1)),
+            "first token": add(lambda g, x: g.op("Gather", x, g.constant([0]), axis=1)),
+            "triangle": {"hidden": lambda g, x: g.op("Trilu", x, upper=1)},
+            "logits, maximum over the tokens": {"logits": lambda g, x, out: g.op("Sub", x, g.op("ReduceMax", x, axes=[1]), out=out)},
+            "logits, triangle": {"logits": lambda g, x, out: g.op("Trilu", x, g.constant(30), upper=1, out=out)},
+            "logits, reversed": {"logits": lambda g, x, out: g.op("Slice", x, *(g.constant([n]) for n in (-1, -10000, 1, -1)), out=out)},
+            "logits, by position": {"logits": lambda g, x, out: g.op("Mul", x, g.unsqueeze(g.op("Cast", g.op("Sub", g.constant(12), g.queries), to=TensorProto.FLOAT), 0, 2), out=out)},
+        })
+
+    # -- order
+
+    def test_reversed_slices(self):
+        def flip(axis, begin, end, step=-1):
+            return lambda g, x: g.slice(x, begin, end, axis, step)
+        def add(f):
+            return {"hidden": lambda g, x: g.op("Add", x, g.mul(f(g, x), 3))}
+        self.check({
+            "value along the head size": {"value": flip(3, -1, -2**63)},
+            "value along the head size, end just before 0": {"value": flip(3, HEAD_SIZE - 1, -HEAD_SIZE - 1)},
+            "value along the heads": {"value": flip(1, -1, -LAST)},
+            "value along the tokens": {"value": flip(2, -1, -2**63)},
+            "value along the tokens, finite end": {"value": flip(2, -1, -10000)},
+            "key along the head size": {"key": flip(3, -1, -LAST)},
+            "key along the tokens": {"key": flip(2, -1, -600)},
+            "query along the head size": {"query": flip(3, -1, -9)},
+            "hidden along the width": add(flip(2, -1, -2**63)),
+            "probabilities along the keys": {"probabilities": flip(3, -1, -5000)},
+        })
+        for prompt, ends in ((SHORT, (-2**63, -LAST, -10000)), (LONG, (-513,))):
+            self.check({f"hidden along the tokens, end {end}": add(flip(1, -1, end)) for end in ends}, prompt=prompt)
+
+    def test_order_of_heads(self):
+        """K and V without a copy for each query head: neighbours share one, or every second head."""
+        cores = {"broadcast": decoder_graphs.heads_shared_by_broadcast, "expand": decoder_graphs.heads_shared_by_expand}
+        for how, core in cores.items():
+            near, far = {"attend": core("h / group")}, {"attend": core("h mod groups")}
+            self.check({f"{how}, h / group": (near, far), f"{how}, h mod groups": (far, near)}, copies_nothing=how == "broadcast")
+            self.assertEqual(self.plain(LEARNED, SHORT, near), self.plain(LEARNED, SHORT, {}))
+
+    # -- functions of rows and numbers
+
+    def test_norms_with_a_clipped_variance(self):
+        cases = {}
+        for limit, gain in ((0.5, 1), (10, 4), (100, 12)):
+            plain = {"rms": decoder_graphs.rms(gain=gain)}
+            cases[f"at most {limit}"] = {"rms": decoder_graphs.rms(lambda g, v, limit=limit: g.op("Clip", v, g.f32(0), g.f32(limit)), gain)}, plain
+            cases[f"at least {limit}"] = {"rms": decoder_graphs.rms(lambda g, v, limit=limit: g.op("Max", v, g.f32(limit)), gain / 8)}, {"rms": decoder_graphs.rms(gain=gain / 8)}
+        self.check(cases)
+
+    def test_clipped_activations(self):
+        def cases(f, limit):
+            def of(change):
+                return {"activation": lambda g, x: change(g, g.mul(x, limit))}
+            yield f"{f.__name__} of a number of at most {limit}", (of(lambda g, x: f(g, g.op("Clip", x, g.f32(-limit), g.f32(limit)))), of(f))
+            yield f"{f.__name__}, at most {limit}", (of(lambda g, x: g.op("Min", f(g, x), g.f32(limit))), of(f))
+        self.check(dict(c for f, limit in ((decoder_graphs.silu, 5), (decoder_graphs.silu, 20), (decoder_graphs.gelu, 20)) for c in cases(f, limit)))
+
+    def test_softcap_is_recognised(self):
+        hooks = {"scores": lambda g, s: g.mul(g.op("Tanh", g.op("Div", s, g.f32(1.5))), 1.5)}
+        self.check({"softcap": hooks}, copies_nothing=True)
+        facts = json.loads(Run("inspect", self.write("inspected", LEARNED, hooks), "--json").out)
+        found = [f["what"] for f in facts["recognised"] if f["kind"] == "attention"]
+        self.assertEqual(len(found), tiny_models.LAYERS)
+        self.assertTrue(all("softcap 1.5" in what for what in found), found)
+
+    def test_one_number_of_a_product(self):
+        weight = np.random.default_rng(5).standard_normal((WIDTH, 8))
+        def add(f):
+            return {"hidden": lambda g, x: g.op("Add", x, f(g, g.op("MatMul", x, g.f32(weight))))}
+        self.check({f"index {index} along {axis}": add(lambda g, y, index=index, axis=axis: g.unsqueeze(g.op("Gather", y, g.constant(index), axis=axis), 2))
+                    for index, axis in ((0, 2), (3, -1), (-1, -1))})
+        rows = np.random.default_rng(6).standard_normal((4, WIDTH)), np.random.default_rng(7).standard_normal((2, WIDTH))
+        self.check({f"index 1 of axis {axis}": add(lambda g, y, axis=axis: g.op("MatMul", g.op("Gather", g.reshape(y, 1, g.tokens, 4, 2), g.constant(1), axis=axis), g.f32(rows[axis - 3] if axis == 2 else rows[0])))
+                    for axis in (2, 3)})
+
+    # -- nodes that change nothing
+
+    def test_nodes_between_states_and_their_concat(self):
+        def transposed_twice(g, x, **out):
+            return g.op("Transpose", g.op("Transpose", x, perm=[0, 2, 1, 3]), perm=[0, 2, 1, 3], **out)
+        nodes = {
+            "Identity": lambda g, x, **out: g.op("Identity", x, **out),
+            "Concat": lambda g, x, **out: g.op("Concat", x, axis=2, **out),
+            "Slice": lambda g, x, **out: g.op("Slice", x, g.constant([0]), g.constant([END]), g.constant([2]), **out),
+            "Reshape": lambda g, x, **out: g.op("Reshape", x, g.constant([0, 0, -1, HEAD_SIZE]), **out),
+            "Reshape that keeps all": lambda g, x, **out: g.op("Reshape", x, g.constant([0, 0, 0, 0]), **out),
+            "Expand": lambda g, x, **out: g.op("Expand", x, g.constant([1, 1, 1, 1]), **out),
+            "Mul": lambda g, x, **out: g.op("Mul", x, g.f32(1), **out),
+            "Dropout": lambda g, x, **out: g.op("Dropout", x, **out),
+            "Cast": lambda g, x, **out: g.op("Cast", x, to=TensorProto.FLOAT, **out),
+            "Transpose twice": transposed_twice,
+        }
+        runs = {}
+        for name, node in nodes.items():
+            for place, hooks in {"past": {"past": node}, "present": {"present": lambda g, x, out, node=node: node(g, x, out=out)}}.items():
+                path = self.write(f"{name} {place}", LEARNED, hooks)
+                runs[name, place] = self.start(path, SHORT), self.start(path, SHORT, "--naive")
+        for (name, place), (placed, naive) in runs.items():
+            with self.subTest(name, place=place):
+                ids = self.plain(LEARNED, SHORT, {})
+                self.assertEqual(naive.result()["output_ids"], ids)
+                self.assertEqual((placed.result()["output_ids"], placed.result()["bytes_copied_per_token"]), (ids, 0))
+
+    # -- fused operators, against the same decoder of plain ones
+
+    def test_lengths_of_group_query_attention(self):
+        spec = next(s for s in tiny_models.SPECS if s.name == "genai")
+        def write(name, lengths):
+            class Changed(tiny_exports.Genai):
+                def attention(self, h, i):
+                    if i == 0:
+                        self.lengths[0] = lengths(self, self.lengths[0])
+                    return super().attention(h, i)
+            export = Changed(spec, tiny_models.make_weights(spec, 1))
+            folder = self.folder / f"lengths {name}"
+            folder.mkdir()
+            onnx.save(export.build(), folder / export.config()["model"]["decoder"]["filename"])
+            (folder / "genai_config.json").write_text(json.dumps(export.config()))
+            return folder
+        one = lambda g: g.constant(1, np.int32)
+        changes = {
+            "one more": lambda g, n: g.op("Add", n, one(g)),
+            "one less": lambda g, n: g.op("Sub", n, one(g)),
+            "constant": lambda g, n: g.constant([8], np.int32),
+            "never below 20": lambda g, n: g.op("Max", n, g.constant(20, np.int32)),
+            "never above 12": lambda g, n: g.op("Min", n, g.constant(12, np.int32)),
+        }
+        for name, change in changes.items():
+            with self.subTest(name):
+                path = write(name, change)
+                for options in ((), ("--naive",)):
+                    self.refused(Run("run", path, "--prompt-ids", IDS, "-n", COUNT, *options), "GroupQueryAttention", "seqlens_k")
+        path = write("as they should be", lambda g, n: g.op("Sub", g.op("Add", n, one(g)), one(g)))
+        self.assertEqual(self.generate(path, SHORT)["output_ids"], self.generate(path, SHORT, "--naive")["output_ids"])
+
+    def test_attention_of_three_dims(self):
+        """ai.onnx.Attention on [1, S, heads * E] with is_causal, with an attention_mask that nothing reads and without one."""
+        spec = next(s for s in tiny_models.SPECS if s.name == "opset23-causal")
+        w, prompt, ids = tiny_models.choose_weights(spec)
+        for opset in (23, 24):
+            for mask in (True, False):
+                with self.subTest(opset=opset, mask=mask):
+                    model = tiny_exports.Opset23(spec, w).build()
+                    model.opset_import[0].version = opset
+                    if not mask:
+                        self.remove_input(model, "attention_mask")
+                    path = self.folder / f"opset {opset} {mask}.onnx"
+                    onnx.save(model, path)
+                    for options in ((), ("--naive",)):
+                        self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
+
+    def remove_input(self, model, name):
+        """The input, and the nodes that depend on it, which nothing else may need."""
+        gone = {name}
+        for n in list(model.graph.node):
+            if gone & set(n.input):
+                gone |= set(n.output)
+                model.graph.node.remove(n)
+        self.assertFalse(gone & {v.name for v in model.graph.output})
+        model.graph.input.remove(next(v for v in model.graph.input if v.name == name))
+
+    def test_multi_head_attention_with_a_bias(self):
+        plain = {"projected": decoder_graphs.add_bias}
+        ids = self.plain(MULTI_HEAD, SHORT, plain)
+        self.assertNotEqual(ids, self.plain(MULTI_HEAD, SHORT, {}))
+        path = self.write("fused", MULTI_HEAD, {"fused": decoder_graphs.multi_head_attention})
+        for options in ((), ("--naive",)):
+            self.assertEqual(self.generate(path, SHORT, *options)["output_ids"], ids, options)
+
+    # -- switching passes off
+
+    def test_names_of_passes(self):
+        path = self.write("plain", LEARNED, {})
+        for names in ("nonsense", "recognise_attention,nonsense", "nonsense,all"):
+            for command in (["run", path, "--prompt-ids", IDS], ["run", path, "--prompt-ids", IDS, "--naive"], ["inspect", path]):
+                with self.subTest(names, command=command):
+                    self.refused(Run(*command, SITU_DISABLE_PASSES=names), "SITU_DISABLE_PASSES", "'nonsense'", "recognise_attention", "simplify", "all")
+        for names in ("", "simplify", "all", "recognise_attention,recognise_functions"):
+            self.assertEqual(self.generate(path, SHORT, SITU_DISABLE_PASSES=names)["output_ids"], self.plain(LEARNED, SHORT, {}), names)
+
+if __name__ == "__main__":
+    main()
