@@ -1,5 +1,6 @@
 // Fused operators become plain ones: GroupQueryAttention is a split of Q, K and V, rotary embeddings, a
 // Concat of past and new rows, and attention. What follows then needs one mechanism for all exporters.
+#include <algorithm>
 #include <cmath>
 
 #include "passes/builder.h"
@@ -32,7 +33,7 @@ class Expander {
     Prober prober(graph_, context_.binding, context_.evaluator);
     for (const Node& n : graph_.nodes) {
       if (!n.is("GroupQueryAttention", "com.microsoft") || !n.has_input(5)) continue;
-      for (const auto& [tokens, past] : {std::pair<int64_t, int64_t>{3, 2}, {1, 4}, {2, 0}}) {
+      for (const auto& [tokens, past] : {std::pair<int64_t, int64_t>{3, 2}, {1, 4}, {2, 0}, {1, std::max<int64_t>(1, context_.context_length - 1)}}) {
         if ((context_.phase == Phase::kFirst && past != 0) || (context_.phase == Phase::kDecode && tokens != 1)) continue;
         const std::string step = " with " + std::to_string(tokens) + " new and " + std::to_string(past) + " past tokens";
         Result<Tensor> lengths = prober.host_value(n.in[5], tokens, past);
@@ -54,7 +55,7 @@ class Expander {
                                       {"com.microsoft", "MRotaryEmbedding", 4}, {"com.microsoft", "SkipSimplifiedLayerNormalization", 3},
                                       {"com.microsoft", "SkipLayerNormalization", 3}, {"com.microsoft", "BiasGelu", 2}, {"com.microsoft", "FastGelu", 1},
                                       {"com.microsoft", "FusedMatMul", 2}, {"com.microsoft", "FusedGemm", 2}, {"", "Attention", 3}, {"", "RotaryEmbedding", 3},
-                                      {"", "Sum", 1}, {"", "Max", 1}, {"", "Min", 1}};
+                                      {"", "Sum", 1}, {"", "Max", 1}, {"", "Min", 1}, {"", "Concat", 1}};
     for (const Need& need : kNeeds) {
       if (!n.is(need.op, need.domain)) continue;
       for (size_t i = 0; i < need.operands; ++i)
@@ -80,6 +81,7 @@ class Expander {
     if (n.domain.empty()) {
       if (n.op == "Attention") return attention(n);
       if (n.op == "RotaryEmbedding") return rotary_embedding(n, 1, 2, 3);
+      if (n.op == "Concat" && n.in.size() == 1) return variadic(n);
       if ((n.op == "Sum" || n.op == "Max" || n.op == "Min") && n.in.size() != 2) return variadic(n);
     }
     *expanded = false;
@@ -348,7 +350,7 @@ class Expander {
     return Status::ok();
   }
 
-  // Sum, Max, Min of 1 or of more than 2 operands.
+  // Sum, Max, Min of 1 or of more than 2 operands, Concat of 1.
   Status variadic(const Node& n) {
     const std::string op = n.op == "Sum" ? "Add" : n.op;
     if (n.in.size() == 1) {

@@ -10,6 +10,8 @@ namespace {
 constexpr float kMasked = -9000.0f;
 // Windows up to the context are told from "no window" by one row of this many keys.
 constexpr int64_t kMaxFarKeys = 131072;
+constexpr int64_t kManyQueries = 64;
+constexpr int64_t kMostElements = 1 << 18;  // of a single query's rows, but for the one with the most keys
 
 bool masked(float v) { return !(v > kMasked); }
 
@@ -85,7 +87,22 @@ std::optional<MaskForm> fit_mask(const MaskProbe& probe, int64_t heads, int64_t 
       samples.push_back(std::move(*s));
     }
   }
-  const Sample& row = samples[phase == Phase::kDecode ? 1 : 3];  // one query, ten keys
+  const size_t ten_keys = phase == Phase::kDecode ? 1 : 3;  // one query, ten keys
+  // Rules for some queries or keys alone: a square of many queries, and single queries all along the context.
+  if (phase == Phase::kAny) {
+    for (auto [tokens, past] : {std::pair<int64_t, int64_t>{kManyQueries, 0}, {kManyQueries / 2, kManyQueries}}) {
+      if (tokens + past > context_length) continue;
+      auto s = sample(tokens, past);
+      if (!s) return std::nullopt;
+      samples.push_back(std::move(*s));
+    }
+  }
+  for (int64_t past = kManyQueries; past + 2 < far && past * heads < kMostElements; past += past / 5) {
+    auto s = sample(1, past);
+    if (!s) return std::nullopt;
+    samples.push_back(std::move(*s));
+  }
+  const Sample& row = samples[ten_keys];
   bool any = false;
   std::vector<float> slopes;
   for (int64_t h = 0; h < heads; ++h) {

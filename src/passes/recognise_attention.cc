@@ -327,10 +327,33 @@ class Recogniser {
       if (!(std::fabs(expected - (*middle)[i]) <= 1e-4f * (1 + std::fabs(expected)))) return false;
     }
     auto probe_mask = [&](int64_t tokens, int64_t past) { return evaluate(0, 1, tokens, past); };
-    auto form = fit_mask(probe_mask, heads, context_.context_length, context_.phase);
-    if (!form) return mask_operand(x, s, m);
-    m->mask = *form;
+    // Layers that share their masks do not probe them again.
+    const std::string key = mask_key(x, s) + std::to_string(heads);
+    auto known = masks_.find(key);
+    if (known == masks_.end()) known = masks_.emplace(key, fit_mask(probe_mask, heads, context_.context_length, context_.phase)).first;
+    if (!known->second) return mask_operand(x, s, m);
+    m->mask = *known->second;
     return true;
+  }
+
+  // Equal where the same operators on the same masks stand between scores and Softmax.
+  std::string mask_key(ValueId x, ValueId s) const {
+    std::string key;
+    const auto cone = x == s ? std::optional<Cone>() : prober_.cone(x, s, kMaxConeNodes);
+    if (!cone) return key;
+    for (int i : cone->nodes) {
+      const Node& n = graph_.nodes[i];
+      key += n.op + "(";
+      for (ValueId v : n.in) {
+        if (v == kNoValue) continue;
+        const Tensor& t = graph_.values[v].constant;
+        const bool number = t.present() && t.count() == 1 && dtype_is_float(t.type());
+        key += number ? "=" + std::to_string(t.to_f64()[0]) : prober_.known(v) ? "#" + std::to_string(v) : "x";
+        key += ",";
+      }
+      key += ")";
+    }
+    return key;
   }
 
   // A mask without closed form is kept as a value where it is added as one.
@@ -340,7 +363,12 @@ class Recogniser {
     ValueId bias = kNoValue;
     for (int i : cone->nodes) {
       const Node& n = graph_.nodes[i];
-      if (!n.is("Add")) continue;
+      if (!n.is("Add")) {
+        // Another operand that changes with the step would have its say at other steps than the probed one.
+        const bool steady = n.def->placement == Placement::kView || std::all_of(n.in.begin(), n.in.end(), [&](ValueId v) { return v == kNoValue || !prober_.host(v) || prober_.fixed(v); });
+        if (!steady) return false;
+        continue;
+      }
       for (ValueId v : n.in)
         if (prober_.host(v) && shape(v).size() <= 4) {
           if (bias != kNoValue) return false;
@@ -522,6 +550,7 @@ class Recogniser {
   Prober prober_;
   std::vector<std::vector<std::pair<int, int>>> users_;
   const int64_t tokens_, past_;  // of the probed step
+  std::map<std::string, std::optional<MaskForm>> masks_;
 };
 
 }  // namespace
