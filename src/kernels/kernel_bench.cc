@@ -135,6 +135,16 @@ void bench_matmul(Bench& bench, int64_t m, int64_t k, int64_t n, bool transposed
                    (transposed ? " B transposed" : " B row-major"), ms, static_cast<double>(k * n * dtype_bytes(type) + m * (n + k) * 4), 2.0 * static_cast<double>(m * n * k));
 }
 
+void bench_dense(Bench& bench, int64_t m, int64_t k, int64_t n, DType type = DType::kF32) {
+  if (!bench.wants("dense_matmul")) return;
+  const DenseMatMulParams params{k, n};
+  Buffer x(DType::kF32, {m, k}), w(type, {params.packed_count()}), y(DType::kF32, {m, n});
+  const std::vector<View> in = {x.view, w.view};
+  const double ms = bench.time(&KernelTable::dense_matmul, {make_call(in, &y.view, &params)});
+  bench.report(std::string("dense_matmul ") + (type == DType::kF32 ? "f32" : "f16") + " M=" + std::to_string(m) + " K=" + std::to_string(k) + " N=" + std::to_string(n), ms,
+               static_cast<double>(k * n * dtype_bytes(type) + m * (n + k) * 4), 2.0 * static_cast<double>(m * n * k));
+}
+
 void bench_attention(Bench& bench, int64_t heads, int64_t kv_heads, int64_t queries, int64_t keys, int64_t size, DType type = DType::kF32) {
   if (!bench.wants("attention")) return;
   Buffer q(DType::kF32, {1, heads, queries, size}), k(type, {1, kv_heads, keys, size}), v(type, {1, kv_heads, keys, size}), y(DType::kF32, {1, heads, queries, size});
@@ -263,6 +273,10 @@ void run_all(const KernelTable& table, int threads, const char* only) {
     bench_matmul(bench, 16, 576, 1536, transposed);
     bench_matmul(bench, 128, 576, 1536, transposed);
     bench_matmul(bench, 512, 1536, 576, transposed);
+  }
+  for (DType type : {DType::kF32, DType::kF16}) {
+    for (int64_t m : {1, 4, 35, 128, 512}) bench_dense(bench, m, 576, 1536, type);
+    bench_dense(bench, 1, 576, 49152, type);
   }
   for (int64_t keys : {35, 512, 2048}) bench_attention(bench, 9, 3, 1, keys, 64);
   bench_attention(bench, 9, 3, 1, 2048, 64, DType::kF16);

@@ -98,7 +98,7 @@ class Order {
       if (data(v)) most = std::max(most, token_axes(shape(v)));
     if (most == 0) return false;  // one row, or rows of states alone
     const Shape& y = shape(n.out[0]);
-    static const std::set<std::string> kProducts{"MatMul", "Gemm", "Project", "FusedMatMul", "MatMulNBits", "PackedMatMul", "PackedProjections"};
+    static const std::set<std::string> kProducts{"MatMul", "Gemm", "Project", "FusedMatMul", "MatMulNBits", "DenseMatMul", "PackedMatMul", "PackedProjections"};
     if (kProducts.count(n.op)) return data(n.in[0]) && many(shape(n.in[0]).back());
     if (!n.def) return true;
     if (n.is("Concat")) return !is_state(n.out[0]) && many(y[static_cast<size_t>(axis_of(n, y, 0))]);
