@@ -94,7 +94,10 @@ Status inline_first(PassContext& context) {
     context.note("branch", n.name, "constants chosen by " + (*content)[0].str());
   }
   SITU_RETURN_IF_ERROR(builder.finish());
-  for (const auto& [from, to] : replaced) graph.replace_uses(from, to);
+  for (const auto& [from, to] : replaced) {
+    graph.replace_uses(from, to);
+    if (context.binding.logits == from) context.binding.logits = to;
+  }
   return graph.sort();
 }
 
