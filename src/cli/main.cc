@@ -1,3 +1,4 @@
+#include <cstdio>
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
@@ -54,7 +55,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return fail(e.what());
   }
-  if (*run_command) return run(run_arguments);
-  if (*inspect_command) return inspect(inspect_arguments);
-  return bench(bench_arguments);
+  const int code = *run_command ? run(run_arguments) : *inspect_command ? inspect(inspect_arguments) : bench(bench_arguments);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return fail("standard output cannot be written");
+  return code;
 }

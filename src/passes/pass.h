@@ -125,7 +125,7 @@ Status split_attention(Graph& graph, int splits);
 // copies between programs; null: each gets its own.
 void align_constants(Graph& graph, PackStore* packs, bool all);
 // After the passes: the first node whose result for a token depends on later tokens of the same step (label); "": none.
-std::string token_mixing_node(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase);
+std::string token_mixing_node(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context);
 // SITU_DISABLE_PASSES names `name` or all.
 bool pass_disabled(const std::string& name);
 

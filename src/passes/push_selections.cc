@@ -66,6 +66,7 @@ class Pusher {
   bool splittable(const Node& n) const {
     if (n.out.size() != 1 || graph_.values[n.out[0]].info.shape.size() < 2) return false;
     if (n.is("MatMul") || n.is("Project", "situ")) return constant_weight(n.in[1]) && graph_.values[n.in[1]].info.shape.size() == 2;
+    if (n.is("Gemm") && n.has_input(2) && !(graph_.values[n.in[2]].info.shape == Shape{graph_.values[n.out[0]].info.shape.back()})) return false;
     if (n.is("Gemm")) return constant_weight(n.in[1]) && n.attr_int("transA", 0) == 0 && n.attr_float("alpha", 1) == 1 && n.attr_float("beta", 1) == 1;
     if (n.is("MatMulNBits", "com.microsoft")) return constant(n.in[1]) && constant(n.in[2]) && n.attr_int("N", 0) > 0 && !n.has_input(4);
     if (n.is("Add") || n.is("Mul")) return constant(n.in[0]) != constant(n.in[1]) && bias(n) != kNoValue;

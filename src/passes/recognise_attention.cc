@@ -123,7 +123,8 @@ class Recogniser {
 
   bool identity_between(ValueId root, ValueId leaf) {
     if (root == leaf) return true;
-    if (!prober_.cone(root, leaf, kMaxConeNodes)) return false;
+    const auto cone = prober_.cone(root, leaf, kMaxConeNodes);
+    if (!cone || !std::all_of(cone->nodes.begin(), cone->nodes.end(), [&](int i) { return steady(graph_.nodes[i]); })) return false;
     const Tensor p = prober_.random(prober_.dims(leaf, tokens_, past_), 3);
     Result<Tensor> r = prober_.evaluate(root, {{leaf, p}}, tokens_, past_);
     return r.is_ok() && floats(*r) == floats(p);
@@ -150,9 +151,16 @@ class Recogniser {
     return any;
   }
 
+  // No operand but shapes changes with the step, and no part is cut off that is nothing at the probed step.
+  bool steady(const Node& n) const {
+    if (!n.def || (n.is("Slice") && !(shape(n.in[0]) == shape(n.out[0])))) return false;
+    return n.def->placement == Placement::kView ||
+           std::all_of(n.in.begin(), n.in.end(), [&](ValueId v) { return v == kNoValue || !prober_.host(v) || prober_.fixed(v); });
+  }
+
   bool only_movement(const Cone& cone) const {
     for (int i : cone.nodes)
-      if (!graph_.nodes[i].def || (graph_.nodes[i].def->placement != Placement::kView && !widens(graph_.nodes[i]))) return false;
+      if (!steady(graph_.nodes[i]) || (graph_.nodes[i].def->placement != Placement::kView && !widens(graph_.nodes[i]))) return false;
     return true;
   }
 
@@ -192,7 +200,7 @@ class Recogniser {
   bool only_scaling(const Cone& cone) const {
     for (int i : cone.nodes) {
       const Node& n = graph_.nodes[i];
-      if (!n.def || (n.def->placement != Placement::kView && !float_cast(n) && !scales(n))) return false;
+      if (!steady(n) || (n.def->placement != Placement::kView && !float_cast(n) && !scales(n))) return false;
     }
     return true;
   }
@@ -264,15 +272,24 @@ class Recogniser {
 
   // What may stand between QK^T and Softmax; probing then tells what it computes. Anything else might do so for the probed
   // scores and lengths alone.
-  bool scores_node(const Node& n) const {
+  bool scores_node(const Node& n) {
     if (!n.def || !n.domain.empty()) return false;
     if (n.def->placement == Placement::kView || float_cast(n) || scales(n) || n.is("Tanh")) return true;
     auto host = [&](size_t i) { return n.has_input(i) && prober_.known(n.in[i]); };
     if (n.is("Add") || n.is("Sub")) return host(1) || (host(0) && n.is("Add"));
-    if (n.is("Where")) return host(0) && host(1) != host(2);
+    if (n.is("Where")) return host(0) && host(1) != host(2) && hides(n.in[host(1) ? 1 : 2]);
     if (n.is("Mul")) return from_bool(n.in[0]) || from_bool(n.in[1]);  // GPT-2: s * mask - 1e4 * (1 - mask)
     if (n.is("Max") && n.in.size() == 2) return beyond_scores(n.in[0]) || beyond_scores(n.in[1]);
     return false;
+  }
+  // Numbers that hide a key, whatever the step. Any other would be told from a score by some scores alone.
+  bool hides(ValueId v) {
+    if (!prober_.fixed(v)) return false;
+    Result<Tensor> t = prober_.host_value(v, tokens_, past_);
+    if (!t.is_ok() || !dtype_is_float(t->type())) return false;
+    for (float x : floats(*t))
+      if (x > -9000.0f) return false;
+    return true;
   }
   // The lowest float, as guards against infinity have it.
   bool beyond_scores(ValueId v) const {
@@ -333,6 +350,25 @@ class Recogniser {
     if (known == masks_.end()) known = masks_.emplace(key, fit_mask(probe_mask, heads, context_.context_length, context_.phase)).first;
     if (!known->second) return mask_operand(x, s, m);
     m->mask = *known->second;
+    return !multiplied(x, s) || hides_what_it_multiplies(x, s, m->scale, heads);
+  }
+
+  bool multiplied(ValueId x, ValueId s) const {
+    const auto cone = x == s ? std::optional<Cone>() : prober_.cone(x, s, kMaxConeNodes);
+    return cone && std::any_of(cone->nodes.begin(), cone->nodes.end(), [&](int i) { return graph_.nodes[i].is("Mul") && !scales(graph_.nodes[i]); });
+  }
+  // Where a mask is multiplied in, scores of 0 do not show it: other scores do, at several steps.
+  bool hides_what_it_multiplies(ValueId x, ValueId s, float scale, int64_t heads) {
+    if (context_.phase != Phase::kAny) return false;
+    const int64_t far = std::min<int64_t>(context_.context_length, 4096);
+    for (auto [tokens, past] : {std::pair<int64_t, int64_t>{2, 5}, {std::min<int64_t>(far, 64), 0}, {1, far / 2}, {1, far - 1}}) {
+      const Tensor zero = Tensor::allocate(DType::kF32, prober_.dims(s, tokens, past)), input = prober_.random(prober_.dims(s, tokens, past), 5);
+      Result<Tensor> a = prober_.evaluate(x, {{s, zero}}, tokens, past), b = prober_.evaluate(x, {{s, input}}, tokens, past);
+      if (!a.is_ok() || !b.is_ok() || a->count() != heads * tokens * (tokens + past)) return false;
+      const std::vector<float> bias = floats(*a), scores = floats(*b), in = floats(input);
+      for (size_t i = 0; i < bias.size(); ++i)
+        if (bias[i] > -9000.0f && !(std::fabs(scores[i] - bias[i] - scale * in[i]) <= 1e-4f * (1 + std::fabs(scores[i])))) return false;
+    }
     return true;
   }
 

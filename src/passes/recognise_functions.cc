@@ -1,5 +1,6 @@
 // Norms and activations, spelt by exporters in many ways, are recognised by what they compute: a small
 // cone of elementwise nodes is evaluated on random inputs and compared with closed forms.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <set>
@@ -115,6 +116,8 @@ class Recogniser {
     for (int i : cone.nodes) {
       const Node& n = graph_.nodes[i];
       if (!n.domain.empty() || !n.def) return false;
+      // What changes with the step would be probed at one step alone.
+      if (std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return v != kNoValue && prober_.host(v) && !prober_.fixed(v); })) return false;
       if (n.op == "ReduceMean" || n.op == "Erf" || n.op == "Tanh" || n.op == "Sigmoid") core = true;
       else if (n.def->placement != Placement::kElementwise && n.op != "Cast" && n.op != "Pow") return false;
     }

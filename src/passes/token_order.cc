@@ -2,6 +2,8 @@
 // mask, or where something else is computed across tokens. Told from the graph by what each node does along the axis of
 // the new tokens, and by probing the masks of attention that stayed as it was exported.
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <set>
 
 #include "passes/probe.h"
@@ -11,11 +13,13 @@ namespace {
 
 constexpr int kMaxConeNodes = 32;
 constexpr float kMasked = -9000.0f;
+constexpr int64_t kManyTokens = 64, kFarTokens = 16384;  // steps that host values are compared at: with two axes of tokens, with one
 
 class Order {
  public:
-  Order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase)
-      : graph_(graph), binding_(binding), prober_(graph, binding, evaluator), users_(graph.users()), tokens_(phase == Phase::kDecode ? 1 : 3), past_(phase == Phase::kFirst ? 0 : 2) {}
+  Order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context)
+      : graph_(graph), binding_(binding), prober_(graph, binding, evaluator), users_(graph.users()), tokens_(phase == Phase::kDecode ? 1 : 3), past_(phase == Phase::kFirst ? 0 : 2),
+        steps_differ_(phase == Phase::kAny), context_(context) {}
 
   // The first node that mixes tokens; null: none does.
   const Node* mixing_node() {
@@ -49,6 +53,9 @@ class Order {
     const ValueId scores = graph_.nodes[qk].out[0];
     const auto cone = prober_.cone(softmax.in[0], scores, kMaxConeNodes);
     if (!cone || !hides_later(softmax.in[0], scores)) return;
+    for (int i : cone->nodes)
+      for (ValueId v : graph_.nodes[i].in)
+        if (v != kNoValue && !by_position(v)) return;
     accepted_.insert(cone->nodes.begin(), cone->nodes.end());
     ValueId v = softmax.out[0];
     accepted_.insert(graph_.values[v].producer);
@@ -90,8 +97,78 @@ class Order {
     return true;
   }
 
+  // A value that the host knows has the same entry for a token (and a key) however many tokens the step has: masks, positions,
+  // tables. A factor made of the length of the step, or a table chosen by it, does not.
+  bool by_position(ValueId v) {
+    const DType type = graph_.values[v].info.type;
+    if (!steps_differ_ || !prober_.host(v) || prober_.fixed(v) || (!dtype_is_float(type) && type != DType::kBool)) return true;
+    if (auto it = by_position_.find(v); it != by_position_.end()) return it->second;
+    const int64_t far = std::min<int64_t>(context_, token_axes(shape(v)) > 1 ? kManyTokens : kFarTokens);
+    Result<Tensor> one = prober_.host_value(v, 1, 0), all = prober_.host_value(v, far, 0), last = prober_.host_value(v, 1, far - 1);
+    const bool same = one.is_ok() && all.is_ok() && last.is_ok() && agrees(*one, *all, false) && agrees(*last, *all, true);
+    return by_position_[v] = same;
+  }
+  // `part` is the first or the last of `whole` along the axes where it is shorter.
+  static bool agrees(const Tensor& part, const Tensor& whole, bool at_end) {
+    if (part.rank() != whole.rank()) return false;
+    const std::vector<double> a = part.to_f64(), b = whole.to_f64();
+    const std::vector<int64_t> small = part.dims(), large = whole.dims();
+    for (size_t i = 0; i < a.size(); ++i) {
+      int64_t rest = static_cast<int64_t>(i), at = 0, stride = 1;
+      for (size_t d = small.size(); d-- > 0;) {
+        if (small[d] > large[d]) return false;
+        at += (rest % small[d] + (at_end ? large[d] - small[d] : 0)) * stride;
+        rest /= small[d];
+        stride *= large[d];
+      }
+      const double x = a[i], y = b[static_cast<size_t>(at)];
+      if (!(x == y) && !(x != x && y != y) && !(std::fabs(x - y) <= 1e-5 * (1 + std::fabs(y)))) return false;
+    }
+    return true;
+  }
+
+  // Something below `v` has a row for each token again.
+  bool spreads(ValueId v) const {
+    std::set<ValueId> seen{v};
+    std::vector<ValueId> open{v};
+    while (!open.empty()) {
+      const ValueId x = open.back();
+      open.pop_back();
+      for (const auto& [u, operand] : users_[x]) {
+        if (u < 0) continue;
+        for (ValueId y : graph_.nodes[u].out) {
+          if (!data(y) || !seen.insert(y).second) continue;
+          if (token_axes(shape(y)) > 0) return true;
+          open.push_back(y);
+        }
+      }
+    }
+    return false;
+  }
+
+  // Reshape keeps the tokens apart if as many numbers stand from one to the next.
+  static bool keeps_tokens(const Shape& x, const Shape& y) {
+    auto extent = [](const Shape& s) {
+      Dim product = 1;
+      for (size_t i = static_cast<size_t>(std::find_if(s.begin(), s.end(), many) - s.begin()); i < s.size(); ++i) product = product * s[i];
+      return product;
+    };
+    return extent(x) == extent(y);
+  }
+
+  bool walks_back(const Node& slice) const {
+    if (!slice.has_input(4)) return false;
+    const Tensor& steps = graph_.values[slice.in[4]].constant;
+    if (!steps.present()) return true;
+    const std::vector<int64_t> list = steps.to_i64();
+    return std::any_of(list.begin(), list.end(), [](int64_t s) { return s < 0; });
+  }
+
   bool mixes(const Node& n) {
     if (n.out.empty() || !std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return data(v); })) return false;
+    if (!n.def || n.def->placement != Placement::kView)
+      for (ValueId v : n.in)
+        if (v != kNoValue && !by_position(v)) return true;
     if (n.is("Attention", "situ")) return !hides_later(n);
     int64_t most = 0;
     for (ValueId v : n.in)
@@ -99,17 +176,19 @@ class Order {
     if (most == 0) return false;  // one row, or rows of states alone
     const Shape& y = shape(n.out[0]);
     static const std::set<std::string> kProducts{"MatMul", "Gemm", "Project", "FusedMatMul", "MatMulNBits", "DenseMatMul", "PackedMatMul", "PackedProjections"};
-    if (kProducts.count(n.op)) return data(n.in[0]) && many(shape(n.in[0]).back());
+    if (kProducts.count(n.op)) return many(shape(n.in[0]).back());
+    if (n.is("Reshape") && !keeps_tokens(shape(n.in[0]), y)) return true;
     if (!n.def) return true;
     if (n.is("Concat")) return !is_state(n.out[0]) && many(y[static_cast<size_t>(axis_of(n, y, 0))]);
     if (n.is("Slice") || n.is("Split") || n.is("Tile")) {
       // Of all tokens one is left (the last, for the logits), or the axis is not touched.
       const Shape& x = shape(n.in[0]);
+      if (n.is("Slice") && walks_back(n)) return true;
       for (size_t i = 0; i < x.size() && i < y.size(); ++i)
-        if (many(x[i]) && x[i] != y[i] && many(y[i])) return true;
+        if (many(x[i]) && x[i] != y[i]) return many(y[i]) || spreads(n.out[0]);
       return false;
     }
-    if (n.op.rfind("Gather", 0) == 0) return data(n.in[0]) && token_axes(shape(n.in[0])) > 0 && token_axes(y) > 0 && many(shape(n.in[0])[static_cast<size_t>(axis_of(n, shape(n.in[0]), 0))]);
+    if (n.op.rfind("Gather", 0) == 0) return data(n.in[0]) && token_axes(shape(n.in[0])) > 0 && many(shape(n.in[0])[static_cast<size_t>(axis_of(n, shape(n.in[0]), 0))]) && (token_axes(y) > 0 || spreads(n.out[0]));
     if (n.op.rfind("Reduce", 0) == 0 || n.op.rfind("Arg", 0) == 0) return token_axes(y) < most;
     if (n.is("ScatterElements")) return many(shape(n.in[0])[static_cast<size_t>(axis_of(n, shape(n.in[0]), 0))]);
     if (n.is("TopK")) return many(shape(n.in[0])[static_cast<size_t>(axis_of(n, shape(n.in[0]), -1))]);
@@ -138,13 +217,16 @@ class Order {
   Prober prober_;
   std::vector<std::vector<std::pair<int, int>>> users_;
   int64_t tokens_, past_;
+  bool steps_differ_;  // the graph holds for any number of tokens
+  int64_t context_;
   std::set<int> accepted_;
+  std::map<ValueId, bool> by_position_;  // host values: what by_position found
 };
 
 }  // namespace
 
-std::string token_mixing_node(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase) {
-  const Node* n = Order(graph, binding, evaluator, phase).mixing_node();
+std::string token_mixing_node(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context) {
+  const Node* n = Order(graph, binding, evaluator, phase, context).mixing_node();
   return n ? n->label() : "";
 }
 

@@ -98,7 +98,7 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
     c.graph.outputs = outputs;
     c.graph.remove_dead_nodes();
   }
-  if (!literal) c.mixes_tokens = token_mixing_node(c.graph, c.binding, evaluator, phase);
+  if (!literal) c.mixes_tokens = token_mixing_node(c.graph, c.binding, evaluator, phase, limit);
   if (!c.mixes_tokens.empty()) context.note("prompt in one step", c.mixes_tokens, "tokens may depend on later ones");
   c.found = std::move(context.found);
   c.packed_bytes = evaluator.ledger().packed;

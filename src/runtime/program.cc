@@ -61,8 +61,13 @@ Status Program::add_kernel(const Step& step) {
   c.out_count = static_cast<int>(node.out.size());
   c.first_view = static_cast<int>(views_.size());
   const bool attention = node.is("Attention", "situ") || node.is("AttentionPartial", "situ");
-  auto in_state = [&](size_t i) { return node.has_input(i) && plan_.values[node.in[i]].region == RegionKind::kState; };
-  c.paged = attention && in_state(1) && in_state(2);
+  // All rows of a state, which runs of slots stand for; a part of them is read where it lies, as by any other kernel.
+  auto whole_state = [&](size_t i) {
+    if (!node.has_input(i) || plan_.values[node.in[i]].region != RegionKind::kState) return false;
+    const StatePair& s = plan_.states[plan_.values[node.in[i]].root].pair;
+    return s.rule == StateRule::kAppend && graph_.values[node.in[i]].info.shape[2] == graph_.values[s.present].info.shape[static_cast<size_t>(s.axis)];
+  };
+  c.paged = attention && whole_state(1) && whole_state(2);
   for (size_t i = 0; i < node.in.size(); ++i) {
     if (node.in[i] == kNoValue) {
       views_.emplace_back();
