@@ -62,6 +62,7 @@ class Order {
     for (int hops = 0; hops < 8 && users_[v].size() == 1; ++hops) {
       const auto [u, operand] = users_[v][0];
       const Node& n = graph_.nodes[u];
+      if (!std::all_of(n.in.begin(), n.in.end(), [&](ValueId x) { return x == kNoValue || by_position(x); })) return;
       accepted_.insert(u);
       if ((n.is("MatMul") && operand == 0) || n.out.size() != 1) return;
       v = n.out[0];
