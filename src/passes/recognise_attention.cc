@@ -5,14 +5,13 @@
 #include <set>
 
 #include "passes/builder.h"
-#include "passes/mask.h"
+#include "passes/attention_scores.h"
 #include "passes/probe.h"
 
 namespace situ {
 namespace {
 
 constexpr int kMaxConeNodes = 24;
-constexpr float kTolerance = 1e-5f;
 
 // How the axes of a source tensor make up [heads, rows, size].
 struct Layout {
@@ -22,12 +21,9 @@ struct Layout {
   int head_axis = -1, row_axis = -1, size_axis = -1;  // -1: the axis has extent 1 and is not there
 };
 
-struct Match {
+struct Match : ScoreForm {
   int matmul_out = -1;  // the node that is replaced
   Layout q, k, v;
-  float scale = 1, softcap = 0;
-  MaskForm mask;
-  ValueId bias = kNoValue;  // where the mask has no closed form
   std::string softmax;
 };
 
@@ -35,7 +31,7 @@ class Recogniser {
  public:
   explicit Recogniser(PassContext& context)
       : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator), users_(graph_.users()),
-        tokens_(context.probe_tokens()), past_(context.probe_past()) {}
+        tokens_(context.probe_tokens()), past_(context.probe_past()), scores_(context, prober_) {}
 
   Status run() {
     std::map<int, Match> found;
@@ -71,7 +67,7 @@ class Recogniser {
     if (m->k.heads != m->v.heads || m->q.heads % m->k.heads != 0 || m->q.size != m->k.size || m->v.scale != 1)
       return *why = "Q, K and V do not fit together", false;
     if (!heads_in_groups(scores.in[0], scores.in[1]) || !heads_in_groups(mix.in[0], mix.in[1])) return *why = "query heads are not grouped by KV head", false;
-    if (!scores_form(softmax.in[0], scores.out[0], m)) return *why = "scale, softcap and mask have no closed form", false;
+    if (!scores_.recognise(softmax.in[0], scores.out[0], m->q.heads, m)) return *why = "scale, softcap and mask have no closed form", false;
     m->scale *= m->q.scale * m->k.scale;
     m->matmul_out = pv;
     return true;
@@ -185,22 +181,10 @@ class Recogniser {
     return true;
   }
 
-  bool is_float(ValueId v) const { return dtype_is_float(graph_.values[v].info.type) && dtype_bytes(graph_.values[v].info.type) >= 2; }
-  bool float_cast(const Node& n) const { return n.is("Cast") && is_float(n.in[0]) && is_float(n.out[0]); }
-
-  // x * c or x / c with one number c that no step changes; x / c has x on the left.
-  bool scales(const Node& n) const {
-    if ((!n.is("Mul") && !n.is("Div")) || n.in.size() != 2) return false;
-    const bool left = prober_.fixed(n.in[0]), right = prober_.fixed(n.in[1]);
-    if (left == right || (left && n.is("Div"))) return false;
-    const Shape& factor = shape(n.in[left ? 0 : 1]);
-    return std::all_of(factor.begin(), factor.end(), [](const Dim& d) { return d == Dim(1); });
-  }
-
   bool only_scaling(const Cone& cone) const {
     for (int i : cone.nodes) {
       const Node& n = graph_.nodes[i];
-      if (!steady(n) || (n.def->placement != Placement::kView && !float_cast(n) && !scales(n))) return false;
+      if (!steady(n) || (n.def->placement != Placement::kView && !float_cast(graph_, n) && !scales(graph_, prober_, n))) return false;
     }
     return true;
   }
@@ -268,160 +252,6 @@ class Recogniser {
       stride *= in[i];
     }
     return (l->row_axis >= 0 || rows == 1) && (l->size_axis >= 0 || size == 1);
-  }
-
-  // What may stand between QK^T and Softmax; probing then tells what it computes. Anything else might do so for the probed
-  // scores and lengths alone.
-  bool scores_node(const Node& n) {
-    if (!n.def || !n.domain.empty()) return false;
-    if (n.def->placement == Placement::kView || float_cast(n) || scales(n) || n.is("Tanh")) return true;
-    auto host = [&](size_t i) { return n.has_input(i) && prober_.known(n.in[i]); };
-    if (n.is("Add") || n.is("Sub")) return host(1) || (host(0) && n.is("Add"));
-    if (n.is("Where")) return host(0) && host(1) != host(2) && hides(n.in[host(1) ? 1 : 2]);
-    if (n.is("Mul")) return from_bool(n.in[0]) || from_bool(n.in[1]);  // GPT-2: s * mask - 1e4 * (1 - mask)
-    if (n.is("Max") && n.in.size() == 2) return beyond_scores(n.in[0]) || beyond_scores(n.in[1]);
-    return false;
-  }
-  // Numbers that hide a key, whatever the step. Any other would be told from a score by some scores alone.
-  bool hides(ValueId v) {
-    if (!prober_.fixed(v)) return false;
-    Result<Tensor> t = prober_.host_value(v, tokens_, past_);
-    if (!t.is_ok() || !dtype_is_float(t->type())) return false;
-    for (float x : floats(*t))
-      if (x > -9000.0f) return false;
-    return true;
-  }
-  // The lowest float, as guards against infinity have it.
-  bool beyond_scores(ValueId v) const {
-    const Tensor& t = graph_.values[v].constant;
-    return t.present() && t.count() == 1 && dtype_is_float(t.type()) && t.to_f64()[0] <= -60000;
-  }
-  // 0 or 1 by position: casts, slices and the like of a host value that is a bool.
-  bool from_bool(ValueId v) const {
-    while (prober_.host(v) && graph_.values[v].info.type != DType::kBool) {
-      const int p = graph_.values[v].producer;
-      if (p < 0 || !graph_.nodes[p].def || (graph_.nodes[p].def->placement != Placement::kView && !graph_.nodes[p].is("Cast"))) return false;
-      v = graph_.nodes[p].in[0];
-    }
-    return prober_.host(v);
-  }
-
-  // Softmax input as a function of QK^T: softcap(scale * s) + mask.
-  bool scores_form(ValueId x, ValueId s, Match* m) {
-    const int64_t heads = m->q.heads;
-    if (x != s) {
-      const auto cone = prober_.cone(x, s, kMaxConeNodes);
-      if (!cone) return false;
-      for (int i : cone->nodes)
-        if (!scores_node(graph_.nodes[i])) return false;
-    }
-    auto evaluate = [&](float fill, uint32_t seed, int64_t tokens, int64_t past) -> Result<std::vector<float>> {
-      Tensor t = prober_.random(prober_.dims(s, tokens, past), seed);
-      for (int64_t i = 0; i < t.count(); ++i) t.view().as<float>()[i] *= fill;
-      Result<Tensor> r = prober_.evaluate(x, {{s, t}}, tokens, past);
-      if (!r.is_ok()) return r.status();
-      return floats(*r);
-    };
-    auto bias = evaluate(0, 1, tokens_, past_);
-    auto small = evaluate(1e-2f, 1, tokens_, past_), middle = evaluate(4, 1, tokens_, past_), large = evaluate(1e6f, 1, tokens_, past_);
-    if (!bias.is_ok() || !small.is_ok() || !middle.is_ok() || !large.is_ok()) return false;
-    const std::vector<float> input = floats(prober_.random(prober_.dims(s, tokens_, past_), 1));
-    if (bias->size() != input.size() || static_cast<int64_t>(input.size()) != heads * tokens_ * (tokens_ + past_)) return false;
-    // The allowed score that moves most tells scale and cap.
-    size_t probe = input.size();
-    for (size_t i = 0; i < input.size(); ++i)
-      if ((*bias)[i] > -9000.0f && (probe == input.size() || std::fabs(input[i]) > std::fabs(input[probe]))) probe = i;
-    if (probe == input.size()) return false;
-    const float reach = ((*large)[probe] - (*bias)[probe]) / input[probe];
-    const float slope = ((*small)[probe] - (*bias)[probe]) / (input[probe] * 1e-2f);
-    m->softcap = std::fabs(reach) < 0.9f * std::fabs(slope) * 1e6f ? std::fabs((*large)[probe] - (*bias)[probe]) : 0;
-    m->scale = m->softcap > 0 ? slope : reach / 1e6f;
-    if (!std::isfinite(m->scale) || !std::isfinite(m->softcap)) return false;  // a half-precision score overflowed
-    for (size_t i = 0; i < input.size(); ++i) {
-      if ((*bias)[i] <= -9000.0f) continue;
-      const float v = m->scale * input[i] * 4;
-      const float expected = (m->softcap > 0 ? m->softcap * std::tanh(v / m->softcap) : v) + (*bias)[i];
-      if (!(std::fabs(expected - (*middle)[i]) <= 1e-4f * (1 + std::fabs(expected)))) return false;
-    }
-    auto probe_mask = [&](int64_t tokens, int64_t past) { return evaluate(0, 1, tokens, past); };
-    // Layers that share their masks do not probe them again.
-    const std::string key = mask_key(x, s) + std::to_string(heads);
-    auto known = masks_.find(key);
-    if (known == masks_.end()) known = masks_.emplace(key, fit_mask(probe_mask, heads, context_.context_length, context_.phase)).first;
-    if (!known->second) return mask_operand(x, s, m);
-    m->mask = *known->second;
-    return !multiplied(x, s) || hides_what_it_multiplies(x, s, m->scale, heads);
-  }
-
-  bool multiplied(ValueId x, ValueId s) const {
-    const auto cone = x == s ? std::optional<Cone>() : prober_.cone(x, s, kMaxConeNodes);
-    return cone && std::any_of(cone->nodes.begin(), cone->nodes.end(), [&](int i) { return graph_.nodes[i].is("Mul") && !scales(graph_.nodes[i]); });
-  }
-  // Where a mask is multiplied in, scores of 0 do not show it: other scores do, at several steps.
-  bool hides_what_it_multiplies(ValueId x, ValueId s, float scale, int64_t heads) {
-    if (context_.phase != Phase::kAny) return false;
-    const int64_t far = std::min<int64_t>(context_.context_length, 4096);
-    for (auto [tokens, past] : {std::pair<int64_t, int64_t>{2, 5}, {std::min<int64_t>(far, 64), 0}, {1, far / 2}, {1, far - 1}}) {
-      const Tensor zero = Tensor::allocate(DType::kF32, prober_.dims(s, tokens, past)), input = prober_.random(prober_.dims(s, tokens, past), 5);
-      Result<Tensor> a = prober_.evaluate(x, {{s, zero}}, tokens, past), b = prober_.evaluate(x, {{s, input}}, tokens, past);
-      if (!a.is_ok() || !b.is_ok() || a->count() != heads * tokens * (tokens + past)) return false;
-      const std::vector<float> bias = floats(*a), scores = floats(*b), in = floats(input);
-      for (size_t i = 0; i < bias.size(); ++i)
-        if (bias[i] > -9000.0f && !(std::fabs(scores[i] - bias[i] - scale * in[i]) <= 1e-4f * (1 + std::fabs(scores[i])))) return false;
-    }
-    return true;
-  }
-
-  // Equal where the same operators on the same masks stand between scores and Softmax.
-  std::string mask_key(ValueId x, ValueId s) const {
-    std::string key;
-    const auto cone = x == s ? std::optional<Cone>() : prober_.cone(x, s, kMaxConeNodes);
-    if (!cone) return key;
-    for (int i : cone->nodes) {
-      const Node& n = graph_.nodes[i];
-      key += n.op + "(";
-      for (ValueId v : n.in) {
-        if (v == kNoValue) continue;
-        const Tensor& t = graph_.values[v].constant;
-        const bool number = t.present() && t.count() == 1 && dtype_is_float(t.type());
-        key += number ? "=" + std::to_string(t.to_f64()[0]) : prober_.known(v) ? "#" + std::to_string(v) : "x";
-        key += ",";
-      }
-      key += ")";
-    }
-    return key;
-  }
-
-  // A mask without closed form is kept as a value where it is added as one.
-  bool mask_operand(ValueId x, ValueId s, Match* m) {
-    auto cone = prober_.cone(x, s, kMaxConeNodes);
-    if (!cone) return false;
-    ValueId bias = kNoValue;
-    for (int i : cone->nodes) {
-      const Node& n = graph_.nodes[i];
-      if (!n.is("Add")) {
-        // Another operand that changes with the step would have its say at other steps than the probed one.
-        const bool steady = n.def->placement == Placement::kView || std::all_of(n.in.begin(), n.in.end(), [&](ValueId v) { return v == kNoValue || !prober_.host(v) || prober_.fixed(v); });
-        if (!steady) return false;
-        continue;
-      }
-      for (ValueId v : n.in)
-        if (prober_.host(v) && shape(v).size() <= 4) {
-          if (bias != kNoValue) return false;
-          bias = v;
-        }
-    }
-    if (bias == kNoValue) return false;
-    // It must be all that is added: compare with the scores of zero input.
-    Result<Tensor> b = prober_.host_value(bias, tokens_, past_);
-    Tensor zero = Tensor::allocate(DType::kF32, prober_.dims(s, tokens_, past_));
-    Result<Tensor> y = prober_.evaluate(x, {{s, zero}}, tokens_, past_);
-    if (!b.is_ok() || !y.is_ok() || b->count() == 0) return false;
-    const std::vector<float> fb = floats(*b), fy = floats(*y);
-    for (size_t i = 0; i < fy.size(); ++i)
-      if (!(std::fabs(fy[i] - fb[i % fb.size()]) <= kTolerance * (1 + std::fabs(fy[i])))) return false;
-    m->bias = bias;
-    return true;
   }
 
   // [1, heads, rows, size] as a view of the source.
@@ -586,7 +416,7 @@ class Recogniser {
   Prober prober_;
   std::vector<std::vector<std::pair<int, int>>> users_;
   const int64_t tokens_, past_;  // of the probed step
-  std::map<std::string, std::optional<MaskForm>> masks_;
+  ScoreRecogniser scores_;
 };
 
 }  // namespace

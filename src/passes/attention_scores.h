@@ -1,0 +1,53 @@
+// What an exporter puts between QK^T and Softmax: scale, softcap and mask, told by what the nodes are and what they compute on
+// probe inputs.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "passes/mask.h"
+#include "passes/probe.h"
+
+namespace situ {
+
+// A cast between floats.
+bool float_cast(const Graph& graph, const Node& n);
+// x * c or x / c with one number c that no step changes; x / c has x on the left.
+bool scales(const Graph& graph, const Prober& prober, const Node& n);
+
+// softcap(scale * s) + mask
+struct ScoreForm {
+  float scale = 1, softcap = 0;
+  MaskForm mask;
+  ValueId bias = kNoValue;  // where the mask has no closed form
+};
+
+class ScoreRecogniser {
+ public:
+  ScoreRecogniser(PassContext& context, Prober& prober)
+      : context_(context), graph_(context.graph), prober_(prober), tokens_(context.probe_tokens()), past_(context.probe_past()) {}
+
+  // Softmax's input `x` as a function of the product `s` [.., heads, S, S + P].
+  bool recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* form);
+
+ private:
+  bool scores_node(const Node& n);
+  bool hides(ValueId v);
+  bool beyond_scores(ValueId v) const;
+  bool from_bool(ValueId v) const;
+  bool multiplied(ValueId x, ValueId s) const;
+  bool hides_what_it_multiplies(ValueId x, ValueId s, float scale, int64_t heads);
+  std::string mask_key(ValueId x, ValueId s) const;
+  bool mask_operand(ValueId x, ValueId s, ScoreForm* m);
+
+  const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
+
+  PassContext& context_;
+  const Graph& graph_;
+  Prober& prober_;
+  const int64_t tokens_, past_;  // of the probed step
+  std::map<std::string, std::optional<MaskForm>> masks_;
+};
+
+}  // namespace situ
