@@ -49,10 +49,17 @@ void Barrier::wait() {
 
 ThreadPool::ThreadPool(int threads)
     : threads_(threads > 0 ? threads : std::max(1, usable_cpus())), barrier_(threads_) {
-  for (int t = 1; t < threads_; ++t) workers_.emplace_back([this, t] { work(t); });
+  try {
+    for (int t = 1; t < threads_; ++t) workers_.emplace_back([this, t] { work(t); });
+  } catch (...) {  // the system has no thread left: those that run must end before the exception goes on
+    end_workers();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { end_workers(); }
+
+void ThreadPool::end_workers() {
   stop_.store(true);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();

@@ -42,6 +42,7 @@ class ThreadPool {
 
  private:
   void work(int thread);
+  void end_workers();
 
   int threads_;
   Barrier barrier_;

@@ -155,6 +155,7 @@ class Expander {
       if (n.attr_string(key, "NONE") != "NONE") return fail(n, std::string("quantised KV cache (") + key + " = " + n.attr_string(key, "") + ") is not supported yet");
     if (n.has_input(12) || n.has_input(13)) return fail(n, "quantised KV cache (k_scale, v_scale) is not supported yet");
     if (n.has_output(3)) return fail(n, "output_qk is not supported");
+    if (n.attr_int("local_window_size", -1) == 0) return fail(n, "local_window_size is 0, a window of no keys");
     ValueId q = n.in[0], k = operand(n, 1), v = operand(n, 2);
     if (packed) {
       const ValueId sizes = builder_.constant_i64({heads * head_size_, kv_heads_ * head_size_, kv_heads_ * head_size_});
@@ -184,7 +185,7 @@ class Expander {
     k = append(operand(n, 3), k, n.has_output(1) ? n.out[1] : kNoValue);
     v = append(operand(n, 4), v, n.has_output(2) ? n.out[2] : kNoValue);
     AttentionSpec spec{n.attr_float("scale", 0), n.attr_float("softcap", 0), n.attr_int("local_window_size", -1),
-                       n.attr_int("causal", 1) != 0, n.attr_int("smooth_softmax", 0) != 0};
+                       n.attr_int("causal", 1) != 0, n.attr_int("smooth_softmax", 0) == 1};
     const ValueId y = attend(q, k, v, operand(n, 10), operand(n, 11), spec);
     builder_.merge_heads(y, heads * head_size_, n.out[0]);
     return Status::ok();

@@ -60,6 +60,7 @@ class Recogniser {
     const int qk = find_scores(softmax.in[0]);
     if (qk < 0) return *why = "no product of Q and K leads to it", false;
     const Node &scores = graph_.nodes[qk], &mix = graph_.nodes[pv];
+    if (!(shape(softmax.in[0]).back() == shape(scores.out[0]).back())) return *why = "Softmax is not over the keys", false;
     if (!identity_between(mix.in[0], softmax.out[0])) return *why = "something changes the probabilities before the product with V", false;
     if (!layout(scores.in[0], false, &m->q)) return *why = "Q has an unknown layout", false;
     if (!layout(scores.in[1], true, &m->k)) return *why = "K has an unknown layout", false;

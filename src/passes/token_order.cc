@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kMaxConeNodes = 32;
 constexpr float kMasked = -9000.0f;
+constexpr int64_t kSquare = 256;  // tokens of the larger step that masks are looked at
 constexpr int64_t kManyTokens = 64, kFarTokens = 16384;  // steps that host values are compared at: with two axes of tokens, with one
 
 class Order {
@@ -51,6 +52,8 @@ class Order {
     }
     if (qk < 0) return;
     const ValueId scores = graph_.nodes[qk].out[0];
+    const int64_t rank = static_cast<int64_t>(shape(softmax.in[0]).size()), axis = softmax.attr_int("axis", softmax.opset < 13 ? 1 : -1);
+    if ((axis != -1 && axis != rank - 1) || shape(scores).empty() || !shape(scores).back().depends_on(kSymP)) return;
     const auto cone = prober_.cone(softmax.in[0], scores, kMaxConeNodes);
     if (!cone || !hides_later(softmax.in[0], scores)) return;
     for (int i : cone->nodes)
@@ -62,55 +65,74 @@ class Order {
     for (int hops = 0; hops < 8 && users_[v].size() == 1; ++hops) {
       const auto [u, operand] = users_[v][0];
       const Node& n = graph_.nodes[u];
-      if (!std::all_of(n.in.begin(), n.in.end(), [&](ValueId x) { return x == kNoValue || by_position(x); })) return;
+      // A probability of 0 must stay 0, and rows apart.
+      const bool product = n.is("MatMul") && operand == 0, moved = (n.def && n.def->placement == Placement::kView) || n.is("Cast");
+      if (!product && !moved) return;
       accepted_.insert(u);
       if ((n.is("MatMul") && operand == 0) || n.out.size() != 1) return;
       v = n.out[0];
     }
   }
 
+  // Steps at which masks are looked at: few tokens, and a square of many.
+  std::vector<std::pair<int64_t, int64_t>> mask_steps() const {
+    std::vector<std::pair<int64_t, int64_t>> steps{{tokens_, past_}};
+    if (steps_differ_) steps.emplace_back(std::min<int64_t>(context_, kSquare), 0);
+    return steps;
+  }
+
   // Scores of zero, masked: [.., tokens, past + tokens or more].
   bool hides_later(ValueId x, ValueId scores) {
-    const Tensor zero = Tensor::allocate(DType::kF32, prober_.dims(scores, tokens_, past_));
     if (graph_.values[scores].info.type != DType::kF32) return false;
-    Result<Tensor> y = prober_.evaluate(x, {{scores, zero}}, tokens_, past_);
-    if (!y.is_ok() || y->rank() < 2 || y->dims()[static_cast<size_t>(y->rank()) - 2] != tokens_) return false;
-    const int64_t columns = y->dims().back(), rows = y->count() / std::max<int64_t>(1, columns);
-    if (columns < tokens_ + past_) return false;
-    const std::vector<float> values = floats(*y);
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t j = past_ + r % tokens_ + 1; j < past_ + tokens_; ++j)
-        if (values[static_cast<size_t>(r * columns + j)] > kMasked) return false;
+    for (const auto& [tokens, past] : mask_steps()) {
+      const Tensor zero = Tensor::allocate(DType::kF32, prober_.dims(scores, tokens, past));
+      Result<Tensor> y = prober_.evaluate(x, {{scores, zero}}, tokens, past);
+      if (!y.is_ok() || y->rank() < 2 || y->dims()[static_cast<size_t>(y->rank()) - 2] != tokens) return false;
+      const int64_t columns = y->dims().back(), rows = y->count() / std::max<int64_t>(1, columns);
+      if (columns < tokens + past) return false;
+      const std::vector<float> values = floats(*y);
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t j = past + r % tokens + 1; j < past + tokens; ++j)
+          if (values[static_cast<size_t>(r * columns + j)] > kMasked) return false;
+    }
     return true;
   }
 
   bool hides_later(const Node& attention) {
     if (attention.attr_int("causal", 0) != 0) return true;
     if (!attention.has_input(3) || !prober_.host(attention.in[3])) return false;
-    Result<Tensor> bias = prober_.host_value(attention.in[3], tokens_, past_);
-    if (!bias.is_ok() || bias->rank() < 2 || bias->dims()[static_cast<size_t>(bias->rank()) - 2] != tokens_ || bias->dims().back() != tokens_ + past_) return false;
-    const std::vector<float> values = floats(*bias);
-    const bool keep = bias->type() == DType::kBool;
-    for (int64_t i = 0; i < bias->count(); ++i) {
-      const int64_t row = i / (tokens_ + past_) % tokens_, key = i % (tokens_ + past_);
-      if (key > past_ + row && (keep ? values[static_cast<size_t>(i)] != 0 : values[static_cast<size_t>(i)] > kMasked)) return false;
+    for (const auto& [tokens, past] : mask_steps()) {
+      Result<Tensor> bias = prober_.host_value(attention.in[3], tokens, past);
+      if (!bias.is_ok() || bias->rank() < 2 || bias->dims()[static_cast<size_t>(bias->rank()) - 2] != tokens || bias->dims().back() != tokens + past) return false;
+      const std::vector<float> values = floats(*bias);
+      const bool keep = bias->type() == DType::kBool;
+      for (int64_t i = 0; i < bias->count(); ++i) {
+        const int64_t row = i / (tokens + past) % tokens, key = i % (tokens + past);
+        if (key > past + row && (keep ? values[static_cast<size_t>(i)] != 0 : values[static_cast<size_t>(i)] > kMasked)) return false;
+      }
     }
     return true;
   }
 
   // A value that the host knows has the same entry for a token (and a key) however many tokens the step has: masks, positions,
   // tables. A factor made of the length of the step, or a table chosen by it, does not.
-  bool by_position(ValueId v) {
+  bool by_position(ValueId v, bool integers = false) {
     const DType type = graph_.values[v].info.type;
-    if (!steps_differ_ || !prober_.host(v) || prober_.fixed(v) || (!dtype_is_float(type) && type != DType::kBool)) return true;
+    if (!steps_differ_ || !prober_.host(v) || prober_.fixed(v) || (!integers && !dtype_is_float(type) && type != DType::kBool)) return true;
     if (auto it = by_position_.find(v); it != by_position_.end()) return it->second;
     const int64_t far = std::min<int64_t>(context_, token_axes(shape(v)) > 1 ? kManyTokens : kFarTokens);
-    Result<Tensor> one = prober_.host_value(v, 1, 0), all = prober_.host_value(v, far, 0), last = prober_.host_value(v, 1, far - 1);
-    const bool same = one.is_ok() && all.is_ok() && last.is_ok() && agrees(*one, *all, false) && agrees(*last, *all, true);
+    Result<Tensor> all = prober_.host_value(v, far, 0);
+    bool same = all.is_ok();
+    // The first position alone tells little: rotary tables hold 1 and 0 there, whatever made them.
+    for (int64_t past : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{17}, far / 4, far / 2, far - 1}) {
+      if (!same || past >= far) continue;
+      Result<Tensor> one = prober_.host_value(v, 1, past);
+      same = one.is_ok() && agrees(v, *one, *all, past);
+    }
     return by_position_[v] = same;
   }
-  // `part` is the first or the last of `whole` along the axes where it is shorter.
-  static bool agrees(const Tensor& part, const Tensor& whole, bool at_end) {
+  // `part` is what `whole` has for new token `past` and the keys up to it.
+  bool agrees(ValueId v, const Tensor& part, const Tensor& whole, int64_t past) const {
     if (part.rank() != whole.rank()) return false;
     const std::vector<double> a = part.to_f64(), b = whole.to_f64();
     const std::vector<int64_t> small = part.dims(), large = whole.dims();
@@ -118,7 +140,10 @@ class Order {
       int64_t rest = static_cast<int64_t>(i), at = 0, stride = 1;
       for (size_t d = small.size(); d-- > 0;) {
         if (small[d] > large[d]) return false;
-        at += (rest % small[d] + (at_end ? large[d] - small[d] : 0)) * stride;
+        const bool new_tokens = small[d] < large[d] && !shape(v)[d].depends_on(kSymP);
+        const int64_t index = rest % small[d] + (new_tokens ? past : 0);
+        if (index >= large[d]) return false;
+        at += index * stride;
         rest /= small[d];
         stride *= large[d];
       }
@@ -169,7 +194,7 @@ class Order {
     if (n.out.empty() || !std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return data(v); })) return false;
     if (!n.def || n.def->placement != Placement::kView)
       for (ValueId v : n.in)
-        if (v != kNoValue && !by_position(v)) return true;
+        if (v != kNoValue && !by_position(v, n.def && n.def->placement == Placement::kElementwise)) return true;
     if (n.is("Attention", "situ")) return !hides_later(n);
     int64_t most = 0;
     for (ValueId v : n.in)
@@ -177,7 +202,9 @@ class Order {
     if (most == 0) return false;  // one row, or rows of states alone
     const Shape& y = shape(n.out[0]);
     static const std::set<std::string> kProducts{"MatMul", "Gemm", "Project", "FusedMatMul", "MatMulNBits", "DenseMatMul", "PackedMatMul", "PackedProjections"};
+    if (n.is("Gemm") && n.attr_int("transA", 0) != 0) return many(shape(n.in[0])[0]);
     if (kProducts.count(n.op)) return many(shape(n.in[0]).back());
+    if (n.is("GatherND")) return data(n.in[0]) && token_axes(shape(n.in[0])) > 0;
     if (n.is("Reshape") && !keeps_tokens(shape(n.in[0]), y)) return true;
     if (!n.def) return true;
     if (n.is("Concat")) return !is_state(n.out[0]) && many(y[static_cast<size_t>(axis_of(n, y, 0))]);

@@ -73,6 +73,15 @@ std::thread save_in_background(PackSave save, std::string* problem) {
   }
 }
 
+Result<std::unique_ptr<ThreadPool>> make_pool(int threads) {
+  if (threads < 0) return Status::error(std::to_string(threads) + " threads");
+  try {
+    return std::make_unique<ThreadPool>(threads);
+  } catch (const std::exception& e) {  // the system has none left
+    return Status::error("cannot start " + std::to_string(threads) + " threads: " + e.what());
+  }
+}
+
 }  // namespace
 
 Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs, Phase phase) {
@@ -128,7 +137,9 @@ Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions
 
 Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel& model, const EngineOptions& options) {
   std::unique_ptr<InPlaceEngine> e(new InPlaceEngine());
-  e->pool_ = std::make_unique<ThreadPool>(options.threads);
+  Result<std::unique_ptr<ThreadPool>> pool = make_pool(options.threads);
+  if (!pool.is_ok()) return pool.status();
+  e->pool_ = std::move(*pool);
   std::vector<PackSource> sources;
   for (const auto& file : model.files) sources.push_back({file.get(), file->path, file->data, file->identity});
   PackCache cache(*e->pool_, std::move(sources), {options.pack_cache ? pack_cache_folder() : std::filesystem::path()});
@@ -281,7 +292,9 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ImportedModel& mo
   Result<CompiledPhases> compiled = compile_phases(model.graph, options, nullptr);
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
-  e->pool_ = std::make_unique<ThreadPool>(options.threads);
+  Result<std::unique_ptr<ThreadPool>> pool = make_pool(options.threads);
+  if (!pool.is_ok()) return pool.status();
+  e->pool_ = std::move(*pool);
   e->evaluator_ = std::make_unique<Evaluator>(*e->pool_);
   e->reset();
   return e;
