@@ -46,13 +46,13 @@ class GraphsTest(CliTest):
             self.known[key] = self.start(path, prompt, "--naive").result()["output_ids"]
         return self.known[key]
 
-    def check(self, cases, spec=LEARNED, prompt=SHORT, instead={}, copies_nothing=False):
-        """cases: hooks by name, or (hooks, hooks of the decoder that it must not be taken for)."""
+    def check(self, cases, spec=LEARNED, prompt=SHORT, instead={}, copies_nothing=False, options=()):
+        """cases: hooks by name, or (hooks, hooks of the decoder that it must not be taken for). options: of the placed run."""
         cases = {name: c if isinstance(c, tuple) else (c, instead) for name, c in cases.items()}
         runs = {}
         for name, (hooks, _) in cases.items():
             path = self.write(name, spec, hooks)
-            runs[name] = self.start(path, prompt, "--naive"), self.start(path, prompt)
+            runs[name] = self.start(path, prompt, "--naive"), self.start(path, prompt, *options)
         for name, (_, other) in cases.items():
             with self.subTest(name, spec=spec.name):
                 naive, placed = (r.result() for r in runs[name])
@@ -257,6 +257,26 @@ class GraphsTest(CliTest):
             "logits, reversed": {"logits": lambda g, x, out: g.op("Slice", x, *(g.constant([n]) for n in (-1, -10000, 1, -1)), out=out)},
             "logits, by position": {"logits": lambda g, x, out: g.op("Mul", x, g.unsqueeze(g.op("Cast", g.op("Sub", g.constant(12), g.queries), to=TensorProto.FLOAT), 0, 2), out=out)},
         })
+
+    def test_prompts_that_cannot_be_cut(self):
+        """Fed four tokens at a time, unless the graph says that this would change them."""
+        def length(g):
+            return g.op("Cast", g.op("Add", g.op("ReduceMax", g.keys, keepdims=1), g.constant([1])), to=TensorProto.FLOAT)
+        def share(g):  # of the step's length that a query has behind it, [S, 1]
+            return g.unsqueeze(g.op("Div", g.op("Cast", g.op("Add", g.queries, g.constant(1)), to=TensorProto.FLOAT), length(g)), 1)
+        def flat(g, s):
+            return g.op("Reshape", g.op("Softmax", g.reshape(s, 1, HEADS, -1), axis=-1), g.op("Shape", s))
+        self.check({
+            "queries by their share of the length": {"query": lambda g, q: g.op("Mul", q, g.mul(share(g), 3))},
+            "scores by the length": {"scores": lambda g, s: g.op("Mul", s, length(g))},
+            "probabilities by the length": {"probabilities": lambda g, p: g.op("Mul", p, length(g))},
+            "Softmax over the queries": {"masked": lambda g, s: g.op("Softmax", s, axis=2)},
+            "Softmax over queries and keys": {"masked": flat},
+            "probabilities summed over the queries": {"probabilities": lambda g, p: g.op("CumSum", p, g.constant(2))},
+            "no probability below 0.1": {"probabilities": lambda g, p: g.op("Max", p, g.f32(0.1))},
+            "first tokens see each other": {"mask": lambda g, m: g.op("Where", g.op("And", g.op("Less", g.unsqueeze(g.queries, 1), g.constant(8)), g.op("Less", g.unsqueeze(g.keys, 0), g.constant(8))), g.f32(0), m)},
+            "mean over the tokens": {"hidden": lambda g, x: g.op("Add", x, g.mul(g.op("ReduceMean", x, axes=[1]), 3))},
+        }, options=("--chunk", 4))
 
     # -- order
 
