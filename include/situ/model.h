@@ -19,7 +19,7 @@ namespace situ {
 struct LoadOptions {
   int threads = 0;             // 0: one per CPU that the process may use
   bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
-  int64_t context_length = 0;  // tokens that a sequence may hold; 0: what the model declares
+  int64_t context_length = 0;  // tokens that all sessions of a model hold together; 0: what the model declares
   int64_t chunk = 512;         // most prompt tokens in one step; more where tokens depend on later ones of their prompt
   // Element type of attention states: "f32", "f16", "bf16", or "auto": half precision where rows of 8 KiB or more a
   // token come from products with 8-bit activations, else as the file has it.
