@@ -152,12 +152,17 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
   return out;
 }
 
+// Sums in another order: the literal run itself gives 2.98670864 on the portable kernels and 2.98670912 on AVX2, and steps feed on
+// each other's states (seed 28809056, portable: one number of thousands is off by 1.0016e-6 of 1 + its size). A value in a wrong place is off by
+// far more: these are random numbers around 1.
+constexpr float kTolerance = 4e-6f;
+
 bool near(const Outputs& a, const Outputs& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i].size() != b[i].size()) return false;
     for (size_t j = 0; j < a[i].size(); ++j)
-      if (!(std::fabs(a[i][j] - b[i][j]) <= 1e-6f * (1 + std::fabs(a[i][j])))) return false;
+      if (!(std::fabs(a[i][j] - b[i][j]) <= kTolerance * (1 + std::fabs(a[i][j])))) return false;
   }
   return true;
 }
