@@ -1,10 +1,10 @@
 #include "base/tensor.h"
 
-#include "base/ledger.h"
-
 #include <bit>
 #include <cstdlib>
 #include <new>
+
+#include "base/ledger.h"
 
 namespace situ {
 namespace {
@@ -119,15 +119,7 @@ Tensor Tensor::reshaped(const std::vector<int64_t>& dims) const {
 
 Tensor aligned_copy(const Tensor& t) {
   Tensor copy = Tensor::allocate(t.type(), t.dims());
-  auto bytes = [&](const View& v) {
-    View b;
-    b.type = DType::kU8;
-    b.data = v.data;
-    b.rank = 1;
-    b.dims[0] = t.bytes();
-    b.strides[0] = 1;
-    return b;
-  };
+  auto bytes = [&](const View& v) { return contiguous_view(DType::kU8, {t.bytes()}, v.data); };
   Ledger packed;  // of a load: the caller books it
   move_bytes(bytes(copy.view()), bytes(t.view()), packed);
   return copy;

@@ -159,6 +159,12 @@ void Graph::replace_uses(ValueId from, ValueId to) {
     if (v == from) v = to;
 }
 
+void Graph::drop_unread_constants() {
+  const auto readers = users();
+  for (size_t v = 0; v < values.size(); ++v)
+    if (readers[v].empty() && !is_output(static_cast<ValueId>(v))) values[v].constant = Tensor();
+}
+
 int Graph::remove_dead_nodes() {
   std::vector<char> needed(values.size(), 0);
   for (ValueId v : outputs) needed[v] = 1;

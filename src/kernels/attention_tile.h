@@ -107,6 +107,20 @@ static inline void start_tile(const Problem& p, Tile* t) {
   }
 }
 
+// Calls body(RowCount<R>, first) for groups of four rows, then for the three, two or one that are left.
+template <int R>
+struct RowCount {
+  static constexpr int kRows = R;
+};
+template <typename Body>
+SITU_INLINE void groups_of_rows(int64_t rows, Body body) {
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) body(RowCount<4>{}, r);
+  if (rows - r == 3) body(RowCount<3>{}, r);
+  else if (rows - r == 2) body(RowCount<2>{}, r);
+  else if (rows - r == 1) body(RowCount<1>{}, r);
+}
+
 // -- scores[r][j] = q[r] . key j, for `count` keys from `k` on, `step` elements apart; `scores` is where key 0's go
 template <int R, typename T>
 SITU_INLINE void dot_scores(const Tile& t, int64_t depth, int64_t r0, const T* k, int64_t step, int64_t count, float* scores) {
@@ -124,14 +138,7 @@ static inline void few_scores(const Tile& t, int64_t depth, const T* k, int64_t 
   for (int64_t r = 0; r < t.rows; ++r) {
     for (int64_t j = 0; j < count; ++j) scores[r * kKeyBlock + j] = 0;
   }
-  int64_t r = 0;
-  for (; r + 4 <= t.rows; r += 4) dot_scores<4>(t, depth, r, k, step, count, scores);
-  if (r + 3 <= t.rows) {
-    dot_scores<3>(t, depth, r, k, step, count, scores);
-    r += 3;
-  }
-  for (; r + 2 <= t.rows; r += 2) dot_scores<2>(t, depth, r, k, step, count, scores);
-  if (r < t.rows) dot_scores<1>(t, depth, r, k, step, count, scores);
+  groups_of_rows(t.rows, [&](auto rows, int64_t r) { dot_scores<decltype(rows)::kRows>(t, depth, r, k, step, count, scores); });
 }
 
 // The same from a panel of `count` keys, for rows that still attend to them.
@@ -203,14 +210,7 @@ SITU_INLINE void value_rows(const Problem& p, const Tile& t, int64_t r0, const T
 
 template <typename T>
 static inline void few_values(const Problem& p, const Tile& t, const T* v, int64_t step, int64_t count, const float* scores) {
-  int64_t r = 0;
-  for (; r + 4 <= t.rows; r += 4) value_rows<4>(p, t, r, v, step, count, scores);
-  if (r + 3 <= t.rows) {
-    value_rows<3>(p, t, r, v, step, count, scores);
-    r += 3;
-  }
-  for (; r + 2 <= t.rows; r += 2) value_rows<2>(p, t, r, v, step, count, scores);
-  if (r < t.rows) value_rows<1>(p, t, r, v, step, count, scores);
+  groups_of_rows(t.rows, [&](auto rows, int64_t r) { value_rows<decltype(rows)::kRows>(p, t, r, v, step, count, scores); });
 }
 
 // The same from a panel of `count` values, for rows that attend to them.

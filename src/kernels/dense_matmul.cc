@@ -23,8 +23,9 @@ constexpr int64_t kPrefetchBytes = 2048;
 struct Output {
   const View& y;
   const View* bias;  // null: none
-  int leading;       // dims in front of N
   int64_t n;
+  int leading;       // dims in front of N
+  RowOffsets rows;
 };
 
 // y[row, n0 .. n0 + kColumns) = sums + bias, as far as there are columns.
@@ -37,7 +38,7 @@ void write_panel(const Output& out, int64_t row, int64_t n0, const float* sums) 
     sums = biased;
   }
   const int64_t step = out.y.strides[out.leading];
-  write_row(out.y.data, out.y.type, row_offset(out.y, out.leading, row) + n0 * step, step, count, sums);
+  write_row(out.y.data, out.y.type, out.rows[row] + n0 * step, step, count, sums);
 }
 
 template <int R, typename T>
@@ -95,7 +96,7 @@ void many_rows(const float* x, int64_t x_row, int64_t height, int64_t k, const T
 }
 
 template <typename T>
-void run(const View& x, const T* w, int64_t k, const Output& out, int64_t row0, int64_t row1, int64_t panel0, int64_t panel1, std::byte* scratch) {
+void run(const View& x, const T* w, int64_t k, const Output& out, const ProductPart& part, std::byte* scratch) {
   float* sums = reinterpret_cast<float*>(scratch);
   float* converted = sums + kBlockRows * kColumns;
   float* copied = converted + kSliceDepth * kColumns;
@@ -103,15 +104,15 @@ void run(const View& x, const T* w, int64_t k, const Output& out, int64_t row0, 
   const RowOffsets offsets(x, x.rank - 1);
   const bool in_place = x.type == DType::kF32 && x.strides[x.rank - 1] == 1 && offsets.even;
   const int64_t most = in_place || room >= kBlockRows ? kBlockRows : room;  // prepare admits no rows that scratch does not hold
-  for (int64_t row = row0; row < row1; row += most) {
-    const int64_t height = row1 - row < most ? row1 - row : most;
+  for (int64_t row = part.row; row < part.last_row; row += most) {
+    const int64_t height = part.last_row - row < most ? part.last_row - row : most;
     const float* rows = x.as<const float>() + (in_place ? offsets[row] : 0);
     if (!in_place) {
       for (int64_t m = 0; m < height; ++m) read_row(x.data, x.type, offsets[row + m], x.strides[x.rank - 1], k, copied + m * k);
       rows = copied;
     }
     const int64_t x_row = in_place ? offsets.step : k;
-    for (int64_t p = panel0; p < panel1; ++p) {
+    for (int64_t p = part.unit; p < part.last_unit; ++p) {
       const T* panel = w + p * k * kColumns;
       if (height > kFewRows) many_rows(rows, x_row, height, k, panel, out, row, p * kColumns, sums, converted);
       else if (height == 4) few_rows<4>(rows, x_row, k, panel, out, row, p * kColumns);
@@ -128,17 +129,12 @@ void run(const View& x, const T* w, int64_t k, const Output& out, int64_t row0, 
 void dense_matmul(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const DenseMatMulParams*>(call.params);
   const View &x = call.in[0], &w = call.in[1];
-  const Output out{call.out[0], call.in_count > 2 && call.in[2].present() ? &call.in[2] : nullptr, x.rank - 1, params.n};
-  const int64_t rows = count_dims(x, 0, x.rank - 1);
-  int row_parts = threads;
-  while (row_parts > 1 && (threads % row_parts != 0 || rows / row_parts < kRowsPerThread)) --row_parts;
-  int64_t row0, row1, panel0, panel1;
-  split_range(rows, thread % row_parts, row_parts, &row0, &row1);
-  split_range((params.n + kColumns - 1) / kColumns, thread / row_parts, threads / row_parts, &panel0, &panel1);
-  if (row0 >= row1 || panel0 >= panel1) return;
-  if (w.type == DType::kF32) run(x, w.as<const float>(), params.k, out, row0, row1, panel0, panel1, call.scratch);
-  else if (w.type == DType::kF16) run(x, w.as<const Half>(), params.k, out, row0, row1, panel0, panel1, call.scratch);
-  else run(x, w.as<const BFloat>(), params.k, out, row0, row1, panel0, panel1, call.scratch);
+  const Output out{call.out[0], call.in_count > 2 && call.in[2].present() ? &call.in[2] : nullptr, params.n, x.rank - 1, RowOffsets(call.out[0], x.rank - 1)};
+  const ProductPart part = split_product(count_dims(x, 0, x.rank - 1), (params.n + kColumns - 1) / kColumns, kRowsPerThread, thread, threads);
+  if (part.row >= part.last_row || part.unit >= part.last_unit) return;
+  if (w.type == DType::kF32) run(x, w.as<const float>(), params.k, out, part, call.scratch);
+  else if (w.type == DType::kF16) run(x, w.as<const Half>(), params.k, out, part, call.scratch);
+  else run(x, w.as<const BFloat>(), params.k, out, part, call.scratch);
 }
 
 namespace {

@@ -27,6 +27,20 @@ static inline void split_range(int64_t total, int thread, int threads, int64_t* 
   *end = *begin + part + (thread < rest ? 1 : 0);
 }
 
+// The part of a product that belongs to `thread`: its share of the rows where each thread gets `least_rows` of them, of the
+// units of columns else, or a share of both.
+struct ProductPart {
+  int64_t row, last_row, unit, last_unit;
+};
+static inline ProductPart split_product(int64_t rows, int64_t units, int64_t least_rows, int thread, int threads) {
+  int row_parts = threads;
+  while (row_parts > 1 && (threads % row_parts != 0 || rows / row_parts < least_rows)) --row_parts;
+  ProductPart part;
+  split_range(rows, thread % row_parts, row_parts, &part.row, &part.last_row);
+  split_range(units, thread / row_parts, threads / row_parts, &part.unit, &part.last_unit);
+  return part;
+}
+
 // The same for elements: all of a small tensor to thread 0, splits at multiples of kSplitGrain.
 static inline void split_elements(int64_t total, int thread, int threads, int64_t* begin, int64_t* end) {
   if (total < kSmallWork) {

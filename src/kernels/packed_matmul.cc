@@ -23,7 +23,8 @@ constexpr int kInt8Rows = kVectorRegisters == 32 ? 6 : kDigitsInPlace ? 4 : 2;
 constexpr int kPanelRows = kVectorRegisters == 32 ? 8 : 4;
 constexpr int64_t kPanelBlockRows = 128;
 constexpr int kVectors = 2;  // vectors of columns at a time
-// A thread that has fewer rows than this shares their columns with others instead.
+// A thread that has rows of its own prepares them alone, but reads more of the weights: with fewer than this it shares their
+// columns with others instead.
 constexpr int64_t kRowsPerThread = 16;
 
 struct Output {
@@ -398,10 +399,6 @@ Unit unit_of(const Product& p, int64_t u) {
   return Unit{p.w, p.data + p.w.unit_offset(u), p.gate != nullptr ? p.gate + p.w.unit_offset(u) : nullptr, p.w.unit_panels(u), u * kUnitColumns};
 }
 
-struct Part {
-  int64_t row, last_row, unit, last_unit;
-};
-
 // Rows that AMX takes of `count`: whole groups, and what is left over unless it is too little for a tile.
 int64_t tiled_rows(const PackedLayout& w, int64_t count, int64_t capacity) {
   if (!kTiles || w.block > kAmxSliceDepth) return 0;
@@ -411,7 +408,7 @@ int64_t tiled_rows(const PackedLayout& w, int64_t count, int64_t capacity) {
 
 // Scratch: the panel, rounded rows, and the sums of both results of a row.
 template <int Bits, bool Zeros>
-void run_panels(const Job& job, const Part& part, std::byte* scratch) {
+void run_panels(const Job& job, const ProductPart& part, std::byte* scratch) {
   constexpr int64_t kSumBytes = kUnitColumns * 4, kPanelBytes = static_cast<int64_t>(sizeof(PanelScratch));
   const int64_t rows = part.last_row - part.row < kPanelBlockRows ? part.last_row - part.row : kPanelBlockRows;
   auto* panel = reinterpret_cast<PanelScratch*>(scratch);
@@ -435,7 +432,7 @@ void run_panels(const Job& job, const Part& part, std::byte* scratch) {
 }
 
 template <int Bits, bool Zeros>
-void run_units(const Job& job, const Part& part, std::byte* scratch) {
+void run_units(const Job& job, const ProductPart& part, std::byte* scratch) {
   const int64_t rows = part.last_row - part.row;
   if (job.int8 && rows > kFewInt8Rows) return run_panels<Bits, Zeros>(job, part, scratch);
   auto each_unit = [&](auto body) {
@@ -463,21 +460,9 @@ void run_units(const Job& job, const Part& part, std::byte* scratch) {
   }
 }
 
-// What `thread` computes: its share of the rows where every thread gets enough of them, of the units of columns else, or a
-// share of both. A thread that has rows of its own prepares them alone, but reads more of the weights.
-Part part_of(const Job& job, int thread, int threads) {
-  const int64_t rows = job.rows();
-  int row_parts = threads;
-  while (row_parts > 1 && (threads % row_parts != 0 || rows / row_parts < kRowsPerThread)) --row_parts;
-  Part part;
-  split_range(rows, thread % row_parts, row_parts, &part.row, &part.last_row);
-  split_range(job.units(), thread / row_parts, threads / row_parts, &part.unit, &part.last_unit);
-  return part;
-}
-
 void run(const Job& job, std::byte* scratch, int thread, int threads) {
   const PackedLayout& w = job.form();
-  const Part part = part_of(job, thread, threads);
+  const ProductPart part = split_product(job.rows(), job.units(), kRowsPerThread, thread, threads);
   if (part.row >= part.last_row || part.unit >= part.last_unit) return;
   if (w.bits == 4) w.zeros ? run_units<4, true>(job, part, scratch) : run_units<4, false>(job, part, scratch);
   else w.zeros ? run_units<8, true>(job, part, scratch) : run_units<8, false>(job, part, scratch);

@@ -32,6 +32,7 @@ struct ParsedTensor {
   int64_t entries[12] = {};                  // per TypedField: elements present in the file
   std::optional<std::string_view> one_list;  // the typed list, where it is a single packed field
   bool external = false, segment = false;
+  bool leave_odd = false;  // see TensorReader::read
   std::vector<std::pair<std::string_view, std::string_view>> external_entries;
 
   // "tensor 'w' (graph.initializer[3], float32 [3, 4]): what".

@@ -16,7 +16,6 @@ static_assert(std::endian::native == std::endian::little, "raw_data is little-en
 
 // Copies at least this large give their source pages back: the weight is resident once, not twice.
 constexpr int64_t kReleaseBytes = 64 * 1024;
-constexpr int64_t kLeaveBytes = 64 * 1024;
 
 int64_t alignment_of(DType type) {
   if (type == DType::kC64) return 4;
@@ -56,9 +55,10 @@ int64_t parse_number(const ParsedTensor& parsed, const char* key, std::string_vi
 }  // namespace
 
 NamedTensor TensorReader::read(std::string_view message, const WirePath& path, bool repeated, bool leave_odd) {
-  leave_odd_ = leave_odd;
   if (auto it = seen_.find(message.data()); repeated && it != seen_.end()) return it->second;
-  NamedTensor result = decode(parse_tensor(message, path));
+  ParsedTensor parsed = parse_tensor(message, path);
+  parsed.leave_odd = leave_odd;
+  NamedTensor result = decode(parsed);
   if (repeated) seen_.emplace(message.data(), result);
   return result;
 }
@@ -148,7 +148,7 @@ Tensor TensorReader::borrow_or_copy(const ParsedTensor& parsed, const std::byte*
   const bool clean = parsed.type != DType::kBool ||
                      std::all_of(data, data + parsed.bytes, [](std::byte b) { return b <= std::byte{1}; });
   const bool real = parsed.type == DType::kF32 || parsed.type == DType::kF16 || parsed.type == DType::kBF16;
-  const bool stays = leave_odd_ && real && parsed.dims.size() == 2 && parsed.bytes >= kLeaveBytes;
+  const bool stays = parsed.leave_odd && real && parsed.dims.size() == 2 && parsed.bytes >= kReleaseBytes;
   if ((aligned || stays) && clean) return Tensor::borrow(parsed.type, parsed.dims, data, owner);
   Tensor tensor = Tensor::allocate(parsed.type, parsed.dims);
   std::memcpy(tensor.view().data, data, static_cast<size_t>(parsed.bytes));

@@ -53,7 +53,6 @@ class TensorReader {
   int64_t total_bytes_ = 0;
   int64_t realigned_bytes_ = 0;
   int64_t densified_bytes_ = 0;
-  bool leave_odd_ = false;
 };
 
 // The DType with this onnx.proto number, or kNone for one that Situ does not know.

@@ -42,7 +42,7 @@ bool ScoreRecogniser::hides(ValueId v) {
   Result<Tensor> t = prober_.host_value(v, tokens_, past_);
   if (!t.is_ok() || !dtype_is_float(t->type())) return false;
   for (float x : floats(*t))
-    if (x > -9000.0f) return false;
+    if (x > kMasked) return false;
   return true;
 }
 // The lowest float, as guards against infinity have it.
@@ -83,7 +83,7 @@ bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* 
   // The allowed score that moves most tells scale and cap.
   size_t probe = input.size();
   for (size_t i = 0; i < input.size(); ++i)
-    if ((*bias)[i] > -9000.0f && (probe == input.size() || std::fabs(input[i]) > std::fabs(input[probe]))) probe = i;
+    if ((*bias)[i] > kMasked && (probe == input.size() || std::fabs(input[i]) > std::fabs(input[probe]))) probe = i;
   if (probe == input.size()) return false;
   const float reach = ((*large)[probe] - (*bias)[probe]) / input[probe];
   const float slope = ((*small)[probe] - (*bias)[probe]) / (input[probe] * 1e-2f);
@@ -91,7 +91,7 @@ bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* 
   m->scale = m->softcap > 0 ? slope : reach / 1e6f;
   if (!std::isfinite(m->scale) || !std::isfinite(m->softcap)) return false;  // a half-precision score overflowed
   for (size_t i = 0; i < input.size(); ++i) {
-    if ((*bias)[i] <= -9000.0f) continue;
+    if ((*bias)[i] <= kMasked) continue;
     const float v = m->scale * input[i] * 4;
     const float expected = (m->softcap > 0 ? m->softcap * std::tanh(v / m->softcap) : v) + (*bias)[i];
     if (!(std::fabs(expected - (*middle)[i]) <= 1e-4f * (1 + std::fabs(expected)))) return false;
@@ -120,7 +120,7 @@ bool ScoreRecogniser::hides_what_it_multiplies(ValueId x, ValueId s, float scale
     if (!a.is_ok() || !b.is_ok() || a->count() != heads * tokens * (tokens + past)) return false;
     const std::vector<float> bias = floats(*a), scores = floats(*b), in = floats(input);
     for (size_t i = 0; i < bias.size(); ++i)
-      if (bias[i] > -9000.0f && !(std::fabs(scores[i] - bias[i] - scale * in[i]) <= 1e-4f * (1 + std::fabs(scores[i])))) return false;
+      if (bias[i] > kMasked && !(std::fabs(scores[i] - bias[i] - scale * in[i]) <= 1e-4f * (1 + std::fabs(scores[i])))) return false;
   }
   return true;
 }
@@ -154,7 +154,7 @@ bool ScoreRecogniser::mask_operand(ValueId x, ValueId s, ScoreForm* m) {
     const Node& n = graph_.nodes[i];
     if (!n.is("Add")) {
       // Another operand that changes with the step would have its say at other steps than the probed one.
-      const bool steady = n.def->placement == Placement::kView || std::all_of(n.in.begin(), n.in.end(), [&](ValueId v) { return v == kNoValue || !prober_.host(v) || prober_.fixed(v); });
+      const bool steady = n.def->placement == Placement::kView || std::none_of(n.in.begin(), n.in.end(), [&](ValueId v) { return prober_.changes(v); });
       if (!steady) return false;
       continue;
     }

@@ -6,8 +6,6 @@
 namespace situ {
 namespace {
 
-// Exporters write "masked" as -inf, the lowest float, or -1e4 (half precision tools clip to it).
-constexpr float kMasked = -9000.0f;
 // Windows up to the context are told from "no window" by one row of this many keys.
 constexpr int64_t kMaxFarKeys = 131072;
 constexpr int64_t kManyQueries = 64;

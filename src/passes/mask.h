@@ -10,6 +10,9 @@
 
 namespace situ {
 
+// Exporters write "masked" as -inf, the lowest float, or -1e4 (half precision tools clip to it): not above this.
+constexpr float kMasked = -9000.0f;
+
 struct MaskForm {
   bool causal = false;
   int64_t window = -1;        // > 0: only the last `window` keys, the query's own included

@@ -76,9 +76,7 @@ Status pack_dense(PassContext& context) {
   }
   context.note("packed weights", "", std::to_string(found.size()) + " float matrices, " + std::to_string(bytes) + " bytes");
   graph.remove_dead_nodes();
-  const auto users = graph.users();
-  for (size_t v = 0; v < graph.values.size(); ++v)
-    if (users[v].empty() && !graph.is_output(static_cast<ValueId>(v))) graph.values[v].constant = Tensor();
+  graph.drop_unread_constants();
   return Status::ok();
 }
 

@@ -64,10 +64,7 @@ Status pack_weights(PassContext& context) {
   if (count == 0) return Status::ok();
   context.note("packed weights", "", std::to_string(count) + " matrices, " + std::to_string(context.packs->bytes() - before) + " bytes");
   graph.remove_dead_nodes();
-  // Nobody reads the values that were packed any more: heap memory that passes made of them goes.
-  const auto users = graph.users();
-  for (size_t v = 0; v < graph.values.size(); ++v)
-    if (users[v].empty() && !graph.is_output(static_cast<ValueId>(v))) graph.values[v].constant = Tensor();
+  graph.drop_unread_constants();
   return Status::ok();
 }
 

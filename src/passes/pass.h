@@ -133,6 +133,9 @@ bool pass_disabled(const std::string& name);
 // else kNoValue.
 ValueId equal_operand(const Graph& graph, const Node& n);
 
+// A Slice with a negative step, or with steps that are not known.
+bool walks_back(const Graph& graph, const Node& n);
+
 // Types, shapes and small integer contents of every value; folds nodes whose operands are constants.
 // Errors name the node. Called after every pass.
 Status infer_shapes(PassContext&);

@@ -24,6 +24,8 @@ class Prober {
   bool host(ValueId v) const { return host_[v]; }
   // True for values that no step changes: constants and what is computed from them, of whatever length the step is.
   bool fixed(ValueId v) const { return fixed_[v]; }
+  // A host value that is not fixed: what it is at one step says nothing of the others.
+  bool changes(ValueId v) const { return v != kNoValue && host_[v] && !fixed_[v]; }
   // True for host values and constants.
   bool known(ValueId v) const { return host_[v] || graph_->values[v].constant.present(); }
 

@@ -151,8 +151,7 @@ class Recogniser {
   // No operand but shapes changes with the step, and no part is cut off that is nothing at the probed step.
   bool steady(const Node& n) const {
     if (!n.def || (n.is("Slice") && !(shape(n.in[0]) == shape(n.out[0])))) return false;
-    return n.def->placement == Placement::kView ||
-           std::all_of(n.in.begin(), n.in.end(), [&](ValueId v) { return v == kNoValue || !prober_.host(v) || prober_.fixed(v); });
+    return n.def->placement == Placement::kView || std::none_of(n.in.begin(), n.in.end(), [&](ValueId v) { return prober_.changes(v); });
   }
 
   bool only_movement(const Cone& cone) const {

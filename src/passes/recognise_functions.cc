@@ -117,7 +117,7 @@ class Recogniser {
       const Node& n = graph_.nodes[i];
       if (!n.domain.empty() || !n.def) return false;
       // What changes with the step would be probed at one step alone.
-      if (std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return v != kNoValue && prober_.host(v) && !prober_.fixed(v); })) return false;
+      if (std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return prober_.changes(v); })) return false;
       if (n.op == "ReduceMean" || n.op == "Erf" || n.op == "Tanh" || n.op == "Sigmoid") core = true;
       else if (n.def->placement != Placement::kElementwise && n.op != "Cast" && n.op != "Pow") return false;
     }

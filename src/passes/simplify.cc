@@ -19,8 +19,9 @@ bool same(const Graph& graph, ValueId a, ValueId b) {
   return graph.values[a].info.type == graph.values[b].info.type && graph.values[a].info.shape == graph.values[b].info.shape;
 }
 
-// A Slice may walk backwards.
-bool reverses(const Graph& graph, const Node& n) {
+}  // namespace
+
+bool walks_back(const Graph& graph, const Node& n) {
   if (n.op != "Slice" || !n.has_input(4)) return false;
   const Tensor& steps = graph.values[n.in[4]].constant;
   if (!steps.present()) return true;
@@ -29,8 +30,6 @@ bool reverses(const Graph& graph, const Node& n) {
   return false;
 }
 
-}  // namespace
-
 ValueId equal_operand(const Graph& graph, const Node& n) {
   if (!n.domain.empty() || n.in.empty() || n.out.empty() || n.in[0] == kNoValue) return kNoValue;
   const ValueId x = n.in[0], y = n.out[0];
@@ -38,7 +37,7 @@ ValueId equal_operand(const Graph& graph, const Node& n) {
   if (n.op == "Dropout") return n.has_output(1) ? kNoValue : x;
   const bool movement = n.op == "Cast" || n.op == "Expand" || n.op == "Reshape" || n.op == "Slice" || n.op == "Squeeze" ||
                         n.op == "Unsqueeze" || n.op == "Flatten";
-  if (movement && same(graph, x, y) && !reverses(graph, n)) return x;
+  if (movement && same(graph, x, y) && !walks_back(graph, n)) return x;
   if (n.op == "Concat" && n.in.size() == 1) return x;
   if ((n.op == "Split" || n.op == "Tile") && n.out.size() == 1 && same(graph, x, y)) return x;
   if (n.in.size() != 2 || n.in[1] == kNoValue) return kNoValue;

@@ -6,25 +6,23 @@
 #include <map>
 #include <set>
 
+#include "passes/mask.h"
 #include "passes/probe.h"
 
 namespace situ {
 namespace {
 
 constexpr int kMaxConeNodes = 32;
-constexpr float kMasked = -9000.0f;
 constexpr int64_t kSquare = 256;  // tokens of the larger step that masks are looked at
 constexpr int64_t kManyTokens = 64, kFarTokens = 16384;  // steps that host values are compared at: with two axes of tokens, with one
 
 class Order {
  public:
   Order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context)
-      : graph_(graph), binding_(binding), prober_(graph, binding, evaluator), users_(graph.users()), tokens_(phase == Phase::kDecode ? 1 : 3), past_(phase == Phase::kFirst ? 0 : 2),
-        steps_differ_(phase == Phase::kAny), context_(context) {}
+      : graph_(graph), binding_(binding), prober_(graph, binding, evaluator), users_(graph.users()), past_(phase == Phase::kFirst ? 0 : 2), steps_differ_(phase == Phase::kAny), context_(context) {}
 
   // The first node that mixes tokens; null: none does.
   const Node* mixing_node() {
-    if (tokens_ == 1) return nullptr;
     for (const Node& n : graph_.nodes)
       if (n.is("Softmax")) accept_attention(n);
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
@@ -58,7 +56,7 @@ class Order {
     if (!cone || !hides_later(softmax.in[0], scores)) return;
     for (int i : cone->nodes)
       for (ValueId v : graph_.nodes[i].in)
-        if (v != kNoValue && !by_position(v)) return;
+        if (!by_position(v)) return;
     accepted_.insert(cone->nodes.begin(), cone->nodes.end());
     ValueId v = softmax.out[0];
     accepted_.insert(graph_.values[v].producer);
@@ -69,56 +67,55 @@ class Order {
       const bool product = n.is("MatMul") && operand == 0, moved = (n.def && n.def->placement == Placement::kView) || n.is("Cast");
       if (!product && !moved) return;
       accepted_.insert(u);
-      if ((n.is("MatMul") && operand == 0) || n.out.size() != 1) return;
+      if (product || n.out.size() != 1) return;
       v = n.out[0];
     }
   }
 
   // Steps at which masks are looked at: few tokens, and a square of many.
   std::vector<std::pair<int64_t, int64_t>> mask_steps() const {
-    std::vector<std::pair<int64_t, int64_t>> steps{{tokens_, past_}};
+    std::vector<std::pair<int64_t, int64_t>> steps{{3, past_}};
     if (steps_differ_) steps.emplace_back(std::min<int64_t>(context_, kSquare), 0);
     return steps;
   }
 
-  // Scores of zero, masked: [.., tokens, past + tokens or more].
-  bool hides_later(ValueId x, ValueId scores) {
-    if (graph_.values[scores].info.type != DType::kF32) return false;
+  // Masks [.., tokens, past + tokens or more], added or (bool) kept, at all these steps.
+  template <typename MaskAt>
+  bool hides_later(MaskAt mask_at) const {
     for (const auto& [tokens, past] : mask_steps()) {
-      const Tensor zero = Tensor::allocate(DType::kF32, prober_.dims(scores, tokens, past));
-      Result<Tensor> y = prober_.evaluate(x, {{scores, zero}}, tokens, past);
-      if (!y.is_ok() || y->rank() < 2 || y->dims()[static_cast<size_t>(y->rank()) - 2] != tokens) return false;
-      const int64_t columns = y->dims().back(), rows = y->count() / std::max<int64_t>(1, columns);
+      const Result<Tensor> mask = mask_at(tokens, past);
+      if (!mask.is_ok() || mask->rank() < 2 || mask->dims()[static_cast<size_t>(mask->rank()) - 2] != tokens) return false;
+      const int64_t columns = mask->dims().back(), rows = mask->count() / std::max<int64_t>(1, columns);
       if (columns < tokens + past) return false;
-      const std::vector<float> values = floats(*y);
+      const float highest = mask->type() == DType::kBool ? 0.0f : kMasked;
+      const std::vector<float> values = floats(*mask);
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t j = past + r % tokens + 1; j < past + tokens; ++j)
-          if (values[static_cast<size_t>(r * columns + j)] > kMasked) return false;
+          if (values[static_cast<size_t>(r * columns + j)] > highest) return false;
     }
     return true;
+  }
+
+  // What Softmax reads where all scores are 0.
+  bool hides_later(ValueId x, ValueId scores) {
+    if (graph_.values[scores].info.type != DType::kF32) return false;
+    return hides_later([&](int64_t tokens, int64_t past) {
+      return prober_.evaluate(x, {{scores, Tensor::allocate(DType::kF32, prober_.dims(scores, tokens, past))}}, tokens, past);
+    });
   }
 
   bool hides_later(const Node& attention) {
     if (attention.attr_int("causal", 0) != 0) return true;
     if (!attention.has_input(3) || !prober_.host(attention.in[3])) return false;
-    for (const auto& [tokens, past] : mask_steps()) {
-      Result<Tensor> bias = prober_.host_value(attention.in[3], tokens, past);
-      if (!bias.is_ok() || bias->rank() < 2 || bias->dims()[static_cast<size_t>(bias->rank()) - 2] != tokens || bias->dims().back() != tokens + past) return false;
-      const std::vector<float> values = floats(*bias);
-      const bool keep = bias->type() == DType::kBool;
-      for (int64_t i = 0; i < bias->count(); ++i) {
-        const int64_t row = i / (tokens + past) % tokens, key = i % (tokens + past);
-        if (key > past + row && (keep ? values[static_cast<size_t>(i)] != 0 : values[static_cast<size_t>(i)] > kMasked)) return false;
-      }
-    }
-    return true;
+    return hides_later([&](int64_t tokens, int64_t past) { return prober_.host_value(attention.in[3], tokens, past); });
   }
 
   // A value that the host knows has the same entry for a token (and a key) however many tokens the step has: masks, positions,
   // tables. A factor made of the length of the step, or a table chosen by it, does not.
   bool by_position(ValueId v, bool integers = false) {
+    if (!steps_differ_ || !prober_.changes(v)) return true;
     const DType type = graph_.values[v].info.type;
-    if (!steps_differ_ || !prober_.host(v) || prober_.fixed(v) || (!integers && !dtype_is_float(type) && type != DType::kBool)) return true;
+    if (!integers && !dtype_is_float(type) && type != DType::kBool) return true;
     if (auto it = by_position_.find(v); it != by_position_.end()) return it->second;
     const int64_t far = std::min<int64_t>(context_, token_axes(shape(v)) > 1 ? kManyTokens : kFarTokens);
     Result<Tensor> all = prober_.host_value(v, far, 0);
@@ -182,19 +179,11 @@ class Order {
     return extent(x) == extent(y);
   }
 
-  bool walks_back(const Node& slice) const {
-    if (!slice.has_input(4)) return false;
-    const Tensor& steps = graph_.values[slice.in[4]].constant;
-    if (!steps.present()) return true;
-    const std::vector<int64_t> list = steps.to_i64();
-    return std::any_of(list.begin(), list.end(), [](int64_t s) { return s < 0; });
-  }
-
   bool mixes(const Node& n) {
     if (n.out.empty() || !std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return data(v); })) return false;
     if (!n.def || n.def->placement != Placement::kView)
       for (ValueId v : n.in)
-        if (v != kNoValue && !by_position(v, n.def && n.def->placement == Placement::kElementwise)) return true;
+        if (!by_position(v, n.def && n.def->placement == Placement::kElementwise)) return true;
     if (n.is("Attention", "situ")) return !hides_later(n);
     int64_t most = 0;
     for (ValueId v : n.in)
@@ -211,7 +200,7 @@ class Order {
     if (n.is("Slice") || n.is("Split") || n.is("Tile")) {
       // Of all tokens one is left (the last, for the logits), or the axis is not touched.
       const Shape& x = shape(n.in[0]);
-      if (n.is("Slice") && walks_back(n)) return true;
+      if (walks_back(graph_, n)) return true;
       for (size_t i = 0; i < x.size() && i < y.size(); ++i)
         if (many(x[i]) && x[i] != y[i]) return many(y[i]) || spreads(n.out[0]);
       return false;
@@ -244,7 +233,7 @@ class Order {
   const Binding& binding_;
   Prober prober_;
   std::vector<std::vector<std::pair<int, int>>> users_;
-  int64_t tokens_, past_;
+  int64_t past_;  // of the step of few tokens that masks are looked at
   bool steps_differ_;  // the graph holds for any number of tokens
   int64_t context_;
   std::set<int> accepted_;
@@ -254,6 +243,7 @@ class Order {
 }  // namespace
 
 std::string token_mixing_node(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context) {
+  if (phase == Phase::kDecode) return "";  // one token has no later one
   const Node* n = Order(graph, binding, evaluator, phase, context).mixing_node();
   return n ? n->label() : "";
 }
