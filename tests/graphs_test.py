@@ -149,6 +149,27 @@ class GraphsTest(CliTest):
             return {place: lambda g, x: g.op("Where", g.unsqueeze(condition(g), 0, 1), x, g.f32(hidden))}
         self.check({f"{name}, {place}": chosen(place, c, hidden) for name, c in conditions.items() for place, hidden in (("mask", tiny_exports.MASKED), ("scores", -1e9))}, prompt=LONG)
 
+    def test_masks_that_change_far_along(self):
+        """Beyond the queries that are all looked at when a mask is recognised."""
+        prompt = [int(t) for t in np.random.default_rng(7).integers(0, tiny_models.VOCABULARY, 2000)]
+        def compared(position, axis, op, limit):
+            return lambda g: g.unsqueeze(g.op(op, getattr(g, position), g.constant(limit)), axis)
+        def table(g):  # of the rule "the first token alone from query 1990 on", looked up by query
+            return g.unsqueeze(g.op("Gather", g.constant((np.arange(4096) < 1990).astype(np.int64)), g.queries, axis=0), 1)
+        def at_first(g):
+            return g.op("Less", g.unsqueeze(g.keys, 0), g.constant(1))
+        rules = {
+            "from query 1990 on": compared("queries", 1, "Less", 1990),
+            "query 2002": lambda g: g.op("Not", g.unsqueeze(g.op("Equal", g.queries, g.constant(2002)), 1)),
+            "half of the query below 1001": lambda g: g.unsqueeze(g.op("Less", g.op("Div", g.queries, g.constant(2)), g.constant(1001)), 1),
+            "a table": lambda g: g.op("Cast", table(g), to=TensorProto.BOOL),
+            "steps of 2000 tokens": lambda g: g.op("Not", g.op("Equal", g.tokens, g.constant(2000))),
+        }
+        def chosen(place, rule, hidden):
+            return {place: lambda g, x: g.op("Where", g.unsqueeze(g.op("Or", rule(g), at_first(g)), 0, 1), x, g.f32(hidden))}
+        self.check({f"{name}, {place}": chosen(place, rule, hidden) for name, rule in rules.items() for place, hidden in (("mask", tiny_exports.MASKED), ("scores", -1e9))},
+                   ROTARY, prompt, options=("--context", 2500))
+
     def test_rotary_embeddings_of_another_form(self):
         def form(turned, op="Add", cos=None, sin=None):
             def f(g, x):

@@ -166,6 +166,23 @@ struct DimOps {
     }
     return sum;
   }
+  static bool piecewise_linear(const Dim& d, std::vector<int64_t>* numbers) {
+    if (!d.poly_) {
+      numbers->push_back(d.value_);
+      return true;
+    }
+    bool linear = true;
+    for (const auto& [key, term] : d.poly_->terms) {
+      if (key.empty() || (term.second != 1 && term.second != -1)) numbers->push_back(term.second);
+      linear = linear && term.first.atoms.size() <= 1;
+      for (const AtomPtr& a : term.first.atoms) {
+        linear = linear && a->kind != AtomKind::kDiv && a->kind != AtomKind::kMod;
+        for (const Dim& x : a->args)
+          if (a->kind != AtomKind::kSymbol) linear = piecewise_linear(x, numbers) && linear;
+      }
+    }
+    return linear;
+  }
   static bool depends(const Dim& d, int symbol) {
     if (d.is_const()) return false;
     for (const auto& [key, term] : d.poly_->terms)
@@ -288,6 +305,7 @@ int64_t Dim::eval(const SymbolValues& s) const { return poly_ ? DimOps::eval(*po
 int64_t Dim::lower_bound() const { return DimOps::bounds(*this).lo; }
 int64_t Dim::upper_bound() const { return DimOps::bounds(*this).hi; }
 bool Dim::depends_on(int symbol) const { return DimOps::depends(*this, symbol); }
+bool Dim::piecewise_linear(std::vector<int64_t>* numbers) const { return DimOps::piecewise_linear(*this, numbers); }
 std::string Dim::str(const std::vector<std::string>* names) const { return DimOps::str(*this, names); }
 Dim Dim::substitute(int id, const Dim& by) const { return DimOps::substitute(*this, id, by); }
 

@@ -60,6 +60,8 @@ class Dim {
   bool depends_on(int symbol) const;
   // "S + P", "64", "3*S*P". File symbols print through `names` where given (index = id).
   std::string str(const std::vector<std::string>* names = nullptr) const;
+  // No products of symbols, divisions or remainders. Appends the numbers that occur, coefficients of 1 and -1 excepted.
+  bool piecewise_linear(std::vector<int64_t>* numbers) const;
   // This Dim with every occurrence of symbol `id` replaced.
   Dim substitute(int id, const Dim& by) const;
 

@@ -100,10 +100,20 @@ bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* 
   // Layers that share their masks do not probe them again.
   const std::string key = mask_key(x, s) + std::to_string(heads);
   auto known = masks_.find(key);
-  if (known == masks_.end()) known = masks_.emplace(key, fit_mask(probe_mask, heads, context_.context_length, context_.phase)).first;
+  if (known == masks_.end()) known = masks_.emplace(key, fit_mask(graph_, prober_, known_operands(x, s), probe_mask, heads, context_.context_length, context_.phase)).first;
   if (!known->second) return mask_operand(x, s, m);
   m->mask = *known->second;
   return !multiplied(x, s) || hides_what_it_multiplies(x, s, m->scale, heads);
+}
+
+// What the nodes between `s` and `x` read besides scores.
+std::vector<ValueId> ScoreRecogniser::known_operands(ValueId x, ValueId s) const {
+  std::vector<ValueId> operands;
+  if (const auto cone = x == s ? std::optional<Cone>() : prober_.cone(x, s, kMaxConeNodes))
+    for (int i : cone->nodes)
+      for (ValueId v : graph_.nodes[i].in)
+        if (prober_.changes(v)) operands.push_back(v);
+  return operands;
 }
 
 bool ScoreRecogniser::multiplied(ValueId x, ValueId s) const {

@@ -36,6 +36,7 @@ class ScoreRecogniser {
   bool hides(ValueId v);
   bool beyond_scores(ValueId v) const;
   bool from_bool(ValueId v) const;
+  std::vector<ValueId> known_operands(ValueId x, ValueId s) const;
   bool multiplied(ValueId x, ValueId s) const;
   bool hides_what_it_multiplies(ValueId x, ValueId s, float scale, int64_t heads);
   std::string mask_key(ValueId x, ValueId s) const;

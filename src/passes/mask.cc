@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "passes/turning_points.h"
+
 namespace situ {
 namespace {
 
@@ -10,6 +12,8 @@ namespace {
 constexpr int64_t kMaxFarKeys = 131072;
 constexpr int64_t kManyQueries = 64;
 constexpr int64_t kMostSquareElements = 1 << 22;
+constexpr int64_t kMostTableElements = 1 << 26;  // where every query is looked at
+constexpr size_t kMostPoints = 128;
 constexpr int64_t kMostElements = 1 << 18;  // of a single query's rows, but for the one with the most keys
 
 bool masked(float v) { return !(v > kMasked); }
@@ -30,6 +34,19 @@ std::optional<int64_t> window_of(const Sample& s) {
   for (int64_t j = first; j < keys; ++j)
     if (masked(s.at(0, 0, j))) return std::nullopt;
   return first == 0 ? -1 : keys - first;
+}
+
+// What a key nearer to the query adds to its score, for each head; empty where that is nothing.
+std::vector<float> slopes_of(const Sample& one_query, int64_t heads) {
+  std::vector<float> slopes;
+  const int64_t last = one_query.past;
+  for (int64_t h = 0; h < heads; ++h) {
+    // Steeper arms give the slope with less rounding: the whole row where it is allowed.
+    const int64_t first = masked(one_query.at(h, 0, 0)) ? last - 1 : 0;
+    slopes.push_back(masked(one_query.at(h, 0, first)) ? 0.0f : (one_query.at(h, 0, last) - one_query.at(h, 0, first)) / static_cast<float>(last - first));
+  }
+  if (std::all_of(slopes.begin(), slopes.end(), [](float s) { return s == 0; })) slopes.clear();
+  return slopes;
 }
 
 bool agrees(const Sample& s, int64_t heads, const MaskForm& form) {
@@ -56,70 +73,65 @@ bool agrees(const Sample& s, int64_t heads, const MaskForm& form) {
 
 }  // namespace
 
-std::optional<MaskForm> fit_mask(const MaskProbe& probe, int64_t heads, int64_t context_length, Phase phase) {
-  if (phase == Phase::kFirst) return std::nullopt;
+std::optional<MaskForm> fit_mask(const Graph& graph, Prober& prober, const std::vector<ValueId>& rules, const MaskProbe& probe, int64_t heads, int64_t context_length,
+                                 Phase phase) {
+  const TurningPoints points = turning_points(graph, prober, rules);
+  if (phase == Phase::kFirst || !points.plain || points.at.size() > kMostPoints) return std::nullopt;
   auto sample = [&](int64_t tokens, int64_t past) -> std::optional<Sample> {
     Result<std::vector<float>> bias = probe(tokens, past);
     if (!bias.is_ok() || bias->size() != static_cast<size_t>(heads * tokens * (tokens + past))) return std::nullopt;
     return Sample{tokens, past, std::move(*bias)};
   };
+  // What the form would be, told from few tokens and from one row of as many keys as there may be.
+  const bool decode = phase == Phase::kDecode;
   const int64_t far = std::clamp<int64_t>(context_length, 1, kMaxFarKeys);
   std::vector<Sample> samples;
-  for (auto [tokens, past] : {std::pair<int64_t, int64_t>{1, 0}, {3, 0}, {2, 5}, {1, 9}, {5, 11}, {1, far - 1}}) {
-    if (phase == Phase::kDecode && tokens > 1) continue;
+  for (auto [tokens, past] : {std::pair<int64_t, int64_t>{1, 0}, {1, 9}, {1, far - 1}, {3, 0}, {2, 5}, {5, 11}}) {
+    if (decode && tokens > 1) continue;
     if (tokens + past > context_length) return std::nullopt;  // too short a context to tell masks apart
     auto s = sample(tokens, past);
     if (!s) return std::nullopt;
     samples.push_back(std::move(*s));
   }
+  const Sample &ten_keys = samples[1], &all_keys = samples[2];
   MaskForm form;
-  const auto window = window_of(samples.back());
+  const auto window = window_of(all_keys);
   if (!window) return std::nullopt;
   form.window = *window;
-  form.causal = phase == Phase::kAny && masked(samples[1].at(0, 0, 1));
-  if (form.window > 0) {
-    // A window that begins between the probes above is seen at its edge too.
-    for (int64_t past : {form.window - 1, form.window, form.window + 1}) {
-      if (past + 3 > context_length) continue;
-      auto s = sample(phase == Phase::kDecode ? 1 : 3, past);
-      if (!s) return std::nullopt;
-      samples.push_back(std::move(*s));
-    }
-  }
-  const size_t ten_keys = phase == Phase::kDecode ? 1 : 3;  // one query, ten keys
-  // Rules for some queries or keys alone: all queries of the first hundreds of tokens (960 with 9 heads, 512 with 32), and
-  // single queries along the rest of the context.
-  if (phase == Phase::kAny) {
-    int64_t elements = 0;
-    for (int64_t past = 0; past + kManyQueries <= context_length; past += kManyQueries) {
-      elements += heads * kManyQueries * (past + kManyQueries);
-      if (past > 0 && elements > kMostSquareElements) break;
-      auto s = sample(kManyQueries, past);
-      if (!s) return std::nullopt;
-      samples.push_back(std::move(*s));
-    }
-  }
-  for (int64_t past = kManyQueries; past + 2 < far && past * heads < kMostElements; past += past / 5) {
-    auto s = sample(1, past);
-    if (!s) return std::nullopt;
-    samples.push_back(std::move(*s));
-  }
-  const Sample& row = samples[ten_keys];
-  bool any = false;
-  std::vector<float> slopes;
-  for (int64_t h = 0; h < heads; ++h) {
-    const int64_t last = row.past, before = std::max<int64_t>(0, last - 1);
-    slopes.push_back(masked(row.at(h, 0, before)) ? 0.0f : row.at(h, 0, last) - row.at(h, 0, before));
-    any = any || slopes.back() != 0;
-  }
-  if (any) {
-    // Steeper arms give the slope with less rounding: use the whole row where it is allowed.
-    for (int64_t h = 0; h < heads; ++h)
-      if (!masked(row.at(h, 0, 0))) slopes[static_cast<size_t>(h)] = (row.at(h, 0, row.past) - row.at(h, 0, 0)) / static_cast<float>(row.past);
-    form.slopes = slopes;
-  }
+  form.causal = !decode && masked(samples[3].at(0, 0, 1));
+  form.slopes = slopes_of(ten_keys, heads);
   for (const Sample& s : samples)
     if (!agrees(s, heads, form)) return std::nullopt;
+  samples.clear();
+
+  auto holds = [&](int64_t tokens, int64_t past) {
+    if (tokens + past > context_length || (decode && tokens > 1)) return true;  // no such step
+    const auto s = sample(tokens, past);
+    return s && agrees(*s, heads, form);
+  };
+  // A window that begins between the probes is seen at its edge too.
+  for (int64_t past = form.window - 1; form.window > 0 && past <= form.window + 1; ++past)
+    if (!holds(decode ? 1 : 3, past)) return std::nullopt;
+  // Rules for some queries or keys alone: all queries of the first hundreds of tokens (960 with 9 heads, 512 with 32), of all
+  // where a table holds the mask; single queries along the rest of the context; both sides of what positions are compared with.
+  if (!decode || points.anywhere) {
+    const int64_t most = points.anywhere ? kMostTableElements : kMostSquareElements, queries = decode ? 1 : kManyQueries;
+    int64_t elements = 0;
+    for (int64_t past = 0; past < context_length; past += queries) {
+      const int64_t tokens = std::min(queries, context_length - past);
+      elements += heads * tokens * (past + tokens);
+      if (elements > most && points.anywhere) return std::nullopt;
+      if (elements > most && past > 0) break;
+      if (!holds(tokens, past)) return std::nullopt;
+    }
+  }
+  for (int64_t past = kManyQueries; past + 2 < far && past * heads < kMostElements; past += past / 5)
+    if (!holds(1, past)) return std::nullopt;
+  for (auto [tokens, past] : steps_beside(points, context_length, kMostSquareElements / heads))
+    if (!holds(tokens, past)) return std::nullopt;
+  // Long steps are not looked at as a whole.
+  for (ValueId v : points.conditions)
+    if (!decode && !entries_by_position(graph, prober, v, context_length)) return std::nullopt;
   return form;
 }
 

@@ -364,7 +364,7 @@ class Recogniser {
       if (!prober.known(bias)) continue;
       const int64_t heads = shape(n.in[0])[1].value();
       auto [it, fresh] = known.try_emplace({bias, heads});
-      if (fresh) it->second = fit_mask(mask_probe(prober, bias, heads), heads, context_.context_length, context_.phase);
+      if (fresh) it->second = fit_mask(graph_, prober, {bias}, mask_probe(prober, bias, heads), heads, context_.context_length, context_.phase);
       if (!it->second) continue;
       const MaskForm& form = *it->second;
       const bool causal = n.attr_int("causal", 0) != 0;

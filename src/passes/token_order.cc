@@ -8,13 +8,15 @@
 
 #include "passes/mask.h"
 #include "passes/probe.h"
+#include "passes/turning_points.h"
 
 namespace situ {
 namespace {
 
 constexpr int kMaxConeNodes = 32;
 constexpr int64_t kSquare = 256;  // tokens of the larger step that masks are looked at
-constexpr int64_t kManyTokens = 64, kFarTokens = 16384;  // steps that host values are compared at: with two axes of tokens, with one
+constexpr size_t kMostPoints = 128;
+constexpr int64_t kMostElements = 1 << 18;  // tokens * keys of the other steps
 
 class Order {
  public:
@@ -53,10 +55,14 @@ class Order {
     const int64_t rank = static_cast<int64_t>(shape(softmax.in[0]).size()), axis = softmax.attr_int("axis", softmax.opset < 13 ? 1 : -1);
     if ((axis != -1 && axis != rank - 1) || shape(scores).empty() || !shape(scores).back().depends_on(kSymP)) return;
     const auto cone = prober_.cone(softmax.in[0], scores, kMaxConeNodes);
-    if (!cone || !hides_later(softmax.in[0], scores)) return;
+    if (!cone) return;
+    std::vector<ValueId> rules;
     for (int i : cone->nodes)
-      for (ValueId v : graph_.nodes[i].in)
+      for (ValueId v : graph_.nodes[i].in) {
         if (!by_position(v)) return;
+        if (prober_.changes(v)) rules.push_back(v);
+      }
+    if (!hides_later(softmax.in[0], scores, rules)) return;
     accepted_.insert(cone->nodes.begin(), cone->nodes.end());
     ValueId v = softmax.out[0];
     accepted_.insert(graph_.values[v].producer);
@@ -72,17 +78,22 @@ class Order {
     }
   }
 
-  // Steps at which masks are looked at: few tokens, and a square of many.
-  std::vector<std::pair<int64_t, int64_t>> mask_steps() const {
-    std::vector<std::pair<int64_t, int64_t>> steps{{3, past_}};
-    if (steps_differ_) steps.emplace_back(std::min<int64_t>(context_, kSquare), 0);
+  // Steps at which masks made by `rules` are looked at: few tokens, a square of many, and both sides of what positions are
+  // compared with. None: they do not tell all others.
+  std::vector<std::pair<int64_t, int64_t>> mask_steps(const std::vector<ValueId>& rules) const {
+    if (!steps_differ_) return {{3, past_}};
+    const TurningPoints points = turning_points(graph_, prober_, rules);
+    if (!points.plain || points.anywhere || points.at.size() > kMostPoints) return {};
+    auto steps = steps_beside(points, context_, kMostElements);
+    steps.insert(steps.begin(), {{3, past_}, {std::min<int64_t>(context_, kSquare), 0}});
     return steps;
   }
 
   // Masks [.., tokens, past + tokens or more], added or (bool) kept, at all these steps.
   template <typename MaskAt>
-  bool hides_later(MaskAt mask_at) const {
-    for (const auto& [tokens, past] : mask_steps()) {
+  bool hides_later(const std::vector<ValueId>& rules, MaskAt mask_at) const {
+    const auto steps = mask_steps(rules);
+    for (const auto& [tokens, past] : steps) {
       const Result<Tensor> mask = mask_at(tokens, past);
       if (!mask.is_ok() || mask->rank() < 2 || mask->dims()[static_cast<size_t>(mask->rank()) - 2] != tokens) return false;
       const int64_t columns = mask->dims().back(), rows = mask->count() / std::max<int64_t>(1, columns);
@@ -93,13 +104,13 @@ class Order {
         for (int64_t j = past + r % tokens + 1; j < past + tokens; ++j)
           if (values[static_cast<size_t>(r * columns + j)] > highest) return false;
     }
-    return true;
+    return !steps.empty();
   }
 
   // What Softmax reads where all scores are 0.
-  bool hides_later(ValueId x, ValueId scores) {
+  bool hides_later(ValueId x, ValueId scores, const std::vector<ValueId>& rules) {
     if (graph_.values[scores].info.type != DType::kF32) return false;
-    return hides_later([&](int64_t tokens, int64_t past) {
+    return hides_later(rules, [&](int64_t tokens, int64_t past) {
       return prober_.evaluate(x, {{scores, Tensor::allocate(DType::kF32, prober_.dims(scores, tokens, past))}}, tokens, past);
     });
   }
@@ -107,47 +118,16 @@ class Order {
   bool hides_later(const Node& attention) {
     if (attention.attr_int("causal", 0) != 0) return true;
     if (!attention.has_input(3) || !prober_.host(attention.in[3])) return false;
-    return hides_later([&](int64_t tokens, int64_t past) { return prober_.host_value(attention.in[3], tokens, past); });
+    return hides_later({attention.in[3]}, [&](int64_t tokens, int64_t past) { return prober_.host_value(attention.in[3], tokens, past); });
   }
 
-  // A value that the host knows has the same entry for a token (and a key) however many tokens the step has: masks, positions,
-  // tables. A factor made of the length of the step, or a table chosen by it, does not.
+  // Masks, positions and tables: the same for a token (and a key) however many tokens the step has.
   bool by_position(ValueId v, bool integers = false) {
     if (!steps_differ_ || !prober_.changes(v)) return true;
     const DType type = graph_.values[v].info.type;
     if (!integers && !dtype_is_float(type) && type != DType::kBool) return true;
     if (auto it = by_position_.find(v); it != by_position_.end()) return it->second;
-    const int64_t far = std::min<int64_t>(context_, token_axes(shape(v)) > 1 ? kManyTokens : kFarTokens);
-    Result<Tensor> all = prober_.host_value(v, far, 0);
-    bool same = all.is_ok();
-    // The first position alone tells little: rotary tables hold 1 and 0 there, whatever made them.
-    for (int64_t past : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{17}, far / 4, far / 2, far - 1}) {
-      if (!same || past >= far) continue;
-      Result<Tensor> one = prober_.host_value(v, 1, past);
-      same = one.is_ok() && agrees(v, *one, *all, past);
-    }
-    return by_position_[v] = same;
-  }
-  // `part` is what `whole` has for new token `past` and the keys up to it.
-  bool agrees(ValueId v, const Tensor& part, const Tensor& whole, int64_t past) const {
-    if (part.rank() != whole.rank()) return false;
-    const std::vector<double> a = part.to_f64(), b = whole.to_f64();
-    const std::vector<int64_t> small = part.dims(), large = whole.dims();
-    for (size_t i = 0; i < a.size(); ++i) {
-      int64_t rest = static_cast<int64_t>(i), at = 0, stride = 1;
-      for (size_t d = small.size(); d-- > 0;) {
-        if (small[d] > large[d]) return false;
-        const bool new_tokens = small[d] < large[d] && !shape(v)[d].depends_on(kSymP);
-        const int64_t index = rest % small[d] + (new_tokens ? past : 0);
-        if (index >= large[d]) return false;
-        at += index * stride;
-        rest /= small[d];
-        stride *= large[d];
-      }
-      const double x = a[i], y = b[static_cast<size_t>(at)];
-      if (!(x == y) && !(x != x && y != y) && !(std::fabs(x - y) <= 1e-5 * (1 + std::fabs(y)))) return false;
-    }
-    return true;
+    return by_position_[v] = entries_by_position(graph_, prober_, v, context_);
   }
 
   // Something below `v` has a row for each token again.
