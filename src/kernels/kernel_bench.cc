@@ -110,7 +110,7 @@ double bench_nbits(Bench& bench, int64_t m, int64_t k, int64_t n, int bits, int 
   return ms;
 }
 
-void bench_packed(Bench& bench, int64_t m, int64_t k, int64_t n, int bits, int level, bool zeros) {
+void bench_packed(Bench& bench, int64_t m, int64_t k, int64_t n, int bits, int level, ZeroPoints zeros) {
   if (!bench.wants("packed_matmul")) return;
   const PackedMatMulParams params{k, n, bits, 32, level, true, zeros};
   const PackedLayout layout(n, k, bits, 32, true, zeros);
@@ -118,7 +118,7 @@ void bench_packed(Bench& bench, int64_t m, int64_t k, int64_t n, int bits, int l
   const std::vector<View> in = {a.view, w.view};
   const double ms = bench.time(&KernelTable::packed_matmul, {make_call(in, &y.view, &params)});
   bench.report("packed_matmul M=" + std::to_string(m) + " K=" + std::to_string(k) + " N=" + std::to_string(n) + " bits=" + std::to_string(bits) + " level=" + std::to_string(level) +
-                   (zeros ? " zeros" : ""), ms, static_cast<double>(layout.bytes() + m * (n + k) * 4), 2.0 * static_cast<double>(m * n * k));
+                   (zeros == ZeroPoints::kMiddle ? "" : zeros == ZeroPoints::kIntegers ? " zeros" : " float zeros"), ms, static_cast<double>(layout.bytes() + m * (n + k) * 4), 2.0 * static_cast<double>(m * n * k));
 }
 
 void bench_matmul(Bench& bench, int64_t m, int64_t k, int64_t n, bool transposed, DType type = DType::kF32) {
@@ -251,13 +251,13 @@ void run_all(const KernelTable& table, int threads, const char* only) {
   Bench bench(table, threads, only);
   for (int level : {0, 4}) {
     for (bool packed : {false, true}) bench_token(bench, level, packed);
-    for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}}) bench_packed(bench, 1, k, n, 4, level, false);
-    bench_packed(bench, 1, 576, 49152, 4, level, true);
-    bench_packed(bench, 1, 576, 49152, 8, level, false);
-    bench_packed(bench, 4, 576, 1536, 4, level, false);
-    bench_packed(bench, 128, 576, 1536, 4, level, false);
-    for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}}) bench_packed(bench, 512, k, n, 4, level, false);
-    bench_packed(bench, 128, 2048, 8192, 4, level, false);
+    for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}}) bench_packed(bench, 1, k, n, 4, level, ZeroPoints::kMiddle);
+    for (ZeroPoints zeros : {ZeroPoints::kIntegers, ZeroPoints::kFloats}) bench_packed(bench, 1, 576, 49152, 4, level, zeros);
+    bench_packed(bench, 1, 576, 49152, 8, level, ZeroPoints::kMiddle);
+    bench_packed(bench, 4, 576, 1536, 4, level, ZeroPoints::kMiddle);
+    bench_packed(bench, 128, 576, 1536, 4, level, ZeroPoints::kMiddle);
+    for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}}) bench_packed(bench, 512, k, n, 4, level, ZeroPoints::kMiddle);
+    bench_packed(bench, 128, 2048, 8192, 4, level, ZeroPoints::kMiddle);
     for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}}) bench_nbits(bench, 1, k, n, 4, level, false);
     bench_nbits(bench, 1, 576, 49152, 4, level, true);
     bench_nbits(bench, 1, 576, 49152, 8, level, false);

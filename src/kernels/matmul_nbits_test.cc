@@ -96,7 +96,7 @@ void check(const Case& t) {
   call.out = &y.view();
   call.out_count = 1;
   call.params = &params;
-  const bool int8 = t.accuracy_level == 4 && t.zeros != Zeros::kFloat && (t.bits != 2 || (t.block >= 32 && t.block <= 128));
+  const bool int8 = t.accuracy_level == 4 && (t.bits != 2 || (t.block >= 32 && t.block <= 128));
   auto verify = [&](const char* what) {
     ASSERT_TRUE(y.untouched_outside()) << what;
     for (int64_t m = 0; m < t.m; ++m) {
@@ -121,8 +121,8 @@ void check(const Case& t) {
       run_kernel(table, &KernelTable::matmul_nbits, call, threads);
       verify("as stored");
     }
-    if (t.bits == 2 || t.zeros == Zeros::kFloat || t.k > 65536) return;
-    const PackedMatMulParams packing{t.k, t.n, t.bits, t.block, t.accuracy_level, t.scales == DType::kF16, t.zeros == Zeros::kPacked};
+    if (t.bits == 2 || t.k > 65536) return;
+    const PackedMatMulParams packing{t.k, t.n, t.bits, t.block, t.accuracy_level, t.scales == DType::kF16 && t.zeros != Zeros::kFloat, static_cast<ZeroPoints>(t.zeros)};
     const PackedLayout layout(t.n, t.k, t.bits, t.block, packing.half_scales, packing.zeros);
     StridedTensor packed(DType::kU8, {layout.bytes()});
     KernelCall pack = call, product = call;

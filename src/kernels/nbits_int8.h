@@ -52,9 +52,9 @@ SITU_INLINE VecI word_products(VecS a, VecS b) {
 template <int Bits>
 constexpr int kPlanes = Bits == 8 ? 2 : 8 / Bits;
 
-// ORT rounds activations only where it has such a kernel; elsewhere level 4 means floats.
+// Level 4 allows it; there is no such kernel for other blocks of 2 bits.
 SITU_INLINE bool rounds_activations(const NBitsWeights& w, int32_t accuracy_level) {
-  return accuracy_level == 4 && w.float_zeros == nullptr && (w.bits != 2 || (w.block >= 32 && w.block <= 128));
+  return accuracy_level == 4 && (w.bits != 2 || (w.block >= 32 && w.block <= 128));
 }
 
 struct Int8Rows {

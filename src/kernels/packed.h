@@ -7,7 +7,7 @@
 //       4 bits: 8 consecutive k; byte i holds k + i in its low and k + 4 + i in its high half
 //       8 bits: 4 consecutive k; byte i holds k + i
 //     scales  [panels][16] half or float
-//     zeros   [panels][16] bytes, unless all are 2^(bits - 1)
+//     zeros   [panels][16] bytes; none if all are 2^(bits - 1); if they are no integers, scale * zero point like the scales
 //
 // Columns beyond N have scale 0; k beyond K has digit 0 and meets activations that are 0.
 #pragma once
@@ -60,19 +60,25 @@ struct PackedRows {
   const float* x = nullptr;         // [rows][depth]
   // [blocks][count]: all rows of a block side by side.
   const float* scales = nullptr;  // int8 only
-  // int8: minus the block's sum of q, times 2^(bits - 1) where there are no zeros; floats: the block's sum of x.
+  // int8 with integer zeros: minus the block's sum of q, times 2^(bits - 1) where all zeros are that.
   const int32_t* negative_sums = nullptr;
-  const float* sums = nullptr;
+  const float* sums = nullptr;  // else: the block's sum of x, rounded if int8
   int64_t depth = 0, count = 0;
 };
 
 SITU_INLINE VecS packed_line(const uint8_t* p) { return *reinterpret_cast<const UnalignedS*>(p); }
 
 // The scales (or zeros) of kLanes columns of a record.
-SITU_INLINE VecF packed_scales(const PackedLayout& w, const uint8_t* record, int panels, int vector) {
-  const uint8_t* p = record + w.weight_bytes(panels);
+SITU_INLINE VecF packed_floats(const PackedLayout& w, const uint8_t* p, int vector) {
   if (w.half_scales) return load(reinterpret_cast<const Half*>(p) + vector * kLanes);
   return load(reinterpret_cast<const float*>(p) + vector * kLanes);
+}
+SITU_INLINE VecF packed_scales(const PackedLayout& w, const uint8_t* record, int panels, int vector) {
+  return packed_floats(w, record + w.weight_bytes(panels), vector);
+}
+// Scale times zero point, where zero points are floats.
+SITU_INLINE VecF packed_offsets(const PackedLayout& w, const uint8_t* record, int panels, int vector) {
+  return packed_floats(w, record + w.weight_bytes(panels) + w.scale_bytes(panels), vector);
 }
 SITU_INLINE VecI packed_zeros(const PackedLayout& w, const uint8_t* record, int panels, int vector) {
   typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
@@ -89,7 +95,7 @@ SITU_INLINE int64_t line_offset(const PackedLayout& w, int vector) {
 }
 
 // sums[r][v] = rows r0 .. r0 + R - 1 times the columns of vectors v0 .. v0 + V - 1 of one unit.
-template <int Bits, int R, int V, bool Zeros>
+template <int Bits, int R, int V, ZeroPoints Z>
 SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int64_t r0, const uint8_t* unit, int panels,
                              int v0, VecF (*total)[V]) {
   // Few chains are enough: the next block's do not depend on this one's. Two accumulators each must fit the registers.
@@ -110,11 +116,11 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
       VecI zeros{};
-      if (Zeros) zeros = packed_zeros(w, record, panels, v0 + v);
+      if (Z == ZeroPoints::kIntegers) zeros = packed_zeros(w, record, panels, v0 + v);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const VecI start = splat_i(rows.negative_sums[b * rows.count + r0 + r]);
-        acc[r][v] = Zeros ? zeros * start : start;
+        acc[r][v] = Z == ZeroPoints::kFloats ? VecI{} : splat_i(rows.negative_sums[b * rows.count + r0 + r]);
+        if (Z == ZeroPoints::kIntegers) acc[r][v] *= zeros;
         high[r][v] = VecI{};
       }
     }
@@ -150,10 +156,13 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
       const VecF scale = packed_scales(w, record, panels, v0 + v);
+      VecF taken{};
+      if (Z == ZeroPoints::kFloats) taken = packed_offsets(w, record, panels, v0 + v);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const VecI dot = kSplit ? acc[r][v] + (high[r][v] >> 4) : acc[r][v];
         total[r][v] += __builtin_convertvector(dot, VecF) * (scale * rows.scales[b * rows.count + r0 + r]);
+        if (Z == ZeroPoints::kFloats) total[r][v] -= taken * rows.sums[b * rows.count + r0 + r];
       }
     }
     q += w.block;
@@ -161,20 +170,20 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
 }
 
 // Symmetric 4-bit digits are looked up as signed numbers where the ISA can; all others come unsigned.
-template <int Bits, bool Zeros>
+template <int Bits, ZeroPoints Z>
 #if defined(__AVX512F__)
-constexpr bool kSignedDigits = Bits == 4 && !Zeros;
+constexpr bool kSignedDigits = Bits == 4 && Z == ZeroPoints::kMiddle;
 #else
 constexpr bool kSignedDigits = false;
 #endif
 
 // Digit `i` of a line's words as floats, minus 8 if kSignedDigits: k + i of kLanes columns.
-template <int Bits, bool Zeros>
+template <int Bits, ZeroPoints Z>
 SITU_INLINE VecF packed_digit(VecU words, int i) {
   const int shift = Bits == 8 ? 8 * i : 8 * (i % 4) + 4 * (i / 4);
 #if defined(__AVX512F__)
   if constexpr (Bits == 4) {  // a table of 16 floats by the low four bits of each lane: no mask, no conversion
-    const float z = Zeros ? 0.0f : 8.0f;
+    const float z = Z == ZeroPoints::kMiddle ? 8.0f : 0.0f;
     const __m512 table = _mm512_setr_ps(0 - z, 1 - z, 2 - z, 3 - z, 4 - z, 5 - z, 6 - z, 7 - z, 8 - z, 9 - z, 10 - z, 11 - z, 12 - z, 13 - z, 14 - z, 15 - z);
     return (VecF)_mm512_maskz_permutexvar_ps(kAllLanes, (__m512i)(words >> shift), table);
   }
@@ -182,8 +191,17 @@ SITU_INLINE VecF packed_digit(VecU words, int i) {
   return __builtin_convertvector((VecI)((words >> shift) & ((1u << Bits) - 1)), VecF);
 }
 
+// What is taken from the digits of kLanes columns of a record, times their scale.
+template <int Bits, ZeroPoints Z>
+SITU_INLINE VecF offset_of(const PackedLayout& w, const uint8_t* record, int panels, int vector, VecF scale) {
+  if constexpr (kSignedDigits<Bits, Z>) return VecF{};
+  else if constexpr (Z == ZeroPoints::kFloats) return packed_offsets(w, record, panels, vector);
+  else if constexpr (Z == ZeroPoints::kIntegers) return __builtin_convertvector(packed_zeros(w, record, panels, vector), VecF) * scale;
+  else return scale * static_cast<float>(1 << (Bits - 1));
+}
+
 // The same as packed_int8 on float activations.
-template <int Bits, int R, int V, bool Zeros>
+template <int Bits, int R, int V, ZeroPoints Z>
 SITU_INLINE void packed_float(const PackedLayout& w, const PackedRows& rows, int64_t r0, const uint8_t* unit, int panels,
                               int v0, VecF (*total)[V]) {
   constexpr int kDigits = 32 / Bits;
@@ -205,7 +223,7 @@ SITU_INLINE void packed_float(const PackedLayout& w, const PackedRows& rows, int
         if (R <= 2) __builtin_prefetch(p + kPrefetchBytes);
 #pragma GCC unroll 8
         for (int i = 0; i < kDigits; ++i) {
-          const VecF digit = packed_digit<Bits, Zeros>(words, i);
+          const VecF digit = packed_digit<Bits, Z>(words, i);
 #pragma GCC unroll 8
           for (int r = 0; r < R; ++r) acc[r][v] += digit * x[r * rows.depth + line * kDigits + i];
         }
@@ -214,12 +232,11 @@ SITU_INLINE void packed_float(const PackedLayout& w, const PackedRows& rows, int
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
       const VecF scale = packed_scales(w, record, panels, v0 + v);
-      VecF zero = splat(static_cast<float>(1 << (Bits - 1)));
-      if (Zeros) zero = __builtin_convertvector(packed_zeros(w, record, panels, v0 + v), VecF);
+      const VecF offset = offset_of<Bits, Z>(w, record, panels, v0 + v, scale);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        if (!kSignedDigits<Bits, Zeros>) acc[r][v] -= zero * rows.sums[b * rows.count + r0 + r];
         total[r][v] += acc[r][v] * scale;
+        if (!kSignedDigits<Bits, Z>) total[r][v] -= offset * rows.sums[b * rows.count + r0 + r];
       }
     }
     x += w.block;
@@ -227,7 +244,7 @@ SITU_INLINE void packed_float(const PackedLayout& w, const PackedRows& rows, int
 }
 
 // Weights of the blocks [b0, b1) of `vectors` vectors of columns from v0 on, as floats: panel[k][vectors * kLanes].
-template <int Bits, bool Zeros>
+template <int Bits, ZeroPoints Z>
 static inline void unpack_panel(const PackedLayout& w, const uint8_t* unit, int panels, int v0, int vectors, int64_t b0,
                                 int64_t b1, float* panel) {
   constexpr int kDigits = 32 / Bits;
@@ -241,14 +258,12 @@ static inline void unpack_panel(const PackedLayout& w, const uint8_t* unit, int 
         continue;
       }
       const VecF scale = packed_scales(w, record, panels, v0 + v);
-      VecF zero = splat(static_cast<float>(1 << (Bits - 1)));
-      if (Zeros) zero = __builtin_convertvector(packed_zeros(w, record, panels, v0 + v), VecF);
-      if (kSignedDigits<Bits, Zeros>) zero = VecF{};
+      const VecF offset = offset_of<Bits, Z>(w, record, panels, v0 + v, scale);
       const uint8_t* p = record + line_offset(w, v0 + v);
       for (int64_t line = 0; line < w.lines(); ++line) {
         const VecU words = (VecU)packed_line(p + line * 64);
 #pragma GCC unroll 8
-        for (int i = 0; i < kDigits; ++i) store(to + (line * kDigits + i) * row, (packed_digit<Bits, Zeros>(words, i) - zero) * scale);
+        for (int i = 0; i < kDigits; ++i) store(to + (line * kDigits + i) * row, packed_digit<Bits, Z>(words, i) * scale - offset);
       }
     }
   }

@@ -12,11 +12,12 @@ constexpr int64_t kPanelColumns = 16, kUnitPanels = 2;
 struct PackedLayout {
   int64_t n = 0, k = 0;
   int32_t bits = 4, block = 32;
-  bool half_scales = false, zeros = false;
+  bool half_scales = false;
+  ZeroPoints zeros = ZeroPoints::kMiddle;
   int64_t blocks = 0;  // ceil(k / block)
 
   constexpr PackedLayout() = default;
-  constexpr PackedLayout(int64_t columns, int64_t depth, int32_t bits_, int32_t block_, bool half, bool zero_points)
+  constexpr PackedLayout(int64_t columns, int64_t depth, int32_t bits_, int32_t block_, bool half, ZeroPoints zero_points)
       : n(columns), k(depth), bits(bits_), block(block_), half_scales(half), zeros(zero_points), blocks((depth + block_ - 1) / block_) {}
 
   constexpr int64_t panels() const { return (n + kPanelColumns - 1) / kPanelColumns; }
@@ -29,7 +30,9 @@ struct PackedLayout {
   constexpr int64_t panel_bytes() const { return lines() * 64; }
   constexpr int64_t weight_bytes(int width) const { return width * panel_bytes(); }
   constexpr int64_t scale_bytes(int width) const { return width * kPanelColumns * (half_scales ? 2 : 4); }
-  constexpr int64_t zero_bytes(int width) const { return zeros ? width * kPanelColumns : 0; }
+  constexpr int64_t zero_bytes(int width) const {
+    return zeros == ZeroPoints::kMiddle ? 0 : zeros == ZeroPoints::kIntegers ? width * kPanelColumns : scale_bytes(width);
+  }
   constexpr int64_t record_bytes(int width) const { return weight_bytes(width) + scale_bytes(width) + zero_bytes(width); }
   constexpr int64_t unit_offset(int64_t u) const { return u * blocks * record_bytes(kUnitPanels); }
   constexpr int64_t bytes() const {

@@ -98,10 +98,11 @@ int64_t lay_out(const PackedLayout& w, bool int8, int64_t rows, int64_t beside, 
   std::byte* rest = scratch + (int8 ? row_x : row_x * fit);
   buffer->rows.depth = depth;
   buffer->rows.count = fit;
-  buffer->scales = buffer->sums = reinterpret_cast<float*>(rest);
-  rest += fit * w.blocks * 4;
-  buffer->negative_sums = reinterpret_cast<int32_t*>(rest);
+  buffer->scales = reinterpret_cast<float*>(rest);
   if (int8) rest += fit * w.blocks * 4;
+  buffer->sums = reinterpret_cast<float*>(rest);  // one or the other
+  buffer->negative_sums = reinterpret_cast<int32_t*>(rest);
+  rest += fit * w.blocks * 4;
   buffer->q = reinterpret_cast<int8_t*>(kTiles ? scratch + round_up(rest - scratch, 64) : rest);
   buffer->rows.x = buffer->x;
   buffer->rows.q = buffer->q;
@@ -183,10 +184,12 @@ void round_row(const PackedLayout& w, const Input& in, int64_t row, int64_t slot
   else if (in_place) normalise(in, w.k, stored, buffer->x);
   else read_activations(w, in, row, buffer->x);
   int8_t* q = buffer->q + slot * buffer->rows.depth;
-  const int32_t middle = w.zeros ? 1 : 1 << (w.bits - 1);
+  const int32_t middle = w.zeros == ZeroPoints::kMiddle ? 1 << (w.bits - 1) : 1;
   auto keep = [&](int64_t b, float scale, float sum) {
-    buffer->scales[b * buffer->rows.count + slot] = scale;
-    buffer->negative_sums[b * buffer->rows.count + slot] = -static_cast<int32_t>(sum) * middle;
+    const int64_t at = b * buffer->rows.count + slot;
+    buffer->scales[at] = scale;
+    if (w.zeros == ZeroPoints::kFloats) buffer->sums[at] = scale * sum;
+    else buffer->negative_sums[at] = -static_cast<int32_t>(sum) * middle;
   };
   int64_t b = 0;
   for (; (b + kLanes) * w.block <= w.k; b += kLanes) {
@@ -223,12 +226,12 @@ struct Unit {
   int vectors() const { return panels * kPanelVectors; }
 };
 
-template <int Bits, int R, int V, bool Zeros, bool Int8>
+template <int Bits, int R, int V, ZeroPoints Z, bool Int8>
 void unit_rows(const Unit& u, const PackedRows& rows, const Output& out, int64_t row, int64_t slot, int v0) {
   VecF total[R][V], gate[R][V];
   auto dots = [&](const uint8_t* data, VecF (*sums)[V]) {
-    if constexpr (Int8) packed_int8<Bits, R, V, Zeros>(u.w, rows, slot, data, u.panels, v0, sums);
-    else packed_float<Bits, R, V, Zeros>(u.w, rows, slot, data, u.panels, v0, sums);
+    if constexpr (Int8) packed_int8<Bits, R, V, Z>(u.w, rows, slot, data, u.panels, v0, sums);
+    else packed_float<Bits, R, V, Z>(u.w, rows, slot, data, u.panels, v0, sums);
   };
   if (u.gate != nullptr) dots(u.gate, gate);
   dots(u.data, total);
@@ -240,30 +243,30 @@ void unit_rows(const Unit& u, const PackedRows& rows, const Output& out, int64_t
   }
 }
 
-template <int Bits, int R, bool Zeros, bool Int8>
+template <int Bits, int R, ZeroPoints Z, bool Int8>
 void unit_vectors(const Unit& u, const PackedRows& rows, const Output& out, int64_t row, int64_t slot) {
   int v = 0;
-  for (; v + kVectors <= u.vectors(); v += kVectors) unit_rows<Bits, R, kVectors, Zeros, Int8>(u, rows, out, row, slot, v);
-  for (; v < u.vectors(); ++v) unit_rows<Bits, R, 1, Zeros, Int8>(u, rows, out, row, slot, v);
+  for (; v + kVectors <= u.vectors(); v += kVectors) unit_rows<Bits, R, kVectors, Z, Int8>(u, rows, out, row, slot, v);
+  for (; v < u.vectors(); ++v) unit_rows<Bits, R, 1, Z, Int8>(u, rows, out, row, slot, v);
 }
 
-template <int Bits, bool Zeros, bool Int8>
+template <int Bits, ZeroPoints Z, bool Int8>
 void unit_dots(const Unit& u, const PackedRows& rows, const Output& out, int64_t row, int64_t count) {
   int64_t slot = 0;
   if constexpr (Int8) {
-    for (; slot + kInt8Rows <= count; slot += kInt8Rows) unit_vectors<Bits, kInt8Rows, Zeros, Int8>(u, rows, out, row, slot);
+    for (; slot + kInt8Rows <= count; slot += kInt8Rows) unit_vectors<Bits, kInt8Rows, Z, Int8>(u, rows, out, row, slot);
   }
-  for (; slot + 4 <= count; slot += 4) unit_vectors<Bits, 4, Zeros, Int8>(u, rows, out, row, slot);
-  for (; slot + 2 <= count; slot += 2) unit_vectors<Bits, 2, Zeros, Int8>(u, rows, out, row, slot);
-  for (; slot < count; ++slot) unit_vectors<Bits, 1, Zeros, Int8>(u, rows, out, row, slot);
+  for (; slot + 4 <= count; slot += 4) unit_vectors<Bits, 4, Z, Int8>(u, rows, out, row, slot);
+  for (; slot + 2 <= count; slot += 2) unit_vectors<Bits, 2, Z, Int8>(u, rows, out, row, slot);
+  for (; slot < count; ++slot) unit_vectors<Bits, 1, Z, Int8>(u, rows, out, row, slot);
 }
 
 // -- many int8 rows: panels of digits
-template <int Bits, int R, bool Zeros>
+template <int Bits, int R, ZeroPoints Z>
 void panel_vectors(const Unit& u, const DigitPanel& panel, const PackedRows& rows, int64_t slot, float* sums) {
   int v = 0;
-  for (; v + kVectors <= u.vectors(); v += kVectors) panel_dots<Bits, R, kVectors, Zeros>(panel, rows, u.w.block, slot, v, sums);
-  for (; v < u.vectors(); ++v) panel_dots<Bits, R, 1, Zeros>(panel, rows, u.w.block, slot, v, sums);
+  for (; v + kVectors <= u.vectors(); v += kVectors) panel_dots<Bits, R, kVectors, Z>(panel, rows, u.w.block, slot, v, sums);
+  for (; v < u.vectors(); ++v) panel_dots<Bits, R, 1, Z>(panel, rows, u.w.block, slot, v, sums);
 }
 
 // What the panels of a thread are made in.
@@ -273,10 +276,10 @@ union PanelScratch {
 };
 
 // sums [count, kUnitColumns] = rows of the buffer times a unit; the first `tiled` of them by AMX.
-template <int Bits, bool Zeros>
+template <int Bits, ZeroPoints Z>
 void panel_sums(const Unit& u, const uint8_t* data, const PackedRows& rows, int64_t tiled, int64_t count, float* sums, PanelScratch* scratch) {
   if constexpr (kTiles) {
-    if (tiled > 0) packed_tiles<Bits, Zeros>(u.w, rows, 0, tiled, data, u.panels, &scratch->amx, sums);
+    if (tiled > 0) packed_tiles<Bits, Z>(u.w, rows, 0, tiled, data, u.panels, &scratch->amx, sums);
     if (tiled == count) return;
   }
   DigitPanel panel = lay_out_panel(scratch->digits);
@@ -285,11 +288,11 @@ void panel_sums(const Unit& u, const uint8_t* data, const PackedRows& rows, int6
   for (int64_t b = 0; b < u.w.blocks; b += step) {
     panel.first = b;
     panel.last = b + step < u.w.blocks ? b + step : u.w.blocks;
-    unpack_digits<Bits, Zeros>(u.w, data, u.panels, u.vectors(), &panel);
+    unpack_digits<Bits, Z>(u.w, data, u.panels, u.vectors(), &panel);
     int64_t r = tiled;
-    for (; r + kPanelRows <= count; r += kPanelRows) panel_vectors<Bits, kPanelRows, Zeros>(u, panel, rows, r, sums + r * kUnitColumns);
-    for (; r + 2 <= count; r += 2) panel_vectors<Bits, 2, Zeros>(u, panel, rows, r, sums + r * kUnitColumns);
-    for (; r < count; ++r) panel_vectors<Bits, 1, Zeros>(u, panel, rows, r, sums + r * kUnitColumns);
+    for (; r + kPanelRows <= count; r += kPanelRows) panel_vectors<Bits, kPanelRows, Z>(u, panel, rows, r, sums + r * kUnitColumns);
+    for (; r + 2 <= count; r += 2) panel_vectors<Bits, 2, Z>(u, panel, rows, r, sums + r * kUnitColumns);
+    for (; r < count; ++r) panel_vectors<Bits, 1, Z>(u, panel, rows, r, sums + r * kUnitColumns);
   }
 }
 
@@ -323,7 +326,7 @@ constexpr int64_t kPanelDepth = 512;
 constexpr int64_t kSliceDepth = kPanelDepth + 256;  // a slice ends with its block
 
 // sums [height, 2 vectors] = rows [row, row + height) of a times two vectors of columns.
-template <int Bits, bool Zeros>
+template <int Bits, ZeroPoints Z>
 void tile_sums(const Unit& u, const uint8_t* data, int v0, const View& a, int64_t row, int64_t height, float* sums, float* panel) {
   float* converted = panel + kSliceDepth * kTileColumns;
   const int64_t a_k = a.strides[a.rank - 1];
@@ -332,7 +335,7 @@ void tile_sums(const Unit& u, const uint8_t* data, int v0, const View& a, int64_
   for (int64_t b = 0; b < u.w.blocks; b += step) {
     const int64_t b1 = b + step < u.w.blocks ? b + step : u.w.blocks, k0 = b * u.w.block;
     const int64_t depth = (b1 * u.w.block < u.w.k ? b1 * u.w.block : u.w.k) - k0;
-    unpack_panel<Bits, Zeros>(u.w, data, u.panels, v0, kTileVectors, b, b1, panel);
+    unpack_panel<Bits, Z>(u.w, data, u.panels, v0, kTileVectors, b, b1, panel);
     for (int64_t m = 0; m < height; m += kTileRows) {
       const int64_t tall = height - m < kTileRows ? height - m : kTileRows;
       const int64_t first = row_offset(a, a.rank - 1, row + m), last = row_offset(a, a.rank - 1, row + m + tall - 1);
@@ -349,7 +352,7 @@ void tile_sums(const Unit& u, const uint8_t* data, int v0, const View& a, int64_
   }
 }
 
-template <int Bits, bool Zeros>
+template <int Bits, ZeroPoints Z>
 void unit_tiles(const Unit& u, const View& a, const Output& out, int64_t first, int64_t last, std::byte* scratch) {
   float* sums = reinterpret_cast<float*>(scratch);
   float* gate = sums + kTileBlockRows * kTileColumns;
@@ -357,8 +360,8 @@ void unit_tiles(const Unit& u, const View& a, const Output& out, int64_t first, 
   for (int v0 = 0; v0 < u.vectors(); v0 += kTileVectors) {
     for (int64_t row = first; row < last; row += kTileBlockRows) {
       const int64_t height = last - row < kTileBlockRows ? last - row : kTileBlockRows;
-      tile_sums<Bits, Zeros>(u, u.data, v0, a, row, height, sums, panel);
-      if (u.gate != nullptr) tile_sums<Bits, Zeros>(u, u.gate, v0, a, row, height, gate, panel);
+      tile_sums<Bits, Z>(u, u.data, v0, a, row, height, sums, panel);
+      if (u.gate != nullptr) tile_sums<Bits, Z>(u, u.gate, v0, a, row, height, gate, panel);
       write_sums(u, out, row, height, v0, kTileVectors, kTileColumns, sums, gate);
     }
   }
@@ -407,7 +410,7 @@ int64_t tiled_rows(const PackedLayout& w, int64_t count, int64_t capacity) {
 }
 
 // Scratch: the panel, rounded rows, and the sums of both results of a row.
-template <int Bits, bool Zeros>
+template <int Bits, ZeroPoints Z>
 void run_panels(const Job& job, const ProductPart& part, std::byte* scratch) {
   constexpr int64_t kSumBytes = kUnitColumns * 4, kPanelBytes = static_cast<int64_t>(sizeof(PanelScratch));
   const int64_t rows = part.last_row - part.row < kPanelBlockRows ? part.last_row - part.row : kPanelBlockRows;
@@ -423,18 +426,18 @@ void run_panels(const Job& job, const ProductPart& part, std::byte* scratch) {
     for (int64_t i = part.unit; i < part.last_unit; ++i) {
       const Product& product = job.product_of(i);
       const Unit u = unit_of(product, i);
-      panel_sums<Bits, Zeros>(u, u.data, buffer.rows, tiled, count, sums, panel);
-      if (u.gate != nullptr) panel_sums<Bits, Zeros>(u, u.gate, buffer.rows, tiled, count, gate, panel);
+      panel_sums<Bits, Z>(u, u.data, buffer.rows, tiled, count, sums, panel);
+      if (u.gate != nullptr) panel_sums<Bits, Z>(u, u.gate, buffer.rows, tiled, count, gate, panel);
       write_sums(u, product.out, row, count, 0, u.vectors(), kUnitColumns, sums, gate);
     }
   }
   if (tiled_rows(job.form(), rows, fit) > 0) amx_end();
 }
 
-template <int Bits, bool Zeros>
+template <int Bits, ZeroPoints Z>
 void run_units(const Job& job, const ProductPart& part, std::byte* scratch) {
   const int64_t rows = part.last_row - part.row;
-  if (job.int8 && rows > kFewInt8Rows) return run_panels<Bits, Zeros>(job, part, scratch);
+  if (job.int8 && rows > kFewInt8Rows) return run_panels<Bits, Z>(job, part, scratch);
   auto each_unit = [&](auto body) {
     for (int64_t i = part.unit; i < part.last_unit; ++i) {
       const Product& product = job.product_of(i);
@@ -443,7 +446,7 @@ void run_units(const Job& job, const ProductPart& part, std::byte* scratch) {
   };
   // Tiles read rows of a slice by slice: norms, which need whole rows, keep to the buffer.
   if (!job.int8 && rows > kFewRows && job.in.norm == nullptr) {
-    return each_unit([&](const Unit& u, const Output& out) { unit_tiles<Bits, Zeros>(u, job.in.a, out, part.row, part.last_row, scratch); });
+    return each_unit([&](const Unit& u, const Output& out) { unit_tiles<Bits, Z>(u, job.in.a, out, part.row, part.last_row, scratch); });
   }
   RowBuffer buffer;
   const int64_t fit = lay_out(job.form(), job.int8, rows, 0, scratch, kScratchBytes, &buffer);
@@ -454,9 +457,18 @@ void run_units(const Job& job, const ProductPart& part, std::byte* scratch) {
       else float_row(job.form(), job.in, row + slot, slot, &buffer);
     }
     each_unit([&](const Unit& u, const Output& out) {
-      if (job.int8) unit_dots<Bits, Zeros, true>(u, buffer.rows, out, row, count);
-      else unit_dots<Bits, Zeros, false>(u, buffer.rows, out, row, count);
+      if (job.int8) unit_dots<Bits, Z, true>(u, buffer.rows, out, row, count);
+      else unit_dots<Bits, Z, false>(u, buffer.rows, out, row, count);
     });
+  }
+}
+
+template <int Bits>
+void run_bits(const Job& job, const ProductPart& part, std::byte* scratch) {
+  switch (job.form().zeros) {
+    case ZeroPoints::kMiddle: return run_units<Bits, ZeroPoints::kMiddle>(job, part, scratch);
+    case ZeroPoints::kIntegers: return run_units<Bits, ZeroPoints::kIntegers>(job, part, scratch);
+    case ZeroPoints::kFloats: return run_units<Bits, ZeroPoints::kFloats>(job, part, scratch);
   }
 }
 
@@ -464,8 +476,7 @@ void run(const Job& job, std::byte* scratch, int thread, int threads) {
   const PackedLayout& w = job.form();
   const ProductPart part = split_product(job.rows(), job.units(), kRowsPerThread, thread, threads);
   if (part.row >= part.last_row || part.unit >= part.last_unit) return;
-  if (w.bits == 4) w.zeros ? run_units<4, true>(job, part, scratch) : run_units<4, false>(job, part, scratch);
-  else w.zeros ? run_units<8, true>(job, part, scratch) : run_units<8, false>(job, part, scratch);
+  w.bits == 4 ? run_bits<4>(job, part, scratch) : run_bits<8>(job, part, scratch);
 }
 
 }  // namespace

@@ -6,10 +6,13 @@
 namespace situ {
 namespace {
 
+constexpr ZeroPoints kZeroPoints[] = {ZeroPoints::kMiddle, ZeroPoints::kIntegers, ZeroPoints::kFloats};
+
 struct Case {
   int64_t m = 1, n = 1, k = 16;
   int bits = 4, block = 32;
-  bool zeros = false, half_scales = false;
+  ZeroPoints zeros = ZeroPoints::kMiddle;
+  bool half_scales = false;
   int level = 4;
   bool bias = false, residual = false, norm = false, gate = false;
   UnaryKind activation = UnaryKind::kSilu;
@@ -44,18 +47,23 @@ struct Weights {
     }
     StridedTensor scales(t.half_scales ? DType::kF16 : DType::kF32, {t.n, blocks});
     scales.fill(0.001, 0.01);
+    StridedTensor float_zeros(scales.view().type, {t.n, blocks});
+    float_zeros.fill(0, 15);
+    const auto stored = [&](double offset) { return t.half_scales ? half_to_float(half_bits(static_cast<float>(offset))) : offset; };
     auto digit = [&](const std::vector<uint8_t>& bytes, int64_t base, int64_t i) {
       return (bytes[static_cast<size_t>(base + i * t.bits / 8)] >> (i * t.bits % 8)) & ((1 << t.bits) - 1);
     };
     for (int64_t n = 0; n < t.n; ++n) {
       for (int64_t k = 0; k < t.k; ++k) {
-        const int zero = t.zeros ? digit(z, n * zero_row, k / t.block) : 1 << (t.bits - 1);
-        value.push_back((digit(q, n * row, k) - zero) * scales.get(n * blocks + k / t.block));
+        const int64_t block = n * blocks + k / t.block;
+        const int zero = t.zeros == ZeroPoints::kIntegers ? digit(z, n * zero_row, k / t.block) : 1 << (t.bits - 1);
+        const double offset = t.zeros == ZeroPoints::kFloats ? stored(scales.get(block) * float_zeros.get(block)) : zero * scales.get(block);
+        value.push_back(digit(q, n * row, k) * scales.get(block) - offset);
       }
     }
     const PackedLayout layout = packed_layout(packed_params(t));
     packed.resize(static_cast<size_t>(layout.bytes()));
-    const View in[] = {byte_view(q), scales.view(), t.zeros ? byte_view(z) : View{}}, out = byte_view(packed);
+    const View in[] = {byte_view(q), scales.view(), t.zeros == ZeroPoints::kIntegers ? byte_view(z) : t.zeros == ZeroPoints::kFloats ? float_zeros.view() : View{}}, out = byte_view(packed);
     const PackNBitsParams params{packed_params(t), 0, layout.units()};
     KernelCall call;
     call.in = in;
@@ -112,7 +120,7 @@ double activate(UnaryKind kind, double x) {
 
 void check(const Case& t, const std::vector<EmulatedTable>& emulated = emulated_tables()) {
   SCOPED_TRACE("m " + std::to_string(t.m) + " n " + std::to_string(t.n) + " k " + std::to_string(t.k) + " bits " + std::to_string(t.bits) + " block " + std::to_string(t.block) +
-               (t.zeros ? " zeros" : "") + (t.half_scales ? " half scales" : "") + " level " + std::to_string(t.level) + (t.bias ? " bias" : "") + (t.residual ? " residual" : "") +
+               " zeros " + std::to_string(static_cast<int>(t.zeros)) + (t.half_scales ? " half scales" : "") + " level " + std::to_string(t.level) + (t.bias ? " bias" : "") + (t.residual ? " residual" : "") +
                (t.norm ? " norm" : "") + (t.gate ? " gate" : "") + (t.strided ? " strided" : ""));
   auto tensor = [&](const std::vector<int64_t>& dims) { return t.strided ? StridedTensor::random_layout(t.type, dims) : StridedTensor(t.type, dims); };
   StridedTensor x = tensor({1, t.m, t.k}), y = tensor({1, t.m, t.n}), residual = tensor({1, t.m, t.n}), bias(t.type, {t.n}), norm(t.type, {t.k});
@@ -163,7 +171,7 @@ void check(const Case& t, const std::vector<EmulatedTable>& emulated = emulated_
 TEST(PackedMatMul, BlocksBitsAndZeros) {
   for (int bits : {4, 8}) {
     for (int block : {16, 32, 64, 128, 256}) {
-      for (bool zeros : {false, true}) {
+      for (ZeroPoints zeros : kZeroPoints) {
         for (bool half : {false, true}) {
           check({.m = random_int(8, 40), .n = random_int(1, 70), .k = random_int(1, 600), .bits = bits, .block = block, .zeros = zeros, .half_scales = half});
           if (HasFatalFailure()) return;
@@ -176,7 +184,7 @@ TEST(PackedMatMul, BlocksBitsAndZeros) {
 // Around every number of rows at which a kernel changes its way: 6, 8, 16, 32, 256 and the rows that scratch holds.
 TEST(PackedMatMul, RowCounts) {
   for (int64_t m : {1, 2, 3, 5, 6, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 39, 40, 41, 48, 49, 63, 64, 65, 72, 100, 200, 257, 300}) {
-    check({.m = m, .n = 49, .k = 96, .bits = m % 2 == 0 ? 4 : 8, .zeros = m % 3 == 0});
+    check({.m = m, .n = 49, .k = 96, .bits = m % 2 == 0 ? 4 : 8, .zeros = kZeroPoints[m % 3]});
     if (HasFatalFailure()) return;
   }
   for (int64_t k : {4096, 16384}) check({.m = 100, .n = 17, .k = k});
@@ -187,7 +195,7 @@ TEST(PackedMatMul, Fusions) {
   const DType types[] = {DType::kF32, DType::kF32, DType::kF16, DType::kBF16};
   auto coin = [] { return random_int(0, 1) == 0; };
   for (int i = 0; i < 60; ++i) {
-    check({.m = i % 4 == 0 ? random_int(1, 200) : random_int(1, 50), .n = random_int(1, 80), .k = random_int(1, 500), .bits = coin() ? 4 : 8, .block = 16 << random_int(0, 4), .zeros = coin(),
+    check({.m = i % 4 == 0 ? random_int(1, 200) : random_int(1, 50), .n = random_int(1, 80), .k = random_int(1, 500), .bits = coin() ? 4 : 8, .block = 16 << random_int(0, 4), .zeros = kZeroPoints[i % 3],
            .half_scales = coin(), .level = i % 5 == 0 ? 0 : 4, .bias = coin(), .residual = coin(), .norm = coin(), .gate = coin(),
            .activation = coin() ? UnaryKind::kSilu : UnaryKind::kGeluTanh, .type = types[random_int(0, 3)], .strided = coin()});
     if (HasFatalFailure()) return;
@@ -198,7 +206,7 @@ TEST(PackedMatMul, Fusions) {
 TEST(PackedProjections, EqualTheirProducts) {
   for (int i = 0; i < 40; ++i) {
     Case t{.m = i % 3 == 0 ? random_int(1, 6) : random_int(7, 150), .k = random_int(1, 500), .bits = random_int(0, 1) == 0 ? 4 : 8, .block = 16 << random_int(0, 4),
-           .zeros = random_int(0, 1) == 0, .level = i % 4 == 0 ? 0 : 4, .norm = random_int(0, 1) == 0};
+           .zeros = kZeroPoints[random_int(0, 2)], .level = i % 4 == 0 ? 0 : 4, .norm = random_int(0, 1) == 0};
     StridedTensor x = StridedTensor::random_layout(DType::kF32, {1, t.m, t.k}), norm(DType::kF32, {t.k});
     x.fill();
     norm.fill(0.5, 1.5);
@@ -260,7 +268,7 @@ TEST(PackedMatMul, TrappedInstructions) {
   if (trapped_tables().empty()) GTEST_SKIP() << "no table of another ISA can be run on this CPU";
   for (int bits : {4, 8}) {
     for (int block : {16, 32, 64, 128, 256}) {
-      for (bool zeros : {false, true}) {
+      for (ZeroPoints zeros : kZeroPoints) {
         check({.m = random_int(8, 50), .n = random_int(1, 40), .k = block + random_int(1, 40), .bits = bits, .block = block, .zeros = zeros, .gate = block == 64}, trapped_tables());
         if (HasFatalFailure()) return;
       }

@@ -15,7 +15,7 @@ constexpr int64_t kSmallestBlock = 16;
 struct DigitPanel {
   uint8_t* digits;  // [k / 4][kUnitColumns][4]
   float* scales;    // [blocks][kUnitColumns]
-  int32_t* zeros;   // [blocks][kUnitColumns], if the weights have them
+  float* zeros;     // [blocks][kUnitColumns], if the weights have them: the bits of integers, or scale * zero point
   int64_t first, last;
 
   static constexpr int64_t kBytes = kPanelSlice * kUnitColumns + 2 * kPanelSlice / kSmallestBlock * kUnitColumns * 4;
@@ -25,12 +25,12 @@ static inline DigitPanel lay_out_panel(std::byte* memory) {
   DigitPanel p{};
   p.digits = reinterpret_cast<uint8_t*>(memory);
   p.scales = reinterpret_cast<float*>(p.digits + kPanelSlice * kUnitColumns);
-  p.zeros = reinterpret_cast<int32_t*>(p.scales + kPanelSlice / kSmallestBlock * kUnitColumns);
+  p.zeros = p.scales + kPanelSlice / kSmallestBlock * kUnitColumns;
   return p;
 }
 
 // `vectors` of the unit hold columns.
-template <int Bits, bool Zeros>
+template <int Bits, ZeroPoints Z>
 static inline void unpack_digits(const PackedLayout& w, const uint8_t* unit, int panels, int vectors, DigitPanel* p) {
   constexpr int64_t kRow = kUnitColumns * 4;  // bytes
   const int64_t lines = w.lines();
@@ -51,22 +51,24 @@ static inline void unpack_digits(const PackedLayout& w, const uint8_t* unit, int
       }
       const int64_t at = (b - p->first) * kUnitColumns + v * kLanes;
       store(p->scales + at, packed_scales(w, record, panels, v));
-      if (Zeros) store(reinterpret_cast<float*>(p->zeros) + at, (VecF)packed_zeros(w, record, panels, v));
+      if (Z == ZeroPoints::kIntegers) store(p->zeros + at, (VecF)packed_zeros(w, record, panels, v));
+      if (Z == ZeroPoints::kFloats) store(p->zeros + at, packed_offsets(w, record, panels, v));
     }
   }
 }
 
 // sums[r][column] (+)= rows r0 .. r0 + R - 1 times the columns of vectors v0 .. v0 + V - 1 of the panel.
-template <int Bits, int R, int V, bool Zeros>
+template <int Bits, int R, int V, ZeroPoints Z>
 SITU_INLINE void panel_dots(const DigitPanel& p, const PackedRows& rows, int64_t block, int64_t r0, int v0, float* __restrict sums) {
   constexpr int64_t kRow = kUnitColumns * 4;
   const int64_t depth = rows.depth, count = rows.count;
   const int8_t* q = rows.q + r0 * depth + p.first * block;
   const uint8_t* digits = p.digits + v0 * kVectorBytes;
   const float* scales = p.scales + v0 * kLanes;
-  const float* zeros = reinterpret_cast<const float*>(p.zeros) + v0 * kLanes;
+  const float* zeros = p.zeros + v0 * kLanes;
   const float* row_scales = rows.scales + p.first * count + r0;
   const int32_t* negative_sums = rows.negative_sums + p.first * count + r0;
+  const float* row_sums = rows.sums + p.first * count + r0;
   sums += v0 * kLanes;
   for (int64_t b = p.first; b < p.last; ++b) {
     VecI acc[R][V];
@@ -74,8 +76,8 @@ SITU_INLINE void panel_dots(const DigitPanel& p, const PackedRows& rows, int64_t
     for (int v = 0; v < V; ++v) {
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        const VecI start = splat_i(negative_sums[r]);
-        acc[r][v] = Zeros ? (VecI)load(zeros + v * kLanes) * start : start;
+        acc[r][v] = Z == ZeroPoints::kFloats ? VecI{} : splat_i(negative_sums[r]);
+        if (Z == ZeroPoints::kIntegers) acc[r][v] *= (VecI)load(zeros + v * kLanes);
       }
     }
     for (int64_t k = 0; k < block; k += 16) {
@@ -98,13 +100,16 @@ SITU_INLINE void panel_dots(const DigitPanel& p, const PackedRows& rows, int64_t
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
         float* sum = sums + r * kUnitColumns + v * kLanes;
-        store(sum, load(sum) + __builtin_convertvector(acc[r][v], VecF) * (scale * row_scales[r]));
+        VecF block_sum = __builtin_convertvector(acc[r][v], VecF) * (scale * row_scales[r]);
+        if (Z == ZeroPoints::kFloats) block_sum -= load(zeros + v * kLanes) * row_sums[r];
+        store(sum, load(sum) + block_sum);
       }
     }
     scales += kUnitColumns;
-    if (Zeros) zeros += kUnitColumns;
+    zeros += kUnitColumns;
     row_scales += count;
     negative_sums += count;
+    row_sums += count;
   }
 }
 

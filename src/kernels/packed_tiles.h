@@ -6,7 +6,7 @@
 // are in flight, four tiles from two of rows and two of weights: all eight registers. Blocks below 64 use as many
 // bytes of a row of activations as they have (block 32: half of a tile).
 //
-//   4 bits  digits are unpacked into a panel that all rows of a slice of k share, less their zero points: signed bytes
+//   4 bits  digits are unpacked into a panel that all rows of a slice of k share, less their zero points if these are integers: signed bytes
 //   8 bits  packed lines are rows of a tile of weights as they are; zero points come in by negative_sums
 //
 // Estimated for Sapphire Rapids, block 32, never measured: 130 to 250 multiply-adds a cycle, by how much of the tiles' work and the
@@ -76,41 +76,44 @@ SITU_INLINE void amx_block(int64_t block, const int8_t* a, int64_t a_row, const 
 }
 
 // sums [rows][columns] += products of block b, scaled.
-template <int Bits, int Panels, bool Zeros>
+template <int Bits, int Panels, ZeroPoints Z>
 SITU_INLINE void amx_add(const PackedLayout& w, const PackedRows& rows, int64_t slot, int64_t count, const uint8_t* record, int64_t b,
                          const int32_t* products, float* sums) {
   constexpr int V = Panels * kPanelVectors;
-  VecF scale[V];
+  VecF scale[V], offset[V];
   VecI zeros[V];
 #pragma GCC unroll 8
   for (int v = 0; v < V; ++v) {
     scale[v] = packed_scales(w, record, Panels, v);
-    if (Bits == 8 && Zeros) zeros[v] = packed_zeros(w, record, Panels, v);
+    if (Bits == 8 && Z == ZeroPoints::kIntegers) zeros[v] = packed_zeros(w, record, Panels, v);
+    if (Z == ZeroPoints::kFloats) offset[v] = packed_offsets(w, record, Panels, v);
   }
   for (int64_t r = 0; r < count; ++r) {
     const int64_t at = b * rows.count + slot + r;
     const float a_scale = rows.scales[at];
-    const VecI start = splat_i(rows.negative_sums[at]);
+    const VecI start = Z == ZeroPoints::kFloats ? VecI{} : splat_i(rows.negative_sums[at]);
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
       const int64_t i = r * kUnitColumns + v * kLanes;
       VecI dot = (VecI)load(reinterpret_cast<const float*>(products + i));
-      if (Bits == 8) dot += Zeros ? zeros[v] * start : start;
-      store(sums + i, load(sums + i) + __builtin_convertvector(dot, VecF) * (scale[v] * a_scale));
+      if (Bits == 8 && Z != ZeroPoints::kFloats) dot += Z == ZeroPoints::kIntegers ? zeros[v] * start : start;
+      VecF sum = load(sums + i) + __builtin_convertvector(dot, VecF) * (scale[v] * a_scale);
+      if (Z == ZeroPoints::kFloats) sum -= offset[v] * rows.sums[at];
+      store(sums + i, sum);
     }
   }
 }
 
 // panel [blocks b0 .. b1)[panels][block / 4][16 columns][4] = digits of 4 bits less their zero points.
-template <int Panels, bool Zeros>
+template <int Panels, ZeroPoints Z>
 static inline void amx_unpack(const PackedLayout& w, const uint8_t* unit, int64_t b0, int64_t b1, uint8_t* panel) {
   typedef int8_t Bytes __attribute__((vector_size(kVectorBytes)));
   typedef int8_t UnalignedBytes __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
   for (int64_t b = b0; b < b1; ++b) {
     const uint8_t* record = unit + b * w.record_bytes(Panels);
     for (int v = 0; v < Panels * kPanelVectors; ++v) {
-      VecI zero = splat_i(8);
-      if (Zeros) zero = packed_zeros(w, record, Panels, v);
+      VecI zero = splat_i(Z == ZeroPoints::kFloats ? 0 : 8);
+      if (Z == ZeroPoints::kIntegers) zero = packed_zeros(w, record, Panels, v);
       const Bytes zeros = (Bytes)(zero * 0x01010101);
       const uint8_t* from = record + line_offset(w, v);
       uint8_t* to = panel + ((b - b0) * Panels + v / kPanelVectors) * w.block * kPanelColumns + (v % kPanelVectors) * kVectorBytes;
@@ -124,41 +127,41 @@ static inline void amx_unpack(const PackedLayout& w, const uint8_t* unit, int64_
 }
 
 // The blocks [b0, b1) of up to 32 rows. Rows up to the next multiple of 16 are read, whatever is there, and not added.
-template <int Bits, int RowTiles, int Panels, bool Zeros>
+template <int Bits, int RowTiles, int Panels, ZeroPoints Z>
 static inline void amx_group(const PackedLayout& w, const PackedRows& rows, int64_t slot, int64_t count, const uint8_t* unit, int64_t b0,
                              int64_t b1, AmxScratch* scratch, float* sums) {
   const int64_t record_bytes = w.record_bytes(Panels);
   for (int64_t b = b0; b < b1; ++b) {
     const uint8_t* digits = Bits == 4 ? scratch->panel + (b - b0) * Panels * w.block * kPanelColumns : unit + b * record_bytes;
     amx_block<Bits, RowTiles, Panels>(w.block, rows.q + slot * rows.depth + b * w.block, rows.depth, digits, scratch->products[b & 1]);
-    if (b > b0) amx_add<Bits, Panels, Zeros>(w, rows, slot, count, unit + (b - 1) * record_bytes, b - 1, scratch->products[(b - 1) & 1], sums);
+    if (b > b0) amx_add<Bits, Panels, Z>(w, rows, slot, count, unit + (b - 1) * record_bytes, b - 1, scratch->products[(b - 1) & 1], sums);
   }
-  amx_add<Bits, Panels, Zeros>(w, rows, slot, count, unit + (b1 - 1) * record_bytes, b1 - 1, scratch->products[(b1 - 1) & 1], sums);
+  amx_add<Bits, Panels, Z>(w, rows, slot, count, unit + (b1 - 1) * record_bytes, b1 - 1, scratch->products[(b1 - 1) & 1], sums);
 }
 
-template <int Bits, int Panels, bool Zeros>
+template <int Bits, int Panels, ZeroPoints Z>
 static inline void amx_panels(const PackedLayout& w, const PackedRows& rows, int64_t slot, int64_t count, const uint8_t* unit,
                               AmxScratch* scratch, float* sums) {
   for (int64_t i = 0; i < count * kUnitColumns; i += kLanes) store(sums + i, VecF{});
   const int64_t step = kAmxSliceDepth / w.block;
   for (int64_t b0 = 0; b0 < w.blocks; b0 += step) {
     const int64_t b1 = b0 + step < w.blocks ? b0 + step : w.blocks;
-    if constexpr (Bits == 4) amx_unpack<Panels, Zeros>(w, unit, b0, b1, scratch->panel);
+    if constexpr (Bits == 4) amx_unpack<Panels, Z>(w, unit, b0, b1, scratch->panel);
     for (int64_t r = 0; r < count; r += kAmxGroupRows) {
       const int64_t tall = count - r < kAmxGroupRows ? count - r : kAmxGroupRows;
       float* to = sums + r * kUnitColumns;
-      if (tall > kAmxRows) amx_group<Bits, 2, Panels, Zeros>(w, rows, slot + r, tall, unit, b0, b1, scratch, to);
-      else amx_group<Bits, 1, Panels, Zeros>(w, rows, slot + r, tall, unit, b0, b1, scratch, to);
+      if (tall > kAmxRows) amx_group<Bits, 2, Panels, Z>(w, rows, slot + r, tall, unit, b0, b1, scratch, to);
+      else amx_group<Bits, 1, Panels, Z>(w, rows, slot + r, tall, unit, b0, b1, scratch, to);
     }
   }
 }
 
 // sums [count][32] = rows [slot, slot + count) times the columns of one unit.
-template <int Bits, bool Zeros>
+template <int Bits, ZeroPoints Z>
 static inline void packed_tiles(const PackedLayout& w, const PackedRows& rows, int64_t slot, int64_t count, const uint8_t* unit, int panels,
                                 AmxScratch* scratch, float* sums) {
-  if (panels == 2) amx_panels<Bits, 2, Zeros>(w, rows, slot, count, unit, scratch, sums);
-  else amx_panels<Bits, 1, Zeros>(w, rows, slot, count, unit, scratch, sums);
+  if (panels == 2) amx_panels<Bits, 2, Z>(w, rows, slot, count, unit, scratch, sums);
+  else amx_panels<Bits, 1, Z>(w, rows, slot, count, unit, scratch, sums);
 }
 
 #else
@@ -166,7 +169,7 @@ static inline void packed_tiles(const PackedLayout& w, const PackedRows& rows, i
 constexpr bool kTiles = false;
 static inline void amx_begin(const PackedLayout&) {}
 static inline void amx_end() {}
-template <int Bits, bool Zeros>
+template <int Bits, ZeroPoints Z>
 static inline void packed_tiles(const PackedLayout&, const PackedRows&, int64_t, int64_t, const uint8_t*, int, AmxScratch*, float*) {}
 
 #endif

@@ -120,6 +120,8 @@ struct MatMulNBitsParams {
   int32_t accuracy_level;
   bool float_zero_points;
 };
+// What is taken from the digits of packed weights before they are scaled: 2^(bits - 1), or what is stored for each block.
+enum class ZeroPoints : uint8_t { kMiddle, kIntegers, kFloats };
 // situ.PackedMatMul and the packing of its weights (kernels/packed_layout.h).
 //   y = f(n(x) g^T) * (n(x) w^T + bias) + residual
 // operands x, w, bias?, residual?, norm? [K], g?; n(x) = x / sqrt(mean(x^2) + epsilon) * norm, or x; f(..) is 1 without g.
@@ -129,7 +131,7 @@ struct PackedMatMulParams {
   int32_t block;  // power of two >= 16
   int32_t accuracy_level;  // 4: activations rounded to int8 per block
   bool half_scales;
-  bool zeros;     // zero points are stored; else 2^(bits - 1)
+  ZeroPoints zeros;
   UnaryKind activation = UnaryKind::kSilu;  // f: kSilu or kGeluTanh
   float epsilon = 0;
 };

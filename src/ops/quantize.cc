@@ -125,7 +125,7 @@ PackedMatMulParams packed_params(const Node& node) {
   p.block = static_cast<int32_t>(node.attr_int("block_size", 0));
   p.accuracy_level = static_cast<int32_t>(node.attr_int("accuracy_level", 0));
   p.half_scales = node.attr_int("half_scales", 0) != 0;
-  p.zeros = node.attr_int("zeros", 0) != 0;
+  p.zeros = static_cast<ZeroPoints>(node.attr_int("zeros", 0));
   p.epsilon = node.attr_float("epsilon", 0);
   p.activation = node.attr_string("activation", "silu") == "silu" ? UnaryKind::kSilu : UnaryKind::kGeluTanh;
   return p;

@@ -89,13 +89,14 @@ PackRequest PackCache::request(const PackOperands& o) const {
   PackRequest r;
   r.operands[0] = place(o.weights);
   r.operands[1] = place(o.scales);
-  if (o.params.zeros) r.operands[2] = place(o.zeros);
+  if (o.params.zeros != ZeroPoints::kMiddle) r.operands[2] = place(o.zeros);
   r.n = o.params.n;
   r.k = o.params.k;
   r.bits = o.params.bits;
   r.block = o.params.block;
-  r.zeros = o.params.zeros;
-  r.scale_type = static_cast<int32_t>(o.scales.type());
+  r.zeros = static_cast<int16_t>(o.params.zeros);
+  r.zero_type = o.params.zeros == ZeroPoints::kFloats ? static_cast<int16_t>(o.zeros.type()) : int16_t{0};
+  r.scale_type = static_cast<int16_t>(o.scales.type());
   r.rounded = o.rounded;
   return r;
 }
@@ -116,7 +117,7 @@ const PackEntry* PackCache::right_entry(const PackFile& file, const PackOperands
     if (!e.request.same_place(wanted)) continue;
     if (e.bytes != PackedLayout(wanted.n, wanted.k, wanted.bits, wanted.block, e.half_scales != 0, operands.params.zeros).bytes()) continue;
     bool right = true;
-    for (size_t i = 0; i < (operands.params.zeros ? 3 : 2) && right; ++i) {
+    for (size_t i = 0; i < (operands.params.zeros != ZeroPoints::kMiddle ? 3 : 2) && right; ++i) {
       const SourceRange& range = e.request.operands[i];
       if (range.file != SourceRange::kNoFile && unchanged(file, static_cast<size_t>(range.file))) continue;
       if (!now[i]) now[i] = digest_of(*tensors[i], file.secret());
@@ -193,7 +194,7 @@ void PackCache::add(const PackOperands& operands, const Packed& packed) {
   r.entry.request = request(operands);
   r.entry.request.operands[0].digest = digest_of(operands.weights, secret_);
   r.entry.request.operands[1].digest = digest_of(operands.scales, secret_);
-  if (operands.params.zeros) r.entry.request.operands[2].digest = digest_of(operands.zeros, secret_);
+  if (operands.params.zeros != ZeroPoints::kMiddle) r.entry.request.operands[2].digest = digest_of(operands.zeros, secret_);
   r.entry.half_scales = packed.half_scales;
   r.packed = packed.data;
   bytes_ += packed.data.bytes();

@@ -36,7 +36,7 @@ struct PackSource {
 };
 
 struct PackOperands {
-  const Tensor &weights, &scales, &zeros;  // of MatMulNBits; zeros is read if params.zeros
+  const Tensor &weights, &scales, &zeros;  // of MatMulNBits; zeros is read unless params.zeros is kMiddle
   PackedMatMulParams params;               // half_scales is not read
   bool rounded = false;                    // scales may be rounded to half precision
 };

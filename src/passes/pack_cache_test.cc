@@ -88,7 +88,7 @@ class PackCacheTest : public testing::Test {
       params.k = kDepth;
       params.bits = 4;
       params.block = kBlock;
-      params.zeros = m % 2 == 1;
+      params.zeros = m % 2 == 1 ? ZeroPoints::kIntegers : ZeroPoints::kMiddle;
       Result<Packed> packed = store.pack({weights, scales, zeros, params, false});
       EXPECT_TRUE(packed.is_ok());
       EXPECT_EQ(packed->half_scales, m != kMatrices - 1);

@@ -130,7 +130,7 @@ std::string write_contents(int fd, const DigestSecret& secret, const std::vector
 bool PackRequest::same_place(const PackRequest& o) const {
   for (int i = 0; i < 3; ++i)
     if (!operands[i].same_place(o.operands[i])) return false;
-  return n == o.n && k == o.k && bits == o.bits && block == o.block && zeros == o.zeros && rounded == o.rounded && scale_type == o.scale_type;
+  return n == o.n && k == o.k && bits == o.bits && block == o.block && zeros == o.zeros && rounded == o.rounded && scale_type == o.scale_type && zero_type == o.zero_type;
 }
 
 std::shared_ptr<const PackFile> PackFile::open(const fs::path& path) {

@@ -35,8 +35,8 @@ struct PackRequest {
   SourceRange operands[3];  // weights, scales, zero points
   int64_t n = 0, k = 0;
   int32_t bits = 0, block = 0;
-  int16_t zeros = 0, rounded = 0;  // there are zero points; scales may be rounded to half precision
-  int32_t scale_type = 0;
+  int16_t zeros = 0, rounded = 0;  // a ZeroPoints; scales may be rounded to half precision
+  int16_t scale_type = 0, zero_type = 0;
 
   bool same_place(const PackRequest& o) const;
 };

@@ -24,7 +24,7 @@ uint64_t layout_probe() {
   uint64_t sum = kColumns;
   for (const int32_t bits : {4, 8})
     for (const bool half : {false, true})
-      for (const bool zeros : {false, true}) {
+      for (const ZeroPoints zeros : {ZeroPoints::kMiddle, ZeroPoints::kIntegers, ZeroPoints::kFloats}) {
         Tensor weights = Tensor::allocate(DType::kU8, {kColumns * blocks * kBlock * bits / 8}), scales = Tensor::allocate(DType::kF32, {kColumns * blocks});
         Tensor zero_points = Tensor::allocate(DType::kU8, {kColumns * blocks});
         for (int64_t i = 0; i < weights.bytes(); ++i) weights.view().as<uint8_t>()[i] = static_cast<uint8_t>((i * 2654435761u) >> 13);
@@ -40,7 +40,7 @@ uint64_t layout_probe() {
         const PackedLayout layout = packed_layout(params);
         const Tensor packed = Tensor::allocate(DType::kU8, {layout.bytes()});
         const PackNBitsParams all{params, 0, layout.units()};
-        const View in[] = {weights.view(), scales.view(), zero_points.view()}, out = packed.view();
+        const View in[] = {weights.view(), scales.view(), zeros == ZeroPoints::kFloats ? scales.view() : zero_points.view()}, out = packed.view();
         KernelCall call;
         call.in = in;
         call.in_count = 3;

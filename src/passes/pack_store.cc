@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <optional>
 
 #include "base/pages.h"
@@ -14,16 +15,27 @@ namespace {
 constexpr int64_t kPartBytes = int64_t{8} << 20;
 constexpr int64_t kRegionBytes = int64_t{64} << 20;
 constexpr int64_t kAlignment = 64;
+constexpr int64_t kTestedAtOnce = 4096;
 
 // Every scale is 0 or a normal half-precision number: by itself, or after rounding, which then changes it by at most
 // 2^-11 of itself.
-bool fits_half(const std::byte* data, int64_t begin, int64_t end, bool rounded) {
-  const auto* words = reinterpret_cast<const uint32_t*>(data);
+bool scales_fit_half(const float* scales, int64_t begin, int64_t end, bool rounded) {
   const uint32_t lost = rounded ? 0 : 0x1fff;  // mantissa bits that a half does not have
   bool fits = true;
   for (int64_t i = begin; i < end; ++i) {
-    const uint32_t exponent = words[i] >> 23 & 0xff;
-    fits &= (exponent - 113u < 29u && (words[i] & lost) == 0) || words[i] << 1 == 0;
+    const uint32_t word = std::bit_cast<uint32_t>(scales[i]), exponent = word >> 23 & 0xff;
+    fits &= (exponent - 113u < 29u && (word & lost) == 0) || word << 1 == 0;
+  }
+  return fits;
+}
+
+// Every scale * zero point is a normal half-precision number up to the last bits of a float, which whoever divided by the
+// scale has rounded; or, rounded, near to one, by 2^-11 of itself or of the smallest scale.
+bool offsets_fit_half(const float* scales, const float* zeros, int64_t begin, int64_t end, bool rounded) {
+  bool fits = true;
+  for (int64_t i = begin; i < end; ++i) {
+    const uint32_t word = std::bit_cast<uint32_t>(scales[i] * zeros[i]), exponent = word >> 23 & 0xff, last = word & 0x1fff;
+    fits &= rounded ? exponent < 142 : (exponent - 113u < 29u && (last <= 2 || last >= 0x1ffe)) || word << 1 == 0;
   }
   return fits;
 }
@@ -50,25 +62,30 @@ void PackStore::release(const Tensor& source, int64_t begin, int64_t end, int64_
   release_file_pages(source.view().data + from, to - from);
 }
 
-bool PackStore::fits_half(const Tensor& scales, bool rounded) const {
-  if (scales.type() == DType::kF16) return true;
-  if (scales.type() != DType::kF32) return false;
+// What the kernels store as half precision: scales, and what zero points that are no integers take from their digits.
+bool PackStore::fits_half(const PackOperands& o) const {
+  const bool offsets = o.params.zeros == ZeroPoints::kFloats, real = o.scales.type() == DType::kF32;
+  if (offsets && !(real && o.zeros.type() == DType::kF32)) return false;
+  if (!real) return o.scales.type() == DType::kF16;
+  const float *scales = o.scales.view().as<const float>(), *zeros = offsets ? o.zeros.view().as<const float>() : nullptr;
   std::atomic<bool> fits{true};
-  const int64_t count = scales.count();
+  const int64_t count = o.scales.count();
   pool_.run([&](int t, int n) {
-    for (int64_t i = count * t / n, end = count * (t + 1) / n; i < end && fits.load(std::memory_order_relaxed); i += 4096)
-      if (!situ::fits_half(scales.view().data, i, std::min(i + 4096, end), rounded)) fits.store(false, std::memory_order_relaxed);
+    for (int64_t i = count * t / n, end = count * (t + 1) / n; i < end && fits.load(std::memory_order_relaxed); i += kTestedAtOnce) {
+      const int64_t last = std::min(i + kTestedAtOnce, end);
+      if (!scales_fit_half(scales, i, last, o.rounded) || (offsets && !offsets_fit_half(scales, zeros, i, last, o.rounded))) fits.store(false, std::memory_order_relaxed);
+    }
   });
   return fits.load();
 }
 
 Result<Packed> PackStore::pack(const PackOperands& o) {
   PackedMatMulParams params = o.params;
-  const Key key{o.weights.view().data, o.scales.view().data, params.zeros ? o.zeros.view().data : nullptr, params.n, params.k, params.bits, params.block, o.rounded};
+  const Key key{o.weights.view().data, o.scales.view().data, params.zeros != ZeroPoints::kMiddle ? o.zeros.view().data : nullptr, params.n, params.k, params.bits, params.block, o.rounded};
   if (auto it = packed_.find(key); it != packed_.end()) return it->second;
   std::optional<Packed> packed = cache_ ? cache_->find(o) : std::nullopt;
   if (!packed) {
-    params.half_scales = fits_half(o.scales, o.rounded);
+    params.half_scales = fits_half(o);
     Result<Tensor> data = lay_out(o, params);
     if (!data.is_ok()) return data.status();
     packed = Packed{*data, params.half_scales};
@@ -84,7 +101,7 @@ Result<Tensor> PackStore::lay_out(const PackOperands& o, const PackedMatMulParam
   const PackedLayout layout = packed_layout(params);
   Result<Tensor> packed = allocate(layout.bytes());
   if (!packed.is_ok()) return packed;
-  const View in[] = {o.weights.view(), o.scales.view(), params.zeros ? o.zeros.view() : View{}};
+  const View in[] = {o.weights.view(), o.scales.view(), params.zeros != ZeroPoints::kMiddle ? o.zeros.view() : View{}};
   const View out = packed->view();
   KernelCall call;
   call.in = in;

@@ -37,7 +37,7 @@ class PackStore {
 
  private:
   Result<Tensor> lay_out(const PackOperands& operands, const PackedMatMulParams& params);
-  bool fits_half(const Tensor& scales, bool rounded) const;
+  bool fits_half(const PackOperands& operands) const;
   Result<Tensor> allocate(int64_t bytes);
   void release(const Tensor& source, int64_t begin, int64_t end, int64_t rows) const;
 

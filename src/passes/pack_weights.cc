@@ -30,8 +30,8 @@ bool fits(const Graph& graph, const Node& n, PackedMatMulParams* p) {
   p->block = static_cast<int32_t>(n.attr_int("block_size", 0));
   // Only level 4 rounds activations, as onnxruntime has it; the others are float.
   p->accuracy_level = n.attr_int("accuracy_level", 0) == 4 ? 4 : 0;
-  p->zeros = n.has_input(3);
-  const bool known = weights && scales && (!p->zeros || (zeros && zeros->type() == DType::kU8)) && !n.has_input(4);
+  p->zeros = !n.has_input(3) ? ZeroPoints::kMiddle : zeros && zeros->type() == DType::kU8 ? ZeroPoints::kIntegers : ZeroPoints::kFloats;
+  const bool known = weights && scales && (!n.has_input(3) || zeros) && !n.has_input(4);
   return known && weights->type() == DType::kU8 && (p->bits == 4 || p->bits == 8) && p->block >= 16 && p->block <= 256 && p->k <= kMaxDepth;
 }
 
@@ -47,7 +47,7 @@ Status pack_weights(PassContext& context) {
     if (!fits(graph, n, &p)) continue;
     const bool rounded = p.accuracy_level == 4 && p.n * p.k >= kLargeMatrix;
     const Tensor none;
-    Result<Packed> packed = context.packs->pack({*constant(graph, n, 1), *constant(graph, n, 2), p.zeros ? *constant(graph, n, 3) : none, p, rounded});
+    Result<Packed> packed = context.packs->pack({*constant(graph, n, 1), *constant(graph, n, 2), n.has_input(3) ? *constant(graph, n, 3) : none, p, rounded});
     if (!packed.is_ok()) return packed.status().with_context(n.label());
     const ValueId w = graph.add_constant(n.name + "/packed", packed->data), bias = n.has_input(5) ? n.in[5] : kNoValue;
     n.in = {n.in[0], w};
@@ -57,7 +57,7 @@ Status pack_weights(PassContext& context) {
     n.opset = 1;
     n.def = find_op("situ", "PackedMatMul", 1);
     n.set_int("half_scales", packed->half_scales);
-    n.set_int("zeros", p.zeros);
+    n.set_int("zeros", static_cast<int64_t>(p.zeros));
     n.set_int("accuracy_level", p.accuracy_level);
     ++count;
   }
