@@ -276,13 +276,13 @@ class LayoutsTest(CliTest):
 
     def test_element_types_of_states(self):
         path, prompt, ids = self.same("llama", lambda m: None)
-        for kind, size in (("f32", 4), ("f16", 2), ("bf16", 2), ("auto", 4)):
+        for kind, size in (("f32", 4), ("f16", 2), ("bf16", 2), ("auto", 4), ("q8", 1)):
             answer = self.generate(path, prompt, "--kv-type", kind)
             self.assertEqual(answer["bytes_copied_per_token"], 0)
-            if kind != "bf16":  # 8 bits of a number are too few for these margins
+            if kind not in ("bf16", "q8"):  # 8 bits of a number are too few for these margins
                 self.assertEqual(answer["output_ids"], ids, kind)
             facts = json.loads(Run("inspect", path, "--json", "--kv-type", kind).out)
-            self.assertEqual(facts["memory"]["state_bytes_per_token"], tiny_models.LAYERS * 2 * 2 * tiny_models.HEAD_SIZE * size, kind)
+            self.assertEqual(facts["memory"]["state_bytes_per_token"], tiny_models.LAYERS * 2 * 2 * (tiny_models.HEAD_SIZE * size + (4 if kind == "q8" else 0)), kind)
 
     def test_trace(self):
         path, prompt, ids = self.same("llama", lambda m: None)

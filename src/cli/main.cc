@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
   run_command->add_option("--threads", run_arguments.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
   run_command->add_option("--context", run_arguments.context, "Tokens that the sequence may hold (default: the model's)")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   run_command->add_option("--chunk", run_arguments.chunk, "Most prompt tokens in one step")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  run_command->add_option("--kv-type", run_arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}));
+  run_command->add_option("--kv-type", run_arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
   run_command->add_option("--trace", run_arguments.trace, "Write what each thread ran when, for Perfetto or chrome://tracing");
   run_command->add_flag("--naive", run_arguments.naive, "Run the graph literally: past in, present out, Concat copies");
   run_command->add_flag("--json", run_arguments.json, "Print one JSON object instead of the text");
@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
   CLI::App* inspect_command = app.add_subcommand("inspect", "Show inputs, states, placement and what was recognised");
   inspect_command->add_option("model", inspect_arguments.model, "Model folder or .onnx file")->required();
   inspect_command->add_flag("--json", inspect_arguments.json, "Print one JSON object");
-  inspect_command->add_option("--kv-type", inspect_arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}));
+  inspect_command->add_option("--kv-type", inspect_arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
   inspect_command->add_option("--memory", inspect_arguments.memory, "Budget for weights, arena and state, e.g. 2GiB");
 
   BenchArguments bench_arguments;
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   bench_command->add_option("-d", bench_arguments.depths, "Past tokens before the prompt is timed, one or more: 35,512,2048");
   bench_command->add_option("--reps", bench_arguments.reps, "Repetitions; medians are printed")->check(CLI::Range(1, 1000));
   bench_command->add_option("--threads", bench_arguments.threads, "Threads")->check(CLI::Range(1, 1024));
-  bench_command->add_option("--kv-type", bench_arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}));
+  bench_command->add_option("--kv-type", bench_arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
   bench_command->add_option("--vs", bench_arguments.versus, "Compare with: naive")->check(CLI::IsMember({"naive"}));
   bench_command->add_flag("--json", bench_arguments.json, "Print one JSON object");
 

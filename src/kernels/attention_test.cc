@@ -17,8 +17,31 @@ struct Case {
   std::vector<int> kv_order;   // layout of k
 };
 
+// Keys or values: a tensor of floats, or rows of 8 bits with their scales.
+struct Rows {
+  StridedTensor data;
+  int64_t size;
+
+  Rows(DType type, std::vector<int64_t> dims, const std::vector<int>& order)
+      : data(type, {dims[0], dims[1], dims[2], dims[3] + (type == DType::kI8 ? kRowScaleBytes : 0)}, order, random_int(0, 2), random_int(0, 2)), size(dims[3]) {
+    if (type == DType::kI8) data.fill_integers(-127, 127);
+    else data.fill(-2, 2);
+    for (int64_t row = 0; type == DType::kI8 && row < dims[0] * dims[1] * dims[2]; ++row) {
+      const float scale = 0.004f + 0.001f * static_cast<float>(random_int(0, 10));
+      for (int64_t i = 0; i < kRowScaleBytes; ++i) data.set(row * (size + kRowScaleBytes) + size + i, reinterpret_cast<const int8_t*>(&scale)[i]);
+    }
+  }
+  double at(int64_t b, int64_t h, int64_t slot, int64_t d) const {
+    const double x = data.at({b, h, slot, d});
+    if (data.view().type != DType::kI8) return x;
+    float scale;
+    for (int64_t i = 0; i < kRowScaleBytes; ++i) reinterpret_cast<int8_t*>(&scale)[i] = static_cast<int8_t>(data.at({b, h, slot, size + i}));
+    return x * scale;
+  }
+};
+
 // One output row; `slots[j]` is where key j lies.
-std::vector<double> expected_row(const Case& t, const StridedTensor& q, const StridedTensor& k, const StridedTensor& v,
+std::vector<double> expected_row(const Case& t, const StridedTensor& q, const Rows& k, const Rows& v,
                                  const StridedTensor& bias, const StridedTensor& slopes, const StridedTensor& sink,
                                  const std::vector<int64_t>& slots, int64_t b, int64_t h, int64_t i) {
   const int64_t kv = h / (t.heads / t.kv_heads), position = t.keys - t.queries + i;
@@ -28,7 +51,7 @@ std::vector<double> expected_row(const Case& t, const StridedTensor& q, const St
     if (t.params.causal && j > position) continue;
     if (t.params.window > 0 && j <= position - t.params.window) continue;
     double x = 0;
-    for (int64_t d = 0; d < t.depth; ++d) x += q.at({b, h, i, d}) * k.at({b, kv, slots[static_cast<size_t>(j)], d});
+    for (int64_t d = 0; d < t.depth; ++d) x += q.at({b, h, i, d}) * k.at(b, kv, slots[static_cast<size_t>(j)], d);
     x *= t.params.scale;
     if (t.params.softcap > 0) x = t.params.softcap * std::tanh(x / t.params.softcap);
     if (t.bias != Bias::kNone) {
@@ -51,7 +74,7 @@ std::vector<double> expected_row(const Case& t, const StridedTensor& q, const St
   for (double x : s) sum += std::exp(x - largest);
   for (int64_t j = 0; j < t.keys; ++j) {
     const double p = std::exp(s[static_cast<size_t>(j)] - largest) / sum;
-    for (int64_t d = 0; d < t.value_depth; ++d) y[static_cast<size_t>(d)] += p * v.at({b, kv, slots[static_cast<size_t>(j)], d});
+    for (int64_t d = 0; d < t.value_depth; ++d) y[static_cast<size_t>(d)] += p * v.at(b, kv, slots[static_cast<size_t>(j)], d);
   }
   return y;
 }
@@ -68,19 +91,16 @@ void check(const Case& t) {
   for (int64_t j = 0; t.runs.empty() && j < t.keys; ++j) slots.push_back(j);
   ASSERT_EQ(static_cast<int64_t>(slots.size()), t.keys);
   StridedTensor q = StridedTensor::random_layout(t.q_type, {t.batch, t.heads, t.queries, t.depth});
-  StridedTensor k(t.kv_type, {t.batch, t.kv_heads, capacity, t.depth}, t.kv_order, random_int(0, 2), random_int(0, 2));
-  StridedTensor v(t.kv_type, {t.batch, t.kv_heads, capacity, t.value_depth}, {}, random_int(0, 2), random_int(0, 2));
+  const Rows k(t.kv_type, {t.batch, t.kv_heads, capacity, t.depth}, t.kv_order), v(t.kv_type, {t.batch, t.kv_heads, capacity, t.value_depth}, {});
   StridedTensor y = StridedTensor::random_layout(t.q_type, {t.batch, t.heads, t.queries, t.value_depth});
   StridedTensor bias(t.bias == Bias::kBool ? DType::kBool : DType::kF32, t.bias_dims.empty() ? std::vector<int64_t>{t.queries, t.keys} : t.bias_dims);
   StridedTensor slopes(DType::kF32, {t.heads}), sink(DType::kF32, {t.heads});
   q.fill(-2, 2);
-  k.fill(-2, 2);
-  v.fill();
   slopes.fill(0, 0.3);
   sink.fill(-2, 2);
   if (t.bias == Bias::kBool) bias.fill_integers(0, 1);
   else bias.fill(-3, 3);
-  View kv[2] = {k.view(), v.view()};
+  View kv[2] = {k.data.view(), v.data.view()};
   kv[0].dims[2] = kv[1].dims[2] = t.keys;
   const View in[6] = {q.view(), kv[0], kv[1], t.bias != Bias::kNone ? bias.view() : View{}, t.slopes ? slopes.view() : View{}, t.sink ? sink.view() : View{}};
   KernelCall call;
@@ -209,8 +229,8 @@ TEST(Attention, Runs) {
 
 TEST(Attention, TypesAndLayouts) {
   for (DType q : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (DType kv : {DType::kF32, DType::kF16, DType::kBF16}) {
-      for (int64_t queries : {1, 20}) {
+    for (DType kv : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
+      for (int64_t queries : {1, 5, 20, 70}) {
         check({.heads = 4, .kv_heads = 2, .queries = queries, .keys = 40, .depth = 24, .value_depth = 40, .q_type = q, .kv_type = kv});
         // Keys stored as [D, T], as in old BLOOM exports.
         check({.heads = 2, .kv_heads = 2, .queries = queries, .keys = 40, .depth = 24, .value_depth = 8, .q_type = q, .kv_type = kv, .kv_order = {0, 1, 3, 2}});

@@ -60,10 +60,46 @@ static inline const View* operand(const KernelCall& call, int i) {
 
 static inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : (x > high ? high : x); }
 
+// Numbers in a row of keys or values.
+static inline int64_t row_size(const View& v) { return v.dims[3] - (v.type == DType::kI8 ? kRowScaleBytes : 0); }
+
+// What the integers of a row are worth, for 8-bit rows (kernels/params.h).
+template <typename T>
+constexpr bool kScaledRows = false;
+template <>
+constexpr bool kScaledRows<int8_t> = true;
+SITU_INLINE float row_scale(const int8_t* row, int64_t step, int64_t size) {
+  float scale;
+  if (step == 1) {
+    __builtin_memcpy(&scale, row + size, sizeof(scale));
+    return scale;
+  }
+  int8_t bytes[kRowScaleBytes];
+  for (int64_t i = 0; i < kRowScaleBytes; ++i) bytes[i] = row[(size + i) * step];
+  __builtin_memcpy(&scale, bytes, sizeof(scale));
+  return scale;
+}
+// The first `count` columns of all rows of scores, times what the integers of as many keys or values are worth.
+template <typename T>
+SITU_INLINE void scale_columns(int64_t rows, const T* v, int64_t step, int64_t size, int64_t count, float* scores) {
+  if constexpr (kScaledRows<T>) {
+    for (int64_t j = 0; j < count; j += kLanes) {
+      const int64_t n = count - j < kLanes ? count - j : kLanes;
+      float scales[kLanes] = {};
+      for (int64_t i = 0; i < n; ++i) scales[i] = row_scale(v + (j + i) * step, 1, size);
+      const VecF factor = load(scales);
+      for (int64_t r = 0; r < rows; ++r) {
+        float* s = scores + r * kKeyBlock + j;
+        store_n(s, load_n(s, n) * factor, n);
+      }
+    }
+  }
+}
+
 static inline Problem make_problem(const KernelCall& call) {
   const View &q = call.in[0], &k = call.in[1], &v = call.in[2];
   Problem p{call,    *static_cast<const AttentionParams*>(call.params), q, k, v, call.out[0], operand(call, 3),
-            operand(call, 4), operand(call, 5), q.dims[0], q.dims[1], q.dims[2], k.dims[2], q.dims[3], v.dims[3], 1, 0, kKeyBlock};
+            operand(call, 4), operand(call, 5), q.dims[0], q.dims[1], q.dims[2], k.dims[2], q.dims[3], row_size(v), 1, 0, kKeyBlock};
   if (call.runs != nullptr) {
     p.keys = 0;
     for (int i = 0; i < call.run_count; ++i) p.keys += call.runs[i].length;
@@ -139,6 +175,7 @@ static inline void few_scores(const Tile& t, int64_t depth, const T* k, int64_t 
     for (int64_t j = 0; j < count; ++j) scores[r * kKeyBlock + j] = 0;
   }
   groups_of_rows(t.rows, [&](auto rows, int64_t r) { dot_scores<decltype(rows)::kRows>(t, depth, r, k, step, count, scores); });
+  scale_columns(t.rows, k, step, depth, count, scores);
 }
 
 // The same from a panel of `count` keys, for rows that still attend to them.
@@ -209,7 +246,8 @@ SITU_INLINE void value_rows(const Problem& p, const Tile& t, int64_t r0, const T
 }
 
 template <typename T>
-static inline void few_values(const Problem& p, const Tile& t, const T* v, int64_t step, int64_t count, const float* scores) {
+static inline void few_values(const Problem& p, const Tile& t, const T* v, int64_t step, int64_t count, float* scores) {
+  scale_columns(t.rows, v, step, p.value_depth, count, scores);
   groups_of_rows(t.rows, [&](auto rows, int64_t r) { value_rows<decltype(rows)::kRows>(p, t, r, v, step, count, scores); });
 }
 
@@ -298,10 +336,33 @@ template <typename Body>
 SITU_INLINE void with_type(const View& v, Body body) {
   if (v.type == DType::kF32) return body(v.as<const float>());
   if (v.type == DType::kF16) return body(v.as<const Half>());
+  if (v.type == DType::kI8) return body(v.as<const int8_t>());
   body(v.as<const BFloat>());
 }
 
 static inline bool few_rows(const Problem& p, int64_t rows) { return rows <= kFewRows && p.k.strides[3] == 1 && p.v.strides[3] == 1; }
+
+// Panels of 8-bit rows, times what their integers are worth.
+template <typename T>
+static inline void scale_keys(const T*, const View&, int64_t, int64_t, float*) {}
+template <>
+inline void scale_keys(const int8_t* k, const View& keys, int64_t depth, int64_t columns, float* panel) {
+  float scales[kTileColumns] = {};
+  for (int64_t j = 0; j < columns; ++j) scales[j] = row_scale(k + j * keys.strides[2], keys.strides[3], depth);
+  for (int64_t i = 0; i < depth * kTileColumns; i += kLanes) store(panel + i, load(panel + i) * load(scales + i % kTileColumns));
+}
+template <typename T>
+static inline void scale_values(const Problem&, const T*, int64_t, const Panels&) {}
+template <>
+inline void scale_values(const Problem& p, const int8_t* v, int64_t count, const Panels& panels) {
+  for (int64_t j = 0; j < count; ++j) {
+    const float scale = row_scale(v + j * p.v.strides[2], p.v.strides[3], p.value_depth);
+    for (int64_t d = 0; d < p.value_depth; d += kTileColumns) {
+      float* row = panels.values + d * p.block + j * kTileColumns;
+      for (int64_t i = 0; i < kTileColumns; i += kLanes) store(row + i, load(row + i) * scale);
+    }
+  }
+}
 
 // Panels of keys [slot, slot + count) of one KV head.
 static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, int64_t slot, int64_t count, const Panels& panels) {
@@ -309,7 +370,9 @@ static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, 
     k += batch * p.k.strides[0] + kv_head * p.k.strides[1] + slot * p.k.strides[2];
     for (int64_t j = 0; j < count; j += kTileColumns) {
       const int64_t columns = count - j < kTileColumns ? count - j : kTileColumns;
-      pack_panel(k + j * p.k.strides[2], p.k.strides[3], p.k.strides[2], p.depth, columns, panels.keys + j * p.depth);
+      float* panel = panels.keys + j * p.depth;
+      pack_panel(k + j * p.k.strides[2], p.k.strides[3], p.k.strides[2], p.depth, columns, panel);
+      scale_keys(k + j * p.k.strides[2], p.k, p.depth, columns, panel);
     }
   });
   with_type(p.v, [&](const auto* v) {
@@ -318,6 +381,7 @@ static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, 
       const int64_t columns = p.value_depth - d < kTileColumns ? p.value_depth - d : kTileColumns;
       pack_panel(v + d * p.v.strides[3], p.v.strides[2], p.v.strides[3], count, columns, panels.values + d * p.block);
     }
+    scale_values(p, v, count, panels);
   });
 }
 

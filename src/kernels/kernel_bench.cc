@@ -30,6 +30,7 @@ struct Buffer {
     const bool is_float = type == DType::kF32;
     for (float& x : memory) {
       if (is_float) x = static_cast<float>(static_cast<int>(random() % 2001) - 1000) * 1e-3f;
+      else if (type == DType::kI8) x = __builtin_bit_cast(float, static_cast<uint32_t>(0x3c000000u | (random() & 0xffffffu)));  // scales of 8-bit rows
       else x = __builtin_bit_cast(float, static_cast<uint32_t>(random() & 0x3fff3fffu));
     }
     const auto address = reinterpret_cast<uintptr_t>(memory.data());
@@ -145,14 +146,26 @@ void bench_dense(Bench& bench, int64_t m, int64_t k, int64_t n, DType type = DTy
                static_cast<double>(k * n * dtype_bytes(type) + m * (n + k) * 4), 2.0 * static_cast<double>(m * n * k));
 }
 
+const char* short_name(DType type) { return type == DType::kF32 ? "f32" : type == DType::kF16 ? "f16" : "q8"; }
+// Elements of a row of keys or values.
+int64_t stored_size(DType type, int64_t size) { return type == DType::kI8 ? size + kRowScaleBytes : size; }
+
+void bench_quantize_rows(Bench& bench, int64_t rows, int64_t size) {
+  if (!bench.wants("quantize_rows")) return;
+  Buffer x(DType::kF32, {rows, size}), y(DType::kI8, {rows, size + kRowScaleBytes});
+  const std::vector<View> in = {x.view};
+  const double ms = bench.time(&KernelTable::quantize_rows, {make_call(in, &y.view, nullptr)});
+  bench.report("quantize_rows rows=" + std::to_string(rows) + " D=" + std::to_string(size), ms, static_cast<double>(rows * (5 * size + kRowScaleBytes)), 0);
+}
+
 void bench_attention(Bench& bench, int64_t heads, int64_t kv_heads, int64_t queries, int64_t keys, int64_t size, DType type = DType::kF32) {
   if (!bench.wants("attention")) return;
-  Buffer q(DType::kF32, {1, heads, queries, size}), k(type, {1, kv_heads, keys, size}), v(type, {1, kv_heads, keys, size}), y(DType::kF32, {1, heads, queries, size});
+  Buffer q(DType::kF32, {1, heads, queries, size}), k(type, {1, kv_heads, keys, stored_size(type, size)}), v(type, {1, kv_heads, keys, stored_size(type, size)}), y(DType::kF32, {1, heads, queries, size});
   const AttentionParams params{.scale = 0.125f, .softcap = 0, .window = 0, .causal = true, .smooth_sink = false};
   const std::vector<View> in = {q.view, k.view, v.view};
   const double ms = bench.time(&KernelTable::attention, {make_call(in, &y.view, &params)});
   const double pairs = static_cast<double>(heads * queries) * (static_cast<double>(keys) - static_cast<double>(queries - 1) / 2);
-  bench.report(std::string("attention ") + (type == DType::kF32 ? "f32" : "f16") + " heads=" + std::to_string(heads) + "/" + std::to_string(kv_heads) + " S=" + std::to_string(queries) + " T=" +
+  bench.report(std::string("attention ") + short_name(type) + " heads=" + std::to_string(heads) + "/" + std::to_string(kv_heads) + " S=" + std::to_string(queries) + " T=" +
                    std::to_string(keys) + " D=" + std::to_string(size), ms, static_cast<double>(2 * kv_heads * keys * size * dtype_bytes(type)), 4.0 * pairs * static_cast<double>(size));
 }
 
@@ -169,7 +182,7 @@ void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, 
   std::vector<std::vector<View>> in;
   std::vector<KernelCall> calls;
   for (int64_t i = 0; i < 2 * layers; ++i) {
-    states.emplace_back(type, std::vector<int64_t>{1, keys, kv_heads, size});
+    states.emplace_back(type, std::vector<int64_t>{1, keys, kv_heads, stored_size(type, size)});
     View& v = states.back().view;
     std::swap(v.dims[1], v.dims[2]);
     std::swap(v.strides[1], v.strides[2]);
@@ -177,7 +190,7 @@ void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, 
   for (int64_t i = 0; i < layers; ++i) in.push_back({q.view, states[static_cast<size_t>(2 * i)].view, states[static_cast<size_t>(2 * i + 1)].view});
   for (int64_t i = 0; i < layers; ++i) calls.push_back(make_call(in[static_cast<size_t>(i)], &y.view, &params));
   const double ms = bench.time(splits > 0 ? &KernelTable::attention_partial : &KernelTable::attention, calls);
-  bench.report(std::string("state of ") + std::to_string(layers) + " layers " + (type == DType::kF32 ? "f32" : "f16") + " heads=" + std::to_string(heads) + "/" + std::to_string(kv_heads) + " T=" +
+  bench.report(std::string("state of ") + std::to_string(layers) + " layers " + short_name(type) + " heads=" + std::to_string(heads) + "/" + std::to_string(kv_heads) + " T=" +
                    std::to_string(keys) + " D=" + std::to_string(size) + " splits=" + std::to_string(splits), ms, static_cast<double>(layers * 2 * kv_heads * keys * size * dtype_bytes(type)),
                4.0 * static_cast<double>(layers * heads * keys * size));
 }
@@ -216,7 +229,7 @@ void bench_token(Bench& bench, int level, bool packed) {
   buffers.reserve(2000);
   double bytes = 0;
   auto add = [&](int64_t k, int64_t n) {
-    const PackedLayout layout(n, k, 4, 32, true, false);
+    const PackedLayout layout(n, k, 4, 32, true, ZeroPoints::kMiddle);
     const size_t b = buffers.size();
     buffers.emplace_back(DType::kF32, std::vector<int64_t>{1, k});
     buffers.emplace_back(DType::kF32, std::vector<int64_t>{1, n});
@@ -230,7 +243,7 @@ void bench_token(Bench& bench, int level, bool packed) {
     for (size_t i = b + 2; i < buffers.size(); ++i) in.back().push_back(buffers[i].view);
     out.push_back(buffers[b + 1].view);
     params.push_back({k, n, 4, 32, level, false});
-    packed_params.push_back({k, n, 4, 32, level, true, false});
+    packed_params.push_back({k, n, 4, 32, level, true, ZeroPoints::kMiddle});
     bytes += packed ? static_cast<double>(layout.bytes()) : static_cast<double>(k * n) * 20 / 32;
   };
   for (int i = 0; i < 30; ++i) {
@@ -274,7 +287,7 @@ void run_all(const KernelTable& table, int threads, const char* only) {
     bench_matmul(bench, 128, 576, 1536, transposed);
     bench_matmul(bench, 512, 1536, 576, transposed);
   }
-  for (DType type : {DType::kF32, DType::kF16}) {
+  for (DType type : {DType::kF32, DType::kF16, DType::kI8}) {
     for (int64_t m : {1, 4, 35, 128, 512}) bench_dense(bench, m, 576, 1536, type);
     bench_dense(bench, 1, 576, 49152, type);
   }
@@ -284,7 +297,9 @@ void run_all(const KernelTable& table, int threads, const char* only) {
   for (int64_t tokens : {35, 128, 512}) bench_attention(bench, 9, 3, tokens, tokens, 64);
   bench_attention(bench, 9, 3, 512, 512, 64, DType::kF16);
   bench_attention(bench, 9, 3, 512, 2048, 64, DType::kF16);
-  for (DType type : {DType::kF32, DType::kF16}) {
+  bench_attention(bench, 9, 3, 512, 2048, 64, DType::kI8);
+  for (int64_t tokens : {1, 512}) bench_quantize_rows(bench, 3 * tokens, 64);
+  for (DType type : {DType::kF32, DType::kF16, DType::kI8}) {
     for (int64_t splits : {int64_t{0}, int64_t{threads}}) bench_state(bench, 30, 9, 3, 2048, 64, type, splits);
   }
   bench_norm(bench, 1, 576);

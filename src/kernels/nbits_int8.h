@@ -12,9 +12,7 @@
 namespace situ {
 namespace SITU_ISA {
 
-typedef int8_t VecB __attribute__((vector_size(kLanes)));
 typedef int16_t VecS __attribute__((vector_size(kVectorBytes)));
-typedef int8_t UnalignedB __attribute__((vector_size(kLanes), aligned(1), may_alias));
 typedef int16_t UnalignedS __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
 
 // sum over byte pairs of unsigned x signed, saturating int16; over int16 pairs, int32; and the nearest integer,

@@ -81,10 +81,7 @@ SITU_INLINE VecF packed_offsets(const PackedLayout& w, const uint8_t* record, in
   return packed_floats(w, record + w.weight_bytes(panels) + w.scale_bytes(panels), vector);
 }
 SITU_INLINE VecI packed_zeros(const PackedLayout& w, const uint8_t* record, int panels, int vector) {
-  typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
-  typedef uint8_t UnalignedBytes __attribute__((vector_size(kLanes), aligned(1), may_alias));
-  const uint8_t* p = record + w.weight_bytes(panels) + w.scale_bytes(panels) + vector * kLanes;
-  return __builtin_convertvector(Bytes(*reinterpret_cast<const UnalignedBytes*>(p)), VecI);
+  return load_bytes(record + w.weight_bytes(panels) + w.scale_bytes(panels) + vector * kLanes);
 }
 
 constexpr int kPanelVectors = 16 / kLanes;  // vectors of columns in a panel

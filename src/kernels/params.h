@@ -171,7 +171,11 @@ struct DequantizeParams {
   int64_t block;  // 0: per tensor or per axis
 };
 
-// situ.Attention, operands q [B,Hq,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv], bias? (float: added, bool: true =
+// situ.QuantizeRows: rows [D] of x become rows [D + 4] of bytes: D integers from -127 to 127, then the float that one of
+// them is worth, the row's largest magnitude / 127.
+constexpr int64_t kRowScaleBytes = 4;
+
+// situ.Attention, operands q [B,Hq,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv] (either may hold rows of QuantizeRows, [B,Hk,T,D+4] int8), bias? (float: added, bool: true =
 // attend; broadcast to [B,Hq,S,T]), slopes? f32 [Hq] (ALiBi: adds slope * (key position - query position)), sink? [Hq]
 // (adds exp(sink) to the softmax denominator). y [B,Hq,S,Dv]. Query i stands at position T - S + i.
 // s = softcap(scale * q.k) + bias; keys with position > query's are left out when causal, keys with

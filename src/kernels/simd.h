@@ -38,6 +38,10 @@ typedef uint16_t VecH __attribute__((vector_size(kVectorBytes / 2)));
 typedef float UnalignedF __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
 typedef uint32_t UnalignedU __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
 typedef uint16_t UnalignedH __attribute__((vector_size(kVectorBytes / 2), aligned(2), may_alias));
+typedef int8_t VecB __attribute__((vector_size(kLanes)));
+typedef int8_t UnalignedB __attribute__((vector_size(kLanes), aligned(1), may_alias));
+typedef uint8_t VecU8 __attribute__((vector_size(kLanes)));
+typedef uint8_t UnalignedU8 __attribute__((vector_size(kLanes), aligned(1), may_alias));
 
 SITU_INLINE VecF splat(float x) {
 #if defined(__AVX512F__)
@@ -58,12 +62,33 @@ SITU_INLINE VecF vmax(VecF a, VecF b) { return a > b ? a : b; }
 
 // -- single elements
 SITU_INLINE float to_float(float x) { return x; }
+SITU_INLINE float to_float(int8_t x) { return x; }
 SITU_INLINE void from_float(float* p, float x) { *p = x; }
 SITU_INLINE void from_float(Half* p, float x) { *p = to_half(x); }
 SITU_INLINE void from_float(BFloat* p, float x) { *p = to_bfloat(x); }
 
 // -- whole vectors
 SITU_INLINE VecF load(const float* p) { return *reinterpret_cast<const UnalignedF*>(p); }
+// GCC 12 converts integers of 8 bits to 32 one by one, unless it is told the instruction.
+SITU_INLINE VecI load_bytes(const uint8_t* p) {
+#if defined(__AVX512F__)
+  return (VecI)_mm512_maskz_cvtepu8_epi32(kAllLanes, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(__AVX2__)
+  return (VecI)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#else
+  return __builtin_convertvector(VecU8(*reinterpret_cast<const UnalignedU8*>(p)), VecI);
+#endif
+}
+SITU_INLINE VecI load_bytes(const int8_t* p) {
+#if defined(__AVX512F__)
+  return (VecI)_mm512_maskz_cvtepi8_epi32(kAllLanes, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(__AVX2__)
+  return (VecI)_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#else
+  return __builtin_convertvector(VecB(*reinterpret_cast<const UnalignedB*>(p)), VecI);
+#endif
+}
+SITU_INLINE VecF load(const int8_t* p) { return __builtin_convertvector(load_bytes(p), VecF); }
 SITU_INLINE VecF load(const BFloat* p) {
   const VecH h = *reinterpret_cast<const UnalignedH*>(p);
   return (VecF)(__builtin_convertvector(h, VecU) << 16);

@@ -48,6 +48,9 @@ Status check_per_head(InferContext& c, size_t i, const char* name, const Dim& he
   return require_equal(c, std::string(name) + " per query head", c.input(i).shape[0], heads, &same);
 }
 
+// Numbers in a row of keys or values.
+Dim row_size(const ValueInfo& v) { return v.type == DType::kI8 ? v.shape[3] - Dim(kRowScaleBytes) : v.shape[3]; }
+
 Status need_head_size(const PrepareContext& c, size_t i, const char* name) {
   const Dim& size = c.in[i]->shape[3];
   if (!size.is_const()) return c.fail(std::string(name) + " has the head size " + size.str() + ", which is not known before the step");
@@ -66,18 +69,18 @@ Status infer_situ_attention(InferContext& c) {
   Dim batch, depth, keys, heads;
   SITU_RETURN_IF_ERROR(require_equal(c, "batch of q and k", q[0], k[0], &batch));
   SITU_RETURN_IF_ERROR(require_equal(c, "batch of q and v", q[0], v[0], &batch));
-  SITU_RETURN_IF_ERROR(require_equal(c, "head size of q and k", q[3], k[3], &depth));
+  SITU_RETURN_IF_ERROR(require_equal(c, "head size of q and k", q[3], row_size(c.input(1)), &depth));
   SITU_RETURN_IF_ERROR(require_equal(c, "length of k and v", k[2], v[2], &keys));
   SITU_RETURN_IF_ERROR(require_equal(c, "heads of k and v", k[1], v[1], &heads));
   SITU_RETURN_IF_ERROR(check_groups(c, q[1], k[1]));
   SITU_RETURN_IF_ERROR(check_bias(c, {q[0], q[1], q[2], k[2]}));
   SITU_RETURN_IF_ERROR(check_per_head(c, 4, "slopes", q[1]));
   SITU_RETURN_IF_ERROR(check_per_head(c, 5, "sink", q[1]));
-  return emit(c, 0, c.input(0).type, {q[0], q[1], q[2], v[3]});
+  return emit(c, 0, c.input(0).type, {q[0], q[1], q[2], row_size(c.input(2))});
 }
 
 Status prepare_situ_attention(const PrepareContext& c, Prepared* out) {
-  for (size_t i = 0; i < 3; ++i) SITU_RETURN_IF_ERROR(need_type(c, i, kKernelFloats));
+  for (size_t i = 0; i < 3; ++i) SITU_RETURN_IF_ERROR(need_type(c, i, i == 0 ? kKernelFloats : kKernelFloats | type_bit(DType::kI8)));
   if (c.has(3)) SITU_RETURN_IF_ERROR(need_type(c, 3, kKernelFloats | kBoolType));
   for (size_t i = 4; i < 6; ++i)
     if (c.has(i)) SITU_RETURN_IF_ERROR(need_type(c, i, kKernelFloats));
@@ -117,6 +120,23 @@ Status infer_situ_attention_merge(InferContext& c) {
 Status prepare_situ_attention_merge(const PrepareContext& c, Prepared* out) {
   SITU_RETURN_IF_ERROR(need_type(c, 0, type_bit(DType::kF32)));
   out->kernel = &KernelTable::attention_merge;
+  return Status::ok();
+}
+
+// x [.., D] -> [.., D + 4] int8
+Status infer_quantize_rows(InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "x"));
+  Shape y = c.input(0).shape;
+  if (y.empty()) return c.fail("x is a scalar, should be [.., D]");
+  y.back() = y.back() + Dim(kRowScaleBytes);
+  return emit(c, 0, DType::kI8, std::move(y));
+}
+
+Status prepare_quantize_rows(const PrepareContext& c, Prepared* out) {
+  SITU_RETURN_IF_ERROR(need_type(c, 0, kKernelFloats));
+  const Dim& size = c.in[0]->shape.back();
+  if (!size.is_const() || size.value() > kMaxHeadSize) return c.fail("rows of " + size.str() + ", at most " + std::to_string(kMaxHeadSize) + " are supported");
+  out->kernel = &KernelTable::quantize_rows;
   return Status::ok();
 }
 

@@ -12,9 +12,9 @@ constexpr int64_t kMaxGroup = 48, kMaxHeadSize = 256;
 
 bool splits_well(const Graph& graph, const Node& n) {
   if (!n.is("Attention", "situ")) return false;
-  const Shape &q = graph.values[n.in[0]].info.shape, &k = graph.values[n.in[1]].info.shape, &v = graph.values[n.in[2]].info.shape;
-  const bool known = q[1].is_const() && k[1].is_const() && q[3].is_const() && v[3].is_const();
-  return known && q[0] == Dim(1) && q[2] == Dim(1) && q[1].value() / k[1].value() <= kMaxGroup && q[3].value() <= kMaxHeadSize && v[3].value() <= kMaxHeadSize;
+  const Shape &q = graph.values[n.in[0]].info.shape, &k = graph.values[n.in[1]].info.shape, &y = graph.values[n.out[0]].info.shape;
+  const bool known = q[1].is_const() && k[1].is_const() && q[3].is_const() && y[3].is_const();
+  return known && q[0] == Dim(1) && q[2] == Dim(1) && q[1].value() / k[1].value() <= kMaxGroup && q[3].value() <= kMaxHeadSize && y[3].value() <= kMaxHeadSize;
 }
 
 }  // namespace

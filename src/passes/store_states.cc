@@ -1,9 +1,11 @@
 // The element type in which attention states are kept (--kv-type). Rows that attention alone reads can be stored in
-// half precision: half the memory, and half the bytes that every later token reads. `auto` does so where the rows come
+// half precision: half the memory, and half the bytes that every later token reads; or as bytes with a scale for each row,
+// half of that again (situ.QuantizeRows), which nothing but a user asks for. `auto` stores halves where the rows come
 // from products that round their activations to 8 bits, whose error is ten times that of a half, and where there is
 // enough of them to matter: a small cache is read from a core's own memory, and stays exact.
 #include <algorithm>
 
+#include "kernels/params.h"
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -45,9 +47,13 @@ class Storer {
     for (size_t i = 0; i < nodes.size(); ++i) {
       const auto it = concats.find(static_cast<int>(i));
       if (it != concats.end()) {
-        graph_.values[it->second->past].info.type = graph_.values[it->second->present].info.type = type_;
+        for (const ValueId v : {it->second->past, it->second->present}) {
+          ValueInfo& state = graph_.values[v].info;
+          state.type = type_;
+          if (type_ == DType::kI8) state.shape.back() = state.shape.back() + Dim(kRowScaleBytes);
+        }
         builder.start(nodes[i]);
-        for (size_t o = 1; o < nodes[i].in.size(); ++o) nodes[i].in[o] = builder.cast(nodes[i].in[o], type_);
+        for (size_t o = 1; o < nodes[i].in.size(); ++o) nodes[i].in[o] = type_ == DType::kI8 ? builder.op("QuantizeRows", {nodes[i].in[o]}, kNoValue, "situ") : builder.cast(nodes[i].in[o], type_);
       }
       builder.keep(std::move(nodes[i]));
     }
@@ -61,17 +67,23 @@ class Storer {
     const int p = graph_.values[s.present].producer;
     const bool appended = s.rule == StateRule::kAppend && graph_.values[s.past].info.type != type_ && p >= 0;
     if (!appended || !graph_.nodes[p].is("Concat") || graph_.nodes[p].in[0] != s.past) return -1;
+    const Shape& shape = graph_.values[s.past].info.shape;
+    if (type_ == DType::kI8 && (shape.size() != 4 || s.axis == 3 || !shape[3].is_const())) return -1;
     for (const auto& [u, operand] : users_[s.past])
-      if (u != p && !graph_.nodes[u].is("Shape")) return -1;
+      if (u != p && !sees_shape(graph_.nodes[u])) return -1;
     return attention_only(s.present, 0) ? p : -1;
   }
+
+  // Rows of bytes are longer than the graph has them.
+  bool sees_shape(const Node& n) const { return n.is("Shape") && type_ != DType::kI8; }
+  bool keeps_rows(const Node& n) const { return type_ != DType::kI8 || (n.is("Transpose") && n.permutation(4)[3] == 3); }
 
   bool attention_only(ValueId v, int depth) const {
     return depth < 8 && std::all_of(users_[v].begin(), users_[v].end(), [&](const auto& use) {
       const Node& n = graph_.nodes[use.first];
       if (n.is("Attention", "situ")) return use.second == 1 || use.second == 2;
       const bool view = n.def && n.def->placement == Placement::kView && use.second == 0 && n.out.size() == 1 && !graph_.is_output(n.out[0]);
-      return n.is("Shape") || (view && attention_only(n.out[0], depth + 1));
+      return sees_shape(n) || (view && keeps_rows(n) && attention_only(n.out[0], depth + 1));
     });
   }
 

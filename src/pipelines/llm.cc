@@ -25,9 +25,9 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   engine.chunk = options.chunk;
   engine.threads = options.threads;
   engine.pack_cache = options.pack_cache;
-  const std::pair<const char*, DType> types[] = {{"auto", DType::kNone}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}};
+  const std::pair<const char*, DType> types[] = {{"auto", DType::kNone}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"q8", DType::kI8}};
   const auto* type = std::find_if(std::begin(types), std::end(types), [&](const auto& t) { return options.kv_type == t.first; });
-  if (type == std::end(types)) return Status::error("kv_type '" + options.kv_type + "' should be auto, f32, f16 or bf16");
+  if (type == std::end(types)) return Status::error("kv_type '" + options.kv_type + "' should be auto, f32, f16, bf16 or q8");
   engine.kv_type = type->second;
   if (options.naive && engine.kv_type != DType::kNone) return Status::error("kv_type is for placed programs; the naive mode keeps states as the file has them");
   if (options.naive) {
