@@ -69,15 +69,10 @@ constexpr bool kScaledRows = false;
 template <>
 constexpr bool kScaledRows<int8_t> = true;
 SITU_INLINE float row_scale(const int8_t* row, int64_t step, int64_t size) {
-  float scale;
-  if (step == 1) {
-    __builtin_memcpy(&scale, row + size, sizeof(scale));
-    return scale;
-  }
+  if (step == 1) return *reinterpret_cast<const FloatAnywhere*>(row + size);
   int8_t bytes[kRowScaleBytes];
   for (int64_t i = 0; i < kRowScaleBytes; ++i) bytes[i] = row[(size + i) * step];
-  __builtin_memcpy(&scale, bytes, sizeof(scale));
-  return scale;
+  return *reinterpret_cast<const FloatAnywhere*>(bytes);
 }
 // The first `count` columns of all rows of scores, times what the integers of as many keys or values are worth.
 template <typename T>

@@ -45,8 +45,7 @@ void quantize_rows(const KernelCall& call, int thread, int threads) {
   for (int64_t i = begin; i < end; ++i) {
     read_row(x.data, x.type, x_rows[i], x_step, size, row);
     int8_t *to = y.as<int8_t>() + y_rows[i], *q = y_step == 1 ? to : bytes;
-    const float scale = quantize(row, size, q);
-    __builtin_memcpy(q + size, &scale, sizeof(scale));
+    *reinterpret_cast<FloatAnywhere*>(q + size) = quantize(row, size, q);
     for (int64_t d = 0; q != to && d < size + kRowScaleBytes; ++d) to[d * y_step] = q[d];
   }
 }

@@ -38,6 +38,7 @@ typedef uint16_t VecH __attribute__((vector_size(kVectorBytes / 2)));
 typedef float UnalignedF __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
 typedef uint32_t UnalignedU __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
 typedef uint16_t UnalignedH __attribute__((vector_size(kVectorBytes / 2), aligned(2), may_alias));
+typedef float FloatAnywhere __attribute__((aligned(1), may_alias));
 typedef int8_t VecB __attribute__((vector_size(kLanes)));
 typedef int8_t UnalignedB __attribute__((vector_size(kLanes), aligned(1), may_alias));
 typedef uint8_t VecU8 __attribute__((vector_size(kLanes)));
