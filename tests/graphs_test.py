@@ -301,6 +301,53 @@ class GraphsTest(CliTest):
 
     # -- order
 
+    def test_prompts_of_exports_without_chunks(self):
+        """Masks of S x S hold for prompts without past and for single tokens; the prompt is one step, whatever --chunk says."""
+        def square(g, mask):
+            return g.unsqueeze(g.op("Trilu", g.expand(g.f32(tiny_exports.MASKED), g.tokens, g.tokens), g.constant(1), upper=1), 0, 1)
+        def rotary(slow):  # another table for more than 40 tokens in all, as long-rope models have
+            def f(g, x):
+                first, second = g.slice(x, 0, HEAD_SIZE // 2, 3), g.slice(x, HEAD_SIZE // 2, HEAD_SIZE, 3)
+                turn = g.op("Concat", g.op("Neg", second), first, axis=-1)
+                cos, sin = (g.op("Where", g.op("Less", g.total, g.constant(41)), t, g.mul(t, slow)) for t in (g.cos, g.sin))
+                return g.op("Add", g.op("Mul", x, cos), g.op("Mul", turn, sin))
+            return {"rotary": f, "mask": square}
+        for chunk in (7, 41, 512):
+            self.check({f"chunks of {chunk}": (rotary(0.5), {"mask": square})}, ROTARY, LONG, options=("--chunk", chunk), copies_nothing=True)
+
+    def test_lengths_that_grow_without_end(self):
+        """Integers made of the lengths, whose symbolic form doubles with every node."""
+        links = {
+            "squares": lambda g, v: g.op("Mod", g.op("Mul", v, v), g.constant(1009)),
+            "minima and maxima": lambda g, v: g.op("Min", g.op("Max", g.op("Sub", v, g.tokens), g.op("Sub", g.constant(9), v)), g.op("Add", v, g.total)),
+            "remainders": lambda g, v: g.op("Add", g.op("Mod", g.op("Mul", v, g.constant(3)), g.constant(1009)), g.op("Div", v, g.constant(2))),
+            "choices": lambda g, v: g.op("Where", g.op("Less", v, g.constant(50)), g.op("Add", v, g.tokens), g.op("Sub", v, g.total)),
+        }
+        def chain(link):
+            def f(g, x):
+                v = g.total
+                for _ in range(60):
+                    v = link(g, v)
+                return g.op("Add", x, g.mul(g.op("Cast", g.op("Greater", v, g.constant(11)), to=TensorProto.FLOAT), 1.5))
+            return f
+        for name, link in links.items():
+            with self.subTest(name):
+                path = self.write(name, LEARNED, {"hidden": chain(link)})
+                naive, placed = self.start(path, SHORT, "--naive"), self.start(path, SHORT)
+                self.assertEqual(placed.result()["output_ids"], naive.result()["output_ids"])
+
+    def test_long_chains(self):
+        def chain(op, count):
+            def f(g, x):
+                for _ in range(count):
+                    x = g.op(op, x)
+                return x
+            return f
+        for op in ("Neg", "Identity"):
+            with self.subTest(op):
+                path = self.write(op, LEARNED, {"hidden": chain(op, 20000)})
+                self.assertEqual(self.start(path, SHORT).result()["output_ids"], self.plain(LEARNED, SHORT, {}))
+
     def test_reversed_slices(self):
         def flip(axis, begin, end, step=-1):
             return lambda g, x: g.slice(x, begin, end, axis, step)

@@ -136,6 +136,45 @@ TEST_P(Folder, NaiveModeAgreesAndCopies) {
   EXPECT_GT(copied, 0);
 }
 
+// In turns, two sessions of a model give what each gives alone; a step that fails changes nothing.
+TEST_P(Folder, SessionsAreApart) {
+  if (refused().count(name_)) GTEST_SKIP() << "refused";
+  if (name_.rfind("smollm2-135m", 0) == 0) GTEST_SKIP() << "the same graph as genai/llama-int4, 15 times as deep";
+  const std::vector<int64_t> a = ids(expected_["cases"][0], "input_ids"), b(a.rbegin(), a.rend());
+  for (const bool naive : {true, false}) {
+    LoadOptions options;
+    options.naive = naive;
+    options.chunk = 3;
+    Result<Model> model = Model::load(path_.string(), options);
+    ASSERT_TRUE(model.is_ok()) << model.status().message();
+    auto feed = [](Session& s, const std::vector<int64_t>& tokens) {
+      Result<std::span<const float>> logits = s.step(tokens);
+      EXPECT_TRUE(logits.is_ok()) << logits.status().message();
+      return logits.is_ok() ? std::vector<float>(logits->begin(), logits->end()) : std::vector<float>{};
+    };
+    std::vector<std::vector<float>> alone;
+    for (const auto& prompt : {a, b}) {
+      Result<Session> s = model->new_session();
+      ASSERT_TRUE(s.is_ok());
+      alone.push_back(feed(*s, prompt));
+      alone.push_back(feed(*s, {a[0]}));
+    }
+    Result<Session> first = model->new_session(), second = model->new_session();
+    ASSERT_TRUE(first.is_ok());
+    if (!second.is_ok()) {
+      EXPECT_NE(second.status().message().find("recurrent"), std::string::npos) << second.status().message();
+      continue;
+    }
+    EXPECT_EQ(feed(*first, a), alone[0]);
+    EXPECT_EQ(feed(*second, b), alone[2]);
+    EXPECT_FALSE(first->step(std::vector<int64_t>{a[0], int64_t{1} << 40}).is_ok());
+    EXPECT_FALSE(first->step(std::vector<int64_t>(static_cast<size_t>(model->facts().context_length), a[0])).is_ok());
+    EXPECT_EQ(first->length(), static_cast<int64_t>(a.size()));
+    EXPECT_EQ(feed(*first, {a[0]}), alone[1]);
+    EXPECT_EQ(feed(*second, {a[0]}), alone[3]);
+  }
+}
+
 TEST_P(Folder, PlacementIsVerified) {
   if (refused().count(name_)) GTEST_SKIP() << "refused";
   if (name_.rfind("smollm2-135m", 0) == 0) GTEST_SKIP() << "the same graph as genai/llama-int4, 15 times as deep";

@@ -20,7 +20,8 @@ struct LoadOptions {
   int threads = 0;             // 0: one per CPU that the process may use
   bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
   int64_t context_length = 0;  // tokens that all sessions of a model hold together; 0: what the model declares
-  int64_t chunk = 512;         // most prompt tokens in one step; more where tokens depend on later ones of their prompt
+  int64_t chunk = 512;         // most prompt tokens in one step; more where tokens depend on later ones of their prompt, or
+                               // where the graph computes prompts as a whole only
   // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half precision where rows of 8 KiB or more a
   // token come from products with 8-bit activations, else as the file has it.
   std::string kv_type = "auto";
@@ -85,7 +86,8 @@ class Session {
   ~Session();
 
   // Feeds tokens (ids in [0, vocabulary)) and returns the logits [vocabulary] after the last one, valid
-  // until the model's next step. Errors: an id out of range, the context length exceeded, state full.
+  // until the model's next step. Errors: an id out of range, the context length exceeded, state full; the session is
+  // then what it was (but for a recurrent state that earlier chunks of the tokens have advanced).
   Result<std::span<const float>> step(std::span<const int64_t> tokens);
   int64_t length() const;
   // Drops the last tokens, so that `length` are left. Error: more than there are; the naive mode cannot.
@@ -109,6 +111,7 @@ class Model {
   ~Model();
 
   Result<Generation> generate(std::span<const int64_t> prompt, const GenerateOptions& options, const TokenCallback& on_token);
+  // Several sessions of a model may live side by side. Error: a second one of a model with a recurrent state, in place.
   Result<Session> new_session();
 
   bool has_tokenizer() const;

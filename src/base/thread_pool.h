@@ -12,11 +12,11 @@ namespace situ {
 // descheduled partner does not burn the other core's time slice.
 class Barrier {
  public:
-  explicit Barrier(int threads) : threads_(threads) {}
+  Barrier(int threads, int spins) : threads_(threads), spins_(spins) {}
   void wait();
 
  private:
-  const int threads_;
+  const int threads_, spins_;
   std::atomic<int> arrived_{0};
   std::atomic<unsigned> epoch_{0};
 };
@@ -24,7 +24,7 @@ class Barrier {
 // Owner: whoever runs jobs; run() may be called by one thread at a time.
 class ThreadPool {
  public:
-  // threads <= 0: one per CPU that this process may use (sched_getaffinity).
+  // threads <= 0: one per CPU that this process may use (sched_getaffinity, quotas of control groups).
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -44,7 +44,7 @@ class ThreadPool {
   void work(int thread);
   void end_workers();
 
-  int threads_;
+  int threads_, spins_;
   Barrier barrier_;
   Job job_ = nullptr;
   void* argument_ = nullptr;

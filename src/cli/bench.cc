@@ -217,7 +217,7 @@ int bench(const BenchArguments& a) {
   const int64_t context = models[0].facts().context_length;
   for (int64_t depth : depths)
     if (depth > context || a.prompt > context || a.tokens > context || depth + a.prompt + a.tokens > context)
-      return fail(std::to_string(depth) + " past, " + std::to_string(a.prompt) + " prompt and " + std::to_string(a.tokens) + " new tokens do not fit the context of " + std::to_string(context));
+      return fail(a.model + ": " + std::to_string(depth) + " past, " + std::to_string(a.prompt) + " prompt and " + std::to_string(a.tokens) + " new tokens do not fit the context of " + std::to_string(context));
   nlohmann::ordered_json report;
   report["model"] = a.model;
   report["isa"] = models[0].facts().isa;

@@ -80,12 +80,13 @@ Json placement_json(const Graph& g, const Plan& plan) {
 Json copies_json(const Graph& g, const Plan& plan) {
   Json list = Json::array();
   for (const Step& s : plan.steps) {
-    if (!s.move) continue;
+    if (s.reason.empty()) continue;
+    const Value& from = g.values[s.move ? s.from : g.nodes[s.node].in[0]];
     Json j;
     j["node"] = g.nodes[s.node].name;
     j["op"] = g.nodes[s.node].op;
-    j["value"] = g.values[s.from].name;
-    j["shape"] = shape_str(s.from_home.view.dims, &g.symbol_names);
+    j["value"] = from.name;
+    j["shape"] = shape_str(s.move ? s.from_home.view.dims : from.info.shape, &g.symbol_names);
     j["reason"] = s.reason;
     list.push_back(j);
   }

@@ -69,7 +69,14 @@ struct DimOps {
     if (d.value_ != 0) t.emplace("", std::make_pair(Monomial{}, d.value_));
     return t;
   }
+  // Keys hold whatever a term is made of, so that their length bounds both what a Dim takes and how long it computes.
+  static void check_size(const Terms& t) {
+    size_t size = 0;
+    for (const auto& [key, term] : t)
+      if ((size += key.size() + 1) > kLongestDim) throw DimTooLong();
+  }
   static Dim from(Terms t) {
+    check_size(t);
     for (auto it = t.begin(); it != t.end();) it = it->second.second == 0 ? t.erase(it) : std::next(it);
     if (t.empty()) return Dim(0);
     if (t.size() == 1 && t.begin()->first.empty()) return Dim(t.begin()->second.second);
@@ -101,6 +108,7 @@ struct DimOps {
     atom->key = std::string(kNames[static_cast<int>(kind)]) + "(" + a.str() + "," + b.str();
     if (kind == AtomKind::kSelect) atom->key += "," + c.str();
     atom->key += ")";
+    if (atom->key.size() > kLongestDim) throw DimTooLong();
     return from_atom(std::move(atom));
   }
   static int64_t eval_atom(const Atom& a, const SymbolValues& s) {
@@ -324,13 +332,15 @@ Dim operator-(const Dim& a, const Dim& b) { return a + Dim(-1) * b; }
 Dim operator*(const Dim& a, const Dim& b) {
   if (a.is_const() && b.is_const()) return sat_mul(a.value(), b.value());
   DimOps::Terms out;
-  for (const auto& [ka, ta] : DimOps::terms(a))
+  for (const auto& [ka, ta] : DimOps::terms(a)) {
+    DimOps::check_size(out);
     for (const auto& [kb, tb] : DimOps::terms(b)) {
       Monomial m = DimOps::product(ta.first, tb.first);
       const int64_t c = sat_mul(ta.second, tb.second);
       auto [it, fresh] = out.emplace(m.key, std::make_pair(m, c));
       if (!fresh) it->second.second = sat_add(it->second.second, c);
     }
+  }
   return DimOps::from(std::move(out));
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,13 @@ class ScopedTokenLimit {
 
  private:
   int64_t saved_;
+};
+
+// Thrown by arithmetic on Dims whose text would be longer than kLongestDim: a file can square a length again and again. Shapes
+// of real exports stay below 200 characters. infer_shapes catches it for each node, the engine elsewhere.
+constexpr size_t kLongestDim = 4096;
+struct DimTooLong : std::length_error {
+  DimTooLong() : std::length_error("shape arithmetic of more than " + std::to_string(kLongestDim) + " characters") {}
 };
 
 class Dim {

@@ -10,6 +10,20 @@ std::string first_output(const NodeProto& proto) {
   return "";
 }
 
+// Passes and the planner index axes by it.
+void check_permutation(const Node& node) {
+  const std::vector<int64_t> perm = node.attr_ints("perm");
+  std::vector<bool> seen(perm.size(), false);
+  for (const int64_t axis : perm) {
+    if (axis < 0 || axis >= static_cast<int64_t>(perm.size()) || seen[static_cast<size_t>(axis)]) {
+      std::string text;
+      for (const int64_t a : perm) text += (text.empty() ? "" : ", ") + std::to_string(a);
+      throw ImportError("perm [" + text + "] is not a permutation of the axes 0 to " + std::to_string(perm.size() - 1));
+    }
+    seen[static_cast<size_t>(axis)] = true;
+  }
+}
+
 }  // namespace
 
 void GraphBuilder::build_node(const NodeProto& proto, const Environment& environment) {
@@ -53,6 +67,7 @@ void GraphBuilder::build_operator(Node node, const NodeProto& proto, const Envir
     if (node.attrs.count(name)) throw ImportError("attribute '" + name + "' appears twice");
     node.attrs.emplace(name, build_attribute(*attribute, environment));
   }
+  if (node.is("Transpose")) check_permutation(node);
   environment.scope.target().graph.add_node(std::move(node));
 }
 

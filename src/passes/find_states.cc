@@ -123,10 +123,10 @@ Status find_states(PassContext& context) {
       break;
     }
   }
+  if (!unpaired.empty())
+    return Status::error("input '" + graph.values[unpaired[0]].name + "' " + shape_str(graph.values[unpaired[0]].info.shape) + " looks like a state, but no output continues it: appends to it along one axis or keeps its shape");
   if (binding.states.empty())
     return Status::error("the graph has no past inputs: it was exported without a cache, and every step would see one token alone");
-  if (!unpaired.empty())
-    return Status::error("input '" + graph.values[unpaired[0]].name + "' looks like a state, but no output continues it");
   return Status::ok();
 }
 

@@ -122,12 +122,20 @@ Status infer_shapes(PassContext& context) {
       break;
     }
     std::vector<ValueInfo> infos(node.out.size());
-    SITU_RETURN_IF_ERROR(infer_node(context, node, infos));
+    try {
+      SITU_RETURN_IF_ERROR(infer_node(context, node, infos));
+    } catch (const DimTooLong& e) {
+      return Status::error(node.label() + ": " + e.what());
+    }
     if (foldable(graph, node, infos)) {
       SITU_RETURN_IF_ERROR(fold(context, node));
       continue;
     }
-    infer_content(graph, node, context.evaluator, infos);
+    try {
+      infer_content(graph, node, context.evaluator, infos);
+    } catch (const DimTooLong&) {  // the step computes it
+      for (ValueInfo& info : infos) info.content.reset();
+    }
     for (size_t i = 0; i < node.out.size(); ++i) {
       if (!node.has_output(i)) continue;
       graph.values[node.out[i]].info = std::move(infos[i]);

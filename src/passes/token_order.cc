@@ -21,7 +21,7 @@ constexpr int64_t kMostElements = 1 << 18;  // tokens * keys of the other steps
 class Order {
  public:
   Order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context)
-      : graph_(graph), binding_(binding), prober_(graph, binding, evaluator), users_(graph.users()), past_(phase == Phase::kFirst ? 0 : 2), steps_differ_(phase == Phase::kAny), context_(context) {}
+      : graph_(graph), binding_(binding), prober_(graph, binding, evaluator), users_(graph.users()), first_(phase == Phase::kFirst), context_(context) {}
 
   // The first node that mixes tokens; null: none does.
   const Node* mixing_node() {
@@ -81,11 +81,11 @@ class Order {
   // Steps at which masks made by `rules` are looked at: few tokens, a square of many, and both sides of what positions are
   // compared with. None: they do not tell all others.
   std::vector<std::pair<int64_t, int64_t>> mask_steps(const std::vector<ValueId>& rules) const {
-    if (!steps_differ_) return {{3, past_}};
     const TurningPoints points = turning_points(graph_, prober_, rules);
     if (!points.plain || points.anywhere || points.at.size() > kMostPoints) return {};
     auto steps = steps_beside(points, context_, kMostElements);
-    steps.insert(steps.begin(), {{3, past_}, {std::min<int64_t>(context_, kSquare), 0}});
+    steps.insert(steps.begin(), {{3, 2}, {3, 0}, {std::min<int64_t>(context_, kSquare), 0}});
+    if (first_) steps.erase(std::remove_if(steps.begin(), steps.end(), [](const auto& step) { return step.second > 0; }), steps.end());
     return steps;
   }
 
@@ -123,11 +123,11 @@ class Order {
 
   // Masks, positions and tables: the same for a token (and a key) however many tokens the step has.
   bool by_position(ValueId v, bool integers = false) {
-    if (!steps_differ_ || !prober_.changes(v)) return true;
+    if (!prober_.changes(v)) return true;
     const DType type = graph_.values[v].info.type;
     if (!integers && !dtype_is_float(type) && type != DType::kBool) return true;
     if (auto it = by_position_.find(v); it != by_position_.end()) return it->second;
-    return by_position_[v] = entries_by_position(graph_, prober_, v, context_);
+    return by_position_[v] = entries_by_position(graph_, prober_, v, context_, first_);
   }
 
   // Something below `v` has a row for each token again.
@@ -213,8 +213,7 @@ class Order {
   const Binding& binding_;
   Prober prober_;
   std::vector<std::vector<std::pair<int, int>>> users_;
-  int64_t past_;  // of the step of few tokens that masks are looked at
-  bool steps_differ_;  // the graph holds for any number of tokens
+  bool first_;  // the graph holds for steps without past
   int64_t context_;
   std::set<int> accepted_;
   std::map<ValueId, bool> by_position_;  // host values: what by_position found

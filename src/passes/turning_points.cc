@@ -182,7 +182,7 @@ class Finder {
 
 TurningPoints turning_points(const Graph& graph, const Prober& prober, const std::vector<ValueId>& roots) { return Finder(graph, prober).find(roots); }
 
-bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t context) {
+bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t context, bool first) {
   const Shape& shape = graph.values[v].info.shape;
   const bool square = std::count_if(shape.begin(), shape.end(), [](const Dim& d) { return d.depends_on(kSymS); }) > 1;
   const int64_t far = std::min(context, square ? kManyTokens : kFarTokens);
@@ -196,13 +196,13 @@ bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t 
   };
   // The first position alone tells little: rotary tables hold 1 and 0 there, whatever made them.
   for (int64_t past : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{17}, far / 4, far / 2, far - 1})
-    if (!agrees(1, past)) return false;
+    if (first ? !agrees(past + 1, 0) : !agrees(1, past)) return false;
   const TurningPoints points = turning_points(graph, prober, {v});
   for (int64_t n : points.at)
     for (int64_t tokens = n - 1; tokens <= n + 1; ++tokens)
       if (!agrees(tokens, 0)) return false;
   // A table of queries and keys is looked at in short steps; what chooses among its entries, in long ones too.
-  return !square || std::all_of(points.conditions.begin(), points.conditions.end(), [&](ValueId c) { return entries_by_position(graph, prober, c, context); });
+  return !square || std::all_of(points.conditions.begin(), points.conditions.end(), [&](ValueId c) { return entries_by_position(graph, prober, c, context, first); });
 }
 
 std::vector<std::pair<int64_t, int64_t>> steps_beside(const TurningPoints& points, int64_t context, int64_t most_elements) {

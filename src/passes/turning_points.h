@@ -23,8 +23,8 @@ TurningPoints turning_points(const Graph& graph, const Prober& prober, const std
 
 // A value that the host knows has the same entry for a token (and a key) however many tokens the step has and however many
 // precede it: told from steps of one token, of many, and of as many as its turning points say. A factor made of the
-// length of the step, or a table chosen by it, does not.
-bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t context);
+// length of the step, or a table chosen by it, does not. `first`: no token precedes a step.
+bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t context, bool first = false);
 
 // Steps (tokens, past) at both sides of each turning point, of at most `context` tokens and keys together and
 // `most_elements` of tokens * keys each.

@@ -84,7 +84,7 @@ Status Model::Impl::check(std::span<const int64_t> tokens, int64_t length) const
 
 Status Session::Impl::step(std::span<const int64_t> tokens) {
   SITU_RETURN_IF_ERROR(model->check(tokens, length()));
-  const Status done = model->in_place ? model->in_place->step(*sequence, tokens) : model->naive->step(tokens);
+  const Status done = sequence ? model->in_place->step(*sequence, tokens) : model->naive->step(naive, tokens);
   return done.with_context(model->folder.model_file.string());
 }
 
@@ -142,10 +142,11 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
 }
 
 Result<Session> Model::new_session() {
-  auto s = std::make_unique<Session::Impl>();
-  s->model = impl_.get();
+  if (impl_->in_place && impl_->sessions > 0 && impl_->in_place->has_replaced_states())
+    return Status::error(impl_->folder.model_file.string() + ": this model has a recurrent state, which one session at a time can have");
+  auto s = std::make_unique<Session::Impl>(impl_.get());
   if (impl_->in_place) s->sequence.emplace(impl_->in_place->new_sequence());
-  else impl_->naive->reset();
+  else s->naive = impl_->naive->new_sequence();
   return Session(std::move(s));
 }
 

@@ -20,6 +20,7 @@ struct Model::Impl {
   int64_t vocabulary = 0;
   int64_t context_length = 0;
   double load_ms = 0;
+  int sessions = 0;  // that live
 
   Ledger& ledger() { return in_place ? in_place->ledger() : naive->ledger(); }
   const Compiled& compiled() const { return in_place ? in_place->compiled() : naive->compiled(); }
@@ -31,7 +32,12 @@ struct Model::Impl {
 struct Session::Impl {
   Model::Impl* model;
   std::optional<Sequence> sequence;  // in place
-  int64_t length() const { return model->in_place ? sequence->length() : model->naive->length(); }
+  NaiveSequence naive;               // else
+  explicit Impl(Model::Impl* m) : model(m) { ++model->sessions; }
+  ~Impl() { --model->sessions; }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  int64_t length() const { return sequence ? sequence->length() : naive.length; }
   Status step(std::span<const int64_t> tokens);
 };
 

@@ -47,7 +47,7 @@ struct Step {
   bool move = false;  // a copy that could not be placed: from -> to
   ValueId from = kNoValue, to = kNoValue;
   Home from_home, to_home;
-  std::string reason;  // of a move
+  std::string reason;  // of a move, or why the node's kernel copies
 };
 
 struct Plan {

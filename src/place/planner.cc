@@ -240,51 +240,52 @@ class Planner {
   }
 
   // -- homes
-  // Where v lives; resolves what it lives in first. Marks views and destinations that cannot be
-  // expressed in `failures`.
-  bool resolve(ValueId v, int depth = 0) {
+  // Finds where v lives, and before it what it lives in, and so on. Marks views and destinations that cannot be expressed in
+  // `failures`.
+  void resolve(ValueId v) {
+    std::vector<ValueId> open;  // each lives in the next one
+    while (plan_.values[v].region == RegionKind::kNone && !resolve_root(v)) {
+      open.push_back(v);
+      v = is_view(v) ? graph_.nodes[static_cast<size_t>(view_of_[v])].in[0] : graph_.nodes[static_cast<size_t>(destination_[v].node)].out[0];
+      if (open.size() > plan_.values.size()) {  // a circle, which no valid plan has
+        plan_.values[v] = new_root(v);
+        ++failures_;
+      }
+    }
+    for (; !open.empty(); open.pop_back()) is_view(open.back()) ? resolve_view(open.back()) : resolve_destination(open.back());
+  }
+
+  bool is_view(ValueId v) const { return view_of_[v] >= 0 && !broken_view_[v]; }
+
+  // False: v lives in another value.
+  bool resolve_root(ValueId v) {
     Home& h = plan_.values[v];
-    if (h.region != RegionKind::kNone) return true;
-    if (depth > 100000) return false;
-    if (is_constant(v)) {
-      h = {RegionKind::kWeights, v, SymView::contiguous(value(v).info.shape)};
-      return true;
-    }
-    const int k = state_of(v);
-    if (k >= 0) {
-      h = state_home(k, v);
-      return true;
-    }
-    if (value(v).producer >= 0 && graph_.nodes[static_cast<size_t>(value(v).producer)].is("Select", "situ")) {
-      h = select_home(graph_.nodes[static_cast<size_t>(value(v).producer)]);
-      return true;
-    }
-    if (view_of_[v] >= 0 && !broken_view_[v]) return resolve_view(v, depth);
-    if (destination_[v].node >= 0) return resolve_destination(v, depth);
-    h = new_root(v);
+    const int k = state_of(v), p = value(v).producer;
+    if (is_constant(v)) h = {RegionKind::kWeights, v, SymView::contiguous(value(v).info.shape)};
+    else if (k >= 0) h = state_home(k, v);
+    else if (p >= 0 && graph_.nodes[static_cast<size_t>(p)].is("Select", "situ")) h = select_home(graph_.nodes[static_cast<size_t>(p)]);
+    else if (is_view(v) || destination_[v].node >= 0) return false;
+    else h = new_root(v);
     return true;
   }
 
-  bool resolve_view(ValueId v, int depth) {
+  void resolve_view(ValueId v) {
     const Node& node = graph_.nodes[static_cast<size_t>(view_of_[v])];
-    resolve(node.in[0], depth + 1);
     const Home source = plan_.values[node.in[0]];
     ViewContext c = view_context(node, source.view);
-    if (node.def->view(c)) {
-      for (size_t o = 0; o < node.out.size(); ++o)
-        if (node.out[o] == v) plan_.values[v] = {source.region, source.root, c.result[o]};
-      return true;
+    if (!node.def->view(c)) {
+      ++failures_;
+      broken_.push_back(v);
+      plan_.values[v] = new_root(v);
+      return;
     }
-    ++failures_;
-    broken_.push_back(v);
-    plan_.values[v] = new_root(v);
-    return false;
+    for (size_t o = 0; o < node.out.size(); ++o)
+      if (node.out[o] == v) plan_.values[v] = {source.region, source.root, c.result[o]};
   }
 
-  bool resolve_destination(ValueId v, int depth) {
+  void resolve_destination(ValueId v) {
     const Destination d = destination_[v];
     const Node& node = graph_.nodes[static_cast<size_t>(d.node)];
-    resolve(node.out[0], depth + 1);
     Home h = plan_.values[node.out[0]];
     if (!d.in_place) h.view = slice_of(node, d.operand, h.view);
     for (size_t i = d.path.size(); i-- > 0;) {
@@ -294,12 +295,11 @@ class Planner {
         ++failures_;
         lost_.push_back(v);
         plan_.values[v] = new_root(v);
-        return false;
+        return;
       }
       h.view = inverse;
     }
     plan_.values[v] = h;
-    return true;
   }
 
   // Operand `i`'s part of a Concat's output.
@@ -321,10 +321,8 @@ class Planner {
       return true;
     }
     if (p.op != "Transpose") return reshape_view(out, value(p.in[0]).info.shape, in);
-    std::vector<int64_t> perm = p.attr_ints("perm");
     const size_t rank = out.dims.size();
-    if (perm.empty())
-      for (size_t i = 0; i < rank; ++i) perm.push_back(static_cast<int64_t>(rank - 1 - i));
+    const std::vector<int64_t> perm = p.permutation(rank);
     in->offset = out.offset;
     in->dims.resize(rank);
     in->strides.resize(rank);
@@ -362,8 +360,9 @@ class Planner {
   // -- layouts: for every root that some view cannot follow, try the other orders of its axes.
   void choose_layouts() {
     std::vector<std::vector<ValueId>> members(n_values_);
+    std::vector<ValueId> tops(n_values_, kNoValue);
     for (size_t v = 0; v < n_values_; ++v)
-      if (has_home(static_cast<ValueId>(v))) members[top(static_cast<ValueId>(v))].push_back(static_cast<ValueId>(v));
+      if (has_home(static_cast<ValueId>(v))) members[static_cast<size_t>(top(static_cast<ValueId>(v), &tops))].push_back(static_cast<ValueId>(v));
     for (size_t r = 0; r < n_values_; ++r) {
       const ValueId root = static_cast<ValueId>(r);
       if (members[r].size() < 2 || is_constant(root) || state_of(root) >= 0 || io_value(root)) continue;
@@ -394,14 +393,23 @@ class Planner {
     const int p = value(v).producer;
     return !host_known(v) && !is_constant(v) && (p >= 0 || io_value(v));
   }
-  ValueId top(ValueId v) const {
-    for (int hops = 0; hops < 100000; ++hops) {
-      if (state_of(v) >= 0) return v;
-      if (view_of_[v] >= 0 && !broken_view_[v]) v = graph_.nodes[static_cast<size_t>(view_of_[v])].in[0];
-      else if (destination_[v].node >= 0) v = graph_.nodes[static_cast<size_t>(destination_[v].node)].out[0];
-      else return v;
+  // The value that v lives in at last; `known` has those that were found before.
+  ValueId top(ValueId v, std::vector<ValueId>* known) const {
+    std::vector<ValueId> path;
+    auto next = [&](ValueId x) {
+      if (state_of(x) >= 0) return kNoValue;
+      if (is_view(x)) return graph_.nodes[static_cast<size_t>(view_of_[x])].in[0];
+      return destination_[x].node >= 0 ? graph_.nodes[static_cast<size_t>(destination_[x].node)].out[0] : kNoValue;
+    };
+    while ((*known)[v] == kNoValue && path.size() <= n_values_) {
+      path.push_back(v);
+      const ValueId n = next(v);
+      if (n == kNoValue) break;
+      v = n;
     }
-    return v;
+    const ValueId last = (*known)[v] == kNoValue ? v : (*known)[v];
+    for (ValueId x : path) (*known)[x] = last;
+    return last;
   }
   int failures_of(const std::vector<ValueId>& members) {
     forget();
@@ -442,6 +450,9 @@ class Planner {
 
   // -- steps
   Status make_steps() {
+    std::vector<char> in_place(graph_.nodes.size(), 0);
+    for (const Destination& d : destination_)
+      if (d.in_place && d.node >= 0) in_place[static_cast<size_t>(d.node)] = 1;
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       const Node& node = graph_.nodes[n];
       if (!runs(node)) {
@@ -462,8 +473,9 @@ class Planner {
       }
       Step s;
       s.node = static_cast<int>(n);
-      plan_.steps.push_back(s);
-      plan_.placed[n] = in_place_node(n) ? "in place" : region_of_output(node);
+      s.reason = moved_by_kernel(node);
+      plan_.placed[n] = in_place[n] ? "in place" : !s.reason.empty() ? "copied: " + s.reason : region_of_output(node);
+      plan_.steps.push_back(std::move(s));
       for (ValueId v : node.in)
         if (v != kNoValue && host_known(v) && plan_.values[v].region == RegionKind::kNone) plan_.values[v] = new_root(v);
     }
@@ -475,10 +487,22 @@ class Planner {
       if (v != kNoValue && view_of_[v] == static_cast<int>(n)) return true;
     return graph_.nodes[n].def && graph_.nodes[n].def->placement == Placement::kView;
   }
-  bool in_place_node(size_t n) const {
-    for (const Destination& d : destination_)
-      if (d.in_place && d.node == static_cast<int>(n)) return true;
-    return false;
+  // Why the node's kernel moves bytes of operand 0 (kernels that call move_bytes); "": it does not.
+  std::string moved_by_kernel(const Node& node) const {
+    if (!node.has_output(0) || node.in.empty()) return "";
+    if (node.is("Tile") || node.is("Pad")) return "repeats or extends its operand";
+    const bool apart = !same_home(node.in[0], node.out[0]);
+    if ((node.is("ScatterND") || node.is("ScatterElements")) && apart) return "the result may not take its operand's place";
+    const Shape& x = value(node.in[0]).info.shape;
+    const bool same_type = value(node.in[0]).info.type == value(node.out[0]).info.type;
+    if (node.is("Rotary", "situ") && apart && same_type && x.back() != Dim(node.attr_int("rotary_dim", 0))) return "the numbers that are not rotated are elsewhere than the result";
+    return "";
+  }
+  bool same_home(ValueId a, ValueId b) const {
+    const Home &x = plan_.values[a], &y = plan_.values[b];
+    bool same = x.region == y.region && x.root == y.root && x.view.offset == y.view.offset;
+    for (size_t i = 0; same && i < x.view.dims.size(); ++i) same = x.view.dims[i] == Dim(1) || x.view.strides[i] == y.view.strides[i];
+    return same;
   }
   std::string region_of_output(const Node& node) const {
     for (ValueId v : node.out)

@@ -84,7 +84,7 @@ Result<std::unique_ptr<ThreadPool>> make_pool(int threads) {
 
 }  // namespace
 
-Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs, Phase phase) {
+static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions& options, PackStore* packs, Phase phase) {
   const bool literal = packs == nullptr;
   const int64_t length = options.context_length > 0 ? options.context_length : kDefaultContext, limit = std::max(length, options.declared_context);
   const ScopedTokenLimit tokens(limit);
@@ -114,6 +114,14 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
   return c;
 }
 
+Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs, Phase phase) {
+  try {
+    return compile_graph(imported, options, packs, phase);
+  } catch (const DimTooLong& e) {
+    return Status::error(e.what());
+  }
+}
+
 Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions& options, PackStore* packs) {
   CompiledPhases both;
   Result<Compiled> any = compile(imported, options, packs);
@@ -136,6 +144,14 @@ Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions
 }
 
 Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel& model, const EngineOptions& options) {
+  try {
+    return make(model, options);
+  } catch (const DimTooLong& e) {
+    return Status::error(e.what());
+  }
+}
+
+Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& model, const EngineOptions& options) {
   std::unique_ptr<InPlaceEngine> e(new InPlaceEngine());
   Result<std::unique_ptr<ThreadPool>> pool = make_pool(options.threads);
   if (!pool.is_ok()) return pool.status();
@@ -152,7 +168,10 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel
   const Compiled &prompt = e->compiled_.prompt, &token = e->compiled_.token;
   e->ledger_.packed = prompt.packed_bytes + token.packed_bytes + packs.written_bytes();
   const int64_t capacity = options.context_length > 0 ? options.context_length : kDefaultContext;
-  e->chunk_ = prompt.mixes_tokens.empty() ? std::clamp<int64_t>(options.chunk, 1, capacity) : capacity;
+  // Prompts stay whole where tokens depend on later ones, and where the graph computes steps without past or of one token: what
+  // a chunk leaves over would be fed token by token.
+  const bool whole = !prompt.mixes_tokens.empty() || e->compiled_.first_only;
+  e->chunk_ = whole ? capacity : std::clamp<int64_t>(options.chunk, 1, capacity);
 
   Result<Plan> prefill = make_plan(prompt.graph, prompt.binding, {e->chunk_, capacity});
   // Scores and masks that are computed grow with chunk times context: shorter chunks need less.
@@ -208,14 +227,24 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) 
   const std::string& mixing = compiled_.prompt.mixes_tokens;
   if (!mixing.empty() && static_cast<int64_t>(tokens.size()) > chunk_)
     return Status::error("a step of " + std::to_string(tokens.size()) + " tokens does not fit memory (at most " + std::to_string(chunk_) + "), and cannot be fed in parts: by " + mixing + " tokens depend on later ones");
+  const int64_t before = sequence.length();
   for (size_t begin = 0; begin < tokens.size();) {
     // A prompt program that holds without past only is followed by single tokens.
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
     const size_t count = std::min(most, tokens.size() - begin);
-    SITU_RETURN_IF_ERROR(run_chunk(sequence, tokens.subspan(begin, count)));
+    const Status done = run_chunk(sequence, tokens.subspan(begin, count));
+    if (!done.is_ok()) {
+      if (before == 0 || !has_replaced_states()) sequence.rewind(before);  // what is replaced cannot go back
+      return done;
+    }
     begin += count;
   }
   return Status::ok();
+}
+
+bool InPlaceEngine::has_replaced_states() const {
+  const auto& states = prefill_plan_.states;
+  return std::any_of(states.begin(), states.end(), [](const StateLayout& s) { return s.pair.rule == StateRule::kReplace; });
 }
 
 Status InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens) {
@@ -296,18 +325,17 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ImportedModel& mo
   if (!pool.is_ok()) return pool.status();
   e->pool_ = std::move(*pool);
   e->evaluator_ = std::make_unique<Evaluator>(*e->pool_);
-  e->reset();
   return e;
 }
 
-void NaiveEngine::reset() {
-  states_.clear();
-  past_ = 0;
+NaiveSequence NaiveEngine::new_sequence() const {
+  NaiveSequence sequence;
   const Compiled& c = compiled_.prompt;
   for (const StatePair& s : c.binding.states) {
     const ValueInfo& info = c.graph.values[s.past].info;
-    states_.push_back(Tensor::allocate(info.type, shape_eval(info.shape, SymbolValues{})));
+    sequence.states.push_back(Tensor::allocate(info.type, shape_eval(info.shape, SymbolValues{})));
   }
+  return sequence;
 }
 
 Result<Tensor> NaiveEngine::input(const Compiled& compiled, ValueId v, const SymbolValues& symbols, std::span<const int64_t> tokens) const {
@@ -324,26 +352,27 @@ Result<Tensor> NaiveEngine::input(const Compiled& compiled, ValueId v, const Sym
   }
   const InputRole role = compiled.binding.inputs.at(v);
   const int64_t count = static_cast<int64_t>(tokens.size());
-  for (int64_t i = 0; i < t.count(); ++i) put(i, role == InputRole::kTokenIds ? tokens[static_cast<size_t>(i % count)] : past_ + i % count);
+  for (int64_t i = 0; i < t.count(); ++i) put(i, role == InputRole::kTokenIds ? tokens[static_cast<size_t>(i % count)] : symbols.value[kSymP] + i % count);
   return t;
 }
 
-Status NaiveEngine::step(std::span<const int64_t> tokens) {
+Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> tokens) {
   if (tokens.empty()) return Status::error("a step needs at least one token");
-  if (!compiled_.first_only) return run(compiled_.prompt, tokens);
-  if (past_ == 0) return run(compiled_.prompt, tokens);
-  for (const int64_t& token : tokens) SITU_RETURN_IF_ERROR(run(compiled_.token, {&token, 1}));
+  if (!compiled_.first_only || sequence.length == 0) return run(compiled_.prompt, sequence, tokens);
+  NaiveSequence next = sequence;
+  for (const int64_t& token : tokens) SITU_RETURN_IF_ERROR(run(compiled_.token, next, {&token, 1}));
+  sequence = std::move(next);
   return Status::ok();
 }
 
-Status NaiveEngine::run(const Compiled& compiled, std::span<const int64_t> tokens) {
+Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens) {
   const Graph& graph = compiled.graph;
   const Binding& binding = compiled.binding;
   SymbolValues symbols;
   symbols.value[kSymS] = static_cast<int64_t>(tokens.size());
-  symbols.value[kSymP] = symbols.value[kSymW] = past_;
+  symbols.value[kSymP] = symbols.value[kSymW] = sequence.length;
   std::map<ValueId, Tensor> feeds;
-  for (size_t k = 0; k < binding.states.size(); ++k) feeds[binding.states[k].past] = std::move(states_[k]);
+  for (size_t k = 0; k < binding.states.size(); ++k) feeds[binding.states[k].past] = sequence.states[k];
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const Value& value = graph.values[v];
     const bool host = value.info.content && !value.constant.present() && value.producer < 0;
@@ -356,9 +385,10 @@ Status NaiveEngine::run(const Compiled& compiled, std::span<const int64_t> token
   }
   Result<std::vector<Tensor>> outputs = evaluator_->graph(graph, feeds);
   if (!outputs.is_ok()) return outputs.status();
+  std::vector<Tensor> presents = sequence.states;
   for (size_t o = 0; o < graph.outputs.size(); ++o) {
     for (size_t k = 0; k < binding.states.size(); ++k)
-      if (binding.states[k].present == graph.outputs[o]) states_[k] = (*outputs)[o];
+      if (binding.states[k].present == graph.outputs[o]) presents[k] = (*outputs)[o];
     if (graph.outputs[o] != binding.logits) continue;
     const Tensor& t = (*outputs)[o];
     if (t.rank() < 1 || t.count() == 0) return Status::error("the logits are empty");
@@ -367,7 +397,8 @@ Status NaiveEngine::run(const Compiled& compiled, std::span<const int64_t> token
     const std::vector<double> last = row.to_f64();
     logits_.assign(last.begin(), last.end());
   }
-  past_ += static_cast<int64_t>(tokens.size());
+  sequence.states = std::move(presents);
+  sequence.length += static_cast<int64_t>(tokens.size());
   return Status::ok();
 }
 

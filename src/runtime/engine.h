@@ -70,6 +70,8 @@ class InPlaceEngine {
   const Plan& prefill_plan() const { return prefill_plan_; }
   const Plan& decode_plan() const { return decode_plan_; }
   const StatePool& states() const { return *states_; }
+  // States that are replaced as a whole are those of one sequence at a time.
+  bool has_replaced_states() const;
   int64_t arena_bytes() const { return arena_bytes_; }
   int64_t chunk() const { return chunk_; }
   int threads() const { return pool_->threads(); }
@@ -85,6 +87,7 @@ class InPlaceEngine {
 
  private:
   InPlaceEngine() = default;
+  static Result<std::unique_ptr<InPlaceEngine>> make(const ImportedModel& model, const EngineOptions& options);
   Status run_chunk(Sequence& sequence, std::span<const int64_t> tokens);
   Status read_logits(const View& view);
 
@@ -105,28 +108,32 @@ class InPlaceEngine {
   ~InPlaceEngine();
 };
 
+// A sequence of the baseline: its present tensors, and how many tokens they hold.
+struct NaiveSequence {
+  std::vector<Tensor> states;  // by state pair
+  int64_t length = 0;
+};
+
 // The baseline: values are tensors, Concat copies, the host hands present back as past.
 class NaiveEngine {
  public:
   static Result<std::unique_ptr<NaiveEngine>> create(const ImportedModel& model, const EngineOptions& options);
 
-  Status step(std::span<const int64_t> tokens);
+  NaiveSequence new_sequence() const;
+  // After an error the sequence is what it was.
+  Status step(NaiveSequence& sequence, std::span<const int64_t> tokens);
   std::span<const float> logits() const { return logits_; }
-  void reset();
-  int64_t length() const { return past_; }
   Ledger& ledger() { return evaluator_->ledger(); }
   const Compiled& compiled() const { return compiled_.prompt; }
 
  private:
   NaiveEngine() = default;
-  Status run(const Compiled& compiled, std::span<const int64_t> tokens);
+  Status run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens);
   Result<Tensor> input(const Compiled& compiled, ValueId v, const SymbolValues& symbols, std::span<const int64_t> tokens) const;
 
   CompiledPhases compiled_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Evaluator> evaluator_;
-  std::vector<Tensor> states_;  // by state pair
-  int64_t past_ = 0;
   std::vector<float> logits_;
 };
 

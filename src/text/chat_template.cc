@@ -41,7 +41,7 @@ Result<const std::string*> choose_template(const std::map<std::string, std::stri
 
 Result<std::string> Tokenizer::apply_chat_template(const std::vector<ChatMessage>& messages, bool add_generation_prompt,
                                                    std::string_view variables_json) const {
-  json list = json::array();
+  ordered_json list = ordered_json::array();
   for (const ChatMessage& message : messages) {
     list.push_back({{"role", message.role}, {"content", message.content}});
   }
