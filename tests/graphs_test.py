@@ -402,6 +402,23 @@ class GraphsTest(CliTest):
         self.assertEqual(len(found), tiny_models.LAYERS)
         self.assertTrue(all("softcap 1.5" in what for what in found), found)
 
+    def test_dequantised_weights(self):
+        """MatMul with DequantizeLinear of a constant, the scales along either axis or one for all."""
+        rng = np.random.default_rng(3)
+        def logits(type, axis, zeros, transposed=False):
+            rows = columns = tiny_models.VOCABULARY  # square, so that shapes do not tell the axes apart
+            low, high = (0, 255) if type == np.uint8 else (-128, 127)
+            q = rng.integers(low, high + 1, (rows, columns)).astype(type)
+            count = () if axis is None else (rows, columns)[axis]
+            scale, zero = rng.uniform(0.001, 0.01, count).astype(np.float32), rng.integers(low, high + 1, count).astype(type)
+            def f(g, x, out):
+                operands = [g.weight("quantised", q), g.f32(scale)] + ([g.weight("zero points", zero)] if zeros else [])
+                w = g.op("DequantizeLinear", *operands, **({} if axis is None else {"axis": axis}))
+                return g.op("MatMul", x, g.op("Transpose", w, perm=[1, 0]) if transposed else w, out=out)
+            return {"logits": f}
+        self.check({f"{t.__name__}, axis {axis}{', zero points' * zeros}{', transposed' * transposed}": logits(t, axis, zeros, transposed)
+                    for t in (np.int8, np.uint8) for axis in (None, 0, 1) for zeros in (False, True) for transposed in (False, True)}, copies_nothing=True)
+
     def test_one_number_of_a_product(self):
         weight = np.random.default_rng(5).standard_normal((WIDTH, 8))
         def add(f):

@@ -1,5 +1,5 @@
-// MatMul(x, DequantizeLinear(W)) with a block-wise quantised constant W becomes MatMulNBits: the weight is
-// read as the bits it is, never expanded. ONNX stores W [K, N] element by element along N; MatMulNBits
+// MatMul(x, DequantizeLinear(W)) with a constant W of 4 or 8 bits, scaled by blocks along K, by column or as a whole, becomes
+// MatMulNBits: the weight is read as the bits it is, never expanded. ONNX stores W [K, N] element by element along N; MatMulNBits
 // wants [N, blocks of K], so the nibbles are re-laid out once, at load, and booked as packed.
 #include "passes/builder.h"
 #include "passes/pass.h"
@@ -15,7 +15,18 @@ struct Quantised {
   int64_t k = 0, n = 0, block = 0;
   int bits = 0;
   bool is_signed = false;
+  enum class Scales { kBlocks, kColumns, kOne } scales = Scales::kBlocks;
+
+  int64_t blocks() const { return (k + block - 1) / block; }
+  // Where the scale and the zero point of block b of column n are.
+  int64_t scale_index(int64_t column, int64_t b) const {
+    if (scales != Scales::kBlocks) return scales == Scales::kColumns ? column : 0;
+    return transposed ? column * blocks() + b : b * n + column;
+  }
+  int64_t scale_count() const { return scales == Scales::kBlocks ? n * blocks() : scales == Scales::kColumns ? n : 1; }
 };
+// MatMulNBits knows blocks only: where a scale holds for a whole column, it is written once for each so many weights.
+constexpr int64_t kColumnBlock = 128;
 
 // Element i of an integer tensor of 4 or 8 bits, shifted to be unsigned.
 int unsigned_element(const Tensor& t, int64_t i, int bits, bool is_signed) {
@@ -67,21 +78,28 @@ class Fuser {
     const DType type = q->weight->type();
     q->bits = type == DType::kI4 || type == DType::kU4 ? 4 : type == DType::kI8 || type == DType::kU8 ? 8 : 0;
     q->is_signed = type == DType::kI4 || type == DType::kI8;
+    if (q->bits == 0 || q->weight->rank() != 2) return false;
+    q->k = q->weight->dims()[q->transposed ? 1 : 0];
+    q->n = q->weight->dims()[q->transposed ? 0 : 1];
     q->block = dq.attr_int("block_size", 0);
     int64_t axis = dq.attr_int("axis", 1);
     if (axis < 0) axis += 2;
-    const bool power = q->block >= 16 && (q->block & (q->block - 1)) == 0;
-    if (q->bits == 0 || q->weight->rank() != 2 || q->scale->rank() != 2 || !power || axis != (q->transposed ? 1 : 0)) return false;
-    q->k = q->weight->dims()[q->transposed ? 1 : 0];
-    q->n = q->weight->dims()[q->transposed ? 0 : 1];
+    const int64_t k_axis = q->transposed ? 1 : 0;
+    if (q->block > 0) {
+      const bool power = q->block >= 16 && (q->block & (q->block - 1)) == 0;
+      if (!power || q->scale->rank() != 2 || axis != k_axis) return false;
+    } else {
+      q->scales = q->scale->count() == 1 ? Quantised::Scales::kOne : Quantised::Scales::kColumns;
+      if (q->scale->rank() > 1 || (q->scales == Quantised::Scales::kColumns && axis != 1 - k_axis)) return false;
+      q->block = kColumnBlock;
+    }
     const DType x = graph_.values[matmul.in[0]].info.type;
-    const int64_t blocks = (q->k + q->block - 1) / q->block;
-    if (q->zero && q->zero->type() != type) return false;
-    return (q->scale->type() == x || matmul.mixed_floats) && (x == DType::kF32 || x == DType::kF16) && q->scale->count() == q->n * blocks && (!q->zero || q->zero->count() == q->n * blocks);
+    if (q->zero && (q->zero->type() != type || q->zero->count() != q->scale_count())) return false;
+    return (q->scale->type() == x || matmul.mixed_floats) && (x == DType::kF32 || x == DType::kF16) && q->scale->count() == q->scale_count();
   }
 
   void emit(Builder& builder, const Node& matmul, const Quantised& q) {
-    const int64_t blocks = (q.k + q.block - 1) / q.block, blob = q.block * q.bits / 8, zero_row = (blocks * q.bits + 7) / 8;
+    const int64_t blocks = q.blocks(), blob = q.block * q.bits / 8, zero_row = (blocks * q.bits + 7) / 8;
     Tensor weight = Tensor::allocate(DType::kU8, {q.n, blocks, blob});
     Tensor scale = Tensor::allocate(q.scale->type(), {q.n, blocks});
     Tensor zero = Tensor::allocate(DType::kU8, {q.n, zero_row});
@@ -95,7 +113,7 @@ class Fuser {
       for (int64_t k = 0; k < q.k; ++k)
         put(weight, n, k, blocks * blob, unsigned_element(*q.weight, q.transposed ? n * q.k + k : k * q.n + n, q.bits, q.is_signed));
       for (int64_t b = 0; b < blocks; ++b) {
-        const int64_t from = q.transposed ? n * blocks + b : b * q.n + n;
+        const int64_t from = q.scale_index(n, b);
         put(zero, n, b, zero_row, q.zero ? unsigned_element(*q.zero, from, q.bits, q.is_signed) : (q.is_signed ? 1 << (q.bits - 1) : 0));
         for (int64_t i = 0; i < element; ++i) scale.view().data[(n * blocks + b) * element + i] = q.scale->view().data[from * element + i];
       }
@@ -109,7 +127,7 @@ class Fuser {
     node.set_int("N", q.n);
     node.set_int("bits", q.bits);
     node.set_int("block_size", q.block);
-    context_.note("quantised weight", matmul.name, std::to_string(q.bits) + " bits, block " + std::to_string(q.block));
+    context_.note("quantised weight", matmul.name, std::to_string(q.bits) + " bits, " + (q.scales == Quantised::Scales::kBlocks ? "block " + std::to_string(q.block) : q.scales == Quantised::Scales::kColumns ? "a scale for each column" : "one scale"));
   }
 
   PassContext& context_;
