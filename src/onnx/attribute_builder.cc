@@ -114,7 +114,7 @@ NamedTensor GraphBuilder::constant_value(const NodeProto& proto, const Environme
   const AttributePath path(attribute->source);
   const bool repeated = environment.call != nullptr;
   switch (a.type) {
-    case AttributeType::kTensor: return tensors_.read(a.tensor, {"t", -1, &path.attribute}, repeated);
+    case AttributeType::kTensor: return tensors_.read(a.tensor, {"t", -1, &path.attribute}, repeated, !repeated && environment.scope.target().depth == 0);
     case AttributeType::kSparseTensor:
       return tensors_.read_sparse(a.sparse_tensor, {"sparse_tensor", -1, &path.attribute}, repeated);
     case AttributeType::kInt: return named(Tensor::scalar_i64(a.i));
