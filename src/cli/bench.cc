@@ -102,9 +102,11 @@ struct StepTable {
   double bytes = 0, bandwidth = 0, roofline = 0;
 };
 
-// Bytes per second at which `threads` threads read `bytes` of memory over and over: the best of several readings.
+// Bytes per second at which `threads` threads read `bytes` of memory over and over: the best of several readings, of so many
+// that a moment in which the machine does something else is not all that is measured.
 double read_bandwidth(int64_t bytes, int threads) {
   constexpr int kReadings = 7;
+  constexpr double kSeconds = 0.3;
   const std::shared_ptr<std::byte> memory = map_weights(bytes);
   if (!memory || bytes <= 0) return 0;
   for (int64_t i = 0; i < bytes; i += 4096) memory.get()[i] = std::byte{1};
@@ -116,7 +118,8 @@ double read_bandwidth(int64_t bytes, int threads) {
   call.in_count = call.out_count = 1;
   ThreadPool pool(threads);
   double best = 0;
-  for (int reading = 0; reading < kReadings; ++reading) {
+  const auto begin = Clock::now();
+  for (int reading = 0; reading < kReadings || std::chrono::duration<double>(Clock::now() - begin).count() < kSeconds; ++reading) {
     const auto start = Clock::now();
     pool.run([&](int t, int n) { kernels().read_stream(call, t, n); });
     best = std::max(best, static_cast<double>(bytes) / std::chrono::duration<double>(Clock::now() - start).count());
@@ -250,7 +253,7 @@ int bench(const BenchArguments& a) {
     for (const KernelRow& r : kernels->rows) kernels->bytes += r.bytes;
     kernels->bytes += static_cast<double>(models[0].facts().state_bytes_per_token * (depth + a.prompt));
     kernels->bandwidth = read_bandwidth(static_cast<int64_t>(kernels->bytes), models[0].facts().threads);
-    kernels->roofline = kernels->bytes / kernels->bandwidth / (medians(samples[0]).decode_ms / 1000);
+    if (kernels->bandwidth > 0) kernels->roofline = kernels->bytes / kernels->bandwidth / (medians(samples[0]).decode_ms / 1000);
     row["kernels"] = to_json(*kernels);
     tables.push_back(std::move(*kernels));
     report["rows"].push_back(row);
