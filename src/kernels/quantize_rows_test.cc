@@ -10,17 +10,22 @@ float scale_of(const StridedTensor& y, int64_t row, int64_t size) {
   return scale;
 }
 
+KernelCall make_call(const StridedTensor& x, const StridedTensor& y) {
+  KernelCall call;
+  call.in = &x.view();
+  call.in_count = 1;
+  call.out = &y.view();
+  call.out_count = 1;
+  return call;
+}
+
 void check(DType type, int64_t rows, int64_t size, double zero_share) {
   SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(size));
   StridedTensor x = StridedTensor::random_layout(type, {2, rows, size}), y = StridedTensor::random_layout(DType::kI8, {2, rows, size + kRowScaleBytes});
   x.fill(-3, 3);
   for (int64_t i = 0; i < 2 * rows * size; ++i)
     if (random_int(0, 999) < zero_share * 1000) x.set(i, 0);
-  KernelCall call;
-  call.in = &x.view();
-  call.in_count = 1;
-  call.out = &y.view();
-  call.out_count = 1;
+  const KernelCall call = make_call(x, y);
   for_each_isa([&](const KernelTable& table, int threads) {
     y.reset();
     run_kernel(table, &KernelTable::quantize_rows, call, threads);
@@ -49,11 +54,7 @@ TEST(QuantizeRows, WhatIsNotFiniteMakesItsRowNaN) {
     StridedTensor x(DType::kF32, {1, 3, 20}), y(DType::kI8, {1, 3, 24});
     x.fill();
     x.set(27, odd);
-    KernelCall call;
-    call.in = &x.view();
-    call.in_count = 1;
-    call.out = &y.view();
-    call.out_count = 1;
+    const KernelCall call = make_call(x, y);
     for_each_isa([&](const KernelTable& table, int threads) {
       run_kernel(table, &KernelTable::quantize_rows, call, threads);
       for (int64_t r = 0; r < 3; ++r) ASSERT_EQ(std::isnan(scale_of(y, r, 20)), r == 1);
