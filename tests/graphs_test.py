@@ -156,6 +156,9 @@ class GraphsTest(CliTest):
             return lambda g: g.unsqueeze(g.op(op, getattr(g, position), g.constant(limit)), axis)
         def table(g):  # of the rule "the first token alone from query 1990 on", looked up by query
             return g.unsqueeze(g.op("Gather", g.constant((np.arange(4096) < 1990).astype(np.int64)), g.queries, axis=0), 1)
+        def limits(g):  # 10 of them are passed from query 1990 to 2009
+            passed = g.op("Cast", g.op("GreaterOrEqual", g.unsqueeze(g.queries, 1), g.constant([list(range(100, 1000, 100)) + [1990] + list(range(2010, 2110, 10))])), to=TensorProto.INT64)
+            return g.op("Not", g.op("Equal", g.op("ReduceSum", passed, g.constant([1]), keepdims=1), g.constant(10)))
         def at_first(g):
             return g.op("Less", g.unsqueeze(g.keys, 0), g.constant(1))
         rules = {
@@ -163,6 +166,8 @@ class GraphsTest(CliTest):
             "query 2002": lambda g: g.op("Not", g.unsqueeze(g.op("Equal", g.queries, g.constant(2002)), 1)),
             "half of the query below 1001": lambda g: g.unsqueeze(g.op("Less", g.op("Div", g.queries, g.constant(2)), g.constant(1001)), 1),
             "a table": lambda g: g.op("Cast", table(g), to=TensorProto.BOOL),
+            "twice the query from 3990 to 4008": lambda g: g.op("Not", g.op("And", *(g.unsqueeze(g.op(op, g.op("Mul", g.queries, g.constant(2)), g.constant(limit)), 1) for op, limit in (("Greater", 3989), ("Less", 4009))))),
+            "between two of 20 limits": limits,
             "steps of 2000 tokens": lambda g: g.op("Not", g.op("Equal", g.tokens, g.constant(2000))),
         }
         def chosen(place, rule, hidden):
@@ -314,6 +319,19 @@ class GraphsTest(CliTest):
             return {"rotary": f, "mask": square}
         for chunk in (7, 41, 512):
             self.check({f"chunks of {chunk}": (rotary(0.5), {"mask": square})}, ROTARY, LONG, options=("--chunk", chunk), copies_nothing=True)
+
+    def test_positions_by_the_length_of_the_step(self):
+        """Long-rope models for some devices look further down in one table when the step reaches beyond a position."""
+        angle = np.arange(2 * tiny_models.CONTEXT)[:, None] * 10000.0 ** (-np.arange(0, HEAD_SIZE, 2) / HEAD_SIZE)
+        angle[tiny_models.CONTEXT:] *= 0.3
+        def rotary(moved):
+            def f(g, x):
+                largest = g.op("ReduceMax", "position_ids", keepdims=0)
+                offset = g.op("Mul", g.op("Cast", g.op("GreaterOrEqual", largest, g.constant(40)), to=TensorProto.INT64), g.constant(tiny_models.CONTEXT * moved))
+                return g.op("RotaryEmbedding", x, g.op("Add", "position_ids", offset), g.f32(np.cos(angle)), g.f32(np.sin(angle)), domain="com.microsoft")
+            return {"rotary": f}
+        for chunk in (7, 45, 512):
+            self.check({f"chunks of {chunk}": (rotary(1), rotary(0))}, ROTARY, LONG, options=("--chunk", chunk), copies_nothing=True)
 
     def test_lengths_that_grow_without_end(self):
         """Integers made of the lengths, whose symbolic form doubles with every node."""

@@ -2,6 +2,7 @@
 // MatMulNBits: the weight is read as the bits it is, never expanded. ONNX stores W [K, N] element by element along N; MatMulNBits
 // wants [N, blocks of K], so the nibbles are re-laid out once, at load, and booked as packed.
 #include "passes/builder.h"
+#include "passes/pack_store.h"
 #include "passes/pass.h"
 
 namespace situ {
@@ -118,6 +119,7 @@ class Fuser {
         for (int64_t i = 0; i < element; ++i) scale.view().data[(n * blocks + b) * element + i] = q.scale->view().data[from * element + i];
       }
     }
+    if (context_.packs) context_.packs->release(*q.weight);
     context_.evaluator.ledger().packed += weight.bytes() + scale.bytes() + zero.bytes();
     builder.start(matmul);
     const ValueId w = graph_.add_constant(matmul.name + "/packed", weight), s = graph_.add_constant(matmul.name + "/scales", scale), z = graph_.add_constant(matmul.name + "/zero_points", zero);

@@ -14,6 +14,7 @@ constexpr int64_t kManyQueries = 64;
 constexpr int64_t kMostSquareElements = 1 << 22;
 constexpr int64_t kMostTableElements = 1 << 26;  // where every query is looked at
 constexpr size_t kMostPoints = 128;
+constexpr int64_t kMostStepElements = 1 << 20;  // of a step beside one of them
 constexpr int64_t kMostElements = 1 << 18;  // of a single query's rows, but for the one with the most keys
 
 bool masked(float v) { return !(v > kMasked); }
@@ -127,7 +128,7 @@ std::optional<MaskForm> fit_mask(const Graph& graph, Prober& prober, const std::
   }
   for (int64_t past = kManyQueries; past + 2 < far && past * heads < kMostElements; past += past / 5)
     if (!holds(1, past)) return std::nullopt;
-  for (auto [tokens, past] : steps_beside(points, context_length, kMostSquareElements / heads))
+  for (auto [tokens, past] : steps_beside(points, context_length, kMostStepElements / heads))
     if (!holds(tokens, past)) return std::nullopt;
   // Long steps are not looked at as a whole.
   for (ValueId v : points.conditions)

@@ -29,6 +29,9 @@ class PackStore {
   // w [k, n] of 32 or 16 bits, rows or columns next to each other, as kernels/dense_matmul.cc reads it: one-dimensional.
   Result<Tensor> pack_dense(const Tensor& w, int64_t k, int64_t n, bool transposed);
 
+  // The file's pages of a tensor that nothing reads any more are given back.
+  void release(const Tensor& source) const { release(source, 0, 1, 1); }
+
   // A copy at an even address, without a second one of the same tensor.
   Tensor aligned(const Tensor& odd);
 

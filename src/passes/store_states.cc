@@ -103,7 +103,7 @@ Status store_states(PassContext& context) {
   SITU_RETURN_IF_ERROR(Storer(context, context.kv_type).run());
   for (const StatePair& s : context.binding.states)
     if (const Value& v = context.graph.values[s.past]; s.rule == StateRule::kAppend && v.info.type != context.kv_type)
-      return Status::error("state '" + v.name + "' cannot be stored as " + dtype_name(context.kv_type) + ": more than attention reads it as " + dtype_name(v.info.type));
+      return Status::error("state '" + v.name + "' cannot be stored as " + dtype_name(context.kv_type) + ": " + (context.kv_type == DType::kI8 ? "its rows lie along another axis than the last, or more than attention reads it" : "more than attention reads it as " + std::string(dtype_name(v.info.type))));
   return Status::ok();
 }
 

@@ -161,9 +161,11 @@ class Order {
 
   bool mixes(const Node& n) {
     if (n.out.empty() || !std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return data(v); })) return false;
+    // Integers are numbers to these; to others they are shapes, axes and places, which follow the step.
+    const bool integers = (n.def && n.def->placement == Placement::kElementwise) || n.is("Rotary", "situ");
     if (!n.def || n.def->placement != Placement::kView)
       for (ValueId v : n.in)
-        if (!by_position(v, n.def && n.def->placement == Placement::kElementwise)) return true;
+        if (!by_position(v, integers)) return true;
     if (n.is("Attention", "situ")) return !hides_later(n);
     int64_t most = 0;
     for (ValueId v : n.in)

@@ -8,9 +8,11 @@ namespace situ {
 namespace {
 
 constexpr int64_t kFewNumbers = 16;   // a constant of more is a table
+constexpr int64_t kMostLimits = 96;
 constexpr size_t kFewTurns = 32;      // of a table; one with more changes anywhere
 constexpr size_t kMostPairs = 12;     // points whose sums and differences are looked at too
 constexpr int64_t kMostTokens = 1 << 24;
+constexpr double kLargestFactor = 4096;  // larger ones hide keys
 
 // What these compute of positions is the same rule between the numbers that they compare with. Mod, Sin and the like are not among
 // them.
@@ -58,8 +60,11 @@ class Finder {
       open_.pop_back();
       visit(v);
     }
+    std::vector<int64_t> alone(numbers_.begin(), numbers_.end());
+    for (const double factor : factors_)
+      for (const int64_t n : alone) add(static_cast<double>(n) / factor);
+    alone.assign(numbers_.begin(), numbers_.end());
     if (numbers_.size() <= kMostPairs) {
-      const std::vector<int64_t> alone(numbers_.begin(), numbers_.end());
       for (size_t i = 0; i < alone.size(); ++i)
         for (size_t j = 0; j <= i; ++j) {
           add(alone[i] + alone[j]);
@@ -98,11 +103,17 @@ class Finder {
     if (value.producer < 0) return;  // positions
     const Node& n = graph_.nodes[value.producer];
     if (!plain(n)) found_.plain = false;
+    if (n.op == "Mul" || n.op == "Div")
+      for (ValueId x : n.in) scaled_by(x, n.op == "Div");
     // Shapes that data is moved into say nothing of the data.
     static const std::set<std::string> kMoves{"Expand", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"};
     if (n.op == "ConstantOfShape" || n.op == "Shape") return;
-    for (size_t i = 0; i < n.in.size() && (i == 0 || !kMoves.count(n.op)); ++i)
-      if (n.in[i] != kNoValue && !not_a_position(n, i)) push(n.in[i]);
+    const bool compares = n.op == "Less" || n.op == "LessOrEqual" || n.op == "Greater" || n.op == "GreaterOrEqual" || n.op == "Equal" || n.op == "Min" || n.op == "Max";
+    for (size_t i = 0; i < n.in.size() && (i == 0 || !kMoves.count(n.op)); ++i) {
+      if (n.in[i] == kNoValue || not_a_position(n, i)) continue;
+      push(n.in[i]);
+      if (compares) limits(graph_.values[n.in[i]].constant);
+    }
   }
 
   bool plain(const Node& n) const {
@@ -114,13 +125,20 @@ class Finder {
     return true;
   }
 
-  // Numbers that are added where a key is hidden, and one number a head: no position is compared with them.
+  // Positions times a number are compared with others when they are as many times smaller.
+  void scaled_by(ValueId v, bool divided) {
+    const Tensor& t = graph_.values[v].constant;
+    if (!t.present() || t.count() != 1) return;
+    const double factor = std::fabs(t.to_f64()[0]);
+    if (factor > 0 && factor < kLargestFactor && factor != 1) factors_.insert(divided ? 1 / factor : factor);
+  }
+
+  // Numbers that are added where a key is hidden, and factors of one number a head: no position is compared with them.
   bool not_a_position(const Node& n, size_t operand) const {
     const Tensor& t = graph_.values[n.in[operand]].constant;
     if (!t.present()) return false;
     if (t.count() == 1) return dtype_is_float(t.type()) && ((n.op == "Where" && operand > 0) || n.op == "Mul");
-    // An axis of as many entries as a constant has is none of positions.
-    return n.def && n.def->placement == Placement::kElementwise && t.count() > kFewNumbers;
+    return dtype_is_float(t.type()) && (n.op == "Mul" || n.op == "Div" || n.op == "Add" || n.op == "Sub");
   }
 
   // 0 or 1, or one number throughout.
@@ -133,6 +151,14 @@ class Finder {
       if (v == kNoValue) return false;
     }
     return true;
+  }
+
+  // Numbers that positions are compared with, each its own.
+  void limits(const Tensor& t) {
+    if (!t.present() || t.count() <= kFewNumbers) return;  // small ones are all looked at
+    if (t.count() > kMostLimits) found_.anywhere = true;
+    else
+      for (double x : t.to_f64()) add(x);
   }
 
   void constant(const Tensor& t) {
@@ -174,6 +200,7 @@ class Finder {
   const Prober& prober_;
   TurningPoints found_;
   std::set<int64_t> numbers_;
+  std::set<double> factors_;
   std::set<ValueId> seen_;
   std::vector<ValueId> open_;
 };

@@ -1,7 +1,8 @@
 // Half-precision activations become float. No kernel computes in half precision, so every operator would convert its
 // operands and round its result, and recognition would have to tell rounding from meaning. Weights and states stay
 // half, because memory is what they cost: they are read as they are by the operators that take them
-// (Node::mixed_floats). Results differ from the file's by the rounding that is left out.
+// (Node::mixed_floats). Results differ from the file's by the rounding that is left out; where bfloat16
+// rounds integers, as positions beyond 256, they stay rounded.
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -59,9 +60,15 @@ class Widener {
     return it->second;
   }
 
+  bool rounds_integers(const Node& n) const {
+    const DType from = type(n.in[0]);
+    return type(n.out[0]) == DType::kBF16 && (from == DType::kI64 || from == DType::kI32);
+  }
+
   // Whether the result is the same half-precision data elsewhere.
   bool keeps(const Node& n) const {
     if (n.in.empty()) return false;
+    if (n.is("Cast") && rounds_integers(n)) return true;
     if (n.def && n.def->placement == Placement::kView) return stays(n.in[0]);
     if (!n.is("Concat")) {
       const int i = storage_operand(n);
@@ -94,6 +101,13 @@ class Widener {
 
   void rewrite(Node n) {
     builder_.start(n);
+    if (n.is("CastLike") && n.in.size() == 2 && rounds_integers(n)) {
+      n.op = "Cast";
+      n.opset = 13;
+      n.in.resize(1);
+      n.set_int("to", static_cast<int64_t>(type(n.out[0])));
+      n.def = find_op("", "Cast", 13);
+    }
     const bool half_out = n.has_output(0) && half(type(n.out[0]));
     if (keeps(n)) {
       // New rows of a state are rounded to its type; everything else is half already.
