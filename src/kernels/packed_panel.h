@@ -100,9 +100,9 @@ SITU_INLINE void panel_dots(const DigitPanel& p, const PackedRows& rows, int64_t
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
         float* sum = sums + r * kUnitColumns + v * kLanes;
-        VecF block_sum = __builtin_convertvector(acc[r][v], VecF) * (scale * row_scales[r]);
-        if (Z == ZeroPoints::kFloats) block_sum -= load(zeros + v * kLanes) * row_sums[r];
-        store(sum, load(sum) + block_sum);
+        VecF total = load(sum) + __builtin_convertvector(acc[r][v], VecF) * (scale * row_scales[r]);
+        if (Z == ZeroPoints::kFloats) total -= load(zeros + v * kLanes) * row_sums[r];
+        store(sum, total);
       }
     }
     scales += kUnitColumns;
