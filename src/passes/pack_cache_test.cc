@@ -277,6 +277,34 @@ TEST_F(PackCacheTest, WeightsThatPassesMadeAreKnownByTheirContent) {
   EXPECT_EQ(other.packed, start_without_cache(tuned).packed);
 }
 
+// Weights that passes made are dropped once they are packed; others may be made at their address.
+TEST_F(PackCacheTest, WhatLiesWhereOtherWeightsLayIsPackedAnew) {
+  ThreadPool pool(1);
+  PackStore store(pool);
+  std::string bytes = model_bytes(1);
+  auto pack = [&](const std::shared_ptr<const void>& owner) {
+    const auto* at = reinterpret_cast<const std::byte*>(bytes.data());
+    const Tensor weights = Tensor::borrow(DType::kU8, {kWeightBytes}, at, owner), scales = Tensor::borrow(DType::kF32, {kScaleBytes / 4}, at + kWeightBytes, owner);
+    PackedMatMulParams params{};
+    params.n = kColumns;
+    params.k = kDepth;
+    params.bits = 4;
+    params.block = kBlock;
+    Result<Packed> packed = store.pack({weights, scales, Tensor(), params, false});
+    EXPECT_TRUE(packed.is_ok());
+    return packed->data;
+  };
+  auto first = std::make_shared<int>(0);
+  const Tensor a = pack(first);
+  EXPECT_EQ(pack(first).view().data, a.view().data);
+  first.reset();
+  for (char& c : bytes) c = static_cast<char>(c ^ 0x11);
+  const auto second = std::make_shared<int>(0);
+  const Tensor b = pack(second);
+  EXPECT_NE(std::memcmp(a.view().data, b.view().data, static_cast<size_t>(a.bytes())), 0);
+  EXPECT_EQ(pack(second).view().data, b.view().data);
+}
+
 TEST_F(PackCacheTest, DamagedFilesAreReplaced) {
   const std::string want = start().packed, good = read(saved()[0]);
   std::mt19937 random(7);

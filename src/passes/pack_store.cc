@@ -82,7 +82,7 @@ bool PackStore::fits_half(const PackOperands& o) const {
 Result<Packed> PackStore::pack(const PackOperands& o) {
   PackedMatMulParams params = o.params;
   const Key key{o.weights.view().data, o.scales.view().data, params.zeros != ZeroPoints::kMiddle ? o.zeros.view().data : nullptr, params.n, params.k, params.bits, params.block, o.rounded};
-  if (auto it = packed_.find(key); it != packed_.end()) return it->second;
+  if (auto it = packed_.find(key); it != packed_.end() && it->second.made_of(o.weights)) return it->second.result;
   std::optional<Packed> packed = cache_ ? cache_->find(o) : std::nullopt;
   if (!packed) {
     params.half_scales = fits_half(o);
@@ -93,7 +93,7 @@ Result<Packed> PackStore::pack(const PackOperands& o) {
     written_ += packed->data.bytes();
   }
   bytes_ += packed->data.bytes();
-  packed_.emplace(key, *packed);
+  packed_.insert_or_assign(key, Made<Packed>{*packed, o.weights.owner()});
   return *packed;
 }
 
@@ -123,7 +123,7 @@ Result<Tensor> PackStore::lay_out(const PackOperands& o, const PackedMatMulParam
 // By rows of w as the file has it, so that no more than a part of the file is resident beside what has been packed.
 Result<Tensor> PackStore::pack_dense(const Tensor& w, int64_t k, int64_t n, bool transposed) {
   const auto key = std::make_tuple(static_cast<const void*>(w.view().data), k, n, transposed);
-  if (auto it = dense_.find(key); it != dense_.end()) return it->second;
+  if (auto it = dense_.find(key); it != dense_.end() && it->second.made_of(w)) return it->second.result;
   PackDenseParams part{{k, n}, 0, k, 0, (n + kDensePanelColumns - 1) / kDensePanelColumns};
   const int64_t count = part.product.packed_count();
   Result<Tensor> bytes = allocate(count * dtype_bytes(w.type()));
@@ -151,19 +151,19 @@ Result<Tensor> PackStore::pack_dense(const Tensor& w, int64_t k, int64_t n, bool
   }
   bytes_ += packed.bytes();
   written_ += packed.bytes();
-  dense_.emplace(key, packed);
+  dense_.insert_or_assign(key, Made<Tensor>{packed, w.owner()});
   return packed;
 }
 
 Tensor PackStore::aligned(const Tensor& odd) {
-  Tensor& copy = aligned_[odd.view().data];
-  if (!copy.present()) {
-    copy = aligned_copy(odd);
-    bytes_ += copy.bytes();
-    written_ += copy.bytes();
+  Made<Tensor>& copy = aligned_[odd.view().data];
+  if (!copy.result.present() || !copy.made_of(odd)) {
+    copy = {aligned_copy(odd), odd.owner()};
+    bytes_ += copy.result.bytes();
+    written_ += copy.result.bytes();
     release(odd, 0, 1, 1);
   }
-  return copy.reshaped(odd.dims());
+  return copy.result.reshaped(odd.dims());
 }
 
 }  // namespace situ

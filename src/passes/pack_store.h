@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -47,11 +48,18 @@ class PackStore {
   ThreadPool& pool_;
   PackCache* cache_;
   std::set<const void*> files_;
+  // A result, and the owner of what it was made of: when that is gone, something else may lie at its address.
+  template <typename T>
+  struct Made {
+    T result;
+    std::weak_ptr<const void> source;
+    bool made_of(const Tensor& t) const { return !source.owner_before(t.owner()) && !t.owner().owner_before(source); }
+  };
   // By where the operands lie and how they may be laid out: levels that share weights may store scales differently.
   using Key = std::tuple<const void*, const void*, const void*, int64_t, int64_t, int32_t, int32_t, bool>;
-  std::map<Key, Packed> packed_;
-  std::map<std::tuple<const void*, int64_t, int64_t, bool>, Tensor> dense_;
-  std::map<const void*, Tensor> aligned_;
+  std::map<Key, Made<Packed>> packed_;
+  std::map<std::tuple<const void*, int64_t, int64_t, bool>, Made<Tensor>> dense_;
+  std::map<const void*, Made<Tensor>> aligned_;
   std::shared_ptr<std::byte> region_;
   int64_t region_bytes_ = 0, used_ = 0, bytes_ = 0, written_ = 0;
 };
