@@ -1,6 +1,8 @@
 // MatMul(x, DequantizeLinear(W)) with a constant W of 4 or 8 bits, scaled by blocks along K, by column or as a whole, becomes
 // MatMulNBits: the weight is read as the bits it is, never expanded. ONNX stores W [K, N] element by element along N; MatMulNBits
 // wants [N, blocks of K], so the nibbles are re-laid out once, at load, and booked as packed.
+#include <algorithm>
+
 #include "passes/builder.h"
 #include "passes/pack_store.h"
 #include "passes/pass.h"
@@ -9,9 +11,7 @@ namespace situ {
 namespace {
 
 struct Quantised {
-  const Tensor* weight = nullptr;
-  const Tensor* scale = nullptr;
-  const Tensor* zero = nullptr;  // or null
+  Tensor weight, scale, zero;    // zero may be absent. By value: emit() adds values to the graph
   bool transposed = false;       // W is [N, K] behind a Transpose
   int64_t k = 0, n = 0, block = 0;
   int bits = 0;
@@ -62,7 +62,10 @@ class Fuser {
   }
 
  private:
-  const Tensor* constant(ValueId v) const { return graph_.values[v].constant.present() ? &graph_.values[v].constant : nullptr; }
+  bool constant(ValueId v, Tensor* t) const {
+    *t = graph_.values[v].constant;
+    return t->present();
+  }
 
   bool match(const Node& matmul, Quantised* q) const {
     ValueId w = matmul.in[1];
@@ -74,35 +77,36 @@ class Fuser {
       if (p < 0) return false;
     }
     const Node& dq = graph_.nodes[p];
-    if (!dq.is("DequantizeLinear") || !(q->weight = constant(dq.in[0])) || !(q->scale = constant(dq.in[1]))) return false;
-    if (dq.has_input(2) && !(q->zero = constant(dq.in[2]))) return false;
-    const DType type = q->weight->type();
+    if (!dq.is("DequantizeLinear") || !constant(dq.in[0], &q->weight) || !constant(dq.in[1], &q->scale)) return false;
+    if (dq.has_input(2) && !constant(dq.in[2], &q->zero)) return false;
+    const DType type = q->weight.type();
     q->bits = type == DType::kI4 || type == DType::kU4 ? 4 : type == DType::kI8 || type == DType::kU8 ? 8 : 0;
     q->is_signed = type == DType::kI4 || type == DType::kI8;
-    if (q->bits == 0 || q->weight->rank() != 2) return false;
-    q->k = q->weight->dims()[q->transposed ? 1 : 0];
-    q->n = q->weight->dims()[q->transposed ? 0 : 1];
+    if (q->bits == 0 || q->weight.rank() != 2) return false;
+    q->k = q->weight.dims()[q->transposed ? 1 : 0];
+    q->n = q->weight.dims()[q->transposed ? 0 : 1];
     q->block = dq.attr_int("block_size", 0);
     int64_t axis = dq.attr_int("axis", 1);
     if (axis < 0) axis += 2;
     const int64_t k_axis = q->transposed ? 1 : 0;
     if (q->block > 0) {
       const bool power = q->block >= 16 && (q->block & (q->block - 1)) == 0;
-      if (!power || q->scale->rank() != 2 || axis != k_axis) return false;
+      // Blocks beyond K would be filled up to their length.
+      if (!power || q->block > std::max<int64_t>(16, 2 * q->k) || q->scale.rank() != 2 || axis != k_axis) return false;
     } else {
-      q->scales = q->scale->count() == 1 ? Quantised::Scales::kOne : Quantised::Scales::kColumns;
-      if (q->scale->rank() > 1 || (q->scales == Quantised::Scales::kColumns && axis != 1 - k_axis)) return false;
+      q->scales = q->scale.count() == 1 ? Quantised::Scales::kOne : Quantised::Scales::kColumns;
+      if (q->scale.rank() > 1 || (q->scales == Quantised::Scales::kColumns && axis != 1 - k_axis)) return false;
       q->block = kColumnBlock;
     }
     const DType x = graph_.values[matmul.in[0]].info.type;
-    if (q->zero && (q->zero->type() != type || q->zero->count() != q->scale_count())) return false;
-    return (q->scale->type() == x || matmul.mixed_floats) && (x == DType::kF32 || x == DType::kF16) && q->scale->count() == q->scale_count();
+    if (q->zero.present() && (q->zero.type() != type || q->zero.count() != q->scale_count())) return false;
+    return (q->scale.type() == x || matmul.mixed_floats) && (x == DType::kF32 || x == DType::kF16) && q->scale.count() == q->scale_count();
   }
 
   void emit(Builder& builder, const Node& matmul, const Quantised& q) {
     const int64_t blocks = q.blocks(), blob = q.block * q.bits / 8, zero_row = (blocks * q.bits + 7) / 8;
     Tensor weight = Tensor::allocate(DType::kU8, {q.n, blocks, blob});
-    Tensor scale = Tensor::allocate(q.scale->type(), {q.n, blocks});
+    Tensor scale = Tensor::allocate(q.scale.type(), {q.n, blocks});
     Tensor zero = Tensor::allocate(DType::kU8, {q.n, zero_row});
     auto put = [&](Tensor& t, int64_t row, int64_t i, int64_t width, int v) {
       uint8_t* bytes = t.view().as<uint8_t>() + row * width;
@@ -112,14 +116,14 @@ class Fuser {
     const int64_t element = dtype_bytes(scale.type());
     for (int64_t n = 0; n < q.n; ++n) {
       for (int64_t k = 0; k < q.k; ++k)
-        put(weight, n, k, blocks * blob, unsigned_element(*q.weight, q.transposed ? n * q.k + k : k * q.n + n, q.bits, q.is_signed));
+        put(weight, n, k, blocks * blob, unsigned_element(q.weight, q.transposed ? n * q.k + k : k * q.n + n, q.bits, q.is_signed));
       for (int64_t b = 0; b < blocks; ++b) {
         const int64_t from = q.scale_index(n, b);
-        put(zero, n, b, zero_row, q.zero ? unsigned_element(*q.zero, from, q.bits, q.is_signed) : (q.is_signed ? 1 << (q.bits - 1) : 0));
-        for (int64_t i = 0; i < element; ++i) scale.view().data[(n * blocks + b) * element + i] = q.scale->view().data[from * element + i];
+        put(zero, n, b, zero_row, q.zero.present() ? unsigned_element(q.zero, from, q.bits, q.is_signed) : (q.is_signed ? 1 << (q.bits - 1) : 0));
+        for (int64_t i = 0; i < element; ++i) scale.view().data[(n * blocks + b) * element + i] = q.scale.view().data[from * element + i];
       }
     }
-    if (context_.packs) context_.packs->release(*q.weight);
+    if (context_.packs) context_.packs->release(q.weight);
     context_.evaluator.ledger().packed += weight.bytes() + scale.bytes() + zero.bytes();
     builder.start(matmul);
     const ValueId w = graph_.add_constant(matmul.name + "/packed", weight), s = graph_.add_constant(matmul.name + "/scales", scale), z = graph_.add_constant(matmul.name + "/zero_points", zero);

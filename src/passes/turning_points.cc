@@ -61,8 +61,9 @@ class Finder {
       visit(v);
     }
     std::vector<int64_t> alone(numbers_.begin(), numbers_.end());
+    const std::set<double> given = given_;
     for (const double factor : factors_)
-      for (const int64_t n : alone) add(static_cast<double>(n) / factor);
+      for (const double n : given) add(n / factor);
     alone.assign(numbers_.begin(), numbers_.end());
     if (numbers_.size() <= kMostPairs) {
       for (size_t i = 0; i < alone.size(); ++i)
@@ -81,6 +82,7 @@ class Finder {
   }
 
   void add(double number) {
+    given_.insert(std::fabs(number));
     const double n = std::ceil(std::fabs(number));
     if (n >= 2 && n <= static_cast<double>(kMostTokens)) numbers_.insert(static_cast<int64_t>(n));
   }
@@ -130,6 +132,7 @@ class Finder {
     const Tensor& t = graph_.values[v].constant;
     if (!t.present() || t.count() != 1) return;
     const double factor = std::fabs(t.to_f64()[0]);
+    if (factor >= kLargestFactor && !dtype_is_float(t.type())) found_.plain = false;
     if (factor > 0 && factor < kLargestFactor && factor != 1) factors_.insert(divided ? 1 / factor : factor);
   }
 
@@ -200,7 +203,7 @@ class Finder {
   const Prober& prober_;
   TurningPoints found_;
   std::set<int64_t> numbers_;
-  std::set<double> factors_;
+  std::set<double> given_, factors_;  // as the graph has them
   std::set<ValueId> seen_;
   std::vector<ValueId> open_;
 };

@@ -119,6 +119,8 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
     return compile_graph(imported, options, packs, phase);
   } catch (const DimTooLong& e) {
     return Status::error(e.what());
+  } catch (const std::bad_alloc&) {
+    return Status::error("not enough memory to prepare the model");
   }
 }
 
@@ -148,6 +150,8 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel
     return make(model, options);
   } catch (const DimTooLong& e) {
     return Status::error(e.what());
+  } catch (const std::bad_alloc&) {
+    return Status::error("not enough memory to prepare the model");
   }
 }
 
