@@ -437,6 +437,19 @@ class GraphsTest(CliTest):
         self.check({f"{t.__name__}, axis {axis}{', zero points' * zeros}{', transposed' * transposed}": logits(t, axis, zeros, transposed)
                     for t in (np.int8, np.uint8) for axis in (None, 0, 1) for zeros in (False, True) for transposed in (False, True)}, copies_nothing=True)
 
+    def test_many_dequantised_weights(self):
+        """So many that the graph's values move in memory while they are rewritten."""
+        rng = np.random.default_rng(4)
+        def f(g, x, out):
+            for i in range(40):
+                q = g.weight(f"quantised {i}", rng.integers(-128, 128, (tiny_models.VOCABULARY, tiny_models.VOCABULARY)).astype(np.int8))
+                w = g.op("DequantizeLinear", q, g.f32(rng.uniform(0.001, 0.003, tiny_models.VOCABULARY)), axis=1)
+                x = g.op("MatMul", x, w, out=out if i == 39 else None)
+            return x
+        path = self.write("40 of them", LEARNED, {"logits": f})
+        for options in ((), ("--no-pack-cache",)):
+            self.assertEqual(self.start(path, SHORT, *options).result()["output_ids"], self.start(path, SHORT, "--naive").result()["output_ids"])
+
     def test_one_number_of_a_product(self):
         weight = np.random.default_rng(5).standard_normal((WIDTH, 8))
         def add(f):
