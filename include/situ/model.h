@@ -22,8 +22,8 @@ struct LoadOptions {
   int64_t context_length = 0;  // tokens that all sessions of a model hold together; 0: what the model declares
   int64_t chunk = 512;         // most prompt tokens in one step; more where tokens depend on later ones of their prompt, or
                                // where the graph computes prompts as a whole only
-  // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half precision where rows of 8 KiB or more a
-  // token come from products with 8-bit activations, else as the file has it.
+  // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half
+  // precision where rows of 8 KiB or more a token come from products with 8-bit activations, else as the file has it.
   std::string kv_type = "auto";
   // Weights that the kernels want in another order are packed once and saved (where: README.md), and mapped by later loads.
   bool pack_cache = true;

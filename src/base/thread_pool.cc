@@ -83,7 +83,9 @@ void Barrier::wait() {
 ThreadPool::ThreadPool(int threads)
     // More threads than CPUs: who spins keeps the one that is waited for from running (SmolLM2 on 2 CPUs with 3, 4 and 8
     // threads: 12, 11 and 28 ms a token; 8.5, 6.7 and 4.1 ms without).
-    : threads_(threads > 0 ? threads : usable_cpus()), spins_(threads_ > usable_cpus() ? 0 : kSpins), barrier_(threads_, spins_) {
+    : threads_(threads > 0 ? threads : usable_cpus()),
+      spins_(threads > 1 && threads > usable_cpus() ? 0 : kSpins),
+      barrier_(threads_, spins_) {
   try {
     for (int t = 1; t < threads_; ++t) workers_.emplace_back([this, t] { work(t); });
   } catch (...) {  // the system has no thread left: those that run must end before the exception goes on

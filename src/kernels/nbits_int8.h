@@ -45,6 +45,13 @@ SITU_INLINE VecI word_products(VecS a, VecS b) {
 }
 #endif
 
+// The nearest integers from -127 to 127.
+SITU_INLINE VecI nearest_bytes(VecF x) {
+  VecI r = nearest(x);
+  r = r > 127 ? splat_i(127) : r;
+  return r < -127 ? splat_i(-127) : r;
+}
+
 // Planes of activations per chunk, a vector each: plane j matches digit j of every byte; 8-bit weights take
 // two planes of int16, for the even and the odd bytes.
 template <int Bits>
@@ -85,10 +92,7 @@ SITU_INLINE float quantize_block(const float* x, int64_t count, int64_t block, i
   for (i = 0; i < block; i += kLanes) {  // blocks are multiples of 16
     const int64_t rest = count - i;
     const VecF v = (rest >= kLanes ? load(x + i) : load_n(x + i, rest > 0 ? rest : 0)) * inverse;
-    VecI r = nearest(v);
-    r = r > 127 ? splat_i(127) : r;
-    r = r < -127 ? splat_i(-127) : r;
-    *reinterpret_cast<UnalignedB*>(q + i) = __builtin_convertvector(r, VecB);
+    *reinterpret_cast<UnalignedB*>(q + i) = __builtin_convertvector(nearest_bytes(v), VecB);
   }
   return scale;
 }

@@ -164,9 +164,7 @@ SITU_INLINE void round_blocks(const float* x, int64_t block, int8_t* q, RoundedB
     const VecF factor = splat(inverse[i]);
     VecI sum{};
     for (int64_t k = 0; k < block; k += kLanes) {
-      VecI r = nearest(load(x + i * block + k) * factor);
-      r = r > 127 ? splat_i(127) : r;
-      r = r < -127 ? splat_i(-127) : r;
+      const VecI r = nearest_bytes(load(x + i * block + k) * factor);
       sum += r;
       *reinterpret_cast<UnalignedB*>(q + i * block + k) = __builtin_convertvector(r, VecB);
     }

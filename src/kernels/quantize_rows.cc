@@ -19,11 +19,7 @@ float quantize(const float* x, int64_t size, int8_t* q) {
   for (; i + kLanes <= size; i += kLanes) look_at(load(x + i));
   if (i < size) look_at(load_n(x + i, size - i));
   const float scale = max_lanes(largest) / 127.0f + sum_lanes(zeros), inverse = scale > 0 ? 1.0f / scale : 0.0f;
-  auto round = [&](VecF v) {
-    VecI r = nearest(v * inverse);
-    r = r > 127 ? splat_i(127) : r;
-    return __builtin_convertvector(r < -127 ? splat_i(-127) : r, VecB);
-  };
+  auto round = [&](VecF v) { return __builtin_convertvector(nearest_bytes(v * inverse), VecB); };
   for (i = 0; i + kLanes <= size; i += kLanes) *reinterpret_cast<UnalignedB*>(q + i) = round(load(x + i));
   if (i < size) {
     const VecB last = round(load_n(x + i, size - i));

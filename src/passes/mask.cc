@@ -76,8 +76,9 @@ bool agrees(const Sample& s, int64_t heads, const MaskForm& form) {
 
 std::optional<MaskForm> fit_mask(const Graph& graph, Prober& prober, const std::vector<ValueId>& rules, const MaskProbe& probe, int64_t heads, int64_t context_length,
                                  Phase phase) {
+  if (phase == Phase::kFirst) return std::nullopt;
   const TurningPoints points = turning_points(graph, prober, rules);
-  if (phase == Phase::kFirst || !points.plain || points.at.size() > kMostPoints) return std::nullopt;
+  if (!points.plain || points.at.size() > kMostPoints) return std::nullopt;
   auto sample = [&](int64_t tokens, int64_t past) -> std::optional<Sample> {
     Result<std::vector<float>> bias = probe(tokens, past);
     if (!bias.is_ok() || bias->size() != static_cast<size_t>(heads * tokens * (tokens + past))) return std::nullopt;
