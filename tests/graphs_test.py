@@ -167,6 +167,8 @@ class GraphsTest(CliTest):
             "half of the query below 1001": lambda g: g.unsqueeze(g.op("Less", g.op("Div", g.queries, g.constant(2)), g.constant(1001)), 1),
             "a table": lambda g: g.op("Cast", table(g), to=TensorProto.BOOL),
             "twice the query from 3990 to 4008": lambda g: g.op("Not", g.op("And", *(g.unsqueeze(g.op(op, g.op("Mul", g.queries, g.constant(2)), g.constant(limit)), 1) for op, limit in (("Greater", 3989), ("Less", 4009))))),
+            "the sum of two queries from 3990 to 4008": lambda g: (lambda q: g.op("Not", g.op("And", g.op("Greater", q, g.constant(3989)), g.op("Less", q, g.constant(4009)))))(g.unsqueeze(g.op("Add", g.queries, g.queries), 1)),
+            "six times the query": lambda g: (lambda q: g.op("Not", g.op("And", g.op("Greater", q, g.constant(11989)), g.op("Less", q, g.constant(12009)))))(g.unsqueeze(g.op("Mul", g.op("Mul", g.queries, g.constant(2)), g.constant(3)), 1)),
             "between two of 20 limits": limits,
             "steps of 2000 tokens": lambda g: g.op("Not", g.op("Equal", g.tokens, g.constant(2000))),
         }

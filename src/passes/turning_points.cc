@@ -13,6 +13,8 @@ constexpr size_t kFewTurns = 32;      // of a table; one with more changes anywh
 constexpr size_t kMostPairs = 12;     // points whose sums and differences are looked at too
 constexpr int64_t kMostTokens = 1 << 24;
 constexpr double kLargestFactor = 4096;  // larger ones hide keys
+constexpr int kMostSums = 3;             // of positions with themselves
+constexpr size_t kMostFactors = 64;
 
 // What these compute of positions is the same rule between the numbers that they compare with. Mod, Sin and the like are not among
 // them.
@@ -60,18 +62,17 @@ class Finder {
       open_.pop_back();
       visit(v);
     }
-    std::vector<int64_t> alone(numbers_.begin(), numbers_.end());
     const std::set<double> given = given_;
-    for (const double factor : factors_)
+    for (const double factor : factors())
       for (const double n : given) add(n / factor);
-    alone.assign(numbers_.begin(), numbers_.end());
-    if (numbers_.size() <= kMostPairs) {
+    const std::vector<int64_t> alone(numbers_.begin(), numbers_.end());
+    if (alone.size() > kMostPairs) found_.plain = false;
+    else
       for (size_t i = 0; i < alone.size(); ++i)
         for (size_t j = 0; j <= i; ++j) {
           add(alone[i] + alone[j]);
           if (i != j) add(alone[i] - alone[j]);
         }
-    }
     found_.at.assign(numbers_.begin(), numbers_.end());
     return found_;
   }
@@ -107,6 +108,7 @@ class Finder {
     if (!plain(n)) found_.plain = false;
     if (n.op == "Mul" || n.op == "Div")
       for (ValueId x : n.in) scaled_by(x, n.op == "Div");
+    if ((n.op == "Add" || n.op == "Sum") && like_with_like(n)) ++sums_;
     // Shapes that data is moved into say nothing of the data.
     static const std::set<std::string> kMoves{"Expand", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"};
     if (n.op == "ConstantOfShape" || n.op == "Shape") return;
@@ -133,7 +135,39 @@ class Finder {
     if (!t.present() || t.count() != 1) return;
     const double factor = std::fabs(t.to_f64()[0]);
     if (factor >= kLargestFactor && !dtype_is_float(t.type())) found_.plain = false;
-    if (factor > 0 && factor < kLargestFactor && factor != 1) factors_.insert(divided ? 1 / factor : factor);
+    if (factor > 0 && factor < kLargestFactor && factor != 1) factors_.push_back(divided ? 1 / factor : factor);
+  }
+
+  // Of tokens with tokens, of keys with keys or of lengths with lengths: a position may be in the sum twice.
+  bool like_with_like(const Node& n) const {
+    if (!std::all_of(n.in.begin(), n.in.end(), [&](ValueId v) { return prober_.changes(v); })) return false;
+    auto axes = [&](ValueId v) {  // from the last one
+      const Shape& s = graph_.values[v].info.shape;
+      std::set<size_t> found;
+      for (size_t d = 0; d < s.size(); ++d)
+        if (s[d].depends_on(kSymS) || s[d].depends_on(kSymP)) found.insert(s.size() - d);
+      return found;
+    };
+    return std::adjacent_find(n.in.begin(), n.in.end(), [&](ValueId a, ValueId b) { return axes(a) == axes(b); }) != n.in.end();
+  }
+
+  // Of positions in what is compared: each may apply or not.
+  std::set<double> factors() {
+    std::set<double> products{1};
+    auto times = [&](const std::set<double>& all) {
+      const std::set<double> before = products;
+      for (double x : before)
+        for (double y : all) products.insert(x * y);
+    };
+    for (size_t i = 0; i < factors_.size() && products.size() <= kMostFactors; ++i) times({factors_[i]});
+    if (sums_ > 0 && sums_ <= kMostSums) {
+      std::set<double> multiples;
+      for (int m = 2; m <= 1 << sums_; ++m) multiples.insert(m);
+      times(multiples);
+    }
+    if (sums_ > kMostSums || products.size() > kMostFactors) found_.plain = false;
+    products.erase(1);
+    return products;
   }
 
   // Numbers that are added where a key is hidden, and factors of one number a head: no position is compared with them.
@@ -203,7 +237,9 @@ class Finder {
   const Prober& prober_;
   TurningPoints found_;
   std::set<int64_t> numbers_;
-  std::set<double> given_, factors_;  // as the graph has them
+  std::set<double> given_;  // as the graph has them
+  std::vector<double> factors_;
+  int sums_ = 0;
   std::set<ValueId> seen_;
   std::vector<ValueId> open_;
 };
