@@ -82,7 +82,7 @@ bool PackStore::fits_half(const PackOperands& o) const {
 Result<Packed> PackStore::pack(const PackOperands& o) {
   PackedMatMulParams params = o.params;
   const Key key{o.weights.view().data, o.scales.view().data, params.zeros != ZeroPoints::kMiddle ? o.zeros.view().data : nullptr, params.n, params.k, params.bits, params.block, o.rounded};
-  if (auto it = packed_.find(key); it != packed_.end() && it->second.made_of(o.weights)) return it->second.result;
+  if (auto it = packed_.find(key); it != packed_.end() && it->second.made_of(o.weights, o.scales, o.zeros)) return it->second.result;
   std::optional<Packed> packed = cache_ ? cache_->find(o) : std::nullopt;
   if (!packed) {
     params.half_scales = fits_half(o);
@@ -93,7 +93,7 @@ Result<Packed> PackStore::pack(const PackOperands& o) {
     written_ += packed->data.bytes();
   }
   bytes_ += packed->data.bytes();
-  packed_.insert_or_assign(key, Made<Packed>{*packed, o.weights.owner()});
+  packed_.insert_or_assign(key, Made<Packed>::of(*packed, o.weights, o.scales, o.zeros));
   return *packed;
 }
 
@@ -151,14 +151,14 @@ Result<Tensor> PackStore::pack_dense(const Tensor& w, int64_t k, int64_t n, bool
   }
   bytes_ += packed.bytes();
   written_ += packed.bytes();
-  dense_.insert_or_assign(key, Made<Tensor>{packed, w.owner()});
+  dense_.insert_or_assign(key, Made<Tensor>::of(packed, w));
   return packed;
 }
 
 Tensor PackStore::aligned(const Tensor& odd) {
   Made<Tensor>& copy = aligned_[odd.view().data];
   if (!copy.result.present() || !copy.made_of(odd)) {
-    copy = {aligned_copy(odd), odd.owner()};
+    copy = Made<Tensor>::of(aligned_copy(odd), odd);
     bytes_ += copy.result.bytes();
     written_ += copy.result.bytes();
     release(odd, 0, 1, 1);

@@ -48,12 +48,19 @@ class PackStore {
   ThreadPool& pool_;
   PackCache* cache_;
   std::set<const void*> files_;
-  // A result, and the owner of what it was made of: when that is gone, something else may lie at its address.
+  // A result, and the owners of what it was made of: when one is gone, something else may lie at its address.
   template <typename T>
   struct Made {
     T result;
-    std::weak_ptr<const void> source;
-    bool made_of(const Tensor& t) const { return !source.owner_before(t.owner()) && !t.owner().owner_before(source); }
+    std::vector<std::weak_ptr<const void>> sources;
+    template <typename... Tensors>
+    static Made of(const T& result, const Tensors&... t) { return {result, {t.owner()...}}; }
+    template <typename... Tensors>
+    bool made_of(const Tensors&... t) const {
+      size_t i = 0;
+      auto same = [](const auto& a, const auto& b) { return !a.owner_before(b) && !b.owner_before(a); };
+      return sources.size() == sizeof...(t) && (same(sources[i++], t.owner()) && ...);
+    }
   };
   // By where the operands lie and how they may be laid out: levels that share weights may store scales differently.
   using Key = std::tuple<const void*, const void*, const void*, int64_t, int64_t, int32_t, int32_t, bool>;
