@@ -1,6 +1,7 @@
 // MatMul(x, DequantizeLinear(W)) with a constant W of 4 or 8 bits, scaled by blocks along K, by column or as a whole, becomes
 // MatMulNBits: the weight is read as the bits it is, never expanded. ONNX stores W [K, N] element by element along N; MatMulNBits
-// wants [N, blocks of K], so the nibbles are re-laid out once, at load, and booked as packed.
+// wants [N, blocks of K]: where W is not stored so, behind a Transpose, its digits are laid out anew once, at load, and booked as
+// packed.
 #include <algorithm>
 
 #include "passes/builder.h"
@@ -28,6 +29,7 @@ struct Quantised {
 };
 // MatMulNBits knows blocks only: where a scale holds for a whole column, it is written once for each so many weights.
 constexpr int64_t kColumnBlock = 128;
+constexpr int64_t kColumnsAtOnce = 64;
 
 // Element i of an integer tensor of 4 or 8 bits, shifted to be unsigned.
 int unsigned_element(const Tensor& t, int64_t i, int bits, bool is_signed) {
@@ -103,28 +105,58 @@ class Fuser {
     return (q->scale.type() == x || matmul.mixed_floats) && (x == DType::kF32 || x == DType::kF16) && q->scale.count() == q->scale_count();
   }
 
-  void emit(Builder& builder, const Node& matmul, const Quantised& q) {
-    const int64_t blocks = q.blocks(), blob = q.block * q.bits / 8, zero_row = (blocks * q.bits + 7) / 8;
-    Tensor weight = Tensor::allocate(DType::kU8, {q.n, blocks, blob});
-    Tensor scale = Tensor::allocate(q.scale.type(), {q.n, blocks});
-    Tensor zero = Tensor::allocate(DType::kU8, {q.n, zero_row});
-    auto put = [&](Tensor& t, int64_t row, int64_t i, int64_t width, int v) {
-      uint8_t* bytes = t.view().as<uint8_t>() + row * width;
-      if (q.bits == 8) bytes[i] = static_cast<uint8_t>(v);
-      else bytes[i / 2] = static_cast<uint8_t>(bytes[i / 2] | (v << (4 * (i % 2))));
-    };
-    const int64_t element = dtype_bytes(scale.type());
-    for (int64_t n = 0; n < q.n; ++n) {
+  // W [N, K] may be what MatMulNBits reads as the file has it: unsigned, in rows of whole blocks.
+  static Tensor as_bytes(const Tensor& t, std::vector<int64_t> dims) { return Tensor::borrow(DType::kU8, std::move(dims), t.view().data, t.owner()); }
+
+  Tensor weights(const Quantised& q) {
+    const int64_t blob = q.block * q.bits / 8, row = q.blocks() * blob;
+    if (q.transposed && !q.is_signed && q.k % q.block == 0) return as_bytes(q.weight, {q.n, q.blocks(), blob});
+    Tensor weight = Tensor::allocate(DType::kU8, {q.n, q.blocks(), blob});
+    uint8_t* bytes = weight.view().as<uint8_t>();
+    // Some columns at a time, so that what is written stays in the cache while W [K, N] is read row by row.
+    for (int64_t first = 0; first < q.n; first += kColumnsAtOnce)
       for (int64_t k = 0; k < q.k; ++k)
-        put(weight, n, k, blocks * blob, unsigned_element(q.weight, q.transposed ? n * q.k + k : k * q.n + n, q.bits, q.is_signed));
-      for (int64_t b = 0; b < blocks; ++b) {
-        const int64_t from = q.scale_index(n, b);
-        put(zero, n, b, zero_row, q.zero.present() ? unsigned_element(q.zero, from, q.bits, q.is_signed) : (q.is_signed ? 1 << (q.bits - 1) : 0));
-        for (int64_t i = 0; i < element; ++i) scale.view().data[(n * blocks + b) * element + i] = q.scale.view().data[from * element + i];
-      }
-    }
-    if (context_.packs) context_.packs->release(q.weight);
-    context_.evaluator.ledger().packed += weight.bytes() + scale.bytes() + zero.bytes();
+        for (int64_t n = first; n < std::min(first + kColumnsAtOnce, q.n); ++n)
+          put(bytes + n * row, k, q.bits, unsigned_element(q.weight, q.transposed ? n * q.k + k : k * q.n + n, q.bits, q.is_signed));
+    return copied(q.weight, weight);
+  }
+
+  Tensor scales(const Quantised& q) {
+    if (q.transposed && q.scales == Quantised::Scales::kBlocks) return q.scale;
+    Tensor scale = Tensor::allocate(q.scale.type(), {q.n, q.blocks()});
+    const int64_t element = dtype_bytes(scale.type());
+    std::byte* to = scale.view().data;
+    for (int64_t n = 0; n < q.n; ++n)
+      for (int64_t b = 0; b < q.blocks(); ++b)
+        for (int64_t i = 0; i < element; ++i) *to++ = q.scale.view().data[q.scale_index(n, b) * element + i];
+    return copied(q.scale, scale);
+  }
+
+  Tensor zero_points(const Quantised& q) {
+    const int64_t row = (q.blocks() * q.bits + 7) / 8;
+    if (q.transposed && q.zero.present() && q.scales == Quantised::Scales::kBlocks && !q.is_signed && q.blocks() * q.bits % 8 == 0) return as_bytes(q.zero, {q.n, row});
+    Tensor zero = Tensor::allocate(DType::kU8, {q.n, row});
+    const int without = q.is_signed ? 1 << (q.bits - 1) : 0;
+    for (int64_t n = 0; n < q.n; ++n)
+      for (int64_t b = 0; b < q.blocks(); ++b)
+        put(zero.view().as<uint8_t>() + n * row, b, q.bits, q.zero.present() ? unsigned_element(q.zero, q.scale_index(n, b), q.bits, q.is_signed) : without);
+    return copied(q.zero, zero);
+  }
+
+  // Digit i of `bytes`, which are 0.
+  static void put(uint8_t* bytes, int64_t i, int bits, int digit) {
+    if (bits == 8) bytes[i] = static_cast<uint8_t>(digit);
+    else bytes[i / 2] = static_cast<uint8_t>(bytes[i / 2] | (digit << (4 * (i % 2))));
+  }
+
+  Tensor copied(const Tensor& from, const Tensor& to) {
+    if (context_.packs && from.present()) context_.packs->release(from);
+    context_.evaluator.ledger().packed += to.bytes();
+    return to;
+  }
+
+  void emit(Builder& builder, const Node& matmul, const Quantised& q) {
+    const Tensor weight = weights(q), scale = scales(q), zero = zero_points(q);
     builder.start(matmul);
     const ValueId w = graph_.add_constant(matmul.name + "/packed", weight), s = graph_.add_constant(matmul.name + "/scales", scale), z = graph_.add_constant(matmul.name + "/zero_points", zero);
     builder.op("MatMulNBits", {matmul.in[0], w, s, z}, matmul.out[0], "com.microsoft");
