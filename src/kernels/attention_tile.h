@@ -6,9 +6,11 @@
 // exp(s - m) and the output o, rescaled whenever m grows (Milakov, Gimelshein: Online normalizer calculation for softmax;
 // Dao et al.: FlashAttention).
 //   few rows (decode):    scores are dot products, values are added row by row
-//   many rows (prefill):  both products run in register tiles, keys transposed into panels that several tiles share
+//   many rows (prefill):  both products run in register tiles, keys transposed into panels that several tiles share;
+//                         of integers where attention_pairs.h says so
 #pragma once
 
+#include "kernels/attention_pairs.h"
 #include "kernels/dots.h"
 #include "kernels/params.h"
 #include "kernels/rows.h"
@@ -33,6 +35,7 @@ struct Problem {
   int64_t batch, heads, queries, keys, depth, value_depth, group;
   int64_t o_row;  // value_depth rounded up to whole tiles
   int64_t block;  // keys per step
+  bool pairs;     // products of many rows are integers (kernels/attention_pairs.h)
 };
 
 struct Tile {
@@ -46,12 +49,15 @@ struct Tile {
   float shrink[kMaxRows];      // what o must be multiplied by before more is added to it
   int64_t begin[kMaxRows], end[kMaxRows];  // keys that each row may attend to
   int64_t first_key, last_key;             // [first_key, last_key): those of any row
+  bool rounded;                // q holds pairs of integers, a row where it was, each worth q_scale
+  float q_scale[kMaxRows];
+  float weight[kMaxRows];      // what the integer 1 among the row's weights is worth
 };
 
 // K and V of one block of keys as the register tiles read them.
 struct Panels {
-  float* keys;    // [keys / kTileColumns][depth][kTileColumns]
-  float* values;  // [o_row / kTileColumns][keys][kTileColumns]
+  float* keys;    // [keys / kTileColumns][depth][kTileColumns]; or pairs [..][depth / 2][kTileColumns], then scales [keys]
+  float* values;  // [o_row / kTileColumns][keys][kTileColumns]; or pairs [..][keys / 2][kTileColumns], then scales [o_row]
 };
 
 static inline const View* operand(const KernelCall& call, int i) {
@@ -94,7 +100,7 @@ SITU_INLINE void scale_columns(int64_t rows, const T* v, int64_t step, int64_t s
 static inline Problem make_problem(const KernelCall& call) {
   const View &q = call.in[0], &k = call.in[1], &v = call.in[2];
   Problem p{call,    *static_cast<const AttentionParams*>(call.params), q, k, v, call.out[0], operand(call, 3),
-            operand(call, 4), operand(call, 5), q.dims[0], q.dims[1], q.dims[2], k.dims[2], q.dims[3], row_size(v), 1, 0, kKeyBlock};
+            operand(call, 4), operand(call, 5), q.dims[0], q.dims[1], q.dims[2], k.dims[2], q.dims[3], row_size(v), 1, 0, kKeyBlock, false};
   if (call.runs != nullptr) {
     p.keys = 0;
     for (int i = 0; i < call.run_count; ++i) p.keys += call.runs[i].length;
@@ -102,6 +108,7 @@ static inline Problem make_problem(const KernelCall& call) {
   p.group = k.dims[1] > 0 ? p.heads / k.dims[1] : 1;
   p.o_row = (p.value_depth + kTileColumns - 1) / kTileColumns * kTileColumns;
   while (p.block > kTileColumns && (p.depth + p.o_row) * p.block > kPanelFloats) p.block /= 2;
+  p.pairs = kPairProducts && k.type != DType::kF32 && v.type != DType::kF32 && p.depth >= 4 && p.depth <= kMostPairDepth && k.strides[3] == 1 && v.strides[3] == 1;
   return p;
 }
 
@@ -113,6 +120,7 @@ static inline int64_t panel_floats(const Problem& p) { return (p.depth + p.o_row
 static inline void start_tile(const Problem& p, Tile* t) {
   t->first_key = p.keys;
   t->last_key = 0;
+  t->rounded = false;
   for (int64_t r = 0; r < t->rows; ++r) {
     const int64_t head = (t->first + r) / p.queries, query = (t->first + r) % p.queries;
     const int64_t at = t->batch * p.q.strides[0] + head * p.q.strides[1] + query * p.q.strides[2];
@@ -173,10 +181,32 @@ static inline void few_scores(const Tile& t, int64_t depth, const T* k, int64_t 
   scale_columns(t.rows, k, step, depth, count, scores);
 }
 
-// The same from a panel of `count` keys, for rows that still attend to them.
-static inline void panel_scores(const Problem& p, const Tile& t, const float* keys, int64_t count, float* scores) {
+static inline int64_t pair_count(const Problem& p) { return (p.depth + 1) / 2; }
+static inline int32_t* pair_keys(const Panels& panels) { return reinterpret_cast<int32_t*>(panels.keys); }
+static inline float* pair_scales(const Problem& p, const Panels& panels) { return panels.keys + pair_count(p) * p.block; }
+static inline int32_t* pair_values(const Problem& p, const Panels& panels, int64_t column) { return reinterpret_cast<int32_t*>(panels.values) + column * (p.block / 2); }
+static inline float* value_scales(const Problem& p, const Panels& panels) { return panels.values + p.o_row * (p.block / 2); }
+
+static inline void round_queries(const Problem& p, Tile* t) {
+  for (int64_t r = 0; r < t->rows; r += kLanes) {
+    float* q = t->q + r * p.depth;
+    auto load_row = [&](int64_t i, int64_t d, int64_t n) __attribute__((always_inline)) { return load_n(q + i * p.depth + d, n); };
+    round_rows(t->rows - r < kLanes ? t->rows - r : kLanes, p.depth, largest_of_pairs(p.depth), reinterpret_cast<int16_t*>(q), 2 * p.depth, t->q_scale + r, load_row);
+  }
+  t->rounded = true;
+}
+
+// The same from a panel of `count` keys from the block's key `first` on, for rows that still attend to them.
+static inline void panel_scores(const Problem& p, const Tile& t, const Panels& panels, int64_t first, int64_t count, float* scores) {
   const int64_t rows = t.rows - t.done;
   scores += t.done * kKeyBlock;
+  if constexpr (kPairProducts) {
+    for (int64_t j = 0; p.pairs && j < count; j += kTileColumns)
+      pair_rows(rows, pair_count(p), reinterpret_cast<const int32_t*>(t.q + t.done * p.depth), p.depth, t.q_scale + t.done, pair_keys(panels) + (first + j) * pair_count(p),
+                pair_scales(p, panels) + first + j, scores + j, kKeyBlock);
+    if (p.pairs) return;
+  }
+  const float* keys = panels.keys + first * p.depth;
   for (int64_t j = 0; j < count; j += kTileColumns) {
     if (p.depth > 0) {
       tile_rows(rows, p.depth, t.q + t.done * p.depth, p.depth, keys + j * p.depth, kTileColumns, scores + j, kKeyBlock, false);
@@ -247,7 +277,14 @@ static inline void few_values(const Problem& p, const Tile& t, const T* v, int64
 }
 
 // The same from a panel of `count` values, for rows that attend to them.
-static inline void panel_values(const Problem& p, const Tile& t, const float* values, int64_t count, const float* scores) {
+static inline void panel_values(const Problem& p, const Tile& t, const Panels& panels, int64_t first, int64_t count, const float* scores) {
+  if constexpr (kPairProducts) {
+    for (int64_t d = 0; p.pairs && d < p.value_depth; d += kTileColumns)
+      pair_rows(t.rows - t.done, (count + 1) / 2, reinterpret_cast<const int32_t*>(scores + t.done * kKeyBlock), kKeyBlock, t.weight + t.done, pair_values(p, panels, d) + first / 2 * kTileColumns,
+                value_scales(p, panels) + d, t.o + t.done * p.o_row + d, p.o_row, t.shrink + t.done);
+    if (p.pairs) return;
+  }
+  const float* values = panels.values + first * kTileColumns;
   for (int64_t d = 0; d < p.value_depth; d += kTileColumns) {
     tile_rows(t.rows - t.done, count, scores + t.done * kKeyBlock, kKeyBlock, values + d * p.block, kTileColumns, t.o + t.done * p.o_row + d, p.o_row, true, t.shrink + t.done);
   }
@@ -294,8 +331,24 @@ static inline void online_softmax(Tile* t, int64_t r, int64_t count, float* s) {
   t->l[r] = t->l[r] * shrink + sum_lanes(sum);
 }
 
+// The same where weights are integers: those of a block are parts of its own largest one.
+static inline void online_softmax_of_pairs(Tile* t, int64_t r, int64_t count, float* s) {
+  const float low = -__builtin_inff();
+  const int64_t padded = (count + kLanes - 1) / kLanes * kLanes;
+  for (int64_t j = count; j < padded; ++j) s[j] = low;
+  VecF largest = splat(low);
+  for (int64_t j = 0; j < padded; j += kLanes) largest = vmax(load(s + j), largest);
+  const float here = max_lanes(largest), m = t->m[r] > here ? t->m[r] : here, origin = m > low ? m : 0.0f;
+  const float sum = round_weights(s, padded, here > low ? here : 0.0f);
+  const float share = exp_of_negative(splat(here > low ? here - origin : 0.0f))[0];
+  t->shrink[r] = t->m[r] == m ? 1.0f : exp_of_negative(splat(t->m[r]) - origin)[0];
+  t->m[r] = m;
+  t->weight[r] = share / kMostWeight;
+  t->l[r] = t->l[r] * t->shrink[r] + sum * share;
+}
+
 // Scores [rows][count] of keys from `key` on become weights.
-static inline void weigh_block(const Problem& p, Tile* t, int64_t key, int64_t count, float* scores) {
+static inline void weigh_block(const Problem& p, Tile* t, int64_t key, int64_t count, float* scores, bool pairs = false) {
   for (int64_t r = t->done; r < t->rows; ++r) {
     float* s = scores + r * kKeyBlock;
     if (p.params.softcap > 0) {
@@ -313,7 +366,7 @@ static inline void weigh_block(const Problem& p, Tile* t, int64_t key, int64_t c
     const int64_t from = clamp(t->begin[r] - key, 0, count), to = clamp(t->end[r] - key, 0, count);
     for (int64_t j = 0; j < from; ++j) s[j] = -__builtin_inff();
     for (int64_t j = to; j < count; ++j) s[j] = -__builtin_inff();
-    online_softmax(t, r, count, s);
+    pairs ? online_softmax_of_pairs(t, r, count, s) : online_softmax(t, r, count, s);
   }
 }
 
@@ -359,10 +412,40 @@ inline void scale_values(const Problem& p, const int8_t* v, int64_t count, const
   }
 }
 
+// The same as pairs of integers: kLanes keys are rounded at a time, then transposed.
+template <typename T>
+static inline void pack_pair_keys(const Problem& p, const T* k, int64_t count, const Panels& panels) {
+  const int64_t pairs = pair_count(p), step = p.k.strides[2];
+  int32_t rounded[kLanes * kMostPairDepth / 2] = {};
+  float* scales = pair_scales(p, panels);
+  for (int64_t j = 0; j < (count + kTileColumns - 1) / kTileColumns * kTileColumns; j += kLanes) {
+    const T* keys = k + j * step;
+    const int64_t rows = clamp(count - j, 0, kLanes);
+    auto load_row = [&](int64_t i, int64_t d, int64_t n) __attribute__((always_inline)) { return n == kLanes ? load(keys + i * step + d) : load_n(keys + i * step + d, n); };
+    round_rows(rows, p.depth, largest_of_pairs(p.depth), reinterpret_cast<int16_t*>(rounded), 2 * pairs, scales + j, load_row);
+    if constexpr (kScaledRows<T>)
+      for (int64_t i = 0; i < rows; ++i) scales[j + i] *= row_scale(keys + i * step, 1, p.depth);
+    transpose_pairs(rounded, pairs, pairs, pair_keys(panels) + j / kTileColumns * kTileColumns * pairs + j % kTileColumns);
+  }
+}
+
+template <typename T>
+static inline void pack_values(const Problem& p, const T* v, int64_t count, const Panels& panels) {
+  const int64_t step = p.v.strides[2];
+  for (int64_t d = 0; d < p.value_depth; d += kTileColumns) {
+    const int64_t columns = p.value_depth - d < kTileColumns ? p.value_depth - d : kTileColumns;
+    pack_pair_values(v + d, step, count, columns, pair_values(p, panels, d), value_scales(p, panels) + d, [&](int64_t j) {
+      if constexpr (kScaledRows<T>) return row_scale(v + j * step, 1, p.value_depth);
+      else return 1.0f;
+    });
+  }
+}
+
 // Panels of keys [slot, slot + count) of one KV head.
 static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, int64_t slot, int64_t count, const Panels& panels) {
   with_type(p.k, [&](const auto* k) {
     k += batch * p.k.strides[0] + kv_head * p.k.strides[1] + slot * p.k.strides[2];
+    if (kPairProducts && p.pairs) return pack_pair_keys(p, k, count, panels);
     for (int64_t j = 0; j < count; j += kTileColumns) {
       const int64_t columns = count - j < kTileColumns ? count - j : kTileColumns;
       float* panel = panels.keys + j * p.depth;
@@ -372,6 +455,7 @@ static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, 
   });
   with_type(p.v, [&](const auto* v) {
     v += batch * p.v.strides[0] + kv_head * p.v.strides[1] + slot * p.v.strides[2];
+    if (kPairProducts && p.pairs) return pack_values(p, v, count, panels);
     for (int64_t d = 0; d < p.value_depth; d += kTileColumns) {
       const int64_t columns = p.value_depth - d < kTileColumns ? p.value_depth - d : kTileColumns;
       pack_panel(v + d * p.v.strides[3], p.v.strides[2], p.v.strides[3], count, columns, panels.values + d * p.block);
@@ -393,9 +477,10 @@ static inline void attend_packed(const Problem& p, Tile* t, int64_t key, int64_t
   const int64_t first = clamp(t->first_key - key, 0, count) / kTileColumns * kTileColumns, last = clamp(t->last_key - key, 0, count);
   if (first >= last) return;
   t->done = leading_rows_before(*t, key + first);
-  panel_scores(p, *t, panels.keys + first * p.depth, last - first, t->scores);
-  weigh_block(p, t, key + first, last - first, t->scores);
-  panel_values(p, *t, panels.values + first * kTileColumns, last - first, t->scores);
+  if (p.pairs && !t->rounded) round_queries(p, t);
+  panel_scores(p, *t, panels, first, last - first, t->scores);
+  weigh_block(p, t, key + first, last - first, t->scores, kPairProducts && p.pairs);
+  panel_values(p, *t, panels, first, last - first, t->scores);
 }
 
 // Keys [key, key + count), which lie in consecutive slots from `slot` on, for tiles of one KV head.

@@ -1,0 +1,179 @@
+// Attention of many rows in 16-bit integers, where the CPU multiplies pairs of them (VNNI): twice the rate of floats. For keys
+// and values that are stored in half precision or in bytes, as large as sums of products stay within 32 bits:
+//   scores   queries and keys with one scale a row: 12.5 bits and a sign for heads of 64 numbers
+//   values   12 bits and a sign with one scale for each of their columns in a block of keys, and weights of 12 bits of the
+//            row's largest in that block
+#pragma once
+
+#include "kernels/nbits_int8.h"
+#include "kernels/tile.h"
+
+namespace situ {
+namespace SITU_ISA {
+
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(SITU_EMULATE_VNNI)
+constexpr bool kPairProducts = true;
+#else
+constexpr bool kPairProducts = false;
+#endif
+constexpr int64_t kMostPairDepth = 256;  // rows of more are rounded to fewer bits than a half has
+
+typedef int16_t VecShorts __attribute__((vector_size(kVectorBytes / 2)));
+typedef int16_t UnalignedShorts __attribute__((vector_size(kVectorBytes / 2), aligned(2), may_alias));
+
+// GCC 12 would narrow them one by one. What does not fit 16 bits is cut off.
+SITU_INLINE VecShorts to_shorts(VecI x) {
+#if defined(__AVX512F__)
+  return (VecShorts)_mm512_maskz_cvtepi32_epi16(kAllLanes, (__m512i)x);
+#elif defined(__AVX2__)
+  constexpr int64_t kLowHalves = 0x0d0c090805040100;
+  const __m256i even = _mm256_shuffle_epi8((__m256i)x, _mm256_setr_epi64x(kLowHalves, -1, kLowHalves, -1));
+  return (VecShorts)_mm256_castsi256_si128(_mm256_permute4x64_epi64(even, 0x08));
+#else
+  return __builtin_convertvector(x, VecShorts);
+#endif
+}
+
+// acc[lane] += the two products of 16-bit numbers.
+SITU_INLINE VecI dot2(VecI acc, VecS a, VecS b) {
+#if defined(__AVX512VNNI__)
+  return (VecI)_mm512_dpwssd_epi32((__m512i)acc, (__m512i)a, (__m512i)b);
+#elif defined(__AVXVNNI__)
+  return (VecI)_mm256_dpwssd_avx_epi32((__m256i)acc, (__m256i)a, (__m256i)b);
+#else
+  return acc + word_products(a, b);
+#endif
+}
+
+// The largest magnitude that rows of `depth` numbers are rounded to.
+SITU_INLINE float largest_of_pairs(int64_t depth) {
+  const float most = __builtin_floorf(__builtin_sqrtf(2147483000.0f / static_cast<float>(depth)));
+  return most < 32767.0f ? most : 32767.0f;
+}
+
+// The larger magnitude, as bits: infinities and NaN are larger than all numbers, so that a scale made of them makes NaN of what
+// it is a factor of.
+SITU_INLINE VecF larger_magnitude(VecF x, VecF largest) {
+  const VecI a = (VecI)x & 0x7fffffff, b = (VecI)largest;
+  return (VecF)(a > b ? a : b);
+}
+SITU_INLINE VecF inverse_of(VecF scale) { return scale > 0.0f ? 1.0f / scale : VecF{}; }
+
+// to[r][i] = round(x[r][i] / scales[r]) for `rows` <= kLanes rows of `size` numbers, zero up to a whole pair; the largest of a
+// row becomes `most`. Scales [kLanes] of the rows that lack are 0. load_row(r, i, n): n numbers of row r from i on; `to` may be
+// where they are.
+template <typename LoadRow>
+SITU_INLINE void round_rows(int64_t rows, int64_t size, float most, int16_t* to, int64_t to_row, float* scales, LoadRow load_row) {
+  VecF v[kLanes] = {};
+  for (int64_t r = 0; r < rows; ++r) {
+    int64_t i = 0;
+    for (; i + kLanes <= size; i += kLanes) v[r] = larger_magnitude(load_row(r, i, kLanes), v[r]);
+    if (i < size) v[r] = larger_magnitude(load_row(r, i, size - i), v[r]);
+  }
+  const VecF scale = join_each(v, [](VecF a, VecF b) __attribute__((always_inline)) { return larger_magnitude(a, b); }) / most;
+  float inverse[kLanes];
+  store(inverse, inverse_of(scale));
+  store(scales, scale);
+  for (int64_t r = 0; r < rows; ++r) {
+    int16_t* row = to + r * to_row;
+    int64_t i = 0;
+    for (; i + kLanes <= size; i += kLanes) *reinterpret_cast<UnalignedShorts*>(row + i) = to_shorts(nearest(load_row(r, i, kLanes) * inverse[r]));
+    if (i >= size) continue;
+    const VecShorts last = to_shorts(nearest(load_row(r, i, size - i) * inverse[r]));
+    for (int64_t j = i; j < size + size % 2; ++j) row[j] = j < size ? last[j - i] : 0;
+  }
+}
+
+constexpr float kMostWeight = 4095;  // of weights and of values: 4095 * 4095 * 128 keys < 2^31
+
+// words [(count + 1) / 2][kTileColumns]: values 2j and 2j + 1 of a column side by side, the integer 1 worth scales[column].
+// v [count][size <= kTileColumns], rows `step` apart; value_of(row) is what v's numbers are worth in it. Columns that v lacks
+// have scales of 0.
+template <typename T, typename ValueOf>
+static inline void pack_pair_values(const T* v, int64_t step, int64_t count, int64_t size, int32_t* words, float* scales, ValueOf value_of) {
+  for (int64_t d = 0; d < kTileColumns; d += kLanes) {
+    store(scales + d, VecF{});
+    if (d >= size) continue;
+    const int64_t n = size - d < kLanes ? size - d : kLanes;
+    auto row = [&](int64_t j) __attribute__((always_inline)) { return (n == kLanes ? load(v + j * step + d) : load_n(v + j * step + d, n)) * value_of(j); };
+    VecF largest{};
+    for (int64_t j = 0; j < count; ++j) largest = larger_magnitude(row(j), largest);
+    const VecF scale = largest / kMostWeight, inverse = inverse_of(scale);
+    store(scales + d, scale);
+    for (int64_t j = 0; j < count; j += 2) {
+      const VecI first = nearest(row(j) * inverse), second = j + 1 < count ? nearest(row(j + 1) * inverse) : VecI{};
+      *reinterpret_cast<UnalignedU*>(words + j / 2 * kTileColumns + d) = ((VecU)first & 0xffffu) | ((VecU)second << 16);
+    }
+  }
+}
+
+// Scores s [count] become weights of 12 bits, two a word, where they stand, zero up to whole vectors; `origin` is the largest.
+// Returns the sum of the weights, 1 for the largest.
+static inline float round_weights(float* s, int64_t count, float origin) {
+  VecF sum{};
+  auto* to = reinterpret_cast<int16_t*>(s);
+  for (int64_t j = 0; j < count; j += kLanes) {
+    const VecF weight = exp_of_negative(load(s + j) - origin);
+    sum += weight;
+    *reinterpret_cast<UnalignedShorts*>(to + j) = to_shorts(nearest(weight * kMostWeight));
+  }
+  return sum_lanes(sum);
+}
+
+// words [pairs][kTileColumns] = kLanes rows of pairs, `row` pairs apart, as columns of one vector.
+SITU_INLINE void transpose_pairs(const int32_t* rows, int64_t row, int64_t pairs, int32_t* words) {
+  int64_t k = 0;
+  for (; k + kLanes <= pairs; k += kLanes) {
+    VecF block[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) block[i] = load(reinterpret_cast<const float*>(rows + i * row + k));
+    transpose_lanes(block);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) store(reinterpret_cast<float*>(words + (k + i) * kTileColumns), block[i]);
+  }
+  for (; k < pairs; ++k)
+    for (int i = 0; i < kLanes; ++i) words[k * kTileColumns + i] = rows[i * row + k];
+}
+
+// c[r][column] = (sum of the products of row r's pairs with the column's) * scales of the row and of the column, plus shrink[r]
+// times what c was, if given.
+template <int R>
+static inline void pair_tile(int64_t pairs, const int32_t* a, int64_t a_row, const float* a_scales, const int32_t* b, const float* b_scales, float* c, int64_t c_row, const float* shrink) {
+  VecI acc[R][kTileVectors] = {};
+  for (int64_t k = 0; k < pairs; ++k, b += kTileColumns) {
+    const VecS b0 = *reinterpret_cast<const UnalignedS*>(b), b1 = *reinterpret_cast<const UnalignedS*>(b + kLanes);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      const VecS x = (VecS)splat_i(a[r * a_row + k]);
+      acc[r][0] = dot2(acc[r][0], x, b0);
+      acc[r][1] = dot2(acc[r][1], x, b1);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < kTileVectors; ++v)
+    {
+      float* to = c + r * c_row + v * kLanes;
+      const VecF x = __builtin_convertvector(acc[r][v], VecF) * (load(b_scales + v * kLanes) * a_scales[r]);
+      store(to, shrink != nullptr ? load(to) * shrink[r] + x : x);
+    }
+}
+
+template <int R>
+struct IntConstant {
+  static constexpr int value = R;
+};
+static inline void pair_rows(int64_t rows, int64_t pairs, const int32_t* a, int64_t a_row, const float* a_scales, const int32_t* b, const float* b_scales, float* c, int64_t c_row, const float* shrink = nullptr) {
+  int64_t r = 0;
+  auto run = [&](auto count) __attribute__((always_inline)) {
+    constexpr int R = decltype(count)::value;
+    pair_tile<R>(pairs, a + r * a_row, a_row, a_scales + r, b, b_scales, c + r * c_row, c_row, shrink != nullptr ? shrink + r : nullptr);
+    r += R;
+  };
+  while (r + kTileRows <= rows) run(IntConstant<kTileRows>{});
+  while (r + 4 <= rows) run(IntConstant<4>{});
+  if (r + 2 <= rows) run(IntConstant<2>{});
+  if (r < rows) run(IntConstant<1>{});
+}
+
+}  // namespace SITU_ISA
+}  // namespace situ
