@@ -199,6 +199,28 @@ class GraphsTest(CliTest):
             "sin by position": form(usual, sin=later),
         }, ROTARY, LONG)
 
+    def test_tables_that_hold_numbers_twice(self):
+        """The angles are doubled, then moved, and cos and sin taken of the result: read where they stand once."""
+        frequencies = 10000.0 ** (-np.arange(0, HEAD_SIZE, 2) / HEAD_SIZE)
+        def rotary(doubled, interleaved=False):
+            def f(g, x):
+                angles = g.mul(g.unsqueeze(g.op("Cast", g.queries, to=TensorProto.FLOAT), 1), frequencies.reshape(1, -1))
+                whole = g.unsqueeze(doubled(g, angles), 0, 1)
+                cos, sin = (g.mul(g.op(op, whole), 1.5) for op in ("Cos", "Sin"))
+                if interleaved:
+                    pairs = g.reshape(x, 1, -1, g.tokens, HEAD_SIZE // 2, 2)
+                    first, second = g.slice(pairs, 0, 1, 4), g.slice(pairs, 1, 2, 4)
+                    turn = g.reshape(g.op("Concat", g.op("Neg", second), first, axis=-1), 1, -1, g.tokens, HEAD_SIZE)
+                else:
+                    turn = g.op("Concat", g.op("Neg", g.slice(x, HEAD_SIZE // 2, HEAD_SIZE, 3)), g.slice(x, 0, HEAD_SIZE // 2, 3), axis=-1)
+                return g.op("Add", g.op("Mul", x, cos), g.op("Mul", turn, sin))
+            return {"rotary": f}
+        self.check({
+            "Concat": rotary(lambda g, f: g.op("Concat", f, f, axis=-1)),
+            "Tile": rotary(lambda g, f: g.op("Tile", f, g.constant([1, 2]))),
+            "in pairs": rotary(lambda g, f: g.reshape(g.op("Concat", g.unsqueeze(f, 2), g.unsqueeze(f, 2), axis=-1), g.tokens, HEAD_SIZE), True),
+        }, ROTARY, copies_nothing=True)
+
     # -- operators over a whole row
 
     def test_sinks(self):

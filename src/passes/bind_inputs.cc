@@ -154,6 +154,8 @@ class Binder {
       *keep = false;
       return make_ones(v, {Dim(1), total});
     }
+    if (is_mask)
+      return Status::error(describe("input '" + name + "' " + shape_str(info.shape, &graph_.symbol_names) + " is a mask of " + std::to_string(info.shape.size()) + " dims that the host would have to make; masks of [batch, tokens] are supported"));
     const bool is_positions = context_.names.position_ids.empty() ? name == "position_ids" || name == "cache_position"
                                                                   : name == context_.names.position_ids;
     if (is_positions && is_integer(info.type) && !info.shape.empty()) {
@@ -230,12 +232,17 @@ class Binder {
       if (!shape[static_cast<size_t>(i)].is_const() && shape[static_cast<size_t>(i)].str(&graph_.symbol_names).find("past") != std::string::npos) return i;
     return rank == 4 && !shape[2].is_const() ? 2 : -1;
   }
+  bool known_extent(ValueId v, int64_t axis) const {
+    const ValueInfo& info = graph_.values[v].info;
+    return info.ranked && axis < static_cast<int64_t>(info.shape.size()) && info.shape[static_cast<size_t>(axis)].is_const() && info.shape[static_cast<size_t>(axis)].value() > 0;
+  }
   int axis_of_user(ValueId v, int rank) const {
     for (const Node& n : graph_.nodes) {
       if (n.is("Concat") && !n.in.empty() && n.in[0] == v) {
         const int64_t a = n.attr_int("axis", 0);
         const int64_t axis = a < 0 ? a + rank : a;
-        if (axis >= 0 && axis < rank) return static_cast<int>(axis);
+        // A known extent does not grow: the last rows of a convolution are as many before and after.
+        if (axis >= 0 && axis < rank && !known_extent(v, axis)) return static_cast<int>(axis);
       }
       if (n.is("Transpose") && !n.in.empty() && n.in[0] == v) {  // a cache in another layout than the attention's
         const std::vector<int64_t> perm = n.permutation(static_cast<size_t>(rank));

@@ -114,6 +114,10 @@ Status find_states(PassContext& context) {
       const bool taken = std::any_of(binding.states.begin(), binding.states.end(),
                                      [&](const StatePair& s) { return s.present == out; });
       if (out == binding.logits || taken || suffix.empty() || state_suffix(graph.values[out].name) != suffix) continue;
+      const Value &before = graph.values[past], &after = graph.values[out];
+      if (before.info.type != after.info.type)
+        return Status::error("state '" + before.name + "' is " + dtype_name(before.info.type) + " and '" + after.name + "', which continues it, " + dtype_name(after.info.type) +
+                             ": the host would have to convert all of it after every step");
       const bool same = graph.values[past].info.shape == graph.values[out].info.shape;
       if (!same)
         return Status::error("state '" + graph.values[past].name + "' " + shape_str(graph.values[past].info.shape) +

@@ -70,7 +70,7 @@ class Pusher {
     if (n.is("Gemm")) return constant_weight(n.in[1]) && n.attr_int("transA", 0) == 0 && n.attr_float("alpha", 1) == 1 && n.attr_float("beta", 1) == 1;
     if (n.is("MatMulNBits", "com.microsoft")) return constant(n.in[1]) && constant(n.in[2]) && n.attr_int("N", 0) > 0 && !n.has_input(4);
     if (n.is("Add") || n.is("Mul")) return constant(n.in[0]) != constant(n.in[1]) && bias(n) != kNoValue;
-    return false;
+    return clips(n);
   }
   // A constant or views of one (a transposed tied embedding).
   bool constant_weight(ValueId v) const {
@@ -81,6 +81,10 @@ class Pusher {
       v = p.in[0];
     }
     return true;
+  }
+  // A function of single numbers: what else it reads are constants of one.
+  bool clips(const Node& n) const {
+    return n.is("Clip") && std::all_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) { return v == kNoValue || (constant(v) && graph_.values[v].constant.count() == 1); });
   }
   // The constant vector operand of an elementwise node, as long as its last axis.
   ValueId bias(const Node& n) const {
@@ -215,6 +219,14 @@ class Pusher {
       const ValueId px = select(builder, x, part), pb = select(builder, b, part);
       y = builder.op(packed.op, {px, pb});
       graph_.values[y].info = graph_.values[px].info;
+    } else if (clips(packed)) {
+      std::vector<ValueId> in = packed.in;
+      in[0] = select(builder, packed.in[0], part);
+      const ValueInfo info = graph_.values[in[0]].info;
+      y = builder.op(packed.op, in);
+      builder.last().attrs = packed.attrs;
+      builder.last().opset = packed.opset;
+      graph_.values[y].info = info;
     } else if (packed.is("MatMulNBits", "com.microsoft")) {
       SITU_RETURN_IF_ERROR(emit_nbits(builder, packed, part, &y));
     } else {

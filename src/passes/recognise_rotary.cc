@@ -2,7 +2,10 @@
 // slices; partial with a pass-through tail), become situ.Rotary. A cone is recognised by evaluating
 // it on random input with the graph's own cos and sin tables and comparing with the closed form of
 // Su et al., RoFormer, arXiv 2104.09864.
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <optional>
 #include <set>
 
 #include "passes/builder.h"
@@ -14,9 +17,15 @@ namespace {
 constexpr int kMaxConeNodes = 28;
 constexpr float kTolerance = 1e-5f;
 
+// A table that holds every number twice: where they stand once, and the functions that make the table's numbers of them.
+struct Half {
+  ValueId value = kNoValue;  // kNoValue: nowhere
+  std::vector<Node> functions;
+};
+
 struct Match {
   ValueId x, cos, sin;
-  ValueId half_cos = kNoValue, half_sin = kNoValue;  // the tables once, where they hold every number twice
+  Half half_cos, half_sin;
   int64_t rotary_dim;
   bool interleaved;
   int seq_axis;
@@ -40,7 +49,7 @@ class Recogniser {
       match.half_cos = halved(match.cos, match.interleaved);
       match.half_sin = halved(match.sin, match.interleaved);
       // Both or none: the kernel reads them alike.
-      if (match.half_cos == match.cos || match.half_sin == match.sin) match.half_cos = match.cos, match.half_sin = match.sin;
+      if (match.half_cos.value == kNoValue || match.half_sin.value == kNoValue) match.half_cos = match.half_sin = Half{};
       found.emplace(n, match);
     }
     return found.empty() ? Status::ok() : rewrite(found);
@@ -153,40 +162,84 @@ class Recogniser {
     return true;
   }
 
-  // A table that holds every number twice (repeat_interleave, or a Concat of one part with itself) is read where
-  // it stands once: the nearest value behind view operators whose elements are the table's first halves.
-  ValueId halved(ValueId table, bool interleaved) {
-    Result<Tensor> whole = prober_.host_value(table, context_.probe_tokens(), context_.probe_past());
-    if (!whole.is_ok() || whole->rank() < 1 || whole->dims().back() % 2 != 0) return table;
-    const std::vector<float> x = floats(*whole);
-    const size_t width = static_cast<size_t>(whole->dims().back()), half = width / 2;
-    std::vector<float> once;
-    for (size_t row = 0; row < x.size(); row += width)
-      for (size_t i = 0; i < half; ++i) {
-        const size_t a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + half;
-        if (x[row + a] != x[row + b]) return table;
-        once.push_back(x[row + a]);
+  // Each number of rows of `width` that hold every number twice.
+  static std::optional<std::vector<float>> once(const std::vector<float>& x, size_t width, bool interleaved) {
+    std::vector<float> numbers;
+    for (size_t row = 0; row + width <= x.size(); row += width)
+      for (size_t i = 0; i < width / 2; ++i) {
+        const size_t a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + width / 2;
+        if (x[row + a] != x[row + b]) return std::nullopt;
+        numbers.push_back(x[row + a]);
       }
-    ValueId v = table;
-    while (graph_.values[v].producer >= 0) {
-      const Node& n = graph_.nodes[static_cast<size_t>(graph_.values[v].producer)];
-      if (!n.def || n.def->placement != Placement::kView) return table;
-      v = n.in[0];
-      if (!prober_.host(v) || graph_.values[v].info.content) return table;
-      Result<Tensor> t = prober_.host_value(v, context_.probe_tokens(), context_.probe_past());
-      if (t.is_ok() && t->type() == DType::kF32 && floats(*t) == once) return v;
+    return numbers;
+  }
+
+  // The operand of a function of single numbers; kNoValue: it is none.
+  ValueId function_operand(const Node& n) const {
+    if (!n.def || (n.def->placement != Placement::kElementwise && !n.is("Cast")) || n.out.size() != 1) return kNoValue;
+    ValueId operand = kNoValue;
+    for (ValueId v : n.in) {
+      if (v == kNoValue || (graph_.values[v].constant.present() && graph_.values[v].constant.count() == 1)) continue;
+      if (operand != kNoValue) return kNoValue;
+      operand = v;
     }
-    return table;
+    return operand;
+  }
+
+  // A table that holds every number twice (repeat_interleave, a Concat of one part with itself, perhaps before cos and sin
+  // are taken) is read where they stand once: the nearest value behind views, copies and functions of single numbers whose
+  // elements are the first halves.
+  Half halved(ValueId table, bool interleaved) {
+    const int64_t tokens = context_.probe_tokens(), past = context_.probe_past();
+    Result<Tensor> whole = prober_.host_value(table, tokens, past);
+    if (!whole.is_ok() || whole->rank() < 1 || whole->dims().back() % 2 != 0) return {};
+    const size_t width = static_cast<size_t>(whole->dims().back());
+    std::optional<std::vector<float>> numbers = once(floats(*whole), width, interleaved);
+    static const std::set<std::string> kOrdered{"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity"}, kCopies{"Concat", "Tile"};
+    Half half;
+    bool ordered = true;  // elements stand in the order that they have in the table
+    for (ValueId v = table; numbers && graph_.values[v].producer >= 0;) {
+      const Node& n = graph_.nodes[static_cast<size_t>(graph_.values[v].producer)];
+      const ValueId operand = function_operand(n);
+      const bool moves = n.def && (n.def->placement == Placement::kView || kCopies.count(n.op));
+      if (!moves && (operand == kNoValue || !ordered)) break;
+      v = moves ? n.in[0] : operand;
+      if (!prober_.host(v) || graph_.values[v].info.content) break;
+      const Result<Tensor> t = prober_.host_value(v, tokens, past);
+      if (!t.is_ok() || t->type() != DType::kF32) break;
+      if (!moves) {
+        half.functions.insert(half.functions.begin(), n);
+        numbers = once(floats(*t), width, interleaved);
+        continue;
+      }
+      ordered = ordered && kOrdered.count(n.op);
+      if (floats(*t) != *numbers) continue;
+      half.value = v;
+      return half;
+    }
+    return {};
   }
 
   // The halved table under the whole one's dims, but for the last.
-  ValueId with_half_width(Builder& builder, ValueId table, ValueId half) {
-    if (half == table) return table;
+  ValueId with_half_width(Builder& builder, ValueId table, const Half& half) {
+    if (half.value == kNoValue) return table;
+    const auto [known, fresh] = half_width_.try_emplace(table, kNoValue);
+    if (!fresh) return known->second;
+    ValueId v = half.value;
+    for (const Node& f : half.functions) {
+      std::vector<ValueId> in = f.in;
+      std::replace(in.begin(), in.end(), function_operand(f), v);
+      const ValueId y = builder.op(f.op, in, kNoValue, f.domain);
+      builder.last().attrs = f.attrs;
+      builder.last().opset = f.opset;
+      graph_.values[y].info = {DType::kF32, true, graph_.values[v].info.shape, {}};
+      v = y;
+    }
     Shape dims = graph_.values[table].info.shape;
     dims.back() = Dim(dims.back().value() / 2);
-    const ValueId view = builder.op("Reshape", {half, graph_.add_shape("dims", dims)});
+    const ValueId view = builder.op("Reshape", {v, graph_.add_shape("dims", dims)});
     graph_.values[view].info = {DType::kF32, true, dims, {}};
-    return view;
+    return known->second = view;
   }
 
   // A table for x in the layout [B, H, S, C].
@@ -236,6 +289,7 @@ class Recogniser {
   PassContext& context_;
   Graph& graph_;
   Prober prober_;
+  std::map<ValueId, ValueId> half_width_;  // by table
 };
 
 }  // namespace

@@ -73,6 +73,28 @@ void tile_to_expand(Graph& graph) {
   }
 }
 
+// Gather of one index that keeps its axis ([-2] of queries, keys and values) is a Slice.
+void gather_to_slice(Graph& graph) {
+  for (Node& n : graph.nodes) {
+    if (!n.is("Gather") || n.in.size() != 2 || !graph.values[n.in[1]].constant.present()) continue;
+    const Tensor& index = graph.values[n.in[1]].constant;
+    const Shape& x = graph.values[n.in[0]].info.shape;
+    int64_t axis = n.attr_int("axis", 0);
+    if (axis < 0) axis += static_cast<int64_t>(x.size());
+    if (index.rank() != 1 || index.count() != 1 || graph.values[n.in[0]].constant.present() || axis < 0 || axis >= static_cast<int64_t>(x.size()) || !x[static_cast<size_t>(axis)].is_const()) continue;
+    const int64_t length = x[static_cast<size_t>(axis)].value();
+    int64_t at = index.to_i64()[0];
+    if (at < 0) at += length;
+    if (at < 0 || at >= length) continue;  // the kernel says so
+    auto constant = [&](const char* name, int64_t value) { return graph.add_constant(n.name + name, Tensor::vector_i64({value})); };
+    n.in = {n.in[0], constant("/begin", at), constant("/end", at + 1), constant("/axis", axis)};
+    n.op = "Slice";
+    n.opset = 13;
+    n.attrs.clear();
+    n.def = find_op("", "Slice", 13);
+  }
+}
+
 // A value whose elements are known on the host at every step needs no node: its users read the elements. The
 // Shape, Gather, Concat chains that led to it die with its last use.
 void detach_host_values(Graph& graph) {
@@ -113,6 +135,7 @@ Status simplify(PassContext& context) {
   for (StatePair& s : context.binding.states) s.present = resolve(s.present);
   context.binding.logits = resolve(context.binding.logits);
   tile_to_expand(graph);
+  gather_to_slice(graph);
   detach_host_values(graph);
   graph.remove_dead_nodes();
   return Status::ok();
