@@ -6,6 +6,18 @@
 
 namespace situ::cli {
 
+namespace {
+
+// The parser itself would take -1 and numbers of more than 64 bits for others.
+std::string whole_seed(const std::string& text) {
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return std::string();
+  return "'" + text + "' is not an integer from 0 to 18446744073709551615";
+}
+
+}  // namespace
+
 void add_generate_options(CLI::App& command, RunArguments& arguments) {
   GenerateOptions& g = arguments.generate;
   const auto text = [&](const char* name, std::vector<std::string>& values, const char* help) {
@@ -25,7 +37,7 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
   command.add_option("--top-p", g.top_p, "Only the most probable tokens up to this probability (1)")->group(group);
   command.add_option("--min-p", g.min_p, "Only tokens at least this many times as probable as the first (0)")->group(group);
   command.add_option("--typical-p", g.typical_p, "Only tokens of typical information, up to this probability (1)")->group(group);
-  command.add_option("--seed", g.seed, "Same seed, same text (default: drawn, and reported with --json)")->check(CLI::NonNegativeNumber)->group(group);
+  command.add_option("--seed", g.seed, "Same seed, same text (default: drawn, and reported with --json)")->check(whole_seed)->group(group);
 
   const std::string changes = "Penalties and bans (greedy too)";
   command.add_option("--repetition-penalty", g.repetition_penalty, "Lower the logits of tokens of prompt and answer (1: off)")->group(changes);

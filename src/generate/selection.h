@@ -17,7 +17,7 @@ struct Ranked {
   double weight = 0;
 };
 
-// Smaller keys first; of equal keys the larger id, which is what transformers keeps of equal logits.
+// Smaller keys first; of equal keys the larger id first, as at the end of a stable ascending sort of logits.
 inline bool ranks_before(const Ranked& a, const Ranked& b) { return a.key < b.key || (a.key == b.key && a.id > b.id); }
 
 // In the order of ranks_before: the first at which the weights, itself included, sum to `mass`, or else the last.
