@@ -28,7 +28,7 @@ class Answer {
 
   Status echo(std::span<const int64_t> prompt) {
     Result<std::string> text = text_.echo(prompt);
-    if (text.is_ok()) show({-1, *text});
+    if (text.is_ok() && !text->empty()) show({-1, *text});
     return text.status();
   }
 

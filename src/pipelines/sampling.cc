@@ -59,6 +59,12 @@ struct Settings {
   }
 };
 
+// 53 bits, so that every reader of JSON gets them back.
+uint64_t drawn_seed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32 | device()) >> 11;
+}
+
 // Temperatures whose reciprocal is not finite in float32 choose as 0 does.
 constexpr double kLeastTemperature = 1e-37;
 
@@ -82,9 +88,7 @@ void resolve_numbers(const GenerateOptions& o, Settings& settings, SamplingOptio
   s.frequency_penalty = static_cast<float>(o.frequency_penalty);
   settings.check("min_new_tokens", o.min_new_tokens, kCount);
   s.min_new_tokens = o.min_new_tokens;
-  // 53 bits, so that every reader of JSON gets them back.
-  std::random_device device;
-  s.seed = o.seed ? *o.seed : (uint64_t{device()} << 32 | device()) >> 11;
+  if (s.sample) s.seed = o.seed ? *o.seed : drawn_seed();
 }
 
 Status resolve_biases(const GenerateOptions& o, Settings& settings, int64_t vocabulary, SamplingOptions& s) {
