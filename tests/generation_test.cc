@@ -86,18 +86,16 @@ TEST_F(GenerationTest, NothingOfAStopStringIsStreamed) {
   }
 }
 
-TEST_F(GenerationTest, ASeedGivesTheSameTokensBesideOtherSequences) {
+TEST_F(GenerationTest, ASeedGivesTheSameTokens) {
   options_.temperature = 1.5;
   const Generation first = generate();
   ASSERT_TRUE(first.seed);
   options_.seed = first.seed;
   options_.logprobs = 2;
-  Session other = model_->new_session().value();
   size_t at = 0;
   const Generation again = generate([&](const Token& t) {
     EXPECT_TRUE(t.logprob && *t.logprob <= 0);
     EXPECT_EQ(t.id, first.output_ids[at++]);
-    EXPECT_TRUE(other.step(prompt_).is_ok());
     return true;
   });
   EXPECT_EQ(again.output_ids, first.output_ids);
