@@ -6,12 +6,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "situ/generate.h"
 #include "situ/status.h"
 
 namespace situ {
@@ -29,34 +29,11 @@ struct LoadOptions {
   bool pack_cache = true;
 };
 
-struct GenerateOptions {
-  int64_t max_new_tokens = 128;
-  bool ignore_eos = false;
-};
-
 // Bytes written since the model was loaded or the ledger was reset, by kind.
 struct LedgerReading {
   int64_t computed = 0;  // new values
   int64_t copied = 0;    // bytes that already existed elsewhere
   int64_t packed = 0;    // weights re-laid out at load
-};
-
-struct Token {
-  int64_t id = 0;
-  std::string text;  // whole characters only; empty while one is incomplete, or without a tokenizer
-};
-// Called for every generated token; false stops the generation.
-using TokenCallback = std::function<bool(const Token&)>;
-
-struct Generation {
-  std::vector<int64_t> output_ids;
-  std::string text;           // empty without a tokenizer
-  std::string finish_reason;  // "stop": an end-of-sequence token (not in output_ids) or the callback;
-                              // "length": max_new_tokens or the context length
-  double prefill_ms = 0;
-  double decode_ms_per_token = 0;       // mean over the tokens after the first; 0 when there are none
-  double bytes_copied_per_token = 0;    // all bytes copied, prompt included, per generated token
-  double bytes_written_per_token = 0;   // mean over decode steps (over the prompt when there are none)
 };
 
 // What the model is and how it was placed, for tools.
@@ -110,6 +87,7 @@ class Model {
   Model& operator=(Model&&) noexcept;
   ~Model();
 
+  // Continues the prompt. Errors: a prompt that step() would refuse, an option out of its range, nothing left to choose.
   Result<Generation> generate(std::span<const int64_t> prompt, const GenerateOptions& options, const TokenCallback& on_token);
   // Several sessions of a model may live side by side. Error: a second one of a model with a recurrent state, in place.
   Result<Session> new_session();

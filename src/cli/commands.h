@@ -3,21 +3,31 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "situ/model.h"
+
+namespace CLI {
+class App;
+}
 
 namespace situ::cli {
 
 struct RunArguments {
   std::string model, prompt_ids, system, trace;
   std::optional<std::string> prompt;
-  int64_t tokens = 128;
-  bool ignore_eos = false, naive = false, json = false, chat = false, no_pack_cache = false;
+  GenerateOptions generate;
+  std::vector<std::string> logit_bias;  // ID=BIAS
+  bool naive = false, json = false, chat = false, no_pack_cache = false;
   int threads = 0;
   int64_t context = 0, chunk = 512;
   std::string kv_type = "auto";
 };
 int run(const RunArguments& arguments);
+// Adds the options of `arguments.generate`, and logit_bias.
+void add_generate_options(CLI::App& command, RunArguments& arguments);
+// "5=-1.5" becomes a bias of token 5. Error: names the text.
+Status parse_logit_bias(const std::vector<std::string>& texts, GenerateOptions& options);
 
 struct InspectArguments {
   std::string model;

@@ -9,15 +9,14 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
 
   RunArguments run_arguments;
-  CLI::App* run_command = app.add_subcommand("run", "Generate text (greedy)");
+  CLI::App* run_command = app.add_subcommand("run", "Generate text: the most probable token each time, or sampled");
   run_command->add_option("model", run_arguments.model, "Model folder or .onnx file")->required();
   auto* prompt = run_command->add_option("--prompt", run_arguments.prompt, "Prompt text");
   auto* ids = run_command->add_option("--prompt-ids", run_arguments.prompt_ids, "Prompt as token ids: 1,2,3");
   prompt->excludes(ids);
   run_command->add_option("--system", run_arguments.system, "System message; applies the chat template");
   run_command->add_flag("--chat", run_arguments.chat, "Apply the chat template to the prompt");
-  run_command->add_option("-n,--tokens", run_arguments.tokens, "Most tokens to generate")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  run_command->add_flag("--ignore-eos", run_arguments.ignore_eos, "Go on after end-of-sequence tokens");
+  add_generate_options(*run_command, run_arguments);
   run_command->add_option("--threads", run_arguments.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
   run_command->add_option("--context", run_arguments.context, "Tokens that the sequence may hold (default: the model's)")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   run_command->add_option("--chunk", run_arguments.chunk, "Most prompt tokens in one step")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));

@@ -41,6 +41,17 @@ Result<std::vector<int64_t>> prompt_of(const Model& model, const RunArguments& a
   return model.encode_chat(messages);
 }
 
+// One object for each token: its id and log-probability, and under "top" the most probable ones.
+nlohmann::ordered_json logprobs_json(const Generation& g) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < g.logprobs.size(); ++i) {
+    nlohmann::ordered_json top = nlohmann::ordered_json::array();
+    for (const TokenLogprob& t : g.logprobs[i].top) top.push_back({{"id", t.id}, {"logprob", t.logprob}});
+    list.push_back({{"id", g.output_ids[i]}, {"logprob", g.logprobs[i].logprob}, {"top", top}});
+  }
+  return list;
+}
+
 // Enough for 2,000 calls a step and a few thousand steps; what comes after is counted in the file.
 constexpr size_t kMaxTraceEvents = size_t{1} << 22;
 
@@ -65,6 +76,9 @@ int run(const RunArguments& a) {
     if (a.chat || !a.system.empty()) return fail("--chat and --system make a prompt out of text; --prompt-ids is one already");
     if (Result<std::vector<int64_t>> ids = parse_ids(a.prompt_ids); !ids.is_ok()) return fail(ids.status().message());
   }
+  GenerateOptions options = a.generate;
+  if (const Status parsed = parse_logit_bias(a.logit_bias, options); !parsed.is_ok()) return fail(parsed.message());
+  if (options.logprobs && !a.json) return fail("--logprobs is reported with --json");
   LoadOptions load;
   load.threads = a.threads;
   load.naive = a.naive;
@@ -91,9 +105,6 @@ int run(const RunArguments& a) {
     trace.emplace(engine->threads(), kMaxTraceEvents);
     engine->set_trace(&*trace);
   }
-  GenerateOptions options;
-  options.max_new_tokens = a.tokens;
-  options.ignore_eos = a.ignore_eos;
   const bool ids_only = !model->has_tokenizer();
   bool first = true;
   Result<Generation> g = model->generate(*prompt, options, [&](const Token& t) {
@@ -116,6 +127,8 @@ int run(const RunArguments& a) {
     j["output_ids"] = g->output_ids;
     j["text"] = g->text;
     j["finish_reason"] = g->finish_reason;
+    if (g->seed) j["seed"] = *g->seed;
+    if (options.logprobs) j["logprobs"] = logprobs_json(*g);
     j["load_ms"] = facts.load_ms;
     j["prefill_ms"] = g->prefill_ms;
     j["decode_ms_per_token"] = g->decode_ms_per_token;

@@ -5,9 +5,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "generate/greedy.h"
-#include "text/decode_stream.h"
-
 namespace situ {
 namespace {
 
@@ -148,63 +145,6 @@ Result<Session> Model::new_session() {
   if (impl_->in_place) s->sequence.emplace(impl_->in_place->new_sequence());
   else s->naive = impl_->naive->new_sequence();
   return Session(std::move(s));
-}
-
-Result<Generation> Model::generate(std::span<const int64_t> prompt, const GenerateOptions& options, const TokenCallback& on_token) {
-  SITU_RETURN_IF_ERROR(impl_->check(prompt, 0));
-  if (options.max_new_tokens < 1) return Status::error("at least one token must be asked for, not " + std::to_string(options.max_new_tokens));
-  Result<Session> session = new_session();
-  if (!session.is_ok()) return session.status();
-  Session::Impl& s = *session->impl_;
-  Generation g;
-  std::optional<DecodeStream> stream;
-  if (impl_->tokenizer) stream.emplace(*impl_->tokenizer);
-  const Ledger before = impl_->ledger();
-  const Clock::time_point start = Clock::now();
-  SITU_RETURN_IF_ERROR(s.step(prompt));
-  g.prefill_ms = ms_since(start);
-  const Ledger prompt_done = impl_->ledger();
-  const Clock::time_point decode_start = Clock::now();
-  int64_t steps = 0;
-  g.finish_reason = "length";
-  while (true) {
-    Token token;
-    token.id = argmax(impl_->logits());
-    const auto& eos = impl_->folder.eos_ids;
-    if (!options.ignore_eos && std::find(eos.begin(), eos.end(), token.id) != eos.end()) {
-      g.finish_reason = "stop";
-      break;
-    }
-    g.output_ids.push_back(token.id);
-    if (stream) {
-      Result<std::string> piece = stream->push(token.id);
-      if (!piece.is_ok()) return piece.status();
-      token.text = *piece;
-      g.text += *piece;
-    }
-    if (on_token && !on_token(token)) {
-      g.finish_reason = "stop";
-      break;
-    }
-    if (static_cast<int64_t>(g.output_ids.size()) >= options.max_new_tokens || s.length() >= impl_->context_length) break;
-    SITU_RETURN_IF_ERROR(s.step({&token.id, 1}));
-    ++steps;
-  }
-  if (stream) {
-    Result<std::string> rest = stream->finish();
-    if (rest.is_ok() && !rest->empty()) {
-      g.text += *rest;
-      if (on_token) on_token({-1, *rest});
-    }
-  }
-  const Ledger after = impl_->ledger();
-  const double tokens = std::max<double>(1, static_cast<double>(g.output_ids.size()));
-  if (steps > 0) g.decode_ms_per_token = ms_since(decode_start) / static_cast<double>(steps);
-  g.bytes_copied_per_token = static_cast<double>(after.copied - before.copied) / tokens;
-  const Ledger& from = steps > 0 ? prompt_done : before;
-  const int64_t written = after.computed + after.copied - from.computed - from.copied;
-  g.bytes_written_per_token = static_cast<double>(written) / std::max<double>(1, static_cast<double>(steps));
-  return g;
 }
 
 bool Model::has_tokenizer() const { return impl_->tokenizer.has_value(); }

@@ -58,6 +58,18 @@ Status read_eos(const fs::path& file, const Json& json, std::vector<int64_t>* id
   return Status::ok();
 }
 
+// The fields that sampling may use, each in place of what an earlier file said.
+void read_sampling(const std::string& where, const Json& json, ModelFolder* m) {
+  for (const char* name : {"temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size"}) {
+    auto it = json.find(name);
+    if (it == json.end()) continue;
+    ConfigField field{where + name, it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100)};
+    if (it->is_number()) field.number = it->get<double>();
+    field.is_integer = it->is_number_integer();
+    m->sampling[name] = field;
+  }
+}
+
 const Json& child(const Json& json, const char* key) {
   static const Json empty = Json::object();
   auto it = json.find(key);
@@ -93,6 +105,7 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
   m->names.present_value = text(child(decoder, "outputs"), "present_value_names");
   SITU_RETURN_IF_ERROR(token_count(config, model, "context_length", &m->context_length));
   SITU_RETURN_IF_ERROR(read_eos(config, model, &m->eos_ids));
+  read_sampling(config.string() + ": search.", child(*json, "search"), m);
   return Status::ok();
 }
 
@@ -111,6 +124,7 @@ Status read_transformers(ModelFolder* m) {
     Result<Json> json = read_json(generation);
     if (!json.is_ok()) return json.status();
     SITU_RETURN_IF_ERROR(read_eos(generation, *json, &m->eos_ids));
+    read_sampling(generation.string() + ": ", *json, m);
   }
   return Status::ok();
 }

@@ -1,0 +1,80 @@
+// Model::generate's options and results: how tokens are chosen, when to stop, what comes back.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace situ {
+
+// Tokens are chosen as transformers' generate does, in its order: bias, penalties, bans, and when sampling temperature,
+// top-k, top-p, min-p, typical, then the draw. Errors of generate() name the option and its value.
+struct GenerateOptions {
+  int64_t max_new_tokens = 128;  // at least 1
+  int64_t min_new_tokens = 0;    // the model's end-of-sequence tokens and stop_ids are not chosen before; at most max_new_tokens
+  bool ignore_eos = false;       // go on after the model's end-of-sequence tokens, which are then tokens as all others
+
+  // Draw the next token at random; also when any of the next five is set. Else the most probable one is chosen. What is
+  // not set is what generation_config.json says, else "search" in genai_config.json, else what stands here.
+  bool sample = false;
+  std::optional<double> temperature;  // 1; at least 0, and 0 is the greedy choice
+  std::optional<int64_t> top_k;       // 50; only the k most probable; 0: all
+  std::optional<double> top_p;        // 1; only the most probable that come to this probability; in (0, 1]
+  std::optional<double> min_p;        // 0; only those at least this many times as probable as the first; in [0, 1]
+  std::optional<double> typical_p;    // 1; only those of typical information content, up to this probability; in (0, 1]
+  std::optional<uint64_t> seed;       // same seed, same tokens; else one is drawn, and Generation says which
+
+  // These apply without sampling too, but the folder's configuration gives their defaults for sampling only.
+  std::optional<double> repetition_penalty;  // 1; above 0; for every token in the prompt or generated
+  std::optional<int64_t> no_repeat_ngram;    // 0; no n-gram of prompt and answer twice; 0: off
+  // As in OpenAI's API: subtracted once for every token that was generated, and once for each time. The prompt does not
+  // count.
+  double presence_penalty = 0, frequency_penalty = 0;
+  std::vector<std::pair<int64_t, float>> logit_bias;  // id, and what is added to its logit; -infinity bans it
+  // Texts that never come: as the tokenizer writes them at the start of a text and after a space. The other: token ids.
+  std::vector<std::string> bad_words;
+  std::vector<std::vector<int64_t>> bad_words_ids;
+
+  // End the answer. Nothing of a stop string is in the text or given to the callback, not even half of one that is still
+  // coming; the tokens that spell it stay in output_ids. A stop string that is a special token stops at the token.
+  std::vector<std::string> stop;
+  std::vector<int64_t> stop_ids;
+
+  std::optional<int64_t> logprobs;  // report log-probabilities, with so many alternatives for each token
+  bool echo = false;                // the prompt's text before the answer's
+};
+
+struct TokenLogprob {
+  int64_t id = 0;
+  double logprob = 0;  // natural logarithm of the probability that the model gives: nothing above has changed it
+};
+
+struct Token {
+  int64_t id = 0;    // -1: text alone, before the first token or after the last
+  std::string text;  // whole characters only; empty while one, or a stop string, is incomplete, or without a tokenizer
+  std::optional<double> logprob;  // when asked for
+};
+// Called for every generated token; false stops the generation.
+using TokenCallback = std::function<bool(const Token&)>;
+
+struct Generation {
+  std::vector<int64_t> output_ids;
+  std::string text;           // empty without a tokenizer
+  std::string finish_reason;  // "stop": an end-of-sequence token or one of stop_ids (not in output_ids), a stop string or
+                              // the callback; "length": max_new_tokens or the context length
+  std::optional<uint64_t> seed;  // when tokens were drawn at random
+  struct Logprobs {
+    double logprob = 0;             // of the token that was chosen
+    std::vector<TokenLogprob> top;  // the most probable ones, first first
+  };
+  std::vector<Logprobs> logprobs;  // one for each of output_ids when asked for, else empty
+  double prefill_ms = 0;
+  double decode_ms_per_token = 0;      // mean over the tokens after the first; 0 when there are none
+  double bytes_copied_per_token = 0;   // all bytes copied, prompt included, per generated token
+  double bytes_written_per_token = 0;  // mean over decode steps (over the prompt when there are none)
+};
+
+}  // namespace situ

@@ -1,0 +1,68 @@
+// The options of `situ run` that say how to choose tokens and when to stop.
+#include <charconv>
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+
+namespace situ::cli {
+
+namespace {
+
+// The parser itself would take -1 and numbers of more than 64 bits for others.
+std::string whole_seed(const std::string& text) {
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return std::string();
+  return "'" + text + "' is not an integer from 0 to 18446744073709551615";
+}
+
+}  // namespace
+
+void add_generate_options(CLI::App& command, RunArguments& arguments) {
+  GenerateOptions& g = arguments.generate;
+  const auto text = [&](const char* name, std::vector<std::string>& values, const char* help) {
+    command.add_option(name, values, help)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name("TEXT");
+  };
+  command.add_option("-n,--tokens", g.max_new_tokens, "Most tokens to generate")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  command.add_option("--min-new-tokens", g.min_new_tokens, "No end-of-sequence token before so many tokens");
+  command.add_flag("--ignore-eos", g.ignore_eos, "Go on after end-of-sequence tokens");
+  text("--stop", g.stop, "Stop before this text (may be repeated)");
+  command.add_option("--stop-id", g.stop_ids, "Stop at this token id (may be repeated)")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command.add_flag("--echo", g.echo, "Print the prompt's text before the answer's");
+
+  const std::string group = "Sampling (defaults: generation_config.json, else genai_config.json, else those in brackets)";
+  command.add_flag("--sample", g.sample, "Draw tokens at random; each of the next five says so too")->group(group);
+  command.add_option("--temperature", g.temperature, "Divide logits by it (1); 0: greedy")->group(group);
+  command.add_option("--top-k", g.top_k, "Only the K most probable tokens (50); 0: all")->group(group);
+  command.add_option("--top-p", g.top_p, "Only the most probable tokens up to this probability (1)")->group(group);
+  command.add_option("--min-p", g.min_p, "Only tokens at least this many times as probable as the first (0)")->group(group);
+  command.add_option("--typical-p", g.typical_p, "Only tokens of typical information, up to this probability (1)")->group(group);
+  command.add_option("--seed", g.seed, "Same seed, same text (default: drawn, and reported with --json)")->check(whole_seed)->group(group);
+
+  const std::string changes = "Penalties and bans (greedy too)";
+  command.add_option("--repetition-penalty", g.repetition_penalty, "Lower the logits of tokens of prompt and answer (1: off)")->group(changes);
+  command.add_option("--presence-penalty", g.presence_penalty, "Subtract from tokens of the answer (0)")->group(changes);
+  command.add_option("--frequency-penalty", g.frequency_penalty, "The same, once for each time (0)")->group(changes);
+  command.add_option("--no-repeat-ngram", g.no_repeat_ngram, "No N tokens in a row twice (0: off)")->group(changes);
+  command.add_option("--logit-bias", arguments.logit_bias, "ID=BIAS: add to a token's logit (may be repeated)")
+      ->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name("ID=BIAS")->group(changes);
+  text("--bad-words", g.bad_words, "Never this text (may be repeated)");
+  command.get_option("--bad-words")->group(changes);
+  command.add_option("--logprobs", g.logprobs, "With --json: log-probabilities, and of N alternatives a token");
+}
+
+Status parse_logit_bias(const std::vector<std::string>& texts, GenerateOptions& options) {
+  for (const std::string& text : texts) {
+    const char* end = text.data() + text.size();
+    int64_t id = 0;
+    float bias = 0;
+    const auto [equals, id_error] = std::from_chars(text.data(), end, id);
+    if (id_error != std::errc() || equals == end || *equals != '=') return Status::error("--logit-bias: '" + text + "' should be ID=BIAS");
+    const auto [rest, bias_error] = std::from_chars(equals + 1, end, bias);
+    if (bias_error != std::errc() || rest != end) return Status::error("--logit-bias: '" + text + "' should be ID=BIAS, and '" + std::string(equals + 1, end) + "' is no number");
+    options.logit_bias.emplace_back(id, bias);
+  }
+  return Status::ok();
+}
+
+}  // namespace situ::cli

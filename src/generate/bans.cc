@@ -1,0 +1,31 @@
+#include "generate/bans.h"
+
+#include <algorithm>
+
+namespace situ {
+namespace {
+
+bool ends_with(std::span<const int64_t> ids, std::span<const int64_t> end) {
+  return ids.size() >= end.size() && std::equal(end.begin(), end.end(), ids.end() - static_cast<std::ptrdiff_t>(end.size()));
+}
+
+}  // namespace
+
+void ban(std::span<float> scores, std::span<const int64_t> banned) {
+  for (const int64_t id : banned) scores[static_cast<size_t>(id)] = kBanned;
+}
+
+void ban_repeated_ngrams(std::span<float> scores, std::span<const int64_t> ids, int64_t size) {
+  const size_t before = static_cast<size_t>(size) - 1;  // ids of an n-gram in front of its last
+  if (ids.size() < before) return;
+  const std::span<const int64_t> end = ids.last(before);
+  for (size_t next = before; next < ids.size(); ++next)
+    if (ends_with(ids.first(next), end)) scores[static_cast<size_t>(ids[next])] = kBanned;
+}
+
+void ban_words(std::span<float> scores, std::span<const int64_t> ids, std::span<const std::vector<int64_t>> words) {
+  for (const std::vector<int64_t>& word : words)
+    if (ends_with(ids, std::span(word).first(word.size() - 1))) scores[static_cast<size_t>(word.back())] = kBanned;
+}
+
+}  // namespace situ

@@ -1,0 +1,23 @@
+// What takes tokens out of the choice: their scores become -infinity. `scores` [vocabulary]; `ids`: the sequence so far.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace situ {
+
+inline constexpr float kBanned = -std::numeric_limits<float>::infinity();
+
+void ban(std::span<float> scores, std::span<const int64_t> banned);
+
+// No n-gram of the sequence, prompt included, comes a second time: bans every token that once followed the last
+// `size` - 1 ids. size >= 1; cost: one look at every id. Source: NoRepeatNGramLogitsProcessor of transformers.
+void ban_repeated_ngrams(std::span<float> scores, std::span<const int64_t> ids, int64_t size);
+
+// Bans the last id of every word (not empty) whose other ids are the end of the sequence; a word of one id always.
+// Source: NoBadWordsLogitsProcessor of transformers, which lets a word of n ids pass while the sequence has only n - 1.
+void ban_words(std::span<float> scores, std::span<const int64_t> ids, std::span<const std::vector<int64_t>> words);
+
+}  // namespace situ

@@ -1,0 +1,50 @@
+// The tokens that may still be chosen, and the warpers that make them fewer: the rules of transformers' generate with
+// do_sample, to be called in the order in which they stand here.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "generate/selection.h"
+
+namespace situ {
+
+// The probability of a candidate is its weight over the sum of all weights: what a softmax over those left would give.
+// Candidates stay in the order of their ids. Memory is kept from one token to the next.
+class Candidates {
+ public:
+  // Those whose score is above -infinity; with 0 < top_k < vocabulary the top_k largest of them, and all that equal the
+  // last. weight = exp((score - max) / temperature), temperature > 0. Source: TopKLogitsWarper, TemperatureLogitsWarper.
+  // The order of the two does not matter but for scores that a high temperature rounds to the same number.
+  void take(std::span<const float> scores, int64_t top_k, float temperature);
+  bool empty() const { return candidates_.empty(); }
+  // 0 for tokens that are none. Looks through all.
+  double probability(int64_t id) const;
+
+  // Keeps the most probable that come to `mass` together, in (0, 1]; at least one. Source: TopPLogitsWarper; nucleus
+  // sampling, Holtzman et al. 2019.
+  void keep_top_p(double mass);
+  // Keeps those at least `ratio` times as probable as the most probable one, in [0, 1]. Source: MinPLogitsWarper.
+  void keep_min_p(double ratio);
+  // Keeps those whose information content -log p is nearest to the entropy, until they come to `mass`, in (0, 1).
+  // Source: TypicalLogitsWarper; locally typical sampling, Meister et al. 2022.
+  void keep_typical(double mass);
+
+  // The candidate in whose share of [0, 1) the number lies. Precondition: not empty.
+  int64_t draw(double number) const;
+
+ private:
+  struct Candidate {
+    int64_t id;
+    float exponent;  // (score - max) / temperature
+    float weight;
+  };
+  double total() const;
+
+  std::vector<Candidate> candidates_;
+  std::vector<Ranked> ranked_;
+  std::vector<float> scratch_;
+};
+
+}  // namespace situ

@@ -1,0 +1,33 @@
+// The tokens of one sequence so far, as penalties and bans look at them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace situ {
+
+class TokenHistory {
+ public:
+  // `prompt`: ids in [0, vocabulary).
+  TokenHistory(std::span<const int64_t> prompt, int64_t vocabulary);
+  // One generated token more, in [0, vocabulary).
+  void append(int64_t id);
+
+  std::span<const int64_t> ids() const { return ids_; }  // prompt and generated, in order
+  int64_t generated() const { return static_cast<int64_t>(ids_.size() - prompt_size_); }
+  // Every id of the sequence once, in the order of first appearance.
+  std::span<const int64_t> distinct() const { return distinct_; }
+  // How often an id was generated; the prompt does not count.
+  int64_t count(int64_t id) const { return counts_[static_cast<size_t>(id)] > 0 ? counts_[static_cast<size_t>(id)] : 0; }
+
+ private:
+  static constexpr int32_t kAbsent = -1;  // neither in the prompt nor generated
+  void meet(int64_t id);
+
+  std::vector<int64_t> ids_, distinct_;
+  std::vector<int32_t> counts_;  // [vocabulary]
+  size_t prompt_size_;
+};
+
+}  // namespace situ

@@ -1,0 +1,43 @@
+#include "generate/logprobs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "generate/selection.h"
+
+namespace situ {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+}  // namespace
+
+void LogProbabilities::read(std::span<const float> logits) {
+  logits_ = logits;
+  max_ = -kInfinity;
+  for (const float x : logits) max_ = x > max_ ? x : max_;
+  double sum = 0;
+  for (const float x : logits) sum += x == max_ ? 1.0f : x == x ? std::exp(x - max_) : 0.0f;
+  log_sum_ = std::log(sum);
+}
+
+double LogProbabilities::of(int64_t id) const {
+  const float x = logits_[static_cast<size_t>(id)];
+  if (x == max_) return -log_sum_;  // the largest may be infinite
+  return x == x ? static_cast<double>(x) - static_cast<double>(max_) - log_sum_ : -static_cast<double>(kInfinity);
+}
+
+std::vector<LogProbabilities::Entry> LogProbabilities::top(int64_t count) {
+  std::vector<Entry> found;
+  const size_t k = std::min(static_cast<size_t>(count), logits_.size());
+  if (k == 0 || max_ == -kInfinity) return found;
+  const float least = std::max(kth_largest(logits_, k, scratch_), std::numeric_limits<float>::lowest());
+  for (size_t i = 0; i < logits_.size(); ++i)
+    if (logits_[i] >= least) found.push_back({static_cast<int64_t>(i), of(static_cast<int64_t>(i))});
+  std::stable_sort(found.begin(), found.end(), [](const Entry& a, const Entry& b) { return a.logprob > b.logprob; });
+  if (found.size() > k) found.resize(k);
+  return found;
+}
+
+}  // namespace situ

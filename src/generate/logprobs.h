@@ -1,0 +1,30 @@
+// Log-probabilities of the model's own distribution, before any penalty, ban or warper.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace situ {
+
+class LogProbabilities {
+ public:
+  struct Entry {
+    int64_t id = 0;
+    double logprob = 0;  // natural logarithm
+  };
+  // logprob[id] = logits[id] - log(sum(exp(logits))), logits [vocabulary], which must outlive this until the next read().
+  // Logits that are not numbers count as -infinity.
+  void read(std::span<const float> logits);
+  double of(int64_t id) const;
+  // The `count` most probable, the first of equals first; fewer where the others have probability 0.
+  std::vector<Entry> top(int64_t count);
+
+ private:
+  std::span<const float> logits_;
+  float max_ = 0;
+  double log_sum_ = 0;  // log(sum(exp(logits - max)))
+  std::vector<float> scratch_;
+};
+
+}  // namespace situ

@@ -1,0 +1,22 @@
+#include "generate/penalties.h"
+
+namespace situ {
+
+void add_bias(std::span<float> scores, std::span<const LogitBias> biases) {
+  for (const LogitBias& b : biases) scores[static_cast<size_t>(b.id)] += b.bias;
+}
+
+void penalise_repetition(std::span<float> scores, const TokenHistory& history, float penalty) {
+  for (const int64_t id : history.distinct()) {
+    float& score = scores[static_cast<size_t>(id)];
+    score = score < 0 ? score * penalty : score / penalty;
+  }
+}
+
+void penalise_presence(std::span<float> scores, const TokenHistory& history, float presence, float frequency) {
+  for (const int64_t id : history.distinct())
+    if (const int64_t count = history.count(id); count > 0)
+      scores[static_cast<size_t>(id)] -= presence + frequency * static_cast<float>(count);
+}
+
+}  // namespace situ

@@ -1,0 +1,28 @@
+// What raises or lowers the scores of single tokens. `scores` [vocabulary] are logits on their way to a choice; all ids
+// are inside the vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "generate/history.h"
+
+namespace situ {
+
+struct LogitBias {
+  int64_t id = 0;
+  float bias = 0;  // finite, or -infinity: never this token
+};
+
+// score[id] += bias. Source: SequenceBiasLogitsProcessor of transformers for sequences of one id; OpenAI's logit_bias.
+void add_bias(std::span<float> scores, std::span<const LogitBias> biases);
+
+// score = score < 0 ? score * penalty : score / penalty, once for every id of the sequence, prompt included.
+// Source: RepetitionPenaltyLogitsProcessor of transformers; CTRL, Keskar et al. 2019.
+void penalise_repetition(std::span<float> scores, const TokenHistory& history, float penalty);
+
+// score[id] -= presence + frequency * count for every id that was generated count > 0 times. The prompt does not count.
+// Source: OpenAI's API reference, presence_penalty and frequency_penalty; transformers has neither.
+void penalise_presence(std::span<float> scores, const TokenHistory& history, float presence, float frequency);
+
+}  // namespace situ

@@ -1,0 +1,55 @@
+// The choice of one sequence's next token: penalties, bans, warpers and the draw, in the order of transformers' generate.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "generate/candidates.h"
+#include "generate/history.h"
+#include "generate/penalties.h"
+
+namespace situ {
+
+// Ids are inside the vocabulary and numbers in the ranges that include/situ/generate.h gives; the defaults change nothing.
+struct SamplingOptions {
+  bool sample = false;  // else the largest score is chosen, and what stands from temperature to seed is not used
+  float temperature = 1;
+  int64_t top_k = 0;
+  double top_p = 1, min_p = 0, typical_p = 1;
+  uint64_t seed = 0;
+
+  std::vector<LogitBias> biases;
+  float repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
+  int64_t no_repeat_ngram = 0;
+  std::vector<std::vector<int64_t>> bad_words;
+  int64_t min_new_tokens = 0;
+  std::vector<int64_t> end_ids;  // not chosen before min_new_tokens
+};
+
+// Belongs to one sequence and draws by its seed and its own position, whatever other sequences do. A copy goes on alone:
+// a fork. No allocation per token once the memory of the first is there, but for the growth of the history.
+class Sampler {
+ public:
+  // `prompt`: ids in [0, vocabulary).
+  Sampler(SamplingOptions options, std::span<const int64_t> prompt, int64_t vocabulary);
+
+  // The id of the next token, out of the model's logits [vocabulary], which stay what they are. A logit that is not a
+  // number is never chosen. Asked twice at the same position the answer is the same. Error: nothing is left to choose.
+  Result<int64_t> choose(std::span<const float> logits);
+  // Says which token the sequence goes on with.
+  void append(int64_t id) { history_.append(id); }
+
+ private:
+  bool changes_scores() const;
+  void score(std::span<const float> logits);
+  Status nothing_left() const;
+
+  SamplingOptions options_;
+  TokenHistory history_;
+  std::vector<float> scores_;  // [vocabulary]
+  Candidates candidates_;
+};
+
+}  // namespace situ

@@ -1,0 +1,139 @@
+// Model::generate: prompt, then choose, report and step until something ends the answer.
+#include <algorithm>
+#include <chrono>
+
+#include "generate/logprobs.h"
+#include "pipelines/llm.h"
+#include "pipelines/sampling.h"
+#include "pipelines/text_output.h"
+
+namespace situ {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// One answer while it is made: the choice of its tokens, and what the caller gets to see of them.
+class Answer {
+ public:
+  Answer(const Model::Impl& model, const GenerateOptions& options, ResolvedOptions resolved, std::span<const int64_t> prompt, const TokenCallback& on_token)
+      : options_(options),
+        on_token_(on_token),
+        text_(model.tokenizer ? &*model.tokenizer : nullptr, resolved.stop),
+        end_ids_(resolved.sampling.end_ids),
+        sampler_(std::move(resolved.sampling), prompt, model.vocabulary) {}
+
+  Status echo(std::span<const int64_t> prompt) {
+    Result<std::string> text = text_.echo(prompt);
+    if (text.is_ok() && !text->empty()) show({-1, *text});
+    return text.status();
+  }
+
+  // Chooses the next token by the logits and reports it. ended() afterwards: this was the last, or it is no token.
+  Result<int64_t> next(std::span<const float> logits) {
+    Result<int64_t> chosen = sampler_.choose(logits);
+    if (!chosen.is_ok()) return chosen;
+    if (std::find(end_ids_.begin(), end_ids_.end(), *chosen) != end_ids_.end()) {
+      result_.finish_reason = "stop";
+      return chosen;
+    }
+    sampler_.append(*chosen);
+    result_.output_ids.push_back(*chosen);
+    Token token;
+    token.id = *chosen;
+    if (options_.logprobs) token.logprob = report_logprobs(*chosen, logits);
+    Result<std::string> text = text_.push(*chosen);
+    if (!text.is_ok()) return text.status();
+    token.text = *text;
+    show(token);
+    if (text_.stopped()) result_.finish_reason = "stop";
+    if (static_cast<int64_t>(result_.output_ids.size()) >= options_.max_new_tokens) end_by_length();
+    return chosen;
+  }
+
+  bool ended() const { return !result_.finish_reason.empty(); }
+  void end_by_length() {
+    if (!ended()) result_.finish_reason = "length";
+  }
+
+  Result<Generation> finish() {
+    Result<std::string> rest = text_.finish();
+    if (rest.is_ok() && !rest->empty()) show({-1, *rest});
+    if (text_.stopped()) result_.finish_reason = "stop";
+    return std::move(result_);
+  }
+
+ private:
+  void show(const Token& token) {
+    result_.text += token.text;
+    if (!on_token_ || refused_ || on_token_(token)) return;
+    refused_ = true;
+    result_.finish_reason = "stop";
+  }
+
+  double report_logprobs(int64_t id, std::span<const float> logits) {
+    logprobs_.read(logits);
+    Generation::Logprobs& l = result_.logprobs.emplace_back();
+    l.logprob = logprobs_.of(id);
+    for (const LogProbabilities::Entry& e : logprobs_.top(*options_.logprobs)) l.top.push_back({e.id, e.logprob});
+    return l.logprob;
+  }
+
+  const GenerateOptions& options_;
+  const TokenCallback& on_token_;
+  TextOutput text_;
+  std::vector<int64_t> end_ids_;
+  Sampler sampler_;
+  LogProbabilities logprobs_;
+  Generation result_;
+  bool refused_ = false;  // by the callback, which is then not called again
+};
+
+}  // namespace
+
+Result<Generation> Model::generate(std::span<const int64_t> prompt, const GenerateOptions& options, const TokenCallback& on_token) {
+  SITU_RETURN_IF_ERROR(impl_->check(prompt, 0));
+  Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->tokenizer ? &*impl_->tokenizer : nullptr, impl_->vocabulary);
+  if (!resolved.is_ok()) return resolved.status();
+  Result<Session> session = new_session();
+  if (!session.is_ok()) return session.status();
+  Session::Impl& s = *session->impl_;
+  const SamplingOptions& sampling = resolved->sampling;
+  const std::optional<uint64_t> seed = sampling.sample ? std::optional(sampling.seed) : std::nullopt;
+  Answer answer(*impl_, options, *resolved, prompt, on_token);
+  const Ledger before = impl_->ledger();
+  const Clock::time_point start = Clock::now();
+  SITU_RETURN_IF_ERROR(s.step(prompt));
+  const double prefill_ms = ms_since(start);
+  const Ledger prompt_done = impl_->ledger();
+  if (options.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
+  const Clock::time_point decode_start = Clock::now();
+  int64_t steps = 0;
+  while (!answer.ended()) {
+    Result<int64_t> id = answer.next(impl_->logits());
+    if (!id.is_ok()) return id.status().with_context(impl_->folder.model_file.string());
+    if (s.length() >= impl_->context_length) answer.end_by_length();
+    if (answer.ended()) break;
+    SITU_RETURN_IF_ERROR(s.step({&*id, 1}));
+    ++steps;
+  }
+  const double decode_ms = ms_since(decode_start);
+  Result<Generation> done = answer.finish();
+  if (!done.is_ok()) return done;
+  Generation& g = *done;
+  g.seed = seed;
+  g.prefill_ms = prefill_ms;
+  const Ledger after = impl_->ledger();
+  const double tokens = std::max<double>(1, static_cast<double>(g.output_ids.size()));
+  if (steps > 0) g.decode_ms_per_token = decode_ms / static_cast<double>(steps);
+  g.bytes_copied_per_token = static_cast<double>(after.copied - before.copied) / tokens;
+  const Ledger& from = steps > 0 ? prompt_done : before;
+  const int64_t written = after.computed + after.copied - from.computed - from.copied;
+  g.bytes_written_per_token = static_cast<double>(written) / std::max<double>(1, static_cast<double>(steps));
+  return done;
+}
+
+}  // namespace situ

@@ -1,0 +1,188 @@
+#include "pipelines/sampling.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "text/test_models.h"
+
+namespace situ {
+namespace {
+
+constexpr int64_t kVocabulary = 300;
+
+const Tokenizer& tokenizer() {
+  static const Tokenizer loaded = [] {
+    testing::TempFolder folder;
+    folder.write("tokenizer.json", testing::byte_level_tokenizer().dump());
+    return std::move(Tokenizer::load(folder.path())).value();
+  }();
+  return loaded;
+}
+
+ModelFolder configured(const std::string& generation_config, const std::string& genai_search = "") {
+  testing::TempFolder folder;
+  folder.write("model.onnx", "");
+  folder.write("generation_config.json", generation_config);
+  if (!genai_search.empty()) folder.write("genai_config.json", R"({"model": {"decoder": {}}, "search": )" + genai_search + "}");
+  return open_model_folder(folder.path()).value();
+}
+
+Result<ResolvedOptions> resolve(const GenerateOptions& options, const ModelFolder& folder = {}) {
+  return resolve_options(options, folder, &tokenizer(), kVocabulary);
+}
+
+TEST(ResolveOptions, GreedyUnlessAskedOtherwise) {
+  EXPECT_FALSE(resolve({})->sampling.sample);
+  const std::function<void(GenerateOptions&)> asks[] = {
+      [](GenerateOptions& o) { o.sample = true; },   [](GenerateOptions& o) { o.temperature = 1; }, [](GenerateOptions& o) { o.top_k = 5; },
+      [](GenerateOptions& o) { o.top_p = 0.5; },     [](GenerateOptions& o) { o.min_p = 0.5; },     [](GenerateOptions& o) { o.typical_p = 0.5; }};
+  for (const auto& ask : asks) {
+    GenerateOptions options;
+    ask(options);
+    EXPECT_TRUE(resolve(options)->sampling.sample);
+    options.temperature = 0;
+    EXPECT_FALSE(resolve(options)->sampling.sample);
+  }
+  GenerateOptions penalised;
+  penalised.repetition_penalty = 1.5, penalised.seed = 3;
+  EXPECT_FALSE(resolve(penalised)->sampling.sample);
+  EXPECT_EQ(resolve(penalised)->sampling.repetition_penalty, 1.5f);
+}
+
+TEST(ResolveOptions, DefaultsOfTheConfiguration) {
+  const ModelFolder folder = configured(R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "repetition_penalty": 1.05, "typical_p": 0.9})",
+                                        R"({"top_k": 7, "top_p": 0.8, "min_p": 0.1, "no_repeat_ngram_size": 3, "temperature": "never read"})");
+  // Not for greedy decoding, whatever do_sample says.
+  SamplingOptions s = resolve({}, folder)->sampling;
+  EXPECT_FALSE(s.sample);
+  EXPECT_EQ(s.repetition_penalty, 1);
+  EXPECT_EQ(s.no_repeat_ngram, 0);
+  GenerateOptions options;
+  options.sample = true;
+  s = resolve(options, folder)->sampling;
+  EXPECT_EQ(s.temperature, 0.6f);
+  EXPECT_EQ(s.top_k, 20);
+  EXPECT_EQ(s.top_p, 0.8);
+  EXPECT_EQ(s.min_p, 0.1);
+  EXPECT_EQ(s.typical_p, 0.9);
+  EXPECT_EQ(s.repetition_penalty, 1.05f);
+  EXPECT_EQ(s.no_repeat_ngram, 3);
+  options.top_k = 0, options.temperature = 2, options.repetition_penalty = 1;
+  s = resolve(options, folder)->sampling;
+  EXPECT_EQ(s.top_k, 0);
+  EXPECT_EQ(s.temperature, 2);
+  EXPECT_EQ(s.repetition_penalty, 1);
+  options = {};
+  options.sample = true;
+  s = resolve(options)->sampling;
+  EXPECT_EQ(s.temperature, 1);
+  EXPECT_EQ(s.top_k, 50);
+  EXPECT_EQ(s.top_p, 1);
+  EXPECT_EQ(resolve(options, configured(R"({"top_k": null})"))->sampling.top_k, 0);
+}
+
+TEST(ResolveOptions, WrongConfigurationsAreErrorsWhenTheyAreUsed) {
+  const std::pair<const char*, const char*> wrong[] = {{"temperature", "\"hot\""}, {"temperature", "-1"}, {"top_k", "2.5"},          {"top_k", "-1"},
+                                                       {"top_p", "0"},             {"top_p", "[1]"},      {"top_p", "1.5"},          {"min_p", "true"},
+                                                       {"typical_p", "2"},         {"top_k", "1e+300"},    {"repetition_penalty", "0"}, {"no_repeat_ngram_size", "-2"}};
+  for (const auto& [field, value] : wrong) {
+    SCOPED_TRACE(std::string(field) + " " + value);
+    const ModelFolder folder = configured("{\"" + std::string(field) + "\": " + value + "}");
+    EXPECT_TRUE(resolve({}, folder).is_ok());
+    GenerateOptions options;
+    options.sample = true;
+    const Result<ResolvedOptions> refused = resolve(options, folder);
+    ASSERT_FALSE(refused.is_ok());
+    const std::string message = refused.status().message();
+    EXPECT_NE(message.find("generation_config.json: " + std::string(field) + " should be"), std::string::npos) << message;
+    EXPECT_TRUE(message.ends_with(std::string(", is ") + value)) << message;
+    options.temperature = 1, options.top_k = 1, options.top_p = 1, options.min_p = 0, options.typical_p = 1, options.repetition_penalty = 1, options.no_repeat_ngram = 0;
+    EXPECT_TRUE(resolve(options, folder).is_ok());
+  }
+}
+
+TEST(ResolveOptions, WrongOptionsAreErrors) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const std::pair<const char*, std::function<void(GenerateOptions&)>> wrong[] = {
+      {"temperature should be a number of at least 0, is -1", [](GenerateOptions& o) { o.temperature = -1; }},
+      {"temperature", [](GenerateOptions& o) { o.temperature = NAN; }},
+      {"temperature", [=](GenerateOptions& o) { o.temperature = kInfinity; }},
+      {"top_k should be an integer from 0 to 1073741824, is -1", [](GenerateOptions& o) { o.top_k = -1; }},
+      {"top_p should be a number above 0 and at most 1, is 0", [](GenerateOptions& o) { o.top_p = 0; }},
+      {"top_p", [](GenerateOptions& o) { o.top_p = 1.01; }},
+      {"top_p", [](GenerateOptions& o) { o.top_p = NAN; }},
+      {"top_p", [](GenerateOptions& o) { o.temperature = 0, o.top_p = NAN; }},
+      {"min_p should be a number from 0 to 1, is 1.5", [](GenerateOptions& o) { o.min_p = 1.5; }},
+      {"typical_p", [](GenerateOptions& o) { o.typical_p = 0; }},
+      {"repetition_penalty should be a number above 0, is 0", [](GenerateOptions& o) { o.repetition_penalty = 0; }},
+      {"repetition_penalty", [](GenerateOptions& o) { o.repetition_penalty = 1e-60; }},
+      {"presence_penalty", [](GenerateOptions& o) { o.presence_penalty = NAN; }},
+      {"frequency_penalty should be a finite number, is 1e+60", [](GenerateOptions& o) { o.frequency_penalty = 1e60; }},
+      {"no_repeat_ngram", [](GenerateOptions& o) { o.no_repeat_ngram = -3; }},
+      {"min_new_tokens", [](GenerateOptions& o) { o.min_new_tokens = -1; }},
+      {"min_new_tokens 5 is more than max_new_tokens 4", [](GenerateOptions& o) { o.min_new_tokens = 5, o.max_new_tokens = 4; }},
+      {"not 0", [](GenerateOptions& o) { o.max_new_tokens = 0; }},
+      {"logit_bias: token 300 is outside the vocabulary of 300", [](GenerateOptions& o) { o.logit_bias = {{300, 1.0f}}; }},
+      {"logit_bias of token 5", [](GenerateOptions& o) { o.logit_bias = {{5, NAN}}; }},
+      {"logit_bias names token 5 twice", [](GenerateOptions& o) { o.logit_bias = {{5, 1}, {6, 1}, {5, 1}}; }},
+      {"bad_words: token -1", [](GenerateOptions& o) { o.bad_words_ids = {{1, -1}}; }},
+      {"bad_words_ids", [](GenerateOptions& o) { o.bad_words_ids = {{}}; }},
+      {"bad_words: a word is empty", [](GenerateOptions& o) { o.bad_words = {""}; }},
+      {"bad_words: '\xFF'", [](GenerateOptions& o) { o.bad_words = {"\xFF"}; }},
+      {"stop: a stop string is empty", [](GenerateOptions& o) { o.stop = {"a", ""}; }},
+      {"whole UTF-8", [](GenerateOptions& o) { o.stop = {"\xA9"}; }},
+      {"stop_ids: token 1000", [](GenerateOptions& o) { o.stop_ids = {1000}; }},
+      {"logprobs should be an integer from 0 to the vocabulary's 300, is 301", [](GenerateOptions& o) { o.logprobs = 301; }},
+      {"logprobs", [](GenerateOptions& o) { o.logprobs = -1; }},
+  };
+  for (const auto& [words, change] : wrong) {
+    GenerateOptions options;
+    change(options);
+    const Result<ResolvedOptions> refused = resolve(options);
+    ASSERT_FALSE(refused.is_ok()) << words;
+    EXPECT_NE(refused.status().message().find(words), std::string::npos) << words << ": " << refused.status().message();
+  }
+}
+
+TEST(ResolveOptions, EndsAndWords) {
+  ModelFolder folder;
+  folder.eos_ids = {-1, 42, 5000};
+  GenerateOptions options;
+  options.stop_ids = {7};
+  options.stop = {"x", "</s>"};  // the second is a special token, whose text is never there
+  options.bad_words = {"he"};
+  options.bad_words_ids = {{42}, {42, 1}, {7}};
+  ResolvedOptions resolved = resolve(options, folder).value();
+  EXPECT_EQ(resolved.sampling.end_ids, (std::vector<int64_t>{42, 7, 259}));
+  EXPECT_EQ(resolved.stop, (std::vector<std::string>{"x"}));
+  EXPECT_EQ(resolved.sampling.bad_words, (std::vector<std::vector<int64_t>>{{42, 1}, {256}, {' ', 256}}));
+  options.ignore_eos = true;
+  EXPECT_EQ(resolve(options, folder)->sampling.end_ids, (std::vector<int64_t>{7, 259}));
+}
+
+TEST(ResolveOptions, TextNeedsATokenizer) {
+  const std::function<void(GenerateOptions&)> texts[] = {[](GenerateOptions& o) { o.stop = {"x"}; }, [](GenerateOptions& o) { o.bad_words = {"x"}; },
+                                                         [](GenerateOptions& o) { o.echo = true; }};
+  for (const auto& ask : texts) {
+    GenerateOptions options;
+    ask(options);
+    EXPECT_TRUE(resolve(options).is_ok());
+    EXPECT_NE(resolve_options(options, {}, nullptr, kVocabulary).status().message().find("no tokenizer.json"), std::string::npos);
+  }
+}
+
+TEST(ResolveOptions, SeedsThatAreNotGivenDiffer) {
+  GenerateOptions options;
+  options.sample = true;
+  const uint64_t first = resolve(options)->sampling.seed, second = resolve(options)->sampling.seed;
+  EXPECT_NE(first, second);
+  EXPECT_LT(first, uint64_t{1} << 53);
+  options.seed = ~uint64_t{0};
+  EXPECT_EQ(resolve(options)->sampling.seed, ~uint64_t{0});
+}
+
+}  // namespace
+}  // namespace situ

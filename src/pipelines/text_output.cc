@@ -1,0 +1,31 @@
+#include "pipelines/text_output.h"
+
+namespace situ {
+
+Result<std::string> TextOutput::echo(std::span<const int64_t> prompt) {
+  std::string text;
+  for (const int64_t id : prompt) {
+    if (!stream_) break;
+    Result<std::string> piece = stream_->push(id);
+    if (!piece.is_ok()) return piece;
+    text += *piece;
+  }
+  return text;
+}
+
+Result<std::string> TextOutput::push(int64_t id) {
+  if (!stream_) return std::string();
+  Result<std::string> piece = stream_->push(id);
+  if (!piece.is_ok()) return piece;
+  return stop_.push(*piece);
+}
+
+Result<std::string> TextOutput::finish() {
+  if (!stream_ || stopped()) return std::string();
+  Result<std::string> rest = stream_->finish();
+  if (!rest.is_ok()) return rest;
+  const std::string certain = stop_.push(*rest);
+  return certain + stop_.finish();
+}
+
+}  // namespace situ
