@@ -14,8 +14,8 @@ class App;
 namespace situ::cli {
 
 struct RunArguments {
-  std::string model, prompt_ids, system, trace;
-  std::optional<std::string> prompt;
+  std::string model, prompt_ids, trace;
+  std::optional<std::string> prompt, system;
   GenerateOptions generate;
   std::vector<std::string> logit_bias;  // ID=BIAS
   bool naive = false, json = false, chat = false, no_pack_cache = false;

@@ -34,9 +34,9 @@ Result<std::vector<int64_t>> parse_ids(const std::string& text) {
 Result<std::vector<int64_t>> prompt_of(const Model& model, const RunArguments& a) {
   if (!a.prompt_ids.empty()) return parse_ids(a.prompt_ids);
   if (!a.prompt) return Status::error("give --prompt TEXT or --prompt-ids 1,2,3");
-  if (a.system.empty() && !a.chat) return model.encode(*a.prompt);
+  if (!a.system && !a.chat) return model.encode(*a.prompt);
   std::vector<Model::Message> messages;
-  if (!a.system.empty()) messages.push_back({"system", a.system});
+  if (a.system) messages.push_back({"system", *a.system});
   messages.push_back({"user", *a.prompt});
   return model.encode_chat(messages);
 }
@@ -73,7 +73,7 @@ int fail(const std::string& message) {
 
 int run(const RunArguments& a) {
   if (!a.prompt_ids.empty()) {
-    if (a.chat || !a.system.empty()) return fail("--chat and --system make a prompt out of text; --prompt-ids is one already");
+    if (a.chat || a.system) return fail("--chat and --system make a prompt out of text; --prompt-ids is one already");
     if (Result<std::vector<int64_t>> ids = parse_ids(a.prompt_ids); !ids.is_ok()) return fail(ids.status().message());
   }
   GenerateOptions options = a.generate;
