@@ -175,6 +175,44 @@ TEST_P(Folder, SessionsAreApart) {
   }
 }
 
+TEST_P(Folder, ForksAndSharedPrefixesGiveTheSameTokens) {
+  if (refused().count(name_)) GTEST_SKIP() << "refused";
+  Result<Model> model = Model::load(path_.string(), {});
+  ASSERT_TRUE(model.is_ok()) << model.status().message();
+  const Json& c = expected_["cases"][0];
+  const std::vector<int64_t> prompt = c.contains("input_ids") ? ids(c, "input_ids") : ids(c, "prompt_ids"), greedy = ids(c, "greedy_ids");
+  const std::vector<int64_t> want(greedy.begin(), greedy.begin() + static_cast<long>(compared(c, greedy.size())));
+  if (Result<Session> s = model->new_session(); prompt.size() > 1 && s.is_ok()) {
+    const std::span<const int64_t> all(prompt);
+    ASSERT_TRUE(s->step(all.first(all.size() - 1)).is_ok());
+    Result<Session> fork = s->fork();
+    if (!fork.is_ok()) {
+      EXPECT_NE(fork.status().message().find("recurrent"), std::string::npos) << fork.status().message();
+    }
+    for (Session* session : {&*s, fork.is_ok() ? &*fork : nullptr}) {
+      std::vector<int64_t> next{prompt.back()}, got;
+      while (session && got.size() < want.size()) {
+        Result<std::span<const float>> logits = session->step(next);
+        ASSERT_TRUE(logits.is_ok()) << logits.status().message();
+        next[0] = std::max_element(logits->begin(), logits->end()) - logits->begin();
+        got.push_back(next[0]);
+      }
+      EXPECT_EQ(got, session ? want : got);
+    }
+  }
+  const bool shares = model->impl().in_place->prefixes() != nullptr;
+  for (int i = 0; i < 2; ++i) {
+    GenerateOptions options;
+    options.max_new_tokens = static_cast<int64_t>(want.size());
+    options.ignore_eos = options.prefix_cache = true;
+    Result<Generation> g = model->generate(prompt, options, nullptr);
+    ASSERT_TRUE(g.is_ok()) << g.status().message();
+    EXPECT_EQ(g->output_ids, want);
+    EXPECT_EQ(g->cached_tokens, i > 0 && shares ? static_cast<int64_t>(prompt.size()) - 1 : 0);
+    EXPECT_EQ(g->bytes_copied_per_token, 0);
+  }
+}
+
 TEST_P(Folder, PlacementIsVerified) {
   if (refused().count(name_)) GTEST_SKIP() << "refused";
   if (name_.rfind("smollm2-135m", 0) == 0) GTEST_SKIP() << "the same graph as genai/llama-int4, 15 times as deep";

@@ -45,6 +45,10 @@ struct GenerateOptions {
 
   std::optional<int64_t> logprobs;  // report log-probabilities, with so many alternatives for each token
   bool echo = false;                // the prompt's text before the answer's
+
+  // Uses the state that earlier generations kept of the prompt's beginning, and keeps that of prompt and answer until its
+  // slots are needed. What is computed token by token here may have been computed together there: the same but for rounding.
+  bool prefix_cache = false;
 };
 
 struct TokenLogprob {
@@ -71,6 +75,7 @@ struct Generation {
     std::vector<TokenLogprob> top;  // the most probable ones, first first
   };
   std::vector<Logprobs> logprobs;  // one for each of output_ids when asked for, else empty
+  int64_t cached_tokens = 0;  // of the prompt, whose state an earlier generation had kept
   double prefill_ms = 0;
   double decode_ms_per_token = 0;      // mean over the tokens after the first; 0 when there are none
   double bytes_copied_per_token = 0;   // all bytes copied, prompt included, per generated token

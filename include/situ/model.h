@@ -69,6 +69,9 @@ class Session {
   int64_t length() const;
   // Drops the last tokens, so that `length` are left. Error: more than there are; the naive mode cannot.
   Status rewind(int64_t length);
+  // One more session that goes on from here, over the same state: nothing is copied. Error: a recurrent state, which one
+  // session alone can have.
+  Result<Session> fork() const;
 
  private:
   friend class Model;

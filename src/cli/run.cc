@@ -129,6 +129,7 @@ int run(const RunArguments& a) {
     j["finish_reason"] = g->finish_reason;
     if (g->seed) j["seed"] = *g->seed;
     if (options.logprobs) j["logprobs"] = logprobs_json(*g);
+    j["cached_tokens"] = g->cached_tokens;
     j["load_ms"] = facts.load_ms;
     j["prefill_ms"] = g->prefill_ms;
     j["decode_ms_per_token"] = g->decode_ms_per_token;

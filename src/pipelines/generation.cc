@@ -106,7 +106,11 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   Answer answer(*impl_, options, *resolved, prompt, on_token);
   const Ledger before = impl_->ledger();
   const Clock::time_point start = Clock::now();
-  SITU_RETURN_IF_ERROR(s.step(prompt));
+  PrefixCache* prefixes = impl_->in_place && options.prefix_cache ? impl_->in_place->prefixes() : nullptr;
+  // The last token is computed in any case: its logits are not kept.
+  if (prefixes) s.sequence = prefixes->find(prompt.first(prompt.size() - 1));
+  const int64_t cached = s.length();
+  SITU_RETURN_IF_ERROR(s.step(prompt.subspan(static_cast<size_t>(cached))));
   const double prefill_ms = ms_since(start);
   const Ledger prompt_done = impl_->ledger();
   if (options.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
@@ -124,6 +128,13 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   Result<Generation> done = answer.finish();
   if (!done.is_ok()) return done;
   Generation& g = *done;
+  if (prefixes) {
+    std::vector<int64_t> fed(prompt.begin(), prompt.end());
+    fed.insert(fed.end(), g.output_ids.begin(), g.output_ids.end());
+    fed.resize(static_cast<size_t>(s.length()));
+    prefixes->keep(fed, *s.sequence);
+  }
+  g.cached_tokens = cached;
   g.seed = seed;
   g.prefill_ms = prefill_ms;
   const Ledger after = impl_->ledger();

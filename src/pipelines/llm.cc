@@ -107,6 +107,23 @@ Status Session::rewind(int64_t length) {
   return Status::ok();
 }
 
+Result<Session> Session::fork() const {
+  Result<Session> other = impl_->model->new_session();
+  if (!other.is_ok()) return other;
+  if (impl_->sequence) other->impl_->sequence = impl_->sequence->fork();
+  else other->impl_->naive = impl_->naive;
+  return other;
+}
+
+Result<Session> Model::Impl::new_session() {
+  if (in_place && sessions > 0 && in_place->has_replaced_states())
+    return Status::error(folder.model_file.string() + ": this model has a recurrent state, which one session at a time can have");
+  auto s = std::make_unique<Session::Impl>(this);
+  if (in_place) s->sequence.emplace(in_place->new_sequence());
+  else s->naive = naive->new_sequence();
+  return Session(std::move(s));
+}
+
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
@@ -138,14 +155,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   return Model(std::move(impl));
 }
 
-Result<Session> Model::new_session() {
-  if (impl_->in_place && impl_->sessions > 0 && impl_->in_place->has_replaced_states())
-    return Status::error(impl_->folder.model_file.string() + ": this model has a recurrent state, which one session at a time can have");
-  auto s = std::make_unique<Session::Impl>(impl_.get());
-  if (impl_->in_place) s->sequence.emplace(impl_->in_place->new_sequence());
-  else s->naive = impl_->naive->new_sequence();
-  return Session(std::move(s));
-}
+Result<Session> Model::new_session() { return impl_->new_session(); }
 
 bool Model::has_tokenizer() const { return impl_->tokenizer.has_value(); }
 

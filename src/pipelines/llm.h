@@ -25,6 +25,7 @@ struct Model::Impl {
   Ledger& ledger() { return in_place ? in_place->ledger() : naive->ledger(); }
   const Compiled& compiled() const { return in_place ? in_place->compiled() : naive->compiled(); }
   std::span<const float> logits() const { return in_place ? in_place->logits() : naive->logits(); }
+  Result<Session> new_session();
   // Refuses ids outside the vocabulary and more tokens than the context holds.
   Status check(std::span<const int64_t> tokens, int64_t length) const;
 };

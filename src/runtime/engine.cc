@@ -212,6 +212,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   if (!b.is_ok()) return b.status();
   e->prefill_ = std::move(*a);
   e->decode_ = std::move(*b);
+  if (!whole && !e->has_replaced_states() && !e->prefill_->needs_contiguous() && !e->decode_->needs_contiguous()) e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
   e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
   if (std::optional<PackSave> save = cache.finish()) e->saver_ = save_in_background(std::move(*save), &e->packs_.problem);
   return e;
@@ -235,13 +236,12 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) 
   for (size_t begin = 0; begin < tokens.size();) {
     // A prompt program that holds without past only is followed by single tokens.
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
-    const size_t count = std::min(most, tokens.size() - begin);
-    const Status done = run_chunk(sequence, tokens.subspan(begin, count));
-    if (!done.is_ok()) {
+    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, std::min(most, tokens.size() - begin)));
+    if (!fed.is_ok()) {
       if (before == 0 || !has_replaced_states()) sequence.rewind(before);  // what is replaced cannot go back
-      return done;
+      return fed.status();
     }
-    begin += count;
+    begin += static_cast<size_t>(*fed);
   }
   return Status::ok();
 }
@@ -251,11 +251,23 @@ bool InPlaceEngine::has_replaced_states() const {
   return std::any_of(states.begin(), states.end(), [](const StateLayout& s) { return s.pair.rule == StateRule::kReplace; });
 }
 
-Status InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens) {
+// Prefixes that nobody uses make room.
+Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count) {
+  Result<Run> run = sequence.append(count);
+  while (!run.is_ok() && prefixes_ && prefixes_->drop_oldest()) run = sequence.append(count);
+  return run;
+}
+
+Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens) {
   const int64_t past = sequence.length();
-  Result<int64_t> slot = sequence.append(static_cast<int64_t>(tokens.size()));
-  if (!slot.is_ok()) return slot.status();
+  const Result<Run> slots = take_slots(sequence, static_cast<int64_t>(tokens.size()));
+  if (!slots.is_ok()) return slots.status();
   const bool first = compiled_.first_only && past == 0;
+  if ((first || !compiled_.prompt.mixes_tokens.empty()) && slots->length < static_cast<int64_t>(tokens.size())) {
+    sequence.rewind(past);
+    return Status::error("the state is full: " + std::to_string(tokens.size()) + " tokens that are computed together need as many slots in a row");
+  }
+  tokens = tokens.first(static_cast<size_t>(slots->length));
   Program& program = tokens.size() == 1 && !first ? *decode_ : *prefill_;
   if (program.needs_contiguous() && !sequence.contiguous()) {
     sequence.rewind(past);
@@ -273,7 +285,7 @@ Status InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tok
   input.tokens = tokens.data();
   input.count = static_cast<int64_t>(tokens.size());
   input.past = past;
-  input.write_slot = *slot;
+  input.write_slot = slots->first_slot;
   input.flip = sequence.flip();
   input.runs = sequence.runs().data();
   input.run_count = static_cast<int>(sequence.runs().size());
@@ -283,7 +295,8 @@ Status InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tok
     return done;
   }
   sequence.step_done();
-  return read_logits(program.logits());
+  SITU_RETURN_IF_ERROR(read_logits(program.logits()));
+  return static_cast<int64_t>(tokens.size());
 }
 
 // The last row. Half-precision logits are converted (new values); float ones are read where they are, unless they have gaps.

@@ -12,6 +12,7 @@
 #include "eval/interpreter.h"
 #include "onnx/importer.h"
 #include "passes/pass.h"
+#include "runtime/prefix_cache.h"
 #include "runtime/program.h"
 
 namespace situ {
@@ -58,7 +59,10 @@ class InPlaceEngine {
   static Result<std::unique_ptr<InPlaceEngine>> create(const ImportedModel& model, const EngineOptions& options);
 
   Sequence new_sequence() { return Sequence(*states_); }
-  // Feeds the next tokens (any number: they are split into chunks) and leaves the last one's logits.
+  // Beginnings of prompts whose state is kept, as long as slots are not needed for something else. Null: prompts are computed as
+  // a whole, or state is read as one block or replaced as a whole, so that no two sequences can share slots.
+  PrefixCache* prefixes() { return prefixes_.get(); }
+  // Feeds the next tokens (any number: they are split into chunks, and where slots are free) and leaves the last one's logits.
   Status step(Sequence& sequence, std::span<const int64_t> tokens);
   // Logits [vocabulary] of the last token fed, valid until the next step.
   std::span<const float> logits() const { return logits_; }
@@ -88,13 +92,16 @@ class InPlaceEngine {
  private:
   InPlaceEngine() = default;
   static Result<std::unique_ptr<InPlaceEngine>> make(const ImportedModel& model, const EngineOptions& options);
-  Status run_chunk(Sequence& sequence, std::span<const int64_t> tokens);
+  // Feeds as many of the tokens as get slots in one run: how many.
+  Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens);
+  Result<Run> take_slots(Sequence& sequence, int64_t count);
   Status read_logits(const View& view);
 
   CompiledPhases compiled_;
   Plan prefill_plan_, decode_plan_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<StatePool> states_;
+  std::unique_ptr<PrefixCache> prefixes_;  // of states_
   std::unique_ptr<Program> prefill_, decode_;
   std::byte* memory_ = nullptr;  // arena, then io
   int64_t memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1;

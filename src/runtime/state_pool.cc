@@ -32,26 +32,25 @@ StatePool::~StatePool() {
 
 int64_t StatePool::free_slots() const { return std::count(references_.begin(), references_.end(), 0u); }
 
-int64_t StatePool::allocate(int64_t count, int64_t after) {
-  auto free_run = [&](int64_t begin) {
-    if (begin < 0 || begin > capacity_ - count) return false;
-    for (int64_t s = begin; s < begin + count; ++s)
-      if (references_[static_cast<size_t>(s)]) return false;
-    return true;
+Run StatePool::allocate(int64_t count, int64_t after) {
+  auto free_from = [&](int64_t begin, int64_t most) {
+    int64_t s = begin;
+    while (s < capacity_ && s - begin < most && references_[static_cast<size_t>(s)] == 0) ++s;
+    return s - begin;
   };
-  int64_t first = -1;
-  if (free_run(after)) {
-    first = after;
-  } else {
-    int64_t length = 0;
-    for (int64_t s = 0; s < capacity_ && first < 0; ++s) {
-      length = references_[static_cast<size_t>(s)] ? 0 : length + 1;
-      if (length == count) first = s + 1 - count;
+  Run run{after, free_from(after, count)};
+  if (run.length == 0) {
+    Run gap;
+    for (int64_t s = 0; s < capacity_;) {
+      const int64_t length = free_from(s, capacity_);
+      if (length > gap.length) gap = {s, length};
+      s += length + 1;
     }
+    const int64_t room = gap.first_slot > 0 ? std::max<int64_t>(0, gap.length - count) / 2 : 0;
+    run = {gap.first_slot + room, std::min(count, gap.length)};
   }
-  if (first >= 0)
-    for (int64_t s = first; s < first + count; ++s) references_[static_cast<size_t>(s)] = 1;
-  return first;
+  add_reference(run);
+  return run;
 }
 
 void StatePool::add_reference(const Run& run) {
@@ -60,6 +59,13 @@ void StatePool::add_reference(const Run& run) {
 
 void StatePool::release(const Run& run) {
   for (int64_t s = run.first_slot; s < run.first_slot + run.length; ++s) --references_[static_cast<size_t>(s)];
+}
+
+Sequence::Sequence(StatePool& pool, std::vector<Run> runs) : pool_(&pool), runs_(std::move(runs)) {
+  for (const Run& r : runs_) {
+    pool_->add_reference(r);
+    length_ += r.length;
+  }
 }
 
 Sequence::Sequence(Sequence&& other) noexcept
@@ -81,16 +87,14 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
   return *this;
 }
 
-Result<int64_t> Sequence::append(int64_t count) {
+Result<Run> Sequence::append(int64_t count) {
   const int64_t end = runs_.empty() ? 0 : runs_.back().first_slot + runs_.back().length;
-  const int64_t first = pool_->allocate(count, end);
-  if (first < 0)
-    return Status::error("the state is full: " + std::to_string(count) + " more tokens do not fit, " + std::to_string(pool_->free_slots()) +
-                         " of " + std::to_string(pool_->capacity()) + " slots are free");
-  if (!runs_.empty() && first == end) runs_.back().length += count;
-  else runs_.push_back({first, count});
-  length_ += count;
-  return first;
+  const Run run = pool_->allocate(count, end);
+  if (run.length == 0) return Status::error("the state is full: " + std::to_string(count) + " more tokens do not fit, all " + std::to_string(pool_->capacity()) + " slots are taken");
+  if (!runs_.empty() && run.first_slot == end) runs_.back().length += run.length;
+  else runs_.push_back(run);
+  length_ += run.length;
+  return run;
 }
 
 void Sequence::rewind(int64_t length) {
@@ -105,11 +109,8 @@ void Sequence::rewind(int64_t length) {
 }
 
 Sequence Sequence::fork() const {
-  Sequence other(*pool_);
-  other.runs_ = runs_;
-  other.length_ = length_;
+  Sequence other(*pool_, runs_);
   other.flip_ = flip_;
-  for (const Run& r : runs_) pool_->add_reference(r);
   return other;
 }
 

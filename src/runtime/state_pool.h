@@ -30,9 +30,10 @@ class StatePool {
   int64_t fixed_bytes() const { return fixed_bytes_; }
   std::byte* base(size_t state) const { return bases_[state]; }
 
-  // `count` consecutive slots, with one reference; directly behind slot `after` - 1 when they are free
-  // there, so that an undisturbed sequence stays one run. -1: no such gap.
-  int64_t allocate(int64_t count, int64_t after);
+  // Consecutive slots with one reference, at most `count`: those from `after` on that are free, so that an undisturbed
+  // sequence stays one run; else of the largest gap, from its middle where another sequence may grow into it. Length 0: no
+  // slot is free.
+  Run allocate(int64_t count, int64_t after);
   void add_reference(const Run& run);
   // Slots whose last reference goes are free again.
   void release(const Run& run);
@@ -49,6 +50,8 @@ class StatePool {
 class Sequence {
  public:
   explicit Sequence(StatePool& pool) : pool_(&pool) {}
+  // Over slots that somebody else holds too.
+  Sequence(StatePool& pool, std::vector<Run> runs);
   ~Sequence() { clear(); }
   Sequence(Sequence&& other) noexcept;
   Sequence& operator=(Sequence&& other) noexcept;
@@ -60,8 +63,8 @@ class Sequence {
   // Which half of a replaced state holds the current one.
   int flip() const { return flip_; }
 
-  // Slots for `count` more tokens: the first of them, or an error when the pool is full.
-  Result<int64_t> append(int64_t count);
+  // Slots for the next tokens, at most `count`, in one run. Error: the pool is full.
+  Result<Run> append(int64_t count);
   // Drops the last tokens. Precondition: 0 <= length <= length().
   void rewind(int64_t length);
   // Another sequence over the same slots: index work only.

@@ -1,0 +1,50 @@
+// Prompts that begin alike share the slots of their beginning: a radix tree of tokens whose edges hold runs of slots. Finding,
+// keeping and dropping are index work; no state byte moves.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/state_pool.h"
+
+namespace situ {
+
+// One thread at a time. `pool` must outlive the cache.
+class PrefixCache {
+ public:
+  explicit PrefixCache(StatePool& pool) : pool_(pool) {}
+  ~PrefixCache();
+  PrefixCache(const PrefixCache&) = delete;
+  PrefixCache& operator=(const PrefixCache&) = delete;
+
+  // A sequence of the longest beginning of `tokens` that is kept; empty: none is.
+  Sequence find(std::span<const int64_t> tokens);
+  // Keeps the slots of `sequence`, which holds `tokens`, as far as others do not stand for the same tokens already.
+  // Precondition: tokens.size() == sequence.length().
+  void keep(std::span<const int64_t> tokens, const Sequence& sequence);
+  // Gives up the end of the beginning that was used longest ago. Its slots are free once no sequence holds them. False:
+  // nothing is kept.
+  bool drop_oldest();
+  int64_t tokens() const { return tokens_; }  // that are kept
+
+ private:
+  struct Node {
+    std::vector<int64_t> tokens;  // on the way here from the parent
+    std::vector<Run> runs;        // of these tokens
+    std::map<int64_t, std::unique_ptr<Node>> children;  // by their first token
+    Node* parent = nullptr;
+    uint64_t used = 0;
+  };
+  Node* child_of(Node* node, int64_t token) const;
+  void split(Node* node, size_t length);
+
+  StatePool& pool_;
+  Node root_;
+  uint64_t clock_ = 0;
+  int64_t tokens_ = 0;
+};
+
+}  // namespace situ

@@ -1,0 +1,107 @@
+#include "runtime/prefix_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+namespace situ {
+namespace {
+
+using Tokens = std::vector<int64_t>;
+
+// Sequences as an engine makes them, and which beginning of which prompt every slot was written for.
+class PrefixCacheTest : public ::testing::Test {
+ protected:
+  void start(int64_t capacity) {
+    Result<std::unique_ptr<StatePool>> pool = StatePool::create({}, capacity);
+    ASSERT_TRUE(pool.is_ok());
+    pool_ = std::move(*pool);
+    cache_ = std::make_unique<PrefixCache>(*pool_);
+  }
+
+  void check_slots(const Tokens& tokens, const Sequence& s) const {
+    int64_t at = 0;
+    for (const auto& r : s.runs())
+      for (int64_t i = 0; i < r.length; ++i, ++at)
+        ASSERT_EQ(written_.at(r.first_slot + i), Tokens(tokens.begin(), tokens.begin() + at + 1));
+    ASSERT_EQ(at, s.length());
+  }
+
+  // How much of `tokens` was kept.
+  int64_t run(const Tokens& tokens) {
+    Sequence s = cache_->find(tokens);
+    check_slots(tokens, s);
+    const int64_t found = s.length();
+    while (s.length() < static_cast<int64_t>(tokens.size())) {
+      const int64_t past = s.length();
+      auto slots = s.append(static_cast<int64_t>(tokens.size()) - past);
+      while (!slots.is_ok() && cache_->drop_oldest()) slots = s.append(static_cast<int64_t>(tokens.size()) - past);
+      EXPECT_TRUE(slots.is_ok());
+      if (!slots.is_ok()) return found;
+      for (int64_t i = 0; i < slots->length; ++i) written_[slots->first_slot + i] = Tokens(tokens.begin(), tokens.begin() + past + i + 1);
+    }
+    cache_->keep(tokens, s);
+    return found;
+  }
+
+  std::unique_ptr<StatePool> pool_;
+  std::unique_ptr<PrefixCache> cache_;
+  std::map<int64_t, Tokens> written_;
+};
+
+TEST_F(PrefixCacheTest, FindsTheLongestBeginning) {
+  start(64);
+  EXPECT_EQ(run({1, 2, 3, 4}), 0);
+  EXPECT_EQ(run({1, 2, 5}), 2);      // in the middle of what is kept
+  EXPECT_EQ(run({1, 2, 3, 4, 6}), 4);
+  EXPECT_EQ(run({1, 2, 5, 7, 8}), 3);
+  EXPECT_EQ(run({2, 1}), 0);
+  EXPECT_EQ(run({1}), 1);
+  EXPECT_EQ(cache_->tokens(), 4 + 1 + 1 + 2 + 2);  // nothing twice
+  EXPECT_EQ(pool_->free_slots(), 64 - 10);
+}
+
+TEST_F(PrefixCacheTest, TheOldestMakesRoom) {
+  start(8);
+  run({1, 2, 3});
+  run({4, 5, 6});
+  run({1, 2});                 // used again
+  EXPECT_EQ(run({7, 8, 9, 10}), 0);
+  EXPECT_EQ(run({1, 2, 3}), 3);
+  EXPECT_EQ(run({4, 5, 6}), 0);
+}
+
+TEST_F(PrefixCacheTest, AsACacheOfAllPromptsWouldFind) {
+  std::mt19937 random(std::random_device{}());
+  start(100000);
+  std::vector<Tokens> prompts;
+  for (int i = 0; i < 600; ++i) {
+    Tokens tokens(1 + random() % 12);
+    for (int64_t& t : tokens) t = static_cast<int64_t>(random() % 3);
+    int64_t longest = 0;
+    for (const Tokens& p : prompts) {
+      const auto same = std::mismatch(tokens.begin(), tokens.end(), p.begin(), p.end()).first - tokens.begin();
+      longest = std::max(longest, static_cast<int64_t>(same));
+    }
+    ASSERT_EQ(run(tokens), longest);
+    prompts.push_back(tokens);
+  }
+  EXPECT_EQ(pool_->free_slots(), 100000 - cache_->tokens());
+  while (cache_->drop_oldest()) {}
+  EXPECT_EQ(pool_->free_slots(), 100000);
+}
+
+TEST_F(PrefixCacheTest, FewSlots) {
+  std::mt19937 random(std::random_device{}());
+  start(24);
+  for (int i = 0; i < 2000; ++i) {
+    Tokens tokens(1 + random() % 12);
+    for (int64_t& t : tokens) t = static_cast<int64_t>(random() % 3);
+    run(tokens);
+    ASSERT_EQ(pool_->free_slots(), 24 - cache_->tokens());
+  }
+}
+
+}  // namespace
+}  // namespace situ

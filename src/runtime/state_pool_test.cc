@@ -1,0 +1,73 @@
+#include "runtime/state_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace situ {
+namespace {
+
+std::unique_ptr<StatePool> pool_of(int64_t capacity) {
+  Result<std::unique_ptr<StatePool>> pool = StatePool::create({}, capacity);
+  EXPECT_TRUE(pool.is_ok());
+  return std::move(*pool);
+}
+
+std::set<int64_t> slots_of(const Sequence& s) {
+  std::set<int64_t> slots;
+  for (const auto& r : s.runs())
+    for (int64_t i = 0; i < r.length; ++i) slots.insert(r.first_slot + i);
+  return slots;
+}
+
+TEST(StatePool, SequencesThatTakeTurnsStayOneRun) {
+  const auto pool = pool_of(1024);
+  Sequence a(*pool), b(*pool);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(a.append(1).is_ok());
+    ASSERT_TRUE(b.append(1).is_ok());
+  }
+  EXPECT_TRUE(a.contiguous());
+  EXPECT_TRUE(b.contiguous());
+}
+
+TEST(StatePool, EverySlotIsFoundInPieces) {
+  const auto pool = pool_of(64);
+  std::vector<Sequence> singles;
+  for (int i = 0; i < 64; ++i) {
+    singles.emplace_back(*pool);
+    ASSERT_TRUE(singles.back().append(1).is_ok());
+  }
+  for (size_t i = 0; i < singles.size(); i += 2) singles[i].clear();  // no two free slots are neighbours, if they were in order
+  ASSERT_EQ(pool->free_slots(), 32);
+  Sequence s(*pool);
+  while (s.length() < 32) ASSERT_TRUE(s.append(32 - s.length()).is_ok());
+  EXPECT_EQ(slots_of(s).size(), 32u);
+  const Result<situ::Run> none = s.append(1);
+  ASSERT_FALSE(none.is_ok());
+  EXPECT_NE(none.status().message().find("all 64 slots are taken"), std::string::npos);
+  for (size_t i = 1; i < singles.size(); i += 2) EXPECT_EQ(slots_of(s).count(*slots_of(singles[i]).begin()), 0u);
+}
+
+TEST(StatePool, ForksShareSlotsUntilTheLastIsGone) {
+  const auto pool = pool_of(64);
+  Sequence a(*pool);
+  ASSERT_TRUE(a.append(10).is_ok());
+  Sequence b = a.fork();
+  EXPECT_EQ(slots_of(a), slots_of(b));
+  EXPECT_EQ(pool->free_slots(), 54);
+  ASSERT_TRUE(a.append(5).is_ok());
+  ASSERT_TRUE(b.append(5).is_ok());
+  EXPECT_EQ(pool->free_slots(), 44);
+  a.rewind(4);
+  EXPECT_EQ(pool->free_slots(), 49);  // the five of its own; the others are b's too
+  b.rewind(7);
+  EXPECT_EQ(pool->free_slots(), 57);
+  b.clear();
+  EXPECT_EQ(pool->free_slots(), 60);
+  a.clear();
+  EXPECT_EQ(pool->free_slots(), 64);
+}
+
+}  // namespace
+}  // namespace situ
