@@ -13,6 +13,12 @@ using nlohmann::ordered_json;  // a template that lists a mapping sees it in the
 // The template engine refuses more than 128; writing JSON recurses, reading it does not.
 constexpr int kMaxDepth = 100;
 
+Status check_utf8(std::string_view text, std::string_view what) {
+  OwnedText error;
+  const bool good = situ_text_check_utf8(text.data(), text.size(), what.data(), what.size(), error.get()) == 0;
+  return good ? Status::ok() : error.status();
+}
+
 // Throws json::exception.
 Result<ordered_json> parse_variables(std::string_view text) {
   bool too_deep = false;
@@ -43,17 +49,16 @@ Result<std::string> Tokenizer::apply_chat_template(const std::vector<ChatMessage
                                                    std::string_view variables_json) const {
   ordered_json list = ordered_json::array();
   for (const ChatMessage& message : messages) {
+    SITU_RETURN_IF_ERROR(check_utf8(message.role, "the role of a chat message"));
+    SITU_RETURN_IF_ERROR(check_utf8(message.content, "the text of the " + message.role + " message"));
     list.push_back({{"role", message.role}, {"content", message.content}});
   }
-  try {
-    return apply_chat_template_json(list.dump(), add_generation_prompt, variables_json);
-  } catch (const json::exception& e) {  // a text that is not UTF-8
-    return Status::error(std::string("chat messages: ") + e.what());
-  }
+  return apply_chat_template_json(list.dump(), add_generation_prompt, variables_json);
 }
 
 Result<std::string> Tokenizer::apply_chat_template_json(std::string_view messages_json, bool add_generation_prompt,
                                                         std::string_view variables_json) const {
+  SITU_RETURN_IF_ERROR(check_utf8(variables_json, "the text of the chat template variables"));
   // transformers passes these two even when they are not set.
   ordered_json variables = {{"tools", nullptr}, {"documents", nullptr}};
   std::string text;

@@ -84,9 +84,13 @@ TEST(ChatTemplate, BadInputIsAnError) {
   EXPECT_FALSE(render("{{ a.b.c }}").is_ok());
   EXPECT_FALSE(render("{{ x }}", "{").is_ok());
   EXPECT_FALSE(render("{{ x }}", "[1]").is_ok());
-  EXPECT_FALSE(render("{{ x }}", "{\"x\": \"\xFF\"}").is_ok());
   EXPECT_FALSE(render("{{ x }}", "{\"x\":" + std::string(1000000, '[') + std::string(1000000, ']') + "}").is_ok());
-  EXPECT_FALSE(ChatFolder("x").render({{"user", "\xC3("}}).is_ok());
+  EXPECT_EQ(ChatFolder("x").render({{"user", "a\xC3("}}).status().message(),
+            "the text of the user message is not valid UTF-8: first bad byte at offset 1");
+  EXPECT_EQ(ChatFolder("x").render({{"\xFF", ""}}).status().message(),
+            "the role of a chat message is not valid UTF-8: first bad byte at offset 0");
+  EXPECT_EQ(render("{{ x }}", "{\"x\": \"\xFF\"}").status().message(),
+            "the text of the chat template variables is not valid UTF-8: first bad byte at offset 7");
   ChatFolder bytes;
   bytes.write("chat_template.jinja", "\xFF{{ 1 }}");
   EXPECT_FALSE(bytes.render().is_ok());

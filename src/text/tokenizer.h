@@ -30,7 +30,7 @@ class Tokenizer {
   static Result<Tokenizer> load(const std::filesystem::path& folder);
 
   // Errors: invalid UTF-8; a text that the model of tokenizer.json cannot express (no unknown token), or on which its
-  // regular expression gives up.
+  // regular expression gives up; a tokenizer.json whose rules could make far more of the text than it has bytes.
   Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens) const;
 
   // Ids that the vocabulary does not have give no text (exports pad the vocabulary); a negative id is an error.

@@ -83,7 +83,18 @@ fn silence_guarded_panics() {
     });
 }
 
+/// Ends the work that `caught` runs, where code between here and there would drop an error. No panic hook runs.
+struct Refusal(String);
+
+pub fn refuse(reason: String) -> ! {
+    std::panic::resume_unwind(Box::new(Refusal(reason)))
+}
+
 fn panic_text(payload: Box<dyn std::any::Any + Send>) -> String {
+    let payload = match payload.downcast::<Refusal>() {
+        Ok(refusal) => return refusal.0,
+        Err(payload) => payload,
+    };
     let text = payload.downcast_ref::<&str>().map(|s| s.to_string());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     format!("internal failure: {}", text.unwrap_or_else(|| "no message".into()))
@@ -127,4 +138,16 @@ pub unsafe extern "C" fn situ_text_free_ids(ids: *mut Ids) {
         reclaim(std::mem::replace(&mut ids.data, std::ptr::null_mut()), ids.size);
         ids.size = 0;
     }
+}
+
+/// Safety: the arguments are as `situ_text.h` says.
+#[no_mangle]
+pub unsafe extern "C" fn situ_text_check_utf8(
+    text: *const u8,
+    text_size: usize,
+    what: *const u8,
+    what_size: usize,
+    error: *mut Text,
+) -> i32 {
+    guarded(error, || utf8(text, text_size, utf8(what, what_size, "the name of a text")?).map(|_| ()))
 }

@@ -2,7 +2,9 @@
 //!
 //! Every entry goes through `ffi::guarded`, so a hostile file or template gives an error text and never a crash.
 
+mod bounded;
 mod chat;
+mod checks;
 mod ffi;
 mod limits;
 mod tokenizer;

@@ -5,6 +5,8 @@
 //!            so that any single operation is linear in a bounded number;
 //!   memory   live bytes of the render's own thread, counted by the allocator;
 //!   time     a deadline.
+//!
+//! At the end: what a tokenizer's rules may make of one text (`bounded.rs`).
 
 use minijinja::value::{DynObject, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
@@ -132,6 +134,54 @@ fn take(value: &Value, depth: usize, left: &mut usize) -> Result<(), Error> {
             }
         }
         _ => {}
+    }
+    Ok(())
+}
+
+/// What a tokenizer's rules may make of one text: bytes per byte of it, and bytes for a short one. The most that a rule
+/// in use does is 33 (charsmaps: U+FDFA), then 3 (a space becomes U+2581), so only hostile files come near.
+const PER_TEXT_BYTE: usize = 64;
+const MAX_TEXT_BYTES: usize = 1 << 20;
+/// Between the steps that a tokenizer takes. One takes about 1 s per million bytes at worst.
+const MAX_TEXT_TIME: Duration = Duration::from_secs(10);
+const TIME_PER_TEXT_BYTE: Duration = Duration::from_micros(20);
+
+#[derive(Clone, Copy)]
+struct TextBudget {
+    input_bytes: usize,
+    /// Pieces of the text that are done.
+    kept_bytes: usize,
+    deadline: Option<Instant>,
+}
+
+thread_local! {
+    static TEXT: Cell<TextBudget> = const { Cell::new(TextBudget { input_bytes: 0, kept_bytes: 0, deadline: None }) };
+}
+
+/// Starts the count of one text on this thread.
+pub fn begin_text(input_bytes: usize) {
+    let time = TIME_PER_TEXT_BYTE.saturating_mul(u32::try_from(input_bytes).unwrap_or(u32::MAX));
+    TEXT.set(TextBudget { input_bytes, kept_bytes: 0, deadline: Instant::now().checked_add(MAX_TEXT_TIME + time) });
+}
+
+pub fn keep_text(bytes: usize) {
+    let budget = TEXT.get();
+    TEXT.set(TextBudget { kept_bytes: budget.kept_bytes.saturating_add(bytes), ..budget });
+}
+
+pub fn forget_text() {
+    TEXT.set(TextBudget { kept_bytes: 0, ..TEXT.get() });
+}
+
+/// Refuses a step `name` that could make `made` bytes of `bytes` bytes before it is taken.
+pub fn check_text(name: &str, bytes: usize, made: usize) -> Result<(), String> {
+    let budget = TEXT.get();
+    let limit = budget.input_bytes.saturating_mul(PER_TEXT_BYTE).saturating_add(MAX_TEXT_BYTES);
+    if budget.kept_bytes.saturating_add(made) > limit {
+        return Err(format!("the tokenizer's rule {name} could make {made} bytes of {bytes}, the limit is {limit}"));
+    }
+    if budget.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+        return Err(format!("the tokenizer's rules take more than {} seconds", MAX_TEXT_TIME.as_secs()));
     }
     Ok(())
 }

@@ -1,49 +1,16 @@
 //! C entries for one loaded `tokenizer.json`. A loaded tokenizer is read-only, so any number of threads may use it.
 
+use crate::bounded::{self, BoundedTokenizer};
 use crate::ffi::{self, Ids, Text};
+use crate::{checks, limits};
 use std::collections::HashSet;
 
 /// The largest `tokenizer.json` that is read. The largest ones in use are below 40 MB.
 const MAX_FILE_BYTES: u64 = 512 << 20;
 
 pub struct Tokenizer {
-    inner: tokenizers::Tokenizer,
+    inner: BoundedTokenizer,
     special: HashSet<u32>,
-}
-
-/// The part of the file that `check_charsmaps` looks at; the rest is skipped over.
-#[derive(serde::Deserialize)]
-struct NormalizerOnly {
-    #[serde(default)]
-    normalizer: serde_json::Value,
-}
-
-/// The first four bytes of a SentencePiece charsmap name the size of its table. The library reserves that size before
-/// it looks whether the bytes are there, up to 8 GB; a failed reservation cannot be caught.
-fn check_charsmaps(value: &serde_json::Value) -> Result<(), String> {
-    let digit = |c: u8| match c {
-        b'A'..=b'Z' => Some(u64::from(c - b'A')),
-        b'a'..=b'z' => Some(u64::from(c - b'a') + 26),
-        b'0'..=b'9' => Some(u64::from(c - b'0') + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    let table_bytes = |text: &[u8]| {
-        let bits = text.get(..6)?.iter().try_fold(0, |bits, c| Some(bits << 6 | digit(*c)?))?;
-        Some(u64::from(((bits >> 4) as u32).swap_bytes()))
-    };
-    match value {
-        serde_json::Value::Object(fields) => fields.iter().try_for_each(|(name, field)| match field.as_str() {
-            Some(text) if name == "precompiled_charsmap" => match table_bytes(text.as_bytes()) {
-                Some(bytes) if bytes <= text.len() as u64 => Ok(()),
-                _ => Err("normalizer: precompiled_charsmap is shorter than the table that it announces".to_string()),
-            },
-            _ => check_charsmaps(field),
-        }),
-        serde_json::Value::Array(items) => items.iter().try_for_each(check_charsmaps),
-        _ => Ok(()),
-    }
 }
 
 fn load(path: &str) -> Result<Tokenizer, String> {
@@ -52,9 +19,12 @@ fn load(path: &str) -> Result<Tokenizer, String> {
         return Err(format!("{path}: {size} bytes, the limit is {MAX_FILE_BYTES}"));
     }
     let bytes = std::fs::read(path).map_err(|e| format!("{path}: {e}"))?;
-    let part: NormalizerOnly = serde_json::from_slice(&bytes).map_err(|e| format!("{path}: {e}"))?;
-    check_charsmaps(&part.normalizer).map_err(|e| format!("{path}: {e}"))?;
-    let mut inner = tokenizers::Tokenizer::from_bytes(&bytes).map_err(|e| format!("{path}: {e}"))?;
+    checks::check_file(&bytes).map_err(|e| format!("{path}: {e}"))?;
+    // The contents of added tokens go through the normalizer.
+    limits::begin_text(bytes.len());
+    let read = ffi::caught(|| BoundedTokenizer::from_bytes(&bytes).map_err(|e| e.to_string()));
+    let mut inner = read.map_err(|e| format!("{path}: {e}"))?;
+    checks::check_loaded(&inner).map_err(|e| format!("{path}: {e}"))?;
     // As Python's AutoTokenizer does: stored padding and truncation are training settings, never applied to a call.
     inner.with_padding(None);
     inner.with_truncation(None).map_err(|e| format!("{path}: {e}"))?;
@@ -99,9 +69,10 @@ pub unsafe extern "C" fn situ_text_encode(
 ) -> i32 {
     ffi::guarded(error, || {
         let text = ffi::utf8(text, text_size, "the text to encode")?;
+        limits::begin_text(text.len());
         // encode_fast leaves the character offsets out; the ids are those of encode.
-        let encoding = (*tokenizer).inner.encode_fast(text, add_special_tokens);
-        ffi::put_ids(out, encoding.map_err(|e| format!("encode: {e}"))?.get_ids().to_vec());
+        let encode = || (*tokenizer).inner.encode_fast(text, add_special_tokens).map_err(|e| e.to_string());
+        ffi::put_ids(out, ffi::caught(encode).map_err(|e| format!("encode: {e}"))?.get_ids().to_vec());
         Ok(())
     })
 }
@@ -116,8 +87,13 @@ pub unsafe extern "C" fn situ_text_decode(
     error: *mut Text,
 ) -> i32 {
     ffi::guarded(error, || {
-        let text = (*tokenizer).inner.decode(ffi::slice(ids, count), skip_special_tokens);
-        ffi::put_text(out, text.map_err(|e| format!("decode: {e}"))?);
+        let (tokenizer, ids) = (&(*tokenizer).inner, ffi::slice(ids, count));
+        limits::begin_text(ids.len().saturating_mul(bounded::BYTES_PER_TOKEN));
+        let decode = || {
+            bounded::check_tokens(tokenizer, ids)?;
+            tokenizer.decode(ids, skip_special_tokens).map_err(|e| e.to_string())
+        };
+        ffi::put_text(out, ffi::caught(decode).map_err(|e| format!("decode: {e}"))?);
         Ok(())
     })
 }
