@@ -127,23 +127,24 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
   }
   // The sequence does not begin at slot 0.
   Sequence before(**states), sequence(**states);
-  if (Result<int64_t> slot = before.append(3); !slot.is_ok()) return slot.status();
+  if (Result<situ::Run> slots = before.append(3); !slots.is_ok()) return slots.status();
   Outputs out;
   Ledger ledger;
   int64_t past = 0;
   for (int64_t count : kSteps) {
     const std::vector<int64_t> ids = tokens_of(count, past);
-    Result<int64_t> slot = sequence.append(count);
-    if (!slot.is_ok()) return slot.status();
+    const Result<situ::Run> slots = sequence.append(count);
+    if (!slots.is_ok()) return slots.status();
+    if (!sequence.contiguous() || slots->length != count) return Status::error("the sequence is no single run");
     Program& program = *programs[decode && count == 1];
-    const StepInput input{ids.data(), count, past, *slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size())};
+    const StepInput input{ids.data(), count, past, slots->first_slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size())};
     SITU_RETURN_IF_ERROR(program.run(input, ledger));
     out.push_back(elements(program.logits()));
     SymbolValues symbols;
     symbols.value[kSymS] = count;
     symbols.value[kSymP] = past;
     for (size_t k = 0; k < binding.states.size(); ++k) {
-      const std::vector<float> held = elements(state_view(any.graph, **states, k, binding.states[k], symbols, sequence.flip(), 3));
+      const std::vector<float> held = elements(state_view(any.graph, **states, k, binding.states[k], symbols, sequence.flip(), sequence.runs()[0].first_slot));
       out.back().insert(out.back().end(), held.begin(), held.end());
     }
     sequence.step_done();
