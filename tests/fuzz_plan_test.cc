@@ -111,7 +111,7 @@ struct Compilation {
 };
 
 Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, const Binding& binding, int threads) {
-  Result<std::unique_ptr<StatePool>> states = StatePool::create(any.plan.states, kCapacity + 3);
+  Result<std::unique_ptr<StatePool>> states = StatePool::create(any.plan.states, 3 * kCapacity);  // a second sequence begins in the middle
   if (!states.is_ok()) return states.status();
   const int64_t arena = std::max(any.plan.arena_bytes, decode ? decode->plan.arena_bytes : 0), io = std::max(any.plan.io_bytes, decode ? decode->plan.io_bytes : 0);
   std::vector<std::byte> memory(static_cast<size_t>(arena + io + 3 * kMargin), std::byte{0x7f});  // not zero: unwritten bytes must not look right
