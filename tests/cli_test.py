@@ -197,6 +197,17 @@ class CommandLineTest(CliTest):
         self.refused(Run("run"), "model")
         self.refused(Run("inspect", self.model, "--memory", "12 parsecs"), "parsecs")
 
+    def test_memory(self):
+        prompt = [int(i) for i in IDS.split(",")]
+        memory = json.loads(Run("inspect", self.model, "--json").out)["memory"]
+        needed = memory["weights"] + memory["arena"] + (64 << 10)  # and what the host writes and reads
+        room = str(needed + tiny_models.CONTEXT * memory["state_bytes_per_token"])
+        self.assertEqual(self.generate(self.model, prompt, "--memory", room)["output_ids"], self.generate(self.model, prompt)["output_ids"])
+        for size, words in [(memory["weights"], [memory["weights"], "too small"]), ("12 parsecs", ["parsecs"]), ("-1", ["-1"])]:
+            with self.subTest(memory=size):
+                self.refused(Run("run", self.model, "--prompt-ids", IDS, "--memory", size), *words)
+        self.refused(Run("run", self.model, "--prompt-ids", IDS, "--memory", "1GiB", "--naive"), "naive")
+
     def test_bench_depths(self):
         for depth in ("x", "-1", "100", "9223372036854775807", str(2**62)):
             with self.subTest(depth=depth):

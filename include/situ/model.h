@@ -19,7 +19,10 @@ namespace situ {
 struct LoadOptions {
   int threads = 0;             // 0: one per CPU that the process may use
   bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
-  int64_t context_length = 0;  // tokens that all sessions of a model hold together; 0: what the model declares
+  int64_t context_length = 0;  // most tokens of a session; 0: what the model declares
+  // Bytes for weights, activations and state; what the first two leave is state of so many tokens, which all sessions and kept
+  // prefixes share. 0: as many as the context has. A full state gives up kept prefixes, then steps fail.
+  int64_t memory = 0;
   int64_t chunk = 512;         // most prompt tokens in one step; more where tokens depend on later ones of their prompt, or
                                // where the graph computes prompts as a whole only
   // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half
@@ -47,6 +50,7 @@ struct ModelFacts {
   int64_t weight_bytes = 0;
   int64_t arena_bytes = 0;
   int64_t state_bytes_per_token = 0;
+  int64_t slots = 0;  // tokens that the state has room for
   int64_t kernel_calls_per_token = 0;
   double load_ms = 0;
   int64_t packed_bytes = 0;         // weights laid out anew by this load

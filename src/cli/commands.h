@@ -14,7 +14,7 @@ class App;
 namespace situ::cli {
 
 struct RunArguments {
-  std::string model, prompt_ids, trace;
+  std::string model, prompt_ids, trace, memory;
   std::optional<std::string> prompt, system;
   GenerateOptions generate;
   std::vector<std::string> logit_bias;  // ID=BIAS
@@ -26,6 +26,8 @@ struct RunArguments {
 int run(const RunArguments& arguments);
 // Adds the options of `arguments.generate`, and logit_bias.
 void add_generate_options(CLI::App& command, RunArguments& arguments);
+// "2GiB", "512MiB", "1000000"; -1 when malformed.
+int64_t parse_size(const std::string& text);
 // "5=-1.5" becomes a bias of token 5. Error: names the text.
 Status parse_logit_bias(const std::vector<std::string>& texts, GenerateOptions& options);
 

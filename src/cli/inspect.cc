@@ -26,17 +26,6 @@ std::string size_text(double bytes) {
   return text;
 }
 
-// "2GiB", "512MiB", "1000000"; -1 when malformed.
-int64_t parse_size(const std::string& text) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  const std::map<std::string, double> units{{"", 1}, {"B", 1}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
-                                            {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
-  auto unit = units.find(end ? end : "");
-  if (end == text.c_str() || unit == units.end() || !(value > 0) || value * unit->second > 1e18) return -1;
-  return static_cast<int64_t>(value * unit->second);
-}
-
 Json values_json(const Graph& g, const std::vector<ValueId>& ids) {
   Json list = Json::array();
   for (ValueId v : ids) {
@@ -218,6 +207,16 @@ void print(const Json& j) {
 }
 
 }  // namespace
+
+int64_t parse_size(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const std::map<std::string, double> units{{"", 1}, {"B", 1}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
+                                            {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
+  auto unit = units.find(end ? end : "");
+  if (end == text.c_str() || unit == units.end() || !(value > 0) || value * unit->second > 1e18) return -1;
+  return static_cast<int64_t>(value * unit->second);
+}
 
 int inspect(const InspectArguments& a) {
   const int64_t budget = a.memory.empty() ? 0 : parse_size(a.memory);

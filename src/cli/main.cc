@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   add_generate_options(*run_command, run_arguments);
   run_command->add_option("--threads", run_arguments.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
   run_command->add_option("--context", run_arguments.context, "Tokens that the sequence may hold (default: the model's)")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  run_command->add_option("--memory", run_arguments.memory, "Budget for weights, arena and state, e.g. 2GiB (default: as much state as the context)");
   run_command->add_option("--chunk", run_arguments.chunk, "Most prompt tokens in one step")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   run_command->add_option("--kv-type", run_arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
   run_command->add_option("--trace", run_arguments.trace, "Write what each thread ran when, for Perfetto or chrome://tracing");

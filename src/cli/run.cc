@@ -83,6 +83,8 @@ int run(const RunArguments& a) {
   load.threads = a.threads;
   load.naive = a.naive;
   load.context_length = a.context;
+  load.memory = a.memory.empty() ? 0 : parse_size(a.memory);
+  if (load.memory < 0) return fail("--memory '" + a.memory + "' is not a size such as 2GiB");
   load.chunk = a.chunk;
   load.kv_type = a.kv_type;
   load.pack_cache = !a.no_pack_cache;

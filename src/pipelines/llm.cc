@@ -19,6 +19,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   engine.names = m.folder.names;
   engine.context_length = m.context_length;
   engine.declared_context = m.folder.context_length;
+  engine.memory = options.memory;
   engine.chunk = options.chunk;
   engine.threads = options.threads;
   engine.pack_cache = options.pack_cache;
@@ -27,6 +28,8 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   if (type == std::end(types)) return Status::error("kv_type '" + options.kv_type + "' should be auto, f32, f16, bf16 or q8");
   engine.kv_type = type->second;
   if (options.naive && engine.kv_type != DType::kNone) return Status::error("kv_type is for placed programs; the naive mode keeps states as the file has them");
+  if (options.naive && options.memory > 0) return Status::error("a memory is for placed programs; the naive mode allocates what it needs");
+  if (options.memory < 0) return Status::error("a memory of " + std::to_string(options.memory) + " bytes");
   if (options.naive) {
     Result<std::unique_ptr<NaiveEngine>> e = NaiveEngine::create(m.imported, engine);
     if (!e.is_ok()) return e.status();
@@ -200,6 +203,7 @@ ModelFacts Model::facts() const {
     f.threads = impl_->in_place->threads();
     f.arena_bytes = impl_->in_place->arena_bytes();
     f.state_bytes_per_token = impl_->in_place->states().bytes_per_slot();
+    f.slots = impl_->in_place->states().capacity();
     f.kernel_calls_per_token = impl_->in_place->kernel_calls();
     f.packed_bytes = impl_->in_place->packs().packed_bytes;
     f.mapped_packed_bytes = impl_->in_place->packs().mapped_bytes;

@@ -196,11 +196,13 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   e->prefill_plan_ = std::move(*prefill);
   e->decode_plan_ = std::move(*decode);
 
-  Result<std::unique_ptr<StatePool>> states = StatePool::create(e->prefill_plan_.states, capacity);
-  if (!states.is_ok()) return states.status();
-  e->states_ = std::move(*states);
   e->arena_bytes_ = std::max(e->prefill_plan_.arena_bytes, e->decode_plan_.arena_bytes);
   e->memory_bytes_ = e->arena_bytes_ + std::max(e->prefill_plan_.io_bytes, e->decode_plan_.io_bytes) + 64;
+  const Result<int64_t> slots = options.memory > 0 ? e->slots_in(options.memory, model.weight_bytes) : Result<int64_t>(capacity);
+  if (!slots.is_ok()) return slots.status();
+  Result<std::unique_ptr<StatePool>> states = StatePool::create(e->prefill_plan_.states, *slots);
+  if (!states.is_ok()) return states.status();
+  e->states_ = std::move(*states);
   void* p = mmap(nullptr, static_cast<size_t>(e->memory_bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return Status::error("cannot reserve " + std::to_string(e->memory_bytes_) + " bytes for activations");
   e->memory_ = static_cast<std::byte*>(p);
@@ -216,6 +218,20 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
   if (std::optional<PackSave> save = cache.finish()) e->saver_ = save_in_background(std::move(*save), &e->packs_.problem);
   return e;
+}
+
+Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t weights) const {
+  constexpr int64_t kMostSlots = int64_t{1} << 30;
+  int64_t slot = 0, fixed = weights + memory_bytes_;
+  for (const StateLayout& s : prefill_plan_.states) {
+    const int64_t bytes = s.slot_elements * dtype_bytes(s.type);
+    s.pair.rule == StateRule::kAppend ? slot += bytes : fixed += 2 * bytes;
+  }
+  if (slot == 0) return kMostSlots;
+  if (memory - fixed < slot)
+    return Status::error("a memory of " + std::to_string(memory) + " bytes is too small: weights take " + std::to_string(weights) + ", activations " + std::to_string(memory_bytes_) +
+                         " and one token of state " + std::to_string(slot));
+  return std::min(kMostSlots, (memory - fixed) / slot);
 }
 
 void InPlaceEngine::finish_saving() {

@@ -20,6 +20,7 @@ namespace situ {
 struct EngineOptions {
   InputNames names;
   int64_t context_length = 0;  // tokens per sequence; 0: kDefaultContext
+  int64_t memory = 0;          // bytes for weights, arena, io and state; 0: as many slots as the context has
   int64_t declared_context = 0;  // what the model says; recognition may look as far, whatever context is used
   int64_t chunk = 512;         // most new tokens in one step
   int threads = 0;             // 0: one per usable CPU
@@ -94,6 +95,7 @@ class InPlaceEngine {
   static Result<std::unique_ptr<InPlaceEngine>> make(const ImportedModel& model, const EngineOptions& options);
   // Feeds as many of the tokens as get slots in one run: how many.
   Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens);
+  Result<int64_t> slots_in(int64_t memory, int64_t weights) const;
   Result<Run> take_slots(Sequence& sequence, int64_t count);
   Status read_logits(const View& view);
 
