@@ -24,6 +24,10 @@ struct RunArguments {
   std::string kv_type = "auto";
 };
 int run(const RunArguments& arguments);
+// A conversation: the same options, but for prompts.
+int chat(const RunArguments& arguments);
+// What of the arguments says how to load a model. Error: names the argument.
+Status load_options(const RunArguments& arguments, LoadOptions* options);
 // Adds the options of `arguments.generate`, and logit_bias.
 void add_generate_options(CLI::App& command, RunArguments& arguments);
 // "2GiB", "512MiB", "1000000"; -1 when malformed.

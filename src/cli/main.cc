@@ -3,6 +3,21 @@
 
 #include "cli/commands.h"
 
+namespace {
+
+// What `run` and `chat` have in common.
+void add_run_options(CLI::App& command, situ::cli::RunArguments& arguments) {
+  command.add_option("--system", arguments.system, "System message; applies the chat template");
+  add_generate_options(command, arguments);
+  command.add_option("--threads", arguments.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
+  command.add_option("--context", arguments.context, "Tokens that the sequence may hold (default: the model's)")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  command.add_option("--memory", arguments.memory, "Budget for weights, arena and state, e.g. 2GiB (default: as much state as the context)");
+  command.add_option("--chunk", arguments.chunk, "Most prompt tokens in one step")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command.add_option("--kv-type", arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace situ::cli;
   CLI::App app{"Situ runs generative ONNX models in place: nothing is copied on the way from token to token."};
@@ -14,14 +29,12 @@ int main(int argc, char** argv) {
   auto* prompt = run_command->add_option("--prompt", run_arguments.prompt, "Prompt text");
   auto* ids = run_command->add_option("--prompt-ids", run_arguments.prompt_ids, "Prompt as token ids: 1,2,3");
   prompt->excludes(ids);
-  run_command->add_option("--system", run_arguments.system, "System message; applies the chat template");
   run_command->add_flag("--chat", run_arguments.chat, "Apply the chat template to the prompt");
-  add_generate_options(*run_command, run_arguments);
-  run_command->add_option("--threads", run_arguments.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
-  run_command->add_option("--context", run_arguments.context, "Tokens that the sequence may hold (default: the model's)")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  run_command->add_option("--memory", run_arguments.memory, "Budget for weights, arena and state, e.g. 2GiB (default: as much state as the context)");
-  run_command->add_option("--chunk", run_arguments.chunk, "Most prompt tokens in one step")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  run_command->add_option("--kv-type", run_arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
+  RunArguments chat_arguments;
+  chat_arguments.generate.max_new_tokens = 1024;
+  CLI::App* chat_command = app.add_subcommand("chat", "Talk with a model; /help lists what else it takes");
+  chat_command->add_option("model", chat_arguments.model, "Model folder")->required();
+  for (auto& [command, arguments] : {std::pair<CLI::App*, RunArguments&>{run_command, run_arguments}, {chat_command, chat_arguments}}) add_run_options(*command, arguments);
   run_command->add_option("--trace", run_arguments.trace, "Write what each thread ran when, for Perfetto or chrome://tracing");
   run_command->add_flag("--naive", run_arguments.naive, "Run the graph literally: past in, present out, Concat copies");
   run_command->add_flag("--json", run_arguments.json, "Print one JSON object instead of the text");
@@ -45,7 +58,7 @@ int main(int argc, char** argv) {
   bench_command->add_option("--vs", bench_arguments.versus, "Compare with: naive")->check(CLI::IsMember({"naive"}));
   bench_command->add_flag("--json", bench_arguments.json, "Print one JSON object");
 
-  const std::pair<CLI::App*, bool*> packing[] = {{run_command, &run_arguments.no_pack_cache}, {inspect_command, &inspect_arguments.no_pack_cache}, {bench_command, &bench_arguments.no_pack_cache}};
+  const std::pair<CLI::App*, bool*> packing[] = {{run_command, &run_arguments.no_pack_cache}, {chat_command, &chat_arguments.no_pack_cache}, {inspect_command, &inspect_arguments.no_pack_cache}, {bench_command, &bench_arguments.no_pack_cache}};
   for (const auto& [command, flag] : packing) command->add_flag("--no-pack-cache", *flag, "Neither use nor save packed weights of other runs");
 
   try {
@@ -55,7 +68,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return fail(e.what());
   }
-  const int code = *run_command ? run(run_arguments) : *inspect_command ? inspect(inspect_arguments) : bench(bench_arguments);
+  const int code = *run_command ? run(run_arguments) : *chat_command ? chat(chat_arguments) : *inspect_command ? inspect(inspect_arguments) : bench(bench_arguments);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return fail("standard output cannot be written");
   return code;
 }

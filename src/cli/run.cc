@@ -71,6 +71,18 @@ int fail(const std::string& message) {
   return 2;
 }
 
+Status load_options(const RunArguments& a, LoadOptions* load) {
+  load->threads = a.threads;
+  load->naive = a.naive;
+  load->context_length = a.context;
+  load->memory = a.memory.empty() ? 0 : parse_size(a.memory);
+  if (load->memory < 0) return Status::error("--memory '" + a.memory + "' is not a size such as 2GiB");
+  load->chunk = a.chunk;
+  load->kv_type = a.kv_type;
+  load->pack_cache = !a.no_pack_cache;
+  return Status::ok();
+}
+
 int run(const RunArguments& a) {
   if (!a.prompt_ids.empty()) {
     if (a.chat || a.system) return fail("--chat and --system make a prompt out of text; --prompt-ids is one already");
@@ -80,14 +92,7 @@ int run(const RunArguments& a) {
   if (const Status parsed = parse_logit_bias(a.logit_bias, options); !parsed.is_ok()) return fail(parsed.message());
   if (options.logprobs && !a.json) return fail("--logprobs is reported with --json");
   LoadOptions load;
-  load.threads = a.threads;
-  load.naive = a.naive;
-  load.context_length = a.context;
-  load.memory = a.memory.empty() ? 0 : parse_size(a.memory);
-  if (load.memory < 0) return fail("--memory '" + a.memory + "' is not a size such as 2GiB");
-  load.chunk = a.chunk;
-  load.kv_type = a.kv_type;
-  load.pack_cache = !a.no_pack_cache;
+  if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
   Result<std::vector<int64_t>> prompt = prompt_of(*model, a);

@@ -1,0 +1,199 @@
+// situ chat: a conversation in the terminal. Each turn is the whole conversation by the model's chat template; what it has in
+// common with earlier turns is state that is kept (GenerateOptions::prefix_cache), so that /undo and /regen cost nothing either.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+
+namespace situ::cli {
+namespace {
+
+volatile sig_atomic_t interrupted = 0;
+
+void note_interrupt(int) { interrupted = 1; }
+
+// Ctrl-C ends a reply, or the line that is being typed, and not the program.
+void catch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = note_interrupt;  // no SA_RESTART: a read that waits for a line returns
+  sigaction(SIGINT, &action, nullptr);
+}
+
+enum class Input { kLine, kInterrupted, kEnd };
+
+// One message: lines that end in a backslash go on in the next.
+Input read_message(bool terminal, std::string* message) {
+  message->clear();
+  for (bool more = true; more;) {
+    if (terminal) std::printf(message->empty() ? "\033[1m> \033[0m" : "\033[1m. \033[0m");
+    std::fflush(stdout);
+    char* line = nullptr;
+    size_t capacity = 0;
+    errno = 0;
+    const ssize_t length = getline(&line, &capacity, stdin);
+    std::string text = length > 0 ? std::string(line, static_cast<size_t>(length)) : std::string();
+    std::free(line);
+    if (length < 0) {
+      const bool again = interrupted != 0 && errno == EINTR;
+      interrupted = 0;
+      std::clearerr(stdin);
+      return again ? Input::kInterrupted : message->empty() ? Input::kEnd : Input::kLine;
+    }
+    if (text.ends_with('\n')) text.pop_back();
+    more = text.ends_with('\\');
+    if (more) text.back() = '\n';
+    *message += text;
+  }
+  return Input::kLine;
+}
+
+constexpr const char* kHelp =
+    "/regen        another reply to the last message\n"
+    "/undo         forget the last message and its reply\n"
+    "/system TEXT  the system message from now on; none without TEXT\n"
+    "/clear        forget all messages\n"
+    "/save FILE    the conversation as JSON\n"
+    "/load FILE    a conversation that was saved\n"
+    "/exit         leave; so does Ctrl-D\n"
+    "A line that ends in \\ goes on in the next. Ctrl-C ends a reply.\n";
+
+class Conversation {
+ public:
+  Conversation(Model& model, const RunArguments& arguments)
+      : model_(model), options_(arguments.generate), terminal_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)), colours_(isatty(STDERR_FILENO)) {
+    options_.prefix_cache = true;
+    if (arguments.system) set_system(*arguments.system);
+  }
+
+  void run() {
+    std::string message;
+    while (true) {
+      const Input input = read_message(terminal_, &message);
+      if (input == Input::kEnd) return;
+      if (input == Input::kInterrupted) {
+        std::printf("\n(/exit or Ctrl-D leaves)\n");
+        continue;
+      }
+      if (message == "/exit") return;
+      if (message.empty()) continue;
+      const Status done = message[0] == '/' ? command(message) : say(message);
+      if (!done.is_ok()) fail(done.message());
+    }
+  }
+
+ private:
+  void set_system(const std::string& text) {
+    if (!messages_.empty() && messages_[0].role == "system") messages_.erase(messages_.begin());
+    if (!text.empty()) messages_.insert(messages_.begin(), {"system", text});
+  }
+
+  Status command(const std::string& line) {
+    const size_t space = line.find(' ');
+    const std::string name = line.substr(0, space), rest = space == std::string::npos ? "" : line.substr(space + 1);
+    if (name == "/help") std::fputs(kHelp, stdout);
+    else if (name == "/regen") return regenerate();
+    else if (name == "/undo") return undo();
+    else if (name == "/system") set_system(rest);
+    else if (name == "/clear") std::erase_if(messages_, [](const Model::Message& m) { return m.role != "system"; });
+    else if (name == "/save") return save(rest);
+    else if (name == "/load") return load(rest);
+    else return Status::error("'" + name + "' is no command; /help lists them");
+    return Status::ok();
+  }
+
+  Status say(const std::string& text) {
+    messages_.push_back({"user", text});
+    const Status done = reply();
+    if (!done.is_ok()) messages_.pop_back();
+    return done;
+  }
+
+  Status regenerate() {
+    if (messages_.empty() || messages_.back().role != "assistant") return Status::error("there is no reply to make anew");
+    const Model::Message before = messages_.back();
+    messages_.pop_back();
+    if (options_.seed) ++*options_.seed;  // the same one would say the same again
+    const Status done = reply();
+    if (!done.is_ok()) messages_.push_back(before);
+    return done;
+  }
+
+  Status undo() {
+    if (messages_.empty() || messages_.back().role == "system") return Status::error("there is nothing to forget");
+    if (messages_.back().role == "assistant") messages_.pop_back();
+    if (!messages_.empty() && messages_.back().role == "user") messages_.pop_back();
+    return Status::ok();
+  }
+
+  Status reply() {
+    Result<std::vector<int64_t>> prompt = model_.encode_chat(messages_);
+    if (!prompt.is_ok()) return prompt.status();
+    interrupted = 0;
+    Result<Generation> g = model_.generate(*prompt, options_, [](const Token& t) {
+      std::fwrite(t.text.data(), 1, t.text.size(), stdout);
+      std::fflush(stdout);
+      return interrupted == 0;
+    });
+    interrupted = 0;
+    std::printf("\n");
+    std::fflush(stdout);
+    if (!g.is_ok()) return g.status();
+    messages_.push_back({"assistant", g->text});
+    const double rate = g->decode_ms_per_token > 0 ? 1000.0 / g->decode_ms_per_token : 0;
+    std::fprintf(stderr, "%s[%zu prompt tokens, %lld of them kept, + %zu new: prefill %.0f ms, decode %.1f tokens/s, copied %.0f B/token]%s\n", colours_ ? "\033[2m" : "", prompt->size(),
+                 static_cast<long long>(g->cached_tokens), g->output_ids.size(), g->prefill_ms, rate, g->bytes_copied_per_token, colours_ ? "\033[0m" : "");
+    return Status::ok();
+  }
+
+  Status save(const std::string& path) const {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const Model::Message& m : messages_) list.push_back({{"role", m.role}, {"content", m.content}});
+    std::ofstream file(path);
+    file << list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    file.close();
+    return file ? Status::ok() : Status::error("'" + path + "' cannot be written");
+  }
+
+  Status load(const std::string& path) {
+    std::ifstream file(path);
+    if (!file) return Status::error("'" + path + "' cannot be read");
+    const nlohmann::json list = nlohmann::json::parse(file, nullptr, false);
+    std::vector<Model::Message> messages;
+    for (const auto& m : list) {
+      if (!list.is_array() || !m.is_object() || !m.contains("role") || !m.contains("content") || !m["role"].is_string() || !m["content"].is_string())
+        return Status::error("'" + path + "' is no conversation: a JSON array of objects with \"role\" and \"content\"");
+      messages.push_back({m["role"], m["content"]});
+    }
+    if (!list.is_array()) return Status::error("'" + path + "' is no conversation: a JSON array of objects with \"role\" and \"content\"");
+    messages_ = std::move(messages);
+    return Status::ok();
+  }
+
+  Model& model_;
+  GenerateOptions options_;
+  std::vector<Model::Message> messages_;
+  const bool terminal_, colours_;
+};
+
+}  // namespace
+
+int chat(const RunArguments& a) {
+  RunArguments arguments = a;
+  if (const Status parsed = parse_logit_bias(a.logit_bias, arguments.generate); !parsed.is_ok()) return fail(parsed.message());
+  LoadOptions load;
+  if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
+  Result<Model> model = Model::load(a.model, load);
+  if (!model.is_ok()) return fail(model.status().message());
+  if (!model->has_chat_template()) return fail(a.model + ": the model has no chat template; situ run takes plain prompts");
+  catch_interrupts();
+  Conversation(*model, arguments).run();
+  return 0;
+}
+
+}  // namespace situ::cli

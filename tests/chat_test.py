@@ -1,0 +1,83 @@
+"""`situ chat`: what its lines do, on a tiny model whose template writes each message on a line.
+
+    python tests/chat_test.py --situ build/situ [unittest options]
+
+Needs numpy and onnx (`make python`).
+"""
+import json
+import os
+import signal
+import subprocess
+import time
+
+import cli_case
+import tiny_exports
+import tiny_models
+from cli_case import CliTest, Run, main
+from sampling_test import tokenizer_json
+
+TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}a:"
+
+class ChatTest(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model = cls.folder / "model"
+        tiny_exports.write_model(tiny_models.SPECS[0], cls.model)
+        (cls.model / "tokenizer.json").write_text(tokenizer_json())
+        (cls.model / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+
+    def chat(self, lines, *options):
+        return subprocess.run([cli_case.SITU, "chat", self.model, "--ignore-eos", "-n", "4", "--threads", "1", *options], input="".join(line + "\n" for line in lines), capture_output=True, text=True,
+                              timeout=60, env={**os.environ, "SITU_CACHE_DIR": ""})
+
+    def reply(self, prompt):
+        run = Run("run", self.model, "--prompt", prompt, "--ignore-eos", "-n", 4, "--threads", 1, "--json")
+        self.assertEqual(run.code, 0, run)
+        return json.loads(run.out)["text"]
+
+    def test_conversation(self):
+        """Every reply is that of a prompt of all messages before, of which what was there is kept."""
+        first = self.reply("u:Hi;a:")
+        second = self.reply(f"u:Hi;a:{first};u:So?;a:")
+        answers = self.chat(["Hi", "So?", "/undo", "So?", "/regen", "/clear", "Hi"])
+        self.assertEqual((answers.returncode, answers.stdout.split("\n")), (0, [first, second, second, second, first, ""]), answers.stderr)
+        self.assertEqual([line.split(" of them kept")[0].split(", ")[1] for line in answers.stderr.splitlines()], ["0", "10", "19", "19", "6"])
+        self.assertEqual(answers.stderr.count("copied 0 B/token"), 5)
+
+    def test_system_and_lines_that_go_on(self):
+        answers = self.chat(["/system Be", "a\\", "b", "/system", "/undo", "c"], "--system", "No")
+        self.assertEqual(answers.stdout.split("\n"), [self.reply("s:Be;u:a\nb;a:"), self.reply("u:c;a:"), ""])
+
+    def test_saved_conversations(self):
+        path = self.folder / "saved.json"
+        saved = self.chat(["Hi", f"/save {path}"])
+        messages = json.loads(path.read_text())
+        self.assertEqual(messages, [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": saved.stdout.rstrip("\n")}])
+        self.assertEqual(self.chat([f"/load {path}", "/regen"]).stdout, saved.stdout)
+
+    def test_errors_end_nothing(self):
+        bad = self.folder / "bad.json"
+        bad.write_text('[{"role": 1}]')
+        answers = self.chat(["/nope", "/undo", "/regen", "/load /nowhere", f"/load {bad}", "/save /nowhere/x", "x" * 100, "Hi"])
+        self.assertEqual((answers.returncode, answers.stdout.strip("\n")), (0, self.reply("u:Hi;a:")))
+        errors = [line for line in answers.stderr.splitlines() if line.startswith("situ: ")]
+        for error, word in zip(errors, ["/nope", "forget", "anew", "/nowhere", "no conversation", "/nowhere/x", "context"], strict=True):
+            self.assertIn(word, error)
+        self.refused(Run("chat", self.folder / "none"), "none")
+
+    def test_interrupts_end_a_line(self):
+        with subprocess.Popen([cli_case.SITU, "chat", self.model, "-n", "4", "--threads", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, "SITU_CACHE_DIR": ""}) as process:
+            process.stdin.write("Hi\n")
+            process.stdin.flush()
+            process.stderr.readline()  # the reply's: it waits for a line now
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+            out, _ = process.communicate("/exit\n", timeout=60)
+            self.assertIn("/exit or Ctrl-D leaves", out)
+            self.assertEqual(process.returncode, 0)
+
+if __name__ == "__main__":
+    main()
