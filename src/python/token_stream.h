@@ -1,0 +1,57 @@
+// Model::generate as something that is asked for the next token: a thread generates and hands tokens over through a
+// short queue. The thread never needs the GIL. While the queue is full it leaves the model to others.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "python/model_handle.h"
+#include "situ/model.h"
+
+namespace situ::python {
+
+class TokenStream {
+ public:
+  TokenStream(std::shared_ptr<ModelHandle> model, std::vector<int64_t> prompt, GenerateOptions options);
+  // Closes. Needs the GIL, which it gives up meanwhile.
+  ~TokenStream();
+  TokenStream(const TokenStream&) = delete;
+  TokenStream& operator=(const TokenStream&) = delete;
+
+  enum class Next { kToken, kEnd, kNotYet };
+  // Takes the next token, waiting for it up to `patience`. kEnd: there are no more, and result() says why.
+  Next next(Token& token, std::chrono::milliseconds patience);
+  // Ends the generation after the step that is being computed, and waits for that. May be called again and by any thread.
+  void close();
+  // What generate() returned; nothing before it has.
+  std::optional<Result<Generation>> result();
+
+  const ModelHandle& model() const { return *model_; }
+
+ private:
+  void run();
+  bool hand_over(const Token& token, ModelLock& model);
+
+  // Tokens that may wait for the caller. The one after the next, so that computing does not wait for the caller to wake up.
+  static constexpr size_t kAhead = 2;
+
+  const std::shared_ptr<ModelHandle> model_;
+  const std::vector<int64_t> prompt_;
+  const GenerateOptions options_;
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::deque<Token> queue_;
+  bool closed_ = false;
+  std::optional<Result<Generation>> result_;
+
+  std::mutex join_mutex_;
+  std::thread thread_;
+};
+
+}  // namespace situ::python
