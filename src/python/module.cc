@@ -71,19 +71,19 @@ nb::dict generate(ModelHandle& self, const Ids& prompt, const nb::dict& argument
   return to_python(value_or_raise(std::move(done)));
 }
 
-std::unique_ptr<TokenStream> stream(const Handle& self, const Ids& prompt, const nb::dict& arguments) {
+std::unique_ptr<PythonStream> stream(const Handle& self, const Ids& prompt, const nb::dict& arguments) {
   self->check_process();
-  return std::make_unique<TokenStream>(self, prompt, options_of(arguments));
+  return std::make_unique<PythonStream>(self, prompt, options_of(arguments));
 }
 
-nb::object next(TokenStream& self) {
-  self.model().check_process();
+nb::object next(PythonStream& self) {
+  TokenStream& stream = self.get();
   Token token;
   TokenStream::Next got = TokenStream::Next::kNotYet;
   while (got == TokenStream::Next::kNotYet) {
     {
       nb::gil_scoped_release no_gil;
-      got = self.next(token, kSignals);
+      got = stream.next(token, kSignals);
     }
     if (got == TokenStream::Next::kNotYet && PyErr_CheckSignals() != 0) throw nb::python_error();
   }
@@ -91,16 +91,16 @@ nb::object next(TokenStream& self) {
   return nb::none();
 }
 
-nb::object result(TokenStream& self) {
-  const std::optional<Result<Generation>> result = self.result();
+nb::object result(PythonStream& self) {
+  const std::optional<Result<Generation>> result = self.get().result();
   if (!result) return nb::none();
   return to_python(value_or_raise(*result));
 }
 
-void close(TokenStream& self) {
-  self.model().check_process();
+void close(PythonStream& self) {
+  TokenStream& stream = self.get();
   nb::gil_scoped_release no_gil;
-  self.close();
+  stream.close();
 }
 
 Ids encode_chat(ModelHandle& self, const std::vector<std::pair<std::string, std::string>>& messages) {
@@ -153,7 +153,7 @@ void bind_session(nb::module_& m) {
 }
 
 void bind_stream(nb::module_& m) {
-  nb::class_<TokenStream>(m, "TokenStream", "The C++ side of situ.Stream.")
+  nb::class_<PythonStream>(m, "TokenStream", "The C++ side of situ.Stream.")
       .def("next", &next, nb::sig("def next(self) -> tuple[int, str, float | None] | None"))
       .def("result", &result, nb::sig("def result(self) -> dict[str, typing.Any] | None"))
       .def("close", &close);

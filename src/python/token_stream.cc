@@ -5,12 +5,6 @@ namespace situ::python {
 TokenStream::TokenStream(std::shared_ptr<ModelHandle> model, std::vector<int64_t> prompt, GenerateOptions options)
     : model_(std::move(model)), prompt_(std::move(prompt)), options_(std::move(options)), thread_([this] { run(); }) {}
 
-TokenStream::~TokenStream() {
-  nanobind::gil_scoped_release no_gil;
-  if (model_->in_this_process()) close();
-  else thread_.detach();  // a fork has no such thread
-}
-
 void TokenStream::run() {
   ModelLock model = model_->lock();
   Result<Generation> done = model_->model().generate(prompt_, options_, [&](const Token& t) { return hand_over(t, model); });

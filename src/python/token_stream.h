@@ -18,8 +18,7 @@ namespace situ::python {
 class TokenStream {
  public:
   TokenStream(std::shared_ptr<ModelHandle> model, std::vector<int64_t> prompt, GenerateOptions options);
-  // Closes. Needs the GIL, which it gives up meanwhile.
-  ~TokenStream();
+  ~TokenStream() { close(); }
   TokenStream(const TokenStream&) = delete;
   TokenStream& operator=(const TokenStream&) = delete;
 
@@ -52,6 +51,30 @@ class TokenStream {
 
   std::mutex join_mutex_;
   std::thread thread_;
+};
+
+// A stream as an object of Python. Destroyed with the GIL held, which it gives up meanwhile.
+class PythonStream {
+ public:
+  PythonStream(const std::shared_ptr<ModelHandle>& model, std::vector<int64_t> prompt, GenerateOptions options)
+      : stream_(std::make_unique<TokenStream>(model, std::move(prompt), std::move(options))) {}
+  ~PythonStream() {
+    nanobind::gil_scoped_release no_gil;
+    // A fork does not have the thread: to join it, or to destroy the condition that it waits for, would take for ever.
+    if (!stream_->model().in_this_process()) static_cast<void>(stream_.release());
+    else stream_.reset();
+  }
+  PythonStream(const PythonStream&) = delete;
+  PythonStream& operator=(const PythonStream&) = delete;
+
+  // Raises SituError in a fork. Needs the GIL.
+  TokenStream& get() {
+    stream_->model().check_process();
+    return *stream_;
+  }
+
+ private:
+  std::unique_ptr<TokenStream> stream_;
 };
 
 }  // namespace situ::python
