@@ -2,13 +2,14 @@
 #   make          installs what is missing and builds build/situ
 #   make demo     the same, prepares a real model, and lets it answer a question
 #   make test     builds and runs all tests; the last line is "N passed, N failed"
+#   make python-test  builds the Python package with pip, and tests it
 #   make bench    measures the demo model, in place and naive
 #   make clean    removes build/ (not the private Python and the model: rm -r .venv .models)
 
 MODEL := .models/smollm2-135m-instruct
 PYTHON := .venv/bin/python
 
-.PHONY: all build model python demo test bench clean install-deps
+.PHONY: all build model python demo test python-test bench clean install-deps
 
 all: build
 
@@ -25,6 +26,9 @@ demo:
 
 test: install-deps
 	@scripts/test.sh
+
+python-test: install-deps
+	@scripts/python_test.sh
 
 bench: build model
 	@build/situ bench $(MODEL)

@@ -24,6 +24,9 @@ header() { [ -e "/usr/include/$1" ] || [ -e "/usr/local/include/$1" ]; }
 python_ok() {
   [ -e .venv/installed ] || python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
+python_headers() {
+  python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null
+}
 
 # Sets `missing` to the packages that are needed, by looking for what they contain: a compiler or a header that came
 # here in another way is as good.
@@ -34,6 +37,7 @@ find_missing() {
   command -v ninja >/dev/null || missing="$missing ninja-build"
   command -v make >/dev/null || missing="$missing make"
   python_ok || missing="$missing python3 python3-venv"
+  python_headers || missing="$missing python3-dev" # for the Python package
   header protozero/version.hpp || missing="$missing libprotozero-dev"
   header xxhash.h || missing="$missing libxxhash-dev"
   header CLI/CLI.hpp || missing="$missing libcli11-dev"

@@ -43,6 +43,7 @@ LAYERS = {
     "text": {"base"},
     "pipelines": {"situ", "base", "passes", "runtime", "generate", "text"},
     "cli": {"situ", "base", "kernels", "generate", "pipelines"},
+    "python": {"situ"},
 }
 
 # What kernel files and all that they include may take from outside (the reason stands in kernels/kernel.h).

@@ -1,0 +1,71 @@
+#!/bin/bash
+# python_test.sh [BUILD_DIR]: installs the Python package with pip into an environment of its own, and tests it there:
+# tests/python_test.py and examples/python. With BUILD_DIR, a release build, the package is linked with the library that
+# is there (a minute); without, pip builds everything, as it does for a user (some minutes).
+# SITU_TEST_RAY=1 installs ray too, and runs the example that needs it.
+set -euo pipefail
+source_dir=$(cd "$(dirname "$0")/.." && pwd)
+folder=$source_dir/build/python-test
+settings=()
+export SITU_CACHE_DIR= # no packed weights are saved
+unset PYTHONPATH
+
+fail() {
+  echo "python_test: FAILED: $*" >&2
+  exit 1
+}
+
+# quietly LOG COMMAND...: its output is shown if it fails
+quietly() {
+  local log=$1
+  shift
+  "$@" >"$log" 2>&1 || fail "$*: $(tail -n 30 "$log")"
+}
+
+if [ $# -gt 0 ]; then
+  build_dir=$(cd "$1" && pwd)
+  folder=$build_dir/python-test
+  mkdir -p "$folder"
+  quietly "$folder/install.log" cmake --install "$build_dir" --prefix "$folder/prefix"
+  settings=(-C cmake.source-dir=src/python -C "cmake.define.CMAKE_PREFIX_PATH=$folder/prefix" -C "build-dir=$folder/build")
+else
+  build_dir=$source_dir/build
+  cargo=$("$source_dir/scripts/find_cargo.sh") || fail "no cargo >= 1.85; run scripts/install_deps.sh"
+  PATH=$(dirname "$cargo"):$PATH
+fi
+mkdir -p "$folder"
+quietly "$folder/venv.log" python3 -m venv --clear "$folder/venv"
+python=$folder/venv/bin/python
+pip=("$python" -m pip --disable-pip-version-check install --quiet)
+started=$SECONDS
+quietly "$folder/pip.log" "${pip[@]}" "$source_dir" "${settings[@]}"
+echo "python_test: pip install took $((SECONDS - started)) s"
+quietly "$folder/requirements.log" "${pip[@]}" --no-deps --only-binary :all: -r "$source_dir/tools/requirements.txt"
+
+cd "$folder" # not where a folder could be taken for the package
+"$python" -B "$source_dir/tests/python_test.py" --situ "$build_dir/situ"
+
+shared=${SITU_SHARED:-$source_dir/../shared}
+for model in "$source_dir/.models/smollm2-135m-instruct" "$shared/models/smollm2-135m-instruct-int4"; do
+  [ -e "$model/genai_config.json" ] && break
+done
+if [ ! -e "$model/genai_config.json" ]; then
+  echo "python_test: without the demo model (make model) the examples are not run"
+  exit 0
+fi
+examples=$source_dir/examples/python
+output=$(printf 'Hello\nWhat did I say?\n' | "$python" "$examples/chat.py" "$model" --system "You are brief." -n 8) || fail "chat.py"
+[ "$(grep -c '^> .' <<<"$output")" -eq 2 ] || fail "chat.py printed: $output"
+output=$("$python" "$examples/batch.py" "$model" "The sun" "The moon" -n 8) || fail "batch.py"
+[ "$(grep -c '8 tokens' <<<"$output")" -eq 2 ] && grep -q 'copied 0 B' <<<"$output" || fail "batch.py printed: $output"
+printf '%s\n' "The capital of France is Paris." "Capital the France Paris is of." >prompts.txt
+if [ -n "${SITU_TEST_RAY:-}" ]; then
+  quietly ray.log "${pip[@]}" "ray[data]"
+  output=$("$python" "$examples/ray_score.py" "$model" prompts.txt --workers 2 2>ray.log) || fail "ray_score.py: $(tail -n 30 ray.log)"
+  "$python" -c 'import json, sys; a, b = map(json.loads, sys.stdin); sys.exit(not a["logprob"] > b["logprob"])' <<<"$output" || fail "ray_score.py printed: $output"
+else
+  code=0
+  "$python" "$examples/ray_score.py" "$model" prompts.txt || code=$?
+  [ "$code" -eq 77 ] || fail "ray_score.py without ray ended with $code"
+fi
+echo "python_test: passed"

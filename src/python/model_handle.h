@@ -1,0 +1,69 @@
+// A loaded model as the objects of Python share it. One thread at a time may call a situ::Model: the others wait here,
+// without the GIL. Two locks, one rule: nobody waits for the model with the GIL.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <unistd.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "situ/model.h"
+
+namespace situ::python {
+
+// Raises situ.SituError with the message of the C++ API. Needs the GIL.
+[[noreturn]] void raise_error(const std::string& message);
+
+// The value, or its error raised. Needs the GIL.
+template <typename T>
+T value_or_raise(Result<T> result) {
+  if (!result.is_ok()) raise_error(result.status().message());
+  return std::move(*result);
+}
+
+// Recursive, since a signal handler of Python may use the model whose computing it interrupts.
+using ModelLock = std::unique_lock<std::recursive_mutex>;
+
+// Owner of the model. Destroyed with the GIL held.
+class ModelHandle {
+ public:
+  explicit ModelHandle(Model model) : model_(std::make_unique<Model>(std::move(model))), process_(getpid()) {}
+  ~ModelHandle() {
+    nanobind::gil_scoped_release no_gil;
+    // The threads of the model are not in a fork of its process, and ending them would wait for ever.
+    if (in_this_process()) model_.reset();
+    else static_cast<void>(model_.release());
+  }
+  ModelHandle(const ModelHandle&) = delete;
+  ModelHandle& operator=(const ModelHandle&) = delete;
+
+  bool in_this_process() const { return getpid() == process_; }
+
+  // Raises SituError in a fork of the process that loaded the model.
+  void check_process() const {
+    if (!in_this_process()) raise_error("the model was loaded by process " + std::to_string(process_) + ", of which this is a fork; load it in the process that uses it");
+  }
+
+  // Needs that no GIL is held.
+  ModelLock lock() { return ModelLock(mutex_); }
+  Model& model() { return *model_; }
+
+  // Returns work(model), called alone and without the GIL. Needs the GIL.
+  template <typename Work>
+  auto alone(Work&& work) {
+    check_process();
+    nanobind::gil_scoped_release no_gil;
+    const ModelLock held = lock();
+    return work(*model_);
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+  std::recursive_mutex mutex_;
+  const pid_t process_;
+};
+
+}  // namespace situ::python

@@ -1,0 +1,189 @@
+// The module situ._situ: the C++ API as it is. The package situ (situ/model.py) gives it its face.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <cstdint>
+
+#include "python/model_handle.h"
+#include "python/options.h"
+#include "python/results.h"
+#include "python/session.h"
+#include "python/token_stream.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace situ::python {
+namespace {
+
+using Handle = std::shared_ptr<ModelHandle>;
+using Ids = std::vector<int64_t>;
+
+PyObject* situ_error = nullptr;  // owned by the module
+
+// How long Control-C may wait. Asking takes the GIL, for which a busy thread of Python makes others wait 5 ms.
+constexpr std::chrono::milliseconds kSignals{100};
+
+Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_length, int64_t memory, int64_t chunk, const std::string& kv_type, bool pack_cache) {
+  const std::string file(path.c_str(), path.size());
+  const LoadOptions options{.threads = threads, .naive = naive, .context_length = context_length, .memory = memory, .chunk = chunk, .kv_type = kv_type, .pack_cache = pack_cache};
+  Result<Model> model = [&] {
+    nb::gil_scoped_release no_gil;
+    return Model::load(file, options);
+  }();
+  return std::make_shared<ModelHandle>(value_or_raise(std::move(model)));
+}
+
+// Runs the signal handlers of Python now and then, for work without the GIL. They run in the main thread only.
+class Interrupts {
+ public:
+  // Whether one has raised, as that of Control-C does.
+  bool raised() {
+    if (gettid() != getpid() || std::chrono::steady_clock::now() < next_) return false;
+    const nb::gil_scoped_acquire gil;
+    const bool raised = PyErr_CheckSignals() != 0;
+    next_ = std::chrono::steady_clock::now() + kSignals;
+    return raised;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + kSignals;
+};
+
+nb::dict generate(ModelHandle& self, const Ids& prompt, const nb::dict& arguments) {
+  const GenerateOptions options = options_of(arguments);
+  bool interrupted = false;
+  Result<Generation> done = self.alone([&](Model& model) {
+    Interrupts interrupts;
+    return model.generate(prompt, options, [&](const Token& token) {
+      // Not with text alone: it may come while the logits are still to be read, and a handler may use the model.
+      interrupted = token.id >= 0 && interrupts.raised();
+      return !interrupted;
+    });
+  });
+  if (interrupted) throw nb::python_error();
+  return to_python(value_or_raise(std::move(done)));
+}
+
+std::unique_ptr<PythonStream> stream(const Handle& self, const Ids& prompt, const nb::dict& arguments) {
+  self->check_process();
+  return std::make_unique<PythonStream>(self, prompt, options_of(arguments));
+}
+
+nb::object next(PythonStream& self) {
+  TokenStream& stream = self.get();
+  Token token;
+  TokenStream::Next got = TokenStream::Next::kNotYet;
+  while (got == TokenStream::Next::kNotYet) {
+    {
+      nb::gil_scoped_release no_gil;
+      got = stream.next(token, kSignals);
+    }
+    if (got == TokenStream::Next::kNotYet && PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+  if (got == TokenStream::Next::kToken) return to_python(token);
+  return nb::none();
+}
+
+nb::object result(PythonStream& self) {
+  const std::optional<Result<Generation>> result = self.get().result();
+  if (!result) return nb::none();
+  return to_python(value_or_raise(*result));
+}
+
+void close(PythonStream& self) {
+  TokenStream& stream = self.get();
+  nb::gil_scoped_release no_gil;
+  stream.close();
+}
+
+Ids encode_chat(ModelHandle& self, const std::vector<std::pair<std::string, std::string>>& messages) {
+  std::vector<Model::Message> turns;
+  for (const auto& [role, content] : messages) turns.push_back({role, content});
+  return value_or_raise(self.alone([&](Model& m) { return m.encode_chat(turns); }));
+}
+
+void bind_model(nb::module_& m) {
+  nb::class_<ModelHandle>(m, "Model", "The C++ model. situ.Model is what to use.")
+      .def("generate", &generate, "prompt"_a, "options"_a, nb::sig("def generate(self, prompt: Sequence[int], options: dict[str, object]) -> dict[str, typing.Any]"))
+      .def("stream", [](const Handle& self, const Ids& prompt, const nb::dict& options) { return stream(self, prompt, options); }, "prompt"_a, "options"_a, nb::sig("def stream(self, prompt: Sequence[int], options: dict[str, object]) -> TokenStream"))
+      .def("session", [](const Handle& self) { return std::make_unique<PythonSession>(self, value_or_raise(self->alone([](Model& m) { return m.new_session(); }))); })
+      .def_prop_ro("has_tokenizer", [](ModelHandle& self) { return self.model().has_tokenizer(); })
+      .def_prop_ro("has_chat_template", [](ModelHandle& self) { return self.model().has_chat_template(); })
+      .def("encode", [](ModelHandle& self, const std::string& text) { return value_or_raise(self.alone([&](Model& m) { return m.encode(text); })); }, "text"_a)
+      .def("decode", [](ModelHandle& self, const Ids& ids) { return value_or_raise(self.alone([&](Model& m) { return m.decode(ids); })); }, "ids"_a)
+      .def("encode_chat", &encode_chat, "messages"_a)
+      .def("ledger", [](ModelHandle& self) { return to_python(self.alone([](Model& m) { return m.ledger(); })); }, nb::sig("def ledger(self) -> tuple[int, int, int]"))
+      .def("reset_ledger", [](ModelHandle& self) { self.alone([](Model& m) { m.reset_ledger(); }); })
+      .def("facts", [](ModelHandle& self) { return to_python(self.alone([](Model& m) { return m.facts(); })); }, nb::sig("def facts(self) -> dict[str, typing.Any]"));
+}
+
+void bind_session(nb::module_& m) {
+  using Logits = nb::ndarray<nb::numpy, const float, nb::ndim<1>, nb::c_contig>;
+  nb::class_<PythonSession>(m, "Session",
+                            "One sequence of tokens and its state; situ.Model.session() makes it. It keeps its model alive.\n\n"
+                            "Sessions of one model may live side by side and take turns.")
+      .def(
+          "step",
+          [](PythonSession& self, const Ids& tokens) {
+            const std::span<const float> logits = self.step(tokens);
+            // The array's owner holds the model, not the session.
+            nb::capsule owner(new Handle(self.model()), [](void* p) noexcept { delete static_cast<Handle*>(p); });
+            return Logits(logits.data(), {logits.size()}, owner);
+          },
+          "tokens"_a,
+          "Feeds token ids, each in [0, vocabulary), and returns the logits after the last one.\n\n"
+          "The array, float32 [vocabulary], is a read-only view of the memory that the model computes them in: nothing is\n"
+          "copied. It holds these logits until the next step of any session of the model, or its next generate; then it\n"
+          "shows other numbers. Copy it (numpy.array(logits)) to keep it. It keeps the model alive.\n\n"
+          "Raises SituError: an id out of range, the context length exceeded, no token. The session is then as it was (but\n"
+          "for a recurrent state that earlier chunks of the tokens have advanced).")
+      .def("rewind", &PythonSession::rewind, "length"_a,
+           "Drops the last tokens, so that `length` are left. Raises SituError: more than there are; naive mode, which cannot.")
+      .def("fork", &PythonSession::fork,
+           "One more session that goes on from here, over the same state: nothing is copied. Raises SituError: a recurrent\n"
+           "state, which one session alone can have.")
+      .def_prop_ro("length", &PythonSession::length, "How many tokens it holds.")
+      .def_prop_ro(
+          "logits_address", [](PythonSession& self) { return reinterpret_cast<uintptr_t>(self.logits()); },
+          "Where C++ has the logits of the last step, 0 before one: the address of the array's first element.");
+}
+
+void bind_stream(nb::module_& m) {
+  nb::class_<PythonStream>(m, "TokenStream", "The C++ side of situ.Stream.")
+      .def("next", &next, nb::sig("def next(self) -> tuple[int, str, float | None] | None"))
+      .def("result", &result, nb::sig("def result(self) -> dict[str, typing.Any] | None"))
+      .def("close", &close);
+}
+
+}  // namespace
+
+void raise_error(const std::string& message) {
+  // A message may hold the name of a file in any bytes.
+  PyObject* text = PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "surrogateescape");
+  PyErr_SetObject(situ_error, text);
+  Py_XDECREF(text);
+  throw nb::python_error();
+}
+
+NB_MODULE(_situ, m) {
+  m.doc() = "The C++ API of Situ, bound as it is. The package situ is what to use.";
+  const std::string name = nb::cast<std::string>(m.attr("__name__")) + ".SituError";
+  situ_error = PyErr_NewExceptionWithDoc(name.c_str(), "An error of Situ. The message is one line that names the file, the node and the values.", PyExc_RuntimeError, nullptr);
+  if (!situ_error) throw nb::python_error();
+  m.attr("SituError") = nb::handle(situ_error);
+  bind_model(m);
+  bind_session(m);
+  bind_stream(m);
+  m.def("load", &load, "path"_a, "threads"_a, "naive"_a, "context_length"_a, "memory"_a, "chunk"_a, "kv_type"_a, "pack_cache"_a);
+  m.def("option_names", &option_names, nb::sig("def option_names() -> list[str]"), "The names of the options of generate.");
+  m.def("peak_rss_mib", &peak_rss_mib, "Highest resident set of this process so far, MiB.");
+}
+
+}  // namespace situ::python

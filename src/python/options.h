@@ -1,0 +1,14 @@
+// Keyword arguments of Python as GenerateOptions.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "situ/generate.h"
+
+namespace situ::python {
+
+// Fields by their names; what is not named keeps its default. TypeError: an unknown name, a value of another type.
+GenerateOptions options_of(const nanobind::dict& arguments);
+nanobind::list option_names();
+
+}  // namespace situ::python

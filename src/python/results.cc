@@ -1,0 +1,55 @@
+#include "python/results.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+namespace nb = nanobind;
+
+namespace situ::python {
+
+nb::tuple to_python(const Token& token) { return nb::make_tuple(token.id, token.text, token.logprob); }
+
+nb::dict to_python(const Generation& g) {
+  nb::list logprobs;
+  for (const Generation::Logprobs& l : g.logprobs) {
+    nb::list top;
+    for (const TokenLogprob& t : l.top) top.append(nb::make_tuple(t.id, t.logprob));
+    logprobs.append(nb::make_tuple(l.logprob, top));
+  }
+  nb::dict d;
+  d["output_ids"] = g.output_ids;
+  d["text"] = g.text;
+  d["finish_reason"] = g.finish_reason;
+  d["seed"] = g.seed;
+  d["logprobs"] = logprobs;
+  d["cached_tokens"] = g.cached_tokens;
+  d["prefill_ms"] = g.prefill_ms;
+  d["decode_ms_per_token"] = g.decode_ms_per_token;
+  d["bytes_copied_per_token"] = g.bytes_copied_per_token;
+  d["bytes_written_per_token"] = g.bytes_written_per_token;
+  return d;
+}
+
+nb::tuple to_python(const LedgerReading& l) { return nb::make_tuple(l.computed, l.copied, l.packed); }
+
+nb::dict to_python(const ModelFacts& f) {
+  nb::dict d;
+  d["file"] = nb::bytes(f.file.data(), f.file.size()).attr("decode")("utf-8", "surrogateescape");
+  d["isa"] = f.isa;
+  d["mode"] = f.mode;
+  d["threads"] = f.threads;
+  d["vocabulary"] = f.vocabulary;
+  d["context_length"] = f.context_length;
+  d["weight_bytes"] = f.weight_bytes;
+  d["arena_bytes"] = f.arena_bytes;
+  d["state_bytes_per_token"] = f.state_bytes_per_token;
+  d["slots"] = f.slots;
+  d["kernel_calls_per_token"] = f.kernel_calls_per_token;
+  d["load_ms"] = f.load_ms;
+  d["packed_bytes"] = f.packed_bytes;
+  d["mapped_packed_bytes"] = f.mapped_packed_bytes;
+  return d;
+}
+
+}  // namespace situ::python

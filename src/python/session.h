@@ -1,0 +1,54 @@
+// A situ::Session that keeps its model alive and waits for its turn with it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "python/model_handle.h"
+
+namespace situ::python {
+
+class PythonSession {
+ public:
+  PythonSession(std::shared_ptr<ModelHandle> model, Session session) : model_(std::move(model)), session_(std::make_unique<Session>(std::move(session))) {}
+  // Gives the slots of its tokens back to the model, which no other thread may be calling.
+  ~PythonSession() {
+    nanobind::gil_scoped_release no_gil;
+    if (!model_->in_this_process()) {
+      static_cast<void>(session_.release());
+      return;
+    }
+    const ModelLock held = model_->lock();
+    session_.reset();
+  }
+  PythonSession(const PythonSession&) = delete;
+  PythonSession& operator=(const PythonSession&) = delete;
+
+  // [vocabulary]. The memory stays where it is while the model lives; the numbers are the next step's after that.
+  std::span<const float> step(const std::vector<int64_t>& tokens) {
+    const std::span<const float> logits = value_or_raise(model_->alone([&](Model&) { return session_->step(tokens); }));
+    logits_ = logits.data();
+    return logits;
+  }
+  void rewind(int64_t length) {
+    const Status done = model_->alone([&](Model&) { return session_->rewind(length); });
+    if (!done.is_ok()) raise_error(done.message());
+  }
+  std::unique_ptr<PythonSession> fork() {
+    return std::make_unique<PythonSession>(model_, value_or_raise(model_->alone([&](Model&) { return session_->fork(); })));
+  }
+  int64_t length() {
+    return model_->alone([&](Model&) { return session_->length(); });
+  }
+
+  const float* logits() const { return logits_; }
+  const std::shared_ptr<ModelHandle>& model() const { return model_; }
+
+ private:
+  std::shared_ptr<ModelHandle> model_;
+  std::unique_ptr<Session> session_;
+  const float* logits_ = nullptr;  // of the last step
+};
+
+}  // namespace situ::python

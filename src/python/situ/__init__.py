@@ -1,0 +1,42 @@
+"""Situ runs generative ONNX models in place.
+
+    import situ
+
+    model = situ.load("path/to/folder")
+    print(model.generate("When does summer start?", chat=True, max_new_tokens=64).text)
+    for token in model.stream("Once upon a time", temperature=0.8, seed=1):
+        print(token.text, end="", flush=True)
+
+Token by token, with the logits as NumPy views of the memory that the model computes them in:
+
+    session = model.session()
+    logits = session.step(model.encode("The capital of France is"))  # float32 [vocabulary]
+    next_id = int(logits.argmax())
+
+A model may be used from several threads: they take turns. The GIL is free while it computes. Errors are SituError.
+"""
+
+from situ._situ import Session, SituError, peak_rss_mib
+from situ.model import Message, Model, Prompt, Stream, load
+from situ.options import Options
+from situ.results import Facts, Generation, Ledger, Logprobs, Token, TokenLogprob
+
+SituError.__module__ = __name__  # as it is to be imported
+
+__all__ = [
+    "Facts",
+    "Generation",
+    "Ledger",
+    "Logprobs",
+    "Message",
+    "Model",
+    "Options",
+    "Prompt",
+    "Session",
+    "SituError",
+    "Stream",
+    "Token",
+    "TokenLogprob",
+    "load",
+    "peak_rss_mib",
+]

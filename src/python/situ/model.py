@@ -1,0 +1,209 @@
+"""Models, and streams of tokens."""
+
+import atexit
+import contextlib
+import os
+import weakref
+from collections.abc import Iterator, Sequence
+from numbers import Integral
+from types import TracebackType
+from typing import Any, TypeAlias, TypedDict, Unpack, cast, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from situ import _situ
+from situ._situ import SituError
+from situ.options import Options
+from situ.results import Facts, Generation, Ledger, Logprobs, Token, TokenLogprob
+
+Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
+Prompt: TypeAlias = str | Ids
+"""Text, for models with a tokenizer, or token ids."""
+
+
+class Message(TypedDict):
+    """A turn of a conversation."""
+
+    role: str  # "system", "user" or "assistant"
+    content: str
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    threads: int = 0,
+    naive: bool = False,
+    context_length: int = 0,
+    memory: int = 0,
+    chunk: int = 512,
+    kv_type: str = "auto",
+    pack_cache: bool = True,
+) -> "Model":
+    """Loads a model: a folder that Optimum or onnxruntime-genai wrote, or one .onnx file.
+
+    threads: 0 is one for each CPU that the process may use.
+    naive: run the graph literally, copies included: the baseline.
+    context_length: most tokens of a session; 0 is what the model declares.
+    memory: bytes for weights, activations and state; what the first two leave is state, which all sessions share; 0 is as
+        much as the context holds.
+    chunk: most prompt tokens in one step.
+    kv_type: element type of attention states: "f32", "f16", "bf16", "q8", or "auto".
+    pack_cache: save weights that are laid out anew, and map what an earlier load saved.
+
+    Raises SituError: the message names file, node and values; unsupported operators are listed all at once.
+    """
+    return Model(_situ.load(os.fsencode(path), threads, naive, context_length, memory, chunk, kv_type, pack_cache))
+
+
+class Model:
+    """A loaded model; situ.load() makes it.
+
+    Threads that use one model, or its sessions and streams, take turns: a call waits until the one before it is done.
+    A model cannot be pickled, and a fork of its process cannot use it (SituError): load one in each process.
+    """
+
+    def __init__(self, model: _situ.Model) -> None:
+        self._model = model
+
+    @overload
+    def generate(self, prompt: Prompt, *, chat: bool = False, **options: Unpack[Options]) -> Generation: ...
+    @overload
+    def generate(
+        self, prompt: list[str] | list[Sequence[int]] | list[list[int]], *, chat: bool = False, **options: Unpack[Options]
+    ) -> list[Generation]: ...
+    def generate(
+        self, prompt: Prompt | Sequence[Prompt], *, chat: bool = False, **options: Unpack[Options]
+    ) -> Generation | list[Generation]:
+        """Continues a prompt, text or token ids. A list of prompts gives a list of answers, made one after the other.
+
+        chat: the text is what a user says, and the model's chat template makes the prompt of it. For a conversation, use
+        encode_chat.
+        options: see Options.
+
+        Raises SituError: text without a tokenizer, an id out of range, a prompt longer than the context, an option out
+        of its range. Control-C ends it at the next token.
+        """
+        if _is_list_of_prompts(prompt):
+            return [self.generate(cast(Prompt, p), chat=chat, **options) for p in prompt]
+        return _generation(self._model.generate(self._ids(cast(Prompt, prompt), chat), cast(dict[str, object], options)))
+
+    def stream(self, prompt: Prompt, *, chat: bool = False, **options: Unpack[Options]) -> "Stream":
+        """As generate of one prompt, but gives the tokens as they come. Computing begins at once."""
+        return Stream(self._model.stream(self._ids(prompt, chat), cast(dict[str, object], options)))
+
+    def session(self) -> _situ.Session:
+        """A new, empty sequence, to be fed token by token.
+
+        Raises SituError: a second one of a model with a recurrent state.
+        """
+        return self._model.session()
+
+    @property
+    def has_tokenizer(self) -> bool:
+        return self._model.has_tokenizer
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self._model.has_chat_template
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, with the special tokens that the tokenizer puts around it. SituError: no tokenizer."""
+        return self._model.encode(text)
+
+    def decode(self, ids: Ids) -> str:
+        """The text of token ids, without special tokens. SituError: no tokenizer."""
+        return self._model.decode(cast(Sequence[int], ids))
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """The prompt that the model's chat template makes of a conversation. SituError: no chat template."""
+        return self._model.encode_chat([(m["role"], m["content"]) for m in messages])
+
+    @property
+    def ledger(self) -> Ledger:
+        """Bytes written so far, by kind."""
+        return Ledger(*self._model.ledger())
+
+    def reset_ledger(self) -> None:
+        self._model.reset_ledger()
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(**self._model.facts())
+
+    def __repr__(self) -> str:
+        facts = self.facts
+        return f"<situ.Model {facts.file!r}, {facts.mode}, {facts.isa}, {facts.threads} threads>"
+
+    def _ids(self, prompt: Prompt, chat: bool) -> Sequence[int]:
+        if isinstance(prompt, str):
+            return self.encode_chat([{"role": "user", "content": prompt}]) if chat else self.encode(prompt)
+        if isinstance(prompt, (bytes, bytearray)):
+            raise TypeError("a prompt is text or token ids, not bytes")
+        if chat:
+            raise TypeError("chat=True takes text; token ids are a prompt already")
+        return cast(Sequence[int], prompt)
+
+
+def _is_list_of_prompts(prompt: Prompt | Sequence[Prompt]) -> bool:
+    return not isinstance(prompt, (str, bytes, bytearray)) and len(prompt) > 0 and not isinstance(prompt[0], Integral)
+
+
+class Stream(Iterator[Token]):
+    """The tokens of one answer, as they come; Model.stream() makes it.
+
+    The model computes in a thread of its own, at most two tokens ahead of the caller. While it waits for the caller,
+    others may use the model, the caller included; the stream's tokens keep their part of the model's context.
+
+    To end the answer early, close the stream, leave its `with` block, or drop the last reference to it. That waits for
+    the step which is being computed, of one token or of the prompt.
+
+    Errors of generate are raised by next().
+    """
+
+    def __init__(self, stream: _situ.TokenStream) -> None:
+        self._stream = stream
+        _open_streams.add(self)
+
+    def __next__(self) -> Token:
+        token = self._stream.next()
+        if token is None:
+            self._result()
+            raise StopIteration
+        return Token(*token)
+
+    @property
+    def generation(self) -> Generation | None:
+        """The answer so far when the stream has come to its end or was closed; None before."""
+        return self._result()
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _result(self) -> Generation | None:
+        result = self._stream.result()
+        return None if result is None else _generation(result)
+
+
+# No thread may compute while the process takes its libraries down.
+_open_streams: "weakref.WeakSet[Stream]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_streams() -> None:
+    for stream in list(_open_streams):
+        with contextlib.suppress(SituError):  # of a fork, where no stream computes
+            stream.close()
+
+
+def _generation(raw: dict[str, Any]) -> Generation:
+    logprobs = [Logprobs(logprob, [TokenLogprob(*t) for t in top]) for logprob, top in raw["logprobs"]]
+    return Generation(**{**raw, "logprobs": logprobs})

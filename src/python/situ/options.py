@@ -1,0 +1,46 @@
+"""The keyword arguments of Model.generate and Model.stream: include/situ/generate.h in Python's words."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+
+class Options(TypedDict, total=False):
+    """How tokens are chosen, and when to stop. Tokens are chosen as transformers' generate does, in its order.
+
+    An unknown name or a value of another type is a TypeError; a value out of its range is a SituError that names the
+    option. None means: not set.
+    """
+
+    max_new_tokens: int  # 128; at least 1
+    min_new_tokens: int  # 0; the model's end-of-sequence tokens and stop_ids are not chosen before
+    ignore_eos: bool  # False; go on after the model's end-of-sequence tokens, which are then tokens as all others
+
+    # Draw the next token at random; also when any of the next five is set. Else the most probable one is chosen. What
+    # is not set is what generation_config.json says, else "search" in genai_config.json, else what stands here.
+    sample: bool  # False
+    temperature: float | None  # 1; at least 0, and 0 is the greedy choice
+    top_k: int | None  # 50; only the k most probable; 0: all
+    top_p: float | None  # 1; only the most probable that come to this probability; in (0, 1]
+    min_p: float | None  # 0; only those at least this many times as probable as the first; in [0, 1]
+    typical_p: float | None  # 1; only those of typical information content, up to this probability; in (0, 1]
+    seed: int | None  # same seed, same tokens; else one is drawn, and Generation.seed says which
+
+    # These apply without sampling too, but the folder's configuration gives their defaults for sampling only.
+    repetition_penalty: float | None  # 1; above 0; for every token in the prompt or generated
+    no_repeat_ngram: int | None  # 0; no n-gram of prompt and answer twice; 0: off
+    presence_penalty: float  # 0; subtracted once for every token that was generated
+    frequency_penalty: float  # 0; subtracted for each time that a token was generated
+    logit_bias: Mapping[int, float]  # id: what is added to its logit; -math.inf bans it
+    bad_words: Sequence[str]  # texts that never come: as the tokenizer writes them first in a text and after a space
+    bad_words_ids: Sequence[Sequence[int]]  # the same as token ids
+
+    # End the answer. Nothing of a stop string is in the text or in a stream's tokens, not even half of one.
+    stop: Sequence[str]
+    stop_ids: Sequence[int]
+
+    logprobs: int | None  # report log-probabilities, with so many alternatives for each token
+    echo: bool  # False; the prompt's text before the answer's
+
+    # Use the state that earlier answers kept of the prompt's beginning, and keep that of prompt and answer until its place
+    # is needed. What is computed token by token here may have been computed together there: the same but for rounding.
+    prefix_cache: bool  # False

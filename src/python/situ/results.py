@@ -1,0 +1,71 @@
+"""What comes back: plain values that can be compared, printed and pickled."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Token(NamedTuple):
+    """A token of a stream."""
+
+    id: int  # -1: text alone, before the first token or after the last
+    text: str  # whole characters only; empty while one, or a stop string, is incomplete, or without a tokenizer
+    logprob: float | None = None  # natural logarithm, when `logprobs` is given
+
+
+class TokenLogprob(NamedTuple):
+    """A token and the natural logarithm of the probability that the model gives it, before any option changes it."""
+
+    id: int
+    logprob: float
+
+
+class Logprobs(NamedTuple):
+    """Log-probabilities where one token was chosen."""
+
+    logprob: float  # of the token that was chosen
+    top: list[TokenLogprob]  # the most probable ones, first first
+
+
+@dataclass(frozen=True)
+class Generation:
+    """An answer."""
+
+    output_ids: list[int]
+    text: str  # empty without a tokenizer
+    finish_reason: str  # "stop": an end-of-sequence token, a stop id or string, or close(); "length": no more room
+    seed: int | None  # when tokens were drawn at random
+    logprobs: list[Logprobs]  # one for each of output_ids when asked for, else empty
+    cached_tokens: int  # of the prompt, whose state an earlier answer had kept
+    prefill_ms: float
+    decode_ms_per_token: float  # mean over the tokens after the first; 0 when there are none
+    # By the model's ledger: what others do with the model meanwhile counts too.
+    bytes_copied_per_token: float  # all bytes copied, prompt included, per generated token
+    bytes_written_per_token: float  # mean over decode steps (over the prompt when there are none)
+
+
+class Ledger(NamedTuple):
+    """Bytes written since the model was loaded or the ledger was reset, by kind."""
+
+    computed: int  # new values
+    copied: int  # bytes that already existed elsewhere
+    packed: int  # weights laid out anew at load
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a model is and how it was placed."""
+
+    file: str
+    isa: str  # kernels in use
+    mode: str  # "in-place" or "naive"
+    threads: int
+    vocabulary: int
+    context_length: int
+    weight_bytes: int
+    arena_bytes: int
+    state_bytes_per_token: int
+    slots: int  # tokens that the state has room for
+    kernel_calls_per_token: int
+    load_ms: float
+    packed_bytes: int  # weights laid out anew by this load
+    mapped_packed_bytes: int  # weights as a file has them that an earlier load saved

@@ -1,0 +1,480 @@
+"""The Python package: tiny models against their oracle in NumPy and the command line, views, streams, threads, errors.
+
+    python tests/python_test.py [--situ build/situ] [unittest options]
+
+Needs the package situ, numpy and onnx: `make python-test` makes an environment that has them.
+"""
+import gc
+import importlib.resources
+import itertools
+import json
+import math
+import os
+import pickle
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+import warnings
+from pathlib import Path
+
+import numpy as np
+import situ
+from situ import _situ
+
+import cli_case
+import tiny_exports
+import tiny_models
+from cli_case import COUNT, CliTest, Run
+from sampling_test import text_of, tokenizer_json
+
+ROOT = Path(__file__).resolve().parent.parent
+CHAT_TEMPLATE = "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% endfor %}a"
+LONG = 1 << 20  # tokens: a generation that a test has to end, since contexts are as long
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+class PythonTest(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        os.environ["SITU_CACHE_DIR"] = ""
+        cls.spec = tiny_models.SPECS[0]
+        cls.path = cls.folder / "llama"
+        cls.prompt, cls.ids = tiny_exports.write_model(cls.spec, cls.path)
+        cls.text_path = cls.folder / "text"
+        shutil.copytree(cls.path, cls.text_path)
+        (cls.text_path / "tokenizer.json").write_text(tokenizer_json())
+        (cls.text_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}))
+
+    def setUp(self):
+        self.model = situ.load(self.path)
+
+    def generate_ids(self, model, prompt=None, **options):
+        return model.generate(self.prompt if prompt is None else prompt, **{"max_new_tokens": COUNT, "ignore_eos": True, **options}).output_ids
+
+    def long_model(self, **options):
+        return situ.load(self.path, context_length=LONG, **options)
+
+class GenerateTest(PythonTest):
+    def test_equals_the_oracle_and_copies_nothing(self):
+        for spec in (s for s in tiny_models.SPECS if s.name in ("llama", "half", "genai", "bloom", "opset23")):
+            path = self.folder / ("oracle-" + spec.name)
+            prompt, ids = tiny_exports.write_model(spec, path)
+            for naive in (False, True):
+                with self.subTest(spec.name, naive=naive):
+                    model = situ.load(path, naive=naive)
+                    answer = model.generate(prompt, max_new_tokens=COUNT, ignore_eos=True)
+                    self.assertEqual((answer.output_ids, answer.finish_reason), (ids, "length"))
+                    self.assertEqual(model.facts.mode, "naive" if naive else "in-place")
+                    self.assertEqual(answer.bytes_copied_per_token > 0, naive)
+                    self.assertEqual(model.ledger.copied > 0, naive)
+
+    def test_equals_the_command_line(self):
+        if not Path(cli_case.SITU).exists():
+            self.skipTest(f"{cli_case.SITU} is not built")
+        for options, arguments in (({}, []), ({"temperature": 2, "seed": 7}, ["--temperature", 2, "--seed", 7]),
+                                   ({"logit_bias": {5: -math.inf, self.ids[0]: -3.5}}, ["--logit-bias", "5=-inf", "--logit-bias", f"{self.ids[0]}=-3.5"]),
+                                   ({"repetition_penalty": 1.5, "logprobs": 3}, ["--repetition-penalty", 1.5, "--logprobs", 3])):
+            with self.subTest(options):
+                run = self.generate(self.path, self.prompt, *arguments)
+                answer = self.model.generate(self.prompt, max_new_tokens=COUNT, ignore_eos=True, **options)
+                self.assertEqual((answer.output_ids, answer.seed), (run["output_ids"], run.get("seed")))
+                self.assertEqual([(o.logprob, [tuple(t) for t in o.top]) for o in answer.logprobs],
+                                 [(o["logprob"], [(t["id"], t["logprob"]) for t in o["top"]]) for o in run.get("logprobs", [])])
+
+    def test_text_and_chat(self):
+        model = situ.load(self.text_path)
+        self.assertTrue(model.has_tokenizer and model.has_chat_template)
+        text = text_of(self.prompt)
+        self.assertEqual((model.encode(text), model.decode(self.prompt)), (self.prompt, text))
+        self.assertEqual(model.generate(text, max_new_tokens=COUNT).text, text_of(self.ids))
+        self.assertEqual(model.generate(text, max_new_tokens=COUNT, echo=True).text, text + text_of(self.ids))
+        messages = [{"role": "system", "content": "1"}, {"role": "user", "content": "2"}]
+        self.assertEqual(model.decode(model.encode_chat(messages)), "s1u2a")
+        self.assertEqual(model.generate("2", chat=True, max_new_tokens=9).output_ids, model.generate("u2a", max_new_tokens=9).output_ids)
+        self.assertEqual(model.generate(text, stop=[text_of(self.ids[3:5])], max_new_tokens=COUNT).text, text_of(self.ids[:3]))
+
+    def test_prompts_of_any_kind(self):
+        for prompt in (tuple(self.prompt), np.array(self.prompt), np.array(self.prompt, np.int32), list(np.array(self.prompt))):
+            self.assertEqual(self.generate_ids(self.model, prompt), self.ids, type(prompt))
+        one = self.model.generate([self.prompt[0]], max_new_tokens=4).output_ids
+        answers = self.model.generate([self.prompt, [self.prompt[0]]], max_new_tokens=4)
+        self.assertEqual([a.output_ids for a in answers], [self.ids[:4], one])
+        self.assertEqual([a.output_ids for a in self.model.generate(np.array([self.prompt] * 2), max_new_tokens=4)], [self.ids[:4]] * 2)
+        model = situ.load(self.text_path)
+        text = text_of(self.prompt)
+        self.assertEqual([a.text for a in model.generate([text, text], max_new_tokens=4)], [text_of(self.ids[:4])] * 2)
+
+    def test_options_are_those_of_the_header(self):
+        header = (ROOT / "include/situ/generate.h").read_text()
+        fields = re.sub(r"//.*", "", re.search(r"struct GenerateOptions \{(.*?)\n\};", header, re.S).group(1))
+        names = [name for line in fields.split(";") for name in re.findall(r"(\w+)\s*(?:=[^,]*)?(?:,|$)", re.sub(r"<.*>", "", line.strip())) if name]
+        self.assertIn("frequency_penalty", names)
+        self.assertEqual(_situ.option_names(), names)
+        self.assertEqual(list(situ.Options.__annotations__), names)
+
+    def test_results_are_plain_values(self):
+        answer = self.model.generate(self.prompt, max_new_tokens=2, logprobs=1, temperature=1)
+        self.assertEqual(pickle.loads(pickle.dumps(answer)), answer)
+        self.assertIsInstance(answer.seed, int)
+        for value in (self.model.facts, self.model.ledger):
+            self.assertEqual(pickle.loads(pickle.dumps(value)), value)
+
+    def test_ledger_and_facts(self):
+        facts = self.model.facts
+        self.assertEqual((facts.vocabulary, facts.file), (tiny_models.VOCABULARY, str(self.path / "model.onnx")))
+        self.assertEqual(situ.load(self.path, threads=1, context_length=40).facts.context_length, 40)
+        self.generate_ids(self.model)
+        self.assertGreater(self.model.ledger.computed, 0)
+        self.model.reset_ledger()
+        self.assertEqual(self.model.ledger, (0, 0, 0))
+        self.assertGreater(situ.peak_rss_mib(), 1)
+        self.assertIn("in-place", repr(self.model))
+
+class SessionTest(PythonTest):
+    def test_logits_are_a_view_of_what_the_model_computes(self):
+        for options in ({}, {"naive": True}):
+            model = situ.load(self.path, **options)
+            session = model.session()
+            self.assertEqual((session.length, session.logits_address), (0, 0))
+            logits = session.step(self.prompt)
+            self.assertEqual((logits.dtype, logits.shape), (np.float32, (tiny_models.VOCABULARY,)))
+            self.assertEqual(address(logits), session.logits_address)
+            self.assertFalse(logits.flags.owndata or logits.flags.writeable)
+            with self.assertRaises(ValueError):
+                logits.flags.writeable = True
+            first = logits.copy()
+            again = session.step([int(logits.argmax())])
+            self.assertEqual(address(again), session.logits_address)
+            second = again.copy()
+            last = session.step([int(again.argmax())])
+            self.assertEqual((address(last), session.logits_address), (address(again), address(again)))
+            # The same memory: what the earlier step of a token returned shows the numbers of this one.
+            self.assertFalse(np.array_equal(second, again))
+            np.testing.assert_array_equal(last, again)
+            del model, session
+            gc.collect()
+            self.assertTrue(np.isfinite(logits).all() and not np.array_equal(first, second))
+
+    def test_steps_equal_the_oracle(self):
+        weights, _, _ = tiny_models.choose_weights(self.spec)
+        session, ids = self.model.session(), list(self.prompt)
+        logits = session.step(np.array(ids))
+        for _ in range(COUNT):
+            np.testing.assert_allclose(logits, tiny_models.forward(self.spec, weights, ids), rtol=0, atol=1e-3)
+            ids.append(int(logits.argmax()))
+            logits = session.step(ids[-1:])
+        self.assertEqual(ids[len(self.prompt):], self.ids)
+        self.assertEqual(session.length, len(ids))
+
+    def test_rewind(self):
+        session = self.model.session()
+        first = session.step(self.prompt).copy()
+        session.step([1, 2, 3])
+        session.rewind(len(self.prompt) - 1)
+        self.assertEqual(session.length, len(self.prompt) - 1)
+        np.testing.assert_allclose(session.step(self.prompt[-1:]), first, rtol=0, atol=1e-5)
+        with self.assertRaisesRegex(situ.SituError, "cannot rewind a sequence of 7 tokens to 8"):
+            session.rewind(8)
+
+    def test_fork(self):
+        session = self.model.session()
+        session.step(self.prompt[:-1])
+        before = self.model.ledger.copied
+        forks = [session.fork(), session.fork()]
+        del session
+        gc.collect()
+        for fork in forks:
+            ids, logits = [], fork.step(self.prompt[-1:])
+            for _ in range(COUNT):
+                ids.append(int(logits.argmax()))
+                logits = fork.step(ids[-1:])
+            self.assertEqual(ids, self.ids)
+        self.assertEqual(self.model.ledger.copied, before)
+
+    def test_prefixes_are_shared(self):
+        model = situ.load(self.path)
+        cached = [model.generate(self.prompt, max_new_tokens=COUNT, ignore_eos=True, prefix_cache=True) for _ in range(2)]
+        self.assertEqual([g.cached_tokens for g in cached], [0, len(self.prompt) - 1])
+        self.assertEqual([g.output_ids for g in cached], [self.ids, self.ids])
+        self.assertEqual([g.bytes_copied_per_token for g in cached], [0, 0])
+
+    def test_a_step_that_fails_leaves_the_session(self):
+        session = self.model.session()
+        session.step(self.prompt)
+        with self.assertRaisesRegex(situ.SituError, "token 1 has id 96, outside the vocabulary of 96"):
+            session.step([1, 96])
+        self.assertEqual(session.length, len(self.prompt))
+        for wrong in ("12", [1.5], None, b"12"):
+            with self.assertRaises(TypeError):
+                session.step(wrong)
+
+    def test_sessions_take_turns(self):
+        sessions = [self.model.session(), self.model.session()]
+        logits = [s.step(self.prompt).copy() for s in sessions]
+        ids = [[], []]
+        for _ in range(COUNT):
+            for i, session in enumerate(sessions):
+                ids[i].append(int(logits[i].argmax()))
+                logits[i] = session.step(ids[i][-1:]).copy()
+        self.assertEqual(ids, [self.ids, self.ids])
+
+    def test_objects_keep_their_model_alive(self):
+        session = situ.load(self.path).session()
+        gc.collect()
+        logits = session.step(self.prompt)
+        del session
+        gc.collect()
+        self.assertEqual(int(logits.argmax()), self.ids[0])
+        stream = situ.load(self.path).stream(self.prompt, max_new_tokens=COUNT)
+        gc.collect()
+        self.assertEqual([t.id for t in stream], self.ids)
+
+class StreamTest(PythonTest):
+    def threads(self):
+        return len(os.listdir("/proc/self/task"))
+
+    def test_gives_what_generate_gives(self):
+        model = situ.load(self.text_path)
+        text = text_of(self.prompt)
+        for options in ({}, {"echo": True}, {"stop": [text_of(self.ids[3:5])]}, {"logprobs": 2}, {"temperature": 2, "seed": 3}):
+            with self.subTest(options):
+                stream = model.stream(text, max_new_tokens=COUNT, **options)
+                tokens = list(stream)
+                answer = model.generate(text, max_new_tokens=COUNT, **options)
+                self.assertEqual([t.id for t in tokens if t.id >= 0], answer.output_ids)
+                self.assertEqual("".join(t.text for t in tokens), answer.text)
+                self.assertEqual([t.logprob for t in tokens if t.logprob is not None], [o.logprob for o in answer.logprobs])
+                got = stream.generation
+                self.assertEqual((got.output_ids, got.text, got.seed, got.finish_reason), (answer.output_ids, answer.text, answer.seed, answer.finish_reason))
+                self.assertEqual(list(stream), [])
+
+    def test_ending_early_leaves_nothing(self):
+        def leave(stream):
+            with stream:
+                next(stream)
+
+        def drop(stream):
+            next(stream)
+
+        def close(stream):
+            stream.close()
+            stream.close()
+            self.assertIsNone(next(stream, None))
+            self.assertEqual(stream.generation.finish_reason, "stop")
+
+        model = self.long_model()
+        before = self.threads()
+        for end in (leave, drop, close):
+            with self.subTest(end.__name__):
+                start = time.monotonic()
+                end(model.stream(self.prompt, max_new_tokens=LONG - 10, ignore_eos=True))
+                self.assertLess(time.monotonic() - start, 5)
+                self.assertEqual(self.threads(), before)
+                self.assertEqual(self.generate_ids(model), self.ids)  # the model is free, and as it was
+
+    def test_runs_no_more_than_two_tokens_ahead(self):
+        model = self.long_model()
+        with model.stream(self.prompt, max_new_tokens=1000, ignore_eos=True) as stream:
+            for _ in range(5):
+                next(stream)
+            time.sleep(0.3)
+        self.assertLessEqual(len(stream.generation.output_ids), 8)
+
+    def test_the_model_may_be_used_meanwhile(self):
+        model = situ.load(self.text_path)
+        session = model.session()
+        logits = session.step(self.prompt).copy()
+        streams = [model.stream(text_of(self.prompt), max_new_tokens=COUNT, echo=True) for _ in range(2)]
+        tokens = [[], []]
+        for a, b in zip(*streams):
+            tokens[0].append(a.id)
+            tokens[1].append(b.id)
+            self.assertEqual(model.encode("ab"), [65, 66])
+            self.assertEqual(self.generate_ids(model, max_new_tokens=3), self.ids[:3])
+        self.assertEqual(tokens, [[-1, *self.ids]] * 2)
+        self.assertEqual(int(logits.argmax()), self.ids[0])
+        self.assertEqual(int(session.step(self.ids[:1]).argmax()), self.ids[1])
+
+    def test_errors_come_with_next(self):
+        stream = self.model.stream([1, 2, 1000])
+        for _ in range(2):
+            with self.assertRaisesRegex(situ.SituError, "id 1000"):
+                next(stream)
+        stream.close()
+
+    def test_a_program_may_end_with_an_open_stream(self):
+        program = f"import situ\ns = situ.load({str(self.path)!r}, context_length={LONG}).stream({self.prompt}, max_new_tokens={LONG - 10})\nprint(next(s).id)"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, f"{self.ids[0]}\n", ""))
+
+class ThreadTest(PythonTest):
+    def test_the_gil_is_free_while_the_model_computes(self):
+        model, counts = self.long_model(threads=1), []
+        count, end = itertools.count(), threading.Event()
+
+        def busy():
+            while not end.is_set():
+                next(count)
+                time.sleep(0)
+
+        other = threading.Thread(target=busy)
+        for work in (lambda: model.generate(self.prompt, max_new_tokens=2000, ignore_eos=True), lambda: model.session().step(self.prompt * 300)):
+            before = next(count)
+            if not other.is_alive():
+                other.start()
+            work()
+            counts.append(next(count) - before)
+        end.set()
+        other.join()
+        # A thread that waits for the GIL gets none while C++ computes; one that has it counts thousands in these times.
+        self.assertGreater(min(counts), 100)
+
+    def test_threads_take_turns(self):
+        model, answers, errors = self.long_model(), [], []
+
+        def work():
+            try:
+                for _ in range(5):
+                    answers.append(self.generate_ids(model))
+                    with model.stream(self.prompt, max_new_tokens=COUNT) as stream:
+                        answers.append([t.id for t in stream])
+                    # Other threads step too, and the logits are the model's: the session's own is its length.
+                    session = model.session()
+                    session.step(self.prompt)
+                    session.rewind(session.length - 2)
+                    self.assertEqual(session.length, len(self.prompt) - 2)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(errors, [])
+        self.assertEqual(answers, [self.ids] * 40)
+
+    def test_control_c_ends_a_generation(self):
+        model = self.long_model()
+        for work in (lambda: model.generate(self.prompt, max_new_tokens=LONG - 10, ignore_eos=True),
+                     lambda: list(model.stream(self.prompt, max_new_tokens=LONG - 10, ignore_eos=True))):
+            timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            with self.assertRaises(KeyboardInterrupt):
+                work()
+            timer.join()
+            gc.collect()
+            self.assertEqual(self.generate_ids(model), self.ids)
+
+    def test_a_signal_handler_may_use_the_model(self):
+        model, seen = self.long_model(), []
+
+        def handle(number, frame):
+            seen.append(self.generate_ids(model))
+            seen.append(model.session().length)
+
+        previous = signal.signal(signal.SIGALRM, handle)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            answer = model.generate(self.prompt, max_new_tokens=4000, ignore_eos=True)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
+        self.assertEqual(seen, [self.ids, 0])
+        self.assertEqual(answer.output_ids, model.generate(self.prompt, max_new_tokens=4000, ignore_eos=True).output_ids)
+
+    def test_a_fork_is_refused_and_ends(self):
+        for _ in range(20):  # the stream's thread is somewhere else each time
+            self.fork(situ.load(self.path))
+
+    def fork(self, model):
+        session = model.session()
+        stream = model.stream(self.prompt, max_new_tokens=COUNT)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks of processes with threads: the case at hand
+            child = os.fork()
+        if child == 0:
+            refused = 0
+            for use in (lambda: model.generate([1]), lambda: session.step([1]), lambda: next(stream), lambda: model.stream([1])):
+                try:
+                    use()
+                except situ.SituError as error:
+                    refused += "fork" in str(error)
+            use = None
+            del model, session, stream
+            gc.collect()
+            os._exit(refused)
+        end = time.monotonic() + 30
+        while (done := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < end:
+            time.sleep(0.002)
+        if done[0] == 0:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            self.fail("the fork does not end")
+        self.assertEqual(os.waitstatus_to_exitcode(done[1]), 4)
+        self.assertEqual([t.id for t in stream], self.ids)
+
+class ErrorsTest(PythonTest):
+    def test_errors_carry_the_message(self):
+        self.assertTrue(issubclass(situ.SituError, RuntimeError))
+        self.assertEqual(f"{situ.SituError.__module__}.{situ.SituError.__name__}", "situ.SituError")
+        (self.folder / "broken.onnx").write_bytes(b"\xff" * 64)
+        for words, call in (("nothing-there", lambda: situ.load(self.folder / "nothing-there")),
+                            ("broken.onnx", lambda: situ.load(self.folder / "broken.onnx")),
+                            ("kv_type 'f8'", lambda: situ.load(self.path, kv_type="f8")),
+                            ("no tokenizer.json", lambda: self.model.generate("text")),
+                            ("no tokenizer.json", lambda: self.model.decode([1])),
+                            ("no chat template", lambda: self.model.encode_chat([{"role": "user", "content": "x"}])),
+                            ("id -1, outside the vocabulary", lambda: self.model.generate([-1])),
+                            ("the prompt is empty", lambda: self.model.generate([])),
+                            ("does not fit the context", lambda: self.model.generate([1] * 1000)),
+                            ("top_p", lambda: self.model.generate([1], top_p=2)),
+                            ("naive mode cannot rewind", lambda: situ.load(self.path, naive=True).session().rewind(0))):
+            with self.subTest(words), self.assertRaisesRegex(situ.SituError, re.escape(words)) as caught:
+                call()
+            self.assertNotIn("\n", str(caught.exception))
+
+    def test_errors_equal_the_command_line(self):
+        if not Path(cli_case.SITU).exists():
+            self.skipTest(f"{cli_case.SITU} is not built")
+        with self.assertRaises(situ.SituError) as caught:
+            self.model.generate([1, 1000])
+        self.assertEqual(Run("run", self.path, "--prompt-ids", "1,1000").err, f"situ: {caught.exception}\n")
+
+    def test_names_of_files_in_any_bytes(self):
+        name = os.fsencode(self.folder) + b"/caf\xe9"
+        with self.assertRaises(situ.SituError) as caught:
+            situ.load(os.fsdecode(name))
+        self.assertIn(name, os.fsencode(str(caught.exception)))
+        shutil.copytree(self.path, os.fsdecode(name))
+        self.assertEqual(os.fsencode(situ.load(os.fsdecode(name)).facts.file), name + b"/model.onnx")
+
+    def test_types(self):
+        for call in (lambda: self.model.generate(5), lambda: self.model.generate(b"12"), lambda: self.model.generate([1], chat=True),
+                     lambda: self.model.generate([1], temprature=1), lambda: self.model.generate([1], top_k="many"),
+                     lambda: self.model.generate([1], max_new_tokens=None), lambda: self.model.generate([1], stop="text"),
+                     lambda: self.model.generate([1], seed=-1), lambda: self.model.generate([1.5]), lambda: self.model.stream([1], nothing=1),
+                     lambda: situ.load(self.path, threads="2"), lambda: situ.load(self.path, nothing=1), lambda: pickle.dumps(self.model)):
+            with self.assertRaises(TypeError):
+                call()
+        with self.assertRaisesRegex(TypeError, "option top_k cannot be 'many'"):
+            self.model.generate([1], top_k="many")
+        self.assertEqual(self.generate_ids(self.model, top_k=None, seed=None), self.ids)
+
+    def test_the_package_is_typed(self):
+        files = {f.name: f for f in importlib.resources.files(situ).iterdir()}
+        self.assertIn("py.typed", files)
+        stub = files["_situ.pyi"].read_text()
+        for words in ("class SituError(RuntimeError)", "def step(self, tokens: Sequence[int]) -> Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]",
+                      "def session(self) -> Session", "def length(self) -> int"):
+            self.assertIn(words, stub)
+
+if __name__ == "__main__":
+    cli_case.main()
