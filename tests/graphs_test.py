@@ -220,6 +220,10 @@ class GraphsTest(CliTest):
             "Tile": rotary(lambda g, f: g.op("Tile", f, g.constant([1, 2]))),
             "in pairs": rotary(lambda g, f: g.reshape(g.op("Concat", g.unsqueeze(f, 2), g.unsqueeze(f, 2), axis=-1), g.tokens, HEAD_SIZE), True),
         }, ROTARY, copies_nothing=True)
+        def twice_at_first(g, f):
+            far = g.unsqueeze(g.op("Less", g.constant(20), g.queries), 1)
+            return g.op("Concat", f, g.op("Where", far, g.mul(f, 1.5), f), axis=-1)
+        self.check({"not twice from position 21 on": rotary(twice_at_first)}, ROTARY, LONG)
 
     # -- operators over a whole row
 

@@ -10,6 +10,7 @@
 
 #include "passes/builder.h"
 #include "passes/probe.h"
+#include "passes/turning_points.h"
 
 namespace situ {
 namespace {
@@ -20,6 +21,7 @@ constexpr float kTolerance = 1e-5f;
 // A table that holds every number twice: where they stand once, and the functions that make the table's numbers of them.
 struct Half {
   ValueId value = kNoValue;  // kNoValue: nowhere
+  ValueId doubled = kNoValue;  // what holds these twice, in order: the table, or what the first function reads
   std::vector<Node> functions;
 };
 
@@ -190,6 +192,34 @@ class Recogniser {
   // are taken) is read where they stand once: the nearest value behind views, copies and functions of single numbers whose
   // elements are the first halves.
   Half halved(ValueId table, bool interleaved) {
+    const auto [known, fresh] = halves_.try_emplace(std::make_pair(table, interleaved));
+    if (fresh) {
+      const Half half = find_half(table, interleaved);
+      if (half.value != kNoValue && held_twice_at_every_step(half, static_cast<size_t>(graph_.values[table].info.shape.back().value()), interleaved)) known->second = half;
+    }
+    return known->second;
+  }
+
+  // One step shows it; others, where the table is another one.
+  bool held_twice_at_every_step(const Half& half, size_t width, bool interleaved) {
+    constexpr int64_t kFar = 16384, kMostElements = int64_t{1} << 16;
+    const int64_t far = std::clamp<int64_t>(context_.context_length, 1, kFar);
+    const TurningPoints points = turning_points(graph_, prober_, {half.doubled, half.value});
+    std::vector<std::pair<int64_t, int64_t>> steps = steps_beside(points, context_.context_length, kMostElements);
+    if (context_.phase == Phase::kDecode) {
+      for (int64_t past : {int64_t{0}, int64_t{17}, far / 2, far - 1}) steps.emplace_back(1, past);
+    } else {
+      steps.emplace_back(far, 0);
+    }
+    return std::all_of(steps.begin(), steps.end(), [&](const auto& step) {
+      const auto [tokens, past] = step;
+      if (past < 0 || (context_.phase == Phase::kDecode && tokens != 1) || (context_.phase == Phase::kFirst && past > 0)) return true;
+      const Result<Tensor> twice = prober_.host_value(half.doubled, tokens, past), single = prober_.host_value(half.value, tokens, past);
+      return twice.is_ok() && single.is_ok() && once(floats(*twice), width, interleaved) == floats(*single);
+    });
+  }
+
+  Half find_half(ValueId table, bool interleaved) {
     const int64_t tokens = context_.probe_tokens(), past = context_.probe_past();
     Result<Tensor> whole = prober_.host_value(table, tokens, past);
     if (!whole.is_ok() || whole->rank() < 1 || whole->dims().back() % 2 != 0) return {};
@@ -197,6 +227,7 @@ class Recogniser {
     std::optional<std::vector<float>> numbers = once(floats(*whole), width, interleaved);
     static const std::set<std::string> kOrdered{"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity"}, kCopies{"Concat", "Tile"};
     Half half;
+    half.doubled = table;
     bool ordered = true;  // elements stand in the order that they have in the table
     for (ValueId v = table; numbers && graph_.values[v].producer >= 0;) {
       const Node& n = graph_.nodes[static_cast<size_t>(graph_.values[v].producer)];
@@ -209,6 +240,7 @@ class Recogniser {
       if (!t.is_ok() || t->type() != DType::kF32) break;
       if (!moves) {
         half.functions.insert(half.functions.begin(), n);
+        half.doubled = v;
         numbers = once(floats(*t), width, interleaved);
         continue;
       }
@@ -289,7 +321,8 @@ class Recogniser {
   PassContext& context_;
   Graph& graph_;
   Prober prober_;
-  std::map<ValueId, ValueId> half_width_;  // by table
+  std::map<ValueId, ValueId> half_width_;                // by table
+  std::map<std::pair<ValueId, bool>, Half> halves_;  // by table and whether it is interleaved
 };
 
 }  // namespace
