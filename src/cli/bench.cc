@@ -1,12 +1,12 @@
 // `situ bench`: medians of prefill and decode at given depths, in place and (--vs naive) literally, taken
 // in turn on the same machine in one run.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/clock.h"
 #include "base/pages.h"
 #include "base/tensor.h"
 #include "base/thread_pool.h"
@@ -18,8 +18,6 @@
 
 namespace situ::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
@@ -53,7 +51,7 @@ Result<Sample> measure(Model& model, int64_t depth, int64_t prompt, int64_t toke
   const auto start = Clock::now();
   auto logits = session->step({ids.data() + depth, static_cast<size_t>(prompt)});
   if (!logits.is_ok()) return logits.status();
-  s.prefill_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  s.prefill_ms = ms_since(start);
   model.reset_ledger();
   std::vector<double> steps;
   for (int64_t i = 0; i < tokens; ++i) {
@@ -61,7 +59,7 @@ Result<Sample> measure(Model& model, int64_t depth, int64_t prompt, int64_t toke
     const int64_t id = argmax(*logits);
     logits = session->step({&id, 1});
     if (!logits.is_ok()) return logits.status();
-    steps.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+    steps.push_back(ms_since(begin));
   }
   s.decode_ms = median(steps);
   s.copied = static_cast<double>(model.ledger().copied) / static_cast<double>(tokens);

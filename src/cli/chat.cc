@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -164,14 +165,13 @@ class Conversation {
     std::ifstream file(path);
     if (!file) return Status::error("'" + path + "' cannot be read");
     const nlohmann::json list = nlohmann::json::parse(file, nullptr, false);
-    std::vector<Model::Message> messages;
-    for (const auto& m : list) {
-      if (!list.is_array() || !m.is_object() || !m.contains("role") || !m.contains("content") || !m["role"].is_string() || !m["content"].is_string())
-        return Status::error("'" + path + "' is no conversation: a JSON array of objects with \"role\" and \"content\"");
-      messages.push_back({m["role"], m["content"]});
-    }
-    if (!list.is_array()) return Status::error("'" + path + "' is no conversation: a JSON array of objects with \"role\" and \"content\"");
-    messages_ = std::move(messages);
+    const auto is_message = [](const nlohmann::json& m) {
+      return m.is_object() && m.contains("role") && m.contains("content") && m["role"].is_string() && m["content"].is_string();
+    };
+    if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_message))
+      return Status::error("'" + path + "' is no conversation: a JSON array of objects with \"role\" and \"content\"");
+    messages_.clear();
+    for (const auto& m : list) messages_.push_back({m["role"], m["content"]});
     return Status::ok();
   }
 

@@ -1,4 +1,4 @@
-// The options of `situ run` that say how to choose tokens and when to stop.
+// The options of `situ run` and `situ chat` that say how to choose tokens and when to stop.
 #include <charconv>
 #include <CLI/CLI.hpp>
 

@@ -49,7 +49,7 @@ Json states_json(const InPlaceEngine& e) {
     j["type"] = dtype_name(s.type);
     j["shape"] = shape_str(g.values[s.pair.past].info.shape, &g.symbol_names);
     if (s.pair.rule == StateRule::kAppend) j["axis"] = s.pair.axis;
-    j[s.pair.rule == StateRule::kAppend ? "bytes_per_token" : "bytes"] = s.slot_elements * dtype_bytes(s.type);
+    j[s.pair.rule == StateRule::kAppend ? "bytes_per_token" : "bytes"] = s.slot_bytes();
     list.push_back(j);
   }
   return list;

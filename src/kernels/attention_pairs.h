@@ -11,11 +11,6 @@
 namespace situ {
 namespace SITU_ISA {
 
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(SITU_EMULATE_VNNI)
-constexpr bool kPairProducts = true;
-#else
-constexpr bool kPairProducts = false;
-#endif
 constexpr int64_t kMostPairDepth = 256;  // rows of more are rounded to fewer bits than a half has
 
 typedef int16_t VecShorts __attribute__((vector_size(kVectorBytes / 2)));

@@ -108,7 +108,7 @@ static inline Problem make_problem(const KernelCall& call) {
   p.group = k.dims[1] > 0 ? p.heads / k.dims[1] : 1;
   p.o_row = (p.value_depth + kTileColumns - 1) / kTileColumns * kTileColumns;
   while (p.block > kTileColumns && (p.depth + p.o_row) * p.block > kPanelFloats) p.block /= 2;
-  p.pairs = kPairProducts && k.type != DType::kF32 && v.type != DType::kF32 && p.depth >= 4 && p.depth <= kMostPairDepth && k.strides[3] == 1 && v.strides[3] == 1;
+  p.pairs = kVnni && k.type != DType::kF32 && v.type != DType::kF32 && p.depth >= 4 && p.depth <= kMostPairDepth && k.strides[3] == 1 && v.strides[3] == 1;
   return p;
 }
 
@@ -200,7 +200,7 @@ static inline void round_queries(const Problem& p, Tile* t) {
 static inline void panel_scores(const Problem& p, const Tile& t, const Panels& panels, int64_t first, int64_t count, float* scores) {
   const int64_t rows = t.rows - t.done;
   scores += t.done * kKeyBlock;
-  if constexpr (kPairProducts) {
+  if constexpr (kVnni) {
     for (int64_t j = 0; p.pairs && j < count; j += kTileColumns)
       pair_rows(rows, pair_count(p), reinterpret_cast<const int32_t*>(t.q + t.done * p.depth), p.depth, t.q_scale + t.done, pair_keys(panels) + (first + j) * pair_count(p),
                 pair_scales(p, panels) + first + j, scores + j, kKeyBlock);
@@ -278,7 +278,7 @@ static inline void few_values(const Problem& p, const Tile& t, const T* v, int64
 
 // The same from a panel of `count` values, for rows that attend to them.
 static inline void panel_values(const Problem& p, const Tile& t, const Panels& panels, int64_t first, int64_t count, const float* scores) {
-  if constexpr (kPairProducts) {
+  if constexpr (kVnni) {
     for (int64_t d = 0; p.pairs && d < p.value_depth; d += kTileColumns)
       pair_rows(t.rows - t.done, (count + 1) / 2, reinterpret_cast<const int32_t*>(scores + t.done * kKeyBlock), kKeyBlock, t.weight + t.done, pair_values(p, panels, d) + first / 2 * kTileColumns,
                 value_scales(p, panels) + d, t.o + t.done * p.o_row + d, p.o_row, t.shrink + t.done);
@@ -445,7 +445,7 @@ static inline void pack_values(const Problem& p, const T* v, int64_t count, cons
 static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, int64_t slot, int64_t count, const Panels& panels) {
   with_type(p.k, [&](const auto* k) {
     k += batch * p.k.strides[0] + kv_head * p.k.strides[1] + slot * p.k.strides[2];
-    if (kPairProducts && p.pairs) return pack_pair_keys(p, k, count, panels);
+    if (kVnni && p.pairs) return pack_pair_keys(p, k, count, panels);
     for (int64_t j = 0; j < count; j += kTileColumns) {
       const int64_t columns = count - j < kTileColumns ? count - j : kTileColumns;
       float* panel = panels.keys + j * p.depth;
@@ -455,7 +455,7 @@ static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, 
   });
   with_type(p.v, [&](const auto* v) {
     v += batch * p.v.strides[0] + kv_head * p.v.strides[1] + slot * p.v.strides[2];
-    if (kPairProducts && p.pairs) return pack_values(p, v, count, panels);
+    if (kVnni && p.pairs) return pack_values(p, v, count, panels);
     for (int64_t d = 0; d < p.value_depth; d += kTileColumns) {
       const int64_t columns = p.value_depth - d < kTileColumns ? p.value_depth - d : kTileColumns;
       pack_panel(v + d * p.v.strides[3], p.v.strides[2], p.v.strides[3], count, columns, panels.values + d * p.block);
@@ -479,7 +479,7 @@ static inline void attend_packed(const Problem& p, Tile* t, int64_t key, int64_t
   t->done = leading_rows_before(*t, key + first);
   if (p.pairs && !t->rounded) round_queries(p, t);
   panel_scores(p, *t, panels, first, last - first, t->scores);
-  weigh_block(p, t, key + first, last - first, t->scores, kPairProducts && p.pairs);
+  weigh_block(p, t, key + first, last - first, t->scores, kVnni && p.pairs);
   panel_values(p, *t, panels, first, last - first, t->scores);
 }
 

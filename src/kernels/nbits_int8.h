@@ -15,6 +15,13 @@ namespace SITU_ISA {
 typedef int16_t VecS __attribute__((vector_size(kVectorBytes)));
 typedef int16_t UnalignedS __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
 
+// Whether products of bytes and of pairs of words are added up by one instruction (VNNI).
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(SITU_EMULATE_VNNI)
+constexpr bool kVnni = true;
+#else
+constexpr bool kVnni = false;
+#endif
+
 // sum over byte pairs of unsigned x signed, saturating int16; over int16 pairs, int32; and the nearest integer,
 // ties to even.
 #if defined(__AVX512F__)

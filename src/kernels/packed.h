@@ -32,11 +32,7 @@ SITU_INLINE VecS splat_word(const int8_t* p) {
 }
 
 // With VNNI the high digits are multiplied where they stand, 16 times too large, and divided once per block.
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(SITU_EMULATE_VNNI)
-constexpr bool kDigitsInPlace = true;
-#else
-constexpr bool kDigitsInPlace = false;
-#endif
+constexpr bool kDigitsInPlace = kVnni;
 
 // acc[lane] += the four products of unsigned bytes u and signed bytes s. Without VNNI, Bits says how large u is:
 // 4-bit digits cannot saturate a 16-bit sum, bytes could. The last lines hold for any u: they are what VNNI computes

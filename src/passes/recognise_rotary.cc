@@ -321,7 +321,7 @@ class Recogniser {
   PassContext& context_;
   Graph& graph_;
   Prober prober_;
-  std::map<ValueId, ValueId> half_width_;                // by table
+  std::map<ValueId, ValueId> half_width_;           // by table
   std::map<std::pair<ValueId, bool>, Half> halves_;  // by table and whether it is interleaved
 };
 

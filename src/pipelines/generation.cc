@@ -1,7 +1,7 @@
 // Model::generate: prompt, then choose, report and step until something ends the answer.
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "generate/logprobs.h"
 #include "pipelines/llm.h"
 #include "pipelines/sampling.h"
@@ -9,12 +9,6 @@
 
 namespace situ {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 // One answer while it is made: the choice of its tokens, and what the caller gets to see of them.
 class Answer {

@@ -3,16 +3,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
+
+#include "base/clock.h"
 
 namespace situ {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 Status load_engine(Model::Impl& m, const LoadOptions& options) {
   EngineOptions engine;

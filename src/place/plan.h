@@ -40,6 +40,7 @@ struct StateLayout {
   StatePair pair;
   DType type = DType::kNone;
   int64_t slot_elements = 0;  // kAppend: elements per token; kReplace: elements of the whole state
+  int64_t slot_bytes() const { return slot_elements * dtype_bytes(type); }
 };
 
 struct Step {

@@ -224,7 +224,7 @@ Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t weights) const {
   constexpr int64_t kMostSlots = int64_t{1} << 30;
   int64_t slot = 0, fixed = weights + memory_bytes_;
   for (const StateLayout& s : prefill_plan_.states) {
-    const int64_t bytes = s.slot_elements * dtype_bytes(s.type);
+    const int64_t bytes = s.slot_bytes();
     s.pair.rule == StateRule::kAppend ? slot += bytes : fixed += 2 * bytes;
   }
   if (slot == 0) return kMostSlots;
@@ -294,8 +294,8 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
     for (size_t k = 0; k < prefill_plan_.states.size(); ++k) {
       const StateLayout& s = prefill_plan_.states[k];
       if (s.pair.rule != StateRule::kReplace) continue;
-      std::byte* half = states_->base(k) + sequence.flip() * s.slot_elements * dtype_bytes(s.type);
-      std::fill(half, half + s.slot_elements * dtype_bytes(s.type), std::byte{0});
+      std::byte* half = states_->base(k) + sequence.flip() * s.slot_bytes();
+      std::fill(half, half + s.slot_bytes(), std::byte{0});
     }
   StepInput input;
   input.tokens = tokens.data();

@@ -11,12 +11,11 @@ Result<std::unique_ptr<StatePool>> StatePool::create(const std::vector<StateLayo
   pool->capacity_ = capacity;
   pool->references_.assign(static_cast<size_t>(capacity), 0);
   for (const StateLayout& l : layouts) {
-    const int64_t element = dtype_bytes(l.type);
     int64_t bytes = 0;
     const bool append = l.pair.rule == StateRule::kAppend;
     const int64_t rows = append ? capacity : 2;  // a replaced state is read from one half and written to the other
-    if (__builtin_mul_overflow(l.slot_elements * element, rows, &bytes)) return Status::error("a state of " + std::to_string(capacity) + " slots overflows");
-    (append ? pool->bytes_per_slot_ : pool->fixed_bytes_) += append ? l.slot_elements * element : bytes;
+    if (__builtin_mul_overflow(l.slot_bytes(), rows, &bytes)) return Status::error("a state of " + std::to_string(capacity) + " slots overflows");
+    (append ? pool->bytes_per_slot_ : pool->fixed_bytes_) += append ? l.slot_bytes() : bytes;
     // NORESERVE: pages that no token has reached cost nothing.
     void* p = mmap(nullptr, static_cast<size_t>(std::max<int64_t>(bytes, 1)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return Status::error("cannot reserve " + std::to_string(bytes) + " bytes of address space for the state");
