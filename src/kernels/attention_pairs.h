@@ -103,7 +103,8 @@ static inline void pack_pair_values(const T* v, int64_t step, int64_t count, int
 }
 
 // Scores s [count] become weights of 12 bits, two a word, where they stand, zero up to whole vectors; `origin` is the largest.
-// Returns the sum of the weights, 1 for the largest.
+// Returns the sum of the weights, 1 for the largest: of the unrounded ones, since where one is far above the others (which is
+// where rounding counts) the sum of the others' errors would be one more.
 static inline float round_weights(float* s, int64_t count, float origin) {
   VecF sum{};
   auto* to = reinterpret_cast<int16_t*>(s);

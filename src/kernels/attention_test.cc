@@ -80,12 +80,14 @@ std::vector<double> expected_row(const Case& t, const StridedTensor& q, const Ro
 }
 
 // What integers of 16 bits may change (kernels/attention_pairs.h), where queries, keys and values reach 2: four standard
-// deviations of the scores, whose errors are those of half a step of queries and keys, and a step of values and weights.
+// deviations of what half a step of queries and keys does to scores, and half a step of the weights of up to a block of keys to
+// their mean, and half a step of the values.
 double integer_error(const Case& t) {
   if (t.kv_type == DType::kF32) return 0;
-  const double most = std::min(32767.0, std::sqrt(2147483000.0 / static_cast<double>(t.depth))), step = 2 / most / std::sqrt(12.0);
-  const double score = t.params.scale * std::sqrt(2.0 * static_cast<double>(t.depth)) * 2 / std::sqrt(3.0) * step;
-  return 4 * 2 * score + 2 / 4095.0;
+  const double most = std::min(32767.0, std::sqrt(2147483000.0 / static_cast<double>(t.depth))), uniform = 1 / std::sqrt(12.0), rms = 2 / std::sqrt(3.0);
+  const double score = t.params.scale * std::sqrt(2.0 * static_cast<double>(t.depth)) * rms * 2 / most * uniform;
+  const double weights = std::sqrt(static_cast<double>(std::min<int64_t>(t.keys, 128))) * rms / 4095 * uniform;
+  return 4 * std::hypot(2 * score, weights) + 1 / 4095.0;
 }
 
 void check(const Case& t) {
