@@ -215,6 +215,25 @@ TEST_P(Folder, ForksAndSharedPrefixesGiveTheSameTokens) {
   }
 }
 
+TEST_P(Folder, BeamsFindTheSameAnswer) {
+  if (refused().count(name_)) GTEST_SKIP() << "refused";
+  const auto& cases = expected_["cases"];
+  const auto with_beams = std::find_if(cases.begin(), cases.end(), [](const Json& c) { return c.contains("beam3_ids"); });
+  if (with_beams == cases.end()) GTEST_SKIP() << "expected.json has no beams";
+  Result<Model> model = Model::load(path_.string(), {});
+  ASSERT_TRUE(model.is_ok()) << model.status().message();
+  const std::vector<int64_t> want = ids(*with_beams, "beam3_ids");
+  GenerateOptions options;
+  options.max_new_tokens = static_cast<int64_t>(want.size());
+  options.ignore_eos = true;
+  options.beams = options.num_return = 3;
+  Result<Generation> g = model->generate(ids(*with_beams, "input_ids"), options, nullptr);
+  ASSERT_TRUE(g.is_ok()) << g.status().message();
+  EXPECT_EQ(g->output_ids, want);
+  EXPECT_EQ(g->answers.size(), 3u);
+  EXPECT_EQ(g->bytes_copied_per_token, 0);
+}
+
 TEST_P(Folder, PlacementIsVerified) {
   if (refused().count(name_)) GTEST_SKIP() << "refused";
   if (name_.rfind("smollm2-135m", 0) == 0) GTEST_SKIP() << "the same graph as genai/llama-int4, 15 times as deep";

@@ -183,6 +183,44 @@ class SamplingTest(CliTest):
         self.assertTrue(run.out.startswith("Hi"), run)
         self.refused(Run("run", self.model, "--prompt-ids", "1", "--echo"), "echo", "tokenizer.json")
 
+    def test_beams(self):
+        def search(beams, count):
+            running, step = [(0.0, [])], 0
+            for step in range(count):
+                found = []
+                for score, ids in running:
+                    logits = self.logits(ids)
+                    logprobs = logits - np.log(np.sum(np.exp(logits - logits.max()))) - logits.max()
+                    found += [(score + logprobs[t], [*ids, t]) for t in range(len(logprobs))]
+                running = sorted(found, key=lambda f: -f[0])[:beams]
+            return running
+
+        for beams in (2, 3, 5):
+            answer = self.generate(self.model, self.prompt, "--beams", beams, "--num-return", beams)
+            want = search(beams, len(self.ids))
+            self.assertEqual([a["output_ids"] for a in answer["answers"]], [ids for _, ids in want], beams)
+            np.testing.assert_allclose([a["score"] for a in answer["answers"]], [score / len(self.ids) for score, _ in want], atol=1e-4)
+            self.assertEqual(answer["output_ids"], want[0][1])
+            self.assertEqual(answer["bytes_copied_per_token"], 0)
+        naive = self.generate(self.model, self.prompt, "--beams", 3, "--naive")
+        self.assertEqual(naive["output_ids"], search(3, len(self.ids))[0][1])
+        self.assertEqual(len(naive["answers"]), 1)
+        apart = self.generate(self.model, self.prompt, "--beams", 4, "--beam-groups", 4, "--diversity-penalty", 100, "--num-return", 4)
+        self.assertEqual(len({a["output_ids"][0] for a in apart["answers"]}), 4)
+        end = int(search(3, len(self.ids))[0][1][2])
+        ended = self.generate(self.model, self.prompt, "--beams", 3, "--stop-id", end, "--length-penalty", 0, "--early-stopping", "true")
+        self.assertEqual(ended["finish_reason"], "stop")
+        self.assertNotIn(end, ended["output_ids"])
+        self.assertEqual(self.generate(self.text, self.prompt, "--beams", 3)["text"], text_of(search(3, len(self.ids))[0][1]))
+
+    def test_misuse_of_beams(self):
+        for options, words in ((["--beams", "0"], ["beams", "0"]), (["--beams", "257"], ["beams", "257"]), (["--beams", "4", "--beam-groups", "3"], ["beam_groups 3", "beams 4"]),
+                               (["--beams", "2", "--num-return", "3"], ["num_return", "3", "beams 2"]), (["--beams", "2", "--top-k", "3"], ["beams 2", "sampling"]),
+                               (["--beams", "2", "--early-stopping", "maybe"], ["early_stopping", "maybe"]), (["--beams", "2", "--length-penalty", "nan"], ["length_penalty", "nan"]),
+                               (["--beams", "2", "--diversity-penalty", "-1"], ["diversity_penalty", "-1"]), (["--json", "--beams", "2", "--logprobs", "1"], ["beams 2", "logprobs"])):
+            with self.subTest(options=options):
+                self.refused(Run("run", self.model, "--prompt-ids", "1", *options), *words)
+
     def test_misuse(self):
         cases = [(["--temperature", "-1"], ["temperature", "-1"]), (["--temperature", "nan"], ["temperature", "nan"]), (["--temperature", "hot"], ["--temperature", "hot"]),
                  (["--top-p", "0"], ["top_p", "0"]), (["--top-p", "1.5"], ["top_p", "1.5"]), (["--top-k", "-1"], ["top_k", "-1"]), (["--top-k", "2.5"], ["--top-k", "2.5"]),

@@ -43,6 +43,16 @@ struct GenerateOptions {
   std::vector<std::string> stop;
   std::vector<int64_t> stop_ids;
 
+  // Beam search, from 2 beams on: the answers of the highest score, not tokens drawn or chosen one by one. Source: transformers'
+  // generate; num_beam_groups makes it diverse beam search. Sampling, logprobs and stop strings do not go with it.
+  int64_t beams = 1;
+  int64_t beam_groups = 1;        // beams are a multiple; a group avoids the tokens that earlier ones take in the same step:
+  double diversity_penalty = 0;   // subtracted from their log-probability; at least 0
+  std::optional<double> length_penalty;       // 1; score = log-probability / tokens^length_penalty
+  std::optional<std::string> early_stopping;  // "false": stop when no beam can do better at its length; "true": at so many
+                                              // answers as beams; "never": when none can do better at any length
+  int64_t num_return = 1;         // answers in Generation::answers, at most beams
+
   std::optional<int64_t> logprobs;  // report log-probabilities, with so many alternatives for each token
   bool echo = false;                // the prompt's text before the answer's
 
@@ -75,6 +85,12 @@ struct Generation {
     std::vector<TokenLogprob> top;  // the most probable ones, first first
   };
   std::vector<Logprobs> logprobs;  // one for each of output_ids when asked for, else empty
+  struct Answer {
+    std::vector<int64_t> output_ids;
+    std::string text, finish_reason;
+    double score = 0;
+  };
+  std::vector<Answer> answers;  // of a beam search, best first; the first is what stands above
   int64_t cached_tokens = 0;  // of the prompt, whose state an earlier generation had kept
   double prefill_ms = 0;
   double decode_ms_per_token = 0;      // mean over the tokens after the first; 0 when there are none

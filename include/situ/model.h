@@ -21,8 +21,9 @@ struct LoadOptions {
   bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
   int64_t context_length = 0;  // most tokens of a session; 0: what the model declares
   // Bytes for weights, activations and state; what the first two leave is state of so many tokens, which all sessions and kept
-  // prefixes share. 0: as many as the context has. A full state gives up kept prefixes, then steps fail.
+  // prefixes share. 0: room for so many `sequences` of the whole context. A full state gives up kept prefixes, then steps fail.
   int64_t memory = 0;
+  int64_t sequences = 1;       // address space only; pages that no token has reached cost nothing
   int64_t chunk = 512;         // most prompt tokens in one step; more where tokens depend on later ones of their prompt, or
                                // where the graph computes prompts as a whole only
   // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half

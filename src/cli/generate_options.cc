@@ -48,6 +48,13 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
       ->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name("ID=BIAS")->group(changes);
   text("--bad-words", g.bad_words, "Never this text (may be repeated)");
   command.get_option("--bad-words")->group(changes);
+  const std::string beams = "Beam search";
+  command.add_option("--beams", g.beams, "So many beams (1: none)")->group(beams);
+  command.add_option("--beam-groups", g.beam_groups, "In so many groups that avoid each other's tokens (1)")->group(beams);
+  command.add_option("--diversity-penalty", g.diversity_penalty, "By subtracting this from their log-probability (0)")->group(beams);
+  command.add_option("--length-penalty", g.length_penalty, "Score = log-probability / tokens^PENALTY (1)")->group(beams);
+  command.add_option("--early-stopping", g.early_stopping, "false, true (at so many answers as beams) or never (false)")->group(beams);
+  command.add_option("--num-return", g.num_return, "So many answers, best first (1)")->group(beams);
   command.add_option("--logprobs", g.logprobs, "With --json: log-probabilities, and of N alternatives a token");
 }
 

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
@@ -52,6 +53,12 @@ nlohmann::ordered_json logprobs_json(const Generation& g) {
   return list;
 }
 
+nlohmann::ordered_json answers_json(const Generation& g) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Generation::Answer& a : g.answers) list.push_back({{"output_ids", a.output_ids}, {"text", a.text}, {"finish_reason", a.finish_reason}, {"score", a.score}});
+  return list;
+}
+
 // Enough for 2,000 calls a step and a few thousand steps; what comes after is counted in the file.
 constexpr size_t kMaxTraceEvents = size_t{1} << 22;
 
@@ -77,6 +84,7 @@ Status load_options(const RunArguments& a, LoadOptions* load) {
   load->context_length = a.context;
   load->memory = a.memory.empty() ? 0 : parse_size(a.memory);
   if (load->memory < 0) return Status::error("--memory '" + a.memory + "' is not a size such as 2GiB");
+  load->sequences = std::max<int64_t>(1, a.generate.beams);
   load->chunk = a.chunk;
   load->kv_type = a.kv_type;
   load->pack_cache = !a.no_pack_cache;
@@ -135,6 +143,7 @@ int run(const RunArguments& a) {
     j["text"] = g->text;
     j["finish_reason"] = g->finish_reason;
     if (g->seed) j["seed"] = *g->seed;
+    if (options.beams > 1) j["answers"] = answers_json(*g);
     if (options.logprobs) j["logprobs"] = logprobs_json(*g);
     j["cached_tokens"] = g->cached_tokens;
     j["load_ms"] = facts.load_ms;
@@ -151,6 +160,11 @@ int run(const RunArguments& a) {
     return 0;
   }
   std::printf("\n");
+  for (size_t i = 1; i < g->answers.size(); ++i) {
+    std::string text = g->answers[i].text;
+    if (ids_only) for (const int64_t id : g->answers[i].output_ids) text += (text.empty() ? "" : ",") + std::to_string(id);
+    std::printf("--\n%s\n", text.c_str());
+  }
   std::fflush(stdout);  // the line below goes to stderr and must not overtake the text
   const double rate = g->decode_ms_per_token > 0 ? 1000.0 / g->decode_ms_per_token : 0;
   std::fprintf(stderr, "[%zu prompt + %zu new tokens, %s, %s: prefill %.0f ms, decode %.1f tokens/s, copied %.0f B/token]\n",

@@ -28,6 +28,10 @@ double LogProbabilities::of(int64_t id) const {
   return x == x ? static_cast<double>(x) - static_cast<double>(max_) - log_sum_ : -static_cast<double>(kInfinity);
 }
 
+void LogProbabilities::all(std::span<float> to) const {
+  for (size_t i = 0; i < logits_.size(); ++i) to[i] = static_cast<float>(of(static_cast<int64_t>(i)));
+}
+
 std::vector<LogProbabilities::Entry> LogProbabilities::top(int64_t count) {
   std::vector<Entry> found;
   const size_t k = std::min(static_cast<size_t>(count), logits_.size());

@@ -17,6 +17,8 @@ class LogProbabilities {
   // Logits that are not numbers count as -infinity.
   void read(std::span<const float> logits);
   double of(int64_t id) const;
+  // Of every id. `to` [vocabulary].
+  void all(std::span<float> to) const;
   // The `count` most probable, the first of equals first; fewer where the others have probability 0.
   std::vector<Entry> top(int64_t count);
 

@@ -19,8 +19,9 @@ bool Sampler::changes_scores() const {
 
 // The order is that of transformers' _get_logits_processor. Presence and frequency, which it does not have, stand beside
 // the repetition penalty; bans only ever set -infinity, so nothing after them can undo them.
-void Sampler::score(std::span<const float> logits) {
+std::span<const float> Sampler::scores(std::span<const float> logits) {
   const SamplingOptions& o = options_;
+  if (!o.sample && !changes_scores()) return logits;
   scores_.resize(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) scores_[i] = logits[i] == logits[i] ? logits[i] : kBanned;
   add_bias(scores_, o.biases);
@@ -30,21 +31,18 @@ void Sampler::score(std::span<const float> logits) {
   if (o.no_repeat_ngram > 0) ban_repeated_ngrams(scores_, history_.ids(), o.no_repeat_ngram);
   ban_words(scores_, history_.ids(), o.bad_words);
   if (o.min_new_tokens > history_.generated()) ban(scores_, o.end_ids);
+  return scores_;
 }
 
 Result<int64_t> Sampler::choose(std::span<const float> logits) {
   const SamplingOptions& o = options_;
-  std::span<const float> scores = logits;
-  if (o.sample || changes_scores()) {
-    score(logits);
-    scores = scores_;
-  }
+  const std::span<const float> all = scores(logits);
   if (!o.sample) {
-    const int64_t best = argmax(scores);
-    if (!(scores[static_cast<size_t>(best)] > kBanned)) return nothing_left();
+    const int64_t best = argmax(all);
+    if (!(all[static_cast<size_t>(best)] > kBanned)) return nothing_left();
     return best;
   }
-  candidates_.take(scores, o.top_k, o.temperature);
+  candidates_.take(all, o.top_k, o.temperature);
   if (candidates_.empty()) return nothing_left();
   if (o.top_p < 1) candidates_.keep_top_p(o.top_p);
   if (o.min_p > 0) candidates_.keep_min_p(o.min_p);

@@ -38,13 +38,14 @@ class Sampler {
   // The id of the next token, out of the model's logits [vocabulary], which stay what they are. A logit that is not a
   // number is never chosen. Asked twice at the same position the answer is the same. Error: nothing is left to choose.
   Result<int64_t> choose(std::span<const float> logits);
+  // What choose() would take the largest of or draw from, from logits or log-probabilities; valid until the next call.
+  std::span<const float> scores(std::span<const float> logits);
   // Says which token the sequence goes on with.
   void append(int64_t id) { history_.append(id); }
+  Status nothing_left() const;  // the error that no token can be chosen, and why
 
  private:
   bool changes_scores() const;
-  void score(std::span<const float> logits);
-  Status nothing_left() const;
 
   SamplingOptions options_;
   TokenHistory history_;

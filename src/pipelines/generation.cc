@@ -1,8 +1,9 @@
-// Model::generate: prompt, then choose, report and step until something ends the answer.
+// Model::generate: prompt, then choose, report and step until something ends the answer; or a beam search.
 #include <algorithm>
 
 #include "base/clock.h"
 #include "generate/logprobs.h"
+#include "pipelines/beams.h"
 #include "pipelines/llm.h"
 #include "pipelines/sampling.h"
 #include "pipelines/text_output.h"
@@ -86,6 +87,60 @@ class Answer {
   bool refused_ = false;  // by the callback, which is then not called again
 };
 
+// What a generation took, from its beginning to its last step.
+class Meter {
+ public:
+  explicit Meter(Model::Impl& model) : model_(model), before_(model.ledger()), start_(Clock::now()) {}
+  void prompt_done() {
+    prompt_ms_ = ms_since(start_);
+    prompt_done_ = model_.ledger();
+    start_ = Clock::now();
+  }
+  void finish(int64_t steps, Generation& g) const {
+    const Ledger after = model_.ledger();
+    const double tokens = std::max<double>(1, static_cast<double>(g.output_ids.size())), counted = std::max<double>(1, static_cast<double>(steps));
+    g.prefill_ms = prompt_ms_;
+    if (steps > 0) g.decode_ms_per_token = ms_since(start_) / counted;
+    g.bytes_copied_per_token = static_cast<double>(after.copied - before_.copied) / tokens;
+    const Ledger& from = steps > 0 ? prompt_done_ : before_;
+    g.bytes_written_per_token = static_cast<double>(after.computed + after.copied - from.computed - from.copied) / counted;
+  }
+
+ private:
+  Model::Impl& model_;
+  Ledger before_, prompt_done_;
+  Clock::time_point start_;
+  double prompt_ms_ = 0;
+};
+
+// The answers as text; the best one is shown when it is known.
+Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions& options, std::span<const int64_t> prompt, const std::vector<BeamSearch::Answer>& answers, const TokenCallback& on_token) {
+  Generation g;
+  for (const BeamSearch::Answer& a : answers) {
+    if (static_cast<int64_t>(g.answers.size()) == options.num_return) break;
+    const bool shown = on_token && g.answers.empty();
+    Generation::Answer& answer = g.answers.emplace_back();
+    answer.output_ids = a.ids;
+    answer.finish_reason = a.ended ? "stop" : "length";
+    answer.score = a.score;
+    TextOutput output(model.tokenizer ? &*model.tokenizer : nullptr, {});
+    bool wanted = shown;
+    const auto add = [&](int64_t id, const Result<std::string>& text) {
+      if (!text.is_ok()) return text.status();
+      answer.text += *text;
+      if (wanted && (id >= 0 || !text->empty())) wanted = on_token({id, *text, {}});
+      return Status::ok();
+    };
+    if (options.echo) SITU_RETURN_IF_ERROR(add(-1, output.echo(prompt)));
+    for (const int64_t id : a.ids) SITU_RETURN_IF_ERROR(add(id, output.push(id)));
+    SITU_RETURN_IF_ERROR(add(-1, output.finish()));
+  }
+  g.output_ids = g.answers[0].output_ids;
+  g.text = g.answers[0].text;
+  g.finish_reason = g.answers[0].finish_reason;
+  return g;
+}
+
 }  // namespace
 
 Result<Generation> Model::generate(std::span<const int64_t> prompt, const GenerateOptions& options, const TokenCallback& on_token) {
@@ -97,18 +152,28 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   Session::Impl& s = *session->impl_;
   const SamplingOptions& sampling = resolved->sampling;
   const std::optional<uint64_t> seed = sampling.sample ? std::optional(sampling.seed) : std::nullopt;
-  Answer answer(*impl_, options, *resolved, prompt, on_token);
-  const Ledger before = impl_->ledger();
-  const Clock::time_point start = Clock::now();
+  Meter meter(*impl_);
   PrefixCache* prefixes = impl_->in_place && options.prefix_cache ? impl_->in_place->prefixes() : nullptr;
   // The last token is computed in any case: its logits are not kept.
   if (prefixes) s.sequence = prefixes->find(prompt.first(prompt.size() - 1));
   const int64_t cached = s.length();
   SITU_RETURN_IF_ERROR(s.step(prompt.subspan(static_cast<size_t>(cached))));
-  const double prefill_ms = ms_since(start);
-  const Ledger prompt_done = impl_->ledger();
+  meter.prompt_done();
+  if (options.beams > 1) {
+    BeamOptions beams = resolved->beams;
+    beams.max_new_tokens = std::min(options.max_new_tokens, impl_->context_length - s.length() + 1);  // the last one is not fed
+    BeamDecoder decoder(std::move(*session), Sampler(sampling, prompt, impl_->vocabulary), beams, impl_->vocabulary);
+    SITU_RETURN_IF_ERROR(decoder.run(impl_->logits()));
+    const std::vector<BeamSearch::Answer> answers = decoder.answers();
+    if (answers.empty()) return decoder.nothing_left().with_context(impl_->folder.model_file.string());
+    Result<Generation> g = found_answers(*impl_, options, prompt, answers, on_token);
+    if (!g.is_ok()) return g;
+    g->cached_tokens = cached;
+    meter.finish(decoder.steps(), *g);
+    return g;
+  }
+  Answer answer(*impl_, options, *resolved, prompt, on_token);
   if (options.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
-  const Clock::time_point decode_start = Clock::now();
   int64_t steps = 0;
   while (!answer.ended()) {
     Result<int64_t> id = answer.next(impl_->logits());
@@ -118,7 +183,6 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
     SITU_RETURN_IF_ERROR(s.step({&*id, 1}));
     ++steps;
   }
-  const double decode_ms = ms_since(decode_start);
   Result<Generation> done = answer.finish();
   if (!done.is_ok()) return done;
   Generation& g = *done;
@@ -130,14 +194,7 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   }
   g.cached_tokens = cached;
   g.seed = seed;
-  g.prefill_ms = prefill_ms;
-  const Ledger after = impl_->ledger();
-  const double tokens = std::max<double>(1, static_cast<double>(g.output_ids.size()));
-  if (steps > 0) g.decode_ms_per_token = decode_ms / static_cast<double>(steps);
-  g.bytes_copied_per_token = static_cast<double>(after.copied - before.copied) / tokens;
-  const Ledger& from = steps > 0 ? prompt_done : before;
-  const int64_t written = after.computed + after.copied - from.computed - from.copied;
-  g.bytes_written_per_token = static_cast<double>(written) / std::max<double>(1, static_cast<double>(steps));
+  meter.finish(steps, g);
   return done;
 }
 

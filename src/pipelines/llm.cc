@@ -15,6 +15,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   engine.context_length = m.context_length;
   engine.declared_context = m.folder.context_length;
   engine.memory = options.memory;
+  engine.sequences = options.sequences;
   engine.chunk = options.chunk;
   engine.threads = options.threads;
   engine.pack_cache = options.pack_cache;
@@ -24,6 +25,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   engine.kv_type = type->second;
   if (options.naive && engine.kv_type != DType::kNone) return Status::error("kv_type is for placed programs; the naive mode keeps states as the file has them");
   if (options.naive && options.memory > 0) return Status::error("a memory is for placed programs; the naive mode allocates what it needs");
+  if (options.sequences < 1) return Status::error("room for " + std::to_string(options.sequences) + " sequences");
   if (options.memory < 0) return Status::error("a memory of " + std::to_string(options.memory) + " bytes");
   if (options.naive) {
     Result<std::unique_ptr<NaiveEngine>> e = NaiveEngine::create(m.imported, engine);

@@ -82,6 +82,7 @@ void resolve_numbers(const GenerateOptions& o, Settings& settings, SamplingOptio
   s.typical_p = settings.number("typical_p", o.typical_p, kShare, "typical_p", 1.0, 1.0);
   s.repetition_penalty = static_cast<float>(settings.number("repetition_penalty", o.repetition_penalty, kPositive, "repetition_penalty", 1.0, 1.0));
   s.no_repeat_ngram = settings.number<int64_t>("no_repeat_ngram", o.no_repeat_ngram, kCount, "no_repeat_ngram_size", 0, 0);
+  settings.folder = folder;
   settings.check("presence_penalty", o.presence_penalty, kFinite);
   settings.check("frequency_penalty", o.frequency_penalty, kFinite);
   s.presence_penalty = static_cast<float>(o.presence_penalty);
@@ -89,6 +90,29 @@ void resolve_numbers(const GenerateOptions& o, Settings& settings, SamplingOptio
   settings.check("min_new_tokens", o.min_new_tokens, kCount);
   s.min_new_tokens = o.min_new_tokens;
   if (s.sample) s.seed = o.seed ? *o.seed : drawn_seed();
+}
+
+Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptions& r) {
+  constexpr int64_t kMostBeams = 256;
+  BeamOptions& b = r.beams;
+  if (o.beams < 1 || o.beams > kMostBeams) return Status::error("beams should be an integer from 1 to " + std::to_string(kMostBeams) + ", is " + std::to_string(o.beams));
+  if (o.beam_groups < 1 || o.beams % o.beam_groups != 0)
+    return Status::error("beam_groups " + std::to_string(o.beam_groups) + " does not divide beams " + std::to_string(o.beams));
+  if (o.num_return < 1 || o.num_return > o.beams)
+    return Status::error("num_return should be an integer from 1 to beams " + std::to_string(o.beams) + ", is " + std::to_string(o.num_return));
+  settings.check("diversity_penalty", o.diversity_penalty, kNotNegative);
+  b.beams = o.beams;
+  b.groups = o.beam_groups;
+  b.diversity_penalty = o.diversity_penalty;
+  if (o.beams == 1) return settings.status;
+  b.length_penalty = settings.number("length_penalty", o.length_penalty, kFinite, "length_penalty", 1.0, 1.0);
+  const std::string early = o.early_stopping.value_or("false");
+  if (early == "true") b.early_stopping = EarlyStopping::kFirst;
+  else if (early == "never") b.early_stopping = EarlyStopping::kNever;
+  else if (early != "false") return Status::error("early_stopping should be false, true or never, is '" + early + "'");
+  const char* beside = r.sampling.sample ? "sampling" : o.logprobs ? "logprobs" : !o.stop.empty() ? "stop strings" : nullptr;
+  if (beside) return Status::error("beams " + std::to_string(o.beams) + ": " + beside + " and beam search do not go together");
+  return settings.status;
 }
 
 Status resolve_biases(const GenerateOptions& o, Settings& settings, int64_t vocabulary, SamplingOptions& s) {
@@ -154,8 +178,10 @@ Result<ResolvedOptions> resolve_options(const GenerateOptions& o, const ModelFol
   SITU_RETURN_IF_ERROR(settings.status);
   if (o.min_new_tokens > o.max_new_tokens)
     return Status::error("min_new_tokens " + std::to_string(o.min_new_tokens) + " is more than max_new_tokens " + std::to_string(o.max_new_tokens));
+  SITU_RETURN_IF_ERROR(resolve_beams(o, settings, r));
   SITU_RETURN_IF_ERROR(resolve_biases(o, settings, vocabulary, r.sampling));
   SITU_RETURN_IF_ERROR(resolve_ends(o, folder, tokenizer, settings, vocabulary, r));
+  r.beams.end_ids = r.sampling.end_ids;
   SITU_RETURN_IF_ERROR(resolve_bad_words(o, tokenizer, settings, vocabulary, r.sampling));
   if (o.logprobs && (*o.logprobs < 0 || *o.logprobs > vocabulary))
     return Status::error("logprobs should be an integer from 0 to the vocabulary's " + std::to_string(vocabulary) + ", is " + std::to_string(*o.logprobs));

@@ -1,6 +1,7 @@
 // From what the caller asks for and what the model's folder says to what a Sampler does.
 #pragma once
 
+#include "generate/beam_search.h"
 #include "generate/sampler.h"
 #include "pipelines/model_folder.h"
 #include "situ/generate.h"
@@ -10,6 +11,7 @@ namespace situ {
 
 struct ResolvedOptions {
   SamplingOptions sampling;       // end_ids too: the ids that end the answer
+  BeamOptions beams;              // without max_new_tokens
   std::vector<std::string> stop;  // stop strings that are not special tokens
 };
 

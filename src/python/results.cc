@@ -17,12 +17,15 @@ nb::dict to_python(const Generation& g) {
     for (const TokenLogprob& t : l.top) top.append(nb::make_tuple(t.id, t.logprob));
     logprobs.append(nb::make_tuple(l.logprob, top));
   }
+  nb::list answers;
+  for (const Generation::Answer& a : g.answers) answers.append(nb::make_tuple(a.output_ids, a.text, a.finish_reason, a.score));
   nb::dict d;
   d["output_ids"] = g.output_ids;
   d["text"] = g.text;
   d["finish_reason"] = g.finish_reason;
   d["seed"] = g.seed;
   d["logprobs"] = logprobs;
+  d["answers"] = answers;
   d["cached_tokens"] = g.cached_tokens;
   d["prefill_ms"] = g.prefill_ms;
   d["decode_ms_per_token"] = g.decode_ms_per_token;

@@ -198,7 +198,9 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
 
   e->arena_bytes_ = std::max(e->prefill_plan_.arena_bytes, e->decode_plan_.arena_bytes);
   e->memory_bytes_ = e->arena_bytes_ + std::max(e->prefill_plan_.io_bytes, e->decode_plan_.io_bytes) + 64;
-  const Result<int64_t> slots = options.memory > 0 ? e->slots_in(options.memory, model.weight_bytes) : Result<int64_t>(capacity);
+  int64_t all = 0;
+  if (__builtin_mul_overflow(capacity, options.sequences, &all)) return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
+  const Result<int64_t> slots = options.memory > 0 ? e->slots_in(options.memory, model.weight_bytes) : Result<int64_t>(all);
   if (!slots.is_ok()) return slots.status();
   Result<std::unique_ptr<StatePool>> states = StatePool::create(e->prefill_plan_.states, *slots);
   if (!states.is_ok()) return states.status();

@@ -20,7 +20,8 @@ namespace situ {
 struct EngineOptions {
   InputNames names;
   int64_t context_length = 0;  // tokens per sequence; 0: kDefaultContext
-  int64_t memory = 0;          // bytes for weights, arena, io and state; 0: as many slots as the context has
+  int64_t memory = 0;          // bytes for weights, arena, io and state; 0: slots for so many sequences of the whole context
+  int64_t sequences = 1;
   int64_t declared_context = 0;  // what the model says; recognition may look as far, whatever context is used
   int64_t chunk = 512;         // most new tokens in one step
   int threads = 0;             // 0: one per usable CPU

@@ -19,11 +19,12 @@ A model may be used from several threads: they take turns. The GIL is free while
 from situ._situ import Session, SituError, peak_rss_mib
 from situ.model import Message, Model, Prompt, Stream, load
 from situ.options import Options
-from situ.results import Facts, Generation, Ledger, Logprobs, Token, TokenLogprob
+from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Token, TokenLogprob
 
 SituError.__module__ = __name__  # as it is to be imported
 
 __all__ = [
+    "Answer",
     "Facts",
     "Generation",
     "Ledger",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from situ import _situ
 from situ._situ import SituError
 from situ.options import Options
-from situ.results import Facts, Generation, Ledger, Logprobs, Token, TokenLogprob
+from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Token, TokenLogprob
 
 Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 Prompt: TypeAlias = str | Ids
@@ -36,6 +36,7 @@ def load(
     naive: bool = False,
     context_length: int = 0,
     memory: int = 0,
+    sequences: int = 1,
     chunk: int = 512,
     kv_type: str = "auto",
     pack_cache: bool = True,
@@ -45,15 +46,15 @@ def load(
     threads: 0 is one for each CPU that the process may use.
     naive: run the graph literally, copies included: the baseline.
     context_length: most tokens of a session; 0 is what the model declares.
-    memory: bytes for weights, activations and state; what the first two leave is state, which all sessions share; 0 is as
-        much as the context holds.
+    memory: bytes for weights, activations and state; what the first two leave is state, which all sessions share; 0 is room
+        for so many `sequences` of the whole context: address space only.
     chunk: most prompt tokens in one step.
     kv_type: element type of attention states: "f32", "f16", "bf16", "q8", or "auto".
     pack_cache: save weights that are laid out anew, and map what an earlier load saved.
 
     Raises SituError: the message names file, node and values; unsupported operators are listed all at once.
     """
-    return Model(_situ.load(os.fsencode(path), threads, naive, context_length, memory, chunk, kv_type, pack_cache))
+    return Model(_situ.load(os.fsencode(path), threads, naive, context_length, memory, sequences, chunk, kv_type, pack_cache))
 
 
 class Model:
@@ -206,4 +207,4 @@ def _close_streams() -> None:
 
 def _generation(raw: dict[str, Any]) -> Generation:
     logprobs = [Logprobs(logprob, [TokenLogprob(*t) for t in top]) for logprob, top in raw["logprobs"]]
-    return Generation(**{**raw, "logprobs": logprobs})
+    return Generation(**{**raw, "logprobs": logprobs, "answers": [Answer(*a) for a in raw["answers"]]})

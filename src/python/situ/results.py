@@ -27,6 +27,16 @@ class Logprobs(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Answer:
+    """One of the answers of a beam search."""
+
+    output_ids: list[int]
+    text: str
+    finish_reason: str  # as in Generation
+    score: float  # log-probability / tokens**length_penalty
+
+
+@dataclass(frozen=True)
 class Generation:
     """An answer."""
 
@@ -35,6 +45,7 @@ class Generation:
     finish_reason: str  # "stop": an end-of-sequence token, a stop id or string, or close(); "length": no more room
     seed: int | None  # when tokens were drawn at random
     logprobs: list[Logprobs]  # one for each of output_ids when asked for, else empty
+    answers: list[Answer]  # of a beam search, best first; the first is what stands above
     cached_tokens: int  # of the prompt, whose state an earlier answer had kept
     prefill_ms: float
     decode_ms_per_token: float  # mean over the tokens after the first; 0 when there are none

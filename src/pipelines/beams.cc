@@ -1,0 +1,64 @@
+#include "pipelines/beams.h"
+
+#include <utility>
+
+namespace situ {
+
+BeamDecoder::BeamDecoder(Session prompt, Sampler sampler, BeamOptions options, int64_t vocabulary)
+    : search_(std::move(options)), log_probabilities_(static_cast<size_t>(vocabulary)) {
+  branches_.push_back({std::move(prompt), std::move(sampler)});
+}
+
+// Penalties and bans change log-probabilities, not logits, and nothing makes them probabilities again: as in transformers.
+void BeamDecoder::offer(size_t beam, std::span<const float> logits) {
+  model_.read(logits);
+  model_.all(log_probabilities_);
+  search_.offer(beam, branches_[beam].sampler.scores(log_probabilities_));
+}
+
+// A branch for each running beam. The last that goes on from a parent takes its session, the others fork it.
+Status BeamDecoder::branch() {
+  const std::vector<BeamSearch::Beam>& beams = search_.running();
+  std::vector<Branch> next;
+  next.reserve(beams.size());
+  for (size_t i = 0; i < beams.size(); ++i) {
+    Branch& parent = branches_[static_cast<size_t>(beams[i].parent)];
+    bool last = true;
+    for (size_t j = i + 1; j < beams.size(); ++j) last = last && beams[j].parent != beams[i].parent;
+    if (last) {
+      next.push_back(std::move(parent));
+    } else {
+      Result<Session> fork = parent.session.fork();
+      if (!fork.is_ok()) return fork.status();
+      next.push_back({std::move(*fork), parent.sampler});
+    }
+  }
+  branches_ = std::move(next);
+  return Status::ok();
+}
+
+Status BeamDecoder::run(std::span<const float> logits) {
+  // Every group begins with the prompt. They choose by the same logits, and are told apart when they have chosen.
+  for (size_t i = 0; i < search_.running().size(); ++i) {
+    if (i > 0) {
+      Result<Session> fork = branches_[0].session.fork();
+      if (!fork.is_ok()) return fork.status();
+      branches_.push_back({std::move(*fork), branches_[0].sampler});
+    }
+    offer(i, logits);
+  }
+  for (search_.advance(); !search_.running().empty(); search_.advance()) {
+    SITU_RETURN_IF_ERROR(branch());
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      const int64_t id = search_.running()[i].ids.back();
+      branches_[i].sampler.append(id);
+      Result<std::span<const float>> next = branches_[i].session.step({&id, 1});
+      if (!next.is_ok()) return next.status();
+      offer(i, *next);
+    }
+    ++steps_;
+  }
+  return Status::ok();
+}
+
+}  // namespace situ

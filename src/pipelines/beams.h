@@ -1,0 +1,42 @@
+// Model::generate with beams: a session for each beam, all over one state.
+#pragma once
+
+#include <vector>
+
+#include "generate/beam_search.h"
+#include "generate/logprobs.h"
+#include "generate/sampler.h"
+#include "situ/model.h"
+
+namespace situ {
+
+// Searches the continuations of a prompt. A beam that several go on from is forked: its slots are shared, nothing is copied.
+class BeamDecoder {
+ public:
+  // `prompt`: a session that has been fed all tokens of the prompt but has not yet said how it goes on.
+  BeamDecoder(Session prompt, Sampler sampler, BeamOptions options, int64_t vocabulary);
+
+  // After the prompt's logits [vocabulary]: looks for answers until the search is over. Error: that of a step or a fork.
+  Status run(std::span<const float> logits);
+  // None: nothing_left() says why.
+  std::vector<BeamSearch::Answer> answers() const { return search_.answers(); }
+  Status nothing_left() const { return branches_.front().sampler.nothing_left(); }
+  int64_t steps() const { return steps_; }
+
+ private:
+  // One beam: what it has been fed, and what its penalties look at.
+  struct Branch {
+    Session session;
+    Sampler sampler;
+  };
+  void offer(size_t beam, std::span<const float> logits);
+  Status branch();
+
+  BeamSearch search_;
+  LogProbabilities model_;
+  std::vector<float> log_probabilities_;  // [vocabulary]
+  std::vector<Branch> branches_;          // as search_.running()
+  int64_t steps_ = 0;
+};
+
+}  // namespace situ
