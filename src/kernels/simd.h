@@ -44,6 +44,13 @@ typedef int8_t UnalignedB __attribute__((vector_size(kLanes), aligned(1), may_al
 typedef uint8_t VecU8 __attribute__((vector_size(kLanes)));
 typedef uint8_t UnalignedU8 __attribute__((vector_size(kLanes), aligned(1), may_alias));
 
+// Of vector registers: code without AVX that runs while they are in use waits for them at every instruction.
+SITU_INLINE void empty_upper_halves() {
+#if defined(__AVX__)
+  _mm256_zeroupper();
+#endif
+}
+
 SITU_INLINE VecF splat(float x) {
 #if defined(__AVX512F__)
   return (VecF)_mm512_set1_ps(x);

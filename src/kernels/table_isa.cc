@@ -1,9 +1,7 @@
 // The kernel table of one ISA; compiled once per ISA like the kernels. An ISA with a base (-DSITU_BASE_ISA) has kernels of
 // its own for SITU_DOT_KERNEL and takes the others from its base.
 #include "kernels/isa.h"
-#if defined(__AVX__)
-#include <immintrin.h>
-#endif
+#include "kernels/simd.h"
 
 #ifndef SITU_BASE_ISA
 #define SITU_BASE_ISA SITU_ISA
@@ -23,14 +21,12 @@
 namespace situ::SITU_ISA {
 namespace {
 
-// The upper halves of the registers are empty afterwards. GCC sees to that at most ends of functions, not at all; what is left
-// there made each exponential of the sampler, which is in no ISA's code, take 200 ns instead of 5.
+// GCC empties the upper halves of registers at most ends of functions, not at all; what was left there made each exponential
+// of the sampler, which is in no ISA's code, take 200 ns instead of 5.
 template <KernelFn kKernel>
 void entry(const KernelCall& call, int thread, int threads) {
   kKernel(call, thread, threads);
-#if defined(__AVX__)
-  _mm256_zeroupper();
-#endif
+  empty_upper_halves();
 }
 
 }  // namespace
