@@ -69,13 +69,12 @@ void BeamSearch::advance() {
     const std::vector<Candidate> candidates = best_candidates(group, chosen);
     std::vector<size_t> beams;
     std::vector<int64_t> tokens;
-    int64_t going_on = 0;
     for (size_t i = 0; i < candidates.size(); ++i) {
       const Candidate& c = candidates[i];
       const bool end = ends(c.token), among_best = static_cast<int64_t>(i) < group_size();
       std::vector<int64_t> ids = running_[static_cast<size_t>(c.parent)].ids;
       if (!end) ids.push_back(c.token);
-      if (!end && going_on++ < group_size()) tokens.push_back(c.token);
+      if (!end && static_cast<int64_t>(tokens.size()) < group_size()) tokens.push_back(c.token);
       if (end || last) {
         // An end that is not among the best is no answer: as many others would be better if they ended here.
         if (among_best) add_answer(group, {std::move(ids), c.log_probability / divisor, end});

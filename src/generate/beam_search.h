@@ -31,7 +31,7 @@ struct BeamOptions {
 class BeamSearch {
  public:
   struct Beam {
-    int64_t parent = 0;        // index in running() before the last advance()
+    int64_t parent = 0;        // index in running() before the last advance(); 0 before the first
     double log_probability = 0;
     std::vector<int64_t> ids;  // new tokens; the last one is still to be fed
   };

@@ -38,15 +38,9 @@ Status BeamDecoder::branch() {
 }
 
 Status BeamDecoder::run(std::span<const float> logits) {
-  // Every group begins with the prompt. They choose by the same logits, and are told apart when they have chosen.
-  for (size_t i = 0; i < search_.running().size(); ++i) {
-    if (i > 0) {
-      Result<Session> fork = branches_[0].session.fork();
-      if (!fork.is_ok()) return fork.status();
-      branches_.push_back({std::move(*fork), branches_[0].sampler});
-    }
-    offer(i, logits);
-  }
+  // Every group begins with the prompt.
+  SITU_RETURN_IF_ERROR(branch());
+  for (size_t i = 0; i < branches_.size(); ++i) offer(i, logits);
   for (search_.advance(); !search_.running().empty(); search_.advance()) {
     SITU_RETURN_IF_ERROR(branch());
     for (size_t i = 0; i < branches_.size(); ++i) {

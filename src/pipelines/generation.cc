@@ -118,13 +118,12 @@ Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions
   Generation g;
   for (const BeamSearch::Answer& a : answers) {
     if (static_cast<int64_t>(g.answers.size()) == options.num_return) break;
-    const bool shown = on_token && g.answers.empty();
+    bool wanted = on_token && g.answers.empty();
     Generation::Answer& answer = g.answers.emplace_back();
     answer.output_ids = a.ids;
     answer.finish_reason = a.ended ? "stop" : "length";
     answer.score = a.score;
     TextOutput output(model.tokenizer ? &*model.tokenizer : nullptr, {});
-    bool wanted = shown;
     const auto add = [&](int64_t id, const Result<std::string>& text) {
       if (!text.is_ok()) return text.status();
       answer.text += *text;
