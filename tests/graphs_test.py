@@ -564,6 +564,22 @@ class GraphsTest(CliTest):
                     for options in ((), ("--naive",)):
                         self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
 
+    def test_a_mask_of_another_name(self):
+        for name in ("llama", "bloom"):
+            spec = next(s for s in tiny_models.SPECS if s.name == name)
+            folder = self.folder / f"renamed {name}"
+            prompt, ids = tiny_exports.write_model(spec, folder)
+            path = folder / "model.onnx"
+            model = onnx.load(path)
+            for v in (*model.graph.input, *model.graph.node):
+                if isinstance(v, onnx.ValueInfoProto):
+                    v.name = "keep" if v.name == "attention_mask" else v.name
+                else:
+                    v.input[:] = ["keep" if i == "attention_mask" else i for i in v.input]
+            onnx.save(model, path)
+            for options in ((), ("--naive",)):
+                self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
+
     def remove_input(self, model, name):
         """The input, and the nodes that depend on it, which nothing else may need."""
         gone = {name}

@@ -4,6 +4,7 @@
 
 #include "onnx/external_data.h"
 #include "onnx/graph_builder.h"
+#include "onnx/limits.h"
 #include "onnx/model_proto.h"
 #include "onnx/tensor_proto.h"
 
@@ -25,6 +26,13 @@ void check_model(const onnx::ModelProto& model) {
     throw onnx::ImportError("IR version " + std::to_string(model.ir_version) + " is not supported, 3 is the first");
 }
 
+// What operators mean may change with every opset of ONNX itself. Throws ImportError.
+void check_opset(const onnx::Opsets& opsets, const std::string& of) {
+  const auto it = opsets.find("");
+  if (it != opsets.end() && (it->second < onnx::kFirstOpset || it->second > onnx::kLastOpset))
+    throw onnx::ImportError("opset " + std::to_string(it->second) + " of ai.onnx" + of + " is not supported, " + std::to_string(onnx::kFirstOpset) + " to " + std::to_string(onnx::kLastOpset) + " are");
+}
+
 // Throws ImportError.
 ImportedModel read_model(const std::filesystem::path& path) {
   Result<std::shared_ptr<const onnx::MappedFile>> opened = onnx::MappedFile::open(path);
@@ -37,6 +45,8 @@ ImportedModel read_model(const std::filesystem::path& path) {
 
   const onnx::ModelProto proto = onnx::parse_model(bytes);
   check_model(proto);
+  check_opset(proto.opsets, "");
+  for (const onnx::FunctionProto& f : proto.functions) check_opset(f.opsets, " in function '" + std::string(f.name) + "'");
   onnx::ExternalFiles external(path);
   onnx::TensorReader tensors(file, external);
   ImportedModel model;

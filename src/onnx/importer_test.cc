@@ -182,6 +182,8 @@ TEST(Importer, RefusesVersionsItCannotRead) {
   expect_refused(model(g.bytes(), {}, {{"", 18}}, 2), {"IR version 2"});
   expect_refused(model(g.bytes(), {}, {{"com.microsoft", 1}}), {"Relu", "imports no opset"});
   expect_refused(model(g.bytes(), {}, {{"", 0}}), {"opset 0", "ai.onnx"});
+  expect_refused(model(g.bytes(), {}, {{"", 6}}), {"opset 6 of ai.onnx", "7 to 24"});
+  expect_refused(model(g.bytes(), {}, {{"", 25}}), {"opset 25 of ai.onnx", "7 to 24"});
   expect_refused(model(g.bytes(), {}, {{"", 11}, {"ai.onnx", 12}}), {"imported twice", "11", "12"});
   expect_refused(Bytes(), {"empty"});
   expect_refused(Bytes("version https://git-lfs.github.com/spec/v1\n"), {"git-lfs"});

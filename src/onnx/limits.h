@@ -6,6 +6,8 @@
 
 namespace situ::onnx {
 
+// Opsets of ai.onnx whose operators are known.
+constexpr int64_t kFirstOpset = 7, kLastOpset = 24;
 // Nodes after function inlining, calls included. The largest exports (unrolled MoE) have about 100,000.
 constexpr int64_t kMaxNodes = 1'000'000;
 // Values of all graphs together; each costs about 300 bytes.

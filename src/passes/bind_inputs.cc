@@ -174,6 +174,13 @@ class Binder {
       *keep = false;
       return make_ones(v, info.shape.empty() ? Shape{} : Shape{Dim(1)});
     }
+    // Another name, where nothing else is possible: integers for more tokens than the new ones, which no output continues.
+    if (is_integer(info.type) && info.shape.size() == 2 && context_.names.attention_mask.empty() && !has(graph_.inputs, "attention_mask") && !info.shape[1].is_const() &&
+        info.shape[1] != tokens() && axis_of_user(v, 2) < 0) {
+      context_.note("attention mask", name, "by its shape");
+      *keep = false;
+      return make_ones(v, {Dim(1), total});
+    }
     const int axis = growth_axis(v);
     if (info.shape.size() < 2 || (axis < 0 && info.shape.size() < 3))
       return Status::error(describe("input '" + name + "' has no known meaning" + (context_.names.attention_mask.empty() ? "" : " (the configuration calls the attention mask '" + context_.names.attention_mask + "')")));

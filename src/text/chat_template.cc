@@ -32,14 +32,14 @@ Result<ordered_json> parse_variables(std::string_view text) {
 }
 
 // With tools a template named "tool_use" wins, if there is one; otherwise it is "default".
-Result<const std::string*> choose_template(const std::map<std::string, std::string>& templates, bool has_tools) {
+Result<const TokenizerConfig::ChatTemplate*> choose_template(const TokenizerConfig::ChatTemplates& templates, bool has_tools) {
   for (const char* name : {"tool_use", "default"}) {
     if (name == std::string_view("tool_use") && !has_tools) continue;
     if (const auto found = templates.find(name); found != templates.end()) return &found->second;
   }
   if (templates.empty()) return Status::error("the model has no chat template");
   std::string names;
-  for (const auto& [name, text] : templates) names += " '" + name + "'";
+  for (const auto& [name, chosen] : templates) names += " '" + name + "'";
   return Status::error("the model has no default chat template, only" + names);
 }
 
@@ -74,13 +74,13 @@ Result<std::string> Tokenizer::apply_chat_template_json(std::string_view message
   } catch (const json::exception& e) {
     return Status::error(std::string("chat template variables: ") + e.what());
   }
-  const Result<const std::string*> source = choose_template(config_.chat_templates, !variables["tools"].is_null());
-  if (!source.is_ok()) return source.status();
-  const std::string& jinja = *source.value();
+  const Result<const TokenizerConfig::ChatTemplate*> chosen = choose_template(config_.chat_templates, !variables["tools"].is_null());
+  if (!chosen.is_ok()) return chosen.status();
+  const std::string& jinja = chosen.value()->source;
   OwnedText out, error;
   if (situ_text_render_chat(jinja.data(), jinja.size(), messages_json.data(), messages_json.size(), text.data(),
                             text.size(), out.get(), error.get()) != 0) {
-    return error.status();
+    return error.status().with_context(chosen.value()->file);
   }
   return out.str();
 }

@@ -76,26 +76,26 @@ std::optional<TokenizerConfig::Ends> ends_of(const json& config) {
 }
 
 // chat_template is a text, or a list of {"name", "template"}.
-void add_templates(const json& config, std::map<std::string, std::string>& out) {
+void add_templates(const json& config, const fs::path& file, TokenizerConfig::ChatTemplates& out) {
   if (!config.contains("chat_template")) return;
   const json& value = config["chat_template"];
-  if (value.is_string()) out.emplace("default", value.get<std::string>());
+  if (value.is_string()) out.emplace("default", TokenizerConfig::ChatTemplate{value.get<std::string>(), file.string()});
   if (!value.is_array()) return;
   for (const json& entry : value) {
     if (!entry.is_object() || !entry.contains("name") || !entry.contains("template")) continue;
     if (!entry["name"].is_string() || !entry["template"].is_string()) continue;
-    out.emplace(entry["name"].get<std::string>(), entry["template"].get<std::string>());
+    out.emplace(entry["name"].get<std::string>(), TokenizerConfig::ChatTemplate{entry["template"].get<std::string>(), file.string()});
   }
 }
 
-Status add_template_file(const std::string& name, const fs::path& path, std::map<std::string, std::string>& out) {
+Status add_template_file(const std::string& name, const fs::path& path, TokenizerConfig::ChatTemplates& out) {
   Result<std::optional<std::string>> text = read_text(path);
   if (!text.is_ok()) return text.status();
-  if (text.value()) out.emplace(name, *std::move(text).value());
+  if (text.value()) out.emplace(name, TokenizerConfig::ChatTemplate{*std::move(text).value(), path.string()});
   return Status::ok();
 }
 
-Status add_template_files(const fs::path& folder, std::map<std::string, std::string>& out) {
+Status add_template_files(const fs::path& folder, TokenizerConfig::ChatTemplates& out) {
   SITU_RETURN_IF_ERROR(add_template_file("default", folder / "chat_template.jinja", out));
   std::error_code failure;  // most models have no such folder
   for (fs::directory_iterator it(folder / "additional_chat_templates", failure), end; !failure && it != end;
@@ -111,18 +111,19 @@ Status add_template_files(const fs::path& folder, std::map<std::string, std::str
 Result<TokenizerConfig> TokenizerConfig::load(const std::filesystem::path& folder) {
   TokenizerConfig config;
   SITU_RETURN_IF_ERROR(add_template_files(folder, config.chat_templates));
-  Result<json> main = read_object(folder / "tokenizer_config.json");
+  const fs::path main_file = folder / "tokenizer_config.json", processor_file = folder / "chat_template.json";
+  Result<json> main = read_object(main_file);
   if (!main.is_ok()) return main.status();
   add_special_tokens(main.value(), config.special_tokens);
-  add_templates(main.value(), config.chat_templates);
+  add_templates(main.value(), main_file, config.chat_templates);
   config.ends = ends_of(main.value());
   Result<json> map = read_object(folder / "special_tokens_map.json");
   if (!map.is_ok()) return map.status();
   add_special_tokens(map.value(), config.special_tokens);
   if (config.chat_templates.empty()) {
-    Result<json> processor = read_object(folder / "chat_template.json");
+    Result<json> processor = read_object(processor_file);
     if (!processor.is_ok()) return processor.status();
-    add_templates(processor.value(), config.chat_templates);
+    add_templates(processor.value(), processor_file, config.chat_templates);
   }
   return config;
 }

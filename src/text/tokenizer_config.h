@@ -22,8 +22,11 @@ struct TokenizerConfig {
   };
   std::optional<Ends> ends;
 
-  // By name; the usual one is "default".
-  std::map<std::string, std::string> chat_templates;
+  struct ChatTemplate {
+    std::string source, file;  // what it is, and where that stands
+  };
+  using ChatTemplates = std::map<std::string, ChatTemplate>;
+  ChatTemplates chat_templates;  // by name; the usual one is "default"
 
   // Reads, as far as they exist: tokenizer_config.json, special_tokens_map.json (for tokens that the former lacks) and
   // the chat templates, where files win over the text in the configuration: chat_template.jinja and
