@@ -26,9 +26,10 @@ uint32_t number_from(const char* variable, uint32_t fallback) {
   return text ? static_cast<uint32_t>(std::strtoul(text, nullptr, 10)) : fallback;
 }
 
-std::vector<int64_t> tokens_of(int64_t count, int64_t past) {
+// `sequence`: another one has other tokens.
+std::vector<int64_t> tokens_of(int64_t count, int64_t past, int64_t sequence = 0) {
   std::vector<int64_t> ids;
-  for (int64_t i = 0; i < count; ++i) ids.push_back((past + i) * 7 % test::RandomGraph::kRows);
+  for (int64_t i = 0; i < count; ++i) ids.push_back(((past + i) * 7 + sequence * 3) % test::RandomGraph::kRows);
   return ids;
 }
 
@@ -51,14 +52,14 @@ std::vector<float> elements(const View& v) {
 using Outputs = std::vector<std::vector<float>>;  // by step: the logits, then every state after the step
 
 // The graph literally, present handed back as past.
-Result<Outputs> run_naively(const Graph& graph, const Binding& binding) {
+Result<Outputs> run_naively(const Graph& graph, const Binding& binding, const std::vector<int64_t>& steps = kSteps, int64_t sequence = 0) {
   ThreadPool pool(1);
   Evaluator evaluator(pool);
   std::vector<Tensor> states;
   for (const StatePair& s : binding.states) states.push_back(Tensor::allocate(DType::kF32, shape_eval(graph.values[s.past].info.shape, SymbolValues{})));
   Outputs out;
   int64_t past = 0;
-  for (int64_t count : kSteps) {
+  for (int64_t count : steps) {
     SymbolValues symbols;
     symbols.value[kSymS] = count;
     symbols.value[kSymP] = past;
@@ -67,7 +68,7 @@ Result<Outputs> run_naively(const Graph& graph, const Binding& binding) {
       const Value& value = graph.values[v];
       if (value.info.content && !value.constant.present()) feeds[static_cast<ValueId>(v)] = Tensor::vector_i64(shape_eval(*value.info.content, symbols));
     }
-    feeds[graph.inputs[0]] = Tensor::vector_i64(tokens_of(count, past)).reshaped({1, count});
+    feeds[graph.inputs[0]] = Tensor::vector_i64(tokens_of(count, past, sequence)).reshaped({1, count});
     for (size_t k = 0; k < states.size(); ++k) feeds[binding.states[k].past] = states[k];
     Result<std::vector<Tensor>> values = evaluator.graph(graph, feeds);
     if (!values.is_ok()) return values.status();
@@ -121,7 +122,7 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
   std::unique_ptr<Program> programs[2];
   for (int i = 0; i < (decode ? 2 : 1); ++i) {
     const Compilation& c = i ? *decode : any;
-    Result<std::unique_ptr<Program>> p = Program::create(c.graph, binding, c.plan, regions, pool);
+    Result<std::unique_ptr<Program>> p = Program::create(c.graph, binding, c.plan, {"", {}, "not asked for"}, regions, pool);
     if (!p.is_ok()) return p.status();
     programs[i] = std::move(*p);
   }
@@ -137,8 +138,8 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
     if (!slots.is_ok()) return slots.status();
     if (!sequence.contiguous() || slots->length != count) return Status::error("the sequence is no single run");
     Program& program = *programs[decode && count == 1];
-    const StepInput input{ids.data(), count, past, slots->first_slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size())};
-    SITU_RETURN_IF_ERROR(program.run(input, ledger));
+    const Segment segment{ids.data(), count, past, slots->first_slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size())};
+    SITU_RETURN_IF_ERROR(program.run({{&segment, 1}, 1}, ledger));
     out.push_back(elements(program.logits()));
     SymbolValues symbols;
     symbols.value[kSymS] = count;
@@ -221,6 +222,96 @@ TEST(FuzzPlan, PlacedProgramsGiveWhatTheInterpreterGives) {
       ADD_FAILURE() << "SITU_FUZZ_SEED=" << first + i << "\n" << listing(test::RandomGraph(first + i, 6 + static_cast<int>((first + i) % 25)).graph());
       return;
     }
+  }
+}
+
+// -- steps of several sequences
+
+// Steps of three sequences together, each with its own number of tokens; in slots that follow each other as they come.
+// Logits and states of each, as run_naively gives them.
+const std::vector<std::vector<int64_t>> kTogether{{3, 1, 4, 1}, {1, 2, 1, 4}, {2, 1, 1, 2}};
+
+Result<std::vector<Outputs>> run_together(const Graph& graph, const Binding& binding, const Plan& plan, Program& program, StatePool& states) {
+  std::vector<Sequence> sequences;
+  std::vector<Outputs> out(kTogether.size());
+  for (size_t i = 0; i < kTogether.size(); ++i) sequences.emplace_back(states);
+  Ledger ledger;
+  for (size_t step = 0; step < kTogether[0].size(); ++step) {
+    std::vector<Segment> segments;
+    std::vector<std::vector<int64_t>> ids;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      Sequence& s = sequences[i];
+      const int64_t count = kTogether[i][step], past = s.length();
+      ids.push_back(tokens_of(count, past, static_cast<int64_t>(i)));
+      const Result<situ::Run> slots = s.append(count);
+      if (!slots.is_ok()) return slots.status();
+      if (!s.contiguous() || slots->length != count) return Status::error("the sequence is no single run");
+      segments.push_back({nullptr, count, past, slots->first_slot, 0, nullptr, 0});
+    }
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      segments[i].tokens = ids[i].data();
+      segments[i].runs = sequences[i].runs().data();
+      segments[i].run_count = static_cast<int>(sequences[i].runs().size());
+    }
+    SITU_RETURN_IF_ERROR(program.run({segments, 1}, ledger));
+    const std::vector<float> logits = elements(program.logits());
+    size_t at = 0;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      out[i].emplace_back(logits.begin() + static_cast<long>(at), logits.begin() + static_cast<long>(at + static_cast<size_t>(segments[i].count)));
+      at += static_cast<size_t>(segments[i].count);
+      SymbolValues symbols;
+      symbols.value[kSymS] = segments[i].count;
+      symbols.value[kSymP] = segments[i].past;
+      for (size_t k = 0; k < plan.states.size(); ++k) {
+        const std::vector<float> held = elements(state_view(graph, states, k, binding.states[k], symbols, 0, sequences[i].runs()[0].first_slot));
+        out[i].back().insert(out[i].back().end(), held.begin(), held.end());
+      }
+    }
+  }
+  return out;
+}
+
+// False: the graph takes one sequence at a time.
+bool check_together(uint32_t seed) {
+  const test::RandomGraph random(seed, 3 + static_cast<int>(seed % 9), true);
+  EXPECT_EQ(random.error(), "");
+  const Graph& graph = random.graph();
+  const Binding& binding = random.binding();
+  const int threads = seed % 16 == 0 ? 2 : 1;
+  ThreadPool pool(threads);
+  Evaluator evaluator(pool);
+  const TokenOrder order = token_order(graph, binding, evaluator, Phase::kAny, kCapacity);
+  if (!order.one_sequence.empty()) return false;
+  Result<Plan> plan = make_plan(graph, binding, {3 * kMostTokens, kCapacity});
+  EXPECT_TRUE(plan.is_ok()) << plan.status().message();
+  Result<std::unique_ptr<StatePool>> states = StatePool::create(plan->states, 8 * kCapacity);
+  std::vector<std::byte> memory(static_cast<size_t>(plan->arena_bytes + plan->io_bytes + 128), std::byte{0x7f});
+  std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
+  Result<std::unique_ptr<Program>> program = Program::create(graph, binding, *plan, order, {base, base + (plan->arena_bytes + 63) / 64 * 64, states->get()}, pool);
+  EXPECT_TRUE(program.is_ok()) << program.status().message();
+  if (!(*program)->one_sequence().empty()) return false;
+  Result<std::vector<Outputs>> got = run_together(graph, binding, *plan, **program, **states);
+  EXPECT_TRUE(got.is_ok()) << got.status().message();
+  for (size_t i = 0; got.is_ok() && i < kTogether.size(); ++i) {
+    Result<Outputs> want = run_naively(graph, binding, kTogether[i], static_cast<int64_t>(i));
+    EXPECT_TRUE(want.is_ok() && near(*want, (*got)[i])) << "sequence " << i;
+  }
+  return true;
+}
+
+TEST(FuzzPlan, SequencesTogetherGiveWhatEachGivesAlone) {
+  const uint32_t first = number_from("SITU_FUZZ_SEED", std::random_device{}()), count = number_from("SITU_FUZZ_COUNT", std::getenv("SITU_FUZZ_SEED") ? 1 : 400);
+  std::printf("seeds %u .. %u\n", first, first + count - 1);
+  uint32_t together = 0;
+  for (uint32_t i = 0; i < count && !HasFailure(); ++i) {
+    together += check_together(first + i);
+    if (HasFailure()) {
+      ADD_FAILURE() << "SITU_FUZZ_SEED=" << first + i << "\n" << listing(test::RandomGraph(first + i, 3 + static_cast<int>((first + i) % 9), true).graph());
+    }
+  }
+  std::printf("%u of %u graphs take several sequences\n", together, count);
+  if (count > 100) {
+    EXPECT_GT(together, count / 20);
   }
 }
 

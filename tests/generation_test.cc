@@ -16,10 +16,12 @@ namespace fs = std::filesystem;
 
 class GenerationTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
+  static fs::path path() {
     const char* shared = std::getenv("SITU_SHARED");
-    const fs::path path = fs::path(shared ? shared : SITU_SHARED_DEFAULT) / "models" / "smollm2-135m-instruct-int4";
-    if (fs::exists(path)) model_ = new Model(std::move(Model::load(path.string(), {})).value());
+    return fs::path(shared ? shared : SITU_SHARED_DEFAULT) / "models" / "smollm2-135m-instruct-int4";
+  }
+  static void SetUpTestSuite() {
+    if (fs::exists(path())) model_ = new Model(std::move(Model::load(path().string(), {})).value());
   }
   static void TearDownTestSuite() {
     delete model_;
@@ -109,6 +111,54 @@ TEST_F(GenerationTest, ASeedGivesTheSameTokens) {
 TEST_F(GenerationTest, ErrorsComeBeforeAnythingIsGenerated) {
   options_.top_p = 2;
   EXPECT_NE(model_->generate(prompt_, options_, [](const Token&) { return ADD_FAILURE(), true; }).status().message().find("top_p"), std::string::npos);
+}
+
+// Each prompt has the tokens that it has alone, whatever else is in its steps: prompts of other lengths, answers that end early,
+// more prompts than a step has room for.
+TEST_F(GenerationTest, PromptsTogetherHaveTheAnswersOfEachAlone) {
+  LoadOptions load;
+  load.batch = 3;
+  load.chunk = 16;
+  load.sequences = 3;
+  Model model = std::move(Model::load(path().string(), load)).value();
+  options_.temperature = 1.2;
+  options_.seed = 7;
+  options_.stop = {"."};
+  options_.max_new_tokens = 20;
+  std::vector<std::vector<int64_t>> prompts;
+  for (const char* text : {"Once upon a time", "The", "A list of prime numbers: 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47", "Dear Sir or Madam,", "def f(x):", "One two three"})
+    prompts.push_back(model.encode(text).value());
+  std::vector<Generation> alone;
+  for (const std::vector<int64_t>& prompt : prompts) alone.push_back(model.generate(prompt, options_, nullptr).value());
+  model.reset_ledger();
+  std::vector<std::string> streamed(prompts.size());
+  const std::vector<Generation> together = model.generate(prompts, options_, [&](size_t i, const Token& t) { return streamed[i] += t.text, true; }).value();
+  ASSERT_EQ(together.size(), prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(together[i].output_ids, alone[i].output_ids) << i;
+    EXPECT_EQ(together[i].text, alone[i].text);
+    EXPECT_EQ(together[i].finish_reason, alone[i].finish_reason);
+    EXPECT_EQ(streamed[i], alone[i].text);
+    EXPECT_EQ(together[i].bytes_copied_per_token, 0);
+  }
+  EXPECT_EQ(model.ledger().copied, 0);
+  // One of them may be ended alone.
+  options_.stop.clear();
+  const std::vector<Generation> ended = model.generate(prompts, options_, [](size_t i, const Token&) { return i != 1; }).value();
+  EXPECT_EQ(ended[1].output_ids.size(), 1u);
+  EXPECT_EQ(ended[0].output_ids.size(), 20u);
+}
+
+TEST_F(GenerationTest, PromptsWaitForRoomInTheState) {
+  LoadOptions load;
+  load.context_length = 64;  // of state in all
+  Model model = std::move(Model::load(path().string(), load)).value();
+  const std::vector<std::vector<int64_t>> prompts(5, prompt_);
+  const std::vector<Generation> answers = model.generate(prompts, options_, nullptr).value();
+  ASSERT_EQ(answers.size(), prompts.size());
+  for (const Generation& g : answers) EXPECT_EQ(g.output_ids, generate().output_ids);
+  EXPECT_EQ(model.generate(std::vector<std::vector<int64_t>>{}, options_, nullptr).value().size(), 0u);
+  EXPECT_NE(model.generate(std::vector<std::vector<int64_t>>{prompt_, {}}, options_, nullptr).status().message().find("prompt 1"), std::string::npos);
 }
 
 }  // namespace

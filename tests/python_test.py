@@ -173,6 +173,40 @@ class SessionTest(PythonTest):
         self.assertEqual(ids[len(self.prompt):], self.ids)
         self.assertEqual(session.length, len(ids))
 
+    def test_sessions_step_together(self):
+        model = situ.load(self.path, sequences=3)
+        self.assertEqual(model.facts.one_sequence, "")
+        fed = [self.prompt, self.prompt[:1], self.prompt[::-1]]
+        alone = []
+        for ids in fed:
+            session = model.session()
+            alone.append([session.step(ids).copy(), session.step([1]).copy()])
+        model.reset_ledger()
+        sessions = [model.session() for _ in fed]
+        for step in (0, 1):
+            logits = model.step(list(zip(sessions, fed if step == 0 else [[1]] * 3)))
+            for i, row in enumerate(logits):
+                np.testing.assert_array_equal(row, alone[i][step])
+                self.assertEqual(address(row), sessions[i].logits_address)
+                self.assertFalse(row.flags.owndata or row.flags.writeable)
+        self.assertEqual(model.ledger.copied, 0)
+        with self.assertRaisesRegex(situ.SituError, "twice"):
+            model.step([(sessions[0], [1]), (sessions[0], [2])])
+        with self.assertRaisesRegex(situ.SituError, "outside the vocabulary"):
+            model.step([(sessions[0], [1]), (sessions[1], [-1])])
+        self.assertEqual(sessions[0].length, len(self.prompt) + 1)
+
+    def test_prompts_have_the_answers_of_each_alone(self):
+        for options in ({}, {"naive": True}, {"batch": 2, "chunk": 3}):
+            model = situ.load(self.path, **options)
+            prompts = [self.prompt, self.prompt[:2], self.prompt[::-1], self.prompt[:1]]
+            for wanted in ({}, {"temperature": 1.3, "seed": 3}, {"beams": 2}):
+                if options.get("naive") and "beams" in wanted:
+                    continue
+                with self.subTest(**options, **wanted):
+                    answers = model.generate(prompts, max_new_tokens=8, ignore_eos=True, **wanted)
+                    self.assertEqual([a.output_ids for a in answers], [self.generate_ids(model, p, max_new_tokens=8, **wanted) for p in prompts])
+
     def test_rewind(self):
         session = self.model.session()
         first = session.step(self.prompt).copy()

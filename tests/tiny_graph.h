@@ -25,7 +25,8 @@ class RandomGraph {
  public:
   static constexpr int64_t kRows = 11;  // of the embedding table
 
-  RandomGraph(uint32_t seed, int nodes) : random_(seed) {
+  // `rows`: the logits of a token are made of that token's rows alone, as far as the nodes in between keep them apart.
+  RandomGraph(uint32_t seed, int nodes, bool rows = false) : random_(seed) {
     const ValueId ids = graph_.add_value("ids", DType::kI64);
     graph_.values[ids].info = {DType::kI64, true, {Dim(1), Dim::symbol(kSymS)}, std::nullopt};
     graph_.inputs.push_back(ids);
@@ -37,7 +38,7 @@ class RandomGraph {
       else step();
     }
     if (pick(0, 3) == 0) replace_state();
-    finish();
+    rows ? finish_by_row() : finish();
   }
 
   const Graph& graph() const { return graph_; }
@@ -279,6 +280,25 @@ class RandomGraph {
       std::vector<int64_t> axes;
       for (int i = 0; i < rank(v); ++i) axes.push_back(i);
       total = add("Add", {total, add("ReduceMean", {v, integers(axes)}, {{"keepdims", 0}})});
+    }
+    binding_.logits = total;
+    graph_.outputs.push_back(total);
+    graph_.rebuild_links();
+  }
+
+  // Every value with one token axis that nobody reads flows into the logits of its token, [1, S, 1].
+  void finish_by_row() {
+    const auto users = graph_.users();
+    std::vector<ValueId> leaves;
+    for (ValueId v : std::vector<ValueId>(pool_))
+      if (users[v].empty() && std::count(shape(v).begin(), shape(v).end(), Dim::symbol(kSymS)) == 1) leaves.push_back(v);
+    ValueId total = add("ReduceMean", {pool_[0], integers({2})}, {{"keepdims", 1}});
+    for (ValueId v : leaves) {
+      std::vector<int64_t> axes;
+      for (int i = 0; i < rank(v); ++i)
+        if (shape(v)[static_cast<size_t>(i)] != Dim::symbol(kSymS)) axes.push_back(i);
+      const ValueId row = axes.empty() ? v : add("ReduceMean", {v, integers(axes)}, {{"keepdims", 0}});
+      total = add("Add", {total, add("Unsqueeze", {row, integers({1})})});
     }
     binding_.logits = total;
     graph_.outputs.push_back(total);

@@ -1,6 +1,6 @@
 """Answers to several prompts: batch.py MODEL PROMPT...
 
-The prompts of a list are computed one after the other, so that each has all threads. To use several processes or
+The prompts of a list are computed together: a step reads the weights once for all of them. To use several processes or
 machines, see ray_score.py.
 """
 

@@ -94,6 +94,7 @@ struct Generation {
   int64_t cached_tokens = 0;  // of the prompt, whose state an earlier generation had kept
   double prefill_ms = 0;
   double decode_ms_per_token = 0;      // mean over the tokens after the first; 0 when there are none
+  // Of several prompts together: of all answers, prompts included, per token generated.
   double bytes_copied_per_token = 0;   // all bytes copied, prompt included, per generated token
   double bytes_written_per_token = 0;  // mean over decode steps (over the prompt when there are none)
 };

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,8 +25,9 @@ struct LoadOptions {
   // prefixes share. 0: room for so many `sequences` of the whole context. A full state gives up kept prefixes, then steps fail.
   int64_t memory = 0;
   int64_t sequences = 1;       // address space only; pages that no token has reached cost nothing
-  int64_t chunk = 512;         // most prompt tokens in one step; more where tokens depend on later ones of their prompt, or
+  int64_t chunk = 512;         // most tokens in one step; more where tokens depend on later ones of their prompt, or
                                // where the graph computes prompts as a whole only
+  int64_t batch = 32;          // most sequences in one step; at least 1
   // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half
   // precision where rows of 8 KiB or more a token come from products with 8-bit activations, else as the file has it.
   std::string kv_type = "auto";
@@ -53,6 +55,7 @@ struct ModelFacts {
   int64_t state_bytes_per_token = 0;
   int64_t slots = 0;  // tokens that the state has room for
   int64_t kernel_calls_per_token = 0;
+  std::string one_sequence;  // why sequences are computed one after the other; empty: together, up to LoadOptions::batch of them
   double load_ms = 0;
   int64_t packed_bytes = 0;         // weights laid out anew by this load
   int64_t mapped_packed_bytes = 0;  // weights as a file has them that an earlier load saved
@@ -78,9 +81,11 @@ class Session {
   // session alone can have.
   Result<Session> fork() const;
 
+  struct Impl;  // src/pipelines/llm.h
+  Impl& impl() { return *impl_; }
+
  private:
   friend class Model;
-  struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
@@ -97,8 +102,22 @@ class Model {
 
   // Continues the prompt. Errors: a prompt that step() would refuse, an option out of its range, nothing left to choose.
   Result<Generation> generate(std::span<const int64_t> prompt, const GenerateOptions& options, const TokenCallback& on_token);
+  // Several prompts, each with the answer that it would have alone: tokens and seed do not depend on the others (but see
+  // GenerateOptions::prefix_cache on rounding). Up to LoadOptions::batch are computed together; the next begins where one ends,
+  // and where there is room in the state for the longest that it may become. `on_token` says which prompt a token is for; false
+  // ends that answer. Beams are searched prompt by prompt. Errors: those of generate(), for any prompt.
+  using BatchCallback = std::function<bool(size_t prompt, const Token&)>;
+  Result<std::vector<Generation>> generate(std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, const BatchCallback& on_token);
+
   // Several sessions of a model may live side by side. Error: a second one of a model with a recurrent state, in place.
   Result<Session> new_session();
+  // As Session::step for each of several sessions, in as few steps as it takes; logits in the same order, valid until the model's
+  // next step. After an error all sessions are what they were (but see Session::step). Error: a session is there twice.
+  struct Feed {
+    Session* session = nullptr;
+    std::span<const int64_t> tokens;
+  };
+  Result<std::vector<std::span<const float>>> step(std::span<const Feed> feeds);
 
   bool has_tokenizer() const;
   Result<std::vector<int64_t>> encode(const std::string& text) const;

@@ -118,6 +118,7 @@ Json describe(const Model::Impl& m, int64_t budget) {
     memory["slots_in_budget"] = per_token > 0 ? std::max<int64_t>(0, (budget - fixed) / per_token) : 0;
   }
   j["memory"] = memory;
+  j["sequences"] = {{"in one step", m.batch()}, {"one at a time", e.one_sequence()}};
   const PackUse& packs = m.in_place->packs();
   j["packed weights"] = {{"packed", packs.packed_bytes}, {"mapped", packs.mapped_bytes}, {"file", packs.file}, {"not saved", packs.problem}};
   j["unsupported"] = Json::array();
@@ -193,6 +194,9 @@ void print(const Json& j) {
   }
   print_placement("Placement, one token (S = new tokens, P = past)", j["placement"]["decode"]);
   print_copies(j["copies"]);
+  const std::string alone = j["sequences"]["one at a time"];
+  if (alone.empty()) std::printf("Sequences: up to %lld in one step (L = tokens whose logits it gives)\n", static_cast<long long>(j["sequences"]["in one step"].get<int64_t>()));
+  else std::printf("Sequences: one at a time, since %s\n", alone.c_str());
   const Json& m = j["memory"];
   std::printf("Memory\n  weights %s, arena %s (prompt chunks of %lld) / %s (one token), state %s per token\n", size_text(m["weights"].get<double>()).c_str(),
               size_text(m["arena"].get<double>()).c_str(), static_cast<long long>(m["chunk"].get<int64_t>()), size_text(m["arena_decode"].get<double>()).c_str(),

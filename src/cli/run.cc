@@ -85,6 +85,7 @@ Status load_options(const RunArguments& a, LoadOptions* load) {
   load->memory = a.memory.empty() ? 0 : parse_size(a.memory);
   if (load->memory < 0) return Status::error("--memory '" + a.memory + "' is not a size such as 2GiB");
   load->sequences = std::max<int64_t>(1, a.generate.beams);
+  load->batch = std::max(load->batch, load->sequences);
   load->chunk = a.chunk;
   load->kv_type = a.kv_type;
   load->pack_cache = !a.no_pack_cache;

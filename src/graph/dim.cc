@@ -132,7 +132,7 @@ struct DimOps {
     return {*std::min_element(c, c + 4), *std::max_element(c, c + 4)};
   }
   static Interval bounds(const Atom& a) {
-    if (a.kind == AtomKind::kSymbol && a.symbol == kSymS) return {1, token_limit};
+    if (a.kind == AtomKind::kSymbol && (a.symbol == kSymS || a.symbol == kSymL)) return {1, token_limit};
     if (a.kind == AtomKind::kSymbol) return {0, a.symbol == kSymP && token_limit != kMax ? token_limit - 1 : kMax};
     const Interval x = bounds(a.args[0]), y = bounds(a.args[1]);
     switch (a.kind) {
@@ -162,9 +162,18 @@ struct DimOps {
     const int64_t s = coefficient("S"), p = coefficient("P");
     const int64_t shared = token_limit == kMax || (s > 0) != (p > 0) ? 0 : s > 0 ? std::min(s, p) : std::max(s, p);
     if (shared != 0) sum = mul({shared, shared}, {1, token_limit});
+    // c*S - c*L is c times the tokens whose logits nobody wants: none or more.
+    const int64_t alone = s - shared, wanted = coefficient("L");
+    const int64_t unwanted = alone == 0 || wanted == 0 || (alone > 0) == (wanted > 0) ? 0 : alone > 0 ? std::min(alone, -wanted) : std::max(alone, -wanted);
+    if (unwanted != 0) {
+      const Interval m = mul({unwanted, unwanted}, {0, token_limit});
+      sum = {sat_add(sum.lo, m.lo), sat_add(sum.hi, m.hi)};
+    }
     for (const auto& [key, whole] : d.poly_->terms) {
       auto term = whole;
-      if (key == "S" || key == "P") term.second -= shared;
+      if (key == "S") term.second -= shared + unwanted;
+      if (key == "P") term.second -= shared;
+      if (key == "L") term.second += unwanted;
       if (term.second == 0) continue;
       Interval m{1, 1};
       for (const AtomPtr& a : term.first.atoms) m = mul(m, bounds(*a));
@@ -287,6 +296,7 @@ struct DimOps {
       case kSymS: return "S";
       case kSymP: return "P";
       case kSymW: return "W";
+      case kSymL: return "L";
       default: return "s" + std::to_string(a.symbol);
     }
   }
@@ -294,7 +304,7 @@ struct DimOps {
     auto atom = std::make_shared<Atom>();
     atom->kind = AtomKind::kSymbol;
     atom->symbol = id;
-    atom->key = id == kSymS ? "S" : id == kSymP ? "P" : id == kSymW ? "W" : "s" + std::to_string(id);
+    atom->key = id == kSymS ? "S" : id == kSymP ? "P" : id == kSymW ? "W" : id == kSymL ? "L" : "s" + std::to_string(id);
     return atom;
   }
   static int64_t eval(const Dim::Poly& p, const SymbolValues& s) {

@@ -21,6 +21,7 @@ enum Symbol : int {
   kSymP = 1,  // tokens already in the state, >= 0
   kSymW = 2,  // slot that the first new token is written to, >= P
   kSymFlip = 3,  // 0 or 1 in turn: which half of a replaced state is read in this step
+  kSymL = 4,  // tokens whose logits are wanted, the last ones of the step: 1 <= L <= S
   kFirstFileSymbol = 8,
 };
 constexpr int kMaxSymbols = 512;
@@ -28,6 +29,7 @@ constexpr int kMaxSymbols = 512;
 // Values of the symbols at one step.
 struct SymbolValues {
   int64_t value[kMaxSymbols] = {};
+  SymbolValues() { value[kSymL] = 1; }
 };
 
 // While it lives, dims made on this thread are folded knowing that no sequence is longer than `tokens`
@@ -62,7 +64,7 @@ class Dim {
   // Precondition: is_const().
   int64_t value() const { return value_; }
   int64_t eval(const SymbolValues& symbols) const;
-  // Bounds over S >= 1, every other symbol >= 0 and the ScopedTokenLimit. INT64_MIN / INT64_MAX: unbounded.
+  // Bounds over S >= L >= 1, every other symbol >= 0 and the ScopedTokenLimit. INT64_MIN / INT64_MAX: unbounded.
   int64_t lower_bound() const;
   int64_t upper_bound() const;
   bool depends_on(int symbol) const;

@@ -101,10 +101,6 @@ static inline Problem make_problem(const KernelCall& call) {
   const View &q = call.in[0], &k = call.in[1], &v = call.in[2];
   Problem p{call,    *static_cast<const AttentionParams*>(call.params), q, k, v, call.out[0], operand(call, 3),
             operand(call, 4), operand(call, 5), q.dims[0], q.dims[1], q.dims[2], k.dims[2], q.dims[3], row_size(v), 1, 0, kKeyBlock, false};
-  if (call.runs != nullptr) {
-    p.keys = 0;
-    for (int i = 0; i < call.run_count; ++i) p.keys += call.runs[i].length;
-  }
   p.group = k.dims[1] > 0 ? p.heads / k.dims[1] : 1;
   p.o_row = (p.value_depth + kTileColumns - 1) / kTileColumns * kTileColumns;
   while (p.block > kTileColumns && (p.depth + p.o_row) * p.block > kPanelFloats) p.block /= 2;

@@ -43,35 +43,21 @@ void write_panel(const Output& out, int64_t row, int64_t n0, const float* sums) 
 
 template <int R, typename T>
 void few_rows(const float* x, int64_t x_row, int64_t k, const T* w, const Output& out, int64_t row, int64_t n0) {
-  constexpr int U = R == 1 ? 2 : 1;  // chains for each sum: one row alone waits for its additions
-  VecF acc[U][R][kVectors] = {};
-  int64_t i = 0;
-  for (; i + U <= k; i += U) {
-#pragma GCC unroll 2
-    for (int u = 0; u < U; ++u) {
-      const T* line = w + (i + u) * kColumns;
-      __builtin_prefetch(reinterpret_cast<const char*>(line) + kPrefetchBytes);
-      if (sizeof(T) * kColumns > 64) __builtin_prefetch(reinterpret_cast<const char*>(line) + kPrefetchBytes + 64);
+  VecF acc[R][kVectors] = {};
+  for (int64_t i = 0; i < k; ++i) {
+    const T* line = w + i * kColumns;
+    __builtin_prefetch(reinterpret_cast<const char*>(line) + kPrefetchBytes);
+    if (sizeof(T) * kColumns > 64) __builtin_prefetch(reinterpret_cast<const char*>(line) + kPrefetchBytes + 64);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        const VecF weight = load(line + v * kLanes);
-#pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) acc[u][r][v] += weight * x[r * x_row + i + u];
-      }
-    }
-  }
-  for (; i < k; ++i) {
     for (int v = 0; v < kVectors; ++v) {
-      for (int r = 0; r < R; ++r) acc[0][r][v] += load(w + i * kColumns + v * kLanes) * x[r * x_row + i];
+      const VecF weight = load(line + v * kLanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) acc[r][v] += weight * x[r * x_row + i];
     }
   }
   for (int r = 0; r < R; ++r) {
     float sums[kColumns];
-    for (int v = 0; v < kVectors; ++v) {
-      VecF sum = acc[0][r][v];
-      if constexpr (U == 2) sum += acc[1][r][v];
-      store(sums + v * kLanes, sum);
-    }
+    for (int v = 0; v < kVectors; ++v) store(sums + v * kLanes, acc[r][v]);
     write_panel(out, row + r, n0, sums);
   }
 }
@@ -129,7 +115,7 @@ void run(const View& x, const T* w, int64_t k, const Output& out, const ProductP
 void dense_matmul(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const DenseMatMulParams*>(call.params);
   const View &x = call.in[0], &w = call.in[1];
-  const Output out{call.out[0], call.in_count > 2 && call.in[2].present() ? &call.in[2] : nullptr, params.n, x.rank - 1, RowOffsets(call.out[0], x.rank - 1)};
+  const Output out{call.out[0], call.in_count > 2 && call.in[2].present() ? &call.in[2] : nullptr, params.n, x.rank - 1, out_rows(call, 0, x.rank - 1)};
   const ProductPart part = split_product(count_dims(x, 0, x.rank - 1), (params.n + kColumns - 1) / kColumns, kRowsPerThread, thread, threads);
   if (part.row >= part.last_row || part.unit >= part.last_unit) return;
   if (w.type == DType::kF32) run(x, w.as<const float>(), params.k, out, part, call.scratch);

@@ -45,6 +45,10 @@ struct KernelCall {
   // Attention over state: where tokens 0..T-1 live. Null: K and V are views of T consecutive tokens.
   const Run* runs = nullptr;
   int run_count = 0;
+  // Products that write tokens of several sequences: row r of each output i whose bit is set lies slots[r] rows after the
+  // place that its view names.
+  const int64_t* slots = nullptr;
+  uint32_t out_by_slot = 0;
 };
 
 using KernelFn = void (*)(const KernelCall& call, int thread, int threads);

@@ -28,14 +28,21 @@ constexpr int kVectors = 2;  // vectors of columns at a time
 constexpr int64_t kRowsPerThread = 16;
 
 struct Output {
-  const View* y;
-  const View* bias;      // null: none
-  const View* residual;  // null: none; y may be it
-  int leading;           // dims in front of N
-  UnaryKind activation;
+  const View* y = nullptr;
+  const View* bias = nullptr;      // null: none
+  const View* residual = nullptr;  // null: none; y may be it
+  int leading = 0;                 // dims in front of N
+  UnaryKind activation = UnaryKind::kSilu;
+  RowOffsets y_rows, residual_rows;
 };
 
 const View* operand(const KernelCall& call, int i) { return i < call.in_count && call.in[i].present() ? &call.in[i] : nullptr; }
+
+Output make_output(const KernelCall& call, int i, const View* bias, const View* residual, UnaryKind activation) {
+  const View& y = call.out[i];
+  const int leading = call.in[0].rank - 1;
+  return {&y, bias, residual, leading, activation, out_rows(call, i, leading), RowOffsets(residual != nullptr ? *residual : y, leading)};
+}
 
 SITU_INLINE VecF activate(UnaryKind kind, VecF x) {
   if (kind == UnaryKind::kSilu) return x / (exp(-x) + 1.0f);
@@ -61,10 +68,10 @@ SITU_INLINE VecF finish_sums(const Output& out, int64_t columns, int64_t n, VecF
 void write_columns(const Output& out, int64_t columns, int64_t row, int64_t n, VecF sums) {
   const int64_t count = columns - n < kLanes ? columns - n : kLanes;
   if (count <= 0) return;
-  const int64_t step = out.y->strides[out.leading], at = row_offset(*out.y, out.leading, row) + n * step;
+  const int64_t step = out.y->strides[out.leading], at = out.y_rows[row] + n * step;
   if (out.residual != nullptr) {
     const int64_t r_step = out.residual->strides[out.leading];
-    sums += read_columns(*out.residual, row_offset(*out.residual, out.leading, row) + n * r_step, r_step, count);
+    sums += read_columns(*out.residual, out.residual_rows[row] + n * r_step, r_step, count);
   }
   if (out.y->type == DType::kF32 && step == 1) return store_n(out.y->as<float>() + at, sums, count);
   float buffer[kLanes];
@@ -299,11 +306,9 @@ void write_sums(const Unit& u, const Output& out, int64_t row, int64_t height, i
   const int64_t first = u.column + v0 * kLanes;
   auto plain = [&](const View& v) { return v.type == DType::kF32 && v.strides[out.leading] == 1; };
   const bool whole = first + vectors * kLanes <= u.w.n && plain(*out.y) && (out.residual == nullptr || plain(*out.residual));
-  const View& residual = out.residual != nullptr ? *out.residual : *out.y;
-  const RowOffsets y_rows(*out.y, out.leading), residual_rows(residual, out.leading);
   for (int64_t m = 0; m < height; ++m) {
-    float* y = out.y->as<float>() + (whole ? y_rows[row + m] + first : 0);
-    const float* r = residual.as<const float>() + (whole ? residual_rows[row + m] + first : 0);
+    float* y = out.y->as<float>() + (whole ? out.y_rows[row + m] + first : 0);
+    const float* r = out.residual != nullptr ? out.residual->as<const float>() + (whole ? out.residual_rows[row + m] + first : 0) : nullptr;
     for (int v = 0; v < vectors; ++v) {
       const int64_t n = first + v * kLanes, at = m * columns + v * kLanes;
       const VecF g = u.gate != nullptr ? load(gate + at) : VecF{};
@@ -483,7 +488,7 @@ void packed_matmul(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const PackedMatMulParams*>(call.params);
   const View& a = call.in[0];
   Job job{{a, operand(call, 4), params.epsilon}, params.accuracy_level == 4};
-  job.add(packed_layout(params), call.in[1], operand(call, 5), {&call.out[0], operand(call, 2), operand(call, 3), a.rank - 1, params.activation});
+  job.add(packed_layout(params), call.in[1], operand(call, 5), make_output(call, 0, operand(call, 2), operand(call, 3), params.activation));
   run(job, call.scratch, thread, threads);
 }
 
@@ -496,7 +501,7 @@ void packed_projections(const KernelCall& call, int thread, int threads) {
     PackedMatMulParams one = params.shared;
     one.n = params.n[i];
     one.half_scales = params.half_scales[i];
-    job.add(packed_layout(one), call.in[2 + 2 * i], nullptr, {&call.out[i], operand(call, 3 + 2 * i), nullptr, a.rank - 1, UnaryKind::kSilu});
+    job.add(packed_layout(one), call.in[2 + 2 * i], nullptr, make_output(call, i, operand(call, 3 + 2 * i), nullptr, UnaryKind::kSilu));
   }
   run(job, call.scratch, thread, threads);
 }

@@ -1,7 +1,7 @@
 // Walking tensors row by row, and rows of any float type as float.
 #pragma once
 
-#include "base/view.h"
+#include "kernels/kernel.h"
 #include "kernels/simd.h"
 
 namespace situ {
@@ -20,11 +20,13 @@ SITU_INLINE int64_t row_offset(const View& v, int rank, int64_t row) {
 
 // Offsets of rows over the first `rank` dims of a view; by one product instead of divisions where rows are evenly spaced.
 struct RowOffsets {
-  const View* view;
-  int rank;
+  const View* view = nullptr;
+  int rank = 0;
   int64_t step = 0;  // elements from one row to the next
   bool even = true;
+  const int64_t* slots = nullptr;  // row r is slots[r] steps from the first
 
+  RowOffsets() = default;
   RowOffsets(const View& v, int rows_rank) : view(&v), rank(rows_rank) {
     int64_t count = 1;
     for (int i = rank - 1; i >= 0; --i) {
@@ -34,8 +36,21 @@ struct RowOffsets {
       count *= v.dims[i];
     }
   }
-  int64_t operator[](int64_t row) const { return even ? row * step : row_offset(*view, rank, row); }
+  int64_t operator[](int64_t row) const {
+    if (slots != nullptr) return slots[row] * step;
+    return even ? row * step : row_offset(*view, rank, row);
+  }
 };
+
+// Of output i, whose rows may be tokens in slots that the call lists.
+SITU_INLINE RowOffsets out_rows(const KernelCall& call, int i, int rank) {
+  RowOffsets rows(call.out[i], rank);
+  if ((call.out_by_slot >> i & 1) != 0) {
+    rows.slots = call.slots;
+    rows.step = call.out[i].strides[rank - 1];
+  }
+  return rows;
+}
 
 // True when dims [first, rank) are contiguous, so that they can be walked as one.
 SITU_INLINE bool inner_contiguous(const View& v, int first) {

@@ -1,5 +1,5 @@
-// Greedy decoding reads the logits of the last position only: a prompt of 512 tokens does not need 512
-// rows of vocabulary. The last row is selected as early as the values above the logits are token by token.
+// Only the logits of a prompt's last token are read: 512 tokens do not need 512 rows of vocabulary. The last L rows of the
+// step, one for each sequence, are selected as early as the values above the logits are token by token.
 #include <algorithm>
 #include <limits>
 
@@ -34,6 +34,16 @@ int token_wise_operand(const Graph& graph, const Node& n) {
     data = static_cast<int>(i);
   }
   return data;
+}
+
+// -L, where a step may want the logits of several tokens.
+ValueId wanted_from(Graph& graph, Phase phase) {
+  const ValueId v = graph.add_value("last_token/begin", DType::kI64);
+  ValueInfo& info = graph.values[v].info;
+  info.ranked = true;
+  info.shape = {Dim(1)};
+  info.content = Shape{Dim(-1) * (phase == Phase::kAny ? Dim::symbol(kSymL) : Dim(1))};
+  return v;
 }
 
 }  // namespace
@@ -77,7 +87,7 @@ Status last_token(PassContext& context) {
     origin.name = name;
     builder.start(origin);
     constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
-    const ValueId begin = builder.constant_i64({-1}), end = builder.constant_i64({kEnd}), axis = builder.constant_i64({1});
+    const ValueId begin = wanted_from(graph, context.phase), end = builder.constant_i64({kEnd}), axis = builder.constant_i64({1});
     row = builder.op("Slice", {cut, begin, end, axis});
   };
   if (producer < 0) select("last_token");
@@ -90,7 +100,7 @@ Status last_token(PassContext& context) {
     builder.keep(std::move(n));
     if (static_cast<int>(i) == producer) select("last_token");
   }
-  context.note("last token", graph.values[cut].name, "logits of the last position only");
+  context.note("last token", graph.values[cut].name, "logits of the last token only");
   return builder.finish();
 }
 

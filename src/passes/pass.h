@@ -110,7 +110,7 @@ Status recognise_rotary(PassContext&);         // rotary embeddings, by probing
 Status recognise_attention(PassContext&);      // Softmax outwards; masks, ALiBi, repeat_kv by probing
 Status split_products(PassContext&);           // products with repeated heads that attention recognition left
 Status push_selections(PassContext&);          // Slice/Split/Gather above the projection they select from
-Status last_token(PassContext&);               // logits of the last position only
+Status last_token(PassContext&);               // logits of the last tokens only
 Status pack_weights(PassContext&);             // quantised weights in the order in which they are read
 Status pack_dense(PassContext&);               // float weights in panels of columns
 Status fuse_matmuls(PassContext&);             // gates, norms and residuals into packed products
@@ -121,11 +121,19 @@ Status distribute_concat(PassContext&);        // elementwise operators above th
 
 // For the graph of one token alone: after the passes, where the number of threads is known.
 Status split_attention(Graph& graph, int splits);
+// Whether the attention `n` of one token may be split over the keys.
+bool splits_well(const Graph& graph, const Node& n);
 // Constants at odd addresses become copies at even ones: all, or all but those that pack_dense may lay out. `packs` shares
 // copies between programs; null: each gets its own.
 void align_constants(Graph& graph, PackStore* packs, bool all);
-// After the passes: the first node whose result for a token depends on later tokens of the same step (label); "": none.
-std::string token_mixing_node(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context);
+// After the passes: what becomes of the tokens of one step.
+struct TokenOrder {
+  std::string mixing;  // the first node whose result for a token depends on later tokens of the step (label); "": none
+  // Whether the tokens may be of several sequences, in order: most nodes take them one by one; some want one sequence at a time.
+  std::vector<char> by_sequence;  // by node
+  std::string one_sequence;       // why they may not; "": they may
+};
+TokenOrder token_order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context);
 // SITU_DISABLE_PASSES names `name` or all.
 bool pass_disabled(const std::string& name);
 

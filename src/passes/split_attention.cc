@@ -10,14 +10,14 @@ namespace {
 // Rows of one KV head that a split works on at once, and their size: both fit a thread's scratch (kernels/attention.cc).
 constexpr int64_t kMaxGroup = 48, kMaxHeadSize = 256;
 
+}  // namespace
+
 bool splits_well(const Graph& graph, const Node& n) {
   if (!n.is("Attention", "situ")) return false;
   const Shape &q = graph.values[n.in[0]].info.shape, &k = graph.values[n.in[1]].info.shape, &y = graph.values[n.out[0]].info.shape;
   const bool known = q[1].is_const() && k[1].is_const() && q[3].is_const() && y[3].is_const();
-  return known && q[0] == Dim(1) && q[2] == Dim(1) && q[1].value() / k[1].value() <= kMaxGroup && q[3].value() <= kMaxHeadSize && y[3].value() <= kMaxHeadSize;
+  return known && q[0] == Dim(1) && q[1].value() / k[1].value() <= kMaxGroup && q[3].value() <= kMaxHeadSize && y[3].value() <= kMaxHeadSize;
 }
-
-}  // namespace
 
 Status split_attention(Graph& graph, int splits) {
   if (splits < 2 || pass_disabled("split_attention")) return Status::ok();
@@ -25,7 +25,7 @@ Status split_attention(Graph& graph, int splits) {
   const std::vector<Node> nodes = std::move(graph.nodes);
   graph.nodes.clear();
   for (const Node& n : nodes) {
-    if (!splits_well(graph, n)) {
+    if (!splits_well(graph, n) || graph.values[n.in[0]].info.shape[2] != Dim(1)) {
       builder.keep(n);
       continue;
     }

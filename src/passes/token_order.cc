@@ -1,6 +1,7 @@
 // Whether a prompt may be fed in parts: no token's result may depend on a later one, as it does where attention has no causal
 // mask, or where something else is computed across tokens. Told from the graph by what each node does along the axis of
-// the new tokens, and by probing the masks of attention that stayed as it was exported.
+// the new tokens, and by probing the masks of attention that stayed as it was exported. Whether tokens of several sequences may
+// share a step follows: all nodes but attention and what is made from positions must take them one by one.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -23,13 +24,25 @@ class Order {
   Order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context)
       : graph_(graph), binding_(binding), prober_(graph, binding, evaluator), users_(graph.users()), first_(phase == Phase::kFirst), context_(context) {}
 
-  // The first node that mixes tokens; null: none does.
-  const Node* mixing_node() {
+  TokenOrder run() {
+    TokenOrder order;
     for (const Node& n : graph_.nodes)
       if (n.is("Softmax")) accept_attention(n);
-    for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (!accepted_.count(static_cast<int>(i)) && mixes(graph_.nodes[i])) return &graph_.nodes[i];
-    return nullptr;
+    for (size_t i = 0; i < graph_.nodes.size() && order.mixing.empty(); ++i)
+      if (!accepted_.count(static_cast<int>(i)) && mixes(graph_.nodes[i])) order.mixing = graph_.nodes[i].label();
+    order.by_sequence.assign(graph_.nodes.size(), 0);
+    for (const StatePair& s : binding_.states)
+      if (s.rule != StateRule::kAppend) order.one_sequence = "state '" + graph_.values[s.past].name + "' is of one sequence";
+    if (first_) order.one_sequence = "the export holds for first steps and for single tokens only";
+    if (!order.mixing.empty()) order.one_sequence = "by " + order.mixing + " tokens depend on others";
+    for (size_t i = 0; i < graph_.nodes.size() && order.one_sequence.empty(); ++i) {
+      const Node& n = graph_.nodes[i];
+      const bool known = std::none_of(n.out.begin(), n.out.end(), [&](ValueId v) { return data(v); });
+      order.by_sequence[i] = known || n.is("Attention", "situ");
+      if (accepted_.count(static_cast<int>(i))) order.one_sequence = "the attention of " + n.label() + " was not recognised";
+      else if (!known && loses_tokens(n)) order.one_sequence = n.label() + " picks tokens of its step";
+    }
+    return order;
   }
 
  private:
@@ -159,6 +172,14 @@ class Order {
     return extent(x) == extent(y);
   }
 
+  // All but the last ones, whose logits are wanted.
+  bool loses_tokens(const Node& n) const {
+    return std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return data(v) && token_axes(shape(v)) > 0; }) &&
+           std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) {
+             return data(v) && token_axes(shape(v)) == 0 && std::none_of(shape(v).begin(), shape(v).end(), [](const Dim& d) { return d.depends_on(kSymL); });
+           });
+  }
+
   bool mixes(const Node& n) {
     if (n.out.empty() || !std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return data(v); })) return false;
     // Integers are numbers to these; to others they are shapes, axes and places, which follow the step.
@@ -223,10 +244,9 @@ class Order {
 
 }  // namespace
 
-std::string token_mixing_node(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context) {
-  if (phase == Phase::kDecode) return "";  // one token has no later one
-  const Node* n = Order(graph, binding, evaluator, phase, context).mixing_node();
-  return n ? n->label() : "";
+TokenOrder token_order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context) {
+  if (phase == Phase::kDecode) return {"", {}, "one token has no later one"};
+  return Order(graph, binding, evaluator, phase, context).run();
 }
 
 }  // namespace situ

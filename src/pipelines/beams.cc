@@ -4,15 +4,15 @@
 
 namespace situ {
 
-BeamDecoder::BeamDecoder(Session prompt, Sampler sampler, BeamOptions options, int64_t vocabulary)
-    : search_(std::move(options)), log_probabilities_(static_cast<size_t>(vocabulary)) {
+BeamDecoder::BeamDecoder(Model::Impl& model, Session prompt, Sampler sampler, BeamOptions options)
+    : model_(model), search_(std::move(options)), log_probabilities_(static_cast<size_t>(model.vocabulary)) {
   branches_.push_back({std::move(prompt), std::move(sampler)});
 }
 
 // Penalties and bans change log-probabilities, not logits, and nothing makes them probabilities again: as in transformers.
 void BeamDecoder::offer(size_t beam, std::span<const float> logits) {
-  model_.read(logits);
-  model_.all(log_probabilities_);
+  probabilities_.read(logits);
+  probabilities_.all(log_probabilities_);
   search_.offer(beam, branches_[beam].sampler.scores(log_probabilities_));
 }
 
@@ -43,13 +43,16 @@ Status BeamDecoder::run(std::span<const float> logits) {
   for (size_t i = 0; i < branches_.size(); ++i) offer(i, logits);
   for (search_.advance(); !search_.running().empty(); search_.advance()) {
     SITU_RETURN_IF_ERROR(branch());
+    std::vector<Model::Impl::Feed> feeds;
     for (size_t i = 0; i < branches_.size(); ++i) {
-      const int64_t id = search_.running()[i].ids.back();
+      const int64_t& id = search_.running()[i].ids.back();
       branches_[i].sampler.append(id);
-      Result<std::span<const float>> next = branches_[i].session.step({&id, 1});
-      if (!next.is_ok()) return next.status();
-      offer(i, *next);
+      feeds.push_back({&branches_[i].session.impl(), {&id, 1}});
     }
+    SITU_RETURN_IF_ERROR(model_.step(feeds, [&](size_t i, std::span<const float> next) {
+      offer(i, next);
+      return Status::ok();
+    }));
     ++steps_;
   }
   return Status::ok();

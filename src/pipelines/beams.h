@@ -1,4 +1,4 @@
-// Model::generate with beams: a session for each beam, all over one state.
+// Model::generate with beams: a session for each beam, all over one state, in the same steps.
 #pragma once
 
 #include <vector>
@@ -6,7 +6,7 @@
 #include "generate/beam_search.h"
 #include "generate/logprobs.h"
 #include "generate/sampler.h"
-#include "situ/model.h"
+#include "pipelines/llm.h"
 
 namespace situ {
 
@@ -14,7 +14,7 @@ namespace situ {
 class BeamDecoder {
  public:
   // `prompt`: a session that has been fed all tokens of the prompt but has not yet said how it goes on.
-  BeamDecoder(Session prompt, Sampler sampler, BeamOptions options, int64_t vocabulary);
+  BeamDecoder(Model::Impl& model, Session prompt, Sampler sampler, BeamOptions options);
 
   // After the prompt's logits [vocabulary]: looks for answers until the search is over. Error: that of a step or a fork.
   Status run(std::span<const float> logits);
@@ -32,8 +32,9 @@ class BeamDecoder {
   void offer(size_t beam, std::span<const float> logits);
   Status branch();
 
+  Model::Impl& model_;
   BeamSearch search_;
-  LogProbabilities model_;
+  LogProbabilities probabilities_;
   std::vector<float> log_probabilities_;  // [vocabulary]
   std::vector<Branch> branches_;          // as search_.running()
   int64_t steps_ = 0;

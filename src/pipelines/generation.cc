@@ -2,90 +2,11 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "generate/logprobs.h"
+#include "pipelines/answer.h"
 #include "pipelines/beams.h"
-#include "pipelines/llm.h"
-#include "pipelines/sampling.h"
-#include "pipelines/text_output.h"
 
 namespace situ {
 namespace {
-
-// One answer while it is made: the choice of its tokens, and what the caller gets to see of them.
-class Answer {
- public:
-  Answer(const Model::Impl& model, const GenerateOptions& options, ResolvedOptions resolved, std::span<const int64_t> prompt, const TokenCallback& on_token)
-      : options_(options),
-        on_token_(on_token),
-        text_(model.tokenizer ? &*model.tokenizer : nullptr, resolved.stop),
-        end_ids_(resolved.sampling.end_ids),
-        sampler_(std::move(resolved.sampling), prompt, model.vocabulary) {}
-
-  Status echo(std::span<const int64_t> prompt) {
-    Result<std::string> text = text_.echo(prompt);
-    if (text.is_ok() && !text->empty()) show({-1, *text});
-    return text.status();
-  }
-
-  // Chooses the next token by the logits and reports it. ended() afterwards: this was the last, or it is no token.
-  Result<int64_t> next(std::span<const float> logits) {
-    Result<int64_t> chosen = sampler_.choose(logits);
-    if (!chosen.is_ok()) return chosen;
-    if (std::find(end_ids_.begin(), end_ids_.end(), *chosen) != end_ids_.end()) {
-      result_.finish_reason = "stop";
-      return chosen;
-    }
-    sampler_.append(*chosen);
-    result_.output_ids.push_back(*chosen);
-    Token token;
-    token.id = *chosen;
-    if (options_.logprobs) token.logprob = report_logprobs(*chosen, logits);
-    Result<std::string> text = text_.push(*chosen);
-    if (!text.is_ok()) return text.status();
-    token.text = *text;
-    show(token);
-    if (text_.stopped()) result_.finish_reason = "stop";
-    if (static_cast<int64_t>(result_.output_ids.size()) >= options_.max_new_tokens) end_by_length();
-    return chosen;
-  }
-
-  bool ended() const { return !result_.finish_reason.empty(); }
-  void end_by_length() {
-    if (!ended()) result_.finish_reason = "length";
-  }
-
-  Result<Generation> finish() {
-    Result<std::string> rest = text_.finish();
-    if (rest.is_ok() && !rest->empty()) show({-1, *rest});
-    if (text_.stopped()) result_.finish_reason = "stop";
-    return std::move(result_);
-  }
-
- private:
-  void show(const Token& token) {
-    result_.text += token.text;
-    if (!on_token_ || refused_ || on_token_(token)) return;
-    refused_ = true;
-    result_.finish_reason = "stop";
-  }
-
-  double report_logprobs(int64_t id, std::span<const float> logits) {
-    logprobs_.read(logits);
-    Generation::Logprobs& l = result_.logprobs.emplace_back();
-    l.logprob = logprobs_.of(id);
-    for (const LogProbabilities::Entry& e : logprobs_.top(*options_.logprobs)) l.top.push_back({e.id, e.logprob});
-    return l.logprob;
-  }
-
-  const GenerateOptions& options_;
-  const TokenCallback& on_token_;
-  TextOutput text_;
-  std::vector<int64_t> end_ids_;
-  Sampler sampler_;
-  LogProbabilities logprobs_;
-  Generation result_;
-  bool refused_ = false;  // by the callback, which is then not called again
-};
 
 // What a generation took, from its beginning to its last step.
 class Meter {
@@ -161,7 +82,7 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   if (options.beams > 1) {
     BeamOptions beams = resolved->beams;
     beams.max_new_tokens = std::min(options.max_new_tokens, impl_->context_length - s.length() + 1);  // the last one is not fed
-    BeamDecoder decoder(std::move(*session), Sampler(sampling, prompt, impl_->vocabulary), beams, impl_->vocabulary);
+    BeamDecoder decoder(*impl_, std::move(*session), Sampler(sampling, prompt, impl_->vocabulary), beams);
     SITU_RETURN_IF_ERROR(decoder.run(impl_->logits()));
     const std::vector<BeamSearch::Answer> answers = decoder.answers();
     if (answers.empty()) return decoder.nothing_left().with_context(impl_->folder.model_file.string());

@@ -17,6 +17,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   engine.memory = options.memory;
   engine.sequences = options.sequences;
   engine.chunk = options.chunk;
+  engine.batch = options.batch;
   engine.threads = options.threads;
   engine.pack_cache = options.pack_cache;
   const std::pair<const char*, DType> types[] = {{"auto", DType::kNone}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"q8", DType::kI8}};
@@ -26,6 +27,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   if (options.naive && engine.kv_type != DType::kNone) return Status::error("kv_type is for placed programs; the naive mode keeps states as the file has them");
   if (options.naive && options.memory > 0) return Status::error("a memory is for placed programs; the naive mode allocates what it needs");
   if (options.sequences < 1) return Status::error("room for " + std::to_string(options.sequences) + " sequences");
+  if (options.batch < 1) return Status::error("steps of " + std::to_string(options.batch) + " sequences");
   if (options.memory < 0) return Status::error("a memory of " + std::to_string(options.memory) + " bytes");
   if (options.naive) {
     Result<std::unique_ptr<NaiveEngine>> e = NaiveEngine::create(m.imported, engine);
@@ -83,6 +85,44 @@ Status Session::Impl::step(std::span<const int64_t> tokens) {
   SITU_RETURN_IF_ERROR(model->check(tokens, length()));
   const Status done = sequence ? model->in_place->step(*sequence, tokens) : model->naive->step(naive, tokens);
   return done.with_context(model->folder.model_file.string());
+}
+
+void Session::Impl::go_back(int64_t length) {
+  if (sequence && (length == 0 || !model->in_place->has_replaced_states())) sequence->rewind(length);
+}
+
+Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each) {
+  for (const Feed& f : feeds) SITU_RETURN_IF_ERROR(check(f.tokens, f.session->length()));
+  std::vector<int64_t> before;
+  for (const Feed& f : feeds) before.push_back(f.session->length());
+  Status done = Status::ok();
+  const size_t most = static_cast<size_t>(batch());
+  for (size_t first = 0; first < feeds.size() && done.is_ok(); first += most) {
+    const std::span<const Feed> group = feeds.subspan(first, std::min(most, feeds.size() - first));
+    if (group.size() == 1 && (group[0].wanted || batch() == 1)) {
+      done = group[0].session->step(group[0].tokens);
+      if (done.is_ok() && group[0].wanted) done = each(first, logits());
+      continue;
+    }
+    std::vector<InPlaceEngine::Feed> sequences;
+    for (const Feed& f : group) sequences.push_back({&*f.session->sequence, f.tokens, f.wanted});
+    done = in_place->step(sequences, [&](size_t i, std::span<const float> row) { return each(first + i, row); }).with_context(folder.model_file.string());
+  }
+  for (size_t i = 0; i < feeds.size() && !done.is_ok(); ++i) feeds[i].session->go_back(before[i]);
+  return done;
+}
+
+std::span<const float> Model::Impl::keep(std::span<const float> from, std::span<float> to) {
+  View source;
+  source.type = DType::kF32;
+  source.rank = 1;
+  source.dims[0] = static_cast<int64_t>(from.size());
+  source.strides[0] = 1;
+  View place = source;
+  source.data = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(from.data()));
+  place.data = reinterpret_cast<std::byte*>(to.data());
+  move_bytes(place, source, ledger());
+  return to;
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -157,6 +197,26 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
 
 Result<Session> Model::new_session() { return impl_->new_session(); }
 
+Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> feeds) {
+  std::vector<Impl::Feed> all;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    all.push_back({feeds[i].session->impl_.get(), feeds[i].tokens});
+    if (all.back().session->model != impl_.get()) return Status::error(impl_->folder.model_file.string() + ": session " + std::to_string(i) + " is of another model");
+    for (size_t j = 0; j < i; ++j)
+      if (all[j].session == all[i].session) return Status::error(impl_->folder.model_file.string() + ": session " + std::to_string(i) + " is in the step twice");
+  }
+  std::vector<std::span<const float>> rows;
+  const size_t width = static_cast<size_t>(impl_->vocabulary);
+  const bool together = feeds.size() <= static_cast<size_t>(impl_->batch()), stay = feeds.size() == 1 || (together && impl_->in_place->logits_stay());
+  if (!stay) impl_->kept.resize(feeds.size() * width);
+  SITU_RETURN_IF_ERROR(impl_->step(all, [&](size_t i, std::span<const float> row) {
+    if (!stay) row = impl_->keep(row, std::span(impl_->kept).subspan(i * width, width));
+    rows.push_back(row);
+    return Status::ok();
+  }));
+  return rows;
+}
+
 bool Model::has_tokenizer() const { return impl_->tokenizer.has_value(); }
 
 Result<std::vector<int64_t>> Model::encode(const std::string& text) const {
@@ -202,6 +262,7 @@ ModelFacts Model::facts() const {
     f.state_bytes_per_token = impl_->in_place->states().bytes_per_slot();
     f.slots = impl_->in_place->states().capacity();
     f.kernel_calls_per_token = impl_->in_place->kernel_calls();
+    f.one_sequence = impl_->in_place->one_sequence();
     f.packed_bytes = impl_->in_place->packs().packed_bytes;
     f.mapped_packed_bytes = impl_->in_place->packs().mapped_bytes;
   }

@@ -21,11 +21,23 @@ struct Model::Impl {
   int64_t context_length = 0;
   double load_ms = 0;
   int sessions = 0;  // that live
+  std::vector<float> kept;  // logits of Model::step where they do not stay in their place
 
   Ledger& ledger() { return in_place ? in_place->ledger() : naive->ledger(); }
   const Compiled& compiled() const { return in_place ? in_place->compiled() : naive->compiled(); }
   std::span<const float> logits() const { return in_place ? in_place->logits() : naive->logits(); }
   Result<Session> new_session();
+  // Feeds any number of sessions, and calls `each` with the logits after each one's last token, where they are wanted.
+  struct Feed {
+    Session::Impl* session = nullptr;
+    std::span<const int64_t> tokens;
+    bool wanted = true;  // the logits
+  };
+  Status step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each);
+  // Copies logits, and says so in the ledger.
+  std::span<const float> keep(std::span<const float> from, std::span<float> to);
+  // Most sequences that one step computes.
+  int64_t batch() const { return in_place && in_place->one_sequence().empty() ? in_place->batch() : 1; }
   // Refuses ids outside the vocabulary and more tokens than the context holds.
   Status check(std::span<const int64_t> tokens, int64_t length) const;
 };
@@ -40,6 +52,8 @@ struct Session::Impl {
   Impl& operator=(const Impl&) = delete;
   int64_t length() const { return sequence ? sequence->length() : naive.length; }
   Status step(std::span<const int64_t> tokens);
+  // Where it can: not a recurrent state, nor the naive mode.
+  void go_back(int64_t length);
 };
 
 }  // namespace situ

@@ -66,6 +66,7 @@ struct Plan {
 struct PlanBounds {
   int64_t tokens = 1;    // most new tokens in a step
   int64_t capacity = 1;  // most tokens in a sequence, the new ones included
+  int64_t wanted = 1;    // most tokens of a step whose logits are wanted
 };
 
 // Decides where every value of `graph` lives. Errors: a state rule that is not supported, or a size that

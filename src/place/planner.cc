@@ -340,10 +340,7 @@ class Planner {
   Home new_root(ValueId v) {
     const bool io = io_value(v);
     std::vector<Root>& roots = io ? plan_.io : plan_.arena;
-    Root r;
-    r.value = v;
-    r.type = value(v).info.type;
-    r.dims = value(v).info.shape;
+    Root r{v, value(v).info.type, value(v).info.shape};
     Home h{io ? RegionKind::kIo : RegionKind::kArena, static_cast<int>(roots.size()), SymView::contiguous(r.dims)};
     if (!order_[v].empty()) {
       Dim stride = 1;
@@ -616,14 +613,20 @@ class Planner {
     return Status::ok();
   }
 
+  SymbolValues corner(int64_t tokens, int64_t past) const {
+    SymbolValues s;
+    s.value[kSymS] = tokens;
+    s.value[kSymL] = std::min(tokens, bounds_.wanted);
+    s.value[kSymP] = s.value[kSymW] = std::max<int64_t>(0, past);
+    return s;
+  }
+
   // An Expand costs no memory, but what reads it would run for hours: elements are bounded as bytes are.
   Status check_extent(ValueId v) const {
     const Home& h = plan_.values[v];
     if (h.region != RegionKind::kArena && h.region != RegionKind::kIo && h.region != RegionKind::kWeights) return Status::ok();
     if (is_constant(v)) return Status::ok();
-    SymbolValues s;
-    s.value[kSymS] = bounds_.tokens;
-    s.value[kSymP] = s.value[kSymW] = std::max<int64_t>(0, bounds_.capacity - bounds_.tokens);
+    const SymbolValues s = corner(bounds_.tokens, bounds_.capacity - bounds_.tokens);
     int64_t elements = 1;
     for (const Dim& d : h.view.dims)
       if (__builtin_mul_overflow(elements, std::max<int64_t>(1, d.eval(s)), &elements) || elements > kMaxElements)
@@ -634,11 +637,7 @@ class Planner {
 
   // Largest size over the corners of the allowed steps.
   Status measure(Root& r) {
-    for (auto [tokens, past] : {std::pair<int64_t, int64_t>{bounds_.tokens, bounds_.capacity - bounds_.tokens},
-                                {bounds_.tokens, 0}, {1, bounds_.capacity - 1}, {1, 0}}) {
-      SymbolValues s;
-      s.value[kSymS] = tokens;
-      s.value[kSymP] = s.value[kSymW] = std::max<int64_t>(0, past);
+    for (const SymbolValues& s : {corner(bounds_.tokens, bounds_.capacity - bounds_.tokens), corner(bounds_.tokens, 0), corner(1, bounds_.capacity - 1), corner(1, 0)}) {
       int64_t bytes = std::max<int64_t>(1, dtype_bytes(r.type));
       for (const Dim& d : r.dims) {
         const int64_t extent = d.eval(s);

@@ -30,9 +30,9 @@ PyObject* situ_error = nullptr;  // owned by the module
 // How long Control-C may wait. Asking takes the GIL, for which a busy thread of Python makes others wait 5 ms.
 constexpr std::chrono::milliseconds kSignals{100};
 
-Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_length, int64_t memory, int64_t sequences, int64_t chunk, const std::string& kv_type, bool pack_cache) {
+Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_length, int64_t memory, int64_t sequences, int64_t chunk, int64_t batch, const std::string& kv_type, bool pack_cache) {
   const std::string file(path.c_str(), path.size());
-  const LoadOptions options{.threads = threads, .naive = naive, .context_length = context_length, .memory = memory, .sequences = sequences, .chunk = chunk, .kv_type = kv_type, .pack_cache = pack_cache};
+  const LoadOptions options{.threads = threads, .naive = naive, .context_length = context_length, .memory = memory, .sequences = sequences, .chunk = chunk, .batch = batch, .kv_type = kv_type, .pack_cache = pack_cache};
   Result<Model> model = [&] {
     nb::gil_scoped_release no_gil;
     return Model::load(file, options);
@@ -69,6 +69,32 @@ nb::dict generate(ModelHandle& self, const Ids& prompt, const nb::dict& argument
   });
   if (interrupted) throw nb::python_error();
   return to_python(value_or_raise(std::move(done)));
+}
+
+nb::list generate_all(ModelHandle& self, const std::vector<Ids>& prompts, const nb::dict& arguments) {
+  const GenerateOptions options = options_of(arguments);
+  bool interrupted = false;
+  Result<std::vector<Generation>> done = self.alone([&](Model& model) {
+    Interrupts interrupts;
+    return model.generate(prompts, options, [&](size_t, const Token& token) {
+      interrupted = interrupted || (token.id >= 0 && interrupts.raised());
+      return !interrupted;
+    });
+  });
+  if (interrupted) throw nb::python_error();
+  nb::list answers;
+  for (const Generation& g : value_or_raise(std::move(done))) answers.append(to_python(g));
+  return answers;
+}
+
+// The logits of several sessions after their tokens, [vocabulary] each.
+nb::list step_all(const Handle& self, const std::vector<std::pair<PythonSession*, Ids>>& feeds) {
+  std::vector<Model::Feed> sessions;
+  for (const auto& [session, tokens] : feeds) sessions.push_back({&session->session(), tokens});
+  const std::vector<std::span<const float>> rows = value_or_raise(self->alone([&](Model& m) { return m.step(sessions); }));
+  nb::list logits;
+  for (size_t i = 0; i < rows.size(); ++i) logits.append(nb::cast(feeds[i].first->show(rows[i])));
+  return logits;
 }
 
 std::unique_ptr<PythonStream> stream(const Handle& self, const Ids& prompt, const nb::dict& arguments) {
@@ -112,6 +138,8 @@ Ids encode_chat(ModelHandle& self, const std::vector<std::pair<std::string, std:
 void bind_model(nb::module_& m) {
   nb::class_<ModelHandle>(m, "Model", "The C++ model. situ.Model is what to use.")
       .def("generate", &generate, "prompt"_a, "options"_a, nb::sig("def generate(self, prompt: Sequence[int], options: dict[str, object]) -> dict[str, typing.Any]"))
+      .def("generate_all", &generate_all, "prompts"_a, "options"_a, nb::sig("def generate_all(self, prompts: Sequence[Sequence[int]], options: dict[str, object]) -> list[dict[str, typing.Any]]"))
+      .def("step", &step_all, "feeds"_a, nb::sig("def step(self, feeds: Sequence[tuple[Session, Sequence[int]]]) -> list[typing.Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]]"))
       .def("stream", [](const Handle& self, const Ids& prompt, const nb::dict& options) { return stream(self, prompt, options); }, "prompt"_a, "options"_a, nb::sig("def stream(self, prompt: Sequence[int], options: dict[str, object]) -> TokenStream"))
       .def("session", [](const Handle& self) { return std::make_unique<PythonSession>(self, value_or_raise(self->alone([](Model& m) { return m.new_session(); }))); })
       .def_prop_ro("has_tokenizer", [](ModelHandle& self) { return self.model().has_tokenizer(); })
@@ -125,17 +153,13 @@ void bind_model(nb::module_& m) {
 }
 
 void bind_session(nb::module_& m) {
-  using Logits = nb::ndarray<nb::numpy, const float, nb::ndim<1>, nb::c_contig>;
   nb::class_<PythonSession>(m, "Session",
                             "One sequence of tokens and its state; situ.Model.session() makes it. It keeps its model alive.\n\n"
                             "Sessions of one model may live side by side and take turns.")
       .def(
           "step",
           [](PythonSession& self, const Ids& tokens) {
-            const std::span<const float> logits = self.step(tokens);
-            // The array's owner holds the model, not the session.
-            nb::capsule owner(new Handle(self.model()), [](void* p) noexcept { delete static_cast<Handle*>(p); });
-            return Logits(logits.data(), {logits.size()}, owner);
+            return self.show(self.step(tokens));
           },
           "tokens"_a,
           "Feeds token ids, each in [0, vocabulary), and returns the logits after the last one.\n\n"
@@ -181,7 +205,7 @@ NB_MODULE(_situ, m) {
   bind_model(m);
   bind_session(m);
   bind_stream(m);
-  m.def("load", &load, "path"_a, "threads"_a, "naive"_a, "context_length"_a, "memory"_a, "sequences"_a, "chunk"_a, "kv_type"_a, "pack_cache"_a);
+  m.def("load", &load, "path"_a, "threads"_a, "naive"_a, "context_length"_a, "memory"_a, "sequences"_a, "chunk"_a, "batch"_a, "kv_type"_a, "pack_cache"_a);
   m.def("option_names", &option_names, nb::sig("def option_names() -> list[str]"), "The names of the options of generate.");
   m.def("peak_rss_mib", &peak_rss_mib, "Highest resident set of this process so far, MiB.");
 }

@@ -49,6 +49,7 @@ nb::dict to_python(const ModelFacts& f) {
   d["state_bytes_per_token"] = f.state_bytes_per_token;
   d["slots"] = f.slots;
   d["kernel_calls_per_token"] = f.kernel_calls_per_token;
+  d["one_sequence"] = f.one_sequence;
   d["load_ms"] = f.load_ms;
   d["packed_bytes"] = f.packed_bytes;
   d["mapped_packed_bytes"] = f.mapped_packed_bytes;

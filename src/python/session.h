@@ -1,6 +1,8 @@
 // A situ::Session that keeps its model alive and waits for its turn with it.
 #pragma once
 
+#include <nanobind/ndarray.h>
+
 #include <memory>
 #include <span>
 #include <vector>
@@ -8,6 +10,8 @@
 #include "python/model_handle.h"
 
 namespace situ::python {
+
+using Logits = nanobind::ndarray<nanobind::numpy, const float, nanobind::ndim<1>, nanobind::c_contig>;
 
 class PythonSession {
  public:
@@ -27,9 +31,13 @@ class PythonSession {
 
   // [vocabulary]. The memory stays where it is while the model lives; the numbers are the next step's after that.
   std::span<const float> step(const std::vector<int64_t>& tokens) {
-    const std::span<const float> logits = value_or_raise(model_->alone([&](Model&) { return session_->step(tokens); }));
+    return value_or_raise(model_->alone([&](Model&) { return session_->step(tokens); }));
+  }
+  // An array of the logits of a step, which are then those of the last one. Its owner holds the model, not the session.
+  Logits show(std::span<const float> logits) {
     logits_ = logits.data();
-    return logits;
+    nanobind::capsule owner(new std::shared_ptr<ModelHandle>(model_), [](void* p) noexcept { delete static_cast<std::shared_ptr<ModelHandle>*>(p); });
+    return Logits(logits.data(), {logits.size()}, owner);
   }
   void rewind(int64_t length) {
     const Status done = model_->alone([&](Model&) { return session_->rewind(length); });
@@ -42,6 +50,7 @@ class PythonSession {
     return model_->alone([&](Model&) { return session_->length(); });
   }
 
+  Session& session() { return *session_; }
   const float* logits() const { return logits_; }
   const std::shared_ptr<ModelHandle>& model() const { return model_; }
 

@@ -48,13 +48,13 @@ Status check_positions(PassContext& context, int64_t length) {
   return Status::ok();
 }
 
-// Replaces S by 1 everywhere: more reshapes are views when the token axis is known to be 1.
+// Replaces S and L by 1 everywhere: more reshapes are views when the token axis is known to be 1.
 Graph specialise_for_decode(const Graph& graph) {
   Graph g = graph;
   for (Value& v : g.values) {
-    for (Dim& d : v.info.shape) d = d.substitute(kSymS, Dim(1));
+    for (Dim& d : v.info.shape) d = d.substitute(kSymS, Dim(1)).substitute(kSymL, Dim(1));
     if (v.info.content)
-      for (Dim& d : *v.info.content) d = d.substitute(kSymS, Dim(1));
+      for (Dim& d : *v.info.content) d = d.substitute(kSymS, Dim(1)).substitute(kSymL, Dim(1));
   }
   return g;
 }
@@ -107,8 +107,8 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
     c.graph.outputs = outputs;
     c.graph.remove_dead_nodes();
   }
-  if (!literal) c.mixes_tokens = token_mixing_node(c.graph, c.binding, evaluator, phase, limit);
-  if (!c.mixes_tokens.empty()) context.note("prompt in one step", c.mixes_tokens, "tokens may depend on later ones");
+  if (!literal) c.order = token_order(c.graph, c.binding, evaluator, phase, limit);
+  if (!c.order.mixing.empty()) context.note("prompt in one step", c.order.mixing, "tokens may depend on later ones");
   c.found = std::move(context.found);
   c.packed_bytes = evaluator.ledger().packed;
   return c;
@@ -174,14 +174,18 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   const int64_t capacity = options.context_length > 0 ? options.context_length : kDefaultContext;
   // Prompts stay whole where tokens depend on later ones, and where the graph computes steps without past or of one token: what
   // a chunk leaves over would be fed token by token.
-  const bool whole = !prompt.mixes_tokens.empty() || e->compiled_.first_only;
+  const bool whole = !prompt.order.mixing.empty() || e->compiled_.first_only;
   e->chunk_ = whole ? capacity : std::clamp<int64_t>(options.chunk, 1, capacity);
+  e->batch_ = std::max<int64_t>(1, options.batch);
 
-  Result<Plan> prefill = make_plan(prompt.graph, prompt.binding, {e->chunk_, capacity});
+  // A piece of a prompt, and the last tokens of as many sequences as there may be.
+  const int64_t lasts = prompt.order.one_sequence.empty() ? e->batch_ : 0;
+  auto plan_prefill = [&] { return make_plan(prompt.graph, prompt.binding, {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts)}); };
+  Result<Plan> prefill = plan_prefill();
   // Scores and masks that are computed grow with chunk times context: shorter chunks need less.
   while (prefill.is_ok() && prefill->arena_bytes > kMaxArenaBytes && e->chunk_ > 1) {
     e->chunk_ = (e->chunk_ + 1) / 2;
-    prefill = make_plan(prompt.graph, prompt.binding, {e->chunk_, capacity});
+    prefill = plan_prefill();
   }
   if (!prefill.is_ok()) return prefill.status();
   Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity});
@@ -210,9 +214,9 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   e->memory_ = static_cast<std::byte*>(p);
 
   const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()};
-  Result<std::unique_ptr<Program>> a = Program::create(prompt.graph, prompt.binding, e->prefill_plan_, regions, *e->pool_);
+  Result<std::unique_ptr<Program>> a = Program::create(prompt.graph, prompt.binding, e->prefill_plan_, prompt.order, regions, *e->pool_);
   if (!a.is_ok()) return a.status();
-  Result<std::unique_ptr<Program>> b = Program::create(token.graph, token.binding, e->decode_plan_, regions, *e->pool_);
+  Result<std::unique_ptr<Program>> b = Program::create(token.graph, token.binding, e->decode_plan_, {"", {}, "one token is of one sequence"}, regions, *e->pool_);
   if (!b.is_ok()) return b.status();
   e->prefill_ = std::move(*a);
   e->decode_ = std::move(*b);
@@ -247,9 +251,13 @@ InPlaceEngine::~InPlaceEngine() {
 
 Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) {
   if (tokens.empty()) return Status::error("a step needs at least one token");
-  const std::string& mixing = compiled_.prompt.mixes_tokens;
+  const std::string& mixing = compiled_.prompt.order.mixing;
   if (!mixing.empty() && static_cast<int64_t>(tokens.size()) > chunk_)
     return Status::error("a step of " + std::to_string(tokens.size()) + " tokens does not fit memory (at most " + std::to_string(chunk_) + "), and cannot be fed in parts: by " + mixing + " tokens depend on later ones");
+  if (tokens.size() > 1 && one_sequence().empty()) {
+    const Feed feed{&sequence, tokens};
+    return step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); });
+  }
   const int64_t before = sequence.length();
   for (size_t begin = 0; begin < tokens.size();) {
     // A prompt program that holds without past only is followed by single tokens.
@@ -281,7 +289,7 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
   const Result<Run> slots = take_slots(sequence, static_cast<int64_t>(tokens.size()));
   if (!slots.is_ok()) return slots.status();
   const bool first = compiled_.first_only && past == 0;
-  if ((first || !compiled_.prompt.mixes_tokens.empty()) && slots->length < static_cast<int64_t>(tokens.size())) {
+  if ((first || !compiled_.prompt.order.mixing.empty()) && slots->length < static_cast<int64_t>(tokens.size())) {
     sequence.rewind(past);
     return Status::error("the state is full: " + std::to_string(tokens.size()) + " tokens that are computed together need as many slots in a row");
   }
@@ -289,7 +297,7 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
   Program& program = tokens.size() == 1 && !first ? *decode_ : *prefill_;
   if (program.needs_contiguous() && !sequence.contiguous()) {
     sequence.rewind(past);
-    return Status::error("this model's attention was not recognised and needs its state in one run of slots");
+    return Status::error(kNeedsOneRun);
   }
   // Replaced states start as zeros.
   if (past == 0)
@@ -299,26 +307,22 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
       std::byte* half = states_->base(k) + sequence.flip() * s.slot_bytes();
       std::fill(half, half + s.slot_bytes(), std::byte{0});
     }
-  StepInput input;
-  input.tokens = tokens.data();
-  input.count = static_cast<int64_t>(tokens.size());
-  input.past = past;
-  input.write_slot = slots->first_slot;
-  input.flip = sequence.flip();
-  input.runs = sequence.runs().data();
-  input.run_count = static_cast<int>(sequence.runs().size());
-  const Status done = program.run(input, ledger_);
+  Segment segment{tokens.data(), static_cast<int64_t>(tokens.size()), past, slots->first_slot, sequence.flip(), nullptr, 0};
+  segment.runs = sequence.runs().data();
+  segment.run_count = static_cast<int>(sequence.runs().size());
+  const Status done = program.run({{&segment, 1}, 1}, ledger_);
   if (!done.is_ok()) {
     sequence.rewind(past);
     return done;
   }
   sequence.step_done();
-  SITU_RETURN_IF_ERROR(read_logits(program.logits()));
+  SITU_RETURN_IF_ERROR(read_logits(program.logits(), 0));
   return static_cast<int64_t>(tokens.size());
 }
 
-// The last row. Half-precision logits are converted (new values); float ones are read where they are, unless they have gaps.
-Status InPlaceEngine::read_logits(const View& view) {
+// The last row but `before_last`. Half-precision logits are converted (new values); float ones are read where they are, unless they
+// have gaps.
+Status InPlaceEngine::read_logits(const View& view, int64_t before_last) {
   if (view.rank < 1 || view.count() == 0) return Status::error("the logits are empty or a scalar");
   if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16) return Status::error(std::string("logits of type ") + dtype_name(view.type));
   View last = view;
@@ -326,7 +330,7 @@ Status InPlaceEngine::read_logits(const View& view) {
   last.dims[0] = view.dims[view.rank - 1];
   last.strides[0] = view.strides[view.rank - 1];
   int64_t offset = 0;
-  for (int i = 0; i + 1 < view.rank; ++i) offset += (view.dims[i] - 1) * view.strides[i];
+  for (int i = 0; i + 1 < view.rank; ++i) offset += (view.dims[i] - 1 - (view.dims[i] > 1 ? before_last : 0)) * view.strides[i];
   last.data += offset * dtype_bytes(view.type);
   const int64_t width = last.dims[0];
   if (view.type == DType::kF32 && last.strides[0] == 1) {

@@ -2,6 +2,7 @@
 // literally, present handed back as past). Both take the next tokens of a sequence and give logits.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -24,11 +25,13 @@ struct EngineOptions {
   int64_t sequences = 1;
   int64_t declared_context = 0;  // what the model says; recognition may look as far, whatever context is used
   int64_t chunk = 512;         // most new tokens in one step
+  int64_t batch = 1;           // most sequences whose logits one step gives
   int threads = 0;             // 0: one per usable CPU
   bool pack_cache = true;      // packed weights are taken from a file that an earlier start saved, or saved
   DType kv_type = DType::kNone;  // of attention states; kNone: what passes/store_states.cc decides
 };
 constexpr int64_t kDefaultContext = 4096;
+extern const char* const kNeedsOneRun;  // an error
 
 // A graph after the passes, with what they found.
 struct Compiled {
@@ -36,7 +39,7 @@ struct Compiled {
   Binding binding;
   std::vector<Finding> found;
   int64_t packed_bytes = 0;  // weights re-laid out by passes
-  std::string mixes_tokens;  // the first node through which a token sees later ones of its step; "": none
+  TokenOrder order;          // of the tokens of a step
 };
 // Runs the passes on a copy of the imported graph. Weights are packed into `packs`; null: literally, for the naive mode.
 Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs, Phase phase = Phase::kAny);
@@ -69,6 +72,20 @@ class InPlaceEngine {
   // Logits [vocabulary] of the last token fed, valid until the next step.
   std::span<const float> logits() const { return logits_; }
 
+  // Feeds the next tokens of several sequences together, and calls `each` with the wanted logits, those of up to batch() last
+  // tokens. One after the other where one_sequence() says why. After an error all sequences are what they were.
+  struct Feed {
+    Sequence* sequence = nullptr;
+    std::span<const int64_t> tokens;
+    bool wanted = true;  // the logits
+  };
+  using LogitsOf = std::function<Status(size_t feed, std::span<const float> logits)>;
+  Status step(std::span<const Feed> feeds, const LogitsOf& each);
+  int64_t batch() const { return batch_; }
+  // Those of a step stay where they are until the next, so that all of them may be read after it.
+  bool logits_stay() const;
+  const std::string& one_sequence() const { return prefill_->one_sequence(); }
+
   Ledger& ledger() { return ledger_; }
   const Compiled& compiled() const { return compiled_.prompt; }
   const CompiledPhases& phases() const { return compiled_; }
@@ -98,7 +115,14 @@ class InPlaceEngine {
   Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens);
   Result<int64_t> slots_in(int64_t memory, int64_t weights) const;
   Result<Run> take_slots(Sequence& sequence, int64_t count);
-  Status read_logits(const View& view);
+  Status step_together(std::span<const Feed> feeds);
+  struct Part {
+    Sequence* sequence;
+    Segment segment;  // but for its runs, which may still move
+  };
+  Status add_parts(Sequence& sequence, std::span<const int64_t> tokens, std::vector<Part>& parts);
+  Status run_parts(std::vector<Part>& parts, int64_t wanted);
+  Status read_logits(const View& view, int64_t before_last);
 
   CompiledPhases compiled_;
   Plan prefill_plan_, decode_plan_;
@@ -107,7 +131,7 @@ class InPlaceEngine {
   std::unique_ptr<PrefixCache> prefixes_;  // of states_
   std::unique_ptr<Program> prefill_, decode_;
   std::byte* memory_ = nullptr;  // arena, then io
-  int64_t memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1;
+  int64_t memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1;
   std::vector<float> converted_;
   std::span<const float> logits_;
   Ledger ledger_;

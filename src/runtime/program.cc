@@ -6,14 +6,14 @@
 
 namespace situ {
 
-Result<std::unique_ptr<Program>> Program::create(const Graph& graph, const Binding& binding, const Plan& plan,
+Result<std::unique_ptr<Program>> Program::create(const Graph& graph, const Binding& binding, const Plan& plan, const TokenOrder& order,
                                                  const Regions& regions, ThreadPool& pool) {
   std::unique_ptr<Program> program(new Program(graph, binding, plan, regions, pool));
-  SITU_RETURN_IF_ERROR(program->build());
+  SITU_RETURN_IF_ERROR(program->build(order));
   return program;
 }
 
-Status Program::build() {
+Status Program::build(const TokenOrder& order) {
   for (const Step& s : plan_.steps) {
     if (!s.move) {
       SITU_RETURN_IF_ERROR(add_kernel(s));
@@ -24,20 +24,18 @@ Status Program::build() {
     c.node = s.node;
     c.in_count = c.out_count = 1;
     const DType type = graph_.values[s.from].info.type;
-    Home to = s.to_home;
     c.first_view = add_view(s.from_home, type, false);
-    add_view(to, type, false);
+    add_view(s.to_home, type, false);
     needs_contiguous_ = needs_contiguous_ || s.from_home.region == RegionKind::kState;
     calls_.push_back(c);
   }
   logits_view_ = add_view(plan_.values[binding_.logits], graph_.values[binding_.logits].info.type, false);
-  values_.assign(expressions_.size(), INT64_MIN);
-  known_.clear();
   scratch_.resize(static_cast<size_t>(kScratchBytes) * pool_.threads() + 64);
   books_.resize(pool_.threads());
   faults_.resize(pool_.threads());
   fault_calls_.resize(pool_.threads());
   place_barriers();
+  allow_segments(order);
   return Status::ok();
 }
 
@@ -59,7 +57,6 @@ Status Program::add_kernel(const Step& step) {
   c.node = step.node;
   c.in_count = static_cast<int>(node.in.size());
   c.out_count = static_cast<int>(node.out.size());
-  c.first_view = static_cast<int>(views_.size());
   const bool attention = node.is("Attention", "situ") || node.is("AttentionPartial", "situ");
   // All rows of a state, which runs of slots stand for; a part of them is read where it lies, as by any other kernel.
   auto whole_state = [&](size_t i) {
@@ -68,9 +65,11 @@ Status Program::add_kernel(const Step& step) {
     return s.rule == StateRule::kAppend && graph_.values[node.in[i]].info.shape[2] == graph_.values[s.present].info.shape[static_cast<size_t>(s.axis)];
   };
   c.paged = attention && whole_state(1) && whole_state(2);
+  c.first_view = -1;
+  auto added = [&](int view) { c.first_view = c.first_view < 0 ? view : c.first_view; };
   for (size_t i = 0; i < node.in.size(); ++i) {
     if (node.in[i] == kNoValue) {
-      views_.emplace_back();
+      added(views_.add_absent());
       continue;
     }
     const Home& h = plan_.values[node.in[i]];
@@ -78,53 +77,31 @@ Status Program::add_kernel(const Step& step) {
     const bool by_slot = c.paged && (i == 1 || i == 2);
     // Reading only what this step wrote (K in place before rotary) is fine in any slot.
     needs_contiguous_ = needs_contiguous_ || (append_state && !by_slot && h.view.offset.depends_on(kSymP));
-    add_view(h, graph_.values[node.in[i]].info.type, by_slot);
+    added(add_view(h, graph_.values[node.in[i]].info.type, by_slot));
   }
-  for (ValueId v : node.out) {
-    if (v == kNoValue) views_.emplace_back();
-    else add_view(plan_.values[v], graph_.values[v].info.type, false);
-  }
+  for (ValueId v : node.out) added(v == kNoValue ? views_.add_absent() : add_view(plan_.values[v], graph_.values[v].info.type, false));
   calls_.push_back(std::move(c));
   return Status::ok();
 }
 
-int Program::expression(const Dim& dim) {
-  const std::string text = dim.str();
-  for (const auto& [known, index] : known_)
-    if (known == text) return index;
-  expressions_.push_back(dim);
-  known_.emplace_back(text, static_cast<int>(expressions_.size()) - 1);
-  return static_cast<int>(expressions_.size()) - 1;
+std::byte* Program::base_of(const Home& home) const {
+  switch (home.region) {
+    case RegionKind::kWeights: return graph_.values[home.root].constant.view().data;
+    case RegionKind::kState: return regions_.states->base(home.root);
+    case RegionKind::kArena: return regions_.arena + plan_.arena[home.root].offset;
+    case RegionKind::kIo: return regions_.io + plan_.io[home.root].offset;
+    case RegionKind::kNone: break;
+  }
+  return nullptr;
 }
 
 // A paged view is addressed by slot number: its base is slot 0, not the sequence's first slot.
-int Program::add_view(const Home& home, DType type, bool paged) {
-  const int index = static_cast<int>(views_.size());
-  View v;
-  v.type = type;
-  v.rank = static_cast<int>(home.view.dims.size());
-  const int64_t element = std::max<int64_t>(1, dtype_bytes(type));
-  std::byte* base = nullptr;
-  switch (home.region) {
-    case RegionKind::kWeights: base = graph_.values[home.root].constant.view().data; break;
-    case RegionKind::kState: base = regions_.states->base(home.root); break;
-    case RegionKind::kArena: base = regions_.arena + plan_.arena[home.root].offset; break;
-    case RegionKind::kIo: base = regions_.io + plan_.io[home.root].offset; break;
-    case RegionKind::kNone: break;
-  }
-  const Dim offset = paged ? home.view.offset.substitute(kSymW, Dim::symbol(kSymP)) : home.view.offset;
-  if (offset.is_const()) v.data = base + offset.value() * element;
-  else patches_.push_back({expression(offset), index, -1, base, element});
-  for (int i = 0; i < v.rank; ++i) {
-    const Dim &d = home.view.dims[i], &s = home.view.strides[i];
-    if (d.is_const()) v.dims[i] = d.value();
-    else patches_.push_back({expression(d), index, i, nullptr, 0});
-    if (s.is_const()) v.strides[i] = s.value();
-    else patches_.push_back({expression(s), index, kMaxRank + i, nullptr, 0});
-  }
-  views_.push_back(v);
-  return index;
+static Home paged_home(Home home) {
+  home.view.offset = home.view.offset.substitute(kSymW, Dim::symbol(kSymP));
+  return home;
 }
+
+int Program::add_view(const Home& home, DType type, bool paged) { return views_.add(paged ? paged_home(home) : home, type, base_of(home)); }
 
 // A barrier goes before a call that touches a block which an earlier call since the last barrier wrote, or
 // that writes a block which one of them read.
@@ -169,61 +146,91 @@ void Program::place_barriers() {
   }
 }
 
+static SymbolValues symbols_of(const Segment& segment, int64_t wanted) {
+  SymbolValues s;
+  s.value[kSymS] = segment.count;
+  s.value[kSymP] = segment.past;
+  s.value[kSymW] = segment.write_slot;
+  s.value[kSymFlip] = segment.flip;
+  s.value[kSymL] = wanted;
+  return s;
+}
+
 void Program::bind(const StepInput& input) {
-  symbols_.value[kSymS] = input.count;
-  symbols_.value[kSymP] = input.past;
-  symbols_.value[kSymW] = input.write_slot;
-  symbols_.value[kSymFlip] = input.flip;
-  bool changed_any = false;
-  for (size_t e = 0; e < expressions_.size(); ++e) {
-    const int64_t v = expressions_[e].eval(symbols_);
-    changed_any = changed_any || v != values_[e];
-    values_[e] = v;
+  const Segment& first = input.segments[0];
+  if (input.segments.size() == 1) {
+    parts_.assign(1, {symbols_of(first, input.wanted), 0, nullptr});
+    tokens_ = first.count;
+    views_.bind(parts_[0].symbols);
+    return;
   }
-  if (!changed_any) return;
-  for (const Patch& p : patches_) {
-    View& v = views_[p.view];
-    if (p.field < 0) v.data = p.base + values_[p.expression] * p.element;
-    else if (p.field < kMaxRank) v.dims[p.field] = values_[p.expression];
-    else v.strides[p.field - kMaxRank] = values_[p.expression];
+  parts_.clear();
+  slots_.clear();
+  tokens_ = 0;
+  host_.resize(static_cast<size_t>(host_bytes_) * input.segments.size());
+  for (const Segment& s : input.segments) {
+    parts_.push_back({symbols_of(s, 1), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size()});
+    for (int64_t i = 0; i < s.count; ++i) slots_.push_back(s.write_slot + i);
+    tokens_ += s.count;
   }
+  // No past, and slot 0: what would depend on them is bound for each part, or written by slot.
+  Segment all;
+  all.count = tokens_;
+  views_.bind(symbols_of(all, input.wanted));
+  views_.bind_parts(parts_);
+  partials_.resize(static_cast<size_t>(partial_floats_) * static_cast<size_t>(pool_.threads()) * input.segments.size());
 }
 
 // The host's part of a step: ids, positions and the integers that shape arithmetic left to kernels.
 void Program::write_inputs(const StepInput& input, Ledger& ledger) {
+  auto put = [&](std::byte* at, DType type, int64_t i, int64_t x) {
+    if (type == DType::kI32) reinterpret_cast<int32_t*>(at)[i] = static_cast<int32_t>(x);
+    else if (type == DType::kBool) reinterpret_cast<uint8_t*>(at)[i] = x != 0;
+    else reinterpret_cast<int64_t*>(at)[i] = x;
+    ledger.computed += dtype_bytes(type);
+  };
+  auto put_content = [&](std::byte* at, const ValueInfo& info, const SymbolValues& symbols) {
+    for (size_t i = 0; i < info.content->size(); ++i) put(at, info.type, static_cast<int64_t>(i), (*info.content)[i].eval(symbols));
+  };
   for (const Root& r : plan_.io) {
-    const Value& value = graph_.values[r.value];
+    const ValueInfo& info = graph_.values[r.value].info;
     std::byte* at = regions_.io + r.offset;
-    auto put = [&](int64_t i, int64_t x) {
-      if (value.info.type == DType::kI32) reinterpret_cast<int32_t*>(at)[i] = static_cast<int32_t>(x);
-      else if (value.info.type == DType::kBool) reinterpret_cast<uint8_t*>(at)[i] = x != 0;
-      else reinterpret_cast<int64_t*>(at)[i] = x;
-      ledger.computed += dtype_bytes(value.info.type);
-    };
-    if (value.info.content) {
-      for (size_t i = 0; i < value.info.content->size(); ++i) put(static_cast<int64_t>(i), (*value.info.content)[i].eval(symbols_));
+    if (info.content) {
+      if (input.segments.size() == 1) put_content(at, info, parts_[0].symbols);
       continue;
     }
     auto role = binding_.inputs.find(r.value);
     if (role == binding_.inputs.end()) continue;
-    int64_t total = 1;
-    for (const Dim& d : r.dims) total *= d.eval(symbols_);
-    for (int64_t i = 0; i < total; ++i)
-      put(i, role->second == InputRole::kTokenIds ? input.tokens[i % input.count] : input.past + i % input.count);
+    SymbolValues step;
+    step.value[kSymS] = tokens_;
+    int64_t rows = 1;  // the same for each: [3, 1, S] positions, for instance
+    for (const Dim& d : r.dims) rows *= d.eval(step);
+    rows /= tokens_;
+    for (int64_t row = 0, i = 0; row < rows; ++row)
+      for (const Segment& s : input.segments)
+        for (int64_t j = 0; j < s.count; ++j) put(at, info.type, i++, role->second == InputRole::kTokenIds ? s.tokens[j] : s.past + j);
   }
+  if (input.segments.size() == 1) return;
+  for (const ViewTable::Part& part : parts_)
+    for (const auto& [root, offset] : host_roots_) put_content(part.host + offset, graph_.values[plan_.io[static_cast<size_t>(root)].value].info, part.symbols);
 }
 
 void Program::run_call(const Call& c, KernelCall& call, int thread, int threads) {
-  const View* in = views_.data() + c.first_view;
-  const View* out = in + c.in_count;
-  call.in = in;
   call.in_count = c.in_count;
-  call.out = out;
   call.out_count = c.out_count;
   call.params = c.params.get();
-  call.runs = c.paged ? input_->runs : nullptr;
-  call.run_count = c.paged ? input_->run_count : 0;
+  if (c.by_segment && parts_.size() > 1) return run_segments(c, call, thread, threads);
+  call.in = views_.at(c.first_view);
+  call.out = call.in + c.in_count;
+  call.runs = c.paged ? input_->segments[0].runs : nullptr;
+  call.run_count = c.paged ? input_->segments[0].run_count : 0;
+  call.slots = slots_.data();
+  call.out_by_slot = parts_.size() > 1 ? c.out_by_slot : 0;
   c.kernel(call, thread, threads);
+  note_fault(c, call, thread);
+}
+
+void Program::note_fault(const Call& c, const KernelCall& call, int thread) {
   if (call.fault->what && fault_calls_[thread] < 0) fault_calls_[thread] = static_cast<int>(&c - calls_.data());
 }
 
@@ -279,6 +286,18 @@ void Program::set_trace(Trace* trace) {
   token_name_ = trace->name({"token", graph_.name, 0});
 }
 
+// Bytes that the calls of the last step gave their outputs.
+void Program::count_outputs(Ledger& ledger) const {
+  for (const Call& c : calls_) {
+    const bool segments = c.by_segment && parts_.size() > 1;
+    for (size_t p = 0; p < (segments ? parts_.size() : 1); ++p) {
+      const View* out = (segments ? views_.part_at(static_cast<int>(p), c.first_part) : views_.at(c.first_view)) + c.in_count;
+      for (int o = 0; o < c.out_count; ++o)
+        if (out[o].present()) ledger.computed += out[o].count() * dtype_bytes(out[o].type);
+    }
+  }
+}
+
 Status Program::run(const StepInput& input, Ledger& ledger) {
   bind(input);
   write_inputs(input, ledger);
@@ -291,13 +310,7 @@ Status Program::run(const StepInput& input, Ledger& ledger) {
     ledger.add(b);
     ledger.computed -= b.copied;  // what kernels moved is counted below as part of their outputs
   }
-  for (const Call& c : calls_) {
-    for (int o = 0; o < c.out_count; ++o) {
-      const View& v = views_[c.first_view + c.in_count + o];
-      if (v.present()) ledger.computed += v.count() * dtype_bytes(v.type);
-    }
-  }
-  logits_ = views_[logits_view_];
+  count_outputs(ledger);
   for (size_t t = 0; t < faults_.size(); ++t)
     if (faults_[t].what)
       return Status::error(graph_.nodes[calls_[fault_calls_[t]].node].label() + ": " + faults_[t].what + " (" +

@@ -1,8 +1,9 @@
-// A program: prepared kernel calls in order, for one kind of step (a prompt chunk, or one token). Running
-// it allocates nothing and looks nothing up; only the views that depend on the step are recomputed.
+// A program: prepared kernel calls in order, for one kind of step (prompts and batches, or one token). Running it looks
+// nothing up and, but for a batch larger than any before, allocates nothing; only the views that depend on the step are bound anew.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "kernels/kernel.h"
 #include "place/plan.h"
 #include "runtime/state_pool.h"
+#include "runtime/view_table.h"
 
 namespace situ {
 
@@ -22,31 +24,40 @@ struct Regions {
   const StatePool* states = nullptr;
 };
 
-struct StepInput {
+// Consecutive tokens of one sequence, whose slots are consecutive too.
+struct Segment {
   const int64_t* tokens = nullptr;
   int64_t count = 0;
   int64_t past = 0;
   int64_t write_slot = 0;
   int flip = 0;
-  const Run* runs = nullptr;  // with the new tokens
+  const Run* runs = nullptr;  // of the sequence, these tokens included; there may be more
   int run_count = 0;
+};
+
+// The tokens of one step: of one segment, or of any number where one_sequence() is empty.
+struct StepInput {
+  std::span<const Segment> segments;
+  int64_t wanted = 1;  // logits of so many tokens, the last ones
 };
 
 class Program {
  public:
   // `graph`, `binding` and `plan` must outlive the program. Errors name the node that no kernel covers.
-  static Result<std::unique_ptr<Program>> create(const Graph& graph, const Binding& binding, const Plan& plan,
+  static Result<std::unique_ptr<Program>> create(const Graph& graph, const Binding& binding, const Plan& plan, const TokenOrder& order,
                                                  const Regions& regions, ThreadPool& pool);
 
   // One step. Error: a value met at run time that a kernel cannot use (names node, value and bound).
   Status run(const StepInput& input, Ledger& ledger);
   // Where the last step left the logits.
-  const View& logits() const { return logits_; }
+  const View& logits() const { return views_[logits_view_]; }
   int64_t kernel_calls() const { return static_cast<int64_t>(calls_.size()); }
   // Records every call of the next steps; null: none. The trace must outlive its use.
   void set_trace(Trace* trace);
   // Generic steps read state as one block: sequences must then be one run.
   bool needs_contiguous() const { return needs_contiguous_; }
+  // Why a step cannot have tokens of several sequences; "": it can.
+  const std::string& one_sequence() const { return one_sequence_; }
 
  private:
   struct Call {
@@ -54,28 +65,41 @@ class Program {
     std::shared_ptr<const void> params;
     int node = -1;
     int first_view = 0, in_count = 0, out_count = 0;
-    bool paged = false;    // attention over runs of slots
-    bool barrier = false;  // wait before this call: it depends on one since the last barrier
-  };
-  struct Patch {
-    int expression;
-    int view;
-    int field;  // -1: data, 0..7: dims, 8..15: strides
-    std::byte* base;
-    int64_t element;
+    bool paged = false;         // attention over runs of slots
+    bool barrier = false;       // wait before this call: it depends on one since the last barrier
+    // In a step of several segments:
+    bool by_segment = false;    // called for each
+    int first_part = 0;         // of its views' parts
+    bool split = false;         // attention that splits the keys of one token among the threads, as the program of one token does
+    uint32_t out_by_slot = 0;   // outputs that are written by slot
   };
 
   Program(const Graph& graph, const Binding& binding, const Plan& plan, const Regions& regions, ThreadPool& pool)
       : graph_(graph), binding_(binding), plan_(plan), regions_(regions), pool_(pool) {}
-  Status build();
+  Status build(const TokenOrder& order);
   Status add_kernel(const Step& step);
   int add_view(const Home& home, DType type, bool paged);
-  int expression(const Dim& dim);
+  std::byte* base_of(const Home& home) const;
   void place_barriers();
+  void allow_segments(const TokenOrder& order);
+  std::string allow_segments(const TokenOrder& order, size_t call);
+  struct Operand {
+    Home home;
+    ValueId value;
+    bool written;
+  };
+  std::vector<Operand> operands(size_t call) const;
+  bool follows_sequence(const Operand& operand) const;
+  uint32_t outputs_by_slot(size_t call) const;
+  int64_t host_offset(int root);
   void bind(const StepInput& input);
   void write_inputs(const StepInput& input, Ledger& ledger);
+  void count_outputs(Ledger& ledger) const;
   void execute(int thread, int threads);
   void run_call(const Call& c, KernelCall& call, int thread, int threads);
+  void run_segments(const Call& c, KernelCall& call, int thread, int threads);
+  void run_split(const Call& c, KernelCall& call, int thread, int threads);
+  void note_fault(const Call& c, const KernelCall& call, int thread);
   KernelCall thread_call(int thread);
   void execute_traced(int thread, int threads);
 
@@ -85,22 +109,27 @@ class Program {
   const Regions regions_;
   ThreadPool& pool_;
   std::vector<Call> calls_;
-  std::vector<View> views_;
-  std::vector<Dim> expressions_;
-  std::vector<int64_t> values_;  // of the expressions at the last step
-  std::vector<Patch> patches_;
-  std::vector<std::pair<std::string, int>> known_;  // expression by its text, while building
+  ViewTable views_;
   std::vector<std::byte> scratch_;
   std::vector<Ledger> books_;
   std::vector<Fault> faults_;
   std::vector<int> fault_calls_;
-  SymbolValues symbols_;
   const StepInput* input_ = nullptr;
+  int64_t tokens_ = 0;  // of the step
   int logits_view_ = -1;
-  View logits_;
   Trace* trace_ = nullptr;
   int32_t first_name_ = 0, token_name_ = 0;  // in the trace: of call 0, of the whole step
   bool needs_contiguous_ = false;
+
+  // -- steps of several segments
+  std::string one_sequence_;
+  std::vector<ViewTable::Part> parts_;      // by segment
+  std::vector<int64_t> slots_;              // by token
+  std::vector<std::pair<int, int64_t>> host_roots_;  // io roots that every segment has its own of, and where
+  int64_t host_bytes_ = 0;
+  std::vector<std::byte> host_;             // [segment][host_bytes_]
+  int64_t partial_floats_ = 0;              // of one split of one segment
+  std::vector<float> partials_;             // [segment][thread][partial_floats_]
 };
 
 }  // namespace situ

@@ -38,6 +38,7 @@ def load(
     memory: int = 0,
     sequences: int = 1,
     chunk: int = 512,
+    batch: int = 32,
     kv_type: str = "auto",
     pack_cache: bool = True,
 ) -> "Model":
@@ -49,12 +50,13 @@ def load(
     memory: bytes for weights, activations and state; what the first two leave is state, which all sessions share; 0 is room
         for so many `sequences` of the whole context: address space only.
     chunk: most prompt tokens in one step.
+    batch: most sequences in one step.
     kv_type: element type of attention states: "f32", "f16", "bf16", "q8", or "auto".
     pack_cache: save weights that are laid out anew, and map what an earlier load saved.
 
     Raises SituError: the message names file, node and values; unsupported operators are listed all at once.
     """
-    return Model(_situ.load(os.fsencode(path), threads, naive, context_length, memory, sequences, chunk, kv_type, pack_cache))
+    return Model(_situ.load(os.fsencode(path), threads, naive, context_length, memory, sequences, chunk, batch, kv_type, pack_cache))
 
 
 class Model:
@@ -76,7 +78,8 @@ class Model:
     def generate(
         self, prompt: Prompt | Sequence[Prompt], *, chat: bool = False, **options: Unpack[Options]
     ) -> Generation | list[Generation]:
-        """Continues a prompt, text or token ids. A list of prompts gives a list of answers, made one after the other.
+        """Continues a prompt, text or token ids. A list of prompts gives a list of answers, each the one that
+        its prompt would have alone; up to `batch` (see load) are computed together.
 
         chat: the text is what a user says, and the model's chat template makes the prompt of it. For a conversation, use
         encode_chat.
@@ -86,7 +89,8 @@ class Model:
         of its range. Control-C ends it at the next token.
         """
         if _is_list_of_prompts(prompt):
-            return [self.generate(cast(Prompt, p), chat=chat, **options) for p in prompt]
+            prompts = [self._ids(cast(Prompt, p), chat) for p in prompt]
+            return [_generation(raw) for raw in self._model.generate_all(prompts, cast(dict[str, object], options))]
         return _generation(self._model.generate(self._ids(cast(Prompt, prompt), chat), cast(dict[str, object], options)))
 
     def stream(self, prompt: Prompt, *, chat: bool = False, **options: Unpack[Options]) -> "Stream":
@@ -99,6 +103,14 @@ class Model:
         Raises SituError: a second one of a model with a recurrent state.
         """
         return self._model.session()
+
+    def step(self, feeds: Sequence[tuple[_situ.Session, Ids]]) -> list[NDArray[np.float32]]:
+        """Session.step for each of several sessions, computed together: their logits in the same order.
+
+        The arrays are views, as those of Session.step; all of them hold until the model's next step.
+        Raises SituError: as Session.step, and a session that is there twice. The sessions are then as they were.
+        """
+        return self._model.step([(session, cast(Sequence[int], ids)) for session, ids in feeds])
 
     @property
     def has_tokenizer(self) -> bool:

@@ -1,0 +1,56 @@
+#include "pipelines/answer.h"
+
+#include <algorithm>
+
+namespace situ {
+
+Status Answer::echo(std::span<const int64_t> prompt) {
+  Result<std::string> text = text_.echo(prompt);
+  if (text.is_ok() && !text->empty()) show({-1, *text, {}});
+  return text.status();
+}
+
+Result<int64_t> Answer::next(std::span<const float> logits) {
+  Result<int64_t> chosen = sampler_.choose(logits);
+  if (!chosen.is_ok()) return chosen;
+  if (std::find(end_ids_.begin(), end_ids_.end(), *chosen) != end_ids_.end()) {
+    result_.finish_reason = "stop";
+    return chosen;
+  }
+  sampler_.append(*chosen);
+  result_.output_ids.push_back(*chosen);
+  Token token;
+  token.id = *chosen;
+  if (options_.logprobs) token.logprob = report_logprobs(*chosen, logits);
+  Result<std::string> text = text_.push(*chosen);
+  if (!text.is_ok()) return text.status();
+  token.text = *text;
+  show(token);
+  if (text_.stopped()) result_.finish_reason = "stop";
+  if (static_cast<int64_t>(result_.output_ids.size()) >= options_.max_new_tokens) end_by_length();
+  return chosen;
+}
+
+Result<Generation> Answer::finish() {
+  Result<std::string> rest = text_.finish();
+  if (rest.is_ok() && !rest->empty()) show({-1, *rest, {}});
+  if (text_.stopped()) result_.finish_reason = "stop";
+  return std::move(result_);
+}
+
+void Answer::show(const Token& token) {
+  result_.text += token.text;
+  if (!on_token_ || refused_ || on_token_(token)) return;
+  refused_ = true;
+  result_.finish_reason = "stop";
+}
+
+double Answer::report_logprobs(int64_t id, std::span<const float> logits) {
+  logprobs_.read(logits);
+  Generation::Logprobs& l = result_.logprobs.emplace_back();
+  l.logprob = logprobs_.of(id);
+  for (const LogProbabilities::Entry& e : logprobs_.top(*options_.logprobs)) l.top.push_back({e.id, e.logprob});
+  return l.logprob;
+}
+
+}  // namespace situ

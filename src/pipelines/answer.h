@@ -1,0 +1,47 @@
+// One answer while it is made: the choice of its tokens, and what the caller gets to see of them.
+#pragma once
+
+#include "generate/logprobs.h"
+#include "generate/sampler.h"
+#include "pipelines/llm.h"
+#include "pipelines/sampling.h"
+#include "pipelines/text_output.h"
+
+namespace situ {
+
+class Answer {
+ public:
+  // `options` must outlive it.
+  Answer(const Model::Impl& model, const GenerateOptions& options, ResolvedOptions resolved, std::span<const int64_t> prompt, TokenCallback on_token)
+      : options_(options),
+        on_token_(std::move(on_token)),
+        text_(model.tokenizer ? &*model.tokenizer : nullptr, resolved.stop),
+        end_ids_(resolved.sampling.end_ids),
+        sampler_(std::move(resolved.sampling), prompt, model.vocabulary) {}
+
+  // The prompt's text, in front of the answer's.
+  Status echo(std::span<const int64_t> prompt);
+  // Chooses the next token by the logits and reports it. ended() afterwards: this was the last, or it is no token.
+  Result<int64_t> next(std::span<const float> logits);
+  bool ended() const { return !result_.finish_reason.empty(); }
+  void end_by_length() {
+    if (!ended()) result_.finish_reason = "length";
+  }
+  // What is left of the text is shown. Once.
+  Result<Generation> finish();
+
+ private:
+  void show(const Token& token);
+  double report_logprobs(int64_t id, std::span<const float> logits);
+
+  const GenerateOptions& options_;
+  TokenCallback on_token_;
+  TextOutput text_;
+  std::vector<int64_t> end_ids_;
+  Sampler sampler_;
+  LogProbabilities logprobs_;
+  Generation result_;
+  bool refused_ = false;  // by the callback, which is then not called again
+};
+
+}  // namespace situ

@@ -1,0 +1,159 @@
+// Model::generate of several prompts: whoever has something to feed takes part in the next step, prompts and answers alike; who ends
+// leaves, and the next prompt joins.
+#include <algorithm>
+#include <memory>
+
+#include "base/clock.h"
+#include "pipelines/answer.h"
+
+namespace situ {
+namespace {
+
+struct Request {
+  size_t index;  // of the prompt
+  Session session;
+  Answer answer;
+  std::span<const int64_t> prompt;
+  int64_t cached;
+  std::optional<uint64_t> seed;
+  int64_t room;       // slots that it may come to need
+  Clock::time_point start = Clock::now(), prompt_done = start;
+  int64_t next = -1;  // the token to be fed; -1: the prompt is not done
+  std::vector<int64_t> fed;
+};
+
+class Batch {
+ public:
+  Batch(Model::Impl& model, std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, const Model::BatchCallback& on_token)
+      : model_(model), prompts_(prompts), options_(options), on_token_(on_token), results_(prompts.size()), before_(model.ledger()) {
+    prefixes_ = options.prefix_cache ? model.in_place->prefixes() : nullptr;
+    free_ = model.in_place->states().free_slots() + (model.in_place->prefixes() ? model.in_place->prefixes()->tokens() : 0);
+  }
+
+  Result<std::vector<Generation>> run() {
+    while (joined_ < prompts_.size() || !running_.empty()) {
+      while (joined_ < prompts_.size() && has_room()) SITU_RETURN_IF_ERROR(join(joined_++));
+      SITU_RETURN_IF_ERROR(step());
+      const auto ended = std::stable_partition(running_.begin(), running_.end(), [](const auto& r) { return !r->answer.ended(); });
+      for (auto r = ended; r != running_.end(); ++r) SITU_RETURN_IF_ERROR(leave(**r));
+      running_.erase(ended, running_.end());
+    }
+    share_figures();
+    return std::move(results_);
+  }
+
+ private:
+  int64_t room_of(size_t prompt) const { return std::min(static_cast<int64_t>(prompts_[prompt].size()) + options_.max_new_tokens, model_.context_length); }
+  // Alone, a request may try.
+  bool has_room() const {
+    int64_t taken = room_of(joined_);
+    for (const auto& r : running_) taken += r->room;
+    return running_.empty() || (static_cast<int64_t>(running_.size()) < model_.batch() && taken <= free_);
+  }
+
+  Status join(size_t index) {
+    const std::span<const int64_t> prompt = prompts_[index];
+    Result<ResolvedOptions> resolved = resolve_options(options_, model_.folder, model_.tokenizer ? &*model_.tokenizer : nullptr, model_.vocabulary);
+    if (!resolved.is_ok()) return resolved.status();
+    Result<Session> session = model_.new_session();
+    if (!session.is_ok()) return session.status();
+    if (prefixes_) session->impl().sequence = prefixes_->find(prompt.first(prompt.size() - 1));
+    const int64_t cached = session->length();
+    const std::optional<uint64_t> seed = resolved->sampling.sample ? std::optional(resolved->sampling.seed) : std::nullopt;
+    TokenCallback tell;
+    if (on_token_) tell = [this, index](const Token& token) { return on_token_(index, token); };
+    Answer answer(model_, options_, std::move(*resolved), prompt, std::move(tell));
+    if (options_.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
+    running_.push_back(std::unique_ptr<Request>(new Request{index, std::move(*session), std::move(answer), prompt, cached, seed, room_of(index)}));
+    return Status::ok();
+  }
+
+  // One token of each, and pieces of prompts: whole ones, so that a prompt is cut as it is alone.
+  Status step() {
+    const size_t chunk = static_cast<size_t>(model_.in_place->chunk());
+    size_t room = chunk;
+    std::vector<Model::Impl::Feed> feeds;
+    std::vector<Request*> who;
+    for (const std::unique_ptr<Request>& r : running_) {
+      Model::Impl::Feed feed{&r->session.impl(), {&r->next, 1}};
+      if (r->next < 0) {
+        const std::span<const int64_t> rest = r->prompt.subspan(static_cast<size_t>(r->session.length()));
+        const size_t piece = std::min(rest.size() - 1, chunk);
+        if (piece > room) continue;
+        room -= piece;
+        feed.wanted = piece + 1 == rest.size();
+        feed.tokens = feed.wanted ? rest : rest.first(piece);
+      }
+      feeds.push_back(feed);
+      who.push_back(r.get());
+    }
+    return model_.step(feeds, [&](size_t i, std::span<const float> logits) { return choose(*who[i], logits); });
+  }
+
+  Status choose(Request& r, std::span<const float> logits) {
+    if (r.next < 0) r.prompt_done = Clock::now();
+    else r.fed.push_back(r.next);
+    const Result<int64_t> id = r.answer.next(logits);
+    if (!id.is_ok()) return id.status().with_context(model_.folder.model_file.string());
+    if (r.session.length() >= model_.context_length) r.answer.end_by_length();
+    r.next = *id;
+    return Status::ok();
+  }
+
+  Status leave(Request& r) {
+    Result<Generation> done = r.answer.finish();
+    if (!done.is_ok()) return done.status();
+    Generation& g = results_[r.index] = std::move(*done);
+    if (prefixes_) {
+      std::vector<int64_t> tokens(r.prompt.begin(), r.prompt.end());
+      tokens.insert(tokens.end(), r.fed.begin(), r.fed.end());
+      prefixes_->keep(tokens, *r.session.impl().sequence);
+    }
+    g.cached_tokens = r.cached;
+    g.seed = r.seed;
+    g.prefill_ms = std::chrono::duration<double, std::milli>(r.prompt_done - r.start).count();
+    if (!r.fed.empty()) g.decode_ms_per_token = ms_since(r.prompt_done) / static_cast<double>(r.fed.size());
+    return Status::ok();
+  }
+
+  // Bytes are those of all answers together.
+  void share_figures() {
+    double tokens = 0;
+    for (const Generation& g : results_) tokens += static_cast<double>(g.output_ids.size());
+    const Ledger after = model_.ledger();
+    const double copied = static_cast<double>(after.copied - before_.copied), written = copied + static_cast<double>(after.computed - before_.computed);
+    for (Generation& g : results_) {
+      g.bytes_copied_per_token = copied / std::max(1.0, tokens);
+      g.bytes_written_per_token = written / std::max(1.0, tokens);
+    }
+  }
+
+  Model::Impl& model_;
+  const std::span<const std::vector<int64_t>> prompts_;
+  const GenerateOptions& options_;
+  const Model::BatchCallback& on_token_;
+  PrefixCache* prefixes_ = nullptr;
+  int64_t free_ = 0;  // slots that there were before
+  size_t joined_ = 0;
+  std::vector<std::unique_ptr<Request>> running_;
+  std::vector<Generation> results_;
+  const Ledger before_;
+};
+
+}  // namespace
+
+Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, const BatchCallback& on_token) {
+  for (size_t i = 0; i < prompts.size(); ++i) SITU_RETURN_IF_ERROR(impl_->check(prompts[i], 0).with_context("prompt " + std::to_string(i)));
+  if (impl_->batch() > 1 && options.beams == 1) return Batch(*impl_, prompts, options, on_token).run();
+  std::vector<Generation> results;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    TokenCallback tell;
+    if (on_token) tell = [&, i](const Token& token) { return on_token(i, token); };
+    Result<Generation> one = generate(prompts[i], options, tell);
+    if (!one.is_ok()) return one.status();
+    results.push_back(std::move(*one));
+  }
+  return results;
+}
+
+}  // namespace situ

@@ -1,0 +1,92 @@
+// Steps of several sequences, and prompts. A prompt is cut into pieces of at most chunk() tokens, and its last token, whose logits are
+// wanted, is one of its own: the last tokens of all sequences stand at the end of the step. How a prompt is cut does not depend on
+// what else is in the step, so that neither do its logits, to the last bit.
+#include <algorithm>
+
+#include "runtime/engine.h"
+
+namespace situ {
+
+const char* const kNeedsOneRun = "this model's attention was not recognised and needs its state in one run of slots";
+
+Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each) {
+  std::vector<int64_t> before;
+  std::vector<size_t> wanted;  // feeds
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    if (feeds[i].tokens.empty()) return Status::error("a step needs at least one token of each sequence");
+    for (size_t j = 0; j < i; ++j)
+      if (feeds[j].sequence == feeds[i].sequence) return Status::error("a sequence is in the same step twice");
+    before.push_back(feeds[i].sequence->length());
+    if (feeds[i].wanted) wanted.push_back(i);
+  }
+  if (static_cast<int64_t>(wanted.size()) > batch_) return Status::error("a step of " + std::to_string(wanted.size()) + " sequences; there is room for " + std::to_string(batch_));
+  const bool together = one_sequence().empty();
+  Status done = together ? step_together(feeds) : Status::ok();
+  for (size_t i = 0; i < feeds.size() && !together && done.is_ok(); ++i) {
+    done = step(*feeds[i].sequence, feeds[i].tokens);
+    if (done.is_ok() && feeds[i].wanted) done = each(i, logits_);
+  }
+  for (size_t i = 0; i < wanted.size() && together && done.is_ok(); ++i) {
+    done = read_logits(prefill_->logits(), static_cast<int64_t>(wanted.size() - 1 - i));
+    if (done.is_ok()) done = each(wanted[i], logits_);
+  }
+  if (done.is_ok()) return done;
+  for (size_t i = 0; i < feeds.size(); ++i)
+    if (!has_replaced_states() || before[i] == 0) feeds[i].sequence->rewind(before[i]);
+  return done;
+}
+
+bool InPlaceEngine::logits_stay() const {
+  const ValueId logits = compiled_.prompt.binding.logits;
+  return compiled_.prompt.graph.values[logits].info.type == DType::kF32 && prefill_plan_.values[logits].view.strides.back() == Dim(1);
+}
+
+Status InPlaceEngine::step_together(std::span<const Feed> feeds) {
+  std::vector<Part> parts;
+  int64_t tokens = 0, wanted = 0;  // in the parts
+  for (const Feed& f : feeds) {
+    for (std::span<const int64_t> rest = f.tokens.first(f.tokens.size() - (f.wanted ? 1 : 0)); !rest.empty();) {
+      const int64_t count = std::min(static_cast<int64_t>(rest.size()), chunk_);
+      if (tokens + count > chunk_) {
+        SITU_RETURN_IF_ERROR(run_parts(parts, 1));
+        tokens = 0;
+      }
+      SITU_RETURN_IF_ERROR(add_parts(*f.sequence, rest.first(static_cast<size_t>(count)), parts));
+      rest = rest.subspan(static_cast<size_t>(count));
+      tokens += count;
+    }
+  }
+  for (const Feed& f : feeds) {
+    if (!f.wanted) continue;
+    SITU_RETURN_IF_ERROR(add_parts(*f.sequence, f.tokens.last(1), parts));
+    ++wanted;
+  }
+  return run_parts(parts, std::max<int64_t>(1, wanted));
+}
+
+// Takes slots for the tokens: a part for each run of them.
+Status InPlaceEngine::add_parts(Sequence& sequence, std::span<const int64_t> tokens, std::vector<Part>& parts) {
+  while (!tokens.empty()) {
+    const int64_t past = sequence.length();
+    const Result<Run> run = take_slots(sequence, static_cast<int64_t>(tokens.size()));
+    if (!run.is_ok()) return run.status();
+    if ((prefill_->needs_contiguous() || decode_->needs_contiguous()) && !sequence.contiguous()) return Status::error(kNeedsOneRun);
+    parts.push_back({&sequence, {tokens.data(), run->length, past, run->first_slot, sequence.flip(), nullptr, 0}});
+    tokens = tokens.subspan(static_cast<size_t>(run->length));
+  }
+  return Status::ok();
+}
+
+Status InPlaceEngine::run_parts(std::vector<Part>& parts, int64_t wanted) {
+  std::vector<Segment> segments;
+  for (const Part& p : parts) {
+    segments.push_back(p.segment);
+    segments.back().runs = p.sequence->runs().data();
+    segments.back().run_count = static_cast<int>(p.sequence->runs().size());
+  }
+  parts.clear();
+  const bool token = segments.size() == 1 && segments[0].count == 1;
+  return (token ? decode_ : prefill_)->run({segments, wanted}, ledger_);
+}
+
+}  // namespace situ
