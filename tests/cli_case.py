@@ -65,8 +65,8 @@ class CliTest(unittest.TestCase):
     def tearDownClass(cls):
         shutil.rmtree(cls.folder)
 
-    def generate(self, model, prompt, *options, **environment):
-        run = Run("run", model, "--prompt-ids", ",".join(map(str, prompt)), "-n", COUNT, "--ignore-eos", "--json", *options, **environment)
+    def generate(self, model, prompt, *options, count=COUNT, **environment):
+        run = Run("run", model, "--prompt-ids", ",".join(map(str, prompt)), "-n", count, "--ignore-eos", "--json", *options, **environment)
         self.assertEqual((run.code, run.err), (0, ""), run)
         return json.loads(run.out)
 

@@ -138,7 +138,7 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
     if (!slots.is_ok()) return slots.status();
     if (!sequence.contiguous() || slots->length != count) return Status::error("the sequence is no single run");
     Program& program = *programs[decode && count == 1];
-    const Segment segment{ids.data(), count, past, slots->first_slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size())};
+    const Segment segment{ids.data(), count, past, slots->first_slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size()), sequence.kept()};
     SITU_RETURN_IF_ERROR(program.run({{&segment, 1}, 1}, ledger));
     out.push_back(elements(program.logits()));
     SymbolValues symbols;
@@ -252,6 +252,7 @@ Result<std::vector<Outputs>> run_together(const Graph& graph, const Binding& bin
       segments[i].tokens = ids[i].data();
       segments[i].runs = sequences[i].runs().data();
       segments[i].run_count = static_cast<int>(sequences[i].runs().size());
+      segments[i].keys = sequences[i].kept();
     }
     SITU_RETURN_IF_ERROR(program.run({segments, 1}, ledger));
     const std::vector<float> logits = elements(program.logits());

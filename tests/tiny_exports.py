@@ -347,9 +347,15 @@ class Opset23(Export):
 
 def write_model(spec, folder):
     """Writes the model's folder. Returns (prompt ids, expected ids)."""
+    w, prompt, ids = choose_weights(spec)
+    write_weights(spec, w, folder)
+    return prompt, ids
+
+
+def write_weights(spec, w, folder):
+    """Writes the folder of a model with these weights, and returns it."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    w, prompt, ids = choose_weights(spec)
     export = {"optimum": Optimum, "genai": Genai, "opset23": Opset23}[spec.style](spec, w)
     model = export.build()
     if spec.style == "genai":
@@ -359,4 +365,4 @@ def write_model(spec, folder):
     else:
         onnx.save(model, folder / "model.onnx")
         (folder / "config.json").write_text(json.dumps({"max_position_embeddings": CONTEXT, "eos_token_id": VOCABULARY}))
-    return prompt, ids
+    return folder

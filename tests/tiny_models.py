@@ -20,6 +20,7 @@ class Spec:
     style: str = "optimum"  # optimum: plain operators; genai: com.microsoft; opset23: Attention, RotaryEmbedding
     kv_heads: int = 2
     window: int = 0         # keys that a query sees, its own included; 0: all before it
+    sink: int = 0           # first keys that it sees beside its window
     softcap: float = 0.0
     rotary: str = "half"    # half, interleaved, or none: learned positions unless there is ALiBi
     rotary_dim: int = HEAD_SIZE
@@ -154,7 +155,7 @@ def forward(spec, w, ids):
     if "positions" in w:
         x = x + w["positions"][:tokens]
     i, j = np.arange(tokens)[:, None], np.arange(tokens)[None, :]
-    allowed = (j <= i) & ((j > i - spec.window) if spec.window else True)
+    allowed = (j <= i) & ((j > i - spec.window) | (j < spec.sink) if spec.window else True)
     for n in range(LAYERS):
         h = norm(x, f"{n}.norm1")
         q, k, v = heads(h @ w[f"{n}.q"], HEADS), heads(h @ w[f"{n}.k"], spec.kv_heads), heads(h @ w[f"{n}.v"], spec.kv_heads)

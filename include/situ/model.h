@@ -28,6 +28,10 @@ struct LoadOptions {
   int64_t chunk = 512;         // most tokens in one step; more where tokens depend on later ones of their prompt, or
                                // where the graph computes prompts as a whole only
   int64_t batch = 32;          // most sequences in one step; at least 1
+  // Tokens attend to the last `window` tokens, themselves included, and to the first `sink` ones (Xiao et al., StreamingLLM, arXiv
+  // 2309.17453; distances between tokens stay what they are). Sequences then have no end (2^24 tokens), and take state for `window` +
+  // `sink` + 2 `chunk` tokens. 0: no window but the model's own. Error: attention that is not recognised, positions from a table that ends.
+  int64_t window = 0, sink = 0;
   // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half
   // precision where rows of 8 KiB or more a token come from products with 8-bit activations, else as the file has it.
   std::string kv_type = "auto";
@@ -75,7 +79,8 @@ class Session {
   // then what it was (but for a recurrent state that earlier chunks of the tokens have advanced).
   Result<std::span<const float>> step(std::span<const int64_t> tokens);
   int64_t length() const;
-  // Drops the last tokens, so that `length` are left. Error: more than there are; the naive mode cannot.
+  // Drops the last tokens, so that `length` are left. Error: more than there are; tokens that the next one would attend to have
+  // left the window; the naive mode cannot.
   Status rewind(int64_t length);
   // One more session that goes on from here, over the same state: nothing is copied. Error: a recurrent state, which one
   // session alone can have.

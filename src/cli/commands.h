@@ -20,7 +20,7 @@ struct RunArguments {
   std::vector<std::string> logit_bias;  // ID=BIAS
   bool naive = false, json = false, chat = false, no_pack_cache = false;
   int threads = 0;
-  int64_t context = 0, chunk = 512;
+  int64_t context = 0, chunk = 512, window = 0, sink = 0;
   std::string kv_type = "auto";
 };
 int run(const RunArguments& arguments);

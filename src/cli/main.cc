@@ -13,6 +13,8 @@ void add_run_options(CLI::App& command, situ::cli::RunArguments& arguments) {
   command.add_option("--context", arguments.context, "Tokens that the sequence may hold (default: the model's)")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   command.add_option("--memory", arguments.memory, "Budget for weights, arena and state, e.g. 2GiB (default: as much state as the context)");
   command.add_option("--chunk", arguments.chunk, "Most prompt tokens in one step")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  CLI::Option* window = command.add_option("--window", arguments.window, "Tokens attend to the last so many only, and the sequence may go on for ever")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  command.add_option("--sink", arguments.sink, "First tokens that are attended to beside the window")->check(CLI::Range(int64_t{0}, int64_t{1} << 20))->needs(window);
   command.add_option("--kv-type", arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
 }
 

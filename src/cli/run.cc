@@ -87,6 +87,8 @@ Status load_options(const RunArguments& a, LoadOptions* load) {
   load->sequences = std::max<int64_t>(1, a.generate.beams);
   load->batch = std::max(load->batch, load->sequences);
   load->chunk = a.chunk;
+  load->window = a.window;
+  load->sink = a.sink;
   load->kv_type = a.kv_type;
   load->pack_cache = !a.no_pack_cache;
   return Status::ok();

@@ -100,7 +100,7 @@ void write_partial(const Problem& p, const Tile& t, int64_t split) {
 }
 
 void run_split(const Problem& p, std::byte* scratch, int64_t split, int64_t splits) {
-  const int64_t kv_heads = p.k.dims[1], first = p.params.window > 0 && p.keys > p.params.window ? p.keys - p.params.window : 0;
+  const int64_t kv_heads = p.k.dims[1], first = p.params.window > 0 && p.params.first <= 0 && p.keys > p.params.window ? p.keys - p.params.window : 0;
   const int64_t begin = first + (p.keys - first) * split / splits, end = first + (p.keys - first) * (split + 1) / splits;
   Tile tiles[kSplitHeads];
   Panels panels;

@@ -49,7 +49,7 @@ std::vector<double> expected_row(const Case& t, const StridedTensor& q, const Ro
   double largest = -INFINITY;
   for (int64_t j = 0; j < t.keys; ++j) {
     if (t.params.causal && j > position) continue;
-    if (t.params.window > 0 && j <= position - t.params.window) continue;
+    if (t.params.window > 0 && j <= position - t.params.window && j >= t.params.first) continue;
     double x = 0;
     for (int64_t d = 0; d < t.depth; ++d) x += q.at({b, h, i, d}) * k.at(b, kv, slots[static_cast<size_t>(j)], d);
     x *= t.params.scale;
@@ -122,6 +122,7 @@ void check(const Case& t) {
   call.params = &t.params;
   call.runs = t.runs.empty() ? nullptr : t.runs.data();
   call.run_count = static_cast<int>(t.runs.size());
+  call.keys = t.keys;
   std::vector<std::vector<double>> rows;
   for (int64_t b = 0; b < t.batch; ++b) {
     for (int64_t h = 0; h < t.heads; ++h) {
@@ -189,10 +190,14 @@ TEST(Attention, MasksAndScores) {
     u.params.causal = false;
     check(u);
     u = t;
-    u.params.window = 40;
-    check(u);
-    u.params.causal = false;
-    check(u);
+    for (int64_t first : {0, 5, 130}) {
+      u = t;
+      u.params.window = 40;
+      u.params.first = first;
+      check(u);
+      u.params.causal = false;
+      check(u);
+    }
     u = t;
     u.params.softcap = 5;
     check(u);

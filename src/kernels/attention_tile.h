@@ -47,7 +47,7 @@ struct Tile {
   int64_t done;                // rows below it, of many, may not attend to this block of keys any more
   float m[kMaxRows], l[kMaxRows];
   float shrink[kMaxRows];      // what o must be multiplied by before more is added to it
-  int64_t begin[kMaxRows], end[kMaxRows];  // keys that each row may attend to
+  int64_t begin[kMaxRows], end[kMaxRows];  // keys that each row may attend to, beside AttentionParams::first
   int64_t first_key, last_key;             // [first_key, last_key): those of any row
   bool rounded;                // q holds pairs of integers, a row where it was, each worth q_scale
   float q_scale[kMaxRows];
@@ -101,6 +101,7 @@ static inline Problem make_problem(const KernelCall& call) {
   const View &q = call.in[0], &k = call.in[1], &v = call.in[2];
   Problem p{call,    *static_cast<const AttentionParams*>(call.params), q, k, v, call.out[0], operand(call, 3),
             operand(call, 4), operand(call, 5), q.dims[0], q.dims[1], q.dims[2], k.dims[2], q.dims[3], row_size(v), 1, 0, kKeyBlock, false};
+  if (call.runs != nullptr) p.keys = call.keys;
   p.group = k.dims[1] > 0 ? p.heads / k.dims[1] : 1;
   p.o_row = (p.value_depth + kTileColumns - 1) / kTileColumns * kTileColumns;
   while (p.block > kTileColumns && (p.depth + p.o_row) * p.block > kPanelFloats) p.block /= 2;
@@ -137,7 +138,8 @@ static inline void start_tile(const Problem& p, Tile* t) {
     t->begin[r] = p.params.window > 0 ? clamp(position - p.params.window + 1, 0, t->end[r]) : 0;
     t->shrink[r] = 1;
     if (t->begin[r] >= t->end[r]) continue;
-    t->first_key = t->begin[r] < t->first_key ? t->begin[r] : t->first_key;
+    const int64_t first = p.params.first > 0 ? 0 : t->begin[r];
+    t->first_key = first < t->first_key ? first : t->first_key;
     t->last_key = t->end[r] > t->last_key ? t->end[r] : t->last_key;
   }
 }
@@ -360,7 +362,7 @@ static inline void weigh_block(const Problem& p, Tile* t, int64_t key, int64_t c
       for (int64_t j = 0; j < count; ++j) s[j] += slope * static_cast<float>(key + j - own);
     }
     const int64_t from = clamp(t->begin[r] - key, 0, count), to = clamp(t->end[r] - key, 0, count);
-    for (int64_t j = 0; j < from; ++j) s[j] = -__builtin_inff();
+    for (int64_t j = clamp(p.params.first - key, 0, from); j < from; ++j) s[j] = -__builtin_inff();
     for (int64_t j = to; j < count; ++j) s[j] = -__builtin_inff();
     pairs ? online_softmax_of_pairs(t, r, count, s) : online_softmax(t, r, count, s);
   }

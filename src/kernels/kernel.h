@@ -42,9 +42,11 @@ struct KernelCall {
   std::byte* scratch = nullptr;  // this thread's kScratchBytes, 64-byte aligned
   Ledger* ledger = nullptr;      // this thread's; only move_bytes books into it
   Fault* fault = nullptr;        // this thread's
-  // Attention over state: where tokens 0..T-1 live. Null: K and V are views of T consecutive tokens.
+  // Attention over state: where its first `keys` tokens live, those that are kept of the sequence, these included. Null: K and V are
+  // views of T consecutive tokens.
   const Run* runs = nullptr;
   int run_count = 0;
+  int64_t keys = 0;
   // Products that write tokens of several sequences: row r of each output i whose bit is set lies slots[r] rows after the
   // place that its view names.
   const int64_t* slots = nullptr;

@@ -184,6 +184,7 @@ struct AttentionParams {
   float scale;
   float softcap;  // 0: none, else s = softcap * tanh(s / softcap)
   int64_t window; // <= 0: none, else the last `window` keys, the query's own included
+  int64_t first;  // and so many of the first keys; 0 without a window
   bool causal;
   bool smooth_sink;  // sink of 0 for every head (smooth softmax)
 };

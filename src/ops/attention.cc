@@ -90,6 +90,7 @@ Status prepare_situ_attention(const PrepareContext& c, Prepared* out) {
   params.scale = c.node.attr_float("scale", 1);
   params.softcap = c.node.attr_float("softcap", 0);
   params.window = c.node.attr_int("window", 0);
+  params.first = params.window > 0 ? c.node.attr_int("first", 0) : 0;
   params.causal = c.node.attr_int("causal", 0) != 0;
   params.smooth_sink = c.node.attr_int("smooth_sink", 0) != 0;
   return use_kernel(out, &KernelTable::attention, params);

@@ -28,10 +28,20 @@ enum class InputRole {
   kTokenIds,   // [1, S] token ids
   kPositions,  // P .. P + S - 1 along the last axis, repeated along others
   kState,      // a past tensor
+  kRotaryRows,  // [1, 1, S, C], of the tokens' positions
+};
+
+// A table of cosines or sines without an end: row p is scale * cos(p * angle) or scale * sin(p * angle).
+struct RotaryRows {
+  std::vector<double> angles, scales;
+  bool sine = false;
+  int64_t width() const { return static_cast<int64_t>(angles.size()); }
+  void write(int64_t position, float* row) const;
 };
 
 struct Binding {
   std::map<ValueId, InputRole> inputs;
+  std::map<ValueId, RotaryRows> rotary;  // of inputs that are kRotaryRows
   ValueId logits = kNoValue;
   std::vector<StatePair> states;
 };
@@ -123,6 +133,9 @@ Status distribute_concat(PassContext&);        // elementwise operators above th
 Status split_attention(Graph& graph, int splits);
 // Whether the attention `n` of one token may be split over the keys.
 bool splits_well(const Graph& graph, const Node& n);
+// For sequences without an end, of which the last `window` tokens and `first` first ones are attended to: after the passes. Attention
+// takes no others, and rotary tables become rows that the host computes. Errors name what needs the whole sequence.
+Status limit_window(PassContext& context, int64_t window, int64_t first);
 // Constants at odd addresses become copies at even ones: all, or all but those that pack_dense may lay out. `packs` shares
 // copies between programs; null: each gets its own.
 void align_constants(Graph& graph, PackStore* packs, bool all);

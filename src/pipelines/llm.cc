@@ -18,6 +18,8 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   engine.sequences = options.sequences;
   engine.chunk = options.chunk;
   engine.batch = options.batch;
+  engine.window = options.window;
+  engine.first = options.sink;
   engine.threads = options.threads;
   engine.pack_cache = options.pack_cache;
   const std::pair<const char*, DType> types[] = {{"auto", DType::kNone}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"q8", DType::kI8}};
@@ -27,6 +29,9 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   if (options.naive && engine.kv_type != DType::kNone) return Status::error("kv_type is for placed programs; the naive mode keeps states as the file has them");
   if (options.naive && options.memory > 0) return Status::error("a memory is for placed programs; the naive mode allocates what it needs");
   if (options.sequences < 1) return Status::error("room for " + std::to_string(options.sequences) + " sequences");
+  if (options.window < 0 || options.sink < 0) return Status::error("a window of " + std::to_string(options.window) + " tokens, and the first " + std::to_string(options.sink));
+  if (options.sink > 0 && options.window == 0) return Status::error("the first " + std::to_string(options.sink) + " tokens are kept beside a window only");
+  if (options.naive && options.window > 0) return Status::error("a window is for placed programs; the naive mode keeps the whole past");
   if (options.batch < 1) return Status::error("steps of " + std::to_string(options.batch) + " sequences");
   if (options.memory < 0) return Status::error("a memory of " + std::to_string(options.memory) + " bytes");
   if (options.naive) {
@@ -56,7 +61,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
 Status load_with_context(Model::Impl& m, const LoadOptions& options) {
   constexpr int64_t kLeastContext = 32;
   const Status first = load_engine(m, options);
-  if (first.is_ok() || options.context_length > 0 || m.folder.context_length > 0) return first;
+  if (first.is_ok() || options.context_length > 0 || options.window > 0 || m.folder.context_length > 0) return first;
   for (m.context_length = kDefaultContext / 2; m.context_length >= kLeastContext; m.context_length /= 2)
     if (load_engine(m, options).is_ok()) return Status::ok();
   return first;
@@ -88,7 +93,7 @@ Status Session::Impl::step(std::span<const int64_t> tokens) {
 }
 
 void Session::Impl::go_back(int64_t length) {
-  if (sequence && (length == 0 || !model->in_place->has_replaced_states())) sequence->rewind(length);
+  if (sequence) model->in_place->undo(*sequence, length);
 }
 
 Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each) {
@@ -143,7 +148,10 @@ Status Session::rewind(int64_t length) {
   for (const StatePair& s : impl_->model->compiled().binding.states)
     if (s.rule == StateRule::kReplace && length != 0 && length != impl_->length())
       return Status::error("this model has a recurrent state, which cannot be rewound to the middle");
-  impl_->sequence->rewind(length);
+  if (!impl_->model->in_place->can_rewind(*impl_->sequence, length))
+    return Status::error("cannot rewind a sequence of " + std::to_string(impl_->length()) + " tokens to " + std::to_string(length) + ": what came before has left the window");
+  if (length == 0) impl_->sequence->clear();
+  else impl_->sequence->rewind(length);
   return Status::ok();
 }
 
@@ -183,6 +191,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
                          : impl->folder.context_length > 0 ? impl->folder.context_length
                                                            : kDefaultContext;
   constexpr int64_t kMaxContext = int64_t{1} << 24;
+  if (options.window > 0 && options.context_length == 0) impl->context_length = kMaxContext;  // where float positions end
   if (impl->context_length > kMaxContext)
     return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " + std::to_string(kMaxContext));
   SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));

@@ -99,6 +99,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   context.kv_type = options.kv_type;
   SITU_RETURN_IF_ERROR(run_passes(context, literal));
   align_constants(c.graph, packs, true);
+  if (options.window > 0 && !literal) SITU_RETURN_IF_ERROR(limit_window(context, options.window, options.first));
   SITU_RETURN_IF_ERROR(check_positions(context, length));
   // Outputs that nobody asked for (hidden states) are not computed.
   if (!literal) {
@@ -177,6 +178,9 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   const bool whole = !prompt.order.mixing.empty() || e->compiled_.first_only;
   e->chunk_ = whole ? capacity : std::clamp<int64_t>(options.chunk, 1, capacity);
   e->batch_ = std::max<int64_t>(1, options.batch);
+  if (options.window > 0 && whole) return Status::error("no window: prompts of this model are computed as a whole");
+  e->window_ = options.window;
+  e->first_ = options.first;
 
   // A piece of a prompt, and the last tokens of as many sequences as there may be.
   const int64_t lasts = prompt.order.one_sequence.empty() ? e->batch_ : 0;
@@ -203,7 +207,8 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   e->arena_bytes_ = std::max(e->prefill_plan_.arena_bytes, e->decode_plan_.arena_bytes);
   e->memory_bytes_ = e->arena_bytes_ + std::max(e->prefill_plan_.io_bytes, e->decode_plan_.io_bytes) + 64;
   int64_t all = 0;
-  if (__builtin_mul_overflow(capacity, options.sequences, &all)) return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
+  const int64_t kept = e->window_ > 0 ? std::min(capacity, e->window_ + e->first_ + 2 * (e->chunk_ + 1)) : capacity;
+  if (__builtin_mul_overflow(kept, options.sequences, &all)) return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
   const Result<int64_t> slots = options.memory > 0 ? e->slots_in(options.memory, model.weight_bytes) : Result<int64_t>(all);
   if (!slots.is_ok()) return slots.status();
   Result<std::unique_ptr<StatePool>> states = StatePool::create(e->prefill_plan_.states, *slots);
@@ -220,7 +225,9 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   if (!b.is_ok()) return b.status();
   e->prefill_ = std::move(*a);
   e->decode_ = std::move(*b);
-  if (!whole && !e->has_replaced_states() && !e->prefill_->needs_contiguous() && !e->decode_->needs_contiguous()) e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
+  const bool one_run = e->prefill_->needs_contiguous() || e->decode_->needs_contiguous();
+  if (e->window_ > 0 && one_run) return Status::error("no window: attention that was not recognised reads the state as one block");
+  if (!whole && !e->has_replaced_states() && !one_run && e->window_ == 0) e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
   e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
   if (std::optional<PackSave> save = cache.finish()) e->saver_ = save_in_background(std::move(*save), &e->packs_.problem);
   return e;
@@ -264,12 +271,30 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) 
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
     const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, std::min(most, tokens.size() - begin)));
     if (!fed.is_ok()) {
-      if (before == 0 || !has_replaced_states()) sequence.rewind(before);  // what is replaced cannot go back
+      undo(sequence, before);
       return fed.status();
     }
     begin += static_cast<size_t>(*fed);
   }
   return Status::ok();
+}
+
+// Slots behind the window are given back, but for as many as a step may take: so far a session can be rewound.
+void InPlaceEngine::step_done(Sequence& sequence) const {
+  sequence.step_done();
+  if (window_ > 0) sequence.drop(window_ - 1 + first_ + chunk_, first_);
+}
+
+bool InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const {
+  const int64_t dropped = sequence.length() - sequence.kept();
+  return length == 0 || dropped == 0 || length - dropped >= window_ - 1 + first_;
+}
+
+// After an error: back to what the sequence was, or to nothing where that has left the window. What is replaced cannot go back.
+void InPlaceEngine::undo(Sequence& sequence, int64_t length) const {
+  if (length > 0 && has_replaced_states()) return;
+  if (length == 0 || !can_rewind(sequence, length)) sequence.clear();
+  else sequence.rewind(length);
 }
 
 bool InPlaceEngine::has_replaced_states() const {
@@ -307,15 +332,13 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
       std::byte* half = states_->base(k) + sequence.flip() * s.slot_bytes();
       std::fill(half, half + s.slot_bytes(), std::byte{0});
     }
-  Segment segment{tokens.data(), static_cast<int64_t>(tokens.size()), past, slots->first_slot, sequence.flip(), nullptr, 0};
-  segment.runs = sequence.runs().data();
-  segment.run_count = static_cast<int>(sequence.runs().size());
+  const Segment segment{tokens.data(), static_cast<int64_t>(tokens.size()), past, slots->first_slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size()), sequence.kept()};
   const Status done = program.run({{&segment, 1}, 1}, ledger_);
   if (!done.is_ok()) {
     sequence.rewind(past);
     return done;
   }
-  sequence.step_done();
+  step_done(sequence);
   SITU_RETURN_IF_ERROR(read_logits(program.logits(), 0));
   return static_cast<int64_t>(tokens.size());
 }

@@ -26,6 +26,8 @@ struct EngineOptions {
   int64_t declared_context = 0;  // what the model says; recognition may look as far, whatever context is used
   int64_t chunk = 512;         // most new tokens in one step
   int64_t batch = 1;           // most sequences whose logits one step gives
+  int64_t window = 0;          // tokens attend to the last so many, and to the `first` first ones; 0: to all
+  int64_t first = 0;
   int threads = 0;             // 0: one per usable CPU
   bool pack_cache = true;      // packed weights are taken from a file that an earlier start saved, or saved
   DType kv_type = DType::kNone;  // of attention states; kNone: what passes/store_states.cc decides
@@ -82,6 +84,9 @@ class InPlaceEngine {
   using LogitsOf = std::function<Status(size_t feed, std::span<const float> logits)>;
   Status step(std::span<const Feed> feeds, const LogitsOf& each);
   int64_t batch() const { return batch_; }
+  // Whether the sequence still has what its token number `length` attends to.
+  bool can_rewind(const Sequence& sequence, int64_t length) const;
+  void undo(Sequence& sequence, int64_t length) const;
   // Those of a step stay where they are until the next, so that all of them may be read after it.
   bool logits_stay() const;
   const std::string& one_sequence() const { return prefill_->one_sequence(); }
@@ -122,6 +127,7 @@ class InPlaceEngine {
   };
   Status add_parts(Sequence& sequence, std::span<const int64_t> tokens, std::vector<Part>& parts);
   Status run_parts(std::vector<Part>& parts, int64_t wanted);
+  void step_done(Sequence& sequence) const;
   Status read_logits(const View& view, int64_t before_last);
 
   CompiledPhases compiled_;
@@ -131,7 +137,7 @@ class InPlaceEngine {
   std::unique_ptr<PrefixCache> prefixes_;  // of states_
   std::unique_ptr<Program> prefill_, decode_;
   std::byte* memory_ = nullptr;  // arena, then io
-  int64_t memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1;
+  int64_t memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1, window_ = 0, first_ = 0;
   std::vector<float> converted_;
   std::span<const float> logits_;
   Ledger ledger_;

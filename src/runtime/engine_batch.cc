@@ -32,7 +32,7 @@ Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each) {
   }
   if (done.is_ok()) return done;
   for (size_t i = 0; i < feeds.size(); ++i)
-    if (!has_replaced_states() || before[i] == 0) feeds[i].sequence->rewind(before[i]);
+    undo(*feeds[i].sequence, before[i]);
   return done;
 }
 
@@ -71,7 +71,7 @@ Status InPlaceEngine::add_parts(Sequence& sequence, std::span<const int64_t> tok
     const Result<Run> run = take_slots(sequence, static_cast<int64_t>(tokens.size()));
     if (!run.is_ok()) return run.status();
     if ((prefill_->needs_contiguous() || decode_->needs_contiguous()) && !sequence.contiguous()) return Status::error(kNeedsOneRun);
-    parts.push_back({&sequence, {tokens.data(), run->length, past, run->first_slot, sequence.flip(), nullptr, 0}});
+    parts.push_back({&sequence, {tokens.data(), run->length, past, run->first_slot, sequence.flip(), nullptr, 0, sequence.kept()}});
     tokens = tokens.subspan(static_cast<size_t>(run->length));
   }
   return Status::ok();
@@ -84,9 +84,11 @@ Status InPlaceEngine::run_parts(std::vector<Part>& parts, int64_t wanted) {
     segments.back().runs = p.sequence->runs().data();
     segments.back().run_count = static_cast<int>(p.sequence->runs().size());
   }
-  parts.clear();
   const bool token = segments.size() == 1 && segments[0].count == 1;
-  return (token ? decode_ : prefill_)->run({segments, wanted}, ledger_);
+  SITU_RETURN_IF_ERROR((token ? decode_ : prefill_)->run({segments, wanted}, ledger_));
+  for (const Part& p : parts) step_done(*p.sequence);
+  parts.clear();
+  return Status::ok();
 }
 
 }  // namespace situ

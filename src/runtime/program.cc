@@ -146,6 +146,14 @@ void Program::place_barriers() {
   }
 }
 
+// Rows [S, C] of cosines or sines, one for each token.
+void Program::write_rotary_rows(const Root& root, const StepInput& input) {
+  const RotaryRows& rows = binding_.rotary.at(root.value);
+  float* at = reinterpret_cast<float*>(regions_.io + root.offset);
+  for (const Segment& s : input.segments)
+    for (int64_t j = 0; j < s.count; ++j, at += rows.width()) rows.write(s.past + j, at);
+}
+
 static SymbolValues symbols_of(const Segment& segment, int64_t wanted) {
   SymbolValues s;
   s.value[kSymS] = segment.count;
@@ -201,6 +209,11 @@ void Program::write_inputs(const StepInput& input, Ledger& ledger) {
     }
     auto role = binding_.inputs.find(r.value);
     if (role == binding_.inputs.end()) continue;
+    if (role->second == InputRole::kRotaryRows) {
+      write_rotary_rows(r, input);
+      ledger.computed += tokens_ * binding_.rotary.at(r.value).width() * 4;
+      continue;
+    }
     SymbolValues step;
     step.value[kSymS] = tokens_;
     int64_t rows = 1;  // the same for each: [3, 1, S] positions, for instance
@@ -222,12 +235,17 @@ void Program::run_call(const Call& c, KernelCall& call, int thread, int threads)
   if (c.by_segment && parts_.size() > 1) return run_segments(c, call, thread, threads);
   call.in = views_.at(c.first_view);
   call.out = call.in + c.in_count;
-  call.runs = c.paged ? input_->segments[0].runs : nullptr;
-  call.run_count = c.paged ? input_->segments[0].run_count : 0;
+  bind_runs(c, input_->segments[0], call);
   call.slots = slots_.data();
   call.out_by_slot = parts_.size() > 1 ? c.out_by_slot : 0;
   c.kernel(call, thread, threads);
   note_fault(c, call, thread);
+}
+
+void Program::bind_runs(const Call& c, const Segment& s, KernelCall& call) const {
+  call.runs = c.paged ? s.runs : nullptr;
+  call.run_count = c.paged ? s.run_count : 0;
+  call.keys = s.keys;
 }
 
 void Program::note_fault(const Call& c, const KernelCall& call, int thread) {

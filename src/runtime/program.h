@@ -33,6 +33,7 @@ struct Segment {
   int flip = 0;
   const Run* runs = nullptr;  // of the sequence, these tokens included; there may be more
   int run_count = 0;
+  int64_t keys = 0;  // tokens that the sequence keeps, up to these
 };
 
 // The tokens of one step: of one segment, or of any number where one_sequence() is empty.
@@ -99,6 +100,8 @@ class Program {
   void run_call(const Call& c, KernelCall& call, int thread, int threads);
   void run_segments(const Call& c, KernelCall& call, int thread, int threads);
   void run_split(const Call& c, KernelCall& call, int thread, int threads);
+  void bind_runs(const Call& c, const Segment& s, KernelCall& call) const;
+  void write_rotary_rows(const Root& root, const StepInput& input);
   void note_fault(const Call& c, const KernelCall& call, int thread);
   KernelCall thread_call(int thread);
   void execute_traced(int thread, int threads);

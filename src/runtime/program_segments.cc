@@ -130,8 +130,7 @@ void Program::run_segments(const Call& c, KernelCall& call, int thread, int thre
     if (c.split && s.count == 1) continue;
     call.in = views_.part_at(p, c.first_part);
     call.out = call.in + c.in_count;
-    call.runs = c.paged ? s.runs : nullptr;
-    call.run_count = c.paged ? s.run_count : 0;
+    bind_runs(c, s, call);
     c.kernel(call, (thread + p) % threads, threads);
   }
   if (c.split) run_split(c, call, thread, threads);
@@ -148,8 +147,7 @@ void Program::run_split(const Call& c, KernelCall& call, int thread, int threads
     const Segment& s = input_->segments[static_cast<size_t>(p)];
     call.in = views_.part_at(p, c.first_part);
     call.out = call.in + c.in_count;
-    call.runs = c.paged ? s.runs : nullptr;
-    call.run_count = c.paged ? s.run_count : 0;
+    bind_runs(c, s, call);
     partial.data = reinterpret_cast<std::byte*>(partials_.data() + static_cast<int64_t>(p) * threads * partial_floats_);
     partial.dims[0] = threads;
     partial.dims[1] = call.out[0].dims[1];

@@ -68,9 +68,9 @@ Sequence::Sequence(StatePool& pool, std::vector<Run> runs) : pool_(&pool), runs_
 }
 
 Sequence::Sequence(Sequence&& other) noexcept
-    : pool_(other.pool_), runs_(std::move(other.runs_)), length_(other.length_), flip_(other.flip_) {
+    : pool_(other.pool_), runs_(std::move(other.runs_)), length_(other.length_), dropped_(other.dropped_), flip_(other.flip_) {
   other.runs_.clear();
-  other.length_ = 0;
+  other.length_ = other.dropped_ = 0;
 }
 
 Sequence& Sequence::operator=(Sequence&& other) noexcept {
@@ -79,9 +79,10 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
     pool_ = other.pool_;
     runs_ = std::move(other.runs_);
     length_ = other.length_;
+    dropped_ = other.dropped_;
     flip_ = other.flip_;
     other.runs_.clear();
-    other.length_ = 0;
+    other.length_ = other.dropped_ = 0;
   }
   return *this;
 }
@@ -107,8 +108,35 @@ void Sequence::rewind(int64_t length) {
   }
 }
 
+void Sequence::drop(int64_t most, int64_t first) {
+  int64_t surplus = kept() - most;
+  dropped_ += std::max<int64_t>(0, surplus);
+  for (size_t i = 0; surplus > 0;) {
+    Run& r = runs_[i];
+    if (first >= r.length) {
+      first -= r.length;
+      ++i;
+      continue;
+    }
+    if (first > 0) {  // the rest is a run of its own
+      const Run rest{r.first_slot + first, r.length - first};
+      r.length = first;
+      runs_.insert(runs_.begin() + static_cast<long>(i) + 1, rest);
+      continue;
+    }
+    const int64_t gone = std::min(surplus, r.length);
+    pool_->release({r.first_slot, gone});
+    r.first_slot += gone;
+    r.length -= gone;
+    surplus -= gone;
+    if (r.length == 0) runs_.erase(runs_.begin() + static_cast<long>(i));
+  }
+}
+
 Sequence Sequence::fork() const {
   Sequence other(*pool_, runs_);
+  other.length_ = length_;
+  other.dropped_ = dropped_;
   other.flip_ = flip_;
   return other;
 }
@@ -116,7 +144,7 @@ Sequence Sequence::fork() const {
 void Sequence::clear() {
   for (const Run& r : runs_) pool_->release(r);
   runs_.clear();
-  length_ = 0;
+  length_ = dropped_ = 0;
 }
 
 }  // namespace situ

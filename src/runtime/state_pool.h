@@ -57,6 +57,8 @@ class Sequence {
   Sequence& operator=(Sequence&& other) noexcept;
 
   int64_t length() const { return length_; }
+  // Tokens that have slots: all, or the first ones and the last ones of them.
+  int64_t kept() const { return length_ - dropped_; }
   const std::vector<Run>& runs() const { return runs_; }
   // True when token j lives in slot first_slot + j: what the generic path needs.
   bool contiguous() const { return runs_.size() <= 1; }
@@ -65,8 +67,10 @@ class Sequence {
 
   // Slots for the next tokens, at most `count`, in one run. Error: the pool is full.
   Result<Run> append(int64_t count);
-  // Drops the last tokens. Precondition: 0 <= length <= length().
+  // Drops the last tokens. Precondition: length() - kept() <= length <= length().
   void rewind(int64_t length);
+  // Gives the slots back of all but the first `first` tokens and as many of the last as make `most` together.
+  void drop(int64_t most, int64_t first);
   // Another sequence over the same slots: index work only.
   Sequence fork() const;
   void clear();
@@ -75,7 +79,7 @@ class Sequence {
  private:
   StatePool* pool_;
   std::vector<Run> runs_;
-  int64_t length_ = 0;
+  int64_t length_ = 0, dropped_ = 0;
   int flip_ = 0;
 };
 

@@ -20,6 +20,14 @@ std::set<int64_t> slots_of(const Sequence& s) {
   return slots;
 }
 
+// Of its first `count` tokens.
+std::set<int64_t> first_slots(const Sequence& s, int64_t count) {
+  std::set<int64_t> slots;
+  for (const auto& r : s.runs())
+    for (int64_t i = 0; i < r.length && count > 0; ++i, --count) slots.insert(r.first_slot + i);
+  return slots;
+}
+
 TEST(StatePool, SequencesThatTakeTurnsStayOneRun) {
   const auto pool = pool_of(1024);
   Sequence a(*pool), b(*pool);
@@ -67,6 +75,37 @@ TEST(StatePool, ForksShareSlotsUntilTheLastIsGone) {
   EXPECT_EQ(pool->free_slots(), 60);
   a.clear();
   EXPECT_EQ(pool->free_slots(), 64);
+}
+
+// A window moves on: the same slots stand for other tokens again and again.
+TEST(StatePool, WhatLeavesTheWindowIsFree) {
+  for (int64_t first : {0, 3, 7}) {
+    const auto pool = pool_of(40);
+    Sequence s(*pool), fork(*pool);
+    ASSERT_TRUE(s.append(9).is_ok());
+    fork = s.fork();
+    const std::set<int64_t> kept_by_fork = slots_of(fork), sinks = first_slots(s, first);
+    for (int64_t length = 9; length < 200; ++length) {
+      ASSERT_TRUE(s.append(1).is_ok());
+      s.drop(12 + first, first);
+      EXPECT_EQ(s.length(), length + 1);
+      EXPECT_EQ(s.kept(), std::min(length + 1, 12 + first));
+      EXPECT_EQ(slots_of(s).size(), static_cast<size_t>(s.kept()));
+      EXPECT_EQ(first_slots(s, first), sinks);
+      EXPECT_LE(s.runs().size(), 6u);
+    }
+    EXPECT_EQ(slots_of(fork), kept_by_fork);
+    EXPECT_EQ(pool->free_slots(), 40 - 9 - 12);
+    s.rewind(195);
+    EXPECT_EQ(s.kept(), 12 + first - 5);
+    Sequence other = s.fork();
+    EXPECT_EQ(other.kept(), s.kept());
+    EXPECT_EQ(other.length(), 195);
+    s.clear();
+    other.clear();
+    fork.clear();
+    EXPECT_EQ(pool->free_slots(), 40);
+  }
 }
 
 }  // namespace

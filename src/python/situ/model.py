@@ -39,6 +39,8 @@ def load(
     sequences: int = 1,
     chunk: int = 512,
     batch: int = 32,
+    window: int = 0,
+    sink: int = 0,
     kv_type: str = "auto",
     pack_cache: bool = True,
 ) -> "Model":
@@ -51,12 +53,13 @@ def load(
         for so many `sequences` of the whole context: address space only.
     chunk: most prompt tokens in one step.
     batch: most sequences in one step.
+    window: tokens attend to the last `window` tokens and the first `sink` ones only, and sequences have no end; 0: to all.
     kv_type: element type of attention states: "f32", "f16", "bf16", "q8", or "auto".
     pack_cache: save weights that are laid out anew, and map what an earlier load saved.
 
     Raises SituError: the message names file, node and values; unsupported operators are listed all at once.
     """
-    return Model(_situ.load(os.fsencode(path), threads, naive, context_length, memory, sequences, chunk, batch, kv_type, pack_cache))
+    return Model(_situ.load(os.fsencode(path), threads, naive, context_length, memory, sequences, chunk, batch, window, sink, kv_type, pack_cache))
 
 
 class Model:

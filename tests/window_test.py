@@ -1,0 +1,59 @@
+"""Windows: sequences of any length that keep only what they attend to, against an oracle that forgets nothing.
+
+    python tests/window_test.py --situ build/situ [unittest options]
+"""
+from dataclasses import replace
+
+import numpy as np
+
+import tiny_exports
+import tiny_models
+from cli_case import CliTest, Run, main
+
+LENGTH = 3 * tiny_models.CONTEXT  # of prompt and answer: past the end of every table of positions
+PROMPT = 30
+
+def spec_of(name):
+    return next(s for s in tiny_models.SPECS if s.name == name)
+
+def weights_for(spec, windowed):
+    """Weights, a prompt, and the answer by the oracle, which is not near a tie where it is compared."""
+    for seed in range(1000):
+        w = tiny_models.make_weights(spec, seed)
+        prompt = [int(t) for t in np.random.default_rng(seed).integers(0, tiny_models.VOCABULARY, PROMPT)]
+        if tiny_models.greedy(windowed, w, prompt, 24)[1] < 2e-3:
+            continue
+        ids, margin = tiny_models.greedy(windowed, w, prompt, LENGTH - PROMPT)
+        if margin > 2e-4 and len(set(ids)) > 5:
+            return w, prompt, ids
+    raise RuntimeError(f"{spec.name}: no seed gives ids that a test can rely on")
+
+class WindowTest(CliTest):
+    def test_equals_the_oracle(self):
+        for name, window, sink in (("llama", 7, 0), ("multi-query", 20, 3), ("interleaved", 1, 2), ("bloom", 5, 0), ("alibi", 9, 0),
+                                   ("genai", 6, 1), ("genai-window", 9, 0), ("genai-partial", 12, 0), ("opset23-causal", 8, 2)):
+            spec = spec_of(name)
+            windowed = replace(spec, window=min(window, spec.window or window), sink=sink)
+            w, prompt, ids = weights_for(spec, windowed)
+            model = tiny_exports.write_weights(spec, w, self.folder / name)
+            for chunk in (512, 4):
+                with self.subTest(name, window=window, sink=sink, chunk=chunk):
+                    got = self.generate(model, prompt, "--window", window, *(("--sink", sink) if sink else ()), "--chunk", chunk, count=LENGTH - PROMPT)
+                    self.assertEqual(got["output_ids"], ids)
+                    self.assertEqual(got["bytes_copied_per_token"], 0)
+
+    def test_what_cannot_go_on_for_ever_is_refused(self):
+        for name, words in (("gpt", ("a context of 16777216 tokens does not fit", "table")),):
+            path = self.folder / f"refused {name}"
+            prompt, _ = tiny_exports.write_model(spec_of(name), path)
+            self.refused(Run("run", path, "--prompt-ids", "1,2,3", "--window", 8), *words)
+        path = self.folder / "plain"
+        prompt, ids = tiny_exports.write_model(spec_of("llama"), path)
+        self.refused(Run("run", path, "--prompt-ids", "1,2,3", "--window", 8, "--naive"), "window", "naive")
+        self.refused(Run("run", path, "--prompt-ids", "1,2,3", "--sink", 8), "--window")
+        self.refused(Run("run", path, "--prompt-ids", "1,2,3", "--window", 8, SITU_DISABLE_PASSES="recognise_attention"), "no window", "not recognised")
+        # A window that is never left changes nothing.
+        self.assertEqual(self.generate(path, prompt, "--window", 1000)["output_ids"], ids)
+
+if __name__ == "__main__":
+    main()
