@@ -149,6 +149,31 @@ TEST_F(GenerationTest, PromptsTogetherHaveTheAnswersOfEachAlone) {
   EXPECT_EQ(ended[0].output_ids.size(), 20u);
 }
 
+TEST_F(GenerationTest, GuessesChangeNothingButTheNumberOfSteps) {
+  const std::vector<int64_t> repeats = model_->encode("one two three four five six seven one two three four five six seven one two three").value();
+  for (const double temperature : {0.0, 0.7, 1.5}) {
+    options_.temperature = temperature;
+    options_.seed = 11;
+    options_.max_new_tokens = 48;
+    for (const std::vector<int64_t>& prompt : {prompt_, repeats}) {
+      options_.prompt_lookup = 0;
+      const Generation plain = model_->generate(prompt, options_, nullptr).value();
+      EXPECT_EQ(plain.guessed_tokens, 0);
+      options_.prompt_lookup = 5;
+      const Generation guessed = model_->generate(prompt, options_, nullptr).value();
+      EXPECT_EQ(guessed.output_ids, plain.output_ids) << temperature;
+      EXPECT_EQ(guessed.text, plain.text);
+      EXPECT_EQ(guessed.bytes_copied_per_token, 0);
+      EXPECT_LE(guessed.accepted_tokens, guessed.guessed_tokens);
+      if (temperature == 0 && &prompt != &prompt_) {
+        EXPECT_GT(guessed.guessed_tokens, 0);
+      }
+    }
+  }
+  options_.prompt_lookup = 32;
+  EXPECT_NE(model_->generate(prompt_, options_, nullptr).status().message().find("a step gives 32"), std::string::npos);
+}
+
 TEST_F(GenerationTest, PromptsWaitForRoomInTheState) {
   LoadOptions load;
   load.context_length = 64;  // of state in all

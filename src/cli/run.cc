@@ -85,7 +85,7 @@ Status load_options(const RunArguments& a, LoadOptions* load) {
   load->memory = a.memory.empty() ? 0 : parse_size(a.memory);
   if (load->memory < 0) return Status::error("--memory '" + a.memory + "' is not a size such as 2GiB");
   load->sequences = std::max<int64_t>(1, a.generate.beams);
-  load->batch = std::max(load->batch, load->sequences);
+  load->batch = std::max({load->batch, load->sequences, a.generate.prompt_lookup + 1});
   load->chunk = a.chunk;
   load->window = a.window;
   load->sink = a.sink;
@@ -148,6 +148,7 @@ int run(const RunArguments& a) {
     if (g->seed) j["seed"] = *g->seed;
     if (options.beams > 1) j["answers"] = answers_json(*g);
     if (options.logprobs) j["logprobs"] = logprobs_json(*g);
+    if (options.prompt_lookup > 0) j["speculation"] = {{"guessed", g->guessed_tokens}, {"accepted", g->accepted_tokens}};
     j["cached_tokens"] = g->cached_tokens;
     j["load_ms"] = facts.load_ms;
     j["prefill_ms"] = g->prefill_ms;

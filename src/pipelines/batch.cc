@@ -81,8 +81,9 @@ class Batch {
         const size_t piece = std::min(rest.size() - 1, chunk);
         if (piece > room) continue;
         room -= piece;
-        feed.wanted = piece + 1 == rest.size();
-        feed.tokens = feed.wanted ? rest : rest.first(piece);
+        const bool last = piece + 1 == rest.size();
+        feed.wanted = last ? 1 : 0;
+        feed.tokens = last ? rest : rest.first(piece);
       }
       feeds.push_back(feed);
       who.push_back(r.get());
@@ -144,7 +145,7 @@ class Batch {
 
 Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, const BatchCallback& on_token) {
   for (size_t i = 0; i < prompts.size(); ++i) SITU_RETURN_IF_ERROR(impl_->check(prompts[i], 0).with_context("prompt " + std::to_string(i)));
-  if (impl_->batch() > 1 && options.beams == 1) return Batch(*impl_, prompts, options, on_token).run();
+  if (impl_->batch() > 1 && options.beams == 1 && options.prompt_lookup == 0) return Batch(*impl_, prompts, options, on_token).run();
   std::vector<Generation> results;
   for (size_t i = 0; i < prompts.size(); ++i) {
     TokenCallback tell;

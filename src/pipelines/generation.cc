@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "generate/prompt_lookup.h"
 #include "pipelines/answer.h"
 #include "pipelines/beams.h"
 
@@ -17,6 +18,7 @@ class Meter {
     prompt_done_ = model_.ledger();
     start_ = Clock::now();
   }
+  // `steps`: tokens fed since.
   void finish(int64_t steps, Generation& g) const {
     const Ledger after = model_.ledger();
     const double tokens = std::max<double>(1, static_cast<double>(g.output_ids.size())), counted = std::max<double>(1, static_cast<double>(steps));
@@ -72,6 +74,9 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   Session::Impl& s = *session->impl_;
   const SamplingOptions& sampling = resolved->sampling;
   const std::optional<uint64_t> seed = sampling.sample ? std::optional(sampling.seed) : std::nullopt;
+  if (options.prompt_lookup > 0 && (options.prompt_lookup >= impl_->batch()))
+    return Status::error(impl_->folder.model_file.string() + ": prompt_lookup " + std::to_string(options.prompt_lookup) + " wants the logits of as many tokens and one more; a step gives " + std::to_string(impl_->batch()) +
+                         (impl_->in_place ? impl_->in_place->one_sequence().empty() ? "" : ", since " + impl_->in_place->one_sequence() : " in naive mode"));
   Meter meter(*impl_);
   PrefixCache* prefixes = impl_->in_place && options.prefix_cache ? impl_->in_place->prefixes() : nullptr;
   // The last token is computed in any case: its logits are not kept.
@@ -94,15 +99,43 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   }
   Answer answer(*impl_, options, *resolved, prompt, on_token);
   if (options.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
-  int64_t steps = 0;
-  while (!answer.ended()) {
-    Result<int64_t> id = answer.next(impl_->logits());
-    if (!id.is_ok()) return id.status().with_context(impl_->folder.model_file.string());
-    if (s.length() >= impl_->context_length) answer.end_by_length();
-    if (answer.ended()) break;
-    SITU_RETURN_IF_ERROR(s.step({&*id, 1}));
-    ++steps;
+  PromptLookup lookup(options.prompt_lookup);
+  int64_t guessed = 0, accepted = 0;
+  Result<int64_t> id = answer.next(impl_->logits());
+  if (s.length() >= impl_->context_length) answer.end_by_length();
+  while (id.is_ok() && !answer.ended()) {
+    std::vector<int64_t> tokens{*id};
+    const std::span<const int64_t> guess = lookup.guess(answer.ids());
+    const size_t room = static_cast<size_t>(impl_->context_length - s.length() - 1);
+    tokens.insert(tokens.end(), guess.begin(), guess.begin() + static_cast<long>(std::min(guess.size(), room)));
+    // A guess is right if it is the token that is chosen in any case: what is drawn depends on seed and position alone.
+    const int64_t before = s.length();
+    size_t right = 0;
+    bool on = true;
+    const InPlaceEngine::LogitsOf check = [&](size_t, std::span<const float> logits) {
+      if (!on) return Status::ok();
+      id = answer.next(logits);
+      ++right;
+      if (before + static_cast<int64_t>(right) >= impl_->context_length) answer.end_by_length();
+      on = id.is_ok() && !answer.ended() && right < tokens.size() && *id == tokens[right];
+      return Status::ok();
+    };
+    auto feed = [&] {
+      const Model::Impl::Feed all{&s, tokens, static_cast<int64_t>(tokens.size())};
+      return impl_->step({&all, 1}, check);
+    };
+    Status fed = feed();
+    if (!fed.is_ok() && tokens.size() > 1) {  // guesses may not fit a state that the token alone does
+      tokens.resize(1);
+      fed = feed();
+    }
+    SITU_RETURN_IF_ERROR(fed);
+    if (right < tokens.size()) s.sequence->rewind(before + static_cast<int64_t>(right));
+    lookup.learn(static_cast<int64_t>(tokens.size()) - 1, static_cast<int64_t>(right) - 1);
+    guessed += static_cast<int64_t>(tokens.size()) - 1;
+    accepted += static_cast<int64_t>(right) - 1;
   }
+  if (!id.is_ok()) return id.status().with_context(impl_->folder.model_file.string());
   Result<Generation> done = answer.finish();
   if (!done.is_ok()) return done;
   Generation& g = *done;
@@ -114,7 +147,9 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   }
   g.cached_tokens = cached;
   g.seed = seed;
-  meter.finish(steps, g);
+  g.guessed_tokens = guessed;
+  g.accepted_tokens = accepted;
+  meter.finish(s.length() - static_cast<int64_t>(prompt.size()), g);
   return done;
 }
 

@@ -104,9 +104,9 @@ Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::Logit
   const size_t most = static_cast<size_t>(batch());
   for (size_t first = 0; first < feeds.size() && done.is_ok(); first += most) {
     const std::span<const Feed> group = feeds.subspan(first, std::min(most, feeds.size() - first));
-    if (group.size() == 1 && (group[0].wanted || batch() == 1)) {
+    if (group.size() == 1 && (group[0].wanted == 1 || batch() == 1)) {
       done = group[0].session->step(group[0].tokens);
-      if (done.is_ok() && group[0].wanted) done = each(first, logits());
+      if (done.is_ok() && group[0].wanted > 0) done = each(first, logits());
       continue;
     }
     std::vector<InPlaceEngine::Feed> sequences;

@@ -27,11 +27,11 @@ struct Model::Impl {
   const Compiled& compiled() const { return in_place ? in_place->compiled() : naive->compiled(); }
   std::span<const float> logits() const { return in_place ? in_place->logits() : naive->logits(); }
   Result<Session> new_session();
-  // Feeds any number of sessions, and calls `each` with the logits after each one's last token, where they are wanted.
+  // Feeds any number of sessions, and calls `each` with the wanted logits, in order.
   struct Feed {
     Session::Impl* session = nullptr;
     std::span<const int64_t> tokens;
-    bool wanted = true;  // the logits
+    int64_t wanted = 1;  // logits after each of so many tokens, the last ones
   };
   Status step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each);
   // Copies logits, and says so in the ledger.

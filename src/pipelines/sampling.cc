@@ -104,13 +104,14 @@ Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptio
   b.beams = o.beams;
   b.groups = o.beam_groups;
   b.diversity_penalty = o.diversity_penalty;
+  if (o.prompt_lookup < 0) return Status::error("prompt_lookup should be at least 0, is " + std::to_string(o.prompt_lookup));
   if (o.beams == 1) return settings.status;
   b.length_penalty = settings.number("length_penalty", o.length_penalty, kFinite, "length_penalty", 1.0, 1.0);
   const std::string early = o.early_stopping.value_or("false");
   if (early == "true") b.early_stopping = EarlyStopping::kFirst;
   else if (early == "never") b.early_stopping = EarlyStopping::kNever;
   else if (early != "false") return Status::error("early_stopping should be false, true or never, is '" + early + "'");
-  const char* beside = r.sampling.sample ? "sampling" : o.logprobs ? "logprobs" : !o.stop.empty() ? "stop strings" : nullptr;
+  const char* beside = r.sampling.sample ? "sampling" : o.logprobs ? "logprobs" : !o.stop.empty() ? "stop strings" : o.prompt_lookup > 0 ? "prompt_lookup" : nullptr;
   if (beside) return Status::error("beams " + std::to_string(o.beams) + ": " + beside + " and beam search do not go together");
   return settings.status;
 }

@@ -56,6 +56,7 @@ constexpr Option kOptions[] = {
     {"length_penalty", set<&GenerateOptions::length_penalty>},
     {"early_stopping", set<&GenerateOptions::early_stopping>},
     {"num_return", set<&GenerateOptions::num_return>},
+    {"prompt_lookup", set<&GenerateOptions::prompt_lookup>},
     {"logprobs", set<&GenerateOptions::logprobs>},
     {"echo", set<&GenerateOptions::echo>},
     {"prefix_cache", set<&GenerateOptions::prefix_cache>},

@@ -26,6 +26,8 @@ nb::dict to_python(const Generation& g) {
   d["seed"] = g.seed;
   d["logprobs"] = logprobs;
   d["answers"] = answers;
+  d["guessed_tokens"] = g.guessed_tokens;
+  d["accepted_tokens"] = g.accepted_tokens;
   d["cached_tokens"] = g.cached_tokens;
   d["prefill_ms"] = g.prefill_ms;
   d["decode_ms_per_token"] = g.decode_ms_per_token;

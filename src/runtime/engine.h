@@ -74,12 +74,12 @@ class InPlaceEngine {
   // Logits [vocabulary] of the last token fed, valid until the next step.
   std::span<const float> logits() const { return logits_; }
 
-  // Feeds the next tokens of several sequences together, and calls `each` with the wanted logits, those of up to batch() last
-  // tokens. One after the other where one_sequence() says why. After an error all sequences are what they were.
+  // Feeds the next tokens of several sequences together, and calls `each` with the wanted logits, up to batch() of them, in order. One
+  // sequence after the other where one_sequence() says why, which allows one wanted token. After an error all are what they were.
   struct Feed {
     Sequence* sequence = nullptr;
     std::span<const int64_t> tokens;
-    bool wanted = true;  // the logits
+    int64_t wanted = 1;  // logits after each of so many tokens, the last ones
   };
   using LogitsOf = std::function<Status(size_t feed, std::span<const float> logits)>;
   Status step(std::span<const Feed> feeds, const LogitsOf& each);

@@ -1,5 +1,5 @@
-// Steps of several sequences, and prompts. A prompt is cut into pieces of at most chunk() tokens, and its last token, whose logits are
-// wanted, is one of its own: the last tokens of all sequences stand at the end of the step. How a prompt is cut does not depend on
+// Steps of several sequences, and prompts. A prompt is cut into pieces of at most chunk() tokens, and each token whose logits are
+// wanted is a piece of its own: those of all sequences stand at the end of the step. How a prompt is cut does not depend on
 // what else is in the step, so that neither do its logits, to the last bit.
 #include <algorithm>
 
@@ -11,28 +11,29 @@ const char* const kNeedsOneRun = "this model's attention was not recognised and 
 
 Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each) {
   std::vector<int64_t> before;
-  std::vector<size_t> wanted;  // feeds
+  std::vector<size_t> wanted;  // the feed of each
+  const bool together = one_sequence().empty();
   for (size_t i = 0; i < feeds.size(); ++i) {
     if (feeds[i].tokens.empty()) return Status::error("a step needs at least one token of each sequence");
+    if (feeds[i].wanted < 0 || feeds[i].wanted > (together ? static_cast<int64_t>(feeds[i].tokens.size()) : 1))
+      return Status::error("the logits of " + std::to_string(feeds[i].wanted) + " tokens of one step are wanted" + (together ? "" : ": " + one_sequence()));
     for (size_t j = 0; j < i; ++j)
       if (feeds[j].sequence == feeds[i].sequence) return Status::error("a sequence is in the same step twice");
     before.push_back(feeds[i].sequence->length());
-    if (feeds[i].wanted) wanted.push_back(i);
+    wanted.insert(wanted.end(), static_cast<size_t>(feeds[i].wanted), i);
   }
-  if (static_cast<int64_t>(wanted.size()) > batch_) return Status::error("a step of " + std::to_string(wanted.size()) + " sequences; there is room for " + std::to_string(batch_));
-  const bool together = one_sequence().empty();
+  if (static_cast<int64_t>(wanted.size()) > batch_) return Status::error("the logits of " + std::to_string(wanted.size()) + " tokens of one step are wanted; there is room for " + std::to_string(batch_));
   Status done = together ? step_together(feeds) : Status::ok();
   for (size_t i = 0; i < feeds.size() && !together && done.is_ok(); ++i) {
     done = step(*feeds[i].sequence, feeds[i].tokens);
-    if (done.is_ok() && feeds[i].wanted) done = each(i, logits_);
+    if (done.is_ok() && feeds[i].wanted > 0) done = each(i, logits_);
   }
   for (size_t i = 0; i < wanted.size() && together && done.is_ok(); ++i) {
     done = read_logits(prefill_->logits(), static_cast<int64_t>(wanted.size() - 1 - i));
     if (done.is_ok()) done = each(wanted[i], logits_);
   }
   if (done.is_ok()) return done;
-  for (size_t i = 0; i < feeds.size(); ++i)
-    undo(*feeds[i].sequence, before[i]);
+  for (size_t i = 0; i < feeds.size(); ++i) undo(*feeds[i].sequence, before[i]);
   return done;
 }
 
@@ -45,7 +46,7 @@ Status InPlaceEngine::step_together(std::span<const Feed> feeds) {
   std::vector<Part> parts;
   int64_t tokens = 0, wanted = 0;  // in the parts
   for (const Feed& f : feeds) {
-    for (std::span<const int64_t> rest = f.tokens.first(f.tokens.size() - (f.wanted ? 1 : 0)); !rest.empty();) {
+    for (std::span<const int64_t> rest = f.tokens.first(f.tokens.size() - static_cast<size_t>(f.wanted)); !rest.empty();) {
       const int64_t count = std::min(static_cast<int64_t>(rest.size()), chunk_);
       if (tokens + count > chunk_) {
         SITU_RETURN_IF_ERROR(run_parts(parts, 1));
@@ -57,9 +58,9 @@ Status InPlaceEngine::step_together(std::span<const Feed> feeds) {
     }
   }
   for (const Feed& f : feeds) {
-    if (!f.wanted) continue;
-    SITU_RETURN_IF_ERROR(add_parts(*f.sequence, f.tokens.last(1), parts));
-    ++wanted;
+    const std::span<const int64_t> last = f.tokens.last(static_cast<size_t>(f.wanted));
+    for (size_t i = 0; i < last.size(); ++i) SITU_RETURN_IF_ERROR(add_parts(*f.sequence, last.subspan(i, 1), parts));
+    wanted += f.wanted;
   }
   return run_parts(parts, std::max<int64_t>(1, wanted));
 }

@@ -47,6 +47,10 @@ class Options(TypedDict, total=False):
     early_stopping: str | None  # "false"; "true": stop at so many answers as beams; "never": when none can do better
     num_return: int  # 1; answers in Generation.answers, at most beams
 
+    # Guesses so many tokens at most by what followed the last ones where they came before, and checks all of them in one
+    # step: the same answer in fewer steps where a text repeats itself. Less than `batch` (see load). Not with beams.
+    prompt_lookup: int  # 0: off
+
     logprobs: int | None  # report log-probabilities, with so many alternatives for each token
     echo: bool  # False; the prompt's text before the answer's
 

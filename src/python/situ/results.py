@@ -46,6 +46,8 @@ class Generation:
     seed: int | None  # when tokens were drawn at random
     logprobs: list[Logprobs]  # one for each of output_ids when asked for, else empty
     answers: list[Answer]  # of a beam search, best first; the first is what stands above
+    guessed_tokens: int  # of prompt_lookup
+    accepted_tokens: int  # guesses that were right
     cached_tokens: int  # of the prompt, whose state an earlier answer had kept
     prefill_ms: float
     decode_ms_per_token: float  # mean over the tokens after the first; 0 when there are none

@@ -1,0 +1,23 @@
+// Guesses how a text goes on by what followed its last words when they came before (A. Saxena, Prompt Lookup Decoding, 2023).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace situ {
+
+class PromptLookup {
+ public:
+  // At most `most` tokens at once; 0: never any.
+  explicit PromptLookup(int64_t most) : most_(most), now_(most) {}
+
+  // What followed the latest earlier occurrence of the last tokens of `text`: of three, else of two. Empty: they are new.
+  std::span<const int64_t> guess(std::span<const int64_t> text) const;
+  // How many tokens of a guess were right: more will be guessed when all were, fewer else.
+  void learn(int64_t guessed, int64_t right);
+
+ private:
+  int64_t most_, now_;
+};
+
+}  // namespace situ
