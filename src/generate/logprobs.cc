@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "generate/selection.h"
+#include "kernels/kernel.h"
+#include "kernels/params.h"
 
 namespace situ {
 namespace {
@@ -28,8 +30,26 @@ double LogProbabilities::of(int64_t id) const {
   return x == x ? static_cast<double>(x) - static_cast<double>(max_) - log_sum_ : -static_cast<double>(kInfinity);
 }
 
-void LogProbabilities::all(std::span<float> to) const {
-  for (size_t i = 0; i < logits_.size(); ++i) to[i] = static_cast<float>(of(static_cast<int64_t>(i)));
+// By the kernel: 49,152 exponentials of the standard library take 0.25 ms.
+void log_softmax(std::span<const float> logits, std::span<float> to) {
+  View x, y;
+  x.type = y.type = DType::kF32;
+  x.rank = y.rank = 1;
+  x.dims[0] = y.dims[0] = static_cast<int64_t>(logits.size());
+  x.strides[0] = y.strides[0] = 1;
+  x.data = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(logits.data()));
+  y.data = reinterpret_cast<std::byte*>(to.data());
+  const SoftmaxParams params{0, false, true};
+  KernelCall call;
+  call.in = &x;
+  call.out = &y;
+  call.in_count = call.out_count = 1;
+  call.params = &params;
+  kernels().softmax(call, 0, 1);
+  if (std::none_of(to.begin(), to.end(), [](float x) { return x != x; })) return;
+  LogProbabilities exact;
+  exact.read(logits);
+  for (size_t i = 0; i < logits.size(); ++i) to[i] = static_cast<float>(exact.of(static_cast<int64_t>(i)));
 }
 
 std::vector<LogProbabilities::Entry> LogProbabilities::top(int64_t count) {

@@ -17,8 +17,6 @@ class LogProbabilities {
   // Logits that are not numbers count as -infinity.
   void read(std::span<const float> logits);
   double of(int64_t id) const;
-  // Of every id. `to` [vocabulary].
-  void all(std::span<float> to) const;
   // The `count` most probable, the first of equals first; fewer where the others have probability 0.
   std::vector<Entry> top(int64_t count);
 
@@ -28,5 +26,8 @@ class LogProbabilities {
   double log_sum_ = 0;  // log(sum(exp(logits - max)))
   std::vector<float> scratch_;
 };
+
+// Of every id, in float. `to` [vocabulary].
+void log_softmax(std::span<const float> logits, std::span<float> to);
 
 }  // namespace situ

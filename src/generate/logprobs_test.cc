@@ -47,5 +47,20 @@ TEST(LogProbabilities, InfinitiesAndNotNumbers) {
   EXPECT_EQ(logprobs.top(2).size(), 0u);
 }
 
+TEST(LogSoftmax, IsWhatEachIdHas) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::vector<float>& logits : {std::vector<float>{1, 2, 3, -4, 90, 89}, {5}, {}, {0, -kInf, 1}, {1, kNan, 2}, {kNan, 1}, {1, kInf, 2}, {-kInf, -kInf}}) {
+    std::vector<float> all(logits.size());
+    log_softmax(logits, all);
+    LogProbabilities each;
+    each.read(logits);
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const double want = each.of(static_cast<int64_t>(i));
+      const bool same = std::isfinite(want) ? std::abs(all[i] - want) <= 1e-5 * (1 + std::abs(want)) : std::isnan(want) ? std::isnan(all[i]) : all[i] == want;
+      EXPECT_TRUE(same) << i << ": " << all[i] << " for " << want;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace situ

@@ -11,8 +11,7 @@ BeamDecoder::BeamDecoder(Model::Impl& model, Session prompt, Sampler sampler, Be
 
 // Penalties and bans change log-probabilities, not logits, and nothing makes them probabilities again: as in transformers.
 void BeamDecoder::offer(size_t beam, std::span<const float> logits) {
-  probabilities_.read(logits);
-  probabilities_.all(log_probabilities_);
+  log_softmax(logits, log_probabilities_);
   search_.offer(beam, branches_[beam].sampler.scores(log_probabilities_));
 }
 

@@ -34,7 +34,6 @@ class BeamDecoder {
 
   Model::Impl& model_;
   BeamSearch search_;
-  LogProbabilities probabilities_;
   std::vector<float> log_probabilities_;  // [vocabulary]
   std::vector<Branch> branches_;          // as search_.running()
   int64_t steps_ = 0;
