@@ -147,6 +147,9 @@ TEST_F(GenerationTest, PromptsTogetherHaveTheAnswersOfEachAlone) {
   const std::vector<Generation> ended = model.generate(prompts, options_, [](size_t i, const Token&) { return i != 1; }).value();
   EXPECT_EQ(ended[1].output_ids.size(), 1u);
   EXPECT_EQ(ended[0].output_ids.size(), 20u);
+  options_.echo = true;
+  const std::vector<Generation> refused = model.generate(std::span<const std::vector<int64_t>>(prompts).first(2), options_, [](size_t, const Token&) { return false; }).value();
+  for (const Generation& g : refused) EXPECT_EQ(g.output_ids.size(), 0u);
 }
 
 TEST_F(GenerationTest, GuessesChangeNothingButTheNumberOfSteps) {

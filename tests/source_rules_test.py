@@ -39,7 +39,7 @@ LAYERS = {
     "passes": {"base", "graph", "kernels", "ops", "eval"},
     "place": {"base", "graph", "ops", "eval", "passes"},
     "runtime": {"base", "kernels", "onnx", "eval", "passes", "place"},
-    "generate": {"base"},
+    "generate": {"base", "kernels"},
     "text": {"base"},
     "pipelines": {"situ", "base", "passes", "runtime", "generate", "text"},
     "cli": {"situ", "base", "kernels", "generate", "pipelines"},

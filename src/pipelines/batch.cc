@@ -94,6 +94,7 @@ class Batch {
   Status choose(Request& r, std::span<const float> logits) {
     if (r.next < 0) r.prompt_done = Clock::now();
     else r.fed.push_back(r.next);
+    if (r.answer.ended()) return Status::ok();  // its prompt's text was refused
     const Result<int64_t> id = r.answer.next(logits);
     if (!id.is_ok()) return id.status().with_context(model_.folder.model_file.string());
     if (r.session.length() >= model_.context_length) r.answer.end_by_length();

@@ -101,7 +101,8 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   if (options.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
   PromptLookup lookup(options.prompt_lookup);
   int64_t guessed = 0, accepted = 0;
-  Result<int64_t> id = answer.next(impl_->logits());
+  Result<int64_t> id = -1;
+  if (!answer.ended()) id = answer.next(impl_->logits());  // the prompt's text may have been refused
   if (s.length() >= impl_->context_length) answer.end_by_length();
   while (id.is_ok() && !answer.ended()) {
     std::vector<int64_t> tokens{*id};
