@@ -42,6 +42,18 @@ class WindowTest(CliTest):
                     self.assertEqual(got["output_ids"], ids)
                     self.assertEqual(got["bytes_copied_per_token"], 0)
 
+    def test_wrong_guesses_leave_the_window_whole(self):
+        spec, rejected = spec_of("llama"), 0
+        for seed in range(20, 31):
+            model = tiny_exports.write_weights(spec, tiny_models.make_weights(spec, seed), self.folder / f"guesses {seed}")
+            prompt = [int(t) for t in np.random.default_rng(seed).integers(0, tiny_models.VOCABULARY, 24)] * 2
+            for chunk in (1, 512):
+                options = ("--window", 6, "--chunk", chunk)
+                got = self.generate(model, prompt, *options, "--prompt-lookup", 20, count=48)
+                self.assertEqual(got["output_ids"], self.generate(model, prompt, *options, count=48)["output_ids"], (seed, chunk))
+                rejected += got["speculation"]["guessed"] - got["speculation"]["accepted"]
+        self.assertGreater(rejected, 0, "nothing was rewound")
+
     def test_what_cannot_go_on_for_ever_is_refused(self):
         for name, words in (("gpt", ("a context of 16777216 tokens does not fit", "table")),):
             path = self.folder / f"refused {name}"

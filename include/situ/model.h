@@ -30,7 +30,7 @@ struct LoadOptions {
   int64_t batch = 32;          // most sequences in one step; at least 1
   // Tokens attend to the last `window` tokens, themselves included, and to the first `sink` ones (Xiao et al., StreamingLLM, arXiv
   // 2309.17453; distances between tokens stay what they are). Sequences then have no end (2^24 tokens), and take state for `window` +
-  // `sink` + 2 `chunk` tokens. 0: no window but the model's own. Error: attention that is not recognised, positions from a table that ends.
+  // `sink` + 2 (`chunk` + `batch`) tokens. 0: no window but the model's own. Error: attention that is not recognised, positions from a table that ends.
   int64_t window = 0, sink = 0;
   // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half
   // precision where rows of 8 KiB or more a token come from products with 8-bit activations, else as the file has it.

@@ -126,7 +126,7 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
       return impl_->step({&all, 1}, check);
     };
     Status fed = feed();
-    if (!fed.is_ok() && tokens.size() > 1) {  // guesses may not fit a state that the token alone does
+    if (!fed.is_ok() && tokens.size() > 1 && right == 0) {  // guesses may not fit a state that the token alone does
       tokens.resize(1);
       fed = feed();
     }

@@ -207,7 +207,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   e->arena_bytes_ = std::max(e->prefill_plan_.arena_bytes, e->decode_plan_.arena_bytes);
   e->memory_bytes_ = e->arena_bytes_ + std::max(e->prefill_plan_.io_bytes, e->decode_plan_.io_bytes) + 64;
   int64_t all = 0;
-  const int64_t kept = e->window_ > 0 ? std::min(capacity, e->window_ + e->first_ + 2 * (e->chunk_ + 1)) : capacity;
+  const int64_t kept = e->window_ > 0 ? std::min(capacity, e->window_ + e->first_ + 2 * (e->chunk_ + e->batch_)) : capacity;
   if (__builtin_mul_overflow(kept, options.sequences, &all)) return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
   const Result<int64_t> slots = options.memory > 0 ? e->slots_in(options.memory, model.weight_bytes) : Result<int64_t>(all);
   if (!slots.is_ok()) return slots.status();
@@ -279,10 +279,10 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) 
   return Status::ok();
 }
 
-// Slots behind the window are given back, but for as many as a step may take: so far a session can be rewound.
+// Slots behind the window are given back, but for as many as a step may take: so far a session can be rewound, be it of guesses.
 void InPlaceEngine::step_done(Sequence& sequence) const {
   sequence.step_done();
-  if (window_ > 0) sequence.drop(window_ - 1 + first_ + chunk_, first_);
+  if (window_ > 0) sequence.drop(window_ - 1 + first_ + chunk_ + batch_, first_);
 }
 
 bool InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const {
