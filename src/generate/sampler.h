@@ -42,6 +42,7 @@ class Sampler {
   std::span<const float> scores(std::span<const float> logits);
   // Says which token the sequence goes on with.
   void append(int64_t id) { history_.append(id); }
+  std::span<const int64_t> ids() const { return history_.ids(); }  // prompt and what was appended
   Status nothing_left() const;  // the error that no token can be chosen, and why
 
  private:

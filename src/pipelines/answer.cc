@@ -19,7 +19,6 @@ Result<int64_t> Answer::next(std::span<const float> logits) {
   }
   sampler_.append(*chosen);
   result_.output_ids.push_back(*chosen);
-  ids_.push_back(*chosen);
   Token token;
   token.id = *chosen;
   if (options_.logprobs) token.logprob = report_logprobs(*chosen, logits);

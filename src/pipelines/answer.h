@@ -17,15 +17,14 @@ class Answer {
         on_token_(std::move(on_token)),
         text_(model.tokenizer ? &*model.tokenizer : nullptr, resolved.stop),
         end_ids_(resolved.sampling.end_ids),
-        sampler_(std::move(resolved.sampling), prompt, model.vocabulary),
-        ids_(prompt.begin(), prompt.end()) {}
+        sampler_(std::move(resolved.sampling), prompt, model.vocabulary) {}
 
   // The prompt's text, in front of the answer's.
   Status echo(std::span<const int64_t> prompt);
   // Chooses the next token by the logits and reports it. ended() afterwards: this was the last, or it is no token.
   Result<int64_t> next(std::span<const float> logits);
   // The text so far, as ids: prompt and answer.
-  std::span<const int64_t> ids() const { return ids_; }
+  std::span<const int64_t> ids() const { return sampler_.ids(); }
   bool ended() const { return !result_.finish_reason.empty(); }
   void end_by_length() {
     if (!ended()) result_.finish_reason = "length";
@@ -44,7 +43,6 @@ class Answer {
   Sampler sampler_;
   LogProbabilities logprobs_;
   Generation result_;
-  std::vector<int64_t> ids_;
   bool refused_ = false;  // by the callback, which is then not called again
 };
 

@@ -19,7 +19,6 @@ struct Request {
   int64_t room;       // slots that it may come to need
   Clock::time_point start = Clock::now(), prompt_done = start;
   int64_t next = -1;  // the token to be fed; -1: the prompt is not done
-  std::vector<int64_t> fed;
 };
 
 class Batch {
@@ -93,7 +92,6 @@ class Batch {
 
   Status choose(Request& r, std::span<const float> logits) {
     if (r.next < 0) r.prompt_done = Clock::now();
-    else r.fed.push_back(r.next);
     if (r.answer.ended()) return Status::ok();  // its prompt's text was refused
     const Result<int64_t> id = r.answer.next(logits);
     if (!id.is_ok()) return id.status().with_context(model_.folder.model_file.string());
@@ -106,15 +104,12 @@ class Batch {
     Result<Generation> done = r.answer.finish();
     if (!done.is_ok()) return done.status();
     Generation& g = results_[r.index] = std::move(*done);
-    if (prefixes_) {
-      std::vector<int64_t> tokens(r.prompt.begin(), r.prompt.end());
-      tokens.insert(tokens.end(), r.fed.begin(), r.fed.end());
-      prefixes_->keep(tokens, *r.session.impl().sequence);
-    }
+    if (prefixes_) prefixes_->keep(r.answer.ids().first(static_cast<size_t>(r.session.length())), *r.session.impl().sequence);
     g.cached_tokens = r.cached;
     g.seed = r.seed;
     g.prefill_ms = std::chrono::duration<double, std::milli>(r.prompt_done - r.start).count();
-    if (!r.fed.empty()) g.decode_ms_per_token = ms_since(r.prompt_done) / static_cast<double>(r.fed.size());
+    const int64_t fed = r.session.length() - static_cast<int64_t>(r.prompt.size());
+    if (fed > 0) g.decode_ms_per_token = ms_since(r.prompt_done) / static_cast<double>(fed);
     return Status::ok();
   }
 

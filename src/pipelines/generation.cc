@@ -140,12 +140,7 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   Result<Generation> done = answer.finish();
   if (!done.is_ok()) return done;
   Generation& g = *done;
-  if (prefixes) {
-    std::vector<int64_t> fed(prompt.begin(), prompt.end());
-    fed.insert(fed.end(), g.output_ids.begin(), g.output_ids.end());
-    fed.resize(static_cast<size_t>(s.length()));
-    prefixes->keep(fed, *s.sequence);
-  }
+  if (prefixes) prefixes->keep(answer.ids().first(static_cast<size_t>(s.length())), *s.sequence);
   g.cached_tokens = cached;
   g.seed = seed;
   g.guessed_tokens = guessed;
