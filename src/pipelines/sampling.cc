@@ -104,7 +104,6 @@ Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptio
   b.beams = o.beams;
   b.groups = o.beam_groups;
   b.diversity_penalty = o.diversity_penalty;
-  if (o.prompt_lookup < 0) return Status::error("prompt_lookup should be at least 0, is " + std::to_string(o.prompt_lookup));
   if (o.beams == 1) return settings.status;
   b.length_penalty = settings.number("length_penalty", o.length_penalty, kFinite, "length_penalty", 1.0, 1.0);
   const std::string early = o.early_stopping.value_or("false");
@@ -180,6 +179,7 @@ Result<ResolvedOptions> resolve_options(const GenerateOptions& o, const ModelFol
   if (o.min_new_tokens > o.max_new_tokens)
     return Status::error("min_new_tokens " + std::to_string(o.min_new_tokens) + " is more than max_new_tokens " + std::to_string(o.max_new_tokens));
   SITU_RETURN_IF_ERROR(resolve_beams(o, settings, r));
+  if (o.prompt_lookup < 0) return Status::error("prompt_lookup should be at least 0, is " + std::to_string(o.prompt_lookup));
   SITU_RETURN_IF_ERROR(resolve_biases(o, settings, vocabulary, r.sampling));
   SITU_RETURN_IF_ERROR(resolve_ends(o, folder, tokenizer, settings, vocabulary, r));
   r.beams.end_ids = r.sampling.end_ids;
