@@ -7,6 +7,7 @@ Needs numpy and onnx (`make python`).
 import json
 import os
 import shutil
+import unittest
 
 import numpy as np
 import onnx
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tiny_exports
 import tiny_models
+import cli_case
 from cli_case import IDS, CliTest, Run, main
 
 # -- broken files
@@ -313,6 +315,27 @@ class BrokenModelTest(CliTest):
             with self.subTest(depth=depth):
                 self.refused(self.run_bytes(m.SerializeToString() + field(7, graph)), "model.onnx", "if")
 
+    def test_states_beyond_memory(self):
+        def state(*shape):
+            def change(m):
+                dims = [*shape]
+                m.graph.input.append(helper.make_tensor_value_info("past_huge", TensorProto.FLOAT, dims))
+                m.graph.output.append(helper.make_tensor_value_info("present_huge", TensorProto.FLOAT, dims))
+                m.graph.node.append(helper.make_node("Relu", ["past_huge"], ["present_huge"]))
+            return change
+        for size in (2**25, 2**28, 2**40):
+            self.check(f"{size}", state(1, 2, size, 8), "past_huge", "too large")
+        self.check("2**62", state(1, 2, 2**62, 8), "past_huge")
+        def appended(m):
+            state(1, 2**24, "past_sequence_length", 8)(m)
+            m.graph.node[-1].op_type = "Concat"
+            m.graph.node[-1].input.append("new_rows")
+            set_attributes(m.graph.node[-1], axis=2)
+            m.graph.initializer.append(numpy_helper.from_array(np.array([1, 2**24, 1, 8]), "new_rows_shape"))
+            m.graph.node.insert(0, helper.make_node("Expand", ["one", "new_rows_shape"], ["new_rows"]))
+            m.graph.initializer.append(numpy_helper.from_array(np.ones((1, 1, 1, 1), np.float32), "one"))
+        self.check("appended", appended, "past_huge")
+
     def test_sizes_beyond_memory(self):
         for size in (2**40, 2**36, 2**33):
             i64 = lambda *v: np.array(v, np.int64)
@@ -416,7 +439,7 @@ class SideFilesTest(CliTest):
         return json.dumps(config)
 
     def test_genai_config(self):
-        for text in ("hello", "", "[]", "[" * 200000, '{"a":' * 5000 + "1" + "}" * 5000, b"\xff\xfe\0\1{", '{"model": 5}', '{"model": {"decoder": []}}'):
+        for text in ("hello", "", "[]", "[" * 200000, '{"model": []}', '{}', '{"a":' * 5000 + "1" + "}" * 5000, b"\xff\xfe\0\1{", '{"model": 5}', '{"model": {"decoder": []}}'):
             with self.subTest(text=text[:40]):
                 self.refused(self.run_with(genai_config=text), "work")
         for v in ("../work/model.onnx", "/etc/passwd", "nowhere.onnx", ".", "data.bin", "a\nb.onnx"):
@@ -436,7 +459,7 @@ class SideFilesTest(CliTest):
 
     def test_side_files_that_are_no_files(self):
         for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json", "generation_config.json", "genai_config.json"):
-            for make in (os.mkfifo, lambda path: os.symlink("/dev/zero", path)):
+            for make in (os.mkfifo, lambda path: os.symlink("/dev/zero", path), lambda path: os.symlink(path.name, path)):
                 work = self.folder / "no files"
                 shutil.rmtree(work, ignore_errors=True)
                 shutil.copytree(self.genai, work)
@@ -444,6 +467,31 @@ class SideFilesTest(CliTest):
                 make(work / name)
                 with self.subTest(name):
                     self.refused(Run("run", work, "--prompt-ids", IDS), name)
+        self.refused(Run("run", self.link_to_itself("model.onnx"), "--prompt-ids", IDS), "model.onnx")
+        self.refused(Run("inspect", self.link_to_itself("tokenizer.json")), "tokenizer.json")
+
+    def link_to_itself(self, name):
+        work = self.folder / f"link {name}"
+        work.mkdir()
+        (work / "model.onnx").write_bytes(b"")
+        (work / name).unlink(missing_ok=True)
+        os.symlink(name, work / name)
+        return work
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root, to be somebody else")
+    def test_a_folder_that_may_not_be_entered(self):
+        work = self.folder / "closed"
+        work.mkdir(mode=0o755)
+        (work / "model.onnx").write_bytes(b"")
+        self.folder.chmod(0o755)
+        work.chmod(0o644)
+        program = self.folder / "situ"  # where others may run it
+        shutil.copy(cli_case.SITU, program)
+        situ, cli_case.SITU = cli_case.SITU, "setpriv"
+        try:
+            self.refused(Run("--reuid", 65534, "--clear-groups", program, "run", work, "--prompt-ids", IDS), "Permission denied")
+        finally:
+            cli_case.SITU = situ
 
     def test_names_that_the_graph_does_not_have(self):
         for part, key in (("inputs", "input_ids"), ("inputs", "attention_mask"), ("outputs", "logits")):

@@ -88,6 +88,26 @@ class GenerateTest(PythonTest):
                 self.assertEqual([(o.logprob, [tuple(t) for t in o.top]) for o in answer.logprobs],
                                  [(o["logprob"], [(t["id"], t["logprob"]) for t in o["top"]]) for o in run.get("logprobs", [])])
 
+    def test_perplexity(self):
+        ids = self.prompt + self.ids
+        nll = [-math.log(x) for x in (self.probability(ids[:t], ids[t]) for t in range(1, len(ids)))]
+        got = self.model.perplexity(ids)
+        self.assertAlmostEqual(got.mean_nll, sum(nll) / len(nll), delta=1e-4)
+        self.assertAlmostEqual(got.perplexity, math.exp(got.mean_nll))
+        self.assertEqual((got.tokens, got.bytes_copied), (len(ids) - 1, 0))
+        self.assertEqual(self.model.perplexity(np.array(ids), context=9, stride=8).tokens, len(ids) - 1)
+        answer = self.model.generate(self.prompt, max_new_tokens=COUNT, ignore_eos=True, report_perplexity=True)
+        self.assertAlmostEqual(answer.perplexity, math.exp(sum(nll[len(self.prompt) - 1:]) / COUNT), delta=1e-3 * answer.perplexity)
+        self.assertIsNone(self.model.generate(self.prompt, max_new_tokens=2).perplexity)
+        together = self.model.generate([self.prompt, self.prompt[:3]], max_new_tokens=COUNT, ignore_eos=True, report_perplexity=True)
+        self.assertAlmostEqual(together[0].perplexity, answer.perplexity)
+        with self.assertRaisesRegex(situ.SituError, "at least 2"):
+            self.model.perplexity([1])
+
+    def probability(self, past, token):
+        logits = self.model.session().step(past).astype(np.float64)
+        return float(np.exp(logits[token] - logits.max()) / np.exp(logits - logits.max()).sum())
+
     def test_text_and_chat(self):
         model = situ.load(self.text_path)
         self.assertTrue(model.has_tokenizer and model.has_chat_template)

@@ -140,6 +140,11 @@ def rotate(spec, x):
 
 def forward(spec, w, ids):
     """Logits [V] after the last of `ids`, in double precision."""
+    return forward_all(spec, w, ids)[-1]
+
+
+def forward_all(spec, w, ids):
+    """Logits [S, V] after each of `ids`."""
     tokens = len(ids)
 
     def norm(x, name):
@@ -179,7 +184,7 @@ def forward(spec, w, ids):
             u = h @ w[f"{n}.up"] + w[f"{n}.up.bias"]
             u = 0.5 * u * (1 + np.vectorize(math.erf)(u / math.sqrt(2)))
             x = x + u @ w[f"{n}.down"] + w[f"{n}.down.bias"]
-    return norm(x, "norm")[-1] @ (w["embed"].T if spec.tied else w["head"])
+    return norm(x, "norm") @ (w["embed"].T if spec.tied else w["head"])
 
 
 def greedy(spec, w, prompt, count=NEW_TOKENS):

@@ -57,6 +57,7 @@ struct GenerateOptions {
   // same answer in fewer steps where a text repeats itself. Less than LoadOptions::batch; 0: off. Not with beams.
   int64_t prompt_lookup = 0;
 
+  bool report_perplexity = false;   // of the answer's tokens; not with beams
   std::optional<int64_t> logprobs;  // report log-probabilities, with so many alternatives for each token
   bool echo = false;                // the prompt's text before the answer's
 
@@ -89,6 +90,8 @@ struct Generation {
     std::vector<TokenLogprob> top;  // the most probable ones, first first
   };
   std::vector<Logprobs> logprobs;  // one for each of output_ids when asked for, else empty
+  // exp of the mean negative log-likelihood of output_ids, as logprobs would give them; when asked for and there is a token.
+  std::optional<double> perplexity;
   struct Answer {
     std::vector<int64_t> output_ids;
     std::string text, finish_reason;

@@ -46,6 +46,18 @@ struct LedgerReading {
   int64_t packed = 0;    // weights re-laid out at load
 };
 
+struct PerplexityOptions {
+  int64_t context = 0;  // tokens of a window; 0: the model's context length
+  int64_t stride = 0;   // from one window to the next, less than a window; 0: half of one. Each token is scored once, in the first window that has it
+};
+struct Perplexity {
+  int64_t tokens = 0;   // that were scored: all but the first
+  double mean_nll = 0;  // of their negative log-likelihoods, natural logarithm; infinite where one had probability 0
+  double value() const;  // exp(mean_nll)
+  double ms = 0;
+  int64_t bytes_copied = 0;
+};
+
 // What the model is and how it was placed, for tools.
 struct ModelFacts {
   std::string file;
@@ -123,6 +135,11 @@ class Model {
     std::span<const int64_t> tokens;
   };
   Result<std::vector<std::span<const float>>> step(std::span<const Feed> feeds);
+
+  // How well the model foretells these tokens, as the documentation of transformers computes it for texts that are longer than the
+  // context. Up to LoadOptions::batch tokens are scored in a step; a side thread adds them up while the next step runs. Errors: those of
+  // step(), fewer than 2 tokens, windows that do not fit.
+  Result<Perplexity> perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options);
 
   bool has_tokenizer() const;
   Result<std::vector<int64_t>> encode(const std::string& text) const;

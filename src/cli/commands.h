@@ -13,20 +13,27 @@ class App;
 
 namespace situ::cli {
 
-struct RunArguments {
-  std::string model, prompt_ids, trace, memory;
+// Which model, and how to load it.
+struct LoadArguments {
+  std::string model, memory, kv_type = "auto";
+  bool naive = false, no_pack_cache = false;
+  int threads = 0;
+  int64_t context = 0, chunk = 512, window = 0, sink = 0;
+};
+// Error: names the argument.
+Status load_options(const LoadArguments& arguments, LoadOptions* options);
+
+struct RunArguments : LoadArguments {
+  std::string prompt_ids, trace;
   std::optional<std::string> prompt, system;
   GenerateOptions generate;
   std::vector<std::string> logit_bias;  // ID=BIAS
-  bool naive = false, json = false, chat = false, no_pack_cache = false;
-  int threads = 0;
-  int64_t context = 0, chunk = 512, window = 0, sink = 0;
-  std::string kv_type = "auto";
+  bool json = false, chat = false;
 };
 int run(const RunArguments& arguments);
 // A conversation: the same options, but for prompts.
 int chat(const RunArguments& arguments);
-// What of the arguments says how to load a model. Error: names the argument.
+// The same, and room for what is to be generated.
 Status load_options(const RunArguments& arguments, LoadOptions* options);
 // Adds the options of `arguments.generate`, and logit_bias.
 void add_generate_options(CLI::App& command, RunArguments& arguments);
@@ -34,6 +41,13 @@ void add_generate_options(CLI::App& command, RunArguments& arguments);
 int64_t parse_size(const std::string& text);
 // "5=-1.5" becomes a bias of token 5. Error: names the text.
 Status parse_logit_bias(const std::vector<std::string>& texts, GenerateOptions& options);
+
+struct PerplexityArguments : LoadArguments {
+  std::string file;
+  int64_t stride = 0;
+  bool json = false;
+};
+int perplexity(const PerplexityArguments& arguments);
 
 struct InspectArguments {
   std::string model;

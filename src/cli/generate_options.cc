@@ -56,6 +56,7 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
   command.add_option("--early-stopping", g.early_stopping, "false, true (at so many answers as beams) or never (false)")->group(beams);
   command.add_option("--num-return", g.num_return, "So many answers, best first (1)")->group(beams);
   command.add_option("--prompt-lookup", g.prompt_lookup, "Guess up to N tokens by what followed the last ones before, and check them in one step (0: off)")->check(CLI::Range(int64_t{0}, int64_t{255}));
+  command.add_flag("--report-perplexity", g.report_perplexity, "Report the perplexity of the answer");
   command.add_option("--logprobs", g.logprobs, "With --json: log-probabilities, and of N alternatives a token");
 }
 

@@ -5,10 +5,7 @@
 
 namespace {
 
-// What `run` and `chat` have in common.
-void add_run_options(CLI::App& command, situ::cli::RunArguments& arguments) {
-  command.add_option("--system", arguments.system, "System message; applies the chat template");
-  add_generate_options(command, arguments);
+void add_load_options(CLI::App& command, situ::cli::LoadArguments& arguments) {
   command.add_option("--threads", arguments.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
   command.add_option("--context", arguments.context, "Tokens that the sequence may hold (default: the model's)")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   command.add_option("--memory", arguments.memory, "Budget for weights, arena and state, e.g. 2GiB (default: as much state as the context)");
@@ -16,14 +13,23 @@ void add_run_options(CLI::App& command, situ::cli::RunArguments& arguments) {
   CLI::Option* window = command.add_option("--window", arguments.window, "Tokens attend to the last so many only, and the sequence may go on for ever")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   command.add_option("--sink", arguments.sink, "First tokens that are attended to beside the window")->check(CLI::Range(int64_t{0}, int64_t{1} << 20))->needs(window);
   command.add_option("--kv-type", arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
+  command.add_flag("--no-pack-cache", arguments.no_pack_cache, "Neither use nor save packed weights of other runs");
+}
+
+// What `run` and `chat` have in common.
+void add_run_options(CLI::App& command, situ::cli::RunArguments& arguments) {
+  command.add_option("--system", arguments.system, "System message; applies the chat template");
+  add_generate_options(command, arguments);
+  add_load_options(command, arguments);
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int run_command_line(int argc, char** argv) {
   using namespace situ::cli;
   CLI::App app{"Situ runs generative ONNX models in place: nothing is copied on the way from token to token."};
   app.require_subcommand(1);
+  app.set_version_flag("--version", "situ " SITU_VERSION);
 
   RunArguments run_arguments;
   CLI::App* run_command = app.add_subcommand("run", "Generate text: the most probable token each time, or sampled");
@@ -40,6 +46,16 @@ int main(int argc, char** argv) {
   run_command->add_option("--trace", run_arguments.trace, "Write what each thread ran when, for Perfetto or chrome://tracing");
   run_command->add_flag("--naive", run_arguments.naive, "Run the graph literally: past in, present out, Concat copies");
   run_command->add_flag("--json", run_arguments.json, "Print one JSON object instead of the text");
+
+  PerplexityArguments perplexity_arguments;
+  CLI::App* perplexity_command = app.add_subcommand("perplexity", "Measure how well a model foretells a text");
+  perplexity_command->add_option("model", perplexity_arguments.model, "Model folder")->required();
+  perplexity_command->add_option("file", perplexity_arguments.file, "The text, UTF-8")->required();
+  add_load_options(*perplexity_command, perplexity_arguments);
+  perplexity_command->get_option("--context")->description("Tokens of a window (default: the model's context)");
+  perplexity_command->add_option("--stride", perplexity_arguments.stride, "Tokens from one window to the next (default: half a window)")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  perplexity_command->add_flag("--naive", perplexity_arguments.naive, "Run the graph literally, token by token");
+  perplexity_command->add_flag("--json", perplexity_arguments.json, "Print one JSON object");
 
   InspectArguments inspect_arguments;
   CLI::App* inspect_command = app.add_subcommand("inspect", "Show inputs, states, placement and what was recognised");
@@ -60,17 +76,26 @@ int main(int argc, char** argv) {
   bench_command->add_option("--vs", bench_arguments.versus, "Compare with: naive")->check(CLI::IsMember({"naive"}));
   bench_command->add_flag("--json", bench_arguments.json, "Print one JSON object");
 
-  const std::pair<CLI::App*, bool*> packing[] = {{run_command, &run_arguments.no_pack_cache}, {chat_command, &chat_arguments.no_pack_cache}, {inspect_command, &inspect_arguments.no_pack_cache}, {bench_command, &bench_arguments.no_pack_cache}};
+  const std::pair<CLI::App*, bool*> packing[] = {{inspect_command, &inspect_arguments.no_pack_cache}, {bench_command, &bench_arguments.no_pack_cache}};
   for (const auto& [command, flag] : packing) command->add_flag("--no-pack-cache", *flag, "Neither use nor save packed weights of other runs");
 
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& e) {
+  } catch (const CLI::Success& e) {  // help, or the version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
     return fail(e.what());
   }
-  const int code = *run_command ? run(run_arguments) : *chat_command ? chat(chat_arguments) : *inspect_command ? inspect(inspect_arguments) : bench(bench_arguments);
+  const int code = *run_command ? run(run_arguments) : *chat_command ? chat(chat_arguments) : *perplexity_command ? perplexity(perplexity_arguments) : *inspect_command ? inspect(inspect_arguments) : bench(bench_arguments);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return fail("standard output cannot be written");
   return code;
+}
+
+// Errors are results; what is thrown all the same is the system's, such as no memory left.
+int main(int argc, char** argv) {
+  try {
+    return run_command_line(argc, argv);
+  } catch (const std::exception& e) {
+    return situ::cli::fail(std::string("stopped: ") + e.what());
+  }
 }

@@ -78,20 +78,24 @@ int fail(const std::string& message) {
   return 2;
 }
 
-Status load_options(const RunArguments& a, LoadOptions* load) {
+Status load_options(const LoadArguments& a, LoadOptions* load) {
   load->threads = a.threads;
   load->naive = a.naive;
   load->context_length = a.context;
   load->memory = a.memory.empty() ? 0 : parse_size(a.memory);
   if (load->memory < 0) return Status::error("--memory '" + a.memory + "' is not a size such as 2GiB");
-  load->sequences = std::max<int64_t>(1, a.generate.beams);
-  load->batch = std::max({load->batch, load->sequences, a.generate.prompt_lookup + 1});
   load->chunk = a.chunk;
   load->window = a.window;
   load->sink = a.sink;
   load->kv_type = a.kv_type;
   load->pack_cache = !a.no_pack_cache;
   return Status::ok();
+}
+
+Status load_options(const RunArguments& a, LoadOptions* load) {
+  load->sequences = std::max<int64_t>(1, a.generate.beams);
+  load->batch = std::max({load->batch, load->sequences, a.generate.prompt_lookup + 1});
+  return load_options(static_cast<const LoadArguments&>(a), load);
 }
 
 int run(const RunArguments& a) {
@@ -149,6 +153,7 @@ int run(const RunArguments& a) {
     if (options.beams > 1) j["answers"] = answers_json(*g);
     if (options.logprobs) j["logprobs"] = logprobs_json(*g);
     if (options.prompt_lookup > 0) j["speculation"] = {{"guessed", g->guessed_tokens}, {"accepted", g->accepted_tokens}};
+    if (options.report_perplexity) j["perplexity"] = g->perplexity ? nlohmann::ordered_json(*g->perplexity) : nullptr;
     j["cached_tokens"] = g->cached_tokens;
     j["load_ms"] = facts.load_ms;
     j["prefill_ms"] = g->prefill_ms;
@@ -170,9 +175,11 @@ int run(const RunArguments& a) {
     std::printf("--\n%s\n", text.c_str());
   }
   std::fflush(stdout);  // the line below goes to stderr and must not overtake the text
+  char perplexity[48] = "";
+  if (g->perplexity) std::snprintf(perplexity, sizeof(perplexity), ", perplexity %.4g", *g->perplexity);
   const double rate = g->decode_ms_per_token > 0 ? 1000.0 / g->decode_ms_per_token : 0;
-  std::fprintf(stderr, "[%zu prompt + %zu new tokens, %s, %s: prefill %.0f ms, decode %.1f tokens/s, copied %.0f B/token]\n",
-               prompt->size(), g->output_ids.size(), facts.mode.c_str(), facts.isa.c_str(), g->prefill_ms, rate, g->bytes_copied_per_token);
+  std::fprintf(stderr, "[%zu prompt + %zu new tokens, %s, %s: prefill %.0f ms, decode %.1f tokens/s, copied %.0f B/token%s]\n",
+               prompt->size(), g->output_ids.size(), facts.mode.c_str(), facts.isa.c_str(), g->prefill_ms, rate, g->bytes_copied_per_token, perplexity);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "pipelines/answer.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace situ {
 
@@ -21,6 +22,7 @@ Result<int64_t> Answer::next(std::span<const float> logits) {
   result_.output_ids.push_back(*chosen);
   Token token;
   token.id = *chosen;
+  if (likelihood_) likelihood_->meter().add(logits, *chosen);
   if (options_.logprobs) token.logprob = report_logprobs(*chosen, logits);
   Result<std::string> text = text_.push(*chosen);
   if (!text.is_ok()) return text.status();
@@ -35,6 +37,10 @@ Result<Generation> Answer::finish() {
   Result<std::string> rest = text_.finish();
   if (rest.is_ok() && !rest->empty()) show({-1, *rest, {}});
   if (text_.stopped()) result_.finish_reason = "stop";
+  if (likelihood_) {
+    const LikelihoodMeter::Sum sum = likelihood_->meter().sum();
+    if (sum.tokens > 0) result_.perplexity = std::exp(sum.nll / static_cast<double>(sum.tokens));
+  }
   return std::move(result_);
 }
 

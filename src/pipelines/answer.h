@@ -1,6 +1,8 @@
 // One answer while it is made: the choice of its tokens, and what the caller gets to see of them.
 #pragma once
 
+#include <memory>
+
 #include "generate/logprobs.h"
 #include "generate/sampler.h"
 #include "pipelines/llm.h"
@@ -11,13 +13,15 @@ namespace situ {
 
 class Answer {
  public:
-  // `options` must outlive it.
-  Answer(const Model::Impl& model, const GenerateOptions& options, ResolvedOptions resolved, std::span<const int64_t> prompt, TokenCallback on_token)
+  // `model` and `options` must outlive it.
+  Answer(Model::Impl& model, const GenerateOptions& options, ResolvedOptions resolved, std::span<const int64_t> prompt, TokenCallback on_token)
       : options_(options),
         on_token_(std::move(on_token)),
         text_(model.tokenizer ? &*model.tokenizer : nullptr, resolved.stop),
         end_ids_(resolved.sampling.end_ids),
-        sampler_(std::move(resolved.sampling), prompt, model.vocabulary) {}
+        sampler_(std::move(resolved.sampling), prompt, model.vocabulary) {
+    if (options.report_perplexity) likelihood_ = std::make_unique<LikelihoodBesideSteps>(model);
+  }
 
   // The prompt's text, in front of the answer's.
   Status echo(std::span<const int64_t> prompt);
@@ -42,6 +46,7 @@ class Answer {
   std::vector<int64_t> end_ids_;
   Sampler sampler_;
   LogProbabilities logprobs_;
+  std::unique_ptr<LikelihoodBesideSteps> likelihood_;
   Generation result_;
   bool refused_ = false;  // by the callback, which is then not called again
 };

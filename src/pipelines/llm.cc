@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 
 #include "base/clock.h"
 
@@ -50,7 +52,9 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
     return Status::error("output '" + value.name + "' " + dtype_name(value.info.type) + shape_str(logits) + (value.producer < 0 ? " is not computed" : " cannot be logits: they are floats"));
   if (logits.empty() || !logits.back().is_const() || logits.back().value() <= 0)
     return Status::error("output '" + c.graph.values[c.binding.logits].name + "' " + shape_str(logits) + " is not [.., vocabulary]");
-  if (logits.size() > 2 && logits[0].is_const() && logits[0].value() != 1)
+  SymbolValues step;
+  step.value[kSymS] = 3;
+  if (logits.size() > 2 && logits[0].eval(step) != 1)
     return Status::error("output '" + value.name + "' " + shape_str(logits) + " has logits of " + logits[0].str() + " sequences; a step computes one");
   m.vocabulary = logits.back().value();
   return Status::ok();
@@ -69,7 +73,11 @@ Status load_with_context(Model::Impl& m, const LoadOptions& options) {
 
 }  // namespace
 
+// What getrusage says would be that of the program that started this one, if it was larger.
 double peak_rss_mib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("VmHWM:", 0) == 0) return std::strtod(line.c_str() + 6, nullptr) / 1024.0;
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / 1024.0;
@@ -88,6 +96,7 @@ Status Model::Impl::check(std::span<const int64_t> tokens, int64_t length) const
 
 Status Session::Impl::step(std::span<const int64_t> tokens) {
   SITU_RETURN_IF_ERROR(model->check(tokens, length()));
+  model->begin_step();
   const Status done = sequence ? model->in_place->step(*sequence, tokens) : model->naive->step(naive, tokens);
   return done.with_context(model->folder.model_file.string());
 }
@@ -110,7 +119,8 @@ Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::Logit
       continue;
     }
     std::vector<InPlaceEngine::Feed> sequences;
-    for (const Feed& f : group) sequences.push_back({&*f.session->sequence, f.tokens, f.wanted});
+    for (const Feed& f : group) sequences.push_back({&*f.session->sequence, f.tokens, f.wanted, f.apart});
+    begin_step();
     done = in_place->step(sequences, [&](size_t i, std::span<const float> row) { return each(first + i, row); }).with_context(folder.model_file.string());
   }
   for (size_t i = 0; i < feeds.size() && !done.is_ok(); ++i) feeds[i].session->go_back(before[i]);
@@ -195,7 +205,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   if (impl->context_length > kMaxContext)
     return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " + std::to_string(kMaxContext));
   SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
-  if (std::filesystem::exists(impl->folder.folder / "tokenizer.json")) {
+  if (impl->folder.has_tokenizer) {
     Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
     if (!tokenizer.is_ok()) return tokenizer.status();
     impl->tokenizer = std::move(*tokenizer);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "generate/likelihood.h"
 #include "pipelines/model_folder.h"
 #include "runtime/engine.h"
 #include "situ/model.h"
@@ -21,6 +22,7 @@ struct Model::Impl {
   int64_t context_length = 0;
   double load_ms = 0;
   int sessions = 0;  // that live
+  std::vector<LikelihoodMeter*> meters;  // that may still read the logits of earlier steps
   std::vector<float> kept;  // logits of Model::step where they do not stay in their place
 
   Ledger& ledger() { return in_place ? in_place->ledger() : naive->ledger(); }
@@ -32,14 +34,33 @@ struct Model::Impl {
     Session::Impl* session = nullptr;
     std::span<const int64_t> tokens;
     int64_t wanted = 1;  // logits after each of so many tokens, the last ones
+    bool apart = true;   // see InPlaceEngine::Feed
   };
   Status step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each);
+  // Before every step of an engine, whoever asks for it.
+  void begin_step() {
+    for (LikelihoodMeter* m : meters) m->begin_step();
+  }
   // Copies logits, and says so in the ledger.
   std::span<const float> keep(std::span<const float> from, std::span<float> to);
   // Most sequences that one step computes.
   int64_t batch() const { return in_place && in_place->one_sequence().empty() ? in_place->batch() : 1; }
   // Refuses ids outside the vocabulary and more tokens than the context holds.
   Status check(std::span<const int64_t> tokens, int64_t length) const;
+};
+
+// A meter that reads logits while steps run, where the model has two places for them.
+class LikelihoodBesideSteps {
+ public:
+  explicit LikelihoodBesideSteps(Model::Impl& model) : model_(model), meter_(model.in_place && model.in_place->logits_outlive_next_step()) { model.meters.push_back(&meter_); }
+  ~LikelihoodBesideSteps() { std::erase(model_.meters, &meter_); }
+  LikelihoodBesideSteps(const LikelihoodBesideSteps&) = delete;
+  LikelihoodBesideSteps& operator=(const LikelihoodBesideSteps&) = delete;
+  LikelihoodMeter& meter() { return meter_; }
+
+ private:
+  Model::Impl& model_;
+  LikelihoodMeter meter_;
 };
 
 struct Session::Impl {

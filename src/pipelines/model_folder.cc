@@ -10,12 +10,19 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
+// Whether there is such a file. One that cannot be looked at (a loop of links, a folder without permission) is there: whoever opens it says so.
+bool there(const fs::path& path) {
+  std::error_code error;
+  return fs::status(path, error).type() != fs::file_type::not_found;
+}
+
 constexpr std::uintmax_t kMaxJsonBytes = 64 << 20;  // a configuration is kilobytes
 
 Result<Json> read_json(const fs::path& file) {
   std::error_code error;
   const auto size = fs::file_size(file, error);
-  if (error || size > kMaxJsonBytes) return Status::error(file.string() + ": cannot be read as a configuration");
+  if (error) return Status::error(file.string() + ": cannot be read as a configuration: " + error.message());
+  if (size > kMaxJsonBytes) return Status::error(file.string() + ": cannot be read as a configuration: it has " + std::to_string(size) + " bytes");
   std::ifstream in(file, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   // Nesting is bounded before parsing: the parser recurses.
@@ -87,6 +94,7 @@ Status safe_name(const fs::path& config, const std::string& name) {
 Status read_genai(const fs::path& config, ModelFolder* m) {
   Result<Json> json = read_json(config);
   if (!json.is_ok()) return json.status();
+  if (!json->contains("model") || !(*json)["model"].is_object()) return Status::error(config.string() + ": no object 'model'");
   const Json& model = child(*json, "model");
   const Json& decoder = child(model, "decoder");
   if (model.contains("encoder") || model.contains("vision") || model.contains("speech") || decoder.contains("pipeline"))
@@ -111,7 +119,7 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
 
 Status read_transformers(ModelFolder* m) {
   const fs::path config = m->folder / "config.json";
-  if (fs::exists(config)) {
+  if (there(config)) {
     Result<Json> json = read_json(config);
     if (!json.is_ok()) return json.status();
     const Json& text_config = json->contains("text_config") ? child(*json, "text_config") : *json;
@@ -120,7 +128,7 @@ Status read_transformers(ModelFolder* m) {
     SITU_RETURN_IF_ERROR(read_eos(config, *json, &m->eos_ids));
   }
   const fs::path generation = m->folder / "generation_config.json";
-  if (fs::exists(generation)) {
+  if (there(generation)) {
     Result<Json> json = read_json(generation);
     if (!json.is_ok()) return json.status();
     SITU_RETURN_IF_ERROR(read_eos(generation, *json, &m->eos_ids));
@@ -130,18 +138,18 @@ Status read_transformers(ModelFolder* m) {
 }
 
 Status find_model_file(ModelFolder* m) {
-  if (fs::exists(m->folder / "encoder_model.onnx"))
+  if (there(m->folder / "encoder_model.onnx"))
     return Status::error(m->folder.string() + ": encoder-decoder models are not supported yet (encoder_model.onnx)");
   for (const fs::path& base : {m->folder, m->folder / "onnx"}) {
     for (const char* name : {"model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx"})
-      if (fs::exists(base / name)) {
+      if (there(base / name)) {
         m->model_file = base / name;
         return Status::ok();
       }
     std::vector<fs::path> found;
     std::error_code error;
-    for (const auto& entry : fs::directory_iterator(base, error))
-      if (entry.path().extension() == ".onnx") found.push_back(entry.path());
+    for (fs::directory_iterator it(base, error), end; !error && it != end; it.increment(error))
+      if (it->path().extension() == ".onnx") found.push_back(it->path());
     std::sort(found.begin(), found.end());
     if (found.size() == 1) {
       m->model_file = found[0];
@@ -164,7 +172,7 @@ Result<ModelFolder> open_model_folder(const fs::path& path) {
   if (!fs::exists(path, error)) return Status::error("'" + path.string() + "': no such file or folder");
   if (fs::is_directory(path, error)) {
     m.folder = path;
-    if (fs::exists(path / "genai_config.json")) SITU_RETURN_IF_ERROR(read_genai(path / "genai_config.json", &m));
+    if (there(path / "genai_config.json")) SITU_RETURN_IF_ERROR(read_genai(path / "genai_config.json", &m));
     else SITU_RETURN_IF_ERROR(find_model_file(&m));
   } else {
     m.model_file = path;
@@ -173,7 +181,8 @@ Result<ModelFolder> open_model_folder(const fs::path& path) {
   SITU_RETURN_IF_ERROR(read_transformers(&m));
   // What the tokenizer reads later: a pipe would wait for its writer, a device has no end.
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.json", "chat_template.jinja"})
-    if (const fs::path file = m.folder / name; fs::exists(file, error) && !fs::is_regular_file(file, error)) return Status::error(file.string() + ": not a regular file");
+    if (const fs::path file = m.folder / name; there(file) && !fs::is_regular_file(file, error)) return Status::error(file.string() + ": " + (error ? error.message() : "not a regular file"));
+  m.has_tokenizer = there(m.folder / "tokenizer.json");
   return m;
 }
 

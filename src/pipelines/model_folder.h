@@ -23,6 +23,7 @@ struct ConfigField {
 struct ModelFolder {
   std::filesystem::path model_file;
   std::filesystem::path folder;  // of tokenizer and configuration
+  bool has_tokenizer = false;    // tokenizer.json
   InputNames names;
   int64_t context_length = 0;  // 0: not declared
   std::vector<int64_t> eos_ids;

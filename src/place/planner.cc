@@ -607,10 +607,20 @@ class Planner {
     for (Root& r : plan_.io) {
       r.offset = end;
       end += r.bytes;
+      if (r.value == binding_.logits) end += second_place(static_cast<int>(&r - plan_.io.data()));
     }
     plan_.io_bytes = end;
     plan_.arena_bytes = pack(plan_.arena);
     return Status::ok();
+  }
+
+  // The logits of two steps lie side by side, so that the host may read one's while the next runs. Bytes of the second.
+  int64_t second_place(int io_root) {
+    const Root& r = plan_.io[static_cast<size_t>(io_root)];
+    const Dim distance = Dim(r.bytes / std::max<int64_t>(1, dtype_bytes(r.type))) * Dim::symbol(kSymTurn);
+    for (Home& h : plan_.values)
+      if (h.region == RegionKind::kIo && h.root == io_root) h.view.offset = h.view.offset + distance;
+    return r.bytes;
   }
 
   SymbolValues corner(int64_t tokens, int64_t past) const {

@@ -97,6 +97,10 @@ nb::list step_all(const Handle& self, const std::vector<std::pair<PythonSession*
   return logits;
 }
 
+nb::dict perplexity(ModelHandle& self, const Ids& tokens, int64_t context, int64_t stride) {
+  return to_python(value_or_raise(self.alone([&](Model& m) { return m.perplexity(tokens, {context, stride}); })));
+}
+
 std::unique_ptr<PythonStream> stream(const Handle& self, const Ids& prompt, const nb::dict& arguments) {
   self->check_process();
   return std::make_unique<PythonStream>(self, prompt, options_of(arguments));
@@ -141,6 +145,7 @@ void bind_model(nb::module_& m) {
       .def("generate_all", &generate_all, "prompts"_a, "options"_a, nb::sig("def generate_all(self, prompts: Sequence[Sequence[int]], options: dict[str, object]) -> list[dict[str, typing.Any]]"))
       .def("step", &step_all, "feeds"_a, nb::sig("def step(self, feeds: Sequence[tuple[Session, Sequence[int]]]) -> list[typing.Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]]"))
       .def("stream", [](const Handle& self, const Ids& prompt, const nb::dict& options) { return stream(self, prompt, options); }, "prompt"_a, "options"_a, nb::sig("def stream(self, prompt: Sequence[int], options: dict[str, object]) -> TokenStream"))
+      .def("perplexity", &perplexity, "tokens"_a, "context"_a, "stride"_a, nb::sig("def perplexity(self, tokens: Sequence[int], context: int, stride: int) -> dict[str, typing.Any]"))
       .def("session", [](const Handle& self) { return std::make_unique<PythonSession>(self, value_or_raise(self->alone([](Model& m) { return m.new_session(); }))); })
       .def_prop_ro("has_tokenizer", [](ModelHandle& self) { return self.model().has_tokenizer(); })
       .def_prop_ro("has_chat_template", [](ModelHandle& self) { return self.model().has_chat_template(); })

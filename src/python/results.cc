@@ -26,6 +26,7 @@ nb::dict to_python(const Generation& g) {
   d["seed"] = g.seed;
   d["logprobs"] = logprobs;
   d["answers"] = answers;
+  d["perplexity"] = g.perplexity;
   d["guessed_tokens"] = g.guessed_tokens;
   d["accepted_tokens"] = g.accepted_tokens;
   d["cached_tokens"] = g.cached_tokens;
@@ -33,6 +34,16 @@ nb::dict to_python(const Generation& g) {
   d["decode_ms_per_token"] = g.decode_ms_per_token;
   d["bytes_copied_per_token"] = g.bytes_copied_per_token;
   d["bytes_written_per_token"] = g.bytes_written_per_token;
+  return d;
+}
+
+nb::dict to_python(const Perplexity& p) {
+  nb::dict d;
+  d["perplexity"] = p.value();
+  d["mean_nll"] = p.mean_nll;
+  d["tokens"] = p.tokens;
+  d["ms"] = p.ms;
+  d["bytes_copied"] = p.bytes_copied;
   return d;
 }
 

@@ -9,6 +9,7 @@ namespace situ::python {
 
 nanobind::tuple to_python(const Token& token);
 nanobind::dict to_python(const Generation& generation);
+nanobind::dict to_python(const Perplexity& perplexity);
 nanobind::tuple to_python(const LedgerReading& ledger);
 nanobind::dict to_python(const ModelFacts& facts);
 

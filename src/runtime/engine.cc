@@ -27,6 +27,27 @@ Status too_large(const Plan& plan, const Graph& graph) {
                        value.name + "' " + shape_str(value.info.shape, &graph.symbol_names) + made_by);
 }
 
+// A state that is replaced as a whole is allocated at once, twice, and a token of an appended one in every step. The largest of real
+// models have 0.25 GiB (Mamba-2 8B) and 10 MiB (GPT-3 175B).
+constexpr int64_t kMaxReplacedBytes = int64_t{1} << 30, kMaxTokenBytes = int64_t{16} << 20;
+
+Status check_states(const Graph& graph, const Binding& binding) {
+  SymbolValues one;
+  one.value[kSymS] = one.value[kSymP] = one.value[kSymW] = 1;
+  int64_t replaced = 0, token = 0;
+  for (const StatePair& s : binding.states) {
+    const Value& past = graph.values[s.past];
+    int64_t bytes = std::max<int64_t>(1, dtype_bytes(past.info.type));
+    bool overflow = false;
+    for (const Dim& d : past.info.shape) overflow = __builtin_mul_overflow(bytes, d.eval(one), &bytes) || overflow;
+    int64_t& sum = s.rule == StateRule::kReplace ? replaced : token;
+    const int64_t most = s.rule == StateRule::kReplace ? kMaxReplacedBytes : kMaxTokenBytes;
+    if (overflow || bytes < 0 || __builtin_add_overflow(sum, bytes, &sum) || sum > most)
+      return Status::error("state '" + past.name + "' of shape " + shape_str(past.info.shape, &graph.symbol_names) + " is too large: the states " + (s.rule == StateRule::kReplace ? "take" : "take for each token") + " more than " + std::to_string(most) + " bytes");
+  }
+  return Status::ok();
+}
+
 // The last token that fits the context must have its place in every table that is read by position.
 Status check_positions(PassContext& context, int64_t length) {
   if (context.phase == Phase::kFirst) return Status::ok();
@@ -98,6 +119,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   context.packs = packs;
   context.kv_type = options.kv_type;
   SITU_RETURN_IF_ERROR(run_passes(context, literal));
+  SITU_RETURN_IF_ERROR(check_states(c.graph, c.binding));
   align_constants(c.graph, packs, true);
   if (options.window > 0 && !literal) SITU_RETURN_IF_ERROR(limit_window(context, options.window, options.first));
   SITU_RETURN_IF_ERROR(check_positions(context, length));
@@ -205,7 +227,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   e->decode_plan_ = std::move(*decode);
 
   e->arena_bytes_ = std::max(e->prefill_plan_.arena_bytes, e->decode_plan_.arena_bytes);
-  e->memory_bytes_ = e->arena_bytes_ + std::max(e->prefill_plan_.io_bytes, e->decode_plan_.io_bytes) + 64;
+  e->memory_bytes_ = e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + 64;
   int64_t all = 0;
   const int64_t kept = e->window_ > 0 ? std::min(capacity, e->window_ + e->first_ + 2 * (e->chunk_ + e->batch_)) : capacity;
   if (__builtin_mul_overflow(kept, options.sequences, &all)) return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
@@ -218,10 +240,11 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   if (p == MAP_FAILED) return Status::error("cannot reserve " + std::to_string(e->memory_bytes_) + " bytes for activations");
   e->memory_ = static_cast<std::byte*>(p);
 
-  const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()};
+  // Io regions of their own: logits of one program are still read while the other runs.
+  const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()}, token_regions{e->memory_, regions.io + e->prefill_plan_.io_bytes, e->states_.get()};
   Result<std::unique_ptr<Program>> a = Program::create(prompt.graph, prompt.binding, e->prefill_plan_, prompt.order, regions, *e->pool_);
   if (!a.is_ok()) return a.status();
-  Result<std::unique_ptr<Program>> b = Program::create(token.graph, token.binding, e->decode_plan_, {"", {}, "one token is of one sequence"}, regions, *e->pool_);
+  Result<std::unique_ptr<Program>> b = Program::create(token.graph, token.binding, e->decode_plan_, {"", {}, "one token is of one sequence"}, token_regions, *e->pool_);
   if (!b.is_ok()) return b.status();
   e->prefill_ = std::move(*a);
   e->decode_ = std::move(*b);
@@ -235,15 +258,13 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
 
 Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t weights) const {
   constexpr int64_t kMostSlots = int64_t{1} << 30;
-  int64_t slot = 0, fixed = weights + memory_bytes_;
-  for (const StateLayout& s : prefill_plan_.states) {
-    const int64_t bytes = s.slot_bytes();
-    s.pair.rule == StateRule::kAppend ? slot += bytes : fixed += 2 * bytes;
-  }
-  if (slot == 0) return kMostSlots;
+  int64_t slot = 0, replaced = 0;
+  for (const StateLayout& s : prefill_plan_.states) s.pair.rule == StateRule::kAppend ? slot += s.slot_bytes() : replaced += 2 * s.slot_bytes();
+  const int64_t fixed = weights + memory_bytes_ + replaced;
   if (memory - fixed < slot)
     return Status::error("a memory of " + std::to_string(memory) + " bytes is too small: weights take " + std::to_string(weights) + ", activations " + std::to_string(memory_bytes_) +
-                         " and one token of state " + std::to_string(slot));
+                         (replaced > 0 ? ", states that are replaced as a whole " + std::to_string(replaced) : "") + " and one token of state " + std::to_string(slot));
+  if (slot == 0) return kMostSlots;
   return std::min(kMostSlots, (memory - fixed) / slot);
 }
 
@@ -265,6 +286,7 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) 
     const Feed feed{&sequence, tokens};
     return step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); });
   }
+  turn_ ^= 1;
   const int64_t before = sequence.length();
   for (size_t begin = 0; begin < tokens.size();) {
     // A prompt program that holds without past only is followed by single tokens.
@@ -333,7 +355,7 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
       std::fill(half, half + s.slot_bytes(), std::byte{0});
     }
   const Segment segment{tokens.data(), static_cast<int64_t>(tokens.size()), past, slots->first_slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size()), sequence.kept()};
-  const Status done = program.run({{&segment, 1}, 1}, ledger_);
+  const Status done = program.run({{&segment, 1}, 1, turn_}, ledger_);
   if (!done.is_ok()) {
     sequence.rewind(past);
     return done;
@@ -420,6 +442,14 @@ Result<Tensor> NaiveEngine::input(const Compiled& compiled, ValueId v, const Sym
 
 Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> tokens) {
   if (tokens.empty()) return Status::error("a step needs at least one token");
+  try {
+    return feed(sequence, tokens);
+  } catch (const std::bad_alloc&) {
+    return Status::error("not enough memory for a step of " + std::to_string(tokens.size()) + " tokens after " + std::to_string(sequence.length));
+  }
+}
+
+Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> tokens) {
   if (!compiled_.first_only || sequence.length == 0) return run(compiled_.prompt, sequence, tokens);
   NaiveSequence next = sequence;
   for (const int64_t& token : tokens) SITU_RETURN_IF_ERROR(run(compiled_.token, next, {&token, 1}));

@@ -80,6 +80,7 @@ class InPlaceEngine {
     Sequence* sequence = nullptr;
     std::span<const int64_t> tokens;
     int64_t wanted = 1;  // logits after each of so many tokens, the last ones
+    bool apart = true;   // each of these as if it were fed alone, to the bit; else as a piece of a prompt is: faster
   };
   using LogitsOf = std::function<Status(size_t feed, std::span<const float> logits)>;
   Status step(std::span<const Feed> feeds, const LogitsOf& each);
@@ -89,6 +90,8 @@ class InPlaceEngine {
   void undo(Sequence& sequence, int64_t length) const;
   // Those of a step stay where they are until the next, so that all of them may be read after it.
   bool logits_stay() const;
+  // They even stay while the next step runs, so that another thread may read them: a step has one of two places in turn.
+  bool logits_outlive_next_step() const;
   const std::string& one_sequence() const { return prefill_->one_sequence(); }
 
   Ledger& ledger() { return ledger_; }
@@ -140,6 +143,7 @@ class InPlaceEngine {
   int64_t memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1, window_ = 0, first_ = 0;
   std::vector<float> converted_;
   std::span<const float> logits_;
+  int turn_ = 0;
   Ledger ledger_;
   PackUse packs_;
   std::thread saver_;
@@ -168,6 +172,7 @@ class NaiveEngine {
 
  private:
   NaiveEngine() = default;
+  Status feed(NaiveSequence& sequence, std::span<const int64_t> tokens);
   Status run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens);
   Result<Tensor> input(const Compiled& compiled, ValueId v, const SymbolValues& symbols, std::span<const int64_t> tokens) const;
 

@@ -1,5 +1,5 @@
 // Steps of several sequences, and prompts. A prompt is cut into pieces of at most chunk() tokens, and each token whose logits are
-// wanted is a piece of its own: those of all sequences stand at the end of the step. How a prompt is cut does not depend on
+// wanted is a piece of its own, unless the caller says otherwise: those of all sequences stand at the end of the step. How a prompt is cut does not depend on
 // what else is in the step, so that neither do its logits, to the last bit.
 #include <algorithm>
 
@@ -22,6 +22,7 @@ Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each) {
     before.push_back(feeds[i].sequence->length());
     wanted.insert(wanted.end(), static_cast<size_t>(feeds[i].wanted), i);
   }
+  if (together) turn_ ^= 1;
   if (static_cast<int64_t>(wanted.size()) > batch_) return Status::error("the logits of " + std::to_string(wanted.size()) + " tokens of one step are wanted; there is room for " + std::to_string(batch_));
   Status done = together ? step_together(feeds) : Status::ok();
   for (size_t i = 0; i < feeds.size() && !together && done.is_ok(); ++i) {
@@ -37,9 +38,16 @@ Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each) {
   return done;
 }
 
-bool InPlaceEngine::logits_stay() const {
-  const ValueId logits = compiled_.prompt.binding.logits;
-  return compiled_.prompt.graph.values[logits].info.type == DType::kF32 && prefill_plan_.values[logits].view.strides.back() == Dim(1);
+static bool read_in_place(const Compiled& c, const Plan& plan) {
+  const ValueId logits = c.binding.logits;
+  return c.graph.values[logits].info.type == DType::kF32 && plan.values[logits].view.strides.back() == Dim(1);
+}
+
+bool InPlaceEngine::logits_stay() const { return read_in_place(compiled_.prompt, prefill_plan_); }
+
+bool InPlaceEngine::logits_outlive_next_step() const {
+  const auto two_places = [](const Compiled& c, const Plan& plan) { return read_in_place(c, plan) && plan.values[c.binding.logits].region == RegionKind::kIo; };
+  return two_places(compiled_.prompt, prefill_plan_) && two_places(compiled_.token, decode_plan_);
 }
 
 Status InPlaceEngine::step_together(std::span<const Feed> feeds) {
@@ -59,7 +67,8 @@ Status InPlaceEngine::step_together(std::span<const Feed> feeds) {
   }
   for (const Feed& f : feeds) {
     const std::span<const int64_t> last = f.tokens.last(static_cast<size_t>(f.wanted));
-    for (size_t i = 0; i < last.size(); ++i) SITU_RETURN_IF_ERROR(add_parts(*f.sequence, last.subspan(i, 1), parts));
+    const size_t piece = f.apart ? 1 : last.size();
+    for (size_t i = 0; i < last.size(); i += piece) SITU_RETURN_IF_ERROR(add_parts(*f.sequence, last.subspan(i, piece), parts));
     wanted += f.wanted;
   }
   return run_parts(parts, std::max<int64_t>(1, wanted));
@@ -86,7 +95,7 @@ Status InPlaceEngine::run_parts(std::vector<Part>& parts, int64_t wanted) {
     segments.back().run_count = static_cast<int>(p.sequence->runs().size());
   }
   const bool token = segments.size() == 1 && segments[0].count == 1;
-  SITU_RETURN_IF_ERROR((token ? decode_ : prefill_)->run({segments, wanted}, ledger_));
+  SITU_RETURN_IF_ERROR((token ? decode_ : prefill_)->run({segments, wanted, turn_}, ledger_));
   for (const Part& p : parts) step_done(*p.sequence);
   parts.clear();
   return Status::ok();

@@ -154,20 +154,21 @@ void Program::write_rotary_rows(const Root& root, const StepInput& input) {
     for (int64_t j = 0; j < s.count; ++j, at += rows.width()) rows.write(s.past + j, at);
 }
 
-static SymbolValues symbols_of(const Segment& segment, int64_t wanted) {
+static SymbolValues symbols_of(const Segment& segment, int64_t wanted, int turn) {
   SymbolValues s;
   s.value[kSymS] = segment.count;
   s.value[kSymP] = segment.past;
   s.value[kSymW] = segment.write_slot;
   s.value[kSymFlip] = segment.flip;
   s.value[kSymL] = wanted;
+  s.value[kSymTurn] = turn;
   return s;
 }
 
 void Program::bind(const StepInput& input) {
   const Segment& first = input.segments[0];
   if (input.segments.size() == 1) {
-    parts_.assign(1, {symbols_of(first, input.wanted), 0, nullptr});
+    parts_.assign(1, {symbols_of(first, input.wanted, input.turn), 0, nullptr});
     tokens_ = first.count;
     views_.bind(parts_[0].symbols);
     return;
@@ -177,14 +178,14 @@ void Program::bind(const StepInput& input) {
   tokens_ = 0;
   host_.resize(static_cast<size_t>(host_bytes_) * input.segments.size());
   for (const Segment& s : input.segments) {
-    parts_.push_back({symbols_of(s, 1), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size()});
+    parts_.push_back({symbols_of(s, 1, input.turn), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size()});
     for (int64_t i = 0; i < s.count; ++i) slots_.push_back(s.write_slot + i);
     tokens_ += s.count;
   }
   // No past, and slot 0: what would depend on them is bound for each part, or written by slot.
   Segment all;
   all.count = tokens_;
-  views_.bind(symbols_of(all, input.wanted));
+  views_.bind(symbols_of(all, input.wanted, input.turn));
   views_.bind_parts(parts_);
   partials_.resize(static_cast<size_t>(partial_floats_) * static_cast<size_t>(pool_.threads()) * input.segments.size());
 }

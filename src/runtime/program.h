@@ -40,6 +40,7 @@ struct Segment {
 struct StepInput {
   std::span<const Segment> segments;
   int64_t wanted = 1;  // logits of so many tokens, the last ones
+  int turn = 0;        // which of its two places the logits take
 };
 
 class Program {

@@ -19,7 +19,7 @@ A model may be used from several threads: they take turns. The GIL is free while
 from situ._situ import Session, SituError, peak_rss_mib
 from situ.model import Message, Model, Prompt, Stream, load
 from situ.options import Options
-from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Token, TokenLogprob
+from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, Token, TokenLogprob
 
 SituError.__module__ = __name__  # as it is to be imported
 
@@ -32,6 +32,7 @@ __all__ = [
     "Message",
     "Model",
     "Options",
+    "Perplexity",
     "Prompt",
     "Session",
     "SituError",

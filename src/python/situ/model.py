@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from situ import _situ
 from situ._situ import SituError
 from situ.options import Options
-from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Token, TokenLogprob
+from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, Token, TokenLogprob
 
 Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 Prompt: TypeAlias = str | Ids
@@ -114,6 +114,14 @@ class Model:
         Raises SituError: as Session.step, and a session that is there twice. The sessions are then as they were.
         """
         return self._model.step([(session, cast(Sequence[int], ids)) for session, ids in feeds])
+
+    def perplexity(self, text: Prompt, *, context: int = 0, stride: int = 0) -> Perplexity:
+        """How well the model foretells a text, or token ids. Each token but the first is scored once, in windows of `context`
+        tokens (0: the model's context) that begin `stride` tokens apart (0: half a window; less than a window).
+
+        Raises SituError: fewer than 2 tokens, windows that do not fit, and what generate raises for a prompt.
+        """
+        return Perplexity(**self._model.perplexity(self._ids(text, chat=False), context, stride))
 
     @property
     def has_tokenizer(self) -> bool:

@@ -51,6 +51,7 @@ class Options(TypedDict, total=False):
     # step: the same answer in fewer steps where a text repeats itself. Less than `batch` (see load). Not with beams.
     prompt_lookup: int  # 0: off
 
+    report_perplexity: bool  # False; of the answer's tokens; not with beams
     logprobs: int | None  # report log-probabilities, with so many alternatives for each token
     echo: bool  # False; the prompt's text before the answer's
 

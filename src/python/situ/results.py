@@ -45,6 +45,7 @@ class Generation:
     finish_reason: str  # "stop": an end-of-sequence token, a stop id or string, or close(); "length": no more room
     seed: int | None  # when tokens were drawn at random
     logprobs: list[Logprobs]  # one for each of output_ids when asked for, else empty
+    perplexity: float | None  # of output_ids, when asked for
     answers: list[Answer]  # of a beam search, best first; the first is what stands above
     guessed_tokens: int  # of prompt_lookup
     accepted_tokens: int  # guesses that were right
@@ -54,6 +55,17 @@ class Generation:
     # By the model's ledger: what others do with the model meanwhile counts too.
     bytes_copied_per_token: float  # all bytes copied, prompt included, per generated token
     bytes_written_per_token: float  # mean over decode steps (over the prompt when there are none)
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """How well a model foretells a text."""
+
+    perplexity: float  # exp(mean_nll)
+    mean_nll: float  # mean negative log-likelihood of the tokens, natural logarithm
+    tokens: int  # that were scored: all but the first
+    ms: float
+    bytes_copied: int
 
 
 class Ledger(NamedTuple):

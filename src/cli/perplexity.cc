@@ -1,0 +1,39 @@
+// `situ perplexity`: how well a model foretells a text file.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/commands.h"
+
+namespace situ::cli {
+
+int perplexity(const PerplexityArguments& a) {
+  std::error_code unreadable;
+  if (std::filesystem::is_directory(a.file, unreadable)) return fail(a.file + ": cannot be read: it is a folder");
+  std::ifstream file(a.file, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return fail(a.file + ": cannot be read");
+  LoadOptions load;
+  if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
+  load.batch = 64;  // tokens that are scored in one step: their logits are 4 bytes times the vocabulary each
+  Result<Model> model = Model::load(a.model, load);
+  if (!model.is_ok()) return fail(model.status().message());
+  const Result<std::vector<int64_t>> tokens = model->encode(text.str());
+  if (!tokens.is_ok()) return fail(a.file + ": " + tokens.status().message());
+  const Result<Perplexity> p = model->perplexity(*tokens, {.stride = a.stride});
+  if (!p.is_ok()) return fail(p.status().message());
+  const double rate = 1000.0 * static_cast<double>(p->tokens) / p->ms;
+  if (!a.json) {
+    std::printf("perplexity %.6g (%lld tokens, mean negative log-likelihood %.6g; %.0f tokens/s, copied %lld B)\n", p->value(), static_cast<long long>(p->tokens), p->mean_nll, rate,
+                static_cast<long long>(p->bytes_copied));
+    return 0;
+  }
+  const nlohmann::ordered_json j{{"perplexity", p->value()}, {"mean_nll", p->mean_nll}, {"tokens", p->tokens}, {"tokens_per_second", rate}, {"bytes_copied", p->bytes_copied}, {"peak_rss_mib", peak_rss_mib()}};
+  std::printf("%s\n", j.dump().c_str());
+  return 0;
+}
+
+}  // namespace situ::cli
