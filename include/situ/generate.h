@@ -56,6 +56,8 @@ struct GenerateOptions {
   // Guesses so many tokens at most by what followed the last ones where they came before, and checks all of them in one step: the
   // same answer in fewer steps where a text repeats itself. Less than LoadOptions::batch; 0: off. Not with beams.
   int64_t prompt_lookup = 0;
+  // The same, but guessed by LoadOptions::draft.
+  int64_t draft_tokens = 0;
 
   bool report_perplexity = false;   // of the answer's tokens; not with beams
   std::optional<int64_t> logprobs;  // report log-probabilities, with so many alternatives for each token
@@ -98,7 +100,7 @@ struct Generation {
     double score = 0;
   };
   std::vector<Answer> answers;  // of a beam search, best first; the first is what stands above
-  int64_t guessed_tokens = 0, accepted_tokens = 0;  // of prompt_lookup: guesses, and those that were right
+  int64_t guessed_tokens = 0, accepted_tokens = 0;  // of prompt_lookup or draft_tokens: guesses, and those that were right
   int64_t cached_tokens = 0;  // of the prompt, whose state an earlier generation had kept
   double prefill_ms = 0;
   double decode_ms_per_token = 0;      // mean over the tokens after the first; 0 when there are none

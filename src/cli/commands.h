@@ -15,7 +15,7 @@ namespace situ::cli {
 
 // Which model, and how to load it.
 struct LoadArguments {
-  std::string model, memory, kv_type = "auto";
+  std::string model, memory, kv_type = "auto", draft;
   bool naive = false, no_pack_cache = false;
   int threads = 0;
   int64_t context = 0, chunk = 512, window = 0, sink = 0;

@@ -21,6 +21,9 @@ void add_run_options(CLI::App& command, situ::cli::RunArguments& arguments) {
   command.add_option("--system", arguments.system, "System message; applies the chat template");
   add_generate_options(command, arguments);
   add_load_options(command, arguments);
+  CLI::Option* draft = command.add_option("--draft", arguments.draft, "A smaller model with the same tokens, which guesses what this one will say: the same text sooner");
+  command.add_option("--draft-tokens", arguments.generate.draft_tokens, "At most so many tokens at once (4)")->check(CLI::Range(int64_t{1}, int64_t{255}))->needs(draft);
+  draft->each([&](const std::string&) { if (arguments.generate.draft_tokens == 0) arguments.generate.draft_tokens = 4; });
 }
 
 }  // namespace

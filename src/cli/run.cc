@@ -89,12 +89,13 @@ Status load_options(const LoadArguments& a, LoadOptions* load) {
   load->sink = a.sink;
   load->kv_type = a.kv_type;
   load->pack_cache = !a.no_pack_cache;
+  load->draft = a.draft;
   return Status::ok();
 }
 
 Status load_options(const RunArguments& a, LoadOptions* load) {
   load->sequences = std::max<int64_t>(1, a.generate.beams);
-  load->batch = std::max({load->batch, load->sequences, a.generate.prompt_lookup + 1});
+  load->batch = std::max({load->batch, load->sequences, std::max(a.generate.prompt_lookup, a.generate.draft_tokens) + 1});
   return load_options(static_cast<const LoadArguments&>(a), load);
 }
 
@@ -152,7 +153,7 @@ int run(const RunArguments& a) {
     if (g->seed) j["seed"] = *g->seed;
     if (options.beams > 1) j["answers"] = answers_json(*g);
     if (options.logprobs) j["logprobs"] = logprobs_json(*g);
-    if (options.prompt_lookup > 0) j["speculation"] = {{"guessed", g->guessed_tokens}, {"accepted", g->accepted_tokens}};
+    if (options.prompt_lookup > 0 || options.draft_tokens > 0) j["speculation"] = {{"guessed", g->guessed_tokens}, {"accepted", g->accepted_tokens}};
     if (options.report_perplexity) j["perplexity"] = g->perplexity ? nlohmann::ordered_json(*g->perplexity) : nullptr;
     j["cached_tokens"] = g->cached_tokens;
     j["load_ms"] = facts.load_ms;

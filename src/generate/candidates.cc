@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "generate/random.h"
+
 namespace situ {
 
 void Candidates::take(std::span<const float> scores, int64_t top_k, float temperature) {
@@ -65,15 +67,18 @@ void Candidates::keep_typical(double mass) {
   std::erase_if(candidates_, [&](const Candidate& c) { return deviation(c) > last; });
 }
 
-int64_t Candidates::draw(double number) const {
-  const double target = number * total();
-  double before = 0;
-  int64_t last = candidates_.front().id;
+// -log(1 - x) / weight is exponentially distributed with rate `weight` for x uniform in [0, 1): the least of all is token i's with
+// the probability of i. It is at least x / weight, so that most tokens need no logarithm.
+int64_t Candidates::draw(uint64_t seed, uint64_t position) const {
+  TokenNumbers numbers(seed, position);
+  double least = std::numeric_limits<double>::infinity();
+  int64_t drawn = candidates_.front().id;
   for (const Candidate& c : candidates_) {
-    if (c.weight > 0) last = c.id;  // rounding may leave the target beyond the end: then the last possible one
-    if ((before += c.weight) > target) break;
+    if (!(c.weight > 0) || numbers.floor(c.id) >= least * c.weight) continue;
+    const double time = -std::log1p(-numbers.exact(c.id)) / c.weight;
+    if (time < least) least = time, drawn = c.id;
   }
-  return last;
+  return drawn;
 }
 
 }  // namespace situ

@@ -31,8 +31,10 @@ class Candidates {
   // Source: TypicalLogitsWarper; locally typical sampling, Meister et al. 2022.
   void keep_typical(double mass);
 
-  // The candidate in whose share of [0, 1) the number lies. Precondition: not empty.
-  int64_t draw(double number) const;
+  // One of the candidates, by its probability. Each has a random number of its own, and the one that wins the race goes: when
+  // probabilities change a little, as by rounding or in a model that thinks alike, the same seed and position seldom draw another
+  // (maximal but for a factor of 2; Daliri et al., Coupling without Communication, arXiv 2408.07978). Not empty.
+  int64_t draw(uint64_t seed, uint64_t position) const;
 
  private:
   struct Candidate {

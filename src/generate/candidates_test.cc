@@ -5,6 +5,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
+#include <random>
 
 namespace situ {
 namespace {
@@ -70,8 +72,28 @@ TEST(Candidates, AreThoseOfTransformers) {
 TEST(Candidates, DrawByTheirShares) {
   Candidates candidates;
   candidates.take(std::vector<float>{-kInfinity, std::log(2.0f), -kInfinity, std::log(6.0f), 0}, 0, 1);  // 2/9, 6/9, 1/9
-  const std::pair<double, int64_t> expected[] = {{0, 1}, {0.222, 1}, {0.223, 3}, {0.888, 3}, {0.889, 4}, {1 - 0x1p-53, 4}};
-  for (const auto& [number, id] : expected) EXPECT_EQ(candidates.draw(number), id) << number;
+  constexpr int kDraws = 90000;
+  std::map<int64_t, double> counts;
+  for (uint64_t position = 0; position < kDraws; ++position) counts[candidates.draw(5, position)] += 1.0 / kDraws;
+  EXPECT_EQ(counts.size(), 3u);
+  for (const auto& [id, share] : {std::pair<int64_t, double>{1, 2.0 / 9}, {3, 6.0 / 9}, {4, 1.0 / 9}}) EXPECT_NEAR(counts[id], share, 4 * std::sqrt(share * (1 - share) / kDraws));
+}
+
+// With numbers that decide by shares of [0, 1) in the order of ids, one draw in ten changes here.
+TEST(Candidates, DrawTheSameWhenScoresChangeALittle) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 3), small(0, 0.02f);
+  Candidates one, other;
+  int differ = 0;
+  constexpr int kDraws = 2000;
+  for (uint64_t position = 0; position < kDraws; ++position) {
+    std::vector<float> scores(5000), changed;
+    for (float& x : scores) changed.push_back((x = normal(random)) + small(random));
+    one.take(scores, 50, 1);
+    other.take(changed, 50, 1);
+    differ += one.draw(7, position) != other.draw(7, position);
+  }
+  EXPECT_LT(differ, kDraws / 50);
 }
 
 TEST(Candidates, ExtremeScoresAndTemperatures) {

@@ -6,20 +6,15 @@ namespace situ {
 
 std::span<const int64_t> PromptLookup::guess(std::span<const int64_t> text) const {
   constexpr size_t kLongest = 3, kShortest = 2;
-  if (now_ < 1) return {};
+  if (count_.now() < 1) return {};
   for (size_t n = kLongest; n >= kShortest; --n) {
     if (text.size() <= n) continue;
     const std::span<const int64_t> last = text.last(n);
     for (size_t begin = text.size() - n; begin-- > 0;)
       if (std::equal(last.begin(), last.end(), text.begin() + static_cast<long>(begin)))
-        return text.subspan(begin + n, std::min(static_cast<size_t>(now_), text.size() - begin - n));
+        return text.subspan(begin + n, std::min(static_cast<size_t>(count_.now()), text.size() - begin - n));
   }
   return {};
-}
-
-void PromptLookup::learn(int64_t guessed, int64_t right) {
-  if (guessed == 0) return;
-  now_ = right == guessed ? std::min(most_, now_ + 2) : std::max<int64_t>(1, now_ - 1);
 }
 
 }  // namespace situ

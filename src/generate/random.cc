@@ -15,12 +15,23 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint3
   return counter;
 }
 
-double uniform(uint64_t seed, uint64_t position) {
+std::array<uint32_t, 4> TokenNumbers::words(uint32_t block, uint32_t purpose) const {
   const auto low = [](uint64_t x) { return static_cast<uint32_t>(x); };
   const auto high = [](uint64_t x) { return static_cast<uint32_t>(x >> 32); };
-  const std::array<uint32_t, 4> words = philox({low(position), high(position), 0, 0}, {low(seed), high(seed)});
-  const uint64_t bits = uint64_t{words[1]} << 32 | words[0];
-  return static_cast<double>(bits >> 11) * 0x1p-53;
+  return philox({block, low(position_), high(position_), purpose}, {low(seed_), high(seed_)});
+}
+
+double TokenNumbers::floor(int64_t id) {
+  if (id / 4 != block_) {
+    block_ = id / 4;
+    words_ = words(static_cast<uint32_t>(block_), 0);
+  }
+  return static_cast<double>(words_[static_cast<size_t>(id % 4)]) * 0x1p-32;
+}
+
+double TokenNumbers::exact(int64_t id) {
+  const uint32_t rest = words(static_cast<uint32_t>(id), 1)[0] >> 11;
+  return floor(id) + static_cast<double>(rest) * 0x1p-53;
 }
 
 }  // namespace situ

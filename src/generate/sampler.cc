@@ -4,7 +4,6 @@
 
 #include "generate/bans.h"
 #include "generate/greedy.h"
-#include "generate/random.h"
 
 namespace situ {
 
@@ -47,7 +46,7 @@ Result<int64_t> Sampler::choose(std::span<const float> logits) {
   if (o.top_p < 1) candidates_.keep_top_p(o.top_p);
   if (o.min_p > 0) candidates_.keep_min_p(o.min_p);
   if (o.typical_p < 1) candidates_.keep_typical(o.typical_p);
-  return candidates_.draw(uniform(o.seed, static_cast<uint64_t>(history_.generated())));
+  return candidates_.draw(o.seed, static_cast<uint64_t>(history_.generated()));
 }
 
 Status Sampler::nothing_left() const {

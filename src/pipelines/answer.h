@@ -29,6 +29,8 @@ class Answer {
   Result<int64_t> next(std::span<const float> logits);
   // The text so far, as ids: prompt and answer.
   std::span<const int64_t> ids() const { return sampler_.ids(); }
+  const Sampler& sampler() const { return sampler_; }
+  int64_t left() const { return options_.max_new_tokens - static_cast<int64_t>(result_.output_ids.size()); }  // tokens at most
   bool ended() const { return !result_.finish_reason.empty(); }
   void end_by_length() {
     if (!ended()) result_.finish_reason = "length";

@@ -141,7 +141,7 @@ class Batch {
 
 Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, const BatchCallback& on_token) {
   for (size_t i = 0; i < prompts.size(); ++i) SITU_RETURN_IF_ERROR(impl_->check(prompts[i], 0).with_context("prompt " + std::to_string(i)));
-  if (impl_->batch() > 1 && options.beams == 1 && options.prompt_lookup == 0) return Batch(*impl_, prompts, options, on_token).run();
+  if (impl_->batch() > 1 && options.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) return Batch(*impl_, prompts, options, on_token).run();
   std::vector<Generation> results;
   for (size_t i = 0; i < prompts.size(); ++i) {
     TokenCallback tell;

@@ -5,6 +5,7 @@
 #include "generate/prompt_lookup.h"
 #include "pipelines/answer.h"
 #include "pipelines/beams.h"
+#include "pipelines/draft.h"
 
 namespace situ {
 namespace {
@@ -12,15 +13,15 @@ namespace {
 // What a generation took, from its beginning to its last step.
 class Meter {
  public:
-  explicit Meter(Model::Impl& model) : model_(model), before_(model.ledger()), start_(Clock::now()) {}
+  explicit Meter(Model::Impl& model) : model_(model), before_(read()), start_(Clock::now()) {}
   void prompt_done() {
     prompt_ms_ = ms_since(start_);
-    prompt_done_ = model_.ledger();
+    prompt_done_ = read();
     start_ = Clock::now();
   }
   // `steps`: tokens fed since.
   void finish(int64_t steps, Generation& g) const {
-    const Ledger after = model_.ledger();
+    const Ledger after = read();
     const double tokens = std::max<double>(1, static_cast<double>(g.output_ids.size())), counted = std::max<double>(1, static_cast<double>(steps));
     g.prefill_ms = prompt_ms_;
     if (steps > 0) g.decode_ms_per_token = ms_since(start_) / counted;
@@ -30,6 +31,12 @@ class Meter {
   }
 
  private:
+  Ledger read() const {
+    Ledger both = model_.ledger();
+    if (model_.draft) both.add(model_.draft->impl().ledger());
+    return both;
+  }
+
   Model::Impl& model_;
   Ledger before_, prompt_done_;
   Clock::time_point start_;
@@ -74,9 +81,11 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   Session::Impl& s = *session->impl_;
   const SamplingOptions& sampling = resolved->sampling;
   const std::optional<uint64_t> seed = sampling.sample ? std::optional(sampling.seed) : std::nullopt;
-  if (options.prompt_lookup > 0 && (options.prompt_lookup >= impl_->batch()))
-    return Status::error(impl_->folder.model_file.string() + ": prompt_lookup " + std::to_string(options.prompt_lookup) + " wants the logits of as many tokens and one more; a step gives " + std::to_string(impl_->batch()) +
+  const int64_t guesses = std::max(options.prompt_lookup, options.draft_tokens);
+  if (guesses > 0 && guesses >= impl_->batch())
+    return Status::error(impl_->folder.model_file.string() + ": " + (options.draft_tokens > 0 ? "draft_tokens " : "prompt_lookup ") + std::to_string(guesses) + " wants the logits of as many tokens and one more; a step gives " + std::to_string(impl_->batch()) +
                          (impl_->in_place ? impl_->in_place->one_sequence().empty() ? "" : ", since " + impl_->in_place->one_sequence() : " in naive mode"));
+  if (options.draft_tokens > 0 && !impl_->draft) return Status::error("draft_tokens " + std::to_string(options.draft_tokens) + ": no draft model was loaded (LoadOptions::draft)");
   Meter meter(*impl_);
   PrefixCache* prefixes = impl_->in_place && options.prefix_cache ? impl_->in_place->prefixes() : nullptr;
   // The last token is computed in any case: its logits are not kept.
@@ -100,15 +109,22 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   Answer answer(*impl_, options, *resolved, prompt, on_token);
   if (options.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
   PromptLookup lookup(options.prompt_lookup);
+  std::optional<Draft> draft;
+  if (options.draft_tokens > 0) {
+    Result<Draft> made = Draft::create(impl_->draft->impl(), options.draft_tokens, impl_->vocabulary);
+    if (!made.is_ok()) return made.status();
+    draft.emplace(std::move(*made));
+  }
   int64_t guessed = 0, accepted = 0;
   Result<int64_t> id = -1;
   if (!answer.ended()) id = answer.next(impl_->logits());  // the prompt's text may have been refused
   if (s.length() >= impl_->context_length) answer.end_by_length();
   while (id.is_ok() && !answer.ended()) {
     std::vector<int64_t> tokens{*id};
-    const std::span<const int64_t> guess = lookup.guess(answer.ids());
-    const size_t room = static_cast<size_t>(impl_->context_length - s.length() - 1);
-    tokens.insert(tokens.end(), guess.begin(), guess.begin() + static_cast<long>(std::min(guess.size(), room)));
+    const int64_t room = std::min(impl_->context_length - s.length(), answer.left()) - 1;
+    const Result<std::span<const int64_t>> guess = draft ? draft->guess(answer.sampler(), room) : lookup.guess(answer.ids());
+    if (!guess.is_ok()) return guess.status();
+    tokens.insert(tokens.end(), guess->begin(), guess->begin() + std::min(static_cast<int64_t>(guess->size()), room));
     // A guess is right if it is the token that is chosen in any case: what is drawn depends on seed and position alone.
     const int64_t before = s.length();
     size_t right = 0;
@@ -132,9 +148,10 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
     }
     SITU_RETURN_IF_ERROR(fed);
     if (right < tokens.size()) s.sequence->rewind(before + static_cast<int64_t>(right));
-    lookup.learn(static_cast<int64_t>(tokens.size()) - 1, static_cast<int64_t>(right) - 1);
-    guessed += static_cast<int64_t>(tokens.size()) - 1;
-    accepted += static_cast<int64_t>(right) - 1;
+    const int64_t tried = static_cast<int64_t>(tokens.size()) - 1, held = static_cast<int64_t>(right) - 1;
+    draft ? draft->learn(tried, held) : lookup.learn(tried, held);
+    guessed += tried;
+    accepted += held;
   }
   if (!id.is_ok()) return id.status().with_context(impl_->folder.model_file.string());
   Result<Generation> done = answer.finish();

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/clock.h"
+#include "pipelines/draft.h"
 
 namespace situ {
 namespace {
@@ -209,6 +210,18 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
     Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
     if (!tokenizer.is_ok()) return tokenizer.status();
     impl->tokenizer = std::move(*tokenizer);
+  }
+  if (!options.draft.empty()) {
+    LoadOptions small;
+    small.threads = options.threads;
+    small.chunk = options.chunk;
+    small.window = options.window;
+    small.sink = options.sink;
+    small.pack_cache = options.pack_cache;
+    Result<Model> draft = load(options.draft, small);
+    if (!draft.is_ok()) return draft.status().with_context("the draft");
+    SITU_RETURN_IF_ERROR(check_draft(*impl, draft->impl()));
+    impl->draft = std::make_unique<Model>(std::move(*draft));
   }
   impl->load_ms = ms_since(start);
   return Model(std::move(impl));

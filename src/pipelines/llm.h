@@ -18,6 +18,7 @@ struct Model::Impl {
   std::unique_ptr<InPlaceEngine> in_place;  // exactly one of the two
   std::unique_ptr<NaiveEngine> naive;
   std::optional<Tokenizer> tokenizer;
+  std::unique_ptr<Model> draft;             // or null
   int64_t vocabulary = 0;
   int64_t context_length = 0;
   double load_ms = 0;

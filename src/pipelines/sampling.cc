@@ -110,7 +110,7 @@ Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptio
   if (early == "true") b.early_stopping = EarlyStopping::kFirst;
   else if (early == "never") b.early_stopping = EarlyStopping::kNever;
   else if (early != "false") return Status::error("early_stopping should be false, true or never, is '" + early + "'");
-  const char* beside = r.sampling.sample ? "sampling" : o.logprobs ? "logprobs" : !o.stop.empty() ? "stop strings" : o.prompt_lookup > 0 ? "prompt_lookup" : o.report_perplexity ? "report_perplexity" : nullptr;
+  const char* beside = r.sampling.sample ? "sampling" : o.logprobs ? "logprobs" : !o.stop.empty() ? "stop strings" : o.prompt_lookup > 0 ? "prompt_lookup" : o.draft_tokens > 0 ? "draft_tokens" : o.report_perplexity ? "report_perplexity" : nullptr;
   if (beside) return Status::error("beams " + std::to_string(o.beams) + ": " + beside + " and beam search do not go together");
   return settings.status;
 }
@@ -179,7 +179,9 @@ Result<ResolvedOptions> resolve_options(const GenerateOptions& o, const ModelFol
   if (o.min_new_tokens > o.max_new_tokens)
     return Status::error("min_new_tokens " + std::to_string(o.min_new_tokens) + " is more than max_new_tokens " + std::to_string(o.max_new_tokens));
   SITU_RETURN_IF_ERROR(resolve_beams(o, settings, r));
-  if (o.prompt_lookup < 0) return Status::error("prompt_lookup should be at least 0, is " + std::to_string(o.prompt_lookup));
+  for (const auto& [name, count] : {std::pair{"prompt_lookup", o.prompt_lookup}, std::pair{"draft_tokens", o.draft_tokens}})
+    if (count < 0) return Status::error(std::string(name) + " should be at least 0, is " + std::to_string(count));
+  if (o.prompt_lookup > 0 && o.draft_tokens > 0) return Status::error("prompt_lookup and draft_tokens: only one of them can guess");
   SITU_RETURN_IF_ERROR(resolve_biases(o, settings, vocabulary, r.sampling));
   SITU_RETURN_IF_ERROR(resolve_ends(o, folder, tokenizer, settings, vocabulary, r));
   r.beams.end_ids = r.sampling.end_ids;

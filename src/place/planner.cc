@@ -9,6 +9,7 @@
 #include <numeric>
 #include <optional>
 
+#include "place/arena.h"
 #include "place/plan.h"
 
 namespace situ {
@@ -610,7 +611,7 @@ class Planner {
       if (r.value == binding_.logits) end += second_place(static_cast<int>(&r - plan_.io.data()));
     }
     plan_.io_bytes = end;
-    plan_.arena_bytes = pack(plan_.arena);
+    plan_.arena_bytes = pack_arena(plan_.arena);
     return Status::ok();
   }
 
@@ -657,31 +658,6 @@ class Planner {
       r.bytes = std::max(r.bytes, (bytes + kAlign - 1) / kAlign * kAlign);
     }
     return Status::ok();
-  }
-
-  // Greedy by size: each block at the lowest offset that is free during its life.
-  static int64_t pack(std::vector<Root>& roots) {
-    std::vector<size_t> by_size(roots.size());
-    std::iota(by_size.begin(), by_size.end(), size_t{0});
-    std::stable_sort(by_size.begin(), by_size.end(), [&](size_t a, size_t b) { return roots[a].bytes > roots[b].bytes; });
-    std::vector<size_t> placed;
-    int64_t total = 0;
-    for (size_t r : by_size) {
-      if (roots[r].first < 0) continue;
-      std::vector<std::pair<int64_t, int64_t>> taken;
-      for (size_t p : placed)
-        if (roots[p].first <= roots[r].last && roots[r].first <= roots[p].last) taken.emplace_back(roots[p].offset, roots[p].offset + roots[p].bytes);
-      std::sort(taken.begin(), taken.end());
-      int64_t offset = 0;
-      for (const auto& [begin, end] : taken) {
-        if (offset + roots[r].bytes <= begin) break;
-        offset = std::max(offset, end);
-      }
-      roots[r].offset = offset;
-      total = std::max(total, offset + roots[r].bytes);
-      placed.push_back(r);
-    }
-    return total;
   }
 
   const Graph& graph_;

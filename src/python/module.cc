@@ -30,9 +30,9 @@ PyObject* situ_error = nullptr;  // owned by the module
 // How long Control-C may wait. Asking takes the GIL, for which a busy thread of Python makes others wait 5 ms.
 constexpr std::chrono::milliseconds kSignals{100};
 
-Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_length, int64_t memory, int64_t sequences, int64_t chunk, int64_t batch, int64_t window, int64_t sink, const std::string& kv_type, bool pack_cache) {
+Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_length, int64_t memory, int64_t sequences, int64_t chunk, int64_t batch, int64_t window, int64_t sink, const std::string& kv_type, const nb::bytes& draft, bool pack_cache) {
   const std::string file(path.c_str(), path.size());
-  const LoadOptions options{.threads = threads, .naive = naive, .context_length = context_length, .memory = memory, .sequences = sequences, .chunk = chunk, .batch = batch, .window = window, .sink = sink, .kv_type = kv_type, .pack_cache = pack_cache};
+  const LoadOptions options{.threads = threads, .naive = naive, .context_length = context_length, .memory = memory, .sequences = sequences, .chunk = chunk, .batch = batch, .window = window, .sink = sink, .kv_type = kv_type, .draft = std::string(draft.c_str(), draft.size()), .pack_cache = pack_cache};
   Result<Model> model = [&] {
     nb::gil_scoped_release no_gil;
     return Model::load(file, options);
@@ -210,7 +210,7 @@ NB_MODULE(_situ, m) {
   bind_model(m);
   bind_session(m);
   bind_stream(m);
-  m.def("load", &load, "path"_a, "threads"_a, "naive"_a, "context_length"_a, "memory"_a, "sequences"_a, "chunk"_a, "batch"_a, "window"_a, "sink"_a, "kv_type"_a, "pack_cache"_a);
+  m.def("load", &load, "path"_a, "threads"_a, "naive"_a, "context_length"_a, "memory"_a, "sequences"_a, "chunk"_a, "batch"_a, "window"_a, "sink"_a, "kv_type"_a, "draft"_a, "pack_cache"_a);
   m.def("option_names", &option_names, nb::sig("def option_names() -> list[str]"), "The names of the options of generate.");
   m.def("peak_rss_mib", &peak_rss_mib, "Highest resident set of this process so far, MiB.");
 }

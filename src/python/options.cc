@@ -57,6 +57,7 @@ constexpr Option kOptions[] = {
     {"early_stopping", set<&GenerateOptions::early_stopping>},
     {"num_return", set<&GenerateOptions::num_return>},
     {"prompt_lookup", set<&GenerateOptions::prompt_lookup>},
+    {"draft_tokens", set<&GenerateOptions::draft_tokens>},
     {"report_perplexity", set<&GenerateOptions::report_perplexity>},
     {"logprobs", set<&GenerateOptions::logprobs>},
     {"echo", set<&GenerateOptions::echo>},

@@ -42,6 +42,7 @@ def load(
     window: int = 0,
     sink: int = 0,
     kv_type: str = "auto",
+    draft: str | os.PathLike[str] | None = None,
     pack_cache: bool = True,
 ) -> "Model":
     """Loads a model: a folder that Optimum or onnxruntime-genai wrote, or one .onnx file.
@@ -55,11 +56,12 @@ def load(
     batch: most sequences in one step.
     window: tokens attend to the last `window` tokens and the first `sink` ones only, and sequences have no end; 0: to all.
     kv_type: element type of attention states: "f32", "f16", "bf16", "q8", or "auto".
+    draft: a smaller model with the same tokens, which guesses what this one will say (see Options.draft_tokens).
     pack_cache: save weights that are laid out anew, and map what an earlier load saved.
 
     Raises SituError: the message names file, node and values; unsupported operators are listed all at once.
     """
-    return Model(_situ.load(os.fsencode(path), threads, naive, context_length, memory, sequences, chunk, batch, window, sink, kv_type, pack_cache))
+    return Model(_situ.load(os.fsencode(path), threads, naive, context_length, memory, sequences, chunk, batch, window, sink, kv_type, os.fsencode(draft or ""), pack_cache))
 
 
 class Model:

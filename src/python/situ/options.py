@@ -50,6 +50,8 @@ class Options(TypedDict, total=False):
     # Guesses so many tokens at most by what followed the last ones where they came before, and checks all of them in one
     # step: the same answer in fewer steps where a text repeats itself. Less than `batch` (see load). Not with beams.
     prompt_lookup: int  # 0: off
+    # The same, but guessed by the model that load() was given as `draft`.
+    draft_tokens: int  # 0: off
 
     report_perplexity: bool  # False; of the answer's tokens; not with beams
     logprobs: int | None  # report log-probabilities, with so many alternatives for each token

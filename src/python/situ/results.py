@@ -47,7 +47,7 @@ class Generation:
     logprobs: list[Logprobs]  # one for each of output_ids when asked for, else empty
     perplexity: float | None  # of output_ids, when asked for
     answers: list[Answer]  # of a beam search, best first; the first is what stands above
-    guessed_tokens: int  # of prompt_lookup
+    guessed_tokens: int  # of prompt_lookup or draft_tokens
     accepted_tokens: int  # guesses that were right
     cached_tokens: int  # of the prompt, whose state an earlier answer had kept
     prefill_ms: float

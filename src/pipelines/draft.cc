@@ -1,0 +1,60 @@
+#include "pipelines/draft.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace situ {
+
+Result<Draft> Draft::create(Model::Impl& model, int64_t most, int64_t vocabulary) {
+  Result<Session> session = model.new_session();
+  if (!session.is_ok()) return session.status();
+  return Draft(model, std::move(*session), most, vocabulary);
+}
+
+Result<std::span<const int64_t>> Draft::guess(Sampler sampler, int64_t most) {
+  guess_.clear();
+  const std::span<const int64_t> text = sampler.ids();
+  // The last token is fed in any case: its logits are wanted.
+  const auto [differs, unused] = std::mismatch(fed_.begin(), fed_.end(), text.begin(), text.end() - 1);
+  fed_.erase(differs, fed_.end());
+  SITU_RETURN_IF_ERROR(session_.rewind(static_cast<int64_t>(fed_.size())));
+  std::vector<int64_t> next(text.begin() + static_cast<long>(fed_.size()), text.end());
+  const int64_t room = model_->context_length - static_cast<int64_t>(text.size()) + 1;
+  const size_t wanted = static_cast<size_t>(std::max<int64_t>(0, std::min({count_.now(), room, most})));
+  if (std::any_of(next.begin(), next.end(), [&](int64_t id) { return id >= model_->vocabulary; })) return std::span<const int64_t>();
+  while (guess_.size() < wanted) {
+    const Result<std::span<const float>> logits = feed(next);
+    if (!logits.is_ok()) break;  // its state is full
+    const Result<int64_t> id = sampler.choose(*logits);
+    if (!id.is_ok()) break;  // bans leave nothing, which the model will say if it is so there
+    guess_.push_back(*id);
+    sampler.append(*id);
+    next.assign(1, *id);
+  }
+  return std::span<const int64_t>(guess_);
+}
+
+Result<std::span<const float>> Draft::feed(std::span<const int64_t> tokens) {
+  Result<std::span<const float>> logits = session_.step(tokens);
+  if (!logits.is_ok()) return logits;
+  fed_.insert(fed_.end(), tokens.begin(), tokens.end());
+  const size_t width = static_cast<size_t>(vocabulary_);
+  if (logits->size() >= width) return logits->first(width);
+  widened_.resize(width, -std::numeric_limits<float>::infinity());
+  model_->keep(*logits, std::span(widened_).first(logits->size()));
+  return std::span<const float>(widened_);
+}
+
+Status check_draft(const Model::Impl& model, const Model::Impl& draft) {
+  const std::string names = draft.folder.folder.string() + " cannot guess for " + model.folder.folder.string() + ": ";
+  if (draft.in_place->has_replaced_states()) return Status::error(names + "it has a recurrent state, which cannot be rewound");
+  if (!model.tokenizer || !draft.tokenizer) return Status::ok();
+  const int64_t count = std::min(model.tokenizer->vocab_size(), draft.tokenizer->vocab_size());
+  for (int64_t id = 0; id < count; ++id) {
+    const std::optional<std::string> here = model.tokenizer->id_to_token(id), there = draft.tokenizer->id_to_token(id);
+    if (here && there && *here != *there) return Status::error(names + "token " + std::to_string(id) + " is '" + *there + "' there and '" + *here + "' here");
+  }
+  return Status::ok();
+}
+
+}  // namespace situ
