@@ -11,7 +11,7 @@ esac
 
 # Cargo by the same choice as install_deps.sh, with its own rustc beside it, in front of an older one.
 cargo=$(scripts/find_cargo.sh) || {
-  echo "build: error: no cargo >= 1.85; run scripts/install_deps.sh" >&2
+  echo "build: error: no cargo >= 1.87; run scripts/install_deps.sh" >&2
   exit 1
 }
 PATH=$(dirname "$cargo"):$PATH

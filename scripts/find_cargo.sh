@@ -1,7 +1,7 @@
 #!/bin/sh
 # Prints the path of the first cargo that is new enough for the tokenizer crates, or exits with 1.
 # rustup installs into ~/.cargo/bin, which is often not in PATH; Debian's cargo-web is /usr/bin/cargo.
-minimum_minor=85 # 1.85, the rust-version of src/text/rust/Cargo.toml
+minimum_minor=87 # 1.87, the rust-version of src/text/rust/Cargo.toml
 
 for cargo in "$(command -v cargo)" "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" /usr/bin/cargo; do
   [ -x "$cargo" ] || continue

@@ -30,7 +30,7 @@ if [ $# -gt 0 ]; then
   settings=(-C cmake.source-dir=src/python -C "cmake.define.CMAKE_PREFIX_PATH=$folder/prefix" -C "build-dir=$folder/build")
 else
   build_dir=$source_dir/build
-  cargo=$("$source_dir/scripts/find_cargo.sh") || fail "no cargo >= 1.85; run scripts/install_deps.sh"
+  cargo=$("$source_dir/scripts/find_cargo.sh") || fail "no cargo >= 1.87; run scripts/install_deps.sh"
   PATH=$(dirname "$cargo"):$PATH
 fi
 mkdir -p "$folder"

@@ -1,4 +1,4 @@
-/* The C border between Situ and the Rust library in rust/ (Hugging Face tokenizers and chat templates).
+/* The C border between Situ and the Rust library in rust/ (Hugging Face tokenizers, chat templates and grammars).
  *
  * Texts are UTF-8 with a size and no terminator; invalid UTF-8 is an error. A function that returns int gives 0 for
  * success and 1 for an error, and then writes the reason to `error`. What is written to `out` or `error` belongs to
@@ -6,6 +6,7 @@
  * freed before they are passed, and a null `error` is allowed. No call prints, exits or unwinds.
  *
  * A tokenizer is read-only after it was made: any number of threads may use it at once. Rendering uses no shared state.
+ * A grammar is used by one thread at a time.
  */
 #pragma once
 
@@ -18,6 +19,7 @@ extern "C" {
 #endif
 
 typedef struct situ_text_tokenizer situ_text_tokenizer;
+typedef struct situ_text_grammar situ_text_grammar;
 
 typedef struct {
   char* data; /* null exactly when size is 0 */
@@ -63,6 +65,26 @@ size_t situ_text_vocab_size(const situ_text_tokenizer* tokenizer);
 int situ_text_render_chat(const char* chat_template, size_t chat_template_size, const char* messages,
                           size_t messages_size, const char* variables, size_t variables_size, situ_text_string* out,
                           situ_text_string* error);
+
+/* kind: 0 a JSON schema, 1 a regular expression, 2 a Lark grammar. vocabulary: the width of the model's logits, at most
+ * 2^23. Time, memory and recursion are bounded. The first call for a tokenizer and a width builds what all later ones
+ * share. The grammar does not need the tokenizer any more. */
+int situ_text_grammar_create(const situ_text_tokenizer* tokenizer, int kind, const char* source, size_t source_size,
+                             size_t vocabulary, situ_text_grammar** out, situ_text_string* error);
+int situ_text_grammar_fork(const situ_text_grammar* grammar, situ_text_grammar** out, situ_text_string* error);
+void situ_text_grammar_free(situ_text_grammar* grammar);
+
+/* Bit (id % 32) of word id / 32: whether id may come next. The words belong to the grammar, until its next call. */
+int situ_text_grammar_allowed(situ_text_grammar* grammar, const uint32_t** words, size_t* count,
+                              situ_text_string* error);
+
+/* Whether the text so far is a whole match, and whether nothing can follow. */
+bool situ_text_grammar_may_end(const situ_text_grammar* grammar);
+bool situ_text_grammar_must_end(const situ_text_grammar* grammar);
+
+/* An id that is not allowed is an error, and changes nothing. */
+int situ_text_grammar_append(situ_text_grammar* grammar, int64_t id, situ_text_string* error);
+int situ_text_grammar_rewind(situ_text_grammar* grammar, size_t tokens, situ_text_string* error);
 
 #ifdef __cplusplus
 }

@@ -61,6 +61,7 @@ class Tokenizer {
   struct Free {
     void operator()(situ_text_tokenizer* handle) const;
   };
+  friend class Grammar;
   Tokenizer(situ_text_tokenizer* handle, TokenizerConfig config) : handle_(handle), config_(std::move(config)) {}
   Status resolve_ends();
 

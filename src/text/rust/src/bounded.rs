@@ -167,6 +167,11 @@ impl PreTokenizer for PreTokenizers {
 pub struct Decoders(Vec<Step<DecoderWrapper>>);
 
 impl Decoders {
+    /// In order, without Sequence around them.
+    pub fn steps(&self) -> impl Iterator<Item = &DecoderWrapper> {
+        self.0.iter().map(|step| &step.step)
+    }
+
     fn add(&mut self, step: DecoderWrapper) -> Result<()> {
         let (name, growth) = match &step {
             DecoderWrapper::Replace(replace) => ("Replace", replace_growth(replace)?),

@@ -1,4 +1,4 @@
-//! Hugging Face tokenizers and chat templates behind the C ABI of `src/text/situ_text.h`.
+//! Hugging Face tokenizers, chat templates and grammars behind the C ABI of `src/text/situ_text.h`.
 //!
 //! Every entry goes through `ffi::guarded`, so a hostile file or template gives an error text and never a crash.
 
@@ -6,6 +6,7 @@ mod bounded;
 mod chat;
 mod checks;
 mod ffi;
+mod grammar;
 mod limits;
 mod tokenizer;
 

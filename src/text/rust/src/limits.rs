@@ -68,6 +68,11 @@ pub fn begin(input_bytes: usize) {
     DEADLINE.set(Some(Instant::now() + MAX_TIME));
 }
 
+/// What this thread holds of what it asked for since `begin`.
+pub fn live_bytes() -> isize {
+    LIVE.get()
+}
+
 pub fn refuse(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, what.into())
 }

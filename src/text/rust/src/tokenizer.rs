@@ -2,7 +2,7 @@
 
 use crate::bounded::{self, BoundedTokenizer};
 use crate::ffi::{self, Ids, Text};
-use crate::{checks, limits};
+use crate::{checks, grammar, limits};
 use std::collections::HashSet;
 
 /// The largest `tokenizer.json` that is read. The largest ones in use are below 40 MB.
@@ -11,6 +11,18 @@ const MAX_FILE_BYTES: u64 = 512 << 20;
 pub struct Tokenizer {
     inner: BoundedTokenizer,
     special: HashSet<u32>,
+    /// Made for the first grammar.
+    pub vocabularies: grammar::Vocabularies,
+}
+
+impl Tokenizer {
+    pub fn inner(&self) -> &BoundedTokenizer {
+        &self.inner
+    }
+
+    pub fn is_special(&self, id: u32) -> bool {
+        self.special.contains(&id)
+    }
 }
 
 fn load(path: &str) -> Result<Tokenizer, String> {
@@ -30,7 +42,7 @@ fn load(path: &str) -> Result<Tokenizer, String> {
     inner.with_truncation(None).map_err(|e| format!("{path}: {e}"))?;
     let added = inner.get_added_tokens_decoder();
     let special = added.iter().filter(|(_, token)| token.special).map(|(id, _)| *id).collect();
-    Ok(Tokenizer { inner, special })
+    Ok(Tokenizer { inner, special, vocabularies: Default::default() })
 }
 
 /// Safety: the arguments are as `situ_text.h` says; this holds for every entry below.
@@ -132,7 +144,7 @@ pub unsafe extern "C" fn situ_text_id_to_token(tokenizer: *const Tokenizer, id: 
 
 #[no_mangle]
 pub unsafe extern "C" fn situ_text_is_special(tokenizer: *const Tokenizer, id: u32) -> bool {
-    (*tokenizer).special.contains(&id)
+    (*tokenizer).is_special(id)
 }
 
 #[no_mangle]

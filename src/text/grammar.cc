@@ -1,0 +1,56 @@
+#include "text/grammar.h"
+
+#include <string>
+
+#include "text/owned_text.h"
+#include "text/tokenizer.h"
+
+namespace situ {
+
+void Grammar::Free::operator()(situ_text_grammar* handle) const { situ_text_grammar_free(handle); }
+
+Result<Grammar> Grammar::compile(const Tokenizer& tokenizer, GrammarKind kind, std::string_view source,
+                                 int64_t vocabulary) {
+  if (vocabulary < 0) return Status::error("grammar: a vocabulary of " + std::to_string(vocabulary) + " tokens");
+  situ_text_grammar* handle = nullptr;
+  OwnedText error;
+  if (situ_text_grammar_create(tokenizer.handle_.get(), static_cast<int>(kind), source.data(), source.size(),
+                               static_cast<size_t>(vocabulary), &handle, error.get()) != 0) {
+    return error.status();
+  }
+  return Grammar(handle);
+}
+
+Result<Grammar> Grammar::fork() const {
+  situ_text_grammar* handle = nullptr;
+  OwnedText error;
+  if (situ_text_grammar_fork(handle_.get(), &handle, error.get()) != 0) return error.status();
+  return Grammar(handle);
+}
+
+Result<std::span<const uint32_t>> Grammar::allowed() {
+  const uint32_t* words = nullptr;
+  size_t count = 0;
+  OwnedText error;
+  if (situ_text_grammar_allowed(handle_.get(), &words, &count, error.get()) != 0) return error.status();
+  return std::span<const uint32_t>(words, count);
+}
+
+bool Grammar::may_end() const { return situ_text_grammar_may_end(handle_.get()); }
+
+bool Grammar::must_end() const { return situ_text_grammar_must_end(handle_.get()); }
+
+Status Grammar::append(int64_t id) {
+  OwnedText error;
+  if (situ_text_grammar_append(handle_.get(), id, error.get()) != 0) return error.status();
+  return Status::ok();
+}
+
+Status Grammar::rewind(int64_t tokens) {
+  if (tokens < 0) return Status::error("grammar: " + std::to_string(tokens) + " tokens cannot be taken back");
+  OwnedText error;
+  if (situ_text_grammar_rewind(handle_.get(), static_cast<size_t>(tokens), error.get()) != 0) return error.status();
+  return Status::ok();
+}
+
+}  // namespace situ
