@@ -88,6 +88,20 @@ class GenerateTest(PythonTest):
                 self.assertEqual([(o.logprob, [tuple(t) for t in o.top]) for o in answer.logprobs],
                                  [(o["logprob"], [(t["id"], t["logprob"]) for t in o["top"]]) for o in run.get("logprobs", [])])
 
+    def test_grammars(self):
+        model = situ.load(self.text_path)
+        schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["n"], "additionalProperties": False}
+        for given in (schema, json.dumps(schema)):
+            answer = model.generate("12", json_schema=given, temperature=2, seed=4, max_new_tokens=40)
+            self.assertEqual((list(json.loads(answer.text)), answer.finish_reason), (["n"], "stop"))
+        answers = model.generate(["12", "3", "45"], regex="[ab]{2,3}c", temperature=2, seed=4, max_new_tokens=40)
+        self.assertEqual([a.text for a in answers], [model.generate(p, regex="[ab]{2,3}c", temperature=2, seed=4, max_new_tokens=40).text for p in ("12", "3", "45")])
+        for a in answers:
+            self.assertRegex(a.text, r"\A[ab]{2,3}c\Z")
+        self.assertRegex("".join(t.text for t in model.stream("12", grammar='start: "x" "y"+ "z"', max_new_tokens=40, temperature=2, seed=1)), "xy+z?")
+        with self.assertRaisesRegex(situ.SituError, "json_schema"):
+            model.generate("12", json_schema=False)
+
     def test_perplexity(self):
         ids = self.prompt + self.ids
         nll = [-math.log(x) for x in (self.probability(ids[:t], ids[t]) for t in range(1, len(ids)))]

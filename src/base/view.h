@@ -49,4 +49,15 @@ struct View {
   }
 };
 
+// A row of `count` floats, to be read or, where they may be written, written.
+inline View row_view(const float* data, int64_t count) {
+  View v;
+  v.data = reinterpret_cast<std::byte*>(const_cast<float*>(data));
+  v.type = DType::kF32;
+  v.rank = 1;
+  v.dims[0] = count;
+  v.strides[0] = 1;
+  return v;
+}
+
 }  // namespace situ

@@ -183,16 +183,15 @@ class Conversation {
 
 }  // namespace
 
-int chat(const RunArguments& a) {
-  RunArguments arguments = a;
-  if (const Status parsed = parse_logit_bias(a.logit_bias, arguments.generate); !parsed.is_ok()) return fail(parsed.message());
+int chat(RunArguments a) {
+  if (const Status resolved = resolve_arguments(a); !resolved.is_ok()) return fail(resolved.message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
   if (!model->has_chat_template()) return fail(a.model + ": the model has no chat template; situ run takes plain prompts");
   catch_interrupts();
-  Conversation(*model, arguments).run();
+  Conversation(*model, a).run();
   return 0;
 }
 

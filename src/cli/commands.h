@@ -28,19 +28,22 @@ struct RunArguments : LoadArguments {
   std::optional<std::string> prompt, system;
   GenerateOptions generate;
   std::vector<std::string> logit_bias;  // ID=BIAS
+  std::string schema_file, grammar_file;
   bool json = false, chat = false;
 };
-int run(const RunArguments& arguments);
+int run(RunArguments arguments);
 // A conversation: the same options, but for prompts.
-int chat(const RunArguments& arguments);
+int chat(RunArguments arguments);
 // The same, and room for what is to be generated.
 Status load_options(const RunArguments& arguments, LoadOptions* options);
 // Adds the options of `arguments.generate`, and logit_bias.
 void add_generate_options(CLI::App& command, RunArguments& arguments);
 // "2GiB", "512MiB", "1000000"; -1 when malformed.
 int64_t parse_size(const std::string& text);
-// "5=-1.5" becomes a bias of token 5. Error: names the text.
-Status parse_logit_bias(const std::vector<std::string>& texts, GenerateOptions& options);
+// What the other arguments say of `arguments.generate`: biases, grammars in files. Error: names the text or the file.
+Status resolve_arguments(RunArguments& arguments);
+// The whole file. Error: it cannot be read.
+Result<std::string> read_file(const std::string& path);
 
 struct PerplexityArguments : LoadArguments {
   std::string file;

@@ -1,6 +1,9 @@
 // The options of `situ run` and `situ chat` that say how to choose tokens and when to stop.
 #include <charconv>
 #include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "cli/commands.h"
 
@@ -48,6 +51,13 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
       ->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name("ID=BIAS")->group(changes);
   text("--bad-words", g.bad_words, "Never this text (may be repeated)");
   command.get_option("--bad-words")->group(changes);
+  const std::string grammars = "What the answer must be (one of these)";
+  const auto source = [&](const char* name, std::optional<std::string>& option, const char* help) { return command.add_option(name, option, help)->type_name("TEXT")->group(grammars); };
+  CLI::Option* schema = source("--json-schema", g.json_schema, "A JSON document of this schema");
+  command.add_option("--json-schema-file", arguments.schema_file, "The same, from a file")->type_name("FILE")->group(grammars)->excludes(schema);
+  source("--regex", g.regex, "A match of this regular expression");
+  CLI::Option* grammar = source("--grammar", g.grammar, "A match of this Lark grammar");
+  command.add_option("--grammar-file", arguments.grammar_file, "The same, from a file")->type_name("FILE")->group(grammars)->excludes(grammar);
   const std::string beams = "Beam search";
   command.add_option("--beams", g.beams, "So many beams (1: none)")->group(beams);
   command.add_option("--beam-groups", g.beam_groups, "In so many groups that avoid each other's tokens (1)")->group(beams);
@@ -60,7 +70,7 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
   command.add_option("--logprobs", g.logprobs, "With --json: log-probabilities, and of N alternatives a token");
 }
 
-Status parse_logit_bias(const std::vector<std::string>& texts, GenerateOptions& options) {
+static Status parse_logit_bias(const std::vector<std::string>& texts, GenerateOptions& options) {
   for (const std::string& text : texts) {
     const char* end = text.data() + text.size();
     int64_t id = 0;
@@ -70,6 +80,27 @@ Status parse_logit_bias(const std::vector<std::string>& texts, GenerateOptions& 
     const auto [rest, bias_error] = std::from_chars(equals + 1, end, bias);
     if (bias_error != std::errc() || rest != end) return Status::error("--logit-bias: '" + text + "' should be ID=BIAS, and '" + std::string(equals + 1, end) + "' is no number");
     options.logit_bias.emplace_back(id, bias);
+  }
+  return Status::ok();
+}
+
+Result<std::string> read_file(const std::string& path) {
+  std::error_code unreadable;
+  if (std::filesystem::is_directory(path, unreadable)) return Status::error(path + ": cannot be read: it is a folder");
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return Status::error(path + ": cannot be read");
+  return text.str();
+}
+
+Status resolve_arguments(RunArguments& a) {
+  SITU_RETURN_IF_ERROR(parse_logit_bias(a.logit_bias, a.generate));
+  for (const auto& [path, option] : {std::pair{&a.schema_file, &a.generate.json_schema}, std::pair{&a.grammar_file, &a.generate.grammar}}) {
+    if (path->empty()) continue;
+    Result<std::string> text = read_file(*path);
+    if (!text.is_ok()) return text.status();
+    *option = std::move(*text);
   }
   return Status::ok();
 }

@@ -1,28 +1,22 @@
 // `situ perplexity`: how well a model foretells a text file.
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "cli/commands.h"
 
 namespace situ::cli {
 
 int perplexity(const PerplexityArguments& a) {
-  std::error_code unreadable;
-  if (std::filesystem::is_directory(a.file, unreadable)) return fail(a.file + ": cannot be read: it is a folder");
-  std::ifstream file(a.file, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) return fail(a.file + ": cannot be read");
+  const Result<std::string> text = read_file(a.file);
+  if (!text.is_ok()) return fail(text.status().message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
   load.batch = 64;  // tokens that are scored in one step: their logits are 4 bytes times the vocabulary each
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
-  const Result<std::vector<int64_t>> tokens = model->encode(text.str());
+  const Result<std::vector<int64_t>> tokens = model->encode(*text);
   if (!tokens.is_ok()) return fail(a.file + ": " + tokens.status().message());
+  if (tokens->size() < 2) return fail(a.file + ": has " + std::to_string(tokens->size()) + " tokens; at least 2 are needed, since the first has nothing before it");
   const Result<Perplexity> p = model->perplexity(*tokens, {.stride = a.stride});
   if (!p.is_ok()) return fail(p.status().message());
   const double rate = 1000.0 * static_cast<double>(p->tokens) / p->ms;

@@ -99,13 +99,13 @@ Status load_options(const RunArguments& a, LoadOptions* load) {
   return load_options(static_cast<const LoadArguments&>(a), load);
 }
 
-int run(const RunArguments& a) {
+int run(RunArguments a) {
   if (!a.prompt_ids.empty()) {
     if (a.chat || a.system) return fail("--chat and --system make a prompt out of text; --prompt-ids is one already");
     if (Result<std::vector<int64_t>> ids = parse_ids(a.prompt_ids); !ids.is_ok()) return fail(ids.status().message());
   }
-  GenerateOptions options = a.generate;
-  if (const Status parsed = parse_logit_bias(a.logit_bias, options); !parsed.is_ok()) return fail(parsed.message());
+  if (const Status resolved = resolve_arguments(a); !resolved.is_ok()) return fail(resolved.message());
+  const GenerateOptions& options = a.generate;
   if (options.logprobs && !a.json) return fail("--logprobs is reported with --json");
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());

@@ -15,6 +15,16 @@ void ban(std::span<float> scores, std::span<const int64_t> banned) {
   for (const int64_t id : banned) scores[static_cast<size_t>(id)] = kBanned;
 }
 
+void ban_others(std::span<float> scores, std::span<const uint32_t> allowed) {
+  for (size_t word = 0; word * 32 < scores.size(); ++word) {
+    const uint32_t bits = word < allowed.size() ? allowed[word] : 0;
+    if (bits == UINT32_MAX) continue;
+    const size_t last = std::min<size_t>(32, scores.size() - word * 32);
+    for (size_t i = 0; i < last; ++i)
+      if ((bits >> i & 1) == 0) scores[word * 32 + i] = kBanned;
+  }
+}
+
 void ban_repeated_ngrams(std::span<float> scores, std::span<const int64_t> ids, int64_t size) {
   const size_t before = static_cast<size_t>(size) - 1;  // ids of an n-gram in front of its last
   if (ids.size() < before) return;

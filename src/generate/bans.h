@@ -12,6 +12,9 @@ inline constexpr float kBanned = -std::numeric_limits<float>::infinity();
 
 void ban(std::span<float> scores, std::span<const int64_t> banned);
 
+// Bans every token whose bit (id % 32) of word id / 32 is not set.
+void ban_others(std::span<float> scores, std::span<const uint32_t> allowed);
+
 // No n-gram of the sequence, prompt included, comes a second time: bans every token that once followed the last
 // `size` - 1 ids. size >= 1; cost: one look at every id. Source: NoRepeatNGramLogitsProcessor of transformers.
 void ban_repeated_ngrams(std::span<float> scores, std::span<const int64_t> ids, int64_t size);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace situ {
 namespace {
 
@@ -15,6 +17,18 @@ Ids banned(const Ban& ban_some) {
   for (size_t i = 0; i < scores.size(); ++i)
     if (scores[i] == kBanned) found.push_back(static_cast<int64_t>(i));
   return found;
+}
+
+TEST(Bans, Others) {
+  const auto others = [](const std::vector<uint32_t>& allowed) { return banned([&](std::span<float> scores) { ban_others(scores, allowed); }); };
+  EXPECT_EQ(others({0xffffffff}), Ids{});
+  EXPECT_EQ(others({0xfff}), Ids{});
+  EXPECT_EQ(others({0x7f5}), (Ids{1, 3, 11}));
+  EXPECT_EQ(others({}).size(), 12u);
+  std::vector<float> scores(70, 1.0f);
+  ban_others(scores, std::vector<uint32_t>{0xffffffff, 0x80000000});
+  EXPECT_EQ(std::count(scores.begin(), scores.end(), 1.0f), 33);
+  EXPECT_EQ(scores[63], 1.0f);
 }
 
 // Written by NoRepeatNGramLogitsProcessor of transformers 4.57.6.

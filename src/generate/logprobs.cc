@@ -32,13 +32,8 @@ double LogProbabilities::of(int64_t id) const {
 
 // By the kernel: 49,152 exponentials of the standard library take 0.25 ms.
 void log_softmax(std::span<const float> logits, std::span<float> to) {
-  View x, y;
-  x.type = y.type = DType::kF32;
-  x.rank = y.rank = 1;
-  x.dims[0] = y.dims[0] = static_cast<int64_t>(logits.size());
-  x.strides[0] = y.strides[0] = 1;
-  x.data = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(logits.data()));
-  y.data = reinterpret_cast<std::byte*>(to.data());
+  const View x = row_view(logits.data(), static_cast<int64_t>(logits.size()));
+  View y = row_view(to.data(), static_cast<int64_t>(to.size()));
   const SoftmaxParams params{0, false, true};
   KernelCall call;
   call.in = &x;

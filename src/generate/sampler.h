@@ -28,6 +28,12 @@ struct SamplingOptions {
   std::vector<int64_t> end_ids;  // not chosen before min_new_tokens
 };
 
+// The tokens that a grammar lets come next.
+struct AllowedTokens {
+  std::span<const uint32_t> ids;  // bit (id % 32) of word id / 32
+  bool end = false;               // SamplingOptions::end_ids are allowed, whether they are among `ids` or not; else they are not
+};
+
 // Belongs to one sequence and draws by its seed and its own position, whatever other sequences do. A copy goes on alone:
 // a fork. No allocation per token once the memory of the first is there, but for the growth of the history.
 class Sampler {
@@ -37,20 +43,24 @@ class Sampler {
 
   // The id of the next token, out of the model's logits [vocabulary], which stay what they are. A logit that is not a
   // number is never chosen. Asked twice at the same position the answer is the same. Error: nothing is left to choose.
-  Result<int64_t> choose(std::span<const float> logits);
+  Result<int64_t> choose(std::span<const float> logits) { return choose(logits, nullptr); }
+  // The same out of allowed tokens.
+  Result<int64_t> choose(std::span<const float> logits, const AllowedTokens* allowed);
   // What choose() would take the largest of or draw from, from logits or log-probabilities; valid until the next call.
-  std::span<const float> scores(std::span<const float> logits);
+  std::span<const float> scores(std::span<const float> logits) { return scores(logits, nullptr); }
   // Says which token the sequence goes on with.
   void append(int64_t id) { history_.append(id); }
   std::span<const int64_t> ids() const { return history_.ids(); }  // prompt and what was appended
-  Status nothing_left() const;  // the error that no token can be chosen, and why
+  Status nothing_left(bool constrained = false) const;  // the error that no token can be chosen, and why
 
  private:
   bool changes_scores() const;
+  std::span<const float> scores(std::span<const float> logits, const AllowedTokens* allowed);
 
   SamplingOptions options_;
   TokenHistory history_;
   std::vector<float> scores_;  // [vocabulary]
+  std::vector<float> end_scores_;
   Candidates candidates_;
 };
 

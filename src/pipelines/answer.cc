@@ -12,13 +12,24 @@ Status Answer::echo(std::span<const int64_t> prompt) {
 }
 
 Result<int64_t> Answer::next(std::span<const float> logits) {
-  Result<int64_t> chosen = sampler_.choose(logits);
+  AllowedTokens allowed;
+  if (constraint_) {
+    const Result<Constraint::Next> may = constraint_->next();
+    if (!may.is_ok()) return may.status();
+    if (may->must_end) {
+      result_.finish_reason = "stop";
+      return -1;
+    }
+    allowed = {may->allowed, may->may_end};
+  }
+  Result<int64_t> chosen = sampler_.choose(logits, constraint_ ? &allowed : nullptr);
   if (!chosen.is_ok()) return chosen;
   if (std::find(end_ids_.begin(), end_ids_.end(), *chosen) != end_ids_.end()) {
     result_.finish_reason = "stop";
     return chosen;
   }
   sampler_.append(*chosen);
+  if (constraint_) constraint_->append(*chosen);
   result_.output_ids.push_back(*chosen);
   Token token;
   token.id = *chosen;

@@ -5,6 +5,7 @@
 
 #include "generate/logprobs.h"
 #include "generate/sampler.h"
+#include "pipelines/constraint.h"
 #include "pipelines/llm.h"
 #include "pipelines/sampling.h"
 #include "pipelines/text_output.h"
@@ -13,13 +14,14 @@ namespace situ {
 
 class Answer {
  public:
-  // `model` and `options` must outlive it.
-  Answer(Model::Impl& model, const GenerateOptions& options, ResolvedOptions resolved, std::span<const int64_t> prompt, TokenCallback on_token)
+  // `model` and `options` must outlive it. `grammar`: at its beginning, or none.
+  Answer(Model::Impl& model, const GenerateOptions& options, ResolvedOptions resolved, std::optional<Grammar> grammar, std::span<const int64_t> prompt, TokenCallback on_token)
       : options_(options),
         on_token_(std::move(on_token)),
         text_(model.tokenizer ? &*model.tokenizer : nullptr, resolved.stop),
         end_ids_(resolved.sampling.end_ids),
         sampler_(std::move(resolved.sampling), prompt, model.vocabulary) {
+    if (grammar) constraint_ = std::make_unique<Constraint>(std::move(*grammar));
     if (options.report_perplexity) likelihood_ = std::make_unique<LikelihoodBesideSteps>(model);
   }
 
@@ -48,6 +50,7 @@ class Answer {
   std::vector<int64_t> end_ids_;
   Sampler sampler_;
   LogProbabilities logprobs_;
+  std::unique_ptr<Constraint> constraint_;
   std::unique_ptr<LikelihoodBesideSteps> likelihood_;
   Generation result_;
   bool refused_ = false;  // by the callback, which is then not called again

@@ -23,8 +23,8 @@ struct Request {
 
 class Batch {
  public:
-  Batch(Model::Impl& model, std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, const Model::BatchCallback& on_token)
-      : model_(model), prompts_(prompts), options_(options), on_token_(on_token), results_(prompts.size()), before_(model.ledger()) {
+  Batch(Model::Impl& model, std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, std::optional<Grammar> grammar, const Model::BatchCallback& on_token)
+      : model_(model), prompts_(prompts), options_(options), grammar_(std::move(grammar)), on_token_(on_token), results_(prompts.size()), before_(model.ledger()) {
     prefixes_ = options.prefix_cache ? model.in_place->prefixes() : nullptr;
     free_ = model.in_place->states().free_slots() + (model.in_place->prefixes() ? model.in_place->prefixes()->tokens() : 0);
   }
@@ -61,7 +61,13 @@ class Batch {
     const std::optional<uint64_t> seed = resolved->sampling.sample ? std::optional(resolved->sampling.seed) : std::nullopt;
     TokenCallback tell;
     if (on_token_) tell = [this, index](const Token& token) { return on_token_(index, token); };
-    Answer answer(model_, options_, std::move(*resolved), prompt, std::move(tell));
+    std::optional<Grammar> grammar;
+    if (grammar_) {
+      Result<Grammar> own = grammar_->fork();
+      if (!own.is_ok()) return own.status();
+      grammar = std::move(*own);
+    }
+    Answer answer(model_, options_, std::move(*resolved), std::move(grammar), prompt, std::move(tell));
     if (options_.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
     running_.push_back(std::unique_ptr<Request>(new Request{index, std::move(*session), std::move(answer), prompt, cached, seed, room_of(index)}));
     return Status::ok();
@@ -128,6 +134,7 @@ class Batch {
   Model::Impl& model_;
   const std::span<const std::vector<int64_t>> prompts_;
   const GenerateOptions& options_;
+  const std::optional<Grammar> grammar_;  // every answer begins with a fork of it
   const Model::BatchCallback& on_token_;
   PrefixCache* prefixes_ = nullptr;
   int64_t free_ = 0;  // slots that there were before
@@ -141,7 +148,11 @@ class Batch {
 
 Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, const BatchCallback& on_token) {
   for (size_t i = 0; i < prompts.size(); ++i) SITU_RETURN_IF_ERROR(impl_->check(prompts[i], 0).with_context("prompt " + std::to_string(i)));
-  if (impl_->batch() > 1 && options.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) return Batch(*impl_, prompts, options, on_token).run();
+  if (impl_->batch() > 1 && options.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) {
+    Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->tokenizer ? &*impl_->tokenizer : nullptr, impl_->vocabulary);
+    if (!grammar.is_ok()) return grammar.status();
+    return Batch(*impl_, prompts, options, std::move(*grammar), on_token).run();
+  }
   std::vector<Generation> results;
   for (size_t i = 0; i < prompts.size(); ++i) {
     TokenCallback tell;

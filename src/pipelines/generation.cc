@@ -76,6 +76,8 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   SITU_RETURN_IF_ERROR(impl_->check(prompt, 0));
   Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->tokenizer ? &*impl_->tokenizer : nullptr, impl_->vocabulary);
   if (!resolved.is_ok()) return resolved.status();
+  Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->tokenizer ? &*impl_->tokenizer : nullptr, impl_->vocabulary);
+  if (!grammar.is_ok()) return grammar.status();
   Result<Session> session = new_session();
   if (!session.is_ok()) return session.status();
   Session::Impl& s = *session->impl_;
@@ -106,7 +108,7 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
     meter.finish(decoder.steps(), *g);
     return g;
   }
-  Answer answer(*impl_, options, *resolved, prompt, on_token);
+  Answer answer(*impl_, options, *resolved, std::move(*grammar), prompt, on_token);
   if (options.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
   PromptLookup lookup(options.prompt_lookup);
   std::optional<Draft> draft;

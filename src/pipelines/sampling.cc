@@ -110,7 +110,7 @@ Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptio
   if (early == "true") b.early_stopping = EarlyStopping::kFirst;
   else if (early == "never") b.early_stopping = EarlyStopping::kNever;
   else if (early != "false") return Status::error("early_stopping should be false, true or never, is '" + early + "'");
-  const char* beside = r.sampling.sample ? "sampling" : o.logprobs ? "logprobs" : !o.stop.empty() ? "stop strings" : o.prompt_lookup > 0 ? "prompt_lookup" : o.draft_tokens > 0 ? "draft_tokens" : o.report_perplexity ? "report_perplexity" : nullptr;
+  const char* beside = r.sampling.sample ? "sampling" : o.logprobs ? "logprobs" : !o.stop.empty() ? "stop strings" : o.prompt_lookup > 0 ? "prompt_lookup" : o.draft_tokens > 0 ? "draft_tokens" : o.report_perplexity ? "report_perplexity" : o.json_schema || o.regex || o.grammar ? "a grammar" : nullptr;
   if (beside) return Status::error("beams " + std::to_string(o.beams) + ": " + beside + " and beam search do not go together");
   return settings.status;
 }

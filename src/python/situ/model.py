@@ -2,11 +2,12 @@
 
 import atexit
 import contextlib
+import json
 import os
 import weakref
 from collections.abc import Iterator, Sequence
 from numbers import Integral
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, TypeAlias, TypedDict, Unpack, cast, overload
 
 import numpy as np
@@ -95,12 +96,12 @@ class Model:
         """
         if _is_list_of_prompts(prompt):
             prompts = [self._ids(cast(Prompt, p), chat) for p in prompt]
-            return [_generation(raw) for raw in self._model.generate_all(prompts, cast(dict[str, object], options))]
-        return _generation(self._model.generate(self._ids(cast(Prompt, prompt), chat), cast(dict[str, object], options)))
+            return [_generation(raw) for raw in self._model.generate_all(prompts, _options(options))]
+        return _generation(self._model.generate(self._ids(cast(Prompt, prompt), chat), _options(options)))
 
     def stream(self, prompt: Prompt, *, chat: bool = False, **options: Unpack[Options]) -> "Stream":
         """As generate of one prompt, but gives the tokens as they come. Computing begins at once."""
-        return Stream(self._model.stream(self._ids(prompt, chat), cast(dict[str, object], options)))
+        return Stream(self._model.stream(self._ids(prompt, chat), _options(options)))
 
     def session(self) -> _situ.Session:
         """A new, empty sequence, to be fed token by token.
@@ -169,6 +170,13 @@ class Model:
         if chat:
             raise TypeError("chat=True takes text; token ids are a prompt already")
         return cast(Sequence[int], prompt)
+
+
+def _options(options: Options) -> dict[str, object]:
+    given = dict(options)
+    if not isinstance(given.get("json_schema"), (str, NoneType)):
+        given["json_schema"] = json.dumps(given["json_schema"])
+    return given
 
 
 def _is_list_of_prompts(prompt: Prompt | Sequence[Prompt]) -> bool:

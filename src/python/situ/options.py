@@ -34,6 +34,13 @@ class Options(TypedDict, total=False):
     bad_words: Sequence[str]  # texts that never come: as the tokenizer writes them first in a text and after a space
     bad_words_ids: Sequence[Sequence[int]]  # the same as token ids
 
+    # What the answer must be, at most one of them: a JSON document of this schema (draft 2020-12, as JSON text or as Python has it),
+    # a match of this regular expression (syntax of the Rust crate regex) or of this grammar (llguidance's Lark). A schema that
+    # asks for something that is not supported, that nothing satisfies or that is too large, is an error. Not with beams.
+    json_schema: str | Mapping[str, object] | bool | None
+    regex: str | None
+    grammar: str | None
+
     # End the answer. Nothing of a stop string is in the text or in a stream's tokens, not even half of one.
     stop: Sequence[str]
     stop_ids: Sequence[int]
