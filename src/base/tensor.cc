@@ -1,10 +1,12 @@
 #include "base/tensor.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <new>
 
 #include "base/ledger.h"
+#include "base/pages.h"
 
 namespace situ {
 namespace {
@@ -117,11 +119,16 @@ Tensor Tensor::reshaped(const std::vector<int64_t>& dims) const {
   return result;
 }
 
-Tensor aligned_copy(const Tensor& t) {
+Tensor aligned_copy(const Tensor& t, bool release_pages) {
+  constexpr int64_t kPiece = 4 << 20;
   Tensor copy = Tensor::allocate(t.type(), t.dims());
-  auto bytes = [&](const View& v) { return contiguous_view(DType::kU8, {t.bytes()}, v.data); };
   Ledger packed;  // of a load: the caller books it
-  move_bytes(bytes(copy.view()), bytes(t.view()), packed);
+  for (int64_t begin = 0; begin < t.bytes(); begin += kPiece) {
+    const int64_t bytes = std::min(kPiece, t.bytes() - begin);
+    std::byte* from = t.view().data + begin;
+    move_bytes(contiguous_view(DType::kU8, {bytes}, copy.view().data + begin), contiguous_view(DType::kU8, {bytes}, from), packed);
+    if (release_pages) release_file_pages(from, bytes);
+  }
   return copy;
 }
 

@@ -43,8 +43,9 @@ class Tensor {
   std::shared_ptr<const void> owner_;
 };
 
-// The same elements in owned memory, whatever address they stood at.
-Tensor aligned_copy(const Tensor& t);
+// The same elements in owned memory, whatever address they stood at. release_pages: t is in a mapped file, whose pages are given
+// back piece by piece, so that memory never holds both.
+Tensor aligned_copy(const Tensor& t, bool release_pages);
 
 // IEEE half and bfloat16 bits to float, exact.
 float half_to_float(uint16_t bits);

@@ -103,11 +103,12 @@ Json describe(const Model::Impl& m, int64_t budget) {
   if (e.phases().first_only) j["recognised, one token"] = found_json(e.phases().token);
   j["placement"] = {{"prefill", placement_json(g, e.prefill_plan())}, {"decode", placement_json(e.decode_graph(), e.decode_plan())}};
   j["copies"] = {{"prefill", copies_json(g, e.prefill_plan())}, {"decode", copies_json(e.decode_graph(), e.decode_plan())}};
-  const int64_t per_token = e.states().bytes_per_slot(), fixed = m.imported.weight_bytes + e.arena_bytes() + e.states().fixed_bytes();
+  const int64_t per_token = e.states().bytes_per_slot(), fixed = m.imported.weight_bytes + e.arena_bytes() + e.io_bytes() + e.states().fixed_bytes();
   Json memory;
   memory["weights"] = m.imported.weight_bytes;
   memory["arena"] = e.arena_bytes();
   memory["arena_decode"] = e.decode_plan().arena_bytes;
+  memory["io"] = e.io_bytes();
   memory["chunk"] = e.chunk();
   memory["state_bytes_per_token"] = per_token;
   memory["state_fixed_bytes"] = e.states().fixed_bytes();
@@ -198,8 +199,8 @@ void print(const Json& j) {
   if (alone.empty()) std::printf("Sequences: up to %lld in one step (L = tokens whose logits it gives)\n", static_cast<long long>(j["sequences"]["in one step"].get<int64_t>()));
   else std::printf("Sequences: one at a time, since %s\n", alone.c_str());
   const Json& m = j["memory"];
-  std::printf("Memory\n  weights %s, arena %s (prompt chunks of %lld) / %s (one token), state %s per token\n", size_text(m["weights"].get<double>()).c_str(),
-              size_text(m["arena"].get<double>()).c_str(), static_cast<long long>(m["chunk"].get<int64_t>()), size_text(m["arena_decode"].get<double>()).c_str(),
+  std::printf("Memory\n  weights %s, arena %s (prompt chunks of %lld) / %s (one token), inputs and logits %s, state %s per token\n", size_text(m["weights"].get<double>()).c_str(),
+              size_text(m["arena"].get<double>()).c_str(), static_cast<long long>(m["chunk"].get<int64_t>()), size_text(m["arena_decode"].get<double>()).c_str(), size_text(m["io"].get<double>()).c_str(),
               size_text(m["state_bytes_per_token"].get<double>()).c_str());
   std::printf("  %lld slots (the context), %s when full\n", static_cast<long long>(m["slots"].get<int64_t>()), size_text(m["slots"].get<double>() * m["state_bytes_per_token"].get<double>()).c_str());
   if (m.contains("budget")) std::printf("  a budget of %s holds %lld slots\n", size_text(m["budget"].get<double>()).c_str(), static_cast<long long>(m["slots_in_budget"].get<int64_t>()));
@@ -208,6 +209,34 @@ void print(const Json& j) {
               packs["file"] == "" ? "" : " from ", packs["file"].get<std::string>().c_str());
   if (packs["not saved"] != "") std::printf("  not saved: %s\n", packs["not saved"].get<std::string>().c_str());
   std::printf("Unsupported: nothing\n");
+}
+
+// What the file says of a model that cannot run; nothing where it cannot be read either.
+int inspect_unsupported(const InspectArguments& a, const std::string& reason) {
+  Json j{{"unsupported", Json::array({reason})}};
+  const Result<ModelFolder> folder = open_model_folder(a.model);
+  const Result<ImportedModel> imported = folder.is_ok() ? import_onnx(folder->model_file) : Result<ImportedModel>(folder.status());
+  if (imported.is_ok()) {
+    const Graph& g = imported->graph;
+    std::map<std::string, int> operators;
+    for (const Node& n : g.nodes) ++operators[(n.domain.empty() ? "" : n.domain + ".") + n.op];
+    j["file"] = folder->model_file.string();
+    j["producer"] = imported->producer;
+    j["inputs"] = values_json(g, g.inputs);
+    j["outputs"] = values_json(g, g.outputs);
+    j["operators"] = operators;
+    if (!a.json) {
+      std::printf("%s\n  %s, %zu nodes in the file\n\n", folder->model_file.c_str(), imported->producer.c_str(), g.nodes.size());
+      print_values("Inputs", j["inputs"]);
+      print_values("Outputs", j["outputs"]);
+      std::printf("Operators\n");
+      for (const auto& [op, count] : operators) std::printf("  %-28s %d\n", op.c_str(), count);
+      std::printf("Unsupported\n  %s\n", reason.c_str());
+      std::fflush(stdout);
+    }
+  }
+  if (a.json) std::printf("%s\n", j.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  return fail(reason);
 }
 
 }  // namespace
@@ -229,10 +258,7 @@ int inspect(const InspectArguments& a) {
   load.kv_type = a.kv_type;
   load.pack_cache = !a.no_pack_cache;
   Result<Model> model = Model::load(a.model, load);
-  if (!model.is_ok()) {
-    if (a.json) std::printf("%s\n", Json{{"unsupported", Json::array({model.status().message()})}}.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
-    return fail(model.status().message());
-  }
+  if (!model.is_ok()) return inspect_unsupported(a, model.status().message());
   model->impl().in_place->finish_saving();
   const Json j = describe(model->impl(), budget);
   if (a.json) std::printf("%s\n", j.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <CLI/CLI.hpp>
 
@@ -7,7 +8,7 @@ namespace {
 
 void add_load_options(CLI::App& command, situ::cli::LoadArguments& arguments) {
   command.add_option("--threads", arguments.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
-  command.add_option("--context", arguments.context, "Tokens that the sequence may hold (default: the model's)")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  command.add_option("--context", arguments.context, "Tokens that the sequence may hold (default: the model's; 4096 where it says nothing)")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   command.add_option("--memory", arguments.memory, "Budget for weights, arena and state, e.g. 2GiB (default: as much state as the context)");
   command.add_option("--chunk", arguments.chunk, "Most prompt tokens in one step")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   CLI::Option* window = command.add_option("--window", arguments.window, "Tokens attend to the last so many only, and the sequence may go on for ever")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
@@ -82,6 +83,12 @@ int run_command_line(int argc, char** argv) {
   const std::pair<CLI::App*, bool*> packing[] = {{inspect_command, &inspect_arguments.no_pack_cache}, {bench_command, &bench_arguments.no_pack_cache}};
   for (const auto& [command, flag] : packing) command->add_flag("--no-pack-cache", *flag, "Neither use nor save packed weights of other runs");
 
+  const std::vector<CLI::App*> commands = app.get_subcommands([](CLI::App*) { return true; });
+  if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), [&](CLI::App* c) { return c->get_name() == argv[1]; })) {
+    std::string names;
+    for (const CLI::App* c : commands) names += (names.empty() ? "" : ", ") + c->get_name();
+    return fail("'" + std::string(argv[1]) + "' is none of the commands: " + names);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // help, or the version

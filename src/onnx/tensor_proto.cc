@@ -14,8 +14,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "raw_data is little-endian and used in place");
 
-// Copies at least this large give their source pages back: the weight is resident once, not twice.
-constexpr int64_t kReleaseBytes = 64 * 1024;
+// Copies at least this large give their source pages back, piece by piece: the weight is resident once, not twice.
+constexpr int64_t kReleaseBytes = 64 * 1024, kPiece = 4 << 20;
 
 int64_t alignment_of(DType type) {
   if (type == DType::kC64) return 4;
@@ -151,10 +151,13 @@ Tensor TensorReader::borrow_or_copy(const ParsedTensor& parsed, const std::byte*
   const bool stays = parsed.leave_odd && real && parsed.dims.size() == 2 && parsed.bytes >= kReleaseBytes;
   if ((aligned || stays) && clean) return Tensor::borrow(parsed.type, parsed.dims, data, owner);
   Tensor tensor = Tensor::allocate(parsed.type, parsed.dims);
-  std::memcpy(tensor.view().data, data, static_cast<size_t>(parsed.bytes));
+  for (int64_t begin = 0; begin < parsed.bytes; begin += kPiece) {
+    const int64_t bytes = std::min(kPiece, parsed.bytes - begin);
+    std::memcpy(tensor.view().data + begin, data + begin, static_cast<size_t>(bytes));
+    if (parsed.bytes >= kReleaseBytes) release_file_pages(data + begin, bytes);
+  }
   if (!clean) normalize_bools(tensor.view().data, parsed.bytes);
   if (!aligned) realigned_bytes_ += parsed.bytes;
-  if (parsed.bytes >= kReleaseBytes) release_file_pages(data, parsed.bytes);
   return tensor;
 }
 

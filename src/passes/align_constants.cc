@@ -36,8 +36,7 @@ void align_constants(Graph& graph, PackStore* packs, bool all) {
     const bool read = !users[v].empty() || graph.is_output(static_cast<ValueId>(v));
     if (packs && read && !all && for_products(graph, users, static_cast<ValueId>(v))) continue;
     const Tensor odd = t;
-    t = packs ? packs->aligned(odd) : aligned_copy(odd);
-    if (!packs) release_file_pages(odd.view().data, odd.bytes());
+    t = packs ? packs->aligned(odd) : aligned_copy(odd, true);
   }
 }
 

@@ -68,6 +68,8 @@ class Expander {
 
   Status expand(const Node& n, bool* expanded) {
     SITU_RETURN_IF_ERROR(need_operands(n));
+    current_ = &n;
+    heads_ = kv_heads_ = 0;
     if (n.domain == "com.microsoft") {
       if (n.op == "GroupQueryAttention") return group_query_attention(n);
       if (n.op == "MultiHeadAttention") return multi_head_attention(n);
@@ -108,6 +110,7 @@ class Expander {
   ValueId rotary(ValueId x, ValueId cos, ValueId sin, ValueId position, int64_t rotary_dim, bool interleaved,
                  ValueId result = kNoValue) {
     const ValueId y = builder_.op("Rotary", {x, cos, sin, position}, result, "situ");
+    context_.note("rotary", current_->name, current_->op + ": " + (rotary_dim > 0 ? std::to_string(rotary_dim) + " " : std::string()) + (interleaved ? "interleaved" : "half") + " dims");
     builder_.last().set_int("rotary_dim", rotary_dim);
     builder_.last().set_int("interleaved", interleaved);
     return y;
@@ -134,6 +137,15 @@ class Expander {
     bool causal = true;
     bool smooth_sink = false;
   };
+  void describe(const AttentionSpec& spec) {
+    std::string text = current_->op + ": " + (heads_ > 0 ? std::to_string(heads_) + " heads" : "heads");
+    if (kv_heads_ > 0 && kv_heads_ != heads_) text += " over " + std::to_string(kv_heads_) + " KV heads";
+    text += " of " + std::to_string(head_size_);
+    if (spec.causal) text += ", causal";
+    if (spec.window > 0) text += ", window " + std::to_string(spec.window);
+    if (spec.softcap > 0) text += ", softcap " + std::to_string(spec.softcap);
+    context_.note("attention", current_->name, text);
+  }
   ValueId attend(ValueId q, ValueId k, ValueId v, ValueId bias, ValueId sink, const AttentionSpec& spec) {
     const ValueId y = builder_.op("Attention", {q, k, v, bias, kNoValue, sink}, kNoValue, "situ");
     Node& node = builder_.last();
@@ -142,12 +154,13 @@ class Expander {
     node.set_int("window", spec.window);
     node.set_int("causal", spec.causal);
     node.set_int("smooth_sink", spec.smooth_sink);
+    describe(spec);
     return y;
   }
 
   // com.microsoft.GroupQueryAttention; operands and attributes: research note in docs, ORT ContribOperators.md.
   Status group_query_attention(const Node& n) {
-    const int64_t heads = n.attr_int("num_heads", 0);
+    const int64_t heads = heads_ = n.attr_int("num_heads", 0);
     kv_heads_ = n.attr_int("kv_num_heads", 0);
     const bool packed = !n.has_input(1);
     head_size_ = shape(n.in[0])[2].value() / (packed ? heads + 2 * kv_heads_ : heads);
@@ -193,7 +206,7 @@ class Expander {
 
   // com.microsoft.MultiHeadAttention.
   Status multi_head_attention(const Node& n) {
-    const int64_t heads = n.attr_int("num_heads", 0);
+    const int64_t heads = heads_ = n.attr_int("num_heads", 0);
     const Dim width = shape(n.in[0])[2], v_width = graph_.values[n.out[0]].info.shape[2];
     if (!v_width.is_const()) return fail(n, "value width " + v_width.str() + " is not known");
     head_size_ = width.value() / heads;
@@ -231,7 +244,7 @@ class Expander {
     const bool flat = shape(n.in[0]).size() == 3;
     const Shape y_shape = shape(n.out[0]);
     ValueId q = n.in[0], k = n.in[1], v = n.in[2];
-    const int64_t heads = n.attr_int("q_num_heads", 0);
+    const int64_t heads = heads_ = n.attr_int("q_num_heads", 0);
     kv_heads_ = n.attr_int("kv_num_heads", 0);
     const Dim size = flat ? dim_div(shape(q)[2], Dim(heads)) : shape(q)[3];
     if (!size.is_const()) return fail(n, "head size " + size.str() + " is not known");
@@ -295,6 +308,7 @@ class Expander {
   // com.microsoft.SkipLayerNormalization(input, skip, gamma, beta?, bias?), SkipSimplified...(input, skip, gamma, bias?).
   Status skip_norm(const Node& n, bool simplified) {
     if (n.has_output(1) || n.has_output(2)) return fail(n, "outputs mean and inv_std_var are not supported");
+    context_.note("norm", n.name, n.op);
     ValueId sum = builder_.op("Add", {n.in[0], n.in[1]});
     const size_t bias = simplified ? 3 : 4;
     if (n.has_input(bias)) sum = builder_.op("Add", {sum, n.in[bias]});
@@ -366,7 +380,8 @@ class Expander {
   PassContext& context_;
   Graph& graph_;
   Builder builder_;
-  int64_t head_size_ = 0, kv_heads_ = 0;
+  int64_t head_size_ = 0, heads_ = 0, kv_heads_ = 0;
+  const Node* current_ = nullptr;  // that is being expanded
 };
 
 }  // namespace

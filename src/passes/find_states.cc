@@ -63,6 +63,27 @@ std::string state_suffix(const std::string& name) {
   return "";
 }
 
+// "past_key_values.%d.key" and "past_key_values.3.key" -> "3"; "" where the name is none of the template's.
+std::string layer_in(const std::string& name_template, const std::string& name) {
+  const size_t at = name_template.find("%d");
+  if (at == std::string::npos) return "";
+  const std::string before = name_template.substr(0, at), after = name_template.substr(at + 2);
+  if (name.size() <= before.size() + after.size() || !name.starts_with(before) || !name.ends_with(after)) return "";
+  const std::string layer = name.substr(at, name.size() - before.size() - after.size());
+  return layer.find_first_not_of("0123456789") == std::string::npos ? layer : "";
+}
+
+// A host that goes by the names of the configuration would hand another state back.
+Status check_names(const Graph& graph, const StatePair& s, const InputNames& names) {
+  const std::string &past = graph.values[s.past].name, &present = graph.values[s.present].name;
+  for (const auto& [of_past, of_present] : {std::pair{names.past_key, names.present_key}, std::pair{names.past_value, names.present_value}}) {
+    const std::string layer = layer_in(of_past, past);
+    if (layer.empty() || of_present.empty() || layer_in(of_present, present) == layer) continue;
+    return Status::error("state '" + past + "' is continued by '" + present + "' in the graph, and by layer " + layer + " of '" + of_present + "' in the configuration");
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Status find_states(PassContext& context) {
@@ -129,6 +150,7 @@ Status find_states(PassContext& context) {
   }
   if (!unpaired.empty())
     return Status::error("input '" + graph.values[unpaired[0]].name + "' " + shape_str(graph.values[unpaired[0]].info.shape) + " looks like a state, but no output continues it: appends to it along one axis or keeps its shape");
+  for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_names(graph, s, context.names));
   if (binding.states.empty())
     return Status::error("the graph has no past inputs: it was exported without a cache, and every step would see one token alone");
   return Status::ok();

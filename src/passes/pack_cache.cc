@@ -1,5 +1,7 @@
 #include "passes/pack_cache.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -47,6 +49,19 @@ fs::path pack_cache_folder() {
 }
 
 std::string PackSave::run() {
+  // A file that may not grow further is a problem to report, not the end of the program.
+  sigset_t too_large, before;
+  sigemptyset(&too_large);
+  sigaddset(&too_large, SIGXFSZ);
+  pthread_sigmask(SIG_BLOCK, &too_large, &before);
+  std::string problem = caught();
+  timespec now{};
+  sigtimedwait(&too_large, nullptr, &now);  // takes what is pending, before it may be delivered
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return problem;
+}
+
+std::string PackSave::caught() {
   try {
     return write();
   } catch (const std::exception& e) {  // no memory

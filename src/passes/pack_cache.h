@@ -53,6 +53,7 @@ class PackSave {
 
  private:
   friend class PackCache;
+  std::string caught();
   std::string write();
 
   std::filesystem::path path_;

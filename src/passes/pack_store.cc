@@ -158,10 +158,9 @@ Result<Tensor> PackStore::pack_dense(const Tensor& w, int64_t k, int64_t n, bool
 Tensor PackStore::aligned(const Tensor& odd) {
   Made<Tensor>& copy = aligned_[odd.view().data];
   if (!copy.result.present() || !copy.made_of(odd)) {
-    copy = Made<Tensor>::of(aligned_copy(odd), odd);
+    copy = Made<Tensor>::of(aligned_copy(odd, files_.count(odd.owner().get()) > 0), odd);
     bytes_ += copy.result.bytes();
     written_ += copy.result.bytes();
-    release(odd, 0, 1, 1);
   }
   return copy.result.reshaped(odd.dims());
 }

@@ -12,6 +12,8 @@
 namespace situ {
 namespace {
 
+constexpr int64_t kMaxContext = int64_t{1} << 24;  // where float positions end
+
 Status load_engine(Model::Impl& m, const LoadOptions& options) {
   EngineOptions engine;
   engine.names = m.folder.names;
@@ -32,7 +34,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   if (options.naive && engine.kv_type != DType::kNone) return Status::error("kv_type is for placed programs; the naive mode keeps states as the file has them");
   if (options.naive && options.memory > 0) return Status::error("a memory is for placed programs; the naive mode allocates what it needs");
   if (options.sequences < 1) return Status::error("room for " + std::to_string(options.sequences) + " sequences");
-  if (options.window < 0 || options.sink < 0) return Status::error("a window of " + std::to_string(options.window) + " tokens, and the first " + std::to_string(options.sink));
+  if (options.window < 0 || options.sink < 0 || options.window > kMaxContext || options.sink > kMaxContext) return Status::error("a window of " + std::to_string(options.window) + " tokens, and the first " + std::to_string(options.sink));
   if (options.sink > 0 && options.window == 0) return Status::error("the first " + std::to_string(options.sink) + " tokens are kept beside a window only");
   if (options.naive && options.window > 0) return Status::error("a window is for placed programs; the naive mode keeps the whole past");
   if (options.batch < 1) return Status::error("steps of " + std::to_string(options.batch) + " sequences");
@@ -84,11 +86,16 @@ double peak_rss_mib() {
   return static_cast<double>(usage.ru_maxrss) / 1024.0;
 }
 
-Status Model::Impl::check(std::span<const int64_t> tokens, int64_t length) const {
-  if (tokens.empty()) return Status::error(folder.model_file.string() + ": the prompt is empty");
+Status Model::Impl::check_ids(std::span<const int64_t> tokens) const {
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocabulary)
       return Status::error(folder.model_file.string() + ": token " + std::to_string(i) + " has id " + std::to_string(tokens[i]) + ", outside the vocabulary of " + std::to_string(vocabulary));
+  return Status::ok();
+}
+
+Status Model::Impl::check(std::span<const int64_t> tokens, int64_t length) const {
+  if (tokens.empty()) return Status::error(folder.model_file.string() + ": the prompt is empty");
+  SITU_RETURN_IF_ERROR(check_ids(tokens));
   const int64_t total = length + static_cast<int64_t>(tokens.size());
   if (total > context_length)
     return Status::error(folder.model_file.string() + ": a prompt of " + std::to_string(total) + " tokens does not fit the context of " + std::to_string(context_length));
@@ -100,10 +107,6 @@ Status Session::Impl::step(std::span<const int64_t> tokens) {
   model->begin_step();
   const Status done = sequence ? model->in_place->step(*sequence, tokens) : model->naive->step(naive, tokens);
   return done.with_context(model->folder.model_file.string());
-}
-
-void Session::Impl::go_back(int64_t length) {
-  if (sequence) model->in_place->undo(*sequence, length);
 }
 
 Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each) {
@@ -124,20 +127,14 @@ Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::Logit
     begin_step();
     done = in_place->step(sequences, [&](size_t i, std::span<const float> row) { return each(first + i, row); }).with_context(folder.model_file.string());
   }
-  for (size_t i = 0; i < feeds.size() && !done.is_ok(); ++i) feeds[i].session->go_back(before[i]);
+  for (size_t i = 0; i < feeds.size() && !done.is_ok(); ++i)
+    if (feeds[i].session->sequence) in_place->undo(*feeds[i].session->sequence, before[i]);
   return done;
 }
 
 std::span<const float> Model::Impl::keep(std::span<const float> from, std::span<float> to) {
-  View source;
-  source.type = DType::kF32;
-  source.rank = 1;
-  source.dims[0] = static_cast<int64_t>(from.size());
-  source.strides[0] = 1;
-  View place = source;
-  source.data = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(from.data()));
-  place.data = reinterpret_cast<std::byte*>(to.data());
-  move_bytes(place, source, ledger());
+  const int64_t count = static_cast<int64_t>(from.size());
+  move_bytes(row_view(to.data(), count), row_view(from.data(), count), ledger());
   return to;
 }
 
@@ -201,8 +198,9 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   impl->context_length = options.context_length > 0 ? options.context_length
                          : impl->folder.context_length > 0 ? impl->folder.context_length
                                                            : kDefaultContext;
-  constexpr int64_t kMaxContext = int64_t{1} << 24;
-  if (options.window > 0 && options.context_length == 0) impl->context_length = kMaxContext;  // where float positions end
+  if (options.context_length < 0) return Status::error(path + ": a context of " + std::to_string(options.context_length) + " tokens");
+  if (options.chunk < 1) return Status::error(path + ": steps of " + std::to_string(options.chunk) + " tokens");
+  if (options.window > 0 && options.context_length == 0) impl->context_length = kMaxContext;
   if (impl->context_length > kMaxContext)
     return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " + std::to_string(kMaxContext));
   SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
@@ -232,6 +230,7 @@ Result<Session> Model::new_session() { return impl_->new_session(); }
 Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> feeds) {
   std::vector<Impl::Feed> all;
   for (size_t i = 0; i < feeds.size(); ++i) {
+    if (!feeds[i].session) return Status::error(impl_->folder.model_file.string() + ": feed " + std::to_string(i) + " has no session");
     all.push_back({feeds[i].session->impl_.get(), feeds[i].tokens});
     if (all.back().session->model != impl_.get()) return Status::error(impl_->folder.model_file.string() + ": session " + std::to_string(i) + " is of another model");
     for (size_t j = 0; j < i; ++j)

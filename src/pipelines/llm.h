@@ -46,7 +46,9 @@ struct Model::Impl {
   std::span<const float> keep(std::span<const float> from, std::span<float> to);
   // Most sequences that one step computes.
   int64_t batch() const { return in_place && in_place->one_sequence().empty() ? in_place->batch() : 1; }
-  // Refuses ids outside the vocabulary and more tokens than the context holds.
+  // Refuses ids outside the vocabulary.
+  Status check_ids(std::span<const int64_t> tokens) const;
+  // The same, no tokens, and more tokens than the context holds.
   Status check(std::span<const int64_t> tokens, int64_t length) const;
 };
 
@@ -74,8 +76,6 @@ struct Session::Impl {
   Impl& operator=(const Impl&) = delete;
   int64_t length() const { return sequence ? sequence->length() : naive.length; }
   Status step(std::span<const int64_t> tokens);
-  // Where it can: not a recurrent state, nor the naive mode.
-  void go_back(int64_t length);
 };
 
 }  // namespace situ

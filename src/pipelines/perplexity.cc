@@ -13,6 +13,7 @@ Result<Perplexity> Model::perplexity(std::span<const int64_t> tokens, const Perp
   const std::string file = impl_->folder.model_file.string();
   const int64_t count = static_cast<int64_t>(tokens.size());
   if (count < 2) return Status::error(file + ": the perplexity of " + std::to_string(count) + " tokens; at least 2 are needed, since the first has nothing before it");
+  SITU_RETURN_IF_ERROR(impl_->check_ids(tokens));
   if (options.context < 0 || options.context > impl_->context_length)
     return Status::error(file + ": a context of " + std::to_string(options.context) + " tokens; the model's is " + std::to_string(impl_->context_length));
   const int64_t context = std::min(count, options.context > 0 ? options.context : impl_->context_length);

@@ -104,6 +104,7 @@ class InPlaceEngine {
   // States that are replaced as a whole are those of one sequence at a time.
   bool has_replaced_states() const;
   int64_t arena_bytes() const { return arena_bytes_; }
+  int64_t io_bytes() const { return memory_bytes_ - arena_bytes_; }  // what the host writes, and logits
   int64_t chunk() const { return chunk_; }
   int threads() const { return pool_->threads(); }
   int64_t kernel_calls() const { return decode_->kernel_calls(); }

@@ -95,8 +95,7 @@ std::byte* Program::base_of(const Home& home) const {
   return nullptr;
 }
 
-// A paged view is addressed by slot number: its base is slot 0, not the sequence's first slot.
-static Home paged_home(Home home) {
+Home paged_home(Home home) {
   home.view.offset = home.view.offset.substitute(kSymW, Dim::symbol(kSymP));
   return home;
 }

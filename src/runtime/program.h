@@ -43,6 +43,9 @@ struct StepInput {
   int turn = 0;        // which of its two places the logits take
 };
 
+// The home of state that is addressed by slot number: its base is slot 0, not the sequence's first slot.
+Home paged_home(Home home);
+
 class Program {
  public:
   // `graph`, `binding` and `plan` must outlive the program. Errors name the node that no kernel covers.
@@ -102,6 +105,7 @@ class Program {
   void run_segments(const Call& c, KernelCall& call, int thread, int threads);
   void run_split(const Call& c, KernelCall& call, int thread, int threads);
   void bind_runs(const Call& c, const Segment& s, KernelCall& call) const;
+  void bind_segment(const Call& c, int segment, KernelCall& call) const;
   void write_rotary_rows(const Root& root, const StepInput& input);
   void note_fault(const Call& c, const KernelCall& call, int thread);
   KernelCall thread_call(int thread);

@@ -93,7 +93,7 @@ std::string Program::allow_segments(const TokenOrder& order, size_t call) {
       const bool by_run = c.paged && (i == 1 || i == 2);
       std::string problem;
       Home home = o.home;
-      if (by_run) home.view.offset = home.view.offset.substitute(kSymW, Dim::symbol(kSymP));
+      if (by_run) home = paged_home(home);
       // A result that all tokens of a step share would be another one for each sequence.
       const bool shared = home.region == RegionKind::kArena && std::none_of(home.view.dims.begin(), home.view.dims.end(), [](const Dim& d) { return d.depends_on(kSymS); });
       if (o.written && shared) problem = "it is one for the whole step";
@@ -121,16 +121,19 @@ int64_t Program::host_offset(int root) {
   return host_roots_.back().second;
 }
 
+void Program::bind_segment(const Call& c, int segment, KernelCall& call) const {
+  call.in = views_.part_at(segment, c.first_part);
+  call.out = call.in + c.in_count;
+  bind_runs(c, input_->segments[static_cast<size_t>(segment)], call);
+}
+
 // Threads take turns at being the first, so that heads that do not divide among them are not always one thread's burden.
 void Program::run_segments(const Call& c, KernelCall& call, int thread, int threads) {
   call.slots = nullptr;
   call.out_by_slot = 0;
   for (int p = 0; p < static_cast<int>(parts_.size()); ++p) {
-    const Segment& s = input_->segments[static_cast<size_t>(p)];
-    if (c.split && s.count == 1) continue;
-    call.in = views_.part_at(p, c.first_part);
-    call.out = call.in + c.in_count;
-    bind_runs(c, s, call);
+    if (c.split && input_->segments[static_cast<size_t>(p)].count == 1) continue;
+    bind_segment(c, p, call);
     c.kernel(call, (thread + p) % threads, threads);
   }
   if (c.split) run_split(c, call, thread, threads);
@@ -143,26 +146,23 @@ void Program::run_split(const Call& c, KernelCall& call, int thread, int threads
   View partial;
   partial.type = DType::kF32;
   partial.rank = 3;
-  auto bind_segment = [&](int p) {
-    const Segment& s = input_->segments[static_cast<size_t>(p)];
-    call.in = views_.part_at(p, c.first_part);
-    call.out = call.in + c.in_count;
-    bind_runs(c, s, call);
+  auto bind_single = [&](int p) {
+    bind_segment(c, p, call);
     partial.data = reinterpret_cast<std::byte*>(partials_.data() + static_cast<int64_t>(p) * threads * partial_floats_);
     partial.dims[0] = threads;
     partial.dims[1] = call.out[0].dims[1];
     partial.dims[2] = call.out[0].dims[3] + 2;
     partial.set_contiguous_strides();
-    return s.count == 1;
+    return input_->segments[static_cast<size_t>(p)].count == 1;
   };
   for (int p = 0; p < static_cast<int>(parts_.size()); ++p) {
-    if (!bind_segment(p)) continue;
+    if (!bind_single(p)) continue;
     call.out = &partial;
     kernels().attention_partial(call, (thread + p) % threads, threads);
   }
   pool_.barrier().wait();
   for (int p = 0; p < static_cast<int>(parts_.size()); ++p) {
-    if (!bind_segment(p)) continue;
+    if (!bind_single(p)) continue;
     call.in = &partial;
     call.in_count = 1;
     kernels().attention_merge(call, (thread + p) % threads, threads);

@@ -9,7 +9,6 @@ namespace situ {
 Result<std::unique_ptr<StatePool>> StatePool::create(const std::vector<StateLayout>& layouts, int64_t capacity) {
   std::unique_ptr<StatePool> pool(new StatePool());
   pool->capacity_ = capacity;
-  pool->references_.assign(static_cast<size_t>(capacity), 0);
   for (const StateLayout& l : layouts) {
     int64_t bytes = 0;
     const bool append = l.pair.rule == StateRule::kAppend;
@@ -29,13 +28,14 @@ StatePool::~StatePool() {
   for (size_t i = 0; i < bases_.size(); ++i) munmap(bases_[i], sizes_[i]);
 }
 
-int64_t StatePool::free_slots() const { return std::count(references_.begin(), references_.end(), 0u); }
+int64_t StatePool::free_slots() const { return capacity_ - static_cast<int64_t>(references_.size()) + std::count(references_.begin(), references_.end(), 0u); }
 
 Run StatePool::allocate(int64_t count, int64_t after) {
   auto free_from = [&](int64_t begin, int64_t most) {
+    const int64_t used = static_cast<int64_t>(references_.size()), end = std::min(capacity_, begin + std::min(most, capacity_));
     int64_t s = begin;
-    while (s < capacity_ && s - begin < most && references_[static_cast<size_t>(s)] == 0) ++s;
-    return s - begin;
+    while (s < std::min(end, used) && references_[static_cast<size_t>(s)] == 0) ++s;
+    return (s >= used ? std::max(s, end) : s) - begin;
   };
   Run run{after, free_from(after, count)};
   if (run.length == 0) {
@@ -45,7 +45,8 @@ Run StatePool::allocate(int64_t count, int64_t after) {
       if (length > gap.length) gap = {s, length};
       s += length + 1;
     }
-    const int64_t room = gap.first_slot > 0 ? std::max<int64_t>(0, gap.length - count) / 2 : 0;
+    constexpr int64_t kMostRoom = 1 << 20;  // left for the sequence in front to grow
+    const int64_t room = gap.first_slot > 0 ? std::min(kMostRoom, std::max<int64_t>(0, gap.length - count) / 2) : 0;
     run = {gap.first_slot + room, std::min(count, gap.length)};
   }
   add_reference(run);
@@ -53,6 +54,7 @@ Run StatePool::allocate(int64_t count, int64_t after) {
 }
 
 void StatePool::add_reference(const Run& run) {
+  references_.resize(std::max(references_.size(), static_cast<size_t>(run.first_slot + run.length)));
   for (int64_t s = run.first_slot; s < run.first_slot + run.length; ++s) ++references_[static_cast<size_t>(s)];
 }
 

@@ -43,7 +43,7 @@ class StatePool {
   int64_t capacity_ = 0, bytes_per_slot_ = 0, fixed_bytes_ = 0;
   std::vector<std::byte*> bases_;
   std::vector<size_t> sizes_;
-  std::vector<uint32_t> references_;  // by slot
+  std::vector<uint32_t> references_;  // by slot, up to the last one that was ever used
 };
 
 // A sequence of tokens in the state. Move-only owner of its slots. One thread at a time.
