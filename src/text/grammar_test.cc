@@ -231,6 +231,23 @@ TEST(Grammar, IdsThatAreNotAllowed) {
   EXPECT_TRUE(grammar.append(256).is_ok());
 }
 
+// As when a text is checked: nobody asks what else could come.
+TEST(Grammar, LongTextsWithoutMasks) {
+  const Tokenizer tokenizer = bytes();
+  const char* schema = R"({"type": "string", "pattern": "a.*b.*c", "maxLength": 40000})";
+  Grammar grammar = compiled(tokenizer, GrammarKind::kJsonSchema, schema);
+  ASSERT_TRUE(grammar.append('"').is_ok());
+  for (int i = 0; i < 20000; ++i) {
+    const Status status = grammar.append("abc"[i % 3]);
+    ASSERT_TRUE(status.is_ok()) << i << ": " << status.message();
+  }
+  ASSERT_TRUE(grammar.append('"').is_ok());
+  EXPECT_TRUE(grammar.must_end());
+  ASSERT_TRUE(grammar.rewind(20000).is_ok());
+  EXPECT_FALSE(grammar.may_end());
+  EXPECT_TRUE(grammar.append('a').is_ok());
+}
+
 // Logits may be wider than the vocabulary, or narrower.
 TEST(Grammar, Widths) {
   const Tokenizer tokenizer = bytes();
@@ -316,6 +333,10 @@ TEST(Grammar, OutlivesItsTokenizer) {
   std::vector<std::optional<Grammar>> grammars(4);
   {
     const Tokenizer tokenizer = bytes();
+#ifdef __SANITIZE_THREAD__
+    // It does not see the locks of the Rust library, so nothing may be left to build for the threads.
+    compiled(tokenizer, GrammarKind::kRegex, "a");
+#endif
     std::vector<std::thread> threads;
     for (std::optional<Grammar>& grammar : grammars) {
       threads.emplace_back([&] { grammar = compiled(tokenizer, GrammarKind::kRegex, "a"); });

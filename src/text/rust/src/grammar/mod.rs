@@ -16,6 +16,8 @@ use llguidance::toktrie::SimpleVob;
 use llguidance::TokenParser;
 pub use vocabulary::Vocabularies;
 
+/// The parser has a number of steps for each mask; what is appended without one in between takes of the same number.
+const MAX_SINCE_MASK: usize = 32;
 const STOPPED: &str = "the grammar cannot go on: ";
 /// Ids are kept in 24 bits.
 const MAX_WIDTH: usize = 1 << 23;
@@ -60,6 +62,8 @@ pub struct Grammar {
     parser: TokenParser,
     width: usize,
     appended: usize,
+    /// Since the limit on steps was set anew.
+    since_mask: usize,
     allowed: Vec<u32>,
     /// Of the text so far.
     may_end: bool,
@@ -80,8 +84,16 @@ impl Grammar {
             format!("{} cannot be used: {why}", kind.name())
         };
         let parser = compile::compile(&factory, kind, source).map_err(refuse)?;
-        let mut grammar =
-            Grammar { parser, width, appended: 0, allowed: Vec::new(), may_end: false, must_end: false, failure: None };
+        let mut grammar = Grammar {
+            parser,
+            width,
+            appended: 0,
+            since_mask: 0,
+            allowed: Vec::new(),
+            may_end: false,
+            must_end: false,
+            failure: None,
+        };
         grammar.compute_allowed().map_err(|why| refuse(why.trim_start_matches(STOPPED).to_string()))?;
         Ok(grammar)
     }
@@ -116,6 +128,7 @@ impl Grammar {
                 Err(error) => Err(error.to_string()),
             }
         })?;
+        self.since_mask = 0;
         self.note_end()?;
         self.allowed = mask.as_ref().map_or(&[][..], SimpleVob::as_slice).to_vec();
         self.allowed.resize(width.div_ceil(32), 0);
@@ -143,13 +156,21 @@ impl Grammar {
         let Some(token) = u32::try_from(id).ok().filter(|token| (*token as usize) < width) else {
             return Err(format!("{id} is not an id of the vocabulary of {width} tokens"));
         };
-        if self.with_parser(|parser| parser.validate_tokens_raw(&[token]).map_err(|e| e.to_string()))? != 1 {
+        if self.since_mask == MAX_SINCE_MASK {
+            self.compute_allowed()?;
+        }
+        let is_allowed = self.with_parser(|parser| {
+            let valid = parser.validate_tokens_raw(&[token]).map_err(|e| e.to_string())?;
+            parser.parser.get_error().map_or(Ok(valid == 1), |error| Err(error.message()))
+        })?;
+        if !is_allowed {
             return Err(format!("the grammar does not allow the id {id} here"));
         }
         self.with_parser(|parser| {
             parser.consume_token(token).and_then(|_| parser.check_stop()).map_err(|e| e.to_string())
         })?;
         self.appended += 1;
+        self.since_mask += 1;
         self.note_end()
     }
 

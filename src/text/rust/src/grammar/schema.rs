@@ -25,7 +25,7 @@ const ANNOTATIONS: [&str; 14] = [
     "writeOnly",
 ];
 /// llguidance checks the values of these.
-const PLAIN: [&str; 10] = [
+const PLAIN: [&str; 15] = [
     "const",
     "enum",
     "exclusiveMaximum",
@@ -36,8 +36,12 @@ const PLAIN: [&str; 10] = [
     "maximum",
     "minItems",
     "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "required",
+    "type",
 ];
-const PLAIN_TOO: [&str; 5] = ["minProperties", "minimum", "multipleOf", "required", "type"];
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 
 /// llguidance reads numbers as 64 bit floats.
@@ -170,7 +174,7 @@ impl Checker<'_> {
             "format" if value == "unknown" => refuse(&here, "Unknown format: unknown"),
             "format" => Ok(Some(value.clone())),
             "multipleOf" if value.as_f64().is_none_or(|x| x <= 0.0) => refuse(&here, "'multipleOf' must be above 0"),
-            name if PLAIN.contains(&name) || PLAIN_TOO.contains(&name) => {
+            name if PLAIN.contains(&name) => {
                 check_exact(value, &here)?;
                 Ok(Some(value.clone()))
             }
