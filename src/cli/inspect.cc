@@ -213,6 +213,7 @@ void print(const Json& j) {
 
 // What the file says of a model that cannot run; nothing where it cannot be read either.
 int inspect_unsupported(const InspectArguments& a, const std::string& reason) {
+  if (const Status names = check_disabled_names(); !names.is_ok()) return fail(reason);  // it is not the model's
   Json j{{"unsupported", Json::array({reason})}};
   const Result<ModelFolder> folder = open_model_folder(a.model);
   const Result<ImportedModel> imported = folder.is_ok() ? import_onnx(folder->model_file) : Result<ImportedModel>(folder.status());

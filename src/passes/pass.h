@@ -149,6 +149,8 @@ struct TokenOrder {
 TokenOrder token_order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context);
 // SITU_DISABLE_PASSES names `name` or all.
 bool pass_disabled(const std::string& name);
+// It names passes that can be switched off: a misspelt one would switch nothing off.
+Status check_disabled_names();
 
 // The operand that output 0 of a node equals, for nodes that change nothing (Identity, reshapes to the same shape, times 1 ..);
 // else kNoValue.

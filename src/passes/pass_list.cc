@@ -42,8 +42,7 @@ const std::vector<Pass>& pass_list() {
   return passes;
 }
 
-// Names that SITU_DISABLE_PASSES may have: a misspelt one would switch nothing off.
-static Status check_disabled_names() {
+Status check_disabled_names() {
   const char* list = std::getenv("SITU_DISABLE_PASSES");
   std::stringstream names(list ? list : "");
   std::string known = "all, split_attention";

@@ -41,6 +41,7 @@ struct Model::Impl {
   // Before every step of an engine, whoever asks for it.
   void begin_step() {
     for (LikelihoodMeter* m : meters) m->begin_step();
+    if (in_place && !meters.empty()) in_place->next_turn();
   }
   // Copies logits, and says so in the ledger.
   std::span<const float> keep(std::span<const float> from, std::span<float> to);
@@ -55,7 +56,7 @@ struct Model::Impl {
 // A meter that reads logits while steps run, where the model has two places for them.
 class LikelihoodBesideSteps {
  public:
-  explicit LikelihoodBesideSteps(Model::Impl& model) : model_(model), meter_(model.in_place && model.in_place->logits_outlive_next_step()) { model.meters.push_back(&meter_); }
+  explicit LikelihoodBesideSteps(Model::Impl& model) : model_(model), meter_(model.in_place && model.in_place->logits_have_two_places()) { model.meters.push_back(&meter_); }
   ~LikelihoodBesideSteps() { std::erase(model_.meters, &meter_); }
   LikelihoodBesideSteps(const LikelihoodBesideSteps&) = delete;
   LikelihoodBesideSteps& operator=(const LikelihoodBesideSteps&) = delete;

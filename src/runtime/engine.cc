@@ -286,7 +286,6 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) 
     const Feed feed{&sequence, tokens};
     return step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); });
   }
-  turn_ ^= 1;
   const int64_t before = sequence.length();
   for (size_t begin = 0; begin < tokens.size();) {
     // A prompt program that holds without past only is followed by single tokens.

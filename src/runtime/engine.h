@@ -90,8 +90,10 @@ class InPlaceEngine {
   void undo(Sequence& sequence, int64_t length) const;
   // Those of a step stay where they are until the next, so that all of them may be read after it.
   bool logits_stay() const;
-  // They even stay while the next step runs, so that another thread may read them: a step has one of two places in turn.
-  bool logits_outlive_next_step() const;
+  // Whether there are two places for them: after next_turn() the next step uses the other one, so that another thread may read those
+  // of this step while it runs.
+  bool logits_have_two_places() const;
+  void next_turn() { turn_ ^= 1; }
   const std::string& one_sequence() const { return prefill_->one_sequence(); }
 
   Ledger& ledger() { return ledger_; }

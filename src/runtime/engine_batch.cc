@@ -22,7 +22,6 @@ Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each) {
     before.push_back(feeds[i].sequence->length());
     wanted.insert(wanted.end(), static_cast<size_t>(feeds[i].wanted), i);
   }
-  if (together) turn_ ^= 1;
   if (static_cast<int64_t>(wanted.size()) > batch_) return Status::error("the logits of " + std::to_string(wanted.size()) + " tokens of one step are wanted; there is room for " + std::to_string(batch_));
   Status done = together ? step_together(feeds) : Status::ok();
   for (size_t i = 0; i < feeds.size() && !together && done.is_ok(); ++i) {
@@ -45,7 +44,7 @@ static bool read_in_place(const Compiled& c, const Plan& plan) {
 
 bool InPlaceEngine::logits_stay() const { return read_in_place(compiled_.prompt, prefill_plan_); }
 
-bool InPlaceEngine::logits_outlive_next_step() const {
+bool InPlaceEngine::logits_have_two_places() const {
   const auto two_places = [](const Compiled& c, const Plan& plan) { return read_in_place(c, plan) && plan.values[c.binding.logits].region == RegionKind::kIo; };
   return two_places(compiled_.prompt, prefill_plan_) && two_places(compiled_.token, decode_plan_);
 }
