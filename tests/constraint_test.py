@@ -34,7 +34,7 @@ class ConstraintTest(CliTest):
         different = set()
         path = self.folder / "schema.json"
         path.write_text(json.dumps(SCHEMA))
-        for seed in range(12):
+        for seed in range(6):
             given = ("--json-schema", json.dumps(SCHEMA)) if seed % 2 else ("--json-schema-file", path)
             text = self.answer(*given, *FEW_SPACES, "--temperature", 3, "--seed", seed)
             document = json.loads(text)
@@ -43,7 +43,7 @@ class ConstraintTest(CliTest):
             self.assertIn(document["b"], SCHEMA["properties"]["b"]["enum"])
             self.assertTrue(len(document["c"]) <= 2 and all(isinstance(x, bool) for x in document["c"]))
             different.add(text)
-        self.assertGreater(len(different), 6)
+        self.assertGreater(len(different), 3)
 
     def test_a_regular_expression(self):
         for expression in ("[a-c]{3,5}x", "(ab|cd)*end", "\\d+(\\.\\d{2})?!", "", "\u00e9[^a-z]{4}\u00e9"):
