@@ -18,7 +18,7 @@ class Answer {
   Answer(Model::Impl& model, const GenerateOptions& options, ResolvedOptions resolved, std::optional<Grammar> grammar, std::span<const int64_t> prompt, TokenCallback on_token)
       : options_(options),
         on_token_(std::move(on_token)),
-        text_(model.tokenizer ? &*model.tokenizer : nullptr, resolved.stop),
+        text_(model.text(), resolved.stop),
         end_ids_(resolved.sampling.end_ids),
         sampler_(std::move(resolved.sampling), prompt, model.vocabulary) {
     if (grammar) constraint_ = std::make_unique<Constraint>(std::move(*grammar));

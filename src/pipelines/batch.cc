@@ -52,7 +52,7 @@ class Batch {
 
   Status join(size_t index) {
     const std::span<const int64_t> prompt = prompts_[index];
-    Result<ResolvedOptions> resolved = resolve_options(options_, model_.folder, model_.tokenizer ? &*model_.tokenizer : nullptr, model_.vocabulary);
+    Result<ResolvedOptions> resolved = resolve_options(options_, model_.folder, model_.text(), model_.vocabulary);
     if (!resolved.is_ok()) return resolved.status();
     Result<Session> session = model_.new_session();
     if (!session.is_ok()) return session.status();
@@ -149,7 +149,7 @@ class Batch {
 Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, const BatchCallback& on_token) {
   for (size_t i = 0; i < prompts.size(); ++i) SITU_RETURN_IF_ERROR(impl_->check(prompts[i], 0).with_context("prompt " + std::to_string(i)));
   if (impl_->batch() > 1 && options.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) {
-    Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->tokenizer ? &*impl_->tokenizer : nullptr, impl_->vocabulary);
+    Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
     if (!grammar.is_ok()) return grammar.status();
     return Batch(*impl_, prompts, options, std::move(*grammar), on_token).run();
   }

@@ -53,7 +53,7 @@ Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions
     answer.output_ids = a.ids;
     answer.finish_reason = a.ended ? "stop" : "length";
     answer.score = a.score;
-    TextOutput output(model.tokenizer ? &*model.tokenizer : nullptr, {});
+    TextOutput output(model.text(), {});
     const auto add = [&](int64_t id, const Result<std::string>& text) {
       if (!text.is_ok()) return text.status();
       answer.text += *text;
@@ -74,9 +74,9 @@ Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions
 
 Result<Generation> Model::generate(std::span<const int64_t> prompt, const GenerateOptions& options, const TokenCallback& on_token) {
   SITU_RETURN_IF_ERROR(impl_->check(prompt, 0));
-  Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->tokenizer ? &*impl_->tokenizer : nullptr, impl_->vocabulary);
+  Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
   if (!resolved.is_ok()) return resolved.status();
-  Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->tokenizer ? &*impl_->tokenizer : nullptr, impl_->vocabulary);
+  Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
   if (!grammar.is_ok()) return grammar.status();
   Result<Session> session = new_session();
   if (!session.is_ok()) return session.status();

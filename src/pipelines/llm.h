@@ -26,6 +26,7 @@ struct Model::Impl {
   std::vector<LikelihoodMeter*> meters;  // that may still read the logits of earlier steps
   std::vector<float> kept;  // logits of Model::step where they do not stay in their place
 
+  const Tokenizer* text() const { return tokenizer ? &*tokenizer : nullptr; }  // null: ids only
   Ledger& ledger() { return in_place ? in_place->ledger() : naive->ledger(); }
   const Compiled& compiled() const { return in_place ? in_place->compiled() : naive->compiled(); }
   std::span<const float> logits() const { return in_place ? in_place->logits() : naive->logits(); }
