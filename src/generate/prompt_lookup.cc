@@ -4,15 +4,14 @@
 
 namespace situ {
 
-std::span<const int64_t> PromptLookup::guess(std::span<const int64_t> text) const {
+std::span<const int64_t> lookup_prompt(std::span<const int64_t> text, int64_t most) {
   constexpr size_t kLongest = 3, kShortest = 2;
-  if (count_.now() < 1) return {};
   for (size_t n = kLongest; n >= kShortest; --n) {
     if (text.size() <= n) continue;
     const std::span<const int64_t> last = text.last(n);
     for (size_t begin = text.size() - n; begin-- > 0;)
       if (std::equal(last.begin(), last.end(), text.begin() + static_cast<long>(begin)))
-        return text.subspan(begin + n, std::min(static_cast<size_t>(count_.now()), text.size() - begin - n));
+        return text.subspan(begin + n, std::min(static_cast<size_t>(most), text.size() - begin - n));
   }
   return {};
 }

@@ -5,10 +5,10 @@
 
 namespace situ {
 
-Result<Draft> Draft::create(Model::Impl& model, int64_t most, int64_t vocabulary) {
+Result<Draft> Draft::create(Model::Impl& model, int64_t vocabulary) {
   Result<Session> session = model.new_session();
   if (!session.is_ok()) return session.status();
-  return Draft(model, std::move(*session), most, vocabulary);
+  return Draft(model, std::move(*session), vocabulary);
 }
 
 Result<std::span<const int64_t>> Draft::guess(Sampler sampler, int64_t most) {
@@ -20,7 +20,7 @@ Result<std::span<const int64_t>> Draft::guess(Sampler sampler, int64_t most) {
   SITU_RETURN_IF_ERROR(session_.rewind(static_cast<int64_t>(fed_.size())));
   std::vector<int64_t> next(text.begin() + static_cast<long>(fed_.size()), text.end());
   const int64_t room = model_->context_length - static_cast<int64_t>(text.size()) + 1;
-  const size_t wanted = static_cast<size_t>(std::max<int64_t>(0, std::min({count_.now(), room, most})));
+  const size_t wanted = static_cast<size_t>(std::max<int64_t>(0, std::min(room, most)));
   if (std::any_of(next.begin(), next.end(), [&](int64_t id) { return id >= model_->vocabulary; })) return std::span<const int64_t>();
   while (guess_.size() < wanted) {
     const Result<std::span<const float>> logits = feed(next);

@@ -2,10 +2,9 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "generate/prompt_lookup.h"
 #include "pipelines/answer.h"
 #include "pipelines/beams.h"
-#include "pipelines/draft.h"
+#include "pipelines/speculation.h"
 
 namespace situ {
 namespace {
@@ -83,11 +82,8 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   Session::Impl& s = *session->impl_;
   const SamplingOptions& sampling = resolved->sampling;
   const std::optional<uint64_t> seed = sampling.sample ? std::optional(sampling.seed) : std::nullopt;
-  const int64_t guesses = std::max(options.prompt_lookup, options.draft_tokens);
-  if (guesses > 0 && guesses >= impl_->batch())
-    return Status::error(impl_->folder.model_file.string() + ": " + (options.draft_tokens > 0 ? "draft_tokens " : "prompt_lookup ") + std::to_string(guesses) + " wants the logits of as many tokens and one more; a step gives " + std::to_string(impl_->batch()) +
-                         (impl_->in_place ? impl_->in_place->one_sequence().empty() ? "" : ", since " + impl_->in_place->one_sequence() : " in naive mode"));
-  if (options.draft_tokens > 0 && !impl_->draft) return Status::error("draft_tokens " + std::to_string(options.draft_tokens) + ": no draft model was loaded (LoadOptions::draft)");
+  Result<Speculation> speculation = Speculation::create(*impl_, options);
+  if (!speculation.is_ok()) return speculation.status();
   Meter meter(*impl_);
   PrefixCache* prefixes = impl_->in_place && options.prefix_cache ? impl_->in_place->prefixes() : nullptr;
   // The last token is computed in any case: its logits are not kept.
@@ -110,23 +106,15 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   }
   Answer answer(*impl_, options, *resolved, std::move(*grammar), prompt, on_token);
   if (options.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
-  PromptLookup lookup(options.prompt_lookup);
-  std::optional<Draft> draft;
-  if (options.draft_tokens > 0) {
-    Result<Draft> made = Draft::create(impl_->draft->impl(), options.draft_tokens, impl_->vocabulary);
-    if (!made.is_ok()) return made.status();
-    draft.emplace(std::move(*made));
-  }
-  int64_t guessed = 0, accepted = 0;
   Result<int64_t> id = -1;
   if (!answer.ended()) id = answer.next(impl_->logits());  // the prompt's text may have been refused
   if (s.length() >= impl_->context_length) answer.end_by_length();
   while (id.is_ok() && !answer.ended()) {
     std::vector<int64_t> tokens{*id};
     const int64_t room = std::min(impl_->context_length - s.length(), answer.left()) - 1;
-    const Result<std::span<const int64_t>> guess = draft ? draft->guess(answer.sampler(), room) : lookup.guess(answer.ids());
+    const Result<std::span<const int64_t>> guess = speculation->guess(answer.sampler(), room);
     if (!guess.is_ok()) return guess.status();
-    tokens.insert(tokens.end(), guess->begin(), guess->begin() + std::min(static_cast<int64_t>(guess->size()), room));
+    tokens.insert(tokens.end(), guess->begin(), guess->end());
     // A guess is right if it is the token that is chosen in any case: what is drawn depends on seed and position alone.
     const int64_t before = s.length();
     size_t right = 0;
@@ -150,10 +138,7 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
     }
     SITU_RETURN_IF_ERROR(fed);
     if (right < tokens.size()) s.sequence->rewind(before + static_cast<int64_t>(right));
-    const int64_t tried = static_cast<int64_t>(tokens.size()) - 1, held = static_cast<int64_t>(right) - 1;
-    draft ? draft->learn(tried, held) : lookup.learn(tried, held);
-    guessed += tried;
-    accepted += held;
+    speculation->learn(static_cast<int64_t>(tokens.size()) - 1, static_cast<int64_t>(right) - 1);
   }
   if (!id.is_ok()) return id.status().with_context(impl_->folder.model_file.string());
   Result<Generation> done = answer.finish();
@@ -162,8 +147,8 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   if (prefixes) prefixes->keep(answer.ids().first(static_cast<size_t>(s.length())), *s.sequence);
   g.cached_tokens = cached;
   g.seed = seed;
-  g.guessed_tokens = guessed;
-  g.accepted_tokens = accepted;
+  g.guessed_tokens = speculation->guessed();
+  g.accepted_tokens = speculation->accepted();
   meter.finish(s.length() - static_cast<int64_t>(prompt.size()), g);
   return done;
 }
