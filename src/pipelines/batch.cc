@@ -23,8 +23,8 @@ struct Request {
 
 class Batch {
  public:
-  Batch(Model::Impl& model, std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, std::optional<Grammar> grammar, const Model::BatchCallback& on_token)
-      : model_(model), prompts_(prompts), options_(options), grammar_(std::move(grammar)), on_token_(on_token), results_(prompts.size()), before_(model.ledger()) {
+  Batch(Model::Impl& model, std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, ResolvedOptions resolved, std::optional<Grammar> grammar, const Model::BatchCallback& on_token)
+      : model_(model), prompts_(prompts), options_(options), resolved_(std::move(resolved)), grammar_(std::move(grammar)), on_token_(on_token), results_(prompts.size()), before_(model.ledger()) {
     prefixes_ = options.prefix_cache ? model.in_place->prefixes() : nullptr;
     free_ = model.in_place->states().free_slots() + (model.in_place->prefixes() ? model.in_place->prefixes()->tokens() : 0);
   }
@@ -52,13 +52,13 @@ class Batch {
 
   Status join(size_t index) {
     const std::span<const int64_t> prompt = prompts_[index];
-    Result<ResolvedOptions> resolved = resolve_options(options_, model_.folder, model_.text(), model_.vocabulary);
-    if (!resolved.is_ok()) return resolved.status();
+    ResolvedOptions resolved = resolved_;
+    if (!options_.seed) resolved.sampling.seed = draw_seed();
     Result<Session> session = model_.new_session();
     if (!session.is_ok()) return session.status();
     if (prefixes_) session->impl().sequence = prefixes_->find(prompt.first(prompt.size() - 1));
     const int64_t cached = session->length();
-    const std::optional<uint64_t> seed = resolved->sampling.sample ? std::optional(resolved->sampling.seed) : std::nullopt;
+    const std::optional<uint64_t> seed = resolved.sampling.sample ? std::optional(resolved.sampling.seed) : std::nullopt;
     TokenCallback tell;
     if (on_token_) tell = [this, index](const Token& token) { return on_token_(index, token); };
     std::optional<Grammar> grammar;
@@ -67,7 +67,7 @@ class Batch {
       if (!own.is_ok()) return own.status();
       grammar = std::move(*own);
     }
-    Answer answer(model_, options_, std::move(*resolved), std::move(grammar), prompt, std::move(tell));
+    Answer answer(model_, options_, std::move(resolved), std::move(grammar), prompt, std::move(tell));
     if (options_.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
     running_.push_back(std::unique_ptr<Request>(new Request{index, std::move(*session), std::move(answer), prompt, cached, seed, room_of(index)}));
     return Status::ok();
@@ -134,6 +134,7 @@ class Batch {
   Model::Impl& model_;
   const std::span<const std::vector<int64_t>> prompts_;
   const GenerateOptions& options_;
+  const ResolvedOptions resolved_;
   const std::optional<Grammar> grammar_;  // every answer begins with a fork of it
   const Model::BatchCallback& on_token_;
   PrefixCache* prefixes_ = nullptr;
@@ -149,9 +150,11 @@ class Batch {
 Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, const BatchCallback& on_token) {
   for (size_t i = 0; i < prompts.size(); ++i) SITU_RETURN_IF_ERROR(impl_->check(prompts[i], 0).with_context("prompt " + std::to_string(i)));
   if (impl_->batch() > 1 && options.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) {
+    Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
+    if (!resolved.is_ok()) return resolved.status();
     Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
     if (!grammar.is_ok()) return grammar.status();
-    return Batch(*impl_, prompts, options, std::move(*grammar), on_token).run();
+    return Batch(*impl_, prompts, options, std::move(*resolved), std::move(*grammar), on_token).run();
   }
   std::vector<Generation> results;
   for (size_t i = 0; i < prompts.size(); ++i) {

@@ -59,12 +59,6 @@ struct Settings {
   }
 };
 
-// 53 bits, so that every reader of JSON gets them back.
-uint64_t drawn_seed() {
-  std::random_device device;
-  return (uint64_t{device()} << 32 | device()) >> 11;
-}
-
 // Temperatures whose reciprocal is not finite in float32 choose as 0 does.
 constexpr double kLeastTemperature = 1e-37;
 
@@ -89,7 +83,7 @@ void resolve_numbers(const GenerateOptions& o, Settings& settings, SamplingOptio
   s.frequency_penalty = static_cast<float>(o.frequency_penalty);
   settings.check("min_new_tokens", o.min_new_tokens, kCount);
   s.min_new_tokens = o.min_new_tokens;
-  if (s.sample) s.seed = o.seed ? *o.seed : drawn_seed();
+  if (s.sample) s.seed = o.seed ? *o.seed : draw_seed();
 }
 
 Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptions& r) {
@@ -169,6 +163,11 @@ Status resolve_ends(const GenerateOptions& o, const ModelFolder& folder, const T
 }
 
 }  // namespace
+
+uint64_t draw_seed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32 | device()) >> 11;
+}
 
 Result<ResolvedOptions> resolve_options(const GenerateOptions& o, const ModelFolder& folder, const Tokenizer* tokenizer, int64_t vocabulary) {
   ResolvedOptions r;

@@ -15,6 +15,9 @@ struct ResolvedOptions {
   std::vector<std::string> stop;  // stop strings that are not special tokens
 };
 
+// 53 bits of chance, so that every reader of JSON gets them back.
+uint64_t draw_seed();
+
 // Checks every option, and those fields of the configuration that are used. `tokenizer`: null where there is none.
 // Errors name option and value, or file, field and value.
 Result<ResolvedOptions> resolve_options(const GenerateOptions& options, const ModelFolder& folder, const Tokenizer* tokenizer, int64_t vocabulary);
