@@ -276,6 +276,33 @@ TEST_P(Folder, SequencesTogetherAreAsAlone) {
   }
 }
 
+// Where no logits are wanted, what no state depends on is left out; where those of the last token are, it is computed for that alone.
+TEST_P(Folder, WhatOnlyLogitsNeedIsComputedForTheirTokens) {
+  if (refused().count(name_)) GTEST_SKIP() << "refused";
+  if (name_.rfind("smollm2-135m", 0) == 0) GTEST_SKIP() << "one layer of 30 is a small share";
+  if (name_ == "phi3-int4") GTEST_SKIP() << "the attention of its last layer is not used";
+  constexpr int64_t kTokens = 16;
+  LoadOptions load;
+  load.batch = kTokens;
+  Result<Model> model = Model::load(path_.string(), load);
+  ASSERT_TRUE(model.is_ok()) << model.status().message();
+  InPlaceEngine& engine = *model->impl().in_place;
+  if (!engine.one_sequence().empty()) GTEST_SKIP() << engine.one_sequence();
+  const auto written = [&](int64_t tokens, int64_t wanted) {
+    const std::vector<int64_t> prompt(static_cast<size_t>(tokens), 1);
+    Sequence sequence = engine.new_sequence();
+    const InPlaceEngine::Feed feed{&sequence, prompt, wanted, false};
+    const int64_t before = engine.ledger().computed;
+    const Status done = engine.step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); });
+    EXPECT_TRUE(done.is_ok()) << done.message();
+    return static_cast<double>(engine.ledger().computed - before);
+  };
+  const double logits = static_cast<double>(model->facts().vocabulary) * dtype_bytes(engine.compiled().graph.values[engine.compiled().binding.logits].info.type);
+  const double all = written(kTokens, kTokens) - kTokens * logits, none = written(kTokens, 0), last = written(kTokens, 1) - logits;
+  EXPECT_LT(none, 0.9 * all);
+  EXPECT_LT(last, none + 0.5 * (all - none));
+}
+
 TEST_P(Folder, BeamsFindTheSameAnswer) {
   if (refused().count(name_)) GTEST_SKIP() << "refused";
   const auto& cases = expected_["cases"];

@@ -290,7 +290,8 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) 
   for (size_t begin = 0; begin < tokens.size();) {
     // A prompt program that holds without past only is followed by single tokens.
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
-    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, std::min(most, tokens.size() - begin)));
+    const size_t count = std::min(most, tokens.size() - begin);
+    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), begin + count == tokens.size());
     if (!fed.is_ok()) {
       undo(sequence, before);
       return fed.status();
@@ -330,7 +331,7 @@ Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count) {
   return run;
 }
 
-Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens) {
+Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last) {
   const int64_t past = sequence.length();
   const Result<Run> slots = take_slots(sequence, static_cast<int64_t>(tokens.size()));
   if (!slots.is_ok()) return slots.status();
@@ -339,6 +340,7 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
     sequence.rewind(past);
     return Status::error("the state is full: " + std::to_string(tokens.size()) + " tokens that are computed together need as many slots in a row");
   }
+  last = last && static_cast<size_t>(slots->length) == tokens.size();
   tokens = tokens.first(static_cast<size_t>(slots->length));
   Program& program = tokens.size() == 1 && !first ? *decode_ : *prefill_;
   if (program.needs_contiguous() && !sequence.contiguous()) {
@@ -354,13 +356,13 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
       std::fill(half, half + s.slot_bytes(), std::byte{0});
     }
   const Segment segment{tokens.data(), static_cast<int64_t>(tokens.size()), past, slots->first_slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size()), sequence.kept()};
-  const Status done = program.run({{&segment, 1}, 1, turn_}, ledger_);
+  const Status done = program.run({{&segment, 1}, last ? 1 : 0, turn_}, ledger_);
   if (!done.is_ok()) {
     sequence.rewind(past);
     return done;
   }
   step_done(sequence);
-  SITU_RETURN_IF_ERROR(read_logits(program.logits(), 0));
+  if (last) SITU_RETURN_IF_ERROR(read_logits(program.logits(), 0));
   return static_cast<int64_t>(tokens.size());
 }
 

@@ -56,7 +56,7 @@ Status InPlaceEngine::step_together(std::span<const Feed> feeds) {
     for (std::span<const int64_t> rest = f.tokens.first(f.tokens.size() - static_cast<size_t>(f.wanted)); !rest.empty();) {
       const int64_t count = std::min(static_cast<int64_t>(rest.size()), chunk_);
       if (tokens + count > chunk_) {
-        SITU_RETURN_IF_ERROR(run_parts(parts, 1));
+        SITU_RETURN_IF_ERROR(run_parts(parts, 0));
         tokens = 0;
       }
       SITU_RETURN_IF_ERROR(add_parts(*f.sequence, rest.first(static_cast<size_t>(count)), parts));
@@ -70,7 +70,7 @@ Status InPlaceEngine::step_together(std::span<const Feed> feeds) {
     for (size_t i = 0; i < last.size(); i += piece) SITU_RETURN_IF_ERROR(add_parts(*f.sequence, last.subspan(i, piece), parts));
     wanted += f.wanted;
   }
-  return run_parts(parts, std::max<int64_t>(1, wanted));
+  return run_parts(parts, wanted);
 }
 
 // Takes slots for the tokens: a part for each run of them.

@@ -35,6 +35,7 @@ Status Program::build(const TokenOrder& order) {
   faults_.resize(pool_.threads());
   fault_calls_.resize(pool_.threads());
   place_barriers();
+  find_calls_for_logits();
   allow_segments(order);
   return Status::ok();
 }
@@ -145,6 +146,19 @@ void Program::place_barriers() {
   }
 }
 
+// Backwards: what writes state is needed, and what writes a block that something needed reads later.
+void Program::find_calls_for_logits() {
+  std::set<std::pair<int, int>> needed;
+  for (size_t i = calls_.size(); i-- > 0;) {
+    const std::vector<Operand> list = operands(i);
+    const auto block = [](const Operand& o) { return std::make_pair(static_cast<int>(o.home.region), o.home.root); };
+    calls_[i].for_logits = std::none_of(list.begin(), list.end(), [&](const Operand& o) { return o.written && o.value != kNoValue && (o.home.region == RegionKind::kState || needed.count(block(o))); });
+    if (calls_[i].for_logits) continue;
+    for (const Operand& o : list)
+      if (!o.written && o.value != kNoValue) needed.insert(block(o));
+  }
+}
+
 // Rows [S, C] of cosines or sines, one for each token.
 void Program::write_rotary_rows(const Root& root, const StepInput& input) {
   const RotaryRows& rows = binding_.rotary.at(root.value);
@@ -159,7 +173,7 @@ static SymbolValues symbols_of(const Segment& segment, int64_t wanted, int turn)
   s.value[kSymP] = segment.past;
   s.value[kSymW] = segment.write_slot;
   s.value[kSymFlip] = segment.flip;
-  s.value[kSymL] = wanted;
+  s.value[kSymL] = std::max<int64_t>(1, wanted);
   s.value[kSymTurn] = turn;
   return s;
 }
@@ -181,6 +195,11 @@ void Program::bind(const StepInput& input) {
     for (int64_t i = 0; i < s.count; ++i) slots_.push_back(s.write_slot + i);
     tokens_ += s.count;
   }
+  Segment last;
+  last.count = std::max<int64_t>(1, input.wanted);
+  parts_.push_back({symbols_of(last, input.wanted, input.turn), tokens_ - last.count, nullptr});
+  first_wanted_ = 0;
+  while (first_wanted_ < static_cast<int>(input.segments.size()) && parts_[static_cast<size_t>(first_wanted_)].first_token < tokens_ - input.wanted) ++first_wanted_;
   // No past, and slot 0: what would depend on them is bound for each part, or written by slot.
   Segment all;
   all.count = tokens_;
@@ -224,7 +243,7 @@ void Program::write_inputs(const StepInput& input, Ledger& ledger) {
         for (int64_t j = 0; j < s.count; ++j) put(at, info.type, i++, role->second == InputRole::kTokenIds ? s.tokens[j] : s.past + j);
   }
   if (input.segments.size() == 1) return;
-  for (const ViewTable::Part& part : parts_)
+  for (const ViewTable::Part& part : std::span(parts_).first(input.segments.size()))
     for (const auto& [root, offset] : host_roots_) put_content(part.host + offset, graph_.values[plan_.io[static_cast<size_t>(root)].value].info, part.symbols);
 }
 
@@ -232,12 +251,13 @@ void Program::run_call(const Call& c, KernelCall& call, int thread, int threads)
   call.in_count = c.in_count;
   call.out_count = c.out_count;
   call.params = c.params.get();
-  if (c.by_segment && parts_.size() > 1) return run_segments(c, call, thread, threads);
-  call.in = views_.at(c.first_view);
+  const bool several = segments() > 1;
+  if (several && c.by_segment) return run_segments(c, call, thread, threads);
+  call.in = several && c.last_rows ? views_.part_at(wanted_part(), c.first_part) : views_.at(c.first_view);
   call.out = call.in + c.in_count;
   bind_runs(c, input_->segments[0], call);
   call.slots = slots_.data();
-  call.out_by_slot = parts_.size() > 1 ? c.out_by_slot : 0;
+  call.out_by_slot = several ? c.out_by_slot : 0;
   c.kernel(call, thread, threads);
   note_fault(c, call, thread);
 }
@@ -263,8 +283,8 @@ KernelCall Program::thread_call(int thread) {
 void Program::execute(int thread, int threads) {
   KernelCall call = thread_call(thread);
   for (const Call& c : calls_) {
-    if (c.barrier) pool_.barrier().wait();
-    run_call(c, call, thread, threads);
+    if (c.barrier) pool_.barrier().wait();  // later calls rely on it too
+    if (runs(c)) run_call(c, call, thread, threads);
   }
 }
 
@@ -280,6 +300,7 @@ void Program::execute_traced(int thread, int threads) {
       pool_.barrier().wait();
       event.begin = Trace::now();
     }
+    if (!runs(calls_[i])) continue;
     run_call(calls_[i], call, thread, threads);
     time = event.end = Trace::now();
     trace_->add(thread, event);
@@ -306,13 +327,16 @@ void Program::set_trace(Trace* trace) {
 
 // Bytes that the calls of the last step gave their outputs.
 void Program::count_outputs(Ledger& ledger) const {
+  const auto count = [&](const Call& c, const View* views) {
+    for (const View& out : std::span(views + c.in_count, static_cast<size_t>(c.out_count)))
+      if (out.present()) ledger.computed += out.count() * dtype_bytes(out.type);
+  };
+  const bool several = segments() > 1;
   for (const Call& c : calls_) {
-    const bool segments = c.by_segment && parts_.size() > 1;
-    for (size_t p = 0; p < (segments ? parts_.size() : 1); ++p) {
-      const View* out = (segments ? views_.part_at(static_cast<int>(p), c.first_part) : views_.at(c.first_view)) + c.in_count;
-      for (int o = 0; o < c.out_count; ++o)
-        if (out[o].present()) ledger.computed += out[o].count() * dtype_bytes(out[o].type);
-    }
+    if (!runs(c)) continue;
+    if (several && c.by_segment)
+      for (int p = first_segment(c); p < segments(); ++p) count(c, views_.part_at(p, c.first_part));
+    else count(c, several && c.last_rows ? views_.part_at(wanted_part(), c.first_part) : views_.at(c.first_view));
   }
 }
 

@@ -39,7 +39,7 @@ struct Segment {
 // The tokens of one step: of one segment, or of any number where one_sequence() is empty.
 struct StepInput {
   std::span<const Segment> segments;
-  int64_t wanted = 1;  // logits of so many tokens, the last ones
+  int64_t wanted = 1;  // logits of so many tokens, the last ones; 0: only states are written. Those of several segments are of whole ones
   int turn = 0;        // which of its two places the logits take
 };
 
@@ -72,9 +72,11 @@ class Program {
     int first_view = 0, in_count = 0, out_count = 0;
     bool paged = false;         // attention over runs of slots
     bool barrier = false;       // wait before this call: it depends on one since the last barrier
+    bool for_logits = false;    // no state depends on it: it is left out where no logits are wanted
     // In a step of several segments:
     bool by_segment = false;    // called for each
-    int first_part = 0;         // of its views' parts
+    bool last_rows = false;     // for_logits, and computes only what tokens need whose logits are wanted
+    int first_part = 0;         // of its views' parts, where it is by_segment or last_rows
     bool split = false;         // attention that splits the keys of one token among the threads, as the program of one token does
     uint32_t out_by_slot = 0;   // outputs that are written by slot
   };
@@ -86,14 +88,17 @@ class Program {
   int add_view(const Home& home, DType type, bool paged);
   std::byte* base_of(const Home& home) const;
   void place_barriers();
+  void find_calls_for_logits();
   void allow_segments(const TokenOrder& order);
   std::string allow_segments(const TokenOrder& order, size_t call);
+  void find_last_rows();
   struct Operand {
     Home home;
     ValueId value;
     bool written;
   };
   std::vector<Operand> operands(size_t call) const;
+  std::optional<int> add_row_parts(const std::vector<Operand>& list, const Call& c);
   bool follows_sequence(const Operand& operand) const;
   uint32_t outputs_by_slot(size_t call) const;
   int64_t host_offset(int root);
@@ -101,6 +106,11 @@ class Program {
   void write_inputs(const StepInput& input, Ledger& ledger);
   void count_outputs(Ledger& ledger) const;
   void execute(int thread, int threads);
+  bool runs(const Call& c) const { return input_->wanted > 0 || !c.for_logits; }
+  // Of a step of several segments: those that a call computes, and the part that stands for all tokens whose logits are wanted.
+  int first_segment(const Call& c) const { return c.last_rows ? first_wanted_ : 0; }
+  int wanted_part() const { return static_cast<int>(parts_.size()) - 1; }
+  int segments() const { return static_cast<int>(input_->segments.size()); }
   void run_call(const Call& c, KernelCall& call, int thread, int threads);
   void run_segments(const Call& c, KernelCall& call, int thread, int threads);
   void run_split(const Call& c, KernelCall& call, int thread, int threads);
@@ -131,7 +141,8 @@ class Program {
 
   // -- steps of several segments
   std::string one_sequence_;
-  std::vector<ViewTable::Part> parts_;      // by segment
+  std::vector<ViewTable::Part> parts_;      // by segment, then wanted_part()
+  int first_wanted_ = 0;                    // segment whose tokens' logits are wanted, as those of all after it
   std::vector<int64_t> slots_;              // by token
   std::vector<std::pair<int, int64_t>> host_roots_;  // io roots that every segment has its own of, and where
   int64_t host_bytes_ = 0;

@@ -4,6 +4,7 @@
 // slot. Attention, and what is made from positions, is called for each segment on the part of its operands' views that has
 // the segment's tokens.
 #include <algorithm>
+#include <set>
 
 #include "passes/pass.h"
 #include "runtime/program.h"
@@ -15,6 +16,11 @@ bool of_past(const Dim& d) { return d.depends_on(kSymP) || d.depends_on(kSymW) |
 bool of_past(const SymView& v) {
   return of_past(v.offset) || std::any_of(v.dims.begin(), v.dims.end(), [](const Dim& d) { return of_past(d); }) ||
          std::any_of(v.strides.begin(), v.strides.end(), [](const Dim& d) { return of_past(d); });
+}
+
+bool of_step(const SymView& v) {
+  const auto any = [](const Dim& d) { return d.depends_on(kSymS) || d.depends_on(kSymL); };
+  return of_past(v) || any(v.offset) || std::any_of(v.dims.begin(), v.dims.end(), any) || std::any_of(v.strides.begin(), v.strides.end(), any);
 }
 
 }  // namespace
@@ -61,6 +67,52 @@ uint32_t Program::outputs_by_slot(size_t call) const {
 void Program::allow_segments(const TokenOrder& order) {
   one_sequence_ = order.one_sequence;
   for (size_t i = 0; i < calls_.size() && one_sequence_.empty(); ++i) one_sequence_ = allow_segments(order, i);
+  if (one_sequence_.empty()) find_last_rows();
+}
+
+// Whether a result has a row for each token of the step.
+static bool has_step_rows(const Home& home) {
+  return std::any_of(home.view.dims.begin(), home.view.dims.end(), [](const Dim& d) { return d.depends_on(kSymS); });
+}
+
+// Whether all that is read lies in rows of tokens whose logits are wanted, as last_token selects them.
+static bool reads_wanted_rows(const Home& home) {
+  return !has_step_rows(home) && home.view.offset.depends_on(kSymL) && !home.view.offset.substitute(kSymL, Dim::symbol(kSymS)).depends_on(kSymS);
+}
+
+// Backwards: a call for logits computes the rows of wanted tokens alone unless something reads others of its result, or its operands
+// cannot be cut.
+void Program::find_last_rows() {
+  std::set<std::pair<int, int>> whole;  // blocks of which other rows are read
+  const auto block = [](const Operand& o) { return std::make_pair(static_cast<int>(o.home.region), o.home.root); };
+  for (size_t i = calls_.size(); i-- > 0;) {
+    Call& c = calls_[i];
+    const std::vector<Operand> list = operands(i);
+    c.last_rows = c.for_logits && std::all_of(list.begin(), list.end(), [&](const Operand& o) { return !o.written || o.value == kNoValue || (has_step_rows(o.home) && whole.count(block(o)) == 0); });
+    if (c.last_rows && !c.by_segment) {
+      const std::optional<int> part = add_row_parts(list, c);
+      c.last_rows = part.has_value();
+      c.first_part = part.value_or(0);
+    }
+    for (const Operand& o : list)
+      if (!o.written && o.value != kNoValue && !c.last_rows && !(c.for_logits && reads_wanted_rows(o.home))) whole.insert(block(o));
+  }
+}
+
+// Parts of a call's views that are rows of some tokens, or the same for all of them. Nothing: one operand is neither.
+std::optional<int> Program::add_row_parts(const std::vector<Operand>& list, const Call& c) {
+  std::optional<int> first;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Operand& o = list[i];
+    const int view = c.first_view + static_cast<int>(i);
+    std::string problem;
+    std::optional<int> part;
+    if (o.value == kNoValue) part = views_.add_absent_part(view);
+    else if (o.home.region == RegionKind::kArena || o.home.region == RegionKind::kIo || !of_step(o.home.view)) part = views_.add_part(view, o.home, base_of(o.home), std::nullopt, &problem);
+    if (!part) return std::nullopt;
+    if (i == 0) first = part;
+  }
+  return first;
 }
 
 // What stands against it; "": nothing.
@@ -131,7 +183,7 @@ void Program::bind_segment(const Call& c, int segment, KernelCall& call) const {
 void Program::run_segments(const Call& c, KernelCall& call, int thread, int threads) {
   call.slots = nullptr;
   call.out_by_slot = 0;
-  for (int p = 0; p < static_cast<int>(parts_.size()); ++p) {
+  for (int p = first_segment(c); p < segments(); ++p) {
     if (c.split && input_->segments[static_cast<size_t>(p)].count == 1) continue;
     bind_segment(c, p, call);
     c.kernel(call, (thread + p) % threads, threads);
@@ -155,13 +207,13 @@ void Program::run_split(const Call& c, KernelCall& call, int thread, int threads
     partial.set_contiguous_strides();
     return input_->segments[static_cast<size_t>(p)].count == 1;
   };
-  for (int p = 0; p < static_cast<int>(parts_.size()); ++p) {
+  for (int p = first_segment(c); p < segments(); ++p) {
     if (!bind_single(p)) continue;
     call.out = &partial;
     kernels().attention_partial(call, (thread + p) % threads, threads);
   }
   pool_.barrier().wait();
-  for (int p = 0; p < static_cast<int>(parts_.size()); ++p) {
+  for (int p = first_segment(c); p < segments(); ++p) {
     if (!bind_single(p)) continue;
     call.in = &partial;
     call.in_count = 1;
