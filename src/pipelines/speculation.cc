@@ -17,7 +17,7 @@ Result<Speculation> Speculation::create(Model::Impl& model, const GenerateOption
   if (!model.draft) return Status::error("draft_tokens " + std::to_string(most) + ": no draft model was loaded (LoadOptions::draft)");
   Result<Draft> draft = Draft::create(model.draft->impl(), model.vocabulary);
   if (!draft.is_ok()) return draft.status();
-  s.draft_.emplace(std::move(*draft));
+  s.draft_ = std::make_unique<Draft>(std::move(*draft));
   return s;
 }
 

@@ -2,6 +2,8 @@
 // when it is the token that is chosen in any case, so that the text stays the same.
 #pragma once
 
+#include <memory>
+
 #include "generate/guess_count.h"
 #include "pipelines/draft.h"
 
@@ -23,7 +25,7 @@ class Speculation {
   explicit Speculation(int64_t most) : count_(most) {}
 
   GuessCount count_;
-  std::optional<Draft> draft_;  // none: prompt lookup
+  std::unique_ptr<Draft> draft_;  // null: prompt lookup
   int64_t guessed_ = 0, accepted_ = 0;
 };
 
