@@ -102,18 +102,33 @@ static inline void pack_pair_values(const T* v, int64_t step, int64_t count, int
   }
 }
 
+// exp(x) for x <= 0 as a weight, kMostWeight for 0: within 3e-6 of itself, where rounding takes 1e-4 of the largest; 0 below -88.
+SITU_INLINE VecF weight_of_negative(VecF x) {
+  const VecF low = splat(-88.029693603515625f);  // as in exp_of_negative, where the steps are explained
+  x = low > x ? low : x;
+  const VecF magic = splat(12583039.0f);
+  const VecF shifted = x * 1.44269504088896341f + magic;
+  const VecF f = x * 1.44269504088896341f - (shifted - magic);
+  // kMostWeight 2^f: minimax of degree 4 on [-1/2, 1/2].
+  VecF p = f * (kMostWeight * 0.009570101911165462f) + kMostWeight * 0.05591786031938822f;
+  p = p * f + kMostWeight * 0.2402474482786378f;
+  p = p * f + kMostWeight * 0.6931218147366892f;
+  p = p * f + kMostWeight * 0.9999992614457122f;
+  return p * (VecF)((VecI)shifted << 23);
+}
+
 // Scores s [count] become weights of 12 bits, two a word, where they stand, zero up to whole vectors; `origin` is the largest.
-// Returns the sum of the weights, 1 for the largest: of the unrounded ones, since where one is far above the others (which is
-// where rounding counts) the sum of the others' errors would be one more.
-static inline float round_weights(float* s, int64_t count, float origin) {
+// Returns the sums of the weights: of the unrounded ones, since where one is far above the others (which is where rounding counts)
+// the sum of the others' errors would be one more.
+SITU_INLINE VecF round_weights(float* s, int64_t count, float origin) {
   VecF sum{};
   auto* to = reinterpret_cast<int16_t*>(s);
   for (int64_t j = 0; j < count; j += kLanes) {
-    const VecF weight = exp_of_negative(load(s + j) - origin);
+    const VecF weight = weight_of_negative(load(s + j) - origin);
     sum += weight;
-    *reinterpret_cast<UnalignedShorts*>(to + j) = to_shorts(nearest(weight * kMostWeight));
+    *reinterpret_cast<UnalignedShorts*>(to + j) = to_shorts(nearest(weight));
   }
-  return sum_lanes(sum);
+  return sum;
 }
 
 // words [pairs][kTileColumns] = kLanes rows of pairs, `row` pairs apart, as columns of one vector.

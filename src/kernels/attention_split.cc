@@ -53,7 +53,7 @@ void attend_slots(const Problem& p, Tile* tiles, int64_t tile_count, int64_t key
     }
   });
   for (int64_t h = 0; h < tile_count; ++h) {
-    weigh_block(p, &tiles[h], key, count, tiles[h].scores);
+    weigh_few(p, &tiles[h], key, count, tiles[h].scores);
     shrink_rows(p, &tiles[h]);
   }
   with_type(p.v, [&](const auto* v) {

@@ -288,7 +288,7 @@ static inline void panel_values(const Problem& p, const Tile& t, const Panels& p
   }
 }
 
-// -- masks and softmax of one row's block of scores, keys [key, key + count)
+// -- masks and softmax of a block of scores, keys [key, key + count)
 static inline void add_bias(const Problem& p, Tile* t, int64_t r, int64_t key, int64_t count, float* s) {
   const View& bias = *p.bias;
   const int64_t head = (t->first + r) / p.queries, query = (t->first + r) % p.queries;
@@ -304,67 +304,85 @@ static inline void add_bias(const Problem& p, Tile* t, int64_t r, int64_t key, i
   for (int64_t j = 0; j < count; ++j) s[j] += t->addend[j];
 }
 
-// Turns scores into weights exp(s - m); what the row's sum and output shrink by when m grows is noted for the next block's
-// values. Infinite or NaN scores make the row NaN, as exp(inf - inf) does.
-static inline void online_softmax(Tile* t, int64_t r, int64_t count, float* s) {
+// What a row's mask leaves of its scores, and what is added to them.
+static inline void mask_scores(const Problem& p, Tile* t, int64_t r, int64_t key, int64_t count, float* s) {
   const float low = -__builtin_inff();
-  const int64_t padded = (count + kLanes - 1) / kLanes * kLanes;
-  for (int64_t j = count; j < padded; ++j) s[j] = low;
-  VecF largest = splat(t->m[r]);
-  for (int64_t j = 0; j < padded; j += kLanes) largest = vmax(load(s + j), largest);
-  const float m = max_lanes(largest);
-  const VecF origin = splat(m > low ? m : 0.0f);  // nothing to attend to so far: all weights are exp(-inf)
+  if (p.params.softcap > 0) {
+    const float cap = p.params.softcap, inverse = 1.0f / cap;
+    for (int64_t j = 0; j < count; j += kLanes) store(s + j, tanh(load(s + j) * inverse) * cap);
+  }
+  if (p.bias != nullptr) add_bias(p, t, r, key, count, s);
+  if (p.slopes != nullptr) {
+    const int64_t head = (t->first + r) / p.queries;
+    const float slope = read_float(p.slopes->data, p.slopes->type, head * p.slopes->strides[0]);
+    // By distance, not by position: at 100,000 keys a slope of 0.84 times the position keeps two decimals.
+    const int64_t own = p.keys - p.queries + (t->first + r) % p.queries;
+    for (int64_t j = 0; j < count; ++j) s[j] += slope * static_cast<float>(key + j - own);
+  }
+  const int64_t from = clamp(t->begin[r] - key, 0, count), to = clamp(t->end[r] - key, 0, count);
+  for (int64_t j = clamp(p.params.first - key, 0, from); j < from; ++j) s[j] = low;
+  for (int64_t j = to; j < (count + kLanes - 1) / kLanes * kLanes; ++j) s[j] = low;
+}
+
+SITU_INLINE VecF largest_score(const float* s, int64_t count) {
+  VecF largest = splat(-__builtin_inff());
+  for (int64_t j = 0; j < count; j += kLanes) largest = vmax(load(s + j), largest);
+  return largest;
+}
+
+// Scores become exp(s - origin), or 0 where that is too small; returns their sums.
+SITU_INLINE VecF weigh_scores(float* s, int64_t count, float origin) {
   VecF sum{};
-  for (int64_t j = 0; j < padded; j += kLanes) {
+  for (int64_t j = 0; j < count; j += kLanes) {
     const VecF weight = exp_of_negative(load(s + j) - origin);
     sum += weight;
     store(s + j, weight);
   }
-  float shrink = 1;
-  if (t->m[r] != m) {
-    shrink = exp_of_negative(splat(t->m[r]) - origin)[0];
-    t->m[r] = m;
-  }
-  t->shrink[r] = shrink;
-  t->l[r] = t->l[r] * shrink + sum_lanes(sum);
+  return sum;
 }
 
-// The same where weights are integers: those of a block are parts of its own largest one.
-static inline void online_softmax_of_pairs(Tile* t, int64_t r, int64_t count, float* s) {
+// Turns the scores of few rows into weights exp(s - m); what a row's sum and output shrink by when m grows is noted for the next
+// block's values. Infinite or NaN scores make the row NaN, as exp(inf - inf) does; where there is nothing to attend to so far, all
+// weights are exp(-inf).
+static inline void weigh_few(const Problem& p, Tile* t, int64_t key, int64_t count, float* scores) {
   const float low = -__builtin_inff();
-  const int64_t padded = (count + kLanes - 1) / kLanes * kLanes;
-  for (int64_t j = count; j < padded; ++j) s[j] = low;
-  VecF largest = splat(low);
-  for (int64_t j = 0; j < padded; j += kLanes) largest = vmax(load(s + j), largest);
-  const float here = max_lanes(largest), m = t->m[r] > here ? t->m[r] : here, origin = m > low ? m : 0.0f;
-  const float sum = round_weights(s, padded, here > low ? here : 0.0f);
-  const float share = exp_of_negative(splat(here > low ? here - origin : 0.0f))[0];
-  t->shrink[r] = t->m[r] == m ? 1.0f : exp_of_negative(splat(t->m[r]) - origin)[0];
-  t->m[r] = m;
-  t->weight[r] = share / kMostWeight;
-  t->l[r] = t->l[r] * t->shrink[r] + sum * share;
+  for (int64_t r = 0; r < t->rows; ++r) {
+    float* s = scores + r * kKeyBlock;
+    mask_scores(p, t, r, key, count, s);
+    const float here = max_lanes(largest_score(s, count)), before = t->m[r], m = before > here ? before : here, origin = m > low ? m : 0.0f;
+    const float sum = sum_lanes(weigh_scores(s, count, origin));
+    t->shrink[r] = before == m ? 1.0f : exp_of_negative(splat(before - origin))[0];
+    t->m[r] = m;
+    t->l[r] = t->l[r] * t->shrink[r] + sum;
+  }
 }
 
-// Scores [rows][count] of keys from `key` on become weights.
-static inline void weigh_block(const Problem& p, Tile* t, int64_t key, int64_t count, float* scores, bool pairs = false) {
-  for (int64_t r = t->done; r < t->rows; ++r) {
-    float* s = scores + r * kKeyBlock;
-    if (p.params.softcap > 0) {
-      const float cap = p.params.softcap, inverse = 1.0f / cap;
-      for (int64_t j = 0; j < count; j += kLanes) store(s + j, tanh(load(s + j) * inverse) * cap);
+// The same of many rows, those that still attend to the block: what is one number a row is computed for as many rows as a vector
+// holds. Where weights are integers, those of a block are parts of its own largest one.
+template <bool kPairs>
+static inline void weigh_many(const Problem& p, Tile* t, int64_t key, int64_t count, float* scores) {
+  const float low = -__builtin_inff();
+  for (int64_t first = t->done; first < t->rows; first += kLanes) {
+    const int64_t rows = t->rows - first < kLanes ? t->rows - first : kLanes;
+    float* s = scores + first * kKeyBlock;
+    VecF v[kLanes];
+    for (int64_t r = 0; r < kLanes; ++r) v[r] = splat(low);
+    for (int64_t r = 0; r < rows; ++r) {
+      mask_scores(p, t, first + r, key, count, s + r * kKeyBlock);
+      v[r] = largest_score(s + r * kKeyBlock, count);
     }
-    if (p.bias != nullptr) add_bias(p, t, r, key, count, s);
-    if (p.slopes != nullptr) {
-      const int64_t head = (t->first + r) / p.queries;
-      const float slope = read_float(p.slopes->data, p.slopes->type, head * p.slopes->strides[0]);
-      // By distance, not by position: at 100,000 keys a slope of 0.84 times the position keeps two decimals.
-      const int64_t own = p.keys - p.queries + (t->first + r) % p.queries;
-      for (int64_t j = 0; j < count; ++j) s[j] += slope * static_cast<float>(key + j - own);
-    }
-    const int64_t from = clamp(t->begin[r] - key, 0, count), to = clamp(t->end[r] - key, 0, count);
-    for (int64_t j = clamp(p.params.first - key, 0, from); j < from; ++j) s[j] = -__builtin_inff();
-    for (int64_t j = to; j < count; ++j) s[j] = -__builtin_inff();
-    pairs ? online_softmax_of_pairs(t, r, count, s) : online_softmax(t, r, count, s);
+    const VecF here = max_each(v), before = load_n(t->m + first, rows), m = vmax(before, here), origin = m > low ? m : VecF{};
+    const VecF own = kPairs ? (here > low ? here : VecF{}) : origin;
+    float largest[kLanes];
+    store(largest, own);
+    for (int64_t r = 0; r < kLanes; ++r) v[r] = VecF{};
+    for (int64_t r = 0; r < rows; ++r) v[r] = kPairs ? round_weights(s + r * kKeyBlock, count, largest[r]) : weigh_scores(s + r * kKeyBlock, count, largest[r]);
+    const VecF worth = kPairs ? exp_of_negative(here > low ? here - origin : VecF{}) / kMostWeight : splat(1.0f);  // of the weight 1
+    const VecF shrink = before == m ? splat(1.0f) : exp_of_negative(before - origin);
+    store_n(t->shrink + first, shrink, rows);
+    store_n(t->m + first, m, rows);
+    store_n(t->l + first, load_n(t->l + first, rows) * shrink + sum_each(v) * worth, rows);
+    if constexpr (kPairs) store_n(t->weight + first, worth, rows);
   }
 }
 
@@ -477,7 +495,7 @@ static inline void attend_packed(const Problem& p, Tile* t, int64_t key, int64_t
   t->done = leading_rows_before(*t, key + first);
   if (p.pairs && !t->rounded) round_queries(p, t);
   panel_scores(p, *t, panels, first, last - first, t->scores);
-  weigh_block(p, t, key + first, last - first, t->scores, kVnni && p.pairs);
+  kVnni && p.pairs ? weigh_many<kVnni>(p, t, key + first, last - first, t->scores) : weigh_many<false>(p, t, key + first, last - first, t->scores);
   panel_values(p, *t, panels, first, last - first, t->scores);
 }
 
@@ -492,7 +510,7 @@ static inline void attend_block(const Problem& p, Tile* tiles, int64_t tile_coun
   }
   t.done = 0;
   with_type(p.k, [&](const auto* k) { few_scores(t, p.depth, k + t.batch * p.k.strides[0] + kv_head * p.k.strides[1] + slot * p.k.strides[2], p.k.strides[2], count, t.scores); });
-  weigh_block(p, &t, key, count, t.scores);
+  weigh_few(p, &t, key, count, t.scores);
   shrink_rows(p, &t);
   with_type(p.v, [&](const auto* v) { few_values(p, t, v + t.batch * p.v.strides[0] + kv_head * p.v.strides[1] + slot * p.v.strides[2], p.v.strides[2], count, t.scores); });
 }
