@@ -195,7 +195,9 @@ class CommandLineTest(CliTest):
         self.refused(Run())
         self.refused(Run("frobnicate", self.model))
         self.refused(Run("run"), "model")
-        self.refused(Run("inspect", self.model, "--memory", "12 parsecs"), "parsecs")
+        for command in (("inspect", self.model), ("run", self.model, "--prompt-ids", IDS)):
+            for size in ("12 parsecs", "0.3B", "0"):
+                self.refused(Run(*command, "--memory", size), "--memory", size)
 
     def test_memory(self):
         prompt = [int(i) for i in IDS.split(",")]

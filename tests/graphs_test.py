@@ -564,21 +564,24 @@ class GraphsTest(CliTest):
                     for options in ((), ("--naive",)):
                         self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
 
-    def test_a_mask_of_another_name(self):
-        for name in ("llama", "bloom"):
-            spec = next(s for s in tiny_models.SPECS if s.name == name)
-            folder = self.folder / f"renamed {name}"
-            prompt, ids = tiny_exports.write_model(spec, folder)
-            path = folder / "model.onnx"
-            model = onnx.load(path)
-            for v in (*model.graph.input, *model.graph.node):
-                if isinstance(v, onnx.ValueInfoProto):
-                    v.name = "keep" if v.name == "attention_mask" else v.name
-                else:
-                    v.input[:] = ["keep" if i == "attention_mask" else i for i in v.input]
-            onnx.save(model, path)
-            for options in ((), ("--naive",)):
-                self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
+    def test_inputs_of_other_names(self):
+        """A mask is known by its shape, positions by the angles that are made of them."""
+        for name, old in (("llama", "attention_mask"), ("bloom", "attention_mask"), ("llama", "position_ids")):
+            with self.subTest(name, old=old):
+                spec = next(s for s in tiny_models.SPECS if s.name == name)
+                folder = self.folder / f"renamed {name} {old}"
+                prompt, ids = tiny_exports.write_model(spec, folder)
+                path = folder / "model.onnx"
+                model = onnx.load(path)
+                self.assertIn(old, [v.name for v in model.graph.input])
+                for v in (*model.graph.input, *model.graph.node):
+                    if isinstance(v, onnx.ValueInfoProto):
+                        v.name = "other" if v.name == old else v.name
+                    else:
+                        v.input[:] = ["other" if i == old else i for i in v.input]
+                onnx.save(model, path)
+                for options in ((), ("--naive",)):
+                    self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
 
     def remove_input(self, model, name):
         """The input, and the nodes that depend on it, which nothing else may need."""

@@ -46,6 +46,13 @@ class SpeculationTest(CliTest):
         got = self.generate(model, prompt, "--draft", model, "--context", 54, count=60)
         self.assertEqual((got["output_ids"][:50], got["finish_reason"]), (expected, "length"))
 
+    def test_more_guesses_than_the_window_and_a_step_hold(self):
+        model, other = self.write("llama", 1), self.write("llama", 2)
+        prompt = list(range(5, 15))
+        for options in (("--window", 5, "--chunk", 1), ("--window", 5, "--chunk", 8, "--sink", 2)):
+            expected = self.generate(model, prompt, *options, count=50)["output_ids"]
+            self.assertEqual(self.generate(model, prompt, *options, "--draft", other, "--draft-tokens", 40, count=50)["output_ids"], expected)
+
     def test_refused(self):
         model, other = self.write("llama", 1), self.write("gpt", 1)
         run = lambda *options: Run("run", model, "--prompt-ids", "1,2,3", "-n", 3, *options)

@@ -91,7 +91,8 @@ class Session {
 
   // Feeds tokens (ids in [0, vocabulary)) and returns the logits [vocabulary] after the last one, valid
   // until the model's next step. Errors: an id out of range, the context length exceeded, state full; the session is
-  // then what it was (but for a recurrent state that earlier chunks of the tokens have advanced).
+  // then what it was (but for a recurrent state that earlier chunks of the tokens have advanced), or empty where the beginning of
+  // what it was has left the window.
   Result<std::span<const float>> step(std::span<const int64_t> tokens);
   int64_t length() const;
   // Drops the last tokens, so that `length` are left. Error: more than there are; tokens that the next one would attend to have
@@ -122,8 +123,8 @@ class Model {
 
   // Continues the prompt. Errors: a prompt that step() would refuse, an option out of its range, nothing left to choose.
   Result<Generation> generate(std::span<const int64_t> prompt, const GenerateOptions& options, const TokenCallback& on_token);
-  // Several prompts, each with the answer that it would have alone: tokens and seed do not depend on the others (but see
-  // GenerateOptions::prefix_cache on rounding). Up to LoadOptions::batch are computed together; the next begins where one ends,
+  // Several prompts, each with the answer that it would have alone: tokens and seed do not depend on the others, but for
+  // rounding where the slots of a sequence lie in several runs (docs/sequences.md). Up to LoadOptions::batch are computed together; the next begins where one ends,
   // and where there is room in the state for the longest that it may become. `on_token` says which prompt a token is for; false
   // ends that answer. Beams are searched prompt by prompt. Errors: those of generate(), for any prompt.
   using BatchCallback = std::function<bool(size_t prompt, const Token&)>;

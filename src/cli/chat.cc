@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -162,9 +163,11 @@ class Conversation {
   }
 
   Status load(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) return Status::error("'" + path + "' cannot be read");
-    const nlohmann::json list = nlohmann::json::parse(file, nullptr, false);
+    std::error_code unreadable;
+    if (std::filesystem::is_fifo(path, unreadable)) return Status::error(path + ": cannot be read: it is no file");
+    const Result<std::string> text = read_file(path);
+    if (!text.is_ok()) return text.status();
+    const nlohmann::json list = nlohmann::json::parse(*text, nullptr, false);
     const auto is_message = [](const nlohmann::json& m) {
       return m.is_object() && m.contains("role") && m.contains("content") && m["role"].is_string() && m["content"].is_string();
     };

@@ -36,8 +36,10 @@ int run(RunArguments arguments);
 int chat(RunArguments arguments);
 // The same, and room for what is to be generated.
 Status load_options(const RunArguments& arguments, LoadOptions* options);
-// Adds the options of `arguments.generate`, and logit_bias.
+// Adds the options of `arguments.generate`, and logit_bias, but for those of the second.
 void add_generate_options(CLI::App& command, RunArguments& arguments);
+// What `run` reports beside the answer, which a conversation does not.
+void add_report_options(CLI::App& command, GenerateOptions& options);
 // "2GiB", "512MiB", "1000000"; -1 when malformed.
 int64_t parse_size(const std::string& text);
 // What the other arguments say of `arguments.generate`: biases, grammars in files. Error: names the text or the file.

@@ -1,4 +1,4 @@
-// The options of `situ run` and `situ chat` that say how to choose tokens and when to stop.
+// The options of `situ run` and `situ chat` that say how to choose tokens and when to stop, and those that say what `run` reports.
 #include <charconv>
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -31,7 +31,6 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
   command.add_flag("--ignore-eos", g.ignore_eos, "Go on after end-of-sequence tokens");
   text("--stop", g.stop, "Stop before this text (may be repeated)");
   command.add_option("--stop-id", g.stop_ids, "Stop at this token id (may be repeated)")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command.add_flag("--echo", g.echo, "Print the prompt's text before the answer's");
 
   const std::string group = "Sampling (defaults: generation_config.json, else genai_config.json, else those in brackets)";
   command.add_flag("--sample", g.sample, "Draw tokens at random; each of the next five says so too")->group(group);
@@ -64,10 +63,14 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
   command.add_option("--diversity-penalty", g.diversity_penalty, "By subtracting this from their log-probability (0)")->group(beams);
   command.add_option("--length-penalty", g.length_penalty, "Score = log-probability / tokens^PENALTY (1)")->group(beams);
   command.add_option("--early-stopping", g.early_stopping, "false, true (at so many answers as beams) or never (false)")->group(beams);
-  command.add_option("--num-return", g.num_return, "So many answers, best first (1)")->group(beams);
   command.add_option("--prompt-lookup", g.prompt_lookup, "Guess up to N tokens by what followed the last ones before, and check them in one step (0: off)")->check(CLI::Range(int64_t{0}, int64_t{255}));
-  command.add_flag("--report-perplexity", g.report_perplexity, "Report the perplexity of the answer");
-  command.add_option("--logprobs", g.logprobs, "With --json: log-probabilities, and of N alternatives a token");
+}
+
+void add_report_options(CLI::App& command, GenerateOptions& options) {
+  command.add_flag("--echo", options.echo, "Print the prompt's text before the answer's");
+  command.add_option("--num-return", options.num_return, "So many answers, best first (1)")->group("Beam search");
+  command.add_flag("--report-perplexity", options.report_perplexity, "Report the perplexity of the answer");
+  command.add_option("--logprobs", options.logprobs, "With --json: log-probabilities, and of N alternatives a token");
 }
 
 static Status parse_logit_bias(const std::vector<std::string>& texts, GenerateOptions& options) {

@@ -248,7 +248,7 @@ int64_t parse_size(const std::string& text) {
   const std::map<std::string, double> units{{"", 1}, {"B", 1}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
                                             {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
   auto unit = units.find(end ? end : "");
-  if (end == text.c_str() || unit == units.end() || !(value > 0) || value * unit->second > 1e18) return -1;
+  if (end == text.c_str() || unit == units.end() || !(value * unit->second >= 1) || value * unit->second > 1e18) return -1;
   return static_cast<int64_t>(value * unit->second);
 }
 

@@ -17,7 +17,7 @@ Result<std::span<const int64_t>> Draft::guess(Sampler sampler, int64_t most) {
   // The last token is fed in any case: its logits are wanted.
   const auto [differs, unused] = std::mismatch(fed_.begin(), fed_.end(), text.begin(), text.end() - 1);
   fed_.erase(differs, fed_.end());
-  SITU_RETURN_IF_ERROR(session_.rewind(static_cast<int64_t>(fed_.size())));
+  SITU_RETURN_IF_ERROR(session_.rewind(static_cast<int64_t>(fed_.size())).with_context(model_->folder.model_file.string()));
   std::vector<int64_t> next(text.begin() + static_cast<long>(fed_.size()), text.end());
   const int64_t room = model_->context_length - static_cast<int64_t>(text.size()) + 1;
   const size_t wanted = static_cast<size_t>(std::max<int64_t>(0, std::min(room, most)));

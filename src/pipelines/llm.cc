@@ -213,6 +213,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
     LoadOptions small;
     small.threads = options.threads;
     small.chunk = options.chunk;
+    small.batch = options.batch;  // a session can be rewound so far beyond its window
     small.window = options.window;
     small.sink = options.sink;
     small.pack_cache = options.pack_cache;

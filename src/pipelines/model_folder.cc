@@ -1,6 +1,8 @@
 #include "pipelines/model_folder.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -23,7 +25,9 @@ Result<Json> read_json(const fs::path& file) {
   const auto size = fs::file_size(file, error);
   if (error) return Status::error(file.string() + ": cannot be read as a configuration: " + error.message());
   if (size > kMaxJsonBytes) return Status::error(file.string() + ": cannot be read as a configuration: it has " + std::to_string(size) + " bytes");
+  errno = 0;
   std::ifstream in(file, std::ios::binary);
+  if (!in) return Status::error(file.string() + ": cannot be read as a configuration: " + std::strerror(errno));
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   // Nesting is bounded before parsing: the parser recurses.
   int depth = 0, deepest = 0;
