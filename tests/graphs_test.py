@@ -565,7 +565,7 @@ class GraphsTest(CliTest):
                         self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
 
     def test_inputs_of_other_names(self):
-        """A mask is known by its shape, positions by the angles that are made of them."""
+        """A mask is known by its shape. Positions are not known but by name: timesteps and kinds of tokens have the same."""
         for name, old in (("llama", "attention_mask"), ("bloom", "attention_mask"), ("llama", "position_ids")):
             with self.subTest(name, old=old):
                 spec = next(s for s in tiny_models.SPECS if s.name == name)
@@ -580,6 +580,9 @@ class GraphsTest(CliTest):
                     else:
                         v.input[:] = ["other" if i == old else i for i in v.input]
                 onnx.save(model, path)
+                if old == "position_ids":
+                    self.refused(Run("run", path, "--prompt-ids", "1,2,3"), "'other' has no known meaning")
+                    continue
                 for options in ((), ("--naive",)):
                     self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
 

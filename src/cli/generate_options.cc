@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "cli/commands.h"
 
@@ -90,11 +89,16 @@ static Status parse_logit_bias(const std::vector<std::string>& texts, GenerateOp
 Result<std::string> read_file(const std::string& path) {
   std::error_code unreadable;
   if (std::filesystem::is_directory(path, unreadable)) return Status::error(path + ": cannot be read: it is a folder");
+  constexpr size_t kMostBytes = size_t{64} << 20;  // a schema or a conversation is kilobytes; /dev/zero has no end
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) return Status::error(path + ": cannot be read");
-  return text.str();
+  std::string text;
+  for (char piece[4096]; file && text.size() <= kMostBytes;) {
+    file.read(piece, sizeof piece);
+    text.append(piece, static_cast<size_t>(file.gcount()));
+  }
+  if (text.size() > kMostBytes) return Status::error(path + ": cannot be read: it has more than " + std::to_string(kMostBytes) + " bytes");
+  if (!file.eof()) return Status::error(path + ": cannot be read");
+  return text;
 }
 
 Status resolve_arguments(RunArguments& a) {

@@ -181,13 +181,6 @@ class Binder {
       *keep = false;
       return make_ones(v, {Dim(1), total});
     }
-    // An integer for each new token that becomes an angle.
-    if (is_integer(info.type) && info.shape.size() == 2 && info.shape[1] == tokens() && context_.names.position_ids.empty() && becomes_angle(v)) {
-      context_.note("positions", name, "by the rotary embedding");
-      graph_.values[v].info.shape = {Dim(1), tokens()};
-      context_.binding.inputs[v] = InputRole::kPositions;
-      return Status::ok();
-    }
     const int axis = growth_axis(v);
     if (info.shape.size() < 2 || (axis < 0 && info.shape.size() < 3))
       return Status::error(describe("input '" + name + "' has no known meaning" + (context_.names.attention_mask.empty() ? "" : " (the configuration calls the attention mask '" + context_.names.attention_mask + "')")));
@@ -198,21 +191,6 @@ class Binder {
     graph_.values[v].info.shape = shape;
     context_.binding.inputs[v] = InputRole::kState;
     return Status::ok();
-  }
-
-  // Whether what is computed of it, by itself and constants, goes into a cosine, or it is the positions of a rotary embedding.
-  bool becomes_angle(ValueId v) const {
-    std::set<ValueId> of_it{v};
-    const auto known = [&](ValueId x) { return x == kNoValue || of_it.count(x) || graph_.values[x].constant.present(); };
-    for (const Node& n : graph_.nodes) {
-      if (n.is("RotaryEmbedding", "com.microsoft") && n.in.size() > 1 && n.in[1] == v) return true;
-      if (std::none_of(n.in.begin(), n.in.end(), [&](ValueId x) { return of_it.count(x) != 0; })) continue;
-      if (n.is("Cos")) return true;
-      const bool arithmetic = n.is("Cast") || n.is("Mul") || n.is("MatMul");
-      if (arithmetic && !std::all_of(n.in.begin(), n.in.end(), known)) continue;
-      if (arithmetic || n.is("Unsqueeze") || n.is("Reshape") || n.is("Expand") || n.is("Transpose") || n.is("Concat")) of_it.insert(n.out.begin(), n.out.end());
-    }
-    return false;
   }
 
   // A constant where the shape is known, else a ConstantOfShape node whose shape operand has content.
