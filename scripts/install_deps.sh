@@ -78,4 +78,4 @@ for pause in 5 20 0; do
 done
 
 find_missing
-[ -z "$missing" ] || fail "apt-get installed versions that are too old of: $missing (needed: Debian 12 with its security source, deb http://deb.debian.org/debian-security bookworm-security main, or newer)"
+[ -z "$missing" ] || fail "apt-get installed versions that are too old of: $missing (needed: Debian 12 with the packages of its security archive (suite bookworm-security), or newer)"
