@@ -586,6 +586,22 @@ class GraphsTest(CliTest):
                 for options in ((), ("--naive",)):
                     self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
 
+    def test_what_has_the_shape_of_a_mask(self):
+        """Its mean is added to what the logits are made of: refused, where ones would be wrong in silence."""
+        spec = next(s for s in tiny_models.SPECS if s.name == "opset23-causal")
+        model = tiny_exports.Opset23(spec, tiny_models.choose_weights(spec)[0]).build()
+        self.remove_input(model, "attention_mask")
+        model.graph.input.append(onnx.helper.make_tensor_value_info("kinds", TensorProto.INT64, ["batch", "t"]))
+        tail = next(n for n in model.graph.node if "logits" in n.output)
+        at = list(model.graph.node).index(tail)
+        for n in (onnx.helper.make_node("Add", [tail.input[0], "mean"], ["shifted"]), onnx.helper.make_node("ReduceMean", ["numbers"], ["mean"], keepdims=0), onnx.helper.make_node("Cast", ["kinds"], ["numbers"], to=1)):
+            model.graph.node.insert(at, n)
+        tail.input[0] = "shifted"
+        path = self.folder / "kinds.onnx"
+        onnx.save(model, path)
+        for options in ((), ("--naive",)):
+            self.refused(Run("run", path, "--prompt-ids", "1,2,3", *options), "'kinds' has no known meaning")
+
     def remove_input(self, model, name):
         """The input, and the nodes that depend on it, which nothing else may need."""
         gone = {name}

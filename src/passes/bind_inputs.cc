@@ -174,9 +174,10 @@ class Binder {
       *keep = false;
       return make_ones(v, info.shape.empty() ? Shape{} : Shape{Dim(1)});
     }
-    // Another name, where nothing else is possible: integers for more tokens than the new ones, which no output continues.
+    // Another name, where nothing else is possible: integers for more tokens than the new ones, which no output continues, and which
+    // go into the scores of an attention.
     if (is_integer(info.type) && info.shape.size() == 2 && context_.names.attention_mask.empty() && !has(graph_.inputs, "attention_mask") && !info.shape[1].is_const() &&
-        info.shape[1] != tokens() && axis_of_user(v, 2) < 0) {
+        info.shape[1] != tokens() && axis_of_user(v, 2) < 0 && masks_scores(v)) {
       context_.note("attention mask", name, "by its shape");
       *keep = false;
       return make_ones(v, {Dim(1), total});
@@ -191,6 +192,21 @@ class Binder {
     graph_.values[v].info.shape = shape;
     context_.binding.inputs[v] = InputRole::kState;
     return Status::ok();
+  }
+
+  // Whether it reaches a softmax or an attention without a product on the way; sums of it are lengths.
+  bool masks_scores(ValueId mask) const {
+    std::set<ValueId> of_it{mask};
+    for (size_t before = 0; before != of_it.size();) {
+      before = of_it.size();
+      for (const Node& n : graph_.nodes) {
+        if (std::none_of(n.in.begin(), n.in.end(), [&](ValueId x) { return of_it.count(x) != 0; })) continue;
+        if (n.op == "Softmax" || n.op == "GroupQueryAttention" || n.op == "MultiHeadAttention" || n.op == "Attention") return true;
+        const bool mixes = n.op.find("MatMul") != std::string::npos || n.op == "Gemm" || n.op.find("Norm") != std::string::npos || (n.op.rfind("Reduce", 0) == 0 && n.op != "ReduceSum");
+        if (!mixes) of_it.insert(n.out.begin(), n.out.end());
+      }
+    }
+    return false;
   }
 
   // A constant where the shape is known, else a ConstantOfShape node whose shape operand has content.
