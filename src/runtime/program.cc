@@ -151,11 +151,10 @@ void Program::find_calls_for_logits() {
   std::set<std::pair<int, int>> needed;
   for (size_t i = calls_.size(); i-- > 0;) {
     const std::vector<Operand> list = operands(i);
-    const auto block = [](const Operand& o) { return std::make_pair(static_cast<int>(o.home.region), o.home.root); };
-    calls_[i].for_logits = std::none_of(list.begin(), list.end(), [&](const Operand& o) { return o.written && o.value != kNoValue && (o.home.region == RegionKind::kState || needed.count(block(o))); });
+    calls_[i].for_logits = std::none_of(list.begin(), list.end(), [&](const Operand& o) { return o.written && o.value != kNoValue && (o.home.region == RegionKind::kState || needed.count(o.block())); });
     if (calls_[i].for_logits) continue;
     for (const Operand& o : list)
-      if (!o.written && o.value != kNoValue) needed.insert(block(o));
+      if (!o.written && o.value != kNoValue) needed.insert(o.block());
   }
 }
 

@@ -96,6 +96,7 @@ class Program {
     Home home;
     ValueId value;
     bool written;
+    std::pair<int, int> block() const { return {static_cast<int>(home.region), home.root}; }
   };
   std::vector<Operand> operands(size_t call) const;
   std::optional<int> add_row_parts(const std::vector<Operand>& list, const Call& c);

@@ -84,18 +84,17 @@ static bool reads_wanted_rows(const Home& home) {
 // cannot be cut.
 void Program::find_last_rows() {
   std::set<std::pair<int, int>> whole;  // blocks of which other rows are read
-  const auto block = [](const Operand& o) { return std::make_pair(static_cast<int>(o.home.region), o.home.root); };
   for (size_t i = calls_.size(); i-- > 0;) {
     Call& c = calls_[i];
     const std::vector<Operand> list = operands(i);
-    c.last_rows = c.for_logits && std::all_of(list.begin(), list.end(), [&](const Operand& o) { return !o.written || o.value == kNoValue || (has_step_rows(o.home) && whole.count(block(o)) == 0); });
+    c.last_rows = c.for_logits && std::all_of(list.begin(), list.end(), [&](const Operand& o) { return !o.written || o.value == kNoValue || (has_step_rows(o.home) && whole.count(o.block()) == 0); });
     if (c.last_rows && !c.by_segment) {
       const std::optional<int> part = add_row_parts(list, c);
       c.last_rows = part.has_value();
       c.first_part = part.value_or(0);
     }
     for (const Operand& o : list)
-      if (!o.written && o.value != kNoValue && !c.last_rows && !(c.for_logits && reads_wanted_rows(o.home))) whole.insert(block(o));
+      if (!o.written && o.value != kNoValue && !c.last_rows && !(c.for_logits && reads_wanted_rows(o.home))) whole.insert(o.block());
   }
 }
 
