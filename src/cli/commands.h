@@ -15,7 +15,8 @@ namespace situ::cli {
 
 // Which model, and how to load it.
 struct LoadArguments {
-  std::string model, memory, kv_type = "auto", draft;
+  std::string model, kv_type = "auto", draft;
+  std::optional<std::string> memory;
   bool naive = false, no_pack_cache = false;
   int threads = 0;
   int64_t context = 0, chunk = 512, window = 0, sink = 0;
@@ -40,8 +41,8 @@ Status load_options(const RunArguments& arguments, LoadOptions* options);
 void add_generate_options(CLI::App& command, RunArguments& arguments);
 // What `run` reports beside the answer, which a conversation does not.
 void add_report_options(CLI::App& command, GenerateOptions& options);
-// "2GiB", "512MiB", "1000000"; -1 when malformed.
-int64_t parse_size(const std::string& text);
+// Bytes of a --memory such as "2GiB", "512MiB", "1000000"; 0 without one. Error: it is no size.
+Result<int64_t> parse_memory(const std::optional<std::string>& text);
 // What the other arguments say of `arguments.generate`: biases, grammars in files. Error: names the text or the file.
 Status resolve_arguments(RunArguments& arguments);
 // The whole file. Error: it cannot be read.
@@ -58,7 +59,7 @@ struct InspectArguments {
   std::string model;
   bool json = false, no_pack_cache = false;
   std::string kv_type = "auto";
-  std::string memory;  // budget for weights, arena and state, e.g. "2GiB"
+  std::optional<std::string> memory;  // budget for weights, arena and state, e.g. "2GiB"
 };
 int inspect(const InspectArguments& arguments);
 

@@ -82,8 +82,9 @@ Status load_options(const LoadArguments& a, LoadOptions* load) {
   load->threads = a.threads;
   load->naive = a.naive;
   load->context_length = a.context;
-  load->memory = a.memory.empty() ? 0 : parse_size(a.memory);
-  if (load->memory < 0) return Status::error("--memory '" + a.memory + "' is not a size such as 2GiB");
+  const Result<int64_t> memory = parse_memory(a.memory);
+  if (!memory.is_ok()) return memory.status();
+  load->memory = *memory;
   load->chunk = a.chunk;
   load->window = a.window;
   load->sink = a.sink;

@@ -53,7 +53,7 @@ std::shared_ptr<const MappedFile> ExternalFiles::map(std::string_view location) 
     if (!fs::exists(path, error))
       throw ImportError("external data file '" + std::string(location) + "' does not exist (" + path.string() + ")");
     Result<std::shared_ptr<const MappedFile>> opened = MappedFile::open(path);
-    if (!opened.is_ok()) throw ImportError("external data: " + opened.status().message());
+    if (!opened.is_ok()) throw ImportError("external data '" + path.string() + "': " + opened.status().message());
     file = *opened;
     files_.push_back(file);
   }

@@ -12,6 +12,7 @@ namespace situ::onnx {
 // A map of one regular file, undone by the destructor. The file must not shrink while it is mapped.
 class MappedFile : public MappedBytes {
  public:
+  // Error: what is wrong with the file, which it does not name.
   static Result<std::shared_ptr<const MappedFile>> open(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

@@ -12,10 +12,10 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-// Whether there is such a file. One that cannot be looked at (a loop of links, a folder without permission) is there: whoever opens it says so.
+// Whether there is such a file. One that cannot be looked at (a link that leads nowhere, a folder without permission) is there: whoever opens it says so.
 bool there(const fs::path& path) {
   std::error_code error;
-  return fs::status(path, error).type() != fs::file_type::not_found;
+  return fs::symlink_status(path, error).type() != fs::file_type::not_found;
 }
 
 constexpr std::uintmax_t kMaxJsonBytes = 64 << 20;  // a configuration is kilobytes
