@@ -224,6 +224,38 @@ TEST_P(Folder, ForksAndSharedPrefixesGiveTheSameTokens) {
   }
 }
 
+// What a sequence computes does not depend on where its slots lie: a fork whose tokens follow others' has the logits, to the last
+// bit, of a session that has one run of slots.
+TEST_P(Folder, ForksHaveTheLogitsOfSessionsOfTheirOwn) {
+  if (refused().count(name_)) GTEST_SKIP() << "refused";
+  Result<Model> model = Model::load(path_.string(), {});
+  ASSERT_TRUE(model.is_ok()) << model.status().message();
+  const Json& c = expected_["cases"][0];
+  const std::vector<int64_t> prompt = c.contains("input_ids") ? ids(c, "input_ids") : ids(c, "prompt_ids"), one{prompt[0]}, other{prompt.back()};
+  const std::vector<std::vector<int64_t>> steps{one, prompt, other, one, prompt};
+  auto feed = [](Session& s, const std::vector<int64_t>& tokens) {
+    Result<std::span<const float>> logits = s.step(tokens);
+    EXPECT_TRUE(logits.is_ok()) << logits.status().message();
+    return logits.is_ok() ? std::vector<float>(logits->begin(), logits->end()) : std::vector<float>{};
+  };
+  std::vector<std::vector<float>> want;
+  {
+    Result<Session> alone = model->new_session();
+    ASSERT_TRUE(alone.is_ok());
+    feed(*alone, prompt);
+    for (const std::vector<int64_t>& tokens : steps) want.push_back(feed(*alone, tokens));
+  }
+  Result<Session> first = model->new_session();
+  ASSERT_TRUE(first.is_ok());
+  feed(*first, prompt);
+  Result<Session> fork = first->fork();
+  if (!fork.is_ok()) GTEST_SKIP() << fork.status().message();
+  for (size_t i = 0; i < steps.size(); ++i) {
+    feed(*first, other);  // takes the slots that the fork's tokens would have followed in
+    EXPECT_EQ(feed(*fork, steps[i]), want[i]) << "step " << i;
+  }
+}
+
 // Sequences that join, grow and leave in common steps have the logits that each has alone.
 TEST_P(Folder, SequencesTogetherAreAsAlone) {
   if (refused().count(name_)) GTEST_SKIP() << "refused";

@@ -123,10 +123,10 @@ class Model {
 
   // Continues the prompt. Errors: a prompt that step() would refuse, an option out of its range, nothing left to choose.
   Result<Generation> generate(std::span<const int64_t> prompt, const GenerateOptions& options, const TokenCallback& on_token);
-  // Several prompts, each with the answer that it would have alone: tokens and seed do not depend on the others, but for
-  // rounding where the slots of a sequence lie in several runs (docs/sequences.md). Up to LoadOptions::batch are computed together; the next begins where one ends,
-  // and where there is room in the state for the longest that it may become. `on_token` says which prompt a token is for; false
-  // ends that answer. Beams are searched prompt by prompt. Errors: those of generate(), for any prompt.
+  // Several prompts, each with the answer that it would have alone: tokens and seed do not depend on the others. Up to
+  // LoadOptions::batch are computed together; the next begins where one ends, and where there is room in the state for the longest
+  // that it may become. `on_token` says which prompt a token is for; false ends that answer. Beams are searched prompt by prompt.
+  // Errors: those of generate(), for any prompt.
   using BatchCallback = std::function<bool(size_t prompt, const Token&)>;
   Result<std::vector<Generation>> generate(std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, const BatchCallback& on_token);
 

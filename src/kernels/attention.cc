@@ -44,17 +44,7 @@ void run_tiles(const Problem& p, Work* w, int64_t count) {
     begin = t.first_key < begin ? t.first_key : begin;
     end = t.last_key > end ? t.last_key : end;
   }
-  const Run whole{0, p.keys};
-  const Run* runs = p.call.runs != nullptr ? p.call.runs : &whole;
-  const int run_count = p.call.runs != nullptr ? p.call.run_count : 1;
-  int64_t key = 0;
-  for (int i = 0; i < run_count && key < end; ++i) {
-    const int64_t from = clamp(begin - key, 0, runs[i].length), to = clamp(end - key, 0, runs[i].length);
-    for (int64_t j = from; j < to; j += p.block) {
-      attend_block(p, w->tiles, count, key + j, runs[i].first_slot + j, to - j < p.block ? to - j : p.block, w->panels);
-    }
-    key += runs[i].length;
-  }
+  each_block(p, begin, end, [&](const Keys& keys) { attend_block(p, w->tiles, count, keys, w->panels); });
   for (int64_t i = 0; i < count; ++i) finish_tile(p, &w->tiles[i]);
 }
 

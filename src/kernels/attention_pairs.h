@@ -82,15 +82,15 @@ SITU_INLINE void round_rows(int64_t rows, int64_t size, float most, int16_t* to,
 constexpr float kMostWeight = 4095;  // of weights and of values: 4095 * 4095 * 128 keys < 2^31
 
 // words [(count + 1) / 2][kTileColumns]: values 2j and 2j + 1 of a column side by side, the integer 1 worth scales[column].
-// v [count][size <= kTileColumns], rows `step` apart; value_of(row) is what v's numbers are worth in it. Columns that v lacks
-// have scales of 0.
+// Row j has its `size` <= kTileColumns numbers at rows[j] + column, and they are worth value_of(j) each. Columns that rows lack have
+// scales of 0.
 template <typename T, typename ValueOf>
-static inline void pack_pair_values(const T* v, int64_t step, int64_t count, int64_t size, int32_t* words, float* scales, ValueOf value_of) {
+static inline void pack_pair_values(const T* const* rows, int64_t column, int64_t count, int64_t size, int32_t* words, float* scales, ValueOf value_of) {
   for (int64_t d = 0; d < kTileColumns; d += kLanes) {
     store(scales + d, VecF{});
     if (d >= size) continue;
     const int64_t n = size - d < kLanes ? size - d : kLanes;
-    auto row = [&](int64_t j) __attribute__((always_inline)) { return (n == kLanes ? load(v + j * step + d) : load_n(v + j * step + d, n)) * value_of(j); };
+    auto row = [&](int64_t j) __attribute__((always_inline)) { return (n == kLanes ? load(rows[j] + column + d) : load_n(rows[j] + column + d, n)) * value_of(j); };
     VecF largest{};
     for (int64_t j = 0; j < count; ++j) largest = larger_magnitude(row(j), largest);
     const VecF scale = largest / kMostWeight, inverse = inverse_of(scale);

@@ -29,41 +29,43 @@ static_assert(kPanelFloats + kKeyBlock + 48 * (256 + 256 + kKeyBlock) <= kScratc
 
 constexpr int64_t kInterleave = 16;  // slots that all heads read before the next ones
 
-// Asks for part `part` of `parts` of the rows of slots [slot, slot + count): the arithmetic on one group of slots takes
+// Asks for part `part` of `parts` of the slots of the block's rows [from, to): the arithmetic on one group of slots takes
 // about as long as fetching the next.
-SITU_INLINE void prefetch_slots(const View& v, int64_t slot, int64_t count, int64_t part, int64_t parts) {
-  const int64_t row = v.strides[2] * dtype_bytes(v.type), bytes = count * row;
-  const std::byte* begin = v.data + slot * row;
-  for (int64_t i = bytes * part / parts / 64 * 64; i < bytes * (part + 1) / parts; i += 64) __builtin_prefetch(begin + i);
+SITU_INLINE void prefetch_slots(const View& v, const Keys& keys, int64_t from, int64_t to, int64_t part, int64_t parts) {
+  const int64_t row = v.strides[2] * dtype_bytes(v.type);
+  each_stretch(keys, from, to, [&](int64_t, int64_t count, int64_t slot) {
+    const std::byte* begin = v.data + slot * row;
+    const int64_t bytes = count * row;
+    for (int64_t i = bytes * part / parts / 64 * 64; i < bytes * (part + 1) / parts; i += 64) __builtin_prefetch(begin + i);
+  });
 }
 
-// Keys [key, key + count) in consecutive slots, for all tiles. A slot holds all heads side by side: heads take turns every
-// few slots, so that memory is read in order. `follow`: slots that come next in the same run.
-void attend_slots(const Problem& p, Tile* tiles, int64_t tile_count, int64_t key, int64_t slot, int64_t count, int64_t follow) {
-  const int64_t first_head = tiles[0].first / p.group;
+// A block of keys, for all tiles. A slot holds all heads side by side: heads take turns every few slots, so that memory is read in
+// order. `follow`: keys that come after the block.
+void attend_slots(const Problem& p, Tile* tiles, int64_t tile_count, const Keys& keys, int64_t follow) {
+  const int64_t first_head = tiles[0].first / p.group, count = keys.count;
+  auto up_to = [](int64_t j, int64_t most) { return j < most ? j : most; };
   with_type(p.k, [&](const auto* k) {
     for (int64_t j = 0; j < count; j += kInterleave) {
-      const int64_t n = count - j < kInterleave ? count - j : kInterleave;
-      const int64_t ahead = count - j - n < kInterleave ? count - j - n : kInterleave;
+      const int64_t next = up_to(j + kInterleave, count);
       for (int64_t h = 0; h < tile_count; ++h) {
-        if (ahead > 0) prefetch_slots(p.k, slot + j + n, ahead, h, tile_count);
-        else prefetch_slots(p.v, slot, count < kInterleave ? count : kInterleave, h, tile_count);
-        few_scores(tiles[h], p.depth, k + (first_head + h) * p.k.strides[1] + (slot + j) * p.k.strides[2], p.k.strides[2], n, tiles[h].scores + j);
+        if (next < count) prefetch_slots(p.k, keys, next, up_to(next + kInterleave, count), h, tile_count);
+        else prefetch_slots(p.v, keys, 0, up_to(kInterleave, count), h, tile_count);
+        few_scores(tiles[h], p.depth, k + (first_head + h) * p.k.strides[1], p.k.strides[2], keys, j, next);
       }
     }
   });
   for (int64_t h = 0; h < tile_count; ++h) {
-    weigh_few(p, &tiles[h], key, count, tiles[h].scores);
+    weigh_few(p, &tiles[h], keys.first, count, tiles[h].scores);
     shrink_rows(p, &tiles[h]);
   }
   with_type(p.v, [&](const auto* v) {
     for (int64_t j = 0; j < count; j += kInterleave) {
-      const int64_t n = count - j < kInterleave ? count - j : kInterleave;
-      const int64_t ahead = count - j - n < kInterleave ? count - j - n : kInterleave;
+      const int64_t next = up_to(j + kInterleave, count);
       for (int64_t h = 0; h < tile_count; ++h) {
-        if (ahead > 0) prefetch_slots(p.v, slot + j + n, ahead, h, tile_count);
-        else prefetch_slots(p.k, slot + count, follow < kInterleave ? follow : kInterleave, h, tile_count);
-        few_values(p, tiles[h], v + (first_head + h) * p.v.strides[1] + (slot + j) * p.v.strides[2], p.v.strides[2], n, tiles[h].scores + j);
+        if (next < count) prefetch_slots(p.v, keys, next, up_to(next + kInterleave, count), h, tile_count);
+        else prefetch_slots(p.k, keys, count, count + up_to(kInterleave, follow), h, tile_count);
+        few_values(p, tiles[h], v + (first_head + h) * p.v.strides[1], p.v.strides[2], keys, j, next);
       }
     }
   });
@@ -71,22 +73,13 @@ void attend_slots(const Problem& p, Tile* tiles, int64_t tile_count, int64_t key
 
 // Keys [begin, end) of all tiles, block by block: a block of slots is read once, for all its heads.
 void attend_tiles(const Problem& p, Tile* tiles, int64_t count, int64_t begin, int64_t end, const Panels& panels) {
-  int64_t key = 0;
-  const Run whole{0, p.keys};
-  const Run* runs = p.call.runs != nullptr ? p.call.runs : &whole;
-  const int run_count = p.call.runs != nullptr ? p.call.run_count : 1;
   const bool few = few_rows(p, p.group);
-  for (int i = 0; i < run_count && key < end; ++i) {
-    const int64_t from = clamp(begin - key, 0, runs[i].length), to = clamp(end - key, 0, runs[i].length);
-    for (int64_t j = from; j < to; j += p.block) {
-      const int64_t length = to - j < p.block ? to - j : p.block, slot = runs[i].first_slot + j;
-      for (int64_t h = 0; h < count; ++h) tiles[h].done = 0;
-      if (few) attend_slots(p, tiles, count, key + j, slot, length, to - j - length);
-      else
-        for (int64_t h = 0; h < count; ++h) attend_block(p, &tiles[h], 1, key + j, slot, length, panels);
-    }
-    key += runs[i].length;
-  }
+  each_block(p, begin, end, [&](const Keys& keys) {
+    for (int64_t h = 0; h < count; ++h) tiles[h].done = 0;
+    if (few) attend_slots(p, tiles, count, keys, end - keys.first - keys.count);
+    else
+      for (int64_t h = 0; h < count; ++h) attend_block(p, &tiles[h], 1, keys, panels);
+  });
 }
 
 // Rows of one tile as the merge reads them: m, l, o (not divided by l).

@@ -38,6 +38,11 @@ struct Rows {
     for (int64_t i = 0; i < kRowScaleBytes; ++i) reinterpret_cast<int8_t*>(&scale)[i] = static_cast<int8_t>(data.at({b, h, slot, size + i}));
     return x * scale;
   }
+  // Row j is what lies in slot slots[j] of `other`.
+  void gather(const Rows& other, const std::vector<int64_t>& slots) {
+    const int64_t heads = data.view().dims[1], keys = data.view().dims[2], row = data.view().dims[3];
+    for (int64_t i = 0; i < data.count(); ++i) data.set(i, other.data.at({i / row / keys / heads, i / row / keys % heads, slots[static_cast<size_t>(i / row % keys)], i % row}));
+  }
 };
 
 // One output row; `slots[j]` is where key j lies.
@@ -142,10 +147,32 @@ void check(const Case& t) {
       }
     }
   };
+  // The same keys and values in consecutive slots give the same bits.
+  Rows k_in_order(t.kv_type, {t.batch, t.kv_heads, t.keys, t.depth}, t.kv_order), v_in_order(t.kv_type, {t.batch, t.kv_heads, t.keys, t.value_depth}, {});
+  k_in_order.gather(k, slots);
+  v_in_order.gather(v, slots);
+  View in_order[6];
+  std::copy(in, in + 6, in_order);
+  in_order[1] = k_in_order.data.view();
+  in_order[2] = v_in_order.data.view();
+  auto numbers = [](const StridedTensor& x) {
+    std::vector<double> list;
+    for (int64_t i = 0; i < x.count(); ++i) list.push_back(x.get(i));
+    return list;
+  };
+  auto verify_in_order = [&](const KernelTable& table, KernelFn KernelTable::*kernel, KernelCall other, StridedTensor& to, int threads) {
+    if (t.runs.empty()) return;
+    const std::vector<double> before = numbers(to);
+    other.in = in_order;
+    other.runs = nullptr;
+    run_kernel(table, kernel, other, threads);
+    ASSERT_EQ(numbers(to), before);
+  };
   for_each_isa([&](const KernelTable& table, int threads) {
     y.reset();
     run_kernel(table, &KernelTable::attention, call, threads);
     verify("whole");
+    verify_in_order(table, &KernelTable::attention, call, y, threads);
     // One token's attention split over the keys, and merged.
     for (int64_t splits : {1, 2, 5}) {
       if (t.batch != 1 || t.queries != 1 || t.heads / t.kv_heads > 48) return;
@@ -154,6 +181,7 @@ void check(const Case& t) {
       partial.out = &parts.view();
       run_kernel(table, &KernelTable::attention_partial, partial, threads);
       ASSERT_TRUE(parts.untouched_outside());
+      verify_in_order(table, &KernelTable::attention_partial, partial, parts, threads);
       merge.in = &parts.view();
       merge.out = &y.view();
       merge.in_count = merge.out_count = 1;
@@ -231,15 +259,24 @@ TEST(Attention, NothingToAttendTo) {
 }
 
 TEST(Attention, Runs) {
-  for (int64_t queries : {1, 40}) {
-    Case t{.heads = 4, .kv_heads = 2, .queries = queries, .keys = 150, .depth = 24, .value_depth = 40};
-    t.runs = {{200, 100}, {3, 49}, {60, 1}};
-    check(t);
-    t.params.window = 30;
-    check(t);
-    t.runs.clear();
-    for (int64_t i = 0; i < 150; ++i) t.runs.push_back({149 - i, 1});
-    check(t);
+  std::vector<situ::Run> backwards, uneven;  // the test has a Run of its own
+  for (int64_t i = 0; i < 150; ++i) backwards.push_back({149 - i, 1});
+  for (int64_t i = 0, length = 1; i < 150; i += length++) uneven.push_back({2 * i, std::min(length, 150 - i)});
+  for (DType kv : {DType::kF32, DType::kF16, DType::kI8}) {
+    for (int64_t queries : {1, 3, 20}) {
+      for (int64_t group : {1, 3, 9}) {
+        Case t{.heads = 2 * group, .kv_heads = 2, .queries = queries, .keys = 150, .depth = 24, .value_depth = 43, .kv_type = kv};
+        t.runs = {{200, 100}, {3, 49}, {60, 1}};
+        check(t);
+        t.params.window = 30;
+        check(t);
+        t.runs = backwards;
+        check(t);
+        t.params.window = 0;
+        t.runs = uneven;
+        check(t);
+      }
+    }
   }
 }
 

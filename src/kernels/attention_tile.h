@@ -4,7 +4,8 @@
 // Rows are the (head, query) pairs of one batch; a tile is up to kMaxRows consecutive rows that share a KV head, so one
 // read of a key serves all of them. Keys come in blocks; the softmax is online: per row the running maximum m, the sum l of
 // exp(s - m) and the output o, rescaled whenever m grows (Milakov, Gimelshein: Online normalizer calculation for softmax;
-// Dao et al.: FlashAttention).
+// Dao et al.: FlashAttention). Blocks, and what is summed within them, are cut by the keys' order, not by where their runs end: a
+// sequence has the same numbers wherever its tokens lie.
 //   few rows (decode):    scores are dot products, values are added row by row
 //   many rows (prefill):  both products run in register tiles, keys transposed into panels that several tiles share;
 //                         of integers where attention_pairs.h says so
@@ -36,7 +37,38 @@ struct Problem {
   int64_t o_row;  // value_depth rounded up to whole tiles
   int64_t block;  // keys per step
   bool pairs;     // products of many rows are integers (kernels/attention_pairs.h)
+  Run whole;      // of keys that lie in no runs
+  const Run* runs() const { return call.runs != nullptr ? call.runs : &whole; }
 };
+
+// Keys [first, first + count) of a sequence: slots from number `offset` of `run` on, and then those of the runs after it.
+struct Keys {
+  int64_t first, count;
+  const Run* run;
+  int64_t offset;
+};
+
+// Calls body(j, n, slot) for keys j .. j + n, counted from keys.first, that lie in slots slot .. slot + n; all of them from `from`
+// up to `to`.
+template <typename Body>
+SITU_INLINE void each_stretch(const Keys& keys, int64_t from, int64_t to, Body body) {
+  const Run* run = keys.run;
+  for (int64_t at = -keys.offset; at < to; at += run++->length) {
+    const int64_t begin = at < from ? from : at, end = at + run->length < to ? at + run->length : to;
+    if (begin < end) body(begin, end - begin, run->first_slot + begin - at);
+  }
+}
+
+// Calls body(keys) for the blocks of keys [begin, end), in order.
+template <typename Body>
+SITU_INLINE void each_block(const Problem& p, int64_t begin, int64_t end, Body body) {
+  Keys keys{begin, 0, p.runs(), begin};
+  for (; keys.first < end; keys.first += keys.count, keys.offset += keys.count) {
+    for (; keys.offset >= keys.run->length; ++keys.run) keys.offset -= keys.run->length;
+    keys.count = end - keys.first < p.block ? end - keys.first : p.block;
+    body(keys);
+  }
+}
 
 struct Tile {
   float* q;        // [rows][depth], scaled
@@ -80,27 +112,29 @@ SITU_INLINE float row_scale(const int8_t* row, int64_t step, int64_t size) {
   for (int64_t i = 0; i < kRowScaleBytes; ++i) bytes[i] = row[(size + i) * step];
   return *reinterpret_cast<const FloatAnywhere*>(bytes);
 }
-// The first `count` columns of all rows of scores, times what the integers of as many keys or values are worth.
+// Columns [from, to) of all rows of scores, times what the integers of the block's keys or values are worth; `v`: of slot 0.
 template <typename T>
-SITU_INLINE void scale_columns(int64_t rows, const T* v, int64_t step, int64_t size, int64_t count, float* scores) {
+SITU_INLINE void scale_columns(int64_t rows, const T* v, int64_t step, int64_t size, const Keys& keys, int64_t from, int64_t to, float* scores) {
   if constexpr (kScaledRows<T>) {
-    for (int64_t j = 0; j < count; j += kLanes) {
-      const int64_t n = count - j < kLanes ? count - j : kLanes;
-      float scales[kLanes] = {};
-      for (int64_t i = 0; i < n; ++i) scales[i] = row_scale(v + (j + i) * step, 1, size);
-      const VecF factor = load(scales);
-      for (int64_t r = 0; r < rows; ++r) {
-        float* s = scores + r * kKeyBlock + j;
-        store_n(s, load_n(s, n) * factor, n);
+    each_stretch(keys, from, to, [&](int64_t first, int64_t count, int64_t slot) __attribute__((always_inline)) {
+      for (int64_t j = 0; j < count; j += kLanes) {
+        const int64_t n = count - j < kLanes ? count - j : kLanes;
+        float scales[kLanes] = {};
+        for (int64_t i = 0; i < n; ++i) scales[i] = row_scale(v + (slot + j + i) * step, 1, size);
+        const VecF factor = load(scales);
+        for (int64_t r = 0; r < rows; ++r) {
+          float* s = scores + r * kKeyBlock + first + j;
+          store_n(s, load_n(s, n) * factor, n);
+        }
       }
-    }
+    });
   }
 }
 
 static inline Problem make_problem(const KernelCall& call) {
   const View &q = call.in[0], &k = call.in[1], &v = call.in[2];
   Problem p{call,    *static_cast<const AttentionParams*>(call.params), q, k, v, call.out[0], operand(call, 3),
-            operand(call, 4), operand(call, 5), q.dims[0], q.dims[1], q.dims[2], k.dims[2], q.dims[3], row_size(v), 1, 0, kKeyBlock, false};
+            operand(call, 4), operand(call, 5), q.dims[0], q.dims[1], q.dims[2], k.dims[2], q.dims[3], row_size(v), 1, 0, kKeyBlock, false, {0, k.dims[2]}};
   if (call.runs != nullptr) p.keys = call.keys;
   p.group = k.dims[1] > 0 ? p.heads / k.dims[1] : 1;
   p.o_row = (p.value_depth + kTileColumns - 1) / kTileColumns * kTileColumns;
@@ -158,25 +192,28 @@ SITU_INLINE void groups_of_rows(int64_t rows, Body body) {
   else if (rows - r == 1) body(RowCount<1>{}, r);
 }
 
-// -- scores[r][j] = q[r] . key j, for `count` keys from `k` on, `step` elements apart; `scores` is where key 0's go
+// -- scores[r][j] = q[r] . key j, for the block's keys [from, to); `k` is slot 0's, keys of a stretch are `step` elements apart
 template <int R, typename T>
-SITU_INLINE void dot_scores(const Tile& t, int64_t depth, int64_t r0, const T* k, int64_t step, int64_t count, float* scores) {
+SITU_INLINE void dot_scores(const Tile& t, int64_t depth, int64_t r0, const T* k, int64_t step, const Keys& keys, int64_t from, int64_t to) {
   constexpr int C = kLanes / R > 0 ? kLanes / R : 1;  // R * C sums fill one vector
   const float* q[R];
   for (int r = 0; r < R; ++r) q[r] = t.q + (r0 + r) * depth;
-  float* s = scores + r0 * kKeyBlock;
-  int64_t j = 0;
-  for (; j + C <= count; j += C) dots<R, C>(q, k + j * step, step, depth, s + j, kKeyBlock);
-  for (; j < count; ++j) dots<R, 1>(q, k + j * step, step, depth, s + j, kKeyBlock);
+  each_stretch(keys, from, to, [&](int64_t first, int64_t count, int64_t slot) __attribute__((always_inline)) {
+    const T* row = k + slot * step;
+    float* s = t.scores + r0 * kKeyBlock + first;
+    int64_t j = 0;
+    for (; j + C <= count; j += C) dots<R, C>(q, row + j * step, step, depth, s + j, kKeyBlock);
+    for (; j < count; ++j) dots<R, 1>(q, row + j * step, step, depth, s + j, kKeyBlock);
+  });
 }
 
 template <typename T>
-static inline void few_scores(const Tile& t, int64_t depth, const T* k, int64_t step, int64_t count, float* scores) {
+static inline void few_scores(const Tile& t, int64_t depth, const T* k, int64_t step, const Keys& keys, int64_t from, int64_t to) {
   for (int64_t r = 0; r < t.rows; ++r) {
-    for (int64_t j = 0; j < count; ++j) scores[r * kKeyBlock + j] = 0;
+    for (int64_t j = from; j < to; ++j) t.scores[r * kKeyBlock + j] = 0;
   }
-  groups_of_rows(t.rows, [&](auto rows, int64_t r) { dot_scores<decltype(rows)::kRows>(t, depth, r, k, step, count, scores); });
-  scale_columns(t.rows, k, step, depth, count, scores);
+  groups_of_rows(t.rows, [&](auto rows, int64_t r) { dot_scores<decltype(rows)::kRows>(t, depth, r, k, step, keys, from, to); });
+  scale_columns(t.rows, k, step, depth, keys, from, to, t.scores);
 }
 
 static inline int64_t pair_count(const Problem& p) { return (p.depth + 1) / 2; }
@@ -216,32 +253,33 @@ static inline void panel_scores(const Problem& p, const Tile& t, const Panels& p
   }
 }
 
-// -- o[r] += sum_j scores[r][j] * value j
+// -- o[r] += sum_j scores[r][j] * value j, for the block's keys [from, to), of which `from` is even; `v` is slot 0's
 template <int R, int V, typename T>
-SITU_INLINE void add_values(const Problem& p, const Tile& t, int64_t r0, int64_t column, const T* v, int64_t step, int64_t count, const float* scores) {
-  constexpr int U = R == 1 ? 2 : 1;  // one row alone needs two chains to hide the latency of its sums
+SITU_INLINE void add_values(const Problem& p, const Tile& t, int64_t r0, int64_t column, const T* v, int64_t step, const Keys& keys, int64_t from, int64_t to) {
+  constexpr int U = R == 1 ? 2 : 1;  // one row alone needs two chains, of the even and of the odd keys, to hide the latency of its sums
   VecF acc[U][R][V] = {};
-  int64_t j = 0;
-  for (; j + U <= count; j += U) {
-#pragma GCC unroll 2
-    for (int u = 0; u < U; ++u) {
+  each_stretch(keys, from, to, [&](int64_t first, int64_t count, int64_t slot) __attribute__((always_inline)) {
+    const T* row = v + slot * step + column;
+    const float* weights = t.scores + r0 * kKeyBlock + first;
+    auto add = [&](VecF(&sums)[R][V], int64_t j) __attribute__((always_inline)) {
       VecF value[V];
 #pragma GCC unroll 4
-      for (int i = 0; i < V; ++i) value[i] = load(v + (j + u) * step + column + i * kLanes);
+      for (int i = 0; i < V; ++i) value[i] = load(row + j * step + i * kLanes);
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
-        const VecF weight = splat(scores[(r0 + r) * kKeyBlock + j + u]);
+        const VecF weight = splat(weights[r * kKeyBlock + j]);
 #pragma GCC unroll 4
-        for (int i = 0; i < V; ++i) acc[u][r][i] += weight * value[i];
+        for (int i = 0; i < V; ++i) sums[r][i] += weight * value[i];
       }
+    };
+    int64_t j = 0;
+    if (U == 2 && first % 2 != 0) add(acc[U - 1], j++);
+    for (; j + U <= count; j += U) {
+#pragma GCC unroll 2
+      for (int u = 0; u < U; ++u) add(acc[u], j + u);
     }
-  }
-  for (; j < count; ++j) {
-    for (int r = 0; r < R; ++r) {
-      const VecF weight = splat(scores[(r0 + r) * kKeyBlock + j]);
-      for (int i = 0; i < V; ++i) acc[0][r][i] += weight * load(v + j * step + column + i * kLanes);
-    }
-  }
+    if (j < count) add(acc[0], j);
+  });
   for (int r = 0; r < R; ++r) {
     for (int i = 0; i < V; ++i) {
       float* o = t.o + (r0 + r) * p.o_row + column + i * kLanes;
@@ -253,25 +291,28 @@ SITU_INLINE void add_values(const Problem& p, const Tile& t, int64_t r0, int64_t
 }
 
 template <int R, typename T>
-SITU_INLINE void value_rows(const Problem& p, const Tile& t, int64_t r0, const T* v, int64_t step, int64_t count, const float* scores) {
+SITU_INLINE void value_rows(const Problem& p, const Tile& t, int64_t r0, const T* v, int64_t step, const Keys& keys, int64_t from, int64_t to) {
   constexpr int V = kVectorRegisters == 32 || R < 4 ? 4 : 2;
   const int64_t depth = p.value_depth;
   int64_t d = 0;
-  for (; d + V * kLanes <= depth; d += V * kLanes) add_values<R, V>(p, t, r0, d, v, step, count, scores);
-  for (; d + kLanes <= depth; d += kLanes) add_values<R, 1>(p, t, r0, d, v, step, count, scores);
-  for (int64_t j = 0; j < count && d < depth; ++j) {
-    const VecF value = load_n(v + j * step + d, depth - d);
-    for (int r = 0; r < R; ++r) {
-      float* o = t.o + (r0 + r) * p.o_row + d;
-      store(o, load(o) + splat(scores[(r0 + r) * kKeyBlock + j]) * value);
+  for (; d + V * kLanes <= depth; d += V * kLanes) add_values<R, V>(p, t, r0, d, v, step, keys, from, to);
+  for (; d + kLanes <= depth; d += kLanes) add_values<R, 1>(p, t, r0, d, v, step, keys, from, to);
+  if (d == depth) return;
+  each_stretch(keys, from, to, [&](int64_t first, int64_t count, int64_t slot) {
+    for (int64_t j = 0; j < count; ++j) {
+      const VecF value = load_n(v + (slot + j) * step + d, depth - d);
+      for (int r = 0; r < R; ++r) {
+        float* o = t.o + (r0 + r) * p.o_row + d;
+        store(o, load(o) + splat(t.scores[(r0 + r) * kKeyBlock + first + j]) * value);
+      }
     }
-  }
+  });
 }
 
 template <typename T>
-static inline void few_values(const Problem& p, const Tile& t, const T* v, int64_t step, int64_t count, float* scores) {
-  scale_columns(t.rows, v, step, p.value_depth, count, scores);
-  groups_of_rows(t.rows, [&](auto rows, int64_t r) { value_rows<decltype(rows)::kRows>(p, t, r, v, step, count, scores); });
+static inline void few_values(const Problem& p, const Tile& t, const T* v, int64_t step, const Keys& keys, int64_t from, int64_t to) {
+  scale_columns(t.rows, v, step, p.value_depth, keys, from, to, t.scores);
+  groups_of_rows(t.rows, [&](auto rows, int64_t r) { value_rows<decltype(rows)::kRows>(p, t, r, v, step, keys, from, to); });
 }
 
 // The same from a panel of `count` values, for rows that attend to them.
@@ -408,19 +449,19 @@ static inline bool few_rows(const Problem& p, int64_t rows) { return rows <= kFe
 
 // Panels of 8-bit rows, times what their integers are worth.
 template <typename T>
-static inline void scale_keys(const T*, const View&, int64_t, int64_t, float*) {}
+static inline void scale_keys(const T* const*, const View&, int64_t, int64_t, float*) {}
 template <>
-inline void scale_keys(const int8_t* k, const View& keys, int64_t depth, int64_t columns, float* panel) {
+inline void scale_keys(const int8_t* const* rows, const View& keys, int64_t depth, int64_t columns, float* panel) {
   float scales[kTileColumns] = {};
-  for (int64_t j = 0; j < columns; ++j) scales[j] = row_scale(k + j * keys.strides[2], keys.strides[3], depth);
+  for (int64_t j = 0; j < columns; ++j) scales[j] = row_scale(rows[j], keys.strides[3], depth);
   for (int64_t i = 0; i < depth * kTileColumns; i += kLanes) store(panel + i, load(panel + i) * load(scales + i % kTileColumns));
 }
 template <typename T>
-static inline void scale_values(const Problem&, const T*, int64_t, const Panels&) {}
+static inline void scale_values(const Problem&, const T* const*, int64_t, const Panels&) {}
 template <>
-inline void scale_values(const Problem& p, const int8_t* v, int64_t count, const Panels& panels) {
+inline void scale_values(const Problem& p, const int8_t* const* rows, int64_t count, const Panels& panels) {
   for (int64_t j = 0; j < count; ++j) {
-    const float scale = row_scale(v + j * p.v.strides[2], p.v.strides[3], p.value_depth);
+    const float scale = row_scale(rows[j], p.v.strides[3], p.value_depth);
     for (int64_t d = 0; d < p.value_depth; d += kTileColumns) {
       float* row = panels.values + d * p.block + j * kTileColumns;
       for (int64_t i = 0; i < kTileColumns; i += kLanes) store(row + i, load(row + i) * scale);
@@ -430,53 +471,65 @@ inline void scale_values(const Problem& p, const int8_t* v, int64_t count, const
 
 // The same as pairs of integers: kLanes keys are rounded at a time, then transposed.
 template <typename T>
-static inline void pack_pair_keys(const Problem& p, const T* k, int64_t count, const Panels& panels) {
-  const int64_t pairs = pair_count(p), step = p.k.strides[2];
+static inline void pack_pair_keys(const Problem& p, const T* const* rows, int64_t count, const Panels& panels) {
+  const int64_t pairs = pair_count(p);
   int32_t rounded[kLanes * kMostPairDepth / 2] = {};
   float* scales = pair_scales(p, panels);
   for (int64_t j = 0; j < (count + kTileColumns - 1) / kTileColumns * kTileColumns; j += kLanes) {
-    const T* keys = k + j * step;
-    const int64_t rows = clamp(count - j, 0, kLanes);
-    auto load_row = [&](int64_t i, int64_t d, int64_t n) __attribute__((always_inline)) { return n == kLanes ? load(keys + i * step + d) : load_n(keys + i * step + d, n); };
-    round_rows(rows, p.depth, largest_of_pairs(p.depth), reinterpret_cast<int16_t*>(rounded), 2 * pairs, scales + j, load_row);
+    const int64_t n = clamp(count - j, 0, kLanes);
+    auto load_row = [&](int64_t i, int64_t d, int64_t size) __attribute__((always_inline)) { return size == kLanes ? load(rows[j + i] + d) : load_n(rows[j + i] + d, size); };
+    round_rows(n, p.depth, largest_of_pairs(p.depth), reinterpret_cast<int16_t*>(rounded), 2 * pairs, scales + j, load_row);
     if constexpr (kScaledRows<T>)
-      for (int64_t i = 0; i < rows; ++i) scales[j + i] *= row_scale(keys + i * step, 1, p.depth);
+      for (int64_t i = 0; i < n; ++i) scales[j + i] *= row_scale(rows[j + i], 1, p.depth);
     transpose_pairs(rounded, pairs, pairs, pair_keys(panels) + j / kTileColumns * kTileColumns * pairs + j % kTileColumns);
   }
 }
 
 template <typename T>
-static inline void pack_values(const Problem& p, const T* v, int64_t count, const Panels& panels) {
-  const int64_t step = p.v.strides[2];
+static inline void pack_values(const Problem& p, const T* const* rows, int64_t count, const Panels& panels) {
   for (int64_t d = 0; d < p.value_depth; d += kTileColumns) {
     const int64_t columns = p.value_depth - d < kTileColumns ? p.value_depth - d : kTileColumns;
-    pack_pair_values(v + d, step, count, columns, pair_values(p, panels, d), value_scales(p, panels) + d, [&](int64_t j) {
-      if constexpr (kScaledRows<T>) return row_scale(v + j * step, 1, p.value_depth);
+    pack_pair_values(rows, d, count, columns, pair_values(p, panels, d), value_scales(p, panels) + d, [&](int64_t j) {
+      if constexpr (kScaledRows<T>) return row_scale(rows[j], 1, p.value_depth);
       else return 1.0f;
     });
   }
 }
 
-// Panels of keys [slot, slot + count) of one KV head.
-static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, int64_t slot, int64_t count, const Panels& panels) {
+// rows[j] = where the block's key or value j begins; `x` is slot 0's.
+template <typename T>
+static inline void find_rows(const T* x, int64_t step, const Keys& keys, const T** rows) {
+  each_stretch(keys, 0, keys.count, [&](int64_t first, int64_t count, int64_t slot) {
+    for (int64_t j = 0; j < count; ++j) rows[first + j] = x + (slot + j) * step;
+  });
+}
+
+// Panels of a block of one KV head's keys and values.
+static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, const Keys& keys, const Panels& panels) {
+  const bool one_stretch = keys.offset + keys.count <= keys.run->length;
   with_type(p.k, [&](const auto* k) {
-    k += batch * p.k.strides[0] + kv_head * p.k.strides[1] + slot * p.k.strides[2];
-    if (kVnni && p.pairs) return pack_pair_keys(p, k, count, panels);
-    for (int64_t j = 0; j < count; j += kTileColumns) {
-      const int64_t columns = count - j < kTileColumns ? count - j : kTileColumns;
+    decltype(k) rows[kKeyBlock];
+    find_rows(k + batch * p.k.strides[0] + kv_head * p.k.strides[1], p.k.strides[2], keys, rows);
+    if (kVnni && p.pairs) return pack_pair_keys(p, rows, keys.count, panels);
+    for (int64_t j = 0; j < keys.count; j += kTileColumns) {
+      const int64_t columns = keys.count - j < kTileColumns ? keys.count - j : kTileColumns;
       float* panel = panels.keys + j * p.depth;
-      pack_panel(k + j * p.k.strides[2], p.k.strides[3], p.k.strides[2], p.depth, columns, panel);
-      scale_keys(k + j * p.k.strides[2], p.k, p.depth, columns, panel);
+      if (one_stretch) pack_panel(rows[j], p.k.strides[3], p.k.strides[2], p.depth, columns, panel);
+      else pack_rows(rows + j, p.k.strides[3], p.depth, columns, panel);
+      scale_keys(rows + j, p.k, p.depth, columns, panel);
     }
   });
   with_type(p.v, [&](const auto* v) {
-    v += batch * p.v.strides[0] + kv_head * p.v.strides[1] + slot * p.v.strides[2];
-    if (kVnni && p.pairs) return pack_values(p, v, count, panels);
+    decltype(v) rows[kKeyBlock];
+    find_rows(v + batch * p.v.strides[0] + kv_head * p.v.strides[1], p.v.strides[2], keys, rows);
+    if (kVnni && p.pairs) return pack_values(p, rows, keys.count, panels);
     for (int64_t d = 0; d < p.value_depth; d += kTileColumns) {
       const int64_t columns = p.value_depth - d < kTileColumns ? p.value_depth - d : kTileColumns;
-      pack_panel(v + d * p.v.strides[3], p.v.strides[2], p.v.strides[3], count, columns, panels.values + d * p.block);
+      each_stretch(keys, 0, keys.count, [&](int64_t first, int64_t count, int64_t) {
+        pack_panel(rows[first] + d * p.v.strides[3], p.v.strides[2], p.v.strides[3], count, columns, panels.values + d * p.block + first * kTileColumns);
+      });
     }
-    scale_values(p, v, count, panels);
+    scale_values(p, rows, keys.count, panels);
   });
 }
 
@@ -499,20 +552,20 @@ static inline void attend_packed(const Problem& p, Tile* t, int64_t key, int64_t
   panel_values(p, *t, panels, first, last - first, t->scores);
 }
 
-// Keys [key, key + count), which lie in consecutive slots from `slot` on, for tiles of one KV head.
-static inline void attend_block(const Problem& p, Tile* tiles, int64_t tile_count, int64_t key, int64_t slot, int64_t count, const Panels& panels) {
+// A block of keys, for tiles of one KV head.
+static inline void attend_block(const Problem& p, Tile* tiles, int64_t tile_count, const Keys& keys, const Panels& panels) {
   Tile& t = tiles[0];
   const int64_t kv_head = t.first / p.queries / p.group;
   if (tile_count > 1 || !few_rows(p, t.rows)) {
-    pack_block(p, t.batch, kv_head, slot, count, panels);
-    for (int64_t i = 0; i < tile_count; ++i) attend_packed(p, &tiles[i], key, count, panels);
+    pack_block(p, t.batch, kv_head, keys, panels);
+    for (int64_t i = 0; i < tile_count; ++i) attend_packed(p, &tiles[i], keys.first, keys.count, panels);
     return;
   }
   t.done = 0;
-  with_type(p.k, [&](const auto* k) { few_scores(t, p.depth, k + t.batch * p.k.strides[0] + kv_head * p.k.strides[1] + slot * p.k.strides[2], p.k.strides[2], count, t.scores); });
-  weigh_few(p, &t, key, count, t.scores);
+  with_type(p.k, [&](const auto* k) { few_scores(t, p.depth, k + t.batch * p.k.strides[0] + kv_head * p.k.strides[1], p.k.strides[2], keys, 0, keys.count); });
+  weigh_few(p, &t, keys.first, keys.count, t.scores);
   shrink_rows(p, &t);
-  with_type(p.v, [&](const auto* v) { few_values(p, t, v + t.batch * p.v.strides[0] + kv_head * p.v.strides[1] + slot * p.v.strides[2], p.v.strides[2], count, t.scores); });
+  with_type(p.v, [&](const auto* v) { few_values(p, t, v + t.batch * p.v.strides[0] + kv_head * p.v.strides[1], p.v.strides[2], keys, 0, keys.count); });
 }
 
 static inline void finish_tile(const Problem& p, Tile* t) {

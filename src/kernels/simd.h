@@ -178,9 +178,10 @@ SITU_INLINE void store_n(T* p, VecF v, int64_t n) {
 }
 
 // -- across lanes
+// In the order of sum_each, so that a sum is the same number alone and beside others.
 SITU_INLINE float sum_lanes(VecF v) {
 #pragma GCC unroll 4
-  for (int step = kLanes / 2; step > 0; step /= 2) v += __builtin_shuffle(v, lane_index() ^ step);
+  for (int bit = 1; bit < kLanes; bit *= 2) v += __builtin_shuffle(v, lane_index() ^ bit);
   return v[0];
 }
 SITU_INLINE float max_lanes(VecF v) {

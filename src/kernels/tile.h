@@ -50,24 +50,38 @@ static inline void tile_rows(int64_t rows, int64_t depth, const float* a, int64_
   if (r < rows) tile<1>(depth, a + r * a_row, a_row, b, b_row, c + r * c_row, c_row, accumulate, factors());
 }
 
+// panel[k * kTileColumns + j] = column(j)[k] for j < columns, zero beyond; returns how many k that is done for, in whole vectors.
+template <typename Column>
+SITU_INLINE int64_t transpose_columns(int64_t depth, int64_t columns, float* panel, Column column) {
+  int64_t k = 0;
+  for (; k + kLanes <= depth; k += kLanes) {
+    for (int v = 0; v < kTileVectors; ++v) {
+      VecF block[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) block[i] = v * kLanes + i < columns ? load(column(v * kLanes + i) + k) : VecF{};
+      transpose_lanes(block);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) store(panel + (k + i) * kTileColumns + v * kLanes, block[i]);
+    }
+  }
+  return k;
+}
+
+// panel[k * kTileColumns + j] = columns[j][k * step] for j < count, zero beyond.
+template <typename T>
+static inline void pack_rows(const T* const* columns, int64_t step, int64_t depth, int64_t count, float* panel) {
+  const int64_t k0 = step == 1 ? transpose_columns(depth, count, panel, [&](int64_t j) __attribute__((always_inline)) { return columns[j]; }) : 0;
+  for (int64_t k = k0; k < depth; ++k) {
+    float* to = panel + k * kTileColumns;
+    for (int64_t j = 0; j < kTileColumns; ++j) to[j] = j < count ? to_float(columns[j][k * step]) : 0.0f;
+  }
+}
+
 // panel[k * kTileColumns + j] = b[k, j] for j < columns, zero beyond.
 template <typename T>
 static inline void pack_panel(const T* b, int64_t b_k, int64_t b_n, int64_t depth, int64_t columns, float* panel) {
-  int64_t k0 = 0;
-  if (b_k == 1 && b_n != 1) {  // unit stride along k: transpose square blocks
-    for (; k0 + kLanes <= depth; k0 += kLanes) {
-      for (int v = 0; v < kTileVectors; ++v) {
-        VecF block[kLanes];
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) {
-          block[i] = v * kLanes + i < columns ? load(b + (v * kLanes + i) * b_n + k0) : VecF{};
-        }
-        transpose_lanes(block);
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) store(panel + (k0 + i) * kTileColumns + v * kLanes, block[i]);
-      }
-    }
-  }
+  const bool contiguous = b_k == 1 && b_n != 1;  // along k
+  const int64_t k0 = contiguous ? transpose_columns(depth, columns, panel, [&](int64_t j) __attribute__((always_inline)) { return b + j * b_n; }) : 0;
   for (int64_t k = k0; k < depth; ++k) {
     float* to = panel + k * kTileColumns;
     read_row(b + k * b_k, b_n, columns, to);
