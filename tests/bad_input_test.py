@@ -253,6 +253,20 @@ class BrokenModelTest(CliTest):
         for axis in (0, 1, 3):
             self.check(f"axis {axis}", lambda m: set_attributes(present(m), axis=axis))
 
+        def appends(other):  # to the state, the new rows and others; attention goes on reading the past and the new rows
+            def change(m):
+                concat = present(m)
+                past, new = concat.input
+                for n in m.graph.node:
+                    n.input[:] = ["grown" if x == "present.0.key" else x for x in n.input]
+                concat.output[0] = "grown"
+                at = list(m.graph.node).index(concat)
+                for inputs, output in ((past, "rows"), "present.0.key"), ((new, new if other == "new" else past), "rows"):
+                    m.graph.node.insert(at, helper.make_node("Concat", inputs, [output], axis=2))
+            return change
+        for other, rows in ("new", "2*S rows"), ("past", "P + S rows"):
+            self.check(f"appends {rows}", appends(other), "past_key_values.0.key", rows, "one for each token")
+
     def test_a_model_without_a_cache(self):
         """A step feeds new tokens only: without past inputs, later tokens would be answered without their context."""
         class Cacheless(tiny_exports.Optimum):

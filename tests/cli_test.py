@@ -6,8 +6,10 @@ the arguments.
 Needs numpy and onnx (`make python`).
 """
 import json
+import os
 import re
 import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -302,6 +304,21 @@ class LayoutsTest(CliTest):
         file = self.folder / "trace.json"
         self.generate(path, prompt, "--trace", file, "--threads", 2)
         events = json.loads(file.read_text())["traceEvents"]
+        # What is there and is no file is written to, not replaced.
+        link = self.folder / "link.json"
+        link.symlink_to(file)
+        file.write_text("")
+        self.generate(path, prompt, "--trace", link, "--threads", 2)
+        self.assertTrue(link.is_symlink())
+        self.assertTrue(json.loads(file.read_text())["traceEvents"])
+        pipe, read = self.folder / "pipe", []
+        os.mkfifo(pipe)
+        reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+        reader.start()
+        self.generate(path, prompt, "--trace", pipe, "--threads", 2)
+        self.assertTrue(pipe.is_fifo())
+        reader.join(10)
+        self.assertTrue(json.loads(read[0])["traceEvents"])
         self.assertEqual({e["tid"] for e in events}, {0, 1})
         self.assertEqual(sum(e["name"] == "token" for e in events), COUNT)
         self.assertTrue(all(e["dur"] >= 0 and e["ts"] >= 0 for e in events))

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 
 namespace situ {
 namespace {
@@ -50,9 +51,12 @@ void Trace::clear() {
 }
 
 Status Trace::write(const std::string& path) const {
-  // Whole or not at all: what was there stays until the new file is complete.
-  const std::string part = path + ".part";
-  std::FILE* file = std::fopen(part.c_str(), "wx");
+  // Whole or not at all: a file that was there stays until the new one is complete. A link goes on leading to it; devices and pipes
+  // are written to, not replaced.
+  std::error_code error;
+  const bool there = std::filesystem::exists(path, error), whole = !there || std::filesystem::is_regular_file(path, error);
+  const std::string to = there ? std::filesystem::canonical(path, error).string() : path, part = whole ? to + ".part" : to;
+  std::FILE* file = std::fopen(part.c_str(), whole ? "wx" : "w");
   if (!file) return Status::error(part + ": cannot be written");
   int64_t origin = INT64_MAX, dropped = 0;
   for (const auto& list : events_)
@@ -73,8 +77,8 @@ Status Trace::write(const std::string& path) const {
     }
   std::fprintf(file, "\n]}\n");
   const bool failed = std::ferror(file) != 0;
-  if (std::fclose(file) == 0 && !failed && std::rename(part.c_str(), path.c_str()) == 0) return Status::ok();
-  std::remove(part.c_str());
+  if (std::fclose(file) == 0 && !failed && (!whole || std::rename(part.c_str(), to.c_str()) == 0)) return Status::ok();
+  if (whole) std::remove(part.c_str());
   return Status::error(path + ": writing failed");
 }
 

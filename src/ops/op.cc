@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "ops/infer.h"
@@ -50,7 +51,14 @@ struct Missing {
 };
 using MissingOps = std::map<std::tuple<std::string, std::string, int>, Missing>;
 
-void resolve_into(Graph& graph, MissingOps& missing) {
+// Attributes that are 0 or 1. What another number means is told by no specification, and implementations differ.
+bool is_flag(const std::string& attribute) {
+  static const std::set<std::string> flags{"allowzero", "do_rotary", "exclusive", "interleaved", "is_causal", "is_packed_batching", "keepdims", "largest",
+                                           "noop_with_empty_axes", "reverse", "rotary_interleaved", "sorted", "transA", "transB", "unidirectional", "upper"};
+  return flags.count(attribute) != 0;
+}
+
+void resolve_into(Graph& graph, MissingOps& missing, std::vector<std::string>& wrong) {
   for (Node& node : graph.nodes) {
     node.def = find_op(node.domain, node.op, node.opset);
     if (node.def == nullptr) {
@@ -58,8 +66,11 @@ void resolve_into(Graph& graph, MissingOps& missing) {
       if (m.count++ == 0) m.example = node.name;
       m.known = op_name_known(node.domain, node.op);
     }
-    for (auto& [name, attribute] : node.attrs)
-      if (attribute.graph) resolve_into(*attribute.graph, missing);
+    for (auto& [name, attribute] : node.attrs) {
+      if (attribute.graph) resolve_into(*attribute.graph, missing, wrong);
+      if (!is_flag(name) || attribute.kind != Attribute::Kind::kInt || attribute.i == 0 || attribute.i == 1) continue;
+      wrong.push_back(node.label() + ": " + name + " should be 0 or 1, is " + std::to_string(attribute.i));
+    }
   }
 }
 
@@ -111,15 +122,17 @@ bool op_name_known(const std::string& domain, const std::string& name) {
 
 Status resolve_ops(Graph& graph) {
   MissingOps missing;
-  resolve_into(graph, missing);
-  if (missing.empty()) return Status::ok();
-  std::string text = std::to_string(missing.size()) + " operator" + (missing.size() == 1 ? "" : "s") + " not supported:";
+  std::vector<std::string> wrong;
+  resolve_into(graph, missing, wrong);
+  if (missing.empty() && wrong.empty()) return Status::ok();
+  std::string text = missing.empty() ? "" : std::to_string(missing.size()) + " operator" + (missing.size() == 1 ? "" : "s") + " not supported:";
   for (const auto& [key, m] : missing) {
     const auto& [domain, op, opset] = key;
     text += (&m == &missing.begin()->second ? " " : "; ") + (domain.empty() ? op : domain + "." + op) + " (opset " +
             std::to_string(opset) + (m.known ? ", known from a newer opset only" : "") + ", " + std::to_string(m.count) +
             (m.count == 1 ? " node" : " nodes") + ", first '" + m.example + "')";
   }
+  for (const std::string& w : wrong) text += (text.empty() ? "" : "; ") + w;
   return Status::error(text);
 }
 

@@ -114,7 +114,7 @@ const OpDef* find_op(const std::string& domain, const std::string& name, int ops
 // True when some opset version of the operator is known (for the message).
 bool op_name_known(const std::string& domain, const std::string& name);
 // Sets Node::def on every node, also in subgraphs. Error: the full list of operators that are missing,
-// with domain, opset, how often and an example node for each.
+// with domain, opset, how often and an example node for each, and of flags that are neither 0 nor 1.
 Status resolve_ops(Graph& graph);
 // All operators, for documentation and tests.
 std::vector<const OpDef*> all_ops();

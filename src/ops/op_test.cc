@@ -101,6 +101,20 @@ TEST(Ops, all_missing_operators_are_listed) {
   EXPECT_NE(message.find("Gelu (opset 17, known from a newer opset only"), std::string::npos) << message;
 }
 
+TEST(Ops, flags_are_0_or_1) {
+  Graph g;
+  for (int64_t value : {1, 5, -2}) {
+    Node n;
+    n.op = "RotaryEmbedding";
+    n.domain = "com.microsoft";
+    n.name = "with " + std::to_string(value);
+    n.opset = 1;
+    n.set_int("interleaved", value);
+    g.add_node(n);
+  }
+  EXPECT_EQ(resolve_ops(g).message(), "com.microsoft.RotaryEmbedding 'with 5': interleaved should be 0 or 1, is 5; com.microsoft.RotaryEmbedding 'with -2': interleaved should be 0 or 1, is -2");
+}
+
 TEST(Reshape, on_symbols) {
   EXPECT_EQ(Probe("Reshape", {tensor({1, S, 192}), ints({0, 0, 3, 64})}).shape(), "[1, S, 3, 64]");
   EXPECT_EQ(Probe("Reshape", {tensor({1, S, 192}), ints({1, -1, 3, 64})}).shape(), "[1, S, 3, 64]");

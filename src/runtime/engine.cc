@@ -31,12 +31,18 @@ Status too_large(const Plan& plan, const Graph& graph) {
 // models have 0.25 GiB (Mamba-2 8B) and 10 MiB (GPT-3 175B).
 constexpr int64_t kMaxReplacedBytes = int64_t{1} << 30, kMaxTokenBytes = int64_t{16} << 20;
 
-Status check_states(const Graph& graph, const Binding& binding) {
+Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
   SymbolValues one;
   one.value[kSymS] = one.value[kSymP] = one.value[kSymW] = 1;
+  const Dim tokens = phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS);
   int64_t replaced = 0, token = 0;
   for (const StatePair& s : binding.states) {
-    const Value& past = graph.values[s.past];
+    const Value &past = graph.values[s.past], &present = graph.values[s.present];
+    // Slots are counted in tokens: rows beyond would lie over the next token's, and past the end of the state.
+    const auto rows = [&](const Value& v) { return v.info.shape[static_cast<size_t>(s.axis)]; };
+    if (s.rule == StateRule::kAppend && rows(present) != rows(past) + tokens)
+      return Status::error("state '" + past.name + "' " + shape_str(past.info.shape, &graph.symbol_names) + " -> '" + present.name + "' " + shape_str(present.info.shape, &graph.symbol_names) + ": " +
+                           (rows(present) - rows(past)).str(&graph.symbol_names) + " rows are appended in a step of " + tokens.str() + " tokens; one for each token was expected");
     int64_t bytes = std::max<int64_t>(1, dtype_bytes(past.info.type));
     bool overflow = false;
     for (const Dim& d : past.info.shape) overflow = __builtin_mul_overflow(bytes, d.eval(one), &bytes) || overflow;
@@ -119,7 +125,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   context.packs = packs;
   context.kv_type = options.kv_type;
   SITU_RETURN_IF_ERROR(run_passes(context, literal));
-  SITU_RETURN_IF_ERROR(check_states(c.graph, c.binding));
+  SITU_RETURN_IF_ERROR(check_states(c.graph, c.binding, phase));
   align_constants(c.graph, packs, true);
   if (options.window > 0 && !literal) SITU_RETURN_IF_ERROR(limit_window(context, options.window, options.first));
   SITU_RETURN_IF_ERROR(check_positions(context, length));
