@@ -292,6 +292,25 @@ class GraphsTest(CliTest):
             "triangle of copies": add(lambda g, x: summed(g, g.op("Trilu", tripled(g, x), upper=1))),
         })
 
+    def test_parts_of_what_was_joined(self):
+        """Cut where it was joined, the parts are the operands: each product is written to its own place. Cut elsewhere they are not."""
+        for spec in LEARNED, ROTARY:
+            wide, narrow = HEADS * HEAD_SIZE, spec.kv_heads * HEAD_SIZE
+            def sliced(shift):
+                def f(g, q, k, v, i):
+                    x = g.op("Concat", v, q, k, axis=-1)
+                    part = lambda begin, size: g.slice(x, begin + shift, begin + shift + size, 2)
+                    return g.plain_attention(part(narrow, wide), part(0, narrow), g.op("Slice", x, *(g.constant([n]) for n in (-narrow, END, -1))), i)
+                return {"fused": f}
+            def split(*sizes):
+                def f(g, q, k, v, i):
+                    a, b, c = g.op("Split", g.op("Concat", k, v, q, axis=2), g.constant(list(sizes)), outputs=3, axis=-1)
+                    q, k, v = (c, b, a) if sizes[2] == wide else (a, c, b)
+                    return g.plain_attention(q, k, v, i)
+                return {"fused": f}
+            self.check({"Slice": sliced(0), "Split": split(narrow, narrow, wide)}, spec, copies_nothing=True)
+            self.check({"Slice of two": sliced(2)} | ({"Split of two": split(wide, narrow, narrow)} if wide != narrow else {}), spec)
+
     def test_tokens_that_depend_on_later_ones(self):
         """Logits of the last token alone need more than its own row."""
         def add(f):
@@ -566,25 +585,37 @@ class GraphsTest(CliTest):
 
     def test_inputs_of_other_names(self):
         """A mask is known by its shape. Positions are not known but by name: timesteps and kinds of tokens have the same."""
-        for name, old in (("llama", "attention_mask"), ("bloom", "attention_mask"), ("llama", "position_ids")):
-            with self.subTest(name, old=old):
+        for name, old, new in (("llama", "attention_mask", "other"), ("bloom", "attention_mask", "other"), ("llama", "position_ids", "input_pos"), ("llama", "position_ids", "other")):
+            with self.subTest(name, old=old, new=new):
                 spec = next(s for s in tiny_models.SPECS if s.name == name)
-                folder = self.folder / f"renamed {name} {old}"
+                folder = self.folder / f"renamed {name} {old} {new}"
                 prompt, ids = tiny_exports.write_model(spec, folder)
                 path = folder / "model.onnx"
                 model = onnx.load(path)
                 self.assertIn(old, [v.name for v in model.graph.input])
                 for v in (*model.graph.input, *model.graph.node):
                     if isinstance(v, onnx.ValueInfoProto):
-                        v.name = "other" if v.name == old else v.name
+                        v.name = new if v.name == old else v.name
                     else:
-                        v.input[:] = ["other" if i == old else i for i in v.input]
+                        v.input[:] = [new if i == old else i for i in v.input]
                 onnx.save(model, path)
-                if old == "position_ids":
+                if (old, new) == ("position_ids", "other"):
                     self.refused(Run("run", path, "--prompt-ids", "1,2,3"), "'other' has no known meaning")
                     continue
                 for options in ((), ("--naive",)):
                     self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
+
+    def test_logits_of_another_name(self):
+        folder = self.folder / "scores"
+        prompt, ids = tiny_exports.write_model(next(s for s in tiny_models.SPECS if s.name == "llama"), folder)
+        model = onnx.load(folder / "model.onnx")
+        logits = next(o for o in model.graph.output if o.name == "logits")
+        next(n for n in model.graph.node if "logits" in n.output).output[0] = logits.name = "scores"
+        model.graph.output.remove(logits)
+        model.graph.output.append(logits)
+        onnx.save(model, folder / "model.onnx")
+        for options in ((), ("--naive",)):
+            self.assertEqual(self.generate(folder / "model.onnx", prompt, *options)["output_ids"], ids, options)
 
     def test_what_has_the_shape_of_a_mask(self):
         """Its mean is added to what the logits are made of: refused, where ones would be wrong in silence."""

@@ -12,6 +12,12 @@ namespace {
 
 bool is_integer(DType t) { return t == DType::kI64 || t == DType::kI32; }
 
+// "input_pos", "positions": nothing but the name tells positions from other integers that tokens have, such as timesteps.
+bool names_positions(const std::string& name) { return name.starts_with("pos") || name.ends_with("_pos") || name.find("position") != std::string::npos; }
+
+// "past_key_values.0.key", "present_0_value"
+bool names_state(const std::string& name) { return name.starts_with("past") || name.starts_with("present"); }
+
 class Binder {
  public:
   explicit Binder(PassContext& context) : context_(context), graph_(context.graph) {}
@@ -156,7 +162,7 @@ class Binder {
     }
     if (is_mask)
       return Status::error(describe("input '" + name + "' " + shape_str(info.shape, &graph_.symbol_names) + " is a mask of " + std::to_string(info.shape.size()) + " dims that the host would have to make; masks of [batch, tokens] are supported"));
-    const bool is_positions = context_.names.position_ids.empty() ? name == "position_ids" || name == "cache_position"
+    const bool is_positions = context_.names.position_ids.empty() ? name == "position_ids" || name == "cache_position" || (names_positions(name) && !info.shape.empty() && info.shape.back() == tokens())
                                                                   : name == context_.names.position_ids;
     if (is_positions && is_integer(info.type) && !info.shape.empty()) {
       Shape shape(info.shape.size(), Dim(1));
@@ -284,6 +290,9 @@ class Binder {
       const std::string& name = graph_.values[v].name;
       if (context_.names.logits.empty() ? name == "logits" : name == context_.names.logits) logits = v;
     }
+    // Another name: the first output that is no state by its name or its dims.
+    for (ValueId v : graph_.outputs)
+      if (logits == kNoValue && !names_state(graph_.values[v].name) && graph_.values[v].info.shape.size() <= 3) logits = v;
     if (logits == kNoValue && !graph_.outputs.empty()) logits = graph_.outputs[0];
     if (logits == kNoValue) return Status::error("the graph has no outputs");
     context_.binding.logits = logits;

@@ -1,5 +1,5 @@
 // Removes nodes that change nothing: Identity, Dropout at inference, casts to the same type, expands and
-// reshapes to the same shape, arithmetic with 0 or 1; then nodes that nobody needs.
+// reshapes to the same shape, arithmetic with 0 or 1, parts of a Concat that are its operands; then nodes that nobody needs.
 #include <map>
 
 #include "ops/op.h"
@@ -55,6 +55,52 @@ ValueId equal_operand(const Graph& graph, const Node& n) {
 }
 
 namespace {
+
+// The constant `v` has one number.
+std::optional<int64_t> integer(const Graph& graph, ValueId v) {
+  const Tensor& t = graph.values[v].constant;
+  return t.present() && t.count() == 1 ? std::optional(t.to_i64()[0]) : std::nullopt;
+}
+
+// Where output `o` of a Split or a Slice of one axis with step 1 begins on that axis, which is counted from the front.
+struct Part {
+  size_t axis;
+  Dim begin;
+};
+std::optional<Part> part_of(const Graph& graph, const Node& n, size_t o) {
+  const auto& values = graph.values;
+  const Shape& whole = values[n.in[0]].info.shape;
+  const auto from_front = [&](int64_t axis) { return static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(whole.size()) : axis); };
+  if (n.is("Split")) {
+    Part part{from_front(n.attr_int("axis", 0)), Dim(0)};
+    for (size_t i = 0; i < o; ++i) {
+      if (!n.has_output(i)) return std::nullopt;
+      part.begin = part.begin + values[n.out[i]].info.shape[part.axis];
+    }
+    return part;
+  }
+  if (!n.is("Slice") || !n.has_input(1) || !n.has_input(3)) return std::nullopt;
+  const std::optional<int64_t> begin = integer(graph, n.in[1]), axis = integer(graph, n.in[3]), step = n.has_input(4) ? integer(graph, n.in[4]) : 1;
+  if (!begin || !axis || step != 1) return std::nullopt;
+  const size_t at = from_front(*axis);
+  return Part{at, *begin < 0 ? whole[at] + Dim(*begin) : Dim(*begin)};
+}
+
+// The operand of a Concat that output `o` of a Split or Slice of it is, or kNoValue.
+ValueId joined_operand(const Graph& graph, const Node& n, size_t o) {
+  if (n.in.empty() || n.in[0] == kNoValue || !n.has_output(o) || graph.values[n.in[0]].producer < 0) return kNoValue;
+  const Node& concat = graph.nodes[graph.values[n.in[0]].producer];
+  if (!concat.is("Concat")) return kNoValue;
+  const std::optional<Part> part = part_of(graph, n, o);
+  const int64_t rank = static_cast<int64_t>(graph.values[n.in[0]].info.shape.size()), axis = concat.attr_int("axis", 0);
+  if (!part || part->axis != static_cast<size_t>(axis < 0 ? axis + rank : axis)) return kNoValue;
+  Dim at = 0;
+  for (const ValueId operand : concat.in) {
+    if (at == part->begin && same(graph, operand, n.out[o])) return operand;
+    at = at + graph.values[operand].info.shape[part->axis];
+  }
+  return kNoValue;
+}
 
 // Tile along axes of extent 1 repeats what a stride of 0 repeats for nothing: it becomes Expand.
 void tile_to_expand(Graph& graph) {
@@ -126,10 +172,13 @@ Status simplify(PassContext& context) {
     for (auto& [key, a] : n.attrs)
       if (a.graph)
         for (auto& [inner, outer] : a.graph->captures) outer = resolve(outer);
-    const ValueId x = equal_operand(graph, n);
-    // A state's output must stay a value of its own when its origin is an input.
-    if (x == kNoValue || (graph.is_output(n.out[0]) && graph.values[x].producer < 0)) continue;
-    replacement[n.out[0]] = x;
+    const ValueId equal = equal_operand(graph, n);
+    for (size_t o = 0; o < n.out.size(); ++o) {
+      const ValueId x = o == 0 && equal != kNoValue ? equal : joined_operand(graph, n, o);
+      // A state's output must stay a value of its own when its origin is an input.
+      if (x == kNoValue || (graph.is_output(n.out[o]) && graph.values[x].producer < 0)) continue;
+      replacement[n.out[o]] = x;
+    }
   }
   for (ValueId& v : graph.outputs) v = resolve(v);
   for (StatePair& s : context.binding.states) s.present = resolve(s.present);
