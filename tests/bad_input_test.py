@@ -480,6 +480,7 @@ class SideFilesTest(CliTest):
             with self.subTest(eos_token_id=v):
                 self.refused(self.run_with(genai_config=self.edited("eos_token_id", v, "model")), "eos_token_id")
         self.refused(self.run_with(genai_config=self.edited("filename", 5)), "filename")
+        self.refused(self.run_with(genai_config=self.edited("outputs", {**self.config["model"]["decoder"]["outputs"], "logits": 7})), "model.decoder.outputs.logits should be a string, is 7")
         for v in ("foo.%d", "foo", "%d%d"):
             with self.subTest(past_key_names=v):
                 self.refused(self.run_with(genai_config=self.edited("inputs", {**self.config["model"]["decoder"]["inputs"], "past_key_names": v})), v)

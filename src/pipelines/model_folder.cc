@@ -87,6 +87,14 @@ const Json& child(const Json& json, const char* key) {
   return it != json.end() && it->is_object() ? *it : empty;
 }
 
+// A name that may be absent, as "" and null say too.
+Status read_name(const fs::path& config, const std::string& where, const Json& json, const char* key, std::string* name) {
+  const auto it = json.find(key);
+  if (it != json.end() && !it->is_string() && !it->is_null()) return Status::error(config.string() + ": " + where + key + " should be a string, is " + it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+  *name = text(json, key);
+  return Status::ok();
+}
+
 // File names come from the configuration: they must stay inside the folder.
 Status safe_name(const fs::path& config, const std::string& name) {
   const fs::path p(name);
@@ -103,18 +111,16 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
   const Json& decoder = child(model, "decoder");
   if (model.contains("encoder") || model.contains("vision") || model.contains("speech") || decoder.contains("pipeline"))
     return Status::error(config.string() + ": only decoder-only models of one graph are supported yet");
-  if (decoder.contains("filename") && !decoder["filename"].is_string()) return Status::error(config.string() + ": model.decoder.filename should be a string, is " + decoder["filename"].dump().substr(0, 100));
-  const std::string file = text(decoder, "filename").empty() ? "model.onnx" : text(decoder, "filename");
+  std::string file;
+  SITU_RETURN_IF_ERROR(read_name(config, "model.decoder.", decoder, "filename", &file));
+  if (file.empty()) file = "model.onnx";
   SITU_RETURN_IF_ERROR(safe_name(config, file));
   m->model_file = m->folder / file;
-  m->names.input_ids = text(child(decoder, "inputs"), "input_ids");
-  m->names.attention_mask = text(child(decoder, "inputs"), "attention_mask");
-  m->names.position_ids = text(child(decoder, "inputs"), "position_ids");
-  m->names.logits = text(child(decoder, "outputs"), "logits");
-  m->names.past_key = text(child(decoder, "inputs"), "past_key_names");
-  m->names.past_value = text(child(decoder, "inputs"), "past_value_names");
-  m->names.present_key = text(child(decoder, "outputs"), "present_key_names");
-  m->names.present_value = text(child(decoder, "outputs"), "present_value_names");
+  InputNames& n = m->names;
+  for (const auto& [key, name] : {std::pair{"input_ids", &n.input_ids}, {"attention_mask", &n.attention_mask}, {"position_ids", &n.position_ids}, {"past_key_names", &n.past_key}, {"past_value_names", &n.past_value}})
+    SITU_RETURN_IF_ERROR(read_name(config, "model.decoder.inputs.", child(decoder, "inputs"), key, name));
+  for (const auto& [key, name] : {std::pair{"logits", &n.logits}, {"present_key_names", &n.present_key}, {"present_value_names", &n.present_value}})
+    SITU_RETURN_IF_ERROR(read_name(config, "model.decoder.outputs.", child(decoder, "outputs"), key, name));
   SITU_RETURN_IF_ERROR(token_count(config, model, "context_length", &m->context_length));
   SITU_RETURN_IF_ERROR(read_eos(config, model, &m->eos_ids));
   read_sampling(config.string() + ": search.", child(*json, "search"), m);

@@ -55,7 +55,7 @@ Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
 }
 
 // The last token that fits the context must have its place in every table that is read by position.
-Status check_positions(PassContext& context, int64_t length) {
+Status check_positions(PassContext& context, int64_t length, bool endless) {
   if (context.phase == Phase::kFirst) return Status::ok();
   const Graph& graph = context.graph;
   Prober prober(graph, context.binding, context.evaluator);
@@ -69,8 +69,8 @@ Status check_positions(PassContext& context, int64_t length) {
     if (!last.is_ok() || dtype_is_float(last->type())) continue;
     for (int64_t row : last->to_i64())
       if (row >= rows.dims()[0])
-        return Status::error("a context of " + std::to_string(length) + " tokens does not fit: " + n.label() + " reads row " + std::to_string(row) + " of a table of " +
-                             std::to_string(rows.dims()[0]));
+        return Status::error((endless ? "no window, with which positions have no end: " : "a context of " + std::to_string(length) + " tokens does not fit: ") + n.label() + " reads row " +
+                             std::to_string(row) + " of a table of " + std::to_string(rows.dims()[0]));
   }
   return Status::ok();
 }
@@ -128,7 +128,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   SITU_RETURN_IF_ERROR(check_states(c.graph, c.binding, phase));
   align_constants(c.graph, packs, true);
   if (options.window > 0 && !literal) SITU_RETURN_IF_ERROR(limit_window(context, options.window, options.first));
-  SITU_RETURN_IF_ERROR(check_positions(context, length));
+  SITU_RETURN_IF_ERROR(check_positions(context, length, options.window > 0));
   // Outputs that nobody asked for (hidden states) are not computed.
   if (!literal) {
     std::vector<ValueId> outputs{c.binding.logits};
