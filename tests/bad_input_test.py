@@ -253,6 +253,20 @@ class BrokenModelTest(CliTest):
         for axis in (0, 1, 3):
             self.check(f"axis {axis}", lambda m: set_attributes(present(m), axis=axis))
 
+        def crossed(a, b):
+            def change(m):
+                for n in m.graph.node:
+                    n.output[:] = [{a: b, b: a}.get(x, x) for x in n.output]
+                    n.input[:] = [{a: b, b: a}.get(x, x) for x in n.input]
+            return change
+        self.check("layers crossed", crossed("present.0.key", "present.1.key"), "past_key_values.", ".key", "by their names")
+        self.check("key and value crossed", crossed("present.0.key", "present.0.value"), "past_key_values.0.", "present.0.", "by their names")
+        def fixed_position(m):
+            del next(i for i in m.graph.input if i.name == "position_ids").type.tensor_type.shape.dim[:]
+            for size in (1, 1):
+                next(i for i in m.graph.input if i.name == "position_ids").type.tensor_type.shape.dim.add().dim_value = size
+        self.check("one position", fixed_position, "position_ids", "[1, 1]", "for each token")
+
         def appends(other):  # to the state, the new rows and others; attention goes on reading the past and the new rows
             def change(m):
                 concat = present(m)

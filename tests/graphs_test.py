@@ -584,8 +584,9 @@ class GraphsTest(CliTest):
                         self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
 
     def test_inputs_of_other_names(self):
-        """A mask is known by its shape. Positions are not known but by name: timesteps and kinds of tokens have the same."""
-        for name, old, new in (("llama", "attention_mask", "other"), ("bloom", "attention_mask", "other"), ("llama", "position_ids", "input_pos"), ("llama", "position_ids", "other")):
+        """Masks and positions are known by their names: what ones do in a padding mask, and timesteps, look the same otherwise."""
+        for name, old, new in (("llama", "attention_mask", "attn_mask"), ("bloom", "attention_mask", "attn_mask"), ("llama", "position_ids", "input_pos"),
+                               ("llama", "attention_mask", "padding_mask"), ("llama", "position_ids", "block_position_ids")):
             with self.subTest(name, old=old, new=new):
                 spec = next(s for s in tiny_models.SPECS if s.name == name)
                 folder = self.folder / f"renamed {name} {old} {new}"
@@ -599,8 +600,8 @@ class GraphsTest(CliTest):
                     else:
                         v.input[:] = [new if i == old else i for i in v.input]
                 onnx.save(model, path)
-                if (old, new) == ("position_ids", "other"):
-                    self.refused(Run("run", path, "--prompt-ids", "1,2,3"), "'other' has no known meaning")
+                if new in ("padding_mask", "block_position_ids"):
+                    self.refused(Run("run", path, "--prompt-ids", "1,2,3"), f"'{new}' has no known meaning")
                     continue
                 for options in ((), ("--naive",)):
                     self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
@@ -616,22 +617,31 @@ class GraphsTest(CliTest):
         onnx.save(model, folder / "model.onnx")
         for options in ((), ("--naive",)):
             self.assertEqual(self.generate(folder / "model.onnx", prompt, *options)["output_ids"], ids, options)
+        # Hidden states may come first: logits are as wide as the vocabulary. Where another output is so too, nothing tells.
+        last = next(n for n in model.graph.node if "scores" in n.output)
+        model.graph.output.insert(0, onnx.helper.make_tensor_value_info(last.input[0], TensorProto.FLOAT, ["batch_size", "sequence_length", WIDTH]))
+        onnx.save(model, folder / "model.onnx")
+        self.assertEqual(self.generate(folder / "model.onnx", prompt)["output_ids"], ids)
+        model.graph.node.append(onnx.helper.make_node("Neg", ["scores"], ["values"]))
+        model.graph.output.append(onnx.helper.make_tensor_value_info("values", TensorProto.FLOAT, ["batch_size", "sequence_length", tiny_models.VOCABULARY]))
+        onnx.save(model, folder / "model.onnx")
+        self.refused(Run("run", folder / "model.onnx", "--prompt-ids", "1,2,3"), "which output holds the logits?", "scores", "values")
 
     def test_what_has_the_shape_of_a_mask(self):
         """Its mean is added to what the logits are made of: refused, where ones would be wrong in silence."""
         spec = next(s for s in tiny_models.SPECS if s.name == "opset23-causal")
         model = tiny_exports.Opset23(spec, tiny_models.choose_weights(spec)[0]).build()
         self.remove_input(model, "attention_mask")
-        model.graph.input.append(onnx.helper.make_tensor_value_info("kinds", TensorProto.INT64, ["batch", "t"]))
+        model.graph.input.append(onnx.helper.make_tensor_value_info("att_mask", TensorProto.INT64, ["batch", "t"]))
         tail = next(n for n in model.graph.node if "logits" in n.output)
         at = list(model.graph.node).index(tail)
-        for n in (onnx.helper.make_node("Add", [tail.input[0], "mean"], ["shifted"]), onnx.helper.make_node("ReduceMean", ["numbers"], ["mean"], keepdims=0), onnx.helper.make_node("Cast", ["kinds"], ["numbers"], to=1)):
+        for n in (onnx.helper.make_node("Add", [tail.input[0], "mean"], ["shifted"]), onnx.helper.make_node("ReduceMean", ["numbers"], ["mean"], keepdims=0), onnx.helper.make_node("Cast", ["att_mask"], ["numbers"], to=1)):
             model.graph.node.insert(at, n)
         tail.input[0] = "shifted"
-        path = self.folder / "kinds.onnx"
+        path = self.folder / "mean.onnx"
         onnx.save(model, path)
         for options in ((), ("--naive",)):
-            self.refused(Run("run", path, "--prompt-ids", "1,2,3", *options), "'kinds' has no known meaning")
+            self.refused(Run("run", path, "--prompt-ids", "1,2,3", *options), "'att_mask' has no known meaning")
 
     def remove_input(self, model, name):
         """The input, and the nodes that depend on it, which nothing else may need."""

@@ -54,6 +54,7 @@ Status Trace::write(const std::string& path) const {
   // Whole or not at all: a file that was there stays until the new one is complete. A link goes on leading to it; devices and pipes
   // are written to, not replaced.
   std::error_code error;
+  if (std::filesystem::is_symlink(path, error) && !std::filesystem::exists(path, error)) return Status::error(path + ": a link that leads nowhere");
   const bool there = std::filesystem::exists(path, error), whole = !there || std::filesystem::is_regular_file(path, error);
   const std::string to = there ? std::filesystem::canonical(path, error).string() : path, part = whole ? to + ".part" : to;
   std::FILE* file = std::fopen(part.c_str(), whole ? "wx" : "w");

@@ -51,7 +51,7 @@ ImportedModel read_model(const std::filesystem::path& path) {
   onnx::TensorReader tensors(file, external);
   ImportedModel model;
   model.graph = onnx::GraphBuilder(proto, tensors).build();
-  model.producer = proto.producer_name;
+  model.producer = proto.producer_name.empty() ? "an unnamed producer" : std::string(proto.producer_name);
   if (!proto.producer_version.empty()) model.producer += " " + std::string(proto.producer_version);
   model.ir_version = proto.ir_version;
   model.opsets.insert(proto.opsets.begin(), proto.opsets.end());

@@ -12,8 +12,14 @@ namespace {
 
 bool is_integer(DType t) { return t == DType::kI64 || t == DType::kI32; }
 
-// "input_pos", "positions": nothing but the name tells positions from other integers that tokens have, such as timesteps.
-bool names_positions(const std::string& name) { return name.starts_with("pos") || name.ends_with("_pos") || name.find("position") != std::string::npos; }
+// Nothing but the name tells positions from other integers that tokens have, such as timesteps or positions within a block.
+bool names_positions(const std::string& name) {
+  static const std::set<std::string> names{"position_ids", "cache_position", "positions", "position", "position_id", "pos", "pos_ids", "input_pos", "input_positions", "token_positions", "cache_positions"};
+  return names.count(name) != 0;
+}
+
+// Ones say "attend to all" in an attention mask; in a padding mask they may say the contrary.
+bool names_attention_mask(const std::string& name) { return name.find("att") != std::string::npos && name.find("mask") != std::string::npos && name.find("pad") == std::string::npos; }
 
 // "past_key_values.0.key", "present_0_value"
 bool names_state(const std::string& name) { return name.starts_with("past") || name.starts_with("present"); }
@@ -36,7 +42,7 @@ class Binder {
       if (keep) kept.push_back(v);
     }
     graph_.inputs = std::move(kept);
-    SITU_RETURN_IF_ERROR(bind_logits());
+    SITU_RETURN_IF_ERROR(bind_logits(ids));
     SITU_RETURN_IF_ERROR(resolve_ops(graph_));
     return graph_.sort();
   }
@@ -108,7 +114,7 @@ class Binder {
       const bool input = std::find(graph_.inputs.begin(), graph_.inputs.end(), n.in[1]) != graph_.inputs.end();
       const Value& table = graph_.values[n.in[0]];
       if (input && is_integer(graph_.values[n.in[1]].info.type) && table.constant.present() && table.constant.rank() == 2 &&
-          graph_.values[n.in[1]].name.find("position") == std::string::npos)
+          graph_.values[n.in[1]].name.find("position") == std::string::npos && !names_positions(graph_.values[n.in[1]].name))
         return n.in[1];
     }
     return kNoValue;
@@ -162,9 +168,11 @@ class Binder {
     }
     if (is_mask)
       return Status::error(describe("input '" + name + "' " + shape_str(info.shape, &graph_.symbol_names) + " is a mask of " + std::to_string(info.shape.size()) + " dims that the host would have to make; masks of [batch, tokens] are supported"));
-    const bool is_positions = context_.names.position_ids.empty() ? name == "position_ids" || name == "cache_position" || (names_positions(name) && !info.shape.empty() && info.shape.back() == tokens())
-                                                                  : name == context_.names.position_ids;
+    const bool is_positions = context_.names.position_ids.empty() ? names_positions(name) : name == context_.names.position_ids;
     if (is_positions && is_integer(info.type) && !info.shape.empty()) {
+      const Dim& given = info.shape.back();
+      if (given.is_const() && given != graph_.values[ids].info.shape[1])
+        return Status::error(describe("input '" + name + "' " + shape_str(info.shape, &graph_.symbol_names) + " is not a position for each token: where a step begins, or another thing"));
       Shape shape(info.shape.size(), Dim(1));
       if (info.shape.size() == 3) shape[0] = info.shape[0].is_const() ? info.shape[0] : Dim(3);
       shape.back() = tokens();
@@ -180,16 +188,16 @@ class Binder {
       *keep = false;
       return make_ones(v, info.shape.empty() ? Shape{} : Shape{Dim(1)});
     }
-    // Another name, where nothing else is possible: integers for more tokens than the new ones, which no output continues, and which
-    // go into the scores of an attention.
+    // A name like that, where nothing else is possible: integers for more tokens than the new ones, which no output continues, and
+    // which go into the scores of an attention.
     if (is_integer(info.type) && info.shape.size() == 2 && context_.names.attention_mask.empty() && !has(graph_.inputs, "attention_mask") && !info.shape[1].is_const() &&
-        info.shape[1] != tokens() && axis_of_user(v, 2) < 0 && masks_scores(v)) {
+        info.shape[1] != tokens() && names_attention_mask(name) && axis_of_user(v, 2) < 0 && masks_scores(v)) {
       context_.note("attention mask", name, "by its shape");
       *keep = false;
       return make_ones(v, {Dim(1), total});
     }
     const int axis = growth_axis(v);
-    if (info.shape.size() < 2 || (axis < 0 && info.shape.size() < 3))
+    if (info.shape.size() < 2 || (info.shape.size() < 3 && (axis < 0 || is_integer(info.type))))
       return Status::error(describe("input '" + name + "' has no known meaning" + (context_.names.attention_mask.empty() ? "" : " (the configuration calls the attention mask '" + context_.names.attention_mask + "')")));
     Shape shape = info.shape;
     for (size_t i = 0; i < shape.size(); ++i)
@@ -284,15 +292,37 @@ class Binder {
     return -1;
   }
 
-  Status bind_logits() {
+  // Rows of the table that the ids index; 0: not known here.
+  int64_t vocabulary(ValueId ids) const {
+    for (const Node& n : graph_.nodes) {
+      if ((n.op != "Gather" && n.op != "GatherBlockQuantized") || n.in.size() < 2 || n.in[1] != ids) continue;
+      const Shape& table = graph_.values[n.in[0]].info.shape;
+      if (!table.empty() && table[0].is_const()) return table[0].value();
+    }
+    return 0;
+  }
+
+  // By name, else the one float output of at most 3 dims that is not named like a state; of several, the one as wide as the vocabulary.
+  Status bind_logits(ValueId ids) {
     ValueId logits = kNoValue;
     for (ValueId v : graph_.outputs) {
       const std::string& name = graph_.values[v].name;
       if (context_.names.logits.empty() ? name == "logits" : name == context_.names.logits) logits = v;
     }
-    // Another name: the first output that is no state by its name or its dims.
-    for (ValueId v : graph_.outputs)
-      if (logits == kNoValue && !names_state(graph_.values[v].name) && graph_.values[v].info.shape.size() <= 3) logits = v;
+    std::vector<ValueId> others, wide;
+    for (ValueId v : graph_.outputs) {
+      const ValueInfo& info = graph_.values[v].info;
+      if (logits != kNoValue || names_state(graph_.values[v].name) || info.shape.size() > 3 || !(info.type == DType::kNone || dtype_is_float(info.type))) continue;
+      others.push_back(v);
+      if (!info.shape.empty() && info.shape.back() == Dim(vocabulary(ids))) wide.push_back(v);
+    }
+    const std::vector<ValueId>& found = others.size() > 1 ? wide : others;
+    if (found.size() == 1) logits = found[0];
+    else if (others.size() > 1) {
+      std::string names;
+      for (ValueId v : others) names += (names.empty() ? "" : ", ") + graph_.values[v].name + " " + shape_str(graph_.values[v].info.shape, &graph_.symbol_names);
+      return Status::error("which output holds the logits? None is called 'logits', and these may be: " + names);
+    }
     if (logits == kNoValue && !graph_.outputs.empty()) logits = graph_.outputs[0];
     if (logits == kNoValue) return Status::error("the graph has no outputs");
     context_.binding.logits = logits;

@@ -1,6 +1,7 @@
 // Finds the states: outputs that are made of an input and new rows (append), or that have a namesake
 // among the inputs. The pairs come from what the graph computes; names only settle what is left.
 #include <algorithm>
+#include <tuple>
 
 #include "passes/pass.h"
 
@@ -73,11 +74,37 @@ std::string layer_in(const std::string& name_template, const std::string& name) 
   return layer.find_first_not_of("0123456789") == std::string::npos ? layer : "";
 }
 
-// A host that goes by the names of the configuration would hand another state back.
+// What a name says: whether it is of a key or of a value, or neither, and the numbers in it.
+struct Said {
+  std::string kind;
+  std::vector<std::string> numbers;
+};
+Said said_by(const std::string& suffix) {
+  Said said;
+  const bool key = suffix.find("key") != std::string::npos, value = suffix.find("value") != std::string::npos;
+  if (key != value) said.kind = key ? "key" : "value";
+  bool digit = false;
+  for (const char c : suffix) {
+    const bool before = digit;
+    digit = c >= '0' && c <= '9';
+    if (!digit) continue;
+    if (!before) said.numbers.emplace_back();
+    said.numbers.back() += c;
+  }
+  return said;
+}
+
+// A host that goes by the names, the usual ones or those of the configuration, would hand another state back.
 Status check_names(const Graph& graph, const StatePair& s, const InputNames& names) {
   const std::string &past = graph.values[s.past].name, &present = graph.values[s.present].name;
-  for (const auto& [of_past, of_present] : {std::pair{names.past_key, names.present_key}, std::pair{names.past_value, names.present_value}}) {
+  const Said before = said_by(state_suffix(past)), after = said_by(state_suffix(present));
+  const bool other_kind = before.kind != after.kind, other_number = before.numbers != after.numbers;
+  if (!before.kind.empty() && !after.kind.empty() && (other_kind || other_number))
+    return Status::error("state '" + past + "' is continued by '" + present + "' in the graph; by their names it is not");
+  for (const auto& [of_past, of_present, of_other] : {std::tuple{names.past_key, names.present_key, names.present_value}, {names.past_value, names.present_value, names.present_key}}) {
     const std::string layer = layer_in(of_past, past);
+    if (!layer.empty() && of_other != of_present && !layer_in(of_other, present).empty() && layer_in(of_present, present).empty())
+      return Status::error("state '" + past + "' is continued by '" + present + "' in the graph, and by '" + of_present + "' in the configuration");
     if (layer.empty() || of_present.empty() || layer_in(of_present, present) == layer) continue;
     return Status::error("state '" + past + "' is continued by '" + present + "' in the graph, and by layer " + layer + " of '" + of_present + "' in the configuration");
   }
