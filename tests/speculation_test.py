@@ -60,7 +60,7 @@ class SpeculationTest(CliTest):
         self.refused(run("--draft-tokens", 3), "--draft")
         self.refused(run("--draft", other, "--prompt-lookup", 3), "prompt_lookup", "draft_tokens")
         self.refused(run("--draft", other, "--beams", 3), "draft_tokens", "beam")
-        self.refused(run("--draft", other, "--naive"), "draft_tokens", "naive")
+        self.refused(run("--draft", other, "--naive"), "--draft", "--naive")
         for folder, text in ((model, tokenizer_json()), (other, tokenizer_json().replace('"a"', '"zz"'))):
             (folder / "tokenizer.json").write_text(text)
         self.refused(run("--draft", other), other, model, "token 65 is 'zz' there and 'a' here")

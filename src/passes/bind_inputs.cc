@@ -192,7 +192,7 @@ class Binder {
     // which go into the scores of an attention.
     if (is_integer(info.type) && info.shape.size() == 2 && context_.names.attention_mask.empty() && !has(graph_.inputs, "attention_mask") && !info.shape[1].is_const() &&
         info.shape[1] != tokens() && names_attention_mask(name) && axis_of_user(v, 2) < 0 && masks_scores(v)) {
-      context_.note("attention mask", name, "by its shape");
+      context_.note("attention mask", name, "by its name and its shape");
       *keep = false;
       return make_ones(v, {Dim(1), total});
     }
