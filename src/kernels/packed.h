@@ -93,6 +93,8 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
                              int v0, VecF (*total)[V]) {
   // Few chains are enough: the next block's do not depend on this one's. Two accumulators each must fit the registers.
   constexpr bool kSplit = Bits == 4 && kDigitsInPlace && R * V <= kVectorRegisters / 4;
+  // Without VNNI, products of two lines are added up as 16 bits: at most 4 * 2 * 15 * 127, and half the instructions.
+  constexpr bool kWords = Bits == 4 && !kDigitsInPlace && R * V <= kVectorRegisters / 4;
   const int64_t record_bytes = w.record_bytes(panels), lines = w.lines();
   int64_t offset[V];
 #pragma GCC unroll 8
@@ -118,6 +120,7 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
       }
     }
     for (int64_t line = 0; line < lines; line += 2) {
+      VecS words[R][V] = {};
 #pragma GCC unroll 2
       for (int l = 0; l < 2; ++l) {
         VecS digits[V];
@@ -134,6 +137,10 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
             const VecS first = splat_word(at), second = splat_word(at + 4);
 #pragma GCC unroll 8
             for (int v = 0; v < V; ++v) {
+              if constexpr (kWords) {
+                words[r][v] += byte_products((VecS)((VecU)digits[v] & 0x0f0f0f0fu), first) + byte_products((VecS)(((VecU)digits[v] >> 4) & 0x0f0f0f0fu), second);
+                continue;
+              }
               acc[r][v] = dot4<4>(acc[r][v], (VecS)((VecU)digits[v] & 0x0f0f0f0fu), first);
               if (kSplit) high[r][v] = dot4<4>(high[r][v], (VecS)((VecU)digits[v] & 0xf0f0f0f0u), second);
               else acc[r][v] = dot4<4>(acc[r][v], (VecS)(((VecU)digits[v] >> 4) & 0x0f0f0f0fu), second);
@@ -144,6 +151,12 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
             for (int v = 0; v < V; ++v) acc[r][v] = dot4<8>(acc[r][v], digits[v], four);
           }
         }
+      }
+      if constexpr (kWords) {
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+          for (int v = 0; v < V; ++v) acc[r][v] += word_products(words[r][v], VecS{} + 1);
       }
     }
 #pragma GCC unroll 8
