@@ -19,7 +19,7 @@ bool names_positions(const std::string& name) {
 }
 
 // Ones say "attend to all" in an attention mask; in a padding mask they may say the contrary.
-bool names_attention_mask(const std::string& name) { return name.find("att") != std::string::npos && name.find("mask") != std::string::npos && name.find("pad") == std::string::npos; }
+bool names_attention_mask(const std::string& name) { return name.find("att") != std::string::npos && name.find("mask") != std::string::npos && name.find("pad") == std::string::npos && name.find("global") == std::string::npos && name.find("inv") == std::string::npos; }
 
 // "past_key_values.0.key", "present_0_value"
 bool names_state(const std::string& name) { return name.starts_with("past") || name.starts_with("present"); }
@@ -162,7 +162,9 @@ class Binder {
       return Status::ok();
     }
     const bool is_mask = context_.names.attention_mask.empty() ? name == "attention_mask" : name == context_.names.attention_mask;
-    if (is_mask && info.shape.size() == 2) {
+    // A row for each new token: the host would have to say which keys each may see. Ones would show it later ones.
+    const bool by_query = info.shape.size() == 2 && !info.shape[0].is_const() && info.shape[0] == tokens();
+    if (is_mask && info.shape.size() == 2 && !by_query) {
       *keep = false;
       return make_ones(v, {Dim(1), total});
     }
@@ -191,7 +193,7 @@ class Binder {
     // A name like that, where nothing else is possible: integers for more tokens than the new ones, which no output continues, and
     // which go into the scores of an attention.
     if (is_integer(info.type) && info.shape.size() == 2 && context_.names.attention_mask.empty() && !has(graph_.inputs, "attention_mask") && !info.shape[1].is_const() &&
-        info.shape[1] != tokens() && names_attention_mask(name) && axis_of_user(v, 2) < 0 && masks_scores(v)) {
+        info.shape[1] != tokens() && !by_query && names_attention_mask(name) && axis_of_user(v, 2) < 0 && masks_scores(v)) {
       context_.note("attention mask", name, "by its name and its shape");
       *keep = false;
       return make_ones(v, {Dim(1), total});

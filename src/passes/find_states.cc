@@ -99,7 +99,9 @@ Status check_names(const Graph& graph, const StatePair& s, const InputNames& nam
   const std::string &past = graph.values[s.past].name, &present = graph.values[s.present].name;
   const Said before = said_by(state_suffix(past)), after = said_by(state_suffix(present));
   const bool other_kind = before.kind != after.kind, other_number = before.numbers != after.numbers;
-  if (!before.kind.empty() && !after.kind.empty() && (other_kind || other_number))
+  const auto configured = [&](const std::string& a, const std::string& b) { return !layer_in(a, past).empty() && layer_in(a, past) == layer_in(b, present); };
+  const bool agreed = configured(names.past_key, names.present_key) || configured(names.past_value, names.present_value);
+  if (!agreed && !before.kind.empty() && !after.kind.empty() && (other_kind || other_number))
     return Status::error("state '" + past + "' is continued by '" + present + "' in the graph; by their names it is not");
   for (const auto& [of_past, of_present, of_other] : {std::tuple{names.past_key, names.present_key, names.present_value}, {names.past_value, names.present_value, names.present_key}}) {
     const std::string layer = layer_in(of_past, past);
