@@ -577,81 +577,11 @@ class GraphsTest(CliTest):
                     model = tiny_exports.Opset23(spec, w).build()
                     model.opset_import[0].version = opset
                     if not mask:
-                        self.remove_input(model, "attention_mask")
+                        tiny_exports.remove_input(model, "attention_mask")
                     path = self.folder / f"opset {opset} {mask}.onnx"
                     onnx.save(model, path)
                     for options in ((), ("--naive",)):
                         self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
-
-    def test_inputs_of_other_names(self):
-        """Masks and positions are known by their names: what ones do in a padding mask, and timesteps, look the same otherwise."""
-        for name, old, new in (("llama", "attention_mask", "attn_mask"), ("bloom", "attention_mask", "attn_mask"), ("llama", "position_ids", "input_pos"),
-                               ("llama", "attention_mask", "padding_mask"), ("llama", "position_ids", "block_position_ids")):
-            with self.subTest(name, old=old, new=new):
-                spec = next(s for s in tiny_models.SPECS if s.name == name)
-                folder = self.folder / f"renamed {name} {old} {new}"
-                prompt, ids = tiny_exports.write_model(spec, folder)
-                path = folder / "model.onnx"
-                model = onnx.load(path)
-                self.assertIn(old, [v.name for v in model.graph.input])
-                for v in (*model.graph.input, *model.graph.node):
-                    if isinstance(v, onnx.ValueInfoProto):
-                        v.name = new if v.name == old else v.name
-                    else:
-                        v.input[:] = [new if i == old else i for i in v.input]
-                onnx.save(model, path)
-                if new in ("padding_mask", "block_position_ids"):
-                    self.refused(Run("run", path, "--prompt-ids", "1,2,3"), f"'{new}' has no known meaning")
-                    continue
-                for options in ((), ("--naive",)):
-                    self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
-
-    def test_logits_of_another_name(self):
-        folder = self.folder / "scores"
-        prompt, ids = tiny_exports.write_model(next(s for s in tiny_models.SPECS if s.name == "llama"), folder)
-        model = onnx.load(folder / "model.onnx")
-        logits = next(o for o in model.graph.output if o.name == "logits")
-        next(n for n in model.graph.node if "logits" in n.output).output[0] = logits.name = "scores"
-        model.graph.output.remove(logits)
-        model.graph.output.append(logits)
-        onnx.save(model, folder / "model.onnx")
-        for options in ((), ("--naive",)):
-            self.assertEqual(self.generate(folder / "model.onnx", prompt, *options)["output_ids"], ids, options)
-        # Hidden states may come first: logits are as wide as the vocabulary. Where another output is so too, nothing tells.
-        last = next(n for n in model.graph.node if "scores" in n.output)
-        model.graph.output.insert(0, onnx.helper.make_tensor_value_info(last.input[0], TensorProto.FLOAT, ["batch_size", "sequence_length", WIDTH]))
-        onnx.save(model, folder / "model.onnx")
-        self.assertEqual(self.generate(folder / "model.onnx", prompt)["output_ids"], ids)
-        model.graph.node.append(onnx.helper.make_node("Neg", ["scores"], ["values"]))
-        model.graph.output.append(onnx.helper.make_tensor_value_info("values", TensorProto.FLOAT, ["batch_size", "sequence_length", tiny_models.VOCABULARY]))
-        onnx.save(model, folder / "model.onnx")
-        self.refused(Run("run", folder / "model.onnx", "--prompt-ids", "1,2,3"), "which output holds the logits?", "scores", "values")
-
-    def test_what_has_the_shape_of_a_mask(self):
-        """Its mean is added to what the logits are made of: refused, where ones would be wrong in silence."""
-        spec = next(s for s in tiny_models.SPECS if s.name == "opset23-causal")
-        model = tiny_exports.Opset23(spec, tiny_models.choose_weights(spec)[0]).build()
-        self.remove_input(model, "attention_mask")
-        model.graph.input.append(onnx.helper.make_tensor_value_info("att_mask", TensorProto.INT64, ["batch", "t"]))
-        tail = next(n for n in model.graph.node if "logits" in n.output)
-        at = list(model.graph.node).index(tail)
-        for n in (onnx.helper.make_node("Add", [tail.input[0], "mean"], ["shifted"]), onnx.helper.make_node("ReduceMean", ["numbers"], ["mean"], keepdims=0), onnx.helper.make_node("Cast", ["att_mask"], ["numbers"], to=1)):
-            model.graph.node.insert(at, n)
-        tail.input[0] = "shifted"
-        path = self.folder / "mean.onnx"
-        onnx.save(model, path)
-        for options in ((), ("--naive",)):
-            self.refused(Run("run", path, "--prompt-ids", "1,2,3", *options), "'att_mask' has no known meaning")
-
-    def remove_input(self, model, name):
-        """The input, and the nodes that depend on it, which nothing else may need."""
-        gone = {name}
-        for n in list(model.graph.node):
-            if gone & set(n.input):
-                gone |= set(n.output)
-                model.graph.node.remove(n)
-        self.assertFalse(gone & {v.name for v in model.graph.output})
-        model.graph.input.remove(next(v for v in model.graph.input if v.name == name))
 
     def test_multi_head_attention_with_a_bias(self):
         plain = {"projected": decoder_graphs.add_bias}

@@ -345,6 +345,17 @@ class Opset23(Export):
         return self.model([("", 23)], "torch")
 
 
+def remove_input(model, name):
+    """Removes the input and the nodes that depend on it, which nothing else may need."""
+    gone = {name}
+    for n in list(model.graph.node):
+        if gone & set(n.input):
+            gone |= set(n.output)
+            model.graph.node.remove(n)
+    assert not gone & {v.name for v in model.graph.output}, name
+    model.graph.input.remove(next(v for v in model.graph.input if v.name == name))
+
+
 def write_model(spec, folder):
     """Writes the model's folder. Returns (prompt ids, expected ids)."""
     w, prompt, ids = choose_weights(spec)

@@ -2,6 +2,7 @@
 // tokens, P past tokens. The attention mask is all ones (sequences are never padded here), so it
 // becomes a node that later passes can see through.
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "ops/op.h"
@@ -12,17 +13,28 @@ namespace {
 
 bool is_integer(DType t) { return t == DType::kI64 || t == DType::kI32; }
 
-// Nothing but the name tells positions from other integers that tokens have, such as timesteps or positions within a block.
-bool names_positions(const std::string& name) {
-  static const std::set<std::string> names{"position_ids", "cache_position", "positions", "position", "position_id", "pos", "pos_ids", "input_pos", "input_positions", "token_positions", "cache_positions"};
-  return names.count(name) != 0;
+// "Attention_Mask" -> "attentionmask"
+std::string plain(const std::string& name) {
+  std::string p;
+  for (const char c : name)
+    if (std::isalnum(static_cast<unsigned char>(c))) p += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return p;
 }
 
-// Ones say "attend to all" in an attention mask; in a padding mask they may say the contrary.
-bool names_attention_mask(const std::string& name) { return name.find("att") != std::string::npos && name.find("mask") != std::string::npos && name.find("pad") == std::string::npos && name.find("global") == std::string::npos && name.find("inv") == std::string::npos; }
+// Nothing but the name tells positions from other integers that tokens have, such as timesteps or positions within a block.
+bool names_positions(const std::string& name) {
+  static const std::set<std::string> names{"positionids", "decoderpositionids", "positionalids", "cacheposition", "cachepositions", "position", "positions", "positionid", "positionidx",
+                                           "pos", "posid", "posids", "inputpos", "inputpositions", "tokenpos", "tokenpositions"};
+  return names.count(plain(name)) != 0;
+}
 
-// "past_key_values.0.key", "present_0_value"
-bool names_state(const std::string& name) { return name.starts_with("past") || name.starts_with("present"); }
+// Masks of any other name may be of a window, of a segment or of what is global: the host decides what they show. Whether ones
+// mean "attend to all" in those of these names is seen in check_mask.
+bool names_mask(const std::string& name) {
+  static const std::set<std::string> names{"attentionmask", "attentionmasks", "attnmask", "attnmasks", "attmask", "mask", "masks", "inputmask", "tokenmask", "paddingmask", "padmask",
+                                           "keypaddingmask", "decoderattentionmask", "decodermask"};
+  return names.count(plain(name)) != 0;
+}
 
 class Binder {
  public:
@@ -42,7 +54,7 @@ class Binder {
       if (keep) kept.push_back(v);
     }
     graph_.inputs = std::move(kept);
-    SITU_RETURN_IF_ERROR(bind_logits(ids));
+    SITU_RETURN_IF_ERROR(bind_logits());
     SITU_RETURN_IF_ERROR(resolve_ops(graph_));
     return graph_.sort();
   }
@@ -111,13 +123,22 @@ class Binder {
     if (v != kNoValue) return v;
     for (const Node& n : graph_.nodes) {
       if ((n.op != "Gather" && n.op != "GatherBlockQuantized") || n.in.size() < 2) continue;
-      const bool input = std::find(graph_.inputs.begin(), graph_.inputs.end(), n.in[1]) != graph_.inputs.end();
-      const Value& table = graph_.values[n.in[0]];
-      if (input && is_integer(graph_.values[n.in[1]].info.type) && table.constant.present() && table.constant.rank() == 2 &&
-          graph_.values[n.in[1]].name.find("position") == std::string::npos && !names_positions(graph_.values[n.in[1]].name))
-        return n.in[1];
+      const ValueId index = behind(n.in[1], {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Clip"});
+      const Value &input = graph_.values[index], &table = graph_.values[behind(n.in[0], {"Identity", "Cast", "DequantizeLinear", "Transpose"})];
+      if (std::find(graph_.inputs.begin(), graph_.inputs.end(), index) != graph_.inputs.end() && is_integer(input.info.type) && table.constant.present() && table.constant.rank() == 2 &&
+          input.name.find("position") == std::string::npos && !names_positions(input.name))
+        return index;
     }
     return kNoValue;
+  }
+  // Where `v` comes from through operators of these names.
+  ValueId behind(ValueId v, std::initializer_list<const char*> ops) const {
+    for (int p = graph_.values[v].producer; p >= 0; p = graph_.values[v].producer) {
+      const Node& n = graph_.nodes[static_cast<size_t>(p)];
+      if (n.in.empty() || n.in[0] == kNoValue || std::none_of(ops.begin(), ops.end(), [&](const char* op) { return n.op == op; })) break;
+      v = n.in[0];
+    }
+    return v;
   }
 
   Status bind_ids(ValueId ids) {
@@ -155,48 +176,26 @@ class Binder {
     Value& value = graph_.values[v];
     const std::string& name = value.name;
     const ValueInfo& info = value.info;
-    const Dim total = past() + tokens();
     // Declared, but nothing reads it. What looks like a state is refused below: something must have been meant by it.
     if (!used_.count(v) && (is_integer(info.type) || info.shape.size() < 3)) {
       *keep = false;
       return Status::ok();
     }
-    const bool is_mask = context_.names.attention_mask.empty() ? name == "attention_mask" : name == context_.names.attention_mask;
-    // A row for each new token: the host would have to say which keys each may see. Ones would show it later ones.
-    const bool by_query = info.shape.size() == 2 && !info.shape[0].is_const() && info.shape[0] == tokens();
-    if (is_mask && info.shape.size() == 2 && !by_query) {
+    bool is_mask = false;
+    SITU_RETURN_IF_ERROR(bind_mask(v, &is_mask));
+    if (is_mask) {
       *keep = false;
-      return make_ones(v, {Dim(1), total});
+      return make_ones(v, {Dim(1), past() + tokens()});
     }
-    if (is_mask)
-      return Status::error(describe("input '" + name + "' " + shape_str(info.shape, &graph_.symbol_names) + " is a mask of " + std::to_string(info.shape.size()) + " dims that the host would have to make; masks of [batch, tokens] are supported"));
     const bool is_positions = context_.names.position_ids.empty() ? names_positions(name) : name == context_.names.position_ids;
-    if (is_positions && is_integer(info.type) && !info.shape.empty()) {
-      const Dim& given = info.shape.back();
-      if (given.is_const() && given != graph_.values[ids].info.shape[1])
-        return Status::error(describe("input '" + name + "' " + shape_str(info.shape, &graph_.symbol_names) + " is not a position for each token: where a step begins, or another thing"));
-      Shape shape(info.shape.size(), Dim(1));
-      if (info.shape.size() == 3) shape[0] = info.shape[0].is_const() ? info.shape[0] : Dim(3);
-      shape.back() = tokens();
-      graph_.values[v].info.shape = shape;
-      context_.binding.inputs[v] = InputRole::kPositions;
-      return Status::ok();
-    }
+    if (is_positions && is_integer(info.type) && !info.shape.empty()) return bind_positions(v);
     if (name == "use_cache_branch" && info.type == DType::kBool) {
       *keep = false;
       return make_ones(v, info.shape.empty() ? Shape{} : Shape{Dim(1)});
     }
-    if (name == "num_logits_to_keep" && is_integer(info.type)) {
+    if ((name == "num_logits_to_keep" || name == "logits_to_keep") && is_integer(info.type)) {
       *keep = false;
       return make_ones(v, info.shape.empty() ? Shape{} : Shape{Dim(1)});
-    }
-    // A name like that, where nothing else is possible: integers for more tokens than the new ones, which no output continues, and
-    // which go into the scores of an attention.
-    if (is_integer(info.type) && info.shape.size() == 2 && context_.names.attention_mask.empty() && !has(graph_.inputs, "attention_mask") && !info.shape[1].is_const() &&
-        info.shape[1] != tokens() && !by_query && names_attention_mask(name) && axis_of_user(v, 2) < 0 && masks_scores(v)) {
-      context_.note("attention mask", name, "by its name and its shape");
-      *keep = false;
-      return make_ones(v, {Dim(1), total});
     }
     const int axis = growth_axis(v);
     if (info.shape.size() < 2 || (info.shape.size() < 3 && (axis < 0 || is_integer(info.type))))
@@ -210,16 +209,50 @@ class Binder {
     return Status::ok();
   }
 
-  // Whether it reaches a softmax or an attention without a product on the way; sums of it are lengths.
-  bool masks_scores(ValueId mask) const {
-    std::set<ValueId> of_it{mask};
-    for (size_t before = 0; before != of_it.size();) {
-      before = of_it.size();
+  // A mask of [batch, tokens], past ones included: ones. Called attention_mask, it is one; other names are checked by what they do.
+  Status bind_mask(ValueId v, bool* is_mask) {
+    const ValueInfo& info = graph_.values[v].info;
+    const std::string &name = graph_.values[v].name, &configured = context_.names.attention_mask;
+    const bool told = configured.empty() ? name == "attention_mask" : name == configured;
+    if (!told && (!configured.empty() || has(graph_.inputs, "attention_mask") || !names_mask(name) || context_.binding.mask.value != kNoValue)) return Status::ok();
+    // A row for each new token: the host would have to say which keys each may see. Ones would show it later ones.
+    const bool by_query = info.shape.size() == 2 && !info.shape[0].is_const() && info.shape[0] == tokens();
+    const bool fits = info.shape.size() == 2 && !by_query && (told || (!info.shape[1].is_const() && info.shape[1] != tokens()));
+    if (told && !fits)
+      return Status::error(describe("input '" + name + "' " + shape_str(info.shape, &graph_.symbol_names) + " is a mask of " + std::to_string(info.shape.size()) + " dims that the host would have to make; masks of [batch, tokens] are supported"));
+    *is_mask = fits;
+    if (fits) context_.binding.mask = {v, told, info.shape[0] != Dim(1)};
+    return Status::ok();
+  }
+
+  // [tokens], [1, tokens], or three or four rows of those (M-RoPE), which are equal for text.
+  Status bind_positions(ValueId v) {
+    const ValueInfo& info = graph_.values[v].info;
+    const size_t rank = info.shape.size();
+    const auto fits = [](const Dim& d, std::initializer_list<int64_t> extents) { return !d.is_const() || std::count(extents.begin(), extents.end(), d.value()) != 0; };
+    const auto refuse = [&](const std::string& why) { return Status::error(describe("input '" + graph_.values[v].name + "' " + shape_str(info.shape, &graph_.symbol_names) + " is not a position for each token: " + why)); };
+    if (info.shape.back().is_const() ? info.shape.back() != tokens() : (info.shape.back() != tokens() && counts_on(v))) return refuse("where a step begins, or another thing");
+    if (rank > 3 || (rank > 1 && !fits(info.shape[rank - 2], {1})) || (rank > 2 && !fits(info.shape[0], {1, 3, 4}))) return refuse("that is [tokens], [1, tokens] or [3 or 4, 1, tokens]");
+    Shape shape(rank, Dim(1));
+    if (rank == 3) shape[0] = info.shape[0].is_const() ? info.shape[0] : Dim(3);
+    shape.back() = tokens();
+    graph_.values[v].info.shape = shape;
+    context_.binding.inputs[v] = InputRole::kPositions;
+    return Status::ok();
+  }
+
+  // Whether the graph adds a row of numbers to `v`, as it does to the position of a step's first token.
+  bool counts_on(ValueId v) const {
+    static const std::set<std::string> same{"Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Flatten", "Transpose"};
+    std::set<ValueId> moved{v};
+    for (size_t before = 0; before != moved.size();) {
+      before = moved.size();
       for (const Node& n : graph_.nodes) {
-        if (std::none_of(n.in.begin(), n.in.end(), [&](ValueId x) { return of_it.count(x) != 0; })) continue;
-        if (n.op == "Softmax" || n.op == "GroupQueryAttention" || n.op == "MultiHeadAttention" || n.op == "Attention") return true;
-        const bool mixes = n.op.find("MatMul") != std::string::npos || n.op == "Gemm" || n.op.find("Norm") != std::string::npos || (n.op.rfind("Reduce", 0) == 0 && n.op != "ReduceSum");
-        if (!mixes) of_it.insert(n.out.begin(), n.out.end());
+        if (n.in.empty() || n.out.empty()) continue;
+        if (same.count(n.op) && moved.count(n.in[0])) moved.insert(n.out[0]);
+        if (n.op != "Add" || n.in.size() != 2) continue;
+        for (int i = 0; i < 2; ++i)
+          if (const Tensor& number = graph_.values[n.in[1 - i]].constant; moved.count(n.in[i]) && !(number.present() && number.count() == 1)) return true;
       }
     }
     return false;
@@ -233,7 +266,9 @@ class Binder {
       case DType::kI64: *one.view().as<int64_t>() = 1; break;
       case DType::kI32: *one.view().as<int32_t>() = 1; break;
       case DType::kF32: *one.view().as<float>() = 1; break;
-      case DType::kBool: *one.view().as<uint8_t>() = 1; break;
+      case DType::kF16: *one.view().as<uint16_t>() = 0x3C00; break;
+      case DType::kBF16: *one.view().as<uint16_t>() = 0x3F80; break;
+      case DType::kBool: case DType::kI8: case DType::kU8: *one.view().as<uint8_t>() = 1; break;
       default:
         return Status::error(describe("input '" + graph_.values[v].name + "' of type " + dtype_name(type) + " is not supported"));
     }
@@ -294,40 +329,11 @@ class Binder {
     return -1;
   }
 
-  // Rows of the table that the ids index; 0: not known here.
-  int64_t vocabulary(ValueId ids) const {
-    for (const Node& n : graph_.nodes) {
-      if ((n.op != "Gather" && n.op != "GatherBlockQuantized") || n.in.size() < 2 || n.in[1] != ids) continue;
-      const Shape& table = graph_.values[n.in[0]].info.shape;
-      if (!table.empty() && table[0].is_const()) return table[0].value();
-    }
-    return 0;
-  }
-
-  // By name, else the one float output of at most 3 dims that is not named like a state; of several, the one as wide as the vocabulary.
-  Status bind_logits(ValueId ids) {
-    ValueId logits = kNoValue;
-    for (ValueId v : graph_.outputs) {
-      const std::string& name = graph_.values[v].name;
-      if (context_.names.logits.empty() ? name == "logits" : name == context_.names.logits) logits = v;
-    }
-    std::vector<ValueId> others, wide;
-    for (ValueId v : graph_.outputs) {
-      const ValueInfo& info = graph_.values[v].info;
-      if (logits != kNoValue || names_state(graph_.values[v].name) || info.shape.size() > 3 || !(info.type == DType::kNone || dtype_is_float(info.type))) continue;
-      others.push_back(v);
-      if (!info.shape.empty() && info.shape.back() == Dim(vocabulary(ids))) wide.push_back(v);
-    }
-    const std::vector<ValueId>& found = others.size() > 1 ? wide : others;
-    if (found.size() == 1) logits = found[0];
-    else if (others.size() > 1) {
-      std::string names;
-      for (ValueId v : others) names += (names.empty() ? "" : ", ") + graph_.values[v].name + " " + shape_str(graph_.values[v].info.shape, &graph_.symbol_names);
-      return Status::error("which output holds the logits? None is called 'logits', and these may be: " + names);
-    }
-    if (logits == kNoValue && !graph_.outputs.empty()) logits = graph_.outputs[0];
-    if (logits == kNoValue) return Status::error("the graph has no outputs");
-    context_.binding.logits = logits;
+  // Those that are called so. Others are found when it is known how wide they are, and which outputs are states.
+  Status bind_logits() {
+    if (graph_.outputs.empty()) return Status::error("the graph has no outputs");
+    for (ValueId v : graph_.outputs)
+      if (graph_.values[v].name == (context_.names.logits.empty() ? "logits" : context_.names.logits)) context_.binding.logits = v;
     return Status::ok();
   }
 

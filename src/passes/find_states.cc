@@ -74,10 +74,11 @@ std::string layer_in(const std::string& name_template, const std::string& name) 
   return layer.find_first_not_of("0123456789") == std::string::npos ? layer : "";
 }
 
-// What a name says: whether it is of a key or of a value, or neither, and the numbers in it.
+// What a name says: whether it is of a key or of a value, or neither, and the numbers in it, without zeros before them.
 struct Said {
   std::string kind;
   std::vector<std::string> numbers;
+  bool operator==(const Said&) const = default;
 };
 Said said_by(const std::string& suffix) {
   Said said;
@@ -89,20 +90,34 @@ Said said_by(const std::string& suffix) {
     digit = c >= '0' && c <= '9';
     if (!digit) continue;
     if (!before) said.numbers.emplace_back();
+    if (said.numbers.back() == "0") said.numbers.back().clear();
     said.numbers.back() += c;
   }
   return said;
 }
 
-// A host that goes by the names, the usual ones or those of the configuration, would hand another state back.
-Status check_names(const Graph& graph, const StatePair& s, const InputNames& names) {
+// A host that goes by the names would hand another state back, where these say in a circle who continues whom: "past.0" and
+// "past.1" as each other's. Names that only count otherwise (from 1, with the element type) say nothing.
+Status check_circles(const Graph& graph, const std::vector<StatePair>& states) {
+  std::vector<size_t> next(states.size());  // the state whose present has the name that this one's past asks for
+  for (size_t i = 0; i < states.size(); ++i) {
+    const Said wanted = said_by(state_suffix(graph.values[states[i].past].name));
+    next[i] = states.size();
+    for (size_t j = 0; j < states.size() && !wanted.kind.empty(); ++j)
+      if (said_by(state_suffix(graph.values[states[j].present].name)) == wanted && (next[i] == states.size() || j == i)) next[i] = j;
+  }
+  for (size_t i = 0; i < states.size(); ++i) {
+    size_t end = next[i];
+    for (size_t steps = 0; steps < states.size() && end != states.size() && end != i; ++steps) end = next[end];
+    if (end == i && next[i] != i)
+      return Status::error("state '" + graph.values[states[i].past].name + "' is continued by '" + graph.values[states[i].present].name + "' in the graph; by their names it is by '" + graph.values[states[next[i]].present].name + "'");
+  }
+  return Status::ok();
+}
+
+// The pairs of the configuration must be those of the graph.
+Status check_configuration(const Graph& graph, const StatePair& s, const InputNames& names) {
   const std::string &past = graph.values[s.past].name, &present = graph.values[s.present].name;
-  const Said before = said_by(state_suffix(past)), after = said_by(state_suffix(present));
-  const bool other_kind = before.kind != after.kind, other_number = before.numbers != after.numbers;
-  const auto configured = [&](const std::string& a, const std::string& b) { return !layer_in(a, past).empty() && layer_in(a, past) == layer_in(b, present); };
-  const bool agreed = configured(names.past_key, names.present_key) || configured(names.past_value, names.present_value);
-  if (!agreed && !before.kind.empty() && !after.kind.empty() && (other_kind || other_number))
-    return Status::error("state '" + past + "' is continued by '" + present + "' in the graph; by their names it is not");
   for (const auto& [of_past, of_present, of_other] : {std::tuple{names.past_key, names.present_key, names.present_value}, {names.past_value, names.present_value, names.present_key}}) {
     const std::string layer = layer_in(of_past, past);
     if (!layer.empty() && of_other != of_present && !layer_in(of_other, present).empty() && layer_in(of_present, present).empty())
@@ -112,6 +127,8 @@ Status check_names(const Graph& graph, const StatePair& s, const InputNames& nam
   }
   return Status::ok();
 }
+
+bool configures_states(const InputNames& names) { return !names.past_key.empty() && !names.present_key.empty() && !names.past_value.empty() && !names.present_value.empty(); }
 
 }  // namespace
 
@@ -179,7 +196,8 @@ Status find_states(PassContext& context) {
   }
   if (!unpaired.empty())
     return Status::error("input '" + graph.values[unpaired[0]].name + "' " + shape_str(graph.values[unpaired[0]].info.shape) + " looks like a state, but no output continues it: appends to it along one axis or keeps its shape");
-  for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_names(graph, s, context.names));
+  for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_configuration(graph, s, context.names));
+  if (!configures_states(context.names)) SITU_RETURN_IF_ERROR(check_circles(graph, binding.states));
   if (binding.states.empty())
     return Status::error("the graph has no past inputs: it was exported without a cache, and every step would see one token alone");
   return Status::ok();

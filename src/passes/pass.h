@@ -39,9 +39,17 @@ struct RotaryRows {
   void write(int64_t position, float* row) const;
 };
 
+// The input that says which tokens may be attended to: all ones, since nothing is padded.
+struct MaskInput {
+  ValueId value = kNoValue;
+  bool told = false;    // by its usual name, or by the configuration
+  bool unsure = false;  // its first dim may be the queries: right only where the graph hides later tokens itself
+};
+
 struct Binding {
   std::map<ValueId, InputRole> inputs;
   std::map<ValueId, RotaryRows> rotary;  // of inputs that are kRotaryRows
+  MaskInput mask;
   ValueId logits = kNoValue;
   std::vector<StatePair> states;
 };
@@ -108,7 +116,9 @@ Status run_passes(PassContext& context, bool literal);
 // -- the passes, one file each
 Status bind_inputs(PassContext&);              // symbols for batch, new tokens, past; constant inputs
 Status expand_fused(PassContext&);             // contrib and opset 23+ attention, rotary, skip norms
+Status check_mask(PassContext&);               // ones in the attention mask hide nothing, and a zero hides a key
 Status find_states(PassContext&);              // past / present pairs from what the outputs are made of
+Status find_logits(PassContext&);              // the output as wide as the table that token ids index
 Status narrow_states(PassContext&);            // states that are cast on their way in and out: the cast moves inside
 Status widen_half(PassContext&);               // half-precision activations in float; weights and states stay half
 Status inline_control(PassContext&);           // If on a known predicate

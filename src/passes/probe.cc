@@ -147,6 +147,16 @@ std::optional<Cone> Prober::cone(ValueId root, ValueId leaf, int max_nodes) cons
   return cone;
 }
 
+ValueId Prober::scores(const Node& softmax, int max_nodes) const {
+  std::vector<ValueId> candidates = dominators(softmax.in[0], max_nodes);
+  candidates.insert(candidates.begin(), softmax.in[0]);
+  for (ValueId c : candidates) {
+    const int p = graph_->values[c].producer;
+    if (p >= 0 && graph_->nodes[p].is("MatMul") && !known(graph_->nodes[p].in[0]) && !known(graph_->nodes[p].in[1])) return graph_->nodes[p].out[0];
+  }
+  return kNoValue;
+}
+
 std::vector<ValueId> Prober::dominators(ValueId root, int max_nodes) const {
   // Walk back in reverse topological order, keeping the set of data values still needed: whenever that
   // set has one element, everything passes through it.

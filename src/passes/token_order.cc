@@ -53,18 +53,8 @@ class Order {
 
   // Scores, Softmax and the product with V, where a mask hides later tokens from earlier ones.
   void accept_attention(const Node& softmax) {
-    int qk = -1;
-    std::vector<ValueId> candidates = prober_.dominators(softmax.in[0], kMaxConeNodes);
-    candidates.insert(candidates.begin(), softmax.in[0]);
-    for (ValueId c : candidates) {
-      const int p = graph_.values[c].producer;
-      if (p >= 0 && graph_.nodes[p].is("MatMul") && data(graph_.nodes[p].in[0]) && data(graph_.nodes[p].in[1])) {
-        qk = p;
-        break;
-      }
-    }
-    if (qk < 0) return;
-    const ValueId scores = graph_.nodes[qk].out[0];
+    const ValueId scores = prober_.scores(softmax, kMaxConeNodes);
+    if (scores == kNoValue || !data(scores)) return;
     const int64_t rank = static_cast<int64_t>(shape(softmax.in[0]).size()), axis = softmax.attr_int("axis", softmax.opset < 13 ? 1 : -1);
     if ((axis != -1 && axis != rank - 1) || shape(scores).empty() || !shape(scores).back().depends_on(kSymP)) return;
     const auto cone = prober_.cone(softmax.in[0], scores, kMaxConeNodes);

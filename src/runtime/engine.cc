@@ -136,7 +136,12 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
     c.graph.outputs = outputs;
     c.graph.remove_dead_nodes();
   }
-  if (!literal) c.order = token_order(c.graph, c.binding, evaluator, phase, limit);
+  if (!literal || c.binding.mask.unsure) c.order = token_order(c.graph, c.binding, evaluator, phase, limit);
+  // Ones, if its rows are keys'; a row for each query would have to hide the later ones.
+  if (c.binding.mask.unsure && !c.order.mixing.empty())
+    return Status::error("input '" + imported.values[c.binding.mask.value].name + "' " + shape_str(imported.values[c.binding.mask.value].info.shape, &imported.symbol_names) +
+                         " may be a mask with a row for each query, that the host would have to make: by " + c.order.mixing + " tokens see later ones, and its first dim is not the batch of the token ids");
+  if (literal) c.order = {};
   if (!c.order.mixing.empty()) context.note("prompt in one step", c.order.mixing, "tokens may depend on later ones");
   c.found = std::move(context.found);
   c.packed_bytes = evaluator.ledger().packed;

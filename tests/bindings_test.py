@@ -1,0 +1,193 @@
+"""What the inputs and outputs of a graph mean: ids, positions, masks, states and logits, by their names, their shapes and by what
+the graph computes with them. What could mean two things, or another thing than its name says, is refused.
+
+    python tests/bindings_test.py --situ build/situ [unittest options]
+
+Needs numpy and onnx (`make python`).
+"""
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+import tiny_exports
+import tiny_models
+from cli_case import CliTest, Run, main
+from tiny_models import WIDTH
+
+class BindingsTest(CliTest):
+    def renamed(self, spec_name, old, new, change=lambda m: None):
+        """The path of a tiny model whose value `old` has another name and which `change` then changes, with its prompt and its ids."""
+        folder = self.folder / f"renamed {self.id()} {spec_name} {old} {new} {len(list(self.folder.iterdir()))}"
+        prompt, ids = tiny_exports.write_model(next(s for s in tiny_models.SPECS if s.name == spec_name), folder)
+        model = onnx.load(folder / "model.onnx")
+        self.assertIn(old, [v.name for v in (*model.graph.input, *model.graph.output)])
+        for v in (*model.graph.input, *model.graph.output):
+            v.name = new if v.name == old else v.name
+        for n in model.graph.node:
+            n.input[:] = [new if x == old else x for x in n.input]
+            n.output[:] = [new if x == old else x for x in n.output]
+        change(model)
+        onnx.save(model, folder / "model.onnx")
+        return folder / "model.onnx", prompt, ids
+
+    def test_inputs_of_other_names(self):
+        """Positions are known by their names, masks by their names and by what they do: timesteps and masks of what is hidden look the same otherwise."""
+        for name, old, new in (("llama", "attention_mask", "attn_mask"), ("bloom", "attention_mask", "attn_mask"), ("llama", "position_ids", "input_pos"),
+                               ("llama", "attention_mask", "padding_mask"), ("llama", "attention_mask", "Mask"), ("llama", "position_ids", "positionIds")):
+            with self.subTest(name, old=old, new=new):
+                path, prompt, ids = self.renamed(name, old, new)
+                for options in ((), ("--naive",)):
+                    self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
+        for old, new in (("attention_mask", "sliding_mask"), ("position_ids", "block_position_ids")):
+            with self.subTest(old=old, new=new):
+                self.refused(Run("run", self.renamed("llama", old, new)[0], "--prompt-ids", "1,2,3"), f"'{new}' has no known meaning")
+
+    def test_masks_of_other_types(self):
+        for element in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BOOL, TensorProto.INT8, TensorProto.UINT8):
+            with self.subTest(element=element):
+                path, prompt, ids = self.renamed("llama", "attention_mask", "attention_mask", lambda m: setattr(next(i for i in m.graph.input if i.name == "attention_mask").type.tensor_type, "elem_type", element))
+                for options in ((), ("--naive",)):
+                    self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
+
+    def test_masks_of_what_is_hidden(self):
+        """1 says "hidden": ones would hide all, by whatever name."""
+        def inverted(m):
+            cast = next(n for n in m.graph.node if n.op_type == "Cast" and n.input[0] in ("attention_mask", "padding_mask"))
+            kept, cast.output[0] = cast.output[0], "hidden"
+            m.graph.node.insert(list(m.graph.node).index(cast) + 1, onnx.helper.make_node("Not", ["hidden"], [kept]))
+        for name in ("attention_mask", "padding_mask"):
+            for options in ((), ("--naive",)):
+                with self.subTest(name, options=options):
+                    self.refused(Run("run", self.renamed("llama", "attention_mask", name, inverted)[0], "--prompt-ids", "1,2,3", *options), f"'{name}' has no known meaning", "sees nothing")
+
+    def test_masks_with_a_row_for_each_query(self):
+        """[queries, keys] instead of [batch, keys], in a graph that hides no later token itself: ones would show them."""
+        spec = next(s for s in tiny_models.SPECS if s.name == "opset23-causal")
+        for dims in (["sequence", "t"], ["q", "t"], [None, "t"], ["batch", "t"]):
+            for options in ((), ("--naive",)):
+                with self.subTest(dims=dims, options=options):
+                    model = tiny_exports.Opset23(spec, tiny_models.choose_weights(spec)[0]).build()
+                    tiny_exports.remove_input(model, "attention_mask")
+                    ids = next(i for i in model.graph.input if i.name == "input_ids").type.tensor_type.shape.dim
+                    ids[0].dim_param, ids[1].dim_param = "batch", "sequence"
+                    model.graph.input.append(onnx.helper.make_tensor_value_info("attention_mask", TensorProto.INT64, dims))
+                    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0, 1]), "two axes"))
+                    for n in [n for n in model.graph.node if n.op_type == "Attention"]:
+                        at = list(model.graph.node).index(n)
+                        n.input.extend([""] * (4 - len(n.input)))
+                        n.input[3] = f"mask {at}"
+                        for a in [a for a in n.attribute if a.name == "is_causal"]:
+                            n.attribute.remove(a)
+                        model.graph.node.insert(at, onnx.helper.make_node("Unsqueeze", [f"kept {at}", "two axes"], [f"mask {at}"]))
+                        model.graph.node.insert(at, onnx.helper.make_node("Cast", ["attention_mask"], [f"kept {at}"], to=TensorProto.BOOL))
+                    path = self.folder / f"rows {dims} {options}.onnx"
+                    onnx.save(model, path)
+                    run = Run("run", path, "--prompt-ids", "1,2,3", "-n", "2", "--context", tiny_models.CONTEXT, *options)
+                    if dims[0] == "batch":
+                        self.assertEqual(run.code, 0, run.err)
+                    else:
+                        self.refused(run, "attention_mask", "host would have to make")
+
+    def test_positions_that_are_none(self):
+        """A number that the graph counts on from, and rows that are not equal for text."""
+        def counted(dims):
+            def change(m):
+                shape = next(i for i in m.graph.input if i.name == "position_ids").type.tensor_type.shape
+                del shape.dim[:]
+                for d in dims:
+                    shape.dim.add().dim_param = d
+                user = next(n for n in m.graph.node if "position_ids" in n.input)
+                at = list(m.graph.node).index(user)
+                user.input[list(user.input).index("position_ids")] = "counted"
+                for name, value in (("zero", 0), ("one", 1)):
+                    m.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), f"{name} of positions"))
+                for n in (onnx.helper.make_node("Add", ["position_ids", "steps"], ["counted"]), onnx.helper.make_node("Range", ["zero of positions", "count", "one of positions"], ["steps"]),
+                          onnx.helper.make_node("Gather", ["extents", "one of positions"], ["count"]), onnx.helper.make_node("Shape", ["input_ids"], ["extents"])):
+                    m.graph.node.insert(at, n)
+            return change
+        def rows(*dims):
+            def change(m):
+                shape = next(i for i in m.graph.input if i.name == "position_ids").type.tensor_type.shape
+                sequence = shape.dim[1].dim_param
+                del shape.dim[:]
+                for d in dims:
+                    shape.dim.add().dim_value = d
+                shape.dim.add().dim_param = sequence
+            return change
+        for name, change in (("a vector", counted(["n"])), ("a matrix", counted(["batch_size", "n"])), ("two rows", rows(2, 1)), ("two rows of a batch", rows(1, 2)), ("two sequences", rows(2))):
+            for options in ((), ("--naive",)):
+                with self.subTest(name, options=options):
+                    self.refused(Run("run", self.renamed("llama", "position_ids", "position_ids", change)[0], "--prompt-ids", "1,2,3", *options), "'position_ids'", "not a position for each token")
+
+    def test_states_that_count_otherwise(self):
+        """Names that say no other pairs: from 1, with zeros, with the element type. The graph's pairs are taken."""
+        for of_past, of_present in ((lambda i, x: f"past_key_values.{i}.{x}", lambda i, x: f"present.{i + 1}.{x}"), (lambda i, x: f"past_{x}_{i}", lambda i, x: f"present_{x}_{i:02d}"),
+                                    (lambda i, x: f"past_{x}_{i}_fp16", lambda i, x: f"present_{x}_{i}"), (lambda i, x: f"past_{x}_{i}", lambda i, x: f"cat_{7 * i + len(x)}")):
+            def change(m):
+                states = {f"past_key_values.{i}.{x}": of_past(i, x) for i in range(9) for x in ("key", "value")} | {f"present.{i}.{x}": of_present(i, x) for i in range(9) for x in ("key", "value")}
+                for v in (*m.graph.input, *m.graph.output):
+                    v.name = states.get(v.name, v.name)
+                for n in m.graph.node:
+                    n.input[:] = [states.get(x, x) for x in n.input]
+                    n.output[:] = [states.get(x, x) for x in n.output]
+            with self.subTest(past=of_past(0, "key"), present=of_present(0, "key")):
+                path, prompt, ids = self.renamed("llama", "logits", "logits", change)
+                self.assertEqual(self.generate(path, prompt)["output_ids"], ids)
+
+    def test_logits_of_another_name(self):
+        folder = self.folder / "scores"
+        prompt, ids = tiny_exports.write_model(next(s for s in tiny_models.SPECS if s.name == "llama"), folder)
+        model = onnx.load(folder / "model.onnx")
+        logits = next(o for o in model.graph.output if o.name == "logits")
+        next(n for n in model.graph.node if "logits" in n.output).output[0] = logits.name = "scores"
+        model.graph.output.remove(logits)
+        model.graph.output.append(logits)
+        onnx.save(model, folder / "model.onnx")
+        for options in ((), ("--naive",)):
+            self.assertEqual(self.generate(folder / "model.onnx", prompt, *options)["output_ids"], ids, options)
+        # Hidden states may come first: logits are as wide as the vocabulary. Where another output is so too, nothing tells.
+        last = next(n for n in model.graph.node if "scores" in n.output)
+        model.graph.output.insert(0, onnx.helper.make_tensor_value_info(last.input[0], TensorProto.FLOAT, ["batch_size", "sequence_length", WIDTH]))
+        onnx.save(model, folder / "model.onnx")
+        self.assertEqual(self.generate(folder / "model.onnx", prompt)["output_ids"], ids)
+        model.graph.node.append(onnx.helper.make_node("Neg", ["scores"], ["values"]))
+        model.graph.output.append(onnx.helper.make_tensor_value_info("values", TensorProto.FLOAT, ["batch_size", "sequence_length", tiny_models.VOCABULARY]))
+        onnx.save(model, folder / "model.onnx")
+        self.refused(Run("run", folder / "model.onnx", "--prompt-ids", "1,2,3"), "which output holds the logits?", "scores", "values")
+
+    def test_models_without_a_head(self):
+        """Hidden states and scores of classes are no logits, whatever they are called."""
+        def headless(m):
+            head = next(n for n in m.graph.node if "hidden" in n.output)
+            m.graph.node.append(onnx.helper.make_node("Identity", [head.input[0]], ["last_hidden_state"]))
+            del m.graph.output[[o.name for o in m.graph.output].index("hidden")]
+            m.graph.output.append(onnx.helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, ["batch_size", "sequence_length", None]))
+        def classes(m):
+            head = next(n for n in m.graph.node if "logits" in n.output)
+            m.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((WIDTH, 2), np.float32), "classes"))
+            head.op_type, head.input[:] = "MatMul", [head.input[0], "classes"]
+            del head.attribute[:]
+            m.graph.output[[o.name for o in m.graph.output].index("logits")].type.tensor_type.shape.dim[2].dim_value = 2
+        rows = f"the table that token ids index has {tiny_models.VOCABULARY} rows"
+        for options in ((), ("--naive",)):
+            self.refused(Run("run", self.renamed("llama", "logits", "hidden", headless)[0], "--prompt-ids", "1,2,3", *options), "no output holds logits", "last_hidden_state", rows)
+            self.refused(Run("run", self.renamed("llama", "logits", "logits", classes)[0], "--prompt-ids", "1,2,3", *options), "'logits'", "cannot be logits", rows)
+
+    def test_what_has_the_shape_of_a_mask(self):
+        """Its mean is added to what the logits are made of: refused, where ones would be wrong in silence."""
+        spec = next(s for s in tiny_models.SPECS if s.name == "opset23-causal")
+        model = tiny_exports.Opset23(spec, tiny_models.choose_weights(spec)[0]).build()
+        tiny_exports.remove_input(model, "attention_mask")
+        model.graph.input.append(onnx.helper.make_tensor_value_info("att_mask", TensorProto.INT64, ["batch", "t"]))
+        tail = next(n for n in model.graph.node if "logits" in n.output)
+        at = list(model.graph.node).index(tail)
+        for n in (onnx.helper.make_node("Add", [tail.input[0], "mean"], ["shifted"]), onnx.helper.make_node("ReduceMean", ["numbers"], ["mean"], keepdims=0), onnx.helper.make_node("Cast", ["att_mask"], ["numbers"], to=1)):
+            model.graph.node.insert(at, n)
+        tail.input[0] = "shifted"
+        path = self.folder / "mean.onnx"
+        onnx.save(model, path)
+        for options in ((), ("--naive",)):
+            self.refused(Run("run", path, "--prompt-ids", "1,2,3", *options), "'att_mask' has no known meaning")
+
+if __name__ == "__main__":
+    main()
