@@ -175,6 +175,57 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
   }
 }
 
+// The vectors of columns of a whole unit.
+constexpr int kUnitVectors = kUnitPanels * kPanelVectors;
+
+// total = one row times all columns of a whole unit, 4 bits. Memory is read front to back: two vectors of columns at a time would
+// read every second line of 64 bytes, and then the others. The row's bytes of a group of lines stay in registers; without VNNI the
+// products of a group are added up as 16 bits, at most 4 lines * 2 * 2 * 15 * 127 = 30480.
+template <ZeroPoints Z, int Lines>
+SITU_INLINE void packed_int8_unit(const PackedLayout& w, const PackedRows& rows, int64_t row, const uint8_t* unit, VecF* total) {
+  const int64_t record_bytes = w.record_bytes(kUnitPanels), panel = w.panel_bytes(), groups = w.lines() / Lines;
+  const int8_t* q = rows.q + row * rows.depth;
+  VecF sums[kUnitVectors] = {};
+  for (int64_t b = 0; b < w.blocks; ++b, unit += record_bytes) {
+    VecI dots[kUnitVectors];
+    const VecI minus = Z == ZeroPoints::kFloats ? VecI{} : splat_i(rows.negative_sums[b * rows.count + row]);
+#pragma GCC unroll 8
+    for (int v = 0; v < kUnitVectors; ++v) dots[v] = Z == ZeroPoints::kIntegers ? minus * packed_zeros(w, unit, kUnitPanels, v) : minus;
+    for (int64_t g = 0; g < groups; ++g, q += Lines * 8) {
+      VecS bytes[2 * Lines];  // of 4 k each
+#pragma GCC unroll 8
+      for (int i = 0; i < 2 * Lines; ++i) bytes[i] = splat_word(q + i * 4);
+#pragma GCC unroll 8
+      for (int v = 0; v < kUnitVectors; ++v) {
+        const uint8_t* lines = unit + v / kPanelVectors * panel + g * Lines * 64 + v % kPanelVectors * kVectorBytes;
+        VecS words{};
+        VecI low = dots[v], high{};
+#pragma GCC unroll 8
+        for (int l = 0; l < Lines; ++l) {
+          const VecU digits = (VecU)packed_line(lines + l * 64);
+          if (v % kPanelVectors == 0) __builtin_prefetch(lines + l * 64 + kPrefetchBytes);
+          if constexpr (kDigitsInPlace) {
+            low = dot4<4>(low, (VecS)(digits & 0x0f0f0f0fu), bytes[2 * l]);
+            high = dot4<4>(high, (VecS)(digits & 0xf0f0f0f0u), bytes[2 * l + 1]);
+          } else {
+            words += byte_products((VecS)(digits & 0x0f0f0f0fu), bytes[2 * l]);
+            words += byte_products((VecS)((digits >> 4) & 0x0f0f0f0fu), bytes[2 * l + 1]);
+          }
+        }
+        dots[v] = low + (kDigitsInPlace ? high >> 4 : word_products(words, VecS{} + 1));
+      }
+    }
+    const VecF scale = splat(rows.scales[b * rows.count + row]);
+#pragma GCC unroll 8
+    for (int v = 0; v < kUnitVectors; ++v) {
+      sums[v] += __builtin_convertvector(dots[v], VecF) * (packed_scales(w, unit, kUnitPanels, v) * scale);
+      if (Z == ZeroPoints::kFloats) sums[v] -= packed_offsets(w, unit, kUnitPanels, v) * rows.sums[b * rows.count + row];
+    }
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < kUnitVectors; ++v) total[v] = sums[v];
+}
+
 // Symmetric 4-bit digits are looked up as signed numbers where the ISA can; all others come unsigned.
 template <int Bits, ZeroPoints Z>
 #if defined(__AVX512F__)
