@@ -178,8 +178,7 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
 // The vectors of columns of a whole unit.
 constexpr int kUnitVectors = kUnitPanels * kPanelVectors;
 
-// total = one row times all columns of a whole unit, 4 bits. Memory is read front to back: two vectors of columns at a time would
-// read every second line of 64 bytes, and then the others. The row's bytes of a group of lines stay in registers; without VNNI the
+// total = one row times all columns of a whole unit, 4 bits. The row's bytes of a group of lines stay in registers; without VNNI the
 // products of a group are added up as 16 bits, at most 4 lines * 2 * 2 * 15 * 127 = 30480.
 template <ZeroPoints Z, int Lines>
 SITU_INLINE void packed_int8_unit(const PackedLayout& w, const PackedRows& rows, int64_t row, const uint8_t* unit, VecF* total) {

@@ -231,11 +231,18 @@ struct Unit {
   int vectors() const { return panels * kPanelVectors; }
 };
 
+// Whether one row takes all columns of a unit at once. Two vectors of columns at a time would read every second line of 64 bytes,
+// and then the others: of a row memory has to be read front to back.
+constexpr bool kWholeUnits = kUnitVectors > kVectors && kUnitVectors <= kVectorRegisters / 4;
+
 template <int Bits, int R, int V, ZeroPoints Z, bool Int8>
 void unit_rows(const Unit& u, const PackedRows& rows, const Output& out, int64_t row, int64_t slot, int v0) {
   VecF total[R][V], gate[R][V];
   auto dots = [&](const uint8_t* data, VecF (*sums)[V]) {
-    if constexpr (Int8) packed_int8<Bits, R, V, Z>(u.w, rows, slot, data, u.panels, v0, sums);
+    if constexpr (Int8 && Bits == 4 && R == 1 && kWholeUnits && V == kUnitVectors) {
+      if (u.w.lines() % 4 == 0) packed_int8_unit<Z, 4>(u.w, rows, slot, data, sums[0]);
+      else packed_int8_unit<Z, 2>(u.w, rows, slot, data, sums[0]);
+    } else if constexpr (Int8) packed_int8<Bits, R, V, Z>(u.w, rows, slot, data, u.panels, v0, sums);
     else packed_float<Bits, R, V, Z>(u.w, rows, slot, data, u.panels, v0, sums);
   };
   if (u.gate != nullptr) dots(u.gate, gate);
@@ -248,31 +255,11 @@ void unit_rows(const Unit& u, const PackedRows& rows, const Output& out, int64_t
   }
 }
 
-// One row times all columns of a whole unit.
-template <ZeroPoints Z>
-void unit_row(const Unit& u, const PackedRows& rows, const Output& out, int64_t row, int64_t slot) {
-  VecF total[kUnitVectors], gate[kUnitVectors];
-  auto dots = [&](const uint8_t* data, VecF* sums) {
-    if (u.w.lines() % 4 == 0) packed_int8_unit<Z, 4>(u.w, rows, slot, data, sums);
-    else packed_int8_unit<Z, 2>(u.w, rows, slot, data, sums);
-  };
-  if (u.gate != nullptr) dots(u.gate, gate);
-  dots(u.data, total);
-  for (int v = 0; v < kUnitVectors; ++v) {
-    const int64_t n = u.column + v * kLanes;
-    write_columns(out, u.w.n, row + slot, n, finish_sums(out, u.w.n, n, total[v], u.gate != nullptr ? &gate[v] : nullptr));
-  }
-}
-
-// Whether one row takes all columns of a unit at once.
-template <int Bits, int R, bool Int8>
-constexpr bool kWholeUnits = Int8 && Bits == 4 && R == 1 && kUnitVectors > kVectors && kUnitVectors <= kVectorRegisters / 4;
-
 template <int Bits, int R, ZeroPoints Z, bool Int8>
 void unit_vectors(const Unit& u, const PackedRows& rows, const Output& out, int64_t row, int64_t slot) {
   int v = 0;
-  if constexpr (kWholeUnits<Bits, R, Int8>) {
-    if (u.vectors() == kUnitVectors) return unit_row<Z>(u, rows, out, row, slot);
+  if constexpr (kWholeUnits && R == 1) {
+    if (u.vectors() == kUnitVectors) return unit_rows<Bits, R, kUnitVectors, Z, Int8>(u, rows, out, row, slot, 0);
   }
   for (; v + kVectors <= u.vectors(); v += kVectors) unit_rows<Bits, R, kVectors, Z, Int8>(u, rows, out, row, slot, v);
   for (; v < u.vectors(); ++v) unit_rows<Bits, R, 1, Z, Int8>(u, rows, out, row, slot, v);
