@@ -11,7 +11,9 @@ template <int R, int C, typename T>
 SITU_INLINE void dots(const float* const* a, const T* b, int64_t b_n, int64_t depth, float* sums, int64_t stride) {
   // A nearly full set of sums is added up as a full one: all lanes at once.
   constexpr int kSums = R * C > kLanes / 2 ? (R * C + kLanes - 1) / kLanes * kLanes : R * C;
-  VecF acc[kSums] = {};
+  VecF acc[kSums];
+#pragma GCC unroll 16
+  for (int i = 0; i < kSums; ++i) acc[i] = VecF{};
   int64_t k = 0;
   for (; k + kLanes <= depth; k += kLanes) {
     VecF column[C];
@@ -25,8 +27,10 @@ SITU_INLINE void dots(const float* const* a, const T* b, int64_t b_n, int64_t de
     }
   }
   if (k < depth) {
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       const VecF x = load_n(a[r] + k, depth - k);
+#pragma GCC unroll 16
       for (int c = 0; c < C; ++c) acc[r * C + c] += x * load_n(b + c * b_n + k, depth - k);
     }
   }
