@@ -33,14 +33,20 @@ int64_t mod_floor(int64_t a, int64_t b) {
   return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
 }
 
-thread_local int64_t token_limit = kMax;
+thread_local int64_t token_limit = kMax, step_limit = kMax;
 
 enum class AtomKind { kSymbol, kDiv, kMod, kMin, kMax, kSelect, kLess, kEqual };
 
 }  // namespace
 
-ScopedTokenLimit::ScopedTokenLimit(int64_t tokens) : saved_(token_limit) { token_limit = tokens; }
-ScopedTokenLimit::~ScopedTokenLimit() { token_limit = saved_; }
+ScopedTokenLimit::ScopedTokenLimit(int64_t tokens, int64_t step) : saved_(token_limit), saved_step_(step_limit) {
+  token_limit = tokens;
+  step_limit = std::min(tokens, step);
+}
+ScopedTokenLimit::~ScopedTokenLimit() {
+  token_limit = saved_;
+  step_limit = saved_step_;
+}
 
 struct Atom {
   AtomKind kind;
@@ -132,7 +138,7 @@ struct DimOps {
     return {*std::min_element(c, c + 4), *std::max_element(c, c + 4)};
   }
   static Interval bounds(const Atom& a) {
-    if (a.kind == AtomKind::kSymbol && (a.symbol == kSymS || a.symbol == kSymL)) return {1, token_limit};
+    if (a.kind == AtomKind::kSymbol && (a.symbol == kSymS || a.symbol == kSymL)) return {1, step_limit};
     if (a.kind == AtomKind::kSymbol) return {0, a.symbol == kSymP && token_limit != kMax ? token_limit - 1 : kMax};
     const Interval x = bounds(a.args[0]), y = bounds(a.args[1]);
     switch (a.kind) {
@@ -166,7 +172,7 @@ struct DimOps {
     const int64_t alone = s - shared, wanted = coefficient("L");
     const int64_t unwanted = alone == 0 || wanted == 0 || (alone > 0) == (wanted > 0) ? 0 : alone > 0 ? std::min(alone, -wanted) : std::max(alone, -wanted);
     if (unwanted != 0) {
-      const Interval m = mul({unwanted, unwanted}, {0, token_limit});
+      const Interval m = mul({unwanted, unwanted}, {0, step_limit});
       sum = {sat_add(sum.lo, m.lo), sat_add(sum.hi, m.hi)};
     }
     for (const auto& [key, whole] : d.poly_->terms) {
@@ -322,6 +328,13 @@ Dim Dim::symbol(int id) { return DimOps::from_atom(DimOps::symbol(id)); }
 int64_t Dim::eval(const SymbolValues& s) const { return poly_ ? DimOps::eval(*poly_, s) : value_; }
 int64_t Dim::lower_bound() const { return DimOps::bounds(*this).lo; }
 int64_t Dim::upper_bound() const { return DimOps::bounds(*this).hi; }
+bool Dim::linear() const {
+  if (!poly_) return true;
+  return std::all_of(poly_->terms.begin(), poly_->terms.end(), [](const auto& entry) {
+    const std::vector<AtomPtr>& atoms = entry.second.first.atoms;
+    return atoms.size() <= 1 && (atoms.empty() || atoms[0]->kind == AtomKind::kSymbol);
+  });
+}
 bool Dim::depends_on(int symbol) const { return DimOps::depends(*this, symbol); }
 bool Dim::piecewise_linear(std::vector<int64_t>* numbers) const { return DimOps::piecewise_linear(*this, numbers); }
 std::string Dim::str(const std::vector<std::string>* names) const { return DimOps::str(*this, names); }

@@ -34,17 +34,17 @@ struct SymbolValues {
 };
 
 // While it lives, dims made on this thread are folded knowing that no sequence is longer than `tokens`
-// (P + S <= tokens): min(1024, P + S) is P + S for a model of 1,024 positions. Who runs the graph must
-// keep sequences within it.
+// (P + S <= tokens): min(1024, P + S) is P + S for a model of 1,024 positions; and no step longer than `step` (S <= step). Who
+// runs the graph must keep sequences within it.
 class ScopedTokenLimit {
  public:
-  explicit ScopedTokenLimit(int64_t tokens);
+  explicit ScopedTokenLimit(int64_t tokens, int64_t step = INT64_MAX);
   ~ScopedTokenLimit();
   ScopedTokenLimit(const ScopedTokenLimit&) = delete;
   ScopedTokenLimit& operator=(const ScopedTokenLimit&) = delete;
 
  private:
-  int64_t saved_;
+  int64_t saved_, saved_step_;
 };
 
 // Thrown by arithmetic on Dims whose text would be longer than kLongestDim: a file can square a length again and again. Shapes
@@ -73,6 +73,8 @@ class Dim {
   std::string str(const std::vector<std::string>* names = nullptr) const;
   // No products of symbols, divisions or remainders. Appends the numbers that occur, coefficients of 1 and -1 excepted.
   bool piecewise_linear(std::vector<int64_t>* numbers) const;
+  // A sum of multiples of symbols and a number: largest and smallest at corners of what the symbols may be.
+  bool linear() const;
   // This Dim with every occurrence of symbol `id` replaced.
   Dim substitute(int id, const Dim& by) const;
 

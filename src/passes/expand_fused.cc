@@ -316,7 +316,7 @@ class Expander {
     std::vector<ValueId> operands{sum, n.in[2]};
     if (!simplified && n.has_input(3)) operands.push_back(n.in[3]);
     builder_.op(simplified ? "RMSNormalization" : "LayerNormalization", operands, n.out[0]);
-    builder_.last().set_float("epsilon", n.attr_float("epsilon", simplified ? 1e-5f : 1e-12f));
+    builder_.last().set_float("epsilon", n.attr_float("epsilon", 1e-12f));
     builder_.last().set_int("axis", -1);
     return Status::ok();
   }

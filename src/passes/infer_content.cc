@@ -1,6 +1,7 @@
 // Shape arithmetic on symbols: Shape -> Gather -> Mul -> Concat -> Reshape chains and their like are
 // evaluated element by element on Dims, so that they never run on the token path.
 #include <algorithm>
+#include <cmath>
 
 #include "passes/pass.h"
 
@@ -20,7 +21,8 @@ std::optional<Content> operand(const Graph& graph, const Node& node, size_t i) {
   return v.info.content;
 }
 
-std::optional<Dim> apply_unary(const std::string& op, const Dim& a) {
+std::optional<Dim> apply_unary(const std::string& op, DType to, const Dim& a) {
+  if (op == "Cast" && to == DType::kBool) return Dim(1) - dim_equal(a, 0);
   if (in(op, {"Cast", "Identity"})) return a;
   if (op == "Neg") return Dim(0) - a;
   if (op == "Not") return Dim(1) - a;
@@ -28,11 +30,13 @@ std::optional<Dim> apply_unary(const std::string& op, const Dim& a) {
   return std::nullopt;
 }
 
-std::optional<Dim> apply_binary(const std::string& op, const Dim& a, const Dim& b) {
+std::optional<Dim> apply_binary(const Node& node, const Dim& a, const Dim& b) {
+  const std::string& op = node.op;
   if (op == "Add") return a + b;
   if (op == "Sub") return a - b;
   if (op == "Mul" || op == "And") return a * b;
   if (op == "Div") return dim_div(a, b);
+  if (op == "Mod" && node.attr_int("fmod", 0) != 0) return a - dim_div(a, b) * b;  // the sign of the dividend
   if (op == "Mod") return dim_mod(a, b);
   if (op == "Min") return dim_min(a, b);
   if (op == "Max" || op == "Or") return dim_max(a, b);
@@ -80,24 +84,27 @@ std::optional<std::vector<Content>> move_elements(const Graph& graph, const Node
   return results;
 }
 
-// Sum over a tensor that holds one value throughout: the attention mask, which is all ones.
-std::optional<Dim> uniform_sum(const Graph& graph, ValueId id) {
+// The one value that a tensor holds throughout: the attention mask is all ones.
+std::optional<int64_t> uniform_value(const Graph& graph, ValueId id) {
   const Value& v = graph.values[id];
   if (v.producer < 0) return std::nullopt;
   const Node& p = graph.nodes[v.producer];
-  if (p.is("Cast") || p.is("Identity")) return uniform_sum(graph, p.in[0]);
+  if (p.is("Cast") || p.is("Identity")) {
+    const auto x = uniform_value(graph, p.in[0]);
+    return x && v.info.type == DType::kBool ? std::optional<int64_t>(*x != 0) : x;
+  }
   if (!p.is("ConstantOfShape")) return std::nullopt;
   const Attribute* a = p.attr("value");
   const double value = a && a->tensor.present() ? a->tensor.to_f64()[0] : 0.0;
-  if (value != static_cast<double>(static_cast<int64_t>(value))) return std::nullopt;
-  return shape_count(v.info.shape) * Dim(static_cast<int64_t>(value));
+  if (!(std::fabs(value) <= 127) || value != std::trunc(value)) return std::nullopt;  // what every type can hold
+  return static_cast<int64_t>(value);
 }
 
 std::optional<Content> reduce(const Graph& graph, const Node& node, const ValueInfo& out) {
   if (shape_count(out.shape) != Dim(1)) return std::nullopt;
   if (node.op == "ReduceSum" && !operand(graph, node, 0)) {
-    auto sum = uniform_sum(graph, node.in[0]);
-    if (sum) return Content{*sum};
+    const auto value = uniform_value(graph, node.in[0]);
+    if (value) return Content{shape_count(graph.values[node.in[0]].info.shape) * Dim(*value)};
     return std::nullopt;
   }
   auto a = operand(graph, node, 0);
@@ -122,9 +129,9 @@ std::optional<Content> elementwise(const Graph& graph, const Node& node, const V
   for (int64_t k = 0; k < n; ++k) {
     auto at = [&](size_t i) -> const Dim& { return args[i].size() == 1 ? args[i][0] : args[i][k]; };
     std::optional<Dim> d;
-    if (args.size() == 1) d = apply_unary(node.op, at(0));
+    if (args.size() == 1) d = apply_unary(node.op, out.type, at(0));
     else if (node.op == "Where" && args.size() == 3) d = dim_select(at(0), at(1), at(2));
-    else if (args.size() == 2) d = apply_binary(node.op, at(0), at(1));
+    else if (args.size() == 2) d = apply_binary(node, at(0), at(1));
     if (!d) return std::nullopt;
     result.push_back(*d);
   }

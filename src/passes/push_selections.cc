@@ -86,11 +86,11 @@ class Pusher {
   bool clips(const Node& n) const {
     return n.is("Clip") && std::all_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) { return v == kNoValue || (constant(v) && graph_.values[v].constant.count() == 1); });
   }
-  // The constant vector operand of an elementwise node, as long as its last axis.
+  // The constant vector operand of an elementwise node, as long as its last axis, which the other operand has too.
   ValueId bias(const Node& n) const {
-    const ValueId b = constant(n.in[0]) ? n.in[0] : n.in[1];
-    const Shape &s = graph_.values[b].info.shape, &y = graph_.values[n.out[0]].info.shape;
-    return s.size() == 1 && s[0] == y.back() ? b : kNoValue;
+    const bool first = constant(n.in[0]);
+    const Shape &b = graph_.values[n.in[first ? 0 : 1]].info.shape, &x = graph_.values[n.in[first ? 1 : 0]].info.shape, &y = graph_.values[n.out[0]].info.shape;
+    return b.size() == 1 && b[0] == y.back() && !x.empty() && x.back() == y.back() ? n.in[first ? 0 : 1] : kNoValue;
   }
 
   // Whole columns side by side: all that a quantised weight can be split into without being packed anew.

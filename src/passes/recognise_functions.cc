@@ -152,7 +152,11 @@ class Recogniser {
   // What fits at one size may be clipped at others.
   template <typename Form>
   bool holds_everywhere(ValueId root, ValueId x, Form form) {
-    for (float size : {0.03f, 30.0f, 300.0f, 10000.0f}) {
+    return holds_at(root, x, {0.03f, 30.0f, 300.0f, 10000.0f}, form);
+  }
+  template <typename Form>
+  bool holds_at(ValueId root, ValueId x, std::initializer_list<float> sizes, Form form) {
+    for (float size : sizes) {
       const Tensor input = scaled(x, size, 3);
       Result<Tensor> output = at(root, x, input);
       if (!output.is_ok() || distance(floats(*output), form(floats(input))) > tolerance()) return false;
@@ -173,15 +177,26 @@ class Recogniser {
     if (match) return holds_everywhere(root, x, [&](const std::vector<float>& v) { return activation(*match, v); }) ? match : std::nullopt;
     const int64_t width = input.dims().back();
     for (bool centre : {false, true}) {
-      const Tensor small = scaled(x, 1e-3f, 2);
-      Result<Tensor> y = at(root, x, small);
-      if (!y.is_ok()) return std::nullopt;
-      const float eps = round_epsilon(solve_epsilon(floats(small), floats(*y), width, centre));
-      if (distance(floats(*y), norm(floats(small), width, eps, centre)) <= tolerance() && distance(out, norm(in, width, eps, centre)) <= tolerance() &&
-          holds_everywhere(root, x, [&](const std::vector<float>& v) { return norm(v, width, eps, centre); }))
-        return Match{centre ? "LayerNormalization" : "RMSNormalization", "", eps};
+      const auto eps = epsilon(root, x, width, centre);
+      if (!eps) return std::nullopt;
+      const auto form = [&](const std::vector<float>& v) { return norm(v, width, *eps, centre); };
+      // Rows so small that an epsilon matters tell where it is added: to the mean of squares, or to its root.
+      if (distance(out, form(in)) <= tolerance() && holds_at(root, x, {1e-6f, 1e-5f, 1e-4f, 1e-3f}, form) && holds_everywhere(root, x, form))
+        return Match{centre ? "LayerNormalization" : "RMSNormalization", "", *eps};
     }
     return std::nullopt;
+  }
+
+  // Measured on rows of 1e-3, and once more on rows as small as its root; nothing where the graph cannot be evaluated.
+  std::optional<float> epsilon(ValueId root, ValueId x, int64_t width, bool centre) {
+    double e = 0, size = 1e-3;
+    for (int i = 0; i < 2; ++i, size = std::clamp(std::sqrt(std::fabs(e)), 1e-6, 1e-3)) {
+      const Tensor small = scaled(x, static_cast<float>(size), 2);
+      Result<Tensor> y = at(root, x, small);
+      if (!y.is_ok()) return std::nullopt;
+      e = solve_epsilon(floats(small), floats(*y), width, centre);
+    }
+    return round_epsilon(e);
   }
 
   // The constant vector that `v`'s only user multiplies it by (or adds), and that user; else nothing.
@@ -225,7 +240,7 @@ class Recogniser {
       const Match match = r.match;
       emit[last] = [operands, result, match](Builder& b) {
         b.op(match.op, operands, result, match.domain);
-        if (match.epsilon > 0) b.last().set_float("epsilon", match.epsilon);
+        if (match.op.find("Normalization") != std::string::npos) b.last().set_float("epsilon", match.epsilon);  // none is 0, not the default
         if (!match.approximate.empty()) b.last().set_string("approximate", match.approximate);
         if (match.alpha != 0) b.last().set_float("alpha", match.alpha);
         if (match.op.find("Normalization") != std::string::npos) b.last().set_int("axis", -1);

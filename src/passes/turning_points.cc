@@ -262,11 +262,11 @@ bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t 
   };
   // The first position alone tells little: rotary tables hold 1 and 0 there, whatever made them.
   for (int64_t past : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{17}, far / 4, far / 2, far - 1})
-    if (first ? !agrees(past + 1, 0) : !agrees(1, past)) return false;
+    if (first ? !agrees(past + 1, 0) : !agrees(1, past) || !agrees(2, past) || !agrees(5, past) || !agrees(kManyTokens / 2, past)) return false;
   const TurningPoints points = turning_points(graph, prober, {v});
   for (int64_t n : points.at)
     for (int64_t tokens = n - 1; tokens <= n + 1; ++tokens)
-      if (!agrees(tokens, 0)) return false;
+      if (!agrees(tokens, 0) || (!first && (!agrees(tokens, 3) || !agrees(3, tokens)))) return false;
   // A table of queries and keys is looked at in short steps; what chooses among its entries, in long ones too.
   return !square || std::all_of(points.conditions.begin(), points.conditions.end(), [&](ValueId c) { return entries_by_position(graph, prober, c, context, first); });
 }

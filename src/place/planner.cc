@@ -637,26 +637,36 @@ class Planner {
     const Home& h = plan_.values[v];
     if (h.region != RegionKind::kArena && h.region != RegionKind::kIo && h.region != RegionKind::kWeights) return Status::ok();
     if (is_constant(v)) return Status::ok();
-    const SymbolValues s = corner(bounds_.tokens, bounds_.capacity - bounds_.tokens);
     int64_t elements = 1;
     for (const Dim& d : h.view.dims)
-      if (__builtin_mul_overflow(elements, std::max<int64_t>(1, d.eval(s)), &elements) || elements > kMaxElements)
+      if (__builtin_mul_overflow(elements, std::max<int64_t>(1, largest(d)), &elements) || elements > kMaxElements)
         return Status::error((value(v).producer < 0 ? "" : graph_.nodes[static_cast<size_t>(value(v).producer)].label() + ": ") + "value '" + value(v).name + "' of shape " +
                              shape_str(h.view.dims, &graph_.symbol_names) + " is too large");
     return Status::ok();
   }
 
-  // Largest size over the corners of the allowed steps.
-  Status measure(Root& r) {
+  // The most that a dim is in any allowed step: at a corner of these, or no more than its bounds where it bends in between
+  // (T mod 50). -1: negative in one of the corners.
+  int64_t largest(const Dim& d) const {
+    int64_t most = 0;
     for (const SymbolValues& s : {corner(bounds_.tokens, bounds_.capacity - bounds_.tokens), corner(bounds_.tokens, 0), corner(1, bounds_.capacity - 1), corner(1, 0)}) {
-      int64_t bytes = std::max<int64_t>(1, dtype_bytes(r.type));
-      for (const Dim& d : r.dims) {
-        const int64_t extent = d.eval(s);
-        if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes) || bytes > (int64_t{1} << 46))
-          return Status::error("value '" + value(r.value).name + "' of shape " + shape_str(r.dims, &graph_.symbol_names) + " is too large");
-      }
-      r.bytes = std::max(r.bytes, (bytes + kAlign - 1) / kAlign * kAlign);
+      const int64_t extent = d.eval(s);
+      if (extent < 0) return -1;
+      most = std::max(most, extent);
     }
+    if (d.linear()) return most;
+    const ScopedTokenLimit limit(bounds_.capacity, bounds_.tokens);
+    return d.upper_bound();
+  }
+
+  Status measure(Root& r) {
+    int64_t bytes = std::max<int64_t>(1, dtype_bytes(r.type));
+    for (const Dim& d : r.dims) {
+      const int64_t extent = largest(d);
+      if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes) || bytes > (int64_t{1} << 46))
+        return Status::error("value '" + value(r.value).name + "' of shape " + shape_str(r.dims, &graph_.symbol_names) + " is too large");
+    }
+    r.bytes = (bytes + kAlign - 1) / kAlign * kAlign;
     return Status::ok();
   }
 

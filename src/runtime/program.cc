@@ -29,6 +29,9 @@ Status Program::build(const TokenOrder& order) {
     needs_contiguous_ = needs_contiguous_ || s.from_home.region == RegionKind::kState;
     calls_.push_back(c);
   }
+  for (const std::vector<Root>* roots : {&plan_.arena, &plan_.io})
+    for (const Root& r : *roots)
+      if (!std::all_of(r.dims.begin(), r.dims.end(), [](const Dim& d) { return d.linear(); })) bent_.push_back(&r);
   logits_view_ = add_view(plan_.values[binding_.logits], graph_.values[binding_.logits].info.type, false);
   scratch_.resize(static_cast<size_t>(kScratchBytes) * pool_.threads() + 64);
   books_.resize(pool_.threads());
@@ -207,6 +210,24 @@ void Program::bind(const StepInput& input) {
   partials_.resize(static_cast<size_t>(partial_floats_) * static_cast<size_t>(pool_.threads()) * input.segments.size());
 }
 
+Status Program::check_sizes(const StepInput& input) const {
+  for (const Root* r : bent_) {
+    Segment all;
+    all.count = tokens_;
+    const SymbolValues symbols = input.segments.size() == 1 ? parts_[0].symbols : symbols_of(all, input.wanted, input.turn);
+    int64_t bytes = std::max<int64_t>(1, dtype_bytes(r->type));
+    bool fits = true;
+    for (const Dim& d : r->dims) {
+      const int64_t extent = d.eval(symbols);
+      fits = fits && extent >= 0 && !__builtin_mul_overflow(bytes, extent, &bytes);
+    }
+    if (!fits || bytes > r->bytes)
+      return Status::error("value '" + graph_.values[r->value].name + "' is " + shape_str(r->dims, &graph_.symbol_names) + " in a step of " + std::to_string(symbols.value[kSymS]) + " tokens after " +
+                           std::to_string(symbols.value[kSymP]) + "; " + std::to_string(r->bytes) + " bytes are planned for it");
+  }
+  return Status::ok();
+}
+
 // The host's part of a step: ids, positions and the integers that shape arithmetic left to kernels.
 void Program::write_inputs(const StepInput& input, Ledger& ledger) {
   auto put = [&](std::byte* at, DType type, int64_t i, int64_t x) {
@@ -341,6 +362,7 @@ void Program::count_outputs(Ledger& ledger) const {
 
 Status Program::run(const StepInput& input, Ledger& ledger) {
   bind(input);
+  SITU_RETURN_IF_ERROR(check_sizes(input));
   write_inputs(input, ledger);
   input_ = &input;
   for (Ledger& b : books_) b = Ledger{};

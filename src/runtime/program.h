@@ -104,6 +104,8 @@ class Program {
   uint32_t outputs_by_slot(size_t call) const;
   int64_t host_offset(int root);
   void bind(const StepInput& input);
+  // Blocks whose size is no plain function of the step hold what this one puts there.
+  Status check_sizes(const StepInput& input) const;
   void write_inputs(const StepInput& input, Ledger& ledger);
   void count_outputs(Ledger& ledger) const;
   void execute(int thread, int threads);
@@ -129,6 +131,7 @@ class Program {
   ThreadPool& pool_;
   std::vector<Call> calls_;
   ViewTable views_;
+  std::vector<const Root*> bent_;  // blocks with dims that are not linear in the step's symbols
   std::vector<std::byte> scratch_;
   std::vector<Ledger> books_;
   std::vector<Fault> faults_;
