@@ -351,6 +351,94 @@ class GraphsTest(CliTest):
             "mean over the tokens": {"hidden": lambda g, x: g.op("Add", x, g.mul(g.op("ReduceMean", x, axes=[1]), 3))},
         }, options=("--chunk", 4))
 
+    def test_prompts_that_only_a_first_step_may_be(self):
+        """Right for prompts without past and for single tokens; later chunks would count their positions from 0."""
+        starts = {
+            "chosen by the step": lambda g, past: g.op("Where", g.op("Equal", g.tokens, g.constant(1)), past, g.constant(0)),
+            "times whether it is one token": lambda g, past: g.op("Mul", past, g.op("Cast", g.op("Equal", g.tokens, g.constant(1)), to=TensorProto.INT64)),
+            "divided by its length": lambda g, past: g.op("Div", past, g.tokens),
+        }
+        def queries(g, start):
+            first = start(g, g.op("Sub", g.total, g.tokens))
+            return g.op("Range", first, g.op("Add", first, g.tokens), g.constant(1))
+        def mask(start):
+            return {"mask": lambda g, m: g.unsqueeze(g.op("Where", g.op("LessOrEqual", g.unsqueeze(g.keys, 0), g.unsqueeze(queries(g, start), 1)), g.f32(0), g.f32(tiny_exports.MASKED)), 0, 1)}
+        def table(start):
+            rows = np.random.default_rng(4).standard_normal((tiny_models.CONTEXT, WIDTH))
+            return {"hidden": lambda g, x: g.op("Add", x, g.unsqueeze(g.op("Gather", g.f32(rows), queries(g, start)), 0))}
+        cases = {f"{kind}, {name}": f(start) for name, start in starts.items() for kind, f in (("rows of a table", table), ("mask", mask))}
+        for name, hooks in cases.items():
+            with self.subTest(name):
+                path = self.write(name, LEARNED, hooks)
+                runs = [self.start(path, LONG, *options) for options in (("--naive",), ("--chunk", 4), ())]
+                naive, chunks, whole = (r.result()["output_ids"] for r in runs)
+                self.assertEqual((chunks, whole), (naive, naive))
+
+    def test_sizes_that_bend(self):
+        """More in the middle of a sequence than at its ends: rows that are as many as a function of the length says."""
+        total = tiny_models.CONTEXT
+        counts = {
+            "a parabola": lambda g: g.op("Add", g.op("Mul", g.op("Mul", g.total, g.op("Sub", g.constant(total), g.total)), g.constant(20)), g.constant(1)),
+            "a remainder": lambda g: g.op("Add", g.op("Mod", g.op("Mul", g.total, g.constant(1000)), g.constant(8000)), g.constant(1)),
+            "a small remainder": lambda g: g.op("Add", g.op("Mod", g.total, g.constant(50)), g.constant(1)),
+            "the smaller part": lambda g: g.op("Add", g.op("Mul", g.op("Min", g.tokens, g.op("Sub", g.total, g.tokens)), g.constant(500)), g.constant(1)),
+        }
+        def rows(count):
+            def f(g, x):
+                numbers = g.unsqueeze(g.op("Cast", g.op("Range", g.constant(0), count(g), g.constant(1)), to=TensorProto.FLOAT), 1)
+                return g.op("Add", x, g.op("ReduceMean", g.op("Tanh", g.op("Mul", g.slice(x, -1, END, 1), numbers)), axes=[1], keepdims=1))
+            return {"hidden": f}
+        for prompt in (SHORT, LONG):
+            self.check({name: rows(count) for name, count in counts.items()}, prompt=prompt)
+
+    def test_norms_of_tiny_rows(self):
+        """Without an epsilon, and with one beside the root: on rows where one inside the root is another norm."""
+        def norm(gain, add=lambda g, root: root):
+            def f(g, x):  # of 48 numbers: the epsilon that is measured there is a little below 0
+                x = g.mul(g.op("Concat", x, g.slice(x, 0, WIDTH // 2, 2), axis=2), gain)
+                root = g.op("Sqrt", g.op("ReduceMean", g.op("Mul", x, x), axes=[-1]))
+                return g.slice(g.op("Div", x, add(g, root)), 0, WIDTH, 2)
+            return {"rms": f}
+        def inside(gain):  # what it must not be taken for
+            def f(g, x):
+                x = g.mul(g.op("Concat", x, g.slice(x, 0, WIDTH // 2, 2), axis=2), gain)
+                return g.slice(g.op("Div", x, g.op("Sqrt", g.op("Add", g.op("ReduceMean", g.op("Mul", x, x), axes=[-1]), g.f32(1e-5)))), 0, WIDTH, 2)
+            return {"rms": f}
+        self.check({"no epsilon": (norm(1e-3), inside(1e-3)), "beside the root": (norm(1e-6, lambda g, root: g.op("Add", root, g.f32(1e-8))), inside(1e-6))})
+
+    def test_truth_made_of_lengths(self):
+        """Casts to bool are 0 or 1, Mod with fmod has the sign of what is divided."""
+        vector = np.random.default_rng(3).standard_normal(WIDTH)
+        def number(f):
+            return {"hidden": lambda g, x: g.op("Add", x, g.op("Mul", g.f32(vector), g.op("Cast", f(g, g.op("Sub", g.total, g.tokens)), to=TensorProto.FLOAT)))}
+        def truth(g, past):
+            return g.op("Cast", past, to=TensorProto.BOOL)
+        def choice(g, condition):
+            return g.op("Where", condition, g.constant(3), g.constant(-1))
+        def ones(g, past):
+            filled = g.op("ConstantOfShape", g.shape(g.total), value=onnx.numpy_helper.from_array(np.array([2])))
+            return g.op("ReduceSum", g.op("Cast", g.op("Cast", filled, to=TensorProto.BOOL), to=TensorProto.INT64), g.constant([0]), keepdims=0)
+        self.check({
+            "is there a past": number(lambda g, past: g.op("Cast", truth(g, past), to=TensorProto.INT64)),
+            "is there none": number(lambda g, past: choice(g, g.op("Not", truth(g, past)))),
+            "are there both": number(lambda g, past: choice(g, g.op("Equal", truth(g, past), truth(g, g.tokens)))),
+            "the sign of what is divided": number(lambda g, past: g.op("Mod", g.op("Sub", g.total, g.constant(20)), g.constant(5), fmod=1)),
+            "how many are not 0": number(ones),
+        })
+
+    def test_columns_that_are_spread(self):
+        """One number for each token times a vector, of which parts are taken: no projection."""
+        vector = np.random.default_rng(2).standard_normal(2 * WIDTH)
+        def gate(op, split):
+            def f(g, x):
+                y = g.op(op, g.op("Sigmoid", g.op("ReduceMean", x, axes=[2], keepdims=1)), g.f32(vector))
+                a, b = split(g, y)
+                return g.op("Add", g.op("Mul", x, a), b)
+            return {"hidden": f}
+        parts = lambda g, y: g.op("Split", y, g.constant([WIDTH, WIDTH]), axis=2, outputs=2)
+        slices = lambda g, y: (g.slice(y, 0, WIDTH, 2), g.slice(y, WIDTH, 2 * WIDTH, 2))
+        self.check({f"{op}, {name}": gate(op, split) for op in ("Mul", "Add") for name, split in (("Split", parts), ("Slice", slices))})
+
     # -- order
 
     def test_prompts_of_exports_without_chunks(self):
