@@ -145,6 +145,7 @@ Status find_states(PassContext& context) {
   for (const auto& [v, role] : binding.inputs)
     if (role == InputRole::kState) unpaired.push_back(v);
 
+  std::vector<StatePair> candidates;
   auto pair_up = [&](ValueId past, ValueId present, StateRule rule, int axis) {
     binding.states.push_back({past, present, rule, axis});
     unpaired.erase(std::remove(unpaired.begin(), unpaired.end(), past), unpaired.end());
@@ -153,7 +154,7 @@ Status find_states(PassContext& context) {
     if (out == binding.logits) continue;
     const ValueId made = origin(graph, out);
     if (std::find(unpaired.begin(), unpaired.end(), made) != unpaired.end()) {
-      pair_up(made, out, StateRule::kPassThrough, 0);
+      candidates.push_back({made, out, StateRule::kPassThrough, 0});
       continue;
     }
     const Origin grown = stored_origin(graph, out);
@@ -172,7 +173,22 @@ Status find_states(PassContext& context) {
       undone = undone && past.axes[static_cast<size_t>(grown.axes[static_cast<size_t>(i)])] == i;
       if (grown.axes[static_cast<size_t>(i)] == (axis < 0 ? axis + rank : axis)) outer = i;
     }
-    if (undone && outer >= 0) pair_up(past.value, out, StateRule::kAppend, outer);
+    if (undone && outer >= 0) candidates.push_back({past.value, out, StateRule::kAppend, outer});
+  }
+  // Of several outputs that continue one input the namesake; nothing else tells which of them a host would hand back.
+  for (const StatePair& c : candidates) {
+    if (std::find(unpaired.begin(), unpaired.end(), c.past) == unpaired.end()) continue;
+    std::vector<StatePair> same, namesakes;
+    const std::string suffix = state_suffix(graph.values[c.past].name);
+    for (const StatePair& o : candidates) {
+      if (o.past != c.past) continue;
+      same.push_back(o);
+      if (!suffix.empty() && state_suffix(graph.values[o.present].name) == suffix) namesakes.push_back(o);
+    }
+    if (same.size() > 1 && namesakes.size() != 1)
+      return Status::error("outputs '" + graph.values[same[0].present].name + "' and '" + graph.values[same[1].present].name + "' both continue the state '" + graph.values[c.past].name + "'");
+    const StatePair& chosen = same.size() > 1 ? namesakes[0] : c;
+    pair_up(chosen.past, chosen.present, chosen.rule, chosen.axis);
   }
   const std::vector<ValueId> rest = unpaired;
   for (ValueId past : rest) {

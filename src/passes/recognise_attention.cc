@@ -151,6 +151,7 @@ class Recogniser {
   // No operand but shapes changes with the step, and no part is cut off that is nothing at the probed step.
   bool steady(const Node& n) const {
     if (!n.def || (n.is("Slice") && !(shape(n.in[0]) == shape(n.out[0])))) return false;
+    if (n.is("Split") && n.has_input(1) && prober_.changes(n.in[1])) return false;
     return n.def->placement == Placement::kView || std::none_of(n.in.begin(), n.in.end(), [&](ValueId v) { return prober_.changes(v); });
   }
 

@@ -64,6 +64,11 @@ class Recogniser {
     return n.domain.empty() && kOps.count(n.op);
   }
 
+  // What is taken of its operand is the same at every step: one alone is probed.
+  bool picks_alike(const Node& n) const {
+    return (n.op != "Slice" && n.op != "Split" && n.op != "Gather") || std::none_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) { return prober_.changes(v); });
+  }
+
   bool recognise(ValueId root, Match* match, Cone* cone) {
     const Shape& shape = graph_.values[root].info.shape;
     if (graph_.values[root].info.type != DType::kF32 || prober_.known(root) || (shape.size() != 3 && shape.size() != 4)) return false;
@@ -73,7 +78,7 @@ class Recogniser {
       auto c = prober_.cone(root, x, kMaxConeNodes);
       if (!c) break;
       bool plain = c->nodes.size() >= 3;
-      for (int i : c->nodes) plain = plain && allowed(graph_.nodes[i]);
+      for (int i : c->nodes) plain = plain && allowed(graph_.nodes[i]) && picks_alike(graph_.nodes[i]);
       if (!plain) continue;
       const std::vector<ValueId> tables = host_leaves(*c);
       if (tables.size() != 2 || !compare(root, x, tables, match)) continue;

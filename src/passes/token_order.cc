@@ -60,11 +60,13 @@ class Order {
     const auto cone = prober_.cone(softmax.in[0], scores, kMaxConeNodes);
     if (!cone) return;
     std::vector<ValueId> rules;
-    for (int i : cone->nodes)
+    for (int i : cone->nodes) {
+      if (picks_by_step(graph_.nodes[i])) return;
       for (ValueId v : graph_.nodes[i].in) {
         if (!by_position(v)) return;
         if (prober_.changes(v)) rules.push_back(v);
       }
+    }
     if (!hides_later(softmax.in[0], scores, rules)) return;
     accepted_.insert(cone->nodes.begin(), cone->nodes.end());
     ValueId v = softmax.out[0];
@@ -170,6 +172,34 @@ class Order {
            });
   }
 
+  // Slice, Split and Gather of another axis than the tokens' or the keys', where what they take depends on the step.
+  bool picks_by_step(const Node& n) const {
+    if ((!n.is("Slice") && !n.is("Split") && !n.is("Gather") && !n.is("GatherElements")) || !data(n.in[0])) return false;
+    if (std::none_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) { return prober_.changes(v); })) return false;
+    const Shape& x = shape(n.in[0]);
+    if (!n.is("Slice")) return !many(x[static_cast<size_t>(axis_of(n, x, 0))]);
+    const auto content = [&](size_t i) -> std::optional<std::vector<Dim>> {
+      const Value& v = graph_.values[n.in[i]];
+      return v.constant.present() ? info_of(v.constant).content : v.info.content;
+    };
+    const auto starts = content(1), ends = content(2);
+    if (!starts || !ends) return true;
+    const auto axes = n.has_input(3) ? content(3) : std::nullopt;
+    if (n.has_input(3) && !axes) return true;
+    for (size_t i = 0; i < starts->size() && i < ends->size(); ++i) {
+      const int64_t a = axes ? (*axes)[i].value() : static_cast<int64_t>(i), rank = static_cast<int64_t>(x.size());
+      if (!many(x[static_cast<size_t>(a < 0 ? a + rank : a)]) && (!(*starts)[i].is_const() || !(*ends)[i].is_const())) return true;
+    }
+    return false;
+  }
+  bool of_past(const Node& n) const {
+    return std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return data(v) && std::any_of(shape(v).begin(), shape(v).end(), [](const Dim& d) { return d.depends_on(kSymP); }); });
+  }
+  static bool moves_rows(const Node& n) {
+    static const std::set<std::string> kMoves{"Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
+    return kMoves.count(n.op) || (n.def && n.def->placement == Placement::kElementwise);
+  }
+
   bool mixes(const Node& n) {
     if (n.out.empty() || !std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return data(v); })) return false;
     // Integers are numbers to these; to others they are shapes, axes and places, which follow the step.
@@ -181,7 +211,8 @@ class Order {
     int64_t most = 0;
     for (ValueId v : n.in)
       if (data(v)) most = std::max(most, token_axes(shape(v)));
-    if (most == 0) return false;  // one row, or rows of states alone
+    if (picks_by_step(n)) return true;
+    if (most == 0) return of_past(n) && !moves_rows(n);  // one row, or rows of states alone: how many are past follows from the chunk
     const Shape& y = shape(n.out[0]);
     static const std::set<std::string> kProducts{"MatMul", "Gemm", "Project", "FusedMatMul", "MatMulNBits", "DenseMatMul", "PackedMatMul", "PackedProjections"};
     if (n.is("Gemm") && n.attr_int("transA", 0) != 0) return many(shape(n.in[0])[0]);
