@@ -134,6 +134,30 @@ class BindingsTest(CliTest):
                 path, prompt, ids = self.renamed("llama", "logits", "logits", change)
                 self.assertEqual(self.generate(path, prompt)["output_ids"], ids)
 
+    def test_two_outputs_that_continue_a_state(self):
+        """The namesake does; where there is none, a host could hand either back."""
+        def change(rename):
+            def f(m):
+                concat = next(n for n in m.graph.node if "present.0.key" in n.output)
+                at = list(m.graph.node).index(concat)
+                m.graph.node.insert(at, onnx.helper.make_node("Concat", [concat.input[0], "minus"], ["extra.0.key"], axis=2))
+                m.graph.node.insert(at, onnx.helper.make_node("Neg", [concat.input[1]], ["minus"]))
+                output = next(o for o in m.graph.output if o.name == "present.0.key")
+                extra = onnx.ValueInfoProto()
+                extra.CopyFrom(output)
+                extra.name = "extra.0.key"
+                m.graph.output.insert(0, extra)
+                if rename:
+                    output.name = "other.0.key"
+                    for n in m.graph.node:
+                        n.input[:] = [output.name if x == "present.0.key" else x for x in n.input]
+                        n.output[:] = [output.name if x == "present.0.key" else x for x in n.output]
+            return f
+        for options in ((), ("--naive",)):
+            path, prompt, ids = self.renamed("llama", "logits", "logits", change(False))
+            self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids, options)
+            self.refused(Run("run", self.renamed("llama", "logits", "logits", change(True))[0], "--prompt-ids", "1,2,3", *options), "extra.0.key", "other.0.key", "both continue the state 'past_key_values.0.key'")
+
     def test_logits_of_another_name(self):
         folder = self.folder / "scores"
         prompt, ids = tiny_exports.write_model(next(s for s in tiny_models.SPECS if s.name == "llama"), folder)
