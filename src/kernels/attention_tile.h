@@ -257,7 +257,7 @@ static inline void panel_scores(const Problem& p, const Tile& t, const Panels& p
 template <int R, int V, typename T>
 SITU_INLINE void add_values(const Problem& p, const Tile& t, int64_t r0, int64_t column, const T* v, int64_t step, const Keys& keys, int64_t from, int64_t to) {
   constexpr int U = R == 1 ? 2 : 1;  // one row alone needs two chains, of the even and of the odd keys, to hide the latency of its sums
-  VecF acc[U][R][V];
+  VecF acc[U][R][V];  // cleared as in dots()
 #pragma GCC unroll 2
   for (int u = 0; u < U; ++u)
 #pragma GCC unroll 4
@@ -300,7 +300,7 @@ SITU_INLINE void add_values(const Problem& p, const Tile& t, int64_t r0, int64_t
 
 template <int R, typename T>
 SITU_INLINE void value_rows(const Problem& p, const Tile& t, int64_t r0, const T* v, int64_t step, const Keys& keys, int64_t from, int64_t to) {
-  constexpr int V = kVectorRegisters == 32 || R < 3 ? 4 : 2;
+  constexpr int V = kVectorRegisters == 32 || R < 3 ? 4 : 2;  // the sums, V values and a weight are in registers
   const int64_t depth = p.value_depth;
   int64_t d = 0;
   for (; d + V * kLanes <= depth; d += V * kLanes) add_values<R, V>(p, t, r0, d, v, step, keys, from, to);

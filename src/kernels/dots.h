@@ -11,7 +11,7 @@ template <int R, int C, typename T>
 SITU_INLINE void dots(const float* const* a, const T* b, int64_t b_n, int64_t depth, float* sums, int64_t stride) {
   // A nearly full set of sums is added up as a full one: all lanes at once.
   constexpr int kSums = R * C > kLanes / 2 ? (R * C + kLanes - 1) / kLanes * kLanes : R * C;
-  VecF acc[kSums];
+  VecF acc[kSums];  // cleared one by one: GCC 12 clears an array with rep stos and then keeps it in memory
 #pragma GCC unroll 16
   for (int i = 0; i < kSums; ++i) acc[i] = VecF{};
   int64_t k = 0;

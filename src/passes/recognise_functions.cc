@@ -238,12 +238,13 @@ class Recogniser {
       dropped.insert(last);
       context_.note(is_norm ? "norm" : "activation", graph_.nodes[index].name, r.match.op + (r.match.approximate == "tanh" ? " (tanh)" : ""));
       const Match match = r.match;
-      emit[last] = [operands, result, match](Builder& b) {
+      emit[last] = [operands, result, match, is_norm](Builder& b) {
         b.op(match.op, operands, result, match.domain);
-        if (match.op.find("Normalization") != std::string::npos) b.last().set_float("epsilon", match.epsilon);  // none is 0, not the default
         if (!match.approximate.empty()) b.last().set_string("approximate", match.approximate);
         if (match.alpha != 0) b.last().set_float("alpha", match.alpha);
-        if (match.op.find("Normalization") != std::string::npos) b.last().set_int("axis", -1);
+        if (!is_norm) return;
+        b.last().set_float("epsilon", match.epsilon);  // none is 0, not the default
+        b.last().set_int("axis", -1);
       };
     }
     Builder builder(graph_);

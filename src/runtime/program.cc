@@ -211,10 +211,11 @@ void Program::bind(const StepInput& input) {
 }
 
 Status Program::check_sizes(const StepInput& input) const {
+  if (bent_.empty()) return Status::ok();
+  Segment all;
+  all.count = tokens_;
+  const SymbolValues symbols = input.segments.size() == 1 ? parts_[0].symbols : symbols_of(all, input.wanted, input.turn);
   for (const Root* r : bent_) {
-    Segment all;
-    all.count = tokens_;
-    const SymbolValues symbols = input.segments.size() == 1 ? parts_[0].symbols : symbols_of(all, input.wanted, input.turn);
     int64_t bytes = std::max<int64_t>(1, dtype_bytes(r->type));
     bool fits = true;
     for (const Dim& d : r->dims) {
