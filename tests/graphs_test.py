@@ -2,12 +2,9 @@
 
     python tests/graphs_test.py --situ build/situ [unittest options]
 
-Every case changes a small decoder (decoder_graphs.py) so much that a rewrite which overlooks the change gives other ids:
-that is checked too, against the decoder without the change. Needs numpy and onnx (`make python`).
+Needs numpy and onnx (`make python`).
 """
 import json
-import os
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnx
@@ -16,51 +13,14 @@ from onnx import TensorProto
 import decoder_graphs
 import tiny_exports
 import tiny_models
-from cli_case import COUNT, IDS, CliTest, Run, main
+from cli_case import COUNT, IDS, Run, main
 from decoder_graphs import END, LEARNED, MULTI_HEAD, ROTARY
+from graph_case import LONG, SHORT, GraphCase
 from tiny_models import HEADS, HEAD_SIZE, WIDTH
 
-SHORT = [int(t) for t in np.random.default_rng(9).integers(0, tiny_models.VOCABULARY, 9)]
-LONG = [int(t) for t in np.random.default_rng(48).integers(0, tiny_models.VOCABULARY, 48)]  # with COUNT more: the whole context
 LAST = 2**31 - 1  # as some exporters write the end of a Slice
 
-class GraphsTest(CliTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.pool = ThreadPoolExecutor(os.cpu_count())
-        cls.known = {}  # ids of the decoders without a change
-
-    def write(self, name, spec, hooks):
-        return decoder_graphs.write(self.folder / f"{self.id()} {spec.name} {name}.onnx".replace("/", "|"), spec, **hooks)
-
-    def start(self, path, prompt, *options):
-        # One thread each: what a pass makes of a graph does not depend on it.
-        return self.pool.submit(self.generate, path, prompt, "--threads", 1, *options)
-
-    def plain(self, spec, prompt, hooks):
-        """The naive ids of a decoder that the changed ones must differ from."""
-        key = spec.name, len(prompt), tuple(hooks.items())
-        if key not in self.known:
-            path = self.write(f"plain {len(self.known)}", spec, hooks)
-            self.known[key] = self.start(path, prompt, "--naive").result()["output_ids"]
-        return self.known[key]
-
-    def check(self, cases, spec=LEARNED, prompt=SHORT, instead={}, copies_nothing=False, options=()):
-        """cases: hooks by name, or (hooks, hooks of the decoder that it must not be taken for). options: of the placed run."""
-        cases = {name: c if isinstance(c, tuple) else (c, instead) for name, c in cases.items()}
-        runs = {}
-        for name, (hooks, _) in cases.items():
-            path = self.write(name, spec, hooks)
-            runs[name] = self.start(path, prompt, "--naive"), self.start(path, prompt, *options)
-        for name, (_, other) in cases.items():
-            with self.subTest(name, spec=spec.name):
-                naive, placed = (r.result() for r in runs[name])
-                self.assertNotEqual(naive["output_ids"], self.plain(spec, prompt, other), "the change changes nothing")
-                self.assertEqual(placed["output_ids"], naive["output_ids"])
-                if copies_nothing:
-                    self.assertEqual(placed["bytes_copied_per_token"], 0)
-
+class GraphsTest(GraphCase):
     # -- what is the identity on the numbers 0, 1, 2, ..
 
     def test_functions_of_queries_keys_and_values(self):
@@ -311,86 +271,6 @@ class GraphsTest(CliTest):
             self.check({"Slice": sliced(0), "Split": split(narrow, narrow, wide)}, spec, copies_nothing=True)
             self.check({"Slice of two": sliced(2)} | ({"Split of two": split(wide, narrow, narrow)} if wide != narrow else {}), spec)
 
-    def test_tokens_that_depend_on_later_ones(self):
-        """Logits of the last token alone need more than its own row."""
-        def add(f):
-            return {"hidden": lambda g, x: g.op("Add", x, g.mul(f(g, x), 3))}
-        def flat(g, x, width):
-            return g.reshape(g.op("Softmax", g.reshape(x, 1, -1), axis=1), 1, -1, width)
-        self.check({
-            "Softmax over the tokens": add(lambda g, x: g.op("Softmax", x, axis=1)),
-            "Softmax over all": add(lambda g, x: g.mul(flat(g, x, WIDTH), 20)),
-            "sum over the tokens": add(lambda g, x: g.op("CumSum", x, g.constant(1))),
-            "mean over the tokens": add(lambda g, x: g.op("ReduceMean", x, axes=[1])),
-            "one token later": add(lambda g, x: g.op("Concat", g.slice(x, -1, END, 1), g.slice(x, 0, -1, 1), axis=1)),
-            "first token": add(lambda g, x: g.op("Gather", x, g.constant([0]), axis=1)),
-            "triangle": {"hidden": lambda g, x: g.op("Trilu", x, upper=1)},
-            "logits, maximum over the tokens": {"logits": lambda g, x, out: g.op("Sub", x, g.op("ReduceMax", x, axes=[1]), out=out)},
-            "logits, triangle": {"logits": lambda g, x, out: g.op("Trilu", x, g.constant(30), upper=1, out=out)},
-            "logits, reversed": {"logits": lambda g, x, out: g.op("Slice", x, *(g.constant([n]) for n in (-1, -10000, 1, -1)), out=out)},
-            "logits, by position": {"logits": lambda g, x, out: g.op("Mul", x, g.unsqueeze(g.op("Cast", g.op("Sub", g.constant(12), g.queries), to=TensorProto.FLOAT), 0, 2), out=out)},
-        })
-
-    def test_prompts_that_cannot_be_cut(self):
-        """Fed four tokens at a time, unless the graph says that this would change them."""
-        def length(g):
-            return g.op("Cast", g.op("Add", g.op("ReduceMax", g.keys, keepdims=1), g.constant([1])), to=TensorProto.FLOAT)
-        def share(g):  # of the step's length that a query has behind it, [S, 1]
-            return g.unsqueeze(g.op("Div", g.op("Cast", g.op("Add", g.queries, g.constant(1)), to=TensorProto.FLOAT), length(g)), 1)
-        def flat(g, s):
-            return g.op("Reshape", g.op("Softmax", g.reshape(s, 1, HEADS, -1), axis=-1), g.op("Shape", s))
-        self.check({
-            "queries by their share of the length": {"query": lambda g, q: g.op("Mul", q, g.mul(share(g), 3))},
-            "scores by the length": {"scores": lambda g, s: g.op("Mul", s, length(g))},
-            "probabilities by the length": {"probabilities": lambda g, p: g.op("Mul", p, length(g))},
-            "Softmax over the queries": {"masked": lambda g, s: g.op("Softmax", s, axis=2)},
-            "Softmax over queries and keys": {"masked": flat},
-            "probabilities summed over the queries": {"probabilities": lambda g, p: g.op("CumSum", p, g.constant(2))},
-            "no probability below 0.1": {"probabilities": lambda g, p: g.op("Max", p, g.f32(0.1))},
-            "first tokens see each other": {"mask": lambda g, m: g.op("Where", g.op("And", g.op("Less", g.unsqueeze(g.queries, 1), g.constant(8)), g.op("Less", g.unsqueeze(g.keys, 0), g.constant(8))), g.f32(0), m)},
-            "mean over the tokens": {"hidden": lambda g, x: g.op("Add", x, g.mul(g.op("ReduceMean", x, axes=[1]), 3))},
-        }, options=("--chunk", 4))
-
-    def test_prompts_that_only_a_first_step_may_be(self):
-        """Right for prompts without past and for single tokens; later chunks would count their positions from 0."""
-        starts = {
-            "chosen by the step": lambda g, past: g.op("Where", g.op("Equal", g.tokens, g.constant(1)), past, g.constant(0)),
-            "times whether it is one token": lambda g, past: g.op("Mul", past, g.op("Cast", g.op("Equal", g.tokens, g.constant(1)), to=TensorProto.INT64)),
-            "divided by its length": lambda g, past: g.op("Div", past, g.tokens),
-        }
-        def queries(g, start):
-            first = start(g, g.op("Sub", g.total, g.tokens))
-            return g.op("Range", first, g.op("Add", first, g.tokens), g.constant(1))
-        def mask(start):
-            return {"mask": lambda g, m: g.unsqueeze(g.op("Where", g.op("LessOrEqual", g.unsqueeze(g.keys, 0), g.unsqueeze(queries(g, start), 1)), g.f32(0), g.f32(tiny_exports.MASKED)), 0, 1)}
-        def table(start):
-            rows = np.random.default_rng(4).standard_normal((tiny_models.CONTEXT, WIDTH))
-            return {"hidden": lambda g, x: g.op("Add", x, g.unsqueeze(g.op("Gather", g.f32(rows), queries(g, start)), 0))}
-        cases = {f"{kind}, {name}": f(start) for name, start in starts.items() for kind, f in (("rows of a table", table), ("mask", mask))}
-        for name, hooks in cases.items():
-            with self.subTest(name):
-                path = self.write(name, LEARNED, hooks)
-                runs = [self.start(path, LONG, *options) for options in (("--naive",), ("--chunk", 4), ())]
-                naive, chunks, whole = (r.result()["output_ids"] for r in runs)
-                self.assertEqual((chunks, whole), (naive, naive))
-
-    def test_sizes_that_bend(self):
-        """More in the middle of a sequence than at its ends: rows that are as many as a function of the length says."""
-        total = tiny_models.CONTEXT
-        counts = {
-            "a parabola": lambda g: g.op("Add", g.op("Mul", g.op("Mul", g.total, g.op("Sub", g.constant(total), g.total)), g.constant(20)), g.constant(1)),
-            "a remainder": lambda g: g.op("Add", g.op("Mod", g.op("Mul", g.total, g.constant(1000)), g.constant(8000)), g.constant(1)),
-            "a small remainder": lambda g: g.op("Add", g.op("Mod", g.total, g.constant(50)), g.constant(1)),
-            "the smaller part": lambda g: g.op("Add", g.op("Mul", g.op("Min", g.tokens, g.op("Sub", g.total, g.tokens)), g.constant(500)), g.constant(1)),
-        }
-        def rows(count):
-            def f(g, x):
-                numbers = g.unsqueeze(g.op("Cast", g.op("Range", g.constant(0), count(g), g.constant(1)), to=TensorProto.FLOAT), 1)
-                return g.op("Add", x, g.op("ReduceMean", g.op("Tanh", g.op("Mul", g.slice(x, -1, END, 1), numbers)), axes=[1], keepdims=1))
-            return {"hidden": f}
-        for prompt in (SHORT, LONG):
-            self.check({name: rows(count) for name, count in counts.items()}, prompt=prompt)
-
     def test_norms_of_tiny_rows(self):
         """Without an epsilon, and with one beside the root: on rows where one inside the root is another norm."""
         def norm(gain, add=lambda g, root: root):
@@ -406,26 +286,6 @@ class GraphsTest(CliTest):
             return {"rms": f}
         self.check({"no epsilon": (norm(1e-3), inside(1e-3)), "beside the root": (norm(1e-6, lambda g, root: g.op("Add", root, g.f32(1e-8))), inside(1e-6))})
 
-    def test_truth_made_of_lengths(self):
-        """Casts to bool are 0 or 1, Mod with fmod has the sign of what is divided."""
-        vector = np.random.default_rng(3).standard_normal(WIDTH)
-        def number(f):
-            return {"hidden": lambda g, x: g.op("Add", x, g.op("Mul", g.f32(vector), g.op("Cast", f(g, g.op("Sub", g.total, g.tokens)), to=TensorProto.FLOAT)))}
-        def truth(g, past):
-            return g.op("Cast", past, to=TensorProto.BOOL)
-        def choice(g, condition):
-            return g.op("Where", condition, g.constant(3), g.constant(-1))
-        def ones(g, past):
-            filled = g.op("ConstantOfShape", g.shape(g.total), value=onnx.numpy_helper.from_array(np.array([2])))
-            return g.op("ReduceSum", g.op("Cast", g.op("Cast", filled, to=TensorProto.BOOL), to=TensorProto.INT64), g.constant([0]), keepdims=0)
-        self.check({
-            "is there a past": number(lambda g, past: g.op("Cast", truth(g, past), to=TensorProto.INT64)),
-            "is there none": number(lambda g, past: choice(g, g.op("Not", truth(g, past)))),
-            "are there both": number(lambda g, past: choice(g, g.op("Equal", truth(g, past), truth(g, g.tokens)))),
-            "the sign of what is divided": number(lambda g, past: g.op("Mod", g.op("Sub", g.total, g.constant(20)), g.constant(5), fmod=1)),
-            "how many are not 0": number(ones),
-        })
-
     def test_columns_that_are_spread(self):
         """One number for each token times a vector, of which parts are taken: no projection."""
         vector = np.random.default_rng(2).standard_normal(2 * WIDTH)
@@ -440,54 +300,6 @@ class GraphsTest(CliTest):
         self.check({f"{op}, {name}": gate(op, split) for op in ("Mul", "Add") for name, split in (("Split", parts), ("Slice", slices))})
 
     # -- order
-
-    def test_prompts_of_exports_without_chunks(self):
-        """Masks of S x S hold for prompts without past and for single tokens; the prompt is one step, whatever --chunk says."""
-        def square(g, mask):
-            return g.unsqueeze(g.op("Trilu", g.expand(g.f32(tiny_exports.MASKED), g.tokens, g.tokens), g.constant(1), upper=1), 0, 1)
-        def rotary(slow):  # another table for more than 40 tokens in all, as long-rope models have
-            def f(g, x):
-                first, second = g.slice(x, 0, HEAD_SIZE // 2, 3), g.slice(x, HEAD_SIZE // 2, HEAD_SIZE, 3)
-                turn = g.op("Concat", g.op("Neg", second), first, axis=-1)
-                cos, sin = (g.op("Where", g.op("Less", g.total, g.constant(41)), t, g.mul(t, slow)) for t in (g.cos, g.sin))
-                return g.op("Add", g.op("Mul", x, cos), g.op("Mul", turn, sin))
-            return {"rotary": f, "mask": square}
-        for chunk in (7, 41, 512):
-            self.check({f"chunks of {chunk}": (rotary(0.5), {"mask": square})}, ROTARY, LONG, options=("--chunk", chunk), copies_nothing=True)
-
-    def test_positions_by_the_length_of_the_step(self):
-        """Long-rope models for some devices look further down in one table when the step reaches beyond a position."""
-        angle = np.arange(2 * tiny_models.CONTEXT)[:, None] * 10000.0 ** (-np.arange(0, HEAD_SIZE, 2) / HEAD_SIZE)
-        angle[tiny_models.CONTEXT:] *= 0.3
-        def rotary(moved):
-            def f(g, x):
-                largest = g.op("ReduceMax", "position_ids", keepdims=0)
-                offset = g.op("Mul", g.op("Cast", g.op("GreaterOrEqual", largest, g.constant(40)), to=TensorProto.INT64), g.constant(tiny_models.CONTEXT * moved))
-                return g.op("RotaryEmbedding", x, g.op("Add", "position_ids", offset), g.f32(np.cos(angle)), g.f32(np.sin(angle)), domain="com.microsoft")
-            return {"rotary": f}
-        for chunk in (7, 45, 512):
-            self.check({f"chunks of {chunk}": (rotary(1), rotary(0))}, ROTARY, LONG, options=("--chunk", chunk), copies_nothing=True)
-
-    def test_lengths_that_grow_without_end(self):
-        """Integers made of the lengths, whose symbolic form doubles with every node."""
-        links = {
-            "squares": lambda g, v: g.op("Mod", g.op("Mul", v, v), g.constant(1009)),
-            "minima and maxima": lambda g, v: g.op("Min", g.op("Max", g.op("Sub", v, g.tokens), g.op("Sub", g.constant(9), v)), g.op("Add", v, g.total)),
-            "remainders": lambda g, v: g.op("Add", g.op("Mod", g.op("Mul", v, g.constant(3)), g.constant(1009)), g.op("Div", v, g.constant(2))),
-            "choices": lambda g, v: g.op("Where", g.op("Less", v, g.constant(50)), g.op("Add", v, g.tokens), g.op("Sub", v, g.total)),
-        }
-        def chain(link):
-            def f(g, x):
-                v = g.total
-                for _ in range(60):
-                    v = link(g, v)
-                return g.op("Add", x, g.mul(g.op("Cast", g.op("Greater", v, g.constant(11)), to=TensorProto.FLOAT), 1.5))
-            return f
-        for name, link in links.items():
-            with self.subTest(name):
-                path = self.write(name, LEARNED, {"hidden": chain(link)})
-                naive, placed = self.start(path, SHORT, "--naive"), self.start(path, SHORT)
-                self.assertEqual(placed.result()["output_ids"], naive.result()["output_ids"])
 
     def test_long_chains(self):
         def chain(op, count):
@@ -528,6 +340,32 @@ class GraphsTest(CliTest):
             near, far = {"attend": core("h / group")}, {"attend": core("h mod groups")}
             self.check({f"{how}, h / group": (near, far), f"{how}, h mod groups": (far, near)}, copies_nothing=how == "broadcast")
             self.assertEqual(self.plain(LEARNED, SHORT, near), self.plain(LEARNED, SHORT, {}))
+
+    def test_heads_copied_for_each_query_head(self):
+        """By what reads the rows of one head several times: they are read where they stand."""
+        def repeated(spec, f):
+            group = HEADS // spec.kv_heads
+            def core(g, q, k, v):
+                return decoder_graphs.mix(g, decoder_graphs.scores(g, q, f(g, k, group)), f(g, v, group))
+            return {"attend": core}
+        def inner(g, x, group, tiled):  # [1, G, T, E] as [1, G, H/G, T, E], then [1, H, T, E]
+            return g.reshape(tiled(g, g.unsqueeze(x, 2), group), 1, HEADS, g.total, HEAD_SIZE)
+        copies = {
+            "Gather": lambda g, x, group: g.op("Gather", x, g.constant(np.repeat(np.arange(g.spec.kv_heads), group)), axis=1),
+            "Tile": lambda g, x, group: inner(g, x, group, lambda g, x, n: g.op("Tile", x, g.constant([1, 1, n, 1, 1]))),
+            "Concat": lambda g, x, group: inner(g, x, group, lambda g, x, n: g.op("Concat", *[x] * n, axis=2)),
+        }
+        for spec in LEARNED, ROTARY:
+            for name, f in copies.items():
+                path = self.write(name, spec, repeated(spec, f))
+                for options in ((), ("--kv-type", "f32"), ("--chunk", 4)):
+                    with self.subTest(name, spec=spec.name, options=options):
+                        run = self.start(path, SHORT, *options).result()
+                        self.assertEqual((run["output_ids"], run["bytes_copied_per_token"]), (self.plain(spec, SHORT, {}), 0))
+                self.start(path, SHORT, "--kv-type", "q8").result()
+            others = {"heads in turn": lambda g, x, group: g.op("Tile", x, g.constant([1, group, 1, 1])),
+                      "another head": lambda g, x, group: g.op("Gather", x, g.constant([*np.repeat(np.arange(g.spec.kv_heads), group)[1:], 0]), axis=1)}
+            self.check({name: repeated(spec, f) for name, f in others.items()}, spec)
 
     # -- functions of rows and numbers
 

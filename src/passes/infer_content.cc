@@ -96,7 +96,7 @@ std::optional<int64_t> uniform_value(const Graph& graph, ValueId id) {
   if (!p.is("ConstantOfShape")) return std::nullopt;
   const Attribute* a = p.attr("value");
   const double value = a && a->tensor.present() ? a->tensor.to_f64()[0] : 0.0;
-  if (!(std::fabs(value) <= 127) || value != std::trunc(value)) return std::nullopt;  // what every type can hold
+  if (!(value >= 0 && value <= 127) || value != std::trunc(value)) return std::nullopt;  // what every type can hold
   return static_cast<int64_t>(value);
 }
 
@@ -115,6 +115,14 @@ std::optional<Content> reduce(const Graph& graph, const Node& node, const ValueI
     r = node.op == "ReduceSum" ? r + x : node.op == "ReduceProd" ? r * x : node.op == "ReduceMax" ? dim_max(r, x) : dim_min(r, x);
   }
   return Content{r};
+}
+
+// All sums and products are those of 64 bits; int32 wraps where they leave it.
+bool wraps(const ValueInfo& info) {
+  return info.type == DType::kI32 && info.content && std::any_of(info.content->begin(), info.content->end(), [](const Dim& d) {
+    const int64_t low = d.lower_bound(), high = d.upper_bound();
+    return (low < INT32_MIN && low != INT64_MIN) || (high > INT32_MAX && high != INT64_MAX);
+  });
 }
 
 std::optional<Content> elementwise(const Graph& graph, const Node& node, const ValueInfo& out) {
@@ -138,9 +146,7 @@ std::optional<Content> elementwise(const Graph& graph, const Node& node, const V
   return result;
 }
 
-}  // namespace
-
-void infer_content(const Graph& graph, const Node& node, Evaluator& evaluator, std::vector<ValueInfo>& infos) {
+void find_content(const Graph& graph, const Node& node, Evaluator& evaluator, std::vector<ValueInfo>& infos) {
   if (!node.domain.empty() || infos.empty()) return;
   for (const ValueInfo& info : infos) {
     const bool integer = info.type == DType::kI64 || info.type == DType::kI32 || info.type == DType::kBool;
@@ -173,6 +179,14 @@ void infer_content(const Graph& graph, const Node& node, Evaluator& evaluator, s
     return;
   }
   infos[0].content = elementwise(graph, node, infos[0]);
+}
+
+}  // namespace
+
+void infer_content(const Graph& graph, const Node& node, Evaluator& evaluator, std::vector<ValueInfo>& infos) {
+  find_content(graph, node, evaluator, infos);
+  for (ValueInfo& info : infos)
+    if (wraps(info)) info.content.reset();  // the step computes it
 }
 
 }  // namespace situ

@@ -157,8 +157,23 @@ class Recogniser {
 
   bool only_movement(const Cone& cone) const {
     for (int i : cone.nodes)
-      if (!steady(graph_.nodes[i]) || (graph_.nodes[i].def->placement != Placement::kView && !widens(graph_.nodes[i]))) return false;
+      if (!steady(graph_.nodes[i]) || (graph_.nodes[i].def->placement != Placement::kView && !widens(graph_.nodes[i]) && !repeats(graph_.nodes[i]))) return false;
     return true;
+  }
+
+  // Repeats or picks heads, or parts of them: of every row the same, as the axis has the same extent at every step.
+  bool repeats(const Node& n) const {
+    if (n.is("Tile")) {
+      const Shape &x = shape(n.in[0]), &y = shape(n.out[0]);
+      for (size_t i = 0; i < x.size(); ++i)
+        if (!(x[i] == y[i]) && !(x[i].is_const() && y[i].is_const())) return false;
+      return x.size() == y.size();
+    }
+    if (!n.is("Concat") && !(n.is("Gather") && graph_.values[n.in[1]].constant.present())) return false;
+    const int64_t axis = n.attr_int("axis", 0), rank = static_cast<int64_t>(shape(n.in[0]).size()), at = axis < 0 ? axis + rank : axis;
+    return at >= 0 && at < rank && std::all_of(n.in.begin(), n.is("Gather") ? n.in.begin() + 1 : n.in.end(), [&](ValueId v) {
+      return shape(v).size() == static_cast<size_t>(rank) && shape(v)[static_cast<size_t>(at)].is_const();
+    });
   }
 
   // A cast to float of stored half-precision rows, which the kernel reads as they are.

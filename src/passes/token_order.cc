@@ -185,10 +185,11 @@ class Order {
     const auto starts = content(1), ends = content(2);
     if (!starts || !ends) return true;
     const auto axes = n.has_input(3) ? content(3) : std::nullopt;
-    if (n.has_input(3) && !axes) return true;
+    if (n.has_input(3) && (!axes || axes->size() < starts->size() || !shape_is_const(*axes))) return true;
     for (size_t i = 0; i < starts->size() && i < ends->size(); ++i) {
-      const int64_t a = axes ? (*axes)[i].value() : static_cast<int64_t>(i), rank = static_cast<int64_t>(x.size());
-      if (!many(x[static_cast<size_t>(a < 0 ? a + rank : a)]) && (!(*starts)[i].is_const() || !(*ends)[i].is_const())) return true;
+      const int64_t rank = static_cast<int64_t>(x.size()), given = axes ? (*axes)[i].value() : static_cast<int64_t>(i), a = given < 0 ? given + rank : given;
+      if (a < 0 || a >= rank) return true;
+      if (!many(x[static_cast<size_t>(a)]) && (!(*starts)[i].is_const() || !(*ends)[i].is_const())) return true;
     }
     return false;
   }
