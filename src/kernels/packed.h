@@ -34,21 +34,34 @@ SITU_INLINE VecS splat_word(const int8_t* p) {
 // With VNNI the high digits are multiplied where they stand, 16 times too large, and divided once per block.
 constexpr bool kDigitsInPlace = kVnni;
 
-// acc[lane] += the four products of unsigned bytes u and signed bytes s. Without VNNI, Bits says how large u is:
-// 4-bit digits cannot saturate a 16-bit sum, bytes could. The last lines hold for any u: they are what VNNI computes
-// (SITU_EMULATE_VNNI: tests of its code on other CPUs).
-template <int Bits>
-SITU_INLINE VecI dot4(VecI acc, VecS u, VecS s) {
-#if defined(__AVX512VNNI__)
-  return (VecI)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)u, (__m512i)s);
-#elif defined(__AVXVNNI__)
-  return (VecI)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)u, (__m256i)s);
-#else
-  if constexpr (Bits == 4 && !kDigitsInPlace) return acc + word_products(byte_products(u, s), VecS{} + 1);
-  const VecS even = (VecS)((VecU)u & 0x00ff00ffu), odd = (VecS)(((VecU)u >> 8) & 0x00ff00ffu);
-  return acc + word_products(even, (s << 8) >> 8) + word_products(odd, s >> 8);
+// sum += x at this place. Else GCC moves all additions of an unrolled loop behind its last product, and keeps the products in
+// memory until then: a sixth more instructions for 128 rows times 4 or 8 bits with AVX2.
+template <typename Vec>
+SITU_INLINE void add_here(Vec& sum, Vec x) {
+  sum += x;
+#if defined(__AVX2__)
+  asm("" : "+v"(sum));
 #endif
 }
+
+// acc[lane] += the four products of unsigned bytes u and signed bytes s. The last lines hold for any u: they are what VNNI computes
+// (SITU_EMULATE_VNNI: tests of its code on other CPUs).
+SITU_INLINE void add_dots(VecI& acc, VecS u, VecS s) {
+#if defined(__AVX512VNNI__)
+  acc = (VecI)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)u, (__m512i)s);
+#elif defined(__AVXVNNI__)
+  acc = (VecI)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)u, (__m256i)s);
+#else
+  const VecS even = (VecS)((VecU)u & 0x00ff00ffu), odd = (VecS)(((VecU)u >> 8) & 0x00ff00ffu);
+  add_here(acc, word_products(even, (s << 8) >> 8) + word_products(odd, s >> 8));
+#endif
+}
+
+// Without VNNI products of 4-bit digits are added up as 16 bits before they become 32, half the instructions and fewer: at most
+// kMostWords products of 2 * 15 * 127 each, 30480 in all.
+template <int Bits>
+constexpr bool kWordSums = Bits == 4 && !kVnni;
+constexpr int kMostWords = 8;
 
 // Rows of activations for one call: either rounded to int8 per block, or floats; zero beyond K.
 struct PackedRows {
@@ -87,14 +100,44 @@ SITU_INLINE int64_t line_offset(const PackedLayout& w, int vector) {
   return (vector / kPanelVectors) * w.panel_bytes() + (vector % kPanelVectors) * kVectorBytes;
 }
 
+// acc[r][v] += R rows of bytes, `depth` apart, times `Lines` lines of the columns of vectors g .. g + G - 1, 4 bits.
+template <int R, int V, int G, int Lines>
+SITU_INLINE void add_word_sums(const uint8_t* lines, const int64_t* offset, int g, const int8_t* q, int64_t depth, VecI (*acc)[V]) {
+  static_assert(2 * Lines <= kMostWords);
+  VecS words[R][G];
+#pragma GCC unroll 4
+  for (int l = 0; l < Lines; ++l) {
+    VecS low[G], high[G];
+#pragma GCC unroll 2
+    for (int v = 0; v < G; ++v) {
+      const uint8_t* p = lines + offset[g + v] + l * 64;
+      if (R <= 2 && v % kPanelVectors == 0) __builtin_prefetch(p + kPrefetchBytes);
+      low[v] = (VecS)((VecU)packed_line(p) & 0x0f0f0f0fu);
+      high[v] = (VecS)(((VecU)packed_line(p) >> 4) & 0x0f0f0f0fu);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const VecS first = splat_word(q + r * depth + l * 8), second = splat_word(q + r * depth + l * 8 + 4);
+#pragma GCC unroll 2
+      for (int v = 0; v < G; ++v) {
+        if (l == 0) words[r][v] = byte_products(low[v], first);
+        else add_here(words[r][v], byte_products(low[v], first));
+        add_here(words[r][v], byte_products(high[v], second));
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int v = 0; v < G; ++v) add_here(acc[r][g + v], word_products(words[r][v], VecS{} + 1));
+}
+
 // sums[r][v] = rows r0 .. r0 + R - 1 times the columns of vectors v0 .. v0 + V - 1 of one unit.
 template <int Bits, int R, int V, ZeroPoints Z>
 SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int64_t r0, const uint8_t* unit, int panels,
                              int v0, VecF (*total)[V]) {
   // Few chains are enough: the next block's do not depend on this one's. Two accumulators each must fit the registers.
   constexpr bool kSplit = Bits == 4 && kDigitsInPlace && R * V <= kVectorRegisters / 4;
-  // Without VNNI, products of two lines are added up as 16 bits: at most 4 * 2 * 15 * 127, and half the instructions.
-  constexpr bool kWords = Bits == 4 && !kDigitsInPlace && R * V <= kVectorRegisters / 4;
   const int64_t record_bytes = w.record_bytes(panels), lines = w.lines();
   int64_t offset[V];
 #pragma GCC unroll 8
@@ -119,44 +162,45 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
         high[r][v] = VecI{};
       }
     }
-    for (int64_t line = 0; line < lines; line += 2) {
-      VecS words[R][V] = {};
-#pragma GCC unroll 2
-      for (int l = 0; l < 2; ++l) {
-        VecS digits[V];
-#pragma GCC unroll 8
-        for (int v = 0; v < V; ++v) digits[v] = packed_line(record + offset[v] + (line + l) * 64);
-        if (R <= 2) {
-#pragma GCC unroll 8
-          for (int v = 0; v < V; ++v) __builtin_prefetch(record + offset[v] + (line + l) * 64 + kPrefetchBytes);
-        }
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-          if constexpr (Bits == 4) {
-            const int8_t* at = q + r * rows.depth + (line + l) * 8;
-            const VecS first = splat_word(at), second = splat_word(at + 4);
-#pragma GCC unroll 8
-            for (int v = 0; v < V; ++v) {
-              if constexpr (kWords) {
-                words[r][v] += byte_products((VecS)((VecU)digits[v] & 0x0f0f0f0fu), first) + byte_products((VecS)(((VecU)digits[v] >> 4) & 0x0f0f0f0fu), second);
-                continue;
-              }
-              acc[r][v] = dot4<4>(acc[r][v], (VecS)((VecU)digits[v] & 0x0f0f0f0fu), first);
-              if (kSplit) high[r][v] = dot4<4>(high[r][v], (VecS)((VecU)digits[v] & 0xf0f0f0f0u), second);
-              else acc[r][v] = dot4<4>(acc[r][v], (VecS)(((VecU)digits[v] >> 4) & 0x0f0f0f0fu), second);
-            }
-          } else {
-            const VecS four = splat_word(q + r * rows.depth + (line + l) * 4);
-#pragma GCC unroll 8
-            for (int v = 0; v < V; ++v) acc[r][v] = dot4<8>(acc[r][v], digits[v], four);
-          }
+    if constexpr (kWordSums<Bits>) {
+      constexpr int kGroup = V % 2 == 0 ? 2 : 1;  // vectors of columns, their digits in registers
+#pragma GCC unroll 4
+      for (int g = 0; g < V; g += kGroup) {
+        if (lines % 4 == 0) {
+          for (int64_t l = 0; l < lines; l += 4) add_word_sums<R, V, kGroup, 4>(record + l * 64, offset, g, q + l * 8, rows.depth, acc);
+        } else {
+          for (int64_t l = 0; l < lines; l += 2) add_word_sums<R, V, kGroup, 2>(record + l * 64, offset, g, q + l * 8, rows.depth, acc);
         }
       }
-      if constexpr (kWords) {
+    } else {
+      for (int64_t pair = 0; pair < lines; pair += 2) {
+#pragma GCC unroll 2
+        for (int64_t line = pair; line < pair + 2; ++line) {
+          VecS digits[V];
 #pragma GCC unroll 8
-        for (int r = 0; r < R; ++r)
+          for (int v = 0; v < V; ++v) digits[v] = packed_line(record + offset[v] + line * 64);
+          if (R <= 2) {
 #pragma GCC unroll 8
-          for (int v = 0; v < V; ++v) acc[r][v] += word_products(words[r][v], VecS{} + 1);
+            for (int v = 0; v < V; ++v) __builtin_prefetch(record + offset[v] + line * 64 + kPrefetchBytes);
+          }
+#pragma GCC unroll 8
+          for (int r = 0; r < R; ++r) {
+            if constexpr (Bits == 4) {
+              const int8_t* at = q + r * rows.depth + line * 8;
+              const VecS first = splat_word(at), second = splat_word(at + 4);
+#pragma GCC unroll 8
+              for (int v = 0; v < V; ++v) {
+                add_dots(acc[r][v], (VecS)((VecU)digits[v] & 0x0f0f0f0fu), first);
+                if (kSplit) add_dots(high[r][v], (VecS)((VecU)digits[v] & 0xf0f0f0f0u), second);
+                else add_dots(acc[r][v], (VecS)(((VecU)digits[v] >> 4) & 0x0f0f0f0fu), second);
+              }
+            } else {
+              const VecS four = splat_word(q + r * rows.depth + line * 4);
+#pragma GCC unroll 8
+              for (int v = 0; v < V; ++v) add_dots(acc[r][v], digits[v], four);
+            }
+          }
+        }
       }
     }
 #pragma GCC unroll 8
@@ -204,8 +248,8 @@ SITU_INLINE void packed_int8_unit(const PackedLayout& w, const PackedRows& rows,
           const VecU digits = (VecU)packed_line(lines + l * 64);
           if (v % kPanelVectors == 0) __builtin_prefetch(lines + l * 64 + kPrefetchBytes);
           if constexpr (kDigitsInPlace) {
-            low = dot4<4>(low, (VecS)(digits & 0x0f0f0f0fu), bytes[2 * l]);
-            high = dot4<4>(high, (VecS)(digits & 0xf0f0f0f0u), bytes[2 * l + 1]);
+            add_dots(low, (VecS)(digits & 0x0f0f0f0fu), bytes[2 * l]);
+            add_dots(high, (VecS)(digits & 0xf0f0f0f0u), bytes[2 * l + 1]);
           } else {
             words += byte_products((VecS)(digits & 0x0f0f0f0fu), bytes[2 * l]);
             words += byte_products((VecS)((digits >> 4) & 0x0f0f0f0fu), bytes[2 * l + 1]);

@@ -19,7 +19,7 @@ namespace {
 // Up to here reading digits again for every four rows beats unpacking them (K 576, N 1536, one AVX-512 core).
 constexpr int64_t kFewRows = 8;
 constexpr int64_t kFewInt8Rows = 6;
-constexpr int kInt8Rows = kVectorRegisters == 32 ? 6 : kDigitsInPlace ? 4 : 2;
+constexpr int kInt8Rows = kVectorRegisters == 32 ? 6 : 4;
 constexpr int kPanelRows = kVectorRegisters == 32 ? 8 : 4;
 constexpr int64_t kPanelBlockRows = 128;
 constexpr int kVectors = 2;  // vectors of columns at a time

@@ -57,6 +57,35 @@ static inline void unpack_digits(const PackedLayout& w, const uint8_t* unit, int
   }
 }
 
+// acc[r][v] += 4 * Quads digits of columns times as many bytes of rows, `depth` apart.
+template <int Bits, int R, int V, int Quads>
+SITU_INLINE void panel_products(const uint8_t* digits, const int8_t* q, int64_t depth, VecI (*acc)[V]) {
+  static_assert(Quads <= kMostWords);
+  VecS words[R][V];
+#pragma GCC unroll 8
+  for (int s = 0; s < Quads; ++s) {
+    VecS u[V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) u[v] = packed_line(digits + s * kUnitColumns * 4 + v * kVectorBytes);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const VecS four = splat_word(q + r * depth + 4 * s);
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) {
+        if constexpr (!kWordSums<Bits>) add_dots(acc[r][v], u[v], four);
+        else if (s == 0) words[r][v] = byte_products(u[v], four);
+        else add_here(words[r][v], byte_products(u[v], four));
+      }
+    }
+  }
+  if constexpr (kWordSums<Bits>) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) add_here(acc[r][v], word_products(words[r][v], VecS{} + 1));
+  }
+}
+
 // sums[r][column] (+)= rows r0 .. r0 + R - 1 times the columns of vectors v0 .. v0 + V - 1 of the panel.
 template <int Bits, int R, int V, ZeroPoints Z>
 SITU_INLINE void panel_dots(const DigitPanel& p, const PackedRows& rows, int64_t block, int64_t r0, int v0, float* __restrict sums) {
@@ -80,19 +109,10 @@ SITU_INLINE void panel_dots(const DigitPanel& p, const PackedRows& rows, int64_t
         if (Z == ZeroPoints::kIntegers) acc[r][v] *= (VecI)load(zeros + v * kLanes);
       }
     }
-    for (int64_t k = 0; k < block; k += 16) {
-#pragma GCC unroll 4
-      for (int s = 0; s < 4; ++s, digits += kRow, q += 4) {
-        VecS u[V];
-#pragma GCC unroll 8
-        for (int v = 0; v < V; ++v) u[v] = packed_line(digits + v * kVectorBytes);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) {
-          const VecS four = splat_word(q + r * depth);
-#pragma GCC unroll 8
-          for (int v = 0; v < V; ++v) acc[r][v] = dot4<Bits>(acc[r][v], u[v], four);
-        }
-      }
+    if (block % 32 == 0) {
+      for (int64_t k = 0; k < block; k += 32, digits += 8 * kRow, q += 32) panel_products<Bits, R, V, 8>(digits, q, depth, acc);
+    } else {
+      for (int64_t k = 0; k < block; k += 16, digits += 4 * kRow, q += 16) panel_products<Bits, R, V, 4>(digits, q, depth, acc);
     }
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
