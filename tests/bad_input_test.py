@@ -415,6 +415,26 @@ class BrokenModelTest(CliTest):
         for count in (0, 1, 3, 7):
             self.check(f"{count} operands", lambda m: node(m, "GroupQueryAttention").input.__delitem__(slice(count, None)), "GroupQueryAttention '", model="genai")
 
+    def test_causal_attention_without_its_past(self):
+        """By the operator's definition query i would see key i at most, whatever the past holds."""
+        def outside(m):
+            for n in [n for n in m.graph.node if n.op_type == "Attention"]:
+                at = list(m.graph.node).index(n)
+                new, past, present = list(n.input[1:3]), list(n.input[4:6]), list(n.output[1:3])
+                del n.input[3:], n.output[1:]
+                n.input[1:3] = [f"{at} all keys", f"{at} all values"]
+                for i in range(2):
+                    heads, row = numpy_helper.from_array(np.array([0, 0, 1, 8]), f"{at} {i} heads"), numpy_helper.from_array(np.array([0, 0, 8]), f"{at} {i} row")
+                    m.graph.initializer.extend([heads, row])
+                    m.graph.node.insert(at, helper.make_node("Reshape", [f"{present[i]} turned", row.name], [n.input[1 + i]]))
+                    m.graph.node.insert(at, helper.make_node("Transpose", [present[i]], [f"{present[i]} turned"], perm=[0, 2, 1, 3]))
+                    m.graph.node.insert(at, helper.make_node("Concat", [past[i], f"{new[i]} {at} heads"], [present[i]], axis=2))
+                    m.graph.node.insert(at, helper.make_node("Transpose", [f"{new[i]} {at} split"], [f"{new[i]} {at} heads"], perm=[0, 2, 1, 3]))
+                    m.graph.node.insert(at, helper.make_node("Reshape", [new[i], heads.name], [f"{new[i]} {at} split"]))
+        tiny_exports.write_model(next(s for s in tiny_models.SPECS if s.name == "opset23-causal"), self.folder / "causal")
+        self.llama = (self.folder / "causal" / "model.onnx").read_bytes()
+        self.check("is_causal", outside, "is_causal without past_key", "P + S keys for S queries")
+
     def test_fused_operators_without_their_operands(self):
         contrib = [("SkipSimplifiedLayerNormalization", 3), ("SkipLayerNormalization", 3), ("RotaryEmbedding", 4), ("BiasGelu", 2), ("FusedMatMul", 2), ("MultiHeadAttention", 3), ("GroupQueryAttention", 1)]
         for op, count in contrib:
@@ -498,6 +518,12 @@ class SideFilesTest(CliTest):
         for v in ("foo.%d", "foo", "%d%d"):
             with self.subTest(past_key_names=v):
                 self.refused(self.run_with(genai_config=self.edited("inputs", {**self.config["model"]["decoder"]["inputs"], "past_key_names": v})), v)
+
+    def test_numbers_that_json_has_no_word_for(self):
+        """Python writes them: read as absent, and left alone in strings."""
+        run = self.run_with(config='{"name": "NaN \\" -Infinity", "time_step_limit": [0.0, Infinity], "a": NaN, "b": -Infinity}')
+        self.assertEqual(run.code, 0, run)
+        self.refused(self.run_with(config='{"max_position_embeddings": Infinity,\n "b": }'), "config.json", "line 2")
 
     def test_side_files_that_are_no_files(self):
         for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json", "generation_config.json", "genai_config.json"):

@@ -410,6 +410,54 @@ class GraphsTest(GraphCase):
         self.check({f"{t.__name__}, axis {axis}{', zero points' * zeros}{', transposed' * transposed}": logits(t, axis, zeros, transposed)
                     for t in (np.int8, np.uint8) for axis in (None, 0, 1) for zeros in (False, True) for transposed in (False, True)}, copies_nothing=True)
 
+    def test_weights_dequantised_by_hand(self):
+        """Cast, Sub and Mul in place of DequantizeLinear; read as bytes where scales and zero points are one number or one for each column."""
+        rng = np.random.default_rng(3)
+        size = tiny_models.VOCABULARY  # square, so that shapes do not tell the axes apart
+        def logits(type, scales, zeros=None, transposed=False, fraction=0.0):
+            low, high = (0, 255) if type == np.uint8 else (-128, 127)
+            q = rng.integers(low, high + 1, (size, size)).astype(type)
+            scale = rng.uniform(0.001, 0.01, scales).astype(np.float32)
+            def f(g, x, out):
+                w = g.op("Cast", g.weight("quantised", q), to=TensorProto.FLOAT)
+                if zeros is not None:
+                    w = g.op("Sub", w, g.f32(np.random.default_rng(4).integers(low, high + 1, zeros) + fraction))
+                w = g.op("Mul", w, g.f32(scale)) if scales != (1, 1) else g.op("Mul", g.f32(scale), w)
+                return g.op("MatMul", x, g.op("Transpose", w, perm=[1, 0]) if transposed else w, out=out)
+            return {"logits": f}
+        columns, rows = (1, size), (size, 1)
+        read = {"one scale": logits(np.int8, ()), "one by one": logits(np.uint8, (1, 1), ()), "a scale for each column": logits(np.int8, (size,)), "zero points": logits(np.uint8, columns, columns),
+                "zero points, one scale": logits(np.int8, (), (size,)), "one zero point": logits(np.uint8, (size,), ()), "transposed": logits(np.int8, rows, rows, True)}
+        others = {"a scale for each row": logits(np.int8, rows), "transposed, for each row": logits(np.int8, columns, columns, True), "zero points for each row": logits(np.uint8, columns, rows),
+                  "no integers": logits(np.uint8, columns, columns, fraction=0.25)}
+        self.check(read | others)
+        for name, hooks in (read | others).items():
+            with self.subTest(name):
+                packed = self.start(self.write(name, LEARNED, hooks), SHORT).result()["packed_bytes"]
+                (self.assertLess if name in read else self.assertGreater)(packed - self.start(self.write("plain", LEARNED, {}), SHORT).result()["packed_bytes"], 3 * size * size)
+
+    def test_weights_cast_from_half_precision(self):
+        """They are packed, or looked up, as they are stored."""
+        size = tiny_models.VOCABULARY
+        matrix = np.random.default_rng(3).standard_normal((size, size)).astype(np.float16)
+        table = np.random.default_rng(4).standard_normal((tiny_models.CONTEXT, WIDTH)).astype(np.float16)
+        def cast(g, name, weights):
+            return g.op("Cast", g.weight(name, weights), to=TensorProto.FLOAT)
+        cases = {
+            "product": {"logits": lambda g, x, out: g.op("MatMul", x, cast(g, "half", matrix), out=out)},
+            "product, transposed behind the cast": {"logits": lambda g, x, out: g.op("MatMul", x, g.op("Transpose", cast(g, "half", matrix), perm=[1, 0]), out=out)},
+            "product, transposed before the cast": {"logits": lambda g, x, out: g.op("MatMul", x, g.op("Cast", g.op("Transpose", g.weight("half", matrix), perm=[1, 0]), to=TensorProto.FLOAT), out=out)},
+            "table": {"hidden": lambda g, x: g.op("Add", x, g.unsqueeze(g.op("Gather", cast(g, "table", table), g.queries), 0))},
+            "sum": {"hidden": lambda g, x: g.op("Add", x, g.op("ReduceMean", cast(g, "table", table), axes=[0], keepdims=1))},
+        }
+        self.check(cases)
+        plain = self.start(self.write("plain", LEARNED, {}), SHORT).result()
+        for name, hooks in cases.items():
+            with self.subTest(name):
+                run = self.start(self.write(name, LEARNED, hooks), SHORT).result()
+                self.assertLess(run["packed_bytes"] - plain["packed_bytes"], 3 * size * size)
+                self.assertLess(run["bytes_written_per_token"] - plain["bytes_written_per_token"], table.nbytes // 2)
+
     def test_many_dequantised_weights(self):
         """So many that the graph's values move in memory while they are rewritten."""
         rng = np.random.default_rng(4)

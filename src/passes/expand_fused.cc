@@ -249,6 +249,10 @@ class Expander {
     const Dim size = flat ? dim_div(shape(q)[2], Dim(heads)) : shape(q)[3];
     if (!size.is_const()) return fail(n, "head size " + size.str() + " is not known");
     head_size_ = size.value();
+    // Query i sees keys up to i + the length of past_key, as the operator is defined; without one new tokens would see the first keys.
+    const Dim queries = shape(q)[flat ? 1 : 2], keys = shape(k)[flat ? 1 : 2];
+    if (n.attr_int("is_causal", 0) != 0 && !n.has_input(4) && !(queries == keys))
+      return fail(n, "is_causal without past_key on " + keys.str() + " keys for " + queries.str() + " queries hides all keys but the first ones: the past belongs in past_key, or the mask in attn_mask");
     if (flat) {
       const Dim v_size = dim_div(shape(v)[2], Dim(kv_heads_));
       q = builder_.split_heads(q, heads, head_size_);
@@ -273,6 +277,8 @@ class Expander {
     if (n.attr_int("is_packed_batching", 0) || n.attr_float("scale", 1.0f) != 1.0f) return fail(n, "is_packed_batching and scale are not supported");
     const Shape table = shape(n.in[cos]);
     if (table.empty() || !table.back().is_const()) return fail(n, "cos_cache of unknown width");
+    if (const int64_t given = n.attr_int("rotary_embedding_dim", 0); given != 0 && given != 2 * table.back().value())
+      return fail(n, "cos_cache has " + table.back().str() + " columns, rotary_embedding_dim " + std::to_string(given) + " takes half as many as it says");
     const int64_t rotary_dim = n.attr_int("rotary_embedding_dim", 0) ? n.attr_int("rotary_embedding_dim", 0) : 2 * table.back().value();
     const bool interleaved = n.attr_int("interleaved", 0);
     ValueId position = operand(n, position_operand);

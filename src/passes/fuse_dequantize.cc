@@ -1,8 +1,9 @@
 // MatMul(x, DequantizeLinear(W)) with a constant W of 4 or 8 bits, scaled by blocks along K, by column or as a whole, becomes
-// MatMulNBits: the weight is read as the bits it is, never expanded. ONNX stores W [K, N] element by element along N; MatMulNBits
+// MatMulNBits, and so does a W that is cast, shifted and scaled by operators of their own, (Cast(W) - zero) * scale: the weight is read as the bits it is, never expanded. ONNX stores W [K, N] element by element along N; MatMulNBits
 // wants [N, blocks of K]: where W is not stored so, behind a Transpose, its digits are laid out anew once, at load, and booked as
 // packed.
 #include <algorithm>
+#include <cmath>
 
 #include "passes/builder.h"
 #include "passes/pack_store.h"
@@ -79,6 +80,7 @@ class Fuser {
       if (p < 0) return false;
     }
     const Node& dq = graph_.nodes[p];
+    if (dq.is("Mul")) return match_by_hand(dq, q) && fits(matmul, *q);
     if (!dq.is("DequantizeLinear") || !constant(dq.in[0], &q->weight) || !constant(dq.in[1], &q->scale)) return false;
     if (dq.has_input(2) && !constant(dq.in[2], &q->zero)) return false;
     const DType type = q->weight.type();
@@ -100,9 +102,66 @@ class Fuser {
       if (q->scale.rank() > 1 || (q->scales == Quantised::Scales::kColumns && axis != 1 - k_axis)) return false;
       q->block = kColumnBlock;
     }
+    return fits(matmul, *q);
+  }
+
+  bool fits(const Node& matmul, const Quantised& q) const {
     const DType x = graph_.values[matmul.in[0]].info.type;
-    if (q->zero.present() && (q->zero.type() != type || q->zero.count() != q->scale_count())) return false;
-    return (q->scale.type() == x || matmul.mixed_floats) && (x == DType::kF32 || x == DType::kF16) && q->scale.count() == q->scale_count();
+    if (q.zero.present() && (q.zero.type() != q.weight.type() || q.zero.count() != q.scale_count())) return false;
+    return (q.scale.type() == x || matmul.mixed_floats) && (x == DType::kF32 || x == DType::kF16) && q.scale.count() == q.scale_count();
+  }
+
+  // scale * Cast(W) or scale * (Cast(W) - zero), scale and zero one number or one for each column.
+  bool match_by_hand(const Node& mul, Quantised* q) const {
+    for (size_t i : {0u, 1u}) {
+      const int p = graph_.values[mul.in[i]].producer;
+      if (p < 0 || !constant(mul.in[1 - i], &q->scale)) continue;
+      const Node* cast = &graph_.nodes[p];
+      ValueId zero = kNoValue;
+      if (cast->is("Sub")) {
+        zero = cast->in[1];
+        const int made = graph_.values[cast->in[0]].producer;
+        if (made < 0) return false;
+        cast = &graph_.nodes[made];
+      }
+      if (!cast->is("Cast") || graph_.values[cast->out[0]].info.type != DType::kF32 || q->scale.type() != DType::kF32 || !constant(cast->in[0], &q->weight)) return false;
+      const DType type = q->weight.type();
+      q->is_signed = type == DType::kI8;
+      q->bits = type == DType::kI8 || type == DType::kU8 ? 8 : 0;
+      if (q->bits == 0 || q->weight.rank() != 2) return false;
+      q->k = q->weight.dims()[q->transposed ? 1 : 0];
+      q->n = q->weight.dims()[q->transposed ? 0 : 1];
+      q->block = kColumnBlock;
+      q->scales = q->scale.count() == 1 ? Quantised::Scales::kOne : Quantised::Scales::kColumns;
+      return by_column(*q, q->scale) && (zero == kNoValue || integer_zeros(zero, q));
+    }
+    return false;
+  }
+
+  // Broadcast over W as one number for all of it, or one for each column of the product.
+  static bool by_column(const Quantised& q, const Tensor& t) {
+    if (t.count() == 1) return t.rank() <= 2;
+    if (t.count() != q.n || t.rank() > 2 || !t.view().contiguous()) return false;
+    return q.transposed ? t.rank() == 2 && t.dims()[0] == q.n : t.dims().back() == q.n;
+  }
+
+  // Zero points that W's type can hold, as many as there are scales.
+  bool integer_zeros(ValueId v, Quantised* q) const {
+    Tensor given;
+    if (!constant(v, &given) || !by_column(*q, given)) return false;
+    const std::vector<double> zeros = given.to_f64();
+    const int64_t low = q->is_signed ? -128 : 0, high = low + 255;
+    for (double z : zeros)
+      if (!(z >= static_cast<double>(low) && z <= static_cast<double>(high)) || z != std::trunc(z)) return false;
+    if (given.count() > q->scale.count()) {  // one scale, but a zero point for each column
+      Tensor each = Tensor::allocate(DType::kF32, {q->n});
+      for (int64_t n = 0; n < q->n; ++n) each.view().as<float>()[n] = q->scale.view().as<float>()[0];
+      q->scale = each;
+      q->scales = Quantised::Scales::kColumns;
+    }
+    q->zero = Tensor::allocate(q->weight.type(), {q->scale.count()});
+    for (int64_t n = 0; n < q->scale.count(); ++n) q->zero.view().as<uint8_t>()[n] = static_cast<uint8_t>(static_cast<int64_t>(zeros[zeros.size() == 1 ? 0 : static_cast<size_t>(n)]));
+    return true;
   }
 
   // W [N, K] may be what MatMulNBits reads as the file has it: unsigned, in rows of whole blocks.

@@ -5,12 +5,28 @@
 namespace situ {
 namespace {
 
-// Folding is for tables and shape arithmetic. A weight-sized result would be a second copy of the
-// weights in memory, so views of weights stay views and dequantised weights stay fused or computed.
-constexpr int64_t kMaxFoldedBytes = 64 << 20;
+// Folding is for tables and shape arithmetic. A weight-sized result is a second copy of the weights in memory, so views of weights
+// stay views, dequantised weights stay fused or computed, and casts wait for the passes that know who reads them.
+constexpr int64_t kMaxFoldedBytes = 64 << 20;  // or twice the operands
 constexpr int64_t kSmallBytes = 4096;
+// Of all constants that are made: a small file must not fill the memory. Twice the file's own, and this.
+constexpr int64_t kFoldedBytes = 256 << 20;
 
-bool foldable(const Graph& graph, const Node& node, const std::vector<ValueInfo>& infos) {
+bool from_storage(const Graph& graph, const Node& node) {
+  if (node.op != "Cast" || !node.domain.empty()) return false;
+  const Tensor& t = graph.values[node.in[0]].constant;
+  return dtype_bits(t.type()) <= 16 && t.bytes() > kSmallBytes;
+}
+
+// Bytes of a graph's constants that come from its file.
+int64_t stored_bytes(const Graph& graph) {
+  int64_t bytes = 0;
+  for (const Value& v : graph.values) bytes += v.constant.present() ? v.constant.bytes() : 0;
+  return bytes;
+}
+
+bool foldable(const PassContext& context, const Node& node, const std::vector<ValueInfo>& infos) {
+  const Graph& graph = context.graph;
   if (node.def->placement == Placement::kControl || node.in.empty() || node.op == "DequantizeLinear") return false;
   int64_t in_bytes = 0, out_bytes = 0;
   for (ValueId v : node.in) {
@@ -24,7 +40,9 @@ bool foldable(const Graph& graph, const Node& node, const std::vector<ValueInfo>
     out_bytes += shape_count(infos[i].shape).value() * dtype_bytes(infos[i].type);
   }
   if (node.def->placement == Placement::kView && out_bytes > kSmallBytes) return false;
-  return out_bytes <= kMaxFoldedBytes && (out_bytes <= 1 << 20 || out_bytes <= 4 * in_bytes);
+  if (context.weights_as_stored && from_storage(graph, node)) return false;
+  if (context.folded_bytes + out_bytes > kFoldedBytes + 2 * context.stored_bytes) return false;
+  return out_bytes <= std::max(kMaxFoldedBytes, 2 * in_bytes) && (out_bytes <= 1 << 20 || out_bytes <= 4 * in_bytes);
 }
 
 // A value that is wholly known through its content becomes a constant.
@@ -106,6 +124,7 @@ Status fold(PassContext& context, const Node& node) {
     Value& v = context.graph.values[node.out[i]];
     v.constant = (*results)[i];
     v.info = info_of(v.constant);
+    context.folded_bytes += v.constant.bytes();
   }
   return Status::ok();
 }
@@ -115,6 +134,7 @@ Status fold(PassContext& context, const Node& node) {
 Status infer_shapes(PassContext& context) {
   Graph& graph = context.graph;
   context.at_control = false;
+  if (context.stored_bytes == 0) context.stored_bytes = stored_bytes(graph);
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     Node& node = graph.nodes[n];
     if (node.is("If")) {
@@ -127,7 +147,7 @@ Status infer_shapes(PassContext& context) {
     } catch (const DimTooLong& e) {
       return Status::error(node.label() + ": " + e.what());
     }
-    if (foldable(graph, node, infos)) {
+    if (foldable(context, node, infos)) {
       SITU_RETURN_IF_ERROR(fold(context, node));
       continue;
     }

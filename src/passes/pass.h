@@ -85,6 +85,9 @@ struct PassContext {
   std::vector<std::pair<ValueId, DType>> declared_outputs;  // as the file has them
   DType kv_type = DType::kNone;  // of appended states that attention alone reads; kNone: the pass decides
   PackStore* packs = nullptr;  // where packed weights go; null: none are packed
+  // Casts of stored weights are not folded yet: passes may still find that they are read as they are stored.
+  bool weights_as_stored = false;
+  int64_t stored_bytes = 0, folded_bytes = 0;  // of the file's constants, and of those that infer_shapes made
   // Set by widen_half: constants that are float now may have been rounded to half precision by the exporter.
   bool half_constants = false;
   // A step that subgraphs are probed at: S, P and T = P + S all differ where the phase lets them.

@@ -58,7 +58,9 @@ Status check_disabled_names() {
 
 Status run_passes(PassContext& context, bool literal) {
   SITU_RETURN_IF_ERROR(check_disabled_names());
+  context.weights_as_stored = !literal;
   for (const Pass& pass : pass_list()) {
+    if (pass.run == fuse_dequantize) context.weights_as_stored = false;  // what it leaves is folded behind it
     if (literal && pass.use != PassUse::kAlways) continue;
     if (pass.use == PassUse::kOptional && pass_disabled(pass.name)) continue;
     SITU_RETURN_IF_ERROR(pass.run(context).with_context(std::string("pass ") + pass.name));

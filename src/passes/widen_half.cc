@@ -1,8 +1,11 @@
 // Half-precision activations become float. No kernel computes in half precision, so every operator would convert its
 // operands and round its result, and recognition would have to tell rounding from meaning. Weights and states stay
 // half, because memory is what they cost: they are read as they are by the operators that take them
-// (Node::mixed_floats). Results differ from the file's by the rounding that is left out; where bfloat16
-// rounds integers, as positions beyond 256, they stay rounded.
+// (Node::mixed_floats), also where the file casts them to float first. Results differ from the file's by the rounding that is
+// left out; where bfloat16 rounds integers, as positions beyond 256, they stay rounded.
+#include <map>
+#include <set>
+
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -38,6 +41,8 @@ class Widener {
     context_.half_constants = true;
     stays_.assign(graph_.values.size(), 0);
     for (size_t v = 0; v < graph_.values.size(); ++v) stays_[v] = half(graph_.values[v].info.type) && graph_.values[v].producer < 0;
+    for (size_t v = 0; v < graph_.values.size(); ++v)
+      if (half(graph_.values[v].info.type) && graph_.values[v].constant.present()) weights_.insert(static_cast<ValueId>(v));
     for (const StatePair& s : context_.binding.states)
       if (half(type(s.present))) states_[s.present] = &s;
     std::vector<Node> nodes = std::move(graph_.nodes);
@@ -58,6 +63,27 @@ class Widener {
     auto [it, fresh] = wide_.try_emplace(x, kNoValue);
     if (fresh) it->second = builder_.cast(x, DType::kF32);
     return it->second;
+  }
+
+  // The stored constant that `x` is a cast of, or views of it in between; kNoValue: none.
+  ValueId narrow(ValueId x) const {
+    const auto it = narrow_.find(x);
+    return it == narrow_.end() ? kNoValue : it->second;
+  }
+
+  // Casts of stored constants, and views of them, have a twin in half precision for those who read it so.
+  void add_twin(const Node& n) {
+    if (n.in.empty() || n.out.size() != 1) return;
+    if (n.def && n.def->placement == Placement::kView && weights_.count(n.in[0])) weights_.insert(n.out[0]);
+    if (n.is("Cast") && type(n.out[0]) == DType::kF32 && weights_.count(n.in[0])) narrow_[n.out[0]] = n.in[0];
+    if (!n.def || n.def->placement != Placement::kView || n.is("Cast") || narrow(n.in[0]) == kNoValue) return;
+    Node twin = n;
+    twin.in[0] = narrow(n.in[0]);
+    twin.out[0] = graph_.add_value(graph_.values[n.out[0]].name + "/half", type(twin.in[0]));
+    graph_.values[twin.out[0]].info = graph_.values[n.out[0]].info;
+    graph_.values[twin.out[0]].info.type = type(twin.in[0]);
+    narrow_[n.out[0]] = twin.out[0];
+    builder_.keep(std::move(twin));
   }
 
   bool rounds_integers(const Node& n) const {
@@ -108,6 +134,17 @@ class Widener {
       n.set_int("to", static_cast<int64_t>(type(n.out[0])));
       n.def = find_op("", "Cast", 13);
     }
+    add_twin(n);
+    if (const int i = storage_operand(n); i == 0 && narrow(n.in[0]) != kNoValue && n.out.size() == 1) {  // rows of a table: cast when they are read
+      const ValueId rows = graph_.add_value(graph_.values[n.out[0]].name + "/half", type(narrow(n.in[0]))), result = n.out[0];
+      graph_.values[rows].info = graph_.values[result].info;
+      graph_.values[rows].info.type = type(rows);
+      n.in[0] = narrow(n.in[0]);
+      n.out[0] = rows;
+      builder_.keep(std::move(n));
+      builder_.cast(rows, DType::kF32, result);
+      return;
+    }
     const bool half_out = n.has_output(0) && half(type(n.out[0]));
     if (keeps(n)) {
       // New rows of a state are rounded to its type; everything else is half already.
@@ -122,7 +159,9 @@ class Widener {
     if (!n.is("Cast") && !n.is("Shape") && !n.is("Size")) {
       const uint32_t mixed = mixed_operands(n);
       for (size_t i = 0; i < n.in.size(); ++i) {
-        if (n.in[i] == kNoValue || !half(type(n.in[i]))) continue;
+        if (n.in[i] == kNoValue) continue;
+        if (i < 32 && (mixed >> i & 1) && narrow(n.in[i]) != kNoValue) n.in[i] = narrow(n.in[i]);
+        if (!half(type(n.in[i]))) continue;
         if (i < 32 && (mixed >> i & 1)) n.mixed_floats = true;
         else n.in[i] = wide(n.in[i]);
       }
@@ -153,6 +192,8 @@ class Widener {
   Builder builder_;
   std::vector<char> stays_;  // by value: half-precision data that is stored
   std::map<ValueId, ValueId> wide_;
+  std::set<ValueId> weights_;            // constants in half precision, and views of them
+  std::map<ValueId, ValueId> narrow_;  // by what the file casts to float: where it stands in half precision
   std::map<ValueId, const StatePair*> states_;  // by present
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 namespace situ {
 namespace {
@@ -19,6 +20,27 @@ bool there(const fs::path& path) {
 }
 
 constexpr std::uintmax_t kMaxJsonBytes = 64 << 20;  // a configuration is kilobytes
+
+// Python writes numbers that JSON has no word for (time_step_limit: [0.0, Infinity]): null in their place.
+std::string without_non_finite(const std::string& text) {
+  std::string out;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::string_view rest = std::string_view(text).substr(i);
+    size_t word = 0;
+    for (const std::string_view w : {"-Infinity", "Infinity", "NaN"})
+      if (!quoted && word == 0 && rest.substr(0, w.size()) == w) word = w.size();
+    if (word > 0) {
+      out += "null";
+      i += word - 1;
+      continue;
+    }
+    out += text[i];
+    if (quoted && text[i] == '\\' && i + 1 < text.size()) out += text[++i];
+    else if (text[i] == '"') quoted = !quoted;
+  }
+  return out;
+}
 
 Result<Json> read_json(const fs::path& file) {
   std::error_code error;
@@ -35,9 +57,16 @@ Result<Json> read_json(const fs::path& file) {
     depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
     deepest = std::max(deepest, depth);
   }
-  Json json = deepest > 100 ? Json(Json::value_t::discarded) : Json::parse(text, nullptr, false);
-  if (json.is_discarded() || !json.is_object()) return Status::error(file.string() + ": not a JSON object");
-  return json;
+  if (deepest > 100) return Status::error(file.string() + ": not a JSON object: nested " + std::to_string(deepest) + " deep");
+  text = without_non_finite(text);
+  try {
+    Json json = Json::parse(text);
+    if (!json.is_object()) return Status::error(file.string() + ": not a JSON object but " + json.type_name());
+    return json;
+  } catch (const Json::parse_error& e) {
+    const size_t end = std::min(e.byte > 0 ? e.byte - 1 : 0, text.size());
+    return Status::error(file.string() + ": not a JSON object: line " + std::to_string(std::count(text.begin(), text.begin() + static_cast<int64_t>(end), '\n') + 1) + " cannot be read");
+  }
 }
 
 // A number of tokens: absent (0 stays) or a positive integer that fits, else an error.
