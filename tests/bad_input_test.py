@@ -523,6 +523,8 @@ class SideFilesTest(CliTest):
         """Python writes them: read as absent, and left alone in strings."""
         run = self.run_with(config='{"name": "NaN \\" -Infinity", "time_step_limit": [0.0, Infinity], "a": NaN, "b": -Infinity}')
         self.assertEqual(run.code, 0, run)
+        self.assertEqual(self.run_with(config=json.dumps({"a": "[" * 500})).code, 0)
+        self.refused(self.run_with(config='{"a": 1e400}'), "config.json", "too large")
         self.refused(self.run_with(config='{"max_position_embeddings": Infinity,\n "b": }'), "config.json", "line 2")
 
     def test_side_files_that_are_no_files(self):

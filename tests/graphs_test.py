@@ -396,7 +396,7 @@ class GraphsTest(GraphCase):
     def test_dequantised_weights(self):
         """MatMul with DequantizeLinear of a constant, the scales along either axis or one for all."""
         rng = np.random.default_rng(3)
-        def logits(type, axis, zeros, transposed=False):
+        def logits(type, axis, zeros, transposed=False, perm=(1, 0)):
             rows = columns = tiny_models.VOCABULARY  # square, so that shapes do not tell the axes apart
             low, high = (0, 255) if type == np.uint8 else (-128, 127)
             q = rng.integers(low, high + 1, (rows, columns)).astype(type)
@@ -405,8 +405,9 @@ class GraphsTest(GraphCase):
             def f(g, x, out):
                 operands = [g.weight("quantised", q), g.f32(scale)] + ([g.weight("zero points", zero)] if zeros else [])
                 w = g.op("DequantizeLinear", *operands, **({} if axis is None else {"axis": axis}))
-                return g.op("MatMul", x, g.op("Transpose", w, perm=[1, 0]) if transposed else w, out=out)
+                return g.op("MatMul", x, g.op("Transpose", w, perm=perm) if transposed else w, out=out)
             return {"logits": f}
+        self.check({f"a Transpose that moves nothing, axis {axis}": logits(np.int8, axis, False, True, (0, 1)) for axis in (None, 0, 1)})
         self.check({f"{t.__name__}, axis {axis}{', zero points' * zeros}{', transposed' * transposed}": logits(t, axis, zeros, transposed)
                     for t in (np.int8, np.uint8) for axis in (None, 0, 1) for zeros in (False, True) for transposed in (False, True)}, copies_nothing=True)
 

@@ -189,6 +189,23 @@ struct DimOps {
     }
     return sum;
   }
+  // T - min(4, T) is at least T - T and at least T - 4: what a minimum or maximum shares with the rest of the sum counts.
+  static Interval tight_bounds(const Dim& d) {
+    Interval best = bounds(d);
+    if (d.is_const()) return best;
+    for (const auto& [key, term] : d.poly_->terms) {
+      const std::vector<AtomPtr>& atoms = term.first.atoms;
+      if (atoms.size() != 1 || (atoms[0]->kind != AtomKind::kMin && atoms[0]->kind != AtomKind::kMax)) continue;
+      const bool above = (atoms[0]->kind == AtomKind::kMin) == (term.second > 0);  // its operands give a sum that is no smaller
+      for (size_t i = 0; i < 2; ++i) try {
+        const Interval other = bounds(d - from_atom(atoms[0]) * Dim(term.second) + atoms[0]->args[i] * Dim(term.second));
+        if (above) best.hi = std::min(best.hi, other.hi);
+        else best.lo = std::max(best.lo, other.lo);
+      } catch (const DimTooLong&) {  // tells nothing more
+      }
+    }
+    return best;
+  }
   static bool piecewise_linear(const Dim& d, std::vector<int64_t>* numbers) {
     if (!d.poly_) {
       numbers->push_back(d.value_);
@@ -326,8 +343,8 @@ struct DimOps {
 
 Dim Dim::symbol(int id) { return DimOps::from_atom(DimOps::symbol(id)); }
 int64_t Dim::eval(const SymbolValues& s) const { return poly_ ? DimOps::eval(*poly_, s) : value_; }
-int64_t Dim::lower_bound() const { return DimOps::bounds(*this).lo; }
-int64_t Dim::upper_bound() const { return DimOps::bounds(*this).hi; }
+int64_t Dim::lower_bound() const { return DimOps::tight_bounds(*this).lo; }
+int64_t Dim::upper_bound() const { return DimOps::tight_bounds(*this).hi; }
 bool Dim::linear() const {
   if (!poly_) return true;
   return std::all_of(poly_->terms.begin(), poly_->terms.end(), [](const auto& entry) {

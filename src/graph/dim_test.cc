@@ -83,6 +83,9 @@ TEST(Dim, BoundsOfSizesThatBend) {
   EXPECT_EQ((dim_mod(kT, 50) + Dim(1)).upper_bound(), 50);
   EXPECT_EQ(dim_min(kS, kP).upper_bound(), 32);
   EXPECT_GE((kT * (Dim(256) - kT)).upper_bound(), 128 * 128);
+  EXPECT_EQ((kT - dim_min(4, kT)).lower_bound(), 0);
+  EXPECT_EQ((kT - dim_max(kS, kP)).upper_bound(), 32);
+  EXPECT_EQ((dim_min(kT, 9) - kT).upper_bound(), 0);
 }
 
 }  // namespace

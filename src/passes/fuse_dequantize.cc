@@ -75,7 +75,7 @@ class Fuser {
     int p = graph_.values[w].producer;
     if (p < 0) return false;
     if (graph_.nodes[p].is("Transpose") && graph_.values[w].info.shape.size() == 2) {
-      q->transposed = true;
+      q->transposed = graph_.nodes[p].permutation(2) == std::vector<int64_t>{1, 0};  // else it moves nothing
       p = graph_.values[graph_.nodes[p].in[0]].producer;
       if (p < 0) return false;
     }

@@ -15,7 +15,9 @@ constexpr int64_t kFoldedBytes = 256 << 20;
 bool from_storage(const Graph& graph, const Node& node) {
   if (node.op != "Cast" || !node.domain.empty()) return false;
   const Tensor& t = graph.values[node.in[0]].constant;
-  return dtype_bits(t.type()) <= 16 && t.bytes() > kSmallBytes;
+  const std::vector<int64_t> dims = t.dims();
+  const bool vector = dims.empty() || t.count() == *std::max_element(dims.begin(), dims.end());  // scales, zero points, biases
+  return dtype_bits(t.type()) <= 16 && t.bytes() > kSmallBytes && !vector;
 }
 
 // Bytes of a graph's constants that come from its file.

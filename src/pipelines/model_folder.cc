@@ -53,7 +53,12 @@ Result<Json> read_json(const fs::path& file) {
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   // Nesting is bounded before parsing: the parser recurses.
   int depth = 0, deepest = 0;
-  for (char c : text) {
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted && c == '\\') ++i;
+    else if (c == '"') quoted = !quoted;
+    if (quoted) continue;
     depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
     deepest = std::max(deepest, depth);
   }
@@ -63,6 +68,8 @@ Result<Json> read_json(const fs::path& file) {
     Json json = Json::parse(text);
     if (!json.is_object()) return Status::error(file.string() + ": not a JSON object but " + json.type_name());
     return json;
+  } catch (const Json::out_of_range&) {
+    return Status::error(file.string() + ": not a JSON object: a number in it is too large");
   } catch (const Json::parse_error& e) {
     const size_t end = std::min(e.byte > 0 ? e.byte - 1 : 0, text.size());
     return Status::error(file.string() + ": not a JSON object: line " + std::to_string(std::count(text.begin(), text.begin() + static_cast<int64_t>(end), '\n') + 1) + " cannot be read");
