@@ -459,6 +459,50 @@ class GraphsTest(GraphCase):
                 self.assertLess(run["packed_bytes"] - plain["packed_bytes"], 3 * size * size)
                 self.assertLess(run["bytes_written_per_token"] - plain["bytes_written_per_token"], table.nbytes // 2)
 
+    def test_weights_computed_from_constants(self):
+        """They are computed once, when they are packed, and what they are made of is let go."""
+        rng = np.random.default_rng(3)
+        def product(make, rows, columns):
+            """Two products, of matrices of more than 1 MiB."""
+            wide, tall = (rng.integers(-127, 128, shape).astype(np.int8) for shape in ((rows, columns), (columns, rows)))
+            def f(g, x, out):
+                y = g.op("MatMul", x, g.op("Mul", make(g, "wide", wide), g.f32(0.002)))
+                return g.op("MatMul", y, g.op("Mul", make(g, "tall", tall), g.f32(0.001)), out=out)
+            return {"logits": f}
+        def cast(g, w, to=TensorProto.FLOAT):
+            return g.op("Cast", w, to=to)
+        def halves(g, name, w):
+            return g.op("Concat", *(cast(g, g.weight(f"{name} {i}", half)) for i, half in enumerate(np.split(w, 2))), axis=0)
+        makes = {
+            "by row": lambda g, name, w: g.op("Mul", cast(g, g.weight(name, w)), g.f32(np.linspace(0.5, 1, w.shape[0])[:, None])),
+            "by column of a transposition": lambda g, name, w: g.op("Mul", g.op("Transpose", cast(g, g.weight(name, w.T)), perm=[1, 0]), g.f32(np.linspace(0.5, 1, w.shape[1]))),
+            "transposed and cast": lambda g, name, w: g.op("Mul", cast(g, g.op("Transpose", g.weight(name, w.T.astype(np.float16)), perm=[1, 0])), g.f32(np.linspace(0.5, 1, w.shape[1]))),
+            "added": lambda g, name, w: g.op("Add", cast(g, g.weight(name, w.astype(np.int16) + 128)), g.f32(-128)),
+            "divided": lambda g, name, w: g.op("Div", cast(g, g.weight(name, w)), g.f32(1.5)),
+            "through double": lambda g, name, w: cast(g, cast(g, g.weight(name, w.astype(np.float16)), TensorProto.DOUBLE)),
+            "gathered": lambda g, name, w: g.op("Gather", cast(g, g.weight(name, w)), g.constant(np.arange(w.shape[1])[::-1]), axis=1),
+            "joined": halves,
+        }
+        rows, columns = tiny_models.VOCABULARY, 3 * 2**20 // 4 // tiny_models.VOCABULARY
+        cases = {name: product(make, rows, columns) for name, make in makes.items()}
+        self.check(cases, copies_nothing=True)
+        plain = self.start(self.write("plain", LEARNED, {}), SHORT).result()
+        for name, hooks in cases.items():
+            with self.subTest(name):
+                run = self.start(self.write(name, LEARNED, hooks), SHORT).result()
+                self.assertLess(run["bytes_written_per_token"] - plain["bytes_written_per_token"], rows * columns)
+        for name in ("by row", "by column of a transposition", "through double"):
+            with self.subTest(f"memory, {name}"):
+                run = self.start(self.write(f"large {name}", LEARNED, product(makes[name], rows, 7 * columns)), SHORT).result()
+                matrix = 4 * rows * 7 * columns
+                self.assertLess(run["peak_rss_mib"] - plain["peak_rss_mib"], 4.6 * matrix / 2**20)  # packed ones, and one with what it is made of
+
+    def test_constants_that_cannot_be_computed(self):
+        def f(g, x, out):
+            twice = g.op("Mul", g.f32(np.ones((tiny_models.VOCABULARY, 4000))), g.f32(2))
+            return g.op("MatMul", x, g.op("Gather", twice, g.constant(np.arange(4000, 0, -1)), axis=1), out=out)
+        self.refused(Run("run", self.write("out of range", LEARNED, {"logits": f}), "--prompt-ids", "1"), "Gather", "4000")
+
     def test_many_dequantised_weights(self):
         """So many that the graph's values move in memory while they are rewritten."""
         rng = np.random.default_rng(4)

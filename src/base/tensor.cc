@@ -100,6 +100,31 @@ Tensor Tensor::borrow(DType type, const std::vector<int64_t>& dims, const std::b
   return result;
 }
 
+struct Tensor::Pending {
+  int depth;
+  std::function<Tensor()> make;
+  Tensor made;
+};
+
+Tensor Tensor::deferred(DType type, const std::vector<int64_t>& dims, int depth, std::function<Tensor()> make) {
+  Tensor result;
+  result.view_ = contiguous_view(type, dims, nullptr);
+  result.pending_ = std::make_shared<Pending>(Pending{depth, std::move(make), {}});
+  return result;
+}
+
+int Tensor::depth() const { return pending_ && !pending_->made.present() ? pending_->depth : 0; }
+
+void Tensor::settle() const {
+  if (!pending_->made.present()) {
+    pending_->made = pending_->make();
+    pending_->make = nullptr;  // lets go of what it was made of
+  }
+  view_.data = pending_->made.view().data;
+  owner_ = pending_->made.owner();
+  pending_.reset();
+}
+
 Tensor Tensor::scalar_i64(int64_t value) {
   Tensor result = allocate(DType::kI64, {});
   *result.view_.as<int64_t>() = value;
@@ -116,6 +141,7 @@ Tensor Tensor::reshaped(const std::vector<int64_t>& dims) const {
   Tensor result;
   result.view_ = contiguous_view(view_.type, dims, view_.data);
   result.owner_ = owner_;
+  result.pending_ = pending_;
   return result;
 }
 
@@ -132,21 +158,22 @@ Tensor aligned_copy(const Tensor& t, bool release_pages) {
   return copy;
 }
 
-std::vector<int64_t> Tensor::to_i64() const { return load_integers<int64_t>(view_); }
+std::vector<int64_t> Tensor::to_i64() const { return load_integers<int64_t>(view()); }
 
 std::vector<double> Tensor::to_f64() const {
-  switch (view_.type) {
-    case DType::kF32: return load_all<float, double>(view_);
-    case DType::kF64: return load_all<double, double>(view_);
+  const View& v = view();
+  switch (v.type) {
+    case DType::kF32: return load_all<float, double>(v);
+    case DType::kF64: return load_all<double, double>(v);
     case DType::kF16: case DType::kBF16: {
       std::vector<double> result(static_cast<size_t>(count()));
       for (size_t i = 0; i < result.size(); ++i) {
-        const uint16_t bits = load<uint16_t>(view_.data, static_cast<int64_t>(i));
-        result[i] = view_.type == DType::kF16 ? half_to_float(bits) : bfloat_to_float(bits);
+        const uint16_t bits = load<uint16_t>(v.data, static_cast<int64_t>(i));
+        result[i] = v.type == DType::kF16 ? half_to_float(bits) : bfloat_to_float(bits);
       }
       return result;
     }
-    default: return load_integers<double>(view_);
+    default: return load_integers<double>(v);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -19,10 +20,19 @@ class Tensor {
   // Borrows `data` for as long as `owner` lives.
   static Tensor borrow(DType type, const std::vector<int64_t>& dims, const std::byte* data,
                        std::shared_ptr<const void> owner);
+  // Elements that `make` computes when one of the tensor's copies is first looked at, and that are then kept: a tensor of the
+  // same type and count. What it throws, view() throws. Not for several threads before that. `depth`: what depth() will say.
+  static Tensor deferred(DType type, const std::vector<int64_t>& dims, int depth, std::function<Tensor()> make);
   static Tensor scalar_i64(int64_t value);
   static Tensor vector_i64(const std::vector<int64_t>& values);
 
-  const View& view() const { return view_; }
+  const View& view() const {
+    if (pending_) settle();
+    return view_;
+  }
+  // How many deferred tensors are computed one inside the other once this one is looked at; 0: its elements are there.
+  int depth() const;
+  bool contiguous() const { return pending_ || view_.contiguous(); }
   DType type() const { return view_.type; }
   bool present() const { return view_.present(); }
   int rank() const { return view_.rank; }
@@ -36,11 +46,18 @@ class Tensor {
   std::vector<int64_t> to_i64() const;
   // Elements of a float or integer tensor as double. Precondition: a type of whole bytes.
   std::vector<double> to_f64() const;
-  const std::shared_ptr<const void>& owner() const { return owner_; }
+  const std::shared_ptr<const void>& owner() const {
+    if (pending_) settle();
+    return owner_;
+  }
 
  private:
-  View view_;
-  std::shared_ptr<const void> owner_;
+  struct Pending;
+  void settle() const;
+
+  mutable View view_;
+  mutable std::shared_ptr<const void> owner_;
+  mutable std::shared_ptr<Pending> pending_;
 };
 
 // The same elements in owned memory, whatever address they stood at. release_pages: t is in a mapped file, whose pages are given

@@ -141,7 +141,7 @@ class Fuser {
   // Broadcast over W as one number for all of it, or one for each column of the product.
   static bool by_column(const Quantised& q, const Tensor& t) {
     if (t.count() == 1) return t.rank() <= 2;
-    if (t.count() != q.n || t.rank() > 2 || !t.view().contiguous()) return false;
+    if (t.count() != q.n || t.rank() > 2 || !t.contiguous()) return false;
     return q.transposed ? t.rank() == 2 && t.dims()[0] == q.n : t.dims().back() == q.n;
   }
 

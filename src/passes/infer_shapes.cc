@@ -1,23 +1,42 @@
 #include <algorithm>
 
+#include "passes/pack_store.h"
 #include "passes/pass.h"
 
 namespace situ {
 namespace {
 
 // Folding is for tables and shape arithmetic. A weight-sized result is a second copy of the weights in memory, so views of weights
-// stay views, dequantised weights stay fused or computed, and casts wait for the passes that know who reads them.
-constexpr int64_t kMaxFoldedBytes = 64 << 20;  // or twice the operands
+// stay views, dequantised weights stay fused or computed, casts wait for the passes that know who reads them, and the rest is
+// computed when it is looked at: most are packed then, one after the other, and let go.
 constexpr int64_t kSmallBytes = 4096;
-// Of all constants that are made: a small file must not fill the memory. Twice the file's own, and this.
+constexpr int64_t kDeferredBytes = 1 << 20;
+constexpr int kMaxDepth = 8;  // of deferred constants made of deferred ones: what is computed at once is in memory at once
+constexpr int kMostViews = 4;  // of a constant, one of the other
+constexpr int64_t kMostTimes = 8;  // a result by its operands, beyond kDeferredBytes: i8 in double
+// Of all constants that are made and kept: a small file must not fill the memory. Four times the file's own, and this.
 constexpr int64_t kFoldedBytes = 256 << 20;
+
+// Of a shape that is known.
+int64_t bytes_of(const ValueInfo& info) { return (shape_count(info.shape).value() * dtype_bits(info.type) + 7) / 8; }
+
+// The same at every step: a constant, or views of one that do not repeat it.
+bool fixed(const Graph& graph, ValueId v, int views = 0) {
+  if (v == kNoValue || graph.values[v].constant.present()) return true;
+  const Value& value = graph.values[v];
+  if (value.producer < 0 || views >= kMostViews || !value.info.ranked || !shape_is_const(value.info.shape)) return false;
+  const Node& n = graph.nodes[value.producer];
+  if (!n.def || n.def->placement != Placement::kView || n.out.size() != 1 || dtype_bytes(value.info.type) == 0) return false;
+  if (!std::all_of(n.in.begin(), n.in.end(), [&](ValueId x) { return fixed(graph, x, views + 1); })) return false;
+  return bytes_of(value.info) <= std::max(kDeferredBytes, bytes_of(graph.values[n.in[0]].info));
+}
 
 bool from_storage(const Graph& graph, const Node& node) {
   if (node.op != "Cast" || !node.domain.empty()) return false;
-  const Tensor& t = graph.values[node.in[0]].constant;
-  const std::vector<int64_t> dims = t.dims();
-  const bool vector = dims.empty() || t.count() == *std::max_element(dims.begin(), dims.end());  // scales, zero points, biases
-  return dtype_bits(t.type()) <= 16 && t.bytes() > kSmallBytes && !vector;
+  const ValueInfo& from = graph.values[node.in[0]].info;
+  bool vector = true;  // scales, zero points, biases
+  for (const Dim& d : from.shape) vector = vector && (d == Dim(1) || d == shape_count(from.shape));
+  return dtype_bits(from.type) <= 16 && bytes_of(from) > kSmallBytes && !vector;
 }
 
 // Bytes of a graph's constants that come from its file.
@@ -30,21 +49,23 @@ int64_t stored_bytes(const Graph& graph) {
 bool foldable(const PassContext& context, const Node& node, const std::vector<ValueInfo>& infos) {
   const Graph& graph = context.graph;
   if (node.def->placement == Placement::kControl || node.in.empty() || node.op == "DequantizeLinear") return false;
+  const bool view = node.def->placement == Placement::kView;
   int64_t in_bytes = 0, out_bytes = 0;
   for (ValueId v : node.in) {
     if (v == kNoValue) continue;
-    if (!graph.values[v].constant.present()) return false;
-    in_bytes += graph.values[v].constant.bytes();
+    if (!(view ? graph.values[v].constant.present() : fixed(graph, v))) return false;
+    in_bytes += bytes_of(graph.values[v].info);
   }
   for (size_t i = 0; i < infos.size(); ++i) {
     if (!node.has_output(i)) continue;
     if (!infos[i].ranked || !shape_is_const(infos[i].shape) || dtype_bytes(infos[i].type) == 0) return false;
-    out_bytes += shape_count(infos[i].shape).value() * dtype_bytes(infos[i].type);
+    out_bytes += bytes_of(infos[i]);
   }
-  if (node.def->placement == Placement::kView && out_bytes > kSmallBytes) return false;
+  if (view && out_bytes > kSmallBytes) return false;
+  if (out_bytes > (node.out.size() > 1 ? Evaluator::kMaxProbeBytes : Evaluator::kMaxNaiveBytes)) return false;  // Folder::fold
   if (context.weights_as_stored && from_storage(graph, node)) return false;
-  if (context.folded_bytes + out_bytes > kFoldedBytes + 2 * context.stored_bytes) return false;
-  return out_bytes <= std::max(kMaxFoldedBytes, 2 * in_bytes) && (out_bytes <= 1 << 20 || out_bytes <= 4 * in_bytes);
+  if (context.folded_bytes + out_bytes > kFoldedBytes + 4 * context.stored_bytes) return false;
+  return out_bytes <= std::max(kDeferredBytes, kMostTimes * in_bytes);
 }
 
 // A value that is wholly known through its content becomes a constant.
@@ -116,20 +137,94 @@ Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& info
   return Status::ok();
 }
 
-Status fold(PassContext& context, const Node& node) {
-  std::vector<Tensor> operands;
-  for (ValueId v : node.in) operands.push_back(v == kNoValue ? Tensor() : context.graph.values[v].constant);
-  Result<std::vector<Tensor>> results = context.evaluator.node(node, operands);
-  if (!results.is_ok()) return results.status();
-  for (size_t i = 0; i < node.out.size(); ++i) {
-    if (!node.has_output(i)) continue;
-    Value& v = context.graph.values[node.out[i]];
-    v.constant = (*results)[i];
-    v.info = info_of(v.constant);
-    context.folded_bytes += v.constant.bytes();
+// Results of nodes whose operands are constants, as constants. Those that only folded nodes read are let go.
+class Folder {
+ public:
+  explicit Folder(PassContext& context) : context_(context), graph_(context.graph) {}
+
+  // Throws FoldingFailed.
+  void fold(const Node& node, const std::vector<ValueInfo>& infos) {
+    count_readers();
+    std::vector<Tensor> operands;
+    for (ValueId v : node.in) operands.push_back(constant(v));
+    if (node.out.size() == 1 && bytes_of(infos[0]) >= kDeferredBytes) {
+      keep(node.out[0], deferred(node, operands, infos[0]));
+    } else {
+      const std::vector<Tensor> results = compute(context_, context_.evaluator, node, operands);
+      for (size_t i = 0; i < node.out.size(); ++i)
+        if (node.has_output(i)) keep(node.out[i], results[i]);
+    }
+    for (ValueId v : node.in) let_go(v);
   }
-  return Status::ok();
-}
+
+  bool was_folded(const Node& node) const {
+    return std::all_of(node.out.begin(), node.out.end(), [&](ValueId v) { return v == kNoValue || graph_.values[v].constant.present() || context_.folded.count(v); });
+  }
+
+ private:
+  static std::vector<Tensor> compute(const PassContext& context, Evaluator& evaluator, const Node& node, const std::vector<Tensor>& operands) {
+    Result<std::vector<Tensor>> results = evaluator.node(node, operands);
+    if (!results.is_ok()) throw FoldingFailed(results.status().message());
+    if (context.packs)
+      for (const Tensor& t : operands)
+        if (t.present()) context.packs->release(t);
+    return std::move(*results);
+  }
+
+  Tensor deferred(const Node& node, const std::vector<Tensor>& operands, const ValueInfo& info) {
+    int depth = 1;
+    for (const Tensor& t : operands) depth = std::max(depth, t.depth() + 1);
+    std::vector<int64_t> dims;
+    for (const Dim& d : info.shape) dims.push_back(d.value());
+    const Tensor t = Tensor::deferred(info.type, dims, depth, [context = &context_, node, operands] {
+      Evaluator large(context->evaluator.pool());  // a table of embeddings is more than a probe may ask for
+      return compute(*context, large, node, operands)[0];
+    });
+    if (depth > kMaxDepth) t.view();
+    return t;
+  }
+
+  // Of a value that is `fixed`.
+  Tensor constant(ValueId v) {
+    if (v == kNoValue) return Tensor();
+    const Value& value = graph_.values[v];
+    if (value.constant.present()) return value.constant;
+    const Node& n = graph_.nodes[value.producer];
+    std::vector<Tensor> operands;
+    for (ValueId x : n.in) operands.push_back(constant(x));
+    return deferred(n, operands, value.info);
+  }
+
+  void count_readers() {
+    if (!readers_.empty()) return;
+    for (const auto& readers : graph_.users()) readers_.push_back(readers.size());
+    for (ValueId v : graph_.outputs) ++readers_[v];
+  }
+
+  void keep(ValueId id, const Tensor& t) {
+    Value& v = graph_.values[id];
+    v.constant = t;
+    v.info = info_of(t);
+    context_.folded[id] = t.bytes();
+    context_.folded_bytes += t.bytes();
+  }
+
+  // One reader of a value less.
+  void let_go(ValueId id) {
+    if (id == kNoValue || --readers_[id] > 0) return;
+    if (const auto made = context_.folded.find(id); made != context_.folded.end()) {
+      graph_.values[id].constant = Tensor();
+      context_.folded_bytes -= made->second;
+    } else if (!graph_.values[id].constant.present()) {  // a view: its node goes
+      context_.folded[id] = 0;
+      for (ValueId x : graph_.nodes[graph_.values[id].producer].in) let_go(x);
+    }
+  }
+
+  PassContext& context_;
+  Graph& graph_;
+  std::vector<size_t> readers_;  // that are left, by value
+};
 
 }  // namespace
 
@@ -137,6 +232,7 @@ Status infer_shapes(PassContext& context) {
   Graph& graph = context.graph;
   context.at_control = false;
   if (context.stored_bytes == 0) context.stored_bytes = stored_bytes(graph);
+  Folder folder(context);
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     Node& node = graph.nodes[n];
     if (node.is("If")) {
@@ -150,7 +246,7 @@ Status infer_shapes(PassContext& context) {
       return Status::error(node.label() + ": " + e.what());
     }
     if (foldable(context, node, infos)) {
-      SITU_RETURN_IF_ERROR(fold(context, node));
+      folder.fold(node, infos);
       continue;
     }
     try {
@@ -166,12 +262,8 @@ Status infer_shapes(PassContext& context) {
   }
   // Folded nodes have no users left that need them to run.
   std::vector<Node> kept;
-  for (Node& node : graph.nodes) {
-    const bool folded = std::all_of(node.out.begin(), node.out.end(), [&](ValueId v) {
-      return v == kNoValue || graph.values[v].constant.present();
-    });
-    if (!folded || node.out.empty()) kept.push_back(std::move(node));
-  }
+  for (Node& node : graph.nodes)
+    if (node.out.empty() || !folder.was_folded(node)) kept.push_back(std::move(node));
   graph.nodes = std::move(kept);
   graph.rebuild_links();
   return Status::ok();

@@ -2,6 +2,8 @@
 // reads one stream instead of a piece of every row, and a prompt's tiles are not packed at each step.
 #include <unistd.h>
 
+#include <map>
+
 #include "ops/op.h"
 #include "passes/pack_store.h"
 #include "passes/pass.h"
@@ -36,12 +38,23 @@ bool matrix_of(const Graph& graph, const Node& node, Matrix* m) {
   const Tensor& w = graph.values[m->weights].constant;
   const ValueInfo &x = graph.values[node.in[0]].info, &y = graph.values[node.out[0]].info;
   auto real = [](DType t) { return t == DType::kF32 || t == DType::kF16 || t == DType::kBF16; };
-  if (!w.present() || w.rank() != 2 || !w.view().contiguous() || !real(w.type()) || !real(x.type) || x.shape.size() < 2 || y.type != x.type) return false;
+  if (!w.present() || w.rank() != 2 || !w.contiguous() || !real(w.type()) || !real(x.type) || x.shape.size() < 2 || y.type != x.type) return false;
   m->k = w.dims()[m->transposed ? 1 : 0];
   m->n = w.dims()[m->transposed ? 0 : 1];
   if (node.has_input(2)) m->bias = node.in[2];
   const bool bias_fits = m->bias == kNoValue || (real(graph.values[m->bias].info.type) && graph.values[m->bias].info.shape == Shape{Dim(m->n)});
   return bias_fits && m->k >= 1 && m->k <= kMaxDepth && m->n >= 1 && !graph.values[node.in[0]].constant.present();
+}
+
+// Readers of a matrix, through transpositions that nothing else reads.
+size_t products_behind(const Graph& graph, const std::vector<std::vector<std::pair<int, int>>>& users, ValueId v) {
+  size_t count = 0;
+  for (const auto& [n, i] : users[v]) {
+    const Node& reader = graph.nodes[n];
+    const bool through = reader.is("Transpose") && !graph.is_output(reader.out[0]);
+    count += through ? products_behind(graph, users, reader.out[0]) : 1;
+  }
+  return count;
 }
 
 }  // namespace
@@ -61,10 +74,16 @@ Status pack_dense(PassContext& context) {
     context.note("weights not packed", "", std::to_string(bytes) + " bytes are more than a third of memory");
     return Status::ok();
   }
+  const auto users = graph.users();
+  std::map<ValueId, size_t> left;  // products that are still to be laid out, by weights that nothing else reads
+  for (const auto& [i, m] : found) ++left[m.weights];
+  for (auto& [weights, products] : left)
+    if (graph.is_output(weights) || products_behind(graph, users, weights) != products) products = 0;
   for (auto& [i, m] : found) {
     Node& n = graph.nodes[i];
     Result<Tensor> packed = context.packs->pack_dense(graph.values[m.weights].constant, m.k, m.n, m.transposed);
     if (!packed.is_ok()) return packed.status().with_context(n.label());
+    if (size_t& products = left[m.weights]; products > 0 && --products == 0) context.packs->let_go(&graph.values[m.weights].constant);
     n.in = {n.in[0], graph.add_constant(n.name + "/packed", *packed)};
     if (m.bias != kNoValue) n.in.push_back(m.bias);
     n.domain = "situ";

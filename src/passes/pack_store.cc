@@ -5,6 +5,10 @@
 #include <bit>
 #include <optional>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #include "base/pages.h"
 #include "kernels/kernel.h"
 #include "kernels/packed_layout.h"
@@ -16,6 +20,7 @@ constexpr int64_t kPartBytes = int64_t{8} << 20;
 constexpr int64_t kRegionBytes = int64_t{64} << 20;
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kTestedAtOnce = 4096;
+constexpr int64_t kTrimBytes = int64_t{16} << 20;
 
 // Every scale is 0 or a normal half-precision number: by itself, or after rounding, which then changes it by at most
 // 2^-11 of itself.
@@ -153,6 +158,16 @@ Result<Tensor> PackStore::pack_dense(const Tensor& w, int64_t k, int64_t n, bool
   written_ += packed.bytes();
   dense_.insert_or_assign(key, Made<Tensor>::of(packed, w));
   return packed;
+}
+
+void PackStore::let_go(Tensor* constant) {
+  let_go_ += constant->bytes();
+  *constant = Tensor();
+  if (let_go_ < kTrimBytes) return;
+  let_go_ = 0;
+#if defined(__GLIBC__)
+  malloc_trim(0);  // glibc keeps blocks as large as a matrix for itself once it has seen some come and go
+#endif
 }
 
 Tensor PackStore::aligned(const Tensor& odd) {

@@ -33,6 +33,9 @@ class PackStore {
   // The file's pages of a tensor that nothing reads any more are given back.
   void release(const Tensor& source) const { release(source, 0, 1, 1); }
 
+  // A constant that is laid out now: on the heap, all of them together would be a second copy of the model.
+  void let_go(Tensor* constant);
+
   // A copy at an even address, without a second one of the same tensor.
   Tensor aligned(const Tensor& odd);
 
@@ -68,7 +71,7 @@ class PackStore {
   std::map<std::tuple<const void*, int64_t, int64_t, bool>, Made<Tensor>> dense_;
   std::map<const void*, Made<Tensor>> aligned_;
   std::shared_ptr<std::byte> region_;
-  int64_t region_bytes_ = 0, used_ = 0, bytes_ = 0, written_ = 0;
+  int64_t region_bytes_ = 0, used_ = 0, bytes_ = 0, written_ = 0, let_go_ = 0;
 };
 
 }  // namespace situ

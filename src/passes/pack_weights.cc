@@ -2,12 +2,6 @@
 // them. Scales become half precision where that changes none of them, and at accuracy_level 4, which rounds activations
 // by 2^-8, also where it rounds them by at most 2^-11 and the matrix is large: scales in float would be a tenth of what
 // a token reads.
-#include <cstdlib>
-
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
-
 #include "kernels/packed_layout.h"
 #include "passes/pack_store.h"
 #include "passes/pass.h"
@@ -21,14 +15,6 @@ namespace {
 constexpr int64_t kMaxDepth = 65536;
 // Weights of a matrix from which on a tenth of its bytes is worth rounding its scales.
 constexpr int64_t kLargeMatrix = 1 << 17;
-constexpr int64_t kTrimBytes = int64_t{16} << 20;
-
-// glibc keeps blocks as large as a matrix for itself once it has seen some come and go.
-void give_back_heap() {
-#if defined(__GLIBC__)
-  malloc_trim(0);
-#endif
-}
 
 const Tensor* constant(const Graph& graph, const Node& n, size_t i) {
   if (!n.has_input(i)) return nullptr;
@@ -58,7 +44,6 @@ Status pack_weights(PassContext& context) {
   int count = 0;
   const int64_t before = context.packs->bytes();
   const auto users = graph.users();
-  int64_t dropped = 0;
   for (Node& n : graph.nodes) {
     PackedMatMulParams p{};
     if (!fits(graph, n, &p)) continue;
@@ -69,13 +54,7 @@ Status pack_weights(PassContext& context) {
     // What passes laid out on the heap goes at once: all matrices together would be a second copy of the model.
     for (size_t i = 1; i < 4; ++i) {
       if (!n.has_input(i) || users[static_cast<size_t>(n.in[i])].size() != 1) continue;
-      Tensor& constant = graph.values[static_cast<size_t>(n.in[i])].constant;
-      dropped += constant.bytes();
-      constant = Tensor();
-    }
-    if (dropped >= kTrimBytes) {
-      give_back_heap();
-      dropped = 0;
+      context.packs->let_go(&graph.values[static_cast<size_t>(n.in[i])].constant);
     }
     const ValueId w = graph.add_constant(n.name + "/packed", packed->data), bias = n.has_input(5) ? n.in[5] : kNoValue;
     n.in = {n.in[0], w};

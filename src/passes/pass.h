@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,8 @@ struct PassContext {
   Binding& binding;
   InputNames names;
   int64_t context_length = 0;  // tokens that the model is declared for; bounds window probes
+  int64_t length = 0;          // tokens that there is room for,
+  bool endless = false;        // or of which any number may pass through a window
   std::vector<Finding> found;
   Phase phase = Phase::kAny;
   // Set by infer_shapes when it stopped at an If, whose outputs are not known before it is inlined.
@@ -87,7 +90,8 @@ struct PassContext {
   PackStore* packs = nullptr;  // where packed weights go; null: none are packed
   // Casts of stored weights are not folded yet: passes may still find that they are read as they are stored.
   bool weights_as_stored = false;
-  int64_t stored_bytes = 0, folded_bytes = 0;  // of the file's constants, and of those that infer_shapes made
+  int64_t stored_bytes = 0, folded_bytes = 0;  // of the file's constants, and of those that infer_shapes made and that are read
+  std::map<ValueId, int64_t> folded;           // bytes of all that it made
   // Set by widen_half: constants that are float now may have been rounded to half precision by the exporter.
   bool half_constants = false;
   // A step that subgraphs are probed at: S, P and T = P + S all differ where the phase lets them.
@@ -149,6 +153,8 @@ bool splits_well(const Graph& graph, const Node& n);
 // For sequences without an end, of which the last `window` tokens and `first` first ones are attended to: after the passes. Attention
 // takes no others, and rotary tables become rows that the host computes. Errors name what needs the whole sequence.
 Status limit_window(PassContext& context, int64_t window, int64_t first);
+// Whether tables have a row for each position; before weights are packed, or behind limit_window.
+Status check_positions(PassContext&);
 // Constants at odd addresses become copies at even ones: all, or all but those that pack_dense may lay out. `packs` shares
 // copies between programs; null: each gets its own.
 void align_constants(Graph& graph, PackStore* packs, bool all);
@@ -171,6 +177,12 @@ ValueId equal_operand(const Graph& graph, const Node& n);
 
 // A Slice with a negative step, or with steps that are not known.
 bool walks_back(const Graph& graph, const Node& n);
+
+// Thrown where an operator on constants fails: at once, or when a constant that it makes is first looked at (Tensor::deferred).
+// The engine catches it.
+struct FoldingFailed : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 // Types, shapes and small integer contents of every value; folds nodes whose operands are constants.
 // Errors name the node. Called after every pass.

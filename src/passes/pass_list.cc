@@ -61,11 +61,14 @@ Status run_passes(PassContext& context, bool literal) {
   context.weights_as_stored = !literal;
   for (const Pass& pass : pass_list()) {
     if (pass.run == fuse_dequantize) context.weights_as_stored = false;  // what it leaves is folded behind it
+    if (pass.run == pack_weights && !context.endless) SITU_RETURN_IF_ERROR(check_positions(context));
     if (literal && pass.use != PassUse::kAlways) continue;
     if (pass.use == PassUse::kOptional && pass_disabled(pass.name)) continue;
     SITU_RETURN_IF_ERROR(pass.run(context).with_context(std::string("pass ") + pass.name));
     SITU_RETURN_IF_ERROR(infer_shapes(context));
   }
+  context.graph.drop_unread_constants();
+  for (const Value& v : context.graph.values) v.constant.view();  // deferred ones, while the evaluator is there
   return Status::ok();
 }
 

@@ -7,6 +7,7 @@ namespace situ {
 namespace {
 
 constexpr int kMaxDepth = 4000;  // of a host subgraph; deeper is not a mask
+constexpr int64_t kMostHeld = 1 << 30;  // bytes of values that wait for a reader: masks of 131,072 keys for every head, one after the other
 
 SymbolValues bind_symbols(int64_t tokens, int64_t past) {
   SymbolValues s;
@@ -25,7 +26,7 @@ std::vector<float> floats(const Tensor& t) {
 }
 
 Prober::Prober(const Graph& graph, const Binding& binding, Evaluator& evaluator)
-    : graph_(&graph), binding_(&binding), evaluator_(&evaluator), host_(graph.values.size(), 0), fixed_(graph.values.size(), 0) {
+    : graph_(&graph), binding_(&binding), evaluator_(&evaluator), host_(graph.values.size(), 0), fixed_(graph.values.size(), 0), readers_(graph.values.size(), 0) {
   for (size_t v = 0; v < graph.values.size(); ++v) {
     host_[v] = graph.values[v].info.content.has_value();
     fixed_[v] = graph.values[v].constant.present() || (host_[v] && shape_is_const(*graph.values[v].info.content));
@@ -33,6 +34,8 @@ Prober::Prober(const Graph& graph, const Binding& binding, Evaluator& evaluator)
   for (const auto& [v, role] : binding.inputs)
     if (role == InputRole::kPositions) host_[v] = 1;
   for (const Node& n : graph.nodes) {
+    for (ValueId v : n.in)
+      if (v != kNoValue) ++readers_[v];
     const bool fixed = !n.in.empty() && n.def && n.def->placement != Placement::kControl &&
                        std::all_of(n.in.begin(), n.in.end(), [&](ValueId v) { return v == kNoValue || fixed_[v]; });
     for (ValueId v : n.out)
@@ -113,18 +116,30 @@ Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const 
   }
   Result<std::vector<Tensor>> results = evaluator_->node(n, operands);
   if (!results.is_ok()) return results.status();
-  for (size_t i = 0; i < n.out.size(); ++i)
-    if (n.has_output(i)) memo[n.out[i]] = (*results)[i];
+  for (ValueId x : n.in) {
+    const auto once = x != kNoValue && readers_[x] == 1 ? memo.find(x) : memo.end();
+    if (once == memo.end()) continue;
+    held_ -= once->second.bytes();
+    memo.erase(once);
+  }
+  for (size_t i = 0; i < n.out.size(); ++i) {
+    if (!n.has_output(i)) continue;
+    memo[n.out[i]] = (*results)[i];
+    held_ += (*results)[i].bytes();
+  }
+  if (held_ > kMostHeld) return Status::error("'" + value.name + "' takes more than " + std::to_string(kMostHeld) + " bytes to probe");
   return memo[v];
 }
 
 Result<Tensor> Prober::host_value(ValueId v, int64_t tokens, int64_t past) {
   std::map<ValueId, Tensor> memo;
+  held_ = 0;
   return demand(v, memo, bind_symbols(tokens, past), 0);
 }
 
 Result<Tensor> Prober::evaluate(ValueId root, const std::map<ValueId, Tensor>& leaves, int64_t tokens, int64_t past) {
   std::map<ValueId, Tensor> memo = leaves;
+  held_ = 0;
   return demand(root, memo, bind_symbols(tokens, past), 0);
 }
 

@@ -54,6 +54,8 @@ class Prober {
   const Binding* binding_;
   Evaluator* evaluator_;
   std::vector<char> host_, fixed_;
+  std::vector<int> readers_;  // of each value
+  int64_t held_ = 0;          // bytes of what demand() has computed and keeps
 };
 
 // The elements of a float tensor as float, of any float type.

@@ -67,11 +67,13 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
 // largest power of two that they hold.
 Status load_with_context(Model::Impl& m, const LoadOptions& options) {
   constexpr int64_t kLeastContext = 32;
-  const Status first = load_engine(m, options);
-  if (first.is_ok() || options.context_length > 0 || options.window > 0 || m.folder.context_length > 0) return first;
-  for (m.context_length = kDefaultContext / 2; m.context_length >= kLeastContext; m.context_length /= 2)
-    if (load_engine(m, options).is_ok()) return Status::ok();
-  return first;
+  Status status = load_engine(m, options);
+  if (options.context_length > 0 || options.window > 0 || m.folder.context_length > 0) return status;
+  for (m.context_length = kDefaultContext; !status.is_ok() && m.context_length > kLeastContext;) {
+    m.context_length /= 2;
+    status = load_engine(m, options);
+  }
+  return status;
 }
 
 }  // namespace

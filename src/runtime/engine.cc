@@ -54,27 +54,6 @@ Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
   return Status::ok();
 }
 
-// The last token that fits the context must have its place in every table that is read by position.
-Status check_positions(PassContext& context, int64_t length, bool endless) {
-  if (context.phase == Phase::kFirst) return Status::ok();
-  const Graph& graph = context.graph;
-  Prober prober(graph, context.binding, context.evaluator);
-  for (const Node& n : graph.nodes) {
-    const bool rotary = n.is("Rotary", "situ") && n.has_input(3);
-    if (!n.is("Gather") && !rotary) continue;
-    const ValueId table = rotary ? n.in[1] : n.in[0], index = rotary ? n.in[3] : n.in[1];
-    const Tensor& rows = graph.values[table].constant;
-    if (!rows.present() || rows.rank() == 0 || n.attr_int("axis", 0) != 0 || !prober.host(index)) continue;
-    const Result<Tensor> last = prober.host_value(index, 1, length - 1);
-    if (!last.is_ok() || dtype_is_float(last->type())) continue;
-    for (int64_t row : last->to_i64())
-      if (row >= rows.dims()[0])
-        return Status::error((endless ? "no window, with which positions have no end: " : "a context of " + std::to_string(length) + " tokens does not fit: ") + n.label() + " reads row " +
-                             std::to_string(row) + " of a table of " + std::to_string(rows.dims()[0]));
-  }
-  return Status::ok();
-}
-
 // Replaces S and L by 1 everywhere: more reshapes are views when the token axis is known to be 1.
 Graph specialise_for_decode(const Graph& graph) {
   Graph g = graph;
@@ -121,14 +100,19 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   c.graph = imported;
   SITU_RETURN_IF_ERROR(resolve_ops(c.graph));
   align_constants(c.graph, packs, literal);
-  PassContext context{c.graph, evaluator, c.binding, options.names, limit, {}, phase};
+  PassContext context{c.graph, evaluator, c.binding, options.names, limit, length};
+  context.phase = phase;
   context.packs = packs;
   context.kv_type = options.kv_type;
+  context.length = length;
+  context.endless = options.window > 0 && !literal;
   SITU_RETURN_IF_ERROR(run_passes(context, literal));
   SITU_RETURN_IF_ERROR(check_states(c.graph, c.binding, phase));
   align_constants(c.graph, packs, true);
-  if (options.window > 0 && !literal) SITU_RETURN_IF_ERROR(limit_window(context, options.window, options.first));
-  SITU_RETURN_IF_ERROR(check_positions(context, length, options.window > 0));
+  if (context.endless) {
+    SITU_RETURN_IF_ERROR(limit_window(context, options.window, options.first));
+    SITU_RETURN_IF_ERROR(check_positions(context));
+  }
   // Outputs that nobody asked for (hidden states) are not computed.
   if (!literal) {
     std::vector<ValueId> outputs{c.binding.logits};
@@ -153,6 +137,8 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
     return compile_graph(imported, options, packs, phase);
   } catch (const DimTooLong& e) {
     return Status::error(e.what());
+  } catch (const FoldingFailed& e) {
+    return Status::error(e.what());
   } catch (const std::bad_alloc&) {
     return Status::error("not enough memory to prepare the model");
   }
@@ -167,10 +153,10 @@ Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions
     both.prompt = std::move(*any);
     return both;
   }
-  Result<Compiled> first = compile(imported, options, packs, Phase::kFirst);
   Result<Compiled> decode = compile(imported, options, packs, Phase::kDecode);
-  // The error of the general form says what is wrong; the others only fail in its wake.
-  if (!first.is_ok() || !decode.is_ok() || first->binding.states.size() != decode->binding.states.size()) return any.status();
+  if (!decode.is_ok()) return any.status();  // says what is wrong; the others only fail in its wake
+  Result<Compiled> first = compile(imported, options, packs, Phase::kFirst);
+  if (!first.is_ok() || first->binding.states.size() != decode->binding.states.size()) return any.status();
   for (size_t i = 0; i < first->binding.states.size(); ++i)
     if (first->graph.values[first->binding.states[i].past].name != decode->graph.values[decode->binding.states[i].past].name) return any.status();
   both.prompt = std::move(*first);
