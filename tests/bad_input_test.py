@@ -418,19 +418,13 @@ class BrokenModelTest(CliTest):
     def test_causal_attention_without_its_past(self):
         """By the operator's definition query i would see key i at most, whatever the past holds."""
         def outside(m):
-            for n in [n for n in m.graph.node if n.op_type == "Attention"]:
-                at = list(m.graph.node).index(n)
-                new, past, present = list(n.input[1:3]), list(n.input[4:6]), list(n.output[1:3])
-                del n.input[3:], n.output[1:]
+            for n, at, presents in tiny_exports.append_beside(m):
                 n.input[1:3] = [f"{at} all keys", f"{at} all values"]
-                for i in range(2):
-                    heads, row = numpy_helper.from_array(np.array([0, 0, 1, 8]), f"{at} {i} heads"), numpy_helper.from_array(np.array([0, 0, 8]), f"{at} {i} row")
-                    m.graph.initializer.extend([heads, row])
-                    m.graph.node.insert(at, helper.make_node("Reshape", [f"{present[i]} turned", row.name], [n.input[1 + i]]))
-                    m.graph.node.insert(at, helper.make_node("Transpose", [present[i]], [f"{present[i]} turned"], perm=[0, 2, 1, 3]))
-                    m.graph.node.insert(at, helper.make_node("Concat", [past[i], f"{new[i]} {at} heads"], [present[i]], axis=2))
-                    m.graph.node.insert(at, helper.make_node("Transpose", [f"{new[i]} {at} split"], [f"{new[i]} {at} heads"], perm=[0, 2, 1, 3]))
-                    m.graph.node.insert(at, helper.make_node("Reshape", [new[i], heads.name], [f"{new[i]} {at} split"]))
+                for i, present in enumerate(presents):
+                    row = numpy_helper.from_array(np.array([0, 0, 8]), f"{at} {i} row")
+                    m.graph.initializer.append(row)
+                    m.graph.node.insert(at, helper.make_node("Reshape", [f"{present} turned", row.name], [n.input[1 + i]]))
+                    m.graph.node.insert(at, helper.make_node("Transpose", [present], [f"{present} turned"], perm=[0, 2, 1, 3]))
         tiny_exports.write_model(next(s for s in tiny_models.SPECS if s.name == "opset23-causal"), self.folder / "causal")
         self.llama = (self.folder / "causal" / "model.onnx").read_bytes()
         self.check("is_causal", outside, "is_causal without past_key", "P + S keys for S queries")

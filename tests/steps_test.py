@@ -57,6 +57,18 @@ class StepsTest(GraphCase):
             "mean over the tokens": {"hidden": lambda g, x: g.op("Add", x, g.mul(g.op("ReduceMean", x, axes=[1]), 3))},
         }, options=("--chunk", 4))
 
+    def test_attention_to_the_tokens_of_a_step(self):
+        """Causal, but without a past: what a token sees depends on where the prompt is cut."""
+        spec = next(s for s in tiny_models.SPECS if s.name == "opset23-causal")
+        model = tiny_exports.Opset23(spec, tiny_models.choose_weights(spec)[0]).build()
+        list(tiny_exports.append_beside(model))
+        path = self.folder / "of the step.onnx"
+        onnx.save(model, path)
+        whole, step = self.start(path, SHORT, "--naive").result(), self.start(path, SHORT[-1:], "--naive").result()
+        self.assertNotEqual(whole["output_ids"], step["output_ids"], "the tokens before it change nothing")
+        for options in ((), ("--chunk", 4)):
+            self.assertEqual(self.start(path, SHORT, *options).result()["output_ids"], whole["output_ids"], options)
+
     def test_prompts_that_only_a_first_step_may_be(self):
         """Right for prompts without past and for single tokens; later chunks would count their positions from 0."""
         starts = {

@@ -345,6 +345,22 @@ class Opset23(Export):
         return self.model([("", 23)], "torch")
 
 
+def append_beside(model):
+    """Takes past and present off every ai.onnx Attention on [1, S, heads * E]: Concats beside them append, and they read what is new.
+    Yields the node, its place and its two present outputs, which stand before it."""
+    for n in [n for n in model.graph.node if n.op_type == "Attention"]:
+        at = list(model.graph.node).index(n)
+        pasts, presents = list(n.input[4:6]), list(n.output[1:3])
+        del n.input[3:], n.output[1:]
+        for i, (new, past, present) in enumerate(zip(n.input[1:3], pasts, presents)):
+            heads = numpy_helper.from_array(np.array([0, 0, -1, HEAD_SIZE]), f"{at} {i} heads")
+            model.graph.initializer.append(heads)
+            for made in (helper.make_node("Concat", [past, f"{new} {at} heads"], [present], axis=2),
+                         helper.make_node("Transpose", [f"{new} {at} split"], [f"{new} {at} heads"], perm=[0, 2, 1, 3]),
+                         helper.make_node("Reshape", [new, heads.name], [f"{new} {at} split"])):
+                model.graph.node.insert(at, made)
+        yield n, at + 6, presents
+
 def remove_input(model, name):
     """Removes the input and the nodes that depend on it, which nothing else may need."""
     gone = {name}

@@ -196,6 +196,10 @@ class Order {
   bool of_past(const Node& n) const {
     return std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return data(v) && std::any_of(shape(v).begin(), shape(v).end(), [](const Dim& d) { return d.depends_on(kSymP); }); });
   }
+  // Keys of the new tokens without the past: those of a prompt that is fed in parts would not see each other.
+  bool of_step(const Shape& keys) const {
+    return !first_ && std::any_of(keys.begin(), keys.end(), [](const Dim& d) { return d.depends_on(kSymS) && !d.depends_on(kSymP) && !d.depends_on(kSymW); });
+  }
   static bool moves_rows(const Node& n) {
     static const std::set<std::string> kMoves{"Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
     return kMoves.count(n.op) || (n.def && n.def->placement == Placement::kElementwise);
@@ -208,7 +212,7 @@ class Order {
     if (!n.def || n.def->placement != Placement::kView)
       for (ValueId v : n.in)
         if (!by_position(v, integers)) return true;
-    if (n.is("Attention", "situ")) return !hides_later(n);
+    if (n.is("Attention", "situ")) return !hides_later(n) || of_step(shape(n.in[1]));
     int64_t most = 0;
     for (ValueId v : n.in)
       if (data(v)) most = std::max(most, token_axes(shape(v)));
