@@ -5,6 +5,7 @@
 Needs numpy and onnx (`make python`).
 """
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -184,6 +185,19 @@ class GraphsTest(GraphCase):
             far = g.unsqueeze(g.op("Less", g.constant(20), g.queries), 1)
             return g.op("Concat", f, g.op("Where", far, g.mul(f, 1.5), f), axis=-1)
         self.check({"not twice from position 21 on": rotary(twice_at_first)}, ROTARY, LONG)
+
+    def test_rotary_embeddings_of_joined_heads(self):
+        """Part of each head is rotated, where a Concat of heads that went their own ways was computed (StableLM)."""
+        def joined(again):
+            def f(g, x):
+                first, rest = g.slice(x, 0, 1, 1), g.slice(x, 1, END, 1)
+                parts = g.mul(first, 1.5), g.mul(rest, 0.5)
+                y = tiny_exports.Optimum.rotary(g, g.op("Concat", *parts, axis=1))
+                return g.op("Add", y, parts[0]) if again else y
+            return {"rotary": f}
+        spec = replace(ROTARY, name="partial-rotary", rotary_dim=4)
+        self.check({"joined": joined(False)}, spec, copies_nothing=True)
+        self.check({"a part is read again": joined(True)}, spec)
 
     # -- operators over a whole row
 

@@ -5,7 +5,13 @@
 #include <utility>
 
 namespace situ {
+namespace {
 
+constexpr int64_t kMaxElements = int64_t{1} << 33;  // of one view that a kernel reads or writes
+constexpr int64_t kAlign = 64;  // bytes; a cache line, and the widest vector
+
+// Offsets of all blocks that live, greedily by size, each at the lowest offset that is free during its life. Returns the bytes of
+// all together.
 int64_t pack_arena(std::vector<Root>& roots) {
   std::vector<size_t> by_size(roots.size());
   std::iota(by_size.begin(), by_size.end(), size_t{0});
@@ -29,5 +35,115 @@ int64_t pack_arena(std::vector<Root>& roots) {
   }
   return total;
 }
+
+class Allocator {
+ public:
+  Allocator(const Graph& graph, const Binding& binding, const PlanBounds& bounds, Plan* plan) : graph_(graph), binding_(binding), bounds_(bounds), plan_(*plan) {}
+
+  Status run() {
+    for (size_t i = 0; i < plan_.steps.size(); ++i) {
+      const Step& s = plan_.steps[i];
+      const Node& node = graph_.nodes[static_cast<size_t>(s.node)];
+      auto touch = [&](const Home& h) {
+        if (h.region != RegionKind::kArena) return;
+        Root& r = plan_.arena[static_cast<size_t>(h.root)];
+        if (r.first < 0) r.first = static_cast<int>(i);
+        r.last = std::max(r.last, static_cast<int>(i));
+      };
+      if (s.move) {
+        touch(s.from_home);
+        touch(s.to_home);
+        continue;
+      }
+      for (const std::vector<ValueId>* list : {&node.in, &node.out})
+        for (ValueId v : *list) {
+          if (v == kNoValue) continue;
+          SITU_RETURN_IF_ERROR(check_extent(v));
+          touch(plan_.values[v]);
+        }
+    }
+    // The host reads the logits after the step.
+    if (const Home& h = plan_.values[binding_.logits]; h.region == RegionKind::kArena)
+      plan_.arena[static_cast<size_t>(h.root)].last = static_cast<int>(plan_.steps.size());
+    for (std::vector<Root>* roots : {&plan_.arena, &plan_.io})
+      for (Root& r : *roots) SITU_RETURN_IF_ERROR(measure(r));
+    int64_t end = 0;
+    for (Root& r : plan_.io) {
+      r.offset = end;
+      end += r.bytes;
+      if (r.value == binding_.logits) end += second_place(static_cast<int>(&r - plan_.io.data()));
+    }
+    plan_.io_bytes = end;
+    plan_.arena_bytes = pack_arena(plan_.arena);
+    return Status::ok();
+  }
+
+ private:
+  const Value& value(ValueId v) const { return graph_.values[v]; }
+
+  // The logits of two steps lie side by side, so that the host may read one's while the next runs. Bytes of the second.
+  int64_t second_place(int io_root) {
+    const Root& r = plan_.io[static_cast<size_t>(io_root)];
+    const Dim distance = Dim(r.bytes / std::max<int64_t>(1, dtype_bytes(r.type))) * Dim::symbol(kSymTurn);
+    for (Home& h : plan_.values)
+      if (h.region == RegionKind::kIo && h.root == io_root) h.view.offset = h.view.offset + distance;
+    return r.bytes;
+  }
+
+  SymbolValues corner(int64_t tokens, int64_t past) const {
+    SymbolValues s;
+    s.value[kSymS] = tokens;
+    s.value[kSymL] = std::min(tokens, bounds_.wanted);
+    s.value[kSymP] = s.value[kSymW] = std::max<int64_t>(0, past);
+    return s;
+  }
+
+  // An Expand costs no memory, but what reads it would run for hours: elements are bounded as bytes are.
+  Status check_extent(ValueId v) const {
+    const Home& h = plan_.values[v];
+    if (h.region != RegionKind::kArena && h.region != RegionKind::kIo && h.region != RegionKind::kWeights) return Status::ok();
+    if (value(v).constant.present()) return Status::ok();
+    int64_t elements = 1;
+    for (const Dim& d : h.view.dims)
+      if (__builtin_mul_overflow(elements, std::max<int64_t>(1, largest(d)), &elements) || elements > kMaxElements)
+        return Status::error((value(v).producer < 0 ? "" : graph_.nodes[static_cast<size_t>(value(v).producer)].label() + ": ") + "value '" + value(v).name + "' of shape " +
+                             shape_str(h.view.dims, &graph_.symbol_names) + " is too large");
+    return Status::ok();
+  }
+
+  // The most that a dim is in any allowed step: at a corner of these, or no more than its bounds where it bends in between
+  // (T mod 50). -1: negative in one of the corners.
+  int64_t largest(const Dim& d) const {
+    int64_t most = 0;
+    for (const SymbolValues& s : {corner(bounds_.tokens, bounds_.capacity - bounds_.tokens), corner(bounds_.tokens, 0), corner(1, bounds_.capacity - 1), corner(1, 0)}) {
+      const int64_t extent = d.eval(s);
+      if (extent < 0) return -1;
+      most = std::max(most, extent);
+    }
+    if (d.linear()) return most;
+    const ScopedTokenLimit limit(bounds_.capacity, bounds_.tokens);
+    return d.upper_bound();
+  }
+
+  Status measure(Root& r) {
+    int64_t bytes = std::max<int64_t>(1, dtype_bytes(r.type));
+    for (const Dim& d : r.dims) {
+      const int64_t extent = largest(d);
+      if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes) || bytes > (int64_t{1} << 46))
+        return Status::error("value '" + value(r.value).name + "' of shape " + shape_str(r.dims, &graph_.symbol_names) + " is too large");
+    }
+    r.bytes = (bytes + kAlign - 1) / kAlign * kAlign;
+    return Status::ok();
+  }
+
+  const Graph& graph_;
+  const Binding& binding_;
+  const PlanBounds bounds_;
+  Plan& plan_;
+};
+
+}  // namespace
+
+Status allocate_blocks(const Graph& graph, const Binding& binding, const PlanBounds& bounds, Plan* plan) { return Allocator(graph, binding, bounds, plan).run(); }
 
 }  // namespace situ

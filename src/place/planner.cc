@@ -27,8 +27,6 @@ const char* region_name(RegionKind region) {
 
 namespace {
 
-constexpr int64_t kMaxElements = int64_t{1} << 33;  // of one view that a kernel reads or writes
-constexpr int64_t kAlign = 64;  // bytes; a cache line, and the widest vector
 
 // Where the value is produced into, told by one of its consumers.
 struct Destination {
@@ -60,7 +58,7 @@ class Planner {
     choose_layouts();
     resolve_all();
     SITU_RETURN_IF_ERROR(make_steps());
-    SITU_RETURN_IF_ERROR(allocate());
+    SITU_RETURN_IF_ERROR(allocate_blocks(graph_, binding_, bounds_, &plan_));
     return std::move(plan_);
   }
 
@@ -206,7 +204,7 @@ class Planner {
       std::vector<int> path;
       const ValueId r = forward_root(x, &path);
       const bool invertible = std::all_of(path.begin(), path.end(), [&](int p) { return bijective(graph_.nodes[static_cast<size_t>(p)]); });
-      if (!free_root(r) || !invertible || graph_.nodes[static_cast<size_t>(value(r).producer)].def->placement == Placement::kConcat) continue;
+      if (!free_root(r) || !invertible || parts_read(r, n)) continue;
       // Several outputs of one node would each want a place; only the first may be steered here.
       if (last_reader(r) != static_cast<int>(n)) continue;
       bool other_view = false;
@@ -216,6 +214,17 @@ class Planner {
       destination_[r] = {static_cast<int>(n), i, path, true};
       return;
     }
+  }
+
+  // What lies in a Concat's result r is read by node n or behind it, by itself.
+  bool parts_read(ValueId r, size_t n) const {
+    const int p = value(r).producer;
+    if (graph_.nodes[static_cast<size_t>(p)].def->placement != Placement::kConcat) return false;
+    for (ValueId v : graph_.nodes[static_cast<size_t>(p)].in) {
+      const ValueId part = forward_root(v, nullptr);
+      if (destination_[part].node == p && (last_reader(part) >= static_cast<int>(n) || parts_read(part, n))) return true;
+    }
+    return false;
   }
 
   // The last node that reads r or any view of it.
@@ -574,100 +583,6 @@ class Planner {
     s.reason = why;
     plan_.steps.push_back(s);
     plan_.placed[n] = "copied: " + why;
-  }
-
-  // -- arena
-  Status allocate() {
-    for (size_t i = 0; i < plan_.steps.size(); ++i) {
-      const Step& s = plan_.steps[i];
-      const Node& node = graph_.nodes[static_cast<size_t>(s.node)];
-      auto touch = [&](const Home& h) {
-        if (h.region != RegionKind::kArena) return;
-        Root& r = plan_.arena[static_cast<size_t>(h.root)];
-        if (r.first < 0) r.first = static_cast<int>(i);
-        r.last = std::max(r.last, static_cast<int>(i));
-      };
-      if (s.move) {
-        touch(s.from_home);
-        touch(s.to_home);
-        continue;
-      }
-      for (const std::vector<ValueId>* list : {&node.in, &node.out})
-        for (ValueId v : *list) {
-          if (v == kNoValue) continue;
-          SITU_RETURN_IF_ERROR(check_extent(v));
-          touch(plan_.values[v]);
-        }
-    }
-    // The host reads the logits after the step.
-    if (const Home& h = plan_.values[binding_.logits]; h.region == RegionKind::kArena)
-      plan_.arena[static_cast<size_t>(h.root)].last = static_cast<int>(plan_.steps.size());
-    for (std::vector<Root>* roots : {&plan_.arena, &plan_.io})
-      for (Root& r : *roots) SITU_RETURN_IF_ERROR(measure(r));
-    int64_t end = 0;
-    for (Root& r : plan_.io) {
-      r.offset = end;
-      end += r.bytes;
-      if (r.value == binding_.logits) end += second_place(static_cast<int>(&r - plan_.io.data()));
-    }
-    plan_.io_bytes = end;
-    plan_.arena_bytes = pack_arena(plan_.arena);
-    return Status::ok();
-  }
-
-  // The logits of two steps lie side by side, so that the host may read one's while the next runs. Bytes of the second.
-  int64_t second_place(int io_root) {
-    const Root& r = plan_.io[static_cast<size_t>(io_root)];
-    const Dim distance = Dim(r.bytes / std::max<int64_t>(1, dtype_bytes(r.type))) * Dim::symbol(kSymTurn);
-    for (Home& h : plan_.values)
-      if (h.region == RegionKind::kIo && h.root == io_root) h.view.offset = h.view.offset + distance;
-    return r.bytes;
-  }
-
-  SymbolValues corner(int64_t tokens, int64_t past) const {
-    SymbolValues s;
-    s.value[kSymS] = tokens;
-    s.value[kSymL] = std::min(tokens, bounds_.wanted);
-    s.value[kSymP] = s.value[kSymW] = std::max<int64_t>(0, past);
-    return s;
-  }
-
-  // An Expand costs no memory, but what reads it would run for hours: elements are bounded as bytes are.
-  Status check_extent(ValueId v) const {
-    const Home& h = plan_.values[v];
-    if (h.region != RegionKind::kArena && h.region != RegionKind::kIo && h.region != RegionKind::kWeights) return Status::ok();
-    if (is_constant(v)) return Status::ok();
-    int64_t elements = 1;
-    for (const Dim& d : h.view.dims)
-      if (__builtin_mul_overflow(elements, std::max<int64_t>(1, largest(d)), &elements) || elements > kMaxElements)
-        return Status::error((value(v).producer < 0 ? "" : graph_.nodes[static_cast<size_t>(value(v).producer)].label() + ": ") + "value '" + value(v).name + "' of shape " +
-                             shape_str(h.view.dims, &graph_.symbol_names) + " is too large");
-    return Status::ok();
-  }
-
-  // The most that a dim is in any allowed step: at a corner of these, or no more than its bounds where it bends in between
-  // (T mod 50). -1: negative in one of the corners.
-  int64_t largest(const Dim& d) const {
-    int64_t most = 0;
-    for (const SymbolValues& s : {corner(bounds_.tokens, bounds_.capacity - bounds_.tokens), corner(bounds_.tokens, 0), corner(1, bounds_.capacity - 1), corner(1, 0)}) {
-      const int64_t extent = d.eval(s);
-      if (extent < 0) return -1;
-      most = std::max(most, extent);
-    }
-    if (d.linear()) return most;
-    const ScopedTokenLimit limit(bounds_.capacity, bounds_.tokens);
-    return d.upper_bound();
-  }
-
-  Status measure(Root& r) {
-    int64_t bytes = std::max<int64_t>(1, dtype_bytes(r.type));
-    for (const Dim& d : r.dims) {
-      const int64_t extent = largest(d);
-      if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes) || bytes > (int64_t{1} << 46))
-        return Status::error("value '" + value(r.value).name + "' of shape " + shape_str(r.dims, &graph_.symbol_names) + " is too large");
-    }
-    r.bytes = (bytes + kAlign - 1) / kAlign * kAlign;
-    return Status::ok();
   }
 
   const Graph& graph_;
