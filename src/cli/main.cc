@@ -48,7 +48,8 @@ int run_command_line(int argc, char** argv) {
   chat_command->add_option("model", chat_arguments.model, "Model folder")->required();
   for (auto& [command, arguments] : {std::pair<CLI::App*, RunArguments&>{run_command, run_arguments}, {chat_command, chat_arguments}}) add_run_options(*command, arguments);
   add_report_options(*run_command, run_arguments.generate);
-  run_command->add_option("--trace", run_arguments.trace, "Write what each thread ran when, for Perfetto or chrome://tracing");
+  run_command->add_option("--trace", run_arguments.trace, "Write what each thread ran when, for Perfetto or chrome://tracing")
+      ->check([](const std::string& file) { return file.empty() ? std::string("a file is wanted") : std::string(); });
   run_command->add_flag("--naive", run_arguments.naive, "Run the graph literally: past in, present out, Concat copies")->excludes(run_command->get_option("--draft"));
   run_command->add_flag("--json", run_arguments.json, "Print one JSON object instead of the text");
 

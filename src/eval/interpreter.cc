@@ -32,6 +32,12 @@ ValueInfo info_of(const Tensor& tensor) {
   return info;
 }
 
+std::optional<std::vector<Dim>> content_of(const Graph& graph, const Node& node, size_t i) {
+  if (!node.has_input(i)) return std::nullopt;
+  const Value& v = graph.values[node.in[i]];
+  return v.constant.present() ? info_of(v.constant).content : v.info.content;
+}
+
 Evaluator::Evaluator(ThreadPool& pool, int64_t max_bytes) : pool_(pool), max_bytes_(max_bytes), scratch_(static_cast<size_t>(kScratchBytes) * pool.threads() + 64) {}
 
 Status Evaluator::allocate(const Node& node, const ValueInfo& info, Tensor* out) const {

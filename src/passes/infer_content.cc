@@ -14,13 +14,6 @@ bool in(const std::string& op, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* n) { return op == n; });
 }
 
-std::optional<Content> operand(const Graph& graph, const Node& node, size_t i) {
-  if (!node.has_input(i)) return std::nullopt;
-  const Value& v = graph.values[node.in[i]];
-  if (v.constant.present()) return info_of(v.constant).content;
-  return v.info.content;
-}
-
 std::optional<Dim> apply_unary(const std::string& op, DType to, const Dim& a) {
   if (op == "Cast" && to == DType::kBool) return Dim(1) - dim_equal(a, 0);
   if (in(op, {"Cast", "Identity"})) return a;
@@ -64,7 +57,7 @@ std::optional<std::vector<Content>> move_elements(const Graph& graph, const Node
       operands.push_back(v.constant);
       continue;
     }
-    auto content = operand(graph, node, i);
+    auto content = content_of(graph, node, i);
     if (!content) return std::nullopt;
     std::vector<int64_t> ids(content->size());
     for (size_t k = 0; k < ids.size(); ++k) ids[k] = static_cast<int64_t>(all.size() + k);
@@ -102,12 +95,12 @@ std::optional<int64_t> uniform_value(const Graph& graph, ValueId id) {
 
 std::optional<Content> reduce(const Graph& graph, const Node& node, const ValueInfo& out) {
   if (shape_count(out.shape) != Dim(1)) return std::nullopt;
-  if (node.op == "ReduceSum" && !operand(graph, node, 0)) {
+  if (node.op == "ReduceSum" && !content_of(graph, node, 0)) {
     const auto value = uniform_value(graph, node.in[0]);
     if (value) return Content{shape_count(graph.values[node.in[0]].info.shape) * Dim(*value)};
     return std::nullopt;
   }
-  auto a = operand(graph, node, 0);
+  auto a = content_of(graph, node, 0);
   if (!a || a->empty()) return std::nullopt;
   Dim r = (*a)[0];
   for (size_t i = 1; i < a->size(); ++i) {
@@ -129,7 +122,7 @@ std::optional<Content> elementwise(const Graph& graph, const Node& node, const V
   const int64_t n = shape_count(out.shape).value();
   std::vector<Content> args;
   for (size_t i = 0; i < node.in.size(); ++i) {
-    auto c = operand(graph, node, i);
+    auto c = content_of(graph, node, i);
     if (!c || (static_cast<int64_t>(c->size()) != n && c->size() != 1)) return std::nullopt;
     args.push_back(std::move(*c));
   }
@@ -161,7 +154,7 @@ void find_content(const Graph& graph, const Node& node, Evaluator& evaluator, st
     return;
   }
   if (node.op == "Range") {
-    auto start = operand(graph, node, 0), step = operand(graph, node, 2);
+    auto start = content_of(graph, node, 0), step = content_of(graph, node, 2);
     if (!start || !step) return;
     Content c;
     for (int64_t k = 0; k < shape_count(infos[0].shape).value(); ++k) c.push_back((*start)[0] + (*step)[0] * Dim(k));

@@ -57,9 +57,9 @@ class Recogniser {
     if (axis != -1 && axis != rank - 1) return *why = "Softmax is not over the last axis", false;
     const int pv = find_product(softmax.out[0]);
     if (pv < 0) return *why = "no product with V follows", false;
-    const int qk = find_scores(softmax.in[0]);
-    if (qk < 0) return *why = "no product of Q and K leads to it", false;
-    const Node &scores = graph_.nodes[qk], &mix = graph_.nodes[pv];
+    const ValueId qk = prober_.scores(softmax, kMaxConeNodes);
+    if (qk == kNoValue) return *why = "no product of Q and K leads to it", false;
+    const Node &scores = graph_.nodes[graph_.values[qk].producer], &mix = graph_.nodes[pv];
     if (!(shape(softmax.in[0]).back() == shape(scores.out[0]).back())) return *why = "Softmax is not over the keys", false;
     if (!identity_between(mix.in[0], softmax.out[0])) return *why = "something changes the probabilities before the product with V", false;
     if (!layout(scores.in[0], false, &m->q)) return *why = "Q has an unknown layout", false;
@@ -100,20 +100,6 @@ class Recogniser {
       }
       if (next < 0 || graph_.nodes[next].out.size() != 1) return -1;
       v = graph_.nodes[next].out[0];
-    }
-    return -1;
-  }
-
-  // The MatMul of two data operands that all of the scores' data passes through.
-  int find_scores(ValueId v) const {
-    std::vector<ValueId> candidates = prober_.dominators(v, kMaxConeNodes);
-    candidates.insert(candidates.begin(), v);
-    for (ValueId c : candidates) {
-      const int p = graph_.values[c].producer;
-      if (p < 0) return -1;
-      const Node& n = graph_.nodes[p];
-      if (n.is("MatMul") && !prober_.known(n.in[0]) && !prober_.known(n.in[1])) return p;
-      if (n.is("MatMul") || n.is("Gemm") || n.domain != "") return -1;
     }
     return -1;
   }

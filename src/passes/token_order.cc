@@ -178,13 +178,8 @@ class Order {
     if (std::none_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) { return prober_.changes(v); })) return false;
     const Shape& x = shape(n.in[0]);
     if (!n.is("Slice")) return !many(x[static_cast<size_t>(axis_of(n, x, 0))]);
-    const auto content = [&](size_t i) -> std::optional<std::vector<Dim>> {
-      const Value& v = graph_.values[n.in[i]];
-      return v.constant.present() ? info_of(v.constant).content : v.info.content;
-    };
-    const auto starts = content(1), ends = content(2);
+    const auto starts = content_of(graph_, n, 1), ends = content_of(graph_, n, 2), axes = content_of(graph_, n, 3);
     if (!starts || !ends) return true;
-    const auto axes = n.has_input(3) ? content(3) : std::nullopt;
     if (n.has_input(3) && (!axes || axes->size() < starts->size() || !shape_is_const(*axes))) return true;
     for (size_t i = 0; i < starts->size() && i < ends->size(); ++i) {
       const int64_t rank = static_cast<int64_t>(x.size()), given = axes ? (*axes)[i].value() : static_cast<int64_t>(i), a = given < 0 ? given + rank : given;
