@@ -27,7 +27,7 @@ if [ $# -gt 0 ]; then
   folder=$build_dir/python-test
   mkdir -p "$folder"
   quietly "$folder/install.log" cmake --install "$build_dir" --prefix "$folder/prefix"
-  settings=(-C cmake.source-dir=src/python -C "cmake.define.CMAKE_PREFIX_PATH=$folder/prefix" -C "build-dir=$folder/build")
+  settings=(--config-settings=cmake.source-dir=src/python "--config-settings=cmake.define.CMAKE_PREFIX_PATH=$folder/prefix" "--config-settings=build-dir=$folder/build") # -C is newer than the pip of Debian 12
 else
   build_dir=$source_dir/build
   cargo=$("$source_dir/scripts/find_cargo.sh") || fail "no cargo >= 1.87; run scripts/install_deps.sh"

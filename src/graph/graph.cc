@@ -159,10 +159,15 @@ void Graph::replace_uses(ValueId from, ValueId to) {
     if (v == from) v = to;
 }
 
+void Graph::drop_constant(ValueId v) {
+  values[v].constant = Tensor();
+  values[v].info.content.reset();  // else the host would feed it
+}
+
 void Graph::drop_unread_constants() {
   const auto readers = users();
   for (size_t v = 0; v < values.size(); ++v)
-    if (readers[v].empty() && !is_output(static_cast<ValueId>(v))) values[v].constant = Tensor();
+    if (values[v].constant.present() && readers[v].empty() && !is_output(static_cast<ValueId>(v))) drop_constant(static_cast<ValueId>(v));
 }
 
 int Graph::remove_dead_nodes() {

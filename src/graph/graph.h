@@ -122,6 +122,8 @@ struct Graph {
   void replace_uses(ValueId from, ValueId to);
   // Drops nodes whose outputs nobody needs. Returns how many.
   int remove_dead_nodes();
+  // Lets go of a constant: nothing is known of the value any more.
+  void drop_constant(ValueId v);
   // Constants that nobody reads (any more): heap memory that passes made of them goes.
   void drop_unread_constants();
   // Stable topological order. Error: a cycle (names a node in it).

@@ -7,8 +7,8 @@ namespace situ {
 namespace {
 
 // Folding is for tables and shape arithmetic. A weight-sized result is a second copy of the weights in memory, so views of weights
-// stay views, dequantised weights stay fused or computed, casts wait for the passes that know who reads them, and the rest is
-// computed when it is looked at: most are packed then, one after the other, and let go.
+// stay views, casts and dequantised weights wait for the passes that know who reads them, and the rest is computed when it is
+// looked at: most are packed then, one after the other, and let go.
 constexpr int64_t kSmallBytes = 4096;
 constexpr int64_t kDeferredBytes = 1 << 20;
 constexpr int kMaxDepth = 8;  // of deferred constants made of deferred ones: what is computed at once is in memory at once
@@ -31,8 +31,10 @@ bool fixed(const Graph& graph, ValueId v, int views = 0) {
   return bytes_of(value.info) <= std::max(kDeferredBytes, bytes_of(graph.values[n.in[0]].info));
 }
 
+// Weights as the file has them, in a smaller type.
 bool from_storage(const Graph& graph, const Node& node) {
-  if (node.op != "Cast" || !node.domain.empty()) return false;
+  if (node.op == "DequantizeLinear") return true;
+  if (!node.is("Cast")) return false;
   const ValueInfo& from = graph.values[node.in[0]].info;
   bool vector = true;  // scales, zero points, biases
   for (const Dim& d : from.shape) vector = vector && (d == Dim(1) || d == shape_count(from.shape));
@@ -48,7 +50,7 @@ int64_t stored_bytes(const Graph& graph) {
 
 bool foldable(const PassContext& context, const Node& node, const std::vector<ValueInfo>& infos) {
   const Graph& graph = context.graph;
-  if (node.def->placement == Placement::kControl || node.in.empty() || node.op == "DequantizeLinear") return false;
+  if (node.def->placement == Placement::kControl || node.in.empty()) return false;
   const bool view = node.def->placement == Placement::kView;
   int64_t in_bytes = 0, out_bytes = 0;
   for (ValueId v : node.in) {
@@ -213,7 +215,7 @@ class Folder {
   void let_go(ValueId id) {
     if (id == kNoValue || --readers_[id] > 0) return;
     if (const auto made = context_.folded.find(id); made != context_.folded.end()) {
-      graph_.values[id].constant = Tensor();
+      graph_.drop_constant(id);
       context_.folded_bytes -= made->second;
     } else if (!graph_.values[id].constant.present()) {  // a view: its node goes
       context_.folded[id] = 0;
