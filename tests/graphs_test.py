@@ -509,7 +509,7 @@ class GraphsTest(GraphCase):
             with self.subTest(f"memory, {name}"):
                 run = self.start(self.write(f"large {name}", LEARNED, product(makes[name], rows, 7 * columns)), SHORT).result()
                 matrix = 4 * rows * 7 * columns
-                self.assertLess(run["peak_rss_mib"] - plain["peak_rss_mib"], 4.6 * matrix / 2**20)  # packed ones, and one with what it is made of
+                self.assertLess(run["peak_rss_mib"] - plain["peak_rss_mib"], 6.5 * matrix / 2**20)  # 2 packed, 2 being computed, 1 that the heap keeps, the file; all at once: 10
 
     def test_constants_that_cannot_be_computed(self):
         def f(g, x, out):
