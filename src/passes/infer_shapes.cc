@@ -13,22 +13,26 @@ constexpr int64_t kSmallBytes = 4096;
 constexpr int64_t kDeferredBytes = 1 << 20;
 constexpr int kMaxDepth = 8;  // of deferred constants made of deferred ones: what is computed at once is in memory at once
 constexpr int kMostViews = 4;  // of a constant, one of the other
-constexpr int64_t kMostTimes = 8;  // a result by its operands, beyond kDeferredBytes: i8 in double
-// Of all constants that are made and kept: a small file must not fill the memory. Four times the file's own, and this.
+// A small file must not fill the memory: one result beyond kDeferredBytes, by the file's own constants, and all that are made and
+// kept, beyond kFoldedBytes. Weights of four bits become eight times as large in float32; their scales, repeated for each, too.
+constexpr int64_t kMostTimes = 8;
 constexpr int64_t kFoldedBytes = 256 << 20;
 
 // Of a shape that is known.
 int64_t bytes_of(const ValueInfo& info) { return (shape_count(info.shape).value() * dtype_bits(info.type) + 7) / 8; }
 
-// The same at every step: a constant, or views of one that do not repeat it.
-bool fixed(const Graph& graph, ValueId v, int views = 0) {
+int64_t most_bytes(const PassContext& context) { return std::max(kDeferredBytes, kMostTimes * context.stored_bytes); }
+
+// The same at every step: a constant, or views of one.
+bool fixed(const PassContext& context, ValueId v, int views = 0) {
+  const Graph& graph = context.graph;
   if (v == kNoValue || graph.values[v].constant.present()) return true;
   const Value& value = graph.values[v];
   if (value.producer < 0 || views >= kMostViews || !value.info.ranked || !shape_is_const(value.info.shape)) return false;
   const Node& n = graph.nodes[value.producer];
-  if (!n.def || n.def->placement != Placement::kView || n.out.size() != 1 || dtype_bytes(value.info.type) == 0) return false;
-  if (!std::all_of(n.in.begin(), n.in.end(), [&](ValueId x) { return fixed(graph, x, views + 1); })) return false;
-  return bytes_of(value.info) <= std::max(kDeferredBytes, bytes_of(graph.values[n.in[0]].info));
+  if (!n.def || n.def->placement != Placement::kView || dtype_bytes(value.info.type) == 0) return false;
+  if (!std::all_of(n.in.begin(), n.in.end(), [&](ValueId x) { return fixed(context, x, views + 1); })) return false;
+  return bytes_of(value.info) <= most_bytes(context);
 }
 
 // Weights as the file has them, in a smaller type.
@@ -52,11 +56,10 @@ bool foldable(const PassContext& context, const Node& node, const std::vector<Va
   const Graph& graph = context.graph;
   if (node.def->placement == Placement::kControl || node.in.empty()) return false;
   const bool view = node.def->placement == Placement::kView;
-  int64_t in_bytes = 0, out_bytes = 0;
+  int64_t out_bytes = 0;
   for (ValueId v : node.in) {
     if (v == kNoValue) continue;
-    if (!(view ? graph.values[v].constant.present() : fixed(graph, v))) return false;
-    in_bytes += bytes_of(graph.values[v].info);
+    if (!(view ? graph.values[v].constant.present() : fixed(context, v))) return false;
   }
   for (size_t i = 0; i < infos.size(); ++i) {
     if (!node.has_output(i)) continue;
@@ -66,8 +69,8 @@ bool foldable(const PassContext& context, const Node& node, const std::vector<Va
   if (view && out_bytes > kSmallBytes) return false;
   if (out_bytes > (node.out.size() > 1 ? Evaluator::kMaxProbeBytes : Evaluator::kMaxNaiveBytes)) return false;  // Folder::fold
   if (context.weights_as_stored && from_storage(graph, node)) return false;
-  if (context.folded_bytes + out_bytes > kFoldedBytes + 4 * context.stored_bytes) return false;
-  return out_bytes <= std::max(kDeferredBytes, kMostTimes * in_bytes);
+  if (context.folded_bytes + out_bytes > kFoldedBytes + kMostTimes * context.stored_bytes) return false;
+  return out_bytes <= most_bytes(context);
 }
 
 // A value that is wholly known through its content becomes a constant.
@@ -150,7 +153,7 @@ class Folder {
     std::vector<Tensor> operands;
     for (ValueId v : node.in) operands.push_back(constant(v));
     if (node.out.size() == 1 && bytes_of(infos[0]) >= kDeferredBytes) {
-      keep(node.out[0], deferred(node, operands, infos[0]));
+      keep(node.out[0], deferred(node, 0, operands, infos[0]));
     } else {
       const std::vector<Tensor> results = compute(context_, context_.evaluator, node, operands);
       for (size_t i = 0; i < node.out.size(); ++i)
@@ -173,14 +176,15 @@ class Folder {
     return std::move(*results);
   }
 
-  Tensor deferred(const Node& node, const std::vector<Tensor>& operands, const ValueInfo& info) {
+  // One of a node's results.
+  Tensor deferred(const Node& node, size_t output, const std::vector<Tensor>& operands, const ValueInfo& info) {
     int depth = 1;
     for (const Tensor& t : operands) depth = std::max(depth, t.depth() + 1);
     std::vector<int64_t> dims;
     for (const Dim& d : info.shape) dims.push_back(d.value());
-    const Tensor t = Tensor::deferred(info.type, dims, depth, [context = &context_, node, operands] {
+    const Tensor t = Tensor::deferred(info.type, dims, depth, [context = &context_, node, output, operands] {
       Evaluator large(context->evaluator.pool());  // a table of embeddings is more than a probe may ask for
-      return compute(*context, large, node, operands)[0];
+      return compute(*context, large, node, operands)[output];
     });
     if (depth > kMaxDepth) t.view();
     return t;
@@ -194,7 +198,8 @@ class Folder {
     const Node& n = graph_.nodes[value.producer];
     std::vector<Tensor> operands;
     for (ValueId x : n.in) operands.push_back(constant(x));
-    return deferred(n, operands, value.info);
+    const size_t output = static_cast<size_t>(std::find(n.out.begin(), n.out.end(), v) - n.out.begin());
+    return deferred(n, output, operands, value.info);
   }
 
   void count_readers() {
@@ -217,9 +222,12 @@ class Folder {
     if (const auto made = context_.folded.find(id); made != context_.folded.end()) {
       graph_.drop_constant(id);
       context_.folded_bytes -= made->second;
-    } else if (!graph_.values[id].constant.present()) {  // a view: its node goes
-      context_.folded[id] = 0;
-      for (ValueId x : graph_.nodes[graph_.values[id].producer].in) let_go(x);
+    } else if (!graph_.values[id].constant.present()) {  // a view: its node goes, with the last of its results
+      const Node& view = graph_.nodes[graph_.values[id].producer];
+      if (std::any_of(view.out.begin(), view.out.end(), [&](ValueId v) { return v != kNoValue && readers_[v] > 0; })) return;
+      for (ValueId v : view.out)
+        if (v != kNoValue) context_.folded[v] = 0;
+      for (ValueId x : view.in) let_go(x);
     }
   }
 

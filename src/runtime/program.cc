@@ -32,6 +32,13 @@ Status Program::build(const TokenOrder& order) {
   for (const std::vector<Root>* roots : {&plan_.arena, &plan_.io})
     for (const Root& r : *roots)
       if (!std::all_of(r.dims.begin(), r.dims.end(), [](const Dim& d) { return d.linear(); })) bent_.push_back(&r);
+  for (const Root& r : plan_.io) {  // what write_inputs() can write
+    const ValueInfo& info = graph_.values[r.value].info;
+    if (!info.content) continue;
+    const bool writable = info.type == DType::kI64 || info.type == DType::kI32 || info.type == DType::kBool;
+    if (!writable || shape_count(r.dims) != Dim(static_cast<int64_t>(info.content->size())))
+      return Status::error("value '" + graph_.values[r.value].name + "' of " + std::to_string(info.content->size()) + " elements, known on the host, is " + dtype_name(info.type) + " " + shape_str(r.dims, &graph_.symbol_names));
+  }
   logits_view_ = add_view(plan_.values[binding_.logits], graph_.values[binding_.logits].info.type, false);
   scratch_.resize(static_cast<size_t>(kScratchBytes) * pool_.threads() + 64);
   books_.resize(pool_.threads());
