@@ -526,8 +526,11 @@ class GraphsTest(GraphCase):
         # In matrices: 2 packed, 2 or 3 being computed, what the heap keeps of those before, the file. All at once: 10, and 16 of four bits.
         for name, matrices in {"by row": 6.5, "by column of a transposition": 6.5, "through double": 6.5, "of four bits": 11}.items():
             with self.subTest(f"memory, {name}"):
-                run = self.start(self.write(f"large {name}", LEARNED, product(makes[name], rows, 7 * columns)), SHORT).result()
+                path = self.write(f"large {name}", LEARNED, product(makes[name], rows, 7 * columns))
+                run = self.start(path, SHORT).result()
                 matrix = 4 * rows * 7 * columns
+                memory = json.loads(Run("inspect", path, "--json").out)["memory"]
+                self.assertAlmostEqual((memory["weights"] + memory["computed"]) / (2 * matrix), 1, delta=0.05)
                 self.assertLess(run["peak_rss_mib"] - plain["peak_rss_mib"], matrices * matrix / 2**20)
 
     def test_constants_that_cannot_be_computed(self):

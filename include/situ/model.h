@@ -69,7 +69,8 @@ struct ModelFacts {
   int threads = 0;
   int64_t vocabulary = 0;
   int64_t context_length = 0;
-  int64_t weight_bytes = 0;
+  int64_t weight_bytes = 0;    // the model's own
+  int64_t computed_bytes = 0;  // that they take more, since some are computed from others at load
   int64_t arena_bytes = 0;
   int64_t state_bytes_per_token = 0;
   int64_t slots = 0;  // tokens that the state has room for

@@ -103,9 +103,10 @@ Json describe(const Model::Impl& m, int64_t budget) {
   if (e.phases().first_only) j["recognised, one token"] = found_json(e.phases().token);
   j["placement"] = {{"prefill", placement_json(g, e.prefill_plan())}, {"decode", placement_json(e.decode_graph(), e.decode_plan())}};
   j["copies"] = {{"prefill", copies_json(g, e.prefill_plan())}, {"decode", copies_json(e.decode_graph(), e.decode_plan())}};
-  const int64_t per_token = e.states().bytes_per_slot(), fixed = m.imported.weight_bytes + e.arena_bytes() + e.io_bytes() + e.states().fixed_bytes();
+  const int64_t per_token = e.states().bytes_per_slot(), fixed = m.imported.weight_bytes + e.computed_bytes() + e.arena_bytes() + e.io_bytes() + e.states().fixed_bytes();
   Json memory;
   memory["weights"] = m.imported.weight_bytes;
+  memory["computed"] = e.computed_bytes();
   memory["arena"] = e.arena_bytes();
   memory["arena_decode"] = e.decode_plan().arena_bytes;
   memory["io"] = e.io_bytes();
@@ -199,7 +200,9 @@ void print(const Json& j) {
   if (alone.empty()) std::printf("Sequences: up to %lld in one step (L = tokens whose logits it gives)\n", static_cast<long long>(j["sequences"]["in one step"].get<int64_t>()));
   else std::printf("Sequences: one at a time, since %s\n", alone.c_str());
   const Json& m = j["memory"];
-  std::printf("Memory\n  weights %s, arena %s (prompt chunks of %lld) / %s (one token), inputs and logits %s, state %s per token\n", size_text(m["weights"].get<double>()).c_str(),
+  const double computed = m["computed"].get<double>();
+  std::printf("Memory\n  weights %s%s, arena %s (prompt chunks of %lld) / %s (one token), inputs and logits %s, state %s per token\n", size_text(m["weights"].get<double>()).c_str(),
+              computed > 0 ? (" and " + size_text(computed) + " more as computed from them").c_str() : "",
               size_text(m["arena"].get<double>()).c_str(), static_cast<long long>(m["chunk"].get<int64_t>()), size_text(m["arena_decode"].get<double>()).c_str(), size_text(m["io"].get<double>()).c_str(),
               size_text(m["state_bytes_per_token"].get<double>()).c_str());
   std::printf("  %lld slots (the context), %s when full\n", static_cast<long long>(m["slots"].get<int64_t>()), size_text(m["slots"].get<double>() * m["state_bytes_per_token"].get<double>()).c_str());

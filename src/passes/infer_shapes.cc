@@ -11,7 +11,7 @@ namespace {
 // looked at: most are packed then, one after the other, and let go.
 constexpr int64_t kSmallBytes = 4096;
 constexpr int64_t kDeferredBytes = 1 << 20;
-constexpr int kMaxDepth = 8;  // of deferred constants made of deferred ones: what is computed at once is in memory at once
+constexpr int kMaxDepth = 64;  // of deferred constants made of deferred ones: calls inside one another
 constexpr int kMostViews = 4;  // of a constant, one of the other
 // A small file must not fill the memory: one result beyond kDeferredBytes, by the file's own constants, and all that are made and
 // kept, beyond kFoldedBytes. Weights of four bits become eight times as large in float32; their scales, repeated for each, too.
@@ -52,7 +52,8 @@ int64_t stored_bytes(const Graph& graph) {
   return bytes;
 }
 
-bool foldable(const PassContext& context, const Node& node, const std::vector<ValueInfo>& infos) {
+// `last`: nothing else reads the constant that the node is a view of.
+bool foldable(const PassContext& context, const Node& node, const std::vector<ValueInfo>& infos, bool last) {
   const Graph& graph = context.graph;
   if (node.def->placement == Placement::kControl || node.in.empty()) return false;
   const bool view = node.def->placement == Placement::kView;
@@ -66,7 +67,7 @@ bool foldable(const PassContext& context, const Node& node, const std::vector<Va
     if (!infos[i].ranked || !shape_is_const(infos[i].shape) || dtype_bytes(infos[i].type) == 0) return false;
     out_bytes += bytes_of(infos[i]);
   }
-  if (view && out_bytes > kSmallBytes) return false;
+  if (view && out_bytes > kSmallBytes && !(last && node.out.size() == 1 && out_bytes <= bytes_of(graph.values[node.in[0]].info))) return false;
   if (out_bytes > (node.out.size() > 1 ? Evaluator::kMaxProbeBytes : Evaluator::kMaxNaiveBytes)) return false;  // Folder::fold
   if (context.weights_as_stored && from_storage(graph, node)) return false;
   if (context.folded_bytes + out_bytes > kFoldedBytes + kMostTimes * context.stored_bytes) return false;
@@ -162,6 +163,13 @@ class Folder {
     for (ValueId v : node.in) let_go(v);
   }
 
+  // Of a constant that was folded.
+  bool last_view(const Node& node) {
+    if (node.in.empty() || node.in[0] == kNoValue || !context_.folded.count(node.in[0])) return false;
+    count_readers();
+    return readers_[node.in[0]] == 1;
+  }
+
   bool was_folded(const Node& node) const {
     return std::all_of(node.out.begin(), node.out.end(), [&](ValueId v) { return v == kNoValue || graph_.values[v].constant.present() || context_.folded.count(v); });
   }
@@ -183,6 +191,11 @@ class Folder {
     std::vector<int64_t> dims;
     for (const Dim& d : info.shape) dims.push_back(d.value());
     const Tensor t = Tensor::deferred(info.type, dims, depth, [context = &context_, node, output, operands] {
+      // What takes most steps first: its steps' operands are gone before the others are there.
+      std::vector<const Tensor*> order;
+      for (const Tensor& t : operands) order.push_back(&t);
+      std::stable_sort(order.begin(), order.end(), [](const Tensor* a, const Tensor* b) { return a->depth() > b->depth(); });
+      for (const Tensor* t : order) t->view();
       Evaluator large(context->evaluator.pool());  // a table of embeddings is more than a probe may ask for
       return compute(*context, large, node, operands)[output];
     });
@@ -255,7 +268,7 @@ Status infer_shapes(PassContext& context) {
     } catch (const DimTooLong& e) {
       return Status::error(node.label() + ": " + e.what());
     }
-    if (foldable(context, node, infos)) {
+    if (foldable(context, node, infos, folder.last_view(node))) {
       folder.fold(node, infos);
       continue;
     }

@@ -292,6 +292,7 @@ ModelFacts Model::facts() const {
   f.load_ms = impl_->load_ms;
   if (impl_->in_place) {
     f.threads = impl_->in_place->threads();
+    f.computed_bytes = impl_->in_place->computed_bytes();
     f.arena_bytes = impl_->in_place->arena_bytes();
     f.state_bytes_per_token = impl_->in_place->states().bytes_per_slot();
     f.slots = impl_->in_place->states().capacity();

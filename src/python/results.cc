@@ -58,6 +58,7 @@ nb::dict to_python(const ModelFacts& f) {
   d["vocabulary"] = f.vocabulary;
   d["context_length"] = f.context_length;
   d["weight_bytes"] = f.weight_bytes;
+  d["computed_bytes"] = f.computed_bytes;
   d["arena_bytes"] = f.arena_bytes;
   d["state_bytes_per_token"] = f.state_bytes_per_token;
   d["slots"] = f.slots;

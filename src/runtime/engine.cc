@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <system_error>
 
 #include "passes/pack_store.h"
@@ -52,6 +53,17 @@ Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
       return Status::error("state '" + past.name + "' of shape " + shape_str(past.info.shape, &graph.symbol_names) + " is too large: the states " + (s.rule == StateRule::kReplace ? "take" : "take for each token") + " more than " + std::to_string(most) + " bytes");
   }
   return Status::ok();
+}
+
+// Of the constants that steps read, each once.
+int64_t constant_bytes(std::initializer_list<const Graph*> graphs) {
+  std::map<const void*, int64_t> at;
+  for (const Graph* g : graphs)
+    for (const Value& v : g->values)
+      if (v.constant.present()) at[v.constant.view().data] = std::max(at[v.constant.view().data], v.constant.bytes());
+  int64_t sum = 0;
+  for (const auto& [where, bytes] : at) sum += bytes;
+  return sum;
 }
 
 // Replaces S and L by 1 everywhere: more reshapes are views when the token axis is known to be 1.
@@ -190,6 +202,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   e->compiled_ = std::move(*compiled);
   SITU_RETURN_IF_ERROR(split_attention(e->compiled_.token.graph, e->pool_->threads()));
   const Compiled &prompt = e->compiled_.prompt, &token = e->compiled_.token;
+  e->computed_bytes_ = std::max<int64_t>(0, constant_bytes({&prompt.graph, &token.graph}) - model.weight_bytes);
   e->ledger_.packed = prompt.packed_bytes + token.packed_bytes + packs.written_bytes();
   const int64_t capacity = options.context_length > 0 ? options.context_length : kDefaultContext;
   // Prompts stay whole where tokens depend on later ones, and where the graph computes steps without past or of one token: what
@@ -228,7 +241,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   int64_t all = 0;
   const int64_t kept = e->window_ > 0 ? std::min(capacity, e->window_ + e->first_ + 2 * (e->chunk_ + e->batch_)) : capacity;
   if (__builtin_mul_overflow(kept, options.sequences, &all)) return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
-  const Result<int64_t> slots = options.memory > 0 ? e->slots_in(options.memory, model.weight_bytes) : Result<int64_t>(all);
+  const Result<int64_t> slots = options.memory > 0 ? e->slots_in(options.memory, model.weight_bytes + e->computed_bytes_) : Result<int64_t>(all);
   if (!slots.is_ok()) return slots.status();
   Result<std::unique_ptr<StatePool>> states = StatePool::create(e->prefill_plan_.states, *slots);
   if (!states.is_ok()) return states.status();

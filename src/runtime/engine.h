@@ -111,6 +111,8 @@ class InPlaceEngine {
   int threads() const { return pool_->threads(); }
   int64_t kernel_calls() const { return decode_->kernel_calls(); }
   const PackUse& packs() const { return packs_; }
+  // What constants take that passes computed or laid out, beyond the model's own size.
+  int64_t computed_bytes() const { return computed_bytes_; }
   // Waits for the thread that saves packed weights, if there is one: it takes a share of the machine.
   void finish_saving();
   // Records the kernel calls of the next steps, until null is given.
@@ -143,7 +145,7 @@ class InPlaceEngine {
   std::unique_ptr<PrefixCache> prefixes_;  // of states_
   std::unique_ptr<Program> prefill_, decode_;
   std::byte* memory_ = nullptr;  // arena, then io
-  int64_t memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1, window_ = 0, first_ = 0;
+  int64_t computed_bytes_ = 0, memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1, window_ = 0, first_ = 0;
   std::vector<float> converted_;
   std::span<const float> logits_;
   int turn_ = 0;

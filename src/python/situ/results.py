@@ -86,7 +86,8 @@ class Facts:
     threads: int
     vocabulary: int
     context_length: int
-    weight_bytes: int
+    weight_bytes: int  # the model's own
+    computed_bytes: int  # that they take more, since some are computed from others at load
     arena_bytes: int
     state_bytes_per_token: int
     slots: int  # tokens that the state has room for
