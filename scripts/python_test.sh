@@ -58,6 +58,8 @@ output=$(printf 'Hello\nWhat did I say?\n' | "$python" "$examples/chat.py" "$mod
 [ "$(grep -c '^> .' <<<"$output")" -eq 2 ] || fail "chat.py printed: $output"
 output=$("$python" "$examples/batch.py" "$model" "The sun" "The moon" -n 8) || fail "batch.py"
 [ "$(grep -c '8 tokens' <<<"$output")" -eq 2 ] && grep -q 'copied 0 B' <<<"$output" || fail "batch.py printed: $output"
+output=$("$python" "$examples/beams.py" "$model" "The sun" --groups 2 -n 8) || fail "beams.py"
+[ "$(grep -c "^ *-[0-9]" <<<"$output")" -eq 4 ] && grep -q 'copied 0 B' <<<"$output" || fail "beams.py printed: $output"
 printf '%s\n' "The capital of France is Paris." "Capital the France Paris is of." >prompts.txt
 if [ -n "${SITU_TEST_RAY:-}" ]; then
   quietly ray.log "${pip[@]}" "ray[data]"

@@ -1,6 +1,7 @@
 // Model::generate from a program's side, on the real model: what the callback gets, seeds, stop strings, log-probabilities.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
@@ -175,6 +176,66 @@ TEST_F(GenerationTest, GuessesChangeNothingButTheNumberOfSteps) {
   }
   options_.prompt_lookup = 32;
   EXPECT_NE(model_->generate(prompt_, options_, nullptr).status().message().find("a step gives 32"), std::string::npos);
+}
+
+// It may come while logits of the same step are still to be read, of other prompts or of tokens that were guessed.
+TEST_F(GenerationTest, TheCallbackMayUseTheModel) {
+  LoadOptions load;
+  load.sequences = 8;
+  Model model = std::move(Model::load(path().string(), load)).value();
+  const std::vector<int64_t> repeats = model.encode("one two three four five six seven one two three four five six seven one two three").value();
+  const std::vector<std::vector<int64_t>> prompts = {prompt_, repeats, {1, 2, 3}};
+  options_.logprobs = 1;
+  options_.report_perplexity = true;
+  const auto same = [](const Generation& a, const Generation& b) {
+    EXPECT_EQ(a.output_ids, b.output_ids);
+    EXPECT_EQ(a.text, b.text);
+    EXPECT_DOUBLE_EQ(*a.perplexity, *b.perplexity);
+    ASSERT_EQ(a.logprobs.size(), b.logprobs.size());
+    for (size_t i = 0; i < a.logprobs.size(); ++i) EXPECT_EQ(a.logprobs[i].logprob, b.logprobs[i].logprob);
+  };
+  int calls = 0;
+  const auto disturb = [&] {
+    if (++calls % 3 == 0) {
+      GenerateOptions others = options_;
+      others.max_new_tokens = 3;
+      EXPECT_EQ(model.generate(std::vector<std::vector<int64_t>>{{5, 6}, {7}}, others, [&](size_t, const Token&) { return model.new_session().value().step(prompt_).is_ok(); }).value().size(), 2u);
+    } else {
+      Session other = model.new_session().value();
+      EXPECT_TRUE(other.step(calls % 3 == 1 ? std::vector<int64_t>{4} : repeats).is_ok());
+    }
+    return true;
+  };
+  const std::vector<Generation> plain = model.generate(prompts, options_, nullptr).value();
+  model.reset_ledger();
+  const std::vector<Generation> disturbed = model.generate(prompts, options_, [&](size_t, const Token&) { return disturb(); }).value();
+  for (size_t i = 0; i < prompts.size(); ++i) same(plain[i], disturbed[i]);
+  EXPECT_GT(model.ledger().copied, 0);
+  options_.prompt_lookup = 6;
+  const Generation guessed = model.generate(repeats, options_, [&](const Token&) { return disturb(); }).value();
+  EXPECT_GT(guessed.accepted_tokens, 0);
+  same(plain[1], guessed);
+}
+
+// They hold until the next step; what a caller looks at later is memory still.
+TEST_F(GenerationTest, LogitsOfManySessions) {
+  LoadOptions load;
+  load.batch = 2;
+  load.sequences = 12;
+  Model model = std::move(Model::load(path().string(), load)).value();
+  std::vector<Session> sessions;
+  for (int i = 0; i < 12; ++i) sessions.push_back(model.new_session().value());
+  std::vector<std::span<const float>> first;
+  for (const size_t count : {3, 12}) {
+    std::vector<std::vector<int64_t>> tokens;
+    std::vector<Model::Feed> feeds;
+    for (size_t i = 0; i < count; ++i) tokens.push_back({static_cast<int64_t>(i + 1)});
+    for (size_t i = 0; i < count; ++i) feeds.push_back({&sessions[i], tokens[i]});
+    const std::vector<std::span<const float>> rows = model.step(feeds).value();
+    ASSERT_EQ(rows.size(), count);
+    if (first.empty()) first = rows;
+  }
+  for (const std::span<const float> row : first) EXPECT_TRUE(std::isfinite(row[0]) && std::isfinite(row[row.size() - 1]));
 }
 
 TEST_F(GenerationTest, PromptsWaitForRoomInTheState) {

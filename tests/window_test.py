@@ -30,12 +30,12 @@ def weights_for(spec, windowed):
 
 class WindowTest(CliTest):
     def test_equals_the_oracle(self):
-        for name, window, sink in (("llama", 7, 0), ("multi-query", 20, 3), ("interleaved", 1, 2), ("bloom", 5, 0), ("alibi", 9, 0),
+        for name, window, sink in (("llama", 7, 0), ("multi-query", 20, 3), ("interleaved", 1, 2), ("bloom", 5, 0), ("bloom", 6, 3), ("alibi", 9, 0), ("alibi", 4, 2),
                                    ("genai", 6, 1), ("genai-window", 9, 0), ("genai-partial", 12, 0), ("opset23-causal", 8, 2)):
             spec = spec_of(name)
             windowed = replace(spec, window=min(window, spec.window or window), sink=sink)
             w, prompt, ids = weights_for(spec, windowed)
-            model = tiny_exports.write_weights(spec, w, self.folder / name)
+            model = tiny_exports.write_weights(spec, w, self.folder / f"{name} {sink}")
             for chunk in (512, 4):
                 with self.subTest(name, window=window, sink=sink, chunk=chunk):
                     got = self.generate(model, prompt, "--window", window, *(("--sink", sink) if sink else ()), "--chunk", chunk, count=LENGTH - PROMPT)

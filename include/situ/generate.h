@@ -84,7 +84,8 @@ struct Token {
   std::string text;  // whole characters only; empty while one, or a stop string, is incomplete, or without a tokenizer
   std::optional<double> logprob;  // when asked for
 };
-// Called for every generated token; false stops the generation.
+// Called for every generated token; false stops the generation. It may use the model: other sessions, other generations. Where logits of
+// the same step are still to be read (several prompts, guesses) they are copied first, and the ledger says so.
 using TokenCallback = std::function<bool(const Token&)>;
 
 struct Generation {

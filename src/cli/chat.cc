@@ -56,7 +56,7 @@ Input read_message(bool terminal, std::string* message) {
 }
 
 constexpr const char* kHelp =
-    "/regen        another reply to the last message\n"
+    "/regen        another reply to the last message (the same one, unless tokens are drawn: --sample)\n"
     "/undo         forget the last message and its reply\n"
     "/system TEXT  the system message from now on; none without TEXT\n"
     "/clear        forget all messages\n"

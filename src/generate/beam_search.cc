@@ -19,7 +19,7 @@ size_t BeamSearch::looked_at() const {
   return std::max<size_t>(2, 1 + options_.end_ids.size()) * static_cast<size_t>(group_size());
 }
 
-void BeamSearch::offer(size_t beam, std::span<const float> log_probabilities) {
+void BeamSearch::offer(size_t beam, std::span<const float> log_probabilities, const std::function<bool(int64_t)>& repeated) {
   std::vector<Candidate>& found = offers_[beam];
   found.clear();
   // A penalty moves at most one token for each beam of the groups before.
@@ -29,13 +29,22 @@ void BeamSearch::offer(size_t beam, std::span<const float> log_probabilities) {
     if (log_probabilities[i] >= least) found.push_back({static_cast<int64_t>(beam), static_cast<int64_t>(i), static_cast<double>(log_probabilities[i])});
   std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) { return a.log_probability > b.log_probability; });
   if (found.size() > count) found.resize(count);
+  for (Candidate& c : found) c.repeated = repeated && repeated(c.token);
+}
+
+// The log-probability of a token that groups before have chosen so often.
+double BeamSearch::avoid(const Candidate& c, int64_t times) const {
+  const double less = options_.diversity_penalty * static_cast<double>(times), r = options_.repetition_penalty;
+  if (less == 0 || !c.repeated) return c.log_probability - less;
+  const double before = (c.log_probability < 0 ? c.log_probability / r : c.log_probability * r) - less;
+  return before < 0 ? before * r : before / r;
 }
 
 std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(const Group& group, const std::vector<int64_t>& avoided) const {
   std::vector<Candidate> found;
   for (const size_t beam : group.beams) {
     for (Candidate c : offers_[beam]) {
-      c.log_probability += running_[beam].log_probability - options_.diversity_penalty * static_cast<double>(std::count(avoided.begin(), avoided.end(), c.token));
+      c.log_probability = running_[beam].log_probability + avoid(c, std::count(avoided.begin(), avoided.end(), c.token));
       found.push_back(c);
     }
   }

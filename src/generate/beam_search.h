@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct BeamOptions {
   int64_t beams = 1;   // of all groups together, a multiple of groups
   int64_t groups = 1;  // each searches alone, but avoids tokens that earlier ones have chosen in the same step
   double diversity_penalty = 0;  // subtracted from a token's log-probability for each time
+  // Of tokens that the beam's own sequence has, part of what offer() is told: transformers subtracts the one above before it.
+  double repetition_penalty = 1;
   double length_penalty = 1;     // an answer's score is its log-probability / tokens^length_penalty, the end token included
   EarlyStopping early_stopping = EarlyStopping::kAttainable;
   int64_t max_new_tokens = 1;
@@ -46,8 +49,8 @@ class BeamSearch {
   // What goes on, of all groups in order. At first one beam for each group, without tokens.
   const std::vector<Beam>& running() const { return running_; }
   // What the model says of the token after running()[beam]: log-probabilities [vocabulary]; -infinity is never chosen. To be
-  // said of every beam before advance().
-  void offer(size_t beam, std::span<const float> log_probabilities);
+  // said of every beam before advance(). `repeated`: whether a token's is one that the repetition penalty has changed.
+  void offer(size_t beam, std::span<const float> log_probabilities, const std::function<bool(int64_t token)>& repeated = {});
   // Chooses the beams that go on. None left: the search is over.
   void advance();
   // The answers found, best first; at most beams.
@@ -57,6 +60,7 @@ class BeamSearch {
   struct Candidate {
     int64_t parent, token;
     double log_probability;
+    bool repeated = false;
   };
   struct Group {
     std::vector<size_t> beams;    // indices in running_
@@ -66,6 +70,7 @@ class BeamSearch {
   // Candidates that a group looks at: enough for its beams even where all the end tokens of half of them come first.
   size_t looked_at() const;
   std::vector<Candidate> best_candidates(const Group& group, const std::vector<int64_t>& avoided) const;
+  double avoid(const Candidate& c, int64_t times) const;
   bool ends(int64_t token) const;
   void add_answer(Group& group, Answer answer) const;
   bool may_improve(const Group& group, double best) const;

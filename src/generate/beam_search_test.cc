@@ -53,6 +53,19 @@ std::vector<BeamSearch::Answer> everything(const BeamOptions& o, unsigned seed) 
   return all;
 }
 
+// As in transformers: what a group avoids is subtracted before a repetition is penalised.
+TEST(BeamSearch, AvoidsBeforeRepetitionsArePenalised) {
+  const std::vector<float> offered = {-0.2f, -0.9f, -5.0f};  // the first was -0.1, times 2
+  for (const bool repeated : {false, true}) {
+    BeamSearch search({.beams = 2, .groups = 2, .diversity_penalty = 0.5, .repetition_penalty = 2, .max_new_tokens = 3});
+    for (size_t i = 0; i < 2; ++i) search.offer(i, offered, [&](int64_t token) { return repeated && token == 0; });
+    search.advance();
+    EXPECT_EQ(search.running()[0].ids[0], 0);
+    EXPECT_EQ(search.running()[1].ids[0], repeated ? 1 : 0);
+    EXPECT_NEAR(search.running()[1].log_probability, repeated ? -0.9 : -0.7, 1e-6);
+  }
+}
+
 TEST(BeamSearch, WithABeamForEveryAnswerFindsTheBest) {
   for (unsigned seed = 0; seed < 50; ++seed) {
     for (const double penalty : {0.0, 1.0, 2.0, -1.0}) {

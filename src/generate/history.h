@@ -18,6 +18,7 @@ class TokenHistory {
   int64_t generated() const { return static_cast<int64_t>(ids_.size() - prompt_size_); }
   // Every id of the sequence once, in the order of first appearance.
   std::span<const int64_t> distinct() const { return distinct_; }
+  bool has(int64_t id) const { return counts_[static_cast<size_t>(id)] != kAbsent; }
   // How often an id was generated; the prompt does not count.
   int64_t count(int64_t id) const { return counts_[static_cast<size_t>(id)] > 0 ? counts_[static_cast<size_t>(id)] : 0; }
 

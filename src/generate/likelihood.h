@@ -24,13 +24,15 @@ class LikelihoodMeter {
   void add(std::span<const float> logits, int64_t id) {
     thread_.post([this, logits, id] { read(logits, id); });
   }
+  // Waits until all that was added has been read.
+  void settle() { thread_.wait(thread_.posted()); }
   // Of all tokens so far: waits until they have been read.
   struct Sum {
     double nll = 0;  // natural logarithm; infinite where a token had probability 0
     int64_t tokens = 0;
   };
   Sum sum() {
-    thread_.wait(thread_.posted());
+    settle();
     return sum_;
   }
 

@@ -51,6 +51,7 @@ class Sampler {
   // Says which token the sequence goes on with.
   void append(int64_t id) { history_.append(id); }
   std::span<const int64_t> ids() const { return history_.ids(); }  // prompt and what was appended
+  bool has(int64_t id) const { return history_.has(id); }
   Status nothing_left(bool constrained = false) const;  // the error that no token can be chosen, and why
 
  private:

@@ -13,6 +13,7 @@ struct Case {
   Bias bias = Bias::kNone;
   std::vector<int64_t> bias_dims;
   bool slopes = false, sink = false;
+  int64_t dropped = 0;
   std::vector<Run> runs;       // empty: contiguous keys
   std::vector<int> kv_order;   // layout of k
 };
@@ -66,7 +67,7 @@ std::vector<double> expected_row(const Case& t, const StridedTensor& q, const Ro
       const double value = bias.at(index);
       x = t.bias == Bias::kFloat ? x + value : (value != 0 ? x : -INFINITY);
     }
-    if (t.slopes) x += slopes.get(h) * static_cast<double>(j - position);
+    if (t.slopes) x += slopes.get(h) * static_cast<double>(j - position - (j < t.params.first ? t.dropped : 0));
     s[static_cast<size_t>(j)] = x;
     largest = std::max(largest, x);
   }
@@ -128,6 +129,7 @@ void check(const Case& t) {
   call.runs = t.runs.empty() ? nullptr : t.runs.data();
   call.run_count = static_cast<int>(t.runs.size());
   call.keys = t.keys;
+  call.dropped = t.dropped;
   std::vector<std::vector<double>> rows;
   for (int64_t b = 0; b < t.batch; ++b) {
     for (int64_t h = 0; h < t.heads; ++h) {
@@ -256,6 +258,17 @@ TEST(Attention, NothingToAttendTo) {
   t.params.window = 1;
   t.bias = Bias::kBool;
   check(t);
+}
+
+// Distances to the first tokens count those that are not kept.
+TEST(Attention, SlopesBesideAWindow) {
+  for (int64_t queries : {1, 3, 9, 40})
+    for (int64_t first : {0, 3, 130}) {
+      Case t{.heads = 4, .kv_heads = 2, .queries = queries, .keys = 200, .slopes = true, .dropped = 1000};
+      t.params.window = 60;
+      t.params.first = first;
+      check(t);
+    }
 }
 
 TEST(Attention, Runs) {

@@ -366,7 +366,9 @@ static inline void mask_scores(const Problem& p, Tile* t, int64_t r, int64_t key
     const float slope = read_float(p.slopes->data, p.slopes->type, head * p.slopes->strides[0]);
     // By distance, not by position: at 100,000 keys a slope of 0.84 times the position keeps two decimals.
     const int64_t own = p.keys - p.queries + (t->first + r) % p.queries;
-    for (int64_t j = 0; j < count; ++j) s[j] += slope * static_cast<float>(key + j - own);
+    const int64_t near = clamp(p.params.first - key, 0, count);
+    for (int64_t j = 0; j < near; ++j) s[j] += slope * static_cast<float>(key + j - own - p.call.dropped);
+    for (int64_t j = near; j < count; ++j) s[j] += slope * static_cast<float>(key + j - own);
   }
   const int64_t from = clamp(t->begin[r] - key, 0, count), to = clamp(t->end[r] - key, 0, count);
   for (int64_t j = clamp(p.params.first - key, 0, from); j < from; ++j) s[j] = low;

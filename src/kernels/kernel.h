@@ -47,6 +47,7 @@ struct KernelCall {
   const Run* runs = nullptr;
   int run_count = 0;
   int64_t keys = 0;
+  int64_t dropped = 0;  // tokens that are not kept: they stood behind the first AttentionParams::first
   // Products that write tokens of several sequences: row r of each output i whose bit is set lies slots[r] rows after the
   // place that its view names.
   const int64_t* slots = nullptr;

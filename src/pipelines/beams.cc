@@ -12,7 +12,8 @@ BeamDecoder::BeamDecoder(Model::Impl& model, Session prompt, Sampler sampler, Be
 // Penalties and bans change log-probabilities, not logits, and nothing makes them probabilities again: as in transformers.
 void BeamDecoder::offer(size_t beam, std::span<const float> logits) {
   log_softmax(logits, log_probabilities_);
-  search_.offer(beam, branches_[beam].sampler.scores(log_probabilities_));
+  Sampler& sampler = branches_[beam].sampler;
+  search_.offer(beam, sampler.scores(log_probabilities_), [&](int64_t id) { return sampler.has(id); });
 }
 
 // A branch for each running beam. The last that goes on from a parent takes its session, the others fork it.

@@ -127,7 +127,13 @@ Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::Logit
     std::vector<InPlaceEngine::Feed> sequences;
     for (const Feed& f : group) sequences.push_back({&*f.session->sequence, f.tokens, f.wanted, f.apart});
     begin_step();
-    done = in_place->step(sequences, [&](size_t i, std::span<const float> row) { return each(first + i, row); }).with_context(folder.model_file.string());
+    const InPlaceEngine::LogitsOf read = [&](size_t i, std::span<const float> row) {
+      const Status status = each(first + i, row);
+      if (in_place->reads_copies())
+        for (LikelihoodMeter* m : meters) m->settle();
+      return status;
+    };
+    done = in_place->step(sequences, read).with_context(folder.model_file.string());
   }
   for (size_t i = 0; i < feeds.size() && !done.is_ok(); ++i)
     if (feeds[i].session->sequence) in_place->undo(*feeds[i].session->sequence, before[i]);
@@ -242,9 +248,9 @@ Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> fe
   std::vector<std::span<const float>> rows;
   const size_t width = static_cast<size_t>(impl_->vocabulary);
   const bool together = feeds.size() <= static_cast<size_t>(impl_->batch()), stay = feeds.size() == 1 || (together && impl_->in_place->logits_stay());
-  if (!stay) impl_->kept.resize(feeds.size() * width);
+  while (!stay && impl_->kept.size() < feeds.size()) impl_->kept.emplace_back(width);
   SITU_RETURN_IF_ERROR(impl_->step(all, [&](size_t i, std::span<const float> row) {
-    if (!stay) row = impl_->keep(row, std::span(impl_->kept).subspan(i * width, width));
+    if (!stay) row = impl_->keep(row, impl_->kept[i]);
     rows.push_back(row);
     return Status::ok();
   }));

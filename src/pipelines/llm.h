@@ -24,7 +24,8 @@ struct Model::Impl {
   double load_ms = 0;
   int sessions = 0;  // that live
   std::vector<LikelihoodMeter*> meters;  // that may still read the logits of earlier steps
-  std::vector<float> kept;  // logits of Model::step where they do not stay in their place
+  // Logits [vocabulary] of each feed of Model::step, where they do not stay in their place. Never moved: callers look at them still.
+  std::vector<std::vector<float>> kept;
 
   const Tokenizer* text() const { return tokenizer ? &*tokenizer : nullptr; }  // null: ids only
   Ledger& ledger() { return in_place ? in_place->ledger() : naive->ledger(); }

@@ -98,10 +98,12 @@ Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptio
   b.beams = o.beams;
   b.groups = o.beam_groups;
   b.diversity_penalty = o.diversity_penalty;
+  b.repetition_penalty = r.sampling.repetition_penalty;
   if (o.beams == 1) {
     const char* for_beams = o.length_penalty ? "length_penalty" : o.early_stopping ? "early_stopping" : o.diversity_penalty != 0 ? "diversity_penalty" : nullptr;
     return for_beams ? Status::error(std::string(for_beams) + " is for beam search, and beams is 1") : settings.status;
   }
+  if (o.diversity_penalty != 0 && o.beam_groups == 1) return Status::error("diversity_penalty is between the groups of a beam search, and beam_groups is 1");
   b.length_penalty = settings.number("length_penalty", o.length_penalty, kFinite, "length_penalty", 1.0, 1.0);
   const std::string early = o.early_stopping.value_or("false");
   if (early == "true") b.early_stopping = EarlyStopping::kFirst;

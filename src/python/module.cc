@@ -62,7 +62,7 @@ nb::dict generate(ModelHandle& self, const Ids& prompt, const nb::dict& argument
   Result<Generation> done = self.alone([&](Model& model) {
     Interrupts interrupts;
     return model.generate(prompt, options, [&](const Token& token) {
-      // Not with text alone: it may come while the logits are still to be read, and a handler may use the model.
+      // Not with text alone: it comes before the prompt's logits are read, and a handler may use the model.
       interrupted = token.id >= 0 && interrupts.raised();
       return !interrupted;
     });
@@ -90,7 +90,10 @@ nb::list generate_all(ModelHandle& self, const std::vector<Ids>& prompts, const 
 // The logits of several sessions after their tokens, [vocabulary] each.
 nb::list step_all(const Handle& self, const std::vector<std::pair<PythonSession*, Ids>>& feeds) {
   std::vector<Model::Feed> sessions;
-  for (const auto& [session, tokens] : feeds) sessions.push_back({&session->session(), tokens});
+  for (const auto& [session, tokens] : feeds) {
+    if (session == nullptr) throw nb::type_error("step() wants pairs of a session and its tokens, not None");
+    sessions.push_back({&session->session(), tokens});
+  }
   const std::vector<std::span<const float>> rows = value_or_raise(self->alone([&](Model& m) { return m.step(sessions); }));
   nb::list logits;
   for (size_t i = 0; i < rows.size(); ++i) logits.append(nb::cast(feeds[i].first->show(rows[i])));
@@ -158,7 +161,7 @@ void bind_model(nb::module_& m) {
 }
 
 void bind_session(nb::module_& m) {
-  nb::class_<PythonSession>(m, "Session",
+  nb::class_<PythonSession>(m, "Session", nb::is_weak_referenceable(),
                             "One sequence of tokens and its state; situ.Model.session() makes it. It keeps its model alive.\n\n"
                             "Sessions of one model may live side by side and take turns.")
       .def(
@@ -166,7 +169,7 @@ void bind_session(nb::module_& m) {
           [](PythonSession& self, const Ids& tokens) {
             return self.show(self.step(tokens));
           },
-          "tokens"_a,
+          "tokens"_a, nb::sig("def step(self, tokens: Sequence[int] | NDArray[numpy.integer[typing.Any]]) -> typing.Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]"),
           "Feeds token ids, each in [0, vocabulary), and returns the logits after the last one.\n\n"
           "The array, float32 [vocabulary], is a read-only view of the memory that the model computes them in: nothing is\n"
           "copied. It holds these logits until the next step of any session of the model, or its next generate; then it\n"

@@ -289,6 +289,7 @@ InPlaceEngine::~InPlaceEngine() {
 
 Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) {
   if (tokens.empty()) return Status::error("a step needs at least one token");
+  SITU_RETURN_IF_ERROR(copy_unread());
   const std::string& mixing = compiled_.prompt.order.mixing;
   if (!mixing.empty() && static_cast<int64_t>(tokens.size()) > chunk_)
     return Status::error("a step of " + std::to_string(tokens.size()) + " tokens does not fit memory (at most " + std::to_string(chunk_) + "), and cannot be fed in parts: by " + mixing + " tokens depend on later ones");

@@ -83,7 +83,10 @@ class InPlaceEngine {
     bool apart = true;   // each of these as if it were fed alone, to the bit; else as a piece of a prompt is: faster
   };
   using LogitsOf = std::function<Status(size_t feed, std::span<const float> logits)>;
+  // `each` may begin other steps: logits that are still to be read are copied out of their way then, and the ledger says so.
   Status step(std::span<const Feed> feeds, const LogitsOf& each);
+  // Whether those that `each` is being called for, or is called for next, are such copies, which do not outlive the call.
+  bool reads_copies() const { return unread_ != nullptr && !unread_->copies.empty(); }
   int64_t batch() const { return batch_; }
   // Whether the sequence still has what its token number `length` attends to.
   bool can_rewind(const Sequence& sequence, int64_t length) const;
@@ -137,6 +140,15 @@ class InPlaceEngine {
   Status run_parts(std::vector<Part>& parts, int64_t wanted);
   void step_done(Sequence& sequence) const;
   Status read_logits(const View& view, int64_t before_last);
+  // Logits [left, vocabulary] of a step that its caller has still to be called for.
+  struct UnreadLogits {
+    int64_t left = 0;
+    size_t width = 0;
+    std::vector<float> copies;  // of these and of some before them; empty: they are in their place
+    UnreadLogits* outer = nullptr;
+  };
+  Status read_each(const std::vector<size_t>& wanted, const LogitsOf& each);
+  Status copy_unread();
 
   CompiledPhases compiled_;
   Plan prefill_plan_, decode_plan_;
@@ -148,6 +160,7 @@ class InPlaceEngine {
   int64_t computed_bytes_ = 0, memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1, window_ = 0, first_ = 0;
   std::vector<float> converted_;
   std::span<const float> logits_;
+  UnreadLogits* unread_ = nullptr;  // those of the innermost step
   int turn_ = 0;
   Ledger ledger_;
   PackUse packs_;

@@ -23,18 +23,53 @@ Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each) {
     wanted.insert(wanted.end(), static_cast<size_t>(feeds[i].wanted), i);
   }
   if (static_cast<int64_t>(wanted.size()) > batch_) return Status::error("the logits of " + std::to_string(wanted.size()) + " tokens of one step are wanted; there is room for " + std::to_string(batch_));
+  SITU_RETURN_IF_ERROR(copy_unread());
   Status done = together ? step_together(feeds) : Status::ok();
   for (size_t i = 0; i < feeds.size() && !together && done.is_ok(); ++i) {
     done = step(*feeds[i].sequence, feeds[i].tokens);
     if (done.is_ok() && feeds[i].wanted > 0) done = each(i, logits_);
   }
-  for (size_t i = 0; i < wanted.size() && together && done.is_ok(); ++i) {
-    done = read_logits(prefill_->logits(), static_cast<int64_t>(wanted.size() - 1 - i));
-    if (done.is_ok()) done = each(wanted[i], logits_);
-  }
+  if (together && done.is_ok()) done = read_each(wanted, each);
   if (done.is_ok()) return done;
   for (size_t i = 0; i < feeds.size(); ++i) undo(*feeds[i].sequence, before[i]);
   return done;
+}
+
+// The logits of a step, row by row.
+Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsOf& each) {
+  UnreadLogits unread{static_cast<int64_t>(wanted.size()), 0, {}, unread_};
+  struct Innermost {
+    InPlaceEngine& engine;
+    ~Innermost() {  // also where `each` throws
+      if (engine.reads_copies()) engine.logits_ = {};
+      engine.unread_ = engine.unread_->outer;
+    }
+  } const innermost{*this};
+  unread_ = &unread;
+  for (const size_t feed : wanted) {
+    --unread.left;
+    if (unread.copies.empty()) {
+      SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), unread.left));
+    } else {
+      logits_ = std::span<const float>(unread.copies).last((static_cast<size_t>(unread.left) + 1) * unread.width).first(unread.width);
+    }
+    SITU_RETURN_IF_ERROR(each(feed, logits_));
+  }
+  return Status::ok();
+}
+
+// Of the step whose caller asks for another one. Those outside it have been copied before.
+Status InPlaceEngine::copy_unread() {
+  if (unread_ == nullptr || unread_->left == 0 || !unread_->copies.empty()) return Status::ok();
+  std::vector<float> copies;
+  for (int64_t row = unread_->left - 1; row >= 0; --row) {
+    SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), row));
+    const size_t width = unread_->width = logits_.size(), at = copies.size();
+    copies.resize(at + width);
+    move_bytes(row_view(copies.data() + at, static_cast<int64_t>(width)), row_view(logits_.data(), static_cast<int64_t>(width)), ledger_);
+  }
+  unread_->copies = std::move(copies);
+  return Status::ok();
 }
 
 static bool read_in_place(const Compiled& c, const Plan& plan) {

@@ -294,6 +294,7 @@ void Program::bind_runs(const Call& c, const Segment& s, KernelCall& call) const
   call.runs = c.paged ? s.runs : nullptr;
   call.run_count = c.paged ? s.run_count : 0;
   call.keys = s.keys;
+  call.dropped = s.past + s.count - s.keys;
 }
 
 void Program::note_fault(const Call& c, const KernelCall& call, int thread) {

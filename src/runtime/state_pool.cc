@@ -92,7 +92,7 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
 Result<Run> Sequence::append(int64_t count) {
   const int64_t end = runs_.empty() ? 0 : runs_.back().first_slot + runs_.back().length;
   const Run run = pool_->allocate(count, end);
-  if (run.length == 0) return Status::error("the state is full: " + std::to_string(count) + " more tokens do not fit, all " + std::to_string(pool_->capacity()) + " slots are taken");
+  if (run.length == 0) return Status::error("the state is full: " + std::to_string(count) + " more tokens do not fit, all " + std::to_string(pool_->capacity()) + " slots are taken (a larger context, memory or number of sequences gives more)");
   if (!runs_.empty() && run.first_slot == end) runs_.back().length += run.length;
   else runs_.push_back(run);
   length_ += run.length;

@@ -3,9 +3,10 @@
 import atexit
 import contextlib
 import json
+import operator
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from types import NoneType, TracebackType
 from typing import Any, TypeAlias, TypedDict, Unpack, cast, overload
@@ -62,6 +63,8 @@ def load(
 
     Raises SituError: the message names file, node and values; unsupported operators are listed all at once.
     """
+    if "\0" in os.fsdecode(path):
+        raise SituError(f"{os.fsdecode(path)!r} is no path: it has a null character")
     return Model(_situ.load(os.fsencode(path), threads, naive, context_length, memory, sequences, chunk, batch, window, sink, kv_type, os.fsencode(draft or ""), pack_cache))
 
 
@@ -114,10 +117,11 @@ class Model:
     def step(self, feeds: Sequence[tuple[_situ.Session, Ids]]) -> list[NDArray[np.float32]]:
         """Session.step for each of several sessions, computed together: their logits in the same order.
 
-        The arrays are views, as those of Session.step; all of them hold until the model's next step.
+        The arrays are views, as those of Session.step; all of them hold until the model's next step. What takes several
+        steps, since there are more sessions than `batch` (see load), is copied in between, and so the ledger says.
         Raises SituError: as Session.step, and a session that is there twice. The sessions are then as they were.
         """
-        return self._model.step([(session, cast(Sequence[int], ids)) for session, ids in feeds])
+        return self._model.step([(session, _token_ids(ids)) for session, ids in feeds])
 
     def perplexity(self, text: Prompt, *, context: int = 0, stride: int = 0) -> Perplexity:
         """How well the model foretells a text, or token ids. Each token but the first is scored once, in windows of `context`
@@ -137,15 +141,15 @@ class Model:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, with the special tokens that the tokenizer puts around it. SituError: no tokenizer."""
-        return self._model.encode(text)
+        return self._model.encode(_text(text))
 
     def decode(self, ids: Ids) -> str:
         """The text of token ids, without special tokens. SituError: no tokenizer."""
-        return self._model.decode(cast(Sequence[int], ids))
+        return self._model.decode(_token_ids(ids))
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """The prompt that the model's chat template makes of a conversation. SituError: no chat template."""
-        return self._model.encode_chat([(m["role"], m["content"]) for m in messages])
+        return self._model.encode_chat([_turn(m) for m in messages])
 
     @property
     def ledger(self) -> Ledger:
@@ -170,7 +174,36 @@ class Model:
             raise TypeError("a prompt is text or token ids, not bytes")
         if chat:
             raise TypeError("chat=True takes text; token ids are a prompt already")
-        return cast(Sequence[int], prompt)
+        return _token_ids(prompt)
+
+
+def _token_ids(ids: Ids) -> list[int]:
+    if isinstance(ids, (str, bytes, bytearray, Mapping)):
+        raise TypeError(f"token ids are a list or an array of integers, not {type(ids).__name__}")
+    try:
+        found = [operator.index(i) for i in ids]
+    except TypeError:
+        raise TypeError(f"token ids are a list or an array of integers, not {str(ids)[:40]!r}") from None
+    for number, i in enumerate(found):
+        if not -(2**63) <= i < 2**63:
+            raise SituError(f"token {number} has id {i}, outside every vocabulary")
+    return found
+
+
+def _text(text: str) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"a text is a str, not {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        raise SituError(f"the text is not valid Unicode: {e.reason} at character {e.start}") from None
+    return text
+
+
+def _turn(message: Message) -> tuple[str, str]:
+    if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
+        raise TypeError("a message of a conversation has a 'role' and a 'content'")
+    return _text(message["role"]), _text(message["content"])
 
 
 def _options(options: Options) -> dict[str, object]:
@@ -181,7 +214,7 @@ def _options(options: Options) -> dict[str, object]:
 
 
 def _is_list_of_prompts(prompt: Prompt | Sequence[Prompt]) -> bool:
-    return not isinstance(prompt, (str, bytes, bytearray)) and len(prompt) > 0 and not isinstance(prompt[0], Integral)
+    return not isinstance(prompt, (str, bytes, bytearray, Mapping)) and len(prompt) > 0 and not isinstance(prompt[0], Integral)
 
 
 class Stream(Iterator[Token]):
