@@ -285,6 +285,47 @@ class GraphsTest(GraphCase):
             self.check({"Slice": sliced(0), "Split": split(narrow, narrow, wide)}, spec, copies_nothing=True)
             self.check({"Slice of two": sliced(2)} | ({"Split of two": split(wide, narrow, narrow)} if wide != narrow else {}), spec)
 
+    def test_parts_of_quantised_products(self):
+        """One product for q, k and v, whose columns stand by head, as GPT-NeoX, BLOOM and Falcon have them: each part is written to its place."""
+        wide, rng = HEADS * HEAD_SIZE, np.random.default_rng(8)
+        bits = rng.integers(0, 256, (3 * wide, 3 * wide // 16, 8)).astype(np.uint8)
+        scales = rng.uniform(0.01, 0.03, 3 * wide * 3 * wide // 16).astype(np.float32)
+        bytes_ = rng.integers(-127, 128, (3 * wide, 3 * wide)).astype(np.int8)
+        def nbits(g, x):
+            return g.op("MatMulNBits", x, g.weight("qkv.bits", bits), g.weight("qkv.scales", scales), domain="com.microsoft", K=3 * wide, N=3 * wide, bits=4, block_size=16)
+        def dequantised(g, x):
+            return g.op("MatMul", x, g.op("DequantizeLinear", g.weight("qkv.bytes", bytes_), g.f32(np.linspace(0.0005, 0.002, 3 * wide)), axis=1))
+        def by_head(g, y):
+            parts = g.op("Split", g.reshape(y, 1, g.tokens, HEADS, 3 * HEAD_SIZE), g.constant([HEAD_SIZE] * 3), outputs=3, axis=-1)
+            return [g.reshape(t, 1, g.tokens, wide) for t in parts]
+        def gathered(g, y):
+            y = g.reshape(y, 1, g.tokens, HEADS, 3, HEAD_SIZE)
+            return [g.reshape(g.op("Gather", y, g.constant(i), axis=3), 1, g.tokens, wide) for i in range(3)]
+        def sliced(g, y):
+            y = g.reshape(y, 1, g.tokens, 3 * HEADS, HEAD_SIZE)
+            return [g.reshape(g.op("Slice", y, g.constant([i]), g.constant([END]), g.constant([2]), g.constant([3])), 1, g.tokens, wide) for i in range(3)]
+        def hooks(product, parts):
+            return {"fused": lambda g, q, k, v, i: g.plain_attention(*parts(g, product(g, g.op("Concat", q, k, v, axis=-1))), i)}
+        cases = {f"{product.__name__} {parts.__name__}": hooks(product, parts) for product in (nbits, dequantised) for parts in (by_head, gathered, sliced)}
+        self.check(cases, MULTI_HEAD, copies_nothing=True)
+
+    def test_one_row_in_two_states(self):
+        """K and V are the same: the row is copied to the second state, from whatever slot the step has written."""
+        hooks = {"fused": lambda g, q, k, v, i: g.plain_attention(q, k, k, i)}
+        self.check({"K as V": hooks}, LEARNED)
+        path = self.write("for beams", LEARNED, hooks)
+        for options in (("--beams", 3), ("--prompt-lookup", 4), ("--chunk", 2)):
+            self.assertEqual(self.start(path, SHORT * 2, *options).result()["output_ids"], self.start(path, SHORT * 2, "--naive", *options[:2 * (options[0] == "--beams")]).result()["output_ids"], options)
+
+    def test_logits_of_double_precision(self):
+        path = self.write("double", LEARNED, {"logits": lambda g, x, out: g.op("Cast", x, to=TensorProto.DOUBLE, out=out)})
+        model = onnx.load(path)
+        next(o for o in model.graph.output if o.name == "logits").type.tensor_type.elem_type = TensorProto.DOUBLE
+        onnx.save(model, path)
+        plain = self.plain(LEARNED, SHORT, {})
+        for options in ((), ("--naive",)):
+            self.assertEqual(self.start(path, SHORT, *options).result()["output_ids"], plain, options)
+
     def test_norms_of_tiny_rows(self):
         """Without an epsilon, and with one beside the root: on rows where one inside the root is another norm."""
         def norm(gain, add=lambda g, root: root):

@@ -217,7 +217,7 @@ class SamplingTest(CliTest):
         for options, words in ((["--beams", "0"], ["beams", "0"]), (["--beams", "257"], ["beams", "257"]), (["--beams", "4", "--beam-groups", "3"], ["beam_groups 3", "beams 4"]),
                                (["--beams", "2", "--num-return", "3"], ["num_return", "3", "beams 2"]), (["--beams", "2", "--top-k", "3"], ["beams 2", "sampling"]),
                                (["--beams", "2", "--early-stopping", "maybe"], ["early_stopping", "maybe"]), (["--beams", "2", "--length-penalty", "nan"], ["length_penalty", "nan"]),
-                               (["--beams", "2", "--diversity-penalty", "-1"], ["diversity_penalty", "-1"]), (["--json", "--beams", "2", "--logprobs", "1"], ["beams 2", "logprobs"]),
+                               (["--beams", "2", "--beam-groups", "2", "--diversity-penalty", "-1"], ["diversity_penalty", "-1"]), (["--json", "--beams", "2", "--logprobs", "1"], ["beams 2", "logprobs"]),
                                (["--length-penalty", "0.5"], ["length_penalty", "beams is 1"]), (["--early-stopping", "true"], ["early_stopping"]), (["--diversity-penalty", "1"], ["diversity_penalty"]), (["--beams", "2", "--diversity-penalty", "1"], ["diversity_penalty", "beam_groups is 1"])):
             with self.subTest(options=options):
                 self.refused(Run("run", self.model, "--prompt-ids", "1", *options), *words)

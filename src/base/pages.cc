@@ -9,7 +9,11 @@ void release_file_pages(const std::byte* data, int64_t bytes) {
   const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes)) / page * page;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  if (begin >= end) return;
+  // Where the file lies in large pages (ext4 since Linux 6.16) they would all return with the next constant beside them that is read: a
+  // model of 87 MiB took 211 instead of 120.
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_NOHUGEPAGE);
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 std::shared_ptr<std::byte> map_weights(int64_t bytes) {

@@ -113,6 +113,7 @@ Tensor TensorReader::decode_typed(const ParsedTensor& parsed) {
       else if (parsed.type == DType::kBool) fill(parsed, field, v.as<bool>());
       else fill(parsed, field, v.as<uint8_t>());
   }
+  if (parsed.bytes >= kReleaseBytes) release_file_pages(reinterpret_cast<const std::byte*>(parsed.message.data()), static_cast<int64_t>(parsed.message.size()));
   return tensor;
 }
 

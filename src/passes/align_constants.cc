@@ -15,12 +15,14 @@ bool aligned(const Tensor& t) {
   return reinterpret_cast<uintptr_t>(t.view().data) % size == 0;
 }
 
-// All that reads it are products, perhaps behind a transposition, whose other operand is no constant.
+// All that reads it are products, perhaps behind a transposition or a cast, whose other operand is no constant.
 bool for_products(const Graph& graph, const std::vector<std::vector<std::pair<int, int>>>& users, ValueId v) {
   return std::all_of(users[v].begin(), users[v].end(), [&](const auto& use) {
-    if (use.first < 0 || use.second != (graph.nodes[use.first].is("Transpose") ? 0 : 1)) return false;
+    if (use.first < 0) return false;
     const Node& n = graph.nodes[use.first];
-    if (n.is("Transpose")) return !graph.is_output(n.out[0]) && for_products(graph, users, n.out[0]);
+    const bool through = n.is("Transpose") || n.is("Cast");
+    if (use.second != (through ? 0 : 1)) return false;
+    if (through) return !graph.is_output(n.out[0]) && for_products(graph, users, n.out[0]);
     return (n.is("MatMul") || n.is("Gemm")) && n.has_input(0) && !graph.values[n.in[0]].constant.present();
   });
 }

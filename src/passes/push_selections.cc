@@ -4,6 +4,7 @@
 // computed twice. Weights are selected as views, never copied.
 //   Select(MatMul(x, W)) -> MatMul(x, Select(W)),  Select(x + b) -> Select(x) + Select(b)
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "passes/builder.h"
@@ -52,7 +53,6 @@ class Pusher {
       if (!splittable(node) || graph_.is_output(node.out[0])) continue;
       std::vector<std::pair<int, Selection>> parts;
       if (!collect(users, node.out[0], {}, {}, &parts) || parts.empty()) continue;
-      if (node.op == "MatMulNBits" && !std::all_of(parts.begin(), parts.end(), [&](const auto& p) { return contiguous(p.second); })) continue;
       const Status done = split(static_cast<int>(n), parts);
       if (!done.is_ok()) return done;
       return true;
@@ -91,13 +91,6 @@ class Pusher {
     const bool first = constant(n.in[0]);
     const Shape &b = graph_.values[n.in[first ? 0 : 1]].info.shape, &x = graph_.values[n.in[first ? 1 : 0]].info.shape, &y = graph_.values[n.out[0]].info.shape;
     return b.size() == 1 && b[0] == y.back() && !x.empty() && x.back() == y.back() ? n.in[first ? 0 : 1] : kNoValue;
-  }
-
-  // Whole columns side by side: all that a quantised weight can be split into without being packed anew.
-  bool contiguous(const Selection& part) const {
-    if (!part.inner.empty() || part.axis != -1) return false;
-    const Node& n = part.select;
-    return n.is("Split") || (n.is("Slice") && (n.in.size() < 5 || n.in[4] == kNoValue || graph_.values[n.in[4]].constant.to_i64()[0] == 1));
   }
 
   // All users of v are selections of columns (perhaps behind one reshape of the last axis). The packed
@@ -265,45 +258,65 @@ class Pusher {
     return y;
   }
 
-  // Rows of the quantised weight: only contiguous ranges of whole columns, as views of the constants.
+  // Rows of the quantised weight: views of the constants where they stand side by side, else gathered when they are packed.
   Status emit_nbits(Builder& builder, const Node& packed, const Selection& part, ValueId* y) {
-    int64_t begin = 0, end = 0;
-    range(part, &begin, &end);
     const int64_t n = packed.attr_int("N", 0);
+    const Result<Tensor> columns = columns_of(part, n);
+    if (!columns.is_ok()) return columns.status();
+    const std::vector<int64_t> numbers = columns->to_i64();
+    const int64_t begin = numbers.empty() ? 0 : numbers[0], count = static_cast<int64_t>(numbers.size());
+    bool side_by_side = true;
+    for (int64_t i = 0; i < count; ++i) side_by_side = side_by_side && numbers[static_cast<size_t>(i)] == begin + i;
     std::vector<ValueId> in = packed.in;
     for (size_t i = 1; i < in.size(); ++i) {
       if (in[i] == kNoValue) continue;
       const Tensor& t = graph_.values[in[i]].constant;
       if (!t.present() || t.rank() == 0 || t.count() % n != 0) return Status::error(packed.label() + ": operand " + std::to_string(i) + " cannot be split by rows");
       const int64_t row = t.count() / n;
-      const Tensor rows = Tensor::borrow(t.type(), {end - begin, row}, t.view().data + begin * row * dtype_bytes(t.type()), t.owner());
       std::vector<int64_t> dims = t.dims();
-      if (dims.size() == 1) dims[0] = (end - begin) * row;
-      else dims[0] = end - begin;
-      in[i] = graph_.add_constant(graph_.values[in[i]].name + "/rows_" + std::to_string(begin), rows.reshaped(dims));
+      if (dims.size() == 1) dims[0] = count * row;
+      else dims[0] = count;
+      const Tensor rows = side_by_side ? Tensor::borrow(t.type(), dims, t.view().data + begin * row * dtype_bytes(t.type()), t.owner()) : gathered(t, n, *columns, dims);
+      in[i] = graph_.add_constant(graph_.values[in[i]].name + "/rows_" + std::to_string(begin), rows);
     }
     *y = builder.op("MatMulNBits", in, kNoValue, "com.microsoft");
     builder.last().attrs = packed.attrs;
-    builder.last().set_int("N", end - begin);
+    builder.last().set_int("N", count);
     Shape shape = graph_.values[packed.in[0]].info.shape;
-    shape.back() = Dim(end - begin);
+    shape.back() = Dim(count);
     graph_.values[*y].info = {graph_.values[packed.out[0]].info.type, true, shape, {}};
     return Status::ok();
   }
 
-  // Columns [begin, end) of a selection on an unsplit last axis.
-  void range(const Selection& part, int64_t* begin, int64_t* end) const {
-    const Node& n = part.select;
-    const int64_t width = graph_.values[n.in[0]].info.shape.back().value();
-    if (n.is("Split")) {
-      *begin = 0;
-      for (size_t o = 0; o < part.output; ++o) *begin += graph_.values[n.out[o]].info.shape.back().value();
-      *end = *begin + graph_.values[n.out[part.output]].info.shape.back().value();
-      return;
-    }
-    const int64_t start = graph_.values[n.in[1]].constant.to_i64()[0];
-    *begin = std::clamp<int64_t>(start < 0 ? start + width : start, 0, width);
-    *end = *begin + graph_.values[n.out[0]].info.shape.back().value();
+  // The numbers of the selected columns, in order.
+  Result<Tensor> columns_of(const Selection& part, int64_t n) {
+    std::vector<int64_t> all(static_cast<size_t>(n));
+    std::iota(all.begin(), all.end(), int64_t{0});
+    Node select = part.select;
+    std::vector<Tensor> operands{Tensor::vector_i64(all).reshaped(part.inner.empty() ? std::vector<int64_t>{n} : part.inner)};
+    for (size_t i = 1; i < select.in.size(); ++i) operands.push_back(select.in[i] == kNoValue ? Tensor() : graph_.values[select.in[i]].constant);
+    if (select.is("Slice")) operands[3] = Tensor::vector_i64({part.axis});
+    else select.set_int("axis", part.axis);
+    Result<std::vector<Tensor>> found = context_.evaluator.node(select, operands);
+    if (!found.is_ok()) return found.status();
+    return (*found)[part.output];
+  }
+
+  // Those rows of `n` in t.
+  Tensor gathered(const Tensor& t, int64_t n, const Tensor& columns, const std::vector<int64_t>& dims) {
+    Node gather;
+    gather.op = "Gather";
+    gather.opset = 13;
+    gather.def = find_op("", "Gather", 13);
+    gather.in = {0, 1};
+    gather.out = {0};
+    gather.set_int("axis", 0);
+    return Tensor::deferred(t.type(), dims, t.depth() + 1, [context = &context_, gather, t, n, columns, dims] {
+      Evaluator evaluator(context->evaluator.pool());
+      Result<std::vector<Tensor>> rows = evaluator.node(gather, {t.reshaped({n, t.count() / n}), columns.reshaped({columns.count()})});
+      if (!rows.is_ok()) throw FoldingFailed(rows.status().message());
+      return (*rows)[0].reshaped(dims);
+    });
   }
 
   PassContext& context_;

@@ -103,6 +103,7 @@ Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptio
     const char* for_beams = o.length_penalty ? "length_penalty" : o.early_stopping ? "early_stopping" : o.diversity_penalty != 0 ? "diversity_penalty" : nullptr;
     return for_beams ? Status::error(std::string(for_beams) + " is for beam search, and beams is 1") : settings.status;
   }
+  SITU_RETURN_IF_ERROR(settings.status);
   if (o.diversity_penalty != 0 && o.beam_groups == 1) return Status::error("diversity_penalty is between the groups of a beam search, and beam_groups is 1");
   b.length_penalty = settings.number("length_penalty", o.length_penalty, kFinite, "length_penalty", 1.0, 1.0);
   const std::string early = o.early_stopping.value_or("false");

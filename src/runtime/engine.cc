@@ -156,6 +156,19 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
   }
 }
 
+// Why a graph whose tokens have a fixed number is refused is mostly that, whatever fails first.
+Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem) {
+  const std::string name = options.names.input_ids.empty() ? "input_ids" : options.names.input_ids;
+  for (const ValueId v : graph.inputs) {
+    const Value& ids = graph.values[v];
+    if (ids.name != name || ids.info.shape.size() != 2 || !ids.info.shape[1].is_const()) continue;
+    const std::string count = ids.info.shape[1].str();
+    return Status::error("input '" + name + "' " + shape_str(ids.info.shape, &graph.symbol_names) + " declares steps of exactly " + count + (count == "1" ? " token" : " tokens") +
+                         "; prompts need any number of them. As it is, " + problem.message());
+  }
+  return problem;
+}
+
 Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions& options, PackStore* packs) {
   CompiledPhases both;
   Result<Compiled> any = compile(imported, options, packs);
@@ -166,11 +179,12 @@ Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions
     return both;
   }
   Result<Compiled> decode = compile(imported, options, packs, Phase::kDecode);
-  if (!decode.is_ok()) return any.status();  // says what is wrong; the others only fail in its wake
+  const Status wrong = with_fixed_tokens(imported, options, any.status());  // of the first: the others only fail in its wake
+  if (!decode.is_ok()) return wrong;
   Result<Compiled> first = compile(imported, options, packs, Phase::kFirst);
-  if (!first.is_ok() || first->binding.states.size() != decode->binding.states.size()) return any.status();
+  if (!first.is_ok() || first->binding.states.size() != decode->binding.states.size()) return wrong;
   for (size_t i = 0; i < first->binding.states.size(); ++i)
-    if (first->graph.values[first->binding.states[i].past].name != decode->graph.values[decode->binding.states[i].past].name) return any.status();
+    if (first->graph.values[first->binding.states[i].past].name != decode->graph.values[decode->binding.states[i].past].name) return wrong;
   both.prompt = std::move(*first);
   both.token = std::move(*decode);
   both.first_only = true;
@@ -377,11 +391,11 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
   return static_cast<int64_t>(tokens.size());
 }
 
-// The last row but `before_last`. Half-precision logits are converted (new values); float ones are read where they are, unless they
+// The last row but `before_last`. Logits of half or double precision are converted (new values); float ones are read where they are, unless they
 // have gaps.
 Status InPlaceEngine::read_logits(const View& view, int64_t before_last) {
   if (view.rank < 1 || view.count() == 0) return Status::error("the logits are empty or a scalar");
-  if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16) return Status::error(std::string("logits of type ") + dtype_name(view.type));
+  if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16 && view.type != DType::kF64) return Status::error(std::string("logits of type ") + dtype_name(view.type));
   View last = view;
   last.rank = 1;
   last.dims[0] = view.dims[view.rank - 1];
@@ -403,10 +417,11 @@ Status InPlaceEngine::read_logits(const View& view, int64_t before_last) {
     move_bytes(row, last, ledger_);
     return Status::ok();
   }
-  const uint16_t* bits = last.as<uint16_t>();
   for (int64_t i = 0; i < width; ++i) {
-    const uint16_t x = bits[i * last.strides[0]];
-    converted_[static_cast<size_t>(i)] = view.type == DType::kF16 ? half_to_float(x) : bfloat_to_float(x);
+    const int64_t at = i * last.strides[0];
+    float& x = converted_[static_cast<size_t>(i)];
+    if (view.type == DType::kF64) x = static_cast<float>(last.as<double>()[at]);
+    else x = view.type == DType::kF16 ? half_to_float(last.as<uint16_t>()[at]) : bfloat_to_float(last.as<uint16_t>()[at]);
   }
   ledger_.computed += width * 4;
   return Status::ok();

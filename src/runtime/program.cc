@@ -26,7 +26,11 @@ Status Program::build(const TokenOrder& order) {
     const DType type = graph_.values[s.from].info.type;
     c.first_view = add_view(s.from_home, type, false);
     add_view(s.to_home, type, false);
-    needs_contiguous_ = needs_contiguous_ || s.from_home.region == RegionKind::kState;
+    const bool append_state = s.from_home.region == RegionKind::kState && plan_.states[s.from_home.root].pair.rule == StateRule::kAppend;
+    const SymView& from = s.from_home.view;
+    // What this step wrote is fine in any slot: a row that two states have.
+    const bool earlier = from.offset.depends_on(kSymP) || std::any_of(from.dims.begin(), from.dims.end(), [](const Dim& d) { return d.depends_on(kSymP); });
+    needs_contiguous_ = needs_contiguous_ || (append_state && earlier);
     calls_.push_back(c);
   }
   for (const std::vector<Root>* roots : {&plan_.arena, &plan_.io})
