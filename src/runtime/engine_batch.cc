@@ -1,6 +1,6 @@
 // Steps of several sequences, and prompts. A prompt is cut into pieces of at most chunk() tokens, and each token whose logits are
 // wanted is a piece of its own, unless the caller says otherwise: those of all sequences stand at the end of the step. How a prompt is cut does not depend on
-// what else is in the step, so that neither do its logits, to the last bit.
+// what else is in the step, so that neither do its logits, to the last bit (docs/sequences.md names the exceptions).
 #include <algorithm>
 
 #include "runtime/engine.h"
