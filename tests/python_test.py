@@ -20,6 +20,7 @@ import threading
 import time
 import unittest
 import warnings
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +173,15 @@ class GenerateTest(PythonTest):
         self.assertIn("in-place", repr(self.model))
 
 class SessionTest(PythonTest):
+    def test_old_views_are_memory_still(self):
+        model = situ.load(self.path, batch=2, sequences=12)
+        sessions = [model.session() for _ in range(12)]
+        old = model.step([(s, [1]) for s in sessions[:3]])
+        reference = weakref.ref(sessions[0])
+        model.step([(s, [2]) for s in sessions])
+        self.assertTrue(all(np.isfinite(v).all() for v in old))
+        self.assertIs(reference(), sessions[0])
+
     def test_logits_are_a_view_of_what_the_model_computes(self):
         for options in ({}, {"naive": True}):
             model = situ.load(self.path, **options)
@@ -305,6 +315,15 @@ class SessionTest(PythonTest):
         self.assertEqual([t.id for t in stream], self.ids)
 
 class StreamTest(PythonTest):
+    def test_the_model_is_used_between_tokens_that_were_guessed(self):
+        model, prompt = self.long_model(sequences=4), self.prompt * 3
+        want = model.generate(prompt, max_new_tokens=60, ignore_eos=True)
+        other, found = model.session(), []
+        for token in model.stream(prompt, max_new_tokens=60, ignore_eos=True, prompt_lookup=8):
+            found.append(token.id)
+            other.step([1, 2, 3] if other.length < 100 else [4])
+        self.assertEqual([i for i in found if i is not None and i >= 0], want.output_ids)
+
     def threads(self):
         return len(os.listdir("/proc/self/task"))
 
@@ -529,12 +548,18 @@ class ErrorsTest(PythonTest):
                      lambda: self.model.generate([1], temprature=1), lambda: self.model.generate([1], top_k="many"),
                      lambda: self.model.generate([1], max_new_tokens=None), lambda: self.model.generate([1], stop="text"),
                      lambda: self.model.generate([1], seed=-1), lambda: self.model.generate([1.5]), lambda: self.model.stream([1], nothing=1),
+                     lambda: self.model.generate({1: 2}), lambda: self.model.step([(None, [1])]), lambda: self.model.step([(self.model.session(), "1")]),
+                     lambda: self.model.encode(5), lambda: self.model.encode_chat([{"role": "user"}]), lambda: self.model.decode([None]),
                      lambda: situ.load(self.path, threads="2"), lambda: situ.load(self.path, nothing=1), lambda: pickle.dumps(self.model)):
             with self.assertRaises(TypeError):
                 call()
         with self.assertRaisesRegex(TypeError, "option top_k cannot be 'many'"):
             self.model.generate([1], top_k="many")
         self.assertEqual(self.generate_ids(self.model, top_k=None, seed=None), self.ids)
+        for call, word in ((lambda: situ.load(f"{self.path}\0x"), "null"), (lambda: self.model.generate([2**70]), str(2**70)),
+                           (lambda: situ.load(self.text_path).encode("\ud800"), "Unicode")):
+            with self.assertRaisesRegex(situ.SituError, word):
+                call()
 
     def test_the_package_is_typed(self):
         files = {f.name: f for f in importlib.resources.files(situ).iterdir()}

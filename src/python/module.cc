@@ -169,7 +169,7 @@ void bind_session(nb::module_& m) {
           [](PythonSession& self, const Ids& tokens) {
             return self.show(self.step(tokens));
           },
-          "tokens"_a, nb::sig("def step(self, tokens: Sequence[int] | NDArray[numpy.integer[typing.Any]]) -> typing.Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]"),
+          "tokens"_a,
           "Feeds token ids, each in [0, vocabulary), and returns the logits after the last one.\n\n"
           "The array, float32 [vocabulary], is a read-only view of the memory that the model computes them in: nothing is\n"
           "copied. It holds these logits until the next step of any session of the model, or its next generate; then it\n"
