@@ -28,13 +28,16 @@ enum class Placement {
   kElementwise,  // kCompute; element i of the output depends on element i of the (broadcast) operands alone, so that output
                  // 0 may overwrite an input of the same type, dims and strides
   kRowwise,      // the same, but whole rows depend on whole rows: norms, softmax
+  kUpdate,       // kCompute; output 0 is operand 0 but for some elements, and may overwrite that operand alone: scatters
   kView,         // output is a view of input 0 (see OpDef::view)
   kConcat,       // inputs are slices of output 0 along attribute `axis`
   kHost,         // integer arithmetic on shapes; a kernel exists for when it is not
   kControl,      // If, Loop, Scan
 };
 
-constexpr bool may_overwrite(Placement p) { return p == Placement::kElementwise || p == Placement::kRowwise; }
+constexpr bool may_overwrite(Placement p, size_t operand) {
+  return p == Placement::kElementwise || p == Placement::kRowwise || (p == Placement::kUpdate && operand == 0);
+}
 
 // What a shape function takes for granted because symbols do not tell: `a` <= `b`, or `a` == `b`. Holds
 // for every step that the model is valid for, and is checked before each one.

@@ -125,7 +125,7 @@ class Recogniser {
       if (!map_axes(operand, transposed, &l)) {
         // A Reshape in between may be undone further up; compute is not.
         const int p = graph_.values[source].producer;
-        if (p < 0 || graph_.nodes[p].def->placement == Placement::kCompute) break;
+        if (p < 0 || graph_.nodes[p].def->placement == Placement::kCompute || graph_.nodes[p].def->placement == Placement::kUpdate) break;
         continue;
       }
       *result = l;

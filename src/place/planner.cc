@@ -193,14 +193,14 @@ class Planner {
     return true;
   }
 
-  // Output 0 of an elementwise or rowwise node takes over the block of an operand that nobody reads afterwards.
+  // Output 0 of a node takes over the block of an operand that it may overwrite and that nobody reads afterwards.
   void find_in_place(size_t n) {
     const Node& node = graph_.nodes[n];
-    if (!node.def || !may_overwrite(node.def->placement) || !runs(node) || node.out.empty()) return;
+    if (!node.def || !runs(node) || node.out.empty()) return;
     const ValueId y = node.out[0];
     for (size_t i = 0; i < node.in.size(); ++i) {
       const ValueId x = node.in[i];
-      if (x == kNoValue || value(x).info.type != value(y).info.type || !(value(x).info.shape == value(y).info.shape)) continue;
+      if (x == kNoValue || !may_overwrite(node.def->placement, i) || value(x).info.type != value(y).info.type || !(value(x).info.shape == value(y).info.shape)) continue;
       std::vector<int> path;
       const ValueId r = forward_root(x, &path);
       const bool invertible = std::all_of(path.begin(), path.end(), [&](int p) { return bijective(graph_.nodes[static_cast<size_t>(p)]); });
@@ -209,7 +209,7 @@ class Planner {
       if (last_reader(r) != static_cast<int>(n)) continue;
       bool other_view = false;
       for (size_t j = 0; j < node.in.size(); ++j)
-        other_view = other_view || (j != i && node.in[j] != kNoValue && node.in[j] != x && forward_root(node.in[j], nullptr) == r);
+        other_view = other_view || (j != i && node.in[j] != kNoValue && (node.in[j] != x || !may_overwrite(node.def->placement, j)) && forward_root(node.in[j], nullptr) == r);
       if (other_view) continue;
       destination_[r] = {static_cast<int>(n), i, path, true};
       return;

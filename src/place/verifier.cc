@@ -126,7 +126,9 @@ class Verifier {
   }
   bool same_view(const Node& node, ValueId out, ValueId in) const {
     const Home &a = plan_.values[out], &b = plan_.values[in];
-    if (!may_overwrite(node.def->placement) || node.out[0] != out || a.region != b.region || a.root != b.root) return false;
+    for (size_t i = 0; i < node.in.size(); ++i)
+      if (node.in[i] == in && !may_overwrite(node.def->placement, i)) return false;
+    if (node.out[0] != out || a.region != b.region || a.root != b.root) return false;
     const std::vector<int64_t> dims = shape_eval(a.view.dims, symbols_), s = shape_eval(a.view.strides, symbols_), t = shape_eval(b.view.strides, symbols_);
     if (dims != shape_eval(b.view.dims, symbols_) || a.view.offset.eval(symbols_) != b.view.offset.eval(symbols_)) return false;
     for (size_t i = 0; i < dims.size(); ++i)
