@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "passes/pack_store.h"
 #include "passes/pass.h"
 
 namespace situ {
@@ -11,7 +10,6 @@ namespace {
 // looked at: most are packed then, one after the other, and let go.
 constexpr int64_t kSmallBytes = 4096;
 constexpr int64_t kDeferredBytes = 1 << 20;
-constexpr int kMaxDepth = 64;  // of deferred constants made of deferred ones: calls inside one another
 constexpr int kMostViews = 4;  // of a constant, one of the other
 // A small file must not fill the memory: one result beyond kDeferredBytes, by the file's own constants, and all that are made and
 // kept, beyond kFoldedBytes. Weights of four bits become eight times as large in float32; their scales, repeated for each, too.
@@ -156,7 +154,7 @@ class Folder {
     if (node.out.size() == 1 && bytes_of(infos[0]) >= kDeferredBytes) {
       keep(node.out[0], deferred(node, 0, operands, infos[0]));
     } else {
-      const std::vector<Tensor> results = compute(context_, context_.evaluator, node, operands);
+      const std::vector<Tensor> results = computed_results(context_, context_.evaluator, node, operands);
       for (size_t i = 0; i < node.out.size(); ++i)
         if (node.has_output(i)) keep(node.out[i], results[i]);
     }
@@ -175,32 +173,8 @@ class Folder {
   }
 
  private:
-  static std::vector<Tensor> compute(const PassContext& context, Evaluator& evaluator, const Node& node, const std::vector<Tensor>& operands) {
-    Result<std::vector<Tensor>> results = evaluator.node(node, operands);
-    if (!results.is_ok()) throw FoldingFailed(results.status().message());
-    if (context.packs)
-      for (const Tensor& t : operands)
-        if (t.present()) context.packs->release(t);
-    return std::move(*results);
-  }
-
-  // One of a node's results.
   Tensor deferred(const Node& node, size_t output, const std::vector<Tensor>& operands, const ValueInfo& info) {
-    int depth = 1;
-    for (const Tensor& t : operands) depth = std::max(depth, t.depth() + 1);
-    std::vector<int64_t> dims;
-    for (const Dim& d : info.shape) dims.push_back(d.value());
-    const Tensor t = Tensor::deferred(info.type, dims, depth, [context = &context_, node, output, operands] {
-      // What takes most steps first: its steps' operands are gone before the others are there.
-      std::vector<const Tensor*> order;
-      for (const Tensor& t : operands) order.push_back(&t);
-      std::stable_sort(order.begin(), order.end(), [](const Tensor* a, const Tensor* b) { return a->depth() > b->depth(); });
-      for (const Tensor* t : order) t->view();
-      Evaluator large(context->evaluator.pool());  // a table of embeddings is more than a probe may ask for
-      return compute(*context, large, node, operands)[output];
-    });
-    if (depth > kMaxDepth) t.view();
-    return t;
+    return deferred_result(context_, node, output, operands, info.type, shape_values(info.shape));
   }
 
   // Of a value that is `fixed`.

@@ -184,6 +184,11 @@ struct FoldingFailed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The results of an operator on constants, whose pages of the file are let go. Throws FoldingFailed.
+std::vector<Tensor> computed_results(const PassContext& context, Evaluator& evaluator, const Node& node, const std::vector<Tensor>& operands);
+// One of them, of `dims`, computed when it is first looked at: FoldingFailed is thrown there. The context must live as long.
+Tensor deferred_result(PassContext& context, const Node& node, size_t output, const std::vector<Tensor>& operands, DType type, const std::vector<int64_t>& dims);
+
 // Types, shapes and small integer contents of every value; folds nodes whose operands are constants.
 // Errors name the node. Called after every pass.
 Status infer_shapes(PassContext&);

@@ -311,12 +311,8 @@ class Pusher {
     gather.in = {0, 1};
     gather.out = {0};
     gather.set_int("axis", 0);
-    return Tensor::deferred(t.type(), dims, t.depth() + 1, [context = &context_, gather, t, n, columns, dims] {
-      Evaluator evaluator(context->evaluator.pool());
-      Result<std::vector<Tensor>> rows = evaluator.node(gather, {t.reshaped({n, t.count() / n}), columns.reshaped({columns.count()})});
-      if (!rows.is_ok()) throw FoldingFailed(rows.status().message());
-      return (*rows)[0].reshaped(dims);
-    });
+    const Tensor rows = t.reshaped({n, t.count() / n}), numbers = columns.reshaped({columns.count()});
+    return deferred_result(context_, gather, 0, {rows, numbers}, t.type(), {columns.count(), t.count() / n}).reshaped(dims);
   }
 
   PassContext& context_;

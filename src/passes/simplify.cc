@@ -3,6 +3,7 @@
 #include <map>
 
 #include "ops/op.h"
+#include "passes/builder.h"
 #include "passes/pass.h"
 
 namespace situ {
@@ -142,33 +143,27 @@ void gather_to_slice(Graph& graph) {
 }
 
 // One number, repeated, of which an update (a scatter) changes some: computed where the result is, since a view of one number is no place.
-void fill_for_updates(Graph& graph) {
-  std::vector<std::pair<size_t, Node>> fills;  // before the node of this number
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    Node& n = graph.nodes[i];
-    if (!n.def || n.def->placement != Placement::kUpdate || n.in[0] == kNoValue || graph.values[n.in[0]].producer < 0) continue;
-    const ValueInfo info = graph.values[n.in[0]].info;
-    const Node& expand = graph.nodes[static_cast<size_t>(graph.values[n.in[0]].producer)];
-    if (!expand.is("Expand") || !info.ranked) continue;
-    const Tensor number = graph.values[expand.in[0]].constant;
-    if (!number.present() || number.count() != 1) continue;
-    Node fill;
-    fill.name = expand.name;
-    fill.op = "ConstantOfShape";
-    fill.opset = 9;
-    fill.def = find_op("", "ConstantOfShape", 9);
-    fill.in = {graph.add_shape(expand.name + "/dims", info.shape)};
-    fill.out = {graph.add_value(graph.values[expand.out[0]].name + "/filled")};
-    graph.values[fill.out[0]].info = info;
-    Attribute value;
-    value.kind = Attribute::Kind::kTensor;
-    value.tensor = number.reshaped({1});
-    fill.attrs["value"] = value;
-    n.in[0] = fill.out[0];
-    fills.emplace_back(i, std::move(fill));
+Status fill_for_updates(Graph& graph) {
+  Builder builder(graph);
+  for (Node n : graph.nodes) {
+    const int producer = n.def && n.def->placement == Placement::kUpdate && n.has_input(0) ? graph.values[n.in[0]].producer : -1;
+    if (producer >= 0 && graph.nodes[static_cast<size_t>(producer)].is("Expand")) {
+      const Node& expand = graph.nodes[static_cast<size_t>(producer)];
+      const ValueInfo info = graph.values[n.in[0]].info;
+      const Tensor number = graph.values[expand.in[0]].constant;
+      if (info.ranked && number.present() && number.count() == 1) {
+        builder.start(n);
+        n.in[0] = builder.op("ConstantOfShape", {graph.add_shape(n.name + "/dims", info.shape)});
+        Attribute value;
+        value.kind = Attribute::Kind::kTensor;
+        value.tensor = number.reshaped({1});
+        builder.last().attrs["value"] = value;
+        graph.values[n.in[0]].info = info;
+      }
+    }
+    builder.keep(std::move(n));
   }
-  for (size_t f = fills.size(); f-- > 0;) graph.nodes.insert(graph.nodes.begin() + static_cast<int64_t>(fills[f].first), std::move(fills[f].second));
-  if (!fills.empty()) graph.rebuild_links();
+  return builder.finish();
 }
 
 // A value whose elements are known on the host at every step needs no node: its users read the elements. The
@@ -215,7 +210,7 @@ Status simplify(PassContext& context) {
   context.binding.logits = resolve(context.binding.logits);
   tile_to_expand(graph);
   gather_to_slice(graph);
-  fill_for_updates(graph);
+  SITU_RETURN_IF_ERROR(fill_for_updates(graph));
   detach_host_values(graph);
   graph.remove_dead_nodes();
   return Status::ok();

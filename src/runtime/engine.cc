@@ -10,6 +10,7 @@
 
 #include "passes/pack_store.h"
 #include "passes/probe.h"
+#include "runtime/host_integers.h"
 
 namespace situ {
 namespace {
@@ -452,13 +453,9 @@ NaiveSequence NaiveEngine::new_sequence() const {
 Result<Tensor> NaiveEngine::input(const Compiled& compiled, ValueId v, const SymbolValues& symbols, std::span<const int64_t> tokens) const {
   const Value& value = compiled.graph.values[v];
   const DType type = value.info.type;
-  if (type != DType::kI64 && type != DType::kI32 && type != DType::kBool) return Status::error("'" + value.name + "' is " + dtype_name(type) + ": the host makes int64, int32 and bool only");
+  if (!host_writes(type)) return Status::error("'" + value.name + "' is " + dtype_name(type) + ": the host makes int64, int32 and bool only");
   Tensor t = Tensor::allocate(type, shape_eval(value.info.shape, symbols));
-  auto put = [&](int64_t i, int64_t x) {
-    if (type == DType::kI32) t.view().as<int32_t>()[i] = static_cast<int32_t>(x);
-    else if (type == DType::kBool) t.view().as<uint8_t>()[i] = x != 0;
-    else t.view().as<int64_t>()[i] = x;
-  };
+  auto put = [&](int64_t i, int64_t x) { write_integer(t.view().data, type, i, x); };
   if (value.info.content) {
     for (size_t i = 0; i < value.info.content->size(); ++i) put(static_cast<int64_t>(i), (*value.info.content)[i].eval(symbols));
     return t;

@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "runtime/host_integers.h"
+
 namespace situ {
 
 Result<std::unique_ptr<Program>> Program::create(const Graph& graph, const Binding& binding, const Plan& plan, const TokenOrder& order,
@@ -26,11 +28,7 @@ Status Program::build(const TokenOrder& order) {
     const DType type = graph_.values[s.from].info.type;
     c.first_view = add_view(s.from_home, type, false);
     add_view(s.to_home, type, false);
-    const bool append_state = s.from_home.region == RegionKind::kState && plan_.states[s.from_home.root].pair.rule == StateRule::kAppend;
-    const SymView& from = s.from_home.view;
-    // What this step wrote is fine in any slot: a row that two states have.
-    const bool earlier = from.offset.depends_on(kSymP) || std::any_of(from.dims.begin(), from.dims.end(), [](const Dim& d) { return d.depends_on(kSymP); });
-    needs_contiguous_ = needs_contiguous_ || (append_state && earlier);
+    needs_contiguous_ = needs_contiguous_ || reads_earlier_rows(s.from_home);
     calls_.push_back(c);
   }
   for (const std::vector<Root>* roots : {&plan_.arena, &plan_.io})
@@ -39,8 +37,7 @@ Status Program::build(const TokenOrder& order) {
   for (const Root& r : plan_.io) {  // what write_inputs() can write
     const ValueInfo& info = graph_.values[r.value].info;
     if (!info.content) continue;
-    const bool writable = info.type == DType::kI64 || info.type == DType::kI32 || info.type == DType::kBool;
-    if (!writable || shape_count(r.dims) != Dim(static_cast<int64_t>(info.content->size())))
+    if (!host_writes(info.type) || shape_count(r.dims) != Dim(static_cast<int64_t>(info.content->size())))
       return Status::error("value '" + graph_.values[r.value].name + "' of " + std::to_string(info.content->size()) + " elements, known on the host, is " + dtype_name(info.type) + " " + shape_str(r.dims, &graph_.symbol_names));
   }
   logits_view_ = add_view(plan_.values[binding_.logits], graph_.values[binding_.logits].info.type, false);
@@ -88,10 +85,8 @@ Status Program::add_kernel(const Step& step) {
       continue;
     }
     const Home& h = plan_.values[node.in[i]];
-    const bool append_state = h.region == RegionKind::kState && plan_.states[h.root].pair.rule == StateRule::kAppend;
     const bool by_slot = c.paged && (i == 1 || i == 2);
-    // Reading only what this step wrote (K in place before rotary) is fine in any slot.
-    needs_contiguous_ = needs_contiguous_ || (append_state && !by_slot && h.view.offset.depends_on(kSymP));
+    needs_contiguous_ = needs_contiguous_ || (!by_slot && reads_earlier_rows(h));
     added(add_view(h, graph_.values[node.in[i]].info.type, by_slot));
   }
   for (ValueId v : node.out) added(v == kNoValue ? views_.add_absent() : add_view(plan_.values[v], graph_.values[v].info.type, false));
@@ -116,6 +111,16 @@ Home paged_home(Home home) {
 }
 
 int Program::add_view(const Home& home, DType type, bool paged) { return views_.add(paged ? paged_home(home) : home, type, base_of(home)); }
+
+// Rows of a state that earlier steps wrote, as one stretch. What this step writes lies side by side in any slots.
+bool Program::reads_earlier_rows(const Home& home) const {
+  if (home.region != RegionKind::kState || plan_.states[static_cast<size_t>(home.root)].pair.rule != StateRule::kAppend) return false;
+  const SymView& v = home.view;
+  Dim lowest = v.offset - Dim::symbol(kSymW) * Dim(plan_.states[static_cast<size_t>(home.root)].slot_elements);
+  for (size_t a = 0; a < v.dims.size(); ++a)
+    if (v.strides[a].lower_bound() < 0) lowest = lowest + (v.dims[a] - Dim(1)) * v.strides[a];
+  return lowest.lower_bound() < 0;
+}
 
 // A barrier goes before a call that touches a block which an earlier call since the last barrier wrote, or
 // that writes a block which one of them read.
@@ -243,9 +248,7 @@ Status Program::check_sizes(const StepInput& input) const {
 // The host's part of a step: ids, positions and the integers that shape arithmetic left to kernels.
 void Program::write_inputs(const StepInput& input, Ledger& ledger) {
   auto put = [&](std::byte* at, DType type, int64_t i, int64_t x) {
-    if (type == DType::kI32) reinterpret_cast<int32_t*>(at)[i] = static_cast<int32_t>(x);
-    else if (type == DType::kBool) reinterpret_cast<uint8_t*>(at)[i] = x != 0;
-    else reinterpret_cast<int64_t*>(at)[i] = x;
+    write_integer(at, type, i, x);
     ledger.computed += dtype_bytes(type);
   };
   auto put_content = [&](std::byte* at, const ValueInfo& info, const SymbolValues& symbols) {

@@ -87,6 +87,7 @@ class Program {
   Status add_kernel(const Step& step);
   int add_view(const Home& home, DType type, bool paged);
   std::byte* base_of(const Home& home) const;
+  bool reads_earlier_rows(const Home& home) const;
   void place_barriers();
   void find_calls_for_logits();
   void allow_segments(const TokenOrder& order);
