@@ -1,9 +1,12 @@
 // Model::generate from a program's side, on the real model: what the callback gets, seeds, stop strings, log-probabilities.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "situ/model.h"
 
@@ -215,6 +218,51 @@ TEST_F(GenerationTest, TheCallbackMayUseTheModel) {
   const Generation guessed = model.generate(repeats, options_, [&](const Token&) { return disturb(); }).value();
   EXPECT_GT(guessed.accepted_tokens, 0);
   same(plain[1], guessed);
+}
+
+TEST_F(GenerationTest, AFlagInterrupts) {
+  LoadOptions load;
+  load.sequences = 4;
+  for (const bool naive : {false, true}) {
+    load.naive = naive;
+    Model model = std::move(Model::load(path().string(), load)).value();
+    const Generation plain = model.generate(prompt_, options_, nullptr).value();
+    std::vector<int64_t> text;
+    while (text.size() < 1000) text.insert(text.end(), prompt_.begin(), prompt_.end());
+    std::atomic<bool> flag{true};
+    model.interrupt_when(&flag);
+    Session session = model.new_session().value();
+    EXPECT_NE(session.step(prompt_).status().message().find("interrupted"), std::string::npos);
+    EXPECT_EQ(session.length(), 0);
+    EXPECT_NE(model.perplexity(prompt_, {}).status().message().find("interrupted"), std::string::npos);
+    for (const int64_t beams : {1, 2}) {
+      GenerateOptions options = options_;
+      options.beams = naive ? 1 : beams;
+      const std::vector<Generation> found = model.generate(std::vector<std::vector<int64_t>>(3, prompt_), options, nullptr).value();
+      ASSERT_EQ(found.size(), 3u);
+      for (const Generation& g : found) {
+        EXPECT_EQ(g.finish_reason, "stop");
+        EXPECT_TRUE(g.output_ids.empty());
+      }
+    }
+    for (const int delay : {1, 5, 20, 60, 150}) {  // within a prompt, which takes longer
+      flag = false;
+      std::thread other([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(delay));
+        flag = true;
+      });
+      EXPECT_TRUE(model.generate(text, options_, nullptr).value().output_ids.empty());
+      other.join();
+    }
+    flag = false;
+    size_t count = 0;
+    const Generation part = model.generate(prompt_, options_, [&](const Token&) { return flag = ++count == 5, true; }).value();
+    EXPECT_EQ(part.output_ids, std::vector<int64_t>(plain.output_ids.begin(), plain.output_ids.begin() + 5));
+    EXPECT_EQ(part.finish_reason, "stop");
+    flag = false;
+    EXPECT_EQ(model.generate(prompt_, options_, nullptr).value().output_ids, plain.output_ids);
+    model.interrupt_when(nullptr);
+  }
 }
 
 // They hold until the next step; what a caller looks at later is memory still.

@@ -460,6 +460,41 @@ class ThreadTest(PythonTest):
             gc.collect()
             self.assertEqual(self.generate_ids(model), self.ids)
 
+    def test_what_takes_long_can_be_ended(self):
+        """Each of these would take minutes at least."""
+        model = self.long_model(sequences=2)
+        text = self.prompt * (LONG // 2 // len(self.prompt))
+        session = model.session()
+        session.step(self.prompt)
+        cases = {
+            "a prompt": lambda: model.generate(text, max_new_tokens=2),
+            "prompts": lambda: model.generate([text, self.prompt], max_new_tokens=2),
+            "beams": lambda: model.generate(self.prompt, max_new_tokens=LONG - 10, ignore_eos=True, beams=2),
+            "perplexity": lambda: model.perplexity(text),
+            "a step": lambda: session.step(text),
+            "a step of several": lambda: model.step([(session, text)]),
+        }
+        for name, work in cases.items():
+            with self.subTest(name):
+                timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+                timer.start()
+                start = time.monotonic()
+                with self.assertRaises(KeyboardInterrupt):
+                    work()
+                self.assertLess(time.monotonic() - start, 10)
+                timer.join()
+                gc.collect()
+                self.assertEqual(session.length, len(self.prompt))
+                self.assertEqual(self.generate_ids(model), self.ids)
+        for prompt, options in ((text, {}), (self.prompt, {"beams": 2})):
+            stream = model.stream(prompt, max_new_tokens=LONG // 2 - 10, ignore_eos=True, **options)
+            time.sleep(0.3)
+            start = time.monotonic()
+            stream.close()
+            self.assertLess(time.monotonic() - start, 10)
+            self.assertEqual((stream.generation.output_ids, stream.generation.finish_reason), ([], "stop"))
+        self.assertEqual(self.generate_ids(model), self.ids)
+
     def test_a_signal_handler_may_use_the_model(self):
         model, seen = self.long_model(), []
 

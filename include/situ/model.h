@@ -5,6 +5,7 @@
 //   model->generate(ids, {}, [](const situ::Token& t) { fputs(t.text.c_str(), stdout); return true; });
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -145,6 +146,11 @@ class Model {
   // context. Up to LoadOptions::batch tokens are scored in a step; a side thread adds them up while the next step runs. Errors: those of
   // step(), fewer than 2 tokens, windows that do not fit.
   Result<Perplexity> perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options);
+
+  // Whoever sets the flag, a signal handler for one, ends within milliseconds what the model computes: generate() returns what there is so
+  // far, be it no token; step() and perplexity() return the error "interrupted", which leaves sessions as others do. Loading goes on.
+  // The flag must live until another is given; null: none. It stays set until its owner clears it.
+  void interrupt_when(const std::atomic<bool>* flag);
 
   bool has_tokenizer() const;
   Result<std::vector<int64_t>> encode(const std::string& text) const;

@@ -32,6 +32,9 @@ class ThreadPool {
 
   int threads() const { return threads_; }
   Barrier& barrier() { return barrier_; }
+  // Work in parts looks at this flag between them and ends early when it is true. Null: none. It must live until another is given.
+  void interrupt_when(const std::atomic<bool>* flag) { interrupt_ = flag; }
+  bool interrupted() const { return interrupt_ && interrupt_->load(std::memory_order_relaxed); }
   using Job = void (*)(void* argument, int thread, int threads);
   // Calls job(argument, t, threads()) on every thread (the caller is thread 0); returns when all did.
   void run(Job job, void* argument);
@@ -51,6 +54,7 @@ class ThreadPool {
   std::atomic<unsigned> epoch_{0};
   std::atomic<int> running_{0};
   std::atomic<bool> stop_{false};
+  const std::atomic<bool>* interrupt_ = nullptr;
   std::vector<std::thread> workers_;
 };
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -16,9 +17,10 @@
 namespace situ::cli {
 namespace {
 
-volatile sig_atomic_t interrupted = 0;
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);  // or a signal handler might wait for what it interrupts
 
-void note_interrupt(int) { interrupted = 1; }
+void note_interrupt(int) { interrupted = true; }
 
 // Ctrl-C ends a reply, or the line that is being typed, and not the program.
 void catch_interrupts() {
@@ -42,8 +44,8 @@ Input read_message(bool terminal, std::string* message) {
     std::string text = length > 0 ? std::string(line, static_cast<size_t>(length)) : std::string();
     std::free(line);
     if (length < 0) {
-      const bool again = interrupted != 0 && errno == EINTR;
-      interrupted = 0;
+      const bool again = errno == EINTR && interrupted;
+      interrupted = false;
       std::clearerr(stdin);
       return again ? Input::kInterrupted : message->empty() ? Input::kEnd : Input::kLine;
     }
@@ -136,16 +138,18 @@ class Conversation {
   Status reply() {
     Result<std::vector<int64_t>> prompt = model_.encode_chat(messages_);
     if (!prompt.is_ok()) return prompt.status();
-    interrupted = 0;
+    interrupted = false;
     Result<Generation> g = model_.generate(*prompt, options_, [](const Token& t) {
       std::fwrite(t.text.data(), 1, t.text.size(), stdout);
       std::fflush(stdout);
-      return interrupted == 0;
+      return true;
     });
-    interrupted = 0;
+    const bool unsaid = g.is_ok() && g->output_ids.empty() && interrupted;
+    interrupted = false;
     std::printf("\n");
     std::fflush(stdout);
     if (!g.is_ok()) return g.status();
+    if (unsaid) return Status::error("interrupted before the reply began; the message is forgotten");
     messages_.push_back({"assistant", g->text});
     const double rate = g->decode_ms_per_token > 0 ? 1000.0 / g->decode_ms_per_token : 0;
     std::fprintf(stderr, "%s[%zu prompt tokens, %lld of them kept, + %zu new: prefill %.0f ms, decode %.1f tokens/s, copied %.0f B/token]%s\n", colours_ ? "\033[2m" : "", prompt->size(),
@@ -194,6 +198,7 @@ int chat(RunArguments a) {
   if (!model.is_ok()) return fail(model.status().message());
   if (!model->has_chat_template()) return fail(a.model + ": the model has no chat template; situ run takes plain prompts");
   catch_interrupts();
+  model->interrupt_when(&interrupted);
   Conversation(*model, a).run();
   return 0;
 }

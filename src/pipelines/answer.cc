@@ -57,9 +57,10 @@ Result<Generation> Answer::finish() {
 
 void Answer::show(const Token& token) {
   result_.text += token.text;
-  if (!on_token_ || refused_ || on_token_(token)) return;
-  refused_ = true;
-  result_.finish_reason = "stop";
+  if (on_token_ && !refused_ && !on_token_(token)) {
+    result_.finish_reason.clear();
+    refuse();
+  }
 }
 
 double Answer::report_logprobs(int64_t id, std::span<const float> logits) {

@@ -37,6 +37,11 @@ class Answer {
   void end_by_length() {
     if (!ended()) result_.finish_reason = "length";
   }
+  // As where the callback ends it.
+  void refuse() {
+    refused_ = true;
+    if (!ended()) result_.finish_reason = "stop";
+  }
   // What is left of the text is shown. Once.
   Result<Generation> finish();
 

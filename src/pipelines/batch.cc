@@ -32,7 +32,12 @@ class Batch {
   Result<std::vector<Generation>> run() {
     while (joined_ < prompts_.size() || !running_.empty()) {
       while (joined_ < prompts_.size() && has_room()) SITU_RETURN_IF_ERROR(join(joined_++));
-      SITU_RETURN_IF_ERROR(step());
+      const Status stepped = step();
+      if (!stepped.is_ok()) {
+        if (!model_.interrupted()) return stepped;
+        for (const auto& r : running_) r->answer.refuse();
+        while (joined_ < prompts_.size()) results_[joined_++].finish_reason = "stop";
+      }
       const auto ended = std::stable_partition(running_.begin(), running_.end(), [](const auto& r) { return !r->answer.ended(); });
       for (auto r = ended; r != running_.end(); ++r) SITU_RETURN_IF_ERROR(leave(**r));
       running_.erase(ended, running_.end());

@@ -89,13 +89,20 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   // The last token is computed in any case: its logits are not kept.
   if (prefixes) s.sequence = prefixes->find(prompt.first(prompt.size() - 1));
   const int64_t cached = s.length();
-  SITU_RETURN_IF_ERROR(s.step(prompt.subspan(static_cast<size_t>(cached))));
+  const Status prompt_fed = s.step(prompt.subspan(static_cast<size_t>(cached)));
+  if (!prompt_fed.is_ok() && !impl_->interrupted()) return prompt_fed;  // interrupted, what there is so far is the answer
   meter.prompt_done();
   if (options.beams > 1) {
     BeamOptions beams = resolved->beams;
     beams.max_new_tokens = std::min(options.max_new_tokens, impl_->context_length - s.length() + 1);  // the last one is not fed
     BeamDecoder decoder(*impl_, std::move(*session), Sampler(sampling, prompt, impl_->vocabulary), beams);
-    SITU_RETURN_IF_ERROR(decoder.run(impl_->logits()));
+    const Status searched = prompt_fed.is_ok() ? decoder.run(impl_->logits()) : prompt_fed;
+    if (!searched.is_ok()) {
+      if (!impl_->interrupted()) return searched;
+      Generation nothing;
+      nothing.finish_reason = "stop";
+      return nothing;
+    }
     const std::vector<BeamSearch::Answer> answers = decoder.answers();
     if (answers.empty()) return decoder.nothing_left().with_context(impl_->folder.model_file.string());
     Result<Generation> g = found_answers(*impl_, options, prompt, answers, on_token);
@@ -106,6 +113,7 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   }
   Answer answer(*impl_, options, *resolved, std::move(*grammar), prompt, on_token);
   if (options.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
+  if (!prompt_fed.is_ok()) answer.refuse();
   Result<int64_t> id = -1;
   if (!answer.ended()) id = answer.next(impl_->logits());  // the prompt's text may have been refused
   if (s.length() >= impl_->context_length) answer.end_by_length();
@@ -113,8 +121,7 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
     std::vector<int64_t> tokens{*id};
     const int64_t room = std::min(impl_->context_length - s.length(), answer.left()) - 1;
     const Result<std::span<const int64_t>> guess = speculation->guess(answer.sampler(), room);
-    if (!guess.is_ok()) return guess.status();
-    tokens.insert(tokens.end(), guess->begin(), guess->end());
+    if (guess.is_ok()) tokens.insert(tokens.end(), guess->begin(), guess->end());
     // A guess is right if it is the token that is chosen in any case: what is drawn depends on seed and position alone.
     const int64_t before = s.length();
     size_t right = 0;
@@ -131,12 +138,16 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
       const Model::Impl::Feed all{&s, tokens, static_cast<int64_t>(tokens.size())};
       return impl_->step({&all, 1}, check);
     };
-    Status fed = feed();
+    Status fed = guess.is_ok() ? feed() : guess.status();
     if (!fed.is_ok() && tokens.size() > 1 && right == 0) {  // guesses may not fit a state that the token alone does
       tokens.resize(1);
       fed = feed();
     }
-    SITU_RETURN_IF_ERROR(fed);
+    if (!fed.is_ok()) {
+      if (!impl_->interrupted()) return fed;
+      answer.refuse();
+      break;
+    }
     if (right < tokens.size()) s.sequence->rewind(before + static_cast<int64_t>(right));
     speculation->learn(static_cast<int64_t>(tokens.size()) - 1, static_cast<int64_t>(right) - 1);
   }

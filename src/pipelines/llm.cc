@@ -257,6 +257,12 @@ Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> fe
   return rows;
 }
 
+void Model::interrupt_when(const std::atomic<bool>* flag) {
+  if (impl_->in_place) impl_->in_place->interrupt_when(flag);
+  else impl_->naive->interrupt_when(flag);
+  if (impl_->draft) impl_->draft->interrupt_when(flag);
+}
+
 bool Model::has_tokenizer() const { return impl_->tokenizer.has_value(); }
 
 Result<std::vector<int64_t>> Model::encode(const std::string& text) const {

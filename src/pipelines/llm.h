@@ -31,6 +31,7 @@ struct Model::Impl {
   Ledger& ledger() { return in_place ? in_place->ledger() : naive->ledger(); }
   const Compiled& compiled() const { return in_place ? in_place->compiled() : naive->compiled(); }
   std::span<const float> logits() const { return in_place ? in_place->logits() : naive->logits(); }
+  bool interrupted() const { return in_place ? in_place->interrupted() : naive->interrupted(); }
   Result<Session> new_session();
   // Feeds any number of sessions, and calls `each` with the wanted logits, in order.
   struct Feed {

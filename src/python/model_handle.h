@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,8 +25,7 @@ T value_or_raise(Result<T> result) {
   return std::move(*result);
 }
 
-// Recursive, since a signal handler of Python may use the model whose computing it interrupts.
-using ModelLock = std::unique_lock<std::recursive_mutex>;
+using ModelLock = std::unique_lock<std::mutex>;
 
 // Owner of the model. Destroyed with the GIL held.
 class ModelHandle {
@@ -47,8 +47,12 @@ class ModelHandle {
     if (!in_this_process()) raise_error("the model was loaded by process " + std::to_string(process_) + ", of which this is a fork; load it in the process that uses it");
   }
 
-  // Needs that no GIL is held.
-  ModelLock lock() { return ModelLock(mutex_); }
+  // Needs that no GIL is held. `interrupt`: ends what its owner computes.
+  ModelLock lock(const std::atomic<bool>* interrupt = nullptr) {
+    ModelLock held(mutex_);
+    model_->interrupt_when(interrupt);
+    return held;
+  }
   Model& model() { return *model_; }
 
   // Returns work(model), called alone and without the GIL. Needs the GIL.
@@ -62,7 +66,7 @@ class ModelHandle {
 
  private:
   std::unique_ptr<Model> model_;
-  std::recursive_mutex mutex_;
+  std::mutex mutex_;
   const pid_t process_;
 };
 

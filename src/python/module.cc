@@ -7,10 +7,9 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <chrono>
 #include <cstdint>
 
-#include "python/model_handle.h"
+#include "python/attended.h"
 #include "python/options.h"
 #include "python/results.h"
 #include "python/session.h"
@@ -27,9 +26,6 @@ using Ids = std::vector<int64_t>;
 
 PyObject* situ_error = nullptr;  // owned by the module
 
-// How long Control-C may wait. Asking takes the GIL, for which a busy thread of Python makes others wait 5 ms.
-constexpr std::chrono::milliseconds kSignals{100};
-
 Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_length, int64_t memory, int64_t sequences, int64_t chunk, int64_t batch, int64_t window, int64_t sink, const std::string& kv_type, const nb::bytes& draft, bool pack_cache) {
   const std::string file(path.c_str(), path.size());
   const LoadOptions options{.threads = threads, .naive = naive, .context_length = context_length, .memory = memory, .sequences = sequences, .chunk = chunk, .batch = batch, .window = window, .sink = sink, .kv_type = kv_type, .draft = std::string(draft.c_str(), draft.size()), .pack_cache = pack_cache};
@@ -40,48 +36,26 @@ Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_leng
   return std::make_shared<ModelHandle>(value_or_raise(std::move(model)));
 }
 
-// Runs the signal handlers of Python now and then, for work without the GIL. They run in the main thread only.
-class Interrupts {
- public:
-  // Whether one has raised, as that of Control-C does.
-  bool raised() {
-    if (gettid() != getpid() || std::chrono::steady_clock::now() < next_) return false;
-    const nb::gil_scoped_acquire gil;
-    const bool raised = PyErr_CheckSignals() != 0;
-    next_ = std::chrono::steady_clock::now() + kSignals;
-    return raised;
-  }
-
- private:
-  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + kSignals;
-};
-
 nb::dict generate(ModelHandle& self, const Ids& prompt, const nb::dict& arguments) {
   const GenerateOptions options = options_of(arguments);
-  bool interrupted = false;
-  Result<Generation> done = self.alone([&](Model& model) {
-    Interrupts interrupts;
+  Attended attended(self);
+  return to_python(value_or_raise(attended.run([&](Model& model) {
     return model.generate(prompt, options, [&](const Token& token) {
-      // Not with text alone: it comes before the prompt's logits are read, and a handler may use the model.
-      interrupted = token.id >= 0 && interrupts.raised();
-      return !interrupted;
+      attended.give_way(token);
+      return true;
     });
-  });
-  if (interrupted) throw nb::python_error();
-  return to_python(value_or_raise(std::move(done)));
+  })));
 }
 
 nb::list generate_all(ModelHandle& self, const std::vector<Ids>& prompts, const nb::dict& arguments) {
   const GenerateOptions options = options_of(arguments);
-  bool interrupted = false;
-  Result<std::vector<Generation>> done = self.alone([&](Model& model) {
-    Interrupts interrupts;
+  Attended attended(self);
+  Result<std::vector<Generation>> done = attended.run([&](Model& model) {
     return model.generate(prompts, options, [&](size_t, const Token& token) {
-      interrupted = interrupted || (token.id >= 0 && interrupts.raised());
-      return !interrupted;
+      attended.give_way(token);
+      return true;
     });
   });
-  if (interrupted) throw nb::python_error();
   nb::list answers;
   for (const Generation& g : value_or_raise(std::move(done))) answers.append(to_python(g));
   return answers;
@@ -90,18 +64,20 @@ nb::list generate_all(ModelHandle& self, const std::vector<Ids>& prompts, const 
 // The logits of several sessions after their tokens, [vocabulary] each.
 nb::list step_all(const Handle& self, const std::vector<std::pair<PythonSession*, Ids>>& feeds) {
   std::vector<Model::Feed> sessions;
+  size_t count = 0;
   for (const auto& [session, tokens] : feeds) {
     if (session == nullptr) throw nb::type_error("step() wants pairs of a session and its tokens, not None");
     sessions.push_back({&session->session(), tokens});
+    count += tokens.size();
   }
-  const std::vector<std::span<const float>> rows = value_or_raise(self->alone([&](Model& m) { return m.step(sessions); }));
+  const std::vector<std::span<const float>> rows = value_or_raise(Attended(*self).run([&](Model& m) { return m.step(sessions); }, count));
   nb::list logits;
   for (size_t i = 0; i < rows.size(); ++i) logits.append(nb::cast(feeds[i].first->show(rows[i])));
   return logits;
 }
 
 nb::dict perplexity(ModelHandle& self, const Ids& tokens, int64_t context, int64_t stride) {
-  return to_python(value_or_raise(self.alone([&](Model& m) { return m.perplexity(tokens, {context, stride}); })));
+  return to_python(value_or_raise(Attended(self).run([&](Model& m) { return m.perplexity(tokens, {context, stride}); })));
 }
 
 std::unique_ptr<PythonStream> stream(const Handle& self, const Ids& prompt, const nb::dict& arguments) {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "python/model_handle.h"
+#include "python/attended.h"
 
 namespace situ::python {
 
@@ -31,7 +31,7 @@ class PythonSession {
 
   // [vocabulary]. The memory stays where it is while the model lives; the numbers are the next step's after that.
   std::span<const float> step(const std::vector<int64_t>& tokens) {
-    return value_or_raise(model_->alone([&](Model&) { return session_->step(tokens); }));
+    return value_or_raise(Attended(*model_).run([&](Model&) { return session_->step(tokens); }, tokens.size()));
   }
   // An array of the logits of a step, which are then those of the last one. Its owner holds the model, not the session.
   Logits show(std::span<const float> logits) {

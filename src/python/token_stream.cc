@@ -6,7 +6,7 @@ TokenStream::TokenStream(std::shared_ptr<ModelHandle> model, std::vector<int64_t
     : model_(std::move(model)), prompt_(std::move(prompt)), options_(std::move(options)), thread_([this] { run(); }) {}
 
 void TokenStream::run() {
-  ModelLock model = model_->lock();
+  ModelLock model = model_->lock(&interrupted_);
   Result<Generation> done = model_->model().generate(prompt_, options_, [&](const Token& t) { return hand_over(t, model); });
   model.unlock();
   const std::lock_guard guard(mutex_);
@@ -26,7 +26,7 @@ bool TokenStream::hand_over(const Token& token, ModelLock& model) {
   changed_.wait(guard, [&] { return closed_ || queue_.size() < kAhead; });
   const bool go_on = !closed_;
   guard.unlock();
-  model.lock();
+  model = model_->lock(&interrupted_);
   return go_on;
 }
 
@@ -44,7 +44,7 @@ TokenStream::Next TokenStream::next(Token& token, std::chrono::milliseconds pati
 void TokenStream::close() {
   {
     const std::lock_guard guard(mutex_);
-    closed_ = true;
+    closed_ = interrupted_ = true;
     queue_.clear();
     changed_.notify_all();
   }

@@ -2,6 +2,7 @@
 // short queue. The thread never needs the GIL. While the queue is full it leaves the model to others.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -25,7 +26,7 @@ class TokenStream {
   enum class Next { kToken, kEnd, kNotYet };
   // Takes the next token, waiting for it up to `patience`. kEnd: there are no more, and result() says why.
   Next next(Token& token, std::chrono::milliseconds patience);
-  // Ends the generation after the step that is being computed, and waits for that. May be called again and by any thread.
+  // Ends the generation, and waits for that: milliseconds. May be called again and by any thread.
   void close();
   // What generate() returned; nothing before it has.
   std::optional<Result<Generation>> result();
@@ -43,6 +44,7 @@ class TokenStream {
   const std::vector<int64_t> prompt_;
   const GenerateOptions options_;
 
+  std::atomic<bool> interrupted_{false};
   std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   std::deque<Token> queue_;

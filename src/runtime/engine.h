@@ -2,6 +2,7 @@
 // literally, present handed back as past). Both take the next tokens of a sequence and give logits.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -112,6 +113,9 @@ class InPlaceEngine {
   int64_t io_bytes() const { return memory_bytes_ - arena_bytes_; }  // what the host writes, and logits
   int64_t chunk() const { return chunk_; }
   int threads() const { return pool_->threads(); }
+  // Steps end with the error "interrupted" when the flag is true, and leave sequences as errors do. Null: none.
+  void interrupt_when(const std::atomic<bool>* flag) { pool_->interrupt_when(flag); }
+  bool interrupted() const { return pool_->interrupted(); }
   int64_t kernel_calls() const { return decode_->kernel_calls(); }
   const PackUse& packs() const { return packs_; }
   // What constants take that passes computed or laid out, beyond the model's own size.
@@ -185,6 +189,8 @@ class NaiveEngine {
   // After an error the sequence is what it was.
   Status step(NaiveSequence& sequence, std::span<const int64_t> tokens);
   std::span<const float> logits() const { return logits_; }
+  void interrupt_when(const std::atomic<bool>* flag) { pool_->interrupt_when(flag); }
+  bool interrupted() const { return pool_->interrupted(); }
   Ledger& ledger() { return evaluator_->ledger(); }
   const Compiled& compiled() const { return compiled_.prompt; }
 

@@ -316,11 +316,17 @@ KernelCall Program::thread_call(int thread) {
   return call;
 }
 
+// Threads need not agree where: what is computed after a call that was left out is not used.
+bool Program::interrupted() {
+  if (pool_.interrupted()) interrupted_.store(true, std::memory_order_relaxed);
+  return interrupted_.load(std::memory_order_relaxed);
+}
+
 void Program::execute(int thread, int threads) {
   KernelCall call = thread_call(thread);
   for (const Call& c : calls_) {
     if (c.barrier) pool_.barrier().wait();  // later calls rely on it too
-    if (runs(c)) run_call(c, call, thread, threads);
+    if (runs(c) && !interrupted()) run_call(c, call, thread, threads);
   }
 }
 
@@ -336,7 +342,7 @@ void Program::execute_traced(int thread, int threads) {
       pool_.barrier().wait();
       event.begin = Trace::now();
     }
-    if (!runs(calls_[i])) continue;
+    if (!runs(calls_[i]) || interrupted()) continue;
     run_call(calls_[i], call, thread, threads);
     time = event.end = Trace::now();
     trace_->add(thread, event);
@@ -384,11 +390,13 @@ Status Program::run(const StepInput& input, Ledger& ledger) {
   for (Ledger& b : books_) b = Ledger{};
   for (Fault& f : faults_) f = Fault{};
   for (int& c : fault_calls_) c = -1;
+  interrupted_ = false;
   pool_.run([this](int t, int n) { trace_ ? execute_traced(t, n) : execute(t, n); });
   for (const Ledger& b : books_) {
     ledger.add(b);
     ledger.computed -= b.copied;  // what kernels moved is counted below as part of their outputs
   }
+  if (interrupted_) return Status::error("interrupted");
   count_outputs(ledger);
   for (size_t t = 0; t < faults_.size(); ++t)
     if (faults_[t].what)

@@ -2,6 +2,7 @@
 // nothing up and, but for a batch larger than any before, allocates nothing; only the views that depend on the step are bound anew.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -52,7 +53,7 @@ class Program {
   static Result<std::unique_ptr<Program>> create(const Graph& graph, const Binding& binding, const Plan& plan, const TokenOrder& order,
                                                  const Regions& regions, ThreadPool& pool);
 
-  // One step. Error: a value met at run time that a kernel cannot use (names node, value and bound).
+  // One step. Errors: a value met at run time that a kernel cannot use (names node, value and bound); interrupted (ThreadPool).
   Status run(const StepInput& input, Ledger& ledger);
   // Where the last step left the logits.
   const View& logits() const { return views_[logits_view_]; }
@@ -109,6 +110,7 @@ class Program {
   Status check_sizes(const StepInput& input) const;
   void write_inputs(const StepInput& input, Ledger& ledger);
   void count_outputs(Ledger& ledger) const;
+  bool interrupted();
   void execute(int thread, int threads);
   bool runs(const Call& c) const { return input_->wanted > 0 || !c.for_logits; }
   // Of a step of several segments: those that a call computes, and the part that stands for all tokens whose logits are wanted.
@@ -137,6 +139,7 @@ class Program {
   std::vector<Ledger> books_;
   std::vector<Fault> faults_;
   std::vector<int> fault_calls_;
+  std::atomic<bool> interrupted_{false};  // in this step
   const StepInput* input_ = nullptr;
   int64_t tokens_ = 0;  // of the step
   int logits_view_ = -1;

@@ -223,8 +223,7 @@ class Stream(Iterator[Token]):
     The model computes in a thread of its own, at most two tokens ahead of the caller. While it waits for the caller,
     others may use the model, the caller included; the stream's tokens keep their part of the model's context.
 
-    To end the answer early, close the stream, leave its `with` block, or drop the last reference to it. That waits for
-    the step which is being computed, of one token or of the prompt.
+    To end the answer early, close the stream, leave its `with` block, or drop the last reference to it.
 
     Errors of generate are raised by next().
     """
