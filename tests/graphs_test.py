@@ -285,6 +285,80 @@ class GraphsTest(GraphCase):
             self.check({"Slice": sliced(0), "Split": split(narrow, narrow, wide)}, spec, copies_nothing=True)
             self.check({"Slice of two": sliced(2)} | ({"Split of two": split(wide, narrow, narrow)} if wide != narrow else {}), spec)
 
+    def found(self, name, spec, hooks, kind):
+        findings = json.loads(Run("inspect", self.write(name, spec, hooks), "--json").out)["recognised"]
+        return [f["what"] for f in findings if f["kind"] == kind]
+
+    def test_softmax_by_hand(self):
+        """As optimisers write it out for half-precision graphs."""
+        def parts(g, s):
+            e = g.op("Exp", g.op("Sub", s, g.op("ReduceMax", s, axes=[-1])))
+            return e, g.op("ReduceSum", e, g.constant([-1]))
+        ways = {
+            "Div": lambda g, s: g.op("Div", *parts(g, s)),
+            "Reciprocal": lambda g, s: (lambda e, total: g.op("Mul", e, g.op("Reciprocal", total)))(*parts(g, s)),
+            "without the largest": lambda g, s: (lambda e: g.op("Div", e, g.op("ReduceSum", e, g.constant([-1]))))(g.op("Exp", s)),
+            "with a guard": lambda g, s: (lambda p: g.op("Where", g.op("IsNaN", p), g.f32(0), p))(g.op("Div", *parts(g, s))),
+        }
+        cases = {name: {"scores": lambda g, s: g.mul(s, 2.5), "masked": way} for name, way in ways.items()}
+        self.check(cases, copies_nothing=True)
+        for name, hooks in cases.items():
+            self.assertEqual(len(self.found(name, LEARNED, hooks, "attention")), tiny_models.LAYERS, name)
+        def changed(f):
+            return {"masked": lambda g, s: f(g, *parts(g, s), s)}
+        self.check({
+            "a larger sum": changed(lambda g, e, total, s: g.op("Div", e, g.op("Add", total, g.f32(0.5)))),
+            "another sum": changed(lambda g, e, total, s: g.op("Div", e, g.op("ReduceSum", g.op("Mul", e, e), g.constant([-1])))),
+            "the mean": changed(lambda g, e, total, s: g.op("Div", e, g.op("ReduceMean", e, axes=[-1]))),
+            "a root of it": changed(lambda g, e, total, s: g.op("Sqrt", g.op("Div", e, total))),
+            "over the queries": changed(lambda g, e, total, s: g.op("Div", e, g.op("Add", total, g.op("ReduceMax", total, axes=[-2])))),
+        })
+
+    def test_fused_rotary_of_a_part(self):
+        """RotaryEmbedding of some columns, put together with the others, as optimisers leave it."""
+        def tables(g, width):
+            angle = np.arange(tiny_models.CONTEXT)[:, None] * 100.0 ** (-np.arange(0, width, 2) / width)
+            return g.f32(np.cos(angle)), g.f32(np.sin(angle))
+        def rotated(g, x, width=HEAD_SIZE // 2):
+            return g.op("RotaryEmbedding", x, "position_ids", *tables(g, width), domain="com.microsoft")
+        half = HEAD_SIZE // 2
+        def split(g, x):
+            first, rest = g.op("Split", x, g.constant([half, half]), outputs=2, axis=-1)
+            return g.op("Concat", rotated(g, first), rest, axis=-1)
+        def sliced(g, x):
+            return g.op("Concat", rotated(g, g.slice(x, 0, half, 3)), g.slice(x, half, END, 3), axis=-1)
+        self.check({"Split": {"rotary": split}, "Slice": {"rotary": sliced}}, ROTARY, copies_nothing=True)
+        def others(f):
+            return {"rotary": lambda g, x: f(g, g.slice(x, 0, half, 3), g.slice(x, half, END, 3))}
+        self.check({
+            "the others first": others(lambda g, a, b: g.op("Concat", b, rotated(g, a), axis=-1)),
+            "the first again": others(lambda g, a, b: g.op("Concat", rotated(g, a), a, axis=-1)),
+            "the last rotated": others(lambda g, a, b: g.op("Concat", rotated(g, b), a, axis=-1)),
+            "one column less": {"rotary": lambda g, x: g.op("Concat", rotated(g, g.slice(x, 0, half, 3)), g.slice(x, half - 1, HEAD_SIZE - 1, 3), axis=-1)},
+        }, ROTARY)
+
+    def test_fused_operators_of_optimisers(self):
+        """SkipLayerNormalization with outputs that are named and not read; FusedMatMul with a factor, of halves too."""
+        def skip(g, x):
+            gain = g.f32(np.linspace(0.5, 1.5, WIDTH))
+            y, mean, deviation, total = g.op("SkipLayerNormalization", x, g.mul(x, 0.5), gain, outputs=4, domain="com.microsoft", epsilon=1e-5)
+            return g.op("Add", y, total)
+        def product(type):
+            def f(g, x):
+                matrix = g.op("Cast", g.f32(np.random.default_rng(6).standard_normal((WIDTH, WIDTH)) / 4), to=type)
+                y = g.op("FusedMatMul", g.op("Cast", x, to=type), matrix, domain="com.microsoft", alpha=0.7, transB=1)
+                return g.op("Add", x, g.op("Cast", y, to=TensorProto.FLOAT))
+            return {"hidden": f}
+        self.check({"skip": {"hidden": skip}, "float": product(TensorProto.FLOAT), "half": product(TensorProto.FLOAT16)}, copies_nothing=True)
+
+    def test_permutations_are_copies(self):
+        """Of what is computed, by indices that are known before the step: nothing new is made."""
+        order = np.random.default_rng(4).permutation(HEAD_SIZE)
+        hooks = {"value": lambda g, x: g.op("Gather", g.op("Tanh", x), g.constant(order), axis=3)}
+        self.check({"channels": hooks})
+        run = self.start(self.write("permuted", LEARNED, hooks), SHORT).result()
+        self.assertGreater(run["bytes_copied_per_token"], 4 * HEAD_SIZE * len(SHORT))
+
     def test_one_row_in_two_states(self):
         """K and V are the same: the row is copied to the second state, from whatever slot the step has written."""
         hooks = {"fused": lambda g, q, k, v, i: g.plain_attention(q, k, k, i)}

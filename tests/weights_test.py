@@ -74,8 +74,12 @@ class WeightsTest(GraphCase):
                 return g.op("MatMul", x, g.op("Transpose", w, perm=[1, 0]) if transposed else w, out=out)
             return {"logits": f}
         columns, rows = (1, size), (size, 1)
+        def from_half(g, x, out):
+            q = g.weight("quantised", rng.integers(-128, 128, (size, size)).astype(np.int8))
+            w = g.op("DequantizeLinear", q, g.weight("scale", rng.uniform(0.001, 0.01, size).astype(np.float16)), axis=1)
+            return g.op("MatMul", x, g.op("Cast", w, to=TensorProto.FLOAT), out=out)
         read = {"one scale": logits(np.int8, ()), "one by one": logits(np.uint8, (1, 1), ()), "a scale for each column": logits(np.int8, (size,)), "zero points": logits(np.uint8, columns, columns),
-                "zero points, one scale": logits(np.int8, (), (size,)), "one zero point": logits(np.uint8, (size,), ()), "transposed": logits(np.int8, rows, rows, True)}
+                "zero points, one scale": logits(np.int8, (), (size,)), "one zero point": logits(np.uint8, (size,), ()), "transposed": logits(np.int8, rows, rows, True), "dequantised to halves": {"logits": from_half}}
         others = {"a scale for each row": logits(np.int8, rows), "transposed, for each row": logits(np.int8, columns, columns, True), "zero points for each row": logits(np.uint8, columns, rows),
                   "no integers": logits(np.uint8, columns, columns, fraction=0.25)}
         self.check(read | others)

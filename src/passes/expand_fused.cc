@@ -15,6 +15,8 @@ class Expander {
 
   Status run() {
     SITU_RETURN_IF_ERROR(check_lengths());
+    for (const auto& users : graph_.users()) read_.push_back(!users.empty());
+    for (ValueId v : graph_.outputs) read_[static_cast<size_t>(v)] = true;
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (Node& n : nodes) {
@@ -313,7 +315,8 @@ class Expander {
 
   // com.microsoft.SkipLayerNormalization(input, skip, gamma, beta?, bias?), SkipSimplified...(input, skip, gamma, bias?).
   Status skip_norm(const Node& n, bool simplified) {
-    if (n.has_output(1) || n.has_output(2)) return fail(n, "outputs mean and inv_std_var are not supported");
+    for (size_t o : {size_t{1}, size_t{2}})
+      if (n.has_output(o) && read_[static_cast<size_t>(n.out[o])]) return fail(n, "outputs mean and inv_std_var are not supported");
     context_.note("norm", n.name, n.op);
     ValueId sum = builder_.op("Add", {n.in[0], n.in[1]});
     const size_t bias = simplified ? 3 : 4;
@@ -348,16 +351,23 @@ class Expander {
       operands[i] = builder_.transpose(operands[i], perm);
     }
     const float alpha = n.attr_float("alpha", 1.0f);
-    const DType type = graph_.values[n.out[0]].info.type;
-    if (alpha == 1.0f || type != DType::kF32) {
-      if (alpha != 1.0f) return fail(n, "alpha " + std::to_string(alpha) + " on " + dtype_name(type) + " is not supported yet");
+    if (alpha == 1.0f) {
       builder_.op("MatMul", {operands[0], operands[1]}, n.out[0]);
       return Status::ok();
     }
-    Tensor factor = Tensor::allocate(DType::kF32, {});
-    *factor.view().as<float>() = alpha;
-    const ValueId product = builder_.op("MatMul", {operands[0], operands[1]});
-    builder_.op("Mul", {product, graph_.add_constant(n.name + "/alpha", factor)}, n.out[0]);
+    // In float, as onnxruntime multiplies halves.
+    const DType type = graph_.values[n.out[0]].info.type;
+    const bool half = type == DType::kF16 || type == DType::kBF16;
+    Tensor factor = Tensor::allocate(type == DType::kF64 ? DType::kF64 : DType::kF32, {});
+    if (type == DType::kF64) *factor.view().as<double>() = alpha;
+    else *factor.view().as<float>() = alpha;
+    ValueId y = builder_.op("MatMul", {operands[0], operands[1]});
+    graph_.values[y].info = graph_.values[n.out[0]].info;
+    if (half) y = builder_.cast(y, DType::kF32);
+    const ValueInfo info = graph_.values[y].info;
+    y = builder_.op("Mul", {y, graph_.add_constant(n.name + "/alpha", factor)}, half ? kNoValue : n.out[0]);
+    graph_.values[y].info = info;
+    if (half) builder_.cast(y, type, n.out[0]);
     return Status::ok();
   }
 
@@ -386,6 +396,7 @@ class Expander {
   PassContext& context_;
   Graph& graph_;
   Builder builder_;
+  std::vector<bool> read_;  // values of the graph as it was
   int64_t head_size_ = 0, heads_ = 0, kv_heads_ = 0;
   const Node* current_ = nullptr;  // that is being expanded
 };

@@ -79,10 +79,17 @@ class Fuser {
       p = graph_.values[graph_.nodes[p].in[0]].producer;
       if (p < 0) return false;
     }
+    // Dequantised to halves, which a float graph casts: the same but for their rounding.
+    const Node& cast = graph_.nodes[p];
+    const bool from_half = cast.is("Cast") && graph_.values[w].info.type == DType::kF32 && graph_.values[cast.in[0]].info.type == DType::kF16;
+    if (from_half) p = graph_.values[cast.in[0]].producer;
+    if (p < 0) return false;
     const Node& dq = graph_.nodes[p];
+    if (from_half && !dq.is("DequantizeLinear")) return false;
     if (dq.is("Mul")) return match_by_hand(dq, q) && fits(matmul, *q);
     if (!dq.is("DequantizeLinear") || !constant(dq.in[0], &q->weight) || !constant(dq.in[1], &q->scale)) return false;
     if (dq.has_input(2) && !constant(dq.in[2], &q->zero)) return false;
+    if (from_half) q->scale = widened(q->scale);
     const DType type = q->weight.type();
     q->bits = type == DType::kI4 || type == DType::kU4 ? 4 : type == DType::kI8 || type == DType::kU8 ? 8 : 0;
     q->is_signed = type == DType::kI4 || type == DType::kI8;
@@ -103,6 +110,13 @@ class Fuser {
       q->block = kColumnBlock;
     }
     return fits(matmul, *q);
+  }
+
+  static Tensor widened(const Tensor& halves) {
+    Tensor t = Tensor::allocate(DType::kF32, halves.dims());
+    const std::vector<double> numbers = halves.to_f64();
+    for (size_t i = 0; i < numbers.size(); ++i) t.view().as<float>()[i] = static_cast<float>(numbers[i]);
+    return t;
   }
 
   bool fits(const Node& matmul, const Quantised& q) const {

@@ -1,5 +1,5 @@
-// Norms and activations, spelt by exporters in many ways, are recognised by what they compute: a small
-// cone of elementwise nodes is evaluated on random inputs and compared with closed forms.
+// Norms, activations and softmax, spelt by exporters in many ways, are recognised by what they compute: a small
+// cone of elementwise nodes and reductions is evaluated on random inputs and compared with closed forms.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -63,6 +63,18 @@ std::vector<float> norm(const std::vector<float>& x, int64_t width, double eps, 
   return y;
 }
 
+// Over rows of `width`.
+std::vector<float> softmax(const std::vector<float>& x, int64_t width) {
+  std::vector<float> y(x.size());
+  for (size_t r = 0; r < x.size(); r += static_cast<size_t>(width)) {
+    const double largest = *std::max_element(x.begin() + static_cast<int64_t>(r), x.begin() + static_cast<int64_t>(r) + width);
+    double sum = 0;
+    for (int64_t i = 0; i < width; ++i) sum += std::exp(x[r + i] - largest);
+    for (int64_t i = 0; i < width; ++i) y[r + i] = static_cast<float>(std::exp(x[r + i] - largest) / sum);
+  }
+  return y;
+}
+
 // epsilon = (x / y)^2 - mean(x^2), measured where x is so small that epsilon matters.
 double solve_epsilon(const std::vector<float>& x, const std::vector<float>& y, int64_t width, bool centre) {
   double mean = 0, square = 0;
@@ -118,25 +130,32 @@ class Recogniser {
       if (!n.domain.empty() || !n.def) return false;
       // What changes with the step would be probed at one step alone.
       if (std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return prober_.changes(v); })) return false;
-      if (n.op == "ReduceMean" || n.op == "Erf" || n.op == "Tanh" || n.op == "Sigmoid") core = true;
-      else if (n.def->placement != Placement::kElementwise && n.op != "Cast" && n.op != "Pow") return false;
+      if (n.op == "ReduceMean" || n.op == "ReduceSum" || n.op == "Erf" || n.op == "Tanh" || n.op == "Sigmoid") core = true;
+      else if (n.op != "ReduceMax" && n.def->placement != Placement::kElementwise && n.op != "Cast" && n.op != "Pow") return false;
     }
     return core;
   }
 
   bool recognise(ValueId root, Replacement* r) {
     const Shape& shape = graph_.values[root].info.shape;
-    if (graph_.values[root].info.type != DType::kF32 || prober_.known(root) || shape.empty() || !shape.back().is_const()) return false;
+    if (graph_.values[root].info.type != DType::kF32 || prober_.known(root) || shape.empty()) return false;
+    bool found = false;
     for (ValueId x : prober_.dominators(root, kMaxConeNodes)) {
       if (graph_.values[x].info.type != DType::kF32 || !(graph_.values[x].info.shape == shape)) continue;
       auto cone = prober_.cone(root, x, kMaxConeNodes);
       if (!cone || !plain(*cone)) continue;
+      if (sums(*cone) && is_softmax(root, x)) {  // so it is of what the largest is taken away from, further up
+        *r = {x, {"Softmax", ""}, *cone};
+        found = true;
+        continue;
+      }
+      if (found || !shape.back().is_const()) continue;
       auto match = compare(root, x);
       if (!match) continue;
       *r = {x, *match, *cone};
       return true;
     }
-    return false;
+    return found;
   }
 
   Result<Tensor> at(ValueId root, ValueId x, const Tensor& input) { return prober_.evaluate(root, {{x, input}}, context_.probe_tokens(), context_.probe_past()); }
@@ -160,6 +179,24 @@ class Recogniser {
       const Tensor input = scaled(x, size, 3);
       Result<Tensor> output = at(root, x, input);
       if (!output.is_ok() || distance(floats(*output), form(floats(input))) > tolerance()) return false;
+    }
+    return true;
+  }
+
+  bool sums(const Cone& cone) const {
+    return std::any_of(cone.nodes.begin(), cone.nodes.end(), [&](int i) { return graph_.nodes[i].is("ReduceSum"); });
+  }
+
+  // Also of numbers so small that something added to the sum would show; and of such that a sum without the largest taken away still holds.
+  bool is_softmax(ValueId root, ValueId x) {
+    for (const auto& [size, shift] : {std::pair{4.0f, 0.0f}, {0.03f, 0.0f}, {10.0f, 0.0f}, {1.0f, -30.0f}, {1.0f, 30.0f}}) {
+      const Tensor input = scaled(x, size, 4);
+      for (int64_t i = 0; i < input.count(); ++i) input.view().as<float>()[i] += shift;
+      const Result<Tensor> output = at(root, x, input);
+      if (!output.is_ok()) return false;
+      const std::vector<float> got = floats(*output), form = softmax(floats(input), input.dims().back());
+      for (size_t i = 0; i < form.size(); ++i)
+        if (got.size() != form.size() || !(std::fabs(got[i] - form[i]) <= kTolerance * form[i] + 1e-12f)) return false;
     }
     return true;
   }
@@ -236,12 +273,14 @@ class Recogniser {
       }
       dropped.insert(index);
       dropped.insert(last);
-      context_.note(is_norm ? "norm" : "activation", graph_.nodes[index].name, r.match.op + (r.match.approximate == "tanh" ? " (tanh)" : ""));
+      const bool is_softmax = r.match.op == "Softmax";
+      context_.note(is_norm ? "norm" : is_softmax ? "softmax" : "activation", graph_.nodes[index].name, r.match.op + (r.match.approximate == "tanh" ? " (tanh)" : ""));
       const Match match = r.match;
-      emit[last] = [operands, result, match, is_norm](Builder& b) {
+      emit[last] = [operands, result, match, is_norm, is_softmax](Builder& b) {
         b.op(match.op, operands, result, match.domain);
         if (!match.approximate.empty()) b.last().set_string("approximate", match.approximate);
         if (match.alpha != 0) b.last().set_float("alpha", match.alpha);
+        if (is_softmax) b.last().set_int("axis", -1);
         if (!is_norm) return;
         b.last().set_float("epsilon", match.epsilon);  // none is 0, not the default
         b.last().set_int("axis", -1);

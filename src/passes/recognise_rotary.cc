@@ -9,6 +9,7 @@
 #include <set>
 
 #include "passes/builder.h"
+#include "passes/part.h"
 #include "passes/probe.h"
 #include "passes/turning_points.h"
 
@@ -330,8 +331,43 @@ class Recogniser {
   std::map<std::pair<ValueId, bool>, Half> halves_;  // by table and whether it is interleaved
 };
 
+const Node* producer(const Graph& graph, ValueId v) {
+  const int p = v == kNoValue ? -1 : graph.values[v].producer;
+  return p < 0 ? nullptr : &graph.nodes[static_cast<size_t>(p)];
+}
+
+// Rotary of the first columns of x with the other columns behind it, as fused operators are used, is Rotary of x.
+void take_whole_rows(Graph& graph) {
+  for (Node& concat : graph.nodes) {
+    if (!concat.is("Concat") || concat.in.size() != 2) continue;
+    const Node* rotary = producer(graph, concat.in[0]);
+    if (!rotary || !rotary->is("Rotary", "situ")) continue;
+    const ValueId parts[] = {rotary->in[0], concat.in[1]};
+    const Node *first = producer(graph, parts[0]), *rest = producer(graph, parts[1]);
+    if (!first || !rest || first->in.empty() || rest->in.empty() || first->in[0] != rest->in[0]) continue;
+    const Shape &x = graph.values[first->in[0]].info.shape, &rotated = graph.values[parts[0]].info.shape;
+    const size_t last = x.size() - 1;
+    const auto begins_at = [&](const Node& n, ValueId v, const Dim& begin) {
+      const std::optional<Part> part = part_of(graph, n, static_cast<size_t>(std::find(n.out.begin(), n.out.end(), v) - n.out.begin()));
+      return part && part->axis == last && part->begin == begin;
+    };
+    const int64_t axis = concat.attr_int("axis", 0);
+    if (rotated.size() != x.size() || (axis != -1 && axis != static_cast<int64_t>(last)) || !(graph.values[concat.out[0]].info.shape == x)) continue;
+    if (!begins_at(*first, parts[0], Dim(0)) || !begins_at(*rest, parts[1], rotated[last])) continue;
+    Node whole = *rotary;
+    whole.in[0] = first->in[0];
+    whole.out = concat.out;
+    concat = std::move(whole);
+  }
+  graph.rebuild_links();
+  graph.remove_dead_nodes();
+}
+
 }  // namespace
 
-Status recognise_rotary(PassContext& context) { return Recogniser(context).run(); }
+Status recognise_rotary(PassContext& context) {
+  take_whole_rows(context.graph);
+  return Recogniser(context).run();
+}
 
 }  // namespace situ

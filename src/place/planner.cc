@@ -494,10 +494,12 @@ class Planner {
       if (v != kNoValue && view_of_[v] == static_cast<int>(n)) return true;
     return graph_.nodes[n].def && graph_.nodes[n].def->placement == Placement::kView;
   }
-  // Why the node's kernel moves bytes of operand 0 (kernels that call move_bytes); "": it does not.
+  // Why the node's kernel moves bytes of operand 0 (kernels that call move_bytes, and Program::Call::moves); "": it does not.
   std::string moved_by_kernel(const Node& node) const {
     if (!node.has_output(0) || node.in.empty()) return "";
     if (node.is("Tile") || node.is("Pad")) return "repeats or extends its operand";
+    const bool gather = node.is("Gather") || node.is("GatherElements") || node.is("GatherND");
+    if (gather && !is_constant(node.in[0]) && (is_constant(node.in[1]) || host_known(node.in[1]))) return "its indices are known before the step, but no view chooses alike";
     const bool apart = !same_home(node.in[0], node.out[0]);
     if ((node.is("ScatterND") || node.is("ScatterElements")) && apart) return "the result may not take its operand's place";
     const Shape& x = value(node.in[0]).info.shape;

@@ -65,6 +65,7 @@ Status Program::add_kernel(const Step& step) {
   if (!node.attribute_error.empty()) return Status::error(node.attribute_error);
   Call c;
   c.kernel = kernels().*prepared.kernel;
+  c.moves = !step.reason.empty() && node.op.starts_with("Gather");
   c.params = prepared.params;
   c.node = step.node;
   c.in_count = static_cast<int>(node.in.size());
@@ -371,7 +372,7 @@ void Program::set_trace(Trace* trace) {
 void Program::count_outputs(Ledger& ledger) const {
   const auto count = [&](const Call& c, const View* views) {
     for (const View& out : std::span(views + c.in_count, static_cast<size_t>(c.out_count)))
-      if (out.present()) ledger.computed += out.count() * dtype_bytes(out.type);
+      if (out.present()) (c.moves ? ledger.copied : ledger.computed) += out.count() * dtype_bytes(out.type);
   };
   const bool several = segments() > 1;
   for (const Call& c : calls_) {

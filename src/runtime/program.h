@@ -72,6 +72,7 @@ class Program {
     int node = -1;
     int first_view = 0, in_count = 0, out_count = 0;
     bool paged = false;         // attention over runs of slots
+    bool moves = false;         // its kernel does not book it, but what it writes existed: a Gather by indices known before the step
     bool barrier = false;       // wait before this call: it depends on one since the last barrier
     bool for_logits = false;    // no state depends on it: it is left out where no logits are wanted
     // In a step of several segments:

@@ -1,0 +1,18 @@
+// Parts of a value: what Split, and Slice along one axis, choose.
+#pragma once
+
+#include <optional>
+
+#include "graph/graph.h"
+
+namespace situ {
+
+// Where output `o` of a Split or a Slice of one axis with step 1 begins on that axis, which is counted from the front.
+struct Part {
+  size_t axis;
+  Dim begin;
+};
+// Nothing: the node is neither, or where it begins is not known.
+std::optional<Part> part_of(const Graph& graph, const Node& n, size_t o);
+
+}  // namespace situ
