@@ -199,15 +199,46 @@ class GraphsTest(GraphCase):
         self.check({"joined": joined(False)}, spec, copies_nothing=True)
         self.check({"a part is read again": joined(True)}, spec)
 
+    def test_rotary_by_rows_of_positions(self):
+        """Sections of the angles from three rows of positions, which are equal for text, as multimodal models have them."""
+        half = HEAD_SIZE // 2
+        sections = [half - 2 * (half // 3), half // 3, half // 3]
+        def rotary(change):
+            def table(g, angle, function):
+                parts = g.op("Split", g.op(function, angle), g.constant(sections * 2), outputs=6, axis=-1)
+                return g.unsqueeze(g.op("Concat", *(g.op("Gather", part, g.constant(i % 3), axis=0) for i, part in enumerate(parts)), axis=-1), 1)
+            def f(g, x):
+                rows = change(g, g.mul(g.unsqueeze(g.op("Cast", "position_ids", to=TensorProto.FLOAT), 0), np.ones((3, 1, 1))))
+                angle = g.mul(g.unsqueeze(rows, 3), 100.0 ** (-np.arange(half) / half))
+                angle = g.op("Concat", angle, angle, axis=-1)
+                turned = g.op("Concat", g.op("Neg", g.slice(x, half, END, 3)), g.slice(x, 0, half, 3), axis=-1)
+                return g.op("Add", g.op("Mul", x, table(g, angle, "Cos")), g.op("Mul", turned, table(g, angle, "Sin")))
+            return {"rotary": f}
+        def from_40_on(g, rows):
+            return g.op("Where", g.op("Less", rows, g.f32(40)), rows, g.mul(rows, np.float32([1, 0.5, 1]).reshape(3, 1, 1)))
+        same = rotary(lambda g, rows: rows)
+        self.check({"equal": same}, ROTARY, LONG, copies_nothing=True)
+        self.check({"another one from 40 on": (rotary(from_40_on), same)}, ROTARY, LONG)
+
     # -- operators over a whole row
 
     def test_sinks(self):
         sink = np.linspace(-1, 3, HEADS).reshape(1, HEADS, 1, 1)
         def columns(g, value):
             return g.expand(g.f32(value), 1, HEADS, g.tokens, 1)
-        self.check({
+        def less_the_largest(g, x):
+            return g.op("Sub", x, g.op("ReduceMax", x, axes=[-1]))
+        cases = {
             "behind the scores": {"masked": lambda g, s: g.slice(g.op("Softmax", g.op("Concat", s, columns(g, sink), axis=-1), axis=-1), 0, -1, 3)},
             "before the scores": {"masked": lambda g, s: g.slice(g.op("Softmax", g.op("Concat", columns(g, sink), s, axis=-1), axis=-1), 1, END, 3)},
+            "less the largest": {"masked": lambda g, s: g.slice(g.op("Softmax", less_the_largest(g, g.op("Concat", s, columns(g, sink), axis=-1)), axis=-1), 0, -1, 3)},
+        }
+        self.check(cases, copies_nothing=True)
+        for name, hooks in cases.items():
+            self.assertEqual([what.endswith("sinks") for what in self.found(name, LEARNED, hooks, "attention")], [True] * tiny_models.LAYERS, name)
+        self.check({
+            "all but the first": {"masked": lambda g, s: g.slice(g.op("Softmax", g.op("Concat", s, columns(g, sink), axis=-1), axis=-1), 1, END, 3)},
+            "by query": {"masked": lambda g, s: g.slice(g.op("Softmax", g.op("Concat", s, g.mul(g.slice(s, 0, 1, 3), 0.5), axis=-1), axis=-1), 0, -1, 3)},
             "one more in the denominator": {"masked": lambda g, s: (lambda e: g.op("Div", e, g.op("Add", g.op("ReduceSum", e, g.constant([-1])), g.f32(1))))(g.op("Exp", s))},
         })
 

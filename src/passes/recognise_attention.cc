@@ -5,6 +5,7 @@
 #include <set>
 
 #include "passes/builder.h"
+#include "passes/part.h"
 #include "passes/attention_scores.h"
 #include "passes/probe.h"
 
@@ -23,6 +24,7 @@ struct Layout {
 
 struct Match : ScoreForm {
   int matmul_out = -1;  // the node that is replaced
+  Tensor sink;          // [heads] scores beside those of the keys, whose probabilities go nowhere; or absent
   Layout q, k, v;
   std::string softmax;
 };
@@ -55,23 +57,61 @@ class Recogniser {
     const int rank = static_cast<int>(shape(softmax.in[0]).size());
     const int64_t axis = softmax.attr_int("axis", softmax.opset < 13 ? 1 : -1);
     if (axis != -1 && axis != rank - 1) return *why = "Softmax is not over the last axis", false;
-    const int pv = find_product(softmax.out[0]);
+    ValueId input = without_largest(softmax.in[0]), probabilities = softmax.out[0];
+    take_sink(softmax, &input, &probabilities, &m->sink);
+    const int pv = find_product(probabilities);
     if (pv < 0) return *why = "no product with V follows", false;
     const ValueId qk = prober_.scores(softmax, kMaxConeNodes);
     if (qk == kNoValue) return *why = "no product of Q and K leads to it", false;
     const Node &scores = graph_.nodes[graph_.values[qk].producer], &mix = graph_.nodes[pv];
-    if (!(shape(softmax.in[0]).back() == shape(scores.out[0]).back())) return *why = "Softmax is not over the keys", false;
-    if (!identity_between(mix.in[0], softmax.out[0])) return *why = "something changes the probabilities before the product with V", false;
+    if (!(shape(input).back() == shape(scores.out[0]).back())) return *why = "Softmax is not over the keys", false;
+    if (!identity_between(mix.in[0], probabilities)) return *why = "something changes the probabilities before the product with V", false;
     if (!layout(scores.in[0], false, &m->q)) return *why = "Q has an unknown layout", false;
     if (!layout(scores.in[1], true, &m->k)) return *why = "K has an unknown layout", false;
     if (!layout(mix.in[1], false, &m->v)) return *why = "V has an unknown layout", false;
     if (m->k.heads != m->v.heads || m->q.heads % m->k.heads != 0 || m->q.size != m->k.size || m->v.scale != 1)
       return *why = "Q, K and V do not fit together", false;
     if (!heads_in_groups(scores.in[0], scores.in[1]) || !heads_in_groups(mix.in[0], mix.in[1])) return *why = "query heads are not grouped by KV head", false;
-    if (!scores_.recognise(softmax.in[0], scores.out[0], m->q.heads, m)) return *why = "scale, softcap and mask have no closed form", false;
+    if (m->sink.present() && m->sink.count() != m->q.heads) return *why = "sinks are not one for each head", false;
+    if (!scores_.recognise(input, scores.out[0], m->q.heads, m)) return *why = "scale, softcap and mask have no closed form", false;
     m->scale *= m->q.scale * m->k.scale;
     m->matmul_out = pv;
     return true;
+  }
+
+  const Node* producer(ValueId v) const { return v == kNoValue || graph_.values[v].producer < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(graph_.values[v].producer)]; }
+
+  // Softmax of x - max(x) is that of x.
+  ValueId without_largest(ValueId v) const {
+    const Node* sub = producer(v);
+    const Node* largest = sub && sub->is("Sub") ? producer(sub->in[1]) : nullptr;
+    const bool rows = largest && largest->is("ReduceMax") && largest->in[0] == sub->in[0] && shape(sub->in[1]).size() == shape(v).size() &&
+                      shape(sub->in[1]).back() == Dim(1) && std::equal(shape(v).begin(), shape(v).end() - 1, shape(sub->in[1]).begin());
+    return rows ? sub->in[0] : v;
+  }
+
+  // Softmax of scores with a column of constants beside them, one for each head, which is cut off afterwards: `input` and
+  // `probabilities` become those of the keys.
+  void take_sink(const Node& softmax, ValueId* input, ValueId* probabilities, Tensor* sink) const {
+    const Node* concat = producer(*input);
+    const int64_t last = static_cast<int64_t>(shape(*input).size()) - 1;
+    if (!concat || !concat->is("Concat") || concat->in.size() != 2 || users_[softmax.out[0]].size() != 1 || graph_.is_output(softmax.out[0])) return;
+    if (const int64_t axis = concat->attr_int("axis", 0); axis != -1 && axis != last) return;
+    const Node& cut = graph_.nodes[static_cast<size_t>(users_[softmax.out[0]][0].first)];
+    for (const size_t at : {0u, 1u}) {  // of the column
+      const Node* expand = producer(concat->in[at]);
+      const Tensor column = graph_.values[expand && expand->is("Expand") ? expand->in[0] : concat->in[at]].constant;
+      if (!column.present() || column.type() != DType::kF32 || column.rank() < 3 || column.dims()[static_cast<size_t>(column.rank()) - 3] != column.count() || !(shape(concat->in[at]).back() == Dim(1))) continue;
+      for (size_t o = 0; o < cut.out.size(); ++o) {
+        const ValueId keys = concat->in[1 - at];
+        const std::optional<Part> part = cut.has_output(o) && !users_[cut.out[o]].empty() ? part_of(graph_, cut, o) : std::nullopt;
+        if (!part || static_cast<int64_t>(part->axis) != last || !(part->begin == Dim(at == 0)) || !(shape(cut.out[o]) == shape(keys))) continue;
+        *input = keys;
+        *probabilities = cut.out[o];
+        *sink = column.reshaped({column.count()});
+        return;
+      }
+    }
   }
 
   // MatMul broadcasts K (or V) along axes where it has extent 1: these must be the inner ones of those that make up the heads,
@@ -293,8 +333,9 @@ class Recogniser {
         for (size_t i = 0; i < m.mask.slopes.size(); ++i) t.view().as<float>()[i] = m.mask.slopes[i];
         slopes = graph_.add_constant(nodes[n].name + "/slopes", t);
       }
+      const ValueId sink = m.sink.present() ? graph_.add_constant(nodes[n].name + "/sink", m.sink) : kNoValue;
       const ValueId result = nodes[n].out[0];
-      const ValueId y = builder.op("Attention", {q, k, v, m.bias, slopes, kNoValue}, kNoValue, "situ");
+      const ValueId y = builder.op("Attention", {q, k, v, m.bias, slopes, sink}, kNoValue, "situ");
       Node& a = builder.last();
       a.set_float("scale", m.scale);
       a.set_float("softcap", m.softcap);
@@ -322,6 +363,7 @@ class Recogniser {
     if (m.mask.window > 0) text += ", window " + std::to_string(m.mask.window);
     if (!m.mask.slopes.empty()) text += ", ALiBi";
     if (m.softcap > 0) text += ", softcap " + std::to_string(m.softcap);
+    if (m.sink.present()) text += ", sinks";
     if (m.bias != kNoValue) text += ", mask computed";
     context_.note("attention", where, text);
   }

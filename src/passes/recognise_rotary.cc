@@ -52,7 +52,11 @@ class Recogniser {
       match.half_cos = halved(match.cos, match.interleaved);
       match.half_sin = halved(match.sin, match.interleaved);
       // Both or none: the kernel reads them alike.
-      if (match.half_cos.value == kNoValue || match.half_sin.value == kNoValue) match.half_cos = match.half_sin = Half{};
+      if (match.half_cos.value == kNoValue || match.half_sin.value == kNoValue) {
+        match.half_cos = match.half_sin = Half{};
+        rows_of(match.cos);
+        rows_of(match.sin);
+      }
       found.emplace(n, match);
     }
     return found.empty() ? Status::ok() : rewrite(found);
@@ -208,9 +212,14 @@ class Recogniser {
 
   // One step shows it; others, where the table is another one.
   bool held_twice_at_every_step(const Half& half, size_t width, bool interleaved) {
+    return agree_at_every_step(half.doubled, half.value, [&](const Tensor& twice, const Tensor& single) { return once(floats(twice), width, interleaved) == floats(single); });
+  }
+
+  template <typename Agree>
+  bool agree_at_every_step(ValueId a, ValueId b, Agree agree) {
     constexpr int64_t kFar = 16384, kMostElements = int64_t{1} << 16;
     const int64_t far = std::clamp<int64_t>(context_.context_length, 1, kFar);
-    const TurningPoints points = turning_points(graph_, prober_, {half.doubled, half.value});
+    const TurningPoints points = turning_points(graph_, prober_, {a, b});
     std::vector<std::pair<int64_t, int64_t>> steps = steps_beside(points, context_.context_length, kMostElements);
     if (context_.phase == Phase::kDecode) {
       for (int64_t past : {int64_t{0}, int64_t{17}, far / 2, far - 1}) steps.emplace_back(1, past);
@@ -220,9 +229,50 @@ class Recogniser {
     return std::all_of(steps.begin(), steps.end(), [&](const auto& step) {
       const auto [tokens, past] = step;
       if (past < 0 || (context_.phase == Phase::kDecode && tokens != 1) || (context_.phase == Phase::kFirst && past > 0)) return true;
-      const Result<Tensor> twice = prober_.host_value(half.doubled, tokens, past), single = prober_.host_value(half.value, tokens, past);
-      return twice.is_ok() && single.is_ok() && once(floats(*twice), width, interleaved) == floats(*single);
+      const Result<Tensor> x = prober_.host_value(a, tokens, past), y = prober_.host_value(b, tokens, past);
+      return x.is_ok() && y.is_ok() && agree(*x, *y);
     });
+  }
+
+  // A table that is put together of parts of several rows, which are equal for text (the sections of M-RoPE), is the first of them:
+  // the value behind views and Concat that has the rows; kNoValue: there is none.
+  ValueId rows_of(ValueId table) {
+    const auto [known, fresh] = rows_.try_emplace(table, kNoValue);
+    if (!fresh) return known->second;
+    const auto first = [](const Tensor& t, size_t count) {
+      std::vector<float> numbers = floats(t);
+      numbers.resize(std::min(numbers.size(), count));
+      return numbers;
+    };
+    const int64_t tokens = context_.probe_tokens(), past = context_.probe_past();
+    const Result<Tensor> whole = prober_.host_value(table, tokens, past);
+    bool joined = false;
+    for (ValueId v = table; whole.is_ok() && graph_.values[v].producer >= 0;) {
+      const Node& n = graph_.nodes[static_cast<size_t>(graph_.values[v].producer)];
+      joined = joined || n.is("Concat");
+      if (!n.is("Concat") && (!n.def || n.def->placement != Placement::kView) && !n.is("Gather")) break;
+      v = n.in[0];
+      if (!prober_.host(v)) break;
+      const Result<Tensor> t = prober_.host_value(v, tokens, past);
+      if (!t.is_ok() || t->type() != DType::kF32 || t->rank() < 2) break;
+      if (!joined || t->dims()[0] < 2 || t->count() != t->dims()[0] * whole->count()) continue;
+      const auto is_first_row = [&](const Tensor& x, const Tensor& rows) { return first(rows, static_cast<size_t>(x.count())) == floats(x); };
+      if (is_first_row(*whole, *t) && agree_at_every_step(table, v, is_first_row)) return known->second = v;
+    }
+    return kNoValue;
+  }
+
+  // The first of those rows under the table's dims.
+  ValueId as_first_row(Builder& builder, ValueId table) {
+    const ValueId rows = rows_of(table);
+    if (rows == kNoValue) return table;
+    const auto [known, fresh] = first_rows_.try_emplace(table, kNoValue);
+    if (!fresh) return known->second;
+    const ValueInfo info = graph_.values[table].info;
+    const ValueId row = builder.op("Slice", {rows, builder.constant_i64({0}), builder.constant_i64({1}), builder.constant_i64({0})});
+    const ValueId view = builder.op("Reshape", {row, graph_.add_shape("dims", info.shape)});
+    graph_.values[view].info = info;
+    return known->second = view;
   }
 
   Half find_half(ValueId table, bool interleaved) {
@@ -260,7 +310,7 @@ class Recogniser {
 
   // The halved table under the whole one's dims, but for the last.
   ValueId with_half_width(Builder& builder, ValueId table, const Half& half) {
-    if (half.value == kNoValue) return table;
+    if (half.value == kNoValue) return as_first_row(builder, table);
     const auto [known, fresh] = half_width_.try_emplace(table, kNoValue);
     if (!fresh) return known->second;
     ValueId v = half.value;
@@ -327,7 +377,7 @@ class Recogniser {
   PassContext& context_;
   Graph& graph_;
   Prober prober_;
-  std::map<ValueId, ValueId> half_width_;           // by table
+  std::map<ValueId, ValueId> half_width_, rows_, first_rows_;  // by table
   std::map<std::pair<ValueId, bool>, Half> halves_;  // by table and whether it is interleaved
 };
 
