@@ -342,6 +342,7 @@ class GraphsTest(GraphCase):
             "another sum": changed(lambda g, e, total, s: g.op("Div", e, g.op("ReduceSum", g.op("Mul", e, e), g.constant([-1])))),
             "the mean": changed(lambda g, e, total, s: g.op("Div", e, g.op("ReduceMean", e, axes=[-1]))),
             "a root of it": changed(lambda g, e, total, s: g.op("Sqrt", g.op("Div", e, total))),
+            "clipped scores": {"masked": lambda g, s: g.op("Div", *parts(g, g.op("Clip", g.mul(s, 40), g.f32(-60), g.f32(60))))},
             "over the queries": changed(lambda g, e, total, s: g.op("Div", e, g.op("Add", total, g.op("ReduceMax", total, axes=[-2])))),
         })
 

@@ -144,7 +144,7 @@ class Recogniser {
       if (graph_.values[x].info.type != DType::kF32 || !(graph_.values[x].info.shape == shape)) continue;
       auto cone = prober_.cone(root, x, kMaxConeNodes);
       if (!cone || !plain(*cone)) continue;
-      if (sums(*cone) && is_softmax(root, x)) {  // so it is of what the largest is taken away from, further up
+      if (may_be_softmax(*cone) && is_softmax(root, x)) {  // so it is of what the largest is taken away from, further up
         *r = {x, {"Softmax", ""}, *cone};
         found = true;
         continue;
@@ -183,8 +183,11 @@ class Recogniser {
     return true;
   }
 
-  bool sums(const Cone& cone) const {
-    return std::any_of(cone.nodes.begin(), cone.nodes.end(), [&](int i) { return graph_.nodes[i].is("ReduceSum"); });
+  // Sums, and nothing that shows beyond the numbers that are probed (Clip).
+  bool may_be_softmax(const Cone& cone) const {
+    static const std::set<std::string> kOps{"Exp", "Sub", "Mul", "Div", "Reciprocal", "ReduceMax", "ReduceSum", "Cast", "Identity"};
+    return std::all_of(cone.nodes.begin(), cone.nodes.end(), [&](int i) { return kOps.count(graph_.nodes[i].op); }) &&
+           std::any_of(cone.nodes.begin(), cone.nodes.end(), [&](int i) { return graph_.nodes[i].is("ReduceSum"); });
   }
 
   // Also of numbers so small that something added to the sum would show; and of such that a sum without the largest taken away still holds.
