@@ -220,6 +220,18 @@ class GraphsTest(GraphCase):
         self.check({"equal": same}, ROTARY, LONG, copies_nothing=True)
         self.check({"another one from 40 on": (rotary(from_40_on), same)}, ROTARY, LONG)
 
+    def test_tables_looked_up_element_by_element(self):
+        """As GPT-J has them: they tell how long the context is."""
+        angle = np.arange(tiny_models.CONTEXT)[:, None] * 100.0 ** (-np.arange(HEAD_SIZE) // 2 * 2 / HEAD_SIZE)
+        def f(g, x):
+            index = g.op("Expand", g.unsqueeze("position_ids", 2), g.shape(1, g.tokens, HEAD_SIZE))
+            cos, sin = (g.unsqueeze(g.op("GatherElements", g.expand(g.f32(t[None]), 1, tiny_models.CONTEXT, HEAD_SIZE), index, axis=1), 1) for t in (np.cos(angle), np.sin(angle)))
+            turned = g.op("Concat", g.op("Neg", g.slice(x, HEAD_SIZE // 2, END, 3)), g.slice(x, 0, HEAD_SIZE // 2, 3), axis=-1)
+            return g.op("Add", g.op("Mul", x, cos), g.op("Mul", turned, sin))
+        self.check({"both": {"rotary": f}}, ROTARY, LONG, copies_nothing=True)
+        found = json.loads(Run("inspect", self.write("context", ROTARY, {"rotary": f}), "--json").out)
+        self.assertEqual((found["memory"]["slots"], found["sequences"]["in one step"] > 1), (tiny_models.CONTEXT, True))
+
     # -- operators over a whole row
 
     def test_sinks(self):
