@@ -248,8 +248,14 @@ class GraphsTest(GraphCase):
         self.check(cases, copies_nothing=True)
         for name, hooks in cases.items():
             self.assertEqual([what.endswith("sinks") for what in self.found(name, LEARNED, hooks, "attention")], [True] * tiny_models.LAYERS, name)
+        # By these, tokens depend on later ones: a prompt is not fed in parts.
         self.check({
             "all but the first": {"masked": lambda g, s: g.slice(g.op("Softmax", g.op("Concat", s, columns(g, sink), axis=-1), axis=-1), 1, END, 3)},
+            "less the largest of all queries": {"masked": lambda g, s: g.op("Softmax", g.op("Sub", s, g.op("ReduceMax", s, axes=[-2])), axis=-1)},
+        }, options=("--chunk", 3))
+        self.check({
+            "less for later keys": {"masked": lambda g, s: cases["behind the scores"]["masked"](g, g.op("Add", s, g.mul(g.unsqueeze(g.op("Cast", g.keys, to=TensorProto.FLOAT), 0, 1, 2), np.linspace(0.1, 0.4, HEADS).reshape(1, HEADS, 1, 1))))},
+            "something for all scores": {"masked": lambda g, s: cases["behind the scores"]["masked"](g, g.op("Add", s, g.f32(1.5)))},
             "by query": {"masked": lambda g, s: g.slice(g.op("Softmax", g.op("Concat", s, g.mul(g.slice(s, 0, 1, 3), 0.5), axis=-1), axis=-1), 0, -1, 3)},
             "one more in the denominator": {"masked": lambda g, s: (lambda e: g.op("Div", e, g.op("Add", g.op("ReduceSum", e, g.constant([-1])), g.f32(1))))(g.op("Exp", s))},
         })

@@ -106,6 +106,18 @@ bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* 
   return !multiplied(x, s) || hides_what_it_multiplies(x, s, m->scale, heads);
 }
 
+bool ScoreRecogniser::nothing_for_whole_rows(ValueId x, ValueId s) {
+  const int64_t far = std::clamp<int64_t>(context_.context_length, 2, 4096);
+  for (auto [tokens, past] : {std::pair<int64_t, int64_t>{tokens_, past_}, {2, 5}, {std::min<int64_t>(far, 64), 0}, {1, far / 2}, {1, far - 1}}) {
+    if ((context_.phase == Phase::kDecode && tokens != 1) || (context_.phase == Phase::kFirst && past != 0)) continue;
+    const Result<Tensor> bias = prober_.evaluate(x, {{s, Tensor::allocate(DType::kF32, prober_.dims(s, tokens, past))}}, tokens, past);
+    if (!bias.is_ok()) return false;
+    for (const float b : floats(*bias))
+      if (b > kMasked && b != 0) return false;
+  }
+  return true;
+}
+
 // What the nodes between `s` and `x` read besides scores.
 std::vector<ValueId> ScoreRecogniser::known_operands(ValueId x, ValueId s) const {
   std::vector<ValueId> operands;

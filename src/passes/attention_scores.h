@@ -30,6 +30,8 @@ class ScoreRecogniser {
 
   // Softmax's input `x` as a function of the product `s` [.., heads, S, S + P].
   bool recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* form);
+  // Whether all that is added to a score hides it. Softmax takes no notice of what is added to a whole row, unless there is a sink.
+  bool nothing_for_whole_rows(ValueId x, ValueId s);
 
  private:
   bool scores_node(const Node& n);

@@ -53,6 +53,11 @@ class Pusher {
       if (!splittable(node) || graph_.is_output(node.out[0])) continue;
       std::vector<std::pair<int, Selection>> parts;
       if (!collect(users, node.out[0], {}, {}, &parts) || parts.empty()) continue;
+      const auto empty = [&](const auto& part) {
+        const Shape& y = graph_.values[part.second.select.out[part.second.output]].info.shape;
+        return std::find(y.begin(), y.end(), Dim(0)) != y.end();
+      };
+      if (std::any_of(parts.begin(), parts.end(), empty)) continue;
       const Status done = split(static_cast<int>(n), parts);
       if (!done.is_ok()) return done;
       return true;

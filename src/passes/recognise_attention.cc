@@ -57,7 +57,7 @@ class Recogniser {
     const int rank = static_cast<int>(shape(softmax.in[0]).size());
     const int64_t axis = softmax.attr_int("axis", softmax.opset < 13 ? 1 : -1);
     if (axis != -1 && axis != rank - 1) return *why = "Softmax is not over the last axis", false;
-    ValueId input = without_largest(softmax.in[0]), probabilities = softmax.out[0];
+    ValueId input = softmax.in[0], probabilities = softmax.out[0];
     take_sink(softmax, &input, &probabilities, &m->sink);
     const int pv = find_product(probabilities);
     if (pv < 0) return *why = "no product with V follows", false;
@@ -74,21 +74,13 @@ class Recogniser {
     if (!heads_in_groups(scores.in[0], scores.in[1]) || !heads_in_groups(mix.in[0], mix.in[1])) return *why = "query heads are not grouped by KV head", false;
     if (m->sink.present() && m->sink.count() != m->q.heads) return *why = "sinks are not one for each head", false;
     if (!scores_.recognise(input, scores.out[0], m->q.heads, m)) return *why = "scale, softcap and mask have no closed form", false;
+    if (m->sink.present() && m->bias == kNoValue && !scores_.nothing_for_whole_rows(input, scores.out[0])) return *why = "something is added to the scores, but not to the sink", false;
     m->scale *= m->q.scale * m->k.scale;
     m->matmul_out = pv;
     return true;
   }
 
   const Node* producer(ValueId v) const { return v == kNoValue || graph_.values[v].producer < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(graph_.values[v].producer)]; }
-
-  // Softmax of x - max(x) is that of x.
-  ValueId without_largest(ValueId v) const {
-    const Node* sub = producer(v);
-    const Node* largest = sub && sub->is("Sub") ? producer(sub->in[1]) : nullptr;
-    const bool rows = largest && largest->is("ReduceMax") && largest->in[0] == sub->in[0] && shape(sub->in[1]).size() == shape(v).size() &&
-                      shape(sub->in[1]).back() == Dim(1) && std::equal(shape(v).begin(), shape(v).end() - 1, shape(sub->in[1]).begin());
-    return rows ? sub->in[0] : v;
-  }
 
   // Softmax of scores with a column of constants beside them, one for each head, which is cut off afterwards: `input` and
   // `probabilities` become those of the keys.
@@ -405,7 +397,8 @@ class Recogniser {
     for (Node& n : graph_.nodes) {
       if (!n.is("Attention", "situ") || !n.has_input(3)) continue;
       const ValueId bias = n.in[3];
-      if (!prober.known(bias)) continue;
+      // A sink feels what is added to a whole row, which closed forms leave out.
+      if (!prober.known(bias) || n.has_input(5) || n.attr_int("smooth_sink", 0) != 0) continue;
       const int64_t heads = shape(n.in[0])[1].value();
       auto [it, fresh] = known.try_emplace({bias, heads});
       if (fresh) it->second = fit_mask(graph_, prober, {bias}, mask_probe(prober, bias, heads), heads, context_.context_length, context_.phase);

@@ -137,6 +137,21 @@ Status fill_for_updates(Graph& graph) {
   return builder.finish();
 }
 
+// Softmax of x - max(x) is that of x.
+void softmax_as_it_is(Graph& graph) {
+  for (Node& n : graph.nodes) {
+    if (!n.is("Softmax") || graph.values[n.in[0]].producer < 0) continue;
+    const Node& sub = graph.nodes[static_cast<size_t>(graph.values[n.in[0]].producer)];
+    if (!sub.is("Sub") || graph.values[sub.in[1]].producer < 0) continue;
+    const Node& largest = graph.nodes[static_cast<size_t>(graph.values[sub.in[1]].producer)];
+    const Shape &x = graph.values[sub.in[0]].info.shape, &rows = graph.values[sub.in[1]].info.shape;
+    const int64_t rank = static_cast<int64_t>(x.size()), axis = n.attr_int("axis", n.opset < 13 ? 1 : -1);
+    const bool last = axis == -1 || axis == rank - 1;
+    // One number for each row, whatever axis ReduceMax names: it has taken the last one alone.
+    if (last && largest.is("ReduceMax") && largest.in[0] == sub.in[0] && rank > 0 && rows.size() == x.size() && rows.back() == Dim(1) && std::equal(x.begin(), x.end() - 1, rows.begin())) n.in[0] = sub.in[0];
+  }
+}
+
 // A value whose elements are known on the host at every step needs no node: its users read the elements. The
 // Shape, Gather, Concat chains that led to it die with its last use.
 void detach_host_values(Graph& graph) {
@@ -182,6 +197,7 @@ Status simplify(PassContext& context) {
   tile_to_expand(graph);
   gather_to_slice(graph);
   SITU_RETURN_IF_ERROR(fill_for_updates(graph));
+  softmax_as_it_is(graph);
   detach_host_values(graph);
   graph.remove_dead_nodes();
   return Status::ok();

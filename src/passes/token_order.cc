@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "passes/mask.h"
+#include "passes/part.h"
 #include "passes/probe.h"
 #include "passes/turning_points.h"
 
@@ -61,7 +63,7 @@ class Order {
     if (!cone) return;
     std::vector<ValueId> rules;
     for (int i : cone->nodes) {
-      if (picks_by_step(graph_.nodes[i])) return;
+      if (picks_by_step(graph_.nodes[i]) || !apart(graph_.nodes[i])) return;
       for (ValueId v : graph_.nodes[i].in) {
         if (!by_position(v)) return;
         if (prober_.changes(v)) rules.push_back(v);
@@ -77,10 +79,28 @@ class Order {
       // A probability of 0 must stay 0, and rows apart.
       const bool product = n.is("MatMul") && operand == 0, moved = (n.def && n.def->placement == Placement::kView) || n.is("Cast");
       if (!product && !moved) return;
+      if ((n.is("Slice") || n.is("Split") || n.is("Gather")) && !begins_with_first_key(n)) return;
       accepted_.insert(u);
       if (product || n.out.size() != 1) return;
       v = n.out[0];
     }
+  }
+
+  // Between scores and Softmax: each number is made of its own score, and none changes its column.
+  bool apart(const Node& n) const {
+    if (!n.def) return false;
+    if (n.is("Concat")) return data(n.in[0]);  // a sink behind the keys
+    if (n.is("Slice") || n.is("Split") || n.is("Gather")) return begins_with_first_key(n);
+    return n.def->placement == Placement::kElementwise || n.def->placement == Placement::kView || n.is("Cast") || n.is("Pow") || n.is("Trilu");
+  }
+  // A part of rows of scores or probabilities in which the keys stand where they stood.
+  bool begins_with_first_key(const Node& n) const {
+    const int64_t last = static_cast<int64_t>(shape(n.in[0]).size()) - 1;
+    for (size_t o = 0; o < n.out.size(); ++o) {
+      const std::optional<Part> part = n.has_output(o) && data(n.out[o]) && !users_[n.out[o]].empty() ? part_of(graph_, n, o) : Part{0, Dim(0)};
+      if (!part || (static_cast<int64_t>(part->axis) == last && !(part->begin == Dim(0)))) return false;
+    }
+    return !n.is("Gather");
   }
 
   // Steps at which masks made by `rules` are looked at: few tokens, a square of many, and both sides of what positions are
