@@ -399,6 +399,10 @@ class GraphsTest(GraphCase):
                 y = g.op("FusedMatMul", g.op("Cast", x, to=type), matrix, domain="com.microsoft", alpha=0.7, transB=1)
                 return g.op("Add", x, g.op("Cast", y, to=TensorProto.FLOAT))
             return {"hidden": f}
+        def read(g, x):
+            y, mean, _, _ = g.op("SkipLayerNormalization", x, x, g.f32(np.ones(WIDTH)), outputs=4, domain="com.microsoft")
+            return g.op("Add", y, mean)
+        self.refused(Run("run", self.write("read", LEARNED, {"hidden": read}), "--prompt-ids", "1"), "SkipLayerNormalization", "mean")
         self.check({"skip": {"hidden": skip}, "float": product(TensorProto.FLOAT), "half": product(TensorProto.FLOAT16)}, copies_nothing=True)
 
     def test_permutations_are_copies(self):

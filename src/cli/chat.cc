@@ -136,9 +136,9 @@ class Conversation {
   }
 
   Status reply() {
+    interrupted = false;
     Result<std::vector<int64_t>> prompt = model_.encode_chat(messages_);
     if (!prompt.is_ok()) return prompt.status();
-    interrupted = false;
     Result<Generation> g = model_.generate(*prompt, options_, [](const Token& t) {
       std::fwrite(t.text.data(), 1, t.text.size(), stdout);
       std::fflush(stdout);

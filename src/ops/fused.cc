@@ -78,8 +78,16 @@ Status infer_attention(InferContext& c) {
 
 // com.microsoft.RotaryEmbedding(x, positions, cos, sin), MRotaryEmbedding, ai.onnx.RotaryEmbedding 23.
 Status infer_rotary_embedding(InferContext& c) { return same_as_first(c, {0}); }
-// com.microsoft.SkipSimplifiedLayerNormalization, SkipLayerNormalization: output 3 is the sum.
-Status infer_skip_norm(InferContext& c) { return same_as_first(c, {0, 3}); }
+// com.microsoft.SkipSimplifiedLayerNormalization, SkipLayerNormalization: outputs 1 and 2 are mean and inverse deviation, 3 is the sum.
+Status infer_skip_norm(InferContext& c) {
+  SITU_RETURN_IF_ERROR(same_as_first(c, {0, 3}));
+  Shape rows = c.input(0).shape;
+  if (rows.empty()) return c.fail("the input is a scalar");
+  rows.back() = Dim(1);
+  for (size_t i : {size_t{1}, size_t{2}})
+    if (c.node.has_output(i)) c.set(i, DType::kF32, rows);
+  return Status::ok();
+}
 // com.microsoft.BiasGelu, FastGelu.
 Status infer_bias_activation(InferContext& c) { return same_as_first(c, {0}); }
 

@@ -78,19 +78,25 @@ class Order {
       const Node& n = graph_.nodes[u];
       // A probability of 0 must stay 0, and rows apart.
       const bool product = n.is("MatMul") && operand == 0, moved = (n.def && n.def->placement == Placement::kView) || n.is("Cast");
-      if (!product && !moved) return;
-      if ((n.is("Slice") || n.is("Split") || n.is("Gather")) && !begins_with_first_key(n)) return;
+      if (!product && !(moved && apart(n))) return;
       accepted_.insert(u);
       if (product || n.out.size() != 1) return;
       v = n.out[0];
     }
   }
 
-  // Between scores and Softmax: each number is made of its own score, and none changes its column.
+  // Between scores and the product with V: each number is made of its own score, and none changes its row or column.
   bool apart(const Node& n) const {
     if (!n.def) return false;
     if (n.is("Concat")) return data(n.in[0]);  // a sink behind the keys
     if (n.is("Slice") || n.is("Split") || n.is("Gather")) return begins_with_first_key(n);
+    if (n.is("Transpose")) {
+      const std::vector<int64_t> perm = n.permutation(shape(n.in[0]).size());
+      if (perm.size() < 2 || perm.back() != static_cast<int64_t>(perm.size()) - 1 || perm[perm.size() - 2] != static_cast<int64_t>(perm.size()) - 2) return false;
+    } else if (n.def->placement == Placement::kView) {
+      const Shape &x = shape(n.in[0]), &y = shape(n.out[0]);
+      if (x.size() < 2 || y.size() < 2 || !(x.back() == y.back()) || !(x[x.size() - 2] == y[y.size() - 2])) return false;
+    }
     return n.def->placement == Placement::kElementwise || n.def->placement == Placement::kView || n.is("Cast") || n.is("Pow") || n.is("Trilu");
   }
   // A part of rows of scores or probabilities in which the keys stand where they stood.
