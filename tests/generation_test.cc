@@ -265,6 +265,38 @@ TEST_F(GenerationTest, AFlagInterrupts) {
   }
 }
 
+// Attention of several sequences has a barrier of its own, so all threads must end a step at the same place: within one that is
+// interrupted at any time.
+TEST_F(GenerationTest, ThreadsEndABatchAtTheSamePlace) {
+  LoadOptions load;
+  load.sequences = 3;
+  load.threads = 3;
+  const fs::path tiny = path().parent_path() / "tiny" / "llama";
+  if (!fs::exists(tiny)) GTEST_SKIP() << tiny << " is not there";
+  Model model = std::move(Model::load(tiny.string(), load)).value();
+  const std::vector<std::vector<int64_t>> prompts{{1, 2, 3}, {4, 5}, {6, 7, 8, 9}};
+  options_.max_new_tokens = 40;
+  options_.ignore_eos = true;
+  const std::vector<Generation> plain = model.generate(prompts, options_, nullptr).value();
+  std::atomic<bool> flag{false};
+  model.interrupt_when(&flag);
+  for (int i = 0; i < 2000; ++i) {
+    flag = false;
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(1 + i * 7 % 1000));
+      flag = true;
+    });
+    const std::vector<Generation> part = model.generate(prompts, options_, nullptr).value();
+    other.join();
+    for (size_t s = 0; s < part.size(); ++s) {
+      const std::vector<int64_t>&ids = part[s].output_ids, &all = plain[s].output_ids;
+      ASSERT_LE(ids.size(), all.size());
+      EXPECT_TRUE(std::equal(ids.begin(), ids.end(), all.begin()));
+    }
+  }
+  model.interrupt_when(nullptr);
+}
+
 // They hold until the next step; what a caller looks at later is memory still.
 TEST_F(GenerationTest, LogitsOfManySessions) {
   LoadOptions load;

@@ -1,6 +1,7 @@
 #include "runtime/program.h"
 
 #include <algorithm>
+#include <climits>
 #include <map>
 #include <set>
 
@@ -317,17 +318,20 @@ KernelCall Program::thread_call(int thread) {
   return call;
 }
 
-// Threads need not agree where: what is computed after a call that was left out is not used.
-bool Program::interrupted() {
-  if (pool_.interrupted()) interrupted_.store(true, std::memory_order_relaxed);
-  return interrupted_.load(std::memory_order_relaxed);
+// Waits at barrier number `barrier` of the step; false: the step ends there. All threads must leave out the same calls, since some
+// have barriers of their own: thread 0 says before a barrier that it is the last one, which others may read behind an earlier one.
+bool Program::pass_barrier(int barrier, int thread) {
+  if (thread == 0 && pool_.interrupted()) last_barrier_.store(std::min(barrier, last_barrier_.load(std::memory_order_relaxed)), std::memory_order_relaxed);
+  pool_.barrier().wait();
+  return last_barrier_.load(std::memory_order_relaxed) > barrier;
 }
 
 void Program::execute(int thread, int threads) {
   KernelCall call = thread_call(thread);
+  int barriers = 0;
   for (const Call& c : calls_) {
-    if (c.barrier) pool_.barrier().wait();  // later calls rely on it too
-    if (runs(c) && !interrupted()) run_call(c, call, thread, threads);
+    if (c.barrier && !pass_barrier(barriers++, thread)) return;  // later calls rely on it too
+    if (runs(c)) run_call(c, call, thread, threads);
   }
 }
 
@@ -335,15 +339,16 @@ void Program::execute_traced(int thread, int threads) {
   KernelCall call = thread_call(thread);
   const int64_t start = Trace::now();
   int64_t time = start;
+  int barriers = 0;
   for (size_t i = 0; i < calls_.size(); ++i) {
     TraceEvent event;
     event.name = first_name_ + static_cast<int32_t>(i);
     event.ready = event.begin = time;
     if (calls_[i].barrier) {
-      pool_.barrier().wait();
+      if (!pass_barrier(barriers++, thread)) return;
       event.begin = Trace::now();
     }
-    if (!runs(calls_[i]) || interrupted()) continue;
+    if (!runs(calls_[i])) continue;
     run_call(calls_[i], call, thread, threads);
     time = event.end = Trace::now();
     trace_->add(thread, event);
@@ -391,13 +396,14 @@ Status Program::run(const StepInput& input, Ledger& ledger) {
   for (Ledger& b : books_) b = Ledger{};
   for (Fault& f : faults_) f = Fault{};
   for (int& c : fault_calls_) c = -1;
-  interrupted_ = false;
+  if (pool_.interrupted()) return Status::error("interrupted");
+  last_barrier_ = INT_MAX;
   pool_.run([this](int t, int n) { trace_ ? execute_traced(t, n) : execute(t, n); });
   for (const Ledger& b : books_) {
     ledger.add(b);
     ledger.computed -= b.copied;  // what kernels moved is counted below as part of their outputs
   }
-  if (interrupted_) return Status::error("interrupted");
+  if (last_barrier_ != INT_MAX) return Status::error("interrupted");
   count_outputs(ledger);
   for (size_t t = 0; t < faults_.size(); ++t)
     if (faults_[t].what)

@@ -111,7 +111,7 @@ class Program {
   Status check_sizes(const StepInput& input) const;
   void write_inputs(const StepInput& input, Ledger& ledger);
   void count_outputs(Ledger& ledger) const;
-  bool interrupted();
+  bool pass_barrier(int barrier, int thread);
   void execute(int thread, int threads);
   bool runs(const Call& c) const { return input_->wanted > 0 || !c.for_logits; }
   // Of a step of several segments: those that a call computes, and the part that stands for all tokens whose logits are wanted.
@@ -140,7 +140,7 @@ class Program {
   std::vector<Ledger> books_;
   std::vector<Fault> faults_;
   std::vector<int> fault_calls_;
-  std::atomic<bool> interrupted_{false};  // in this step
+  std::atomic<int> last_barrier_{0};  // at which this step was interrupted
   const StepInput* input_ = nullptr;
   int64_t tokens_ = 0;  // of the step
   int logits_view_ = -1;
