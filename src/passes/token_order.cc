@@ -88,7 +88,7 @@ class Order {
   // Between scores and the product with V: each number is made of its own score, and none changes its row or column.
   bool apart(const Node& n) const {
     if (!n.def) return false;
-    if (n.is("Concat")) return data(n.in[0]);  // a sink behind the keys
+    if (n.is("Concat")) return data(n.in[0]) && std::none_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) { return data(v); });  // a sink behind the keys
     if (n.is("Slice") || n.is("Split") || n.is("Gather")) return begins_with_first_key(n);
     if (n.is("Transpose")) {
       const std::vector<int64_t> perm = n.permutation(shape(n.in[0]).size());
