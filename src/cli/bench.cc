@@ -100,30 +100,36 @@ struct StepTable {
   double bytes = 0, bandwidth = 0, roofline = 0;
 };
 
-// Bytes per second at which `threads` threads read `bytes` of memory over and over: the best of several readings, of so many
-// that a moment in which the machine does something else is not all that is measured.
-double read_bandwidth(int64_t bytes, int threads) {
-  constexpr int kReadings = 7;
-  constexpr double kSeconds = 0.3;
-  const std::shared_ptr<std::byte> memory = map_weights(bytes);
-  if (!memory || bytes <= 0) return 0;
-  for (int64_t i = 0; i < bytes; i += 4096) memory.get()[i] = std::byte{1};
-  const Tensor data = Tensor::borrow(DType::kU8, {bytes}, memory.get(), memory), sums = Tensor::allocate(DType::kU32, {threads});
-  const View in = data.view(), out = sums.view();
-  KernelCall call;
-  call.in = &in;
-  call.out = &out;
-  call.in_count = call.out_count = 1;
-  ThreadPool pool(threads);
-  double best = 0;
-  const auto begin = Clock::now();
-  for (int reading = 0; reading < kReadings || std::chrono::duration<double>(Clock::now() - begin).count() < kSeconds; ++reading) {
-    const auto start = Clock::now();
-    pool.run([&](int t, int n) { kernels().read_stream(call, t, n); });
-    best = std::max(best, static_cast<double>(bytes) / std::chrono::duration<double>(Clock::now() - start).count());
+// Reads as much memory as a token does, with as many threads: what decoding cannot be faster than.
+class Reader {
+ public:
+  Reader(int64_t bytes, int threads) : memory_(map_weights(bytes)), pool_(threads) {
+    if (!memory_ || bytes <= 0) return;
+    for (int64_t i = 0; i < bytes; i += 4096) memory_.get()[i] = std::byte{1};
+    data_ = Tensor::borrow(DType::kU8, {bytes}, memory_.get(), memory_);
+    sums_ = Tensor::allocate(DType::kU32, {threads});
   }
-  return best;
-}
+  // The median of `times` readings, in milliseconds; 0: there is no such memory.
+  double measure(int64_t times) {
+    std::vector<double> readings;
+    const View in = data_.view(), out = sums_.view();
+    KernelCall call;
+    call.in = &in;
+    call.out = &out;
+    call.in_count = call.out_count = 1;
+    for (int64_t i = 0; i < times && data_.present(); ++i) {
+      const auto start = Clock::now();
+      pool_.run([&](int t, int n) { kernels().read_stream(call, t, n); });
+      readings.push_back(ms_since(start));
+    }
+    return median(readings);
+  }
+
+ private:
+  std::shared_ptr<std::byte> memory_;
+  Tensor data_, sums_;
+  ThreadPool pool_;
+};
 
 Result<StepTable> kernel_table(Model& model, int64_t depth, int64_t tokens) {
   InPlaceEngine& engine = *model.impl().in_place;
@@ -229,14 +235,22 @@ int bench(const BenchArguments& a) {
   std::vector<StepTable> tables;
   if (!a.json) std::printf("%8s %10s %14s %14s %16s\n", "past", "mode", "prefill tok/s", "decode tok/s", "copied B/token");
   for (int64_t depth : depths) {
+    Result<StepTable> kernels = kernel_table(models[0], depth + a.prompt, a.tokens);
+    if (!kernels.is_ok()) return fail(kernels.status().message());
+    for (const KernelRow& r : kernels->rows) kernels->bytes += r.bytes;
+    kernels->bytes += static_cast<double>(models[0].facts().state_bytes_per_token * (depth + a.prompt));
+    Reader reader(static_cast<int64_t>(kernels->bytes), models[0].facts().threads);
     std::vector<std::vector<Sample>> samples(models.size());
-    // In turn, so that a machine that slows down slows both.
-    for (int rep = 0; rep < a.reps; ++rep)
+    std::vector<double> readings;
+    // In turn, so that a machine that slows down slows all.
+    for (int rep = 0; rep < a.reps; ++rep) {
+      readings.push_back(reader.measure(a.tokens));
       for (size_t m = 0; m < models.size(); ++m) {
         Result<Sample> s = measure(models[m], depth, a.prompt, a.tokens);
         if (!s.is_ok()) return fail(s.status().message());
         samples[m].push_back(*s);
       }
+    }
     nlohmann::ordered_json row;
     row["past"] = depth;
     for (size_t m = 0; m < models.size(); ++m) {
@@ -246,12 +260,10 @@ int bench(const BenchArguments& a) {
       if (!a.json)
         std::printf("%8lld %10s %14.1f %14.1f %16.0f\n", static_cast<long long>(depth), mode, 1000.0 * static_cast<double>(a.prompt) / s.prefill_ms, 1000.0 / s.decode_ms, s.copied);
     }
-    Result<StepTable> kernels = kernel_table(models[0], depth + a.prompt, a.tokens);
-    if (!kernels.is_ok()) return fail(kernels.status().message());
-    for (const KernelRow& r : kernels->rows) kernels->bytes += r.bytes;
-    kernels->bytes += static_cast<double>(models[0].facts().state_bytes_per_token * (depth + a.prompt));
-    kernels->bandwidth = read_bandwidth(static_cast<int64_t>(kernels->bytes), models[0].facts().threads);
-    if (kernels->bandwidth > 0) kernels->roofline = kernels->bytes / kernels->bandwidth / (medians(samples[0]).decode_ms / 1000);
+    if (const double read_ms = median(readings); read_ms > 0) {
+      kernels->bandwidth = kernels->bytes / read_ms * 1000;
+      kernels->roofline = read_ms / medians(samples[0]).decode_ms;
+    }
     row["kernels"] = to_json(*kernels);
     tables.push_back(std::move(*kernels));
     report["rows"].push_back(row);

@@ -20,7 +20,7 @@ bool splits_well(const Graph& graph, const Node& n) {
 }
 
 Status split_attention(Graph& graph, int splits) {
-  if (splits < 2 || pass_disabled("split_attention")) return Status::ok();
+  if (pass_disabled("split_attention")) return Status::ok();
   Builder builder(graph);
   const std::vector<Node> nodes = std::move(graph.nodes);
   graph.nodes.clear();

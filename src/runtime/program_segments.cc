@@ -154,7 +154,7 @@ std::string Program::allow_segments(const TokenOrder& order, size_t call) {
     }
     if (i == 0) c.first_part = part;
   }
-  c.split = pool_.threads() > 1 && !pass_disabled("split_attention") && splits_well(graph_, node);
+  c.split = !pass_disabled("split_attention") && splits_well(graph_, node);
   if (c.split) {
     const Shape& y = graph_.values[node.out[0]].info.shape;
     partial_floats_ = std::max(partial_floats_, y[1].value() * (y[3].value() + 2));
