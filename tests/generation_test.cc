@@ -1,11 +1,15 @@
 // Model::generate from a program's side, on the real model: what the callback gets, seeds, stop strings, log-probabilities.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
+#include <random>
 #include <thread>
 
 #include "situ/model.h"
@@ -218,6 +222,53 @@ TEST_F(GenerationTest, TheCallbackMayUseTheModel) {
   const Generation guessed = model.generate(repeats, options_, [&](const Token&) { return disturb(); }).value();
   EXPECT_GT(guessed.accepted_tokens, 0);
   same(plain[1], guessed);
+}
+
+// Threads hand the model over between two tokens, where logits of the same step are still to be read: their steps end in any order.
+TEST_F(GenerationTest, ThreadsTakeTurnsBetweenTokens) {
+  LoadOptions load;
+  load.sequences = 8;
+  Model model = std::move(Model::load(path().string(), load)).value();
+  const std::vector<int64_t> repeats = model.encode("one two three four five six seven one two three four five six seven one two three").value();
+  const std::vector<std::vector<int64_t>> prompts = {repeats, {repeats.begin() + 2, repeats.end()}, {repeats.begin() + 5, repeats.end()}};
+  options_.prompt_lookup = 6;
+  options_.max_new_tokens = 48;
+  options_.logprobs = 1;
+  std::vector<Generation> alone, together(prompts.size());
+  for (const auto& p : prompts) alone.push_back(model.generate(p, options_, nullptr).value());
+  for (int round = 0; round < 3; ++round) {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<char> running(prompts.size(), 1);
+    size_t turn = 0, given = 0;
+    std::mt19937 random(static_cast<uint32_t>(round));
+    const auto hand_over = [&] {  // with the mutex: to any that runs
+      do turn = random() % prompts.size();
+      while (!running[turn] && std::count(running.begin(), running.end(), 1) > 0);
+      ++given;
+      changed.notify_all();
+    };
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < prompts.size(); ++i)
+      threads.emplace_back([&, i] {
+        std::unique_lock held(mutex);
+        changed.wait(held, [&] { return turn == i; });
+        together[i] = model.generate(prompts[i], options_, [&](const Token&) {
+          hand_over();
+          changed.wait(held, [&] { return turn == i; });
+          return true;
+        }).value();
+        running[i] = 0;
+        hand_over();
+      });
+    for (std::thread& t : threads) t.join();
+    EXPECT_GT(given, prompts.size());
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      EXPECT_GT(together[i].accepted_tokens, 0);
+      EXPECT_EQ(together[i].output_ids, alone[i].output_ids) << "prompt " << i;
+      for (size_t t = 0; t < together[i].logprobs.size(); ++t) EXPECT_EQ(together[i].logprobs[t].logprob, alone[i].logprobs[t].logprob) << "prompt " << i << ", token " << t;
+    }
+  }
 }
 
 TEST_F(GenerationTest, AFlagInterrupts) {

@@ -128,8 +128,9 @@ Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::Logit
     for (const Feed& f : group) sequences.push_back({&*f.session->sequence, f.tokens, f.wanted, f.apart});
     begin_step();
     const InPlaceEngine::LogitsOf read = [&](size_t i, std::span<const float> row) {
+      const bool copied = in_place->reads_copies();  // and gone behind this
       const Status status = each(first + i, row);
-      if (in_place->reads_copies())
+      if (copied)
         for (LikelihoodMeter* m : meters) m->settle();
       return status;
     };

@@ -86,8 +86,8 @@ class InPlaceEngine {
   using LogitsOf = std::function<Status(size_t feed, std::span<const float> logits)>;
   // `each` may begin other steps: logits that are still to be read are copied out of their way then, and the ledger says so.
   Status step(std::span<const Feed> feeds, const LogitsOf& each);
-  // Whether those that `each` is being called for, or is called for next, are such copies, which do not outlive the call.
-  bool reads_copies() const { return unread_ != nullptr && !unread_->copies.empty(); }
+  // Whether those that `each` is called for are such copies, which do not outlive the step. To be asked before it begins another one.
+  bool reads_copies() const { return reads_copies_; }
   int64_t batch() const { return batch_; }
   // Whether the sequence still has what its token number `length` attends to.
   bool can_rewind(const Sequence& sequence, int64_t length) const;
@@ -144,12 +144,12 @@ class InPlaceEngine {
   Status run_parts(std::vector<Part>& parts, int64_t wanted);
   void step_done(Sequence& sequence) const;
   Status read_logits(const View& view, int64_t before_last);
-  // Logits [left, vocabulary] of a step that its caller has still to be called for.
+  // Logits [left, vocabulary] of a step that its caller has still to be called for. While it is, other threads may take a step and go
+  // on first, or not: steps end in any order.
   struct UnreadLogits {
     int64_t left = 0;
     size_t width = 0;
     std::vector<float> copies;  // of these and of some before them; empty: they are in their place
-    UnreadLogits* outer = nullptr;
   };
   Status read_each(const std::vector<size_t>& wanted, const LogitsOf& each);
   Status copy_unread();
@@ -164,7 +164,8 @@ class InPlaceEngine {
   int64_t computed_bytes_ = 0, memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1, window_ = 0, first_ = 0;
   std::vector<float> converted_;
   std::span<const float> logits_;
-  UnreadLogits* unread_ = nullptr;  // those of the innermost step
+  UnreadLogits* unread_ = nullptr;  // those of the last step, while they are in their place
+  bool reads_copies_ = false;
   int turn_ = 0;
   Ledger ledger_;
   PackUse packs_;

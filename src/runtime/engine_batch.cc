@@ -27,6 +27,7 @@ Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each) {
   Status done = together ? step_together(feeds) : Status::ok();
   for (size_t i = 0; i < feeds.size() && !together && done.is_ok(); ++i) {
     done = step(*feeds[i].sequence, feeds[i].tokens);
+    reads_copies_ = false;
     if (done.is_ok() && feeds[i].wanted > 0) done = each(i, logits_);
   }
   if (together && done.is_ok()) done = read_each(wanted, each);
@@ -37,18 +38,21 @@ Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each) {
 
 // The logits of a step, row by row.
 Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsOf& each) {
-  UnreadLogits unread{static_cast<int64_t>(wanted.size()), 0, {}, unread_};
-  struct Innermost {
+  UnreadLogits unread{static_cast<int64_t>(wanted.size()), 0, {}};
+  struct Reading {
     InPlaceEngine& engine;
-    ~Innermost() {  // also where `each` throws
-      if (engine.reads_copies()) engine.logits_ = {};
-      engine.unread_ = engine.unread_->outer;
+    const UnreadLogits& unread;
+    ~Reading() {  // also where `each` throws
+      const std::vector<float>& copies = unread.copies;
+      if (!copies.empty() && engine.logits_.data() >= copies.data() && engine.logits_.data() < copies.data() + copies.size()) engine.logits_ = {};
+      if (engine.unread_ == &unread) engine.unread_ = nullptr;
     }
-  } const innermost{*this};
+  } const reading{*this, unread};
   unread_ = &unread;
   for (const size_t feed : wanted) {
     --unread.left;
-    if (unread.copies.empty()) {
+    reads_copies_ = !unread.copies.empty();
+    if (!reads_copies_) {
       SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), unread.left));
     } else {
       logits_ = std::span<const float>(unread.copies).last((static_cast<size_t>(unread.left) + 1) * unread.width).first(unread.width);
@@ -58,17 +62,19 @@ Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsO
   return Status::ok();
 }
 
-// Of the step whose caller asks for another one. Those outside it have been copied before.
+// Before a step that takes their place.
 Status InPlaceEngine::copy_unread() {
-  if (unread_ == nullptr || unread_->left == 0 || !unread_->copies.empty()) return Status::ok();
+  if (unread_ == nullptr) return Status::ok();
+  UnreadLogits& unread = *unread_;
   std::vector<float> copies;
-  for (int64_t row = unread_->left - 1; row >= 0; --row) {
+  for (int64_t row = unread.left - 1; row >= 0; --row) {
     SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), row));
-    const size_t width = unread_->width = logits_.size(), at = copies.size();
+    const size_t width = unread.width = logits_.size(), at = copies.size();
     copies.resize(at + width);
     move_bytes(row_view(copies.data() + at, static_cast<int64_t>(width)), row_view(logits_.data(), static_cast<int64_t>(width)), ledger_);
   }
-  unread_->copies = std::move(copies);
+  unread.copies = std::move(copies);
+  unread_ = nullptr;
   return Status::ok();
 }
 
