@@ -600,7 +600,7 @@ class ErrorsTest(PythonTest):
         files = {f.name: f for f in importlib.resources.files(situ).iterdir()}
         self.assertIn("py.typed", files)
         stub = files["_situ.pyi"].read_text()
-        for words in ("class SituError(RuntimeError)", "def step(self, tokens: Sequence[int]) -> Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]",
+        for words in ("class SituError(RuntimeError)", "def step(self, tokens: Sequence[int] | numpy.typing.NDArray[numpy.integer[Any]]) -> Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]",
                       "def session(self) -> Session", "def length(self) -> int"):
             self.assertIn(words, stub)
 

@@ -18,6 +18,7 @@ constexpr int64_t kFewRows = 4;
 constexpr int64_t kBlockRows = 120;     // a multiple of kTileRows
 constexpr int64_t kSliceDepth = 256;    // 32 KiB of floats
 constexpr int64_t kRowsPerThread = 24;  // fewer are not worth reading the weights again
+static_assert(kRowsPerThread <= kRowsOfOwn);
 constexpr int64_t kPrefetchBytes = 2048;
 
 struct Output {

@@ -33,6 +33,9 @@ struct Fault {
 // Bytes of scratch that each thread owns; kernels block their work to fit.
 constexpr int64_t kScratchBytes = 512 * 1024;
 
+// Products (place/row_groups.h) of so many rows for each thread, or more, give it rows of its own, and all columns.
+constexpr int64_t kRowsOfOwn = 24;
+
 struct KernelCall {
   const View* in = nullptr;   // operands in ONNX order; absent ones are !present()
   int in_count = 0;

@@ -26,6 +26,7 @@ constexpr int kVectors = 2;  // vectors of columns at a time
 // A thread that has rows of its own prepares them alone, but reads more of the weights: with fewer than this it shares their
 // columns with others instead.
 constexpr int64_t kRowsPerThread = 16;
+static_assert(kRowsPerThread <= kRowsOfOwn);
 
 struct Output {
   const View* y = nullptr;

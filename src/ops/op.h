@@ -29,6 +29,7 @@ enum class Placement {
                  // 0 may overwrite an input of the same type, dims and strides
   kRowwise,      // the same, but whole rows depend on whole rows: norms, softmax
   kUpdate,       // kCompute; output 0 is operand 0 but for some elements, and may overwrite that operand alone: scatters
+  kAddsTo,       // kCompute; output 0 is a sum with operand 3, element by element, and may overwrite that operand alone: products with a residual
   kView,         // output is a view of input 0 (see OpDef::view)
   kConcat,       // inputs are slices of output 0 along attribute `axis`
   kHost,         // integer arithmetic on shapes; a kernel exists for when it is not
@@ -36,7 +37,7 @@ enum class Placement {
 };
 
 constexpr bool may_overwrite(Placement p, size_t operand) {
-  return p == Placement::kElementwise || p == Placement::kRowwise || (p == Placement::kUpdate && operand == 0);
+  return p == Placement::kElementwise || p == Placement::kRowwise || (p == Placement::kUpdate && operand == 0) || (p == Placement::kAddsTo && operand == 3);
 }
 
 // What a shape function takes for granted because symbols do not tell: `a` <= `b`, or `a` == `b`. Holds

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "place/row_groups.h"
+
 namespace situ {
 namespace {
 
@@ -62,6 +64,10 @@ class Allocator {
           touch(plan_.values[v]);
         }
     }
+    for (size_t i = 0, end = 0; i < plan_.steps.size(); i = end) {
+      end = end_of_row_group(plan_, i);
+      if (end - i > 1) share_life(static_cast<int>(i), static_cast<int>(end) - 1);
+    }
     // The host reads the logits after the step.
     if (const Home& h = plan_.values[binding_.logits]; h.region == RegionKind::kArena)
       plan_.arena[static_cast<size_t>(h.root)].last = static_cast<int>(plan_.steps.size());
@@ -80,6 +86,16 @@ class Allocator {
 
  private:
   const Value& value(ValueId v) const { return graph_.values[v]; }
+
+  // Of steps [first, last] of a group a thread may be at the last while another one is at the first: what any of them touches is there
+  // during all.
+  void share_life(int first, int last) {
+    for (Root& r : plan_.arena) {
+      if (r.first < 0 || r.first > last || r.last < first) continue;
+      r.first = std::min(r.first, first);
+      r.last = std::max(r.last, last);
+    }
+  }
 
   // The logits of two steps lie side by side, so that the host may read one's while the next runs. Bytes of the second.
   int64_t second_place(int io_root) {

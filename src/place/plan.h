@@ -49,6 +49,9 @@ struct Step {
   ValueId from = kNoValue, to = kNoValue;
   Home from_home, to_home;
   std::string reason;  // of a move, or why the node's kernel copies
+  // A product that reads and writes only the rows of the step before, and of those since the last one without this: what a thread
+  // does to its own rows needs no other thread.
+  bool same_rows = false;
 };
 
 struct Plan {

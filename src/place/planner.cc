@@ -11,6 +11,7 @@
 
 #include "place/arena.h"
 #include "place/plan.h"
+#include "place/row_groups.h"
 
 namespace situ {
 
@@ -58,6 +59,7 @@ class Planner {
     choose_layouts();
     resolve_all();
     SITU_RETURN_IF_ERROR(make_steps());
+    find_row_groups(graph_, &plan_);
     SITU_RETURN_IF_ERROR(allocate_blocks(graph_, binding_, bounds_, &plan_));
     return std::move(plan_);
   }

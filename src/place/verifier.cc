@@ -75,8 +75,16 @@ class Verifier {
     }
     size_t next = 0;
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
-      for (; next < plan_.steps.size() && plan_.steps[next].node == static_cast<int>(n); ++next)
-        SITU_RETURN_IF_ERROR(plan_.steps[next].move ? move(plan_.steps[next]) : kernel(n));
+      for (; next < plan_.steps.size() && plan_.steps[next].node == static_cast<int>(n); ++next) {
+        const Step& s = plan_.steps[next];
+        const bool goes_on = next + 1 < plan_.steps.size() && plan_.steps[next + 1].same_rows;
+        if (!s.same_rows && goes_on) {
+          group_ = next;
+          before_group_ = shadow_;
+        }
+        SITU_RETURN_IF_ERROR(s.move ? move(s) : kernel(n));
+        if (s.same_rows && !goes_on) SITU_RETURN_IF_ERROR(row_by_row(next));
+      }
       if (!executed_[n]) SITU_RETURN_IF_ERROR(mean(n));
     }
     if (next != plan_.steps.size()) return Status::error("steps are not in the order of the nodes");
@@ -101,7 +109,7 @@ class Verifier {
       SITU_RETURN_IF_ERROR(expect(v, "read by " + node.label()));
       const Home& h = plan_.values[v];
       if (h.region == RegionKind::kWeights) continue;
-      SITU_RETURN_IF_ERROR(each(v, h, [&](uint64_t address, int64_t size) {
+      SITU_RETURN_IF_ERROR(each(v, h, [&](uint64_t address, int64_t size, size_t) {
         for (int64_t b = 0; b < size; ++b) reads[address + static_cast<uint64_t>(b)] = v;
       }));
     }
@@ -114,10 +122,26 @@ class Verifier {
     return Status::ok();
   }
 
+  // Steps group_ to `last` once more, as threads take them that do not wait for each other: the last row through all of them, then
+  // the one before. Each step must find what it found when it took all rows.
+  Status row_by_row(size_t last) {
+    shadow_ = std::move(before_group_);
+    for (row_ = symbols_.value[kSymS] - 1; row_ >= 0; --row_)
+      for (size_t s = group_; s <= last; ++s) {
+        const Node& node = graph_.nodes[static_cast<size_t>(plan_.steps[s].node)];
+        for (ValueId v : node.in)
+          if (v != kNoValue) SITU_RETURN_IF_ERROR(expect(v, "row " + std::to_string(row_) + " read by " + node.label()));
+        for (ValueId v : node.out)
+          if (v != kNoValue) SITU_RETURN_IF_ERROR(write(v, plan_.values[v], meaning_[v]));
+      }
+    row_ = -1;
+    return Status::ok();
+  }
+
   // Threads write outputs while others still read operands: they may share bytes only element by element.
   Status check_overlap(const Node& node, ValueId out, const std::unordered_map<uint64_t, ValueId>& reads) {
     ValueId shared = kNoValue;
-    SITU_RETURN_IF_ERROR(each(out, plan_.values[out], [&](uint64_t address, int64_t size) {
+    SITU_RETURN_IF_ERROR(each(out, plan_.values[out], [&](uint64_t address, int64_t size, size_t) {
       for (int64_t b = 0; b < size && shared == kNoValue; ++b)
         if (auto it = reads.find(address + static_cast<uint64_t>(b)); it != reads.end() && !same_view(node, out, it->second)) shared = it->second;
     }));
@@ -139,10 +163,9 @@ class Verifier {
   // A visible copy carries whatever tags it finds; its readers check them.
   Status move(const Step& s) {
     Tags tags;
-    SITU_RETURN_IF_ERROR(each(s.from, s.from_home, [&](uint64_t address, int64_t size) {
+    SITU_RETURN_IF_ERROR(each(s.from, s.from_home, [&](uint64_t address, int64_t, size_t) {
       auto it = shadow_.find(address);
       tags.push_back(it == shadow_.end() ? (s.from_home.region == RegionKind::kWeights ? static_cast<int64_t>(address) : -1) : it->second.first);
-      (void)size;
     }));
     return write(s.to, s.to_home, tags);
   }
@@ -179,7 +202,7 @@ class Verifier {
       if (c.count() > kMaxConstantTags || dtype_bytes(c.type()) == 0) return Tensor();
       Tags tags;
       const Home h{RegionKind::kWeights, v, SymView::contiguous(graph_.values[v].info.shape)};
-      SITU_RETURN_IF_ERROR(each(v, h, [&](uint64_t address, int64_t) { tags.push_back(static_cast<int64_t>(address)); }));
+      SITU_RETURN_IF_ERROR(each(v, h, [&](uint64_t address, int64_t, size_t) { tags.push_back(static_cast<int64_t>(address)); }));
       it = meaning_.emplace(v, std::move(tags)).first;
     }
     if (it == meaning_.end()) {
@@ -203,35 +226,32 @@ class Verifier {
     if (shape_eval(h.view.dims, symbols_) != dims(v)) return Status::error("'" + name(v) + "' " + shape_str(graph_.values[v].info.shape) + " is placed as " + shape_str(h.view.dims) + ", " + where);
     auto it = meaning_.find(v);
     if (h.region == RegionKind::kWeights && dtype_bytes(graph_.values[v].info.type) == 0) return Status::ok();  // packed below a byte: never a view
-    if (h.region == RegionKind::kWeights && it == meaning_.end()) return each(v, h, [](uint64_t, int64_t) {});
+    if (h.region == RegionKind::kWeights && it == meaning_.end()) return each(v, h, [](uint64_t, int64_t, size_t) {});
     if (it == meaning_.end()) return Status::error("'" + name(v) + "' has no value, " + where);
-    size_t i = 0;
     std::string wrong;
     const bool constant = h.region == RegionKind::kWeights;
-    SITU_RETURN_IF_ERROR(each(v, h, [&](uint64_t address, int64_t size) {
+    SITU_RETURN_IF_ERROR(each(v, h, [&](uint64_t address, int64_t size, size_t i) {
       const int64_t want = i < it->second.size() ? it->second[i] : -1;
       for (int64_t b = 0; b < size && wrong.empty(); ++b) {
         auto at = shadow_.find(address + static_cast<uint64_t>(b));
         const bool same = constant ? static_cast<int64_t>(address) == want : at != shadow_.end() && at->second == std::make_pair(want, b);
         if (!same) wrong = "element " + std::to_string(i) + " of '" + name(v) + "' " + shape_str(graph_.values[v].info.shape) + " in " + region_name(h.region) + " holds another value, " + where;
       }
-      ++i;
     }));
-    if (wrong.empty() && i != it->second.size()) wrong = "'" + name(v) + "' has " + std::to_string(i) + " elements where " + std::to_string(it->second.size()) + " are meant, " + where;
+    if (wrong.empty() && static_cast<size_t>(count(v)) != it->second.size()) wrong = "'" + name(v) + "' has " + std::to_string(count(v)) + " elements where " + std::to_string(it->second.size()) + " are meant, " + where;
     return wrong.empty() ? Status::ok() : Status::error(wrong);
   }
 
   Status write(ValueId v, const Home& h, const Tags& tags) {
     if (h.region != RegionKind::kArena && h.region != RegionKind::kState && h.region != RegionKind::kIo)
       return Status::error("'" + name(v) + "' is written to " + region_name(h.region));
-    size_t i = 0;
-    return each(v, h, [&](uint64_t address, int64_t size) {
+    return each(v, h, [&](uint64_t address, int64_t size, size_t i) {
       for (int64_t b = 0; b < size; ++b) shadow_[address + static_cast<uint64_t>(b)] = {i < tags.size() ? tags[i] : -1, b};
-      ++i;
     });
   }
 
-  // Calls f(address, element bytes) for every element of a view in order; checks that it stays in its region.
+  // Calls f(address, element bytes, number of the element) for every element of a view in order, of row_ alone if one is chosen;
+  // checks that it stays in its region.
   template <typename F>
   Status each(ValueId v, const Home& h, F f) {
     const int64_t size = std::max<int64_t>(1, dtype_bytes(graph_.values[v].info.type));
@@ -242,13 +262,14 @@ class Verifier {
     for (int64_t d : extent) total *= d;
     const int64_t offset = h.view.offset.eval(symbols_);
     std::vector<int64_t> index(extent.size(), 0);
+    const bool by_row = row_ >= 0 && h.region != RegionKind::kWeights && extent.size() >= 2 && extent[extent.size() - 2] == symbols_.value[kSymS];
     for (int64_t k = 0; k < total; ++k) {
       int64_t element = offset;
       for (size_t i = 0; i < index.size(); ++i) element += index[i] * stride[i];
       if ((element < 0 && h.region != RegionKind::kWeights) || (limit >= 0 && (element + 1) * size > limit))
         return Status::error("'" + name(v) + "' leaves its " + region_name(h.region) + " block: element " + std::to_string(element));
       const uint64_t root = h.region == RegionKind::kState || h.region == RegionKind::kWeights ? static_cast<uint64_t>(h.root) << 40 : 0;
-      f((static_cast<uint64_t>(h.region) << 56) + root + static_cast<uint64_t>(base + element * size), size);
+      if (!by_row || index[index.size() - 2] == row_) f((static_cast<uint64_t>(h.region) << 56) + root + static_cast<uint64_t>(base + element * size), size, static_cast<size_t>(k));
       for (size_t i = index.size(); i-- > 0;) {
         if (++index[i] < extent[i]) break;
         index[i] = 0;
@@ -281,7 +302,12 @@ class Verifier {
   int64_t last_tag_ = 0;
   std::unordered_map<ValueId, Tags> meaning_;     // what each value holds in this step
   std::unordered_map<ValueId, Tags> state_tags_;  // what each past input holds
-  std::unordered_map<uint64_t, std::pair<int64_t, int64_t>> shadow_;  // byte -> (tag, byte of the element)
+  using Shadow = std::unordered_map<uint64_t, std::pair<int64_t, int64_t>>;  // byte -> (tag, byte of the element)
+  Shadow shadow_;
+  // -- a row group: which step it begins with, what memory held then, and the row that its steps take; -1: all
+  size_t group_ = 0;
+  Shadow before_group_;
+  int64_t row_ = -1;
 };
 
 }  // namespace

@@ -122,7 +122,7 @@ void bind_model(nb::module_& m) {
   nb::class_<ModelHandle>(m, "Model", "The C++ model. situ.Model is what to use.")
       .def("generate", &generate, "prompt"_a, "options"_a, nb::sig("def generate(self, prompt: Sequence[int], options: dict[str, object]) -> dict[str, typing.Any]"))
       .def("generate_all", &generate_all, "prompts"_a, "options"_a, nb::sig("def generate_all(self, prompts: Sequence[Sequence[int]], options: dict[str, object]) -> list[dict[str, typing.Any]]"))
-      .def("step", &step_all, "feeds"_a, nb::sig("def step(self, feeds: Sequence[tuple[Session, Sequence[int]]]) -> list[typing.Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]]"))
+      .def("step", &step_all, "feeds"_a, nb::sig("def step(self, feeds: Sequence[tuple[Session, Sequence[int]]]) -> list[typing.Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]]"))
       .def("stream", [](const Handle& self, const Ids& prompt, const nb::dict& options) { return stream(self, prompt, options); }, "prompt"_a, "options"_a, nb::sig("def stream(self, prompt: Sequence[int], options: dict[str, object]) -> TokenStream"))
       .def("perplexity", &perplexity, "tokens"_a, "context"_a, "stride"_a, nb::sig("def perplexity(self, tokens: Sequence[int], context: int, stride: int) -> dict[str, typing.Any]"))
       .def("session", [](const Handle& self) { return std::make_unique<PythonSession>(self, value_or_raise(self->alone([](Model& m) { return m.new_session(); }))); })
@@ -146,6 +146,7 @@ void bind_session(nb::module_& m) {
             return self.show(self.step(tokens));
           },
           "tokens"_a,
+          nb::sig("def step(self, tokens: Sequence[int] | numpy.typing.NDArray[numpy.integer[typing.Any]]) -> typing.Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]"),
           "Feeds token ids, each in [0, vocabulary), and returns the logits after the last one.\n\n"
           "The array, float32 [vocabulary], is a read-only view of the memory that the model computes them in: nothing is\n"
           "copied. It holds these logits until the next step of any session of the model, or its next generate; then it\n"

@@ -5,9 +5,16 @@
 #include <map>
 #include <set>
 
+#include "place/row_groups.h"
 #include "runtime/host_integers.h"
 
 namespace situ {
+namespace {
+
+// Rows that a thread takes through a row group at once: what packed_matmul multiplies with a panel of digits.
+constexpr int64_t kRowsTogether = 128;
+
+}  // namespace
 
 Result<std::unique_ptr<Program>> Program::create(const Graph& graph, const Binding& binding, const Plan& plan, const TokenOrder& order,
                                                  const Regions& regions, ThreadPool& pool) {
@@ -49,6 +56,7 @@ Status Program::build(const TokenOrder& order) {
   place_barriers();
   find_calls_for_logits();
   allow_segments(order);
+  find_row_groups();
   return Status::ok();
 }
 
@@ -164,6 +172,19 @@ void Program::place_barriers() {
     for (const auto& k : in)
       if (k.first != static_cast<int>(RegionKind::kWeights)) read.insert(k);
     written.insert(out.begin(), out.end());
+  }
+}
+
+// Threads go through a row group without waiting, so all of them must have done what stands before it, and must be done with it
+// before the call behind it.
+void Program::find_row_groups() {
+  for (size_t i = 0, end = 0; i < calls_.size(); i = end) {
+    end = end_of_row_group(plan_, i);
+    const bool whole = std::all_of(calls_.begin() + static_cast<ptrdiff_t>(i), calls_.begin() + static_cast<ptrdiff_t>(end), [](const Call& c) { return !c.by_segment && !c.last_rows; });
+    if (end - i == 1 || !whole) continue;
+    calls_[i].group_end = end;
+    calls_[i].barrier = true;
+    if (end < calls_.size()) calls_[end].barrier = true;
   }
 }
 
@@ -296,7 +317,6 @@ void Program::run_call(const Call& c, KernelCall& call, int thread, int threads)
   call.slots = slots_.data();
   call.out_by_slot = several ? c.out_by_slot : 0;
   c.kernel(call, thread, threads);
-  note_fault(c, call, thread);
 }
 
 void Program::bind_runs(const Call& c, const Segment& s, KernelCall& call) const {
@@ -304,10 +324,6 @@ void Program::bind_runs(const Call& c, const Segment& s, KernelCall& call) const
   call.run_count = c.paged ? s.run_count : 0;
   call.keys = s.keys;
   call.dropped = s.past + s.count - s.keys;
-}
-
-void Program::note_fault(const Call& c, const KernelCall& call, int thread) {
-  if (call.fault->what && fault_calls_[thread] < 0) fault_calls_[thread] = static_cast<int>(&c - calls_.data());
 }
 
 KernelCall Program::thread_call(int thread) {
@@ -326,34 +342,39 @@ bool Program::pass_barrier(int barrier, int thread) {
   return last_barrier_.load(std::memory_order_relaxed) > barrier;
 }
 
-void Program::execute(int thread, int threads) {
-  KernelCall call = thread_call(thread);
-  int barriers = 0;
-  for (const Call& c : calls_) {
-    if (c.barrier && !pass_barrier(barriers++, thread)) return;  // later calls rely on it too
-    if (runs(c)) run_call(c, call, thread, threads);
-  }
+// In how many parts a thread takes its rows through the group that begins with `c`; 0: its calls go one by one.
+int Program::row_parts(const Call& c, int threads) const {
+  const int64_t rows = tokens_ / threads;
+  return c.group_end == 0 || rows < kRowsOfOwn ? 0 : static_cast<int>((rows + kRowsTogether - 1) / kRowsTogether);
 }
 
-void Program::execute_traced(int thread, int threads) {
+void Program::execute(int thread, int threads) {
   KernelCall call = thread_call(thread);
-  const int64_t start = Trace::now();
-  int64_t time = start;
+  const auto now = [this] { return trace_ != nullptr ? Trace::now() : 0; };
+  const int64_t start = now();
+  int64_t ready = start, begin = start;
+  const auto run = [&](const Call& c, int part, int parts) {
+    if (!runs(c)) return;
+    run_call(c, call, part, parts);
+    if (call.fault->what && fault_calls_[thread] < 0) fault_calls_[thread] = static_cast<int>(&c - calls_.data());
+    if (trace_ == nullptr) return;
+    const int64_t end = Trace::now();
+    trace_->add(thread, {first_name_ + static_cast<int32_t>(&c - calls_.data()), ready, begin, end});
+    ready = begin = end;
+  };
   int barriers = 0;
-  for (size_t i = 0; i < calls_.size(); ++i) {
-    TraceEvent event;
-    event.name = first_name_ + static_cast<int32_t>(i);
-    event.ready = event.begin = time;
+  for (size_t i = 0, next = 0; i < calls_.size(); i = next) {
     if (calls_[i].barrier) {
-      if (!pass_barrier(barriers++, thread)) return;
-      event.begin = Trace::now();
+      if (!pass_barrier(barriers++, thread)) return;  // later calls rely on it too
+      begin = now();
     }
-    if (!runs(calls_[i])) continue;
-    run_call(calls_[i], call, thread, threads);
-    time = event.end = Trace::now();
-    trace_->add(thread, event);
+    const int parts = row_parts(calls_[i], threads);
+    next = parts > 0 ? calls_[i].group_end : i + 1;
+    if (parts == 0) run(calls_[i], thread, threads);
+    for (int part = 0; part < parts; ++part)
+      for (size_t j = i; j < next; ++j) run(calls_[j], thread * parts + part, threads * parts);
   }
-  if (thread == 0) trace_->add(thread, {token_name_, start, start, time});
+  if (trace_ != nullptr && thread == 0) trace_->add(thread, {token_name_, start, start, ready});
 }
 
 void Program::set_trace(Trace* trace) {
@@ -398,7 +419,7 @@ Status Program::run(const StepInput& input, Ledger& ledger) {
   for (int& c : fault_calls_) c = -1;
   if (pool_.interrupted()) return Status::error("interrupted");
   last_barrier_ = INT_MAX;
-  pool_.run([this](int t, int n) { trace_ ? execute_traced(t, n) : execute(t, n); });
+  pool_.run([this](int t, int n) { execute(t, n); });
   for (const Ledger& b : books_) {
     ledger.add(b);
     ledger.computed -= b.copied;  // what kernels moved is counted below as part of their outputs

@@ -74,6 +74,7 @@ class Program {
     bool paged = false;         // attention over runs of slots
     bool moves = false;         // its kernel does not book it, but what it writes existed: a Gather by indices known before the step
     bool barrier = false;       // wait before this call: it depends on one since the last barrier
+    size_t group_end = 0;       // of the row group (place/row_groups.h) that begins here, if it may run by rows; 0: none does
     bool for_logits = false;    // no state depends on it: it is left out where no logits are wanted
     // In a step of several segments:
     bool by_segment = false;    // called for each
@@ -91,6 +92,7 @@ class Program {
   std::byte* base_of(const Home& home) const;
   bool reads_earlier_rows(const Home& home) const;
   void place_barriers();
+  void find_row_groups();
   void find_calls_for_logits();
   void allow_segments(const TokenOrder& order);
   std::string allow_segments(const TokenOrder& order, size_t call);
@@ -113,6 +115,7 @@ class Program {
   void count_outputs(Ledger& ledger) const;
   bool pass_barrier(int barrier, int thread);
   void execute(int thread, int threads);
+  int row_parts(const Call& c, int threads) const;
   bool runs(const Call& c) const { return input_->wanted > 0 || !c.for_logits; }
   // Of a step of several segments: those that a call computes, and the part that stands for all tokens whose logits are wanted.
   int first_segment(const Call& c) const { return c.last_rows ? first_wanted_ : 0; }
@@ -124,9 +127,7 @@ class Program {
   void bind_runs(const Call& c, const Segment& s, KernelCall& call) const;
   void bind_segment(const Call& c, int segment, KernelCall& call) const;
   void write_rotary_rows(const Root& root, const StepInput& input);
-  void note_fault(const Call& c, const KernelCall& call, int thread);
   KernelCall thread_call(int thread);
-  void execute_traced(int thread, int threads);
 
   const Graph& graph_;
   const Binding& binding_;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "passes/pass.h"
+#include "place/row_groups.h"
 #include "runtime/program.h"
 
 namespace situ {
@@ -48,7 +49,7 @@ uint32_t Program::outputs_by_slot(size_t call) const {
   const Step& s = plan_.steps[call];
   if (s.move) return 0;
   const Node& n = graph_.nodes[s.node];
-  if (!n.is("PackedMatMul", "situ") && !n.is("PackedProjections", "situ") && !n.is("DenseMatMul", "situ")) return 0;
+  if (!is_row_product(n)) return 0;
   const size_t leading = graph_.values[n.in[0]].info.shape.size() - 1;
   uint32_t mask = 0;
   for (size_t o = 0; o < n.out.size(); ++o) {
@@ -188,7 +189,6 @@ void Program::run_segments(const Call& c, KernelCall& call, int thread, int thre
     c.kernel(call, (thread + p) % threads, threads);
   }
   if (c.split) run_split(c, call, thread, threads);
-  note_fault(c, call, thread);
 }
 
 // Attention of the segments of one token, as situ.AttentionPartial and situ.AttentionMerge compute it where a step is of one token:
