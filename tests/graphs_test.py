@@ -110,6 +110,18 @@ class GraphsTest(GraphCase):
             return {place: lambda g, x: g.op("Where", g.unsqueeze(condition(g), 0, 1), x, g.f32(hidden))}
         self.check({f"{name}, {place}": chosen(place, c, hidden) for name, c in conditions.items() for place, hidden in (("mask", tiny_exports.MASKED), ("scores", -1e9))}, prompt=LONG)
 
+    def test_masks_without_closed_form(self):
+        """Heads repeated by a list are a copy of all keys and values, unless the attention is recognised: with -inf for hidden keys too."""
+        def listed(g, q, k, v):
+            heads = g.constant([h // (HEADS // g.spec.kv_heads) for h in range(HEADS)])
+            return decoder_graphs.mix(g, decoder_graphs.scores(g, q, g.op("Gather", k, heads, axis=1)), g.op("Gather", v, heads, axis=1))
+        def chunks(hidden):
+            def mask(g, x):
+                query, key = (g.op("Div", g.unsqueeze(p, axis), g.constant(20)) for p, axis in ((g.queries, 1), (g.keys, 0)))
+                return g.op("Where", g.unsqueeze(g.op("Equal", query, key), 0, 1), x, g.f32(hidden))
+            return {"mask": mask, "attend": listed}
+        self.check({f"{hidden} for hidden keys": chunks(hidden) for hidden in (tiny_exports.MASKED, -np.inf)}, prompt=LONG, copies_nothing=True)
+
     def test_masks_that_change_far_along(self):
         """Beyond the queries that are all looked at when a mask is recognised."""
         prompt = [int(t) for t in np.random.default_rng(7).integers(0, tiny_models.VOCABULARY, 2000)]

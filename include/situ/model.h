@@ -101,7 +101,8 @@ class Session {
   // left the window; the naive mode cannot.
   Status rewind(int64_t length);
   // One more session that goes on from here, over the same state: nothing is copied. Error: a recurrent state, which one
-  // session alone can have.
+  // session alone can have. Where attention was not recognised (`situ inspect` tells), the state of a session must be one run of
+  // slots: whichever of the two steps second finds the next slot taken, and step() says so.
   Result<Session> fork() const;
 
   struct Impl;  // src/pipelines/llm.h

@@ -194,7 +194,7 @@ bool ScoreRecogniser::mask_operand(ValueId x, ValueId s, ScoreForm* m) {
   if (!b.is_ok() || !y.is_ok() || b->count() == 0) return false;
   const std::vector<float> fb = floats(*b), fy = floats(*y);
   for (size_t i = 0; i < fy.size(); ++i)
-    if (!(std::fabs(fy[i] - fb[i % fb.size()]) <= kTolerance * (1 + std::fabs(fy[i])))) return false;
+    if (const float f = fb[i % fb.size()]; !(fy[i] == f || std::fabs(fy[i] - f) <= kTolerance * (1 + std::fabs(fy[i])))) return false;  // equal: -inf too
   m->bias = bias;
   return true;
 }
