@@ -157,8 +157,11 @@ static inline void start_tile(const Problem& p, Tile* t) {
     const int64_t at = t->batch * p.q.strides[0] + head * p.q.strides[1] + query * p.q.strides[2];
     float* q = t->q + r * p.depth;
     read_row(p.q.data, p.q.type, at, p.q.strides[3], p.depth, q);
-    for (int64_t d = 0; d < p.depth; ++d) q[d] *= p.params.scale;
-    for (int64_t d = 0; d < p.o_row; ++d) t->o[r * p.o_row + d] = 0;
+    for (int64_t d = 0; d < p.depth; d += kLanes) {
+      const int64_t n = p.depth - d < kLanes ? p.depth - d : kLanes;
+      store_n(q + d, load_n(q + d, n) * p.params.scale, n);
+    }
+    for (int64_t d = 0; d < p.o_row; d += kLanes) store(t->o + r * p.o_row + d, VecF{});
     // A sink is a key without a value: it only takes part in the denominator.
     const bool sinks = p.sink != nullptr || p.params.smooth_sink;
     t->m[r] = p.sink != nullptr ? read_float(p.sink->data, p.sink->type, head * p.sink->strides[0]) : 0.0f;
@@ -327,7 +330,7 @@ static inline void few_values(const Problem& p, const Tile& t, const T* v, int64
 static inline void panel_values(const Problem& p, const Tile& t, const Panels& panels, int64_t first, int64_t count, const float* scores) {
   if constexpr (kVnni) {
     for (int64_t d = 0; p.pairs && d < p.value_depth; d += kTileColumns)
-      pair_rows(t.rows - t.done, (count + 1) / 2, reinterpret_cast<const int32_t*>(scores + t.done * kKeyBlock), kKeyBlock, t.weight + t.done, pair_values(p, panels, d) + first / 2 * kTileColumns,
+      pair_rows(t.rows - t.done, count_pairs(count), reinterpret_cast<const int32_t*>(scores + t.done * kKeyBlock), kKeyBlock, t.weight + t.done, pair_values(p, panels, d) + first / 2 * kTileColumns,
                 value_scales(p, panels) + d, t.o + t.done * p.o_row + d, p.o_row, t.shrink + t.done);
     if (p.pairs) return;
   }
@@ -372,7 +375,7 @@ static inline void mask_scores(const Problem& p, Tile* t, int64_t r, int64_t key
   }
   const int64_t from = clamp(t->begin[r] - key, 0, count), to = clamp(t->end[r] - key, 0, count);
   for (int64_t j = clamp(p.params.first - key, 0, from); j < from; ++j) s[j] = low;
-  for (int64_t j = to; j < (count + kLanes - 1) / kLanes * kLanes; ++j) s[j] = low;
+  for (int64_t j = to; j < (count + kTileColumns - 1) / kTileColumns * kTileColumns; ++j) s[j] = low;
 }
 
 SITU_INLINE VecF largest_score(const float* s, int64_t count) {
@@ -583,7 +586,7 @@ static inline void finish_tile(const Problem& p, Tile* t) {
     const int64_t head = (t->first + r) / p.queries, query = (t->first + r) % p.queries;
     float* o = t->o + r * p.o_row;
     const float inverse = t->l[r] == 0 ? 0.0f : 1.0f / t->l[r];
-    for (int64_t d = 0; d < p.value_depth; ++d) o[d] *= inverse;
+    for (int64_t d = 0; d < p.o_row; d += kLanes) store(o + d, load(o + d) * inverse);
     const int64_t at = t->batch * p.y.strides[0] + head * p.y.strides[1] + query * p.y.strides[2];
     write_row(p.y.data, p.y.type, at, p.y.strides[3], p.value_depth, o);
   }

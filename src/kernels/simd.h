@@ -66,7 +66,16 @@ SITU_INLINE VecI lane_index() {
   for (int i = 0; i < kLanes; ++i) v[i] = i;
   return v;
 }
-SITU_INLINE VecF vmax(VecF a, VecF b) { return a > b ? a : b; }
+// a > b ? a : b, also where one is NaN. GCC 12 makes a comparison and a blend of that when one of them is a constant.
+SITU_INLINE VecF vmax(VecF a, VecF b) {
+#if defined(__AVX512F__)
+  return (VecF)_mm512_maskz_max_ps(kAllLanes, (__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (VecF)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+  return a > b ? a : b;
+#endif
+}
 
 // -- single elements
 SITU_INLINE float to_float(float x) { return x; }
@@ -262,7 +271,7 @@ SITU_INLINE VecF exp(VecF x) {
 // exp for x <= 0, in half the instructions: within 4 ulp down to -87, 0 below; exp(-inf) = 0, NaN stays NaN.
 SITU_INLINE VecF exp_of_negative(VecF x) {
   const VecF low = splat(-88.029693603515625f);  // -127 ln 2: 2^-127 comes out as 0
-  x = low > x ? low : x;
+  x = vmax(low, x);
   const VecF magic = splat(12583039.0f);  // 1.5 * 2^23 + 127: adding it rounds to an integer and biases the exponent
   const VecF shifted = x * 1.44269504088896341f + magic;
   const VecF n = shifted - magic;
