@@ -193,11 +193,13 @@ struct AttentionParams {
 // [M,C]; a single position is the first one), else cos and sin broadcast to [B,H,S,C]. C is R or R / 2.
 // half: y[i] = x[i]*cos[i] - x[i+R/2]*sin[i],  y[i+R/2] = x[i+R/2]*cos[i+R/2] + x[i]*sin[i+R/2], i < R/2
 // interleaved: the same on pairs (2i, 2i+1); with C == R the tables are read at 2i and 2i+1.
+// pairs_to_halves: half, where x[i] stands at 2i and x[i+R/2] at 2i+1.
 // Elements R.. of each row pass unchanged: nothing happens to them when y and x are the same memory,
 // else they are copied and booked so. y may be x.
 struct RotaryParams {
   int64_t rotary_dim;  // R, even
   bool interleaved;
+  bool pairs_to_halves = false;
 };
 
 }  // namespace situ

@@ -117,7 +117,12 @@ void rotary(const KernelCall& call, int thread, int threads) {
         loaded_cos = cos_at;
         loaded_sin = sin_at;
       }
-      read_row(x.data, x.type, x_at, x.strides[3], rotary, row.x);
+      if (params.pairs_to_halves) {
+        read_row(x.data, x.type, x_at, 2 * x.strides[3], half, row.x);
+        read_row(x.data, x.type, x_at + x.strides[3], 2 * x.strides[3], half, row.x + half);
+      } else {
+        read_row(x.data, x.type, x_at, x.strides[3], rotary, row.x);
+      }
       if (params.interleaved) rotate_pairs(row, half, full);
       else rotate_half(row, half, full ? half : 0);
     } else {

@@ -183,6 +183,7 @@ Status prepare_situ_rotary(const PrepareContext& c, Prepared* out) {
   RotaryParams params{};
   params.rotary_dim = c.node.attr_int("rotary_dim", 0);
   params.interleaved = c.node.attr_int("interleaved", 0) != 0;
+  params.pairs_to_halves = c.node.attr_int("pairs_to_halves", 0) != 0;
   if (params.rotary_dim > kMaxHeadSize)
     return c.fail("rotary_dim is " + std::to_string(params.rotary_dim) + ", at most " + std::to_string(kMaxHeadSize) + " is supported");
   return use_kernel(out, &KernelTable::rotary, params);

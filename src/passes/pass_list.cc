@@ -28,6 +28,8 @@ const std::vector<Pass>& pass_list() {
       {"sink_repeats", sink_repeats, PassUse::kOptional},
       {"recognise_functions", recognise_functions, PassUse::kOptional},
       {"recognise_rotary", recognise_rotary, PassUse::kOptional},
+      {"simplify_rotary", simplify_rotary, PassUse::kOptional},
+      {"unrepeat_states", unrepeat_states, PassUse::kOptional},
       {"recognise_attention", recognise_attention, PassUse::kOptional},
       {"split_products", split_products, PassUse::kOptional},
       {"push_selections", push_selections, PassUse::kOptional},

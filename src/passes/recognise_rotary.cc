@@ -22,6 +22,7 @@ constexpr float kTolerance = 1e-5f;
 // A table that holds every number twice: where they stand once, and the functions that make the table's numbers of them.
 struct Half {
   ValueId value = kNoValue;  // kNoValue: nowhere
+  std::vector<int64_t> perm;   // in the order of axes that the table has; empty: they stand so
   ValueId doubled = kNoValue;  // what holds these twice, in order: the table, or what the first function reads
   std::vector<Node> functions;
 };
@@ -210,9 +211,42 @@ class Recogniser {
     return known->second;
   }
 
+  // The numbers of t with its axes in the order `perm`; empty: as they stand.
+  static std::vector<float> ordered_floats(const Tensor& t, const std::vector<int64_t>& perm) {
+    const std::vector<float> numbers = floats(t);
+    if (perm.empty()) return numbers;
+    const std::vector<int64_t> dims = t.dims();
+    std::vector<int64_t> steps(perm.size()), index(perm.size(), 0);
+    for (size_t i = 0; i < perm.size(); ++i) {
+      steps[i] = 1;
+      for (size_t a = static_cast<size_t>(perm[i]) + 1; a < dims.size(); ++a) steps[i] *= dims[a];
+    }
+    std::vector<float> ordered;
+    for (int64_t n = 0, at = 0; n < t.count(); ++n) {
+      ordered.push_back(numbers[static_cast<size_t>(at)]);
+      for (size_t i = perm.size(); i-- > 0; index[i] = 0) {
+        at += steps[i];
+        if (++index[i] < dims[static_cast<size_t>(perm[i])]) break;
+        at -= steps[i] * index[i];
+      }
+    }
+    return ordered;
+  }
+
+  // All axes in order, but the one of `width` numbers last; empty: there is no such axis, or it is last.
+  static std::vector<int64_t> axis_last(const std::vector<int64_t>& dims, size_t width) {
+    const auto at = std::find(dims.begin(), dims.end(), static_cast<int64_t>(width));
+    if (at == dims.end() || at + 1 == dims.end()) return {};
+    std::vector<int64_t> perm;
+    for (size_t i = 0; i < dims.size(); ++i)
+      if (dims.begin() + static_cast<int64_t>(i) != at) perm.push_back(static_cast<int64_t>(i));
+    perm.push_back(at - dims.begin());
+    return perm;
+  }
+
   // One step shows it; others, where the table is another one.
   bool held_twice_at_every_step(const Half& half, size_t width, bool interleaved) {
-    return agree_at_every_step(half.doubled, half.value, [&](const Tensor& twice, const Tensor& single) { return once(floats(twice), width, interleaved) == floats(single); });
+    return agree_at_every_step(half.doubled, half.value, [&](const Tensor& twice, const Tensor& single) { return once(floats(twice), width, interleaved) == ordered_floats(single, half.perm); });
   }
 
   template <typename Agree>
@@ -301,7 +335,11 @@ class Recogniser {
         continue;
       }
       ordered = ordered && kOrdered.count(n.op);
-      if (floats(*t) != *numbers) continue;
+      const std::vector<int64_t> perm = axis_last(t->dims(), width / 2);
+      if (floats(*t) != *numbers) {
+        if (perm.empty() || ordered_floats(*t, perm) != *numbers) continue;
+        half.perm = perm;
+      }
       half.value = v;
       return half;
     }
@@ -314,6 +352,13 @@ class Recogniser {
     const auto [known, fresh] = half_width_.try_emplace(table, kNoValue);
     if (!fresh) return known->second;
     ValueId v = half.value;
+    if (!half.perm.empty()) {
+      const ValueInfo info = graph_.values[v].info;
+      v = builder.transpose(v, half.perm);
+      Shape dims;
+      for (int64_t axis : half.perm) dims.push_back(info.shape[static_cast<size_t>(axis)]);
+      graph_.values[v].info = {info.type, true, dims, {}};
+    }
     for (const Node& f : half.functions) {
       std::vector<ValueId> in = f.in;
       std::replace(in.begin(), in.end(), function_operand(f), v);

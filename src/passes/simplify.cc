@@ -4,6 +4,7 @@
 
 #include "ops/op.h"
 #include "passes/builder.h"
+#include "passes/gathers_to_views.h"
 #include "passes/part.h"
 #include "passes/pass.h"
 
@@ -91,28 +92,6 @@ void tile_to_expand(Graph& graph) {
   }
 }
 
-// Gather of one index that keeps its axis ([-2] of queries, keys and values) is a Slice.
-void gather_to_slice(Graph& graph) {
-  for (Node& n : graph.nodes) {
-    if (!n.is("Gather") || n.in.size() != 2 || !graph.values[n.in[1]].constant.present()) continue;
-    const Tensor& index = graph.values[n.in[1]].constant;
-    const Shape& x = graph.values[n.in[0]].info.shape;
-    int64_t axis = n.attr_int("axis", 0);
-    if (axis < 0) axis += static_cast<int64_t>(x.size());
-    if (index.rank() != 1 || index.count() != 1 || graph.values[n.in[0]].constant.present() || axis < 0 || axis >= static_cast<int64_t>(x.size()) || !x[static_cast<size_t>(axis)].is_const()) continue;
-    const int64_t length = x[static_cast<size_t>(axis)].value();
-    int64_t at = index.to_i64()[0];
-    if (at < 0) at += length;
-    if (at < 0 || at >= length) continue;  // the kernel says so
-    auto constant = [&](const char* name, int64_t value) { return graph.add_constant(n.name + name, Tensor::vector_i64({value})); };
-    n.in = {n.in[0], constant("/begin", at), constant("/end", at + 1), constant("/axis", axis)};
-    n.op = "Slice";
-    n.opset = 13;
-    n.attrs.clear();
-    n.def = find_op("", "Slice", 13);
-  }
-}
-
 // One number, repeated, of which an update (a scatter) changes some: computed where the result is, since a view of one number is no place.
 Status fill_for_updates(Graph& graph) {
   Builder builder(graph);
@@ -195,7 +174,7 @@ Status simplify(PassContext& context) {
   for (StatePair& s : context.binding.states) s.present = resolve(s.present);
   context.binding.logits = resolve(context.binding.logits);
   tile_to_expand(graph);
-  gather_to_slice(graph);
+  SITU_RETURN_IF_ERROR(gathers_to_views(graph));
   SITU_RETURN_IF_ERROR(fill_for_updates(graph));
   softmax_as_it_is(graph);
   detach_host_values(graph);

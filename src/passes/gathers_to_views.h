@@ -1,0 +1,12 @@
+// Gathers by indices that are known before the step, where a view chooses alike.
+#pragma once
+
+#include "graph/graph.h"
+
+namespace situ {
+
+// Gather of one index that keeps its axis ([-2] of queries, keys and values), and GatherND of a grid of evenly spaced places (x[:, [-1]],
+// or all places in order, as torch writes repeat_interleave), become Slice and Reshape.
+Status gathers_to_views(Graph& graph);
+
+}  // namespace situ

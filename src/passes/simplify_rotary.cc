@@ -1,0 +1,86 @@
+// What stands around rotary embeddings goes into them, where it would be a copy:
+//   Rotary(Reshape(Transpose(Reshape(x))))  ->  Rotary(x), which reads pairs and writes halves (DeepSeek's order of numbers)
+//   Concat(k, Expand(Rotary(x)))            ->  Concat(k, Rotary(Expand(x))): a part that all heads share and a cache has for each of
+//                                               them (multi-head latent attention) is computed where each head has it
+#include <utility>
+
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+const Node* producer(const Graph& graph, ValueId v, const char* op) {
+  const int p = v == kNoValue ? -1 : graph.values[v].producer;
+  return p >= 0 && graph.nodes[static_cast<size_t>(p)].is(op) ? &graph.nodes[static_cast<size_t>(p)] : nullptr;
+}
+
+// The value [.., D] whose pairs are split, [.., D / 2, 2], and put behind each other, [.., 2, D / 2]: what v is made of; else kNoValue.
+ValueId paired(const Graph& graph, ValueId v) {
+  const Node* merge = producer(graph, v, "Reshape");
+  const Node* swap = merge ? producer(graph, merge->in[0], "Transpose") : nullptr;
+  const Node* split = swap ? producer(graph, swap->in[0], "Reshape") : nullptr;
+  if (!split) return kNoValue;
+  const Shape &x = graph.values[split->in[0]].info.shape, &pairs = graph.values[split->out[0]].info.shape, &y = graph.values[v].info.shape;
+  if (x.empty() || !(x == y) || !x.back().is_const() || x.back().value() % 2 != 0) return kNoValue;
+  Shape expected(x.begin(), x.end() - 1);
+  expected.push_back(Dim(x.back().value() / 2));
+  expected.push_back(Dim(2));
+  if (!(pairs == expected)) return kNoValue;
+  std::vector<int64_t> perm = swap->permutation(pairs.size());
+  std::swap(perm[perm.size() - 2], perm[perm.size() - 1]);
+  for (size_t i = 0; i < perm.size(); ++i)
+    if (perm[i] != static_cast<int64_t>(i)) return kNoValue;
+  return split->in[0];
+}
+
+void read_pairs(Graph& graph) {
+  for (Node& n : graph.nodes) {
+    if (!n.is("Rotary", "situ") || n.attr_int("interleaved", 0) != 0 || n.attr_int("pairs_to_halves", 0) != 0) continue;
+    const Shape& x = graph.values[n.in[0]].info.shape;
+    if (x.size() != 4 || !(x[3] == Dim(n.attr_int("rotary_dim", 0)))) continue;
+    const ValueId source = paired(graph, n.in[0]);
+    if (source == kNoValue) continue;
+    n.in[0] = source;
+    n.set_int("pairs_to_halves", 1);
+  }
+}
+
+// Expand of heads alone: [B, 1, S, D] -> [B, H, S, D].
+bool expands_heads(const Graph& graph, const Node& n) {
+  const Shape &x = graph.values[n.in[0]].info.shape, &y = graph.values[n.out[0]].info.shape;
+  return n.is("Expand") && x.size() == 4 && y.size() == 4 && x[0] == y[0] && x[1] == Dim(1) && x[2] == y[2] && x[3] == y[3];
+}
+
+void rotate_for_each_head(Graph& graph) {
+  const auto users = graph.users();
+  for (Node& expand : graph.nodes) {
+    if (!expands_heads(graph, expand) || users[expand.out[0]].size() != 1 || graph.is_output(expand.out[0])) continue;
+    const int p = graph.values[expand.in[0]].producer;
+    if (p < 0 || users[expand.in[0]].size() != 1 || graph.is_output(expand.in[0]) || !graph.nodes[static_cast<size_t>(users[expand.out[0]][0].first)].is("Concat")) continue;
+    Node& rotary = graph.nodes[static_cast<size_t>(p)];
+    if (!rotary.is("Rotary", "situ")) continue;
+    const Node rotated = rotary, repeated = expand;
+    const ValueId x = rotated.in[0], between = rotated.out[0];
+    rotary = repeated;
+    rotary.in[0] = x;
+    rotary.out[0] = between;
+    expand = rotated;
+    expand.in[0] = between;
+    expand.out[0] = repeated.out[0];
+    graph.values[between].info = graph.values[repeated.out[0]].info;
+    graph.values[between].info.type = graph.values[x].info.type;
+  }
+}
+
+}  // namespace
+
+Status simplify_rotary(PassContext& context) {
+  Graph& graph = context.graph;
+  read_pairs(graph);
+  rotate_for_each_head(graph);
+  SITU_RETURN_IF_ERROR(graph.sort());
+  graph.remove_dead_nodes();
+  return Status::ok();
+}
+
+}  // namespace situ

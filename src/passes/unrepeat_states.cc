@@ -1,0 +1,152 @@
+// Heads that a graph repeats before it caches them (Falcon with new_decoder_architecture) are cached once, and repeated when they are
+// read, which attention does for nothing:
+//   present = Concat(past, f(Repeat(x)))  ->  present' = Concat(past', f(x)), present = Repeat(present')
+// where f transposes and rotates, and past', present' have as many heads as x. Every row would be written several times else.
+#include <algorithm>
+#include <optional>
+
+#include "passes/builder.h"
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+// A value that is `source` [.., groups, 1, ..] repeated on one axis, and then taken through `nodes`.
+struct Repeat {
+  ValueId source = kNoValue;
+  int64_t groups = 0;
+  std::vector<std::pair<int, size_t>> nodes;  // first applied last, with the repeated axis of what each gives
+};
+
+class Unrepeater {
+ public:
+  explicit Unrepeater(PassContext& context) : context_(context), graph_(context.graph), builder_(graph_), users_(graph_.users()) {}
+
+  Status run() {
+    std::map<int, std::pair<StatePair*, Repeat>> concats;
+    for (StatePair& s : context_.binding.states) {
+      const int c = s.rule == StateRule::kAppend ? graph_.values[s.present].producer : -1;
+      if (c < 0 || !graph_.nodes[static_cast<size_t>(c)].is("Concat")) continue;
+      const Node& concat = graph_.nodes[static_cast<size_t>(c)];
+      if (concat.in.size() != 2 || concat.in[0] != s.past || users_[s.past].size() != 1 || concats.count(c) != 0) continue;
+      const Shape& rows = shape(concat.in[1]);
+      for (size_t axis = 0; axis < rows.size(); ++axis) {
+        if (axis == static_cast<size_t>(s.axis) || !(shape(s.past)[axis] == rows[axis])) continue;
+        if (std::optional<Repeat> repeat = find(concat.in[1], axis)) {
+          concats.emplace(c, std::make_pair(&s, *repeat));
+          break;
+        }
+      }
+    }
+    if (concats.empty()) return Status::ok();
+    nodes_ = graph_.nodes;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      const auto it = concats.find(static_cast<int>(i));
+      if (it == concats.end()) builder_.keep(nodes_[i]);
+      else append(nodes_[i], *it->second.first, it->second.second);
+    }
+    SITU_RETURN_IF_ERROR(builder_.finish());
+    graph_.remove_dead_nodes();
+    return Status::ok();
+  }
+
+ private:
+  const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
+
+  std::optional<Repeat> find(ValueId v, size_t axis) const {
+    Repeat repeat;
+    while (graph_.values[v].producer >= 0) {
+      const int p = graph_.values[v].producer;
+      const Node& n = graph_.nodes[static_cast<size_t>(p)];
+      if (n.is("Reshape")) {
+        if (!repeats(n, axis)) return std::nullopt;
+        repeat.source = graph_.nodes[static_cast<size_t>(graph_.values[n.in[0]].producer)].in[0];
+        repeat.groups = shape(n.in[0])[axis].value();
+        repeat.nodes.emplace_back(p, axis);
+        return repeat;
+      }
+      if (users_[v].size() != 1) return std::nullopt;  // it would be computed for the others too
+      repeat.nodes.emplace_back(p, axis);
+      if (n.is("Transpose")) axis = static_cast<size_t>(n.permutation(shape(v).size())[axis]);
+      else if (!n.is("Rotary", "situ") || axis != 1 || !same_for_all(n, axis)) return std::nullopt;
+      v = n.in[0];
+    }
+    return std::nullopt;
+  }
+
+  // Reshape of Expand: [.., groups, repeats, ..] -> [.., groups * repeats, ..] on `axis`.
+  bool repeats(const Node& n, size_t axis) const {
+    const int p = graph_.values[n.in[0]].producer;
+    if (p < 0 || !graph_.nodes[static_cast<size_t>(p)].is("Expand")) return false;
+    const Shape &whole = shape(n.out[0]), &split = shape(n.in[0]), &once = shape(graph_.nodes[static_cast<size_t>(p)].in[0]);
+    if (split.size() != whole.size() + 1 || once.size() != split.size() || !split[axis].is_const() || !split[axis + 1].is_const() || split[axis + 1].value() < 2) return false;
+    for (size_t i = 0; i < split.size(); ++i) {
+      if (!(once[i] == (i == axis + 1 ? Dim(1) : split[i]))) return false;
+      if (i != axis && i != axis + 1 && !(split[i] == whole[i < axis ? i : i - 1])) return false;
+    }
+    return whole[axis] == Dim(split[axis].value() * split[axis + 1].value());
+  }
+
+  // Operands other than the first one have one number for all places of the axis.
+  bool same_for_all(const Node& n, size_t axis) const {
+    const size_t from_end = shape(n.in[0]).size() - axis;
+    return std::all_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) {
+      return v == kNoValue || shape(v).size() < from_end || shape(v)[shape(v).size() - from_end] == Dim(1);
+    });
+  }
+
+  // `v` takes the info of `like`, with `groups` on `axis`.
+  void inform(ValueId v, ValueId like, size_t axis, int64_t groups) {
+    graph_.values[v].info = graph_.values[like].info;
+    graph_.values[v].info.shape[axis] = Dim(groups);
+  }
+
+  void append(const Node& concat, StatePair& s, const Repeat& repeat) {
+    builder_.start(concat);
+    ValueId x = repeat.source;
+    for (auto it = repeat.nodes.rbegin(); it != repeat.nodes.rend(); ++it) {
+      const auto [index, axis] = *it;
+      const Node& n = nodes_[static_cast<size_t>(index)];
+      Shape dims = shape(n.out[0]);
+      dims[axis] = Dim(repeat.groups);
+      std::vector<ValueId> in = n.in;
+      in[0] = x;
+      if (n.is("Reshape")) in[1] = graph_.add_shape(n.name + "/once/dims", dims);
+      x = builder_.op(n.op, in, kNoValue, n.domain);
+      builder_.last().attrs = n.attrs;
+      builder_.last().opset = n.opset;
+      inform(x, n.out[0], axis, repeat.groups);
+    }
+    const size_t axis = repeat.nodes.front().second;
+    const ValueId whole = concat.out[0], present = graph_.add_value(graph_.values[whole].name, graph_.values[whole].info.type);
+    inform(s.past, s.past, axis, repeat.groups);
+    inform(present, whole, axis, repeat.groups);
+    Node once = concat;
+    once.in[1] = x;
+    once.out[0] = present;
+    builder_.keep(std::move(once));
+    Shape split = shape(present);
+    split.insert(split.begin() + static_cast<int64_t>(axis) + 1, Dim(1));
+    ValueId y = builder_.op("Reshape", {present, graph_.add_shape(concat.name + "/split/dims", split)});
+    graph_.values[y].info = {graph_.values[present].info.type, true, split, {}};
+    split[axis + 1] = Dim(shape(whole)[axis].value() / repeat.groups);
+    y = builder_.op("Expand", {y, graph_.add_shape(concat.name + "/repeated/dims", split)});
+    graph_.values[y].info = {graph_.values[present].info.type, true, split, {}};
+    builder_.op("Reshape", {y, graph_.add_shape(concat.name + "/whole/dims", shape(whole))}, whole);
+    std::replace(graph_.outputs.begin(), graph_.outputs.end(), s.present, present);
+    s.present = present;
+    context_.note("state of repeated heads", concat.name, std::to_string(repeat.groups) + " of " + std::to_string(shape(whole)[axis].value()) + " are cached");
+  }
+
+  PassContext& context_;
+  Graph& graph_;
+  Builder builder_;
+  std::vector<std::vector<std::pair<int, int>>> users_;
+  std::vector<Node> nodes_;  // before the pass
+};
+
+}  // namespace
+
+Status unrepeat_states(PassContext& context) { return Unrepeater(context).run(); }
+
+}  // namespace situ
