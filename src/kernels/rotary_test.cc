@@ -9,11 +9,12 @@ struct Case {
   bool interleaved = false, full = false, in_place = false;
   int positions = 0;  // 0: cos and sin broadcast, 1: one position, 2: [B, S]
   DType type = DType::kF32;
+  bool pairs_to_halves = false;
 };
 
 void check(const Case& t) {
   SCOPED_TRACE("rotary " + std::to_string(t.rotary) + " positions " + std::to_string(t.positions) + (t.interleaved ? " interleaved" : "") +
-               (t.full ? " full" : "") + (t.in_place ? " in place" : ""));
+               (t.full ? " full" : "") + (t.in_place ? " in place" : "") + (t.pairs_to_halves ? " pairs to halves" : ""));
   const int64_t width = t.full ? t.rotary : t.rotary / 2;
   const std::vector<int64_t> dims = {t.batch, t.heads, t.tokens, t.size};
   StridedTensor source(t.type, dims), x = StridedTensor::random_layout(t.type, dims), y = StridedTensor::random_layout(t.type, dims);
@@ -24,7 +25,7 @@ void check(const Case& t) {
   cos.fill();
   sin.fill();
   positions.fill_integers(0, 40);
-  const RotaryParams params{t.rotary, t.interleaved};
+  const RotaryParams params{t.rotary, t.interleaved, t.pairs_to_halves};
   const View in[4] = {x.view(), cos.view(), sin.view(), t.positions != 0 ? positions.view() : View{}};
   KernelCall call;
   call.in = in;
@@ -49,13 +50,14 @@ void check(const Case& t) {
         return v.at({p, c});
       };
       for (int64_t i = 0; i < t.size; ++i) {
-        double expected = source.at({b, h, s, i});
+        const int64_t half = t.rotary / 2;
+        auto from = [&](int64_t k) { return source.at({b, h, s, t.pairs_to_halves && k < t.rotary ? 2 * (k % half) + k / half : k}); };
+        double expected = from(i);
         if (i < t.rotary) {
-          const int64_t half = t.rotary / 2;
           const bool first = t.interleaved ? i % 2 == 0 : i < half;
           const int64_t partner = t.interleaved ? i ^ 1 : (first ? i + half : i - half);
           const int64_t c = t.full ? i : (t.interleaved ? i / 2 : i % half);
-          const double other = source.at({b, h, s, partner});
+          const double other = from(partner);
           expected = expected * table_at(cos, c) + (first ? -other : other) * table_at(sin, c);
         }
         ASSERT_NEAR(result.at({b, h, s, i}), expected, 1e-6 + rounding(t.type) * 2) << b << " " << h << " " << s << " " << i;
@@ -71,6 +73,8 @@ TEST(Rotary, AllForms) {
         for (int positions : {0, 1, 2}) {
           for (int64_t rotary : {2, 12, 20}) check({.rotary = rotary, .interleaved = interleaved, .full = full, .in_place = in_place, .positions = positions});
           check({.size = 64, .rotary = 64, .interleaved = interleaved, .full = full, .in_place = in_place, .positions = positions, .type = DType::kF16});
+          if (interleaved) continue;
+          for (int64_t rotary : {2, 12, 20}) check({.rotary = rotary, .full = full, .in_place = in_place, .positions = positions, .pairs_to_halves = true});
         }
       }
     }
