@@ -116,7 +116,7 @@ class RepeatsTest(GraphCase):
     def test_a_part_that_all_heads_share(self):
         """Multi-head latent attention: most of each key is one row for all heads, rotated after its pairs became halves."""
         rotated, half = HEAD_SIZE - 2, HEAD_SIZE // 2 - 1
-        def fused(to_halves=True, change=lambda g, x: x):
+        def fused(to_halves=True, change=lambda g, x: x, reshaped=True):
             def halves(g, x, heads):
                 """[1, heads, S, rotated]: (0 1) (2 3) .. becomes 0 2 .. 1 3 .."""
                 dims = (half, 2) if to_halves else (2, half)
@@ -129,7 +129,8 @@ class RepeatsTest(GraphCase):
                 rotate = lambda x, heads: rotate_halves(g, halves(g, x, heads), cos, sin, half)
                 q = g.heads(q, HEADS)
                 q = g.op("Concat", g.slice(q, 0, 2, 3), rotate(g.slice(q, 2, HEAD_SIZE, 3), HEADS), axis=-1)
-                shared = g.reshape(g.slice(k, 2, HEAD_SIZE, 2), 1, 1, g.tokens, rotated)
+                shared = g.slice(k, 2, HEAD_SIZE, 2)
+                shared = g.reshape(shared, 1, 1, g.tokens, rotated) if reshaped else shared
                 shared = change(g, g.expand(rotate(shared, 1), 1, kv_heads, g.tokens, rotated))
                 k = g.op("Concat", g.slice(g.heads(k, kv_heads), 0, 2, 3), shared, axis=-1)
                 k, v = g.appended(k, i, "key"), g.appended(g.heads(v, kv_heads), i, "value")
@@ -138,7 +139,7 @@ class RepeatsTest(GraphCase):
             return {"fused": f}
         spec = replace(ROTARY, name="latent")
         for options in ((), ("--chunk", 3)):
-            self.check({"pairs": fused()}, spec, LONG, copies_nothing=True, options=options)
+            self.check({"pairs": fused(), "pairs of [1, S, C]": fused(reshaped=False)}, spec, LONG, copies_nothing=True, options=options)
         factor = np.linspace(0.5, 1.5, spec.kv_heads).reshape(1, spec.kv_heads, 1, 1)
         self.check({
             "halves to pairs": (fused(False), fused()),

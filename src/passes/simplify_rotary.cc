@@ -3,6 +3,7 @@
 //   Concat(k, Expand(Rotary(x)))            ->  Concat(k, Rotary(Expand(x))): a part that all heads share and a cache has for each of
 //                                               them (multi-head latent attention) is computed where each head has it
 #include <utility>
+#include <vector>
 
 #include "passes/pass.h"
 
@@ -14,35 +15,43 @@ const Node* producer(const Graph& graph, ValueId v, const char* op) {
   return p >= 0 && graph.nodes[static_cast<size_t>(p)].is(op) ? &graph.nodes[static_cast<size_t>(p)] : nullptr;
 }
 
-// The value [.., D] whose pairs are split, [.., D / 2, 2], and put behind each other, [.., 2, D / 2]: what v is made of; else kNoValue.
-ValueId paired(const Graph& graph, ValueId v) {
+// The Reshape to pairs [.., D / 2, 2] that are put behind each other, [.., 2, D / 2], to make v [.., D]; null: v is made otherwise.
+const Node* pairs_of(const Graph& graph, ValueId v) {
   const Node* merge = producer(graph, v, "Reshape");
   const Node* swap = merge ? producer(graph, merge->in[0], "Transpose") : nullptr;
   const Node* split = swap ? producer(graph, swap->in[0], "Reshape") : nullptr;
-  if (!split) return kNoValue;
-  const Shape &x = graph.values[split->in[0]].info.shape, &pairs = graph.values[split->out[0]].info.shape, &y = graph.values[v].info.shape;
-  if (x.empty() || !(x == y) || !x.back().is_const() || x.back().value() % 2 != 0) return kNoValue;
-  Shape expected(x.begin(), x.end() - 1);
-  expected.push_back(Dim(x.back().value() / 2));
+  const Shape& y = graph.values[v].info.shape;
+  if (!split || y.empty() || !y.back().is_const() || y.back().value() % 2 != 0) return nullptr;
+  const Shape& pairs = graph.values[split->out[0]].info.shape;
+  Shape expected(y.begin(), y.end() - 1);
+  expected.push_back(Dim(y.back().value() / 2));
   expected.push_back(Dim(2));
-  if (!(pairs == expected)) return kNoValue;
+  if (!(pairs == expected)) return nullptr;
   std::vector<int64_t> perm = swap->permutation(pairs.size());
   std::swap(perm[perm.size() - 2], perm[perm.size() - 1]);
   for (size_t i = 0; i < perm.size(); ++i)
-    if (perm[i] != static_cast<int64_t>(i)) return kNoValue;
-  return split->in[0];
+    if (perm[i] != static_cast<int64_t>(i)) return nullptr;
+  return split;
 }
 
 void read_pairs(Graph& graph) {
+  std::vector<Node> reshapes;
   for (Node& n : graph.nodes) {
     if (!n.is("Rotary", "situ") || n.attr_int("interleaved", 0) != 0 || n.attr_int("pairs_to_halves", 0) != 0) continue;
-    const Shape& x = graph.values[n.in[0]].info.shape;
-    if (x.size() != 4 || !(x[3] == Dim(n.attr_int("rotary_dim", 0)))) continue;
-    const ValueId source = paired(graph, n.in[0]);
-    if (source == kNoValue) continue;
-    n.in[0] = source;
+    const ValueInfo info = graph.values[n.in[0]].info;
+    if (info.shape.size() != 4 || !(info.shape[3] == Dim(n.attr_int("rotary_dim", 0)))) continue;
+    const Node* split = pairs_of(graph, n.in[0]);
+    if (!split) continue;
+    reshapes.push_back(*split);  // of the same numbers, with dims as they are behind the change
+    Node& whole = reshapes.back();
+    whole.name += "/whole";
+    whole.in[1] = graph.add_shape(whole.name + "/dims", info.shape);
+    whole.out[0] = graph.add_value(whole.name, info.type);
+    graph.values[whole.out[0]].info = info;
+    n.in[0] = whole.out[0];
     n.set_int("pairs_to_halves", 1);
   }
+  for (Node& n : reshapes) graph.add_node(std::move(n));
 }
 
 // Expand of heads alone: [B, 1, S, D] -> [B, H, S, D].
