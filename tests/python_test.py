@@ -206,6 +206,31 @@ class SessionTest(PythonTest):
             gc.collect()
             self.assertTrue(np.isfinite(logits).all() and not np.array_equal(first, second))
 
+    def test_a_view_holds_until_the_next_step_of_its_session(self):
+        for options in ({}, {"naive": True}, {"batch": 2}):
+            model = situ.load(self.path, sequences=12, **options)
+            session, others = model.session(), [model.session() for _ in range(4)]
+            logits = session.step(self.prompt)
+            together = model.step([(s, [1 + i]) for i, s in enumerate(others)])
+            views = [logits, *together, model.session().step([7])]  # of a session that is no more
+            copies = [v.copy() for v in views]
+            self.assertEqual(len({v.tobytes() for v in views}), len(views))
+            stream = model.stream(self.prompt[::-1], max_new_tokens=COUNT)
+            others[0].fork().step([3]) if not options.get("naive") else None
+            model.session().step([2, 3])
+            model.step([(model.session(), [5]), (model.session(), [6, 7])])
+            model.generate([[1], [2, 3]], max_new_tokens=4)
+            model.perplexity(self.prompt)
+            list(stream)
+            for view, copy in zip(views, copies):
+                np.testing.assert_array_equal(view, copy)
+            # One of those that stepped together goes on alone.
+            others[1].step([4])
+            for i in (0, 1, 3, 4, 5):
+                np.testing.assert_array_equal(views[i], copies[i])
+            if not options.get("naive"):
+                self.assertEqual(model.ledger.copied, 0)
+
     def test_steps_equal_the_oracle(self):
         weights, _, _ = tiny_models.choose_weights(self.spec)
         session, ids = self.model.session(), list(self.prompt)
@@ -432,7 +457,6 @@ class ThreadTest(PythonTest):
                     answers.append(self.generate_ids(model))
                     with model.stream(self.prompt, max_new_tokens=COUNT) as stream:
                         answers.append([t.id for t in stream])
-                    # Other threads step too, and the logits are the model's: the session's own is its length.
                     session = model.session()
                     session.step(self.prompt)
                     session.rewind(session.length - 2)
@@ -447,6 +471,28 @@ class ThreadTest(PythonTest):
             t.join()
         self.assertEqual(errors, [])
         self.assertEqual(answers, [self.ids] * 40)
+
+    def test_threads_that_step_read_their_own_logits(self):
+        model = self.long_model(threads=1)
+        prompts = [self.prompt, self.prompt[:2], self.prompt[::-1], self.prompt[:1]]
+        want, got = [self.generate_ids(model, p, max_new_tokens=300) for p in prompts], [[] for _ in prompts]
+
+        def work(i):
+            session = model.session()
+            logits = session.step(prompts[i])
+            while len(got[i]) < 300:
+                time.sleep(0)  # others step now
+                got[i].append(int(logits.argmax()))
+                logits = session.step(got[i][-1:])
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(prompts))]
+        before = model.ledger.copied
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(got, want)
+        self.assertEqual(model.ledger.copied, before)
 
     def test_control_c_ends_a_generation(self):
         model = self.long_model()

@@ -92,10 +92,11 @@ class Session {
   ~Session();
 
   // Feeds tokens (ids in [0, vocabulary)) and returns the logits [vocabulary] after the last one, valid
-  // until the model's next step. Errors: an id out of range, the context length exceeded, state full; the session is
-  // then what it was (but for a recurrent state that earlier chunks of the tokens have advanced), or empty where the beginning of
-  // what it was has left the window.
-  Result<std::span<const float>> step(std::span<const int64_t> tokens);
+  // until the model's next step. `logits`, [vocabulary] if not empty: they are computed there, and are the caller's; a graph that cannot
+  // (half precision, logits of all tokens) has them copied or converted. Errors: an id out of range, the context length exceeded, state
+  // full; the session is then what it was (but for a recurrent state that earlier chunks of the tokens have advanced), or empty where
+  // the beginning of what it was has left the window.
+  Result<std::span<const float>> step(std::span<const int64_t> tokens, std::span<float> logits = {});
   int64_t length() const;
   // Drops the last tokens, so that `length` are left. Error: more than there are; tokens that the next one would attend to have
   // left the window; the naive mode cannot.
@@ -136,12 +137,13 @@ class Model {
   // Several sessions of a model may live side by side. Error: a second one of a model with a recurrent state, in place.
   Result<Session> new_session();
   // As Session::step for each of several sessions, in as few steps as it takes; logits in the same order, valid until the model's
-  // next step. After an error all sessions are what they were (but see Session::step). Error: a session is there twice.
+  // next step; or computed into `logits`, [feeds, vocabulary], as there. After an error all sessions are what they were (but see
+  // Session::step). Error: a session is there twice; `logits` of another size.
   struct Feed {
     Session* session = nullptr;
     std::span<const int64_t> tokens;
   };
-  Result<std::vector<std::span<const float>>> step(std::span<const Feed> feeds);
+  Result<std::vector<std::span<const float>>> step(std::span<const Feed> feeds, std::span<float> logits = {});
 
   // How well the model foretells these tokens, as the documentation of transformers computes it for texts that are longer than the
   // context. Up to LoadOptions::batch tokens are scored in a step; a side thread adds them up while the next step runs. Errors: those of

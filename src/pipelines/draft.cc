@@ -35,14 +35,12 @@ Result<std::span<const int64_t>> Draft::guess(Sampler sampler, int64_t most) {
 }
 
 Result<std::span<const float>> Draft::feed(std::span<const int64_t> tokens) {
-  Result<std::span<const float>> logits = session_.step(tokens);
+  const size_t width = static_cast<size_t>(vocabulary_), own = static_cast<size_t>(model_->vocabulary);
+  if (own < width) widened_.resize(width, -std::numeric_limits<float>::infinity());
+  const Result<std::span<const float>> logits = session_.step(tokens, own < width ? std::span(widened_).first(own) : std::span<float>());
   if (!logits.is_ok()) return logits;
   fed_.insert(fed_.end(), tokens.begin(), tokens.end());
-  const size_t width = static_cast<size_t>(vocabulary_);
-  if (logits->size() >= width) return logits->first(width);
-  widened_.resize(width, -std::numeric_limits<float>::infinity());
-  model_->keep(*logits, std::span(widened_).first(logits->size()));
-  return std::span<const float>(widened_);
+  return own < width ? std::span<const float>(widened_) : logits->first(width);
 }
 
 Status check_draft(const Model::Impl& model, const Model::Impl& draft) {

@@ -302,7 +302,7 @@ InPlaceEngine::~InPlaceEngine() {
   if (memory_) munmap(memory_, static_cast<size_t>(memory_bytes_));
 }
 
-Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) {
+Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, float* to) {
   if (tokens.empty()) return Status::error("a step needs at least one token");
   SITU_RETURN_IF_ERROR(copy_unread());
   const std::string& mixing = compiled_.prompt.order.mixing;
@@ -310,14 +310,14 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) 
     return Status::error("a step of " + std::to_string(tokens.size()) + " tokens does not fit memory (at most " + std::to_string(chunk_) + "), and cannot be fed in parts: by " + mixing + " tokens depend on later ones");
   if (tokens.size() > 1 && one_sequence().empty()) {
     const Feed feed{&sequence, tokens};
-    return step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); });
+    return step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, to);
   }
   const int64_t before = sequence.length();
   for (size_t begin = 0; begin < tokens.size();) {
     // A prompt program that holds without past only is followed by single tokens.
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
     const size_t count = std::min(most, tokens.size() - begin);
-    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), begin + count == tokens.size());
+    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), begin + count == tokens.size(), to);
     if (!fed.is_ok()) {
       undo(sequence, before);
       return fed.status();
@@ -357,7 +357,7 @@ Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count) {
   return run;
 }
 
-Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last) {
+Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to) {
   const int64_t past = sequence.length();
   const Result<Run> slots = take_slots(sequence, static_cast<int64_t>(tokens.size()));
   if (!slots.is_ok()) return slots.status();
@@ -382,19 +382,19 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
       std::fill(half, half + s.slot_bytes(), std::byte{0});
     }
   const Segment segment{tokens.data(), static_cast<int64_t>(tokens.size()), past, slots->first_slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size()), sequence.kept()};
-  const Status done = program.run({{&segment, 1}, last ? 1 : 0, turn_}, ledger_);
+  const Status done = program.run({{&segment, 1}, last ? 1 : 0, turn_, last && program.writes_logits_anywhere() ? to : nullptr}, ledger_);
   if (!done.is_ok()) {
     sequence.rewind(past);
     return done;
   }
   step_done(sequence);
-  if (last) SITU_RETURN_IF_ERROR(read_logits(program.logits(), 0));
+  if (last) SITU_RETURN_IF_ERROR(read_logits(program.logits(), 0, to));
   return static_cast<int64_t>(tokens.size());
 }
 
 // The last row but `before_last`. Logits of half or double precision are converted (new values); float ones are read where they are, unless they
-// have gaps.
-Status InPlaceEngine::read_logits(const View& view, int64_t before_last) {
+// have gaps, or are wanted elsewhere (`to`).
+Status InPlaceEngine::read_logits(const View& view, int64_t before_last, float* to) {
   if (view.rank < 1 || view.count() == 0) return Status::error("the logits are empty or a scalar");
   if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16 && view.type != DType::kF64) return Status::error(std::string("logits of type ") + dtype_name(view.type));
   View last = view;
@@ -405,22 +405,25 @@ Status InPlaceEngine::read_logits(const View& view, int64_t before_last) {
   for (int i = 0; i + 1 < view.rank; ++i) offset += (view.dims[i] - 1 - (view.dims[i] > 1 ? before_last : 0)) * view.strides[i];
   last.data += offset * dtype_bytes(view.type);
   const int64_t width = last.dims[0];
-  if (view.type == DType::kF32 && last.strides[0] == 1) {
+  if (view.type == DType::kF32 && last.strides[0] == 1 && (!to || last.as<float>() == to)) {
     logits_ = {last.as<float>(), static_cast<size_t>(width)};
     return Status::ok();
   }
-  converted_.resize(static_cast<size_t>(width));
-  logits_ = converted_;
+  if (!to) {
+    converted_.resize(static_cast<size_t>(width));
+    to = converted_.data();
+  }
+  logits_ = {to, static_cast<size_t>(width)};
   if (view.type == DType::kF32) {
     View row = last;
-    row.data = reinterpret_cast<std::byte*>(converted_.data());
+    row.data = reinterpret_cast<std::byte*>(to);
     row.strides[0] = 1;
     move_bytes(row, last, ledger_);
     return Status::ok();
   }
   for (int64_t i = 0; i < width; ++i) {
     const int64_t at = i * last.strides[0];
-    float& x = converted_[static_cast<size_t>(i)];
+    float& x = to[i];
     if (view.type == DType::kF64) x = static_cast<float>(last.as<double>()[at]);
     else x = view.type == DType::kF16 ? half_to_float(last.as<uint16_t>()[at]) : bfloat_to_float(last.as<uint16_t>()[at]);
   }
@@ -466,10 +469,13 @@ Result<Tensor> NaiveEngine::input(const Compiled& compiled, ValueId v, const Sym
   return t;
 }
 
-Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> tokens) {
+Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> tokens, float* to) {
   if (tokens.empty()) return Status::error("a step needs at least one token");
   try {
-    return feed(sequence, tokens);
+    SITU_RETURN_IF_ERROR(feed(sequence, tokens));
+    logits_ = to ? std::span<const float>(to, converted_.size()) : converted_;
+    if (to) move_bytes(row_view(to, static_cast<int64_t>(converted_.size())), row_view(converted_.data(), static_cast<int64_t>(converted_.size())), ledger());
+    return Status::ok();
   } catch (const std::bad_alloc&) {
     return Status::error("not enough memory for a step of " + std::to_string(tokens.size()) + " tokens after " + std::to_string(sequence.length));
   }
@@ -513,7 +519,7 @@ Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::
     const int64_t width = t.dims().back();
     const Tensor row = Tensor::borrow(t.type(), {width}, t.view().data + (t.count() - width) * dtype_bytes(t.type()), t.owner());
     const std::vector<double> last = row.to_f64();
-    logits_.assign(last.begin(), last.end());
+    converted_.assign(last.begin(), last.end());
   }
   sequence.states = std::move(presents);
   sequence.length += static_cast<int64_t>(tokens.size());

@@ -117,8 +117,7 @@ class Model:
     def step(self, feeds: Sequence[tuple[_situ.Session, Ids]]) -> list[NDArray[np.float32]]:
         """Session.step for each of several sessions, computed together: their logits in the same order.
 
-        The arrays are views, as those of Session.step; all of them hold until the model's next step. What takes several
-        steps, since there are more sessions than `batch` (see load), is copied in between, and so the ledger says.
+        The arrays are views, as those of Session.step: each holds until the next step of its session.
         Raises SituError: as Session.step, and a session that is there twice. The sessions are then as they were.
         """
         return self._model.step([(session, _token_ids(ids)) for session, ids in feeds])
