@@ -99,7 +99,8 @@ class Session {
   Result<std::span<const float>> step(std::span<const int64_t> tokens, std::span<float> logits = {});
   int64_t length() const;
   // Drops the last tokens, so that `length` are left. Error: more than there are; tokens that the next one would attend to have
-  // left the window; the naive mode cannot.
+  // left the window; into the middle of a step whose tokens depend on how many they are (a long rope, `situ inspect` tells); the naive
+  // mode cannot.
   Status rewind(int64_t length);
   // One more session that goes on from here, over the same state: nothing is copied. Error: a recurrent state, which one
   // session alone can have. Where attention was not recognised (`situ inspect` tells), the state of a session must be one run of

@@ -169,8 +169,7 @@ Status Session::rewind(int64_t length) {
   for (const StatePair& s : impl_->model->compiled().binding.states)
     if (s.rule == StateRule::kReplace && length != 0 && length != impl_->length())
       return Status::error("this model has a recurrent state, which cannot be rewound to the middle");
-  if (!impl_->model->in_place->can_rewind(*impl_->sequence, length))
-    return Status::error("cannot rewind a sequence of " + std::to_string(impl_->length()) + " tokens to " + std::to_string(length) + ": what came before has left the window");
+  SITU_RETURN_IF_ERROR(impl_->model->in_place->can_rewind(*impl_->sequence, length));
   if (length == 0) impl_->sequence->clear();
   else impl_->sequence->rewind(length);
   return Status::ok();

@@ -155,7 +155,9 @@ void bind_session(nb::module_& m) {
           "Raises SituError: an id out of range, the context length exceeded, no token. The session is then as it was (but\n"
           "for a recurrent state that earlier chunks of the tokens have advanced).")
       .def("rewind", &PythonSession::rewind, "length"_a,
-           "Drops the last tokens, so that `length` are left. Raises SituError: more than there are; naive mode, which cannot.")
+           "Drops the last tokens, so that `length` are left. Raises SituError: more than there are; tokens that the next one\n"
+           "would attend to have left the window; into the middle of a step whose tokens depend on how many they are (a long\n"
+           "rope); naive mode, which cannot.")
       .def("fork", &PythonSession::fork,
            "One more session that goes on from here, over the same state: nothing is copied. Raises SituError: a recurrent\n"
            "state, which one session alone can have.")

@@ -333,15 +333,19 @@ void InPlaceEngine::step_done(Sequence& sequence) const {
   if (window_ > 0) sequence.drop(window_ - 1 + first_ + chunk_ + batch_, first_);
 }
 
-bool InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const {
-  const int64_t dropped = sequence.length() - sequence.kept();
-  return length == 0 || dropped == 0 || length - dropped >= window_ - 1 + first_;
+Status InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const {
+  const std::string cannot = "cannot rewind a sequence of " + std::to_string(sequence.length()) + " tokens to " + std::to_string(length) + ": ";
+  const int64_t dropped = sequence.length() - sequence.kept(), whole = sequence.whole_before(length);
+  if (length > 0 && dropped > 0 && length - dropped < window_ - 1 + first_) return Status::error(cannot + "what came before has left the window");
+  if (whole < length)
+    return Status::error(cannot + "by " + compiled_.prompt.order.mixing + " those that one step computes depend on how many they are; rewind to " + std::to_string(whole) + ", where such a step began, and feed the rest again");
+  return Status::ok();
 }
 
 // After an error: back to what the sequence was, or to nothing where that has left the window. What is replaced cannot go back.
 void InPlaceEngine::undo(Sequence& sequence, int64_t length) const {
   if (length > 0 && has_replaced_states()) return;
-  if (length == 0 || !can_rewind(sequence, length)) sequence.clear();
+  if (length == 0 || !can_rewind(sequence, length).is_ok()) sequence.clear();
   else sequence.rewind(length);
 }
 
@@ -397,6 +401,7 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
 Status InPlaceEngine::read_logits(const View& view, int64_t before_last, float* to) {
   if (view.rank < 1 || view.count() == 0) return Status::error("the logits are empty or a scalar");
   if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16 && view.type != DType::kF64) return Status::error(std::string("logits of type ") + dtype_name(view.type));
+  if (!compiled_.prompt.order.mixing.empty()) sequence.tie(static_cast<int64_t>(tokens.size()));
   View last = view;
   last.rank = 1;
   last.dims[0] = view.dims[view.rank - 1];

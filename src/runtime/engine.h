@@ -91,8 +91,8 @@ class InPlaceEngine {
   // Whether those that `each` is called for are such copies, which do not outlive the step. To be asked before it begins another one.
   bool reads_copies() const { return reads_copies_; }
   int64_t batch() const { return batch_; }
-  // Whether the sequence still has what its token number `length` attends to.
-  bool can_rewind(const Sequence& sequence, int64_t length) const;
+  // Error: the sequence has not what its token number `length` attends to any more, or has it as it is with later tokens only.
+  Status can_rewind(const Sequence& sequence, int64_t length) const;
   void undo(Sequence& sequence, int64_t length) const;
   // Those of a step stay where they are until the next, so that all of them may be read after it.
   bool logits_stay() const;
