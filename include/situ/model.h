@@ -23,7 +23,8 @@ struct LoadOptions {
   bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
   int64_t context_length = 0;  // most tokens of a session; 0: what the model declares
   // Bytes for weights, activations and state; what the first two leave is state of so many tokens, which all sessions and kept
-  // prefixes share. 0: room for so many `sequences` of the whole context. A full state gives up kept prefixes, then steps fail.
+  // prefixes share, in shorter chunks where those asked for leave none. 0: room for so many `sequences` of the whole context. A full
+  // state gives up kept prefixes, then steps fail.
   int64_t memory = 0;
   int64_t sequences = 1;       // address space only; pages that no token has reached cost nothing
   int64_t chunk = 512;         // most tokens in one step; more where tokens depend on later ones of their prompt, or
@@ -31,7 +32,7 @@ struct LoadOptions {
   int64_t batch = 32;          // most sequences in one step; at least 1
   // Tokens attend to the last `window` tokens, themselves included, and to the first `sink` ones (Xiao et al., StreamingLLM, arXiv
   // 2309.17453; distances between tokens stay what they are). Sequences then have no end (2^24 tokens), and take state for `window` +
-  // `sink` + 2 (`chunk` + `batch`) tokens. 0: no window but the model's own. Error: attention that is not recognised, positions from a table that ends.
+  // `sink` + 2 (`chunk` + `batch`) tokens; a smaller `memory` makes chunks shorter, and is an error where chunks of 1 do not fit. 0: no window but the model's own. Error: attention that is not recognised, positions from a table that ends.
   int64_t window = 0, sink = 0;
   // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half
   // precision where rows of 8 KiB or more a token come from products with 8-bit activations, else as the file has it.

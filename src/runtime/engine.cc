@@ -231,32 +231,27 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
 
   // A piece of a prompt, and the last tokens of as many sequences as there may be.
   const int64_t lasts = prompt.order.one_sequence.empty() ? e->batch_ : 0;
-  auto plan_prefill = [&] { return make_plan(prompt.graph, prompt.binding, {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts)}); };
-  Result<Plan> prefill = plan_prefill();
-  // Scores and masks that are computed grow with chunk times context: shorter chunks need less.
-  while (prefill.is_ok() && prefill->arena_bytes > kMaxArenaBytes && e->chunk_ > 1) {
-    e->chunk_ = (e->chunk_ + 1) / 2;
-    prefill = plan_prefill();
-  }
-  if (!prefill.is_ok()) return prefill.status();
   Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity});
   if (!decode.is_ok()) return decode.status();
+  e->decode_plan_ = std::move(*decode);
+  Result<int64_t> slots = 0;
+  for (;; e->chunk_ = (e->chunk_ + 1) / 2) {
+    Result<Plan> prefill = make_plan(prompt.graph, prompt.binding, {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts)});
+    if (!prefill.is_ok()) return prefill.status();
+    e->prefill_plan_ = std::move(*prefill);
+    e->arena_bytes_ = std::max(e->prefill_plan_.arena_bytes, e->decode_plan_.arena_bytes);
+    e->memory_bytes_ = e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + 64;
+    slots = e->count_slots(options, model.weight_bytes + e->computed_bytes_, capacity);
+    // Scores and masks that are computed grow with chunk times context, and a window keeps chunks beside it: shorter ones need less.
+    if (e->chunk_ == 1 || (e->prefill_plan_.arena_bytes <= kMaxArenaBytes && (whole || slots.is_ok()))) break;
+  }
 #ifndef NDEBUG
   const std::vector<int64_t> steps = e->chunk_ < 3 ? std::vector<int64_t>{1, 1} : e->compiled_.first_only ? std::vector<int64_t>{3} : std::vector<int64_t>{2, 3, 1};
-  SITU_RETURN_IF_ERROR(verify_plan(prompt.graph, prompt.binding, *prefill, steps));
-  SITU_RETURN_IF_ERROR(verify_plan(token.graph, token.binding, *decode, {1, 1}));
+  SITU_RETURN_IF_ERROR(verify_plan(prompt.graph, prompt.binding, e->prefill_plan_, steps));
+  SITU_RETURN_IF_ERROR(verify_plan(token.graph, token.binding, e->decode_plan_, {1, 1}));
 #endif
-  for (const Plan* plan : {&*prefill, &*decode})
-    if (plan->arena_bytes > kMaxArenaBytes) return too_large(*plan, plan == &*prefill ? prompt.graph : token.graph);
-  e->prefill_plan_ = std::move(*prefill);
-  e->decode_plan_ = std::move(*decode);
-
-  e->arena_bytes_ = std::max(e->prefill_plan_.arena_bytes, e->decode_plan_.arena_bytes);
-  e->memory_bytes_ = e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + 64;
-  int64_t all = 0;
-  const int64_t kept = e->window_ > 0 ? std::min(capacity, e->window_ + e->first_ + 2 * (e->chunk_ + e->batch_)) : capacity;
-  if (__builtin_mul_overflow(kept, options.sequences, &all)) return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
-  const Result<int64_t> slots = options.memory > 0 ? e->slots_in(options.memory, model.weight_bytes + e->computed_bytes_) : Result<int64_t>(all);
+  for (const Plan* plan : {&e->prefill_plan_, &e->decode_plan_})
+    if (plan->arena_bytes > kMaxArenaBytes) return too_large(*plan, plan == &e->prefill_plan_ ? prompt.graph : token.graph);
   if (!slots.is_ok()) return slots.status();
   Result<std::unique_ptr<StatePool>> states = StatePool::create(e->prefill_plan_.states, *slots);
   if (!states.is_ok()) return states.status();
@@ -279,6 +274,21 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
   if (std::optional<PackSave> save = cache.finish()) e->saver_ = save_in_background(std::move(*save), &e->packs_.problem);
   return e;
+}
+
+// Of a window's sequence, those that a step leaves (step_done) and those that the next one takes.
+Result<int64_t> InPlaceEngine::count_slots(const EngineOptions& options, int64_t weights, int64_t capacity) const {
+  const int64_t kept = window_ > 0 ? std::min(capacity, window_ + first_ + 2 * (chunk_ + batch_)) : capacity;
+  int64_t all = 0;
+  if (options.memory == 0) {
+    if (__builtin_mul_overflow(kept, options.sequences, &all)) return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
+    return all;
+  }
+  const Result<int64_t> slots = slots_in(options.memory, weights);
+  if (!slots.is_ok() || window_ == 0 || *slots >= kept) return slots;
+  return Status::error("a memory of " + std::to_string(options.memory) + " bytes is too small: it leaves state for " + std::to_string(*slots) + " tokens, and a window of " + std::to_string(window_) + " takes " +
+                       std::to_string(kept) + " (" + (first_ > 0 ? "with the first " + std::to_string(first_) + " tokens, and " : "with ") + "twice the " + std::to_string(chunk_ + batch_) + " of a step: a chunk of " +
+                       std::to_string(chunk_) + " and " + std::to_string(batch_) + " sequences)");
 }
 
 Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t weights) const {
@@ -391,6 +401,7 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
     sequence.rewind(past);
     return done;
   }
+  if (!compiled_.prompt.order.mixing.empty()) sequence.tie(static_cast<int64_t>(tokens.size()));
   step_done(sequence);
   if (last) SITU_RETURN_IF_ERROR(read_logits(program.logits(), 0, to));
   return static_cast<int64_t>(tokens.size());
@@ -401,7 +412,6 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
 Status InPlaceEngine::read_logits(const View& view, int64_t before_last, float* to) {
   if (view.rank < 1 || view.count() == 0) return Status::error("the logits are empty or a scalar");
   if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16 && view.type != DType::kF64) return Status::error(std::string("logits of type ") + dtype_name(view.type));
-  if (!compiled_.prompt.order.mixing.empty()) sequence.tie(static_cast<int64_t>(tokens.size()));
   View last = view;
   last.rank = 1;
   last.dims[0] = view.dims[view.rank - 1];

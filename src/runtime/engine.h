@@ -135,6 +135,7 @@ class InPlaceEngine {
   static Result<std::unique_ptr<InPlaceEngine>> make(const ImportedModel& model, const EngineOptions& options);
   // Feeds as many of the tokens as get slots in one run: how many. `last`: the logits after the last of them are wanted.
   Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to);
+  Result<int64_t> count_slots(const EngineOptions& options, int64_t weights, int64_t capacity) const;
   Result<int64_t> slots_in(int64_t memory, int64_t weights) const;
   Result<Run> take_slots(Sequence& sequence, int64_t count);
   Status step_together(std::span<const Feed> feeds, float* to);
