@@ -46,10 +46,11 @@ class Options(TypedDict, total=False):
     stop_ids: Sequence[int]
 
     # Beam search, from 2 beams on: the answers of the highest score, not tokens drawn or chosen one by one. Sampling,
-    # logprobs and stop strings do not go with it.
+    # logprobs and stop strings do not go with it. The folder's configuration gives the defaults of the two penalties and of
+    # early_stopping.
     beams: int  # 1
     beam_groups: int  # 1; beams are a multiple; a group avoids the tokens that earlier ones take in the same step
-    diversity_penalty: float  # 0; by subtracting this from their log-probability
+    diversity_penalty: float | None  # 0; by subtracting this from their log-probability
     length_penalty: float | None  # 1; score = log-probability / tokens**length_penalty
     early_stopping: str | None  # "false"; "true": stop at so many answers as beams; "never": when none can do better
     num_return: int  # 1; answers in Generation.answers, at most beams
