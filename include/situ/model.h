@@ -31,7 +31,7 @@ struct LoadOptions {
                                // where the graph computes prompts as a whole only
   int64_t batch = 32;          // most sequences in one step; at least 1
   // Tokens attend to the last `window` tokens, themselves included, and to the first `sink` ones (Xiao et al., StreamingLLM, arXiv
-  // 2309.17453; distances between tokens stay what they are). Sequences then have no end (2^24 tokens), and take state for `window` +
+  // 2309.17453; distances between tokens stay what they are); but layers with a window of the model's own that is no wider keep to that alone. Sequences then have no end (2^24 tokens), and take state for `window` +
   // `sink` + 2 (`chunk` + `batch`) tokens; a smaller `memory` makes chunks shorter, and is an error where chunks of 1 do not fit. 0: no window but the model's own. Error: attention that is not recognised, positions from a table that ends.
   int64_t window = 0, sink = 0;
   // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half
