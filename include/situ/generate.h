@@ -41,7 +41,7 @@ struct GenerateOptions {
   // What the answer must be, at most one of them: a JSON document of this schema (draft 2020-12; the JSON text of one), a match of this
   // regular expression (syntax of the Rust crate regex) or of this grammar (llguidance's Lark). Tokens that cannot go on with it are not
   // chosen; where it is whole the answer may end, and does where nothing can follow. A schema that asks for something that is not
-  // supported, or that nothing satisfies, or that is too large, is an error. Not with beams.
+  // supported, or that nothing satisfies, or that is too large, is an error, and so is the end of one before min_new_tokens. Not with beams.
   std::optional<std::string> json_schema, regex, grammar;
 
   // End the answer. Nothing of a stop string is in the text or given to the callback, not even half of one that is still
