@@ -38,7 +38,7 @@ struct LoadOptions {
   // precision where rows of 8 KiB or more a token come from products with 8-bit activations, else as the file has it.
   std::string kv_type = "auto";
   // Path of a smaller model with the same tokens, which guesses what this one will say (GenerateOptions::draft_tokens). Error: its
-  // tokenizer has other tokens; its state is recurrent, and cannot be rewound.
+  // tokenizer has other tokens, or there is none and its vocabulary is not as large; its state is recurrent, and cannot be rewound.
   std::string draft;
   // Weights that the kernels want in another order are packed once and saved (where: README.md), and mapped by later loads.
   bool pack_cache = true;
