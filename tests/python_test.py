@@ -18,9 +18,11 @@ import subprocess
 import sys
 import threading
 import time
+import typing
 import unittest
 import warnings
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -141,10 +143,12 @@ class GenerateTest(PythonTest):
         one = self.model.generate([self.prompt[0]], max_new_tokens=4).output_ids
         answers = self.model.generate([self.prompt, [self.prompt[0]]], max_new_tokens=4)
         self.assertEqual([a.output_ids for a in answers], [self.ids[:4], one])
-        self.assertEqual([a.output_ids for a in self.model.generate(np.array([self.prompt] * 2), max_new_tokens=4)], [self.ids[:4]] * 2)
+        for prompts in (np.array([self.prompt] * 2), [np.array(self.prompt)] * 2, (self.prompt, np.array(self.prompt, np.int32))):
+            self.assertEqual([a.output_ids for a in self.model.generate(prompts, max_new_tokens=4)], [self.ids[:4]] * 2)
         model = situ.load(self.text_path)
         text = text_of(self.prompt)
-        self.assertEqual([a.text for a in model.generate([text, text], max_new_tokens=4)], [text_of(self.ids[:4])] * 2)
+        for prompts in ([text, text], (text, text)):
+            self.assertEqual([a.text for a in model.generate(prompts, max_new_tokens=4)], [text_of(self.ids[:4])] * 2)
 
     def test_options_are_those_of_the_header(self):
         header = (ROOT / "include/situ/generate.h").read_text()
@@ -494,6 +498,15 @@ class ThreadTest(PythonTest):
         self.assertEqual(got, want)
         self.assertEqual(model.ledger.copied, before)
 
+    def test_control_c_at_the_prompt_of_the_example(self):
+        arguments = [sys.executable, ROOT / "examples/python/chat.py", self.text_path, "-n", "4"]
+        with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as chat:
+            self.assertEqual(chat.stdout.read(2), "> ")
+            chat.send_signal(signal.SIGINT)
+            self.assertEqual(chat.stdout.read(3), "\n> ")
+            out, err = chat.communicate("12\n", timeout=60)
+        self.assertEqual((chat.returncode, err, out.count("> ")), (0, "", 1), out)
+
     def test_control_c_ends_a_generation(self):
         model = self.long_model()
         for work in (lambda: model.generate(self.prompt, max_new_tokens=LONG - 10, ignore_eos=True),
@@ -645,6 +658,8 @@ class ErrorsTest(PythonTest):
     def test_the_package_is_typed(self):
         files = {f.name: f for f in importlib.resources.files(situ).iterdir()}
         self.assertIn("py.typed", files)
+        several = typing.get_overloads(situ.Model.generate)[1].__annotations__["prompt"]
+        self.assertLessEqual({list[str], tuple[str, ...], Sequence[situ.model.Ids]}, set(typing.get_args(several)))
         stub = files["_situ.pyi"].read_text()
         for words in ("class SituError(RuntimeError)", "def step(self, tokens: Sequence[int] | numpy.typing.NDArray[numpy.integer[Any]]) -> Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]",
                       "def session(self) -> Session", "def length(self) -> int"):

@@ -327,7 +327,7 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, 
     // A prompt program that holds without past only is followed by single tokens.
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
     const size_t count = std::min(most, tokens.size() - begin);
-    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), begin + count == tokens.size(), to);
+    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), begin + count == tokens.size(), to, static_cast<int64_t>(tokens.size()));
     if (!fed.is_ok()) {
       undo(sequence, before);
       return fed.status();
@@ -365,15 +365,15 @@ bool InPlaceEngine::has_replaced_states() const {
 }
 
 // Prefixes that nobody uses make room.
-Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count) {
-  Result<Run> run = sequence.append(count);
-  while (!run.is_ok() && prefixes_ && prefixes_->drop_oldest()) run = sequence.append(count);
+Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count, int64_t all) {
+  Result<Run> run = sequence.append(count, all);
+  while (!run.is_ok() && prefixes_ && prefixes_->drop_oldest()) run = sequence.append(count, all);
   return run;
 }
 
-Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to) {
+Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to, int64_t all) {
   const int64_t past = sequence.length();
-  const Result<Run> slots = take_slots(sequence, static_cast<int64_t>(tokens.size()));
+  const Result<Run> slots = take_slots(sequence, static_cast<int64_t>(tokens.size()), all);
   if (!slots.is_ok()) return slots.status();
   const bool first = compiled_.first_only && past == 0;
   if ((first || !compiled_.prompt.order.mixing.empty()) && slots->length < static_cast<int64_t>(tokens.size())) {

@@ -134,16 +134,16 @@ class InPlaceEngine {
   InPlaceEngine() = default;
   static Result<std::unique_ptr<InPlaceEngine>> make(const ImportedModel& model, const EngineOptions& options);
   // Feeds as many of the tokens as get slots in one run: how many. `last`: the logits after the last of them are wanted.
-  Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to);
+  Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to, int64_t all);
   Result<int64_t> count_slots(const EngineOptions& options, int64_t weights, int64_t capacity) const;
   Result<int64_t> slots_in(int64_t memory, int64_t weights) const;
-  Result<Run> take_slots(Sequence& sequence, int64_t count);
+  Result<Run> take_slots(Sequence& sequence, int64_t count, int64_t all);
   Status step_together(std::span<const Feed> feeds, float* to);
   struct Part {
     Sequence* sequence;
     Segment segment;  // but for its runs, which may still move
   };
-  Status add_parts(Sequence& sequence, std::span<const int64_t> tokens, std::vector<Part>& parts);
+  Status add_parts(const Feed& feed, std::span<const int64_t> tokens, std::vector<Part>& parts);
   Status run_parts(std::vector<Part>& parts, int64_t wanted, float* to);
   void step_done(Sequence& sequence) const;
   Status read_logits(const View& view, int64_t before_last, float* to);

@@ -92,10 +92,10 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
   return *this;
 }
 
-Result<Run> Sequence::append(int64_t count) {
+Result<Run> Sequence::append(int64_t count, int64_t all) {
   const int64_t end = runs_.empty() ? 0 : runs_.back().first_slot + runs_.back().length;
   const Run run = pool_->allocate(count, end);
-  if (run.length == 0) return Status::error("the state is full: " + std::to_string(count) + " more tokens do not fit, all " + std::to_string(pool_->capacity()) + " slots are taken (a larger context, memory or number of sequences gives more)");
+  if (run.length == 0) return Status::error("the state is full: " + std::to_string(std::max(count, all)) + " more tokens do not fit, all " + std::to_string(pool_->capacity()) + " slots are taken (a larger context, memory or number of sequences gives more)");
   if (!runs_.empty() && run.first_slot == end) runs_.back().length += run.length;
   else runs_.push_back(run);
   length_ += run.length;

@@ -65,8 +65,9 @@ class Sequence {
   // Which half of a replaced state holds the current one.
   int flip() const { return flip_; }
 
-  // Slots for the next tokens, at most `count`, in one run. Error: the pool is full.
-  Result<Run> append(int64_t count);
+  // Slots for the next tokens, at most `count`, in one run. Error: the pool is full; it names the `all` tokens of a step, if these are
+  // some of them.
+  Result<Run> append(int64_t count, int64_t all = 0);
   // The last `count` tokens were computed together, and are right together only.
   void tie(int64_t count);
   // How many of the first `length` tokens are right without those behind: all, or those before some that are tied across it.

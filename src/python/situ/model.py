@@ -82,14 +82,13 @@ class Model:
     def generate(self, prompt: Prompt, *, chat: bool = False, **options: Unpack[Options]) -> Generation: ...
     @overload
     def generate(
-        self, prompt: list[str] | list[Sequence[int]] | list[list[int]], *, chat: bool = False, **options: Unpack[Options]
+        self, prompt: list[str] | tuple[str, ...] | Sequence[Ids], *, chat: bool = False, **options: Unpack[Options]
     ) -> list[Generation]: ...
     def generate(
         self, prompt: Prompt | Sequence[Prompt], *, chat: bool = False, **options: Unpack[Options]
     ) -> Generation | list[Generation]:
-        """Continues a prompt, text or token ids. A list of prompts gives a list of answers, each the one that
-        its prompt would have alone, but for rounding where the slots of one lie in several runs; up to `batch` (see
-        load) are computed together.
+        """Continues a prompt, text or token ids. A list of prompts, or a tuple, gives a list of answers, each the one that
+        its prompt would have alone; up to `batch` (see load) are computed together.
 
         chat: the text is what a user says, and the model's chat template makes the prompt of it. For a conversation, use
         encode_chat.
