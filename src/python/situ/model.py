@@ -54,7 +54,7 @@ def load(
     context_length: most tokens of a session; 0 is what the model declares.
     memory: bytes for weights, activations and state; what the first two leave is state, which all sessions share; 0 is room
         for so many `sequences` of the whole context: address space only.
-    chunk: most prompt tokens in one step.
+    chunk: most prompt tokens in one step; fewer where `memory` asks for it.
     batch: most sequences in one step.
     window: tokens attend to the last `window` tokens and the first `sink` ones only, and sequences have no end; 0: to all.
     kv_type: element type of attention states: "f32", "f16", "bf16", "q8", or "auto".

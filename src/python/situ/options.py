@@ -36,7 +36,8 @@ class Options(TypedDict, total=False):
 
     # What the answer must be, at most one of them: a JSON document of this schema (draft 2020-12, as JSON text or as Python has it),
     # a match of this regular expression (syntax of the Rust crate regex) or of this grammar (llguidance's Lark). A schema that
-    # asks for something that is not supported, that nothing satisfies or that is too large, is an error. Not with beams.
+    # asks for something that is not supported, that nothing satisfies or that is too large, is an error, and so is the end of
+    # one before min_new_tokens. Not with beams.
     json_schema: str | Mapping[str, object] | bool | None
     regex: str | None
     grammar: str | None
