@@ -24,6 +24,7 @@ import warnings
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import situ
@@ -234,6 +235,23 @@ class SessionTest(PythonTest):
                 np.testing.assert_array_equal(views[i], copies[i])
             if not options.get("naive"):
                 self.assertEqual(model.ledger.copied, 0)
+
+    def test_logits_that_are_computed_elsewhere(self):
+        """In half precision, and of all tokens: they are converted or copied to where the session has them."""
+        for name, passes, copied in (("half", "", 0), ("llama", "last_token", 4 * tiny_models.VOCABULARY)):
+            path = self.folder / f"elsewhere {name}"
+            prompt, ids = tiny_exports.write_model(next(s for s in tiny_models.SPECS if s.name == name), path)
+            with mock.patch.dict(os.environ, SITU_DISABLE_PASSES=passes):
+                model = situ.load(path, sequences=2)
+            session, other = model.session(), model.session()
+            logits, found, places = session.step(prompt), [], set()
+            self.assertEqual(model.ledger.copied, copied)
+            for _ in ids:
+                other.step([1])
+                found.append(int(logits.argmax()))
+                places.add(address(logits))
+                logits = session.step(found[-1:])
+            self.assertEqual((found, places), (ids, {session.logits_address}))
 
     def test_steps_equal_the_oracle(self):
         weights, _, _ = tiny_models.choose_weights(self.spec)
