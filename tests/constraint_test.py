@@ -71,6 +71,7 @@ class ConstraintTest(CliTest):
         self.assertEqual((got["text"], got["finish_reason"]), ("bb", "stop"))
         got = self.generate(self.model, (5, 6, 7), "--regex", "[ab]{2,40}", "--stop-id", stop, "--logit-bias", f"{stop}=100", "--min-new-tokens", 5, count=100)
         self.assertEqual(got["text"], "bbbbb")
+        self.assertEqual(len(self.answer("--regex", "[ab]{3}", "--min-new-tokens", 3)), 3)
         got = self.generate(self.model, (5, 6, 7), "--regex", "[ab]{9,40}", count=5)
         self.assertEqual((len(got["text"]), got["finish_reason"]), (5, "length"))
 
@@ -88,6 +89,9 @@ class ConstraintTest(CliTest):
         refused(("--regex", "a"), "tokenizer.json", model=self.ids)
         refused(("--json-schema-file", self.folder / "nowhere"), "nowhere", "cannot be read")
         refused(("--regex", "\u65e5"), "regex")
+        for options in ((), ("--temperature", 2), ("--prompt-lookup", 3)):
+            refused(("--json", "--regex", "[ab]{3}", "--min-new-tokens", 4, *options), "no token can be chosen after 3 new ones", "the grammar, min_new_tokens 4")
+        refused(("--regex", "", "--min-new-tokens", 1), "after 0 new ones", "the grammar, min_new_tokens 1")
         refused(("--regex", "[ab]{3}", "--logit-bias", "65=-inf", "--logit-bias", "66=-inf"), "the grammar", "logit_bias")
 
 if __name__ == "__main__":

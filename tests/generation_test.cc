@@ -348,25 +348,42 @@ TEST_F(GenerationTest, ThreadsEndABatchAtTheSamePlace) {
   model.interrupt_when(nullptr);
 }
 
-// They hold until the next step; what a caller looks at later is memory still.
-TEST_F(GenerationTest, LogitsOfManySessions) {
+// In the model's memory until the next step, in the caller's as long as he likes; for more sessions than a step computes too.
+TEST_F(GenerationTest, LogitsAreWrittenWhereTheCallerSays) {
+  constexpr size_t kCount = 5;
   LoadOptions load;
   load.batch = 2;
-  load.sequences = 12;
+  load.sequences = 2 * kCount;
   Model model = std::move(Model::load(path().string(), load)).value();
+  const size_t width = static_cast<size_t>(model.facts().vocabulary);
   std::vector<Session> sessions;
-  for (int i = 0; i < 12; ++i) sessions.push_back(model.new_session().value());
-  std::vector<std::span<const float>> first;
-  for (const size_t count : {3, 12}) {
-    std::vector<std::vector<int64_t>> tokens;
-    std::vector<Model::Feed> feeds;
-    for (size_t i = 0; i < count; ++i) tokens.push_back({static_cast<int64_t>(i + 1)});
-    for (size_t i = 0; i < count; ++i) feeds.push_back({&sessions[i], tokens[i]});
-    const std::vector<std::span<const float>> rows = model.step(feeds).value();
-    ASSERT_EQ(rows.size(), count);
-    if (first.empty()) first = rows;
+  std::vector<std::vector<int64_t>> tokens;
+  std::vector<Model::Feed> feeds, others;
+  for (size_t i = 0; i < 2 * kCount; ++i) sessions.push_back(model.new_session().value());
+  for (size_t i = 0; i < kCount; ++i) tokens.push_back({static_cast<int64_t>(i + 1), 2, 3});
+  for (size_t i = 0; i < kCount; ++i) feeds.push_back({&sessions[i], tokens[i]}), others.push_back({&sessions[kCount + i], tokens[i]});
+  model.reset_ledger();
+  std::vector<float> own(kCount * width, NAN);
+  const std::vector<std::span<const float>> rows = model.step(feeds, own).value();
+  EXPECT_EQ(model.ledger().copied, 0);
+  const std::vector<float> before = own;
+  const std::vector<std::span<const float>> kept = model.step(others).value();
+  for (size_t i = 0; i < kCount; ++i) {
+    EXPECT_EQ(rows[i].data(), own.data() + i * width);
+    EXPECT_TRUE(std::equal(rows[i].begin(), rows[i].end(), kept[i].begin(), kept[i].end()));
   }
-  for (const std::span<const float> row : first) EXPECT_TRUE(std::isfinite(row[0]) && std::isfinite(row[row.size() - 1]));
+  for (const size_t count : {1, 3}) {  // the programs of one token and of prompts
+    std::vector<float> alone(width, NAN);
+    const std::vector<float> wanted = [&] {
+      const std::span<const float> row = sessions[0].step({tokens[0].data(), count}).value();
+      return std::vector<float>(row.begin(), row.end());
+    }();
+    EXPECT_EQ(sessions[kCount].step({tokens[0].data(), count}, alone).value().data(), alone.data());
+    EXPECT_EQ(alone, wanted);
+  }
+  EXPECT_EQ(own, before);
+  EXPECT_EQ(model.ledger().copied, 0);
+  EXPECT_NE(model.step(feeds, std::span(own).first(width)).status().message().find("room for"), std::string::npos);
 }
 
 TEST_F(GenerationTest, PromptsWaitForRoomInTheState) {

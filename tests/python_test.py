@@ -18,10 +18,13 @@ import subprocess
 import sys
 import threading
 import time
+import typing
 import unittest
 import warnings
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import situ
@@ -141,10 +144,12 @@ class GenerateTest(PythonTest):
         one = self.model.generate([self.prompt[0]], max_new_tokens=4).output_ids
         answers = self.model.generate([self.prompt, [self.prompt[0]]], max_new_tokens=4)
         self.assertEqual([a.output_ids for a in answers], [self.ids[:4], one])
-        self.assertEqual([a.output_ids for a in self.model.generate(np.array([self.prompt] * 2), max_new_tokens=4)], [self.ids[:4]] * 2)
+        for prompts in (np.array([self.prompt] * 2), [np.array(self.prompt)] * 2, (self.prompt, np.array(self.prompt, np.int32))):
+            self.assertEqual([a.output_ids for a in self.model.generate(prompts, max_new_tokens=4)], [self.ids[:4]] * 2)
         model = situ.load(self.text_path)
         text = text_of(self.prompt)
-        self.assertEqual([a.text for a in model.generate([text, text], max_new_tokens=4)], [text_of(self.ids[:4])] * 2)
+        for prompts in ([text, text], (text, text)):
+            self.assertEqual([a.text for a in model.generate(prompts, max_new_tokens=4)], [text_of(self.ids[:4])] * 2)
 
     def test_options_are_those_of_the_header(self):
         header = (ROOT / "include/situ/generate.h").read_text()
@@ -205,6 +210,48 @@ class SessionTest(PythonTest):
             del model, session
             gc.collect()
             self.assertTrue(np.isfinite(logits).all() and not np.array_equal(first, second))
+
+    def test_a_view_holds_until_the_next_step_of_its_session(self):
+        for options in ({}, {"naive": True}, {"batch": 2}):
+            model = situ.load(self.path, sequences=12, **options)
+            session, others = model.session(), [model.session() for _ in range(4)]
+            logits = session.step(self.prompt)
+            together = model.step([(s, [1 + i]) for i, s in enumerate(others)])
+            views = [logits, *together, model.session().step([7])]  # of a session that is no more
+            copies = [v.copy() for v in views]
+            self.assertEqual(len({v.tobytes() for v in views}), len(views))
+            stream = model.stream(self.prompt[::-1], max_new_tokens=COUNT)
+            others[0].fork().step([3]) if not options.get("naive") else None
+            model.session().step([2, 3])
+            model.step([(model.session(), [5]), (model.session(), [6, 7])])
+            model.generate([[1], [2, 3]], max_new_tokens=4)
+            model.perplexity(self.prompt)
+            list(stream)
+            for view, copy in zip(views, copies):
+                np.testing.assert_array_equal(view, copy)
+            # One of those that stepped together goes on alone.
+            others[1].step([4])
+            for i in (0, 1, 3, 4, 5):
+                np.testing.assert_array_equal(views[i], copies[i])
+            if not options.get("naive"):
+                self.assertEqual(model.ledger.copied, 0)
+
+    def test_logits_that_are_computed_elsewhere(self):
+        """In half precision, and of all tokens: they are converted or copied to where the session has them."""
+        for name, passes, copied in (("half", "", 0), ("llama", "last_token", 4 * tiny_models.VOCABULARY)):
+            path = self.folder / f"elsewhere {name}"
+            prompt, ids = tiny_exports.write_model(next(s for s in tiny_models.SPECS if s.name == name), path)
+            with mock.patch.dict(os.environ, SITU_DISABLE_PASSES=passes):
+                model = situ.load(path, sequences=2)
+            session, other = model.session(), model.session()
+            logits, found, places = session.step(prompt), [], set()
+            self.assertEqual(model.ledger.copied, copied)
+            for _ in ids:
+                other.step([1])
+                found.append(int(logits.argmax()))
+                places.add(address(logits))
+                logits = session.step(found[-1:])
+            self.assertEqual((found, places), (ids, {session.logits_address}))
 
     def test_steps_equal_the_oracle(self):
         weights, _, _ = tiny_models.choose_weights(self.spec)
@@ -432,7 +479,6 @@ class ThreadTest(PythonTest):
                     answers.append(self.generate_ids(model))
                     with model.stream(self.prompt, max_new_tokens=COUNT) as stream:
                         answers.append([t.id for t in stream])
-                    # Other threads step too, and the logits are the model's: the session's own is its length.
                     session = model.session()
                     session.step(self.prompt)
                     session.rewind(session.length - 2)
@@ -447,6 +493,37 @@ class ThreadTest(PythonTest):
             t.join()
         self.assertEqual(errors, [])
         self.assertEqual(answers, [self.ids] * 40)
+
+    def test_threads_that_step_read_their_own_logits(self):
+        model = self.long_model(threads=1)
+        prompts = [self.prompt, self.prompt[:2], self.prompt[::-1], self.prompt[:1]]
+        want, got = [self.generate_ids(model, p, max_new_tokens=300) for p in prompts], [[] for _ in prompts]
+
+        def work(i):
+            session = model.session()
+            logits = session.step(prompts[i])
+            while len(got[i]) < 300:
+                time.sleep(0)  # others step now
+                got[i].append(int(logits.argmax()))
+                logits = session.step(got[i][-1:])
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(prompts))]
+        before = model.ledger.copied
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(got, want)
+        self.assertEqual(model.ledger.copied, before)
+
+    def test_control_c_at_the_prompt_of_the_example(self):
+        arguments = [sys.executable, ROOT / "examples/python/chat.py", self.text_path, "-n", "4"]
+        with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as chat:
+            self.assertEqual(chat.stdout.read(2), "> ")
+            chat.send_signal(signal.SIGINT)
+            self.assertEqual(chat.stdout.read(3), "\n> ")
+            out, err = chat.communicate("12\n", timeout=60)
+        self.assertEqual((chat.returncode, err, out.count("> ")), (0, "", 1), out)
 
     def test_control_c_ends_a_generation(self):
         model = self.long_model()
@@ -599,6 +676,8 @@ class ErrorsTest(PythonTest):
     def test_the_package_is_typed(self):
         files = {f.name: f for f in importlib.resources.files(situ).iterdir()}
         self.assertIn("py.typed", files)
+        several = typing.get_overloads(situ.Model.generate)[1].__annotations__["prompt"]
+        self.assertLessEqual({list[str], tuple[str, ...], Sequence[situ.model.Ids]}, set(typing.get_args(several)))
         stub = files["_situ.pyi"].read_text()
         for words in ("class SituError(RuntimeError)", "def step(self, tokens: Sequence[int] | numpy.typing.NDArray[numpy.integer[Any]]) -> Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]",
                       "def session(self) -> Session", "def length(self) -> int"):

@@ -2,7 +2,9 @@
 
     python tests/speculation_test.py --situ build/situ [unittest options]
 """
+import json
 import shutil
+from unittest import mock
 
 import numpy as np
 
@@ -52,6 +54,26 @@ class SpeculationTest(CliTest):
         for options in (("--window", 5, "--chunk", 1), ("--window", 5, "--chunk", 8, "--sink", 2)):
             expected = self.generate(model, prompt, *options, count=50)["output_ids"]
             self.assertEqual(self.generate(model, prompt, *options, "--draft", other, "--draft-tokens", 40, count=50)["output_ids"], expected)
+
+    def test_a_draft_of_another_size(self):
+        """The files of a family have more logits than tokens, some more than others: their tokenizers say that tokens are the same."""
+        model, prompt = self.write("llama", 11), [5, 6, 7, 8]
+        with mock.patch.object(tiny_models, "VOCABULARY", 80), mock.patch.object(tiny_exports, "VOCABULARY", 80):
+            narrow = self.write("llama", 12)
+        refused = lambda m, draft, *words: self.refused(Run("run", m, "--prompt-ids", "5,6", "-n", 3, "--draft", draft), m, draft, *words)
+        refused(model, narrow, "a vocabulary of 80 tokens there and 96 here")
+        refused(narrow, model, "a vocabulary of 96 tokens there and 80 here")
+        (model / "tokenizer.json").write_text(tokenizer_json())
+        refused(model, narrow, "a vocabulary of 80 tokens there and 96 here")
+        (narrow / "tokenizer.json").write_text(tokenizer_json())
+        for options in ((), ("--temperature", 1, "--seed", 3)):
+            got = self.generate(model, prompt, "--draft", narrow, *options, count=40)
+            self.assertEqual((got["output_ids"], got["bytes_copied_per_token"]), (self.generate(model, prompt, *options, count=40)["output_ids"], 0))
+            self.assertGreater(got["speculation"]["guessed"], 0)
+        longer = json.loads(tokenizer_json())
+        longer["model"]["vocab"]["one more"] = count = len(longer["model"]["vocab"])
+        (narrow / "tokenizer.json").write_text(json.dumps(longer))
+        refused(model, narrow, f"a tokenizer of {count + 1} tokens there and {count} here")
 
     def test_refused(self):
         model, other = self.write("llama", 1), self.write("gpt", 1)

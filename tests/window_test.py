@@ -2,6 +2,7 @@
 
     python tests/window_test.py --situ build/situ [unittest options]
 """
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -31,11 +32,12 @@ def weights_for(spec, windowed):
 class WindowTest(CliTest):
     def test_equals_the_oracle(self):
         for name, window, sink in (("llama", 7, 0), ("multi-query", 20, 3), ("interleaved", 1, 2), ("bloom", 5, 0), ("bloom", 6, 3), ("alibi", 9, 0), ("alibi", 4, 2),
-                                   ("genai", 6, 1), ("genai-window", 9, 0), ("genai-partial", 12, 0), ("opset23-causal", 8, 2)):
+                                   ("genai", 6, 1), ("genai-window", 9, 0), ("genai-window", 9, 3), ("genai-window", 3, 2), ("window", 4, 2), ("window", 1000, 3), ("genai-partial", 12, 0), ("opset23-causal", 8, 2)):
             spec = spec_of(name)
-            windowed = replace(spec, window=min(window, spec.window or window), sink=sink)
+            limits = not spec.window or window < spec.window  # a window of its own that is no wider hides the first tokens too
+            windowed = replace(spec, window=window, sink=sink) if limits else spec
             w, prompt, ids = weights_for(spec, windowed)
-            model = tiny_exports.write_weights(spec, w, self.folder / f"{name} {sink}")
+            model = tiny_exports.write_weights(spec, w, self.folder / f"{name} {window} {sink}")
             for chunk in (512, 4):
                 with self.subTest(name, window=window, sink=sink, chunk=chunk):
                     got = self.generate(model, prompt, "--window", window, *(("--sink", sink) if sink else ()), "--chunk", chunk, count=LENGTH - PROMPT)
@@ -53,6 +55,23 @@ class WindowTest(CliTest):
                 self.assertEqual(got["output_ids"], self.generate(model, prompt, *options, count=48)["output_ids"], (seed, chunk))
                 rejected += got["speculation"]["guessed"] - got["speculation"]["accepted"]
         self.assertGreater(rejected, 0, "nothing was rewound")
+
+    def test_a_memory_that_is_small_makes_chunks_shorter(self):
+        spec = spec_of("llama")
+        windowed = replace(spec, window=6, sink=2)
+        w, prompt, ids = weights_for(spec, windowed)
+        model = tiny_exports.write_weights(spec, w, self.folder / "memory")
+        options = ("--window", 6, "--sink", 2)
+        run = lambda memory: Run("run", model, "--prompt-ids", "1,2,3", *options, "--memory", memory)
+        # The message is of chunks of 1, the least that there are.
+        weights, activations, token = (int(n) for n in re.search(r"weights take (\d+), activations (\d+) and one token of state (\d+)", run(1000).err).groups())
+        needed = 6 + 2 + 2 * (1 + 32)
+        memory_of = lambda tokens: weights + activations + tokens * token
+        for tokens in (needed, needed + 1, needed + 60, 1000, 5000):
+            got = self.generate(model, prompt, *options, "--memory", memory_of(tokens), count=LENGTH - PROMPT)
+            self.assertEqual((got["output_ids"], got["bytes_copied_per_token"]), (ids, 0), tokens)
+        for tokens in (1, needed - 1):
+            self.refused(run(memory_of(tokens)), f"for {tokens} tokens", "window of 6", f"takes {needed}", "chunk of 1 and 32 sequences")
 
     def test_what_cannot_go_on_for_ever_is_refused(self):
         for name, words in (("gpt", ("no window, with which positions have no end", "table")),):

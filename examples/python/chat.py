@@ -1,6 +1,7 @@
 """A conversation with a model that has a chat template: chat.py MODEL [--system TEXT]
 
-Reads one line from standard input for each turn. Control-C ends an answer, Control-D the conversation.
+Reads one line from standard input for each turn. Control-C ends an answer or drops a line, Control-D
+ends the conversation.
 """
 
 import argparse
@@ -40,6 +41,9 @@ def main() -> None:
             line = input("> ")
         except EOFError:
             return
+        except KeyboardInterrupt:
+            print()
+            continue
         conversation.append({"role": "user", "content": line})
         conversation.append({"role": "assistant", "content": answer(model, conversation, options)})
 

@@ -41,7 +41,7 @@ struct GenerateOptions {
   // What the answer must be, at most one of them: a JSON document of this schema (draft 2020-12; the JSON text of one), a match of this
   // regular expression (syntax of the Rust crate regex) or of this grammar (llguidance's Lark). Tokens that cannot go on with it are not
   // chosen; where it is whole the answer may end, and does where nothing can follow. A schema that asks for something that is not
-  // supported, or that nothing satisfies, or that is too large, is an error. Not with beams.
+  // supported, or that nothing satisfies, or that is too large, is an error, and so is the end of one before min_new_tokens. Not with beams.
   std::optional<std::string> json_schema, regex, grammar;
 
   // End the answer. Nothing of a stop string is in the text or given to the callback, not even half of one that is still
@@ -50,13 +50,15 @@ struct GenerateOptions {
   std::vector<int64_t> stop_ids;
 
   // Beam search, from 2 beams on: the answers of the highest score, not tokens drawn or chosen one by one. Source: transformers'
-  // generate; num_beam_groups makes it diverse beam search. Sampling, logprobs and stop strings do not go with it.
+  // generate; num_beam_groups makes it diverse beam search. Sampling, logprobs and stop strings do not go with it. The folder's
+  // configuration gives the defaults of the two penalties and of early_stopping.
   int64_t beams = 1;
   int64_t beam_groups = 1;        // beams are a multiple; a group avoids the tokens that earlier ones take in the same step:
-  double diversity_penalty = 0;   // subtracted from their log-probability; at least 0
+  std::optional<double> diversity_penalty;    // 0; subtracted from their log-probability; at least 0
   std::optional<double> length_penalty;       // 1; score = log-probability / tokens^length_penalty
-  std::optional<std::string> early_stopping;  // "false": stop when no beam can do better at its length; "true": at so many
-                                              // answers as beams; "never": when none can do better at any length
+  // "false". "false": stop when no beam can do better at its length; "true": at so many answers as beams; "never": when none can do
+  // better at any length.
+  std::optional<std::string> early_stopping;
   int64_t num_return = 1;         // answers in Generation::answers, at most beams
 
   // Guesses so many tokens at most by what followed the last ones where they came before, and checks all of them in one step: the

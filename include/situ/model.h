@@ -23,21 +23,22 @@ struct LoadOptions {
   bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
   int64_t context_length = 0;  // most tokens of a session; 0: what the model declares
   // Bytes for weights, activations and state; what the first two leave is state of so many tokens, which all sessions and kept
-  // prefixes share. 0: room for so many `sequences` of the whole context. A full state gives up kept prefixes, then steps fail.
+  // prefixes share, in shorter chunks where those asked for leave none. 0: room for so many `sequences` of the whole context. A full
+  // state gives up kept prefixes, then steps fail.
   int64_t memory = 0;
   int64_t sequences = 1;       // address space only; pages that no token has reached cost nothing
   int64_t chunk = 512;         // most tokens in one step; more where tokens depend on later ones of their prompt, or
                                // where the graph computes prompts as a whole only
   int64_t batch = 32;          // most sequences in one step; at least 1
   // Tokens attend to the last `window` tokens, themselves included, and to the first `sink` ones (Xiao et al., StreamingLLM, arXiv
-  // 2309.17453; distances between tokens stay what they are). Sequences then have no end (2^24 tokens), and take state for `window` +
-  // `sink` + 2 (`chunk` + `batch`) tokens. 0: no window but the model's own. Error: attention that is not recognised, positions from a table that ends.
+  // 2309.17453; distances between tokens stay what they are); but layers with a window of the model's own that is no wider keep to that alone. Sequences then have no end (2^24 tokens), and take state for `window` +
+  // `sink` + 2 (`chunk` + `batch`) tokens; a smaller `memory` makes chunks shorter, and is an error where chunks of 1 do not fit. 0: no window but the model's own. Error: attention that is not recognised, positions from a table that ends.
   int64_t window = 0, sink = 0;
   // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half
   // precision where rows of 8 KiB or more a token come from products with 8-bit activations, else as the file has it.
   std::string kv_type = "auto";
   // Path of a smaller model with the same tokens, which guesses what this one will say (GenerateOptions::draft_tokens). Error: its
-  // tokenizer has other tokens; its state is recurrent, and cannot be rewound.
+  // tokenizer has other tokens, or there is none and its vocabulary is not as large; its state is recurrent, and cannot be rewound.
   std::string draft;
   // Weights that the kernels want in another order are packed once and saved (where: README.md), and mapped by later loads.
   bool pack_cache = true;
@@ -92,13 +93,15 @@ class Session {
   ~Session();
 
   // Feeds tokens (ids in [0, vocabulary)) and returns the logits [vocabulary] after the last one, valid
-  // until the model's next step. Errors: an id out of range, the context length exceeded, state full; the session is
-  // then what it was (but for a recurrent state that earlier chunks of the tokens have advanced), or empty where the beginning of
-  // what it was has left the window.
-  Result<std::span<const float>> step(std::span<const int64_t> tokens);
+  // until the model's next step. `logits`, [vocabulary] if not empty: they are computed there, and are the caller's; a graph that cannot
+  // (half precision, logits of all tokens) has them copied or converted. Errors: an id out of range, the context length exceeded, state
+  // full; the session is then what it was (but for a recurrent state that earlier chunks of the tokens have advanced), or empty where
+  // the beginning of what it was has left the window.
+  Result<std::span<const float>> step(std::span<const int64_t> tokens, std::span<float> logits = {});
   int64_t length() const;
   // Drops the last tokens, so that `length` are left. Error: more than there are; tokens that the next one would attend to have
-  // left the window; the naive mode cannot.
+  // left the window; into the middle of a step whose tokens depend on how many they are (a long rope, `situ inspect` tells); the naive
+  // mode cannot.
   Status rewind(int64_t length);
   // One more session that goes on from here, over the same state: nothing is copied. Error: a recurrent state, which one
   // session alone can have. Where attention was not recognised (`situ inspect` tells), the state of a session must be one run of
@@ -136,12 +139,13 @@ class Model {
   // Several sessions of a model may live side by side. Error: a second one of a model with a recurrent state, in place.
   Result<Session> new_session();
   // As Session::step for each of several sessions, in as few steps as it takes; logits in the same order, valid until the model's
-  // next step. After an error all sessions are what they were (but see Session::step). Error: a session is there twice.
+  // next step; or computed into `logits`, [feeds, vocabulary], as there. After an error all sessions are what they were (but see
+  // Session::step). Error: a session is there twice; `logits` of another size.
   struct Feed {
     Session* session = nullptr;
     std::span<const int64_t> tokens;
   };
-  Result<std::vector<std::span<const float>>> step(std::span<const Feed> feeds);
+  Result<std::vector<std::span<const float>>> step(std::span<const Feed> feeds, std::span<float> logits = {});
 
   // How well the model foretells these tokens, as the documentation of transformers computes it for texts that are longer than the
   // context. Up to LoadOptions::batch tokens are scored in a step; a side thread adds them up while the next step runs. Errors: those of

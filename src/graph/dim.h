@@ -22,7 +22,7 @@ enum Symbol : int {
   kSymW = 2,  // slot that the first new token is written to, >= P
   kSymFlip = 3,  // 0 or 1 in turn: which half of a replaced state is read in this step
   kSymL = 4,  // tokens whose logits are wanted, the last ones of the step: 1 <= L <= S
-  kSymTurn = 5,  // 0 or 1 in turn: which of two places the logits of this step have
+  kSymPlace = 5,  // elements from the planned place of the logits to where this step has them: its second place, or a caller's
   kFirstFileSymbol = 8,
 };
 constexpr int kMaxSymbols = 512;

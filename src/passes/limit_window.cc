@@ -88,9 +88,11 @@ class Limiter {
       const Shape& bias = graph_.values[n.in[3]].info.shape;
       if (std::any_of(bias.begin(), bias.end(), [](const Dim& d) { return d.depends_on(kSymP); })) return Status::error("no window: " + n.label() + " has a mask or bias over the whole sequence");
     }
+    // A window of the model's own that is no wider hides the first tokens too: the model never saw them beside it.
     const int64_t own = n.attr_int("window", 0);
-    n.set_int("window", own > 0 ? std::min(own, window) : window);
-    n.set_int("first", first);
+    const bool limits = own <= 0 || window < own;
+    n.set_int("window", limits ? window : own);
+    n.set_int("first", limits ? first : 0);
     return Status::ok();
   }
 

@@ -17,6 +17,8 @@ Result<int64_t> Answer::next(std::span<const float> logits) {
     const Result<Constraint::Next> may = constraint_->next();
     if (!may.is_ok()) return may.status();
     if (may->must_end) {
+      // It may not: the same error as where bans leave nothing to choose.
+      if (static_cast<int64_t>(result_.output_ids.size()) < options_.min_new_tokens) return sampler_.nothing_left(true);
       result_.finish_reason = "stop";
       return -1;
     }

@@ -35,24 +35,25 @@ Result<std::span<const int64_t>> Draft::guess(Sampler sampler, int64_t most) {
 }
 
 Result<std::span<const float>> Draft::feed(std::span<const int64_t> tokens) {
-  Result<std::span<const float>> logits = session_.step(tokens);
+  const size_t width = static_cast<size_t>(vocabulary_), own = static_cast<size_t>(model_->vocabulary);
+  if (own < width) widened_.resize(width, -std::numeric_limits<float>::infinity());
+  const Result<std::span<const float>> logits = session_.step(tokens, own < width ? std::span(widened_).first(own) : std::span<float>());
   if (!logits.is_ok()) return logits;
   fed_.insert(fed_.end(), tokens.begin(), tokens.end());
-  const size_t width = static_cast<size_t>(vocabulary_);
-  if (logits->size() >= width) return logits->first(width);
-  widened_.resize(width, -std::numeric_limits<float>::infinity());
-  model_->keep(*logits, std::span(widened_).first(logits->size()));
-  return std::span<const float>(widened_);
+  return own < width ? std::span<const float>(widened_) : logits->first(width);
 }
 
 Status check_draft(const Model::Impl& model, const Model::Impl& draft) {
   const std::string names = draft.folder.folder.string() + " cannot guess for " + model.folder.folder.string() + ": ";
   if (draft.in_place->has_replaced_states()) return Status::error(names + "it has a recurrent state, which cannot be rewound");
-  if (!model.tokenizer || !draft.tokenizer) return Status::ok();
-  const int64_t count = std::min(model.tokenizer->vocab_size(), draft.tokenizer->vocab_size());
+  const auto differ = [&](const char* what, int64_t there, int64_t here) { return Status::error(names + what + " of " + std::to_string(there) + " tokens there and " + std::to_string(here) + " here"); };
+  // Without tokenizers nothing else tells that tokens are the same. With them, a file may have more logits than tokens, rounded up.
+  if (!model.tokenizer || !draft.tokenizer) return draft.vocabulary == model.vocabulary ? Status::ok() : differ("a vocabulary", draft.vocabulary, model.vocabulary);
+  const int64_t count = model.tokenizer->vocab_size();
+  if (draft.tokenizer->vocab_size() != count) return differ("a tokenizer", draft.tokenizer->vocab_size(), count);
   for (int64_t id = 0; id < count; ++id) {
     const std::optional<std::string> here = model.tokenizer->id_to_token(id), there = draft.tokenizer->id_to_token(id);
-    if (here && there && *here != *there) return Status::error(names + "token " + std::to_string(id) + " is '" + *there + "' there and '" + *here + "' here");
+    if (here.value_or("") != there.value_or("")) return Status::error(names + "token " + std::to_string(id) + " is '" + there.value_or("") + "' there and '" + here.value_or("") + "' here");
   }
   return Status::ok();
 }

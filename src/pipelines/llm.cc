@@ -104,14 +104,14 @@ Status Model::Impl::check(std::span<const int64_t> tokens, int64_t length) const
   return Status::ok();
 }
 
-Status Session::Impl::step(std::span<const int64_t> tokens) {
+Status Session::Impl::step(std::span<const int64_t> tokens, float* to) {
   SITU_RETURN_IF_ERROR(model->check(tokens, length()));
   model->begin_step();
-  const Status done = sequence ? model->in_place->step(*sequence, tokens) : model->naive->step(naive, tokens);
+  const Status done = sequence ? model->in_place->step(*sequence, tokens, to) : model->naive->step(naive, tokens, to);
   return done.with_context(model->folder.model_file.string());
 }
 
-Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each) {
+Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each, float* to) {
   for (const Feed& f : feeds) SITU_RETURN_IF_ERROR(check(f.tokens, f.session->length()));
   std::vector<int64_t> before;
   for (const Feed& f : feeds) before.push_back(f.session->length());
@@ -120,7 +120,8 @@ Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::Logit
   for (size_t first = 0; first < feeds.size() && done.is_ok(); first += most) {
     const std::span<const Feed> group = feeds.subspan(first, std::min(most, feeds.size() - first));
     if (group.size() == 1 && (group[0].wanted == 1 || batch() == 1)) {
-      done = group[0].session->step(group[0].tokens);
+      done = group[0].session->step(group[0].tokens, to);
+      if (to) to += group[0].wanted * vocabulary;
       if (done.is_ok() && group[0].wanted > 0) done = each(first, logits());
       continue;
     }
@@ -134,17 +135,13 @@ Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::Logit
         for (LikelihoodMeter* m : meters) m->settle();
       return status;
     };
-    done = in_place->step(sequences, read).with_context(folder.model_file.string());
+    done = in_place->step(sequences, read, to).with_context(folder.model_file.string());
+    if (to)
+      for (const Feed& f : group) to += f.wanted * vocabulary;
   }
   for (size_t i = 0; i < feeds.size() && !done.is_ok(); ++i)
     if (feeds[i].session->sequence) in_place->undo(*feeds[i].session->sequence, before[i]);
   return done;
-}
-
-std::span<const float> Model::Impl::keep(std::span<const float> from, std::span<float> to) {
-  const int64_t count = static_cast<int64_t>(from.size());
-  move_bytes(row_view(to.data(), count), row_view(from.data(), count), ledger());
-  return to;
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -153,8 +150,15 @@ Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 int64_t Session::length() const { return impl_->length(); }
 
-Result<std::span<const float>> Session::step(std::span<const int64_t> tokens) {
-  SITU_RETURN_IF_ERROR(impl_->step(tokens));
+static Status check_room(const Model::Impl& model, std::span<float> logits, size_t rows) {
+  const size_t wanted = rows * static_cast<size_t>(model.vocabulary);
+  if (logits.empty() || logits.size() == wanted) return Status::ok();
+  return Status::error(model.folder.model_file.string() + ": room for " + std::to_string(logits.size()) + " logits, for " + std::to_string(wanted) + " of " + std::to_string(rows) + " sessions");
+}
+
+Result<std::span<const float>> Session::step(std::span<const int64_t> tokens, std::span<float> logits) {
+  SITU_RETURN_IF_ERROR(check_room(*impl_->model, logits, 1));
+  SITU_RETURN_IF_ERROR(impl_->step(tokens, logits.empty() ? nullptr : logits.data()));
   return impl_->model->logits();
 }
 
@@ -165,8 +169,7 @@ Status Session::rewind(int64_t length) {
   for (const StatePair& s : impl_->model->compiled().binding.states)
     if (s.rule == StateRule::kReplace && length != 0 && length != impl_->length())
       return Status::error("this model has a recurrent state, which cannot be rewound to the middle");
-  if (!impl_->model->in_place->can_rewind(*impl_->sequence, length))
-    return Status::error("cannot rewind a sequence of " + std::to_string(impl_->length()) + " tokens to " + std::to_string(length) + ": what came before has left the window");
+  SITU_RETURN_IF_ERROR(impl_->model->in_place->can_rewind(*impl_->sequence, length));
   if (length == 0) impl_->sequence->clear();
   else impl_->sequence->rewind(length);
   return Status::ok();
@@ -237,7 +240,8 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
 
 Result<Session> Model::new_session() { return impl_->new_session(); }
 
-Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> feeds) {
+Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> feeds, std::span<float> logits) {
+  SITU_RETURN_IF_ERROR(check_room(*impl_, logits, feeds.size()));
   std::vector<Impl::Feed> all;
   for (size_t i = 0; i < feeds.size(); ++i) {
     if (!feeds[i].session) return Status::error(impl_->folder.model_file.string() + ": feed " + std::to_string(i) + " has no session");
@@ -247,14 +251,16 @@ Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> fe
       if (all[j].session == all[i].session) return Status::error(impl_->folder.model_file.string() + ": session " + std::to_string(i) + " is in the step twice");
   }
   std::vector<std::span<const float>> rows;
-  const size_t width = static_cast<size_t>(impl_->vocabulary);
-  const bool together = feeds.size() <= static_cast<size_t>(impl_->batch()), stay = feeds.size() == 1 || (together && impl_->in_place->logits_stay());
-  while (!stay && impl_->kept.size() < feeds.size()) impl_->kept.emplace_back(width);
-  SITU_RETURN_IF_ERROR(impl_->step(all, [&](size_t i, std::span<const float> row) {
-    if (!stay) row = impl_->keep(row, impl_->kept[i]);
+  const bool together = feeds.size() <= static_cast<size_t>(impl_->batch()), stay = feeds.size() <= 1 || (together && impl_->in_place->logits_stay());
+  if (logits.empty() && !stay) {
+    impl_->kept.resize(feeds.size() * static_cast<size_t>(impl_->vocabulary));
+    logits = impl_->kept;
+  }
+  const auto add = [&](size_t, std::span<const float> row) {
     rows.push_back(row);
     return Status::ok();
-  }));
+  };
+  SITU_RETURN_IF_ERROR(impl_->step(all, add, logits.empty() ? nullptr : logits.data()));
   return rows;
 }
 

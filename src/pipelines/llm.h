@@ -24,8 +24,7 @@ struct Model::Impl {
   double load_ms = 0;
   int sessions = 0;  // that live
   std::vector<LikelihoodMeter*> meters;  // that may still read the logits of earlier steps
-  // Logits [vocabulary] of each feed of Model::step, where they do not stay in their place. Never moved: callers look at them still.
-  std::vector<std::vector<float>> kept;
+  std::vector<float> kept;               // logits of the feeds of Model::step, where they do not stay in their place
 
   const Tokenizer* text() const { return tokenizer ? &*tokenizer : nullptr; }  // null: ids only
   Ledger& ledger() { return in_place ? in_place->ledger() : naive->ledger(); }
@@ -40,14 +39,13 @@ struct Model::Impl {
     int64_t wanted = 1;  // logits after each of so many tokens, the last ones
     bool apart = true;   // see InPlaceEngine::Feed
   };
-  Status step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each);
+  // `to`: where they are wanted, [wanted, vocabulary]; null: where they are.
+  Status step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each, float* to = nullptr);
   // Before every step of an engine, whoever asks for it.
   void begin_step() {
     for (LikelihoodMeter* m : meters) m->begin_step();
     if (in_place && !meters.empty()) in_place->next_turn();
   }
-  // Copies logits, and says so in the ledger.
-  std::span<const float> keep(std::span<const float> from, std::span<float> to);
   // Most sequences that one step computes.
   int64_t batch() const { return in_place && in_place->one_sequence().empty() ? in_place->batch() : 1; }
   // Refuses ids outside the vocabulary.
@@ -79,7 +77,7 @@ struct Session::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   int64_t length() const { return sequence ? sequence->length() : naive.length; }
-  Status step(std::span<const int64_t> tokens);
+  Status step(std::span<const int64_t> tokens, float* to = nullptr);
 };
 
 }  // namespace situ

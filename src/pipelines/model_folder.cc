@@ -107,7 +107,7 @@ Status read_eos(const fs::path& file, const Json& json, std::vector<int64_t>* id
 
 // The fields that sampling may use, each in place of what an earlier file said.
 void read_sampling(const std::string& where, const Json& json, ModelFolder* m) {
-  for (const char* name : {"temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size", "length_penalty"}) {
+  for (const char* name : {"temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size", "length_penalty", "early_stopping", "diversity_penalty"}) {
     auto it = json.find(name);
     if (it == json.end()) continue;
     ConfigField field{where + name, it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100)};

@@ -86,6 +86,24 @@ void resolve_numbers(const GenerateOptions& o, Settings& settings, SamplingOptio
   if (s.sample) s.seed = o.seed ? *o.seed : draw_seed();
 }
 
+// The configuration has true, false or "never".
+EarlyStopping resolve_early_stopping(const GenerateOptions& o, Settings& settings) {
+  const auto meant = [](const std::string& text) -> std::optional<EarlyStopping> {
+    if (text == "true") return EarlyStopping::kFirst;
+    if (text == "false") return EarlyStopping::kAttainable;
+    return text == "never" ? std::optional(EarlyStopping::kNever) : std::nullopt;
+  };
+  std::string text = o.early_stopping.value_or("false"), problem = "early_stopping should be false, true or never, is '" + text + "'";
+  if (!o.early_stopping && settings.folder && settings.folder->sampling.contains("early_stopping")) {
+    const ConfigField& found = settings.folder->sampling.at("early_stopping");
+    text = found.text == "null" ? "false" : found.text == "\"never\"" ? "never" : found.text;
+    problem = found.where + " should be true, false or \"never\", is " + found.text;
+  }
+  const std::optional<EarlyStopping> e = meant(text);
+  if (!e && settings.status.is_ok()) settings.status = Status::error(problem);
+  return e.value_or(EarlyStopping::kAttainable);
+}
+
 Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptions& r) {
   constexpr int64_t kMostBeams = 256;
   BeamOptions& b = r.beams;
@@ -94,22 +112,18 @@ Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptio
     return Status::error("beam_groups " + std::to_string(o.beam_groups) + " does not divide beams " + std::to_string(o.beams));
   if (o.num_return < 1 || o.num_return > o.beams)
     return Status::error("num_return should be an integer from 1 to beams " + std::to_string(o.beams) + ", is " + std::to_string(o.num_return));
-  settings.check("diversity_penalty", o.diversity_penalty, kNotNegative);
   b.beams = o.beams;
   b.groups = o.beam_groups;
-  b.diversity_penalty = o.diversity_penalty;
   b.repetition_penalty = r.sampling.repetition_penalty;
   if (o.beams == 1) {
-    const char* for_beams = o.length_penalty ? "length_penalty" : o.early_stopping ? "early_stopping" : o.diversity_penalty != 0 ? "diversity_penalty" : nullptr;
+    const char* for_beams = o.length_penalty ? "length_penalty" : o.early_stopping ? "early_stopping" : o.diversity_penalty.value_or(0) != 0 ? "diversity_penalty" : nullptr;
     return for_beams ? Status::error(std::string(for_beams) + " is for beam search, and beams is 1") : settings.status;
   }
   SITU_RETURN_IF_ERROR(settings.status);
-  if (o.diversity_penalty != 0 && o.beam_groups == 1) return Status::error("diversity_penalty is between the groups of a beam search, and beam_groups is 1");
+  if (o.beam_groups > 1 || o.diversity_penalty) b.diversity_penalty = settings.number("diversity_penalty", o.diversity_penalty, kNotNegative, "diversity_penalty", 0.0, 0.0);
+  if (b.diversity_penalty != 0 && o.beam_groups == 1) return Status::error("diversity_penalty is between the groups of a beam search, and beam_groups is 1");
   b.length_penalty = settings.number("length_penalty", o.length_penalty, kFinite, "length_penalty", 1.0, 1.0);
-  const std::string early = o.early_stopping.value_or("false");
-  if (early == "true") b.early_stopping = EarlyStopping::kFirst;
-  else if (early == "never") b.early_stopping = EarlyStopping::kNever;
-  else if (early != "false") return Status::error("early_stopping should be false, true or never, is '" + early + "'");
+  b.early_stopping = resolve_early_stopping(o, settings);
   const char* beside = r.sampling.sample ? "sampling" : o.logprobs ? "logprobs" : !o.stop.empty() ? "stop strings" : o.prompt_lookup > 0 ? "prompt_lookup" : o.draft_tokens > 0 ? "draft_tokens" : o.report_perplexity ? "report_perplexity" : o.json_schema || o.regex || o.grammar ? "a grammar" : nullptr;
   if (beside) return Status::error("beams " + std::to_string(o.beams) + ": " + beside + " and beam search do not go together");
   return settings.status;

@@ -84,6 +84,37 @@ TEST(ResolveOptions, DefaultsOfTheConfiguration) {
   EXPECT_EQ(resolve(options, configured(R"({"top_k": null})"))->sampling.top_k, 0);
 }
 
+TEST(ResolveOptions, DefaultsOfBeamsInTheConfiguration) {
+  GenerateOptions options;
+  options.beams = 4, options.beam_groups = 2;
+  const std::tuple<const char*, EarlyStopping> says[] = {{"true", EarlyStopping::kFirst}, {"false", EarlyStopping::kAttainable}, {"\"never\"", EarlyStopping::kNever}, {"null", EarlyStopping::kAttainable}};
+  for (const auto& [value, meant] : says) {
+    const std::string json = "{\"early_stopping\": " + std::string(value) + ", \"length_penalty\": 2, \"diversity_penalty\": 0.5}";
+    for (const ModelFolder& folder : {configured(json), configured("{}", json), configured(json, R"({"early_stopping": "not read"})")}) {
+      const BeamOptions b = resolve(options, folder)->beams;
+      EXPECT_EQ(b.early_stopping, meant) << value;
+      EXPECT_EQ(b.length_penalty, 2);
+      EXPECT_EQ(b.diversity_penalty, 0.5);
+      GenerateOptions given = options;
+      given.early_stopping = "never", given.length_penalty = 1, given.diversity_penalty = 0;
+      const BeamOptions own = resolve(given, folder)->beams;
+      EXPECT_EQ(own.early_stopping, EarlyStopping::kNever);
+      EXPECT_EQ(own.length_penalty, 1);
+      EXPECT_EQ(own.diversity_penalty, 0);
+      given = {};
+      given.beams = 2;  // of one group
+      EXPECT_EQ(resolve(given, folder)->beams.diversity_penalty, 0);
+    }
+  }
+  EXPECT_EQ(resolve(options)->beams.early_stopping, EarlyStopping::kAttainable);
+  for (const char* value : {"\"true\"", "1", "\"maybe\""}) {
+    const ModelFolder folder = configured("{\"early_stopping\": " + std::string(value) + "}");
+    EXPECT_TRUE(resolve({}, folder).is_ok());
+    const std::string message = resolve(options, folder).status().message();
+    EXPECT_NE(message.find("generation_config.json: early_stopping should be true, false or \"never\", is " + std::string(value)), std::string::npos) << message;
+  }
+}
+
 TEST(ResolveOptions, WrongConfigurationsAreErrorsWhenTheyAreUsed) {
   const std::pair<const char*, const char*> wrong[] = {{"temperature", "\"hot\""}, {"temperature", "-1"}, {"top_k", "2.5"},          {"top_k", "-1"},
                                                        {"top_p", "0"},             {"top_p", "[1]"},      {"top_p", "1.5"},          {"min_p", "true"},

@@ -97,12 +97,12 @@ class Allocator {
     }
   }
 
-  // The logits of two steps lie side by side, so that the host may read one's while the next runs. Bytes of the second.
+  // The logits of two steps lie side by side, so that the host may read one's while the next runs; or elsewhere, where a step is told
+  // to write them. Bytes of the second place.
   int64_t second_place(int io_root) {
     const Root& r = plan_.io[static_cast<size_t>(io_root)];
-    const Dim distance = Dim(r.bytes / std::max<int64_t>(1, dtype_bytes(r.type))) * Dim::symbol(kSymTurn);
     for (Home& h : plan_.values)
-      if (h.region == RegionKind::kIo && h.root == io_root) h.view.offset = h.view.offset + distance;
+      if (h.region == RegionKind::kIo && h.root == io_root) h.view.offset = h.view.offset + Dim::symbol(kSymPlace);
     return r.bytes;
   }
 

@@ -30,7 +30,7 @@ using ModelLock = std::unique_lock<std::mutex>;
 // Owner of the model. Destroyed with the GIL held.
 class ModelHandle {
  public:
-  explicit ModelHandle(Model model) : model_(std::make_unique<Model>(std::move(model))), process_(getpid()) {}
+  explicit ModelHandle(Model model) : model_(std::make_unique<Model>(std::move(model))), vocabulary_(static_cast<size_t>(model_->facts().vocabulary)), process_(getpid()) {}
   ~ModelHandle() {
     nanobind::gil_scoped_release no_gil;
     // The threads of the model are not in a fork of its process, and ending them would wait for ever.
@@ -54,6 +54,7 @@ class ModelHandle {
     return held;
   }
   Model& model() { return *model_; }
+  size_t vocabulary() const { return vocabulary_; }
 
   // Returns work(model), called alone and without the GIL. Needs the GIL.
   template <typename Work>
@@ -66,6 +67,7 @@ class ModelHandle {
 
  private:
   std::unique_ptr<Model> model_;
+  const size_t vocabulary_;
   std::mutex mutex_;
   const pid_t process_;
 };

@@ -64,16 +64,19 @@ nb::list generate_all(ModelHandle& self, const std::vector<Ids>& prompts, const 
 // The logits of several sessions after their tokens, [vocabulary] each.
 nb::list step_all(const Handle& self, const std::vector<std::pair<PythonSession*, Ids>>& feeds) {
   std::vector<Model::Feed> sessions;
+  LogitsRow::Rows rows;
   size_t count = 0;
   for (const auto& [session, tokens] : feeds) {
     if (session == nullptr) throw nb::type_error("step() wants pairs of a session and its tokens, not None");
     sessions.push_back({&session->session(), tokens});
+    rows.push_back(session->row());
     count += tokens.size();
   }
-  const std::vector<std::span<const float>> rows = value_or_raise(Attended(*self).run([&](Model& m) { return m.step(sessions); }, count));
-  nb::list logits;
-  for (size_t i = 0; i < rows.size(); ++i) logits.append(nb::cast(feeds[i].first->show(rows[i])));
-  return logits;
+  rows = LogitsRow::for_step(rows, self->vocabulary());
+  const auto logits = value_or_raise(Attended(*self).run([&](Model& m) { return m.step(sessions, LogitsRow::place_of(rows)); }, count));
+  nb::list arrays;
+  for (size_t i = 0; i < logits.size(); ++i) arrays.append(nb::cast(feeds[i].first->show(logits[i], rows[i])));
+  return arrays;
 }
 
 nb::dict perplexity(ModelHandle& self, const Ids& tokens, int64_t context, int64_t stride) {
@@ -142,19 +145,19 @@ void bind_session(nb::module_& m) {
                             "Sessions of one model may live side by side and take turns.")
       .def(
           "step",
-          [](PythonSession& self, const Ids& tokens) {
-            return self.show(self.step(tokens));
-          },
-          "tokens"_a,
+          &PythonSession::step, "tokens"_a,
           nb::sig("def step(self, tokens: Sequence[int] | numpy.typing.NDArray[numpy.integer[typing.Any]]) -> typing.Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]"),
           "Feeds token ids, each in [0, vocabulary), and returns the logits after the last one.\n\n"
           "The array, float32 [vocabulary], is a read-only view of the memory that the model computes them in: nothing is\n"
-          "copied. It holds these logits until the next step of any session of the model, or its next generate; then it\n"
-          "shows other numbers. Copy it (numpy.array(logits)) to keep it. It keeps the model alive.\n\n"
+          "copied, unless the graph computes half precision or the logits of all tokens; the ledger says so. It holds these\n"
+          "logits until the next step of the same session, whatever other sessions, streams and threads do; then it may show\n"
+          "those of that step. Copy it (numpy.array(logits)) to keep it. It may outlive session and model.\n\n"
           "Raises SituError: an id out of range, the context length exceeded, no token. The session is then as it was (but\n"
           "for a recurrent state that earlier chunks of the tokens have advanced).")
       .def("rewind", &PythonSession::rewind, "length"_a,
-           "Drops the last tokens, so that `length` are left. Raises SituError: more than there are; naive mode, which cannot.")
+           "Drops the last tokens, so that `length` are left. Raises SituError: more than there are; tokens that the next one\n"
+           "would attend to have left the window; into the middle of a step whose tokens depend on how many they are (a long\n"
+           "rope); naive mode, which cannot.")
       .def("fork", &PythonSession::fork,
            "One more session that goes on from here, over the same state: nothing is copied. Raises SituError: a recurrent\n"
            "state, which one session alone can have.")

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "python/attended.h"
+#include "python/logits_place.h"
 
 namespace situ::python {
 
@@ -29,14 +30,16 @@ class PythonSession {
   PythonSession(const PythonSession&) = delete;
   PythonSession& operator=(const PythonSession&) = delete;
 
-  // [vocabulary]. The memory stays where it is while the model lives; the numbers are the next step's after that.
-  std::span<const float> step(const std::vector<int64_t>& tokens) {
-    return value_or_raise(Attended(*model_).run([&](Model&) { return session_->step(tokens); }, tokens.size()));
+  // [vocabulary].
+  Logits step(const std::vector<int64_t>& tokens) {
+    const LogitsRow::Rows rows = LogitsRow::for_step({row_}, model_->vocabulary());
+    return show(value_or_raise(Attended(*model_).run([&](Model&) { return session_->step(tokens, LogitsRow::place_of(rows)); }, tokens.size())), rows[0]);
   }
-  // An array of the logits of a step, which are then those of the last one. Its owner holds the model, not the session.
-  Logits show(std::span<const float> logits) {
+  // An array of the logits of a step, which are then those of the last one. Its owner holds their row, not the session or the model.
+  Logits show(std::span<const float> logits, std::shared_ptr<LogitsRow> row) {
     logits_ = logits.data();
-    nanobind::capsule owner(new std::shared_ptr<ModelHandle>(model_), [](void* p) noexcept { delete static_cast<std::shared_ptr<ModelHandle>*>(p); });
+    row_ = row;
+    nanobind::capsule owner(new std::shared_ptr<LogitsRow>(std::move(row)), [](void* p) noexcept { delete static_cast<std::shared_ptr<LogitsRow>*>(p); });
     return Logits(logits.data(), {logits.size()}, owner);
   }
   void rewind(int64_t length) {
@@ -52,12 +55,14 @@ class PythonSession {
 
   Session& session() { return *session_; }
   const float* logits() const { return logits_; }
+  const std::shared_ptr<LogitsRow>& row() const { return row_; }
   const std::shared_ptr<ModelHandle>& model() const { return model_; }
 
  private:
   std::shared_ptr<ModelHandle> model_;
   std::unique_ptr<Session> session_;
   const float* logits_ = nullptr;  // of the last step
+  std::shared_ptr<LogitsRow> row_;  // that they are in
 };
 
 }  // namespace situ::python

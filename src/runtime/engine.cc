@@ -231,32 +231,27 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
 
   // A piece of a prompt, and the last tokens of as many sequences as there may be.
   const int64_t lasts = prompt.order.one_sequence.empty() ? e->batch_ : 0;
-  auto plan_prefill = [&] { return make_plan(prompt.graph, prompt.binding, {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts)}); };
-  Result<Plan> prefill = plan_prefill();
-  // Scores and masks that are computed grow with chunk times context: shorter chunks need less.
-  while (prefill.is_ok() && prefill->arena_bytes > kMaxArenaBytes && e->chunk_ > 1) {
-    e->chunk_ = (e->chunk_ + 1) / 2;
-    prefill = plan_prefill();
-  }
-  if (!prefill.is_ok()) return prefill.status();
   Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity});
   if (!decode.is_ok()) return decode.status();
+  e->decode_plan_ = std::move(*decode);
+  Result<int64_t> slots = 0;
+  for (;; e->chunk_ = (e->chunk_ + 1) / 2) {
+    Result<Plan> prefill = make_plan(prompt.graph, prompt.binding, {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts)});
+    if (!prefill.is_ok()) return prefill.status();
+    e->prefill_plan_ = std::move(*prefill);
+    e->arena_bytes_ = std::max(e->prefill_plan_.arena_bytes, e->decode_plan_.arena_bytes);
+    e->memory_bytes_ = e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + 64;
+    slots = e->count_slots(options, model.weight_bytes + e->computed_bytes_, capacity);
+    // Scores and masks that are computed grow with chunk times context, and a window keeps chunks beside it: shorter ones need less.
+    if (e->chunk_ == 1 || (e->prefill_plan_.arena_bytes <= kMaxArenaBytes && (whole || slots.is_ok()))) break;
+  }
 #ifndef NDEBUG
   const std::vector<int64_t> steps = e->chunk_ < 3 ? std::vector<int64_t>{1, 1} : e->compiled_.first_only ? std::vector<int64_t>{3} : std::vector<int64_t>{2, 3, 1};
-  SITU_RETURN_IF_ERROR(verify_plan(prompt.graph, prompt.binding, *prefill, steps));
-  SITU_RETURN_IF_ERROR(verify_plan(token.graph, token.binding, *decode, {1, 1}));
+  SITU_RETURN_IF_ERROR(verify_plan(prompt.graph, prompt.binding, e->prefill_plan_, steps));
+  SITU_RETURN_IF_ERROR(verify_plan(token.graph, token.binding, e->decode_plan_, {1, 1}));
 #endif
-  for (const Plan* plan : {&*prefill, &*decode})
-    if (plan->arena_bytes > kMaxArenaBytes) return too_large(*plan, plan == &*prefill ? prompt.graph : token.graph);
-  e->prefill_plan_ = std::move(*prefill);
-  e->decode_plan_ = std::move(*decode);
-
-  e->arena_bytes_ = std::max(e->prefill_plan_.arena_bytes, e->decode_plan_.arena_bytes);
-  e->memory_bytes_ = e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + 64;
-  int64_t all = 0;
-  const int64_t kept = e->window_ > 0 ? std::min(capacity, e->window_ + e->first_ + 2 * (e->chunk_ + e->batch_)) : capacity;
-  if (__builtin_mul_overflow(kept, options.sequences, &all)) return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
-  const Result<int64_t> slots = options.memory > 0 ? e->slots_in(options.memory, model.weight_bytes + e->computed_bytes_) : Result<int64_t>(all);
+  for (const Plan* plan : {&e->prefill_plan_, &e->decode_plan_})
+    if (plan->arena_bytes > kMaxArenaBytes) return too_large(*plan, plan == &e->prefill_plan_ ? prompt.graph : token.graph);
   if (!slots.is_ok()) return slots.status();
   Result<std::unique_ptr<StatePool>> states = StatePool::create(e->prefill_plan_.states, *slots);
   if (!states.is_ok()) return states.status();
@@ -281,6 +276,21 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   return e;
 }
 
+// Of a window's sequence, those that a step leaves (step_done) and those that the next one takes.
+Result<int64_t> InPlaceEngine::count_slots(const EngineOptions& options, int64_t weights, int64_t capacity) const {
+  const int64_t kept = window_ > 0 ? std::min(capacity, window_ + first_ + 2 * (chunk_ + batch_)) : capacity;
+  int64_t all = 0;
+  if (options.memory == 0) {
+    if (__builtin_mul_overflow(kept, options.sequences, &all)) return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
+    return all;
+  }
+  const Result<int64_t> slots = slots_in(options.memory, weights);
+  if (!slots.is_ok() || window_ == 0 || *slots >= kept) return slots;
+  return Status::error("a memory of " + std::to_string(options.memory) + " bytes is too small: it leaves state for " + std::to_string(*slots) + " tokens, and a window of " + std::to_string(window_) + " takes " +
+                       std::to_string(kept) + " (" + (first_ > 0 ? "with the first " + std::to_string(first_) + " tokens, and " : "with ") + "twice the " + std::to_string(chunk_ + batch_) + " of a step: a chunk of " +
+                       std::to_string(chunk_) + " and " + std::to_string(batch_) + " sequences)");
+}
+
 Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t weights) const {
   constexpr int64_t kMostSlots = int64_t{1} << 30;
   int64_t slot = 0, replaced = 0;
@@ -302,7 +312,7 @@ InPlaceEngine::~InPlaceEngine() {
   if (memory_) munmap(memory_, static_cast<size_t>(memory_bytes_));
 }
 
-Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) {
+Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, float* to) {
   if (tokens.empty()) return Status::error("a step needs at least one token");
   SITU_RETURN_IF_ERROR(copy_unread());
   const std::string& mixing = compiled_.prompt.order.mixing;
@@ -310,14 +320,14 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens) 
     return Status::error("a step of " + std::to_string(tokens.size()) + " tokens does not fit memory (at most " + std::to_string(chunk_) + "), and cannot be fed in parts: by " + mixing + " tokens depend on later ones");
   if (tokens.size() > 1 && one_sequence().empty()) {
     const Feed feed{&sequence, tokens};
-    return step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); });
+    return step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, to);
   }
   const int64_t before = sequence.length();
   for (size_t begin = 0; begin < tokens.size();) {
     // A prompt program that holds without past only is followed by single tokens.
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
     const size_t count = std::min(most, tokens.size() - begin);
-    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), begin + count == tokens.size());
+    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), begin + count == tokens.size(), to, static_cast<int64_t>(tokens.size()));
     if (!fed.is_ok()) {
       undo(sequence, before);
       return fed.status();
@@ -333,15 +343,19 @@ void InPlaceEngine::step_done(Sequence& sequence) const {
   if (window_ > 0) sequence.drop(window_ - 1 + first_ + chunk_ + batch_, first_);
 }
 
-bool InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const {
-  const int64_t dropped = sequence.length() - sequence.kept();
-  return length == 0 || dropped == 0 || length - dropped >= window_ - 1 + first_;
+Status InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const {
+  const std::string cannot = "cannot rewind a sequence of " + std::to_string(sequence.length()) + " tokens to " + std::to_string(length) + ": ";
+  const int64_t dropped = sequence.length() - sequence.kept(), whole = sequence.whole_before(length);
+  if (length > 0 && dropped > 0 && length - dropped < window_ - 1 + first_) return Status::error(cannot + "what came before has left the window");
+  if (whole < length)
+    return Status::error(cannot + "by " + compiled_.prompt.order.mixing + " those that one step computes depend on how many they are; rewind to " + std::to_string(whole) + ", where such a step began, and feed the rest again");
+  return Status::ok();
 }
 
 // After an error: back to what the sequence was, or to nothing where that has left the window. What is replaced cannot go back.
 void InPlaceEngine::undo(Sequence& sequence, int64_t length) const {
   if (length > 0 && has_replaced_states()) return;
-  if (length == 0 || !can_rewind(sequence, length)) sequence.clear();
+  if (length == 0 || !can_rewind(sequence, length).is_ok()) sequence.clear();
   else sequence.rewind(length);
 }
 
@@ -351,15 +365,15 @@ bool InPlaceEngine::has_replaced_states() const {
 }
 
 // Prefixes that nobody uses make room.
-Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count) {
-  Result<Run> run = sequence.append(count);
-  while (!run.is_ok() && prefixes_ && prefixes_->drop_oldest()) run = sequence.append(count);
+Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count, int64_t all) {
+  Result<Run> run = sequence.append(count, all);
+  while (!run.is_ok() && prefixes_ && prefixes_->drop_oldest()) run = sequence.append(count, all);
   return run;
 }
 
-Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last) {
+Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to, int64_t all) {
   const int64_t past = sequence.length();
-  const Result<Run> slots = take_slots(sequence, static_cast<int64_t>(tokens.size()));
+  const Result<Run> slots = take_slots(sequence, static_cast<int64_t>(tokens.size()), all);
   if (!slots.is_ok()) return slots.status();
   const bool first = compiled_.first_only && past == 0;
   if ((first || !compiled_.prompt.order.mixing.empty()) && slots->length < static_cast<int64_t>(tokens.size())) {
@@ -382,19 +396,20 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
       std::fill(half, half + s.slot_bytes(), std::byte{0});
     }
   const Segment segment{tokens.data(), static_cast<int64_t>(tokens.size()), past, slots->first_slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size()), sequence.kept()};
-  const Status done = program.run({{&segment, 1}, last ? 1 : 0, turn_}, ledger_);
+  const Status done = program.run({{&segment, 1}, last ? 1 : 0, turn_, last && program.writes_logits_anywhere() ? to : nullptr}, ledger_);
   if (!done.is_ok()) {
     sequence.rewind(past);
     return done;
   }
+  if (!compiled_.prompt.order.mixing.empty()) sequence.tie(static_cast<int64_t>(tokens.size()));
   step_done(sequence);
-  if (last) SITU_RETURN_IF_ERROR(read_logits(program.logits(), 0));
+  if (last) SITU_RETURN_IF_ERROR(read_logits(program.logits(), 0, to));
   return static_cast<int64_t>(tokens.size());
 }
 
 // The last row but `before_last`. Logits of half or double precision are converted (new values); float ones are read where they are, unless they
-// have gaps.
-Status InPlaceEngine::read_logits(const View& view, int64_t before_last) {
+// have gaps, or are wanted elsewhere (`to`).
+Status InPlaceEngine::read_logits(const View& view, int64_t before_last, float* to) {
   if (view.rank < 1 || view.count() == 0) return Status::error("the logits are empty or a scalar");
   if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16 && view.type != DType::kF64) return Status::error(std::string("logits of type ") + dtype_name(view.type));
   View last = view;
@@ -405,22 +420,25 @@ Status InPlaceEngine::read_logits(const View& view, int64_t before_last) {
   for (int i = 0; i + 1 < view.rank; ++i) offset += (view.dims[i] - 1 - (view.dims[i] > 1 ? before_last : 0)) * view.strides[i];
   last.data += offset * dtype_bytes(view.type);
   const int64_t width = last.dims[0];
-  if (view.type == DType::kF32 && last.strides[0] == 1) {
+  if (view.type == DType::kF32 && last.strides[0] == 1 && (!to || last.as<float>() == to)) {
     logits_ = {last.as<float>(), static_cast<size_t>(width)};
     return Status::ok();
   }
-  converted_.resize(static_cast<size_t>(width));
-  logits_ = converted_;
+  if (!to) {
+    converted_.resize(static_cast<size_t>(width));
+    to = converted_.data();
+  }
+  logits_ = {to, static_cast<size_t>(width)};
   if (view.type == DType::kF32) {
     View row = last;
-    row.data = reinterpret_cast<std::byte*>(converted_.data());
+    row.data = reinterpret_cast<std::byte*>(to);
     row.strides[0] = 1;
     move_bytes(row, last, ledger_);
     return Status::ok();
   }
   for (int64_t i = 0; i < width; ++i) {
     const int64_t at = i * last.strides[0];
-    float& x = converted_[static_cast<size_t>(i)];
+    float& x = to[i];
     if (view.type == DType::kF64) x = static_cast<float>(last.as<double>()[at]);
     else x = view.type == DType::kF16 ? half_to_float(last.as<uint16_t>()[at]) : bfloat_to_float(last.as<uint16_t>()[at]);
   }
@@ -466,10 +484,13 @@ Result<Tensor> NaiveEngine::input(const Compiled& compiled, ValueId v, const Sym
   return t;
 }
 
-Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> tokens) {
+Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> tokens, float* to) {
   if (tokens.empty()) return Status::error("a step needs at least one token");
   try {
-    return feed(sequence, tokens);
+    SITU_RETURN_IF_ERROR(feed(sequence, tokens));
+    logits_ = to ? std::span<const float>(to, converted_.size()) : converted_;
+    if (to) move_bytes(row_view(to, static_cast<int64_t>(converted_.size())), row_view(converted_.data(), static_cast<int64_t>(converted_.size())), ledger());
+    return Status::ok();
   } catch (const std::bad_alloc&) {
     return Status::error("not enough memory for a step of " + std::to_string(tokens.size()) + " tokens after " + std::to_string(sequence.length));
   }
@@ -513,7 +534,7 @@ Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::
     const int64_t width = t.dims().back();
     const Tensor row = Tensor::borrow(t.type(), {width}, t.view().data + (t.count() - width) * dtype_bytes(t.type()), t.owner());
     const std::vector<double> last = row.to_f64();
-    logits_.assign(last.begin(), last.end());
+    converted_.assign(last.begin(), last.end());
   }
   sequence.states = std::move(presents);
   sequence.length += static_cast<int64_t>(tokens.size());

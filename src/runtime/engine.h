@@ -70,9 +70,10 @@ class InPlaceEngine {
   // Beginnings of prompts whose state is kept, as long as slots are not needed for something else. Null: prompts are computed as
   // a whole, or state is read as one block or replaced as a whole, so that no two sequences can share slots.
   PrefixCache* prefixes() { return prefixes_.get(); }
-  // Feeds the next tokens (any number: they are split into chunks, and where slots are free) and leaves the last one's logits.
-  Status step(Sequence& sequence, std::span<const int64_t> tokens);
-  // Logits [vocabulary] of the last token fed, valid until the next step.
+  // Feeds the next tokens (any number: they are split into chunks, and where slots are free) and leaves the last one's logits: in `to`,
+  // [vocabulary], if it is not null. Most programs compute them there; what lies elsewhere is copied, and the ledger says so.
+  Status step(Sequence& sequence, std::span<const int64_t> tokens, float* to = nullptr);
+  // Logits [vocabulary] of the last token fed, valid until the next step; where the caller has them, as long as he leaves them.
   std::span<const float> logits() const { return logits_; }
 
   // Feeds the next tokens of several sequences together, and calls `each` with the wanted logits, up to batch() of them, in order. One
@@ -84,13 +85,14 @@ class InPlaceEngine {
     bool apart = true;   // each of these as if it were fed alone, to the bit; else as a piece of a prompt is: faster
   };
   using LogitsOf = std::function<Status(size_t feed, std::span<const float> logits)>;
-  // `each` may begin other steps: logits that are still to be read are copied out of their way then, and the ledger says so.
-  Status step(std::span<const Feed> feeds, const LogitsOf& each);
+  // `each` may begin other steps: logits that are still to be read are copied out of their way then, and the ledger says so. `to`: as
+  // above, [wanted, vocabulary].
+  Status step(std::span<const Feed> feeds, const LogitsOf& each, float* to = nullptr);
   // Whether those that `each` is called for are such copies, which do not outlive the step. To be asked before it begins another one.
   bool reads_copies() const { return reads_copies_; }
   int64_t batch() const { return batch_; }
-  // Whether the sequence still has what its token number `length` attends to.
-  bool can_rewind(const Sequence& sequence, int64_t length) const;
+  // Error: the sequence has not what its token number `length` attends to any more, or has it as it is with later tokens only.
+  Status can_rewind(const Sequence& sequence, int64_t length) const;
   void undo(Sequence& sequence, int64_t length) const;
   // Those of a step stay where they are until the next, so that all of them may be read after it.
   bool logits_stay() const;
@@ -132,18 +134,19 @@ class InPlaceEngine {
   InPlaceEngine() = default;
   static Result<std::unique_ptr<InPlaceEngine>> make(const ImportedModel& model, const EngineOptions& options);
   // Feeds as many of the tokens as get slots in one run: how many. `last`: the logits after the last of them are wanted.
-  Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last);
+  Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to, int64_t all);
+  Result<int64_t> count_slots(const EngineOptions& options, int64_t weights, int64_t capacity) const;
   Result<int64_t> slots_in(int64_t memory, int64_t weights) const;
-  Result<Run> take_slots(Sequence& sequence, int64_t count);
-  Status step_together(std::span<const Feed> feeds);
+  Result<Run> take_slots(Sequence& sequence, int64_t count, int64_t all);
+  Status step_together(std::span<const Feed> feeds, float* to);
   struct Part {
     Sequence* sequence;
     Segment segment;  // but for its runs, which may still move
   };
-  Status add_parts(Sequence& sequence, std::span<const int64_t> tokens, std::vector<Part>& parts);
-  Status run_parts(std::vector<Part>& parts, int64_t wanted);
+  Status add_parts(const Feed& feed, std::span<const int64_t> tokens, std::vector<Part>& parts);
+  Status run_parts(std::vector<Part>& parts, int64_t wanted, float* to);
   void step_done(Sequence& sequence) const;
-  Status read_logits(const View& view, int64_t before_last);
+  Status read_logits(const View& view, int64_t before_last, float* to);
   // Logits [left, vocabulary] of a step that its caller has still to be called for. While it is, other threads may take a step and go
   // on first, or not: steps end in any order.
   struct UnreadLogits {
@@ -152,6 +155,7 @@ class InPlaceEngine {
     std::vector<float> copies;  // of these and of some before them; empty: they are in their place
   };
   Status read_each(const std::vector<size_t>& wanted, const LogitsOf& each);
+  Status read_each(const std::vector<size_t>& wanted, const LogitsOf& each, float* to);
   Status copy_unread();
 
   CompiledPhases compiled_;
@@ -188,7 +192,7 @@ class NaiveEngine {
 
   NaiveSequence new_sequence() const;
   // After an error the sequence is what it was.
-  Status step(NaiveSequence& sequence, std::span<const int64_t> tokens);
+  Status step(NaiveSequence& sequence, std::span<const int64_t> tokens, float* to = nullptr);  // `to`: as above
   std::span<const float> logits() const { return logits_; }
   void interrupt_when(const std::atomic<bool>* flag) { pool_->interrupt_when(flag); }
   bool interrupted() const { return pool_->interrupted(); }
@@ -204,7 +208,8 @@ class NaiveEngine {
   CompiledPhases compiled_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Evaluator> evaluator_;
-  std::vector<float> logits_;
+  std::vector<float> converted_;
+  std::span<const float> logits_;
 };
 
 }  // namespace situ

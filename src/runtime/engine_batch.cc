@@ -9,7 +9,7 @@ namespace situ {
 
 const char* const kNeedsOneRun = "this model's attention was not recognised and needs its state in one run of slots";
 
-Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each) {
+Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each, float* to) {
   std::vector<int64_t> before;
   std::vector<size_t> wanted;  // the feed of each
   const bool together = one_sequence().empty();
@@ -24,13 +24,14 @@ Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each) {
   }
   if (static_cast<int64_t>(wanted.size()) > batch_) return Status::error("the logits of " + std::to_string(wanted.size()) + " tokens of one step are wanted; there is room for " + std::to_string(batch_));
   SITU_RETURN_IF_ERROR(copy_unread());
-  Status done = together ? step_together(feeds) : Status::ok();
+  Status done = together ? step_together(feeds, to) : Status::ok();
   for (size_t i = 0; i < feeds.size() && !together && done.is_ok(); ++i) {
-    done = step(*feeds[i].sequence, feeds[i].tokens);
+    done = step(*feeds[i].sequence, feeds[i].tokens, to);
     reads_copies_ = false;
+    if (to) to += logits_.size();
     if (done.is_ok() && feeds[i].wanted > 0) done = each(i, logits_);
   }
-  if (together && done.is_ok()) done = read_each(wanted, each);
+  if (together && done.is_ok()) done = to ? read_each(wanted, each, to) : read_each(wanted, each);
   if (done.is_ok()) return done;
   for (size_t i = 0; i < feeds.size(); ++i) undo(*feeds[i].sequence, before[i]);
   return done;
@@ -53,11 +54,27 @@ Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsO
     --unread.left;
     reads_copies_ = !unread.copies.empty();
     if (!reads_copies_) {
-      SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), unread.left));
+      SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), unread.left, nullptr));
     } else {
       logits_ = std::span<const float>(unread.copies).last((static_cast<size_t>(unread.left) + 1) * unread.width).first(unread.width);
     }
     SITU_RETURN_IF_ERROR(each(feed, logits_));
+  }
+  return Status::ok();
+}
+
+// The same, where the caller wants them: all are there before he sees one.
+Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsOf& each, float* to) {
+  std::vector<std::span<const float>> rows;
+  for (int64_t left = static_cast<int64_t>(wanted.size()) - 1; left >= 0; --left) {
+    SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), left, to));
+    rows.push_back(logits_);
+    to += logits_.size();
+  }
+  reads_copies_ = false;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    logits_ = rows[i];
+    SITU_RETURN_IF_ERROR(each(wanted[i], logits_));
   }
   return Status::ok();
 }
@@ -68,7 +85,7 @@ Status InPlaceEngine::copy_unread() {
   UnreadLogits& unread = *unread_;
   std::vector<float> copies;
   for (int64_t row = unread.left - 1; row >= 0; --row) {
-    SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), row));
+    SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), row, nullptr));
     const size_t width = unread.width = logits_.size(), at = copies.size();
     copies.resize(at + width);
     move_bytes(row_view(copies.data() + at, static_cast<int64_t>(width)), row_view(logits_.data(), static_cast<int64_t>(width)), ledger_);
@@ -90,17 +107,17 @@ bool InPlaceEngine::logits_have_two_places() const {
   return two_places(compiled_.prompt, prefill_plan_) && two_places(compiled_.token, decode_plan_);
 }
 
-Status InPlaceEngine::step_together(std::span<const Feed> feeds) {
+Status InPlaceEngine::step_together(std::span<const Feed> feeds, float* to) {
   std::vector<Part> parts;
   int64_t tokens = 0, wanted = 0;  // in the parts
   for (const Feed& f : feeds) {
     for (std::span<const int64_t> rest = f.tokens.first(f.tokens.size() - static_cast<size_t>(f.wanted)); !rest.empty();) {
       const int64_t count = std::min(static_cast<int64_t>(rest.size()), chunk_);
       if (tokens + count > chunk_) {
-        SITU_RETURN_IF_ERROR(run_parts(parts, 0));
+        SITU_RETURN_IF_ERROR(run_parts(parts, 0, nullptr));
         tokens = 0;
       }
-      SITU_RETURN_IF_ERROR(add_parts(*f.sequence, rest.first(static_cast<size_t>(count)), parts));
+      SITU_RETURN_IF_ERROR(add_parts(f, rest.first(static_cast<size_t>(count)), parts));
       rest = rest.subspan(static_cast<size_t>(count));
       tokens += count;
     }
@@ -108,17 +125,18 @@ Status InPlaceEngine::step_together(std::span<const Feed> feeds) {
   for (const Feed& f : feeds) {
     const std::span<const int64_t> last = f.tokens.last(static_cast<size_t>(f.wanted));
     const size_t piece = f.apart ? 1 : last.size();
-    for (size_t i = 0; i < last.size(); i += piece) SITU_RETURN_IF_ERROR(add_parts(*f.sequence, last.subspan(i, piece), parts));
+    for (size_t i = 0; i < last.size(); i += piece) SITU_RETURN_IF_ERROR(add_parts(f, last.subspan(i, piece), parts));
     wanted += f.wanted;
   }
-  return run_parts(parts, wanted);
+  return run_parts(parts, wanted, to);
 }
 
 // Takes slots for the tokens: a part for each run of them.
-Status InPlaceEngine::add_parts(Sequence& sequence, std::span<const int64_t> tokens, std::vector<Part>& parts) {
+Status InPlaceEngine::add_parts(const Feed& feed, std::span<const int64_t> tokens, std::vector<Part>& parts) {
+  Sequence& sequence = *feed.sequence;
   while (!tokens.empty()) {
     const int64_t past = sequence.length();
-    const Result<Run> run = take_slots(sequence, static_cast<int64_t>(tokens.size()));
+    const Result<Run> run = take_slots(sequence, static_cast<int64_t>(tokens.size()), static_cast<int64_t>(feed.tokens.size()));
     if (!run.is_ok()) return run.status();
     if ((prefill_->needs_contiguous() || decode_->needs_contiguous()) && !sequence.contiguous()) return Status::error(kNeedsOneRun);
     parts.push_back({&sequence, {tokens.data(), run->length, past, run->first_slot, sequence.flip(), nullptr, 0, sequence.kept()}});
@@ -127,7 +145,7 @@ Status InPlaceEngine::add_parts(Sequence& sequence, std::span<const int64_t> tok
   return Status::ok();
 }
 
-Status InPlaceEngine::run_parts(std::vector<Part>& parts, int64_t wanted) {
+Status InPlaceEngine::run_parts(std::vector<Part>& parts, int64_t wanted, float* to) {
   std::vector<Segment> segments;
   for (const Part& p : parts) {
     segments.push_back(p.segment);
@@ -135,7 +153,8 @@ Status InPlaceEngine::run_parts(std::vector<Part>& parts, int64_t wanted) {
     segments.back().run_count = static_cast<int>(p.sequence->runs().size());
   }
   const bool token = segments.size() == 1 && segments[0].count == 1;
-  SITU_RETURN_IF_ERROR((token ? decode_ : prefill_)->run({segments, wanted, turn_}, ledger_));
+  Program& program = token ? *decode_ : *prefill_;
+  SITU_RETURN_IF_ERROR(program.run({segments, wanted, turn_, program.writes_logits_anywhere() ? to : nullptr}, ledger_));
   for (const Part& p : parts) step_done(*p.sequence);
   parts.clear();
   return Status::ok();

@@ -208,21 +208,43 @@ void Program::write_rotary_rows(const Root& root, const StepInput& input) {
     for (int64_t j = 0; j < s.count; ++j, at += rows.width()) rows.write(s.past + j, at);
 }
 
-static SymbolValues symbols_of(const Segment& segment, int64_t wanted, int turn) {
+static SymbolValues symbols_of(const Segment& segment, int64_t wanted, int64_t place) {
   SymbolValues s;
   s.value[kSymS] = segment.count;
   s.value[kSymP] = segment.past;
   s.value[kSymW] = segment.write_slot;
   s.value[kSymFlip] = segment.flip;
   s.value[kSymL] = std::max<int64_t>(1, wanted);
-  s.value[kSymTurn] = turn;
+  s.value[kSymPlace] = place;
   return s;
 }
 
+bool Program::writes_logits_anywhere() const {
+  const Home& home = plan_.values[binding_.logits];
+  if (home.region != RegionKind::kIo || graph_.values[binding_.logits].info.type != DType::kF32) return false;
+  if (home.view.offset != Dim::symbol(kSymPlace)) return false;
+  Dim dense(1);
+  for (size_t a = home.view.dims.size(); a-- > 0;) {
+    const Dim& d = home.view.dims[a];
+    if (d.depends_on(kSymS) || d.depends_on(kSymP) || (d != Dim(1) && home.view.strides[a] != dense)) return false;
+    dense = dense * d;
+  }
+  return true;
+}
+
+int64_t Program::place_of_logits(const StepInput& input) const {
+  const Home& home = plan_.values[binding_.logits];
+  if (home.region != RegionKind::kIo) return 0;
+  if (input.logits) return input.logits - reinterpret_cast<const float*>(base_of(home));
+  const Root& root = plan_.io[static_cast<size_t>(home.root)];
+  return input.turn * (root.bytes / std::max<int64_t>(1, dtype_bytes(root.type)));
+}
+
 void Program::bind(const StepInput& input) {
+  const int64_t place = place_of_logits(input);
   const Segment& first = input.segments[0];
   if (input.segments.size() == 1) {
-    parts_.assign(1, {symbols_of(first, input.wanted, input.turn), 0, nullptr});
+    parts_.assign(1, {symbols_of(first, input.wanted, place), 0, nullptr});
     tokens_ = first.count;
     views_.bind(parts_[0].symbols);
     return;
@@ -232,19 +254,19 @@ void Program::bind(const StepInput& input) {
   tokens_ = 0;
   host_.resize(static_cast<size_t>(host_bytes_) * input.segments.size());
   for (const Segment& s : input.segments) {
-    parts_.push_back({symbols_of(s, 1, input.turn), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size()});
+    parts_.push_back({symbols_of(s, 1, place), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size()});
     for (int64_t i = 0; i < s.count; ++i) slots_.push_back(s.write_slot + i);
     tokens_ += s.count;
   }
   Segment last;
   last.count = std::max<int64_t>(1, input.wanted);
-  parts_.push_back({symbols_of(last, input.wanted, input.turn), tokens_ - last.count, nullptr});
+  parts_.push_back({symbols_of(last, input.wanted, place), tokens_ - last.count, nullptr});
   first_wanted_ = 0;
   while (first_wanted_ < static_cast<int>(input.segments.size()) && parts_[static_cast<size_t>(first_wanted_)].first_token < tokens_ - input.wanted) ++first_wanted_;
   // No past, and slot 0: what would depend on them is bound for each part, or written by slot.
   Segment all;
   all.count = tokens_;
-  views_.bind(symbols_of(all, input.wanted, input.turn));
+  views_.bind(symbols_of(all, input.wanted, place));
   views_.bind_parts(parts_);
   partials_.resize(static_cast<size_t>(partial_floats_) * static_cast<size_t>(pool_.threads()) * input.segments.size());
 }
@@ -253,7 +275,7 @@ Status Program::check_sizes(const StepInput& input) const {
   if (bent_.empty()) return Status::ok();
   Segment all;
   all.count = tokens_;
-  const SymbolValues symbols = input.segments.size() == 1 ? parts_[0].symbols : symbols_of(all, input.wanted, input.turn);
+  const SymbolValues symbols = input.segments.size() == 1 ? parts_[0].symbols : symbols_of(all, input.wanted, 0);
   for (const Root* r : bent_) {
     int64_t bytes = std::max<int64_t>(1, dtype_bytes(r->type));
     bool fits = true;

@@ -42,6 +42,7 @@ struct StepInput {
   std::span<const Segment> segments;
   int64_t wanted = 1;  // logits of so many tokens, the last ones; 0: only states are written. Those of several segments are of whole ones
   int turn = 0;        // which of its two places the logits take
+  float* logits = nullptr;  // where they are written instead, [wanted, vocabulary], if Program::writes_logits_anywhere()
 };
 
 // The home of state that is addressed by slot number: its base is slot 0, not the sequence's first slot.
@@ -55,6 +56,8 @@ class Program {
 
   // One step. Errors: a value met at run time that a kernel cannot use (names node, value and bound); interrupted (ThreadPool).
   Status run(const StepInput& input, Ledger& ledger);
+  // Whether a step can write the logits of wanted tokens, and no others, where its caller says.
+  bool writes_logits_anywhere() const;
   // Where the last step left the logits.
   const View& logits() const { return views_[logits_view_]; }
   int64_t kernel_calls() const { return static_cast<int64_t>(calls_.size()); }
@@ -109,6 +112,7 @@ class Program {
   uint32_t outputs_by_slot(size_t call) const;
   int64_t host_offset(int root);
   void bind(const StepInput& input);
+  int64_t place_of_logits(const StepInput& input) const;
   // Blocks whose size is no plain function of the step hold what this one puts there.
   Status check_sizes(const StepInput& input) const;
   void write_inputs(const StepInput& input, Ledger& ledger);

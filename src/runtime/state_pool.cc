@@ -70,8 +70,9 @@ Sequence::Sequence(StatePool& pool, std::vector<Run> runs) : pool_(&pool), runs_
 }
 
 Sequence::Sequence(Sequence&& other) noexcept
-    : pool_(other.pool_), runs_(std::move(other.runs_)), length_(other.length_), dropped_(other.dropped_), flip_(other.flip_) {
+    : pool_(other.pool_), runs_(std::move(other.runs_)), tied_(std::move(other.tied_)), length_(other.length_), dropped_(other.dropped_), flip_(other.flip_) {
   other.runs_.clear();
+  other.tied_.clear();
   other.length_ = other.dropped_ = 0;
 }
 
@@ -80,26 +81,39 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
     clear();
     pool_ = other.pool_;
     runs_ = std::move(other.runs_);
+    tied_ = std::move(other.tied_);
     length_ = other.length_;
     dropped_ = other.dropped_;
     flip_ = other.flip_;
     other.runs_.clear();
+    other.tied_.clear();
     other.length_ = other.dropped_ = 0;
   }
   return *this;
 }
 
-Result<Run> Sequence::append(int64_t count) {
+Result<Run> Sequence::append(int64_t count, int64_t all) {
   const int64_t end = runs_.empty() ? 0 : runs_.back().first_slot + runs_.back().length;
   const Run run = pool_->allocate(count, end);
-  if (run.length == 0) return Status::error("the state is full: " + std::to_string(count) + " more tokens do not fit, all " + std::to_string(pool_->capacity()) + " slots are taken (a larger context, memory or number of sequences gives more)");
+  if (run.length == 0) return Status::error("the state is full: " + std::to_string(std::max(count, all)) + " more tokens do not fit, all " + std::to_string(pool_->capacity()) + " slots are taken (a larger context, memory or number of sequences gives more)");
   if (!runs_.empty() && run.first_slot == end) runs_.back().length += run.length;
   else runs_.push_back(run);
   length_ += run.length;
   return run;
 }
 
+void Sequence::tie(int64_t count) {
+  if (count > 1) tied_.push_back({length_ - count, count});
+}
+
+int64_t Sequence::whole_before(int64_t length) const {
+  for (const Tied& t : tied_)
+    if (t.first < length && length < t.first + t.count) return t.first;
+  return length;
+}
+
 void Sequence::rewind(int64_t length) {
+  while (!tied_.empty() && tied_.back().first + tied_.back().count > length) tied_.pop_back();
   while (length_ > length) {
     Run& last = runs_.back();
     const int64_t drop = std::min(last.length, length_ - length);
@@ -137,6 +151,7 @@ void Sequence::drop(int64_t most, int64_t first) {
 
 Sequence Sequence::fork() const {
   Sequence other(*pool_, runs_);
+  other.tied_ = tied_;
   other.length_ = length_;
   other.dropped_ = dropped_;
   other.flip_ = flip_;
@@ -146,6 +161,7 @@ Sequence Sequence::fork() const {
 void Sequence::clear() {
   for (const Run& r : runs_) pool_->release(r);
   runs_.clear();
+  tied_.clear();
   length_ = dropped_ = 0;
 }
 

@@ -65,8 +65,13 @@ class Sequence {
   // Which half of a replaced state holds the current one.
   int flip() const { return flip_; }
 
-  // Slots for the next tokens, at most `count`, in one run. Error: the pool is full.
-  Result<Run> append(int64_t count);
+  // Slots for the next tokens, at most `count`, in one run. Error: the pool is full; it names the `all` tokens of a step, if these are
+  // some of them.
+  Result<Run> append(int64_t count, int64_t all = 0);
+  // The last `count` tokens were computed together, and are right together only.
+  void tie(int64_t count);
+  // How many of the first `length` tokens are right without those behind: all, or those before some that are tied across it.
+  int64_t whole_before(int64_t length) const;
   // Drops the last tokens. Precondition: length() - kept() <= length <= length().
   void rewind(int64_t length);
   // Gives the slots back of all but the first `first` tokens and as many of the last as make `most` together.
@@ -78,7 +83,11 @@ class Sequence {
 
  private:
   StatePool* pool_;
+  struct Tied {
+    int64_t first = 0, count = 0;
+  };
   std::vector<Run> runs_;
+  std::vector<Tied> tied_;  // in order
   int64_t length_ = 0, dropped_ = 0;
   int flip_ = 0;
 };

@@ -108,5 +108,30 @@ TEST(StatePool, WhatLeavesTheWindowIsFree) {
   }
 }
 
+TEST(Sequence, TokensThatAreTied) {
+  const auto pool = pool_of(40);
+  Sequence s(*pool);
+  for (const int64_t count : {5, 1, 4}) {
+    ASSERT_TRUE(s.append(count).is_ok());
+    s.tie(count);
+  }
+  const auto whole = [](const Sequence& sequence) {
+    std::vector<int64_t> all;
+    for (int64_t length = 0; length <= sequence.length(); ++length) all.push_back(sequence.whole_before(length));
+    return all;
+  };
+  EXPECT_EQ(whole(s), (std::vector<int64_t>{0, 0, 0, 0, 0, 5, 6, 6, 6, 6, 10}));
+  Sequence fork = s.fork(), moved(*pool);
+  s.rewind(6);
+  EXPECT_EQ(whole(s), (std::vector<int64_t>{0, 0, 0, 0, 0, 5, 6}));
+  ASSERT_TRUE(s.append(2).is_ok());
+  EXPECT_EQ(whole(s).back(), 8);
+  EXPECT_EQ(s.whole_before(7), 7);
+  s.clear();
+  EXPECT_EQ(s.whole_before(3), 3);
+  moved = std::move(fork);
+  EXPECT_EQ(moved.whole_before(9), 6);
+}
+
 }  // namespace
 }  // namespace situ

@@ -54,7 +54,7 @@ def load(
     context_length: most tokens of a session; 0 is what the model declares.
     memory: bytes for weights, activations and state; what the first two leave is state, which all sessions share; 0 is room
         for so many `sequences` of the whole context: address space only.
-    chunk: most prompt tokens in one step.
+    chunk: most prompt tokens in one step; fewer where `memory` asks for it.
     batch: most sequences in one step.
     window: tokens attend to the last `window` tokens and the first `sink` ones only, and sequences have no end; 0: to all.
     kv_type: element type of attention states: "f32", "f16", "bf16", "q8", or "auto".
@@ -82,14 +82,13 @@ class Model:
     def generate(self, prompt: Prompt, *, chat: bool = False, **options: Unpack[Options]) -> Generation: ...
     @overload
     def generate(
-        self, prompt: list[str] | list[Sequence[int]] | list[list[int]], *, chat: bool = False, **options: Unpack[Options]
+        self, prompt: list[str] | tuple[str, ...] | Sequence[Ids], *, chat: bool = False, **options: Unpack[Options]
     ) -> list[Generation]: ...
     def generate(
         self, prompt: Prompt | Sequence[Prompt], *, chat: bool = False, **options: Unpack[Options]
     ) -> Generation | list[Generation]:
-        """Continues a prompt, text or token ids. A list of prompts gives a list of answers, each the one that
-        its prompt would have alone, but for rounding where the slots of one lie in several runs; up to `batch` (see
-        load) are computed together.
+        """Continues a prompt, text or token ids. A list of prompts, or a tuple, gives a list of answers, each the one that
+        its prompt would have alone; up to `batch` (see load) are computed together.
 
         chat: the text is what a user says, and the model's chat template makes the prompt of it. For a conversation, use
         encode_chat.
@@ -117,8 +116,7 @@ class Model:
     def step(self, feeds: Sequence[tuple[_situ.Session, Ids]]) -> list[NDArray[np.float32]]:
         """Session.step for each of several sessions, computed together: their logits in the same order.
 
-        The arrays are views, as those of Session.step; all of them hold until the model's next step. What takes several
-        steps, since there are more sessions than `batch` (see load), is copied in between, and so the ledger says.
+        The arrays are views, as those of Session.step: each holds until the next step of its session.
         Raises SituError: as Session.step, and a session that is there twice. The sessions are then as they were.
         """
         return self._model.step([(session, _token_ids(ids)) for session, ids in feeds])

@@ -36,7 +36,8 @@ class Options(TypedDict, total=False):
 
     # What the answer must be, at most one of them: a JSON document of this schema (draft 2020-12, as JSON text or as Python has it),
     # a match of this regular expression (syntax of the Rust crate regex) or of this grammar (llguidance's Lark). A schema that
-    # asks for something that is not supported, that nothing satisfies or that is too large, is an error. Not with beams.
+    # asks for something that is not supported, that nothing satisfies or that is too large, is an error, and so is the end of
+    # one before min_new_tokens. Not with beams.
     json_schema: str | Mapping[str, object] | bool | None
     regex: str | None
     grammar: str | None
@@ -46,10 +47,11 @@ class Options(TypedDict, total=False):
     stop_ids: Sequence[int]
 
     # Beam search, from 2 beams on: the answers of the highest score, not tokens drawn or chosen one by one. Sampling,
-    # logprobs and stop strings do not go with it.
+    # logprobs and stop strings do not go with it. The folder's configuration gives the defaults of the two penalties and of
+    # early_stopping.
     beams: int  # 1
     beam_groups: int  # 1; beams are a multiple; a group avoids the tokens that earlier ones take in the same step
-    diversity_penalty: float  # 0; by subtracting this from their log-probability
+    diversity_penalty: float | None  # 0; by subtracting this from their log-probability
     length_penalty: float | None  # 1; score = log-probability / tokens**length_penalty
     early_stopping: str | None  # "false"; "true": stop at so many answers as beams; "never": when none can do better
     num_return: int  # 1; answers in Generation.answers, at most beams
