@@ -77,12 +77,14 @@ class RepeatsTest(GraphCase):
                 return g.op("Concat", *parts, axis=1)
             return {"query": f}
         order = list(range(1, HEADS)) + [0]
+        every_other = {"query": lambda g, x: g.op("Concat", *(g.op("Gather", x, g.constant(list(range(i, HEADS, 2))), axis=1) for i in range(2)), axis=1)}
+        self.check({"every other head": every_other}, copies_nothing=True)
         for operator in ("Gather", "GatherND"):
             self.check({f"from the front, {operator}": chosen(operator, order), f"from the end, {operator}": chosen(operator, [p - HEADS for p in order])})
 
     def test_heads_repeated_before_they_are_cached(self):
         """As Falcon's new decoder architecture: the cache has a place for every query head, but each row of K and V once."""
-        def fused(order="h / group", change=lambda g, x: x, rotary=True, scale=1.7):
+        def fused(order="h / group", change=lambda g, x: x, rotary=True, scale=1.7, other_values=False):
             def f(g, q, k, v, i):
                 kv_heads, group = g.spec.kv_heads, HEADS // g.spec.kv_heads
                 dims = (kv_heads, group) if order == "h / group" else (group, kv_heads)
@@ -91,6 +93,7 @@ class RepeatsTest(GraphCase):
                     x = g.reshape(g.expand(x, 1, g.tokens, *dims, HEAD_SIZE), 1, g.tokens, HEADS, HEAD_SIZE)
                     return g.op("Transpose", x, perm=[0, 2, 1, 3])
                 q, k, v = g.heads(q, HEADS), repeated(k), repeated(v)
+                v = g.op("Concat", g.slice(v, 1, HEADS, 1), g.slice(v, 0, 1, 1), axis=1) if other_values else v
                 if rotary:
                     q, k = (tiny_exports.Optimum.rotary(g, x) for x in (q, k))
                 k, v = change(g, k), change(g, v)
@@ -107,6 +110,13 @@ class RepeatsTest(GraphCase):
             found = self.start(self.write("states", spec, fused(rotary=rotary)), LONG, "--beams", 2).result()
             naive = self.start(self.write("states", spec, fused(rotary=rotary)), LONG, "--beams", 2, "--naive").result()
             self.assertEqual(found["output_ids"], naive["output_ids"])
+        columns = np.linspace(0.5, 1.5, HEAD_SIZE)
+        self.check({
+            "another factor for each column": fused(change=lambda g, x: g.mul(x, columns)),
+            "through half precision": fused(change=lambda g, x: g.op("Cast", g.op("Cast", x, to=TensorProto.FLOAT16), to=TensorProto.FLOAT)),
+        }, ROTARY, LONG, copies_nothing=True)
+        # Of one state alone nothing is made: attention would not be recognised, and take no window.
+        self.check({"values in another order": (fused(other_values=True), fused())}, ROTARY, LONG, options=("--window", 100))
         factor = np.linspace(0.5, 1.5, HEADS).reshape(1, HEADS, 1, 1)
         self.check({
             "other heads": fused("h mod groups"),

@@ -82,7 +82,7 @@ std::optional<Choice> choice_of(const Graph& graph, const Node& n) {
   if (!known || known->empty() || indices.empty()) return std::nullopt;
   int64_t axis = tuples ? 0 : n.attr_int("axis", 0);
   if (axis < 0) axis += static_cast<int64_t>(x.size());
-  if (axis < 0 || (tuples ? n.attr_int("batch_dims", 0) != 0 : indices.size() != 1 || known->size() != 1)) return std::nullopt;
+  if (axis < 0 || (tuples ? n.attr_int("batch_dims", 0) != 0 : indices.size() != 1)) return std::nullopt;
   const std::optional<std::vector<int64_t>> extents = extents_of(x, static_cast<size_t>(axis), tuples ? static_cast<size_t>(indices.back().value()) : 1);
   if (!extents) return std::nullopt;
   const std::optional<std::vector<Places>> grid = grid_of(*known, *extents);

@@ -1,10 +1,13 @@
 // Heads that a graph repeats before it caches them (Falcon with new_decoder_architecture) are cached once, and repeated when they are
 // read, which attention does for nothing:
 //   present = Concat(past, f(Repeat(x)))  ->  present' = Concat(past', f(x)), present = Repeat(present')
-// where f transposes and rotates, and past', present' have as many heads as x. Every row would be written several times else.
+// where f transposes, rotates, and is elementwise, alike for all heads; past' and present' have as many heads as x. Every row would be
+// written several times else. All states or none: attention reads K and V with one mapping of heads.
 #include <algorithm>
+#include <map>
 #include <optional>
 
+#include "ops/op.h"
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -14,8 +17,13 @@ namespace {
 // A value that is `source` [.., groups, 1, ..] repeated on one axis, and then taken through `nodes`.
 struct Repeat {
   ValueId source = kNoValue;
-  int64_t groups = 0;
-  std::vector<std::pair<int, size_t>> nodes;  // first applied last, with the repeated axis of what each gives
+  int64_t groups = 0, repeats = 0;
+  struct Link {
+    int node;
+    size_t axis;     // that is repeated in what it gives
+    size_t operand;  // that it comes from
+  };
+  std::vector<Link> nodes;  // first applied last
 };
 
 class Unrepeater {
@@ -25,18 +33,9 @@ class Unrepeater {
   Status run() {
     std::map<int, std::pair<StatePair*, Repeat>> concats;
     for (StatePair& s : context_.binding.states) {
-      const int c = s.rule == StateRule::kAppend ? graph_.values[s.present].producer : -1;
-      if (c < 0 || !graph_.nodes[static_cast<size_t>(c)].is("Concat")) continue;
-      const Node& concat = graph_.nodes[static_cast<size_t>(c)];
-      if (concat.in.size() != 2 || concat.in[0] != s.past || users_[s.past].size() != 1 || concats.count(c) != 0) continue;
-      const Shape& rows = shape(concat.in[1]);
-      for (size_t axis = 0; axis < rows.size(); ++axis) {
-        if (axis == static_cast<size_t>(s.axis) || !(shape(s.past)[axis] == rows[axis])) continue;
-        if (std::optional<Repeat> repeat = find(concat.in[1], axis)) {
-          concats.emplace(c, std::make_pair(&s, *repeat));
-          break;
-        }
-      }
+      const std::optional<Repeat> repeat = repeat_of(s);
+      if (!repeat || !concats.emplace(graph_.values[s.present].producer, std::make_pair(&s, *repeat)).second) return Status::ok();
+      if (repeat->repeats != concats.begin()->second.second.repeats) return Status::ok();
     }
     if (concats.empty()) return Status::ok();
     nodes_ = graph_.nodes;
@@ -53,6 +52,20 @@ class Unrepeater {
  private:
   const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
 
+  // Of the rows that an append state takes.
+  std::optional<Repeat> repeat_of(const StatePair& s) const {
+    const int c = s.rule == StateRule::kAppend ? graph_.values[s.present].producer : -1;
+    if (c < 0 || !graph_.nodes[static_cast<size_t>(c)].is("Concat")) return std::nullopt;
+    const Node& concat = graph_.nodes[static_cast<size_t>(c)];
+    if (concat.in.size() != 2 || concat.in[0] != s.past || users_[s.past].size() != 1) return std::nullopt;
+    const Shape& rows = shape(concat.in[1]);
+    for (size_t axis = 0; axis < rows.size(); ++axis) {
+      if (axis == static_cast<size_t>(s.axis) || !(shape(s.past)[axis] == rows[axis])) continue;
+      if (std::optional<Repeat> repeat = find(concat.in[1], axis)) return repeat;
+    }
+    return std::nullopt;
+  }
+
   std::optional<Repeat> find(ValueId v, size_t axis) const {
     Repeat repeat;
     while (graph_.values[v].producer >= 0) {
@@ -62,16 +75,35 @@ class Unrepeater {
         if (!repeats(n, axis)) return std::nullopt;
         repeat.source = graph_.nodes[static_cast<size_t>(graph_.values[n.in[0]].producer)].in[0];
         repeat.groups = shape(n.in[0])[axis].value();
-        repeat.nodes.emplace_back(p, axis);
+        repeat.repeats = shape(n.in[0])[axis + 1].value();
+        repeat.nodes.push_back({p, axis, 0});
         return repeat;
       }
-      if (users_[v].size() != 1) return std::nullopt;  // it would be computed for the others too
-      repeat.nodes.emplace_back(p, axis);
+      if (users_[v].size() != 1 || n.out.size() != 1) return std::nullopt;  // it would be computed for the others too
+      const std::optional<size_t> operand = varying_operand(n, axis);
+      if (!operand) return std::nullopt;
+      repeat.nodes.push_back({p, axis, *operand});
       if (n.is("Transpose")) axis = static_cast<size_t>(n.permutation(shape(v).size())[axis]);
-      else if (!n.is("Rotary", "situ") || axis != 1 || !same_for_all(n, axis)) return std::nullopt;
-      v = n.in[0];
+      v = n.in[*operand];
     }
     return std::nullopt;
+  }
+
+  // The operand that has the axis, where the others are the same for all places of it.
+  std::optional<size_t> varying_operand(const Node& n, size_t axis) const {
+    if (n.is("Transpose")) return 0;
+    const bool elementwise = n.domain.empty() && n.def && (n.def->placement == Placement::kElementwise || n.is("Cast"));
+    if (!elementwise && !(n.is("Rotary", "situ") && axis == 1)) return std::nullopt;
+    const size_t from_end = shape(n.out[0]).size() - axis;
+    std::optional<size_t> varying;
+    for (size_t i = 0; i < n.in.size(); ++i) {
+      if (n.in[i] == kNoValue) continue;
+      const Shape& s = shape(n.in[i]);
+      if (s.size() < from_end || s[s.size() - from_end] == Dim(1)) continue;
+      if (varying || s.size() != shape(n.out[0]).size()) return std::nullopt;
+      varying = i;
+    }
+    return varying;
   }
 
   // Reshape of Expand: [.., groups, repeats, ..] -> [.., groups * repeats, ..] on `axis`.
@@ -87,14 +119,6 @@ class Unrepeater {
     return whole[axis] == Dim(split[axis].value() * split[axis + 1].value());
   }
 
-  // Operands other than the first one have one number for all places of the axis.
-  bool same_for_all(const Node& n, size_t axis) const {
-    const size_t from_end = shape(n.in[0]).size() - axis;
-    return std::all_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) {
-      return v == kNoValue || shape(v).size() < from_end || shape(v)[shape(v).size() - from_end] == Dim(1);
-    });
-  }
-
   // `v` takes the info of `like`, with `groups` on `axis`.
   void inform(ValueId v, ValueId like, size_t axis, int64_t groups) {
     graph_.values[v].info = graph_.values[like].info;
@@ -105,19 +129,19 @@ class Unrepeater {
     builder_.start(concat);
     ValueId x = repeat.source;
     for (auto it = repeat.nodes.rbegin(); it != repeat.nodes.rend(); ++it) {
-      const auto [index, axis] = *it;
-      const Node& n = nodes_[static_cast<size_t>(index)];
+      const Node& n = nodes_[static_cast<size_t>(it->node)];
       Shape dims = shape(n.out[0]);
-      dims[axis] = Dim(repeat.groups);
+      dims[it->axis] = Dim(repeat.groups);
       std::vector<ValueId> in = n.in;
-      in[0] = x;
+      in[it->operand] = x;
       if (n.is("Reshape")) in[1] = graph_.add_shape(n.name + "/once/dims", dims);
       x = builder_.op(n.op, in, kNoValue, n.domain);
       builder_.last().attrs = n.attrs;
       builder_.last().opset = n.opset;
-      inform(x, n.out[0], axis, repeat.groups);
+      builder_.last().mixed_floats = n.mixed_floats;
+      inform(x, n.out[0], it->axis, repeat.groups);
     }
-    const size_t axis = repeat.nodes.front().second;
+    const size_t axis = repeat.nodes.front().axis;
     const ValueId whole = concat.out[0], present = graph_.add_value(graph_.values[whole].name, graph_.values[whole].info.type);
     inform(s.past, s.past, axis, repeat.groups);
     inform(present, whole, axis, repeat.groups);
@@ -129,7 +153,7 @@ class Unrepeater {
     split.insert(split.begin() + static_cast<int64_t>(axis) + 1, Dim(1));
     ValueId y = builder_.op("Reshape", {present, graph_.add_shape(concat.name + "/split/dims", split)});
     graph_.values[y].info = {graph_.values[present].info.type, true, split, {}};
-    split[axis + 1] = Dim(shape(whole)[axis].value() / repeat.groups);
+    split[axis + 1] = Dim(repeat.repeats);
     y = builder_.op("Expand", {y, graph_.add_shape(concat.name + "/repeated/dims", split)});
     graph_.values[y].info = {graph_.values[present].info.type, true, split, {}};
     builder_.op("Reshape", {y, graph_.add_shape(concat.name + "/whole/dims", shape(whole))}, whole);
