@@ -396,6 +396,15 @@ TEST_F(GenerationTest, PromptsWaitForRoomInTheState) {
   for (const Generation& g : answers) EXPECT_EQ(g.output_ids, generate().output_ids);
   EXPECT_EQ(model.generate(std::vector<std::vector<int64_t>>{}, options_, nullptr).value().size(), 0u);
   EXPECT_NE(model.generate(std::vector<std::vector<int64_t>>{prompt_, {}}, options_, nullptr).status().message().find("prompt 1"), std::string::npos);
+  // Where there is none and nobody leaves, the message is about the prompt, not the piece of it that did not fit.
+  load.chunk = 8;
+  model = std::move(Model::load(path().string(), load)).value();
+  Session other = model.new_session().value();
+  ASSERT_TRUE(other.step(std::vector<int64_t>(40, 1)).is_ok());
+  const std::vector<std::vector<int64_t>> long_ones(2, std::vector<int64_t>(33, 1));
+  const std::string together = model.generate(long_ones, options_, nullptr).status().message(), alone = model.generate(long_ones[0], options_, nullptr).status().message();
+  EXPECT_TRUE(together.starts_with("prompt 0 of 33 tokens: ") && together.find("all 64 slots") != std::string::npos) << together;
+  EXPECT_NE(alone.find("33 more tokens do not fit, all 64 slots"), std::string::npos) << alone;
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ class Batch {
       while (joined_ < prompts_.size() && has_room()) SITU_RETURN_IF_ERROR(join(joined_++));
       const Status stepped = step();
       if (!stepped.is_ok()) {
-        if (!model_.interrupted()) return stepped;
+        if (!model_.interrupted()) return running_.size() == 1 && running_[0]->next < 0 ? stepped.with_context(name_of(*running_[0])) : stepped;
         for (const auto& r : running_) r->answer.refuse();
         while (joined_ < prompts_.size()) results_[joined_++].finish_reason = "stop";
       }
@@ -47,6 +47,8 @@ class Batch {
   }
 
  private:
+  // Its steps are of pieces.
+  static std::string name_of(const Request& r) { return "prompt " + std::to_string(r.index) + " of " + std::to_string(r.prompt.size()) + " tokens"; }
   int64_t room_of(size_t prompt) const { return std::min(static_cast<int64_t>(prompts_[prompt].size()) + options_.max_new_tokens, model_.context_length); }
   // Alone, a request may try.
   bool has_room() const {
