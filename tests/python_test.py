@@ -12,6 +12,7 @@ import math
 import os
 import pickle
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -521,9 +522,11 @@ class ThreadTest(PythonTest):
         with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as chat:
             self.assertEqual(chat.stdout.read(2), "> ")
             chat.send_signal(signal.SIGINT)
+            while not select.select([chat.stdout], [], [], 1)[0] and chat.poll() is None:  # it came before the program waited for the line
+                chat.send_signal(signal.SIGINT)
             self.assertEqual(chat.stdout.read(3), "\n> ")
             out, err = chat.communicate("12\n", timeout=60)
-        self.assertEqual((chat.returncode, err, out.count("> ")), (0, "", 1), out)
+        self.assertEqual((chat.returncode, err), (0, ""), out)
 
     def test_control_c_ends_a_generation(self):
         model = self.long_model()
