@@ -46,10 +46,7 @@ Output make_output(const KernelCall& call, int i, const View* bias, const View* 
 }
 
 SITU_INLINE VecF activate(UnaryKind kind, VecF x) {
-  if (kind == UnaryKind::kSilu) {
-    const VecF e = exp_of_negative((VecF)((VecU)x | 0x80000000u));  // of -|x|
-    return (x < 0.0f ? x * e : x) / (e + 1.0f);
-  }
+  if (kind == UnaryKind::kSilu) return x / (exp(-x) + 1.0f);
   return x * 0.5f * (tanh((x + x * x * x * 0.044715f) * 0.7978845608028654f) + 1.0f);
 }
 
