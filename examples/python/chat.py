@@ -12,13 +12,13 @@ import situ
 def answer(model: situ.Model, conversation: list[situ.Message], options: situ.Options) -> str:
     """Prints the answer while it comes. The whole conversation is the prompt each time."""
     text = ""
-    stream = model.stream(model.encode_chat(conversation), **options)
     try:
-        for token in stream:
-            print(token.text, end="", flush=True)
-            text += token.text
+        with model.stream(model.encode_chat(conversation), **options) as stream:
+            for token in stream:
+                print(token.text, end="", flush=True)
+                text += token.text
     except KeyboardInterrupt:
-        stream.close()
+        pass
     print()
     return text
 

@@ -1,0 +1,153 @@
+// Rows of activations of a product on packed weights, normalised if need be: floats, or rounded to bytes by block.
+#pragma once
+
+#include "kernels/packed.h"
+#include "kernels/packed_tiles.h"
+#include "kernels/rows.h"
+
+namespace situ {
+namespace SITU_ISA {
+
+struct RowBuffer {
+  PackedRows rows;
+  float* x = nullptr;  // float rows, or one row while it is rounded
+  int8_t* q = nullptr;
+  float* scales = nullptr;
+  int32_t* negative_sums = nullptr;
+  float* sums = nullptr;
+};
+
+static inline int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+// How many of `rows` rows fit `bytes` of scratch, with `beside` bytes more for each. At least one: pack_weights
+// admits no longer rows.
+static inline int64_t lay_out(const PackedLayout& w, bool int8, int64_t rows, int64_t beside, std::byte* scratch, int64_t bytes, RowBuffer* buffer) {
+  int64_t depth = w.blocks * w.block;
+  // The rows of an AMX tile are read together: cache lines of their own, an odd number of them, in different sets of the cache.
+  if (kTiles && int8) depth = (round_up(depth, 64) / 64 | 1) * 64;
+  const int64_t row_x = round_up(depth * 4, 64), row_q = depth + w.blocks * 8, row_f = row_x + w.blocks * 4;
+  const int64_t fixed = int8 ? row_x : 0, per_row = (int8 ? row_q : row_f) + beside;
+  int64_t fit = (bytes - fixed - 192) / per_row;
+  fit = fit < 1 ? 1 : fit < rows ? fit : rows;
+  buffer->x = reinterpret_cast<float*>(scratch);
+  std::byte* rest = scratch + (int8 ? row_x : row_x * fit);
+  buffer->rows.depth = depth;
+  buffer->rows.count = fit;
+  buffer->scales = reinterpret_cast<float*>(rest);
+  if (int8) rest += fit * w.blocks * 4;
+  buffer->sums = reinterpret_cast<float*>(rest);  // one or the other
+  buffer->negative_sums = reinterpret_cast<int32_t*>(rest);
+  rest += fit * w.blocks * 4;
+  buffer->q = reinterpret_cast<int8_t*>(kTiles ? scratch + round_up(rest - scratch, 64) : rest);
+  buffer->rows.x = buffer->x;
+  buffer->rows.q = buffer->q;
+  buffer->rows.scales = buffer->scales;
+  buffer->rows.negative_sums = buffer->negative_sums;
+  buffer->rows.sums = buffer->sums;
+  return fit;
+}
+
+// The activations of a call.
+struct Input {
+  const View& a;
+  const View* norm;  // null: rows are taken as they are
+  float epsilon;
+};
+
+// x = x / sqrt(mean(x^2) + epsilon) * norm, where x may be `from`.
+static inline void normalise(const Input& in, int64_t k, const float* from, float* x) {
+  VecF squares{};
+  int64_t i = 0;
+  for (; i + kLanes <= k; i += kLanes) squares += load(from + i) * load(from + i);
+  if (i < k) squares += load_n(from + i, k - i) * load_n(from + i, k - i);
+  const float scale = 1.0f / __builtin_sqrtf(sum_lanes(squares) / static_cast<float>(k) + in.epsilon);
+  const int64_t step = in.norm->strides[0];
+  for (i = 0; i < k; i += kLanes) {
+    const int64_t count = k - i < kLanes ? k - i : kLanes;
+    store_n(x + i, load_n(from + i, count) * scale * read_columns(*in.norm, i * step, step, count), count);
+  }
+}
+
+// One row of a as floats in x, zero beyond K. Float rows that lie as needed are still copied: the depth may exceed K.
+static inline void read_activations(const PackedLayout& w, const Input& in, int64_t row, float* x) {
+  const View& a = in.a;
+  read_row(a.data, a.type, row_offset(a, a.rank - 1, row), a.strides[a.rank - 1], w.k, x);
+  if (in.norm != nullptr) normalise(in, w.k, x, x);
+  for (int64_t k = w.k; k < w.blocks * w.block; ++k) x[k] = 0;
+}
+
+// What round_row finds of kLanes blocks.
+struct RoundedBlocks {
+  float scales[kLanes], sums[kLanes];
+};
+
+// q = round(x / scale) with scale = the block's largest magnitude / 127 (quantize_block's rule), for kLanes whole blocks side
+// by side: their maxima and sums are found together.
+SITU_INLINE void round_blocks(const float* x, int64_t block, int8_t* q, RoundedBlocks* out) {
+  VecF v[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    v[i] = VecF{};
+    for (int64_t k = 0; k < block; k += kLanes) v[i] = vmax((VecF)((VecU)load(x + i * block + k) & 0x7fffffffu), v[i]);
+  }
+  const VecF scale = max_each(v) / 127.0f;
+  float inverse[kLanes];
+  store(inverse, scale > 0.0f ? 1.0f / scale : VecF{});
+  store(out->scales, scale);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    const VecF factor = splat(inverse[i]);
+    VecI sum{};
+    for (int64_t k = 0; k < block; k += kLanes) {
+      const VecI r = nearest_bytes(load(x + i * block + k) * factor);
+      sum += r;
+      *reinterpret_cast<UnalignedB*>(q + i * block + k) = __builtin_convertvector(r, VecB);
+    }
+    v[i] = __builtin_convertvector(sum, VecF);  // exact: below 2^24
+  }
+  store(out->sums, sum_each(v));
+}
+
+static inline void round_row(const PackedLayout& w, const Input& in, int64_t row, int64_t slot, RowBuffer* buffer) {
+  const View& a = in.a;
+  const bool in_place = a.type == DType::kF32 && a.strides[a.rank - 1] == 1;
+  const float* stored = a.as<const float>() + (in_place ? row_offset(a, a.rank - 1, row) : 0);
+  const float* x = buffer->x;
+  if (in_place && in.norm == nullptr) x = stored;
+  else if (in_place) normalise(in, w.k, stored, buffer->x);
+  else read_activations(w, in, row, buffer->x);
+  int8_t* q = buffer->q + slot * buffer->rows.depth;
+  const int32_t middle = w.zeros == ZeroPoints::kMiddle ? 1 << (w.bits - 1) : 1;
+  auto keep = [&](int64_t b, float scale, float sum) {
+    const int64_t at = b * buffer->rows.count + slot;
+    buffer->scales[at] = scale;
+    if (w.zeros == ZeroPoints::kFloats) buffer->sums[at] = scale * sum;
+    else buffer->negative_sums[at] = -static_cast<int32_t>(sum) * middle;
+  };
+  int64_t b = 0;
+  for (; (b + kLanes) * w.block <= w.k; b += kLanes) {
+    RoundedBlocks rounded;
+    round_blocks(x + b * w.block, w.block, q + b * w.block, &rounded);
+    for (int i = 0; i < kLanes; ++i) keep(b + i, rounded.scales[i], rounded.sums[i]);
+  }
+  for (; b < w.blocks; ++b) {
+    const int64_t k = b * w.block, rest = w.k - k;
+    const float scale = quantize_block(x + k, rest < w.block ? rest : w.block, w.block, q + k);
+    int32_t sum = 0;
+    for (int64_t i = 0; i < w.block; ++i) sum += q[k + i];
+    keep(b, scale, static_cast<float>(sum));
+  }
+}
+
+static inline void float_row(const PackedLayout& w, const Input& in, int64_t row, int64_t slot, RowBuffer* buffer) {
+  float* x = buffer->x + slot * buffer->rows.depth;
+  read_activations(w, in, row, x);
+  for (int64_t b = 0; b < w.blocks; ++b) {
+    VecF sum{};
+    for (int64_t k = 0; k < w.block; k += kLanes) sum += load(x + b * w.block + k);
+    buffer->sums[b * buffer->rows.count + slot] = sum_lanes(sum);
+  }
+}
+
+}  // namespace SITU_ISA
+}  // namespace situ
