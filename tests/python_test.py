@@ -460,7 +460,11 @@ class ThreadTest(PythonTest):
                 time.sleep(0)
 
         other = threading.Thread(target=busy)
-        for work in (lambda: model.generate(self.prompt, max_new_tokens=2000, ignore_eos=True), lambda: model.session().step(self.prompt * 300)):
+        def steps():
+            for _ in range(12):  # one takes some milliseconds
+                model.session().step(self.prompt * 300)
+
+        for work in (lambda: model.generate(self.prompt, max_new_tokens=2000, ignore_eos=True), steps):
             before = next(count)
             if not other.is_alive():
                 other.start()

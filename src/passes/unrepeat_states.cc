@@ -59,11 +59,10 @@ class Unrepeater {
     const Node& concat = graph_.nodes[static_cast<size_t>(c)];
     if (concat.in.size() != 2 || concat.in[0] != s.past || users_[s.past].size() != 1) return std::nullopt;
     const Shape& rows = shape(concat.in[1]);
-    for (size_t axis = 0; axis < rows.size(); ++axis) {
-      if (axis == static_cast<size_t>(s.axis) || !(shape(s.past)[axis] == rows[axis])) continue;
-      if (std::optional<Repeat> repeat = find(concat.in[1], axis)) return repeat;
-    }
-    return std::nullopt;
+    // Heads stand behind the batch, or behind the tokens where these do: [B, H, T, D], [B, H, D, T], [B, T, H, D].
+    const size_t heads = s.axis == 1 ? 2 : 1;
+    if (rows.size() != 4 || s.axis == 0 || !(shape(s.past)[heads] == rows[heads])) return std::nullopt;
+    return find(concat.in[1], heads);
   }
 
   std::optional<Repeat> find(ValueId v, size_t axis) const {
