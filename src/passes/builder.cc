@@ -25,6 +25,14 @@ ValueId Builder::op(const std::string& name, std::vector<ValueId> in, ValueId re
   return done_.back().out[0];
 }
 
+ValueId Builder::again(const Node& like, std::vector<ValueId> in, ValueId result) {
+  const ValueId y = op(like.op, std::move(in), result, like.domain);
+  last().attrs = like.attrs;
+  last().opset = like.opset;
+  last().mixed_floats = like.mixed_floats;
+  return y;
+}
+
 ValueId Builder::constant_i64(const std::vector<int64_t>& values) {
   const ValueId id = graph_.add_constant(origin_name_ + "/const_" + std::to_string(counter_++), Tensor::vector_i64(values));
   std::vector<Dim> content(values.begin(), values.end());

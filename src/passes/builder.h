@@ -24,6 +24,8 @@ class Builder {
   // Adds a node of one output and returns that output (a new value, or `result` if given).
   ValueId op(const std::string& name, std::vector<ValueId> in, ValueId result = kNoValue,
              const std::string& domain = "");
+  // The operator of `like`, with its attributes, on other operands.
+  ValueId again(const Node& like, std::vector<ValueId> in, ValueId result = kNoValue);
   // The node added last, for its attributes.
   Node& last() { return done_.back(); }
   ValueId new_value(const std::string& suffix);

@@ -96,9 +96,7 @@ class Distributor {
         const Dim extent = parts[p][static_cast<size_t>(axis)];
         std::vector<ValueId> operands;
         for (ValueId v : user.in) operands.push_back(v == concat.out[0] ? concat.in[p] : part_of(builder, v, axis, rank, begin, extent));
-        results.push_back(builder.op(user.op, operands, kNoValue, user.domain));
-        builder.last().attrs = user.attrs;
-        builder.last().opset = user.opset;
+        results.push_back(builder.again(user, operands));
         begin = begin + extent;
       }
       builder.op("Concat", results, user.out[0]);

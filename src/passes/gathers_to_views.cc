@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "ops/op.h"
+#include "ops/infer.h"
 #include "passes/builder.h"
 
 namespace situ {
@@ -11,14 +11,8 @@ namespace {
 
 std::optional<std::vector<int64_t>> known_integers(const Graph& graph, ValueId v) {
   const Value& value = graph.values[v];
-  if (value.constant.present()) return value.constant.to_i64();
-  if (!value.info.content) return std::nullopt;
-  std::vector<int64_t> integers;
-  for (const Dim& d : *value.info.content) {
-    if (!d.is_const()) return std::nullopt;
-    integers.push_back(d.value());
-  }
-  return integers;
+  if (value.constant.present()) return value.constant.to_i64();  // however many
+  return known_i64(&value.info, nullptr);
 }
 
 // Places first, first + step .. on one axis.

@@ -134,7 +134,7 @@ Status fuse_dequantize(PassContext&);          // DequantizeLinear of a weight i
 Status sink_repeats(PassContext&);             // unary operators above the repetition they read
 Status recognise_functions(PassContext&);      // norms and activations, by probing
 Status recognise_rotary(PassContext&);         // rotary embeddings, by probing
-Status simplify_rotary(PassContext&);          // orders before and repetitions behind rotary embeddings
+Status simplify_rotary(PassContext&);          // parts, orders and repetitions around rotary embeddings
 Status unrepeat_states(PassContext&);          // heads that are repeated before they are cached: cached once
 Status recognise_attention(PassContext&);      // Softmax outwards; masks, ALiBi, repeat_kv by probing
 Status split_products(PassContext&);           // products with repeated heads that attention recognition left

@@ -221,9 +221,7 @@ class Pusher {
       std::vector<ValueId> in = packed.in;
       in[0] = select(builder, packed.in[0], part);
       const ValueInfo info = graph_.values[in[0]].info;
-      y = builder.op(packed.op, in);
-      builder.last().attrs = packed.attrs;
-      builder.last().opset = packed.opset;
+      y = builder.again(packed, in);
       graph_.values[y].info = info;
     } else if (packed.is("MatMulNBits", "com.microsoft")) {
       SITU_RETURN_IF_ERROR(emit_nbits(builder, packed, part, &y));

@@ -8,8 +8,8 @@
 #include <optional>
 #include <set>
 
+#include "ops/op.h"
 #include "passes/builder.h"
-#include "passes/part.h"
 #include "passes/probe.h"
 #include "passes/turning_points.h"
 
@@ -212,25 +212,17 @@ class Recogniser {
   }
 
   // The numbers of t with its axes in the order `perm`; empty: as they stand.
-  static std::vector<float> ordered_floats(const Tensor& t, const std::vector<int64_t>& perm) {
-    const std::vector<float> numbers = floats(t);
-    if (perm.empty()) return numbers;
-    const std::vector<int64_t> dims = t.dims();
-    std::vector<int64_t> steps(perm.size()), index(perm.size(), 0);
-    for (size_t i = 0; i < perm.size(); ++i) {
-      steps[i] = 1;
-      for (size_t a = static_cast<size_t>(perm[i]) + 1; a < dims.size(); ++a) steps[i] *= dims[a];
-    }
-    std::vector<float> ordered;
-    for (int64_t n = 0, at = 0; n < t.count(); ++n) {
-      ordered.push_back(numbers[static_cast<size_t>(at)]);
-      for (size_t i = perm.size(); i-- > 0; index[i] = 0) {
-        at += steps[i];
-        if (++index[i] < dims[static_cast<size_t>(perm[i])]) break;
-        at -= steps[i] * index[i];
-      }
-    }
-    return ordered;
+  std::vector<float> ordered_floats(const Tensor& t, const std::vector<int64_t>& perm) {
+    if (perm.empty()) return floats(t);
+    Node transpose;
+    transpose.op = "Transpose";
+    transpose.opset = 13;
+    transpose.def = find_op("", "Transpose", 13);
+    transpose.in = {0};
+    transpose.out = {0};
+    transpose.set_ints("perm", perm);
+    const Result<std::vector<Tensor>> ordered = context_.evaluator.node(transpose, {t});
+    return ordered.is_ok() ? floats((*ordered)[0]) : std::vector<float>{};
   }
 
   // All axes in order, but the one of `width` numbers last; empty: there is no such axis, or it is last.
@@ -362,9 +354,7 @@ class Recogniser {
     for (const Node& f : half.functions) {
       std::vector<ValueId> in = f.in;
       std::replace(in.begin(), in.end(), function_operand(f), v);
-      const ValueId y = builder.op(f.op, in, kNoValue, f.domain);
-      builder.last().attrs = f.attrs;
-      builder.last().opset = f.opset;
+      const ValueId y = builder.again(f, in);
       graph_.values[y].info = {DType::kF32, true, graph_.values[v].info.shape, {}};
       v = y;
     }
@@ -426,42 +416,9 @@ class Recogniser {
   std::map<std::pair<ValueId, bool>, Half> halves_;  // by table and whether it is interleaved
 };
 
-const Node* producer(const Graph& graph, ValueId v) {
-  const int p = v == kNoValue ? -1 : graph.values[v].producer;
-  return p < 0 ? nullptr : &graph.nodes[static_cast<size_t>(p)];
-}
-
-// Rotary of the first columns of x with the other columns behind it, as fused operators are used, is Rotary of x.
-void take_whole_rows(Graph& graph) {
-  for (Node& concat : graph.nodes) {
-    if (!concat.is("Concat") || concat.in.size() != 2) continue;
-    const Node* rotary = producer(graph, concat.in[0]);
-    if (!rotary || !rotary->is("Rotary", "situ")) continue;
-    const ValueId parts[] = {rotary->in[0], concat.in[1]};
-    const Node *first = producer(graph, parts[0]), *rest = producer(graph, parts[1]);
-    if (!first || !rest || first->in.empty() || rest->in.empty() || first->in[0] != rest->in[0]) continue;
-    const Shape &x = graph.values[first->in[0]].info.shape, &rotated = graph.values[parts[0]].info.shape;
-    const size_t last = x.size() - 1;
-    const auto begins_at = [&](const Node& n, ValueId v, const Dim& begin) {
-      const std::optional<Part> part = part_of(graph, n, static_cast<size_t>(std::find(n.out.begin(), n.out.end(), v) - n.out.begin()));
-      return part && part->axis == last && part->begin == begin;
-    };
-    const int64_t axis = concat.attr_int("axis", 0);
-    if (rotated.size() != x.size() || (axis != -1 && axis != static_cast<int64_t>(last)) || !(graph.values[concat.out[0]].info.shape == x)) continue;
-    if (!begins_at(*first, parts[0], Dim(0)) || !begins_at(*rest, parts[1], rotated[last])) continue;
-    Node whole = *rotary;
-    whole.in[0] = first->in[0];
-    whole.out = concat.out;
-    concat = std::move(whole);
-  }
-  graph.rebuild_links();
-  graph.remove_dead_nodes();
-}
-
 }  // namespace
 
 Status recognise_rotary(PassContext& context) {
-  take_whole_rows(context.graph);
   return Recogniser(context).run();
 }
 

@@ -1,18 +1,52 @@
 // What stands around rotary embeddings goes into them, where it would be a copy:
+//   Concat(Rotary(first columns of x), the others)  ->  Rotary(x)
 //   Rotary(Reshape(Transpose(Reshape(x))))  ->  Rotary(x), which reads pairs and writes halves (DeepSeek's order of numbers)
 //   Concat(k, Expand(Rotary(x)))            ->  Concat(k, Rotary(Expand(x))): a part that all heads share and a cache has for each of
 //                                               them (multi-head latent attention) is computed where each head has it
+#include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "passes/part.h"
 #include "passes/pass.h"
 
 namespace situ {
 namespace {
 
-const Node* producer(const Graph& graph, ValueId v, const char* op) {
+const Node* producer(const Graph& graph, ValueId v) {
   const int p = v == kNoValue ? -1 : graph.values[v].producer;
-  return p >= 0 && graph.nodes[static_cast<size_t>(p)].is(op) ? &graph.nodes[static_cast<size_t>(p)] : nullptr;
+  return p < 0 ? nullptr : &graph.nodes[static_cast<size_t>(p)];
+}
+const Node* producer(const Graph& graph, ValueId v, const char* op) {
+  const Node* n = producer(graph, v);
+  return n && n->is(op) ? n : nullptr;
+}
+
+// Rotary of the first columns of x with the other columns behind it, as fused operators are used, is Rotary of x.
+void take_whole_rows(Graph& graph) {
+  for (Node& concat : graph.nodes) {
+    if (!concat.is("Concat") || concat.in.size() != 2) continue;
+    const Node* rotary = producer(graph, concat.in[0]);
+    if (!rotary || !rotary->is("Rotary", "situ")) continue;
+    const ValueId parts[] = {rotary->in[0], concat.in[1]};
+    const Node *first = producer(graph, parts[0]), *rest = producer(graph, parts[1]);
+    if (!first || !rest || first->in.empty() || rest->in.empty() || first->in[0] != rest->in[0]) continue;
+    const Shape &x = graph.values[first->in[0]].info.shape, &rotated = graph.values[parts[0]].info.shape;
+    const size_t last = x.size() - 1;
+    const auto begins_at = [&](const Node& n, ValueId v, const Dim& begin) {
+      const std::optional<Part> part = part_of(graph, n, static_cast<size_t>(std::find(n.out.begin(), n.out.end(), v) - n.out.begin()));
+      return part && part->axis == last && part->begin == begin;
+    };
+    const int64_t axis = concat.attr_int("axis", 0);
+    if (rotated.size() != x.size() || (axis != -1 && axis != static_cast<int64_t>(last)) || !(graph.values[concat.out[0]].info.shape == x)) continue;
+    if (!begins_at(*first, parts[0], Dim(0)) || !begins_at(*rest, parts[1], rotated[last])) continue;
+    Node whole = *rotary;
+    whole.in[0] = first->in[0];
+    whole.out = concat.out;
+    concat = std::move(whole);
+  }
+  graph.rebuild_links();
 }
 
 // The Reshape to pairs [.., D / 2, 2] that are put behind each other, [.., 2, D / 2], to make v [.., D]; null: v is made otherwise.
@@ -85,6 +119,7 @@ void rotate_for_each_head(Graph& graph) {
 
 Status simplify_rotary(PassContext& context) {
   Graph& graph = context.graph;
+  take_whole_rows(graph);
   read_pairs(graph);
   rotate_for_each_head(graph);
   SITU_RETURN_IF_ERROR(graph.sort());

@@ -60,15 +60,11 @@ Status sink_repeats(PassContext& context) {
     builder.start(n);
     std::vector<ValueId> operands = n.in;
     operands[static_cast<size_t>(operand)] = nodes[static_cast<size_t>(chain[0])].in[0];
-    ValueId v = builder.op(n.op, operands);
-    builder.last().attrs = n.attrs;
-    builder.last().opset = n.opset;
+    ValueId v = builder.again(n, operands);
     for (int c : chain) {
       std::vector<ValueId> in = nodes[c].in;
       in[0] = v;
-      v = builder.op(nodes[c].op, in, c == chain.back() ? n.out[0] : kNoValue);
-      builder.last().attrs = nodes[c].attrs;
-      builder.last().opset = nodes[c].opset;
+      v = builder.again(nodes[c], in, c == chain.back() ? n.out[0] : kNoValue);
     }
   }
   SITU_RETURN_IF_ERROR(builder.finish());

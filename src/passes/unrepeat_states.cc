@@ -134,10 +134,7 @@ class Unrepeater {
       std::vector<ValueId> in = n.in;
       in[it->operand] = x;
       if (n.is("Reshape")) in[1] = graph_.add_shape(n.name + "/once/dims", dims);
-      x = builder_.op(n.op, in, kNoValue, n.domain);
-      builder_.last().attrs = n.attrs;
-      builder_.last().opset = n.opset;
-      builder_.last().mixed_floats = n.mixed_floats;
+      x = builder_.again(n, in);
       inform(x, n.out[0], it->axis, repeat.groups);
     }
     const size_t axis = repeat.nodes.front().axis;

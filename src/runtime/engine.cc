@@ -344,11 +344,11 @@ void InPlaceEngine::step_done(Sequence& sequence) const {
 }
 
 Status InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const {
-  const std::string cannot = "cannot rewind a sequence of " + std::to_string(sequence.length()) + " tokens to " + std::to_string(length) + ": ";
+  const auto cannot = [&](const std::string& why) { return Status::error("cannot rewind a sequence of " + std::to_string(sequence.length()) + " tokens to " + std::to_string(length) + ": " + why); };
   const int64_t dropped = sequence.length() - sequence.kept(), whole = sequence.whole_before(length);
-  if (length > 0 && dropped > 0 && length - dropped < window_ - 1 + first_) return Status::error(cannot + "what came before has left the window");
+  if (length > 0 && dropped > 0 && length - dropped < window_ - 1 + first_) return cannot("what came before has left the window");
   if (whole < length)
-    return Status::error(cannot + "by " + compiled_.prompt.order.mixing + " those that one step computes depend on how many they are; rewind to " + std::to_string(whole) + ", where such a step began, and feed the rest again");
+    return cannot("by " + compiled_.prompt.order.mixing + " those that one step computes depend on how many they are; rewind to " + std::to_string(whole) + ", where such a step began, and feed the rest again");
   return Status::ok();
 }
 

@@ -49,6 +49,7 @@ Status Program::build(const TokenOrder& order) {
       return Status::error("value '" + graph_.values[r.value].name + "' of " + std::to_string(info.content->size()) + " elements, known on the host, is " + dtype_name(info.type) + " " + shape_str(r.dims, &graph_.symbol_names));
   }
   logits_view_ = add_view(plan_.values[binding_.logits], graph_.values[binding_.logits].info.type, false);
+  logits_anywhere_ = find_logits_anywhere();
   scratch_.resize(static_cast<size_t>(kScratchBytes) * pool_.threads() + 64);
   books_.resize(pool_.threads());
   faults_.resize(pool_.threads());
@@ -219,7 +220,7 @@ static SymbolValues symbols_of(const Segment& segment, int64_t wanted, int64_t p
   return s;
 }
 
-bool Program::writes_logits_anywhere() const {
+bool Program::find_logits_anywhere() const {
   const Home& home = plan_.values[binding_.logits];
   if (home.region != RegionKind::kIo || graph_.values[binding_.logits].info.type != DType::kF32) return false;
   if (home.view.offset != Dim::symbol(kSymPlace)) return false;

@@ -57,7 +57,7 @@ class Program {
   // One step. Errors: a value met at run time that a kernel cannot use (names node, value and bound); interrupted (ThreadPool).
   Status run(const StepInput& input, Ledger& ledger);
   // Whether a step can write the logits of wanted tokens, and no others, where its caller says.
-  bool writes_logits_anywhere() const;
+  bool writes_logits_anywhere() const { return logits_anywhere_; }
   // Where the last step left the logits.
   const View& logits() const { return views_[logits_view_]; }
   int64_t kernel_calls() const { return static_cast<int64_t>(calls_.size()); }
@@ -112,6 +112,7 @@ class Program {
   uint32_t outputs_by_slot(size_t call) const;
   int64_t host_offset(int root);
   void bind(const StepInput& input);
+  bool find_logits_anywhere() const;
   int64_t place_of_logits(const StepInput& input) const;
   // Blocks whose size is no plain function of the step hold what this one puts there.
   Status check_sizes(const StepInput& input) const;
@@ -149,6 +150,7 @@ class Program {
   const StepInput* input_ = nullptr;
   int64_t tokens_ = 0;  // of the step
   int logits_view_ = -1;
+  bool logits_anywhere_ = false;
   Trace* trace_ = nullptr;
   int32_t first_name_ = 0, token_name_ = 0;  // in the trace: of call 0, of the whole step
   bool needs_contiguous_ = false;
