@@ -91,6 +91,11 @@ class ModelsTest(CliTest):
             self.assertEqual((answer["output_ids"], answer["bytes_copied_per_token"]), (ids, 0), options)
 
     @for_each_model
+    def test_chunks_change_no_bit(self, spec, path, prompt, ids):
+        answers = [self.generate(path, prompt * 3, "--logprobs", 3, "--chunk", chunk)["logprobs"] for chunk in (1, 2, 5, 12, 512)]
+        self.assertEqual(answers, answers[:1] * len(answers))
+
+    @for_each_model
     def test_json_holds_the_promised_fields(self, spec, path, prompt, ids):
         number = (int, float)
         fields = {"prompt_ids": list, "output_ids": list, "text": str, "finish_reason": str, "load_ms": number, "prefill_ms": number, "decode_ms_per_token": number,

@@ -51,6 +51,17 @@ class IsaTest(CliTest):
     def test_a_real_model(self):
         self.check([MODELS / "smollm2-135m-instruct-int4"], slice(None))
 
+    def test_chunks_change_no_bit(self):
+        folder = MODELS / "smollm2-135m-instruct-int4"
+        tokens = [i for case in json.loads((folder / "expected.json").read_text())["cases"] for i in (case.get("prompt_ids") or case["input_ids"]) + case["greedy_ids"]]
+        prompt = (tokens * 300)[:290]
+        for isa in filter(cpu_has, built_isas(folder)):
+            for options in ((), ("--kv-type", "f32"), ("--kv-type", "q8"), ("--window", 100)):
+                with self.subTest(isa=isa, options=options), ThreadPoolExecutor(os.cpu_count()) as pool:
+                    runs = [pool.submit(self.generate, folder, prompt, "--logprobs", 3, "--threads", 1, "--chunk", chunk, *options, count=8, SITU_ISA=isa) for chunk in (7, 64, 130, 512)]
+                    answers = [run.result()["logprobs"] for run in runs]
+                    self.assertEqual(answers, answers[:1] * len(answers))
+
 
 if __name__ == "__main__":
     main()

@@ -44,6 +44,8 @@ void run_tiles(const Problem& p, Work* w, int64_t count) {
     begin = t.first_key < begin ? t.first_key : begin;
     end = t.last_key > end ? t.last_key : end;
   }
+  // Sums over keys are the same where vectors of them begin at the same tokens.
+  if (p.call.prompt_rows > 0 && begin < end) begin = clamp(begin - (begin + p.call.dropped) % kTileColumns, 0, begin);
   each_block(p, begin, end, [&](const Keys& keys) { attend_block(p, w->tiles, count, keys, w->panels); });
   for (int64_t i = 0; i < count; ++i) finish_tile(p, &w->tiles[i]);
 }

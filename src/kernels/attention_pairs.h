@@ -1,10 +1,13 @@
 // Attention of many rows in 16-bit integers, where the CPU multiplies pairs of them (VNNI): twice the rate of floats. For keys
 // and values that are stored in half precision or in bytes, as large as sums of products stay within 32 bits:
 //   scores   queries and keys with one scale a row: 12.5 bits and a sign for heads of 64 numbers
-//   values   12 bits and a sign with one scale for each of their columns in a block of keys, and weights of 12 bits of the
-//            row's largest in that block
+//   values   12 bits and a sign with one scale for each key's, of which its weight becomes a factor; these products have 12 bits of
+//            the row's largest in a block of keys
+// So that what a query sums depends on the keys that it sees and on nothing else, not on those after it either: a prompt has the same
+// numbers however it is cut into steps.
 #pragma once
 
+#include "kernels/math.h"
 #include "kernels/nbits_int8.h"
 #include "kernels/tile.h"
 
@@ -94,23 +97,43 @@ SITU_INLINE VecU join_words(VecI low, VecI high) {
 #endif
 }
 
-// words [count_pairs(count)][kTileColumns]: values of a column and of two keys side by side, the integer 1 worth scales[column].
-// Row j has its `size` <= kTileColumns numbers at rows[j] + column, and they are worth value_of(j) each. Columns that rows lack have
-// scales of 0.
+// What the integers of values are worth: inverses[j] of them are 1, and logs[j] is what a score gains for its weight to take that in;
+// of whole tiles of keys. Rows of `size` numbers that are worth value_of(j) each.
+//
+// Weights are made from scores with logs, and their sum from weights times inverses: where a key's values lie far below another's
+// its weight is as far below, but is not lost, since scales end at these bounds, e^78 apart. What is larger, infinities and NaN among
+// it, has a weight of NaN for who sees it, and none for who does not.
+constexpr float kLeastScale = 0x1p-48f, kMostScale = 0x1p64f;
 template <typename T, typename ValueOf>
-static inline void pack_pair_values(const T* const* rows, int64_t column, int64_t count, int64_t size, int32_t* words, float* scales, ValueOf value_of) {
+static inline void scale_pair_values(const T* const* rows, int64_t count, int64_t size, float* inverses, float* logs, ValueOf value_of) {
+  for (int64_t first = 0; first < count; first += kTileColumns) {
+    for (int64_t j = first; j < first + kTileColumns; j += kLanes) {
+      VecF v[kLanes] = {};
+      for (int64_t i = 0; i < kLanes && j + i < count; ++i) {
+        const T* row = rows[j + i];
+        int64_t d = 0;
+        for (; d + kLanes <= size; d += kLanes) v[i] = larger_magnitude(load(row + d), v[i]);
+        if (d < size) v[i] = larger_magnitude(load_n(row + d, size - d), v[i]);
+        v[i] *= value_of(j + i);
+      }
+      const VecF least = splat(kLeastScale), scale = vmax(least, join_each(v, [](VecF a, VecF b) __attribute__((always_inline)) { return larger_magnitude(a, b); }) / kMostWeight);
+      store(inverses + j, scale <= kMostScale ? 1.0f / scale : VecF{});
+      store(logs + j, scale);
+    }
+    for (int64_t j = first; j < first + kTileColumns; ++j) logs[j] = logs[j] <= kMostScale ? fast_log(logs[j]) : __builtin_nanf("");
+  }
+}
+
+// words [count_pairs(count)][kTileColumns]: values of a column and of two keys side by side. Row j has its `size` <= kTileColumns
+// numbers at rows[j] + column, and factor_of(j) times them are the integers.
+template <typename T, typename FactorOf>
+static inline void pack_pair_values(const T* const* rows, int64_t column, int64_t count, int64_t size, int32_t* words, FactorOf factor_of) {
   for (int64_t d = 0; d < kTileColumns; d += kLanes) {
-    store(scales + d, VecF{});
-    if (d >= size) continue;
     const int64_t n = size - d < kLanes ? size - d : kLanes;
-    auto row = [&](int64_t j) __attribute__((always_inline)) { return (n == kLanes ? load(rows[j] + column + d) : load_n(rows[j] + column + d, n)) * value_of(j); };
-    VecF largest{};
-    for (int64_t j = 0; j < count; ++j) largest = larger_magnitude(row(j), largest);
-    const VecF scale = largest / kMostWeight, inverse = inverse_of(scale);
-    store(scales + d, scale);
+    auto row = [&](int64_t j) __attribute__((always_inline)) { return nearest((n == kLanes ? load(rows[j] + column + d) : load_n(rows[j] + column + d, n)) * factor_of(j)); };
     for (int64_t pair = 0; pair < count_pairs(count); ++pair) {
       const int64_t j = pair + pair / kPairDistance * kPairDistance;
-      const VecI first = j < count ? nearest(row(j) * inverse) : VecI{}, second = j + kPairDistance < count ? nearest(row(j + kPairDistance) * inverse) : VecI{};
+      const VecI first = n > 0 && j < count ? row(j) : VecI{}, second = n > 0 && j + kPairDistance < count ? row(j + kPairDistance) : VecI{};
       *reinterpret_cast<UnalignedU*>(words + pair * kTileColumns + d) = join_words(first, second);
     }
   }
@@ -137,15 +160,15 @@ SITU_INLINE Weight weight_of_negative(VecF x) {
 }
 
 // Scores s [count] become weights of 12 bits, two a word, where they stand, zero up to whole tiles; `origin` is the largest.
-// Returns the sums of the weights: of the unrounded ones, since where one is far above the others (which is where rounding counts)
-// the sum of the others' errors would be one more.
-SITU_INLINE VecF round_weights(float* s, int64_t count, float origin) {
+// Returns the sums of the weights times `inverses`: of the unrounded ones, since where one is far above the others (which is where
+// rounding counts) the sum of the others' errors would be one more.
+SITU_INLINE VecF round_weights(float* s, int64_t count, float origin, const float* inverses) {
   const VecF magic = splat(12582912.0f);  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   VecF sum{};
   for (int64_t j = 0; j < count; j += kTileColumns) {
     const Weight a = weight_of_negative(load(s + j) - origin), b = weight_of_negative(load(s + j + kPairDistance) - origin);
-    sum += a.part * a.power;
-    sum += b.part * b.power;
+    sum += a.part * a.power * load(inverses + j);
+    sum += b.part * b.power * load(inverses + j + kPairDistance);
     store(s + j / 2, (VecF)join_words((VecI)(a.part * a.power + magic), (VecI)(b.part * b.power + magic)));
   }
   return sum;
@@ -166,11 +189,18 @@ SITU_INLINE void transpose_pairs(const int32_t* rows, int64_t row, int64_t pairs
     for (int i = 0; i < kLanes; ++i) words[k * kTileColumns + i] = rows[i * row + k];
 }
 
-// c[r][column] = (sum of the products of row r's pairs with the column's) * scales of the row and of the column; with kAdds plus
-// shrink[r] times what c was. The loops over sums are unrolled: as an array they would be cleared, written out and read again in
-// memory (`rep stos`), a quarter of the time of 32 pairs.
-template <int R, bool kAdds>
-static inline void pair_tile(int64_t pairs, const int32_t* a, int64_t a_row, const float* a_scales, const int32_t* b, const float* b_scales, float* c, int64_t c_row, const float* shrink) {
+// c[r][column] = (sum of the products of row r's pairs with the column's) * a_scales[r] * scales[column] + addends[column]. The loops
+// over sums are unrolled: as an array they would be cleared, written out and read again in memory (`rep stos`), a quarter of the time
+// of 32 pairs.
+struct PairScores {
+  const float *scales, *addends;
+};
+// Or: the sum * a_scales[r] + what c was * shrink[r].
+struct PairValues {
+  const float* shrink;
+};
+template <int R, typename Rest>
+static inline void pair_tile(int64_t pairs, const int32_t* a, int64_t a_row, const float* a_scales, const int32_t* b, float* c, int64_t c_row, int64_t first, Rest rest) {
   VecI acc[R][kTileVectors];
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = VecI{};
@@ -183,17 +213,15 @@ static inline void pair_tile(int64_t pairs, const int32_t* a, int64_t a_row, con
       acc[r][1] = dot2(acc[r][1], x, b1);
     }
   }
-  const VecF scale0 = load(b_scales), scale1 = load(b_scales + kLanes);
+  auto finish = [&](VecI sum, int64_t r, float* to, int64_t lane) __attribute__((always_inline)) {
+    const VecF x = __builtin_convertvector(sum, VecF);
+    if constexpr (requires { rest.addends; }) store(to, x * (load(rest.scales + lane) * a_scales[r]) + load(rest.addends + lane));
+    else store(to, x * a_scales[r] + load(to) * rest.shrink[first + r]);
+  };
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r, c += c_row) {
-    VecF x0 = __builtin_convertvector(acc[r][0], VecF) * (scale0 * a_scales[r]);
-    VecF x1 = __builtin_convertvector(acc[r][1], VecF) * (scale1 * a_scales[r]);
-    if constexpr (kAdds) {
-      x0 += load(c) * shrink[r];
-      x1 += load(c + kLanes) * shrink[r];
-    }
-    store(c, x0);
-    store(c + kLanes, x1);
+    finish(acc[r][0], r, c, 0);
+    finish(acc[r][1], r, c + kLanes, kLanes);
   }
 }
 
@@ -201,12 +229,12 @@ template <int R>
 struct IntConstant {
   static constexpr int value = R;
 };
-static inline void pair_rows(int64_t rows, int64_t pairs, const int32_t* a, int64_t a_row, const float* a_scales, const int32_t* b, const float* b_scales, float* c, int64_t c_row, const float* shrink = nullptr) {
+template <typename Rest>
+static inline void pair_rows(int64_t rows, int64_t pairs, const int32_t* a, int64_t a_row, const float* a_scales, const int32_t* b, float* c, int64_t c_row, Rest rest) {
   int64_t r = 0;
   auto run = [&](auto count) __attribute__((always_inline)) {
     constexpr int R = decltype(count)::value;
-    if (shrink == nullptr) pair_tile<R, false>(pairs, a + r * a_row, a_row, a_scales + r, b, b_scales, c + r * c_row, c_row, nullptr);
-    else pair_tile<R, true>(pairs, a + r * a_row, a_row, a_scales + r, b, b_scales, c + r * c_row, c_row, shrink + r);
+    pair_tile<R>(pairs, a + r * a_row, a_row, a_scales + r, b, c + r * c_row, c_row, r, rest);
     r += R;
   };
   while (r + kTileRows <= rows) run(IntConstant<kTileRows>{});

@@ -260,6 +260,115 @@ TEST(Attention, NothingToAttendTo) {
   check(t);
 }
 
+// A token of a prompt has the same numbers, to the bit, in whatever pieces the prompt comes, how many threads there are, and whether
+// tokens that have left the window are still kept.
+TEST(Attention, PromptsInPieces) {
+  struct Prompt {
+    DType kv_type;
+    int64_t window;
+    float softcap;
+    bool sink;
+    int64_t depth;
+  };
+  const int64_t tokens = 300, heads = 6, kv_heads = 2;
+  for (const Prompt& t : {Prompt{DType::kF16, 0, 0, false, 64}, Prompt{DType::kF16, 0, 5, true, 20}, Prompt{DType::kBF16, 90, 0, false, 32}, Prompt{DType::kI8, 70, 0, true, 24},
+                          Prompt{DType::kI8, 0, 0, false, 64}, Prompt{DType::kF32, 0, 0, false, 64}, Prompt{DType::kF32, 33, 0, false, 40}}) {
+    SCOPED_TRACE(std::string(dtype_name(t.kv_type)) + " window " + std::to_string(t.window));
+    const AttentionParams params{.scale = 0.2f, .softcap = t.softcap, .window = t.window, .first = 0, .causal = true, .smooth_sink = false};
+    StridedTensor q(DType::kF32, {1, heads, tokens, t.depth}, {}), sink(DType::kF32, {heads}), y(DType::kF32, {1, heads, tokens, t.depth}, {});
+    const Rows k(t.kv_type, {1, kv_heads, tokens, t.depth}, {}), v(t.kv_type, {1, kv_heads, tokens, t.depth}, {});
+    q.fill(-2, 2);
+    sink.fill(-2, 2);
+    for_each_isa([&](const KernelTable& table, int threads) {
+      // Queries [begin, end), by what is kept of the keys up to them.
+      auto run = [&](int64_t begin, int64_t end, int64_t keep, int workers) {
+        View q_rows = q.view(), y_rows = y.view();
+        for (View* view : {&q_rows, &y_rows}) {
+          view->data += begin * view->strides[2] * 4;
+          view->dims[2] = end - begin;
+        }
+        const int64_t dropped = std::max<int64_t>(0, end - keep);
+        const situ::Run kept{dropped, end - dropped};
+        const View in[6] = {q_rows, k.data.view(), v.data.view(), {}, {}, t.sink ? sink.view() : View{}};
+        KernelCall call;
+        call.in = in;
+        call.in_count = 6;
+        call.out = &y_rows;
+        call.out_count = 1;
+        call.params = &params;
+        call.runs = &kept;
+        call.run_count = 1;
+        call.keys = end - dropped;
+        call.dropped = dropped;
+        call.prompt_rows = 1;
+        run_kernel(table, &KernelTable::attention, call, workers);
+      };
+      y.reset();
+      run(0, tokens, tokens, threads);
+      std::vector<double> whole;
+      for (int64_t i = 0; i < y.count(); ++i) whole.push_back(y.get(i));
+      for (const int64_t piece : {1, 2, 5, 17, 64, 129}) {
+        y.reset();
+        for (int64_t begin = 0; begin < tokens; begin += piece) {
+          const int64_t end = std::min(begin + piece, tokens);
+          run(begin, end, t.window > 0 ? t.window - 1 + piece + kKeysBefore : tokens, threads == 1 ? 2 : 1);
+        }
+        for (int64_t i = 0; i < y.count(); ++i) ASSERT_EQ(y.get(i), whole[static_cast<size_t>(i)]) << "pieces of " << piece << ", token " << i / t.depth % tokens;
+      }
+    }, emulated_tables());
+  }
+}
+
+// Values far apart: the integers of one key's say nothing of another's. Who attends to one that is no number has none.
+TEST(Attention, ValuesFarApart) {
+  const int64_t tokens = 70, depth = 16, loud = 5;
+  const AttentionParams params{.scale = 0.2f, .softcap = 0, .window = 0, .first = 0, .causal = true, .smooth_sink = false};
+  for (const DType type : {DType::kF16, DType::kBF16, DType::kF32}) {
+    StridedTensor q(DType::kF32, {1, 2, tokens, depth}, {}), k(type, {1, 1, tokens, depth}, {}), v(type, {1, 1, tokens, depth}, {}), y(DType::kF32, {1, 2, tokens, depth}, {});
+    q.fill(-2, 2);
+    k.fill(-2, 2);
+    v.fill(-1e-3, 1e-3);
+    for (int64_t d = 0; d < depth; ++d) v.set(loud * depth + d, d % 2 != 0 ? 0 : 3e4);
+    for (const int64_t broken : {tokens, int64_t{40}}) {
+      if (broken < tokens) v.set(broken * depth, INFINITY);
+      for_each_isa([&](const KernelTable& table, int threads) {
+        y.reset();
+        const View in[3] = {q.view(), k.view(), v.view()};
+        KernelCall call;
+        call.in = in;
+        call.in_count = 3;
+        call.out = &y.view();
+        call.out_count = 1;
+        call.params = &params;
+        call.prompt_rows = 1;
+        run_kernel(table, &KernelTable::attention, call, threads);
+        for (int64_t h = 0; h < 2; ++h)
+          for (int64_t i = 0; i < tokens; ++i) {
+            double sum = 0, largest = 0;
+            std::vector<double> weights, expected(static_cast<size_t>(depth), 0);
+            for (int64_t j = 0; j <= i; ++j) {
+              double s = 0;
+              for (int64_t d = 0; d < depth; ++d) s += q.at({0, h, i, d}) * k.at({0, 0, j, d});
+              weights.push_back(std::exp(0.2 * s));
+              sum += weights.back();
+            }
+            for (int64_t j = 0; j <= i; ++j)
+              for (int64_t d = 0; d < depth; ++d) expected[static_cast<size_t>(d)] += weights[static_cast<size_t>(j)] / sum * v.at({0, 0, j, d});
+            for (const double x : expected) largest = std::max(largest, std::fabs(x));
+            for (int64_t d = 0; d < depth; ++d) {
+              const double got = y.at({0, h, i, d});
+              if (broken < tokens) {
+                ASSERT_TRUE(i < broken || d > 0 || !std::isfinite(got)) << i;
+              } else {
+                ASSERT_NEAR(got, expected[static_cast<size_t>(d)], largest * 2e-3) << dtype_name(type) << ", query " << i << ", column " << d;
+              }
+            }
+          }
+      }, emulated_tables());
+    }
+  }
+}
+
 // Distances to the first tokens count those that are not kept.
 TEST(Attention, SlopesBesideAWindow) {
   for (int64_t queries : {1, 3, 9, 40})

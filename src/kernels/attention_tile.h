@@ -5,7 +5,7 @@
 // read of a key serves all of them. Keys come in blocks; the softmax is online: per row the running maximum m, the sum l of
 // exp(s - m) and the output o, rescaled whenever m grows (Milakov, Gimelshein: Online normalizer calculation for softmax;
 // Dao et al.: FlashAttention). Blocks, and what is summed within them, are cut by the keys' order, not by where their runs end: a
-// sequence has the same numbers wherever its tokens lie.
+// sequence has the same numbers wherever its tokens lie. A prompt's (KernelCall::prompt_rows) depend on no cut into steps either.
 //   few rows (decode):    scores are dot products, values are added row by row
 //   many rows (prefill):  both products run in register tiles, keys transposed into panels that several tiles share;
 //                         of integers where attention_pairs.h says so
@@ -59,13 +59,15 @@ SITU_INLINE void each_stretch(const Keys& keys, int64_t from, int64_t to, Body b
   }
 }
 
-// Calls body(keys) for the blocks of keys [begin, end), in order.
+// Calls body(keys) for the blocks of keys [begin, end), in order. A prompt's are those of p.block tokens of its sequence, wherever a
+// step begins and whichever tokens are not kept any more.
 template <typename Body>
 SITU_INLINE void each_block(const Problem& p, int64_t begin, int64_t end, Body body) {
   Keys keys{begin, 0, p.runs(), begin};
   for (; keys.first < end; keys.first += keys.count, keys.offset += keys.count) {
     for (; keys.offset >= keys.run->length; ++keys.run) keys.offset -= keys.run->length;
-    keys.count = end - keys.first < p.block ? end - keys.first : p.block;
+    const int64_t most = p.call.prompt_rows > 0 ? p.block - (keys.first + p.call.dropped) % p.block : p.block;
+    keys.count = end - keys.first < most ? end - keys.first : most;
     body(keys);
   }
 }
@@ -223,7 +225,9 @@ static inline int64_t pair_count(const Problem& p) { return (p.depth + 1) / 2; }
 static inline int32_t* pair_keys(const Panels& panels) { return reinterpret_cast<int32_t*>(panels.keys); }
 static inline float* pair_scales(const Problem& p, const Panels& panels) { return panels.keys + pair_count(p) * p.block; }
 static inline int32_t* pair_values(const Problem& p, const Panels& panels, int64_t column) { return reinterpret_cast<int32_t*>(panels.values) + column * (p.block / 2); }
-static inline float* value_scales(const Problem& p, const Panels& panels) { return panels.values + p.o_row * (p.block / 2); }
+static inline float* value_inverses(const Problem& p, const Panels& panels) { return panels.values + p.o_row * (p.block / 2); }
+static inline float* value_logs(const Problem& p, const Panels& panels) { return value_inverses(p, panels) + p.block; }
+static_assert(kTileColumns >= 4);  // o_row / 2 rows of a block hold both
 
 static inline void round_queries(const Problem& p, Tile* t) {
   for (int64_t r = 0; r < t->rows; r += kLanes) {
@@ -240,8 +244,8 @@ static inline void panel_scores(const Problem& p, const Tile& t, const Panels& p
   scores += t.done * kKeyBlock;
   if constexpr (kVnni) {
     for (int64_t j = 0; p.pairs && j < count; j += kTileColumns)
-      pair_rows(rows, pair_count(p), reinterpret_cast<const int32_t*>(t.q + t.done * p.depth), p.depth, t.q_scale + t.done, pair_keys(panels) + (first + j) * pair_count(p),
-                pair_scales(p, panels) + first + j, scores + j, kKeyBlock);
+      pair_rows(rows, pair_count(p), reinterpret_cast<const int32_t*>(t.q + t.done * p.depth), p.depth, t.q_scale + t.done, pair_keys(panels) + (first + j) * pair_count(p), scores + j, kKeyBlock,
+                PairScores{pair_scales(p, panels) + first + j, value_logs(p, panels) + first + j});
     if (p.pairs) return;
   }
   const float* keys = panels.keys + first * p.depth;
@@ -331,7 +335,7 @@ static inline void panel_values(const Problem& p, const Tile& t, const Panels& p
   if constexpr (kVnni) {
     for (int64_t d = 0; p.pairs && d < p.value_depth; d += kTileColumns)
       pair_rows(t.rows - t.done, count_pairs(count), reinterpret_cast<const int32_t*>(scores + t.done * kKeyBlock), kKeyBlock, t.weight + t.done, pair_values(p, panels, d) + first / 2 * kTileColumns,
-                value_scales(p, panels) + d, t.o + t.done * p.o_row + d, p.o_row, t.shrink + t.done);
+                t.o + t.done * p.o_row + d, p.o_row, PairValues{t.shrink + t.done});
     if (p.pairs) return;
   }
   const float* values = panels.values + first * kTileColumns;
@@ -356,12 +360,15 @@ static inline void add_bias(const Problem& p, Tile* t, int64_t r, int64_t key, i
   for (int64_t j = 0; j < count; ++j) s[j] += t->addend[j];
 }
 
-// What a row's mask leaves of its scores, and what is added to them.
-static inline void mask_scores(const Problem& p, Tile* t, int64_t r, int64_t key, int64_t count, float* s) {
+// What a row's mask leaves of its scores, and what is added to them. `logs`: what is part of them already; null: nothing.
+static inline void mask_scores(const Problem& p, Tile* t, int64_t r, int64_t key, int64_t count, float* s, const float* logs) {
   const float low = -__builtin_inff();
   if (p.params.softcap > 0) {
     const float cap = p.params.softcap, inverse = 1.0f / cap;
-    for (int64_t j = 0; j < count; j += kLanes) store(s + j, tanh(load(s + j) * inverse) * cap);
+    for (int64_t j = 0; j < count; j += kLanes) {
+      const VecF log = logs != nullptr ? load(logs + j) : VecF{};
+      store(s + j, tanh((load(s + j) - log) * inverse) * cap + log);
+    }
   }
   if (p.bias != nullptr) add_bias(p, t, r, key, count, s);
   if (p.slopes != nullptr) {
@@ -402,7 +409,7 @@ static inline void weigh_few(const Problem& p, Tile* t, int64_t key, int64_t cou
   const float low = -__builtin_inff();
   for (int64_t r = 0; r < t->rows; ++r) {
     float* s = scores + r * kKeyBlock;
-    mask_scores(p, t, r, key, count, s);
+    mask_scores(p, t, r, key, count, s, nullptr);
     const float here = max_lanes(largest_score(s, count)), before = t->m[r], m = before > here ? before : here, origin = m > low ? m : 0.0f;
     const float sum = sum_lanes(weigh_scores(s, count, origin));
     t->shrink[r] = before == m ? 1.0f : exp_of_negative(splat(before - origin))[0];
@@ -412,9 +419,10 @@ static inline void weigh_few(const Problem& p, Tile* t, int64_t key, int64_t cou
 }
 
 // The same of many rows, those that still attend to the block: what is one number a row is computed for as many rows as a vector
-// holds. Where weights are integers, those of a block are parts of its own largest one.
+// holds. Where weights are integers, those of a block are parts of its own largest one, and have the scales of values in them:
+// `inverses` and `logs` [count], else null.
 template <bool kPairs>
-static inline void weigh_many(const Problem& p, Tile* t, int64_t key, int64_t count, float* scores) {
+static inline void weigh_many(const Problem& p, Tile* t, int64_t key, int64_t count, float* scores, const float* inverses, const float* logs) {
   const float low = -__builtin_inff();
   for (int64_t first = t->done; first < t->rows; first += kLanes) {
     const int64_t rows = t->rows - first < kLanes ? t->rows - first : kLanes;
@@ -422,7 +430,7 @@ static inline void weigh_many(const Problem& p, Tile* t, int64_t key, int64_t co
     VecF v[kLanes];
     for (int64_t r = 0; r < kLanes; ++r) v[r] = splat(low);
     for (int64_t r = 0; r < rows; ++r) {
-      mask_scores(p, t, first + r, key, count, s + r * kKeyBlock);
+      mask_scores(p, t, first + r, key, count, s + r * kKeyBlock, logs);
       v[r] = largest_score(s + r * kKeyBlock, count);
     }
     const VecF here = max_each(v), before = load_n(t->m + first, rows), m = vmax(before, here), origin = m > low ? m : VecF{};
@@ -430,7 +438,7 @@ static inline void weigh_many(const Problem& p, Tile* t, int64_t key, int64_t co
     float largest[kLanes];
     store(largest, own);
     for (int64_t r = 0; r < kLanes; ++r) v[r] = VecF{};
-    for (int64_t r = 0; r < rows; ++r) v[r] = kPairs ? round_weights(s + r * kKeyBlock, count, largest[r]) : weigh_scores(s + r * kKeyBlock, count, largest[r]);
+    for (int64_t r = 0; r < rows; ++r) v[r] = kPairs ? round_weights(s + r * kKeyBlock, count, largest[r], inverses) : weigh_scores(s + r * kKeyBlock, count, largest[r]);
     const VecF worth = kPairs ? exp_of_negative(here > low ? here - origin : VecF{}) / kMostWeight : splat(1.0f);  // of the weight 1
     const VecF shrink = before == m ? splat(1.0f) : exp_of_negative(before - origin);
     store_n(t->shrink + first, shrink, rows);
@@ -458,7 +466,8 @@ SITU_INLINE void with_type(const View& v, Body body) {
   body(v.as<const BFloat>());
 }
 
-static inline bool few_rows(const Problem& p, int64_t rows) { return rows <= kFewRows && p.k.strides[3] == 1 && p.v.strides[3] == 1; }
+// A prompt's are many, however many there are: its sums must not depend on how it is cut into steps.
+static inline bool few_rows(const Problem& p, int64_t rows) { return p.call.prompt_rows == 0 && rows <= kFewRows && p.k.strides[3] == 1 && p.v.strides[3] == 1; }
 
 // Panels of 8-bit rows, times what their integers are worth.
 template <typename T>
@@ -500,12 +509,15 @@ static inline void pack_pair_keys(const Problem& p, const T* const* rows, int64_
 
 template <typename T>
 static inline void pack_values(const Problem& p, const T* const* rows, int64_t count, const Panels& panels) {
+  auto value_of = [&](int64_t j) __attribute__((always_inline)) {
+    if constexpr (kScaledRows<T>) return row_scale(rows[j], 1, p.value_depth);
+    else return 1.0f;
+  };
+  const float* inverses = value_inverses(p, panels);
+  scale_pair_values(rows, count, p.value_depth, value_inverses(p, panels), value_logs(p, panels), value_of);
   for (int64_t d = 0; d < p.value_depth; d += kTileColumns) {
     const int64_t columns = p.value_depth - d < kTileColumns ? p.value_depth - d : kTileColumns;
-    pack_pair_values(rows, d, count, columns, pair_values(p, panels, d), value_scales(p, panels) + d, [&](int64_t j) {
-      if constexpr (kScaledRows<T>) return row_scale(rows[j], 1, p.value_depth);
-      else return 1.0f;
-    });
+    pack_pair_values(rows, d, count, columns, pair_values(p, panels, d), [&](int64_t j) __attribute__((always_inline)) { return value_of(j) * inverses[j]; });
   }
 }
 
@@ -561,7 +573,8 @@ static inline void attend_packed(const Problem& p, Tile* t, int64_t key, int64_t
   t->done = leading_rows_before(*t, key + first);
   if (p.pairs && !t->rounded) round_queries(p, t);
   panel_scores(p, *t, panels, first, last - first, t->scores);
-  kVnni && p.pairs ? weigh_many<kVnni>(p, t, key + first, last - first, t->scores) : weigh_many<false>(p, t, key + first, last - first, t->scores);
+  kVnni && p.pairs ? weigh_many<kVnni>(p, t, key + first, last - first, t->scores, value_inverses(p, panels) + first, value_logs(p, panels) + first)
+                   : weigh_many<false>(p, t, key + first, last - first, t->scores, nullptr, nullptr);
   panel_values(p, *t, panels, first, last - first, t->scores);
 }
 

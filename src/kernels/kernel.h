@@ -36,6 +36,9 @@ constexpr int64_t kScratchBytes = 512 * 1024;
 // Products (place/row_groups.h) of so many rows for each thread, or more, give it rows of its own, and all columns.
 constexpr int64_t kRowsOfOwn = 24;
 
+// Attention of a prompt over a window may read so many keys before it, for nothing: where a sum begins it begins in all pieces of it.
+constexpr int64_t kKeysBefore = 32;
+
 struct KernelCall {
   const View* in = nullptr;   // operands in ONNX order; absent ones are !present()
   int in_count = 0;
@@ -51,6 +54,9 @@ struct KernelCall {
   int run_count = 0;
   int64_t keys = 0;
   int64_t dropped = 0;  // tokens that are not kept: they stood behind the first AttentionParams::first
+  // So many first rows (attention: all queries, if it is not 0) are pieces of prompts, whose tokens have the same sums in whatever
+  // pieces a prompt comes: kernels with another order of sums for few rows than for many take these for many.
+  int64_t prompt_rows = 0;
   // Products that write tokens of several sequences: row r of each output i whose bit is set lies slots[r] rows after the
   // place that its view names.
   const int64_t* slots = nullptr;

@@ -18,7 +18,8 @@ namespace situ {
 namespace SITU_ISA {
 namespace {
 
-// Up to here reading digits again for every four rows beats unpacking them (K 576, N 1536, one AVX-512 core).
+// Up to here reading digits again for every four rows beats unpacking them (K 576, N 1536, one AVX-512 core). Integers are summed alike
+// both ways, floats are not.
 constexpr int64_t kFewRows = 8;
 constexpr int64_t kFewInt8Rows = 6;
 constexpr int kInt8Rows = kVectorRegisters == 32 ? 6 : 4;
@@ -172,6 +173,7 @@ struct Product {
 struct Job {
   Input in;
   bool int8;
+  int64_t prompt_rows;  // KernelCall
   int count = 0;
   Product products[kMaxProjections];
 
@@ -228,9 +230,8 @@ void run_panels(const Job& job, const ProductPart& part, std::byte* scratch) {
 }
 
 template <int Bits, ZeroPoints Z>
-void run_units(const Job& job, const ProductPart& part, std::byte* scratch) {
-  const int64_t rows = part.last_row - part.row;
-  if (job.int8 && rows > kFewInt8Rows) return run_panels<Bits, Z>(job, part, scratch);
+void run_units(const Job& job, ProductPart part, std::byte* scratch) {
+  if (job.int8 && part.last_row - part.row > kFewInt8Rows) return run_panels<Bits, Z>(job, part, scratch);
   auto each_unit = [&](auto body) {
     for (int64_t i = part.unit; i < part.last_unit; ++i) {
       const Product& product = job.product_of(i);
@@ -238,9 +239,16 @@ void run_units(const Job& job, const ProductPart& part, std::byte* scratch) {
     }
   };
   // Tiles read rows of a slice by slice: norms, which need whole rows, keep to the buffer.
-  if (!job.int8 && rows > kFewRows && job.in.norm == nullptr) {
-    return each_unit([&](const Unit& u, const Output& out) { unit_tiles<Bits, Z>(u, job.in.a, out, part.row, part.last_row, scratch); });
+  if (!job.int8 && job.in.norm == nullptr) {
+    const int64_t prompt = job.prompt_rows < part.last_row ? job.prompt_rows : part.last_row, others = part.last_row - (prompt > part.row ? prompt : part.row);
+    const int64_t last = others > kFewRows ? part.last_row : prompt;
+    if (last > part.row) {
+      each_unit([&](const Unit& u, const Output& out) { unit_tiles<Bits, Z>(u, job.in.a, out, part.row, last, scratch); });
+      part.row = last;
+    }
+    if (part.row == part.last_row) return;
   }
+  const int64_t rows = part.last_row - part.row;
   RowBuffer buffer;
   const int64_t fit = lay_out(job.form(), job.int8, rows, 0, scratch, kScratchBytes, &buffer);
   for (int64_t row = part.row; row < part.last_row; row += fit) {
@@ -277,7 +285,7 @@ void run(const Job& job, std::byte* scratch, int thread, int threads) {
 void packed_matmul(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const PackedMatMulParams*>(call.params);
   const View& a = call.in[0];
-  Job job{{a, operand(call, 4), params.epsilon}, params.accuracy_level == 4};
+  Job job{{a, operand(call, 4), params.epsilon}, params.accuracy_level == 4, call.prompt_rows};
   job.add(packed_layout(params), call.in[1], operand(call, 5), make_output(call, 0, operand(call, 2), operand(call, 3), params.activation));
   run(job, call.scratch, thread, threads);
 }
@@ -286,7 +294,7 @@ void packed_matmul(const KernelCall& call, int thread, int threads) {
 void packed_projections(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const PackedProjectionsParams*>(call.params);
   const View& a = call.in[0];
-  Job job{{a, operand(call, 1), params.shared.epsilon}, params.shared.accuracy_level == 4};
+  Job job{{a, operand(call, 1), params.shared.epsilon}, params.shared.accuracy_level == 4, call.prompt_rows};
   for (int i = 0; i < params.count; ++i) {
     PackedMatMulParams one = params.shared;
     one.n = params.n[i];

@@ -278,7 +278,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
 
 // Of a window's sequence, those that a step leaves (step_done) and those that the next one takes.
 Result<int64_t> InPlaceEngine::count_slots(const EngineOptions& options, int64_t weights, int64_t capacity) const {
-  const int64_t kept = window_ > 0 ? std::min(capacity, window_ + first_ + 2 * (chunk_ + batch_)) : capacity;
+  const int64_t kept = window_ > 0 ? std::min(capacity, window_ + first_ + spare_tokens() + chunk_ + batch_) : capacity;
   int64_t all = 0;
   if (options.memory == 0) {
     if (__builtin_mul_overflow(kept, options.sequences, &all)) return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
@@ -287,7 +287,7 @@ Result<int64_t> InPlaceEngine::count_slots(const EngineOptions& options, int64_t
   const Result<int64_t> slots = slots_in(options.memory, weights);
   if (!slots.is_ok() || window_ == 0 || *slots >= kept) return slots;
   return Status::error("a memory of " + std::to_string(options.memory) + " bytes is too small: it leaves state for " + std::to_string(*slots) + " tokens, and a window of " + std::to_string(window_) + " takes " +
-                       std::to_string(kept) + " (" + (first_ > 0 ? "with the first " + std::to_string(first_) + " tokens, and " : "with ") + "twice the " + std::to_string(chunk_ + batch_) + " of a step: a chunk of " +
+                       std::to_string(kept) + " (" + (first_ > 0 ? "with the first " + std::to_string(first_) + " tokens, " : "with ") + std::to_string(spare_tokens()) + " before it, and the " + std::to_string(chunk_ + batch_) + " of a step: a chunk of " +
                        std::to_string(chunk_) + " and " + std::to_string(batch_) + " sequences)");
 }
 
@@ -340,7 +340,7 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, 
 // Slots behind the window are given back, but for as many as a step may take: so far a session can be rewound, be it of guesses.
 void InPlaceEngine::step_done(Sequence& sequence) const {
   sequence.step_done();
-  if (window_ > 0) sequence.drop(window_ - 1 + first_ + chunk_ + batch_, first_);
+  if (window_ > 0) sequence.drop(window_ - 1 + first_ + spare_tokens(), first_);
 }
 
 Status InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const {
@@ -382,7 +382,8 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
   }
   last = last && static_cast<size_t>(slots->length) == tokens.size();
   tokens = tokens.first(static_cast<size_t>(slots->length));
-  Program& program = tokens.size() == 1 && !first ? *decode_ : *prefill_;
+  const bool prompt = all > 1 && !compiled_.first_only;
+  Program& program = tokens.size() == 1 && !first && !prompt ? *decode_ : *prefill_;
   if (program.needs_contiguous() && !sequence.contiguous()) {
     sequence.rewind(past);
     return Status::error(kNeedsOneRun);
@@ -395,7 +396,7 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
       std::byte* half = states_->base(k) + sequence.flip() * s.slot_bytes();
       std::fill(half, half + s.slot_bytes(), std::byte{0});
     }
-  const Segment segment{tokens.data(), static_cast<int64_t>(tokens.size()), past, slots->first_slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size()), sequence.kept()};
+  const Segment segment{tokens.data(), static_cast<int64_t>(tokens.size()), past, slots->first_slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size()), sequence.kept(), prompt};
   const Status done = program.run({{&segment, 1}, last ? 1 : 0, turn_, last && program.writes_logits_anywhere() ? to : nullptr}, ledger_);
   if (!done.is_ok()) {
     sequence.rewind(past);

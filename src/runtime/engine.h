@@ -2,6 +2,7 @@
 // literally, present handed back as past). Both take the next tokens of a sequence and give logits.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -143,9 +144,11 @@ class InPlaceEngine {
     Sequence* sequence;
     Segment segment;  // but for its runs, which may still move
   };
-  Status add_parts(const Feed& feed, std::span<const int64_t> tokens, std::vector<Part>& parts);
+  Status add_parts(const Feed& feed, std::span<const int64_t> tokens, bool prompt, std::vector<Part>& parts);
   Status run_parts(std::vector<Part>& parts, int64_t wanted, float* to);
   void step_done(Sequence& sequence) const;
+  // That are kept behind a window: as many as a step may take, which may be undone, or as attention may read.
+  int64_t spare_tokens() const { return std::max(chunk_ + batch_, kKeysBefore); }
   Status read_logits(const View& view, int64_t before_last, float* to);
   // Logits [left, vocabulary] of a step that its caller has still to be called for. While it is, other threads may take a step and go
   // on first, or not: steps end in any order.

@@ -117,7 +117,7 @@ Status InPlaceEngine::step_together(std::span<const Feed> feeds, float* to) {
         SITU_RETURN_IF_ERROR(run_parts(parts, 0, nullptr));
         tokens = 0;
       }
-      SITU_RETURN_IF_ERROR(add_parts(f, rest.first(static_cast<size_t>(count)), parts));
+      SITU_RETURN_IF_ERROR(add_parts(f, rest.first(static_cast<size_t>(count)), true, parts));
       rest = rest.subspan(static_cast<size_t>(count));
       tokens += count;
     }
@@ -125,21 +125,21 @@ Status InPlaceEngine::step_together(std::span<const Feed> feeds, float* to) {
   for (const Feed& f : feeds) {
     const std::span<const int64_t> last = f.tokens.last(static_cast<size_t>(f.wanted));
     const size_t piece = f.apart ? 1 : last.size();
-    for (size_t i = 0; i < last.size(); i += piece) SITU_RETURN_IF_ERROR(add_parts(f, last.subspan(i, piece), parts));
+    for (size_t i = 0; i < last.size(); i += piece) SITU_RETURN_IF_ERROR(add_parts(f, last.subspan(i, piece), !f.apart, parts));
     wanted += f.wanted;
   }
   return run_parts(parts, wanted, to);
 }
 
 // Takes slots for the tokens: a part for each run of them.
-Status InPlaceEngine::add_parts(const Feed& feed, std::span<const int64_t> tokens, std::vector<Part>& parts) {
+Status InPlaceEngine::add_parts(const Feed& feed, std::span<const int64_t> tokens, bool prompt, std::vector<Part>& parts) {
   Sequence& sequence = *feed.sequence;
   while (!tokens.empty()) {
     const int64_t past = sequence.length();
     const Result<Run> run = take_slots(sequence, static_cast<int64_t>(tokens.size()), static_cast<int64_t>(feed.tokens.size()));
     if (!run.is_ok()) return run.status();
     if ((prefill_->needs_contiguous() || decode_->needs_contiguous()) && !sequence.contiguous()) return Status::error(kNeedsOneRun);
-    parts.push_back({&sequence, {tokens.data(), run->length, past, run->first_slot, sequence.flip(), nullptr, 0, sequence.kept()}});
+    parts.push_back({&sequence, {tokens.data(), run->length, past, run->first_slot, sequence.flip(), nullptr, 0, sequence.kept(), prompt}});
     tokens = tokens.subspan(static_cast<size_t>(run->length));
   }
   return Status::ok();
@@ -152,7 +152,7 @@ Status InPlaceEngine::run_parts(std::vector<Part>& parts, int64_t wanted, float*
     segments.back().runs = p.sequence->runs().data();
     segments.back().run_count = static_cast<int>(p.sequence->runs().size());
   }
-  const bool token = segments.size() == 1 && segments[0].count == 1;
+  const bool token = segments.size() == 1 && segments[0].is_token();
   Program& program = token ? *decode_ : *prefill_;
   SITU_RETURN_IF_ERROR(program.run({segments, wanted, turn_, program.writes_logits_anywhere() ? to : nullptr}, ledger_));
   for (const Part& p : parts) step_done(*p.sequence);

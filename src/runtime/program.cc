@@ -121,6 +121,10 @@ Home paged_home(Home home) {
   return home;
 }
 
+bool has_step_rows(const Home& home) {
+  return std::any_of(home.view.dims.begin(), home.view.dims.end(), [](const Dim& d) { return d.depends_on(kSymS); });
+}
+
 int Program::add_view(const Home& home, DType type, bool paged) { return views_.add(paged ? paged_home(home) : home, type, base_of(home)); }
 
 // Rows of a state that earlier steps wrote, as one stretch. What this step writes lies side by side in any slots.
@@ -194,6 +198,7 @@ void Program::find_calls_for_logits() {
   std::set<std::pair<int, int>> needed;
   for (size_t i = calls_.size(); i-- > 0;) {
     const std::vector<Operand> list = operands(i);
+    calls_[i].step_rows = std::any_of(list.begin(), list.end(), [](const Operand& o) { return o.written && o.value != kNoValue && has_step_rows(o.home); });
     calls_[i].for_logits = std::none_of(list.begin(), list.end(), [&](const Operand& o) { return o.written && o.value != kNoValue && (o.home.region == RegionKind::kState || needed.count(o.block())); });
     if (calls_[i].for_logits) continue;
     for (const Operand& o : list)
@@ -247,16 +252,18 @@ void Program::bind(const StepInput& input) {
   if (input.segments.size() == 1) {
     parts_.assign(1, {symbols_of(first, input.wanted, place), 0, nullptr});
     tokens_ = first.count;
+    prompt_rows_ = first.prompt ? first.count : 0;
     views_.bind(parts_[0].symbols);
     return;
   }
   parts_.clear();
   slots_.clear();
-  tokens_ = 0;
+  tokens_ = prompt_rows_ = 0;
   host_.resize(static_cast<size_t>(host_bytes_) * input.segments.size());
   for (const Segment& s : input.segments) {
     parts_.push_back({symbols_of(s, 1, place), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size()});
     for (int64_t i = 0; i < s.count; ++i) slots_.push_back(s.write_slot + i);
+    if (s.prompt && prompt_rows_ == tokens_) prompt_rows_ += s.count;
     tokens_ += s.count;
   }
   Segment last;
@@ -337,6 +344,7 @@ void Program::run_call(const Call& c, KernelCall& call, int thread, int threads)
   call.in = several && c.last_rows ? views_.part_at(wanted_part(), c.first_part) : views_.at(c.first_view);
   call.out = call.in + c.in_count;
   bind_runs(c, input_->segments[0], call);
+  call.prompt_rows = c.step_rows && !(several && c.last_rows) ? prompt_rows_ : 0;  // those whose logits are wanted stand at the end
   call.slots = slots_.data();
   call.out_by_slot = several ? c.out_by_slot : 0;
   c.kernel(call, thread, threads);
@@ -347,6 +355,7 @@ void Program::bind_runs(const Call& c, const Segment& s, KernelCall& call) const
   call.run_count = c.paged ? s.run_count : 0;
   call.keys = s.keys;
   call.dropped = s.past + s.count - s.keys;
+  call.prompt_rows = s.prompt ? s.count : 0;
 }
 
 KernelCall Program::thread_call(int thread) {

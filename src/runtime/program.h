@@ -35,6 +35,8 @@ struct Segment {
   const Run* runs = nullptr;  // of the sequence, these tokens included; there may be more
   int run_count = 0;
   int64_t keys = 0;  // tokens that the sequence keeps, up to these
+  bool prompt = false;  // a piece of one (KernelCall::prompt_rows)
+  bool is_token() const { return count == 1 && !prompt; }
 };
 
 // The tokens of one step: of one segment, or of any number where one_sequence() is empty.
@@ -47,6 +49,8 @@ struct StepInput {
 
 // The home of state that is addressed by slot number: its base is slot 0, not the sequence's first slot.
 Home paged_home(Home home);
+// Whether a value has a row for each token of the step.
+bool has_step_rows(const Home& home);
 
 class Program {
  public:
@@ -79,6 +83,7 @@ class Program {
     bool barrier = false;       // wait before this call: it depends on one since the last barrier
     size_t group_end = 0;       // of the row group (place/row_groups.h) that begins here, if it may run by rows; 0: none does
     bool for_logits = false;    // no state depends on it: it is left out where no logits are wanted
+    bool step_rows = false;     // of a result: one for each token of the step
     // In a step of several segments:
     bool by_segment = false;    // called for each
     bool last_rows = false;     // for_logits, and computes only what tokens need whose logits are wanted
@@ -149,6 +154,7 @@ class Program {
   std::atomic<int> last_barrier_{0};  // at which this step was interrupted
   const StepInput* input_ = nullptr;
   int64_t tokens_ = 0;  // of the step
+  int64_t prompt_rows_ = 0;  // its first ones that are pieces of prompts
   int logits_view_ = -1;
   bool logits_anywhere_ = false;
   Trace* trace_ = nullptr;

@@ -71,11 +71,6 @@ void Program::allow_segments(const TokenOrder& order) {
   if (one_sequence_.empty()) find_last_rows();
 }
 
-// Whether a result has a row for each token of the step.
-static bool has_step_rows(const Home& home) {
-  return std::any_of(home.view.dims.begin(), home.view.dims.end(), [](const Dim& d) { return d.depends_on(kSymS); });
-}
-
 // Whether all that is read lies in rows of tokens whose logits are wanted, as last_token selects them.
 static bool reads_wanted_rows(const Home& home) {
   return !has_step_rows(home) && home.view.offset.depends_on(kSymL) && !home.view.offset.substitute(kSymL, Dim::symbol(kSymS)).depends_on(kSymS);
@@ -184,14 +179,14 @@ void Program::run_segments(const Call& c, KernelCall& call, int thread, int thre
   call.slots = nullptr;
   call.out_by_slot = 0;
   for (int p = first_segment(c); p < segments(); ++p) {
-    if (c.split && input_->segments[static_cast<size_t>(p)].count == 1) continue;
+    if (c.split && input_->segments[static_cast<size_t>(p)].is_token()) continue;
     bind_segment(c, p, call);
     c.kernel(call, (thread + p) % threads, threads);
   }
   if (c.split) run_split(c, call, thread, threads);
 }
 
-// Attention of the segments of one token, as situ.AttentionPartial and situ.AttentionMerge compute it where a step is of one token:
+// Attention of the segments that are one token, as situ.AttentionPartial and situ.AttentionMerge compute it where a step is of one token:
 // with the same sums, to the bit.
 void Program::run_split(const Call& c, KernelCall& call, int thread, int threads) {
   View partial;
@@ -204,7 +199,7 @@ void Program::run_split(const Call& c, KernelCall& call, int thread, int threads
     partial.dims[1] = call.out[0].dims[1];
     partial.dims[2] = call.out[0].dims[3] + 2;
     partial.set_contiguous_strides();
-    return input_->segments[static_cast<size_t>(p)].count == 1;
+    return input_->segments[static_cast<size_t>(p)].is_token();
   };
   for (int p = first_segment(c); p < segments(); ++p) {
     if (!bind_single(p)) continue;
