@@ -128,14 +128,17 @@ Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::Logit
     std::vector<InPlaceEngine::Feed> sequences;
     for (const Feed& f : group) sequences.push_back({&*f.session->sequence, f.tokens, f.wanted, f.apart});
     begin_step();
+    bool refused = false;  // by `each`, which names the file itself
     const InPlaceEngine::LogitsOf read = [&](size_t i, std::span<const float> row) {
       const bool copied = in_place->reads_copies();  // and gone behind this
       const Status status = each(first + i, row);
+      refused = !status.is_ok();
       if (copied)
         for (LikelihoodMeter* m : meters) m->settle();
       return status;
     };
-    done = in_place->step(sequences, read, to).with_context(folder.model_file.string());
+    done = in_place->step(sequences, read, to);
+    if (!refused) done = done.with_context(folder.model_file.string());
     if (to)
       for (const Feed& f : group) to += f.wanted * vocabulary;
   }
