@@ -655,10 +655,9 @@ class ErrorsTest(PythonTest):
         self.assertEqual(Run("run", self.path, "--prompt-ids", "1,1000").err, f"situ: {caught.exception}\n")
 
     def test_errors_of_several_prompts_name_the_file_once(self):
-        nothing = {i: -math.inf for i in range(tiny_models.VOCABULARY)}
         for prompts in ([1], [[1], [2, 3]]):
             with self.assertRaises(situ.SituError) as caught:
-                self.model.generate(prompts, logit_bias=nothing)
+                self.model.generate(prompts, logit_bias=dict.fromkeys(range(tiny_models.VOCABULARY), -math.inf))
             self.assertEqual(str(caught.exception).count("model.onnx"), 1, caught.exception)
 
     def test_names_of_files_in_any_bytes(self):
