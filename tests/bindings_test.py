@@ -42,6 +42,14 @@ class BindingsTest(CliTest):
             with self.subTest(old=old, new=new):
                 self.refused(Run("run", self.renamed("llama", old, new)[0], "--prompt-ids", "1,2,3"), f"'{new}' has no known meaning")
 
+    def test_stacked_states_continue_their_own_parts(self):
+        """Keys and values that change places in the stack are two states that continue each other: not what one of them is."""
+        def swapped(m):
+            stack = next(n for n in m.graph.node if n.output[0] == "present.0.key_value")
+            stack.input[:] = stack.input[::-1]
+        for options in ((), ("--naive",)):
+            self.refused(Run("run", self.renamed("stacked", "logits", "logits", swapped)[0], "--prompt-ids", "1,2,3", *options), "past_key_values.0.key_value", "neither appends")
+
     def test_masks_of_other_types(self):
         for element in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BOOL, TensorProto.INT8, TensorProto.UINT8):
             with self.subTest(element=element):

@@ -209,7 +209,7 @@ class Optimum(Export):
         k, v = (self.heads(self.linear(h, f"{i}.{part}"), spec.kv_heads) for part in "kv")
         if spec.rotary != "none":
             q, k = self.rotary(q), self.rotary(k)
-        k, v = {"heads": self.append_heads, "rank3": self.append_rank3, "combined": self.append_combined}[spec.past](k, v, i)
+        k, v = {"heads": self.append_heads, "rank3": self.append_rank3, "combined": self.append_combined, "stacked": self.append_stacked}[spec.past](k, v, i)
         scores = self.op("MatMul", q, self.op("Transpose", k, perm=[0, 1, 3, 2]))
         scores = self.op("Div", scores, self.real(math.sqrt(HEAD_SIZE)))
         if spec.softcap:
@@ -250,6 +250,13 @@ class Optimum(Export):
         past, present = self.state(i, "key_value", ["batch_size", 1, None, 2 * HEAD_SIZE], 2)
         both = self.append(past, self.op("Concat", k, v, axis=-1), present, -2)
         return self.op("Split", both, self.constant([HEAD_SIZE, HEAD_SIZE]), axis=-1, outputs=2)
+
+    def append_stacked(self, k, v, i):
+        """One tensor [2, B, H, P, E] for keys and values, as onnxruntime's exporter of GPT-2 keeps them."""
+        past, present = self.state(i, "key_value", [2, "batch_size", self.spec.kv_heads, None, HEAD_SIZE], 3)
+        both = [self.op("Concat", self.op("Gather", past, self.constant(part), axis=0), x, axis=-2) for part, x in enumerate((k, v))]
+        self.op("Concat", *(self.op("Unsqueeze", x, self.constant([0])) for x in both), out=present, axis=0)
+        return [self.repeat(x) for x in both]
 
 
 class Genai(Export):

@@ -28,7 +28,8 @@ class Spec:
     norm: str = "rms"       # rms or layer
     mlp: str = "silu"       # silu: gated; gelu: two biased layers
     tied: bool = False      # logits by the transposed embedding
-    past: str = "heads"     # heads: [1, G, P, E]; rank3: key [H, E, P], value [H, P, E]; combined: [1, 1, P, 2E]
+    past: str = "heads"     # heads: [1, G, P, E]; rank3: key [H, E, P], value [H, P, E]; combined: [1, 1, P, 2E];
+                            # stacked: [2, 1, G, P, E]
     zero_points: bool = False
     causal_attribute: bool = False  # opset23: is_causal instead of a mask operand
     half: str = ""          # all: float16 throughout; inside: with float32 inputs and outputs; "": float32
@@ -46,6 +47,7 @@ SPECS = [
     Spec("bloom", rotary="none", alibi=True, norm="layer", mlp="gelu", kv_heads=4, past="rank3", tied=True),
     Spec("alibi", rotary="none", alibi=True),
     Spec("combined", rotary="none", kv_heads=1, past="combined", norm="layer", mlp="gelu", tied=True),
+    Spec("stacked", past="stacked"),
     Spec("half", half="all"),
     Spec("half-inside", half="inside"),
     Spec("half-gpt", half="all", rotary="none", norm="layer", mlp="gelu", kv_heads=4, tied=True),

@@ -124,6 +124,7 @@ Status run_passes(PassContext& context, bool literal);
 Status bind_inputs(PassContext&);              // symbols for batch, new tokens, past; constant inputs
 Status expand_fused(PassContext&);             // contrib and opset 23+ attention, rotary, skip norms
 Status check_mask(PassContext&);               // ones in the attention mask hide nothing, and a zero hides a key
+Status unstack_states(PassContext&);           // states stacked in one tensor: each of its own
 Status find_states(PassContext&);              // past / present pairs from what the outputs are made of
 Status find_logits(PassContext&);              // the output as wide as the table that token ids index
 Status narrow_states(PassContext&);            // states that are cast on their way in and out: the cast moves inside

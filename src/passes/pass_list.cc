@@ -19,6 +19,7 @@ const std::vector<Pass>& pass_list() {
       {"inline_control", inline_control, PassUse::kAlways},
       {"expand_fused", expand_fused, PassUse::kAlways},
       {"check_mask", check_mask, PassUse::kAlways},
+      {"unstack_states", unstack_states, PassUse::kAlways},
       {"find_states", find_states, PassUse::kAlways},
       {"find_logits", find_logits, PassUse::kAlways},
       {"narrow_states", narrow_states, PassUse::kPlaced},
