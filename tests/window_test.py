@@ -2,8 +2,10 @@
 
     python tests/window_test.py --situ build/situ [unittest options]
 """
+import os
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -83,6 +85,9 @@ class WindowTest(CliTest):
         self.refused(Run("run", path, "--prompt-ids", "1,2,3", "--window", 8, "--naive"), "window", "naive")
         self.refused(Run("run", path, "--prompt-ids", "1,2,3", "--sink", 8), "--window")
         self.refused(Run("run", path, "--prompt-ids", "1,2,3", "--window", 8, SITU_DISABLE_PASSES="recognise_attention"), "no window", "not recognised")
+        fixed = Path(os.environ.get("SITU_SHARED", Path(__file__).parent.parent.parent / "shared")) / "models/genai/llama-fp16"
+        if fixed.is_dir():  # its prompts are of no past
+            self.refused(Run("run", fixed, "--prompt-ids", "1,2,3", "--window", 8), "no window, with which a sequence has no end")
         # A window that is never left changes nothing.
         self.assertEqual(self.generate(path, prompt, "--window", 1000)["output_ids"], ids)
 

@@ -213,6 +213,14 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   PackStore packs(*e->pool_, &cache);
   for (const auto& file : model.files) packs.add_file(file.get());
   Result<CompiledPhases> compiled = compile_phases(model.graph, options, &packs);
+  if (!compiled.is_ok() && options.window > 0 && compiled.status().message().find("no window") == std::string::npos) {
+    // What a bound on lengths decides has no answer where there is none.
+    EngineOptions bounded = options;
+    bounded.window = bounded.first = 0;
+    bounded.context_length = options.declared_context;
+    PackStore trial(*e->pool_);
+    if (compile_phases(model.graph, bounded, &trial).is_ok()) return Status::error("no window, with which a sequence has no end: " + compiled.status().message());
+  }
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
   SITU_RETURN_IF_ERROR(split_attention(e->compiled_.token.graph, e->pool_->threads()));
