@@ -177,11 +177,13 @@ int run(RunArguments a) {
     std::printf("--\n%s\n", text.c_str());
   }
   std::fflush(stdout);  // the line below goes to stderr and must not overtake the text
-  char perplexity[48] = "";
+  char guesses[64] = "", perplexity[48] = "";
+  if (options.prompt_lookup > 0 || options.draft_tokens > 0)
+    std::snprintf(guesses, sizeof(guesses), ", %lld of %lld guesses held", static_cast<long long>(g->accepted_tokens), static_cast<long long>(g->guessed_tokens));
   if (g->perplexity) std::snprintf(perplexity, sizeof(perplexity), ", perplexity %.4g", *g->perplexity);
   const double rate = g->decode_ms_per_token > 0 ? 1000.0 / g->decode_ms_per_token : 0;
-  std::fprintf(stderr, "[%zu prompt + %zu new tokens, %s, %s: prefill %.0f ms, decode %.1f tokens/s, copied %.0f B/token%s]\n",
-               prompt->size(), g->output_ids.size(), facts.mode.c_str(), facts.isa.c_str(), g->prefill_ms, rate, g->bytes_copied_per_token, perplexity);
+  std::fprintf(stderr, "[%zu prompt + %zu new tokens, %s, %s: prefill %.0f ms, decode %.1f tokens/s, copied %.0f B/token%s%s]\n",
+               prompt->size(), g->output_ids.size(), facts.mode.c_str(), facts.isa.c_str(), g->prefill_ms, rate, g->bytes_copied_per_token, guesses, perplexity);
   return 0;
 }
 
