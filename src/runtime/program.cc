@@ -355,7 +355,6 @@ void Program::bind_runs(const Call& c, const Segment& s, KernelCall& call) const
   call.run_count = c.paged ? s.run_count : 0;
   call.keys = s.keys;
   call.dropped = s.past + s.count - s.keys;
-  call.prompt_rows = s.prompt ? s.count : 0;
 }
 
 KernelCall Program::thread_call(int thread) {

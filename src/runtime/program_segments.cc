@@ -171,7 +171,9 @@ int64_t Program::host_offset(int root) {
 void Program::bind_segment(const Call& c, int segment, KernelCall& call) const {
   call.in = views_.part_at(segment, c.first_part);
   call.out = call.in + c.in_count;
-  bind_runs(c, input_->segments[static_cast<size_t>(segment)], call);
+  const Segment& s = input_->segments[static_cast<size_t>(segment)];
+  bind_runs(c, s, call);
+  call.prompt_rows = s.prompt ? s.count : 0;
 }
 
 // Threads take turns at being the first, so that heads that do not divide among them are not always one thread's burden.
