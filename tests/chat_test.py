@@ -61,10 +61,10 @@ class ChatTest(CliTest):
         bad.write_text('[{"role": 1}]')
         pipe = self.folder / "pipe"
         os.mkfifo(pipe)
-        answers = self.chat(["/nope", "/undo", "/regen", "/load /nowhere", f"/load {self.folder}", f"/load {pipe}", "/load /dev/zero", f"/load {bad}", "/save /nowhere/x", "x" * 100, "Hi"])
+        answers = self.chat(["/nope", "/undo", "/regen", "/load /nowhere", f"/load {self.folder}", f"/load {pipe}", "/load /dev/zero", f"/load {bad}", "/save /nowhere/x", "/save", "/load", "x" * 100, "Hi"])
         self.assertEqual((answers.returncode, answers.stdout.strip("\n")), (0, self.reply("u:Hi;a:")))
         errors = [line for line in answers.stderr.splitlines() if line.startswith("situ: ")]
-        for error, word in zip(errors, ["/nope", "forget", "anew", "/nowhere", "a folder", "no file", "more than", "no conversation", "/nowhere/x", "context"], strict=True):
+        for error, word in zip(errors, ["/nope", "forget", "anew", "/nowhere", "a folder", "no file", "more than", "no conversation", "/nowhere/x", "/save needs", "/load needs", "context"], strict=True):
             self.assertIn(word, error)
         self.refused(Run("chat", self.folder / "none"), "none")
         self.refused(Run("chat", self.model, "--echo"), "--echo")  # the prompt is no part of the reply

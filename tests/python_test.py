@@ -634,13 +634,13 @@ class ErrorsTest(PythonTest):
         (self.folder / "broken.onnx").write_bytes(b"\xff" * 64)
         for words, call in (("nothing-there", lambda: situ.load(self.folder / "nothing-there")),
                             ("broken.onnx", lambda: situ.load(self.folder / "broken.onnx")),
+                            ("threads should be an integer from 1 to 1024, or 0 for one per CPU, is 1000000000", lambda: situ.load(self.path, threads=10**9)),
                             ("kv_type 'f8'", lambda: situ.load(self.path, kv_type="f8")),
                             ("no tokenizer.json", lambda: self.model.generate("text")),
                             ("no tokenizer.json", lambda: self.model.decode([1])),
                             ("no chat template", lambda: self.model.encode_chat([{"role": "user", "content": "x"}])),
                             ("id -1, outside the vocabulary", lambda: self.model.generate([-1])),
-                            ("the prompt is empty", lambda: self.model.generate([])),
-                            ("does not fit the context", lambda: self.model.generate([1] * 1000)),
+                            ("the prompt is empty", lambda: self.model.generate([])), ("does not fit the context", lambda: self.model.generate([1] * 1000)),
                             ("top_p", lambda: self.model.generate([1], top_p=2)),
                             ("naive mode cannot rewind", lambda: situ.load(self.path, naive=True).session().rewind(0))):
             with self.subTest(words), self.assertRaisesRegex(situ.SituError, re.escape(words)) as caught:

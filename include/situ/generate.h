@@ -10,6 +10,8 @@
 
 namespace situ {
 
+inline constexpr int64_t kMostBeams = 256;
+
 // Tokens are chosen as transformers' generate does, in its order: bias, penalties, bans, and when sampling temperature,
 // top-k, top-p, min-p, typical, then the draw. Errors of generate() name the option and its value.
 struct GenerateOptions {
@@ -52,7 +54,7 @@ struct GenerateOptions {
   // Beam search, from 2 beams on: the answers of the highest score, not tokens drawn or chosen one by one. Source: transformers'
   // generate; num_beam_groups makes it diverse beam search. Sampling, logprobs and stop strings do not go with it. The folder's
   // configuration gives the defaults of the two penalties and of early_stopping.
-  int64_t beams = 1;
+  int64_t beams = 1;              // at most kMostBeams
   int64_t beam_groups = 1;        // beams are a multiple; a group avoids the tokens that earlier ones take in the same step:
   std::optional<double> diversity_penalty;    // 0; subtracted from their log-probability; at least 0
   std::optional<double> length_penalty;       // 1; score = log-probability / tokens^length_penalty

@@ -19,7 +19,7 @@
 namespace situ {
 
 struct LoadOptions {
-  int threads = 0;             // 0: one per CPU that the process may use
+  int threads = 0;             // at most 1,024; 0: one per CPU that the process may use
   bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
   int64_t context_length = 0;  // most tokens of a session; 0: what the model declares
   // Bytes for weights, activations and state; what the first two leave is state of so many tokens, which all sessions and kept

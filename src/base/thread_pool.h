@@ -24,6 +24,7 @@ class Barrier {
 // Owner: whoever runs jobs; run() may be called by one thread at a time.
 class ThreadPool {
  public:
+  static constexpr int kMost = 1024;
   // threads <= 0: one per CPU that this process may use (sched_getaffinity, quotas of control groups).
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();

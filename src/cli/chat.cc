@@ -160,6 +160,7 @@ class Conversation {
   Status save(const std::string& path) const {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Model::Message& m : messages_) list.push_back({{"role", m.role}, {"content", m.content}});
+    if (path.empty()) return Status::error("/save needs the name of a file");
     std::ofstream file(path);
     file << list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     file.close();
@@ -167,6 +168,7 @@ class Conversation {
   }
 
   Status load(const std::string& path) {
+    if (path.empty()) return Status::error("/load needs the name of a file");
     std::error_code unreadable;
     if (std::filesystem::is_fifo(path, unreadable)) return Status::error(path + ": cannot be read: it is no file");
     const Result<std::string> text = read_file(path);

@@ -57,7 +57,7 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
   CLI::Option* grammar = source("--grammar", g.grammar, "A match of this Lark grammar");
   command.add_option("--grammar-file", arguments.grammar_file, "The same, from a file")->type_name("FILE")->group(grammars)->excludes(grammar);
   const std::string beams = "Beam search";
-  command.add_option("--beams", g.beams, "So many beams (1: none)")->check(CLI::Range(int64_t{1}, int64_t{256}))->group(beams);
+  command.add_option("--beams", g.beams, "So many beams (1: none)")->check(CLI::Range(int64_t{1}, int64_t{kMostBeams}))->group(beams);
   command.add_option("--beam-groups", g.beam_groups, "In so many groups that avoid each other's tokens (1)")->group(beams);
   command.add_option("--diversity-penalty", g.diversity_penalty, "By subtracting this from their log-probability (0)")->group(beams);
   command.add_option("--length-penalty", g.length_penalty, "Score = log-probability / tokens^PENALTY (1)")->group(beams);

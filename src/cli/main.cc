@@ -2,12 +2,13 @@
 #include <cstdio>
 #include <CLI/CLI.hpp>
 
+#include "base/thread_pool.h"
 #include "cli/commands.h"
 
 namespace {
 
 void add_load_options(CLI::App& command, situ::cli::LoadArguments& arguments) {
-  command.add_option("--threads", arguments.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, 1024));
+  command.add_option("--threads", arguments.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, int{situ::ThreadPool::kMost}));
   command.add_option("--context", arguments.context, "Tokens that the sequence may hold (default: the model's; 4096 where it says nothing)")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   command.add_option("--memory", arguments.memory, "Budget for weights, arena and state, e.g. 2GiB (default: as much state as the context)");
   command.add_option("--chunk", arguments.chunk, "Most prompt tokens in one step")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
@@ -77,7 +78,7 @@ int run_command_line(int argc, char** argv) {
   bench_command->add_option("-n", bench_arguments.tokens, "Tokens to generate")->check(CLI::Range(int64_t{2}, int64_t{1} << 20));
   bench_command->add_option("-d", bench_arguments.depths, "Past tokens before the prompt is timed, one or more: 35,512,2048");
   bench_command->add_option("--reps", bench_arguments.reps, "Repetitions; medians are printed")->check(CLI::Range(1, 1000));
-  bench_command->add_option("--threads", bench_arguments.threads, "Threads")->check(CLI::Range(1, 1024));
+  bench_command->add_option("--threads", bench_arguments.threads, "Threads")->check(CLI::Range(1, int{situ::ThreadPool::kMost}));
   bench_command->add_option("--kv-type", bench_arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
   bench_command->add_option("--vs", bench_arguments.versus, "Compare with: naive")->check(CLI::IsMember({"naive"}));
   bench_command->add_flag("--json", bench_arguments.json, "Print one JSON object");

@@ -139,6 +139,7 @@ int run(RunArguments a) {
     std::fflush(stdout);
     return true;
   });
+  if (!g.is_ok() && !first) std::printf("\n");  // the message begins a line
   if (!g.is_ok()) return fail(g.status().message());
   if (trace) {
     model->impl().in_place->set_trace(nullptr);

@@ -115,6 +115,12 @@ struct Graph {
 
   // Recomputes Value::producer.
   void rebuild_links();
+  // The node that makes v; null: none does (an input, a constant, kNoValue), or, with an operator of onnx's domain, another one.
+  const Node* producer(ValueId v) const { return v == kNoValue || values[v].producer < 0 ? nullptr : &nodes[static_cast<size_t>(values[v].producer)]; }
+  const Node* producer(ValueId v, const char* op) const {
+    const Node* n = producer(v);
+    return n && n->is(op) ? n : nullptr;
+  }
   // Users of each value as (node, operand) pairs; graph outputs are not users.
   std::vector<std::vector<std::pair<int, int>>> users() const;
   bool is_output(ValueId id) const;

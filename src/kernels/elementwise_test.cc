@@ -30,17 +30,6 @@ int64_t broadcast_index(const StridedTensor& t, const std::vector<int64_t>& dims
   return index;
 }
 
-RunResult run(const KernelTable& table, KernelFn KernelTable::* kernel, const std::vector<View>& in, const View& out,
-              const void* params, int threads) {
-  KernelCall call;
-  call.in = in.data();
-  call.in_count = static_cast<int>(in.size());
-  call.out = &out;
-  call.out_count = 1;
-  call.params = params;
-  return run_kernel(table, kernel, call, threads);
-}
-
 struct UnaryCase {
   UnaryKind kind;
   double (*f)(double x, double alpha, double beta);
@@ -96,7 +85,7 @@ TEST(Unary, matches_double) {
         StridedTensor x = StridedTensor::random_layout(type, dims), y = StridedTensor::random_layout(type, dims);
         x.fill(c.low, c.high);
         const UnaryParams p{c.kind, c.alpha, c.beta};
-        run(table, &KernelTable::unary, {x.view()}, y.view(), &p, threads);
+        run_kernel(table, &KernelTable::unary, {x.view()}, y.view(), &p, threads);
         const double tolerance = type == DType::kF64 ? 1e-7 : 4 * rounding(type);  // alpha, beta are floats
         for (int64_t i = 0; i < x.count(); ++i) {
           const double want = c.f(x.get(i), c.alpha, c.beta);
@@ -115,7 +104,7 @@ TEST(Unary, writes_over_its_input) {
     x.fill();
     for (int64_t i = 0; i < x.count(); ++i) copy.set(i, x.get(i));
     const UnaryParams p{UnaryKind::kNeg};
-    run(table, &KernelTable::unary, {x.view()}, x.view(), &p, threads);
+    run_kernel(table, &KernelTable::unary, {x.view()}, x.view(), &p, threads);
     for (int64_t i = 0; i < x.count(); ++i) ASSERT_EQ(x.get(i), -copy.get(i));
   });
 }
@@ -128,7 +117,7 @@ TEST(Unary, special_values) {
     for (int i = 0; i < 8; ++i) x.set(i, values[i]);
     for (UnaryKind kind : {UnaryKind::kExp, UnaryKind::kTanh, UnaryKind::kSigmoid, UnaryKind::kErf, UnaryKind::kSin}) {
       const UnaryParams p{kind};
-      run(table, &KernelTable::unary, {x.view()}, y.view(), &p, threads);
+      run_kernel(table, &KernelTable::unary, {x.view()}, y.view(), &p, threads);
       for (int i = 0; i < 8; ++i) {
         const double v = values[i];
         const double want = kind == UnaryKind::kExp ? std::exp(values[i]) : kind == UnaryKind::kTanh ? std::tanh(v)
@@ -139,10 +128,10 @@ TEST(Unary, special_values) {
       }
     }
     const UnaryParams positive{UnaryKind::kIsInf, 1, 0};
-    run(table, &KernelTable::unary, {x.view()}, b.view(), &positive, threads);
+    run_kernel(table, &KernelTable::unary, {x.view()}, b.view(), &positive, threads);
     for (int i = 0; i < 8; ++i) EXPECT_EQ(b.get(i), values[i] == inf);
     const UnaryParams is_nan{UnaryKind::kIsNaN};
-    run(table, &KernelTable::unary, {x.view()}, b.view(), &is_nan, threads);
+    run_kernel(table, &KernelTable::unary, {x.view()}, b.view(), &is_nan, threads);
     for (int i = 0; i < 8; ++i) EXPECT_EQ(b.get(i), i == 0);
   });
 }
@@ -186,7 +175,7 @@ TEST(Binary, matches_double_with_broadcasting) {
         a.fill(c.low, c.high);
         b.fill(c.low, c.high);
         const BinaryParams p{c.kind};
-        run(table, &KernelTable::binary, {a.view(), b.view()}, y.view(), &p, threads);
+        run_kernel(table, &KernelTable::binary, {a.view(), b.view()}, y.view(), &p, threads);
         for (int64_t i = 0; i < y.count(); ++i) {
           const double want = c.f(a.get(broadcast_index(a, dims, i)), b.get(broadcast_index(b, dims, i)));
           ASSERT_NEAR(y.get(i), want, 4 * rounding(type) * std::max(1.0, std::fabs(want))) << "kind " << int(c.kind);
@@ -207,7 +196,7 @@ TEST(Binary, integers_and_comparisons) {
       b.fill_integers(1, 9);
       const auto check = [&](BinaryKind kind, StridedTensor& out, auto f) {
         const BinaryParams p{kind};
-        const RunResult r = run(table, &KernelTable::binary, {a.view(), b.view()}, out.view(), &p, threads);
+        const RunResult r = run_kernel(table, &KernelTable::binary, {a.view(), b.view()}, out.view(), &p, threads);
         ASSERT_EQ(r.fault.what, nullptr);
         for (int64_t i = 0; i < out.count(); ++i) {
           ASSERT_EQ(out.get(i), double(f(int64_t(a.get(i)), int64_t(b.get(broadcast_index(b, dims, i)))))) << int(kind);
@@ -236,7 +225,7 @@ TEST(Binary, integer_division_by_zero_is_reported) {
     *(a.view().as<int64_t>() + 2) = INT64_MIN;
     for (BinaryKind kind : {BinaryKind::kDiv, BinaryKind::kMod, BinaryKind::kFmod}) {
       const BinaryParams p{kind};
-      EXPECT_NE(run(table, &KernelTable::binary, {a.view(), b.view()}, y.view(), &p, threads).fault.what, nullptr);
+      EXPECT_NE(run_kernel(table, &KernelTable::binary, {a.view(), b.view()}, y.view(), &p, threads).fault.what, nullptr);
       EXPECT_EQ(y.get(1), 0);
     }
   });
@@ -250,7 +239,7 @@ TEST(Binary, takes_many_operands_over_one_of_them) {
     std::vector<double> want;
     for (int64_t i = 0; i < a.count(); ++i) want.push_back((a.get(i) + b.get(i % 600) + c.get(i) + d.get(i / 600)) / 4);
     const BinaryParams p{BinaryKind::kMean};
-    run(table, &KernelTable::binary, {a.view(), b.view(), c.view(), d.view()}, c.view(), &p, threads);
+    run_kernel(table, &KernelTable::binary, {a.view(), b.view(), c.view(), d.view()}, c.view(), &p, threads);
     for (int64_t i = 0; i < a.count(); ++i) ASSERT_NEAR(c.get(i), want[i], 1e-3);
   });
 }
@@ -265,7 +254,7 @@ TEST(Where, chooses_elements_of_every_width) {
         c.fill_integers(0, 1);
         a.fill_integers(0, 90);
         b.fill_integers(0, 90);
-        run(table, &KernelTable::where, {c.view(), a.view(), b.view()}, y.view(), nullptr, threads);
+        run_kernel(table, &KernelTable::where, {c.view(), a.view(), b.view()}, y.view(), nullptr, threads);
         for (int64_t i = 0; i < y.count(); ++i) {
           const StridedTensor& from = c.get(broadcast_index(c, dims, i)) != 0 ? a : b;
           ASSERT_EQ(y.get(i), from.get(broadcast_index(from, dims, i)));
@@ -286,11 +275,11 @@ TEST(Clip, holds_within_bounds) {
       high.set(0, 4);
       const double inf = std::numeric_limits<double>::infinity();
       const ClipParams none{-inf, inf}, some{-2, 2};
-      run(table, &KernelTable::clip, {x.view(), low.view(), high.view()}, y.view(), &none, threads);
+      run_kernel(table, &KernelTable::clip, {x.view(), low.view(), high.view()}, y.view(), &none, threads);
       for (int64_t i = 0; i < x.count(); ++i) ASSERT_EQ(y.get(i), std::min(4.0, std::max(-3.0, x.get(i))));
-      run(table, &KernelTable::clip, {x.view(), View(), high.view()}, y.view(), &none, threads);
+      run_kernel(table, &KernelTable::clip, {x.view(), View(), high.view()}, y.view(), &none, threads);
       for (int64_t i = 0; i < x.count(); ++i) ASSERT_EQ(y.get(i), std::min(4.0, x.get(i)));
-      run(table, &KernelTable::clip, {x.view()}, y.view(), &some, threads);
+      run_kernel(table, &KernelTable::clip, {x.view()}, y.view(), &some, threads);
       for (int64_t i = 0; i < x.count(); ++i) ASSERT_EQ(y.get(i), std::min(2.0, std::max(-2.0, x.get(i))));
     }
   });
@@ -305,7 +294,7 @@ TEST(Cast, between_all_whole_types) {
         StridedTensor x = StridedTensor::random_layout(from, {2, 259}), y = StridedTensor::random_layout(to, {2, 259});
         if (dtype_is_float(from)) x.fill(0, 100);
         else x.fill_integers(0, 100);
-        run(table, &KernelTable::cast, {x.view()}, y.view(), nullptr, threads);
+        run_kernel(table, &KernelTable::cast, {x.view()}, y.view(), nullptr, threads);
         for (int64_t i = 0; i < x.count(); ++i) {
           const double want = dtype_is_float(to) ? x.get(i) : std::trunc(x.get(i));
           ASSERT_NEAR(y.get(i), want, dtype_is_float(to) && to != DType::kF64 ? want * rounding(to) : 0)
@@ -326,8 +315,8 @@ TEST(Cast, packed_integers_and_small_floats_round_trip) {
       Tensor packed = Tensor::allocate(type, {count}), back = Tensor::allocate(type, {count});
       for (int64_t i = 0; i < packed.bytes(); ++i) packed.view().data[i] = static_cast<std::byte>(random_int(0, 0x6f) & 0x77);
       StridedTensor x(DType::kF32, {count});
-      run(table, &KernelTable::cast, {packed.view()}, x.view(), nullptr, threads);
-      run(table, &KernelTable::cast, {x.view()}, back.view(), nullptr, threads);
+      run_kernel(table, &KernelTable::cast, {packed.view()}, x.view(), nullptr, threads);
+      run_kernel(table, &KernelTable::cast, {x.view()}, back.view(), nullptr, threads);
       for (int64_t i = 0; i + 1 < packed.bytes(); ++i) ASSERT_EQ(packed.view().data[i], back.view().data[i]) << dtype_name(type);
     }
   });

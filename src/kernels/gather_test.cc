@@ -4,17 +4,6 @@
 namespace situ {
 namespace {
 
-RunResult run(const KernelTable& table, KernelFn KernelTable::* kernel, const std::vector<View>& in, const View& out,
-              const void* params, int threads) {
-  KernelCall call;
-  call.in = in.data();
-  call.in_count = static_cast<int>(in.size());
-  call.out = &out;
-  call.out_count = 1;
-  call.params = params;
-  return run_kernel(table, kernel, call, threads);
-}
-
 constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kU8, DType::kI64};
 
 TEST(Gather, rows_and_elements) {
@@ -31,7 +20,7 @@ TEST(Gather, rows_and_elements) {
         out.insert(out.begin() + axis, {2, 9});
         StridedTensor y = StridedTensor::random_layout(type, out);
         const AxisParams p{axis};
-        const RunResult r = run(table, &KernelTable::gather, {x.view(), index.view()}, y.view(), &p, threads);
+        const RunResult r = run_kernel(table, &KernelTable::gather, {x.view(), index.view()}, y.view(), &p, threads);
         ASSERT_EQ(r.fault.what, nullptr);
         ASSERT_EQ(r.ledger.copied, 0);
         for (int64_t i = 0; i < y.count(); ++i) {
@@ -61,7 +50,7 @@ TEST(Gather, index_out_of_range_is_reported_and_zero) {
     const int64_t indices[] = {1, 4, -5};
     for (int i = 0; i < 3; ++i) index.set(i, static_cast<double>(indices[i]));
     const AxisParams p{0};
-    const RunResult r = run(table, &KernelTable::gather, {x.view(), index.view()}, y.view(), &p, threads);
+    const RunResult r = run_kernel(table, &KernelTable::gather, {x.view(), index.view()}, y.view(), &p, threads);
     ASSERT_NE(r.fault.what, nullptr);
     EXPECT_EQ(r.fault.limit, 4);
     EXPECT_EQ(y.at({0, 1}), x.at({1, 1}));
@@ -78,7 +67,7 @@ TEST(GatherNd, tuples_with_and_without_batch) {
       x.fill_integers(0, 99);
       index.fill_integers(0, 4);
       const GatherNdParams batch{1};
-      run(table, &KernelTable::gather_nd, {x.view(), index.view()}, y.view(), &batch, threads);
+      run_kernel(table, &KernelTable::gather_nd, {x.view(), index.view()}, y.view(), &batch, threads);
       for (int64_t b = 0; b < 4; ++b)
         for (int64_t i = 0; i < 3; ++i)
           for (int64_t q = 0; q < 7; ++q)
@@ -86,7 +75,7 @@ TEST(GatherNd, tuples_with_and_without_batch) {
       StridedTensor whole = StridedTensor::random_layout(DType::kI32, {9, 4}), z = StridedTensor::random_layout(type, {9});
       whole.fill_integers(-4, 3);
       const GatherNdParams none{0};
-      run(table, &KernelTable::gather_nd, {x.view(), whole.view()}, z.view(), &none, threads);
+      run_kernel(table, &KernelTable::gather_nd, {x.view(), whole.view()}, z.view(), &none, threads);
       for (int64_t i = 0; i < 9; ++i) {
         std::vector<int64_t> at;
         for (int64_t j = 0; j < 4; ++j) at.push_back((static_cast<int64_t>(whole.at({i, j})) + 4 + j) % (4 + j));
@@ -104,7 +93,7 @@ TEST(GatherElements, along_each_axis) {
       x.fill();
       index.fill_integers(-70, 69);
       const AxisParams p{axis};
-      run(table, &KernelTable::gather_elements, {x.view(), index.view()}, y.view(), &p, threads);
+      run_kernel(table, &KernelTable::gather_elements, {x.view(), index.view()}, y.view(), &p, threads);
       for (int64_t i = 0; i < 66; ++i) {
         for (int64_t j = 0; j < 71; ++j) {
           int64_t at = static_cast<int64_t>(index.at({i, j}));
@@ -132,7 +121,7 @@ TEST(ScatterNd, rows_into_a_copy_or_in_place) {
       }
       const ScatterParams p{0, ScatterKind::kNone};
       StridedTensor& to = in_place ? x : y;
-      const RunResult r = run(table, &KernelTable::scatter_nd, {x.view(), index.view(), u.view()}, to.view(), &p, threads);
+      const RunResult r = run_kernel(table, &KernelTable::scatter_nd, {x.view(), index.view(), u.view()}, to.view(), &p, threads);
       for (int64_t i = 0; i < to.count(); ++i) ASSERT_EQ(to.get(i), want[static_cast<size_t>(i)]);
       EXPECT_EQ(r.ledger.copied, in_place ? 0 : x.count() * 4);
       ASSERT_TRUE(to.untouched_outside());
@@ -147,13 +136,13 @@ TEST(ScatterNd, reductions_add_up_where_indices_repeat) {
     index.fill_integers(0, 0).set(0, 4);
     u.fill_integers(2, 2);
     const ScatterParams add{0, ScatterKind::kAdd}, mul{0, ScatterKind::kMul};
-    run(table, &KernelTable::scatter_nd, {x.view(), index.view(), u.view()}, y.view(), &add, threads);
+    run_kernel(table, &KernelTable::scatter_nd, {x.view(), index.view(), u.view()}, y.view(), &add, threads);
     EXPECT_EQ(y.at({0, 0}), 7);
     EXPECT_EQ(y.at({4, 0}), 3);
-    run(table, &KernelTable::scatter_nd, {x.view(), index.view(), u.view()}, y.view(), &mul, threads);
+    run_kernel(table, &KernelTable::scatter_nd, {x.view(), index.view(), u.view()}, y.view(), &mul, threads);
     EXPECT_EQ(y.at({0, 0}), 8);
     index.set(1, 3);  // one past the end: left out and reported
-    EXPECT_NE(run(table, &KernelTable::scatter_nd, {x.view(), index.view(), u.view()}, y.view(), &add, threads).fault.what, nullptr);
+    EXPECT_NE(run_kernel(table, &KernelTable::scatter_nd, {x.view(), index.view(), u.view()}, y.view(), &add, threads).fault.what, nullptr);
     EXPECT_EQ(y.at({4, 0}), 1);
   });
 }
@@ -178,7 +167,7 @@ TEST(ScatterElements, along_each_axis) {
           want.set(flat, kind == ScatterKind::kAdd ? old + v : kind == ScatterKind::kMax ? std::max(old, v) : v);
         }
         const ScatterParams p{axis, kind};
-        run(table, &KernelTable::scatter_elements, {x.view(), index.view(), u.view()}, y.view(), &p, threads);
+        run_kernel(table, &KernelTable::scatter_elements, {x.view(), index.view(), u.view()}, y.view(), &p, threads);
         for (int64_t i = 0; i < y.count(); ++i) ASSERT_EQ(y.get(i), want.get(i)) << "axis " << axis;
         ASSERT_TRUE(y.untouched_outside());
       }

@@ -4,28 +4,17 @@
 namespace situ {
 namespace {
 
-RunResult run(const KernelTable& table, KernelFn KernelTable::* kernel, const std::vector<View>& in, const View& out,
-              const void* params, int threads) {
-  KernelCall call;
-  call.in = in.data();
-  call.in_count = static_cast<int>(in.size());
-  call.out = &out;
-  call.out_count = 1;
-  call.params = params;
-  return run_kernel(table, kernel, call, threads);
-}
-
 TEST(Move, books_every_byte_between_any_layouts) {
   for_each_isa([](const KernelTable& table, int threads) {
     for (DType type : {DType::kU8, DType::kF16, DType::kF32, DType::kF64}) {
       for (const std::vector<int64_t>& dims : std::vector<std::vector<int64_t>>{{}, {0, 3}, {7}, {5, 1, 300}, {70, 80}}) {
         StridedTensor x = StridedTensor::random_layout(type, dims), y = StridedTensor::random_layout(type, dims);
         x.fill_integers(0, 99);
-        const RunResult r = run(table, &KernelTable::move, {x.view()}, y.view(), nullptr, threads);
+        const RunResult r = run_kernel(table, &KernelTable::move, {x.view()}, y.view(), nullptr, threads);
         for (int64_t i = 0; i < x.count(); ++i) ASSERT_EQ(y.get(i), x.get(i));
         ASSERT_EQ(r.ledger.copied, x.count() * dtype_bytes(type));
         ASSERT_TRUE(y.untouched_outside());
-        ASSERT_EQ(run(table, &KernelTable::move, {x.view()}, x.view(), nullptr, threads).ledger.copied, 0);
+        ASSERT_EQ(run_kernel(table, &KernelTable::move, {x.view()}, x.view(), nullptr, threads).ledger.copied, 0);
       }
     }
   });
@@ -35,11 +24,11 @@ TEST(Move, reshapes_and_expands) {
   for_each_isa([](const KernelTable& table, int threads) {
     StridedTensor x = StridedTensor::random_layout(DType::kF32, {6, 70, 12}), y = StridedTensor::random_layout(DType::kF32, {35, 144});
     x.fill();
-    run(table, &KernelTable::move, {x.view()}, y.view(), nullptr, threads);
+    run_kernel(table, &KernelTable::move, {x.view()}, y.view(), nullptr, threads);
     for (int64_t i = 0; i < x.count(); ++i) ASSERT_EQ(y.get(i), x.get(i));
     StridedTensor row = StridedTensor::random_layout(DType::kF32, {5, 1}), wide = StridedTensor::random_layout(DType::kF32, {3, 5, 4});
     row.fill();
-    run(table, &KernelTable::move, {row.view()}, wide.view(), nullptr, threads);
+    run_kernel(table, &KernelTable::move, {row.view()}, wide.view(), nullptr, threads);
     for (int64_t i = 0; i < wide.count(); ++i) ASSERT_EQ(wide.get(i), row.get(i / 4 % 5));
   });
 }
@@ -48,7 +37,7 @@ TEST(MoveTile, repeats) {
   for_each_isa([](const KernelTable& table, int threads) {
     StridedTensor x = StridedTensor::random_layout(DType::kI32, {2, 5, 30}), y = StridedTensor::random_layout(DType::kI32, {6, 5, 240});
     x.fill_integers(0, 999);
-    run(table, &KernelTable::move_tile, {x.view()}, y.view(), nullptr, threads);
+    run_kernel(table, &KernelTable::move_tile, {x.view()}, y.view(), nullptr, threads);
     for (int64_t i = 0; i < 6; ++i)
       for (int64_t j = 0; j < 5; ++j)
         for (int64_t k = 0; k < 240; ++k) ASSERT_EQ(y.at({i, j, k}), x.at({i % 2, j, k % 30}));
@@ -81,7 +70,7 @@ TEST(MovePad, all_modes_and_crops) {
       value.set(0, 7.5);
       PadParams p{};
       p.mode = mode;
-      run(table, &KernelTable::move_pad, {x.view(), pads.view(), value.view()}, y.view(), &p, threads);
+      run_kernel(table, &KernelTable::move_pad, {x.view(), pads.view(), value.view()}, y.view(), &p, threads);
       for (int64_t i = 0; i < y.view().dims[0]; ++i) {
         for (int64_t j = 0; j < y.view().dims[1]; ++j) {
           const int64_t a = pad_reference(i - before[0], 5, mode), b = pad_reference(j - before[1], 70, mode);
@@ -99,7 +88,7 @@ TEST(ReadStream, ReadsWholeParts) {
     x.fill_integers(0, 1 << 20);
     int64_t expected = 0, sum = 0;
     for (int64_t i = 0; i < x.count(); ++i) expected ^= static_cast<int64_t>(x.get(i));
-    run(table, &KernelTable::read_stream, {x.view()}, y.view(), nullptr, threads);
+    run_kernel(table, &KernelTable::read_stream, {x.view()}, y.view(), nullptr, threads);
     for (int t = 0; t < threads; ++t) sum ^= static_cast<int64_t>(y.get(t));
     ASSERT_EQ(sum, expected);
   });
@@ -110,13 +99,13 @@ TEST(Generate, fill_range_trilu_eye_one_hot_shape) {
     StridedTensor y = StridedTensor::random_layout(DType::kI64, {80, 90});
     FillParams fill{DType::kI64, {}};
     *reinterpret_cast<int64_t*>(fill.value) = -3;
-    run(table, &KernelTable::fill, {}, y.view(), &fill, threads);
+    run_kernel(table, &KernelTable::fill, {}, y.view(), &fill, threads);
     for (int64_t i = 0; i < y.count(); ++i) ASSERT_EQ(y.get(i), -3);
 
     StridedTensor start(DType::kI32, {}), delta(DType::kI32, {}), r = StridedTensor::random_layout(DType::kI32, {5001});
     start.set(0, 9);
     delta.set(0, -2);
-    run(table, &KernelTable::range, {start.view(), start.view(), delta.view()}, r.view(), nullptr, threads);
+    run_kernel(table, &KernelTable::range, {start.view(), start.view(), delta.view()}, r.view(), nullptr, threads);
     for (int64_t i = 0; i < r.count(); ++i) ASSERT_EQ(r.get(i), 9.0 - 2.0 * static_cast<double>(i));
 
     StridedTensor x = StridedTensor::random_layout(DType::kF16, {2, 70, 60}), t = StridedTensor::random_layout(DType::kF16, {2, 70, 60}), k(DType::kI64, {1});
@@ -124,14 +113,14 @@ TEST(Generate, fill_range_trilu_eye_one_hot_shape) {
     k.set(0, -4);
     for (bool upper : {false, true}) {
       const TriluParams p{upper};
-      run(table, &KernelTable::trilu, {x.view(), k.view()}, t.view(), &p, threads);
+      run_kernel(table, &KernelTable::trilu, {x.view(), k.view()}, t.view(), &p, threads);
       for (int64_t i = 0; i < 70; ++i)
         for (int64_t j = 0; j < 60; ++j) ASSERT_EQ(t.at({1, i, j}), (upper ? j >= i - 4 : j <= i - 4) ? x.at({1, i, j}) : 0);
     }
 
     StridedTensor eye = StridedTensor::random_layout(DType::kF32, {70, 80});
     const EyeLikeParams e{3};
-    run(table, &KernelTable::eye_like, {}, eye.view(), &e, threads);
+    run_kernel(table, &KernelTable::eye_like, {}, eye.view(), &e, threads);
     for (int64_t i = 0; i < eye.count(); ++i) ASSERT_EQ(eye.get(i), i % 80 - i / 80 == 3);
 
     StridedTensor index = StridedTensor::random_layout(DType::kI32, {40, 6}), depth(DType::kI64, {}), values(DType::kF32, {2});
@@ -140,7 +129,7 @@ TEST(Generate, fill_range_trilu_eye_one_hot_shape) {
     values.set(0, -1);
     values.set(1, 5);
     const AxisParams one{1};
-    run(table, &KernelTable::one_hot, {index.view(), depth.view(), values.view()}, hot.view(), &one, threads);
+    run_kernel(table, &KernelTable::one_hot, {index.view(), depth.view(), values.view()}, hot.view(), &one, threads);
     for (int64_t i = 0; i < 40; ++i)
       for (int64_t d = 0; d < 20; ++d)
         for (int64_t j = 0; j < 6; ++j) {
@@ -154,14 +143,14 @@ TEST(Generate, fill_range_trilu_eye_one_hot_shape) {
     for (int64_t i = 0; i < sparse.count(); ++i)
       if (sparse.get(i) != 0) expected.push_back({i / 28, i / 7 % 4, i % 7});
     StridedTensor found = StridedTensor::random_layout(DType::kI64, {3, static_cast<int64_t>(expected.size())});
-    run(table, &KernelTable::nonzero, {sparse.view()}, found.view(), nullptr, threads);
+    run_kernel(table, &KernelTable::nonzero, {sparse.view()}, found.view(), nullptr, threads);
     for (int64_t d = 0; d < 3; ++d)
       for (size_t i = 0; i < expected.size(); ++i) ASSERT_EQ(found.at({d, static_cast<int64_t>(i)}), static_cast<double>(expected[i][static_cast<size_t>(d)]));
     ASSERT_TRUE(found.untouched_outside());
 
     StridedTensor dims(DType::kI64, {2});
     const ShapeParams s{1, 3, false};
-    run(table, &KernelTable::shape, {hot.view()}, dims.view(), &s, threads);
+    run_kernel(table, &KernelTable::shape, {hot.view()}, dims.view(), &s, threads);
     EXPECT_EQ(dims.get(0), 20);
     EXPECT_EQ(dims.get(1), 6);
   });

@@ -7,17 +7,6 @@
 namespace situ {
 namespace {
 
-RunResult run(const KernelTable& table, KernelFn KernelTable::* kernel, const std::vector<View>& in,
-              const std::vector<View>& out, const void* params, int threads) {
-  KernelCall call;
-  call.in = in.data();
-  call.in_count = static_cast<int>(in.size());
-  call.out = out.data();
-  call.out_count = static_cast<int>(out.size());
-  call.params = params;
-  return run_kernel(table, kernel, call, threads);
-}
-
 double reference(ReduceKind kind, const std::vector<double>& v) {
   double sum = 0, square = 0, l1 = 0, prod = 1, low = INFINITY, high = -INFINITY, exps = 0;
   for (double x : v) {
@@ -83,7 +72,7 @@ TEST(Reduce, matches_double) {
         if (kind == ReduceKind::kProd) x.fill(0.95, 1.05);
         else x.fill(0.1, 1);
         const ReduceParams p{kind, axes, keep};
-        run(table, &KernelTable::reduce, {x.view()}, {y.view()}, &p, threads);
+        run_kernel(table, &KernelTable::reduce, {x.view()}, {y.view()}, &p, threads);
         std::vector<std::vector<double>> members(static_cast<size_t>(y.count()));
         for (size_t i = 0; i < group.size(); ++i) members[static_cast<size_t>(group[i])].push_back(x.get(static_cast<int64_t>(i)));
         for (int64_t i = 0; i < y.count(); ++i) {
@@ -102,7 +91,7 @@ TEST(Reduce, log_sum_exp_of_large_values) {
     StridedTensor x(DType::kF32, {3}), y(DType::kF32, {});
     x.fill(500, 500);
     const ReduceParams p{ReduceKind::kLogSumExp, 1, false};
-    run(table, &KernelTable::reduce, {x.view()}, {y.view()}, &p, threads);
+    run_kernel(table, &KernelTable::reduce, {x.view()}, {y.view()}, &p, threads);
     EXPECT_NEAR(y.get(0), 500 + std::log(3), 1e-3);
   });
 }
@@ -117,7 +106,7 @@ TEST(ArgReduce, first_or_last_of_equals) {
         StridedTensor x = StridedTensor::random_layout(type, dims), y = StridedTensor::random_layout(DType::kI64, out_dims);
         x.fill_integers(0, 5);
         const ArgReduceParams p{axis, random_int(0, 1) != 0, random_int(0, 1) != 0, false};
-        run(table, &KernelTable::arg_reduce, {x.view()}, {y.view()}, &p, threads);
+        run_kernel(table, &KernelTable::arg_reduce, {x.view()}, {y.view()}, &p, threads);
         std::vector<std::vector<double>> members(static_cast<size_t>(y.count()));
         for (size_t i = 0; i < group.size(); ++i) members[static_cast<size_t>(group[i])].push_back(x.get(static_cast<int64_t>(i)));
         for (int64_t i = 0; i < y.count(); ++i) {
@@ -150,7 +139,7 @@ TEST(Softmax, sums_to_one_and_matches_double) {
         // Into another tensor, or over itself.
         StridedTensor other = StridedTensor::random_layout(type, dims);
         StridedTensor& y = random_int(0, 1) != 0 ? x : other;
-        run(table, &KernelTable::softmax, {x.view()}, {y.view()}, &p, threads);
+        run_kernel(table, &KernelTable::softmax, {x.view()}, {y.view()}, &p, threads);
         std::vector<double> sums(values.size() + 1, 0.0);
         for (size_t i = 0; i < values.size(); ++i) sums[static_cast<size_t>(group[i])] += std::exp(values[i]);
         for (size_t i = 0; i < values.size(); ++i) {
@@ -173,7 +162,7 @@ TEST(CumSum, all_directions) {
       x.fill_integers(-3, 9);
       a.set(0, static_cast<double>(axis - 3));
       const CumSumParams p{random_int(0, 1) != 0, random_int(0, 1) != 0};
-      run(table, &KernelTable::cumsum, {x.view(), a.view()}, {y.view()}, &p, threads);
+      run_kernel(table, &KernelTable::cumsum, {x.view(), a.view()}, {y.view()}, &p, threads);
       for (int64_t i = 0; i < 3; ++i) {
         for (int64_t j = 0; j < 301; ++j) {
           for (int64_t k = 0; k < 5; ++k) {
@@ -201,7 +190,7 @@ TEST(TopK, sorted_with_lower_index_first) {
                     at = StridedTensor::random_layout(DType::kI64, {3, k});
       x.fill_integers(0, 50);
       const TopKParams p{1, random_int(0, 1) != 0, true};
-      run(table, &KernelTable::top_k, {x.view()}, {v.view(), at.view()}, &p, threads);
+      run_kernel(table, &KernelTable::top_k, {x.view()}, {v.view(), at.view()}, &p, threads);
       for (int64_t row = 0; row < 3; ++row) {
         std::vector<int64_t> order(static_cast<size_t>(n));
         std::iota(order.begin(), order.end(), 0);

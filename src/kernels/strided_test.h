@@ -205,6 +205,21 @@ inline RunResult run_kernel(const KernelTable& table, KernelFn KernelTable::* ke
   return result;
 }
 
+inline RunResult run_kernel(const KernelTable& table, KernelFn KernelTable::* kernel, const std::vector<View>& in, const std::vector<View>& out,
+                            const void* params, int threads) {
+  KernelCall call;
+  call.in = in.data();
+  call.in_count = static_cast<int>(in.size());
+  call.out = out.data();
+  call.out_count = static_cast<int>(out.size());
+  call.params = params;
+  return run_kernel(table, kernel, call, threads);
+}
+inline RunResult run_kernel(const KernelTable& table, KernelFn KernelTable::* kernel, const std::vector<View>& in, const View& out,
+                            const void* params, int threads) {
+  return run_kernel(table, kernel, in, std::vector<View>{out}, params, threads);
+}
+
 // A table for an ISA that this CPU does not have, run all the same, and the one whose results it should have to the bit.
 struct EmulatedTable {
   const KernelTable *table, *base;

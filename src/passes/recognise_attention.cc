@@ -80,18 +80,17 @@ class Recogniser {
     return true;
   }
 
-  const Node* producer(ValueId v) const { return v == kNoValue || graph_.values[v].producer < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(graph_.values[v].producer)]; }
 
   // Softmax of scores with a column of constants beside them, one for each head, which is cut off afterwards: `input` and
   // `probabilities` become those of the keys.
   void take_sink(const Node& softmax, ValueId* input, ValueId* probabilities, Tensor* sink) const {
-    const Node* concat = producer(*input);
+    const Node* concat = graph_.producer(*input);
     const int64_t last = static_cast<int64_t>(shape(*input).size()) - 1;
     if (!concat || !concat->is("Concat") || concat->in.size() != 2 || users_[softmax.out[0]].size() != 1 || graph_.is_output(softmax.out[0])) return;
     if (const int64_t axis = concat->attr_int("axis", 0); axis != -1 && axis != last) return;
     const Node& cut = graph_.nodes[static_cast<size_t>(users_[softmax.out[0]][0].first)];
     for (const size_t at : {0u, 1u}) {  // of the column
-      const Node* expand = producer(concat->in[at]);
+      const Node* expand = graph_.producer(concat->in[at]);
       const Tensor column = graph_.values[expand && expand->is("Expand") ? expand->in[0] : concat->in[at]].constant;
       if (!column.present() || column.type() != DType::kF32 || column.rank() < 3 || column.dims()[static_cast<size_t>(column.rank()) - 3] != column.count() || !(shape(concat->in[at]).back() == Dim(1))) continue;
       for (size_t o = 0; o < cut.out.size(); ++o) {

@@ -274,7 +274,7 @@ class Recogniser {
     const Result<Tensor> whole = prober_.host_value(table, tokens, past);
     bool joined = false;
     for (ValueId v = table; whole.is_ok() && graph_.values[v].producer >= 0;) {
-      const Node& n = graph_.nodes[static_cast<size_t>(graph_.values[v].producer)];
+      const Node& n = *graph_.producer(v);
       joined = joined || n.is("Concat");
       if (!n.is("Concat") && (!n.def || n.def->placement != Placement::kView) && !n.is("Gather")) break;
       v = n.in[0];
@@ -312,7 +312,7 @@ class Recogniser {
     half.doubled = table;
     bool ordered = true;  // elements stand in the order that they have in the table
     for (ValueId v = table; numbers && graph_.values[v].producer >= 0;) {
-      const Node& n = graph_.nodes[static_cast<size_t>(graph_.values[v].producer)];
+      const Node& n = *graph_.producer(v);
       const ValueId operand = function_operand(n);
       const bool moves = n.def && (n.def->placement == Placement::kView || kCopies.count(n.op));
       if (!moves && (operand == kNoValue || !ordered)) break;

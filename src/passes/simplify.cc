@@ -96,11 +96,10 @@ void tile_to_expand(Graph& graph) {
 Status fill_for_updates(Graph& graph) {
   Builder builder(graph);
   for (Node n : graph.nodes) {
-    const int producer = n.def && n.def->placement == Placement::kUpdate && n.has_input(0) ? graph.values[n.in[0]].producer : -1;
-    if (producer >= 0 && graph.nodes[static_cast<size_t>(producer)].is("Expand")) {
-      const Node& expand = graph.nodes[static_cast<size_t>(producer)];
+    const Node* expand = n.def && n.def->placement == Placement::kUpdate && n.has_input(0) ? graph.producer(n.in[0], "Expand") : nullptr;
+    if (expand) {
       const ValueInfo info = graph.values[n.in[0]].info;
-      const Tensor number = graph.values[expand.in[0]].constant;
+      const Tensor number = graph.values[expand->in[0]].constant;
       if (info.ranked && number.present() && number.count() == 1) {
         builder.start(n);
         n.in[0] = builder.op("ConstantOfShape", {graph.add_shape(n.name + "/dims", info.shape)});
@@ -119,15 +118,14 @@ Status fill_for_updates(Graph& graph) {
 // Softmax of x - max(x) is that of x.
 void softmax_as_it_is(Graph& graph) {
   for (Node& n : graph.nodes) {
-    if (!n.is("Softmax") || graph.values[n.in[0]].producer < 0) continue;
-    const Node& sub = graph.nodes[static_cast<size_t>(graph.values[n.in[0]].producer)];
-    if (!sub.is("Sub") || graph.values[sub.in[1]].producer < 0) continue;
-    const Node& largest = graph.nodes[static_cast<size_t>(graph.values[sub.in[1]].producer)];
-    const Shape &x = graph.values[sub.in[0]].info.shape, &rows = graph.values[sub.in[1]].info.shape;
+    const Node* sub = n.is("Softmax") ? graph.producer(n.in[0], "Sub") : nullptr;
+    const Node* largest = sub ? graph.producer(sub->in[1]) : nullptr;
+    if (!largest) continue;
+    const Shape &x = graph.values[sub->in[0]].info.shape, &rows = graph.values[sub->in[1]].info.shape;
     const int64_t rank = static_cast<int64_t>(x.size()), axis = n.attr_int("axis", n.opset < 13 ? 1 : -1);
     const bool last = axis == -1 || axis == rank - 1;
     // One number for each row, whatever axis ReduceMax names: it has taken the last one alone.
-    if (last && largest.is("ReduceMax") && largest.in[0] == sub.in[0] && rank > 0 && rows.size() == x.size() && rows.back() == Dim(1) && std::equal(x.begin(), x.end() - 1, rows.begin())) n.in[0] = sub.in[0];
+    if (last && largest->is("ReduceMax") && largest->in[0] == sub->in[0] && rank > 0 && rows.size() == x.size() && rows.back() == Dim(1) && std::equal(x.begin(), x.end() - 1, rows.begin())) n.in[0] = sub->in[0];
   }
 }
 

@@ -14,23 +14,14 @@
 namespace situ {
 namespace {
 
-const Node* producer(const Graph& graph, ValueId v) {
-  const int p = v == kNoValue ? -1 : graph.values[v].producer;
-  return p < 0 ? nullptr : &graph.nodes[static_cast<size_t>(p)];
-}
-const Node* producer(const Graph& graph, ValueId v, const char* op) {
-  const Node* n = producer(graph, v);
-  return n && n->is(op) ? n : nullptr;
-}
-
 // Rotary of the first columns of x with the other columns behind it, as fused operators are used, is Rotary of x.
 void take_whole_rows(Graph& graph) {
   for (Node& concat : graph.nodes) {
     if (!concat.is("Concat") || concat.in.size() != 2) continue;
-    const Node* rotary = producer(graph, concat.in[0]);
+    const Node* rotary = graph.producer(concat.in[0]);
     if (!rotary || !rotary->is("Rotary", "situ")) continue;
     const ValueId parts[] = {rotary->in[0], concat.in[1]};
-    const Node *first = producer(graph, parts[0]), *rest = producer(graph, parts[1]);
+    const Node *first = graph.producer(parts[0]), *rest = graph.producer(parts[1]);
     if (!first || !rest || first->in.empty() || rest->in.empty() || first->in[0] != rest->in[0]) continue;
     const Shape &x = graph.values[first->in[0]].info.shape, &rotated = graph.values[parts[0]].info.shape;
     const size_t last = x.size() - 1;
@@ -51,9 +42,9 @@ void take_whole_rows(Graph& graph) {
 
 // The Reshape to pairs [.., D / 2, 2] that are put behind each other, [.., 2, D / 2], to make v [.., D]; null: v is made otherwise.
 const Node* pairs_of(const Graph& graph, ValueId v) {
-  const Node* merge = producer(graph, v, "Reshape");
-  const Node* swap = merge ? producer(graph, merge->in[0], "Transpose") : nullptr;
-  const Node* split = swap ? producer(graph, swap->in[0], "Reshape") : nullptr;
+  const Node* merge = graph.producer(v, "Reshape");
+  const Node* swap = merge ? graph.producer(merge->in[0], "Transpose") : nullptr;
+  const Node* split = swap ? graph.producer(swap->in[0], "Reshape") : nullptr;
   const Shape& y = graph.values[v].info.shape;
   if (!split || y.empty() || !y.back().is_const() || y.back().value() % 2 != 0) return nullptr;
   const Shape& pairs = graph.values[split->out[0]].info.shape;

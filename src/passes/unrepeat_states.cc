@@ -72,7 +72,7 @@ class Unrepeater {
       const Node& n = graph_.nodes[static_cast<size_t>(p)];
       if (n.is("Reshape")) {
         if (!repeats(n, axis)) return std::nullopt;
-        repeat.source = graph_.nodes[static_cast<size_t>(graph_.values[n.in[0]].producer)].in[0];
+        repeat.source = graph_.producer(n.in[0])->in[0];
         repeat.groups = shape(n.in[0])[axis].value();
         repeat.repeats = shape(n.in[0])[axis + 1].value();
         repeat.nodes.push_back({p, axis, 0});

@@ -26,7 +26,6 @@ class Unstacker {
 
  private:
   const ValueInfo& info(ValueId v) const { return graph_.values[v].info; }
-  const Node* producer(ValueId v) const { return graph_.values[v].producer < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(graph_.values[v].producer)]; }
   std::optional<std::vector<int64_t>> integers(ValueId v) const {
     const Value& value = graph_.values[v];
     return known_i64(&value.info, value.constant.present() ? &value.constant : nullptr);
@@ -49,7 +48,7 @@ class Unstacker {
 
   // The part of `past` that `v` begins with: back through what appends to it, moves its axes or stacks it. -1: another value.
   int64_t continued_part(ValueId v, ValueId past, int64_t axis) const {
-    for (const Node* n = producer(v); n != nullptr; n = producer(v)) {
+    for (const Node* n = graph_.producer(v); n != nullptr; n = graph_.producer(v)) {
       const int64_t part = part_of(*n, past, axis);
       if (part >= 0) return part;
       const bool passes = n->domain.empty() && (n->op == "Concat" || n->op == "Unsqueeze" || n->op == "Squeeze" || n->op == "Reshape" || n->op == "Transpose" || n->op == "Cast" || n->op == "Identity" || n->op == "Gather");
@@ -61,14 +60,14 @@ class Unstacker {
 
   bool unstack(ValueId past, size_t output) {
     const ValueId present = graph_.outputs[output];
-    const Node* stack = producer(present);
+    const Node* stack = graph_.producer(present);
     const size_t rank = info(past).shape.size();
     if (stack == nullptr || !stack->is("Concat") || !info(past).ranked || info(present).shape.size() != rank || info(past).type != info(present).type) return false;
     const int64_t axis = axis_of(*stack, rank);
     if (axis < 0 || axis >= static_cast<int64_t>(rank) || info(past).shape[static_cast<size_t>(axis)] != Dim(static_cast<int64_t>(stack->in.size())) || stack->in.size() < 2) return false;
     std::vector<ValueId> grown;
     for (size_t i = 0; i < stack->in.size(); ++i) {
-      const Node* unsqueeze = producer(stack->in[i]);
+      const Node* unsqueeze = graph_.producer(stack->in[i]);
       if (unsqueeze == nullptr || !unsqueeze->is("Unsqueeze") || info(stack->in[i]).shape.size() != rank || info(stack->in[i]).shape[static_cast<size_t>(axis)] != Dim(1)) return false;
       Shape without = info(stack->in[i]).shape;
       without.erase(without.begin() + axis);

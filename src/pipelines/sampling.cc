@@ -105,7 +105,6 @@ EarlyStopping resolve_early_stopping(const GenerateOptions& o, Settings& setting
 }
 
 Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptions& r) {
-  constexpr int64_t kMostBeams = 256;
   BeamOptions& b = r.beams;
   if (o.beams < 1 || o.beams > kMostBeams) return Status::error("beams should be an integer from 1 to " + std::to_string(kMostBeams) + ", is " + std::to_string(o.beams));
   if (o.beam_groups < 1 || o.beams % o.beam_groups != 0)

@@ -93,7 +93,8 @@ std::thread save_in_background(PackSave save, std::string* problem) {
 }
 
 Result<std::unique_ptr<ThreadPool>> make_pool(int threads) {
-  if (threads < 0) return Status::error(std::to_string(threads) + " threads");
+  if (threads < 0 || threads > ThreadPool::kMost)
+    return Status::error("threads should be an integer from 1 to " + std::to_string(ThreadPool::kMost) + ", or 0 for one per CPU, is " + std::to_string(threads));
   try {
     return std::make_unique<ThreadPool>(threads);
   } catch (const std::exception& e) {  // the system has none left
