@@ -7,7 +7,7 @@ Needs numpy and onnx (`make python`).
 """
 import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 import tiny_exports
 import tiny_models
@@ -49,6 +49,64 @@ class BindingsTest(CliTest):
             stack.input[:] = stack.input[::-1]
         for options in ((), ("--naive",)):
             self.refused(Run("run", self.renamed("stacked", "logits", "logits", swapped)[0], "--prompt-ids", "1,2,3", *options), "past_key_values.0.key_value", "neither appends")
+
+    def test_parts_of_stacked_states(self):
+        """However a part is taken out of the stack, and whatever comes behind it: the same states, nothing copied."""
+        def squeezed(m, make):
+            for count, n in enumerate([n for n in m.graph.node if n.op_type == "Gather" and n.input[0].startswith("past_key_values")]):
+                at, name = list(m.graph.node).index(n), n.output[0]
+                for i, made in enumerate(make(n.input[0], count % 2, name)):
+                    m.graph.node.insert(at + i, made)
+                m.graph.node.remove(n)
+            for number in (0, 1, 2):
+                m.graph.initializer.append(numpy_helper.from_array(np.array([number], np.int64), f"number {number}"))
+        node = onnx.helper.make_node
+        ways = {"gather": lambda past, part, name: [node("Gather", [past, f"number {part}"], [name + " row"], axis=0), node("Squeeze", [name + " row", "number 0"], [name])],
+                "slice": lambda past, part, name: [node("Slice", [past, f"number {part}", f"number {part + 1}", "number 0"], [name + " row"]), node("Squeeze", [name + " row", "number 0"], [name])],
+                "split": lambda past, part, name: [node("Split", [past], [name + " row 0", name + " row 1"], axis=0, num_outputs=2), node("Squeeze", [f"{name} row {part}", "number 0"], [name])]}
+        for way, make in ways.items():
+            def changed(m, make=make):
+                m.opset_import[0].version = 18
+                squeezed(m, make)
+                for n in [n for n in m.graph.node if n.output[0].startswith("present")]:
+                    m.graph.node.append(node("Identity", [n.output[0] + " stack"], [n.output[0]]))
+                    n.output[0] += " stack"
+                self.name_lengths(m, "kv_len")
+            path, prompt, ids = self.renamed("stacked", "logits", "logits", changed)
+            with self.subTest(way):
+                answer = self.generate(path, prompt)
+                self.assertEqual((answer["output_ids"], answer["bytes_copied_per_token"]), (ids, 0))
+                self.assertEqual(self.generate(path, prompt, "--naive")["output_ids"], ids)
+
+    @staticmethod
+    def name_lengths(m, name):
+        for v in m.graph.input:
+            for d in v.type.tensor_type.shape.dim:
+                if v.name.startswith("past") and d.dim_param.startswith("past"):
+                    d.dim_param = name
+
+    def test_lengths_of_other_names(self):
+        """The extent that grows is told by what appends to it, through whatever stands between: not by its name."""
+        for spec in ("llama", "bloom", "combined", "half-combined", "stacked"):
+            def changed(m):
+                self.name_lengths(m, "m")
+                for v in [v.name for v in m.graph.input if v.name.startswith("past")]:
+                    for n in m.graph.node:
+                        n.input[:] = [v + " again" if x == v else x for x in n.input]
+                    m.graph.node.insert(0, onnx.helper.make_node("Identity", [v], [v + " again"]))
+            path, prompt, ids = self.renamed(spec, "logits", "logits", changed)
+            for options in ((), ("--naive",)):
+                with self.subTest(spec, options=options):
+                    self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids)
+
+    def test_pasts_of_a_known_length(self):
+        for options in ((), ("--naive",)):
+            def fixed(m):
+                for v in m.graph.input:
+                    for d in v.type.tensor_type.shape.dim:
+                        if v.name.startswith("past") and d.dim_param.startswith("past"):
+                            d.dim_value = 2
+            self.refused(Run("run", self.renamed("llama", "logits", "logits", fixed)[0], "--prompt-ids", "1,2,3", *options), "cannot tell whether S + 2 and P + S are equal")
 
     def test_masks_of_other_types(self):
         for element in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BOOL, TensorProto.INT8, TensorProto.UINT8):

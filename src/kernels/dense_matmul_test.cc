@@ -6,21 +6,21 @@ namespace {
 
 struct Case {
   int64_t m = 1, n = 1, k = 1;
-  DType weights = DType::kF32, type = DType::kF32;
+  DType weights = DType::kF32, type = DType::kF32, packed = weights;
   bool transposed = false, bias = false, strided = false, odd = false;
 };
 
 // w [K, N] as pack_dense lays it out, in parts as the store calls it; `odd`: from memory at an odd address.
 std::vector<std::byte> pack(const KernelTable& table, const Case& t, const StridedTensor& w) {
-  const int64_t size = dtype_bytes(t.weights);
+  const int64_t size = dtype_bytes(t.weights), packed_size = dtype_bytes(t.packed);
   std::vector<std::byte> source(static_cast<size_t>(t.k * t.n * size + 8));
   View from = w.view();
   from.data = source.data() + (t.odd ? 1 : 0);
   for (int64_t i = 0; i < t.k * t.n * size; ++i) from.data[i] = w.view().data[i];
   const DenseMatMulParams product{t.k, t.n};
-  std::vector<std::byte> packed(static_cast<size_t>(product.packed_count() * size) + 64, std::byte{0x7f});
+  std::vector<std::byte> packed(static_cast<size_t>(product.packed_count() * packed_size) + 64, std::byte{0x7f});
   View to;
-  to.type = t.weights;
+  to.type = t.packed;
   to.rank = 1;
   to.dims[0] = product.packed_count();
   to.strides[0] = 1;
@@ -47,12 +47,17 @@ void check(const Case& t) {
   StridedTensor w(t.weights, {t.k, t.n}, t.transposed ? std::vector<int>{1, 0} : std::vector<int>{0, 1});
   x.fill();
   w.fill();
+  if (t.packed != t.weights) {  // what 16 bits hold, small numbers too
+    StridedTensor narrow(t.packed, {t.k, t.n});
+    narrow.fill();
+    for (int64_t i = 0; i < w.count(); ++i) w.set(i, i % 7 == 0 ? std::ldexp(random_int(-1, 1), -24) : narrow.get(i));
+  }
   bias.fill();
   const DenseMatMulParams params{t.k, t.n};
   for_each_isa([&](const KernelTable& table, int threads) {
     std::vector<std::byte> packed = pack(table, t, w);
     View weights;
-    weights.type = t.weights;
+    weights.type = t.packed;
     weights.rank = 1;
     weights.dims[0] = params.packed_count();
     weights.strides[0] = 1;
@@ -87,6 +92,8 @@ TEST(DenseMatMul, RowCounts) {
     if (HasFatalFailure()) return;
   }
   check({.m = 6, .n = 33, .k = 4097});
+  for (DType packed : {DType::kF16, DType::kBF16})
+    for (int64_t m : {1, 3, 50}) check({.m = m, .n = 45, .k = 70, .packed = packed, .transposed = m == 3, .odd = m == 1});
   check({.m = 130, .n = 20, .k = 5000, .strided = true});
   check({.m = 3, .n = 5, .k = 65536, .weights = DType::kF16, .type = DType::kF16});
 }

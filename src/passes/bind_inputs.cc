@@ -3,6 +3,9 @@
 // becomes a node that later passes can see through.
 #include <algorithm>
 #include <cctype>
+#include <map>
+#include <numeric>
+#include <optional>
 #include <set>
 
 #include "ops/op.h"
@@ -10,6 +13,9 @@
 
 namespace situ {
 namespace {
+
+// Nodes between a past and what tells which of its axes grows.
+constexpr int kMostSteps = 16;
 
 bool is_integer(DType t) { return t == DType::kI64 || t == DType::kI32; }
 
@@ -46,6 +52,8 @@ class Binder {
     if (ids == kNoValue) return Status::error(describe("no input takes token ids (an integer tensor of shape [batch, sequence])"));
     SITU_RETURN_IF_ERROR(bind_ids(ids));
     find_used();
+    users_ = graph_.users();
+    for (ValueId v : graph_.inputs) growth_[v] = growth_axis(v);
     for (ValueId v : graph_.outputs) context_.declared_outputs.emplace_back(v, graph_.values[v].info.type);
     std::vector<ValueId> kept;
     for (ValueId v : graph_.inputs) {
@@ -197,7 +205,7 @@ class Binder {
       *keep = false;
       return make_ones(v, info.shape.empty() ? Shape{} : Shape{Dim(1)});
     }
-    const int axis = growth_axis(v);
+    const int axis = growth_.at(v);
     if (info.shape.size() < 2 || (info.shape.size() < 3 && (axis < 0 || is_integer(info.type))))
       return Status::error(describe("input '" + name + "' has no known meaning" + (context_.names.attention_mask.empty() ? "" : " (the configuration calls the attention mask '" + context_.names.attention_mask + "')")));
     Shape shape = info.shape;
@@ -300,33 +308,64 @@ class Binder {
   // the name of its symbol; else axis 2 of [batch, heads, past, size]. -1: none.
   int growth_axis(ValueId v) const {
     const Shape& shape = graph_.values[v].info.shape;
-    const int rank = static_cast<int>(shape.size()), told = axis_of_user(v, rank);
+    const int rank = static_cast<int>(shape.size());
+    std::vector<int> axes(shape.size());
+    std::iota(axes.begin(), axes.end(), 0);
+    const int told = axis_of_user(v, axes, shape, kMostSteps);
     if (told >= 0) return told;
     for (int i = 0; i < rank; ++i)
       if (!shape[static_cast<size_t>(i)].is_const() && shape[static_cast<size_t>(i)].str(&graph_.symbol_names).find("past") != std::string::npos) return i;
     return rank == 4 && !shape[2].is_const() ? 2 : -1;
   }
-  bool known_extent(ValueId v, int64_t axis) const {
-    const ValueInfo& info = graph_.values[v].info;
-    return info.ranked && axis < static_cast<int64_t>(info.shape.size()) && info.shape[static_cast<size_t>(axis)].is_const() && info.shape[static_cast<size_t>(axis)].value() > 0;
-  }
-  int axis_of_user(ValueId v, int rank) const {
-    for (const Node& n : graph_.nodes) {
-      if (n.is("Concat") && !n.in.empty() && n.in[0] == v) {
-        const int64_t a = n.attr_int("axis", 0);
-        const int64_t axis = a < 0 ? a + rank : a;
-        // A known extent does not grow: the last rows of a convolution are as many before and after.
-        if (axis >= 0 && axis < rank && !known_extent(v, axis)) return static_cast<int>(axis);
-      }
-      if (n.is("Transpose") && !n.in.empty() && n.in[0] == v) {  // a cache in another layout than the attention's
-        const std::vector<int64_t> perm = n.permutation(static_cast<size_t>(rank));
-        const int inner = static_cast<int>(perm.size()) == rank ? axis_of_user(n.out[0], rank) : -1;
-        if (inner >= 0) return static_cast<int>(perm[static_cast<size_t>(inner)]);
-      }
+  // `axes`: which of the past's, of shape `past`, those of v are; v may be a part of it, or all of it in another layout.
+  int axis_of_user(ValueId v, const std::vector<int>& axes, const Shape& past, int steps) const {
+    const int64_t rank = static_cast<int64_t>(axes.size());
+    for (const auto& [user, operand] : users_[v]) {
+      if (user < 0) continue;
+      const Node& n = graph_.nodes[static_cast<size_t>(user)];
       const bool fused = n.op == "GroupQueryAttention" || n.op == "MultiHeadAttention" || n.op == "Attention";
-      if (fused && std::find(n.in.begin(), n.in.end(), v) != n.in.end() && rank >= 4) return rank - 2;
+      if (fused && rank >= 4) return axes[axes.size() - 2];
+      if (operand != 0) continue;
+      int told = -1;
+      if (n.is("Concat")) {
+        const int64_t a = n.attr_int("axis", 0), axis = a < 0 ? a + rank : a;
+        // A known extent does not grow: the last rows of a convolution are as many before and after.
+        if (axis >= 0 && axis < rank) told = axes[static_cast<size_t>(axis)];
+        if (told >= 0 && past[static_cast<size_t>(told)].is_const() && past[static_cast<size_t>(told)].value() > 0) told = -1;
+      } else if (const std::optional<std::vector<int>> inner = steps > 0 ? axes_behind(n, axes) : std::nullopt) {
+        for (size_t o = 0; o < n.out.size() && told < 0; ++o)
+          if (n.has_output(o)) told = axis_of_user(n.out[o], *inner, past, steps - 1);
+      }
+      if (told >= 0) return told;
     }
     return -1;
+  }
+  // The axes of what a node makes of its first operand, where it leaves out some of them or puts them in another order.
+  std::optional<std::vector<int>> axes_behind(const Node& n, const std::vector<int>& axes) const {
+    const int64_t rank = static_cast<int64_t>(axes.size());
+    if (n.is("Identity") || n.is("Cast") || n.is("Split") || n.is("Slice")) return axes;
+    std::vector<int> behind;
+    if (n.is("Transpose")) {
+      for (const int64_t axis : n.permutation(axes.size()))
+        if (axis >= 0 && axis < rank) behind.push_back(axes[static_cast<size_t>(axis)]);
+      return behind.size() == axes.size() ? std::optional(behind) : std::nullopt;
+    }
+    std::vector<int64_t> left_out;
+    if (n.is("Gather") && n.has_input(1) && graph_.values[n.in[1]].constant.present()) {
+      const Tensor& index = graph_.values[n.in[1]].constant;
+      if (index.rank() > 1) return std::nullopt;
+      if (index.rank() == 0) left_out.push_back(n.attr_int("axis", 0));
+    } else if (n.is("Squeeze")) {
+      const bool operand = n.has_input(1) && graph_.values[n.in[1]].constant.present();
+      left_out = operand ? graph_.values[n.in[1]].constant.to_i64() : n.attr_ints("axes");
+      if (left_out.empty()) return std::nullopt;
+    } else {
+      return std::nullopt;
+    }
+    for (int64_t& axis : left_out) axis += axis < 0 ? rank : 0;
+    for (int64_t axis = 0; axis < rank; ++axis)
+      if (std::find(left_out.begin(), left_out.end(), axis) == left_out.end()) behind.push_back(axes[static_cast<size_t>(axis)]);
+    return behind;
   }
 
   // Those that are called so. Others are found when it is known how wide they are, and which outputs are states.
@@ -340,6 +379,8 @@ class Binder {
   PassContext& context_;
   Graph& graph_;
   std::set<ValueId> used_;
+  std::vector<std::vector<std::pair<int, int>>> users_;  // before nodes are added
+  std::map<ValueId, int> growth_;                        // the axis that grows
 };
 
 }  // namespace

@@ -103,7 +103,7 @@ Status check_circles(const Graph& graph, const std::vector<StatePair>& states) {
   for (size_t i = 0; i < states.size(); ++i) {
     const Said wanted = said_by(state_suffix(graph.values[states[i].past].name));
     next[i] = states.size();
-    for (size_t j = 0; j < states.size() && !wanted.kind.empty(); ++j)
+    for (size_t j = 0; j < states.size() && !(wanted.kind.empty() && wanted.numbers.empty()); ++j)
       if (said_by(state_suffix(graph.values[states[j].present].name)) == wanted && (next[i] == states.size() || j == i)) next[i] = j;
   }
   for (size_t i = 0; i < states.size(); ++i) {
@@ -124,6 +124,21 @@ Status check_configuration(const Graph& graph, const StatePair& s, const InputNa
       return Status::error("state '" + past + "' is continued by '" + present + "' in the graph, and by '" + of_present + "' in the configuration");
     if (layer.empty() || of_present.empty() || layer_in(of_present, present) == layer) continue;
     return Status::error("state '" + past + "' is continued by '" + present + "' in the graph, and by layer " + layer + " of '" + of_present + "' in the configuration");
+  }
+  return Status::ok();
+}
+
+// A past has as many rows as there were tokens, along the axis on which rows are appended; its other extents are known.
+Status check_growth(const PassContext& context, const StatePair& s) {
+  const Value& past = context.graph.values[s.past];
+  const Dim tokens = context.phase == Phase::kFirst ? Dim(0) : Dim::symbol(kSymP);
+  for (size_t i = 0; i < past.info.shape.size() && s.rule != StateRule::kPassThrough; ++i) {
+    const bool grows = s.rule == StateRule::kAppend && static_cast<int>(i) == s.axis;
+    if (grows ? past.info.shape[i] == tokens : past.info.shape[i].is_const()) continue;
+    const std::string extent = "its extent " + past.info.shape[i].str(&context.graph.symbol_names);
+    return Status::error("state '" + past.name + "' " + shape_str(past.info.shape, &context.graph.symbol_names) + ": " +
+                         (grows ? "'" + context.graph.values[s.present].name + "' appends along axis " + std::to_string(i) + ", and " + extent + " is not told to be the tokens before"
+                                : extent + " on axis " + std::to_string(i) + " is not known"));
   }
   return Status::ok();
 }
@@ -212,6 +227,7 @@ Status find_states(PassContext& context) {
   }
   if (!unpaired.empty())
     return Status::error("input '" + graph.values[unpaired[0]].name + "' " + shape_str(graph.values[unpaired[0]].info.shape) + " looks like a state, but no output continues it: appends to it along one axis or keeps its shape");
+  for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_growth(context, s));
   for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_configuration(graph, s, context.names));
   if (!configures_states(context.names)) SITU_RETURN_IF_ERROR(check_circles(graph, binding.states));
   if (binding.states.empty())

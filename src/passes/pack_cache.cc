@@ -9,8 +9,6 @@
 #include <cstdlib>
 #include <map>
 
-#include "kernels/packed_layout.h"
-
 namespace situ {
 namespace {
 
@@ -100,11 +98,11 @@ SourceRange PackCache::place(const Tensor& t) const {
   return r;
 }
 
-PackRequest PackCache::request(const PackOperands& o) const {
-  PackRequest r;
-  r.operands[0] = place(o.weights);
-  r.operands[1] = place(o.scales);
-  if (o.params.zeros != ZeroPoints::kMiddle) r.operands[2] = place(o.zeros);
+PackCache::Wanted PackCache::wanted(const PackOperands& o) const {
+  Wanted w{{}, {&o.weights, &o.scales}};
+  if (o.params.zeros != ZeroPoints::kMiddle) w.operands.push_back(&o.zeros);
+  PackRequest& r = w.request;
+  for (size_t i = 0; i < w.operands.size(); ++i) r.operands[i] = place(*w.operands[i]);
   r.n = o.params.n;
   r.k = o.params.k;
   r.bits = o.params.bits;
@@ -113,7 +111,17 @@ PackRequest PackCache::request(const PackOperands& o) const {
   r.zero_type = o.params.zeros == ZeroPoints::kFloats ? static_cast<int16_t>(o.zeros.type()) : int16_t{0};
   r.scale_type = static_cast<int16_t>(o.scales.type());
   r.rounded = o.rounded;
-  return r;
+  return w;
+}
+
+PackCache::Wanted PackCache::wanted(const DenseOperands& o) const {
+  Wanted w{{}, {&o.weights}};
+  w.request.operands[0] = place(o.weights);
+  w.request.n = o.n;
+  w.request.k = o.k;
+  w.request.float_type = static_cast<int32_t>(o.weights.type());
+  w.request.transposed = o.transposed;
+  return w;
 }
 
 Digest PackCache::digest_of(const Tensor& t, const DigestSecret& secret) {
@@ -124,18 +132,15 @@ bool PackCache::unchanged(const PackFile& file, size_t source) const {
   return source < file.sources().size() && source < sources_.size() && file.sources()[source].same(sources_[source].identity);
 }
 
-const PackEntry* PackCache::right_entry(const PackFile& file, const PackOperands& operands) {
-  const PackRequest wanted = request(operands);
-  const Tensor* tensors[] = {&operands.weights, &operands.scales, &operands.zeros};
+const PackEntry* PackCache::right_entry(const PackFile& file, const Wanted& wanted) {
   std::optional<Digest> now[3];
   for (const PackEntry& e : file.entries()) {
-    if (!e.request.same_place(wanted)) continue;
-    if (e.bytes != PackedLayout(wanted.n, wanted.k, wanted.bits, wanted.block, e.half_scales != 0, operands.params.zeros).bytes()) continue;
+    if (!e.request.same_place(wanted.request) || e.bytes != wanted.request.packed_bytes(e.form)) continue;
     bool right = true;
-    for (size_t i = 0; i < (operands.params.zeros != ZeroPoints::kMiddle ? 3 : 2) && right; ++i) {
+    for (size_t i = 0; i < wanted.operands.size() && right; ++i) {
       const SourceRange& range = e.request.operands[i];
       if (range.file != SourceRange::kNoFile && unchanged(file, static_cast<size_t>(range.file))) continue;
-      if (!now[i]) now[i] = digest_of(*tensors[i], file.secret());
+      if (!now[i]) now[i] = digest_of(*wanted.operands[i], file.secret());
       right = *now[i] == range.digest;
     }
     if (right && (file.intact() || digest(&pool_, file.secret(), file.data(e), e.bytes) == e.packed)) return &e;
@@ -163,7 +168,7 @@ size_t PackCache::likeness(const PackFile& file) {
 }
 
 // Of the files that may be this model's, the likeliest that has this matrix.
-void PackCache::choose(const PackOperands& operands) {
+void PackCache::choose(const Wanted& wanted) {
   chosen_ = true;
   std::vector<std::shared_ptr<const PackFile>> candidates;
   std::error_code error;
@@ -179,7 +184,7 @@ void PackCache::choose(const PackOperands& operands) {
     std::stable_sort(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) { return alike[a.get()] > alike[b.get()]; });
   }
   for (const auto& file : candidates) {
-    if (!right_entry(*file, operands)) continue;
+    if (!right_entry(*file, wanted)) continue;
     saved_ = file;
     secret_ = file->secret();
     return;
@@ -190,29 +195,38 @@ void PackCache::choose(const PackOperands& operands) {
   if (!fill_random(secret_)) options_.folder.clear();
 }
 
-std::optional<Packed> PackCache::find(const PackOperands& operands) {
-  if (options_.folder.empty()) return std::nullopt;
-  if (!chosen_) choose(operands);
-  const PackEntry* e = saved_ ? right_entry(*saved_, operands) : nullptr;
-  if (!e) return std::nullopt;
-  Packed p{Tensor::borrow(DType::kU8, {e->bytes}, saved_->data(*e), saved_), e->half_scales != 0};
-  if (used_.insert(e).second) {
-    records_.push_back({*e, p.data, true});
+const PackEntry* PackCache::find(const Wanted& wanted) {
+  if (options_.folder.empty()) return nullptr;
+  if (!chosen_) choose(wanted);
+  const PackEntry* e = saved_ ? right_entry(*saved_, wanted) : nullptr;
+  if (e && used_.insert(e).second) {
+    records_.push_back({*e, Tensor::borrow(DType::kU8, {e->bytes}, saved_->data(*e), saved_), true});
     bytes_ += e->bytes;
   }
-  return p;
+  return e;
 }
 
-void PackCache::add(const PackOperands& operands, const Packed& packed) {
+std::optional<Packed> PackCache::find(const PackOperands& operands) {
+  const PackEntry* e = find(wanted(operands));
+  if (!e) return std::nullopt;
+  return Packed{Tensor::borrow(DType::kU8, {e->bytes}, saved_->data(*e), saved_), e->form != 0};
+}
+
+std::optional<Tensor> PackCache::find(const DenseOperands& operands) {
+  const PackEntry* e = find(wanted(operands));
+  if (!e) return std::nullopt;
+  const DType type = static_cast<DType>(e->form);
+  return Tensor::borrow(type, {e->bytes / dtype_bytes(type)}, saved_->data(*e), saved_);
+}
+
+void PackCache::add(const Wanted& wanted, const Tensor& packed, int64_t form) {
   if (options_.folder.empty()) return;
   PackRecord r;
-  r.entry.request = request(operands);
-  r.entry.request.operands[0].digest = digest_of(operands.weights, secret_);
-  r.entry.request.operands[1].digest = digest_of(operands.scales, secret_);
-  if (operands.params.zeros != ZeroPoints::kMiddle) r.entry.request.operands[2].digest = digest_of(operands.zeros, secret_);
-  r.entry.half_scales = packed.half_scales;
-  r.packed = packed.data;
-  bytes_ += packed.data.bytes();
+  r.entry.request = wanted.request;
+  for (size_t i = 0; i < wanted.operands.size(); ++i) r.entry.request.operands[i].digest = digest_of(*wanted.operands[i], secret_);
+  r.entry.form = form;
+  r.packed = packed;
+  bytes_ += packed.bytes();
   records_.push_back(std::move(r));
   ++fresh_;
 }

@@ -44,6 +44,11 @@ struct Packed {
   Tensor data;
   bool half_scales = false;
 };
+struct DenseOperands {
+  const Tensor& weights;  // [k, n], or [n, k]: transposed
+  int64_t k, n;
+  bool transposed;
+};
 
 // What is left to write once a model is loaded; may run on a thread of its own.
 class PackSave {
@@ -71,21 +76,30 @@ class PackCache {
 
   // The saved matrix, mapped, if there is one and it is right.
   std::optional<Packed> find(const PackOperands& operands);
+  std::optional<Tensor> find(const DenseOperands& operands);
   // A matrix that `find` did not have and that has been packed now.
-  void add(const PackOperands& operands, const Packed& packed);
+  void add(const PackOperands& operands, const Packed& packed) { add(wanted(operands), packed.data, packed.half_scales); }
+  void add(const DenseOperands& operands, const Tensor& packed) { add(wanted(operands), packed, static_cast<int64_t>(packed.type())); }
   // After the last matrix. Nothing: all is as it should be, or it is not worth it, or the model changed meanwhile.
   std::optional<PackSave> finish();
   // The file that matrices were taken from; empty: none.
   std::filesystem::path file() const { return used_.empty() ? std::filesystem::path() : saved_->path(); }
 
  private:
+  struct Wanted {
+    PackRequest request;
+    std::vector<const Tensor*> operands;
+  };
   SourceRange place(const Tensor& t) const;
-  PackRequest request(const PackOperands& operands) const;
+  Wanted wanted(const PackOperands& operands) const;
+  Wanted wanted(const DenseOperands& operands) const;
+  const PackEntry* find(const Wanted& wanted);
+  void add(const Wanted& wanted, const Tensor& packed, int64_t form);
   Digest digest_of(const Tensor& t, const DigestSecret& secret);
-  void choose(const PackOperands& operands);
+  void choose(const Wanted& wanted);
   size_t likeness(const PackFile& file);
   // The entry for these operands if its sources are what they were and its bytes are whole.
-  const PackEntry* right_entry(const PackFile& file, const PackOperands& operands);
+  const PackEntry* right_entry(const PackFile& file, const Wanted& wanted);
   bool unchanged(const PackFile& file, size_t source) const;
   std::vector<FileIdentity> settled_identities() const;
   std::filesystem::path path_of(const std::vector<PackRecord>& records) const;

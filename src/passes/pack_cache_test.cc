@@ -354,7 +354,16 @@ TEST_F(PackCacheTest, TablesOutOfBoundsAreRefused) {
     changes.push_back([=](PackEntry& e) { e.request.operands[0].offset = bad; });
     changes.push_back([=](PackEntry& e) { e.request.operands[2].bytes = bad; });
   }
-  changes.push_back([](PackEntry& e) { e.half_scales = 2; });
+  for (const int64_t form : {-1, 2, 16, 256, 1 << 20}) changes.push_back([=](PackEntry& e) { e.form = form; });
+  for (const int64_t form : {-1, 0, 2, 11, 257, 1 << 20})
+    changes.push_back([=](PackEntry& e) {
+      e.request.float_type = static_cast<int32_t>(DType::kF32);
+      e.form = form;
+    });
+  changes.push_back([](PackEntry& e) {
+    e.request.float_type = 257;
+    e.form = 1;
+  });
   for (size_t i = 0; i < changes.size(); ++i) {
     write(saved()[0], good);
     edit([&](auto&, auto&, std::vector<PackEntry>& entries) { changes[i](entries[1]); });

@@ -63,7 +63,7 @@ Status pack_dense(PassContext& context) {
   if (!context.packs) return Status::ok();
   Graph& graph = context.graph;
   std::vector<std::pair<size_t, Matrix>> found;
-  int64_t bytes = 0;
+  int64_t bytes = 0;  // in the file
   for (size_t i = 0; i < graph.nodes.size(); ++i)
     if (Matrix m; matrix_of(graph, graph.nodes[i], &m)) {
       found.emplace_back(i, m);
@@ -74,6 +74,7 @@ Status pack_dense(PassContext& context) {
     context.note("weights not packed", "", std::to_string(bytes) + " bytes are more than a third of memory");
     return Status::ok();
   }
+  int64_t written = 0, narrowed = 0;
   const auto users = graph.users();
   std::map<ValueId, size_t> left;  // products that are still to be laid out, by weights that nothing else reads
   for (const auto& [i, m] : found) ++left[m.weights];
@@ -83,6 +84,8 @@ Status pack_dense(PassContext& context) {
     Node& n = graph.nodes[i];
     Result<Tensor> packed = context.packs->pack_dense(graph.values[m.weights].constant, m.k, m.n, m.transposed);
     if (!packed.is_ok()) return packed.status().with_context(n.label());
+    written += packed->bytes();
+    narrowed += packed->type() != graph.values[m.weights].constant.type();
     if (size_t& products = left[m.weights]; products > 0 && --products == 0) context.packs->let_go(&graph.values[m.weights].constant);
     n.in = {n.in[0], graph.add_constant(n.name + "/packed", *packed)};
     if (m.bias != kNoValue) n.in.push_back(m.bias);
@@ -93,7 +96,7 @@ Status pack_dense(PassContext& context) {
     n.set_int("K", m.k);
     n.set_int("N", m.n);
   }
-  context.note("packed weights", "", std::to_string(found.size()) + " float matrices, " + std::to_string(bytes) + " bytes");
+  context.note("packed weights", "", std::to_string(found.size()) + " float matrices, " + std::to_string(written) + " bytes" + (narrowed > 0 ? ", " + std::to_string(narrowed) + " of them in 16 bits that hold every number exactly" : ""));
   graph.remove_dead_nodes();
   graph.drop_unread_constants();
   return Status::ok();

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "kernels/packed_layout.h"
 #include "passes/pack_header.h"
 
 namespace situ {
@@ -130,7 +131,20 @@ std::string write_contents(int fd, const DigestSecret& secret, const std::vector
 bool PackRequest::same_place(const PackRequest& o) const {
   for (int i = 0; i < 3; ++i)
     if (!operands[i].same_place(o.operands[i])) return false;
-  return n == o.n && k == o.k && bits == o.bits && block == o.block && zeros == o.zeros && rounded == o.rounded && scale_type == o.scale_type && zero_type == o.zero_type;
+  return n == o.n && k == o.k && bits == o.bits && block == o.block && zeros == o.zeros && rounded == o.rounded && scale_type == o.scale_type && zero_type == o.zero_type &&
+         float_type == o.float_type && transposed == o.transposed;
+}
+
+bool PackRequest::has_form(int64_t form) const {
+  if (float_type == 0) return form == 0 || form == 1;
+  constexpr auto kFloat = static_cast<int64_t>(DType::kF32), kHalf = static_cast<int64_t>(DType::kF16), kBFloat = static_cast<int64_t>(DType::kBF16);
+  const bool narrow = form == kHalf || form == kBFloat;
+  return float_type == kFloat ? narrow || form == kFloat : narrow && form == float_type;
+}
+
+int64_t PackRequest::packed_bytes(int64_t form) const {
+  if (float_type == 0) return PackedLayout(n, k, bits, block, form != 0, static_cast<ZeroPoints>(zeros)).bytes();
+  return DenseMatMulParams{k, n}.packed_count() * dtype_bytes(static_cast<DType>(form));
 }
 
 std::shared_ptr<const PackFile> PackFile::open(const fs::path& path) {

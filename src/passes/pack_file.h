@@ -30,14 +30,18 @@ struct SourceRange {
   bool same_place(const SourceRange& o) const { return file == o.file && offset == o.offset && bytes == o.bytes; }
 };
 
-// What was packed: the operands of MatMulNBits and its parameters.
+// What was packed: the operands of MatMulNBits and its parameters, or a float matrix [k, n].
 struct PackRequest {
-  SourceRange operands[3];  // weights, scales, zero points
+  SourceRange operands[3];  // weights, scales, zero points; a float matrix is the first
   int64_t n = 0, k = 0;
   int32_t bits = 0, block = 0;
   int16_t zeros = 0, rounded = 0;  // a ZeroPoints; scales may be rounded to half precision
   int16_t scale_type = 0, zero_type = 0;
+  int32_t float_type = 0, transposed = 0;  // of a float matrix: its type; the source is [n, k]
 
+  // Whether there is such a form (PackEntry::form), and how many bytes it takes.
+  bool has_form(int64_t form) const;
+  int64_t packed_bytes(int64_t form) const;
   bool same_place(const PackRequest& o) const;
 };
 
@@ -45,7 +49,7 @@ struct PackEntry {
   PackRequest request;
   int64_t offset = 0, bytes = 0;  // of the packed bytes, in the file
   Digest packed;
-  int64_t half_scales = 0;  // whether they became half precision
+  int64_t form = 0;  // of MatMulNBits: whether scales became half precision; of a float matrix: the type of the packed ones
 };
 
 // A mapped file whose header and tables are sound.

@@ -15,6 +15,26 @@ namespace {
 
 constexpr char kMagic[8] = {'S', 'I', 'T', 'U', 'P', 'A', 'C', 'K'};
 
+uint64_t dense_probe(uint64_t sum) {
+  constexpr int64_t kColumns = 40, kDepth = 20;
+  Tensor weights = Tensor::allocate(DType::kF32, {kDepth, kColumns});
+  for (int64_t i = 0; i < weights.count(); ++i) weights.view().as<float>()[i] = static_cast<float>(i % 251);
+  const PackDenseParams all{{kDepth, kColumns}, 0, kDepth, 0, 2};
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const Tensor packed = Tensor::allocate(type, {all.product.packed_count()});
+    const View in = weights.view(), out = packed.view();
+    KernelCall call;
+    call.in = &in;
+    call.in_count = 1;
+    call.out = &out;
+    call.out_count = 1;
+    call.params = &all;
+    kernels().pack_dense(call, 0, 1);
+    sum = checksum(out.data, static_cast<size_t>(packed.bytes()), sum);
+  }
+  return sum;
+}
+
 // Packs a small matrix in every form and digests the result: files of a build whose kernels lay weights out otherwise are
 // not read, even if nobody has raised kPackLayout.
 uint64_t layout_probe() {
@@ -50,7 +70,7 @@ uint64_t layout_probe() {
         kernels().pack_nbits(call, 0, 1);
         sum = checksum(out.data, static_cast<size_t>(layout.bytes()), sum);
       }
-  return sum;
+  return dense_probe(sum);
 }
 
 uint64_t known_layout_probe() {
@@ -76,7 +96,7 @@ uint64_t checksum_of(PackHeader header, const std::vector<FileIdentity>& sources
 bool sound(const PackEntry& e, const PackHeader& header) {
   for (const SourceRange& r : e.request.operands)
     if (r.file < SourceRange::kNoFile || r.file >= static_cast<int64_t>(header.sources) || r.offset < 0 || r.bytes < 0) return false;
-  if (e.half_scales != 0 && e.half_scales != 1) return false;
+  if (!e.request.has_form(e.form)) return false;
   return e.offset % kPackAlignment == 0 && e.offset >= header.tables_bytes() && e.bytes > 0 && e.bytes <= header.file_bytes && e.offset <= header.file_bytes - e.bytes;
 }
 

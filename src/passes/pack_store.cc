@@ -45,6 +45,25 @@ bool offsets_fit_half(const float* scales, const float* zeros, int64_t begin, in
   return fits;
 }
 
+// Types that hold every one of these words of floats exactly.
+struct Exact {
+  bool bfloat = true, half = true;
+};
+Exact exact_in(const std::byte* words, int64_t count) {
+  typedef uint32_t OddWord __attribute__((aligned(1), may_alias));  // weights may stand anywhere in their file
+  const OddWord* w = reinterpret_cast<const OddWord*>(words);
+  uint32_t low = 0, lost = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t word = w[i], exponent = word >> 23 & 0xff;
+    low |= word & 0xffff;
+    // Below 2^-14 a half loses a bit more for every power of two; what is below 2^-24 or above 65,504 is none.
+    const uint32_t shift = exponent >= 113 ? 13 : 126 - exponent;
+    const bool normal = exponent >= 103 && exponent <= 142;
+    lost |= normal ? word & ((1u << (shift & 31)) - 1) : word << 1;
+  }
+  return {low == 0, lost == 0};
+}
+
 }  // namespace
 
 Result<Tensor> PackStore::allocate(int64_t bytes) {
@@ -125,15 +144,49 @@ Result<Tensor> PackStore::lay_out(const PackOperands& o, const PackedMatMulParam
   return packed;
 }
 
-// By rows of w as the file has it, so that no more than a part of the file is resident beside what has been packed.
+DType PackStore::narrowest(const Tensor& w) const {
+  if (w.type() != DType::kF32) return w.type();
+  std::atomic<bool> bfloat{true}, half{true};
+  const int64_t parts = (w.bytes() + kPartBytes - 1) / kPartBytes;
+  for (int64_t part = 0; part < parts && (bfloat.load() || half.load()); ++part) {
+    const int64_t begin = w.count() * part / parts, count = w.count() * (part + 1) / parts - begin;
+    pool_.run([&](int t, int n) {
+      for (int64_t i = begin + count * t / n, end = begin + count * (t + 1) / n; i < end && (bfloat.load(std::memory_order_relaxed) || half.load(std::memory_order_relaxed)); i += kTestedAtOnce) {
+        const Exact exact = exact_in(w.view().data + i * dtype_bytes(DType::kF32), std::min(kTestedAtOnce, end - i));
+        if (!exact.bfloat) bfloat.store(false, std::memory_order_relaxed);
+        if (!exact.half) half.store(false, std::memory_order_relaxed);
+      }
+    });
+    release(w, part, part + 1, parts);
+  }
+  return bfloat.load() ? DType::kBF16 : half.load() ? DType::kF16 : DType::kF32;
+}
+
 Result<Tensor> PackStore::pack_dense(const Tensor& w, int64_t k, int64_t n, bool transposed) {
   const auto key = std::make_tuple(static_cast<const void*>(w.view().data), k, n, transposed);
   if (auto it = dense_.find(key); it != dense_.end() && it->second.made_of(w)) return it->second.result;
+  const DenseOperands operands{w, k, n, transposed};
+  std::optional<Tensor> packed = cache_ ? cache_->find(operands) : std::nullopt;
+  if (!packed) {
+    Result<Tensor> made = lay_out(w, k, n, transposed);
+    if (!made.is_ok()) return made;
+    packed = *made;
+    if (cache_) cache_->add(operands, *packed);
+    written_ += packed->bytes();
+  }
+  bytes_ += packed->bytes();
+  dense_.insert_or_assign(key, Made<Tensor>::of(*packed, w));
+  return *packed;
+}
+
+// By rows of w as the file has it, so that no more than a part of the file is resident beside what has been packed.
+Result<Tensor> PackStore::lay_out(const Tensor& w, int64_t k, int64_t n, bool transposed) {
   PackDenseParams part{{k, n}, 0, k, 0, (n + kDensePanelColumns - 1) / kDensePanelColumns};
   const int64_t count = part.product.packed_count();
-  Result<Tensor> bytes = allocate(count * dtype_bytes(w.type()));
+  const DType type = narrowest(w);
+  Result<Tensor> bytes = allocate(count * dtype_bytes(type));
   if (!bytes.is_ok()) return bytes;
-  const Tensor packed = Tensor::borrow(w.type(), {count}, bytes->view().data, bytes->owner());
+  const Tensor packed = Tensor::borrow(type, {count}, bytes->view().data, bytes->owner());
   View source = w.view();
   if (transposed) {
     std::swap(source.dims[0], source.dims[1]);
@@ -154,9 +207,6 @@ Result<Tensor> PackStore::pack_dense(const Tensor& w, int64_t k, int64_t n, bool
     pool_.run([&](int t, int threads) { kernels().pack_dense(call, t, threads); });
     release(w, begin, end, rows);
   }
-  bytes_ += packed.bytes();
-  written_ += packed.bytes();
-  dense_.insert_or_assign(key, Made<Tensor>::of(packed, w));
   return packed;
 }
 

@@ -27,7 +27,8 @@ class PackStore {
   // holds every one of them: exactly, or if `operands.rounded` changed by at most 2^-11 of itself. Error: no memory.
   Result<Packed> pack(const PackOperands& operands);
 
-  // w [k, n] of 32 or 16 bits, rows or columns next to each other, as kernels/dense_matmul.cc reads it: one-dimensional.
+  // w [k, n] of 32 or 16 bits, rows or columns next to each other, as kernels/dense_matmul.cc reads it: one-dimensional. Where 16
+  // bits hold every element exactly (a checkpoint in bfloat16 or half precision that was exported as floats), it has 16.
   Result<Tensor> pack_dense(const Tensor& w, int64_t k, int64_t n, bool transposed);
 
   // The file's pages of a tensor that nothing reads any more are given back.
@@ -44,7 +45,9 @@ class PackStore {
 
  private:
   Result<Tensor> lay_out(const PackOperands& operands, const PackedMatMulParams& params);
+  Result<Tensor> lay_out(const Tensor& w, int64_t k, int64_t n, bool transposed);
   bool fits_half(const PackOperands& operands) const;
+  DType narrowest(const Tensor& w) const;
   Result<Tensor> allocate(int64_t bytes);
   void release(const Tensor& source, int64_t begin, int64_t end, int64_t rows) const;
 

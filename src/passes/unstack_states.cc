@@ -1,15 +1,19 @@
 // States that are stacked in one tensor, K and V of a layer (past [2, B, H, P, D], as onnxruntime's exporter of GPT-2 writes them) or
 // those of all layers, become states of their own:
 //   present = Concat(Unsqueeze(x0), Unsqueeze(x1), ..)  ->  outputs x0, x1, ..
-//   Gather(past, i)                                     ->  input i
+//   Gather(past, i), Squeeze(Slice(past, i)), ..        ->  input i
 // where each xi appends to part i of the past and to no other. A tensor of several stacks is taken apart from the outside in.
 #include <algorithm>
+#include <map>
 
 #include "ops/infer.h"
+#include "passes/part.h"
 #include "passes/pass.h"
 
 namespace situ {
 namespace {
+
+using Parts = std::map<ValueId, int64_t>;  // values that are a part of a past each, and its number
 
 class Unstacker {
  public:
@@ -37,59 +41,88 @@ class Unstacker {
 
   bool is_known_shape(const Node& n) const { return n.is("Shape") && info(n.out[0]).content.has_value(); }
 
-  // The number of the part of `past` along `axis` that a Gather takes; -1: it takes none, or several.
-  int64_t part_of(const Node& n, ValueId past, int64_t axis) const {
-    if (!n.is("Gather") || n.in[0] != past || axis_of(n, info(past).shape.size()) != axis || !info(n.in[1]).ranked || !info(n.in[1]).shape.empty()) return -1;
-    const std::optional<std::vector<int64_t>> index = integers(n.in[1]);
-    const int64_t parts = info(past).shape[static_cast<size_t>(axis)].value();
-    if (!index || index->size() != 1 || (*index)[0] < -parts || (*index)[0] >= parts) return -1;
-    return (*index)[0] < 0 ? (*index)[0] + parts : (*index)[0];
+  // The parts of `past` along `axis` that nodes read: values without that axis, each with its number. Nothing: something reads
+  // it otherwise.
+  std::optional<Parts> parts_read(ValueId past, int64_t axis) const {
+    Parts read;
+    for (const auto& [user, operand] : users_[past]) {
+      if (user < 0 || operand != 0) return std::nullopt;
+      const Node& n = graph_.nodes[static_cast<size_t>(user)];
+      if (is_known_shape(n)) continue;
+      for (size_t o = 0; o < n.out.size(); ++o)
+        if (n.has_output(o) && !add_part(n, o, axis, &read)) return std::nullopt;
+    }
+    return read;
+  }
+  // Output `o` of a node that reads the past: Gather leaves the axis out, or what reads its one row does.
+  bool add_part(const Node& n, size_t o, int64_t axis, Parts* read) const {
+    const int64_t parts = info(n.in[0]).shape[static_cast<size_t>(axis)].value();
+    const ValueId out = n.out[o];
+    std::optional<int64_t> number;
+    if (n.is("Gather") && axis_of(n, info(n.in[0]).shape.size()) == axis) {
+      const std::optional<std::vector<int64_t>> index = integers(n.in[1]);
+      if (index && index->size() == 1) number = (*index)[0] < 0 ? (*index)[0] + parts : (*index)[0];
+    } else if (const std::optional<Part> part = part_of(graph_, n, o); part && static_cast<int64_t>(part->axis) == axis && part->begin.is_const()) {
+      number = part->begin.value();
+    }
+    if (!number || *number < 0 || *number >= parts) return false;
+    const Shape without = without_axis(info(n.in[0]).shape, axis);
+    if (info(out).shape == without) {
+      read->emplace(out, *number);
+      return true;
+    }
+    if (graph_.is_output(out) || info(out).shape.size() != without.size() + 1 || info(out).shape[static_cast<size_t>(axis)] != Dim(1)) return false;
+    for (const auto& [user, operand] : users_[out]) {
+      const Node* squeeze = user < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(user)];
+      if (!squeeze || operand != 0 || (!squeeze->is("Squeeze") && !squeeze->is("Reshape")) || info(squeeze->out[0]).shape != without) return false;
+      read->emplace(squeeze->out[0], *number);
+    }
+    return true;
+  }
+  static Shape without_axis(Shape shape, int64_t axis) {
+    shape.erase(shape.begin() + axis);
+    return shape;
   }
 
-  // The part of `past` that `v` begins with: back through what appends to it, moves its axes or stacks it. -1: another value.
-  int64_t continued_part(ValueId v, ValueId past, int64_t axis) const {
-    for (const Node* n = graph_.producer(v); n != nullptr; n = graph_.producer(v)) {
-      const int64_t part = part_of(*n, past, axis);
-      if (part >= 0) return part;
-      const bool passes = n->domain.empty() && (n->op == "Concat" || n->op == "Unsqueeze" || n->op == "Squeeze" || n->op == "Reshape" || n->op == "Transpose" || n->op == "Cast" || n->op == "Identity" || n->op == "Gather");
+  // The part that `v` begins with: back through what appends to it, moves its axes or stacks it. -1: another value.
+  int64_t continued_part(ValueId v, const Parts& read) const {
+    while (true) {
+      if (const auto part = read.find(v); part != read.end()) return part->second;
+      const Node* n = graph_.producer(v);
+      const bool passes = n && n->domain.empty() && (n->op == "Concat" || n->op == "Unsqueeze" || n->op == "Squeeze" || n->op == "Reshape" || n->op == "Transpose" || n->op == "Cast" || n->op == "Identity" || n->op == "Gather" || n->op == "Slice" || n->op == "Split");
       if (!passes) return -1;
       v = n->in[0];
     }
-    return -1;
   }
 
   bool unstack(ValueId past, size_t output) {
-    const ValueId present = graph_.outputs[output];
+    ValueId present = graph_.outputs[output];
     const Node* stack = graph_.producer(present);
+    for (; stack && stack->is("Identity"); stack = graph_.producer(present)) present = stack->in[0];
     const size_t rank = info(past).shape.size();
     if (stack == nullptr || !stack->is("Concat") || !info(past).ranked || info(present).shape.size() != rank || info(past).type != info(present).type) return false;
     const int64_t axis = axis_of(*stack, rank);
-    if (axis < 0 || axis >= static_cast<int64_t>(rank) || info(past).shape[static_cast<size_t>(axis)] != Dim(static_cast<int64_t>(stack->in.size())) || stack->in.size() < 2) return false;
+    if (axis < 0 || axis >= static_cast<int64_t>(rank) || info(past).shape[static_cast<size_t>(axis)] != Dim(static_cast<int64_t>(stack->in.size()))) return false;
+    const std::optional<Parts> read = parts_read(past, axis);
+    if (!read || graph_.is_output(past)) return false;
     std::vector<ValueId> grown;
     for (size_t i = 0; i < stack->in.size(); ++i) {
       const Node* unsqueeze = graph_.producer(stack->in[i]);
       if (unsqueeze == nullptr || !unsqueeze->is("Unsqueeze") || info(stack->in[i]).shape.size() != rank || info(stack->in[i]).shape[static_cast<size_t>(axis)] != Dim(1)) return false;
-      Shape without = info(stack->in[i]).shape;
-      without.erase(without.begin() + axis);
+      const Shape without = without_axis(info(stack->in[i]).shape, axis);
       // Where other dims are 1 too, it is not told by the shapes which of them is new.
       const std::vector<int64_t> axes = unsqueeze->attr("axes") != nullptr ? unsqueeze->attr_ints("axes") : unsqueeze->has_input(1) ? integers(unsqueeze->in[1]).value_or(std::vector<int64_t>{}) : std::vector<int64_t>{};
       if (axes.size() != 1 || (axes[0] < 0 ? axes[0] + static_cast<int64_t>(rank) : axes[0]) != axis || info(unsqueeze->in[0]).shape != without) return false;
       grown.push_back(unsqueeze->in[0]);
-      if (continued_part(grown.back(), past, axis) != static_cast<int64_t>(i)) return false;
+      if (continued_part(grown.back(), *read) != static_cast<int64_t>(i)) return false;
     }
-    for (const auto& [user, operand] : users_[past]) {
-      const Node& n = graph_.nodes[static_cast<size_t>(user)];
-      if (!is_known_shape(n) && part_of(n, past, axis) < 0) return false;
-    }
-    if (graph_.is_output(past)) return false;
-    replace(past, axis, output, grown);
+    replace(past, axis, output, grown, *read);
     return true;
   }
 
-  void replace(ValueId past, int64_t axis, size_t output, const std::vector<ValueId>& grown) {
+  void replace(ValueId past, int64_t axis, size_t output, const std::vector<ValueId>& grown, const Parts& read) {
     const std::string past_name = graph_.values[past].name, present_name = graph_.values[graph_.outputs[output]].name;
-    Shape shape = info(past).shape;
-    shape.erase(shape.begin() + axis);
+    const Shape shape = without_axis(info(past).shape, axis);
     std::vector<ValueId> parts;
     for (size_t i = 0; i < grown.size(); ++i) {
       const ValueId part = graph_.add_value(past_name + "." + std::to_string(i), info(past).type);
@@ -99,10 +132,9 @@ class Unstacker {
       if (!graph_.is_output(grown[i])) graph_.values[grown[i]].name = present_name + "." + std::to_string(i);
       context_.binding.inputs[part] = InputRole::kState;
     }
-    for (const auto& [user, operand] : users_[past]) {
-      const Node n = graph_.nodes[static_cast<size_t>(user)];
-      graph_.replace_uses(n.out[0], is_known_shape(n) ? graph_.add_shape(past_name + ".shape", *info(n.out[0]).content) : parts[static_cast<size_t>(part_of(n, past, axis))]);
-    }
+    for (const auto& [user, operand] : users_[past])
+      if (const Node n = graph_.nodes[static_cast<size_t>(user)]; is_known_shape(n)) graph_.replace_uses(n.out[0], graph_.add_shape(past_name + ".shape", *info(n.out[0]).content));
+    for (const auto& [value, part] : read) graph_.replace_uses(value, parts[static_cast<size_t>(part)]);
     context_.binding.inputs.erase(past);
     auto swap = [](std::vector<ValueId>& list, size_t at, const std::vector<ValueId>& by) {
       list.erase(list.begin() + static_cast<ptrdiff_t>(at));
@@ -121,6 +153,10 @@ class Unstacker {
 }  // namespace
 
 Status unstack_states(PassContext& context) {
+  for (const auto& [past, role] : context.binding.inputs)
+    for (const Node& n : context.graph.nodes)
+      if (role == InputRole::kState && n.is("Identity") && n.in[0] == past && !context.graph.is_output(n.out[0])) context.graph.replace_uses(n.out[0], past);
+  context.graph.remove_dead_nodes();
   while (Unstacker(context).step()) {
     context.graph.remove_dead_nodes();
     SITU_RETURN_IF_ERROR(context.graph.sort());
