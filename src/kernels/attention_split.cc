@@ -42,7 +42,8 @@ int64_t slots_at_once(const Problem& p) {
 // about as long as fetching the next.
 SITU_INLINE void prefetch_slots(const View& v, const Keys& keys, int64_t from, int64_t to, int64_t part, int64_t parts) {
   const int64_t row = v.strides[2] * dtype_bytes(v.type);
-  each_stretch(keys, from, to, [&](int64_t, int64_t count, int64_t slot) {
+  // Inlined before GCC looks for calls without an effect: it takes one that only prefetches for such, and drops it.
+  each_stretch(keys, from, to, [&](int64_t, int64_t count, int64_t slot) __attribute__((always_inline)) {
     const std::byte* begin = v.data + slot * row;
     const int64_t bytes = count * row;
     for (int64_t i = bytes * part / parts / 64 * 64; i < bytes * (part + 1) / parts; i += 64) __builtin_prefetch(begin + i);
@@ -55,12 +56,14 @@ void attend_slots(const Problem& p, Tile* tiles, int64_t tile_count, const Keys&
   const int64_t first_head = tiles[0].first / p.group, count = keys.count, step = slots_at_once(p);
   auto up_to = [](int64_t j, int64_t most) { return j < most ? j : most; };
   with_type(p.k, [&](const auto* k) {
+    Keys now = keys;
     for (int64_t j = 0; j < count; j += step) {
       const int64_t next = up_to(j + step, count);
+      now = now.from(j);
       for (int64_t h = 0; h < tile_count; ++h) {
-        if (next < count) prefetch_slots(p.k, keys, next, up_to(next + step, count), h, tile_count);
+        if (next < count) prefetch_slots(p.k, now, next, up_to(next + step, count), h, tile_count);
         else prefetch_slots(p.v, keys, 0, up_to(step, count), h, tile_count);
-        few_scores(tiles[h], p.depth, k + (first_head + h) * p.k.strides[1], p.k.strides[2], keys, j, next);
+        few_scores(tiles[h], p.depth, k + (first_head + h) * p.k.strides[1], p.k.strides[2], now, j, next);
       }
     }
   });
@@ -69,12 +72,14 @@ void attend_slots(const Problem& p, Tile* tiles, int64_t tile_count, const Keys&
     shrink_rows(p, &tiles[h]);
   }
   with_type(p.v, [&](const auto* v) {
+    Keys now = keys;
     for (int64_t j = 0; j < count; j += step) {
       const int64_t next = up_to(j + step, count);
+      now = now.from(j);
       for (int64_t h = 0; h < tile_count; ++h) {
-        if (next < count) prefetch_slots(p.v, keys, next, up_to(next + step, count), h, tile_count);
-        else prefetch_slots(p.k, keys, count, count + up_to(step, follow), h, tile_count);
-        few_values(p, tiles[h], v + (first_head + h) * p.v.strides[1], p.v.strides[2], keys, j, next);
+        if (next < count) prefetch_slots(p.v, now, next, up_to(next + step, count), h, tile_count);
+        else prefetch_slots(p.k, now, count, count + up_to(step, follow), h, tile_count);
+        few_values(p, tiles[h], v + (first_head + h) * p.v.strides[1], p.v.strides[2], now, j, next);
       }
     }
   });

@@ -41,11 +41,17 @@ struct Problem {
   const Run* runs() const { return call.runs != nullptr ? call.runs : &whole; }
 };
 
-// Keys [first, first + count) of a sequence: slots from number `offset` of `run` on, and then those of the runs after it.
+// Keys [first, first + count) of a sequence. `run` holds those from number `at` on, counted from `first`; the runs after it follow.
 struct Keys {
   int64_t first, count;
   const Run* run;
-  int64_t offset;
+  int64_t at;
+  // The same from key j on, so that nobody goes through the runs before it again.
+  Keys from(int64_t j) const {
+    Keys keys = *this;
+    while (keys.at + keys.run->length <= j) keys.at += keys.run++->length;
+    return keys;
+  }
 };
 
 // Calls body(j, n, slot) for keys j .. j + n, counted from keys.first, that lie in slots slot .. slot + n; all of them from `from`
@@ -53,7 +59,7 @@ struct Keys {
 template <typename Body>
 SITU_INLINE void each_stretch(const Keys& keys, int64_t from, int64_t to, Body body) {
   const Run* run = keys.run;
-  for (int64_t at = -keys.offset; at < to; at += run++->length) {
+  for (int64_t at = keys.at; at < to; at += run++->length) {
     const int64_t begin = at < from ? from : at, end = at + run->length < to ? at + run->length : to;
     if (begin < end) body(begin, end - begin, run->first_slot + begin - at);
   }
@@ -63,9 +69,9 @@ SITU_INLINE void each_stretch(const Keys& keys, int64_t from, int64_t to, Body b
 // step begins and whichever tokens are not kept any more.
 template <typename Body>
 SITU_INLINE void each_block(const Problem& p, int64_t begin, int64_t end, Body body) {
-  Keys keys{begin, 0, p.runs(), begin};
-  for (; keys.first < end; keys.first += keys.count, keys.offset += keys.count) {
-    for (; keys.offset >= keys.run->length; ++keys.run) keys.offset -= keys.run->length;
+  Keys keys{begin, 0, p.runs(), -begin};
+  for (; keys.first < end; keys.first += keys.count, keys.at -= keys.count) {
+    keys = keys.from(0);
     const int64_t most = p.call.prompt_rows > 0 ? p.block - (keys.first + p.call.dropped) % p.block : p.block;
     keys.count = end - keys.first < most ? end - keys.first : most;
     body(keys);
@@ -197,19 +203,34 @@ SITU_INLINE void groups_of_rows(int64_t rows, Body body) {
   else if (rows - r == 1) body(RowCount<1>{}, r);
 }
 
+// Scores of C keys that lie anywhere. Not inlined: beside the loop below GCC 12 would keep neither's sums in registers.
+template <int R, int C, typename T>
+__attribute__((noinline)) static void scattered_scores(const float* const* q, const T* const* rows, int64_t depth, float* s) {
+  dots<R, C>(q, AnyRows<T>{rows}, depth, s, kKeyBlock);
+}
+
 // -- scores[r][j] = q[r] . key j, for the block's keys [from, to); `k` is slot 0's, keys of a stretch are `step` elements apart
 template <int R, typename T>
 SITU_INLINE void dot_scores(const Tile& t, int64_t depth, int64_t r0, const T* k, int64_t step, const Keys& keys, int64_t from, int64_t to) {
   constexpr int C = kLanes / R > 0 ? kLanes / R : 1;  // R * C sums fill one vector
   const float* q[R];
   for (int r = 0; r < R; ++r) q[r] = t.q + (r0 + r) * depth;
+  const T* rows[C];
+  int64_t waiting = 0;  // keys that are too few to fill it
   each_stretch(keys, from, to, [&](int64_t first, int64_t count, int64_t slot) __attribute__((always_inline)) {
     const T* row = k + slot * step;
     float* s = t.scores + r0 * kKeyBlock + first;
     int64_t j = 0;
-    for (; j + C <= count; j += C) dots<R, C>(q, row + j * step, step, depth, s + j, kKeyBlock);
-    for (; j < count; ++j) dots<R, 1>(q, row + j * step, step, depth, s + j, kKeyBlock);
+    if (waiting > 0) {
+      for (; j < count && waiting < C; ++j) rows[waiting++] = row + j * step;
+      if (waiting < C) return;
+      scattered_scores<R, C>(q, rows, depth, s + j - C);
+      waiting = 0;
+    }
+    for (; j + C <= count; j += C) dots<R, C>(q, EvenRows<T>{row + j * step, step}, depth, s + j, kKeyBlock);
+    for (; j < count; ++j) rows[waiting++] = row + j * step;
   });
+  for (int64_t j = 0; j < waiting; ++j) scattered_scores<R, 1>(q, rows + j, depth, t.scores + r0 * kKeyBlock + to - waiting + j);
 }
 
 template <typename T>
@@ -531,7 +552,7 @@ static inline void find_rows(const T* x, int64_t step, const Keys& keys, const T
 
 // Panels of a block of one KV head's keys and values.
 static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, const Keys& keys, const Panels& panels) {
-  const bool one_stretch = keys.offset + keys.count <= keys.run->length;
+  const bool one_stretch = keys.at + keys.run->length >= keys.count;
   with_type(p.k, [&](const auto* k) {
     decltype(k) rows[kKeyBlock];
     find_rows(k + batch * p.k.strides[0] + kv_head * p.k.strides[1], p.k.strides[2], keys, rows);

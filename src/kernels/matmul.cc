@@ -127,8 +127,8 @@ void dot_rows(const Product& p, const BatchOffsets& at, int64_t m, int64_t n0, i
     const float* a[R];
     for (int r = 0; r < R; ++r) a[r] = row_of_a(p, at, m + r, k, depth, converted + r * kDotDepth);
     int64_t c = 0;
-    for (; c + 4 <= count; c += 4) dots<R, 4>(a, b + c * p.b_n + k, p.b_n, depth, sums + c, kDotColumns);
-    for (; c < count; ++c) dots<R, 1>(a, b + c * p.b_n + k, p.b_n, depth, sums + c, kDotColumns);
+    for (; c + 4 <= count; c += 4) dots<R, 4>(a, EvenRows<T>{b + c * p.b_n + k, p.b_n}, depth, sums + c, kDotColumns);
+    for (; c < count; ++c) dots<R, 1>(a, EvenRows<T>{b + c * p.b_n + k, p.b_n}, depth, sums + c, kDotColumns);
   }
   for (int r = 0; r < R; ++r) finish_row(p, at, m + r, n0, count, sums + r * kDotColumns);
 }
