@@ -40,10 +40,12 @@ class ChatTest(CliTest):
         """Every reply is that of a prompt of all messages before, of which what was there is kept."""
         first = self.reply("u:Hi;a:")
         second = self.reply(f"u:Hi;a:{first};u:So?;a:")
-        answers = self.chat(["Hi", "So?", "/undo", "So?", "/regen", "/clear", "Hi"])
-        self.assertEqual((answers.returncode, answers.stdout.split("\n")), (0, [first, second, second, second, first, ""]), answers.stderr)
-        self.assertEqual([line.split(" of them kept")[0].split(", ")[1] for line in answers.stderr.splitlines()], ["0", "10", "19", "19", "6"])
-        self.assertEqual(answers.stderr.count("copied 0 B/token"), 5)
+        for options in ((), ("--window", "50")):
+            with self.subTest(options=options):
+                answers = self.chat(["Hi", "So?", "/undo", "So?", "/regen", "/clear", "Hi"], *options)
+                self.assertEqual((answers.returncode, answers.stdout.split("\n")), (0, [first, second, second, second, first, ""]), answers.stderr)
+                self.assertEqual([line.split(" of them kept")[0].split(", ")[1] for line in answers.stderr.splitlines()], ["0", "10", "19", "19", "6"])
+                self.assertEqual(answers.stderr.count("copied 0 B/token"), 5)
 
     def test_system_and_lines_that_go_on(self):
         answers = self.chat(["/system Be", "a\\", "b", "/system", "/undo", "c"], "--system", "No")

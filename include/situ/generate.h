@@ -74,7 +74,7 @@ struct GenerateOptions {
   bool echo = false;                // the prompt's text before the answer's
 
   // Uses the state that earlier generations kept of the prompt's beginning, and keeps that of prompt and answer until its
-  // slots are needed. What is computed token by token here may have been computed together there: the same but for rounding.
+  // slots are needed; with LoadOptions::window, as long as no token has left it. What is computed token by token here may have been computed together there: the same but for rounding.
   bool prefix_cache = false;
 };
 
@@ -85,7 +85,8 @@ struct TokenLogprob {
 
 struct Token {
   int64_t id = 0;    // -1: text alone, before the first token or after the last
-  std::string text;  // whole characters only; empty while one, or a stop string, is incomplete, or without a tokenizer
+  std::string text;  // whole characters only; empty while one, or a stop string, is incomplete, or without a tokenizer. An answer
+                     // that ends within a character ends with U+FFFD, as the decoder has it
   std::optional<double> logprob;  // when asked for
 };
 // Called for every generated token; false stops the generation. It may use the model: other sessions, other generations. Where logits of
@@ -103,7 +104,8 @@ struct Generation {
     std::vector<TokenLogprob> top;  // the most probable ones, first first
   };
   std::vector<Logprobs> logprobs;  // one for each of output_ids when asked for, else empty
-  // exp of the mean negative log-likelihood of output_ids, as logprobs would give them; when asked for and there is a token.
+  // exp of the mean negative log-likelihood of output_ids, as logprobs would give them but for the
+  // rounding of floats (1e-5 of it); when asked for and there is a token.
   std::optional<double> perplexity;
   struct Answer {
     std::vector<int64_t> output_ids;

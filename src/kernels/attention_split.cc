@@ -41,12 +41,11 @@ int64_t slots_at_once(const Problem& p) {
 // Asks for part `part` of `parts` of the slots of the block's rows [from, to): the arithmetic on one group of slots takes
 // about as long as fetching the next.
 SITU_INLINE void prefetch_slots(const View& v, const Keys& keys, int64_t from, int64_t to, int64_t part, int64_t parts) {
-  const int64_t row = v.strides[2] * dtype_bytes(v.type);
+  const int64_t row = v.strides[2] * dtype_bytes(v.type), begin = from + (to - from) * part / parts, end = from + (to - from) * (part + 1) / parts;
   // Inlined before GCC looks for calls without an effect: it takes one that only prefetches for such, and drops it.
-  each_stretch(keys, from, to, [&](int64_t, int64_t count, int64_t slot) __attribute__((always_inline)) {
-    const std::byte* begin = v.data + slot * row;
-    const int64_t bytes = count * row;
-    for (int64_t i = bytes * part / parts / 64 * 64; i < bytes * (part + 1) / parts; i += 64) __builtin_prefetch(begin + i);
+  each_stretch(keys, begin, end, [&](int64_t, int64_t count, int64_t slot) __attribute__((always_inline)) {
+    const std::byte *at = v.data + slot * row, *last = at + count * row;
+    for (; at < last; at += 64) __builtin_prefetch(at);
   });
 }
 

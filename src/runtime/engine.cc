@@ -279,7 +279,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   e->decode_ = std::move(*b);
   const bool one_run = e->prefill_->needs_contiguous() || e->decode_->needs_contiguous();
   if (e->window_ > 0 && one_run) return Status::error("no window: attention that was not recognised reads the state as one block");
-  if (!whole && !e->has_replaced_states() && !one_run && e->window_ == 0) e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
+  if (!whole && !e->has_replaced_states() && !one_run) e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
   e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
   if (std::optional<PackSave> save = cache.finish()) e->saver_ = save_in_background(std::move(*save), &e->packs_.problem);
   return e;

@@ -71,6 +71,7 @@ void PrefixCache::split(Node* node, size_t length) {
 }
 
 void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence) {
+  if (sequence.kept() != sequence.length()) return;
   ++clock_;
   Node* node = &root_;
   int64_t at = 0;

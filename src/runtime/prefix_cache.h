@@ -22,7 +22,8 @@ class PrefixCache {
 
   // A sequence of the longest beginning of `tokens` that is kept; empty: none is.
   Sequence find(std::span<const int64_t> tokens);
-  // Keeps the slots of `sequence`, which holds `tokens`, as far as others do not stand for the same tokens already.
+  // Keeps the slots of `sequence`, which holds `tokens`, as far as others do not stand for the same tokens already; none of one that
+  // a window has dropped tokens of.
   // Precondition: tokens.size() == sequence.length().
   void keep(std::span<const int64_t> tokens, const Sequence& sequence);
   // Gives up the end of the beginning that was used longest ago. Its slots are free once no sequence holds them. False:

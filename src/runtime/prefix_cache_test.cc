@@ -62,6 +62,16 @@ TEST_F(PrefixCacheTest, FindsTheLongestBeginning) {
   EXPECT_EQ(pool_->free_slots(), 64 - 10);
 }
 
+TEST_F(PrefixCacheTest, WhatLostTokensIsNotKept) {
+  start(64);
+  Sequence s(*pool_);
+  ASSERT_TRUE(s.append(6).is_ok());
+  s.drop(4, 1);
+  cache_->keep(Tokens{1, 2, 3, 4, 5, 6}, s);
+  EXPECT_EQ(cache_->tokens(), 0);
+  EXPECT_EQ(cache_->find(Tokens{1, 2, 3}).length(), 0);
+}
+
 TEST_F(PrefixCacheTest, TheOldestMakesRoom) {
   start(8);
   run({1, 2, 3});

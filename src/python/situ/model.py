@@ -119,7 +119,11 @@ class Model:
         The arrays are views, as those of Session.step: each holds until the next step of its session.
         Raises SituError: as Session.step, and a session that is there twice. The sessions are then as they were.
         """
-        return self._model.step([(session, _token_ids(ids)) for session, ids in feeds])
+        try:
+            pairs = [(session, ids) for session, ids in feeds]
+        except (TypeError, ValueError):
+            raise TypeError("step() wants pairs of a session and its tokens") from None
+        return self._model.step([(session, _token_ids(ids)) for session, ids in pairs])
 
     def perplexity(self, text: Prompt, *, context: int = 0, stride: int = 0) -> Perplexity:
         """How well the model foretells a text, or token ids. Each token but the first is scored once, in windows of `context`
