@@ -69,8 +69,9 @@ bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* 
       if (!scores_node(graph_.nodes[i])) return false;
   }
   auto evaluate = [&](float fill, uint32_t seed, int64_t tokens, int64_t past) -> Result<std::vector<float>> {
-    Tensor t = prober_.random(prober_.dims(s, tokens, past), seed);
-    for (int64_t i = 0; i < t.count(); ++i) t.view().as<float>()[i] *= fill;
+    const std::vector<int64_t> dims = prober_.dims(s, tokens, past);
+    Tensor t = fill == 0 ? Tensor::allocate(DType::kF32, dims) : prober_.random(dims, seed);
+    for (int64_t i = 0; i < t.count() && fill != 0; ++i) t.view().as<float>()[i] *= fill;
     Result<Tensor> r = prober_.evaluate(x, {{s, t}}, tokens, past);
     if (!r.is_ok()) return r.status();
     return floats(*r);

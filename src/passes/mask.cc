@@ -54,19 +54,17 @@ bool agrees(const Sample& s, int64_t heads, const MaskForm& form) {
   const int64_t keys = s.tokens + s.past;
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t i = 0; i < s.tokens; ++i) {
-      const int64_t own = s.past + i;
-      int64_t anchor = -1;
-      for (int64_t j = 0; j < keys; ++j) {
-        const bool allowed = (!form.causal || j <= own) && (form.window <= 0 || j > own - form.window);
-        const float v = s.at(h, i, j);
-        if (allowed == masked(v)) return false;
-        if (!allowed) continue;
-        // Scores may be shifted by a constant for each row: softmax does not see it.
-        if (anchor < 0) anchor = j;
-        const float slope = form.slopes.empty() ? 0.0f : form.slopes[static_cast<size_t>(h)];
-        const float expected = slope * static_cast<float>(j - anchor);
-        const float magnitude = std::fabs(v) + std::fabs(s.at(h, i, anchor));
-        if (std::fabs(v - s.at(h, i, anchor) - expected) > 1e-5f * (1 + magnitude)) return false;
+      const float* row = s.bias.data() + (h * s.tokens + i) * keys;
+      const int64_t own = s.past + i, first = form.window > 0 ? std::max<int64_t>(0, own - form.window + 1) : 0, last = form.causal ? own + 1 : keys;
+      for (int64_t j = 0; j < first; ++j)
+        if (!masked(row[j])) return false;
+      for (int64_t j = last; j < keys; ++j)
+        if (!masked(row[j])) return false;
+      // Scores may be shifted by a constant for each row: softmax does not see it.
+      const float anchor = first < last ? row[first] : 0, slope = form.slopes.empty() ? 0.0f : form.slopes[static_cast<size_t>(h)];
+      for (int64_t j = first; j < last; ++j) {
+        const float v = row[j], expected = slope * static_cast<float>(j - first);
+        if (masked(v) || std::fabs(v - anchor - expected) > 1e-5f * (1 + std::fabs(v) + std::fabs(anchor))) return false;
       }
     }
   return true;

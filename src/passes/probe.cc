@@ -20,9 +20,12 @@ SymbolValues bind_symbols(int64_t tokens, int64_t past) {
 }  // namespace
 
 std::vector<float> floats(const Tensor& t) {
-  std::vector<float> out;
-  for (double d : t.to_f64()) out.push_back(static_cast<float>(d));
-  return out;
+  if (t.type() == DType::kF32 && t.contiguous()) {
+    const float* first = t.view().as<const float>();
+    return {first, first + t.count()};
+  }
+  const std::vector<double> wide = t.to_f64();
+  return {wide.begin(), wide.end()};
 }
 
 Prober::Prober(const Graph& graph, const Binding& binding, Evaluator& evaluator)
