@@ -3,8 +3,6 @@
 //
 //   few rows     sums of a panel in registers, weights read once
 //   many rows    register tiles, a slice of a panel at a time for a block of rows; half-precision slices become floats first
-#include <type_traits>
-
 #include "kernels/params.h"
 #include "kernels/rows.h"
 #include "kernels/tile.h"
@@ -130,15 +128,15 @@ namespace {
 
 constexpr int64_t kPackedRows = 16;  // of w [K, N] at a time: as many streams as a CPU prefetches, 4 KiB of each panel
 
+SITU_INLINE void put(uint16_t* to, uint16_t x) { *to = x; }
+template <typename T>
+SITU_INLINE void put(T* to, float x) { from_float(to, x); }
+
 // Rows [first_k, last_k) of w [K, N], any strides, into panels [p0, p1).
 template <typename From, typename To>
 void pack_panels(const View& w, const PackDenseParams& p, int64_t p0, int64_t p1, To* packed) {
   typedef From OddFrom __attribute__((aligned(1)));  // weights may stand anywhere in their file
   const OddFrom* from = w.as<const OddFrom>();
-  auto put = [](To* to, From x) {
-    if constexpr (std::is_same_v<From, To>) *to = x;
-    else from_float(to, x);
-  };
   const int64_t rows = w.strides[1] == 1 ? kPackedRows : p.last_k - p.first_k;  // transposed, every column is a stream
   for (int64_t k0 = p.first_k; k0 < p.last_k; k0 += rows)
     for (int64_t panel = p0; panel < p1; ++panel) {
