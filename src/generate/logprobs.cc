@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "generate/greedy.h"
 #include "generate/selection.h"
 #include "kernels/kernel.h"
 #include "kernels/params.h"
@@ -17,8 +18,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 void LogProbabilities::read(std::span<const float> logits) {
   logits_ = logits;
-  max_ = -kInfinity;
-  for (const float x : logits) max_ = x > max_ ? x : max_;
+  const float largest = logits.empty() ? -kInfinity : logits[static_cast<size_t>(argmax(logits))];
+  max_ = largest == largest ? largest : -kInfinity;
   double sum = 0;
   for (const float x : logits) sum += x == max_ ? 1.0f : x == x ? std::exp(x - max_) : 0.0f;
   log_sum_ = std::log(sum);
