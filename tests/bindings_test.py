@@ -99,6 +99,20 @@ class BindingsTest(CliTest):
                 with self.subTest(spec, options=options):
                     self.assertEqual(self.generate(path, prompt, *options)["output_ids"], ids)
 
+    def test_names_are_spelled_out_on_a_terminal(self):
+        def named(m):
+            m.producer_name = "tool\x1b[2J"
+            for n in m.graph.node:
+                n.name = "\x1b[31m" + n.name
+        def unknown(m):
+            named(m)
+            m.graph.node[0].op_type = "Odd\x1b[0m"
+        for change, code in ((named, 0), (unknown, 2)):
+            run = Run("inspect", self.renamed("llama", "logits", "logits", change)[0])
+            self.assertEqual(run.code, code, run)
+            self.assertIn("tool\\x1b[2J", run.out)
+            self.assertNotIn("\x1b", run.out + run.err)
+
     def test_pasts_of_a_known_length(self):
         for options in ((), ("--naive",)):
             def fixed(m):

@@ -74,5 +74,7 @@ int bench(const BenchArguments& arguments);
 
 // Prints "situ: message" to stderr and returns 2.
 int fail(const std::string& message);
+// What a file or an argument says, for a terminal: control characters are spelled out.
+std::string one_line(const std::string& words);
 
 }  // namespace situ::cli

@@ -214,6 +214,18 @@ void print(const Json& j) {
   std::printf("Unsupported: nothing\n");
 }
 
+// With names as a terminal may have them.
+Json for_terminal(const Json& j) {
+  if (j.is_string()) return one_line(j.get<std::string>());
+  if (!j.is_structured()) return j;
+  Json shown = j.is_array() ? Json::array() : Json::object();
+  for (const auto& [key, value] : j.items()) {
+    if (j.is_array()) shown.push_back(for_terminal(value));
+    else shown[one_line(key)] = for_terminal(value);
+  }
+  return shown;
+}
+
 // What the file says of a model that cannot run; nothing where it cannot be read either.
 int inspect_unsupported(const InspectArguments& a, const std::string& reason) {
   if (const Status names = check_disabled_names(); !names.is_ok()) return fail(reason);  // it is not the model's
@@ -230,12 +242,13 @@ int inspect_unsupported(const InspectArguments& a, const std::string& reason) {
     j["outputs"] = values_json(g, g.outputs);
     j["operators"] = operators;
     if (!a.json) {
-      std::printf("%s\n  %s, %zu nodes in the file\n\n", folder->model_file.c_str(), imported->producer.c_str(), g.nodes.size());
-      print_values("Inputs", j["inputs"]);
-      print_values("Outputs", j["outputs"]);
+      const Json shown = for_terminal(j);
+      std::printf("%s\n  %s, %zu nodes in the file\n\n", shown["file"].get<std::string>().c_str(), shown["producer"].get<std::string>().c_str(), g.nodes.size());
+      print_values("Inputs", shown["inputs"]);
+      print_values("Outputs", shown["outputs"]);
       std::printf("Operators\n");
-      for (const auto& [op, count] : operators) std::printf("  %-28s %d\n", op.c_str(), count);
-      std::printf("Unsupported\n  %s\n", reason.c_str());
+      for (const auto& [op, count] : shown["operators"].items()) std::printf("  %-28s %d\n", op.c_str(), count.get<int>());
+      std::printf("Unsupported\n  %s\n", shown["unsupported"][0].get<std::string>().c_str());
       std::fflush(stdout);
     }
   }
@@ -268,7 +281,7 @@ int inspect(const InspectArguments& a) {
   model->impl().in_place->finish_saving();
   const Json j = describe(model->impl(), *budget);
   if (a.json) std::printf("%s\n", j.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
-  else print(j);
+  else print(for_terminal(j));
   return 0;
 }
 

@@ -64,17 +64,20 @@ constexpr size_t kMaxTraceEvents = size_t{1} << 22;
 
 }  // namespace
 
-int fail(const std::string& message) {
-  // One line, whatever names the file or the arguments hold: control characters are spelled out.
+std::string one_line(const std::string& words) {
   std::string line;
-  for (const char c : message) {
+  for (const char c : words) {
     char text[8];
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) std::snprintf(text, sizeof(text), "\\x%02x", static_cast<unsigned char>(c));
     if (c == '\n') line += "\\n";
     else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) line += text;
     else line += c;
   }
-  std::fprintf(stderr, "situ: %s\n", line.c_str());
+  return line;
+}
+
+int fail(const std::string& message) {
+  std::fprintf(stderr, "situ: %s\n", one_line(message).c_str());
   return 2;
 }
 
