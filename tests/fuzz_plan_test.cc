@@ -125,6 +125,7 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
     Result<std::unique_ptr<Program>> p = Program::create(c.graph, binding, c.plan, {"", {}, "not asked for"}, regions, pool);
     if (!p.is_ok()) return p.status();
     programs[i] = std::move(*p);
+    if (threads == 2) programs[i]->work_alone();
   }
   // The sequence does not begin at slot 0.
   Sequence before(**states), sequence(**states);
@@ -294,6 +295,7 @@ bool check_together(uint32_t seed) {
   Result<std::unique_ptr<Program>> program = Program::create(graph, binding, *plan, order, {base, base + (plan->arena_bytes + 63) / 64 * 64, states->get()}, pool);
   EXPECT_TRUE(program.is_ok()) << program.status().message();
   if (!(*program)->one_sequence().empty()) return false;
+  if (seed % 32 == 0) (*program)->work_alone();
   const size_t wanted = seed / 2 % 4;
   Result<std::vector<Outputs>> got = run_together(graph, binding, *plan, **program, **states, wanted);
   EXPECT_TRUE(got.is_ok()) << got.status().message();

@@ -20,14 +20,16 @@ inline void pause_cpu() {
 #endif
 }
 
-// Returns when `word` no longer holds `old`.
+// Returns when `word` no longer holds `old`; whether it slept until then.
 template <typename T>
-void wait_change(std::atomic<T>& word, T old, int spins) {
+bool wait_change(std::atomic<T>& word, T old, int spins) {
   for (int i = 0; i < spins; ++i) {
-    if (word.load(std::memory_order_acquire) != old) return;
+    if (word.load(std::memory_order_acquire) != old) return false;
     pause_cpu();
   }
-  while (word.load(std::memory_order_acquire) == old) word.wait(old, std::memory_order_acquire);
+  bool slept = false;
+  for (; word.load(std::memory_order_acquire) == old; slept = true) word.wait(old, std::memory_order_acquire);
+  return slept;
 }
 
 // CPUs that the quotas of this process's control groups amount to, rounded up; 0: none is set. A group's quota holds for
@@ -76,7 +78,7 @@ void Barrier::wait() {
     epoch_.store(epoch + 1, std::memory_order_release);
     epoch_.notify_all();
   } else {
-    wait_change(epoch_, epoch, spins_);
+    if (wait_change(epoch_, epoch, spins_)) sleeps_.fetch_add(1, std::memory_order_relaxed);
   }
 }
 

@@ -14,10 +14,12 @@ class Barrier {
  public:
   Barrier(int threads, int spins) : threads_(threads), spins_(spins) {}
   void wait();
+  // How often a thread has gone to sleep here so far.
+  int sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
 
  private:
   const int threads_, spins_;
-  std::atomic<int> arrived_{0};
+  std::atomic<int> arrived_{0}, sleeps_{0};
   std::atomic<unsigned> epoch_{0};
 };
 

@@ -157,6 +157,7 @@ Result<StepTable> kernel_table(Model& model, int64_t depth, int64_t tokens) {
       continue;
     }
     for (int t = 1; t < trace.threads(); ++t) {
+      if (trace.events(t).size() + static_cast<size_t>(tokens) != trace.events(0).size()) continue;  // thread 0 took some steps alone
       // Thread 0 has one event more per step, that of the step itself.
       const TraceEvent& e = trace.events(t)[i - i / static_cast<size_t>(engine.kernel_calls() + 1)];
       longest = std::max(longest, e.end - e.begin);
@@ -268,7 +269,7 @@ int bench(const BenchArguments& a) {
     tables.push_back(std::move(*kernels));
     report["rows"].push_back(row);
   }
-  for (size_t i = 0; i < tables.size() && !a.json; ++i) print(tables[i], depths[i]);
+  for (size_t i = 0; i < tables.size() && !a.json; ++i) print(tables[i], depths[i] + a.prompt);
   if (a.json) std::printf("%s\n", report.dump().c_str());
   return 0;
 }

@@ -313,8 +313,10 @@ class Binder {
     std::iota(axes.begin(), axes.end(), 0);
     const int told = axis_of_user(v, axes, shape, kMostSteps);
     if (told >= 0) return told;
-    for (int i = 0; i < rank; ++i)
-      if (!shape[static_cast<size_t>(i)].is_const() && shape[static_cast<size_t>(i)].str(&graph_.symbol_names).find("past") != std::string::npos) return i;
+    for (int i = 0; i < rank; ++i) {
+      const std::string symbol = shape[static_cast<size_t>(i)].is_const() ? "" : shape[static_cast<size_t>(i)].str(&graph_.symbol_names);
+      if (symbol.find("past") != std::string::npos && symbol.find("batch") == std::string::npos) return i;
+    }
     return rank == 4 && !shape[2].is_const() ? 2 : -1;
   }
   // `axes`: which of the past's, of shape `past`, those of v are; v may be a part of it, or all of it in another layout.

@@ -386,6 +386,18 @@ TEST_F(PackCacheTest, AfterARebootTheBytesAreCheckedOnce) {
   EXPECT_FALSE(start().saves);
 }
 
+TEST_F(PackCacheTest, ATimeThatWasRestoredSaysNothing) {
+  const std::string want = start().packed;
+  edit([](PackHeader& h, auto&, auto& entries) {
+    h.modified_ns -= int64_t{10} * 1000000000;
+    entries[0].packed.low ^= 1;  // as if its bytes were others
+  });
+  EXPECT_FALSE(PackFile::open(saved()[0])->intact());
+  const Start mended = start();
+  EXPECT_TRUE(mended.written > 0 && mended.packed == want);
+  EXPECT_TRUE(PackFile::open(saved()[0])->intact());
+}
+
 TEST_F(PackCacheTest, WhatAStartDidNotAskForIsNotCalledRight) {
   const std::string want = start().packed;
   std::string bytes = read(saved()[0]);

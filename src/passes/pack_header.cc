@@ -13,6 +13,7 @@
 namespace situ {
 namespace {
 
+constexpr int64_t kNamingTime = int64_t{2} * 1000000000;  // ns from the last byte to the file's own name, which changes its status
 constexpr char kMagic[8] = {'S', 'I', 'T', 'U', 'P', 'A', 'C', 'K'};
 
 uint64_t dense_probe(uint64_t sum) {
@@ -168,6 +169,8 @@ bool read_pack_tables(int descriptor, int64_t file_bytes, PackHeader* header, st
 bool untouched(const PackHeader& header, const FileIdentity& file) {
   char boot[40];
   read_boot(boot);
+  // Whoever writes to a file and gives it its old time again changes its status later than that.
+  if (file.changed_ns - file.modified_ns > kNamingTime) return false;
   return boot[0] != 0 && std::string_view(boot, sizeof(boot)) == std::string_view(header.boot, sizeof(boot)) && header.modified_ns == file.modified_ns;
 }
 

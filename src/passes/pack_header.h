@@ -37,7 +37,7 @@ bool write_pack_tables(int descriptor, PackHeader header, const std::vector<File
 // Reads and checks them against the file's length. False: not a sound file of this version.
 bool read_pack_tables(int descriptor, int64_t file_bytes, PackHeader* header, std::vector<FileIdentity>* sources, std::vector<PackEntry>* entries);
 
-// True if the packed bytes of this file were found right in this boot and nobody has written to it since.
+// True if the packed bytes of this file were found right in this boot and nobody has written to it since, its times restored or not.
 bool untouched(const PackHeader& header, const FileIdentity& file);
 
 // All `bytes`, in as many calls as it takes.

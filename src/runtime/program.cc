@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "base/clock.h"
 #include "place/row_groups.h"
 #include "runtime/host_integers.h"
 
@@ -13,6 +14,7 @@ namespace {
 
 // Rows that a thread takes through a row group at once: what packed_matmul multiplies with a panel of digits.
 constexpr int64_t kRowsTogether = 128;
+constexpr int64_t kShortStep = 16;  // tokens: prompts take so long that a time slice is nothing to them
 
 }  // namespace
 
@@ -335,19 +337,19 @@ void Program::write_inputs(const StepInput& input, Ledger& ledger) {
     for (const auto& [root, offset] : host_roots_) put_content(part.host + offset, graph_.values[plan_.io[static_cast<size_t>(root)].value].info, part.symbols);
 }
 
-void Program::run_call(const Call& c, KernelCall& call, int thread, int threads) {
+void Program::run_call(const Call& c, KernelCall& call, const Share& share) {
   call.in_count = c.in_count;
   call.out_count = c.out_count;
   call.params = c.params.get();
   const bool several = segments() > 1;
-  if (several && c.by_segment) return run_segments(c, call, thread, threads);
+  if (several && c.by_segment) return run_segments(c, call, share);
   call.in = several && c.last_rows ? views_.part_at(wanted_part(), c.first_part) : views_.at(c.first_view);
   call.out = call.in + c.in_count;
   bind_runs(c, input_->segments[0], call);
   call.prompt_rows = c.step_rows && !(several && c.last_rows) ? prompt_rows_ : 0;  // those whose logits are wanted stand at the end
   call.slots = slots_.data();
   call.out_by_slot = several ? c.out_by_slot : 0;
-  c.kernel(call, thread, threads);
+  for (int part = share.first; part < share.last; ++part) c.kernel(call, part, share.parts);
 }
 
 void Program::bind_runs(const Call& c, const Segment& s, KernelCall& call) const {
@@ -367,9 +369,9 @@ KernelCall Program::thread_call(int thread) {
 
 // Waits at barrier number `barrier` of the step; false: the step ends there. All threads must leave out the same calls, since some
 // have barriers of their own: thread 0 says before a barrier that it is the last one, which others may read behind an earlier one.
-bool Program::pass_barrier(int barrier, int thread) {
-  if (thread == 0 && pool_.interrupted()) last_barrier_.store(std::min(barrier, last_barrier_.load(std::memory_order_relaxed)), std::memory_order_relaxed);
-  pool_.barrier().wait();
+bool Program::pass_barrier(int barrier, const Share& share) {
+  if (share.first == 0 && pool_.interrupted()) last_barrier_.store(std::min(barrier, last_barrier_.load(std::memory_order_relaxed)), std::memory_order_relaxed);
+  if (!share.all()) pool_.barrier().wait();
   return last_barrier_.load(std::memory_order_relaxed) > barrier;
 }
 
@@ -379,14 +381,15 @@ int Program::row_parts(const Call& c, int threads) const {
   return c.group_end == 0 || rows < kRowsOfOwn ? 0 : static_cast<int>((rows + kRowsTogether - 1) / kRowsTogether);
 }
 
-void Program::execute(int thread, int threads) {
+void Program::execute(const Share& share) {
+  const int thread = share.first;
   KernelCall call = thread_call(thread);
   const auto now = [this] { return trace_ != nullptr ? Trace::now() : 0; };
   const int64_t start = now();
   int64_t ready = start, begin = start;
-  const auto run = [&](const Call& c, int part, int parts) {
+  const auto run = [&](const Call& c, const Share& parts) {
     if (!runs(c)) return;
-    run_call(c, call, part, parts);
+    run_call(c, call, parts);
     if (call.fault->what && fault_calls_[thread] < 0) fault_calls_[thread] = static_cast<int>(&c - calls_.data());
     if (trace_ == nullptr) return;
     const int64_t end = Trace::now();
@@ -396,14 +399,14 @@ void Program::execute(int thread, int threads) {
   int barriers = 0;
   for (size_t i = 0, next = 0; i < calls_.size(); i = next) {
     if (calls_[i].barrier) {
-      if (!pass_barrier(barriers++, thread)) return;  // later calls rely on it too
+      if (!pass_barrier(barriers++, share)) return;  // later calls rely on it too
       begin = now();
     }
-    const int parts = row_parts(calls_[i], threads);
+    const int parts = row_parts(calls_[i], share.parts);
     next = parts > 0 ? calls_[i].group_end : i + 1;
-    if (parts == 0) run(calls_[i], thread, threads);
-    for (int part = 0; part < parts; ++part)
-      for (size_t j = i; j < next; ++j) run(calls_[j], thread * parts + part, threads * parts);
+    if (parts == 0) run(calls_[i], share);
+    for (int part = share.first * parts; part < share.last * parts; ++part)
+      for (size_t j = i; j < next; ++j) run(calls_[j], {part, part + 1, share.parts * parts});
   }
   if (trace_ != nullptr && thread == 0) trace_->add(thread, {token_name_, start, start, ready});
 }
@@ -450,7 +453,13 @@ Status Program::run(const StepInput& input, Ledger& ledger) {
   for (int& c : fault_calls_) c = -1;
   if (pool_.interrupted()) return Status::error("interrupted");
   last_barrier_ = INT_MAX;
-  pool_.run([this](int t, int n) { execute(t, n); });
+  const bool is_short = pool_.threads() > 1 && tokens_ <= kShortStep;
+  const bool alone = is_short && (step_threads_.alone(tokens_ * kShortStep + segments()) || always_alone_);
+  const Clock::time_point begin = Clock::now();
+  const int sleeps = pool_.barrier().sleeps();
+  if (alone) execute({0, pool_.threads(), pool_.threads()});
+  else pool_.run([this](int t, int n) { execute({t, t + 1, n}); });
+  if (is_short) step_threads_.done(ms_since(begin), pool_.barrier().sleeps() - sleeps);
   for (const Ledger& b : books_) {
     ledger.add(b);
     ledger.computed -= b.copied;  // what kernels moved is counted below as part of their outputs

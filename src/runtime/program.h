@@ -14,6 +14,7 @@
 #include "kernels/kernel.h"
 #include "place/plan.h"
 #include "runtime/state_pool.h"
+#include "runtime/step_threads.h"
 #include "runtime/view_table.h"
 
 namespace situ {
@@ -65,6 +66,8 @@ class Program {
   // Where the last step left the logits.
   const View& logits() const { return views_[logits_view_]; }
   int64_t kernel_calls() const { return static_cast<int64_t>(calls_.size()); }
+  // Thread 0 does the work of all in every short step from now on: for tests, which compare the results.
+  void work_alone() { always_alone_ = true; }
   // Records every call of the next steps; null: none. The trace must outlive its use.
   void set_trace(Trace* trace);
   // Generic steps read state as one block: sequences must then be one run.
@@ -90,6 +93,12 @@ class Program {
     int first_part = 0;         // of its views' parts, where it is by_segment or last_rows
     bool split = false;         // attention that splits the keys of one token among the threads, as the program of one token does
     uint32_t out_by_slot = 0;   // outputs that are written by slot
+  };
+
+  // Parts [first, last) of a call's `parts`, which one thread takes: one of them, or, where it works alone, all.
+  struct Share {
+    int first, last, parts;
+    bool all() const { return last - first == parts; }
   };
 
   Program(const Graph& graph, const Binding& binding, const Plan& plan, const Regions& regions, ThreadPool& pool)
@@ -123,17 +132,17 @@ class Program {
   Status check_sizes(const StepInput& input) const;
   void write_inputs(const StepInput& input, Ledger& ledger);
   void count_outputs(Ledger& ledger) const;
-  bool pass_barrier(int barrier, int thread);
-  void execute(int thread, int threads);
+  bool pass_barrier(int barrier, const Share& share);
+  void execute(const Share& share);
   int row_parts(const Call& c, int threads) const;
   bool runs(const Call& c) const { return input_->wanted > 0 || !c.for_logits; }
   // Of a step of several segments: those that a call computes, and the part that stands for all tokens whose logits are wanted.
   int first_segment(const Call& c) const { return c.last_rows ? first_wanted_ : 0; }
   int wanted_part() const { return static_cast<int>(parts_.size()) - 1; }
   int segments() const { return static_cast<int>(input_->segments.size()); }
-  void run_call(const Call& c, KernelCall& call, int thread, int threads);
-  void run_segments(const Call& c, KernelCall& call, int thread, int threads);
-  void run_split(const Call& c, KernelCall& call, int thread, int threads);
+  void run_call(const Call& c, KernelCall& call, const Share& share);
+  void run_segments(const Call& c, KernelCall& call, const Share& share);
+  void run_split(const Call& c, KernelCall& call, const Share& share);
   void bind_runs(const Call& c, const Segment& s, KernelCall& call) const;
   void bind_segment(const Call& c, int segment, KernelCall& call) const;
   void write_rotary_rows(const Root& root, const StepInput& input);
@@ -158,6 +167,8 @@ class Program {
   int logits_view_ = -1;
   bool logits_anywhere_ = false;
   Trace* trace_ = nullptr;
+  StepThreads step_threads_;
+  bool always_alone_ = false;
   int32_t first_name_ = 0, token_name_ = 0;  // in the trace: of call 0, of the whole step
   bool needs_contiguous_ = false;
 

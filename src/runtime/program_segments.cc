@@ -177,20 +177,21 @@ void Program::bind_segment(const Call& c, int segment, KernelCall& call) const {
 }
 
 // Threads take turns at being the first, so that heads that do not divide among them are not always one thread's burden.
-void Program::run_segments(const Call& c, KernelCall& call, int thread, int threads) {
+void Program::run_segments(const Call& c, KernelCall& call, const Share& share) {
   call.slots = nullptr;
   call.out_by_slot = 0;
   for (int p = first_segment(c); p < segments(); ++p) {
     if (c.split && input_->segments[static_cast<size_t>(p)].is_token()) continue;
     bind_segment(c, p, call);
-    c.kernel(call, (thread + p) % threads, threads);
+    for (int part = share.first; part < share.last; ++part) c.kernel(call, (part + p) % share.parts, share.parts);
   }
-  if (c.split) run_split(c, call, thread, threads);
+  if (c.split) run_split(c, call, share);
 }
 
 // Attention of the segments that are one token, as situ.AttentionPartial and situ.AttentionMerge compute it where a step is of one token:
 // with the same sums, to the bit.
-void Program::run_split(const Call& c, KernelCall& call, int thread, int threads) {
+void Program::run_split(const Call& c, KernelCall& call, const Share& share) {
+  const int threads = share.parts;
   View partial;
   partial.type = DType::kF32;
   partial.rank = 3;
@@ -206,14 +207,14 @@ void Program::run_split(const Call& c, KernelCall& call, int thread, int threads
   for (int p = first_segment(c); p < segments(); ++p) {
     if (!bind_single(p)) continue;
     call.out = &partial;
-    kernels().attention_partial(call, (thread + p) % threads, threads);
+    for (int part = share.first; part < share.last; ++part) kernels().attention_partial(call, (part + p) % threads, threads);
   }
-  pool_.barrier().wait();
+  if (!share.all()) pool_.barrier().wait();
   for (int p = first_segment(c); p < segments(); ++p) {
     if (!bind_single(p)) continue;
     call.in = &partial;
     call.in_count = 1;
-    kernels().attention_merge(call, (thread + p) % threads, threads);
+    for (int part = share.first; part < share.last; ++part) kernels().attention_merge(call, (part + p) % threads, threads);
     call.in_count = c.in_count;
   }
 }

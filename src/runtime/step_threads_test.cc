@@ -1,0 +1,52 @@
+// StepThreads: when a step is taken by one thread alone.
+#include "runtime/step_threads.h"
+
+#include <gtest/gtest.h>
+
+namespace situ {
+namespace {
+
+// Steps of which `count` are taken; how many of them alone.
+int alone_of(StepThreads& threads, int count, double together_ms, int sleeps, double alone_ms, int64_t kind = 1) {
+  int alone = 0;
+  for (int i = 0; i < count; ++i) {
+    const bool now = threads.alone(kind);
+    alone += now;
+    threads.done(now ? alone_ms : together_ms, now ? 0 : sleeps);
+  }
+  return alone;
+}
+
+TEST(StepThreads, All_while_they_come) {
+  StepThreads threads;
+  EXPECT_EQ(alone_of(threads, 1000, 1.5, 0, 3), 0);
+  EXPECT_EQ(alone_of(threads, 1000, 1.5, 3, 3), 0);
+}
+
+TEST(StepThreads, One_where_the_others_do_not_come_and_all_again_later) {
+  StepThreads threads;
+  EXPECT_EQ(alone_of(threads, 2, 100, 40, 8), 0);
+  EXPECT_GE(alone_of(threads, 3000, 100, 40, 8), 2970);  // looks again less and less often
+  EXPECT_LE(alone_of(threads, 2000, 1.5, 0, 3), 512);
+  EXPECT_EQ(alone_of(threads, 1000, 1.5, 0, 3), 0);
+}
+
+TEST(StepThreads, All_where_one_alone_would_be_slower) {
+  StepThreads threads;
+  EXPECT_LE(alone_of(threads, 1000, 10, 8, 20), 10);
+}
+
+TEST(StepThreads, A_slow_first_step_says_nothing) {
+  StepThreads threads;
+  EXPECT_EQ(alone_of(threads, 1, 300, 20, 3), 0);
+  EXPECT_EQ(alone_of(threads, 1000, 1.5, 0, 3), 0);
+}
+
+TEST(StepThreads, Other_steps_are_judged_for_themselves) {
+  StepThreads threads;
+  EXPECT_GE(alone_of(threads, 50, 100, 40, 8), 40);
+  EXPECT_EQ(alone_of(threads, 2, 100, 40, 8, 2), 0);
+}
+
+}  // namespace
+}  // namespace situ
