@@ -12,23 +12,23 @@ bool StepThreads::alone(int64_t kind) {
 
 void StepThreads::done(double ms, int sleeps) {
   if (!alone_) {
-    left_ = std::max(0, left_ - 1);
+    left_ms_ -= ms;
     if (sleeps < kManySleeps) {
       waited_ = 0;
-      patience_ = kSteps;
+      patience_ms_ = kFirstMs;
       return;
     }
     together_ms_ = waited_ > 0 ? std::min(ms, together_ms_) : ms;
     // The first steps wait for pages too: two in a row say more.
-    alone_ = trial_ = ++waited_ > 1 && left_ == 0;
+    alone_ = trial_ = ++waited_ > 1 && left_ms_ <= 0;
     return;
   }
   if (trial_) {
     trial_ = false;
     alone_ = ms < together_ms_;
-    left_ = patience_;
-    patience_ = std::min(2 * patience_, kMostSteps);
-  } else if (--left_ == 0) {
+    left_ms_ = patience_ms_;
+    patience_ms_ = std::min(2 * patience_ms_, kMostMs);
+  } else if ((left_ms_ -= ms) <= 0) {
     alone_ = false;  // for as many steps as it takes to see whether the others are there now
     waited_ = 0;
   }

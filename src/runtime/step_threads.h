@@ -16,14 +16,14 @@ class StepThreads {
 
  private:
   static constexpr int kManySleeps = 4;  // of a step; with the CPUs to themselves threads hardly ever sleep
-  static constexpr int kSteps = 32, kMostSteps = 512;
+  static constexpr double kFirstMs = 250, kMostMs = 4000;
 
   int64_t kind_ = -1;
   bool alone_ = false, trial_ = false;
   int waited_ = 0;            // steps in a row with many sleeps
   double together_ms_ = 0;    // the better of the last ones
-  int left_ = 0;              // steps before the other way is tried
-  int patience_ = kSteps;     // how many next time
+  double left_ms_ = 0;        // of steps before the other way is tried
+  double patience_ms_ = kFirstMs;  // how many next time
 };
 
 }  // namespace situ
