@@ -153,9 +153,12 @@ class Unstacker {
 }  // namespace
 
 Status unstack_states(PassContext& context) {
-  for (const auto& [past, role] : context.binding.inputs)
-    for (const Node& n : context.graph.nodes)
-      if (role == InputRole::kState && n.is("Identity") && n.in[0] == past && !context.graph.is_output(n.out[0])) context.graph.replace_uses(n.out[0], past);
+  const auto is_state = [&](ValueId v) {
+    const auto role = context.binding.inputs.find(v);
+    return role != context.binding.inputs.end() && role->second == InputRole::kState;
+  };
+  for (const Node& n : context.graph.nodes)
+    if (n.is("Identity") && is_state(n.in[0]) && !context.graph.is_output(n.out[0])) context.graph.replace_uses(n.out[0], n.in[0]);
   context.graph.remove_dead_nodes();
   while (Unstacker(context).step()) {
     context.graph.remove_dead_nodes();
