@@ -7,7 +7,7 @@ namespace SITU_ISA {
 namespace {
 
 constexpr int64_t kSharedRows = 48;  // up to here per thread rows are shared out evenly, whatever their heads
-constexpr int kMostTiles = 8;        // tiles of one KV head that share its packed keys and values
+constexpr int kMostTiles = 16;       // tiles of one KV head that share its packed keys and values
 
 // One thread's scratch: panels, a row of bias, scores of one tile, then q and o of all tiles.
 struct Work {

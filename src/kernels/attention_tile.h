@@ -381,6 +381,17 @@ static inline void add_bias(const Problem& p, Tile* t, int64_t r, int64_t key, i
   for (int64_t j = 0; j < count; ++j) s[j] += t->addend[j];
 }
 
+// Whether scores of keys [key, key + count) stay as they are, for every row that still attends to the block.
+static inline bool nothing_masked(const Problem& p, const Tile& t, int64_t key, int64_t count) {
+  if (p.params.softcap > 0 || p.bias != nullptr || p.slopes != nullptr || count % kTileColumns != 0) return false;
+  int64_t begin = 0, end = p.keys;
+  for (int64_t r = t.done; r < t.rows; ++r) {
+    begin = begin > t.begin[r] ? begin : t.begin[r];
+    end = end < t.end[r] ? end : t.end[r];
+  }
+  return begin <= key && key + count <= end;
+}
+
 // What a row's mask leaves of its scores, and what is added to them. `logs`: what is part of them already; null: nothing.
 static inline void mask_scores(const Problem& p, Tile* t, int64_t r, int64_t key, int64_t count, float* s, const float* logs) {
   const float low = -__builtin_inff();
@@ -445,13 +456,14 @@ static inline void weigh_few(const Problem& p, Tile* t, int64_t key, int64_t cou
 template <bool kPairs>
 static inline void weigh_many(const Problem& p, Tile* t, int64_t key, int64_t count, float* scores, const float* inverses, const float* logs) {
   const float low = -__builtin_inff();
+  const bool plain = nothing_masked(p, *t, key, count);
   for (int64_t first = t->done; first < t->rows; first += kLanes) {
     const int64_t rows = t->rows - first < kLanes ? t->rows - first : kLanes;
     float* s = scores + first * kKeyBlock;
     VecF v[kLanes];
     for (int64_t r = 0; r < kLanes; ++r) v[r] = splat(low);
     for (int64_t r = 0; r < rows; ++r) {
-      mask_scores(p, t, first + r, key, count, s + r * kKeyBlock, logs);
+      if (!plain) mask_scores(p, t, first + r, key, count, s + r * kKeyBlock, logs);
       v[r] = largest_score(s + r * kKeyBlock, count);
     }
     const VecF here = max_each(v), before = load_n(t->m + first, rows), m = vmax(before, here), origin = m > low ? m : VecF{};

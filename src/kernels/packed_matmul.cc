@@ -23,8 +23,8 @@ namespace {
 constexpr int64_t kFewRows = 8;
 constexpr int64_t kFewInt8Rows = 6;
 constexpr int kInt8Rows = kVectorRegisters == 32 ? 6 : 4;
-constexpr int kPanelRows = kVectorRegisters == 32 ? 8 : 4;
-constexpr int64_t kPanelBlockRows = 128;
+constexpr int kPanelRows = kVectorRegisters == 32 ? 6 : 4;
+constexpr int64_t kPanelBlockRows = 256;
 constexpr int kVectors = 2;  // vectors of columns at a time
 // A thread that has rows of its own prepares them alone, but reads more of the weights: with fewer than this it shares their
 // columns with others instead.
@@ -101,7 +101,6 @@ void panel_sums(const Unit& u, const uint8_t* data, const PackedRows& rows, int6
   }
   DigitPanel panel = lay_out_panel(scratch->digits);
   const int64_t step = kPanelSlice / u.w.block;
-  for (int64_t i = tiled * kUnitColumns; i < count * kUnitColumns; i += kLanes) store(sums + i, VecF{});
   for (int64_t b = 0; b < u.w.blocks; b += step) {
     panel.first = b;
     panel.last = b + step < u.w.blocks ? b + step : u.w.blocks;

@@ -86,7 +86,8 @@ SITU_INLINE void panel_products(const uint8_t* digits, const int8_t* q, int64_t 
   }
 }
 
-// sums[r][column] (+)= rows r0 .. r0 + R - 1 times the columns of vectors v0 .. v0 + V - 1 of the panel.
+// sums[r][column] = rows r0 .. r0 + R - 1 times the columns of vectors v0 .. v0 + V - 1 of the panel, and what was there unless it is
+// the first one.
 template <int Bits, int R, int V, ZeroPoints Z>
 SITU_INLINE void panel_dots(const DigitPanel& p, const PackedRows& rows, int64_t block, int64_t r0, int v0, float* __restrict sums) {
   constexpr int64_t kRow = kUnitColumns * 4;
@@ -99,6 +100,11 @@ SITU_INLINE void panel_dots(const DigitPanel& p, const PackedRows& rows, int64_t
   const int32_t* negative_sums = rows.negative_sums + p.first * count + r0;
   const float* row_sums = rows.sums + p.first * count + r0;
   sums += v0 * kLanes;
+  VecF total[R][V];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) total[r][v] = p.first > 0 ? load(sums + r * kUnitColumns + v * kLanes) : VecF{};
   for (int64_t b = p.first; b < p.last; ++b) {
     VecI acc[R][V];
 #pragma GCC unroll 8
@@ -119,10 +125,8 @@ SITU_INLINE void panel_dots(const DigitPanel& p, const PackedRows& rows, int64_t
       const VecF scale = load(scales + v * kLanes);
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        float* sum = sums + r * kUnitColumns + v * kLanes;
-        VecF total = load(sum) + __builtin_convertvector(acc[r][v], VecF) * (scale * row_scales[r]);
-        if (Z == ZeroPoints::kFloats) total -= load(zeros + v * kLanes) * row_sums[r];
-        store(sum, total);
+        total[r][v] += __builtin_convertvector(acc[r][v], VecF) * (scale * row_scales[r]);
+        if (Z == ZeroPoints::kFloats) total[r][v] -= load(zeros + v * kLanes) * row_sums[r];
       }
     }
     scales += kUnitColumns;
@@ -131,6 +135,10 @@ SITU_INLINE void panel_dots(const DigitPanel& p, const PackedRows& rows, int64_t
     negative_sums += count;
     row_sums += count;
   }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) store(sums + r * kUnitColumns + v * kLanes, total[r][v]);
 }
 
 }  // namespace SITU_ISA
