@@ -23,8 +23,8 @@ namespace {
 constexpr int64_t kFewRows = 8;
 constexpr int64_t kFewInt8Rows = 6;
 constexpr int kInt8Rows = kVectorRegisters == 32 ? 6 : 4;
-constexpr int kPanelRows = kVectorRegisters == 32 ? 6 : 4;
-constexpr int64_t kPanelBlockRows = 256;
+constexpr int kPanelRows = kVectorRegisters == 32 ? 6 : 4;  // their products and sums of two vectors of columns stay in registers
+constexpr int64_t kPanelBlockRows = 256;  // that share a panel, if scratch holds them
 constexpr int kVectors = 2;  // vectors of columns at a time
 // A thread that has rows of its own prepares them alone, but reads more of the weights: with fewer than this it shares their
 // columns with others instead.
