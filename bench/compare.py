@@ -43,18 +43,41 @@ def measure(engine, model, prompt, tokens, threads):
     return json.loads(run.stdout.splitlines()[-1])
 
 
+def positive(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is no positive number")
+    return int(text)
+
+
+def case(text):
+    prompt, colon, tokens = text.partition(":")
+    if not colon:
+        raise argparse.ArgumentTypeError(f"'{text}' is not PROMPT:TOKENS")
+    return positive(prompt), positive(tokens)
+
+
+def engine_names(text):
+    unknown = [e for e in text.split(",") if e not in MODULES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no engine '{unknown[0]}'; there are {', '.join(MODULES)}")
+    return text.split(",")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--gguf", help="the same weights for the engines that read GGUF")
-    parser.add_argument("--case", action="append", help="prompt tokens:new tokens (default 35:120 and 2048:32)")
-    parser.add_argument("--reps", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--engines", default=",".join(MODULES))
+    parser.add_argument("--case", action="append", type=case, help="prompt tokens:new tokens (default 35:120 and 2048:32)")
+    parser.add_argument("--reps", type=positive, default=5)
+    parser.add_argument("--threads", type=positive, default=2)
+    parser.add_argument("--engines", type=engine_names, default=list(MODULES), help="of " + ",".join(MODULES))
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args()
-    engines = []
-    for engine in a.engines.split(","):
+    for path in filter(None, (a.model, a.gguf)):
+        if not Path(path).exists():
+            parser.error(f"'{path}': no such file or folder")
+    engines, failed = [], False
+    for engine in a.engines:
         reason = available(engine, a.gguf)
         if reason:
             print(f"{engine}: left out, {reason}", file=sys.stderr)
@@ -63,14 +86,14 @@ def main():
     report = {"model": a.model, "machine": machine(), "threads": a.threads, "reps": a.reps, "cases": []}
     if not a.json:
         print(f"{a.model}; {report['machine']}; {a.threads} threads; medians of {a.reps}")
-    for case in a.case or ["35:120", "2048:32"]:
-        prompt, tokens = map(int, case.split(":"))
+    for prompt, tokens in a.case or [(35, 120), (2048, 32)]:
         samples = {e: [] for e in engines}
         for _ in range(a.reps):
             for e in engines:
                 result = measure(e, a.gguf if e in ON_GGUF else a.model, prompt, tokens, a.threads)
                 if result:
                     samples[e].append(result)
+                failed = failed or not result
         medians = {e: {k: statistics.median(s[k] for s in rows) for k in rows[0]} for e, rows in samples.items() if rows}
         report["cases"].append({"prompt": prompt, "tokens": tokens, "medians": medians})
         if a.json:
@@ -82,7 +105,8 @@ def main():
             print(f"{e:12}{m['prefill_tps']:14.1f}{ratio[0]:>9}{m['decode_tps']:14.1f}{ratio[1]:>9}{m['load_s']:8.2f}{m['rss_mib']:7.0f}")
     if a.json:
         print(json.dumps(report))
+    return 1 if failed or not engines else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,6 +12,7 @@ import argparse
 import json
 import resource
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -214,6 +215,9 @@ if __name__ == "__main__":
     parser.add_argument("--tokens", type=int, default=120)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    result = ENGINES[arguments.engine](arguments)
+    try:
+        result = ENGINES[arguments.engine](arguments)
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.stderr.strip() or str(error))
     result.setdefault("rss_mib", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     print(json.dumps(result))

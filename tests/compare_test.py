@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""bench/compare.py: what it refuses, and a measurement of Situ alone (build/situ), without the engines that need packages."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MODEL = ROOT.parent / "shared" / "models" / "tiny" / "llama"
+
+
+def compare(*arguments):
+    return subprocess.run([sys.executable, ROOT / "bench" / "compare.py", *arguments], capture_output=True, text=True, timeout=120)
+
+
+class CompareTest(unittest.TestCase):
+    def test_arguments(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for arguments, words in ((["--engines", "situ,ort"], "no engine 'ort'"), (["--case", "8"], "'8' is not PROMPT:TOKENS"), (["--case", "8:0"], "'0' is no positive number"),
+                                     (["--reps", "0"], "'0' is no positive number"), (["--threads", "-1"], "'-1' is no positive number"), (["--gguf", "none.gguf"], "'none.gguf': no such file")):
+                with self.subTest(arguments):
+                    run = compare(folder, *arguments)
+                    self.assertEqual(run.returncode, 2)
+                    self.assertIn(words, run.stderr)
+            run = compare(folder + "/none")
+            self.assertEqual(run.returncode, 2)
+            self.assertIn("no such file or folder", run.stderr)
+
+    def test_a_failure_has_its_reason(self):
+        if not (ROOT / "build" / "situ").exists():
+            self.skipTest("no build/situ")
+        with tempfile.TemporaryDirectory() as folder:
+            run = compare(folder, "--engines", "situ", "--case", "4:4", "--reps", "1")
+            self.assertEqual(run.returncode, 1)
+            self.assertIn(f"situ failed: situ: {folder}: no .onnx file", run.stderr)
+
+    def test_situ_alone(self):
+        if not MODEL.exists() or not (ROOT / "build" / "situ").exists():
+            self.skipTest(f"needs {MODEL} and build/situ")
+        run = compare(MODEL, "--engines", "situ,openvino", "--case", "4:4", "--reps", "1", "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("openvino: left out, needs --gguf FILE", run.stderr)
+        (case,) = json.loads(run.stdout)["cases"]
+        self.assertEqual((case["prompt"], case["tokens"], list(case["medians"])), (4, 4, ["situ"]))
+        self.assertTrue(all(case["medians"]["situ"][k] > 0 for k in ("prefill_tps", "decode_tps", "rss_mib")))
+
+
+if __name__ == "__main__":
+    unittest.main()
