@@ -27,12 +27,11 @@ def machine():
 
 
 def available(engine, gguf):
-    if engine in ON_GGUF and not gguf:
-        return "needs --gguf FILE"
+    missing = ["needs --gguf FILE"] if engine in ON_GGUF and not gguf else []
     module = MODULES[engine]
     if module and subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True).returncode:
-        return f"{module} is not installed"
-    return ""
+        missing.append(f"{module} is not installed")
+    return ", ".join(missing)
 
 
 def measure(engine, model, prompt, tokens, threads):

@@ -3,13 +3,13 @@
 # Without MODEL: the demo's model. Peers go into .venv-bench; llama-cpp-python is built from source where a compiler is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if [ ! -e .venv-bench/installed ]; then
-  python3 -m venv .venv-bench
-  while read -r package; do
-    .venv-bench/bin/pip install --quiet --disable-pip-version-check "$package" || echo "bench: $package cannot be installed here"
-  done <bench/requirements.txt
-  CMAKE_ARGS=-DGGML_NATIVE=ON .venv-bench/bin/pip install --quiet --disable-pip-version-check llama-cpp-python || echo "bench: llama-cpp-python cannot be installed here"
-  touch .venv-bench/installed
+if [ ! -e .venv-bench/installed ]; then  # what cannot be installed is tried again next time
+  [ -x .venv-bench/bin/pip ] || python3 -m venv .venv-bench
+  missing=0
+  install() { .venv-bench/bin/pip install --quiet --disable-pip-version-check "$1" || { echo "bench: $1 cannot be installed here"; missing=1; }; }
+  while read -r package; do install "$package"; done <bench/requirements.txt
+  CMAKE_ARGS=-DGGML_NATIVE=ON install llama-cpp-python
+  [ $missing = 1 ] || touch .venv-bench/installed
 fi
 [ -x build/situ ] || make
 model=${1:-}

@@ -14,6 +14,10 @@ struct FileIdentity {
   int64_t size = 0, modified_ns = 0, changed_ns = 0;
 
   bool known() const { return inode != 0; }
+  // Where the file is, of whose bytes nothing is said: equal to nothing.
+  FileIdentity place() const { return {device, inode, -1, 0, 0}; }
+  bool is_place() const { return size < 0; }
+  bool same_place(const FileIdentity& other) const { return known() && device == other.device && inode == other.inode; }
   bool same(const FileIdentity& other) const {
     return known() && device == other.device && inode == other.inode && size == other.size && modified_ns == other.modified_ns && changed_ns == other.changed_ns;
   }

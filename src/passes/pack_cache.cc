@@ -30,9 +30,6 @@ bool make_folder(const fs::path& folder) {
   return ::mkdir(folder.c_str(), 0700) == 0 || fs::is_directory(folder, error);
 }
 
-// A model that was written over: its file is where the saved one was, with other bytes.
-bool same_place(const FileIdentity& a, const FileIdentity& b) { return a.known() && a.device == b.device && a.inode == b.inode; }
-
 }  // namespace
 
 fs::path pack_cache_folder() {
@@ -148,6 +145,13 @@ const PackEntry* PackCache::right_entry(const PackFile& file, const Wanted& want
   return nullptr;
 }
 
+// Whether a model is where the one was that the file was made of, and nothing says that it is still that one.
+bool PackCache::written_over(const PackFile& file) const {
+  for (size_t i = 0; i < std::min(sources_.size(), file.sources().size()); ++i)
+    if (file.sources()[i].same_place(sources_[i].identity) && !unchanged(file, i)) return true;
+  return false;
+}
+
 // How many of a few weights that the file was made of are in the model as it is now: which of several fine-tunes it is.
 // `kAll` where the identities of all sources say so, without a look at a weight.
 size_t PackCache::likeness(const PackFile& file) {
@@ -190,8 +194,7 @@ void PackCache::choose(const Wanted& wanted) {
     return;
   }
   for (const auto& file : candidates)
-    for (size_t i = 0; i < std::min(sources_.size(), file->sources().size()); ++i)
-      if (same_place(file->sources()[i], sources_[i].identity) && !unchanged(*file, i)) superseded_.push_back(file->path());
+    if (written_over(*file)) superseded_.push_back(file->path());
   if (!fill_random(secret_)) options_.folder.clear();
 }
 
@@ -235,7 +238,7 @@ std::vector<FileIdentity> PackCache::settled_identities() const {
   std::vector<FileIdentity> list;
   for (const PackSource& s : sources_) {
     const int64_t changed = std::max(s.identity.changed_ns, s.identity.modified_ns);
-    list.push_back(opened_ns_ - changed >= options_.settled_ns ? s.identity : FileIdentity{});
+    list.push_back(opened_ns_ - changed >= options_.settled_ns ? s.identity : s.identity.place());
   }
   return list;
 }
@@ -258,7 +261,7 @@ std::optional<PackSave> PackCache::finish() {
   if (fresh_ == 0) {
     const auto& before = saved_->sources();
     bool current = saved_->intact();
-    for (size_t i = 0; i < save.sources_.size(); ++i) current &= i < before.size() && (!save.sources_[i].known() || before[i].same(save.sources_[i]));
+    for (size_t i = 0; i < save.sources_.size(); ++i) current &= i < before.size() && (save.sources_[i].is_place() || before[i].same(save.sources_[i]));
     if (current) return std::nullopt;
     // What no one asked for has not been checked, and must not be called right.
     if (used_.size() == saved_->entries().size() && before.size() == save.sources_.size()) {
@@ -270,6 +273,7 @@ std::optional<PackSave> PackCache::finish() {
   save.secret_ = secret_;
   save.records_ = records_;
   save.superseded_ = superseded_;
+  if (fresh_ > 0 && saved_ && written_over(*saved_)) save.superseded_.push_back(saved_->path());
   return save;
 }
 

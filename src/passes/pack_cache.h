@@ -97,6 +97,7 @@ class PackCache {
   void add(const Wanted& wanted, const Tensor& packed, int64_t form);
   Digest digest_of(const Tensor& t, const DigestSecret& secret);
   void choose(const Wanted& wanted);
+  bool written_over(const PackFile& file) const;
   size_t likeness(const PackFile& file);
   // The entry for these operands if its sources are what they were and its bytes are whole.
   const PackEntry* right_entry(const PackFile& file, const Wanted& wanted);

@@ -249,6 +249,30 @@ TEST_F(PackCacheTest, TheSavedFileOfAModelThatWasWrittenOverGoes) {
   EXPECT_EQ(saved().size(), 1u);
 }
 
+TEST_F(PackCacheTest, TheSavedFileOfAFreshlyWrittenModelGoesToo) {
+  options_.settled_ns = int64_t{3600} * 1000000000;
+  start();
+  write_model(model_, 2);
+  EXPECT_EQ(start().packed, start_without_cache(model_).packed);
+  EXPECT_EQ(saved().size(), 1u);
+  // Most of it is what it was.
+  std::string bytes = model_bytes(2);
+  for (int64_t m = 0; m < kMatrices; ++m) {
+    bytes[static_cast<size_t>(m * kMatrixBytes)] ^= 1;
+    write(model_, bytes);
+    const Start s = start();
+    EXPECT_EQ(s.packed, start_without_cache(model_).packed);
+    EXPECT_EQ(s.mapped == 0, m == 0);  // it is looked for by its first matrix
+    EXPECT_EQ(saved().size(), 1u);
+  }
+  // A copy has its own.
+  const fs::path copy = folder_ / "copy.data";
+  bytes[0] ^= 1;
+  write(copy, bytes);
+  start(copy, options_);
+  EXPECT_EQ(saved().size(), 2u);
+}
+
 TEST_F(PackCacheTest, AFreshlyWrittenModelIsComparedByContent) {
   options_.settled_ns = int64_t{3600} * 1000000000;
   start();

@@ -14,7 +14,6 @@ namespace {
 
 // Rows that a thread takes through a row group at once: what packed_matmul multiplies with a panel of digits.
 constexpr int64_t kRowsTogether = 128;
-constexpr int64_t kShortStep = 16;  // tokens: prompts take so long that a time slice is nothing to them
 
 }  // namespace
 
@@ -453,13 +452,13 @@ Status Program::run(const StepInput& input, Ledger& ledger) {
   for (int& c : fault_calls_) c = -1;
   if (pool_.interrupted()) return Status::error("interrupted");
   last_barrier_ = INT_MAX;
-  const bool is_short = pool_.threads() > 1 && tokens_ <= kShortStep;
-  const bool alone = is_short && (step_threads_.alone(tokens_ * kShortStep + segments()) || always_alone_);
+  const bool is_short = pool_.threads() > 1 && tokens_ <= StepThreads::kMostTokens;
+  const bool alone = is_short && (step_threads_.alone() || always_alone_);
   const Clock::time_point begin = Clock::now();
   const int sleeps = pool_.barrier().sleeps();
   if (alone) execute({0, pool_.threads(), pool_.threads()});
   else pool_.run([this](int t, int n) { execute({t, t + 1, n}); });
-  if (is_short) step_threads_.done(ms_since(begin), pool_.barrier().sleeps() - sleeps);
+  if (is_short) step_threads_.done(static_cast<int>(tokens_), ms_since(begin), pool_.barrier().sleeps() - sleeps);
   for (const Ledger& b : books_) {
     ledger.add(b);
     ledger.computed -= b.copied;  // what kernels moved is counted below as part of their outputs

@@ -4,32 +4,28 @@
 
 namespace situ {
 
-bool StepThreads::alone(int64_t kind) {
-  if (kind != kind_) *this = StepThreads();
-  kind_ = kind;
-  return alone_;
-}
-
-void StepThreads::done(double ms, int sleeps) {
+void StepThreads::done(int tokens, double ms, int sleeps) {
+  double& together_ms = together_ms_[std::clamp(tokens, 0, kMostTokens)];
+  left_ms_ -= ms;
   if (!alone_) {
-    left_ms_ -= ms;
     if (sleeps < kManySleeps) {
       waited_ = 0;
       patience_ms_ = kFirstMs;
       return;
     }
-    together_ms_ = waited_ > 0 ? std::min(ms, together_ms_) : ms;
+    if (waited_ == 0) std::fill(std::begin(together_ms_), std::end(together_ms_), 0.0);
+    together_ms = together_ms > 0 ? std::min(ms, together_ms) : ms;
     // The first steps wait for pages too: two in a row say more.
-    alone_ = trial_ = ++waited_ > 1 && left_ms_ <= 0;
-    return;
-  }
-  if (trial_) {
+    if (++waited_ < 2 || left_ms_ > 0) return;
+    alone_ = trial_ = true;
+    left_ms_ = patience_ms_;
+  } else if (trial_ && together_ms > 0) {  // others than those that all threads did say nothing
     trial_ = false;
-    alone_ = ms < together_ms_;
+    alone_ = ms < together_ms;
     left_ms_ = patience_ms_;
     patience_ms_ = std::min(2 * patience_ms_, kMostMs);
-  } else if ((left_ms_ -= ms) <= 0) {
-    alone_ = false;  // for as many steps as it takes to see whether the others are there now
+  } else if (left_ms_ <= 0) {
+    alone_ = trial_ = false;  // for as many steps as it takes to see whether the others are there now
     waited_ = 0;
   }
 }
