@@ -12,7 +12,7 @@
 namespace situ {
 namespace {
 
-// Rows that a thread takes through a row group at once: what packed_matmul multiplies with a panel of digits.
+// Rows that a thread takes through a row group at once: what one product writes is in its cache when the next one reads it (256 rows take as long).
 constexpr int64_t kRowsTogether = 128;
 
 }  // namespace

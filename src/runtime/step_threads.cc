@@ -1,6 +1,7 @@
 #include "runtime/step_threads.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace situ {
 
