@@ -145,11 +145,16 @@ const PackEntry* PackCache::right_entry(const PackFile& file, const Wanted& want
   return nullptr;
 }
 
-// Whether a model is where the one was that the file was made of, and nothing says that it is still that one.
+// Whether the model, which the saved file is not right for, was written over the one that it was made of. Where nothing is known of that one's
+// bytes but where they were, all of its files must have been there: models may share one of several.
 bool PackCache::written_over(const PackFile& file) const {
-  for (size_t i = 0; i < std::min(sources_.size(), file.sources().size()); ++i)
-    if (file.sources()[i].same_place(sources_[i].identity) && !unchanged(file, i)) return true;
-  return false;
+  bool all = file.sources().size() == sources_.size();
+  for (size_t i = 0; i < std::min(sources_.size(), file.sources().size()); ++i) {
+    const FileIdentity& before = file.sources()[i];
+    if (!before.same_place(sources_[i].identity)) all = false;
+    else if (!before.is_place() && !unchanged(file, i)) return true;
+  }
+  return all && std::any_of(file.sources().begin(), file.sources().end(), [](const FileIdentity& i) { return i.is_place(); });
 }
 
 // How many of a few weights that the file was made of are in the model as it is now: which of several fine-tunes it is.

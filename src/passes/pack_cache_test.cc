@@ -68,13 +68,16 @@ class PackCacheTest : public testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  // Loads the model as an engine does. `heap`: the passes have made the weights, no file holds them.
+  // Loads the model as an engine does, which the file `graph_` is part of if it has a name. `heap`: the passes have made the weights, no
+  // file holds them.
   Start start(const fs::path& path, PackCacheOptions options, bool heap = false, const FileIdentity* forged = nullptr, int64_t matrices = kMatrices) {
     ThreadPool pool(2);
     auto file = onnx::MappedFile::open(path);
     EXPECT_TRUE(file.is_ok());
     const MappedBytes& bytes = **file;
-    PackCache cache(pool, {{file->get(), path.string(), bytes.data, forged ? *forged : bytes.identity}}, options);
+    std::vector<PackSource> sources{{file->get(), path.string(), bytes.data, forged ? *forged : bytes.identity}};
+    if (!graph_.empty()) sources.push_back({&graph_, graph_.string(), nullptr, identity_of(graph_.c_str())});
+    PackCache cache(pool, std::move(sources), options);
     PackStore store(pool, &cache);
     store.add_file(file->get());
     Start s;
@@ -138,7 +141,7 @@ class PackCacheTest : public testing::Test {
     ::close(fd);
   }
 
-  fs::path folder_, model_;
+  fs::path folder_, model_, graph_;
   PackCacheOptions options_;
 };
 
@@ -270,6 +273,25 @@ TEST_F(PackCacheTest, TheSavedFileOfAFreshlyWrittenModelGoesToo) {
   bytes[0] ^= 1;
   write(copy, bytes);
   start(copy, options_);
+  EXPECT_EQ(saved().size(), 2u);
+}
+
+TEST_F(PackCacheTest, FreshModelsThatShareAFileKeepTheirSavedOnes) {
+  options_.settled_ns = int64_t{3600} * 1000000000;
+  graph_ = folder_ / "model.onnx";
+  write(graph_, "what both compute");
+  const fs::path other = folder_ / "other.data";
+  write_model(other, 2);
+  for (int round = 0; round < 3; ++round)
+    for (const fs::path& path : {model_, other}) {
+      const Start s = start(path, options_);
+      EXPECT_EQ(s.packed, start_without_cache(path).packed);
+      EXPECT_EQ(s.written == 0, round > 0) << path;
+    }
+  EXPECT_EQ(saved().size(), 2u);
+  // Both files stay where they are.
+  write_model(model_, 3);
+  start();
   EXPECT_EQ(saved().size(), 2u);
 }
 
