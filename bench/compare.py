@@ -15,6 +15,8 @@ from pathlib import Path
 PEER = Path(__file__).parent / "peer.py"
 MODULES = {"situ": None, "ort-naive": "onnxruntime", "ort-shared": "onnxruntime", "ort-genai": "onnxruntime_genai", "openvino": "openvino_genai", "llama.cpp": "llama_cpp"}
 ON_GGUF = {"openvino", "llama.cpp"}
+TIMEOUT_S = 1800  # of a measurement
+MOST_THREADS = 1024  # of Situ
 
 
 def machine():
@@ -35,7 +37,11 @@ def available(engine, gguf):
 
 
 def measure(engine, model, prompt, tokens, threads):
-    run = subprocess.run([sys.executable, PEER, engine, model, "--prompt", str(prompt), "--tokens", str(tokens), "--threads", str(threads)], capture_output=True, text=True)
+    try:
+        run = subprocess.run([sys.executable, PEER, engine, model, "--prompt", str(prompt), "--tokens", str(tokens), "--threads", str(threads)], capture_output=True, text=True, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        print(f"{engine} failed: no result in {TIMEOUT_S} s", file=sys.stderr)
+        return None
     if run.returncode:
         print(f"{engine} failed: {run.stderr.strip().splitlines()[-1] if run.stderr.strip() else run.returncode}", file=sys.stderr)
         return None
@@ -52,7 +58,15 @@ def case(text):
     prompt, colon, tokens = text.partition(":")
     if not colon:
         raise argparse.ArgumentTypeError(f"'{text}' is not PROMPT:TOKENS")
+    if positive(tokens) < 2:
+        raise argparse.ArgumentTypeError(f"'{text}': speed is measured over 2 tokens or more")
     return positive(prompt), positive(tokens)
+
+
+def thread_count(text):
+    if positive(text) > MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"{text} threads are more than {MOST_THREADS}")
+    return positive(text)
 
 
 def engine_names(text):
@@ -68,7 +82,7 @@ def main():
     parser.add_argument("--gguf", help="the same weights for the engines that read GGUF")
     parser.add_argument("--case", action="append", type=case, help="prompt tokens:new tokens (default 35:120 and 2048:32)")
     parser.add_argument("--reps", type=positive, default=5)
-    parser.add_argument("--threads", type=positive, default=2)
+    parser.add_argument("--threads", type=thread_count, default=2)
     parser.add_argument("--engines", type=engine_names, default=list(MODULES), help="of " + ",".join(MODULES))
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args()
@@ -82,6 +96,8 @@ def main():
             print(f"{engine}: left out, {reason}", file=sys.stderr)
         else:
             engines.append(engine)
+    if not engines:
+        sys.exit("no engine is left")
     report = {"model": a.model, "machine": machine(), "threads": a.threads, "reps": a.reps, "cases": []}
     if not a.json:
         print(f"{a.model}; {report['machine']}; {a.threads} threads; medians of {a.reps}")
@@ -104,7 +120,7 @@ def main():
             print(f"{e:12}{m['prefill_tps']:14.1f}{ratio[0]:>9}{m['decode_tps']:14.1f}{ratio[1]:>9}{m['load_s']:8.2f}{m['rss_mib']:7.0f}")
     if a.json:
         print(json.dumps(report))
-    return 1 if failed or not engines else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

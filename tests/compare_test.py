@@ -20,11 +20,15 @@ class CompareTest(unittest.TestCase):
     def test_arguments(self):
         with tempfile.TemporaryDirectory() as folder:
             for arguments, words in ((["--engines", "situ,ort"], "no engine 'ort'"), (["--case", "8"], "'8' is not PROMPT:TOKENS"), (["--case", "8:0"], "'0' is no positive number"),
-                                     (["--reps", "0"], "'0' is no positive number"), (["--threads", "-1"], "'-1' is no positive number"), (["--gguf", "none.gguf"], "'none.gguf': no such file")):
+                                     (["--case", "8:1"], "'8:1': speed is measured over 2 tokens"),
+                                     (["--threads", "99999"], "99999 threads are more than 1024"), (["--reps", "0"], "'0' is no positive number"), (["--threads", "-1"], "'-1' is no positive number"), (["--gguf", "none.gguf"], "'none.gguf': no such file")):
                 with self.subTest(arguments):
                     run = compare(folder, *arguments)
                     self.assertEqual(run.returncode, 2)
                     self.assertIn(words, run.stderr)
+            run = compare(folder, "--engines", "llama.cpp")
+            self.assertEqual(run.returncode, 1)
+            self.assertIn("no engine is left", run.stderr)
             run = compare(folder + "/none")
             self.assertEqual(run.returncode, 2)
             self.assertIn("no such file or folder", run.stderr)
