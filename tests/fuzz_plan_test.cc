@@ -52,11 +52,13 @@ std::vector<float> elements(const View& v) {
 using Outputs = std::vector<std::vector<float>>;  // by step: the logits, then every state after the step
 
 // The graph literally, present handed back as past.
-Result<Outputs> run_naively(const Graph& graph, const Binding& binding, const std::vector<int64_t>& steps = kSteps, int64_t sequence = 0) {
+Result<Outputs> run_naively(const Graph& graph, const Binding& binding, const std::vector<int64_t>& steps = kSteps,
+                            int64_t sequence = 0) {
   ThreadPool pool(1);
   Evaluator evaluator(pool);
   std::vector<Tensor> states;
-  for (const StatePair& s : binding.states) states.push_back(Tensor::allocate(DType::kF32, shape_eval(graph.values[s.past].info.shape, SymbolValues{})));
+  for (const StatePair& s : binding.states)
+    states.push_back(Tensor::allocate(DType::kF32, shape_eval(graph.values[s.past].info.shape, SymbolValues{})));
   Outputs out;
   int64_t past = 0;
   for (int64_t count : steps) {
@@ -66,7 +68,8 @@ Result<Outputs> run_naively(const Graph& graph, const Binding& binding, const st
     std::map<ValueId, Tensor> feeds;
     for (size_t v = 0; v < graph.values.size(); ++v) {
       const Value& value = graph.values[v];
-      if (value.info.content && !value.constant.present()) feeds[static_cast<ValueId>(v)] = Tensor::vector_i64(shape_eval(*value.info.content, symbols));
+      if (value.info.content && !value.constant.present())
+        feeds[static_cast<ValueId>(v)] = Tensor::vector_i64(shape_eval(*value.info.content, symbols));
     }
     feeds[graph.inputs[0]] = Tensor::vector_i64(tokens_of(count, past, sequence)).reshaped({1, count});
     for (size_t k = 0; k < states.size(); ++k) feeds[binding.states[k].past] = states[k];
@@ -88,7 +91,8 @@ Result<Outputs> run_naively(const Graph& graph, const Binding& binding, const st
 }
 
 // Where present lies after a step, from the rule and not from the plan.
-View state_view(const Graph& graph, const StatePool& states, size_t k, const StatePair& pair, const SymbolValues& symbols, int flip, int64_t first_slot) {
+View state_view(const Graph& graph, const StatePool& states, size_t k, const StatePair& pair,
+                const SymbolValues& symbols, int flip, int64_t first_slot) {
   const std::vector<int64_t> dims = shape_eval(graph.values[pair.present].info.shape, symbols);
   View v;
   v.type = DType::kF32;
@@ -112,17 +116,21 @@ struct Compilation {
 };
 
 Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, const Binding& binding, int threads) {
-  Result<std::unique_ptr<StatePool>> states = StatePool::create(any.plan.states, 3 * kCapacity);  // a second sequence begins in the middle
+  Result<std::unique_ptr<StatePool>> states =
+      StatePool::create(any.plan.states, 3 * kCapacity);  // a second sequence begins in the middle
   if (!states.is_ok()) return states.status();
-  const int64_t arena = std::max(any.plan.arena_bytes, decode ? decode->plan.arena_bytes : 0), io = std::max(any.plan.io_bytes, decode ? decode->plan.io_bytes : 0);
-  std::vector<std::byte> memory(static_cast<size_t>(arena + io + 3 * kMargin), std::byte{0x7f});  // not zero: unwritten bytes must not look right
+  const int64_t arena = std::max(any.plan.arena_bytes, decode ? decode->plan.arena_bytes : 0),
+                io = std::max(any.plan.io_bytes, decode ? decode->plan.io_bytes : 0);
+  std::vector<std::byte> memory(static_cast<size_t>(arena + io + 3 * kMargin),
+                                std::byte{0x7f});  // not zero: unwritten bytes must not look right
   std::byte* base = memory.data() + kMargin + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
   const Regions regions{base, base + (arena + 63) / 64 * 64 + kMargin / 2 / 64 * 64, states->get()};
   ThreadPool pool(threads);
   std::unique_ptr<Program> programs[2];
   for (int i = 0; i < (decode ? 2 : 1); ++i) {
     const Compilation& c = i ? *decode : any;
-    Result<std::unique_ptr<Program>> p = Program::create(c.graph, binding, c.plan, {"", {}, "not asked for"}, regions, pool);
+    Result<std::unique_ptr<Program>> p =
+        Program::create(c.graph, binding, c.plan, {"", {}, "not asked for"}, regions, pool);
     if (!p.is_ok()) return p.status();
     programs[i] = std::move(*p);
     if (threads == 2) programs[i]->work_alone();
@@ -139,14 +147,22 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
     if (!slots.is_ok()) return slots.status();
     if (!sequence.contiguous() || slots->length != count) return Status::error("the sequence is no single run");
     Program& program = *programs[decode && count == 1];
-    const Segment segment{ids.data(), count, past, slots->first_slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size()), sequence.kept()};
+    const Segment segment{ids.data(),
+                          count,
+                          past,
+                          slots->first_slot,
+                          sequence.flip(),
+                          sequence.runs().data(),
+                          static_cast<int>(sequence.runs().size()),
+                          sequence.kept()};
     SITU_RETURN_IF_ERROR(program.run({{&segment, 1}, 1}, ledger));
     out.push_back(elements(program.logits()));
     SymbolValues symbols;
     symbols.value[kSymS] = count;
     symbols.value[kSymP] = past;
     for (size_t k = 0; k < binding.states.size(); ++k) {
-      const std::vector<float> held = elements(state_view(any.graph, **states, k, binding.states[k], symbols, sequence.flip(), sequence.runs()[0].first_slot));
+      const std::vector<float> held = elements(state_view(any.graph, **states, k, binding.states[k], symbols,
+                                                          sequence.flip(), sequence.runs()[0].first_slot));
       out.back().insert(out.back().end(), held.begin(), held.end());
     }
     sequence.step_done();
@@ -155,9 +171,9 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
   return out;
 }
 
-// Sums in another order: the literal run itself gives 2.98670864 on the portable kernels and 2.98670912 on AVX2, and steps feed on
-// each other's states (seed 28809056, portable: one number of thousands is off by 1.0016e-6 of 1 + its size). A value in a wrong place is off by
-// far more: these are random numbers around 1.
+// Sums in another order: the literal run itself gives 2.98670864 on the portable kernels and 2.98670912 on AVX2, and
+// steps feed on each other's states (seed 28809056, portable: one number of thousands is off by 1.0016e-6 of 1 + its
+// size). A value in a wrong place is off by far more: these are random numbers around 1.
 constexpr float kTolerance = 4e-6f;
 
 bool near(const Outputs& a, const Outputs& b) {
@@ -196,31 +212,37 @@ void check(uint32_t seed) {
   ASSERT_EQ(random.error(), "");
   const Binding& binding = random.binding();
   Compilation any{random.graph(), {}}, decode{with_one_token(random.graph()), {}};
-  Result<Plan> plan = make_plan(any.graph, binding, {kMostTokens, kCapacity}), single = make_plan(decode.graph, binding, {1, kCapacity});
+  Result<Plan> plan = make_plan(any.graph, binding, {kMostTokens, kCapacity}),
+               single = make_plan(decode.graph, binding, {1, kCapacity});
   ASSERT_TRUE(plan.is_ok()) << plan.status().message();
   ASSERT_TRUE(single.is_ok()) << single.status().message();
   any.plan = *plan;
   decode.plan = *single;
-  const Status verified = verify_plan(any.graph, binding, any.plan, kSteps), verified_single = verify_plan(decode.graph, binding, decode.plan, {1, 1, 1, 1});
+  const Status verified = verify_plan(any.graph, binding, any.plan, kSteps),
+               verified_single = verify_plan(decode.graph, binding, decode.plan, {1, 1, 1, 1});
   EXPECT_TRUE(verified.is_ok()) << verified.message();
   EXPECT_TRUE(verified_single.is_ok()) << verified_single.message();
   Result<Outputs> want = run_naively(any.graph, binding);
   ASSERT_TRUE(want.is_ok()) << want.status().message();
   const int threads = seed % 16 == 0 ? 2 + static_cast<int>(seed / 16 % 2) : 1;  // more than cores cost time slices
-  for (const Compilation* second : {static_cast<const Compilation*>(nullptr), static_cast<const Compilation*>(&decode)}) {
+  for (const Compilation* second :
+       {static_cast<const Compilation*>(nullptr), static_cast<const Compilation*>(&decode)}) {
     Result<Outputs> got = run_placed(any, second, binding, threads);
     ASSERT_TRUE(got.is_ok()) << got.status().message();
-    EXPECT_TRUE(near(*want, *got)) << (second ? "with a program for one token" : "with one program") << ", " << threads << " threads";
+    EXPECT_TRUE(near(*want, *got)) << (second ? "with a program for one token" : "with one program") << ", " << threads
+                                   << " threads";
   }
 }
 
 TEST(FuzzPlan, PlacedProgramsGiveWhatTheInterpreterGives) {
-  const uint32_t first = number_from("SITU_FUZZ_SEED", std::random_device{}()), count = number_from("SITU_FUZZ_COUNT", std::getenv("SITU_FUZZ_SEED") ? 1 : 400);
+  const uint32_t first = number_from("SITU_FUZZ_SEED", std::random_device{}()),
+                 count = number_from("SITU_FUZZ_COUNT", std::getenv("SITU_FUZZ_SEED") ? 1 : 400);
   std::printf("seeds %u .. %u\n", first, first + count - 1);
   for (uint32_t i = 0; i < count; ++i) {
     check(first + i);
     if (HasFailure()) {
-      ADD_FAILURE() << "SITU_FUZZ_SEED=" << first + i << "\n" << listing(test::RandomGraph(first + i, 6 + static_cast<int>((first + i) % 25)).graph());
+      ADD_FAILURE() << "SITU_FUZZ_SEED=" << first + i << "\n"
+                    << listing(test::RandomGraph(first + i, 6 + static_cast<int>((first + i) % 25)).graph());
       return;
     }
   }
@@ -229,10 +251,12 @@ TEST(FuzzPlan, PlacedProgramsGiveWhatTheInterpreterGives) {
 // -- steps of several sequences
 
 // Steps of three sequences together, each with its own number of tokens; in slots that follow each other as they come.
-// Logits and states of each, as run_naively gives them; logits of the last `wanted` sequences only, and 0 for the others.
+// Logits and states of each, as run_naively gives them; logits of the last `wanted` sequences only, and 0 for the
+// others.
 const std::vector<std::vector<int64_t>> kTogether{{3, 1, 4, 1}, {1, 2, 1, 4}, {2, 1, 1, 2}};
 
-Result<std::vector<Outputs>> run_together(const Graph& graph, const Binding& binding, const Plan& plan, Program& program, StatePool& states, size_t wanted) {
+Result<std::vector<Outputs>> run_together(const Graph& graph, const Binding& binding, const Plan& plan,
+                                          Program& program, StatePool& states, size_t wanted) {
   std::vector<Sequence> sequences;
   std::vector<Outputs> out(kTogether.size());
   for (size_t i = 0; i < kTogether.size(); ++i) sequences.emplace_back(states);
@@ -262,13 +286,15 @@ Result<std::vector<Outputs>> run_together(const Graph& graph, const Binding& bin
     std::fill(logits.begin(), logits.end() - last, 0.0f);
     size_t at = 0;
     for (size_t i = 0; i < sequences.size(); ++i) {
-      out[i].emplace_back(logits.begin() + static_cast<long>(at), logits.begin() + static_cast<long>(at + static_cast<size_t>(segments[i].count)));
+      out[i].emplace_back(logits.begin() + static_cast<long>(at),
+                          logits.begin() + static_cast<long>(at + static_cast<size_t>(segments[i].count)));
       at += static_cast<size_t>(segments[i].count);
       SymbolValues symbols;
       symbols.value[kSymS] = segments[i].count;
       symbols.value[kSymP] = segments[i].past;
       for (size_t k = 0; k < plan.states.size(); ++k) {
-        const std::vector<float> held = elements(state_view(graph, states, k, binding.states[k], symbols, 0, sequences[i].runs()[0].first_slot));
+        const std::vector<float> held =
+            elements(state_view(graph, states, k, binding.states[k], symbols, 0, sequences[i].runs()[0].first_slot));
         out[i].back().insert(out[i].back().end(), held.begin(), held.end());
       }
     }
@@ -292,7 +318,8 @@ bool check_together(uint32_t seed) {
   Result<std::unique_ptr<StatePool>> states = StatePool::create(plan->states, 8 * kCapacity);
   std::vector<std::byte> memory(static_cast<size_t>(plan->arena_bytes + plan->io_bytes + 128), std::byte{0x7f});
   std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
-  Result<std::unique_ptr<Program>> program = Program::create(graph, binding, *plan, order, {base, base + (plan->arena_bytes + 63) / 64 * 64, states->get()}, pool);
+  Result<std::unique_ptr<Program>> program = Program::create(
+      graph, binding, *plan, order, {base, base + (plan->arena_bytes + 63) / 64 * 64, states->get()}, pool);
   EXPECT_TRUE(program.is_ok()) << program.status().message();
   if (!(*program)->one_sequence().empty()) return false;
   if (seed % 32 == 0) (*program)->work_alone();
@@ -309,13 +336,15 @@ bool check_together(uint32_t seed) {
 }
 
 TEST(FuzzPlan, SequencesTogetherGiveWhatEachGivesAlone) {
-  const uint32_t first = number_from("SITU_FUZZ_SEED", std::random_device{}()), count = number_from("SITU_FUZZ_COUNT", std::getenv("SITU_FUZZ_SEED") ? 1 : 400);
+  const uint32_t first = number_from("SITU_FUZZ_SEED", std::random_device{}()),
+                 count = number_from("SITU_FUZZ_COUNT", std::getenv("SITU_FUZZ_SEED") ? 1 : 400);
   std::printf("seeds %u .. %u\n", first, first + count - 1);
   uint32_t together = 0;
   for (uint32_t i = 0; i < count && !HasFailure(); ++i) {
     together += check_together(first + i);
     if (HasFailure()) {
-      ADD_FAILURE() << "SITU_FUZZ_SEED=" << first + i << "\n" << listing(test::RandomGraph(first + i, 3 + static_cast<int>((first + i) % 9), true).graph());
+      ADD_FAILURE() << "SITU_FUZZ_SEED=" << first + i << "\n"
+                    << listing(test::RandomGraph(first + i, 3 + static_cast<int>((first + i) % 9), true).graph());
     }
   }
   std::printf("%u of %u graphs take several sequences\n", together, count);
@@ -346,7 +375,8 @@ Home* any_home(Plan& plan, const Graph& graph, std::mt19937& random, const std::
     const Node& node = graph.nodes[static_cast<size_t>(s.node)];
     for (const auto* list : {&node.in, &node.out})
       for (ValueId v : *list)
-        if (v != kNoValue && wanted(plan.values[static_cast<size_t>(v)])) homes.push_back(&plan.values[static_cast<size_t>(v)]);
+        if (v != kNoValue && wanted(plan.values[static_cast<size_t>(v)]))
+          homes.push_back(&plan.values[static_cast<size_t>(v)]);
   }
   return homes.empty() ? nullptr : any_of(homes, random);
 }
@@ -358,7 +388,9 @@ bool shift_block(Plan& plan, std::mt19937& random) {
   std::vector<std::pair<size_t, size_t>> pairs;
   for (size_t a = 0; a < plan.arena.size(); ++a)
     for (size_t b = 0; b < plan.arena.size(); ++b)
-      if (a != b && plan.arena[a].first >= 0 && plan.arena[b].first >= 0 && plan.arena[a].first < plan.arena[b].last && plan.arena[b].first < plan.arena[a].last) pairs.emplace_back(a, b);
+      if (a != b && plan.arena[a].first >= 0 && plan.arena[b].first >= 0 && plan.arena[a].first < plan.arena[b].last &&
+          plan.arena[b].first < plan.arena[a].last)
+        pairs.emplace_back(a, b);
   if (pairs.empty()) return false;
   const auto [a, b] = any_of(pairs, random);
   plan.arena[a].offset = plan.arena[b].offset;
@@ -383,7 +415,8 @@ bool swap_steps(Plan& plan, std::mt19937& random) {
 
 bool drop_step(Plan& plan, std::mt19937& random) {
   if (plan.steps.empty()) return false;
-  plan.steps.erase(plan.steps.begin() + static_cast<long>(std::uniform_int_distribution<size_t>(0, plan.steps.size() - 1)(random)));
+  plan.steps.erase(plan.steps.begin() +
+                   static_cast<long>(std::uniform_int_distribution<size_t>(0, plan.steps.size() - 1)(random)));
   return true;
 }
 
@@ -393,7 +426,8 @@ constexpr const char* kOverlay = "overlay operand";
 std::vector<std::pair<const char*, Corruption>> corruptions(const Graph& graph, const Binding& binding) {
   auto change_stride = [&graph](Plan& plan, std::mt19937& random) {
     Home* h = any_home(plan, graph, random, [](const Home& x) {
-      return in_memory(x) && std::any_of(x.view.dims.begin(), x.view.dims.end(), [](const Dim& d) { return d != Dim(1); });
+      return in_memory(x) &&
+             std::any_of(x.view.dims.begin(), x.view.dims.end(), [](const Dim& d) { return d != Dim(1); });
     });
     if (!h) return false;
     std::vector<size_t> axes;
@@ -410,7 +444,8 @@ std::vector<std::pair<const char*, Corruption>> corruptions(const Graph& graph, 
   };
   auto swap_homes = [&graph](Plan& plan, std::mt19937& random) {
     Home *a = any_home(plan, graph, random, in_memory), *b = any_home(plan, graph, random, in_memory);
-    if (!a || a == b || (a->region == b->region && a->root == b->root && a->view.offset == b->view.offset)) return false;
+    if (!a || a == b || (a->region == b->region && a->root == b->root && a->view.offset == b->view.offset))
+      return false;
     std::swap(*a, *b);
     return true;
   };
@@ -445,7 +480,8 @@ std::vector<std::pair<const char*, Corruption>> corruptions(const Graph& graph, 
     bool moved = false;
     for (size_t v = 0; v < plan.values.size(); ++v) {
       Home& h = plan.values[v];
-      const bool whole = static_cast<ValueId>(v) == binding.states[k].past || static_cast<ValueId>(v) == binding.states[k].present;
+      const bool whole =
+          static_cast<ValueId>(v) == binding.states[k].past || static_cast<ValueId>(v) == binding.states[k].present;
       if (h.region != RegionKind::kState || h.root != static_cast<int>(k) || whole) continue;
       h.view.offset = h.view.offset + slot;
       moved = true;
@@ -457,8 +493,9 @@ std::vector<std::pair<const char*, Corruption>> corruptions(const Graph& graph, 
       }
     return moved;
   };
-  return {{"shift block", shift_block}, {kOverlay, overlay_operand}, {"shorten block", shorten_block}, {"swap steps", swap_steps},   {"drop step", drop_step},
-          {"change stride", change_stride}, {"shift view", shift_view},   {"swap homes", swap_homes},   {"move state write", move_state}};
+  return {{"shift block", shift_block}, {kOverlay, overlay_operand}, {"shorten block", shorten_block},
+          {"swap steps", swap_steps},   {"drop step", drop_step},    {"change stride", change_stride},
+          {"shift view", shift_view},   {"swap homes", swap_homes},  {"move state write", move_state}};
 }
 
 struct Score {
@@ -466,23 +503,28 @@ struct Score {
 };
 
 // Corrupts `plan` in every way. `harmless`: true when a plan that was accepted gives the right outputs.
-void corrupt(const Graph& graph, const Binding& binding, const Plan& plan, const std::vector<int64_t>& steps, std::mt19937& random, int rounds, const std::function<bool(const Plan&)>& harmless,
+void corrupt(const Graph& graph, const Binding& binding, const Plan& plan, const std::vector<int64_t>& steps,
+             std::mt19937& random, int rounds, const std::function<bool(const Plan&)>& harmless,
              std::map<std::string, Score>* scores) {
   for (const auto& [name, change] : corruptions(graph, binding))
     for (int round = 0; round < rounds; ++round) {
       Plan bad = plan;
       if (!change(bad, random)) break;
       Score& score = (*scores)[name];
-      if (!verify_plan(graph, binding, bad, steps).is_ok()) ++score.rejected;
-      else if (name != kOverlay && harmless(bad)) ++score.harmless;
-      else ++score.missed;
+      if (!verify_plan(graph, binding, bad, steps).is_ok())
+        ++score.rejected;
+      else if (name != kOverlay && harmless(bad))
+        ++score.harmless;
+      else
+        ++score.missed;
     }
 }
 
 // Of the corruptions that change a result, at least 95 % of each kind must be rejected.
 void expect_caught(const std::map<std::string, Score>& scores) {
   for (const auto& [name, s] : scores) {
-    std::printf("%-18s %5d rejected, %4d accepted without effect, %3d missed\n", name.c_str(), s.rejected, s.harmless, s.missed);
+    std::printf("%-18s %5d rejected, %4d accepted without effect, %3d missed\n", name.c_str(), s.rejected, s.harmless,
+                s.missed);
     EXPECT_GT(s.rejected, 0) << name;
     EXPECT_LE(s.missed * 20, s.rejected + s.missed) << name;
   }

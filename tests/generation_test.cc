@@ -1,4 +1,5 @@
-// Model::generate from a program's side, on the real model: what the callback gets, seeds, stop strings, log-probabilities.
+// Model::generate from a program's side, on the real model: what the callback gets, seeds, stop strings,
+// log-probabilities.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +41,9 @@ class GenerationTest : public testing::Test {
     options_.max_new_tokens = 24;
     prompt_ = model_->encode("Once upon a time").value();
   }
-  Generation generate(const TokenCallback& on_token = nullptr) { return model_->generate(prompt_, options_, on_token).value(); }
+  Generation generate(const TokenCallback& on_token = nullptr) {
+    return model_->generate(prompt_, options_, on_token).value();
+  }
 
   static Model* model_;
   GenerateOptions options_;
@@ -118,11 +121,15 @@ TEST_F(GenerationTest, ASeedGivesTheSameTokens) {
 
 TEST_F(GenerationTest, ErrorsComeBeforeAnythingIsGenerated) {
   options_.top_p = 2;
-  EXPECT_NE(model_->generate(prompt_, options_, [](const Token&) { return ADD_FAILURE(), true; }).status().message().find("top_p"), std::string::npos);
+  EXPECT_NE(model_->generate(prompt_, options_, [](const Token&) { return ADD_FAILURE(), true; })
+                .status()
+                .message()
+                .find("top_p"),
+            std::string::npos);
 }
 
-// Each prompt has the tokens that it has alone, whatever else is in its steps: prompts of other lengths, answers that end early,
-// more prompts than a step has room for.
+// Each prompt has the tokens that it has alone, whatever else is in its steps: prompts of other lengths, answers that
+// end early, more prompts than a step has room for.
 TEST_F(GenerationTest, PromptsTogetherHaveTheAnswersOfEachAlone) {
   LoadOptions load;
   load.batch = 3;
@@ -134,13 +141,16 @@ TEST_F(GenerationTest, PromptsTogetherHaveTheAnswersOfEachAlone) {
   options_.stop = {"."};
   options_.max_new_tokens = 20;
   std::vector<std::vector<int64_t>> prompts;
-  for (const char* text : {"Once upon a time", "The", "A list of prime numbers: 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47", "Dear Sir or Madam,", "def f(x):", "One two three"})
+  for (const char* text :
+       {"Once upon a time", "The", "A list of prime numbers: 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47",
+        "Dear Sir or Madam,", "def f(x):", "One two three"})
     prompts.push_back(model.encode(text).value());
   std::vector<Generation> alone;
   for (const std::vector<int64_t>& prompt : prompts) alone.push_back(model.generate(prompt, options_, nullptr).value());
   model.reset_ledger();
   std::vector<std::string> streamed(prompts.size());
-  const std::vector<Generation> together = model.generate(prompts, options_, [&](size_t i, const Token& t) { return streamed[i] += t.text, true; }).value();
+  const std::vector<Generation> together =
+      model.generate(prompts, options_, [&](size_t i, const Token& t) { return streamed[i] += t.text, true; }).value();
   ASSERT_EQ(together.size(), prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) {
     EXPECT_EQ(together[i].output_ids, alone[i].output_ids) << i;
@@ -152,16 +162,21 @@ TEST_F(GenerationTest, PromptsTogetherHaveTheAnswersOfEachAlone) {
   EXPECT_EQ(model.ledger().copied, 0);
   // One of them may be ended alone.
   options_.stop.clear();
-  const std::vector<Generation> ended = model.generate(prompts, options_, [](size_t i, const Token&) { return i != 1; }).value();
+  const std::vector<Generation> ended =
+      model.generate(prompts, options_, [](size_t i, const Token&) { return i != 1; }).value();
   EXPECT_EQ(ended[1].output_ids.size(), 1u);
   EXPECT_EQ(ended[0].output_ids.size(), 20u);
   options_.echo = true;
-  const std::vector<Generation> refused = model.generate(std::span<const std::vector<int64_t>>(prompts).first(2), options_, [](size_t, const Token&) { return false; }).value();
+  const std::vector<Generation> refused = model
+                                              .generate(std::span<const std::vector<int64_t>>(prompts).first(2),
+                                                        options_, [](size_t, const Token&) { return false; })
+                                              .value();
   for (const Generation& g : refused) EXPECT_EQ(g.output_ids.size(), 0u);
 }
 
 TEST_F(GenerationTest, GuessesChangeNothingButTheNumberOfSteps) {
-  const std::vector<int64_t> repeats = model_->encode("one two three four five six seven one two three four five six seven one two three").value();
+  const std::vector<int64_t> repeats =
+      model_->encode("one two three four five six seven one two three four five six seven one two three").value();
   for (const double temperature : {0.0, 0.7, 1.5}) {
     options_.temperature = temperature;
     options_.seed = 11;
@@ -190,7 +205,8 @@ TEST_F(GenerationTest, TheCallbackMayUseTheModel) {
   LoadOptions load;
   load.sequences = 8;
   Model model = std::move(Model::load(path().string(), load)).value();
-  const std::vector<int64_t> repeats = model.encode("one two three four five six seven one two three four five six seven one two three").value();
+  const std::vector<int64_t> repeats =
+      model.encode("one two three four five six seven one two three four five six seven one two three").value();
   const std::vector<std::vector<int64_t>> prompts = {prompt_, repeats, {1, 2, 3}};
   options_.logprobs = 1;
   options_.report_perplexity = true;
@@ -206,7 +222,12 @@ TEST_F(GenerationTest, TheCallbackMayUseTheModel) {
     if (++calls % 3 == 0) {
       GenerateOptions others = options_;
       others.max_new_tokens = 3;
-      EXPECT_EQ(model.generate(std::vector<std::vector<int64_t>>{{5, 6}, {7}}, others, [&](size_t, const Token&) { return model.new_session().value().step(prompt_).is_ok(); }).value().size(), 2u);
+      EXPECT_EQ(model
+                    .generate(std::vector<std::vector<int64_t>>{{5, 6}, {7}}, others,
+                              [&](size_t, const Token&) { return model.new_session().value().step(prompt_).is_ok(); })
+                    .value()
+                    .size(),
+                2u);
     } else {
       Session other = model.new_session().value();
       EXPECT_TRUE(other.step(calls % 3 == 1 ? std::vector<int64_t>{4} : repeats).is_ok());
@@ -215,7 +236,8 @@ TEST_F(GenerationTest, TheCallbackMayUseTheModel) {
   };
   const std::vector<Generation> plain = model.generate(prompts, options_, nullptr).value();
   model.reset_ledger();
-  const std::vector<Generation> disturbed = model.generate(prompts, options_, [&](size_t, const Token&) { return disturb(); }).value();
+  const std::vector<Generation> disturbed =
+      model.generate(prompts, options_, [&](size_t, const Token&) { return disturb(); }).value();
   for (size_t i = 0; i < prompts.size(); ++i) same(plain[i], disturbed[i]);
   EXPECT_GT(model.ledger().copied, 0);
   options_.prompt_lookup = 6;
@@ -224,13 +246,16 @@ TEST_F(GenerationTest, TheCallbackMayUseTheModel) {
   same(plain[1], guessed);
 }
 
-// Threads hand the model over between two tokens, where logits of the same step are still to be read: their steps end in any order.
+// Threads hand the model over between two tokens, where logits of the same step are still to be read: their steps end
+// in any order.
 TEST_F(GenerationTest, ThreadsTakeTurnsBetweenTokens) {
   LoadOptions load;
   load.sequences = 8;
   Model model = std::move(Model::load(path().string(), load)).value();
-  const std::vector<int64_t> repeats = model.encode("one two three four five six seven one two three four five six seven one two three").value();
-  const std::vector<std::vector<int64_t>> prompts = {repeats, {repeats.begin() + 2, repeats.end()}, {repeats.begin() + 5, repeats.end()}};
+  const std::vector<int64_t> repeats =
+      model.encode("one two three four five six seven one two three four five six seven one two three").value();
+  const std::vector<std::vector<int64_t>> prompts = {
+      repeats, {repeats.begin() + 2, repeats.end()}, {repeats.begin() + 5, repeats.end()}};
   options_.prompt_lookup = 6;
   options_.max_new_tokens = 48;
   options_.logprobs = 1;
@@ -253,11 +278,14 @@ TEST_F(GenerationTest, ThreadsTakeTurnsBetweenTokens) {
       threads.emplace_back([&, i] {
         std::unique_lock held(mutex);
         changed.wait(held, [&] { return turn == i; });
-        together[i] = model.generate(prompts[i], options_, [&](const Token&) {
-          hand_over();
-          changed.wait(held, [&] { return turn == i; });
-          return true;
-        }).value();
+        together[i] = model
+                          .generate(prompts[i], options_,
+                                    [&](const Token&) {
+                                      hand_over();
+                                      changed.wait(held, [&] { return turn == i; });
+                                      return true;
+                                    })
+                          .value();
         running[i] = 0;
         hand_over();
       });
@@ -266,7 +294,8 @@ TEST_F(GenerationTest, ThreadsTakeTurnsBetweenTokens) {
     for (size_t i = 0; i < prompts.size(); ++i) {
       EXPECT_GT(together[i].accepted_tokens, 0);
       EXPECT_EQ(together[i].output_ids, alone[i].output_ids) << "prompt " << i;
-      for (size_t t = 0; t < together[i].logprobs.size(); ++t) EXPECT_EQ(together[i].logprobs[t].logprob, alone[i].logprobs[t].logprob) << "prompt " << i << ", token " << t;
+      for (size_t t = 0; t < together[i].logprobs.size(); ++t)
+        EXPECT_EQ(together[i].logprobs[t].logprob, alone[i].logprobs[t].logprob) << "prompt " << i << ", token " << t;
     }
   }
 }
@@ -289,7 +318,8 @@ TEST_F(GenerationTest, AFlagInterrupts) {
     for (const int64_t beams : {1, 2}) {
       GenerateOptions options = options_;
       options.beams = naive ? 1 : beams;
-      const std::vector<Generation> found = model.generate(std::vector<std::vector<int64_t>>(3, prompt_), options, nullptr).value();
+      const std::vector<Generation> found =
+          model.generate(std::vector<std::vector<int64_t>>(3, prompt_), options, nullptr).value();
       ASSERT_EQ(found.size(), 3u);
       for (const Generation& g : found) {
         EXPECT_EQ(g.finish_reason, "stop");
@@ -307,7 +337,8 @@ TEST_F(GenerationTest, AFlagInterrupts) {
     }
     flag = false;
     size_t count = 0;
-    const Generation part = model.generate(prompt_, options_, [&](const Token&) { return flag = ++count == 5, true; }).value();
+    const Generation part =
+        model.generate(prompt_, options_, [&](const Token&) { return flag = ++count == 5, true; }).value();
     EXPECT_EQ(part.output_ids, std::vector<int64_t>(plain.output_ids.begin(), plain.output_ids.begin() + 5));
     EXPECT_EQ(part.finish_reason, "stop");
     flag = false;
@@ -316,8 +347,8 @@ TEST_F(GenerationTest, AFlagInterrupts) {
   }
 }
 
-// Attention of several sequences has a barrier of its own, so all threads must end a step at the same place: within one that is
-// interrupted at any time.
+// Attention of several sequences has a barrier of its own, so all threads must end a step at the same place: within one
+// that is interrupted at any time.
 TEST_F(GenerationTest, ThreadsEndABatchAtTheSamePlace) {
   LoadOptions load;
   load.sequences = 3;
@@ -348,7 +379,8 @@ TEST_F(GenerationTest, ThreadsEndABatchAtTheSamePlace) {
   model.interrupt_when(nullptr);
 }
 
-// In the model's memory until the next step, in the caller's as long as he likes; for more sessions than a step computes too.
+// In the model's memory until the next step, in the caller's as long as he likes; for more sessions than a step
+// computes too.
 TEST_F(GenerationTest, LogitsAreWrittenWhereTheCallerSays) {
   constexpr size_t kCount = 5;
   LoadOptions load;
@@ -361,7 +393,8 @@ TEST_F(GenerationTest, LogitsAreWrittenWhereTheCallerSays) {
   std::vector<Model::Feed> feeds, others;
   for (size_t i = 0; i < 2 * kCount; ++i) sessions.push_back(model.new_session().value());
   for (size_t i = 0; i < kCount; ++i) tokens.push_back({static_cast<int64_t>(i + 1), 2, 3});
-  for (size_t i = 0; i < kCount; ++i) feeds.push_back({&sessions[i], tokens[i]}), others.push_back({&sessions[kCount + i], tokens[i]});
+  for (size_t i = 0; i < kCount; ++i)
+    feeds.push_back({&sessions[i], tokens[i]}), others.push_back({&sessions[kCount + i], tokens[i]});
   model.reset_ledger();
   std::vector<float> own(kCount * width, NAN);
   const std::vector<std::span<const float>> rows = model.step(feeds, own).value();
@@ -395,15 +428,21 @@ TEST_F(GenerationTest, PromptsWaitForRoomInTheState) {
   ASSERT_EQ(answers.size(), prompts.size());
   for (const Generation& g : answers) EXPECT_EQ(g.output_ids, generate().output_ids);
   EXPECT_EQ(model.generate(std::vector<std::vector<int64_t>>{}, options_, nullptr).value().size(), 0u);
-  EXPECT_NE(model.generate(std::vector<std::vector<int64_t>>{prompt_, {}}, options_, nullptr).status().message().find("prompt 1"), std::string::npos);
+  EXPECT_NE(model.generate(std::vector<std::vector<int64_t>>{prompt_, {}}, options_, nullptr)
+                .status()
+                .message()
+                .find("prompt 1"),
+            std::string::npos);
   // Where there is none and nobody leaves, the message is about the prompt, not the piece of it that did not fit.
   load.chunk = 8;
   model = std::move(Model::load(path().string(), load)).value();
   Session other = model.new_session().value();
   ASSERT_TRUE(other.step(std::vector<int64_t>(40, 1)).is_ok());
   const std::vector<std::vector<int64_t>> long_ones(2, std::vector<int64_t>(33, 1));
-  const std::string together = model.generate(long_ones, options_, nullptr).status().message(), alone = model.generate(long_ones[0], options_, nullptr).status().message();
-  EXPECT_TRUE(together.starts_with("prompt 0 of 33 tokens: ") && together.find("all 64 slots") != std::string::npos) << together;
+  const std::string together = model.generate(long_ones, options_, nullptr).status().message(),
+                    alone = model.generate(long_ones[0], options_, nullptr).status().message();
+  EXPECT_TRUE(together.starts_with("prompt 0 of 33 tokens: ") && together.find("all 64 slots") != std::string::npos)
+      << together;
   EXPECT_NE(alone.find("33 more tokens do not fit, all 64 slots"), std::string::npos) << alone;
 }
 

@@ -56,13 +56,17 @@ std::vector<std::string> folders() {
   std::error_code error;
   for (const char* set : {"tiny", "genai"})
     for (const auto& entry : fs::directory_iterator(shared_models() / set, error))
-      if (fs::exists(entry.path() / "expected.json") && !fs::exists(entry.path() / "encoder_model.onnx")) found.push_back(std::string(set) + "/" + entry.path().filename().string());
-  if (fs::exists(shared_models() / "smollm2-135m-instruct-int4" / "expected.json")) found.push_back("smollm2-135m-instruct-int4");
+      if (fs::exists(entry.path() / "expected.json") && !fs::exists(entry.path() / "encoder_model.onnx"))
+        found.push_back(std::string(set) + "/" + entry.path().filename().string());
+  if (fs::exists(shared_models() / "smollm2-135m-instruct-int4" / "expected.json"))
+    found.push_back("smollm2-135m-instruct-int4");
   std::sort(found.begin(), found.end());
   return found;
 }
 
-std::vector<int64_t> ids(const Json& c, const char* key) { return c.contains(key) ? c[key].get<std::vector<int64_t>>() : std::vector<int64_t>{}; }
+std::vector<int64_t> ids(const Json& c, const char* key) {
+  return c.contains(key) ? c[key].get<std::vector<int64_t>>() : std::vector<int64_t>{};
+}
 
 // Ids that are compared: up to the first step that is too near a tie for another rounding order.
 size_t compared(const Json& c, size_t all) {
@@ -87,7 +91,8 @@ class Folder : public testing::TestWithParam<std::string> {
     *copied = 0;
     for (size_t i = 0; i < expected_["cases"].size() && i < most_cases; ++i) {
       const Json& c = expected_["cases"][i];
-      const std::vector<int64_t> prompt = c.contains("input_ids") ? ids(c, "input_ids") : ids(c, "prompt_ids"), want = ids(c, "greedy_ids");
+      const std::vector<int64_t> prompt = c.contains("input_ids") ? ids(c, "input_ids") : ids(c, "prompt_ids"),
+                                 want = ids(c, "greedy_ids");
       GenerateOptions options;
       options.max_new_tokens = static_cast<int64_t>(want.size());
       options.ignore_eos = true;
@@ -95,7 +100,9 @@ class Folder : public testing::TestWithParam<std::string> {
       ASSERT_TRUE(g.is_ok()) << g.status().message();
       const size_t n = compared(c, want.size());
       ASSERT_EQ(g->output_ids.size(), want.size());
-      EXPECT_EQ(std::vector<int64_t>(g->output_ids.begin(), g->output_ids.begin() + static_cast<long>(n)), std::vector<int64_t>(want.begin(), want.begin() + static_cast<long>(n))) << "case " << i;
+      EXPECT_EQ(std::vector<int64_t>(g->output_ids.begin(), g->output_ids.begin() + static_cast<long>(n)),
+                std::vector<int64_t>(want.begin(), want.begin() + static_cast<long>(n)))
+          << "case " << i;
       *copied = std::max(*copied, g->bytes_copied_per_token);
     }
   }
@@ -119,7 +126,9 @@ TEST_P(Folder, RunsInPlaceAndCopiesNothing) {
 }
 
 TEST_P(Folder, FirstLogitsAreTheReferences) {
-  if (refused().count(name_) || GetParam().find("int4") != std::string::npos || GetParam().find("int8") != std::string::npos || GetParam().find("fp16") != std::string::npos) GTEST_SKIP() << "not a float32 model";
+  if (refused().count(name_) || GetParam().find("int4") != std::string::npos ||
+      GetParam().find("int8") != std::string::npos || GetParam().find("fp16") != std::string::npos)
+    GTEST_SKIP() << "not a float32 model";
   Result<Model> model = Model::load(path_.string(), {});
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   for (const Json& c : expected_["cases"]) {
@@ -189,7 +198,8 @@ TEST_P(Folder, ForksAndSharedPrefixesGiveTheSameTokens) {
   Result<Model> model = Model::load(path_.string(), {});
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   const Json& c = expected_["cases"][0];
-  const std::vector<int64_t> prompt = c.contains("input_ids") ? ids(c, "input_ids") : ids(c, "prompt_ids"), greedy = ids(c, "greedy_ids");
+  const std::vector<int64_t> prompt = c.contains("input_ids") ? ids(c, "input_ids") : ids(c, "prompt_ids"),
+                             greedy = ids(c, "greedy_ids");
   const std::vector<int64_t> want(greedy.begin(), greedy.begin() + static_cast<long>(compared(c, greedy.size())));
   if (Result<Session> s = model->new_session(); prompt.size() > 1 && s.is_ok()) {
     const std::span<const int64_t> all(prompt);
@@ -224,14 +234,15 @@ TEST_P(Folder, ForksAndSharedPrefixesGiveTheSameTokens) {
   }
 }
 
-// What a sequence computes does not depend on where its slots lie: a fork whose tokens follow others' has the logits, to the last
-// bit, of a session that has one run of slots.
+// What a sequence computes does not depend on where its slots lie: a fork whose tokens follow others' has the logits,
+// to the last bit, of a session that has one run of slots.
 TEST_P(Folder, ForksHaveTheLogitsOfSessionsOfTheirOwn) {
   if (refused().count(name_)) GTEST_SKIP() << "refused";
   Result<Model> model = Model::load(path_.string(), {});
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   const Json& c = expected_["cases"][0];
-  const std::vector<int64_t> prompt = c.contains("input_ids") ? ids(c, "input_ids") : ids(c, "prompt_ids"), one{prompt[0]}, other{prompt.back()};
+  const std::vector<int64_t> prompt = c.contains("input_ids") ? ids(c, "input_ids") : ids(c, "prompt_ids"),
+                             one{prompt[0]}, other{prompt.back()};
   const std::vector<std::vector<int64_t>> steps{one, prompt, other, one, prompt};
   auto feed = [](Session& s, const std::vector<int64_t>& tokens) {
     Result<std::span<const float>> logits = s.step(tokens);
@@ -269,8 +280,10 @@ TEST_P(Folder, SequencesTogetherAreAsAlone) {
   const std::vector<int64_t> prompt = c.contains("input_ids") ? ids(c, "input_ids") : ids(c, "prompt_ids");
   // What each sequence is fed, step by step; nothing where it has not joined, or has left.
   using Steps = std::vector<std::vector<int64_t>>;
-  const std::vector<int64_t> reversed(prompt.rbegin(), prompt.rend()), two{prompt.back(), prompt[0]}, one{prompt.back()};
-  std::vector<Steps> sequences{{prompt, one, one, prompt, one, {}}, {{}, reversed, two, one, one, one}, {one, one, one, {}, {}, two}};
+  const std::vector<int64_t> reversed(prompt.rbegin(), prompt.rend()), two{prompt.back(), prompt[0]},
+      one{prompt.back()};
+  std::vector<Steps> sequences{
+      {prompt, one, one, prompt, one, {}}, {{}, reversed, two, one, one, one}, {one, one, one, {}, {}, two}};
   std::vector<std::vector<std::vector<float>>> alone(sequences.size());
   for (size_t i = 0; i < sequences.size(); ++i) {
     Result<Session> session = model->new_session();
@@ -298,7 +311,8 @@ TEST_P(Folder, SequencesTogetherAreAsAlone) {
     ASSERT_TRUE(rows.is_ok()) << rows.status().message();
     for (size_t i = 0; i < who.size(); ++i) {
       const std::vector<float>& want = alone[who[i]][seen[who[i]]++];
-      EXPECT_EQ(std::vector<float>((*rows)[i].begin(), (*rows)[i].end()), want) << "step " << step << ", sequence " << who[i];
+      EXPECT_EQ(std::vector<float>((*rows)[i].begin(), (*rows)[i].end()), want)
+          << "step " << step << ", sequence " << who[i];
     }
   }
   if (model->facts().one_sequence.empty()) {
@@ -308,7 +322,8 @@ TEST_P(Folder, SequencesTogetherAreAsAlone) {
   }
 }
 
-// Where no logits are wanted, what no state depends on is left out; where those of the last token are, it is computed for that alone.
+// Where no logits are wanted, what no state depends on is left out; where those of the last token are, it is computed
+// for that alone.
 TEST_P(Folder, WhatOnlyLogitsNeedIsComputedForTheirTokens) {
   if (refused().count(name_)) GTEST_SKIP() << "refused";
   if (name_.rfind("smollm2-135m", 0) == 0) GTEST_SKIP() << "one layer of 30 is a small share";
@@ -329,8 +344,10 @@ TEST_P(Folder, WhatOnlyLogitsNeedIsComputedForTheirTokens) {
     EXPECT_TRUE(done.is_ok()) << done.message();
     return static_cast<double>(engine.ledger().computed - before);
   };
-  const double logits = static_cast<double>(model->facts().vocabulary) * dtype_bytes(engine.compiled().graph.values[engine.compiled().binding.logits].info.type);
-  const double all = written(kTokens, kTokens) - kTokens * logits, none = written(kTokens, 0), last = written(kTokens, 1) - logits;
+  const double logits = static_cast<double>(model->facts().vocabulary) *
+                        dtype_bytes(engine.compiled().graph.values[engine.compiled().binding.logits].info.type);
+  const double all = written(kTokens, kTokens) - kTokens * logits, none = written(kTokens, 0),
+               last = written(kTokens, 1) - logits;
   EXPECT_LT(none, 0.9 * all);
   EXPECT_LT(last, none + 0.5 * (all - none));
 }
@@ -338,7 +355,8 @@ TEST_P(Folder, WhatOnlyLogitsNeedIsComputedForTheirTokens) {
 TEST_P(Folder, BeamsFindTheSameAnswer) {
   if (refused().count(name_)) GTEST_SKIP() << "refused";
   const auto& cases = expected_["cases"];
-  const auto with_beams = std::find_if(cases.begin(), cases.end(), [](const Json& c) { return c.contains("beam3_ids"); });
+  const auto with_beams =
+      std::find_if(cases.begin(), cases.end(), [](const Json& c) { return c.contains("beam3_ids"); });
   if (with_beams == cases.end()) GTEST_SKIP() << "expected.json has no beams";
   Result<Model> model = Model::load(path_.string(), {});
   ASSERT_TRUE(model.is_ok()) << model.status().message();
@@ -361,7 +379,8 @@ TEST_P(Folder, PlacementIsVerified) {
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   const InPlaceEngine& e = *model->impl().in_place;
   const CompiledPhases& phases = e.phases();
-  const std::vector<int64_t> prompt_steps = phases.first_only ? std::vector<int64_t>{3} : std::vector<int64_t>{3, 2, 1, 4};
+  const std::vector<int64_t> prompt_steps =
+      phases.first_only ? std::vector<int64_t>{3} : std::vector<int64_t>{3, 2, 1, 4};
   Status prompt = verify_plan(phases.prompt.graph, phases.prompt.binding, e.prefill_plan(), prompt_steps);
   EXPECT_TRUE(prompt.is_ok()) << prompt.message();
   Status token = verify_plan(phases.token.graph, phases.token.binding, e.decode_plan(), {1, 1, 1, 1});
@@ -371,7 +390,8 @@ TEST_P(Folder, PlacementIsVerified) {
 // Recognition off: the graph as it was exported, still placed, gives the same tokens.
 TEST_P(Folder, RunsWithoutOptionalPasses) {
   if (refused().count(name_)) GTEST_SKIP() << "refused";
-  for (const char* passes : {"all", "recognise_attention", "recognise_rotary,recognise_functions", "push_selections,last_token"}) {
+  for (const char* passes :
+       {"all", "recognise_attention", "recognise_rotary,recognise_functions", "push_selections,last_token"}) {
     setenv("SITU_DISABLE_PASSES", passes, 1);
     Result<Model> model = Model::load(path_.string(), {});
     ASSERT_TRUE(model.is_ok()) << passes << ": " << model.status().message();
@@ -388,7 +408,8 @@ TEST_P(Folder, RunsWithoutOptionalPasses) {
 // Any split of the prompt into steps gives the same tokens.
 TEST_P(Folder, ChunksOfThePromptDoNotMatter) {
   if (refused().count(name_)) GTEST_SKIP() << "refused";
-  if (name_.rfind("phi3_longrope", 0) == 0) GTEST_SKIP() << "its rotary tables change with the total length of each step";
+  if (name_.rfind("phi3_longrope", 0) == 0)
+    GTEST_SKIP() << "its rotary tables change with the total length of each step";
   for (int64_t chunk : {1, 3, 16}) {
     LoadOptions options;
     options.chunk = chunk;
@@ -403,7 +424,8 @@ TEST_P(Folder, ChunksOfThePromptDoNotMatter) {
 // What tokens are that depend on how many are computed with them cannot be told once some of those are gone.
 TEST_P(Folder, NoRewindIntoTokensThatDependOnOthers) {
   const auto found = one_at_a_time().find(name_);
-  if (found == one_at_a_time().end() || found->second.find("tokens depend on others") == std::string::npos) GTEST_SKIP() << "they do not";
+  if (found == one_at_a_time().end() || found->second.find("tokens depend on others") == std::string::npos)
+    GTEST_SKIP() << "they do not";
   Result<Model> model = Model::load(path_.string(), {.sequences = 2});
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   std::vector<int64_t> prompt;
@@ -416,7 +438,8 @@ TEST_P(Folder, NoRewindIntoTokensThatDependOnOthers) {
   for (Session* s : {&session, &fork})
     for (const int64_t length : {16, 33}) {
       const Status refused = s->rewind(length);
-      EXPECT_NE(refused.message().find("rewind to " + std::to_string(length < 17 ? 0 : 17)), std::string::npos) << refused.message();
+      EXPECT_NE(refused.message().find("rewind to " + std::to_string(length < 17 ? 0 : 17)), std::string::npos)
+          << refused.message();
       EXPECT_EQ(s->length(), 40);
     }
   ASSERT_TRUE(session.rewind(17).is_ok());

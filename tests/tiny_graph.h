@@ -34,8 +34,10 @@ class RandomGraph {
     add("Gather", {constant({kRows, 4 * pick(1, 3)}), ids});
     const int states = pick(0, 3);
     for (int n = 0; n < nodes; ++n) {
-      if (n < states * 3 && n % 3 == 0) append_state();
-      else step();
+      if (n < states * 3 && n % 3 == 0)
+        append_state();
+      else
+        step();
     }
     if (pick(0, 3) == 0) replace_state();
     rows ? finish_by_row() : finish();
@@ -51,7 +53,11 @@ class RandomGraph {
   int rank(ValueId v) const { return static_cast<int>(shape(v).size()); }
   ValueId any() { return pool_[static_cast<size_t>(pick(0, static_cast<int>(pool_.size()) - 1))]; }
   // Recent values more often, so that chains grow.
-  ValueId recent() { return pick(0, 1) ? pool_[pool_.size() - 1 - static_cast<size_t>(pick(0, std::min<int>(2, static_cast<int>(pool_.size()) - 1)))] : any(); }
+  ValueId recent() {
+    return pick(0, 1) ? pool_[pool_.size() - 1 -
+                              static_cast<size_t>(pick(0, std::min<int>(2, static_cast<int>(pool_.size()) - 1)))]
+                      : any();
+  }
   std::vector<int> constant_axes(ValueId v, int64_t least) const {
     std::vector<int> axes;
     for (int i = 0; i < rank(v); ++i)
@@ -59,7 +65,9 @@ class RandomGraph {
     return axes;
   }
 
-  ValueId constant(const std::vector<int64_t>& dims) { return graph_.add_constant("c" + std::to_string(graph_.values.size()), random_tensor(random_, dims)); }
+  ValueId constant(const std::vector<int64_t>& dims) {
+    return graph_.add_constant("c" + std::to_string(graph_.values.size()), random_tensor(random_, dims));
+  }
   ValueId integers(const std::vector<int64_t>& values, bool scalar = false) {
     const Tensor t = scalar ? Tensor::scalar_i64(values[0]) : Tensor::vector_i64(values);
     const ValueId v = graph_.add_constant("i" + std::to_string(graph_.values.size()), t);
@@ -75,7 +83,8 @@ class RandomGraph {
   }
 
   // Appends a node; its outputs join the pool. kNoValue when shape inference refuses it: a fault of this generator.
-  ValueId add(const std::string& op, const std::vector<ValueId>& in, const std::map<std::string, int64_t>& ints = {}, const std::vector<int64_t>& perm = {}, int outputs = 1) {
+  ValueId add(const std::string& op, const std::vector<ValueId>& in, const std::map<std::string, int64_t>& ints = {},
+              const std::vector<int64_t>& perm = {}, int outputs = 1) {
     Node n;
     n.name = op + std::to_string(graph_.nodes.size());
     n.op = op;
@@ -95,7 +104,8 @@ class RandomGraph {
       return kNoValue;
     }
     for (int o = 0; o < outputs; ++o) {
-      const ValueId v = graph_.add_value("v" + std::to_string(graph_.values.size()), infos[static_cast<size_t>(o)].type);
+      const ValueId v =
+          graph_.add_value("v" + std::to_string(graph_.values.size()), infos[static_cast<size_t>(o)].type);
       graph_.values[v].info = infos[static_cast<size_t>(o)];
       n.out.push_back(v);
     }
@@ -106,9 +116,11 @@ class RandomGraph {
   }
 
   void step() {
-    static const std::vector<void (RandomGraph::*)()> kinds{&RandomGraph::unary,  &RandomGraph::binary,    &RandomGraph::product, &RandomGraph::reshape, &RandomGraph::transpose, &RandomGraph::slice,
-                                                            &RandomGraph::split,  &RandomGraph::concat,    &RandomGraph::expand,  &RandomGraph::squeeze, &RandomGraph::gather,    &RandomGraph::softmax,
-                                                            &RandomGraph::reduce, &RandomGraph::transpose, &RandomGraph::concat,  &RandomGraph::reshape};
+    static const std::vector<void (RandomGraph::*)()> kinds{
+        &RandomGraph::unary,     &RandomGraph::binary,    &RandomGraph::product, &RandomGraph::reshape,
+        &RandomGraph::transpose, &RandomGraph::slice,     &RandomGraph::split,   &RandomGraph::concat,
+        &RandomGraph::expand,    &RandomGraph::squeeze,   &RandomGraph::gather,  &RandomGraph::softmax,
+        &RandomGraph::reduce,    &RandomGraph::transpose, &RandomGraph::concat,  &RandomGraph::reshape};
     (this->*kinds[static_cast<size_t>(pick(0, static_cast<int>(kinds.size()) - 1))])();
   }
 
@@ -161,10 +173,13 @@ class RandomGraph {
     if (axes.empty()) return;
     const int axis = axes[static_cast<size_t>(pick(0, static_cast<int>(axes.size()) - 1))];
     const int64_t extent = shape(a)[static_cast<size_t>(axis)].value();
-    const int64_t begin = pick(0, static_cast<int>(extent) - 1), end = pick(static_cast<int>(begin) + 1, static_cast<int>(extent));
+    const int64_t begin = pick(0, static_cast<int>(extent) - 1),
+                  end = pick(static_cast<int>(begin) + 1, static_cast<int>(extent));
     const int step = pick(0, 4);
-    if (step == 0) add("Slice", {a, integers({extent - 1}), integers({-extent - 1}), integers({axis}), integers({-1})});
-    else add("Slice", {a, integers({begin}), integers({end}), integers({axis}), integers({step == 1 ? 2 : 1})});
+    if (step == 0)
+      add("Slice", {a, integers({extent - 1}), integers({-extent - 1}), integers({axis}), integers({-1})});
+    else
+      add("Slice", {a, integers({begin}), integers({end}), integers({axis}), integers({step == 1 ? 2 : 1})});
   }
   void split() {
     const ValueId a = recent();
@@ -187,7 +202,8 @@ class RandomGraph {
     }
     if (fit.empty() || !shape(a)[axis].is_const() || shape(a)[axis].value() > 16) return;
     std::vector<ValueId> operands{a};
-    for (int i = pick(1, 2); i > 0; --i) operands.push_back(fit[static_cast<size_t>(pick(0, static_cast<int>(fit.size()) - 1))]);
+    for (int i = pick(1, 2); i > 0; --i)
+      operands.push_back(fit[static_cast<size_t>(pick(0, static_cast<int>(fit.size()) - 1))]);
     if (pick(0, 5) == 0 && shape_is_const(shape(a))) operands.push_back(constant(shape_values(shape(a))));
     add("Concat", operands, {{"axis", static_cast<int64_t>(axis)}});
   }
@@ -213,7 +229,8 @@ class RandomGraph {
     const std::vector<int> axes = constant_axes(a, 2);
     if (axes.empty() || rank(a) < 3) return;
     const int axis = axes[static_cast<size_t>(pick(0, static_cast<int>(axes.size()) - 1))];
-    add("Gather", {a, integers({pick(0, static_cast<int>(shape(a)[static_cast<size_t>(axis)].value()) - 1)}, true)}, {{"axis", axis}});
+    add("Gather", {a, integers({pick(0, static_cast<int>(shape(a)[static_cast<size_t>(axis)].value()) - 1)}, true)},
+        {{"axis", axis}});
   }
   void softmax() {
     const ValueId a = recent();
@@ -221,7 +238,8 @@ class RandomGraph {
   }
   void reduce() {
     const ValueId a = recent();
-    if (rank(a) > 1) add(pick(0, 1) ? "ReduceMean" : "ReduceMax", {a, integers({pick(0, rank(a) - 1)})}, {{"keepdims", pick(0, 1)}});
+    if (rank(a) > 1)
+      add(pick(0, 1) ? "ReduceMean" : "ReduceMax", {a, integers({pick(0, rank(a) - 1)})}, {{"keepdims", pick(0, 1)}});
   }
 
   // present = Concat(past, rows), read back by attention's two products, a reduction, or both.
@@ -259,7 +277,8 @@ class RandomGraph {
   void replace_state() {
     for (int tries = 0; tries < 8; ++tries) {
       const ValueId x = any();
-      if (rank(x) != 3 || shape(x)[1] != Dim::symbol(kSymS) || !shape(x)[0].is_const() || !shape(x)[2].is_const()) continue;
+      if (rank(x) != 3 || shape(x)[1] != Dim::symbol(kSymS) || !shape(x)[0].is_const() || !shape(x)[2].is_const())
+        continue;
       const ValueId mean = add("ReduceMean", {x, integers({1})}, {{"keepdims", 0}});
       const ValueId past = input(Shape(shape(mean)));
       const ValueId present = add("Tanh", {add("Add", {past, mean})});
@@ -291,7 +310,8 @@ class RandomGraph {
     const auto users = graph_.users();
     std::vector<ValueId> leaves;
     for (ValueId v : std::vector<ValueId>(pool_))
-      if (users[v].empty() && std::count(shape(v).begin(), shape(v).end(), Dim::symbol(kSymS)) == 1) leaves.push_back(v);
+      if (users[v].empty() && std::count(shape(v).begin(), shape(v).end(), Dim::symbol(kSymS)) == 1)
+        leaves.push_back(v);
     ValueId total = add("ReduceMean", {pool_[0], integers({2})}, {{"keepdims", 1}});
     for (ValueId v : leaves) {
       std::vector<int64_t> axes;

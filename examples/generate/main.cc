@@ -43,8 +43,10 @@ int main(int argc, char** argv) {
   options.ignore_eos = true;
   const bool text = model->has_tokenizer();
   situ::Result<situ::Generation> all = model->generate(prompt, options, [&](const situ::Token& token) {
-    if (text) std::printf("%s", token.text.c_str());
-    else std::printf("%lld ", static_cast<long long>(token.id));
+    if (text)
+      std::printf("%s", token.text.c_str());
+    else
+      std::printf("%lld ", static_cast<long long>(token.id));
     std::fflush(stdout);
     return true;  // false would stop here
   });

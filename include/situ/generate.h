@@ -16,8 +16,9 @@ inline constexpr int64_t kMostBeams = 256;
 // top-k, top-p, min-p, typical, then the draw. Errors of generate() name the option and its value.
 struct GenerateOptions {
   int64_t max_new_tokens = 128;  // at least 1
-  int64_t min_new_tokens = 0;    // the model's end-of-sequence tokens and stop_ids are not chosen before; at most max_new_tokens
-  bool ignore_eos = false;       // go on after the model's end-of-sequence tokens, which are then tokens as all others
+  int64_t min_new_tokens =
+      0;  // the model's end-of-sequence tokens and stop_ids are not chosen before; at most max_new_tokens
+  bool ignore_eos = false;  // go on after the model's end-of-sequence tokens, which are then tokens as all others
 
   // Draw the next token at random; also when any of the next five is set. Else the most probable one is chosen. What is
   // not set is what generation_config.json says, else "search" in genai_config.json, else what stands here.
@@ -40,31 +41,34 @@ struct GenerateOptions {
   std::vector<std::string> bad_words;
   std::vector<std::vector<int64_t>> bad_words_ids;
 
-  // What the answer must be, at most one of them: a JSON document of this schema (draft 2020-12; the JSON text of one), a match of this
-  // regular expression (syntax of the Rust crate regex) or of this grammar (llguidance's Lark). Tokens that cannot go on with it are not
-  // chosen; where it is whole the answer may end, and does where nothing can follow. A schema that asks for something that is not
-  // supported, or that nothing satisfies, or that is too large, is an error, and so is the end of one before min_new_tokens. Not with beams.
+  // What the answer must be, at most one of them: a JSON document of this schema (draft 2020-12; the JSON text of one),
+  // a match of this regular expression (syntax of the Rust crate regex) or of this grammar (llguidance's Lark). Tokens
+  // that cannot go on with it are not chosen; where it is whole the answer may end, and does where nothing can follow.
+  // A schema that asks for something that is not supported, or that nothing satisfies, or that is too large, is an
+  // error, and so is the end of one before min_new_tokens. Not with beams.
   std::optional<std::string> json_schema, regex, grammar;
 
-  // End the answer. Nothing of a stop string is in the text or given to the callback, not even half of one that is still
-  // coming; the tokens that spell it stay in output_ids. A stop string that is a special token stops at the token.
+  // End the answer. Nothing of a stop string is in the text or given to the callback, not even half of one that is
+  // still coming; the tokens that spell it stay in output_ids. A stop string that is a special token stops at the
+  // token.
   std::vector<std::string> stop;
   std::vector<int64_t> stop_ids;
 
-  // Beam search, from 2 beams on: the answers of the highest score, not tokens drawn or chosen one by one. Source: transformers'
-  // generate; num_beam_groups makes it diverse beam search. Sampling, logprobs and stop strings do not go with it. The folder's
-  // configuration gives the defaults of the two penalties and of early_stopping.
-  int64_t beams = 1;              // at most kMostBeams
-  int64_t beam_groups = 1;        // beams are a multiple; a group avoids the tokens that earlier ones take in the same step:
-  std::optional<double> diversity_penalty;    // 0; subtracted from their log-probability; at least 0
-  std::optional<double> length_penalty;       // 1; score = log-probability / tokens^length_penalty
-  // "false". "false": stop when no beam can do better at its length; "true": at so many answers as beams; "never": when none can do
-  // better at any length.
+  // Beam search, from 2 beams on: the answers of the highest score, not tokens drawn or chosen one by one. Source:
+  // transformers' generate; num_beam_groups makes it diverse beam search. Sampling, logprobs and stop strings do not go
+  // with it. The folder's configuration gives the defaults of the two penalties and of early_stopping.
+  int64_t beams = 1;        // at most kMostBeams
+  int64_t beam_groups = 1;  // beams are a multiple; a group avoids the tokens that earlier ones take in the same step:
+  std::optional<double> diversity_penalty;  // 0; subtracted from their log-probability; at least 0
+  std::optional<double> length_penalty;     // 1; score = log-probability / tokens^length_penalty
+  // "false". "false": stop when no beam can do better at its length; "true": at so many answers as beams; "never": when
+  // none can do better at any length.
   std::optional<std::string> early_stopping;
-  int64_t num_return = 1;         // answers in Generation::answers, at most beams
+  int64_t num_return = 1;  // answers in Generation::answers, at most beams
 
-  // Guesses so many tokens at most by what followed the last ones where they came before, and checks all of them in one step: the
-  // same answer in fewer steps where a text repeats itself. Less than LoadOptions::batch; 0: off. Not with beams.
+  // Guesses so many tokens at most by what followed the last ones where they came before, and checks all of them in one
+  // step: the same answer in fewer steps where a text repeats itself. Less than LoadOptions::batch; 0: off. Not with
+  // beams.
   int64_t prompt_lookup = 0;
   // The same, but guessed by LoadOptions::draft.
   int64_t draft_tokens = 0;
@@ -73,8 +77,9 @@ struct GenerateOptions {
   std::optional<int64_t> logprobs;  // report log-probabilities, with so many alternatives for each token
   bool echo = false;                // the prompt's text before the answer's
 
-  // Uses the state that earlier generations kept of the prompt's beginning, and keeps that of prompt and answer until its
-  // slots are needed; with LoadOptions::window, as long as no token has left it. What is computed token by token here may have been computed together there: the same but for rounding.
+  // Uses the state that earlier generations kept of the prompt's beginning, and keeps that of prompt and answer until
+  // its slots are needed; with LoadOptions::window, as long as no token has left it. What is computed token by token
+  // here may have been computed together there: the same but for rounding.
   bool prefix_cache = false;
 };
 
@@ -85,19 +90,20 @@ struct TokenLogprob {
 
 struct Token {
   int64_t id = 0;    // -1: text alone, before the first token or after the last
-  std::string text;  // whole characters only; empty while one, or a stop string, is incomplete, or without a tokenizer. An answer
-                     // that ends within a character ends with U+FFFD, as the decoder has it
+  std::string text;  // whole characters only; empty while one, or a stop string, is incomplete, or without a tokenizer.
+                     // An answer that ends within a character ends with U+FFFD, as the decoder has it
   std::optional<double> logprob;  // when asked for
 };
-// Called for every generated token; false stops the generation. It may use the model: other sessions, other generations. Where logits of
-// the same step are still to be read (several prompts, guesses) they are copied first, and the ledger says so.
+// Called for every generated token; false stops the generation. It may use the model: other sessions, other
+// generations. Where logits of the same step are still to be read (several prompts, guesses) they are copied first, and
+// the ledger says so.
 using TokenCallback = std::function<bool(const Token&)>;
 
 struct Generation {
   std::vector<int64_t> output_ids;
   std::string text;           // empty without a tokenizer
-  std::string finish_reason;  // "stop": an end-of-sequence token or one of stop_ids (not in output_ids), a stop string or
-                              // the callback; "length": max_new_tokens or the context length
+  std::string finish_reason;  // "stop": an end-of-sequence token or one of stop_ids (not in output_ids), a stop string
+                              // or the callback; "length": max_new_tokens or the context length
   std::optional<uint64_t> seed;  // when tokens were drawn at random
   struct Logprobs {
     double logprob = 0;             // of the token that was chosen
@@ -113,10 +119,11 @@ struct Generation {
     double score = 0;
   };
   std::vector<Answer> answers;  // of a beam search, best first; the first is what stands above
-  int64_t guessed_tokens = 0, accepted_tokens = 0;  // of prompt_lookup or draft_tokens: guesses, and those that were right
-  int64_t cached_tokens = 0;  // of the prompt, whose state an earlier generation had kept
+  int64_t guessed_tokens = 0,
+          accepted_tokens = 0;  // of prompt_lookup or draft_tokens: guesses, and those that were right
+  int64_t cached_tokens = 0;    // of the prompt, whose state an earlier generation had kept
   double prefill_ms = 0;
-  double decode_ms_per_token = 0;      // mean over the tokens after the first; 0 when there are none
+  double decode_ms_per_token = 0;  // mean over the tokens after the first; 0 when there are none
   // Of several prompts together: of all answers, prompts included, per token generated.
   double bytes_copied_per_token = 0;   // all bytes copied, prompt included, per generated token
   double bytes_written_per_token = 0;  // mean over decode steps (over the prompt when there are none)

@@ -22,25 +22,30 @@ struct LoadOptions {
   int threads = 0;             // at most 1,024; 0: one per CPU that the process may use
   bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
   int64_t context_length = 0;  // most tokens of a session; 0: what the model declares
-  // Bytes for weights, activations and state; what the first two leave is state of so many tokens, which all sessions and kept
-  // prefixes share, in shorter chunks where those asked for leave none. 0: room for so many `sequences` of the whole context. A full
-  // state gives up kept prefixes, then steps fail.
+  // Bytes for weights, activations and state; what the first two leave is state of so many tokens, which all sessions
+  // and kept prefixes share, in shorter chunks where those asked for leave none. 0: room for so many `sequences` of the
+  // whole context. A full state gives up kept prefixes, then steps fail.
   int64_t memory = 0;
-  int64_t sequences = 1;       // address space only; pages that no token has reached cost nothing
-  int64_t chunk = 512;         // most tokens in one step; more where tokens depend on later ones of their prompt, or
-                               // where the graph computes prompts as a whole only
-  int64_t batch = 32;          // most sequences in one step; at least 1
-  // Tokens attend to the last `window` tokens, themselves included, and to the first `sink` ones (Xiao et al., StreamingLLM, arXiv
-  // 2309.17453; distances between tokens stay what they are); but layers with a window of the model's own that is no wider keep to that alone. Sequences then have no end (2^24 tokens), and take state for `window` +
-  // `sink` + 2 (`chunk` + `batch`) tokens; a smaller `memory` makes chunks shorter, and is an error where chunks of 1 do not fit. 0: no window but the model's own. Error: attention that is not recognised, positions from a table that ends.
+  int64_t sequences = 1;  // address space only; pages that no token has reached cost nothing
+  int64_t chunk = 512;    // most tokens in one step; more where tokens depend on later ones of their prompt, or
+                          // where the graph computes prompts as a whole only
+  int64_t batch = 32;     // most sequences in one step; at least 1
+  // Tokens attend to the last `window` tokens, themselves included, and to the first `sink` ones (Xiao et al.,
+  // StreamingLLM, arXiv 2309.17453; distances between tokens stay what they are); but layers with a window of the
+  // model's own that is no wider keep to that alone. Sequences then have no end (2^24 tokens), and take state for
+  // `window` + `sink` + 2 (`chunk` + `batch`) tokens; a smaller `memory` makes chunks shorter, and is an error where
+  // chunks of 1 do not fit. 0: no window but the model's own. Error: attention that is not recognised, positions from a
+  // table that ends.
   int64_t window = 0, sink = 0;
   // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half
   // precision where rows of 8 KiB or more a token come from products with 8-bit activations, else as the file has it.
   std::string kv_type = "auto";
-  // Path of a smaller model with the same tokens, which guesses what this one will say (GenerateOptions::draft_tokens). Error: its
-  // tokenizer has other tokens, or there is none and its vocabulary is not as large; its state is recurrent, and cannot be rewound.
+  // Path of a smaller model with the same tokens, which guesses what this one will say (GenerateOptions::draft_tokens).
+  // Error: its tokenizer has other tokens, or there is none and its vocabulary is not as large; its state is recurrent,
+  // and cannot be rewound.
   std::string draft;
-  // Weights that the kernels want in another order are packed once and saved (where: README.md), and mapped by later loads.
+  // Weights that the kernels want in another order are packed once and saved (where: README.md), and mapped by later
+  // loads.
   bool pack_cache = true;
 };
 
@@ -53,11 +58,12 @@ struct LedgerReading {
 
 struct PerplexityOptions {
   int64_t context = 0;  // tokens of a window; 0: the model's context length
-  int64_t stride = 0;   // from one window to the next, less than a window; 0: half of one. Each token is scored once, in the first window that has it
+  int64_t stride = 0;  // from one window to the next, less than a window; 0: half of one. Each token is scored once, in
+                       // the first window that has it
 };
 struct Perplexity {
-  int64_t tokens = 0;   // that were scored: all but the first
-  double mean_nll = 0;  // of their negative log-likelihoods, natural logarithm; infinite where one had probability 0
+  int64_t tokens = 0;    // that were scored: all but the first
+  double mean_nll = 0;   // of their negative log-likelihoods, natural logarithm; infinite where one had probability 0
   double value() const;  // exp(mean_nll)
   double ms = 0;
   int64_t bytes_copied = 0;
@@ -66,8 +72,8 @@ struct Perplexity {
 // What the model is and how it was placed, for tools.
 struct ModelFacts {
   std::string file;
-  std::string isa;       // kernels in use
-  std::string mode;      // "in-place" or "naive"
+  std::string isa;   // kernels in use
+  std::string mode;  // "in-place" or "naive"
   int threads = 0;
   int64_t vocabulary = 0;
   int64_t context_length = 0;
@@ -77,7 +83,8 @@ struct ModelFacts {
   int64_t state_bytes_per_token = 0;
   int64_t slots = 0;  // tokens that the state has room for
   int64_t kernel_calls_per_token = 0;
-  std::string one_sequence;  // why sequences are computed one after the other; empty: together, up to LoadOptions::batch of them
+  std::string one_sequence;  // why sequences are computed one after the other; empty: together, up to
+                             // LoadOptions::batch of them
   double load_ms = 0;
   int64_t packed_bytes = 0;         // weights laid out anew by this load
   int64_t mapped_packed_bytes = 0;  // weights as a file has them that an earlier load saved
@@ -93,19 +100,19 @@ class Session {
   ~Session();
 
   // Feeds tokens (ids in [0, vocabulary)) and returns the logits [vocabulary] after the last one, valid
-  // until the model's next step. `logits`, [vocabulary] if not empty: they are computed there, and are the caller's; a graph that cannot
-  // (half precision, logits of all tokens) has them copied or converted. Errors: an id out of range, the context length exceeded, state
-  // full; the session is then what it was (but for a recurrent state that earlier chunks of the tokens have advanced), or empty where
-  // the beginning of what it was has left the window.
+  // until the model's next step. `logits`, [vocabulary] if not empty: they are computed there, and are the caller's; a
+  // graph that cannot (half precision, logits of all tokens) has them copied or converted. Errors: an id out of range,
+  // the context length exceeded, state full; the session is then what it was (but for a recurrent state that earlier
+  // chunks of the tokens have advanced), or empty where the beginning of what it was has left the window.
   Result<std::span<const float>> step(std::span<const int64_t> tokens, std::span<float> logits = {});
   int64_t length() const;
-  // Drops the last tokens, so that `length` are left. Error: more than there are; tokens that the next one would attend to have
-  // left the window; into the middle of a step whose tokens depend on how many they are (a long rope, `situ inspect` tells); the naive
-  // mode cannot.
+  // Drops the last tokens, so that `length` are left. Error: more than there are; tokens that the next one would attend
+  // to have left the window; into the middle of a step whose tokens depend on how many they are (a long rope, `situ
+  // inspect` tells); the naive mode cannot.
   Status rewind(int64_t length);
-  // One more session that goes on from here, over the same state: nothing is copied. Error: a recurrent state, which one
-  // session alone can have. Where attention was not recognised (`situ inspect` tells), the state of a session must be one run of
-  // slots: whichever of the two steps second finds the next slot taken, and step() says so.
+  // One more session that goes on from here, over the same state: nothing is copied. Error: a recurrent state, which
+  // one session alone can have. Where attention was not recognised (`situ inspect` tells), the state of a session must
+  // be one run of slots: whichever of the two steps second finds the next slot taken, and step() says so.
   Result<Session> fork() const;
 
   struct Impl;  // src/pipelines/llm.h
@@ -127,34 +134,38 @@ class Model {
   Model& operator=(Model&&) noexcept;
   ~Model();
 
-  // Continues the prompt. Errors: a prompt that step() would refuse, an option out of its range, nothing left to choose.
-  Result<Generation> generate(std::span<const int64_t> prompt, const GenerateOptions& options, const TokenCallback& on_token);
+  // Continues the prompt. Errors: a prompt that step() would refuse, an option out of its range, nothing left to
+  // choose.
+  Result<Generation> generate(std::span<const int64_t> prompt, const GenerateOptions& options,
+                              const TokenCallback& on_token);
   // Several prompts, each with the answer that it would have alone: tokens and seed do not depend on the others. Up to
-  // LoadOptions::batch are computed together; the next begins where one ends, and where there is room in the state for the longest
-  // that it may become. `on_token` says which prompt a token is for; false ends that answer. Beams are searched prompt by prompt.
-  // Errors: those of generate(), for any prompt.
+  // LoadOptions::batch are computed together; the next begins where one ends, and where there is room in the state for
+  // the longest that it may become. `on_token` says which prompt a token is for; false ends that answer. Beams are
+  // searched prompt by prompt. Errors: those of generate(), for any prompt.
   using BatchCallback = std::function<bool(size_t prompt, const Token&)>;
-  Result<std::vector<Generation>> generate(std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, const BatchCallback& on_token);
+  Result<std::vector<Generation>> generate(std::span<const std::vector<int64_t>> prompts,
+                                           const GenerateOptions& options, const BatchCallback& on_token);
 
   // Several sessions of a model may live side by side. Error: a second one of a model with a recurrent state, in place.
   Result<Session> new_session();
-  // As Session::step for each of several sessions, in as few steps as it takes; logits in the same order, valid until the model's
-  // next step; or computed into `logits`, [feeds, vocabulary], as there. After an error all sessions are what they were (but see
-  // Session::step). Error: a session is there twice; `logits` of another size.
+  // As Session::step for each of several sessions, in as few steps as it takes; logits in the same order, valid until
+  // the model's next step; or computed into `logits`, [feeds, vocabulary], as there. After an error all sessions are
+  // what they were (but see Session::step). Error: a session is there twice; `logits` of another size.
   struct Feed {
     Session* session = nullptr;
     std::span<const int64_t> tokens;
   };
   Result<std::vector<std::span<const float>>> step(std::span<const Feed> feeds, std::span<float> logits = {});
 
-  // How well the model foretells these tokens, as the documentation of transformers computes it for texts that are longer than the
-  // context. Up to LoadOptions::batch tokens are scored in a step; a side thread adds them up while the next step runs. Errors: those of
-  // step(), fewer than 2 tokens, windows that do not fit.
+  // How well the model foretells these tokens, as the documentation of transformers computes it for texts that are
+  // longer than the context. Up to LoadOptions::batch tokens are scored in a step; a side thread adds them up while the
+  // next step runs. Errors: those of step(), fewer than 2 tokens, windows that do not fit.
   Result<Perplexity> perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options);
 
-  // Whoever sets the flag, a signal handler for one, ends within milliseconds what the model computes: generate() returns what there is so
-  // far, be it no token; step() and perplexity() return the error "interrupted", which leaves sessions as others do. Loading goes on.
-  // The flag must live until another is given; null: none. It stays set until its owner clears it.
+  // Whoever sets the flag, a signal handler for one, ends within milliseconds what the model computes: generate()
+  // returns what there is so far, be it no token; step() and perplexity() return the error "interrupted", which leaves
+  // sessions as others do. Loading goes on. The flag must live until another is given; null: none. It stays set until
+  // its owner clears it.
   void interrupt_when(const std::atomic<bool>* flag);
 
   bool has_tokenizer() const;

@@ -21,9 +21,7 @@ class [[nodiscard]] Status {
   // Empty for success.
   std::string message() const { return message_.value_or(std::string()); }
   // The same error with "context: " in front; success stays success.
-  Status with_context(const std::string& context) const {
-    return is_ok() ? *this : error(context + ": " + *message_);
-  }
+  Status with_context(const std::string& context) const { return is_ok() ? *this : error(context + ": " + *message_); }
 
  private:
   std::optional<std::string> message_;
@@ -33,8 +31,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}             // NOLINT: implicit on purpose
-  Result(Status status) : status_(std::move(status)) {}     // NOLINT: implicit on purpose
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit on purpose
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT: implicit on purpose
   bool is_ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
   // Precondition: is_ok().
@@ -52,9 +50,9 @@ class [[nodiscard]] Result {
 };
 
 // Returns the error of `expression` from the enclosing function, if it has one.
-#define SITU_RETURN_IF_ERROR(expression)                           \
-  do {                                                             \
-    if (::situ::Status s_ = (expression); !s_.is_ok()) return s_;  \
+#define SITU_RETURN_IF_ERROR(expression)                          \
+  do {                                                            \
+    if (::situ::Status s_ = (expression); !s_.is_ok()) return s_; \
   } while (0)
 
 }  // namespace situ

@@ -7,6 +7,8 @@ namespace situ {
 
 using Clock = std::chrono::steady_clock;
 
-inline double ms_since(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+inline double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
 
 }  // namespace situ

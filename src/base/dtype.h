@@ -38,15 +38,41 @@ enum class DType : uint8_t {
 // Bits of one element; 0 for none and string (no fixed size).
 constexpr int dtype_bits(DType t) {
   switch (t) {
-    case DType::kU2: case DType::kI2: return 2;
-    case DType::kU4: case DType::kI4: case DType::kF4E2M1: return 4;
-    case DType::kU8: case DType::kI8: case DType::kBool: case DType::kF8E4M3FN: case DType::kF8E4M3FNUZ:
-    case DType::kF8E5M2: case DType::kF8E5M2FNUZ: case DType::kF8E8M0: return 8;
-    case DType::kU16: case DType::kI16: case DType::kF16: case DType::kBF16: return 16;
-    case DType::kF32: case DType::kI32: case DType::kU32: return 32;
-    case DType::kF64: case DType::kI64: case DType::kU64: case DType::kC64: return 64;
-    case DType::kC128: return 128;
-    case DType::kNone: case DType::kString: return 0;
+    case DType::kU2:
+    case DType::kI2:
+      return 2;
+    case DType::kU4:
+    case DType::kI4:
+    case DType::kF4E2M1:
+      return 4;
+    case DType::kU8:
+    case DType::kI8:
+    case DType::kBool:
+    case DType::kF8E4M3FN:
+    case DType::kF8E4M3FNUZ:
+    case DType::kF8E5M2:
+    case DType::kF8E5M2FNUZ:
+    case DType::kF8E8M0:
+      return 8;
+    case DType::kU16:
+    case DType::kI16:
+    case DType::kF16:
+    case DType::kBF16:
+      return 16;
+    case DType::kF32:
+    case DType::kI32:
+    case DType::kU32:
+      return 32;
+    case DType::kF64:
+    case DType::kI64:
+    case DType::kU64:
+    case DType::kC64:
+      return 64;
+    case DType::kC128:
+      return 128;
+    case DType::kNone:
+    case DType::kString:
+      return 0;
   }
   return 0;
 }

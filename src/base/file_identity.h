@@ -19,7 +19,8 @@ struct FileIdentity {
   bool is_place() const { return size < 0; }
   bool same_place(const FileIdentity& other) const { return known() && device == other.device && inode == other.inode; }
   bool same(const FileIdentity& other) const {
-    return same_place(other) && size == other.size && modified_ns == other.modified_ns && changed_ns == other.changed_ns;
+    return same_place(other) && size == other.size && modified_ns == other.modified_ns &&
+           changed_ns == other.changed_ns;
   }
 };
 

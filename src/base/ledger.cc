@@ -49,11 +49,16 @@ using RowFn = void (*)(std::byte*, int64_t, const std::byte*, int64_t, int64_t);
 
 RowFn row_copier(int64_t element) {
   switch (element) {
-    case 1: return copy_row<uint8_t>;
-    case 2: return copy_row<uint16_t>;
-    case 4: return copy_row<uint32_t>;
-    case 8: return copy_row<uint64_t>;
-    default: return copy_row<Wide>;
+    case 1:
+      return copy_row<uint8_t>;
+    case 2:
+      return copy_row<uint16_t>;
+    case 4:
+      return copy_row<uint32_t>;
+    case 8:
+      return copy_row<uint64_t>;
+    default:
+      return copy_row<Wide>;
   }
 }
 
@@ -99,8 +104,7 @@ void move_bytes(const View& dst, const View& src, Ledger& ledger) {
   const int64_t length = nest.dims[last], dst_step = nest.dst[last], src_step = nest.src[last];
   if (dst_step == element && src_step == element) {
     const size_t row_bytes = static_cast<size_t>(length * element);
-    for_each_row(nest, dst.data, src.data,
-                 [&](std::byte* d, const std::byte* s) { std::memcpy(d, s, row_bytes); });
+    for_each_row(nest, dst.data, src.data, [&](std::byte* d, const std::byte* s) { std::memcpy(d, s, row_bytes); });
     return;
   }
   const RowFn copy = row_copier(element);

@@ -13,7 +13,9 @@ namespace {
 
 TEST(MoveBytes, any_strides_any_rank) {
   std::mt19937 random(7);
-  const auto pick = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+  const auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
   for (int round = 0; round < 400; ++round) {
     const DType types[] = {DType::kU8, DType::kF16, DType::kF32, DType::kF64, DType::kC128};
     const DType type = types[pick(0, 4)];
@@ -30,7 +32,8 @@ TEST(MoveBytes, any_strides_any_rank) {
       src_span *= std::max<int64_t>(1, src.dims[i]);
     }
     const int64_t size = dtype_bytes(type);
-    std::vector<unsigned char> from(static_cast<size_t>(src_span * size)), to(static_cast<size_t>((dst_span + 8) * size * 2), 0xab);
+    std::vector<unsigned char> from(static_cast<size_t>(src_span * size)),
+        to(static_cast<size_t>((dst_span + 8) * size * 2), 0xab);
     for (auto& b : from) b = static_cast<unsigned char>(pick(0, 99));
     dst.data = reinterpret_cast<std::byte*>(to.data());
     src.data = reinterpret_cast<std::byte*>(from.data());
@@ -42,7 +45,8 @@ TEST(MoveBytes, any_strides_any_rank) {
         s += rest % dst.dims[a] * src.strides[a];
         rest /= dst.dims[a];
       }
-      for (int64_t b = 0; b < size; ++b) want[static_cast<size_t>(d * size + b)] = from[static_cast<size_t>(s * size + b)];
+      for (int64_t b = 0; b < size; ++b)
+        want[static_cast<size_t>(d * size + b)] = from[static_cast<size_t>(s * size + b)];
     }
     Ledger ledger;
     move_bytes(dst, src, ledger);

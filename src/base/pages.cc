@@ -10,8 +10,8 @@ void release_file_pages(const std::byte* data, int64_t bytes) {
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes)) / page * page;
   if (begin >= end) return;
-  // Where the file lies in large pages (ext4 since Linux 6.16) they would all return with the next constant beside them that is read: a
-  // model of 87 MiB took 211 instead of 120.
+  // Where the file lies in large pages (ext4 since Linux 6.16) they would all return with the next constant beside them
+  // that is read: a model of 87 MiB took 211 instead of 120.
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_NOHUGEPAGE);
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
@@ -23,7 +23,8 @@ std::shared_ptr<std::byte> map_weights(int64_t bytes) {
   if (p == MAP_FAILED) return nullptr;
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(p) + kHuge - 1) / kHuge * kHuge;
   madvise(reinterpret_cast<void*>(begin), size, MADV_HUGEPAGE);
-  return std::shared_ptr<std::byte>(reinterpret_cast<std::byte*>(begin), [p, size](std::byte*) { munmap(p, size + kHuge); });
+  return std::shared_ptr<std::byte>(reinterpret_cast<std::byte*>(begin),
+                                    [p, size](std::byte*) { munmap(p, size + kHuge); });
 }
 
 }  // namespace situ

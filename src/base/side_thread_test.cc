@@ -28,7 +28,9 @@ TEST(SideThread, DoesItsJobsInOrder) {
 TEST(SideThread, ThePosterGoesOn) {
   std::atomic<bool> open = false;
   SideThread thread;
-  thread.post([&] { while (!open) std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  thread.post([&] {
+    while (!open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
   open = true;  // never reached if post() did the job
   thread.wait(1);
 }
@@ -37,7 +39,11 @@ TEST(SideThread, EndsWithJobsLeft) {
   std::atomic<int> done = 0;
   {
     SideThread thread;
-    for (int i = 0; i < 100; ++i) thread.post([&] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); ++done; });
+    for (int i = 0; i < 100; ++i)
+      thread.post([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        ++done;
+      });
   }
   EXPECT_LE(done, 100);
 }

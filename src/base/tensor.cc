@@ -50,19 +50,33 @@ std::vector<Out> load_packed(const View& view, int bits, bool is_signed) {
 template <typename Out>
 std::vector<Out> load_integers(const View& view) {
   switch (view.type) {
-    case DType::kU8: case DType::kBool: return load_all<uint8_t, Out>(view);
-    case DType::kI8: return load_all<int8_t, Out>(view);
-    case DType::kU16: return load_all<uint16_t, Out>(view);
-    case DType::kI16: return load_all<int16_t, Out>(view);
-    case DType::kI32: return load_all<int32_t, Out>(view);
-    case DType::kU32: return load_all<uint32_t, Out>(view);
-    case DType::kI64: return load_all<int64_t, Out>(view);
-    case DType::kU64: return load_all<uint64_t, Out>(view);
-    case DType::kU4: return load_packed<Out>(view, 4, false);
-    case DType::kI4: return load_packed<Out>(view, 4, true);
-    case DType::kU2: return load_packed<Out>(view, 2, false);
-    case DType::kI2: return load_packed<Out>(view, 2, true);
-    default: return {};
+    case DType::kU8:
+    case DType::kBool:
+      return load_all<uint8_t, Out>(view);
+    case DType::kI8:
+      return load_all<int8_t, Out>(view);
+    case DType::kU16:
+      return load_all<uint16_t, Out>(view);
+    case DType::kI16:
+      return load_all<int16_t, Out>(view);
+    case DType::kI32:
+      return load_all<int32_t, Out>(view);
+    case DType::kU32:
+      return load_all<uint32_t, Out>(view);
+    case DType::kI64:
+      return load_all<int64_t, Out>(view);
+    case DType::kU64:
+      return load_all<uint64_t, Out>(view);
+    case DType::kU4:
+      return load_packed<Out>(view, 4, false);
+    case DType::kI4:
+      return load_packed<Out>(view, 4, true);
+    case DType::kU2:
+      return load_packed<Out>(view, 2, false);
+    case DType::kI2:
+      return load_packed<Out>(view, 2, true);
+    default:
+      return {};
   }
 }
 
@@ -152,7 +166,8 @@ Tensor aligned_copy(const Tensor& t, bool release_pages) {
   for (int64_t begin = 0; begin < t.bytes(); begin += kPiece) {
     const int64_t bytes = std::min(kPiece, t.bytes() - begin);
     std::byte* from = t.view().data + begin;
-    move_bytes(contiguous_view(DType::kU8, {bytes}, copy.view().data + begin), contiguous_view(DType::kU8, {bytes}, from), packed);
+    move_bytes(contiguous_view(DType::kU8, {bytes}, copy.view().data + begin),
+               contiguous_view(DType::kU8, {bytes}, from), packed);
     if (release_pages) release_file_pages(from, bytes);
   }
   return copy;
@@ -163,9 +178,12 @@ std::vector<int64_t> Tensor::to_i64() const { return load_integers<int64_t>(view
 std::vector<double> Tensor::to_f64() const {
   const View& v = view();
   switch (v.type) {
-    case DType::kF32: return load_all<float, double>(v);
-    case DType::kF64: return load_all<double, double>(v);
-    case DType::kF16: case DType::kBF16: {
+    case DType::kF32:
+      return load_all<float, double>(v);
+    case DType::kF64:
+      return load_all<double, double>(v);
+    case DType::kF16:
+    case DType::kBF16: {
       std::vector<double> result(static_cast<size_t>(count()));
       for (size_t i = 0; i < result.size(); ++i) {
         const uint16_t bits = load<uint16_t>(v.data, static_cast<int64_t>(i));
@@ -173,7 +191,8 @@ std::vector<double> Tensor::to_f64() const {
       }
       return result;
     }
-    default: return load_integers<double>(v);
+    default:
+      return load_integers<double>(v);
   }
 }
 

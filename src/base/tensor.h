@@ -20,8 +20,9 @@ class Tensor {
   // Borrows `data` for as long as `owner` lives.
   static Tensor borrow(DType type, const std::vector<int64_t>& dims, const std::byte* data,
                        std::shared_ptr<const void> owner);
-  // Elements that `make` computes when one of the tensor's copies is first looked at, and that are then kept: a tensor of the
-  // same type and count. What it throws, view() throws. Not for several threads before that. `depth`: what depth() will say.
+  // Elements that `make` computes when one of the tensor's copies is first looked at, and that are then kept: a tensor
+  // of the same type and count. What it throws, view() throws. Not for several threads before that. `depth`: what
+  // depth() will say.
   static Tensor deferred(DType type, const std::vector<int64_t>& dims, int depth, std::function<Tensor()> make);
   static Tensor scalar_i64(int64_t value);
   static Tensor vector_i64(const std::vector<int64_t>& values);
@@ -60,8 +61,8 @@ class Tensor {
   mutable std::shared_ptr<Pending> pending_;
 };
 
-// The same elements in owned memory, whatever address they stood at. release_pages: t is in a mapped file, whose pages are given
-// back piece by piece, so that memory never holds both.
+// The same elements in owned memory, whatever address they stood at. release_pages: t is in a mapped file, whose pages
+// are given back piece by piece, so that memory never holds both.
 Tensor aligned_copy(const Tensor& t, bool release_pages);
 
 // IEEE half and bfloat16 bits to float, exact.

@@ -32,8 +32,8 @@ bool wait_change(std::atomic<T>& word, T old, int spins) {
   return slept;
 }
 
-// CPUs that the quotas of this process's control groups amount to, rounded up; 0: none is set. A group's quota holds for
-// the groups below it. (Version 2: cpu.max holds "quota period" or "max period"; version 1: two files.)
+// CPUs that the quotas of this process's control groups amount to, rounded up; 0: none is set. A group's quota holds
+// for the groups below it. (Version 2: cpu.max holds "quota period" or "max period"; version 1: two files.)
 int quota_cpus() {
   int least = 0;
   auto limit = [&](double quota, double period) {
@@ -49,11 +49,14 @@ int quota_cpus() {
     const bool second = controllers.empty(), first = ("," + controllers + ",").find(",cpu,") != std::string::npos;
     if (!second && !first) continue;
     // Within a container the path may be that of the host: its root is the container's group.
-    for (std::string group = line.substr(path + 1);; group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'))) {
+    for (std::string group = line.substr(path + 1);;
+         group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'))) {
       const std::string folder = "/sys/fs/cgroup" + std::string(second ? "" : "/cpu") + (group == "/" ? "" : group);
       double quota = 0, period = 0;
-      if (second) std::ifstream(folder + "/cpu.max") >> quota >> period;
-      else if (std::ifstream(folder + "/cpu.cfs_quota_us") >> quota) std::ifstream(folder + "/cpu.cfs_period_us") >> period;
+      if (second)
+        std::ifstream(folder + "/cpu.max") >> quota >> period;
+      else if (std::ifstream(folder + "/cpu.cfs_quota_us") >> quota)
+        std::ifstream(folder + "/cpu.cfs_period_us") >> period;
       limit(quota, period);
       if (group.empty() || group == "/") break;
     }
@@ -63,7 +66,8 @@ int quota_cpus() {
 
 int usable_cpus() {
   cpu_set_t set;
-  const int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
+  const int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
+                                                                : static_cast<int>(std::thread::hardware_concurrency());
   const int quota = quota_cpus();
   return std::max(1, quota > 0 ? std::min(quota, cpus) : cpus);
 }
@@ -83,8 +87,8 @@ void Barrier::wait() {
 }
 
 ThreadPool::ThreadPool(int threads)
-    // More threads than CPUs: who spins keeps the one that is waited for from running (SmolLM2 on 2 CPUs with 3, 4 and 8
-    // threads: 12, 11 and 28 ms a token; 8.5, 6.7 and 4.1 ms without).
+    // More threads than CPUs: who spins keeps the one that is waited for from running (SmolLM2 on 2 CPUs with 3, 4 and
+    // 8 threads: 12, 11 and 28 ms a token; 8.5, 6.7 and 4.1 ms without).
     : threads_(threads > 0 ? threads : usable_cpus()),
       spins_(threads > 1 && threads > usable_cpus() ? 0 : kSpins),
       barrier_(threads_, spins_) {

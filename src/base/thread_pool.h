@@ -35,7 +35,8 @@ class ThreadPool {
 
   int threads() const { return threads_; }
   Barrier& barrier() { return barrier_; }
-  // Work in parts looks at this flag between them and ends early when it is true. Null: none. It must live until another is given.
+  // Work in parts looks at this flag between them and ends early when it is true. Null: none. It must live until
+  // another is given.
   void interrupt_when(const std::atomic<bool>* flag) { interrupt_ = flag; }
   bool interrupted() const { return interrupt_ && interrupt_->load(std::memory_order_relaxed); }
   using Job = void (*)(void* argument, int thread, int threads);

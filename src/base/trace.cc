@@ -26,12 +26,14 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-Trace::Trace(int threads, size_t capacity) : events_(static_cast<size_t>(threads)), dropped_(static_cast<size_t>(threads)), capacity_(capacity) {
+Trace::Trace(int threads, size_t capacity)
+    : events_(static_cast<size_t>(threads)), dropped_(static_cast<size_t>(threads)), capacity_(capacity) {
   for (auto& list : events_) list.reserve(capacity);
 }
 
 int64_t Trace::now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 int32_t Trace::name(Name name) {
@@ -41,8 +43,10 @@ int32_t Trace::name(Name name) {
 
 void Trace::add(int thread, const TraceEvent& event) {
   auto& list = events_[static_cast<size_t>(thread)];
-  if (list.size() < capacity_) list.push_back(event);
-  else ++dropped_[static_cast<size_t>(thread)];
+  if (list.size() < capacity_)
+    list.push_back(event);
+  else
+    ++dropped_[static_cast<size_t>(thread)];
 }
 
 void Trace::clear() {
@@ -51,23 +55,31 @@ void Trace::clear() {
 }
 
 Status Trace::write(const std::string& path) const {
-  // Whole or not at all: a file that was there stays until the new one is complete. A link goes on leading to it; devices and pipes
-  // are written to, not replaced.
+  // Whole or not at all: a file that was there stays until the new one is complete. A link goes on leading to it;
+  // devices and pipes are written to, not replaced.
   std::error_code error;
-  if (std::filesystem::is_symlink(path, error) && !std::filesystem::exists(path, error)) return Status::error(path + ": a link that leads nowhere");
-  const bool there = std::filesystem::exists(path, error), whole = !there || std::filesystem::is_regular_file(path, error);
-  const std::string to = there ? std::filesystem::canonical(path, error).string() : path, part = whole ? to + ".part" : to;
+  if (std::filesystem::is_symlink(path, error) && !std::filesystem::exists(path, error))
+    return Status::error(path + ": a link that leads nowhere");
+  const bool there = std::filesystem::exists(path, error),
+             whole = !there || std::filesystem::is_regular_file(path, error);
+  const std::string to = there ? std::filesystem::canonical(path, error).string() : path,
+                    part = whole ? to + ".part" : to;
   std::FILE* file = std::fopen(part.c_str(), whole ? "wx" : "w");
   if (!file) return Status::error(part + ": cannot be written");
   int64_t origin = INT64_MAX, dropped = 0;
   for (const auto& list : events_)
     for (const TraceEvent& e : list) origin = std::min(origin, e.ready);
   for (int64_t d : dropped_) dropped += d;
-  std::fprintf(file, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"dropped_events\":%lld},\"traceEvents\":[\n", static_cast<long long>(dropped));
+  std::fprintf(file, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"dropped_events\":%lld},\"traceEvents\":[\n",
+               static_cast<long long>(dropped));
   const char* separator = "";
-  auto span = [&](int thread, const std::string& name, const std::string& where, const char* category, int64_t begin, int64_t end) {
-    std::fprintf(file, "%s{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":%s,\"args\":{\"node\":%s}}", separator, thread,
-                 static_cast<double>(begin - origin) / 1000.0, static_cast<double>(end - begin) / 1000.0, category, quoted(name).c_str(), quoted(where).c_str());
+  auto span = [&](int thread, const std::string& name, const std::string& where, const char* category, int64_t begin,
+                  int64_t end) {
+    std::fprintf(file,
+                 "%s{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":%s,\"args\":{"
+                 "\"node\":%s}}",
+                 separator, thread, static_cast<double>(begin - origin) / 1000.0,
+                 static_cast<double>(end - begin) / 1000.0, category, quoted(name).c_str(), quoted(where).c_str());
     separator = ",\n";
   };
   for (int t = 0; t < threads(); ++t)

@@ -157,7 +157,8 @@ Result<StepTable> kernel_table(Model& model, int64_t depth, int64_t tokens) {
       continue;
     }
     for (int t = 1; t < trace.threads(); ++t) {
-      if (trace.events(t).size() + static_cast<size_t>(tokens) != trace.events(0).size()) continue;  // thread 0 took some steps alone
+      if (trace.events(t).size() + static_cast<size_t>(tokens) != trace.events(0).size())
+        continue;  // thread 0 took some steps alone
       // Thread 0 has one event more per step, that of the step itself.
       const TraceEvent& e = trace.events(t)[i - i / static_cast<size_t>(engine.kernel_calls() + 1)];
       longest = std::max(longest, e.end - e.begin);
@@ -177,12 +178,16 @@ Result<StepTable> kernel_table(Model& model, int64_t depth, int64_t tokens) {
 }
 
 void print(const StepTable& table, int64_t depth) {
-  std::printf("\nOne token at %lld past tokens reads %.1f MB; this machine reads as much at %.1f GB/s: decoding is at %.0f%% of the roofline.\n",
-              static_cast<long long>(depth), table.bytes / 1e6, table.bandwidth / 1e9, 100 * table.roofline);
-  std::printf("It takes %.0f us, of which thread 0 waits %.0f us at barriers (traced):\n", table.token_us, table.wait_us);
+  std::printf(
+      "\nOne token at %lld past tokens reads %.1f MB; this machine reads as much at %.1f GB/s: decoding is at %.0f%% "
+      "of the roofline.\n",
+      static_cast<long long>(depth), table.bytes / 1e6, table.bandwidth / 1e9, 100 * table.roofline);
+  std::printf("It takes %.0f us, of which thread 0 waits %.0f us at barriers (traced):\n", table.token_us,
+              table.wait_us);
   std::printf("%-28s %8s %10s %8s %12s %8s\n", "kernel", "calls", "us", "share", "weight bytes", "GB/s");
   for (const KernelRow& r : table.rows)
-    std::printf("%-28s %8.0f %10.1f %7.1f%% %12.0f %8.1f\n", r.kind.c_str(), r.calls, r.us, 100 * r.us / table.token_us, r.bytes, r.us > 0 ? r.bytes / r.us / 1000 : 0);
+    std::printf("%-28s %8.0f %10.1f %7.1f%% %12.0f %8.1f\n", r.kind.c_str(), r.calls, r.us, 100 * r.us / table.token_us,
+                r.bytes, r.us > 0 ? r.bytes / r.us / 1000 : 0);
 }
 
 nlohmann::ordered_json to_json(const StepTable& table) {
@@ -225,7 +230,8 @@ int bench(const BenchArguments& a) {
   const int64_t context = models[0].facts().context_length;
   for (int64_t depth : depths)
     if (depth > context || a.prompt > context || a.tokens > context || depth + a.prompt + a.tokens > context)
-      return fail(a.model + ": " + std::to_string(depth) + " past, " + std::to_string(a.prompt) + " prompt and " + std::to_string(a.tokens) + " new tokens do not fit the context of " + std::to_string(context));
+      return fail(a.model + ": " + std::to_string(depth) + " past, " + std::to_string(a.prompt) + " prompt and " +
+                  std::to_string(a.tokens) + " new tokens do not fit the context of " + std::to_string(context));
   nlohmann::ordered_json report;
   report["model"] = a.model;
   report["isa"] = models[0].facts().isa;
@@ -234,7 +240,8 @@ int bench(const BenchArguments& a) {
   report["tokens"] = a.tokens;
   report["reps"] = a.reps;
   std::vector<StepTable> tables;
-  if (!a.json) std::printf("%8s %10s %14s %14s %16s\n", "past", "mode", "prefill tok/s", "decode tok/s", "copied B/token");
+  if (!a.json)
+    std::printf("%8s %10s %14s %14s %16s\n", "past", "mode", "prefill tok/s", "decode tok/s", "copied B/token");
   for (int64_t depth : depths) {
     Result<StepTable> kernels = kernel_table(models[0], depth + a.prompt, a.tokens);
     if (!kernels.is_ok()) return fail(kernels.status().message());
@@ -259,7 +266,8 @@ int bench(const BenchArguments& a) {
       const char* mode = m == 0 ? "in-place" : "naive";
       row[mode] = to_json(s, a.prompt);
       if (!a.json)
-        std::printf("%8lld %10s %14.1f %14.1f %16.0f\n", static_cast<long long>(depth), mode, 1000.0 * static_cast<double>(a.prompt) / s.prefill_ms, 1000.0 / s.decode_ms, s.copied);
+        std::printf("%8lld %10s %14.1f %14.1f %16.0f\n", static_cast<long long>(depth), mode,
+                    1000.0 * static_cast<double>(a.prompt) / s.prefill_ms, 1000.0 / s.decode_ms, s.copied);
     }
     if (const double read_ms = median(readings); read_ms > 0) {
       kernels->bandwidth = kernels->bytes / read_ms * 1000;

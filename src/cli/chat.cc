@@ -1,5 +1,6 @@
-// situ chat: a conversation in the terminal. Each turn is the whole conversation by the model's chat template; what it has in
-// common with earlier turns is state that is kept (GenerateOptions::prefix_cache), so that /undo and /regen cost nothing either.
+// situ chat: a conversation in the terminal. Each turn is the whole conversation by the model's chat template; what it
+// has in common with earlier turns is state that is kept (GenerateOptions::prefix_cache), so that /undo and /regen cost
+// nothing either.
 #include <signal.h>
 #include <unistd.h>
 
@@ -24,7 +25,7 @@ void note_interrupt(int) { interrupted = true; }
 
 // Ctrl-C ends a reply, or the line that is being typed, and not the program.
 void catch_interrupts() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = note_interrupt;  // no SA_RESTART: a read that waits for a line returns
   sigaction(SIGINT, &action, nullptr);
 }
@@ -70,7 +71,10 @@ constexpr const char* kHelp =
 class Conversation {
  public:
   Conversation(Model& model, const RunArguments& arguments)
-      : model_(model), options_(arguments.generate), terminal_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)), colours_(isatty(STDERR_FILENO)) {
+      : model_(model),
+        options_(arguments.generate),
+        terminal_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)),
+        colours_(isatty(STDERR_FILENO)) {
     options_.prefix_cache = true;
     if (arguments.system) set_system(*arguments.system);
   }
@@ -100,14 +104,22 @@ class Conversation {
   Status command(const std::string& line) {
     const size_t space = line.find(' ');
     const std::string name = line.substr(0, space), rest = space == std::string::npos ? "" : line.substr(space + 1);
-    if (name == "/help") std::fputs(kHelp, stdout);
-    else if (name == "/regen") return regenerate();
-    else if (name == "/undo") return undo();
-    else if (name == "/system") set_system(rest);
-    else if (name == "/clear") std::erase_if(messages_, [](const Model::Message& m) { return m.role != "system"; });
-    else if (name == "/save") return save(rest);
-    else if (name == "/load") return load(rest);
-    else return Status::error("'" + name + "' is no command; /help lists them");
+    if (name == "/help")
+      std::fputs(kHelp, stdout);
+    else if (name == "/regen")
+      return regenerate();
+    else if (name == "/undo")
+      return undo();
+    else if (name == "/system")
+      set_system(rest);
+    else if (name == "/clear")
+      std::erase_if(messages_, [](const Model::Message& m) { return m.role != "system"; });
+    else if (name == "/save")
+      return save(rest);
+    else if (name == "/load")
+      return load(rest);
+    else
+      return Status::error("'" + name + "' is no command; /help lists them");
     return Status::ok();
   }
 
@@ -119,7 +131,8 @@ class Conversation {
   }
 
   Status regenerate() {
-    if (messages_.empty() || messages_.back().role != "assistant") return Status::error("there is no reply to make anew");
+    if (messages_.empty() || messages_.back().role != "assistant")
+      return Status::error("there is no reply to make anew");
     const Model::Message before = messages_.back();
     messages_.pop_back();
     if (options_.seed) ++*options_.seed;  // the same one would say the same again
@@ -152,8 +165,11 @@ class Conversation {
     if (unsaid) return Status::error("interrupted before the reply began; the message is forgotten");
     messages_.push_back({"assistant", g->text});
     const double rate = g->decode_ms_per_token > 0 ? 1000.0 / g->decode_ms_per_token : 0;
-    std::fprintf(stderr, "%s[%zu prompt tokens, %lld of them kept, + %zu new: prefill %.0f ms, decode %.1f tokens/s, copied %.0f B/token]%s\n", colours_ ? "\033[2m" : "", prompt->size(),
-                 static_cast<long long>(g->cached_tokens), g->output_ids.size(), g->prefill_ms, rate, g->bytes_copied_per_token, colours_ ? "\033[0m" : "");
+    std::fprintf(stderr,
+                 "%s[%zu prompt tokens, %lld of them kept, + %zu new: prefill %.0f ms, decode %.1f tokens/s, copied "
+                 "%.0f B/token]%s\n",
+                 colours_ ? "\033[2m" : "", prompt->size(), static_cast<long long>(g->cached_tokens),
+                 g->output_ids.size(), g->prefill_ms, rate, g->bytes_copied_per_token, colours_ ? "\033[0m" : "");
     return Status::ok();
   }
 
@@ -175,7 +191,8 @@ class Conversation {
     if (!text.is_ok()) return text.status();
     const nlohmann::json list = nlohmann::json::parse(*text, nullptr, false);
     const auto is_message = [](const nlohmann::json& m) {
-      return m.is_object() && m.contains("role") && m.contains("content") && m["role"].is_string() && m["content"].is_string();
+      return m.is_object() && m.contains("role") && m.contains("content") && m["role"].is_string() &&
+             m["content"].is_string();
     };
     if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_message))
       return Status::error("'" + path + "' is no conversation: a JSON array of objects with \"role\" and \"content\"");
@@ -198,7 +215,8 @@ int chat(RunArguments a) {
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
-  if (!model->has_chat_template()) return fail(a.model + ": the model has no chat template; situ run takes plain prompts");
+  if (!model->has_chat_template())
+    return fail(a.model + ": the model has no chat template; situ run takes plain prompts");
   catch_interrupts();
   model->interrupt_when(&interrupted);
   Conversation(*model, a).run();

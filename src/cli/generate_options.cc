@@ -1,6 +1,7 @@
-// The options of `situ run` and `situ chat` that say how to choose tokens and when to stop, and those that say what `run` reports.
-#include <charconv>
+// The options of `situ run` and `situ chat` that say how to choose tokens and when to stop, and those that say what
+// `run` reports.
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 
@@ -23,46 +24,82 @@ std::string whole_seed(const std::string& text) {
 void add_generate_options(CLI::App& command, RunArguments& arguments) {
   GenerateOptions& g = arguments.generate;
   const auto text = [&](const char* name, std::vector<std::string>& values, const char* help) {
-    command.add_option(name, values, help)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name("TEXT");
+    command.add_option(name, values, help)
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->type_name("TEXT");
   };
-  command.add_option("-n,--tokens", g.max_new_tokens, "Most tokens to generate")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  command.add_option("-n,--tokens", g.max_new_tokens, "Most tokens to generate")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   command.add_option("--min-new-tokens", g.min_new_tokens, "No end-of-sequence token before so many tokens");
   command.add_flag("--ignore-eos", g.ignore_eos, "Go on after end-of-sequence tokens");
   text("--stop", g.stop, "Stop before this text (may be repeated)");
-  command.add_option("--stop-id", g.stop_ids, "Stop at this token id (may be repeated)")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command.add_option("--stop-id", g.stop_ids, "Stop at this token id (may be repeated)")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 
-  const std::string group = "Sampling (defaults: generation_config.json, else genai_config.json, else those in brackets)";
+  const std::string group =
+      "Sampling (defaults: generation_config.json, else genai_config.json, else those in brackets)";
   command.add_flag("--sample", g.sample, "Draw tokens at random; each of the next five says so too")->group(group);
   command.add_option("--temperature", g.temperature, "Divide logits by it (1); 0: greedy")->group(group);
   command.add_option("--top-k", g.top_k, "Only the K most probable tokens (50); 0: all")->group(group);
   command.add_option("--top-p", g.top_p, "Only the most probable tokens up to this probability (1)")->group(group);
-  command.add_option("--min-p", g.min_p, "Only tokens at least this many times as probable as the first (0)")->group(group);
-  command.add_option("--typical-p", g.typical_p, "Only tokens of typical information, up to this probability (1)")->group(group);
-  command.add_option("--seed", g.seed, "Same seed, same text (default: drawn, and reported with --json)")->check(whole_seed)->group(group);
+  command.add_option("--min-p", g.min_p, "Only tokens at least this many times as probable as the first (0)")
+      ->group(group);
+  command.add_option("--typical-p", g.typical_p, "Only tokens of typical information, up to this probability (1)")
+      ->group(group);
+  command.add_option("--seed", g.seed, "Same seed, same text (default: drawn, and reported with --json)")
+      ->check(whole_seed)
+      ->group(group);
 
   const std::string changes = "Penalties and bans (greedy too)";
-  command.add_option("--repetition-penalty", g.repetition_penalty, "Lower the logits of tokens of prompt and answer (1: off)")->group(changes);
-  command.add_option("--presence-penalty", g.presence_penalty, "Subtract from tokens of the answer (0)")->group(changes);
+  command
+      .add_option("--repetition-penalty", g.repetition_penalty,
+                  "Lower the logits of tokens of prompt and answer (1: off)")
+      ->group(changes);
+  command.add_option("--presence-penalty", g.presence_penalty, "Subtract from tokens of the answer (0)")
+      ->group(changes);
   command.add_option("--frequency-penalty", g.frequency_penalty, "The same, once for each time (0)")->group(changes);
   command.add_option("--no-repeat-ngram", g.no_repeat_ngram, "No N tokens in a row twice (0: off)")->group(changes);
   command.add_option("--logit-bias", arguments.logit_bias, "ID=BIAS: add to a token's logit (may be repeated)")
-      ->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name("ID=BIAS")->group(changes);
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("ID=BIAS")
+      ->group(changes);
   text("--bad-words", g.bad_words, "Never this text (may be repeated)");
   command.get_option("--bad-words")->group(changes);
   const std::string grammars = "What the answer must be (one of these)";
-  const auto source = [&](const char* name, std::optional<std::string>& option, const char* help) { return command.add_option(name, option, help)->type_name("TEXT")->group(grammars); };
+  const auto source = [&](const char* name, std::optional<std::string>& option, const char* help) {
+    return command.add_option(name, option, help)->type_name("TEXT")->group(grammars);
+  };
   CLI::Option* schema = source("--json-schema", g.json_schema, "A JSON document of this schema");
-  command.add_option("--json-schema-file", arguments.schema_file, "The same, from a file")->type_name("FILE")->group(grammars)->excludes(schema);
+  command.add_option("--json-schema-file", arguments.schema_file, "The same, from a file")
+      ->type_name("FILE")
+      ->group(grammars)
+      ->excludes(schema);
   source("--regex", g.regex, "A match of this regular expression");
   CLI::Option* grammar = source("--grammar", g.grammar, "A match of this Lark grammar");
-  command.add_option("--grammar-file", arguments.grammar_file, "The same, from a file")->type_name("FILE")->group(grammars)->excludes(grammar);
+  command.add_option("--grammar-file", arguments.grammar_file, "The same, from a file")
+      ->type_name("FILE")
+      ->group(grammars)
+      ->excludes(grammar);
   const std::string beams = "Beam search";
-  command.add_option("--beams", g.beams, "So many beams (1: none)")->check(CLI::Range(int64_t{1}, int64_t{kMostBeams}))->group(beams);
-  command.add_option("--beam-groups", g.beam_groups, "In so many groups that avoid each other's tokens (1)")->group(beams);
-  command.add_option("--diversity-penalty", g.diversity_penalty, "By subtracting this from their log-probability (0)")->group(beams);
-  command.add_option("--length-penalty", g.length_penalty, "Score = log-probability / tokens^PENALTY (1)")->group(beams);
-  command.add_option("--early-stopping", g.early_stopping, "false, true (at so many answers as beams) or never (false)")->group(beams);
-  command.add_option("--prompt-lookup", g.prompt_lookup, "Guess up to N tokens by what followed the last ones before, and check them in one step (0: off)")->check(CLI::Range(int64_t{0}, int64_t{255}));
+  command.add_option("--beams", g.beams, "So many beams (1: none)")
+      ->check(CLI::Range(int64_t{1}, int64_t{kMostBeams}))
+      ->group(beams);
+  command.add_option("--beam-groups", g.beam_groups, "In so many groups that avoid each other's tokens (1)")
+      ->group(beams);
+  command.add_option("--diversity-penalty", g.diversity_penalty, "By subtracting this from their log-probability (0)")
+      ->group(beams);
+  command.add_option("--length-penalty", g.length_penalty, "Score = log-probability / tokens^PENALTY (1)")
+      ->group(beams);
+  command
+      .add_option("--early-stopping", g.early_stopping, "false, true (at so many answers as beams) or never (false)")
+      ->group(beams);
+  command
+      .add_option("--prompt-lookup", g.prompt_lookup,
+                  "Guess up to N tokens by what followed the last ones before, and check them in one step (0: off)")
+      ->check(CLI::Range(int64_t{0}, int64_t{255}));
 }
 
 void add_report_options(CLI::App& command, GenerateOptions& options) {
@@ -78,9 +115,12 @@ static Status parse_logit_bias(const std::vector<std::string>& texts, GenerateOp
     int64_t id = 0;
     float bias = 0;
     const auto [equals, id_error] = std::from_chars(text.data(), end, id);
-    if (id_error != std::errc() || equals == end || *equals != '=') return Status::error("--logit-bias: '" + text + "' should be ID=BIAS");
+    if (id_error != std::errc() || equals == end || *equals != '=')
+      return Status::error("--logit-bias: '" + text + "' should be ID=BIAS");
     const auto [rest, bias_error] = std::from_chars(equals + 1, end, bias);
-    if (bias_error != std::errc() || rest != end) return Status::error("--logit-bias: '" + text + "' should be ID=BIAS, and '" + std::string(equals + 1, end) + "' is no number");
+    if (bias_error != std::errc() || rest != end)
+      return Status::error("--logit-bias: '" + text + "' should be ID=BIAS, and '" + std::string(equals + 1, end) +
+                           "' is no number");
     options.logit_bias.emplace_back(id, bias);
   }
   return Status::ok();
@@ -96,14 +136,16 @@ Result<std::string> read_file(const std::string& path) {
     file.read(piece, sizeof piece);
     text.append(piece, static_cast<size_t>(file.gcount()));
   }
-  if (text.size() > kMostBytes) return Status::error(path + ": cannot be read: it has more than " + std::to_string(kMostBytes) + " bytes");
+  if (text.size() > kMostBytes)
+    return Status::error(path + ": cannot be read: it has more than " + std::to_string(kMostBytes) + " bytes");
   if (!file.eof()) return Status::error(path + ": cannot be read");
   return text;
 }
 
 Status resolve_arguments(RunArguments& a) {
   SITU_RETURN_IF_ERROR(parse_logit_bias(a.logit_bias, a.generate));
-  for (const auto& [path, option] : {std::pair{&a.schema_file, &a.generate.json_schema}, std::pair{&a.grammar_file, &a.generate.grammar}}) {
+  for (const auto& [path, option] :
+       {std::pair{&a.schema_file, &a.generate.json_schema}, std::pair{&a.grammar_file, &a.generate.grammar}}) {
     if (path->empty()) continue;
     Result<std::string> text = read_file(*path);
     if (!text.is_ok()) return text.status();

@@ -95,15 +95,21 @@ Json describe(const Model::Impl& m, int64_t budget) {
   j["file"] = m.folder.model_file.string();
   j["producer"] = m.imported.producer;
   j["opsets"] = m.imported.opsets;
-  j["nodes"] = {{"in file", m.imported.graph.nodes.size()}, {"after passes", g.nodes.size()}, {"kernel calls per token", e.kernel_calls()}};
+  j["nodes"] = {{"in file", m.imported.graph.nodes.size()},
+                {"after passes", g.nodes.size()},
+                {"kernel calls per token", e.kernel_calls()}};
   j["inputs"] = values_json(m.imported.graph, m.imported.graph.inputs);
   j["outputs"] = values_json(m.imported.graph, m.imported.graph.outputs);
   j["states"] = states_json(e);
   j["recognised"] = found_json(e.compiled());
   if (e.phases().first_only) j["recognised, one token"] = found_json(e.phases().token);
-  j["placement"] = {{"prefill", placement_json(g, e.prefill_plan())}, {"decode", placement_json(e.decode_graph(), e.decode_plan())}};
-  j["copies"] = {{"prefill", copies_json(g, e.prefill_plan())}, {"decode", copies_json(e.decode_graph(), e.decode_plan())}};
-  const int64_t per_token = e.states().bytes_per_slot(), fixed = m.imported.weight_bytes + e.computed_bytes() + e.arena_bytes() + e.io_bytes() + e.states().fixed_bytes();
+  j["placement"] = {{"prefill", placement_json(g, e.prefill_plan())},
+                    {"decode", placement_json(e.decode_graph(), e.decode_plan())}};
+  j["copies"] = {{"prefill", copies_json(g, e.prefill_plan())},
+                 {"decode", copies_json(e.decode_graph(), e.decode_plan())}};
+  const int64_t per_token = e.states().bytes_per_slot(), fixed = m.imported.weight_bytes + e.computed_bytes() +
+                                                                 e.arena_bytes() + e.io_bytes() +
+                                                                 e.states().fixed_bytes();
   Json memory;
   memory["weights"] = m.imported.weight_bytes;
   memory["computed"] = e.computed_bytes();
@@ -122,7 +128,10 @@ Json describe(const Model::Impl& m, int64_t budget) {
   j["memory"] = memory;
   j["sequences"] = {{"in one step", m.batch()}, {"one at a time", e.one_sequence()}};
   const PackUse& packs = m.in_place->packs();
-  j["packed weights"] = {{"packed", packs.packed_bytes}, {"mapped", packs.mapped_bytes}, {"file", packs.file}, {"not saved", packs.problem}};
+  j["packed weights"] = {{"packed", packs.packed_bytes},
+                         {"mapped", packs.mapped_bytes},
+                         {"file", packs.file},
+                         {"not saved", packs.problem}};
   j["unsupported"] = Json::array();
   j["isa"] = kernels().isa;
   return j;
@@ -137,7 +146,8 @@ void print_found(const Json& found) {
     if (it == groups.end()) it = groups.insert(groups.end(), {key, {}});
     it->second.push_back(f["where"]);
   }
-  for (const auto& [key, where] : groups) std::printf("  %4zu x %s   (first: %s)\n", where.size(), key.c_str(), where[0].c_str());
+  for (const auto& [key, where] : groups)
+    std::printf("  %4zu x %s   (first: %s)\n", where.size(), key.c_str(), where[0].c_str());
   if (groups.empty()) std::printf("  nothing\n");
 }
 
@@ -145,7 +155,8 @@ void print_placement(const char* title, const Json& table) {
   std::printf("%s\n", title);
   for (const auto& [op, how] : table.items()) {
     std::string text;
-    for (const auto& [place, count] : how.items()) text += (text.empty() ? "" : ", ") + std::to_string(count.get<int>()) + " " + place;
+    for (const auto& [place, count] : how.items())
+      text += (text.empty() ? "" : ", ") + std::to_string(count.get<int>()) + " " + place;
     std::printf("  %-28s %s\n", op.c_str(), text.c_str());
   }
 }
@@ -154,7 +165,8 @@ void print_values(const char* title, const Json& values) {
   std::printf("%s\n", title);
   const size_t shown = values.size() > 8 ? 6 : values.size();
   for (size_t i = 0; i < shown; ++i)
-    std::printf("  %-32s %s %s\n", values[i]["name"].get<std::string>().c_str(), values[i]["type"].get<std::string>().c_str(), values[i]["shape"].get<std::string>().c_str());
+    std::printf("  %-32s %s %s\n", values[i]["name"].get<std::string>().c_str(),
+                values[i]["type"].get<std::string>().c_str(), values[i]["shape"].get<std::string>().c_str());
   if (shown < values.size()) std::printf("  ... and %zu more\n", values.size() - shown);
 }
 
@@ -163,11 +175,16 @@ void print_states(const Json& states) {
   std::vector<std::pair<std::string, int>> groups;
   for (const Json& s : states) {
     const bool append = s.contains("bytes_per_token");
-    std::string key = s["rule"].get<std::string>() + (append ? " along axis " + std::to_string(s["axis"].get<int>()) : "") + ", " + s["type"].get<std::string>() + " " +
-                      s["shape"].get<std::string>() + ", " + size_text(append ? s["bytes_per_token"].get<double>() : s["bytes"].get<double>()) + (append ? " per token" : "");
+    std::string key = s["rule"].get<std::string>() +
+                      (append ? " along axis " + std::to_string(s["axis"].get<int>()) : "") + ", " +
+                      s["type"].get<std::string>() + " " + s["shape"].get<std::string>() + ", " +
+                      size_text(append ? s["bytes_per_token"].get<double>() : s["bytes"].get<double>()) +
+                      (append ? " per token" : "");
     auto it = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == key; });
-    if (it == groups.end()) groups.emplace_back(key, 1);
-    else ++it->second;
+    if (it == groups.end())
+      groups.emplace_back(key, 1);
+    else
+      ++it->second;
   }
   for (const auto& [key, count] : groups) std::printf("  %4d x %s\n", count, key.c_str());
 }
@@ -177,14 +194,17 @@ void print_copies(const Json& copies) {
     if (list.empty()) continue;
     std::printf("Copied in %s\n", phase.c_str());
     for (const Json& c : list)
-      std::printf("  %s %s %s: %s\n", c["op"].get<std::string>().c_str(), c["node"].get<std::string>().c_str(), c["shape"].get<std::string>().c_str(), c["reason"].get<std::string>().c_str());
+      std::printf("  %s %s %s: %s\n", c["op"].get<std::string>().c_str(), c["node"].get<std::string>().c_str(),
+                  c["shape"].get<std::string>().c_str(), c["reason"].get<std::string>().c_str());
   }
   if (copies["prefill"].empty() && copies["decode"].empty()) std::printf("Copied: nothing\n");
 }
 
 void print(const Json& j) {
-  std::printf("%s\n  %s, %d nodes in the file, %d after passes, %d kernel calls per token (%s)\n\n", j["file"].get<std::string>().c_str(), j["producer"].get<std::string>().c_str(),
-              j["nodes"]["in file"].get<int>(), j["nodes"]["after passes"].get<int>(), j["nodes"]["kernel calls per token"].get<int>(), j["isa"].get<std::string>().c_str());
+  std::printf("%s\n  %s, %d nodes in the file, %d after passes, %d kernel calls per token (%s)\n\n",
+              j["file"].get<std::string>().c_str(), j["producer"].get<std::string>().c_str(),
+              j["nodes"]["in file"].get<int>(), j["nodes"]["after passes"].get<int>(),
+              j["nodes"]["kernel calls per token"].get<int>(), j["isa"].get<std::string>().c_str());
   print_values("Inputs", j["inputs"]);
   print_values("Outputs", j["outputs"]);
   print_states(j["states"]);
@@ -197,19 +217,30 @@ void print(const Json& j) {
   print_placement("Placement, one token (S = new tokens, P = past)", j["placement"]["decode"]);
   print_copies(j["copies"]);
   const std::string alone = j["sequences"]["one at a time"];
-  if (alone.empty()) std::printf("Sequences: up to %lld in one step (L = tokens whose logits it gives)\n", static_cast<long long>(j["sequences"]["in one step"].get<int64_t>()));
-  else std::printf("Sequences: one at a time, since %s\n", alone.c_str());
+  if (alone.empty())
+    std::printf("Sequences: up to %lld in one step (L = tokens whose logits it gives)\n",
+                static_cast<long long>(j["sequences"]["in one step"].get<int64_t>()));
+  else
+    std::printf("Sequences: one at a time, since %s\n", alone.c_str());
   const Json& m = j["memory"];
   const double computed = m["computed"].get<double>();
-  std::printf("Memory\n  weights %s%s, arena %s (prompt chunks of %lld) / %s (one token), inputs and logits %s, state %s per token\n", size_text(m["weights"].get<double>()).c_str(),
-              computed > 0 ? (" and " + size_text(computed) + " more as computed from them").c_str() : "",
-              size_text(m["arena"].get<double>()).c_str(), static_cast<long long>(m["chunk"].get<int64_t>()), size_text(m["arena_decode"].get<double>()).c_str(), size_text(m["io"].get<double>()).c_str(),
-              size_text(m["state_bytes_per_token"].get<double>()).c_str());
-  std::printf("  %lld slots (the context), %s when full\n", static_cast<long long>(m["slots"].get<int64_t>()), size_text(m["slots"].get<double>() * m["state_bytes_per_token"].get<double>()).c_str());
-  if (m.contains("budget")) std::printf("  a budget of %s holds %lld slots\n", size_text(m["budget"].get<double>()).c_str(), static_cast<long long>(m["slots_in_budget"].get<int64_t>()));
+  std::printf(
+      "Memory\n  weights %s%s, arena %s (prompt chunks of %lld) / %s (one token), inputs and logits %s, state %s per "
+      "token\n",
+      size_text(m["weights"].get<double>()).c_str(),
+      computed > 0 ? (" and " + size_text(computed) + " more as computed from them").c_str() : "",
+      size_text(m["arena"].get<double>()).c_str(), static_cast<long long>(m["chunk"].get<int64_t>()),
+      size_text(m["arena_decode"].get<double>()).c_str(), size_text(m["io"].get<double>()).c_str(),
+      size_text(m["state_bytes_per_token"].get<double>()).c_str());
+  std::printf("  %lld slots (the context), %s when full\n", static_cast<long long>(m["slots"].get<int64_t>()),
+              size_text(m["slots"].get<double>() * m["state_bytes_per_token"].get<double>()).c_str());
+  if (m.contains("budget"))
+    std::printf("  a budget of %s holds %lld slots\n", size_text(m["budget"].get<double>()).c_str(),
+                static_cast<long long>(m["slots_in_budget"].get<int64_t>()));
   const Json& packs = j["packed weights"];
-  std::printf("Packed weights\n  %s packed now, %s mapped%s%s\n", size_text(packs["packed"].get<double>()).c_str(), size_text(packs["mapped"].get<double>()).c_str(),
-              packs["file"] == "" ? "" : " from ", packs["file"].get<std::string>().c_str());
+  std::printf("Packed weights\n  %s packed now, %s mapped%s%s\n", size_text(packs["packed"].get<double>()).c_str(),
+              size_text(packs["mapped"].get<double>()).c_str(), packs["file"] == "" ? "" : " from ",
+              packs["file"].get<std::string>().c_str());
   if (packs["not saved"] != "") std::printf("  not saved: %s\n", packs["not saved"].get<std::string>().c_str());
   std::printf("Unsupported: nothing\n");
 }
@@ -220,8 +251,10 @@ Json for_terminal(const Json& j) {
   if (!j.is_structured()) return j;
   Json shown = j.is_array() ? Json::array() : Json::object();
   for (const auto& [key, value] : j.items()) {
-    if (j.is_array()) shown.push_back(for_terminal(value));
-    else shown[one_line(key)] = for_terminal(value);
+    if (j.is_array())
+      shown.push_back(for_terminal(value));
+    else
+      shown[one_line(key)] = for_terminal(value);
   }
   return shown;
 }
@@ -231,7 +264,8 @@ int inspect_unsupported(const InspectArguments& a, const std::string& reason) {
   if (const Status names = check_disabled_names(); !names.is_ok()) return fail(reason);  // it is not the model's
   Json j{{"unsupported", Json::array({reason})}};
   const Result<ModelFolder> folder = open_model_folder(a.model);
-  const Result<ImportedModel> imported = folder.is_ok() ? import_onnx(folder->model_file) : Result<ImportedModel>(folder.status());
+  const Result<ImportedModel> imported =
+      folder.is_ok() ? import_onnx(folder->model_file) : Result<ImportedModel>(folder.status());
   if (imported.is_ok()) {
     const Graph& g = imported->graph;
     std::map<std::string, int> operators;
@@ -243,11 +277,13 @@ int inspect_unsupported(const InspectArguments& a, const std::string& reason) {
     j["operators"] = operators;
     if (!a.json) {
       const Json shown = for_terminal(j);
-      std::printf("%s\n  %s, %zu nodes in the file\n\n", shown["file"].get<std::string>().c_str(), shown["producer"].get<std::string>().c_str(), g.nodes.size());
+      std::printf("%s\n  %s, %zu nodes in the file\n\n", shown["file"].get<std::string>().c_str(),
+                  shown["producer"].get<std::string>().c_str(), g.nodes.size());
       print_values("Inputs", shown["inputs"]);
       print_values("Outputs", shown["outputs"]);
       std::printf("Operators\n");
-      for (const auto& [op, count] : shown["operators"].items()) std::printf("  %-28s %d\n", op.c_str(), count.get<int>());
+      for (const auto& [op, count] : shown["operators"].items())
+        std::printf("  %-28s %d\n", op.c_str(), count.get<int>());
       std::printf("Unsupported\n  %s\n", shown["unsupported"][0].get<std::string>().c_str());
       std::fflush(stdout);
     }
@@ -262,8 +298,9 @@ Result<int64_t> parse_memory(const std::optional<std::string>& text) {
   if (!text) return int64_t{0};
   char* end = nullptr;
   const double value = std::strtod(text->c_str(), &end);
-  const std::map<std::string, double> units{{"", 1}, {"B", 1}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
-                                            {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
+  const std::map<std::string, double> units{
+      {"", 1},     {"B", 1},    {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
+      {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
   auto unit = units.find(end ? end : "");
   if (end == text->c_str() || unit == units.end() || !(value * unit->second >= 1) || value * unit->second > 1e18)
     return Status::error("--memory '" + *text + "' is not a size such as 2GiB");
@@ -280,8 +317,10 @@ int inspect(const InspectArguments& a) {
   if (!model.is_ok()) return inspect_unsupported(a, model.status().message());
   model->impl().in_place->finish_saving();
   const Json j = describe(model->impl(), *budget);
-  if (a.json) std::printf("%s\n", j.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
-  else print(for_terminal(j));
+  if (a.json)
+    std::printf("%s\n", j.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  else
+    print(for_terminal(j));
   return 0;
 }
 

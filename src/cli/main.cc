@@ -1,6 +1,6 @@
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <CLI/CLI.hpp>
 
 #include "base/thread_pool.h"
 #include "cli/commands.h"
@@ -8,13 +8,25 @@
 namespace {
 
 void add_load_options(CLI::App& command, situ::cli::LoadArguments& arguments) {
-  command.add_option("--threads", arguments.threads, "Threads (default: one per usable CPU)")->check(CLI::Range(1, int{situ::ThreadPool::kMost}));
-  command.add_option("--context", arguments.context, "Tokens that the sequence may hold (default: the model's; 4096 where it says nothing)")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  command.add_option("--memory", arguments.memory, "Budget for weights, arena and state, e.g. 2GiB (default: as much state as the context)");
-  command.add_option("--chunk", arguments.chunk, "Most prompt tokens in one step")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  CLI::Option* window = command.add_option("--window", arguments.window, "Tokens attend to the last so many only, and the sequence may go on for ever")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  command.add_option("--sink", arguments.sink, "First tokens that are attended to beside the window")->check(CLI::Range(int64_t{0}, int64_t{1} << 20))->needs(window);
-  command.add_option("--kv-type", arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
+  command.add_option("--threads", arguments.threads, "Threads (default: one per usable CPU)")
+      ->check(CLI::Range(1, int{situ::ThreadPool::kMost}));
+  command
+      .add_option("--context", arguments.context,
+                  "Tokens that the sequence may hold (default: the model's; 4096 where it says nothing)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  command.add_option("--memory", arguments.memory,
+                     "Budget for weights, arena and state, e.g. 2GiB (default: as much state as the context)");
+  command.add_option("--chunk", arguments.chunk, "Most prompt tokens in one step")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  CLI::Option* window = command
+                            .add_option("--window", arguments.window,
+                                        "Tokens attend to the last so many only, and the sequence may go on for ever")
+                            ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  command.add_option("--sink", arguments.sink, "First tokens that are attended to beside the window")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->needs(window);
+  command.add_option("--kv-type", arguments.kv_type, "Element type of attention states (default: auto)")
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
   command.add_flag("--no-pack-cache", arguments.no_pack_cache, "Neither use nor save packed weights of other runs");
 }
 
@@ -23,9 +35,15 @@ void add_run_options(CLI::App& command, situ::cli::RunArguments& arguments) {
   command.add_option("--system", arguments.system, "System message; applies the chat template");
   add_generate_options(command, arguments);
   add_load_options(command, arguments);
-  CLI::Option* draft = command.add_option("--draft", arguments.draft, "A smaller model with the same tokens, which guesses what this one will say: the same text sooner");
-  command.add_option("--draft-tokens", arguments.generate.draft_tokens, "At most so many tokens at once (4)")->check(CLI::Range(int64_t{1}, int64_t{255}))->needs(draft);
-  draft->each([&](const std::string&) { if (arguments.generate.draft_tokens == 0) arguments.generate.draft_tokens = 4; });
+  CLI::Option* draft = command.add_option(
+      "--draft", arguments.draft,
+      "A smaller model with the same tokens, which guesses what this one will say: the same text sooner");
+  command.add_option("--draft-tokens", arguments.generate.draft_tokens, "At most so many tokens at once (4)")
+      ->check(CLI::Range(int64_t{1}, int64_t{255}))
+      ->needs(draft);
+  draft->each([&](const std::string&) {
+    if (arguments.generate.draft_tokens == 0) arguments.generate.draft_tokens = 4;
+  });
 }
 
 }  // namespace
@@ -47,11 +65,15 @@ int run_command_line(int argc, char** argv) {
   chat_arguments.generate.max_new_tokens = 1024;
   CLI::App* chat_command = app.add_subcommand("chat", "Talk with a model; /help lists what else it takes");
   chat_command->add_option("model", chat_arguments.model, "Model folder")->required();
-  for (auto& [command, arguments] : {std::pair<CLI::App*, RunArguments&>{run_command, run_arguments}, {chat_command, chat_arguments}}) add_run_options(*command, arguments);
+  for (auto& [command, arguments] :
+       {std::pair<CLI::App*, RunArguments&>{run_command, run_arguments}, {chat_command, chat_arguments}})
+    add_run_options(*command, arguments);
   add_report_options(*run_command, run_arguments.generate);
-  run_command->add_option("--trace", run_arguments.trace, "Write what each thread ran when, for Perfetto or chrome://tracing")
+  run_command
+      ->add_option("--trace", run_arguments.trace, "Write what each thread ran when, for Perfetto or chrome://tracing")
       ->check([](const std::string& file) { return file.empty() ? std::string("a file is wanted") : std::string(); });
-  run_command->add_flag("--naive", run_arguments.naive, "Run the graph literally: past in, present out, Concat copies")->excludes(run_command->get_option("--draft"));
+  run_command->add_flag("--naive", run_arguments.naive, "Run the graph literally: past in, present out, Concat copies")
+      ->excludes(run_command->get_option("--draft"));
   run_command->add_flag("--json", run_arguments.json, "Print one JSON object instead of the text");
 
   PerplexityArguments perplexity_arguments;
@@ -60,7 +82,10 @@ int run_command_line(int argc, char** argv) {
   perplexity_command->add_option("file", perplexity_arguments.file, "The text, UTF-8")->required();
   add_load_options(*perplexity_command, perplexity_arguments);
   perplexity_command->get_option("--context")->description("Tokens of a window (default: the model's context)");
-  perplexity_command->add_option("--stride", perplexity_arguments.stride, "Tokens from one window to the next (default: half a window)")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  perplexity_command
+      ->add_option("--stride", perplexity_arguments.stride,
+                   "Tokens from one window to the next (default: half a window)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   perplexity_command->add_flag("--naive", perplexity_arguments.naive, "Run the graph literally, token by token");
   perplexity_command->add_flag("--json", perplexity_arguments.json, "Print one JSON object");
 
@@ -68,26 +93,37 @@ int run_command_line(int argc, char** argv) {
   CLI::App* inspect_command = app.add_subcommand("inspect", "Show inputs, states, placement and what was recognised");
   inspect_command->add_option("model", inspect_arguments.model, "Model folder or .onnx file")->required();
   inspect_command->add_flag("--json", inspect_arguments.json, "Print one JSON object");
-  inspect_command->add_option("--kv-type", inspect_arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
+  inspect_command
+      ->add_option("--kv-type", inspect_arguments.kv_type, "Element type of attention states (default: auto)")
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
   inspect_command->add_option("--memory", inspect_arguments.memory, "Budget for weights, arena and state, e.g. 2GiB");
 
   BenchArguments bench_arguments;
   CLI::App* bench_command = app.add_subcommand("bench", "Measure decode and prefill speed");
   bench_command->add_option("model", bench_arguments.model, "Model folder or .onnx file")->required();
-  bench_command->add_option("-p", bench_arguments.prompt, "Prompt tokens")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  bench_command->add_option("-n", bench_arguments.tokens, "Tokens to generate")->check(CLI::Range(int64_t{2}, int64_t{1} << 20));
-  bench_command->add_option("-d", bench_arguments.depths, "Past tokens before the prompt is timed, one or more: 35,512,2048");
-  bench_command->add_option("--reps", bench_arguments.reps, "Repetitions; medians are printed")->check(CLI::Range(1, 1000));
-  bench_command->add_option("--threads", bench_arguments.threads, "Threads")->check(CLI::Range(1, int{situ::ThreadPool::kMost}));
-  bench_command->add_option("--kv-type", bench_arguments.kv_type, "Element type of attention states (default: auto)")->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
+  bench_command->add_option("-p", bench_arguments.prompt, "Prompt tokens")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  bench_command->add_option("-n", bench_arguments.tokens, "Tokens to generate")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 20));
+  bench_command->add_option("-d", bench_arguments.depths,
+                            "Past tokens before the prompt is timed, one or more: 35,512,2048");
+  bench_command->add_option("--reps", bench_arguments.reps, "Repetitions; medians are printed")
+      ->check(CLI::Range(1, 1000));
+  bench_command->add_option("--threads", bench_arguments.threads, "Threads")
+      ->check(CLI::Range(1, int{situ::ThreadPool::kMost}));
+  bench_command->add_option("--kv-type", bench_arguments.kv_type, "Element type of attention states (default: auto)")
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
   bench_command->add_option("--vs", bench_arguments.versus, "Compare with: naive")->check(CLI::IsMember({"naive"}));
   bench_command->add_flag("--json", bench_arguments.json, "Print one JSON object");
 
-  const std::pair<CLI::App*, bool*> packing[] = {{inspect_command, &inspect_arguments.no_pack_cache}, {bench_command, &bench_arguments.no_pack_cache}};
-  for (const auto& [command, flag] : packing) command->add_flag("--no-pack-cache", *flag, "Neither use nor save packed weights of other runs");
+  const std::pair<CLI::App*, bool*> packing[] = {{inspect_command, &inspect_arguments.no_pack_cache},
+                                                 {bench_command, &bench_arguments.no_pack_cache}};
+  for (const auto& [command, flag] : packing)
+    command->add_flag("--no-pack-cache", *flag, "Neither use nor save packed weights of other runs");
 
   const std::vector<CLI::App*> commands = app.get_subcommands([](CLI::App*) { return true; });
-  if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), [&](CLI::App* c) { return c->get_name() == argv[1]; })) {
+  if (argc > 1 && argv[1][0] != '-' &&
+      std::none_of(commands.begin(), commands.end(), [&](CLI::App* c) { return c->get_name() == argv[1]; })) {
     std::string names;
     for (const CLI::App* c : commands) names += (names.empty() ? "" : ", ") + c->get_name();
     return fail("'" + std::string(argv[1]) + "' is none of the commands: " + names);
@@ -99,7 +135,11 @@ int run_command_line(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return fail(e.what());
   }
-  const int code = *run_command ? run(run_arguments) : *chat_command ? chat(chat_arguments) : *perplexity_command ? perplexity(perplexity_arguments) : *inspect_command ? inspect(inspect_arguments) : bench(bench_arguments);
+  const int code = *run_command          ? run(run_arguments)
+                   : *chat_command       ? chat(chat_arguments)
+                   : *perplexity_command ? perplexity(perplexity_arguments)
+                   : *inspect_command    ? inspect(inspect_arguments)
+                                         : bench(bench_arguments);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return fail("standard output cannot be written");
   return code;
 }

@@ -16,16 +16,21 @@ int perplexity(const PerplexityArguments& a) {
   if (!model.is_ok()) return fail(model.status().message());
   const Result<std::vector<int64_t>> tokens = model->encode(*text);
   if (!tokens.is_ok()) return fail(a.file + ": " + tokens.status().message());
-  if (tokens->size() < 2) return fail(a.file + ": has " + std::to_string(tokens->size()) + " tokens; at least 2 are needed, since the first has nothing before it");
+  if (tokens->size() < 2)
+    return fail(a.file + ": has " + std::to_string(tokens->size()) +
+                " tokens; at least 2 are needed, since the first has nothing before it");
   const Result<Perplexity> p = model->perplexity(*tokens, {.stride = a.stride});
   if (!p.is_ok()) return fail(p.status().message());
   const double rate = 1000.0 * static_cast<double>(p->tokens) / p->ms;
   if (!a.json) {
-    std::printf("perplexity %.6g (%lld tokens, mean negative log-likelihood %.6g; %.0f tokens/s, copied %lld B)\n", p->value(), static_cast<long long>(p->tokens), p->mean_nll, rate,
+    std::printf("perplexity %.6g (%lld tokens, mean negative log-likelihood %.6g; %.0f tokens/s, copied %lld B)\n",
+                p->value(), static_cast<long long>(p->tokens), p->mean_nll, rate,
                 static_cast<long long>(p->bytes_copied));
     return 0;
   }
-  const nlohmann::ordered_json j{{"perplexity", p->value()}, {"mean_nll", p->mean_nll}, {"tokens", p->tokens}, {"tokens_per_second", rate}, {"bytes_copied", p->bytes_copied}, {"peak_rss_mib", peak_rss_mib()}};
+  const nlohmann::ordered_json j{
+      {"perplexity", p->value()},  {"mean_nll", p->mean_nll},         {"tokens", p->tokens},
+      {"tokens_per_second", rate}, {"bytes_copied", p->bytes_copied}, {"peak_rss_mib", peak_rss_mib()}};
   std::printf("%s\n", j.dump().c_str());
   return 0;
 }

@@ -55,7 +55,9 @@ nlohmann::ordered_json logprobs_json(const Generation& g) {
 
 nlohmann::ordered_json answers_json(const Generation& g) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const Generation::Answer& a : g.answers) list.push_back({{"output_ids", a.output_ids}, {"text", a.text}, {"finish_reason", a.finish_reason}, {"score", a.score}});
+  for (const Generation::Answer& a : g.answers)
+    list.push_back(
+        {{"output_ids", a.output_ids}, {"text", a.text}, {"finish_reason", a.finish_reason}, {"score", a.score}});
   return list;
 }
 
@@ -68,10 +70,14 @@ std::string one_line(const std::string& words) {
   std::string line;
   for (const char c : words) {
     char text[8];
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) std::snprintf(text, sizeof(text), "\\x%02x", static_cast<unsigned char>(c));
-    if (c == '\n') line += "\\n";
-    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) line += text;
-    else line += c;
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      std::snprintf(text, sizeof(text), "\\x%02x", static_cast<unsigned char>(c));
+    if (c == '\n')
+      line += "\\n";
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      line += text;
+    else
+      line += c;
   }
   return line;
 }
@@ -99,7 +105,8 @@ Status load_options(const LoadArguments& a, LoadOptions* load) {
 
 Status load_options(const RunArguments& a, LoadOptions* load) {
   load->sequences = std::max<int64_t>(1, a.generate.beams);
-  load->batch = std::max({load->batch, load->sequences, std::max(a.generate.prompt_lookup, a.generate.draft_tokens) + 1});
+  load->batch =
+      std::max({load->batch, load->sequences, std::max(a.generate.prompt_lookup, a.generate.draft_tokens) + 1});
   return load_options(static_cast<const LoadArguments&>(a), load);
 }
 
@@ -124,10 +131,12 @@ int run(RunArguments a) {
     if (!engine) return fail("--trace records placed programs; the naive mode has none");
     std::error_code unknown;
     for (const auto& file : model->impl().imported.files)
-      if (std::filesystem::equivalent(file->path, a.trace, unknown)) return fail(a.trace + ": is the model; a trace would take its place");
+      if (std::filesystem::equivalent(file->path, a.trace, unknown))
+        return fail(a.trace + ": is the model; a trace would take its place");
     // Known before the text is printed, and without a file being touched that a failed run would leave empty.
     if (const std::filesystem::path folder = std::filesystem::absolute(a.trace, unknown).parent_path();
-        std::filesystem::is_directory(a.trace, unknown) || !std::filesystem::is_directory(folder, unknown) || access(folder.c_str(), W_OK) != 0)
+        std::filesystem::is_directory(a.trace, unknown) || !std::filesystem::is_directory(folder, unknown) ||
+        access(folder.c_str(), W_OK) != 0)
       return fail(a.trace + ": cannot be written");
     trace.emplace(engine->threads(), kMaxTraceEvents);
     engine->set_trace(&*trace);
@@ -136,8 +145,10 @@ int run(RunArguments a) {
   bool first = true;
   Result<Generation> g = model->generate(*prompt, options, [&](const Token& t) {
     if (a.json) return true;
-    if (ids_only) std::printf(first ? "%lld" : ",%lld", static_cast<long long>(t.id));
-    else std::fwrite(t.text.data(), 1, t.text.size(), stdout);
+    if (ids_only)
+      std::printf(first ? "%lld" : ",%lld", static_cast<long long>(t.id));
+    else
+      std::fwrite(t.text.data(), 1, t.text.size(), stdout);
     first = false;
     std::fflush(stdout);
     return true;
@@ -158,7 +169,8 @@ int run(RunArguments a) {
     if (g->seed) j["seed"] = *g->seed;
     if (options.beams > 1) j["answers"] = answers_json(*g);
     if (options.logprobs) j["logprobs"] = logprobs_json(*g);
-    if (options.prompt_lookup > 0 || options.draft_tokens > 0) j["speculation"] = {{"guessed", g->guessed_tokens}, {"accepted", g->accepted_tokens}};
+    if (options.prompt_lookup > 0 || options.draft_tokens > 0)
+      j["speculation"] = {{"guessed", g->guessed_tokens}, {"accepted", g->accepted_tokens}};
     if (options.report_perplexity) j["perplexity"] = g->perplexity ? nlohmann::ordered_json(*g->perplexity) : nullptr;
     j["cached_tokens"] = g->cached_tokens;
     j["load_ms"] = facts.load_ms;
@@ -177,17 +189,21 @@ int run(RunArguments a) {
   std::printf("\n");
   for (size_t i = 1; i < g->answers.size(); ++i) {
     std::string text = g->answers[i].text;
-    if (ids_only) for (const int64_t id : g->answers[i].output_ids) text += (text.empty() ? "" : ",") + std::to_string(id);
+    if (ids_only)
+      for (const int64_t id : g->answers[i].output_ids) text += (text.empty() ? "" : ",") + std::to_string(id);
     std::printf("--\n%s\n", text.c_str());
   }
   std::fflush(stdout);  // the line below goes to stderr and must not overtake the text
   char guesses[64] = "", perplexity[48] = "";
   if (options.prompt_lookup > 0 || options.draft_tokens > 0)
-    std::snprintf(guesses, sizeof(guesses), ", %lld of %lld guesses held", static_cast<long long>(g->accepted_tokens), static_cast<long long>(g->guessed_tokens));
+    std::snprintf(guesses, sizeof(guesses), ", %lld of %lld guesses held", static_cast<long long>(g->accepted_tokens),
+                  static_cast<long long>(g->guessed_tokens));
   if (g->perplexity) std::snprintf(perplexity, sizeof(perplexity), ", perplexity %.4g", *g->perplexity);
   const double rate = g->decode_ms_per_token > 0 ? 1000.0 / g->decode_ms_per_token : 0;
-  std::fprintf(stderr, "[%zu prompt + %zu new tokens, %s, %s: prefill %.0f ms, decode %.1f tokens/s, copied %.0f B/token%s%s]\n",
-               prompt->size(), g->output_ids.size(), facts.mode.c_str(), facts.isa.c_str(), g->prefill_ms, rate, g->bytes_copied_per_token, guesses, perplexity);
+  std::fprintf(
+      stderr, "[%zu prompt + %zu new tokens, %s, %s: prefill %.0f ms, decode %.1f tokens/s, copied %.0f B/token%s%s]\n",
+      prompt->size(), g->output_ids.size(), facts.mode.c_str(), facts.isa.c_str(), g->prefill_ms, rate,
+      g->bytes_copied_per_token, guesses, perplexity);
   return 0;
 }
 

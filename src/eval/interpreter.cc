@@ -38,14 +38,17 @@ std::optional<std::vector<Dim>> content_of(const Graph& graph, const Node& node,
   return v.constant.present() ? info_of(v.constant).content : v.info.content;
 }
 
-Evaluator::Evaluator(ThreadPool& pool, int64_t max_bytes) : pool_(pool), max_bytes_(max_bytes), scratch_(static_cast<size_t>(kScratchBytes) * pool.threads() + 64) {}
+Evaluator::Evaluator(ThreadPool& pool, int64_t max_bytes)
+    : pool_(pool), max_bytes_(max_bytes), scratch_(static_cast<size_t>(kScratchBytes) * pool.threads() + 64) {}
 
 Status Evaluator::allocate(const Node& node, const ValueInfo& info, Tensor* out) const {
   int64_t bytes = std::max<int64_t>(1, dtype_bytes(info.type));
   std::vector<int64_t> dims;
   for (const Dim& d : info.shape) {
-    if (!d.is_const() || d.value() < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(1, d.value()), &bytes) || bytes > max_bytes_)
-      return Status::error(node.label() + ": output of shape " + shape_str(info.shape) + " is larger than " + std::to_string(max_bytes_) + " bytes");
+    if (!d.is_const() || d.value() < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(1, d.value()), &bytes) ||
+        bytes > max_bytes_)
+      return Status::error(node.label() + ": output of shape " + shape_str(info.shape) + " is larger than " +
+                           std::to_string(max_bytes_) + " bytes");
     dims.push_back(d.value());
   }
   *out = Tensor::allocate(info.type, dims);
@@ -117,7 +120,8 @@ Result<std::vector<Tensor>> Evaluator::node(const Node& node, const std::vector<
   if (!node.def) return Status::error(node.label() + ": unknown operator");
   if (node.def->placement == Placement::kControl) return control(node, operands);
   if (node.is("Select", "situ")) {
-    if (operands.size() != 3 || operands[0].count() != 1) return Status::error(node.label() + ": the condition is not one value");
+    if (operands.size() != 3 || operands[0].count() != 1)
+      return Status::error(node.label() + ": the condition is not one value");
     return std::vector<Tensor>{operands[operands[0].to_i64()[0] ? 1 : 2]};
   }
   std::vector<ValueInfo> in_infos(operands.size());

@@ -55,7 +55,8 @@ class Evaluator {
 
 // Facts about a concrete tensor in the form that shape functions take.
 ValueInfo info_of(const Tensor& tensor);
-// Integer elements of operand `i` of a node, where it is there and they are known: a small constant's, or what shapes tell.
+// Integer elements of operand `i` of a node, where it is there and they are known: a small constant's, or what shapes
+// tell.
 std::optional<std::vector<Dim>> content_of(const Graph& graph, const Node& node, size_t i);
 
 }  // namespace situ

@@ -6,7 +6,8 @@ namespace situ {
 namespace {
 
 bool ends_with(std::span<const int64_t> ids, std::span<const int64_t> end) {
-  return ids.size() >= end.size() && std::equal(end.begin(), end.end(), ids.end() - static_cast<std::ptrdiff_t>(end.size()));
+  return ids.size() >= end.size() &&
+         std::equal(end.begin(), end.end(), ids.end() - static_cast<std::ptrdiff_t>(end.size()));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What takes tokens out of the choice: their scores become -infinity. `scores` [vocabulary]; `ids`: the sequence so far.
+// What takes tokens out of the choice: their scores become -infinity. `scores` [vocabulary]; `ids`: the sequence so
+// far.
 #pragma once
 
 #include <cstdint>

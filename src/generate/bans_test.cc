@@ -20,7 +20,9 @@ Ids banned(const Ban& ban_some) {
 }
 
 TEST(Bans, Others) {
-  const auto others = [](const std::vector<uint32_t>& allowed) { return banned([&](std::span<float> scores) { ban_others(scores, allowed); }); };
+  const auto others = [](const std::vector<uint32_t>& allowed) {
+    return banned([&](std::span<float> scores) { ban_others(scores, allowed); });
+  };
   EXPECT_EQ(others({0xffffffff}), Ids{});
   EXPECT_EQ(others({0xfff}), Ids{});
   EXPECT_EQ(others({0x7f5}), (Ids{1, 3, 11}));

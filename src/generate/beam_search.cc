@@ -9,25 +9,35 @@
 
 namespace situ {
 
-BeamSearch::BeamSearch(BeamOptions options) : options_(std::move(options)), running_(static_cast<size_t>(options_.groups)), offers_(running_.size()), groups_(running_.size()) {
+BeamSearch::BeamSearch(BeamOptions options)
+    : options_(std::move(options)),
+      running_(static_cast<size_t>(options_.groups)),
+      offers_(running_.size()),
+      groups_(running_.size()) {
   for (size_t g = 0; g < groups_.size(); ++g) groups_[g].beams = {g};
 }
 
-bool BeamSearch::ends(int64_t token) const { return std::find(options_.end_ids.begin(), options_.end_ids.end(), token) != options_.end_ids.end(); }
+bool BeamSearch::ends(int64_t token) const {
+  return std::find(options_.end_ids.begin(), options_.end_ids.end(), token) != options_.end_ids.end();
+}
 
 size_t BeamSearch::looked_at() const {
   return std::max<size_t>(2, 1 + options_.end_ids.size()) * static_cast<size_t>(group_size());
 }
 
-void BeamSearch::offer(size_t beam, std::span<const float> log_probabilities, const std::function<bool(int64_t)>& repeated) {
+void BeamSearch::offer(size_t beam, std::span<const float> log_probabilities,
+                       const std::function<bool(int64_t)>& repeated) {
   std::vector<Candidate>& found = offers_[beam];
   found.clear();
   // A penalty moves at most one token for each beam of the groups before.
-  const size_t count = std::min(looked_at() + static_cast<size_t>(options_.groups > 1 ? options_.beams : 0), log_probabilities.size());
+  const size_t count =
+      std::min(looked_at() + static_cast<size_t>(options_.groups > 1 ? options_.beams : 0), log_probabilities.size());
   const float least = std::max(kth_largest(log_probabilities, count, scratch_), std::numeric_limits<float>::lowest());
   for (size_t i = 0; i < log_probabilities.size(); ++i)
-    if (log_probabilities[i] >= least) found.push_back({static_cast<int64_t>(beam), static_cast<int64_t>(i), static_cast<double>(log_probabilities[i])});
-  std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) { return a.log_probability > b.log_probability; });
+    if (log_probabilities[i] >= least)
+      found.push_back({static_cast<int64_t>(beam), static_cast<int64_t>(i), static_cast<double>(log_probabilities[i])});
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.log_probability > b.log_probability; });
   if (found.size() > count) found.resize(count);
   for (Candidate& c : found) c.repeated = repeated && repeated(c.token);
 }
@@ -40,21 +50,25 @@ double BeamSearch::avoid(const Candidate& c, int64_t times) const {
   return before < 0 ? before * r : before / r;
 }
 
-std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(const Group& group, const std::vector<int64_t>& avoided) const {
+std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(const Group& group,
+                                                               const std::vector<int64_t>& avoided) const {
   std::vector<Candidate> found;
   for (const size_t beam : group.beams) {
     for (Candidate c : offers_[beam]) {
-      c.log_probability = running_[beam].log_probability + avoid(c, std::count(avoided.begin(), avoided.end(), c.token));
+      c.log_probability =
+          running_[beam].log_probability + avoid(c, std::count(avoided.begin(), avoided.end(), c.token));
       found.push_back(c);
     }
   }
-  std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) { return a.log_probability > b.log_probability; });
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.log_probability > b.log_probability; });
   if (found.size() > looked_at()) found.resize(looked_at());
   return found;
 }
 
 void BeamSearch::add_answer(Group& group, Answer answer) const {
-  const auto at = std::find_if(group.answers.begin(), group.answers.end(), [&](const Answer& a) { return a.score < answer.score; });
+  const auto at =
+      std::find_if(group.answers.begin(), group.answers.end(), [&](const Answer& a) { return a.score < answer.score; });
   group.answers.insert(at, std::move(answer));
   if (static_cast<int64_t>(group.answers.size()) > group_size()) group.answers.pop_back();
 }

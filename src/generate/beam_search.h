@@ -1,5 +1,5 @@
-// Beam search over log-probabilities: which beams go on with which token, and which answers they have found. It knows no model
-// and no state: a beam that goes on is an index and a token.
+// Beam search over log-probabilities: which beams go on with which token, and which answers they have found. It knows
+// no model and no state: a beam that goes on is an index and a token.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,11 @@ struct BeamOptions {
   int64_t beams = 1;   // of all groups together, a multiple of groups
   int64_t groups = 1;  // each searches alone, but avoids tokens that earlier ones have chosen in the same step
   double diversity_penalty = 0;  // subtracted from a token's log-probability for each time
-  // Of tokens that the beam's own sequence has, part of what offer() is told: transformers subtracts the one above before it.
+  // Of tokens that the beam's own sequence has, part of what offer() is told: transformers subtracts the one above
+  // before it.
   double repetition_penalty = 1;
-  double length_penalty = 1;     // an answer's score is its log-probability / tokens^length_penalty, the end token included
+  double length_penalty =
+      1;  // an answer's score is its log-probability / tokens^length_penalty, the end token included
   EarlyStopping early_stopping = EarlyStopping::kAttainable;
   int64_t max_new_tokens = 1;
   std::vector<int64_t> end_ids;
@@ -34,23 +36,25 @@ struct BeamOptions {
 class BeamSearch {
  public:
   struct Beam {
-    int64_t parent = 0;        // index in running() before the last advance(); 0 before the first
+    int64_t parent = 0;  // index in running() before the last advance(); 0 before the first
     double log_probability = 0;
     std::vector<int64_t> ids;  // new tokens; the last one is still to be fed
   };
   struct Answer {
     std::vector<int64_t> ids;  // without the end token
     double score = 0;
-    bool ended = false;        // by an end token, else by max_new_tokens
+    bool ended = false;  // by an end token, else by max_new_tokens
   };
 
   explicit BeamSearch(BeamOptions options);
 
   // What goes on, of all groups in order. At first one beam for each group, without tokens.
   const std::vector<Beam>& running() const { return running_; }
-  // What the model says of the token after running()[beam]: log-probabilities [vocabulary]; -infinity is never chosen. To be
-  // said of every beam before advance(). `repeated`: whether a token's is one that the repetition penalty has changed.
-  void offer(size_t beam, std::span<const float> log_probabilities, const std::function<bool(int64_t token)>& repeated = {});
+  // What the model says of the token after running()[beam]: log-probabilities [vocabulary]; -infinity is never chosen.
+  // To be said of every beam before advance(). `repeated`: whether a token's is one that the repetition penalty has
+  // changed.
+  void offer(size_t beam, std::span<const float> log_probabilities,
+             const std::function<bool(int64_t token)>& repeated = {});
   // Chooses the beams that go on. None left: the search is over.
   void advance();
   // The answers found, best first; at most beams.

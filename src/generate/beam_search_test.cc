@@ -44,8 +44,10 @@ std::vector<BeamSearch::Answer> everything(const BeamOptions& o, unsigned seed) 
       const double total = sum + static_cast<double>(p[static_cast<size_t>(token)]);
       std::vector<int64_t> longer = ids;
       if (token != kEnd) longer.push_back(token);
-      if (token == kEnd || static_cast<int64_t>(longer.size()) == o.max_new_tokens) all.push_back({longer, total / divisor, token == kEnd});
-      else extend(longer, total);
+      if (token == kEnd || static_cast<int64_t>(longer.size()) == o.max_new_tokens)
+        all.push_back({longer, total / divisor, token == kEnd});
+      else
+        extend(longer, total);
     }
   };
   extend({}, 0);
@@ -57,7 +59,8 @@ std::vector<BeamSearch::Answer> everything(const BeamOptions& o, unsigned seed) 
 TEST(BeamSearch, AvoidsBeforeRepetitionsArePenalised) {
   const std::vector<float> offered = {-0.2f, -0.9f, -5.0f};  // the first was -0.1, times 2
   for (const bool repeated : {false, true}) {
-    BeamSearch search({.beams = 2, .groups = 2, .diversity_penalty = 0.5, .repetition_penalty = 2, .max_new_tokens = 3});
+    BeamSearch search(
+        {.beams = 2, .groups = 2, .diversity_penalty = 0.5, .repetition_penalty = 2, .max_new_tokens = 3});
     for (size_t i = 0; i < 2; ++i) search.offer(i, offered, [&](int64_t token) { return repeated && token == 0; });
     search.advance();
     EXPECT_EQ(search.running()[0].ids[0], 0);
@@ -116,14 +119,16 @@ TEST(BeamSearch, GroupsAvoidEachOthersTokens) {
   for (unsigned seed = 0; seed < 50; ++seed) {
     const std::vector<BeamSearch::Answer> alike = search({.beams = 2, .groups = 2, .max_new_tokens = 3}, seed);
     EXPECT_EQ(alike[0].ids, alike[1].ids);
-    const std::vector<BeamSearch::Answer> apart = search({.beams = 2, .groups = 2, .diversity_penalty = 100, .max_new_tokens = 3}, seed);
+    const std::vector<BeamSearch::Answer> apart =
+        search({.beams = 2, .groups = 2, .diversity_penalty = 100, .max_new_tokens = 3}, seed);
     for (size_t i = 0; i < 3; ++i) EXPECT_NE(apart[0].ids[i], apart[1].ids[i]);
   }
 }
 
 TEST(BeamSearch, WhatIsBannedIsNeverChosen) {
   BeamSearch search({.beams = 3, .max_new_tokens = 2});
-  search.offer(0, std::vector<float>{-1, -std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()});
+  search.offer(
+      0, std::vector<float>{-1, -std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()});
   search.advance();
   ASSERT_EQ(search.running().size(), 1u);
   search.offer(0, std::vector<float>(3, -std::numeric_limits<float>::infinity()));

@@ -46,7 +46,8 @@ void Candidates::keep_top_p(double mass) {
   for (const Candidate& c : candidates_)
     if (c.weight > negligible) ranked_.push_back({-static_cast<double>(c.exponent), c.id, c.weight});
   const Ranked last = reaching_mass(ranked_, mass * all);
-  std::erase_if(candidates_, [&](const Candidate& c) { return ranks_before(last, {-static_cast<double>(c.exponent), c.id, 0}); });
+  std::erase_if(candidates_,
+                [&](const Candidate& c) { return ranks_before(last, {-static_cast<double>(c.exponent), c.id, 0}); });
 }
 
 void Candidates::keep_min_p(double ratio) {
@@ -67,8 +68,8 @@ void Candidates::keep_typical(double mass) {
   std::erase_if(candidates_, [&](const Candidate& c) { return deviation(c) > last; });
 }
 
-// -log(1 - x) / weight is exponentially distributed with rate `weight` for x uniform in [0, 1): the least of all is token i's with
-// the probability of i. It is at least x / weight, so that most tokens need no logarithm.
+// -log(1 - x) / weight is exponentially distributed with rate `weight` for x uniform in [0, 1): the least of all is
+// token i's with the probability of i. It is at least x / weight, so that most tokens need no logarithm.
 int64_t Candidates::draw(uint64_t seed, uint64_t position) const {
   TokenNumbers numbers(seed, position);
   double least = std::numeric_limits<double>::infinity();

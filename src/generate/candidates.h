@@ -15,8 +15,9 @@ namespace situ {
 class Candidates {
  public:
   // Those whose score is above -infinity; with 0 < top_k < vocabulary the top_k largest of them, and all that equal the
-  // last. weight = exp((score - max) / temperature), temperature > 0. Source: TopKLogitsWarper, TemperatureLogitsWarper.
-  // The order of the two does not matter but for scores that a high temperature rounds to the same number.
+  // last. weight = exp((score - max) / temperature), temperature > 0. Source: TopKLogitsWarper,
+  // TemperatureLogitsWarper. The order of the two does not matter but for scores that a high temperature rounds to the
+  // same number.
   void take(std::span<const float> scores, int64_t top_k, float temperature);
   bool empty() const { return candidates_.empty(); }
   // 0 for tokens that are none. Looks through all.
@@ -31,9 +32,10 @@ class Candidates {
   // Source: TypicalLogitsWarper; locally typical sampling, Meister et al. 2022.
   void keep_typical(double mass);
 
-  // One of the candidates, by its probability. Each has a random number of its own, and the one that wins the race goes: when
-  // probabilities change a little, as by rounding or in a model that thinks alike, the same seed and position seldom draw another
-  // (maximal but for a factor of 2; Daliri et al., Coupling without Communication, arXiv 2408.07978). Not empty.
+  // One of the candidates, by its probability. Each has a random number of its own, and the one that wins the race
+  // goes: when probabilities change a little, as by rounding or in a model that thinks alike, the same seed and
+  // position seldom draw another (maximal but for a factor of 2; Daliri et al., Coupling without Communication, arXiv
+  // 2408.07978). Not empty.
   int64_t draw(uint64_t seed, uint64_t position) const;
 
  private:

@@ -23,36 +23,74 @@ struct Case {
 
 // Written by the warpers of transformers 4.57.6 for kLogits, in which 2 and 6, and 4 and 10, are equal.
 const Case kCases[] = {
-    {"all", [](Candidates& c) { c.take(kLogits, 0, 1); }, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
-     {0.057934, 0.007841, 0.259644, 0.016598, 0.095518, 0.001749, 0.259644, 0.012927, 0.035139, 7e-06, 0.095518, 0.157482}},
-    {"top_k 50", [](Candidates& c) { c.take(kLogits, 50, 1); }, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
-     {0.057934, 0.007841, 0.259644, 0.016598, 0.095518, 0.001749, 0.259644, 0.012927, 0.035139, 7e-06, 0.095518, 0.157482}},
+    {"all",
+     [](Candidates& c) { c.take(kLogits, 0, 1); },
+     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
+     {0.057934, 0.007841, 0.259644, 0.016598, 0.095518, 0.001749, 0.259644, 0.012927, 0.035139, 7e-06, 0.095518,
+      0.157482}},
+    {"top_k 50",
+     [](Candidates& c) { c.take(kLogits, 50, 1); },
+     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
+     {0.057934, 0.007841, 0.259644, 0.016598, 0.095518, 0.001749, 0.259644, 0.012927, 0.035139, 7e-06, 0.095518,
+      0.157482}},
     {"top_k 1", [](Candidates& c) { c.take(kLogits, 1, 1); }, {2, 6}, {0.5, 0.5}},
     {"top_k 3", [](Candidates& c) { c.take(kLogits, 3, 1); }, {2, 6, 11}, {0.383652, 0.383652, 0.232697}},
-    {"top_k 5", [](Candidates& c) { c.take(kLogits, 5, 1); }, {2, 4, 6, 10, 11}, {0.299196, 0.110068, 0.299196, 0.110068, 0.181472}},
+    {"top_k 5",
+     [](Candidates& c) { c.take(kLogits, 5, 1); },
+     {2, 4, 6, 10, 11},
+     {0.299196, 0.110068, 0.299196, 0.110068, 0.181472}},
     {"top_p 0.05", [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_top_p(0.05); }, {6}, {1}},
     {"top_p 0.3", [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_top_p(0.3); }, {2, 6}, {0.5, 0.5}},
-    {"top_p 0.75", [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_top_p(0.75); }, {2, 6, 10, 11}, {0.336201, 0.336201, 0.123681, 0.203916}},
-    {"top_p 0.9", [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_top_p(0.9); }, {0, 2, 4, 6, 10, 11},
+    {"top_p 0.75",
+     [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_top_p(0.75); },
+     {2, 6, 10, 11},
+     {0.336201, 0.336201, 0.123681, 0.203916}},
+    {"top_p 0.9",
+     [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_top_p(0.9); },
+     {0, 2, 4, 6, 10, 11},
      {0.062582, 0.280472, 0.10318, 0.280472, 0.10318, 0.170115}},
-    {"top_p 0.999", [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_top_p(0.999); }, {0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11},
+    {"top_p 0.999",
+     [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_top_p(0.999); },
+     {0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11},
      {0.057935, 0.007841, 0.259645, 0.016599, 0.095518, 0.001749, 0.259645, 0.012927, 0.035139, 0.095518, 0.157483}},
-    {"min_p 0.1", [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_min_p(0.1); }, {0, 2, 4, 6, 8, 10, 11},
+    {"min_p 0.1",
+     [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_min_p(0.1); },
+     {0, 2, 4, 6, 8, 10, 11},
      {0.060293, 0.270215, 0.099407, 0.270215, 0.03657, 0.099407, 0.163894}},
-    {"min_p 0.3", [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_min_p(0.3); }, {2, 4, 6, 10, 11}, {0.299196, 0.110068, 0.299196, 0.110068, 0.181472}},
+    {"min_p 0.3",
+     [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_min_p(0.3); },
+     {2, 4, 6, 10, 11},
+     {0.299196, 0.110068, 0.299196, 0.110068, 0.181472}},
     {"min_p 1", [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_min_p(1); }, {2, 6}, {0.5, 0.5}},
     {"typical 0.05", [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_typical(0.05); }, {11}, {1}},
-    {"typical 0.2", [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_typical(0.2); }, {4, 10, 11}, {0.274069, 0.274069, 0.451863}},
-    {"typical 0.5", [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_typical(0.5); }, {2, 4, 6, 10, 11}, {0.299196, 0.110068, 0.299196, 0.110068, 0.181472}},
-    {"typical 0.95", [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_typical(0.95); }, {0, 2, 4, 6, 8, 10, 11},
+    {"typical 0.2",
+     [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_typical(0.2); },
+     {4, 10, 11},
+     {0.274069, 0.274069, 0.451863}},
+    {"typical 0.5",
+     [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_typical(0.5); },
+     {2, 4, 6, 10, 11},
+     {0.299196, 0.110068, 0.299196, 0.110068, 0.181472}},
+    {"typical 0.95",
+     [](Candidates& c) { c.take(kLogits, 0, 1), c.keep_typical(0.95); },
+     {0, 2, 4, 6, 8, 10, 11},
      {0.060293, 0.270215, 0.099407, 0.270215, 0.03657, 0.099407, 0.163894}},
-    {"temperature 0.7", [](Candidates& c) { c.take(kLogits, 0, 0.7f); }, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
+    {"temperature 0.7",
+     [](Candidates& c) { c.take(kLogits, 0, 0.7f); },
+     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
      {0.03684, 0.002116, 0.314015, 0.006177, 0.075254, 0.000248, 0.314015, 0.004322, 0.018035, 0, 0.075254, 0.153723}},
-    {"0.7, top_k 8, top_p 0.9, min_p 0.2", [](Candidates& c) { c.take(kLogits, 8, 0.7f), c.keep_top_p(0.9), c.keep_min_p(0.2); },
-     {2, 4, 6, 10, 11}, {0.336831, 0.080722, 0.336831, 0.080722, 0.164893}},
-    {"and typical 0.6", [](Candidates& c) { c.take(kLogits, 8, 0.7f), c.keep_top_p(0.9), c.keep_min_p(0.2), c.keep_typical(0.6); }, {2, 6}, {0.5, 0.5}},
-    {"2, top_k 9, top_p 0.95, typical 0.9", [](Candidates& c) { c.take(kLogits, 9, 2), c.keep_top_p(0.95), c.keep_typical(0.9); },
-     {0, 2, 4, 6, 8, 10, 11}, {0.097756, 0.206949, 0.125521, 0.206949, 0.076132, 0.125521, 0.161172}},
+    {"0.7, top_k 8, top_p 0.9, min_p 0.2",
+     [](Candidates& c) { c.take(kLogits, 8, 0.7f), c.keep_top_p(0.9), c.keep_min_p(0.2); },
+     {2, 4, 6, 10, 11},
+     {0.336831, 0.080722, 0.336831, 0.080722, 0.164893}},
+    {"and typical 0.6",
+     [](Candidates& c) { c.take(kLogits, 8, 0.7f), c.keep_top_p(0.9), c.keep_min_p(0.2), c.keep_typical(0.6); },
+     {2, 6},
+     {0.5, 0.5}},
+    {"2, top_k 9, top_p 0.95, typical 0.9",
+     [](Candidates& c) { c.take(kLogits, 9, 2), c.keep_top_p(0.95), c.keep_typical(0.9); },
+     {0, 2, 4, 6, 8, 10, 11},
+     {0.097756, 0.206949, 0.125521, 0.206949, 0.076132, 0.125521, 0.161172}},
 };
 
 TEST(Candidates, AreThoseOfTransformers) {
@@ -71,12 +109,14 @@ TEST(Candidates, AreThoseOfTransformers) {
 
 TEST(Candidates, DrawByTheirShares) {
   Candidates candidates;
-  candidates.take(std::vector<float>{-kInfinity, std::log(2.0f), -kInfinity, std::log(6.0f), 0}, 0, 1);  // 2/9, 6/9, 1/9
+  candidates.take(std::vector<float>{-kInfinity, std::log(2.0f), -kInfinity, std::log(6.0f), 0}, 0,
+                  1);  // 2/9, 6/9, 1/9
   constexpr int kDraws = 90000;
   std::map<int64_t, double> counts;
   for (uint64_t position = 0; position < kDraws; ++position) counts[candidates.draw(5, position)] += 1.0 / kDraws;
   EXPECT_EQ(counts.size(), 3u);
-  for (const auto& [id, share] : {std::pair<int64_t, double>{1, 2.0 / 9}, {3, 6.0 / 9}, {4, 1.0 / 9}}) EXPECT_NEAR(counts[id], share, 4 * std::sqrt(share * (1 - share) / kDraws));
+  for (const auto& [id, share] : {std::pair<int64_t, double>{1, 2.0 / 9}, {3, 6.0 / 9}, {4, 1.0 / 9}})
+    EXPECT_NEAR(counts[id], share, 4 * std::sqrt(share * (1 - share) / kDraws));
 }
 
 // With numbers that decide by shares of [0, 1) in the order of ids, one draw in ten changes here.

@@ -4,8 +4,8 @@
 
 namespace situ {
 
-// The largest so far hardly ever changes: blocks without a larger one are left after as many comparisons as vectors hold at once
-// (49,152 logits: 6 us, one by one 140).
+// The largest so far hardly ever changes: blocks without a larger one are left after as many comparisons as vectors
+// hold at once (49,152 logits: 6 us, one by one 140).
 int64_t argmax(std::span<const float> logits) {
   constexpr size_t kBlock = 64;
   size_t best = 0;

@@ -32,7 +32,8 @@ TEST(Argmax, Is_the_first_of_the_largest) {
       }
       if (kind == 2) x[0] = kNan;
       const int64_t want = plain(x), got = argmax(x);
-      EXPECT_TRUE(want >= 0 ? got == want : got >= 0 && got < static_cast<int64_t>(size)) << size << " of kind " << kind << ": " << got << " for " << want;
+      EXPECT_TRUE(want >= 0 ? got == want : got >= 0 && got < static_cast<int64_t>(size))
+          << size << " of kind " << kind << ": " << got << " for " << want;
     }
 }
 

@@ -3,7 +3,9 @@
 namespace situ {
 
 TokenHistory::TokenHistory(std::span<const int64_t> prompt, int64_t vocabulary)
-    : ids_(prompt.begin(), prompt.end()), counts_(static_cast<size_t>(vocabulary), kAbsent), prompt_size_(prompt.size()) {
+    : ids_(prompt.begin(), prompt.end()),
+      counts_(static_cast<size_t>(vocabulary), kAbsent),
+      prompt_size_(prompt.size()) {
   for (const int64_t id : prompt) meet(id);
 }
 

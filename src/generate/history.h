@@ -20,7 +20,9 @@ class TokenHistory {
   std::span<const int64_t> distinct() const { return distinct_; }
   bool has(int64_t id) const { return counts_[static_cast<size_t>(id)] != kAbsent; }
   // How often an id was generated; the prompt does not count.
-  int64_t count(int64_t id) const { return counts_[static_cast<size_t>(id)] > 0 ? counts_[static_cast<size_t>(id)] : 0; }
+  int64_t count(int64_t id) const {
+    return counts_[static_cast<size_t>(id)] > 0 ? counts_[static_cast<size_t>(id)] : 0;
+  }
 
  private:
   static constexpr int32_t kAbsent = -1;  // neither in the prompt nor generated

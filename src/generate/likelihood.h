@@ -1,5 +1,5 @@
-// How likely a model finds given tokens: the sum of their negative log-likelihoods, added up on a thread of its own while the next
-// step runs.
+// How likely a model finds given tokens: the sum of their negative log-likelihoods, added up on a thread of its own
+// while the next step runs.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,8 @@ class LogProbabilities {
     int64_t id = 0;
     double logprob = 0;  // natural logarithm
   };
-  // logprob[id] = logits[id] - log(sum(exp(logits))), logits [vocabulary], which must outlive this until the next read().
-  // Logits that are not numbers count as -infinity.
+  // logprob[id] = logits[id] - log(sum(exp(logits))), logits [vocabulary], which must outlive this until the next
+  // read(). Logits that are not numbers count as -infinity.
   void read(std::span<const float> logits);
   double of(int64_t id) const;
   // The `count` most probable, the first of equals first; fewer where the others have probability 0.

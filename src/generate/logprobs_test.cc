@@ -12,13 +12,14 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 const std::vector<float> kLogits{1.5f, -0.5f, 3.0f, 0.25f, 2.0f, -2.0f, 3.0f, 0.0f, 1.0f, -7.5f, 2.0f, 2.5f};
 
 // Written by torch.log_softmax.
-const std::vector<double> kExpected{-2.848445, -4.848445, -1.348445, -4.098445, -2.348445, -6.348445,
+const std::vector<double> kExpected{-2.848445, -4.848445, -1.348445, -4.098445,  -2.348445, -6.348445,
                                     -1.348445, -4.348445, -3.348445, -11.848445, -2.348445, -1.848445};
 
 TEST(LogProbabilities, AreLogSoftmax) {
   LogProbabilities logprobs;
   logprobs.read(kLogits);
-  for (size_t i = 0; i < kLogits.size(); ++i) EXPECT_NEAR(logprobs.of(static_cast<int64_t>(i)), kExpected[i], 2e-6) << i;
+  for (size_t i = 0; i < kLogits.size(); ++i)
+    EXPECT_NEAR(logprobs.of(static_cast<int64_t>(i)), kExpected[i], 2e-6) << i;
 }
 
 TEST(LogProbabilities, TopIsInOrder) {
@@ -49,14 +50,23 @@ TEST(LogProbabilities, InfinitiesAndNotNumbers) {
 
 TEST(LogSoftmax, IsWhatEachIdHas) {
   constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
-  for (const std::vector<float>& logits : {std::vector<float>{1, 2, 3, -4, 90, 89}, {5}, {}, {0, -kInf, 1}, {1, kNan, 2}, {kNan, 1}, {1, kInf, 2}, {-kInf, -kInf}}) {
+  for (const std::vector<float>& logits : {std::vector<float>{1, 2, 3, -4, 90, 89},
+                                           {5},
+                                           {},
+                                           {0, -kInf, 1},
+                                           {1, kNan, 2},
+                                           {kNan, 1},
+                                           {1, kInf, 2},
+                                           {-kInf, -kInf}}) {
     std::vector<float> all(logits.size());
     log_softmax(logits, all);
     LogProbabilities each;
     each.read(logits);
     for (size_t i = 0; i < logits.size(); ++i) {
       const double want = each.of(static_cast<int64_t>(i));
-      const bool same = std::isfinite(want) ? std::abs(all[i] - want) <= 1e-5 * (1 + std::abs(want)) : std::isnan(want) ? std::isnan(all[i]) : all[i] == want;
+      const bool same = std::isfinite(want) ? std::abs(all[i] - want) <= 1e-5 * (1 + std::abs(want))
+                        : std::isnan(want)  ? std::isnan(all[i])
+                                            : all[i] == want;
       EXPECT_TRUE(same) << i << ": " << all[i] << " for " << want;
     }
   }

@@ -50,7 +50,8 @@ TEST(TokenHistory, CountsAndOrders) {
   history.append(1);
   history.append(4);
   EXPECT_EQ(std::vector<int64_t>(history.ids().begin(), history.ids().end()), (std::vector<int64_t>{3, 1, 3, 1, 4}));
-  EXPECT_EQ(std::vector<int64_t>(history.distinct().begin(), history.distinct().end()), (std::vector<int64_t>{3, 1, 4}));
+  EXPECT_EQ(std::vector<int64_t>(history.distinct().begin(), history.distinct().end()),
+            (std::vector<int64_t>{3, 1, 4}));
   EXPECT_EQ(history.generated(), 2);
   EXPECT_EQ(history.count(0) + history.count(3), 0);
   EXPECT_EQ(history.count(1) + history.count(4), 2);

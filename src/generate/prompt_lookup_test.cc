@@ -18,7 +18,7 @@ Ids guess(const Ids& text, int64_t most = 4) {
 TEST(PromptLookup, WhatFollowedTheLastTime) {
   EXPECT_EQ(guess({1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3}), (Ids{4, 5, 6, 7}));
   EXPECT_EQ(guess({1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3}, 2), (Ids{4, 5}));
-  EXPECT_EQ(guess({9, 2, 3, 4, 9, 2, 3, 5, 8, 2, 3}), (Ids{5, 8, 2, 3}));  // the later of two, by two tokens
+  EXPECT_EQ(guess({9, 2, 3, 4, 9, 2, 3, 5, 8, 2, 3}), (Ids{5, 8, 2, 3}));     // the later of two, by two tokens
   EXPECT_EQ(guess({1, 2, 3, 4, 5, 7, 2, 3, 9, 1, 2, 3}), (Ids{4, 5, 7, 2}));  // three say more than two
   EXPECT_EQ(guess({5, 5, 5, 5}), (Ids{5}));
   EXPECT_EQ(guess({1, 2, 3, 4, 5}), (Ids{}));

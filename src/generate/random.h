@@ -1,5 +1,5 @@
-// Random numbers of one sequence: those at a position depend on the seed and the position alone, so a sequence draws the
-// same numbers whatever runs beside it and however its steps are grouped.
+// Random numbers of one sequence: those at a position depend on the seed and the position alone, so a sequence draws
+// the same numbers whatever runs beside it and however its steps are grouped.
 #pragma once
 
 #include <array>

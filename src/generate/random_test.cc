@@ -24,7 +24,9 @@ TEST(TokenNumbers, AreSpreadOverSeedsPositionsAndIds) {
   constexpr int kCount = 24;
   std::set<double> all;
   double sum = 0, by_next_position = 0, by_next_seed = 0, by_next_id = 0;
-  const auto number = [](uint64_t seed, uint64_t position, int64_t id) { return TokenNumbers(seed, position).exact(id); };
+  const auto number = [](uint64_t seed, uint64_t position, int64_t id) {
+    return TokenNumbers(seed, position).exact(id);
+  };
   for (uint64_t seed = 0; seed < kCount; ++seed)
     for (uint64_t position = 0; position < kCount; ++position)
       for (int64_t id = 0; id < kCount; ++id) {
@@ -41,7 +43,8 @@ TEST(TokenNumbers, AreSpreadOverSeedsPositionsAndIds) {
   constexpr double kAll = kCount * kCount * kCount;
   EXPECT_EQ(all.size(), kAll);
   EXPECT_NEAR(sum / kAll, 0.5, 4 * std::sqrt(1.0 / 12 / kAll));
-  for (const double covariance : {by_next_position, by_next_seed, by_next_id}) EXPECT_NEAR(covariance / kAll, 0, 4.0 / 12 / std::sqrt(kAll));
+  for (const double covariance : {by_next_position, by_next_seed, by_next_id})
+    EXPECT_NEAR(covariance / kAll, 0, 4.0 / 12 / std::sqrt(kAll));
   EXPECT_NE(number(1ull << 32, 0, 0), number(1, 0, 0));
   EXPECT_NE(number(0, 1ull << 32, 0), number(0, 1, 0));
 }

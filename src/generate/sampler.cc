@@ -16,8 +16,8 @@ bool Sampler::changes_scores() const {
          o.no_repeat_ngram > 0 || !o.bad_words.empty() || o.min_new_tokens > history_.generated();
 }
 
-// The order is that of transformers' _get_logits_processor. Presence and frequency, which it does not have, stand beside
-// the repetition penalty; bans only ever set -infinity, so nothing after them can undo them.
+// The order is that of transformers' _get_logits_processor. Presence and frequency, which it does not have, stand
+// beside the repetition penalty; bans only ever set -infinity, so nothing after them can undo them.
 std::span<const float> Sampler::scores(std::span<const float> logits, const AllowedTokens* allowed) {
   const SamplingOptions& o = options_;
   if (!o.sample && !changes_scores() && !allowed) return logits;
@@ -66,7 +66,8 @@ Status Sampler::nothing_left(bool constrained) const {
   name(o.no_repeat_ngram > 0, "no_repeat_ngram " + std::to_string(o.no_repeat_ngram));
   name(!o.bad_words.empty(), "bad_words");
   name(o.min_new_tokens > history_.generated(), "min_new_tokens " + std::to_string(o.min_new_tokens));
-  return Status::error("no token can be chosen after " + std::to_string(history_.generated()) + " new ones: every logit is -infinity or not a number" +
+  return Status::error("no token can be chosen after " + std::to_string(history_.generated()) +
+                       " new ones: every logit is -infinity or not a number" +
                        (bans.empty() ? std::string() : " once these have banned theirs: " + bans));
 }
 

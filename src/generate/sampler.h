@@ -1,4 +1,5 @@
-// The choice of one sequence's next token: penalties, bans, warpers and the draw, in the order of transformers' generate.
+// The choice of one sequence's next token: penalties, bans, warpers and the draw, in the order of transformers'
+// generate.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@
 
 namespace situ {
 
-// Ids are inside the vocabulary and numbers in the ranges that include/situ/generate.h gives; the defaults change nothing.
+// Ids are inside the vocabulary and numbers in the ranges that include/situ/generate.h gives; the defaults change
+// nothing.
 struct SamplingOptions {
   bool sample = false;  // else the largest score is chosen, and what stands from temperature to seed is not used
   float temperature = 1;
@@ -31,11 +33,11 @@ struct SamplingOptions {
 // The tokens that a grammar lets come next.
 struct AllowedTokens {
   std::span<const uint32_t> ids;  // bit (id % 32) of word id / 32
-  bool end = false;               // SamplingOptions::end_ids are allowed, whether they are among `ids` or not; else they are not
+  bool end = false;  // SamplingOptions::end_ids are allowed, whether they are among `ids` or not; else they are not
 };
 
-// Belongs to one sequence and draws by its seed and its own position, whatever other sequences do. A copy goes on alone:
-// a fork. No allocation per token once the memory of the first is there, but for the growth of the history.
+// Belongs to one sequence and draws by its seed and its own position, whatever other sequences do. A copy goes on
+// alone: a fork. No allocation per token once the memory of the first is there, but for the growth of the history.
 class Sampler {
  public:
   // `prompt`: ids in [0, vocabulary).

@@ -16,8 +16,10 @@ TEST(SamplerMemory, AllocatesNothingAfterTheFirstTokens) {
   for (float& x : logits) x = normal(random);
   for (const int64_t top_k : {0, 50}) {
     SamplingOptions options;
-    options.sample = true, options.temperature = 0.7f, options.top_p = 0.9, options.min_p = 0.01, options.typical_p = 0.9;
-    options.top_k = top_k, options.repetition_penalty = 1.1f, options.no_repeat_ngram = 3, options.frequency_penalty = 0.1f;
+    options.sample = true, options.temperature = 0.7f, options.top_p = 0.9, options.min_p = 0.01,
+    options.typical_p = 0.9;
+    options.top_k = top_k, options.repetition_penalty = 1.1f, options.no_repeat_ngram = 3,
+    options.frequency_penalty = 0.1f;
     Sampler sampler(options, {}, kSize);
     for (int i = 0; i < 600; ++i) sampler.append(sampler.choose(logits).value());
     const int64_t before = testing::allocations();

@@ -46,8 +46,9 @@ double chi_square(const std::vector<int64_t>& ids, const std::map<int64_t, doubl
 }
 
 // Of transformers 4.57.6 for kLogits. 9, whose probability is 7e-6, is banned: 20,000 draws expect 0.14 of it.
-const std::map<int64_t, double> kPlain{{0, 0.057934}, {1, 0.007841}, {2, 0.259644}, {3, 0.016598}, {4, 0.095518}, {5, 0.001749},
-                                       {6, 0.259644}, {7, 0.012927}, {8, 0.035139}, {10, 0.095518}, {11, 0.157482}};
+const std::map<int64_t, double> kPlain{{0, 0.057934}, {1, 0.007841},  {2, 0.259644}, {3, 0.016598},
+                                       {4, 0.095518}, {5, 0.001749},  {6, 0.259644}, {7, 0.012927},
+                                       {8, 0.035139}, {10, 0.095518}, {11, 0.157482}};
 const std::map<int64_t, double> kWarped{{2, 0.336831}, {4, 0.080722}, {6, 0.336831}, {10, 0.080722}, {11, 0.164893}};
 // What a correct sampler exceeds once in a thousand seeds: chi-square with 10 and with 4 degrees of freedom.
 constexpr double kLimit10 = 29.59, kLimit4 = 18.47;
@@ -105,7 +106,8 @@ TEST(Sampler, SameSeedSameTokens) {
   EXPECT_EQ(ids, draw(sampling(7), 200));
 }
 
-int64_t greedy(const SamplingOptions& options, const std::vector<float>& logits, const std::vector<int64_t>& prompt = {}, const std::vector<int64_t>& generated = {}) {
+int64_t greedy(const SamplingOptions& options, const std::vector<float>& logits,
+               const std::vector<int64_t>& prompt = {}, const std::vector<int64_t>& generated = {}) {
   Sampler sampler(options, prompt, static_cast<int64_t>(logits.size()));
   for (const int64_t id : generated) sampler.append(id);
   return sampler.choose(logits).value();
@@ -133,8 +135,8 @@ TEST(Sampler, BansHoldAgainstBias) {
   options.min_new_tokens = 2;
   options.bad_words = {{3, 1}};
   options.no_repeat_ngram = 1;
-  EXPECT_EQ(greedy(options, {0, 0, 0, 0}, {3}), 2);           // 0 too early, 1 after 3
-  EXPECT_EQ(greedy(options, {0, 0, 0, 0}, {}, {3, 2}), 0);    // not too early any more
+  EXPECT_EQ(greedy(options, {0, 0, 0, 0}, {3}), 2);         // 0 too early, 1 after 3
+  EXPECT_EQ(greedy(options, {0, 0, 0, 0}, {}, {3, 2}), 0);  // not too early any more
 }
 
 TEST(Sampler, NotNumbersAreNeverDrawn) {

@@ -10,7 +10,8 @@ float kth_largest(std::span<const float> scores, size_t k, std::vector<float>& s
   float least = -std::numeric_limits<float>::infinity();  // of the k largest so far, once there are k
   scratch.clear();
   const auto drop_the_small = [&] {
-    std::nth_element(scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(k - 1), scratch.end(), std::greater<>());
+    std::nth_element(scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(k - 1), scratch.end(),
+                     std::greater<>());
     scratch.resize(k);
     least = scratch[k - 1];
   };

@@ -7,8 +7,8 @@
 
 namespace situ {
 
-// The k-th largest of `scores` (1 <= k, no NaN), equal ones counted one by one; -infinity when fewer than k are above it.
-// One look at every score and O(n) work whatever their order. `scratch` grows to 2 k once and is then used again.
+// The k-th largest of `scores` (1 <= k, no NaN), equal ones counted one by one; -infinity when fewer than k are above
+// it. One look at every score and O(n) work whatever their order. `scratch` grows to 2 k once and is then used again.
 float kth_largest(std::span<const float> scores, size_t k, std::vector<float>& scratch);
 
 struct Ranked {

@@ -22,7 +22,8 @@ TEST(KthLargest, IsWhatSortingGives) {
     if (round % 3 == 1) std::sort(scores.begin(), scores.end());
     std::vector<float> sorted = scores;
     std::sort(sorted.begin(), sorted.end(), std::greater<>());
-    for (size_t k = 1; k <= size; k += 1 + random() % 7) EXPECT_EQ(kth_largest(scores, k, scratch), sorted[k - 1]) << size << " " << k;
+    for (size_t k = 1; k <= size; k += 1 + random() % 7)
+      EXPECT_EQ(kth_largest(scores, k, scratch), sorted[k - 1]) << size << " " << k;
     EXPECT_EQ(kth_largest(scores, size + 1, scratch), -kInfinity);
   }
 }

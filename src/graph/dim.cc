@@ -121,13 +121,20 @@ struct DimOps {
     if (a.kind == AtomKind::kSymbol) return s.value[a.symbol];
     const int64_t x = a.args[0].eval(s), y = a.args[1].eval(s);
     switch (a.kind) {
-      case AtomKind::kDiv: return div_trunc(x, y);
-      case AtomKind::kMod: return mod_floor(x, y);
-      case AtomKind::kMin: return std::min(x, y);
-      case AtomKind::kMax: return std::max(x, y);
-      case AtomKind::kLess: return x < y;
-      case AtomKind::kEqual: return x == y;
-      default: return x != 0 ? y : a.args[2].eval(s);
+      case AtomKind::kDiv:
+        return div_trunc(x, y);
+      case AtomKind::kMod:
+        return mod_floor(x, y);
+      case AtomKind::kMin:
+        return std::min(x, y);
+      case AtomKind::kMax:
+        return std::max(x, y);
+      case AtomKind::kLess:
+        return x < y;
+      case AtomKind::kEqual:
+        return x == y;
+      default:
+        return x != 0 ? y : a.args[2].eval(s);
     }
   }
   struct Interval {
@@ -143,14 +150,17 @@ struct DimOps {
     const Interval x = bounds(a.args[0]), y = bounds(a.args[1]);
     switch (a.kind) {
       case AtomKind::kDiv:
-        if (y.lo == y.hi && y.lo > 0)
-          return {x.lo == kMin ? kMin : x.lo / y.lo, x.hi == kMax ? kMax : x.hi / y.lo};
+        if (y.lo == y.hi && y.lo > 0) return {x.lo == kMin ? kMin : x.lo / y.lo, x.hi == kMax ? kMax : x.hi / y.lo};
         return x.lo >= 0 && y.lo > 0 ? Interval{0, x.hi} : Interval{kMin, kMax};
-      case AtomKind::kMod: return y.lo == y.hi && y.lo > 0 ? Interval{0, y.lo - 1} : Interval{kMin, kMax};
-      case AtomKind::kMin: return {std::min(x.lo, y.lo), std::min(x.hi, y.hi)};
-      case AtomKind::kMax: return {std::max(x.lo, y.lo), std::max(x.hi, y.hi)};
+      case AtomKind::kMod:
+        return y.lo == y.hi && y.lo > 0 ? Interval{0, y.lo - 1} : Interval{kMin, kMax};
+      case AtomKind::kMin:
+        return {std::min(x.lo, y.lo), std::min(x.hi, y.hi)};
+      case AtomKind::kMax:
+        return {std::max(x.lo, y.lo), std::max(x.hi, y.hi)};
       case AtomKind::kLess:
-      case AtomKind::kEqual: return {0, 1};
+      case AtomKind::kEqual:
+        return {0, 1};
       default: {
         const Interval z = bounds(a.args[2]);
         return {std::min(y.lo, z.lo), std::max(y.hi, z.hi)};
@@ -170,7 +180,9 @@ struct DimOps {
     if (shared != 0) sum = mul({shared, shared}, {1, token_limit});
     // c*S - c*L is c times the tokens whose logits nobody wants: none or more.
     const int64_t alone = s - shared, wanted = coefficient("L");
-    const int64_t unwanted = alone == 0 || wanted == 0 || (alone > 0) == (wanted > 0) ? 0 : alone > 0 ? std::min(alone, -wanted) : std::max(alone, -wanted);
+    const int64_t unwanted = alone == 0 || wanted == 0 || (alone > 0) == (wanted > 0) ? 0
+                             : alone > 0                                              ? std::min(alone, -wanted)
+                                                                                      : std::max(alone, -wanted);
     if (unwanted != 0) {
       const Interval m = mul({unwanted, unwanted}, {0, step_limit});
       sum = {sat_add(sum.lo, m.lo), sat_add(sum.hi, m.hi)};
@@ -189,20 +201,25 @@ struct DimOps {
     }
     return sum;
   }
-  // T - min(4, T) is at least T - T and at least T - 4: what a minimum or maximum shares with the rest of the sum counts.
+  // T - min(4, T) is at least T - T and at least T - 4: what a minimum or maximum shares with the rest of the sum
+  // counts.
   static Interval tight_bounds(const Dim& d) {
     Interval best = bounds(d);
     if (d.is_const()) return best;
     for (const auto& [key, term] : d.poly_->terms) {
       const std::vector<AtomPtr>& atoms = term.first.atoms;
       if (atoms.size() != 1 || (atoms[0]->kind != AtomKind::kMin && atoms[0]->kind != AtomKind::kMax)) continue;
-      const bool above = (atoms[0]->kind == AtomKind::kMin) == (term.second > 0);  // its operands give a sum that is no smaller
+      const bool above =
+          (atoms[0]->kind == AtomKind::kMin) == (term.second > 0);  // its operands give a sum that is no smaller
       for (size_t i = 0; i < 2; ++i) try {
-        const Interval other = bounds(d - from_atom(atoms[0]) * Dim(term.second) + atoms[0]->args[i] * Dim(term.second));
-        if (above) best.hi = std::min(best.hi, other.hi);
-        else best.lo = std::max(best.lo, other.lo);
-      } catch (const DimTooLong&) {  // tells nothing more
-      }
+          const Interval other =
+              bounds(d - from_atom(atoms[0]) * Dim(term.second) + atoms[0]->args[i] * Dim(term.second));
+          if (above)
+            best.hi = std::min(best.hi, other.hi);
+          else
+            best.lo = std::max(best.lo, other.lo);
+        } catch (const DimTooLong&) {  // tells nothing more
+        }
     }
     return best;
   }
@@ -248,13 +265,20 @@ struct DimOps {
     if (a->kind == AtomKind::kSymbol) return a->symbol == id ? by : from_atom(a);
     const Dim x = substitute(a->args[0], id, by), y = substitute(a->args[1], id, by);
     switch (a->kind) {
-      case AtomKind::kDiv: return dim_div(x, y);
-      case AtomKind::kMod: return dim_mod(x, y);
-      case AtomKind::kMin: return dim_min(x, y);
-      case AtomKind::kMax: return dim_max(x, y);
-      case AtomKind::kLess: return dim_less(x, y);
-      case AtomKind::kEqual: return dim_equal(x, y);
-      default: return dim_select(x, y, substitute(a->args[2], id, by));
+      case AtomKind::kDiv:
+        return dim_div(x, y);
+      case AtomKind::kMod:
+        return dim_mod(x, y);
+      case AtomKind::kMin:
+        return dim_min(x, y);
+      case AtomKind::kMax:
+        return dim_max(x, y);
+      case AtomKind::kLess:
+        return dim_less(x, y);
+      case AtomKind::kEqual:
+        return dim_equal(x, y);
+      default:
+        return dim_select(x, y, substitute(a->args[2], id, by));
     }
   }
   static std::optional<Dim> exact_div(const Dim& a, const Dim& b) {
@@ -301,10 +325,14 @@ struct DimOps {
       std::string text;
       for (const AtomPtr& a : m.atoms) text += (text.empty() ? "" : "*") + atom_str(*a, names);
       const int64_t magnitude = c < 0 ? -c : c;
-      if (text.empty()) text = std::to_string(magnitude);
-      else if (magnitude != 1) text = std::to_string(magnitude) + "*" + text;
-      if (out.empty()) out = (c < 0 ? "-" : "") + text;
-      else out += (c < 0 ? " - " : " + ") + text;
+      if (text.empty())
+        text = std::to_string(magnitude);
+      else if (magnitude != 1)
+        text = std::to_string(magnitude) + "*" + text;
+      if (out.empty())
+        out = (c < 0 ? "-" : "") + text;
+      else
+        out += (c < 0 ? " - " : " + ") + text;
     };
     for (const auto& [key, term] : d.poly_->terms)
       if (!key.empty()) append(term.first, term.second);
@@ -316,18 +344,27 @@ struct DimOps {
     if (a.kind != AtomKind::kSymbol) return a.key;
     if (names && a.symbol < static_cast<int>(names->size()) && !(*names)[a.symbol].empty()) return (*names)[a.symbol];
     switch (a.symbol) {
-      case kSymS: return "S";
-      case kSymP: return "P";
-      case kSymW: return "W";
-      case kSymL: return "L";
-      default: return "s" + std::to_string(a.symbol);
+      case kSymS:
+        return "S";
+      case kSymP:
+        return "P";
+      case kSymW:
+        return "W";
+      case kSymL:
+        return "L";
+      default:
+        return "s" + std::to_string(a.symbol);
     }
   }
   static AtomPtr symbol(int id) {
     auto atom = std::make_shared<Atom>();
     atom->kind = AtomKind::kSymbol;
     atom->symbol = id;
-    atom->key = id == kSymS ? "S" : id == kSymP ? "P" : id == kSymW ? "W" : id == kSymL ? "L" : "s" + std::to_string(id);
+    atom->key = id == kSymS   ? "S"
+                : id == kSymP ? "P"
+                : id == kSymW ? "W"
+                : id == kSymL ? "L"
+                              : "s" + std::to_string(id);
     return atom;
   }
   static int64_t eval(const Dim::Poly& p, const SymbolValues& s) {

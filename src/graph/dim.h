@@ -17,12 +17,13 @@ namespace situ {
 
 // Symbols with a meaning; a file's own dim_param names get ids from kFirstFileSymbol on.
 enum Symbol : int {
-  kSymS = 0,  // new tokens in this step, >= 1
-  kSymP = 1,  // tokens already in the state, >= 0
-  kSymW = 2,  // slot that the first new token is written to, >= P
+  kSymS = 0,     // new tokens in this step, >= 1
+  kSymP = 1,     // tokens already in the state, >= 0
+  kSymW = 2,     // slot that the first new token is written to, >= P
   kSymFlip = 3,  // 0 or 1 in turn: which half of a replaced state is read in this step
-  kSymL = 4,  // tokens whose logits are wanted, the last ones of the step: 1 <= L <= S
-  kSymPlace = 5,  // elements from the planned place of the logits to where this step has them: its second place, or a caller's
+  kSymL = 4,     // tokens whose logits are wanted, the last ones of the step: 1 <= L <= S
+  kSymPlace =
+      5,  // elements from the planned place of the logits to where this step has them: its second place, or a caller's
   kFirstFileSymbol = 8,
 };
 constexpr int kMaxSymbols = 512;
@@ -34,8 +35,8 @@ struct SymbolValues {
 };
 
 // While it lives, dims made on this thread are folded knowing that no sequence is longer than `tokens`
-// (P + S <= tokens): min(1024, P + S) is P + S for a model of 1,024 positions; and no step longer than `step` (S <= step). Who
-// runs the graph must keep sequences within it.
+// (P + S <= tokens): min(1024, P + S) is P + S for a model of 1,024 positions; and no step longer than `step` (S <=
+// step). Who runs the graph must keep sequences within it.
 class ScopedTokenLimit {
  public:
   explicit ScopedTokenLimit(int64_t tokens, int64_t step = INT64_MAX);
@@ -47,8 +48,8 @@ class ScopedTokenLimit {
   int64_t saved_, saved_step_;
 };
 
-// Thrown by arithmetic on Dims whose text would be longer than kLongestDim: a file can square a length again and again. Shapes
-// of real exports stay below 200 characters. infer_shapes catches it for each node, the engine elsewhere.
+// Thrown by arithmetic on Dims whose text would be longer than kLongestDim: a file can square a length again and again.
+// Shapes of real exports stay below 200 characters. infer_shapes catches it for each node, the engine elsewhere.
 constexpr size_t kLongestDim = 4096;
 struct DimTooLong : std::length_error {
   DimTooLong() : std::length_error("shape arithmetic of more than " + std::to_string(kLongestDim) + " characters") {}

@@ -26,16 +26,26 @@ Dim random_dim(std::mt19937& random, int depth) {
   }
   const Dim a = random_dim(random, depth - 1), b = random_dim(random, depth - 1);
   switch (less_than(10)) {
-    case 0: return a + b;
-    case 1: return a - b;
-    case 2: return a * b;
-    case 3: return dim_div(a, Dim(1 + less_than(5)));
-    case 4: return dim_mod(a, Dim(1 + less_than(50)));
-    case 5: return dim_min(a, b);
-    case 6: return dim_max(a, b);
-    case 7: return dim_select(dim_less(a, b), a, b);
-    case 8: return dim_equal(a, b);
-    default: return dim_less(a, b) + b;
+    case 0:
+      return a + b;
+    case 1:
+      return a - b;
+    case 2:
+      return a * b;
+    case 3:
+      return dim_div(a, Dim(1 + less_than(5)));
+    case 4:
+      return dim_mod(a, Dim(1 + less_than(50)));
+    case 5:
+      return dim_min(a, b);
+    case 6:
+      return dim_max(a, b);
+    case 7:
+      return dim_select(dim_less(a, b), a, b);
+    case 8:
+      return dim_equal(a, b);
+    default:
+      return dim_less(a, b) + b;
   }
 }
 

@@ -12,8 +12,10 @@ const Attribute* Node::attr(const std::string& key) const {
 const Attribute* Node::attr_of_kind(const std::string& key, Attribute::Kind kind) const {
   const Attribute* a = attr(key);
   if (!a || a->kind == kind) return a;
-  static const char* const kNames[] = {"an int", "a float", "a string", "a tensor", "a graph", "ints", "floats", "strings"};
-  attribute_error = label() + ": attribute " + key + " should be " + kNames[static_cast<int>(kind)] + ", is " + kNames[static_cast<int>(a->kind)];
+  static const char* const kNames[] = {"an int",  "a float", "a string", "a tensor",
+                                       "a graph", "ints",    "floats",   "strings"};
+  attribute_error = label() + ": attribute " + key + " should be " + kNames[static_cast<int>(kind)] + ", is " +
+                    kNames[static_cast<int>(a->kind)];
   return nullptr;
 }
 
@@ -72,9 +74,7 @@ void Node::set_string(const std::string& key, std::string value) {
   attrs[key] = std::move(a);
 }
 
-std::string Node::label() const {
-  return (domain.empty() ? op : domain + "." + op) + " '" + name + "'";
-}
+std::string Node::label() const { return (domain.empty() ? op : domain + "." + op) + " '" + name + "'"; }
 
 ValueId Graph::add_value(std::string value_name, DType type) {
   Value v;
@@ -142,9 +142,7 @@ std::vector<std::vector<std::pair<int, int>>> Graph::users() const {
   return result;
 }
 
-bool Graph::is_output(ValueId id) const {
-  return std::find(outputs.begin(), outputs.end(), id) != outputs.end();
-}
+bool Graph::is_output(ValueId id) const { return std::find(outputs.begin(), outputs.end(), id) != outputs.end(); }
 
 void Graph::replace_uses(ValueId from, ValueId to) {
   for (Node& n : nodes) {
@@ -167,7 +165,8 @@ void Graph::drop_constant(ValueId v) {
 void Graph::drop_unread_constants() {
   const auto readers = users();
   for (size_t v = 0; v < values.size(); ++v)
-    if (values[v].constant.present() && readers[v].empty() && !is_output(static_cast<ValueId>(v))) drop_constant(static_cast<ValueId>(v));
+    if (values[v].constant.present() && readers[v].empty() && !is_output(static_cast<ValueId>(v)))
+      drop_constant(static_cast<ValueId>(v));
 }
 
 int Graph::remove_dead_nodes() {

@@ -115,8 +115,11 @@ struct Graph {
 
   // Recomputes Value::producer.
   void rebuild_links();
-  // The node that makes v; null: none does (an input, a constant, kNoValue), or, with an operator of onnx's domain, another one.
-  const Node* producer(ValueId v) const { return v == kNoValue || values[v].producer < 0 ? nullptr : &nodes[static_cast<size_t>(values[v].producer)]; }
+  // The node that makes v; null: none does (an input, a constant, kNoValue), or, with an operator of onnx's domain,
+  // another one.
+  const Node* producer(ValueId v) const {
+    return v == kNoValue || values[v].producer < 0 ? nullptr : &nodes[static_cast<size_t>(values[v].producer)];
+  }
   const Node* producer(ValueId v, const char* op) const {
     const Node* n = producer(v);
     return n && n->is(op) ? n : nullptr;

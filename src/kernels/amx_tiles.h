@@ -1,11 +1,11 @@
-// The eight tile registers of AMX: the instructions that packed_tiles.h is written in. With -DSITU_EMULATE_AMX they are plain
-// C++ on memory with the same results, which ends the program (__builtin_trap) where the CPU would raise a fault.
+// The eight tile registers of AMX: the instructions that packed_tiles.h is written in. With -DSITU_EMULATE_AMX they are
+// plain C++ on memory with the same results, which ends the program (__builtin_trap) where the CPU would raise a fault.
 //
 // A register holds up to 16 rows of up to 64 bytes; a configuration says how many of each it uses. It belongs to the
 // thread: a kernel sets it and gives it back, so that no other code sees it and context switches save no tiles.
 //
-// Inline assembly, not the intrinsics: GCC 12's _tile_loadd does not say that it reads memory and its _tile_loadconfig only
-// that it reads the first 8 of 64 bytes, so stores in front of them could be moved behind or left out.
+// Inline assembly, not the intrinsics: GCC 12's _tile_loadd does not say that it reads memory and its _tile_loadconfig
+// only that it reads the first 8 of 64 bytes, so stores in front of them could be moved behind or left out.
 #pragma once
 
 #include "kernels/simd.h"
@@ -29,8 +29,8 @@ struct alignas(64) TileConfig {
     row_bytes[tile] = static_cast<uint16_t>(bytes);
   }
 };
-static_assert(sizeof(TileConfig) == 64 && offsetof(TileConfig, start_row) == 1 && offsetof(TileConfig, row_bytes) == 16 &&
-              offsetof(TileConfig, rows) == 48);
+static_assert(sizeof(TileConfig) == 64 && offsetof(TileConfig, start_row) == 1 &&
+              offsetof(TileConfig, row_bytes) == 16 && offsetof(TileConfig, rows) == 48);
 
 #if !defined(SITU_EMULATE_AMX)
 
@@ -53,8 +53,10 @@ SITU_INLINE void tile_store(void* p, int64_t stride) {
 // C [m, n] int32 += A [m, 4 k] signed bytes * B [k, n] groups of 4 bytes, signed or not.
 template <int C, int A, int B, bool Signed>
 SITU_INLINE void tile_dots() {
-  if constexpr (Signed) __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
-  else __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
+  if constexpr (Signed)
+    __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
+  else
+    __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
 }
 
 #else
@@ -73,7 +75,8 @@ static inline void tile_configure(const TileConfig& config) {
   tile_expect(config.palette == 1 && config.start_row == 0);
   for (uint8_t byte : config.reserved) tile_expect(byte == 0);
   for (int t = 0; t < 16; ++t) {
-    tile_expect((config.rows[t] == 0) == (config.row_bytes[t] == 0) && config.rows[t] <= 16 && config.row_bytes[t] <= 64);
+    tile_expect((config.rows[t] == 0) == (config.row_bytes[t] == 0) && config.rows[t] <= 16 &&
+                config.row_bytes[t] <= 64);
     tile_expect(t < 8 || config.rows[t] == 0);
   }
   emulated = EmulatedTiles{config, {}};
@@ -90,14 +93,16 @@ template <int T>
 static inline void tile_load(const void* p, int64_t stride) {
   tile_zero<T>();
   for (int64_t r = 0; r < emulated.config.rows[T]; ++r) {
-    for (int64_t i = 0; i < emulated.config.row_bytes[T]; ++i) emulated.bytes[T][r][i] = static_cast<const uint8_t*>(p)[r * stride + i];
+    for (int64_t i = 0; i < emulated.config.row_bytes[T]; ++i)
+      emulated.bytes[T][r][i] = static_cast<const uint8_t*>(p)[r * stride + i];
   }
 }
 template <int T>
 static inline void tile_store(void* p, int64_t stride) {
   tile_expect(emulated.config.rows[T] != 0);
   for (int64_t r = 0; r < emulated.config.rows[T]; ++r) {
-    for (int64_t i = 0; i < emulated.config.row_bytes[T]; ++i) static_cast<uint8_t*>(p)[r * stride + i] = emulated.bytes[T][r][i];
+    for (int64_t i = 0; i < emulated.config.row_bytes[T]; ++i)
+      static_cast<uint8_t*>(p)[r * stride + i] = emulated.bytes[T][r][i];
   }
 }
 template <int C, int A, int B, bool Signed>

@@ -1,5 +1,5 @@
-// situ.Attention: y = softmax(scale * q k^T + bias) v with masks (attention_tile.h has the arithmetic). Threads never wait for
-// each other: each takes whole rows.
+// situ.Attention: y = softmax(scale * q k^T + bias) v with masks (attention_tile.h has the arithmetic). Threads never
+// wait for each other: each takes whole rows.
 #include "kernels/attention_tile.h"
 
 namespace situ {
@@ -33,7 +33,8 @@ void lay_out_scratch(const Problem& p, std::byte* scratch, Work* w) {
     t.o = t.q + w->tile_rows * p.depth;
   }
 }
-static_assert(kPanelFloats + kKeyBlock + kMaxRows * kKeyBlock + 2048 <= kScratchBytes / 4);  // ops/attention.cc: heads of at most 1024
+static_assert(kPanelFloats + kKeyBlock + kMaxRows * kKeyBlock + 2048 <=
+              kScratchBytes / 4);  // ops/attention.cc: heads of at most 1024
 
 // The first `count` tiles, whose batch, rows and KV head are set.
 void run_tiles(const Problem& p, Work* w, int64_t count) {
@@ -95,7 +96,8 @@ void run_many(const Problem& p, Work* w, int thread, int threads) {
   auto cost = [&](int64_t i) {  // keys of the tile's last row, and what every tile costs
     const int64_t last = (tiling.first(i % tiling.count) + tiling.height(i % tiling.count) - 1) % p.queries;
     const int64_t seen = p.params.causal ? clamp(p.keys - p.queries + last + 1, 0, p.keys) : p.keys;
-    return (p.params.window > 0 && seen > p.params.window + tiling.rows ? p.params.window + tiling.rows : seen) + kTileColumns;
+    return (p.params.window > 0 && seen > p.params.window + tiling.rows ? p.params.window + tiling.rows : seen) +
+           kTileColumns;
   };
   int64_t total = 0, before = 0;
   for (int64_t i = 0; i < tiles; ++i) total += cost(i);
@@ -125,8 +127,10 @@ void attention(const KernelCall& call, int thread, int threads) {
   if (p.batch * p.heads * p.queries == 0) return;
   Work w;
   lay_out_scratch(p, call.scratch, &w);
-  if (p.batch * p.heads * p.queries <= threads * kSharedRows) run_few(p, &w, thread, threads);
-  else run_many(p, &w, thread, threads);
+  if (p.batch * p.heads * p.queries <= threads * kSharedRows)
+    run_few(p, &w, thread, threads);
+  else
+    run_many(p, &w, thread, threads);
 }
 
 }  // namespace SITU_ISA

@@ -7,8 +7,8 @@ namespace {
 
 constexpr int kSplitHeads = 8;  // KV heads whose rows are worked on side by side, so that slots are read front to back
 
-// Tiles for the rows of up to `most` KV heads, in this thread's scratch; how many of them fit. At least one does: the pass
-// that splits attention (passes/split_attention.cc) leaves larger groups and heads alone.
+// Tiles for the rows of up to `most` KV heads, in this thread's scratch; how many of them fit. At least one does: the
+// pass that splits attention (passes/split_attention.cc) leaves larger groups and heads alone.
 int64_t lay_out_tiles(const Problem& p, std::byte* scratch, int64_t most, Tile* tiles, Panels* panels) {
   panels->keys = reinterpret_cast<float*>(scratch);
   panels->values = panels->keys + p.depth * p.block;
@@ -27,21 +27,24 @@ int64_t lay_out_tiles(const Problem& p, std::byte* scratch, int64_t most, Tile* 
 }
 static_assert(kPanelFloats + kKeyBlock + 48 * (256 + 256 + kKeyBlock) <= kScratchBytes / 4);
 
-// Slots that all heads read before the next ones: whole groups of keys whose scores fill a vector (kernels/attention_tile.h) and
-// pairs of values, up to about as many bytes as are fetched while the ones before them are worked on. Strides do not count: sums are
-// the same wherever slots lie. Sixteen slots of three heads of
-// 64 halves (Zen 4, two threads, 2,048 keys of 30 layers, medians of five in turn): 4.9 ms, ten of them 2.9.
+// Slots that all heads read before the next ones: whole groups of keys whose scores fill a vector
+// (kernels/attention_tile.h) and pairs of values, up to about as many bytes as are fetched while the ones before them
+// are worked on. Strides do not count: sums are the same wherever slots lie. Sixteen slots of three heads of 64 halves
+// (Zen 4, two threads, 2,048 keys of 30 layers, medians of five in turn): 4.9 ms, ten of them 2.9.
 constexpr int64_t kSlotBytes = 4096;
 int64_t slots_at_once(const Problem& p) {
   const int64_t rows = p.group < 4 ? p.group : 4, keys = kLanes / rows > 0 ? kLanes / rows : 1;
-  const int64_t even = keys % 2 == 0 ? keys : 2 * keys, bytes = even * p.k.dims[1] * p.k.dims[3] * dtype_bytes(p.k.type);
+  const int64_t even = keys % 2 == 0 ? keys : 2 * keys,
+                bytes = even * p.k.dims[1] * p.k.dims[3] * dtype_bytes(p.k.type);
   return bytes > 0 && 2 * bytes <= kSlotBytes ? kSlotBytes / bytes * even : even;
 }
 
-// Asks for part `part` of `parts` of the slots of the block's rows [from, to): the arithmetic on one group of slots takes
-// about as long as fetching the next.
-SITU_INLINE void prefetch_slots(const View& v, const Keys& keys, int64_t from, int64_t to, int64_t part, int64_t parts) {
-  const int64_t row = v.strides[2] * dtype_bytes(v.type), begin = from + (to - from) * part / parts, end = from + (to - from) * (part + 1) / parts;
+// Asks for part `part` of `parts` of the slots of the block's rows [from, to): the arithmetic on one group of slots
+// takes about as long as fetching the next.
+SITU_INLINE void prefetch_slots(const View& v, const Keys& keys, int64_t from, int64_t to, int64_t part,
+                                int64_t parts) {
+  const int64_t row = v.strides[2] * dtype_bytes(v.type), begin = from + (to - from) * part / parts,
+                end = from + (to - from) * (part + 1) / parts;
   // Inlined before GCC looks for calls without an effect: it takes one that only prefetches for such, and drops it.
   each_stretch(keys, begin, end, [&](int64_t, int64_t count, int64_t slot) __attribute__((always_inline)) {
     const std::byte *at = v.data + slot * row, *last = at + count * row;
@@ -49,8 +52,8 @@ SITU_INLINE void prefetch_slots(const View& v, const Keys& keys, int64_t from, i
   });
 }
 
-// A block of keys, for all tiles. A slot holds all heads side by side: heads take turns every few slots, so that memory is read in
-// order. `follow`: keys that come after the block.
+// A block of keys, for all tiles. A slot holds all heads side by side: heads take turns every few slots, so that memory
+// is read in order. `follow`: keys that come after the block.
 void attend_slots(const Problem& p, Tile* tiles, int64_t tile_count, const Keys& keys, int64_t follow) {
   const int64_t first_head = tiles[0].first / p.group, count = keys.count, step = slots_at_once(p);
   auto up_to = [](int64_t j, int64_t most) { return j < most ? j : most; };
@@ -60,8 +63,10 @@ void attend_slots(const Problem& p, Tile* tiles, int64_t tile_count, const Keys&
       const int64_t next = up_to(j + step, count);
       now = now.from(j);
       for (int64_t h = 0; h < tile_count; ++h) {
-        if (next < count) prefetch_slots(p.k, now, next, up_to(next + step, count), h, tile_count);
-        else prefetch_slots(p.v, keys, 0, up_to(step, count), h, tile_count);
+        if (next < count)
+          prefetch_slots(p.k, now, next, up_to(next + step, count), h, tile_count);
+        else
+          prefetch_slots(p.v, keys, 0, up_to(step, count), h, tile_count);
         few_scores(tiles[h], p.depth, k + (first_head + h) * p.k.strides[1], p.k.strides[2], now, j, next);
       }
     }
@@ -76,8 +81,10 @@ void attend_slots(const Problem& p, Tile* tiles, int64_t tile_count, const Keys&
       const int64_t next = up_to(j + step, count);
       now = now.from(j);
       for (int64_t h = 0; h < tile_count; ++h) {
-        if (next < count) prefetch_slots(p.v, now, next, up_to(next + step, count), h, tile_count);
-        else prefetch_slots(p.k, now, count, count + up_to(step, follow), h, tile_count);
+        if (next < count)
+          prefetch_slots(p.v, now, next, up_to(next + step, count), h, tile_count);
+        else
+          prefetch_slots(p.k, now, count, count + up_to(step, follow), h, tile_count);
         few_values(p, tiles[h], v + (first_head + h) * p.v.strides[1], p.v.strides[2], now, j, next);
       }
     }
@@ -89,7 +96,8 @@ void attend_tiles(const Problem& p, Tile* tiles, int64_t count, int64_t begin, i
   const bool few = few_rows(p, p.group);
   each_block(p, begin, end, [&](const Keys& keys) {
     for (int64_t h = 0; h < count; ++h) tiles[h].done = 0;
-    if (few) attend_slots(p, tiles, count, keys, end - keys.first - keys.count);
+    if (few)
+      attend_slots(p, tiles, count, keys, end - keys.first - keys.count);
     else
       for (int64_t h = 0; h < count; ++h) attend_block(p, &tiles[h], 1, keys, panels);
   });
@@ -106,12 +114,16 @@ void write_partial(const Problem& p, const Tile& t, int64_t split) {
 }
 
 void run_split(const Problem& p, std::byte* scratch, int64_t split, int64_t splits) {
-  const int64_t kv_heads = p.k.dims[1], first = p.params.window > 0 && p.params.first <= 0 && p.keys > p.params.window ? p.keys - p.params.window : 0;
-  const int64_t begin = first + (p.keys - first) * split / splits, end = first + (p.keys - first) * (split + 1) / splits;
+  const int64_t kv_heads = p.k.dims[1], first = p.params.window > 0 && p.params.first <= 0 && p.keys > p.params.window
+                                                    ? p.keys - p.params.window
+                                                    : 0;
+  const int64_t begin = first + (p.keys - first) * split / splits,
+                end = first + (p.keys - first) * (split + 1) / splits;
   Tile tiles[kSplitHeads];
   Panels panels;
   for (int64_t head = 0; head < kv_heads;) {
-    const int64_t count = lay_out_tiles(p, scratch, kv_heads - head < kSplitHeads ? kv_heads - head : kSplitHeads, tiles, &panels);
+    const int64_t count =
+        lay_out_tiles(p, scratch, kv_heads - head < kSplitHeads ? kv_heads - head : kSplitHeads, tiles, &panels);
     for (int64_t h = 0; h < count; ++h) {
       Tile& t = tiles[h];
       t.batch = 0;

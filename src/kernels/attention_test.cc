@@ -14,8 +14,8 @@ struct Case {
   std::vector<int64_t> bias_dims;
   bool slopes = false, sink = false;
   int64_t dropped = 0;
-  std::vector<Run> runs;       // empty: contiguous keys
-  std::vector<int> kv_order;   // layout of k
+  std::vector<Run> runs;      // empty: contiguous keys
+  std::vector<int> kv_order;  // layout of k
 };
 
 // Keys or values: a tensor of floats, or rows of 8 bits with their scales.
@@ -24,25 +24,33 @@ struct Rows {
   int64_t size;
 
   Rows(DType type, std::vector<int64_t> dims, const std::vector<int>& order)
-      : data(type, {dims[0], dims[1], dims[2], dims[3] + (type == DType::kI8 ? kRowScaleBytes : 0)}, order, random_int(0, 2), random_int(0, 2)), size(dims[3]) {
-    if (type == DType::kI8) data.fill_integers(-127, 127);
-    else data.fill(-2, 2);
+      : data(type, {dims[0], dims[1], dims[2], dims[3] + (type == DType::kI8 ? kRowScaleBytes : 0)}, order,
+             random_int(0, 2), random_int(0, 2)),
+        size(dims[3]) {
+    if (type == DType::kI8)
+      data.fill_integers(-127, 127);
+    else
+      data.fill(-2, 2);
     for (int64_t row = 0; type == DType::kI8 && row < dims[0] * dims[1] * dims[2]; ++row) {
       const float scale = 0.004f + 0.001f * static_cast<float>(random_int(0, 10));
-      for (int64_t i = 0; i < kRowScaleBytes; ++i) data.set(row * (size + kRowScaleBytes) + size + i, reinterpret_cast<const int8_t*>(&scale)[i]);
+      for (int64_t i = 0; i < kRowScaleBytes; ++i)
+        data.set(row * (size + kRowScaleBytes) + size + i, reinterpret_cast<const int8_t*>(&scale)[i]);
     }
   }
   double at(int64_t b, int64_t h, int64_t slot, int64_t d) const {
     const double x = data.at({b, h, slot, d});
     if (data.view().type != DType::kI8) return x;
     float scale;
-    for (int64_t i = 0; i < kRowScaleBytes; ++i) reinterpret_cast<int8_t*>(&scale)[i] = static_cast<int8_t>(data.at({b, h, slot, size + i}));
+    for (int64_t i = 0; i < kRowScaleBytes; ++i)
+      reinterpret_cast<int8_t*>(&scale)[i] = static_cast<int8_t>(data.at({b, h, slot, size + i}));
     return x * scale;
   }
   // Row j is what lies in slot slots[j] of `other`.
   void gather(const Rows& other, const std::vector<int64_t>& slots) {
     const int64_t heads = data.view().dims[1], keys = data.view().dims[2], row = data.view().dims[3];
-    for (int64_t i = 0; i < data.count(); ++i) data.set(i, other.data.at({i / row / keys / heads, i / row / keys % heads, slots[static_cast<size_t>(i / row % keys)], i % row}));
+    for (int64_t i = 0; i < data.count(); ++i)
+      data.set(i, other.data.at({i / row / keys / heads, i / row / keys % heads,
+                                 slots[static_cast<size_t>(i / row % keys)], i % row}));
   }
 };
 
@@ -80,25 +88,28 @@ std::vector<double> expected_row(const Case& t, const StridedTensor& q, const Ro
   for (double x : s) sum += std::exp(x - largest);
   for (int64_t j = 0; j < t.keys; ++j) {
     const double p = std::exp(s[static_cast<size_t>(j)] - largest) / sum;
-    for (int64_t d = 0; d < t.value_depth; ++d) y[static_cast<size_t>(d)] += p * v.at(b, kv, slots[static_cast<size_t>(j)], d);
+    for (int64_t d = 0; d < t.value_depth; ++d)
+      y[static_cast<size_t>(d)] += p * v.at(b, kv, slots[static_cast<size_t>(j)], d);
   }
   return y;
 }
 
-// What integers of 16 bits may change (kernels/attention_pairs.h), where queries, keys and values reach 2: four standard
-// deviations of what half a step of queries and keys does to scores, and half a step of the weights of up to a block of keys to
-// their mean, and half a step of the values.
+// What integers of 16 bits may change (kernels/attention_pairs.h), where queries, keys and values reach 2: four
+// standard deviations of what half a step of queries and keys does to scores, and half a step of the weights of up to a
+// block of keys to their mean, and half a step of the values.
 double integer_error(const Case& t) {
   if (t.kv_type == DType::kF32) return 0;
-  const double most = std::min(32767.0, std::sqrt(2147483000.0 / static_cast<double>(t.depth))), uniform = 1 / std::sqrt(12.0), rms = 2 / std::sqrt(3.0);
+  const double most = std::min(32767.0, std::sqrt(2147483000.0 / static_cast<double>(t.depth))),
+               uniform = 1 / std::sqrt(12.0), rms = 2 / std::sqrt(3.0);
   const double score = t.params.scale * std::sqrt(2.0 * static_cast<double>(t.depth)) * rms * 2 / most * uniform;
   const double weights = std::sqrt(static_cast<double>(std::min<int64_t>(t.keys, 128))) * rms / 4095 * uniform;
   return 4 * std::hypot(2 * score, weights) + 1 / 4095.0;
 }
 
 void check(const Case& t) {
-  SCOPED_TRACE("heads " + std::to_string(t.heads) + "/" + std::to_string(t.kv_heads) + " queries " + std::to_string(t.queries) + " keys " +
-               std::to_string(t.keys) + " depth " + std::to_string(t.depth) + "/" + std::to_string(t.value_depth));
+  SCOPED_TRACE("heads " + std::to_string(t.heads) + "/" + std::to_string(t.kv_heads) + " queries " +
+               std::to_string(t.queries) + " keys " + std::to_string(t.keys) + " depth " + std::to_string(t.depth) +
+               "/" + std::to_string(t.value_depth));
   std::vector<int64_t> slots;
   int64_t capacity = t.keys;
   for (const Run& run : t.runs) {
@@ -108,18 +119,27 @@ void check(const Case& t) {
   for (int64_t j = 0; t.runs.empty() && j < t.keys; ++j) slots.push_back(j);
   ASSERT_EQ(static_cast<int64_t>(slots.size()), t.keys);
   StridedTensor q = StridedTensor::random_layout(t.q_type, {t.batch, t.heads, t.queries, t.depth});
-  const Rows k(t.kv_type, {t.batch, t.kv_heads, capacity, t.depth}, t.kv_order), v(t.kv_type, {t.batch, t.kv_heads, capacity, t.value_depth}, {});
+  const Rows k(t.kv_type, {t.batch, t.kv_heads, capacity, t.depth}, t.kv_order),
+      v(t.kv_type, {t.batch, t.kv_heads, capacity, t.value_depth}, {});
   StridedTensor y = StridedTensor::random_layout(t.q_type, {t.batch, t.heads, t.queries, t.value_depth});
-  StridedTensor bias(t.bias == Bias::kBool ? DType::kBool : DType::kF32, t.bias_dims.empty() ? std::vector<int64_t>{t.queries, t.keys} : t.bias_dims);
+  StridedTensor bias(t.bias == Bias::kBool ? DType::kBool : DType::kF32,
+                     t.bias_dims.empty() ? std::vector<int64_t>{t.queries, t.keys} : t.bias_dims);
   StridedTensor slopes(DType::kF32, {t.heads}), sink(DType::kF32, {t.heads});
   q.fill(-2, 2);
   slopes.fill(0, 0.3);
   sink.fill(-2, 2);
-  if (t.bias == Bias::kBool) bias.fill_integers(0, 1);
-  else bias.fill(-3, 3);
+  if (t.bias == Bias::kBool)
+    bias.fill_integers(0, 1);
+  else
+    bias.fill(-3, 3);
   View kv[2] = {k.data.view(), v.data.view()};
   kv[0].dims[2] = kv[1].dims[2] = t.keys;
-  const View in[6] = {q.view(), kv[0], kv[1], t.bias != Bias::kNone ? bias.view() : View{}, t.slopes ? slopes.view() : View{}, t.sink ? sink.view() : View{}};
+  const View in[6] = {q.view(),
+                      kv[0],
+                      kv[1],
+                      t.bias != Bias::kNone ? bias.view() : View{},
+                      t.slopes ? slopes.view() : View{},
+                      t.sink ? sink.view() : View{}};
   KernelCall call;
   call.in = in;
   call.in_count = 6;
@@ -133,7 +153,8 @@ void check(const Case& t) {
   std::vector<std::vector<double>> rows;
   for (int64_t b = 0; b < t.batch; ++b) {
     for (int64_t h = 0; h < t.heads; ++h) {
-      for (int64_t i = 0; i < t.queries; ++i) rows.push_back(expected_row(t, q, k, v, bias, slopes, sink, slots, b, h, i));
+      for (int64_t i = 0; i < t.queries; ++i)
+        rows.push_back(expected_row(t, q, k, v, bias, slopes, sink, slots, b, h, i));
     }
   }
   auto verify = [&](const char* what) {
@@ -143,14 +164,16 @@ void check(const Case& t) {
         for (int64_t i = 0; i < t.queries; ++i) {
           const std::vector<double>& row = rows[static_cast<size_t>((b * t.heads + h) * t.queries + i)];
           for (int64_t d = 0; d < t.value_depth; ++d) {
-            ASSERT_NEAR(y.at({b, h, i, d}), row[static_cast<size_t>(d)], 1e-5 + rounding(t.q_type) + integer_error(t)) << what << " b " << b << " h " << h << " i " << i << " d " << d;
+            ASSERT_NEAR(y.at({b, h, i, d}), row[static_cast<size_t>(d)], 1e-5 + rounding(t.q_type) + integer_error(t))
+                << what << " b " << b << " h " << h << " i " << i << " d " << d;
           }
         }
       }
     }
   };
   // The same keys and values in consecutive slots give the same bits.
-  Rows k_in_order(t.kv_type, {t.batch, t.kv_heads, t.keys, t.depth}, t.kv_order), v_in_order(t.kv_type, {t.batch, t.kv_heads, t.keys, t.value_depth}, {});
+  Rows k_in_order(t.kv_type, {t.batch, t.kv_heads, t.keys, t.depth}, t.kv_order),
+      v_in_order(t.kv_type, {t.batch, t.kv_heads, t.keys, t.value_depth}, {});
   k_in_order.gather(k, slots);
   v_in_order.gather(v, slots);
   View in_order[6];
@@ -162,7 +185,8 @@ void check(const Case& t) {
     for (int64_t i = 0; i < x.count(); ++i) list.push_back(x.get(i));
     return list;
   };
-  auto verify_in_order = [&](const KernelTable& table, KernelFn KernelTable::*kernel, KernelCall other, StridedTensor& to, int threads) {
+  auto verify_in_order = [&](const KernelTable& table, KernelFn KernelTable::* kernel, KernelCall other,
+                             StridedTensor& to, int threads) {
     if (t.runs.empty()) return;
     const std::vector<double> before = numbers(to);
     other.in = in_order;
@@ -170,33 +194,36 @@ void check(const Case& t) {
     run_kernel(table, kernel, other, threads);
     ASSERT_EQ(numbers(to), before);
   };
-  for_each_isa([&](const KernelTable& table, int threads) {
-    y.reset();
-    run_kernel(table, &KernelTable::attention, call, threads);
-    verify("whole");
-    verify_in_order(table, &KernelTable::attention, call, y, threads);
-    // One token's attention split over the keys, and merged.
-    for (int64_t splits : {1, 2, 5}) {
-      if (t.batch != 1 || t.queries != 1 || t.heads / t.kv_heads > 48) return;
-      StridedTensor parts(DType::kF32, {splits, t.heads, t.value_depth + 2});
-      KernelCall partial = call, merge;
-      partial.out = &parts.view();
-      run_kernel(table, &KernelTable::attention_partial, partial, threads);
-      ASSERT_TRUE(parts.untouched_outside());
-      verify_in_order(table, &KernelTable::attention_partial, partial, parts, threads);
-      merge.in = &parts.view();
-      merge.out = &y.view();
-      merge.in_count = merge.out_count = 1;
-      y.reset();
-      run_kernel(table, &KernelTable::attention_merge, merge, threads);
-      verify("split");
-    }
-  }, emulated_tables());
+  for_each_isa(
+      [&](const KernelTable& table, int threads) {
+        y.reset();
+        run_kernel(table, &KernelTable::attention, call, threads);
+        verify("whole");
+        verify_in_order(table, &KernelTable::attention, call, y, threads);
+        // One token's attention split over the keys, and merged.
+        for (int64_t splits : {1, 2, 5}) {
+          if (t.batch != 1 || t.queries != 1 || t.heads / t.kv_heads > 48) return;
+          StridedTensor parts(DType::kF32, {splits, t.heads, t.value_depth + 2});
+          KernelCall partial = call, merge;
+          partial.out = &parts.view();
+          run_kernel(table, &KernelTable::attention_partial, partial, threads);
+          ASSERT_TRUE(parts.untouched_outside());
+          verify_in_order(table, &KernelTable::attention_partial, partial, parts, threads);
+          merge.in = &parts.view();
+          merge.out = &y.view();
+          merge.in_count = merge.out_count = 1;
+          y.reset();
+          run_kernel(table, &KernelTable::attention_merge, merge, threads);
+          verify("split");
+        }
+      },
+      emulated_tables());
 }
 
 TEST(Attention, Decode) {
   for (int64_t keys : {0, 1, 2, 15, 16, 17, 127, 128, 129, 300}) {
-    for (int64_t group : {1, 2, 3, 5, 8}) check({.heads = 3 * group, .kv_heads = 3, .keys = keys, .depth = 20, .value_depth = 33});
+    for (int64_t group : {1, 2, 3, 5, 8})
+      check({.heads = 3 * group, .kv_heads = 3, .keys = keys, .depth = 20, .value_depth = 33});
   }
 }
 
@@ -260,8 +287,8 @@ TEST(Attention, NothingToAttendTo) {
   check(t);
 }
 
-// A token of a prompt has the same numbers, to the bit, in whatever pieces the prompt comes, how many threads there are, and whether
-// tokens that have left the window are still kept.
+// A token of a prompt has the same numbers, to the bit, in whatever pieces the prompt comes, how many threads there
+// are, and whether tokens that have left the window are still kept.
 TEST(Attention, PromptsInPieces) {
   struct Prompt {
     DType kv_type;
@@ -271,100 +298,114 @@ TEST(Attention, PromptsInPieces) {
     int64_t depth;
   };
   const int64_t tokens = 300, heads = 6, kv_heads = 2;
-  for (const Prompt& t : {Prompt{DType::kF16, 0, 0, false, 64}, Prompt{DType::kF16, 0, 5, true, 20}, Prompt{DType::kBF16, 90, 0, false, 32}, Prompt{DType::kI8, 70, 0, true, 24},
-                          Prompt{DType::kI8, 0, 0, false, 64}, Prompt{DType::kF32, 0, 0, false, 64}, Prompt{DType::kF32, 33, 0, false, 40}}) {
+  for (const Prompt& t : {Prompt{DType::kF16, 0, 0, false, 64}, Prompt{DType::kF16, 0, 5, true, 20},
+                          Prompt{DType::kBF16, 90, 0, false, 32}, Prompt{DType::kI8, 70, 0, true, 24},
+                          Prompt{DType::kI8, 0, 0, false, 64}, Prompt{DType::kF32, 0, 0, false, 64},
+                          Prompt{DType::kF32, 33, 0, false, 40}}) {
     SCOPED_TRACE(std::string(dtype_name(t.kv_type)) + " window " + std::to_string(t.window));
-    const AttentionParams params{.scale = 0.2f, .softcap = t.softcap, .window = t.window, .first = 0, .causal = true, .smooth_sink = false};
-    StridedTensor q(DType::kF32, {1, heads, tokens, t.depth}, {}), sink(DType::kF32, {heads}), y(DType::kF32, {1, heads, tokens, t.depth}, {});
+    const AttentionParams params{
+        .scale = 0.2f, .softcap = t.softcap, .window = t.window, .first = 0, .causal = true, .smooth_sink = false};
+    StridedTensor q(DType::kF32, {1, heads, tokens, t.depth}, {}), sink(DType::kF32, {heads}),
+        y(DType::kF32, {1, heads, tokens, t.depth}, {});
     const Rows k(t.kv_type, {1, kv_heads, tokens, t.depth}, {}), v(t.kv_type, {1, kv_heads, tokens, t.depth}, {});
     q.fill(-2, 2);
     sink.fill(-2, 2);
-    for_each_isa([&](const KernelTable& table, int threads) {
-      // Queries [begin, end), by what is kept of the keys up to them.
-      auto run = [&](int64_t begin, int64_t end, int64_t keep, int workers) {
-        View q_rows = q.view(), y_rows = y.view();
-        for (View* view : {&q_rows, &y_rows}) {
-          view->data += begin * view->strides[2] * 4;
-          view->dims[2] = end - begin;
-        }
-        const int64_t dropped = std::max<int64_t>(0, end - keep);
-        const situ::Run kept{dropped, end - dropped};
-        const View in[6] = {q_rows, k.data.view(), v.data.view(), {}, {}, t.sink ? sink.view() : View{}};
-        KernelCall call;
-        call.in = in;
-        call.in_count = 6;
-        call.out = &y_rows;
-        call.out_count = 1;
-        call.params = &params;
-        call.runs = &kept;
-        call.run_count = 1;
-        call.keys = end - dropped;
-        call.dropped = dropped;
-        call.prompt_rows = 1;
-        run_kernel(table, &KernelTable::attention, call, workers);
-      };
-      y.reset();
-      run(0, tokens, tokens, threads);
-      std::vector<double> whole;
-      for (int64_t i = 0; i < y.count(); ++i) whole.push_back(y.get(i));
-      for (const int64_t piece : {1, 2, 5, 17, 64, 129}) {
-        y.reset();
-        for (int64_t begin = 0; begin < tokens; begin += piece) {
-          const int64_t end = std::min(begin + piece, tokens);
-          run(begin, end, t.window > 0 ? t.window - 1 + piece + kKeysBefore : tokens, threads == 1 ? 2 : 1);
-        }
-        for (int64_t i = 0; i < y.count(); ++i) ASSERT_EQ(y.get(i), whole[static_cast<size_t>(i)]) << "pieces of " << piece << ", token " << i / t.depth % tokens;
-      }
-    }, emulated_tables());
+    for_each_isa(
+        [&](const KernelTable& table, int threads) {
+          // Queries [begin, end), by what is kept of the keys up to them.
+          auto run = [&](int64_t begin, int64_t end, int64_t keep, int workers) {
+            View q_rows = q.view(), y_rows = y.view();
+            for (View* view : {&q_rows, &y_rows}) {
+              view->data += begin * view->strides[2] * 4;
+              view->dims[2] = end - begin;
+            }
+            const int64_t dropped = std::max<int64_t>(0, end - keep);
+            const situ::Run kept{dropped, end - dropped};
+            const View in[6] = {q_rows, k.data.view(), v.data.view(), {}, {}, t.sink ? sink.view() : View{}};
+            KernelCall call;
+            call.in = in;
+            call.in_count = 6;
+            call.out = &y_rows;
+            call.out_count = 1;
+            call.params = &params;
+            call.runs = &kept;
+            call.run_count = 1;
+            call.keys = end - dropped;
+            call.dropped = dropped;
+            call.prompt_rows = 1;
+            run_kernel(table, &KernelTable::attention, call, workers);
+          };
+          y.reset();
+          run(0, tokens, tokens, threads);
+          std::vector<double> whole;
+          for (int64_t i = 0; i < y.count(); ++i) whole.push_back(y.get(i));
+          for (const int64_t piece : {1, 2, 5, 17, 64, 129}) {
+            y.reset();
+            for (int64_t begin = 0; begin < tokens; begin += piece) {
+              const int64_t end = std::min(begin + piece, tokens);
+              run(begin, end, t.window > 0 ? t.window - 1 + piece + kKeysBefore : tokens, threads == 1 ? 2 : 1);
+            }
+            for (int64_t i = 0; i < y.count(); ++i)
+              ASSERT_EQ(y.get(i), whole[static_cast<size_t>(i)])
+                  << "pieces of " << piece << ", token " << i / t.depth % tokens;
+          }
+        },
+        emulated_tables());
   }
 }
 
 // Values far apart: the integers of one key's say nothing of another's. Who attends to one that is no number has none.
 TEST(Attention, ValuesFarApart) {
   const int64_t tokens = 70, depth = 16, loud = 5;
-  const AttentionParams params{.scale = 0.2f, .softcap = 0, .window = 0, .first = 0, .causal = true, .smooth_sink = false};
+  const AttentionParams params{
+      .scale = 0.2f, .softcap = 0, .window = 0, .first = 0, .causal = true, .smooth_sink = false};
   for (const DType type : {DType::kF16, DType::kBF16, DType::kF32}) {
-    StridedTensor q(DType::kF32, {1, 2, tokens, depth}, {}), k(type, {1, 1, tokens, depth}, {}), v(type, {1, 1, tokens, depth}, {}), y(DType::kF32, {1, 2, tokens, depth}, {});
+    StridedTensor q(DType::kF32, {1, 2, tokens, depth}, {}), k(type, {1, 1, tokens, depth}, {}),
+        v(type, {1, 1, tokens, depth}, {}), y(DType::kF32, {1, 2, tokens, depth}, {});
     q.fill(-2, 2);
     k.fill(-2, 2);
     v.fill(-1e-3, 1e-3);
     for (int64_t d = 0; d < depth; ++d) v.set(loud * depth + d, d % 2 != 0 ? 0 : 3e4);
     for (const int64_t broken : {tokens, int64_t{40}}) {
       if (broken < tokens) v.set(broken * depth, INFINITY);
-      for_each_isa([&](const KernelTable& table, int threads) {
-        y.reset();
-        const View in[3] = {q.view(), k.view(), v.view()};
-        KernelCall call;
-        call.in = in;
-        call.in_count = 3;
-        call.out = &y.view();
-        call.out_count = 1;
-        call.params = &params;
-        call.prompt_rows = 1;
-        run_kernel(table, &KernelTable::attention, call, threads);
-        for (int64_t h = 0; h < 2; ++h)
-          for (int64_t i = 0; i < tokens; ++i) {
-            double sum = 0, largest = 0;
-            std::vector<double> weights, expected(static_cast<size_t>(depth), 0);
-            for (int64_t j = 0; j <= i; ++j) {
-              double s = 0;
-              for (int64_t d = 0; d < depth; ++d) s += q.at({0, h, i, d}) * k.at({0, 0, j, d});
-              weights.push_back(std::exp(0.2 * s));
-              sum += weights.back();
-            }
-            for (int64_t j = 0; j <= i; ++j)
-              for (int64_t d = 0; d < depth; ++d) expected[static_cast<size_t>(d)] += weights[static_cast<size_t>(j)] / sum * v.at({0, 0, j, d});
-            for (const double x : expected) largest = std::max(largest, std::fabs(x));
-            for (int64_t d = 0; d < depth; ++d) {
-              const double got = y.at({0, h, i, d});
-              if (broken < tokens) {
-                ASSERT_TRUE(i < broken || d > 0 || !std::isfinite(got)) << i;
-              } else {
-                ASSERT_NEAR(got, expected[static_cast<size_t>(d)], largest * 2e-3) << dtype_name(type) << ", query " << i << ", column " << d;
+      for_each_isa(
+          [&](const KernelTable& table, int threads) {
+            y.reset();
+            const View in[3] = {q.view(), k.view(), v.view()};
+            KernelCall call;
+            call.in = in;
+            call.in_count = 3;
+            call.out = &y.view();
+            call.out_count = 1;
+            call.params = &params;
+            call.prompt_rows = 1;
+            run_kernel(table, &KernelTable::attention, call, threads);
+            for (int64_t h = 0; h < 2; ++h)
+              for (int64_t i = 0; i < tokens; ++i) {
+                double sum = 0, largest = 0;
+                std::vector<double> weights, expected(static_cast<size_t>(depth), 0);
+                for (int64_t j = 0; j <= i; ++j) {
+                  double s = 0;
+                  for (int64_t d = 0; d < depth; ++d) s += q.at({0, h, i, d}) * k.at({0, 0, j, d});
+                  weights.push_back(std::exp(0.2 * s));
+                  sum += weights.back();
+                }
+                for (int64_t j = 0; j <= i; ++j)
+                  for (int64_t d = 0; d < depth; ++d)
+                    expected[static_cast<size_t>(d)] += weights[static_cast<size_t>(j)] / sum * v.at({0, 0, j, d});
+                for (const double x : expected) largest = std::max(largest, std::fabs(x));
+                for (int64_t d = 0; d < depth; ++d) {
+                  const double got = y.at({0, h, i, d});
+                  if (broken < tokens) {
+                    ASSERT_TRUE(i < broken || d > 0 || !std::isfinite(got)) << i;
+                  } else {
+                    ASSERT_NEAR(got, expected[static_cast<size_t>(d)], largest * 2e-3)
+                        << dtype_name(type) << ", query " << i << ", column " << d;
+                  }
+                }
               }
-            }
-          }
-      }, emulated_tables());
+          },
+          emulated_tables());
     }
   }
 }
@@ -387,7 +428,13 @@ TEST(Attention, Runs) {
   for (DType kv : {DType::kF32, DType::kF16, DType::kI8}) {
     for (int64_t queries : {1, 3, 20}) {
       for (int64_t group : {1, 3, 9}) {
-        Case t{.heads = 2 * group, .kv_heads = 2, .queries = queries, .keys = 150, .depth = 24, .value_depth = 43, .kv_type = kv};
+        Case t{.heads = 2 * group,
+               .kv_heads = 2,
+               .queries = queries,
+               .keys = 150,
+               .depth = 24,
+               .value_depth = 43,
+               .kv_type = kv};
         t.runs = {{200, 100}, {3, 49}, {60, 1}};
         check(t);
         t.params.window = 30;
@@ -406,9 +453,24 @@ TEST(Attention, TypesAndLayouts) {
   for (DType q : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (DType kv : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
       for (int64_t queries : {1, 5, 20, 70}) {
-        check({.heads = 4, .kv_heads = 2, .queries = queries, .keys = 40, .depth = 24, .value_depth = 40, .q_type = q, .kv_type = kv});
+        check({.heads = 4,
+               .kv_heads = 2,
+               .queries = queries,
+               .keys = 40,
+               .depth = 24,
+               .value_depth = 40,
+               .q_type = q,
+               .kv_type = kv});
         // Keys stored as [D, T], as in old BLOOM exports.
-        check({.heads = 2, .kv_heads = 2, .queries = queries, .keys = 40, .depth = 24, .value_depth = 8, .q_type = q, .kv_type = kv, .kv_order = {0, 1, 3, 2}});
+        check({.heads = 2,
+               .kv_heads = 2,
+               .queries = queries,
+               .keys = 40,
+               .depth = 24,
+               .value_depth = 8,
+               .q_type = q,
+               .kv_type = kv,
+               .kv_order = {0, 1, 3, 2}});
       }
     }
   }

@@ -35,22 +35,37 @@ void power(C* y, const C* a, const C* b, int64_t n) {
 template <typename C>
 void real(BinaryKind kind, C* y, const C* a, const C* b, int64_t n) {
   switch (kind) {
-    case BinaryKind::kAdd: case BinaryKind::kMean: return map(y, a, b, n, [](C p, C q) { return p + q; });
-    case BinaryKind::kSub: return map(y, a, b, n, [](C p, C q) { return p - q; });
-    case BinaryKind::kMul: return map(y, a, b, n, [](C p, C q) { return p * q; });
-    case BinaryKind::kDiv: return map(y, a, b, n, [](C p, C q) { return p / q; });
-    case BinaryKind::kPow: return power(y, a, b, n);
-    case BinaryKind::kFmod: return map(y, a, b, n, [](C p, C q) { return f_fmod(p, q); });
+    case BinaryKind::kAdd:
+    case BinaryKind::kMean:
+      return map(y, a, b, n, [](C p, C q) { return p + q; });
+    case BinaryKind::kSub:
+      return map(y, a, b, n, [](C p, C q) { return p - q; });
+    case BinaryKind::kMul:
+      return map(y, a, b, n, [](C p, C q) { return p * q; });
+    case BinaryKind::kDiv:
+      return map(y, a, b, n, [](C p, C q) { return p / q; });
+    case BinaryKind::kPow:
+      return power(y, a, b, n);
+    case BinaryKind::kFmod:
+      return map(y, a, b, n, [](C p, C q) { return f_fmod(p, q); });
     case BinaryKind::kMod:
       return map(y, a, b, n, [](C p, C q) {
         const C r = f_fmod(p, q);
         return r != C(0) && (r < C(0)) != (q < C(0)) ? r + q : r;
       });
-    case BinaryKind::kMin: return map(y, a, b, n, [](C p, C q) { return p < q || p != p ? p : q; });
-    case BinaryKind::kMax: return map(y, a, b, n, [](C p, C q) { return p > q || p != p ? p : q; });
-    case BinaryKind::kPRelu: return map(y, a, b, n, [](C p, C q) { const C r = p * q; return p < C(0) ? r : p; });
-    case BinaryKind::kSiluMul: return map(y, a, b, n, [](C p, C q) { return p * f_sigmoid(p) * q; });
-    default: return;
+    case BinaryKind::kMin:
+      return map(y, a, b, n, [](C p, C q) { return p < q || p != p ? p : q; });
+    case BinaryKind::kMax:
+      return map(y, a, b, n, [](C p, C q) { return p > q || p != p ? p : q; });
+    case BinaryKind::kPRelu:
+      return map(y, a, b, n, [](C p, C q) {
+        const C r = p * q;
+        return p < C(0) ? r : p;
+      });
+    case BinaryKind::kSiluMul:
+      return map(y, a, b, n, [](C p, C q) { return p * f_sigmoid(p) * q; });
+    default:
+      return;
   }
 }
 
@@ -87,25 +102,40 @@ template <typename C>
 void integer(BinaryKind kind, C* y, const C* a, const C* b, int64_t n, int bits) {
   using U = uint64_t;  // wraps
   switch (kind) {
-    case BinaryKind::kAdd: case BinaryKind::kMean: return map(y, a, b, n, [](C p, C q) { return C(U(p) + U(q)); });
-    case BinaryKind::kSub: return map(y, a, b, n, [](C p, C q) { return C(U(p) - U(q)); });
-    case BinaryKind::kMul: return map(y, a, b, n, [](C p, C q) { return C(U(p) * U(q)); });
-    case BinaryKind::kDiv: return map(y, a, b, n, [](C p, C q) { return divide(p, q); });
-    case BinaryKind::kPow: return map(y, a, b, n, [](C p, C q) { return integer_power(p, q); });
-    case BinaryKind::kFmod: return map(y, a, b, n, [](C p, C q) { return remainder(p, q); });
-    case BinaryKind::kMod: return map(y, a, b, n, [](C p, C q) { return modulo(p, q); });
-    case BinaryKind::kMin: return map(y, a, b, n, [](C p, C q) { return p < q ? p : q; });
-    case BinaryKind::kMax: return map(y, a, b, n, [](C p, C q) { return p > q ? p : q; });
-    case BinaryKind::kPRelu: return map(y, a, b, n, [](C p, C q) { return p < C(0) ? C(U(p) * U(q)) : p; });
-    case BinaryKind::kBitwiseAnd: return map(y, a, b, n, [](C p, C q) { return C(p & q); });
-    case BinaryKind::kBitwiseOr: return map(y, a, b, n, [](C p, C q) { return C(p | q); });
-    case BinaryKind::kBitwiseXor: return map(y, a, b, n, [](C p, C q) { return C(p ^ q); });
+    case BinaryKind::kAdd:
+    case BinaryKind::kMean:
+      return map(y, a, b, n, [](C p, C q) { return C(U(p) + U(q)); });
+    case BinaryKind::kSub:
+      return map(y, a, b, n, [](C p, C q) { return C(U(p) - U(q)); });
+    case BinaryKind::kMul:
+      return map(y, a, b, n, [](C p, C q) { return C(U(p) * U(q)); });
+    case BinaryKind::kDiv:
+      return map(y, a, b, n, [](C p, C q) { return divide(p, q); });
+    case BinaryKind::kPow:
+      return map(y, a, b, n, [](C p, C q) { return integer_power(p, q); });
+    case BinaryKind::kFmod:
+      return map(y, a, b, n, [](C p, C q) { return remainder(p, q); });
+    case BinaryKind::kMod:
+      return map(y, a, b, n, [](C p, C q) { return modulo(p, q); });
+    case BinaryKind::kMin:
+      return map(y, a, b, n, [](C p, C q) { return p < q ? p : q; });
+    case BinaryKind::kMax:
+      return map(y, a, b, n, [](C p, C q) { return p > q ? p : q; });
+    case BinaryKind::kPRelu:
+      return map(y, a, b, n, [](C p, C q) { return p < C(0) ? C(U(p) * U(q)) : p; });
+    case BinaryKind::kBitwiseAnd:
+      return map(y, a, b, n, [](C p, C q) { return C(p & q); });
+    case BinaryKind::kBitwiseOr:
+      return map(y, a, b, n, [](C p, C q) { return C(p | q); });
+    case BinaryKind::kBitwiseXor:
+      return map(y, a, b, n, [](C p, C q) { return C(p ^ q); });
     case BinaryKind::kShiftLeft:
       return map(y, a, b, n, [bits](C p, C q) { return U(q) < U(bits) ? C(U(p) << U(q)) : C(0); });
     case BinaryKind::kShiftRight:
       // As many sign bits as fit, where the shift is wider than the element.
       return map(y, a, b, n, [bits](C p, C q) { return U(q) < U(bits) ? C(p >> q) : p < C(0) ? C(-1) : C(0); });
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -113,23 +143,40 @@ void integer(BinaryKind kind, C* y, const C* a, const C* b, int64_t n, int bits)
 template <typename C>
 void question(BinaryKind kind, uint32_t* y, const C* a, const C* b, int64_t n) {
   switch (kind) {
-    case BinaryKind::kEqual: return map(y, a, b, n, [](C p, C q) -> uint32_t { return p == q; });
-    case BinaryKind::kLess: return map(y, a, b, n, [](C p, C q) -> uint32_t { return p < q; });
-    case BinaryKind::kLessOrEqual: return map(y, a, b, n, [](C p, C q) -> uint32_t { return p <= q; });
-    case BinaryKind::kGreater: return map(y, a, b, n, [](C p, C q) -> uint32_t { return p > q; });
-    case BinaryKind::kGreaterOrEqual: return map(y, a, b, n, [](C p, C q) -> uint32_t { return p >= q; });
-    case BinaryKind::kAnd: return map(y, a, b, n, [](C p, C q) -> uint32_t { return p != C(0) && q != C(0); });
-    case BinaryKind::kOr: return map(y, a, b, n, [](C p, C q) -> uint32_t { return p != C(0) || q != C(0); });
-    case BinaryKind::kXor: return map(y, a, b, n, [](C p, C q) -> uint32_t { return (p != C(0)) != (q != C(0)); });
-    default: return;
+    case BinaryKind::kEqual:
+      return map(y, a, b, n, [](C p, C q) -> uint32_t { return p == q; });
+    case BinaryKind::kLess:
+      return map(y, a, b, n, [](C p, C q) -> uint32_t { return p < q; });
+    case BinaryKind::kLessOrEqual:
+      return map(y, a, b, n, [](C p, C q) -> uint32_t { return p <= q; });
+    case BinaryKind::kGreater:
+      return map(y, a, b, n, [](C p, C q) -> uint32_t { return p > q; });
+    case BinaryKind::kGreaterOrEqual:
+      return map(y, a, b, n, [](C p, C q) -> uint32_t { return p >= q; });
+    case BinaryKind::kAnd:
+      return map(y, a, b, n, [](C p, C q) -> uint32_t { return p != C(0) && q != C(0); });
+    case BinaryKind::kOr:
+      return map(y, a, b, n, [](C p, C q) -> uint32_t { return p != C(0) || q != C(0); });
+    case BinaryKind::kXor:
+      return map(y, a, b, n, [](C p, C q) -> uint32_t { return (p != C(0)) != (q != C(0)); });
+    default:
+      return;
   }
 }
 
 bool asks(BinaryKind kind) {
   switch (kind) {
-    case BinaryKind::kEqual: case BinaryKind::kLess: case BinaryKind::kLessOrEqual: case BinaryKind::kGreater:
-    case BinaryKind::kGreaterOrEqual: case BinaryKind::kAnd: case BinaryKind::kOr: case BinaryKind::kXor: return true;
-    default: return false;
+    case BinaryKind::kEqual:
+    case BinaryKind::kLess:
+    case BinaryKind::kLessOrEqual:
+    case BinaryKind::kGreater:
+    case BinaryKind::kGreaterOrEqual:
+    case BinaryKind::kAnd:
+    case BinaryKind::kOr:
+    case BinaryKind::kXor:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -153,8 +200,8 @@ void arithmetic(const KernelCall& call, BinaryKind kind, C* y, const C* a, const
 
 // One chunk of y over all operands; `at` holds the element offsets of y, a, b ...
 template <typename C>
-void chunk(const KernelCall& call, const Nest& nest, const int64_t* at, int64_t i, int64_t n, C* a_buffer,
-           C* b_buffer, const C** b_kept) {
+void chunk(const KernelCall& call, const Nest& nest, const int64_t* at, int64_t i, int64_t n, C* a_buffer, C* b_buffer,
+           const C** b_kept) {
   const BinaryKind kind = static_cast<const BinaryParams*>(call.params)->kind;
   const View& y = call.out[0];
   const int64_t y_at = at[0] + i * nest.step(0);

@@ -19,12 +19,23 @@ struct MiniFormat {
 
 bool mini_format(DType type, MiniFormat* f) {
   switch (type) {
-    case DType::kF8E4M3FN: *f = {4, 3, 7, true, false, true, true}; return true;
-    case DType::kF8E4M3FNUZ: *f = {4, 3, 8, true, false, false, true}; return true;
-    case DType::kF8E5M2: *f = {5, 2, 15, true, true, true, true}; return true;
-    case DType::kF8E5M2FNUZ: *f = {5, 2, 16, true, false, false, true}; return true;
-    case DType::kF4E2M1: *f = {2, 1, 1, true, false, true, false}; return true;
-    default: return false;
+    case DType::kF8E4M3FN:
+      *f = {4, 3, 7, true, false, true, true};
+      return true;
+    case DType::kF8E4M3FNUZ:
+      *f = {4, 3, 8, true, false, false, true};
+      return true;
+    case DType::kF8E5M2:
+      *f = {5, 2, 15, true, true, true, true};
+      return true;
+    case DType::kF8E5M2FNUZ:
+      *f = {5, 2, 16, true, false, false, true};
+      return true;
+    case DType::kF4E2M1:
+      *f = {2, 1, 1, true, false, true, false};
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -82,7 +93,9 @@ uint32_t encode_e8m0(float x, bool saturate) {
   const uint32_t exponent = (bits >> 23) + ((bits & 0x7fffffu) != 0 ? 1u : 0u);
   return exponent > 254 ? (saturate ? 254 : 255) : exponent;
 }
-float decode_e8m0(uint32_t bits) { return bits == 255 ? __builtin_nanf("") : power_of_two(static_cast<int>(bits) - 127); }
+float decode_e8m0(uint32_t bits) {
+  return bits == 255 ? __builtin_nanf("") : power_of_two(static_cast<int>(bits) - 127);
+}
 
 // Elements of less than a byte, or without a C type: `width` bits at flat index i.
 uint32_t read_bits(const View& v, int64_t i, int width) {
@@ -96,9 +109,7 @@ void write_bits(const View& v, int64_t i, int width, uint32_t bits) {
   byte = static_cast<std::byte>((static_cast<uint32_t>(byte) & ~mask) | ((bits << shift) & mask));
 }
 
-bool is_small_integer(DType t) {
-  return t == DType::kU4 || t == DType::kI4 || t == DType::kU2 || t == DType::kI2;
-}
+bool is_small_integer(DType t) { return t == DType::kU4 || t == DType::kI4 || t == DType::kU2 || t == DType::kI2; }
 bool is_unusual(DType t) {
   MiniFormat f;
   return is_small_integer(t) || t == DType::kF8E8M0 || mini_format(t, &f);
@@ -112,10 +123,13 @@ void load_unusual(const View& v, int64_t at, int64_t step, int64_t n, C* buffer)
   const bool is_signed = v.type == DType::kI4 || v.type == DType::kI2;
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t bits = read_bits(v, at + i * step, width);
-    if (mini) buffer[i] = convert<C>(decode(f, bits));
-    else if (v.type == DType::kF8E8M0) buffer[i] = convert<C>(decode_e8m0(bits));
-    else buffer[i] = static_cast<C>(is_signed && bits >> (width - 1) ? static_cast<int>(bits) - (1 << width)
-                                                                     : static_cast<int>(bits));
+    if (mini)
+      buffer[i] = convert<C>(decode(f, bits));
+    else if (v.type == DType::kF8E8M0)
+      buffer[i] = convert<C>(decode_e8m0(bits));
+    else
+      buffer[i] = static_cast<C>(is_signed && bits >> (width - 1) ? static_cast<int>(bits) - (1 << width)
+                                                                  : static_cast<int>(bits));
   }
 }
 
@@ -126,9 +140,12 @@ void store_unusual(const View& v, int64_t at, int64_t step, int64_t n, const C* 
   const bool mini = mini_format(v.type, &f);
   for (int64_t i = 0; i < n; ++i) {
     uint32_t bits;
-    if (mini) bits = encode(f, narrow_for_half(values[i]), saturate);
-    else if (v.type == DType::kF8E8M0) bits = encode_e8m0(narrow_for_half(values[i]), saturate);
-    else bits = static_cast<uint32_t>(convert<int64_t>(values[i]));
+    if (mini)
+      bits = encode(f, narrow_for_half(values[i]), saturate);
+    else if (v.type == DType::kF8E8M0)
+      bits = encode_e8m0(narrow_for_half(values[i]), saturate);
+    else
+      bits = static_cast<uint32_t>(convert<int64_t>(values[i]));
     write_bits(v, at + i * step, width, bits);
   }
 }
@@ -136,10 +153,14 @@ void store_unusual(const View& v, int64_t at, int64_t step, int64_t n, const C* 
 // Integers meet in 64 bits, reals in their own width.
 template <typename F>
 void dispatch_intermediate(DType from, F f) {
-  if (from == DType::kF64) f(Tag<double>());
-  else if (from == DType::kU64) f(Tag<uint64_t>());
-  else if (dtype_is_float(from) || (is_unusual(from) && !is_small_integer(from))) f(Tag<float>());
-  else f(Tag<int64_t>());
+  if (from == DType::kF64)
+    f(Tag<double>());
+  else if (from == DType::kU64)
+    f(Tag<uint64_t>());
+  else if (dtype_is_float(from) || (is_unusual(from) && !is_small_integer(from)))
+    f(Tag<float>());
+  else
+    f(Tag<int64_t>());
 }
 
 }  // namespace
@@ -161,10 +182,14 @@ void cast(const KernelCall& call, int thread, int threads) {
         const int64_t n = count - i < kChunk ? count - i : kChunk;
         const int64_t y_at = at[0] + i * y_step, x_at = at[1] + i * x_step;
         const C* values = buffer;
-        if (is_unusual(x.type)) load_unusual(x, x_at, x_step, n, buffer);
-        else values = load(x, x_at, x_step, n, buffer);
-        if (is_unusual(y.type)) store_unusual(y, y_at, y_step, n, values, saturate);
-        else store(y, y_at, y_step, n, values);
+        if (is_unusual(x.type))
+          load_unusual(x, x_at, x_step, n, buffer);
+        else
+          values = load(x, x_at, x_step, n, buffer);
+        if (is_unusual(y.type))
+          store_unusual(y, y_at, y_step, n, values, saturate);
+        else
+          store(y, y_at, y_step, n, values);
       }
     });
   });

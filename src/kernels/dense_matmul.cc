@@ -1,8 +1,10 @@
-// situ.DenseMatMul: y [.., N] = x [.., K] * w + bias on float weights that pack_dense laid out: panels of 32 columns, [K][32]
-// each, zero beyond N, so that a thread reads one stream front to back and register tiles need no packing of their own.
+// situ.DenseMatMul: y [.., N] = x [.., K] * w + bias on float weights that pack_dense laid out: panels of 32 columns,
+// [K][32] each, zero beyond N, so that a thread reads one stream front to back and register tiles need no packing of
+// their own.
 //
 //   few rows     sums of a panel in registers, weights read once
-//   many rows    register tiles, a slice of a panel at a time for a block of rows; half-precision slices become floats first
+//   many rows    register tiles, a slice of a panel at a time for a block of rows; half-precision slices become floats
+//   first
 #include "kernels/params.h"
 #include "kernels/rows.h"
 #include "kernels/tile.h"
@@ -25,7 +27,7 @@ struct Output {
   const View& y;
   const View* bias;  // null: none
   int64_t n;
-  int leading;       // dims in front of N
+  int leading;  // dims in front of N
   RowOffsets rows;
 };
 
@@ -73,11 +75,13 @@ const float* slice_of(const T* w, int64_t depth, float* converted) {
 
 // Rows x [height, k] times one panel.
 template <typename T>
-void many_rows(const float* x, int64_t x_row, int64_t height, int64_t k, const T* w, const Output& out, int64_t row, int64_t n0, float* sums, float* converted) {
+void many_rows(const float* x, int64_t x_row, int64_t height, int64_t k, const T* w, const Output& out, int64_t row,
+               int64_t n0, float* sums, float* converted) {
   for (int64_t k0 = 0; k0 < k; k0 += kSliceDepth) {
     const int64_t depth = k - k0 < kSliceDepth ? k - k0 : kSliceDepth;
     const float* slice = slice_of(w + k0 * kColumns, depth, converted);
-    for (int64_t c = 0; c < kColumns; c += kTileColumns) tile_rows(height, depth, x + k0, x_row, slice + c, kColumns, sums + c, kColumns, k0 > 0);
+    for (int64_t c = 0; c < kColumns; c += kTileColumns)
+      tile_rows(height, depth, x + k0, x_row, slice + c, kColumns, sums + c, kColumns, k0 > 0);
   }
   for (int64_t m = 0; m < height; ++m) write_panel(out, row + m, n0, sums + m * kColumns);
 }
@@ -90,22 +94,29 @@ void run(const View& x, const T* w, int64_t k, const Output& out, const ProductP
   const int64_t room = (kScratchBytes / 4 - (copied - sums)) / k;
   const RowOffsets offsets(x, x.rank - 1);
   const bool in_place = x.type == DType::kF32 && x.strides[x.rank - 1] == 1 && offsets.even;
-  const int64_t most = in_place || room >= kBlockRows ? kBlockRows : room;  // prepare admits no rows that scratch does not hold
+  const int64_t most =
+      in_place || room >= kBlockRows ? kBlockRows : room;  // prepare admits no rows that scratch does not hold
   for (int64_t row = part.row; row < part.last_row; row += most) {
     const int64_t height = part.last_row - row < most ? part.last_row - row : most;
     const float* rows = x.as<const float>() + (in_place ? offsets[row] : 0);
     if (!in_place) {
-      for (int64_t m = 0; m < height; ++m) read_row(x.data, x.type, offsets[row + m], x.strides[x.rank - 1], k, copied + m * k);
+      for (int64_t m = 0; m < height; ++m)
+        read_row(x.data, x.type, offsets[row + m], x.strides[x.rank - 1], k, copied + m * k);
       rows = copied;
     }
     const int64_t x_row = in_place ? offsets.step : k;
     for (int64_t p = part.unit; p < part.last_unit; ++p) {
       const T* panel = w + p * k * kColumns;
-      if (height > kFewRows) many_rows(rows, x_row, height, k, panel, out, row, p * kColumns, sums, converted);
-      else if (height == 4) few_rows<4>(rows, x_row, k, panel, out, row, p * kColumns);
-      else if (height == 3) few_rows<3>(rows, x_row, k, panel, out, row, p * kColumns);
-      else if (height == 2) few_rows<2>(rows, x_row, k, panel, out, row, p * kColumns);
-      else few_rows<1>(rows, x_row, k, panel, out, row, p * kColumns);
+      if (height > kFewRows)
+        many_rows(rows, x_row, height, k, panel, out, row, p * kColumns, sums, converted);
+      else if (height == 4)
+        few_rows<4>(rows, x_row, k, panel, out, row, p * kColumns);
+      else if (height == 3)
+        few_rows<3>(rows, x_row, k, panel, out, row, p * kColumns);
+      else if (height == 2)
+        few_rows<2>(rows, x_row, k, panel, out, row, p * kColumns);
+      else
+        few_rows<1>(rows, x_row, k, panel, out, row, p * kColumns);
     }
   }
 }
@@ -116,12 +127,17 @@ void run(const View& x, const T* w, int64_t k, const Output& out, const ProductP
 void dense_matmul(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const DenseMatMulParams*>(call.params);
   const View &x = call.in[0], &w = call.in[1];
-  const Output out{call.out[0], call.in_count > 2 && call.in[2].present() ? &call.in[2] : nullptr, params.n, x.rank - 1, out_rows(call, 0, x.rank - 1)};
-  const ProductPart part = split_product(count_dims(x, 0, x.rank - 1), (params.n + kColumns - 1) / kColumns, kRowsPerThread, thread, threads);
+  const Output out{call.out[0], call.in_count > 2 && call.in[2].present() ? &call.in[2] : nullptr, params.n, x.rank - 1,
+                   out_rows(call, 0, x.rank - 1)};
+  const ProductPart part = split_product(count_dims(x, 0, x.rank - 1), (params.n + kColumns - 1) / kColumns,
+                                         kRowsPerThread, thread, threads);
   if (part.row >= part.last_row || part.unit >= part.last_unit) return;
-  if (w.type == DType::kF32) run(x, w.as<const float>(), params.k, out, part, call.scratch);
-  else if (w.type == DType::kF16) run(x, w.as<const Half>(), params.k, out, part, call.scratch);
-  else run(x, w.as<const BFloat>(), params.k, out, part, call.scratch);
+  if (w.type == DType::kF32)
+    run(x, w.as<const float>(), params.k, out, part, call.scratch);
+  else if (w.type == DType::kF16)
+    run(x, w.as<const Half>(), params.k, out, part, call.scratch);
+  else
+    run(x, w.as<const BFloat>(), params.k, out, part, call.scratch);
 }
 
 namespace {
@@ -130,7 +146,9 @@ constexpr int64_t kPackedRows = 16;  // of w [K, N] at a time: as many streams a
 
 SITU_INLINE void put(uint16_t* to, uint16_t x) { *to = x; }
 template <typename T>
-SITU_INLINE void put(T* to, float x) { from_float(to, x); }
+SITU_INLINE void put(T* to, float x) {
+  from_float(to, x);
+}
 
 // Rows [first_k, last_k) of w [K, N], any strides, into panels [p0, p1).
 template <typename From, typename To>
@@ -156,7 +174,8 @@ void pack_panels(const View& w, const PackDenseParams& p, int64_t p0, int64_t p1
 
 }  // namespace
 
-// Operands: w [K, N]; y: the packed elements, of w's type or, where w is f32, of 16 bits. A call lays out rows [first_k, last_k) of panels [first_panel, last_panel).
+// Operands: w [K, N]; y: the packed elements, of w's type or, where w is f32, of 16 bits. A call lays out rows
+// [first_k, last_k) of panels [first_panel, last_panel).
 void pack_dense(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const PackDenseParams*>(call.params);
   int64_t p0, p1;
@@ -164,10 +183,14 @@ void pack_dense(const KernelCall& call, int thread, int threads) {
   p0 += params.first_panel;
   p1 += params.first_panel;
   const View &w = call.in[0], &y = call.out[0];
-  if (w.type != DType::kF32) pack_panels<uint16_t>(w, params, p0, p1, y.as<uint16_t>());
-  else if (y.type == DType::kF32) pack_panels<float>(w, params, p0, p1, y.as<float>());
-  else if (y.type == DType::kF16) pack_panels<float>(w, params, p0, p1, y.as<Half>());
-  else pack_panels<float>(w, params, p0, p1, y.as<BFloat>());
+  if (w.type != DType::kF32)
+    pack_panels<uint16_t>(w, params, p0, p1, y.as<uint16_t>());
+  else if (y.type == DType::kF32)
+    pack_panels<float>(w, params, p0, p1, y.as<float>());
+  else if (y.type == DType::kF16)
+    pack_panels<float>(w, params, p0, p1, y.as<Half>());
+  else
+    pack_panels<float>(w, params, p0, p1, y.as<BFloat>());
 }
 
 }  // namespace SITU_ISA

@@ -40,9 +40,12 @@ std::vector<std::byte> pack(const KernelTable& table, const Case& t, const Strid
 }
 
 void check(const Case& t) {
-  SCOPED_TRACE("m " + std::to_string(t.m) + " n " + std::to_string(t.n) + " k " + std::to_string(t.k) + " " + dtype_name(t.weights) + " " + dtype_name(t.type) +
-               (t.transposed ? " transposed" : "") + (t.bias ? " bias" : "") + (t.strided ? " strided" : "") + (t.odd ? " odd" : ""));
-  auto tensor = [&](const std::vector<int64_t>& dims) { return t.strided ? StridedTensor::random_layout(t.type, dims) : StridedTensor(t.type, dims); };
+  SCOPED_TRACE("m " + std::to_string(t.m) + " n " + std::to_string(t.n) + " k " + std::to_string(t.k) + " " +
+               dtype_name(t.weights) + " " + dtype_name(t.type) + (t.transposed ? " transposed" : "") +
+               (t.bias ? " bias" : "") + (t.strided ? " strided" : "") + (t.odd ? " odd" : ""));
+  auto tensor = [&](const std::vector<int64_t>& dims) {
+    return t.strided ? StridedTensor::random_layout(t.type, dims) : StridedTensor(t.type, dims);
+  };
   StridedTensor x = tensor({1, t.m, t.k}), y = tensor({1, t.m, t.n}), bias(t.type, {t.n});
   StridedTensor w(t.weights, {t.k, t.n}, t.transposed ? std::vector<int>{1, 0} : std::vector<int>{0, 1});
   x.fill();
@@ -80,7 +83,8 @@ void check(const Case& t) {
           sum += product;
           size += std::fabs(product);
         }
-        ASSERT_NEAR(y.get(m * t.n + n), sum, 1e-6 * size + 1e-6 + rounding(t.type) * std::fabs(sum)) << "m " << m << " n " << n;
+        ASSERT_NEAR(y.get(m * t.n + n), sum, 1e-6 * size + 1e-6 + rounding(t.type) * std::fabs(sum))
+            << "m " << m << " n " << n;
       }
     }
   });
@@ -93,7 +97,8 @@ TEST(DenseMatMul, RowCounts) {
   }
   check({.m = 6, .n = 33, .k = 4097});
   for (DType packed : {DType::kF16, DType::kBF16})
-    for (int64_t m : {1, 3, 50}) check({.m = m, .n = 45, .k = 70, .packed = packed, .transposed = m == 3, .odd = m == 1});
+    for (int64_t m : {1, 3, 50})
+      check({.m = m, .n = 45, .k = 70, .packed = packed, .transposed = m == 3, .odd = m == 1});
   check({.m = 130, .n = 20, .k = 5000, .strided = true});
   check({.m = 3, .n = 5, .k = 65536, .weights = DType::kF16, .type = DType::kF16});
 }
@@ -102,8 +107,15 @@ TEST(DenseMatMul, TypesAndLayouts) {
   const DType types[] = {DType::kF32, DType::kF16, DType::kBF16};
   auto coin = [] { return random_int(0, 1) == 0; };
   for (int i = 0; i < 60; ++i) {
-    check({.m = random_int(1, 60), .n = random_int(1, 100), .k = random_int(1, 600), .weights = types[random_int(0, 2)], .type = types[random_int(0, 2)], .transposed = coin(),
-           .bias = coin(), .strided = coin(), .odd = coin()});
+    check({.m = random_int(1, 60),
+           .n = random_int(1, 100),
+           .k = random_int(1, 600),
+           .weights = types[random_int(0, 2)],
+           .type = types[random_int(0, 2)],
+           .transposed = coin(),
+           .bias = coin(),
+           .strided = coin(),
+           .odd = coin()});
     if (HasFatalFailure()) return;
   }
 }

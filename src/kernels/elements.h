@@ -20,12 +20,18 @@ struct Tag {
   using type = T;
 };
 
-template <typename T> constexpr bool kIsReal = false;
-template <> constexpr bool kIsReal<float> = true;
-template <> constexpr bool kIsReal<double> = true;
-template <typename T> constexpr bool kIsStoredHalf = false;
-template <> constexpr bool kIsStoredHalf<Half> = true;
-template <> constexpr bool kIsStoredHalf<BFloat> = true;
+template <typename T>
+constexpr bool kIsReal = false;
+template <>
+constexpr bool kIsReal<float> = true;
+template <>
+constexpr bool kIsReal<double> = true;
+template <typename T>
+constexpr bool kIsStoredHalf = false;
+template <>
+constexpr bool kIsStoredHalf<Half> = true;
+template <>
+constexpr bool kIsStoredHalf<BFloat> = true;
 
 // The next float towards the half-way point is made odd, so that a second rounding is exact.
 static inline float round_to_odd(double x) {
@@ -85,20 +91,47 @@ static inline To convert(From x) {
 template <typename F>
 static inline bool dispatch_stored(DType type, F f) {
   switch (type) {
-    case DType::kF32: f(Tag<float>()); break;
-    case DType::kF64: f(Tag<double>()); break;
-    case DType::kF16: f(Tag<Half>()); break;
-    case DType::kBF16: f(Tag<BFloat>()); break;
-    case DType::kI8: f(Tag<int8_t>()); break;
-    case DType::kI16: f(Tag<int16_t>()); break;
-    case DType::kI32: f(Tag<int32_t>()); break;
-    case DType::kI64: f(Tag<int64_t>()); break;
-    case DType::kU8: f(Tag<uint8_t>()); break;
-    case DType::kU16: f(Tag<uint16_t>()); break;
-    case DType::kU32: f(Tag<uint32_t>()); break;
-    case DType::kU64: f(Tag<uint64_t>()); break;
-    case DType::kBool: f(Tag<Bool>()); break;
-    default: return false;
+    case DType::kF32:
+      f(Tag<float>());
+      break;
+    case DType::kF64:
+      f(Tag<double>());
+      break;
+    case DType::kF16:
+      f(Tag<Half>());
+      break;
+    case DType::kBF16:
+      f(Tag<BFloat>());
+      break;
+    case DType::kI8:
+      f(Tag<int8_t>());
+      break;
+    case DType::kI16:
+      f(Tag<int16_t>());
+      break;
+    case DType::kI32:
+      f(Tag<int32_t>());
+      break;
+    case DType::kI64:
+      f(Tag<int64_t>());
+      break;
+    case DType::kU8:
+      f(Tag<uint8_t>());
+      break;
+    case DType::kU16:
+      f(Tag<uint16_t>());
+      break;
+    case DType::kU32:
+      f(Tag<uint32_t>());
+      break;
+    case DType::kU64:
+      f(Tag<uint64_t>());
+      break;
+    case DType::kBool:
+      f(Tag<Bool>());
+      break;
+    default:
+      return false;
   }
   return true;
 }
@@ -107,13 +140,33 @@ static inline bool dispatch_stored(DType type, F f) {
 template <typename F>
 static inline bool dispatch_computed(DType type, F f) {
   switch (type) {
-    case DType::kF32: case DType::kF16: case DType::kBF16: f(Tag<float>()); break;
-    case DType::kF64: f(Tag<double>()); break;
-    case DType::kI8: case DType::kI16: case DType::kI32: f(Tag<int32_t>()); break;
-    case DType::kI64: f(Tag<int64_t>()); break;
-    case DType::kU8: case DType::kU16: case DType::kU32: case DType::kBool: f(Tag<uint32_t>()); break;
-    case DType::kU64: f(Tag<uint64_t>()); break;
-    default: return false;
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      f(Tag<float>());
+      break;
+    case DType::kF64:
+      f(Tag<double>());
+      break;
+    case DType::kI8:
+    case DType::kI16:
+    case DType::kI32:
+      f(Tag<int32_t>());
+      break;
+    case DType::kI64:
+      f(Tag<int64_t>());
+      break;
+    case DType::kU8:
+    case DType::kU16:
+    case DType::kU32:
+    case DType::kBool:
+      f(Tag<uint32_t>());
+      break;
+    case DType::kU64:
+      f(Tag<uint64_t>());
+      break;
+    default:
+      return false;
   }
   return true;
 }
@@ -125,12 +178,23 @@ struct Wide {
 template <typename F>
 static inline bool dispatch_size(DType type, F f) {
   switch (dtype_bits(type)) {
-    case 8: f(Tag<uint8_t>()); break;
-    case 16: f(Tag<uint16_t>()); break;
-    case 32: f(Tag<uint32_t>()); break;
-    case 64: f(Tag<uint64_t>()); break;
-    case 128: f(Tag<Wide>()); break;
-    default: return false;
+    case 8:
+      f(Tag<uint8_t>());
+      break;
+    case 16:
+      f(Tag<uint16_t>());
+      break;
+    case 32:
+      f(Tag<uint32_t>());
+      break;
+    case 64:
+      f(Tag<uint64_t>());
+      break;
+    case 128:
+      f(Tag<Wide>());
+      break;
+    default:
+      return false;
   }
   return true;
 }

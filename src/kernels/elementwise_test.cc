@@ -9,7 +9,8 @@ namespace situ {
 namespace {
 
 constexpr DType kReals[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16};
-constexpr DType kIntegers[] = {DType::kI8, DType::kI16, DType::kI32, DType::kI64, DType::kU8, DType::kU16, DType::kU32, DType::kU64};
+constexpr DType kIntegers[] = {DType::kI8, DType::kI16, DType::kI32, DType::kI64,
+                               DType::kU8, DType::kU16, DType::kU32, DType::kU64};
 
 std::vector<std::vector<int64_t>> shapes() {
   return {{}, {1}, {0}, {3, 0, 2}, {17}, {255}, {2, 257}, {3, 5, 7}, {1, 4, 1, 6}, {5, 1031}};
@@ -60,11 +61,14 @@ const UnaryCase kUnaryCases[] = {
     {UnaryKind::kSoftplus, [](double x, double, double) { return std::log1p(std::exp(x)); }},
     {UnaryKind::kGeluErf, [](double x, double, double) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }},
     {UnaryKind::kGeluTanh,
-     [](double x, double, double) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }},
+     [](double x, double, double) {
+       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+     }},
     {UnaryKind::kSilu, [](double x, double, double) { return x * sigmoid(x); }},
     {UnaryKind::kQuickGelu, [](double x, double a, double) { return x * sigmoid(a * x); }, -4, 4, 1.702f},
     {UnaryKind::kElu, [](double x, double a, double) { return x < 0 ? a * std::expm1(x) : x; }, -4, 4, 1.5f},
-    {UnaryKind::kSelu, [](double x, double a, double b) { return b * (x > 0 ? x : a * std::expm1(x)); }, -4, 4, 1.6f, 1.1f},
+    {UnaryKind::kSelu, [](double x, double a, double b) { return b * (x > 0 ? x : a * std::expm1(x)); }, -4, 4, 1.6f,
+     1.1f},
     {UnaryKind::kCelu, [](double x, double a, double) { return x < 0 ? a * std::expm1(x / a) : x; }, -4, 4, 2},
     {UnaryKind::kLeakyRelu, [](double x, double a, double) { return x < 0 ? a * x : x; }, -4, 4, 0.1f},
     {UnaryKind::kThresholdedRelu, [](double x, double a, double) { return x > a ? x : 0; }, -4, 4, 1},
@@ -120,11 +124,17 @@ TEST(Unary, special_values) {
       run_kernel(table, &KernelTable::unary, {x.view()}, y.view(), &p, threads);
       for (int i = 0; i < 8; ++i) {
         const double v = values[i];
-        const double want = kind == UnaryKind::kExp ? std::exp(values[i]) : kind == UnaryKind::kTanh ? std::tanh(v)
-                          : kind == UnaryKind::kSigmoid ? sigmoid(v) : kind == UnaryKind::kErf ? std::erf(v) : std::sin(v);
-        if (std::isnan(want)) EXPECT_TRUE(std::isnan(y.get(i)));
-        else if (want > 1e38) EXPECT_EQ(y.get(i), inf);
-        else EXPECT_NEAR(y.get(i), want, 1e-6);
+        const double want = kind == UnaryKind::kExp       ? std::exp(values[i])
+                            : kind == UnaryKind::kTanh    ? std::tanh(v)
+                            : kind == UnaryKind::kSigmoid ? sigmoid(v)
+                            : kind == UnaryKind::kErf     ? std::erf(v)
+                                                          : std::sin(v);
+        if (std::isnan(want))
+          EXPECT_TRUE(std::isnan(y.get(i)));
+        else if (want > 1e38)
+          EXPECT_EQ(y.get(i), inf);
+        else
+          EXPECT_NEAR(y.get(i), want, 1e-6);
       }
     }
     const UnaryParams positive{UnaryKind::kIsInf, 1, 0};
@@ -171,7 +181,8 @@ TEST(Binary, matches_double_with_broadcasting) {
         const auto all = shapes();
         const auto dims = all[random_int(0, static_cast<int64_t>(all.size()) - 1)];
         StridedTensor a = StridedTensor::random_layout(type, broadcastable(dims)),
-                      b = StridedTensor::random_layout(type, broadcastable(dims)), y = StridedTensor::random_layout(type, dims);
+                      b = StridedTensor::random_layout(type, broadcastable(dims)),
+                      y = StridedTensor::random_layout(type, dims);
         a.fill(c.low, c.high);
         b.fill(c.low, c.high);
         const BinaryParams p{c.kind};
@@ -225,7 +236,8 @@ TEST(Binary, integer_division_by_zero_is_reported) {
     *(a.view().as<int64_t>() + 2) = INT64_MIN;
     for (BinaryKind kind : {BinaryKind::kDiv, BinaryKind::kMod, BinaryKind::kFmod}) {
       const BinaryParams p{kind};
-      EXPECT_NE(run_kernel(table, &KernelTable::binary, {a.view(), b.view()}, y.view(), &p, threads).fault.what, nullptr);
+      EXPECT_NE(run_kernel(table, &KernelTable::binary, {a.view(), b.view()}, y.view(), &p, threads).fault.what,
+                nullptr);
       EXPECT_EQ(y.get(1), 0);
     }
   });
@@ -250,7 +262,8 @@ TEST(Where, chooses_elements_of_every_width) {
       for (const auto& dims : shapes()) {
         StridedTensor c = StridedTensor::random_layout(DType::kBool, broadcastable(dims)),
                       a = StridedTensor::random_layout(type, broadcastable(dims)),
-                      b = StridedTensor::random_layout(type, broadcastable(dims)), y = StridedTensor::random_layout(type, dims);
+                      b = StridedTensor::random_layout(type, broadcastable(dims)),
+                      y = StridedTensor::random_layout(type, dims);
         c.fill_integers(0, 1);
         a.fill_integers(0, 90);
         b.fill_integers(0, 90);
@@ -292,8 +305,10 @@ TEST(Cast, between_all_whole_types) {
     for (DType from : types) {
       for (DType to : types) {
         StridedTensor x = StridedTensor::random_layout(from, {2, 259}), y = StridedTensor::random_layout(to, {2, 259});
-        if (dtype_is_float(from)) x.fill(0, 100);
-        else x.fill_integers(0, 100);
+        if (dtype_is_float(from))
+          x.fill(0, 100);
+        else
+          x.fill_integers(0, 100);
         run_kernel(table, &KernelTable::cast, {x.view()}, y.view(), nullptr, threads);
         for (int64_t i = 0; i < x.count(); ++i) {
           const double want = dtype_is_float(to) ? x.get(i) : std::trunc(x.get(i));
@@ -308,16 +323,18 @@ TEST(Cast, between_all_whole_types) {
 
 TEST(Cast, packed_integers_and_small_floats_round_trip) {
   for_each_isa([](const KernelTable& table, int threads) {
-    for (DType type : {DType::kU4, DType::kI4, DType::kU2, DType::kI2, DType::kF8E4M3FN, DType::kF8E4M3FNUZ, DType::kF8E5M2,
-                       DType::kF8E5M2FNUZ, DType::kF4E2M1}) {
+    for (DType type : {DType::kU4, DType::kI4, DType::kU2, DType::kI2, DType::kF8E4M3FN, DType::kF8E4M3FNUZ,
+                       DType::kF8E5M2, DType::kF8E5M2FNUZ, DType::kF4E2M1}) {
       const int bits = dtype_bits(type);
       const int64_t count = 5001 * 8 / bits - 1;  // an odd end
       Tensor packed = Tensor::allocate(type, {count}), back = Tensor::allocate(type, {count});
-      for (int64_t i = 0; i < packed.bytes(); ++i) packed.view().data[i] = static_cast<std::byte>(random_int(0, 0x6f) & 0x77);
+      for (int64_t i = 0; i < packed.bytes(); ++i)
+        packed.view().data[i] = static_cast<std::byte>(random_int(0, 0x6f) & 0x77);
       StridedTensor x(DType::kF32, {count});
       run_kernel(table, &KernelTable::cast, {packed.view()}, x.view(), nullptr, threads);
       run_kernel(table, &KernelTable::cast, {x.view()}, back.view(), nullptr, threads);
-      for (int64_t i = 0; i + 1 < packed.bytes(); ++i) ASSERT_EQ(packed.view().data[i], back.view().data[i]) << dtype_name(type);
+      for (int64_t i = 0; i + 1 < packed.bytes(); ++i)
+        ASSERT_EQ(packed.view().data[i], back.view().data[i]) << dtype_name(type);
     }
   });
 }

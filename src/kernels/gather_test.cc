@@ -12,7 +12,8 @@ TEST(Gather, rows_and_elements) {
       for (DType index_type : {DType::kI32, DType::kI64}) {
         const int axis = static_cast<int>(random_int(0, 2));
         const std::vector<int64_t> dims = {6, 5, 77};
-        StridedTensor x = StridedTensor::random_layout(type, dims), index = StridedTensor::random_layout(index_type, {2, 9});
+        StridedTensor x = StridedTensor::random_layout(type, dims),
+                      index = StridedTensor::random_layout(index_type, {2, 9});
         x.fill_integers(0, 99);
         index.fill_integers(-dims[axis], dims[axis] - 1);
         std::vector<int64_t> out = dims;
@@ -62,7 +63,8 @@ TEST(Gather, index_out_of_range_is_reported_and_zero) {
 TEST(GatherNd, tuples_with_and_without_batch) {
   for_each_isa([](const KernelTable& table, int threads) {
     for (DType type : kTypes) {
-      StridedTensor x = StridedTensor::random_layout(type, {4, 5, 6, 7}), index = StridedTensor::random_layout(DType::kI64, {4, 3, 2});
+      StridedTensor x = StridedTensor::random_layout(type, {4, 5, 6, 7}),
+                    index = StridedTensor::random_layout(DType::kI64, {4, 3, 2});
       StridedTensor y = StridedTensor::random_layout(type, {4, 3, 7});
       x.fill_integers(0, 99);
       index.fill_integers(0, 4);
@@ -71,8 +73,10 @@ TEST(GatherNd, tuples_with_and_without_batch) {
       for (int64_t b = 0; b < 4; ++b)
         for (int64_t i = 0; i < 3; ++i)
           for (int64_t q = 0; q < 7; ++q)
-            ASSERT_EQ(y.at({b, i, q}), x.at({b, static_cast<int64_t>(index.at({b, i, 0})), static_cast<int64_t>(index.at({b, i, 1})), q}));
-      StridedTensor whole = StridedTensor::random_layout(DType::kI32, {9, 4}), z = StridedTensor::random_layout(type, {9});
+            ASSERT_EQ(y.at({b, i, q}), x.at({b, static_cast<int64_t>(index.at({b, i, 0})),
+                                             static_cast<int64_t>(index.at({b, i, 1})), q}));
+      StridedTensor whole = StridedTensor::random_layout(DType::kI32, {9, 4}),
+                    z = StridedTensor::random_layout(type, {9});
       whole.fill_integers(-4, 3);
       const GatherNdParams none{0};
       run_kernel(table, &KernelTable::gather_nd, {x.view(), whole.view()}, z.view(), &none, threads);
@@ -88,7 +92,8 @@ TEST(GatherNd, tuples_with_and_without_batch) {
 TEST(GatherElements, along_each_axis) {
   for_each_isa([](const KernelTable& table, int threads) {
     for (int axis = 0; axis < 2; ++axis) {
-      StridedTensor x = StridedTensor::random_layout(DType::kF32, {70, 80}), index = StridedTensor::random_layout(DType::kI64, {66, 71});
+      StridedTensor x = StridedTensor::random_layout(DType::kF32, {70, 80}),
+                    index = StridedTensor::random_layout(DType::kI64, {66, 71});
       StridedTensor y = StridedTensor::random_layout(DType::kF32, {66, 71});
       x.fill();
       index.fill_integers(-70, 69);
@@ -108,8 +113,10 @@ TEST(GatherElements, along_each_axis) {
 TEST(ScatterNd, rows_into_a_copy_or_in_place) {
   for_each_isa([](const KernelTable& table, int threads) {
     for (bool in_place : {false, true}) {
-      StridedTensor x = StridedTensor::random_layout(DType::kF32, {90, 4, 20}), y = StridedTensor::random_layout(DType::kF32, {90, 4, 20});
-      StridedTensor index = StridedTensor::random_layout(DType::kI64, {30, 1}), u = StridedTensor::random_layout(DType::kF32, {30, 4, 20});
+      StridedTensor x = StridedTensor::random_layout(DType::kF32, {90, 4, 20}),
+                    y = StridedTensor::random_layout(DType::kF32, {90, 4, 20});
+      StridedTensor index = StridedTensor::random_layout(DType::kI64, {30, 1}),
+                    u = StridedTensor::random_layout(DType::kF32, {30, 4, 20});
       x.fill();
       u.fill();
       std::vector<double> want;
@@ -121,7 +128,8 @@ TEST(ScatterNd, rows_into_a_copy_or_in_place) {
       }
       const ScatterParams p{0, ScatterKind::kNone};
       StridedTensor& to = in_place ? x : y;
-      const RunResult r = run_kernel(table, &KernelTable::scatter_nd, {x.view(), index.view(), u.view()}, to.view(), &p, threads);
+      const RunResult r =
+          run_kernel(table, &KernelTable::scatter_nd, {x.view(), index.view(), u.view()}, to.view(), &p, threads);
       for (int64_t i = 0; i < to.count(); ++i) ASSERT_EQ(to.get(i), want[static_cast<size_t>(i)]);
       EXPECT_EQ(r.ledger.copied, in_place ? 0 : x.count() * 4);
       ASSERT_TRUE(to.untouched_outside());
@@ -142,7 +150,9 @@ TEST(ScatterNd, reductions_add_up_where_indices_repeat) {
     run_kernel(table, &KernelTable::scatter_nd, {x.view(), index.view(), u.view()}, y.view(), &mul, threads);
     EXPECT_EQ(y.at({0, 0}), 8);
     index.set(1, 3);  // one past the end: left out and reported
-    EXPECT_NE(run_kernel(table, &KernelTable::scatter_nd, {x.view(), index.view(), u.view()}, y.view(), &add, threads).fault.what, nullptr);
+    EXPECT_NE(run_kernel(table, &KernelTable::scatter_nd, {x.view(), index.view(), u.view()}, y.view(), &add, threads)
+                  .fault.what,
+              nullptr);
     EXPECT_EQ(y.at({4, 0}), 1);
   });
 }
@@ -152,8 +162,10 @@ TEST(ScatterElements, along_each_axis) {
     for (int axis = 0; axis < 3; ++axis) {
       for (ScatterKind kind : {ScatterKind::kNone, ScatterKind::kAdd, ScatterKind::kMax}) {
         const std::vector<int64_t> dims = {9, 25, 30}, few = {7, 20, 30};
-        StridedTensor x = StridedTensor::random_layout(DType::kI32, dims), y = StridedTensor::random_layout(DType::kI32, dims);
-        StridedTensor index = StridedTensor::random_layout(DType::kI64, few), u = StridedTensor::random_layout(DType::kI32, few);
+        StridedTensor x = StridedTensor::random_layout(DType::kI32, dims),
+                      y = StridedTensor::random_layout(DType::kI32, dims);
+        StridedTensor index = StridedTensor::random_layout(DType::kI64, few),
+                      u = StridedTensor::random_layout(DType::kI32, few);
         x.fill_integers(0, 99);
         u.fill_integers(0, 99);
         index.fill_integers(0, 6);

@@ -1,5 +1,5 @@
-// Tensors made from little: fill (one value everywhere), range, eye_like, one_hot, nonzero, shape; and trilu, which keeps a
-// triangle of x.
+// Tensors made from little: fill (one value everywhere), range, eye_like, one_hot, nonzero, shape; and trilu, which
+// keeps a triangle of x.
 #include "kernels/elements.h"
 #include "kernels/params.h"
 
@@ -61,8 +61,11 @@ void range(const KernelCall& call, int thread, int threads) {
     for (int64_t i = begin; i < end; i += kChunk) {
       const int64_t n = end - i < kChunk ? end - i : kChunk;
       for (int64_t j = 0; j < n; ++j) {
-        if constexpr (kIsReal<C>) buffer[j] = start + static_cast<C>(i + j) * delta;
-        else buffer[j] = static_cast<C>(static_cast<uint64_t>(start) + static_cast<uint64_t>(i + j) * static_cast<uint64_t>(delta));
+        if constexpr (kIsReal<C>)
+          buffer[j] = start + static_cast<C>(i + j) * delta;
+        else
+          buffer[j] = static_cast<C>(static_cast<uint64_t>(start) +
+                                     static_cast<uint64_t>(i + j) * static_cast<uint64_t>(delta));
       }
       store(y, i * y.strides[0], y.strides[0], n, static_cast<const C*>(buffer));
     }

@@ -27,8 +27,8 @@ static inline void split_range(int64_t total, int thread, int threads, int64_t* 
   *end = *begin + part + (thread < rest ? 1 : 0);
 }
 
-// The part of a product that belongs to `thread`: its share of the rows where each thread gets `least_rows` of them, of the
-// units of columns else, or a share of both.
+// The part of a product that belongs to `thread`: its share of the rows where each thread gets `least_rows` of them, of
+// the units of columns else, or a share of both.
 struct ProductPart {
   int64_t row, last_row, unit, last_unit;
 };

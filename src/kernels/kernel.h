@@ -36,11 +36,12 @@ constexpr int64_t kScratchBytes = 512 * 1024;
 // Products (place/row_groups.h) of so many rows for each thread, or more, give it rows of its own, and all columns.
 constexpr int64_t kRowsOfOwn = 24;
 
-// Attention of a prompt over a window may read so many keys before it, for nothing: where a sum begins it begins in all pieces of it.
+// Attention of a prompt over a window may read so many keys before it, for nothing: where a sum begins it begins in all
+// pieces of it.
 constexpr int64_t kKeysBefore = 32;
 
 struct KernelCall {
-  const View* in = nullptr;   // operands in ONNX order; absent ones are !present()
+  const View* in = nullptr;  // operands in ONNX order; absent ones are !present()
   int in_count = 0;
   const View* out = nullptr;  // destinations; absent ones are !present()
   int out_count = 0;
@@ -48,17 +49,18 @@ struct KernelCall {
   std::byte* scratch = nullptr;  // this thread's kScratchBytes, 64-byte aligned
   Ledger* ledger = nullptr;      // this thread's; only move_bytes books into it
   Fault* fault = nullptr;        // this thread's
-  // Attention over state: where its first `keys` tokens live, those that are kept of the sequence, these included. Null: K and V are
-  // views of T consecutive tokens.
+  // Attention over state: where its first `keys` tokens live, those that are kept of the sequence, these included.
+  // Null: K and V are views of T consecutive tokens.
   const Run* runs = nullptr;
   int run_count = 0;
   int64_t keys = 0;
   int64_t dropped = 0;  // tokens that are not kept: they stood behind the first AttentionParams::first
-  // So many first rows (attention: all queries, if it is not 0) are pieces of prompts, whose tokens have the same sums in whatever
-  // pieces a prompt comes: kernels with another order of sums for few rows than for many take these for many.
+  // So many first rows (attention: all queries, if it is not 0) are pieces of prompts, whose tokens have the same sums
+  // in whatever pieces a prompt comes: kernels with another order of sums for few rows than for many take these for
+  // many.
   int64_t prompt_rows = 0;
-  // Products that write tokens of several sequences: row r of each output i whose bit is set lies slots[r] rows after the
-  // place that its view names.
+  // Products that write tokens of several sequences: row r of each output i whose bit is set lies slots[r] rows after
+  // the place that its view names.
   const int64_t* slots = nullptr;
   uint32_t out_by_slot = 0;
 };
@@ -74,7 +76,8 @@ struct KernelTable {
 };
 
 // The table for this CPU: the best ISA that it has, or the one that SITU_ISA names
-// (portable | avx2 | avxvnni | avx512 | avx512vnni | amx). An unknown or unavailable name falls back and select_isa_error() says so.
+// (portable | avx2 | avxvnni | avx512 | avx512vnni | amx). An unknown or unavailable name falls back and
+// select_isa_error() says so.
 const KernelTable& kernels();
 // Empty, or why SITU_ISA could not be honoured.
 const char* select_isa_error();

@@ -41,7 +41,8 @@ int main(int argc, char** argv) {
   const situ::KernelTable* tables[8];
   const int count = situ::available_kernel_tables(tables, 8);
   bool good = true, found = false;
-  if (*only != '\0' && std::none_of(std::begin(situ::kNames), std::end(situ::kNames), [&](const situ::Name& n) { return std::strcmp(n.name, only) == 0; })) {
+  if (*only != '\0' && std::none_of(std::begin(situ::kNames), std::end(situ::kNames),
+                                    [&](const situ::Name& n) { return std::strcmp(n.name, only) == 0; })) {
     std::fprintf(stderr, "kernel_bench: no kernel '%s'\n", only);
     return 1;
   }

@@ -29,9 +29,13 @@ struct Buffer {
     std::mt19937 random(1);
     const bool is_float = type == DType::kF32;
     for (float& x : memory) {
-      if (is_float) x = static_cast<float>(static_cast<int>(random() % 2001) - 1000) * 1e-3f;
-      else if (type == DType::kI8) x = __builtin_bit_cast(float, static_cast<uint32_t>(0x3c000000u | (random() & 0xffffffu)));  // scales of 8-bit rows
-      else x = __builtin_bit_cast(float, static_cast<uint32_t>(random() & 0x3fff3fffu));
+      if (is_float)
+        x = static_cast<float>(static_cast<int>(random() % 2001) - 1000) * 1e-3f;
+      else if (type == DType::kI8)
+        x = __builtin_bit_cast(float,
+                               static_cast<uint32_t>(0x3c000000u | (random() & 0xffffffu)));  // scales of 8-bit rows
+      else
+        x = __builtin_bit_cast(float, static_cast<uint32_t>(random() & 0x3fff3fffu));
     }
     const auto address = reinterpret_cast<uintptr_t>(memory.data());
     view.data = reinterpret_cast<std::byte*>(memory.data()) + (64 - address % 64) % 64;
@@ -42,10 +46,16 @@ class Bench {
  public:
   // `only`: the kernel that is wanted; empty: all. `once`: each is called once, which shows that it can be.
   Bench(const KernelTable& table, int threads, std::string only, bool once)
-      : table_(table), pool_(threads), only_(std::move(only)), once_(once), scratch_(static_cast<size_t>((kScratchBytes + 64) * threads)) {}
+      : table_(table),
+        pool_(threads),
+        only_(std::move(only)),
+        once_(once),
+        scratch_(static_cast<size_t>((kScratchBytes + 64) * threads)) {}
 
   bool wants(const char* kernel) const { return only_.empty() || only_ == kernel; }
-  bool timed(KernelFn KernelTable::* kernel) const { return std::find(timed_.begin(), timed_.end(), kernel) != timed_.end(); }
+  bool timed(KernelFn KernelTable::* kernel) const {
+    return std::find(timed_.begin(), timed_.end(), kernel) != timed_.end();
+  }
   // What a kernel met that it could not use; "": nothing.
   const std::string& problem() const { return problem_; }
 
@@ -76,13 +86,15 @@ class Bench {
       best = std::min(best, ms);
       total += ms;
       for (const Fault& f : faults)
-        if (f.what != nullptr) problem_ = std::string(f.what) + " (" + std::to_string(f.value) + ", limit " + std::to_string(f.limit) + ")";
+        if (f.what != nullptr)
+          problem_ = std::string(f.what) + " (" + std::to_string(f.value) + ", limit " + std::to_string(f.limit) + ")";
     }
     return best;
   }
   int threads() const { return pool_.threads(); }
   void report(const std::string& name, double ms, double bytes, double flops) {
-    std::printf("%-9s %d thr  %-52s %9.4f ms %8.2f GB/s %9.2f GFLOP/s\n", table_.isa, pool_.threads(), name.c_str(), ms, bytes / ms * 1e-6, flops / ms * 1e-6);
+    std::printf("%-9s %d thr  %-52s %9.4f ms %8.2f GB/s %9.2f GFLOP/s\n", table_.isa, pool_.threads(), name.c_str(), ms,
+                bytes / ms * 1e-6, flops / ms * 1e-6);
     std::fflush(stdout);
   }
 

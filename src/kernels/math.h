@@ -118,9 +118,9 @@ static inline float fast_log(float x) {
   const float e = static_cast<float>(exponent);
   float y = m * z * p - 2.12194440e-4f * e - 0.5f * z;
   y = (m + y) + 0.693359375f * e;
-  y = x < bits_float(0x7f800000u) ? y : x;             // inf and NaN stay
-  y = x < 0.0f ? bits_float(0x7fc00000u) : y;          // NaN
-  return x == 0.0f ? bits_float(0xff800000u) : y;      // -inf
+  y = x < bits_float(0x7f800000u) ? y : x;         // inf and NaN stay
+  y = x < 0.0f ? bits_float(0x7fc00000u) : y;      // NaN
+  return x == 0.0f ? bits_float(0xff800000u) : y;  // -inf
 }
 
 static inline float copy_sign(float magnitude, float sign) {

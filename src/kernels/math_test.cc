@@ -50,11 +50,15 @@ TEST(Math, angles_of_long_contexts) {
 TEST(Math, halves_round_trip_and_round_to_even) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const float f = to_float(Half{static_cast<uint16_t>(bits)});
-    if (std::isnan(f)) ASSERT_TRUE(std::isnan(to_float(to_half(f))));
-    else ASSERT_EQ(to_half(f).bits, bits);
+    if (std::isnan(f))
+      ASSERT_TRUE(std::isnan(to_float(to_half(f))));
+    else
+      ASSERT_EQ(to_half(f).bits, bits);
     const float g = to_float(BFloat{static_cast<uint16_t>(bits)});
-    if (std::isnan(g)) ASSERT_TRUE(std::isnan(to_float(to_bfloat(g))));
-    else ASSERT_EQ(to_bfloat(g).bits, bits);
+    if (std::isnan(g))
+      ASSERT_TRUE(std::isnan(to_float(to_bfloat(g))));
+    else
+      ASSERT_EQ(to_bfloat(g).bits, bits);
   }
   EXPECT_EQ(to_float(to_half(1.00048828125f)), 1.0f);
   EXPECT_EQ(to_float(to_half(1.00146484375f)), 1.001953125f);

@@ -100,7 +100,8 @@ void stream_rows(const Product& p, const BatchOffsets& at, int64_t m0, int64_t n
     for (int64_t k0 = 0; k0 < p.k; k0 += kStreamDepth) {
       const int64_t depth = smaller(p.k - k0, kStreamDepth);
       for (int r = 0; r < R; ++r) {
-        read_row(p.a->data, p.a->type, at.a + (m0 + r) * p.a_m + k0 * p.a_k, p.a_k, depth, converted + r * kStreamDepth);
+        read_row(p.a->data, p.a->type, at.a + (m0 + r) * p.a_m + k0 * p.a_k, p.a_k, depth,
+                 converted + r * kStreamDepth);
       }
       const T* rows = b + k0 * p.b_k + n;
       int64_t k = 0;
@@ -153,7 +154,8 @@ void dot_products(const Product& p, const BatchOffsets& at, int64_t m0, int64_t 
 // -- tiles. Scratch: sums [512, 32] 64 KiB, panel of b [1024, 32] 128 KiB, rows of a [12, 1024] 48 KiB.
 constexpr int64_t kTileBlockRows = 512;
 constexpr int64_t kTileDepth = 1024;
-static_assert((kTileBlockRows * kTileColumns + kTileDepth * kTileColumns + kTileRows * kTileDepth) * 4 <= kScratchBytes);
+static_assert((kTileBlockRows * kTileColumns + kTileDepth * kTileColumns + kTileRows * kTileDepth) * 4 <=
+              kScratchBytes);
 
 template <typename T>
 void tiles(const Product& p, const BatchOffsets& at, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float* scratch) {
@@ -206,15 +208,24 @@ void product_part(const Product& p, const BatchOffsets& at, int64_t m0, int64_t 
                   std::byte* scratch) {
   if (m0 >= m1 || n0 >= n1) return;
   switch (p.b->type) {
-    case DType::kF32: return product_float<float>(p, at, m0, m1, n0, n1, scratch);
-    case DType::kF16: return product_float<Half>(p, at, m0, m1, n0, n1, scratch);
-    case DType::kBF16: return product_float<BFloat>(p, at, m0, m1, n0, n1, scratch);
-    case DType::kF64: return product_exact<double, double>(p, at, m0, m1, n0, n1);
-    case DType::kI32: return product_exact<int32_t, uint32_t>(p, at, m0, m1, n0, n1);
-    case DType::kU32: return product_exact<uint32_t, uint32_t>(p, at, m0, m1, n0, n1);
-    case DType::kI64: return product_exact<int64_t, uint64_t>(p, at, m0, m1, n0, n1);
-    case DType::kU64: return product_exact<uint64_t, uint64_t>(p, at, m0, m1, n0, n1);
-    default: return;  // prepare refuses the rest
+    case DType::kF32:
+      return product_float<float>(p, at, m0, m1, n0, n1, scratch);
+    case DType::kF16:
+      return product_float<Half>(p, at, m0, m1, n0, n1, scratch);
+    case DType::kBF16:
+      return product_float<BFloat>(p, at, m0, m1, n0, n1, scratch);
+    case DType::kF64:
+      return product_exact<double, double>(p, at, m0, m1, n0, n1);
+    case DType::kI32:
+      return product_exact<int32_t, uint32_t>(p, at, m0, m1, n0, n1);
+    case DType::kU32:
+      return product_exact<uint32_t, uint32_t>(p, at, m0, m1, n0, n1);
+    case DType::kI64:
+      return product_exact<int64_t, uint64_t>(p, at, m0, m1, n0, n1);
+    case DType::kU64:
+      return product_exact<uint64_t, uint64_t>(p, at, m0, m1, n0, n1);
+    default:
+      return;  // prepare refuses the rest
   }
 }
 

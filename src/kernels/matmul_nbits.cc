@@ -46,8 +46,10 @@ struct FloatMode {
   }
   template <int R, int C>
   void dots(int64_t slot, const NBitsColumn* columns, float* sums) const {
-    if (w.symmetric()) float_dots<Bits, R, C, true>(w, rows, slot, columns, sums);
-    else float_dots<Bits, R, C, false>(w, rows, slot, columns, sums);
+    if (w.symmetric())
+      float_dots<Bits, R, C, true>(w, rows, slot, columns, sums);
+    else
+      float_dots<Bits, R, C, false>(w, rows, slot, columns, sums);
   }
 };
 
@@ -76,15 +78,19 @@ struct Int8Mode {
   void load_row(const View& a, int64_t offset, int64_t slot) {
     const int64_t step = a.strides[a.rank - 1];
     const float* x = converted;
-    if (a.type == DType::kF32 && step == 1) x = a.as<const float>() + offset;
-    else read_row(a.data, a.type, offset, step, w.k, converted);
+    if (a.type == DType::kF32 && step == 1)
+      x = a.as<const float>() + offset;
+    else
+      read_row(a.data, a.type, offset, step, w.k, converted);
     quantize_row<Bits>(w, x, rows.q + slot * rows.row_bytes, const_cast<float*>(rows.row_sums(slot)),
                        const_cast<float*>(rows.row_scales(slot)), bytes);
   }
   template <int R, int C>
   void dots(int64_t slot, const NBitsColumn* columns, float* sums) const {
-    if (w.symmetric()) int8_dots<Bits, R, C, true>(w, rows, slot, columns, sums);
-    else int8_dots<Bits, R, C, false>(w, rows, slot, columns, sums);
+    if (w.symmetric())
+      int8_dots<Bits, R, C, true>(w, rows, slot, columns, sums);
+    else
+      int8_dots<Bits, R, C, false>(w, rows, slot, columns, sums);
   }
 };
 
@@ -173,7 +179,8 @@ void run_plain(const NBitsWeights& w, const View& a, const Output& out, int64_t 
 template <int Bits>
 void run_bits(const NBitsWeights& w, const MatMulNBitsParams& params, const View& a, const Output& out, int64_t rows,
               int64_t n0, int64_t n1, std::byte* scratch) {
-  if (rounds_activations(w, params.accuracy_level) && run_mode<Int8Mode<Bits>>(w, a, out, rows, n0, n1, scratch)) return;
+  if (rounds_activations(w, params.accuracy_level) && run_mode<Int8Mode<Bits>>(w, a, out, rows, n0, n1, scratch))
+    return;
   if (!run_mode<FloatMode<Bits>>(w, a, out, rows, n0, n1, scratch)) run_plain(w, a, out, rows, n0, n1);
 }
 
@@ -190,9 +197,12 @@ void matmul_nbits(const KernelCall& call, int thread, int threads) {
   n0 *= kSplitGrain;
   n1 = n1 * kSplitGrain < w.n ? n1 * kSplitGrain : w.n;
   if (rows == 0 || n0 >= n1) return;
-  if (w.bits == 4) run_bits<4>(w, params, a, out, rows, n0, n1, call.scratch);
-  else if (w.bits == 8) run_bits<8>(w, params, a, out, rows, n0, n1, call.scratch);
-  else run_bits<2>(w, params, a, out, rows, n0, n1, call.scratch);
+  if (w.bits == 4)
+    run_bits<4>(w, params, a, out, rows, n0, n1, call.scratch);
+  else if (w.bits == 8)
+    run_bits<8>(w, params, a, out, rows, n0, n1, call.scratch);
+  else
+    run_bits<2>(w, params, a, out, rows, n0, n1, call.scratch);
 }
 
 }  // namespace SITU_ISA

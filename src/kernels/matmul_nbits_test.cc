@@ -1,4 +1,5 @@
-// matmul_nbits, and packed_matmul after pack_nbits, against dequantised weights in double; the int8 mode against the same with activations rounded.
+// matmul_nbits, and packed_matmul after pack_nbits, against dequantised weights in double; the int8 mode against the
+// same with activations rounded.
 #include "kernels/packed_layout.h"
 #include "kernels/strided_test.h"
 
@@ -12,7 +13,7 @@ struct Case {
   int bits = 4, block = 32;
   Zeros zeros = Zeros::kNone;
   int accuracy_level = 0;
-  DType type = DType::kF32;    // of a, y, bias
+  DType type = DType::kF32;  // of a, y, bias
   DType scales = DType::kF32;
   bool bias = false;
   bool strided = false;
@@ -66,16 +67,18 @@ std::vector<double> rounded_row(const StridedTensor& a, int64_t m, const Case& t
 
 void check(const Case& t) {
   SCOPED_TRACE("m " + std::to_string(t.m) + " n " + std::to_string(t.n) + " k " + std::to_string(t.k) + " bits " +
-               std::to_string(t.bits) + " block " + std::to_string(t.block) + " zeros " + std::to_string(static_cast<int>(t.zeros)) +
-               " level " + std::to_string(t.accuracy_level));
+               std::to_string(t.bits) + " block " + std::to_string(t.block) + " zeros " +
+               std::to_string(static_cast<int>(t.zeros)) + " level " + std::to_string(t.accuracy_level));
   const int64_t blocks = (t.k + t.block - 1) / t.block;
   StridedTensor scales(t.scales, {t.n, blocks}), float_zeros(t.scales, {t.n, blocks}), bias(t.type, {t.n});
   scales.fill(0.01, 0.1);
   float_zeros.fill(0, 10);
   bias.fill();
   const Weights w = make_weights(t, scales, float_zeros);
-  StridedTensor a = t.strided ? StridedTensor::random_layout(t.type, {1, t.m, t.k}) : StridedTensor(t.type, {1, t.m, t.k});
-  StridedTensor y = t.strided ? StridedTensor::random_layout(t.type, {1, t.m, t.n}) : StridedTensor(t.type, {1, t.m, t.n});
+  StridedTensor a =
+      t.strided ? StridedTensor::random_layout(t.type, {1, t.m, t.k}) : StridedTensor(t.type, {1, t.m, t.k});
+  StridedTensor y =
+      t.strided ? StridedTensor::random_layout(t.type, {1, t.m, t.n}) : StridedTensor(t.type, {1, t.m, t.n});
   a.fill();
   auto bytes = [](const std::vector<uint8_t>& data) {
     View v;
@@ -101,8 +104,10 @@ void check(const Case& t) {
     ASSERT_TRUE(y.untouched_outside()) << what;
     for (int64_t m = 0; m < t.m; ++m) {
       std::vector<double> x;
-      if (int8) x = rounded_row(a, m, t);
-      else for (int64_t k = 0; k < t.k; ++k) x.push_back(a.get(m * t.k + k));
+      if (int8)
+        x = rounded_row(a, m, t);
+      else
+        for (int64_t k = 0; k < t.k; ++k) x.push_back(a.get(m * t.k + k));
       for (int64_t n = 0; n < t.n; ++n) {
         double sum = 0, size = 0;
         for (int64_t k = 0; k < t.k; ++k) {
@@ -111,39 +116,50 @@ void check(const Case& t) {
           size += std::fabs(p);
         }
         if (t.bias) sum += bias.get(n);
-        ASSERT_NEAR(y.get(m * t.n + n), sum, 4e-6 * size + rounding(t.type) * std::fabs(sum) + 2e-5) << what << " m " << m << " n " << n;
+        ASSERT_NEAR(y.get(m * t.n + n), sum, 4e-6 * size + rounding(t.type) * std::fabs(sum) + 2e-5)
+            << what << " m " << m << " n " << n;
       }
     }
   };
-  for_each_isa([&](const KernelTable& table, int threads) {
-    if (!std::any_of(emulated_tables().begin(), emulated_tables().end(), [&](const EmulatedTable& e) { return e.table == &table; })) {
-      y.reset();
-      run_kernel(table, &KernelTable::matmul_nbits, call, threads);
-      verify("as stored");
-    }
-    if (t.bits == 2 || t.k > 65536) return;
-    const PackedMatMulParams packing{t.k, t.n, t.bits, t.block, t.accuracy_level, t.scales == DType::kF16 && t.zeros != Zeros::kFloat, static_cast<ZeroPoints>(t.zeros)};
-    const PackedLayout layout(t.n, t.k, t.bits, t.block, packing.half_scales, packing.zeros);
-    StridedTensor packed(DType::kU8, {layout.bytes()});
-    KernelCall pack = call, product = call;
-    pack.in = in + 1;
-    pack.in_count = 3;
-    pack.out = &packed.view();
-    product.params = &packing;
-    // In two parts, as a large matrix is packed.
-    for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, layout.units() / 2}, {layout.units() / 2, layout.units()}}) {
-      const PackNBitsParams part{packing, first, last};
-      pack.params = &part;
-      run_kernel(table, &KernelTable::pack_nbits, pack, threads);
-    }
-    ASSERT_TRUE(packed.untouched_outside());
-    y.reset();
-    const View operands[] = {a.view(), packed.view(), in[5]};
-    product.in = operands;
-    product.in_count = 3;
-    run_kernel(table, &KernelTable::packed_matmul, product, threads);
-    verify("packed");
-  }, emulated_tables());
+  for_each_isa(
+      [&](const KernelTable& table, int threads) {
+        if (!std::any_of(emulated_tables().begin(), emulated_tables().end(),
+                         [&](const EmulatedTable& e) { return e.table == &table; })) {
+          y.reset();
+          run_kernel(table, &KernelTable::matmul_nbits, call, threads);
+          verify("as stored");
+        }
+        if (t.bits == 2 || t.k > 65536) return;
+        const PackedMatMulParams packing{t.k,
+                                         t.n,
+                                         t.bits,
+                                         t.block,
+                                         t.accuracy_level,
+                                         t.scales == DType::kF16 && t.zeros != Zeros::kFloat,
+                                         static_cast<ZeroPoints>(t.zeros)};
+        const PackedLayout layout(t.n, t.k, t.bits, t.block, packing.half_scales, packing.zeros);
+        StridedTensor packed(DType::kU8, {layout.bytes()});
+        KernelCall pack = call, product = call;
+        pack.in = in + 1;
+        pack.in_count = 3;
+        pack.out = &packed.view();
+        product.params = &packing;
+        // In two parts, as a large matrix is packed.
+        for (const auto& [first, last] :
+             {std::pair<int64_t, int64_t>{0, layout.units() / 2}, {layout.units() / 2, layout.units()}}) {
+          const PackNBitsParams part{packing, first, last};
+          pack.params = &part;
+          run_kernel(table, &KernelTable::pack_nbits, pack, threads);
+        }
+        ASSERT_TRUE(packed.untouched_outside());
+        y.reset();
+        const View operands[] = {a.view(), packed.view(), in[5]};
+        product.in = operands;
+        product.in_count = 3;
+        run_kernel(table, &KernelTable::packed_matmul, product, threads);
+        verify("packed");
+      },
+      emulated_tables());
 }
 
 TEST(MatMulNBits, BitsBlocksAndZeros) {
@@ -151,8 +167,15 @@ TEST(MatMulNBits, BitsBlocksAndZeros) {
     for (int block : {16, 32, 64, 128, 256}) {
       for (Zeros zeros : {Zeros::kNone, Zeros::kPacked, Zeros::kFloat}) {
         for (int level : {0, 4}) {
-          check({.m = random_int(1, 3), .n = random_int(1, 9), .k = random_int(1, 600), .bits = bits, .block = block, .zeros = zeros, .accuracy_level = level});
-          check({.m = 9, .n = 5, .k = 2 * block, .bits = bits, .block = block, .zeros = zeros, .accuracy_level = level});
+          check({.m = random_int(1, 3),
+                 .n = random_int(1, 9),
+                 .k = random_int(1, 600),
+                 .bits = bits,
+                 .block = block,
+                 .zeros = zeros,
+                 .accuracy_level = level});
+          check(
+              {.m = 9, .n = 5, .k = 2 * block, .bits = bits, .block = block, .zeros = zeros, .accuracy_level = level});
           if (HasFatalFailure()) return;
         }
       }
@@ -162,22 +185,32 @@ TEST(MatMulNBits, BitsBlocksAndZeros) {
 
 TEST(MatMulNBits, RowCounts) {
   for (int64_t m : {0, 1, 2, 3, 4, 5, 8, 11, 33}) {
-    for (int level : {0, 4}) check({.m = m, .n = 37, .k = 100, .zeros = Zeros::kPacked, .accuracy_level = level, .bias = true});
+    for (int level : {0, 4})
+      check({.m = m, .n = 37, .k = 100, .zeros = Zeros::kPacked, .accuracy_level = level, .bias = true});
   }
 }
 
 TEST(MatMulNBits, EveryShortDepth) {
   for (int64_t k = 1; k <= 70; ++k) {
-    for (int level : {0, 4}) check({.m = 1, .n = 3, .k = k, .block = 16, .zeros = Zeros::kPacked, .accuracy_level = level});
+    for (int level : {0, 4})
+      check({.m = 1, .n = 3, .k = k, .block = 16, .zeros = Zeros::kPacked, .accuracy_level = level});
   }
 }
 
 TEST(MatMulNBits, TypesAndLayouts) {
   const DType types[] = {DType::kF32, DType::kF16, DType::kBF16};
   for (int i = 0; i < 40; ++i) {
-    check({.m = random_int(1, 9), .n = random_int(1, 40), .k = random_int(1, 300), .bits = 1 << random_int(1, 3), .block = 16 << random_int(0, 3),
-           .zeros = static_cast<Zeros>(random_int(0, 2)), .accuracy_level = random_int(0, 1) == 0 ? 4 : 1, .type = types[random_int(0, 2)],
-           .scales = types[random_int(0, 2)], .bias = random_int(0, 1) == 0, .strided = true});
+    check({.m = random_int(1, 9),
+           .n = random_int(1, 40),
+           .k = random_int(1, 300),
+           .bits = 1 << random_int(1, 3),
+           .block = 16 << random_int(0, 3),
+           .zeros = static_cast<Zeros>(random_int(0, 2)),
+           .accuracy_level = random_int(0, 1) == 0 ? 4 : 1,
+           .type = types[random_int(0, 2)],
+           .scales = types[random_int(0, 2)],
+           .bias = random_int(0, 1) == 0,
+           .strided = true});
     if (HasFatalFailure()) return;
   }
 }

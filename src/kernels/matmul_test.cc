@@ -8,7 +8,7 @@ struct Case {
   DType a_type = DType::kF32, b_type = DType::kF32, y_type = DType::kF32;
   std::vector<int64_t> a_batch, b_batch;
   int64_t m = 1, n = 1, k = 1;
-  bool b_transposed = false;   // layout: unit stride along k
+  bool b_transposed = false;  // layout: unit stride along k
   bool random_layouts = false;
   bool with_c = false;
   MatMulParams params;
@@ -52,13 +52,15 @@ void check(const Case& t) {
   const auto batch = broadcast_dims(t.a_batch, t.b_batch);
   const auto y_dims = with(batch, t.m, t.n);
   auto layout = [&](DType type, const std::vector<int64_t>& dims) {
-    return t.random_layouts ? StridedTensor::random_layout(type, dims) : StridedTensor(type, dims, {}, random_int(0, 2), random_int(0, 2));
+    return t.random_layouts ? StridedTensor::random_layout(type, dims)
+                            : StridedTensor(type, dims, {}, random_int(0, 2), random_int(0, 2));
   };
   StridedTensor a = layout(t.a_type, a_dims), y = layout(t.y_type, y_dims), c = layout(t.y_type, {t.n});
   std::vector<int> order(b_dims.size());
   std::iota(order.begin(), order.end(), 0);
   if (t.b_transposed) std::swap(order[order.size() - 1], order[order.size() - 2]);
-  StridedTensor b = t.random_layouts ? layout(t.b_type, b_dims) : StridedTensor(t.b_type, b_dims, order, random_int(0, 2), random_int(0, 2));
+  StridedTensor b = t.random_layouts ? layout(t.b_type, b_dims)
+                                     : StridedTensor(t.b_type, b_dims, order, random_int(0, 2), random_int(0, 2));
   a.fill();
   b.fill();
   c.fill();
@@ -76,7 +78,8 @@ void check(const Case& t) {
     run_kernel(table, &KernelTable::matmul, call, threads);
     ASSERT_TRUE(y.untouched_outside());
     for (int64_t i = 0; i < batches; ++i) {
-      const int64_t a0 = batch_offset(a.view(), t.a_batch.size(), batch, i), b0 = batch_offset(b.view(), t.b_batch.size(), batch, i);
+      const int64_t a0 = batch_offset(a.view(), t.a_batch.size(), batch, i),
+                    b0 = batch_offset(b.view(), t.b_batch.size(), batch, i);
       const size_t ar = t.a_batch.size(), br = t.b_batch.size();
       for (int64_t m = 0; m < t.m; ++m) {
         for (int64_t n = 0; n < t.n; ++n) {
@@ -147,7 +150,14 @@ TEST(MatMul, RandomLayoutsTypesAndBatches) {
 }
 
 TEST(MatMul, Doubles) {
-  check({.a_type = DType::kF64, .b_type = DType::kF64, .y_type = DType::kF64, .a_batch = {2}, .m = 3, .n = 70, .k = 5, .with_c = true});
+  check({.a_type = DType::kF64,
+         .b_type = DType::kF64,
+         .y_type = DType::kF64,
+         .a_batch = {2},
+         .m = 3,
+         .n = 70,
+         .k = 5,
+         .with_c = true});
 }
 
 TEST(MatMul, IntegersWrap) {
@@ -199,8 +209,10 @@ TEST(MatMul, Vectors) {
 // y [B, S, H, D] in a layout [B, H, S, D] with room between heads, as in a KV state.
 void check_projection(int64_t batch, int64_t tokens, int64_t heads, int64_t size, int64_t k, bool split_weight) {
   StridedTensor x(DType::kF32, {batch, tokens, k}), bias(DType::kF32, {heads, size});
-  StridedTensor w = split_weight ? StridedTensor(DType::kF32, {k, heads, size}, {1, 0, 2}, 3)
-                                 : StridedTensor(DType::kF32, {k, heads, size}, random_int(0, 1) == 0 ? std::vector<int>{0, 1, 2} : std::vector<int>{1, 2, 0});
+  StridedTensor w = split_weight
+                        ? StridedTensor(DType::kF32, {k, heads, size}, {1, 0, 2}, 3)
+                        : StridedTensor(DType::kF32, {k, heads, size},
+                                        random_int(0, 1) == 0 ? std::vector<int>{0, 1, 2} : std::vector<int>{1, 2, 0});
   StridedTensor y(DType::kF32, {batch, tokens, heads, size}, {0, 2, 1, 3}, 5, 1);
   x.fill();
   w.fill();

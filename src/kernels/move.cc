@@ -117,8 +117,10 @@ void read_pads(const KernelCall& call, const PadParams& p, int rank, int64_t* be
   for (int64_t j = 0; j < listed; ++j) {
     int64_t axis = some ? integer_at(call.in[3], j) : j;
     if (axis < 0) axis += rank;
-    if (axis < 0 || axis >= rank || j >= call.in[1].count()) report(call, "Pad axis out of range", axis, rank);
-    else before[axis] = integer_at(call.in[1], j);
+    if (axis < 0 || axis >= rank || j >= call.in[1].count())
+      report(call, "Pad axis out of range", axis, rank);
+    else
+      before[axis] = integer_at(call.in[1], j);
   }
 }
 
@@ -165,8 +167,10 @@ void pad_row(const KernelCall& call, const PadParams& p, int64_t y_at, int64_t x
       continue;
     }
     const int64_t source = pad_source(i - before, extent, p.mode);
-    if (source < 0) fill_pad(call, p, y, y_at + i * y_step, y_step, 1);
-    else move_bytes(element(y, y_at + i * y_step), element(x, x_at + source * x_step), *call.ledger);
+    if (source < 0)
+      fill_pad(call, p, y, y_at + i * y_step, y_step, 1);
+    else
+      move_bytes(element(y, y_at + i * y_step), element(x, x_at + source * x_step), *call.ledger);
   }
 }
 
@@ -228,8 +232,10 @@ void move_pad(const KernelCall& call, int thread, int threads) {
       y_at += place * y.strides[i];
       x_at += source * x.strides[i];
     }
-    if (inside) pad_row(call, p, y_at, x_at, before[last]);
-    else fill_pad(call, p, y, y_at, y.strides[last], y.dims[last]);
+    if (inside)
+      pad_row(call, p, y_at, x_at, before[last]);
+    else
+      fill_pad(call, p, y, y_at, y.strides[last], y.dims[last]);
   }
 }
 

@@ -7,7 +7,8 @@ namespace {
 TEST(Move, books_every_byte_between_any_layouts) {
   for_each_isa([](const KernelTable& table, int threads) {
     for (DType type : {DType::kU8, DType::kF16, DType::kF32, DType::kF64}) {
-      for (const std::vector<int64_t>& dims : std::vector<std::vector<int64_t>>{{}, {0, 3}, {7}, {5, 1, 300}, {70, 80}}) {
+      for (const std::vector<int64_t>& dims :
+           std::vector<std::vector<int64_t>>{{}, {0, 3}, {7}, {5, 1, 300}, {70, 80}}) {
         StridedTensor x = StridedTensor::random_layout(type, dims), y = StridedTensor::random_layout(type, dims);
         x.fill_integers(0, 99);
         const RunResult r = run_kernel(table, &KernelTable::move, {x.view()}, y.view(), nullptr, threads);
@@ -22,11 +23,13 @@ TEST(Move, books_every_byte_between_any_layouts) {
 
 TEST(Move, reshapes_and_expands) {
   for_each_isa([](const KernelTable& table, int threads) {
-    StridedTensor x = StridedTensor::random_layout(DType::kF32, {6, 70, 12}), y = StridedTensor::random_layout(DType::kF32, {35, 144});
+    StridedTensor x = StridedTensor::random_layout(DType::kF32, {6, 70, 12}),
+                  y = StridedTensor::random_layout(DType::kF32, {35, 144});
     x.fill();
     run_kernel(table, &KernelTable::move, {x.view()}, y.view(), nullptr, threads);
     for (int64_t i = 0; i < x.count(); ++i) ASSERT_EQ(y.get(i), x.get(i));
-    StridedTensor row = StridedTensor::random_layout(DType::kF32, {5, 1}), wide = StridedTensor::random_layout(DType::kF32, {3, 5, 4});
+    StridedTensor row = StridedTensor::random_layout(DType::kF32, {5, 1}),
+                  wide = StridedTensor::random_layout(DType::kF32, {3, 5, 4});
     row.fill();
     run_kernel(table, &KernelTable::move, {row.view()}, wide.view(), nullptr, threads);
     for (int64_t i = 0; i < wide.count(); ++i) ASSERT_EQ(wide.get(i), row.get(i / 4 % 5));
@@ -35,7 +38,8 @@ TEST(Move, reshapes_and_expands) {
 
 TEST(MoveTile, repeats) {
   for_each_isa([](const KernelTable& table, int threads) {
-    StridedTensor x = StridedTensor::random_layout(DType::kI32, {2, 5, 30}), y = StridedTensor::random_layout(DType::kI32, {6, 5, 240});
+    StridedTensor x = StridedTensor::random_layout(DType::kI32, {2, 5, 30}),
+                  y = StridedTensor::random_layout(DType::kI32, {6, 5, 240});
     x.fill_integers(0, 999);
     run_kernel(table, &KernelTable::move_tile, {x.view()}, y.view(), nullptr, threads);
     for (int64_t i = 0; i < 6; ++i)
@@ -50,8 +54,10 @@ int64_t pad_reference(int64_t i, int64_t n, int mode) {
   while (i < 0 || i >= n) {
     if (mode == 0) return -1;
     if (mode == 2) return i < 0 ? 0 : n - 1;
-    if (mode == 3) i += i < 0 ? n : -n;
-    else i = i < 0 ? -i : 2 * (n - 1) - i;
+    if (mode == 3)
+      i += i < 0 ? n : -n;
+    else
+      i = i < 0 ? -i : 2 * (n - 1) - i;
   }
   return i;
 }
@@ -59,9 +65,12 @@ int64_t pad_reference(int64_t i, int64_t n, int mode) {
 TEST(MovePad, all_modes_and_crops) {
   for_each_isa([](const KernelTable& table, int threads) {
     for (int32_t mode = 0; mode < 4; ++mode) {
-      const int64_t before[] = {random_int(-2, 7), random_int(-2, 7)}, after[] = {random_int(-2, 7), random_int(-2, 90)};
-      StridedTensor x = StridedTensor::random_layout(DType::kF32, {5, 70}), pads(DType::kI64, {4}), value(DType::kF32, {});
-      StridedTensor y = StridedTensor::random_layout(DType::kF32, {5 + before[0] + after[0], 70 + before[1] + after[1]});
+      const int64_t before[] = {random_int(-2, 7), random_int(-2, 7)},
+                    after[] = {random_int(-2, 7), random_int(-2, 90)};
+      StridedTensor x = StridedTensor::random_layout(DType::kF32, {5, 70}), pads(DType::kI64, {4}),
+                    value(DType::kF32, {});
+      StridedTensor y =
+          StridedTensor::random_layout(DType::kF32, {5 + before[0] + after[0], 70 + before[1] + after[1]});
       x.fill();
       for (int i = 0; i < 2; ++i) {
         pads.set(i, static_cast<double>(before[i]));
@@ -108,14 +117,16 @@ TEST(Generate, fill_range_trilu_eye_one_hot_shape) {
     run_kernel(table, &KernelTable::range, {start.view(), start.view(), delta.view()}, r.view(), nullptr, threads);
     for (int64_t i = 0; i < r.count(); ++i) ASSERT_EQ(r.get(i), 9.0 - 2.0 * static_cast<double>(i));
 
-    StridedTensor x = StridedTensor::random_layout(DType::kF16, {2, 70, 60}), t = StridedTensor::random_layout(DType::kF16, {2, 70, 60}), k(DType::kI64, {1});
+    StridedTensor x = StridedTensor::random_layout(DType::kF16, {2, 70, 60}),
+                  t = StridedTensor::random_layout(DType::kF16, {2, 70, 60}), k(DType::kI64, {1});
     x.fill(1, 2);
     k.set(0, -4);
     for (bool upper : {false, true}) {
       const TriluParams p{upper};
       run_kernel(table, &KernelTable::trilu, {x.view(), k.view()}, t.view(), &p, threads);
       for (int64_t i = 0; i < 70; ++i)
-        for (int64_t j = 0; j < 60; ++j) ASSERT_EQ(t.at({1, i, j}), (upper ? j >= i - 4 : j <= i - 4) ? x.at({1, i, j}) : 0);
+        for (int64_t j = 0; j < 60; ++j)
+          ASSERT_EQ(t.at({1, i, j}), (upper ? j >= i - 4 : j <= i - 4) ? x.at({1, i, j}) : 0);
     }
 
     StridedTensor eye = StridedTensor::random_layout(DType::kF32, {70, 80});
@@ -123,7 +134,8 @@ TEST(Generate, fill_range_trilu_eye_one_hot_shape) {
     run_kernel(table, &KernelTable::eye_like, {}, eye.view(), &e, threads);
     for (int64_t i = 0; i < eye.count(); ++i) ASSERT_EQ(eye.get(i), i % 80 - i / 80 == 3);
 
-    StridedTensor index = StridedTensor::random_layout(DType::kI32, {40, 6}), depth(DType::kI64, {}), values(DType::kF32, {2});
+    StridedTensor index = StridedTensor::random_layout(DType::kI32, {40, 6}), depth(DType::kI64, {}),
+                  values(DType::kF32, {2});
     StridedTensor hot = StridedTensor::random_layout(DType::kF32, {40, 20, 6});
     index.fill_integers(-21, 21);
     values.set(0, -1);
@@ -145,7 +157,8 @@ TEST(Generate, fill_range_trilu_eye_one_hot_shape) {
     StridedTensor found = StridedTensor::random_layout(DType::kI64, {3, static_cast<int64_t>(expected.size())});
     run_kernel(table, &KernelTable::nonzero, {sparse.view()}, found.view(), nullptr, threads);
     for (int64_t d = 0; d < 3; ++d)
-      for (size_t i = 0; i < expected.size(); ++i) ASSERT_EQ(found.at({d, static_cast<int64_t>(i)}), static_cast<double>(expected[i][static_cast<size_t>(d)]));
+      for (size_t i = 0; i < expected.size(); ++i)
+        ASSERT_EQ(found.at({d, static_cast<int64_t>(i)}), static_cast<double>(expected[i][static_cast<size_t>(d)]));
     ASSERT_TRUE(found.untouched_outside());
 
     StridedTensor dims(DType::kI64, {2});

@@ -26,9 +26,9 @@ struct NBitsWeights {
   int64_t zero_bytes = 0;
   const std::byte* float_zeros = nullptr;  // [n, blocks]
   DType zero_type = DType::kNone;
-  int block_shift = 0;     // lanes of one block: 1 << block_shift
-  int chunk_blocks = 1;    // blocks that a chunk touches
-  VecI block_of_lane{};    // within the chunk
+  int block_shift = 0;   // lanes of one block: 1 << block_shift
+  int chunk_blocks = 1;  // blocks that a chunk touches
+  VecI block_of_lane{};  // within the chunk
 
   bool symmetric() const { return packed_zeros == nullptr && float_zeros == nullptr; }
   // The first block of a chunk; every lane of the chunk belongs to it when blocks are longer than chunks.
@@ -85,8 +85,7 @@ SITU_INLINE NBitsChunk last_chunk(const NBitsWeights& w, int64_t index) {
 
 SITU_INLINE VecU chunk_words(const NBitsColumn& column, const NBitsChunk& chunk) {
   const uint8_t* p = column.q + chunk.index * kVectorBytes;
-  VecU words = chunk.words == kLanes ? VecU(*reinterpret_cast<const UnalignedU*>(p))
-                                     : load_words(p, chunk.words);
+  VecU words = chunk.words == kLanes ? VecU(*reinterpret_cast<const UnalignedU*>(p)) : load_words(p, chunk.words);
 #if defined(__AVX2__)
   // Kept in a register: GCC would read memory once per digit, and rows are rarely aligned to cache lines.
   asm("" : "+v"(words));
@@ -129,8 +128,10 @@ static inline NBitsColumn nbits_column(const NBitsWeights& w, int64_t row, float
     column.scales = buffer;
   }
   float* zeros = buffer + w.blocks + kLanes;
-  if (w.packed_zeros != nullptr) unpack_zeros(w, row, zeros);
-  else if (w.float_zeros != nullptr) read_row(w.float_zeros, w.zero_type, row * w.blocks, 1, w.blocks, zeros);
+  if (w.packed_zeros != nullptr)
+    unpack_zeros(w, row, zeros);
+  else if (w.float_zeros != nullptr)
+    read_row(w.float_zeros, w.zero_type, row * w.blocks, 1, w.blocks, zeros);
   column.zeros = zeros;
   return column;
 }

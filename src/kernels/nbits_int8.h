@@ -70,11 +70,11 @@ SITU_INLINE bool rounds_activations(const NBitsWeights& w, int32_t accuracy_leve
 }
 
 struct Int8Rows {
-  int8_t* q;         // [chunk][plane][vector]
-  float* lane_sums;  // [chunk][lane]: sum of the lane's quantised activations times their scale, times the
-                     // zero point when that is the same for all weights
-  float* scales;     // [chunk][lane]
-  int64_t row_bytes; // from one row's data to the next, for all three
+  int8_t* q;          // [chunk][plane][vector]
+  float* lane_sums;   // [chunk][lane]: sum of the lane's quantised activations times their scale, times the
+                      // zero point when that is the same for all weights
+  float* scales;      // [chunk][lane]
+  int64_t row_bytes;  // from one row's data to the next, for all three
 
   static int64_t bytes_per_row(const NBitsWeights& w) {
     const int64_t planes = w.bits == 8 ? 2 : 8 / w.bits;
@@ -119,7 +119,8 @@ static inline void quantize_row(const NBitsWeights& w, const float* x, int8_t* q
     if (w.block <= kWeights) {
       for (int64_t i = 0; i < kWeights; i += w.block) {
         const int64_t rest = w.k - (k0 + i);
-        block_scales[at++] = quantize_block(x + k0 + i, rest < 0 ? 0 : (rest < w.block ? rest : w.block), w.block, bytes + i);
+        block_scales[at++] =
+            quantize_block(x + k0 + i, rest < 0 ? 0 : (rest < w.block ? rest : w.block), w.block, bytes + i);
       }
     } else {
       if (k0 % w.block == 0) {  // the whole block at once: it spans several chunks

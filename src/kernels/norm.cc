@@ -41,7 +41,8 @@ NormCall make_call(const KernelCall& call, bool with_mean) {
   n.outer.operands = n.inner.operands = kOperands;
   for (int i = 0; i < n.x->rank; ++i) {
     int64_t strides[kOperands];
-    for (int k = 0; k < kOperands; ++k) strides[k] = views[k] == nullptr ? 0 : broadcast_stride(*views[k], i, n.x->rank);
+    for (int k = 0; k < kOperands; ++k)
+      strides[k] = views[k] == nullptr ? 0 : broadcast_stride(*views[k], i, n.x->rank);
     const bool outside = i < params.axis;
     nest_add_dim(outside ? &n.outer : &n.inner, n.x->dims[i], strides);
     if (!outside) n.size *= n.x->dims[i];
@@ -61,8 +62,10 @@ SITU_INLINE void for_each_chunk(const NormCall& n, const int64_t* row, Chunk chu
       int64_t at[4];
       for (int k = 0; k < 4; ++k) at[k] = row[k] + offset[k] + i * n.inner.step(k);
       const float* x = buffer;
-      if (in_place) x = n.x->as<const float>() + at[kX];
-      else read_row(n.x->data, n.x->type, at[kX], step, part, buffer);
+      if (in_place)
+        x = n.x->as<const float>() + at[kX];
+      else
+        read_row(n.x->data, n.x->type, at[kX], step, part, buffer);
       chunk(at, part, x);
     }
   });
@@ -98,8 +101,10 @@ SITU_INLINE void write_chunk(const NormCall& n, const int64_t* at, int64_t count
   for (int64_t i = 0; i < count; ++i) out[i] = (x[i] - mean) * inverse;
   if (n.scale != nullptr) {
     const float* f = factor;
-    if (n.scale->type == DType::kF32 && n.inner.step(kScale) == 1) f = n.scale->as<const float>() + at[kScale];
-    else read_row(n.scale->data, n.scale->type, at[kScale], n.inner.step(kScale), count, factor);
+    if (n.scale->type == DType::kF32 && n.inner.step(kScale) == 1)
+      f = n.scale->as<const float>() + at[kScale];
+    else
+      read_row(n.scale->data, n.scale->type, at[kScale], n.inner.step(kScale), count, factor);
     for (int64_t i = 0; i < count; ++i) out[i] *= f[i];
   }
   if (n.bias != nullptr) {
@@ -117,9 +122,8 @@ void norm_row(const NormCall& n, const int64_t* row) {
   const float inverse = 1.0f / __builtin_sqrtf(variance + static_cast<float>(n.epsilon));
   if (n.mean != nullptr) write_float(n.mean->data, n.mean->type, row[kMean], mean);
   if (n.inverse != nullptr) write_float(n.inverse->data, n.inverse->type, row[kInverse], inverse);
-  for_each_chunk(n, row, [&](const int64_t* at, int64_t count, const float* x) {
-    write_chunk(n, at, count, x, mean, inverse);
-  });
+  for_each_chunk(
+      n, row, [&](const int64_t* at, int64_t count, const float* x) { write_chunk(n, at, count, x, mean, inverse); });
 }
 
 double read_double(const View* v, int64_t at, double absent) {
@@ -128,8 +132,10 @@ double read_double(const View* v, int64_t at, double absent) {
 }
 void write_double(const View* v, int64_t at, double x) {
   if (v == nullptr) return;
-  if (v->type == DType::kF64) v->as<double>()[at] = x;
-  else write_float(v->data, v->type, at, static_cast<float>(x));
+  if (v->type == DType::kF64)
+    v->as<double>()[at] = x;
+  else
+    write_float(v->data, v->type, at, static_cast<float>(x));
 }
 
 template <typename Element>
@@ -155,7 +161,8 @@ void norm_row_double(const NormCall& n, const int64_t* row) {
   write_double(n.mean, row[kMean], mean);
   write_double(n.inverse, row[kInverse], inverse);
   for_each_element(n, row, [&](const int64_t* at) {
-    const double y = (x[at[kX]] - mean) * inverse * read_double(n.scale, at[kScale], 1) + read_double(n.bias, at[kBias], 0);
+    const double y =
+        (x[at[kX]] - mean) * inverse * read_double(n.scale, at[kScale], 1) + read_double(n.bias, at[kBias], 0);
     write_double(n.y, at[kY], y);
   });
 }
@@ -167,8 +174,10 @@ void norm(const KernelCall& call, int thread, int threads) {
   split_rows(n.outer.count(), n.size, thread, threads, &begin, &end);
   const bool wide = n.x->type == DType::kF64;
   for_each_row(n.outer, begin, end, [&](const int64_t* row) {
-    if (wide) norm_row_double<Centred>(n, row);
-    else norm_row<Centred>(n, row);
+    if (wide)
+      norm_row_double<Centred>(n, row);
+    else
+      norm_row<Centred>(n, row);
   });
 }
 

@@ -14,16 +14,19 @@ struct Case {
 
 void check(const Case& t, bool centred) {
   const size_t axis = static_cast<size_t>(t.axis < 0 ? t.axis + static_cast<int>(t.dims.size()) : t.axis);
-  SCOPED_TRACE("rank " + std::to_string(t.dims.size()) + " last " + std::to_string(t.dims.back()) + " axis " + std::to_string(axis));
+  SCOPED_TRACE("rank " + std::to_string(t.dims.size()) + " last " + std::to_string(t.dims.back()) + " axis " +
+               std::to_string(axis));
   auto layout = [&](DType type, const std::vector<int64_t>& dims) {
-    return t.random_layouts ? StridedTensor::random_layout(type, dims) : StridedTensor(type, dims, {}, random_int(0, 2), random_int(0, 2));
+    return t.random_layouts ? StridedTensor::random_layout(type, dims)
+                            : StridedTensor(type, dims, {}, random_int(0, 2), random_int(0, 2));
   };
   std::vector<int64_t> inner(t.dims.begin() + static_cast<int64_t>(axis), t.dims.end()), rows_dims = t.dims;
   for (size_t i = axis; i < t.dims.size(); ++i) rows_dims[i] = 1;
   int64_t size = 1, rows = 1;
   for (size_t i = 0; i < t.dims.size(); ++i) (i < axis ? rows : size) *= t.dims[i];
   const std::vector<int64_t> scale_dims = t.scale_dims.empty() ? inner : t.scale_dims;
-  StridedTensor source = layout(t.type, t.dims), x = layout(t.type, t.dims), y = layout(centred ? t.type : t.scale_type, t.dims);
+  StridedTensor source = layout(t.type, t.dims), x = layout(t.type, t.dims),
+                y = layout(centred ? t.type : t.scale_type, t.dims);
   StridedTensor scale = layout(t.scale_type, scale_dims), bias = layout(t.scale_type, inner);
   StridedTensor mean(DType::kF32, rows_dims), inverse(DType::kF32, rows_dims);
   source.fill(-1, 3);
@@ -59,7 +62,8 @@ void check(const Case& t, bool centred) {
     for (int64_t r = 0; r < rows; ++r) {
       double mu = 0, variance = 0;
       for (int64_t i = 0; centred && i < size; ++i) mu += source.get(r * size + i) / static_cast<double>(size);
-      for (int64_t i = 0; i < size; ++i) variance += std::pow(source.get(r * size + i) - mu, 2) / static_cast<double>(size);
+      for (int64_t i = 0; i < size; ++i)
+        variance += std::pow(source.get(r * size + i) - mu, 2) / static_cast<double>(size);
       const double inv = 1 / std::sqrt(variance + params.epsilon);
       if (t.statistics) {
         ASSERT_NEAR(inverse.get(r), inv, 1e-4 * inv);
@@ -70,7 +74,8 @@ void check(const Case& t, bool centred) {
       for (int64_t i = 0; i < size; ++i) {
         double expected = (source.get(r * size + i) - mu) * inv * scale_at(scale, i);
         if (t.bias) expected += scale_at(bias, i);
-        ASSERT_NEAR(result.get(r * size + i), expected, 3e-5 + rounding(result.view().type) * std::fabs(expected)) << r << " " << i;
+        ASSERT_NEAR(result.get(r * size + i), expected, 3e-5 + rounding(result.view().type) * std::fabs(expected))
+            << r << " " << i;
       }
     }
   });

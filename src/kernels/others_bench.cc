@@ -34,16 +34,27 @@ class Others {
 
   void elements() {
     for (const int64_t rows : {1, 512}) {
-      for (const auto& [kind, name] : {std::pair{UnaryKind::kSilu, "silu"}, {UnaryKind::kGeluTanh, "gelu tanh"}, {UnaryKind::kGeluErf, "gelu erf"}, {UnaryKind::kTanh, "tanh"}, {UnaryKind::kSigmoid, "sigmoid"},
-                                       {UnaryKind::kExp, "exp"}, {UnaryKind::kErf, "erf"}, {UnaryKind::kSqrt, "sqrt"}, {UnaryKind::kNeg, "neg"}})
+      for (const auto& [kind, name] : {std::pair{UnaryKind::kSilu, "silu"},
+                                       {UnaryKind::kGeluTanh, "gelu tanh"},
+                                       {UnaryKind::kGeluErf, "gelu erf"},
+                                       {UnaryKind::kTanh, "tanh"},
+                                       {UnaryKind::kSigmoid, "sigmoid"},
+                                       {UnaryKind::kExp, "exp"},
+                                       {UnaryKind::kErf, "erf"},
+                                       {UnaryKind::kSqrt, "sqrt"},
+                                       {UnaryKind::kNeg, "neg"}})
         for (const DType type : {DType::kF32, DType::kF16}) {
           if (type == DType::kF16 && kind != UnaryKind::kSilu) continue;
           const UnaryParams params{kind};
           const Buffer x(type, {rows, kInner}), y(type, {rows, kInner});
           time(&KernelTable::unary, "unary", name, {x.view}, {y.view}, &params);
         }
-      const Buffer a(DType::kF32, {rows, kInner}), b(DType::kF32, {rows, kInner}), c(DType::kF32, {kInner}), y(DType::kF32, {rows, kInner}), half(DType::kF16, {rows, kInner});
-      for (const auto& [kind, name] : {std::pair{BinaryKind::kAdd, "add"}, {BinaryKind::kMul, "mul"}, {BinaryKind::kDiv, "div"}, {BinaryKind::kSiluMul, "silu mul"}}) {
+      const Buffer a(DType::kF32, {rows, kInner}), b(DType::kF32, {rows, kInner}), c(DType::kF32, {kInner}),
+          y(DType::kF32, {rows, kInner}), half(DType::kF16, {rows, kInner});
+      for (const auto& [kind, name] : {std::pair{BinaryKind::kAdd, "add"},
+                                       {BinaryKind::kMul, "mul"},
+                                       {BinaryKind::kDiv, "div"},
+                                       {BinaryKind::kSiluMul, "silu mul"}}) {
         const BinaryParams params{kind};
         time(&KernelTable::binary, "binary", name, {a.view, b.view}, {y.view}, &params);
       }
@@ -61,8 +72,11 @@ class Others {
 
   void axes() {
     for (const int64_t rows : {1, 512}) {
-      const Buffer x(DType::kF32, {rows, kHidden}), y(DType::kF32, {rows, kHidden}), scale(DType::kF32, {kHidden}), bias(DType::kF32, {kHidden}), one(DType::kF32, {rows, 1});
-      for (const auto& [kind, name] : {std::pair{ReduceKind::kMean, "mean"}, {ReduceKind::kSumSquare, "sum of squares"}, {ReduceKind::kMax, "max"}}) {
+      const Buffer x(DType::kF32, {rows, kHidden}), y(DType::kF32, {rows, kHidden}), scale(DType::kF32, {kHidden}),
+          bias(DType::kF32, {kHidden}), one(DType::kF32, {rows, 1});
+      for (const auto& [kind, name] : {std::pair{ReduceKind::kMean, "mean"},
+                                       {ReduceKind::kSumSquare, "sum of squares"},
+                                       {ReduceKind::kMax, "max"}}) {
         const ReduceParams params{kind, 2, true};
         time(&KernelTable::reduce, "reduce", name, {x.view}, {one.view}, &params);
       }
@@ -74,11 +88,13 @@ class Others {
       const Buffer scores(DType::kF32, {kHeads, rows, keys}), weights(DType::kF32, {kHeads, rows, keys});
       const SoftmaxParams softmax{2, false, false};
       time(&KernelTable::softmax, "softmax", "", {scores.view}, {weights.view}, &softmax);
-      const Buffer mask = integers({1, rows}, 1, 0, 2), positions(DType::kI64, {1, rows}), axis = integers({1}, 1, 0, 2);
+      const Buffer mask = integers({1, rows}, 1, 0, 2), positions(DType::kI64, {1, rows}),
+                   axis = integers({1}, 1, 0, 2);
       const CumSumParams cumsum{false, false};
       time(&KernelTable::cumsum, "cumsum", "", {mask.view, axis.view}, {positions.view}, &cumsum);
     }
-    const Buffer logits(DType::kF32, {1, kVocabulary}), id(DType::kI64, {1, 1}), best(DType::kF32, {1, 50}), ids(DType::kI64, {1, 50});
+    const Buffer logits(DType::kF32, {1, kVocabulary}), id(DType::kI64, {1, 1}), best(DType::kF32, {1, 50}),
+        ids(DType::kI64, {1, 50});
     const ArgReduceParams arg{1, true, false, true};
     time(&KernelTable::arg_reduce, "arg_reduce", "", {logits.view}, {id.view}, &arg);
     const TopKParams top{1, true, true};
@@ -86,29 +102,37 @@ class Others {
   }
 
   void indices() {
-    const Buffer table(DType::kF32, {kVocabulary, kHidden}), digits(DType::kU8, {kVocabulary, kHidden / 2}), scales(DType::kF32, {kVocabulary, kHidden / 32});
+    const Buffer table(DType::kF32, {kVocabulary, kHidden}), digits(DType::kU8, {kVocabulary, kHidden / 2}),
+        scales(DType::kF32, {kVocabulary, kHidden / 32});
     for (const int64_t rows : {1, 512}) {
-      const Buffer ids = integers({rows}, 7, 4099, kVocabulary), tuples = integers({rows, 1}, 7, 4099, kVocabulary), y(DType::kF32, {rows, kHidden});
+      const Buffer ids = integers({rows}, 7, 4099, kVocabulary), tuples = integers({rows, 1}, 7, 4099, kVocabulary),
+                   y(DType::kF32, {rows, kHidden});
       const double moved = 2 * bytes_of(y.view);
       const AxisParams axis{0};
       time(&KernelTable::gather, "gather", "rows of a table", {table.view, ids.view}, {y.view}, &axis, moved);
       const GatherNdParams nd{0};
       time(&KernelTable::gather_nd, "gather_nd", "rows of a table", {table.view, tuples.view}, {y.view}, &nd, moved);
       const GatherBlockQuantizedParams blocks{4, 32, 0, 1, true, 8};
-      time(&KernelTable::gather_block_quantized, "gather_block_quantized", "rows of a table", {digits.view, ids.view, scales.view}, {y.view}, &blocks, moved / 2 * 1.25);
+      time(&KernelTable::gather_block_quantized, "gather_block_quantized", "rows of a table",
+           {digits.view, ids.view, scales.view}, {y.view}, &blocks, moved / 2 * 1.25);
       const Buffer x(DType::kF32, {rows, kHidden}), places = integers({rows, kHidden}, 0, 7, kHidden);
       const AxisParams last{1};
       time(&KernelTable::gather_elements, "gather_elements", "", {x.view, places.view}, {y.view}, &last);
       // Rows of a state, in place: what lies between is not touched.
-      const Buffer state(DType::kF32, {kKeys, kKvHeads * kSize}), row = integers({rows, 1}, 5, 1, kKeys), column = integers({rows, kKvHeads * kSize}, 0, 1, kKeys), update(DType::kF32, {rows, kKvHeads * kSize});
+      const Buffer state(DType::kF32, {kKeys, kKvHeads * kSize}),
+          row = integers({rows, 1}, 5, 1, kKeys), column = integers({rows, kKvHeads * kSize}, 0, 1, kKeys),
+          update(DType::kF32, {rows, kKvHeads * kSize});
       const ScatterParams scatter{0, ScatterKind::kNone};
-      time(&KernelTable::scatter_nd, "scatter_nd", "rows, in place", {state.view, row.view, update.view}, {state.view}, &scatter, 2 * bytes_of(update.view));
-      time(&KernelTable::scatter_elements, "scatter_elements", "in place", {state.view, column.view, update.view}, {state.view}, &scatter, 2 * bytes_of(update.view) + bytes_of(column.view));
+      time(&KernelTable::scatter_nd, "scatter_nd", "rows, in place", {state.view, row.view, update.view}, {state.view},
+           &scatter, 2 * bytes_of(update.view));
+      time(&KernelTable::scatter_elements, "scatter_elements", "in place", {state.view, column.view, update.view},
+           {state.view}, &scatter, 2 * bytes_of(update.view) + bytes_of(column.view));
     }
   }
 
   void generated() {
-    const Buffer square(DType::kF32, {512, 512}), other(DType::kF32, {512, 512}), zero = integers({1}, 0, 0, 1), one = integers({1}, 1, 0, 2), limit = integers({1}, kKeys, 0, kKeys + 1);
+    const Buffer square(DType::kF32, {512, 512}), other(DType::kF32, {512, 512}),
+        zero = integers({1}, 0, 0, 1), one = integers({1}, 1, 0, 2), limit = integers({1}, kKeys, 0, kKeys + 1);
     FillParams fill{DType::kF32, {}};
     time(&KernelTable::fill, "fill", "", {}, {square.view}, &fill);
     const Buffer positions(DType::kI64, {kKeys});
@@ -117,10 +141,12 @@ class Others {
     time(&KernelTable::trilu, "trilu", "", {square.view, scalar(one)}, {other.view}, &trilu);
     const EyeLikeParams eye{0};
     time(&KernelTable::eye_like, "eye_like", "", {square.view}, {other.view}, &eye);
-    const Buffer ids = integers({512}, 0, 5, 64), depth = integers({1}, 64, 0, 65), values(DType::kF32, {2}), hot(DType::kF32, {512, 64});
+    const Buffer ids = integers({512}, 0, 5, 64), depth = integers({1}, 64, 0, 65), values(DType::kF32, {2}),
+                 hot(DType::kF32, {512, 64});
     const AxisParams axis{1};
     time(&KernelTable::one_hot, "one_hot", "", {ids.view, scalar(depth), values.view}, {hot.view}, &axis);
-    const Buffer mask = bools({512, 64}), places(DType::kI64, {2, 512 * 64 - (512 * 64 + 2) / 3}), dims(DType::kI64, {2});
+    const Buffer mask = bools({512, 64}), places(DType::kI64, {2, 512 * 64 - (512 * 64 + 2) / 3}),
+                 dims(DType::kI64, {2});
     time(&KernelTable::nonzero, "nonzero", "", {mask.view}, {places.view}, nullptr);
     const ShapeParams shape{0, 2, false};
     time(&KernelTable::shape, "shape", "", {square.view}, {dims.view}, &shape, bytes_of(dims.view));
@@ -128,14 +154,17 @@ class Others {
 
   void moved() {
     for (const int64_t rows : {1, 512}) {
-      const Buffer x(DType::kF32, {rows, kHeads, kSize}), y(DType::kF32, {rows, kHeads, kSize}), heads(DType::kF32, {kHeads, rows, kSize});
+      const Buffer x(DType::kF32, {rows, kHeads, kSize}), y(DType::kF32, {rows, kHeads, kSize}),
+          heads(DType::kF32, {kHeads, rows, kSize});
       View turned = x.view;
       std::swap(turned.dims[0], turned.dims[1]);
       std::swap(turned.strides[0], turned.strides[1]);
       time(&KernelTable::move, "move", "", {x.view}, {y.view}, nullptr);
       time(&KernelTable::move, "move", "heads in front of tokens", {turned}, {heads.view}, nullptr);
-      const Buffer kv(DType::kF32, {kKvHeads, 1, rows, kSize}), repeated(DType::kF32, {kKvHeads, kHeads / kKvHeads, rows, kSize}), times(DType::kI64, {4});
-      time(&KernelTable::move_tile, "move_tile", "heads", {kv.view, times.view}, {repeated.view}, nullptr, bytes_of(kv.view) + bytes_of(repeated.view));
+      const Buffer kv(DType::kF32, {kKvHeads, 1, rows, kSize}),
+          repeated(DType::kF32, {kKvHeads, kHeads / kKvHeads, rows, kSize}), times(DType::kI64, {4});
+      time(&KernelTable::move_tile, "move_tile", "heads", {kv.view, times.view}, {repeated.view}, nullptr,
+           bytes_of(kv.view) + bytes_of(repeated.view));
       PadParams pad{0, true, {}, 0};
       pad.before[0] = 16;
       const Buffer padded(DType::kF32, {rows + 32, kHeads, kSize});
@@ -145,15 +174,19 @@ class Others {
 
   // What is fused with products, and what lays out their weights.
   void weights() {
-    const bool packs = bench_.wants("pack_nbits") || bench_.wants("packed_matmul") || bench_.wants("packed_projections");
+    const bool packs =
+        bench_.wants("pack_nbits") || bench_.wants("packed_matmul") || bench_.wants("packed_projections");
     for (const int64_t rows : {1, 512}) {
       if (!packs) break;
       const Buffer x(DType::kF32, {rows, kHidden}), inner(DType::kF32, {rows, kInner}), norm(DType::kF32, {kHidden});
-      const PackedMatMulParams gated{kHidden, kInner, 4, 32, 4, true, ZeroPoints::kMiddle, UnaryKind::kSilu, 1e-5f}, down{kInner, kHidden, 4, 32, 4, true, ZeroPoints::kMiddle};
+      const PackedMatMulParams gated{kHidden, kInner, 4, 32, 4, true, ZeroPoints::kMiddle, UnaryKind::kSilu, 1e-5f},
+          down{kInner, kHidden, 4, 32, 4, true, ZeroPoints::kMiddle};
       const Buffer up = packed(gated), gate = packed(gated), back = packed(down);
       const double products = 2.0 * static_cast<double>(rows * kHidden * kInner);
-      time(&KernelTable::packed_matmul, "packed_matmul", "level=4 norm, silu of a gate", {x.view, up.view, {}, {}, norm.view, gate.view}, {inner.view}, &gated, 0, 2 * products);
-      time(&KernelTable::packed_matmul, "packed_matmul", "level=4 added to", {inner.view, back.view, {}, x.view}, {x.view}, &down, 0, products);
+      time(&KernelTable::packed_matmul, "packed_matmul", "level=4 norm, silu of a gate",
+           {x.view, up.view, {}, {}, norm.view, gate.view}, {inner.view}, &gated, 0, 2 * products);
+      time(&KernelTable::packed_matmul, "packed_matmul", "level=4 added to", {inner.view, back.view, {}, x.view},
+           {x.view}, &down, 0, products);
       const PackedProjectionsParams qkv{gated, 3, {kHidden, kKvHeads * kSize, kKvHeads * kSize}, {true, true, true}};
       std::vector<View> in = {x.view, norm.view};
       std::vector<Buffer> memory;
@@ -170,22 +203,26 @@ class Others {
         memory.emplace_back(DType::kF32, std::vector<int64_t>{rows, one.n});
         out.push_back(memory.back().view);
       }
-      time(&KernelTable::packed_projections, "packed_projections", "level=4 norm, q k v", in, out, &qkv, 0, 2.0 * static_cast<double>(rows * kHidden * columns));
+      time(&KernelTable::packed_projections, "packed_projections", "level=4 norm, q k v", in, out, &qkv, 0,
+           2.0 * static_cast<double>(rows * kHidden * columns));
     }
     if (packs) {
       const PackedMatMulParams product{kHidden, kInner, 4, 32, 4, true, ZeroPoints::kMiddle};
       const PackedLayout layout(kInner, kHidden, 4, 32, true, ZeroPoints::kMiddle);
       const PackNBitsParams params{product, 0, layout.units()};
-      const Buffer q(DType::kU8, {kInner, kHidden / 32, 16}), scales(DType::kF32, {kInner, kHidden / 32}), to = packed(product);
+      const Buffer q(DType::kU8, {kInner, kHidden / 32, 16}), scales(DType::kF32, {kInner, kHidden / 32}),
+          to = packed(product);
       time(&KernelTable::pack_nbits, "pack_nbits", "", {q.view, scales.view, {}}, {to.view}, &params);
     }
     const DenseMatMulParams dense{kHidden, kInner};
     const PackDenseParams pack{dense, 0, kHidden, 0, (kInner + kDensePanelColumns - 1) / kDensePanelColumns};
     const Buffer w(DType::kF32, {kHidden, kInner}), to(DType::kF32, {dense.packed_count()});
     time(&KernelTable::pack_dense, "pack_dense", "", {w.view}, {to.view}, &pack);
-    const Buffer bytes(DType::kI8, {kInner, kHidden}), rows(DType::kF32, {kInner}), floats(DType::kF32, {kInner, kHidden});
+    const Buffer bytes(DType::kI8, {kInner, kHidden}), rows(DType::kF32, {kInner}),
+        floats(DType::kF32, {kInner, kHidden});
     const DequantizeParams dequantize{0, 0};
-    time(&KernelTable::dequantize_linear, "dequantize_linear", "a scale for each row", {bytes.view, rows.view}, {floats.view}, &dequantize);
+    time(&KernelTable::dequantize_linear, "dequantize_linear", "a scale for each row", {bytes.view, rows.view},
+         {floats.view}, &dequantize);
     if (bench_.wants("read_stream")) {
       const Buffer much(DType::kU8, {int64_t{64} << 20}), sums(DType::kU32, {bench_.threads()});
       time(&KernelTable::read_stream, "read_stream", "", {much.view}, {sums.view}, nullptr);
@@ -195,7 +232,9 @@ class Others {
   }
 
  private:
-  static Buffer packed(const PackedMatMulParams& p) { return Buffer(DType::kU8, {PackedLayout(p.n, p.k, p.bits, p.block, p.half_scales, p.zeros).bytes()}); }
+  static Buffer packed(const PackedMatMulParams& p) {
+    return Buffer(DType::kU8, {PackedLayout(p.n, p.k, p.bits, p.block, p.half_scales, p.zeros).bytes()});
+  }
   static View scalar(const Buffer& b) {
     View v = b.view;
     v.rank = 0;
@@ -203,7 +242,8 @@ class Others {
   }
 
   // `bytes` that must be read or written; 0: all of the operands.
-  void time(KernelFn KernelTable::* kernel, const char* name, const std::string& what, const std::vector<View>& in, const std::vector<View>& out, const void* params, double bytes = 0, double flops = 0) {
+  void time(KernelFn KernelTable::* kernel, const char* name, const std::string& what, const std::vector<View>& in,
+            const std::vector<View>& out, const void* params, double bytes = 0, double flops = 0) {
     if (!bench_.wants(name)) return;
     KernelCall call = make_call(in, out.data(), params);
     call.out_count = static_cast<int>(out.size());
@@ -212,7 +252,9 @@ class Others {
       for (const View& v : *views) all += v.present() ? bytes_of(v) : 0;
     const View& shown = in.empty() ? out[0] : in[0];
     const double ms = bench_.time(kernel, {call}, kMostMs);
-    bench_.report(std::string(name) + (what.empty() ? "" : " " + what) + " " + str({shown.dims, shown.dims + shown.rank}), ms, bytes > 0 ? bytes : all, flops);
+    bench_.report(
+        std::string(name) + (what.empty() ? "" : " " + what) + " " + str({shown.dims, shown.dims + shown.rank}), ms,
+        bytes > 0 ? bytes : all, flops);
   }
 
   Bench& bench_;

@@ -22,13 +22,16 @@ struct PackSource {
   int64_t row_bytes, zero_bytes;
 
   uint8_t integer_zero(const PackedLayout& w, int64_t n, int64_t b) const {
-    return static_cast<uint8_t>(zeros->as<const uint8_t>()[n * zero_bytes + b * w.bits / 8] >> (b * w.bits % 8)) & static_cast<uint8_t>((1 << w.bits) - 1);
+    return static_cast<uint8_t>(zeros->as<const uint8_t>()[n * zero_bytes + b * w.bits / 8] >> (b * w.bits % 8)) &
+           static_cast<uint8_t>((1 << w.bits) - 1);
   }
 };
 
 void write_scale(const PackedLayout& w, uint8_t* to, int64_t column, float value) {
-  if (w.half_scales) from_float(reinterpret_cast<Half*>(to) + column, value);
-  else reinterpret_cast<float*>(to)[column] = value;
+  if (w.half_scales)
+    from_float(reinterpret_cast<Half*>(to) + column, value);
+  else
+    reinterpret_cast<float*>(to)[column] = value;
 }
 
 void pack_record(const PackedLayout& w, const PackSource& s, int64_t column, int64_t b, int panels, uint8_t* record) {
@@ -41,12 +44,15 @@ void pack_record(const PackedLayout& w, const PackSource& s, int64_t column, int
     const int64_t n = column + c;
     uint32_t* to = words + c / kPanelColumns * lines * 16 + c % kPanelColumns;
     const bool real = n < w.n;
-    const UnalignedWord* from = real ? reinterpret_cast<const UnalignedWord*>(s.q + n * s.row_bytes + b * block_bytes) : nullptr;
-    for (int64_t line = 0; line < lines; ++line) to[line * 16] = !real ? 0 : w.bits == 4 ? interleave_digits(from[line]) : from[line];
+    const UnalignedWord* from =
+        real ? reinterpret_cast<const UnalignedWord*>(s.q + n * s.row_bytes + b * block_bytes) : nullptr;
+    for (int64_t line = 0; line < lines; ++line)
+      to[line * 16] = !real ? 0 : w.bits == 4 ? interleave_digits(from[line]) : from[line];
     const float scale = real ? read_float(s.scales.data, s.scales.type, n * w.blocks + b) : 0.0f;
     write_scale(w, scales, c, scale);
     if (w.zeros == ZeroPoints::kIntegers) zeros[c] = real ? s.integer_zero(w, n, b) : 0;
-    if (w.zeros == ZeroPoints::kFloats) write_scale(w, zeros, c, real ? scale * read_float(s.zeros->data, s.zeros->type, n * w.blocks + b) : 0.0f);
+    if (w.zeros == ZeroPoints::kFloats)
+      write_scale(w, zeros, c, real ? scale * read_float(s.zeros->data, s.zeros->type, n * w.blocks + b) : 0.0f);
   }
 }
 
@@ -56,14 +62,16 @@ void pack_record(const PackedLayout& w, const PackSource& s, int64_t column, int
 void pack_nbits(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const PackNBitsParams*>(call.params);
   const PackedLayout w = packed_layout(params.product);
-  const PackSource source{call.in[0].as<const uint8_t>(), call.in[1], w.zeros != ZeroPoints::kMiddle ? &call.in[2] : nullptr,
-                          w.blocks * w.block * w.bits / 8, (w.blocks * w.bits + 7) / 8};
+  const PackSource source{call.in[0].as<const uint8_t>(), call.in[1],
+                          w.zeros != ZeroPoints::kMiddle ? &call.in[2] : nullptr, w.blocks * w.block * w.bits / 8,
+                          (w.blocks * w.bits + 7) / 8};
   int64_t u0, u1;
   split_range(params.last_unit - params.first_unit, thread, threads, &u0, &u1);
   for (int64_t u = params.first_unit + u0; u < params.first_unit + u1; ++u) {
     const int panels = w.unit_panels(u);
     uint8_t* unit = call.out[0].as<uint8_t>() + w.unit_offset(u);
-    for (int64_t b = 0; b < w.blocks; ++b) pack_record(w, source, u * kUnitPanels * kPanelColumns, b, panels, unit + b * w.record_bytes(panels));
+    for (int64_t b = 0; b < w.blocks; ++b)
+      pack_record(w, source, u * kUnitPanels * kPanelColumns, b, panels, unit + b * w.record_bytes(panels));
   }
 }
 

@@ -7,7 +7,8 @@
 //       4 bits: 8 consecutive k; byte i holds k + i in its low and k + 4 + i in its high half
 //       8 bits: 4 consecutive k; byte i holds k + i
 //     scales  [panels][16] half or float
-//     zeros   [panels][16] bytes; none if all are 2^(bits - 1); if they are no integers, scale * zero point like the scales
+//     zeros   [panels][16] bytes; none if all are 2^(bits - 1); if they are no integers, scale * zero point like the
+//     scales
 //
 // Columns beyond N have scale 0; k beyond K has digit 0 and meets activations that are 0.
 #pragma once
@@ -34,8 +35,8 @@ SITU_INLINE VecS splat_word(const int8_t* p) {
 // With VNNI the high digits are multiplied where they stand, 16 times too large, and divided once per block.
 constexpr bool kDigitsInPlace = kVnni;
 
-// sum += x at this place. Else GCC moves all additions of an unrolled loop behind its last product, and keeps the products in
-// memory until then: a sixth more instructions for 128 rows times 4 or 8 bits with AVX2.
+// sum += x at this place. Else GCC moves all additions of an unrolled loop behind its last product, and keeps the
+// products in memory until then: a sixth more instructions for 128 rows times 4 or 8 bits with AVX2.
 template <typename Vec>
 SITU_INLINE void add_here(Vec& sum, Vec x) {
   sum += x;
@@ -44,8 +45,8 @@ SITU_INLINE void add_here(Vec& sum, Vec x) {
 #endif
 }
 
-// acc[lane] += the four products of unsigned bytes u and signed bytes s. The last lines hold for any u: they are what VNNI computes
-// (SITU_EMULATE_VNNI: tests of its code on other CPUs).
+// acc[lane] += the four products of unsigned bytes u and signed bytes s. The last lines hold for any u: they are what
+// VNNI computes (SITU_EMULATE_VNNI: tests of its code on other CPUs).
 SITU_INLINE void add_dots(VecI& acc, VecS u, VecS s) {
 #if defined(__AVX512VNNI__)
   acc = (VecI)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)u, (__m512i)s);
@@ -57,16 +58,16 @@ SITU_INLINE void add_dots(VecI& acc, VecS u, VecS s) {
 #endif
 }
 
-// Without VNNI products of 4-bit digits are added up as 16 bits before they become 32, half the instructions and fewer: at most
-// kMostWords products of 2 * 15 * 127 each, 30480 in all.
+// Without VNNI products of 4-bit digits are added up as 16 bits before they become 32, half the instructions and fewer:
+// at most kMostWords products of 2 * 15 * 127 each, 30480 in all.
 template <int Bits>
 constexpr bool kWordSums = Bits == 4 && !kVnni;
 constexpr int kMostWords = 8;
 
 // Rows of activations for one call: either rounded to int8 per block, or floats; zero beyond K.
 struct PackedRows {
-  const int8_t* q = nullptr;        // [rows][depth]
-  const float* x = nullptr;         // [rows][depth]
+  const int8_t* q = nullptr;  // [rows][depth]
+  const float* x = nullptr;   // [rows][depth]
   // [blocks][count]: all rows of a block side by side.
   const float* scales = nullptr;  // int8 only
   // int8 with integer zeros: minus the block's sum of q, times 2^(bits - 1) where all zeros are that.
@@ -102,7 +103,8 @@ SITU_INLINE int64_t line_offset(const PackedLayout& w, int vector) {
 
 // acc[r][v] += R rows of bytes, `depth` apart, times `Lines` lines of the columns of vectors g .. g + G - 1, 4 bits.
 template <int R, int V, int G, int Lines>
-SITU_INLINE void add_word_sums(const uint8_t* lines, const int64_t* offset, int g, const int8_t* q, int64_t depth, VecI (*acc)[V]) {
+SITU_INLINE void add_word_sums(const uint8_t* lines, const int64_t* offset, int g, const int8_t* q, int64_t depth,
+                               VecI (*acc)[V]) {
   static_assert(2 * Lines <= kMostWords);
   VecS words[R][G];
 #pragma GCC unroll 4
@@ -120,8 +122,10 @@ SITU_INLINE void add_word_sums(const uint8_t* lines, const int64_t* offset, int 
       const VecS first = splat_word(q + r * depth + l * 8), second = splat_word(q + r * depth + l * 8 + 4);
 #pragma GCC unroll 2
       for (int v = 0; v < G; ++v) {
-        if (l == 0) words[r][v] = byte_products(low[v], first);
-        else add_here(words[r][v], byte_products(low[v], first));
+        if (l == 0)
+          words[r][v] = byte_products(low[v], first);
+        else
+          add_here(words[r][v], byte_products(low[v], first));
         add_here(words[r][v], byte_products(high[v], second));
       }
     }
@@ -167,9 +171,11 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
 #pragma GCC unroll 4
       for (int g = 0; g < V; g += kGroup) {
         if (lines % 4 == 0) {
-          for (int64_t l = 0; l < lines; l += 4) add_word_sums<R, V, kGroup, 4>(record + l * 64, offset, g, q + l * 8, rows.depth, acc);
+          for (int64_t l = 0; l < lines; l += 4)
+            add_word_sums<R, V, kGroup, 4>(record + l * 64, offset, g, q + l * 8, rows.depth, acc);
         } else {
-          for (int64_t l = 0; l < lines; l += 2) add_word_sums<R, V, kGroup, 2>(record + l * 64, offset, g, q + l * 8, rows.depth, acc);
+          for (int64_t l = 0; l < lines; l += 2)
+            add_word_sums<R, V, kGroup, 2>(record + l * 64, offset, g, q + l * 8, rows.depth, acc);
         }
       }
     } else {
@@ -191,8 +197,10 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
 #pragma GCC unroll 8
               for (int v = 0; v < V; ++v) {
                 add_dots(acc[r][v], (VecS)((VecU)digits[v] & 0x0f0f0f0fu), first);
-                if (kSplit) add_dots(high[r][v], (VecS)((VecU)digits[v] & 0xf0f0f0f0u), second);
-                else add_dots(acc[r][v], (VecS)(((VecU)digits[v] >> 4) & 0x0f0f0f0fu), second);
+                if (kSplit)
+                  add_dots(high[r][v], (VecS)((VecU)digits[v] & 0xf0f0f0f0u), second);
+                else
+                  add_dots(acc[r][v], (VecS)(((VecU)digits[v] >> 4) & 0x0f0f0f0fu), second);
               }
             } else {
               const VecS four = splat_word(q + r * rows.depth + line * 4);
@@ -222,10 +230,11 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
 // The vectors of columns of a whole unit.
 constexpr int kUnitVectors = kUnitPanels * kPanelVectors;
 
-// total = one row times all columns of a whole unit, 4 bits. The row's bytes of a group of lines stay in registers; without VNNI the
-// products of a group are added up as 16 bits, at most 4 lines * 2 * 2 * 15 * 127 = 30480.
+// total = one row times all columns of a whole unit, 4 bits. The row's bytes of a group of lines stay in registers;
+// without VNNI the products of a group are added up as 16 bits, at most 4 lines * 2 * 2 * 15 * 127 = 30480.
 template <ZeroPoints Z, int Lines>
-SITU_INLINE void packed_int8_unit(const PackedLayout& w, const PackedRows& rows, int64_t row, const uint8_t* unit, VecF* total) {
+SITU_INLINE void packed_int8_unit(const PackedLayout& w, const PackedRows& rows, int64_t row, const uint8_t* unit,
+                                  VecF* total) {
   const int64_t record_bytes = w.record_bytes(kUnitPanels), panel = w.panel_bytes(), groups = w.lines() / Lines;
   const int8_t* q = rows.q + row * rows.depth;
   VecF sums[kUnitVectors] = {};
@@ -233,7 +242,8 @@ SITU_INLINE void packed_int8_unit(const PackedLayout& w, const PackedRows& rows,
     VecI dots[kUnitVectors];
     const VecI minus = Z == ZeroPoints::kFloats ? VecI{} : splat_i(rows.negative_sums[b * rows.count + row]);
 #pragma GCC unroll 8
-    for (int v = 0; v < kUnitVectors; ++v) dots[v] = Z == ZeroPoints::kIntegers ? minus * packed_zeros(w, unit, kUnitPanels, v) : minus;
+    for (int v = 0; v < kUnitVectors; ++v)
+      dots[v] = Z == ZeroPoints::kIntegers ? minus * packed_zeros(w, unit, kUnitPanels, v) : minus;
     for (int64_t g = 0; g < groups; ++g, q += Lines * 8) {
       VecS bytes[2 * Lines];  // of 4 k each
 #pragma GCC unroll 8
@@ -262,7 +272,8 @@ SITU_INLINE void packed_int8_unit(const PackedLayout& w, const PackedRows& rows,
 #pragma GCC unroll 8
     for (int v = 0; v < kUnitVectors; ++v) {
       sums[v] += __builtin_convertvector(dots[v], VecF) * (packed_scales(w, unit, kUnitPanels, v) * scale);
-      if (Z == ZeroPoints::kFloats) sums[v] -= packed_offsets(w, unit, kUnitPanels, v) * rows.sums[b * rows.count + row];
+      if (Z == ZeroPoints::kFloats)
+        sums[v] -= packed_offsets(w, unit, kUnitPanels, v) * rows.sums[b * rows.count + row];
     }
   }
 #pragma GCC unroll 8
@@ -284,7 +295,8 @@ SITU_INLINE VecF packed_digit(VecU words, int i) {
 #if defined(__AVX512F__)
   if constexpr (Bits == 4) {  // a table of 16 floats by the low four bits of each lane: no mask, no conversion
     const float z = Z == ZeroPoints::kMiddle ? 8.0f : 0.0f;
-    const __m512 table = _mm512_setr_ps(0 - z, 1 - z, 2 - z, 3 - z, 4 - z, 5 - z, 6 - z, 7 - z, 8 - z, 9 - z, 10 - z, 11 - z, 12 - z, 13 - z, 14 - z, 15 - z);
+    const __m512 table = _mm512_setr_ps(0 - z, 1 - z, 2 - z, 3 - z, 4 - z, 5 - z, 6 - z, 7 - z, 8 - z, 9 - z, 10 - z,
+                                        11 - z, 12 - z, 13 - z, 14 - z, 15 - z);
     return (VecF)_mm512_maskz_permutexvar_ps(kAllLanes, (__m512i)(words >> shift), table);
   }
 #endif
@@ -294,16 +306,20 @@ SITU_INLINE VecF packed_digit(VecU words, int i) {
 // What is taken from the digits of kLanes columns of a record, times their scale.
 template <int Bits, ZeroPoints Z>
 SITU_INLINE VecF offset_of(const PackedLayout& w, const uint8_t* record, int panels, int vector, VecF scale) {
-  if constexpr (kSignedDigits<Bits, Z>) return VecF{};
-  else if constexpr (Z == ZeroPoints::kFloats) return packed_offsets(w, record, panels, vector);
-  else if constexpr (Z == ZeroPoints::kIntegers) return __builtin_convertvector(packed_zeros(w, record, panels, vector), VecF) * scale;
-  else return scale * static_cast<float>(1 << (Bits - 1));
+  if constexpr (kSignedDigits<Bits, Z>)
+    return VecF{};
+  else if constexpr (Z == ZeroPoints::kFloats)
+    return packed_offsets(w, record, panels, vector);
+  else if constexpr (Z == ZeroPoints::kIntegers)
+    return __builtin_convertvector(packed_zeros(w, record, panels, vector), VecF) * scale;
+  else
+    return scale * static_cast<float>(1 << (Bits - 1));
 }
 
 // The same as packed_int8 on float activations.
 template <int Bits, int R, int V, ZeroPoints Z>
-SITU_INLINE void packed_float(const PackedLayout& w, const PackedRows& rows, int64_t r0, const uint8_t* unit, int panels,
-                              int v0, VecF (*total)[V]) {
+SITU_INLINE void packed_float(const PackedLayout& w, const PackedRows& rows, int64_t r0, const uint8_t* unit,
+                              int panels, int v0, VecF (*total)[V]) {
   constexpr int kDigits = 32 / Bits;
   const int64_t record_bytes = w.record_bytes(panels), lines = w.lines();
 #pragma GCC unroll 8
@@ -363,7 +379,8 @@ static inline void unpack_panel(const PackedLayout& w, const uint8_t* unit, int 
       for (int64_t line = 0; line < w.lines(); ++line) {
         const VecU words = (VecU)packed_line(p + line * 64);
 #pragma GCC unroll 8
-        for (int i = 0; i < kDigits; ++i) store(to + (line * kDigits + i) * row, packed_digit<Bits, Z>(words, i) * scale - offset);
+        for (int i = 0; i < kDigits; ++i)
+          store(to + (line * kDigits + i) * row, packed_digit<Bits, Z>(words, i) * scale - offset);
       }
     }
   }

@@ -1,10 +1,11 @@
-// situ.PackedMatMul: y [.., N] = a [.., K] * w^T + bias on packed weights (kernels/packed.h; pack_nbits.cc makes them), and
-// situ.PackedProjections: several of these on the same rows.
+// situ.PackedMatMul: y [.., N] = a [.., K] * w^T + bias on packed weights (kernels/packed.h; pack_nbits.cc makes them),
+// and situ.PackedProjections: several of these on the same rows.
 //
-// Threads split units of 32 columns, and the rows where there are many. Each thread prepares its rows of a in its scratch,
-// as many as fit, and then reads its units front to back:
+// Threads split units of 32 columns, and the rows where there are many. Each thread prepares its rows of a in its
+// scratch, as many as fit, and then reads its units front to back:
 //   accuracy_level 4, few rows    rows rounded to int8 per block; digits become bytes in registers
-//   accuracy_level 4, many rows   the same rows; slices of a unit become a panel of bytes once, for all rows: vectors read
+//   accuracy_level 4, many rows   the same rows; slices of a unit become a panel of bytes once, for all rows: vectors
+//   read
 //                                 it (kernels/packed_panel.h), or AMX (kernels/packed_tiles.h)
 //   else, few rows                digits become floats in registers
 //   else, many rows               slices of a unit become a float panel once, for register tiles over all rows
@@ -18,41 +19,47 @@ namespace situ {
 namespace SITU_ISA {
 namespace {
 
-// Up to here reading digits again for every four rows beats unpacking them (K 576, N 1536, one AVX-512 core). Integers are summed alike
-// both ways, floats are not.
+// Up to here reading digits again for every four rows beats unpacking them (K 576, N 1536, one AVX-512 core). Integers
+// are summed alike both ways, floats are not.
 constexpr int64_t kFewRows = 8;
 constexpr int64_t kFewInt8Rows = 6;
 constexpr int kInt8Rows = kVectorRegisters == 32 ? 6 : 4;
-constexpr int kPanelRows = kVectorRegisters == 32 ? 6 : 4;  // their products and sums of two vectors of columns stay in registers
+constexpr int kPanelRows =
+    kVectorRegisters == 32 ? 6 : 4;       // their products and sums of two vectors of columns stay in registers
 constexpr int64_t kPanelBlockRows = 256;  // that share a panel, if scratch holds them
-constexpr int kVectors = 2;  // vectors of columns at a time
-// A thread that has rows of its own prepares them alone, but reads more of the weights: with fewer than this it shares their
-// columns with others instead.
+constexpr int kVectors = 2;               // vectors of columns at a time
+// A thread that has rows of its own prepares them alone, but reads more of the weights: with fewer than this it shares
+// their columns with others instead.
 constexpr int64_t kRowsPerThread = 16;
 static_assert(kRowsPerThread <= kRowsOfOwn);
 
 // -- one unit of columns with rows in scratch
 
-// Whether one row takes all columns of a unit at once. Two vectors of columns at a time would read every second line of 64 bytes,
-// and then the others: of a row memory has to be read front to back.
-constexpr bool kWholeUnits = kUnitVectors > kVectors && kUnitVectors <= kVectorRegisters / 4;
+// Whether one row takes all columns of a unit at once. Two vectors of columns at a time would read every second line of
+// 64 bytes, and then the others: of a row memory has to be read front to back.
+constexpr bool kWholeUnits = kUnitVectors > kVectors&& kUnitVectors <= kVectorRegisters / 4;
 
 template <int Bits, int R, int V, ZeroPoints Z, bool Int8>
 void unit_rows(const Unit& u, const PackedRows& rows, const Output& out, int64_t row, int64_t slot, int v0) {
   VecF total[R][V], gate[R][V];
-  auto dots = [&](const uint8_t* data, VecF (*sums)[V]) {
+  auto dots = [&](const uint8_t* data, VecF(*sums)[V]) {
     if constexpr (Int8 && Bits == 4 && R == 1 && kWholeUnits && V == kUnitVectors) {
-      if (u.w.lines() % 4 == 0) packed_int8_unit<Z, 4>(u.w, rows, slot, data, sums[0]);
-      else packed_int8_unit<Z, 2>(u.w, rows, slot, data, sums[0]);
-    } else if constexpr (Int8) packed_int8<Bits, R, V, Z>(u.w, rows, slot, data, u.panels, v0, sums);
-    else packed_float<Bits, R, V, Z>(u.w, rows, slot, data, u.panels, v0, sums);
+      if (u.w.lines() % 4 == 0)
+        packed_int8_unit<Z, 4>(u.w, rows, slot, data, sums[0]);
+      else
+        packed_int8_unit<Z, 2>(u.w, rows, slot, data, sums[0]);
+    } else if constexpr (Int8)
+      packed_int8<Bits, R, V, Z>(u.w, rows, slot, data, u.panels, v0, sums);
+    else
+      packed_float<Bits, R, V, Z>(u.w, rows, slot, data, u.panels, v0, sums);
   };
   if (u.gate != nullptr) dots(u.gate, gate);
   dots(u.data, total);
   for (int r = 0; r < R; ++r) {
     for (int v = 0; v < V; ++v) {
       const int64_t n = u.column + (v0 + v) * kLanes;
-      write_columns(out, u.w.n, row + slot + r, n, finish_sums(out, u.w.n, n, total[r][v], u.gate != nullptr ? &gate[r][v] : nullptr));
+      write_columns(out, u.w.n, row + slot + r, n,
+                    finish_sums(out, u.w.n, n, total[r][v], u.gate != nullptr ? &gate[r][v] : nullptr));
     }
   }
 }
@@ -71,7 +78,8 @@ template <int Bits, ZeroPoints Z, bool Int8>
 void unit_dots(const Unit& u, const PackedRows& rows, const Output& out, int64_t row, int64_t count) {
   int64_t slot = 0;
   if constexpr (Int8) {
-    for (; slot + kInt8Rows <= count; slot += kInt8Rows) unit_vectors<Bits, kInt8Rows, Z, Int8>(u, rows, out, row, slot);
+    for (; slot + kInt8Rows <= count; slot += kInt8Rows)
+      unit_vectors<Bits, kInt8Rows, Z, Int8>(u, rows, out, row, slot);
   }
   for (; slot + 4 <= count; slot += 4) unit_vectors<Bits, 4, Z, Int8>(u, rows, out, row, slot);
   for (; slot + 2 <= count; slot += 2) unit_vectors<Bits, 2, Z, Int8>(u, rows, out, row, slot);
@@ -82,7 +90,8 @@ void unit_dots(const Unit& u, const PackedRows& rows, const Output& out, int64_t
 template <int Bits, int R, ZeroPoints Z>
 void panel_vectors(const Unit& u, const DigitPanel& panel, const PackedRows& rows, int64_t slot, float* sums) {
   int v = 0;
-  for (; v + kVectors <= u.vectors(); v += kVectors) panel_dots<Bits, R, kVectors, Z>(panel, rows, u.w.block, slot, v, sums);
+  for (; v + kVectors <= u.vectors(); v += kVectors)
+    panel_dots<Bits, R, kVectors, Z>(panel, rows, u.w.block, slot, v, sums);
   for (; v < u.vectors(); ++v) panel_dots<Bits, R, 1, Z>(panel, rows, u.w.block, slot, v, sums);
 }
 
@@ -94,7 +103,8 @@ union PanelScratch {
 
 // sums [count, kUnitColumns] = rows of the buffer times a unit; the first `tiled` of them by AMX.
 template <int Bits, ZeroPoints Z>
-void panel_sums(const Unit& u, const uint8_t* data, const PackedRows& rows, int64_t tiled, int64_t count, float* sums, PanelScratch* scratch) {
+void panel_sums(const Unit& u, const uint8_t* data, const PackedRows& rows, int64_t tiled, int64_t count, float* sums,
+                PanelScratch* scratch) {
   if constexpr (kTiles) {
     if (tiled > 0) packed_tiles<Bits, Z>(u.w, rows, 0, tiled, data, u.panels, &scratch->amx, sums);
     if (tiled == count) return;
@@ -106,7 +116,8 @@ void panel_sums(const Unit& u, const uint8_t* data, const PackedRows& rows, int6
     panel.last = b + step < u.w.blocks ? b + step : u.w.blocks;
     unpack_digits<Bits, Z>(u.w, data, u.panels, u.vectors(), &panel);
     int64_t r = tiled;
-    for (; r + kPanelRows <= count; r += kPanelRows) panel_vectors<Bits, kPanelRows, Z>(u, panel, rows, r, sums + r * kUnitColumns);
+    for (; r + kPanelRows <= count; r += kPanelRows)
+      panel_vectors<Bits, kPanelRows, Z>(u, panel, rows, r, sums + r * kUnitColumns);
     for (; r + 2 <= count; r += 2) panel_vectors<Bits, 2, Z>(u, panel, rows, r, sums + r * kUnitColumns);
     for (; r < count; ++r) panel_vectors<Bits, 1, Z>(u, panel, rows, r, sums + r * kUnitColumns);
   }
@@ -119,7 +130,8 @@ constexpr int64_t kSliceDepth = kPanelDepth + 256;  // a slice ends with its blo
 
 // sums [height, 2 vectors] = rows [row, row + height) of a times two vectors of columns.
 template <int Bits, ZeroPoints Z>
-void tile_sums(const Unit& u, const uint8_t* data, int v0, const View& a, int64_t row, int64_t height, float* sums, float* panel) {
+void tile_sums(const Unit& u, const uint8_t* data, int v0, const View& a, int64_t row, int64_t height, float* sums,
+               float* panel) {
   float* converted = panel + kSliceDepth * kTileColumns;
   const int64_t a_k = a.strides[a.rank - 1];
   const bool in_place = a.type == DType::kF32 && a_k == 1;
@@ -137,7 +149,9 @@ void tile_sums(const Unit& u, const uint8_t* data, int v0, const View& a, int64_
       if (!in_place || row_offset(a, a.rank - 1, row + m + tall / 2) != first + tall / 2 * a_row) {
         x = converted;
         x_row = kSliceDepth;
-        for (int64_t r = 0; r < tall; ++r) read_row(a.data, a.type, row_offset(a, a.rank - 1, row + m + r) + k0 * a_k, a_k, depth, converted + r * kSliceDepth);
+        for (int64_t r = 0; r < tall; ++r)
+          read_row(a.data, a.type, row_offset(a, a.rank - 1, row + m + r) + k0 * a_k, a_k, depth,
+                   converted + r * kSliceDepth);
       }
       tile_rows(tall, depth, x, x_row, panel, kTileColumns, sums + m * kTileColumns, kTileColumns, b > 0);
     }
@@ -158,7 +172,8 @@ void unit_tiles(const Unit& u, const View& a, const Output& out, int64_t first, 
     }
   }
 }
-static_assert((2 * kTileBlockRows * kTileColumns + kSliceDepth * kTileColumns + kTileRows * kSliceDepth) * 4 <= kScratchBytes);
+static_assert((2 * kTileBlockRows * kTileColumns + kSliceDepth * kTileColumns + kTileRows * kSliceDepth) * 4 <=
+              kScratchBytes);
 
 struct Product {
   PackedLayout w;
@@ -181,7 +196,8 @@ struct Job {
   int64_t rows() const { return count_dims(in.a, 0, in.a.rank - 1); }
   void add(const PackedLayout& w, const View& data, const View* gate, const Output& out) {
     const int64_t first = count > 0 ? units() : 0;
-    products[count++] = {w, data.as<const uint8_t>(), gate != nullptr ? gate->as<const uint8_t>() : nullptr, out, first};
+    products[count++] = {w, data.as<const uint8_t>(), gate != nullptr ? gate->as<const uint8_t>() : nullptr, out,
+                         first};
   }
   const Product& product_of(int64_t u) const {
     int i = 0;
@@ -192,14 +208,16 @@ struct Job {
 
 Unit unit_of(const Product& p, int64_t u) {
   u -= p.first_unit;
-  return Unit{p.w, p.data + p.w.unit_offset(u), p.gate != nullptr ? p.gate + p.w.unit_offset(u) : nullptr, p.w.unit_panels(u), u * kUnitColumns};
+  return Unit{p.w, p.data + p.w.unit_offset(u), p.gate != nullptr ? p.gate + p.w.unit_offset(u) : nullptr,
+              p.w.unit_panels(u), u * kUnitColumns};
 }
 
 // Rows that AMX takes of `count`: whole groups, and what is left over unless it is too little for a tile.
 int64_t tiled_rows(const PackedLayout& w, int64_t count, int64_t capacity) {
   if (!kTiles || w.block > kAmxSliceDepth) return 0;
   const int64_t tail = count % kAmxGroupRows, rows = tail < kAmxMinRows ? count - tail : count;
-  return round_up(rows, kAmxRows) <= capacity ? rows : capacity / kAmxRows * kAmxRows;  // tiles read rows that are not there
+  return round_up(rows, kAmxRows) <= capacity ? rows
+                                              : capacity / kAmxRows * kAmxRows;  // tiles read rows that are not there
 }
 
 // Scratch: the panel, rounded rows, and the sums of both results of a row.
@@ -209,12 +227,14 @@ void run_panels(const Job& job, const ProductPart& part, std::byte* scratch) {
   const int64_t rows = part.last_row - part.row < kPanelBlockRows ? part.last_row - part.row : kPanelBlockRows;
   auto* panel = reinterpret_cast<PanelScratch*>(scratch);
   RowBuffer buffer;
-  const int64_t fit = lay_out(job.form(), true, kTiles ? round_up(rows, kAmxRows) : rows, 2 * kSumBytes, scratch + kPanelBytes, kScratchBytes - kPanelBytes, &buffer);
+  const int64_t fit = lay_out(job.form(), true, kTiles ? round_up(rows, kAmxRows) : rows, 2 * kSumBytes,
+                              scratch + kPanelBytes, kScratchBytes - kPanelBytes, &buffer);
   float* sums = reinterpret_cast<float*>(scratch + kScratchBytes - 2 * kSumBytes * fit);
   float* gate = sums + kUnitColumns * fit;
   if (tiled_rows(job.form(), rows, fit) > 0) amx_begin(job.form());
   for (int64_t row = part.row; row < part.last_row; row += fit) {
-    const int64_t count = part.last_row - row < fit ? part.last_row - row : fit, tiled = tiled_rows(job.form(), count, fit);
+    const int64_t count = part.last_row - row < fit ? part.last_row - row : fit,
+                  tiled = tiled_rows(job.form(), count, fit);
     for (int64_t slot = 0; slot < count; ++slot) round_row(job.form(), job.in, row + slot, slot, &buffer);
     for (int64_t i = part.unit; i < part.last_unit; ++i) {
       const Product& product = job.product_of(i);
@@ -239,10 +259,12 @@ void run_units(const Job& job, ProductPart part, std::byte* scratch) {
   };
   // Tiles read rows of a slice by slice: norms, which need whole rows, keep to the buffer.
   if (!job.int8 && job.in.norm == nullptr) {
-    const int64_t prompt = job.prompt_rows < part.last_row ? job.prompt_rows : part.last_row, others = part.last_row - (prompt > part.row ? prompt : part.row);
+    const int64_t prompt = job.prompt_rows < part.last_row ? job.prompt_rows : part.last_row,
+                  others = part.last_row - (prompt > part.row ? prompt : part.row);
     const int64_t last = others > kFewRows ? part.last_row : prompt;
     if (last > part.row) {
-      each_unit([&](const Unit& u, const Output& out) { unit_tiles<Bits, Z>(u, job.in.a, out, part.row, last, scratch); });
+      each_unit(
+          [&](const Unit& u, const Output& out) { unit_tiles<Bits, Z>(u, job.in.a, out, part.row, last, scratch); });
       part.row = last;
     }
     if (part.row == part.last_row) return;
@@ -253,12 +275,16 @@ void run_units(const Job& job, ProductPart part, std::byte* scratch) {
   for (int64_t row = part.row; row < part.last_row; row += fit) {
     const int64_t count = part.last_row - row < fit ? part.last_row - row : fit;
     for (int64_t slot = 0; slot < count; ++slot) {
-      if (job.int8) round_row(job.form(), job.in, row + slot, slot, &buffer);
-      else float_row(job.form(), job.in, row + slot, slot, &buffer);
+      if (job.int8)
+        round_row(job.form(), job.in, row + slot, slot, &buffer);
+      else
+        float_row(job.form(), job.in, row + slot, slot, &buffer);
     }
     each_unit([&](const Unit& u, const Output& out) {
-      if (job.int8) unit_dots<Bits, Z, true>(u, buffer.rows, out, row, count);
-      else unit_dots<Bits, Z, false>(u, buffer.rows, out, row, count);
+      if (job.int8)
+        unit_dots<Bits, Z, true>(u, buffer.rows, out, row, count);
+      else
+        unit_dots<Bits, Z, false>(u, buffer.rows, out, row, count);
     });
   }
 }
@@ -266,9 +292,12 @@ void run_units(const Job& job, ProductPart part, std::byte* scratch) {
 template <int Bits>
 void run_bits(const Job& job, const ProductPart& part, std::byte* scratch) {
   switch (job.form().zeros) {
-    case ZeroPoints::kMiddle: return run_units<Bits, ZeroPoints::kMiddle>(job, part, scratch);
-    case ZeroPoints::kIntegers: return run_units<Bits, ZeroPoints::kIntegers>(job, part, scratch);
-    case ZeroPoints::kFloats: return run_units<Bits, ZeroPoints::kFloats>(job, part, scratch);
+    case ZeroPoints::kMiddle:
+      return run_units<Bits, ZeroPoints::kMiddle>(job, part, scratch);
+    case ZeroPoints::kIntegers:
+      return run_units<Bits, ZeroPoints::kIntegers>(job, part, scratch);
+    case ZeroPoints::kFloats:
+      return run_units<Bits, ZeroPoints::kFloats>(job, part, scratch);
   }
 }
 
@@ -285,7 +314,8 @@ void packed_matmul(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const PackedMatMulParams*>(call.params);
   const View& a = call.in[0];
   Job job{{a, operand(call, 4), params.epsilon}, params.accuracy_level == 4, call.prompt_rows};
-  job.add(packed_layout(params), call.in[1], operand(call, 5), make_output(call, 0, operand(call, 2), operand(call, 3), params.activation));
+  job.add(packed_layout(params), call.in[1], operand(call, 5),
+          make_output(call, 0, operand(call, 2), operand(call, 3), params.activation));
   run(job, call.scratch, thread, threads);
 }
 
@@ -298,7 +328,8 @@ void packed_projections(const KernelCall& call, int thread, int threads) {
     PackedMatMulParams one = params.shared;
     one.n = params.n[i];
     one.half_scales = params.half_scales[i];
-    job.add(packed_layout(one), call.in[2 + 2 * i], nullptr, make_output(call, i, operand(call, 3 + 2 * i), nullptr, UnaryKind::kSilu));
+    job.add(packed_layout(one), call.in[2 + 2 * i], nullptr,
+            make_output(call, i, operand(call, 3 + 2 * i), nullptr, UnaryKind::kSilu));
   }
   run(job, call.scratch, thread, threads);
 }

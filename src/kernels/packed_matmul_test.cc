@@ -1,5 +1,5 @@
-// packed_matmul with everything it fuses, many rows included, against the formula in double; and emulated ISAs against the
-// one they are built on, to the bit.
+// packed_matmul with everything it fuses, many rows included, against the formula in double; and emulated ISAs against
+// the one they are built on, to the bit.
 #include "kernels/packed_layout.h"
 #include "kernels/strided_test.h"
 
@@ -40,7 +40,8 @@ struct Weights {
   std::vector<double> value;  // [n][k]
 
   explicit Weights(const Case& t) {
-    const int64_t blocks = (t.k + t.block - 1) / t.block, zero_row = (blocks * t.bits + 7) / 8, row = blocks * t.block * t.bits / 8;
+    const int64_t blocks = (t.k + t.block - 1) / t.block, zero_row = (blocks * t.bits + 7) / 8,
+                  row = blocks * t.block * t.bits / 8;
     std::vector<uint8_t> q(static_cast<size_t>(t.n * row)), z(static_cast<size_t>(t.n * zero_row));
     for (auto* bytes : {&q, &z}) {
       for (uint8_t& byte : *bytes) byte = static_cast<uint8_t>(random_int(0, 255));
@@ -49,7 +50,9 @@ struct Weights {
     scales.fill(0.001, 0.01);
     StridedTensor float_zeros(scales.view().type, {t.n, blocks});
     float_zeros.fill(0, 15);
-    const auto stored = [&](double offset) { return t.half_scales ? half_to_float(half_bits(static_cast<float>(offset))) : offset; };
+    const auto stored = [&](double offset) {
+      return t.half_scales ? half_to_float(half_bits(static_cast<float>(offset))) : offset;
+    };
     auto digit = [&](const std::vector<uint8_t>& bytes, int64_t base, int64_t i) {
       return (bytes[static_cast<size_t>(base + i * t.bits / 8)] >> (i * t.bits % 8)) & ((1 << t.bits) - 1);
     };
@@ -57,13 +60,18 @@ struct Weights {
       for (int64_t k = 0; k < t.k; ++k) {
         const int64_t block = n * blocks + k / t.block;
         const int zero = t.zeros == ZeroPoints::kIntegers ? digit(z, n * zero_row, k / t.block) : 1 << (t.bits - 1);
-        const double offset = t.zeros == ZeroPoints::kFloats ? stored(scales.get(block) * float_zeros.get(block)) : zero * scales.get(block);
+        const double offset = t.zeros == ZeroPoints::kFloats ? stored(scales.get(block) * float_zeros.get(block))
+                                                             : zero * scales.get(block);
         value.push_back(digit(q, n * row, k) * scales.get(block) - offset);
       }
     }
     const PackedLayout layout = packed_layout(packed_params(t));
     packed.resize(static_cast<size_t>(layout.bytes()));
-    const View in[] = {byte_view(q), scales.view(), t.zeros == ZeroPoints::kIntegers ? byte_view(z) : t.zeros == ZeroPoints::kFloats ? float_zeros.view() : View{}}, out = byte_view(packed);
+    const View in[] = {byte_view(q), scales.view(),
+                       t.zeros == ZeroPoints::kIntegers ? byte_view(z)
+                       : t.zeros == ZeroPoints::kFloats ? float_zeros.view()
+                                                        : View{}},
+               out = byte_view(packed);
     const PackNBitsParams params{packed_params(t), 0, layout.units()};
     KernelCall call;
     call.in = in;
@@ -83,7 +91,8 @@ std::vector<double> row_of(const Case& t, const StridedTensor& x, const StridedT
     row.push_back(x.get(m * t.k + k));
     squares += row.back() * row.back();
   }
-  for (int64_t k = 0; t.norm && k < t.k; ++k) row[static_cast<size_t>(k)] *= norm.get(k) / std::sqrt(squares / static_cast<double>(t.k) + 1e-5f);
+  for (int64_t k = 0; t.norm && k < t.k; ++k)
+    row[static_cast<size_t>(k)] *= norm.get(k) / std::sqrt(squares / static_cast<double>(t.k) + 1e-5f);
   *step = 0;
   for (size_t k = 0; t.level == 4 && k < row.size(); k += static_cast<size_t>(t.block)) {
     const size_t end = std::min(row.size(), k + static_cast<size_t>(t.block));
@@ -119,17 +128,27 @@ double activate(UnaryKind kind, double x) {
 }
 
 void check(const Case& t, const std::vector<EmulatedTable>& emulated = emulated_tables()) {
-  SCOPED_TRACE("m " + std::to_string(t.m) + " n " + std::to_string(t.n) + " k " + std::to_string(t.k) + " bits " + std::to_string(t.bits) + " block " + std::to_string(t.block) +
-               " zeros " + std::to_string(static_cast<int>(t.zeros)) + (t.half_scales ? " half scales" : "") + " level " + std::to_string(t.level) + (t.bias ? " bias" : "") + (t.residual ? " residual" : "") +
+  SCOPED_TRACE("m " + std::to_string(t.m) + " n " + std::to_string(t.n) + " k " + std::to_string(t.k) + " bits " +
+               std::to_string(t.bits) + " block " + std::to_string(t.block) + " zeros " +
+               std::to_string(static_cast<int>(t.zeros)) + (t.half_scales ? " half scales" : "") + " level " +
+               std::to_string(t.level) + (t.bias ? " bias" : "") + (t.residual ? " residual" : "") +
                (t.norm ? " norm" : "") + (t.gate ? " gate" : "") + (t.strided ? " strided" : ""));
-  auto tensor = [&](const std::vector<int64_t>& dims) { return t.strided ? StridedTensor::random_layout(t.type, dims) : StridedTensor(t.type, dims); };
-  StridedTensor x = tensor({1, t.m, t.k}), y = tensor({1, t.m, t.n}), residual = tensor({1, t.m, t.n}), bias(t.type, {t.n}), norm(t.type, {t.k});
+  auto tensor = [&](const std::vector<int64_t>& dims) {
+    return t.strided ? StridedTensor::random_layout(t.type, dims) : StridedTensor(t.type, dims);
+  };
+  StridedTensor x = tensor({1, t.m, t.k}), y = tensor({1, t.m, t.n}), residual = tensor({1, t.m, t.n}),
+                bias(t.type, {t.n}), norm(t.type, {t.k});
   x.fill();
   residual.fill();
   bias.fill();
   norm.fill(0.5, 1.5);
   const Weights w(t), g(t);
-  const View in[] = {x.view(), byte_view(w.packed), t.bias ? bias.view() : View{}, t.residual ? residual.view() : View{}, t.norm ? norm.view() : View{}, t.gate ? byte_view(g.packed) : View{}};
+  const View in[] = {x.view(),
+                     byte_view(w.packed),
+                     t.bias ? bias.view() : View{},
+                     t.residual ? residual.view() : View{},
+                     t.norm ? norm.view() : View{},
+                     t.gate ? byte_view(g.packed) : View{}};
   const PackedMatMulParams params = packed_params(t);
   KernelCall call;
   call.in = in;
@@ -147,24 +166,28 @@ void check(const Case& t, const std::vector<EmulatedTable>& emulated = emulated_
       if (t.gate) {
         const Sum gate = dot(t, row, step, g, n);
         const double factor = activate(t.activation, gate.value);
-        sum = {factor * sum.value, (std::fabs(factor) + 1.2 * gate.error) * sum.error + (1.2 * gate.error + 1e-5 * std::fabs(gate.value)) * std::fabs(sum.value)};
+        sum = {factor * sum.value, (std::fabs(factor) + 1.2 * gate.error) * sum.error +
+                                       (1.2 * gate.error + 1e-5 * std::fabs(gate.value)) * std::fabs(sum.value)};
       }
       if (t.residual) sum.value += residual.get(m * t.n + n);
-      sum.error += rounding(t.type) * std::fabs(sum.value) + 1e-7;  // half a step of the smallest half-precision numbers, and more
+      sum.error += rounding(t.type) * std::fabs(sum.value) +
+                   1e-7;  // half a step of the smallest half-precision numbers, and more
       expected.push_back(sum);
     }
   }
   std::map<const KernelTable*, std::vector<double>> results;  // with one thread
-  for_each_isa([&](const KernelTable& table, int threads) {
-    y.reset();
-    run_kernel(table, &KernelTable::packed_matmul, call, threads);
-    ASSERT_TRUE(y.untouched_outside());
-    for (int64_t i = 0; i < t.m * t.n; ++i) {
-      const Sum& sum = expected[static_cast<size_t>(i)];
-      ASSERT_NEAR(y.get(i), sum.value, sum.error) << "m " << i / t.n << " n " << i % t.n;
-      if (threads == 1) results[&table].push_back(y.get(i));
-    }
-  }, emulated);
+  for_each_isa(
+      [&](const KernelTable& table, int threads) {
+        y.reset();
+        run_kernel(table, &KernelTable::packed_matmul, call, threads);
+        ASSERT_TRUE(y.untouched_outside());
+        for (int64_t i = 0; i < t.m * t.n; ++i) {
+          const Sum& sum = expected[static_cast<size_t>(i)];
+          ASSERT_NEAR(y.get(i), sum.value, sum.error) << "m " << i / t.n << " n " << i % t.n;
+          if (threads == 1) results[&table].push_back(y.get(i));
+        }
+      },
+      emulated);
   for (const EmulatedTable& e : emulated) ASSERT_EQ(results[e.table], results[e.base]) << e.table->isa;
 }
 
@@ -173,7 +196,13 @@ TEST(PackedMatMul, BlocksBitsAndZeros) {
     for (int block : {16, 32, 64, 128, 256}) {
       for (ZeroPoints zeros : kZeroPoints) {
         for (bool half : {false, true}) {
-          check({.m = random_int(8, 40), .n = random_int(1, 70), .k = random_int(1, 600), .bits = bits, .block = block, .zeros = zeros, .half_scales = half});
+          check({.m = random_int(8, 40),
+                 .n = random_int(1, 70),
+                 .k = random_int(1, 600),
+                 .bits = bits,
+                 .block = block,
+                 .zeros = zeros,
+                 .half_scales = half});
           if (HasFatalFailure()) return;
         }
       }
@@ -183,7 +212,8 @@ TEST(PackedMatMul, BlocksBitsAndZeros) {
 
 // Around every number of rows at which a kernel changes its way: 6, 8, 16, 32, 256 and the rows that scratch holds.
 TEST(PackedMatMul, RowCounts) {
-  for (int64_t m : {1, 2, 3, 5, 6, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 39, 40, 41, 48, 49, 63, 64, 65, 72, 100, 200, 257, 300}) {
+  for (int64_t m :
+       {1, 2, 3, 5, 6, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 39, 40, 41, 48, 49, 63, 64, 65, 72, 100, 200, 257, 300}) {
     check({.m = m, .n = 49, .k = 96, .bits = m % 2 == 0 ? 4 : 8, .zeros = kZeroPoints[m % 3]});
     if (HasFatalFailure()) return;
   }
@@ -195,9 +225,21 @@ TEST(PackedMatMul, Fusions) {
   const DType types[] = {DType::kF32, DType::kF32, DType::kF16, DType::kBF16};
   auto coin = [] { return random_int(0, 1) == 0; };
   for (int i = 0; i < 60; ++i) {
-    check({.m = i % 4 == 0 ? random_int(1, 200) : random_int(1, 50), .n = random_int(1, 80), .k = random_int(1, 500), .bits = coin() ? 4 : 8, .block = 16 << random_int(0, 4), .zeros = kZeroPoints[i % 3],
-           .half_scales = coin(), .level = i % 5 == 0 ? 0 : 4, .bias = coin(), .residual = coin(), .norm = coin(), .gate = coin(),
-           .activation = coin() ? UnaryKind::kSilu : UnaryKind::kGeluTanh, .type = types[random_int(0, 3)], .strided = coin()});
+    check({.m = i % 4 == 0 ? random_int(1, 200) : random_int(1, 50),
+           .n = random_int(1, 80),
+           .k = random_int(1, 500),
+           .bits = coin() ? 4 : 8,
+           .block = 16 << random_int(0, 4),
+           .zeros = kZeroPoints[i % 3],
+           .half_scales = coin(),
+           .level = i % 5 == 0 ? 0 : 4,
+           .bias = coin(),
+           .residual = coin(),
+           .norm = coin(),
+           .gate = coin(),
+           .activation = coin() ? UnaryKind::kSilu : UnaryKind::kGeluTanh,
+           .type = types[random_int(0, 3)],
+           .strided = coin()});
     if (HasFatalFailure()) return;
   }
 }
@@ -205,8 +247,13 @@ TEST(PackedMatMul, Fusions) {
 // Each output of packed_projections is what packed_matmul gives for its weights, to the bit.
 TEST(PackedProjections, EqualTheirProducts) {
   for (int i = 0; i < 40; ++i) {
-    Case t{.m = i % 3 == 0 ? random_int(1, 6) : random_int(7, 150), .k = random_int(1, 500), .bits = random_int(0, 1) == 0 ? 4 : 8, .block = 16 << random_int(0, 4),
-           .zeros = kZeroPoints[random_int(0, 2)], .level = i % 4 == 0 ? 0 : 4, .norm = random_int(0, 1) == 0};
+    Case t{.m = i % 3 == 0 ? random_int(1, 6) : random_int(7, 150),
+           .k = random_int(1, 500),
+           .bits = random_int(0, 1) == 0 ? 4 : 8,
+           .block = 16 << random_int(0, 4),
+           .zeros = kZeroPoints[random_int(0, 2)],
+           .level = i % 4 == 0 ? 0 : 4,
+           .norm = random_int(0, 1) == 0};
     StridedTensor x = StridedTensor::random_layout(DType::kF32, {1, t.m, t.k}), norm(DType::kF32, {t.k});
     x.fill();
     norm.fill(0.5, 1.5);
@@ -241,24 +288,29 @@ TEST(PackedProjections, EqualTheirProducts) {
     call.out = out.data();
     call.out_count = count;
     call.params = &params;
-    for_each_isa([&](const KernelTable& table, int threads) {
-      for (StridedTensor& y : outputs) y.reset();
-      run_kernel(table, &KernelTable::packed_projections, call, threads);
-      for (size_t j = 0; j < cases.size(); ++j) {
-        ASSERT_TRUE(outputs[j].untouched_outside());
-        StridedTensor alone(outputs[j].view().type, {1, cases[j].m, cases[j].n});
-        const View one_in[] = {x.view(), byte_view(weights[j].packed), cases[j].bias ? biases[j].view() : View{}, View{}, t.norm ? norm.view() : View{}};
-        const PackedMatMulParams one = packed_params(cases[j]);
-        KernelCall single;
-        single.in = one_in;
-        single.in_count = 5;
-        single.out = &alone.view();
-        single.out_count = 1;
-        single.params = &one;
-        run_kernel(table, &KernelTable::packed_matmul, single, threads);
-        for (int64_t e = 0; e < cases[j].m * cases[j].n; ++e) ASSERT_EQ(outputs[j].get(e), alone.get(e)) << "product " << j << " of " << count << " element " << e << " m " << cases[j].m;
-      }
-    }, emulated_tables());
+    for_each_isa(
+        [&](const KernelTable& table, int threads) {
+          for (StridedTensor& y : outputs) y.reset();
+          run_kernel(table, &KernelTable::packed_projections, call, threads);
+          for (size_t j = 0; j < cases.size(); ++j) {
+            ASSERT_TRUE(outputs[j].untouched_outside());
+            StridedTensor alone(outputs[j].view().type, {1, cases[j].m, cases[j].n});
+            const View one_in[] = {x.view(), byte_view(weights[j].packed), cases[j].bias ? biases[j].view() : View{},
+                                   View{}, t.norm ? norm.view() : View{}};
+            const PackedMatMulParams one = packed_params(cases[j]);
+            KernelCall single;
+            single.in = one_in;
+            single.in_count = 5;
+            single.out = &alone.view();
+            single.out_count = 1;
+            single.params = &one;
+            run_kernel(table, &KernelTable::packed_matmul, single, threads);
+            for (int64_t e = 0; e < cases[j].m * cases[j].n; ++e)
+              ASSERT_EQ(outputs[j].get(e), alone.get(e))
+                  << "product " << j << " of " << count << " element " << e << " m " << cases[j].m;
+          }
+        },
+        emulated_tables());
     if (HasFatalFailure()) return;
   }
 }
@@ -269,7 +321,14 @@ TEST(PackedMatMul, TrappedInstructions) {
   for (int bits : {4, 8}) {
     for (int block : {16, 32, 64, 128, 256}) {
       for (ZeroPoints zeros : kZeroPoints) {
-        check({.m = random_int(8, 50), .n = random_int(1, 40), .k = block + random_int(1, 40), .bits = bits, .block = block, .zeros = zeros, .gate = block == 64}, trapped_tables());
+        check({.m = random_int(8, 50),
+               .n = random_int(1, 40),
+               .k = block + random_int(1, 40),
+               .bits = bits,
+               .block = block,
+               .zeros = zeros,
+               .gate = block == 64},
+              trapped_tables());
         if (HasFatalFailure()) return;
       }
     }

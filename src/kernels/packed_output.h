@@ -1,4 +1,5 @@
-// Where the results of products on packed weights go: what is added to sums and done with them, and how they are written.
+// Where the results of products on packed weights go: what is added to sums and done with them, and how they are
+// written.
 #pragma once
 
 #include "kernels/packed_panel.h"
@@ -17,12 +18,21 @@ struct Output {
   RowOffsets y_rows, residual_rows;
 };
 
-static inline const View* operand(const KernelCall& call, int i) { return i < call.in_count && call.in[i].present() ? &call.in[i] : nullptr; }
+static inline const View* operand(const KernelCall& call, int i) {
+  return i < call.in_count && call.in[i].present() ? &call.in[i] : nullptr;
+}
 
-static inline Output make_output(const KernelCall& call, int i, const View* bias, const View* residual, UnaryKind activation) {
+static inline Output make_output(const KernelCall& call, int i, const View* bias, const View* residual,
+                                 UnaryKind activation) {
   const View& y = call.out[i];
   const int leading = call.in[0].rank - 1;
-  return {&y, bias, residual, leading, activation, out_rows(call, i, leading), RowOffsets(residual != nullptr ? *residual : y, leading)};
+  return {&y,
+          bias,
+          residual,
+          leading,
+          activation,
+          out_rows(call, i, leading),
+          RowOffsets(residual != nullptr ? *residual : y, leading)};
 }
 
 SITU_INLINE VecF activate(UnaryKind kind, VecF x) {
@@ -41,7 +51,8 @@ SITU_INLINE VecF read_columns(const View& v, int64_t at, int64_t step, int64_t c
 // sums + bias of columns [n, n + kLanes), times f(gate).
 SITU_INLINE VecF finish_sums(const Output& out, int64_t columns, int64_t n, VecF sums, const VecF* gate) {
   const int64_t count = columns - n < kLanes ? columns - n : kLanes;
-  if (out.bias != nullptr && count > 0) sums += read_columns(*out.bias, n * out.bias->strides[0], out.bias->strides[0], count);
+  if (out.bias != nullptr && count > 0)
+    sums += read_columns(*out.bias, n * out.bias->strides[0], out.bias->strides[0], count);
   return gate != nullptr ? activate(out.activation, *gate) * sums : sums;
 }
 
@@ -77,7 +88,8 @@ struct Target {
   int64_t first;  // column
   bool whole;     // all vectors are full, and are written as they are
 
-  Target(const Unit& unit, const Output& output, int v0, int vectors) : u(unit), out(output), first(unit.column + v0 * kLanes) {
+  Target(const Unit& unit, const Output& output, int v0, int vectors)
+      : u(unit), out(output), first(unit.column + v0 * kLanes) {
     auto plain = [&](const View& v) { return v.type == DType::kF32 && v.strides[out.leading] == 1; };
     whole = first + vectors * kLanes <= u.w.n && plain(*out.y) && (out.residual == nullptr || plain(*out.residual));
   }
@@ -85,8 +97,8 @@ struct Target {
   const float* residual(int64_t row) const { return out.residual->as<const float>() + out.residual_rows[row] + first; }
 };
 
-// Asks for the places of a unit in rows [row, row + height) before its products are computed: two lines of every row, too far
-// apart for the CPU to guess (a third of what write_sums took in a prompt of 512 rows and 1,536 columns).
+// Asks for the places of a unit in rows [row, row + height) before its products are computed: two lines of every row,
+// too far apart for the CPU to guess (a third of what write_sums took in a prompt of 512 rows and 1,536 columns).
 static inline void prefetch_places(const Unit& u, const Output& out, int64_t row, int64_t height) {
   const Target target(u, out, 0, u.vectors());
   if (!target.whole) return;
@@ -99,14 +111,16 @@ static inline void prefetch_places(const Unit& u, const Output& out, int64_t row
 }
 
 // y rows [row, row + height) from sums, `columns` floats a row, of `vectors` vectors of columns from v0 on.
-static inline void write_sums(const Unit& u, const Output& out, int64_t row, int64_t height, int v0, int vectors, int64_t columns, const float* sums, const float* gate) {
+static inline void write_sums(const Unit& u, const Output& out, int64_t row, int64_t height, int v0, int vectors,
+                              int64_t columns, const float* sums, const float* gate) {
   const Target target(u, out, v0, vectors);
   if (!target.whole) {
     for (int64_t m = 0; m < height; ++m) {
       for (int v = 0; v < vectors; ++v) {
         const int64_t n = target.first + v * kLanes, at = m * columns + v * kLanes;
         const VecF g = u.gate != nullptr ? load(gate + at) : VecF{};
-        write_columns(out, u.w.n, row + m, n, finish_sums(out, u.w.n, n, load(sums + at), u.gate != nullptr ? &g : nullptr));
+        write_columns(out, u.w.n, row + m, n,
+                      finish_sums(out, u.w.n, n, load(sums + at), u.gate != nullptr ? &g : nullptr));
       }
     }
     return;
@@ -127,8 +141,11 @@ static inline void write_sums(const Unit& u, const Output& out, int64_t row, int
       }
     }
   };
-  if (u.gate == nullptr) rows([](int64_t, VecF x) __attribute__((always_inline)) { return x; });
-  else rows([&](int64_t at, VecF x) __attribute__((always_inline)) { return activate(out.activation, load(gate + at)) * x; });
+  if (u.gate == nullptr)
+    rows([](int64_t, VecF x) __attribute__((always_inline)) { return x; });
+  else
+    rows([&](int64_t at, VecF x)
+             __attribute__((always_inline)) { return activate(out.activation, load(gate + at)) * x; });
 }
 static_assert(kTileVectors <= kUnitVectors);
 

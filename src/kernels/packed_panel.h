@@ -72,9 +72,12 @@ SITU_INLINE void panel_products(const uint8_t* digits, const int8_t* q, int64_t 
       const VecS four = splat_word(q + r * depth + 4 * s);
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) {
-        if constexpr (!kWordSums<Bits>) add_dots(acc[r][v], u[v], four);
-        else if (s == 0) words[r][v] = byte_products(u[v], four);
-        else add_here(words[r][v], byte_products(u[v], four));
+        if constexpr (!kWordSums<Bits>)
+          add_dots(acc[r][v], u[v], four);
+        else if (s == 0)
+          words[r][v] = byte_products(u[v], four);
+        else
+          add_here(words[r][v], byte_products(u[v], four));
       }
     }
   }
@@ -86,10 +89,11 @@ SITU_INLINE void panel_products(const uint8_t* digits, const int8_t* q, int64_t 
   }
 }
 
-// sums[r][column] = rows r0 .. r0 + R - 1 times the columns of vectors v0 .. v0 + V - 1 of the panel, and what was there unless it is
-// the first one.
+// sums[r][column] = rows r0 .. r0 + R - 1 times the columns of vectors v0 .. v0 + V - 1 of the panel, and what was
+// there unless it is the first one.
 template <int Bits, int R, int V, ZeroPoints Z>
-SITU_INLINE void panel_dots(const DigitPanel& p, const PackedRows& rows, int64_t block, int64_t r0, int v0, float* __restrict sums) {
+SITU_INLINE void panel_dots(const DigitPanel& p, const PackedRows& rows, int64_t block, int64_t r0, int v0,
+                            float* __restrict sums) {
   constexpr int64_t kRow = kUnitColumns * 4;
   const int64_t depth = rows.depth, count = rows.count;
   const int8_t* q = rows.q + r0 * depth + p.first * block;
@@ -116,9 +120,11 @@ SITU_INLINE void panel_dots(const DigitPanel& p, const PackedRows& rows, int64_t
       }
     }
     if (block % 32 == 0) {
-      for (int64_t k = 0; k < block; k += 32, digits += 8 * kRow, q += 32) panel_products<Bits, R, V, 8>(digits, q, depth, acc);
+      for (int64_t k = 0; k < block; k += 32, digits += 8 * kRow, q += 32)
+        panel_products<Bits, R, V, 8>(digits, q, depth, acc);
     } else {
-      for (int64_t k = 0; k < block; k += 16, digits += 4 * kRow, q += 16) panel_products<Bits, R, V, 4>(digits, q, depth, acc);
+      for (int64_t k = 0; k < block; k += 16, digits += 4 * kRow, q += 16)
+        panel_products<Bits, R, V, 4>(digits, q, depth, acc);
     }
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {

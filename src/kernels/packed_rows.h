@@ -21,9 +21,11 @@ static inline int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to
 
 // How many of `rows` rows fit `bytes` of scratch, with `beside` bytes more for each. At least one: pack_weights
 // admits no longer rows.
-static inline int64_t lay_out(const PackedLayout& w, bool int8, int64_t rows, int64_t beside, std::byte* scratch, int64_t bytes, RowBuffer* buffer) {
+static inline int64_t lay_out(const PackedLayout& w, bool int8, int64_t rows, int64_t beside, std::byte* scratch,
+                              int64_t bytes, RowBuffer* buffer) {
   int64_t depth = w.blocks * w.block;
-  // The rows of an AMX tile are read together: cache lines of their own, an odd number of them, in different sets of the cache.
+  // The rows of an AMX tile are read together: cache lines of their own, an odd number of them, in different sets of
+  // the cache.
   if (kTiles && int8) depth = (round_up(depth, 64) / 64 | 1) * 64;
   const int64_t row_x = round_up(depth * 4, 64), row_q = depth + w.blocks * 8, row_f = row_x + w.blocks * 4;
   const int64_t fixed = int8 ? row_x : 0, per_row = (int8 ? row_q : row_f) + beside;
@@ -81,8 +83,8 @@ struct RoundedBlocks {
   float scales[kLanes], sums[kLanes];
 };
 
-// q = round(x / scale) with scale = the block's largest magnitude / 127 (quantize_block's rule), for kLanes whole blocks side
-// by side: their maxima and sums are found together.
+// q = round(x / scale) with scale = the block's largest magnitude / 127 (quantize_block's rule), for kLanes whole
+// blocks side by side: their maxima and sums are found together.
 SITU_INLINE void round_blocks(const float* x, int64_t block, int8_t* q, RoundedBlocks* out) {
   VecF v[kLanes];
 #pragma GCC unroll 16
@@ -113,16 +115,21 @@ static inline void round_row(const PackedLayout& w, const Input& in, int64_t row
   const bool in_place = a.type == DType::kF32 && a.strides[a.rank - 1] == 1;
   const float* stored = a.as<const float>() + (in_place ? row_offset(a, a.rank - 1, row) : 0);
   const float* x = buffer->x;
-  if (in_place && in.norm == nullptr) x = stored;
-  else if (in_place) normalise(in, w.k, stored, buffer->x);
-  else read_activations(w, in, row, buffer->x);
+  if (in_place && in.norm == nullptr)
+    x = stored;
+  else if (in_place)
+    normalise(in, w.k, stored, buffer->x);
+  else
+    read_activations(w, in, row, buffer->x);
   int8_t* q = buffer->q + slot * buffer->rows.depth;
   const int32_t middle = w.zeros == ZeroPoints::kMiddle ? 1 << (w.bits - 1) : 1;
   auto keep = [&](int64_t b, float scale, float sum) {
     const int64_t at = b * buffer->rows.count + slot;
     buffer->scales[at] = scale;
-    if (w.zeros == ZeroPoints::kFloats) buffer->sums[at] = scale * sum;
-    else buffer->negative_sums[at] = -static_cast<int32_t>(sum) * middle;
+    if (w.zeros == ZeroPoints::kFloats)
+      buffer->sums[at] = scale * sum;
+    else
+      buffer->negative_sums[at] = -static_cast<int32_t>(sum) * middle;
   };
   int64_t b = 0;
   for (; (b + kLanes) * w.block <= w.k; b += kLanes) {

@@ -1,17 +1,18 @@
-// int8 products of many rows by AMX tiles, on the same packed weights and rounded rows as packed_int8 and with the same results
-// to the bit: integers are exact, and the sum over blocks has the same order.
+// int8 products of many rows by AMX tiles, on the same packed weights and rounded rows as packed_int8 and with the same
+// results to the bit: integers are exact, and the sum over blocks has the same order.
 //
-// A tile of products is 16 rows by 16 columns. Weights have a scale per block of k and column, so a tile holds one block's
-// products only; it is stored and then converted, scaled and added to float sums by vectors. Up to 32 rows and 32 columns
-// are in flight, four tiles from two of rows and two of weights: all eight registers. Blocks below 64 use as many
-// bytes of a row of activations as they have (block 32: half of a tile).
+// A tile of products is 16 rows by 16 columns. Weights have a scale per block of k and column, so a tile holds one
+// block's products only; it is stored and then converted, scaled and added to float sums by vectors. Up to 32 rows and
+// 32 columns are in flight, four tiles from two of rows and two of weights: all eight registers. Blocks below 64 use as
+// many bytes of a row of activations as they have (block 32: half of a tile).
 //
-//   4 bits  digits are unpacked into a panel that all rows of a slice of k share, less their zero points if these are integers: signed bytes
-//   8 bits  packed lines are rows of a tile of weights as they are; zero points come in by negative_sums
+//   4 bits  digits are unpacked into a panel that all rows of a slice of k share, less their zero points if these are
+//   integers: signed bytes 8 bits  packed lines are rows of a tile of weights as they are; zero points come in by
+//   negative_sums
 //
-// Estimated for Sapphire Rapids, block 32, never measured: 130 to 250 multiply-adds a cycle, by how much of the tiles' work and the
-// vectors' overlaps; packed_int8 was measured at 55 (VNNI, 330 GFLOP/s a thread at about 3 GHz). A tile of fewer rows costs
-// nearly as much as a full one: below 8 it should not gain.
+// Estimated for Sapphire Rapids, block 32, never measured: 130 to 250 multiply-adds a cycle, by how much of the tiles'
+// work and the vectors' overlaps; packed_int8 was measured at 55 (VNNI, 330 GFLOP/s a thread at about 3 GHz). A tile of
+// fewer rows costs nearly as much as a full one: below 8 it should not gain.
 #pragma once
 
 #include "kernels/amx_tiles.h"
@@ -34,7 +35,8 @@ struct AmxScratch {
 
 constexpr bool kTiles = true;
 
-// In front of packed_tiles, once per call of a kernel. Tiles 0 to 3: products (2 * row tile + panel); 4, 5: rows; 6, 7: weights.
+// In front of packed_tiles, once per call of a kernel. Tiles 0 to 3: products (2 * row tile + panel); 4, 5: rows; 6, 7:
+// weights.
 static inline void amx_begin(const PackedLayout& w) {
   const int64_t depth = w.block < 64 ? w.block : 64;
   TileConfig config;
@@ -72,13 +74,14 @@ SITU_INLINE void amx_block(int64_t block, const int8_t* a, int64_t a_row, const 
   tile_store<0>(products, kRowBytes);
   if constexpr (Panels > 1) tile_store<1>(products + kPanelColumns, kRowBytes);
   if constexpr (RowTiles > 1) tile_store<2>(products + kAmxRows * kUnitColumns, kRowBytes);
-  if constexpr (RowTiles > 1 && Panels > 1) tile_store<3>(products + kAmxRows * kUnitColumns + kPanelColumns, kRowBytes);
+  if constexpr (RowTiles > 1 && Panels > 1)
+    tile_store<3>(products + kAmxRows * kUnitColumns + kPanelColumns, kRowBytes);
 }
 
 // sums [rows][columns] += products of block b, scaled.
 template <int Bits, int Panels, ZeroPoints Z>
-SITU_INLINE void amx_add(const PackedLayout& w, const PackedRows& rows, int64_t slot, int64_t count, const uint8_t* record, int64_t b,
-                         const int32_t* products, float* sums) {
+SITU_INLINE void amx_add(const PackedLayout& w, const PackedRows& rows, int64_t slot, int64_t count,
+                         const uint8_t* record, int64_t b, const int32_t* products, float* sums) {
   constexpr int V = Panels * kPanelVectors;
   VecF scale[V], offset[V];
   VecI zeros[V];
@@ -116,7 +119,8 @@ static inline void amx_unpack(const PackedLayout& w, const uint8_t* unit, int64_
       if (Z == ZeroPoints::kIntegers) zero = packed_zeros(w, record, Panels, v);
       const Bytes zeros = (Bytes)(zero * 0x01010101);
       const uint8_t* from = record + line_offset(w, v);
-      uint8_t* to = panel + ((b - b0) * Panels + v / kPanelVectors) * w.block * kPanelColumns + (v % kPanelVectors) * kVectorBytes;
+      uint8_t* to = panel + ((b - b0) * Panels + v / kPanelVectors) * w.block * kPanelColumns +
+                    (v % kPanelVectors) * kVectorBytes;
       for (int64_t line = 0; line < w.lines(); ++line) {
         const VecU words = (VecU)packed_line(from + line * 64);
         *reinterpret_cast<UnalignedBytes*>(to + line * 128) = (Bytes)(words & 0x0f0f0f0fu) - zeros;
@@ -128,20 +132,25 @@ static inline void amx_unpack(const PackedLayout& w, const uint8_t* unit, int64_
 
 // The blocks [b0, b1) of up to 32 rows. Rows up to the next multiple of 16 are read, whatever is there, and not added.
 template <int Bits, int RowTiles, int Panels, ZeroPoints Z>
-static inline void amx_group(const PackedLayout& w, const PackedRows& rows, int64_t slot, int64_t count, const uint8_t* unit, int64_t b0,
-                             int64_t b1, AmxScratch* scratch, float* sums) {
+static inline void amx_group(const PackedLayout& w, const PackedRows& rows, int64_t slot, int64_t count,
+                             const uint8_t* unit, int64_t b0, int64_t b1, AmxScratch* scratch, float* sums) {
   const int64_t record_bytes = w.record_bytes(Panels);
   for (int64_t b = b0; b < b1; ++b) {
-    const uint8_t* digits = Bits == 4 ? scratch->panel + (b - b0) * Panels * w.block * kPanelColumns : unit + b * record_bytes;
-    amx_block<Bits, RowTiles, Panels>(w.block, rows.q + slot * rows.depth + b * w.block, rows.depth, digits, scratch->products[b & 1]);
-    if (b > b0) amx_add<Bits, Panels, Z>(w, rows, slot, count, unit + (b - 1) * record_bytes, b - 1, scratch->products[(b - 1) & 1], sums);
+    const uint8_t* digits =
+        Bits == 4 ? scratch->panel + (b - b0) * Panels * w.block * kPanelColumns : unit + b * record_bytes;
+    amx_block<Bits, RowTiles, Panels>(w.block, rows.q + slot * rows.depth + b * w.block, rows.depth, digits,
+                                      scratch->products[b & 1]);
+    if (b > b0)
+      amx_add<Bits, Panels, Z>(w, rows, slot, count, unit + (b - 1) * record_bytes, b - 1,
+                               scratch->products[(b - 1) & 1], sums);
   }
-  amx_add<Bits, Panels, Z>(w, rows, slot, count, unit + (b1 - 1) * record_bytes, b1 - 1, scratch->products[(b1 - 1) & 1], sums);
+  amx_add<Bits, Panels, Z>(w, rows, slot, count, unit + (b1 - 1) * record_bytes, b1 - 1,
+                           scratch->products[(b1 - 1) & 1], sums);
 }
 
 template <int Bits, int Panels, ZeroPoints Z>
-static inline void amx_panels(const PackedLayout& w, const PackedRows& rows, int64_t slot, int64_t count, const uint8_t* unit,
-                              AmxScratch* scratch, float* sums) {
+static inline void amx_panels(const PackedLayout& w, const PackedRows& rows, int64_t slot, int64_t count,
+                              const uint8_t* unit, AmxScratch* scratch, float* sums) {
   for (int64_t i = 0; i < count * kUnitColumns; i += kLanes) store(sums + i, VecF{});
   const int64_t step = kAmxSliceDepth / w.block;
   for (int64_t b0 = 0; b0 < w.blocks; b0 += step) {
@@ -150,18 +159,22 @@ static inline void amx_panels(const PackedLayout& w, const PackedRows& rows, int
     for (int64_t r = 0; r < count; r += kAmxGroupRows) {
       const int64_t tall = count - r < kAmxGroupRows ? count - r : kAmxGroupRows;
       float* to = sums + r * kUnitColumns;
-      if (tall > kAmxRows) amx_group<Bits, 2, Panels, Z>(w, rows, slot + r, tall, unit, b0, b1, scratch, to);
-      else amx_group<Bits, 1, Panels, Z>(w, rows, slot + r, tall, unit, b0, b1, scratch, to);
+      if (tall > kAmxRows)
+        amx_group<Bits, 2, Panels, Z>(w, rows, slot + r, tall, unit, b0, b1, scratch, to);
+      else
+        amx_group<Bits, 1, Panels, Z>(w, rows, slot + r, tall, unit, b0, b1, scratch, to);
     }
   }
 }
 
 // sums [count][32] = rows [slot, slot + count) times the columns of one unit.
 template <int Bits, ZeroPoints Z>
-static inline void packed_tiles(const PackedLayout& w, const PackedRows& rows, int64_t slot, int64_t count, const uint8_t* unit, int panels,
-                                AmxScratch* scratch, float* sums) {
-  if (panels == 2) amx_panels<Bits, 2, Z>(w, rows, slot, count, unit, scratch, sums);
-  else amx_panels<Bits, 1, Z>(w, rows, slot, count, unit, scratch, sums);
+static inline void packed_tiles(const PackedLayout& w, const PackedRows& rows, int64_t slot, int64_t count,
+                                const uint8_t* unit, int panels, AmxScratch* scratch, float* sums) {
+  if (panels == 2)
+    amx_panels<Bits, 2, Z>(w, rows, slot, count, unit, scratch, sums);
+  else
+    amx_panels<Bits, 1, Z>(w, rows, slot, count, unit, scratch, sums);
 }
 
 #else
@@ -170,7 +183,8 @@ constexpr bool kTiles = false;
 static inline void amx_begin(const PackedLayout&) {}
 static inline void amx_end() {}
 template <int Bits, ZeroPoints Z>
-static inline void packed_tiles(const PackedLayout&, const PackedRows&, int64_t, int64_t, const uint8_t*, int, AmxScratch*, float*) {}
+static inline void packed_tiles(const PackedLayout&, const PackedRows&, int64_t, int64_t, const uint8_t*, int,
+                                AmxScratch*, float*) {}
 
 #endif
 

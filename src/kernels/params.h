@@ -8,10 +8,49 @@
 namespace situ {
 
 enum class UnaryKind : int32_t {
-  kAbs, kNeg, kExp, kLog, kSqrt, kReciprocal, kErf, kTanh, kSigmoid, kSin, kCos, kFloor, kCeil, kRound,
-  kSign, kRelu, kNot, kIsNaN, kIsInf, kSoftplus, kGeluErf, kGeluTanh, kSilu, kQuickGelu, kElu, kLeakyRelu,
-  kHardSigmoid, kHardSwish, kBitwiseNot, kSelu, kMish, kSoftsign, kThresholdedRelu, kCelu, kTan, kAtan,
-  kAsin, kAcos, kSinh, kCosh, kAsinh, kAcosh, kAtanh,
+  kAbs,
+  kNeg,
+  kExp,
+  kLog,
+  kSqrt,
+  kReciprocal,
+  kErf,
+  kTanh,
+  kSigmoid,
+  kSin,
+  kCos,
+  kFloor,
+  kCeil,
+  kRound,
+  kSign,
+  kRelu,
+  kNot,
+  kIsNaN,
+  kIsInf,
+  kSoftplus,
+  kGeluErf,
+  kGeluTanh,
+  kSilu,
+  kQuickGelu,
+  kElu,
+  kLeakyRelu,
+  kHardSigmoid,
+  kHardSwish,
+  kBitwiseNot,
+  kSelu,
+  kMish,
+  kSoftsign,
+  kThresholdedRelu,
+  kCelu,
+  kTan,
+  kAtan,
+  kAsin,
+  kAcos,
+  kSinh,
+  kCosh,
+  kAsinh,
+  kAcosh,
+  kAtanh,
 };
 struct UnaryParams {
   UnaryKind kind;
@@ -19,8 +58,29 @@ struct UnaryParams {
 };
 
 enum class BinaryKind : int32_t {
-  kAdd, kSub, kMul, kDiv, kPow, kMod, kFmod, kMin, kMax, kAnd, kOr, kXor, kEqual, kLess, kLessOrEqual,
-  kGreater, kGreaterOrEqual, kBitwiseAnd, kBitwiseOr, kBitwiseXor, kShiftLeft, kShiftRight, kPRelu,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kPow,
+  kMod,
+  kFmod,
+  kMin,
+  kMax,
+  kAnd,
+  kOr,
+  kXor,
+  kEqual,
+  kLess,
+  kLessOrEqual,
+  kGreater,
+  kGreaterOrEqual,
+  kBitwiseAnd,
+  kBitwiseOr,
+  kBitwiseXor,
+  kShiftLeft,
+  kShiftRight,
+  kPRelu,
   kSiluMul,  // silu(a) * b
   kMean,     // of all operands
 };
@@ -49,8 +109,8 @@ struct ArgReduceParams {
   bool keep_dims;
 };
 struct SoftmaxParams {
-  int32_t axis;     // first normalised axis
-  bool flattened;   // opset < 13: axes [axis..] are one
+  int32_t axis;    // first normalised axis
+  bool flattened;  // opset < 13: axes [axis..] are one
   bool log;
 };
 struct CumSumParams {
@@ -87,9 +147,9 @@ struct EyeLikeParams {
   int64_t k;
 };
 struct PadParams {
-  int32_t mode;  // 0 constant, 1 reflect, 2 edge, 3 wrap
-  bool from_attributes;          // opset < 11: `before` and `value` count, not operands 1.. (pads, value, axes)
-  int64_t before[8];             // elements in front of each axis; negative: cropped
+  int32_t mode;          // 0 constant, 1 reflect, 2 edge, 3 wrap
+  bool from_attributes;  // opset < 11: `before` and `value` count, not operands 1.. (pads, value, axes)
+  int64_t before[8];     // elements in front of each axis; negative: cropped
   double value;
 };
 
@@ -120,15 +180,17 @@ struct MatMulNBitsParams {
   int32_t accuracy_level;
   bool float_zero_points;
 };
-// What is taken from the digits of packed weights before they are scaled: 2^(bits - 1), or what is stored for each block.
+// What is taken from the digits of packed weights before they are scaled: 2^(bits - 1), or what is stored for each
+// block.
 enum class ZeroPoints : uint8_t { kMiddle, kIntegers, kFloats };
 // situ.PackedMatMul and the packing of its weights (kernels/packed_layout.h).
 //   y = f(n(x) g^T) * (n(x) w^T + bias) + residual
-// operands x, w, bias?, residual?, norm? [K], g?; n(x) = x / sqrt(mean(x^2) + epsilon) * norm, or x; f(..) is 1 without g.
+// operands x, w, bias?, residual?, norm? [K], g?; n(x) = x / sqrt(mean(x^2) + epsilon) * norm, or x; f(..) is 1 without
+// g.
 struct PackedMatMulParams {
   int64_t k, n;
-  int32_t bits;   // 4 or 8
-  int32_t block;  // power of two >= 16
+  int32_t bits;            // 4 or 8
+  int32_t block;           // power of two >= 16
   int32_t accuracy_level;  // 4: activations rounded to int8 per block
   bool half_scales;
   ZeroPoints zeros;
@@ -148,7 +210,9 @@ constexpr int64_t kDensePanelColumns = 32;
 struct DenseMatMulParams {
   int64_t k, n;
   // Elements of the packed weights.
-  constexpr int64_t packed_count() const { return (n + kDensePanelColumns - 1) / kDensePanelColumns * kDensePanelColumns * k; }
+  constexpr int64_t packed_count() const {
+    return (n + kDensePanelColumns - 1) / kDensePanelColumns * kDensePanelColumns * k;
+  }
 };
 struct PackDenseParams {
   DenseMatMulParams product;
@@ -171,20 +235,20 @@ struct DequantizeParams {
   int64_t block;  // 0: per tensor or per axis
 };
 
-// situ.QuantizeRows: rows [D] of x become rows [D + 4] of bytes: D integers from -127 to 127, then the float that one of
-// them is worth, the row's largest magnitude / 127.
+// situ.QuantizeRows: rows [D] of x become rows [D + 4] of bytes: D integers from -127 to 127, then the float that one
+// of them is worth, the row's largest magnitude / 127.
 constexpr int64_t kRowScaleBytes = 4;
 
-// situ.Attention, operands q [B,Hq,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv] (either may hold rows of QuantizeRows, [B,Hk,T,D+4] int8), bias? (float: added, bool: true =
-// attend; broadcast to [B,Hq,S,T]), slopes? f32 [Hq] (ALiBi: adds slope * (key position - query position)), sink? [Hq]
-// (adds exp(sink) to the softmax denominator). y [B,Hq,S,Dv]. Query i stands at position T - S + i.
-// s = softcap(scale * q.k) + bias; keys with position > query's are left out when causal, keys with
-// position <= query's - window when window > 0. A row that attends to nothing is 0.
+// situ.Attention, operands q [B,Hq,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv] (either may hold rows of QuantizeRows,
+// [B,Hk,T,D+4] int8), bias? (float: added, bool: true = attend; broadcast to [B,Hq,S,T]), slopes? f32 [Hq] (ALiBi: adds
+// slope * (key position - query position)), sink? [Hq] (adds exp(sink) to the softmax denominator). y [B,Hq,S,Dv].
+// Query i stands at position T - S + i. s = softcap(scale * q.k) + bias; keys with position > query's are left out when
+// causal, keys with position <= query's - window when window > 0. A row that attends to nothing is 0.
 struct AttentionParams {
   float scale;
-  float softcap;  // 0: none, else s = softcap * tanh(s / softcap)
-  int64_t window; // <= 0: none, else the last `window` keys, the query's own included
-  int64_t first;  // and so many of the first keys; 0 without a window
+  float softcap;   // 0: none, else s = softcap * tanh(s / softcap)
+  int64_t window;  // <= 0: none, else the last `window` keys, the query's own included
+  int64_t first;   // and so many of the first keys; 0 without a window
   bool causal;
   bool smooth_sink;  // sink of 0 for every head (smooth softmax)
 };

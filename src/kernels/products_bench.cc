@@ -16,8 +16,9 @@ double bench_nbits(Bench& bench, int64_t m, int64_t k, int64_t n, int bits, int 
   const double ms = bench.time(&KernelTable::matmul_nbits, {make_call(in, &y.view, &params)});
   const double bytes = static_cast<double>(n * blocks) * (block * bits / 8 + 4) + static_cast<double>(m * (n + k) * 4);
   if (print) {
-    bench.report("matmul_nbits M=" + std::to_string(m) + " K=" + std::to_string(k) + " N=" + std::to_string(n) + " bits=" + std::to_string(bits) +
-                     " level=" + std::to_string(level) + (zeros ? " zeros" : ""), ms, bytes, 2.0 * static_cast<double>(m * n * k));
+    bench.report("matmul_nbits M=" + std::to_string(m) + " K=" + std::to_string(k) + " N=" + std::to_string(n) +
+                     " bits=" + std::to_string(bits) + " level=" + std::to_string(level) + (zeros ? " zeros" : ""),
+                 ms, bytes, 2.0 * static_cast<double>(m * n * k));
   }
   return ms;
 }
@@ -29,11 +30,17 @@ void bench_packed(Bench& bench, int64_t m, int64_t k, int64_t n, int bits, int l
   Buffer a(DType::kF32, {m, k}), w(DType::kU8, {layout.bytes()}), y(DType::kF32, {m, n});
   const std::vector<View> in = {a.view, w.view};
   const double ms = bench.time(&KernelTable::packed_matmul, {make_call(in, &y.view, &params)});
-  bench.report("packed_matmul M=" + std::to_string(m) + " K=" + std::to_string(k) + " N=" + std::to_string(n) + " bits=" + std::to_string(bits) + " level=" + std::to_string(level) +
-                   (zeros == ZeroPoints::kMiddle ? "" : zeros == ZeroPoints::kIntegers ? " zeros" : " float zeros"), ms, static_cast<double>(layout.bytes() + m * (n + k) * 4), 2.0 * static_cast<double>(m * n * k));
+  bench.report("packed_matmul M=" + std::to_string(m) + " K=" + std::to_string(k) + " N=" + std::to_string(n) +
+                   " bits=" + std::to_string(bits) + " level=" + std::to_string(level) +
+                   (zeros == ZeroPoints::kMiddle     ? ""
+                    : zeros == ZeroPoints::kIntegers ? " zeros"
+                                                     : " float zeros"),
+               ms, static_cast<double>(layout.bytes() + m * (n + k) * 4), 2.0 * static_cast<double>(m * n * k));
 }
 
-const char* short_name(DType type) { return type == DType::kF32 ? "f32" : type == DType::kF16 ? "f16" : type == DType::kBF16 ? "bf16" : "q8"; }
+const char* short_name(DType type) {
+  return type == DType::kF32 ? "f32" : type == DType::kF16 ? "f16" : type == DType::kBF16 ? "bf16" : "q8";
+}
 
 void bench_matmul(Bench& bench, int64_t m, int64_t k, int64_t n, bool transposed, DType type = DType::kF32) {
   if (!bench.wants("matmul")) return;
@@ -45,8 +52,10 @@ void bench_matmul(Bench& bench, int64_t m, int64_t k, int64_t n, bool transposed
   const MatMulParams params;
   const std::vector<View> in = {a.view, b.view};
   const double ms = bench.time(&KernelTable::matmul, {make_call(in, &y.view, &params)});
-  bench.report(std::string("matmul ") + short_name(type) + " M=" + std::to_string(m) + " K=" + std::to_string(k) + " N=" + std::to_string(n) +
-                   (transposed ? " B transposed" : " B row-major"), ms, static_cast<double>(k * n * dtype_bytes(type) + m * (n + k) * 4), 2.0 * static_cast<double>(m * n * k));
+  bench.report(std::string("matmul ") + short_name(type) + " M=" + std::to_string(m) + " K=" + std::to_string(k) +
+                   " N=" + std::to_string(n) + (transposed ? " B transposed" : " B row-major"),
+               ms, static_cast<double>(k * n * dtype_bytes(type) + m * (n + k) * 4),
+               2.0 * static_cast<double>(m * n * k));
 }
 
 void bench_dense(Bench& bench, int64_t m, int64_t k, int64_t n, DType type = DType::kF32) {
@@ -55,8 +64,10 @@ void bench_dense(Bench& bench, int64_t m, int64_t k, int64_t n, DType type = DTy
   Buffer x(DType::kF32, {m, k}), w(type, {params.packed_count()}), y(DType::kF32, {m, n});
   const std::vector<View> in = {x.view, w.view};
   const double ms = bench.time(&KernelTable::dense_matmul, {make_call(in, &y.view, &params)});
-  bench.report(std::string("dense_matmul ") + short_name(type) + " M=" + std::to_string(m) + " K=" + std::to_string(k) + " N=" + std::to_string(n), ms,
-               static_cast<double>(k * n * dtype_bytes(type) + m * (n + k) * 4), 2.0 * static_cast<double>(m * n * k));
+  bench.report(std::string("dense_matmul ") + short_name(type) + " M=" + std::to_string(m) + " K=" + std::to_string(k) +
+                   " N=" + std::to_string(n),
+               ms, static_cast<double>(k * n * dtype_bytes(type) + m * (n + k) * 4),
+               2.0 * static_cast<double>(m * n * k));
 }
 
 // Elements of a row of keys or values.
@@ -67,27 +78,36 @@ void bench_quantize_rows(Bench& bench, int64_t rows, int64_t size) {
   Buffer x(DType::kF32, {rows, size}), y(DType::kI8, {rows, size + kRowScaleBytes});
   const std::vector<View> in = {x.view};
   const double ms = bench.time(&KernelTable::quantize_rows, {make_call(in, &y.view, nullptr)});
-  bench.report("quantize_rows rows=" + std::to_string(rows) + " D=" + std::to_string(size), ms, static_cast<double>(rows * (5 * size + kRowScaleBytes)), 0);
+  bench.report("quantize_rows rows=" + std::to_string(rows) + " D=" + std::to_string(size), ms,
+               static_cast<double>(rows * (5 * size + kRowScaleBytes)), 0);
 }
 
-void bench_attention(Bench& bench, int64_t heads, int64_t kv_heads, int64_t queries, int64_t keys, int64_t size, DType type = DType::kF32) {
+void bench_attention(Bench& bench, int64_t heads, int64_t kv_heads, int64_t queries, int64_t keys, int64_t size,
+                     DType type = DType::kF32) {
   if (!bench.wants("attention")) return;
-  Buffer q(DType::kF32, {1, heads, queries, size}), k(type, {1, kv_heads, keys, stored_size(type, size)}), v(type, {1, kv_heads, keys, stored_size(type, size)}), y(DType::kF32, {1, heads, queries, size});
+  Buffer q(DType::kF32, {1, heads, queries, size}), k(type, {1, kv_heads, keys, stored_size(type, size)}),
+      v(type, {1, kv_heads, keys, stored_size(type, size)}), y(DType::kF32, {1, heads, queries, size});
   const AttentionParams params{.scale = 0.125f, .softcap = 0, .window = 0, .causal = true, .smooth_sink = false};
   const std::vector<View> in = {q.view, k.view, v.view};
   const double ms = bench.time(&KernelTable::attention, {make_call(in, &y.view, &params)});
-  const double pairs = static_cast<double>(heads * queries) * (static_cast<double>(keys) - static_cast<double>(queries - 1) / 2);
-  bench.report(std::string("attention ") + short_name(type) + " heads=" + std::to_string(heads) + "/" + std::to_string(kv_heads) + " S=" + std::to_string(queries) + " T=" +
-                   std::to_string(keys) + " D=" + std::to_string(size), ms, static_cast<double>(2 * kv_heads * keys * size * dtype_bytes(type)), 4.0 * pairs * static_cast<double>(size));
+  const double pairs =
+      static_cast<double>(heads * queries) * (static_cast<double>(keys) - static_cast<double>(queries - 1) / 2);
+  bench.report(std::string("attention ") + short_name(type) + " heads=" + std::to_string(heads) + "/" +
+                   std::to_string(kv_heads) + " S=" + std::to_string(queries) + " T=" + std::to_string(keys) +
+                   " D=" + std::to_string(size),
+               ms, static_cast<double>(2 * kv_heads * keys * size * dtype_bytes(type)),
+               4.0 * pairs * static_cast<double>(size));
 }
 
-// One token's attention over all layers of a model, each with a state of its own as the runtime keeps it: slot by slot, all
-// heads of a token next to each other.
-void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, int64_t keys, int64_t size, DType type, int64_t splits) {
+// One token's attention over all layers of a model, each with a state of its own as the runtime keeps it: slot by slot,
+// all heads of a token next to each other.
+void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, int64_t keys, int64_t size, DType type,
+                 int64_t splits) {
   if (!bench.wants("attention_partial")) return;
   std::vector<Buffer> states;
   states.reserve(static_cast<size_t>(2 * layers));
-  Buffer q(DType::kF32, {1, heads, 1, size}), y(DType::kF32, splits > 0 ? std::vector<int64_t>{splits, heads, size + 2} : std::vector<int64_t>{1, heads, 1, size});
+  Buffer q(DType::kF32, {1, heads, 1, size}), y(DType::kF32, splits > 0 ? std::vector<int64_t>{splits, heads, size + 2}
+                                                                        : std::vector<int64_t>{1, heads, 1, size});
   AttentionParams params{};
   params.scale = 0.125f;
   params.causal = true;
@@ -99,11 +119,14 @@ void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, 
     std::swap(v.dims[1], v.dims[2]);
     std::swap(v.strides[1], v.strides[2]);
   }
-  for (int64_t i = 0; i < layers; ++i) in.push_back({q.view, states[static_cast<size_t>(2 * i)].view, states[static_cast<size_t>(2 * i + 1)].view});
+  for (int64_t i = 0; i < layers; ++i)
+    in.push_back({q.view, states[static_cast<size_t>(2 * i)].view, states[static_cast<size_t>(2 * i + 1)].view});
   for (int64_t i = 0; i < layers; ++i) calls.push_back(make_call(in[static_cast<size_t>(i)], &y.view, &params));
   const double ms = bench.time(splits > 0 ? &KernelTable::attention_partial : &KernelTable::attention, calls);
-  bench.report(std::string("state of ") + std::to_string(layers) + " layers " + short_name(type) + " heads=" + std::to_string(heads) + "/" + std::to_string(kv_heads) + " T=" +
-                   std::to_string(keys) + " D=" + std::to_string(size) + " splits=" + std::to_string(splits), ms, static_cast<double>(layers * 2 * kv_heads * keys * size * dtype_bytes(type)),
+  bench.report(std::string("state of ") + std::to_string(layers) + " layers " + short_name(type) +
+                   " heads=" + std::to_string(heads) + "/" + std::to_string(kv_heads) + " T=" + std::to_string(keys) +
+                   " D=" + std::to_string(size) + " splits=" + std::to_string(splits),
+               ms, static_cast<double>(layers * 2 * kv_heads * keys * size * dtype_bytes(type)),
                4.0 * static_cast<double>(layers * heads * keys * size));
 }
 
@@ -113,17 +136,20 @@ void bench_norm(Bench& bench, int64_t rows, int64_t size) {
   const NormParams params{1, 1e-5f};
   const std::vector<View> in = {x.view, scale.view};
   const double ms = bench.time(&KernelTable::rms_norm, {make_call(in, &y.view, &params)});
-  bench.report("rms_norm " + std::to_string(rows) + " x " + std::to_string(size), ms, static_cast<double>(rows * size * 8), 4.0 * static_cast<double>(rows * size));
+  bench.report("rms_norm " + std::to_string(rows) + " x " + std::to_string(size), ms,
+               static_cast<double>(rows * size * 8), 4.0 * static_cast<double>(rows * size));
 }
 
 void bench_rotary(Bench& bench, int64_t heads, int64_t tokens, int64_t size) {
   if (!bench.wants("rotary")) return;
-  Buffer x(DType::kF32, {1, heads, tokens, size}), cos(DType::kF32, {4096, size / 2}), sin(DType::kF32, {4096, size / 2}), p(DType::kI64, {1});
+  Buffer x(DType::kF32, {1, heads, tokens, size}), cos(DType::kF32, {4096, size / 2}),
+      sin(DType::kF32, {4096, size / 2}), p(DType::kI64, {1});
   *p.view.as<int64_t>() = 7;
   const RotaryParams params{size, false};
   const std::vector<View> in = {x.view, cos.view, sin.view, p.view};
   const double ms = bench.time(&KernelTable::rotary, {make_call(in, &x.view, &params)});
-  bench.report("rotary heads=" + std::to_string(heads) + " S=" + std::to_string(tokens), ms, static_cast<double>(heads * tokens * size * 8), 6.0 * static_cast<double>(heads * tokens * size));
+  bench.report("rotary heads=" + std::to_string(heads) + " S=" + std::to_string(tokens), ms,
+               static_cast<double>(heads * tokens * size * 8), 6.0 * static_cast<double>(heads * tokens * size));
 }
 
 // All quantised matrices of one SmolLM2-135M token, each layer with its own weights.
@@ -169,7 +195,9 @@ void bench_token(Bench& bench, int level, bool packed) {
     weights += static_cast<double>(params[i].k * params[i].n);
   }
   const double ms = bench.time(packed ? &KernelTable::packed_matmul : &KernelTable::matmul_nbits, calls);
-  bench.report(std::string("SmolLM2-135M int4, all 211 matrices, ") + (packed ? "packed, " : "") + "level=" + std::to_string(level), ms, bytes, 2 * weights);
+  bench.report(std::string("SmolLM2-135M int4, all 211 matrices, ") + (packed ? "packed, " : "") +
+                   "level=" + std::to_string(level),
+               ms, bytes, 2 * weights);
 }
 
 }  // namespace
@@ -177,14 +205,18 @@ void bench_token(Bench& bench, int level, bool packed) {
 void bench_products(Bench& bench, int threads) {
   for (int level : {0, 4}) {
     for (bool packed : {false, true}) bench_token(bench, level, packed);
-    for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}}) bench_packed(bench, 1, k, n, 4, level, ZeroPoints::kMiddle);
-    for (ZeroPoints zeros : {ZeroPoints::kIntegers, ZeroPoints::kFloats}) bench_packed(bench, 1, 576, 49152, 4, level, zeros);
+    for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}})
+      bench_packed(bench, 1, k, n, 4, level, ZeroPoints::kMiddle);
+    for (ZeroPoints zeros : {ZeroPoints::kIntegers, ZeroPoints::kFloats})
+      bench_packed(bench, 1, 576, 49152, 4, level, zeros);
     bench_packed(bench, 1, 576, 49152, 8, level, ZeroPoints::kMiddle);
     bench_packed(bench, 4, 576, 1536, 4, level, ZeroPoints::kMiddle);
     bench_packed(bench, 128, 576, 1536, 4, level, ZeroPoints::kMiddle);
-    for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}}) bench_packed(bench, 512, k, n, 4, level, ZeroPoints::kMiddle);
+    for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}})
+      bench_packed(bench, 512, k, n, 4, level, ZeroPoints::kMiddle);
     bench_packed(bench, 128, 2048, 8192, 4, level, ZeroPoints::kMiddle);
-    for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}}) bench_nbits(bench, 1, k, n, 4, level, false);
+    for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}})
+      bench_nbits(bench, 1, k, n, 4, level, false);
     bench_nbits(bench, 1, 576, 49152, 4, level, true);
     bench_nbits(bench, 1, 576, 49152, 8, level, false);
     bench_nbits(bench, 4, 576, 1536, 4, level, false);

@@ -45,15 +45,22 @@ void read_quantized(const View& v, int64_t at, int64_t step, int64_t n, float* o
   const uint8_t* bytes = v.as<const uint8_t>();
   const int bits = dtype_bits(v.type);
   switch (v.type) {
-    case DType::kU8: return read_integers<uint8_t>(v, at, step, n, out);
-    case DType::kI8: return read_integers<int8_t>(v, at, step, n, out);
-    case DType::kU16: return read_integers<uint16_t>(v, at, step, n, out);
-    case DType::kI16: return read_integers<int16_t>(v, at, step, n, out);
-    case DType::kI32: return read_integers<int32_t>(v, at, step, n, out);
-    case DType::kU4: case DType::kU2:
+    case DType::kU8:
+      return read_integers<uint8_t>(v, at, step, n, out);
+    case DType::kI8:
+      return read_integers<int8_t>(v, at, step, n, out);
+    case DType::kU16:
+      return read_integers<uint16_t>(v, at, step, n, out);
+    case DType::kI16:
+      return read_integers<int16_t>(v, at, step, n, out);
+    case DType::kI32:
+      return read_integers<int32_t>(v, at, step, n, out);
+    case DType::kU4:
+    case DType::kU2:
       for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(read_bits(bytes, (at + i * step) * bits, bits));
       return;
-    case DType::kI4: case DType::kI2:
+    case DType::kI4:
+    case DType::kI2:
       for (int64_t i = 0; i < n; ++i) out[i] = signed_value(read_bits(bytes, (at + i * step) * bits, bits), bits);
       return;
     case DType::kF4E2M1:
@@ -63,7 +70,8 @@ void read_quantized(const View& v, int64_t at, int64_t step, int64_t n, float* o
         out[i] = (digit & 8) != 0 ? -kValues[digit & 7] : kValues[digit & 7];
       }
       return;
-    default: break;
+    default:
+      break;
   }
   const bool e4 = v.type == DType::kF8E4M3FN || v.type == DType::kF8E4M3FNUZ;
   const bool nuz = v.type == DType::kF8E4M3FNUZ || v.type == DType::kF8E5M2FNUZ;
@@ -158,9 +166,8 @@ struct Table {
   float zero(int64_t scale_row, int64_t scale_column) const {
     if (zeros == nullptr) return static_cast<float>(params.default_zero);
     const int last = scales.rank - 1;
-    const int64_t bit = params.packed_bytes
-                            ? scale_row * zeros->dims[last] * 8 + scale_column * params.bits
-                            : (scale_row * scales.dims[last] + scale_column) * params.bits;
+    const int64_t bit = params.packed_bytes ? scale_row * zeros->dims[last] * 8 + scale_column * params.bits
+                                            : (scale_row * scales.dims[last] + scale_column) * params.bits;
     const uint32_t digit = read_bits(zeros->as<const uint8_t>(), bit, params.bits);
     return is_signed ? signed_value(digit, params.bits) : static_cast<float>(digit);
   }

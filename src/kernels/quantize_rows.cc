@@ -1,7 +1,7 @@
-// situ.QuantizeRows (layout in params.h): x [.., D] of floats -> y [.., D + 4] int8. Rows that hold an infinity or NaN become
-// NaN; rows of zeros stay zero.
-#include "kernels/params.h"
+// situ.QuantizeRows (layout in params.h): x [.., D] of floats -> y [.., D + 4] int8. Rows that hold an infinity or NaN
+// become NaN; rows of zeros stay zero.
 #include "kernels/nbits_int8.h"
+#include "kernels/params.h"
 #include "kernels/rows.h"
 
 namespace situ {

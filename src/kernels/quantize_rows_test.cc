@@ -6,7 +6,8 @@ namespace {
 
 float scale_of(const StridedTensor& y, int64_t row, int64_t size) {
   float scale;
-  for (int64_t i = 0; i < kRowScaleBytes; ++i) reinterpret_cast<int8_t*>(&scale)[i] = static_cast<int8_t>(y.get(row * (size + kRowScaleBytes) + size + i));
+  for (int64_t i = 0; i < kRowScaleBytes; ++i)
+    reinterpret_cast<int8_t*>(&scale)[i] = static_cast<int8_t>(y.get(row * (size + kRowScaleBytes) + size + i));
   return scale;
 }
 
@@ -21,7 +22,8 @@ KernelCall make_call(const StridedTensor& x, const StridedTensor& y) {
 
 void check(DType type, int64_t rows, int64_t size, double zero_share) {
   SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(size));
-  StridedTensor x = StridedTensor::random_layout(type, {2, rows, size}), y = StridedTensor::random_layout(DType::kI8, {2, rows, size + kRowScaleBytes});
+  StridedTensor x = StridedTensor::random_layout(type, {2, rows, size}),
+                y = StridedTensor::random_layout(DType::kI8, {2, rows, size + kRowScaleBytes});
   x.fill(-3, 3);
   for (int64_t i = 0; i < 2 * rows * size; ++i)
     if (random_int(0, 999) < zero_share * 1000) x.set(i, 0);
@@ -32,10 +34,13 @@ void check(DType type, int64_t rows, int64_t size, double zero_share) {
     ASSERT_TRUE(y.untouched_outside());
     for (int64_t r = 0; r < 2 * rows; ++r) {
       float largest = 0;
-      for (int64_t d = 0; d < size; ++d) largest = std::max(largest, static_cast<float>(std::fabs(x.get(r * size + d))));
+      for (int64_t d = 0; d < size; ++d)
+        largest = std::max(largest, static_cast<float>(std::fabs(x.get(r * size + d))));
       const float scale = scale_of(y, r, size);
       ASSERT_FLOAT_EQ(scale, largest / 127.0f);
-      for (int64_t d = 0; d < size; ++d) ASSERT_NEAR(y.get(r * (size + kRowScaleBytes) + d) * scale, x.get(r * size + d), 0.501 * scale) << "row " << r << " element " << d;
+      for (int64_t d = 0; d < size; ++d)
+        ASSERT_NEAR(y.get(r * (size + kRowScaleBytes) + d) * scale, x.get(r * size + d), 0.501 * scale)
+            << "row " << r << " element " << d;
     }
   });
 }

@@ -123,10 +123,11 @@ TEST(Quantize, EightBitFloats) {
     uint8_t bits;
     double value;
   };
-  const Pair pairs[] = {{DType::kF8E4M3FN, 0x38, 1},      {DType::kF8E4M3FN, 0x7e, 448},        {DType::kF8E4M3FN, 0x01, 0.001953125},
-                        {DType::kF8E4M3FN, 0xb8, -1},     {DType::kF8E5M2, 0x3c, 1},            {DType::kF8E5M2, 0x7b, 57344},
-                        {DType::kF8E5M2, 0x7c, INFINITY}, {DType::kF8E5M2, 0x01, 1.0 / 65536},  {DType::kF8E4M3FNUZ, 0x40, 1},
-                        {DType::kF8E5M2FNUZ, 0x40, 1},    {DType::kF8E4M3FNUZ, 0x7f, 240},      {DType::kF8E5M2FNUZ, 0xff, -57344}};
+  const Pair pairs[] = {
+      {DType::kF8E4M3FN, 0x38, 1},      {DType::kF8E4M3FN, 0x7e, 448},       {DType::kF8E4M3FN, 0x01, 0.001953125},
+      {DType::kF8E4M3FN, 0xb8, -1},     {DType::kF8E5M2, 0x3c, 1},           {DType::kF8E5M2, 0x7b, 57344},
+      {DType::kF8E5M2, 0x7c, INFINITY}, {DType::kF8E5M2, 0x01, 1.0 / 65536}, {DType::kF8E4M3FNUZ, 0x40, 1},
+      {DType::kF8E5M2FNUZ, 0x40, 1},    {DType::kF8E4M3FNUZ, 0x7f, 240},     {DType::kF8E5M2FNUZ, 0xff, -57344}};
   for (const Pair& pair : pairs) {
     StridedTensor x(pair.type, {1}), scale(DType::kF32, {}), y(DType::kF32, {1});
     x.set(0, pair.bits);
@@ -162,7 +163,8 @@ void check_gather(const GatherCase& t) {
     return dims;
   };
   std::vector<int64_t> scale_dims = t.dims;
-  scale_dims[static_cast<size_t>(t.quantize_axis)] = (scale_dims[static_cast<size_t>(t.quantize_axis)] + t.block - 1) / t.block;
+  scale_dims[static_cast<size_t>(t.quantize_axis)] =
+      (scale_dims[static_cast<size_t>(t.quantize_axis)] + t.block - 1) / t.block;
   const PackedTensor data(t.type, pack(t.dims)), zeros(t.type, pack(scale_dims));
   StridedTensor scales(DType::kF32, scale_dims), indices = StridedTensor::random_layout(DType::kI64, t.index_dims);
   scales.fill(0.1, 1);
@@ -170,11 +172,14 @@ void check_gather(const GatherCase& t) {
   indices.fill_integers(-rows - 1, rows);  // one beyond either end
   std::vector<int64_t> y_dims;
   for (size_t i = 0; i <= last; ++i) {
-    if (static_cast<int>(i) == t.gather_axis) y_dims.insert(y_dims.end(), t.index_dims.begin(), t.index_dims.end());
-    else y_dims.push_back(t.dims[i]);
+    if (static_cast<int>(i) == t.gather_axis)
+      y_dims.insert(y_dims.end(), t.index_dims.begin(), t.index_dims.end());
+    else
+      y_dims.push_back(t.dims[i]);
   }
   StridedTensor y = StridedTensor::random_layout(DType::kF32, y_dims);
-  const GatherBlockQuantizedParams params{t.bits, t.block, t.gather_axis, t.quantize_axis, packed, packed ? 1 << (t.bits - 1) : 0};
+  const GatherBlockQuantizedParams params{t.bits,          t.block, t.gather_axis,
+                                          t.quantize_axis, packed,  packed ? 1 << (t.bits - 1) : 0};
   const View in[4] = {data.view, indices.view(), scales.view(), t.zeros ? zeros.view : View{}};
   KernelCall call;
   call.in = in;
@@ -199,8 +204,10 @@ void check_gather(const GatherCase& t) {
         const int64_t part = rest % y_dims[d];
         rest /= y_dims[d];
         const auto g = static_cast<size_t>(t.gather_axis);
-        if (d < g) at[d] = part;
-        else if (d >= g + t.index_dims.size()) at[d - t.index_dims.size() + 1] = part;
+        if (d < g)
+          at[d] = part;
+        else if (d >= g + t.index_dims.size())
+          at[d - t.index_dims.size() + 1] = part;
         else {
           index += part * unit;
           unit *= y_dims[d];
@@ -225,13 +232,16 @@ TEST(Quantize, GatherBlockQuantized) {
   for (bool zeros : {false, true}) {
     for (int bits : {2, 4, 8}) {
       check_gather({.dims = {9, 80}, .index_dims = {2, 3}, .block = 32, .bits = bits, .zeros = zeros});
-      check_gather({.dims = {5, 3, 272}, .index_dims = {4}, .gather_axis = 1, .quantize_axis = 2, .bits = bits, .zeros = zeros});
+      check_gather(
+          {.dims = {5, 3, 272}, .index_dims = {4}, .gather_axis = 1, .quantize_axis = 2, .bits = bits, .zeros = zeros});
     }
     for (DType type : {DType::kU4, DType::kI4}) {
       check_gather({.dims = {9, 35}, .index_dims = {2, 3}, .type = type, .zeros = zeros});
       check_gather({.dims = {9, 35}, .index_dims = {}, .type = type, .zeros = zeros});
-      check_gather({.dims = {20, 6, 7}, .index_dims = {3}, .gather_axis = 2, .quantize_axis = 0, .type = type, .zeros = zeros});
-      check_gather({.dims = {4, 40, 5}, .index_dims = {3}, .gather_axis = 1, .quantize_axis = 1, .type = type, .zeros = zeros});
+      check_gather(
+          {.dims = {20, 6, 7}, .index_dims = {3}, .gather_axis = 2, .quantize_axis = 0, .type = type, .zeros = zeros});
+      check_gather(
+          {.dims = {4, 40, 5}, .index_dims = {3}, .gather_axis = 1, .quantize_axis = 1, .type = type, .zeros = zeros});
       check_gather({.dims = {9, 35}, .index_dims = {0}, .type = type, .zeros = zeros});
     }
   }

@@ -14,7 +14,8 @@ void read_stream(const KernelCall& call, int thread, int threads) {
   VecU sums[kStreams] = {};
   for (int64_t i = begin; i < end; ++i) {
 #pragma GCC unroll 4
-    for (int s = 0; s < kStreams; ++s) sums[s] ^= *reinterpret_cast<const UnalignedU*>(data + (i * kStreams + s) * kVectorBytes);
+    for (int s = 0; s < kStreams; ++s)
+      sums[s] ^= *reinterpret_cast<const UnalignedU*>(data + (i * kStreams + s) * kVectorBytes);
   }
   const VecU all = sums[0] ^ sums[1] ^ sums[2] ^ sums[3];
   uint32_t word = 0;

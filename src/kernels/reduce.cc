@@ -20,58 +20,110 @@ inline double f_sqrt(double x) { return __builtin_sqrt(x); }
 
 template <typename C>
 C lowest() {
-  if constexpr (kIsReal<C>) return -static_cast<C>(__builtin_inf());
-  else if constexpr (__is_same(C, int64_t)) return INT64_MIN;
-  else return 0;
+  if constexpr (kIsReal<C>)
+    return -static_cast<C>(__builtin_inf());
+  else if constexpr (__is_same(C, int64_t))
+    return INT64_MIN;
+  else
+    return 0;
 }
 template <typename C>
 C highest() {
-  if constexpr (kIsReal<C>) return static_cast<C>(__builtin_inf());
-  else if constexpr (__is_same(C, int64_t)) return INT64_MAX;
-  else return UINT64_MAX;
+  if constexpr (kIsReal<C>)
+    return static_cast<C>(__builtin_inf());
+  else if constexpr (__is_same(C, int64_t))
+    return INT64_MAX;
+  else
+    return UINT64_MAX;
 }
 
 // Sums wrap for integers.
 template <typename C>
 inline C add(C a, C b) {
-  if constexpr (kIsReal<C>) return a + b;
-  else return static_cast<C>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+  if constexpr (kIsReal<C>)
+    return a + b;
+  else
+    return static_cast<C>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }
 template <typename C>
 inline C multiply(C a, C b) {
-  if constexpr (kIsReal<C>) return a * b;
-  else return static_cast<C>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+  if constexpr (kIsReal<C>)
+    return a * b;
+  else
+    return static_cast<C>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
 }
 
 // fold(a, x) takes an element into a partial result, join(a, b) puts two partial results together.
 struct Sum {
-  template <typename C> static C start() { return C(0); }
-  template <typename C> static C fold(C a, C x) { return add(a, x); }
-  template <typename C> static C join(C a, C b) { return add(a, b); }
+  template <typename C>
+  static C start() {
+    return C(0);
+  }
+  template <typename C>
+  static C fold(C a, C x) {
+    return add(a, x);
+  }
+  template <typename C>
+  static C join(C a, C b) {
+    return add(a, b);
+  }
 };
 struct SumAbs : Sum {
-  template <typename C> static C fold(C a, C x) {
-    if constexpr (kIsReal<C>) return x < C(0) ? a - x : a + x;
-    else return add(a, x < C(0) ? static_cast<C>(uint64_t{0} - static_cast<uint64_t>(x)) : x);
+  template <typename C>
+  static C fold(C a, C x) {
+    if constexpr (kIsReal<C>)
+      return x < C(0) ? a - x : a + x;
+    else
+      return add(a, x < C(0) ? static_cast<C>(uint64_t{0} - static_cast<uint64_t>(x)) : x);
   }
 };
 struct SumSquare : Sum {
-  template <typename C> static C fold(C a, C x) { return add(a, multiply(x, x)); }
+  template <typename C>
+  static C fold(C a, C x) {
+    return add(a, multiply(x, x));
+  }
 };
 struct Product {
-  template <typename C> static C start() { return C(1); }
-  template <typename C> static C fold(C a, C x) { return multiply(a, x); }
-  template <typename C> static C join(C a, C b) { return multiply(a, b); }
+  template <typename C>
+  static C start() {
+    return C(1);
+  }
+  template <typename C>
+  static C fold(C a, C x) {
+    return multiply(a, x);
+  }
+  template <typename C>
+  static C join(C a, C b) {
+    return multiply(a, b);
+  }
 };
 struct Max {
-  template <typename C> static C start() { return lowest<C>(); }
-  template <typename C> static C fold(C a, C x) { return x > a || x != x ? x : a; }
-  template <typename C> static C join(C a, C b) { return fold(a, b); }
+  template <typename C>
+  static C start() {
+    return lowest<C>();
+  }
+  template <typename C>
+  static C fold(C a, C x) {
+    return x > a || x != x ? x : a;
+  }
+  template <typename C>
+  static C join(C a, C b) {
+    return fold(a, b);
+  }
 };
 struct Min {
-  template <typename C> static C start() { return highest<C>(); }
-  template <typename C> static C fold(C a, C x) { return x < a || x != x ? x : a; }
-  template <typename C> static C join(C a, C b) { return fold(a, b); }
+  template <typename C>
+  static C start() {
+    return highest<C>();
+  }
+  template <typename C>
+  static C fold(C a, C x) {
+    return x < a || x != x ? x : a;
+  }
+  template <typename C>
+  static C join(C a, C b) {
+    return fold(a, b);
+  }
 };
 // Sum of e^(x - shift); `shift` is the row's maximum.
 template <typename C>
@@ -128,15 +180,18 @@ template <typename C>
 inline C finish(ReduceKind kind, C value, int64_t count) {
   switch (kind) {
     case ReduceKind::kMean:
-      if constexpr (kIsReal<C>) return value / static_cast<C>(count);
-      else return count == 0 ? C(0) : value / static_cast<C>(count);
+      if constexpr (kIsReal<C>)
+        return value / static_cast<C>(count);
+      else
+        return count == 0 ? C(0) : value / static_cast<C>(count);
     case ReduceKind::kL2:
       if constexpr (kIsReal<C>) return f_sqrt(value);
       return value;
     case ReduceKind::kLogSum:
       if constexpr (kIsReal<C>) return f_log(value);
       return value;
-    default: return value;
+    default:
+      return value;
   }
 }
 
@@ -199,14 +254,21 @@ void log_sum_exp(const View& x, const View& y, const Axes& axes, int64_t begin, 
 template <typename C>
 void reduce_as(ReduceKind kind, const View& x, const View& y, const Axes& axes, int64_t begin, int64_t end) {
   switch (kind) {
-    case ReduceKind::kSum: case ReduceKind::kMean: case ReduceKind::kLogSum:
+    case ReduceKind::kSum:
+    case ReduceKind::kMean:
+    case ReduceKind::kLogSum:
       return reduce_rows<C>(Sum(), kind, x, y, axes, begin, end);
-    case ReduceKind::kL1: return reduce_rows<C>(SumAbs(), kind, x, y, axes, begin, end);
-    case ReduceKind::kL2: case ReduceKind::kSumSquare:
+    case ReduceKind::kL1:
+      return reduce_rows<C>(SumAbs(), kind, x, y, axes, begin, end);
+    case ReduceKind::kL2:
+    case ReduceKind::kSumSquare:
       return reduce_rows<C>(SumSquare(), kind, x, y, axes, begin, end);
-    case ReduceKind::kProd: return reduce_rows<C>(Product(), kind, x, y, axes, begin, end);
-    case ReduceKind::kMax: return reduce_rows<C>(Max(), kind, x, y, axes, begin, end);
-    case ReduceKind::kMin: return reduce_rows<C>(Min(), kind, x, y, axes, begin, end);
+    case ReduceKind::kProd:
+      return reduce_rows<C>(Product(), kind, x, y, axes, begin, end);
+    case ReduceKind::kMax:
+      return reduce_rows<C>(Max(), kind, x, y, axes, begin, end);
+    case ReduceKind::kMin:
+      return reduce_rows<C>(Min(), kind, x, y, axes, begin, end);
     case ReduceKind::kLogSumExp:
       if constexpr (kIsReal<C>) log_sum_exp<C>(x, y, axes, begin, end);
       return;
@@ -220,10 +282,14 @@ bool leaves_integers(ReduceKind kind) {
 
 template <typename F>
 void dispatch_folded(DType type, F f) {
-  if (type == DType::kF64) f(Tag<double>());
-  else if (dtype_is_float(type)) f(Tag<float>());
-  else if (type == DType::kU64 || type == DType::kBool) f(Tag<uint64_t>());
-  else f(Tag<int64_t>());
+  if (type == DType::kF64)
+    f(Tag<double>());
+  else if (dtype_is_float(type))
+    f(Tag<float>());
+  else if (type == DType::kU64 || type == DType::kBool)
+    f(Tag<uint64_t>());
+  else
+    f(Tag<int64_t>());
 }
 
 // Index of the extreme element of one row; the first one, or the last one, of equals.

@@ -19,30 +19,44 @@ double reference(ReduceKind kind, const std::vector<double>& v) {
     exps += std::exp(x);
   }
   switch (kind) {
-    case ReduceKind::kSum: return sum;
-    case ReduceKind::kMean: return sum / static_cast<double>(v.size());
-    case ReduceKind::kMax: return high;
-    case ReduceKind::kMin: return low;
-    case ReduceKind::kProd: return prod;
-    case ReduceKind::kL1: return l1;
-    case ReduceKind::kL2: return std::sqrt(square);
-    case ReduceKind::kSumSquare: return square;
-    case ReduceKind::kLogSum: return std::log(sum);
-    default: return std::log(exps);
+    case ReduceKind::kSum:
+      return sum;
+    case ReduceKind::kMean:
+      return sum / static_cast<double>(v.size());
+    case ReduceKind::kMax:
+      return high;
+    case ReduceKind::kMin:
+      return low;
+    case ReduceKind::kProd:
+      return prod;
+    case ReduceKind::kL1:
+      return l1;
+    case ReduceKind::kL2:
+      return std::sqrt(square);
+    case ReduceKind::kSumSquare:
+      return square;
+    case ReduceKind::kLogSum:
+      return std::log(sum);
+    default:
+      return std::log(exps);
   }
 }
 
-constexpr ReduceKind kKinds[] = {ReduceKind::kSum, ReduceKind::kMean, ReduceKind::kMax, ReduceKind::kMin, ReduceKind::kProd,
-                                 ReduceKind::kL1, ReduceKind::kL2, ReduceKind::kSumSquare, ReduceKind::kLogSum, ReduceKind::kLogSumExp};
+constexpr ReduceKind kKinds[] = {ReduceKind::kSum,    ReduceKind::kMean,     ReduceKind::kMax, ReduceKind::kMin,
+                                 ReduceKind::kProd,   ReduceKind::kL1,       ReduceKind::kL2,  ReduceKind::kSumSquare,
+                                 ReduceKind::kLogSum, ReduceKind::kLogSumExp};
 
 // Dims after reducing `axes`, and for each element of x the element of y that it belongs to.
-std::vector<int64_t> reduced_dims(const std::vector<int64_t>& dims, uint32_t axes, bool keep, std::vector<int64_t>* group) {
+std::vector<int64_t> reduced_dims(const std::vector<int64_t>& dims, uint32_t axes, bool keep,
+                                  std::vector<int64_t>* group) {
   std::vector<int64_t> result;
   int64_t count = 1;
   for (size_t i = 0; i < dims.size(); ++i) {
     count *= dims[i];
-    if ((axes >> i & 1) == 0) result.push_back(dims[i]);
-    else if (keep) result.push_back(1);
+    if ((axes >> i & 1) == 0)
+      result.push_back(dims[i]);
+    else if (keep)
+      result.push_back(1);
   }
   for (int64_t i = 0; i < count; ++i) {
     int64_t rest = i, at = 0, scale = 1;
@@ -59,7 +73,8 @@ std::vector<int64_t> reduced_dims(const std::vector<int64_t>& dims, uint32_t axe
 }
 
 TEST(Reduce, matches_double) {
-  const std::vector<std::vector<int64_t>> shapes = {{}, {7}, {3, 301}, {301, 3}, {4, 5, 6}, {2, 3, 4, 5}, {2, 0, 3}, {1, 37, 1, 40}};
+  const std::vector<std::vector<int64_t>> shapes = {{},        {7},          {3, 301},  {301, 3},
+                                                    {4, 5, 6}, {2, 3, 4, 5}, {2, 0, 3}, {1, 37, 1, 40}};
   for_each_isa([&](const KernelTable& table, int threads) {
     for (ReduceKind kind : kKinds) {
       for (DType type : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
@@ -69,16 +84,22 @@ TEST(Reduce, matches_double) {
         std::vector<int64_t> group;
         const auto out_dims = reduced_dims(dims, axes, keep, &group);
         StridedTensor x = StridedTensor::random_layout(type, dims), y = StridedTensor::random_layout(type, out_dims);
-        if (kind == ReduceKind::kProd) x.fill(0.95, 1.05);
-        else x.fill(0.1, 1);
+        if (kind == ReduceKind::kProd)
+          x.fill(0.95, 1.05);
+        else
+          x.fill(0.1, 1);
         const ReduceParams p{kind, axes, keep};
         run_kernel(table, &KernelTable::reduce, {x.view()}, {y.view()}, &p, threads);
         std::vector<std::vector<double>> members(static_cast<size_t>(y.count()));
-        for (size_t i = 0; i < group.size(); ++i) members[static_cast<size_t>(group[i])].push_back(x.get(static_cast<int64_t>(i)));
+        for (size_t i = 0; i < group.size(); ++i)
+          members[static_cast<size_t>(group[i])].push_back(x.get(static_cast<int64_t>(i)));
         for (int64_t i = 0; i < y.count(); ++i) {
           const double want = reference(kind, members[static_cast<size_t>(i)]);
-          if (std::isnan(want) || std::isinf(want)) ASSERT_EQ(std::isnan(want), std::isnan(y.get(i)));
-          else ASSERT_NEAR(y.get(i), want, 4 * rounding(type) * std::max(1.0, std::fabs(want))) << int(kind) << " axes " << axes;
+          if (std::isnan(want) || std::isinf(want))
+            ASSERT_EQ(std::isnan(want), std::isnan(y.get(i)));
+          else
+            ASSERT_NEAR(y.get(i), want, 4 * rounding(type) * std::max(1.0, std::fabs(want)))
+                << int(kind) << " axes " << axes;
         }
         ASSERT_TRUE(y.untouched_outside());
       }
@@ -103,12 +124,14 @@ TEST(ArgReduce, first_or_last_of_equals) {
         const std::vector<int64_t> dims = {3, 41, 40};
         std::vector<int64_t> group;
         const auto out_dims = reduced_dims(dims, 1u << axis, false, &group);
-        StridedTensor x = StridedTensor::random_layout(type, dims), y = StridedTensor::random_layout(DType::kI64, out_dims);
+        StridedTensor x = StridedTensor::random_layout(type, dims),
+                      y = StridedTensor::random_layout(DType::kI64, out_dims);
         x.fill_integers(0, 5);
         const ArgReduceParams p{axis, random_int(0, 1) != 0, random_int(0, 1) != 0, false};
         run_kernel(table, &KernelTable::arg_reduce, {x.view()}, {y.view()}, &p, threads);
         std::vector<std::vector<double>> members(static_cast<size_t>(y.count()));
-        for (size_t i = 0; i < group.size(); ++i) members[static_cast<size_t>(group[i])].push_back(x.get(static_cast<int64_t>(i)));
+        for (size_t i = 0; i < group.size(); ++i)
+          members[static_cast<size_t>(group[i])].push_back(x.get(static_cast<int64_t>(i)));
         for (int64_t i = 0; i < y.count(); ++i) {
           const auto& m = members[static_cast<size_t>(i)];
           const double best = p.max ? *std::max_element(m.begin(), m.end()) : *std::min_element(m.begin(), m.end());
@@ -158,7 +181,8 @@ TEST(CumSum, all_directions) {
     for (DType type : {DType::kF32, DType::kI64, DType::kI32, DType::kF64}) {
       const std::vector<int64_t> dims = {3, 301, 5};
       const int64_t axis = random_int(0, 2);
-      StridedTensor x = StridedTensor::random_layout(type, dims), y = StridedTensor::random_layout(type, dims), a(DType::kI64, {});
+      StridedTensor x = StridedTensor::random_layout(type, dims), y = StridedTensor::random_layout(type, dims),
+                    a(DType::kI64, {});
       x.fill_integers(-3, 9);
       a.set(0, static_cast<double>(axis - 3));
       const CumSumParams p{random_int(0, 1) != 0, random_int(0, 1) != 0};

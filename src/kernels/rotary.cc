@@ -66,7 +66,8 @@ void rotate_pairs(const Row& r, int64_t half, bool full) {
 }
 
 // Elements [from, D) of a row, unchanged: moved, or rounded to y's type by way of `buffer`.
-void pass_through(const KernelCall& call, const View& x, const View& y, int64_t x_at, int64_t y_at, int64_t from, float* buffer) {
+void pass_through(const KernelCall& call, const View& x, const View& y, int64_t x_at, int64_t y_at, int64_t from,
+                  float* buffer) {
   if (x.type != y.type) {
     read_row(x.data, x.type, x_at + from * x.strides[3], x.strides[3], x.dims[3] - from, buffer);
     write_row(y.data, y.type, y_at + from * y.strides[3], y.strides[3], x.dims[3] - from, buffer);
@@ -108,7 +109,8 @@ void rotary(const KernelCall& call, int thread, int threads) {
   // All heads of a token after each other: they share its row of the tables.
   int64_t h = begin % x.dims[1], s = begin / x.dims[1] % x.dims[2], b = begin / x.dims[1] / x.dims[2];
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t x_at = b * x.strides[0] + h * x.strides[1] + s * x.strides[2], y_at = b * y.strides[0] + h * y.strides[1] + s * y.strides[2];
+    const int64_t x_at = b * x.strides[0] + h * x.strides[1] + s * x.strides[2],
+                  y_at = b * y.strides[0] + h * y.strides[1] + s * y.strides[2];
     int64_t cos_at = 0, sin_at = 0;
     if (table_row(call, t, b, h, s, &cos_at, &sin_at)) {
       if (cos_at != loaded_cos || sin_at != loaded_sin) {
@@ -123,8 +125,10 @@ void rotary(const KernelCall& call, int thread, int threads) {
       } else {
         read_row(x.data, x.type, x_at, x.strides[3], rotary, row.x);
       }
-      if (params.interleaved) rotate_pairs(row, half, full);
-      else rotate_half(row, half, full ? half : 0);
+      if (params.interleaved)
+        rotate_pairs(row, half, full);
+      else
+        rotate_half(row, half, full ? half : 0);
     } else {
       for (int64_t d = 0; d < rotary; ++d) row.x[d] = 0;
     }

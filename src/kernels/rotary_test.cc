@@ -13,14 +13,18 @@ struct Case {
 };
 
 void check(const Case& t) {
-  SCOPED_TRACE("rotary " + std::to_string(t.rotary) + " positions " + std::to_string(t.positions) + (t.interleaved ? " interleaved" : "") +
-               (t.full ? " full" : "") + (t.in_place ? " in place" : "") + (t.pairs_to_halves ? " pairs to halves" : ""));
+  SCOPED_TRACE("rotary " + std::to_string(t.rotary) + " positions " + std::to_string(t.positions) +
+               (t.interleaved ? " interleaved" : "") + (t.full ? " full" : "") + (t.in_place ? " in place" : "") +
+               (t.pairs_to_halves ? " pairs to halves" : ""));
   const int64_t width = t.full ? t.rotary : t.rotary / 2;
   const std::vector<int64_t> dims = {t.batch, t.heads, t.tokens, t.size};
-  StridedTensor source(t.type, dims), x = StridedTensor::random_layout(t.type, dims), y = StridedTensor::random_layout(t.type, dims);
-  const std::vector<int64_t> table_dims = t.positions != 0 ? std::vector<int64_t>{50, width} : std::vector<int64_t>{t.batch, 1, t.tokens, width};
+  StridedTensor source(t.type, dims), x = StridedTensor::random_layout(t.type, dims),
+                                      y = StridedTensor::random_layout(t.type, dims);
+  const std::vector<int64_t> table_dims =
+      t.positions != 0 ? std::vector<int64_t>{50, width} : std::vector<int64_t>{t.batch, 1, t.tokens, width};
   StridedTensor cos(DType::kF32, table_dims, {}, 1), sin(DType::kF32, table_dims, {}, 2);
-  StridedTensor positions(DType::kI64, t.positions == 2 ? std::vector<int64_t>{t.batch, t.tokens} : std::vector<int64_t>{1});
+  StridedTensor positions(DType::kI64,
+                          t.positions == 2 ? std::vector<int64_t>{t.batch, t.tokens} : std::vector<int64_t>{1});
   source.fill();
   cos.fill();
   sin.fill();
@@ -46,12 +50,15 @@ void check(const Case& t) {
       const int64_t s = row % t.tokens, h = row / t.tokens % t.heads, b = row / t.tokens / t.heads;
       auto table_at = [&](const StridedTensor& v, int64_t c) {
         if (t.positions == 0) return v.at({b, 0, s, c});
-        const auto p = static_cast<int64_t>(t.positions == 1 ? positions.get(0) + static_cast<double>(s) : positions.at({b, s}));
+        const auto p =
+            static_cast<int64_t>(t.positions == 1 ? positions.get(0) + static_cast<double>(s) : positions.at({b, s}));
         return v.at({p, c});
       };
       for (int64_t i = 0; i < t.size; ++i) {
         const int64_t half = t.rotary / 2;
-        auto from = [&](int64_t k) { return source.at({b, h, s, t.pairs_to_halves && k < t.rotary ? 2 * (k % half) + k / half : k}); };
+        auto from = [&](int64_t k) {
+          return source.at({b, h, s, t.pairs_to_halves && k < t.rotary ? 2 * (k % half) + k / half : k});
+        };
         double expected = from(i);
         if (i < t.rotary) {
           const bool first = t.interleaved ? i % 2 == 0 : i < half;
@@ -60,7 +67,8 @@ void check(const Case& t) {
           const double other = from(partner);
           expected = expected * table_at(cos, c) + (first ? -other : other) * table_at(sin, c);
         }
-        ASSERT_NEAR(result.at({b, h, s, i}), expected, 1e-6 + rounding(t.type) * 2) << b << " " << h << " " << s << " " << i;
+        ASSERT_NEAR(result.at({b, h, s, i}), expected, 1e-6 + rounding(t.type) * 2)
+            << b << " " << h << " " << s << " " << i;
       }
     }
   });
@@ -71,10 +79,26 @@ TEST(Rotary, AllForms) {
     for (bool full : {false, true}) {
       for (bool in_place : {false, true}) {
         for (int positions : {0, 1, 2}) {
-          for (int64_t rotary : {2, 12, 20}) check({.rotary = rotary, .interleaved = interleaved, .full = full, .in_place = in_place, .positions = positions});
-          check({.size = 64, .rotary = 64, .interleaved = interleaved, .full = full, .in_place = in_place, .positions = positions, .type = DType::kF16});
+          for (int64_t rotary : {2, 12, 20})
+            check({.rotary = rotary,
+                   .interleaved = interleaved,
+                   .full = full,
+                   .in_place = in_place,
+                   .positions = positions});
+          check({.size = 64,
+                 .rotary = 64,
+                 .interleaved = interleaved,
+                 .full = full,
+                 .in_place = in_place,
+                 .positions = positions,
+                 .type = DType::kF16});
           if (interleaved) continue;
-          for (int64_t rotary : {2, 12, 20}) check({.rotary = rotary, .full = full, .in_place = in_place, .positions = positions, .pairs_to_halves = true});
+          for (int64_t rotary : {2, 12, 20})
+            check({.rotary = rotary,
+                   .full = full,
+                   .in_place = in_place,
+                   .positions = positions,
+                   .pairs_to_halves = true});
         }
       }
     }
@@ -82,7 +106,8 @@ TEST(Rotary, AllForms) {
 }
 
 TEST(Rotary, PositionOutsideTheTable) {
-  StridedTensor x(DType::kF32, {1, 1, 2, 4}), y(DType::kF32, {1, 1, 2, 4}), cos(DType::kF32, {3, 2}), sin(DType::kF32, {3, 2}), p(DType::kI64, {1});
+  StridedTensor x(DType::kF32, {1, 1, 2, 4}), y(DType::kF32, {1, 1, 2, 4}), cos(DType::kF32, {3, 2}),
+      sin(DType::kF32, {3, 2}), p(DType::kI64, {1});
   x.fill(1, 2);
   cos.fill(1, 2);
   sin.fill(1, 2);

@@ -18,7 +18,8 @@ SITU_INLINE int64_t row_offset(const View& v, int rank, int64_t row) {
   return offset;
 }
 
-// Offsets of rows over the first `rank` dims of a view; by one product instead of divisions where rows are evenly spaced.
+// Offsets of rows over the first `rank` dims of a view; by one product instead of divisions where rows are evenly
+// spaced.
 struct RowOffsets {
   const View* view = nullptr;
   int rank = 0;
@@ -31,8 +32,10 @@ struct RowOffsets {
     int64_t count = 1;
     for (int i = rank - 1; i >= 0; --i) {
       if (v.dims[i] == 1) continue;
-      if (count == 1) step = v.strides[i];
-      else even = even && v.strides[i] == step * count;
+      if (count == 1)
+        step = v.strides[i];
+      else
+        even = even && v.strides[i] == step * count;
       count *= v.dims[i];
     }
   }

@@ -22,8 +22,10 @@ Nest other_axes(const View* const* views, int operands, int axis) {
 
 template <typename C>
 inline C add(C a, C b) {
-  if constexpr (kIsReal<C>) return a + b;
-  else return static_cast<C>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+  if constexpr (kIsReal<C>)
+    return a + b;
+  else
+    return static_cast<C>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }
 
 template <typename C>
@@ -100,8 +102,10 @@ template <typename T, typename C>
 void top_k_row(Heap<T, C> heap, const T* x, int64_t step, int64_t count, int64_t k) {
   for (int64_t i = 0; i < count && k > 0; ++i) {
     const T v = x[i * step];
-    if (i < k) heap.sift_up(i, v, i);
-    else if (heap.before(convert<C>(v), i, heap.value(0), heap.index(0))) heap.sift_down(k, v, i);
+    if (i < k)
+      heap.sift_up(i, v, i);
+    else if (heap.before(convert<C>(v), i, heap.value(0), heap.index(0)))
+      heap.sift_down(k, v, i);
   }
   // The worst goes last, again and again.
   for (int64_t size = k - 1; size > 0; --size) {
@@ -112,10 +116,22 @@ void top_k_row(Heap<T, C> heap, const T* x, int64_t step, int64_t count, int64_t
   }
 }
 
-template <typename T> struct Compared { using type = T; };
-template <> struct Compared<Half> { using type = float; };
-template <> struct Compared<BFloat> { using type = float; };
-template <> struct Compared<Bool> { using type = int32_t; };
+template <typename T>
+struct Compared {
+  using type = T;
+};
+template <>
+struct Compared<Half> {
+  using type = float;
+};
+template <>
+struct Compared<BFloat> {
+  using type = float;
+};
+template <>
+struct Compared<Bool> {
+  using type = int32_t;
+};
 
 }  // namespace
 
@@ -157,8 +173,9 @@ void top_k(const KernelCall& call, int thread, int threads) {
     using T = typename decltype(tag)::type;
     using C = typename Compared<T>::type;
     for_each_row(nest, begin, end, [&](const int64_t* at) {
-      const Heap<T, C> heap = {reinterpret_cast<T*>(values.data) + at[0], reinterpret_cast<int64_t*>(indices.data) + at[1],
-                               values.strides[p.axis], indices.strides[p.axis], p.largest};
+      const Heap<T, C> heap = {reinterpret_cast<T*>(values.data) + at[0],
+                               reinterpret_cast<int64_t*>(indices.data) + at[1], values.strides[p.axis],
+                               indices.strides[p.axis], p.largest};
       top_k_row(heap, reinterpret_cast<const T*>(x.data) + at[2], x.strides[p.axis], count, k);
     });
   });

@@ -43,14 +43,21 @@ template <typename C>
 C combine(ScatterKind kind, C a, C b) {
   switch (kind) {
     case ScatterKind::kAdd:
-      if constexpr (kIsReal<C>) return a + b;
-      else return static_cast<C>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+      if constexpr (kIsReal<C>)
+        return a + b;
+      else
+        return static_cast<C>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
     case ScatterKind::kMul:
-      if constexpr (kIsReal<C>) return a * b;
-      else return static_cast<C>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-    case ScatterKind::kMax: return b > a || b != b ? b : a;
-    case ScatterKind::kMin: return b < a || b != b ? b : a;
-    default: return b;
+      if constexpr (kIsReal<C>)
+        return a * b;
+      else
+        return static_cast<C>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    case ScatterKind::kMax:
+      return b > a || b != b ? b : a;
+    case ScatterKind::kMin:
+      return b < a || b != b ? b : a;
+    default:
+      return b;
   }
 }
 

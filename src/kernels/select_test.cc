@@ -45,7 +45,8 @@ TEST_F(Select, TablesAreComplete) {
 
 TEST_F(Select, EnvironmentOverrides) {
   for (int i = 0; i < count_; ++i) {
-    EXPECT_EXIT(choose_and_exit(tables_[i]->isa, tables_[i]->isa, ""), ::testing::ExitedWithCode(0), "") << tables_[i]->isa;
+    EXPECT_EXIT(choose_and_exit(tables_[i]->isa, tables_[i]->isa, ""), ::testing::ExitedWithCode(0), "")
+        << tables_[i]->isa;
   }
 }
 

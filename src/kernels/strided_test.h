@@ -47,8 +47,10 @@ inline uint16_t half_bits(float x) {  // round to nearest even, by searching: sl
   uint16_t low = 0, high = 0x7bff;
   while (low < high) {
     const uint16_t mid = static_cast<uint16_t>((low + high + 1) / 2);
-    if (half_to_float(mid) <= a) low = mid;
-    else high = static_cast<uint16_t>(mid - 1);
+    if (half_to_float(mid) <= a)
+      low = mid;
+    else
+      high = static_cast<uint16_t>(mid - 1);
   }
   const float below = half_to_float(low), above = low == 0x7bff ? 65536.0f : half_to_float(low + 1);
   const float down = a - below, up = above - a;
@@ -138,35 +140,71 @@ class StridedTensor {
   double read(int64_t at) const {
     const std::byte* p = view_.data + at * element_;
     switch (view_.type) {
-      case DType::kF32: return *reinterpret_cast<const float*>(p);
-      case DType::kF64: return *reinterpret_cast<const double*>(p);
-      case DType::kF16: return half_to_float(*reinterpret_cast<const uint16_t*>(p));
-      case DType::kBF16: return bfloat_to_float(*reinterpret_cast<const uint16_t*>(p));
-      case DType::kI64: return static_cast<double>(*reinterpret_cast<const int64_t*>(p));
-      case DType::kU64: return static_cast<double>(*reinterpret_cast<const uint64_t*>(p));
-      case DType::kI32: return *reinterpret_cast<const int32_t*>(p);
-      case DType::kU32: return *reinterpret_cast<const uint32_t*>(p);
-      case DType::kI16: return *reinterpret_cast<const int16_t*>(p);
-      case DType::kU16: return *reinterpret_cast<const uint16_t*>(p);
-      case DType::kI8: return *reinterpret_cast<const int8_t*>(p);
-      default: return *reinterpret_cast<const uint8_t*>(p);
+      case DType::kF32:
+        return *reinterpret_cast<const float*>(p);
+      case DType::kF64:
+        return *reinterpret_cast<const double*>(p);
+      case DType::kF16:
+        return half_to_float(*reinterpret_cast<const uint16_t*>(p));
+      case DType::kBF16:
+        return bfloat_to_float(*reinterpret_cast<const uint16_t*>(p));
+      case DType::kI64:
+        return static_cast<double>(*reinterpret_cast<const int64_t*>(p));
+      case DType::kU64:
+        return static_cast<double>(*reinterpret_cast<const uint64_t*>(p));
+      case DType::kI32:
+        return *reinterpret_cast<const int32_t*>(p);
+      case DType::kU32:
+        return *reinterpret_cast<const uint32_t*>(p);
+      case DType::kI16:
+        return *reinterpret_cast<const int16_t*>(p);
+      case DType::kU16:
+        return *reinterpret_cast<const uint16_t*>(p);
+      case DType::kI8:
+        return *reinterpret_cast<const int8_t*>(p);
+      default:
+        return *reinterpret_cast<const uint8_t*>(p);
     }
   }
   void write(int64_t at, double x) {
     std::byte* p = view_.data + at * element_;
     switch (view_.type) {
-      case DType::kF32: *reinterpret_cast<float*>(p) = static_cast<float>(x); break;
-      case DType::kF64: *reinterpret_cast<double*>(p) = x; break;
-      case DType::kF16: *reinterpret_cast<uint16_t*>(p) = half_bits(static_cast<float>(x)); break;
-      case DType::kBF16: *reinterpret_cast<uint16_t*>(p) = bfloat_bits(static_cast<float>(x)); break;
-      case DType::kI64: *reinterpret_cast<int64_t*>(p) = static_cast<int64_t>(x); break;
-      case DType::kU64: *reinterpret_cast<uint64_t*>(p) = static_cast<uint64_t>(x); break;
-      case DType::kI32: *reinterpret_cast<int32_t*>(p) = static_cast<int32_t>(x); break;
-      case DType::kU32: *reinterpret_cast<uint32_t*>(p) = static_cast<uint32_t>(x); break;
-      case DType::kI16: *reinterpret_cast<int16_t*>(p) = static_cast<int16_t>(x); break;
-      case DType::kU16: *reinterpret_cast<uint16_t*>(p) = static_cast<uint16_t>(x); break;
-      case DType::kI8: *reinterpret_cast<int8_t*>(p) = static_cast<int8_t>(x); break;
-      default: *reinterpret_cast<uint8_t*>(p) = static_cast<uint8_t>(x); break;
+      case DType::kF32:
+        *reinterpret_cast<float*>(p) = static_cast<float>(x);
+        break;
+      case DType::kF64:
+        *reinterpret_cast<double*>(p) = x;
+        break;
+      case DType::kF16:
+        *reinterpret_cast<uint16_t*>(p) = half_bits(static_cast<float>(x));
+        break;
+      case DType::kBF16:
+        *reinterpret_cast<uint16_t*>(p) = bfloat_bits(static_cast<float>(x));
+        break;
+      case DType::kI64:
+        *reinterpret_cast<int64_t*>(p) = static_cast<int64_t>(x);
+        break;
+      case DType::kU64:
+        *reinterpret_cast<uint64_t*>(p) = static_cast<uint64_t>(x);
+        break;
+      case DType::kI32:
+        *reinterpret_cast<int32_t*>(p) = static_cast<int32_t>(x);
+        break;
+      case DType::kU32:
+        *reinterpret_cast<uint32_t*>(p) = static_cast<uint32_t>(x);
+        break;
+      case DType::kI16:
+        *reinterpret_cast<int16_t*>(p) = static_cast<int16_t>(x);
+        break;
+      case DType::kU16:
+        *reinterpret_cast<uint16_t*>(p) = static_cast<uint16_t>(x);
+        break;
+      case DType::kI8:
+        *reinterpret_cast<int8_t*>(p) = static_cast<int8_t>(x);
+        break;
+      default:
+        *reinterpret_cast<uint8_t*>(p) = static_cast<uint8_t>(x);
+        break;
     }
   }
 
@@ -205,8 +243,8 @@ inline RunResult run_kernel(const KernelTable& table, KernelFn KernelTable::* ke
   return result;
 }
 
-inline RunResult run_kernel(const KernelTable& table, KernelFn KernelTable::* kernel, const std::vector<View>& in, const std::vector<View>& out,
-                            const void* params, int threads) {
+inline RunResult run_kernel(const KernelTable& table, KernelFn KernelTable::* kernel, const std::vector<View>& in,
+                            const std::vector<View>& out, const void* params, int threads) {
   KernelCall call;
   call.in = in.data();
   call.in_count = static_cast<int>(in.size());
@@ -215,23 +253,24 @@ inline RunResult run_kernel(const KernelTable& table, KernelFn KernelTable::* ke
   call.params = params;
   return run_kernel(table, kernel, call, threads);
 }
-inline RunResult run_kernel(const KernelTable& table, KernelFn KernelTable::* kernel, const std::vector<View>& in, const View& out,
-                            const void* params, int threads) {
+inline RunResult run_kernel(const KernelTable& table, KernelFn KernelTable::* kernel, const std::vector<View>& in,
+                            const View& out, const void* params, int threads) {
   return run_kernel(table, kernel, in, std::vector<View>{out}, params, threads);
 }
 
-// A table for an ISA that this CPU does not have, run all the same, and the one whose results it should have to the bit.
+// A table for an ISA that this CPU does not have, run all the same, and the one whose results it should have to the
+// bit.
 struct EmulatedTable {
   const KernelTable *table, *base;
 };
-// Built with the instructions in plain C++ (CMakeLists.txt); and the real ones, whose instructions are trapped: thousands of
-// times slower. Both differ from their base in packed_matmul
-// and attention alone.
+// Built with the instructions in plain C++ (CMakeLists.txt); and the real ones, whose instructions are trapped:
+// thousands of times slower. Both differ from their base in packed_matmul and attention alone.
 const std::vector<EmulatedTable>& emulated_tables();
 const std::vector<EmulatedTable>& trapped_tables();
 
 // Calls body(table, threads) for every ISA of this CPU, and then the emulated ones, and 1, 2 and 3 threads.
-inline void for_each_isa(const std::function<void(const KernelTable&, int)>& body, const std::vector<EmulatedTable>& emulated = {}) {
+inline void for_each_isa(const std::function<void(const KernelTable&, int)>& body,
+                         const std::vector<EmulatedTable>& emulated = {}) {
   const KernelTable* available[8];
   std::vector<const KernelTable*> tables(available, available + available_kernel_tables(available, 8));
   ASSERT_FALSE(tables.empty());

@@ -1,5 +1,5 @@
-// The kernel table of one ISA; compiled once per ISA like the kernels. An ISA with a base (-DSITU_BASE_ISA) has kernels of
-// its own for SITU_DOT_KERNEL and takes the others from its base.
+// The kernel table of one ISA; compiled once per ISA like the kernels. An ISA with a base (-DSITU_BASE_ISA) has kernels
+// of its own for SITU_DOT_KERNEL and takes the others from its base.
 #include "kernels/isa.h"
 #include "kernels/simd.h"
 
@@ -9,9 +9,9 @@
 #define SITU_TEXT_OF(x) #x
 #define SITU_TEXT(x) SITU_TEXT_OF(x)
 
-#define SITU_DECLARE(isa, name)                                          \
-  namespace situ::isa {                                                  \
-  void name(const KernelCall& call, int thread, int threads);            \
+#define SITU_DECLARE(isa, name)                               \
+  namespace situ::isa {                                       \
+  void name(const KernelCall& call, int thread, int threads); \
   }
 #define SITU_KERNEL(name) SITU_DECLARE(SITU_BASE_ISA, name)
 #define SITU_DOT_KERNEL(name) SITU_DECLARE(SITU_ISA, name)
@@ -21,8 +21,8 @@
 namespace situ::SITU_ISA {
 namespace {
 
-// GCC empties the upper halves of registers at most ends of functions, not at all; what was left there made each exponential
-// of the sampler, which is in no ISA's code, take 200 ns instead of 5.
+// GCC empties the upper halves of registers at most ends of functions, not at all; what was left there made each
+// exponential of the sampler, which is in no ISA's code, take 200 ns instead of 5.
 template <KernelFn kKernel>
 void entry(const KernelCall& call, int thread, int threads) {
   kKernel(call, thread, threads);
@@ -34,7 +34,8 @@ void entry(const KernelCall& call, int thread, int threads) {
 extern const KernelTable kTable;
 #define SITU_KERNEL(name) &entry<&SITU_BASE_ISA::name>,
 #define SITU_DOT_KERNEL(name) &entry<&SITU_ISA::name>,
-const KernelTable kTable = {SITU_TEXT(SITU_ISA),
+const KernelTable kTable = {
+    SITU_TEXT(SITU_ISA),
 #include "kernels/kernels.inc"
 };
 #undef SITU_KERNEL

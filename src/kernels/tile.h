@@ -35,14 +35,15 @@ static inline void tile(int64_t depth, const float* a, int64_t a_row, const floa
 }
 
 // a [rows, depth] with unit stride along k, b [depth, kTileColumns], c [rows, kTileColumns].
-static inline void tile_rows(int64_t rows, int64_t depth, const float* a, int64_t a_row, const float* b,
-                             int64_t b_row, float* c, int64_t c_row, bool accumulate, const float* shrink = nullptr) {
+static inline void tile_rows(int64_t rows, int64_t depth, const float* a, int64_t a_row, const float* b, int64_t b_row,
+                             float* c, int64_t c_row, bool accumulate, const float* shrink = nullptr) {
   int64_t r = 0;
   auto factors = [&] { return shrink != nullptr ? shrink + r : nullptr; };
   for (; r + kTileRows <= rows; r += kTileRows) {
     tile<kTileRows>(depth, a + r * a_row, a_row, b, b_row, c + r * c_row, c_row, accumulate, factors());
   }
-  for (; r + 4 <= rows; r += 4) tile<4>(depth, a + r * a_row, a_row, b, b_row, c + r * c_row, c_row, accumulate, factors());
+  for (; r + 4 <= rows; r += 4)
+    tile<4>(depth, a + r * a_row, a_row, b, b_row, c + r * c_row, c_row, accumulate, factors());
   if (r + 2 <= rows) {
     tile<2>(depth, a + r * a_row, a_row, b, b_row, c + r * c_row, c_row, accumulate, factors());
     r += 2;
@@ -50,7 +51,8 @@ static inline void tile_rows(int64_t rows, int64_t depth, const float* a, int64_
   if (r < rows) tile<1>(depth, a + r * a_row, a_row, b, b_row, c + r * c_row, c_row, accumulate, factors());
 }
 
-// panel[k * kTileColumns + j] = column(j)[k] for j < columns, zero beyond; returns how many k that is done for, in whole vectors.
+// panel[k * kTileColumns + j] = column(j)[k] for j < columns, zero beyond; returns how many k that is done for, in
+// whole vectors.
 template <typename Column>
 SITU_INLINE int64_t transpose_columns(int64_t depth, int64_t columns, float* panel, Column column) {
   int64_t k = 0;
@@ -70,7 +72,9 @@ SITU_INLINE int64_t transpose_columns(int64_t depth, int64_t columns, float* pan
 // panel[k * kTileColumns + j] = columns[j][k * step] for j < count, zero beyond.
 template <typename T>
 static inline void pack_rows(const T* const* columns, int64_t step, int64_t depth, int64_t count, float* panel) {
-  const int64_t k0 = step == 1 ? transpose_columns(depth, count, panel, [&](int64_t j) __attribute__((always_inline)) { return columns[j]; }) : 0;
+  const int64_t k0 = step == 1 ? transpose_columns(depth, count, panel,
+                                                   [&](int64_t j) __attribute__((always_inline)) { return columns[j]; })
+                               : 0;
   for (int64_t k = k0; k < depth; ++k) {
     float* to = panel + k * kTileColumns;
     for (int64_t j = 0; j < kTileColumns; ++j) to[j] = j < count ? to_float(columns[j][k * step]) : 0.0f;
@@ -81,7 +85,10 @@ static inline void pack_rows(const T* const* columns, int64_t step, int64_t dept
 template <typename T>
 static inline void pack_panel(const T* b, int64_t b_k, int64_t b_n, int64_t depth, int64_t columns, float* panel) {
   const bool contiguous = b_k == 1 && b_n != 1;  // along k
-  const int64_t k0 = contiguous ? transpose_columns(depth, columns, panel, [&](int64_t j) __attribute__((always_inline)) { return b + j * b_n; }) : 0;
+  const int64_t k0 = contiguous
+                         ? transpose_columns(depth, columns, panel,
+                                             [&](int64_t j) __attribute__((always_inline)) { return b + j * b_n; })
+                         : 0;
   for (int64_t k = k0; k < depth; ++k) {
     float* to = panel + k * kTileColumns;
     read_row(b + k * b_k, b_n, columns, to);

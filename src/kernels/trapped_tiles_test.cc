@@ -1,5 +1,6 @@
-// Runs the machine code of the AMX table on CPUs without AMX: every tile instruction raises SIGILL, and the handler decodes it and
-// does what Intel's manual says ("Instruction Set Reference", TILELOADD and so on). It refuses what raises a fault there.
+// Runs the machine code of the AMX table on CPUs without AMX: every tile instruction raises SIGILL, and the handler
+// decodes it and does what Intel's manual says ("Instruction Set Reference", TILELOADD and so on). It refuses what
+// raises a fault there.
 #include "kernels/strided_test.h"
 
 #if defined(__linux__) && defined(__x86_64__)
@@ -25,7 +26,8 @@ struct Instruction {
   int64_t base, stride;  // of the memory operand
 
   bool decode(const uint8_t* p, const greg_t* g) {
-    static constexpr int kOrder[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI, REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+    static constexpr int kOrder[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
+                                       REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
     if (p[0] != 0xc4 || (p[1] & 31) != 2 || (p[2] & 0x84) != 0) return false;
     const int x = (~p[1] >> 6 & 1) * 8, b = (~p[1] >> 5 & 1) * 8;
     prefix = p[2] & 3;
@@ -52,8 +54,10 @@ struct Instruction {
       length += 4;
     }
     base = offset;
-    if (relative) base += g[REG_RIP] + length;
-    else if (!no_base) base += g[kOrder[base_register]];
+    if (relative)
+      base += g[REG_RIP] + length;
+    else if (!no_base)
+      base += g[kOrder[base_register]];
     return true;
   }
 };
@@ -65,13 +69,17 @@ bool configure(const uint8_t* p) {
   tiles = Tiles{};
   std::memcpy(tiles.config, p, 64);
   for (int t = 0; t < 16; ++t) {
-    if (tiles.rows(t) > 16 || tiles.row_bytes(t) > 64 || (tiles.rows(t) == 0) != (tiles.row_bytes(t) == 0) || (t >= 8 && tiles.rows(t) != 0)) return false;
+    if (tiles.rows(t) > 16 || tiles.row_bytes(t) > 64 || (tiles.rows(t) == 0) != (tiles.row_bytes(t) == 0) ||
+        (t >= 8 && tiles.rows(t) != 0))
+      return false;
   }
   return p[0] == 1;
 }
 
 bool dots(int c, int a, int b, bool a_signed, bool b_signed) {
-  if (c == a || c == b || a == b || b > 7 || tiles.rows(c) == 0 || tiles.rows(a) != tiles.rows(c) || tiles.row_bytes(b) != tiles.row_bytes(c) || tiles.row_bytes(a) != 4 * tiles.rows(b)) return false;
+  if (c == a || c == b || a == b || b > 7 || tiles.rows(c) == 0 || tiles.rows(a) != tiles.rows(c) ||
+      tiles.row_bytes(b) != tiles.row_bytes(c) || tiles.row_bytes(a) != 4 * tiles.rows(b))
+    return false;
   for (int m = 0; m < tiles.rows(c); ++m) {
     for (int n = 0; n < tiles.row_bytes(c); n += 4) {
       int32_t sum = 0;
@@ -90,7 +98,8 @@ bool dots(int c, int a, int b, bool a_signed, bool b_signed) {
 bool execute(const Instruction& i) {
   if (i.opcode == 0x5e && i.mode == 3) return dots(i.reg, i.rm, i.vvvv, i.prefix >= 2, (i.prefix & 1) != 0);
   if (i.vvvv != 0) return false;
-  if (i.opcode == 0x49 && i.mode != 3) return i.prefix == 0 && i.reg == 0 && configure(reinterpret_cast<const uint8_t*>(i.base));
+  if (i.opcode == 0x49 && i.mode != 3)
+    return i.prefix == 0 && i.reg == 0 && configure(reinterpret_cast<const uint8_t*>(i.base));
   if (i.opcode == 0x49 && i.prefix == 0) {
     tiles = Tiles{};
     return i.reg == 0 && i.rm == 0;
@@ -105,7 +114,8 @@ bool execute(const Instruction& i) {
   if (i.prefix == 3) std::memset(tile, 0, sizeof tile);
   for (int r = 0; r < tiles.rows(i.reg); ++r) {
     auto* memory = reinterpret_cast<uint8_t*>(i.base + r * i.stride);
-    std::memcpy(i.prefix == 3 ? tile[r] : memory, i.prefix == 3 ? memory : tile[r], static_cast<size_t>(tiles.row_bytes(i.reg)));
+    std::memcpy(i.prefix == 3 ? tile[r] : memory, i.prefix == 3 ? memory : tile[r],
+                static_cast<size_t>(tiles.row_bytes(i.reg)));
   }
   return true;
 }
@@ -113,8 +123,10 @@ bool execute(const Instruction& i) {
 void on_illegal_instruction(int, siginfo_t*, void* context) {
   greg_t* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   Instruction instruction;
-  if (instruction.decode(reinterpret_cast<const uint8_t*>(registers[REG_RIP]), registers) && execute(instruction)) registers[REG_RIP] += instruction.length;
-  else signal(SIGILL, SIG_DFL);  // it is raised again
+  if (instruction.decode(reinterpret_cast<const uint8_t*>(registers[REG_RIP]), registers) && execute(instruction))
+    registers[REG_RIP] += instruction.length;
+  else
+    signal(SIGILL, SIG_DFL);  // it is raised again
 }
 
 }  // namespace

@@ -20,9 +20,7 @@ inline double f_erf(double x) { return __builtin_erf(x); }
 inline float f_sigmoid(float x) { return fast_sigmoid(x); }
 inline double f_sigmoid(double x) { return 1 / (1 + __builtin_exp(-x)); }
 inline float f_softplus(float x) { return fast_softplus(x); }
-inline double f_softplus(double x) {
-  return (x > 0 ? x : 0) + __builtin_log1p(__builtin_exp(-__builtin_fabs(x)));
-}
+inline double f_softplus(double x) { return (x > 0 ? x : 0) + __builtin_log1p(__builtin_exp(-__builtin_fabs(x))); }
 inline float f_sqrt(float x) { return __builtin_sqrtf(x); }
 inline double f_sqrt(double x) { return __builtin_sqrt(x); }
 inline float f_abs(float x) { return absolute(x); }
@@ -79,15 +77,29 @@ void activation(const UnaryParams& p, C* y, const C* x, int64_t n) {
       return map(y, x, n, [](C v) {
         return C(0.5) * v * (C(1) + f_tanh(C(0.79788456080286535588) * (v + C(0.044715) * v * v * v)));
       });
-    case UnaryKind::kSilu: return map(y, x, n, [](C v) { return v * f_sigmoid(v); });
-    case UnaryKind::kQuickGelu: return map(y, x, n, [a](C v) { return v * f_sigmoid(a * v); });
-    case UnaryKind::kElu: return map(y, x, n, [a](C v) { const C e = a * f_expm1(v); return v < C(0) ? e : v; });
+    case UnaryKind::kSilu:
+      return map(y, x, n, [](C v) { return v * f_sigmoid(v); });
+    case UnaryKind::kQuickGelu:
+      return map(y, x, n, [a](C v) { return v * f_sigmoid(a * v); });
+    case UnaryKind::kElu:
+      return map(y, x, n, [a](C v) {
+        const C e = a * f_expm1(v);
+        return v < C(0) ? e : v;
+      });
     case UnaryKind::kSelu:
-      return map(y, x, n, [a, b](C v) { const C e = a * f_expm1(v); return b * (v > C(0) ? v : e); });
+      return map(y, x, n, [a, b](C v) {
+        const C e = a * f_expm1(v);
+        return b * (v > C(0) ? v : e);
+      });
     case UnaryKind::kCelu:
-      return map(y, x, n, [a](C v) { const C e = a * f_expm1(v / a); return v < C(0) ? e : v; });
-    case UnaryKind::kLeakyRelu: return map(y, x, n, [a](C v) { return v < C(0) ? a * v : v; });
-    case UnaryKind::kThresholdedRelu: return map(y, x, n, [a](C v) { return v > a ? v : C(0); });
+      return map(y, x, n, [a](C v) {
+        const C e = a * f_expm1(v / a);
+        return v < C(0) ? e : v;
+      });
+    case UnaryKind::kLeakyRelu:
+      return map(y, x, n, [a](C v) { return v < C(0) ? a * v : v; });
+    case UnaryKind::kThresholdedRelu:
+      return map(y, x, n, [a](C v) { return v > a ? v : C(0); });
     case UnaryKind::kHardSigmoid:
       return map(y, x, n, [a, b](C v) {
         const C t = a * v + b;
@@ -100,10 +112,14 @@ void activation(const UnaryParams& p, C* y, const C* x, int64_t n) {
         const C low = t < C(0) ? C(0) : t;
         return v * (low > C(1) ? C(1) : low);
       });
-    case UnaryKind::kMish: return map(y, x, n, [](C v) { return v * f_tanh(f_softplus(v)); });
-    case UnaryKind::kSoftplus: return map(y, x, n, [](C v) { return f_softplus(v); });
-    case UnaryKind::kSoftsign: return map(y, x, n, [](C v) { return v / (C(1) + f_abs(v)); });
-    default: return;
+    case UnaryKind::kMish:
+      return map(y, x, n, [](C v) { return v * f_tanh(f_softplus(v)); });
+    case UnaryKind::kSoftplus:
+      return map(y, x, n, [](C v) { return f_softplus(v); });
+    case UnaryKind::kSoftsign:
+      return map(y, x, n, [](C v) { return v / (C(1) + f_abs(v)); });
+    default:
+      return;
   }
 }
 
@@ -114,16 +130,35 @@ void by_library(UnaryKind kind, C* y, const C* x, int64_t n) {
     const double v = static_cast<double>(x[i]);
     double r = 0;
     switch (kind) {
-      case UnaryKind::kTan: r = __builtin_tan(v); break;
-      case UnaryKind::kAtan: r = __builtin_atan(v); break;
-      case UnaryKind::kAsin: r = __builtin_asin(v); break;
-      case UnaryKind::kAcos: r = __builtin_acos(v); break;
-      case UnaryKind::kSinh: r = __builtin_sinh(v); break;
-      case UnaryKind::kCosh: r = __builtin_cosh(v); break;
-      case UnaryKind::kAsinh: r = __builtin_asinh(v); break;
-      case UnaryKind::kAcosh: r = __builtin_acosh(v); break;
-      case UnaryKind::kAtanh: r = __builtin_atanh(v); break;
-      default: break;
+      case UnaryKind::kTan:
+        r = __builtin_tan(v);
+        break;
+      case UnaryKind::kAtan:
+        r = __builtin_atan(v);
+        break;
+      case UnaryKind::kAsin:
+        r = __builtin_asin(v);
+        break;
+      case UnaryKind::kAcos:
+        r = __builtin_acos(v);
+        break;
+      case UnaryKind::kSinh:
+        r = __builtin_sinh(v);
+        break;
+      case UnaryKind::kCosh:
+        r = __builtin_cosh(v);
+        break;
+      case UnaryKind::kAsinh:
+        r = __builtin_asinh(v);
+        break;
+      case UnaryKind::kAcosh:
+        r = __builtin_acosh(v);
+        break;
+      case UnaryKind::kAtanh:
+        r = __builtin_atanh(v);
+        break;
+      default:
+        break;
     }
     y[i] = static_cast<C>(r);
   }
@@ -132,27 +167,53 @@ void by_library(UnaryKind kind, C* y, const C* x, int64_t n) {
 template <typename C>
 void real(const UnaryParams& p, C* y, const C* x, int64_t n) {
   switch (p.kind) {
-    case UnaryKind::kAbs: return map(y, x, n, [](C v) { return f_abs(v); });
-    case UnaryKind::kNeg: return map(y, x, n, [](C v) { return -v; });
-    case UnaryKind::kExp: return map(y, x, n, [](C v) { return f_exp(v); });
-    case UnaryKind::kLog: return map(y, x, n, [](C v) { return f_log(v); });
-    case UnaryKind::kSqrt: return map(y, x, n, [](C v) { return f_sqrt(v); });
-    case UnaryKind::kReciprocal: return map(y, x, n, [](C v) { return C(1) / v; });
-    case UnaryKind::kErf: return map(y, x, n, [](C v) { return f_erf(v); });
-    case UnaryKind::kTanh: return map(y, x, n, [](C v) { return f_tanh(v); });
-    case UnaryKind::kSigmoid: return map(y, x, n, [](C v) { return f_sigmoid(v); });
-    case UnaryKind::kSin: return map_sin(y, x, n, false);
-    case UnaryKind::kCos: return map_sin(y, x, n, true);
-    case UnaryKind::kFloor: return map(y, x, n, [](C v) { return f_floor(v); });
-    case UnaryKind::kCeil: return map(y, x, n, [](C v) { return f_ceil(v); });
-    case UnaryKind::kRound: return map(y, x, n, [](C v) { return f_rint(v); });
+    case UnaryKind::kAbs:
+      return map(y, x, n, [](C v) { return f_abs(v); });
+    case UnaryKind::kNeg:
+      return map(y, x, n, [](C v) { return -v; });
+    case UnaryKind::kExp:
+      return map(y, x, n, [](C v) { return f_exp(v); });
+    case UnaryKind::kLog:
+      return map(y, x, n, [](C v) { return f_log(v); });
+    case UnaryKind::kSqrt:
+      return map(y, x, n, [](C v) { return f_sqrt(v); });
+    case UnaryKind::kReciprocal:
+      return map(y, x, n, [](C v) { return C(1) / v; });
+    case UnaryKind::kErf:
+      return map(y, x, n, [](C v) { return f_erf(v); });
+    case UnaryKind::kTanh:
+      return map(y, x, n, [](C v) { return f_tanh(v); });
+    case UnaryKind::kSigmoid:
+      return map(y, x, n, [](C v) { return f_sigmoid(v); });
+    case UnaryKind::kSin:
+      return map_sin(y, x, n, false);
+    case UnaryKind::kCos:
+      return map_sin(y, x, n, true);
+    case UnaryKind::kFloor:
+      return map(y, x, n, [](C v) { return f_floor(v); });
+    case UnaryKind::kCeil:
+      return map(y, x, n, [](C v) { return f_ceil(v); });
+    case UnaryKind::kRound:
+      return map(y, x, n, [](C v) { return f_rint(v); });
     case UnaryKind::kSign:
-      return map(y, x, n, [](C v) { const C s = v > C(0) ? C(1) : v; return v < C(0) ? C(-1) : s; });
-    case UnaryKind::kRelu: return map(y, x, n, [](C v) { return v < C(0) ? C(0) : v; });
-    case UnaryKind::kTan: case UnaryKind::kAtan: case UnaryKind::kAsin: case UnaryKind::kAcos:
-    case UnaryKind::kSinh: case UnaryKind::kCosh: case UnaryKind::kAsinh: case UnaryKind::kAcosh:
-    case UnaryKind::kAtanh: return by_library(p.kind, y, x, n);
-    default: return activation(p, y, x, n);
+      return map(y, x, n, [](C v) {
+        const C s = v > C(0) ? C(1) : v;
+        return v < C(0) ? C(-1) : s;
+      });
+    case UnaryKind::kRelu:
+      return map(y, x, n, [](C v) { return v < C(0) ? C(0) : v; });
+    case UnaryKind::kTan:
+    case UnaryKind::kAtan:
+    case UnaryKind::kAsin:
+    case UnaryKind::kAcos:
+    case UnaryKind::kSinh:
+    case UnaryKind::kCosh:
+    case UnaryKind::kAsinh:
+    case UnaryKind::kAcosh:
+    case UnaryKind::kAtanh:
+      return by_library(p.kind, y, x, n);
+    default:
+      return activation(p, y, x, n);
   }
 }
 
@@ -160,12 +221,18 @@ void real(const UnaryParams& p, C* y, const C* x, int64_t n) {
 template <typename C>
 void integer(const UnaryParams& p, C* y, const C* x, int64_t n) {
   switch (p.kind) {
-    case UnaryKind::kAbs: return map(y, x, n, [](C v) { return v < C(0) ? static_cast<C>(C(0) - uint64_t(v)) : v; });
-    case UnaryKind::kNeg: return map(y, x, n, [](C v) { return static_cast<C>(uint64_t{0} - uint64_t(v)); });
-    case UnaryKind::kSign: return map(y, x, n, [](C v) { return static_cast<C>((v > C(0)) - (v < C(0))); });
-    case UnaryKind::kRelu: return map(y, x, n, [](C v) { return v < C(0) ? C(0) : v; });
-    case UnaryKind::kBitwiseNot: return map(y, x, n, [](C v) { return static_cast<C>(~v); });
-    default: return map(y, x, n, [](C v) { return v; });  // Floor, Ceil, Round
+    case UnaryKind::kAbs:
+      return map(y, x, n, [](C v) { return v < C(0) ? static_cast<C>(C(0) - uint64_t(v)) : v; });
+    case UnaryKind::kNeg:
+      return map(y, x, n, [](C v) { return static_cast<C>(uint64_t{0} - uint64_t(v)); });
+    case UnaryKind::kSign:
+      return map(y, x, n, [](C v) { return static_cast<C>((v > C(0)) - (v < C(0))); });
+    case UnaryKind::kRelu:
+      return map(y, x, n, [](C v) { return v < C(0) ? C(0) : v; });
+    case UnaryKind::kBitwiseNot:
+      return map(y, x, n, [](C v) { return static_cast<C>(~v); });
+    default:
+      return map(y, x, n, [](C v) { return v; });  // Floor, Ceil, Round
   }
 }
 
@@ -210,8 +277,10 @@ void unary(const KernelCall& call, int thread, int threads) {
           continue;
         }
         C* target = destination(y, y_at, y_step, to);
-        if constexpr (kIsReal<C>) real(p, target, source, n);
-        else integer(p, target, source, n);
+        if constexpr (kIsReal<C>)
+          real(p, target, source, n);
+        else
+          integer(p, target, source, n);
         store(y, y_at, y_step, n, target);
       }
     });

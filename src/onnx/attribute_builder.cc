@@ -54,11 +54,26 @@ Attribute GraphBuilder::build_attribute(const ResolvedAttribute& attribute, cons
   const AttributeProto& proto = attribute.proto;
   Attribute result;
   switch (proto.type) {
-    case AttributeType::kFloat: result.kind = Attribute::Kind::kFloat; result.f = proto.f; break;
-    case AttributeType::kInt: result.kind = Attribute::Kind::kInt; result.i = proto.i; break;
-    case AttributeType::kString: result.kind = Attribute::Kind::kString; result.s = proto.s; break;
-    case AttributeType::kFloats: result.kind = Attribute::Kind::kFloats; result.floats = proto.floats; break;
-    case AttributeType::kInts: result.kind = Attribute::Kind::kInts; result.ints = proto.ints; break;
+    case AttributeType::kFloat:
+      result.kind = Attribute::Kind::kFloat;
+      result.f = proto.f;
+      break;
+    case AttributeType::kInt:
+      result.kind = Attribute::Kind::kInt;
+      result.i = proto.i;
+      break;
+    case AttributeType::kString:
+      result.kind = Attribute::Kind::kString;
+      result.s = proto.s;
+      break;
+    case AttributeType::kFloats:
+      result.kind = Attribute::Kind::kFloats;
+      result.floats = proto.floats;
+      break;
+    case AttributeType::kInts:
+      result.kind = Attribute::Kind::kInts;
+      result.ints = proto.ints;
+      break;
     case AttributeType::kStrings:
       result.kind = Attribute::Kind::kStrings;
       result.strings.assign(proto.strings.begin(), proto.strings.end());
@@ -114,16 +129,23 @@ NamedTensor GraphBuilder::constant_value(const NodeProto& proto, const Environme
   const AttributePath path(attribute->source);
   const bool repeated = environment.call != nullptr;
   switch (a.type) {
-    case AttributeType::kTensor: return tensors_.read(a.tensor, {"t", -1, &path.attribute}, repeated, !repeated && environment.scope.target().depth == 0);
+    case AttributeType::kTensor:
+      return tensors_.read(a.tensor, {"t", -1, &path.attribute}, repeated,
+                           !repeated && environment.scope.target().depth == 0);
     case AttributeType::kSparseTensor:
       return tensors_.read_sparse(a.sparse_tensor, {"sparse_tensor", -1, &path.attribute}, repeated);
-    case AttributeType::kInt: return named(Tensor::scalar_i64(a.i));
-    case AttributeType::kInts: return named(Tensor::vector_i64(a.ints));
-    case AttributeType::kFloat: return named(float_tensor({}, &a.f, 1));
+    case AttributeType::kInt:
+      return named(Tensor::scalar_i64(a.i));
+    case AttributeType::kInts:
+      return named(Tensor::vector_i64(a.ints));
+    case AttributeType::kFloat:
+      return named(float_tensor({}, &a.f, 1));
     case AttributeType::kFloats:
       return named(float_tensor({static_cast<int64_t>(a.floats.size())}, a.floats.data(), a.floats.size()));
-    case AttributeType::kString: return {{}, DType::kString, {}, {}};
-    case AttributeType::kStrings: return {{}, DType::kString, {static_cast<int64_t>(a.strings.size())}, {}};
+    case AttributeType::kString:
+      return {{}, DType::kString, {}, {}};
+    case AttributeType::kStrings:
+      return {{}, DType::kString, {static_cast<int64_t>(a.strings.size())}, {}};
     default:
       throw ImportError("attribute '" + std::string(a.name) + "' of type " + attribute_type_name(a.type) +
                         " is not a constant's value");

@@ -88,7 +88,8 @@ void GraphBuilder::declare_initializers(const GraphProto& proto, const Environme
   const bool repeated = environment.call != nullptr;
   for (size_t i = 0; i < proto.initializers.size(); ++i) {
     const WirePath path{"initializer", static_cast<int64_t>(i), &environment.path};
-    declare(tensors_.read(proto.initializers[i], path, repeated, !repeated && environment.scope.target().depth == 0), path);
+    declare(tensors_.read(proto.initializers[i], path, repeated, !repeated && environment.scope.target().depth == 0),
+            path);
   }
   for (size_t i = 0; i < proto.sparse_initializers.size(); ++i) {
     const WirePath path{"sparse_initializer", static_cast<int64_t>(i), &environment.path};

@@ -34,7 +34,7 @@ class GraphBuilder {
   // One call that is being inlined.
   struct Call {
     const FunctionProto& function;
-    const Call* outer;  // the call whose body holds this one
+    const Call* outer;                                                 // the call whose body holds this one
     std::unordered_map<std::string_view, AttributeSource> attributes;  // what the body's ref_attr_name may name
   };
   // What the text of a node refers to: the values, opsets and attributes around it.
@@ -89,9 +89,9 @@ class GraphBuilder {
   void inline_call(const FunctionProto& function, const Node& call, const NodeProto& proto,
                    const Environment& environment);
   std::unordered_map<std::string_view, AttributeSource> call_attributes(const FunctionProto& function,
-                                                                       const NodeProto& proto,
-                                                                       const Environment& environment,
-                                                                       const Environment& defaults) const;
+                                                                        const NodeProto& proto,
+                                                                        const Environment& environment,
+                                                                        const Environment& defaults) const;
   void forward_outputs(const FunctionProto& function, const Node& call, const Environment& body);
 
   // Book what the result costs; throw when a limit of limits.h is passed.

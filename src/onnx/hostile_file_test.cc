@@ -98,10 +98,17 @@ TEST_F(HostileFile, MutationsNeverCrash) {
     for (uint32_t changes = 1 + random() % 4; changes > 0; --changes) {
       const size_t at = random() % bytes.size();
       switch (random() % 4) {
-        case 0: bytes[at] = static_cast<char>(random()); break;
-        case 1: bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8)); break;
-        case 2: bytes.erase(at, 1 + random() % 3); break;
-        default: bytes.insert(at, 1, static_cast<char>(random()));
+        case 0:
+          bytes[at] = static_cast<char>(random());
+          break;
+        case 1:
+          bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+          break;
+        case 2:
+          bytes.erase(at, 1 + random() % 3);
+          break;
+        default:
+          bytes.insert(at, 1, static_cast<char>(random()));
       }
       if (bytes.empty()) break;
     }
@@ -121,7 +128,7 @@ TEST_F(HostileFile, WrongWireTypes) {
   m.clear();
   protozero::pbf_writer(m).add_string(1, "9");  // ir_version as text
   expect_refused(m, {"field 1", "length-delimited", "varint"});
-  expect_refused(Bytes("\x0b"), {"malformed protobuf in model"});           // a group
+  expect_refused(Bytes("\x0b"), {"malformed protobuf in model"});  // a group
   expect_refused(Bytes("\x3a\xff\xff\xff\xff\x0f", 6), {"truncated protobuf in model", "4294967295"});
   expect_refused(Bytes("\x3a\x80\x80\x80\x80\x10", 6), {"truncated protobuf in model", "4294967296"});  // 2^32: not 0
   expect_refused(Bytes(1000, '\xff'), {"protobuf in model"});
@@ -171,7 +178,12 @@ TEST_F(HostileFile, AttributesThatCannotBeHeld) {
   refused(attribute("a", 0, [](auto&) {}), {"'a'", "no type"});
   refused(attribute("", 2, [](auto&) {}), {"without a name"});
   refused(tensor_attribute("a", tensor("", DType::kString, {1})), {"'a'", "strings"});
-  refused(attribute("a", 4, [](auto& w) { w.add_message(5, Bytes()); w.add_message(5, Bytes()); }), {"'t'", "twice"});
+  refused(attribute("a", 4,
+                    [](auto& w) {
+                      w.add_message(5, Bytes());
+                      w.add_message(5, Bytes());
+                    }),
+          {"'t'", "twice"});
 }
 
 TEST_F(HostileFile, DimsThatAreNone) {

@@ -30,7 +30,8 @@ void check_model(const onnx::ModelProto& model) {
 void check_opset(const onnx::Opsets& opsets, const std::string& of) {
   const auto it = opsets.find("");
   if (it != opsets.end() && (it->second < onnx::kFirstOpset || it->second > onnx::kLastOpset))
-    throw onnx::ImportError("opset " + std::to_string(it->second) + " of ai.onnx" + of + " is not supported, " + std::to_string(onnx::kFirstOpset) + " to " + std::to_string(onnx::kLastOpset) + " are");
+    throw onnx::ImportError("opset " + std::to_string(it->second) + " of ai.onnx" + of + " is not supported, " +
+                            std::to_string(onnx::kFirstOpset) + " to " + std::to_string(onnx::kLastOpset) + " are");
 }
 
 // Throws ImportError.
@@ -46,7 +47,8 @@ ImportedModel read_model(const std::filesystem::path& path) {
   const onnx::ModelProto proto = onnx::parse_model(bytes);
   check_model(proto);
   check_opset(proto.opsets, "");
-  for (const onnx::FunctionProto& f : proto.functions) check_opset(f.opsets, " in function '" + std::string(f.name) + "'");
+  for (const onnx::FunctionProto& f : proto.functions)
+    check_opset(f.opsets, " in function '" + std::string(f.name) + "'");
   onnx::ExternalFiles external(path);
   onnx::TensorReader tensors(file, external);
   ImportedModel model;

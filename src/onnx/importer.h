@@ -23,14 +23,15 @@ struct MappedBytes {
 };
 
 struct ImportedModel {
-  Graph graph;                       // functions inlined, nodes sorted, symbols named
-  std::string producer;              // "optimum-onnx 0.0.1"
+  Graph graph;           // functions inlined, nodes sorted, symbols named
+  std::string producer;  // "optimum-onnx 0.0.1"
   int64_t ir_version = 0;
-  std::map<std::string, int> opsets; // domain -> version
+  std::map<std::string, int> opsets;                      // domain -> version
   std::vector<std::shared_ptr<const MappedBytes>> files;  // the model file first
-  int64_t weight_bytes = 0;          // bytes of initialisers and Constant nodes, those of subgraphs too
-  // Of these, bytes copied because they stood at an odd address in the file. Float matrices of 64 KiB and more are not among
-  // them: `graph` holds them at odd addresses, and passes copy those that they do not lay out anew (align_constants).
+  int64_t weight_bytes = 0;  // bytes of initialisers and Constant nodes, those of subgraphs too
+  // Of these, bytes copied because they stood at an odd address in the file. Float matrices of 64 KiB and more are not
+  // among them: `graph` holds them at odd addresses, and passes copy those that they do not lay out anew
+  // (align_constants).
   int64_t realigned_bytes = 0;
 };
 

@@ -80,7 +80,8 @@ TEST(Importer, ConstantNodesBecomeValues) {
   g.outputs = {kOutputY};
   const auto constant = [](const Bytes& a, const std::string& out) { return node("Constant", {}, {out}, {a}); };
   g.nodes = {constant(tensor_attribute("value", raw_tensor("", DType::kF32, {2}, raw<float>({5, 6}))), "a"),
-             constant(int_attribute("value_int", 7), "b"), constant(ints_attribute("value_ints", {8, 9}), "c"),
+             constant(int_attribute("value_int", 7), "b"),
+             constant(ints_attribute("value_ints", {8, 9}), "c"),
              constant(float_attribute("value_float", 1.5f), "d"),
              constant(attribute("value_floats", 6, [](auto& w) { w.add_float(7, 2.5f); }), "e"),
              constant(string_attribute("value_string", "unused"), "s"),

@@ -34,8 +34,8 @@ struct GraphProto {
 struct FunctionProto {
   std::string_view name, domain, overload;
   std::vector<std::string_view> inputs, outputs;
-  std::vector<std::string_view> attributes;           // names without a default
-  std::vector<std::string_view> attribute_defaults;   // AttributeProto
+  std::vector<std::string_view> attributes;          // names without a default
+  std::vector<std::string_view> attribute_defaults;  // AttributeProto
   std::vector<NodeProto> nodes;
   Opsets opsets;
   WirePath path;
@@ -51,14 +51,26 @@ struct ModelProto {
 
 // AttributeProto.AttributeType.
 enum class AttributeType : int32_t {
-  kUndefined = 0, kFloat = 1, kInt = 2, kString = 3, kTensor = 4, kGraph = 5, kFloats = 6, kInts = 7,
-  kStrings = 8, kTensors = 9, kGraphs = 10, kSparseTensor = 11, kSparseTensors = 12, kTypeProto = 13,
+  kUndefined = 0,
+  kFloat = 1,
+  kInt = 2,
+  kString = 3,
+  kTensor = 4,
+  kGraph = 5,
+  kFloats = 6,
+  kInts = 7,
+  kStrings = 8,
+  kTensors = 9,
+  kGraphs = 10,
+  kSparseTensor = 11,
+  kSparseTensors = 12,
+  kTypeProto = 13,
   kTypeProtos = 14,
 };
 const char* attribute_type_name(AttributeType type);
 
 struct AttributeProto {
-  std::string_view name, ref;  // ref: the function's attribute whose value this one takes
+  std::string_view name, ref;                      // ref: the function's attribute whose value this one takes
   AttributeType type = AttributeType::kUndefined;  // found from the fields present where the file has none
   int64_t i = 0;
   float f = 0;

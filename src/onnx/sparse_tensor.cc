@@ -17,8 +17,12 @@ SparseProto parse_sparse(std::string_view message, const WirePath& path) {
   WireReader r(message, path);
   SparseProto sparse;
   while (r.next()) switch (r.tag()) {
-      case 1: sparse.values = r.bytes(); break;
-      case 2: sparse.indices = r.bytes(); break;
+      case 1:
+        sparse.values = r.bytes();
+        break;
+      case 2:
+        sparse.indices = r.bytes();
+        break;
       case 3:
         r.integers([&](uint64_t v) {
           if (sparse.dims.size() >= static_cast<size_t>(kMaxRank)) r.fail("a sparse tensor of rank above 8");
@@ -27,7 +31,8 @@ SparseProto parse_sparse(std::string_view message, const WirePath& path) {
           sparse.dims.push_back(static_cast<int64_t>(v));
         });
         break;
-      default: r.skip();
+      default:
+        r.skip();
     }
   if (!sparse.values || !sparse.indices) r.fail("a sparse tensor without values or indices");
   return sparse;

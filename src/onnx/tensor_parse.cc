@@ -16,26 +16,43 @@ int64_t count_varints(std::string_view list) {
 
 const char* typed_field_name(TypedField field) {
   switch (field) {
-    case kFloatData: return "float_data";
-    case kInt32Data: return "int32_data";
-    case kStringData: return "string_data";
-    case kInt64Data: return "int64_data";
-    case kDoubleData: return "double_data";
-    case kUint64Data: return "uint64_data";
-    case kNoField: break;
+    case kFloatData:
+      return "float_data";
+    case kInt32Data:
+      return "int32_data";
+    case kStringData:
+      return "string_data";
+    case kInt64Data:
+      return "int64_data";
+    case kDoubleData:
+      return "double_data";
+    case kUint64Data:
+      return "uint64_data";
+    case kNoField:
+      break;
   }
   return "none";
 }
 
 TypedField typed_field_of(DType type) {
   switch (type) {
-    case DType::kF32: case DType::kC64: return kFloatData;
-    case DType::kF64: case DType::kC128: return kDoubleData;
-    case DType::kI64: return kInt64Data;
-    case DType::kU32: case DType::kU64: return kUint64Data;
-    case DType::kString: return kStringData;
-    case DType::kNone: return kNoField;
-    default: return kInt32Data;
+    case DType::kF32:
+    case DType::kC64:
+      return kFloatData;
+    case DType::kF64:
+    case DType::kC128:
+      return kDoubleData;
+    case DType::kI64:
+      return kInt64Data;
+    case DType::kU32:
+    case DType::kU64:
+      return kUint64Data;
+    case DType::kString:
+      return kStringData;
+    case DType::kNone:
+      return kNoField;
+    default:
+      return kInt32Data;
   }
 }
 
@@ -81,9 +98,14 @@ std::pair<std::string_view, std::string_view> parse_string_entry(std::string_vie
   WireReader r(bytes, path);
   std::pair<std::string_view, std::string_view> entry;
   while (r.next()) switch (r.tag()) {
-      case 1: entry.first = r.bytes(); break;
-      case 2: entry.second = r.bytes(); break;
-      default: r.skip();
+      case 1:
+        entry.first = r.bytes();
+        break;
+      case 2:
+        entry.second = r.bytes();
+        break;
+      default:
+        r.skip();
     }
   return entry;
 }
@@ -115,18 +137,45 @@ ParsedTensor parse_tensor(std::string_view message, const WirePath& path) {
   WireReader r(message, path);
   int64_t type = 0, location = 0;
   while (r.next()) switch (r.tag()) {
-      case 1: r.integers([&](uint64_t v) { append_dim(proto, v, r); }); break;
-      case 2: type = r.integer(); break;
-      case 3: proto.segment = true; r.skip(); break;
-      case kFloatData: count_entries(proto, r, 4); break;
-      case kDoubleData: count_entries(proto, r, 8); break;
-      case kInt32Data: case kInt64Data: case kUint64Data: count_entries(proto, r, 0); break;
-      case kStringData: r.bytes(); ++proto.entries[kStringData]; break;
-      case 8: proto.name = r.bytes(); break;
-      case 9: proto.raw = r.bytes(); break;
-      case 13: proto.external_entries.push_back(parse_string_entry(r.bytes(), path)); break;
-      case 14: location = r.integer(); break;
-      default: r.skip();
+      case 1:
+        r.integers([&](uint64_t v) { append_dim(proto, v, r); });
+        break;
+      case 2:
+        type = r.integer();
+        break;
+      case 3:
+        proto.segment = true;
+        r.skip();
+        break;
+      case kFloatData:
+        count_entries(proto, r, 4);
+        break;
+      case kDoubleData:
+        count_entries(proto, r, 8);
+        break;
+      case kInt32Data:
+      case kInt64Data:
+      case kUint64Data:
+        count_entries(proto, r, 0);
+        break;
+      case kStringData:
+        r.bytes();
+        ++proto.entries[kStringData];
+        break;
+      case 8:
+        proto.name = r.bytes();
+        break;
+      case 9:
+        proto.raw = r.bytes();
+        break;
+      case 13:
+        proto.external_entries.push_back(parse_string_entry(r.bytes(), path));
+        break;
+      case 14:
+        location = r.integer();
+        break;
+      default:
+        r.skip();
     }
   proto.type = dtype_from_onnx(type);
   if (proto.type == DType::kNone) proto.fail("data_type " + std::to_string(type) + " is not known");

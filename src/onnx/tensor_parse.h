@@ -12,7 +12,13 @@ namespace situ::onnx {
 
 // Field numbers of TensorProto's typed lists.
 enum TypedField : uint32_t {
-  kNoField = 0, kFloatData = 4, kInt32Data = 5, kStringData = 6, kInt64Data = 7, kDoubleData = 10, kUint64Data = 11,
+  kNoField = 0,
+  kFloatData = 4,
+  kInt32Data = 5,
+  kStringData = 6,
+  kInt64Data = 7,
+  kDoubleData = 10,
+  kUint64Data = 11,
 };
 const char* typed_field_name(TypedField field);
 // The list that holds elements of `type` when there is no raw_data.

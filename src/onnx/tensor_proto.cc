@@ -32,10 +32,14 @@ void fill(const ParsedTensor& parsed, TypedField field, T* dst) {
     if (dst != end) *dst++ = static_cast<T>(v);
   };
   while (r.next()) {
-    if (r.tag() != field) r.skip();
-    else if constexpr (std::is_same_v<T, float>) r.floats(put);
-    else if constexpr (std::is_same_v<T, double>) r.doubles(put);
-    else r.integers(put);
+    if (r.tag() != field)
+      r.skip();
+    else if constexpr (std::is_same_v<T, float>)
+      r.floats(put);
+    else if constexpr (std::is_same_v<T, double>)
+      r.doubles(put);
+    else
+      r.integers(put);
   }
 }
 
@@ -90,8 +94,10 @@ Tensor TensorReader::decode_typed(const ParsedTensor& parsed) {
   const int64_t entries = parsed.entries[field];
   const int64_t needed = typed_entries(parsed.type, parsed.count);
   if (entries != needed)
-    parsed.fail((entries == 0 ? std::string("has no data") : std::string(typed_field_name(field)) + " has " +
-                 std::to_string(entries) + " elements") + ", its type and dims need " + std::to_string(needed));
+    parsed.fail((entries == 0
+                     ? std::string("has no data")
+                     : std::string(typed_field_name(field)) + " has " + std::to_string(entries) + " elements") +
+                ", its type and dims need " + std::to_string(needed));
   // A packed list of floats or doubles is the tensor itself.
   if ((field == kFloatData || field == kDoubleData) && parsed.one_list &&
       static_cast<int64_t>(parsed.one_list->size()) == parsed.bytes)
@@ -100,20 +106,34 @@ Tensor TensorReader::decode_typed(const ParsedTensor& parsed) {
   if (needed == 0) return tensor;
   const View& v = tensor.view();
   switch (field) {
-    case kFloatData: fill(parsed, field, v.as<float>()); break;
-    case kDoubleData: fill(parsed, field, v.as<double>()); break;
-    case kInt64Data: fill(parsed, field, v.as<int64_t>()); break;
+    case kFloatData:
+      fill(parsed, field, v.as<float>());
+      break;
+    case kDoubleData:
+      fill(parsed, field, v.as<double>());
+      break;
+    case kInt64Data:
+      fill(parsed, field, v.as<int64_t>());
+      break;
     case kUint64Data:
-      if (parsed.type == DType::kU32) fill(parsed, field, v.as<uint32_t>());
-      else fill(parsed, field, v.as<uint64_t>());
+      if (parsed.type == DType::kU32)
+        fill(parsed, field, v.as<uint32_t>());
+      else
+        fill(parsed, field, v.as<uint64_t>());
       break;
     default:
-      if (dtype_bits(parsed.type) == 32) fill(parsed, field, v.as<int32_t>());
-      else if (dtype_bits(parsed.type) == 16) fill(parsed, field, v.as<uint16_t>());
-      else if (parsed.type == DType::kBool) fill(parsed, field, v.as<bool>());
-      else fill(parsed, field, v.as<uint8_t>());
+      if (dtype_bits(parsed.type) == 32)
+        fill(parsed, field, v.as<int32_t>());
+      else if (dtype_bits(parsed.type) == 16)
+        fill(parsed, field, v.as<uint16_t>());
+      else if (parsed.type == DType::kBool)
+        fill(parsed, field, v.as<bool>());
+      else
+        fill(parsed, field, v.as<uint8_t>());
   }
-  if (parsed.bytes >= kReleaseBytes) release_file_pages(reinterpret_cast<const std::byte*>(parsed.message.data()), static_cast<int64_t>(parsed.message.size()));
+  if (parsed.bytes >= kReleaseBytes)
+    release_file_pages(reinterpret_cast<const std::byte*>(parsed.message.data()),
+                       static_cast<int64_t>(parsed.message.size()));
   return tensor;
 }
 

@@ -25,8 +25,10 @@ std::vector<int> bytes_of(const Tensor& t) {
 Bytes int32_tensor(DType type, const std::vector<int64_t>& dims, const std::vector<int32_t>& values, bool packed) {
   Bytes t = tensor("w", type, dims);
   protozero::pbf_writer w(t);
-  if (packed) w.add_packed_int32(5, values.begin(), values.end());
-  else for (int32_t v : values) w.add_int32(5, v);
+  if (packed)
+    w.add_packed_int32(5, values.begin(), values.end());
+  else
+    for (int32_t v : values) w.add_int32(5, v);
   return t;
 }
 
@@ -61,20 +63,28 @@ TEST(TensorProto, OtherTypedLists) {
       return read(t);
     };
     const auto add_floats = [&](auto& w) {
-      if (packed) w.add_packed_float(4, floats.begin(), floats.end());
-      else for (float v : floats) w.add_float(4, v);
+      if (packed)
+        w.add_packed_float(4, floats.begin(), floats.end());
+      else
+        for (float v : floats) w.add_float(4, v);
     };
     const auto add_doubles = [&](auto& w) {
-      if (packed) w.add_packed_double(10, doubles.begin(), doubles.end());
-      else for (double v : doubles) w.add_double(10, v);
+      if (packed)
+        w.add_packed_double(10, doubles.begin(), doubles.end());
+      else
+        for (double v : doubles) w.add_double(10, v);
     };
     const auto add_ints = [&](auto& w) {
-      if (packed) w.add_packed_int64(7, ints.begin(), ints.end());
-      else for (int64_t v : ints) w.add_int64(7, v);
+      if (packed)
+        w.add_packed_int64(7, ints.begin(), ints.end());
+      else
+        for (int64_t v : ints) w.add_int64(7, v);
     };
     const auto add_unsigned = [&](auto& w) {
-      if (packed) w.add_packed_uint64(11, unsigned_ints.begin(), unsigned_ints.end());
-      else for (uint64_t v : unsigned_ints) w.add_uint64(11, v);
+      if (packed)
+        w.add_packed_uint64(11, unsigned_ints.begin(), unsigned_ints.end());
+      else
+        for (uint64_t v : unsigned_ints) w.add_uint64(11, v);
     };
     EXPECT_EQ(typed(DType::kF32, {2}, add_floats).to_f64(), (std::vector<double>{1.5, -2}));
     EXPECT_EQ(typed(DType::kC64, {1}, add_floats).bytes(), 8);

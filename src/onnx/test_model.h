@@ -72,7 +72,9 @@ inline Bytes int_attribute(const std::string& name, int64_t v) {
   return attribute(name, 2, [&](auto& w) { w.add_int64(3, v); });
 }
 inline Bytes ints_attribute(const std::string& name, const std::vector<int64_t>& v) {
-  return attribute(name, 7, [&](auto& w) { for (int64_t i : v) w.add_int64(8, i); });
+  return attribute(name, 7, [&](auto& w) {
+    for (int64_t i : v) w.add_int64(8, i);
+  });
 }
 inline Bytes float_attribute(const std::string& name, float v) {
   return attribute(name, 1, [&](auto& w) { w.add_float(2, v); });
@@ -114,8 +116,10 @@ inline Bytes value(const std::string& name, DType type, const Names& dims) {
     protozero::pbf_writer dim(dim_bytes);
     char* end = nullptr;
     const int64_t number = std::strtoll(d.c_str(), &end, 10);
-    if (!d.empty() && *end == 0) dim.add_int64(1, number);
-    else if (!d.empty()) dim.add_string(2, d);
+    if (!d.empty() && *end == 0)
+      dim.add_int64(1, number);
+    else if (!d.empty())
+      dim.add_string(2, d);
     shape_writer.add_message(1, dim_bytes);
   }
   protozero::pbf_writer t(tensor_type);

@@ -24,9 +24,14 @@ DeclaredDim parse_dim(std::string_view bytes, int64_t axis, const WirePath& pare
   WireReader r(bytes, path);
   DeclaredDim dim;
   while (r.next()) switch (r.tag()) {
-      case 1: dim = {r.integer(), {}}; break;  // a oneof: the last one counts
-      case 2: dim = {std::nullopt, r.bytes()}; break;
-      default: r.skip();
+      case 1:
+        dim = {r.integer(), {}};
+        break;  // a oneof: the last one counts
+      case 2:
+        dim = {std::nullopt, r.bytes()};
+        break;
+      default:
+        r.skip();
     }
   return dim;
 }
@@ -43,7 +48,8 @@ void parse_tensor_type(std::string_view bytes, const WirePath& path, DeclaredTyp
       while (shape.next()) {
         if (shape.tag() == 1)
           type.dims.push_back(parse_dim(shape.bytes(), static_cast<int64_t>(type.dims.size()), path));
-        else shape.skip();
+        else
+          shape.skip();
       }
     } else {
       r.skip();
@@ -56,13 +62,32 @@ DeclaredType parse_type(std::string_view bytes, const WirePath& parent) {
   WireReader r(bytes, path);
   DeclaredType type;
   while (r.next()) switch (r.tag()) {
-      case 1: type = {}; parse_tensor_type(r.bytes(), path, type); break;
-      case 4: type.other = "a sequence"; r.skip(); break;
-      case 5: type.other = "a map"; r.skip(); break;
-      case 7: type.other = "an opaque type"; r.skip(); break;
-      case 8: type.other = "a sparse tensor"; r.skip(); break;
-      case 9: type.other = "an optional"; r.skip(); break;
-      default: r.skip();
+      case 1:
+        type = {};
+        parse_tensor_type(r.bytes(), path, type);
+        break;
+      case 4:
+        type.other = "a sequence";
+        r.skip();
+        break;
+      case 5:
+        type.other = "a map";
+        r.skip();
+        break;
+      case 7:
+        type.other = "an opaque type";
+        r.skip();
+        break;
+      case 8:
+        type.other = "a sparse tensor";
+        r.skip();
+        break;
+      case 9:
+        type.other = "an optional";
+        r.skip();
+        break;
+      default:
+        r.skip();
     }
   return type;
 }
@@ -95,9 +120,18 @@ std::optional<Dim> make_dim(const DeclaredDim& dim, const Owner& owner, size_t a
 
 bool is_whole_integer(DType type) {
   switch (type) {
-    case DType::kU8: case DType::kI8: case DType::kU16: case DType::kI16: case DType::kU32: case DType::kI32:
-    case DType::kU64: case DType::kI64: case DType::kBool: return true;
-    default: return false;
+    case DType::kU8:
+    case DType::kI8:
+    case DType::kU16:
+    case DType::kI16:
+    case DType::kU32:
+    case DType::kI32:
+    case DType::kU64:
+    case DType::kI64:
+    case DType::kBool:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -108,12 +142,15 @@ DeclaredValue parse_value_info(std::string_view bytes, const WirePath& path, Gra
   DeclaredValue value;
   std::optional<std::string_view> type_bytes;
   while (r.next()) switch (r.tag()) {
-      case 1: value.name = r.bytes(); break;
+      case 1:
+        value.name = r.bytes();
+        break;
       case 2:
         if (type_bytes) r.fail("field 'type' appears twice");
         type_bytes = r.bytes();
         break;
-      default: r.skip();
+      default:
+        r.skip();
     }
   const Owner owner{value.name,
                     (is_input ? "input '" : "output '") + std::string(value.name) + "' (" + path.str() + ")", symbols,
@@ -132,8 +169,10 @@ DeclaredValue parse_value_info(std::string_view bytes, const WirePath& path, Gra
   value.info.ranked = true;
   for (size_t axis = 0; axis < type.dims.size(); ++axis) {
     const std::optional<Dim> dim = make_dim(type.dims[axis], owner, axis);
-    if (!dim) value.info.ranked = false;
-    else value.info.shape.push_back(*dim);
+    if (!dim)
+      value.info.ranked = false;
+    else
+      value.info.shape.push_back(*dim);
   }
   if (!value.info.ranked) value.info.shape.clear();
   return value;

@@ -5,11 +5,16 @@ namespace {
 
 const char* wire_type_name(protozero::pbf_wire_type type) {
   switch (type) {
-    case protozero::pbf_wire_type::varint: return "varint";
-    case protozero::pbf_wire_type::fixed64: return "64-bit";
-    case protozero::pbf_wire_type::length_delimited: return "length-delimited";
-    case protozero::pbf_wire_type::fixed32: return "32-bit";
-    default: return "unknown";
+    case protozero::pbf_wire_type::varint:
+      return "varint";
+    case protozero::pbf_wire_type::fixed64:
+      return "64-bit";
+    case protozero::pbf_wire_type::length_delimited:
+      return "length-delimited";
+    case protozero::pbf_wire_type::fixed32:
+      return "32-bit";
+    default:
+      return "unknown";
   }
 }
 

@@ -55,9 +55,13 @@ class WireReader {
   template <typename Take>
   void integers(Take take);
   template <typename Take>
-  void floats(Take take) { fixed<float>(protozero::pbf_wire_type::fixed32, take); }
+  void floats(Take take) {
+    fixed<float>(protozero::pbf_wire_type::fixed32, take);
+  }
   template <typename Take>
-  void doubles(Take take) { fixed<double>(protozero::pbf_wire_type::fixed64, take); }
+  void doubles(Take take) {
+    fixed<double>(protozero::pbf_wire_type::fixed64, take);
+  }
   // Whether the current field of a repeated number is a list of many.
   bool packed() const { return reader_.wire_type() == protozero::pbf_wire_type::length_delimited; }
 
@@ -92,8 +96,10 @@ void WireReader::fixed(protozero::pbf_wire_type single, Take take) {
   if (!packed()) {
     expect(single);
     try {
-      if constexpr (sizeof(T) == 4) take(reader_.get_float());
-      else take(reader_.get_double());
+      if constexpr (sizeof(T) == 4)
+        take(reader_.get_float());
+      else
+        take(reader_.get_double());
     } catch (const protozero::exception& e) {
       fail(e);
     }

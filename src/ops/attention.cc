@@ -53,9 +53,11 @@ Dim row_size(const ValueInfo& v) { return v.type == DType::kI8 ? v.shape[3] - Di
 
 Status need_head_size(const PrepareContext& c, size_t i, const char* name) {
   const Dim& size = c.in[i]->shape[3];
-  if (!size.is_const()) return c.fail(std::string(name) + " has the head size " + size.str() + ", which is not known before the step");
+  if (!size.is_const())
+    return c.fail(std::string(name) + " has the head size " + size.str() + ", which is not known before the step");
   if (size.value() <= kMaxHeadSize) return Status::ok();
-  return c.fail(std::string(name) + " has the head size " + size.str() + ", at most " + std::to_string(kMaxHeadSize) + " is supported");
+  return c.fail(std::string(name) + " has the head size " + size.str() + ", at most " + std::to_string(kMaxHeadSize) +
+                " is supported");
 }
 
 }  // namespace
@@ -80,7 +82,8 @@ Status infer_situ_attention(InferContext& c) {
 }
 
 Status prepare_situ_attention(const PrepareContext& c, Prepared* out) {
-  for (size_t i = 0; i < 3; ++i) SITU_RETURN_IF_ERROR(need_type(c, i, i == 0 ? kKernelFloats : kKernelFloats | type_bit(DType::kI8)));
+  for (size_t i = 0; i < 3; ++i)
+    SITU_RETURN_IF_ERROR(need_type(c, i, i == 0 ? kKernelFloats : kKernelFloats | type_bit(DType::kI8)));
   if (c.has(3)) SITU_RETURN_IF_ERROR(need_type(c, 3, kKernelFloats | kBoolType));
   for (size_t i = 4; i < 6; ++i)
     if (c.has(i)) SITU_RETURN_IF_ERROR(need_type(c, i, kKernelFloats));
@@ -101,7 +104,8 @@ Status infer_situ_attention_partial(InferContext& c) {
   SITU_RETURN_IF_ERROR(infer_situ_attention(c));
   const Shape q = c.input(0).shape, y = c.out[0].shape;
   const int64_t splits = c.node.attr_int("splits", 0);
-  if (q[0] != Dim(1) || q[2] != Dim(1) || splits <= 0) return c.fail("one token of one sequence is split, not " + shape_str(q) + " into " + std::to_string(splits));
+  if (q[0] != Dim(1) || q[2] != Dim(1) || splits <= 0)
+    return c.fail("one token of one sequence is split, not " + shape_str(q) + " into " + std::to_string(splits));
   return emit(c, 0, DType::kF32, {Dim(splits), y[1], y[3] + Dim(2)});
 }
 
@@ -136,7 +140,8 @@ Status infer_quantize_rows(InferContext& c) {
 Status prepare_quantize_rows(const PrepareContext& c, Prepared* out) {
   SITU_RETURN_IF_ERROR(need_type(c, 0, kKernelFloats));
   const Dim& size = c.in[0]->shape.back();
-  if (!size.is_const() || size.value() > kMaxHeadSize) return c.fail("rows of " + size.str() + ", at most " + std::to_string(kMaxHeadSize) + " are supported");
+  if (!size.is_const() || size.value() > kMaxHeadSize)
+    return c.fail("rows of " + size.str() + ", at most " + std::to_string(kMaxHeadSize) + " are supported");
   out->kernel = &KernelTable::quantize_rows;
   return Status::ok();
 }
@@ -149,20 +154,24 @@ Status infer_situ_rotary(InferContext& c) {
   const Shape x = c.input(0).shape, cos = c.input(1).shape, sin = c.input(2).shape;
   const size_t rank = c.has(3) ? 2 : 4;
   if (cos.empty() || cos.size() != sin.size() || (c.has(3) ? cos.size() != rank : cos.size() > rank))
-    return c.fail("cos " + shape_str(cos) + " and sin " + shape_str(sin) + " should have the same rank, " + (c.has(3) ? "2" : "at most 4"));
+    return c.fail("cos " + shape_str(cos) + " and sin " + shape_str(sin) + " should have the same rank, " +
+                  (c.has(3) ? "2" : "at most 4"));
   for (size_t i = 0; i < cos.size(); ++i) {
     Dim same;
-    SITU_RETURN_IF_ERROR(require_equal(c, "cos " + shape_str(cos) + " and sin " + shape_str(sin), cos[i], sin[i], &same));
+    SITU_RETURN_IF_ERROR(
+        require_equal(c, "cos " + shape_str(cos) + " and sin " + shape_str(sin), cos[i], sin[i], &same));
     const size_t in_x = 4 - cos.size() + i;
     if (c.has(3) || in_x == 3 || cos[i] == Dim(1)) continue;
     SITU_RETURN_IF_ERROR(require_equal(c, "cos " + shape_str(cos) + " for x " + shape_str(x), cos[i], x[in_x], &same));
   }
   const int64_t rotary = c.node.attr_int("rotary_dim", 0);
-  if (rotary <= 0 || rotary % 2 != 0) return c.fail("rotary_dim is " + std::to_string(rotary) + ", should be even and positive");
+  if (rotary <= 0 || rotary % 2 != 0)
+    return c.fail("rotary_dim is " + std::to_string(rotary) + ", should be even and positive");
   if (x[3].is_const() && x[3].value() < rotary)
     return c.fail("rotary_dim " + std::to_string(rotary) + " exceeds the head size " + x[3].str());
   if (cos.back() != Dim(rotary) && cos.back() != Dim(rotary / 2))
-    return c.fail("cos has the width " + cos.back().str() + ", should be rotary_dim " + std::to_string(rotary) + " or half of it");
+    return c.fail("cos has the width " + cos.back().str() + ", should be rotary_dim " + std::to_string(rotary) +
+                  " or half of it");
   if (c.has(3)) {
     SITU_RETURN_IF_ERROR(c.need(3, "positions"));
     const Shape& p = c.input(3).shape;
@@ -171,7 +180,8 @@ Status infer_situ_rotary(InferContext& c) {
     if (p.size() == 1) SITU_RETURN_IF_ERROR(require_equal(c, "positions of rank 1", p[0], Dim(1), &same));
     for (size_t i = 0; p.size() == 2 && i < 2; ++i) {
       if (p[i] == Dim(1) && i == 0) continue;
-      SITU_RETURN_IF_ERROR(require_equal(c, "positions " + shape_str(p) + " for x " + shape_str(x), p[i], x[i == 0 ? 0 : 2], &same));
+      SITU_RETURN_IF_ERROR(
+          require_equal(c, "positions " + shape_str(p) + " for x " + shape_str(x), p[i], x[i == 0 ? 0 : 2], &same));
     }
   }
   return emit(c, 0, written_type(c.node, c.input(0).type), x);
@@ -185,7 +195,8 @@ Status prepare_situ_rotary(const PrepareContext& c, Prepared* out) {
   params.interleaved = c.node.attr_int("interleaved", 0) != 0;
   params.pairs_to_halves = c.node.attr_int("pairs_to_halves", 0) != 0;
   if (params.rotary_dim > kMaxHeadSize)
-    return c.fail("rotary_dim is " + std::to_string(params.rotary_dim) + ", at most " + std::to_string(kMaxHeadSize) + " is supported");
+    return c.fail("rotary_dim is " + std::to_string(params.rotary_dim) + ", at most " + std::to_string(kMaxHeadSize) +
+                  " is supported");
   return use_kernel(out, &KernelTable::rotary, params);
 }
 

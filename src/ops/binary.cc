@@ -97,7 +97,8 @@ Status prepare_binary(const PrepareContext& c, Prepared* out) {
   if (c.node.op == "Mod" && c.node.attr_int("fmod", 0) != 0) p.kind = BinaryKind::kFmod;
   if (c.node.op == "BitShift") {
     const std::string direction = c.node.attr_string("direction", "");
-    if (direction != "LEFT" && direction != "RIGHT") return c.fail("direction '" + direction + "' is not LEFT or RIGHT");
+    if (direction != "LEFT" && direction != "RIGHT")
+      return c.fail("direction '" + direction + "' is not LEFT or RIGHT");
     p.kind = direction == "LEFT" ? BinaryKind::kShiftLeft : BinaryKind::kShiftRight;
   }
   return use_kernel(out, &KernelTable::binary, p);
@@ -108,7 +109,8 @@ Status infer_where(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "condition"));
   SITU_RETURN_IF_ERROR(c.need(1, "X"));
   SITU_RETURN_IF_ERROR(c.need(2, "Y"));
-  if (c.input(0).type != DType::kBool) return c.fail(std::string("condition is ") + dtype_name(c.input(0).type) + ", not bool");
+  if (c.input(0).type != DType::kBool)
+    return c.fail(std::string("condition is ") + dtype_name(c.input(0).type) + ", not bool");
   SITU_RETURN_IF_ERROR(need_same_type(c, 1, 2));
   return infer_broadcast(c, c.input(1).type, 0, 3);
 }

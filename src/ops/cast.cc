@@ -20,7 +20,8 @@ constexpr uint64_t kCastTypes = kNumberTypes | kBoolType | type_bit(DType::kF8E4
 Status infer_cast(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "input"));
   const int64_t to = c.node.attr_int("to", 0);
-  if (to <= 0 || to > static_cast<int64_t>(DType::kI2)) return c.fail("attribute to: " + std::to_string(to) + " is no type");
+  if (to <= 0 || to > static_cast<int64_t>(DType::kI2))
+    return c.fail("attribute to: " + std::to_string(to) + " is no type");
   return emit(c, 0, static_cast<DType>(to), c.input(0).shape);
 }
 
@@ -47,7 +48,8 @@ Status infer_clip(InferContext& c) {
     if (!c.has(i)) continue;
     SITU_RETURN_IF_ERROR(c.need(i, i == 1 ? "min" : "max"));
     SITU_RETURN_IF_ERROR(need_same_type(c, 0, i));
-    if (shape_count(c.input(i).shape) != Dim(1)) return c.fail("bound " + shape_str(c.input(i).shape) + " is not a scalar");
+    if (shape_count(c.input(i).shape) != Dim(1))
+      return c.fail("bound " + shape_str(c.input(i).shape) + " is not a scalar");
   }
   return emit(c, 0, c.input(0).type, c.input(0).shape);
 }

@@ -23,7 +23,8 @@ Status infer_group_query_attention(InferContext& c) {
   const int64_t heads = c.node.attr_int("num_heads", 0), kv_heads = c.node.attr_int("kv_num_heads", 0);
   constexpr int64_t kMostHeads = int64_t{1} << 20;
   if (heads <= 0 || kv_heads <= 0 || heads > kMostHeads || heads % kv_heads != 0)
-    return c.fail("num_heads " + std::to_string(heads) + " is not a multiple of kv_num_heads " + std::to_string(kv_heads));
+    return c.fail("num_heads " + std::to_string(heads) + " is not a multiple of kv_num_heads " +
+                  std::to_string(kv_heads));
   const Shape& q = c.input(0).shape;
   if (q.size() != 3 || !q[2].is_const()) return c.fail("query should be [batch, sequence, width], is " + shape_str(q));
   const bool packed = !c.has(1);
@@ -38,15 +39,19 @@ Status infer_group_query_attention(InferContext& c) {
   return Status::ok();
 }
 
-// com.microsoft.MultiHeadAttention: query [B,S,H*D], key and value [B,L,H*D] or [B,H,L,D] -> [B,S,H*Dv], present K and V.
+// com.microsoft.MultiHeadAttention: query [B,S,H*D], key and value [B,L,H*D] or [B,H,L,D] -> [B,S,H*Dv], present K and
+// V.
 Status infer_multi_head_attention(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "query"));
   const int64_t heads = c.node.attr_int("num_heads", 0);
   const Shape& q = c.input(0).shape;
-  if (q.size() != 3 || !c.has(1) || !c.has(2)) return c.fail("only query [batch, sequence, width] with separate key and value is supported");
+  if (q.size() != 3 || !c.has(1) || !c.has(2))
+    return c.fail("only query [batch, sequence, width] with separate key and value is supported");
   if (heads <= 0 || !last(c.input(0)).is_const() || last(c.input(0)).value() % heads != 0)
     return c.fail("query width " + q[2].str() + " is not a multiple of num_heads " + std::to_string(heads));
-  auto per_head = [&](const ValueInfo& v) { return v.shape.size() == 4 ? v.shape[3] : dim_div(v.shape.back(), Dim(heads)); };
+  auto per_head = [&](const ValueInfo& v) {
+    return v.shape.size() == 4 ? v.shape[3] : dim_div(v.shape.back(), Dim(heads));
+  };
   auto length = [&](const ValueInfo& v) { return v.shape.size() == 4 ? v.shape[2] : v.shape[1]; };
   if (c.input(1).shape.size() < 3 || c.input(2).shape.size() < 3) return c.fail("key and value need rank 3 or 4");
   c.set(0, c.input(0).type, {q[0], q[1], per_head(c.input(2)) * Dim(heads)});
@@ -61,11 +66,13 @@ Status infer_attention(InferContext& c) {
   for (size_t i = 0; i < 3; ++i) SITU_RETURN_IF_ERROR(c.need(i, i == 0 ? "Q" : i == 1 ? "K" : "V"));
   const Shape &q = c.input(0).shape, &k = c.input(1).shape, &v = c.input(2).shape;
   if ((q.size() != 3 && q.size() != 4) || k.size() != q.size() || v.size() != q.size())
-    return c.fail("Q, K and V should all have rank 3 or 4: " + shape_str(q) + ", " + shape_str(k) + ", " + shape_str(v));
+    return c.fail("Q, K and V should all have rank 3 or 4: " + shape_str(q) + ", " + shape_str(k) + ", " +
+                  shape_str(v));
   const bool flat = q.size() == 3;
   const Dim heads = flat ? Dim(c.node.attr_int("q_num_heads", 0)) : q[1];
   const Dim kv_heads = flat ? Dim(c.node.attr_int("kv_num_heads", 0)) : k[1];
-  if (flat && (heads.value() <= 0 || kv_heads.value() <= 0)) return c.fail("rank-3 inputs need q_num_heads and kv_num_heads");
+  if (flat && (heads.value() <= 0 || kv_heads.value() <= 0))
+    return c.fail("rank-3 inputs need q_num_heads and kv_num_heads");
   const Dim k_size = flat ? dim_div(k[2], kv_heads) : k[3], v_size = flat ? dim_div(v[2], kv_heads) : v[3];
   const Dim past = c.has(4) && c.input(4).shape.size() == 4 ? c.input(4).shape[2] : Dim(0);
   const Dim total = past + (flat ? k[1] : k[2]);
@@ -78,7 +85,8 @@ Status infer_attention(InferContext& c) {
 
 // com.microsoft.RotaryEmbedding(x, positions, cos, sin), MRotaryEmbedding, ai.onnx.RotaryEmbedding 23.
 Status infer_rotary_embedding(InferContext& c) { return same_as_first(c, {0}); }
-// com.microsoft.SkipSimplifiedLayerNormalization, SkipLayerNormalization: outputs 1 and 2 are mean and inverse deviation, 3 is the sum.
+// com.microsoft.SkipSimplifiedLayerNormalization, SkipLayerNormalization: outputs 1 and 2 are mean and inverse
+// deviation, 3 is the sum.
 Status infer_skip_norm(InferContext& c) {
   SITU_RETURN_IF_ERROR(same_as_first(c, {0, 3}));
   Shape rows = c.input(0).shape;
@@ -101,7 +109,8 @@ Status infer_select(InferContext& c) {
   if (!condition || condition->size() != 1) return c.fail("the condition is not known on the host");
   const ValueInfo &a = c.input(1), &b = c.input(2);
   if (a.type != b.type || a.shape.size() != b.shape.size())
-    return c.fail("branches differ: " + std::string(dtype_name(a.type)) + shape_str(a.shape) + " and " + dtype_name(b.type) + shape_str(b.shape));
+    return c.fail("branches differ: " + std::string(dtype_name(a.type)) + shape_str(a.shape) + " and " +
+                  dtype_name(b.type) + shape_str(b.shape));
   Shape shape;
   for (size_t i = 0; i < a.shape.size(); ++i) shape.push_back(dim_select((*condition)[0], a.shape[i], b.shape[i]));
   c.set(0, a.type, shape);

@@ -22,8 +22,10 @@ Status need_index_type(const InferContext& c, size_t i) {
 
 Status scatter_kind(const Node& node, ScatterKind* kind) {
   const std::string reduction = node.attr_string("reduction", "none");
-  const std::pair<const char*, ScatterKind> kinds[] = {{"none", ScatterKind::kNone}, {"add", ScatterKind::kAdd},
-                                                       {"mul", ScatterKind::kMul},   {"max", ScatterKind::kMax},
+  const std::pair<const char*, ScatterKind> kinds[] = {{"none", ScatterKind::kNone},
+                                                       {"add", ScatterKind::kAdd},
+                                                       {"mul", ScatterKind::kMul},
+                                                       {"max", ScatterKind::kMax},
                                                        {"min", ScatterKind::kMin}};
   for (const auto& [name, value] : kinds) {
     if (reduction != name) continue;
@@ -121,7 +123,8 @@ Status infer_gather_nd(InferContext& c) {
   const Shape &data = c.input(0).shape, &indices = c.input(1).shape;
   const int64_t batch = c.node.attr_int("batch_dims", 0);
   if (batch < 0 || batch >= static_cast<int64_t>(std::min(data.size(), indices.size())))
-    return c.fail("batch_dims " + std::to_string(batch) + " with data " + shape_str(data) + " and indices " + shape_str(indices));
+    return c.fail("batch_dims " + std::to_string(batch) + " with data " + shape_str(data) + " and indices " +
+                  shape_str(indices));
   int64_t length = 0;
   SITU_RETURN_IF_ERROR(tuple_length(c, static_cast<int64_t>(data.size()) - batch, &length));
   Shape shape(indices.begin(), indices.end() - 1);
@@ -134,7 +137,8 @@ Status infer_gather_nd(InferContext& c) {
 Status prepare_gather_nd(const PrepareContext& c, Prepared* out) {
   SITU_RETURN_IF_ERROR(need_whole_bytes(c, 0));
   SITU_RETURN_IF_ERROR(need_type(c, 1, kIndexTypes));
-  return use_kernel(out, &KernelTable::gather_nd, GatherNdParams{static_cast<int32_t>(c.node.attr_int("batch_dims", 0))});
+  return use_kernel(out, &KernelTable::gather_nd,
+                    GatherNdParams{static_cast<int32_t>(c.node.attr_int("batch_dims", 0))});
 }
 
 // data [any], indices, updates [same rank] -> data's shape.
@@ -164,7 +168,8 @@ Status prepare_scatter_elements(const PrepareContext& c, Prepared* out) {
   ScatterParams p{};
   SITU_RETURN_IF_ERROR(axis_of(c, &p.axis));
   SITU_RETURN_IF_ERROR(scatter_kind(c.node, &p.kind));
-  SITU_RETURN_IF_ERROR(p.kind == ScatterKind::kNone ? need_whole_bytes(c, 0) : need_type(c, 0, kNumberTypes | kBoolType));
+  SITU_RETURN_IF_ERROR(p.kind == ScatterKind::kNone ? need_whole_bytes(c, 0)
+                                                    : need_type(c, 0, kNumberTypes | kBoolType));
   return use_kernel(out, &KernelTable::scatter_elements, p);
 }
 
@@ -184,8 +189,8 @@ Status infer_scatter_nd(InferContext& c) {
     return c.fail("updates " + shape_str(updates) + " should be " + shape_str(expected));
   for (size_t i = 0; i < expected.size(); ++i) {
     Dim extent;
-    SITU_RETURN_IF_ERROR(require_equal(c, "updates " + shape_str(updates) + " against " + shape_str(expected), updates[i],
-                                       expected[i], &extent));
+    SITU_RETURN_IF_ERROR(require_equal(c, "updates " + shape_str(updates) + " against " + shape_str(expected),
+                                       updates[i], expected[i], &extent));
   }
   return emit(c, 0, c.input(0).type, data);
 }
@@ -194,7 +199,8 @@ Status prepare_scatter_nd(const PrepareContext& c, Prepared* out) {
   SITU_RETURN_IF_ERROR(need_type(c, 1, kIndexTypes));
   ScatterParams p{};
   SITU_RETURN_IF_ERROR(scatter_kind(c.node, &p.kind));
-  SITU_RETURN_IF_ERROR(p.kind == ScatterKind::kNone ? need_whole_bytes(c, 0) : need_type(c, 0, kNumberTypes | kBoolType));
+  SITU_RETURN_IF_ERROR(p.kind == ScatterKind::kNone ? need_whole_bytes(c, 0)
+                                                    : need_type(c, 0, kNumberTypes | kBoolType));
   return use_kernel(out, &KernelTable::scatter_nd, p);
 }
 

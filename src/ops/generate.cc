@@ -78,7 +78,8 @@ Status prepare_constant_of_shape(const PrepareContext& c, Prepared* out) {
   p.type = fill_type(c.node);
   if (dtype_bits(p.type) == 0) return c.fail(std::string("value of type ") + dtype_name(p.type) + " is not supported");
   if (const Attribute* value = c.node.attr("value")) {
-    for (int64_t i = 0; i < value->tensor.bytes(); ++i) p.value[i] = std::to_integer<unsigned char>(value->tensor.view().data[i]);
+    for (int64_t i = 0; i < value->tensor.bytes(); ++i)
+      p.value[i] = std::to_integer<unsigned char>(value->tensor.view().data[i]);
   }
   // Packed elements: one whole byte of them.
   for (int bits = dtype_bits(p.type); bits < 8; bits *= 2) {
@@ -94,7 +95,8 @@ Status infer_range(InferContext& c) {
   for (size_t i = 0; i < 3; ++i) {
     SITU_RETURN_IF_ERROR(c.need(i, names[i]));
     SITU_RETURN_IF_ERROR(need_same_type(c, 0, i));
-    if (shape_count(c.input(i).shape) != Dim(1)) return c.fail(std::string(names[i]) + " " + shape_str(c.input(i).shape) + " is not a scalar");
+    if (shape_count(c.input(i).shape) != Dim(1))
+      return c.fail(std::string(names[i]) + " " + shape_str(c.input(i).shape) + " is not a scalar");
   }
   const DType type = c.input(0).type;
   int64_t length = 0;
@@ -102,7 +104,8 @@ Status infer_range(InferContext& c) {
     double v[3];
     for (size_t i = 0; i < 3; ++i) {
       if (i >= c.constants.size() || c.constants[i] == nullptr)
-        return c.fail(std::string("input ") + std::to_string(i) + " (" + names[i] + ") is not known before the step runs");
+        return c.fail(std::string("input ") + std::to_string(i) + " (" + names[i] +
+                      ") is not known before the step runs");
       v[i] = c.constants[i]->to_f64()[0];
     }
     SITU_RETURN_IF_ERROR(range_length(c, v[0], v[1], v[2], &length));
@@ -114,7 +117,8 @@ Status infer_range(InferContext& c) {
     if (v[i].size() != 1) return c.fail(std::string(names[i]) + " is not a scalar");
   }
   const Dim delta = v[2][0];
-  if (!delta.is_const() || delta.value() == 0) return c.fail("delta " + delta.str() + " should be a constant other than 0");
+  if (!delta.is_const() || delta.value() == 0)
+    return c.fail("delta " + delta.str() + " should be a constant other than 0");
   const bool up = delta.value() > 0;
   if (delta.value() == INT64_MIN) return c.fail("delta " + delta.str() + " is out of range");
   const Dim distance = up ? v[1][0] - v[0][0] : v[0][0] - v[1][0], step = up ? delta : Dim(-delta.value());
@@ -151,13 +155,15 @@ Status infer_eye_like(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "input"));
   if (c.input(0).shape.size() != 2) return c.fail("input " + shape_str(c.input(0).shape) + " needs rank 2");
   const int64_t type = c.node.attr_int("dtype", static_cast<int64_t>(c.input(0).type));
-  if (type <= 0 || type > static_cast<int64_t>(DType::kI2)) return c.fail("attribute dtype: " + std::to_string(type) + " is no type");
+  if (type <= 0 || type > static_cast<int64_t>(DType::kI2))
+    return c.fail("attribute dtype: " + std::to_string(type) + " is no type");
   return emit(c, 0, static_cast<DType>(type), c.input(0).shape);
 }
 
 Status prepare_eye_like(const PrepareContext& c, Prepared* out) {
   const DType type = c.out[0]->type;
-  if ((type_bit(type) & (kNumberTypes | kBoolType)) == 0) return c.fail(std::string(dtype_name(type)) + " is not supported");
+  if ((type_bit(type) & (kNumberTypes | kBoolType)) == 0)
+    return c.fail(std::string(dtype_name(type)) + " is not supported");
   return use_kernel(out, &KernelTable::eye_like, EyeLikeParams{c.node.attr_int("k", 0)});
 }
 
@@ -197,7 +203,8 @@ Status prepare_one_hot(const PrepareContext& c, Prepared* out) {
 Status infer_nonzero(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "X"));
   if (c.constants.empty() || c.constants[0] == nullptr)
-    return c.fail("input 0 (X) " + shape_str(c.input(0).shape) + " is not known before the step runs, and so neither is the output's extent");
+    return c.fail("input 0 (X) " + shape_str(c.input(0).shape) +
+                  " is not known before the step runs, and so neither is the output's extent");
   int64_t count = 0;
   for (double element : c.constants[0]->to_f64()) count += element != 0;
   return emit(c, 0, DType::kI64, {Dim(std::max<int64_t>(1, c.constants[0]->rank())), Dim(count)});

@@ -12,9 +12,11 @@ Status emit(InferContext& c, size_t i, DType type, Shape shape) {
   int64_t bytes = 16;  // of the widest element; an extent of 0 does not excuse strides that overflow
   for (const Dim& d : shape) {
     if (!d.is_const()) continue;
-    if (d.value() < 0) return c.fail("output " + std::to_string(i) + " would have the negative shape " + shape_str(shape));
+    if (d.value() < 0)
+      return c.fail("output " + std::to_string(i) + " would have the negative shape " + shape_str(shape));
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(1, d.value()), &bytes))
-      return c.fail("output " + std::to_string(i) + " would have the shape " + shape_str(shape) + ", which is too large");
+      return c.fail("output " + std::to_string(i) + " would have the shape " + shape_str(shape) +
+                    ", which is too large");
   }
   c.set(i, type, std::move(shape));
   return Status::ok();
@@ -41,7 +43,8 @@ Status require_equal(InferContext& c, const std::string& what, const Dim& a, con
   if (!equal && never) return c.fail(what + ": " + a.str() + " and " + b.str() + " differ");
   if (!equal && c.assumptions == nullptr)
     return c.fail(what + ": cannot tell whether " + a.str() + " and " + b.str() + " are equal");
-  if (!equal) c.assumptions->push_back({a, b, true, c.node.label() + ": " + what + " " + a.str() + " equal to " + b.str()});
+  if (!equal)
+    c.assumptions->push_back({a, b, true, c.node.label() + ": " + what + " " + a.str() + " equal to " + b.str()});
   *result = b.is_const() ? b : Dim(a);  // may be one of the two
   return Status::ok();
 }

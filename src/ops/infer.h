@@ -12,7 +12,8 @@ namespace situ {
 
 // -- shape functions
 
-// Sets output i. Error: more than kMaxRank dims, a negative one, or more bytes than an int64 counts. Outputs that the node lacks are skipped.
+// Sets output i. Error: more than kMaxRank dims, a negative one, or more bytes than an int64 counts. Outputs that the
+// node lacks are skipped.
 Status emit(InferContext& c, size_t i, DType type, Shape shape);
 // `a` where both are equal (or may be assumed to be); error names `what` and both.
 Status require_equal(InferContext& c, const std::string& what, const Dim& a, const Dim& b, Dim* result);
@@ -56,7 +57,9 @@ Status axes_of(const Node& node, const std::optional<std::vector<int64_t>>& oper
                Axes* result);
 
 // The type of output 0 of an internal operator that may round as it writes: attribute "to", else `type`.
-inline DType written_type(const Node& node, DType type) { return static_cast<DType>(node.attr_int("to", static_cast<int64_t>(type))); }
+inline DType written_type(const Node& node, DType type) {
+  return static_cast<DType>(node.attr_int("to", static_cast<int64_t>(type)));
+}
 
 // -- prepare functions
 

@@ -7,8 +7,8 @@
 namespace situ {
 namespace {
 
-constexpr uint64_t kMatMulTypes = kRealTypes | type_bit(DType::kI32) | type_bit(DType::kI64) | type_bit(DType::kU32) |
-                                  type_bit(DType::kU64);
+constexpr uint64_t kMatMulTypes =
+    kRealTypes | type_bit(DType::kI32) | type_bit(DType::kI64) | type_bit(DType::kU32) | type_bit(DType::kU64);
 
 // [.., M, K] x [.., K, N] with NumPy's rules for vectors; the flags swap the last two dims of a matrix.
 Status infer_product(InferContext& c, bool transpose_a, bool transpose_b) {
@@ -24,8 +24,9 @@ Status infer_product(InferContext& c, bool transpose_a, bool transpose_b) {
   if (rows && transpose_a) std::swap(a[a.size() - 1], a[a.size() - 2]);
   if (columns && transpose_b) std::swap(b[b.size() - 1], b[b.size() - 2]);
   Dim k;
-  SITU_RETURN_IF_ERROR(require_equal(c, "inner dims of A " + shape_str(c.input(0).shape) + " and B " +
-                                            shape_str(c.input(1).shape), a.back(), b[b.size() - 2], &k));
+  SITU_RETURN_IF_ERROR(
+      require_equal(c, "inner dims of A " + shape_str(c.input(0).shape) + " and B " + shape_str(c.input(1).shape),
+                    a.back(), b[b.size() - 2], &k));
   Shape result;
   SITU_RETURN_IF_ERROR(broadcast(c, Shape(a.begin(), a.end() - 2), Shape(b.begin(), b.end() - 2), &result));
   if (rows) result.push_back(a[a.size() - 2]);
@@ -110,7 +111,8 @@ Status infer_project(InferContext& c) {
   const Shape &x = c.input(0).shape, &w = c.input(1).shape;
   if (x.empty() || w.size() < 2) return c.fail("x " + shape_str(x) + " or w " + shape_str(w) + " has too few dims");
   Dim k;
-  SITU_RETURN_IF_ERROR(require_equal(c, "inner dims of x " + shape_str(x) + " and w " + shape_str(w), x.back(), w[0], &k));
+  SITU_RETURN_IF_ERROR(
+      require_equal(c, "inner dims of x " + shape_str(x) + " and w " + shape_str(w), x.back(), w[0], &k));
   Shape y(x.begin(), x.end() - 1);
   y.insert(y.end(), w.begin() + 1, w.end());
   SITU_RETURN_IF_ERROR(emit(c, 0, c.input(0).type, y));
@@ -140,12 +142,14 @@ Status infer_dense_matmul(InferContext& c) {
   const DenseMatMulParams p{c.node.attr_int("K", 0), c.node.attr_int("N", 0)};
   const Shape& x = c.input(0).shape;
   if (x.size() < 2) return c.fail("x " + shape_str(x) + " should be [.., rows, K]");
-  if (p.k < 1 || p.k > kMaxDenseDepth || p.n < 1) return c.fail("K is " + std::to_string(p.k) + " and N " + std::to_string(p.n));
+  if (p.k < 1 || p.k > kMaxDenseDepth || p.n < 1)
+    return c.fail("K is " + std::to_string(p.k) + " and N " + std::to_string(p.n));
   Dim k;
   SITU_RETURN_IF_ERROR(require_equal(c, "last dim of x " + shape_str(x) + " and K", x.back(), Dim(p.k), &k));
   const Shape packed{Dim(p.packed_count())};
   if (c.input(1).shape != packed) return c.fail("w " + shape_str(c.input(1).shape) + " should be " + shape_str(packed));
-  if (c.has(2) && c.input(2).shape != Shape{Dim(p.n)}) return c.fail("bias " + shape_str(c.input(2).shape) + " should be [" + std::to_string(p.n) + "]");
+  if (c.has(2) && c.input(2).shape != Shape{Dim(p.n)})
+    return c.fail("bias " + shape_str(c.input(2).shape) + " should be [" + std::to_string(p.n) + "]");
   Shape y = x;
   y.back() = Dim(p.n);
   return emit(c, 0, c.input(0).type, std::move(y));
@@ -155,7 +159,8 @@ Status prepare_dense_matmul(const PrepareContext& c, Prepared* out) {
   constexpr uint64_t kTypes = type_bit(DType::kF32) | type_bit(DType::kF16) | type_bit(DType::kBF16);
   for (size_t i = 0; i < 3; ++i)
     if (c.has(i)) SITU_RETURN_IF_ERROR(need_type(c, i, kTypes));
-  return use_kernel(out, &KernelTable::dense_matmul, DenseMatMulParams{c.node.attr_int("K", 0), c.node.attr_int("N", 0)});
+  return use_kernel(out, &KernelTable::dense_matmul,
+                    DenseMatMulParams{c.node.attr_int("K", 0), c.node.attr_int("N", 0)});
 }
 
 }  // namespace situ

@@ -17,14 +17,17 @@ Status norm_axis(const Node& node, const Shape& x, int* axis) {
 Status check_operand(InferContext& c, size_t i, const char* name, int axis) {
   SITU_RETURN_IF_ERROR(c.need(i, name));
   const Shape &x = c.input(0).shape, &s = c.input(i).shape;
-  if (s.size() > x.size()) return c.fail(std::string(name) + " " + shape_str(s) + " has more dims than " + shape_str(x));
+  if (s.size() > x.size())
+    return c.fail(std::string(name) + " " + shape_str(s) + " has more dims than " + shape_str(x));
   for (size_t d = 0; d < s.size(); ++d) {
     const size_t in_x = x.size() - s.size() + d;
     Dim same;
     if (s[d] == Dim(1)) continue;
     if (in_x < static_cast<size_t>(axis))
-      return c.fail(std::string(name) + " " + shape_str(s) + " reaches beyond axis " + std::to_string(axis) + " of " + shape_str(x));
-    SITU_RETURN_IF_ERROR(require_equal(c, std::string(name) + " " + shape_str(s) + " for " + shape_str(x), s[d], x[in_x], &same));
+      return c.fail(std::string(name) + " " + shape_str(s) + " reaches beyond axis " + std::to_string(axis) + " of " +
+                    shape_str(x));
+    SITU_RETURN_IF_ERROR(
+        require_equal(c, std::string(name) + " " + shape_str(s) + " for " + shape_str(x), s[d], x[in_x], &same));
   }
   return Status::ok();
 }

@@ -53,8 +53,22 @@ using MissingOps = std::map<std::tuple<std::string, std::string, int>, Missing>;
 
 // Attributes that are 0 or 1. What another number means is told by no specification, and implementations differ.
 bool is_flag(const std::string& attribute) {
-  static const std::set<std::string> flags{"allowzero", "do_rotary", "exclusive", "interleaved", "is_causal", "is_packed_batching", "keepdims", "largest",
-                                           "noop_with_empty_axes", "reverse", "rotary_interleaved", "sorted", "transA", "transB", "unidirectional", "upper"};
+  static const std::set<std::string> flags{"allowzero",
+                                           "do_rotary",
+                                           "exclusive",
+                                           "interleaved",
+                                           "is_causal",
+                                           "is_packed_batching",
+                                           "keepdims",
+                                           "largest",
+                                           "noop_with_empty_axes",
+                                           "reverse",
+                                           "rotary_interleaved",
+                                           "sorted",
+                                           "transA",
+                                           "transB",
+                                           "unidirectional",
+                                           "upper"};
   return flags.count(attribute) != 0;
 }
 
@@ -125,12 +139,14 @@ Status resolve_ops(Graph& graph) {
   std::vector<std::string> wrong;
   resolve_into(graph, missing, wrong);
   if (missing.empty() && wrong.empty()) return Status::ok();
-  std::string text = missing.empty() ? "" : std::to_string(missing.size()) + " operator" + (missing.size() == 1 ? "" : "s") + " not supported:";
+  std::string text = missing.empty() ? ""
+                                     : std::to_string(missing.size()) + " operator" + (missing.size() == 1 ? "" : "s") +
+                                           " not supported:";
   for (const auto& [key, m] : missing) {
     const auto& [domain, op, opset] = key;
     text += (&m == &missing.begin()->second ? " " : "; ") + (domain.empty() ? op : domain + "." + op) + " (opset " +
-            std::to_string(opset) + (m.known ? ", known from a newer opset only" : "") + ", " + std::to_string(m.count) +
-            (m.count == 1 ? " node" : " nodes") + ", first '" + m.example + "')";
+            std::to_string(opset) + (m.known ? ", known from a newer opset only" : "") + ", " +
+            std::to_string(m.count) + (m.count == 1 ? " node" : " nodes") + ", first '" + m.example + "')";
   }
   for (const std::string& w : wrong) text += (text.empty() ? "" : "; ") + w;
   return Status::error(text);
@@ -149,8 +165,8 @@ Result<Shape> broadcast_shapes(const Shape& a, const Shape& b) {
     const Dim x = i + a.size() < rank ? Dim(1) : a[i + a.size() - rank];
     const Dim y = i + b.size() < rank ? Dim(1) : b[i + b.size() - rank];
     if (x != y && x != Dim(1) && y != Dim(1))
-      return Status::error("shapes " + shape_str(a) + " and " + shape_str(b) + " do not broadcast: " + x.str() + " and " +
-                           y.str());
+      return Status::error("shapes " + shape_str(a) + " and " + shape_str(b) + " do not broadcast: " + x.str() +
+                           " and " + y.str());
     shape[i] = x == Dim(1) ? y : x;
   }
   return shape;

@@ -25,19 +25,21 @@ struct SymView {
 // Where an operator's outputs can live.
 enum class Placement {
   kCompute,      // new values: written by the kernel into the destination it is given
-  kElementwise,  // kCompute; element i of the output depends on element i of the (broadcast) operands alone, so that output
-                 // 0 may overwrite an input of the same type, dims and strides
-  kRowwise,      // the same, but whole rows depend on whole rows: norms, softmax
-  kUpdate,       // kCompute; output 0 is operand 0 but for some elements, and may overwrite that operand alone: scatters
-  kAddsTo,       // kCompute; output 0 is a sum with operand 3, element by element, and may overwrite that operand alone: products with a residual
-  kView,         // output is a view of input 0 (see OpDef::view)
-  kConcat,       // inputs are slices of output 0 along attribute `axis`
-  kHost,         // integer arithmetic on shapes; a kernel exists for when it is not
-  kControl,      // If, Loop, Scan
+  kElementwise,  // kCompute; element i of the output depends on element i of the (broadcast) operands alone, so that
+                 // output 0 may overwrite an input of the same type, dims and strides
+  kRowwise,  // the same, but whole rows depend on whole rows: norms, softmax
+  kUpdate,   // kCompute; output 0 is operand 0 but for some elements, and may overwrite that operand alone: scatters
+  kAddsTo,   // kCompute; output 0 is a sum with operand 3, element by element, and may overwrite that operand alone:
+             // products with a residual
+  kView,     // output is a view of input 0 (see OpDef::view)
+  kConcat,   // inputs are slices of output 0 along attribute `axis`
+  kHost,     // integer arithmetic on shapes; a kernel exists for when it is not
+  kControl,  // If, Loop, Scan
 };
 
 constexpr bool may_overwrite(Placement p, size_t operand) {
-  return p == Placement::kElementwise || p == Placement::kRowwise || (p == Placement::kUpdate && operand == 0) || (p == Placement::kAddsTo && operand == 3);
+  return p == Placement::kElementwise || p == Placement::kRowwise || (p == Placement::kUpdate && operand == 0) ||
+         (p == Placement::kAddsTo && operand == 3);
 }
 
 // What a shape function takes for granted because symbols do not tell: `a` <= `b`, or `a` == `b`. Holds
@@ -52,9 +54,9 @@ struct Assumption {
 // interpreter (constant Dims, contents read from the actual tensors).
 struct InferContext {
   const Node& node;
-  std::vector<const ValueInfo*> in;       // nullptr: omitted operand
-  std::vector<const Tensor*> constants;   // value of operand i when known, else nullptr
-  std::vector<ValueInfo>& out;            // one per node output; infer sets type, ranked and shape
+  std::vector<const ValueInfo*> in;      // nullptr: omitted operand
+  std::vector<const Tensor*> constants;  // value of operand i when known, else nullptr
+  std::vector<ValueInfo>& out;           // one per node output; infer sets type, ranked and shape
   // Where assumptions go; null: none may be made, and what needs one is an error.
   std::vector<Assumption>* assumptions = nullptr;
 
@@ -92,8 +94,8 @@ struct ViewContext {
   std::vector<const ValueInfo*> in;
   std::vector<const Tensor*> constants;
   std::vector<const ValueInfo*> out;
-  SymView source;              // where input 0 lives
-  std::vector<SymView> result; // one per output, set by OpDef::view
+  SymView source;               // where input 0 lives
+  std::vector<SymView> result;  // one per output, set by OpDef::view
 
   std::optional<std::vector<int64_t>> content_i64(size_t i) const;
   std::optional<std::vector<Dim>> content(size_t i) const;

@@ -27,7 +27,8 @@ class Fuzz {
     add_attributes(&node);
     std::vector<Tensor> operands;
     const DType type = any_type();
-    for (int64_t i = pick(0, 5); i > 0; --i) operands.push_back(operand(operands.empty() ? type : pick(0, 2) ? type : any_type()));
+    for (int64_t i = pick(0, 5); i > 0; --i)
+      operands.push_back(operand(operands.empty() ? type : pick(0, 2) ? type : any_type()));
     for (int64_t i = pick(1, 3); i > 0; --i) node.out.push_back(static_cast<ValueId>(50 + i));
     return run(node, operands);
   }
@@ -35,7 +36,8 @@ class Fuzz {
  private:
   int64_t pick(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
   DType any_type() {
-    const DType types[] = {DType::kF32, DType::kI64, DType::kI64, DType::kI32, DType::kBool, DType::kF16, DType::kU8, DType::kF64, DType::kU4};
+    const DType types[] = {DType::kF32, DType::kI64, DType::kI64, DType::kI32, DType::kBool,
+                           DType::kF16, DType::kU8,  DType::kF64, DType::kU4};
     return types[pick(0, 8)];
   }
   int64_t any_integer() {
@@ -48,8 +50,27 @@ class Fuzz {
     return v;
   }
   void add_attributes(Node* node) {
-    for (const char* name : {"axis", "keepdims", "to", "batch_dims", "allowzero", "num_outputs", "k", "upper", "start", "end", "exclusive",
-                             "reverse", "largest", "fmod", "noop_with_empty_axes", "num_heads", "kv_num_heads", "bits", "block_size", "K", "N"})
+    for (const char* name : {"axis",
+                             "keepdims",
+                             "to",
+                             "batch_dims",
+                             "allowzero",
+                             "num_outputs",
+                             "k",
+                             "upper",
+                             "start",
+                             "end",
+                             "exclusive",
+                             "reverse",
+                             "largest",
+                             "fmod",
+                             "noop_with_empty_axes",
+                             "num_heads",
+                             "kv_num_heads",
+                             "bits",
+                             "block_size",
+                             "K",
+                             "N"})
       if (pick(0, 2) == 0) node->set_int(name, any_integer());
     for (const char* name : {"axes", "perm", "starts", "ends", "split", "pads", "shape", "steps"})
       if (pick(0, 3) == 0) node->set_ints(name, any_integers());
@@ -65,10 +86,14 @@ class Fuzz {
     Tensor t = Tensor::allocate(type, dims);
     for (int64_t i = 0; i < t.bytes(); ++i) t.view().data[i] = std::byte{0};
     for (int64_t i = 0; i < t.count(); ++i) {
-      if (type == DType::kI64) t.view().as<int64_t>()[i] = any_integer();
-      else if (type == DType::kI32) t.view().as<int32_t>()[i] = static_cast<int32_t>(any_integer());
-      else if (type == DType::kF32) t.view().as<float>()[i] = static_cast<float>(pick(-4, 4)) / 2;
-      else if (type == DType::kBool || type == DType::kU8) t.view().as<uint8_t>()[i] = static_cast<uint8_t>(pick(0, 1));
+      if (type == DType::kI64)
+        t.view().as<int64_t>()[i] = any_integer();
+      else if (type == DType::kI32)
+        t.view().as<int32_t>()[i] = static_cast<int32_t>(any_integer());
+      else if (type == DType::kF32)
+        t.view().as<float>()[i] = static_cast<float>(pick(-4, 4)) / 2;
+      else if (type == DType::kBool || type == DType::kU8)
+        t.view().as<uint8_t>()[i] = static_cast<uint8_t>(pick(0, 1));
     }
     return t;
   }
@@ -109,7 +134,8 @@ class Fuzz {
       EXPECT_GE(count.value(), 0) << node.label();
       results[i] = Tensor::allocate(outs[i].type, shape_values(outs[i].shape));
     }
-    if (node.def->view != nullptr && !operands.empty() && operands[0].present()) check_view(node, operands, infos, out_infos);
+    if (node.def->view != nullptr && !operands.empty() && operands[0].present())
+      check_view(node, operands, infos, out_infos);
     if (node.def->prepare == nullptr) return false;
     PrepareContext prepare{node, {}, {}, out_infos};
     fill(&prepare, operands, infos);
@@ -139,10 +165,12 @@ class Fuzz {
     }
   }
 
-  static std::string describe(const Node& node, const std::vector<Tensor>& operands, const std::vector<Tensor>& results) {
+  static std::string describe(const Node& node, const std::vector<Tensor>& operands,
+                              const std::vector<Tensor>& results) {
     std::string text = node.label() + " opset " + std::to_string(node.opset);
     const auto add = [&](const std::vector<Tensor>& tensors) {
-      for (const Tensor& t : tensors) text += std::string(" ") + dtype_name(t.type()) + shape_str(Shape(t.view().dims, t.view().dims + t.rank()));
+      for (const Tensor& t : tensors)
+        text += std::string(" ") + dtype_name(t.type()) + shape_str(Shape(t.view().dims, t.view().dims + t.rank()));
     };
     add(operands);
     text += " ->";
@@ -154,7 +182,8 @@ class Fuzz {
     return text;
   }
 
-  void call(const Node& node, const Prepared& prepared, const std::vector<Tensor>& operands, const std::vector<Tensor>& results) {
+  void call(const Node& node, const Prepared& prepared, const std::vector<Tensor>& operands,
+            const std::vector<Tensor>& results) {
     if (std::getenv("SITU_FUZZ_VERBOSE") != nullptr) std::cerr << describe(node, operands, results) << std::endl;
     std::vector<View> in, out;
     for (const Tensor& t : operands) in.push_back(t.view());
@@ -180,10 +209,11 @@ class Fuzz {
 // Operators whose shape functions do not yet check the number of operands and every attribute;
 // SITU_FUZZ_ALL runs them too.
 bool left_out(const OpDef& def) {
-  for (const char* name : {"MatMul", "Gemm", "FusedMatMul", "MatMulNBits", "LayerNormalization", "RMSNormalization",
-                           "SimplifiedLayerNormalization", "LpNormalization", "GroupQueryAttention", "MultiHeadAttention",
-                           "Attention", "RotaryEmbedding", "MRotaryEmbedding", "SkipLayerNormalization",
-                           "SkipSimplifiedLayerNormalization", "DequantizeLinear", "GatherBlockQuantized"})
+  for (const char* name :
+       {"MatMul", "Gemm", "FusedMatMul", "MatMulNBits", "LayerNormalization", "RMSNormalization",
+        "SimplifiedLayerNormalization", "LpNormalization", "GroupQueryAttention", "MultiHeadAttention", "Attention",
+        "RotaryEmbedding", "MRotaryEmbedding", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
+        "DequantizeLinear", "GatherBlockQuantized"})
     if (std::string(def.name) == name) return true;
   return std::string(def.domain) == "situ";
 }

@@ -37,11 +37,13 @@ struct Probe {
   std::vector<Assumption> assumptions;
   bool assume = true;
 
-  Probe(const std::string& op, std::vector<ValueInfo> operands, int opset = 18, size_t outputs = 1) : in(std::move(operands)) {
+  Probe(const std::string& op, std::vector<ValueInfo> operands, int opset = 18, size_t outputs = 1)
+      : in(std::move(operands)) {
     node.op = op;
     node.name = "n";
     node.opset = opset;
-    for (size_t i = 0; i < in.size(); ++i) node.in.push_back(in[i].type == DType::kNone ? kNoValue : static_cast<ValueId>(i));
+    for (size_t i = 0; i < in.size(); ++i)
+      node.in.push_back(in[i].type == DType::kNone ? kNoValue : static_cast<ValueId>(i));
     for (size_t i = 0; i < outputs; ++i) node.out.push_back(static_cast<ValueId>(100 + i));
     out.resize(outputs);
   }
@@ -67,8 +69,12 @@ struct Probe {
     if (!infer().is_ok()) return std::nullopt;
     std::vector<const ValueInfo*> outs;
     for (const ValueInfo& v : out) outs.push_back(&v);
-    ViewContext c{node, operands(), std::vector<const Tensor*>(in.size(), nullptr), outs,
-                  source ? *source : SymView::contiguous(in[0].shape), {}};
+    ViewContext c{node,
+                  operands(),
+                  std::vector<const Tensor*>(in.size(), nullptr),
+                  outs,
+                  source ? *source : SymView::contiguous(in[0].shape),
+                  {}};
     if (!node.def->view(c)) return std::nullopt;
     return c.result;
   }
@@ -112,7 +118,9 @@ TEST(Ops, flags_are_0_or_1) {
     n.set_int("interleaved", value);
     g.add_node(n);
   }
-  EXPECT_EQ(resolve_ops(g).message(), "com.microsoft.RotaryEmbedding 'with 5': interleaved should be 0 or 1, is 5; com.microsoft.RotaryEmbedding 'with -2': interleaved should be 0 or 1, is -2");
+  EXPECT_EQ(resolve_ops(g).message(),
+            "com.microsoft.RotaryEmbedding 'with 5': interleaved should be 0 or 1, is 5; com.microsoft.RotaryEmbedding "
+            "'with -2': interleaved should be 0 or 1, is -2");
 }
 
 TEST(Reshape, on_symbols) {
@@ -125,7 +133,8 @@ TEST(Reshape, on_symbols) {
   EXPECT_NE(Probe("Reshape", {tensor({2, 3}), ints({4, -1})}).shape().find("error"), std::string::npos);
   EXPECT_NE(Probe("Reshape", {tensor({2, 3}), ints({-1, -1})}).shape().find("more than one -1"), std::string::npos);
   EXPECT_NE(Probe("Reshape", {tensor({2, 3}), ints({7})}).shape().find("error"), std::string::npos);
-  EXPECT_NE(Probe("Reshape", {tensor({2, 3}), tensor({2}, DType::kI64)}).shape().find("input 1 (shape)"), std::string::npos);
+  EXPECT_NE(Probe("Reshape", {tensor({2, 3}), tensor({2}, DType::kI64)}).shape().find("input 1 (shape)"),
+            std::string::npos);
   Probe zero("Reshape", {tensor({0, 3}), ints({3, 0})});
   zero.node.set_int("allowzero", 1);
   EXPECT_EQ(zero.shape(), "[3, 0]");
@@ -164,7 +173,8 @@ TEST(Squeeze, and_its_relatives) {
   EXPECT_NE(Probe("Squeeze", {tensor({1, 5, 1}), ints({1})}).shape().find("error"), std::string::npos);
   EXPECT_EQ(Probe("Unsqueeze", {tensor({S}), ints({0, -1})}).shape(), "[1, S, 1]");
   EXPECT_NE(Probe("Unsqueeze", {tensor({S}), ints({0, 0})}).shape().find("twice"), std::string::npos);
-  EXPECT_NE(Probe("Unsqueeze", {tensor({1, 1, 1, 1, 1, 1, 1, 1}), ints({0})}).shape().find("rank 9"), std::string::npos);
+  EXPECT_NE(Probe("Unsqueeze", {tensor({1, 1, 1, 1, 1, 1, 1, 1}), ints({0})}).shape().find("rank 9"),
+            std::string::npos);
   Probe flatten("Flatten", {tensor({2, S, 64})});
   flatten.node.set_int("axis", 2);
   EXPECT_EQ(flatten.shape(), "[2*S, 64]");

@@ -19,7 +19,8 @@ constexpr int64_t kMaxExtent = int64_t{1} << 31;
 
 Status need_range(InferContext& c, const char* key, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status::ok();
-  return c.fail(std::string(key) + " is " + std::to_string(value) + ", should be from " + std::to_string(low) + " to " + std::to_string(high));
+  return c.fail(std::string(key) + " is " + std::to_string(value) + ", should be from " + std::to_string(low) + " to " +
+                std::to_string(high));
 }
 
 Status need_block(InferContext& c, int64_t block) {
@@ -31,7 +32,8 @@ Status need_block(InferContext& c, int64_t block) {
 std::string attributes_text(const Node& node) {
   std::string text;
   for (const char* key : {"K", "N", "bits", "block_size"})
-    if (node.attr(key)) text += std::string(text.empty() ? " (" : ", ") + key + " " + std::to_string(node.attr_int(key, 0));
+    if (node.attr(key))
+      text += std::string(text.empty() ? " (" : ", ") + key + " " + std::to_string(node.attr_int(key, 0));
   return text.empty() ? text : text + ")";
 }
 
@@ -40,11 +42,13 @@ Status need_elements(InferContext& c, size_t i, const char* name, uint64_t types
   SITU_RETURN_IF_ERROR(c.need(i, name));
   const ValueInfo& v = c.input(i);
   const std::string which = "input " + std::to_string(i) + " (" + name + ")";
-  if (!is_one_of(v.type, types)) return c.fail(which + " has type " + dtype_name(v.type) + ", which is not supported here");
+  if (!is_one_of(v.type, types))
+    return c.fail(which + " has type " + dtype_name(v.type) + ", which is not supported here");
   __int128 count = 1;
   for (const Dim& d : v.shape) {
     if (!d.is_const()) return c.fail(which + " has the shape " + shape_str(v.shape) + ", which is not constant");
-    if (d.value() < 0 || (count *= d.value()) > (__int128{1} << 62)) return c.fail(which + " has the impossible shape " + shape_str(v.shape));
+    if (d.value() < 0 || (count *= d.value()) > (__int128{1} << 62))
+      return c.fail(which + " has the impossible shape " + shape_str(v.shape));
   }
   if (count == expected) return Status::ok();
   const std::string wanted = expected > INT64_MAX ? "more than 2^63" : std::to_string(static_cast<int64_t>(expected));
@@ -63,8 +67,9 @@ Status need_plain_groups(InferContext& c, int64_t k, int64_t block) {
     return c.fail("input 4 (g_idx) has " + std::to_string(values.size()) + " elements for K " + std::to_string(k));
   for (int64_t i = 0; i < k; ++i) {
     if (values[static_cast<size_t>(i)] != i / block)
-      return c.fail("input 4 (g_idx) puts k " + std::to_string(i) + " into group " + std::to_string(values[static_cast<size_t>(i)]) +
-                    " instead of " + std::to_string(i / block) + "; reordered groups are not supported");
+      return c.fail("input 4 (g_idx) puts k " + std::to_string(i) + " into group " +
+                    std::to_string(values[static_cast<size_t>(i)]) + " instead of " + std::to_string(i / block) +
+                    "; reordered groups are not supported");
   }
   return Status::ok();
 }
@@ -84,7 +89,8 @@ Status infer_matmul_nbits(InferContext& c) {
   SITU_RETURN_IF_ERROR(need_block(c, block));
   SITU_RETURN_IF_ERROR(need_range(c, "accuracy_level", c.node.attr_int("accuracy_level", 0), 0, 4));
   if (c.node.attr_int("weight_prepacked", 0) != 0)
-    return c.fail("weight_prepacked is " + std::to_string(c.node.attr_int("weight_prepacked", 0)) + "; prepacked weights are not supported");
+    return c.fail("weight_prepacked is " + std::to_string(c.node.attr_int("weight_prepacked", 0)) +
+                  "; prepacked weights are not supported");
   const Shape& a = c.input(0).shape;
   if (a.empty()) return c.fail("A is a scalar, should be [.., K]");
   Dim width;
@@ -94,7 +100,8 @@ Status infer_matmul_nbits(InferContext& c) {
   SITU_RETURN_IF_ERROR(need_elements(c, 2, "scales", kScaleTypes, n * blocks));
   if (c.has(3)) {
     const bool packed = c.input(3).type == DType::kU8;
-    SITU_RETURN_IF_ERROR(need_elements(c, 3, "zero_points", kScaleTypes | kByteType, packed ? n * ((blocks * bits + 7) / 8) : n * blocks));
+    SITU_RETURN_IF_ERROR(need_elements(c, 3, "zero_points", kScaleTypes | kByteType,
+                                       packed ? n * ((blocks * bits + 7) / 8) : n * blocks));
   }
   SITU_RETURN_IF_ERROR(need_plain_groups(c, k, block));
   if (c.has(5)) SITU_RETURN_IF_ERROR(need_elements(c, 5, "bias", kScaleTypes, n));
@@ -133,8 +140,8 @@ PackedMatMulParams packed_params(const Node& node) {
 
 }  // namespace
 
-// situ.PackedMatMul: y = f(n(x) g^T) * (n(x) w^T + bias) + residual (kernels/params.h): x [.., K], w uint8 [bytes of the
-// layout], bias? [N], residual? like y, norm? [K], g? like w -> y [.., N].
+// situ.PackedMatMul: y = f(n(x) g^T) * (n(x) w^T + bias) + residual (kernels/params.h): x [.., K], w uint8 [bytes of
+// the layout], bias? [N], residual? like y, norm? [K], g? like w -> y [.., N].
 Status infer_packed_matmul(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "x"));
   const PackedMatMulParams p = packed_params(c.node);
@@ -149,7 +156,8 @@ Status infer_packed_matmul(InferContext& c) {
   if (c.has(2)) SITU_RETURN_IF_ERROR(need_elements(c, 2, "bias", kScaleTypes, p.n));
   Shape y = x;
   y.back() = Dim(p.n);
-  if (c.has(3) && c.input(3).shape != y) return c.fail("residual " + shape_str(c.input(3).shape) + " should be " + shape_str(y));
+  if (c.has(3) && c.input(3).shape != y)
+    return c.fail("residual " + shape_str(c.input(3).shape) + " should be " + shape_str(y));
   if (c.has(4)) SITU_RETURN_IF_ERROR(need_elements(c, 4, "norm", kScaleTypes, p.k));
   if (c.has(5)) SITU_RETURN_IF_ERROR(need_elements(c, 5, "g", kByteType, packed_layout(p).bytes()));
   return emit(c, 0, written_type(c.node, c.input(0).type), std::move(y));
@@ -169,7 +177,8 @@ bool projections_of(const Node& node, PackedProjectionsParams* p) {
   p->shared = packed_params(node);
   const auto n = node.attr_ints("columns"), half = node.attr_ints("half_scales_of");
   p->count = static_cast<int32_t>(n.size());
-  if (n.empty() || n.size() > kMaxProjections || half.size() != n.size() || node.attr_ints("types").size() != n.size()) return false;
+  if (n.empty() || n.size() > kMaxProjections || half.size() != n.size() || node.attr_ints("types").size() != n.size())
+    return false;
   for (size_t i = 0; i < n.size(); ++i) {
     p->n[i] = n[i];
     p->half_scales[i] = half[i] != 0;
@@ -249,9 +258,11 @@ Status infer_gather_block_quantized(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(1, "indices"));
   SITU_RETURN_IF_ERROR(c.need(2, "scales"));
   const ValueInfo& data = c.input(0);
-  if (!is_one_of(data.type, kByteType | kNibbleTypes)) return c.fail(std::string("data has type ") + dtype_name(data.type));
+  if (!is_one_of(data.type, kByteType | kNibbleTypes))
+    return c.fail(std::string("data has type ") + dtype_name(data.type));
   if (data.shape.empty()) return c.fail("data is a scalar");
-  if (!shape_is_const(data.shape)) return c.fail("data has the shape " + shape_str(data.shape) + ", which is not constant");
+  if (!shape_is_const(data.shape))
+    return c.fail("data has the shape " + shape_str(data.shape) + ", which is not constant");
   GatherAxes axes;
   SITU_RETURN_IF_ERROR(gather_axes(c.node, data, &axes));
   SITU_RETURN_IF_ERROR(need_block(c, axes.block));
@@ -276,18 +287,21 @@ Status infer_gather_block_quantized(InferContext& c) {
     zero_count *= axes.packed && i == last ? (extent * axes.bits + 7) / 8 : extent;
   }
   if (c.input(2).shape != scales)
-    return c.fail("scales " + shape_str(c.input(2).shape) + " should be " + shape_str(scales) + " for data " + shape_str(data.shape) +
-                  " in blocks of " + std::to_string(axes.block));
+    return c.fail("scales " + shape_str(c.input(2).shape) + " should be " + shape_str(scales) + " for data " +
+                  shape_str(data.shape) + " in blocks of " + std::to_string(axes.block));
   SITU_RETURN_IF_ERROR(need_elements(c, 2, "scales", kScaleTypes, count));
   if (c.has(3)) {
     SITU_RETURN_IF_ERROR(need_elements(c, 3, "zero_points", type_bit(data.type), zero_count));
     if (c.input(3).shape.size() != data.shape.size())
-      return c.fail("zero_points " + shape_str(c.input(3).shape) + " should have the rank of data " + shape_str(data.shape));
+      return c.fail("zero_points " + shape_str(c.input(3).shape) + " should have the rank of data " +
+                    shape_str(data.shape));
   }
   Shape y;
   for (size_t i = 0; i <= last; ++i) {
-    if (static_cast<int>(i) != axes.gather) y.push_back(Dim(dims[i]));
-    else y.insert(y.end(), c.input(1).shape.begin(), c.input(1).shape.end());
+    if (static_cast<int>(i) != axes.gather)
+      y.push_back(Dim(dims[i]));
+    else
+      y.insert(y.end(), c.input(1).shape.begin(), c.input(1).shape.end());
   }
   return emit(c, 0, c.input(2).type, std::move(y));
 }
@@ -308,10 +322,10 @@ Status prepare_gather_block_quantized(const PrepareContext& c, Prepared* out) {
 
 namespace {
 
-constexpr uint64_t kQuantisedTypes =
-    kNibbleTypes | type_bit(DType::kU2) | type_bit(DType::kI2) | type_bit(DType::kU8) | type_bit(DType::kI8) |
-    type_bit(DType::kU16) | type_bit(DType::kI16) | type_bit(DType::kI32) | type_bit(DType::kF8E4M3FN) |
-    type_bit(DType::kF8E4M3FNUZ) | type_bit(DType::kF8E5M2) | type_bit(DType::kF8E5M2FNUZ) | type_bit(DType::kF4E2M1);
+constexpr uint64_t kQuantisedTypes = kNibbleTypes | type_bit(DType::kU2) | type_bit(DType::kI2) | type_bit(DType::kU8) |
+                                     type_bit(DType::kI8) | type_bit(DType::kU16) | type_bit(DType::kI16) |
+                                     type_bit(DType::kI32) | type_bit(DType::kF8E4M3FN) | type_bit(DType::kF8E4M3FNUZ) |
+                                     type_bit(DType::kF8E5M2) | type_bit(DType::kF8E5M2FNUZ) | type_bit(DType::kF4E2M1);
 
 // axis (0 when there is one scale only) and block (0: per tensor or per axis).
 Status dequantize_params(const Node& node, const Shape& x, const Shape& scale, DequantizeParams* params) {
@@ -336,12 +350,18 @@ Status check_scales(InferContext& c, size_t i, const char* name, const Dequantiz
   if (s.empty() || (s.size() == 1 && s[0] == Dim(1) && params.block == 0)) return Status::ok();
   if (params.block == 0) {
     if (s.size() != 1) return c.fail(std::string(name) + " " + shape_str(s) + " should be a scalar or a vector");
-    return require_equal(c, std::string(name) + " " + shape_str(s) + " along axis " + std::to_string(axis) + " of " + shape_str(x), s[0], x[axis], &same);
+    return require_equal(
+        c, std::string(name) + " " + shape_str(s) + " along axis " + std::to_string(axis) + " of " + shape_str(x), s[0],
+        x[axis], &same);
   }
-  if (s.size() != x.size()) return c.fail(std::string(name) + " " + shape_str(s) + " should have the rank of x " + shape_str(x));
+  if (s.size() != x.size())
+    return c.fail(std::string(name) + " " + shape_str(s) + " should have the rank of x " + shape_str(x));
   for (size_t d = 0; d < x.size(); ++d) {
     const Dim expected = d == axis ? dim_div(x[d] + Dim(params.block - 1), Dim(params.block)) : x[d];
-    SITU_RETURN_IF_ERROR(require_equal(c, std::string(name) + " " + shape_str(s) + " for x " + shape_str(x) + " in blocks of " + std::to_string(params.block), s[d], expected, &same));
+    SITU_RETURN_IF_ERROR(require_equal(c,
+                                       std::string(name) + " " + shape_str(s) + " for x " + shape_str(x) +
+                                           " in blocks of " + std::to_string(params.block),
+                                       s[d], expected, &same));
   }
   return Status::ok();
 }
@@ -363,7 +383,8 @@ Status infer_dequantize_linear(InferContext& c) {
     SITU_RETURN_IF_ERROR(need_same_type(c, 0, 2));
     const bool one_scale = shape_count(c.input(1).shape) == Dim(1), one_zero = shape_count(c.input(2).shape) == Dim(1);
     if (one_scale != one_zero)
-      return c.fail("x_scale " + shape_str(c.input(1).shape) + " and x_zero_point " + shape_str(c.input(2).shape) + " differ");
+      return c.fail("x_scale " + shape_str(c.input(1).shape) + " and x_zero_point " + shape_str(c.input(2).shape) +
+                    " differ");
     SITU_RETURN_IF_ERROR(check_scales(c, 2, "x_zero_point", params));
   }
   const int64_t type = c.node.attr_int("output_dtype", 0);
@@ -373,7 +394,8 @@ Status infer_dequantize_linear(InferContext& c) {
 Status prepare_dequantize_linear(const PrepareContext& c, Prepared* out) {
   SITU_RETURN_IF_ERROR(need_type(c, 0, kQuantisedTypes));
   SITU_RETURN_IF_ERROR(need_type(c, 1, kScaleTypes));
-  if (!is_one_of(c.out[0]->type, kScaleTypes)) return c.fail(std::string("output type ") + dtype_name(c.out[0]->type) + " is not supported");
+  if (!is_one_of(c.out[0]->type, kScaleTypes))
+    return c.fail(std::string("output type ") + dtype_name(c.out[0]->type) + " is not supported");
   DequantizeParams params{};
   SITU_RETURN_IF_ERROR(dequantize_params(c.node, c.in[0]->shape, c.in[1]->shape, &params));
   return use_kernel(out, &KernelTable::dequantize_linear, params);

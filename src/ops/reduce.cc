@@ -38,8 +38,10 @@ Shape reduced_shape(const Shape& shape, uint32_t mask, bool keep_dims) {
   Shape result;
   for (size_t i = 0; i < shape.size(); ++i) {
     const bool reduced = (mask >> i & 1u) != 0;
-    if (!reduced) result.push_back(shape[i]);
-    else if (keep_dims) result.push_back(1);
+    if (!reduced)
+      result.push_back(shape[i]);
+    else if (keep_dims)
+      result.push_back(1);
   }
   return result;
 }

@@ -81,7 +81,8 @@ Status infer_missing_dim(InferContext& c, Shape from, Shape others, Dim* result)
   if (count.is_const() && rest.is_const()) return c.fail(text);
   const Dim quotient = dim_div(count, rest);
   if (c.assumptions == nullptr) return c.fail(text);
-  c.assumptions->push_back({quotient * rest, count, true, c.node.label() + ": " + shape_str(from) + " divides by " + rest.str()});
+  c.assumptions->push_back(
+      {quotient * rest, count, true, c.node.label() + ": " + shape_str(from) + " divides by " + rest.str()});
   *result = quotient;
   return Status::ok();
 }
@@ -91,7 +92,8 @@ Status require_same_count(InferContext& c, const Shape& from, const Shape& to) {
   Shape a = from, b = to;
   cancel_common(&a, &b);
   Dim count;
-  return require_equal(c, "elements of " + shape_str(from) + " as " + shape_str(to), shape_count(a), shape_count(b), &count);
+  return require_equal(c, "elements of " + shape_str(from) + " as " + shape_str(to), shape_count(a), shape_count(b),
+                       &count);
 }
 
 template <typename Context>
@@ -117,7 +119,8 @@ Status infer_reshape(InferContext& c) {
   Shape others;
   for (size_t i = 0; i < target.size(); ++i) {
     if (target[i] == Dim(0) && !allow_zero) {
-      if (i >= from.size()) return c.fail("shape " + shape_str(target) + " copies dim " + std::to_string(i) + " of " + shape_str(from));
+      if (i >= from.size())
+        return c.fail("shape " + shape_str(target) + " copies dim " + std::to_string(i) + " of " + shape_str(from));
       target[i] = from[i];
     }
     if (target[i] == Dim(-1)) {
@@ -127,8 +130,10 @@ Status infer_reshape(InferContext& c) {
       others.push_back(target[i]);
     }
   }
-  if (missing >= 0) SITU_RETURN_IF_ERROR(infer_missing_dim(c, from, others, &target[missing]));
-  else SITU_RETURN_IF_ERROR(require_same_count(c, from, target));
+  if (missing >= 0)
+    SITU_RETURN_IF_ERROR(infer_missing_dim(c, from, others, &target[missing]));
+  else
+    SITU_RETURN_IF_ERROR(require_same_count(c, from, target));
   return emit(c, 0, c.input(0).type, std::move(target));
 }
 
@@ -146,8 +151,9 @@ Status infer_flatten(InferContext& c) {
   int64_t axis = c.node.attr_int("axis", 1);
   if (axis < -rank || axis > rank) return c.fail("axis " + std::to_string(axis) + " with input " + shape_str(shape));
   if (axis < 0) axis += rank;
-  return emit(c, 0, c.input(0).type,
-              {shape_count(Shape(shape.begin(), shape.begin() + axis)), shape_count(Shape(shape.begin() + axis, shape.end()))});
+  return emit(
+      c, 0, c.input(0).type,
+      {shape_count(Shape(shape.begin(), shape.begin() + axis)), shape_count(Shape(shape.begin() + axis, shape.end()))});
 }
 
 // x -> x without the axes given (attribute below opset 13), else without all dims of 1.
@@ -162,7 +168,8 @@ Status infer_squeeze(InferContext& c) {
     const bool all_ones = !axes.given && !c.has(1);
     if (listed) {
       Dim one;
-      SITU_RETURN_IF_ERROR(require_equal(c, "axis " + std::to_string(i) + " of " + shape_str(shape), shape[i], Dim(1), &one));
+      SITU_RETURN_IF_ERROR(
+          require_equal(c, "axis " + std::to_string(i) + " of " + shape_str(shape), shape[i], Dim(1), &one));
     } else if (!all_ones) {
       result.push_back(shape[i]);
     } else if (!shape[i].is_const()) {

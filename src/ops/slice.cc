@@ -38,7 +38,8 @@ Status read_operands(const Context& c, SliceOperands* r) {
     if (c.node.attr("axes") != nullptr) axes = c.node.attr_ints("axes");
   } else {
     const auto starts = operand_content(c, 1), ends = operand_content(c, 2);
-    if (!starts || !ends) return fail(std::string("input ") + (starts ? "2 (ends)" : "1 (starts)") + " is not known before the step runs");
+    if (!starts || !ends)
+      return fail(std::string("input ") + (starts ? "2 (ends)" : "1 (starts)") + " is not known before the step runs");
     r->starts = *starts;
     r->ends = *ends;
     axes = operand_i64(c, 3);

@@ -47,14 +47,16 @@ Status infer_split(InferContext& c) {
     for (int64_t size : c.node.attr_ints("split")) sizes.push_back(size);
   } else {
     const int64_t parts = c.node.attr_int("num_outputs", outputs);
-    if (parts != outputs) return c.fail("num_outputs is " + std::to_string(parts) + ", the node has " + std::to_string(outputs));
+    if (parts != outputs)
+      return c.fail("num_outputs is " + std::to_string(parts) + ", the node has " + std::to_string(outputs));
     SITU_RETURN_IF_ERROR(equal_parts(c, extent, parts, &sizes));
   }
   if (static_cast<int64_t>(sizes.size()) != outputs)
     return c.fail(std::to_string(sizes.size()) + " sizes for " + std::to_string(outputs) + " outputs");
   Dim sum = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i].lower_bound() < 0) return c.fail("size " + sizes[i].str() + " of output " + std::to_string(i) + " is negative");
+    if (sizes[i].lower_bound() < 0)
+      return c.fail("size " + sizes[i].str() + " of output " + std::to_string(i) + " is negative");
     sum = sum + sizes[i];
     shape[axis] = sizes[i];
     SITU_RETURN_IF_ERROR(emit(c, i, c.input(0).type, shape));
@@ -93,10 +95,14 @@ Status infer_concat(InferContext& c) {
   for (size_t i = 1; i < c.in.size(); ++i) {
     const Shape& other = c.input(i).shape;
     if (other.size() != shape.size())
-      return c.fail("input " + std::to_string(i) + " " + shape_str(other) + " and input 0 " + shape_str(shape) + " differ in rank");
+      return c.fail("input " + std::to_string(i) + " " + shape_str(other) + " and input 0 " + shape_str(shape) +
+                    " differ in rank");
     for (size_t d = 0; d < shape.size(); ++d) {
-      if (static_cast<int>(d) == axis) shape[d] = shape[d] + other[d];
-      else SITU_RETURN_IF_ERROR(require_equal(c, "dim " + std::to_string(d) + " of inputs 0 and " + std::to_string(i), shape[d], other[d], &shape[d]));
+      if (static_cast<int>(d) == axis)
+        shape[d] = shape[d] + other[d];
+      else
+        SITU_RETURN_IF_ERROR(require_equal(c, "dim " + std::to_string(d) + " of inputs 0 and " + std::to_string(i),
+                                           shape[d], other[d], &shape[d]));
     }
   }
   return emit(c, 0, c.input(0).type, std::move(shape));

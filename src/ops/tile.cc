@@ -66,8 +66,10 @@ Status infer_pad(InferContext& c) {
   }
   if (c.has(2) && c.input(2).ranked) SITU_RETURN_IF_ERROR(need_same_type(c, 0, 2));
   std::vector<int64_t> axes;
-  if (c.has(3)) SITU_RETURN_IF_ERROR(need_content_i64(c, 3, "axes", &axes));
-  else for (size_t i = 0; i < shape.size(); ++i) axes.push_back(static_cast<int64_t>(i));
+  if (c.has(3))
+    SITU_RETURN_IF_ERROR(need_content_i64(c, 3, "axes", &axes));
+  else
+    for (size_t i = 0; i < shape.size(); ++i) axes.push_back(static_cast<int64_t>(i));
   if (pads.size() != 2 * axes.size())
     return c.fail(std::to_string(pads.size()) + " pads for " + std::to_string(axes.size()) + " axes");
   std::vector<bool> seen(shape.size(), false);
@@ -77,9 +79,11 @@ Status infer_pad(InferContext& c) {
     if (seen[*axis]) return c.fail("axis " + std::to_string(axes[i]) + " is given twice");
     seen[*axis] = true;
     for (const Dim& pad : {pads[i], pads[i + axes.size()]})
-      if (pad.is_const() && std::abs(pad.value() / 2) > kWidestPad) return c.fail("pad " + pad.str() + " is out of range");
+      if (pad.is_const() && std::abs(pad.value() / 2) > kWidestPad)
+        return c.fail("pad " + pad.str() + " is out of range");
     const Dim extent = shape[*axis], added = pads[i] + pads[i + axes.size()];
-    if (mode != 0 && extent == Dim(0) && added != Dim(0)) return c.fail("cannot repeat elements of the empty axis " + std::to_string(axes[i]));
+    if (mode != 0 && extent == Dim(0) && added != Dim(0))
+      return c.fail("cannot repeat elements of the empty axis " + std::to_string(axes[i]));
     shape[*axis] = extent + added;
   }
   return emit(c, 0, c.input(0).type, std::move(shape));

@@ -22,7 +22,8 @@ Status permutation(const Node& node, size_t rank, std::vector<int>* perm) {
     perm->push_back(*normal);
   }
   if (perm->size() != rank)
-    return Status::error(node.label() + ": perm has " + std::to_string(perm->size()) + " axes, the input " + std::to_string(rank));
+    return Status::error(node.label() + ": perm has " + std::to_string(perm->size()) + " axes, the input " +
+                         std::to_string(rank));
   return Status::ok();
 }
 

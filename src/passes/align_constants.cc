@@ -1,6 +1,6 @@
-// Large weights that stand at odd addresses in their file are left there by the importer, because most of them are laid out
-// anew: those that only products with constant matrices read, by pack_dense. What is left is copied to where kernels can read
-// it, and the file's pages are given back.
+// Large weights that stand at odd addresses in their file are left there by the importer, because most of them are laid
+// out anew: those that only products with constant matrices read, by pack_dense. What is left is copied to where
+// kernels can read it, and the file's pages are given back.
 #include <algorithm>
 
 #include "base/pages.h"

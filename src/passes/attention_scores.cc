@@ -12,7 +12,9 @@ constexpr float kTolerance = 1e-5f;
 }  // namespace
 
 bool float_cast(const Graph& graph, const Node& n) {
-  auto real = [&](ValueId v) { return dtype_is_float(graph.values[v].info.type) && dtype_bytes(graph.values[v].info.type) >= 2; };
+  auto real = [&](ValueId v) {
+    return dtype_is_float(graph.values[v].info.type) && dtype_bytes(graph.values[v].info.type) >= 2;
+  };
   return n.is("Cast") && real(n.in[0]) && real(n.out[0]);
 }
 
@@ -24,11 +26,12 @@ bool scales(const Graph& graph, const Prober& prober, const Node& n) {
   return std::all_of(factor.begin(), factor.end(), [](const Dim& d) { return d == Dim(1); });
 }
 
-// What may stand between QK^T and Softmax; probing then tells what it computes. Anything else might do so for the probed
-// scores and lengths alone.
+// What may stand between QK^T and Softmax; probing then tells what it computes. Anything else might do so for the
+// probed scores and lengths alone.
 bool ScoreRecogniser::scores_node(const Node& n) {
   if (!n.def || !n.domain.empty()) return false;
-  if (n.def->placement == Placement::kView || float_cast(graph_, n) || scales(graph_, prober_, n) || n.is("Tanh")) return true;
+  if (n.def->placement == Placement::kView || float_cast(graph_, n) || scales(graph_, prober_, n) || n.is("Tanh"))
+    return true;
   auto host = [&](size_t i) { return n.has_input(i) && prober_.known(n.in[i]); };
   if (n.is("Add") || n.is("Sub")) return host(1) || (host(0) && n.is("Add"));
   if (n.is("Where")) return host(0) && host(1) != host(2) && hides(n.in[host(1) ? 1 : 2]);
@@ -54,7 +57,9 @@ bool ScoreRecogniser::beyond_scores(ValueId v) const {
 bool ScoreRecogniser::from_bool(ValueId v) const {
   while (prober_.host(v) && graph_.values[v].info.type != DType::kBool) {
     const int p = graph_.values[v].producer;
-    if (p < 0 || !graph_.nodes[p].def || (graph_.nodes[p].def->placement != Placement::kView && !graph_.nodes[p].is("Cast"))) return false;
+    if (p < 0 || !graph_.nodes[p].def ||
+        (graph_.nodes[p].def->placement != Placement::kView && !graph_.nodes[p].is("Cast")))
+      return false;
     v = graph_.nodes[p].in[0];
   }
   return prober_.host(v);
@@ -77,10 +82,12 @@ bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* 
     return floats(*r);
   };
   auto bias = evaluate(0, 1, tokens_, past_);
-  auto small = evaluate(1e-2f, 1, tokens_, past_), middle = evaluate(4, 1, tokens_, past_), large = evaluate(1e6f, 1, tokens_, past_);
+  auto small = evaluate(1e-2f, 1, tokens_, past_), middle = evaluate(4, 1, tokens_, past_),
+       large = evaluate(1e6f, 1, tokens_, past_);
   if (!bias.is_ok() || !small.is_ok() || !middle.is_ok() || !large.is_ok()) return false;
   const std::vector<float> input = floats(prober_.random(prober_.dims(s, tokens_, past_), 1));
-  if (bias->size() != input.size() || static_cast<int64_t>(input.size()) != heads * tokens_ * (tokens_ + past_)) return false;
+  if (bias->size() != input.size() || static_cast<int64_t>(input.size()) != heads * tokens_ * (tokens_ + past_))
+    return false;
   // The allowed score that moves most tells scale and cap.
   size_t probe = input.size();
   for (size_t i = 0; i < input.size(); ++i)
@@ -101,7 +108,11 @@ bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* 
   // Layers that share their masks do not probe them again.
   const std::string key = mask_key(x, s) + std::to_string(heads);
   auto known = masks_.find(key);
-  if (known == masks_.end()) known = masks_.emplace(key, fit_mask(graph_, prober_, known_operands(x, s), probe_mask, heads, context_.context_length, context_.phase)).first;
+  if (known == masks_.end())
+    known = masks_
+                .emplace(key, fit_mask(graph_, prober_, known_operands(x, s), probe_mask, heads,
+                                       context_.context_length, context_.phase))
+                .first;
   if (!known->second) return mask_operand(x, s, m);
   m->mask = *known->second;
   return !multiplied(x, s) || hides_what_it_multiplies(x, s, m->scale, heads);
@@ -109,9 +120,14 @@ bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* 
 
 bool ScoreRecogniser::nothing_for_whole_rows(ValueId x, ValueId s) {
   const int64_t far = std::clamp<int64_t>(context_.context_length, 2, 4096);
-  for (auto [tokens, past] : {std::pair<int64_t, int64_t>{tokens_, past_}, {2, 5}, {std::min<int64_t>(far, 64), 0}, {1, far / 2}, {1, far - 1}}) {
+  for (auto [tokens, past] : {std::pair<int64_t, int64_t>{tokens_, past_},
+                              {2, 5},
+                              {std::min<int64_t>(far, 64), 0},
+                              {1, far / 2},
+                              {1, far - 1}}) {
     if ((context_.phase == Phase::kDecode && tokens != 1) || (context_.phase == Phase::kFirst && past != 0)) continue;
-    const Result<Tensor> bias = prober_.evaluate(x, {{s, Tensor::allocate(DType::kF32, prober_.dims(s, tokens, past))}}, tokens, past);
+    const Result<Tensor> bias =
+        prober_.evaluate(x, {{s, Tensor::allocate(DType::kF32, prober_.dims(s, tokens, past))}}, tokens, past);
     if (!bias.is_ok()) return false;
     for (const float b : floats(*bias))
       if (b > kMasked && b != 0) return false;
@@ -131,19 +147,25 @@ std::vector<ValueId> ScoreRecogniser::known_operands(ValueId x, ValueId s) const
 
 bool ScoreRecogniser::multiplied(ValueId x, ValueId s) const {
   const auto cone = x == s ? std::optional<Cone>() : prober_.cone(x, s, kMaxConeNodes);
-  return cone && std::any_of(cone->nodes.begin(), cone->nodes.end(), [&](int i) { return graph_.nodes[i].is("Mul") && !scales(graph_, prober_, graph_.nodes[i]); });
+  return cone && std::any_of(cone->nodes.begin(), cone->nodes.end(), [&](int i) {
+           return graph_.nodes[i].is("Mul") && !scales(graph_, prober_, graph_.nodes[i]);
+         });
 }
 // Where a mask is multiplied in, scores of 0 do not show it: other scores do, at several steps.
 bool ScoreRecogniser::hides_what_it_multiplies(ValueId x, ValueId s, float scale, int64_t heads) {
   if (context_.phase != Phase::kAny) return false;
   const int64_t far = std::min<int64_t>(context_.context_length, 4096);
-  for (auto [tokens, past] : {std::pair<int64_t, int64_t>{2, 5}, {std::min<int64_t>(far, 64), 0}, {1, far / 2}, {1, far - 1}}) {
-    const Tensor zero = Tensor::allocate(DType::kF32, prober_.dims(s, tokens, past)), input = prober_.random(prober_.dims(s, tokens, past), 5);
-    Result<Tensor> a = prober_.evaluate(x, {{s, zero}}, tokens, past), b = prober_.evaluate(x, {{s, input}}, tokens, past);
+  for (auto [tokens, past] :
+       {std::pair<int64_t, int64_t>{2, 5}, {std::min<int64_t>(far, 64), 0}, {1, far / 2}, {1, far - 1}}) {
+    const Tensor zero = Tensor::allocate(DType::kF32, prober_.dims(s, tokens, past)),
+                 input = prober_.random(prober_.dims(s, tokens, past), 5);
+    Result<Tensor> a = prober_.evaluate(x, {{s, zero}}, tokens, past),
+                   b = prober_.evaluate(x, {{s, input}}, tokens, past);
     if (!a.is_ok() || !b.is_ok() || a->count() != heads * tokens * (tokens + past)) return false;
     const std::vector<float> bias = floats(*a), scores = floats(*b), in = floats(input);
     for (size_t i = 0; i < bias.size(); ++i)
-      if (bias[i] > kMasked && !(std::fabs(scores[i] - bias[i] - scale * in[i]) <= 1e-4f * (1 + std::fabs(scores[i])))) return false;
+      if (bias[i] > kMasked && !(std::fabs(scores[i] - bias[i] - scale * in[i]) <= 1e-4f * (1 + std::fabs(scores[i]))))
+        return false;
   }
   return true;
 }
@@ -177,7 +199,8 @@ bool ScoreRecogniser::mask_operand(ValueId x, ValueId s, ScoreForm* m) {
     const Node& n = graph_.nodes[i];
     if (!n.is("Add")) {
       // Another operand that changes with the step would have its say at other steps than the probed one.
-      const bool steady = n.def->placement == Placement::kView || std::none_of(n.in.begin(), n.in.end(), [&](ValueId v) { return prober_.changes(v); });
+      const bool steady = n.def->placement == Placement::kView ||
+                          std::none_of(n.in.begin(), n.in.end(), [&](ValueId v) { return prober_.changes(v); });
       if (!steady) return false;
       continue;
     }
@@ -195,7 +218,8 @@ bool ScoreRecogniser::mask_operand(ValueId x, ValueId s, ScoreForm* m) {
   if (!b.is_ok() || !y.is_ok() || b->count() == 0) return false;
   const std::vector<float> fb = floats(*b), fy = floats(*y);
   for (size_t i = 0; i < fy.size(); ++i)
-    if (const float f = fb[i % fb.size()]; !(fy[i] == f || std::fabs(fy[i] - f) <= kTolerance * (1 + std::fabs(fy[i])))) return false;  // equal: -inf too
+    if (const float f = fb[i % fb.size()]; !(fy[i] == f || std::fabs(fy[i] - f) <= kTolerance * (1 + std::fabs(fy[i]))))
+      return false;  // equal: -inf too
   m->bias = bias;
   return true;
 }

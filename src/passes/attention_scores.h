@@ -1,5 +1,5 @@
-// What an exporter puts between QK^T and Softmax: scale, softcap and mask, told by what the nodes are and what they compute on
-// probe inputs.
+// What an exporter puts between QK^T and Softmax: scale, softcap and mask, told by what the nodes are and what they
+// compute on probe inputs.
 #pragma once
 
 #include <map>
@@ -26,11 +26,16 @@ struct ScoreForm {
 class ScoreRecogniser {
  public:
   ScoreRecogniser(PassContext& context, Prober& prober)
-      : context_(context), graph_(context.graph), prober_(prober), tokens_(context.probe_tokens()), past_(context.probe_past()) {}
+      : context_(context),
+        graph_(context.graph),
+        prober_(prober),
+        tokens_(context.probe_tokens()),
+        past_(context.probe_past()) {}
 
   // Softmax's input `x` as a function of the product `s` [.., heads, S, S + P].
   bool recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* form);
-  // Whether all that is added to a score hides it. Softmax takes no notice of what is added to a whole row, unless there is a sink.
+  // Whether all that is added to a score hides it. Softmax takes no notice of what is added to a whole row, unless
+  // there is a sink.
   bool nothing_for_whole_rows(ValueId x, ValueId s);
 
  private:

@@ -23,22 +23,38 @@ bool is_integer(DType t) { return t == DType::kI64 || t == DType::kI32; }
 std::string plain(const std::string& name) {
   std::string p;
   for (const char c : name)
-    if (std::isalnum(static_cast<unsigned char>(c))) p += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (std::isalnum(static_cast<unsigned char>(c)))
+      p += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return p;
 }
 
-// Nothing but the name tells positions from other integers that tokens have, such as timesteps or positions within a block.
+// Nothing but the name tells positions from other integers that tokens have, such as timesteps or positions within a
+// block.
 bool names_positions(const std::string& name) {
-  static const std::set<std::string> names{"positionids", "decoderpositionids", "positionalids", "cacheposition", "cachepositions", "position", "positions", "positionid", "positionidx",
-                                           "pos", "posid", "posids", "inputpos", "inputpositions", "tokenpos", "tokenpositions"};
+  static const std::set<std::string> names{
+      "positionids", "decoderpositionids", "positionalids", "cacheposition", "cachepositions", "position",
+      "positions",   "positionid",         "positionidx",   "pos",           "posid",          "posids",
+      "inputpos",    "inputpositions",     "tokenpos",      "tokenpositions"};
   return names.count(plain(name)) != 0;
 }
 
-// Masks of any other name may be of a window, of a segment or of what is global: the host decides what they show. Whether ones
-// mean "attend to all" in those of these names is seen in check_mask.
+// Masks of any other name may be of a window, of a segment or of what is global: the host decides what they show.
+// Whether ones mean "attend to all" in those of these names is seen in check_mask.
 bool names_mask(const std::string& name) {
-  static const std::set<std::string> names{"attentionmask", "attentionmasks", "attnmask", "attnmasks", "attmask", "mask", "masks", "inputmask", "tokenmask", "paddingmask", "padmask",
-                                           "keypaddingmask", "decoderattentionmask", "decodermask"};
+  static const std::set<std::string> names{"attentionmask",
+                                           "attentionmasks",
+                                           "attnmask",
+                                           "attnmasks",
+                                           "attmask",
+                                           "mask",
+                                           "masks",
+                                           "inputmask",
+                                           "tokenmask",
+                                           "paddingmask",
+                                           "padmask",
+                                           "keypaddingmask",
+                                           "decoderattentionmask",
+                                           "decodermask"};
   return names.count(plain(name)) != 0;
 }
 
@@ -49,7 +65,8 @@ class Binder {
   Status run() {
     SITU_RETURN_IF_ERROR(check_configured_names());
     const ValueId ids = find_ids();
-    if (ids == kNoValue) return Status::error(describe("no input takes token ids (an integer tensor of shape [batch, sequence])"));
+    if (ids == kNoValue)
+      return Status::error(describe("no input takes token ids (an integer tensor of shape [batch, sequence])"));
     SITU_RETURN_IF_ERROR(bind_ids(ids));
     find_used();
     users_ = graph_.users();
@@ -81,13 +98,21 @@ class Binder {
     const InputNames& n = context_.names;
     const std::pair<const char*, const std::string*> inputs[] = {{"input_ids", &n.input_ids}};
     for (const auto& [role, name] : inputs)
-      if (!name->empty() && !has(graph_.inputs, *name)) return Status::error(describe(std::string("the configuration calls ") + role + " '" + *name + "', which the graph does not have"));
-    if (!n.logits.empty() && !has(graph_.outputs, n.logits)) return Status::error(describe("the configuration calls the logits '" + n.logits + "', which is no output of the graph"));
-    for (const auto& [name_template, list] : {std::pair<const std::string*, const std::vector<ValueId>*>{&n.past_key, &graph_.inputs}, {&n.past_value, &graph_.inputs},
-                                              {&n.present_key, &graph_.outputs}, {&n.present_value, &graph_.outputs}})
+      if (!name->empty() && !has(graph_.inputs, *name))
+        return Status::error(describe(std::string("the configuration calls ") + role + " '" + *name +
+                                      "', which the graph does not have"));
+    if (!n.logits.empty() && !has(graph_.outputs, n.logits))
+      return Status::error(
+          describe("the configuration calls the logits '" + n.logits + "', which is no output of the graph"));
+    for (const auto& [name_template, list] :
+         {std::pair<const std::string*, const std::vector<ValueId>*>{&n.past_key, &graph_.inputs},
+          {&n.past_value, &graph_.inputs},
+          {&n.present_key, &graph_.outputs},
+          {&n.present_value, &graph_.outputs}})
       SITU_RETURN_IF_ERROR(check_template(*name_template, *list));
     if (!n.attention_mask.empty() && !has(graph_.inputs, n.attention_mask) && has(graph_.inputs, "attention_mask"))
-      return Status::error(describe("the configuration calls attention_mask '" + n.attention_mask + "', which the graph does not have"));
+      return Status::error(
+          describe("the configuration calls attention_mask '" + n.attention_mask + "', which the graph does not have"));
     return Status::ok();
   }
   // "past_key_values.%d.key" must name something for some layer.
@@ -98,7 +123,9 @@ class Binder {
     bool found = false;
     for (int layer = 0; layer < kMostLayers && at != std::string::npos && !found; ++layer)
       found = has(list, name.substr(0, at) + std::to_string(layer) + name.substr(at + 2));
-    return found ? Status::ok() : Status::error(describe("the configuration calls states '" + name + "', which names nothing in the graph"));
+    return found ? Status::ok()
+                 : Status::error(
+                       describe("the configuration calls states '" + name + "', which names nothing in the graph"));
   }
   bool has(const std::vector<ValueId>& list, const std::string& name) const {
     return std::any_of(list.begin(), list.end(), [&](ValueId v) { return graph_.values[v].name == name; });
@@ -132,8 +159,10 @@ class Binder {
     for (const Node& n : graph_.nodes) {
       if ((n.op != "Gather" && n.op != "GatherBlockQuantized") || n.in.size() < 2) continue;
       const ValueId index = behind(n.in[1], {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Clip"});
-      const Value &input = graph_.values[index], &table = graph_.values[behind(n.in[0], {"Identity", "Cast", "DequantizeLinear", "Transpose"})];
-      if (std::find(graph_.inputs.begin(), graph_.inputs.end(), index) != graph_.inputs.end() && is_integer(input.info.type) && table.constant.present() && table.constant.rank() == 2 &&
+      const Value &input = graph_.values[index],
+                  &table = graph_.values[behind(n.in[0], {"Identity", "Cast", "DequantizeLinear", "Transpose"})];
+      if (std::find(graph_.inputs.begin(), graph_.inputs.end(), index) != graph_.inputs.end() &&
+          is_integer(input.info.type) && table.constant.present() && table.constant.rank() == 2 &&
           input.name.find("position") == std::string::npos && !names_positions(input.name))
         return index;
     }
@@ -143,7 +172,9 @@ class Binder {
   ValueId behind(ValueId v, std::initializer_list<const char*> ops) const {
     for (int p = graph_.values[v].producer; p >= 0; p = graph_.values[v].producer) {
       const Node& n = graph_.nodes[static_cast<size_t>(p)];
-      if (n.in.empty() || n.in[0] == kNoValue || std::none_of(ops.begin(), ops.end(), [&](const char* op) { return n.op == op; })) break;
+      if (n.in.empty() || n.in[0] == kNoValue ||
+          std::none_of(ops.begin(), ops.end(), [&](const char* op) { return n.op == op; }))
+        break;
       v = n.in[0];
     }
     return v;
@@ -152,11 +183,14 @@ class Binder {
   Status bind_ids(ValueId ids) {
     const ValueInfo& info = graph_.values[ids].info;
     if (!is_integer(info.type) || !info.ranked || info.shape.size() != 2)
-      return Status::error(describe("input '" + graph_.values[ids].name + "' should be an integer tensor of shape [batch, sequence]"));
+      return Status::error(
+          describe("input '" + graph_.values[ids].name + "' should be an integer tensor of shape [batch, sequence]"));
     if (info.shape[0].is_const() && info.shape[0] != Dim(1))
-      return Status::error(describe("input '" + graph_.values[ids].name + "' holds a batch of " + info.shape[0].str() + " sequences, only 1 is supported"));
+      return Status::error(describe("input '" + graph_.values[ids].name + "' holds a batch of " + info.shape[0].str() +
+                                    " sequences, only 1 is supported"));
     if (!info.shape[0].is_const() && info.shape[0] == info.shape[1])
-      return Status::error(describe("both dims of input '" + graph_.values[ids].name + "' have the same name, so that one cannot be told from the other"));
+      return Status::error(describe("both dims of input '" + graph_.values[ids].name +
+                                    "' have the same name, so that one cannot be told from the other"));
     replace_symbol(info.shape[0], Dim(1));
     replace_symbol(graph_.values[ids].info.shape[1], tokens());
     graph_.values[ids].info.shape[0] = Dim(1);
@@ -195,7 +229,8 @@ class Binder {
       *keep = false;
       return make_ones(v, {Dim(1), past() + tokens()});
     }
-    const bool is_positions = context_.names.position_ids.empty() ? names_positions(name) : name == context_.names.position_ids;
+    const bool is_positions =
+        context_.names.position_ids.empty() ? names_positions(name) : name == context_.names.position_ids;
     if (is_positions && is_integer(info.type) && !info.shape.empty()) return bind_positions(v);
     if (name == "use_cache_branch" && info.type == DType::kBool) {
       *keep = false;
@@ -207,27 +242,39 @@ class Binder {
     }
     const int axis = growth_.at(v);
     if (info.shape.size() < 2 || (info.shape.size() < 3 && (axis < 0 || is_integer(info.type))))
-      return Status::error(describe("input '" + name + "' has no known meaning" + (context_.names.attention_mask.empty() ? "" : " (the configuration calls the attention mask '" + context_.names.attention_mask + "')")));
+      return Status::error(
+          describe("input '" + name + "' has no known meaning" +
+                   (context_.names.attention_mask.empty()
+                        ? ""
+                        : " (the configuration calls the attention mask '" + context_.names.attention_mask + "')")));
     Shape shape = info.shape;
     for (size_t i = 0; i < shape.size(); ++i)
-      if (static_cast<int>(i) == axis) shape[i] = past();
-      else if (i == 0 && !shape[i].is_const()) shape[i] = Dim(1);
+      if (static_cast<int>(i) == axis)
+        shape[i] = past();
+      else if (i == 0 && !shape[i].is_const())
+        shape[i] = Dim(1);
     graph_.values[v].info.shape = shape;
     context_.binding.inputs[v] = InputRole::kState;
     return Status::ok();
   }
 
-  // A mask of [batch, tokens], past ones included: ones. Called attention_mask, it is one; other names are checked by what they do.
+  // A mask of [batch, tokens], past ones included: ones. Called attention_mask, it is one; other names are checked by
+  // what they do.
   Status bind_mask(ValueId v, bool* is_mask) {
     const ValueInfo& info = graph_.values[v].info;
     const std::string &name = graph_.values[v].name, &configured = context_.names.attention_mask;
     const bool told = configured.empty() ? name == "attention_mask" : name == configured;
-    if (!told && (!configured.empty() || has(graph_.inputs, "attention_mask") || !names_mask(name) || context_.binding.mask.value != kNoValue)) return Status::ok();
+    if (!told && (!configured.empty() || has(graph_.inputs, "attention_mask") || !names_mask(name) ||
+                  context_.binding.mask.value != kNoValue))
+      return Status::ok();
     // A row for each new token: the host would have to say which keys each may see. Ones would show it later ones.
     const bool by_query = info.shape.size() == 2 && !info.shape[0].is_const() && info.shape[0] == tokens();
-    const bool fits = info.shape.size() == 2 && !by_query && (told || (!info.shape[1].is_const() && info.shape[1] != tokens()));
+    const bool fits =
+        info.shape.size() == 2 && !by_query && (told || (!info.shape[1].is_const() && info.shape[1] != tokens()));
     if (told && !fits)
-      return Status::error(describe("input '" + name + "' " + shape_str(info.shape, &graph_.symbol_names) + " is a mask of " + std::to_string(info.shape.size()) + " dims that the host would have to make; masks of [batch, tokens] are supported"));
+      return Status::error(describe("input '" + name + "' " + shape_str(info.shape, &graph_.symbol_names) +
+                                    " is a mask of " + std::to_string(info.shape.size()) +
+                                    " dims that the host would have to make; masks of [batch, tokens] are supported"));
     *is_mask = fits;
     if (fits) context_.binding.mask = {v, told, info.shape[0] != Dim(1)};
     return Status::ok();
@@ -237,10 +284,18 @@ class Binder {
   Status bind_positions(ValueId v) {
     const ValueInfo& info = graph_.values[v].info;
     const size_t rank = info.shape.size();
-    const auto fits = [](const Dim& d, std::initializer_list<int64_t> extents) { return !d.is_const() || std::count(extents.begin(), extents.end(), d.value()) != 0; };
-    const auto refuse = [&](const std::string& why) { return Status::error(describe("input '" + graph_.values[v].name + "' " + shape_str(info.shape, &graph_.symbol_names) + " is not a position for each token: " + why)); };
-    if (info.shape.back().is_const() ? info.shape.back() != tokens() : (info.shape.back() != tokens() && counts_on(v))) return refuse("where a step begins, or another thing");
-    if (rank > 3 || (rank > 1 && !fits(info.shape[rank - 2], {1})) || (rank > 2 && !fits(info.shape[0], {1, 3, 4}))) return refuse("that is [tokens], [1, tokens] or [3 or 4, 1, tokens]");
+    const auto fits = [](const Dim& d, std::initializer_list<int64_t> extents) {
+      return !d.is_const() || std::count(extents.begin(), extents.end(), d.value()) != 0;
+    };
+    const auto refuse = [&](const std::string& why) {
+      return Status::error(describe("input '" + graph_.values[v].name + "' " +
+                                    shape_str(info.shape, &graph_.symbol_names) +
+                                    " is not a position for each token: " + why));
+    };
+    if (info.shape.back().is_const() ? info.shape.back() != tokens() : (info.shape.back() != tokens() && counts_on(v)))
+      return refuse("where a step begins, or another thing");
+    if (rank > 3 || (rank > 1 && !fits(info.shape[rank - 2], {1})) || (rank > 2 && !fits(info.shape[0], {1, 3, 4})))
+      return refuse("that is [tokens], [1, tokens] or [3 or 4, 1, tokens]");
     Shape shape(rank, Dim(1));
     if (rank == 3) shape[0] = info.shape[0].is_const() ? info.shape[0] : Dim(3);
     shape.back() = tokens();
@@ -251,7 +306,8 @@ class Binder {
 
   // Whether the graph adds a row of numbers to `v`, as it does to the position of a step's first token.
   bool counts_on(ValueId v) const {
-    static const std::set<std::string> same{"Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Flatten", "Transpose"};
+    static const std::set<std::string> same{"Identity", "Cast",   "Unsqueeze", "Squeeze",
+                                            "Reshape",  "Expand", "Flatten",   "Transpose"};
     std::set<ValueId> moved{v};
     for (size_t before = 0; before != moved.size();) {
       before = moved.size();
@@ -260,7 +316,9 @@ class Binder {
         if (same.count(n.op) && moved.count(n.in[0])) moved.insert(n.out[0]);
         if (n.op != "Add" || n.in.size() != 2) continue;
         for (int i = 0; i < 2; ++i)
-          if (const Tensor& number = graph_.values[n.in[1 - i]].constant; moved.count(n.in[i]) && !(number.present() && number.count() == 1)) return true;
+          if (const Tensor& number = graph_.values[n.in[1 - i]].constant;
+              moved.count(n.in[i]) && !(number.present() && number.count() == 1))
+            return true;
       }
     }
     return false;
@@ -271,14 +329,29 @@ class Binder {
     const DType type = graph_.values[v].info.type;
     Tensor one = Tensor::allocate(type, {1});
     switch (type) {
-      case DType::kI64: *one.view().as<int64_t>() = 1; break;
-      case DType::kI32: *one.view().as<int32_t>() = 1; break;
-      case DType::kF32: *one.view().as<float>() = 1; break;
-      case DType::kF16: *one.view().as<uint16_t>() = 0x3C00; break;
-      case DType::kBF16: *one.view().as<uint16_t>() = 0x3F80; break;
-      case DType::kBool: case DType::kI8: case DType::kU8: *one.view().as<uint8_t>() = 1; break;
+      case DType::kI64:
+        *one.view().as<int64_t>() = 1;
+        break;
+      case DType::kI32:
+        *one.view().as<int32_t>() = 1;
+        break;
+      case DType::kF32:
+        *one.view().as<float>() = 1;
+        break;
+      case DType::kF16:
+        *one.view().as<uint16_t>() = 0x3C00;
+        break;
+      case DType::kBF16:
+        *one.view().as<uint16_t>() = 0x3F80;
+        break;
+      case DType::kBool:
+      case DType::kI8:
+      case DType::kU8:
+        *one.view().as<uint8_t>() = 1;
+        break;
       default:
-        return Status::error(describe("input '" + graph_.values[v].name + "' of type " + dtype_name(type) + " is not supported"));
+        return Status::error(
+            describe("input '" + graph_.values[v].name + "' of type " + dtype_name(type) + " is not supported"));
     }
     if (shape_is_const(shape)) {
       graph_.values[v].constant = one.reshaped(shape_values(shape));
@@ -314,12 +387,14 @@ class Binder {
     const int told = axis_of_user(v, axes, shape, kMostSteps);
     if (told >= 0) return told;
     for (int i = 0; i < rank; ++i) {
-      const std::string symbol = shape[static_cast<size_t>(i)].is_const() ? "" : shape[static_cast<size_t>(i)].str(&graph_.symbol_names);
+      const std::string symbol =
+          shape[static_cast<size_t>(i)].is_const() ? "" : shape[static_cast<size_t>(i)].str(&graph_.symbol_names);
       if (symbol.find("past") != std::string::npos && symbol.find("batch") == std::string::npos) return i;
     }
     return rank == 4 && !shape[2].is_const() ? 2 : -1;
   }
-  // `axes`: which of the past's, of shape `past`, those of v are; v may be a part of it, or all of it in another layout.
+  // `axes`: which of the past's, of shape `past`, those of v are; v may be a part of it, or all of it in another
+  // layout.
   int axis_of_user(ValueId v, const std::vector<int>& axes, const Shape& past, int steps) const {
     const int64_t rank = static_cast<int64_t>(axes.size());
     for (const auto& [user, operand] : users_[v]) {
@@ -333,7 +408,8 @@ class Binder {
         const int64_t a = n.attr_int("axis", 0), axis = a < 0 ? a + rank : a;
         // A known extent does not grow: the last rows of a convolution are as many before and after.
         if (axis >= 0 && axis < rank) told = axes[static_cast<size_t>(axis)];
-        if (told >= 0 && past[static_cast<size_t>(told)].is_const() && past[static_cast<size_t>(told)].value() > 0) told = -1;
+        if (told >= 0 && past[static_cast<size_t>(told)].is_const() && past[static_cast<size_t>(told)].value() > 0)
+          told = -1;
       } else if (const std::optional<std::vector<int>> inner = steps > 0 ? axes_behind(n, axes) : std::nullopt) {
         for (size_t o = 0; o < n.out.size() && told < 0; ++o)
           if (n.has_output(o)) told = axis_of_user(n.out[o], *inner, past, steps - 1);
@@ -366,7 +442,8 @@ class Binder {
     }
     for (int64_t& axis : left_out) axis += axis < 0 ? rank : 0;
     for (int64_t axis = 0; axis < rank; ++axis)
-      if (std::find(left_out.begin(), left_out.end(), axis) == left_out.end()) behind.push_back(axes[static_cast<size_t>(axis)]);
+      if (std::find(left_out.begin(), left_out.end(), axis) == left_out.end())
+        behind.push_back(axes[static_cast<size_t>(axis)]);
     return behind;
   }
 
@@ -374,7 +451,8 @@ class Binder {
   Status bind_logits() {
     if (graph_.outputs.empty()) return Status::error("the graph has no outputs");
     for (ValueId v : graph_.outputs)
-      if (graph_.values[v].name == (context_.names.logits.empty() ? "logits" : context_.names.logits)) context_.binding.logits = v;
+      if (graph_.values[v].name == (context_.names.logits.empty() ? "logits" : context_.names.logits))
+        context_.binding.logits = v;
     return Status::ok();
   }
 

@@ -34,7 +34,8 @@ ValueId Builder::again(const Node& like, std::vector<ValueId> in, ValueId result
 }
 
 ValueId Builder::constant_i64(const std::vector<int64_t>& values) {
-  const ValueId id = graph_.add_constant(origin_name_ + "/const_" + std::to_string(counter_++), Tensor::vector_i64(values));
+  const ValueId id =
+      graph_.add_constant(origin_name_ + "/const_" + std::to_string(counter_++), Tensor::vector_i64(values));
   std::vector<Dim> content(values.begin(), values.end());
   graph_.values[id].info.content = std::move(content);
   return id;

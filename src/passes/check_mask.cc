@@ -1,5 +1,6 @@
-// The attention mask became ones because of its name (bind_inputs). This looks at what it does: ones must let a token see
-// itself, or the mask is one of what to hide. Of a name that is not the usual one, a zero must take its key away as well.
+// The attention mask became ones because of its name (bind_inputs). This looks at what it does: ones must let a token
+// see itself, or the mask is one of what to hide. Of a name that is not the usual one, a zero must take its key away as
+// well.
 #include <set>
 
 #include "passes/mask.h"
@@ -13,8 +14,12 @@ constexpr int kMaxConeNodes = 64;
 class MaskCheck {
  public:
   explicit MaskCheck(PassContext& context)
-      : context_(context), graph_(context.graph), mask_(context.binding.mask.value), prober_(context.graph, context.binding, context.evaluator),
-        tokens_(context.probe_tokens()), past_(context.probe_past()) {}
+      : context_(context),
+        graph_(context.graph),
+        mask_(context.binding.mask.value),
+        prober_(context.graph, context.binding, context.evaluator),
+        tokens_(context.probe_tokens()),
+        past_(context.probe_past()) {}
 
   Status run() {
     find_dependents();
@@ -24,10 +29,14 @@ class MaskCheck {
       if (!fused && !n.is("Softmax")) continue;
       std::optional<Row> row = fused ? last_row(n.in[3], kNoValue) : scored_row(n);
       if (!row) continue;
-      if (row->own_hidden) return Status::error("input '" + name() + "' has no known meaning: where it is 1, " + n.label() + " sees nothing, so that it is no mask of what to attend to");
+      if (row->own_hidden)
+        return Status::error("input '" + name() + "' has no known meaning: where it is 1, " + n.label() +
+                             " sees nothing, so that it is no mask of what to attend to");
       taken = taken || row->key_taken;
     }
-    if (!taken && !context_.binding.mask.told) return Status::error("input '" + name() + "' has no known meaning: it is called a mask, and a 0 in it takes no key from an attention");
+    if (!taken && !context_.binding.mask.told)
+      return Status::error("input '" + name() +
+                           "' has no known meaning: it is called a mask, and a 0 in it takes no key from an attention");
     if (!context_.binding.mask.told) context_.note("attention mask", name(), "a 0 in it takes a key away");
     return Status::ok();
   }
@@ -67,7 +76,8 @@ class MaskCheck {
       const int64_t bytes = dtype_bytes(mask->type());
       for (int64_t i = (keys - 2) * bytes; zero && i < (keys - 1) * bytes; ++i) mask->view().data[i] = std::byte{0};
       std::map<ValueId, Tensor> leaves{{mask_, *mask}};
-      if (scores != kNoValue) leaves[scores] = Tensor::allocate(graph_.values[scores].info.type, prober_.dims(scores, tokens_, past_));
+      if (scores != kNoValue)
+        leaves[scores] = Tensor::allocate(graph_.values[scores].info.type, prober_.dims(scores, tokens_, past_));
       const Result<Tensor> r = prober_.evaluate(bias, leaves, tokens_, past_);
       if (!r.is_ok() || r->rank() < 1 || r->dims().back() != keys) return std::nullopt;
       const std::vector<float> all = floats(*r);

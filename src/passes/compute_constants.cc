@@ -8,7 +8,8 @@ namespace situ {
 
 constexpr int kMaxDepth = 64;  // of deferred constants made of deferred ones: calls inside one another
 
-std::vector<Tensor> computed_results(const PassContext& context, Evaluator& evaluator, const Node& node, const std::vector<Tensor>& operands) {
+std::vector<Tensor> computed_results(const PassContext& context, Evaluator& evaluator, const Node& node,
+                                     const std::vector<Tensor>& operands) {
   Result<std::vector<Tensor>> results = evaluator.node(node, operands);
   if (!results.is_ok()) throw FoldingFailed(results.status().message());
   if (context.packs)
@@ -17,14 +18,16 @@ std::vector<Tensor> computed_results(const PassContext& context, Evaluator& eval
   return std::move(*results);
 }
 
-Tensor deferred_result(PassContext& context, const Node& node, size_t output, const std::vector<Tensor>& operands, DType type, const std::vector<int64_t>& dims) {
+Tensor deferred_result(PassContext& context, const Node& node, size_t output, const std::vector<Tensor>& operands,
+                       DType type, const std::vector<int64_t>& dims) {
   int depth = 1;
   for (const Tensor& t : operands) depth = std::max(depth, t.depth() + 1);
   const Tensor t = Tensor::deferred(type, dims, depth, [context = &context, node, output, operands] {
     // What takes most steps first: its steps' operands are gone before the others are there.
     std::vector<const Tensor*> order;
     for (const Tensor& t : operands) order.push_back(&t);
-    std::stable_sort(order.begin(), order.end(), [](const Tensor* a, const Tensor* b) { return a->depth() > b->depth(); });
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Tensor* a, const Tensor* b) { return a->depth() > b->depth(); });
     for (const Tensor* t : order) t->view();
     Evaluator large(context->evaluator.pool());  // a table of embeddings is more than a probe may ask for
     return computed_results(*context, large, node, operands)[output];

@@ -28,7 +28,8 @@ class Distributor {
  private:
   const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
   bool is_state(ValueId v) const {
-    return std::any_of(context_.binding.states.begin(), context_.binding.states.end(), [&](const StatePair& s) { return s.present == v; });
+    return std::any_of(context_.binding.states.begin(), context_.binding.states.end(),
+                       [&](const StatePair& s) { return s.present == v; });
   }
 
   // Computed by a node for this Concat alone: the planner can place it.
@@ -50,17 +51,26 @@ class Distributor {
   }
 
   bool wanted(const Node& concat) const {
-    if (!concat.is("Concat") || graph_.is_output(concat.out[0]) || is_state(concat.out[0]) || graph_.values[concat.out[0]].info.content) return false;
+    if (!concat.is("Concat") || graph_.is_output(concat.out[0]) || is_state(concat.out[0]) ||
+        graph_.values[concat.out[0]].info.content)
+      return false;
     const int index = graph_.values[concat.out[0]].producer;
-    const bool twice = std::any_of(concat.in.begin(), concat.in.end(), [&](ValueId v) { return std::count(concat.in.begin(), concat.in.end(), v) > 1; });
-    const bool all_placeable = std::all_of(concat.in.begin(), concat.in.end(), [&](ValueId v) { return placeable(v, index); });
+    const bool twice = std::any_of(concat.in.begin(), concat.in.end(),
+                                   [&](ValueId v) { return std::count(concat.in.begin(), concat.in.end(), v) > 1; });
+    const bool all_placeable =
+        std::all_of(concat.in.begin(), concat.in.end(), [&](ValueId v) { return placeable(v, index); });
     if (users_[concat.out[0]].empty() || (all_placeable && !twice)) return false;
     const size_t rank = shape(concat.out[0]).size();
     for (const auto& [u, operand] : users_[concat.out[0]]) {
       const Node& n = graph_.nodes[u];
-      if (n.is("Transpose") && !n.attr_ints("perm").empty() && !graph_.is_output(n.out[0]) && !is_state(n.out[0])) continue;
-      const bool plain = operand >= 0 && n.def && (n.def->placement == Placement::kElementwise || n.is("Cast") || n.is("Pow")) && n.out.size() == 1;
-      if (!plain || graph_.is_output(n.out[0]) || is_state(n.out[0]) || !(shape(n.out[0]) == shape(concat.out[0])) || n.is("Rotary", "situ")) return false;
+      if (n.is("Transpose") && !n.attr_ints("perm").empty() && !graph_.is_output(n.out[0]) && !is_state(n.out[0]))
+        continue;
+      const bool plain = operand >= 0 && n.def &&
+                         (n.def->placement == Placement::kElementwise || n.is("Cast") || n.is("Pow")) &&
+                         n.out.size() == 1;
+      if (!plain || graph_.is_output(n.out[0]) || is_state(n.out[0]) || !(shape(n.out[0]) == shape(concat.out[0])) ||
+          n.is("Rotary", "situ"))
+        return false;
       for (ValueId v : n.in)
         if (v != kNoValue && v != concat.out[0] && shape(v).size() > rank) return false;
     }
@@ -95,7 +105,8 @@ class Distributor {
       for (size_t p = 0; p < concat.in.size(); ++p) {
         const Dim extent = parts[p][static_cast<size_t>(axis)];
         std::vector<ValueId> operands;
-        for (ValueId v : user.in) operands.push_back(v == concat.out[0] ? concat.in[p] : part_of(builder, v, axis, rank, begin, extent));
+        for (ValueId v : user.in)
+          operands.push_back(v == concat.out[0] ? concat.in[p] : part_of(builder, v, axis, rank, begin, extent));
         results.push_back(builder.again(user, operands));
         begin = begin + extent;
       }

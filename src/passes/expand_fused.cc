@@ -29,19 +29,27 @@ class Expander {
   }
 
  private:
-  // GroupQueryAttention reads as many rows of its cache as seqlens_k says, plus one. Situ knows how many there are: a graph that
-  // wants another number computes something else.
+  // GroupQueryAttention reads as many rows of its cache as seqlens_k says, plus one. Situ knows how many there are: a
+  // graph that wants another number computes something else.
   Status check_lengths() {
     Prober prober(graph_, context_.binding, context_.evaluator);
     for (const Node& n : graph_.nodes) {
       if (!n.is("GroupQueryAttention", "com.microsoft") || !n.has_input(5)) continue;
-      for (const auto& [tokens, past] : {std::pair<int64_t, int64_t>{3, 2}, {1, 4}, {2, 0}, {1, std::max<int64_t>(1, context_.context_length - 1)}}) {
-        if ((context_.phase == Phase::kFirst && past != 0) || (context_.phase == Phase::kDecode && tokens != 1)) continue;
-        const std::string step = " with " + std::to_string(tokens) + " new and " + std::to_string(past) + " past tokens";
+      for (const auto& [tokens, past] : {std::pair<int64_t, int64_t>{3, 2},
+                                         {1, 4},
+                                         {2, 0},
+                                         {1, std::max<int64_t>(1, context_.context_length - 1)}}) {
+        if ((context_.phase == Phase::kFirst && past != 0) || (context_.phase == Phase::kDecode && tokens != 1))
+          continue;
+        const std::string step =
+            " with " + std::to_string(tokens) + " new and " + std::to_string(past) + " past tokens";
         Result<Tensor> lengths = prober.host_value(n.in[5], tokens, past);
-        if (!lengths.is_ok()) return fail(n, "seqlens_k cannot be told before a step" + step + ": " + lengths.status().message());
+        if (!lengths.is_ok())
+          return fail(n, "seqlens_k cannot be told before a step" + step + ": " + lengths.status().message());
         for (int64_t length : lengths->to_i64())
-          if (length != past + tokens - 1) return fail(n, "seqlens_k is " + std::to_string(length) + step + ", should be " + std::to_string(past + tokens - 1) + ": parts of a cache are not supported");
+          if (length != past + tokens - 1)
+            return fail(n, "seqlens_k is " + std::to_string(length) + step + ", should be " +
+                               std::to_string(past + tokens - 1) + ": parts of a cache are not supported");
       }
     }
     return Status::ok();
@@ -53,18 +61,32 @@ class Expander {
       const char *domain, *op;
       size_t operands;
     };
-    static constexpr Need kNeeds[] = {{"com.microsoft", "GroupQueryAttention", 1}, {"com.microsoft", "MultiHeadAttention", 3}, {"com.microsoft", "RotaryEmbedding", 4},
-                                      {"com.microsoft", "MRotaryEmbedding", 4}, {"com.microsoft", "SkipSimplifiedLayerNormalization", 3},
-                                      {"com.microsoft", "SkipLayerNormalization", 3}, {"com.microsoft", "BiasGelu", 2}, {"com.microsoft", "FastGelu", 1},
-                                      {"com.microsoft", "FusedMatMul", 2}, {"com.microsoft", "FusedGemm", 2}, {"", "Attention", 3}, {"", "RotaryEmbedding", 3},
-                                      {"", "Sum", 1}, {"", "Max", 1}, {"", "Min", 1}, {"", "Concat", 1}};
+    static constexpr Need kNeeds[] = {{"com.microsoft", "GroupQueryAttention", 1},
+                                      {"com.microsoft", "MultiHeadAttention", 3},
+                                      {"com.microsoft", "RotaryEmbedding", 4},
+                                      {"com.microsoft", "MRotaryEmbedding", 4},
+                                      {"com.microsoft", "SkipSimplifiedLayerNormalization", 3},
+                                      {"com.microsoft", "SkipLayerNormalization", 3},
+                                      {"com.microsoft", "BiasGelu", 2},
+                                      {"com.microsoft", "FastGelu", 1},
+                                      {"com.microsoft", "FusedMatMul", 2},
+                                      {"com.microsoft", "FusedGemm", 2},
+                                      {"", "Attention", 3},
+                                      {"", "RotaryEmbedding", 3},
+                                      {"", "Sum", 1},
+                                      {"", "Max", 1},
+                                      {"", "Min", 1},
+                                      {"", "Concat", 1}};
     for (const Need& need : kNeeds) {
       if (!n.is(need.op, need.domain)) continue;
       for (size_t i = 0; i < need.operands; ++i)
-        if (!n.has_input(i)) return fail(n, "input " + std::to_string(i) + " is missing, " + std::to_string(need.operands) + " are needed");
+        if (!n.has_input(i))
+          return fail(n,
+                      "input " + std::to_string(i) + " is missing, " + std::to_string(need.operands) + " are needed");
       if (!n.has_output(0)) return fail(n, "output 0 is missing");
     }
-    if (n.is("GroupQueryAttention", "com.microsoft") && n.has_input(1) != n.has_input(2)) return fail(n, "one of inputs 1 (key) and 2 (value) is missing");
+    if (n.is("GroupQueryAttention", "com.microsoft") && n.has_input(1) != n.has_input(2))
+      return fail(n, "one of inputs 1 (key) and 2 (value) is missing");
     return Status::ok();
   }
 
@@ -79,7 +101,8 @@ class Expander {
       if (n.op == "SkipSimplifiedLayerNormalization") return skip_norm(n, true);
       if (n.op == "SkipLayerNormalization") return skip_norm(n, false);
       if (n.op == "BiasGelu" || (n.op == "FastGelu" && n.has_input(1))) return bias_gelu(n);
-      if (n.op == "FusedMatMul" && n.attr_int("transBatchA", 0) == 0 && n.attr_int("transBatchB", 0) == 0) return fused_matmul(n);
+      if (n.op == "FusedMatMul" && n.attr_int("transBatchA", 0) == 0 && n.attr_int("transBatchB", 0) == 0)
+        return fused_matmul(n);
       if (n.op == "FusedGemm") return fused_gemm(n);
     }
     if (n.domain.empty()) {
@@ -112,7 +135,9 @@ class Expander {
   ValueId rotary(ValueId x, ValueId cos, ValueId sin, ValueId position, int64_t rotary_dim, bool interleaved,
                  ValueId result = kNoValue) {
     const ValueId y = builder_.op("Rotary", {x, cos, sin, position}, result, "situ");
-    context_.note("rotary", current_->name, current_->op + ": " + (rotary_dim > 0 ? std::to_string(rotary_dim) + " " : std::string()) + (interleaved ? "interleaved" : "half") + " dims");
+    context_.note("rotary", current_->name,
+                  current_->op + ": " + (rotary_dim > 0 ? std::to_string(rotary_dim) + " " : std::string()) +
+                      (interleaved ? "interleaved" : "half") + " dims");
     builder_.last().set_int("rotary_dim", rotary_dim);
     builder_.last().set_int("interleaved", interleaved);
     return y;
@@ -167,8 +192,11 @@ class Expander {
     const bool packed = !n.has_input(1);
     head_size_ = shape(n.in[0])[2].value() / (packed ? heads + 2 * kv_heads_ : heads);
     for (const char* key : {"k_quant_type", "v_quant_type"})
-      if (n.attr_string(key, "NONE") != "NONE") return fail(n, std::string("quantised KV cache (") + key + " = " + n.attr_string(key, "") + ") is not supported yet");
-    if (n.has_input(12) || n.has_input(13)) return fail(n, "quantised KV cache (k_scale, v_scale) is not supported yet");
+      if (n.attr_string(key, "NONE") != "NONE")
+        return fail(
+            n, std::string("quantised KV cache (") + key + " = " + n.attr_string(key, "") + ") is not supported yet");
+    if (n.has_input(12) || n.has_input(13))
+      return fail(n, "quantised KV cache (k_scale, v_scale) is not supported yet");
     if (n.has_output(3)) return fail(n, "output_qk is not supported");
     if (n.attr_int("local_window_size", -1) == 0) return fail(n, "local_window_size is 0, a window of no keys");
     ValueId q = n.in[0], k = operand(n, 1), v = operand(n, 2);
@@ -191,7 +219,8 @@ class Expander {
     if (n.attr_int("do_rotary", 0)) {
       if (!n.has_input(7) || !n.has_input(8)) return fail(n, "do_rotary needs cos_cache and sin_cache");
       const Shape table = shape(n.in[7]);
-      if (table.size() != 2 || !table[1].is_const()) return fail(n, "cos_cache should be [positions, size / 2], is " + shape_str(table));
+      if (table.size() != 2 || !table[1].is_const())
+        return fail(n, "cos_cache should be [positions, size / 2], is " + shape_str(table));
       const ValueId position = n.has_input(9) ? n.in[9] : positions();
       const bool interleaved = n.attr_int("rotary_interleaved", 0);
       q = rotary(q, n.in[7], n.in[8], position, 2 * table[1].value(), interleaved);
@@ -215,11 +244,13 @@ class Expander {
     kv_heads_ = heads;
     ValueId q = n.in[0], k = n.in[1], v = n.in[2];
     if (n.has_input(4)) return fail(n, "operand key_padding_mask is not supported yet");
-    if (n.has_input(8) || n.has_input(9)) return fail(n, "operands past_sequence_length and cache_indirection are not supported yet");
+    if (n.has_input(8) || n.has_input(9))
+      return fail(n, "operands past_sequence_length and cache_indirection are not supported yet");
     if (n.has_output(3)) return fail(n, "output qk is not supported");
     if (n.has_input(3)) {  // of Q, K and V, one after the other
       int64_t begin = 0;
-      for (auto [x, size] : {std::pair<ValueId*, int64_t>{&q, width.value()}, {&k, width.value()}, {&v, v_width.value()}}) {
+      for (auto [x, size] :
+           {std::pair<ValueId*, int64_t>{&q, width.value()}, {&k, width.value()}, {&v, v_width.value()}}) {
         if (shape(*x).size() != 3) return fail(n, "operand bias needs Q, K and V of three dims");
         const ValueId from = builder_.constant_i64({begin}), to = builder_.constant_i64({begin + size});
         const ValueId part = builder_.op("Slice", {n.in[3], from, to});
@@ -251,10 +282,13 @@ class Expander {
     const Dim size = flat ? dim_div(shape(q)[2], Dim(heads)) : shape(q)[3];
     if (!size.is_const()) return fail(n, "head size " + size.str() + " is not known");
     head_size_ = size.value();
-    // Query i sees keys up to i + the length of past_key, as the operator is defined; without one new tokens would see the first keys.
+    // Query i sees keys up to i + the length of past_key, as the operator is defined; without one new tokens would see
+    // the first keys.
     const Dim queries = shape(q)[flat ? 1 : 2], keys = shape(k)[flat ? 1 : 2];
     if (n.attr_int("is_causal", 0) != 0 && !n.has_input(4) && !(queries == keys))
-      return fail(n, "is_causal without past_key on " + keys.str() + " keys for " + queries.str() + " queries hides all keys but the first ones: the past belongs in past_key, or the mask in attn_mask");
+      return fail(
+          n, "is_causal without past_key on " + keys.str() + " keys for " + queries.str() +
+                 " queries hides all keys but the first ones: the past belongs in past_key, or the mask in attn_mask");
     if (flat) {
       const Dim v_size = dim_div(shape(v)[2], Dim(kv_heads_));
       q = builder_.split_heads(q, heads, head_size_);
@@ -268,26 +302,32 @@ class Expander {
     spec.softcap = n.attr_float("softcap", 0);
     spec.causal = n.attr_int("is_causal", 0) != 0;
     const ValueId y = attend(q, k, v, operand(n, 3), kNoValue, spec);
-    if (flat) builder_.merge_heads(y, y_shape[2].value(), n.out[0]);
-    else builder_.op("Identity", {y}, n.out[0]);
+    if (flat)
+      builder_.merge_heads(y, y_shape[2].value(), n.out[0]);
+    else
+      builder_.op("Identity", {y}, n.out[0]);
     return Status::ok();
   }
 
   // RotaryEmbedding of com.microsoft (x, positions, cos, sin) and ai.onnx 23 (x, cos, sin, positions?).
   Status rotary_embedding(const Node& n, size_t cos, size_t sin, size_t position_operand) {
     const Shape x_shape = shape(n.in[0]);
-    if (n.attr_int("is_packed_batching", 0) || n.attr_float("scale", 1.0f) != 1.0f) return fail(n, "is_packed_batching and scale are not supported");
+    if (n.attr_int("is_packed_batching", 0) || n.attr_float("scale", 1.0f) != 1.0f)
+      return fail(n, "is_packed_batching and scale are not supported");
     const Shape table = shape(n.in[cos]);
     if (table.empty() || !table.back().is_const()) return fail(n, "cos_cache of unknown width");
     if (const int64_t given = n.attr_int("rotary_embedding_dim", 0); given != 0 && given != 2 * table.back().value())
-      return fail(n, "cos_cache has " + table.back().str() + " columns, rotary_embedding_dim " + std::to_string(given) + " takes half as many as it says");
-    const int64_t rotary_dim = n.attr_int("rotary_embedding_dim", 0) ? n.attr_int("rotary_embedding_dim", 0) : 2 * table.back().value();
+      return fail(n, "cos_cache has " + table.back().str() + " columns, rotary_embedding_dim " + std::to_string(given) +
+                         " takes half as many as it says");
+    const int64_t rotary_dim =
+        n.attr_int("rotary_embedding_dim", 0) ? n.attr_int("rotary_embedding_dim", 0) : 2 * table.back().value();
     const bool interleaved = n.attr_int("interleaved", 0);
     ValueId position = operand(n, position_operand);
     if (n.op == "MRotaryEmbedding") {
       // Rows of [3, B, S] positions are equal for text, which is all that is fed yet.
       auto it = context_.binding.inputs.find(position);
-      if (it == context_.binding.inputs.end() || it->second != InputRole::kPositions) return fail(n, "positions computed in the graph are not supported yet");
+      if (it == context_.binding.inputs.end() || it->second != InputRole::kPositions)
+        return fail(n, "positions computed in the graph are not supported yet");
       position = builder_.op("Gather", {position, scalar_zero()});
       builder_.last().set_int("axis", 0);
     }
@@ -296,10 +336,13 @@ class Expander {
       rotary(x, n.in[cos], n.in[sin], position, rotary_dim, interleaved, n.out[0]);
       return Status::ok();
     }
-    if (x_shape.size() != 3 || !x_shape[2].is_const()) return fail(n, "input should be [batch, sequence, width] or [batch, heads, sequence, size], is " + shape_str(x_shape));
+    if (x_shape.size() != 3 || !x_shape[2].is_const())
+      return fail(
+          n, "input should be [batch, sequence, width] or [batch, heads, sequence, size], is " + shape_str(x_shape));
     int64_t heads = n.attr_int("num_heads", 0);
     if (heads == 0) heads = x_shape[2].value() / rotary_dim;
-    if (heads <= 0 || x_shape[2].value() % heads != 0) return fail(n, "width " + x_shape[2].str() + " is not a multiple of " + std::to_string(heads) + " heads");
+    if (heads <= 0 || x_shape[2].value() % heads != 0)
+      return fail(n, "width " + x_shape[2].str() + " is not a multiple of " + std::to_string(heads) + " heads");
     x = builder_.split_heads(x, heads, x_shape[2].value() / heads);
     x = rotary(x, n.in[cos], n.in[sin], position, rotary_dim, interleaved);
     builder_.merge_heads(x, x_shape[2].value(), n.out[0]);
@@ -313,10 +356,12 @@ class Expander {
     return v;
   }
 
-  // com.microsoft.SkipLayerNormalization(input, skip, gamma, beta?, bias?), SkipSimplified...(input, skip, gamma, bias?).
+  // com.microsoft.SkipLayerNormalization(input, skip, gamma, beta?, bias?), SkipSimplified...(input, skip, gamma,
+  // bias?).
   Status skip_norm(const Node& n, bool simplified) {
     for (size_t o : {size_t{1}, size_t{2}})
-      if (n.has_output(o) && read_[static_cast<size_t>(n.out[o])]) return fail(n, "outputs mean and inv_std_var are not supported");
+      if (n.has_output(o) && read_[static_cast<size_t>(n.out[o])])
+        return fail(n, "outputs mean and inv_std_var are not supported");
     context_.note("norm", n.name, n.op);
     ValueId sum = builder_.op("Add", {n.in[0], n.in[1]});
     const size_t bias = simplified ? 3 : 4;
@@ -359,8 +404,10 @@ class Expander {
     const DType type = graph_.values[n.out[0]].info.type;
     const bool half = type == DType::kF16 || type == DType::kBF16;
     Tensor factor = Tensor::allocate(type == DType::kF64 ? DType::kF64 : DType::kF32, {});
-    if (type == DType::kF64) *factor.view().as<double>() = alpha;
-    else *factor.view().as<float>() = alpha;
+    if (type == DType::kF64)
+      *factor.view().as<double>() = alpha;
+    else
+      *factor.view().as<float>() = alpha;
     ValueId y = builder_.op("MatMul", {operands[0], operands[1]});
     graph_.values[y].info = graph_.values[n.out[0]].info;
     if (half) y = builder_.cast(y, DType::kF32);
@@ -374,7 +421,8 @@ class Expander {
   // com.microsoft.FusedGemm: Gemm and one activation.
   Status fused_gemm(const Node& n) {
     const std::string activation = n.attr_string("activation", "");
-    if (activation != "Relu" && activation != "Tanh" && activation != "Sigmoid") return fail(n, "activation '" + activation + "' is not supported");
+    if (activation != "Relu" && activation != "Tanh" && activation != "Sigmoid")
+      return fail(n, "activation '" + activation + "' is not supported");
     const ValueId y = builder_.op("Gemm", n.in);
     builder_.last().attrs = n.attrs;
     builder_.op(activation, {y}, n.out[0]);
@@ -389,7 +437,8 @@ class Expander {
       return Status::ok();
     }
     ValueId sum = n.in[0];
-    for (size_t i = 1; i < n.in.size(); ++i) sum = builder_.op(op, {sum, n.in[i]}, i + 1 == n.in.size() ? n.out[0] : kNoValue);
+    for (size_t i = 1; i < n.in.size(); ++i)
+      sum = builder_.op(op, {sum, n.in[i]}, i + 1 == n.in.size() ? n.out[0] : kNoValue);
     return Status::ok();
   }
 

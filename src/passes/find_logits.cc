@@ -1,5 +1,6 @@
-// Which output holds the logits, where none is called so: of those that are no states the one as wide as the table that token
-// ids index. One that is called logits must not be much narrower: hidden states and scores of classes are no logits.
+// Which output holds the logits, where none is called so: of those that are no states the one as wide as the table that
+// token ids index. One that is called logits must not be much narrower: hidden states and scores of classes are no
+// logits.
 #include <algorithm>
 #include <cctype>
 #include <set>
@@ -18,20 +19,29 @@ class LogitsFinder {
     ValueId& logits = context_.binding.logits;
     if (logits == kNoValue) {
       std::vector<ValueId> found = candidates([&](ValueId v) { return as_wide_as_a_table(v); });
-      if (found.size() > 1 && std::count_if(found.begin(), found.end(), [&](ValueId v) { return named(v); }) == 1) found = candidates([&](ValueId v) { return as_wide_as_a_table(v) && named(v); });
+      if (found.size() > 1 && std::count_if(found.begin(), found.end(), [&](ValueId v) { return named(v); }) == 1)
+        found = candidates([&](ValueId v) { return as_wide_as_a_table(v) && named(v); });
       // A table may have rows that no token has.
       if (found.empty()) found = candidates([&](ValueId v) { return named(v) ? !too_narrow(v) : nearly_as_wide(v); });
-      if (found.size() > 1) return Status::error("which output holds the logits? None is called 'logits', and these may be: " + list(found));
-      if (found.empty()) return Status::error("no output holds logits: none is called so, " + tables() + ", and beside states there is " + list(others()));
+      if (found.size() > 1)
+        return Status::error("which output holds the logits? None is called 'logits', and these may be: " +
+                             list(found));
+      if (found.empty())
+        return Status::error("no output holds logits: none is called so, " + tables() +
+                             ", and beside states there is " + list(others()));
       logits = found[0];
     }
-    if (too_narrow(logits)) return Status::error("output '" + graph_.values[logits].name + "' " + text(logits) + " cannot be logits: " + tables() + ", and a score for each token is wanted");
+    if (too_narrow(logits))
+      return Status::error("output '" + graph_.values[logits].name + "' " + text(logits) +
+                           " cannot be logits: " + tables() + ", and a score for each token is wanted");
     return Status::ok();
   }
 
  private:
   const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
-  std::string text(ValueId v) const { return dtype_name(graph_.values[v].info.type) + shape_str(shape(v), &graph_.symbol_names); }
+  std::string text(ValueId v) const {
+    return dtype_name(graph_.values[v].info.type) + shape_str(shape(v), &graph_.symbol_names);
+  }
 
   // Rows of the tables that are indexed by the ids, or by integers made of them one by one.
   void find_tables() {
@@ -39,10 +49,16 @@ class LogitsFinder {
     for (const auto& [v, role] : context_.binding.inputs)
       if (role == InputRole::kTokenIds) ids.insert(v);
     for (const Node& n : graph_.nodes) {
-      const bool one_by_one = n.def && (n.def->placement == Placement::kElementwise || n.def->placement == Placement::kView || n.is("Cast") || n.is("Clip") || n.is("Where"));
-      if (one_by_one && n.out.size() == 1 && !dtype_is_float(graph_.values[n.out[0]].info.type) && graph_.values[n.out[0]].info.type != DType::kBool && std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return ids.count(v) != 0; }))
+      const bool one_by_one =
+          n.def && (n.def->placement == Placement::kElementwise || n.def->placement == Placement::kView ||
+                    n.is("Cast") || n.is("Clip") || n.is("Where"));
+      if (one_by_one && n.out.size() == 1 && !dtype_is_float(graph_.values[n.out[0]].info.type) &&
+          graph_.values[n.out[0]].info.type != DType::kBool &&
+          std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return ids.count(v) != 0; }))
         ids.insert(n.out[0]);
-      if ((n.op != "Gather" && n.op != "GatherBlockQuantized") || n.in.size() < 2 || !ids.count(n.in[1]) || ids.count(n.in[0])) continue;
+      if ((n.op != "Gather" && n.op != "GatherBlockQuantized") || n.in.size() < 2 || !ids.count(n.in[1]) ||
+          ids.count(n.in[0]))
+        continue;
       const Shape& table = shape(n.in[0]);
       const int64_t axis = n.attr_int("axis", n.attr_int("gather_axis", 0)), rank = static_cast<int64_t>(table.size());
       if (axis < -rank || axis >= rank) continue;
@@ -55,22 +71,28 @@ class LogitsFinder {
   std::vector<ValueId> others() const {
     std::vector<ValueId> found;
     for (ValueId v : graph_.outputs)
-      if (std::none_of(context_.binding.states.begin(), context_.binding.states.end(), [&](const StatePair& s) { return s.present == v; })) found.push_back(v);
+      if (std::none_of(context_.binding.states.begin(), context_.binding.states.end(),
+                       [&](const StatePair& s) { return s.present == v; }))
+        found.push_back(v);
     return found;
   }
   template <typename Wanted>
   std::vector<ValueId> candidates(Wanted wanted) const {
     std::vector<ValueId> found;
     for (ValueId v : others())
-      if (dtype_is_float(graph_.values[v].info.type) && !shape(v).empty() && shape(v).size() <= 3 && wanted(v)) found.push_back(v);
+      if (dtype_is_float(graph_.values[v].info.type) && !shape(v).empty() && shape(v).size() <= 3 && wanted(v))
+        found.push_back(v);
     return found;
   }
 
   // 0: not known before a step.
-  int64_t width(ValueId v) const { return shape(v).empty() || !shape(v).back().is_const() ? 0 : shape(v).back().value(); }
+  int64_t width(ValueId v) const {
+    return shape(v).empty() || !shape(v).back().is_const() ? 0 : shape(v).back().value();
+  }
   bool as_wide_as_a_table(ValueId v) const { return rows_.count(width(v)) != 0; }
   bool nearly_as_wide(ValueId v) const {
-    return std::any_of(rows_.begin(), rows_.end(), [&](int64_t rows) { return width(v) >= rows - rows / 8 && width(v) <= rows + rows / 8; });
+    return std::any_of(rows_.begin(), rows_.end(),
+                       [&](int64_t rows) { return width(v) >= rows - rows / 8 && width(v) <= rows + rows / 8; });
   }
   bool too_narrow(ValueId v) const { return !rows_.empty() && width(v) < (*rows_.begin() + 1) / 2; }
   bool named(ValueId v) const {

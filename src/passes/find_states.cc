@@ -9,10 +9,14 @@ namespace situ {
 
 const char* state_rule_name(StateRule rule) {
   switch (rule) {
-    case StateRule::kAppend: return "append";
-    case StateRule::kReplace: return "replace";
-    case StateRule::kPassThrough: return "pass-through";
-    case StateRule::kFixedSlot: return "fixed slot";
+    case StateRule::kAppend:
+      return "append";
+    case StateRule::kReplace:
+      return "replace";
+    case StateRule::kPassThrough:
+      return "pass-through";
+    case StateRule::kFixedSlot:
+      return "fixed slot";
   }
   return "";
 }
@@ -36,12 +40,15 @@ struct Origin {
   std::vector<int> axes;
 };
 Origin stored_origin(const Graph& graph, ValueId v) {
-  auto real = [&](ValueId x) { return dtype_is_float(graph.values[x].info.type) && dtype_bytes(graph.values[x].info.type) >= 2; };
+  auto real = [&](ValueId x) {
+    return dtype_is_float(graph.values[x].info.type) && dtype_bytes(graph.values[x].info.type) >= 2;
+  };
   Origin o;
   for (size_t i = 0; i < graph.values[v].info.shape.size(); ++i) o.axes.push_back(static_cast<int>(i));
   for (v = origin(graph, v); graph.values[v].producer >= 0; v = origin(graph, v)) {
     const Node& n = graph.nodes[graph.values[v].producer];
-    const bool cast = n.is("Cast") && real(v) && real(n.in[0]) && dtype_bytes(graph.values[v].info.type) != dtype_bytes(graph.values[n.in[0]].info.type);
+    const bool cast = n.is("Cast") && real(v) && real(n.in[0]) &&
+                      dtype_bytes(graph.values[v].info.type) != dtype_bytes(graph.values[n.in[0]].info.type);
     const std::vector<int64_t> perm = n.is("Transpose") ? n.permutation(o.axes.size()) : std::vector<int64_t>{};
     if (!cast && perm.size() != o.axes.size()) break;
     if (!cast)
@@ -96,21 +103,24 @@ Said said_by(const std::string& suffix) {
   return said;
 }
 
-// A host that goes by the names would hand another state back, where these say in a circle who continues whom: "past.0" and
-// "past.1" as each other's. Names that only count otherwise (from 1, with the element type) say nothing.
+// A host that goes by the names would hand another state back, where these say in a circle who continues whom: "past.0"
+// and "past.1" as each other's. Names that only count otherwise (from 1, with the element type) say nothing.
 Status check_circles(const Graph& graph, const std::vector<StatePair>& states) {
   std::vector<size_t> next(states.size());  // the state whose present has the name that this one's past asks for
   for (size_t i = 0; i < states.size(); ++i) {
     const Said wanted = said_by(state_suffix(graph.values[states[i].past].name));
     next[i] = states.size();
     for (size_t j = 0; j < states.size() && !(wanted.kind.empty() && wanted.numbers.empty()); ++j)
-      if (said_by(state_suffix(graph.values[states[j].present].name)) == wanted && (next[i] == states.size() || j == i)) next[i] = j;
+      if (said_by(state_suffix(graph.values[states[j].present].name)) == wanted && (next[i] == states.size() || j == i))
+        next[i] = j;
   }
   for (size_t i = 0; i < states.size(); ++i) {
     size_t end = next[i];
     for (size_t steps = 0; steps < states.size() && end != states.size() && end != i; ++steps) end = next[end];
     if (end == i && next[i] != i)
-      return Status::error("state '" + graph.values[states[i].past].name + "' is continued by '" + graph.values[states[i].present].name + "' in the graph; by their names it is by '" + graph.values[states[next[i]].present].name + "'");
+      return Status::error("state '" + graph.values[states[i].past].name + "' is continued by '" +
+                           graph.values[states[i].present].name + "' in the graph; by their names it is by '" +
+                           graph.values[states[next[i]].present].name + "'");
   }
   return Status::ok();
 }
@@ -118,12 +128,17 @@ Status check_circles(const Graph& graph, const std::vector<StatePair>& states) {
 // The pairs of the configuration must be those of the graph.
 Status check_configuration(const Graph& graph, const StatePair& s, const InputNames& names) {
   const std::string &past = graph.values[s.past].name, &present = graph.values[s.present].name;
-  for (const auto& [of_past, of_present, of_other] : {std::tuple{names.past_key, names.present_key, names.present_value}, {names.past_value, names.present_value, names.present_key}}) {
+  for (const auto& [of_past, of_present, of_other] :
+       {std::tuple{names.past_key, names.present_key, names.present_value},
+        {names.past_value, names.present_value, names.present_key}}) {
     const std::string layer = layer_in(of_past, past);
-    if (!layer.empty() && of_other != of_present && !layer_in(of_other, present).empty() && layer_in(of_present, present).empty())
-      return Status::error("state '" + past + "' is continued by '" + present + "' in the graph, and by '" + of_present + "' in the configuration");
+    if (!layer.empty() && of_other != of_present && !layer_in(of_other, present).empty() &&
+        layer_in(of_present, present).empty())
+      return Status::error("state '" + past + "' is continued by '" + present + "' in the graph, and by '" +
+                           of_present + "' in the configuration");
     if (layer.empty() || of_present.empty() || layer_in(of_present, present) == layer) continue;
-    return Status::error("state '" + past + "' is continued by '" + present + "' in the graph, and by layer " + layer + " of '" + of_present + "' in the configuration");
+    return Status::error("state '" + past + "' is continued by '" + present + "' in the graph, and by layer " + layer +
+                         " of '" + of_present + "' in the configuration");
   }
   return Status::ok();
 }
@@ -137,13 +152,17 @@ Status check_growth(const PassContext& context, const StatePair& s) {
     if (grows ? past.info.shape[i] == tokens : past.info.shape[i].is_const()) continue;
     const std::string extent = "its extent " + past.info.shape[i].str(&context.graph.symbol_names);
     return Status::error("state '" + past.name + "' " + shape_str(past.info.shape, &context.graph.symbol_names) + ": " +
-                         (grows ? "'" + context.graph.values[s.present].name + "' appends along axis " + std::to_string(i) + ", and " + extent + " is not told to be the tokens before"
+                         (grows ? "'" + context.graph.values[s.present].name + "' appends along axis " +
+                                      std::to_string(i) + ", and " + extent + " is not told to be the tokens before"
                                 : extent + " on axis " + std::to_string(i) + " is not known"));
   }
   return Status::ok();
 }
 
-bool configures_states(const InputNames& names) { return !names.past_key.empty() && !names.present_key.empty() && !names.past_value.empty() && !names.present_value.empty(); }
+bool configures_states(const InputNames& names) {
+  return !names.past_key.empty() && !names.present_key.empty() && !names.past_value.empty() &&
+         !names.present_value.empty();
+}
 
 }  // namespace
 
@@ -154,7 +173,8 @@ Status find_states(PassContext& context) {
   for (const auto& [v, declared] : context.declared_outputs) {
     const Value& value = graph.values[v];
     if (declared != DType::kNone && value.info.type != DType::kNone && value.info.type != declared)
-      return Status::error("output '" + value.name + "' is declared " + dtype_name(declared) + " and computed as " + dtype_name(value.info.type));
+      return Status::error("output '" + value.name + "' is declared " + dtype_name(declared) + " and computed as " +
+                           dtype_name(value.info.type));
   }
   std::vector<ValueId> unpaired;
   for (const auto& [v, role] : binding.inputs)
@@ -177,7 +197,9 @@ Status find_states(PassContext& context) {
     const Node& n = graph.nodes[graph.values[grown.value].producer];
     if (!n.is("Concat") || n.in.size() != 2) continue;
     const Origin past = stored_origin(graph, n.in[0]);
-    if (std::find(unpaired.begin(), unpaired.end(), past.value) == unpaired.end() || past.axes.size() != grown.axes.size()) continue;
+    if (std::find(unpaired.begin(), unpaired.end(), past.value) == unpaired.end() ||
+        past.axes.size() != grown.axes.size())
+      continue;
     if (graph.values[past.value].info.type != graph.values[out].info.type) continue;
     // The way out must undo the layout of the way in.
     const int rank = static_cast<int>(past.axes.size());
@@ -201,7 +223,9 @@ Status find_states(PassContext& context) {
       if (!suffix.empty() && state_suffix(graph.values[o.present].name) == suffix) namesakes.push_back(o);
     }
     if (same.size() > 1 && namesakes.size() != 1)
-      return Status::error("outputs '" + graph.values[same[0].present].name + "' and '" + graph.values[same[1].present].name + "' both continue the state '" + graph.values[c.past].name + "'");
+      return Status::error("outputs '" + graph.values[same[0].present].name + "' and '" +
+                           graph.values[same[1].present].name + "' both continue the state '" +
+                           graph.values[c.past].name + "'");
     const StatePair& chosen = same.size() > 1 ? namesakes[0] : c;
     pair_up(chosen.past, chosen.present, chosen.rule, chosen.axis);
   }
@@ -214,24 +238,29 @@ Status find_states(PassContext& context) {
       if (out == binding.logits || taken || suffix.empty() || state_suffix(graph.values[out].name) != suffix) continue;
       const Value &before = graph.values[past], &after = graph.values[out];
       if (before.info.type != after.info.type)
-        return Status::error("state '" + before.name + "' is " + dtype_name(before.info.type) + " and '" + after.name + "', which continues it, " + dtype_name(after.info.type) +
+        return Status::error("state '" + before.name + "' is " + dtype_name(before.info.type) + " and '" + after.name +
+                             "', which continues it, " + dtype_name(after.info.type) +
                              ": the host would have to convert all of it after every step");
       const bool same = graph.values[past].info.shape == graph.values[out].info.shape;
       if (!same)
         return Status::error("state '" + graph.values[past].name + "' " + shape_str(graph.values[past].info.shape) +
                              " -> '" + graph.values[out].name + "' " + shape_str(graph.values[out].info.shape) +
-                             " neither appends along one axis nor keeps its shape: " + made_by(graph, out) + " does not append to it");
+                             " neither appends along one axis nor keeps its shape: " + made_by(graph, out) +
+                             " does not append to it");
       pair_up(past, out, StateRule::kReplace, 0);
       break;
     }
   }
   if (!unpaired.empty())
-    return Status::error("input '" + graph.values[unpaired[0]].name + "' " + shape_str(graph.values[unpaired[0]].info.shape) + " looks like a state, but no output continues it: appends to it along one axis or keeps its shape");
+    return Status::error(
+        "input '" + graph.values[unpaired[0]].name + "' " + shape_str(graph.values[unpaired[0]].info.shape) +
+        " looks like a state, but no output continues it: appends to it along one axis or keeps its shape");
   for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_growth(context, s));
   for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_configuration(graph, s, context.names));
   if (!configures_states(context.names)) SITU_RETURN_IF_ERROR(check_circles(graph, binding.states));
   if (binding.states.empty())
-    return Status::error("the graph has no past inputs: it was exported without a cache, and every step would see one token alone");
+    return Status::error(
+        "the graph has no past inputs: it was exported without a cache, and every step would see one token alone");
   return Status::ok();
 }
 

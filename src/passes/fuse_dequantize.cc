@@ -1,7 +1,8 @@
-// MatMul(x, DequantizeLinear(W)) with a constant W of 4 or 8 bits, scaled by blocks along K, by column or as a whole, becomes
-// MatMulNBits, and so does a W that is cast, shifted and scaled by operators of their own, (Cast(W) - zero) * scale: the weight is read as the bits it is, never expanded. ONNX stores W [K, N] element by element along N; MatMulNBits
-// wants [N, blocks of K]: where W is not stored so, behind a Transpose, its digits are laid out anew once, at load, and booked as
-// packed.
+// MatMul(x, DequantizeLinear(W)) with a constant W of 4 or 8 bits, scaled by blocks along K, by column or as a whole,
+// becomes MatMulNBits, and so does a W that is cast, shifted and scaled by operators of their own, (Cast(W) - zero) *
+// scale: the weight is read as the bits it is, never expanded. ONNX stores W [K, N] element by element along N;
+// MatMulNBits wants [N, blocks of K]: where W is not stored so, behind a Transpose, its digits are laid out anew once,
+// at load, and booked as packed.
 #include <algorithm>
 #include <cmath>
 
@@ -13,8 +14,8 @@ namespace situ {
 namespace {
 
 struct Quantised {
-  Tensor weight, scale, zero;    // zero may be absent. By value: emit() adds values to the graph
-  bool transposed = false;       // W is [N, K] behind a Transpose
+  Tensor weight, scale, zero;  // zero may be absent. By value: emit() adds values to the graph
+  bool transposed = false;     // W is [N, K] behind a Transpose
   int64_t k = 0, n = 0, block = 0;
   int bits = 0;
   bool is_signed = false;
@@ -56,8 +57,10 @@ class Fuser {
     graph_.nodes.clear();
     for (size_t n = 0; n < nodes.size(); ++n) {
       auto it = found.find(static_cast<int>(n));
-      if (it == found.end()) builder.keep(std::move(nodes[n]));
-      else emit(builder, nodes[n], it->second);
+      if (it == found.end())
+        builder.keep(std::move(nodes[n]));
+      else
+        emit(builder, nodes[n], it->second);
     }
     SITU_RETURN_IF_ERROR(builder.finish());
     graph_.remove_dead_nodes();
@@ -81,7 +84,8 @@ class Fuser {
     }
     // Dequantised to halves, which a float graph casts: the same but for their rounding.
     const Node& cast = graph_.nodes[p];
-    const bool from_half = cast.is("Cast") && graph_.values[w].info.type == DType::kF32 && graph_.values[cast.in[0]].info.type == DType::kF16;
+    const bool from_half = cast.is("Cast") && graph_.values[w].info.type == DType::kF32 &&
+                           graph_.values[cast.in[0]].info.type == DType::kF16;
     if (from_half) p = graph_.values[cast.in[0]].producer;
     if (p < 0) return false;
     const Node& dq = graph_.nodes[p];
@@ -122,7 +126,8 @@ class Fuser {
   bool fits(const Node& matmul, const Quantised& q) const {
     const DType x = graph_.values[matmul.in[0]].info.type;
     if (q.zero.present() && (q.zero.type() != q.weight.type() || q.zero.count() != q.scale_count())) return false;
-    return (q.scale.type() == x || matmul.mixed_floats) && (x == DType::kF32 || x == DType::kF16) && q.scale.count() == q.scale_count();
+    return (q.scale.type() == x || matmul.mixed_floats) && (x == DType::kF32 || x == DType::kF16) &&
+           q.scale.count() == q.scale_count();
   }
 
   // scale * Cast(W) or scale * (Cast(W) - zero), scale and zero one number or one for each column.
@@ -138,7 +143,9 @@ class Fuser {
         if (made < 0) return false;
         cast = &graph_.nodes[made];
       }
-      if (!cast->is("Cast") || graph_.values[cast->out[0]].info.type != DType::kF32 || q->scale.type() != DType::kF32 || !constant(cast->in[0], &q->weight)) return false;
+      if (!cast->is("Cast") || graph_.values[cast->out[0]].info.type != DType::kF32 || q->scale.type() != DType::kF32 ||
+          !constant(cast->in[0], &q->weight))
+        return false;
       const DType type = q->weight.type();
       q->is_signed = type == DType::kI8;
       q->bits = type == DType::kI8 || type == DType::kU8 ? 8 : 0;
@@ -174,12 +181,16 @@ class Fuser {
       q->scales = Quantised::Scales::kColumns;
     }
     q->zero = Tensor::allocate(q->weight.type(), {q->scale.count()});
-    for (int64_t n = 0; n < q->scale.count(); ++n) q->zero.view().as<uint8_t>()[n] = static_cast<uint8_t>(static_cast<int64_t>(zeros[zeros.size() == 1 ? 0 : static_cast<size_t>(n)]));
+    for (int64_t n = 0; n < q->scale.count(); ++n)
+      q->zero.view().as<uint8_t>()[n] =
+          static_cast<uint8_t>(static_cast<int64_t>(zeros[zeros.size() == 1 ? 0 : static_cast<size_t>(n)]));
     return true;
   }
 
   // W [N, K] may be what MatMulNBits reads as the file has it: unsigned, in rows of whole blocks.
-  static Tensor as_bytes(const Tensor& t, std::vector<int64_t> dims) { return Tensor::borrow(DType::kU8, std::move(dims), t.view().data, t.owner()); }
+  static Tensor as_bytes(const Tensor& t, std::vector<int64_t> dims) {
+    return Tensor::borrow(DType::kU8, std::move(dims), t.view().data, t.owner());
+  }
 
   Tensor weights(const Quantised& q) {
     const int64_t blob = q.block * q.bits / 8, row = q.blocks() * blob;
@@ -190,7 +201,8 @@ class Fuser {
     for (int64_t first = 0; first < q.n; first += kColumnsAtOnce)
       for (int64_t k = 0; k < q.k; ++k)
         for (int64_t n = first; n < std::min(first + kColumnsAtOnce, q.n); ++n)
-          put(bytes + n * row, k, q.bits, unsigned_element(q.weight, q.transposed ? n * q.k + k : k * q.n + n, q.bits, q.is_signed));
+          put(bytes + n * row, k, q.bits,
+              unsigned_element(q.weight, q.transposed ? n * q.k + k : k * q.n + n, q.bits, q.is_signed));
     return copied(q.weight, weight);
   }
 
@@ -207,19 +219,24 @@ class Fuser {
 
   Tensor zero_points(const Quantised& q) {
     const int64_t row = (q.blocks() * q.bits + 7) / 8;
-    if (q.transposed && q.zero.present() && q.scales == Quantised::Scales::kBlocks && !q.is_signed && q.blocks() * q.bits % 8 == 0) return as_bytes(q.zero, {q.n, row});
+    if (q.transposed && q.zero.present() && q.scales == Quantised::Scales::kBlocks && !q.is_signed &&
+        q.blocks() * q.bits % 8 == 0)
+      return as_bytes(q.zero, {q.n, row});
     Tensor zero = Tensor::allocate(DType::kU8, {q.n, row});
     const int without = q.is_signed ? 1 << (q.bits - 1) : 0;
     for (int64_t n = 0; n < q.n; ++n)
       for (int64_t b = 0; b < q.blocks(); ++b)
-        put(zero.view().as<uint8_t>() + n * row, b, q.bits, q.zero.present() ? unsigned_element(q.zero, q.scale_index(n, b), q.bits, q.is_signed) : without);
+        put(zero.view().as<uint8_t>() + n * row, b, q.bits,
+            q.zero.present() ? unsigned_element(q.zero, q.scale_index(n, b), q.bits, q.is_signed) : without);
     return copied(q.zero, zero);
   }
 
   // Digit i of `bytes`, which are 0.
   static void put(uint8_t* bytes, int64_t i, int bits, int digit) {
-    if (bits == 8) bytes[i] = static_cast<uint8_t>(digit);
-    else bytes[i / 2] = static_cast<uint8_t>(bytes[i / 2] | (digit << (4 * (i % 2))));
+    if (bits == 8)
+      bytes[i] = static_cast<uint8_t>(digit);
+    else
+      bytes[i / 2] = static_cast<uint8_t>(bytes[i / 2] | (digit << (4 * (i % 2))));
   }
 
   Tensor copied(const Tensor& from, const Tensor& to) {
@@ -231,14 +248,20 @@ class Fuser {
   void emit(Builder& builder, const Node& matmul, const Quantised& q) {
     const Tensor weight = weights(q), scale = scales(q), zero = zero_points(q);
     builder.start(matmul);
-    const ValueId w = graph_.add_constant(matmul.name + "/packed", weight), s = graph_.add_constant(matmul.name + "/scales", scale), z = graph_.add_constant(matmul.name + "/zero_points", zero);
+    const ValueId w = graph_.add_constant(matmul.name + "/packed", weight),
+                  s = graph_.add_constant(matmul.name + "/scales", scale),
+                  z = graph_.add_constant(matmul.name + "/zero_points", zero);
     builder.op("MatMulNBits", {matmul.in[0], w, s, z}, matmul.out[0], "com.microsoft");
     Node& node = builder.last();
     node.set_int("K", q.k);
     node.set_int("N", q.n);
     node.set_int("bits", q.bits);
     node.set_int("block_size", q.block);
-    context_.note("quantised weight", matmul.name, std::to_string(q.bits) + " bits, " + (q.scales == Quantised::Scales::kBlocks ? "block " + std::to_string(q.block) : q.scales == Quantised::Scales::kColumns ? "a scale for each column" : "one scale"));
+    context_.note("quantised weight", matmul.name,
+                  std::to_string(q.bits) + " bits, " +
+                      (q.scales == Quantised::Scales::kBlocks    ? "block " + std::to_string(q.block)
+                       : q.scales == Quantised::Scales::kColumns ? "a scale for each column"
+                                                                 : "one scale"));
   }
 
   PassContext& context_;

@@ -91,13 +91,17 @@ class Fuser {
 
   // RMSNorm over the last axis whose readers are all rounded products.
   bool is_norm(const Node& n) const {
-    const bool rms = n.is("RMSNormalization") || n.is("SimplifiedLayerNormalization") || n.is("SimplifiedLayerNormalization", "com.microsoft");
+    const bool rms = n.is("RMSNormalization") || n.is("SimplifiedLayerNormalization") ||
+                     n.is("SimplifiedLayerNormalization", "com.microsoft");
     if (!rms || n.out.size() != 1 || n.in.size() < 2 || graph_.is_output(n.out[0])) return false;
     const int64_t axis = n.attr_int("axis", -1), rank = static_cast<int64_t>(shape(n.in[0]).size());
     const Value& scale = graph_.values[n.in[1]];
-    const bool plain = (axis == -1 || axis == rank - 1) && scale.constant.present() && scale.info.shape.size() == 1 && scale.info.shape[0] == shape(n.in[0]).back();
+    const bool plain = (axis == -1 || axis == rank - 1) && scale.constant.present() && scale.info.shape.size() == 1 &&
+                       scale.info.shape[0] == shape(n.in[0]).back();
     const auto& users = users_[n.out[0]];
-    return plain && !users.empty() && std::all_of(users.begin(), users.end(), [&](const auto& u) { return takes_norm(graph_.nodes[u.first], u.second); });
+    return plain && !users.empty() && std::all_of(users.begin(), users.end(), [&](const auto& u) {
+             return takes_norm(graph_.nodes[u.first], u.second);
+           });
   }
 
   Status norms() {
@@ -126,8 +130,10 @@ class Fuser {
     for (int side = 0; side < 2; ++side) {
       Node* u = product(add.in[side]);
       const ValueId r = add.in[1 - side];
-      if (!u || !empty(*u, kResidual) || !(shape(r) == shape(add.out[0])) || !(shape(add.in[side]) == shape(r))) continue;
-      if (graph_.values[r].info.type != graph_.values[add.out[0]].info.type || graph_.values[r].constant.present()) continue;
+      if (!u || !empty(*u, kResidual) || !(shape(r) == shape(add.out[0])) || !(shape(add.in[side]) == shape(r)))
+        continue;
+      if (graph_.values[r].info.type != graph_.values[add.out[0]].info.type || graph_.values[r].constant.present())
+        continue;
       Node fused = *u;
       fused.name = add.name;
       fused.out = add.out;

@@ -20,7 +20,8 @@ struct Places {
   int64_t first = 0, step = 1, count = 1;
 };
 
-// The grid that `tuples` [count][axes] walk through, last axis innermost, in `extents`; nothing: they do not, or lie outside.
+// The grid that `tuples` [count][axes] walk through, last axis innermost, in `extents`; nothing: they do not, or lie
+// outside.
 std::optional<std::vector<Places>> grid_of(std::vector<int64_t> tuples, const std::vector<int64_t>& extents) {
   const size_t axes = extents.size();
   if (tuples.empty()) return std::nullopt;
@@ -46,7 +47,9 @@ std::optional<std::vector<Places>> grid_of(std::vector<int64_t> tuples, const st
   for (size_t t = 0; t < count; ++t) {
     size_t rest = t;
     for (size_t a = axes; a-- > 0; rest /= static_cast<size_t>(grid[a].count))
-      if (tuples[t * axes + a] != grid[a].first + static_cast<int64_t>(rest % static_cast<size_t>(grid[a].count)) * grid[a].step) return std::nullopt;
+      if (tuples[t * axes + a] !=
+          grid[a].first + static_cast<int64_t>(rest % static_cast<size_t>(grid[a].count)) * grid[a].step)
+        return std::nullopt;
   }
   return grid;
 }
@@ -70,14 +73,17 @@ struct Choice {
 
 std::optional<Choice> choice_of(const Graph& graph, const Node& n) {
   const bool tuples = n.is("GatherND");
-  if ((!tuples && !n.is("Gather")) || n.in.size() != 2 || graph.values[n.in[0]].constant.present() || !graph.values[n.out[0]].info.ranked) return std::nullopt;
+  if ((!tuples && !n.is("Gather")) || n.in.size() != 2 || graph.values[n.in[0]].constant.present() ||
+      !graph.values[n.out[0]].info.ranked)
+    return std::nullopt;
   const Shape &x = graph.values[n.in[0]].info.shape, &indices = graph.values[n.in[1]].info.shape;
   const std::optional<std::vector<int64_t>> known = known_integers(graph, n.in[1]);
   if (!known || known->empty() || indices.empty()) return std::nullopt;
   int64_t axis = tuples ? 0 : n.attr_int("axis", 0);
   if (axis < 0) axis += static_cast<int64_t>(x.size());
   if (axis < 0 || (tuples ? n.attr_int("batch_dims", 0) != 0 : indices.size() != 1)) return std::nullopt;
-  const std::optional<std::vector<int64_t>> extents = extents_of(x, static_cast<size_t>(axis), tuples ? static_cast<size_t>(indices.back().value()) : 1);
+  const std::optional<std::vector<int64_t>> extents =
+      extents_of(x, static_cast<size_t>(axis), tuples ? static_cast<size_t>(indices.back().value()) : 1);
   if (!extents) return std::nullopt;
   const std::optional<std::vector<Places>> grid = grid_of(*known, *extents);
   if (!grid) return std::nullopt;
@@ -112,7 +118,8 @@ Status gathers_to_views(Graph& graph) {
     ValueId x = n.in[0];
     if (!axes.empty()) {
       std::vector<ValueId> in{x, builder.constant_i64(begins), builder.constant_i64(ends), builder.constant_i64(axes)};
-      if (std::any_of(steps.begin(), steps.end(), [](int64_t step) { return step != 1; })) in.push_back(builder.constant_i64(steps));
+      if (std::any_of(steps.begin(), steps.end(), [](int64_t step) { return step != 1; }))
+        in.push_back(builder.constant_i64(steps));
       x = builder.op("Slice", in, sliced == result ? n.out[0] : kNoValue);
       if (x != n.out[0]) graph.values[x].info = {graph.values[n.in[0]].info.type, true, sliced, {}};
     }

@@ -105,17 +105,21 @@ std::optional<Content> reduce(const Graph& graph, const Node& node, const ValueI
   Dim r = (*a)[0];
   for (size_t i = 1; i < a->size(); ++i) {
     const Dim& x = (*a)[i];
-    r = node.op == "ReduceSum" ? r + x : node.op == "ReduceProd" ? r * x : node.op == "ReduceMax" ? dim_max(r, x) : dim_min(r, x);
+    r = node.op == "ReduceSum"    ? r + x
+        : node.op == "ReduceProd" ? r * x
+        : node.op == "ReduceMax"  ? dim_max(r, x)
+                                  : dim_min(r, x);
   }
   return Content{r};
 }
 
 // All sums and products are those of 64 bits; int32 wraps where they leave it.
 bool wraps(const ValueInfo& info) {
-  return info.type == DType::kI32 && info.content && std::any_of(info.content->begin(), info.content->end(), [](const Dim& d) {
-    const int64_t low = d.lower_bound(), high = d.upper_bound();
-    return (low < INT32_MIN && low != INT64_MIN) || (high > INT32_MAX && high != INT64_MAX);
-  });
+  return info.type == DType::kI32 && info.content &&
+         std::any_of(info.content->begin(), info.content->end(), [](const Dim& d) {
+           const int64_t low = d.lower_bound(), high = d.upper_bound();
+           return (low < INT32_MIN && low != INT64_MIN) || (high > INT32_MAX && high != INT64_MAX);
+         });
 }
 
 std::optional<Content> elementwise(const Graph& graph, const Node& node, const ValueInfo& out) {
@@ -130,9 +134,12 @@ std::optional<Content> elementwise(const Graph& graph, const Node& node, const V
   for (int64_t k = 0; k < n; ++k) {
     auto at = [&](size_t i) -> const Dim& { return args[i].size() == 1 ? args[i][0] : args[i][k]; };
     std::optional<Dim> d;
-    if (args.size() == 1) d = apply_unary(node.op, out.type, at(0));
-    else if (node.op == "Where" && args.size() == 3) d = dim_select(at(0), at(1), at(2));
-    else if (args.size() == 2) d = apply_binary(node, at(0), at(1));
+    if (args.size() == 1)
+      d = apply_unary(node.op, out.type, at(0));
+    else if (node.op == "Where" && args.size() == 3)
+      d = dim_select(at(0), at(1), at(2));
+    else if (args.size() == 2)
+      d = apply_binary(node, at(0), at(1));
     if (!d) return std::nullopt;
     result.push_back(*d);
   }

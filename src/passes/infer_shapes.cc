@@ -5,14 +5,15 @@
 namespace situ {
 namespace {
 
-// Folding is for tables and shape arithmetic. A weight-sized result is a second copy of the weights in memory, so views of weights
-// stay views, casts and dequantised weights wait for the passes that know who reads them, and the rest is computed when it is
-// looked at: most are packed then, one after the other, and let go.
+// Folding is for tables and shape arithmetic. A weight-sized result is a second copy of the weights in memory, so views
+// of weights stay views, casts and dequantised weights wait for the passes that know who reads them, and the rest is
+// computed when it is looked at: most are packed then, one after the other, and let go.
 constexpr int64_t kSmallBytes = 4096;
 constexpr int64_t kDeferredBytes = 1 << 20;
 constexpr int kMostViews = 4;  // of a constant, one of the other
-// A small file must not fill the memory: one result beyond kDeferredBytes, by the file's own constants, and all that are made and
-// kept, beyond kFoldedBytes. Weights of four bits become eight times as large in float32; their scales, repeated for each, too.
+// A small file must not fill the memory: one result beyond kDeferredBytes, by the file's own constants, and all that
+// are made and kept, beyond kFoldedBytes. Weights of four bits become eight times as large in float32; their scales,
+// repeated for each, too.
 constexpr int64_t kMostTimes = 8;
 constexpr int64_t kFoldedBytes = 256 << 20;
 
@@ -26,7 +27,8 @@ bool fixed(const PassContext& context, ValueId v, int views = 0) {
   const Graph& graph = context.graph;
   if (v == kNoValue || graph.values[v].constant.present()) return true;
   const Value& value = graph.values[v];
-  if (value.producer < 0 || views >= kMostViews || !value.info.ranked || !shape_is_const(value.info.shape)) return false;
+  if (value.producer < 0 || views >= kMostViews || !value.info.ranked || !shape_is_const(value.info.shape))
+    return false;
   const Node& n = graph.nodes[value.producer];
   if (!n.def || n.def->placement != Placement::kView || dtype_bytes(value.info.type) == 0) return false;
   if (!std::all_of(n.in.begin(), n.in.end(), [&](ValueId x) { return fixed(context, x, views + 1); })) return false;
@@ -65,8 +67,11 @@ bool foldable(const PassContext& context, const Node& node, const std::vector<Va
     if (!infos[i].ranked || !shape_is_const(infos[i].shape) || dtype_bytes(infos[i].type) == 0) return false;
     out_bytes += bytes_of(infos[i]);
   }
-  if (view && out_bytes > kSmallBytes && !(last && node.out.size() == 1 && out_bytes <= bytes_of(graph.values[node.in[0]].info))) return false;
-  if (out_bytes > (node.out.size() > 1 ? Evaluator::kMaxProbeBytes : Evaluator::kMaxNaiveBytes)) return false;  // Folder::fold
+  if (view && out_bytes > kSmallBytes &&
+      !(last && node.out.size() == 1 && out_bytes <= bytes_of(graph.values[node.in[0]].info)))
+    return false;
+  if (out_bytes > (node.out.size() > 1 ? Evaluator::kMaxProbeBytes : Evaluator::kMaxNaiveBytes))
+    return false;  // Folder::fold
   if (context.weights_as_stored && from_storage(graph, node)) return false;
   if (context.folded_bytes + out_bytes > kFoldedBytes + kMostTimes * context.stored_bytes) return false;
   return out_bytes <= most_bytes(context);
@@ -86,10 +91,17 @@ void materialise(Graph& graph, ValueId id) {
   Tensor t = Tensor::allocate(v.info.type, dims);
   for (size_t i = 0; i < elements.size(); ++i) {
     switch (v.info.type) {
-      case DType::kI64: t.view().as<int64_t>()[i] = elements[i]; break;
-      case DType::kI32: t.view().as<int32_t>()[i] = static_cast<int32_t>(elements[i]); break;
-      case DType::kBool: t.view().as<uint8_t>()[i] = elements[i] != 0; break;
-      default: return;
+      case DType::kI64:
+        t.view().as<int64_t>()[i] = elements[i];
+        break;
+      case DType::kI32:
+        t.view().as<int32_t>()[i] = static_cast<int32_t>(elements[i]);
+        break;
+      case DType::kBool:
+        t.view().as<uint8_t>()[i] = elements[i] != 0;
+        break;
+      default:
+        return;
     }
   }
   v.constant = t;
@@ -169,7 +181,9 @@ class Folder {
   }
 
   bool was_folded(const Node& node) const {
-    return std::all_of(node.out.begin(), node.out.end(), [&](ValueId v) { return v == kNoValue || graph_.values[v].constant.present() || context_.folded.count(v); });
+    return std::all_of(node.out.begin(), node.out.end(), [&](ValueId v) {
+      return v == kNoValue || graph_.values[v].constant.present() || context_.folded.count(v);
+    });
   }
 
  private:
@@ -211,7 +225,8 @@ class Folder {
       context_.folded_bytes -= made->second;
     } else if (!graph_.values[id].constant.present()) {  // a view: its node goes, with the last of its results
       const Node& view = graph_.nodes[graph_.values[id].producer];
-      if (std::any_of(view.out.begin(), view.out.end(), [&](ValueId v) { return v != kNoValue && readers_[v] > 0; })) return;
+      if (std::any_of(view.out.begin(), view.out.end(), [&](ValueId v) { return v != kNoValue && readers_[v] > 0; }))
+        return;
       for (ValueId v : view.out)
         if (v != kNoValue) context_.folded[v] = 0;
       for (ValueId x : view.in) let_go(x);

@@ -64,16 +64,18 @@ Status inline_first(PassContext& context) {
     }
     done = true;
     const Attribute *then_branch = n.attr("then_branch"), *else_branch = n.attr("else_branch");
-    if (n.in.empty() || n.in[0] == kNoValue || !then_branch || !then_branch->graph || !else_branch || !else_branch->graph)
+    if (n.in.empty() || n.in[0] == kNoValue || !then_branch || !then_branch->graph || !else_branch ||
+        !else_branch->graph)
       return Status::error(n.label() + ": the condition or a branch is missing");
     const Graph &on_true = *then_branch->graph, &on_false = *else_branch->graph;
     if (on_true.outputs.size() != n.out.size() || on_false.outputs.size() != n.out.size())
-      return Status::error(n.label() + ": has " + std::to_string(n.out.size()) + " outputs, its branches " + std::to_string(on_true.outputs.size()) +
-                           " and " + std::to_string(on_false.outputs.size()));
+      return Status::error(n.label() + ": has " + std::to_string(n.out.size()) + " outputs, its branches " +
+                           std::to_string(on_true.outputs.size()) + " and " + std::to_string(on_false.outputs.size()));
     const Value& predicate = graph.values[n.in[0]];
     const auto content = predicate.constant.present() ? info_of(predicate.constant).content : predicate.info.content;
     if (!content || content->size() != 1)
-      return Status::error(n.label() + ": the predicate '" + predicate.name + "' is computed from data; only predicates known on the host run");
+      return Status::error(n.label() + ": the predicate '" + predicate.name +
+                           "' is computed from data; only predicates known on the host run");
     if ((*content)[0].is_const()) {
       const bool taken = (*content)[0].value() != 0;
       const std::vector<ValueId> outs = inline_branch(graph, taken ? on_true : on_false, n.name, builder);
@@ -83,7 +85,8 @@ Status inline_first(PassContext& context) {
       continue;
     }
     if (!only_constants(on_true) || !only_constants(on_false))
-      return Status::error(n.label() + ": the predicate " + (*content)[0].str() + " changes between steps and a branch computes values; not supported yet");
+      return Status::error(n.label() + ": the predicate " + (*content)[0].str() +
+                           " changes between steps and a branch computes values; not supported yet");
     builder.start(n);
     for (size_t i = 0; i < n.out.size(); ++i) {
       if (!n.has_output(i)) continue;

@@ -1,6 +1,6 @@
-// Packed products of the same rows become one kernel call, as the projections of q, k and v are: the rows are normalised and
-// rounded once, and threads meet once. Of two products there is nothing to gain but the meeting, so that a gate and its
-// product are left to fuse_matmuls, which runs before.
+// Packed products of the same rows become one kernel call, as the projections of q, k and v are: the rows are
+// normalised and rounded once, and threads meet once. Of two products there is nothing to gain but the meeting, so that
+// a gate and its product are left to fuse_matmuls, which runs before.
 #include <algorithm>
 #include <map>
 
@@ -20,8 +20,8 @@ ValueId operand(const Node& n, Operand o) { return n.has_input(o) ? n.in[o] : kN
 using Key = std::vector<int64_t>;
 Key key_of(const Graph& graph, const Node& n) {
   const ValueId bias = operand(n, kBias);
-  const bool joins = n.is("PackedMatMul", "situ") && operand(n, kResidual) == kNoValue && operand(n, kGate) == kNoValue &&
-                     (bias == kNoValue || graph.values[bias].constant.present());
+  const bool joins = n.is("PackedMatMul", "situ") && operand(n, kResidual) == kNoValue &&
+                     operand(n, kGate) == kNoValue && (bias == kNoValue || graph.values[bias].constant.present());
   if (!joins) return {};
   Key key{n.in[kX], operand(n, kNorm), static_cast<int64_t>(__builtin_bit_cast(int32_t, n.attr_float("epsilon", 0)))};
   for (const char* name : {"K", "bits", "block_size", "zeros", "accuracy_level"}) key.push_back(n.attr_int(name, 0));
@@ -61,7 +61,8 @@ Status join_products(PassContext& context) {
   std::vector<uint8_t> gone(graph.nodes.size(), 0);
   for (const auto& [key, all] : groups) {
     for (size_t at = 0; at + 1 < all.size(); at += kMaxProjections) {
-      const std::vector<int> group(all.begin() + static_cast<int64_t>(at), all.begin() + static_cast<int64_t>(std::min(at + kMaxProjections, all.size())));
+      const std::vector<int> group(all.begin() + static_cast<int64_t>(at),
+                                   all.begin() + static_cast<int64_t>(std::min(at + kMaxProjections, all.size())));
       if (group.size() < 2) continue;
       const Node joined = join(graph, group);
       for (int i : group) gone[i] = 1;

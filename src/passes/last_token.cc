@@ -1,5 +1,5 @@
-// Only the logits of a prompt's last token are read: 512 tokens do not need 512 rows of vocabulary. The last L rows of the
-// step, one for each sequence, are selected as early as the values above the logits are token by token.
+// Only the logits of a prompt's last token are read: 512 tokens do not need 512 rows of vocabulary. The last L rows of
+// the step, one for each sequence, are selected as early as the values above the logits are token by token.
 #include <algorithm>
 #include <limits>
 
@@ -87,14 +87,16 @@ Status last_token(PassContext& context) {
     origin.name = name;
     builder.start(origin);
     constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
-    const ValueId begin = wanted_from(graph, context.phase), end = builder.constant_i64({kEnd}), axis = builder.constant_i64({1});
+    const ValueId begin = wanted_from(graph, context.phase), end = builder.constant_i64({kEnd}),
+                  axis = builder.constant_i64({1});
     row = builder.op("Slice", {cut, begin, end, axis});
   };
   if (producer < 0) select("last_token");
   below.resize(graph.values.size() + 16, 0);
   for (size_t i = 0; i < nodes.size(); ++i) {
     Node& n = nodes[i];
-    if (row != kNoValue && !n.out.empty() && n.out[0] != kNoValue && n.out[0] < static_cast<ValueId>(below.size()) && below[n.out[0]])
+    if (row != kNoValue && !n.out.empty() && n.out[0] != kNoValue && n.out[0] < static_cast<ValueId>(below.size()) &&
+        below[n.out[0]])
       for (ValueId& v : n.in)
         if (v == cut) v = row;
     builder.keep(std::move(n));

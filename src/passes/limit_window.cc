@@ -1,6 +1,6 @@
-// Windows: sequences without an end. Attention gets the window that the caller asks for, where it has none that is narrower; the
-// state may then let go of what has left it. A table of rotary embeddings ends somewhere, so it is recognised by what it holds, and
-// its rows are computed for the tokens of each step.
+// Windows: sequences without an end. Attention gets the window that the caller asks for, where it has none that is
+// narrower; the state may then let go of what has left it. A table of rotary embeddings ends somewhere, so it is
+// recognised by what it holds, and its rows are computed for the tokens of each step.
 #include <algorithm>
 #include <cmath>
 
@@ -18,8 +18,8 @@ void RotaryRows::write(int64_t position, float* row) const {
 
 namespace {
 
-// Tables as exporters make them: the angle of a row is rounded to float, which at row 8,191 is 2^-12; half precision rounds
-// by as much.
+// Tables as exporters make them: the angle of a row is rounded to float, which at row 8,191 is 2^-12; half precision
+// rounds by as much.
 constexpr double kTableError = 2e-3;
 
 struct Tables {
@@ -46,7 +46,8 @@ std::optional<Tables> closed_form(const Tensor& cos, const Tensor& sin) {
     }
     for (int64_t row = 0; row < rows; ++row) {
       const double at = angle * static_cast<double>(row);
-      if (!(std::abs(scale * std::cos(at) - c[static_cast<size_t>(row * width + i)]) <= kTableError * std::abs(scale)) ||
+      if (!(std::abs(scale * std::cos(at) - c[static_cast<size_t>(row * width + i)]) <=
+            kTableError * std::abs(scale)) ||
           !(std::abs(scale * std::sin(at) - s[static_cast<size_t>(row * width + i)]) <= kTableError * std::abs(scale)))
         return std::nullopt;
     }
@@ -60,12 +61,16 @@ std::optional<Tables> closed_form(const Tensor& cos, const Tensor& sin) {
 
 class Limiter {
  public:
-  explicit Limiter(PassContext& context) : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator) {}
+  explicit Limiter(PassContext& context)
+      : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator) {}
 
   Status run(int64_t window, int64_t first) {
     for (Node& n : graph_.nodes) {
-      if (n.is("Attention", "situ")) SITU_RETURN_IF_ERROR(limit(n, window, first));
-      else if (reads_all(n)) return Status::error("no window: the attention of " + n.label() + " was not recognised, and reads the whole past");
+      if (n.is("Attention", "situ"))
+        SITU_RETURN_IF_ERROR(limit(n, window, first));
+      else if (reads_all(n))
+        return Status::error("no window: the attention of " + n.label() +
+                             " was not recognised, and reads the whole past");
       if (n.is("Rotary", "situ") && n.has_input(3) && graph_.values[n.in[1]].constant.present()) unbind(n);
     }
     graph_.rebuild_links();
@@ -86,7 +91,8 @@ class Limiter {
     if (n.attr_int("causal", 0) == 0) return Status::error("no window: " + n.label() + " is not causal");
     if (n.has_input(3)) {
       const Shape& bias = graph_.values[n.in[3]].info.shape;
-      if (std::any_of(bias.begin(), bias.end(), [](const Dim& d) { return d.depends_on(kSymP); })) return Status::error("no window: " + n.label() + " has a mask or bias over the whole sequence");
+      if (std::any_of(bias.begin(), bias.end(), [](const Dim& d) { return d.depends_on(kSymP); }))
+        return Status::error("no window: " + n.label() + " has a mask or bias over the whole sequence");
     }
     // A window of the model's own that is no wider hides the first tokens too: the model never saw them beside it.
     const int64_t own = n.attr_int("window", 0);
@@ -117,8 +123,10 @@ class Limiter {
       rows_[key] = {kNoValue, kNoValue};
       const Tensor &cos = graph_.values[key.first].constant, &sin = graph_.values[key.second].constant;
       const std::optional<Tables> t = sin.present() && plain_positions(n.in[3]) ? closed_form(cos, sin) : std::nullopt;
-      if (t) rows_[key] = {input(key.first, t->cos), input(key.second, t->sin)};
-      else context_.note("rotary table kept", n.name, "not of multiples of angles, or not read by position");
+      if (t)
+        rows_[key] = {input(key.first, t->cos), input(key.second, t->sin)};
+      else
+        context_.note("rotary table kept", n.name, "not of multiples of angles, or not read by position");
     }
     const auto [cos, sin] = rows_[key];
     if (cos == kNoValue) return;

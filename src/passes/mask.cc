@@ -15,14 +15,16 @@ constexpr int64_t kMostSquareElements = 1 << 22;
 constexpr int64_t kMostTableElements = 1 << 26;  // where every query is looked at
 constexpr size_t kMostPoints = 128;
 constexpr int64_t kMostStepElements = 1 << 20;  // of a step beside one of them
-constexpr int64_t kMostElements = 1 << 18;  // of a single query's rows, but for the one with the most keys
+constexpr int64_t kMostElements = 1 << 18;      // of a single query's rows, but for the one with the most keys
 
 bool masked(float v) { return !(v > kMasked); }
 
 struct Sample {
   int64_t tokens, past;
   std::vector<float> bias;
-  float at(int64_t h, int64_t i, int64_t j) const { return bias[static_cast<size_t>((h * tokens + i) * (tokens + past) + j)]; }
+  float at(int64_t h, int64_t i, int64_t j) const {
+    return bias[static_cast<size_t>((h * tokens + i) * (tokens + past) + j)];
+  }
 };
 
 // Last allowed keys of a single query at the end: their count, or -1 when all are allowed.
@@ -44,7 +46,9 @@ std::vector<float> slopes_of(const Sample& one_query, int64_t heads) {
   for (int64_t h = 0; h < heads; ++h) {
     // Steeper arms give the slope with less rounding: the whole row where it is allowed.
     const int64_t first = masked(one_query.at(h, 0, 0)) ? last - 1 : 0;
-    slopes.push_back(masked(one_query.at(h, 0, first)) ? 0.0f : (one_query.at(h, 0, last) - one_query.at(h, 0, first)) / static_cast<float>(last - first));
+    slopes.push_back(masked(one_query.at(h, 0, first))
+                         ? 0.0f
+                         : (one_query.at(h, 0, last) - one_query.at(h, 0, first)) / static_cast<float>(last - first));
   }
   if (std::all_of(slopes.begin(), slopes.end(), [](float s) { return s == 0; })) slopes.clear();
   return slopes;
@@ -55,16 +59,19 @@ bool agrees(const Sample& s, int64_t heads, const MaskForm& form) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t i = 0; i < s.tokens; ++i) {
       const float* row = s.bias.data() + (h * s.tokens + i) * keys;
-      const int64_t own = s.past + i, first = form.window > 0 ? std::max<int64_t>(0, own - form.window + 1) : 0, last = form.causal ? own + 1 : keys;
+      const int64_t own = s.past + i, first = form.window > 0 ? std::max<int64_t>(0, own - form.window + 1) : 0,
+                    last = form.causal ? own + 1 : keys;
       for (int64_t j = 0; j < first; ++j)
         if (!masked(row[j])) return false;
       for (int64_t j = last; j < keys; ++j)
         if (!masked(row[j])) return false;
       // Scores may be shifted by a constant for each row: softmax does not see it.
-      const float anchor = first < last ? row[first] : 0, slope = form.slopes.empty() ? 0.0f : form.slopes[static_cast<size_t>(h)];
+      const float anchor = first < last ? row[first] : 0,
+                  slope = form.slopes.empty() ? 0.0f : form.slopes[static_cast<size_t>(h)];
       for (int64_t j = first; j < last; ++j) {
         const float v = row[j], expected = slope * static_cast<float>(j - first);
-        if (masked(v) || std::fabs(v - anchor - expected) > 1e-5f * (1 + std::fabs(v) + std::fabs(anchor))) return false;
+        if (masked(v) || std::fabs(v - anchor - expected) > 1e-5f * (1 + std::fabs(v) + std::fabs(anchor)))
+          return false;
       }
     }
   return true;
@@ -72,8 +79,8 @@ bool agrees(const Sample& s, int64_t heads, const MaskForm& form) {
 
 }  // namespace
 
-std::optional<MaskForm> fit_mask(const Graph& graph, Prober& prober, const std::vector<ValueId>& rules, const MaskProbe& probe, int64_t heads, int64_t context_length,
-                                 Phase phase) {
+std::optional<MaskForm> fit_mask(const Graph& graph, Prober& prober, const std::vector<ValueId>& rules,
+                                 const MaskProbe& probe, int64_t heads, int64_t context_length, Phase phase) {
   if (phase == Phase::kFirst) return std::nullopt;
   const TurningPoints points = turning_points(graph, prober, rules);
   if (!points.plain || points.at.size() > kMostPoints) return std::nullopt;
@@ -112,10 +119,12 @@ std::optional<MaskForm> fit_mask(const Graph& graph, Prober& prober, const std::
   // A window that begins between the probes is seen at its edge too.
   for (int64_t past = form.window - 1; form.window > 0 && past <= form.window + 1; ++past)
     if (!holds(decode ? 1 : 3, past)) return std::nullopt;
-  // Rules for some queries or keys alone: all queries of the first hundreds of tokens (960 with 9 heads, 512 with 32), of all
-  // where a table holds the mask; single queries along the rest of the context; both sides of what positions are compared with.
+  // Rules for some queries or keys alone: all queries of the first hundreds of tokens (960 with 9 heads, 512 with 32),
+  // of all where a table holds the mask; single queries along the rest of the context; both sides of what positions are
+  // compared with.
   if (!decode || points.anywhere) {
-    const int64_t most = points.anywhere ? kMostTableElements : kMostSquareElements, queries = decode ? 1 : kManyQueries;
+    const int64_t most = points.anywhere ? kMostTableElements : kMostSquareElements,
+                  queries = decode ? 1 : kManyQueries;
     int64_t elements = 0;
     for (int64_t past = 0; past < context_length; past += queries) {
       const int64_t tokens = std::min(queries, context_length - past);

@@ -23,10 +23,10 @@ struct MaskForm {
 using MaskProbe = std::function<Result<std::vector<float>>(int64_t tokens, int64_t past)>;
 
 // The closed form that agrees with `probe`, a mask made of the host values `rules`, on a set of steps: few tokens, all
-// queries of the first hundreds, one with as many keys as `context_length`, and both sides of what positions are compared
-// with. Nothing when there is none, or when those steps do not tell all others. `heads`: rows of heads that the probe
-// returns. A first step has no past, so no row can tell a window from none: its masks stay computed.
-std::optional<MaskForm> fit_mask(const Graph& graph, Prober& prober, const std::vector<ValueId>& rules, const MaskProbe& probe, int64_t heads, int64_t context_length,
-                                 Phase phase);
+// queries of the first hundreds, one with as many keys as `context_length`, and both sides of what positions are
+// compared with. Nothing when there is none, or when those steps do not tell all others. `heads`: rows of heads that
+// the probe returns. A first step has no past, so no row can tell a window from none: its masks stay computed.
+std::optional<MaskForm> fit_mask(const Graph& graph, Prober& prober, const std::vector<ValueId>& rules,
+                                 const MaskProbe& probe, int64_t heads, int64_t context_length, Phase phase);
 
 }  // namespace situ

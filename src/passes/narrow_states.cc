@@ -1,6 +1,6 @@
 // States as the Concat that grows them has them, not as the graph's interface has them. A graph in one float type with
-// inputs and outputs in another (half inside, float outside: what converters call "keep_io_types") casts the whole past on
-// its way in and the whole present on its way out; one with caches in another layout transposes both. The wider type
+// inputs and outputs in another (half inside, float outside: what converters call "keep_io_types") casts the whole past
+// on its way in and the whole present on its way out; one with caches in another layout transposes both. The wider type
 // holds every value of the narrower one, so a row is the same before and after: the state is kept in the narrower of
 // the two, in the layout inside, and the casts and transposes go.
 #include "passes/builder.h"
@@ -39,8 +39,10 @@ class Narrower {
     for (const auto& [index, state] : concats_) retype_past(nodes_[index], *state);
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const auto it = concats_.find(static_cast<int>(i));
-      if (it == concats_.end()) keep(nodes_[i]);
-      else append(nodes_[i], *it->second);
+      if (it == concats_.end())
+        keep(nodes_[i]);
+      else
+        append(nodes_[i], *it->second);
     }
     SITU_RETURN_IF_ERROR(builder_.finish());
     graph_.remove_dead_nodes();
@@ -71,7 +73,8 @@ class Narrower {
       const Node& n = nodes_[graph_.values[v].producer];
       if (!n.is("Transpose")) continue;
       const std::vector<int64_t> perm = n.permutation(past.info.shape.size());
-      if (inward.empty()) inward = perm;
+      if (inward.empty())
+        inward = perm;
       else
         for (int64_t& axis : inward) axis = perm[static_cast<size_t>(axis)];
     }
@@ -113,7 +116,8 @@ class Narrower {
     concat.in[0] = s.past;
     for (size_t i = 1; i < concat.in.size(); ++i)
       if (type(concat.in[i]) != narrow) concat.in[i] = builder_.cast(concat.in[i], narrow);
-    const ValueId before = concat.out[0], present = narrow == wide ? before : graph_.add_value(graph_.values[s.present].name, narrow);
+    const ValueId before = concat.out[0],
+                  present = narrow == wide ? before : graph_.add_value(graph_.values[s.present].name, narrow);
     graph_.values[present].info = graph_.values[before].info;
     graph_.values[present].info.type = narrow;
     concat.out[0] = present;

@@ -126,7 +126,8 @@ Digest PackCache::digest_of(const Tensor& t, const DigestSecret& secret) {
 }
 
 bool PackCache::unchanged(const PackFile& file, size_t source) const {
-  return source < file.sources().size() && source < sources_.size() && file.sources()[source].same(sources_[source].identity);
+  return source < file.sources().size() && source < sources_.size() &&
+         file.sources()[source].same(sources_[source].identity);
 }
 
 const PackEntry* PackCache::right_entry(const PackFile& file, const Wanted& wanted) {
@@ -145,16 +146,20 @@ const PackEntry* PackCache::right_entry(const PackFile& file, const Wanted& want
   return nullptr;
 }
 
-// Whether the model, which the saved file is not right for, was written over the one that it was made of. Where nothing is known of that one's
-// bytes but where they were, all of its files must have been there: models may share one of several.
+// Whether the model, which the saved file is not right for, was written over the one that it was made of. Where nothing
+// is known of that one's bytes but where they were, all of its files must have been there: models may share one of
+// several.
 bool PackCache::written_over(const PackFile& file) const {
   bool all = file.sources().size() == sources_.size();
   for (size_t i = 0; i < std::min(sources_.size(), file.sources().size()); ++i) {
     const FileIdentity& before = file.sources()[i];
-    if (!before.same_place(sources_[i].identity)) all = false;
-    else if (!before.is_place() && !unchanged(file, i)) return true;
+    if (!before.same_place(sources_[i].identity))
+      all = false;
+    else if (!before.is_place() && !unchanged(file, i))
+      return true;
   }
-  return all && std::any_of(file.sources().begin(), file.sources().end(), [](const FileIdentity& i) { return i.is_place(); });
+  return all &&
+         std::any_of(file.sources().begin(), file.sources().end(), [](const FileIdentity& i) { return i.is_place(); });
 }
 
 // How many of a few weights that the file was made of are in the model as it is now: which of several fine-tunes it is.
@@ -171,7 +176,8 @@ size_t PackCache::likeness(const PackFile& file) {
     if (r.file == SourceRange::kNoFile || r.file >= static_cast<int64_t>(sources_.size())) continue;
     const PackSource& s = sources_[static_cast<size_t>(r.file)];
     if (r.offset > s.identity.size || r.bytes > s.identity.size - r.offset) continue;
-    alike += unchanged(file, static_cast<size_t>(r.file)) || digest(&pool_, file.secret(), s.data + r.offset, r.bytes, true) == r.digest;
+    alike += unchanged(file, static_cast<size_t>(r.file)) ||
+             digest(&pool_, file.secret(), s.data + r.offset, r.bytes, true) == r.digest;
   }
   return std::min(alike, kAll - 1);
 }
@@ -184,13 +190,16 @@ void PackCache::choose(const Wanted& wanted) {
   for (fs::directory_iterator it(options_.folder, error), end; !error && it != end; it.increment(error)) {
     const fs::path& path = it->path();
     if (path.extension() != kExtension || path.filename().string().rfind(prefix_, 0) != 0) continue;
-    if (auto file = PackFile::open(path)) candidates.push_back(std::move(file));
-    else superseded_.push_back(path);  // damaged, or of another version
+    if (auto file = PackFile::open(path))
+      candidates.push_back(std::move(file));
+    else
+      superseded_.push_back(path);  // damaged, or of another version
   }
   if (candidates.size() > 1) {
     std::map<const PackFile*, size_t> alike;
     for (const auto& file : candidates) alike[file.get()] = likeness(*file);
-    std::stable_sort(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) { return alike[a.get()] > alike[b.get()]; });
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [&](const auto& a, const auto& b) { return alike[a.get()] > alike[b.get()]; });
   }
   for (const auto& file : candidates) {
     if (!right_entry(*file, wanted)) continue;
@@ -231,7 +240,8 @@ void PackCache::add(const Wanted& wanted, const Tensor& packed, int64_t form) {
   if (options_.folder.empty()) return;
   PackRecord r;
   r.entry.request = wanted.request;
-  for (size_t i = 0; i < wanted.operands.size(); ++i) r.entry.request.operands[i].digest = digest_of(*wanted.operands[i], secret_);
+  for (size_t i = 0; i < wanted.operands.size(); ++i)
+    r.entry.request.operands[i].digest = digest_of(*wanted.operands[i], secret_);
   r.entry.form = form;
   r.packed = packed;
   bytes_ += packed.bytes();
@@ -253,7 +263,8 @@ std::vector<FileIdentity> PackCache::settled_identities() const {
 fs::path PackCache::path_of(const std::vector<PackRecord>& records) const {
   constexpr int64_t kSample = 4096;
   uint64_t sum = records.size();
-  for (const PackRecord& r : records) sum = checksum(r.packed.view().data, static_cast<size_t>(std::min(kSample, r.packed.bytes())), sum);
+  for (const PackRecord& r : records)
+    sum = checksum(r.packed.view().data, static_cast<size_t>(std::min(kSample, r.packed.bytes())), sum);
   return options_.folder / (prefix_ + hex(sum) + kExtension);
 }
 
@@ -266,7 +277,8 @@ std::optional<PackSave> PackCache::finish() {
   if (fresh_ == 0) {
     const auto& before = saved_->sources();
     bool current = saved_->intact();
-    for (size_t i = 0; i < save.sources_.size(); ++i) current &= i < before.size() && (save.sources_[i].is_place() || before[i].same(save.sources_[i]));
+    for (size_t i = 0; i < save.sources_.size(); ++i)
+      current &= i < before.size() && (save.sources_[i].is_place() || before[i].same(save.sources_[i]));
     if (current) return std::nullopt;
     // What no one asked for has not been checked, and must not be called right.
     if (used_.size() == saved_->entries().size() && before.size() == save.sources_.size()) {

@@ -23,7 +23,8 @@ struct PackCacheOptions {
   std::filesystem::path folder;             // empty: nothing is read or saved
   int64_t least_bytes = int64_t{16} << 20;  // of packed weights: fewer are packed again within milliseconds
   // A file that was changed this short a time before it was read may change again without its identity showing it:
-  // clocks are coarse, and pages that are dirty in a shared map are written without a trace until they are written back.
+  // clocks are coarse, and pages that are dirty in a shared map are written without a trace until they are written
+  // back.
   int64_t settled_ns = int64_t{60} * 1000000000;
 };
 
@@ -78,8 +79,12 @@ class PackCache {
   std::optional<Packed> find(const PackOperands& operands);
   std::optional<Tensor> find(const DenseOperands& operands);
   // A matrix that `find` did not have and that has been packed now.
-  void add(const PackOperands& operands, const Packed& packed) { add(wanted(operands), packed.data, packed.half_scales); }
-  void add(const DenseOperands& operands, const Tensor& packed) { add(wanted(operands), packed, static_cast<int64_t>(packed.type())); }
+  void add(const PackOperands& operands, const Packed& packed) {
+    add(wanted(operands), packed.data, packed.half_scales);
+  }
+  void add(const DenseOperands& operands, const Tensor& packed) {
+    add(wanted(operands), packed, static_cast<int64_t>(packed.type()));
+  }
   // After the last matrix. Nothing: all is as it should be, or it is not worth it, or the model changed meanwhile.
   std::optional<PackSave> finish();
   // The file that matrices were taken from; empty: none.

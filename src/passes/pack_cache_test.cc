@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kColumns = 200, kDepth = 256, kMatrices = 5;
 constexpr int32_t kBlock = 32;
-constexpr int64_t kWeightBytes = kColumns * kDepth / 2, kScaleBytes = kColumns * (kDepth / kBlock) * 4, kZeroBytes = kColumns * (kDepth / kBlock) / 2;
+constexpr int64_t kWeightBytes = kColumns * kDepth / 2, kScaleBytes = kColumns * (kDepth / kBlock) * 4,
+                  kZeroBytes = kColumns * (kDepth / kBlock) / 2;
 constexpr int64_t kMatrixBytes = kWeightBytes + kScaleBytes + kZeroBytes;
 
 struct Start {
@@ -57,20 +58,24 @@ class PackCacheTest : public testing::Test {
     for (int64_t m = 0; m < kMatrices; ++m) {
       auto* scales = reinterpret_cast<float*>(bytes.data() + m * kMatrixBytes + kWeightBytes);
       // The last matrix has scales that half precision does not hold.
-      for (int64_t i = 0; i < kScaleBytes / 4; ++i) scales[i] = static_cast<float>(1 + random() % 100) * (m == kMatrices - 1 ? 0.1f : 0.125f);
+      for (int64_t i = 0; i < kScaleBytes / 4; ++i)
+        scales[i] = static_cast<float>(1 + random() % 100) * (m == kMatrices - 1 ? 0.1f : 0.125f);
     }
     return bytes;
   }
   static void write_model(const fs::path& path, unsigned seed) { write(path, model_bytes(seed)); }
-  static void write(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size())); }
+  static void write(const fs::path& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  }
   static std::string read(const fs::path& path) {
     std::ifstream in(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  // Loads the model as an engine does, which the file `graph_` is part of if it has a name. `heap`: the passes have made the weights, no
-  // file holds them.
-  Start start(const fs::path& path, PackCacheOptions options, bool heap = false, const FileIdentity* forged = nullptr, int64_t matrices = kMatrices) {
+  // Loads the model as an engine does, which the file `graph_` is part of if it has a name. `heap`: the passes have
+  // made the weights, no file holds them.
+  Start start(const fs::path& path, PackCacheOptions options, bool heap = false, const FileIdentity* forged = nullptr,
+              int64_t matrices = kMatrices) {
     ThreadPool pool(2);
     auto file = onnx::MappedFile::open(path);
     EXPECT_TRUE(file.is_ok());
@@ -85,7 +90,8 @@ class PackCacheTest : public testing::Test {
     for (int64_t m = 0; m < matrices; ++m) {
       const std::byte* at = bytes.data + m * kMatrixBytes;
       const std::shared_ptr<const void> owner = heap ? std::make_shared<int>(0) : std::shared_ptr<const void>(*file);
-      const Tensor weights = Tensor::borrow(DType::kU8, {kWeightBytes}, at, owner), scales = Tensor::borrow(DType::kF32, {kScaleBytes / 4}, at + kWeightBytes, owner);
+      const Tensor weights = Tensor::borrow(DType::kU8, {kWeightBytes}, at, owner),
+                   scales = Tensor::borrow(DType::kF32, {kScaleBytes / 4}, at + kWeightBytes, owner);
       const Tensor zeros = Tensor::borrow(DType::kU8, {kZeroBytes}, at + kWeightBytes + kScaleBytes, owner);
       PackedMatMulParams params{};
       params.n = kColumns;
@@ -117,7 +123,10 @@ class PackCacheTest : public testing::Test {
     int64_t count = 0;
     for (int64_t p = 0; p < bytes.size; p += 4096) {
       uint64_t entry = 0;
-      if (pread(fd, &entry, 8, static_cast<off_t>((reinterpret_cast<uintptr_t>(bytes.data) + static_cast<uintptr_t>(p)) / 4096 * 8)) == 8) count += entry >> 63;
+      if (pread(fd, &entry, 8,
+                static_cast<off_t>((reinterpret_cast<uintptr_t>(bytes.data) + static_cast<uintptr_t>(p)) / 4096 * 8)) ==
+          8)
+        count += entry >> 63;
     }
     ::close(fd);
     return count;
@@ -226,7 +235,8 @@ TEST_F(PackCacheTest, ModelsThatShareMostMatricesAreToldApart) {
 
 TEST_F(PackCacheTest, AModelChangedInPlaceIsNoticed) {
   start();
-  for (const int64_t at : {int64_t{0}, kWeightBytes + 2, kMatrixBytes + kWeightBytes + kScaleBytes, kMatrices * kMatrixBytes - kScaleBytes - kZeroBytes - 1}) {
+  for (const int64_t at : {int64_t{0}, kWeightBytes + 2, kMatrixBytes + kWeightBytes + kScaleBytes,
+                           kMatrices * kMatrixBytes - kScaleBytes - kZeroBytes - 1}) {
     struct stat before;
     ASSERT_EQ(stat(model_.c_str(), &before), 0);
     std::fstream file(model_, std::ios::in | std::ios::out | std::ios::binary);
@@ -331,7 +341,8 @@ TEST_F(PackCacheTest, WhatLiesWhereOtherWeightsLayIsPackedAnew) {
   std::string bytes = model_bytes(1);
   auto pack = [&](const std::shared_ptr<const void>& owner) {
     const auto* at = reinterpret_cast<const std::byte*>(bytes.data());
-    const Tensor weights = Tensor::borrow(DType::kU8, {kWeightBytes}, at, owner), scales = Tensor::borrow(DType::kF32, {kScaleBytes / 4}, at + kWeightBytes, owner);
+    const Tensor weights = Tensor::borrow(DType::kU8, {kWeightBytes}, at, owner),
+                 scales = Tensor::borrow(DType::kF32, {kScaleBytes / 4}, at + kWeightBytes, owner);
     PackedMatMulParams params{};
     params.n = kColumns;
     params.k = kDepth;
@@ -359,9 +370,12 @@ TEST_F(PackCacheTest, DamagedFilesAreReplaced) {
   for (int i = 0; i < 300; ++i) {
     std::string bad = good;
     const size_t tables = sizeof(PackHeader) + sizeof(FileIdentity) + kMatrices * sizeof(PackEntry);
-    if (i % 3 == 0) bad.resize(random() % bad.size());
-    else if (i % 3 == 1) bad[random() % tables] ^= static_cast<char>(1 << random() % 8);
-    else bad[random() % bad.size()] ^= static_cast<char>(1 << random() % 8);
+    if (i % 3 == 0)
+      bad.resize(random() % bad.size());
+    else if (i % 3 == 1)
+      bad[random() % tables] ^= static_cast<char>(1 << random() % 8);
+    else
+      bad[random() % bad.size()] ^= static_cast<char>(1 << random() % 8);
     write(saved()[0], bad);
     const Start s = start();
     ASSERT_EQ(s.packed, want) << "damage " << i;
@@ -374,8 +388,9 @@ TEST_F(PackCacheTest, DamagedFilesAreReplaced) {
 
 TEST_F(PackCacheTest, OtherVersionsAndLayoutsAreReplaced) {
   const std::string want = start().packed;
-  const std::function<void(PackHeader&)> changes[] = {[](PackHeader& h) { ++h.format; }, [](PackHeader& h) { ++h.layout; }, [](PackHeader& h) { ++h.layout_probe; },
-                                                      [](PackHeader& h) { h.magic[0] = 's'; }, [](PackHeader& h) { ++h.file_bytes; }};
+  const std::function<void(PackHeader&)> changes[] = {
+      [](PackHeader& h) { ++h.format; }, [](PackHeader& h) { ++h.layout; }, [](PackHeader& h) { ++h.layout_probe; },
+      [](PackHeader& h) { h.magic[0] = 's'; }, [](PackHeader& h) { ++h.file_bytes; }};
   for (const auto& change : changes) {
     edit([&](PackHeader& h, auto&, auto&) { change(h); });
     const Start s = start();
@@ -480,14 +495,15 @@ TEST_F(PackCacheTest, StartsAtTheSameTimeDoNotHarmEachOther) {
   for (int round = 0; round < 4; ++round) {
     std::vector<std::string> got(6);
     std::vector<std::thread> threads;
-    for (std::string& packed : got)
-      threads.emplace_back([&] { packed = start().packed; });
+    for (std::string& packed : got) threads.emplace_back([&] { packed = start().packed; });
     for (std::thread& t : threads) t.join();
     for (const std::string& packed : got) EXPECT_EQ(packed, want);
     ASSERT_EQ(saved().size(), 1u);
     EXPECT_EQ(start().written, 0);
-    if (round % 2 == 0) fs::remove(saved()[0]);
-    else edit([](PackHeader& h, auto&, auto&) { h.boot[0] ^= 1; });
+    if (round % 2 == 0)
+      fs::remove(saved()[0]);
+    else
+      edit([](PackHeader& h, auto&, auto&) { h.boot[0] ^= 1; });
   }
 }
 

@@ -1,5 +1,5 @@
-// MatMul and Gemm with a constant float matrix become situ.DenseMatMul on the same numbers in panels of columns: a thread
-// reads one stream instead of a piece of every row, and a prompt's tiles are not packed at each step.
+// MatMul and Gemm with a constant float matrix become situ.DenseMatMul on the same numbers in panels of columns: a
+// thread reads one stream instead of a piece of every row, and a prompt's tiles are not packed at each step.
 #include <unistd.h>
 
 #include <map>
@@ -12,8 +12,8 @@ namespace situ {
 namespace {
 
 constexpr int64_t kMaxDepth = 65536;  // ops/matmul.cc
-// Packed weights are memory of the process, which the system cannot drop and read again from the file: not for models that
-// fill a large part of it.
+// Packed weights are memory of the process, which the system cannot drop and read again from the file: not for models
+// that fill a large part of it.
 constexpr int64_t kMemoryShare = 3;
 
 struct Matrix {
@@ -24,8 +24,10 @@ struct Matrix {
 
 bool matrix_of(const Graph& graph, const Node& node, Matrix* m) {
   const bool gemm = node.is("Gemm");
-  if ((!gemm && !node.is("MatMul")) || node.in.size() < 2 || node.in[0] == kNoValue || node.in[1] == kNoValue) return false;
-  if (gemm && (node.attr_int("transA", 0) != 0 || node.attr_float("alpha", 1) != 1 || node.attr_float("beta", 1) != 1)) return false;
+  if ((!gemm && !node.is("MatMul")) || node.in.size() < 2 || node.in[0] == kNoValue || node.in[1] == kNoValue)
+    return false;
+  if (gemm && (node.attr_int("transA", 0) != 0 || node.attr_float("alpha", 1) != 1 || node.attr_float("beta", 1) != 1))
+    return false;
   m->weights = node.in[1];
   m->transposed = gemm && node.attr_int("transB", 0) != 0;
   const int p = graph.values[m->weights].producer;
@@ -38,11 +40,14 @@ bool matrix_of(const Graph& graph, const Node& node, Matrix* m) {
   const Tensor& w = graph.values[m->weights].constant;
   const ValueInfo &x = graph.values[node.in[0]].info, &y = graph.values[node.out[0]].info;
   auto real = [](DType t) { return t == DType::kF32 || t == DType::kF16 || t == DType::kBF16; };
-  if (!w.present() || w.rank() != 2 || !w.contiguous() || !real(w.type()) || !real(x.type) || x.shape.size() < 2 || y.type != x.type) return false;
+  if (!w.present() || w.rank() != 2 || !w.contiguous() || !real(w.type()) || !real(x.type) || x.shape.size() < 2 ||
+      y.type != x.type)
+    return false;
   m->k = w.dims()[m->transposed ? 1 : 0];
   m->n = w.dims()[m->transposed ? 0 : 1];
   if (node.has_input(2)) m->bias = node.in[2];
-  const bool bias_fits = m->bias == kNoValue || (real(graph.values[m->bias].info.type) && graph.values[m->bias].info.shape == Shape{Dim(m->n)});
+  const bool bias_fits = m->bias == kNoValue || (real(graph.values[m->bias].info.type) &&
+                                                 graph.values[m->bias].info.shape == Shape{Dim(m->n)});
   return bias_fits && m->k >= 1 && m->k <= kMaxDepth && m->n >= 1 && !graph.values[node.in[0]].constant.present();
 }
 
@@ -86,7 +91,8 @@ Status pack_dense(PassContext& context) {
     if (!packed.is_ok()) return packed.status().with_context(n.label());
     written += packed->bytes();
     narrowed += packed->type() != graph.values[m.weights].constant.type();
-    if (size_t& products = left[m.weights]; products > 0 && --products == 0) context.packs->let_go(&graph.values[m.weights].constant);
+    if (size_t& products = left[m.weights]; products > 0 && --products == 0)
+      context.packs->let_go(&graph.values[m.weights].constant);
     n.in = {n.in[0], graph.add_constant(n.name + "/packed", *packed)};
     if (m.bias != kNoValue) n.in.push_back(m.bias);
     n.domain = "situ";
@@ -96,7 +102,10 @@ Status pack_dense(PassContext& context) {
     n.set_int("K", m.k);
     n.set_int("N", m.n);
   }
-  context.note("packed weights", "", std::to_string(found.size()) + " float matrices, " + std::to_string(written) + " bytes" + (narrowed > 0 ? ", " + std::to_string(narrowed) + " of them in 16 bits that hold every number exactly" : ""));
+  context.note(
+      "packed weights", "",
+      std::to_string(found.size()) + " float matrices, " + std::to_string(written) + " bytes" +
+          (narrowed > 0 ? ", " + std::to_string(narrowed) + " of them in 16 bits that hold every number exactly" : ""));
   graph.remove_dead_nodes();
   graph.drop_unread_constants();
   return Status::ok();

@@ -24,19 +24,24 @@ Digest keyed(const DigestSecret& secret, const void* data, size_t bytes) {
 
 }  // namespace
 
-bool fill_random(DigestSecret& secret) { return getrandom(secret.data(), secret.size(), 0) == static_cast<ssize_t>(secret.size()); }
+bool fill_random(DigestSecret& secret) {
+  return getrandom(secret.data(), secret.size(), 0) == static_cast<ssize_t>(secret.size());
+}
 
 Digest digest(ThreadPool* pool, const DigestSecret& secret, const std::byte* data, int64_t bytes, bool file_pages) {
   const int64_t count = (bytes + kBlock - 1) / kBlock;
   std::vector<Digest> blocks(static_cast<size_t>(count));
   auto share = [&](int64_t first, int64_t last, int t, int n) {
     for (int64_t b = first + t; b < last; b += n)
-      blocks[static_cast<size_t>(b)] = keyed(secret, data + b * kBlock, static_cast<size_t>(std::min(kBlock, bytes - b * kBlock)));
+      blocks[static_cast<size_t>(b)] =
+          keyed(secret, data + b * kBlock, static_cast<size_t>(std::min(kBlock, bytes - b * kBlock)));
   };
   for (int64_t first = 0; first < count; first += kGroup) {
     const int64_t last = std::min(first + kGroup, count), end = std::min(last * kBlock, bytes);
-    if (pool && last - first > 1) pool->run([&](int t, int n) { share(first, last, t, n); });
-    else share(first, last, 0, 1);
+    if (pool && last - first > 1)
+      pool->run([&](int t, int n) { share(first, last, t, n); });
+    else
+      share(first, last, 0, 1);
     if (file_pages) release_file_pages(data + first * kBlock, end - first * kBlock);
   }
   return keyed(secret, blocks.data(), blocks.size() * sizeof(Digest));

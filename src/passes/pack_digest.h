@@ -22,7 +22,8 @@ bool fill_random(DigestSecret& secret);
 
 // Digest of the digests of blocks of 1 MiB, which the threads of `pool` share; null: the caller alone, same result.
 // `file_pages`: the bytes lie in a read-only file map, whose pages are given back on the way.
-Digest digest(ThreadPool* pool, const DigestSecret& secret, const std::byte* data, int64_t bytes, bool file_pages = false);
+Digest digest(ThreadPool* pool, const DigestSecret& secret, const std::byte* data, int64_t bytes,
+              bool file_pages = false);
 
 // Unkeyed, against accidents: `seed` chains the checksums of several ranges.
 uint64_t checksum(const void* data, size_t bytes, uint64_t seed = 0);

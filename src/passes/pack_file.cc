@@ -34,7 +34,8 @@ struct Descriptor {
 
 // Ours or the system's, and nobody else's to write.
 bool safe(int fd, struct stat* info) {
-  return fd >= 0 && fstat(fd, info) == 0 && S_ISREG(info->st_mode) && (info->st_uid == geteuid() || info->st_uid == 0) && (info->st_mode & 022) == 0;
+  return fd >= 0 && fstat(fd, info) == 0 && S_ISREG(info->st_mode) &&
+         (info->st_uid == geteuid() || info->st_uid == 0) && (info->st_mode & 022) == 0;
 }
 
 std::string reason(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
@@ -50,8 +51,9 @@ void remove_abandoned(const fs::path& folder) {
   }
 }
 
-// Writes the packed bytes in whole aligned pieces, across matrices: what ext4 gets in one call of 2 MiB it caches, and maps
-// later, as one page. (A call for each matrix left a quarter of a model of 700 MB in small pages, and decoding 3% slower.)
+// Writes the packed bytes in whole aligned pieces, across matrices: what ext4 gets in one call of 2 MiB it caches, and
+// maps later, as one page. (A call for each matrix left a quarter of a model of 700 MB in small pages, and decoding 3%
+// slower.)
 class PieceWriter {
  public:
   explicit PieceWriter(int fd) : fd_(fd) {}
@@ -99,7 +101,8 @@ class PieceWriter {
 };
 
 // Everything but the name. Fills in the digests and where the bytes lie.
-std::string write_contents(int fd, const DigestSecret& secret, const std::vector<FileIdentity>& sources, std::vector<PackRecord>& records) {
+std::string write_contents(int fd, const DigestSecret& secret, const std::vector<FileIdentity>& sources,
+                           std::vector<PackRecord>& records) {
   PackHeader header{};
   header.sources = sources.size();
   header.entries = records.size();
@@ -112,7 +115,9 @@ std::string write_contents(int fd, const DigestSecret& secret, const std::vector
   }
   // As much again stays free, so that a cache never is what fills a disk.
   struct statvfs disk;
-  if (fstatvfs(fd, &disk) == 0 && static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize) < 2.0 * static_cast<double>(end)) return "too little space is left";
+  if (fstatvfs(fd, &disk) == 0 &&
+      static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize) < 2.0 * static_cast<double>(end))
+    return "too little space is left";
   if (fallocate(fd, 0, 0, end) != 0 && (errno != EOPNOTSUPP || ftruncate(fd, end) != 0)) return reason("no space");
   std::vector<PackEntry> entries;
   PieceWriter writer(fd);
@@ -123,7 +128,9 @@ std::string write_contents(int fd, const DigestSecret& secret, const std::vector
     entries.push_back(r.entry);
   }
   if (!writer.finish()) return reason("cannot write");
-  return write_pack_tables(fd, make_pack_header(end, file_clock_ns(), secret), sources, entries) ? "" : reason("cannot write");
+  return write_pack_tables(fd, make_pack_header(end, file_clock_ns(), secret), sources, entries)
+             ? ""
+             : reason("cannot write");
 }
 
 }  // namespace
@@ -131,13 +138,15 @@ std::string write_contents(int fd, const DigestSecret& secret, const std::vector
 bool PackRequest::same_place(const PackRequest& o) const {
   for (int i = 0; i < 3; ++i)
     if (!operands[i].same_place(o.operands[i])) return false;
-  return n == o.n && k == o.k && bits == o.bits && block == o.block && zeros == o.zeros && rounded == o.rounded && scale_type == o.scale_type && zero_type == o.zero_type &&
-         float_type == o.float_type && transposed == o.transposed;
+  return n == o.n && k == o.k && bits == o.bits && block == o.block && zeros == o.zeros && rounded == o.rounded &&
+         scale_type == o.scale_type && zero_type == o.zero_type && float_type == o.float_type &&
+         transposed == o.transposed;
 }
 
 bool PackRequest::has_form(int64_t form) const {
   if (float_type == 0) return form == 0 || form == 1;
-  constexpr auto kFloat = static_cast<int64_t>(DType::kF32), kHalf = static_cast<int64_t>(DType::kF16), kBFloat = static_cast<int64_t>(DType::kBF16);
+  constexpr auto kFloat = static_cast<int64_t>(DType::kF32), kHalf = static_cast<int64_t>(DType::kF16),
+                 kBFloat = static_cast<int64_t>(DType::kBF16);
   const bool narrow = form == kHalf || form == kBFloat;
   return float_type == kFloat ? narrow || form == kFloat : narrow && form == float_type;
 }
@@ -179,9 +188,11 @@ bool PackFile::refresh(const std::vector<FileIdentity>& sources) const {
   return write_pack_tables(file.fd, make_pack_header(identity_.size, file_clock_ns(), secret_), sources, entries_);
 }
 
-std::string write_pack_file(const fs::path& path, const DigestSecret& secret, const std::vector<FileIdentity>& sources, std::vector<PackRecord> records) {
+std::string write_pack_file(const fs::path& path, const DigestSecret& secret, const std::vector<FileIdentity>& sources,
+                            std::vector<PackRecord> records) {
   remove_abandoned(path.parent_path());
-  const std::string temporary = path.string() + "." + std::to_string(getpid()) + "-" + std::to_string(file_clock_ns()) + kTemporary;
+  const std::string temporary =
+      path.string() + "." + std::to_string(getpid()) + "-" + std::to_string(file_clock_ns()) + kTemporary;
   const Descriptor file(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (file.fd < 0) return reason("cannot write there");
   flock(file.fd, LOCK_EX | LOCK_NB);

@@ -5,9 +5,9 @@
 //   entries   one per matrix: which bytes it was packed from, how, and where its packed bytes lie
 //   packed    the bytes themselves, each matrix at a multiple of 64
 //
-// Numbers are the host's. Nothing in a file is believed: what is out of bounds or fails a checksum makes it unusable, and
-// whoever wanted it packs again. The packed bytes are checked by their digests, once per boot and whenever the file was
-// written since: between those, that the file has the modification time that its header names is enough.
+// Numbers are the host's. Nothing in a file is believed: what is out of bounds or fails a checksum makes it unusable,
+// and whoever wanted it packs again. The packed bytes are checked by their digests, once per boot and whenever the file
+// was written since: between those, that the file has the modification time that its header names is enough.
 #pragma once
 
 #include <filesystem>
@@ -49,7 +49,8 @@ struct PackEntry {
   PackRequest request;
   int64_t offset = 0, bytes = 0;  // of the packed bytes, in the file
   Digest packed;
-  int64_t form = 0;  // of MatMulNBits: whether scales became half precision; of a float matrix: the type of the packed ones
+  int64_t form =
+      0;  // of MatMulNBits: whether scales became half precision; of a float matrix: the type of the packed ones
 };
 
 // A mapped file whose header and tables are sound.
@@ -93,7 +94,9 @@ struct PackRecord {
   bool known = false;
 };
 // Writes a file under a temporary name and gives it its own at the end, so that nobody ever sees half of it; whoever is
-// last wins. Temporary files that no process writes any more are removed. Returns an empty text, or why nothing was saved.
-std::string write_pack_file(const std::filesystem::path& path, const DigestSecret& secret, const std::vector<FileIdentity>& sources, std::vector<PackRecord> records);
+// last wins. Temporary files that no process writes any more are removed. Returns an empty text, or why nothing was
+// saved.
+std::string write_pack_file(const std::filesystem::path& path, const DigestSecret& secret,
+                            const std::vector<FileIdentity>& sources, std::vector<PackRecord> records);
 
 }  // namespace situ

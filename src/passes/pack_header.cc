@@ -13,7 +13,8 @@
 namespace situ {
 namespace {
 
-constexpr int64_t kNamingTime = int64_t{2} * 1000000000;  // ns from the last byte to the file's own name, which changes its status
+constexpr int64_t kNamingTime =
+    int64_t{2} * 1000000000;  // ns from the last byte to the file's own name, which changes its status
 constexpr char kMagic[8] = {'S', 'I', 'T', 'U', 'P', 'A', 'C', 'K'};
 
 uint64_t dense_probe(uint64_t sum) {
@@ -36,8 +37,8 @@ uint64_t dense_probe(uint64_t sum) {
   return sum;
 }
 
-// Packs a small matrix in every form and digests the result: files of a build whose kernels lay weights out otherwise are
-// not read, even if nobody has raised kPackLayout.
+// Packs a small matrix in every form and digests the result: files of a build whose kernels lay weights out otherwise
+// are not read, even if nobody has raised kPackLayout.
 uint64_t layout_probe() {
   constexpr int64_t kColumns = 40, kDepth = 80;  // one whole unit and a part of one; half a block at the end
   constexpr int32_t kBlock = 32;
@@ -46,11 +47,14 @@ uint64_t layout_probe() {
   for (const int32_t bits : {4, 8})
     for (const bool half : {false, true})
       for (const ZeroPoints zeros : {ZeroPoints::kMiddle, ZeroPoints::kIntegers, ZeroPoints::kFloats}) {
-        Tensor weights = Tensor::allocate(DType::kU8, {kColumns * blocks * kBlock * bits / 8}), scales = Tensor::allocate(DType::kF32, {kColumns * blocks});
+        Tensor weights = Tensor::allocate(DType::kU8, {kColumns * blocks * kBlock * bits / 8}),
+               scales = Tensor::allocate(DType::kF32, {kColumns * blocks});
         Tensor zero_points = Tensor::allocate(DType::kU8, {kColumns * blocks});
-        for (int64_t i = 0; i < weights.bytes(); ++i) weights.view().as<uint8_t>()[i] = static_cast<uint8_t>((i * 2654435761u) >> 13);
+        for (int64_t i = 0; i < weights.bytes(); ++i)
+          weights.view().as<uint8_t>()[i] = static_cast<uint8_t>((i * 2654435761u) >> 13);
         for (int64_t i = 0; i < scales.count(); ++i) scales.view().as<float>()[i] = static_cast<float>(i + 1);
-        for (int64_t i = 0; i < zero_points.bytes(); ++i) zero_points.view().as<uint8_t>()[i] = static_cast<uint8_t>(i * 37);
+        for (int64_t i = 0; i < zero_points.bytes(); ++i)
+          zero_points.view().as<uint8_t>()[i] = static_cast<uint8_t>(i * 37);
         PackedMatMulParams params{};
         params.n = kColumns;
         params.k = kDepth;
@@ -61,7 +65,9 @@ uint64_t layout_probe() {
         const PackedLayout layout = packed_layout(params);
         const Tensor packed = Tensor::allocate(DType::kU8, {layout.bytes()});
         const PackNBitsParams all{params, 0, layout.units()};
-        const View in[] = {weights.view(), scales.view(), zeros == ZeroPoints::kFloats ? scales.view() : zero_points.view()}, out = packed.view();
+        const View in[] = {weights.view(), scales.view(),
+                           zeros == ZeroPoints::kFloats ? scales.view() : zero_points.view()},
+                   out = packed.view();
         KernelCall call;
         call.in = in;
         call.in_count = 3;
@@ -88,17 +94,21 @@ void read_boot(char (&boot)[40]) {
   ::close(fd);
 }
 
-uint64_t checksum_of(PackHeader header, const std::vector<FileIdentity>& sources, const std::vector<PackEntry>& entries) {
+uint64_t checksum_of(PackHeader header, const std::vector<FileIdentity>& sources,
+                     const std::vector<PackEntry>& entries) {
   header.checksum = 0;
-  return checksum(entries.data(), entries.size() * sizeof(PackEntry), checksum(sources.data(), sources.size() * sizeof(FileIdentity), checksum(&header, sizeof(header))));
+  return checksum(entries.data(), entries.size() * sizeof(PackEntry),
+                  checksum(sources.data(), sources.size() * sizeof(FileIdentity), checksum(&header, sizeof(header))));
 }
 
 // Bounds only: how many bytes a matrix needs is compared where it is asked for.
 bool sound(const PackEntry& e, const PackHeader& header) {
   for (const SourceRange& r : e.request.operands)
-    if (r.file < SourceRange::kNoFile || r.file >= static_cast<int64_t>(header.sources) || r.offset < 0 || r.bytes < 0) return false;
+    if (r.file < SourceRange::kNoFile || r.file >= static_cast<int64_t>(header.sources) || r.offset < 0 || r.bytes < 0)
+      return false;
   if (!e.request.has_form(e.form)) return false;
-  return e.offset % kPackAlignment == 0 && e.offset >= header.tables_bytes() && e.bytes > 0 && e.bytes <= header.file_bytes && e.offset <= header.file_bytes - e.bytes;
+  return e.offset % kPackAlignment == 0 && e.offset >= header.tables_bytes() && e.bytes > 0 &&
+         e.bytes <= header.file_bytes && e.offset <= header.file_bytes - e.bytes;
 }
 
 }  // namespace
@@ -140,26 +150,36 @@ PackHeader make_pack_header(int64_t file_bytes, int64_t modified_ns, const Diges
   return h;
 }
 
-bool write_pack_tables(int descriptor, PackHeader header, const std::vector<FileIdentity>& sources, const std::vector<PackEntry>& entries) {
+bool write_pack_tables(int descriptor, PackHeader header, const std::vector<FileIdentity>& sources,
+                       const std::vector<PackEntry>& entries) {
   header.sources = sources.size();
   header.entries = entries.size();
   header.checksum = checksum_of(header, sources, entries);
   const size_t source_bytes = sources.size() * sizeof(FileIdentity), entry_bytes = entries.size() * sizeof(PackEntry);
-  const timespec modified{header.modified_ns / 1000000000, header.modified_ns % 1000000000}, times[2] = {modified, modified};
-  return write_at(descriptor, &header, sizeof(header), 0) && write_at(descriptor, sources.data(), source_bytes, sizeof(header)) &&
-         write_at(descriptor, entries.data(), entry_bytes, static_cast<int64_t>(sizeof(header) + source_bytes)) && futimens(descriptor, times) == 0;
+  const timespec modified{header.modified_ns / 1000000000, header.modified_ns % 1000000000},
+      times[2] = {modified, modified};
+  return write_at(descriptor, &header, sizeof(header), 0) &&
+         write_at(descriptor, sources.data(), source_bytes, sizeof(header)) &&
+         write_at(descriptor, entries.data(), entry_bytes, static_cast<int64_t>(sizeof(header) + source_bytes)) &&
+         futimens(descriptor, times) == 0;
 }
 
-bool read_pack_tables(int descriptor, int64_t file_bytes, PackHeader* header, std::vector<FileIdentity>* sources, std::vector<PackEntry>* entries) {
+bool read_pack_tables(int descriptor, int64_t file_bytes, PackHeader* header, std::vector<FileIdentity>* sources,
+                      std::vector<PackEntry>* entries) {
   if (!read_at(descriptor, header, sizeof(*header), 0)) return false;
   if (std::string_view(header->magic, sizeof(kMagic)) != std::string_view(kMagic, sizeof(kMagic))) return false;
-  if (header->format != kPackFormat || header->layout != kPackLayout || header->layout_probe != known_layout_probe()) return false;
-  if (header->sources > kMaxPackSources || header->entries > kMaxPackEntries || header->file_bytes != file_bytes || header->tables_bytes() > file_bytes) return false;
+  if (header->format != kPackFormat || header->layout != kPackLayout || header->layout_probe != known_layout_probe())
+    return false;
+  if (header->sources > kMaxPackSources || header->entries > kMaxPackEntries || header->file_bytes != file_bytes ||
+      header->tables_bytes() > file_bytes)
+    return false;
   sources->resize(header->sources);
   entries->resize(header->entries);
   const size_t source_bytes = sources->size() * sizeof(FileIdentity);
   if (!read_at(descriptor, sources->data(), source_bytes, sizeof(*header))) return false;
-  if (!read_at(descriptor, entries->data(), entries->size() * sizeof(PackEntry), static_cast<int64_t>(sizeof(*header) + source_bytes))) return false;
+  if (!read_at(descriptor, entries->data(), entries->size() * sizeof(PackEntry),
+               static_cast<int64_t>(sizeof(*header) + source_bytes)))
+    return false;
   if (header->checksum != checksum_of(*header, *sources, *entries)) return false;
   for (const PackEntry& e : *entries)
     if (!sound(e, *header)) return false;
@@ -171,7 +191,8 @@ bool untouched(const PackHeader& header, const FileIdentity& file) {
   read_boot(boot);
   // Whoever writes to a file and gives it its old time again changes its status later than that.
   if (file.changed_ns - file.modified_ns > kNamingTime) return false;
-  return boot[0] != 0 && std::string_view(boot, sizeof(boot)) == std::string_view(header.boot, sizeof(boot)) && header.modified_ns == file.modified_ns;
+  return boot[0] != 0 && std::string_view(boot, sizeof(boot)) == std::string_view(header.boot, sizeof(boot)) &&
+         header.modified_ns == file.modified_ns;
 }
 
 }  // namespace situ

@@ -34,12 +34,13 @@ bool scales_fit_half(const float* scales, int64_t begin, int64_t end, bool round
   return fits;
 }
 
-// Every scale * zero point is a normal half-precision number up to the last bits of a float, which whoever divided by the
-// scale has rounded; or, rounded, near to one, by 2^-11 of itself or of the smallest scale.
+// Every scale * zero point is a normal half-precision number up to the last bits of a float, which whoever divided by
+// the scale has rounded; or, rounded, near to one, by 2^-11 of itself or of the smallest scale.
 bool offsets_fit_half(const float* scales, const float* zeros, int64_t begin, int64_t end, bool rounded) {
   bool fits = true;
   for (int64_t i = begin; i < end; ++i) {
-    const uint32_t word = std::bit_cast<uint32_t>(scales[i] * zeros[i]), exponent = word >> 23 & 0xff, last = word & 0x1fff;
+    const uint32_t word = std::bit_cast<uint32_t>(scales[i] * zeros[i]), exponent = word >> 23 & 0xff,
+                   last = word & 0x1fff;
     fits &= rounded ? exponent < 142 : (exponent - 113u < 29u && (last <= 2 || last >= 0x1ffe)) || word << 1 == 0;
   }
   return fits;
@@ -91,13 +92,17 @@ bool PackStore::fits_half(const PackOperands& o) const {
   const bool offsets = o.params.zeros == ZeroPoints::kFloats, real = o.scales.type() == DType::kF32;
   if (offsets && !(real && o.zeros.type() == DType::kF32)) return false;
   if (!real) return o.scales.type() == DType::kF16;
-  const float *scales = o.scales.view().as<const float>(), *zeros = offsets ? o.zeros.view().as<const float>() : nullptr;
+  const float *scales = o.scales.view().as<const float>(),
+              *zeros = offsets ? o.zeros.view().as<const float>() : nullptr;
   std::atomic<bool> fits{true};
   const int64_t count = o.scales.count();
   pool_.run([&](int t, int n) {
-    for (int64_t i = count * t / n, end = count * (t + 1) / n; i < end && fits.load(std::memory_order_relaxed); i += kTestedAtOnce) {
+    for (int64_t i = count * t / n, end = count * (t + 1) / n; i < end && fits.load(std::memory_order_relaxed);
+         i += kTestedAtOnce) {
       const int64_t last = std::min(i + kTestedAtOnce, end);
-      if (!scales_fit_half(scales, i, last, o.rounded) || (offsets && !offsets_fit_half(scales, zeros, i, last, o.rounded))) fits.store(false, std::memory_order_relaxed);
+      if (!scales_fit_half(scales, i, last, o.rounded) ||
+          (offsets && !offsets_fit_half(scales, zeros, i, last, o.rounded)))
+        fits.store(false, std::memory_order_relaxed);
     }
   });
   return fits.load();
@@ -105,8 +110,16 @@ bool PackStore::fits_half(const PackOperands& o) const {
 
 Result<Packed> PackStore::pack(const PackOperands& o) {
   PackedMatMulParams params = o.params;
-  const Key key{o.weights.view().data, o.scales.view().data, params.zeros != ZeroPoints::kMiddle ? o.zeros.view().data : nullptr, params.n, params.k, params.bits, params.block, o.rounded};
-  if (auto it = packed_.find(key); it != packed_.end() && it->second.made_of(o.weights, o.scales, o.zeros)) return it->second.result;
+  const Key key{o.weights.view().data,
+                o.scales.view().data,
+                params.zeros != ZeroPoints::kMiddle ? o.zeros.view().data : nullptr,
+                params.n,
+                params.k,
+                params.bits,
+                params.block,
+                o.rounded};
+  if (auto it = packed_.find(key); it != packed_.end() && it->second.made_of(o.weights, o.scales, o.zeros))
+    return it->second.result;
   std::optional<Packed> packed = cache_ ? cache_->find(o) : std::nullopt;
   if (!packed) {
     params.half_scales = fits_half(o);
@@ -133,13 +146,16 @@ Result<Tensor> PackStore::lay_out(const PackOperands& o, const PackedMatMulParam
   call.out = &out;
   call.out_count = 1;
   // A part at a time, so that no more than one part of the file is resident beside what has been packed.
-  const int64_t row = o.weights.bytes() / params.n, step = std::max<int64_t>(1, kPartBytes / (row * kPanelColumns * kUnitPanels));
+  const int64_t row = o.weights.bytes() / params.n,
+                step = std::max<int64_t>(1, kPartBytes / (row * kPanelColumns * kUnitPanels));
   for (int64_t unit = 0; unit < layout.units(); unit += step) {
     const PackNBitsParams part{params, unit, std::min(unit + step, layout.units())};
     call.params = &part;
     pool_.run([&](int t, int n) { kernels().pack_nbits(call, t, n); });
-    release(o.weights, part.first_unit * kUnitPanels * kPanelColumns, part.last_unit * kUnitPanels * kPanelColumns, params.n);
-    release(o.scales, part.first_unit * kUnitPanels * kPanelColumns, part.last_unit * kUnitPanels * kPanelColumns, params.n);
+    release(o.weights, part.first_unit * kUnitPanels * kPanelColumns, part.last_unit * kUnitPanels * kPanelColumns,
+            params.n);
+    release(o.scales, part.first_unit * kUnitPanels * kPanelColumns, part.last_unit * kUnitPanels * kPanelColumns,
+            params.n);
   }
   return packed;
 }
@@ -151,7 +167,9 @@ DType PackStore::narrowest(const Tensor& w) const {
   for (int64_t part = 0; part < parts && (bfloat.load() || half.load()); ++part) {
     const int64_t begin = w.count() * part / parts, count = w.count() * (part + 1) / parts - begin;
     pool_.run([&](int t, int n) {
-      for (int64_t i = begin + count * t / n, end = begin + count * (t + 1) / n; i < end && (bfloat.load(std::memory_order_relaxed) || half.load(std::memory_order_relaxed)); i += kTestedAtOnce) {
+      for (int64_t i = begin + count * t / n, end = begin + count * (t + 1) / n;
+           i < end && (bfloat.load(std::memory_order_relaxed) || half.load(std::memory_order_relaxed));
+           i += kTestedAtOnce) {
         const Exact exact = exact_in(w.view().data + i * dtype_bytes(DType::kF32), std::min(kTestedAtOnce, end - i));
         if (!exact.bfloat) bfloat.store(false, std::memory_order_relaxed);
         if (!exact.half) half.store(false, std::memory_order_relaxed);
@@ -199,7 +217,8 @@ Result<Tensor> PackStore::lay_out(const Tensor& w, int64_t k, int64_t n, bool tr
   call.out = &out;
   call.out_count = 1;
   call.params = &part;
-  const int64_t rows = transposed ? part.last_panel : k, row_bytes = w.bytes() / rows, step = std::max<int64_t>(1, kPartBytes / std::max<int64_t>(1, row_bytes));
+  const int64_t rows = transposed ? part.last_panel : k, row_bytes = w.bytes() / rows,
+                step = std::max<int64_t>(1, kPartBytes / std::max<int64_t>(1, row_bytes));
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t end = std::min(begin + step, rows);
     (transposed ? part.first_panel : part.first_k) = begin;

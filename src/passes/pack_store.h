@@ -1,4 +1,5 @@
-// Packed weights of one model: each matrix once, however many programs read it, and from a saved file where there is one.
+// Packed weights of one model: each matrix once, however many programs read it, and from a saved file where there is
+// one.
 #pragma once
 
 #include <map>
@@ -23,12 +24,14 @@ class PackStore {
   // Tensors with this owner lie in a read-only file map, whose pages are given back once they are packed.
   void add_file(const void* owner) { files_.insert(owner); }
 
-  // Operands of MatMulNBits as kernels/packed_layout.h says: one-dimensional bytes. Scales become half precision where that
-  // holds every one of them: exactly, or if `operands.rounded` changed by at most 2^-11 of itself. Error: no memory.
+  // Operands of MatMulNBits as kernels/packed_layout.h says: one-dimensional bytes. Scales become half precision where
+  // that holds every one of them: exactly, or if `operands.rounded` changed by at most 2^-11 of itself. Error: no
+  // memory.
   Result<Packed> pack(const PackOperands& operands);
 
-  // w [k, n] of 32 or 16 bits, rows or columns next to each other, as kernels/dense_matmul.cc reads it: one-dimensional. Where 16
-  // bits hold every element exactly (a checkpoint in bfloat16 or half precision that was exported as floats), it has 16.
+  // w [k, n] of 32 or 16 bits, rows or columns next to each other, as kernels/dense_matmul.cc reads it:
+  // one-dimensional. Where 16 bits hold every element exactly (a checkpoint in bfloat16 or half precision that was
+  // exported as floats), it has 16.
   Result<Tensor> pack_dense(const Tensor& w, int64_t k, int64_t n, bool transposed);
 
   // The file's pages of a tensor that nothing reads any more are given back.
@@ -40,7 +43,7 @@ class PackStore {
   // A copy at an even address, without a second one of the same tensor.
   Tensor aligned(const Tensor& odd);
 
-  int64_t bytes() const { return bytes_; }          // of all matrices
+  int64_t bytes() const { return bytes_; }            // of all matrices
   int64_t written_bytes() const { return written_; }  // of these, laid out now
 
  private:
@@ -60,7 +63,9 @@ class PackStore {
     T result;
     std::vector<std::weak_ptr<const void>> sources;
     template <typename... Tensors>
-    static Made of(const T& result, const Tensors&... t) { return {result, {t.owner()...}}; }
+    static Made of(const T& result, const Tensors&... t) {
+      return {result, {t.owner()...}};
+    }
     template <typename... Tensors>
     bool made_of(const Tensors&... t) const {
       size_t i = 0;

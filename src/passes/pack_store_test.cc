@@ -23,23 +23,28 @@ class PackStoreTest : public testing::Test {
   // The type that `numbers` [kDepth, kColumns] are laid out in; each is found again, to the bit.
   DType packed_type(const std::vector<float>& numbers, bool transposed = false) {
     std::vector<std::byte> memory(numbers.size() * 4 + 1);
-    const Tensor w = Tensor::borrow(DType::kF32, {transposed ? kColumns : kDepth, transposed ? kDepth : kColumns}, memory.data() + 1, std::make_shared<int>(0));
+    const Tensor w = Tensor::borrow(DType::kF32, {transposed ? kColumns : kDepth, transposed ? kDepth : kColumns},
+                                    memory.data() + 1, std::make_shared<int>(0));
     for (size_t i = 0; i < numbers.size(); ++i)
-      for (size_t b = 0; b < 4; ++b) memory[1 + 4 * i + b] = static_cast<std::byte>(std::bit_cast<uint32_t>(numbers[i]) >> 8 * b);
+      for (size_t b = 0; b < 4; ++b)
+        memory[1 + 4 * i + b] = static_cast<std::byte>(std::bit_cast<uint32_t>(numbers[i]) >> 8 * b);
     const Result<Tensor> packed = PackStore(pool_).pack_dense(w, kDepth, kColumns, transposed);
     EXPECT_TRUE(packed.is_ok());
     const std::vector<double> found = packed->to_f64();
     for (int64_t k = 0; k < kDepth; ++k)
       for (int64_t n = 0; n < kColumns; ++n) {
-        const double got = found[static_cast<size_t>((n / kDensePanelColumns * kDepth + k) * kDensePanelColumns + n % kDensePanelColumns)];
+        const double got = found[static_cast<size_t>((n / kDensePanelColumns * kDepth + k) * kDensePanelColumns +
+                                                     n % kDensePanelColumns)];
         const double want = numbers[static_cast<size_t>(transposed ? n * kDepth + k : k * kColumns + n)];
-        EXPECT_TRUE((got == want && std::signbit(got) == std::signbit(want)) || (std::isnan(got) && std::isnan(want))) << k << ", " << n << ": " << got << " for " << want;
+        EXPECT_TRUE((got == want && std::signbit(got) == std::signbit(want)) || (std::isnan(got) && std::isnan(want)))
+            << k << ", " << n << ": " << got << " for " << want;
       }
     return packed->type();
   }
   std::vector<float> bfloats() {
     std::vector<float> numbers(kDepth * kColumns);
-    for (float& x : numbers) x = std::bit_cast<float>(static_cast<uint32_t>(random_() % 0x7f80u << 16 | (random_() & 1) << 31));
+    for (float& x : numbers)
+      x = std::bit_cast<float>(static_cast<uint32_t>(random_() % 0x7f80u << 16 | (random_() & 1) << 31));
     return numbers;
   }
   // From 2^-24 to below 2^15, and 0.
@@ -89,20 +94,24 @@ TEST_F(PackStoreTest, One_number_decides) {
   }
 }
 
-// What a first start has packed and saved, a second one maps: the same bytes, whatever type they have; another start packs again.
+// What a first start has packed and saved, a second one maps: the same bytes, whatever type they have; another start
+// packs again.
 TEST_F(PackStoreTest, Float_matrices_are_saved) {
   std::string name = (std::filesystem::temp_directory_path() / "situ_store_XXXXXX").string();
   const std::filesystem::path folder = mkdtemp(name.data());
-  const std::vector<std::vector<float>> matrices = {bfloats(), halves(), std::vector<float>(kDepth * kColumns, 1.0f / 3)};
+  const std::vector<std::vector<float>> matrices = {bfloats(), halves(),
+                                                    std::vector<float>(kDepth * kColumns, 1.0f / 3)};
   const auto owner = std::make_shared<int>(0);
   const std::string model = folder / "model.data";
   std::ofstream(model) << "weights that passes have changed";
   auto start = [&](bool transposed, int64_t* written, std::vector<Tensor>* packed) {
-    PackCache cache(pool_, {{owner.get(), model, nullptr, identity_of(model.c_str())}}, {.folder = folder / "cache", .least_bytes = 1, .settled_ns = 0});
+    PackCache cache(pool_, {{owner.get(), model, nullptr, identity_of(model.c_str())}},
+                    {.folder = folder / "cache", .least_bytes = 1, .settled_ns = 0});
     PackStore store(pool_, &cache);
     packed->clear();
     for (const std::vector<float>& m : matrices) {
-      const Tensor w = Tensor::borrow(DType::kF32, {transposed ? kColumns : kDepth, transposed ? kDepth : kColumns}, reinterpret_cast<const std::byte*>(m.data()), std::make_shared<int>(0));
+      const Tensor w = Tensor::borrow(DType::kF32, {transposed ? kColumns : kDepth, transposed ? kDepth : kColumns},
+                                      reinterpret_cast<const std::byte*>(m.data()), std::make_shared<int>(0));
       const Result<Tensor> p = store.pack_dense(w, kDepth, kColumns, transposed);
       ASSERT_TRUE(p.is_ok());
       packed->push_back(*p);

@@ -31,9 +31,12 @@ bool fits(const Graph& graph, const Node& n, PackedMatMulParams* p) {
   p->block = static_cast<int32_t>(n.attr_int("block_size", 0));
   // Only level 4 rounds activations, as onnxruntime has it; the others are float.
   p->accuracy_level = n.attr_int("accuracy_level", 0) == 4 ? 4 : 0;
-  p->zeros = !n.has_input(3) ? ZeroPoints::kMiddle : zeros && zeros->type() == DType::kU8 ? ZeroPoints::kIntegers : ZeroPoints::kFloats;
+  p->zeros = !n.has_input(3)                        ? ZeroPoints::kMiddle
+             : zeros && zeros->type() == DType::kU8 ? ZeroPoints::kIntegers
+                                                    : ZeroPoints::kFloats;
   const bool known = weights && scales && (!n.has_input(3) || zeros) && !n.has_input(4);
-  return known && weights->type() == DType::kU8 && (p->bits == 4 || p->bits == 8) && p->block >= 16 && p->block <= 256 && p->k <= kMaxDepth;
+  return known && weights->type() == DType::kU8 && (p->bits == 4 || p->bits == 8) && p->block >= 16 &&
+         p->block <= 256 && p->k <= kMaxDepth;
 }
 
 }  // namespace
@@ -49,7 +52,8 @@ Status pack_weights(PassContext& context) {
     if (!fits(graph, n, &p)) continue;
     const bool rounded = p.accuracy_level == 4 && p.n * p.k >= kLargeMatrix;
     const Tensor none;
-    Result<Packed> packed = context.packs->pack({*constant(graph, n, 1), *constant(graph, n, 2), n.has_input(3) ? *constant(graph, n, 3) : none, p, rounded});
+    Result<Packed> packed = context.packs->pack(
+        {*constant(graph, n, 1), *constant(graph, n, 2), n.has_input(3) ? *constant(graph, n, 3) : none, p, rounded});
     if (!packed.is_ok()) return packed.status().with_context(n.label());
     // What passes laid out on the heap goes at once: all matrices together would be a second copy of the model.
     for (size_t i = 1; i < 4; ++i) {
@@ -69,7 +73,8 @@ Status pack_weights(PassContext& context) {
     ++count;
   }
   if (count == 0) return Status::ok();
-  context.note("packed weights", "", std::to_string(count) + " matrices, " + std::to_string(context.packs->bytes() - before) + " bytes");
+  context.note("packed weights", "",
+               std::to_string(count) + " matrices, " + std::to_string(context.packs->bytes() - before) + " bytes");
   graph.remove_dead_nodes();
   graph.drop_unread_constants();
   return Status::ok();

@@ -21,14 +21,14 @@ struct StatePair {
   ValueId past = kNoValue;     // graph input
   ValueId present = kNoValue;  // graph output
   StateRule rule = StateRule::kAppend;
-  int axis = 0;                // kAppend: the axis that grows
+  int axis = 0;  // kAppend: the axis that grows
 };
 
 // What each input is fed with.
 enum class InputRole {
-  kTokenIds,   // [1, S] token ids
-  kPositions,  // P .. P + S - 1 along the last axis, repeated along others
-  kState,      // a past tensor
+  kTokenIds,    // [1, S] token ids
+  kPositions,   // P .. P + S - 1 along the last axis, repeated along others
+  kState,       // a past tensor
   kRotaryRows,  // [1, 1, S, C], of the tokens' positions
 };
 
@@ -87,11 +87,12 @@ struct PassContext {
   bool at_control = false;
   std::vector<std::pair<ValueId, DType>> declared_outputs;  // as the file has them
   DType kv_type = DType::kNone;  // of appended states that attention alone reads; kNone: the pass decides
-  PackStore* packs = nullptr;  // where packed weights go; null: none are packed
+  PackStore* packs = nullptr;    // where packed weights go; null: none are packed
   // Casts of stored weights are not folded yet: passes may still find that they are read as they are stored.
   bool weights_as_stored = false;
-  int64_t stored_bytes = 0, folded_bytes = 0;  // of the file's constants, and of those that infer_shapes made and that are read
-  std::map<ValueId, int64_t> folded;           // bytes of all that it made
+  int64_t stored_bytes = 0,
+          folded_bytes = 0;           // of the file's constants, and of those that infer_shapes made and that are read
+  std::map<ValueId, int64_t> folded;  // bytes of all that it made
   // Set by widen_half: constants that are float now may have been rounded to half precision by the exporter.
   bool half_constants = false;
   // A step that subgraphs are probed at: S, P and T = P + S all differ where the phase lets them.
@@ -121,50 +122,52 @@ const std::vector<Pass>& pass_list();
 Status run_passes(PassContext& context, bool literal);
 
 // -- the passes, one file each
-Status bind_inputs(PassContext&);              // symbols for batch, new tokens, past; constant inputs
-Status expand_fused(PassContext&);             // contrib and opset 23+ attention, rotary, skip norms
-Status check_mask(PassContext&);               // ones in the attention mask hide nothing, and a zero hides a key
-Status unstack_states(PassContext&);           // states stacked in one tensor: each of its own
-Status find_states(PassContext&);              // past / present pairs from what the outputs are made of
-Status find_logits(PassContext&);              // the output as wide as the table that token ids index
-Status narrow_states(PassContext&);            // states that are cast on their way in and out: the cast moves inside
-Status widen_half(PassContext&);               // half-precision activations in float; weights and states stay half
-Status inline_control(PassContext&);           // If on a known predicate
-Status simplify(PassContext&);                 // identities, no-op casts, expands and reshapes; dead nodes
-Status fuse_dequantize(PassContext&);          // DequantizeLinear of a weight into its MatMul
-Status sink_repeats(PassContext&);             // unary operators above the repetition they read
-Status recognise_functions(PassContext&);      // norms and activations, by probing
-Status recognise_rotary(PassContext&);         // rotary embeddings, by probing
-Status simplify_rotary(PassContext&);          // parts, orders and repetitions around rotary embeddings
-Status unrepeat_states(PassContext&);          // heads that are repeated before they are cached: cached once
-Status recognise_attention(PassContext&);      // Softmax outwards; masks, ALiBi, repeat_kv by probing
-Status split_products(PassContext&);           // products with repeated heads that attention recognition left
-Status push_selections(PassContext&);          // Slice/Split/Gather above the projection they select from
-Status last_token(PassContext&);               // logits of the last tokens only
-Status pack_weights(PassContext&);             // quantised weights in the order in which they are read
-Status pack_dense(PassContext&);               // float weights in panels of columns
-Status fuse_matmuls(PassContext&);             // gates, norms and residuals into packed products
-Status store_states(PassContext&);             // the element type of attention states
-Status fuse_casts(PassContext&);               // casts to half precision into the kernels that write for them
-Status join_products(PassContext&);            // packed products of the same rows into one call
-Status distribute_concat(PassContext&);        // elementwise operators above the Concat they read
+Status bind_inputs(PassContext&);          // symbols for batch, new tokens, past; constant inputs
+Status expand_fused(PassContext&);         // contrib and opset 23+ attention, rotary, skip norms
+Status check_mask(PassContext&);           // ones in the attention mask hide nothing, and a zero hides a key
+Status unstack_states(PassContext&);       // states stacked in one tensor: each of its own
+Status find_states(PassContext&);          // past / present pairs from what the outputs are made of
+Status find_logits(PassContext&);          // the output as wide as the table that token ids index
+Status narrow_states(PassContext&);        // states that are cast on their way in and out: the cast moves inside
+Status widen_half(PassContext&);           // half-precision activations in float; weights and states stay half
+Status inline_control(PassContext&);       // If on a known predicate
+Status simplify(PassContext&);             // identities, no-op casts, expands and reshapes; dead nodes
+Status fuse_dequantize(PassContext&);      // DequantizeLinear of a weight into its MatMul
+Status sink_repeats(PassContext&);         // unary operators above the repetition they read
+Status recognise_functions(PassContext&);  // norms and activations, by probing
+Status recognise_rotary(PassContext&);     // rotary embeddings, by probing
+Status simplify_rotary(PassContext&);      // parts, orders and repetitions around rotary embeddings
+Status unrepeat_states(PassContext&);      // heads that are repeated before they are cached: cached once
+Status recognise_attention(PassContext&);  // Softmax outwards; masks, ALiBi, repeat_kv by probing
+Status split_products(PassContext&);       // products with repeated heads that attention recognition left
+Status push_selections(PassContext&);      // Slice/Split/Gather above the projection they select from
+Status last_token(PassContext&);           // logits of the last tokens only
+Status pack_weights(PassContext&);         // quantised weights in the order in which they are read
+Status pack_dense(PassContext&);           // float weights in panels of columns
+Status fuse_matmuls(PassContext&);         // gates, norms and residuals into packed products
+Status store_states(PassContext&);         // the element type of attention states
+Status fuse_casts(PassContext&);           // casts to half precision into the kernels that write for them
+Status join_products(PassContext&);        // packed products of the same rows into one call
+Status distribute_concat(PassContext&);    // elementwise operators above the Concat they read
 
 // For the graph of one token alone: after the passes, where the number of threads is known.
 Status split_attention(Graph& graph, int splits);
 // Whether the attention `n` of one token may be split over the keys.
 bool splits_well(const Graph& graph, const Node& n);
-// For sequences without an end, of which the last `window` tokens and `first` first ones are attended to: after the passes. Attention
-// takes no others, and rotary tables become rows that the host computes. Errors name what needs the whole sequence.
+// For sequences without an end, of which the last `window` tokens and `first` first ones are attended to: after the
+// passes. Attention takes no others, and rotary tables become rows that the host computes. Errors name what needs the
+// whole sequence.
 Status limit_window(PassContext& context, int64_t window, int64_t first);
 // Whether tables have a row for each position; before weights are packed, or behind limit_window.
 Status check_positions(PassContext&);
-// Constants at odd addresses become copies at even ones: all, or all but those that pack_dense may lay out. `packs` shares
-// copies between programs; null: each gets its own.
+// Constants at odd addresses become copies at even ones: all, or all but those that pack_dense may lay out. `packs`
+// shares copies between programs; null: each gets its own.
 void align_constants(Graph& graph, PackStore* packs, bool all);
 // After the passes: what becomes of the tokens of one step.
 struct TokenOrder {
   std::string mixing;  // the first node whose result for a token depends on later tokens of the step (label); "": none
-  // Whether the tokens may be of several sequences, in order: most nodes take them one by one; some want one sequence at a time.
+  // Whether the tokens may be of several sequences, in order: most nodes take them one by one; some want one sequence
+  // at a time.
   std::vector<char> by_sequence;  // by node
   std::string one_sequence;       // why they may not; "": they may
 };
@@ -174,23 +177,26 @@ bool pass_disabled(const std::string& name);
 // It names passes that can be switched off: a misspelt one would switch nothing off.
 Status check_disabled_names();
 
-// The operand that output 0 of a node equals, for nodes that change nothing (Identity, reshapes to the same shape, times 1 ..);
-// else kNoValue.
+// The operand that output 0 of a node equals, for nodes that change nothing (Identity, reshapes to the same shape,
+// times 1 ..); else kNoValue.
 ValueId equal_operand(const Graph& graph, const Node& n);
 
 // A Slice with a negative step, or with steps that are not known.
 bool walks_back(const Graph& graph, const Node& n);
 
-// Thrown where an operator on constants fails: at once, or when a constant that it makes is first looked at (Tensor::deferred).
-// The engine catches it.
+// Thrown where an operator on constants fails: at once, or when a constant that it makes is first looked at
+// (Tensor::deferred). The engine catches it.
 struct FoldingFailed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 // The results of an operator on constants, whose pages of the file are let go. Throws FoldingFailed.
-std::vector<Tensor> computed_results(const PassContext& context, Evaluator& evaluator, const Node& node, const std::vector<Tensor>& operands);
-// One of them, of `dims`, computed when it is first looked at: FoldingFailed is thrown there. The context must live as long.
-Tensor deferred_result(PassContext& context, const Node& node, size_t output, const std::vector<Tensor>& operands, DType type, const std::vector<int64_t>& dims);
+std::vector<Tensor> computed_results(const PassContext& context, Evaluator& evaluator, const Node& node,
+                                     const std::vector<Tensor>& operands);
+// One of them, of `dims`, computed when it is first looked at: FoldingFailed is thrown there. The context must live as
+// long.
+Tensor deferred_result(PassContext& context, const Node& node, size_t output, const std::vector<Tensor>& operands,
+                       DType type, const std::vector<int64_t>& dims);
 
 // Types, shapes and small integer contents of every value; folds nodes whose operands are constants.
 // Errors name the node. Called after every pass.

@@ -52,10 +52,12 @@ Status check_disabled_names() {
   std::stringstream names(list ? list : "");
   std::string known = "all, split_attention";
   for (const Pass& pass : pass_list())
-    if (pass.use == PassUse::kOptional && known.find(pass.name) == std::string::npos) known += std::string(", ") + pass.name;
+    if (pass.use == PassUse::kOptional && known.find(pass.name) == std::string::npos)
+      known += std::string(", ") + pass.name;
   for (std::string n; std::getline(names, n, ',');)
     if (!n.empty() && (", " + known + ",").find(", " + n + ",") == std::string::npos)
-      return Status::error("SITU_DISABLE_PASSES: '" + n + "' is not a pass that can be switched off (known: " + known + ")");
+      return Status::error("SITU_DISABLE_PASSES: '" + n + "' is not a pass that can be switched off (known: " + known +
+                           ")");
   return Status::ok();
 }
 

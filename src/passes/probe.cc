@@ -7,7 +7,8 @@ namespace situ {
 namespace {
 
 constexpr int kMaxDepth = 4000;  // of a host subgraph; deeper is not a mask
-constexpr int64_t kMostHeld = 1 << 30;  // bytes of values that wait for a reader: masks of 131,072 keys for every head, one after the other
+constexpr int64_t kMostHeld =
+    1 << 30;  // bytes of values that wait for a reader: masks of 131,072 keys for every head, one after the other
 
 SymbolValues bind_symbols(int64_t tokens, int64_t past) {
   SymbolValues s;
@@ -29,7 +30,12 @@ std::vector<float> floats(const Tensor& t) {
 }
 
 Prober::Prober(const Graph& graph, const Binding& binding, Evaluator& evaluator)
-    : graph_(&graph), binding_(&binding), evaluator_(&evaluator), host_(graph.values.size(), 0), fixed_(graph.values.size(), 0), readers_(graph.values.size(), 0) {
+    : graph_(&graph),
+      binding_(&binding),
+      evaluator_(&evaluator),
+      host_(graph.values.size(), 0),
+      fixed_(graph.values.size(), 0),
+      readers_(graph.values.size(), 0) {
   for (size_t v = 0; v < graph.values.size(); ++v) {
     host_[v] = graph.values[v].info.content.has_value();
     fixed_[v] = graph.values[v].constant.present() || (host_[v] && shape_is_const(*graph.values[v].info.content));
@@ -64,8 +70,10 @@ Tensor Prober::random(const std::vector<int64_t>& dims, uint32_t seed, DType typ
   for (int64_t i = 0; i < t.count(); ++i) {
     x = x * 1664525u + 1013904223u;
     const float f = static_cast<float>(x >> 8) / 8388608.0f - 1.0f;
-    if (type == DType::kF32) t.view().as<float>()[i] = f;
-    else if (type == DType::kF64) t.view().as<double>()[i] = f;
+    if (type == DType::kF32)
+      t.view().as<float>()[i] = f;
+    else if (type == DType::kF64)
+      t.view().as<double>()[i] = f;
   }
   return t;
 }
@@ -99,8 +107,10 @@ Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const 
     const int64_t tokens = symbols.value[kSymS];
     for (int64_t i = 0; i < t.count(); ++i) {
       const int64_t p = symbols.value[kSymP] + i % tokens;
-      if (value.info.type == DType::kI32) t.view().as<int32_t>()[i] = static_cast<int32_t>(p);
-      else t.view().as<int64_t>()[i] = p;
+      if (value.info.type == DType::kI32)
+        t.view().as<int32_t>()[i] = static_cast<int32_t>(p);
+      else
+        t.view().as<int64_t>()[i] = p;
     }
     memo[v] = t;
     return t;
@@ -130,7 +140,8 @@ Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const 
     memo[n.out[i]] = (*results)[i];
     held_ += (*results)[i].bytes();
   }
-  if (held_ > kMostHeld) return Status::error("'" + value.name + "' takes more than " + std::to_string(kMostHeld) + " bytes to probe");
+  if (held_ > kMostHeld)
+    return Status::error("'" + value.name + "' takes more than " + std::to_string(kMostHeld) + " bytes to probe");
   return memo[v];
 }
 
@@ -170,7 +181,8 @@ ValueId Prober::scores(const Node& softmax, int max_nodes) const {
   candidates.insert(candidates.begin(), softmax.in[0]);
   for (ValueId c : candidates) {
     const int p = graph_->values[c].producer;
-    if (p >= 0 && graph_->nodes[p].is("MatMul") && !known(graph_->nodes[p].in[0]) && !known(graph_->nodes[p].in[1])) return graph_->nodes[p].out[0];
+    if (p >= 0 && graph_->nodes[p].is("MatMul") && !known(graph_->nodes[p].in[0]) && !known(graph_->nodes[p].in[1]))
+      return graph_->nodes[p].out[0];
   }
   return kNoValue;
 }

@@ -40,7 +40,8 @@ class Prober {
   // Data values through which all of root's data passes, nearest first, at most `max_nodes` nodes away.
   std::vector<ValueId> dominators(ValueId root, int max_nodes) const;
 
-  // The product of two data values that all data of an attention's `softmax` passes through, at most `max_nodes` nodes away.
+  // The product of two data values that all data of an attention's `softmax` passes through, at most `max_nodes` nodes
+  // away.
   ValueId scores(const Node& softmax, int max_nodes) const;
 
   std::vector<int64_t> dims(ValueId v, int64_t tokens, int64_t past) const;

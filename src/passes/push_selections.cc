@@ -70,10 +70,16 @@ class Pusher {
 
   bool splittable(const Node& n) const {
     if (n.out.size() != 1 || graph_.values[n.out[0]].info.shape.size() < 2) return false;
-    if (n.is("MatMul") || n.is("Project", "situ")) return constant_weight(n.in[1]) && graph_.values[n.in[1]].info.shape.size() == 2;
-    if (n.is("Gemm") && n.has_input(2) && !(graph_.values[n.in[2]].info.shape == Shape{graph_.values[n.out[0]].info.shape.back()})) return false;
-    if (n.is("Gemm")) return constant_weight(n.in[1]) && n.attr_int("transA", 0) == 0 && n.attr_float("alpha", 1) == 1 && n.attr_float("beta", 1) == 1;
-    if (n.is("MatMulNBits", "com.microsoft")) return constant(n.in[1]) && constant(n.in[2]) && n.attr_int("N", 0) > 0 && !n.has_input(4);
+    if (n.is("MatMul") || n.is("Project", "situ"))
+      return constant_weight(n.in[1]) && graph_.values[n.in[1]].info.shape.size() == 2;
+    if (n.is("Gemm") && n.has_input(2) &&
+        !(graph_.values[n.in[2]].info.shape == Shape{graph_.values[n.out[0]].info.shape.back()}))
+      return false;
+    if (n.is("Gemm"))
+      return constant_weight(n.in[1]) && n.attr_int("transA", 0) == 0 && n.attr_float("alpha", 1) == 1 &&
+             n.attr_float("beta", 1) == 1;
+    if (n.is("MatMulNBits", "com.microsoft"))
+      return constant(n.in[1]) && constant(n.in[2]) && n.attr_int("N", 0) > 0 && !n.has_input(4);
     if (n.is("Add") || n.is("Mul")) return constant(n.in[0]) != constant(n.in[1]) && bias(n) != kNoValue;
     return clips(n);
   }
@@ -89,12 +95,15 @@ class Pusher {
   }
   // A function of single numbers: what else it reads are constants of one.
   bool clips(const Node& n) const {
-    return n.is("Clip") && std::all_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) { return v == kNoValue || (constant(v) && graph_.values[v].constant.count() == 1); });
+    return n.is("Clip") && std::all_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) {
+             return v == kNoValue || (constant(v) && graph_.values[v].constant.count() == 1);
+           });
   }
   // The constant vector operand of an elementwise node, as long as its last axis, which the other operand has too.
   ValueId bias(const Node& n) const {
     const bool first = constant(n.in[0]);
-    const Shape &b = graph_.values[n.in[first ? 0 : 1]].info.shape, &x = graph_.values[n.in[first ? 1 : 0]].info.shape, &y = graph_.values[n.out[0]].info.shape;
+    const Shape &b = graph_.values[n.in[first ? 0 : 1]].info.shape, &x = graph_.values[n.in[first ? 1 : 0]].info.shape,
+                &y = graph_.values[n.out[0]].info.shape;
     return b.size() == 1 && b[0] == y.back() && !x.empty() && x.back() == y.back() ? n.in[first ? 0 : 1] : kNoValue;
   }
 
@@ -130,7 +139,8 @@ class Pusher {
   }
 
   bool collect_reshaped(const std::vector<std::vector<std::pair<int, int>>>& users, const Shape& from, const Shape& to,
-                        ValueId v, const std::vector<int64_t>& inner, std::vector<std::pair<int, Selection>>* parts) const {
+                        ValueId v, const std::vector<int64_t>& inner,
+                        std::vector<std::pair<int, Selection>>* parts) const {
     if (!inner.empty() || from.empty() || to.empty() || !from.back().is_const()) return false;
     // The longest tail of `to` whose product is the last axis of `from`.
     std::vector<int64_t> tail;
@@ -183,8 +193,10 @@ class Pusher {
     const std::vector<ValueId> fresh = made.out;
     made.attrs = n.attrs;
     made.opset = n.opset;
-    if (n.is("Slice")) made.in[3] = builder_constant(builder, axis);
-    else made.set_int("axis", axis);
+    if (n.is("Slice"))
+      made.in[3] = builder_constant(builder, axis);
+    else
+      made.set_int("axis", axis);
     made.out.clear();
     for (size_t o = 0; o < part.select.out.size(); ++o)
       made.out.push_back(o == part.output ? fresh[0] : graph_.add_value(graph_.values[fresh[0]].name + "/unused"));
@@ -192,8 +204,10 @@ class Pusher {
     // Shape of the selected part, for what is built on it before inference runs again.
     const size_t at = target.size() - static_cast<size_t>(-axis);
     Shape y = target;
-    if (n.is("Gather")) y.erase(y.begin() + static_cast<int64_t>(at));
-    else y[at] = selected_extent(part);
+    if (n.is("Gather"))
+      y.erase(y.begin() + static_cast<int64_t>(at));
+    else
+      y[at] = selected_extent(part);
     ValueInfo& info = graph_.values[made.out[part.output]].info;
     info = {graph_.values[v].info.type, true, y, {}};
     return made.out[part.output];
@@ -201,7 +215,8 @@ class Pusher {
   // Columns that the selection leaves of its axis.
   Dim selected_extent(const Selection& part) const {
     const Shape& whole = graph_.values[part.select.in[0]].info.shape;
-    const size_t axis = whole.size() - static_cast<size_t>(-*selected_axis(graph_, part.select, static_cast<int64_t>(whole.size())));
+    const size_t axis =
+        whole.size() - static_cast<size_t>(-*selected_axis(graph_, part.select, static_cast<int64_t>(whole.size())));
     return graph_.values[part.select.out[part.output]].info.shape[axis];
   }
   ValueId builder_constant(Builder& builder, int64_t axis) { return builder.constant_i64({axis}); }
@@ -232,8 +247,10 @@ class Pusher {
     Shape shape = result_info.shape;
     for (size_t i = 0; i < part.perm.size(); ++i) shape[static_cast<size_t>(part.perm[i])] = result_info.shape[i];
     const ValueId dims = graph_.add_shape(graph_.values[result].name + "/dims", shape);
-    if (part.perm.empty()) builder.op("Reshape", {y, dims}, result);
-    else builder.transpose(builder.op("Reshape", {y, dims}), part.perm, result);
+    if (part.perm.empty())
+      builder.op("Reshape", {y, dims}, result);
+    else
+      builder.transpose(builder.op("Reshape", {y, dims}), part.perm, result);
     return Status::ok();
   }
 
@@ -261,7 +278,8 @@ class Pusher {
     return y;
   }
 
-  // Rows of the quantised weight: views of the constants where they stand side by side, else gathered when they are packed.
+  // Rows of the quantised weight: views of the constants where they stand side by side, else gathered when they are
+  // packed.
   Status emit_nbits(Builder& builder, const Node& packed, const Selection& part, ValueId* y) {
     const int64_t n = packed.attr_int("N", 0);
     const Result<Tensor> columns = columns_of(part, n);
@@ -274,12 +292,17 @@ class Pusher {
     for (size_t i = 1; i < in.size(); ++i) {
       if (in[i] == kNoValue) continue;
       const Tensor& t = graph_.values[in[i]].constant;
-      if (!t.present() || t.rank() == 0 || t.count() % n != 0) return Status::error(packed.label() + ": operand " + std::to_string(i) + " cannot be split by rows");
+      if (!t.present() || t.rank() == 0 || t.count() % n != 0)
+        return Status::error(packed.label() + ": operand " + std::to_string(i) + " cannot be split by rows");
       const int64_t row = t.count() / n;
       std::vector<int64_t> dims = t.dims();
-      if (dims.size() == 1) dims[0] = count * row;
-      else dims[0] = count;
-      const Tensor rows = side_by_side ? Tensor::borrow(t.type(), dims, t.view().data + begin * row * dtype_bytes(t.type()), t.owner()) : gathered(t, n, *columns, dims);
+      if (dims.size() == 1)
+        dims[0] = count * row;
+      else
+        dims[0] = count;
+      const Tensor rows =
+          side_by_side ? Tensor::borrow(t.type(), dims, t.view().data + begin * row * dtype_bytes(t.type()), t.owner())
+                       : gathered(t, n, *columns, dims);
       in[i] = graph_.add_constant(graph_.values[in[i]].name + "/rows_" + std::to_string(begin), rows);
     }
     *y = builder.op("MatMulNBits", in, kNoValue, "com.microsoft");
@@ -296,10 +319,14 @@ class Pusher {
     std::vector<int64_t> all(static_cast<size_t>(n));
     std::iota(all.begin(), all.end(), int64_t{0});
     Node select = part.select;
-    std::vector<Tensor> operands{Tensor::vector_i64(all).reshaped(part.inner.empty() ? std::vector<int64_t>{n} : part.inner)};
-    for (size_t i = 1; i < select.in.size(); ++i) operands.push_back(select.in[i] == kNoValue ? Tensor() : graph_.values[select.in[i]].constant);
-    if (select.is("Slice")) operands[3] = Tensor::vector_i64({part.axis});
-    else select.set_int("axis", part.axis);
+    std::vector<Tensor> operands{
+        Tensor::vector_i64(all).reshaped(part.inner.empty() ? std::vector<int64_t>{n} : part.inner)};
+    for (size_t i = 1; i < select.in.size(); ++i)
+      operands.push_back(select.in[i] == kNoValue ? Tensor() : graph_.values[select.in[i]].constant);
+    if (select.is("Slice"))
+      operands[3] = Tensor::vector_i64({part.axis});
+    else
+      select.set_int("axis", part.axis);
     Result<std::vector<Tensor>> found = context_.evaluator.node(select, operands);
     if (!found.is_ok()) return found.status();
     return (*found)[part.output];
@@ -315,7 +342,8 @@ class Pusher {
     gather.out = {0};
     gather.set_int("axis", 0);
     const Tensor rows = t.reshaped({n, t.count() / n}), numbers = columns.reshaped({columns.count()});
-    return deferred_result(context_, gather, 0, {rows, numbers}, t.type(), {columns.count(), t.count() / n}).reshaped(dims);
+    return deferred_result(context_, gather, 0, {rows, numbers}, t.type(), {columns.count(), t.count() / n})
+        .reshaped(dims);
   }
 
   PassContext& context_;

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <set>
 
+#include "passes/attention_scores.h"
 #include "passes/builder.h"
 #include "passes/part.h"
-#include "passes/attention_scores.h"
 #include "passes/probe.h"
 
 namespace situ {
@@ -32,8 +32,13 @@ struct Match : ScoreForm {
 class Recogniser {
  public:
   explicit Recogniser(PassContext& context)
-      : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator), users_(graph_.users()),
-        tokens_(context.probe_tokens()), past_(context.probe_past()), scores_(context, prober_) {}
+      : context_(context),
+        graph_(context.graph),
+        prober_(graph_, context.binding, context.evaluator),
+        users_(graph_.users()),
+        tokens_(context.probe_tokens()),
+        past_(context.probe_past()),
+        scores_(context, prober_) {}
 
   Status run() {
     std::map<int, Match> found;
@@ -41,8 +46,10 @@ class Recogniser {
       if (!graph_.nodes[n].is("Softmax")) continue;
       Match m;
       std::string why;
-      if (recognise(graph_.nodes[n], &m, &why)) found.emplace(m.matmul_out, m);
-      else context_.note("attention not recognised", graph_.nodes[n].name, why);
+      if (recognise(graph_.nodes[n], &m, &why))
+        found.emplace(m.matmul_out, m);
+      else
+        context_.note("attention not recognised", graph_.nodes[n].name, why);
     }
     if (!found.empty()) SITU_RETURN_IF_ERROR(rewrite(found));
     SITU_RETURN_IF_ERROR(simplify_masks());
@@ -65,38 +72,49 @@ class Recogniser {
     if (qk == kNoValue) return *why = "no product of Q and K leads to it", false;
     const Node &scores = graph_.nodes[graph_.values[qk].producer], &mix = graph_.nodes[pv];
     if (!(shape(input).back() == shape(scores.out[0]).back())) return *why = "Softmax is not over the keys", false;
-    if (!identity_between(mix.in[0], probabilities)) return *why = "something changes the probabilities before the product with V", false;
+    if (!identity_between(mix.in[0], probabilities))
+      return *why = "something changes the probabilities before the product with V", false;
     if (!layout(scores.in[0], false, &m->q)) return *why = "Q has an unknown layout", false;
     if (!layout(scores.in[1], true, &m->k)) return *why = "K has an unknown layout", false;
     if (!layout(mix.in[1], false, &m->v)) return *why = "V has an unknown layout", false;
     if (m->k.heads != m->v.heads || m->q.heads % m->k.heads != 0 || m->q.size != m->k.size || m->v.scale != 1)
       return *why = "Q, K and V do not fit together", false;
-    if (!heads_in_groups(scores.in[0], scores.in[1]) || !heads_in_groups(mix.in[0], mix.in[1])) return *why = "query heads are not grouped by KV head", false;
+    if (!heads_in_groups(scores.in[0], scores.in[1]) || !heads_in_groups(mix.in[0], mix.in[1]))
+      return *why = "query heads are not grouped by KV head", false;
     if (m->sink.present() && m->sink.count() != m->q.heads) return *why = "sinks are not one for each head", false;
-    if (!scores_.recognise(input, scores.out[0], m->q.heads, m)) return *why = "scale, softcap and mask have no closed form", false;
-    if (m->sink.present() && m->bias == kNoValue && !scores_.nothing_for_whole_rows(input, scores.out[0])) return *why = "something is added to the scores, but not to the sink", false;
+    if (!scores_.recognise(input, scores.out[0], m->q.heads, m))
+      return *why = "scale, softcap and mask have no closed form", false;
+    if (m->sink.present() && m->bias == kNoValue && !scores_.nothing_for_whole_rows(input, scores.out[0]))
+      return *why = "something is added to the scores, but not to the sink", false;
     m->scale *= m->q.scale * m->k.scale;
     m->matmul_out = pv;
     return true;
   }
 
-
-  // Softmax of scores with a column of constants beside them, one for each head, which is cut off afterwards: `input` and
-  // `probabilities` become those of the keys.
+  // Softmax of scores with a column of constants beside them, one for each head, which is cut off afterwards: `input`
+  // and `probabilities` become those of the keys.
   void take_sink(const Node& softmax, ValueId* input, ValueId* probabilities, Tensor* sink) const {
     const Node* concat = graph_.producer(*input);
     const int64_t last = static_cast<int64_t>(shape(*input).size()) - 1;
-    if (!concat || !concat->is("Concat") || concat->in.size() != 2 || users_[softmax.out[0]].size() != 1 || graph_.is_output(softmax.out[0])) return;
+    if (!concat || !concat->is("Concat") || concat->in.size() != 2 || users_[softmax.out[0]].size() != 1 ||
+        graph_.is_output(softmax.out[0]))
+      return;
     if (const int64_t axis = concat->attr_int("axis", 0); axis != -1 && axis != last) return;
     const Node& cut = graph_.nodes[static_cast<size_t>(users_[softmax.out[0]][0].first)];
     for (const size_t at : {0u, 1u}) {  // of the column
       const Node* expand = graph_.producer(concat->in[at]);
       const Tensor column = graph_.values[expand && expand->is("Expand") ? expand->in[0] : concat->in[at]].constant;
-      if (!column.present() || column.type() != DType::kF32 || column.rank() < 3 || column.dims()[static_cast<size_t>(column.rank()) - 3] != column.count() || !(shape(concat->in[at]).back() == Dim(1))) continue;
+      if (!column.present() || column.type() != DType::kF32 || column.rank() < 3 ||
+          column.dims()[static_cast<size_t>(column.rank()) - 3] != column.count() ||
+          !(shape(concat->in[at]).back() == Dim(1)))
+        continue;
       for (size_t o = 0; o < cut.out.size(); ++o) {
         const ValueId keys = concat->in[1 - at];
-        const std::optional<Part> part = cut.has_output(o) && !users_[cut.out[o]].empty() ? part_of(graph_, cut, o) : std::nullopt;
-        if (!part || static_cast<int64_t>(part->axis) != last || !(part->begin == Dim(at == 0)) || !(shape(cut.out[o]) == shape(keys))) continue;
+        const std::optional<Part> part =
+            cut.has_output(o) && !users_[cut.out[o]].empty() ? part_of(graph_, cut, o) : std::nullopt;
+        if (!part || static_cast<int64_t>(part->axis) != last || !(part->begin == Dim(at == 0)) ||
+            !(shape(cut.out[o]) == shape(keys)))
+          continue;
         *input = keys;
         *probabilities = cut.out[o];
         *sink = column.reshaped({column.count()});
@@ -105,16 +123,18 @@ class Recogniser {
     }
   }
 
-  // MatMul broadcasts K (or V) along axes where it has extent 1: these must be the inner ones of those that make up the heads,
-  // so that neighbouring query heads share a KV head.
+  // MatMul broadcasts K (or V) along axes where it has extent 1: these must be the inner ones of those that make up the
+  // heads, so that neighbouring query heads share a KV head.
   bool heads_in_groups(ValueId queries, ValueId keys) const {
     const std::vector<int64_t> q = prober_.dims(queries, tokens_, past_), k = prober_.dims(keys, tokens_, past_);
     bool shared = false;
     for (size_t i = 0; i + 2 < q.size(); ++i) {
       const size_t missing = q.size() - std::min(q.size(), k.size());
       const int64_t own = i < missing ? 1 : k[i - missing];
-      if (own == 1 && q[i] > 1) shared = true;
-      else if (own != q[i] || (own > 1 && shared)) return false;
+      if (own == 1 && q[i] > 1)
+        shared = true;
+      else if (own != q[i] || (own > 1 && shared))
+        return false;
     }
     return k.size() <= q.size();
   }
@@ -138,7 +158,8 @@ class Recogniser {
   bool identity_between(ValueId root, ValueId leaf) {
     if (root == leaf) return true;
     const auto cone = prober_.cone(root, leaf, kMaxConeNodes);
-    if (!cone || !std::all_of(cone->nodes.begin(), cone->nodes.end(), [&](int i) { return steady(graph_.nodes[i]); })) return false;
+    if (!cone || !std::all_of(cone->nodes.begin(), cone->nodes.end(), [&](int i) { return steady(graph_.nodes[i]); }))
+      return false;
     const Tensor p = prober_.random(prober_.dims(leaf, tokens_, past_), 3);
     Result<Tensor> r = prober_.evaluate(root, {{leaf, p}}, tokens_, past_);
     return r.is_ok() && floats(*r) == floats(p);
@@ -156,7 +177,9 @@ class Recogniser {
       if (!map_axes(operand, transposed, &l)) {
         // A Reshape in between may be undone further up; compute is not.
         const int p = graph_.values[source].producer;
-        if (p < 0 || graph_.nodes[p].def->placement == Placement::kCompute || graph_.nodes[p].def->placement == Placement::kUpdate) break;
+        if (p < 0 || graph_.nodes[p].def->placement == Placement::kCompute ||
+            graph_.nodes[p].def->placement == Placement::kUpdate)
+          break;
         continue;
       }
       *result = l;
@@ -169,12 +192,15 @@ class Recogniser {
   bool steady(const Node& n) const {
     if (!n.def || (n.is("Slice") && !(shape(n.in[0]) == shape(n.out[0])))) return false;
     if (n.is("Split") && n.has_input(1) && prober_.changes(n.in[1])) return false;
-    return n.def->placement == Placement::kView || std::none_of(n.in.begin(), n.in.end(), [&](ValueId v) { return prober_.changes(v); });
+    return n.def->placement == Placement::kView ||
+           std::none_of(n.in.begin(), n.in.end(), [&](ValueId v) { return prober_.changes(v); });
   }
 
   bool only_movement(const Cone& cone) const {
     for (int i : cone.nodes)
-      if (!steady(graph_.nodes[i]) || (graph_.nodes[i].def->placement != Placement::kView && !widens(graph_.nodes[i]) && !repeats(graph_.nodes[i]))) return false;
+      if (!steady(graph_.nodes[i]) ||
+          (graph_.nodes[i].def->placement != Placement::kView && !widens(graph_.nodes[i]) && !repeats(graph_.nodes[i])))
+        return false;
     return true;
   }
 
@@ -187,10 +213,14 @@ class Recogniser {
       return x.size() == y.size();
     }
     if (!n.is("Concat") && !(n.is("Gather") && graph_.values[n.in[1]].constant.present())) return false;
-    const int64_t axis = n.attr_int("axis", 0), rank = static_cast<int64_t>(shape(n.in[0]).size()), at = axis < 0 ? axis + rank : axis;
-    return at >= 0 && at < rank && std::all_of(n.in.begin(), n.is("Gather") ? n.in.begin() + 1 : n.in.end(), [&](ValueId v) {
-      return shape(v).size() == static_cast<size_t>(rank) && shape(v)[static_cast<size_t>(at)].is_const();
-    });
+    const int64_t axis = n.attr_int("axis", 0), rank = static_cast<int64_t>(shape(n.in[0]).size()),
+                  at = axis < 0 ? axis + rank : axis;
+    return at >= 0 && at < rank &&
+           std::all_of(
+               n.in.begin(), n.is("Gather") ? n.in.begin() + 1 : n.in.end(),
+               [&](ValueId v) {
+                 return shape(v).size() == static_cast<size_t>(rank) && shape(v)[static_cast<size_t>(at)].is_const();
+               });
   }
 
   // A cast to float of stored half-precision rows, which the kernel reads as they are.
@@ -209,15 +239,18 @@ class Recogniser {
     Result<Tensor> r = prober_.evaluate(operand, {{source, iota}}, tokens_, past_);
     if (!r.is_ok()) return false;
     // As float behind a widening cast: exact, map_axes probes fewer than 2^24 elements.
-    if (r->type() == DType::kI64) *index = r->to_i64();
-    else for (double number : r->to_f64()) index->push_back(static_cast<int64_t>(number));
+    if (r->type() == DType::kI64)
+      *index = r->to_i64();
+    else
+      for (double number : r->to_f64()) index->push_back(static_cast<int64_t>(number));
     return true;
   }
 
   bool only_scaling(const Cone& cone) const {
     for (int i : cone.nodes) {
       const Node& n = graph_.nodes[i];
-      if (!steady(n) || (n.def->placement != Placement::kView && !float_cast(graph_, n) && !scales(graph_, prober_, n))) return false;
+      if (!steady(n) || (n.def->placement != Placement::kView && !float_cast(graph_, n) && !scales(graph_, prober_, n)))
+        return false;
     }
     return true;
   }
@@ -232,7 +265,8 @@ class Recogniser {
     }
     Result<Tensor> a = prober_.evaluate(operand, {{l->source, ones}}, tokens_, past_);
     Result<Tensor> b = prober_.evaluate(operand, {{l->source, iota}}, tokens_, past_);
-    if (!a.is_ok() || !b.is_ok() || a->type() != DType::kF32 || a->count() == 0 || a->count() != b->count()) return false;
+    if (!a.is_ok() || !b.is_ok() || a->type() != DType::kF32 || a->count() == 0 || a->count() != b->count())
+      return false;
     l->scale = a->view().as<float>()[0];
     if (l->scale == 0) return false;
     for (int64_t i = 0; i < b->count(); ++i) {
@@ -257,7 +291,10 @@ class Recogniser {
     for (int64_t d : in) elements *= d;
     std::vector<int64_t> index;
     const bool moved = operand == l->source || (cone && only_movement(*cone));
-    if (elements == 0 || elements > (1 << 22) || !(moved ? numbers_moved(operand, l->source, in, &index) : cone && only_scaling(*cone) && numbers_scaled(operand, l, in, &index))) return false;
+    if (elements == 0 || elements > (1 << 22) ||
+        !(moved ? numbers_moved(operand, l->source, in, &index)
+                : cone && only_scaling(*cone) && numbers_scaled(operand, l, in, &index)))
+      return false;
     if (static_cast<int64_t>(index.size()) != heads * rows * size) return false;
     auto at = [&](int64_t h, int64_t r, int64_t d) {
       return index[static_cast<size_t>(h * rows * size + (transposed ? d * rows + r : r * size + d))];
@@ -265,7 +302,8 @@ class Recogniser {
     int64_t group = 1;
     while (group < heads && at(group, 0, 0) == at(0, 0, 0)) ++group;
     const int64_t head_stride = group < heads ? at(group, 0, 0) - at(0, 0, 0) : 0;
-    const int64_t row_stride = rows > 1 ? at(0, 1, 0) - at(0, 0, 0) : 0, size_stride = size > 1 ? at(0, 0, 1) - at(0, 0, 0) : 0;
+    const int64_t row_stride = rows > 1 ? at(0, 1, 0) - at(0, 0, 0) : 0,
+                  size_stride = size > 1 ? at(0, 0, 1) - at(0, 0, 0) : 0;
     if (heads % group != 0 || (heads / group) * rows * size != elements) return false;
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t r = 0; r < rows; ++r)
@@ -277,10 +315,14 @@ class Recogniser {
     int64_t stride = 1;
     for (int i = static_cast<int>(in.size()) - 1; i >= 0; --i) {
       if (in[i] > 1) {
-        if (l->heads > 1 && stride == head_stride && in[i] == l->heads) l->head_axis = i;
-        else if (stride == row_stride && in[i] == rows) l->row_axis = i;
-        else if (stride == size_stride && in[i] == size) l->size_axis = i;
-        else return false;
+        if (l->heads > 1 && stride == head_stride && in[i] == l->heads)
+          l->head_axis = i;
+        else if (stride == row_stride && in[i] == rows)
+          l->row_axis = i;
+        else if (stride == size_stride && in[i] == size)
+          l->size_axis = i;
+        else
+          return false;
       }
       stride *= in[i];
     }
@@ -334,7 +376,8 @@ class Recogniser {
       a.set_int("window", m.mask.window);
       // The product with V may have been computed in another type than Q, K and V are in (half with casts around).
       const DType made = graph_.values[m.q.source].info.type, wanted = graph_.values[result].info.type;
-      const ValueId rows = builder.op("Reshape", {y, graph_.add_shape("dims", shape(result))}, made == wanted ? result : kNoValue);
+      const ValueId rows =
+          builder.op("Reshape", {y, graph_.add_shape("dims", shape(result))}, made == wanted ? result : kNoValue);
       if (made != wanted) {
         builder.op("Cast", {rows}, result);
         builder.last().set_int("to", static_cast<int64_t>(wanted));
@@ -400,7 +443,9 @@ class Recogniser {
       if (!prober.known(bias) || n.has_input(5) || n.attr_int("smooth_sink", 0) != 0) continue;
       const int64_t heads = shape(n.in[0])[1].value();
       auto [it, fresh] = known.try_emplace({bias, heads});
-      if (fresh) it->second = fit_mask(graph_, prober, {bias}, mask_probe(prober, bias, heads), heads, context_.context_length, context_.phase);
+      if (fresh)
+        it->second = fit_mask(graph_, prober, {bias}, mask_probe(prober, bias, heads), heads, context_.context_length,
+                              context_.phase);
       if (!it->second) continue;
       const MaskForm& form = *it->second;
       const bool causal = n.attr_int("causal", 0) != 0;
@@ -415,7 +460,10 @@ class Recogniser {
         for (int64_t h = 0; h < heads; ++h) t.view().as<float>()[h] = form.slopes[static_cast<size_t>(h)];
         n.in[4] = graph_.add_constant(n.name + "/slopes", t);
       }
-      context_.note("mask", n.name, std::string(form.causal ? "causal" : "all") + (form.window > 0 ? ", window " + std::to_string(form.window) : "") + (form.slopes.empty() ? "" : ", ALiBi"));
+      context_.note("mask", n.name,
+                    std::string(form.causal ? "causal" : "all") +
+                        (form.window > 0 ? ", window " + std::to_string(form.window) : "") +
+                        (form.slopes.empty() ? "" : ", ALiBi"));
     }
     graph_.remove_dead_nodes();
     return Status::ok();
@@ -432,14 +480,16 @@ class Recogniser {
       std::vector<int64_t> dims = t->dims();
       while (dims.size() < 4) dims.insert(dims.begin(), 1);
       const int64_t keys = tokens + past;
-      if (dims[0] != 1 || (dims[1] != 1 && dims[1] != heads) || (dims[2] != 1 && dims[2] != tokens) || (dims[3] != 1 && dims[3] != keys))
+      if (dims[0] != 1 || (dims[1] != 1 && dims[1] != heads) || (dims[2] != 1 && dims[2] != tokens) ||
+          (dims[3] != 1 && dims[3] != keys))
         return Status::error("not a mask shape");
       std::vector<float> out;
       out.reserve(static_cast<size_t>(heads * tokens * keys));
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t i = 0; i < tokens; ++i)
           for (int64_t j = 0; j < keys; ++j) {
-            const int64_t k = ((dims[1] == 1 ? 0 : h) * dims[2] + (dims[2] == 1 ? 0 : i)) * dims[3] + (dims[3] == 1 ? 0 : j);
+            const int64_t k =
+                ((dims[1] == 1 ? 0 : h) * dims[2] + (dims[2] == 1 ? 0 : i)) * dims[3] + (dims[3] == 1 ? 0 : j);
             const double v = x[static_cast<size_t>(k)];
             out.push_back(boolean ? (v != 0 ? 0.0f : -INFINITY) : static_cast<float>(v));
           }

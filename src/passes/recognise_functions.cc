@@ -45,7 +45,8 @@ std::vector<float> activation(const Match& form, const std::vector<float>& x) {
   auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
   if (form.op == "Swish") return map(x, [&](double v) { return v * sigmoid(v); });
   if (form.op == "QuickGelu") return map(x, [&](double v) { return v * sigmoid(1.702 * v); });
-  if (form.approximate == "tanh") return map(x, [](double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); });
+  if (form.approximate == "tanh")
+    return map(x, [](double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); });
   return map(x, [](double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); });
 }
 
@@ -67,7 +68,8 @@ std::vector<float> norm(const std::vector<float>& x, int64_t width, double eps, 
 std::vector<float> softmax(const std::vector<float>& x, int64_t width) {
   std::vector<float> y(x.size());
   for (size_t r = 0; r < x.size(); r += static_cast<size_t>(width)) {
-    const double largest = *std::max_element(x.begin() + static_cast<int64_t>(r), x.begin() + static_cast<int64_t>(r) + width);
+    const double largest =
+        *std::max_element(x.begin() + static_cast<int64_t>(r), x.begin() + static_cast<int64_t>(r) + width);
     double sum = 0;
     for (int64_t i = 0; i < width; ++i) sum += std::exp(x[r + i] - largest);
     for (int64_t i = 0; i < width; ++i) y[r + i] = static_cast<float>(std::exp(x[r + i] - largest) / sum);
@@ -99,7 +101,8 @@ float round_epsilon(double e) {
 
 class Recogniser {
  public:
-  explicit Recogniser(PassContext& context) : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator) {}
+  explicit Recogniser(PassContext& context)
+      : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator) {}
 
   Status run() {
     std::vector<std::pair<int, Replacement>> found;
@@ -121,7 +124,9 @@ class Recogniser {
     Cone cone;
   };
 
-  static bool candidate(const Node& n) { return n.domain.empty() && (n.op == "Mul" || n.op == "Div" || n.op == "Add") && n.out.size() == 1; }
+  static bool candidate(const Node& n) {
+    return n.domain.empty() && (n.op == "Mul" || n.op == "Div" || n.op == "Add") && n.out.size() == 1;
+  }
 
   bool plain(const Cone& cone) const {
     bool core = false;
@@ -130,8 +135,10 @@ class Recogniser {
       if (!n.domain.empty() || !n.def) return false;
       // What changes with the step would be probed at one step alone.
       if (std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return prober_.changes(v); })) return false;
-      if (n.op == "ReduceMean" || n.op == "ReduceSum" || n.op == "Erf" || n.op == "Tanh" || n.op == "Sigmoid") core = true;
-      else if (n.op != "ReduceMax" && n.def->placement != Placement::kElementwise && n.op != "Cast" && n.op != "Pow") return false;
+      if (n.op == "ReduceMean" || n.op == "ReduceSum" || n.op == "Erf" || n.op == "Tanh" || n.op == "Sigmoid")
+        core = true;
+      else if (n.op != "ReduceMax" && n.def->placement != Placement::kElementwise && n.op != "Cast" && n.op != "Pow")
+        return false;
     }
     return core;
   }
@@ -144,7 +151,8 @@ class Recogniser {
       if (graph_.values[x].info.type != DType::kF32 || !(graph_.values[x].info.shape == shape)) continue;
       auto cone = prober_.cone(root, x, kMaxConeNodes);
       if (!cone || !plain(*cone)) continue;
-      if (may_be_softmax(*cone) && is_softmax(root, x)) {  // so it is of what the largest is taken away from, further up
+      if (may_be_softmax(*cone) &&
+          is_softmax(root, x)) {  // so it is of what the largest is taken away from, further up
         *r = {x, {"Softmax", ""}, *cone};
         found = true;
         continue;
@@ -158,7 +166,9 @@ class Recogniser {
     return found;
   }
 
-  Result<Tensor> at(ValueId root, ValueId x, const Tensor& input) { return prober_.evaluate(root, {{x, input}}, context_.probe_tokens(), context_.probe_past()); }
+  Result<Tensor> at(ValueId root, ValueId x, const Tensor& input) {
+    return prober_.evaluate(root, {{x, input}}, context_.probe_tokens(), context_.probe_past());
+  }
 
   Tensor scaled(ValueId x, float factor, uint32_t seed) {
     Tensor t = prober_.random(prober_.dims(x, context_.probe_tokens(), context_.probe_past()), seed);
@@ -185,14 +195,17 @@ class Recogniser {
 
   // Sums, and nothing that shows beyond the numbers that are probed (Clip).
   bool may_be_softmax(const Cone& cone) const {
-    static const std::set<std::string> kOps{"Exp", "Sub", "Mul", "Div", "Reciprocal", "ReduceMax", "ReduceSum", "Cast", "Identity"};
+    static const std::set<std::string> kOps{"Exp",       "Sub",       "Mul",  "Div",     "Reciprocal",
+                                            "ReduceMax", "ReduceSum", "Cast", "Identity"};
     return std::all_of(cone.nodes.begin(), cone.nodes.end(), [&](int i) { return kOps.count(graph_.nodes[i].op); }) &&
            std::any_of(cone.nodes.begin(), cone.nodes.end(), [&](int i) { return graph_.nodes[i].is("ReduceSum"); });
   }
 
-  // Also of numbers so small that something added to the sum would show; and of such that a sum without the largest taken away still holds.
+  // Also of numbers so small that something added to the sum would show; and of such that a sum without the largest
+  // taken away still holds.
   bool is_softmax(ValueId root, ValueId x) {
-    for (const auto& [size, shift] : {std::pair{4.0f, 0.0f}, {0.03f, 0.0f}, {10.0f, 0.0f}, {1.0f, -30.0f}, {1.0f, 30.0f}}) {
+    for (const auto& [size, shift] :
+         {std::pair{4.0f, 0.0f}, {0.03f, 0.0f}, {10.0f, 0.0f}, {1.0f, -30.0f}, {1.0f, 30.0f}}) {
       const Tensor input = scaled(x, size, 4);
       for (int64_t i = 0; i < input.count(); ++i) input.view().as<float>()[i] += shift;
       const Result<Tensor> output = at(root, x, input);
@@ -209,19 +222,26 @@ class Recogniser {
     Result<Tensor> output = at(root, x, input);
     if (!output.is_ok()) return std::nullopt;
     const std::vector<float> in = floats(input), out = floats(*output);
-    const Match activations[] = {{"Swish", "", 0, "", 1}, {"QuickGelu", "com.microsoft", 0, "", 1.702f}, {"Gelu", "", 0, "none"}, {"Gelu", "", 0, "tanh"}};
+    const Match activations[] = {{"Swish", "", 0, "", 1},
+                                 {"QuickGelu", "com.microsoft", 0, "", 1.702f},
+                                 {"Gelu", "", 0, "none"},
+                                 {"Gelu", "", 0, "tanh"}};
     float nearest = tolerance();
     std::optional<Match> match;
     for (const Match& form : activations)
       if (const float d = distance(out, activation(form, in)); d <= nearest) nearest = d, match = form;
-    if (match) return holds_everywhere(root, x, [&](const std::vector<float>& v) { return activation(*match, v); }) ? match : std::nullopt;
+    if (match)
+      return holds_everywhere(root, x, [&](const std::vector<float>& v) { return activation(*match, v); })
+                 ? match
+                 : std::nullopt;
     const int64_t width = input.dims().back();
     for (bool centre : {false, true}) {
       const auto eps = epsilon(root, x, width, centre);
       if (!eps) return std::nullopt;
       const auto form = [&](const std::vector<float>& v) { return norm(v, width, *eps, centre); };
       // Rows so small that an epsilon matters tell where it is added: to the mean of squares, or to its root.
-      if (distance(out, form(in)) <= tolerance() && holds_at(root, x, {1e-6f, 1e-5f, 1e-4f, 1e-3f}, form) && holds_everywhere(root, x, form))
+      if (distance(out, form(in)) <= tolerance() && holds_at(root, x, {1e-6f, 1e-5f, 1e-4f, 1e-3f}, form) &&
+          holds_everywhere(root, x, form))
         return Match{centre ? "LayerNormalization" : "RMSNormalization", "", *eps};
     }
     return std::nullopt;
@@ -240,7 +260,8 @@ class Recogniser {
   }
 
   // The constant vector that `v`'s only user multiplies it by (or adds), and that user; else nothing.
-  std::optional<std::pair<int, ValueId>> affine(const std::vector<std::vector<std::pair<int, int>>>& users, ValueId v, const char* op) const {
+  std::optional<std::pair<int, ValueId>> affine(const std::vector<std::vector<std::pair<int, int>>>& users, ValueId v,
+                                                const char* op) const {
     if (users[v].size() != 1 || graph_.is_output(v)) return std::nullopt;
     const auto [u, operand] = users[v][0];
     const Node& n = graph_.nodes[u];
@@ -277,7 +298,10 @@ class Recogniser {
       dropped.insert(index);
       dropped.insert(last);
       const bool is_softmax = r.match.op == "Softmax";
-      context_.note(is_norm ? "norm" : is_softmax ? "softmax" : "activation", graph_.nodes[index].name, r.match.op + (r.match.approximate == "tanh" ? " (tanh)" : ""));
+      context_.note(is_norm      ? "norm"
+                    : is_softmax ? "softmax"
+                                 : "activation",
+                    graph_.nodes[index].name, r.match.op + (r.match.approximate == "tanh" ? " (tanh)" : ""));
       const Match match = r.match;
       emit[last] = [operands, result, match, is_norm, is_softmax](Builder& b) {
         b.op(match.op, operands, result, match.domain);

@@ -19,9 +19,10 @@ namespace {
 constexpr int kMaxConeNodes = 28;
 constexpr float kTolerance = 1e-5f;
 
-// A table that holds every number twice: where they stand once, and the functions that make the table's numbers of them.
+// A table that holds every number twice: where they stand once, and the functions that make the table's numbers of
+// them.
 struct Half {
-  ValueId value = kNoValue;  // kNoValue: nowhere
+  ValueId value = kNoValue;    // kNoValue: nowhere
   std::vector<int64_t> perm;   // in the order of axes that the table has; empty: they stand so
   ValueId doubled = kNoValue;  // what holds these twice, in order: the table, or what the first function reads
   std::vector<Node> functions;
@@ -37,7 +38,8 @@ struct Match {
 
 class Recogniser {
  public:
-  explicit Recogniser(PassContext& context) : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator) {}
+  explicit Recogniser(PassContext& context)
+      : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator) {}
 
   Status run() {
     std::map<int, Match> found;
@@ -65,19 +67,22 @@ class Recogniser {
 
  private:
   static bool allowed(const Node& n) {
-    static const std::set<std::string> kOps{"Add", "Sub", "Mul", "Neg", "Slice", "Split", "Concat", "Unsqueeze", "Squeeze",
-                                            "Reshape", "Transpose", "Cast", "Gather", "Identity", "Expand"};
+    static const std::set<std::string> kOps{"Add",       "Sub",    "Mul",       "Neg",      "Slice",
+                                            "Split",     "Concat", "Unsqueeze", "Squeeze",  "Reshape",
+                                            "Transpose", "Cast",   "Gather",    "Identity", "Expand"};
     return n.domain.empty() && kOps.count(n.op);
   }
 
   // What is taken of its operand is the same at every step: one alone is probed.
   bool picks_alike(const Node& n) const {
-    return (n.op != "Slice" && n.op != "Split" && n.op != "Gather") || std::none_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) { return prober_.changes(v); });
+    return (n.op != "Slice" && n.op != "Split" && n.op != "Gather") ||
+           std::none_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) { return prober_.changes(v); });
   }
 
   bool recognise(ValueId root, Match* match, Cone* cone) {
     const Shape& shape = graph_.values[root].info.shape;
-    if (graph_.values[root].info.type != DType::kF32 || prober_.known(root) || (shape.size() != 3 && shape.size() != 4)) return false;
+    if (graph_.values[root].info.type != DType::kF32 || prober_.known(root) || (shape.size() != 3 && shape.size() != 4))
+      return false;
     if (!shape.back().is_const() || shape.back().value() % 2 != 0) return false;
     for (ValueId x : prober_.dominators(root, kMaxConeNodes)) {
       if (graph_.values[x].info.type != DType::kF32 || !(graph_.values[x].info.shape == shape)) continue;
@@ -112,7 +117,8 @@ class Recogniser {
     if (seq != rank - 2 && !(rank == 4 && seq == 1)) return false;
     const Tensor input = prober_.random(prober_.dims(x, context_.probe_tokens(), context_.probe_past()), 7);
     Result<Tensor> output = prober_.evaluate(root, {{x, input}}, context_.probe_tokens(), context_.probe_past());
-    Result<Tensor> a = prober_.host_value(tables[0], context_.probe_tokens(), context_.probe_past()), b = prober_.host_value(tables[1], context_.probe_tokens(), context_.probe_past());
+    Result<Tensor> a = prober_.host_value(tables[0], context_.probe_tokens(), context_.probe_past()),
+                   b = prober_.host_value(tables[1], context_.probe_tokens(), context_.probe_past());
     if (!output.is_ok() || !a.is_ok() || !b.is_ok() || a->rank() < 1 || a->dims() != b->dims()) return false;
     const int64_t width = a->dims().back();
     for (bool swapped : {false, true})
@@ -145,7 +151,8 @@ class Recogniser {
     return t.view().as<float>()[offset];
   }
 
-  static bool equal(const Tensor& x, const Tensor& y, const Tensor& cos, const Tensor& sin, int64_t rotary_dim, bool interleaved) {
+  static bool equal(const Tensor& x, const Tensor& y, const Tensor& cos, const Tensor& sin, int64_t rotary_dim,
+                    bool interleaved) {
     const std::vector<int64_t> dims = x.dims();
     if (cos.rank() > x.rank()) return false;
     for (int i = 0; i + 1 < cos.rank(); ++i) {
@@ -167,7 +174,8 @@ class Recogniser {
           const int64_t pair = interleaved ? d ^ 1 : (d < half ? d + half : d - half);
           const bool first = interleaved ? d % 2 == 0 : d < half;
           const int64_t column = width == rotary_dim ? d : (interleaved ? d / 2 : d % half);
-          expected = expected * table_at(cos, idx, column) + (first ? -1.0f : 1.0f) * px[row * size + pair] * table_at(sin, idx, column);
+          expected = expected * table_at(cos, idx, column) +
+                     (first ? -1.0f : 1.0f) * px[row * size + pair] * table_at(sin, idx, column);
         }
         if (!(std::fabs(expected - py[row * size + d]) <= kTolerance * (1 + std::fabs(expected)))) return false;
       }
@@ -199,14 +207,17 @@ class Recogniser {
     return operand;
   }
 
-  // A table that holds every number twice (repeat_interleave, a Concat of one part with itself, perhaps before cos and sin
-  // are taken) is read where they stand once: the nearest value behind views, copies and functions of single numbers whose
-  // elements are the first halves.
+  // A table that holds every number twice (repeat_interleave, a Concat of one part with itself, perhaps before cos and
+  // sin are taken) is read where they stand once: the nearest value behind views, copies and functions of single
+  // numbers whose elements are the first halves.
   Half halved(ValueId table, bool interleaved) {
     const auto [known, fresh] = halves_.try_emplace(std::make_pair(table, interleaved));
     if (fresh) {
       const Half half = find_half(table, interleaved);
-      if (half.value != kNoValue && held_twice_at_every_step(half, static_cast<size_t>(graph_.values[table].info.shape.back().value()), interleaved)) known->second = half;
+      if (half.value != kNoValue &&
+          held_twice_at_every_step(half, static_cast<size_t>(graph_.values[table].info.shape.back().value()),
+                                   interleaved))
+        known->second = half;
     }
     return known->second;
   }
@@ -238,7 +249,9 @@ class Recogniser {
 
   // One step shows it; others, where the table is another one.
   bool held_twice_at_every_step(const Half& half, size_t width, bool interleaved) {
-    return agree_at_every_step(half.doubled, half.value, [&](const Tensor& twice, const Tensor& single) { return once(floats(twice), width, interleaved) == ordered_floats(single, half.perm); });
+    return agree_at_every_step(half.doubled, half.value, [&](const Tensor& twice, const Tensor& single) {
+      return once(floats(twice), width, interleaved) == ordered_floats(single, half.perm);
+    });
   }
 
   template <typename Agree>
@@ -254,14 +267,16 @@ class Recogniser {
     }
     return std::all_of(steps.begin(), steps.end(), [&](const auto& step) {
       const auto [tokens, past] = step;
-      if (past < 0 || (context_.phase == Phase::kDecode && tokens != 1) || (context_.phase == Phase::kFirst && past > 0)) return true;
+      if (past < 0 || (context_.phase == Phase::kDecode && tokens != 1) ||
+          (context_.phase == Phase::kFirst && past > 0))
+        return true;
       const Result<Tensor> x = prober_.host_value(a, tokens, past), y = prober_.host_value(b, tokens, past);
       return x.is_ok() && y.is_ok() && agree(*x, *y);
     });
   }
 
-  // A table that is put together of parts of several rows, which are equal for text (the sections of M-RoPE), is the first of them:
-  // the value behind views and Concat that has the rows; kNoValue: there is none.
+  // A table that is put together of parts of several rows, which are equal for text (the sections of M-RoPE), is the
+  // first of them: the value behind views and Concat that has the rows; kNoValue: there is none.
   ValueId rows_of(ValueId table) {
     const auto [known, fresh] = rows_.try_emplace(table, kNoValue);
     if (!fresh) return known->second;
@@ -282,7 +297,9 @@ class Recogniser {
       const Result<Tensor> t = prober_.host_value(v, tokens, past);
       if (!t.is_ok() || t->type() != DType::kF32 || t->rank() < 2) break;
       if (!joined || t->dims()[0] < 2 || t->count() != t->dims()[0] * whole->count()) continue;
-      const auto is_first_row = [&](const Tensor& x, const Tensor& rows) { return first(rows, static_cast<size_t>(x.count())) == floats(x); };
+      const auto is_first_row = [&](const Tensor& x, const Tensor& rows) {
+        return first(rows, static_cast<size_t>(x.count())) == floats(x);
+      };
       if (is_first_row(*whole, *t) && agree_at_every_step(table, v, is_first_row)) return known->second = v;
     }
     return kNoValue;
@@ -295,7 +312,8 @@ class Recogniser {
     const auto [known, fresh] = first_rows_.try_emplace(table, kNoValue);
     if (!fresh) return known->second;
     const ValueInfo info = graph_.values[table].info;
-    const ValueId row = builder.op("Slice", {rows, builder.constant_i64({0}), builder.constant_i64({1}), builder.constant_i64({0})});
+    const ValueId row =
+        builder.op("Slice", {rows, builder.constant_i64({0}), builder.constant_i64({1}), builder.constant_i64({0})});
     const ValueId view = builder.op("Reshape", {row, graph_.add_shape("dims", info.shape)});
     graph_.values[view].info = info;
     return known->second = view;
@@ -307,7 +325,8 @@ class Recogniser {
     if (!whole.is_ok() || whole->rank() < 1 || whole->dims().back() % 2 != 0) return {};
     const size_t width = static_cast<size_t>(whole->dims().back());
     std::optional<std::vector<float>> numbers = once(floats(*whole), width, interleaved);
-    static const std::set<std::string> kOrdered{"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity"}, kCopies{"Concat", "Tile"};
+    static const std::set<std::string> kOrdered{"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity"},
+        kCopies{"Concat", "Tile"};
     Half half;
     half.doubled = table;
     bool ordered = true;  // elements stand in the order that they have in the table
@@ -402,7 +421,8 @@ class Recogniser {
       builder.last().set_int("interleaved", m.interleaved);
       if (rank == 3) builder.op("Squeeze", {y, builder.constant_i64({0})}, result);
       if (rank == 4 && m.seq_axis == 1) builder.transpose(y, {0, 2, 1, 3}, result);
-      context_.note("rotary", nodes[n].name, std::to_string(m.rotary_dim) + (m.interleaved ? " interleaved" : " half") + " dims");
+      context_.note("rotary", nodes[n].name,
+                    std::to_string(m.rotary_dim) + (m.interleaved ? " interleaved" : " half") + " dims");
     }
     SITU_RETURN_IF_ERROR(builder.finish());
     graph_.remove_dead_nodes();
@@ -413,13 +433,11 @@ class Recogniser {
   Graph& graph_;
   Prober prober_;
   std::map<ValueId, ValueId> half_width_, rows_, first_rows_;  // by table
-  std::map<std::pair<ValueId, bool>, Half> halves_;  // by table and whether it is interleaved
+  std::map<std::pair<ValueId, bool>, Half> halves_;            // by table and whether it is interleaved
 };
 
 }  // namespace
 
-Status recognise_rotary(PassContext& context) {
-  return Recogniser(context).run();
-}
+Status recognise_rotary(PassContext& context) { return Recogniser(context).run(); }
 
 }  // namespace situ

@@ -1,5 +1,6 @@
 // Removes nodes that change nothing: Identity, Dropout at inference, casts to the same type, expands and
-// reshapes to the same shape, arithmetic with 0 or 1, parts of a Concat that are its operands; then nodes that nobody needs.
+// reshapes to the same shape, arithmetic with 0 or 1, parts of a Concat that are its operands; then nodes that nobody
+// needs.
 #include <map>
 
 #include "ops/op.h"
@@ -19,7 +20,8 @@ std::optional<double> scalar(const Graph& graph, ValueId v) {
 }
 
 bool same(const Graph& graph, ValueId a, ValueId b) {
-  return graph.values[a].info.type == graph.values[b].info.type && graph.values[a].info.shape == graph.values[b].info.shape;
+  return graph.values[a].info.type == graph.values[b].info.type &&
+         graph.values[a].info.shape == graph.values[b].info.shape;
 }
 
 }  // namespace
@@ -38,8 +40,8 @@ ValueId equal_operand(const Graph& graph, const Node& n) {
   const ValueId x = n.in[0], y = n.out[0];
   if (n.op == "Identity") return x;
   if (n.op == "Dropout") return n.has_output(1) ? kNoValue : x;
-  const bool movement = n.op == "Cast" || n.op == "Expand" || n.op == "Reshape" || n.op == "Slice" || n.op == "Squeeze" ||
-                        n.op == "Unsqueeze" || n.op == "Flatten";
+  const bool movement = n.op == "Cast" || n.op == "Expand" || n.op == "Reshape" || n.op == "Slice" ||
+                        n.op == "Squeeze" || n.op == "Unsqueeze" || n.op == "Flatten";
   if (movement && same(graph, x, y) && !walks_back(graph, n)) return x;
   if (n.op == "Concat" && n.in.size() == 1) return x;
   if ((n.op == "Split" || n.op == "Tile") && n.out.size() == 1 && same(graph, x, y)) return x;
@@ -82,7 +84,8 @@ void tile_to_expand(Graph& graph) {
     const std::vector<int64_t> repeats = graph.values[n.in[1]].constant.to_i64();
     const Shape from = graph.values[n.in[0]].info.shape, to = graph.values[n.out[0]].info.shape;
     bool broadcast = repeats.size() == from.size();
-    for (size_t i = 0; broadcast && i < from.size(); ++i) broadcast = repeats[i] == 1 || (from[i] == Dim(1) && repeats[i] > 0);
+    for (size_t i = 0; broadcast && i < from.size(); ++i)
+      broadcast = repeats[i] == 1 || (from[i] == Dim(1) && repeats[i] > 0);
     if (!broadcast) continue;
     const ValueId dims = graph.add_shape(n.name + "/dims", to);
     n.op = "Expand";
@@ -92,11 +95,13 @@ void tile_to_expand(Graph& graph) {
   }
 }
 
-// One number, repeated, of which an update (a scatter) changes some: computed where the result is, since a view of one number is no place.
+// One number, repeated, of which an update (a scatter) changes some: computed where the result is, since a view of one
+// number is no place.
 Status fill_for_updates(Graph& graph) {
   Builder builder(graph);
   for (Node n : graph.nodes) {
-    const Node* expand = n.def && n.def->placement == Placement::kUpdate && n.has_input(0) ? graph.producer(n.in[0], "Expand") : nullptr;
+    const Node* expand =
+        n.def && n.def->placement == Placement::kUpdate && n.has_input(0) ? graph.producer(n.in[0], "Expand") : nullptr;
     if (expand) {
       const ValueInfo info = graph.values[n.in[0]].info;
       const Tensor number = graph.values[expand->in[0]].constant;
@@ -125,7 +130,9 @@ void softmax_as_it_is(Graph& graph) {
     const int64_t rank = static_cast<int64_t>(x.size()), axis = n.attr_int("axis", n.opset < 13 ? 1 : -1);
     const bool last = axis == -1 || axis == rank - 1;
     // One number for each row, whatever axis ReduceMax names: it has taken the last one alone.
-    if (last && largest->is("ReduceMax") && largest->in[0] == sub->in[0] && rank > 0 && rows.size() == x.size() && rows.back() == Dim(1) && std::equal(x.begin(), x.end() - 1, rows.begin())) n.in[0] = sub->in[0];
+    if (last && largest->is("ReduceMax") && largest->in[0] == sub->in[0] && rank > 0 && rows.size() == x.size() &&
+        rows.back() == Dim(1) && std::equal(x.begin(), x.end() - 1, rows.begin()))
+      n.in[0] = sub->in[0];
   }
 }
 
@@ -135,7 +142,9 @@ void detach_host_values(Graph& graph) {
   std::map<ValueId, ValueId> detached;
   for (Node& n : graph.nodes)
     for (ValueId& v : n.in) {
-      if (v == kNoValue || !graph.values[v].info.content || graph.values[v].producer < 0 || graph.values[v].constant.present()) continue;
+      if (v == kNoValue || !graph.values[v].info.content || graph.values[v].producer < 0 ||
+          graph.values[v].constant.present())
+        continue;
       auto [it, fresh] = detached.try_emplace(v, kNoValue);
       if (fresh) {
         it->second = graph.add_value(graph.values[v].name);

@@ -1,7 +1,8 @@
 // What stands around rotary embeddings goes into them, where it would be a copy:
 //   Concat(Rotary(first columns of x), the others)  ->  Rotary(x)
-//   Rotary(Reshape(Transpose(Reshape(x))))  ->  Rotary(x), which reads pairs and writes halves (DeepSeek's order of numbers)
-//   Concat(k, Expand(Rotary(x)))            ->  Concat(k, Rotary(Expand(x))): a part that all heads share and a cache has for each of
+//   Rotary(Reshape(Transpose(Reshape(x))))  ->  Rotary(x), which reads pairs and writes halves (DeepSeek's order of
+//   numbers) Concat(k, Expand(Rotary(x)))            ->  Concat(k, Rotary(Expand(x))): a part that all heads share and
+//   a cache has for each of
 //                                               them (multi-head latent attention) is computed where each head has it
 #include <algorithm>
 #include <optional>
@@ -26,11 +27,14 @@ void take_whole_rows(Graph& graph) {
     const Shape &x = graph.values[first->in[0]].info.shape, &rotated = graph.values[parts[0]].info.shape;
     const size_t last = x.size() - 1;
     const auto begins_at = [&](const Node& n, ValueId v, const Dim& begin) {
-      const std::optional<Part> part = part_of(graph, n, static_cast<size_t>(std::find(n.out.begin(), n.out.end(), v) - n.out.begin()));
+      const std::optional<Part> part =
+          part_of(graph, n, static_cast<size_t>(std::find(n.out.begin(), n.out.end(), v) - n.out.begin()));
       return part && part->axis == last && part->begin == begin;
     };
     const int64_t axis = concat.attr_int("axis", 0);
-    if (rotated.size() != x.size() || (axis != -1 && axis != static_cast<int64_t>(last)) || !(graph.values[concat.out[0]].info.shape == x)) continue;
+    if (rotated.size() != x.size() || (axis != -1 && axis != static_cast<int64_t>(last)) ||
+        !(graph.values[concat.out[0]].info.shape == x))
+      continue;
     if (!begins_at(*first, parts[0], Dim(0)) || !begins_at(*rest, parts[1], rotated[last])) continue;
     Node whole = *rotary;
     whole.in[0] = first->in[0];
@@ -40,7 +44,8 @@ void take_whole_rows(Graph& graph) {
   graph.rebuild_links();
 }
 
-// The Reshape to pairs [.., D / 2, 2] that are put behind each other, [.., 2, D / 2], to make v [.., D]; null: v is made otherwise.
+// The Reshape to pairs [.., D / 2, 2] that are put behind each other, [.., 2, D / 2], to make v [.., D]; null: v is
+// made otherwise.
 const Node* pairs_of(const Graph& graph, ValueId v) {
   const Node* merge = graph.producer(v, "Reshape");
   const Node* swap = merge ? graph.producer(merge->in[0], "Transpose") : nullptr;
@@ -82,7 +87,8 @@ void read_pairs(Graph& graph) {
 // Expand of heads alone: [B, 1, S, D] -> [B, H, S, D].
 bool expands_heads(const Graph& graph, const Node& n) {
   const Shape &x = graph.values[n.in[0]].info.shape, &y = graph.values[n.out[0]].info.shape;
-  return n.is("Expand") && x.size() == 4 && y.size() == 4 && x[0] == y[0] && x[1] == Dim(1) && x[2] == y[2] && x[3] == y[3];
+  return n.is("Expand") && x.size() == 4 && y.size() == 4 && x[0] == y[0] && x[1] == Dim(1) && x[2] == y[2] &&
+         x[3] == y[3];
 }
 
 void rotate_for_each_head(Graph& graph) {
@@ -90,7 +96,9 @@ void rotate_for_each_head(Graph& graph) {
   for (Node& expand : graph.nodes) {
     if (!expands_heads(graph, expand) || users[expand.out[0]].size() != 1 || graph.is_output(expand.out[0])) continue;
     const int p = graph.values[expand.in[0]].producer;
-    if (p < 0 || users[expand.in[0]].size() != 1 || graph.is_output(expand.in[0]) || !graph.nodes[static_cast<size_t>(users[expand.out[0]][0].first)].is("Concat")) continue;
+    if (p < 0 || users[expand.in[0]].size() != 1 || graph.is_output(expand.in[0]) ||
+        !graph.nodes[static_cast<size_t>(users[expand.out[0]][0].first)].is("Concat"))
+      continue;
     Node& rotary = graph.nodes[static_cast<size_t>(p)];
     if (!rotary.is("Rotary", "situ")) continue;
     const Node rotated = rotary, repeated = expand;

@@ -1,6 +1,7 @@
-// An elementwise operator of one operand (or of one and a constant number) that reads a repeated value, f(Reshape(Expand(x))), is computed before the
-// repetition: Reshape(Expand(f(x))). It is computed once for what was repeated, and what is left behind it
-// are views alone (the cos and sin of repeat_interleave, which rotary embeddings then read unrepeated).
+// An elementwise operator of one operand (or of one and a constant number) that reads a repeated value,
+// f(Reshape(Expand(x))), is computed before the repetition: Reshape(Expand(f(x))). It is computed once for what was
+// repeated, and what is left behind it are views alone (the cos and sin of repeat_interleave, which rotary embeddings
+// then read unrepeated).
 #include <algorithm>
 
 #include "passes/builder.h"
@@ -11,7 +12,8 @@ namespace {
 
 bool movable(const Node& n) {
   return n.domain.empty() && n.out.size() == 1 &&
-         (n.op == "Reshape" || n.op == "Expand" || n.op == "Unsqueeze" || n.op == "Squeeze" || n.op == "Transpose" || n.op == "Flatten");
+         (n.op == "Reshape" || n.op == "Expand" || n.op == "Unsqueeze" || n.op == "Squeeze" || n.op == "Transpose" ||
+          n.op == "Flatten");
 }
 
 // View nodes from the computed value to `v`, first applied first; empty unless one of them repeats.
@@ -29,7 +31,9 @@ std::vector<int> repeats(const Graph& graph, ValueId v) {
 
 // The operand of an elementwise node that is no constant number, if there is one alone; else -1.
 int varying_operand(const Graph& graph, const Node& n) {
-  if (!n.domain.empty() || n.out.size() != 1 || !n.def || n.def->placement != Placement::kElementwise || n.in.empty() || n.in.size() > 2) return -1;
+  if (!n.domain.empty() || n.out.size() != 1 || !n.def || n.def->placement != Placement::kElementwise || n.in.empty() ||
+      n.in.size() > 2)
+    return -1;
   int found = -1;
   for (size_t i = 0; i < n.in.size(); ++i) {
     if (n.in[i] == kNoValue) return -1;
@@ -50,7 +54,8 @@ Status sink_repeats(PassContext& context) {
   for (const Node& n : nodes) {
     const int operand = varying_operand(graph, n);
     const ValueId x = operand < 0 ? kNoValue : n.in[static_cast<size_t>(operand)];
-    const bool same = x != kNoValue && graph.values[x].info.type == graph.values[n.out[0]].info.type && dtype_is_float(graph.values[n.out[0]].info.type) &&
+    const bool same = x != kNoValue && graph.values[x].info.type == graph.values[n.out[0]].info.type &&
+                      dtype_is_float(graph.values[n.out[0]].info.type) &&
                       graph.values[x].info.shape == graph.values[n.out[0]].info.shape;
     const std::vector<int> chain = same ? repeats(graph, x) : std::vector<int>{};
     if (chain.empty()) {

@@ -1,22 +1,25 @@
-// Attention of one token is split over the keys: each thread reads a part of every head's rows, front to back, and a second
-// kernel merges what the parts give (flash decoding; the sums are those of the online softmax). Splitting over heads
-// instead reads the heads that two threads share twice, and every head with gaps.
+// Attention of one token is split over the keys: each thread reads a part of every head's rows, front to back, and a
+// second kernel merges what the parts give (flash decoding; the sums are those of the online softmax). Splitting over
+// heads instead reads the heads that two threads share twice, and every head with gaps.
 #include "passes/builder.h"
 #include "passes/pass.h"
 
 namespace situ {
 namespace {
 
-// Rows of one KV head that a split works on at once, and their size: both fit a thread's scratch (kernels/attention.cc).
+// Rows of one KV head that a split works on at once, and their size: both fit a thread's scratch
+// (kernels/attention.cc).
 constexpr int64_t kMaxGroup = 48, kMaxHeadSize = 256;
 
 }  // namespace
 
 bool splits_well(const Graph& graph, const Node& n) {
   if (!n.is("Attention", "situ")) return false;
-  const Shape &q = graph.values[n.in[0]].info.shape, &k = graph.values[n.in[1]].info.shape, &y = graph.values[n.out[0]].info.shape;
+  const Shape &q = graph.values[n.in[0]].info.shape, &k = graph.values[n.in[1]].info.shape,
+              &y = graph.values[n.out[0]].info.shape;
   const bool known = q[1].is_const() && k[1].is_const() && q[3].is_const() && y[3].is_const();
-  return known && q[0] == Dim(1) && q[1].value() / k[1].value() <= kMaxGroup && q[3].value() <= kMaxHeadSize && y[3].value() <= kMaxHeadSize;
+  return known && q[0] == Dim(1) && q[1].value() / k[1].value() <= kMaxGroup && q[3].value() <= kMaxHeadSize &&
+         y[3].value() <= kMaxHeadSize;
 }
 
 Status split_attention(Graph& graph, int splits) {

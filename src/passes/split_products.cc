@@ -1,6 +1,6 @@
-// A product with repeated heads, MatMul(q, Reshape(Expand(k))), reads each head where it stands once: the heads' axis stays
-// two axes, [G, repeats], of which the second has stride 0, and q and the result are reshaped instead, which moves
-// nothing. Attention that is recognised needs no such help; this keeps what is not free of copies of K and V.
+// A product with repeated heads, MatMul(q, Reshape(Expand(k))), reads each head where it stands once: the heads' axis
+// stays two axes, [G, repeats], of which the second has stride 0, and q and the result are reshaped instead, which
+// moves nothing. Attention that is recognised needs no such help; this keeps what is not free of copies of K and V.
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -17,8 +17,8 @@ class Splitter {
     bool any = false;
     for (const Node& n : nodes) {
       Repeated left, right;
-      const bool split = n.is("MatMul") && shape(n.out[0]).size() == 4 && (repeated(nodes, n.in[0], &left) | repeated(nodes, n.in[1], &right)) &&
-                         fits(n, left, right);
+      const bool split = n.is("MatMul") && shape(n.out[0]).size() == 4 &&
+                         (repeated(nodes, n.in[0], &left) | repeated(nodes, n.in[1], &right)) && fits(n, left, right);
       if (!split) {
         builder_.keep(n);
         continue;
@@ -53,17 +53,23 @@ class Splitter {
     if (!n->is("Reshape")) return false;
     const Shape &wide = shape(n->in[0]), &merged = shape(v);
     if (wide.size() != 5 || merged.size() != 4 || graph_.values[n->in[0]].producer < 0) return false;
-    const bool merges = wide[0] == merged[0] && wide[1] * wide[2] == merged[1] && wide[3] == merged[2] && wide[4] == merged[3];
+    const bool merges =
+        wide[0] == merged[0] && wide[1] * wide[2] == merged[1] && wide[3] == merged[2] && wide[4] == merged[3];
     const Node& expand = nodes[static_cast<size_t>(graph_.values[n->in[0]].producer)];
-    if (!merges || !expand.is("Expand") || shape(expand.in[0]).size() != 5 || shape(expand.in[0])[2] != Dim(1) || wide[2] == Dim(1)) return false;
+    if (!merges || !expand.is("Expand") || shape(expand.in[0]).size() != 5 || shape(expand.in[0])[2] != Dim(1) ||
+        wide[2] == Dim(1))
+      return false;
     *r = {n->in[0], wide[1], wide[2], r->swapped};
     return true;
   }
 
   // Both operands have the same heads, and repeat them alike if both do.
   bool fits(const Node& n, const Repeated& left, const Repeated& right) const {
-    if (left.source != kNoValue && right.source != kNoValue && (left.groups != right.groups || left.repeats != right.repeats)) return false;
-    return shape(n.in[0]).size() == 4 && shape(n.in[1]).size() == 4 && shape(n.in[0])[1] == shape(n.in[1])[1] && shape(n.in[0])[0] == shape(n.in[1])[0];
+    if (left.source != kNoValue && right.source != kNoValue &&
+        (left.groups != right.groups || left.repeats != right.repeats))
+      return false;
+    return shape(n.in[0]).size() == 4 && shape(n.in[1]).size() == 4 && shape(n.in[0])[1] == shape(n.in[1])[1] &&
+           shape(n.in[0])[0] == shape(n.in[1])[0];
   }
 
   ValueId five_axes(ValueId v, const Repeated& own, const Repeated& other) {

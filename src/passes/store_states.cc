@@ -1,8 +1,8 @@
 // The element type in which attention states are kept (--kv-type). Rows that attention alone reads can be stored in
-// half precision: half the memory, and half the bytes that every later token reads; or as bytes with a scale for each row,
-// half of that again (situ.QuantizeRows), which nothing but a user asks for. `auto` stores halves where the rows come
-// from products that round their activations to 8 bits, whose error is ten times that of a half, and where there is
-// enough of them to matter: a small cache is read from a core's own memory, and stays exact.
+// half precision: half the memory, and half the bytes that every later token reads; or as bytes with a scale for each
+// row, half of that again (situ.QuantizeRows), which nothing but a user asks for. `auto` stores halves where the rows
+// come from products that round their activations to 8 bits, whose error is ten times that of a half, and where there
+// is enough of them to matter: a small cache is read from a core's own memory, and stays exact.
 #include <algorithm>
 
 #include "kernels/params.h"
@@ -29,12 +29,15 @@ int64_t bytes_per_token(const PassContext& context) {
 }
 
 bool rounds(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.is("PackedMatMul", "situ") && n.attr_int("accuracy_level", 0) == 4; });
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) {
+    return n.is("PackedMatMul", "situ") && n.attr_int("accuracy_level", 0) == 4;
+  });
 }
 
 class Storer {
  public:
-  Storer(PassContext& context, DType type) : context_(context), graph_(context.graph), users_(graph_.users()), type_(type) {}
+  Storer(PassContext& context, DType type)
+      : context_(context), graph_(context.graph), users_(graph_.users()), type_(type) {}
 
   Status run() {
     std::map<int, StatePair*> concats;
@@ -53,7 +56,9 @@ class Storer {
           if (type_ == DType::kI8) state.shape.back() = state.shape.back() + Dim(kRowScaleBytes);
         }
         builder.start(nodes[i]);
-        for (size_t o = 1; o < nodes[i].in.size(); ++o) nodes[i].in[o] = type_ == DType::kI8 ? builder.op("QuantizeRows", {nodes[i].in[o]}, kNoValue, "situ") : builder.cast(nodes[i].in[o], type_);
+        for (size_t o = 1; o < nodes[i].in.size(); ++o)
+          nodes[i].in[o] = type_ == DType::kI8 ? builder.op("QuantizeRows", {nodes[i].in[o]}, kNoValue, "situ")
+                                               : builder.cast(nodes[i].in[o], type_);
       }
       builder.keep(std::move(nodes[i]));
     }
@@ -76,15 +81,20 @@ class Storer {
 
   // Rows of bytes are longer than the graph has them.
   bool sees_shape(const Node& n) const { return n.is("Shape") && type_ != DType::kI8; }
-  bool keeps_rows(const Node& n) const { return type_ != DType::kI8 || (n.is("Transpose") && n.permutation(4)[3] == 3); }
+  bool keeps_rows(const Node& n) const {
+    return type_ != DType::kI8 || (n.is("Transpose") && n.permutation(4)[3] == 3);
+  }
 
   bool attention_only(ValueId v, int depth) const {
-    return depth < 8 && std::all_of(users_[v].begin(), users_[v].end(), [&](const auto& use) {
-      const Node& n = graph_.nodes[use.first];
-      if (n.is("Attention", "situ")) return use.second == 1 || use.second == 2;
-      const bool view = n.def && n.def->placement == Placement::kView && use.second == 0 && n.out.size() == 1 && !graph_.is_output(n.out[0]);
-      return sees_shape(n) || (view && keeps_rows(n) && attention_only(n.out[0], depth + 1));
-    });
+    return depth < 8 && std::all_of(
+                            users_[v].begin(), users_[v].end(),
+                            [&](const auto& use) {
+                              const Node& n = graph_.nodes[use.first];
+                              if (n.is("Attention", "situ")) return use.second == 1 || use.second == 2;
+                              const bool view = n.def && n.def->placement == Placement::kView && use.second == 0 &&
+                                                n.out.size() == 1 && !graph_.is_output(n.out[0]);
+                              return sees_shape(n) || (view && keeps_rows(n) && attention_only(n.out[0], depth + 1));
+                            });
   }
 
   PassContext& context_;
@@ -103,7 +113,10 @@ Status store_states(PassContext& context) {
   SITU_RETURN_IF_ERROR(Storer(context, context.kv_type).run());
   for (const StatePair& s : context.binding.states)
     if (const Value& v = context.graph.values[s.past]; s.rule == StateRule::kAppend && v.info.type != context.kv_type)
-      return Status::error("state '" + v.name + "' cannot be stored as " + dtype_name(context.kv_type) + ": " + (context.kv_type == DType::kI8 ? "its rows lie along another axis than the last, or more than attention reads it" : "more than attention reads it as " + std::string(dtype_name(v.info.type))));
+      return Status::error("state '" + v.name + "' cannot be stored as " + dtype_name(context.kv_type) + ": " +
+                           (context.kv_type == DType::kI8
+                                ? "its rows lie along another axis than the last, or more than attention reads it"
+                                : "more than attention reads it as " + std::string(dtype_name(v.info.type))));
   return Status::ok();
 }
 

@@ -1,7 +1,8 @@
-// Whether a prompt may be fed in parts: no token's result may depend on a later one, as it does where attention has no causal
-// mask, or where something else is computed across tokens. Told from the graph by what each node does along the axis of
-// the new tokens, and by probing the masks of attention that stayed as it was exported. Whether tokens of several sequences may
-// share a step follows: all nodes but attention and what is made from positions must take them one by one.
+// Whether a prompt may be fed in parts: no token's result may depend on a later one, as it does where attention has no
+// causal mask, or where something else is computed across tokens. Told from the graph by what each node does along the
+// axis of the new tokens, and by probing the masks of attention that stayed as it was exported. Whether tokens of
+// several sequences may share a step follows: all nodes but attention and what is made from positions must take them
+// one by one.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -24,7 +25,12 @@ constexpr int64_t kMostElements = 1 << 18;  // tokens * keys of the other steps
 class Order {
  public:
   Order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context)
-      : graph_(graph), binding_(binding), prober_(graph, binding, evaluator), users_(graph.users()), first_(phase == Phase::kFirst), context_(context) {}
+      : graph_(graph),
+        binding_(binding),
+        prober_(graph, binding, evaluator),
+        users_(graph.users()),
+        first_(phase == Phase::kFirst),
+        context_(context) {}
 
   TokenOrder run() {
     TokenOrder order;
@@ -34,15 +40,18 @@ class Order {
       if (!accepted_.count(static_cast<int>(i)) && mixes(graph_.nodes[i])) order.mixing = graph_.nodes[i].label();
     order.by_sequence.assign(graph_.nodes.size(), 0);
     for (const StatePair& s : binding_.states)
-      if (s.rule != StateRule::kAppend) order.one_sequence = "state '" + graph_.values[s.past].name + "' is of one sequence";
+      if (s.rule != StateRule::kAppend)
+        order.one_sequence = "state '" + graph_.values[s.past].name + "' is of one sequence";
     if (first_) order.one_sequence = "the export holds for first steps and for single tokens only";
     if (!order.mixing.empty()) order.one_sequence = "by " + order.mixing + " tokens depend on others";
     for (size_t i = 0; i < graph_.nodes.size() && order.one_sequence.empty(); ++i) {
       const Node& n = graph_.nodes[i];
       const bool known = std::none_of(n.out.begin(), n.out.end(), [&](ValueId v) { return data(v); });
       order.by_sequence[i] = known || n.is("Attention", "situ");
-      if (accepted_.count(static_cast<int>(i))) order.one_sequence = "the attention of " + n.label() + " was not recognised";
-      else if (!known && loses_tokens(n)) order.one_sequence = n.label() + " picks tokens of its step";
+      if (accepted_.count(static_cast<int>(i)))
+        order.one_sequence = "the attention of " + n.label() + " was not recognised";
+      else if (!known && loses_tokens(n))
+        order.one_sequence = n.label() + " picks tokens of its step";
     }
     return order;
   }
@@ -57,7 +66,8 @@ class Order {
   void accept_attention(const Node& softmax) {
     const ValueId scores = prober_.scores(softmax, kMaxConeNodes);
     if (scores == kNoValue || !data(scores)) return;
-    const int64_t rank = static_cast<int64_t>(shape(softmax.in[0]).size()), axis = softmax.attr_int("axis", softmax.opset < 13 ? 1 : -1);
+    const int64_t rank = static_cast<int64_t>(shape(softmax.in[0]).size()),
+                  axis = softmax.attr_int("axis", softmax.opset < 13 ? 1 : -1);
     if ((axis != -1 && axis != rank - 1) || shape(scores).empty() || !shape(scores).back().depends_on(kSymP)) return;
     const auto cone = prober_.cone(softmax.in[0], scores, kMaxConeNodes);
     if (!cone) return;
@@ -77,7 +87,8 @@ class Order {
       const auto [u, operand] = users_[v][0];
       const Node& n = graph_.nodes[u];
       // A probability of 0 must stay 0, and rows apart.
-      const bool product = n.is("MatMul") && operand == 0, moved = (n.def && n.def->placement == Placement::kView) || n.is("Cast");
+      const bool product = n.is("MatMul") && operand == 0,
+                 moved = (n.def && n.def->placement == Placement::kView) || n.is("Cast");
       if (!product && !(moved && apart(n))) return;
       accepted_.insert(u);
       if (product || n.out.size() != 1) return;
@@ -88,35 +99,44 @@ class Order {
   // Between scores and the product with V: each number is made of its own score, and none changes its row or column.
   bool apart(const Node& n) const {
     if (!n.def) return false;
-    if (n.is("Concat")) return data(n.in[0]) && std::none_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) { return data(v); });  // a sink behind the keys
+    if (n.is("Concat"))
+      return data(n.in[0]) &&
+             std::none_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) { return data(v); });  // a sink behind the keys
     if (n.is("Slice") || n.is("Split") || n.is("Gather")) return begins_with_first_key(n);
     if (n.is("Transpose")) {
       const std::vector<int64_t> perm = n.permutation(shape(n.in[0]).size());
-      if (perm.size() < 2 || perm.back() != static_cast<int64_t>(perm.size()) - 1 || perm[perm.size() - 2] != static_cast<int64_t>(perm.size()) - 2) return false;
+      if (perm.size() < 2 || perm.back() != static_cast<int64_t>(perm.size()) - 1 ||
+          perm[perm.size() - 2] != static_cast<int64_t>(perm.size()) - 2)
+        return false;
     } else if (n.def->placement == Placement::kView) {
       const Shape &x = shape(n.in[0]), &y = shape(n.out[0]);
-      if (x.size() < 2 || y.size() < 2 || !(x.back() == y.back()) || !(x[x.size() - 2] == y[y.size() - 2])) return false;
+      if (x.size() < 2 || y.size() < 2 || !(x.back() == y.back()) || !(x[x.size() - 2] == y[y.size() - 2]))
+        return false;
     }
-    return n.def->placement == Placement::kElementwise || n.def->placement == Placement::kView || n.is("Cast") || n.is("Pow") || n.is("Trilu");
+    return n.def->placement == Placement::kElementwise || n.def->placement == Placement::kView || n.is("Cast") ||
+           n.is("Pow") || n.is("Trilu");
   }
   // A part of rows of scores or probabilities in which the keys stand where they stood.
   bool begins_with_first_key(const Node& n) const {
     const int64_t last = static_cast<int64_t>(shape(n.in[0]).size()) - 1;
     for (size_t o = 0; o < n.out.size(); ++o) {
-      const std::optional<Part> part = n.has_output(o) && data(n.out[o]) && !users_[n.out[o]].empty() ? part_of(graph_, n, o) : Part{0, Dim(0)};
+      const std::optional<Part> part =
+          n.has_output(o) && data(n.out[o]) && !users_[n.out[o]].empty() ? part_of(graph_, n, o) : Part{0, Dim(0)};
       if (!part || (static_cast<int64_t>(part->axis) == last && !(part->begin == Dim(0)))) return false;
     }
     return !n.is("Gather");
   }
 
-  // Steps at which masks made by `rules` are looked at: few tokens, a square of many, and both sides of what positions are
-  // compared with. None: they do not tell all others.
+  // Steps at which masks made by `rules` are looked at: few tokens, a square of many, and both sides of what positions
+  // are compared with. None: they do not tell all others.
   std::vector<std::pair<int64_t, int64_t>> mask_steps(const std::vector<ValueId>& rules) const {
     const TurningPoints points = turning_points(graph_, prober_, rules);
     if (!points.plain || points.anywhere || points.at.size() > kMostPoints) return {};
     auto steps = steps_beside(points, context_, kMostElements);
     steps.insert(steps.begin(), {{3, 2}, {3, 0}, {std::min<int64_t>(context_, kSquare), 0}});
-    if (first_) steps.erase(std::remove_if(steps.begin(), steps.end(), [](const auto& step) { return step.second > 0; }), steps.end());
+    if (first_)
+      steps.erase(std::remove_if(steps.begin(), steps.end(), [](const auto& step) { return step.second > 0; }),
+                  steps.end());
     return steps;
   }
 
@@ -126,7 +146,8 @@ class Order {
     const auto steps = mask_steps(rules);
     for (const auto& [tokens, past] : steps) {
       const Result<Tensor> mask = mask_at(tokens, past);
-      if (!mask.is_ok() || mask->rank() < 2 || mask->dims()[static_cast<size_t>(mask->rank()) - 2] != tokens) return false;
+      if (!mask.is_ok() || mask->rank() < 2 || mask->dims()[static_cast<size_t>(mask->rank()) - 2] != tokens)
+        return false;
       const int64_t columns = mask->dims().back(), rows = mask->count() / std::max<int64_t>(1, columns);
       if (columns < tokens + past) return false;
       const float highest = mask->type() == DType::kBool ? 0.0f : kMasked;
@@ -142,14 +163,16 @@ class Order {
   bool hides_later(ValueId x, ValueId scores, const std::vector<ValueId>& rules) {
     if (graph_.values[scores].info.type != DType::kF32) return false;
     return hides_later(rules, [&](int64_t tokens, int64_t past) {
-      return prober_.evaluate(x, {{scores, Tensor::allocate(DType::kF32, prober_.dims(scores, tokens, past))}}, tokens, past);
+      return prober_.evaluate(x, {{scores, Tensor::allocate(DType::kF32, prober_.dims(scores, tokens, past))}}, tokens,
+                              past);
     });
   }
 
   bool hides_later(const Node& attention) {
     if (attention.attr_int("causal", 0) != 0) return true;
     if (!attention.has_input(3) || !prober_.host(attention.in[3])) return false;
-    return hides_later({attention.in[3]}, [&](int64_t tokens, int64_t past) { return prober_.host_value(attention.in[3], tokens, past); });
+    return hides_later({attention.in[3]},
+                       [&](int64_t tokens, int64_t past) { return prober_.host_value(attention.in[3], tokens, past); });
   }
 
   // Masks, positions and tables: the same for a token (and a key) however many tokens the step has.
@@ -184,7 +207,8 @@ class Order {
   static bool keeps_tokens(const Shape& x, const Shape& y) {
     auto extent = [](const Shape& s) {
       Dim product = 1;
-      for (size_t i = static_cast<size_t>(std::find_if(s.begin(), s.end(), many) - s.begin()); i < s.size(); ++i) product = product * s[i];
+      for (size_t i = static_cast<size_t>(std::find_if(s.begin(), s.end(), many) - s.begin()); i < s.size(); ++i)
+        product = product * s[i];
       return product;
     };
     return extent(x) == extent(y);
@@ -194,13 +218,15 @@ class Order {
   bool loses_tokens(const Node& n) const {
     return std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return data(v) && token_axes(shape(v)) > 0; }) &&
            std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) {
-             return data(v) && token_axes(shape(v)) == 0 && std::none_of(shape(v).begin(), shape(v).end(), [](const Dim& d) { return d.depends_on(kSymL); });
+             return data(v) && token_axes(shape(v)) == 0 &&
+                    std::none_of(shape(v).begin(), shape(v).end(), [](const Dim& d) { return d.depends_on(kSymL); });
            });
   }
 
   // Slice, Split and Gather of another axis than the tokens' or the keys', where what they take depends on the step.
   bool picks_by_step(const Node& n) const {
-    if ((!n.is("Slice") && !n.is("Split") && !n.is("Gather") && !n.is("GatherElements")) || !data(n.in[0])) return false;
+    if ((!n.is("Slice") && !n.is("Split") && !n.is("Gather") && !n.is("GatherElements")) || !data(n.in[0]))
+      return false;
     if (std::none_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) { return prober_.changes(v); })) return false;
     const Shape& x = shape(n.in[0]);
     if (!n.is("Slice")) return !many(x[static_cast<size_t>(axis_of(n, x, 0))]);
@@ -208,21 +234,27 @@ class Order {
     if (!starts || !ends) return true;
     if (n.has_input(3) && (!axes || axes->size() < starts->size() || !shape_is_const(*axes))) return true;
     for (size_t i = 0; i < starts->size() && i < ends->size(); ++i) {
-      const int64_t rank = static_cast<int64_t>(x.size()), given = axes ? (*axes)[i].value() : static_cast<int64_t>(i), a = given < 0 ? given + rank : given;
+      const int64_t rank = static_cast<int64_t>(x.size()), given = axes ? (*axes)[i].value() : static_cast<int64_t>(i),
+                    a = given < 0 ? given + rank : given;
       if (a < 0 || a >= rank) return true;
       if (!many(x[static_cast<size_t>(a)]) && (!(*starts)[i].is_const() || !(*ends)[i].is_const())) return true;
     }
     return false;
   }
   bool of_past(const Node& n) const {
-    return std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return data(v) && std::any_of(shape(v).begin(), shape(v).end(), [](const Dim& d) { return d.depends_on(kSymP); }); });
+    return std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) {
+      return data(v) && std::any_of(shape(v).begin(), shape(v).end(), [](const Dim& d) { return d.depends_on(kSymP); });
+    });
   }
   // Keys of the new tokens without the past: those of a prompt that is fed in parts would not see each other.
   bool of_step(const Shape& keys) const {
-    return !first_ && std::any_of(keys.begin(), keys.end(), [](const Dim& d) { return d.depends_on(kSymS) && !d.depends_on(kSymP) && !d.depends_on(kSymW); });
+    return !first_ && std::any_of(keys.begin(), keys.end(), [](const Dim& d) {
+      return d.depends_on(kSymS) && !d.depends_on(kSymP) && !d.depends_on(kSymW);
+    });
   }
   static bool moves_rows(const Node& n) {
-    static const std::set<std::string> kMoves{"Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
+    static const std::set<std::string> kMoves{"Cast",    "Concat",  "Expand",    "Flatten",  "Identity",
+                                              "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
     return kMoves.count(n.op) || (n.def && n.def->placement == Placement::kElementwise);
   }
 
@@ -238,9 +270,12 @@ class Order {
     for (ValueId v : n.in)
       if (data(v)) most = std::max(most, token_axes(shape(v)));
     if (picks_by_step(n)) return true;
-    if (most == 0) return of_past(n) && !moves_rows(n);  // one row, or rows of states alone: how many are past follows from the chunk
+    if (most == 0)
+      return of_past(n) &&
+             !moves_rows(n);  // one row, or rows of states alone: how many are past follows from the chunk
     const Shape& y = shape(n.out[0]);
-    static const std::set<std::string> kProducts{"MatMul", "Gemm", "Project", "FusedMatMul", "MatMulNBits", "DenseMatMul", "PackedMatMul", "PackedProjections"};
+    static const std::set<std::string> kProducts{"MatMul",      "Gemm",        "Project",      "FusedMatMul",
+                                                 "MatMulNBits", "DenseMatMul", "PackedMatMul", "PackedProjections"};
     if (n.is("Gemm") && n.attr_int("transA", 0) != 0) return many(shape(n.in[0])[0]);
     if (kProducts.count(n.op)) return many(shape(n.in[0]).back());
     if (n.is("GatherND")) return data(n.in[0]) && token_axes(shape(n.in[0])) > 0;
@@ -255,16 +290,21 @@ class Order {
         if (many(x[i]) && x[i] != y[i]) return many(y[i]) || spreads(n.out[0]);
       return false;
     }
-    if (n.op.rfind("Gather", 0) == 0) return data(n.in[0]) && token_axes(shape(n.in[0])) > 0 && many(shape(n.in[0])[static_cast<size_t>(axis_of(n, shape(n.in[0]), 0))]) && (token_axes(y) > 0 || spreads(n.out[0]));
+    if (n.op.rfind("Gather", 0) == 0)
+      return data(n.in[0]) && token_axes(shape(n.in[0])) > 0 &&
+             many(shape(n.in[0])[static_cast<size_t>(axis_of(n, shape(n.in[0]), 0))]) &&
+             (token_axes(y) > 0 || spreads(n.out[0]));
     if (n.op.rfind("Reduce", 0) == 0 || n.op.rfind("Arg", 0) == 0) return token_axes(y) < most;
     if (n.is("ScatterElements")) return many(shape(n.in[0])[static_cast<size_t>(axis_of(n, shape(n.in[0]), 0))]);
     if (n.is("TopK")) return many(shape(n.in[0])[static_cast<size_t>(axis_of(n, shape(n.in[0]), -1))]);
-    if (n.is("Rotary", "situ") || n.def->placement == Placement::kElementwise || n.def->placement == Placement::kView) return false;
+    if (n.is("Rotary", "situ") || n.def->placement == Placement::kElementwise || n.def->placement == Placement::kView)
+      return false;
     if (n.def->placement == Placement::kRowwise && !n.is("Trilu")) {
       const Shape& x = shape(n.in[0]);
       const int first = axis_of(n, x, -1);
       const bool one = n.is("Softmax") || n.is("LogSoftmax") || n.is("LpNormalization");
-      for (int i = first; i < static_cast<int>(x.size()) && (i == first || !one || (n.opset < 13 && !n.is("LpNormalization"))); ++i)
+      for (int i = first;
+           i < static_cast<int>(x.size()) && (i == first || !one || (n.opset < 13 && !n.is("LpNormalization"))); ++i)
         if (many(x[static_cast<size_t>(i)])) return true;
       return false;
     }
@@ -272,11 +312,13 @@ class Order {
   }
 
   int axis_of(const Node& n, const Shape& s, int64_t fallback) const {
-    const int64_t a = n.attr_int("axis", n.is("Softmax") && n.opset < 13 ? 1 : fallback), rank = static_cast<int64_t>(s.size());
+    const int64_t a = n.attr_int("axis", n.is("Softmax") && n.opset < 13 ? 1 : fallback),
+                  rank = static_cast<int64_t>(s.size());
     return static_cast<int>(std::clamp<int64_t>(a < 0 ? a + rank : a, 0, std::max<int64_t>(0, rank - 1)));
   }
   bool is_state(ValueId v) const {
-    return std::any_of(binding_.states.begin(), binding_.states.end(), [&](const StatePair& s) { return s.present == v; });
+    return std::any_of(binding_.states.begin(), binding_.states.end(),
+                       [&](const StatePair& s) { return s.present == v; });
   }
 
   const Graph& graph_;

@@ -7,31 +7,78 @@
 namespace situ {
 namespace {
 
-constexpr int64_t kFewNumbers = 16;   // a constant of more is a table
+constexpr int64_t kFewNumbers = 16;  // a constant of more is a table
 constexpr int64_t kMostLimits = 96;
-constexpr size_t kFewTurns = 32;      // of a table; one with more changes anywhere
-constexpr size_t kMostPairs = 12;     // points whose sums and differences are looked at too
+constexpr size_t kFewTurns = 32;   // of a table; one with more changes anywhere
+constexpr size_t kMostPairs = 12;  // points whose sums and differences are looked at too
 constexpr int64_t kMostTokens = 1 << 24;
 constexpr double kLargestFactor = 4096;  // larger ones hide keys
 constexpr int kMostSums = 3;             // of positions with themselves
 constexpr size_t kMostFactors = 64;
 
-// What these compute of positions is the same rule between the numbers that they compare with. Mod, Sin and the like are not among
-// them.
-const std::set<std::string> kPlainOps{
-    "Abs", "Add", "And", "Cast", "CastLike", "Clip", "Concat", "ConstantOfShape", "CumSum", "Equal", "Expand", "EyeLike", "Flatten", "Gather",
-    "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or",
-    "Range", "ReduceMax", "ReduceMin", "ReduceSum", "Relu", "Reshape", "ScatterElements", "ScatterND", "Shape", "Size", "Slice", "Split", "Squeeze", "Sub",
-    "Sum", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor"};
+// What these compute of positions is the same rule between the numbers that they compare with. Mod, Sin and the like
+// are not among them.
+const std::set<std::string> kPlainOps{"Abs",
+                                      "Add",
+                                      "And",
+                                      "Cast",
+                                      "CastLike",
+                                      "Clip",
+                                      "Concat",
+                                      "ConstantOfShape",
+                                      "CumSum",
+                                      "Equal",
+                                      "Expand",
+                                      "EyeLike",
+                                      "Flatten",
+                                      "Gather",
+                                      "GatherElements",
+                                      "GatherND",
+                                      "Greater",
+                                      "GreaterOrEqual",
+                                      "Identity",
+                                      "IsInf",
+                                      "IsNaN",
+                                      "Less",
+                                      "LessOrEqual",
+                                      "Max",
+                                      "Min",
+                                      "Mul",
+                                      "Neg",
+                                      "Not",
+                                      "Or",
+                                      "Range",
+                                      "ReduceMax",
+                                      "ReduceMin",
+                                      "ReduceSum",
+                                      "Relu",
+                                      "Reshape",
+                                      "ScatterElements",
+                                      "ScatterND",
+                                      "Shape",
+                                      "Size",
+                                      "Slice",
+                                      "Split",
+                                      "Squeeze",
+                                      "Sub",
+                                      "Sum",
+                                      "Tile",
+                                      "Transpose",
+                                      "Trilu",
+                                      "Unsqueeze",
+                                      "Where",
+                                      "Xor"};
 
-constexpr int64_t kManyTokens = 64, kFarTokens = 16384;  // steps that values are compared at: with two axes of tokens, with one
+constexpr int64_t kManyTokens = 64,
+                  kFarTokens = 16384;  // steps that values are compared at: with two axes of tokens, with one
 
 int64_t token_axes(const Shape& s) {
   return std::count_if(s.begin(), s.end(), [](const Dim& d) { return d.depends_on(kSymS) || d.depends_on(kSymP); });
 }
 
 // `part` is what `whole` has for the new tokens from `past` on and the keys up to them.
-bool part_agrees(const Shape& shape, const Tensor& part, const std::vector<double>& whole, const std::vector<int64_t>& large, int64_t past) {
+bool part_agrees(const Shape& shape, const Tensor& part, const std::vector<double>& whole,
+                 const std::vector<int64_t>& large, int64_t past) {
   const std::vector<double> a = part.to_f64();
   const std::vector<int64_t> small = part.dims();
   if (small.size() != large.size()) return false;
@@ -66,7 +113,8 @@ class Finder {
     for (const double factor : factors())
       for (const double n : given) add(n / factor);
     const std::vector<int64_t> alone(numbers_.begin(), numbers_.end());
-    if (alone.size() > kMostPairs) found_.plain = false;
+    if (alone.size() > kMostPairs)
+      found_.plain = false;
     else
       for (size_t i = 0; i < alone.size(); ++i)
         for (size_t j = 0; j <= i; ++j) {
@@ -112,7 +160,8 @@ class Finder {
     // Shapes that data is moved into say nothing of the data.
     static const std::set<std::string> kMoves{"Expand", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"};
     if (n.op == "ConstantOfShape" || n.op == "Shape") return;
-    const bool compares = n.op == "Less" || n.op == "LessOrEqual" || n.op == "Greater" || n.op == "GreaterOrEqual" || n.op == "Equal" || n.op == "Min" || n.op == "Max";
+    const bool compares = n.op == "Less" || n.op == "LessOrEqual" || n.op == "Greater" || n.op == "GreaterOrEqual" ||
+                          n.op == "Equal" || n.op == "Min" || n.op == "Max";
     for (size_t i = 0; i < n.in.size() && (i == 0 || !kMoves.count(n.op)); ++i) {
       if (n.in[i] == kNoValue || not_a_position(n, i)) continue;
       push(n.in[i]);
@@ -125,7 +174,8 @@ class Finder {
     if (n.domain.empty() && n.op == "Div") return prober_.fixed(n.in[1]) && real(n.in[1]);
     if (!n.domain.empty() || !kPlainOps.count(n.op)) return false;
     if (n.op == "Cast") return !real(n.in[0]) || real(n.out[0]) || graph_.values[n.out[0]].info.type == DType::kBool;
-    if (n.op == "Mul") return !prober_.changes(n.in[0]) || !prober_.changes(n.in[1]) || one_or_other(n.in[0]) || one_or_other(n.in[1]);
+    if (n.op == "Mul")
+      return !prober_.changes(n.in[0]) || !prober_.changes(n.in[1]) || one_or_other(n.in[0]) || one_or_other(n.in[1]);
     return true;
   }
 
@@ -148,7 +198,8 @@ class Finder {
         if (s[d].depends_on(kSymS) || s[d].depends_on(kSymP)) found.insert(s.size() - d);
       return found;
     };
-    return std::adjacent_find(n.in.begin(), n.in.end(), [&](ValueId a, ValueId b) { return axes(a) == axes(b); }) != n.in.end();
+    return std::adjacent_find(n.in.begin(), n.in.end(), [&](ValueId a, ValueId b) { return axes(a) == axes(b); }) !=
+           n.in.end();
   }
 
   // Of positions in what is compared: each may apply or not.
@@ -183,7 +234,9 @@ class Finder {
     while (graph_.values[v].info.type != DType::kBool) {
       const int p = graph_.values[v].producer;
       if (p >= 0 && graph_.nodes[p].is("ConstantOfShape")) return true;
-      if (p < 0 || !graph_.nodes[p].def || (graph_.nodes[p].def->placement != Placement::kView && !graph_.nodes[p].is("Cast"))) return false;
+      if (p < 0 || !graph_.nodes[p].def ||
+          (graph_.nodes[p].def->placement != Placement::kView && !graph_.nodes[p].is("Cast")))
+        return false;
       v = graph_.nodes[p].in[0];
       if (v == kNoValue) return false;
     }
@@ -193,7 +246,8 @@ class Finder {
   // Numbers that positions are compared with, each its own.
   void limits(const Tensor& t) {
     if (!t.present() || t.count() <= kFewNumbers) return;  // small ones are all looked at
-    if (t.count() > kMostLimits) found_.anywhere = true;
+    if (t.count() > kMostLimits)
+      found_.anywhere = true;
     else
       for (double x : t.to_f64()) add(x);
   }
@@ -225,7 +279,8 @@ class Finder {
       const int64_t at = static_cast<int64_t>(i) / inner % length;
       if (at < 2) continue;
       const double a = x[i - static_cast<size_t>(2 * inner)], b = x[i - static_cast<size_t>(inner)], c = x[i];
-      if (a - b == b - c || std::fabs((a - b) - (b - c)) <= 1e-5 * (std::fabs(a) + std::fabs(b) + std::fabs(c))) continue;
+      if (a - b == b - c || std::fabs((a - b) - (b - c)) <= 1e-5 * (std::fabs(a) + std::fabs(b) + std::fabs(c)))
+        continue;
       here.insert(at);
       if (here.size() > kFewTurns) return false;
     }
@@ -246,7 +301,9 @@ class Finder {
 
 }  // namespace
 
-TurningPoints turning_points(const Graph& graph, const Prober& prober, const std::vector<ValueId>& roots) { return Finder(graph, prober).find(roots); }
+TurningPoints turning_points(const Graph& graph, const Prober& prober, const std::vector<ValueId>& roots) {
+  return Finder(graph, prober).find(roots);
+}
 
 bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t context, bool first) {
   const Shape& shape = graph.values[v].info.shape;
@@ -262,19 +319,24 @@ bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t 
   };
   // The first position alone tells little: rotary tables hold 1 and 0 there, whatever made them.
   for (int64_t past : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{17}, far / 4, far / 2, far - 1})
-    if (first ? !agrees(past + 1, 0) : !agrees(1, past) || !agrees(2, past) || !agrees(5, past) || !agrees(kManyTokens / 2, past)) return false;
+    if (first ? !agrees(past + 1, 0)
+              : !agrees(1, past) || !agrees(2, past) || !agrees(5, past) || !agrees(kManyTokens / 2, past))
+      return false;
   const TurningPoints points = turning_points(graph, prober, {v});
   for (int64_t n : points.at)
     for (int64_t tokens = n - 1; tokens <= n + 1; ++tokens)
       if (!agrees(tokens, 0) || (!first && (!agrees(tokens, 3) || !agrees(3, tokens)))) return false;
   // A table of queries and keys is looked at in short steps; what chooses among its entries, in long ones too.
-  return !square || std::all_of(points.conditions.begin(), points.conditions.end(), [&](ValueId c) { return entries_by_position(graph, prober, c, context, first); });
+  return !square || std::all_of(points.conditions.begin(), points.conditions.end(),
+                                [&](ValueId c) { return entries_by_position(graph, prober, c, context, first); });
 }
 
-std::vector<std::pair<int64_t, int64_t>> steps_beside(const TurningPoints& points, int64_t context, int64_t most_elements) {
+std::vector<std::pair<int64_t, int64_t>> steps_beside(const TurningPoints& points, int64_t context,
+                                                      int64_t most_elements) {
   std::set<std::pair<int64_t, int64_t>> steps;
   auto add = [&](int64_t tokens, int64_t past) {
-    if (tokens > 0 && past >= 0 && tokens + past <= context && tokens * (tokens + past) <= most_elements) steps.emplace(tokens, past);
+    if (tokens > 0 && past >= 0 && tokens + past <= context && tokens * (tokens + past) <= most_elements)
+      steps.emplace(tokens, past);
   };
   for (int64_t n : points.at) {
     for (int64_t past = n - 2; past <= n + 1; ++past) add(1, past);

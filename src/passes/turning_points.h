@@ -1,5 +1,5 @@
-// Where a rule about positions may change. Probing sees a rule at some steps; what it is at all others follows where the
-// graph only counts, compares, selects and adds positions, lengths and known numbers: such a rule is the same
+// Where a rule about positions may change. Probing sees a rule at some steps; what it is at all others follows where
+// the graph only counts, compares, selects and adds positions, lengths and known numbers: such a rule is the same
 // between the numbers that it compares with, and is looked at beside each of them.
 #pragma once
 
@@ -12,22 +12,23 @@
 namespace situ {
 
 struct TurningPoints {
-  bool plain = true;          // nothing but counting, comparing, selecting and adding
-  bool anywhere = false;      // a table that changes from entry to entry is read: only all of its entries tell
-  std::vector<int64_t> at;    // ascending; positions and lengths from 2 on, sums and differences of two included
+  bool plain = true;                // nothing but counting, comparing, selecting and adding
+  bool anywhere = false;            // a table that changes from entry to entry is read: only all of its entries tell
+  std::vector<int64_t> at;          // ascending; positions and lengths from 2 on, sums and differences of two included
   std::vector<ValueId> conditions;  // bools of a step, of a token or of a key
 };
 
 // Of what stands behind the host values `roots`.
 TurningPoints turning_points(const Graph& graph, const Prober& prober, const std::vector<ValueId>& roots);
 
-// A value that the host knows has the same entry for a token (and a key) however many tokens the step has and however many
-// precede it: told from steps of one token, of many, and of as many as its turning points say. A factor made of the
-// length of the step, or a table chosen by it, does not. `first`: no token precedes a step.
+// A value that the host knows has the same entry for a token (and a key) however many tokens the step has and however
+// many precede it: told from steps of one token, of many, and of as many as its turning points say. A factor made of
+// the length of the step, or a table chosen by it, does not. `first`: no token precedes a step.
 bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t context, bool first = false);
 
 // Steps (tokens, past) at both sides of each turning point, of at most `context` tokens and keys together and
 // `most_elements` of tokens * keys each.
-std::vector<std::pair<int64_t, int64_t>> steps_beside(const TurningPoints& points, int64_t context, int64_t most_elements);
+std::vector<std::pair<int64_t, int64_t>> steps_beside(const TurningPoints& points, int64_t context,
+                                                      int64_t most_elements);
 
 }  // namespace situ

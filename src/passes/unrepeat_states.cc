@@ -1,8 +1,8 @@
-// Heads that a graph repeats before it caches them (Falcon with new_decoder_architecture) are cached once, and repeated when they are
-// read, which attention does for nothing:
+// Heads that a graph repeats before it caches them (Falcon with new_decoder_architecture) are cached once, and repeated
+// when they are read, which attention does for nothing:
 //   present = Concat(past, f(Repeat(x)))  ->  present' = Concat(past', f(x)), present = Repeat(present')
-// where f transposes, rotates, and is elementwise, alike for all heads; past' and present' have as many heads as x. Every row would be
-// written several times else. All states or none: attention reads K and V with one mapping of heads.
+// where f transposes, rotates, and is elementwise, alike for all heads; past' and present' have as many heads as x.
+// Every row would be written several times else. All states or none: attention reads K and V with one mapping of heads.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -28,21 +28,25 @@ struct Repeat {
 
 class Unrepeater {
  public:
-  explicit Unrepeater(PassContext& context) : context_(context), graph_(context.graph), builder_(graph_), users_(graph_.users()) {}
+  explicit Unrepeater(PassContext& context)
+      : context_(context), graph_(context.graph), builder_(graph_), users_(graph_.users()) {}
 
   Status run() {
     std::map<int, std::pair<StatePair*, Repeat>> concats;
     for (StatePair& s : context_.binding.states) {
       const std::optional<Repeat> repeat = repeat_of(s);
-      if (!repeat || !concats.emplace(graph_.values[s.present].producer, std::make_pair(&s, *repeat)).second) return Status::ok();
+      if (!repeat || !concats.emplace(graph_.values[s.present].producer, std::make_pair(&s, *repeat)).second)
+        return Status::ok();
       if (repeat->repeats != concats.begin()->second.second.repeats) return Status::ok();
     }
     if (concats.empty()) return Status::ok();
     nodes_ = graph_.nodes;
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const auto it = concats.find(static_cast<int>(i));
-      if (it == concats.end()) builder_.keep(nodes_[i]);
-      else append(nodes_[i], *it->second.first, it->second.second);
+      if (it == concats.end())
+        builder_.keep(nodes_[i]);
+      else
+        append(nodes_[i], *it->second.first, it->second.second);
     }
     SITU_RETURN_IF_ERROR(builder_.finish());
     graph_.remove_dead_nodes();
@@ -109,8 +113,11 @@ class Unrepeater {
   bool repeats(const Node& n, size_t axis) const {
     const int p = graph_.values[n.in[0]].producer;
     if (p < 0 || !graph_.nodes[static_cast<size_t>(p)].is("Expand")) return false;
-    const Shape &whole = shape(n.out[0]), &split = shape(n.in[0]), &once = shape(graph_.nodes[static_cast<size_t>(p)].in[0]);
-    if (split.size() != whole.size() + 1 || once.size() != split.size() || !split[axis].is_const() || !split[axis + 1].is_const() || split[axis + 1].value() < 2) return false;
+    const Shape &whole = shape(n.out[0]), &split = shape(n.in[0]),
+                &once = shape(graph_.nodes[static_cast<size_t>(p)].in[0]);
+    if (split.size() != whole.size() + 1 || once.size() != split.size() || !split[axis].is_const() ||
+        !split[axis + 1].is_const() || split[axis + 1].value() < 2)
+      return false;
     for (size_t i = 0; i < split.size(); ++i) {
       if (!(once[i] == (i == axis + 1 ? Dim(1) : split[i]))) return false;
       if (i != axis && i != axis + 1 && !(split[i] == whole[i < axis ? i : i - 1])) return false;
@@ -138,7 +145,8 @@ class Unrepeater {
       inform(x, n.out[0], it->axis, repeat.groups);
     }
     const size_t axis = repeat.nodes.front().axis;
-    const ValueId whole = concat.out[0], present = graph_.add_value(graph_.values[whole].name, graph_.values[whole].info.type);
+    const ValueId whole = concat.out[0],
+                  present = graph_.add_value(graph_.values[whole].name, graph_.values[whole].info.type);
     inform(s.past, s.past, axis, repeat.groups);
     inform(present, whole, axis, repeat.groups);
     Node once = concat;
@@ -155,7 +163,8 @@ class Unrepeater {
     builder_.op("Reshape", {y, graph_.add_shape(concat.name + "/whole/dims", shape(whole))}, whole);
     std::replace(graph_.outputs.begin(), graph_.outputs.end(), s.present, present);
     s.present = present;
-    context_.note("state of repeated heads", concat.name, std::to_string(repeat.groups) + " of " + std::to_string(shape(whole)[axis].value()) + " are cached");
+    context_.note("state of repeated heads", concat.name,
+                  std::to_string(repeat.groups) + " of " + std::to_string(shape(whole)[axis].value()) + " are cached");
   }
 
   PassContext& context_;

@@ -1,8 +1,9 @@
-// States that are stacked in one tensor, K and V of a layer (past [2, B, H, P, D], as onnxruntime's exporter of GPT-2 writes them) or
-// those of all layers, become states of their own:
+// States that are stacked in one tensor, K and V of a layer (past [2, B, H, P, D], as onnxruntime's exporter of GPT-2
+// writes them) or those of all layers, become states of their own:
 //   present = Concat(Unsqueeze(x0), Unsqueeze(x1), ..)  ->  outputs x0, x1, ..
 //   Gather(past, i), Squeeze(Slice(past, i)), ..        ->  input i
-// where each xi appends to part i of the past and to no other. A tensor of several stacks is taken apart from the outside in.
+// where each xi appends to part i of the past and to no other. A tensor of several stacks is taken apart from the
+// outside in.
 #include <algorithm>
 #include <map>
 
@@ -41,8 +42,8 @@ class Unstacker {
 
   bool is_known_shape(const Node& n) const { return n.is("Shape") && info(n.out[0]).content.has_value(); }
 
-  // The parts of `past` along `axis` that nodes read: values without that axis, each with its number. Nothing: something reads
-  // it otherwise.
+  // The parts of `past` along `axis` that nodes read: values without that axis, each with its number. Nothing:
+  // something reads it otherwise.
   std::optional<Parts> parts_read(ValueId past, int64_t axis) const {
     Parts read;
     for (const auto& [user, operand] : users_[past]) {
@@ -62,7 +63,8 @@ class Unstacker {
     if (n.is("Gather") && axis_of(n, info(n.in[0]).shape.size()) == axis) {
       const std::optional<std::vector<int64_t>> index = integers(n.in[1]);
       if (index && index->size() == 1) number = (*index)[0] < 0 ? (*index)[0] + parts : (*index)[0];
-    } else if (const std::optional<Part> part = part_of(graph_, n, o); part && static_cast<int64_t>(part->axis) == axis && part->begin.is_const()) {
+    } else if (const std::optional<Part> part = part_of(graph_, n, o);
+               part && static_cast<int64_t>(part->axis) == axis && part->begin.is_const()) {
       number = part->begin.value();
     }
     if (!number || *number < 0 || *number >= parts) return false;
@@ -71,10 +73,14 @@ class Unstacker {
       read->emplace(out, *number);
       return true;
     }
-    if (graph_.is_output(out) || info(out).shape.size() != without.size() + 1 || info(out).shape[static_cast<size_t>(axis)] != Dim(1)) return false;
+    if (graph_.is_output(out) || info(out).shape.size() != without.size() + 1 ||
+        info(out).shape[static_cast<size_t>(axis)] != Dim(1))
+      return false;
     for (const auto& [user, operand] : users_[out]) {
       const Node* squeeze = user < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(user)];
-      if (!squeeze || operand != 0 || (!squeeze->is("Squeeze") && !squeeze->is("Reshape")) || info(squeeze->out[0]).shape != without) return false;
+      if (!squeeze || operand != 0 || (!squeeze->is("Squeeze") && !squeeze->is("Reshape")) ||
+          info(squeeze->out[0]).shape != without)
+        return false;
       read->emplace(squeeze->out[0], *number);
     }
     return true;
@@ -89,7 +95,10 @@ class Unstacker {
     while (true) {
       if (const auto part = read.find(v); part != read.end()) return part->second;
       const Node* n = graph_.producer(v);
-      const bool passes = n && n->domain.empty() && (n->op == "Concat" || n->op == "Unsqueeze" || n->op == "Squeeze" || n->op == "Reshape" || n->op == "Transpose" || n->op == "Cast" || n->op == "Identity" || n->op == "Gather" || n->op == "Slice" || n->op == "Split");
+      const bool passes = n && n->domain.empty() &&
+                          (n->op == "Concat" || n->op == "Unsqueeze" || n->op == "Squeeze" || n->op == "Reshape" ||
+                           n->op == "Transpose" || n->op == "Cast" || n->op == "Identity" || n->op == "Gather" ||
+                           n->op == "Slice" || n->op == "Split");
       if (!passes) return -1;
       v = n->in[0];
     }
@@ -100,19 +109,30 @@ class Unstacker {
     const Node* stack = graph_.producer(present);
     for (; stack && stack->is("Identity"); stack = graph_.producer(present)) present = stack->in[0];
     const size_t rank = info(past).shape.size();
-    if (stack == nullptr || !stack->is("Concat") || !info(past).ranked || info(present).shape.size() != rank || info(past).type != info(present).type) return false;
+    if (stack == nullptr || !stack->is("Concat") || !info(past).ranked || info(present).shape.size() != rank ||
+        info(past).type != info(present).type)
+      return false;
     const int64_t axis = axis_of(*stack, rank);
-    if (axis < 0 || axis >= static_cast<int64_t>(rank) || info(past).shape[static_cast<size_t>(axis)] != Dim(static_cast<int64_t>(stack->in.size()))) return false;
+    if (axis < 0 || axis >= static_cast<int64_t>(rank) ||
+        info(past).shape[static_cast<size_t>(axis)] != Dim(static_cast<int64_t>(stack->in.size())))
+      return false;
     const std::optional<Parts> read = parts_read(past, axis);
     if (!read || graph_.is_output(past)) return false;
     std::vector<ValueId> grown;
     for (size_t i = 0; i < stack->in.size(); ++i) {
       const Node* unsqueeze = graph_.producer(stack->in[i]);
-      if (unsqueeze == nullptr || !unsqueeze->is("Unsqueeze") || info(stack->in[i]).shape.size() != rank || info(stack->in[i]).shape[static_cast<size_t>(axis)] != Dim(1)) return false;
+      if (unsqueeze == nullptr || !unsqueeze->is("Unsqueeze") || info(stack->in[i]).shape.size() != rank ||
+          info(stack->in[i]).shape[static_cast<size_t>(axis)] != Dim(1))
+        return false;
       const Shape without = without_axis(info(stack->in[i]).shape, axis);
       // Where other dims are 1 too, it is not told by the shapes which of them is new.
-      const std::vector<int64_t> axes = unsqueeze->attr("axes") != nullptr ? unsqueeze->attr_ints("axes") : unsqueeze->has_input(1) ? integers(unsqueeze->in[1]).value_or(std::vector<int64_t>{}) : std::vector<int64_t>{};
-      if (axes.size() != 1 || (axes[0] < 0 ? axes[0] + static_cast<int64_t>(rank) : axes[0]) != axis || info(unsqueeze->in[0]).shape != without) return false;
+      const std::vector<int64_t> axes = unsqueeze->attr("axes") != nullptr ? unsqueeze->attr_ints("axes")
+                                        : unsqueeze->has_input(1)
+                                            ? integers(unsqueeze->in[1]).value_or(std::vector<int64_t>{})
+                                            : std::vector<int64_t>{};
+      if (axes.size() != 1 || (axes[0] < 0 ? axes[0] + static_cast<int64_t>(rank) : axes[0]) != axis ||
+          info(unsqueeze->in[0]).shape != without)
+        return false;
       grown.push_back(unsqueeze->in[0]);
       if (continued_part(grown.back(), *read) != static_cast<int64_t>(i)) return false;
     }
@@ -133,14 +153,17 @@ class Unstacker {
       context_.binding.inputs[part] = InputRole::kState;
     }
     for (const auto& [user, operand] : users_[past])
-      if (const Node n = graph_.nodes[static_cast<size_t>(user)]; is_known_shape(n)) graph_.replace_uses(n.out[0], graph_.add_shape(past_name + ".shape", *info(n.out[0]).content));
+      if (const Node n = graph_.nodes[static_cast<size_t>(user)]; is_known_shape(n))
+        graph_.replace_uses(n.out[0], graph_.add_shape(past_name + ".shape", *info(n.out[0]).content));
     for (const auto& [value, part] : read) graph_.replace_uses(value, parts[static_cast<size_t>(part)]);
     context_.binding.inputs.erase(past);
     auto swap = [](std::vector<ValueId>& list, size_t at, const std::vector<ValueId>& by) {
       list.erase(list.begin() + static_cast<ptrdiff_t>(at));
       list.insert(list.begin() + static_cast<ptrdiff_t>(at), by.begin(), by.end());
     };
-    swap(graph_.inputs, static_cast<size_t>(std::find(graph_.inputs.begin(), graph_.inputs.end(), past) - graph_.inputs.begin()), parts);
+    swap(graph_.inputs,
+         static_cast<size_t>(std::find(graph_.inputs.begin(), graph_.inputs.end(), past) - graph_.inputs.begin()),
+         parts);
     swap(graph_.outputs, output, grown);
     context_.note("stacked states", past_name, std::to_string(parts.size()) + " parts, each a state of its own");
   }
@@ -158,7 +181,8 @@ Status unstack_states(PassContext& context) {
     return role != context.binding.inputs.end() && role->second == InputRole::kState;
   };
   for (const Node& n : context.graph.nodes)
-    if (n.is("Identity") && is_state(n.in[0]) && !context.graph.is_output(n.out[0])) context.graph.replace_uses(n.out[0], n.in[0]);
+    if (n.is("Identity") && is_state(n.in[0]) && !context.graph.is_output(n.out[0]))
+      context.graph.replace_uses(n.out[0], n.in[0]);
   context.graph.remove_dead_nodes();
   while (Unstacker(context).step()) {
     context.graph.remove_dead_nodes();

@@ -1,8 +1,8 @@
 // Half-precision activations become float. No kernel computes in half precision, so every operator would convert its
 // operands and round its result, and recognition would have to tell rounding from meaning. Weights and states stay
 // half, because memory is what they cost: they are read as they are by the operators that take them
-// (Node::mixed_floats), also where the file casts them to float first. Results differ from the file's by the rounding that is
-// left out; where bfloat16 rounds integers, as positions beyond 256, they stay rounded.
+// (Node::mixed_floats), also where the file casts them to float first. Results differ from the file's by the rounding
+// that is left out; where bfloat16 rounds integers, as positions beyond 256, they stay rounded.
 #include <map>
 #include <set>
 
@@ -17,9 +17,9 @@ bool half(DType t) { return t == DType::kF16 || t == DType::kBF16; }
 // Operands that may stay half while the others are float, as a bit set: those that weights and states go into.
 uint32_t mixed_operands(const Node& n) {
   if (n.is("MatMul") || n.is("Gemm") || n.is("FusedMatMul", "com.microsoft")) return 1u << 1;
-  if (n.is("MatMulNBits", "com.microsoft")) return ~1u;       // B, scales, zero points, bias
-  if (n.is("Attention", "situ")) return 1u << 1 | 1u << 2;    // K, V
-  if (n.is("Rotary", "situ")) return 1u << 1 | 1u << 2;       // tables
+  if (n.is("MatMulNBits", "com.microsoft")) return ~1u;     // B, scales, zero points, bias
+  if (n.is("Attention", "situ")) return 1u << 1 | 1u << 2;  // K, V
+  if (n.is("Rotary", "situ")) return 1u << 1 | 1u << 2;     // tables
   return 0;
 }
 
@@ -40,9 +40,11 @@ class Widener {
     if (!any) return Status::ok();
     context_.half_constants = true;
     stays_.assign(graph_.values.size(), 0);
-    for (size_t v = 0; v < graph_.values.size(); ++v) stays_[v] = half(graph_.values[v].info.type) && graph_.values[v].producer < 0;
     for (size_t v = 0; v < graph_.values.size(); ++v)
-      if (half(graph_.values[v].info.type) && graph_.values[v].constant.present()) weights_.insert(static_cast<ValueId>(v));
+      stays_[v] = half(graph_.values[v].info.type) && graph_.values[v].producer < 0;
+    for (size_t v = 0; v < graph_.values.size(); ++v)
+      if (half(graph_.values[v].info.type) && graph_.values[v].constant.present())
+        weights_.insert(static_cast<ValueId>(v));
     for (const StatePair& s : context_.binding.states)
       if (half(type(s.present))) states_[s.present] = &s;
     std::vector<Node> nodes = std::move(graph_.nodes);
@@ -116,7 +118,8 @@ class Widener {
       n->set_int("to", static_cast<int64_t>(DType::kF32));
     }
     for (const char* key : {"to", "dtype"})
-      if (n->attr(key) && half(static_cast<DType>(n->attr_int(key, 0)))) n->set_int(key, static_cast<int64_t>(DType::kF32));
+      if (n->attr(key) && half(static_cast<DType>(n->attr_int(key, 0))))
+        n->set_int(key, static_cast<int64_t>(DType::kF32));
     if (!n->is("ConstantOfShape")) return;
     const auto it = n->attrs.find("value");
     if (it == n->attrs.end() || !half(it->second.tensor.type()) || it->second.tensor.count() != 1) return;
@@ -135,8 +138,10 @@ class Widener {
       n.def = find_op("", "Cast", 13);
     }
     add_twin(n);
-    if (const int i = storage_operand(n); i == 0 && narrow(n.in[0]) != kNoValue && n.out.size() == 1) {  // rows of a table: cast when they are read
-      const ValueId rows = graph_.add_value(graph_.values[n.out[0]].name + "/half", type(narrow(n.in[0]))), result = n.out[0];
+    if (const int i = storage_operand(n);
+        i == 0 && narrow(n.in[0]) != kNoValue && n.out.size() == 1) {  // rows of a table: cast when they are read
+      const ValueId rows = graph_.add_value(graph_.values[n.out[0]].name + "/half", type(narrow(n.in[0]))),
+                    result = n.out[0];
       graph_.values[rows].info = graph_.values[result].info;
       graph_.values[rows].info.type = type(rows);
       n.in[0] = narrow(n.in[0]);
@@ -162,8 +167,10 @@ class Widener {
         if (n.in[i] == kNoValue) continue;
         if (i < 32 && (mixed >> i & 1) && narrow(n.in[i]) != kNoValue) n.in[i] = narrow(n.in[i]);
         if (!half(type(n.in[i]))) continue;
-        if (i < 32 && (mixed >> i & 1)) n.mixed_floats = true;
-        else n.in[i] = wide(n.in[i]);
+        if (i < 32 && (mixed >> i & 1))
+          n.mixed_floats = true;
+        else
+          n.in[i] = wide(n.in[i]);
       }
     }
     if (half_out) retype_attributes(&n);
@@ -192,8 +199,8 @@ class Widener {
   Builder builder_;
   std::vector<char> stays_;  // by value: half-precision data that is stored
   std::map<ValueId, ValueId> wide_;
-  std::set<ValueId> weights_;            // constants in half precision, and views of them
-  std::map<ValueId, ValueId> narrow_;  // by what the file casts to float: where it stands in half precision
+  std::set<ValueId> weights_;                   // constants in half precision, and views of them
+  std::map<ValueId, ValueId> narrow_;           // by what the file casts to float: where it stands in half precision
   std::map<ValueId, const StatePair*> states_;  // by present
 };
 

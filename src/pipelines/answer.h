@@ -15,7 +15,8 @@ namespace situ {
 class Answer {
  public:
   // `model` and `options` must outlive it. `grammar`: at its beginning, or none.
-  Answer(Model::Impl& model, const GenerateOptions& options, ResolvedOptions resolved, std::optional<Grammar> grammar, std::span<const int64_t> prompt, TokenCallback on_token)
+  Answer(Model::Impl& model, const GenerateOptions& options, ResolvedOptions resolved, std::optional<Grammar> grammar,
+         std::span<const int64_t> prompt, TokenCallback on_token)
       : options_(options),
         on_token_(std::move(on_token)),
         text_(model.text(), resolved.stop),
@@ -32,7 +33,9 @@ class Answer {
   // The text so far, as ids: prompt and answer.
   std::span<const int64_t> ids() const { return sampler_.ids(); }
   const Sampler& sampler() const { return sampler_; }
-  int64_t left() const { return options_.max_new_tokens - static_cast<int64_t>(result_.output_ids.size()); }  // tokens at most
+  int64_t left() const {
+    return options_.max_new_tokens - static_cast<int64_t>(result_.output_ids.size());
+  }  // tokens at most
   bool ended() const { return !result_.finish_reason.empty(); }
   void end_by_length() {
     if (!ended()) result_.finish_reason = "length";

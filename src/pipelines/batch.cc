@@ -1,5 +1,5 @@
-// Model::generate of several prompts: whoever has something to feed takes part in the next step, prompts and answers alike; who ends
-// leaves, and the next prompt joins.
+// Model::generate of several prompts: whoever has something to feed takes part in the next step, prompts and answers
+// alike; who ends leaves, and the next prompt joins.
 #include <algorithm>
 #include <memory>
 
@@ -16,17 +16,26 @@ struct Request {
   std::span<const int64_t> prompt;
   int64_t cached;
   std::optional<uint64_t> seed;
-  int64_t room;       // slots that it may come to need
+  int64_t room;  // slots that it may come to need
   Clock::time_point start = Clock::now(), prompt_done = start;
   int64_t next = -1;  // the token to be fed; -1: the prompt is not done
 };
 
 class Batch {
  public:
-  Batch(Model::Impl& model, std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, ResolvedOptions resolved, std::optional<Grammar> grammar, const Model::BatchCallback& on_token)
-      : model_(model), prompts_(prompts), options_(options), resolved_(std::move(resolved)), grammar_(std::move(grammar)), on_token_(on_token), results_(prompts.size()), before_(model.ledger()) {
+  Batch(Model::Impl& model, std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options,
+        ResolvedOptions resolved, std::optional<Grammar> grammar, const Model::BatchCallback& on_token)
+      : model_(model),
+        prompts_(prompts),
+        options_(options),
+        resolved_(std::move(resolved)),
+        grammar_(std::move(grammar)),
+        on_token_(on_token),
+        results_(prompts.size()),
+        before_(model.ledger()) {
     prefixes_ = options.prefix_cache ? model.in_place->prefixes() : nullptr;
-    free_ = model.in_place->states().free_slots() + (model.in_place->prefixes() ? model.in_place->prefixes()->tokens() : 0);
+    free_ =
+        model.in_place->states().free_slots() + (model.in_place->prefixes() ? model.in_place->prefixes()->tokens() : 0);
   }
 
   Result<std::vector<Generation>> run() {
@@ -34,11 +43,13 @@ class Batch {
       while (joined_ < prompts_.size() && has_room()) SITU_RETURN_IF_ERROR(join(joined_++));
       const Status stepped = step();
       if (!stepped.is_ok()) {
-        if (!model_.interrupted()) return running_.size() == 1 && running_[0]->next < 0 ? stepped.with_context(name_of(*running_[0])) : stepped;
+        if (!model_.interrupted())
+          return running_.size() == 1 && running_[0]->next < 0 ? stepped.with_context(name_of(*running_[0])) : stepped;
         for (const auto& r : running_) r->answer.refuse();
         while (joined_ < prompts_.size()) results_[joined_++].finish_reason = "stop";
       }
-      const auto ended = std::stable_partition(running_.begin(), running_.end(), [](const auto& r) { return !r->answer.ended(); });
+      const auto ended =
+          std::stable_partition(running_.begin(), running_.end(), [](const auto& r) { return !r->answer.ended(); });
       for (auto r = ended; r != running_.end(); ++r) SITU_RETURN_IF_ERROR(leave(**r));
       running_.erase(ended, running_.end());
     }
@@ -48,8 +59,12 @@ class Batch {
 
  private:
   // Its steps are of pieces.
-  static std::string name_of(const Request& r) { return "prompt " + std::to_string(r.index) + " of " + std::to_string(r.prompt.size()) + " tokens"; }
-  int64_t room_of(size_t prompt) const { return std::min(static_cast<int64_t>(prompts_[prompt].size()) + options_.max_new_tokens, model_.context_length); }
+  static std::string name_of(const Request& r) {
+    return "prompt " + std::to_string(r.index) + " of " + std::to_string(r.prompt.size()) + " tokens";
+  }
+  int64_t room_of(size_t prompt) const {
+    return std::min(static_cast<int64_t>(prompts_[prompt].size()) + options_.max_new_tokens, model_.context_length);
+  }
   // Alone, a request may try.
   bool has_room() const {
     int64_t taken = room_of(joined_);
@@ -65,7 +80,8 @@ class Batch {
     if (!session.is_ok()) return session.status();
     if (prefixes_) session->impl().sequence = prefixes_->find(prompt.first(prompt.size() - 1));
     const int64_t cached = session->length();
-    const std::optional<uint64_t> seed = resolved.sampling.sample ? std::optional(resolved.sampling.seed) : std::nullopt;
+    const std::optional<uint64_t> seed =
+        resolved.sampling.sample ? std::optional(resolved.sampling.seed) : std::nullopt;
     TokenCallback tell;
     if (on_token_) tell = [this, index](const Token& token) { return on_token_(index, token); };
     std::optional<Grammar> grammar;
@@ -76,7 +92,8 @@ class Batch {
     }
     Answer answer(model_, options_, std::move(resolved), std::move(grammar), prompt, std::move(tell));
     if (options_.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
-    running_.push_back(std::unique_ptr<Request>(new Request{index, std::move(*session), std::move(answer), prompt, cached, seed, room_of(index)}));
+    running_.push_back(std::unique_ptr<Request>(
+        new Request{index, std::move(*session), std::move(answer), prompt, cached, seed, room_of(index)}));
     return Status::ok();
   }
 
@@ -117,7 +134,8 @@ class Batch {
     Result<Generation> done = r.answer.finish();
     if (!done.is_ok()) return done.status();
     Generation& g = results_[r.index] = std::move(*done);
-    if (prefixes_) prefixes_->keep(r.answer.ids().first(static_cast<size_t>(r.session.length())), *r.session.impl().sequence);
+    if (prefixes_)
+      prefixes_->keep(r.answer.ids().first(static_cast<size_t>(r.session.length())), *r.session.impl().sequence);
     g.cached_tokens = r.cached;
     g.seed = r.seed;
     g.prefill_ms = std::chrono::duration<double, std::milli>(r.prompt_done - r.start).count();
@@ -131,7 +149,8 @@ class Batch {
     double tokens = 0;
     for (const Generation& g : results_) tokens += static_cast<double>(g.output_ids.size());
     const Ledger after = model_.ledger();
-    const double copied = static_cast<double>(after.copied - before_.copied), written = copied + static_cast<double>(after.computed - before_.computed);
+    const double copied = static_cast<double>(after.copied - before_.copied),
+                 written = copied + static_cast<double>(after.computed - before_.computed);
     for (Generation& g : results_) {
       g.bytes_copied_per_token = copied / std::max(1.0, tokens);
       g.bytes_written_per_token = written / std::max(1.0, tokens);
@@ -154,8 +173,10 @@ class Batch {
 
 }  // namespace
 
-Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options, const BatchCallback& on_token) {
-  for (size_t i = 0; i < prompts.size(); ++i) SITU_RETURN_IF_ERROR(impl_->check(prompts[i], 0).with_context("prompt " + std::to_string(i)));
+Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int64_t>> prompts,
+                                                const GenerateOptions& options, const BatchCallback& on_token) {
+  for (size_t i = 0; i < prompts.size(); ++i)
+    SITU_RETURN_IF_ERROR(impl_->check(prompts[i], 0).with_context("prompt " + std::to_string(i)));
   if (impl_->batch() > 1 && options.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) {
     Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
     if (!resolved.is_ok()) return resolved.status();

@@ -9,7 +9,8 @@ BeamDecoder::BeamDecoder(Model::Impl& model, Session prompt, Sampler sampler, Be
   branches_.push_back({std::move(prompt), std::move(sampler)});
 }
 
-// Penalties and bans change log-probabilities, not logits, and nothing makes them probabilities again: as in transformers.
+// Penalties and bans change log-probabilities, not logits, and nothing makes them probabilities again: as in
+// transformers.
 void BeamDecoder::offer(size_t beam, std::span<const float> logits) {
   log_softmax(logits, log_probabilities_);
   Sampler& sampler = branches_[beam].sampler;

@@ -10,13 +10,15 @@
 
 namespace situ {
 
-// Searches the continuations of a prompt. A beam that several go on from is forked: its slots are shared, nothing is copied.
+// Searches the continuations of a prompt. A beam that several go on from is forked: its slots are shared, nothing is
+// copied.
 class BeamDecoder {
  public:
   // `prompt`: a session that has been fed all tokens of the prompt but has not yet said how it goes on.
   BeamDecoder(Model::Impl& model, Session prompt, Sampler sampler, BeamOptions options);
 
-  // After the prompt's logits [vocabulary]: looks for answers until the search is over. Error: that of a step or a fork.
+  // After the prompt's logits [vocabulary]: looks for answers until the search is over. Error: that of a step or a
+  // fork.
   Status run(std::span<const float> logits);
   // None: nothing_left() says why.
   std::vector<BeamSearch::Answer> answers() const { return search_.answers(); }

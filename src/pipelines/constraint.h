@@ -34,6 +34,7 @@ class Constraint {
 };
 
 // The grammar that the options ask for, or none. Errors name the option and what is wrong.
-Result<std::optional<Grammar>> compile_constraint(const GenerateOptions& options, const Tokenizer* tokenizer, int64_t vocabulary);
+Result<std::optional<Grammar>> compile_constraint(const GenerateOptions& options, const Tokenizer* tokenizer,
+                                                  int64_t vocabulary);
 
 }  // namespace situ

@@ -21,12 +21,14 @@ class Meter {
   // `steps`: tokens fed since.
   void finish(int64_t steps, Generation& g) const {
     const Ledger after = read();
-    const double tokens = std::max<double>(1, static_cast<double>(g.output_ids.size())), counted = std::max<double>(1, static_cast<double>(steps));
+    const double tokens = std::max<double>(1, static_cast<double>(g.output_ids.size())),
+                 counted = std::max<double>(1, static_cast<double>(steps));
     g.prefill_ms = prompt_ms_;
     if (steps > 0) g.decode_ms_per_token = ms_since(start_) / counted;
     g.bytes_copied_per_token = static_cast<double>(after.copied - before_.copied) / tokens;
     const Ledger& from = steps > 0 ? prompt_done_ : before_;
-    g.bytes_written_per_token = static_cast<double>(after.computed + after.copied - from.computed - from.copied) / counted;
+    g.bytes_written_per_token =
+        static_cast<double>(after.computed + after.copied - from.computed - from.copied) / counted;
   }
 
  private:
@@ -43,7 +45,9 @@ class Meter {
 };
 
 // The answers as text; the best one is shown when it is known.
-Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions& options, std::span<const int64_t> prompt, const std::vector<BeamSearch::Answer>& answers, const TokenCallback& on_token) {
+Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions& options,
+                                 std::span<const int64_t> prompt, const std::vector<BeamSearch::Answer>& answers,
+                                 const TokenCallback& on_token) {
   Generation g;
   for (const BeamSearch::Answer& a : answers) {
     if (static_cast<int64_t>(g.answers.size()) == options.num_return) break;
@@ -71,7 +75,8 @@ Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions
 
 }  // namespace
 
-Result<Generation> Model::generate(std::span<const int64_t> prompt, const GenerateOptions& options, const TokenCallback& on_token) {
+Result<Generation> Model::generate(std::span<const int64_t> prompt, const GenerateOptions& options,
+                                   const TokenCallback& on_token) {
   SITU_RETURN_IF_ERROR(impl_->check(prompt, 0));
   Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
   if (!resolved.is_ok()) return resolved.status();
@@ -90,11 +95,13 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   if (prefixes) s.sequence = prefixes->find(prompt.first(prompt.size() - 1));
   const int64_t cached = s.length();
   const Status prompt_fed = s.step(prompt.subspan(static_cast<size_t>(cached)));
-  if (!prompt_fed.is_ok() && !impl_->interrupted()) return prompt_fed;  // interrupted, what there is so far is the answer
+  if (!prompt_fed.is_ok() && !impl_->interrupted())
+    return prompt_fed;  // interrupted, what there is so far is the answer
   meter.prompt_done();
   if (options.beams > 1) {
     BeamOptions beams = resolved->beams;
-    beams.max_new_tokens = std::min(options.max_new_tokens, impl_->context_length - s.length() + 1);  // the last one is not fed
+    beams.max_new_tokens =
+        std::min(options.max_new_tokens, impl_->context_length - s.length() + 1);  // the last one is not fed
     BeamDecoder decoder(*impl_, std::move(*session), Sampler(sampling, prompt, impl_->vocabulary), beams);
     const Status searched = prompt_fed.is_ok() ? decoder.run(impl_->logits()) : prompt_fed;
     if (!searched.is_ok()) {

@@ -27,16 +27,25 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   engine.first = options.sink;
   engine.threads = options.threads;
   engine.pack_cache = options.pack_cache;
-  const std::pair<const char*, DType> types[] = {{"auto", DType::kNone}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"q8", DType::kI8}};
-  const auto* type = std::find_if(std::begin(types), std::end(types), [&](const auto& t) { return options.kv_type == t.first; });
-  if (type == std::end(types)) return Status::error("kv_type '" + options.kv_type + "' should be auto, f32, f16, bf16 or q8");
+  const std::pair<const char*, DType> types[] = {
+      {"auto", DType::kNone}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"q8", DType::kI8}};
+  const auto* type =
+      std::find_if(std::begin(types), std::end(types), [&](const auto& t) { return options.kv_type == t.first; });
+  if (type == std::end(types))
+    return Status::error("kv_type '" + options.kv_type + "' should be auto, f32, f16, bf16 or q8");
   engine.kv_type = type->second;
-  if (options.naive && engine.kv_type != DType::kNone) return Status::error("kv_type is for placed programs; the naive mode keeps states as the file has them");
-  if (options.naive && options.memory > 0) return Status::error("a memory is for placed programs; the naive mode allocates what it needs");
+  if (options.naive && engine.kv_type != DType::kNone)
+    return Status::error("kv_type is for placed programs; the naive mode keeps states as the file has them");
+  if (options.naive && options.memory > 0)
+    return Status::error("a memory is for placed programs; the naive mode allocates what it needs");
   if (options.sequences < 1) return Status::error("room for " + std::to_string(options.sequences) + " sequences");
-  if (options.window < 0 || options.sink < 0 || options.window > kMaxContext || options.sink > kMaxContext) return Status::error("a window of " + std::to_string(options.window) + " tokens, and the first " + std::to_string(options.sink));
-  if (options.sink > 0 && options.window == 0) return Status::error("the first " + std::to_string(options.sink) + " tokens are kept beside a window only");
-  if (options.naive && options.window > 0) return Status::error("a window is for placed programs; the naive mode keeps the whole past");
+  if (options.window < 0 || options.sink < 0 || options.window > kMaxContext || options.sink > kMaxContext)
+    return Status::error("a window of " + std::to_string(options.window) + " tokens, and the first " +
+                         std::to_string(options.sink));
+  if (options.sink > 0 && options.window == 0)
+    return Status::error("the first " + std::to_string(options.sink) + " tokens are kept beside a window only");
+  if (options.naive && options.window > 0)
+    return Status::error("a window is for placed programs; the naive mode keeps the whole past");
   if (options.batch < 1) return Status::error("steps of " + std::to_string(options.batch) + " sequences");
   if (options.memory < 0) return Status::error("a memory of " + std::to_string(options.memory) + " bytes");
   if (options.naive) {
@@ -52,13 +61,16 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   const Shape& logits = c.graph.values[c.binding.logits].info.shape;
   const Value& value = c.graph.values[c.binding.logits];
   if (!dtype_is_float(value.info.type) || value.producer < 0)
-    return Status::error("output '" + value.name + "' " + dtype_name(value.info.type) + shape_str(logits) + (value.producer < 0 ? " is not computed" : " cannot be logits: they are floats"));
+    return Status::error("output '" + value.name + "' " + dtype_name(value.info.type) + shape_str(logits) +
+                         (value.producer < 0 ? " is not computed" : " cannot be logits: they are floats"));
   if (logits.empty() || !logits.back().is_const() || logits.back().value() <= 0)
-    return Status::error("output '" + c.graph.values[c.binding.logits].name + "' " + shape_str(logits) + " is not [.., vocabulary]");
+    return Status::error("output '" + c.graph.values[c.binding.logits].name + "' " + shape_str(logits) +
+                         " is not [.., vocabulary]");
   SymbolValues step;
   step.value[kSymS] = 3;
   if (logits.size() > 2 && logits[0].eval(step) != 1)
-    return Status::error("output '" + value.name + "' " + shape_str(logits) + " has logits of " + logits[0].str() + " sequences; a step computes one");
+    return Status::error("output '" + value.name + "' " + shape_str(logits) + " has logits of " + logits[0].str() +
+                         " sequences; a step computes one");
   m.vocabulary = logits.back().value();
   return Status::ok();
 }
@@ -91,7 +103,8 @@ double peak_rss_mib() {
 Status Model::Impl::check_ids(std::span<const int64_t> tokens) const {
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocabulary)
-      return Status::error(folder.model_file.string() + ": token " + std::to_string(i) + " has id " + std::to_string(tokens[i]) + ", outside the vocabulary of " + std::to_string(vocabulary));
+      return Status::error(folder.model_file.string() + ": token " + std::to_string(i) + " has id " +
+                           std::to_string(tokens[i]) + ", outside the vocabulary of " + std::to_string(vocabulary));
   return Status::ok();
 }
 
@@ -100,7 +113,8 @@ Status Model::Impl::check(std::span<const int64_t> tokens, int64_t length) const
   SITU_RETURN_IF_ERROR(check_ids(tokens));
   const int64_t total = length + static_cast<int64_t>(tokens.size());
   if (total > context_length)
-    return Status::error(folder.model_file.string() + ": a prompt of " + std::to_string(total) + " tokens does not fit the context of " + std::to_string(context_length));
+    return Status::error(folder.model_file.string() + ": a prompt of " + std::to_string(total) +
+                         " tokens does not fit the context of " + std::to_string(context_length));
   return Status::ok();
 }
 
@@ -156,7 +170,8 @@ int64_t Session::length() const { return impl_->length(); }
 static Status check_room(const Model::Impl& model, std::span<float> logits, size_t rows) {
   const size_t wanted = rows * static_cast<size_t>(model.vocabulary);
   if (logits.empty() || logits.size() == wanted) return Status::ok();
-  return Status::error(model.folder.model_file.string() + ": room for " + std::to_string(logits.size()) + " logits, for " + std::to_string(wanted) + " of " + std::to_string(rows) + " sessions");
+  return Status::error(model.folder.model_file.string() + ": room for " + std::to_string(logits.size()) +
+                       " logits, for " + std::to_string(wanted) + " of " + std::to_string(rows) + " sessions");
 }
 
 Result<std::span<const float>> Session::step(std::span<const int64_t> tokens, std::span<float> logits) {
@@ -168,30 +183,38 @@ Result<std::span<const float>> Session::step(std::span<const int64_t> tokens, st
 Status Session::rewind(int64_t length) {
   if (!impl_->sequence) return Status::error("the naive mode cannot rewind");
   if (length < 0 || length > impl_->length())
-    return Status::error("cannot rewind a sequence of " + std::to_string(impl_->length()) + " tokens to " + std::to_string(length));
+    return Status::error("cannot rewind a sequence of " + std::to_string(impl_->length()) + " tokens to " +
+                         std::to_string(length));
   for (const StatePair& s : impl_->model->compiled().binding.states)
     if (s.rule == StateRule::kReplace && length != 0 && length != impl_->length())
       return Status::error("this model has a recurrent state, which cannot be rewound to the middle");
   SITU_RETURN_IF_ERROR(impl_->model->in_place->can_rewind(*impl_->sequence, length));
-  if (length == 0) impl_->sequence->clear();
-  else impl_->sequence->rewind(length);
+  if (length == 0)
+    impl_->sequence->clear();
+  else
+    impl_->sequence->rewind(length);
   return Status::ok();
 }
 
 Result<Session> Session::fork() const {
   Result<Session> other = impl_->model->new_session();
   if (!other.is_ok()) return other;
-  if (impl_->sequence) other->impl_->sequence = impl_->sequence->fork();
-  else other->impl_->naive = impl_->naive;
+  if (impl_->sequence)
+    other->impl_->sequence = impl_->sequence->fork();
+  else
+    other->impl_->naive = impl_->naive;
   return other;
 }
 
 Result<Session> Model::Impl::new_session() {
   if (in_place && sessions > 0 && in_place->has_replaced_states())
-    return Status::error(folder.model_file.string() + ": this model has a recurrent state, which one session at a time can have");
+    return Status::error(folder.model_file.string() +
+                         ": this model has a recurrent state, which one session at a time can have");
   auto s = std::make_unique<Session::Impl>(this);
-  if (in_place) s->sequence.emplace(in_place->new_sequence());
-  else s->naive = naive->new_sequence();
+  if (in_place)
+    s->sequence.emplace(in_place->new_sequence());
+  else
+    s->naive = naive->new_sequence();
   return Session(std::move(s));
 }
 
@@ -210,14 +233,16 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   Result<ImportedModel> imported = import_onnx(impl->folder.model_file);
   if (!imported.is_ok()) return imported.status();
   impl->imported = std::move(*imported);
-  impl->context_length = options.context_length > 0 ? options.context_length
+  impl->context_length = options.context_length > 0        ? options.context_length
                          : impl->folder.context_length > 0 ? impl->folder.context_length
                                                            : kDefaultContext;
-  if (options.context_length < 0) return Status::error(path + ": a context of " + std::to_string(options.context_length) + " tokens");
+  if (options.context_length < 0)
+    return Status::error(path + ": a context of " + std::to_string(options.context_length) + " tokens");
   if (options.chunk < 1) return Status::error(path + ": steps of " + std::to_string(options.chunk) + " tokens");
   if (options.window > 0 && options.context_length == 0) impl->context_length = kMaxContext;
   if (impl->context_length > kMaxContext)
-    return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " + std::to_string(kMaxContext));
+    return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " +
+                         std::to_string(kMaxContext));
   SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
   if (impl->folder.has_tokenizer) {
     Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
@@ -247,14 +272,20 @@ Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> fe
   SITU_RETURN_IF_ERROR(check_room(*impl_, logits, feeds.size()));
   std::vector<Impl::Feed> all;
   for (size_t i = 0; i < feeds.size(); ++i) {
-    if (!feeds[i].session) return Status::error(impl_->folder.model_file.string() + ": feed " + std::to_string(i) + " has no session");
+    if (!feeds[i].session)
+      return Status::error(impl_->folder.model_file.string() + ": feed " + std::to_string(i) + " has no session");
     all.push_back({feeds[i].session->impl_.get(), feeds[i].tokens});
-    if (all.back().session->model != impl_.get()) return Status::error(impl_->folder.model_file.string() + ": session " + std::to_string(i) + " is of another model");
+    if (all.back().session->model != impl_.get())
+      return Status::error(impl_->folder.model_file.string() + ": session " + std::to_string(i) +
+                           " is of another model");
     for (size_t j = 0; j < i; ++j)
-      if (all[j].session == all[i].session) return Status::error(impl_->folder.model_file.string() + ": session " + std::to_string(i) + " is in the step twice");
+      if (all[j].session == all[i].session)
+        return Status::error(impl_->folder.model_file.string() + ": session " + std::to_string(i) +
+                             " is in the step twice");
   }
   std::vector<std::span<const float>> rows;
-  const bool together = feeds.size() <= static_cast<size_t>(impl_->batch()), stay = feeds.size() <= 1 || (together && impl_->in_place->logits_stay());
+  const bool together = feeds.size() <= static_cast<size_t>(impl_->batch()),
+             stay = feeds.size() <= 1 || (together && impl_->in_place->logits_stay());
   if (logits.empty() && !stay) {
     impl_->kept.resize(feeds.size() * static_cast<size_t>(impl_->vocabulary));
     logits = impl_->kept;
@@ -268,15 +299,18 @@ Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> fe
 }
 
 void Model::interrupt_when(const std::atomic<bool>* flag) {
-  if (impl_->in_place) impl_->in_place->interrupt_when(flag);
-  else impl_->naive->interrupt_when(flag);
+  if (impl_->in_place)
+    impl_->in_place->interrupt_when(flag);
+  else
+    impl_->naive->interrupt_when(flag);
   if (impl_->draft) impl_->draft->interrupt_when(flag);
 }
 
 bool Model::has_tokenizer() const { return impl_->tokenizer.has_value(); }
 
 Result<std::vector<int64_t>> Model::encode(const std::string& text) const {
-  if (!impl_->tokenizer) return Status::error(impl_->folder.folder.string() + ": no tokenizer.json; give token ids instead of text");
+  if (!impl_->tokenizer)
+    return Status::error(impl_->folder.folder.string() + ": no tokenizer.json; give token ids instead of text");
   return impl_->tokenizer->encode(text, true);
 }
 

@@ -18,11 +18,11 @@ struct Model::Impl {
   std::unique_ptr<InPlaceEngine> in_place;  // exactly one of the two
   std::unique_ptr<NaiveEngine> naive;
   std::optional<Tokenizer> tokenizer;
-  std::unique_ptr<Model> draft;             // or null
+  std::unique_ptr<Model> draft;  // or null
   int64_t vocabulary = 0;
   int64_t context_length = 0;
   double load_ms = 0;
-  int sessions = 0;  // that live
+  int sessions = 0;                      // that live
   std::vector<LikelihoodMeter*> meters;  // that may still read the logits of earlier steps
   std::vector<float> kept;               // logits of the feeds of Model::step, where they do not stay in their place
 
@@ -57,7 +57,10 @@ struct Model::Impl {
 // A meter that reads logits while steps run, where the model has two places for them.
 class LikelihoodBesideSteps {
  public:
-  explicit LikelihoodBesideSteps(Model::Impl& model) : model_(model), meter_(model.in_place && model.in_place->logits_have_two_places()) { model.meters.push_back(&meter_); }
+  explicit LikelihoodBesideSteps(Model::Impl& model)
+      : model_(model), meter_(model.in_place && model.in_place->logits_have_two_places()) {
+    model.meters.push_back(&meter_);
+  }
   ~LikelihoodBesideSteps() { std::erase(model_.meters, &meter_); }
   LikelihoodBesideSteps(const LikelihoodBesideSteps&) = delete;
   LikelihoodBesideSteps& operator=(const LikelihoodBesideSteps&) = delete;

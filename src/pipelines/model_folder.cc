@@ -13,7 +13,8 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-// Whether there is such a file. One that cannot be looked at (a link that leads nowhere, a folder without permission) is there: whoever opens it says so.
+// Whether there is such a file. One that cannot be looked at (a link that leads nowhere, a folder without permission)
+// is there: whoever opens it says so.
 bool there(const fs::path& path) {
   std::error_code error;
   return fs::symlink_status(path, error).type() != fs::file_type::not_found;
@@ -36,8 +37,10 @@ std::string without_non_finite(const std::string& text) {
       continue;
     }
     out += text[i];
-    if (quoted && text[i] == '\\' && i + 1 < text.size()) out += text[++i];
-    else if (text[i] == '"') quoted = !quoted;
+    if (quoted && text[i] == '\\' && i + 1 < text.size())
+      out += text[++i];
+    else if (text[i] == '"')
+      quoted = !quoted;
   }
   return out;
 }
@@ -46,7 +49,9 @@ Result<Json> read_json(const fs::path& file) {
   std::error_code error;
   const auto size = fs::file_size(file, error);
   if (error) return Status::error(file.string() + ": cannot be read as a configuration: " + error.message());
-  if (size > kMaxJsonBytes) return Status::error(file.string() + ": cannot be read as a configuration: it has " + std::to_string(size) + " bytes");
+  if (size > kMaxJsonBytes)
+    return Status::error(file.string() + ": cannot be read as a configuration: it has " + std::to_string(size) +
+                         " bytes");
   errno = 0;
   std::ifstream in(file, std::ios::binary);
   if (!in) return Status::error(file.string() + ": cannot be read as a configuration: " + std::strerror(errno));
@@ -56,13 +61,16 @@ Result<Json> read_json(const fs::path& file) {
   bool quoted = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (quoted && c == '\\') ++i;
-    else if (c == '"') quoted = !quoted;
+    if (quoted && c == '\\')
+      ++i;
+    else if (c == '"')
+      quoted = !quoted;
     if (quoted) continue;
     depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
     deepest = std::max(deepest, depth);
   }
-  if (deepest > 100) return Status::error(file.string() + ": not a JSON object: nested " + std::to_string(deepest) + " deep");
+  if (deepest > 100)
+    return Status::error(file.string() + ": not a JSON object: nested " + std::to_string(deepest) + " deep");
   text = without_non_finite(text);
   try {
     Json json = Json::parse(text);
@@ -72,7 +80,9 @@ Result<Json> read_json(const fs::path& file) {
     return Status::error(file.string() + ": not a JSON object: a number in it is too large");
   } catch (const Json::parse_error& e) {
     const size_t end = std::min(e.byte > 0 ? e.byte - 1 : 0, text.size());
-    return Status::error(file.string() + ": not a JSON object: line " + std::to_string(std::count(text.begin(), text.begin() + static_cast<int64_t>(end), '\n') + 1) + " cannot be read");
+    return Status::error(file.string() + ": not a JSON object: line " +
+                         std::to_string(std::count(text.begin(), text.begin() + static_cast<int64_t>(end), '\n') + 1) +
+                         " cannot be read");
   }
 }
 
@@ -81,7 +91,9 @@ Status token_count(const fs::path& file, const Json& json, const char* key, int6
   auto it = json.find(key);
   if (it == json.end() || it->is_null()) return Status::ok();
   const bool fits = it->is_number_integer() && !(it->is_number_unsigned() && it->get<uint64_t>() > uint64_t{INT64_MAX});
-  if (!fits || it->get<int64_t>() <= 0) return Status::error(file.string() + ": " + key + " should be a positive integer, is " + it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+  if (!fits || it->get<int64_t>() <= 0)
+    return Status::error(file.string() + ": " + key + " should be a positive integer, is " +
+                         it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
   *result = it->get<int64_t>();
   return Status::ok();
 }
@@ -98,7 +110,9 @@ Status read_eos(const fs::path& file, const Json& json, std::vector<int64_t>* id
   std::vector<int64_t> found;
   const Json list = it->is_array() ? *it : Json::array({*it});
   for (const Json& id : list) {
-    if (!id.is_number_integer()) return Status::error(file.string() + ": eos_token_id should be a token id or a list of them, is " + it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+    if (!id.is_number_integer())
+      return Status::error(file.string() + ": eos_token_id should be a token id or a list of them, is " +
+                           it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
     found.push_back(id.get<int64_t>());
   }
   if (!found.empty()) *ids = found;
@@ -107,7 +121,8 @@ Status read_eos(const fs::path& file, const Json& json, std::vector<int64_t>* id
 
 // The fields that sampling may use, each in place of what an earlier file said.
 void read_sampling(const std::string& where, const Json& json, ModelFolder* m) {
-  for (const char* name : {"temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size", "length_penalty", "early_stopping", "diversity_penalty"}) {
+  for (const char* name : {"temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty",
+                           "no_repeat_ngram_size", "length_penalty", "early_stopping", "diversity_penalty"}) {
     auto it = json.find(name);
     if (it == json.end()) continue;
     ConfigField field{where + name, it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100)};
@@ -124,9 +139,12 @@ const Json& child(const Json& json, const char* key) {
 }
 
 // A name that may be absent, as "" and null say too.
-Status read_name(const fs::path& config, const std::string& where, const Json& json, const char* key, std::string* name) {
+Status read_name(const fs::path& config, const std::string& where, const Json& json, const char* key,
+                 std::string* name) {
   const auto it = json.find(key);
-  if (it != json.end() && !it->is_string() && !it->is_null()) return Status::error(config.string() + ": " + where + key + " should be a string, is " + it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+  if (it != json.end() && !it->is_string() && !it->is_null())
+    return Status::error(config.string() + ": " + where + key + " should be a string, is " +
+                         it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
   *name = text(json, key);
   return Status::ok();
 }
@@ -135,14 +153,16 @@ Status read_name(const fs::path& config, const std::string& where, const Json& j
 Status safe_name(const fs::path& config, const std::string& name) {
   const fs::path p(name);
   const bool climbs = std::any_of(p.begin(), p.end(), [](const fs::path& part) { return part == ".."; });
-  if (name.empty() || p.is_absolute() || climbs) return Status::error(config.string() + ": model.decoder.filename '" + name + "' is not a file of this folder");
+  if (name.empty() || p.is_absolute() || climbs)
+    return Status::error(config.string() + ": model.decoder.filename '" + name + "' is not a file of this folder");
   return Status::ok();
 }
 
 Status read_genai(const fs::path& config, ModelFolder* m) {
   Result<Json> json = read_json(config);
   if (!json.is_ok()) return json.status();
-  if (!json->contains("model") || !(*json)["model"].is_object()) return Status::error(config.string() + ": no object 'model'");
+  if (!json->contains("model") || !(*json)["model"].is_object())
+    return Status::error(config.string() + ": no object 'model'");
   const Json& model = child(*json, "model");
   const Json& decoder = child(model, "decoder");
   if (model.contains("encoder") || model.contains("vision") || model.contains("speech") || decoder.contains("pipeline"))
@@ -153,9 +173,15 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
   SITU_RETURN_IF_ERROR(safe_name(config, file));
   m->model_file = m->folder / file;
   InputNames& n = m->names;
-  for (const auto& [key, name] : {std::pair{"input_ids", &n.input_ids}, {"attention_mask", &n.attention_mask}, {"position_ids", &n.position_ids}, {"past_key_names", &n.past_key}, {"past_value_names", &n.past_value}})
+  for (const auto& [key, name] : {std::pair{"input_ids", &n.input_ids},
+                                  {"attention_mask", &n.attention_mask},
+                                  {"position_ids", &n.position_ids},
+                                  {"past_key_names", &n.past_key},
+                                  {"past_value_names", &n.past_value}})
     SITU_RETURN_IF_ERROR(read_name(config, "model.decoder.inputs.", child(decoder, "inputs"), key, name));
-  for (const auto& [key, name] : {std::pair{"logits", &n.logits}, {"present_key_names", &n.present_key}, {"present_value_names", &n.present_value}})
+  for (const auto& [key, name] : {std::pair{"logits", &n.logits},
+                                  {"present_key_names", &n.present_key},
+                                  {"present_value_names", &n.present_value}})
     SITU_RETURN_IF_ERROR(read_name(config, "model.decoder.outputs.", child(decoder, "outputs"), key, name));
   SITU_RETURN_IF_ERROR(token_count(config, model, "context_length", &m->context_length));
   SITU_RETURN_IF_ERROR(read_eos(config, model, &m->eos_ids));
@@ -218,16 +244,20 @@ Result<ModelFolder> open_model_folder(const fs::path& path) {
   if (!fs::exists(path, error)) return Status::error("'" + path.string() + "': no such file or folder");
   if (fs::is_directory(path, error)) {
     m.folder = path;
-    if (there(path / "genai_config.json")) SITU_RETURN_IF_ERROR(read_genai(path / "genai_config.json", &m));
-    else SITU_RETURN_IF_ERROR(find_model_file(&m));
+    if (there(path / "genai_config.json"))
+      SITU_RETURN_IF_ERROR(read_genai(path / "genai_config.json", &m));
+    else
+      SITU_RETURN_IF_ERROR(find_model_file(&m));
   } else {
     m.model_file = path;
     m.folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   }
   SITU_RETURN_IF_ERROR(read_transformers(&m));
   // What the tokenizer reads later: a pipe would wait for its writer, a device has no end.
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.json", "chat_template.jinja"})
-    if (const fs::path file = m.folder / name; there(file) && !fs::is_regular_file(file, error)) return Status::error(file.string() + ": " + (error ? error.message() : "not a regular file"));
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.json",
+                           "chat_template.jinja"})
+    if (const fs::path file = m.folder / name; there(file) && !fs::is_regular_file(file, error))
+      return Status::error(file.string() + ": " + (error ? error.message() : "not a regular file"));
   m.has_tokenizer = there(m.folder / "tokenizer.json");
   return m;
 }

@@ -20,6 +20,7 @@ uint64_t draw_seed();
 
 // Checks every option, and those fields of the configuration that are used. `tokenizer`: null where there is none.
 // Errors name option and value, or file, field and value.
-Result<ResolvedOptions> resolve_options(const GenerateOptions& options, const ModelFolder& folder, const Tokenizer* tokenizer, int64_t vocabulary);
+Result<ResolvedOptions> resolve_options(const GenerateOptions& options, const ModelFolder& folder,
+                                        const Tokenizer* tokenizer, int64_t vocabulary);
 
 }  // namespace situ

@@ -26,7 +26,8 @@ ModelFolder configured(const std::string& generation_config, const std::string& 
   testing::TempFolder folder;
   folder.write("model.onnx", "");
   folder.write("generation_config.json", generation_config);
-  if (!genai_search.empty()) folder.write("genai_config.json", R"({"model": {"decoder": {}}, "search": )" + genai_search + "}");
+  if (!genai_search.empty())
+    folder.write("genai_config.json", R"({"model": {"decoder": {}}, "search": )" + genai_search + "}");
   return open_model_folder(folder.path()).value();
 }
 
@@ -37,8 +38,9 @@ Result<ResolvedOptions> resolve(const GenerateOptions& options, const ModelFolde
 TEST(ResolveOptions, GreedyUnlessAskedOtherwise) {
   EXPECT_FALSE(resolve({})->sampling.sample);
   const std::function<void(GenerateOptions&)> asks[] = {
-      [](GenerateOptions& o) { o.sample = true; },   [](GenerateOptions& o) { o.temperature = 1; }, [](GenerateOptions& o) { o.top_k = 5; },
-      [](GenerateOptions& o) { o.top_p = 0.5; },     [](GenerateOptions& o) { o.min_p = 0.5; },     [](GenerateOptions& o) { o.typical_p = 0.5; }};
+      [](GenerateOptions& o) { o.sample = true; }, [](GenerateOptions& o) { o.temperature = 1; },
+      [](GenerateOptions& o) { o.top_k = 5; },     [](GenerateOptions& o) { o.top_p = 0.5; },
+      [](GenerateOptions& o) { o.min_p = 0.5; },   [](GenerateOptions& o) { o.typical_p = 0.5; }};
   for (const auto& ask : asks) {
     GenerateOptions options;
     ask(options);
@@ -53,8 +55,9 @@ TEST(ResolveOptions, GreedyUnlessAskedOtherwise) {
 }
 
 TEST(ResolveOptions, DefaultsOfTheConfiguration) {
-  const ModelFolder folder = configured(R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "repetition_penalty": 1.05, "typical_p": 0.9})",
-                                        R"({"top_k": 7, "top_p": 0.8, "min_p": 0.1, "no_repeat_ngram_size": 3, "temperature": "never read"})");
+  const ModelFolder folder = configured(
+      R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "repetition_penalty": 1.05, "typical_p": 0.9})",
+      R"({"top_k": 7, "top_p": 0.8, "min_p": 0.1, "no_repeat_ngram_size": 3, "temperature": "never read"})");
   // Not for greedy decoding, whatever do_sample says.
   SamplingOptions s = resolve({}, folder)->sampling;
   EXPECT_FALSE(s.sample);
@@ -87,10 +90,15 @@ TEST(ResolveOptions, DefaultsOfTheConfiguration) {
 TEST(ResolveOptions, DefaultsOfBeamsInTheConfiguration) {
   GenerateOptions options;
   options.beams = 4, options.beam_groups = 2;
-  const std::tuple<const char*, EarlyStopping> says[] = {{"true", EarlyStopping::kFirst}, {"false", EarlyStopping::kAttainable}, {"\"never\"", EarlyStopping::kNever}, {"null", EarlyStopping::kAttainable}};
+  const std::tuple<const char*, EarlyStopping> says[] = {{"true", EarlyStopping::kFirst},
+                                                         {"false", EarlyStopping::kAttainable},
+                                                         {"\"never\"", EarlyStopping::kNever},
+                                                         {"null", EarlyStopping::kAttainable}};
   for (const auto& [value, meant] : says) {
-    const std::string json = "{\"early_stopping\": " + std::string(value) + ", \"length_penalty\": 2, \"diversity_penalty\": 0.5}";
-    for (const ModelFolder& folder : {configured(json), configured("{}", json), configured(json, R"({"early_stopping": "not read"})")}) {
+    const std::string json =
+        "{\"early_stopping\": " + std::string(value) + ", \"length_penalty\": 2, \"diversity_penalty\": 0.5}";
+    for (const ModelFolder& folder :
+         {configured(json), configured("{}", json), configured(json, R"({"early_stopping": "not read"})")}) {
       const BeamOptions b = resolve(options, folder)->beams;
       EXPECT_EQ(b.early_stopping, meant) << value;
       EXPECT_EQ(b.length_penalty, 2);
@@ -111,14 +119,26 @@ TEST(ResolveOptions, DefaultsOfBeamsInTheConfiguration) {
     const ModelFolder folder = configured("{\"early_stopping\": " + std::string(value) + "}");
     EXPECT_TRUE(resolve({}, folder).is_ok());
     const std::string message = resolve(options, folder).status().message();
-    EXPECT_NE(message.find("generation_config.json: early_stopping should be true, false or \"never\", is " + std::string(value)), std::string::npos) << message;
+    EXPECT_NE(message.find("generation_config.json: early_stopping should be true, false or \"never\", is " +
+                           std::string(value)),
+              std::string::npos)
+        << message;
   }
 }
 
 TEST(ResolveOptions, WrongConfigurationsAreErrorsWhenTheyAreUsed) {
-  const std::pair<const char*, const char*> wrong[] = {{"temperature", "\"hot\""}, {"temperature", "-1"}, {"top_k", "2.5"},          {"top_k", "-1"},
-                                                       {"top_p", "0"},             {"top_p", "[1]"},      {"top_p", "1.5"},          {"min_p", "true"},
-                                                       {"typical_p", "2"},         {"top_k", "1e+300"},    {"repetition_penalty", "0"}, {"no_repeat_ngram_size", "-2"}};
+  const std::pair<const char*, const char*> wrong[] = {{"temperature", "\"hot\""},
+                                                       {"temperature", "-1"},
+                                                       {"top_k", "2.5"},
+                                                       {"top_k", "-1"},
+                                                       {"top_p", "0"},
+                                                       {"top_p", "[1]"},
+                                                       {"top_p", "1.5"},
+                                                       {"min_p", "true"},
+                                                       {"typical_p", "2"},
+                                                       {"top_k", "1e+300"},
+                                                       {"repetition_penalty", "0"},
+                                                       {"no_repeat_ngram_size", "-2"}};
   for (const auto& [field, value] : wrong) {
     SCOPED_TRACE(std::string(field) + " " + value);
     const ModelFolder folder = configured("{\"" + std::string(field) + "\": " + value + "}");
@@ -128,9 +148,11 @@ TEST(ResolveOptions, WrongConfigurationsAreErrorsWhenTheyAreUsed) {
     const Result<ResolvedOptions> refused = resolve(options, folder);
     ASSERT_FALSE(refused.is_ok());
     const std::string message = refused.status().message();
-    EXPECT_NE(message.find("generation_config.json: " + std::string(field) + " should be"), std::string::npos) << message;
+    EXPECT_NE(message.find("generation_config.json: " + std::string(field) + " should be"), std::string::npos)
+        << message;
     EXPECT_TRUE(message.ends_with(std::string(", is ") + value)) << message;
-    options.temperature = 1, options.top_k = 1, options.top_p = 1, options.min_p = 0, options.typical_p = 1, options.repetition_penalty = 1, options.no_repeat_ngram = 0;
+    options.temperature = 1, options.top_k = 1, options.top_p = 1, options.min_p = 0, options.typical_p = 1,
+    options.repetition_penalty = 1, options.no_repeat_ngram = 0;
     EXPECT_TRUE(resolve(options, folder).is_ok());
   }
 }
@@ -154,9 +176,11 @@ TEST(ResolveOptions, WrongOptionsAreErrors) {
       {"frequency_penalty should be a finite number, is 1e+60", [](GenerateOptions& o) { o.frequency_penalty = 1e60; }},
       {"no_repeat_ngram", [](GenerateOptions& o) { o.no_repeat_ngram = -3; }},
       {"min_new_tokens", [](GenerateOptions& o) { o.min_new_tokens = -1; }},
-      {"min_new_tokens 5 is more than max_new_tokens 4", [](GenerateOptions& o) { o.min_new_tokens = 5, o.max_new_tokens = 4; }},
+      {"min_new_tokens 5 is more than max_new_tokens 4",
+       [](GenerateOptions& o) { o.min_new_tokens = 5, o.max_new_tokens = 4; }},
       {"not 0", [](GenerateOptions& o) { o.max_new_tokens = 0; }},
-      {"logit_bias: token 300 is outside the vocabulary of 300", [](GenerateOptions& o) { o.logit_bias = {{300, 1.0f}}; }},
+      {"logit_bias: token 300 is outside the vocabulary of 300",
+       [](GenerateOptions& o) { o.logit_bias = {{300, 1.0f}}; }},
       {"logit_bias of token 5", [](GenerateOptions& o) { o.logit_bias = {{5, NAN}}; }},
       {"logit_bias names token 5 twice", [](GenerateOptions& o) { o.logit_bias = {{5, 1}, {6, 1}, {5, 1}}; }},
       {"bad_words: token -1", [](GenerateOptions& o) { o.bad_words_ids = {{1, -1}}; }},
@@ -166,7 +190,8 @@ TEST(ResolveOptions, WrongOptionsAreErrors) {
       {"stop: a stop string is empty", [](GenerateOptions& o) { o.stop = {"a", ""}; }},
       {"whole UTF-8", [](GenerateOptions& o) { o.stop = {"\xA9"}; }},
       {"stop_ids: token 1000", [](GenerateOptions& o) { o.stop_ids = {1000}; }},
-      {"logprobs should be an integer from 0 to the vocabulary's 300, is 301", [](GenerateOptions& o) { o.logprobs = 301; }},
+      {"logprobs should be an integer from 0 to the vocabulary's 300, is 301",
+       [](GenerateOptions& o) { o.logprobs = 301; }},
       {"logprobs", [](GenerateOptions& o) { o.logprobs = -1; }},
   };
   for (const auto& [words, change] : wrong) {
@@ -195,13 +220,15 @@ TEST(ResolveOptions, EndsAndWords) {
 }
 
 TEST(ResolveOptions, TextNeedsATokenizer) {
-  const std::function<void(GenerateOptions&)> texts[] = {[](GenerateOptions& o) { o.stop = {"x"}; }, [](GenerateOptions& o) { o.bad_words = {"x"}; },
+  const std::function<void(GenerateOptions&)> texts[] = {[](GenerateOptions& o) { o.stop = {"x"}; },
+                                                         [](GenerateOptions& o) { o.bad_words = {"x"}; },
                                                          [](GenerateOptions& o) { o.echo = true; }};
   for (const auto& ask : texts) {
     GenerateOptions options;
     ask(options);
     EXPECT_TRUE(resolve(options).is_ok());
-    EXPECT_NE(resolve_options(options, {}, nullptr, kVocabulary).status().message().find("no tokenizer.json"), std::string::npos);
+    EXPECT_NE(resolve_options(options, {}, nullptr, kVocabulary).status().message().find("no tokenizer.json"),
+              std::string::npos);
   }
 }
 

@@ -1,5 +1,5 @@
-// Guesses of the next tokens, out of the text itself or by a draft model, as many at once as were good so far. A guess counts only
-// when it is the token that is chosen in any case, so that the text stays the same.
+// Guesses of the next tokens, out of the text itself or by a draft model, as many at once as were good so far. A guess
+// counts only when it is the token that is chosen in any case, so that the text stays the same.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,8 @@ namespace situ {
 
 class Speculation {
  public:
-  // As the options ask for, which may be never. Error: a step does not give that many logits; no draft model was loaded.
+  // As the options ask for, which may be never. Error: a step does not give that many logits; no draft model was
+  // loaded.
   static Result<Speculation> create(Model::Impl& model, const GenerateOptions& options);
 
   // What may follow the sampler's tokens, at most `most` tokens; valid until the next call.

@@ -14,7 +14,8 @@ class TextOutput {
   TextOutput(const Tokenizer* tokenizer, const std::vector<std::string>& stop) : stop_(stop) {
     if (tokenizer) stream_.emplace(*tokenizer);
   }
-  // The prompt's text, before any push(): what follows is then decoded as its continuation. Stop strings in it do not count.
+  // The prompt's text, before any push(): what follows is then decoded as its continuation. Stop strings in it do not
+  // count.
   Result<std::string> echo(std::span<const int64_t> prompt);
   // The text that became certain by this id.
   Result<std::string> push(int64_t id);

@@ -10,10 +10,10 @@ namespace situ {
 namespace {
 
 constexpr int64_t kMaxElements = int64_t{1} << 33;  // of one view that a kernel reads or writes
-constexpr int64_t kAlign = 64;  // bytes; a cache line, and the widest vector
+constexpr int64_t kAlign = 64;                      // bytes; a cache line, and the widest vector
 
-// Offsets of all blocks that live, greedily by size, each at the lowest offset that is free during its life. Returns the bytes of
-// all together.
+// Offsets of all blocks that live, greedily by size, each at the lowest offset that is free during its life. Returns
+// the bytes of all together.
 int64_t pack_arena(std::vector<Root>& roots) {
   std::vector<size_t> by_size(roots.size());
   std::iota(by_size.begin(), by_size.end(), size_t{0});
@@ -24,7 +24,8 @@ int64_t pack_arena(std::vector<Root>& roots) {
     if (roots[r].first < 0) continue;
     std::vector<std::pair<int64_t, int64_t>> taken;
     for (size_t p : placed)
-      if (roots[p].first <= roots[r].last && roots[r].first <= roots[p].last) taken.emplace_back(roots[p].offset, roots[p].offset + roots[p].bytes);
+      if (roots[p].first <= roots[r].last && roots[r].first <= roots[p].last)
+        taken.emplace_back(roots[p].offset, roots[p].offset + roots[p].bytes);
     std::sort(taken.begin(), taken.end());
     int64_t offset = 0;
     for (const auto& [begin, end] : taken) {
@@ -40,7 +41,8 @@ int64_t pack_arena(std::vector<Root>& roots) {
 
 class Allocator {
  public:
-  Allocator(const Graph& graph, const Binding& binding, const PlanBounds& bounds, Plan* plan) : graph_(graph), binding_(binding), bounds_(bounds), plan_(*plan) {}
+  Allocator(const Graph& graph, const Binding& binding, const PlanBounds& bounds, Plan* plan)
+      : graph_(graph), binding_(binding), bounds_(bounds), plan_(*plan) {}
 
   Status run() {
     for (size_t i = 0; i < plan_.steps.size(); ++i) {
@@ -87,8 +89,8 @@ class Allocator {
  private:
   const Value& value(ValueId v) const { return graph_.values[v]; }
 
-  // Of steps [first, last] of a group a thread may be at the last while another one is at the first: what any of them touches is there
-  // during all.
+  // Of steps [first, last] of a group a thread may be at the last while another one is at the first: what any of them
+  // touches is there during all.
   void share_life(int first, int last) {
     for (Root& r : plan_.arena) {
       if (r.first < 0 || r.first > last || r.last < first) continue;
@@ -97,8 +99,8 @@ class Allocator {
     }
   }
 
-  // The logits of two steps lie side by side, so that the host may read one's while the next runs; or elsewhere, where a step is told
-  // to write them. Bytes of the second place.
+  // The logits of two steps lie side by side, so that the host may read one's while the next runs; or elsewhere, where
+  // a step is told to write them. Bytes of the second place.
   int64_t second_place(int io_root) {
     const Root& r = plan_.io[static_cast<size_t>(io_root)];
     for (Home& h : plan_.values)
@@ -117,21 +119,24 @@ class Allocator {
   // An Expand costs no memory, but what reads it would run for hours: elements are bounded as bytes are.
   Status check_extent(ValueId v) const {
     const Home& h = plan_.values[v];
-    if (h.region != RegionKind::kArena && h.region != RegionKind::kIo && h.region != RegionKind::kWeights) return Status::ok();
+    if (h.region != RegionKind::kArena && h.region != RegionKind::kIo && h.region != RegionKind::kWeights)
+      return Status::ok();
     if (value(v).constant.present()) return Status::ok();
     int64_t elements = 1;
     for (const Dim& d : h.view.dims)
       if (__builtin_mul_overflow(elements, std::max<int64_t>(1, largest(d)), &elements) || elements > kMaxElements)
-        return Status::error((value(v).producer < 0 ? "" : graph_.nodes[static_cast<size_t>(value(v).producer)].label() + ": ") + "value '" + value(v).name + "' of shape " +
-                             shape_str(h.view.dims, &graph_.symbol_names) + " is too large");
+        return Status::error(
+            (value(v).producer < 0 ? "" : graph_.nodes[static_cast<size_t>(value(v).producer)].label() + ": ") +
+            "value '" + value(v).name + "' of shape " + shape_str(h.view.dims, &graph_.symbol_names) + " is too large");
     return Status::ok();
   }
 
-  // The most that a dim is in any allowed step: at a corner of these, or no more than its bounds where it bends in between
-  // (T mod 50). -1: negative in one of the corners.
+  // The most that a dim is in any allowed step: at a corner of these, or no more than its bounds where it bends in
+  // between (T mod 50). -1: negative in one of the corners.
   int64_t largest(const Dim& d) const {
     int64_t most = 0;
-    for (const SymbolValues& s : {corner(bounds_.tokens, bounds_.capacity - bounds_.tokens), corner(bounds_.tokens, 0), corner(1, bounds_.capacity - 1), corner(1, 0)}) {
+    for (const SymbolValues& s : {corner(bounds_.tokens, bounds_.capacity - bounds_.tokens), corner(bounds_.tokens, 0),
+                                  corner(1, bounds_.capacity - 1), corner(1, 0)}) {
       const int64_t extent = d.eval(s);
       if (extent < 0) return -1;
       most = std::max(most, extent);
@@ -146,7 +151,8 @@ class Allocator {
     for (const Dim& d : r.dims) {
       const int64_t extent = largest(d);
       if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes) || bytes > (int64_t{1} << 46))
-        return Status::error("value '" + value(r.value).name + "' of shape " + shape_str(r.dims, &graph_.symbol_names) + " is too large");
+        return Status::error("value '" + value(r.value).name + "' of shape " + shape_str(r.dims, &graph_.symbol_names) +
+                             " is too large");
     }
     r.bytes = (bytes + kAlign - 1) / kAlign * kAlign;
     return Status::ok();
@@ -160,6 +166,8 @@ class Allocator {
 
 }  // namespace
 
-Status allocate_blocks(const Graph& graph, const Binding& binding, const PlanBounds& bounds, Plan* plan) { return Allocator(graph, binding, bounds, plan).run(); }
+Status allocate_blocks(const Graph& graph, const Binding& binding, const PlanBounds& bounds, Plan* plan) {
+  return Allocator(graph, binding, bounds, plan).run();
+}
 
 }  // namespace situ

@@ -31,8 +31,8 @@ struct Root {
   ValueId value = kNoValue;  // whose layout it has
   DType type = DType::kNone;
   Shape dims;
-  int64_t bytes = 0;   // at the plan's bounds
-  int64_t offset = 0;  // in its region, 64-byte aligned
+  int64_t bytes = 0;          // at the plan's bounds
+  int64_t offset = 0;         // in its region, 64-byte aligned
   int first = -1, last = -1;  // steps between which it holds live values
 };
 
@@ -49,8 +49,8 @@ struct Step {
   ValueId from = kNoValue, to = kNoValue;
   Home from_home, to_home;
   std::string reason;  // of a move, or why the node's kernel copies
-  // A product that reads and writes only the rows of the step before, and of those since the last one without this: what a thread
-  // does to its own rows needs no other thread.
+  // A product that reads and writes only the rows of the step before, and of those since the last one without this:
+  // what a thread does to its own rows needs no other thread.
   bool same_rows = false;
 };
 

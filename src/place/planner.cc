@@ -17,22 +17,26 @@ namespace situ {
 
 const char* region_name(RegionKind region) {
   switch (region) {
-    case RegionKind::kNone: return "none";
-    case RegionKind::kWeights: return "weights";
-    case RegionKind::kState: return "state";
-    case RegionKind::kArena: return "arena";
-    case RegionKind::kIo: return "io";
+    case RegionKind::kNone:
+      return "none";
+    case RegionKind::kWeights:
+      return "weights";
+    case RegionKind::kState:
+      return "state";
+    case RegionKind::kArena:
+      return "arena";
+    case RegionKind::kIo:
+      return "io";
   }
   return "";
 }
 
 namespace {
 
-
 // Where the value is produced into, told by one of its consumers.
 struct Destination {
-  int node = -1;       // Concat, or the elementwise node whose output takes over
-  size_t operand = 0;  // which operand of it
+  int node = -1;          // Concat, or the elementwise node whose output takes over
+  size_t operand = 0;     // which operand of it
   std::vector<int> path;  // view nodes from the value to that operand, first applied first
   bool in_place = false;
 };
@@ -69,7 +73,8 @@ class Planner {
   bool is_constant(ValueId v) const { return value(v).constant.present(); }
   bool host_known(ValueId v) const { return value(v).info.content.has_value() && !is_constant(v); }
   bool runs(const Node& n) const {
-    return !std::all_of(n.out.begin(), n.out.end(), [&](ValueId v) { return v == kNoValue || host_known(v) || is_constant(v); });
+    return !std::all_of(n.out.begin(), n.out.end(),
+                        [&](ValueId v) { return v == kNoValue || host_known(v) || is_constant(v); });
   }
   int state_of(ValueId v) const {
     for (size_t k = 0; k < plan_.states.size(); ++k)
@@ -83,15 +88,20 @@ class Planner {
       StateLayout s;
       s.pair = p;
       s.type = past.info.type;
-      if (p.rule == StateRule::kReplace && (past.info.type != value(p.present).info.type || !(past.info.shape == value(p.present).info.shape)))
-        return Status::error("state '" + past.name + "' " + shape_str(past.info.shape) + " is replaced by '" + value(p.present).name + "' " + shape_str(value(p.present).info.shape));
+      if (p.rule == StateRule::kReplace &&
+          (past.info.type != value(p.present).info.type || !(past.info.shape == value(p.present).info.shape)))
+        return Status::error("state '" + past.name + "' " + shape_str(past.info.shape) + " is replaced by '" +
+                             value(p.present).name + "' " + shape_str(value(p.present).info.shape));
       if (p.rule != StateRule::kAppend && p.rule != StateRule::kReplace)
-        return Status::error("state '" + past.name + "': the rule " + state_rule_name(p.rule) + " is not supported yet");
+        return Status::error("state '" + past.name + "': the rule " + state_rule_name(p.rule) +
+                             " is not supported yet");
       Dim elements = 1;
       for (size_t i = 0; i < past.info.shape.size(); ++i)
         if (p.rule == StateRule::kReplace || static_cast<int>(i) != p.axis) elements = elements * past.info.shape[i];
-      if (!elements.is_const() || elements.value() <= 0 || elements.value() > (int64_t{1} << 32) || dtype_bytes(s.type) == 0)
-        return Status::error("state '" + past.name + "' " + dtype_name(s.type) + shape_str(past.info.shape, &graph_.symbol_names) +
+      if (!elements.is_const() || elements.value() <= 0 || elements.value() > (int64_t{1} << 32) ||
+          dtype_bytes(s.type) == 0)
+        return Status::error("state '" + past.name + "' " + dtype_name(s.type) +
+                             shape_str(past.info.shape, &graph_.symbol_names) +
                              ": its size per token is not a known number of bytes");
       s.slot_elements = elements.value();
       plan_.states.push_back(s);
@@ -171,9 +181,12 @@ class Planner {
         if (is_state_past(node, i)) continue;
         std::vector<int> path;
         const ValueId r = forward_root(node.in[i], &path);
-        const bool invertible = std::all_of(path.begin(), path.end(), [&](int p) { return bijective(graph_.nodes[static_cast<size_t>(p)]); });
-        if (free_root(r) && invertible && !reaches(r, n)) destination_[r] = {static_cast<int>(n), i, path, false};
-        else moved_operand_[n][i] = 1;
+        const bool invertible = std::all_of(path.begin(), path.end(),
+                                            [&](int p) { return bijective(graph_.nodes[static_cast<size_t>(p)]); });
+        if (free_root(r) && invertible && !reaches(r, n))
+          destination_[r] = {static_cast<int>(n), i, path, false};
+        else
+          moved_operand_[n][i] = 1;
       }
     }
     // Replaced states: the producer of `present` writes into the state's other half.
@@ -202,16 +215,21 @@ class Planner {
     const ValueId y = node.out[0];
     for (size_t i = 0; i < node.in.size(); ++i) {
       const ValueId x = node.in[i];
-      if (x == kNoValue || !may_overwrite(node.def->placement, i) || value(x).info.type != value(y).info.type || !(value(x).info.shape == value(y).info.shape)) continue;
+      if (x == kNoValue || !may_overwrite(node.def->placement, i) || value(x).info.type != value(y).info.type ||
+          !(value(x).info.shape == value(y).info.shape))
+        continue;
       std::vector<int> path;
       const ValueId r = forward_root(x, &path);
-      const bool invertible = std::all_of(path.begin(), path.end(), [&](int p) { return bijective(graph_.nodes[static_cast<size_t>(p)]); });
+      const bool invertible =
+          std::all_of(path.begin(), path.end(), [&](int p) { return bijective(graph_.nodes[static_cast<size_t>(p)]); });
       if (!free_root(r) || !invertible || parts_read(r, n)) continue;
       // Several outputs of one node would each want a place; only the first may be steered here.
       if (last_reader(r) != static_cast<int>(n)) continue;
       bool other_view = false;
       for (size_t j = 0; j < node.in.size(); ++j)
-        other_view = other_view || (j != i && node.in[j] != kNoValue && (node.in[j] != x || !may_overwrite(node.def->placement, j)) && forward_root(node.in[j], nullptr) == r);
+        other_view = other_view ||
+                     (j != i && node.in[j] != kNoValue && (node.in[j] != x || !may_overwrite(node.def->placement, j)) &&
+                      forward_root(node.in[j], nullptr) == r);
       if (other_view) continue;
       destination_[r] = {static_cast<int>(n), i, path, true};
       return;
@@ -224,7 +242,8 @@ class Planner {
     if (graph_.nodes[static_cast<size_t>(p)].def->placement != Placement::kConcat) return false;
     for (ValueId v : graph_.nodes[static_cast<size_t>(p)].in) {
       const ValueId part = forward_root(v, nullptr);
-      if (destination_[part].node == p && (last_reader(part) >= static_cast<int>(n) || parts_read(part, n))) return true;
+      if (destination_[part].node == p && (last_reader(part) >= static_cast<int>(n) || parts_read(part, n)))
+        return true;
     }
     return false;
   }
@@ -252,19 +271,21 @@ class Planner {
   }
 
   // -- homes
-  // Finds where v lives, and before it what it lives in, and so on. Marks views and destinations that cannot be expressed in
-  // `failures`.
+  // Finds where v lives, and before it what it lives in, and so on. Marks views and destinations that cannot be
+  // expressed in `failures`.
   void resolve(ValueId v) {
     std::vector<ValueId> open;  // each lives in the next one
     while (plan_.values[v].region == RegionKind::kNone && !resolve_root(v)) {
       open.push_back(v);
-      v = is_view(v) ? graph_.nodes[static_cast<size_t>(view_of_[v])].in[0] : graph_.nodes[static_cast<size_t>(destination_[v].node)].out[0];
+      v = is_view(v) ? graph_.nodes[static_cast<size_t>(view_of_[v])].in[0]
+                     : graph_.nodes[static_cast<size_t>(destination_[v].node)].out[0];
       if (open.size() > plan_.values.size()) {  // a circle, which no valid plan has
         plan_.values[v] = new_root(v);
         ++failures_;
       }
     }
-    for (; !open.empty(); open.pop_back()) is_view(open.back()) ? resolve_view(open.back()) : resolve_destination(open.back());
+    for (; !open.empty(); open.pop_back())
+      is_view(open.back()) ? resolve_view(open.back()) : resolve_destination(open.back());
   }
 
   bool is_view(ValueId v) const { return view_of_[v] >= 0 && !broken_view_[v]; }
@@ -273,11 +294,16 @@ class Planner {
   bool resolve_root(ValueId v) {
     Home& h = plan_.values[v];
     const int k = state_of(v), p = value(v).producer;
-    if (is_constant(v)) h = {RegionKind::kWeights, v, SymView::contiguous(value(v).info.shape)};
-    else if (k >= 0) h = state_home(k, v);
-    else if (p >= 0 && graph_.nodes[static_cast<size_t>(p)].is("Select", "situ")) h = select_home(graph_.nodes[static_cast<size_t>(p)]);
-    else if (is_view(v) || destination_[v].node >= 0) return false;
-    else h = new_root(v);
+    if (is_constant(v))
+      h = {RegionKind::kWeights, v, SymView::contiguous(value(v).info.shape)};
+    else if (k >= 0)
+      h = state_home(k, v);
+    else if (p >= 0 && graph_.nodes[static_cast<size_t>(p)].is("Select", "situ"))
+      h = select_home(graph_.nodes[static_cast<size_t>(p)]);
+    else if (is_view(v) || destination_[v].node >= 0)
+      return false;
+    else
+      h = new_root(v);
     return true;
   }
 
@@ -346,7 +372,8 @@ class Planner {
   }
 
   bool io_value(ValueId v) const {
-    return v == binding_.logits || host_known(v) || std::find(graph_.inputs.begin(), graph_.inputs.end(), v) != graph_.inputs.end();
+    return v == binding_.logits || host_known(v) ||
+           std::find(graph_.inputs.begin(), graph_.inputs.end(), v) != graph_.inputs.end();
   }
 
   Home new_root(ValueId v) {
@@ -371,7 +398,8 @@ class Planner {
     std::vector<std::vector<ValueId>> members(n_values_);
     std::vector<ValueId> tops(n_values_, kNoValue);
     for (size_t v = 0; v < n_values_; ++v)
-      if (has_home(static_cast<ValueId>(v))) members[static_cast<size_t>(top(static_cast<ValueId>(v), &tops))].push_back(static_cast<ValueId>(v));
+      if (has_home(static_cast<ValueId>(v)))
+        members[static_cast<size_t>(top(static_cast<ValueId>(v), &tops))].push_back(static_cast<ValueId>(v));
     for (size_t r = 0; r < n_values_; ++r) {
       const ValueId root = static_cast<ValueId>(r);
       if (members[r].size() < 2 || is_constant(root) || state_of(root) >= 0 || io_value(root)) continue;
@@ -379,12 +407,13 @@ class Planner {
       if (rank < 2 || rank > 6) continue;
       int best = failures_of(members[r]);
       std::vector<int> best_order;
-      // Orders whose innermost axis is the last one come first: kernels read and write rows of unit stride several times
-      // faster. (Queries stored as [heads, size, tokens] made a prompt of 2,048 tokens 10% slower.)
+      // Orders whose innermost axis is the last one come first: kernels read and write rows of unit stride several
+      // times faster. (Queries stored as [heads, size, tokens] made a prompt of 2,048 tokens 10% slower.)
       for (size_t innermost = rank; best > 0 && innermost-- > 0;) {
         std::vector<int> order(rank);
         std::iota(order.begin(), order.end(), 0);
-        std::rotate(order.begin() + static_cast<int64_t>(innermost), order.begin() + static_cast<int64_t>(innermost) + 1, order.end());
+        std::rotate(order.begin() + static_cast<int64_t>(innermost),
+                    order.begin() + static_cast<int64_t>(innermost) + 1, order.end());
         do {
           order_[r] = order;
           const int f = failures_of(members[r]);
@@ -486,7 +515,8 @@ class Planner {
       plan_.placed[n] = in_place[n] ? "in place" : !s.reason.empty() ? "copied: " + s.reason : region_of_output(node);
       plan_.steps.push_back(std::move(s));
       for (ValueId v : node.in)
-        if (v != kNoValue && host_known(v) && plan_.values[v].region == RegionKind::kNone) plan_.values[v] = new_root(v);
+        if (v != kNoValue && host_known(v) && plan_.values[v].region == RegionKind::kNone)
+          plan_.values[v] = new_root(v);
     }
     return Status::ok();
   }
@@ -496,23 +526,28 @@ class Planner {
       if (v != kNoValue && view_of_[v] == static_cast<int>(n)) return true;
     return graph_.nodes[n].def && graph_.nodes[n].def->placement == Placement::kView;
   }
-  // Why the node's kernel moves bytes of operand 0 (kernels that call move_bytes, and Program::Call::moves); "": it does not.
+  // Why the node's kernel moves bytes of operand 0 (kernels that call move_bytes, and Program::Call::moves); "": it
+  // does not.
   std::string moved_by_kernel(const Node& node) const {
     if (!node.has_output(0) || node.in.empty()) return "";
     if (node.is("Tile") || node.is("Pad")) return "repeats or extends its operand";
     const bool gather = node.is("Gather") || node.is("GatherElements") || node.is("GatherND");
-    if (gather && !is_constant(node.in[0]) && (is_constant(node.in[1]) || host_known(node.in[1]))) return "its indices are known before the step, but no view chooses alike";
+    if (gather && !is_constant(node.in[0]) && (is_constant(node.in[1]) || host_known(node.in[1])))
+      return "its indices are known before the step, but no view chooses alike";
     const bool apart = !same_home(node.in[0], node.out[0]);
-    if ((node.is("ScatterND") || node.is("ScatterElements")) && apart) return "the result may not take its operand's place";
+    if ((node.is("ScatterND") || node.is("ScatterElements")) && apart)
+      return "the result may not take its operand's place";
     const Shape& x = value(node.in[0]).info.shape;
     const bool same_type = value(node.in[0]).info.type == value(node.out[0]).info.type;
-    if (node.is("Rotary", "situ") && apart && same_type && x.back() != Dim(node.attr_int("rotary_dim", 0))) return "the numbers that are not rotated are elsewhere than the result";
+    if (node.is("Rotary", "situ") && apart && same_type && x.back() != Dim(node.attr_int("rotary_dim", 0)))
+      return "the numbers that are not rotated are elsewhere than the result";
     return "";
   }
   bool same_home(ValueId a, ValueId b) const {
     const Home &x = plan_.values[a], &y = plan_.values[b];
     bool same = x.region == y.region && x.root == y.root && x.view.offset == y.view.offset;
-    for (size_t i = 0; same && i < x.view.dims.size(); ++i) same = x.view.dims[i] == Dim(1) || x.view.strides[i] == y.view.strides[i];
+    for (size_t i = 0; same && i < x.view.dims.size(); ++i)
+      same = x.view.dims[i] == Dim(1) || x.view.strides[i] == y.view.strides[i];
     return same;
   }
   std::string region_of_output(const Node& node) const {
@@ -536,9 +571,12 @@ class Planner {
       } else if (SymView inverse; bijective(node) && invert(node, to.view, &inverse)) {
         to.view = inverse;
       } else {
-        return Status::error(node.label() + " of " + layout_text(plan_.values[node.in[0]]) + " cannot be moved: its extents are not those of its output " + shape_str(value(v).info.shape));
+        return Status::error(node.label() + " of " + layout_text(plan_.values[node.in[0]]) +
+                             " cannot be moved: its extents are not those of its output " +
+                             shape_str(value(v).info.shape));
       }
-      add_move(n, node.in[0], v, from, to, node.op + " of " + layout_text(plan_.values[node.in[0]]) + " has no strides");
+      add_move(n, node.in[0], v, from, to,
+               node.op + " of " + layout_text(plan_.values[node.in[0]]) + " has no strides");
     }
     return Status::ok();
   }
@@ -549,8 +587,11 @@ class Planner {
       if (!moved_operand_[n][i]) continue;
       Home to = plan_.values[node.out[0]];
       to.view = slice_of(node, i, to.view);
-      if (host_known(node.in[i]) && plan_.values[node.in[i]].region == RegionKind::kNone) plan_.values[node.in[i]] = new_root(node.in[i]);
-      const std::string why = is_constant(node.in[i]) ? "a constant" : std::string("already placed in ") + region_name(plan_.values[node.in[i]].region);
+      if (host_known(node.in[i]) && plan_.values[node.in[i]].region == RegionKind::kNone)
+        plan_.values[node.in[i]] = new_root(node.in[i]);
+      const std::string why = is_constant(node.in[i])
+                                  ? "a constant"
+                                  : std::string("already placed in ") + region_name(plan_.values[node.in[i]].region);
       add_move(n, node.in[i], node.out[0], plan_.values[node.in[i]], to, "operand " + std::to_string(i) + " is " + why);
     }
   }
@@ -567,16 +608,20 @@ class Planner {
   Status check_select(const Node& node) const {
     const auto& condition = value(node.in[0]).info.content;
     const bool constants = is_constant(node.in[1]) && is_constant(node.in[2]);
-    if (!condition || condition->size() != 1 || !constants) return Status::error(node.label() + ": the condition is not known on the host");
+    if (!condition || condition->size() != 1 || !constants)
+      return Status::error(node.label() + ": the condition is not known on the host");
     const int64_t size = dtype_bytes(value(node.in[1]).info.type);
     const int64_t distance = value(node.in[2]).constant.view().data - value(node.in[1]).constant.view().data;
     if (size == 0 || distance % size != 0) return Status::error(node.label() + ": the branches are not aligned alike");
     return Status::ok();
   }
 
-  static std::string layout_text(const Home& h) { return std::string(region_name(h.region)) + " strides " + shape_str(h.view.strides); }
+  static std::string layout_text(const Home& h) {
+    return std::string(region_name(h.region)) + " strides " + shape_str(h.view.strides);
+  }
 
-  void add_move(size_t n, ValueId from, ValueId to, const Home& from_home, const Home& to_home, const std::string& why) {
+  void add_move(size_t n, ValueId from, ValueId to, const Home& from_home, const Home& to_home,
+                const std::string& why) {
     Step s;
     s.node = static_cast<int>(n);
     s.move = true;
@@ -594,8 +639,8 @@ class Planner {
   const PlanBounds bounds_;
   const size_t n_values_;
   Plan plan_;
-  std::vector<int> view_of_;        // by value: the view node that makes it, or -1
-  std::vector<char> broken_view_;   // by value: that view cannot be expressed
+  std::vector<int> view_of_;             // by value: the view node that makes it, or -1
+  std::vector<char> broken_view_;        // by value: that view cannot be expressed
   std::vector<std::vector<int>> order_;  // by root value: axes from outermost to innermost; empty: as they stand
   std::vector<Destination> destination_;
   std::vector<std::vector<char>> moved_operand_;  // by Concat node

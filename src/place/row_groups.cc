@@ -1,5 +1,6 @@
-// Groups of products, such as those from one attention to the next, of which row r of a result depends on row r of the others
-// alone. A thread may take a few rows through a whole group while these are in its cache, and waits for no other thread.
+// Groups of products, such as those from one attention to the next, of which row r of a result depends on row r of the
+// others alone. A thread may take a few rows through a whole group while these are in its cache, and waits for no other
+// thread.
 #include "place/row_groups.h"
 
 #include <algorithm>
@@ -20,9 +21,12 @@ class RowGroups {
     std::vector<Access> group;
     bool open = false;
     for (Step& s : plan_.steps) {
-      const std::vector<Access> own = s.move ? std::vector<Access>{} : accesses(graph_.nodes[static_cast<size_t>(s.node)]);
+      const std::vector<Access> own =
+          s.move ? std::vector<Access>{} : accesses(graph_.nodes[static_cast<size_t>(s.node)]);
       const bool rows = !s.move && takes_all_rows(graph_.nodes[static_cast<size_t>(s.node)]);
-      s.same_rows = open && rows && std::all_of(own.begin(), own.end(), [&](const Access& a) { return std::all_of(group.begin(), group.end(), [&](const Access& b) { return apart(a, b); }); });
+      s.same_rows = open && rows && std::all_of(own.begin(), own.end(), [&](const Access& a) {
+                      return std::all_of(group.begin(), group.end(), [&](const Access& b) { return apart(a, b); });
+                    });
       if (!s.same_rows) group.clear();
       group.insert(group.end(), own.begin(), own.end());
       open = rows;
@@ -65,7 +69,9 @@ class RowGroups {
   // The row of the block where all columns of the first row lie; -1: in several, or unknown.
   static int64_t first_row(const SymView& v, int64_t width) {
     const Dim &count = v.dims.back(), &step = v.strides.back();
-    if (width <= 0 || !v.offset.is_const() || !count.is_const() || !step.is_const() || v.offset.value() < 0 || step.value() < 0) return -1;
+    if (width <= 0 || !v.offset.is_const() || !count.is_const() || !step.is_const() || v.offset.value() < 0 ||
+        step.value() < 0)
+      return -1;
     const int64_t row = v.offset.value() / width, last = v.offset.value() + (count.value() - 1) * step.value();
     return last / width == row ? row : -1;
   }
@@ -76,7 +82,9 @@ class RowGroups {
 
 }  // namespace
 
-bool is_row_product(const Node& node) { return node.is("PackedMatMul", "situ") || node.is("PackedProjections", "situ") || node.is("DenseMatMul", "situ"); }
+bool is_row_product(const Node& node) {
+  return node.is("PackedMatMul", "situ") || node.is("PackedProjections", "situ") || node.is("DenseMatMul", "situ");
+}
 
 void find_row_groups(const Graph& graph, Plan* plan) { RowGroups(graph, plan).run(); }
 

@@ -6,8 +6,8 @@
 
 namespace situ {
 
-// Products whose kernels give each thread rows of its own where there are many (split_product in kernels/isa.h), and write rows by
-// slot (out_rows in kernels/rows.h).
+// Products whose kernels give each thread rows of its own where there are many (split_product in kernels/isa.h), and
+// write rows by slot (out_rows in kernels/rows.h).
 bool is_row_product(const Node& node);
 
 // Sets Step::same_rows. Blocks of the arena must have no offsets yet: allocate_blocks keeps those of a group apart.

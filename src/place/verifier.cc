@@ -32,7 +32,8 @@ class Verifier {
       symbols_.value[kSymP] = past;
       symbols_.value[kSymW] = past + kFirstSlot;
       symbols_.value[kSymFlip] = static_cast<int64_t>(i % 2);
-      SITU_RETURN_IF_ERROR(step(past == 0).with_context("step of " + std::to_string(tokens[i]) + " tokens after " + std::to_string(past)));
+      SITU_RETURN_IF_ERROR(step(past == 0).with_context("step of " + std::to_string(tokens[i]) + " tokens after " +
+                                                        std::to_string(past)));
       past += tokens[i];
     }
     return Status::ok();
@@ -122,15 +123,16 @@ class Verifier {
     return Status::ok();
   }
 
-  // Steps group_ to `last` once more, as threads take them that do not wait for each other: the last row through all of them, then
-  // the one before. Each step must find what it found when it took all rows.
+  // Steps group_ to `last` once more, as threads take them that do not wait for each other: the last row through all of
+  // them, then the one before. Each step must find what it found when it took all rows.
   Status row_by_row(size_t last) {
     shadow_ = std::move(before_group_);
     for (row_ = symbols_.value[kSymS] - 1; row_ >= 0; --row_)
       for (size_t s = group_; s <= last; ++s) {
         const Node& node = graph_.nodes[static_cast<size_t>(plan_.steps[s].node)];
         for (ValueId v : node.in)
-          if (v != kNoValue) SITU_RETURN_IF_ERROR(expect(v, "row " + std::to_string(row_) + " read by " + node.label()));
+          if (v != kNoValue)
+            SITU_RETURN_IF_ERROR(expect(v, "row " + std::to_string(row_) + " read by " + node.label()));
         for (ValueId v : node.out)
           if (v != kNoValue) SITU_RETURN_IF_ERROR(write(v, plan_.values[v], meaning_[v]));
       }
@@ -143,7 +145,9 @@ class Verifier {
     ValueId shared = kNoValue;
     SITU_RETURN_IF_ERROR(each(out, plan_.values[out], [&](uint64_t address, int64_t size, size_t) {
       for (int64_t b = 0; b < size && shared == kNoValue; ++b)
-        if (auto it = reads.find(address + static_cast<uint64_t>(b)); it != reads.end() && !same_view(node, out, it->second)) shared = it->second;
+        if (auto it = reads.find(address + static_cast<uint64_t>(b));
+            it != reads.end() && !same_view(node, out, it->second))
+          shared = it->second;
     }));
     if (shared == kNoValue) return Status::ok();
     return Status::error(node.label() + ": output '" + name(out) + "' lies over its operand '" + name(shared) + "'");
@@ -153,8 +157,10 @@ class Verifier {
     for (size_t i = 0; i < node.in.size(); ++i)
       if (node.in[i] == in && !may_overwrite(node.def->placement, i)) return false;
     if (node.out[0] != out || a.region != b.region || a.root != b.root) return false;
-    const std::vector<int64_t> dims = shape_eval(a.view.dims, symbols_), s = shape_eval(a.view.strides, symbols_), t = shape_eval(b.view.strides, symbols_);
-    if (dims != shape_eval(b.view.dims, symbols_) || a.view.offset.eval(symbols_) != b.view.offset.eval(symbols_)) return false;
+    const std::vector<int64_t> dims = shape_eval(a.view.dims, symbols_), s = shape_eval(a.view.strides, symbols_),
+                               t = shape_eval(b.view.strides, symbols_);
+    if (dims != shape_eval(b.view.dims, symbols_) || a.view.offset.eval(symbols_) != b.view.offset.eval(symbols_))
+      return false;
     for (size_t i = 0; i < dims.size(); ++i)
       if (dims[i] != 1 && s[i] != t[i]) return false;
     return true;
@@ -165,7 +171,9 @@ class Verifier {
     Tags tags;
     SITU_RETURN_IF_ERROR(each(s.from, s.from_home, [&](uint64_t address, int64_t, size_t) {
       auto it = shadow_.find(address);
-      tags.push_back(it == shadow_.end() ? (s.from_home.region == RegionKind::kWeights ? static_cast<int64_t>(address) : -1) : it->second.first);
+      tags.push_back(it == shadow_.end()
+                         ? (s.from_home.region == RegionKind::kWeights ? static_cast<int64_t>(address) : -1)
+                         : it->second.first);
     }));
     return write(s.to, s.to_home, tags);
   }
@@ -183,7 +191,9 @@ class Verifier {
     std::vector<Tensor> operands;
     for (size_t i = 0; i < node.in.size(); ++i) {
       const bool data = i == 0 || node.def->placement == Placement::kConcat;
-      Result<Tensor> t = node.in[i] == kNoValue ? Result<Tensor>(Tensor()) : data ? tags_of(node.in[i]) : constant_of(node.in[i]);
+      Result<Tensor> t = node.in[i] == kNoValue ? Result<Tensor>(Tensor())
+                         : data                 ? tags_of(node.in[i])
+                                                : constant_of(node.in[i]);
       if (!t.is_ok()) return t.status();
       if (data && node.in[i] != kNoValue && !t->present()) return Status::ok();  // a view of a large constant
       operands.push_back(*t);
@@ -202,7 +212,8 @@ class Verifier {
       if (c.count() > kMaxConstantTags || dtype_bytes(c.type()) == 0) return Tensor();
       Tags tags;
       const Home h{RegionKind::kWeights, v, SymView::contiguous(graph_.values[v].info.shape)};
-      SITU_RETURN_IF_ERROR(each(v, h, [&](uint64_t address, int64_t, size_t) { tags.push_back(static_cast<int64_t>(address)); }));
+      SITU_RETURN_IF_ERROR(
+          each(v, h, [&](uint64_t address, int64_t, size_t) { tags.push_back(static_cast<int64_t>(address)); }));
       it = meaning_.emplace(v, std::move(tags)).first;
     }
     if (it == meaning_.end()) {
@@ -223,9 +234,12 @@ class Verifier {
   Status expect(ValueId v, const std::string& where) {
     const Home& h = plan_.values[v];
     if (h.region == RegionKind::kNone) return Status::error("'" + name(v) + "' has no place, " + where);
-    if (shape_eval(h.view.dims, symbols_) != dims(v)) return Status::error("'" + name(v) + "' " + shape_str(graph_.values[v].info.shape) + " is placed as " + shape_str(h.view.dims) + ", " + where);
+    if (shape_eval(h.view.dims, symbols_) != dims(v))
+      return Status::error("'" + name(v) + "' " + shape_str(graph_.values[v].info.shape) + " is placed as " +
+                           shape_str(h.view.dims) + ", " + where);
     auto it = meaning_.find(v);
-    if (h.region == RegionKind::kWeights && dtype_bytes(graph_.values[v].info.type) == 0) return Status::ok();  // packed below a byte: never a view
+    if (h.region == RegionKind::kWeights && dtype_bytes(graph_.values[v].info.type) == 0)
+      return Status::ok();  // packed below a byte: never a view
     if (h.region == RegionKind::kWeights && it == meaning_.end()) return each(v, h, [](uint64_t, int64_t, size_t) {});
     if (it == meaning_.end()) return Status::error("'" + name(v) + "' has no value, " + where);
     std::string wrong;
@@ -234,11 +248,16 @@ class Verifier {
       const int64_t want = i < it->second.size() ? it->second[i] : -1;
       for (int64_t b = 0; b < size && wrong.empty(); ++b) {
         auto at = shadow_.find(address + static_cast<uint64_t>(b));
-        const bool same = constant ? static_cast<int64_t>(address) == want : at != shadow_.end() && at->second == std::make_pair(want, b);
-        if (!same) wrong = "element " + std::to_string(i) + " of '" + name(v) + "' " + shape_str(graph_.values[v].info.shape) + " in " + region_name(h.region) + " holds another value, " + where;
+        const bool same = constant ? static_cast<int64_t>(address) == want
+                                   : at != shadow_.end() && at->second == std::make_pair(want, b);
+        if (!same)
+          wrong = "element " + std::to_string(i) + " of '" + name(v) + "' " + shape_str(graph_.values[v].info.shape) +
+                  " in " + region_name(h.region) + " holds another value, " + where;
       }
     }));
-    if (wrong.empty() && static_cast<size_t>(count(v)) != it->second.size()) wrong = "'" + name(v) + "' has " + std::to_string(count(v)) + " elements where " + std::to_string(it->second.size()) + " are meant, " + where;
+    if (wrong.empty() && static_cast<size_t>(count(v)) != it->second.size())
+      wrong = "'" + name(v) + "' has " + std::to_string(count(v)) + " elements where " +
+              std::to_string(it->second.size()) + " are meant, " + where;
     return wrong.empty() ? Status::ok() : Status::error(wrong);
   }
 
@@ -246,30 +265,37 @@ class Verifier {
     if (h.region != RegionKind::kArena && h.region != RegionKind::kState && h.region != RegionKind::kIo)
       return Status::error("'" + name(v) + "' is written to " + region_name(h.region));
     return each(v, h, [&](uint64_t address, int64_t size, size_t i) {
-      for (int64_t b = 0; b < size; ++b) shadow_[address + static_cast<uint64_t>(b)] = {i < tags.size() ? tags[i] : -1, b};
+      for (int64_t b = 0; b < size; ++b)
+        shadow_[address + static_cast<uint64_t>(b)] = {i < tags.size() ? tags[i] : -1, b};
     });
   }
 
-  // Calls f(address, element bytes, number of the element) for every element of a view in order, of row_ alone if one is chosen;
-  // checks that it stays in its region.
+  // Calls f(address, element bytes, number of the element) for every element of a view in order, of row_ alone if one
+  // is chosen; checks that it stays in its region.
   template <typename F>
   Status each(ValueId v, const Home& h, F f) {
     const int64_t size = std::max<int64_t>(1, dtype_bytes(graph_.values[v].info.type));
     int64_t base = 0, limit = 0;
     bounds_of(h, &base, &limit);
-    const std::vector<int64_t> extent = shape_eval(h.view.dims, symbols_), stride = shape_eval(h.view.strides, symbols_);
+    const std::vector<int64_t> extent = shape_eval(h.view.dims, symbols_),
+                               stride = shape_eval(h.view.strides, symbols_);
     int64_t total = 1;
     for (int64_t d : extent) total *= d;
     const int64_t offset = h.view.offset.eval(symbols_);
     std::vector<int64_t> index(extent.size(), 0);
-    const bool by_row = row_ >= 0 && h.region != RegionKind::kWeights && extent.size() >= 2 && extent[extent.size() - 2] == symbols_.value[kSymS];
+    const bool by_row = row_ >= 0 && h.region != RegionKind::kWeights && extent.size() >= 2 &&
+                        extent[extent.size() - 2] == symbols_.value[kSymS];
     for (int64_t k = 0; k < total; ++k) {
       int64_t element = offset;
       for (size_t i = 0; i < index.size(); ++i) element += index[i] * stride[i];
       if ((element < 0 && h.region != RegionKind::kWeights) || (limit >= 0 && (element + 1) * size > limit))
-        return Status::error("'" + name(v) + "' leaves its " + region_name(h.region) + " block: element " + std::to_string(element));
-      const uint64_t root = h.region == RegionKind::kState || h.region == RegionKind::kWeights ? static_cast<uint64_t>(h.root) << 40 : 0;
-      if (!by_row || index[index.size() - 2] == row_) f((static_cast<uint64_t>(h.region) << 56) + root + static_cast<uint64_t>(base + element * size), size, static_cast<size_t>(k));
+        return Status::error("'" + name(v) + "' leaves its " + region_name(h.region) + " block: element " +
+                             std::to_string(element));
+      const uint64_t root =
+          h.region == RegionKind::kState || h.region == RegionKind::kWeights ? static_cast<uint64_t>(h.root) << 40 : 0;
+      if (!by_row || index[index.size() - 2] == row_)
+        f((static_cast<uint64_t>(h.region) << 56) + root + static_cast<uint64_t>(base + element * size), size,
+          static_cast<size_t>(k));
       for (size_t i = index.size(); i-- > 0;) {
         if (++index[i] < extent[i]) break;
         index[i] = 0;
@@ -300,8 +326,8 @@ class Verifier {
   std::vector<char> executed_;
   SymbolValues symbols_;
   int64_t last_tag_ = 0;
-  std::unordered_map<ValueId, Tags> meaning_;     // what each value holds in this step
-  std::unordered_map<ValueId, Tags> state_tags_;  // what each past input holds
+  std::unordered_map<ValueId, Tags> meaning_;                                // what each value holds in this step
+  std::unordered_map<ValueId, Tags> state_tags_;                             // what each past input holds
   using Shadow = std::unordered_map<uint64_t, std::pair<int64_t, int64_t>>;  // byte -> (tag, byte of the element)
   Shadow shadow_;
   // -- a row group: which step it begins with, what memory held then, and the row that its steps take; -1: all

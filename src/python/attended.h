@@ -1,5 +1,5 @@
-// Work that takes long, while Python's main thread, if it waits for it, runs signal handlers: one may raise, as that of Control-C
-// does, and ends the work; or use the model, between two tokens.
+// Work that takes long, while Python's main thread, if it waits for it, runs signal handlers: one may raise, as that of
+// Control-C does, and ends the work; or use the model, between two tokens.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ class Attended {
  public:
   explicit Attended(ModelHandle& model) : model_(model) {}
 
-  // Returns work(model), called alone and without the GIL, by another thread where this is the main one. Throws what a handler
-  // raised. `tokens` that are fed, where it is known: a few are not worth a thread. Needs the GIL.
+  // Returns work(model), called alone and without the GIL, by another thread where this is the main one. Throws what a
+  // handler raised. `tokens` that are fed, where it is known: a few are not worth a thread. Needs the GIL.
   template <typename Work>
   auto run(Work&& work, size_t tokens = SIZE_MAX) {
     model_.check_process();
@@ -50,8 +50,8 @@ class Attended {
     return done.get();
   }
 
-  // For the work, where it shows a token: leaves the model to the handlers that run. Not with text alone, which comes before the
-  // logits of the prompt are read.
+  // For the work, where it shows a token: leaves the model to the handlers that run. Not with text alone, which comes
+  // before the logits of the prompt are read.
   void give_way(const Token& token) {
     if (!handlers_run_ || token.id < 0) return;
     held_.unlock();

@@ -30,12 +30,17 @@ using ModelLock = std::unique_lock<std::mutex>;
 // Owner of the model. Destroyed with the GIL held.
 class ModelHandle {
  public:
-  explicit ModelHandle(Model model) : model_(std::make_unique<Model>(std::move(model))), vocabulary_(static_cast<size_t>(model_->facts().vocabulary)), process_(getpid()) {}
+  explicit ModelHandle(Model model)
+      : model_(std::make_unique<Model>(std::move(model))),
+        vocabulary_(static_cast<size_t>(model_->facts().vocabulary)),
+        process_(getpid()) {}
   ~ModelHandle() {
     nanobind::gil_scoped_release no_gil;
     // The threads of the model are not in a fork of its process, and ending them would wait for ever.
-    if (in_this_process()) model_.reset();
-    else static_cast<void>(model_.release());
+    if (in_this_process())
+      model_.reset();
+    else
+      static_cast<void>(model_.release());
   }
   ModelHandle(const ModelHandle&) = delete;
   ModelHandle& operator=(const ModelHandle&) = delete;
@@ -44,7 +49,9 @@ class ModelHandle {
 
   // Raises SituError in a fork of the process that loaded the model.
   void check_process() const {
-    if (!in_this_process()) raise_error("the model was loaded by process " + std::to_string(process_) + ", of which this is a fork; load it in the process that uses it");
+    if (!in_this_process())
+      raise_error("the model was loaded by process " + std::to_string(process_) +
+                  ", of which this is a fork; load it in the process that uses it");
   }
 
   // Needs that no GIL is held. `interrupt`: ends what its owner computes.

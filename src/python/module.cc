@@ -26,9 +26,22 @@ using Ids = std::vector<int64_t>;
 
 PyObject* situ_error = nullptr;  // owned by the module
 
-Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_length, int64_t memory, int64_t sequences, int64_t chunk, int64_t batch, int64_t window, int64_t sink, const std::string& kv_type, const nb::bytes& draft, bool pack_cache) {
+Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_length, int64_t memory, int64_t sequences,
+            int64_t chunk, int64_t batch, int64_t window, int64_t sink, const std::string& kv_type,
+            const nb::bytes& draft, bool pack_cache) {
   const std::string file(path.c_str(), path.size());
-  const LoadOptions options{.threads = threads, .naive = naive, .context_length = context_length, .memory = memory, .sequences = sequences, .chunk = chunk, .batch = batch, .window = window, .sink = sink, .kv_type = kv_type, .draft = std::string(draft.c_str(), draft.size()), .pack_cache = pack_cache};
+  const LoadOptions options{.threads = threads,
+                            .naive = naive,
+                            .context_length = context_length,
+                            .memory = memory,
+                            .sequences = sequences,
+                            .chunk = chunk,
+                            .batch = batch,
+                            .window = window,
+                            .sink = sink,
+                            .kv_type = kv_type,
+                            .draft = std::string(draft.c_str(), draft.size()),
+                            .pack_cache = pack_cache};
   Result<Model> model = [&] {
     nb::gil_scoped_release no_gil;
     return Model::load(file, options);
@@ -73,14 +86,16 @@ nb::list step_all(const Handle& self, const std::vector<std::pair<PythonSession*
     count += tokens.size();
   }
   rows = LogitsRow::for_step(rows, self->vocabulary());
-  const auto logits = value_or_raise(Attended(*self).run([&](Model& m) { return m.step(sessions, LogitsRow::place_of(rows)); }, count));
+  const auto logits =
+      value_or_raise(Attended(*self).run([&](Model& m) { return m.step(sessions, LogitsRow::place_of(rows)); }, count));
   nb::list arrays;
   for (size_t i = 0; i < logits.size(); ++i) arrays.append(nb::cast(feeds[i].first->show(logits[i], rows[i])));
   return arrays;
 }
 
 nb::dict perplexity(ModelHandle& self, const Ids& tokens, int64_t context, int64_t stride) {
-  return to_python(value_or_raise(Attended(self).run([&](Model& m) { return m.perplexity(tokens, {context, stride}); })));
+  return to_python(
+      value_or_raise(Attended(self).run([&](Model& m) { return m.perplexity(tokens, {context, stride}); })));
 }
 
 std::unique_ptr<PythonStream> stream(const Handle& self, const Ids& prompt, const nb::dict& arguments) {
@@ -123,43 +138,80 @@ Ids encode_chat(ModelHandle& self, const std::vector<std::pair<std::string, std:
 
 void bind_model(nb::module_& m) {
   nb::class_<ModelHandle>(m, "Model", "The C++ model. situ.Model is what to use.")
-      .def("generate", &generate, "prompt"_a, "options"_a, nb::sig("def generate(self, prompt: Sequence[int], options: dict[str, object]) -> dict[str, typing.Any]"))
-      .def("generate_all", &generate_all, "prompts"_a, "options"_a, nb::sig("def generate_all(self, prompts: Sequence[Sequence[int]], options: dict[str, object]) -> list[dict[str, typing.Any]]"))
-      .def("step", &step_all, "feeds"_a, nb::sig("def step(self, feeds: Sequence[tuple[Session, Sequence[int]]]) -> list[typing.Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]]"))
-      .def("stream", [](const Handle& self, const Ids& prompt, const nb::dict& options) { return stream(self, prompt, options); }, "prompt"_a, "options"_a, nb::sig("def stream(self, prompt: Sequence[int], options: dict[str, object]) -> TokenStream"))
-      .def("perplexity", &perplexity, "tokens"_a, "context"_a, "stride"_a, nb::sig("def perplexity(self, tokens: Sequence[int], context: int, stride: int) -> dict[str, typing.Any]"))
-      .def("session", [](const Handle& self) { return std::make_unique<PythonSession>(self, value_or_raise(self->alone([](Model& m) { return m.new_session(); }))); })
+      .def("generate", &generate, "prompt"_a, "options"_a,
+           nb::sig("def generate(self, prompt: Sequence[int], options: dict[str, object]) -> dict[str, typing.Any]"))
+      .def("generate_all", &generate_all, "prompts"_a, "options"_a,
+           nb::sig("def generate_all(self, prompts: Sequence[Sequence[int]], options: dict[str, object]) -> "
+                   "list[dict[str, typing.Any]]"))
+      .def("step", &step_all, "feeds"_a,
+           nb::sig("def step(self, feeds: Sequence[tuple[Session, Sequence[int]]]) -> "
+                   "list[typing.Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', "
+                   "writable=False)]]"))
+      .def(
+          "stream",
+          [](const Handle& self, const Ids& prompt, const nb::dict& options) { return stream(self, prompt, options); },
+          "prompt"_a, "options"_a,
+          nb::sig("def stream(self, prompt: Sequence[int], options: dict[str, object]) -> TokenStream"))
+      .def("perplexity", &perplexity, "tokens"_a, "context"_a, "stride"_a,
+           nb::sig("def perplexity(self, tokens: Sequence[int], context: int, stride: int) -> dict[str, typing.Any]"))
+      .def("session",
+           [](const Handle& self) {
+             return std::make_unique<PythonSession>(
+                 self, value_or_raise(self->alone([](Model& m) { return m.new_session(); })));
+           })
       .def_prop_ro("has_tokenizer", [](ModelHandle& self) { return self.model().has_tokenizer(); })
       .def_prop_ro("has_chat_template", [](ModelHandle& self) { return self.model().has_chat_template(); })
-      .def("encode", [](ModelHandle& self, const std::string& text) { return value_or_raise(self.alone([&](Model& m) { return m.encode(text); })); }, "text"_a)
-      .def("decode", [](ModelHandle& self, const Ids& ids) { return value_or_raise(self.alone([&](Model& m) { return m.decode(ids); })); }, "ids"_a)
+      .def(
+          "encode",
+          [](ModelHandle& self, const std::string& text) {
+            return value_or_raise(self.alone([&](Model& m) { return m.encode(text); }));
+          },
+          "text"_a)
+      .def(
+          "decode",
+          [](ModelHandle& self, const Ids& ids) {
+            return value_or_raise(self.alone([&](Model& m) { return m.decode(ids); }));
+          },
+          "ids"_a)
       .def("encode_chat", &encode_chat, "messages"_a)
-      .def("ledger", [](ModelHandle& self) { return to_python(self.alone([](Model& m) { return m.ledger(); })); }, nb::sig("def ledger(self) -> tuple[int, int, int]"))
+      .def(
+          "ledger", [](ModelHandle& self) { return to_python(self.alone([](Model& m) { return m.ledger(); })); },
+          nb::sig("def ledger(self) -> tuple[int, int, int]"))
       .def("reset_ledger", [](ModelHandle& self) { self.alone([](Model& m) { m.reset_ledger(); }); })
-      .def("facts", [](ModelHandle& self) { return to_python(self.alone([](Model& m) { return m.facts(); })); }, nb::sig("def facts(self) -> dict[str, typing.Any]"));
+      .def(
+          "facts", [](ModelHandle& self) { return to_python(self.alone([](Model& m) { return m.facts(); })); },
+          nb::sig("def facts(self) -> dict[str, typing.Any]"));
 }
 
 void bind_session(nb::module_& m) {
-  nb::class_<PythonSession>(m, "Session", nb::is_weak_referenceable(),
-                            "One sequence of tokens and its state; situ.Model.session() makes it. It keeps its model alive.\n\n"
-                            "Sessions of one model may live side by side and take turns.")
-      .def(
-          "step",
-          &PythonSession::step, "tokens"_a,
-          nb::sig("def step(self, tokens: Sequence[int] | numpy.typing.NDArray[numpy.integer[typing.Any]]) -> typing.Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]"),
-          "Feeds token ids, each in [0, vocabulary), and returns the logits after the last one.\n\n"
-          "The array, float32 [vocabulary], is a read-only view of the memory that the model computes them in: nothing is\n"
-          "copied, unless the graph computes half precision or the logits of all tokens; the ledger says so. It holds these\n"
-          "logits until the next step of the same session, whatever other sessions, streams and threads do; then it may show\n"
-          "those of that step. Copy it (numpy.array(logits)) to keep it. It may outlive session and model.\n\n"
-          "Raises SituError: an id out of range, the context length exceeded, no token. The session is then as it was (but\n"
-          "for a recurrent state that earlier chunks of the tokens have advanced).")
+  nb::class_<PythonSession>(
+      m, "Session", nb::is_weak_referenceable(),
+      "One sequence of tokens and its state; situ.Model.session() makes it. It keeps its model alive.\n\n"
+      "Sessions of one model may live side by side and take turns.")
+      .def("step", &PythonSession::step, "tokens"_a,
+           nb::sig(
+               "def step(self, tokens: Sequence[int] | numpy.typing.NDArray[numpy.integer[typing.Any]]) -> "
+               "typing.Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]"),
+           "Feeds token ids, each in [0, vocabulary), and returns the logits after the last one.\n\n"
+           "The array, float32 [vocabulary], is a read-only view of the memory that the model computes them in: "
+           "nothing is\n"
+           "copied, unless the graph computes half precision or the logits of all tokens; the ledger says so. It holds "
+           "these\n"
+           "logits until the next step of the same session, whatever other sessions, streams and threads do; then it "
+           "may show\n"
+           "those of that step. Copy it (numpy.array(logits)) to keep it. It may outlive session and model.\n\n"
+           "Raises SituError: an id out of range, the context length exceeded, no token. The session is then as it was "
+           "(but\n"
+           "for a recurrent state that earlier chunks of the tokens have advanced).")
       .def("rewind", &PythonSession::rewind, "length"_a,
-           "Drops the last tokens, so that `length` are left. Raises SituError: more than there are; tokens that the next one\n"
-           "would attend to have left the window; into the middle of a step whose tokens depend on how many they are (a long\n"
+           "Drops the last tokens, so that `length` are left. Raises SituError: more than there are; tokens that the "
+           "next one\n"
+           "would attend to have left the window; into the middle of a step whose tokens depend on how many they are "
+           "(a long\n"
            "rope); naive mode, which cannot.")
       .def("fork", &PythonSession::fork,
-           "One more session that goes on from here, over the same state: nothing is copied. Raises SituError: a recurrent\n"
+           "One more session that goes on from here, over the same state: nothing is copied. Raises SituError: a "
+           "recurrent\n"
            "state, which one session alone can have.")
       .def_prop_ro("length", &PythonSession::length, "How many tokens it holds.")
       .def_prop_ro(
@@ -187,14 +239,18 @@ void raise_error(const std::string& message) {
 NB_MODULE(_situ, m) {
   m.doc() = "The C++ API of Situ, bound as it is. The package situ is what to use.";
   const std::string name = nb::cast<std::string>(m.attr("__name__")) + ".SituError";
-  situ_error = PyErr_NewExceptionWithDoc(name.c_str(), "An error of Situ. The message is one line that names the file, the node and the values.", PyExc_RuntimeError, nullptr);
+  situ_error = PyErr_NewExceptionWithDoc(
+      name.c_str(), "An error of Situ. The message is one line that names the file, the node and the values.",
+      PyExc_RuntimeError, nullptr);
   if (!situ_error) throw nb::python_error();
   m.attr("SituError") = nb::handle(situ_error);
   bind_model(m);
   bind_session(m);
   bind_stream(m);
-  m.def("load", &load, "path"_a, "threads"_a, "naive"_a, "context_length"_a, "memory"_a, "sequences"_a, "chunk"_a, "batch"_a, "window"_a, "sink"_a, "kv_type"_a, "draft"_a, "pack_cache"_a);
-  m.def("option_names", &option_names, nb::sig("def option_names() -> list[str]"), "The names of the options of generate.");
+  m.def("load", &load, "path"_a, "threads"_a, "naive"_a, "context_length"_a, "memory"_a, "sequences"_a, "chunk"_a,
+        "batch"_a, "window"_a, "sink"_a, "kv_type"_a, "draft"_a, "pack_cache"_a);
+  m.def("option_names", &option_names, nb::sig("def option_names() -> list[str]"),
+        "The names of the options of generate.");
   m.def("peak_rss_mib", &peak_rss_mib, "Highest resident set of this process so far, MiB.");
 }
 

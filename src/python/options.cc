@@ -75,7 +75,8 @@ GenerateOptions options_of(const nb::dict& arguments) {
   GenerateOptions options;
   for (const auto& [key, value] : arguments) {
     const std::string name = nb::cast<std::string>(key);
-    const Option* option = std::find_if(std::begin(kOptions), std::end(kOptions), [&](const Option& o) { return o.name == name; });
+    const Option* option =
+        std::find_if(std::begin(kOptions), std::end(kOptions), [&](const Option& o) { return o.name == name; });
     if (option == std::end(kOptions)) raise_type_error("there is no option '" + name + "' of generate");
     try {
       option->set(options, value);

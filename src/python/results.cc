@@ -18,7 +18,8 @@ nb::dict to_python(const Generation& g) {
     logprobs.append(nb::make_tuple(l.logprob, top));
   }
   nb::list answers;
-  for (const Generation::Answer& a : g.answers) answers.append(nb::make_tuple(a.output_ids, a.text, a.finish_reason, a.score));
+  for (const Generation::Answer& a : g.answers)
+    answers.append(nb::make_tuple(a.output_ids, a.text, a.finish_reason, a.score));
   nb::dict d;
   d["output_ids"] = g.output_ids;
   d["text"] = g.text;

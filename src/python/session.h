@@ -16,7 +16,8 @@ using Logits = nanobind::ndarray<nanobind::numpy, const float, nanobind::ndim<1>
 
 class PythonSession {
  public:
-  PythonSession(std::shared_ptr<ModelHandle> model, Session session) : model_(std::move(model)), session_(std::make_unique<Session>(std::move(session))) {}
+  PythonSession(std::shared_ptr<ModelHandle> model, Session session)
+      : model_(std::move(model)), session_(std::make_unique<Session>(std::move(session))) {}
   // Gives the slots of its tokens back to the model, which no other thread may be calling.
   ~PythonSession() {
     nanobind::gil_scoped_release no_gil;
@@ -33,13 +34,17 @@ class PythonSession {
   // [vocabulary].
   Logits step(const std::vector<int64_t>& tokens) {
     const LogitsRow::Rows rows = LogitsRow::for_step({row_}, model_->vocabulary());
-    return show(value_or_raise(Attended(*model_).run([&](Model&) { return session_->step(tokens, LogitsRow::place_of(rows)); }, tokens.size())), rows[0]);
+    return show(value_or_raise(Attended(*model_).run(
+                    [&](Model&) { return session_->step(tokens, LogitsRow::place_of(rows)); }, tokens.size())),
+                rows[0]);
   }
-  // An array of the logits of a step, which are then those of the last one. Its owner holds their row, not the session or the model.
+  // An array of the logits of a step, which are then those of the last one. Its owner holds their row, not the session
+  // or the model.
   Logits show(std::span<const float> logits, std::shared_ptr<LogitsRow> row) {
     logits_ = logits.data();
     row_ = row;
-    nanobind::capsule owner(new std::shared_ptr<LogitsRow>(std::move(row)), [](void* p) noexcept { delete static_cast<std::shared_ptr<LogitsRow>*>(p); });
+    nanobind::capsule owner(new std::shared_ptr<LogitsRow>(std::move(row)),
+                            [](void* p) noexcept { delete static_cast<std::shared_ptr<LogitsRow>*>(p); });
     return Logits(logits.data(), {logits.size()}, owner);
   }
   void rewind(int64_t length) {
@@ -47,7 +52,8 @@ class PythonSession {
     if (!done.is_ok()) raise_error(done.message());
   }
   std::unique_ptr<PythonSession> fork() {
-    return std::make_unique<PythonSession>(model_, value_or_raise(model_->alone([&](Model&) { return session_->fork(); })));
+    return std::make_unique<PythonSession>(model_,
+                                           value_or_raise(model_->alone([&](Model&) { return session_->fork(); })));
   }
   int64_t length() {
     return model_->alone([&](Model&) { return session_->length(); });
@@ -61,7 +67,7 @@ class PythonSession {
  private:
   std::shared_ptr<ModelHandle> model_;
   std::unique_ptr<Session> session_;
-  const float* logits_ = nullptr;  // of the last step
+  const float* logits_ = nullptr;   // of the last step
   std::shared_ptr<LogitsRow> row_;  // that they are in
 };
 

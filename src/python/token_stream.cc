@@ -7,7 +7,8 @@ TokenStream::TokenStream(std::shared_ptr<ModelHandle> model, std::vector<int64_t
 
 void TokenStream::run() {
   ModelLock model = model_->lock(&interrupted_);
-  Result<Generation> done = model_->model().generate(prompt_, options_, [&](const Token& t) { return hand_over(t, model); });
+  Result<Generation> done =
+      model_->model().generate(prompt_, options_, [&](const Token& t) { return hand_over(t, model); });
   model.unlock();
   const std::lock_guard guard(mutex_);
   result_.emplace(std::move(done));

@@ -37,7 +37,8 @@ class TokenStream {
   void run();
   bool hand_over(const Token& token, ModelLock& model);
 
-  // Tokens that may wait for the caller. The one after the next, so that computing does not wait for the caller to wake up.
+  // Tokens that may wait for the caller. The one after the next, so that computing does not wait for the caller to wake
+  // up.
   static constexpr size_t kAhead = 2;
 
   const std::shared_ptr<ModelHandle> model_;
@@ -63,8 +64,10 @@ class PythonStream {
   ~PythonStream() {
     nanobind::gil_scoped_release no_gil;
     // A fork does not have the thread: to join it, or to destroy the condition that it waits for, would take for ever.
-    if (!stream_->model().in_this_process()) static_cast<void>(stream_.release());
-    else stream_.reset();
+    if (!stream_->model().in_this_process())
+      static_cast<void>(stream_.release());
+    else
+      stream_.reset();
   }
   PythonStream(const PythonStream&) = delete;
   PythonStream& operator=(const PythonStream&) = delete;

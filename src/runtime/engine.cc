@@ -25,12 +25,13 @@ Status too_large(const Plan& plan, const Graph& graph) {
     if (!largest || r.bytes > largest->bytes) largest = &r;
   const Value& value = graph.values[largest->value];
   const std::string made_by = value.producer < 0 ? "" : " of " + graph.nodes[value.producer].label();
-  return Status::error("one step needs " + std::to_string(plan.arena_bytes) + " bytes of activations, more than " + std::to_string(kMaxArenaBytes) + "; the largest is '" +
-                       value.name + "' " + shape_str(value.info.shape, &graph.symbol_names) + made_by);
+  return Status::error("one step needs " + std::to_string(plan.arena_bytes) + " bytes of activations, more than " +
+                       std::to_string(kMaxArenaBytes) + "; the largest is '" + value.name + "' " +
+                       shape_str(value.info.shape, &graph.symbol_names) + made_by);
 }
 
-// A state that is replaced as a whole is allocated at once, twice, and a token of an appended one in every step. The largest of real
-// models have 0.25 GiB (Mamba-2 8B) and 10 MiB (GPT-3 175B).
+// A state that is replaced as a whole is allocated at once, twice, and a token of an appended one in every step. The
+// largest of real models have 0.25 GiB (Mamba-2 8B) and 10 MiB (GPT-3 175B).
 constexpr int64_t kMaxReplacedBytes = int64_t{1} << 30, kMaxTokenBytes = int64_t{16} << 20;
 
 Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
@@ -43,15 +44,20 @@ Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
     // Slots are counted in tokens: rows beyond would lie over the next token's, and past the end of the state.
     const auto rows = [&](const Value& v) { return v.info.shape[static_cast<size_t>(s.axis)]; };
     if (s.rule == StateRule::kAppend && rows(present) != rows(past) + tokens)
-      return Status::error("state '" + past.name + "' " + shape_str(past.info.shape, &graph.symbol_names) + " -> '" + present.name + "' " + shape_str(present.info.shape, &graph.symbol_names) + ": " +
-                           (rows(present) - rows(past)).str(&graph.symbol_names) + " rows are appended in a step of " + tokens.str() + " tokens; one for each token was expected");
+      return Status::error("state '" + past.name + "' " + shape_str(past.info.shape, &graph.symbol_names) + " -> '" +
+                           present.name + "' " + shape_str(present.info.shape, &graph.symbol_names) + ": " +
+                           (rows(present) - rows(past)).str(&graph.symbol_names) + " rows are appended in a step of " +
+                           tokens.str() + " tokens; one for each token was expected");
     int64_t bytes = std::max<int64_t>(1, dtype_bytes(past.info.type));
     bool overflow = false;
     for (const Dim& d : past.info.shape) overflow = __builtin_mul_overflow(bytes, d.eval(one), &bytes) || overflow;
     int64_t& sum = s.rule == StateRule::kReplace ? replaced : token;
     const int64_t most = s.rule == StateRule::kReplace ? kMaxReplacedBytes : kMaxTokenBytes;
     if (overflow || bytes < 0 || __builtin_add_overflow(sum, bytes, &sum) || sum > most)
-      return Status::error("state '" + past.name + "' of shape " + shape_str(past.info.shape, &graph.symbol_names) + " is too large: the states " + (s.rule == StateRule::kReplace ? "take" : "take for each token") + " more than " + std::to_string(most) + " bytes");
+      return Status::error("state '" + past.name + "' of shape " + shape_str(past.info.shape, &graph.symbol_names) +
+                           " is too large: the states " +
+                           (s.rule == StateRule::kReplace ? "take" : "take for each token") + " more than " +
+                           std::to_string(most) + " bytes");
   }
   return Status::ok();
 }
@@ -94,7 +100,8 @@ std::thread save_in_background(PackSave save, std::string* problem) {
 
 Result<std::unique_ptr<ThreadPool>> make_pool(int threads) {
   if (threads < 0 || threads > ThreadPool::kMost)
-    return Status::error("threads should be an integer from 1 to " + std::to_string(ThreadPool::kMost) + ", or 0 for one per CPU, is " + std::to_string(threads));
+    return Status::error("threads should be an integer from 1 to " + std::to_string(ThreadPool::kMost) +
+                         ", or 0 for one per CPU, is " + std::to_string(threads));
   try {
     return std::make_unique<ThreadPool>(threads);
   } catch (const std::exception& e) {  // the system has none left
@@ -104,9 +111,11 @@ Result<std::unique_ptr<ThreadPool>> make_pool(int threads) {
 
 }  // namespace
 
-static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions& options, PackStore* packs, Phase phase) {
+static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions& options, PackStore* packs,
+                                      Phase phase) {
   const bool literal = packs == nullptr;
-  const int64_t length = options.context_length > 0 ? options.context_length : kDefaultContext, limit = std::max(length, options.declared_context);
+  const int64_t length = options.context_length > 0 ? options.context_length : kDefaultContext,
+                limit = std::max(length, options.declared_context);
   const ScopedTokenLimit tokens(limit);
   ThreadPool one(1);  // probing runs thousands of tiny kernels: waking workers would cost more than they do
   Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
@@ -137,8 +146,11 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   if (!literal || c.binding.mask.unsure) c.order = token_order(c.graph, c.binding, evaluator, phase, limit);
   // Ones, if its rows are keys'; a row for each query would have to hide the later ones.
   if (c.binding.mask.unsure && !c.order.mixing.empty())
-    return Status::error("input '" + imported.values[c.binding.mask.value].name + "' " + shape_str(imported.values[c.binding.mask.value].info.shape, &imported.symbol_names) +
-                         " may be a mask with a row for each query, that the host would have to make: by " + c.order.mixing + " tokens see later ones, and its first dim is not the batch of the token ids");
+    return Status::error("input '" + imported.values[c.binding.mask.value].name + "' " +
+                         shape_str(imported.values[c.binding.mask.value].info.shape, &imported.symbol_names) +
+                         " may be a mask with a row for each query, that the host would have to make: by " +
+                         c.order.mixing +
+                         " tokens see later ones, and its first dim is not the batch of the token ids");
   if (literal) c.order = {};
   if (!c.order.mixing.empty()) context.note("prompt in one step", c.order.mixing, "tokens may depend on later ones");
   c.found = std::move(context.found);
@@ -165,7 +177,8 @@ Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const
     const Value& ids = graph.values[v];
     if (ids.name != name || ids.info.shape.size() != 2 || !ids.info.shape[1].is_const()) continue;
     const std::string count = ids.info.shape[1].str();
-    return Status::error("input '" + name + "' " + shape_str(ids.info.shape, &graph.symbol_names) + " declares steps of exactly " + count + (count == "1" ? " token" : " tokens") +
+    return Status::error("input '" + name + "' " + shape_str(ids.info.shape, &graph.symbol_names) +
+                         " declares steps of exactly " + count + (count == "1" ? " token" : " tokens") +
                          "; prompts need any number of them. As it is, " + problem.message());
   }
   return problem;
@@ -181,12 +194,15 @@ Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions
     return both;
   }
   Result<Compiled> decode = compile(imported, options, packs, Phase::kDecode);
-  const Status wrong = with_fixed_tokens(imported, options, any.status());  // of the first: the others only fail in its wake
+  const Status wrong =
+      with_fixed_tokens(imported, options, any.status());  // of the first: the others only fail in its wake
   if (!decode.is_ok()) return wrong;
   Result<Compiled> first = compile(imported, options, packs, Phase::kFirst);
   if (!first.is_ok() || first->binding.states.size() != decode->binding.states.size()) return wrong;
   for (size_t i = 0; i < first->binding.states.size(); ++i)
-    if (first->graph.values[first->binding.states[i].past].name != decode->graph.values[decode->binding.states[i].past].name) return wrong;
+    if (first->graph.values[first->binding.states[i].past].name !=
+        decode->graph.values[decode->binding.states[i].past].name)
+      return wrong;
   both.prompt = std::move(*first);
   both.token = std::move(*decode);
   both.first_only = true;
@@ -220,7 +236,8 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
     bounded.window = bounded.first = 0;
     bounded.context_length = options.declared_context;
     PackStore trial(*e->pool_);
-    if (compile_phases(model.graph, bounded, &trial).is_ok()) return Status::error("no window, with which a sequence has no end: " + compiled.status().message());
+    if (compile_phases(model.graph, bounded, &trial).is_ok())
+      return Status::error("no window, with which a sequence has no end: " + compiled.status().message());
   }
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
@@ -229,8 +246,8 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   e->computed_bytes_ = std::max<int64_t>(0, constant_bytes({&prompt.graph, &token.graph}) - model.weight_bytes);
   e->ledger_.packed = prompt.packed_bytes + token.packed_bytes + packs.written_bytes();
   const int64_t capacity = options.context_length > 0 ? options.context_length : kDefaultContext;
-  // Prompts stay whole where tokens depend on later ones, and where the graph computes steps without past or of one token: what
-  // a chunk leaves over would be fed token by token.
+  // Prompts stay whole where tokens depend on later ones, and where the graph computes steps without past or of one
+  // token: what a chunk leaves over would be fed token by token.
   const bool whole = !prompt.order.mixing.empty() || e->compiled_.first_only;
   e->chunk_ = whole ? capacity : std::clamp<int64_t>(options.chunk, 1, capacity);
   e->batch_ = std::max<int64_t>(1, options.batch);
@@ -245,43 +262,55 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   e->decode_plan_ = std::move(*decode);
   Result<int64_t> slots = 0;
   for (;; e->chunk_ = (e->chunk_ + 1) / 2) {
-    Result<Plan> prefill = make_plan(prompt.graph, prompt.binding, {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts)});
+    Result<Plan> prefill =
+        make_plan(prompt.graph, prompt.binding, {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts)});
     if (!prefill.is_ok()) return prefill.status();
     e->prefill_plan_ = std::move(*prefill);
     e->arena_bytes_ = std::max(e->prefill_plan_.arena_bytes, e->decode_plan_.arena_bytes);
     e->memory_bytes_ = e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + 64;
     slots = e->count_slots(options, model.weight_bytes + e->computed_bytes_, capacity);
-    // Scores and masks that are computed grow with chunk times context, and a window keeps chunks beside it: shorter ones need less.
+    // Scores and masks that are computed grow with chunk times context, and a window keeps chunks beside it: shorter
+    // ones need less.
     if (e->chunk_ == 1 || (e->prefill_plan_.arena_bytes <= kMaxArenaBytes && (whole || slots.is_ok()))) break;
   }
 #ifndef NDEBUG
-  const std::vector<int64_t> steps = e->chunk_ < 3 ? std::vector<int64_t>{1, 1} : e->compiled_.first_only ? std::vector<int64_t>{3} : std::vector<int64_t>{2, 3, 1};
+  const std::vector<int64_t> steps = e->chunk_ < 3             ? std::vector<int64_t>{1, 1}
+                                     : e->compiled_.first_only ? std::vector<int64_t>{3}
+                                                               : std::vector<int64_t>{2, 3, 1};
   SITU_RETURN_IF_ERROR(verify_plan(prompt.graph, prompt.binding, e->prefill_plan_, steps));
   SITU_RETURN_IF_ERROR(verify_plan(token.graph, token.binding, e->decode_plan_, {1, 1}));
 #endif
   for (const Plan* plan : {&e->prefill_plan_, &e->decode_plan_})
-    if (plan->arena_bytes > kMaxArenaBytes) return too_large(*plan, plan == &e->prefill_plan_ ? prompt.graph : token.graph);
+    if (plan->arena_bytes > kMaxArenaBytes)
+      return too_large(*plan, plan == &e->prefill_plan_ ? prompt.graph : token.graph);
   if (!slots.is_ok()) return slots.status();
   Result<std::unique_ptr<StatePool>> states = StatePool::create(e->prefill_plan_.states, *slots);
   if (!states.is_ok()) return states.status();
   e->states_ = std::move(*states);
-  void* p = mmap(nullptr, static_cast<size_t>(e->memory_bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return Status::error("cannot reserve " + std::to_string(e->memory_bytes_) + " bytes for activations");
+  void* p = mmap(nullptr, static_cast<size_t>(e->memory_bytes_), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED)
+    return Status::error("cannot reserve " + std::to_string(e->memory_bytes_) + " bytes for activations");
   e->memory_ = static_cast<std::byte*>(p);
 
   // Io regions of their own: logits of one program are still read while the other runs.
-  const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()}, token_regions{e->memory_, regions.io + e->prefill_plan_.io_bytes, e->states_.get()};
-  Result<std::unique_ptr<Program>> a = Program::create(prompt.graph, prompt.binding, e->prefill_plan_, prompt.order, regions, *e->pool_);
+  const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()},
+      token_regions{e->memory_, regions.io + e->prefill_plan_.io_bytes, e->states_.get()};
+  Result<std::unique_ptr<Program>> a =
+      Program::create(prompt.graph, prompt.binding, e->prefill_plan_, prompt.order, regions, *e->pool_);
   if (!a.is_ok()) return a.status();
-  Result<std::unique_ptr<Program>> b = Program::create(token.graph, token.binding, e->decode_plan_, {"", {}, "one token is of one sequence"}, token_regions, *e->pool_);
+  Result<std::unique_ptr<Program>> b = Program::create(
+      token.graph, token.binding, e->decode_plan_, {"", {}, "one token is of one sequence"}, token_regions, *e->pool_);
   if (!b.is_ok()) return b.status();
   e->prefill_ = std::move(*a);
   e->decode_ = std::move(*b);
   const bool one_run = e->prefill_->needs_contiguous() || e->decode_->needs_contiguous();
-  if (e->window_ > 0 && one_run) return Status::error("no window: attention that was not recognised reads the state as one block");
+  if (e->window_ > 0 && one_run)
+    return Status::error("no window: attention that was not recognised reads the state as one block");
   if (!whole && !e->has_replaced_states() && !one_run) e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
   e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
-  if (std::optional<PackSave> save = cache.finish()) e->saver_ = save_in_background(std::move(*save), &e->packs_.problem);
+  if (std::optional<PackSave> save = cache.finish())
+    e->saver_ = save_in_background(std::move(*save), &e->packs_.problem);
   return e;
 }
 
@@ -290,24 +319,31 @@ Result<int64_t> InPlaceEngine::count_slots(const EngineOptions& options, int64_t
   const int64_t kept = window_ > 0 ? std::min(capacity, window_ + first_ + spare_tokens() + chunk_ + batch_) : capacity;
   int64_t all = 0;
   if (options.memory == 0) {
-    if (__builtin_mul_overflow(kept, options.sequences, &all)) return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
+    if (__builtin_mul_overflow(kept, options.sequences, &all))
+      return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
     return all;
   }
   const Result<int64_t> slots = slots_in(options.memory, weights);
   if (!slots.is_ok() || window_ == 0 || *slots >= kept) return slots;
-  return Status::error("a memory of " + std::to_string(options.memory) + " bytes is too small: it leaves state for " + std::to_string(*slots) + " tokens, and a window of " + std::to_string(window_) + " takes " +
-                       std::to_string(kept) + " (" + (first_ > 0 ? "with the first " + std::to_string(first_) + " tokens, " : "with ") + std::to_string(spare_tokens()) + " before it, and the " + std::to_string(chunk_ + batch_) + " of a step: a chunk of " +
-                       std::to_string(chunk_) + " and " + std::to_string(batch_) + " sequences)");
+  return Status::error(
+      "a memory of " + std::to_string(options.memory) + " bytes is too small: it leaves state for " +
+      std::to_string(*slots) + " tokens, and a window of " + std::to_string(window_) + " takes " +
+      std::to_string(kept) + " (" + (first_ > 0 ? "with the first " + std::to_string(first_) + " tokens, " : "with ") +
+      std::to_string(spare_tokens()) + " before it, and the " + std::to_string(chunk_ + batch_) +
+      " of a step: a chunk of " + std::to_string(chunk_) + " and " + std::to_string(batch_) + " sequences)");
 }
 
 Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t weights) const {
   constexpr int64_t kMostSlots = int64_t{1} << 30;
   int64_t slot = 0, replaced = 0;
-  for (const StateLayout& s : prefill_plan_.states) s.pair.rule == StateRule::kAppend ? slot += s.slot_bytes() : replaced += 2 * s.slot_bytes();
+  for (const StateLayout& s : prefill_plan_.states)
+    s.pair.rule == StateRule::kAppend ? slot += s.slot_bytes() : replaced += 2 * s.slot_bytes();
   const int64_t fixed = weights + memory_bytes_ + replaced;
   if (memory - fixed < slot)
-    return Status::error("a memory of " + std::to_string(memory) + " bytes is too small: weights take " + std::to_string(weights) + ", activations " + std::to_string(memory_bytes_) +
-                         (replaced > 0 ? ", states that are replaced as a whole " + std::to_string(replaced) : "") + " and one token of state " + std::to_string(slot));
+    return Status::error("a memory of " + std::to_string(memory) + " bytes is too small: weights take " +
+                         std::to_string(weights) + ", activations " + std::to_string(memory_bytes_) +
+                         (replaced > 0 ? ", states that are replaced as a whole " + std::to_string(replaced) : "") +
+                         " and one token of state " + std::to_string(slot));
   if (slot == 0) return kMostSlots;
   return std::min(kMostSlots, (memory - fixed) / slot);
 }
@@ -326,7 +362,9 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, 
   SITU_RETURN_IF_ERROR(copy_unread());
   const std::string& mixing = compiled_.prompt.order.mixing;
   if (!mixing.empty() && static_cast<int64_t>(tokens.size()) > chunk_)
-    return Status::error("a step of " + std::to_string(tokens.size()) + " tokens does not fit memory (at most " + std::to_string(chunk_) + "), and cannot be fed in parts: by " + mixing + " tokens depend on later ones");
+    return Status::error("a step of " + std::to_string(tokens.size()) + " tokens does not fit memory (at most " +
+                         std::to_string(chunk_) + "), and cannot be fed in parts: by " + mixing +
+                         " tokens depend on later ones");
   if (tokens.size() > 1 && one_sequence().empty()) {
     const Feed feed{&sequence, tokens};
     return step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, to);
@@ -336,7 +374,8 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, 
     // A prompt program that holds without past only is followed by single tokens.
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
     const size_t count = std::min(most, tokens.size() - begin);
-    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), begin + count == tokens.size(), to, static_cast<int64_t>(tokens.size()));
+    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), begin + count == tokens.size(), to,
+                                          static_cast<int64_t>(tokens.size()));
     if (!fed.is_ok()) {
       undo(sequence, before);
       return fed.status();
@@ -346,31 +385,42 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, 
   return Status::ok();
 }
 
-// Slots behind the window are given back, but for as many as a step may take: so far a session can be rewound, be it of guesses.
+// Slots behind the window are given back, but for as many as a step may take: so far a session can be rewound, be it of
+// guesses.
 void InPlaceEngine::step_done(Sequence& sequence) const {
   sequence.step_done();
   if (window_ > 0) sequence.drop(window_ - 1 + first_ + spare_tokens(), first_);
 }
 
 Status InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const {
-  const auto cannot = [&](const std::string& why) { return Status::error("cannot rewind a sequence of " + std::to_string(sequence.length()) + " tokens to " + std::to_string(length) + ": " + why); };
+  const auto cannot = [&](const std::string& why) {
+    return Status::error("cannot rewind a sequence of " + std::to_string(sequence.length()) + " tokens to " +
+                         std::to_string(length) + ": " + why);
+  };
   const int64_t dropped = sequence.length() - sequence.kept(), whole = sequence.whole_before(length);
-  if (length > 0 && dropped > 0 && length - dropped < window_ - 1 + first_) return cannot("what came before has left the window");
+  if (length > 0 && dropped > 0 && length - dropped < window_ - 1 + first_)
+    return cannot("what came before has left the window");
   if (whole < length)
-    return cannot("by " + compiled_.prompt.order.mixing + " those that one step computes depend on how many they are; rewind to " + std::to_string(whole) + ", where such a step began, and feed the rest again");
+    return cannot("by " + compiled_.prompt.order.mixing +
+                  " those that one step computes depend on how many they are; rewind to " + std::to_string(whole) +
+                  ", where such a step began, and feed the rest again");
   return Status::ok();
 }
 
-// After an error: back to what the sequence was, or to nothing where that has left the window. What is replaced cannot go back.
+// After an error: back to what the sequence was, or to nothing where that has left the window. What is replaced cannot
+// go back.
 void InPlaceEngine::undo(Sequence& sequence, int64_t length) const {
   if (length > 0 && has_replaced_states()) return;
-  if (length == 0 || !can_rewind(sequence, length).is_ok()) sequence.clear();
-  else sequence.rewind(length);
+  if (length == 0 || !can_rewind(sequence, length).is_ok())
+    sequence.clear();
+  else
+    sequence.rewind(length);
 }
 
 bool InPlaceEngine::has_replaced_states() const {
   const auto& states = prefill_plan_.states;
-  return std::any_of(states.begin(), states.end(), [](const StateLayout& s) { return s.pair.rule == StateRule::kReplace; });
+  return std::any_of(states.begin(), states.end(),
+                     [](const StateLayout& s) { return s.pair.rule == StateRule::kReplace; });
 }
 
 // Prefixes that nobody uses make room.
@@ -380,14 +430,16 @@ Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count, int64_t
   return run;
 }
 
-Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to, int64_t all) {
+Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to,
+                                         int64_t all) {
   const int64_t past = sequence.length();
   const Result<Run> slots = take_slots(sequence, static_cast<int64_t>(tokens.size()), all);
   if (!slots.is_ok()) return slots.status();
   const bool first = compiled_.first_only && past == 0;
   if ((first || !compiled_.prompt.order.mixing.empty()) && slots->length < static_cast<int64_t>(tokens.size())) {
     sequence.rewind(past);
-    return Status::error("the state is full: " + std::to_string(tokens.size()) + " tokens that are computed together need as many slots in a row");
+    return Status::error("the state is full: " + std::to_string(tokens.size()) +
+                         " tokens that are computed together need as many slots in a row");
   }
   last = last && static_cast<size_t>(slots->length) == tokens.size();
   tokens = tokens.first(static_cast<size_t>(slots->length));
@@ -405,8 +457,17 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
       std::byte* half = states_->base(k) + sequence.flip() * s.slot_bytes();
       std::fill(half, half + s.slot_bytes(), std::byte{0});
     }
-  const Segment segment{tokens.data(), static_cast<int64_t>(tokens.size()), past, slots->first_slot, sequence.flip(), sequence.runs().data(), static_cast<int>(sequence.runs().size()), sequence.kept(), prompt};
-  const Status done = program.run({{&segment, 1}, last ? 1 : 0, turn_, last && program.writes_logits_anywhere() ? to : nullptr}, ledger_);
+  const Segment segment{tokens.data(),
+                        static_cast<int64_t>(tokens.size()),
+                        past,
+                        slots->first_slot,
+                        sequence.flip(),
+                        sequence.runs().data(),
+                        static_cast<int>(sequence.runs().size()),
+                        sequence.kept(),
+                        prompt};
+  const Status done = program.run(
+      {{&segment, 1}, last ? 1 : 0, turn_, last && program.writes_logits_anywhere() ? to : nullptr}, ledger_);
   if (!done.is_ok()) {
     sequence.rewind(past);
     return done;
@@ -417,17 +478,19 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
   return static_cast<int64_t>(tokens.size());
 }
 
-// The last row but `before_last`. Logits of half or double precision are converted (new values); float ones are read where they are, unless they
-// have gaps, or are wanted elsewhere (`to`).
+// The last row but `before_last`. Logits of half or double precision are converted (new values); float ones are read
+// where they are, unless they have gaps, or are wanted elsewhere (`to`).
 Status InPlaceEngine::read_logits(const View& view, int64_t before_last, float* to) {
   if (view.rank < 1 || view.count() == 0) return Status::error("the logits are empty or a scalar");
-  if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16 && view.type != DType::kF64) return Status::error(std::string("logits of type ") + dtype_name(view.type));
+  if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16 && view.type != DType::kF64)
+    return Status::error(std::string("logits of type ") + dtype_name(view.type));
   View last = view;
   last.rank = 1;
   last.dims[0] = view.dims[view.rank - 1];
   last.strides[0] = view.strides[view.rank - 1];
   int64_t offset = 0;
-  for (int i = 0; i + 1 < view.rank; ++i) offset += (view.dims[i] - 1 - (view.dims[i] > 1 ? before_last : 0)) * view.strides[i];
+  for (int i = 0; i + 1 < view.rank; ++i)
+    offset += (view.dims[i] - 1 - (view.dims[i] > 1 ? before_last : 0)) * view.strides[i];
   last.data += offset * dtype_bytes(view.type);
   const int64_t width = last.dims[0];
   if (view.type == DType::kF32 && last.strides[0] == 1 && (!to || last.as<float>() == to)) {
@@ -449,8 +512,10 @@ Status InPlaceEngine::read_logits(const View& view, int64_t before_last, float* 
   for (int64_t i = 0; i < width; ++i) {
     const int64_t at = i * last.strides[0];
     float& x = to[i];
-    if (view.type == DType::kF64) x = static_cast<float>(last.as<double>()[at]);
-    else x = view.type == DType::kF16 ? half_to_float(last.as<uint16_t>()[at]) : bfloat_to_float(last.as<uint16_t>()[at]);
+    if (view.type == DType::kF64)
+      x = static_cast<float>(last.as<double>()[at]);
+    else
+      x = view.type == DType::kF16 ? half_to_float(last.as<uint16_t>()[at]) : bfloat_to_float(last.as<uint16_t>()[at]);
   }
   ledger_.computed += width * 4;
   return Status::ok();
@@ -478,19 +543,23 @@ NaiveSequence NaiveEngine::new_sequence() const {
   return sequence;
 }
 
-Result<Tensor> NaiveEngine::input(const Compiled& compiled, ValueId v, const SymbolValues& symbols, std::span<const int64_t> tokens) const {
+Result<Tensor> NaiveEngine::input(const Compiled& compiled, ValueId v, const SymbolValues& symbols,
+                                  std::span<const int64_t> tokens) const {
   const Value& value = compiled.graph.values[v];
   const DType type = value.info.type;
-  if (!host_writes(type)) return Status::error("'" + value.name + "' is " + dtype_name(type) + ": the host makes int64, int32 and bool only");
+  if (!host_writes(type))
+    return Status::error("'" + value.name + "' is " + dtype_name(type) + ": the host makes int64, int32 and bool only");
   Tensor t = Tensor::allocate(type, shape_eval(value.info.shape, symbols));
   auto put = [&](int64_t i, int64_t x) { write_integer(t.view().data, type, i, x); };
   if (value.info.content) {
-    for (size_t i = 0; i < value.info.content->size(); ++i) put(static_cast<int64_t>(i), (*value.info.content)[i].eval(symbols));
+    for (size_t i = 0; i < value.info.content->size(); ++i)
+      put(static_cast<int64_t>(i), (*value.info.content)[i].eval(symbols));
     return t;
   }
   const InputRole role = compiled.binding.inputs.at(v);
   const int64_t count = static_cast<int64_t>(tokens.size());
-  for (int64_t i = 0; i < t.count(); ++i) put(i, role == InputRole::kTokenIds ? tokens[static_cast<size_t>(i % count)] : symbols.value[kSymP] + i % count);
+  for (int64_t i = 0; i < t.count(); ++i)
+    put(i, role == InputRole::kTokenIds ? tokens[static_cast<size_t>(i % count)] : symbols.value[kSymP] + i % count);
   return t;
 }
 
@@ -499,10 +568,13 @@ Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> token
   try {
     SITU_RETURN_IF_ERROR(feed(sequence, tokens));
     logits_ = to ? std::span<const float>(to, converted_.size()) : converted_;
-    if (to) move_bytes(row_view(to, static_cast<int64_t>(converted_.size())), row_view(converted_.data(), static_cast<int64_t>(converted_.size())), ledger());
+    if (to)
+      move_bytes(row_view(to, static_cast<int64_t>(converted_.size())),
+                 row_view(converted_.data(), static_cast<int64_t>(converted_.size())), ledger());
     return Status::ok();
   } catch (const std::bad_alloc&) {
-    return Status::error("not enough memory for a step of " + std::to_string(tokens.size()) + " tokens after " + std::to_string(sequence.length));
+    return Status::error("not enough memory for a step of " + std::to_string(tokens.size()) + " tokens after " +
+                         std::to_string(sequence.length));
   }
 }
 
@@ -542,7 +614,8 @@ Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::
     const Tensor& t = (*outputs)[o];
     if (t.rank() < 1 || t.count() == 0) return Status::error("the logits are empty");
     const int64_t width = t.dims().back();
-    const Tensor row = Tensor::borrow(t.type(), {width}, t.view().data + (t.count() - width) * dtype_bytes(t.type()), t.owner());
+    const Tensor row =
+        Tensor::borrow(t.type(), {width}, t.view().data + (t.count() - width) * dtype_bytes(t.type()), t.owner());
     const std::vector<double> last = row.to_f64();
     converted_.assign(last.begin(), last.end());
   }

@@ -23,15 +23,15 @@ namespace situ {
 struct EngineOptions {
   InputNames names;
   int64_t context_length = 0;  // tokens per sequence; 0: kDefaultContext
-  int64_t memory = 0;          // bytes for weights, arena, io and state; 0: slots for so many sequences of the whole context
+  int64_t memory = 0;  // bytes for weights, arena, io and state; 0: slots for so many sequences of the whole context
   int64_t sequences = 1;
   int64_t declared_context = 0;  // what the model says; recognition may look as far, whatever context is used
-  int64_t chunk = 512;         // most new tokens in one step
-  int64_t batch = 1;           // most sequences whose logits one step gives
-  int64_t window = 0;          // tokens attend to the last so many, and to the `first` first ones; 0: to all
+  int64_t chunk = 512;           // most new tokens in one step
+  int64_t batch = 1;             // most sequences whose logits one step gives
+  int64_t window = 0;            // tokens attend to the last so many, and to the `first` first ones; 0: to all
   int64_t first = 0;
-  int threads = 0;             // 0: one per usable CPU
-  bool pack_cache = true;      // packed weights are taken from a file that an earlier start saved, or saved
+  int threads = 0;               // 0: one per usable CPU
+  bool pack_cache = true;        // packed weights are taken from a file that an earlier start saved, or saved
   DType kv_type = DType::kNone;  // of attention states; kNone: what passes/store_states.cc decides
 };
 constexpr int64_t kDefaultContext = 4096;
@@ -45,8 +45,10 @@ struct Compiled {
   int64_t packed_bytes = 0;  // weights re-laid out by passes
   TokenOrder order;          // of the tokens of a step
 };
-// Runs the passes on a copy of the imported graph. Weights are packed into `packs`; null: literally, for the naive mode.
-Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs, Phase phase = Phase::kAny);
+// Runs the passes on a copy of the imported graph. Weights are packed into `packs`; null: literally, for the naive
+// mode.
+Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs,
+                         Phase phase = Phase::kAny);
 // The graphs for a prompt and for one token: one and the same where the export holds for any step, else two
 // compilations, the first for steps without past only.
 struct CompiledPhases {
@@ -68,17 +70,21 @@ class InPlaceEngine {
   static Result<std::unique_ptr<InPlaceEngine>> create(const ImportedModel& model, const EngineOptions& options);
 
   Sequence new_sequence() { return Sequence(*states_); }
-  // Beginnings of prompts whose state is kept, as long as slots are not needed for something else. Null: prompts are computed as
-  // a whole, or state is read as one block or replaced as a whole, so that no two sequences can share slots.
+  // Beginnings of prompts whose state is kept, as long as slots are not needed for something else. Null: prompts are
+  // computed as a whole, or state is read as one block or replaced as a whole, so that no two sequences can share
+  // slots.
   PrefixCache* prefixes() { return prefixes_.get(); }
-  // Feeds the next tokens (any number: they are split into chunks, and where slots are free) and leaves the last one's logits: in `to`,
-  // [vocabulary], if it is not null. Most programs compute them there; what lies elsewhere is copied, and the ledger says so.
+  // Feeds the next tokens (any number: they are split into chunks, and where slots are free) and leaves the last one's
+  // logits: in `to`, [vocabulary], if it is not null. Most programs compute them there; what lies elsewhere is copied,
+  // and the ledger says so.
   Status step(Sequence& sequence, std::span<const int64_t> tokens, float* to = nullptr);
-  // Logits [vocabulary] of the last token fed, valid until the next step; where the caller has them, as long as he leaves them.
+  // Logits [vocabulary] of the last token fed, valid until the next step; where the caller has them, as long as he
+  // leaves them.
   std::span<const float> logits() const { return logits_; }
 
-  // Feeds the next tokens of several sequences together, and calls `each` with the wanted logits, up to batch() of them, in order. One
-  // sequence after the other where one_sequence() says why, which allows one wanted token. After an error all are what they were.
+  // Feeds the next tokens of several sequences together, and calls `each` with the wanted logits, up to batch() of
+  // them, in order. One sequence after the other where one_sequence() says why, which allows one wanted token. After an
+  // error all are what they were.
   struct Feed {
     Sequence* sequence = nullptr;
     std::span<const int64_t> tokens;
@@ -86,19 +92,21 @@ class InPlaceEngine {
     bool apart = true;   // each of these as if it were fed alone, to the bit; else as a piece of a prompt is: faster
   };
   using LogitsOf = std::function<Status(size_t feed, std::span<const float> logits)>;
-  // `each` may begin other steps: logits that are still to be read are copied out of their way then, and the ledger says so. `to`: as
-  // above, [wanted, vocabulary].
+  // `each` may begin other steps: logits that are still to be read are copied out of their way then, and the ledger
+  // says so. `to`: as above, [wanted, vocabulary].
   Status step(std::span<const Feed> feeds, const LogitsOf& each, float* to = nullptr);
-  // Whether those that `each` is called for are such copies, which do not outlive the step. To be asked before it begins another one.
+  // Whether those that `each` is called for are such copies, which do not outlive the step. To be asked before it
+  // begins another one.
   bool reads_copies() const { return reads_copies_; }
   int64_t batch() const { return batch_; }
-  // Error: the sequence has not what its token number `length` attends to any more, or has it as it is with later tokens only.
+  // Error: the sequence has not what its token number `length` attends to any more, or has it as it is with later
+  // tokens only.
   Status can_rewind(const Sequence& sequence, int64_t length) const;
   void undo(Sequence& sequence, int64_t length) const;
   // Those of a step stay where they are until the next, so that all of them may be read after it.
   bool logits_stay() const;
-  // Whether there are two places for them: after next_turn() the next step uses the other one, so that another thread may read those
-  // of this step while it runs.
+  // Whether there are two places for them: after next_turn() the next step uses the other one, so that another thread
+  // may read those of this step while it runs.
   bool logits_have_two_places() const;
   void next_turn() { turn_ ^= 1; }
   const std::string& one_sequence() const { return prefill_->one_sequence(); }
@@ -134,7 +142,8 @@ class InPlaceEngine {
  private:
   InPlaceEngine() = default;
   static Result<std::unique_ptr<InPlaceEngine>> make(const ImportedModel& model, const EngineOptions& options);
-  // Feeds as many of the tokens as get slots in one run: how many. `last`: the logits after the last of them are wanted.
+  // Feeds as many of the tokens as get slots in one run: how many. `last`: the logits after the last of them are
+  // wanted.
   Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to, int64_t all);
   Result<int64_t> count_slots(const EngineOptions& options, int64_t weights, int64_t capacity) const;
   Result<int64_t> slots_in(int64_t memory, int64_t weights) const;
@@ -150,8 +159,8 @@ class InPlaceEngine {
   // That are kept behind a window: as many as a step may take, which may be undone, or as attention may read.
   int64_t spare_tokens() const { return std::max(chunk_ + batch_, kKeysBefore); }
   Status read_logits(const View& view, int64_t before_last, float* to);
-  // Logits [left, vocabulary] of a step that its caller has still to be called for. While it is, other threads may take a step and go
-  // on first, or not: steps end in any order.
+  // Logits [left, vocabulary] of a step that its caller has still to be called for. While it is, other threads may take
+  // a step and go on first, or not: steps end in any order.
   struct UnreadLogits {
     int64_t left = 0;
     size_t width = 0;
@@ -206,7 +215,8 @@ class NaiveEngine {
   NaiveEngine() = default;
   Status feed(NaiveSequence& sequence, std::span<const int64_t> tokens);
   Status run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens);
-  Result<Tensor> input(const Compiled& compiled, ValueId v, const SymbolValues& symbols, std::span<const int64_t> tokens) const;
+  Result<Tensor> input(const Compiled& compiled, ValueId v, const SymbolValues& symbols,
+                       std::span<const int64_t> tokens) const;
 
   CompiledPhases compiled_;
   std::unique_ptr<ThreadPool> pool_;

@@ -1,6 +1,7 @@
-// Steps of several sequences, and prompts. A prompt is cut into pieces of at most chunk() tokens, and each token whose logits are
-// wanted is a piece of its own, unless the caller says otherwise: those of all sequences stand at the end of the step. How a prompt is cut does not depend on
-// what else is in the step, so that neither do its logits, to the last bit (docs/sequences.md names the exceptions).
+// Steps of several sequences, and prompts. A prompt is cut into pieces of at most chunk() tokens, and each token whose
+// logits are wanted is a piece of its own, unless the caller says otherwise: those of all sequences stand at the end of
+// the step. How a prompt is cut does not depend on what else is in the step, so that neither do its logits, to the last
+// bit (docs/sequences.md names the exceptions).
 #include <algorithm>
 
 #include "runtime/engine.h"
@@ -16,13 +17,16 @@ Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each, fl
   for (size_t i = 0; i < feeds.size(); ++i) {
     if (feeds[i].tokens.empty()) return Status::error("a step needs at least one token of each sequence");
     if (feeds[i].wanted < 0 || feeds[i].wanted > (together ? static_cast<int64_t>(feeds[i].tokens.size()) : 1))
-      return Status::error("the logits of " + std::to_string(feeds[i].wanted) + " tokens of one step are wanted" + (together ? "" : ": " + one_sequence()));
+      return Status::error("the logits of " + std::to_string(feeds[i].wanted) + " tokens of one step are wanted" +
+                           (together ? "" : ": " + one_sequence()));
     for (size_t j = 0; j < i; ++j)
       if (feeds[j].sequence == feeds[i].sequence) return Status::error("a sequence is in the same step twice");
     before.push_back(feeds[i].sequence->length());
     wanted.insert(wanted.end(), static_cast<size_t>(feeds[i].wanted), i);
   }
-  if (static_cast<int64_t>(wanted.size()) > batch_) return Status::error("the logits of " + std::to_string(wanted.size()) + " tokens of one step are wanted; there is room for " + std::to_string(batch_));
+  if (static_cast<int64_t>(wanted.size()) > batch_)
+    return Status::error("the logits of " + std::to_string(wanted.size()) +
+                         " tokens of one step are wanted; there is room for " + std::to_string(batch_));
   SITU_RETURN_IF_ERROR(copy_unread());
   Status done = together ? step_together(feeds, to) : Status::ok();
   for (size_t i = 0; i < feeds.size() && !together && done.is_ok(); ++i) {
@@ -45,7 +49,9 @@ Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsO
     const UnreadLogits& unread;
     ~Reading() {  // also where `each` throws
       const std::vector<float>& copies = unread.copies;
-      if (!copies.empty() && engine.logits_.data() >= copies.data() && engine.logits_.data() < copies.data() + copies.size()) engine.logits_ = {};
+      if (!copies.empty() && engine.logits_.data() >= copies.data() &&
+          engine.logits_.data() < copies.data() + copies.size())
+        engine.logits_ = {};
       if (engine.unread_ == &unread) engine.unread_ = nullptr;
     }
   } const reading{*this, unread};
@@ -56,7 +62,9 @@ Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsO
     if (!reads_copies_) {
       SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), unread.left, nullptr));
     } else {
-      logits_ = std::span<const float>(unread.copies).last((static_cast<size_t>(unread.left) + 1) * unread.width).first(unread.width);
+      logits_ = std::span<const float>(unread.copies)
+                    .last((static_cast<size_t>(unread.left) + 1) * unread.width)
+                    .first(unread.width);
     }
     SITU_RETURN_IF_ERROR(each(feed, logits_));
   }
@@ -88,7 +96,8 @@ Status InPlaceEngine::copy_unread() {
     SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), row, nullptr));
     const size_t width = unread.width = logits_.size(), at = copies.size();
     copies.resize(at + width);
-    move_bytes(row_view(copies.data() + at, static_cast<int64_t>(width)), row_view(logits_.data(), static_cast<int64_t>(width)), ledger_);
+    move_bytes(row_view(copies.data() + at, static_cast<int64_t>(width)),
+               row_view(logits_.data(), static_cast<int64_t>(width)), ledger_);
   }
   unread.copies = std::move(copies);
   unread_ = nullptr;
@@ -103,7 +112,9 @@ static bool read_in_place(const Compiled& c, const Plan& plan) {
 bool InPlaceEngine::logits_stay() const { return read_in_place(compiled_.prompt, prefill_plan_); }
 
 bool InPlaceEngine::logits_have_two_places() const {
-  const auto two_places = [](const Compiled& c, const Plan& plan) { return read_in_place(c, plan) && plan.values[c.binding.logits].region == RegionKind::kIo; };
+  const auto two_places = [](const Compiled& c, const Plan& plan) {
+    return read_in_place(c, plan) && plan.values[c.binding.logits].region == RegionKind::kIo;
+  };
   return two_places(compiled_.prompt, prefill_plan_) && two_places(compiled_.token, decode_plan_);
 }
 
@@ -111,7 +122,8 @@ Status InPlaceEngine::step_together(std::span<const Feed> feeds, float* to) {
   std::vector<Part> parts;
   int64_t tokens = 0, wanted = 0;  // in the parts
   for (const Feed& f : feeds) {
-    for (std::span<const int64_t> rest = f.tokens.first(f.tokens.size() - static_cast<size_t>(f.wanted)); !rest.empty();) {
+    for (std::span<const int64_t> rest = f.tokens.first(f.tokens.size() - static_cast<size_t>(f.wanted));
+         !rest.empty();) {
       const int64_t count = std::min(static_cast<int64_t>(rest.size()), chunk_);
       if (tokens + count > chunk_) {
         SITU_RETURN_IF_ERROR(run_parts(parts, 0, nullptr));
@@ -125,21 +137,27 @@ Status InPlaceEngine::step_together(std::span<const Feed> feeds, float* to) {
   for (const Feed& f : feeds) {
     const std::span<const int64_t> last = f.tokens.last(static_cast<size_t>(f.wanted));
     const size_t piece = f.apart ? 1 : last.size();
-    for (size_t i = 0; i < last.size(); i += piece) SITU_RETURN_IF_ERROR(add_parts(f, last.subspan(i, piece), !f.apart, parts));
+    for (size_t i = 0; i < last.size(); i += piece)
+      SITU_RETURN_IF_ERROR(add_parts(f, last.subspan(i, piece), !f.apart, parts));
     wanted += f.wanted;
   }
   return run_parts(parts, wanted, to);
 }
 
 // Takes slots for the tokens: a part for each run of them.
-Status InPlaceEngine::add_parts(const Feed& feed, std::span<const int64_t> tokens, bool prompt, std::vector<Part>& parts) {
+Status InPlaceEngine::add_parts(const Feed& feed, std::span<const int64_t> tokens, bool prompt,
+                                std::vector<Part>& parts) {
   Sequence& sequence = *feed.sequence;
   while (!tokens.empty()) {
     const int64_t past = sequence.length();
-    const Result<Run> run = take_slots(sequence, static_cast<int64_t>(tokens.size()), static_cast<int64_t>(feed.tokens.size()));
+    const Result<Run> run =
+        take_slots(sequence, static_cast<int64_t>(tokens.size()), static_cast<int64_t>(feed.tokens.size()));
     if (!run.is_ok()) return run.status();
-    if ((prefill_->needs_contiguous() || decode_->needs_contiguous()) && !sequence.contiguous()) return Status::error(kNeedsOneRun);
-    parts.push_back({&sequence, {tokens.data(), run->length, past, run->first_slot, sequence.flip(), nullptr, 0, sequence.kept(), prompt}});
+    if ((prefill_->needs_contiguous() || decode_->needs_contiguous()) && !sequence.contiguous())
+      return Status::error(kNeedsOneRun);
+    parts.push_back(
+        {&sequence,
+         {tokens.data(), run->length, past, run->first_slot, sequence.flip(), nullptr, 0, sequence.kept(), prompt}});
     tokens = tokens.subspan(static_cast<size_t>(run->length));
   }
   return Status::ok();
@@ -154,7 +172,8 @@ Status InPlaceEngine::run_parts(std::vector<Part>& parts, int64_t wanted, float*
   }
   const bool token = segments.size() == 1 && segments[0].is_token();
   Program& program = token ? *decode_ : *prefill_;
-  SITU_RETURN_IF_ERROR(program.run({segments, wanted, turn_, program.writes_logits_anywhere() ? to : nullptr}, ledger_));
+  SITU_RETURN_IF_ERROR(
+      program.run({segments, wanted, turn_, program.writes_logits_anywhere() ? to : nullptr}, ledger_));
   for (const Part& p : parts) step_done(*p.sequence);
   parts.clear();
   return Status::ok();

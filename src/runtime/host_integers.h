@@ -12,9 +12,12 @@ constexpr bool host_writes(DType type) { return type == DType::kI64 || type == D
 
 // Element i of what begins at `at`, of a type that the host writes.
 inline void write_integer(std::byte* at, DType type, int64_t i, int64_t x) {
-  if (type == DType::kI32) reinterpret_cast<int32_t*>(at)[i] = static_cast<int32_t>(x);
-  else if (type == DType::kBool) reinterpret_cast<uint8_t*>(at)[i] = x != 0;
-  else reinterpret_cast<int64_t*>(at)[i] = x;
+  if (type == DType::kI32)
+    reinterpret_cast<int32_t*>(at)[i] = static_cast<int32_t>(x);
+  else if (type == DType::kBool)
+    reinterpret_cast<uint8_t*>(at)[i] = x != 0;
+  else
+    reinterpret_cast<int64_t*>(at)[i] = x;
 }
 
 }  // namespace situ

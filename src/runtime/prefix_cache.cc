@@ -24,14 +24,17 @@ size_t common_length(std::span<const int64_t> a, std::span<const int64_t> b) {
 // Neighbours become one run, as a sequence has them.
 void append_runs(std::vector<Run>& to, const std::vector<Run>& runs) {
   for (const Run& r : runs)
-    if (!to.empty() && to.back().first_slot + to.back().length == r.first_slot) to.back().length += r.length;
-    else to.push_back(r);
+    if (!to.empty() && to.back().first_slot + to.back().length == r.first_slot)
+      to.back().length += r.length;
+    else
+      to.push_back(r);
 }
 
 }  // namespace
 
 PrefixCache::~PrefixCache() {
-  while (drop_oldest()) {}
+  while (drop_oldest()) {
+  }
 }
 
 PrefixCache::Node* PrefixCache::child_of(Node* node, int64_t token) const {

@@ -1,5 +1,5 @@
-// Prompts that begin alike share the slots of their beginning: a radix tree of tokens whose edges hold runs of slots. Finding,
-// keeping and dropping are index work; no state byte moves.
+// Prompts that begin alike share the slots of their beginning: a radix tree of tokens whose edges hold runs of slots.
+// Finding, keeping and dropping are index work; no state byte moves.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,8 @@ class PrefixCache {
 
   // A sequence of the longest beginning of `tokens` that is kept; empty: none is.
   Sequence find(std::span<const int64_t> tokens);
-  // Keeps the slots of `sequence`, which holds `tokens`, as far as others do not stand for the same tokens already; none of one that
-  // a window has dropped tokens of.
-  // Precondition: tokens.size() == sequence.length().
+  // Keeps the slots of `sequence`, which holds `tokens`, as far as others do not stand for the same tokens already;
+  // none of one that a window has dropped tokens of. Precondition: tokens.size() == sequence.length().
   void keep(std::span<const int64_t> tokens, const Sequence& sequence);
   // Gives up the end of the beginning that was used longest ago. Its slots are free once no sequence holds them. False:
   // nothing is kept.
@@ -33,8 +32,8 @@ class PrefixCache {
 
  private:
   struct Node {
-    std::vector<int64_t> tokens;  // on the way here from the parent
-    std::vector<Run> runs;        // of these tokens
+    std::vector<int64_t> tokens;                        // on the way here from the parent
+    std::vector<Run> runs;                              // of these tokens
     std::map<int64_t, std::unique_ptr<Node>> children;  // by their first token
     Node* parent = nullptr;
     uint64_t used = 0;

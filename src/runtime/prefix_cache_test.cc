@@ -39,7 +39,8 @@ class PrefixCacheTest : public ::testing::Test {
       while (!slots.is_ok() && cache_->drop_oldest()) slots = s.append(static_cast<int64_t>(tokens.size()) - past);
       EXPECT_TRUE(slots.is_ok());
       if (!slots.is_ok()) return found;
-      for (int64_t i = 0; i < slots->length; ++i) written_[slots->first_slot + i] = Tokens(tokens.begin(), tokens.begin() + past + i + 1);
+      for (int64_t i = 0; i < slots->length; ++i)
+        written_[slots->first_slot + i] = Tokens(tokens.begin(), tokens.begin() + past + i + 1);
     }
     cache_->keep(tokens, s);
     return found;
@@ -53,7 +54,7 @@ class PrefixCacheTest : public ::testing::Test {
 TEST_F(PrefixCacheTest, FindsTheLongestBeginning) {
   start(64);
   EXPECT_EQ(run({1, 2, 3, 4}), 0);
-  EXPECT_EQ(run({1, 2, 5}), 2);      // in the middle of what is kept
+  EXPECT_EQ(run({1, 2, 5}), 2);  // in the middle of what is kept
   EXPECT_EQ(run({1, 2, 3, 4, 6}), 4);
   EXPECT_EQ(run({1, 2, 5, 7, 8}), 3);
   EXPECT_EQ(run({2, 1}), 0);
@@ -76,7 +77,7 @@ TEST_F(PrefixCacheTest, TheOldestMakesRoom) {
   start(8);
   run({1, 2, 3});
   run({4, 5, 6});
-  run({1, 2});                 // used again
+  run({1, 2});  // used again
   EXPECT_EQ(run({7, 8, 9, 10}), 0);
   EXPECT_EQ(run({1, 2, 3}), 3);
   EXPECT_EQ(run({4, 5, 6}), 0);
@@ -98,7 +99,8 @@ TEST_F(PrefixCacheTest, AsACacheOfAllPromptsWouldFind) {
     prompts.push_back(tokens);
   }
   EXPECT_EQ(pool_->free_slots(), 100000 - cache_->tokens());
-  while (cache_->drop_oldest()) {}
+  while (cache_->drop_oldest()) {
+  }
   EXPECT_EQ(pool_->free_slots(), 100000);
 }
 

@@ -12,13 +12,14 @@
 namespace situ {
 namespace {
 
-// Rows that a thread takes through a row group at once: what one product writes is in its cache when the next one reads it (256 rows take as long).
+// Rows that a thread takes through a row group at once: what one product writes is in its cache when the next one reads
+// it (256 rows take as long).
 constexpr int64_t kRowsTogether = 128;
 
 }  // namespace
 
-Result<std::unique_ptr<Program>> Program::create(const Graph& graph, const Binding& binding, const Plan& plan, const TokenOrder& order,
-                                                 const Regions& regions, ThreadPool& pool) {
+Result<std::unique_ptr<Program>> Program::create(const Graph& graph, const Binding& binding, const Plan& plan,
+                                                 const TokenOrder& order, const Regions& regions, ThreadPool& pool) {
   std::unique_ptr<Program> program(new Program(graph, binding, plan, regions, pool));
   SITU_RETURN_IF_ERROR(program->build(order));
   return program;
@@ -47,7 +48,9 @@ Status Program::build(const TokenOrder& order) {
     const ValueInfo& info = graph_.values[r.value].info;
     if (!info.content) continue;
     if (!host_writes(info.type) || shape_count(r.dims) != Dim(static_cast<int64_t>(info.content->size())))
-      return Status::error("value '" + graph_.values[r.value].name + "' of " + std::to_string(info.content->size()) + " elements, known on the host, is " + dtype_name(info.type) + " " + shape_str(r.dims, &graph_.symbol_names));
+      return Status::error("value '" + graph_.values[r.value].name + "' of " + std::to_string(info.content->size()) +
+                           " elements, known on the host, is " + dtype_name(info.type) + " " +
+                           shape_str(r.dims, &graph_.symbol_names));
   }
   logits_view_ = add_view(plan_.values[binding_.logits], graph_.values[binding_.logits].info.type, false);
   logits_anywhere_ = find_logits_anywhere();
@@ -68,7 +71,8 @@ Status Program::add_kernel(const Step& step) {
   PrepareContext prepare{node, {}, {}, {}};
   for (ValueId v : node.in) {
     prepare.in.push_back(v == kNoValue ? nullptr : &graph_.values[v].info);
-    prepare.constants.push_back(v == kNoValue || !graph_.values[v].constant.present() ? nullptr : &graph_.values[v].constant);
+    prepare.constants.push_back(v == kNoValue || !graph_.values[v].constant.present() ? nullptr
+                                                                                      : &graph_.values[v].constant);
   }
   for (ValueId v : node.out) prepare.out.push_back(v == kNoValue ? nullptr : &graph_.values[v].info);
   Prepared prepared;
@@ -86,7 +90,8 @@ Status Program::add_kernel(const Step& step) {
   auto whole_state = [&](size_t i) {
     if (!node.has_input(i) || plan_.values[node.in[i]].region != RegionKind::kState) return false;
     const StatePair& s = plan_.states[plan_.values[node.in[i]].root].pair;
-    return s.rule == StateRule::kAppend && graph_.values[node.in[i]].info.shape[2] == graph_.values[s.present].info.shape[static_cast<size_t>(s.axis)];
+    return s.rule == StateRule::kAppend &&
+           graph_.values[node.in[i]].info.shape[2] == graph_.values[s.present].info.shape[static_cast<size_t>(s.axis)];
   };
   c.paged = attention && whole_state(1) && whole_state(2);
   c.first_view = -1;
@@ -101,18 +106,24 @@ Status Program::add_kernel(const Step& step) {
     needs_contiguous_ = needs_contiguous_ || (!by_slot && reads_earlier_rows(h));
     added(add_view(h, graph_.values[node.in[i]].info.type, by_slot));
   }
-  for (ValueId v : node.out) added(v == kNoValue ? views_.add_absent() : add_view(plan_.values[v], graph_.values[v].info.type, false));
+  for (ValueId v : node.out)
+    added(v == kNoValue ? views_.add_absent() : add_view(plan_.values[v], graph_.values[v].info.type, false));
   calls_.push_back(std::move(c));
   return Status::ok();
 }
 
 std::byte* Program::base_of(const Home& home) const {
   switch (home.region) {
-    case RegionKind::kWeights: return graph_.values[home.root].constant.view().data;
-    case RegionKind::kState: return regions_.states->base(home.root);
-    case RegionKind::kArena: return regions_.arena + plan_.arena[home.root].offset;
-    case RegionKind::kIo: return regions_.io + plan_.io[home.root].offset;
-    case RegionKind::kNone: break;
+    case RegionKind::kWeights:
+      return graph_.values[home.root].constant.view().data;
+    case RegionKind::kState:
+      return regions_.states->base(home.root);
+    case RegionKind::kArena:
+      return regions_.arena + plan_.arena[home.root].offset;
+    case RegionKind::kIo:
+      return regions_.io + plan_.io[home.root].offset;
+    case RegionKind::kNone:
+      break;
   }
   return nullptr;
 }
@@ -126,11 +137,14 @@ bool has_step_rows(const Home& home) {
   return std::any_of(home.view.dims.begin(), home.view.dims.end(), [](const Dim& d) { return d.depends_on(kSymS); });
 }
 
-int Program::add_view(const Home& home, DType type, bool paged) { return views_.add(paged ? paged_home(home) : home, type, base_of(home)); }
+int Program::add_view(const Home& home, DType type, bool paged) {
+  return views_.add(paged ? paged_home(home) : home, type, base_of(home));
+}
 
 // Rows of a state that earlier steps wrote, as one stretch. What this step writes lies side by side in any slots.
 bool Program::reads_earlier_rows(const Home& home) const {
-  if (home.region != RegionKind::kState || plan_.states[static_cast<size_t>(home.root)].pair.rule != StateRule::kAppend) return false;
+  if (home.region != RegionKind::kState || plan_.states[static_cast<size_t>(home.root)].pair.rule != StateRule::kAppend)
+    return false;
   const SymView& v = home.view;
   Dim lowest = v.offset - Dim::symbol(kSymW) * Dim(plan_.states[static_cast<size_t>(home.root)].slot_elements);
   for (size_t a = 0; a < v.dims.size(); ++a)
@@ -181,12 +195,14 @@ void Program::place_barriers() {
   }
 }
 
-// Threads go through a row group without waiting, so all of them must have done what stands before it, and must be done with it
-// before the call behind it.
+// Threads go through a row group without waiting, so all of them must have done what stands before it, and must be done
+// with it before the call behind it.
 void Program::find_row_groups() {
   for (size_t i = 0, end = 0; i < calls_.size(); i = end) {
     end = end_of_row_group(plan_, i);
-    const bool whole = std::all_of(calls_.begin() + static_cast<ptrdiff_t>(i), calls_.begin() + static_cast<ptrdiff_t>(end), [](const Call& c) { return !c.by_segment && !c.last_rows; });
+    const bool whole =
+        std::all_of(calls_.begin() + static_cast<ptrdiff_t>(i), calls_.begin() + static_cast<ptrdiff_t>(end),
+                    [](const Call& c) { return !c.by_segment && !c.last_rows; });
     if (end - i == 1 || !whole) continue;
     calls_[i].group_end = end;
     calls_[i].barrier = true;
@@ -199,8 +215,12 @@ void Program::find_calls_for_logits() {
   std::set<std::pair<int, int>> needed;
   for (size_t i = calls_.size(); i-- > 0;) {
     const std::vector<Operand> list = operands(i);
-    calls_[i].step_rows = std::any_of(list.begin(), list.end(), [](const Operand& o) { return o.written && o.value != kNoValue && has_step_rows(o.home); });
-    calls_[i].for_logits = std::none_of(list.begin(), list.end(), [&](const Operand& o) { return o.written && o.value != kNoValue && (o.home.region == RegionKind::kState || needed.count(o.block())); });
+    calls_[i].step_rows = std::any_of(list.begin(), list.end(), [](const Operand& o) {
+      return o.written && o.value != kNoValue && has_step_rows(o.home);
+    });
+    calls_[i].for_logits = std::none_of(list.begin(), list.end(), [&](const Operand& o) {
+      return o.written && o.value != kNoValue && (o.home.region == RegionKind::kState || needed.count(o.block()));
+    });
     if (calls_[i].for_logits) continue;
     for (const Operand& o : list)
       if (!o.written && o.value != kNoValue) needed.insert(o.block());
@@ -262,7 +282,8 @@ void Program::bind(const StepInput& input) {
   tokens_ = prompt_rows_ = 0;
   host_.resize(static_cast<size_t>(host_bytes_) * input.segments.size());
   for (const Segment& s : input.segments) {
-    parts_.push_back({symbols_of(s, 1, place), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size()});
+    parts_.push_back(
+        {symbols_of(s, 1, place), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size()});
     for (int64_t i = 0; i < s.count; ++i) slots_.push_back(s.write_slot + i);
     if (s.prompt && prompt_rows_ == tokens_) prompt_rows_ += s.count;
     tokens_ += s.count;
@@ -271,7 +292,9 @@ void Program::bind(const StepInput& input) {
   last.count = std::max<int64_t>(1, input.wanted);
   parts_.push_back({symbols_of(last, input.wanted, place), tokens_ - last.count, nullptr});
   first_wanted_ = 0;
-  while (first_wanted_ < static_cast<int>(input.segments.size()) && parts_[static_cast<size_t>(first_wanted_)].first_token < tokens_ - input.wanted) ++first_wanted_;
+  while (first_wanted_ < static_cast<int>(input.segments.size()) &&
+         parts_[static_cast<size_t>(first_wanted_)].first_token < tokens_ - input.wanted)
+    ++first_wanted_;
   // No past, and slot 0: what would depend on them is bound for each part, or written by slot.
   Segment all;
   all.count = tokens_;
@@ -293,8 +316,10 @@ Status Program::check_sizes(const StepInput& input) const {
       fits = fits && extent >= 0 && !__builtin_mul_overflow(bytes, extent, &bytes);
     }
     if (!fits || bytes > r->bytes)
-      return Status::error("value '" + graph_.values[r->value].name + "' is " + shape_str(r->dims, &graph_.symbol_names) + " in a step of " + std::to_string(symbols.value[kSymS]) + " tokens after " +
-                           std::to_string(symbols.value[kSymP]) + "; " + std::to_string(r->bytes) + " bytes are planned for it");
+      return Status::error(
+          "value '" + graph_.values[r->value].name + "' is " + shape_str(r->dims, &graph_.symbol_names) +
+          " in a step of " + std::to_string(symbols.value[kSymS]) + " tokens after " +
+          std::to_string(symbols.value[kSymP]) + "; " + std::to_string(r->bytes) + " bytes are planned for it");
   }
   return Status::ok();
 }
@@ -306,7 +331,8 @@ void Program::write_inputs(const StepInput& input, Ledger& ledger) {
     ledger.computed += dtype_bytes(type);
   };
   auto put_content = [&](std::byte* at, const ValueInfo& info, const SymbolValues& symbols) {
-    for (size_t i = 0; i < info.content->size(); ++i) put(at, info.type, static_cast<int64_t>(i), (*info.content)[i].eval(symbols));
+    for (size_t i = 0; i < info.content->size(); ++i)
+      put(at, info.type, static_cast<int64_t>(i), (*info.content)[i].eval(symbols));
   };
   for (const Root& r : plan_.io) {
     const ValueInfo& info = graph_.values[r.value].info;
@@ -329,11 +355,13 @@ void Program::write_inputs(const StepInput& input, Ledger& ledger) {
     rows /= tokens_;
     for (int64_t row = 0, i = 0; row < rows; ++row)
       for (const Segment& s : input.segments)
-        for (int64_t j = 0; j < s.count; ++j) put(at, info.type, i++, role->second == InputRole::kTokenIds ? s.tokens[j] : s.past + j);
+        for (int64_t j = 0; j < s.count; ++j)
+          put(at, info.type, i++, role->second == InputRole::kTokenIds ? s.tokens[j] : s.past + j);
   }
   if (input.segments.size() == 1) return;
   for (const ViewTable::Part& part : std::span(parts_).first(input.segments.size()))
-    for (const auto& [root, offset] : host_roots_) put_content(part.host + offset, graph_.values[plan_.io[static_cast<size_t>(root)].value].info, part.symbols);
+    for (const auto& [root, offset] : host_roots_)
+      put_content(part.host + offset, graph_.values[plan_.io[static_cast<size_t>(root)].value].info, part.symbols);
 }
 
 void Program::run_call(const Call& c, KernelCall& call, const Share& share) {
@@ -345,7 +373,8 @@ void Program::run_call(const Call& c, KernelCall& call, const Share& share) {
   call.in = several && c.last_rows ? views_.part_at(wanted_part(), c.first_part) : views_.at(c.first_view);
   call.out = call.in + c.in_count;
   bind_runs(c, input_->segments[0], call);
-  call.prompt_rows = c.step_rows && !(several && c.last_rows) ? prompt_rows_ : 0;  // those whose logits are wanted stand at the end
+  call.prompt_rows =
+      c.step_rows && !(several && c.last_rows) ? prompt_rows_ : 0;  // those whose logits are wanted stand at the end
   call.slots = slots_.data();
   call.out_by_slot = several ? c.out_by_slot : 0;
   for (int part = share.first; part < share.last; ++part) c.kernel(call, part, share.parts);
@@ -366,10 +395,12 @@ KernelCall Program::thread_call(int thread) {
   return call;
 }
 
-// Waits at barrier number `barrier` of the step; false: the step ends there. All threads must leave out the same calls, since some
-// have barriers of their own: thread 0 says before a barrier that it is the last one, which others may read behind an earlier one.
+// Waits at barrier number `barrier` of the step; false: the step ends there. All threads must leave out the same calls,
+// since some have barriers of their own: thread 0 says before a barrier that it is the last one, which others may read
+// behind an earlier one.
 bool Program::pass_barrier(int barrier, const Share& share) {
-  if (share.first == 0 && pool_.interrupted()) last_barrier_.store(std::min(barrier, last_barrier_.load(std::memory_order_relaxed)), std::memory_order_relaxed);
+  if (share.first == 0 && pool_.interrupted())
+    last_barrier_.store(std::min(barrier, last_barrier_.load(std::memory_order_relaxed)), std::memory_order_relaxed);
   if (!share.all()) pool_.barrier().wait();
   return last_barrier_.load(std::memory_order_relaxed) > barrier;
 }
@@ -418,7 +449,8 @@ void Program::set_trace(Trace* trace) {
     const Node& node = graph_.nodes[static_cast<size_t>(c.node)];
     Trace::Name name{plan_.steps[i].move ? "Move" : node.op, node.name, 0};
     for (ValueId v : node.in)
-      if (v != kNoValue && graph_.values[v].constant.present() && !plan_.steps[i].move) name.bytes += graph_.values[v].constant.bytes();
+      if (v != kNoValue && graph_.values[v].constant.present() && !plan_.steps[i].move)
+        name.bytes += graph_.values[v].constant.bytes();
     // These read a row of their table.
     if (node.op == "Gather" || node.op == "GatherBlockQuantized" || node.op == "Rotary") name.bytes = 0;
     const int32_t id = trace->name(std::move(name));
@@ -438,7 +470,8 @@ void Program::count_outputs(Ledger& ledger) const {
     if (!runs(c)) continue;
     if (several && c.by_segment)
       for (int p = first_segment(c); p < segments(); ++p) count(c, views_.part_at(p, c.first_part));
-    else count(c, several && c.last_rows ? views_.part_at(wanted_part(), c.first_part) : views_.at(c.first_view));
+    else
+      count(c, several && c.last_rows ? views_.part_at(wanted_part(), c.first_part) : views_.at(c.first_view));
   }
 }
 
@@ -456,8 +489,10 @@ Status Program::run(const StepInput& input, Ledger& ledger) {
   const bool alone = is_short && (step_threads_.alone() || always_alone_);
   const Clock::time_point begin = Clock::now();
   const int sleeps = pool_.barrier().sleeps();
-  if (alone) execute({0, pool_.threads(), pool_.threads()});
-  else pool_.run([this](int t, int n) { execute({t, t + 1, n}); });
+  if (alone)
+    execute({0, pool_.threads(), pool_.threads()});
+  else
+    pool_.run([this](int t, int n) { execute({t, t + 1, n}); });
   if (is_short) step_threads_.done(static_cast<int>(tokens_), ms_since(begin), pool_.barrier().sleeps() - sleeps);
   for (const Ledger& b : books_) {
     ledger.add(b);

@@ -1,5 +1,6 @@
 // A program: prepared kernel calls in order, for one kind of step (prompts and batches, or one token). Running it looks
-// nothing up and, but for a batch larger than any before, allocates nothing; only the views that depend on the step are bound anew.
+// nothing up and, but for a batch larger than any before, allocates nothing; only the views that depend on the step are
+// bound anew.
 #pragma once
 
 #include <atomic>
@@ -35,7 +36,7 @@ struct Segment {
   int flip = 0;
   const Run* runs = nullptr;  // of the sequence, these tokens included; there may be more
   int run_count = 0;
-  int64_t keys = 0;  // tokens that the sequence keeps, up to these
+  int64_t keys = 0;     // tokens that the sequence keeps, up to these
   bool prompt = false;  // a piece of one (KernelCall::prompt_rows)
   bool is_token() const { return count == 1 && !prompt; }
 };
@@ -43,9 +44,11 @@ struct Segment {
 // The tokens of one step: of one segment, or of any number where one_sequence() is empty.
 struct StepInput {
   std::span<const Segment> segments;
-  int64_t wanted = 1;  // logits of so many tokens, the last ones; 0: only states are written. Those of several segments are of whole ones
+  int64_t wanted = 1;  // logits of so many tokens, the last ones; 0: only states are written. Those of several segments
+                       // are of whole ones
   int turn = 0;        // which of its two places the logits take
-  float* logits = nullptr;  // where they are written instead, [wanted, vocabulary], if Program::writes_logits_anywhere()
+  float* logits =
+      nullptr;  // where they are written instead, [wanted, vocabulary], if Program::writes_logits_anywhere()
 };
 
 // The home of state that is addressed by slot number: its base is slot 0, not the sequence's first slot.
@@ -56,10 +59,11 @@ bool has_step_rows(const Home& home);
 class Program {
  public:
   // `graph`, `binding` and `plan` must outlive the program. Errors name the node that no kernel covers.
-  static Result<std::unique_ptr<Program>> create(const Graph& graph, const Binding& binding, const Plan& plan, const TokenOrder& order,
-                                                 const Regions& regions, ThreadPool& pool);
+  static Result<std::unique_ptr<Program>> create(const Graph& graph, const Binding& binding, const Plan& plan,
+                                                 const TokenOrder& order, const Regions& regions, ThreadPool& pool);
 
-  // One step. Errors: a value met at run time that a kernel cannot use (names node, value and bound); interrupted (ThreadPool).
+  // One step. Errors: a value met at run time that a kernel cannot use (names node, value and bound); interrupted
+  // (ThreadPool).
   Status run(const StepInput& input, Ledger& ledger);
   // Whether a step can write the logits of wanted tokens, and no others, where its caller says.
   bool writes_logits_anywhere() const { return logits_anywhere_; }
@@ -81,18 +85,21 @@ class Program {
     std::shared_ptr<const void> params;
     int node = -1;
     int first_view = 0, in_count = 0, out_count = 0;
-    bool paged = false;         // attention over runs of slots
-    bool moves = false;         // its kernel does not book it, but what it writes existed: a Gather by indices known before the step
-    bool barrier = false;       // wait before this call: it depends on one since the last barrier
-    size_t group_end = 0;       // of the row group (place/row_groups.h) that begins here, if it may run by rows; 0: none does
-    bool for_logits = false;    // no state depends on it: it is left out where no logits are wanted
-    bool step_rows = false;     // of a result: one for each token of the step
+    bool paged = false;  // attention over runs of slots
+    bool moves =
+        false;  // its kernel does not book it, but what it writes existed: a Gather by indices known before the step
+    bool barrier = false;  // wait before this call: it depends on one since the last barrier
+    size_t group_end =
+        0;  // of the row group (place/row_groups.h) that begins here, if it may run by rows; 0: none does
+    bool for_logits = false;  // no state depends on it: it is left out where no logits are wanted
+    bool step_rows = false;   // of a result: one for each token of the step
     // In a step of several segments:
-    bool by_segment = false;    // called for each
-    bool last_rows = false;     // for_logits, and computes only what tokens need whose logits are wanted
-    int first_part = 0;         // of its views' parts, where it is by_segment or last_rows
-    bool split = false;         // attention that splits the keys of one token among the threads, as the program of one token does
-    uint32_t out_by_slot = 0;   // outputs that are written by slot
+    bool by_segment = false;  // called for each
+    bool last_rows = false;   // for_logits, and computes only what tokens need whose logits are wanted
+    int first_part = 0;       // of its views' parts, where it is by_segment or last_rows
+    bool split =
+        false;  // attention that splits the keys of one token among the threads, as the program of one token does
+    uint32_t out_by_slot = 0;  // outputs that are written by slot
   };
 
   // Parts [first, last) of a call's `parts`, which one thread takes: one of them, or, where it works alone, all.
@@ -136,7 +143,8 @@ class Program {
   void execute(const Share& share);
   int row_parts(const Call& c, int threads) const;
   bool runs(const Call& c) const { return input_->wanted > 0 || !c.for_logits; }
-  // Of a step of several segments: those that a call computes, and the part that stands for all tokens whose logits are wanted.
+  // Of a step of several segments: those that a call computes, and the part that stands for all tokens whose logits are
+  // wanted.
   int first_segment(const Call& c) const { return c.last_rows ? first_wanted_ : 0; }
   int wanted_part() const { return static_cast<int>(parts_.size()) - 1; }
   int segments() const { return static_cast<int>(input_->segments.size()); }
@@ -162,7 +170,7 @@ class Program {
   std::vector<int> fault_calls_;
   std::atomic<int> last_barrier_{0};  // at which this step was interrupted
   const StepInput* input_ = nullptr;
-  int64_t tokens_ = 0;  // of the step
+  int64_t tokens_ = 0;       // of the step
   int64_t prompt_rows_ = 0;  // its first ones that are pieces of prompts
   int logits_view_ = -1;
   bool logits_anywhere_ = false;
@@ -174,14 +182,14 @@ class Program {
 
   // -- steps of several segments
   std::string one_sequence_;
-  std::vector<ViewTable::Part> parts_;      // by segment, then wanted_part()
-  int first_wanted_ = 0;                    // segment whose tokens' logits are wanted, as those of all after it
-  std::vector<int64_t> slots_;              // by token
+  std::vector<ViewTable::Part> parts_;  // by segment, then wanted_part()
+  int first_wanted_ = 0;                // segment whose tokens' logits are wanted, as those of all after it
+  std::vector<int64_t> slots_;          // by token
   std::vector<std::pair<int, int64_t>> host_roots_;  // io roots that every segment has its own of, and where
   int64_t host_bytes_ = 0;
-  std::vector<std::byte> host_;             // [segment][host_bytes_]
-  int64_t partial_floats_ = 0;              // of one split of one segment
-  std::vector<float> partials_;             // [segment][thread][partial_floats_]
+  std::vector<std::byte> host_;  // [segment][host_bytes_]
+  int64_t partial_floats_ = 0;   // of one split of one segment
+  std::vector<float> partials_;  // [segment][thread][partial_floats_]
 };
 
 }  // namespace situ

@@ -1,8 +1,9 @@
-// Steps with tokens of several sequences: which calls take them all at once, which one segment at a time, and how the latter run.
+// Steps with tokens of several sequences: which calls take them all at once, which one segment at a time, and how the
+// latter run.
 //
-// A product reads its weights once for the tokens of all sequences: it takes rows as they come, and writes those of K and V by
-// slot. Attention, and what is made from positions, is called for each segment on the part of its operands' views that has
-// the segment's tokens.
+// A product reads its weights once for the tokens of all sequences: it takes rows as they come, and writes those of K
+// and V by slot. Attention, and what is made from positions, is called for each segment on the part of its operands'
+// views that has the segment's tokens.
 #include <algorithm>
 #include <set>
 
@@ -21,7 +22,8 @@ bool of_past(const SymView& v) {
 
 bool of_step(const SymView& v) {
   const auto any = [](const Dim& d) { return d.depends_on(kSymS) || d.depends_on(kSymL); };
-  return of_past(v) || any(v.offset) || std::any_of(v.dims.begin(), v.dims.end(), any) || std::any_of(v.strides.begin(), v.strides.end(), any);
+  return of_past(v) || any(v.offset) || std::any_of(v.dims.begin(), v.dims.end(), any) ||
+         std::any_of(v.strides.begin(), v.strides.end(), any);
 }
 
 }  // namespace
@@ -31,7 +33,8 @@ std::vector<Program::Operand> Program::operands(size_t call) const {
   if (s.move) return {{s.from_home, s.from, false}, {s.to_home, s.to, true}};
   std::vector<Operand> list;
   for (const auto* values : {&graph_.nodes[s.node].in, &graph_.nodes[s.node].out})
-    for (ValueId v : *values) list.push_back({v == kNoValue ? Home{} : plan_.values[v], v, values == &graph_.nodes[s.node].out});
+    for (ValueId v : *values)
+      list.push_back({v == kNoValue ? Home{} : plan_.values[v], v, values == &graph_.nodes[s.node].out});
   return list;
 }
 
@@ -41,7 +44,8 @@ bool Program::follows_sequence(const Operand& o) const {
   if (of_past(o.home.view)) return true;
   const ValueInfo& info = graph_.values[o.value].info;
   if (o.home.region != RegionKind::kIo || !info.content) return false;
-  return std::any_of(info.content->begin(), info.content->end(), [](const Dim& d) { return of_past(d) || d.depends_on(kSymS); });
+  return std::any_of(info.content->begin(), info.content->end(),
+                     [](const Dim& d) { return of_past(d) || d.depends_on(kSymS); });
 }
 
 // Results whose rows lie in the state, one for each token: products write them by slot (out_rows in kernels/rows.h).
@@ -73,24 +77,28 @@ void Program::allow_segments(const TokenOrder& order) {
 
 // Whether all that is read lies in rows of tokens whose logits are wanted, as last_token selects them.
 static bool reads_wanted_rows(const Home& home) {
-  return !has_step_rows(home) && home.view.offset.depends_on(kSymL) && !home.view.offset.substitute(kSymL, Dim::symbol(kSymS)).depends_on(kSymS);
+  return !has_step_rows(home) && home.view.offset.depends_on(kSymL) &&
+         !home.view.offset.substitute(kSymL, Dim::symbol(kSymS)).depends_on(kSymS);
 }
 
-// Backwards: a call for logits computes the rows of wanted tokens alone unless something reads others of its result, or its operands
-// cannot be cut.
+// Backwards: a call for logits computes the rows of wanted tokens alone unless something reads others of its result, or
+// its operands cannot be cut.
 void Program::find_last_rows() {
   std::set<std::pair<int, int>> whole;  // blocks of which other rows are read
   for (size_t i = calls_.size(); i-- > 0;) {
     Call& c = calls_[i];
     const std::vector<Operand> list = operands(i);
-    c.last_rows = c.for_logits && std::all_of(list.begin(), list.end(), [&](const Operand& o) { return !o.written || o.value == kNoValue || (has_step_rows(o.home) && whole.count(o.block()) == 0); });
+    c.last_rows = c.for_logits && std::all_of(list.begin(), list.end(), [&](const Operand& o) {
+                    return !o.written || o.value == kNoValue || (has_step_rows(o.home) && whole.count(o.block()) == 0);
+                  });
     if (c.last_rows && !c.by_segment) {
       const std::optional<int> part = add_row_parts(list, c);
       c.last_rows = part.has_value();
       c.first_part = part.value_or(0);
     }
     for (const Operand& o : list)
-      if (!o.written && o.value != kNoValue && !c.last_rows && !(c.for_logits && reads_wanted_rows(o.home))) whole.insert(o.block());
+      if (!o.written && o.value != kNoValue && !c.last_rows && !(c.for_logits && reads_wanted_rows(o.home)))
+        whole.insert(o.block());
   }
 }
 
@@ -102,8 +110,10 @@ std::optional<int> Program::add_row_parts(const std::vector<Operand>& list, cons
     const int view = c.first_view + static_cast<int>(i);
     std::string problem;
     std::optional<int> part;
-    if (o.value == kNoValue) part = views_.add_absent_part(view);
-    else if (o.home.region == RegionKind::kArena || o.home.region == RegionKind::kIo || !of_step(o.home.view)) part = views_.add_part(view, o.home, base_of(o.home), std::nullopt, &problem);
+    if (o.value == kNoValue)
+      part = views_.add_absent_part(view);
+    else if (o.home.region == RegionKind::kArena || o.home.region == RegionKind::kIo || !of_step(o.home.view))
+      part = views_.add_part(view, o.home, base_of(o.home), std::nullopt, &problem);
     if (!part) return std::nullopt;
     if (i == 0) first = part;
   }
@@ -125,8 +135,10 @@ std::string Program::allow_segments(const TokenOrder& order, size_t call) {
     const size_t first_out = static_cast<size_t>(c.in_count);
     all_by_slot = all_by_slot && i >= first_out && (by_slot >> (i - first_out) & 1) != 0;
   }
-  if (follows && all_by_slot && !c.by_segment) c.out_by_slot = by_slot;
-  else c.by_segment = c.by_segment || follows;
+  if (follows && all_by_slot && !c.by_segment)
+    c.out_by_slot = by_slot;
+  else
+    c.by_segment = c.by_segment || follows;
   if (!c.by_segment) return "";
   for (size_t i = 0; i < list.size(); ++i) {
     const Operand& o = list[i];
@@ -142,10 +154,15 @@ std::string Program::allow_segments(const TokenOrder& order, size_t call) {
       Home home = o.home;
       if (by_run) home = paged_home(home);
       // A result that all tokens of a step share would be another one for each sequence.
-      const bool shared = home.region == RegionKind::kArena && std::none_of(home.view.dims.begin(), home.view.dims.end(), [](const Dim& d) { return d.depends_on(kSymS); });
+      const bool shared =
+          home.region == RegionKind::kArena &&
+          std::none_of(home.view.dims.begin(), home.view.dims.end(), [](const Dim& d) { return d.depends_on(kSymS); });
       if (o.written && shared) problem = "it is one for the whole step";
-      const std::optional<int> added = problem.empty() ? views_.add_part(view, home, base_of(home), host, &problem) : std::nullopt;
-      if (!added) return node.label() + " takes one sequence at a time, but '" + graph_.values[o.value].name + "' has no part for each: " + problem;
+      const std::optional<int> added =
+          problem.empty() ? views_.add_part(view, home, base_of(home), host, &problem) : std::nullopt;
+      if (!added)
+        return node.label() + " takes one sequence at a time, but '" + graph_.values[o.value].name +
+               "' has no part for each: " + problem;
       part = *added;
     }
     if (i == 0) c.first_part = part;
@@ -176,7 +193,8 @@ void Program::bind_segment(const Call& c, int segment, KernelCall& call) const {
   call.prompt_rows = s.prompt ? s.count : 0;
 }
 
-// Threads take turns at being the first, so that heads that do not divide among them are not always one thread's burden.
+// Threads take turns at being the first, so that heads that do not divide among them are not always one thread's
+// burden.
 void Program::run_segments(const Call& c, KernelCall& call, const Share& share) {
   call.slots = nullptr;
   call.out_by_slot = 0;
@@ -188,8 +206,8 @@ void Program::run_segments(const Call& c, KernelCall& call, const Share& share) 
   if (c.split) run_split(c, call, share);
 }
 
-// Attention of the segments that are one token, as situ.AttentionPartial and situ.AttentionMerge compute it where a step is of one token:
-// with the same sums, to the bit.
+// Attention of the segments that are one token, as situ.AttentionPartial and situ.AttentionMerge compute it where a
+// step is of one token: with the same sums, to the bit.
 void Program::run_split(const Call& c, KernelCall& call, const Share& share) {
   const int threads = share.parts;
   View partial;
@@ -207,14 +225,16 @@ void Program::run_split(const Call& c, KernelCall& call, const Share& share) {
   for (int p = first_segment(c); p < segments(); ++p) {
     if (!bind_single(p)) continue;
     call.out = &partial;
-    for (int part = share.first; part < share.last; ++part) kernels().attention_partial(call, (part + p) % threads, threads);
+    for (int part = share.first; part < share.last; ++part)
+      kernels().attention_partial(call, (part + p) % threads, threads);
   }
   if (!share.all()) pool_.barrier().wait();
   for (int p = first_segment(c); p < segments(); ++p) {
     if (!bind_single(p)) continue;
     call.in = &partial;
     call.in_count = 1;
-    for (int part = share.first; part < share.last; ++part) kernels().attention_merge(call, (part + p) % threads, threads);
+    for (int part = share.first; part < share.last; ++part)
+      kernels().attention_merge(call, (part + p) % threads, threads);
     call.in_count = c.in_count;
   }
 }

@@ -1,4 +1,5 @@
-// Products that threads take a few rows through: what the plan says of them, what the verifier says when it lies, and the results.
+// Products that threads take a few rows through: what the plan says of them, what the verifier says when it lies, and
+// the results.
 #include "place/row_groups.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,8 @@ struct Products {
     results.push_back(add("Gather", "", {random({64, widths[0]}), ids}, {}));
     for (size_t i = 1; i < widths.size(); ++i) {
       const DenseMatMulParams p{widths[i - 1], widths[i]};
-      results.push_back(add("DenseMatMul", "situ", {results.back(), random({p.packed_count()})}, {{"K", p.k}, {"N", p.n}}));
+      results.push_back(
+          add("DenseMatMul", "situ", {results.back(), random({p.packed_count()})}, {{"K", p.k}, {"N", p.n}}));
     }
     binding.logits = results.back();
     graph.outputs.push_back(binding.logits);
@@ -40,7 +42,9 @@ struct Products {
     EXPECT_TRUE(plan.is_ok()) << plan.status().message();
     return std::move(*plan);
   }
-  Root& root_of(Plan& plan, size_t result) const { return plan.arena[static_cast<size_t>(plan.values[results[result]].root)]; }
+  Root& root_of(Plan& plan, size_t result) const {
+    return plan.arena[static_cast<size_t>(plan.values[results[result]].root)];
+  }
 
  private:
   ValueId random(const std::vector<int64_t>& dims) {
@@ -49,7 +53,8 @@ struct Products {
     for (int64_t i = 0; i < t.count(); ++i) t.view().as<float>()[i] = uniform(random_);
     return graph.add_constant("c" + std::to_string(graph.values.size()), t);
   }
-  ValueId add(const std::string& op, const std::string& domain, const std::vector<ValueId>& in, const std::map<std::string, int64_t>& ints) {
+  ValueId add(const std::string& op, const std::string& domain, const std::vector<ValueId>& in,
+              const std::map<std::string, int64_t>& ints) {
     Node n;
     n.name = op + std::to_string(graph.nodes.size());
     n.op = op;
@@ -82,14 +87,18 @@ std::vector<float> run(const Products& products, const Plan& plan, int threads, 
   std::vector<std::byte> memory(static_cast<size_t>(plan.arena_bytes + plan.io_bytes) + 64);
   std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
   ThreadPool pool(threads);
-  Result<std::unique_ptr<Program>> program = Program::create(products.graph, products.binding, plan, {"", {}, "not asked for"}, {base, base + plan.arena_bytes, states->get()}, pool);
+  Result<std::unique_ptr<Program>> program =
+      Program::create(products.graph, products.binding, plan, {"", {}, "not asked for"},
+                      {base, base + plan.arena_bytes, states->get()}, pool);
   EXPECT_TRUE(program.is_ok()) << program.status().message();
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < tokens; ++i) ids.push_back(i * 7 % 64);
   Sequence sequence(**states);
   const Result<situ::Run> slots = sequence.append(tokens);
   EXPECT_TRUE(slots.is_ok());
-  const Segment segment{ids.data(), tokens, 0, slots->first_slot, 0, sequence.runs().data(), static_cast<int>(sequence.runs().size()), sequence.kept()};
+  const Segment segment{
+      ids.data(),     tokens, 0, slots->first_slot, 0, sequence.runs().data(), static_cast<int>(sequence.runs().size()),
+      sequence.kept()};
   Ledger ledger;
   const Status done = (*program)->run({{&segment, 1}, tokens}, ledger);
   EXPECT_TRUE(done.is_ok()) << done.message();
@@ -130,7 +139,8 @@ TEST(RowGroupsTest, ResultsAreThoseOfOneProductAfterTheOther) {
   for (Step& s : one_by_one.steps) s.same_rows = false;
   for (const int64_t tokens : {1, 47, 48, 50, 257, 640, 700})
     for (const int threads : {1, 2, 3}) {
-      const std::vector<float> want = run(products, one_by_one, threads, tokens), got = run(products, plan, threads, tokens);
+      const std::vector<float> want = run(products, one_by_one, threads, tokens),
+                               got = run(products, plan, threads, tokens);
       EXPECT_EQ(got, want) << tokens << " tokens, " << threads << " threads";
     }
 }

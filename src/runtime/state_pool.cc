@@ -13,11 +13,14 @@ Result<std::unique_ptr<StatePool>> StatePool::create(const std::vector<StateLayo
     int64_t bytes = 0;
     const bool append = l.pair.rule == StateRule::kAppend;
     const int64_t rows = append ? capacity : 2;  // a replaced state is read from one half and written to the other
-    if (__builtin_mul_overflow(l.slot_bytes(), rows, &bytes)) return Status::error("a state of " + std::to_string(capacity) + " slots overflows");
+    if (__builtin_mul_overflow(l.slot_bytes(), rows, &bytes))
+      return Status::error("a state of " + std::to_string(capacity) + " slots overflows");
     (append ? pool->bytes_per_slot_ : pool->fixed_bytes_) += append ? l.slot_bytes() : bytes;
     // NORESERVE: pages that no token has reached cost nothing.
-    void* p = mmap(nullptr, static_cast<size_t>(std::max<int64_t>(bytes, 1)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) return Status::error("cannot reserve " + std::to_string(bytes) + " bytes of address space for the state");
+    void* p = mmap(nullptr, static_cast<size_t>(std::max<int64_t>(bytes, 1)), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+      return Status::error("cannot reserve " + std::to_string(bytes) + " bytes of address space for the state");
     pool->bases_.push_back(static_cast<std::byte*>(p));
     pool->sizes_.push_back(static_cast<size_t>(std::max<int64_t>(bytes, 1)));
   }
@@ -28,11 +31,14 @@ StatePool::~StatePool() {
   for (size_t i = 0; i < bases_.size(); ++i) munmap(bases_[i], sizes_[i]);
 }
 
-int64_t StatePool::free_slots() const { return capacity_ - static_cast<int64_t>(references_.size()) + std::count(references_.begin(), references_.end(), 0u); }
+int64_t StatePool::free_slots() const {
+  return capacity_ - static_cast<int64_t>(references_.size()) + std::count(references_.begin(), references_.end(), 0u);
+}
 
 Run StatePool::allocate(int64_t count, int64_t after) {
   auto free_from = [&](int64_t begin, int64_t most) {
-    const int64_t used = static_cast<int64_t>(references_.size()), end = std::min(capacity_, begin + std::min(most, capacity_));
+    const int64_t used = static_cast<int64_t>(references_.size()),
+                  end = std::min(capacity_, begin + std::min(most, capacity_));
     int64_t s = begin;
     while (s < std::min(end, used) && references_[static_cast<size_t>(s)] == 0) ++s;
     return (s >= used ? std::max(s, end) : s) - begin;
@@ -70,7 +76,12 @@ Sequence::Sequence(StatePool& pool, std::vector<Run> runs) : pool_(&pool), runs_
 }
 
 Sequence::Sequence(Sequence&& other) noexcept
-    : pool_(other.pool_), runs_(std::move(other.runs_)), tied_(std::move(other.tied_)), length_(other.length_), dropped_(other.dropped_), flip_(other.flip_) {
+    : pool_(other.pool_),
+      runs_(std::move(other.runs_)),
+      tied_(std::move(other.tied_)),
+      length_(other.length_),
+      dropped_(other.dropped_),
+      flip_(other.flip_) {
   other.runs_.clear();
   other.tied_.clear();
   other.length_ = other.dropped_ = 0;
@@ -95,9 +106,14 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
 Result<Run> Sequence::append(int64_t count, int64_t all) {
   const int64_t end = runs_.empty() ? 0 : runs_.back().first_slot + runs_.back().length;
   const Run run = pool_->allocate(count, end);
-  if (run.length == 0) return Status::error("the state is full: " + std::to_string(std::max(count, all)) + " more tokens do not fit, all " + std::to_string(pool_->capacity()) + " slots are taken (a larger context, memory or number of sequences gives more)");
-  if (!runs_.empty() && run.first_slot == end) runs_.back().length += run.length;
-  else runs_.push_back(run);
+  if (run.length == 0)
+    return Status::error("the state is full: " + std::to_string(std::max(count, all)) +
+                         " more tokens do not fit, all " + std::to_string(pool_->capacity()) +
+                         " slots are taken (a larger context, memory or number of sequences gives more)");
+  if (!runs_.empty() && run.first_slot == end)
+    runs_.back().length += run.length;
+  else
+    runs_.push_back(run);
   length_ += run.length;
   return run;
 }

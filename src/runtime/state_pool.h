@@ -31,8 +31,8 @@ class StatePool {
   std::byte* base(size_t state) const { return bases_[state]; }
 
   // Consecutive slots with one reference, at most `count`: those from `after` on that are free, so that an undisturbed
-  // sequence stays one run; else of the largest gap, from its middle where another sequence may grow into it. Length 0: no
-  // slot is free.
+  // sequence stays one run; else of the largest gap, from its middle where another sequence may grow into it. Length 0:
+  // no slot is free.
   Run allocate(int64_t count, int64_t after);
   void add_reference(const Run& run);
   // Slots whose last reference goes are free again.
@@ -65,12 +65,13 @@ class Sequence {
   // Which half of a replaced state holds the current one.
   int flip() const { return flip_; }
 
-  // Slots for the next tokens, at most `count`, in one run. Error: the pool is full; it names the `all` tokens of a step, if these are
-  // some of them.
+  // Slots for the next tokens, at most `count`, in one run. Error: the pool is full; it names the `all` tokens of a
+  // step, if these are some of them.
   Result<Run> append(int64_t count, int64_t all = 0);
   // The last `count` tokens were computed together, and are right together only.
   void tie(int64_t count);
-  // How many of the first `length` tokens are right without those behind: all, or those before some that are tied across it.
+  // How many of the first `length` tokens are right without those behind: all, or those before some that are tied
+  // across it.
   int64_t whole_before(int64_t length) const;
   // Drops the last tokens. Precondition: length() - kept() <= length <= length().
   void rewind(int64_t length);

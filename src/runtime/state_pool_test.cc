@@ -46,7 +46,8 @@ TEST(StatePool, EverySlotIsFoundInPieces) {
     singles.emplace_back(*pool);
     ASSERT_TRUE(singles.back().append(1).is_ok());
   }
-  for (size_t i = 0; i < singles.size(); i += 2) singles[i].clear();  // no two free slots are neighbours, if they were in order
+  for (size_t i = 0; i < singles.size(); i += 2)
+    singles[i].clear();  // no two free slots are neighbours, if they were in order
   ASSERT_EQ(pool->free_slots(), 32);
   Sequence s(*pool);
   while (s.length() < 32) ASSERT_TRUE(s.append(32 - s.length()).is_ok());

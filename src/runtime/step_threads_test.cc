@@ -26,7 +26,7 @@ TEST(StepThreads, All_while_they_come) {
 TEST(StepThreads, One_where_the_others_do_not_come_and_all_again_later) {
   StepThreads threads;
   EXPECT_EQ(alone_of(threads, 2, 100, 40, 8), 0);
-  EXPECT_GE(alone_of(threads, 3000, 100, 40, 8), 2960);  // looks again less and less often
+  EXPECT_GE(alone_of(threads, 3000, 100, 40, 8), 2960);     // looks again less and less often
   EXPECT_LE(alone_of(threads, 2000, 1.5, 0, 3) * 3, 4000);  // but every four seconds
   EXPECT_EQ(alone_of(threads, 1000, 1.5, 0, 3), 0);
 }

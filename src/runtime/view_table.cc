@@ -36,14 +36,20 @@ int ViewTable::add(const Home& home, DType type, std::byte* base) {
   v.rank = static_cast<int>(home.view.dims.size());
   const int64_t element = std::max<int64_t>(1, dtype_bytes(type));
   const Dim& offset = home.view.offset;
-  if (offset.is_const()) v.data = base + offset.value() * element;
-  else patches_.push_back({whole_.add(offset), index, -1, base, element});
+  if (offset.is_const())
+    v.data = base + offset.value() * element;
+  else
+    patches_.push_back({whole_.add(offset), index, -1, base, element});
   for (int i = 0; i < v.rank; ++i) {
     const Dim &d = home.view.dims[static_cast<size_t>(i)], &s = home.view.strides[static_cast<size_t>(i)];
-    if (d.is_const()) v.dims[i] = d.value();
-    else patches_.push_back({whole_.add(d), index, i, nullptr, 0});
-    if (s.is_const()) v.strides[i] = s.value();
-    else patches_.push_back({whole_.add(s), index, kMaxRank + i, nullptr, 0});
+    if (d.is_const())
+      v.dims[i] = d.value();
+    else
+      patches_.push_back({whole_.add(d), index, i, nullptr, 0});
+    if (s.is_const())
+      v.strides[i] = s.value();
+    else
+      patches_.push_back({whole_.add(s), index, kMaxRank + i, nullptr, 0});
   }
   views_.push_back(v);
   return index;
@@ -54,13 +60,17 @@ void ViewTable::bind(const SymbolValues& symbols) {
   for (const Patch& p : patches_) {
     View& v = views_[static_cast<size_t>(p.view)];
     const int64_t value = whole_.values[static_cast<size_t>(p.expression)];
-    if (p.field < 0) v.data = p.base + value * p.element;
-    else if (p.field < kMaxRank) v.dims[p.field] = value;
-    else v.strides[p.field - kMaxRank] = value;
+    if (p.field < 0)
+      v.data = p.base + value * p.element;
+    else if (p.field < kMaxRank)
+      v.dims[p.field] = value;
+    else
+      v.strides[p.field - kMaxRank] = value;
   }
 }
 
-std::optional<int> ViewTable::add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host, std::string* problem) {
+std::optional<int> ViewTable::add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host,
+                                       std::string* problem) {
   PartView p;
   p.view = i;
   p.base = base;
@@ -73,8 +83,10 @@ std::optional<int> ViewTable::add_part(int i, const Home& home, std::byte* base,
   for (size_t a = 0; a < v.dims.size(); ++a) {
     const Dim &d = v.dims[a], &s = v.strides[a];
     if (p.rows) {
-      if (d == Dim::symbol(kSymS) && p.token_axis < 0) p.token_axis = static_cast<int>(a);
-      else if (of_step(d)) *problem = "of " + shape_str(v.dims) + " no part can be told";
+      if (d == Dim::symbol(kSymS) && p.token_axis < 0)
+        p.token_axis = static_cast<int>(a);
+      else if (of_step(d))
+        *problem = "of " + shape_str(v.dims) + " no part can be told";
       if (of_past(s)) *problem = "its rows are " + s.str() + " apart";
     } else if (!s.is_const()) {
       p.strides[a] = in_part_.add(s);
@@ -109,9 +121,12 @@ void ViewTable::bind_parts(const std::vector<Part>& parts) {
         if (p.dims[a] >= 0) v.dims[a] = value(p.dims[a]);
         if (p.strides[a] >= 0) v.strides[a] = value(p.strides[a]);
       }
-      if (p.host) v.data = part.host + *p.host;
-      else if (p.offset >= 0) v.data = p.base + value(p.offset) * p.element;
-      else if (p.token_axis >= 0) v.data += part.first_token * v.strides[p.token_axis] * p.element;
+      if (p.host)
+        v.data = part.host + *p.host;
+      else if (p.offset >= 0)
+        v.data = p.base + value(p.offset) * p.element;
+      else if (p.token_axis >= 0)
+        v.data += part.first_token * v.strides[p.token_axis] * p.element;
     }
   }
 }

@@ -1,5 +1,5 @@
-// The views of a program's operands and results: bound anew at every step, for the symbols in their offsets, extents and
-// strides. Views of calls that take one sequence at a time are bound for each part of the step as well.
+// The views of a program's operands and results: bound anew at every step, for the symbols in their offsets, extents
+// and strides. Views of calls that take one sequence at a time are bound for each part of the step as well.
 #pragma once
 
 #include <optional>
@@ -29,13 +29,16 @@ class ViewTable {
     int64_t first_token = 0;
     std::byte* host = nullptr;  // its own integers, where add_part's `host` says
   };
-  // View `i`, whose home is `home`, is bound for each part too; its number among those that are. `host`: the values are the
-  // part's own, at this offset of Part::host. Nothing: a part of the view cannot be told, because `problem`.
-  std::optional<int> add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host, std::string* problem);
+  // View `i`, whose home is `home`, is bound for each part too; its number among those that are. `host`: the values are
+  // the part's own, at this offset of Part::host. Nothing: a part of the view cannot be told, because `problem`.
+  std::optional<int> add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host,
+                              std::string* problem);
   int add_absent_part(int i);
   // After bind(), for the same step.
   void bind_parts(const std::vector<Part>& parts);
-  const View* part_at(int part, int i) const { return part_views_.data() + static_cast<size_t>(part) * parts_.size() + static_cast<size_t>(i); }
+  const View* part_at(int part, int i) const {
+    return part_views_.data() + static_cast<size_t>(part) * parts_.size() + static_cast<size_t>(i);
+  }
 
  private:
   struct Expressions {
@@ -55,12 +58,12 @@ class ViewTable {
   };
   struct PartView {
     int view = -1;
-    bool rows = false;     // tokens of a value that the whole step has; else told by the part's symbols alone
+    bool rows = false;  // tokens of a value that the whole step has; else told by the part's symbols alone
     int token_axis = -1;
     std::byte* base = nullptr;
     int64_t element = 1;
     std::optional<int64_t> host;
-    int offset = -1;       // expressions; -1: as in the view of the whole step
+    int offset = -1;  // expressions; -1: as in the view of the whole step
     int dims[kMaxRank] = {-1, -1, -1, -1, -1, -1, -1, -1};
     int strides[kMaxRank] = {-1, -1, -1, -1, -1, -1, -1, -1};
   };

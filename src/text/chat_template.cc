@@ -32,7 +32,8 @@ Result<ordered_json> parse_variables(std::string_view text) {
 }
 
 // With tools a template named "tool_use" wins, if there is one; otherwise it is "default".
-Result<const TokenizerConfig::ChatTemplate*> choose_template(const TokenizerConfig::ChatTemplates& templates, bool has_tools) {
+Result<const TokenizerConfig::ChatTemplate*> choose_template(const TokenizerConfig::ChatTemplates& templates,
+                                                             bool has_tools) {
   for (const char* name : {"tool_use", "default"}) {
     if (name == std::string_view("tool_use") && !has_tools) continue;
     if (const auto found = templates.find(name); found != templates.end()) return &found->second;
@@ -74,7 +75,8 @@ Result<std::string> Tokenizer::apply_chat_template_json(std::string_view message
   } catch (const json::exception& e) {
     return Status::error(std::string("chat template variables: ") + e.what());
   }
-  const Result<const TokenizerConfig::ChatTemplate*> chosen = choose_template(config_.chat_templates, !variables["tools"].is_null());
+  const Result<const TokenizerConfig::ChatTemplate*> chosen =
+      choose_template(config_.chat_templates, !variables["tools"].is_null());
   if (!chosen.is_ok()) return chosen.status();
   const std::string& jinja = chosen.value()->source;
   OwnedText out, error;

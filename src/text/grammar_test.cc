@@ -159,9 +159,8 @@ TEST(Grammar, Regexes) {
   const Tokenizer tokenizer = bytes();
   for (const char* regex : {"[a-z]{3,8}@[a-z]{1,5}\\.(com|org)", "(yes|no)( he(llo)?)?", "a/b//c?", "[0-9]{1,4}",
                             "^ab?$", "(a|bc){2,5}\n?", "", "x*"}) {
-    expect_answers(tokenizer, GrammarKind::kRegex, regex, [&](const std::string& text) {
-      return std::regex_match(text, std::regex(regex));
-    });
+    expect_answers(tokenizer, GrammarKind::kRegex, regex,
+                   [&](const std::string& text) { return std::regex_match(text, std::regex(regex)); });
   }
 }
 
@@ -188,9 +187,8 @@ TEST(Grammar, Lark) {
   });
   const char* call = R"x(start: NAME "(" %json {"type": "integer", "minimum": 1, "maximum": 3} ")"
 NAME: "f" | "g")x";
-  expect_answers(bytes(), GrammarKind::kLark, call, [](const std::string& text) {
-    return std::regex_match(text, std::regex("[fg]\\([123]\\)"));
-  });
+  expect_answers(bytes(), GrammarKind::kLark, call,
+                 [](const std::string& text) { return std::regex_match(text, std::regex("[fg]\\([123]\\)")); });
 }
 
 TEST(Grammar, MayEndAndMustEnd) {

@@ -223,8 +223,9 @@ TEST_F(HostileGrammar, LargeSchemas) {
   for (int i = 0; i < 20000; ++i) names.push_back("value" + std::to_string(i));
   for (int i = 0; i < 10000; ++i) properties["p" + std::to_string(i)] = {{"type", "string"}};
   for (int i = 0; i < 20; ++i) {
-    bomb.push_back({{"anyOf", {{{"properties", {{"p" + std::to_string(i), {{"const", 1}}}}}},
-                               {{"properties", {{"p" + std::to_string(i), {{"const", 2}}}}}}}}});
+    bomb.push_back({{"anyOf",
+                     {{{"properties", {{"p" + std::to_string(i), {{"const", 1}}}}}},
+                      {{"properties", {{"p" + std::to_string(i), {{"const", 2}}}}}}}}});
   }
   for (int i = 0; i < 300; ++i) {
     patterns.push_back({{"type", "string"}, {"pattern", repeated(".*", 400) + std::to_string(i)}});
@@ -240,9 +241,9 @@ TEST_F(HostileGrammar, LargeSchemas) {
 }
 
 TEST_F(HostileGrammar, ExpensiveExpressions) {
-  for (const char* regex : {"(a{1000}){1000}", "(((((a{100}){100}){100}){100}){100}){100}", "(a|b)*a(a|b){20}",
-                            "(x+x+)+y", "(a?){1000}a{1000}", "(.*a.{30}|.*b.{31}|.*c.{32})d",
-                            "(\\pL{50}\\pN{50}){50}"}) {
+  for (const char* regex :
+       {"(a{1000}){1000}", "(((((a{100}){100}){100}){100}){100}){100}", "(a|b)*a(a|b){20}", "(x+x+)+y",
+        "(a?){1000}a{1000}", "(.*a.{30}|.*b.{31}|.*c.{32})d", "(\\pL{50}\\pN{50}){50}"}) {
     expect_answer(GrammarKind::kRegex, regex);
   }
   expect_answer(GrammarKind::kRegex, repeated("(a?b?c?d?e?f)", 2000));

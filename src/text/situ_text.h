@@ -38,7 +38,8 @@ void situ_text_free_ids(situ_text_ids* ids);
 int situ_text_check_utf8(const char* text, size_t text_size, const char* what, size_t what_size,
                          situ_text_string* error);
 
-/* Reads a tokenizer.json. One that could make unbounded text or ids of a short text is refused here or in the call. Its padding and truncation settings are left out of account, as in transformers. */
+/* Reads a tokenizer.json. One that could make unbounded text or ids of a short text is refused here or in the call. Its
+ * padding and truncation settings are left out of account, as in transformers. */
 int situ_text_tokenizer_create(const char* path, size_t path_size, situ_text_tokenizer** out, situ_text_string* error);
 void situ_text_tokenizer_free(situ_text_tokenizer* tokenizer);
 

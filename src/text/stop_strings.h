@@ -11,8 +11,8 @@ namespace situ {
 // The match that ends first ends the text; of those that end at the same byte the one that begins first. What is before
 // it is the text; nothing of a stop string ever leaves push(). How a text is cut into pieces makes no difference.
 //
-// Pieces that begin and end with whole characters give pieces that do, if every stop string begins with a whole character.
-// Method: Knuth-Morris-Pratt, one automaton a string; cost per byte and string: constant on average.
+// Pieces that begin and end with whole characters give pieces that do, if every stop string begins with a whole
+// character. Method: Knuth-Morris-Pratt, one automaton a string; cost per byte and string: constant on average.
 class StopStrings {
  public:
   // No string may be empty. Without strings every piece passes as it is.

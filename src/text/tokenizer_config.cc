@@ -84,7 +84,8 @@ void add_templates(const json& config, const fs::path& file, TokenizerConfig::Ch
   for (const json& entry : value) {
     if (!entry.is_object() || !entry.contains("name") || !entry.contains("template")) continue;
     if (!entry["name"].is_string() || !entry["template"].is_string()) continue;
-    out.emplace(entry["name"].get<std::string>(), TokenizerConfig::ChatTemplate{entry["template"].get<std::string>(), file.string()});
+    out.emplace(entry["name"].get<std::string>(),
+                TokenizerConfig::ChatTemplate{entry["template"].get<std::string>(), file.string()});
   }
 }
 
