@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "pipelines/draft.h"
+#include "pipelines/sampling.h"
 
 namespace situ {
 namespace {
@@ -21,9 +22,10 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   engine.declared_context = m.folder.context_length;
   engine.source_length = m.folder.source_length;
   engine.memory = options.memory;
-  engine.sequences = options.sequences;
+  const int64_t beams = default_beams(m.folder.generation);
+  engine.sequences = std::max(options.sequences, beams);
   engine.chunk = options.chunk;
-  engine.batch = options.batch;
+  engine.batch = std::max(options.batch, beams);
   engine.window = options.window;
   engine.first = options.sink;
   engine.threads = options.threads;
