@@ -63,7 +63,8 @@ class Batch {
     return "prompt " + std::to_string(r.index) + " of " + std::to_string(r.prompt.size()) + " tokens";
   }
   int64_t room_of(size_t prompt) const {
-    return std::min(static_cast<int64_t>(prompts_[prompt].size()) + options_.max_new_tokens, model_.context_length);
+    const int64_t tokens = static_cast<int64_t>(prompts_[prompt].size());
+    return std::min(tokens + resolved_.length.most_new_after(tokens), model_.context_length);
   }
   // Alone, a request may try.
   bool has_room() const {
@@ -76,6 +77,8 @@ class Batch {
     const std::span<const int64_t> prompt = prompts_[index];
     ResolvedOptions resolved = resolved_;
     if (!options_.seed) resolved.sampling.seed = draw_seed();
+    SITU_RETURN_IF_ERROR(
+        resolved.begin(prompt, {}, model_.context_length).with_context("prompt " + std::to_string(index)));
     Result<Session> session = model_.new_session();
     if (!session.is_ok()) return session.status();
     if (prefixes_) session->impl().sequence = prefixes_->find(prompt.first(prompt.size() - 1));
@@ -177,9 +180,9 @@ Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int6
                                                 const GenerateOptions& options, const BatchCallback& on_token) {
   for (size_t i = 0; i < prompts.size(); ++i)
     SITU_RETURN_IF_ERROR(impl_->check(prompts[i], 0).with_context("prompt " + std::to_string(i)));
-  if (impl_->batch() > 1 && options.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) {
-    Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
-    if (!resolved.is_ok()) return resolved.status();
+  Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
+  if (!resolved.is_ok()) return resolved.status();
+  if (impl_->batch() > 1 && resolved->beams.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) {
     Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
     if (!grammar.is_ok()) return grammar.status();
     return Batch(*impl_, prompts, options, std::move(*resolved), std::move(*grammar), on_token).run();

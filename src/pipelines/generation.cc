@@ -80,6 +80,7 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   SITU_RETURN_IF_ERROR(impl_->check(prompt, 0));
   Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
   if (!resolved.is_ok()) return resolved.status();
+  SITU_RETURN_IF_ERROR(resolved->begin(prompt, {}, impl_->context_length));
   Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
   if (!grammar.is_ok()) return grammar.status();
   Result<Session> session = new_session();
@@ -98,11 +99,8 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   if (!prompt_fed.is_ok() && !impl_->interrupted())
     return prompt_fed;  // interrupted, what there is so far is the answer
   meter.prompt_done();
-  if (options.beams > 1) {
-    BeamOptions beams = resolved->beams;
-    beams.max_new_tokens =
-        std::min(options.max_new_tokens, impl_->context_length - s.length() + 1);  // the last one is not fed
-    BeamDecoder decoder(*impl_, std::move(*session), Sampler(sampling, prompt, impl_->vocabulary), beams);
+  if (resolved->beams.beams > 1) {
+    BeamDecoder decoder(*impl_, std::move(*session), Sampler(sampling, prompt, impl_->vocabulary), resolved->beams);
     const Status searched = prompt_fed.is_ok() ? decoder.run(impl_->logits()) : prompt_fed;
     if (!searched.is_ok()) {
       if (!impl_->interrupted()) return searched;
@@ -115,6 +113,7 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
     Result<Generation> g = found_answers(*impl_, options, prompt, answers, on_token);
     if (!g.is_ok()) return g;
     g->cached_tokens = cached;
+    g->notes = resolved->notes;
     meter.finish(decoder.steps(), *g);
     return g;
   }
