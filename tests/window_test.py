@@ -77,7 +77,7 @@ class WindowTest(CliTest):
 
     def test_what_cannot_go_on_for_ever_is_refused(self):
         for name, options, words in (("gpt", (), ("no window, with which positions have no end", "table")),
-                                     ("relative", ("--sink", 2), ("no window", "bias by distance", tiny_models.CONTEXT))):
+                                     ("relative", ("--sink", 2), ("no window", "bias by distance", "first tokens"))):
             path = self.folder / f"refused {name}"
             prompt, _ = tiny_exports.write_model(spec_of(name), path)
             self.refused(Run("run", path, "--prompt-ids", "1,2,3", "--window", 8, *options), *words)
