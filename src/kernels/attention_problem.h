@@ -13,7 +13,7 @@ namespace SITU_ISA {
 
 // Rows of a tile, a multiple of kTileRows: more would be masked for nothing (512 queries over 512 keys with tiles of
 // 48, 96 and 192 rows: 4.3, 4.8, 6.5 ms).
-constexpr int64_t kMaxRows = 48;
+constexpr int64_t kMaxRows = kMostTileRows;
 constexpr int64_t kKeyBlock = 128;       // most keys per step of the online softmax
 constexpr int64_t kPanelFloats = 65536;  // most for the panels of a block's K and V
 constexpr int64_t kFewRows = 7;          // up to here dot products beat packing the keys
@@ -22,14 +22,33 @@ static_assert(kKeyBlock % kTileColumns == 0);
 struct Problem {
   const KernelCall& call;
   const AttentionParams& params;
-  const View &q, &k, &v, &y;
+  const View &k, &v;
   const View *bias, *slopes, *sink, *distances;
-  int64_t batch, heads, queries, keys, depth, value_depth, group;
+  int64_t batch, heads, depth, value_depth, group;
   int64_t o_row;  // value_depth rounded up to whole tiles
   int64_t block;  // keys per step
   bool pairs;     // products of many rows are integers (kernels/attention_pairs.h)
-  Run whole;      // of keys that lie in no runs
-  const Run* runs() const { return call.runs != nullptr ? call.runs : &whole; }
+  // Of the segment that is worked on:
+  View q, y;
+  int64_t queries, keys, dropped;
+  bool token;  // one row with the sums of a token (attention_token.h), not of a prompt's rows (attention_rows.h)
+  const Run* runs;
+  Run whole;  // of keys that lie in no runs
+
+  void take(const StepSegment& segment) {
+    auto rows = [&](const View& all, View* view) {
+      view->data = all.data + segment.first_row * all.strides[2] * dtype_bytes(all.type);
+      view->dims[2] = segment.rows;
+    };
+    rows(call.in[0], &q);
+    rows(call.out[0], &y);
+    queries = segment.rows;
+    keys = segment.keys;
+    dropped = segment.dropped;
+    token = segment.rows == 1 && !segment.piece;
+    whole = {0, keys};
+    runs = segment.runs != nullptr ? segment.runs : &whole;
+  }
 };
 
 // Keys [first, first + count) of a sequence. `run` holds those from number `at` on, counted from `first`; the runs
@@ -57,14 +76,14 @@ SITU_INLINE void each_stretch(const Keys& keys, int64_t from, int64_t to, Body b
   }
 }
 
-// Calls body(keys) for the blocks of keys [begin, end), in order. A prompt's are those of p.block tokens of its
+// Calls body(keys) for the blocks of keys [begin, end), in order. Those of rows are of p.block tokens of their
 // sequence, wherever a step begins and whichever tokens are not kept any more.
 template <typename Body>
 SITU_INLINE void each_block(const Problem& p, int64_t begin, int64_t end, Body body) {
-  Keys keys{begin, 0, p.runs(), -begin};
+  Keys keys{begin, 0, p.runs, -begin};
   for (; keys.first < end; keys.first += keys.count, keys.at -= keys.count) {
     keys = keys.from(0);
-    const int64_t most = p.call.prompt_rows > 0 ? p.block - (keys.first + p.call.dropped) % p.block : p.block;
+    const int64_t most = p.token ? p.block : p.block - (keys.first + p.dropped) % p.block;
     keys.count = end - keys.first < most ? end - keys.first : most;
     body(keys);
   }
@@ -135,36 +154,33 @@ SITU_INLINE void scale_columns(int64_t rows, const T* v, int64_t step, int64_t s
   }
 }
 
-static inline Problem make_problem(const KernelCall& call) {
-  const View &q = call.in[0], &k = call.in[1], &v = call.in[2];
-  Problem p{call,
-            *static_cast<const AttentionParams*>(call.params),
-            q,
-            k,
-            v,
-            call.out[0],
-            operand(call, 3),
-            operand(call, 4),
-            operand(call, 5),
-            operand(call, 6),
-            q.dims[0],
-            q.dims[1],
-            q.dims[2],
-            k.dims[2],
-            q.dims[3],
-            row_size(v),
-            1,
-            0,
-            kKeyBlock,
-            false,
-            {0, k.dims[2]}};
-  if (call.runs != nullptr) p.keys = call.keys;
-  p.group = k.dims[1] > 0 ? p.heads / k.dims[1] : 1;
-  p.o_row = (p.value_depth + kTileColumns - 1) / kTileColumns * kTileColumns;
-  while (p.block > kTileColumns && (p.depth + p.o_row) * p.block > kPanelFloats) p.block /= 2;
-  p.pairs = kVnni && k.type != DType::kF32 && v.type != DType::kF32 && p.depth >= 4 && p.depth <= kMostPairDepth &&
-            k.strides[3] == 1 && v.strides[3] == 1;
-  return p;
+// All rows of a call that names no segments.
+static inline StepSegment whole_call(const KernelCall& call) {
+  StepSegment all;
+  all.rows = call.in[0].dims[2];
+  all.keys = call.in[1].dims[2];
+  return all;
+}
+
+// Of no segment yet. Stays where it is: runs may be its own.
+static inline void make_problem(Problem* p) {
+  const View &q = p->call.in[0], &k = p->k, &v = p->v;
+  p->bias = operand(p->call, 3);
+  p->slopes = operand(p->call, 4);
+  p->sink = operand(p->call, 5);
+  p->distances = operand(p->call, 6);
+  p->batch = q.dims[0];
+  p->heads = q.dims[1];
+  p->depth = q.dims[3];
+  p->value_depth = row_size(v);
+  p->group = k.dims[1] > 0 ? p->heads / k.dims[1] : 1;
+  p->o_row = (p->value_depth + kTileColumns - 1) / kTileColumns * kTileColumns;
+  p->block = kKeyBlock;
+  while (p->block > kTileColumns && (p->depth + p->o_row) * p->block > kPanelFloats) p->block /= 2;
+  p->pairs = kVnni && k.type != DType::kF32 && v.type != DType::kF32 && p->depth >= 4 && p->depth <= kMostPairDepth &&
+             k.strides[3] == 1 && v.strides[3] == 1;
+  p->q = q;
+  p->y = p->call.out[0];
 }
 
 // Floats of scratch, for each row of a tile and beside them.

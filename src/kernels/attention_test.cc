@@ -112,6 +112,30 @@ double integer_error(const Case& t) {
   return 4 * std::hypot(2 * score, weights) + 1 / 4095.0;
 }
 
+// What threads need to share the keys of a token.
+struct SharedKeys {
+  static constexpr int kMostThreads = 8;
+  StridedTensor space;
+  uint32_t arrivals[kMostThreads] = {};
+
+  SharedKeys(int64_t heads, int64_t kv_heads, int64_t keys, int64_t value_depth)
+      : space(DType::kF32,
+              {kMostThreads - 1, attention_blocks(keys), attention_rows_together(heads, kv_heads),
+               attention_partial_floats(value_depth)},
+              {}) {}
+  void run(const KernelTable& table, KernelCall call, int threads) {
+    space.reset();
+    View out[2] = {call.out[0], space.view()};
+    out[1].dims[0] = std::max(1, threads - 1);
+    call.out = out;
+    call.out_count = 2;
+    call.arrivals = arrivals;
+    run_kernel(table, &KernelTable::attention, call, threads);
+    ASSERT_TRUE(space.untouched_outside());
+    for (const uint32_t left : arrivals) ASSERT_EQ(left, 0u);
+  }
+};
+
 void check(const Case& t) {
   SCOPED_TRACE("heads " + std::to_string(t.heads) + "/" + std::to_string(t.kv_heads) + " queries " +
                std::to_string(t.queries) + " keys " + std::to_string(t.keys) + " depth " + std::to_string(t.depth) +
@@ -156,10 +180,14 @@ void check(const Case& t) {
   call.out = &y.view();
   call.out_count = 1;
   call.params = &t.params;
-  call.runs = t.runs.empty() ? nullptr : t.runs.data();
-  call.run_count = static_cast<int>(t.runs.size());
-  call.keys = t.keys;
-  call.dropped = t.dropped;
+  StepSegment segment;
+  segment.rows = t.queries;
+  segment.runs = t.runs.empty() ? nullptr : t.runs.data();
+  segment.run_count = static_cast<int>(t.runs.size());
+  segment.keys = t.keys;
+  segment.dropped = t.dropped;
+  call.segments = &segment;
+  call.segment_count = 1;
   std::vector<std::vector<double>> rows;
   for (int64_t b = 0; b < t.batch; ++b) {
     for (int64_t h = 0; h < t.heads; ++h) {
@@ -195,36 +223,28 @@ void check(const Case& t) {
     for (int64_t i = 0; i < x.count(); ++i) list.push_back(x.get(i));
     return list;
   };
-  auto verify_in_order = [&](const KernelTable& table, KernelFn KernelTable::* kernel, KernelCall other,
-                             StridedTensor& to, int threads) {
-    if (t.runs.empty()) return;
-    const std::vector<double> before = numbers(to);
-    other.in = in_order;
-    other.runs = nullptr;
-    run_kernel(table, kernel, other, threads);
-    ASSERT_EQ(numbers(to), before);
-  };
+  // With a workspace, threads share the keys of a token; how many they are changes no bit.
+  SharedKeys shared(t.heads, t.kv_heads, t.keys, t.value_depth);
   for_each_isa(
       [&](const KernelTable& table, int threads) {
         y.reset();
         run_kernel(table, &KernelTable::attention, call, threads);
         verify("whole");
-        verify_in_order(table, &KernelTable::attention, call, y, threads);
-        // One token's attention split over the keys, and merged.
-        for (int64_t splits : {1, 2, 5}) {
-          if (t.batch != 1 || t.queries != 1 || t.heads / t.kv_heads > 48) return;
-          StridedTensor parts(DType::kF32, {splits, t.heads, t.value_depth + 2});
-          KernelCall partial = call, merge;
-          partial.out = &parts.view();
-          run_kernel(table, &KernelTable::attention_partial, partial, threads);
-          ASSERT_TRUE(parts.untouched_outside());
-          verify_in_order(table, &KernelTable::attention_partial, partial, parts, threads);
-          merge.in = &parts.view();
-          merge.out = &y.view();
-          merge.in_count = merge.out_count = 1;
+        const std::vector<double> whole = numbers(y);
+        if (!t.runs.empty()) {
+          KernelCall other = call;
+          StepSegment contiguous = segment;
+          contiguous.runs = nullptr;
+          other.in = in_order;
+          other.segments = &contiguous;
+          run_kernel(table, &KernelTable::attention, other, threads);
+          ASSERT_EQ(numbers(y), whole);
+        }
+        for (const int workers : {threads, 4, 7}) {
           y.reset();
-          run_kernel(table, &KernelTable::attention_merge, merge, threads);
-          verify("split");
+          shared.run(table, call, workers);
+          ASSERT_TRUE(y.untouched_outside());
+          ASSERT_EQ(numbers(y), whole) << workers << " threads";
         }
       },
       emulated_tables());
@@ -235,6 +255,15 @@ TEST(Attention, Decode) {
     for (int64_t group : {1, 2, 3, 5, 8})
       check({.heads = 3 * group, .kv_heads = 3, .keys = keys, .depth = 20, .value_depth = 33});
   }
+}
+
+// Around the numbers of keys at which there is a block more.
+TEST(Attention, BlocksOfKeys) {
+  for (int64_t keys : {4, 15, 16, 17, 35, 191, 192, 193, 767, 768, 1030})
+    for (int64_t group : {1, 3, 12}) check({.heads = 2 * group, .kv_heads = 2, .keys = keys, .value_depth = 40});
+  check({.heads = 60, .kv_heads = 1, .keys = 300, .depth = 70, .value_depth = 90});
+  check({.heads = 22, .kv_heads = 11, .keys = 300});
+  check({.heads = 1, .keys = 64 * 128 + 7});
 }
 
 TEST(Attention, Prefill) {
@@ -338,11 +367,9 @@ TEST(Attention, PromptsInPieces) {
             call.out = &y_rows;
             call.out_count = 1;
             call.params = &params;
-            call.runs = &kept;
-            call.run_count = 1;
-            call.keys = end - dropped;
-            call.dropped = dropped;
-            call.prompt_rows = 1;
+            const StepSegment piece{0, end - begin, true, &kept, 1, end - dropped, dropped};
+            call.segments = &piece;
+            call.segment_count = 1;
             run_kernel(table, &KernelTable::attention, call, workers);
           };
           y.reset();
@@ -388,7 +415,6 @@ TEST(Attention, ValuesFarApart) {
             call.out = &y.view();
             call.out_count = 1;
             call.params = &params;
-            call.prompt_rows = 1;
             run_kernel(table, &KernelTable::attention, call, threads);
             for (int64_t h = 0; h < 2; ++h)
               for (int64_t i = 0; i < tokens; ++i) {
@@ -434,9 +460,9 @@ TEST(Attention, SlopesBesideAWindow) {
 // Columns before, within and behind the keys that there are; with and without a causal mask and sinks of a window.
 TEST(Attention, BiasByDistance) {
   for (DType kv : {DType::kF32, DType::kF16})
-    for (int64_t queries : {1, 3, 9, 60})
+    for (int64_t queries : {1, 3, 40})
       for (auto [least, count] : {std::pair<int64_t, int64_t>{-40, 60}, {-300, 20}, {-200, 500}, {5, 30}, {-7, 1}}) {
-        Case t{.heads = 4, .kv_heads = 2, .queries = queries, .keys = 170, .kv_type = kv, .distances = count};
+        Case t{.heads = 4, .kv_heads = 2, .queries = queries, .keys = 120, .kv_type = kv, .distances = count};
         t.params.least_distance = least;
         check(t);
         t.distance_rows = 1;
@@ -479,6 +505,67 @@ TEST(Attention, Runs) {
       }
     }
   }
+}
+
+// Sequences in one step have the numbers that each has alone, to the bit, whatever the threads are.
+TEST(Attention, SegmentsTogetherAreAsAlone) {
+  const int64_t heads = 12, kv_heads = 4, depth = 24;
+  for (const DType kv : {DType::kF32, DType::kF16, DType::kI8})
+    for (const int64_t window : {0, 100}) {
+      AttentionParams params{.scale = 0.2f, .softcap = 0, .window = window, .causal = true, .smooth_sink = false};
+      const std::vector<std::pair<int64_t, int64_t>> sizes{{7, 40},  {1, 1},   {1, 3}, {1, 35},
+                                                           {1, 700}, {1, 130}, {1, 36}};
+      std::vector<std::vector<situ::Run>> runs;
+      std::vector<StepSegment> segments;
+      int64_t rows = 0, slots = 0;
+      for (const auto& [queries, keys] : sizes) {  // in two runs each, the later one first
+        const int64_t half = keys / 2;
+        runs.push_back({{slots + keys - half, half}, {slots, keys - half}});
+        segments.push_back({rows, queries, rows == 0, nullptr, 2, keys, 0});
+        rows += queries;
+        slots += keys;
+      }
+      for (size_t i = 0; i < segments.size(); ++i) {
+        if (runs[i][0].length == 0) runs[i].erase(runs[i].begin());
+        segments[i].runs = runs[i].data();
+        segments[i].run_count = static_cast<int>(runs[i].size());
+      }
+      StridedTensor q = StridedTensor::random_layout(DType::kF32, {1, heads, rows, depth}),
+                    y = StridedTensor::random_layout(DType::kF32, {1, heads, rows, depth});
+      const Rows k(kv, {1, kv_heads, slots, depth}, {}), v(kv, {1, kv_heads, slots, depth}, {});
+      q.fill(-2, 2);
+      const View in[3] = {q.view(), k.data.view(), v.data.view()};
+      KernelCall call;
+      call.in = in;
+      call.in_count = 3;
+      call.out = &y.view();
+      call.out_count = 1;
+      call.params = &params;
+      SharedKeys shared(heads, kv_heads, 700, depth);
+      auto numbers = [&] {
+        std::vector<double> list;
+        for (int64_t i = 0; i < y.count(); ++i) list.push_back(y.get(i));
+        return list;
+      };
+      for_each_isa(
+          [&](const KernelTable& table, int threads) {
+            y.reset();
+            for (const StepSegment& s : segments) {
+              call.segments = &s;
+              call.segment_count = 1;
+              shared.run(table, call, threads);
+            }
+            const std::vector<double> alone = numbers();
+            call.segments = segments.data();
+            call.segment_count = static_cast<int>(segments.size());
+            for (const int workers : {1, 2, 3, 4, 7}) {
+              y.reset();
+              shared.run(table, call, workers);
+              ASSERT_EQ(numbers(), alone) << workers << " threads";
+            }
+          },
+          emulated_tables());
+    }
 }
 
 TEST(Attention, TypesAndLayouts) {

@@ -1,12 +1,12 @@
-// softmax(scale * q k^T + bias) v with masks, over keys that may lie in runs of slots: the arithmetic of attention.cc
-// and attention_split.cc.
+// softmax(scale * q k^T + bias) v with masks, over keys that may lie in runs of slots: the arithmetic of
+// attention_token.h and attention_rows.h.
 //
 // Rows are the (head, query) pairs of one batch; a tile is up to kMaxRows consecutive rows that share a KV head, so one
 // read of a key serves all of them. Keys come in blocks; the softmax is online: per row the running maximum m, the sum
 // l of exp(s - m) and the output o, rescaled whenever m grows (Milakov, Gimelshein: Online normalizer calculation for
 // softmax; Dao et al.: FlashAttention). Blocks, and what is summed within them, are cut by the keys' order, not by
-// where their runs end: a sequence has the same numbers wherever its tokens lie. A prompt's (KernelCall::prompt_rows)
-// depend on no cut into steps either.
+// where their runs end: a sequence has the same numbers wherever its tokens lie. Those of
+// rows depend on no cut into steps either.
 //   few rows (decode):    scores are dot products, values are added row by row
 //   many rows (prefill):  both products run in register tiles, keys transposed into panels that several tiles share;
 //                         of integers where attention_pairs.h says so
@@ -47,8 +47,12 @@ SITU_INLINE void dot_scores(const Tile& t, int64_t depth, int64_t r0, const T* k
     for (; j + C <= count; j += C) dots<R, C>(q, EvenRows<T>{row + j * step, step}, depth, s + j, kKeyBlock);
     for (; j < count; ++j) rows[waiting++] = row + j * step;
   });
-  for (int64_t j = 0; j < waiting; ++j)
-    scattered_scores<R, 1>(q, rows + j, depth, t.scores + r0 * kKeyBlock + to - waiting + j);
+  float* s = t.scores + r0 * kKeyBlock + to - waiting;
+  if (4 * waiting > C && to - waiting + C <= kKeyBlock) {  // scores behind the last key are masked
+    for (int64_t j = waiting; j < C; ++j) rows[j] = rows[waiting - 1];
+    return scattered_scores<R, C>(q, rows, depth, s);
+  }
+  for (int64_t j = 0; j < waiting; ++j) scattered_scores<R, 1>(q, rows + j, depth, s + j);
 }
 
 template <typename T>
@@ -240,7 +244,7 @@ static inline void add_distances(const Problem& p, const Tile& t, int64_t r, int
   const int64_t head = (t.first + r) / p.queries, own = p.keys - p.queries + (t.first + r) % p.queries;
   const float* row = table.as<const float>() + (table.dims[0] > 1 ? head * table.strides[0] : 0);
   const int64_t at = key - own - p.params.least_distance, near = clamp(p.params.first - key, 0, count);
-  add_columns(row, table.dims[1], at - p.call.dropped, 0, near, s);
+  add_columns(row, table.dims[1], at - p.dropped, 0, near, s);
   add_columns(row, table.dims[1], at, near, count, s);
 }
 
@@ -276,7 +280,7 @@ static inline void mask_scores(const Problem& p, Tile* t, int64_t r, int64_t key
     // By distance, not by position: at 100,000 keys a slope of 0.84 times the position keeps two decimals.
     const int64_t own = p.keys - p.queries + (t->first + r) % p.queries;
     const int64_t near = clamp(p.params.first - key, 0, count);
-    for (int64_t j = 0; j < near; ++j) s[j] += slope * static_cast<float>(key + j - own - p.call.dropped);
+    for (int64_t j = 0; j < near; ++j) s[j] += slope * static_cast<float>(key + j - own - p.dropped);
     for (int64_t j = near; j < count; ++j) s[j] += slope * static_cast<float>(key + j - own);
   }
   if (p.distances != nullptr) add_distances(p, *t, r, key, count, s);
@@ -313,7 +317,8 @@ static inline void weigh_few(const Problem& p, Tile* t, int64_t key, int64_t cou
     const float here = max_lanes(largest_score(s, count)), before = t->m[r], m = before > here ? before : here,
                 origin = m > low ? m : 0.0f;
     const float sum = sum_lanes(weigh_scores(s, count, origin));
-    t->shrink[r] = before == m ? 1.0f : exp_of_negative(splat(before - origin))[0];
+    t->shrink[r] =
+        before == m || before == low ? 1.0f : exp_of_negative(splat(before - origin))[0];  // or there is nothing
     t->m[r] = m;
     t->l[r] = t->l[r] * t->shrink[r] + sum;
   }
@@ -373,9 +378,9 @@ SITU_INLINE void with_type(const View& v, Body body) {
   body(v.as<const BFloat>());
 }
 
-// A prompt's are many, however many there are: its sums must not depend on how it is cut into steps.
-static inline bool few_rows(const Problem& p, int64_t rows) {
-  return p.call.prompt_rows == 0 && rows <= kFewRows && p.k.strides[3] == 1 && p.v.strides[3] == 1;
+// Rows of one KV head that are a token's: whether dot products beat packing the keys.
+static inline bool few_rows(const Problem& p) {
+  return p.token && p.group <= kFewRows && p.k.strides[3] == 1 && p.v.strides[3] == 1;
 }
 
 // Panels of 8-bit rows, times what their integers are worth.
@@ -504,34 +509,17 @@ static inline void attend_packed(const Problem& p, Tile* t, int64_t key, int64_t
 // A block of keys, for tiles of one KV head.
 static inline void attend_block(const Problem& p, Tile* tiles, int64_t tile_count, const Keys& keys,
                                 const Panels& panels) {
-  Tile& t = tiles[0];
-  const int64_t kv_head = t.first / p.queries / p.group;
-  if (tile_count > 1 || !few_rows(p, t.rows)) {
-    pack_block(p, t.batch, kv_head, keys, panels);
-    for (int64_t i = 0; i < tile_count; ++i) attend_packed(p, &tiles[i], keys.first, keys.count, panels);
-    return;
-  }
-  t.done = 0;
-  with_type(p.k, [&](const auto* k) {
-    few_scores(t, p.depth, k + t.batch * p.k.strides[0] + kv_head * p.k.strides[1], p.k.strides[2], keys, 0,
-               keys.count);
-  });
-  weigh_few(p, &t, keys.first, keys.count, t.scores);
-  shrink_rows(p, &t);
-  with_type(p.v, [&](const auto* v) {
-    few_values(p, t, v + t.batch * p.v.strides[0] + kv_head * p.v.strides[1], p.v.strides[2], keys, 0, keys.count);
-  });
+  pack_block(p, tiles[0].batch, tiles[0].first / p.queries / p.group, keys, panels);
+  for (int64_t i = 0; i < tile_count; ++i) attend_packed(p, &tiles[i], keys.first, keys.count, panels);
 }
 
-static inline void finish_tile(const Problem& p, Tile* t) {
-  for (int64_t r = 0; r < t->rows; ++r) {
-    const int64_t head = (t->first + r) / p.queries, query = (t->first + r) % p.queries;
-    float* o = t->o + r * p.o_row;
-    const float inverse = t->l[r] == 0 ? 0.0f : 1.0f / t->l[r];
-    for (int64_t d = 0; d < p.o_row; d += kLanes) store(o + d, load(o + d) * inverse);
-    const int64_t at = t->batch * p.y.strides[0] + head * p.y.strides[1] + query * p.y.strides[2];
-    write_row(p.y.data, p.y.type, at, p.y.strides[3], p.value_depth, o);
-  }
+// Row r of the tile is o / l.
+static inline void write_output(const Problem& p, const Tile& t, int64_t r, float l, float* o) {
+  const int64_t head = (t.first + r) / p.queries, query = (t.first + r) % p.queries;
+  const float inverse = l == 0 ? 0.0f : 1.0f / l;
+  for (int64_t d = 0; d < p.o_row; d += kLanes) store(o + d, load(o + d) * inverse);
+  const int64_t at = t.batch * p.y.strides[0] + head * p.y.strides[1] + query * p.y.strides[2];
+  write_row(p.y.data, p.y.type, at, p.y.strides[3], p.value_depth, o);
 }
 
 }  // namespace SITU_ISA

@@ -23,6 +23,19 @@ struct Run {
   int64_t length = 0;
 };
 
+// Rows of a step that are one sequence's.
+struct StepSegment {
+  int64_t first_row = 0, rows = 0;
+  // Of a prompt: its tokens have the same sums in whatever pieces the prompt comes. One row that is no piece is a token
+  // of its own, with other sums.
+  bool piece = false;
+  // Where its keys live, of those that are kept of the sequence, these rows included. Null: K and V are views of them.
+  const Run* runs = nullptr;
+  int run_count = 0;
+  int64_t keys = 0;
+  int64_t dropped = 0;  // tokens that are not kept: they stood behind the first AttentionParams::first
+};
+
 // Set by a kernel that meets a value it cannot use; the step then returns an error.
 struct Fault {
   const char* what = nullptr;  // static text, e.g. "index out of range"
@@ -49,15 +62,14 @@ struct KernelCall {
   std::byte* scratch = nullptr;  // this thread's kScratchBytes, 64-byte aligned
   Ledger* ledger = nullptr;      // this thread's; only move_bytes books into it
   Fault* fault = nullptr;        // this thread's
-  // Attention over state: where its first `keys` tokens live, those that are kept of the sequence, these included.
-  // Null: K and V are views of T consecutive tokens.
-  const Run* runs = nullptr;
-  int run_count = 0;
-  int64_t keys = 0;
-  int64_t dropped = 0;  // tokens that are not kept: they stood behind the first AttentionParams::first
-  // So many first rows (attention: all queries, if it is not 0) are pieces of prompts, whose tokens have the same sums
-  // in whatever pieces a prompt comes: kernels with another order of sums for few rows than for many take these for
-  // many.
+  // Attention: the sequences that the rows of a step belong to. Null: one, whose keys are all rows of K and V.
+  const StepSegment* segments = nullptr;
+  int segment_count = 0;
+  // Attention: a word for each thread, 0 before and after the call. With it, and a workspace for output 1
+  // (kernels/params.h), threads share the keys of one token.
+  uint32_t* arrivals = nullptr;
+  // So many first rows are pieces of prompts, whose tokens have the same sums in whatever pieces a prompt comes:
+  // kernels with another order of sums for few rows than for many take these for many.
   int64_t prompt_rows = 0;
   // Products that write tokens of several sequences: row r of each output i whose bit is set lies slots[r] rows after
   // the place that its view names.

@@ -227,8 +227,6 @@ class Others {
       const Buffer much(DType::kU8, {int64_t{64} << 20}), sums(DType::kU32, {bench_.threads()});
       time(&KernelTable::read_stream, "read_stream", "", {much.view}, {sums.view}, nullptr);
     }
-    const Buffer parts(DType::kF32, {2, kHeads, kSize + 2}), y(DType::kF32, {1, kHeads, 1, kSize});
-    time(&KernelTable::attention_merge, "attention_merge", "", {parts.view}, {y.view}, nullptr);
   }
 
  private:

@@ -100,34 +100,47 @@ void bench_attention(Bench& bench, int64_t heads, int64_t kv_heads, int64_t quer
 }
 
 // One token's attention over all layers of a model, each with a state of its own as the runtime keeps it: slot by slot,
-// all heads of a token next to each other.
+// all heads of a token next to each other. `sequences` have as many keys each, in one step.
 void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, int64_t keys, int64_t size, DType type,
-                 int64_t splits) {
-  if (!bench.wants("attention_partial")) return;
+                 int64_t sequences = 1) {
+  if (!bench.wants("attention")) return;
   std::vector<Buffer> states;
   states.reserve(static_cast<size_t>(2 * layers));
-  Buffer q(DType::kF32, {1, heads, 1, size}), y(DType::kF32, splits > 0 ? std::vector<int64_t>{splits, heads, size + 2}
-                                                                        : std::vector<int64_t>{1, heads, 1, size});
+  const Buffer q(DType::kF32, {1, heads, sequences, size}), y(DType::kF32, {1, heads, sequences, size}),
+      space(DType::kF32, {std::max(1, bench.threads() - 1), attention_blocks(keys),
+                          attention_rows_together(heads, kv_heads), attention_partial_floats(size)});
+  const View out[2] = {y.view, space.view};
   AttentionParams params{};
   params.scale = 0.125f;
   params.causal = true;
+  std::vector<Run> runs;
+  std::vector<StepSegment> segments;
+  for (int64_t s = 0; s < sequences; ++s) runs.push_back({s * keys, keys});
+  for (int64_t s = 0; s < sequences; ++s) segments.push_back({s, 1, false, &runs[static_cast<size_t>(s)], 1, keys, 0});
+  std::vector<uint32_t> arrivals(static_cast<size_t>(bench.threads()));
   std::vector<std::vector<View>> in;
   std::vector<KernelCall> calls;
   for (int64_t i = 0; i < 2 * layers; ++i) {
-    states.emplace_back(type, std::vector<int64_t>{1, keys, kv_heads, stored_size(type, size)});
+    states.emplace_back(type, std::vector<int64_t>{1, sequences * keys, kv_heads, stored_size(type, size)});
     View& v = states.back().view;
     std::swap(v.dims[1], v.dims[2]);
     std::swap(v.strides[1], v.strides[2]);
   }
   for (int64_t i = 0; i < layers; ++i)
     in.push_back({q.view, states[static_cast<size_t>(2 * i)].view, states[static_cast<size_t>(2 * i + 1)].view});
-  for (int64_t i = 0; i < layers; ++i) calls.push_back(make_call(in[static_cast<size_t>(i)], &y.view, &params));
-  const double ms = bench.time(splits > 0 ? &KernelTable::attention_partial : &KernelTable::attention, calls);
+  for (int64_t i = 0; i < layers; ++i) {
+    calls.push_back(make_call(in[static_cast<size_t>(i)], out, &params));
+    calls.back().out_count = 2;
+    calls.back().arrivals = arrivals.data();
+    calls.back().segments = segments.data();
+    calls.back().segment_count = static_cast<int>(sequences);
+  }
+  const double ms = bench.time(&KernelTable::attention, calls);
   bench.report(std::string("state of ") + std::to_string(layers) + " layers " + short_name(type) +
                    " heads=" + std::to_string(heads) + "/" + std::to_string(kv_heads) + " T=" + std::to_string(keys) +
-                   " D=" + std::to_string(size) + " splits=" + std::to_string(splits),
-               ms, static_cast<double>(layers * 2 * kv_heads * keys * size * dtype_bytes(type)),
-               4.0 * static_cast<double>(layers * heads * keys * size));
+                   " D=" + std::to_string(size) + (sequences > 1 ? " x" + std::to_string(sequences) : ""),
+               ms, static_cast<double>(sequences * layers * 2 * kv_heads * keys * size * dtype_bytes(type)),
+               4.0 * static_cast<double>(sequences * layers * heads * keys * size));
 }
 
 void bench_norm(Bench& bench, int64_t rows, int64_t size) {
@@ -244,9 +257,10 @@ void bench_products(Bench& bench, int threads) {
   bench_attention(bench, 9, 3, 512, 2048, 64, DType::kF16);
   bench_attention(bench, 9, 3, 512, 2048, 64, DType::kI8);
   for (int64_t tokens : {1, 512}) bench_quantize_rows(bench, 3 * tokens, 64);
-  for (DType type : {DType::kF32, DType::kF16, DType::kI8}) {
-    for (int64_t splits : {int64_t{0}, int64_t{threads}}) bench_state(bench, 30, 9, 3, 2048, 64, type, splits);
-  }
+  for (DType type : {DType::kF32, DType::kF16, DType::kI8})
+    for (int64_t keys : {35, 2048}) bench_state(bench, 30, 9, 3, keys, 64, type);
+  bench_state(bench, 16, 32, 8, 2048, 64, DType::kF16);
+  bench_state(bench, 30, 9, 3, 300, 64, DType::kF16, 16);
   bench_norm(bench, 1, 576);
   bench_norm(bench, 128, 576);
   bench_rotary(bench, 9, 1, 64);

@@ -111,35 +111,6 @@ Status prepare_situ_attention(const PrepareContext& c, Prepared* out) {
   return use_kernel(out, &KernelTable::attention, params);
 }
 
-// The first half of situ.Attention for one token: q [1,Hq,1,D], k, v as there -> float [splits, Hq, Dv + 2].
-Status infer_situ_attention_partial(InferContext& c) {
-  SITU_RETURN_IF_ERROR(infer_situ_attention(c));
-  const Shape q = c.input(0).shape, y = c.out[0].shape;
-  const int64_t splits = c.node.attr_int("splits", 0);
-  if (q[0] != Dim(1) || q[2] != Dim(1) || splits <= 0)
-    return c.fail("one token of one sequence is split, not " + shape_str(q) + " into " + std::to_string(splits));
-  return emit(c, 0, DType::kF32, {Dim(splits), y[1], y[3] + Dim(2)});
-}
-
-Status prepare_situ_attention_partial(const PrepareContext& c, Prepared* out) {
-  SITU_RETURN_IF_ERROR(prepare_situ_attention(c, out));
-  out->kernel = &KernelTable::attention_partial;
-  return Status::ok();
-}
-
-// The second half: float [splits, H, Dv + 2] -> [1, H, 1, Dv] of the type in attribute "to".
-Status infer_situ_attention_merge(InferContext& c) {
-  SITU_RETURN_IF_ERROR(need_rank(c, 0, "partial", 3));
-  const Shape& x = c.input(0).shape;
-  return emit(c, 0, written_type(c.node, DType::kF32), {Dim(1), x[1], Dim(1), x[2] - Dim(2)});
-}
-
-Status prepare_situ_attention_merge(const PrepareContext& c, Prepared* out) {
-  SITU_RETURN_IF_ERROR(need_type(c, 0, type_bit(DType::kF32)));
-  out->kernel = &KernelTable::attention_merge;
-  return Status::ok();
-}
-
 // x [.., D] -> [.., D + 4] int8
 Status infer_quantize_rows(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "x"));

@@ -165,10 +165,11 @@ Status fuse_casts(PassContext&);           // casts to half precision into the k
 Status join_products(PassContext&);        // packed products of the same rows into one call
 Status distribute_concat(PassContext&);    // elementwise operators above the Concat they read
 
-// For the graph of one token alone: after the passes, where the number of threads is known.
-Status split_attention(Graph& graph, int splits);
-// Whether the attention `n` of one token may be split over the keys.
-bool splits_well(const Graph& graph, const Node& n);
+// After the passes, where the number of threads is known: workspaces for attention of single tokens to up to `keys`
+// keys.
+void add_attention_workspaces(Graph& graph, int threads, int64_t keys);
+// Of an attention; kNoValue: it has none.
+ValueId attention_workspace(const Node& node);
 // For sequences without an end, of which the last `window` tokens and `first` first ones are attended to: after the
 // passes. Attention takes no others, and rotary tables become rows that the host computes. Errors name what needs the
 // whole sequence.

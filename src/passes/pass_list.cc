@@ -50,7 +50,7 @@ const std::vector<Pass>& pass_list() {
 Status check_disabled_names() {
   const char* list = std::getenv("SITU_DISABLE_PASSES");
   std::stringstream names(list ? list : "");
-  std::string known = "all, split_attention";
+  std::string known = "all, attention_workspaces";
   for (const Pass& pass : pass_list())
     if (pass.use == PassUse::kOptional && known.find(pass.name) == std::string::npos)
       known += std::string(", ") + pass.name;
