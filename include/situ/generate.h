@@ -138,8 +138,10 @@ struct Generation {
   std::vector<std::string> notes;
   std::vector<Answer> answers;  // of a beam search, best first; the first is what stands above
   int64_t guessed_tokens = 0,
-          accepted_tokens = 0;  // of prompt_lookup or draft_tokens: guesses, and those that were right
-  int64_t cached_tokens = 0;    // of the prompt, whose state an earlier generation had kept
+          accepted_tokens = 0;              // of prompt_lookup or draft_tokens: guesses, and those that were right
+  int64_t cached_tokens = 0;                // of the prompt, whose state an earlier generation had kept
+  double encode_ms = 0;                     // of an encoder-decoder: one run of the encoder
+  std::vector<int64_t> decoder_prompt_ids;  // of an encoder-decoder: what output_ids follow
   double prefill_ms = 0;
   double decode_ms_per_token = 0;  // mean over the tokens after the first; 0 when there are none
   // Of several prompts together: of all answers, prompts included, per token generated.

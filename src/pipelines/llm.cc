@@ -9,11 +9,24 @@
 #include "base/clock.h"
 #include "pipelines/draft.h"
 #include "pipelines/sampling.h"
+#include "pipelines/start.h"
 
 namespace situ {
 namespace {
 
 constexpr int64_t kMaxContext = int64_t{1} << 24;  // where float positions end
+
+// Rows of the table that an encoder's ids index: the smallest that a Gather by an integer input reads; 0: none does.
+int64_t rows_of_table(const Graph& graph) {
+  int64_t rows = 0;
+  for (const Node& n : graph.nodes) {
+    if (!n.is("Gather") || n.in.size() != 2 || n.in[1] == kNoValue || n.attr_int("axis", 0) != 0) continue;
+    const Tensor& table = graph.values[n.in[0]].constant;
+    const bool by_input = std::find(graph.inputs.begin(), graph.inputs.end(), n.in[1]) != graph.inputs.end();
+    if (by_input && table.present() && table.rank() == 2) rows = table.dims()[0];
+  }
+  return rows;
+}
 
 Status load_engine(Model::Impl& m, const LoadOptions& options) {
   EngineOptions engine;
@@ -75,6 +88,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
     return Status::error("output '" + value.name + "' " + shape_str(logits) + " has logits of " + logits[0].str() +
                          " sequences; a step computes one");
   m.vocabulary = logits.back().value();
+  if (m.files.encoder) m.source_vocabulary = rows_of_table(m.files.encoder->graph);
   return Status::ok();
 }
 
@@ -136,6 +150,18 @@ Status Model::Impl::check(std::span<const int64_t> tokens, int64_t length) const
   if (total > context_length)
     return Status::error(folder.model_file.string() + ": a prompt of " + std::to_string(total) +
                          " tokens does not fit the context of " + std::to_string(context_length));
+  return Status::ok();
+}
+
+bool Model::Impl::encoder_takes_ids() const {
+  return in_place ? in_place->encoder() && in_place->encoder()->takes_ids() : naive->encoder_takes_ids();
+}
+
+Status Model::Impl::check_source(std::span<const int64_t> ids) const {
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || (source_vocabulary > 0 && ids[i] >= source_vocabulary))
+      return Status::error(folder.encoder_file.string() + ": token " + std::to_string(i) + " has id " +
+                           std::to_string(ids[i]) + ", outside the vocabulary of " + std::to_string(source_vocabulary));
   return Status::ok();
 }
 
@@ -290,6 +316,19 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
 }
 
 Result<Session> Model::new_session() { return impl_->new_session(); }
+
+Result<Session> Model::new_session(const Prompt& prompt) {
+  if (!impl_->has_encoder())
+    return Status::error(impl_->folder.model_file.string() + ": the model has no encoder, and sessions no source");
+  const Result<Start> start = start_of(*impl_, prompt);
+  if (!start.is_ok()) return start.status();
+  Result<Session> session = impl_->new_session();
+  double ms = 0;
+  if (session.is_ok()) SITU_RETURN_IF_ERROR(encode_start(*session->impl_, *start, &ms));
+  return session;
+}
+
+bool Model::has_encoder() const { return impl_->has_encoder(); }
 
 Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> feeds, std::span<float> logits) {
   SITU_RETURN_IF_ERROR(check_room(*impl_, logits, feeds.size()));

@@ -46,6 +46,13 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files
   return e;
 }
 
+bool NaiveEngine::encoder_takes_ids() const {
+  if (!module_.encoder) return false;
+  const Graph& graph = *module_.encoder;
+  return std::none_of(graph.inputs.begin(), graph.inputs.end(),
+                      [&](ValueId v) { return dtype_is_float(graph.values[v].info.type); });
+}
+
 Status NaiveEngine::encode(NaiveSequence& sequence, const EncoderInput& input) {
   if (!encoder_ || extents_ != input.extents()) {
     ThreadPool one(1);

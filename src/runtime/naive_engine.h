@@ -41,6 +41,7 @@ class NaiveEngine {
   Ledger& ledger() { return evaluator_->ledger(); }
   const Compiled& compiled() const { return decode_; }
   bool has_encoder() const { return module_.has_encoder(); }
+  bool encoder_takes_ids() const;
 
  private:
   NaiveEngine() = default;

@@ -44,7 +44,8 @@ Result<std::unique_ptr<SourceWriter>> SourceWriter::create(const ModelFiles& fil
       extents[graph.values[v].name] = dims;
     }
   }
-  w->takes_ids_ = known && extents.empty();
+  w->takes_ids_ = std::none_of(graph.inputs.begin(), graph.inputs.end(),
+                               [&](ValueId v) { return dtype_is_float(graph.values[v].info.type); });
   w->most_rows_ = source_length_of(options);
   if (known) SITU_RETURN_IF_ERROR(w->compile_for(extents, packs));
   return w;
