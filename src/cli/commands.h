@@ -25,7 +25,7 @@ struct LoadArguments {
 Status load_options(const LoadArguments& arguments, LoadOptions* options);
 
 struct RunArguments : LoadArguments {
-  std::string prompt_ids, trace;
+  std::string prompt_ids, decoder_prompt_ids, trace;
   std::optional<std::string> prompt, system;
   GenerateOptions generate;
   std::vector<std::string> logit_bias;  // ID=BIAS

@@ -59,6 +59,8 @@ int run_command_line(int argc, char** argv) {
   run_command->add_option("model", run_arguments.model, "Model folder or .onnx file")->required();
   auto* prompt = run_command->add_option("--prompt", run_arguments.prompt, "Prompt text");
   auto* ids = run_command->add_option("--prompt-ids", run_arguments.prompt_ids, "Prompt as token ids: 1,2,3");
+  run_command->add_option("--decoder-prompt-ids", run_arguments.decoder_prompt_ids,
+                          "Prompt of an encoder-decoder's decoder: 1,2,3 (its start token)");
   prompt->excludes(ids);
   run_command->add_flag("--chat", run_arguments.chat, "Apply the chat template to the prompt");
   RunArguments chat_arguments;

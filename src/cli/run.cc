@@ -13,7 +13,7 @@
 namespace situ::cli {
 namespace {
 
-Result<std::vector<int64_t>> parse_ids(const std::string& text) {
+Result<std::vector<int64_t>> parse_ids(const std::string& option, const std::string& text) {
   std::vector<int64_t> ids;
   const char* p = text.data();
   const char* end = p + text.size();
@@ -21,19 +21,19 @@ Result<std::vector<int64_t>> parse_ids(const std::string& text) {
     while (p < end && *p == ' ') ++p;
     int64_t id = 0;
     const auto [next, error] = std::from_chars(p, end, id);
-    if (error != std::errc()) return Status::error("--prompt-ids: '" + std::string(p, end) + "' is not a token id");
+    if (error != std::errc()) return Status::error(option + ": '" + std::string(p, end) + "' is not a token id");
     ids.push_back(id);
     p = next;
     while (p < end && *p == ' ') ++p;
     if (p == end) break;
-    if (*p++ != ',' || p == end) return Status::error("--prompt-ids: ids are separated by commas");
+    if (*p++ != ',' || p == end) return Status::error(option + ": ids are separated by commas");
   }
-  if (ids.empty()) return Status::error("--prompt-ids is empty");
+  if (ids.empty()) return Status::error(option + " is empty");
   return ids;
 }
 
 Result<std::vector<int64_t>> prompt_of(const Model& model, const RunArguments& a) {
-  if (!a.prompt_ids.empty()) return parse_ids(a.prompt_ids);
+  if (!a.prompt_ids.empty()) return parse_ids("--prompt-ids", a.prompt_ids);
   if (!a.prompt) return Status::error("give --prompt TEXT or --prompt-ids 1,2,3");
   if (!a.system && !a.chat) return model.encode(*a.prompt);
   std::vector<Model::Message> messages;
@@ -113,8 +113,12 @@ Status load_options(const RunArguments& a, LoadOptions* load) {
 int run(RunArguments a) {
   if (!a.prompt_ids.empty()) {
     if (a.chat || a.system) return fail("--chat and --system make a prompt out of text; --prompt-ids is one already");
-    if (Result<std::vector<int64_t>> ids = parse_ids(a.prompt_ids); !ids.is_ok()) return fail(ids.status().message());
+    if (Result<std::vector<int64_t>> ids = parse_ids("--prompt-ids", a.prompt_ids); !ids.is_ok())
+      return fail(ids.status().message());
   }
+  if (!a.decoder_prompt_ids.empty())
+    if (Result<std::vector<int64_t>> ids = parse_ids("--decoder-prompt-ids", a.decoder_prompt_ids); !ids.is_ok())
+      return fail(ids.status().message());
   if (const Status resolved = resolve_arguments(a); !resolved.is_ok()) return fail(resolved.message());
   const GenerateOptions& options = a.generate;
   if (options.logprobs && !a.json) return fail("--logprobs is reported with --json");
@@ -124,6 +128,8 @@ int run(RunArguments a) {
   if (!model.is_ok()) return fail(model.status().message());
   Result<std::vector<int64_t>> prompt = prompt_of(*model, a);
   if (!prompt.is_ok()) return fail(prompt.status().message());
+  Prompt start{*prompt, {}, {}};
+  if (!a.decoder_prompt_ids.empty()) start.decoder_ids = *parse_ids("--decoder-prompt-ids", a.decoder_prompt_ids);
 
   std::optional<Trace> trace;
   if (!a.trace.empty()) {
@@ -143,7 +149,7 @@ int run(RunArguments a) {
   }
   const bool ids_only = !model->has_tokenizer();
   bool first = true;
-  Result<Generation> g = model->generate(*prompt, options, [&](const Token& t) {
+  Result<Generation> g = model->generate(start, options, [&](const Token& t) {
     if (a.json) return true;
     if (ids_only)
       std::printf(first ? "%lld" : ",%lld", static_cast<long long>(t.id));
@@ -164,6 +170,7 @@ int run(RunArguments a) {
   if (a.json) {
     nlohmann::ordered_json j;
     j["prompt_ids"] = *prompt;
+    if (model->has_encoder()) j["decoder_prompt_ids"] = g->decoder_prompt_ids;
     j["output_ids"] = g->output_ids;
     j["text"] = g->text;
     j["finish_reason"] = g->finish_reason;
@@ -175,6 +182,7 @@ int run(RunArguments a) {
     if (options.report_perplexity) j["perplexity"] = g->perplexity ? nlohmann::ordered_json(*g->perplexity) : nullptr;
     j["cached_tokens"] = g->cached_tokens;
     j["load_ms"] = facts.load_ms;
+    if (model->has_encoder()) j["encode_ms"] = g->encode_ms;
     j["prefill_ms"] = g->prefill_ms;
     j["decode_ms_per_token"] = g->decode_ms_per_token;
     j["bytes_copied_per_token"] = g->bytes_copied_per_token;
