@@ -41,7 +41,7 @@ LAYERS = {
     "runtime": {"base", "kernels", "onnx", "eval", "passes", "place"},
     "generate": {"base", "kernels"},
     "text": {"base"},
-    "pipelines": {"situ", "base", "passes", "runtime", "generate", "text"},
+    "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text"},
     "cli": {"situ", "base", "kernels", "generate", "pipelines"},
     "python": {"situ"},
 }

@@ -16,6 +16,7 @@ namespace situ::cli {
 // Which model, and how to load it.
 struct LoadArguments {
   std::string model, kv_type = "auto", draft;
+  std::vector<std::string> variants;
   std::optional<std::string> memory;
   bool naive = false, no_pack_cache = false;
   int threads = 0;
@@ -57,6 +58,7 @@ int perplexity(const PerplexityArguments& arguments);
 
 struct InspectArguments {
   std::string model;
+  std::vector<std::string> variants;
   bool json = false, no_pack_cache = false;
   std::string kv_type = "auto";
   std::optional<std::string> memory;  // budget for weights, arena and state, e.g. "2GiB"

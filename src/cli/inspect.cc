@@ -315,6 +315,7 @@ int inspect(const InspectArguments& a) {
   const Result<int64_t> budget = parse_memory(a.memory);
   if (!budget.is_ok()) return fail(budget.status().message());
   LoadOptions load;
+  load.variants = a.variants;
   load.kv_type = a.kv_type;
   load.pack_cache = !a.no_pack_cache;
   Result<Model> model = Model::load(a.model, load);

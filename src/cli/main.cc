@@ -7,6 +7,15 @@
 
 namespace {
 
+void add_variant_option(CLI::App& command, std::vector<std::string>& variants) {
+  command
+      .add_option("--variant", variants,
+                  "Precision of the graphs, where the folder has several: q4, fp16 ... for all, or GRAPH=VARIANT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("VARIANT");
+}
+
 void add_load_options(CLI::App& command, situ::cli::LoadArguments& arguments) {
   command.add_option("--threads", arguments.threads, "Threads (default: one per usable CPU)")
       ->check(CLI::Range(1, int{situ::ThreadPool::kMost}));
@@ -27,6 +36,7 @@ void add_load_options(CLI::App& command, situ::cli::LoadArguments& arguments) {
       ->needs(window);
   command.add_option("--kv-type", arguments.kv_type, "Element type of attention states (default: auto)")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
+  add_variant_option(command, arguments.variants);
   command.add_flag("--no-pack-cache", arguments.no_pack_cache, "Neither use nor save packed weights of other runs");
 }
 
@@ -98,6 +108,7 @@ int run_command_line(int argc, char** argv) {
   inspect_command
       ->add_option("--kv-type", inspect_arguments.kv_type, "Element type of attention states (default: auto)")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
+  add_variant_option(*inspect_command, inspect_arguments.variants);
   inspect_command->add_option("--memory", inspect_arguments.memory, "Budget for weights, arena and state, e.g. 2GiB");
 
   BenchArguments bench_arguments;

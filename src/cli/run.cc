@@ -100,6 +100,7 @@ Status load_options(const LoadArguments& a, LoadOptions* load) {
   load->kv_type = a.kv_type;
   load->pack_cache = !a.no_pack_cache;
   load->draft = a.draft;
+  load->variants = a.variants;
   return Status::ok();
 }
 

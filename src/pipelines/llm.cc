@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/clock.h"
+#include "onnx/share_initialisers.h"
 #include "pipelines/draft.h"
 #include "pipelines/sampling.h"
 #include "pipelines/start.h"
@@ -120,6 +121,11 @@ Status import_files(Model::Impl& m) {
     if (!imported.is_ok()) return imported.status();
     *model = std::move(*imported);
   }
+  std::vector<ImportedModel*> models;
+  if (m.files.encoder) models.push_back(&*m.files.encoder);
+  models.push_back(&m.files.decoder);
+  if (m.files.first) models.push_back(&*m.files.first);
+  share_initialisers(models);
   return Status::ok();
 }
 
@@ -277,7 +283,7 @@ Model::~Model() = default;
 Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   const Clock::time_point start = Clock::now();
   auto impl = std::make_unique<Impl>();
-  Result<ModelFolder> folder = open_model_folder(path);
+  Result<ModelFolder> folder = open_model_folder(path, options.variants);
   if (!folder.is_ok()) return folder.status();
   impl->folder = std::move(*folder);
   if (const char* error = select_isa_error(); error && *error) return Status::error(error);
