@@ -44,6 +44,14 @@ class Meter {
   double prompt_ms_ = 0;
 };
 
+// What is not finished where the model is interrupted is no error.
+Result<Generation> cancelled_or(const Model::Impl& model, const Status& error) {
+  if (!model.interrupted()) return error;
+  Generation nothing;
+  nothing.finish_reason = kFinishCancelled;
+  return nothing;
+}
+
 // The answers as text; the best one is shown when it is known.
 Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions& options,
                                  std::span<const int64_t> prompt, const std::vector<BeamSearch::Answer>& answers,
@@ -54,7 +62,7 @@ Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions
     bool wanted = on_token && g.answers.empty();
     Generation::Answer& answer = g.answers.emplace_back();
     answer.output_ids = a.ids;
-    answer.finish_reason = a.ended ? "stop" : "length";
+    answer.finish_reason = a.ended ? kFinishStop : kFinishLength;
     answer.score = a.score;
     TextOutput output(model.text(), {});
     const auto add = [&](int64_t id, const Result<std::string>& text) {
@@ -79,7 +87,7 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
                                    const TokenCallback& on_token) {
   SITU_RETURN_IF_ERROR(impl_->check(prompt, 0));
   Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
-  if (!resolved.is_ok()) return resolved.status();
+  if (!resolved.is_ok()) return cancelled_or(*impl_, resolved.status());
   Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
   if (!grammar.is_ok()) return grammar.status();
   Result<Session> session = new_session();
@@ -104,16 +112,11 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
         std::min(options.max_new_tokens, impl_->context_length - s.length() + 1);  // the last one is not fed
     BeamDecoder decoder(*impl_, std::move(*session), Sampler(sampling, prompt, impl_->vocabulary), beams);
     const Status searched = prompt_fed.is_ok() ? decoder.run(impl_->logits()) : prompt_fed;
-    if (!searched.is_ok()) {
-      if (!impl_->interrupted()) return searched;
-      Generation nothing;
-      nothing.finish_reason = "stop";
-      return nothing;
-    }
+    if (!searched.is_ok()) return cancelled_or(*impl_, searched);
     const std::vector<BeamSearch::Answer> answers = decoder.answers();
     if (answers.empty()) return decoder.nothing_left().with_context(impl_->folder.model_file.string());
     Result<Generation> g = found_answers(*impl_, options, prompt, answers, on_token);
-    if (!g.is_ok()) return g;
+    if (!g.is_ok()) return cancelled_or(*impl_, g.status());
     g->cached_tokens = cached;
     meter.finish(decoder.steps(), *g);
     return g;
@@ -158,7 +161,10 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
     if (right < tokens.size()) s.sequence->rewind(before + static_cast<int64_t>(right));
     speculation->learn(static_cast<int64_t>(tokens.size()) - 1, static_cast<int64_t>(right) - 1);
   }
-  if (!id.is_ok()) return id.status().with_context(impl_->folder.model_file.string());
+  if (!id.is_ok()) {  // interrupted, the text of a token may be missing
+    if (!impl_->interrupted()) return id.status().with_context(impl_->folder.model_file.string());
+    answer.refuse();
+  }
   Result<Generation> done = answer.finish();
   if (!done.is_ok()) return done;
   Generation& g = *done;
