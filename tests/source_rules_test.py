@@ -42,7 +42,7 @@ LAYERS = {
     "generate": {"base", "kernels"},
     "text": {"base"},
     "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text"},
-    "cli": {"situ", "base", "kernels", "generate", "pipelines"},
+    "cli": {"situ", "base", "kernels", "generate", "text", "pipelines"},
     "python": {"situ"},
 }
 

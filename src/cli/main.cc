@@ -1,9 +1,14 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 
 #include "base/thread_pool.h"
 #include "cli/commands.h"
+#include "cli/interrupts.h"
 
 namespace {
 
@@ -158,12 +163,23 @@ int run_command_line(int argc, char** argv) {
                    : *perplexity_command ? perplexity(perplexity_arguments)
                    : *inspect_command    ? inspect(inspect_arguments)
                                          : bench(bench_arguments);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return fail("standard output cannot be written");
+  if (!flush_output() && code == kDone) return fail(kNoOutput);
   return code;
+}
+
+// What would end the program by a signal becomes an error of the call: nobody reads the output, a file is too large.
+// And no file that is opened later may take the number of a standard stream that is closed.
+static void settle_process() {
+  situ::cli::leave_on_interrupt();
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) < 0) (void)open("/dev/null", O_RDONLY);  // writing to it fails
 }
 
 // Errors are results; what is thrown all the same is the system's, such as no memory left.
 int main(int argc, char** argv) {
+  settle_process();
   try {
     return run_command_line(argc, argv);
   } catch (const std::exception& e) {

@@ -298,12 +298,16 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   if (impl->context_length > kMaxContext)
     return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " +
                          std::to_string(kMaxContext));
-  SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
+  // Before what takes long.
   if (impl->folder.has_tokenizer) {
     Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
     if (!tokenizer.is_ok()) return tokenizer.status();
     impl->tokenizer = std::move(*tokenizer);
   }
+  if (!options.draft.empty())
+    if (const Result<ModelFolder> draft = open_model_folder(options.draft); !draft.is_ok())
+      return draft.status().with_context("the draft");
+  SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
   if (!options.draft.empty()) {
     LoadOptions small;
     small.threads = options.threads;
@@ -371,6 +375,7 @@ void Model::interrupt_when(const std::atomic<bool>* flag) {
     impl_->in_place->interrupt_when(flag);
   else
     impl_->naive->interrupt_when(flag);
+  if (impl_->tokenizer) impl_->tokenizer->interrupt_when(flag);
   if (impl_->draft) impl_->draft->interrupt_when(flag);
 }
 

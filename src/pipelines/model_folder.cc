@@ -5,13 +5,20 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "pipelines/json_file.h"
+#include "text/json_file.h"
 
 namespace situ {
 namespace {
 
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
+
+// Whether there is such a file. One that cannot be looked at (a link that leads nowhere, a folder without permission)
+// is there: whoever opens it says so.
+bool there(const fs::path& path) {
+  std::error_code error;
+  return fs::symlink_status(path, error).type() != fs::file_type::not_found;
+}
 
 // A number of tokens: absent (0 stays) or a positive integer that fits, else an error.
 Status token_count(const fs::path& file, const Json& json, const char* key, int64_t* result) {
@@ -73,7 +80,7 @@ Status safe_name(const fs::path& config, const std::string& name) {
 }
 
 Status read_genai(const fs::path& config, ModelFolder* m) {
-  Result<Json> json = read_json(config);
+  Result<Json> json = read_json_object(config);
   if (!json.is_ok()) return json.status();
   if (!json->contains("model") || !(*json)["model"].is_object())
     return Status::error(config.string() + ": no object 'model'");
@@ -114,7 +121,7 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
 Status read_transformers(ModelFolder* m) {
   const fs::path config = m->folder / "config.json", generation = m->folder / "generation_config.json";
   if (there(config)) {
-    Result<Json> json = read_json(config);
+    Result<Json> json = read_json_object(config);
     if (!json.is_ok()) return json.status();
     read_model_config(config.string() + ": ", *json, there(generation), &m->generation);
     const Json& text_config = json->contains("text_config") ? child(*json, "text_config") : *json;
@@ -132,7 +139,7 @@ Status read_transformers(ModelFolder* m) {
     SITU_RETURN_IF_ERROR(read_eos(config, *json, &m->eos_ids));
   }
   if (there(generation)) {
-    Result<Json> json = read_json(generation);
+    Result<Json> json = read_json_object(generation);
     if (!json.is_ok()) return json.status();
     SITU_RETURN_IF_ERROR(read_eos(generation, *json, &m->eos_ids));
     read_generation_fields(generation.string() + ": ", *json, &m->generation);
