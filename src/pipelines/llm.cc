@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/clock.h"
+#include "passes/fixed_window.h"
 #include "pipelines/draft.h"
 
 namespace situ {
@@ -86,6 +87,22 @@ Status load_with_context(Model::Impl& m, const LoadOptions& options) {
     status = load_engine(m, options);
   }
   return status;
+}
+
+// Of an export whose extents are all fixed the context is the number of its keys, whatever the model was made for.
+Status bound_by_window(Model::Impl& m, const LoadOptions& options) {
+  const Result<std::optional<FixedWindow>> window = find_fixed_window(m.imported.graph, m.folder.names);
+  if (!window.is_ok() || !*window) return Status::ok();  // what is wrong with it is said where it is bound
+  const int64_t length = (*window)->length;
+  for (const auto& [what, tokens] : {std::pair<const char*, int64_t>{"a context", options.context_length},
+                                     {"a window", options.window + options.sink}})
+    if (tokens > length)
+      return Status::error(std::string(what) + " of " + std::to_string(tokens) +
+                           " tokens is more than this export has keys: its attention mask is [1, " +
+                           std::to_string(length) + "]");
+  m.folder.context_length = length;
+  if (options.context_length == 0) m.context_length = length;
+  return Status::ok();
 }
 
 }  // namespace
@@ -236,6 +253,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   impl->context_length = options.context_length > 0        ? options.context_length
                          : impl->folder.context_length > 0 ? impl->folder.context_length
                                                            : kDefaultContext;
+  SITU_RETURN_IF_ERROR(bound_by_window(*impl, options).with_context(impl->folder.model_file.string()));
   if (options.context_length < 0)
     return Status::error(path + ": a context of " + std::to_string(options.context_length) + " tokens");
   if (options.chunk < 1) return Status::error(path + ": steps of " + std::to_string(options.chunk) + " tokens");
