@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "onnx/share_initialisers.h"
+#include "passes/fixed_window.h"
 #include "pipelines/draft.h"
 #include "pipelines/sampling.h"
 #include "pipelines/start.h"
@@ -104,6 +105,22 @@ Status load_with_context(Model::Impl& m, const LoadOptions& options) {
     status = load_engine(m, options);
   }
   return status;
+}
+
+// Of an export whose extents are all fixed the context is the number of its keys, whatever the model was made for.
+Status bound_by_window(Model::Impl& m, const LoadOptions& options) {
+  const Result<std::optional<FixedWindow>> window = find_fixed_window(m.files.decoder.graph, m.folder.names);
+  if (!window.is_ok() || !*window) return Status::ok();  // what is wrong with it is said where it is bound
+  const int64_t length = (*window)->length;
+  for (const auto& [what, tokens] : {std::pair<const char*, int64_t>{"a context", options.context_length},
+                                     {"a window", options.window + options.sink}})
+    if (tokens > length)
+      return Status::error(std::string(what) + " of " + std::to_string(tokens) +
+                           " tokens is more than this export has keys: its attention mask is [1, " +
+                           std::to_string(length) + "]");
+  m.folder.context_length = length;
+  if (options.context_length == 0) m.context_length = length;
+  return Status::ok();
 }
 
 Status import_files(Model::Impl& m) {
@@ -291,6 +308,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   impl->context_length = options.context_length > 0        ? options.context_length
                          : impl->folder.context_length > 0 ? impl->folder.context_length
                                                            : kDefaultContext;
+  SITU_RETURN_IF_ERROR(bound_by_window(*impl, options).with_context(impl->folder.model_file.string()));
   if (options.context_length < 0)
     return Status::error(path + ": a context of " + std::to_string(options.context_length) + " tokens");
   if (options.chunk < 1) return Status::error(path + ": steps of " + std::to_string(options.chunk) + " tokens");
