@@ -8,12 +8,14 @@
 
 #include "base/trace.h"
 #include "cli/commands.h"
+#include "pipelines/encoder_inputs.h"
 #include "pipelines/llm.h"
 
 namespace situ::cli {
 namespace {
 
-Result<std::vector<int64_t>> parse_ids(const std::string& text) {
+// `option`: that has the text, for messages.
+Result<std::vector<int64_t>> parse_ids(const std::string& text, const std::string& option = "--prompt-ids") {
   std::vector<int64_t> ids;
   const char* p = text.data();
   const char* end = p + text.size();
@@ -21,14 +23,14 @@ Result<std::vector<int64_t>> parse_ids(const std::string& text) {
     while (p < end && *p == ' ') ++p;
     int64_t id = 0;
     const auto [next, error] = std::from_chars(p, end, id);
-    if (error != std::errc()) return Status::error("--prompt-ids: '" + std::string(p, end) + "' is not a token id");
+    if (error != std::errc()) return Status::error(option + ": '" + std::string(p, end) + "' is not a token id");
     ids.push_back(id);
     p = next;
     while (p < end && *p == ' ') ++p;
     if (p == end) break;
-    if (*p++ != ',' || p == end) return Status::error("--prompt-ids: ids are separated by commas");
+    if (*p++ != ',' || p == end) return Status::error(option + ": ids are separated by commas");
   }
-  if (ids.empty()) return Status::error("--prompt-ids is empty");
+  if (ids.empty()) return Status::error(option + " is empty");
   return ids;
 }
 
@@ -40,6 +42,35 @@ Result<std::vector<int64_t>> prompt_of(const Model& model, const RunArguments& a
   if (a.system) messages.push_back({"system", *a.system});
   messages.push_back({"user", *a.prompt});
   return model.encode_chat(messages);
+}
+
+// What only a model with an encoder takes. Errors name the argument, the text or the file.
+struct EncoderArguments {
+  std::vector<int64_t> decoder_prompt;  // empty: the start token
+  std::vector<NamedTensor> tensors;
+};
+Result<EncoderArguments> encoder_arguments(const RunArguments& a) {
+  EncoderArguments found;
+  if (!a.decoder_prompt_ids.empty()) {
+    Result<std::vector<int64_t>> ids = parse_ids(a.decoder_prompt_ids, "--decoder-prompt-ids");
+    if (!ids.is_ok()) return ids.status();
+    found.decoder_prompt = std::move(*ids);
+  }
+  Result<std::vector<NamedTensor>> tensors = read_encoder_inputs(a.encoder_inputs);
+  if (!tensors.is_ok()) return tensors.status();
+  found.tensors = std::move(*tensors);
+  return found;
+}
+
+// Refuses what a model without an encoder has no use for.
+Status refuse_encoder_arguments(const RunArguments& a) {
+  const char* given = !a.decoder_prompt_ids.empty() ? "--decoder-prompt-ids"
+                      : !a.encoder_inputs.empty()   ? "--encoder-input"
+                      : a.source_language           ? "--source-lang"
+                      : a.target_language           ? "--target-lang"
+                                                    : nullptr;
+  return given ? Status::error(std::string(given) + " is for models with an encoder; " + a.model + " has none")
+               : Status::ok();
 }
 
 // One object for each token: its id and log-probability, and under "top" the most probable ones.
@@ -116,12 +147,15 @@ int run(RunArguments a) {
     if (Result<std::vector<int64_t>> ids = parse_ids(a.prompt_ids); !ids.is_ok()) return fail(ids.status().message());
   }
   if (const Status resolved = resolve_arguments(a); !resolved.is_ok()) return fail(resolved.message());
+  const Result<EncoderArguments> encoder = encoder_arguments(a);
+  if (!encoder.is_ok()) return fail(encoder.status().message());
   const GenerateOptions& options = a.generate;
   if (options.logprobs && !a.json) return fail("--logprobs is reported with --json");
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
+  if (const Status refused = refuse_encoder_arguments(a); !refused.is_ok()) return fail(refused.message());
   Result<std::vector<int64_t>> prompt = prompt_of(*model, a);
   if (!prompt.is_ok()) return fail(prompt.status().message());
 
