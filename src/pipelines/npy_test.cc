@@ -101,7 +101,7 @@ TEST(Npy, DamagedFilesNeverDoHarm) {
   const std::string files[] = {npy(header("'<f4'", "(2, 3)"), kFloats), npy(header("'|b1'", "(24,)"), kFloats, 2),
                                npy(header("'<i8'", "(1, 3, 1)"), kFloats, 3)};
   int read_well = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 600; ++round) {
     std::string bytes = files[random() % std::size(files)];
     for (unsigned i = random() % 4; i-- > 0;) {
       const size_t at = random() % bytes.size();
@@ -118,7 +118,7 @@ TEST(Npy, DamagedFilesNeverDoHarm) {
       EXPECT_NE(t.status().message(), "");
     }
   }
-  EXPECT_GT(read_well, 100);
+  EXPECT_GT(read_well, 30);
 }
 
 const std::vector<GraphInput> kInputs{{"encoder", "input_features", DType::kF32, {1, 2, -1}},
