@@ -164,7 +164,7 @@ int run(RunArguments a) {
     InPlaceEngine* engine = model->impl().in_place.get();
     if (!engine) return fail("--trace records placed programs; the naive mode has none");
     std::error_code unknown;
-    for (const auto& file : model->impl().imported.files)
+    for (const auto& file : model->impl().files.decoder.files)
       if (std::filesystem::equivalent(file->path, a.trace, unknown))
         return fail(a.trace + ": is the model; a trace would take its place");
     // Known before the text is printed, and without a file being touched that a failed run would leave empty.

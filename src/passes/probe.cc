@@ -15,6 +15,9 @@ SymbolValues bind_symbols(int64_t tokens, int64_t past) {
   s.value[kSymS] = tokens;
   s.value[kSymP] = past;
   s.value[kSymW] = past;
+  // Unlike any other extent of the step, so that none is taken for it.
+  s.value[kSymE] = 11;
+  while (s.value[kSymE] == tokens || s.value[kSymE] == past || s.value[kSymE] == tokens + past) ++s.value[kSymE];
   return s;
 }
 

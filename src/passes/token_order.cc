@@ -40,7 +40,7 @@ class Order {
       if (!accepted_.count(static_cast<int>(i)) && mixes(graph_.nodes[i])) order.mixing = graph_.nodes[i].label();
     order.by_sequence.assign(graph_.nodes.size(), 0);
     for (const StatePair& s : binding_.states)
-      if (s.rule != StateRule::kAppend)
+      if (s.rule == StateRule::kReplace)
         order.one_sequence = "state '" + graph_.values[s.past].name + "' is of one sequence";
     if (first_) order.one_sequence = "the export holds for first steps and for single tokens only";
     if (!order.mixing.empty()) order.one_sequence = "by " + order.mixing + " tokens depend on others";

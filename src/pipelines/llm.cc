@@ -20,6 +20,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   engine.names = m.folder.names;
   engine.context_length = m.context_length;
   engine.declared_context = m.folder.context_length;
+  engine.source_length = m.folder.source_length;
   engine.memory = options.memory;
   const int64_t beams = default_beams(m.folder.generation);
   engine.sequences = std::max(options.sequences, beams);
@@ -51,11 +52,11 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   if (options.batch < 1) return Status::error("steps of " + std::to_string(options.batch) + " sequences");
   if (options.memory < 0) return Status::error("a memory of " + std::to_string(options.memory) + " bytes");
   if (options.naive) {
-    Result<std::unique_ptr<NaiveEngine>> e = NaiveEngine::create(m.imported, engine);
+    Result<std::unique_ptr<NaiveEngine>> e = NaiveEngine::create(m.files, engine);
     if (!e.is_ok()) return e.status();
     m.naive = std::move(*e);
   } else {
-    Result<std::unique_ptr<InPlaceEngine>> e = InPlaceEngine::create(m.imported, engine);
+    Result<std::unique_ptr<InPlaceEngine>> e = InPlaceEngine::create(m.files, engine);
     if (!e.is_ok()) return e.status();
     m.in_place = std::move(*e);
   }
@@ -88,6 +89,24 @@ Status load_with_context(Model::Impl& m, const LoadOptions& options) {
     status = load_engine(m, options);
   }
   return status;
+}
+
+Status import_files(Model::Impl& m) {
+  const auto import = [](const std::filesystem::path& file, std::string* name) {
+    *name = file.filename().string();
+    return import_onnx(file);
+  };
+  Result<ImportedModel> decoder = import(m.folder.model_file, &m.files.decoder_name);
+  if (!decoder.is_ok()) return decoder.status();
+  m.files.decoder = std::move(*decoder);
+  for (const auto& [file, model, name] : {std::tuple{&m.folder.encoder_file, &m.files.encoder, &m.files.encoder_name},
+                                          {&m.folder.first_file, &m.files.first, &m.files.first_name}}) {
+    if (file->empty()) continue;
+    Result<ImportedModel> imported = import(*file, name);
+    if (!imported.is_ok()) return imported.status();
+    *model = std::move(*imported);
+  }
+  return Status::ok();
 }
 
 }  // namespace
@@ -125,6 +144,16 @@ Status Session::Impl::step(std::span<const int64_t> tokens, float* to) {
   model->begin_step();
   const Status done = sequence ? model->in_place->step(*sequence, tokens, to) : model->naive->step(naive, tokens, to);
   return done.with_context(model->folder.model_file.string());
+}
+
+Status Session::Impl::encode(const EncoderInput& input) {
+  if (!sequence) return model->naive->encode(naive, input).with_context(model->folder.folder.string());
+  model->begin_step();
+  Result<std::shared_ptr<const Source>> source = model->in_place->encode(input);
+  if (!source.is_ok()) return source.status().with_context(model->folder.folder.string());
+  sequence->clear();
+  sequence->set_source(std::move(*source));
+  return Status::ok();
 }
 
 Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each, float* to) {
@@ -187,9 +216,6 @@ Status Session::rewind(int64_t length) {
   if (length < 0 || length > impl_->length())
     return Status::error("cannot rewind a sequence of " + std::to_string(impl_->length()) + " tokens to " +
                          std::to_string(length));
-  for (const StatePair& s : impl_->model->compiled().binding.states)
-    if (s.rule == StateRule::kReplace && length != 0 && length != impl_->length())
-      return Status::error("this model has a recurrent state, which cannot be rewound to the middle");
   SITU_RETURN_IF_ERROR(impl_->model->in_place->can_rewind(*impl_->sequence, length));
   if (length == 0)
     impl_->sequence->clear();
@@ -209,9 +235,6 @@ Result<Session> Session::fork() const {
 }
 
 Result<Session> Model::Impl::new_session() {
-  if (in_place && sessions > 0 && in_place->has_replaced_states())
-    return Status::error(folder.model_file.string() +
-                         ": this model has a recurrent state, which one session at a time can have");
   auto s = std::make_unique<Session::Impl>(this);
   if (in_place)
     s->sequence.emplace(in_place->new_sequence());
@@ -232,9 +255,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   if (!folder.is_ok()) return folder.status();
   impl->folder = std::move(*folder);
   if (const char* error = select_isa_error(); error && *error) return Status::error(error);
-  Result<ImportedModel> imported = import_onnx(impl->folder.model_file);
-  if (!imported.is_ok()) return imported.status();
-  impl->imported = std::move(*imported);
+  SITU_RETURN_IF_ERROR(import_files(*impl));
   impl->context_length = options.context_length > 0        ? options.context_length
                          : impl->folder.context_length > 0 ? impl->folder.context_length
                                                            : kDefaultContext;
@@ -346,7 +367,7 @@ ModelFacts Model::facts() const {
   f.mode = impl_->in_place ? "in-place" : "naive";
   f.vocabulary = impl_->vocabulary;
   f.context_length = impl_->context_length;
-  f.weight_bytes = impl_->imported.weight_bytes;
+  f.weight_bytes = impl_->files.weight_bytes();
   f.load_ms = impl_->load_ms;
   if (impl_->in_place) {
     f.threads = impl_->in_place->threads();

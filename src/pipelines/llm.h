@@ -7,6 +7,7 @@
 #include "generate/likelihood.h"
 #include "pipelines/model_folder.h"
 #include "runtime/engine.h"
+#include "runtime/naive_engine.h"
 #include "situ/model.h"
 #include "text/tokenizer.h"
 
@@ -14,7 +15,7 @@ namespace situ {
 
 struct Model::Impl {
   ModelFolder folder;
-  ImportedModel imported;
+  ModelFiles files;
   std::unique_ptr<InPlaceEngine> in_place;  // exactly one of the two
   std::unique_ptr<NaiveEngine> naive;
   std::optional<Tokenizer> tokenizer;
@@ -32,6 +33,7 @@ struct Model::Impl {
   std::span<const float> logits() const { return in_place ? in_place->logits() : naive->logits(); }
   bool interrupted() const { return in_place ? in_place->interrupted() : naive->interrupted(); }
   Result<Session> new_session();
+  bool has_encoder() const { return in_place ? in_place->encoder() != nullptr : naive->has_encoder(); }
   // Feeds any number of sessions, and calls `each` with the wanted logits, in order.
   struct Feed {
     Session::Impl* session = nullptr;
@@ -79,6 +81,8 @@ struct Session::Impl {
   ~Impl() { --model->sessions; }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
+  // Runs the encoder; the session goes on behind its output.
+  Status encode(const EncoderInput& input);
   int64_t length() const { return sequence ? sequence->length() : naive.length; }
   Status step(std::span<const int64_t> tokens, float* to = nullptr);
 };

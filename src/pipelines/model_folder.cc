@@ -122,8 +122,24 @@ Status read_transformers(ModelFolder* m) {
 }
 
 Status find_model_file(ModelFolder* m) {
-  if (there(m->folder / "encoder_model.onnx"))
-    return Status::error(m->folder.string() + ": encoder-decoder models are not supported yet (encoder_model.onnx)");
+  for (const fs::path& base : {m->folder, m->folder / "onnx"}) {
+    const fs::path encoder = base / "encoder_model.onnx", merged = base / "decoder_model_merged.onnx",
+                   first = base / "decoder_model.onnx", with_past = base / "decoder_with_past_model.onnx";
+    if (!there(encoder)) continue;
+    m->encoder_file = encoder;
+    if (there(merged)) {
+      m->model_file = merged;
+      return Status::ok();
+    }
+    if (there(with_past)) {
+      m->model_file = with_past;
+      if (there(first)) m->first_file = first;
+      return Status::ok();
+    }
+    return Status::error(base.string() +
+                         ": encoder_model.onnx has no decoder beside it (decoder_model_merged.onnx, or " +
+                         "decoder_model.onnx and decoder_with_past_model.onnx)");
+  }
   for (const fs::path& base : {m->folder, m->folder / "onnx"}) {
     for (const char* name : {"model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx"})
       if (there(base / name)) {

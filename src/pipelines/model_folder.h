@@ -12,11 +12,13 @@
 namespace situ {
 
 struct ModelFolder {
-  std::filesystem::path model_file;
-  std::filesystem::path folder;  // of tokenizer and configuration
-  bool has_tokenizer = false;    // tokenizer.json
+  std::filesystem::path model_file;                // the decoder's, of an encoder-decoder
+  std::filesystem::path encoder_file, first_file;  // empty: none; first_file: the decoder's first call
+  std::filesystem::path folder;                    // of tokenizer and configuration
+  bool has_tokenizer = false;                      // tokenizer.json
   InputNames names;
   int64_t context_length = 0;  // 0: not declared
+  int64_t source_length = 0;   // most tokens that an encoder takes; 0: not declared
   std::vector<int64_t> eos_ids;
   GenerationConfig generation;
 };
