@@ -27,11 +27,15 @@ struct LoadArguments {
 Status load_options(const LoadArguments& arguments, LoadOptions* options);
 
 struct RunArguments : LoadArguments {
-  std::string decoder_prompt_ids, trace;
+  std::string trace;
   std::optional<std::string> prompt, prompt_ids, system;
   GenerateOptions generate;
   std::vector<std::string> logit_bias;  // ID=BIAS
   std::string schema_file, grammar_file;
+  // Of encoder-decoders: ids of the decoder, NAME=FILE.npy for inputs, languages of a tokenizer that has some.
+  std::string decoder_prompt_ids;
+  std::vector<std::string> encoder_inputs;
+  std::optional<std::string> source_language, target_language;
   bool json = false, chat = false;
 };
 int run(RunArguments arguments);

@@ -74,9 +74,25 @@ int run_command_line(int argc, char** argv) {
   run_command->add_option("model", run_arguments.model, "Model folder or .onnx file")->required();
   auto* prompt = run_command->add_option("--prompt", run_arguments.prompt, "Prompt text");
   auto* ids = run_command->add_option("--prompt-ids", run_arguments.prompt_ids, "Prompt as token ids: 1,2,3");
-  run_command->add_option("--decoder-prompt-ids", run_arguments.decoder_prompt_ids,
-                          "Prompt of an encoder-decoder's decoder: 1,2,3 (its start token)");
   prompt->excludes(ids);
+  const std::string encoder = "Models with an encoder";
+  run_command
+      ->add_option("--decoder-prompt-ids", run_arguments.decoder_prompt_ids,
+                   "The decoder's first token ids (default: the start token that the model's files name)")
+      ->group(encoder);
+  run_command
+      ->add_option("--encoder-input", run_arguments.encoder_inputs,
+                   "[GRAPH.]NAME=FILE.npy: an array for an input (may be repeated)")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("NAME=FILE")
+      ->group(encoder);
+  run_command->add_option("--source-lang", run_arguments.source_language, "Language of the prompt")
+      ->type_name("CODE")
+      ->group(encoder);
+  run_command->add_option("--target-lang", run_arguments.target_language, "Language of the answer")
+      ->type_name("CODE")
+      ->group(encoder);
   run_command->add_flag("--chat", run_arguments.chat, "Apply the chat template to the prompt");
   RunArguments chat_arguments;
   chat_arguments.generate.max_new_tokens = 1024;

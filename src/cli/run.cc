@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/interrupts.h"
 #include "cli/terminal.h"
+#include "pipelines/encoder_inputs.h"
 #include "pipelines/llm.h"
 
 namespace situ::cli {
@@ -36,11 +37,68 @@ Result<std::vector<int64_t>> parse_ids(const std::string& option, const std::str
 
 Result<std::vector<int64_t>> prompt_of(const Model& model, const RunArguments& a) {
   if (a.prompt_ids) return parse_ids("--prompt-ids", *a.prompt_ids);
+  if (!a.prompt) return std::vector<int64_t>{};  // arrays are the prompt
   if (!a.system && !a.chat) return model.encode(*a.prompt);
   std::vector<Model::Message> messages;
   if (a.system) messages.push_back({"system", *a.system});
   messages.push_back({"user", *a.prompt});
   return model.encode_chat(messages);
+}
+
+// What only a model with an encoder takes. Errors name the argument, the text or the file.
+struct EncoderArguments {
+  std::vector<int64_t> decoder_prompt;  // empty: the start token
+  std::vector<NamedTensor> tensors;
+};
+Result<EncoderArguments> encoder_arguments(const RunArguments& a) {
+  EncoderArguments found;
+  if (!a.decoder_prompt_ids.empty()) {
+    Result<std::vector<int64_t>> ids = parse_ids("--decoder-prompt-ids", a.decoder_prompt_ids);
+    if (!ids.is_ok()) return ids.status();
+    found.decoder_prompt = std::move(*ids);
+  }
+  Result<std::vector<NamedTensor>> tensors = read_encoder_inputs(a.encoder_inputs);
+  if (!tensors.is_ok()) return tensors.status();
+  found.tensors = std::move(*tensors);
+  return found;
+}
+
+// The arrays for inputs of the model's encoder.
+Status add_arrays(Model& model, const EncoderArguments& encoder, Prompt* prompt) {
+  if (encoder.tensors.empty()) return Status::ok();
+  const ModelFiles& files = model.impl().files;
+  const Graph& graph = files.encoder->graph;
+  std::vector<GraphInput> inputs;
+  for (const ValueId v : graph.inputs) {
+    const Value& value = graph.values[v];
+    GraphInput input{std::filesystem::path(files.encoder_name).stem().string(), value.name, value.info.type, {}};
+    for (const Dim& d : value.info.shape) input.dims.push_back(d.is_const() ? d.value() : -1);
+    inputs.push_back(std::move(input));
+  }
+  const Result<std::vector<size_t>> matched = match_encoder_inputs(encoder.tensors, inputs);
+  if (!matched.is_ok()) return matched.status();
+  for (size_t i = 0; i < encoder.tensors.size(); ++i) {
+    const Tensor& t = encoder.tensors[i].tensor;
+    const std::pair<DType, NamedArray::Type> types[] = {{DType::kBool, NamedArray::Type::kBool},
+                                                        {DType::kI32, NamedArray::Type::kInt32},
+                                                        {DType::kI64, NamedArray::Type::kInt64},
+                                                        {DType::kF16, NamedArray::Type::kFloat16},
+                                                        {DType::kF32, NamedArray::Type::kFloat32}};
+    for (const auto& [type, as] : types)
+      if (t.type() == type) prompt->arrays.push_back({inputs[(*matched)[i]].name, as, t.dims(), t.view().data});
+  }
+  return Status::ok();
+}
+
+// Refuses what a model without an encoder has no use for.
+Status refuse_encoder_arguments(const RunArguments& a) {
+  const char* given = !a.decoder_prompt_ids.empty() ? "--decoder-prompt-ids"
+                      : !a.encoder_inputs.empty()   ? "--encoder-input"
+                      : a.source_language           ? "--source-lang"
+                      : a.target_language           ? "--target-lang"
+                                                    : nullptr;
+  return given ? Status::error(std::string(given) + " is for models with an encoder; " + a.model + " has none")
+               : Status::ok();
 }
 
 // One object for each token: its id and log-probability, and under "top" the most probable ones.
@@ -164,14 +222,11 @@ Status check_arguments(RunArguments& a) {
     return Status::error("--chat and --system make a prompt out of text; --prompt-ids is one already");
   if (a.prompt_ids) {
     if (Result<std::vector<int64_t>> ids = parse_ids("--prompt-ids", *a.prompt_ids); !ids.is_ok()) return ids.status();
-  } else if (!a.prompt) {
+  } else if (!a.prompt && a.encoder_inputs.empty()) {
     return Status::error("give --prompt TEXT or --prompt-ids 1,2,3");
-  } else if (a.prompt->empty()) {
+  } else if (a.prompt && a.prompt->empty()) {
     return Status::error("--prompt is empty");
   }
-  if (!a.decoder_prompt_ids.empty())
-    if (Result<std::vector<int64_t>> ids = parse_ids("--decoder-prompt-ids", a.decoder_prompt_ids); !ids.is_ok())
-      return ids.status();
   SITU_RETURN_IF_ERROR(resolve_arguments(a));
   if (a.generate.logprobs && !a.json) return Status::error("--logprobs is reported with --json");
   return check_trace(a.trace);
@@ -205,15 +260,19 @@ Status load_options(const RunArguments& a, LoadOptions* load) {
 
 int run(RunArguments a) {
   if (const Status checked = check_arguments(a); !checked.is_ok()) return fail(checked.message());
+  const Result<EncoderArguments> encoder = encoder_arguments(a);
+  if (!encoder.is_ok()) return fail(encoder.status().message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
   leave_empty_handed(a);
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
+  if (!model->has_encoder())
+    if (const Status refused = refuse_encoder_arguments(a); !refused.is_ok()) return fail(refused.message());
   Result<std::vector<int64_t>> prompt = prompt_of(*model, a);
   if (!prompt.is_ok()) return fail(prompt.status().message());
-  Prompt start{*prompt, {}, {}};
-  if (!a.decoder_prompt_ids.empty()) start.decoder_ids = *parse_ids("--decoder-prompt-ids", a.decoder_prompt_ids);
+  Prompt start{*prompt, {}, encoder->decoder_prompt};
+  if (const Status given = add_arrays(*model, *encoder, &start); !given.is_ok()) return fail(given.message());
   std::optional<Trace> trace;
   if (const Status started = start_trace(*model, a.trace, trace); !started.is_ok()) return fail(started.message());
 

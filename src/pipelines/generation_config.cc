@@ -1,5 +1,7 @@
 #include "pipelines/generation_config.h"
 
+#include <nlohmann/json.hpp>
+
 #include "text/json_file.h"
 
 namespace situ {
