@@ -8,6 +8,7 @@ import logging
 import shutil
 import sys
 import time
+import traceback
 import warnings
 from pathlib import Path
 
@@ -98,7 +99,7 @@ def make(folder, model):
         defaults = reference.default_cases(network, double, asked)
         if defaults:
             expected["default_cases"] = defaults
-    onnx_export_from_model(network, folder, task=model.task, no_post_process=not model.merged, do_validation=False)
+    onnx_export_from_model(network, folder, task=model.task, no_post_process=not model.merged, do_validation=False, **model.traced)
     if model.merged:  # the merged file holds both
         for name in ("decoder_model.onnx", "decoder_with_past_model.onnx"):
             (folder / name).unlink(missing_ok=True)
@@ -142,9 +143,9 @@ def main():
         try:
             make(folder, MODELS[name])
             print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
-        except Poor as reason:
+        except Exception as reason:  # the others are made all the same
             failed += 1
-            print(f"{name}: {reason}", file=sys.stderr, flush=True)
+            print(f"{name}: {'' if isinstance(reason, Poor) else traceback.format_exc()}{reason}", file=sys.stderr, flush=True)
     sys.exit(failed > 0)
 
 

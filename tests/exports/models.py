@@ -16,6 +16,7 @@ class Model:
     spread: float = 0.4   # standard deviation of the matrices
     table: float = 0.3    # of the embeddings and of the product with them
     features: dict = field(default_factory=dict)  # of an encoder that takes no ids: input name -> shapes, one for each case
+    traced: dict = field(default_factory=dict)    # extents of what the exporter feeds
     prompt: tuple = ()    # of the decoder, instead of the start token
 
 
@@ -68,10 +69,10 @@ MODELS = {
     "bart": Model(bart_like(hf.BartConfig)),
     "mbart": Model(bart_like(hf.MBartConfig, scale_embedding=True), generation={"forced_bos_token_id": 17}),
     "pegasus": Model(bart_like(hf.PegasusConfig, scale_embedding=True, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)),
-    "marian": Model(bart_like(hf.MarianConfig, scale_embedding=True, pad_token_id=7, decoder_start_token_id=7, eos_token_id=0)),
+    "marian": Model(bart_like(hf.MarianConfig, scale_embedding=True, pad_token_id=7, decoder_start_token_id=7, eos_token_id=0), spread=0.12, table=0.15),
     "m2m100": Model(bart_like(hf.M2M100Config, scale_embedding=True), generation={"forced_bos_token_id": 21, "decoder_start_token_id": 2}),
     "blenderbot": Model(bart_like(hf.BlenderbotConfig, scale_embedding=True, decoder_start_token_id=1, pad_token_id=0, bos_token_id=1)),
-    "whisper": Model(whisper(), LISTEN, features=SPEECH, prompt=(50, 51, 53)),
+    "whisper": Model(whisper(), LISTEN, features=SPEECH, prompt=(50, 51, 53), traced={"feature_size": 16, "nb_max_frames": 60}),
     "trocr": Model(image_to_text(bart_like(hf.TrOCRConfig, cross_attention_hidden_size=32, is_decoder=True)), CAPTION, features=IMAGES),
     # Other settings of the same families.
     "t5-buckets": Model(t5_like(hf.T5Config, relative_attention_num_buckets=10, relative_attention_max_distance=20)),
@@ -87,9 +88,9 @@ MODELS = {
     "bart-beams": Model(bart_like(hf.BartConfig), generation={"num_beams": 4, "length_penalty": 2.0, "early_stopping": True, "max_length": 20, "min_length": 6,
                                                               "forced_bos_token_id": 0, "forced_eos_token_id": 2, "no_repeat_ngram_size": 3}),
     "marian-two-vocabularies": Model(bart_like(hf.MarianConfig, share_encoder_decoder_embeddings=False, tie_word_embeddings=False, decoder_vocab_size=300,
-                                               pad_token_id=7, decoder_start_token_id=7, eos_token_id=0)),
+                                               pad_token_id=7, decoder_start_token_id=7, eos_token_id=0), spread=0.12, table=0.15),
     "mbart-pair": Model(bart_like(hf.MBartConfig, scale_embedding=True), generation={"forced_bos_token_id": 17}, merged=False),
-    "whisper-pair": Model(whisper(encoder_layers=1, decoder_layers=3), LISTEN, features=SPEECH, prompt=(50, 51, 53), merged=False),
+    "whisper-pair": Model(whisper(encoder_layers=1, decoder_layers=3), LISTEN, features=SPEECH, prompt=(50, 51, 53), traced={"feature_size": 16, "nb_max_frames": 60}, merged=False),
     # Other families.
     "blenderbot-small": Model(bart_like(hf.BlenderbotSmallConfig, decoder_start_token_id=1, pad_token_id=0, bos_token_id=1)),
     "bert-to-bert": Model(bert_to_bert()),

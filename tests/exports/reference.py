@@ -26,6 +26,7 @@ def prompts(model, vocabulary, seed=5):
 def generate(network, inputs, decoder_ids=None, settings=None, **options):
     """The ids of the answer; those of an encoder-decoder begin with the decoder's prompt, of a decoder alone with what is new."""
     config = copy.deepcopy(settings or network.generation_config)
+    own, network.generation_config = network.generation_config, config  # `generate` takes special tokens from there
     if "max_new_tokens" in options:  # run on
         config.update(eos_token_id=None, forced_eos_token_id=None, max_length=None, min_length=0)
     if not config.num_beams > 1 or "num_beams" in options:
@@ -37,6 +38,8 @@ def generate(network, inputs, decoder_ids=None, settings=None, **options):
     with torch.no_grad():
         # Not the generate of Whisper, which adds prompts and time stamps.
         ids = GenerationMixin.generate(network, **inputs, **more, generation_config=config, use_model_defaults=False)[0].tolist()
+    network.generation_config = own
+    assert "max_new_tokens" not in options or len(ids) >= options["max_new_tokens"], ids
     return ids if network.config.is_encoder_decoder else ids[inputs["input_ids"].shape[1]:]
 
 
@@ -71,7 +74,7 @@ def read_cases(network, double, model):
         case["min_top1_margin"] = round(float((margins[:, 0] - margins[:, 1]).min()), 5)
         if case["min_top1_margin"] < NEAR:
             return None, None, "two best logits are too near"
-        if len(set(greedy)) < 5 and len(inputs.get("input_ids", [[1, 2]])[0]) > 1:
+        if len(set(greedy)) < 4 and len(inputs.get("input_ids", [[1, 2]])[0]) > 1:
             return None, None, "an answer repeats itself"
         if i == 1 or model.features:
             case["beam3_ids"] = generate(network, inputs, prompt, max_new_tokens=NEW_TOKENS_OF_BEAMS, num_beams=BEAMS)
