@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cli/commands.h"
+#include "cli/terminal.h"
 #include "pipelines/llm.h"
 
 namespace situ::cli {
@@ -298,23 +299,11 @@ int inspect_unsupported(const InspectArguments& a, const std::string& reason) {
 
 }  // namespace
 
-Result<int64_t> parse_memory(const std::optional<std::string>& text) {
-  if (!text) return int64_t{0};
-  char* end = nullptr;
-  const double value = std::strtod(text->c_str(), &end);
-  const std::map<std::string, double> units{
-      {"", 1},     {"B", 1},    {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
-      {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
-  auto unit = units.find(end ? end : "");
-  if (end == text->c_str() || unit == units.end() || !(value * unit->second >= 1) || value * unit->second > 1e18)
-    return Status::error("--memory '" + *text + "' is not a size such as 2GiB");
-  return static_cast<int64_t>(value * unit->second);
-}
-
 int inspect(const InspectArguments& a) {
   const Result<int64_t> budget = parse_memory(a.memory);
   if (!budget.is_ok()) return fail(budget.status().message());
   LoadOptions load;
+  load.variants = a.variants;
   load.kv_type = a.kv_type;
   load.pack_cache = !a.no_pack_cache;
   Result<Model> model = Model::load(a.model, load);

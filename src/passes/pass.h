@@ -2,6 +2,7 @@
 // inferred again. SITU_DISABLE_PASSES=name,name switches off those that a correct program does not need.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -110,6 +111,9 @@ struct PassContext {
   std::map<ValueId, int64_t> folded;  // bytes of all that it made
   // Set by widen_half: constants that are float now may have been rounded to half precision by the exporter.
   bool half_constants = false;
+  // Called by infer_shapes for each node before its shapes are inferred: may replace operands. Empty: nothing is.
+  std::function<void(Node&)> before_infer;
+  bool lifted = false;  // set by lift_extents: the file's extents were numbers
   // A step that subgraphs are probed at: S, P and T = P + S all differ where the phase lets them.
   int64_t probe_tokens() const { return phase == Phase::kDecode ? 1 : 2; }
   int64_t probe_past() const { return phase == Phase::kFirst ? 0 : 3; }
@@ -137,6 +141,7 @@ const std::vector<Pass>& pass_list();
 Status run_passes(PassContext& context, bool literal);
 
 // -- the passes, one file each
+Status lift_extents(PassContext&);         // fixed windows: extents that are numbers become symbols
 Status bind_inputs(PassContext&);          // symbols for batch, new tokens, past; constant inputs
 Status expand_fused(PassContext&);         // contrib and opset 23+ attention, rotary, skip norms
 Status check_mask(PassContext&);           // ones in the attention mask hide nothing, and a zero hides a key

@@ -1,6 +1,6 @@
 #include "pipelines/generation_config.h"
 
-#include "pipelines/json_file.h"
+#include "text/json_file.h"
 
 namespace situ {
 namespace {

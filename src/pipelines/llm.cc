@@ -7,6 +7,8 @@
 #include <fstream>
 
 #include "base/clock.h"
+#include "onnx/share_initialisers.h"
+#include "passes/fixed_window.h"
 #include "pipelines/draft.h"
 #include "pipelines/sampling.h"
 #include "pipelines/start.h"
@@ -105,6 +107,22 @@ Status load_with_context(Model::Impl& m, const LoadOptions& options) {
   return status;
 }
 
+// Of an export whose extents are all fixed the context is the number of its keys, whatever the model was made for.
+Status bound_by_window(Model::Impl& m, const LoadOptions& options) {
+  const Result<std::optional<FixedWindow>> window = find_fixed_window(m.files.decoder.graph, m.folder.names);
+  if (!window.is_ok() || !*window) return Status::ok();  // what is wrong with it is said where it is bound
+  const int64_t length = (*window)->length;
+  for (const auto& [what, tokens] : {std::pair<const char*, int64_t>{"a context", options.context_length},
+                                     {"a window", options.window + options.sink}})
+    if (tokens > length)
+      return Status::error(std::string(what) + " of " + std::to_string(tokens) +
+                           " tokens is more than this export has keys: its attention mask is [1, " +
+                           std::to_string(length) + "]");
+  m.folder.context_length = length;
+  if (options.context_length == 0) m.context_length = length;
+  return Status::ok();
+}
+
 Status import_files(Model::Impl& m) {
   const auto import = [](const std::filesystem::path& file, std::string* name) {
     *name = file.filename().string();
@@ -120,6 +138,11 @@ Status import_files(Model::Impl& m) {
     if (!imported.is_ok()) return imported.status();
     *model = std::move(*imported);
   }
+  std::vector<ImportedModel*> models;
+  if (m.files.encoder) models.push_back(&*m.files.encoder);
+  models.push_back(&m.files.decoder);
+  if (m.files.first) models.push_back(&*m.files.first);
+  share_initialisers(models);
   return Status::ok();
 }
 
@@ -277,7 +300,7 @@ Model::~Model() = default;
 Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   const Clock::time_point start = Clock::now();
   auto impl = std::make_unique<Impl>();
-  Result<ModelFolder> folder = open_model_folder(path);
+  Result<ModelFolder> folder = open_model_folder(path, options.variants);
   if (!folder.is_ok()) return folder.status();
   impl->folder = std::move(*folder);
   if (const char* error = select_isa_error(); error && *error) return Status::error(error);
@@ -285,6 +308,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   impl->context_length = options.context_length > 0        ? options.context_length
                          : impl->folder.context_length > 0 ? impl->folder.context_length
                                                            : kDefaultContext;
+  SITU_RETURN_IF_ERROR(bound_by_window(*impl, options).with_context(impl->folder.model_file.string()));
   if (options.context_length < 0)
     return Status::error(path + ": a context of " + std::to_string(options.context_length) + " tokens");
   if (options.chunk < 1) return Status::error(path + ": steps of " + std::to_string(options.chunk) + " tokens");
@@ -292,12 +316,16 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   if (impl->context_length > kMaxContext)
     return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " +
                          std::to_string(kMaxContext));
-  SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
+  // Before what takes long.
   if (impl->folder.has_tokenizer) {
     Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
     if (!tokenizer.is_ok()) return tokenizer.status();
     impl->tokenizer = std::move(*tokenizer);
   }
+  if (!options.draft.empty())
+    if (const Result<ModelFolder> draft = open_model_folder(options.draft); !draft.is_ok())
+      return draft.status().with_context("the draft");
+  SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
   if (!options.draft.empty()) {
     LoadOptions small;
     small.threads = options.threads;
@@ -365,6 +393,7 @@ void Model::interrupt_when(const std::atomic<bool>* flag) {
     impl_->in_place->interrupt_when(flag);
   else
     impl_->naive->interrupt_when(flag);
+  if (impl_->tokenizer) impl_->tokenizer->interrupt_when(flag);
   if (impl_->draft) impl_->draft->interrupt_when(flag);
 }
 
