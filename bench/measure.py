@@ -36,7 +36,8 @@ NAIVE_DEPTHS = "35,512,2048"
 
 
 def measured(name, run, a, before):
-    """The report. Engines that are not asked for have what they had `before`: {engine: what the file has}."""
+    """Yields the report after each measurement. Engines that are not asked for have what they had `before`: {engine:
+    what the file has}."""
     model, reps, cases, streams, engines, left_out = run
     reps = a.reps or reps
     what = (["--case", *cases] if cases else []) + (["--streams", *streams, "--stream-case", f"{STREAMS['prompt']}:{STREAMS['tokens']}"] if streams else [])
@@ -62,7 +63,7 @@ def measured(name, run, a, before):
             else:
                 of_engine["version"] = result.pop("version")
                 of_engine["samples"].append(result)
-    return report
+            yield report
 
 
 def measured_naive(a):
@@ -88,8 +89,8 @@ def main():
     for name in a.only:
         file = folder / f"{name}.json"
         before = json.loads(file.read_text(encoding="utf-8"))["engines"] if name in RUNS and file.exists() else {}
-        report = measured(name, RUNS[name], a, before) if name in RUNS else measured_naive(a)
-        file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        for report in measured(name, RUNS[name], a, before) if name in RUNS else [measured_naive(a)]:
+            file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")  # what there is, should this be ended early
     return 0
 
 

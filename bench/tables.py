@@ -197,7 +197,8 @@ def block_naive(machines):
 def block_machines(machines):
     lines = []
     for machine in machines:
-        reps = ", ".join(f"{MODELS.get(run['model'], run['model'])}{' (streams)' if run['streams'] else ''} {run['reps']}" for run in machine.runs.values() if "engines" in run)
+        counts = [(run, max(len(of.get("samples", [])) for of in run["engines"].values())) for run in machine.runs.values() if "engines" in run]
+        reps = ", ".join(f"{MODELS[run['model']]}{' (streams)' if run['streams'] else ''} {count}" for run, count in counts)
         lines += [f"### {machine.name}", "", f"{machine.date}. {versions(machine)}. Two threads. Repetitions: {reps}.", "", *table(machine, False), "", *reasons(machine), ""]
         for words, more in (("Decoding against memory, measured in the same run:", roofline(machine)), ("What the Python loop around ONNX Runtime costs, part of its figures above:", loops(machine))):
             lines += [words, "", *more, ""] if more else []
