@@ -2,7 +2,10 @@
 
     name()  "2 cores, Zen 5, AVX-512 VNNI/BF16, no AMX"
     slug()  "2-cores-zen-5-avx-512-vnni-bf16-no-amx", the folder of its results
+
+Others tells how much of the processors other processes took while something was measured.
 """
+import os
 import re
 from pathlib import Path
 
@@ -48,3 +51,21 @@ def name(info=None):
 
 def slug(machine):
     return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")
+
+
+class Others:
+    """The share of all processors that others than this process and its ended children take, from now on."""
+
+    def __init__(self):
+        self.start = self.now()
+
+    def now(self):
+        """(seconds of all processors, seconds of them that were used, seconds that this process and its children used)"""
+        ticks = [int(t) for t in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        unit, own = os.sysconf("SC_CLK_TCK"), os.times()
+        idle = ticks[3] + ticks[4]
+        return sum(ticks) / unit, (sum(ticks) - idle) / unit, own.user + own.system + own.children_user + own.children_system
+
+    def share(self):
+        total, used, own = (after - before for before, after in zip(self.start, self.now()))
+        return max(0.0, used - own) / total if total > 0 else 0.0

@@ -54,14 +54,15 @@ def measured(name, run, a, before):
             if "reason" in of_engine or engine not in a.engines:
                 continue
             file = a.models / (model + ".gguf" if engine in compare.ON_GGUF else model)
-            begin = time.monotonic()
+            begin, others = time.monotonic(), machine.Others()
             result, reason = compare.measure(engine, file, a.threads, *what, timeout=TIMEOUT_S)
-            print(f"{name}: repetition {rep + 1} of {reps}, {engine}: {reason or f'{time.monotonic() - begin:.0f} s'}", flush=True)
+            print(f"{name}: repetition {rep + 1} of {reps}, {engine}: {reason or f'{time.monotonic() - begin:.0f} s, others took {100 * others.share():.0f}% of the processors'}", flush=True)
             if reason:
                 of_engine.clear()
                 of_engine["reason"] = reason
             else:
                 of_engine["version"] = result.pop("version")
+                result["others"] = round(others.share(), 3)  # of the processors, taken by other processes meanwhile
                 of_engine["samples"].append(result)
             yield report
 

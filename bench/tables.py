@@ -165,6 +165,12 @@ def versions(machine):
     return ", ".join(f"{e} {v}" if not v.startswith(e) else v for e, v in found.items() if "," not in e or e.startswith("ONNX Runtime, shared"))
 
 
+def others(machine):
+    """How idle the machine was: the most that other processes took during a measurement."""
+    shares = [s["others"] for run in machine.runs.values() for of in run.get("engines", {}).values() for s in of.get("samples", []) if "others" in s]
+    return f" Other processes took {100 * max(shares):.0f}% of the processors at most during a measurement, {100 * median(shares):.0f}% in the median." if shares else ""
+
+
 def naive_rows(machine):
     run = machine.runs.get("naive")
     for row in run["rows"] if run else []:
@@ -199,7 +205,7 @@ def block_machines(machines):
     for machine in machines:
         counts = [(run, max(len(of.get("samples", [])) for of in run["engines"].values())) for run in machine.runs.values() if "engines" in run]
         reps = ", ".join(f"{MODELS[run['model']]}{' (streams)' if run['streams'] else ''} {count}" for run, count in counts)
-        lines += [f"### {machine.name}", "", f"{machine.date}. {versions(machine)}. Two threads. Repetitions: {reps}.", "", *table(machine, False), "", *reasons(machine), ""]
+        lines += [f"### {machine.name}", "", f"{machine.date}. {versions(machine)}. Two threads. Repetitions: {reps}.{others(machine)}", "", *table(machine, False), "", *reasons(machine), ""]
         for words, more in (("Decoding against memory, measured in the same run:", roofline(machine)), ("What the Python loop around ONNX Runtime costs, part of its figures above:", loops(machine))):
             lines += [words, "", *more, ""] if more else []
     return lines[:-1] or ["Nothing is measured yet."]

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -21,7 +22,7 @@ CASE = {"prompt": 35, "tokens": 120, "prefill_ms": 10.0, "decode_ms": 2.0}
 def results():
     """A machine on which Situ decodes 500 tokens per second and llama.cpp 250; OpenVINO failed."""
     situ = {**CASE, "bytes_copied_per_token": 0, "bytes_read_per_token": 8e7, "read_bandwidth_bytes_per_s": 5e10}
-    samples = [{"load_s": 0.5, "rss_mib": 200.0, "cases": [situ], "streams": []}]
+    samples = [{"load_s": 0.5, "rss_mib": 200.0, "others": 0.04, "cases": [situ], "streams": []}]
     slow = [{"load_s": 1.0, "rss_mib": 300.0, "cases": [{**CASE, "decode_ms": ms}], "streams": []} for ms in (4.0, 1.0, 5.0)]
     return {"machine": "2 cores, a test", "date": "2026-01-01", "threads": 2, "reps": 3, "model": "smollm2-int4", "cases": ["35:120"], "streams": [],
             "engines": {"situ": {"version": "", "samples": samples}, "llama.cpp": {"version": "llama.cpp 1", "samples": slow}, "openvino": {"reason": "does not load"}}}
@@ -55,6 +56,7 @@ class TablesTest(unittest.TestCase):
         self.assertIn("| load, s | **0.50** | - | - | - | - | - | 1.00 | 2.00x |", page)
         self.assertIn("OpenVINO GenAI: does not load (SmolLM2-135M, int4: decode, 35 past", page)
         self.assertIn("| 80 | 50.0 | 40.0 | 80% |", page)
+        self.assertIn("Other processes took 4% of the processors at most", page)
         self.assertIn("<svg", (self.root / "docs" / "performance.svg").read_text())
 
     def test_a_changed_block_is_caught(self):
@@ -102,6 +104,19 @@ class TablesTest(unittest.TestCase):
         self.assertEqual(machine.slug(machine.name(info)), "2-cores-zen-5-avx-512-vnni-bf16-no-amx")
         info = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nflags\t\t: avx2 avx512f avx512_vnni avx512_bf16 amx_int8 amx_bf16\n"
         self.assertEqual(machine.name(info), "1 core, Sapphire Rapids, AVX-512 VNNI/BF16, AMX INT8/BF16")
+
+    def test_others_are_seen(self):
+        others = machine.Others()
+        subprocess.run([sys.executable, "-c", "sum(range(20_000_000))"], check=True)  # an ended child is no other
+        own = others.share()
+        self.assertTrue(0 <= own <= 1, own)
+        with subprocess.Popen([sys.executable, "-c", "print(flush=True); sum(range(10**10))"], stdout=subprocess.PIPE) as child:
+            child.stdout.readline()
+            others = machine.Others()
+            time.sleep(0.5)
+            share = others.share()  # it runs still, and so counts
+            child.kill()
+        self.assertGreater(share, 0.01)
 
     def test_results_lie_under_the_name_of_their_machine(self):
         for file in (ROOT / "bench" / "results").glob("*/*.json"):
