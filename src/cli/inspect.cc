@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cli/commands.h"
+#include "cli/terminal.h"
 #include "pipelines/llm.h"
 
 namespace situ::cli {
@@ -43,13 +44,17 @@ Json states_json(const InPlaceEngine& e) {
   for (const StateLayout& s : e.prefill_plan().states) {
     const Graph& g = e.compiled().graph;
     Json j;
-    j["past"] = g.values[s.pair.past].name;
-    j["present"] = g.values[s.pair.present].name;
+    if (!s.pair.here()) continue;
+    if (s.pair.past != kNoValue) j["past"] = g.values[s.pair.past].name;
+    if (s.pair.present != kNoValue) j["present"] = g.values[s.pair.present].name;
     j["rule"] = state_rule_name(s.pair.rule);
     j["type"] = dtype_name(s.type);
-    j["shape"] = shape_str(g.values[s.pair.past].info.shape, &g.symbol_names);
-    if (s.pair.rule == StateRule::kAppend) j["axis"] = s.pair.axis;
-    j[s.pair.rule == StateRule::kAppend ? "bytes_per_token" : "bytes"] = s.slot_bytes();
+    j["shape"] =
+        shape_str(g.values[s.pair.past != kNoValue ? s.pair.past : s.pair.present].info.shape, &g.symbol_names);
+    if (s.pair.rule != StateRule::kReplace) j["axis"] = s.pair.axis;
+    j[s.pair.rule == StateRule::kAppend   ? "bytes_per_token"
+      : s.pair.rule == StateRule::kSource ? "bytes_per_source_row"
+                                          : "bytes"] = s.slot_bytes();
     list.push_back(j);
   }
   return list;
@@ -93,25 +98,25 @@ Json describe(const Model::Impl& m, int64_t budget) {
   const Graph& g = e.compiled().graph;
   Json j;
   j["file"] = m.folder.model_file.string();
-  j["producer"] = m.imported.producer;
-  j["opsets"] = m.imported.opsets;
-  j["nodes"] = {{"in file", m.imported.graph.nodes.size()},
+  j["producer"] = m.files.decoder.producer;
+  j["opsets"] = m.files.decoder.opsets;
+  j["nodes"] = {{"in file", m.files.decoder.graph.nodes.size()},
                 {"after passes", g.nodes.size()},
                 {"kernel calls per token", e.kernel_calls()}};
-  j["inputs"] = values_json(m.imported.graph, m.imported.graph.inputs);
-  j["outputs"] = values_json(m.imported.graph, m.imported.graph.outputs);
+  j["inputs"] = values_json(m.files.decoder.graph, m.files.decoder.graph.inputs);
+  j["outputs"] = values_json(m.files.decoder.graph, m.files.decoder.graph.outputs);
   j["states"] = states_json(e);
   j["recognised"] = found_json(e.compiled());
-  if (e.phases().first_only) j["recognised, one token"] = found_json(e.phases().token);
+  if (e.module().first_only) j["recognised, one token"] = found_json(e.module().token);
   j["placement"] = {{"prefill", placement_json(g, e.prefill_plan())},
                     {"decode", placement_json(e.decode_graph(), e.decode_plan())}};
   j["copies"] = {{"prefill", copies_json(g, e.prefill_plan())},
                  {"decode", copies_json(e.decode_graph(), e.decode_plan())}};
-  const int64_t per_token = e.states().bytes_per_slot(), fixed = m.imported.weight_bytes + e.computed_bytes() +
+  const int64_t per_token = e.states().bytes_per_slot(), fixed = m.files.weight_bytes() + e.computed_bytes() +
                                                                  e.arena_bytes() + e.io_bytes() +
                                                                  e.states().fixed_bytes();
   Json memory;
-  memory["weights"] = m.imported.weight_bytes;
+  memory["weights"] = m.files.weight_bytes();
   memory["computed"] = e.computed_bytes();
   memory["arena"] = e.arena_bytes();
   memory["arena_decode"] = e.decode_plan().arena_bytes;
@@ -294,23 +299,11 @@ int inspect_unsupported(const InspectArguments& a, const std::string& reason) {
 
 }  // namespace
 
-Result<int64_t> parse_memory(const std::optional<std::string>& text) {
-  if (!text) return int64_t{0};
-  char* end = nullptr;
-  const double value = std::strtod(text->c_str(), &end);
-  const std::map<std::string, double> units{
-      {"", 1},     {"B", 1},    {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
-      {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
-  auto unit = units.find(end ? end : "");
-  if (end == text->c_str() || unit == units.end() || !(value * unit->second >= 1) || value * unit->second > 1e18)
-    return Status::error("--memory '" + *text + "' is not a size such as 2GiB");
-  return static_cast<int64_t>(value * unit->second);
-}
-
 int inspect(const InspectArguments& a) {
   const Result<int64_t> budget = parse_memory(a.memory);
   if (!budget.is_ok()) return fail(budget.status().message());
   LoadOptions load;
+  load.variants = a.variants;
   load.kv_type = a.kv_type;
   load.pack_cache = !a.no_pack_cache;
   Result<Model> model = Model::load(a.model, load);

@@ -15,6 +15,7 @@ bool pass_disabled(const std::string& name) {
 
 const std::vector<Pass>& pass_list() {
   static const std::vector<Pass> passes{
+      {"lift_extents", lift_extents, PassUse::kAlways},
       {"bind_inputs", bind_inputs, PassUse::kAlways},
       {"inline_control", inline_control, PassUse::kAlways},
       {"expand_fused", expand_fused, PassUse::kAlways},
