@@ -1,7 +1,7 @@
 //! What is refused of a `tokenizer.json` when it is loaded. `bounded.rs` has what can be known only with a text.
 
 use crate::bounded::BoundedTokenizer;
-use crate::counts;
+use crate::{counts, limits};
 use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::models::ModelWrapper;
@@ -18,6 +18,10 @@ const MAX_UNKNOWN_BYTES: usize = 256;
 const MAX_AFFIX_BYTES: usize = 16;
 /// The search for the pieces of a WordPiece word is cubic in its length. 100 is usual.
 const MAX_WORD_CHARS: u64 = 1000;
+/// For each piece of Unigram: its tree has a hash table for every byte that another follows. 250,000 pieces in five scripts
+/// take 100 MB beside what LOAD_MEMORY of tokenizer.rs allows.
+const MEMORY_PER_PIECE: usize = 512;
+const MAX_PIECES_MEMORY: usize = 192 << 20;
 /// All regular expressions of a file together. Compiled, a byte of them takes about 200. Those in use have some 300 bytes.
 const MAX_REGEX_BYTES: usize = 64 << 10;
 /// At every byte of a text, Unigram copies all pieces that start there: up to half the square of this.
@@ -212,7 +216,8 @@ fn check_pieces(model: &ModelWrapper) -> Result<(), String> {
 
 /// Before the library reads the file.
 pub fn check_file(bytes: &[u8]) -> Result<(), String> {
-    counts::check_counts(bytes)?;
+    let pieces = counts::check_counts(bytes)?;
+    limits::allow_memory(pieces.saturating_mul(MEMORY_PER_PIECE).min(MAX_PIECES_MEMORY));
     let parts: Parts = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
     check_regexes(&parts)?;
     check_charsmaps(&parts.normalizer)?;

@@ -77,7 +77,7 @@ impl<'de> Visitor<'de> for Values<'_> {
     }
 }
 
-/// A list or an object with at most MAX_ENTRIES entries, none of which is large; or any other small value.
+/// A list or an object with at most MAX_ENTRIES entries, none of which is large; or null. Gives the length of a list.
 struct Entries<'a>(&'a str);
 
 impl Entries<'_> {
@@ -97,32 +97,32 @@ macro_rules! entry {
 }
 
 impl<'de> DeserializeSeed<'de> for Entries<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+    type Value = usize;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<usize, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for Entries<'_> {
-    type Value = ();
+    type Value = usize;
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "a list or an object as {}", self.0)
     }
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        Ok(())
+    fn visit_unit<E: Error>(self) -> Result<usize, E> {
+        Ok(0)
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<usize, A::Error> {
         let (mut count, mut left);
         count = 0;
         loop {
             if items.next_element_seed(entry!(self.0, left))?.is_none() {
-                return Ok(());
+                return Ok(count);
             }
             count += 1;
             self.check(count)?;
         }
     }
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<usize, A::Error> {
         let (mut count, mut left);
         count = 0;
         while fields.next_key::<IgnoredAny>()?.is_some() {
@@ -130,32 +130,36 @@ impl<'de> Visitor<'de> for Entries<'_> {
             count += 1;
             self.check(count)?;
         }
-        Ok(())
+        Ok(0)
     }
 }
 
-/// The fields of the file, or those of its model.
+/// The fields of the file, or those of its model. Gives the length of a vocabulary that is a list.
 struct Fields {
     is_model: bool,
 }
 
 impl<'de> DeserializeSeed<'de> for Fields {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+    type Value = usize;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<usize, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for Fields {
-    type Value = ();
+    type Value = usize;
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(if self.is_model { "an object as model" } else { "an object" })
     }
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<usize, A::Error> {
+        let mut vocabulary = 0;
         while let Some(key) = fields.next_key::<String>()? {
             match (self.is_model, &*key) {
-                (true, "vocab" | "merges") | (false, "added_tokens") => fields.next_value_seed(Entries(&key))?,
-                (false, "model") => fields.next_value_seed(Fields { is_model: true })?,
+                (true, "vocab") => vocabulary = fields.next_value_seed(Entries(&key))?,
+                (true, "merges") | (false, "added_tokens") => {
+                    fields.next_value_seed(Entries(&key))?;
+                }
+                (false, "model") => vocabulary = fields.next_value_seed(Fields { is_model: true })?,
                 _ => {
                     let most = if key == "post_processor" { MAX_PROCESSOR_VALUES } else { MAX_VALUES };
                     let mut left = most;
@@ -163,14 +167,16 @@ impl<'de> Visitor<'de> for Fields {
                 }
             }
         }
-        Ok(())
+        Ok(vocabulary)
     }
 }
 
-/// Keeps nothing of the file.
-pub fn check_counts(bytes: &[u8]) -> Result<(), String> {
+/// Keeps nothing of the file. Returns the pieces of a vocabulary that is a list, as that of Unigram is; 0 for others.
+pub fn check_counts(bytes: &[u8]) -> Result<usize, String> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    Fields { is_model: false }.deserialize(&mut reader).and_then(|()| reader.end()).map_err(|e| e.to_string())
+    let pieces = Fields { is_model: false }.deserialize(&mut reader).map_err(|e| e.to_string())?;
+    reader.end().map_err(|e| e.to_string())?;
+    Ok(pieces)
 }
 
 #[cfg(test)]
@@ -193,6 +199,8 @@ mod tests {
         assert!(error(format!(r#"{{"added_tokens": [{}]}}"#, list("0", MAX_PER_ENTRY))).contains("added_tokens has"));
         assert!(error(list("[", 200)).contains("an object"));
         assert!(error("{} {}".into()).contains("trailing"));
+        assert_eq!(check_counts(br#"{"model": {"vocab": [["a", 0], ["b", 1]]}, "x": 0}"#), Ok(2));
+        assert_eq!(check_counts(br#"{"model": {"vocab": {"a": 0}}}"#), Ok(0));
         assert_eq!(error(r#"{"a": [1, -1, 1.5, "x\n", null, true, {"b": "c"}], "model": {"vocab": null}}"#.into()), "");
     }
 }

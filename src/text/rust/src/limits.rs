@@ -90,6 +90,11 @@ pub fn begin_memory(most: usize) {
     MOST_LIVE.set(isize::try_from(most).unwrap_or(isize::MAX));
 }
 
+/// Lets this thread hold so many bytes more.
+pub fn allow_memory(more: usize) {
+    MOST_LIVE.set(MOST_LIVE.get().saturating_add_unsigned(more));
+}
+
 /// Starts the clock of a render on this thread; `begin_memory` has started the count.
 pub fn begin(input_bytes: usize) {
     INPUT_BYTES.set(input_bytes);
@@ -176,7 +181,7 @@ fn take(value: &Value, depth: usize, left: &mut usize) -> Result<(), Error> {
 const PER_TEXT_BYTE: usize = 64;
 const MAX_TEXT_BYTES: usize = 1 << 20;
 /// CPU time of one text. A tokenizer in use takes about 1 s per million bytes at worst.
-const MAX_TEXT_TIME: Duration = Duration::from_secs(5);
+const MAX_TEXT_TIME: Duration = Duration::from_secs(3);
 const TIME_PER_TEXT_BYTE: Duration = Duration::from_micros(20);
 /// The library keeps an offset of 16 bytes beside each byte, in several copies, and lists of pieces. A text in use takes
 /// about 100 bytes a byte.
