@@ -1,9 +1,14 @@
-"""Situ and its peers on the same files, in turn, and their ratios.
+"""Situ and its peers on the same files, or two builds of Situ, in turn, and their ratios.
 
-usage: compare.py MODEL [--gguf FILE] [--case PROMPT:TOKENS ...] [--reps R] [--threads T] [--engines a,b,..]
+usage: compare.py MODEL [--gguf FILE] [--case PROMPT:TOKENS ...] [--reps R] [--threads T] [--engines a,b,..] [--json]
+       compare.py MODEL --against BINARY [--min-ratio X] [--case PROMPT:TOKENS ...] [--reps R] [--threads T] [--json]
 
 Engines that are not installed are named and left out (bench/run.sh installs what it can). Each measurement is a process
-of its own; the engines take turns in every repetition, so that a machine that slows down slows all. Medians.
+of its own; the engines take turns in every repetition, so that a machine that slows down slows all. The figure of a
+measurement is the mean over its tokens, the figure of a case the median of its measurements.
+
+With --against, build/situ is compared with BINARY, another build of situ. Exit code 1: build/situ has less than
+--min-ratio of the tokens per second of BINARY in some case.
 """
 import argparse
 import json
@@ -13,6 +18,8 @@ import sys
 from pathlib import Path
 
 PEER = Path(__file__).parent / "peer.py"
+SITU = Path(__file__).parent.parent / "build" / "situ"
+SPEEDS = ("prefill_tps", "decode_tps")
 MODULES = {"situ": None, "ort-naive": "onnxruntime", "ort-shared": "onnxruntime", "ort-genai": "onnxruntime_genai", "openvino": "openvino_genai", "llama.cpp": "llama_cpp"}
 ON_GGUF = {"openvino", "llama.cpp"}
 TIMEOUT_S = 1800  # of a measurement
@@ -76,21 +83,92 @@ def engine_names(text):
     return text.split(",")
 
 
-def main():
+def ratio(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is no ratio")
+    return value
+
+
+def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--gguf", help="the same weights for the engines that read GGUF")
     parser.add_argument("--case", action="append", type=case, help="prompt tokens:new tokens (default 35:120 and 2048:32)")
     parser.add_argument("--reps", type=positive, default=5)
     parser.add_argument("--threads", type=thread_count, default=2)
-    parser.add_argument("--engines", type=engine_names, default=list(MODULES), help="of " + ",".join(MODULES))
+    parser.add_argument("--engines", type=engine_names, help="of " + ",".join(MODULES))
+    parser.add_argument("--against", metavar="BINARY", help="compare with this build of situ, not with other engines")
+    parser.add_argument("--min-ratio", type=ratio, help="of build/situ to BINARY, in tokens per second (default 0.97)")
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args()
-    for path in filter(None, (a.model, a.gguf)):
+    for path in filter(None, (a.model, a.gguf, a.against)):
         if not Path(path).exists():
             parser.error(f"'{path}': no such file or folder")
+    if a.against and (a.engines or a.gguf):
+        parser.error("--against compares two builds of situ: --engines and --gguf do not go with it")
+    if a.min_ratio and not a.against:
+        parser.error("--min-ratio goes with --against")
+    a.case = a.case or [(35, 120), (2048, 32)]
+    a.min_ratio = a.min_ratio or 0.97
+    return a
+
+
+def bench(binary, model, prompt, tokens, threads):
+    """The row of one `situ bench`, or None and a line on stderr."""
+    command = [binary, "bench", model, "-p", str(prompt), "-n", str(tokens), "--reps", "1", "--threads", str(threads), "--json"]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        print(f"{binary} failed: {error}", file=sys.stderr)
+        return None
+    if run.returncode:
+        print(f"{binary} failed: {(run.stderr.strip().splitlines() or [run.returncode])[-1]}", file=sys.stderr)
+        return None
+    return json.loads(run.stdout)["rows"][0]["in-place"]
+
+
+def tokens_per_second(rows, prompt, statistic):
+    """Medians over `rows`. `statistic`: "_mean", or "" where a build is too old to report means over tokens."""
+    return {"prefill_tps": statistics.median(1000 * prompt / r["prefill_ms" + statistic] for r in rows),
+            "decode_tps": statistics.median(1000 / r["decode_ms_per_token" + statistic] for r in rows)}
+
+
+def compare_builds(a):
+    builds = {"situ": str(SITU), "against": str(Path(a.against).resolve())}
+    report = {"model": a.model, "machine": machine(), "threads": a.threads, "reps": a.reps, "min_ratio": a.min_ratio, "builds": builds, "cases": []}
+    if not a.json:
+        print(f"{a.model}; {report['machine']}; {a.threads} threads; medians of {a.reps}\n"
+              f"{'':16}{'':14}{'situ tok/s':>12}{'against tok/s':>15}{'ratio':>8}")
+    for prompt, tokens in a.case:
+        rows = {name: [] for name in builds}
+        for rep in range(a.reps):
+            for name in builds if rep % 2 == 0 else reversed(builds):  # neither is always the first
+                row = bench(builds[name], a.model, prompt, tokens, a.threads)
+                if not row:
+                    return 1
+                rows[name].append(row)
+        statistic = "_mean" if all("prefill_ms_mean" in r[0] for r in rows.values()) else ""
+        medians = {name: tokens_per_second(r, prompt, statistic) for name, r in rows.items()}
+        ratios = {k: medians["situ"][k] / medians["against"][k] for k in SPEEDS}
+        report["cases"].append({"prompt": prompt, "tokens": tokens, "medians": medians, "ratios": ratios})
+        for k in SPEEDS if not a.json else ():
+            print(f"{f'{prompt} + {tokens}':16}{k.partition('_')[0]:14}{medians['situ'][k]:12.1f}{medians['against'][k]:15.1f}{ratios[k]:8.3f}")
+    report["ratio"] = min(r for c in report["cases"] for r in c["ratios"].values())
+    if a.json:
+        print(json.dumps(report))
+    if report["ratio"] < a.min_ratio:
+        print(f"compare: the lowest ratio is {report['ratio']:.3f}, below {a.min_ratio}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def compare_engines(a):
     engines, failed = [], False
-    for engine in a.engines:
+    for engine in a.engines or MODULES:
         reason = available(engine, a.gguf)
         if reason:
             print(f"{engine}: left out, {reason}", file=sys.stderr)
@@ -101,7 +179,7 @@ def main():
     report = {"model": a.model, "machine": machine(), "threads": a.threads, "reps": a.reps, "cases": []}
     if not a.json:
         print(f"{a.model}; {report['machine']}; {a.threads} threads; medians of {a.reps}")
-    for prompt, tokens in a.case or [(35, 120), (2048, 32)]:
+    for prompt, tokens in a.case:
         samples = {e: [] for e in engines}
         for _ in range(a.reps):
             for e in engines:
@@ -116,11 +194,16 @@ def main():
         ours = medians.get("situ")
         print(f"\n{prompt} prompt + {tokens} new tokens\n{'':12}{'prefill tok/s':>14}{'Situ is':>9}{'decode tok/s':>14}{'Situ is':>9}{'load s':>8}{'MiB':>7}")
         for e, m in medians.items():
-            ratio = ["" if e == "situ" or not ours else f"{ours[k] / m[k]:.2f}x" for k in ("prefill_tps", "decode_tps")]
+            ratio = ["" if e == "situ" or not ours else f"{ours[k] / m[k]:.2f}x" for k in SPEEDS]
             print(f"{e:12}{m['prefill_tps']:14.1f}{ratio[0]:>9}{m['decode_tps']:14.1f}{ratio[1]:>9}{m['load_s']:8.2f}{m['rss_mib']:7.0f}")
     if a.json:
         print(json.dumps(report))
     return 1 if failed else 0
+
+
+def main():
+    a = arguments()
+    return compare_builds(a) if a.against else compare_engines(a)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def situ(a):
     row = json.loads(out)["rows"][0]["in-place"]
     run = subprocess.run([SITU, "run", a.model, "--prompt-ids", "1,2,3", "-n", "2", "--ignore-eos", "--json"], check=True, capture_output=True, text=True).stdout
     answer = json.loads(run)
-    return {"prefill_tps": row["prefill_tokens_per_s"], "decode_tps": row["decode_tokens_per_s"], "load_s": answer["load_ms"] / 1000, "rss_mib": answer["peak_rss_mib"]}
+    return {"prefill_tps": 1000 * a.prompt / row["prefill_ms_mean"], "decode_tps": row["decode_tokens_per_s_mean"], "load_s": answer["load_ms"] / 1000, "rss_mib": answer["peak_rss_mib"]}
 
 
 class Ort:

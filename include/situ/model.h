@@ -49,6 +49,22 @@ struct LoadOptions {
   bool pack_cache = true;
 };
 
+// An array of the caller, in C order and the machine's byte order.
+struct NamedArray {
+  enum class Type { kBool, kInt32, kInt64, kFloat16, kFloat32 };
+  std::string name;  // of the graph's input
+  Type type = Type::kFloat32;
+  std::vector<int64_t> shape;
+  const void* data = nullptr;  // must stay until the call that it is given to returns
+};
+
+// What a generation goes on from.
+struct Prompt {
+  std::vector<int64_t> ids;          // of an encoder-decoder: the encoder's, where that takes ids, else the decoder's
+  std::vector<NamedArray> arrays;    // inputs of the encoder: a spectrogram, pixels
+  std::vector<int64_t> decoder_ids;  // of an encoder-decoder; empty: its start token
+};
+
 // Bytes written since the model was loaded or the ledger was reset, by kind.
 struct LedgerReading {
   int64_t computed = 0;  // new values
@@ -110,9 +126,9 @@ class Session {
   // to have left the window; into the middle of a step whose tokens depend on how many they are (a long rope, `situ
   // inspect` tells); the naive mode cannot.
   Status rewind(int64_t length);
-  // One more session that goes on from here, over the same state: nothing is copied. Error: a recurrent state, which
-  // one session alone can have. Where attention was not recognised (`situ inspect` tells), the state of a session must
-  // be one run of slots: whichever of the two steps second finds the next slot taken, and step() says so.
+  // One more session that goes on from here, over the same state: nothing is copied. Where attention was not recognised
+  // (`situ inspect` tells), the state of a session must be one run of slots: whichever of the two steps second finds
+  // the next slot taken, and step() says so.
   Result<Session> fork() const;
 
   struct Impl;  // src/pipelines/llm.h
@@ -138,6 +154,9 @@ class Model {
   // choose.
   Result<Generation> generate(std::span<const int64_t> prompt, const GenerateOptions& options,
                               const TokenCallback& on_token);
+  // The same from arrays, and with a prompt of the decoder's own. Errors: also those of the encoder's inputs: one that
+  // is missing, unknown, or of another type or extent.
+  Result<Generation> generate(const Prompt& prompt, const GenerateOptions& options, const TokenCallback& on_token);
   // Several prompts, each with the answer that it would have alone: tokens and seed do not depend on the others. Up to
   // LoadOptions::batch are computed together; the next begins where one ends, and where there is room in the state for
   // the longest that it may become. `on_token` says which prompt a token is for; false ends that answer. Beams are
@@ -146,8 +165,11 @@ class Model {
   Result<std::vector<Generation>> generate(std::span<const std::vector<int64_t>> prompts,
                                            const GenerateOptions& options, const BatchCallback& on_token);
 
-  // Several sessions of a model may live side by side. Error: a second one of a model with a recurrent state, in place.
+  // Several sessions of a model may live side by side. That of an encoder-decoder needs a source before its first step.
   Result<Session> new_session();
+  // A session behind the encoder's output for the prompt's ids or arrays, before any token of the decoder. Forks of it
+  // read the same source. Errors: those of the encoder's inputs; the model has no encoder.
+  Result<Session> new_session(const Prompt& prompt);
   // As Session::step for each of several sessions, in as few steps as it takes; logits in the same order, valid until
   // the model's next step; or computed into `logits`, [feeds, vocabulary], as there. After an error all sessions are
   // what they were (but see Session::step). Error: a session is there twice; `logits` of another size.
@@ -168,6 +190,7 @@ class Model {
   // its owner clears it.
   void interrupt_when(const std::atomic<bool>* flag);
 
+  bool has_encoder() const;
   bool has_tokenizer() const;
   Result<std::vector<int64_t>> encode(const std::string& text) const;
   Result<std::string> decode(std::span<const int64_t> ids) const;

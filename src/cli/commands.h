@@ -67,6 +67,7 @@ struct BenchArguments {
   std::string model, versus;
   int64_t prompt = 35, tokens = 32;
   std::string depths = "0", kv_type = "auto";
+  std::optional<std::string> streams;
   int reps = 3, threads = 0;
   bool json = false, no_pack_cache = false;
 };

@@ -43,13 +43,17 @@ Json states_json(const InPlaceEngine& e) {
   for (const StateLayout& s : e.prefill_plan().states) {
     const Graph& g = e.compiled().graph;
     Json j;
-    j["past"] = g.values[s.pair.past].name;
-    j["present"] = g.values[s.pair.present].name;
+    if (!s.pair.here()) continue;
+    if (s.pair.past != kNoValue) j["past"] = g.values[s.pair.past].name;
+    if (s.pair.present != kNoValue) j["present"] = g.values[s.pair.present].name;
     j["rule"] = state_rule_name(s.pair.rule);
     j["type"] = dtype_name(s.type);
-    j["shape"] = shape_str(g.values[s.pair.past].info.shape, &g.symbol_names);
-    if (s.pair.rule == StateRule::kAppend) j["axis"] = s.pair.axis;
-    j[s.pair.rule == StateRule::kAppend ? "bytes_per_token" : "bytes"] = s.slot_bytes();
+    j["shape"] =
+        shape_str(g.values[s.pair.past != kNoValue ? s.pair.past : s.pair.present].info.shape, &g.symbol_names);
+    if (s.pair.rule != StateRule::kReplace) j["axis"] = s.pair.axis;
+    j[s.pair.rule == StateRule::kAppend   ? "bytes_per_token"
+      : s.pair.rule == StateRule::kSource ? "bytes_per_source_row"
+                                          : "bytes"] = s.slot_bytes();
     list.push_back(j);
   }
   return list;
@@ -93,25 +97,25 @@ Json describe(const Model::Impl& m, int64_t budget) {
   const Graph& g = e.compiled().graph;
   Json j;
   j["file"] = m.folder.model_file.string();
-  j["producer"] = m.imported.producer;
-  j["opsets"] = m.imported.opsets;
-  j["nodes"] = {{"in file", m.imported.graph.nodes.size()},
+  j["producer"] = m.files.decoder.producer;
+  j["opsets"] = m.files.decoder.opsets;
+  j["nodes"] = {{"in file", m.files.decoder.graph.nodes.size()},
                 {"after passes", g.nodes.size()},
                 {"kernel calls per token", e.kernel_calls()}};
-  j["inputs"] = values_json(m.imported.graph, m.imported.graph.inputs);
-  j["outputs"] = values_json(m.imported.graph, m.imported.graph.outputs);
+  j["inputs"] = values_json(m.files.decoder.graph, m.files.decoder.graph.inputs);
+  j["outputs"] = values_json(m.files.decoder.graph, m.files.decoder.graph.outputs);
   j["states"] = states_json(e);
   j["recognised"] = found_json(e.compiled());
-  if (e.phases().first_only) j["recognised, one token"] = found_json(e.phases().token);
+  if (e.module().first_only) j["recognised, one token"] = found_json(e.module().token);
   j["placement"] = {{"prefill", placement_json(g, e.prefill_plan())},
                     {"decode", placement_json(e.decode_graph(), e.decode_plan())}};
   j["copies"] = {{"prefill", copies_json(g, e.prefill_plan())},
                  {"decode", copies_json(e.decode_graph(), e.decode_plan())}};
-  const int64_t per_token = e.states().bytes_per_slot(), fixed = m.imported.weight_bytes + e.computed_bytes() +
+  const int64_t per_token = e.states().bytes_per_slot(), fixed = m.files.weight_bytes() + e.computed_bytes() +
                                                                  e.arena_bytes() + e.io_bytes() +
                                                                  e.states().fixed_bytes();
   Json memory;
-  memory["weights"] = m.imported.weight_bytes;
+  memory["weights"] = m.files.weight_bytes();
   memory["computed"] = e.computed_bytes();
   memory["arena"] = e.arena_bytes();
   memory["arena_decode"] = e.decode_plan().arena_bytes;

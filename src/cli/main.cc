@@ -107,13 +107,18 @@ int run_command_line(int argc, char** argv) {
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 20));
   bench_command->add_option("-d", bench_arguments.depths,
                             "Past tokens before the prompt is timed, one or more: 35,512,2048");
-  bench_command->add_option("--reps", bench_arguments.reps, "Repetitions; medians are printed")
+  bench_command->add_option("--reps", bench_arguments.reps, "Repetitions; medians are printed, --json has means too")
       ->check(CLI::Range(1, 1000));
   bench_command->add_option("--threads", bench_arguments.threads, "Threads")
       ->check(CLI::Range(1, int{situ::ThreadPool::kMost}));
   bench_command->add_option("--kv-type", bench_arguments.kv_type, "Element type of attention states (default: auto)")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
   bench_command->add_option("--vs", bench_arguments.versus, "Compare with: naive")->check(CLI::IsMember({"naive"}));
+  bench_command
+      ->add_option("--streams", bench_arguments.streams,
+                   "Answer so many prompts of -p tokens together, -n tokens each: 1,4,16")
+      ->excludes(bench_command->get_option("--vs"))
+      ->excludes(bench_command->get_option("-d"));
   bench_command->add_flag("--json", bench_arguments.json, "Print one JSON object");
 
   const std::pair<CLI::App*, bool*> packing[] = {{inspect_command, &inspect_arguments.no_pack_cache},

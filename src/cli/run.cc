@@ -104,7 +104,7 @@ Status load_options(const LoadArguments& a, LoadOptions* load) {
 }
 
 Status load_options(const RunArguments& a, LoadOptions* load) {
-  load->sequences = std::max<int64_t>(1, a.generate.beams);
+  load->sequences = std::max<int64_t>(1, a.generate.beams.value_or(1));
   load->batch =
       std::max({load->batch, load->sequences, std::max(a.generate.prompt_lookup, a.generate.draft_tokens) + 1});
   return load_options(static_cast<const LoadArguments&>(a), load);
@@ -130,7 +130,7 @@ int run(RunArguments a) {
     InPlaceEngine* engine = model->impl().in_place.get();
     if (!engine) return fail("--trace records placed programs; the naive mode has none");
     std::error_code unknown;
-    for (const auto& file : model->impl().imported.files)
+    for (const auto& file : model->impl().files.decoder.files)
       if (std::filesystem::equivalent(file->path, a.trace, unknown))
         return fail(a.trace + ": is the model; a trace would take its place");
     // Known before the text is printed, and without a file being touched that a failed run would leave empty.
@@ -159,6 +159,7 @@ int run(RunArguments a) {
     model->impl().in_place->set_trace(nullptr);
     if (const Status written = trace->write(a.trace); !written.is_ok()) return fail(written.message());
   }
+  for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
   const ModelFacts facts = model->facts();
   if (a.json) {
     nlohmann::ordered_json j;
@@ -167,7 +168,7 @@ int run(RunArguments a) {
     j["text"] = g->text;
     j["finish_reason"] = g->finish_reason;
     if (g->seed) j["seed"] = *g->seed;
-    if (options.beams > 1) j["answers"] = answers_json(*g);
+    if (!g->answers.empty()) j["answers"] = answers_json(*g);
     if (options.logprobs) j["logprobs"] = logprobs_json(*g);
     if (options.prompt_lookup > 0 || options.draft_tokens > 0)
       j["speculation"] = {{"guessed", g->guessed_tokens}, {"accepted", g->accepted_tokens}};

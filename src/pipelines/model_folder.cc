@@ -1,90 +1,15 @@
 #include "pipelines/model_folder.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <string_view>
+
+#include "pipelines/json_file.h"
 
 namespace situ {
 namespace {
 
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
-
-// Whether there is such a file. One that cannot be looked at (a link that leads nowhere, a folder without permission)
-// is there: whoever opens it says so.
-bool there(const fs::path& path) {
-  std::error_code error;
-  return fs::symlink_status(path, error).type() != fs::file_type::not_found;
-}
-
-constexpr std::uintmax_t kMaxJsonBytes = 64 << 20;  // a configuration is kilobytes
-
-// Python writes numbers that JSON has no word for (time_step_limit: [0.0, Infinity]): null in their place.
-std::string without_non_finite(const std::string& text) {
-  std::string out;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const std::string_view rest = std::string_view(text).substr(i);
-    size_t word = 0;
-    for (const std::string_view w : {"-Infinity", "Infinity", "NaN"})
-      if (!quoted && word == 0 && rest.substr(0, w.size()) == w) word = w.size();
-    if (word > 0) {
-      out += "null";
-      i += word - 1;
-      continue;
-    }
-    out += text[i];
-    if (quoted && text[i] == '\\' && i + 1 < text.size())
-      out += text[++i];
-    else if (text[i] == '"')
-      quoted = !quoted;
-  }
-  return out;
-}
-
-Result<Json> read_json(const fs::path& file) {
-  std::error_code error;
-  const auto size = fs::file_size(file, error);
-  if (error) return Status::error(file.string() + ": cannot be read as a configuration: " + error.message());
-  if (size > kMaxJsonBytes)
-    return Status::error(file.string() + ": cannot be read as a configuration: it has " + std::to_string(size) +
-                         " bytes");
-  errno = 0;
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return Status::error(file.string() + ": cannot be read as a configuration: " + std::strerror(errno));
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  // Nesting is bounded before parsing: the parser recurses.
-  int depth = 0, deepest = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted && c == '\\')
-      ++i;
-    else if (c == '"')
-      quoted = !quoted;
-    if (quoted) continue;
-    depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
-    deepest = std::max(deepest, depth);
-  }
-  if (deepest > 100)
-    return Status::error(file.string() + ": not a JSON object: nested " + std::to_string(deepest) + " deep");
-  text = without_non_finite(text);
-  try {
-    Json json = Json::parse(text);
-    if (!json.is_object()) return Status::error(file.string() + ": not a JSON object but " + json.type_name());
-    return json;
-  } catch (const Json::out_of_range&) {
-    return Status::error(file.string() + ": not a JSON object: a number in it is too large");
-  } catch (const Json::parse_error& e) {
-    const size_t end = std::min(e.byte > 0 ? e.byte - 1 : 0, text.size());
-    return Status::error(file.string() + ": not a JSON object: line " +
-                         std::to_string(std::count(text.begin(), text.begin() + static_cast<int64_t>(end), '\n') + 1) +
-                         " cannot be read");
-  }
-}
 
 // A number of tokens: absent (0 stays) or a positive integer that fits, else an error.
 Status token_count(const fs::path& file, const Json& json, const char* key, int64_t* result) {
@@ -117,19 +42,6 @@ Status read_eos(const fs::path& file, const Json& json, std::vector<int64_t>* id
   }
   if (!found.empty()) *ids = found;
   return Status::ok();
-}
-
-// The fields that sampling may use, each in place of what an earlier file said.
-void read_sampling(const std::string& where, const Json& json, ModelFolder* m) {
-  for (const char* name : {"temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty",
-                           "no_repeat_ngram_size", "length_penalty", "early_stopping", "diversity_penalty"}) {
-    auto it = json.find(name);
-    if (it == json.end()) continue;
-    ConfigField field{where + name, it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100)};
-    if (it->is_number()) field.number = it->get<double>();
-    field.is_integer = it->is_number_integer();
-    m->sampling[name] = field;
-  }
 }
 
 const Json& child(const Json& json, const char* key) {
@@ -185,33 +97,49 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
     SITU_RETURN_IF_ERROR(read_name(config, "model.decoder.outputs.", child(decoder, "outputs"), key, name));
   SITU_RETURN_IF_ERROR(token_count(config, model, "context_length", &m->context_length));
   SITU_RETURN_IF_ERROR(read_eos(config, model, &m->eos_ids));
-  read_sampling(config.string() + ": search.", child(*json, "search"), m);
+  read_generation_fields(config.string() + ": search.", child(*json, "search"), &m->generation);
   return Status::ok();
 }
 
 Status read_transformers(ModelFolder* m) {
-  const fs::path config = m->folder / "config.json";
+  const fs::path config = m->folder / "config.json", generation = m->folder / "generation_config.json";
   if (there(config)) {
     Result<Json> json = read_json(config);
     if (!json.is_ok()) return json.status();
+    read_model_config(config.string() + ": ", *json, there(generation), &m->generation);
     const Json& text_config = json->contains("text_config") ? child(*json, "text_config") : *json;
     for (const char* key : {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"})
       if (m->context_length == 0) SITU_RETURN_IF_ERROR(token_count(config, text_config, key, &m->context_length));
     SITU_RETURN_IF_ERROR(read_eos(config, *json, &m->eos_ids));
   }
-  const fs::path generation = m->folder / "generation_config.json";
   if (there(generation)) {
     Result<Json> json = read_json(generation);
     if (!json.is_ok()) return json.status();
     SITU_RETURN_IF_ERROR(read_eos(generation, *json, &m->eos_ids));
-    read_sampling(generation.string() + ": ", *json, m);
+    read_generation_fields(generation.string() + ": ", *json, &m->generation);
   }
   return Status::ok();
 }
 
 Status find_model_file(ModelFolder* m) {
-  if (there(m->folder / "encoder_model.onnx"))
-    return Status::error(m->folder.string() + ": encoder-decoder models are not supported yet (encoder_model.onnx)");
+  for (const fs::path& base : {m->folder, m->folder / "onnx"}) {
+    const fs::path encoder = base / "encoder_model.onnx", merged = base / "decoder_model_merged.onnx",
+                   first = base / "decoder_model.onnx", with_past = base / "decoder_with_past_model.onnx";
+    if (!there(encoder)) continue;
+    m->encoder_file = encoder;
+    if (there(merged)) {
+      m->model_file = merged;
+      return Status::ok();
+    }
+    if (there(with_past)) {
+      m->model_file = with_past;
+      if (there(first)) m->first_file = first;
+      return Status::ok();
+    }
+    return Status::error(base.string() +
+                         ": encoder_model.onnx has no decoder beside it (decoder_model_merged.onnx, or " +
+                         "decoder_model.onnx and decoder_with_past_model.onnx)");
+  }
   for (const fs::path& base : {m->folder, m->folder / "onnx"}) {
     for (const char* name : {"model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx"})
       if (there(base / name)) {

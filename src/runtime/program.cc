@@ -52,7 +52,8 @@ Status Program::build(const TokenOrder& order) {
                            " elements, known on the host, is " + dtype_name(info.type) + " " +
                            shape_str(r.dims, &graph_.symbol_names));
   }
-  logits_view_ = add_view(plan_.values[binding_.logits], graph_.values[binding_.logits].info.type, false);
+  if (binding_.logits != kNoValue)
+    logits_view_ = add_view(plan_.values[binding_.logits], graph_.values[binding_.logits].info.type, false);
   logits_anywhere_ = find_logits_anywhere();
   scratch_.resize(static_cast<size_t>(kScratchBytes) * pool_.threads() + 64);
   books_.resize(pool_.threads());
@@ -122,6 +123,7 @@ std::byte* Program::base_of(const Home& home) const {
       return regions_.arena + plan_.arena[home.root].offset;
     case RegionKind::kIo:
       return regions_.io + plan_.io[home.root].offset;
+    case RegionKind::kPort:  // ViewTable::bind_port
     case RegionKind::kNone:
       break;
   }
@@ -240,13 +242,17 @@ static SymbolValues symbols_of(const Segment& segment, int64_t wanted, int64_t p
   s.value[kSymS] = segment.count;
   s.value[kSymP] = segment.past;
   s.value[kSymW] = segment.write_slot;
-  s.value[kSymFlip] = segment.flip;
+  s.value[kSymRead] = segment.read_slot;
+  s.value[kSymWrite] = segment.write_state;
+  s.value[kSymE] = std::max<int64_t>(1, segment.source_rows);
+  s.value[kSymX] = segment.source_slot;
   s.value[kSymL] = std::max<int64_t>(1, wanted);
   s.value[kSymPlace] = place;
   return s;
 }
 
 bool Program::find_logits_anywhere() const {
+  if (binding_.logits == kNoValue) return false;
   const Home& home = plan_.values[binding_.logits];
   if (home.region != RegionKind::kIo || graph_.values[binding_.logits].info.type != DType::kF32) return false;
   if (home.view.offset != Dim::symbol(kSymPlace)) return false;
@@ -260,6 +266,7 @@ bool Program::find_logits_anywhere() const {
 }
 
 int64_t Program::place_of_logits(const StepInput& input) const {
+  if (binding_.logits == kNoValue) return 0;
   const Home& home = plan_.values[binding_.logits];
   if (home.region != RegionKind::kIo) return 0;
   if (input.logits) return input.logits - reinterpret_cast<const float*>(base_of(home));
@@ -476,6 +483,10 @@ void Program::count_outputs(Ledger& ledger) const {
 }
 
 Status Program::run(const StepInput& input, Ledger& ledger) {
+  if (input.ports.size() != plan_.ports.size())
+    return Status::error("a step is given " + std::to_string(input.ports.size()) + " tensors, and takes " +
+                         std::to_string(plan_.ports.size()));
+  for (size_t p = 0; p < input.ports.size(); ++p) views_.bind_port(static_cast<int>(p), input.ports[p]);
   bind(input);
   SITU_RETURN_IF_ERROR(check_sizes(input));
   write_inputs(input, ledger);

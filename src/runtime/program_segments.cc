@@ -14,7 +14,12 @@
 namespace situ {
 namespace {
 
-bool of_past(const Dim& d) { return d.depends_on(kSymP) || d.depends_on(kSymW) || d.depends_on(kSymFlip); }
+// What the sequence has, not the step.
+bool of_past(const Dim& d) {
+  for (const int symbol : {kSymP, kSymW, kSymE, kSymX, kSymRead, kSymWrite})
+    if (d.depends_on(symbol)) return true;
+  return false;
+}
 bool of_past(const SymView& v) {
   return of_past(v.offset) || std::any_of(v.dims.begin(), v.dims.end(), [](const Dim& d) { return of_past(d); }) ||
          std::any_of(v.strides.begin(), v.strides.end(), [](const Dim& d) { return of_past(d); });
