@@ -241,7 +241,6 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   }
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
-  SITU_RETURN_IF_ERROR(split_attention(e->compiled_.token.graph, e->pool_->threads()));
   const Compiled &prompt = e->compiled_.prompt, &token = e->compiled_.token;
   e->computed_bytes_ = std::max<int64_t>(0, constant_bytes({&prompt.graph, &token.graph}) - model.weight_bytes);
   e->ledger_.packed = prompt.packed_bytes + token.packed_bytes + packs.written_bytes();
@@ -257,6 +256,8 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
 
   // A piece of a prompt, and the last tokens of as many sequences as there may be.
   const int64_t lasts = prompt.order.one_sequence.empty() ? e->batch_ : 0;
+  SITU_RETURN_IF_ERROR(split_attention(e->compiled_.token.graph, e->pool_->threads()));
+  add_attention_workspaces(e->compiled_.prompt.graph, e->pool_->threads(), lasts);
   Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity});
   if (!decode.is_ok()) return decode.status();
   e->decode_plan_ = std::move(*decode);
@@ -296,11 +297,13 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   // Io regions of their own: logits of one program are still read while the other runs.
   const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()},
       token_regions{e->memory_, regions.io + e->prefill_plan_.io_bytes, e->states_.get()};
+  e->executor_ = std::make_unique<Executor>(*e->pool_);
   Result<std::unique_ptr<Program>> a =
-      Program::create(prompt.graph, prompt.binding, e->prefill_plan_, prompt.order, regions, *e->pool_);
+      Program::create(prompt.graph, prompt.binding, e->prefill_plan_, prompt.order, regions, *e->executor_);
   if (!a.is_ok()) return a.status();
-  Result<std::unique_ptr<Program>> b = Program::create(
-      token.graph, token.binding, e->decode_plan_, {"", {}, "one token is of one sequence"}, token_regions, *e->pool_);
+  Result<std::unique_ptr<Program>> b =
+      Program::create(token.graph, token.binding, e->decode_plan_, {"", {}, "one token is of one sequence"},
+                      token_regions, *e->executor_);
   if (!b.is_ok()) return b.status();
   e->prefill_ = std::move(*a);
   e->decode_ = std::move(*b);
