@@ -143,6 +143,7 @@ class InPlaceEngine {
   CompiledModule compiled_;
   Plan prefill_plan_, decode_plan_;
   std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Executor> executor_;
   std::unique_ptr<StatePool> states_;
   std::unique_ptr<PrefixCache> prefixes_;  // of states_
   std::unique_ptr<Program> prefill_, decode_;
