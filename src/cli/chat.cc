@@ -180,6 +180,9 @@ class Conversation {
     if (!g.is_ok()) return g.status();
     if (g->output_ids.empty() && g->finish_reason == kFinishCancelled) return unsaid;
     messages_.push_back({"assistant", g->text});
+    if (!noted_)
+      for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
+    noted_ = true;
     const double rate = g->decode_ms_per_token > 0 ? 1000.0 / g->decode_ms_per_token : 0;
     std::fprintf(stderr,
                  "%s[%zu prompt tokens, %lld of them kept, + %zu new: prefill %.0f ms, decode %.1f tokens/s, copied "
@@ -223,6 +226,7 @@ class Conversation {
   GenerateOptions options_;
   std::vector<Model::Message> messages_;
   const bool terminal_, colours_;
+  bool noted_ = false;  // Generation::notes were shown
 };
 
 }  // namespace

@@ -17,6 +17,7 @@ namespace situ::cli {
 // Which model, and how to load it.
 struct LoadArguments {
   std::string model, kv_type = "auto", draft;
+  std::vector<std::string> variants;
   std::optional<std::string> memory;
   bool naive = false, no_pack_cache = false;
   int threads = 0;
@@ -31,6 +32,10 @@ struct RunArguments : LoadArguments {
   GenerateOptions generate;
   std::vector<std::string> logit_bias;  // ID=BIAS
   std::string schema_file, grammar_file;
+  // Of encoder-decoders: ids of the decoder, NAME=FILE.npy for inputs, languages of a tokenizer that has some.
+  std::string decoder_prompt_ids;
+  std::vector<std::string> encoder_inputs;
+  std::optional<std::string> source_language, target_language;
   bool json = false, chat = false;
 };
 int run(RunArguments arguments);
@@ -55,6 +60,7 @@ int perplexity(const PerplexityArguments& arguments);
 
 struct InspectArguments {
   std::string model;
+  std::vector<std::string> variants;
   bool json = false, no_pack_cache = false;
   std::string kv_type = "auto";
   std::optional<std::string> memory;  // budget for weights, arena and state, e.g. "2GiB"
@@ -65,6 +71,7 @@ struct BenchArguments {
   std::string model, versus;
   int64_t prompt = 35, tokens = 32;
   std::string depths = "0", kv_type = "auto";
+  std::optional<std::string> streams;
   int reps = 3, threads = 0;
   bool json = false, no_pack_cache = false;
 };

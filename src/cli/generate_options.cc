@@ -28,10 +28,12 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->type_name("TEXT");
   };
-  command.add_option("-n,--tokens", g.max_new_tokens, "Most tokens to generate")
+  command
+      .add_option("-n,--tokens", g.max_new_tokens,
+                  "Most tokens to generate (128; an encoder-decoder's files may say otherwise)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   command.add_option("--min-new-tokens", g.min_new_tokens, "No end-of-sequence token before so many tokens");
-  command.add_flag("--ignore-eos", g.ignore_eos, "Go on after end-of-sequence tokens");
+  command.add_flag("--ignore-eos", g.ignore_eos, "Go on after end-of-sequence tokens; none is forced");
   text("--stop", g.stop, "Stop before this text (may be repeated)");
   command.add_option("--stop-id", g.stop_ids, "Stop at this token id (may be repeated)")
       ->expected(1)
@@ -60,6 +62,19 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
       ->group(changes);
   command.add_option("--frequency-penalty", g.frequency_penalty, "The same, once for each time (0)")->group(changes);
   command.add_option("--no-repeat-ngram", g.no_repeat_ngram, "No N tokens in a row twice (0: off)")->group(changes);
+  command
+      .add_option("--encoder-repetition-penalty", g.encoder_repetition_penalty,
+                  "Raise the logits of tokens that the encoder was given (1: off)")
+      ->group(changes);
+  command
+      .add_option("--encoder-no-repeat-ngram", g.encoder_no_repeat_ngram,
+                  "No N tokens in a row that the encoder was given (0: off)")
+      ->group(changes);
+  command.add_option("--forced-bos-id", g.forced_bos_id, "The first token after the start token (-1: none)")
+      ->group(changes);
+  command
+      .add_option("--forced-eos-id", g.forced_eos_id, "The last token of an answer that ends by its length (-1: none)")
+      ->group(changes);
   command.add_option("--logit-bias", arguments.logit_bias, "ID=BIAS: add to a token's logit (may be repeated)")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -83,7 +98,7 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
       ->group(grammars)
       ->excludes(grammar);
   const std::string beams = "Beam search";
-  command.add_option("--beams", g.beams, "So many beams (1: none)")
+  command.add_option("--beams", g.beams, "So many beams (1: none; default: 1, an encoder-decoder's num_beams)")
       ->check(CLI::Range(int64_t{1}, int64_t{kMostBeams}))
       ->group(beams);
   command.add_option("--beam-groups", g.beam_groups, "In so many groups that avoid each other's tokens (1)")

@@ -10,12 +10,13 @@
 #include "cli/commands.h"
 #include "cli/interrupts.h"
 #include "cli/terminal.h"
+#include "pipelines/encoder_inputs.h"
 #include "pipelines/llm.h"
 
 namespace situ::cli {
 namespace {
 
-Result<std::vector<int64_t>> parse_ids(const std::string& text) {
+Result<std::vector<int64_t>> parse_ids(const std::string& option, const std::string& text) {
   std::vector<int64_t> ids;
   const char* p = text.data();
   const char* end = p + text.size();
@@ -23,24 +24,81 @@ Result<std::vector<int64_t>> parse_ids(const std::string& text) {
     while (p < end && *p == ' ') ++p;
     int64_t id = 0;
     const auto [next, error] = std::from_chars(p, end, id);
-    if (error != std::errc()) return Status::error("--prompt-ids: '" + std::string(p, end) + "' is not a token id");
+    if (error != std::errc()) return Status::error(option + ": '" + std::string(p, end) + "' is not a token id");
     ids.push_back(id);
     p = next;
     while (p < end && *p == ' ') ++p;
     if (p == end) break;
-    if (*p++ != ',' || p == end) return Status::error("--prompt-ids: ids are separated by commas");
+    if (*p++ != ',' || p == end) return Status::error(option + ": ids are separated by commas");
   }
-  if (ids.empty()) return Status::error("--prompt-ids is empty");
+  if (ids.empty()) return Status::error(option + " is empty");
   return ids;
 }
 
 Result<std::vector<int64_t>> prompt_of(const Model& model, const RunArguments& a) {
-  if (a.prompt_ids) return parse_ids(*a.prompt_ids);
+  if (a.prompt_ids) return parse_ids("--prompt-ids", *a.prompt_ids);
+  if (!a.prompt) return std::vector<int64_t>{};  // arrays are the prompt
   if (!a.system && !a.chat) return model.encode(*a.prompt);
   std::vector<Model::Message> messages;
   if (a.system) messages.push_back({"system", *a.system});
   messages.push_back({"user", *a.prompt});
   return model.encode_chat(messages);
+}
+
+// What only a model with an encoder takes. Errors name the argument, the text or the file.
+struct EncoderArguments {
+  std::vector<int64_t> decoder_prompt;  // empty: the start token
+  std::vector<NamedTensor> tensors;
+};
+Result<EncoderArguments> encoder_arguments(const RunArguments& a) {
+  EncoderArguments found;
+  if (!a.decoder_prompt_ids.empty()) {
+    Result<std::vector<int64_t>> ids = parse_ids("--decoder-prompt-ids", a.decoder_prompt_ids);
+    if (!ids.is_ok()) return ids.status();
+    found.decoder_prompt = std::move(*ids);
+  }
+  Result<std::vector<NamedTensor>> tensors = read_encoder_inputs(a.encoder_inputs);
+  if (!tensors.is_ok()) return tensors.status();
+  found.tensors = std::move(*tensors);
+  return found;
+}
+
+// The arrays for inputs of the model's encoder.
+Status add_arrays(Model& model, const EncoderArguments& encoder, Prompt* prompt) {
+  if (encoder.tensors.empty()) return Status::ok();
+  const ModelFiles& files = model.impl().files;
+  const Graph& graph = files.encoder->graph;
+  std::vector<GraphInput> inputs;
+  for (const ValueId v : graph.inputs) {
+    const Value& value = graph.values[v];
+    GraphInput input{std::filesystem::path(files.encoder_name).stem().string(), value.name, value.info.type, {}};
+    for (const Dim& d : value.info.shape) input.dims.push_back(d.is_const() ? d.value() : -1);
+    inputs.push_back(std::move(input));
+  }
+  const Result<std::vector<size_t>> matched = match_encoder_inputs(encoder.tensors, inputs);
+  if (!matched.is_ok()) return matched.status();
+  for (size_t i = 0; i < encoder.tensors.size(); ++i) {
+    const Tensor& t = encoder.tensors[i].tensor;
+    const std::pair<DType, NamedArray::Type> types[] = {{DType::kBool, NamedArray::Type::kBool},
+                                                        {DType::kI32, NamedArray::Type::kInt32},
+                                                        {DType::kI64, NamedArray::Type::kInt64},
+                                                        {DType::kF16, NamedArray::Type::kFloat16},
+                                                        {DType::kF32, NamedArray::Type::kFloat32}};
+    for (const auto& [type, as] : types)
+      if (t.type() == type) prompt->arrays.push_back({inputs[(*matched)[i]].name, as, t.dims(), t.view().data});
+  }
+  return Status::ok();
+}
+
+// Refuses what a model without an encoder has no use for.
+Status refuse_encoder_arguments(const RunArguments& a) {
+  const char* given = !a.decoder_prompt_ids.empty() ? "--decoder-prompt-ids"
+                      : !a.encoder_inputs.empty()   ? "--encoder-input"
+                      : a.source_language           ? "--source-lang"
+                      : a.target_language           ? "--target-lang"
+                                                    : nullptr;
+  return given ? Status::error(std::string(given) + " is for models with an encoder; " + a.model + " has none")
+               : Status::ok();
 }
 
 // One object for each token: its id and log-probability, and under "top" the most probable ones.
@@ -70,17 +128,19 @@ nlohmann::ordered_json to_json(const RunArguments& a, const std::vector<int64_t>
   const GenerateOptions& options = a.generate;
   nlohmann::ordered_json j;
   j["prompt_ids"] = prompt;
+  if (!g.decoder_prompt_ids.empty()) j["decoder_prompt_ids"] = g.decoder_prompt_ids;
   j["output_ids"] = g.output_ids;
   j["text"] = g.text;
   j["finish_reason"] = g.finish_reason;
   if (g.seed) j["seed"] = *g.seed;
-  if (options.beams > 1) j["answers"] = answers_json(g);
+  if (!g.answers.empty()) j["answers"] = answers_json(g);
   if (options.logprobs) j["logprobs"] = logprobs_json(g);
   if (options.prompt_lookup > 0 || options.draft_tokens > 0)
     j["speculation"] = {{"guessed", g.guessed_tokens}, {"accepted", g.accepted_tokens}};
   if (options.report_perplexity) j["perplexity"] = g.perplexity ? nlohmann::ordered_json(*g.perplexity) : nullptr;
   j["cached_tokens"] = g.cached_tokens;
   j["load_ms"] = facts.load_ms;
+  if (!g.decoder_prompt_ids.empty()) j["encode_ms"] = g.encode_ms;
   j["prefill_ms"] = g.prefill_ms;
   j["decode_ms_per_token"] = g.decode_ms_per_token;
   j["bytes_copied_per_token"] = g.bytes_copied_per_token;
@@ -148,7 +208,7 @@ Status start_trace(Model& model, const std::string& file, std::optional<Trace>& 
   InPlaceEngine* engine = model.impl().in_place.get();
   if (!engine) return Status::error("--trace records placed programs; the naive mode has none");
   std::error_code unknown;
-  for (const auto& mapped : model.impl().imported.files)
+  for (const auto& mapped : model.impl().files.decoder.files)
     if (std::filesystem::equivalent(mapped->path, file, unknown))
       return Status::error(file + ": is the model; a trace would take its place");
   trace.emplace(engine->threads(), kMaxTraceEvents);
@@ -161,10 +221,10 @@ Status check_arguments(RunArguments& a) {
   if (a.prompt_ids && (a.chat || a.system))
     return Status::error("--chat and --system make a prompt out of text; --prompt-ids is one already");
   if (a.prompt_ids) {
-    if (Result<std::vector<int64_t>> ids = parse_ids(*a.prompt_ids); !ids.is_ok()) return ids.status();
-  } else if (!a.prompt) {
+    if (Result<std::vector<int64_t>> ids = parse_ids("--prompt-ids", *a.prompt_ids); !ids.is_ok()) return ids.status();
+  } else if (!a.prompt && a.encoder_inputs.empty()) {
     return Status::error("give --prompt TEXT or --prompt-ids 1,2,3");
-  } else if (a.prompt->empty()) {
+  } else if (a.prompt && a.prompt->empty()) {
     return Status::error("--prompt is empty");
   }
   SITU_RETURN_IF_ERROR(resolve_arguments(a));
@@ -187,11 +247,12 @@ Status load_options(const LoadArguments& a, LoadOptions* load) {
   load->kv_type = a.kv_type;
   load->pack_cache = !a.no_pack_cache;
   load->draft = a.draft;
+  load->variants = a.variants;
   return Status::ok();
 }
 
 Status load_options(const RunArguments& a, LoadOptions* load) {
-  load->sequences = std::max<int64_t>(1, a.generate.beams);
+  load->sequences = std::max<int64_t>(1, a.generate.beams.value_or(1));
   load->batch =
       std::max({load->batch, load->sequences, std::max(a.generate.prompt_lookup, a.generate.draft_tokens) + 1});
   return load_options(static_cast<const LoadArguments&>(a), load);
@@ -199,13 +260,19 @@ Status load_options(const RunArguments& a, LoadOptions* load) {
 
 int run(RunArguments a) {
   if (const Status checked = check_arguments(a); !checked.is_ok()) return fail(checked.message());
+  const Result<EncoderArguments> encoder = encoder_arguments(a);
+  if (!encoder.is_ok()) return fail(encoder.status().message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
   leave_empty_handed(a);
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
+  if (!model->has_encoder())
+    if (const Status refused = refuse_encoder_arguments(a); !refused.is_ok()) return fail(refused.message());
   Result<std::vector<int64_t>> prompt = prompt_of(*model, a);
   if (!prompt.is_ok()) return fail(prompt.status().message());
+  Prompt start{*prompt, {}, encoder->decoder_prompt};
+  if (const Status given = add_arrays(*model, *encoder, &start); !given.is_ok()) return fail(given.message());
   std::optional<Trace> trace;
   if (const Status started = start_trace(*model, a.trace, trace); !started.is_ok()) return fail(started.message());
 
@@ -213,7 +280,7 @@ int run(RunArguments a) {
   const bool ids_only = !model->has_tokenizer();
   AnswerText out;
   bool first = true;
-  Result<Generation> g = model->generate(*prompt, a.generate, [&](const Token& t) {
+  Result<Generation> g = model->generate(start, a.generate, [&](const Token& t) {
     if (a.json) return true;
     if (ids_only)
       std::printf(first ? "%lld" : ",%lld", static_cast<long long>(t.id));
@@ -229,6 +296,7 @@ int run(RunArguments a) {
     model->impl().in_place->set_trace(nullptr);
     if (const Status written = trace->write(a.trace); !written.is_ok()) return fail(written.message());
   }
+  for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
   const ModelFacts facts = model->facts();
   if (a.json) {
     std::fputs(json_line(to_json(a, *prompt, *g, facts)).c_str(), stdout);

@@ -18,7 +18,7 @@ Result<int64_t> Answer::next(std::span<const float> logits) {
     if (!may.is_ok()) return may.status();
     if (may->must_end) {
       // It may not: the same error as where bans leave nothing to choose.
-      if (static_cast<int64_t>(result_.output_ids.size()) < options_.min_new_tokens) return sampler_.nothing_left(true);
+      if (static_cast<int64_t>(result_.output_ids.size()) < least_) return sampler_.nothing_left(true);
       result_.finish_reason = kFinishStop;
       return -1;
     }
@@ -42,7 +42,7 @@ Result<int64_t> Answer::next(std::span<const float> logits) {
   token.text = *text;
   show(token);
   if (text_.stopped()) result_.finish_reason = kFinishStop;
-  if (static_cast<int64_t>(result_.output_ids.size()) >= options_.max_new_tokens) end_by_length();
+  if (left() <= 0) end_by_length();
   return chosen;
 }
 

@@ -14,7 +14,7 @@ namespace situ {
 
 class Answer {
  public:
-  // `model` and `options` must outlive it. `grammar`: at its beginning, or none.
+  // `model` and `options` must outlive it. `resolved`: it has begun. `grammar`: at its beginning, or none.
   Answer(Model::Impl& model, const GenerateOptions& options, ResolvedOptions resolved, std::optional<Grammar> grammar,
          std::span<const int64_t> prompt, TokenCallback on_token)
       : model_(model),
@@ -22,7 +22,10 @@ class Answer {
         on_token_(std::move(on_token)),
         text_(model.text(), resolved.stop),
         end_ids_(resolved.sampling.end_ids),
+        most_(resolved.sampling.max_new_tokens),
+        least_(resolved.sampling.min_new_tokens),
         sampler_(std::move(resolved.sampling), prompt, model.vocabulary) {
+    result_.notes = std::move(resolved.notes);
     if (grammar) constraint_ = std::make_unique<Constraint>(std::move(*grammar));
     if (options.report_perplexity) likelihood_ = std::make_unique<LikelihoodBesideSteps>(model);
   }
@@ -34,9 +37,8 @@ class Answer {
   // The text so far, as ids: prompt and answer.
   std::span<const int64_t> ids() const { return sampler_.ids(); }
   const Sampler& sampler() const { return sampler_; }
-  int64_t left() const {
-    return options_.max_new_tokens - static_cast<int64_t>(result_.output_ids.size());
-  }  // tokens at most
+  // Tokens at most.
+  int64_t left() const { return most_ - static_cast<int64_t>(result_.output_ids.size()); }
   bool ended() const { return !result_.finish_reason.empty(); }
   void end_by_length() {
     if (!ended()) result_.finish_reason = kFinishLength;
@@ -58,6 +60,7 @@ class Answer {
   TokenCallback on_token_;
   TextOutput text_;
   std::vector<int64_t> end_ids_;
+  int64_t most_, least_;  // new tokens
   Sampler sampler_;
   LogProbabilities logprobs_;
   std::unique_ptr<Constraint> constraint_;

@@ -97,4 +97,8 @@ Result<Json> read_json_object(const fs::path& file) {
   return json;
 }
 
+std::string shown(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).substr(0, 100);
+}
+
 }  // namespace situ
