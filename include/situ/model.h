@@ -14,56 +14,11 @@
 #include <vector>
 
 #include "situ/generate.h"
+#include "situ/load_options.h"
+#include "situ/prompt.h"
 #include "situ/status.h"
 
 namespace situ {
-
-struct LoadOptions {
-  int threads = 0;             // at most 1,024; 0: one per CPU that the process may use
-  bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
-  int64_t context_length = 0;  // most tokens of a session; 0: what the model declares
-  // Bytes for weights, activations and state; what the first two leave is state of so many tokens, which all sessions
-  // and kept prefixes share, in shorter chunks where those asked for leave none. 0: room for so many `sequences` of the
-  // whole context. A full state gives up kept prefixes, then steps fail.
-  int64_t memory = 0;
-  int64_t sequences = 1;  // address space only; pages that no token has reached cost nothing
-  int64_t chunk = 512;    // most tokens in one step; more where tokens depend on later ones of their prompt, or
-                          // where the graph computes prompts as a whole only
-  int64_t batch = 32;     // most sequences in one step; at least 1
-  // Tokens attend to the last `window` tokens, themselves included, and to the first `sink` ones (Xiao et al.,
-  // StreamingLLM, arXiv 2309.17453; distances between tokens stay what they are); but layers with a window of the
-  // model's own that is no wider keep to that alone. Sequences then have no end (2^24 tokens), and take state for
-  // `window` + `sink` + 2 (`chunk` + `batch`) tokens; a smaller `memory` makes chunks shorter, and is an error where
-  // chunks of 1 do not fit. 0: no window but the model's own. Error: attention that is not recognised, positions from a
-  // table that ends.
-  int64_t window = 0, sink = 0;
-  // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half
-  // precision where rows of 8 KiB or more a token come from products with 8-bit activations, else as the file has it.
-  std::string kv_type = "auto";
-  // Path of a smaller model with the same tokens, which guesses what this one will say (GenerateOptions::draft_tokens).
-  // Error: its tokenizer has other tokens, or there is none and its vocabulary is not as large; its state is recurrent,
-  // and cannot be rewound.
-  std::string draft;
-  // Weights that the kernels want in another order are packed once and saved (where: README.md), and mapped by later
-  // loads.
-  bool pack_cache = true;
-};
-
-// An array of the caller, in C order and the machine's byte order.
-struct NamedArray {
-  enum class Type { kBool, kInt32, kInt64, kFloat16, kFloat32 };
-  std::string name;  // of the graph's input
-  Type type = Type::kFloat32;
-  std::vector<int64_t> shape;
-  const void* data = nullptr;  // must stay until the call that it is given to returns
-};
-
-// What a generation goes on from.
-struct Prompt {
-  std::vector<int64_t> ids;          // of an encoder-decoder: the encoder's, where that takes ids, else the decoder's
-  std::vector<NamedArray> arrays;    // inputs of the encoder: a spectrogram, pixels
-  std::vector<int64_t> decoder_ids;  // of an encoder-decoder; empty: its start token
-};
 
 // Bytes written since the model was loaded or the ledger was reset, by kind.
 struct LedgerReading {
@@ -185,9 +140,9 @@ class Model {
   Result<Perplexity> perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options);
 
   // Whoever sets the flag, a signal handler for one, ends within milliseconds what the model computes: generate()
-  // returns what there is so far, be it no token; step() and perplexity() return the error "interrupted", which leaves
-  // sessions as others do. Loading goes on. The flag must live until another is given; null: none. It stays set until
-  // its owner clears it.
+  // returns what there is so far, be it no token, with kFinishCancelled; step(), perplexity(), encode(), encode_chat()
+  // and decode() return the error "interrupted", which leaves sessions as others do. Loading goes on. The flag must
+  // live until another is given; null: none. It stays set until its owner clears it.
   void interrupt_when(const std::atomic<bool>* flag);
 
   bool has_encoder() const;

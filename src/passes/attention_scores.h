@@ -31,7 +31,7 @@ class ScoreRecogniser {
       : context_(context),
         graph_(context.graph),
         prober_(prober),
-        distances_(context.graph, context.binding, prober, context.evaluator, context.context_length),
+        distances_(context, prober),
         tokens_(context.probe_tokens()),
         past_(context.probe_past()) {}
 

@@ -62,12 +62,13 @@ DistanceBias sum(const DistanceBias& a, const DistanceBias& b) {
 
 }  // namespace
 
-DistanceBiases::DistanceBiases(const Graph& graph, const Binding& binding, const Prober& prober, Evaluator& evaluator,
-                               int64_t context)
-    : graph_(graph),
+DistanceBiases::DistanceBiases(const PassContext& context, const Prober& prober)
+    : graph_(context.graph),
       prober_(prober),
-      all_(graph, binding, prober, evaluator, 1 - context, context - 1),
-      past_(graph, binding, prober, evaluator, 1 - context, 0) {}
+      known_(context.endless || context.context_length <= kMostDistances),
+      all_(context.graph, context.binding, prober, context.evaluator,
+           1 - std::min(context.context_length, kMostDistances), std::min(context.context_length, kMostDistances) - 1),
+      past_(context.graph, context.binding, prober, context.evaluator, all_.first(), 0) {}
 
 bool DistanceBiases::uniform(ValueId v) {
   const std::optional<IndexForm> form = all_.find(v);
@@ -97,7 +98,7 @@ Addends DistanceBiases::split(const std::vector<ValueId>& values, const Shape& s
 
 std::optional<DistanceBias> DistanceBiases::by_distance(ValueId v, const Shape& scores, IndexForms& forms,
                                                         bool of_future) {
-  if (graph_.values[v].info.type != DType::kF32) return std::nullopt;
+  if (!known_ || graph_.values[v].info.type != DType::kF32) return std::nullopt;
   const std::optional<IndexForm> form = forms.find(v);
   const size_t rank = scores.size();
   if (!form || !form->has_table() || form->table.dims()[0] == 1 || form->steps.size() < 2 || form->steps.size() > rank)

@@ -29,11 +29,14 @@ struct Addends {
   const std::vector<ValueId>& by_distance() const;
 };
 
+// Distances that are looked at: below the context, or below this where sequences have no end (a window then keeps them
+// below itself).
+constexpr int64_t kMostDistances = 131072;
+
 class DistanceBiases {
  public:
-  // Distances below `context` are known.
-  DistanceBiases(const Graph& graph, const Binding& binding, const Prober& prober, Evaluator& evaluator,
-                 int64_t context);
+  // `endless`: of a context with a window. Where it has none and is longer than kMostDistances, nothing is by distance.
+  DistanceBiases(const PassContext& context, const Prober& prober);
 
   // Host values that are added to `scores` [.., heads, S, keys]; sums among them are taken apart.
   Addends split(const std::vector<ValueId>& values, const Shape& scores);
@@ -47,6 +50,7 @@ class DistanceBiases {
 
   const Graph& graph_;
   const Prober& prober_;
+  const bool known_;
   IndexForms all_, past_;  // distances either way; those of keys up to the query
   std::vector<std::pair<DistanceBias, ValueId>> constants_;
 };

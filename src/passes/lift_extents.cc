@@ -421,6 +421,7 @@ class Lifter {
 // Leaves other graphs as they are.
 // Error: the graph depends on these extents, or cannot be told not to (prove_lifted).
 Status lift_extents(PassContext& context) {
+  if (context.encoder || !context.sources.empty()) return Status::ok();  // extents of an encoder are those of its input
   if (context.encoder || !context.sources.empty()) return Status::ok();
   Result<std::optional<FixedWindow>> found = find_fixed_window(context.graph, context.names);
   if (!found.is_ok()) return found.status();

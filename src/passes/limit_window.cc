@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "passes/builder.h"
+#include "passes/distance_bias.h"
 #include "passes/probe.h"
 
 namespace situ {
@@ -97,9 +98,10 @@ class Limiter {
       if (std::any_of(bias.begin(), bias.end(), [](const Dim& d) { return d.depends_on(kSymP); }))
         return Status::error("no window: " + n.label() + " has a mask or bias over the whole sequence");
     }
-    if (n.has_input(6) && (first > 0 || window > context_.context_length))
-      return Status::error("no window: " + n.label() + " has a bias by distance, which is known for fewer than " +
-                           std::to_string(context_.context_length) + " tokens");
+    if (const int64_t known = std::min(context_.context_length, kMostDistances);
+        n.has_input(6) && (first > 0 || window > known))
+      return Status::error("no window: " + n.label() + " has a bias by distance, known below " + std::to_string(known) +
+                           (first > 0 ? ", and the first tokens are further and further away" : ""));
     // A window of the model's own that is no wider hides the first tokens too: the model never saw them beside it.
     const int64_t own = n.attr_int("window", 0);
     const bool limits = own <= 0 || window < own;

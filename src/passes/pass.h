@@ -174,8 +174,11 @@ Status distribute_concat(PassContext&);    // elementwise operators above the Co
 
 // For the graph of one token alone: after the passes, where the number of threads is known.
 Status split_attention(Graph& graph, int splits);
-// Whether the attention `n` of one token may be split over the keys.
-bool splits_well(const Graph& graph, const Node& n);
+// For the graph of steps with several sequences, of which up to `tokens` feed a token of its own: attention that may be
+// split over their keys gets a second output, the workspace: float [tokens, splits, H, Dv + 2].
+void add_attention_workspaces(Graph& graph, int splits, int64_t tokens);
+// That output; kNoValue: the node has none.
+ValueId attention_workspace(const Node& node);
 // For sequences without an end, of which the last `window` tokens and `first` first ones are attended to: after the
 // passes. Attention takes no others, and rotary tables become rows that the host computes. Errors name what needs the
 // whole sequence.

@@ -15,10 +15,10 @@ SymbolValues bind_symbols(int64_t tokens, int64_t past) {
   s.value[kSymS] = tokens;
   s.value[kSymP] = past;
   s.value[kSymW] = past;
-  // Other lengths (an encoder's rows) are none of S, P and P + S at the probed step, and each its own.
-  for (int id = kFirstFileSymbol; id < kMaxSymbols; ++id) s.value[id] = 13 + 4 * (id - kFirstFileSymbol);
+  // Other lengths are none of S, P and P + S at the probed step, and each its own. They are the same at all steps, so
+  // that steps can be compared.
   s.value[kSymE] = 11;
-  while (s.value[kSymE] == tokens || s.value[kSymE] == past || s.value[kSymE] == tokens + past) ++s.value[kSymE];
+  for (int id = kFirstFileSymbol; id < kMaxSymbols; ++id) s.value[id] = 13 + 4 * (id - kFirstFileSymbol);
   return s;
 }
 

@@ -475,7 +475,7 @@ class Recogniser {
   // Masks given as an operand (MultiHeadAttention, ai.onnx.Attention) get their closed form too.
   Status simplify_masks() {
     Prober prober(graph_, context_.binding, context_.evaluator);
-    DistanceBiases distances(graph_, context_.binding, prober, context_.evaluator, context_.context_length);
+    DistanceBiases distances(context_, prober);
     std::map<std::tuple<ValueId, int64_t, bool>, Added> known;  // layers share masks
     for (Node& n : graph_.nodes) {
       if (!n.is("Attention", "situ") || !n.has_input(3)) continue;

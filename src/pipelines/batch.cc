@@ -48,7 +48,7 @@ class Batch {
         if (!model_.interrupted())
           return running_.size() == 1 && running_[0]->next < 0 ? stepped.with_context(name_of(*running_[0])) : stepped;
         for (const auto& r : running_) r->answer.refuse();
-        while (joined_ < prompts_.size()) results_[joined_++].finish_reason = "stop";
+        while (joined_ < prompts_.size()) results_[joined_++].finish_reason = kFinishCancelled;
       }
       const auto ended =
           std::stable_partition(running_.begin(), running_.end(), [](const auto& r) { return !r->answer.ended(); });

@@ -46,6 +46,14 @@ class Meter {
   double prompt_ms_ = 0;
 };
 
+// What is not finished where the model is interrupted is no error.
+Result<Generation> cancelled_or(const Model::Impl& model, const Status& error) {
+  if (!model.interrupted()) return error;
+  Generation nothing;
+  nothing.finish_reason = kFinishCancelled;
+  return nothing;
+}
+
 // The answers as text; the best one is shown when it is known.
 Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions& options,
                                  std::span<const int64_t> prompt, const std::vector<BeamSearch::Answer>& answers,
@@ -56,7 +64,7 @@ Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions
     bool wanted = on_token && g.answers.empty();
     Generation::Answer& answer = g.answers.emplace_back();
     answer.output_ids = a.ids;
-    answer.finish_reason = a.ended ? "stop" : "length";
+    answer.finish_reason = a.ended ? kFinishStop : kFinishLength;
     answer.score = a.score;
     TextOutput output(model.text(), {});
     const auto add = [&](int64_t id, const Result<std::string>& text) {
@@ -88,7 +96,7 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
   if (!start.is_ok()) return start.status();
   const std::span<const int64_t> prompt = start->decoder;
   Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
-  if (!resolved.is_ok()) return resolved.status();
+  if (!resolved.is_ok()) return cancelled_or(*impl_, resolved.status());
   SITU_RETURN_IF_ERROR(resolved->begin(prompt, start->source.ids, impl_->context_length));
   Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
   if (!grammar.is_ok()) return grammar.status();
@@ -118,16 +126,11 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
   if (resolved->beams.beams > 1) {
     BeamDecoder decoder(*impl_, std::move(*session), Sampler(sampling, prompt, impl_->vocabulary), resolved->beams);
     const Status searched = prompt_fed.is_ok() ? decoder.run(impl_->logits()) : prompt_fed;
-    if (!searched.is_ok()) {
-      if (!impl_->interrupted()) return searched;
-      Generation nothing;
-      nothing.finish_reason = "stop";
-      return nothing;
-    }
+    if (!searched.is_ok()) return cancelled_or(*impl_, searched);
     const std::vector<BeamSearch::Answer> answers = decoder.answers();
     if (answers.empty()) return decoder.nothing_left().with_context(impl_->folder.model_file.string());
     Result<Generation> g = found_answers(*impl_, options, prompt, answers, on_token);
-    if (!g.is_ok()) return g;
+    if (!g.is_ok()) return cancelled_or(*impl_, g.status());
     g->cached_tokens = cached;
     describe(*g);
     g->notes = resolved->notes;
@@ -174,7 +177,10 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
     if (right < tokens.size()) s.sequence->rewind(before + static_cast<int64_t>(right));
     speculation->learn(static_cast<int64_t>(tokens.size()) - 1, static_cast<int64_t>(right) - 1);
   }
-  if (!id.is_ok()) return id.status().with_context(impl_->folder.model_file.string());
+  if (!id.is_ok()) {  // interrupted, the text of a token may be missing
+    if (!impl_->interrupted()) return id.status().with_context(impl_->folder.model_file.string());
+    answer.refuse();
+  }
   Result<Generation> done = answer.finish();
   if (!done.is_ok()) return done;
   Generation& g = *done;

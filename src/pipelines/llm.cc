@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/clock.h"
+#include "onnx/share_initialisers.h"
 #include "passes/fixed_window.h"
 #include "pipelines/draft.h"
 #include "pipelines/sampling.h"
@@ -137,6 +138,11 @@ Status import_files(Model::Impl& m) {
     if (!imported.is_ok()) return imported.status();
     *model = std::move(*imported);
   }
+  std::vector<ImportedModel*> models;
+  if (m.files.encoder) models.push_back(&*m.files.encoder);
+  models.push_back(&m.files.decoder);
+  if (m.files.first) models.push_back(&*m.files.first);
+  share_initialisers(models);
   return Status::ok();
 }
 
@@ -294,7 +300,7 @@ Model::~Model() = default;
 Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   const Clock::time_point start = Clock::now();
   auto impl = std::make_unique<Impl>();
-  Result<ModelFolder> folder = open_model_folder(path);
+  Result<ModelFolder> folder = open_model_folder(path, options.variants);
   if (!folder.is_ok()) return folder.status();
   impl->folder = std::move(*folder);
   if (const char* error = select_isa_error(); error && *error) return Status::error(error);
@@ -310,12 +316,16 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   if (impl->context_length > kMaxContext)
     return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " +
                          std::to_string(kMaxContext));
-  SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
+  // Before what takes long.
   if (impl->folder.has_tokenizer) {
     Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
     if (!tokenizer.is_ok()) return tokenizer.status();
     impl->tokenizer = std::move(*tokenizer);
   }
+  if (!options.draft.empty())
+    if (const Result<ModelFolder> draft = open_model_folder(options.draft); !draft.is_ok())
+      return draft.status().with_context("the draft");
+  SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
   if (!options.draft.empty()) {
     LoadOptions small;
     small.threads = options.threads;
@@ -383,6 +393,7 @@ void Model::interrupt_when(const std::atomic<bool>* flag) {
     impl_->in_place->interrupt_when(flag);
   else
     impl_->naive->interrupt_when(flag);
+  if (impl_->tokenizer) impl_->tokenizer->interrupt_when(flag);
   if (impl_->draft) impl_->draft->interrupt_when(flag);
 }
 
