@@ -42,8 +42,8 @@ LAYERS = {
     "runtime": {"base", "kernels", "onnx", "eval", "passes", "place", "schedule"},
     "generate": {"base", "kernels"},
     "text": {"base"},
-    "pipelines": {"situ", "base", "passes", "runtime", "generate", "text"},
-    "cli": {"situ", "base", "kernels", "generate", "pipelines"},
+    "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text"},
+    "cli": {"situ", "base", "kernels", "generate", "text", "pipelines"},
     "python": {"situ"},
 }
 

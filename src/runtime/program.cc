@@ -19,7 +19,10 @@ SymbolValues symbols_of(const Segment& segment, int64_t wanted, int64_t place) {
   s.value[kSymS] = segment.count;
   s.value[kSymP] = segment.past;
   s.value[kSymW] = segment.write_slot;
-  s.value[kSymFlip] = segment.flip;
+  s.value[kSymRead] = segment.read_slot;
+  s.value[kSymWrite] = segment.write_state;
+  s.value[kSymE] = std::max<int64_t>(1, segment.source_rows);
+  s.value[kSymX] = segment.source_slot;
   s.value[kSymL] = std::max<int64_t>(1, wanted);
   s.value[kSymPlace] = place;
   return s;
@@ -44,8 +47,10 @@ Status Program::build(const TokenOrder& order) {
     for (const Root& r : *roots)
       if (!std::all_of(r.dims.begin(), r.dims.end(), [](const Dim& d) { return d.linear(); })) bent_.push_back(&r);
   SITU_RETURN_IF_ERROR(check_host_integers());
-  const Home& logits = plan_.values[binding_.logits];
-  logits_view_ = views_.add(logits, graph_.values[binding_.logits].info.type, base_of(logits));
+  if (binding_.logits != kNoValue) {
+    const Home& logits = plan_.values[binding_.logits];
+    logits_view_ = views_.add(logits, graph_.values[binding_.logits].info.type, base_of(logits));
+  }
   logits_anywhere_ = find_logits_anywhere();
   execution_ = executor_.prepare(schedule_);
   return Status::ok();
@@ -123,6 +128,7 @@ std::byte* Program::base_of(const Home& home) const {
       return regions_.arena + plan_.arena[home.root].offset;
     case RegionKind::kIo:
       return regions_.io + plan_.io[home.root].offset;
+    case RegionKind::kPort:  // ViewTable::bind_port
     case RegionKind::kNone:
       break;
   }
@@ -138,6 +144,7 @@ void Program::write_rotary_rows(const Root& root, const StepInput& input) {
 }
 
 bool Program::find_logits_anywhere() const {
+  if (binding_.logits == kNoValue) return false;
   const Home& home = plan_.values[binding_.logits];
   if (home.region != RegionKind::kIo || graph_.values[binding_.logits].info.type != DType::kF32) return false;
   if (home.view.offset != Dim::symbol(kSymPlace)) return false;
@@ -151,6 +158,7 @@ bool Program::find_logits_anywhere() const {
 }
 
 int64_t Program::place_of_logits(const StepInput& input) const {
+  if (binding_.logits == kNoValue) return 0;
   const Home& home = plan_.values[binding_.logits];
   if (home.region != RegionKind::kIo) return 0;
   if (input.logits) return input.logits - reinterpret_cast<const float*>(base_of(home));
@@ -335,6 +343,10 @@ void Program::count_outputs(Ledger& ledger) const {
 }
 
 Status Program::run(const StepInput& input, Ledger& ledger) {
+  if (input.ports.size() != plan_.ports.size())
+    return Status::error("a step is given " + std::to_string(input.ports.size()) + " tensors, and takes " +
+                         std::to_string(plan_.ports.size()));
+  for (size_t p = 0; p < input.ports.size(); ++p) views_.bind_port(static_cast<int>(p), input.ports[p]);
   SITU_RETURN_IF_ERROR(bind_step(input));
   SITU_RETURN_IF_ERROR(check_sizes(input));
   write_inputs(input, ledger);

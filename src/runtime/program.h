@@ -13,7 +13,7 @@
 #include "kernels/kernel.h"
 #include "place/plan.h"
 #include "runtime/executor.h"
-#include "runtime/state_pool.h"
+#include "runtime/space.h"
 #include "runtime/view_table.h"
 #include "schedule/schedule.h"
 
@@ -32,13 +32,18 @@ struct Segment {
   int64_t count = 0;
   int64_t past = 0;
   int64_t write_slot = 0;
-  int flip = 0;
-  const Run* runs = nullptr;  // of the sequence, these tokens included; there may be more
+  int64_t read_slot = 0, write_state = 1;  // in the whole space
+  const Run* runs = nullptr;               // of the sequence, these tokens included; there may be more
   int run_count = 0;
-  int64_t keys = 0;     // tokens that the sequence keeps, up to these
-  bool prompt = false;  // a piece of one (KernelCall::prompt_rows)
+  int64_t keys = 0;                          // tokens that the sequence keeps, up to these
+  bool prompt = false;                       // a piece of one (KernelCall::prompt_rows)
+  int64_t source_slot = 0, source_rows = 0;  // of the sequence's source; 0 rows: it has none
   bool is_token() const { return count == 1 && !prompt; }
 };
+
+// The tokens of `sequence` that have just got slots from first_slot on, without runs, which may still move.
+Segment segment_of(const Sequence& sequence, std::span<const int64_t> tokens, int64_t past, int64_t first_slot,
+                   bool prompt);
 
 // The tokens of one step: of one segment, or of any number where one_sequence() is empty.
 struct StepInput {
@@ -48,6 +53,7 @@ struct StepInput {
   int turn = 0;        // which of its two places the logits take
   float* logits =
       nullptr;  // where they are written instead, [wanted, vocabulary], if Program::writes_logits_anywhere()
+  std::span<std::byte* const> ports = {};  // the tensors of Plan::ports
 };
 
 class Program : private BoundCalls {

@@ -82,7 +82,7 @@ struct Products {
 };
 
 std::vector<float> run(const Products& products, const Plan& plan, int threads, int64_t tokens) {
-  Result<std::unique_ptr<StatePool>> states = StatePool::create(plan.states, 2 * kMostTokens);
+  Result<std::unique_ptr<StatePool>> states = StatePool::create(plan.states, {2 * kMostTokens});
   EXPECT_TRUE(states.is_ok());
   std::vector<std::byte> memory(static_cast<size_t>(plan.arena_bytes + plan.io_bytes) + 64);
   std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
@@ -97,9 +97,15 @@ std::vector<float> run(const Products& products, const Plan& plan, int threads, 
   Sequence sequence(**states);
   const Result<situ::Run> slots = sequence.append(tokens);
   EXPECT_TRUE(slots.is_ok());
-  const Segment segment{
-      ids.data(),     tokens, 0, slots->first_slot, 0, sequence.runs().data(), static_cast<int>(sequence.runs().size()),
-      sequence.kept()};
+  const Segment segment{ids.data(),
+                        tokens,
+                        0,
+                        slots->first_slot,
+                        0,
+                        1,
+                        sequence.runs().data(),
+                        static_cast<int>(sequence.runs().size()),
+                        sequence.kept()};
   Ledger ledger;
   const Status done = (*program)->run({{&segment, 1}, tokens}, ledger);
   EXPECT_TRUE(done.is_ok()) << done.message();

@@ -36,7 +36,9 @@ int ViewTable::add(const Home& home, DType type, std::byte* base) {
   v.rank = static_cast<int>(home.view.dims.size());
   const int64_t element = std::max<int64_t>(1, dtype_bytes(type));
   const Dim& offset = home.view.offset;
-  if (offset.is_const())
+  if (home.region == RegionKind::kPort)
+    ports_.push_back({index, home.root, offset.is_const() ? offset.value() * element : 0});
+  else if (offset.is_const())
     v.data = base + offset.value() * element;
   else
     patches_.push_back({whole_.add(offset), index, -1, base, element});
@@ -53,6 +55,11 @@ int ViewTable::add(const Home& home, DType type, std::byte* base) {
   }
   views_.push_back(v);
   return index;
+}
+
+void ViewTable::bind_port(int port, std::byte* base) {
+  for (const PortView& p : ports_)
+    if (p.port == port) views_[static_cast<size_t>(p.view)].data = base + p.offset;
 }
 
 void ViewTable::bind(const SymbolValues& symbols) {

@@ -16,6 +16,8 @@ class ViewTable {
  public:
   // `base`: element 0 of the home's root. Absent operands have a view too.
   int add(const Home& home, DType type, std::byte* base);
+  // Tells where port number `port` lies from now on: element 0 of what views of it are views of.
+  void bind_port(int port, std::byte* base);
   int add_absent();
   const View& operator[](int i) const { return views_[static_cast<size_t>(i)]; }
   const View* at(int i) const { return views_.data() + i; }
@@ -72,6 +74,11 @@ class ViewTable {
   };
 
   std::vector<View> views_;
+  struct PortView {
+    int view, port;
+    int64_t offset;  // bytes
+  };
+  std::vector<PortView> ports_;
   Expressions whole_;
   std::vector<Patch> patches_;
   std::vector<PartView> parts_;

@@ -12,16 +12,12 @@
 namespace situ {
 namespace {
 
-bool of_past(const Dim& d) { return d.depends_on(kSymP) || d.depends_on(kSymW) || d.depends_on(kSymFlip); }
-
 template <typename Test>
 bool any_dim(const SymView& v, Test test) {
   return test(v.offset) || std::any_of(v.dims.begin(), v.dims.end(), test) ||
          std::any_of(v.strides.begin(), v.strides.end(), test);
 }
-bool of_past(const SymView& v) {
-  return any_dim(v, [](const Dim& d) { return of_past(d); });
-}
+bool of_past(const SymView& v) { return any_dim(v, of_sequence); }
 bool of_step(const SymView& v) {
   return of_past(v) || any_dim(v, [](const Dim& d) { return d.depends_on(kSymS) || d.depends_on(kSymL); });
 }
@@ -80,7 +76,8 @@ class SegmentCalls {
     if (of_past(o.home->view)) return true;
     if (!host_integers(o)) return false;
     const auto& content = *graph_.values[o.value].info.content;
-    return std::any_of(content.begin(), content.end(), [](const Dim& d) { return of_past(d) || d.depends_on(kSymS); });
+    return std::any_of(content.begin(), content.end(),
+                       [](const Dim& d) { return of_sequence(d) || d.depends_on(kSymS); });
   }
 
   // Results whose rows lie in the state, one for each token: products write them by slot (out_rows in kernels/rows.h).
@@ -92,7 +89,7 @@ class SegmentCalls {
     for (size_t o = 0; o < c.out.size(); ++o) {
       const Home& h = plan_.values[c.out[o]];
       if (h.region != RegionKind::kState || h.view.dims.size() != leading + 1) continue;
-      bool rows = !of_past(h.view.offset.substitute(kSymW, Dim(0)));
+      bool rows = !of_sequence(h.view.offset.substitute(kSymW, Dim(0)));
       for (size_t a = 0; a <= leading; ++a) {
         rows = rows && (h.view.dims[a] == Dim(1) || h.view.strides[a].is_const());
         if (a < leading) rows = rows && h.view.dims[a] == (a + 1 == leading ? Dim::symbol(kSymS) : Dim(1));
@@ -176,17 +173,16 @@ std::string part_problem(const Home& home, bool own) {
   const SymView& v = home.view;
   if (own) return v.offset.is_const() ? "" : "it begins at " + v.offset.str();
   if (home.region != RegionKind::kArena && home.region != RegionKind::kIo) return "";
-  const auto past = [](const Dim& d) { return d.depends_on(kSymP) || d.depends_on(kSymW); };
   bool tokens = false;  // an axis is the tokens
   for (size_t a = 0; a < v.dims.size(); ++a) {
     const Dim& d = v.dims[a];
-    if (past(v.strides[a])) return "its rows are " + v.strides[a].str() + " apart";
+    if (of_sequence(v.strides[a])) return "its rows are " + v.strides[a].str() + " apart";
     if (d == Dim::symbol(kSymS) && !tokens)
       tokens = true;
-    else if (past(d) || d.depends_on(kSymS) || d.depends_on(kSymL))
+    else if (of_sequence(d) || d.depends_on(kSymS) || d.depends_on(kSymL))
       return "of " + shape_str(v.dims) + " no part can be told";
   }
-  return past(v.offset) ? "it begins at " + v.offset.str() : "";
+  return of_sequence(v.offset) ? "it begins at " + v.offset.str() : "";
 }
 
 void find_segment_calls(const ScheduleSource& source, Schedule* schedule) { SegmentCalls(source, schedule).run(); }

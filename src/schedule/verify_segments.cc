@@ -131,8 +131,7 @@ class SegmentVerifier {
         SITU_RETURN_IF_ERROR(check_by_slot(call, t));
         continue;
       }
-      SymbolValues other = step_values(kTokens, 1, kPast + 4, kSlot + 9);
-      other.value[kSymFlip] = 1;
+      const SymbolValues other = step_values(kTokens, 1, kPast + 4, kSlot + 9);
       if (view_at(*t.home, step_values(kTokens, 1, kPast, kSlot)) != view_at(*t.home, other) || varies(c, t))
         return wrong(call, "takes the tokens of several sequences at once, but operand " + std::to_string(t.operand) +
                                " is another one for each");
@@ -145,8 +144,7 @@ class SegmentVerifier {
     const ValueId v = t.write ? c.out[t.operand - c.in.size()] : c.in[t.operand];
     const auto& content = f_.graph.values[static_cast<size_t>(v)].info.content;
     if (t.home->region != RegionKind::kIo || !content) return false;
-    SymbolValues other = step_values(kMoreTokens, 1, kPast + 4, kSlot + 9);
-    other.value[kSymFlip] = 1;
+    const SymbolValues other = step_values(kMoreTokens, 1, kPast + 4, kSlot + 9);
     return shape_eval(*content, step_values(kTokens, 1, kPast, kSlot)) != shape_eval(*content, other);
   }
 
@@ -225,6 +223,11 @@ SymbolValues step_values(int64_t tokens, int64_t wanted, int64_t past, int64_t s
   s.value[kSymL] = wanted;
   s.value[kSymP] = past;
   s.value[kSymW] = slot;
+  // Of another sequence all of these are others too.
+  s.value[kSymE] = 5 + past;
+  s.value[kSymX] = slot + 1;
+  s.value[kSymRead] = slot + 2;
+  s.value[kSymWrite] = slot + 3;
   return s;
 }
 
