@@ -263,9 +263,10 @@ def strays(text):
 
 def picture(machines):
     """The rows of the README as bars."""
-    if not machines:
+    compared = [m for m in machines if rows_of(m)]
+    if not compared:
         return plot.bars("Nothing is measured yet.", [], [])
-    newest = max(machines, key=lambda m: m.date)
+    newest = max(compared, key=lambda m: m.date)
     groups = [(f"{MODELS[row[0]]}: {title(row[1], row[2])}", [(ENGINES[e], f, number(f)) for e, f in figures.items() if f is not None])
               for row, figures in rows_of(newest, True)]
     return plot.bars(f"Tokens per second: {newest.name}", list(ENGINES.values()), groups)
