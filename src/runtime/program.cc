@@ -58,9 +58,9 @@ Status Program::build(const TokenOrder& order) {
   books_.resize(pool_.threads());
   faults_.resize(pool_.threads());
   fault_calls_.resize(pool_.threads());
-  place_barriers();
   find_calls_for_logits();
   allow_segments(order);
+  place_barriers();
   find_row_groups();
   return Status::ok();
 }
@@ -152,9 +152,11 @@ bool Program::reads_earlier_rows(const Home& home) const {
   return lowest.lower_bound() < 0;
 }
 
-// A barrier goes before a call that touches a block which an earlier call since the last barrier wrote, or
-// that writes a block which one of them read.
+// A barrier goes before a call that touches a block which an earlier call since the last barrier wrote, or that writes
+// a block which one of them read. partials_ is such a block: every split attention writes it, and reads it back after
+// its own barrier.
 void Program::place_barriers() {
+  const std::pair<int, int> partials{static_cast<int>(RegionKind::kNone), 0};
   std::set<std::pair<int, int>> read, written;
   auto key = [](const Home& h) { return std::make_pair(static_cast<int>(h.region), h.root); };
   for (size_t i = 0; i < calls_.size(); ++i) {
@@ -169,6 +171,7 @@ void Program::place_barriers() {
       for (ValueId v : graph_.nodes[s.node].out)
         if (v != kNoValue) out.push_back(key(plan_.values[v]));
     }
+    if (calls_[i].split) out.push_back(partials);
     // Arena blocks of different roots may share memory at different times: one stands for all it overlaps.
     auto overlaps = [&](const std::set<std::pair<int, int>>& set, const std::pair<int, int>& k) {
       if (set.count(k)) return true;
