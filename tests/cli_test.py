@@ -163,7 +163,7 @@ class ModelsTest(CliTest):
         self.assertEqual(kinds.count("rotary"), 0 if spec.rotary == "none" else 2 * tiny_models.LAYERS)
         attention = {f["what"] for f in found if f["kind"] == "attention"}
         self.assertEqual((kinds.count("attention"), len(attention)), (tiny_models.LAYERS, 1))
-        words = {"causal": True, "ALiBi": spec.alibi, f"window {spec.window}": spec.window > 0, f"softcap {spec.softcap}": spec.softcap > 0, "KV heads": spec.kv_heads < 4}
+        words = {"causal": True, "ALiBi": spec.alibi, "bias by distance": spec.buckets > 0, "mask computed": False, f"window {spec.window}": spec.window > 0, f"softcap {spec.softcap}": spec.softcap > 0, "KV heads": spec.kv_heads < 4}
         self.assertEqual({w: w in next(iter(attention)) for w in words}, words)
 
     @for_each_model
@@ -347,6 +347,22 @@ class LayoutsTest(CliTest):
             self.assertGreater(row["naive"]["bytes_copied_per_token"], 0)
             self.assertGreater(row["kernels"]["roofline_share"], 0)
             self.assertIn("MatMul", {k["kernel"] for k in row["kernels"]["kernels"]})
+            for mode in ("in-place", "naive"):
+                figures = row[mode]
+                self.assertGreater(figures["prefill_ms_mean"], 0)
+                self.assertAlmostEqual(figures["decode_tokens_per_s_mean"] * figures["decode_ms_per_token_mean"], 1000, 3)
+
+    def test_bench_streams(self):
+        path, prompt, ids = self.same("llama", lambda m: None)
+        run = Run("bench", path, "-p", 5, "-n", 4, "--streams", "1,3", "--json", "--no-pack-cache")
+        self.assertEqual((run.code, run.err), (0, ""), run)
+        rows = json.loads(run.out)["rows"]
+        self.assertEqual([(row["streams"], row["bytes_copied_per_token"]) for row in rows], [(1, 0), (3, 0)])
+        for row in rows:
+            self.assertAlmostEqual(row["answer_tokens_per_s_mean"] * row["ms_mean"], 1000 * row["streams"] * 4, 3)
+        for streams, words in (("1,x", "'x' is not a number of streams"), ("0", "'0' is not"), ("", "names no number"), ("5000", "more than 4096")):
+            self.refused(Run("bench", path, "--streams", streams), words)
+        self.refused(Run("bench", path, "--streams", "1", "-d", "3"), "-d")
 
 class PackCacheTest(CliTest):
     """Packed weights saved by one run and mapped by the next: always the ids of a run that packs."""

@@ -92,7 +92,7 @@ Result<Outputs> run_naively(const Graph& graph, const Binding& binding, const st
 
 // Where present lies after a step, from the rule and not from the plan.
 View state_view(const Graph& graph, const StatePool& states, size_t k, const StatePair& pair,
-                const SymbolValues& symbols, int flip, int64_t first_slot) {
+                const SymbolValues& symbols, int64_t written, int64_t first_slot) {
   const std::vector<int64_t> dims = shape_eval(graph.values[pair.present].info.shape, symbols);
   View v;
   v.type = DType::kF32;
@@ -105,7 +105,7 @@ View state_view(const Graph& graph, const StatePool& states, size_t k, const Sta
     stride *= v.dims[i];
   }
   if (pair.rule == StateRule::kAppend) v.strides[pair.axis] = stride;
-  v.data = states.base(k) + (pair.rule == StateRule::kAppend ? first_slot : 1 - flip) * stride * 4;
+  v.data = states.base(k) + (pair.rule == StateRule::kAppend ? first_slot : written) * stride * 4;
   return v;
 }
 
@@ -117,7 +117,7 @@ struct Compilation {
 
 Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, const Binding& binding, int threads) {
   Result<std::unique_ptr<StatePool>> states =
-      StatePool::create(any.plan.states, 3 * kCapacity);  // a second sequence begins in the middle
+      StatePool::create(any.plan.states, {3 * kCapacity, 0, 8});  // a second sequence begins in the middle
   if (!states.is_ok()) return states.status();
   const int64_t arena = std::max(any.plan.arena_bytes, decode ? decode->plan.arena_bytes : 0),
                 io = std::max(any.plan.io_bytes, decode ? decode->plan.io_bytes : 0);
@@ -126,14 +126,15 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
   std::byte* base = memory.data() + kMargin + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
   const Regions regions{base, base + (arena + 63) / 64 * 64 + kMargin / 2 / 64 * 64, states->get()};
   ThreadPool pool(threads);
+  Executor executor(pool);
+  if (threads == 2) executor.work_alone();
   std::unique_ptr<Program> programs[2];
   for (int i = 0; i < (decode ? 2 : 1); ++i) {
     const Compilation& c = i ? *decode : any;
     Result<std::unique_ptr<Program>> p =
-        Program::create(c.graph, binding, c.plan, {"", {}, "not asked for"}, regions, pool);
+        Program::create(c.graph, binding, c.plan, {"", {}, "not asked for"}, regions, executor);
     if (!p.is_ok()) return p.status();
     programs[i] = std::move(*p);
-    if (threads == 2) programs[i]->work_alone();
   }
   // The sequence does not begin at slot 0.
   Sequence before(**states), sequence(**states);
@@ -147,14 +148,10 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
     if (!slots.is_ok()) return slots.status();
     if (!sequence.contiguous() || slots->length != count) return Status::error("the sequence is no single run");
     Program& program = *programs[decode && count == 1];
-    const Segment segment{ids.data(),
-                          count,
-                          past,
-                          slots->first_slot,
-                          sequence.flip(),
-                          sequence.runs().data(),
-                          static_cast<int>(sequence.runs().size()),
-                          sequence.kept()};
+    SITU_RETURN_IF_ERROR(sequence.take_write_slot());
+    Segment segment = segment_of(sequence, ids, past, slots->first_slot, false);
+    segment.runs = sequence.runs().data();
+    segment.run_count = static_cast<int>(sequence.runs().size());
     SITU_RETURN_IF_ERROR(program.run({{&segment, 1}, 1}, ledger));
     out.push_back(elements(program.logits()));
     SymbolValues symbols;
@@ -162,7 +159,7 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
     symbols.value[kSymP] = past;
     for (size_t k = 0; k < binding.states.size(); ++k) {
       const std::vector<float> held = elements(state_view(any.graph, **states, k, binding.states[k], symbols,
-                                                          sequence.flip(), sequence.runs()[0].first_slot));
+                                                          sequence.write_slot(), sequence.runs()[0].first_slot));
       out.back().insert(out.back().end(), held.begin(), held.end());
     }
     sequence.step_done();
@@ -271,7 +268,7 @@ Result<std::vector<Outputs>> run_together(const Graph& graph, const Binding& bin
       const Result<situ::Run> slots = s.append(count);
       if (!slots.is_ok()) return slots.status();
       if (!s.contiguous() || slots->length != count) return Status::error("the sequence is no single run");
-      segments.push_back({nullptr, count, past, slots->first_slot, 0, nullptr, 0});
+      segments.push_back(segment_of(s, ids.back(), past, slots->first_slot, false));
     }
     for (size_t i = 0; i < sequences.size(); ++i) {
       segments[i].tokens = ids[i].data();
@@ -315,14 +312,15 @@ bool check_together(uint32_t seed) {
   if (!order.one_sequence.empty()) return false;
   Result<Plan> plan = make_plan(graph, binding, {3 * kMostTokens, kCapacity});
   EXPECT_TRUE(plan.is_ok()) << plan.status().message();
-  Result<std::unique_ptr<StatePool>> states = StatePool::create(plan->states, 8 * kCapacity);
+  Result<std::unique_ptr<StatePool>> states = StatePool::create(plan->states, {8 * kCapacity, 0, 8});
   std::vector<std::byte> memory(static_cast<size_t>(plan->arena_bytes + plan->io_bytes + 128), std::byte{0x7f});
   std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
+  Executor executor(pool);
+  if (seed % 32 == 0) executor.work_alone();
   Result<std::unique_ptr<Program>> program = Program::create(
-      graph, binding, *plan, order, {base, base + (plan->arena_bytes + 63) / 64 * 64, states->get()}, pool);
+      graph, binding, *plan, order, {base, base + (plan->arena_bytes + 63) / 64 * 64, states->get()}, executor);
   EXPECT_TRUE(program.is_ok()) << program.status().message();
   if (!(*program)->one_sequence().empty()) return false;
-  if (seed % 32 == 0) (*program)->work_alone();
   const size_t wanted = seed / 2 % 4;
   Result<std::vector<Outputs>> got = run_together(graph, binding, *plan, **program, **states, wanted);
   EXPECT_TRUE(got.is_ok()) << got.status().message();
@@ -502,6 +500,13 @@ struct Score {
   int rejected = 0, harmless = 0, missed = 0;
 };
 
+// Whether the schedule of a plan is accepted.
+bool schedule_holds(const Graph& graph, const Plan& plan) {
+  const TokenOrder order{"", {}, "not asked for"};
+  const Result<Schedule> schedule = make_schedule(graph, plan, order);
+  return schedule.is_ok() && verify_schedule(graph, plan, order, *schedule).is_ok();
+}
+
 // Corrupts `plan` in every way. `harmless`: true when a plan that was accepted gives the right outputs.
 void corrupt(const Graph& graph, const Binding& binding, const Plan& plan, const std::vector<int64_t>& steps,
              std::mt19937& random, int rounds, const std::function<bool(const Plan&)>& harmless,
@@ -511,7 +516,7 @@ void corrupt(const Graph& graph, const Binding& binding, const Plan& plan, const
       Plan bad = plan;
       if (!change(bad, random)) break;
       Score& score = (*scores)[name];
-      if (!verify_plan(graph, binding, bad, steps).is_ok())
+      if (!verify_plan(graph, binding, bad, steps).is_ok() || !schedule_holds(graph, bad))
         ++score.rejected;
       else if (name != kOverlay && harmless(bad))
         ++score.harmless;

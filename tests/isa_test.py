@@ -9,50 +9,39 @@ import json
 import os
 import unittest
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+import golden
 from cli_case import CliTest, main
 from cli_test import built_isas, cpu_has
 
-MODELS = Path(os.environ.get("SITU_SHARED", Path(__file__).parent.parent.parent / "shared")) / "models"
-MARGIN = 0.25  # of SmolLM2's logits
 REFUSED = ("gpt_oss", "lfm2", "qwen3_5", "kv_int", "tiny/t5", "tiny/bart", "tiny/marian")  # mixtures of experts, recurrent states, quantised caches, encoder-decoders
 
 
-def comparable(case):
-    """Ids of a case that every instruction set must give."""
-    ids = case["greedy_ids"]
-    if "top1_margins" in case:
-        return ids[:next((i for i, m in enumerate(case["top1_margins"]) if m < MARGIN), len(ids))]
-    return ids[:case.get("compare_first", len(ids))]
-
-
-@unittest.skipUnless((MODELS / "tiny").is_dir(), f"{MODELS} is not there")
+@unittest.skipUnless((golden.SHARED / "tiny").is_dir(), f"{golden.SHARED} is not there")
 class IsaTest(CliTest):
     def check(self, folders, cases):
         isas = [isa for isa in built_isas(folders[0]) if cpu_has(isa)]
         jobs = []
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for folder in folders:
-                for number, case in enumerate(json.loads((folder / "expected.json").read_text())["cases"][cases]):
-                    ids, prompt = comparable(case), case.get("prompt_ids") or case["input_ids"]
-                    if ids:
-                        jobs += [(folder, number, isa, ids, pool.submit(self.generate, folder, prompt, "--threads", 1, count=len(ids), SITU_ISA=isa)) for isa in isas]
+                for case in golden.read_cases(folder)[cases]:
+                    ids = case.greedy[:case.compared]
+                    jobs += [(folder, case.number, isa, ids, pool.submit(self.generate, folder, case.ids, "--threads", 1, count=len(ids), SITU_ISA=isa)) for isa in isas]
             for folder, number, isa, ids, run in jobs:
                 with self.subTest(folder.name, case=number, isa=isa):
                     answer = run.result()
                     self.assertEqual((answer["isa"], answer["output_ids"], answer["bytes_copied_per_token"]), (isa, ids, 0))
 
     def test_tiny_models(self):
-        folders = [f for style in ("tiny", "genai") for f in sorted((MODELS / style).iterdir())
+        folders = [f for style in ("tiny", "genai") for f in sorted((golden.SHARED / style).iterdir())
                    if (f / "expected.json").exists() and not any(name in f"{style}/{f.name}" for name in REFUSED)]
         self.check(folders, slice(1, 2))
 
     def test_a_real_model(self):
-        self.check([MODELS / "smollm2-135m-instruct-int4"], slice(None))
+        self.check([golden.SHARED / "smollm2-135m-instruct-int4"], slice(None))
 
     def test_chunks_change_no_bit(self):
-        folder = MODELS / "smollm2-135m-instruct-int4"
+        folder = golden.SHARED / "smollm2-135m-instruct-int4"
         tokens = [i for case in json.loads((folder / "expected.json").read_text())["cases"] for i in (case.get("prompt_ids") or case["input_ids"]) + case["greedy_ids"]]
         prompt = (tokens * 300)[:290]
         for isa in filter(cpu_has, built_isas(folder)):

@@ -378,7 +378,7 @@ TEST_P(Folder, PlacementIsVerified) {
   Result<Model> model = Model::load(path_.string(), {});
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   const InPlaceEngine& e = *model->impl().in_place;
-  const CompiledPhases& phases = e.phases();
+  const CompiledModule& phases = e.module();
   const std::vector<int64_t> prompt_steps =
       phases.first_only ? std::vector<int64_t>{3} : std::vector<int64_t>{3, 2, 1, 4};
   Status prompt = verify_plan(phases.prompt.graph, phases.prompt.binding, e.prefill_plan(), prompt_steps);
@@ -400,7 +400,7 @@ TEST_P(Folder, RunsWithoutOptionalPasses) {
     if (std::string(passes) != "all") continue;
     const InPlaceEngine& e = *model->impl().in_place;
     if (name_.rfind("smollm2-135m", 0) == 0) continue;
-    Status token = verify_plan(e.phases().token.graph, e.phases().token.binding, e.decode_plan(), {1, 1, 1});
+    Status token = verify_plan(e.module().token.graph, e.module().token.binding, e.decode_plan(), {1, 1, 1});
     EXPECT_TRUE(token.is_ok()) << token.message();
   }
 }

@@ -12,16 +12,22 @@ namespace situ {
 
 inline constexpr int64_t kMostBeams = 256;
 
-// Tokens are chosen as transformers' generate does, in its order: bias, penalties, bans, and when sampling temperature,
-// top-k, top-p, min-p, typical, then the draw. Errors of generate() name the option and its value.
+// Tokens are chosen as transformers' generate does, in its order: bias, penalties, bans, forced and suppressed tokens,
+// and when sampling temperature, top-k, top-p, min-p, typical, then the draw. Errors of generate() name the option and
+// its value. What is not set is what generation_config.json says (for an encoder-decoder without that file:
+// config.json), else what stands here.
 struct GenerateOptions {
-  int64_t max_new_tokens = 128;  // at least 1
-  int64_t min_new_tokens =
-      0;  // the model's end-of-sequence tokens and stop_ids are not chosen before; at most max_new_tokens
-  bool ignore_eos = false;  // go on after the model's end-of-sequence tokens, which are then tokens as all others
+  // 128; at least 1. Only an encoder-decoder's files give another default: max_new_tokens, else max_length, which
+  // counts the decoder's prompt too.
+  std::optional<int64_t> max_new_tokens;
+  // 0; the model's end-of-sequence tokens and stop_ids are not chosen before; at most max_new_tokens. The files'
+  // default is min_new_tokens, else min_length, which counts the prompt (an encoder-decoder's: the decoder's) too.
+  std::optional<int64_t> min_new_tokens;
+  // Go on after the model's end-of-sequence tokens, which are then tokens as all others; none is forced.
+  bool ignore_eos = false;
 
-  // Draw the next token at random; also when any of the next five is set. Else the most probable one is chosen. What is
-  // not set is what generation_config.json says, else "search" in genai_config.json, else what stands here.
+  // Draw the next token at random; also when any of the next five is set. Else the most probable one is chosen. The
+  // files' defaults are those of generation_config.json, else of "search" in genai_config.json.
   bool sample = false;
   std::optional<double> temperature;  // 1; at least 0, and 0 is the greedy choice
   std::optional<int64_t> top_k;       // 50; only the k most probable; 0: all
@@ -30,14 +36,23 @@ struct GenerateOptions {
   std::optional<double> typical_p;    // 1; only those of typical information content, up to this probability; in (0, 1]
   std::optional<uint64_t> seed;       // same seed, same tokens; else one is drawn, and Generation says which
 
-  // These apply without sampling too, but the folder's configuration gives their defaults for sampling only.
-  std::optional<double> repetition_penalty;  // 1; above 0; for every token in the prompt or generated
-  std::optional<int64_t> no_repeat_ngram;    // 0; no n-gram of prompt and answer twice; 0: off
+  // These apply without sampling too, but without an encoder the files give their defaults for sampling only.
+  std::optional<double> repetition_penalty;  // 1; above 0; for every token in the (decoder's) prompt or generated
+  std::optional<int64_t> no_repeat_ngram;    // 0; no n-gram of (decoder's) prompt and answer twice; 0: off
+  // 1; above 0; above 1 raises the tokens that the encoder was given, or the prompt has where there is no encoder.
+  std::optional<double> encoder_repetition_penalty;
+  std::optional<int64_t> encoder_no_repeat_ngram;  // 0; no n-gram of those tokens in the answer; 0: off
+  // The first token, after a prompt of one token (as encoder-decoders have); the last one before the answer ends by its
+  // length. -1: none, whatever the files say.
+  std::optional<int64_t> forced_bos_id, forced_eos_id;
+  // Never chosen, and not chosen first (or first after a forced token), not even where they are forced.
+  std::optional<std::vector<int64_t>> suppress_ids, begin_suppress_ids;
   // As in OpenAI's API: subtracted once for every token that was generated, and once for each time. The prompt does not
   // count.
   double presence_penalty = 0, frequency_penalty = 0;
   std::vector<std::pair<int64_t, float>> logit_bias;  // id, and what is added to its logit; -infinity bans it
   // Texts that never come: as the tokenizer writes them at the start of a text and after a space. The other: token ids.
+  // Those of generation_config.json never come either.
   std::vector<std::string> bad_words;
   std::vector<std::vector<int64_t>> bad_words_ids;
 
@@ -57,7 +72,8 @@ struct GenerateOptions {
   // Beam search, from 2 beams on: the answers of the highest score, not tokens drawn or chosen one by one. Source:
   // transformers' generate; num_beam_groups makes it diverse beam search. Sampling, logprobs and stop strings do not go
   // with it. The folder's configuration gives the defaults of the two penalties and of early_stopping.
-  int64_t beams = 1;        // at most kMostBeams
+  std::optional<int64_t>
+      beams;                // 1; at most kMostBeams. An encoder-decoder's files give a default where nothing is drawn
   int64_t beam_groups = 1;  // beams are a multiple; a group avoids the tokens that earlier ones take in the same step:
   std::optional<double> diversity_penalty;  // 0; subtracted from their log-probability; at least 0
   std::optional<double> length_penalty;     // 1; score = log-probability / tokens^length_penalty
@@ -99,11 +115,16 @@ struct Token {
 // the ledger says so.
 using TokenCallback = std::function<bool(const Token&)>;
 
+// Why an answer ended: the values of Generation::finish_reason.
+inline constexpr const char* kFinishStop = "stop";  // an end-of-sequence token or one of stop_ids (not in output_ids),
+                                                    // a stop string, the end of a grammar, or the callback
+inline constexpr const char* kFinishLength = "length";        // max_new_tokens or the context length
+inline constexpr const char* kFinishCancelled = "cancelled";  // Model::interrupt_when, be it before the first token
+
 struct Generation {
   std::vector<int64_t> output_ids;
-  std::string text;           // empty without a tokenizer
-  std::string finish_reason;  // "stop": an end-of-sequence token or one of stop_ids (not in output_ids), a stop string
-                              // or the callback; "length": max_new_tokens or the context length
+  std::string text;              // empty without a tokenizer
+  std::string finish_reason;     // kFinishStop, kFinishLength or kFinishCancelled
   std::optional<uint64_t> seed;  // when tokens were drawn at random
   struct Logprobs {
     double logprob = 0;             // of the token that was chosen
@@ -118,10 +139,14 @@ struct Generation {
     std::string text, finish_reason;
     double score = 0;
   };
+  // What the folder's files ask for and was left out, though it may change tokens.
+  std::vector<std::string> notes;
   std::vector<Answer> answers;  // of a beam search, best first; the first is what stands above
   int64_t guessed_tokens = 0,
-          accepted_tokens = 0;  // of prompt_lookup or draft_tokens: guesses, and those that were right
-  int64_t cached_tokens = 0;    // of the prompt, whose state an earlier generation had kept
+          accepted_tokens = 0;              // of prompt_lookup or draft_tokens: guesses, and those that were right
+  int64_t cached_tokens = 0;                // of the prompt, whose state an earlier generation had kept
+  double encode_ms = 0;                     // of an encoder-decoder: one run of the encoder
+  std::vector<int64_t> decoder_prompt_ids;  // of an encoder-decoder: what output_ids follow
   double prefill_ms = 0;
   double decode_ms_per_token = 0;  // mean over the tokens after the first; 0 when there are none
   // Of several prompts together: of all answers, prompts included, per token generated.

@@ -1,16 +1,17 @@
-// `situ bench`: medians of prefill and decode at given depths, in place and (--vs naive) literally, taken
-// in turn on the same machine in one run.
+// `situ bench`: medians and means of prefill and decode at given depths, in place and (--vs naive) literally, taken
+// in turn on the same machine in one run. A run of each case that is not timed comes first.
 #include <algorithm>
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <numeric>
 
 #include "base/clock.h"
 #include "base/pages.h"
 #include "base/tensor.h"
 #include "base/thread_pool.h"
 #include "base/trace.h"
+#include "cli/bench.h"
 #include "cli/commands.h"
 #include "generate/greedy.h"
 #include "kernels/kernel.h"
@@ -25,20 +26,14 @@ double median(std::vector<double> v) {
   return n == 0 ? 0 : n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-struct Sample {
-  double prefill_ms = 0, decode_ms = 0, copied = 0, written = 0;
-};
-
-// Prompt tokens that need no tokenizer: a repeatable sequence of ids below the vocabulary.
-std::vector<int64_t> make_prompt(int64_t count, int64_t vocabulary) {
-  std::vector<int64_t> ids;
-  uint64_t x = 1;
-  for (int64_t i = 0; i < count; ++i) {
-    x = x * 6364136223846793005ull + 1442695040888963407ull;
-    ids.push_back(static_cast<int64_t>((x >> 33) % static_cast<uint64_t>(vocabulary)));
-  }
-  return ids;
+double mean(std::vector<double> v) {
+  return v.empty() ? 0 : std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
 }
+
+// decode_ms: the median of the steps of a run; decode_mean_ms: the time from the first step to the last / steps.
+struct Sample {
+  double prefill_ms = 0, decode_ms = 0, decode_mean_ms = 0, copied = 0, written = 0;
+};
 
 // One run: `depth` tokens untimed, `prompt` tokens timed, then `tokens` greedy steps timed.
 Result<Sample> measure(Model& model, int64_t depth, int64_t prompt, int64_t tokens) {
@@ -54,6 +49,7 @@ Result<Sample> measure(Model& model, int64_t depth, int64_t prompt, int64_t toke
   s.prefill_ms = ms_since(start);
   model.reset_ledger();
   std::vector<double> steps;
+  const auto first = Clock::now();
   for (int64_t i = 0; i < tokens; ++i) {
     const auto begin = Clock::now();
     const int64_t id = argmax(*logits);
@@ -61,29 +57,36 @@ Result<Sample> measure(Model& model, int64_t depth, int64_t prompt, int64_t toke
     if (!logits.is_ok()) return logits.status();
     steps.push_back(ms_since(begin));
   }
+  s.decode_mean_ms = ms_since(first) / static_cast<double>(tokens);
   s.decode_ms = median(steps);
   s.copied = static_cast<double>(model.ledger().copied) / static_cast<double>(tokens);
   s.written = static_cast<double>(model.ledger().computed + model.ledger().copied) / static_cast<double>(tokens);
   return s;
 }
 
-Sample medians(const std::vector<Sample>& all) {
+// Each number of the samples by itself: its median, or its mean.
+Sample each(double (*statistic)(std::vector<double>), const std::vector<Sample>& all) {
   auto of = [&](double Sample::* field) {
     std::vector<double> v;
     for (const Sample& s : all) v.push_back(s.*field);
-    return median(v);
+    return statistic(v);
   };
-  return {of(&Sample::prefill_ms), of(&Sample::decode_ms), of(&Sample::copied), of(&Sample::written)};
+  return {of(&Sample::prefill_ms), of(&Sample::decode_ms), of(&Sample::decode_mean_ms), of(&Sample::copied),
+          of(&Sample::written)};
 }
 
-nlohmann::ordered_json to_json(const Sample& s, int64_t prompt) {
+nlohmann::ordered_json to_json(const std::vector<Sample>& samples, int64_t prompt) {
+  const Sample middle = each(median, samples), average = each(mean, samples);
   nlohmann::ordered_json j;
-  j["prefill_ms"] = s.prefill_ms;
-  j["prefill_tokens_per_s"] = 1000.0 * static_cast<double>(prompt) / s.prefill_ms;
-  j["decode_ms_per_token"] = s.decode_ms;
-  j["decode_tokens_per_s"] = 1000.0 / s.decode_ms;
-  j["bytes_copied_per_token"] = s.copied;
-  j["bytes_written_per_token"] = s.written;
+  j["prefill_ms"] = middle.prefill_ms;
+  j["prefill_ms_mean"] = average.prefill_ms;
+  j["prefill_tokens_per_s"] = 1000.0 * static_cast<double>(prompt) / middle.prefill_ms;
+  j["decode_ms_per_token"] = middle.decode_ms;
+  j["decode_ms_per_token_mean"] = average.decode_mean_ms;
+  j["decode_tokens_per_s"] = 1000.0 / middle.decode_ms;
+  j["decode_tokens_per_s_mean"] = 1000.0 / average.decode_mean_ms;
+  j["bytes_copied_per_token"] = middle.copied;
+  j["bytes_written_per_token"] = middle.written;
   return j;
 }
 
@@ -204,16 +207,21 @@ nlohmann::ordered_json to_json(const StepTable& table) {
 
 }  // namespace
 
-int bench(const BenchArguments& a) {
-  std::vector<int64_t> depths;
-  std::stringstream list(a.depths);
-  for (std::string d; std::getline(list, d, ',');) {
-    char* end = nullptr;
-    const long long depth = std::strtoll(d.c_str(), &end, 10);
-    if (d.empty() || *end != '\0' || depth < 0) return fail("-d '" + d + "' is not a number of tokens");
-    depths.push_back(depth);
+std::vector<int64_t> make_prompt(int64_t count, int64_t vocabulary) {
+  std::vector<int64_t> ids;
+  uint64_t x = 1;
+  for (int64_t i = 0; i < count; ++i) {
+    x = x * 6364136223846793005ull + 1442695040888963407ull;
+    ids.push_back(static_cast<int64_t>((x >> 33) % static_cast<uint64_t>(vocabulary)));
   }
-  if (depths.empty()) return fail("-d names no number of tokens");
+  return ids;
+}
+
+int bench(const BenchArguments& a) {
+  if (a.streams) return bench_streams(a);
+  const Result<std::vector<int64_t>> parsed = parse_counts("-d", a.depths, 0, "tokens");
+  if (!parsed.is_ok()) return fail(parsed.status().message());
+  const std::vector<int64_t>& depths = *parsed;
   LoadOptions load;
   load.threads = a.threads;
   load.kv_type = a.kv_type;
@@ -262,16 +270,16 @@ int bench(const BenchArguments& a) {
     nlohmann::ordered_json row;
     row["past"] = depth;
     for (size_t m = 0; m < models.size(); ++m) {
-      const Sample s = medians(samples[m]);
+      const Sample s = each(median, samples[m]);
       const char* mode = m == 0 ? "in-place" : "naive";
-      row[mode] = to_json(s, a.prompt);
+      row[mode] = to_json(samples[m], a.prompt);
       if (!a.json)
         std::printf("%8lld %10s %14.1f %14.1f %16.0f\n", static_cast<long long>(depth), mode,
                     1000.0 * static_cast<double>(a.prompt) / s.prefill_ms, 1000.0 / s.decode_ms, s.copied);
     }
     if (const double read_ms = median(readings); read_ms > 0) {
       kernels->bandwidth = kernels->bytes / read_ms * 1000;
-      kernels->roofline = read_ms / medians(samples[0]).decode_ms;
+      kernels->roofline = read_ms / each(median, samples[0]).decode_ms;
     }
     row["kernels"] = to_json(*kernels);
     tables.push_back(std::move(*kernels));

@@ -2,10 +2,9 @@
 // `run` reports.
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <filesystem>
-#include <fstream>
 
 #include "cli/commands.h"
+#include "text/tokenizer.h"
 
 namespace situ::cli {
 
@@ -29,10 +28,12 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->type_name("TEXT");
   };
-  command.add_option("-n,--tokens", g.max_new_tokens, "Most tokens to generate")
+  command
+      .add_option("-n,--tokens", g.max_new_tokens,
+                  "Most tokens to generate (128; an encoder-decoder's files may say otherwise)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   command.add_option("--min-new-tokens", g.min_new_tokens, "No end-of-sequence token before so many tokens");
-  command.add_flag("--ignore-eos", g.ignore_eos, "Go on after end-of-sequence tokens");
+  command.add_flag("--ignore-eos", g.ignore_eos, "Go on after end-of-sequence tokens; none is forced");
   text("--stop", g.stop, "Stop before this text (may be repeated)");
   command.add_option("--stop-id", g.stop_ids, "Stop at this token id (may be repeated)")
       ->expected(1)
@@ -61,6 +62,19 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
       ->group(changes);
   command.add_option("--frequency-penalty", g.frequency_penalty, "The same, once for each time (0)")->group(changes);
   command.add_option("--no-repeat-ngram", g.no_repeat_ngram, "No N tokens in a row twice (0: off)")->group(changes);
+  command
+      .add_option("--encoder-repetition-penalty", g.encoder_repetition_penalty,
+                  "Raise the logits of tokens that the encoder was given (1: off)")
+      ->group(changes);
+  command
+      .add_option("--encoder-no-repeat-ngram", g.encoder_no_repeat_ngram,
+                  "No N tokens in a row that the encoder was given (0: off)")
+      ->group(changes);
+  command.add_option("--forced-bos-id", g.forced_bos_id, "The first token after the start token (-1: none)")
+      ->group(changes);
+  command
+      .add_option("--forced-eos-id", g.forced_eos_id, "The last token of an answer that ends by its length (-1: none)")
+      ->group(changes);
   command.add_option("--logit-bias", arguments.logit_bias, "ID=BIAS: add to a token's logit (may be repeated)")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -84,7 +98,7 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
       ->group(grammars)
       ->excludes(grammar);
   const std::string beams = "Beam search";
-  command.add_option("--beams", g.beams, "So many beams (1: none)")
+  command.add_option("--beams", g.beams, "So many beams (1: none; default: 1, an encoder-decoder's num_beams)")
       ->check(CLI::Range(int64_t{1}, int64_t{kMostBeams}))
       ->group(beams);
   command.add_option("--beam-groups", g.beam_groups, "In so many groups that avoid each other's tokens (1)")
@@ -126,20 +140,17 @@ static Status parse_logit_bias(const std::vector<std::string>& texts, GenerateOp
   return Status::ok();
 }
 
-Result<std::string> read_file(const std::string& path) {
-  std::error_code unreadable;
-  if (std::filesystem::is_directory(path, unreadable)) return Status::error(path + ": cannot be read: it is a folder");
-  constexpr size_t kMostBytes = size_t{64} << 20;  // a schema or a conversation is kilobytes; /dev/zero has no end
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  for (char piece[4096]; file && text.size() <= kMostBytes;) {
-    file.read(piece, sizeof piece);
-    text.append(piece, static_cast<size_t>(file.gcount()));
-  }
-  if (text.size() > kMostBytes)
-    return Status::error(path + ": cannot be read: it has more than " + std::to_string(kMostBytes) + " bytes");
-  if (!file.eof()) return Status::error(path + ": cannot be read");
-  return text;
+static Status check_texts(const RunArguments& a) {
+  const GenerateOptions& g = a.generate;
+  for (const auto& [text, name] : {std::pair{&a.prompt, "--prompt"},
+                                   {&a.system, "--system"},
+                                   {&g.regex, "--regex"},
+                                   {&g.grammar, "the grammar"},
+                                   {&g.json_schema, "the JSON schema"}})
+    if (*text) SITU_RETURN_IF_ERROR(check_utf8(**text, name));
+  for (const std::string& text : g.stop) SITU_RETURN_IF_ERROR(check_utf8(text, "--stop"));
+  for (const std::string& text : g.bad_words) SITU_RETURN_IF_ERROR(check_utf8(text, "--bad-words"));
+  return Status::ok();
 }
 
 Status resolve_arguments(RunArguments& a) {
@@ -151,7 +162,7 @@ Status resolve_arguments(RunArguments& a) {
     if (!text.is_ok()) return text.status();
     *option = std::move(*text);
   }
-  return Status::ok();
+  return check_texts(a);
 }
 
 }  // namespace situ::cli

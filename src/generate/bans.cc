@@ -13,7 +13,13 @@ bool ends_with(std::span<const int64_t> ids, std::span<const int64_t> end) {
 }  // namespace
 
 void ban(std::span<float> scores, std::span<const int64_t> banned) {
-  for (const int64_t id : banned) scores[static_cast<size_t>(id)] = kBanned;
+  for (const int64_t id : banned)
+    if (id >= 0 && id < static_cast<int64_t>(scores.size())) scores[static_cast<size_t>(id)] = kBanned;
+}
+
+void force(std::span<float> scores, std::span<const int64_t> forced) {
+  std::fill(scores.begin(), scores.end(), kBanned);
+  for (const int64_t id : forced) scores[static_cast<size_t>(id)] = 0;
 }
 
 void ban_others(std::span<float> scores, std::span<const uint32_t> allowed) {
@@ -26,12 +32,16 @@ void ban_others(std::span<float> scores, std::span<const uint32_t> allowed) {
   }
 }
 
-void ban_repeated_ngrams(std::span<float> scores, std::span<const int64_t> ids, int64_t size) {
+void ban_ngrams_of(std::span<const int64_t> text, std::span<float> scores, std::span<const int64_t> ids, int64_t size) {
   const size_t before = static_cast<size_t>(size) - 1;  // ids of an n-gram in front of its last
   if (ids.size() < before) return;
   const std::span<const int64_t> end = ids.last(before);
-  for (size_t next = before; next < ids.size(); ++next)
-    if (ends_with(ids.first(next), end)) scores[static_cast<size_t>(ids[next])] = kBanned;
+  for (size_t next = before; next < text.size(); ++next)
+    if (ends_with(text.first(next), end)) ban(scores, text.subspan(next, 1));
+}
+
+void ban_repeated_ngrams(std::span<float> scores, std::span<const int64_t> ids, int64_t size) {
+  ban_ngrams_of(ids, scores, ids, size);
 }
 
 void ban_words(std::span<float> scores, std::span<const int64_t> ids, std::span<const std::vector<int64_t>> words) {

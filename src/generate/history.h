@@ -16,6 +16,7 @@ class TokenHistory {
 
   std::span<const int64_t> ids() const { return ids_; }  // prompt and generated, in order
   int64_t generated() const { return static_cast<int64_t>(ids_.size() - prompt_size_); }
+  size_t prompt_size() const { return prompt_size_; }
   // Every id of the sequence once, in the order of first appearance.
   std::span<const int64_t> distinct() const { return distinct_; }
   bool has(int64_t id) const { return counts_[static_cast<size_t>(id)] != kAbsent; }

@@ -6,8 +6,8 @@ void add_bias(std::span<float> scores, std::span<const LogitBias> biases) {
   for (const LogitBias& b : biases) scores[static_cast<size_t>(b.id)] += b.bias;
 }
 
-void penalise_repetition(std::span<float> scores, const TokenHistory& history, float penalty) {
-  for (const int64_t id : history.distinct()) {
+void penalise_repetition(std::span<float> scores, std::span<const int64_t> tokens, float penalty) {
+  for (const int64_t id : tokens) {
     float& score = scores[static_cast<size_t>(id)];
     score = score < 0 ? score * penalty : score / penalty;
   }

@@ -19,10 +19,10 @@ TEST(Penalties, RepetitionIsThatOfTransformers) {
   TokenHistory history(std::vector<int64_t>{2, 5, 2}, 12);  // prompt or generated makes no difference, nor how often
   for (const int64_t id : {0, 9, 1}) history.append(id);
   std::vector<float> scores = kLogits;
-  penalise_repetition(scores, history, 1.3f);
+  penalise_repetition(scores, history.distinct(), 1.3f);
   expect_near(scores, {1.1538461f, -0.65f, 2.3076923f, 0.25f, 2, -2.6f, 3, 0, 1, -9.75f, 2, 2.5f});
   scores = kLogits;
-  penalise_repetition(scores, history, 0.5f);
+  penalise_repetition(scores, history.distinct(), 0.5f);
   expect_near(scores, {3, -0.25f, 6, 0.25f, 2, -1, 3, 0, 1, -3.75f, 2, 2.5f});
 }
 

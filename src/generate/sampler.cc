@@ -1,5 +1,6 @@
 #include "generate/sampler.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "generate/bans.h"
@@ -8,26 +9,49 @@
 namespace situ {
 
 Sampler::Sampler(SamplingOptions options, std::span<const int64_t> prompt, int64_t vocabulary)
-    : options_(std::move(options)), history_(prompt, vocabulary) {}
+    : history_(prompt, vocabulary) {
+  std::vector<int64_t> encoder;
+  if (options.encoder_repetition_penalty != 1)
+    for (const int64_t id : options.encoder_ids)
+      if (id >= 0 && id < vocabulary) encoder.push_back(id);
+  std::sort(encoder.begin(), encoder.end());
+  encoder.erase(std::unique(encoder.begin(), encoder.end()), encoder.end());
+  rules_ = std::make_shared<const Rules>(Rules{std::move(options), std::move(encoder)});
+}
 
 bool Sampler::changes_scores() const {
-  const SamplingOptions& o = options_;
+  const SamplingOptions& o = rules_->options;
   return !o.biases.empty() || o.repetition_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0 ||
-         o.no_repeat_ngram > 0 || !o.bad_words.empty() || o.min_new_tokens > history_.generated();
+         o.no_repeat_ngram > 0 || o.encoder_repetition_penalty != 1 || o.encoder_no_repeat_ngram > 0 ||
+         !o.bad_words.empty() || o.min_new_tokens > history_.generated() || o.forced_first || !o.forced_last.empty() ||
+         !o.suppressed.empty() || !o.suppressed_first.empty();
+}
+
+// The last of transformers' processors, in its order.
+void Sampler::force_and_suppress(std::span<float> scores) const {
+  const SamplingOptions& o = rules_->options;
+  const int64_t generated = history_.generated();
+  if (first_is_forced() && generated == 0) force(scores, {&*o.forced_first, 1});
+  if (!o.forced_last.empty() && generated + 1 == o.max_new_tokens) force(scores, o.forced_last);
+  ban(scores, o.suppressed);
+  if (generated == (first_is_forced() ? 1 : 0)) ban(scores, o.suppressed_first);
 }
 
 // The order is that of transformers' _get_logits_processor. Presence and frequency, which it does not have, stand
-// beside the repetition penalty; bans only ever set -infinity, so nothing after them can undo them.
+// beside the repetition penalty. What is forced may be what a ban before has banned.
 std::span<const float> Sampler::scores(std::span<const float> logits, const AllowedTokens* allowed) {
-  const SamplingOptions& o = options_;
+  const SamplingOptions& o = rules_->options;
   if (!o.sample && !changes_scores() && !allowed) return logits;
   scores_.resize(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) scores_[i] = logits[i] == logits[i] ? logits[i] : kBanned;
   add_bias(scores_, o.biases);
-  if (o.repetition_penalty != 1) penalise_repetition(scores_, history_, o.repetition_penalty);
+  if (o.encoder_repetition_penalty != 1)
+    penalise_repetition(scores_, rules_->encoder_tokens, static_cast<float>(1 / o.encoder_repetition_penalty));
+  if (o.repetition_penalty != 1) penalise_repetition(scores_, history_.distinct(), o.repetition_penalty);
   if (o.presence_penalty != 0 || o.frequency_penalty != 0)
     penalise_presence(scores_, history_, o.presence_penalty, o.frequency_penalty);
   if (o.no_repeat_ngram > 0) ban_repeated_ngrams(scores_, history_.ids(), o.no_repeat_ngram);
+  if (o.encoder_no_repeat_ngram > 0) ban_ngrams_of(o.encoder_ids, scores_, history_.ids(), o.encoder_no_repeat_ngram);
   ban_words(scores_, history_.ids(), o.bad_words);
   if (allowed) {
     end_scores_.clear();
@@ -36,11 +60,12 @@ std::span<const float> Sampler::scores(std::span<const float> logits, const Allo
     for (size_t i = 0; i < end_scores_.size(); ++i) scores_[static_cast<size_t>(o.end_ids[i])] = end_scores_[i];
   }
   if (o.min_new_tokens > history_.generated()) ban(scores_, o.end_ids);
+  force_and_suppress(scores_);
   return scores_;
 }
 
 Result<int64_t> Sampler::choose(std::span<const float> logits, const AllowedTokens* allowed) {
-  const SamplingOptions& o = options_;
+  const SamplingOptions& o = rules_->options;
   const std::span<const float> all = scores(logits, allowed);
   if (!o.sample) {
     const int64_t best = argmax(all);
@@ -56,7 +81,7 @@ Result<int64_t> Sampler::choose(std::span<const float> logits, const AllowedToke
 }
 
 Status Sampler::nothing_left(bool constrained) const {
-  const SamplingOptions& o = options_;
+  const SamplingOptions& o = rules_->options;
   std::string bans;
   const auto name = [&](bool active, const std::string& what) {
     if (active) bans += (bans.empty() ? "" : ", ") + what;
@@ -64,7 +89,10 @@ Status Sampler::nothing_left(bool constrained) const {
   name(constrained, "the grammar");
   name(!o.biases.empty(), "logit_bias");
   name(o.no_repeat_ngram > 0, "no_repeat_ngram " + std::to_string(o.no_repeat_ngram));
+  name(o.encoder_no_repeat_ngram > 0, "encoder_no_repeat_ngram " + std::to_string(o.encoder_no_repeat_ngram));
   name(!o.bad_words.empty(), "bad_words");
+  name(!o.suppressed.empty(), "suppress_tokens");
+  name(!o.suppressed_first.empty(), "begin_suppress_tokens");
   name(o.min_new_tokens > history_.generated(), "min_new_tokens " + std::to_string(o.min_new_tokens));
   return Status::error("no token can be chosen after " + std::to_string(history_.generated()) +
                        " new ones: every logit is -infinity or not a number" +

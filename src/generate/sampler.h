@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,9 +27,20 @@ struct SamplingOptions {
   std::vector<LogitBias> biases;
   float repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
   int64_t no_repeat_ngram = 0;
+  double encoder_repetition_penalty = 1;  // above 1: raises the tokens of encoder_ids
+  int64_t encoder_no_repeat_ngram = 0;    // no n-gram of encoder_ids
+  // What the encoder was given, or the prompt where there is no encoder. Ids outside the vocabulary do not count.
+  std::vector<int64_t> encoder_ids;
   std::vector<std::vector<int64_t>> bad_words;
   int64_t min_new_tokens = 0;
   std::vector<int64_t> end_ids;  // not chosen before min_new_tokens
+  // The only tokens that can be chosen: the first one after a prompt of one token; the last one before the answer ends
+  // by its length, max_new_tokens (one of several ids; 0: no length).
+  std::optional<int64_t> forced_first;
+  std::vector<int64_t> forced_last;
+  int64_t max_new_tokens = 0;
+  // Never chosen; and not as the first token that is not forced. Stronger than what is forced, as in transformers.
+  std::vector<int64_t> suppressed, suppressed_first;
 };
 
 // The tokens that a grammar lets come next.
@@ -40,7 +53,7 @@ struct AllowedTokens {
 // alone: a fork. No allocation per token once the memory of the first is there, but for the growth of the history.
 class Sampler {
  public:
-  // `prompt`: ids in [0, vocabulary).
+  // `prompt`: ids in [0, vocabulary), those of the decoder.
   Sampler(SamplingOptions options, std::span<const int64_t> prompt, int64_t vocabulary);
 
   // The id of the next token, out of the model's logits [vocabulary], which stay what they are. A logit that is not a
@@ -57,10 +70,17 @@ class Sampler {
   Status nothing_left(bool constrained = false) const;  // the error that no token can be chosen, and why
 
  private:
+  // What all samplers of one generation share.
+  struct Rules {
+    SamplingOptions options;
+    std::vector<int64_t> encoder_tokens;  // every id of encoder_ids once
+  };
   bool changes_scores() const;
+  bool first_is_forced() const { return rules_->options.forced_first && history_.prompt_size() == 1; }
+  void force_and_suppress(std::span<float> scores) const;
   std::span<const float> scores(std::span<const float> logits, const AllowedTokens* allowed);
 
-  SamplingOptions options_;
+  std::shared_ptr<const Rules> rules_;
   TokenHistory history_;
   std::vector<float> scores_;  // [vocabulary]
   std::vector<float> end_scores_;

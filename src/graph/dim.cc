@@ -33,19 +33,29 @@ int64_t mod_floor(int64_t a, int64_t b) {
   return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
 }
 
-thread_local int64_t token_limit = kMax, step_limit = kMax;
+thread_local int64_t token_limit = kMax, step_limit = kMax, source_limit = kMax;
+
+// By id; "": an id without a meaning.
+constexpr const char* kSymbolNames[kFirstFileSymbol] = {"S",           "P",         "L",          "E",    "W",
+                                                        "source_slot", "read_slot", "write_slot", "place"};
+std::string symbol_name(int id) {
+  return id < kFirstFileSymbol && kSymbolNames[id] ? kSymbolNames[id] : "s" + std::to_string(id);
+}
 
 enum class AtomKind { kSymbol, kDiv, kMod, kMin, kMax, kSelect, kLess, kEqual };
 
 }  // namespace
 
-ScopedTokenLimit::ScopedTokenLimit(int64_t tokens, int64_t step) : saved_(token_limit), saved_step_(step_limit) {
+ScopedTokenLimit::ScopedTokenLimit(int64_t tokens, int64_t step, int64_t source)
+    : saved_(token_limit), saved_step_(step_limit), saved_source_(source_limit) {
   token_limit = tokens;
   step_limit = std::min(tokens, step);
+  source_limit = source;
 }
 ScopedTokenLimit::~ScopedTokenLimit() {
   token_limit = saved_;
   step_limit = saved_step_;
+  source_limit = saved_source_;
 }
 
 struct Atom {
@@ -146,6 +156,7 @@ struct DimOps {
   }
   static Interval bounds(const Atom& a) {
     if (a.kind == AtomKind::kSymbol && (a.symbol == kSymS || a.symbol == kSymL)) return {1, step_limit};
+    if (a.kind == AtomKind::kSymbol && a.symbol == kSymE) return {1, source_limit};
     if (a.kind == AtomKind::kSymbol) return {0, a.symbol == kSymP && token_limit != kMax ? token_limit - 1 : kMax};
     const Interval x = bounds(a.args[0]), y = bounds(a.args[1]);
     switch (a.kind) {
@@ -343,28 +354,13 @@ struct DimOps {
   static std::string atom_str(const Atom& a, const std::vector<std::string>* names) {
     if (a.kind != AtomKind::kSymbol) return a.key;
     if (names && a.symbol < static_cast<int>(names->size()) && !(*names)[a.symbol].empty()) return (*names)[a.symbol];
-    switch (a.symbol) {
-      case kSymS:
-        return "S";
-      case kSymP:
-        return "P";
-      case kSymW:
-        return "W";
-      case kSymL:
-        return "L";
-      default:
-        return "s" + std::to_string(a.symbol);
-    }
+    return symbol_name(a.symbol);
   }
   static AtomPtr symbol(int id) {
     auto atom = std::make_shared<Atom>();
     atom->kind = AtomKind::kSymbol;
     atom->symbol = id;
-    atom->key = id == kSymS   ? "S"
-                : id == kSymP ? "P"
-                : id == kSymW ? "W"
-                : id == kSymL ? "L"
-                              : "s" + std::to_string(id);
+    atom->key = symbol_name(id);
     return atom;
   }
   static int64_t eval(const Dim::Poly& p, const SymbolValues& s) {
@@ -393,6 +389,12 @@ bool Dim::depends_on(int symbol) const { return DimOps::depends(*this, symbol); 
 bool Dim::piecewise_linear(std::vector<int64_t>* numbers) const { return DimOps::piecewise_linear(*this, numbers); }
 std::string Dim::str(const std::vector<std::string>* names) const { return DimOps::str(*this, names); }
 Dim Dim::substitute(int id, const Dim& by) const { return DimOps::substitute(*this, id, by); }
+
+bool of_sequence(const Dim& d) {
+  for (const int symbol : {kSymP, kSymW, kSymE, kSymX, kSymRead, kSymWrite})
+    if (d.depends_on(symbol)) return true;
+  return false;
+}
 
 Dim operator+(const Dim& a, const Dim& b) {
   if (a.is_const() && b.is_const()) return sat_add(a.value(), b.value());

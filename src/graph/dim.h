@@ -15,37 +15,41 @@
 
 namespace situ {
 
-// Symbols with a meaning; a file's own dim_param names get ids from kFirstFileSymbol on.
+// Symbols whose values the runtime gives; dim.cc has their names and bounds. A file's own dim_param names get ids from
+// kFirstFileSymbol on.
 enum Symbol : int {
-  kSymS = 0,     // new tokens in this step, >= 1
-  kSymP = 1,     // tokens already in the state, >= 0
-  kSymW = 2,     // slot that the first new token is written to, >= P
-  kSymFlip = 3,  // 0 or 1 in turn: which half of a replaced state is read in this step
-  kSymL = 4,     // tokens whose logits are wanted, the last ones of the step: 1 <= L <= S
-  kSymPlace =
-      5,  // elements from the planned place of the logits to where this step has them: its second place, or a caller's
-  kFirstFileSymbol = 8,
+  kSymS = 0,  // step: new tokens (of an encoder: rows of its source), >= 1
+  kSymP = 1,  // sequence: tokens already in the state, >= 0
+  kSymL = 2,  // step: tokens whose logits are wanted, the last ones of the step: 1 <= L <= S
+  kSymE = 3,  // source: rows of the encoder's output that the sequence reads, >= 1
+  // Places in this step. Shapes never depend on them.
+  kSymW = 4,      // slot that the first new row is written to, in an append or a source space; >= P in the former
+  kSymX = 5,      // first slot of the sequence's source
+  kSymRead = 6,   // slot of a whole space that this step reads ...
+  kSymWrite = 7,  // ... and the one that it writes, another one
+  kSymPlace = 8,  // offset in elements, added to the planned address of the logits
+  kFirstFileSymbol = 16,
 };
 constexpr int kMaxSymbols = 512;
 
 // Values of the symbols at one step.
 struct SymbolValues {
   int64_t value[kMaxSymbols] = {};
-  SymbolValues() { value[kSymL] = 1; }
+  SymbolValues() { value[kSymL] = value[kSymE] = 1; }
 };
 
 // While it lives, dims made on this thread are folded knowing that no sequence is longer than `tokens`
 // (P + S <= tokens): min(1024, P + S) is P + S for a model of 1,024 positions; and no step longer than `step` (S <=
-// step). Who runs the graph must keep sequences within it.
+// step), and no source longer than `source` (E <= source). Who runs the graph must keep sequences within it.
 class ScopedTokenLimit {
  public:
-  explicit ScopedTokenLimit(int64_t tokens, int64_t step = INT64_MAX);
+  explicit ScopedTokenLimit(int64_t tokens, int64_t step = INT64_MAX, int64_t source = INT64_MAX);
   ~ScopedTokenLimit();
   ScopedTokenLimit(const ScopedTokenLimit&) = delete;
   ScopedTokenLimit& operator=(const ScopedTokenLimit&) = delete;
 
  private:
-  int64_t saved_, saved_step_;
+  int64_t saved_, saved_step_, saved_source_;
 };
 
 // Thrown by arithmetic on Dims whose text would be longer than kLongestDim: a file can square a length again and again.
@@ -66,7 +70,8 @@ class Dim {
   // Precondition: is_const().
   int64_t value() const { return value_; }
   int64_t eval(const SymbolValues& symbols) const;
-  // Bounds over S >= L >= 1, every other symbol >= 0 and the ScopedTokenLimit. INT64_MIN / INT64_MAX: unbounded.
+  // Bounds over S >= L >= 1, E >= 1, every other symbol >= 0 and the ScopedTokenLimit. INT64_MIN / INT64_MAX:
+  // unbounded.
   int64_t lower_bound() const;
   int64_t upper_bound() const;
   bool depends_on(int symbol) const;
@@ -90,6 +95,9 @@ class Dim {
   std::shared_ptr<const Poly> poly_;
   int64_t value_ = 0;
 };
+
+// Whether it is another one for each sequence of a step: by its past, its slots or its source.
+bool of_sequence(const Dim& d);
 
 // Integer division as ONNX does on int64: towards zero. Division by a constant 0 gives 0.
 Dim dim_div(const Dim& a, const Dim& b);

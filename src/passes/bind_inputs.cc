@@ -65,9 +65,11 @@ class Binder {
   Status run() {
     SITU_RETURN_IF_ERROR(check_configured_names());
     const ValueId ids = find_ids();
-    if (ids == kNoValue)
+    if (ids == kNoValue && !context_.encoder)
       return Status::error(describe("no input takes token ids (an integer tensor of shape [batch, sequence])"));
-    SITU_RETURN_IF_ERROR(bind_ids(ids));
+    if (ids != kNoValue) SITU_RETURN_IF_ERROR(bind_ids(ids));
+    if (!context_.encoder)
+      for (ValueId v : graph_.inputs) SITU_RETURN_IF_ERROR(bind_source(v));
     find_used();
     users_ = graph_.users();
     for (ValueId v : graph_.inputs) growth_[v] = growth_axis(v);
@@ -79,7 +81,7 @@ class Binder {
       if (keep) kept.push_back(v);
     }
     graph_.inputs = std::move(kept);
-    SITU_RETURN_IF_ERROR(bind_logits());
+    if (!context_.encoder) SITU_RETURN_IF_ERROR(bind_logits());
     SITU_RETURN_IF_ERROR(resolve_ops(graph_));
     return graph_.sort();
   }
@@ -213,8 +215,45 @@ class Binder {
         for (Dim& d : graph_.values[v].info.shape) d = d.substitute(id, by);
   }
 
+  // Rows of a source: [batch, heads, rows, size] of keys or values, or [batch, rows, width] of an encoder's output.
+  Status bind_source(ValueId v) {
+    Value& value = graph_.values[v];
+    for (const SourceRows& s : context_.sources) {
+      if (s.input != value.name) continue;
+      const size_t axis = static_cast<size_t>(s.axis);
+      if (axis >= value.info.shape.size())
+        return Status::error(describe("input '" + value.name + "' has no axis " + std::to_string(axis)));
+      replace_symbol(Dim(value.info.shape[axis]), Dim::symbol(kSymE));
+      if (!value.info.shape[0].is_const()) value.info.shape[0] = Dim(1);
+      context_.binding.inputs[v] = InputRole::kState;
+    }
+    return Status::ok();
+  }
+
+  // Ones for all rows of the source, or for all of the encoder's input: nothing is padded.
+  bool masks_source(const Value& value) const {
+    if (context_.sources.empty() || context_.encoder || value.info.shape.size() != 2) return false;
+    return value.info.shape[1] == Dim::symbol(kSymE) || plain(value.name) == "encoderattentionmask";
+  }
+
+  // What the caller feeds to an encoder, in extents that are known; a mask that he does not feed shows all.
+  Status bind_features(ValueId v, bool* keep) {
+    Value& value = graph_.values[v];
+    Shape& shape = value.info.shape;
+    if (!shape.empty() && !shape[0].is_const()) shape[0] = Dim(1);
+    if (!value.info.ranked || !shape_is_const(shape))
+      return Status::error(describe("input '" + value.name + "' " + shape_str(shape, &graph_.symbol_names) +
+                                    " of the encoder: its extents are known when an array is given for it"));
+    if (names_mask(value.name) && !context_.fed.count(value.name)) {
+      *keep = false;
+      return make_ones(v, shape);
+    }
+    context_.binding.inputs[v] = InputRole::kFeatures;
+    return Status::ok();
+  }
+
   Status bind(ValueId v, ValueId ids, bool* keep) {
-    if (v == ids) return Status::ok();
+    if (v == ids || context_.binding.inputs.count(v)) return Status::ok();
     Value& value = graph_.values[v];
     const std::string& name = value.name;
     const ValueInfo& info = value.info;
@@ -222,6 +261,11 @@ class Binder {
     if (!used_.count(v) && (is_integer(info.type) || info.shape.size() < 3)) {
       *keep = false;
       return Status::ok();
+    }
+    if (context_.encoder && (ids == kNoValue || context_.fed.count(name))) return bind_features(v, keep);
+    if (masks_source(value)) {
+      *keep = false;
+      return make_ones(v, {Dim(1), info.shape[1].is_const() ? info.shape[1] : Dim::symbol(kSymE)});
     }
     bool is_mask = false;
     SITU_RETURN_IF_ERROR(bind_mask(v, &is_mask));
@@ -232,10 +276,6 @@ class Binder {
     const bool is_positions =
         context_.names.position_ids.empty() ? names_positions(name) : name == context_.names.position_ids;
     if (is_positions && is_integer(info.type) && !info.shape.empty()) return bind_positions(v);
-    if (name == "use_cache_branch" && info.type == DType::kBool) {
-      *keep = false;
-      return make_ones(v, info.shape.empty() ? Shape{} : Shape{Dim(1)});
-    }
     if ((name == "num_logits_to_keep" || name == "logits_to_keep") && is_integer(info.type)) {
       *keep = false;
       return make_ones(v, info.shape.empty() ? Shape{} : Shape{Dim(1)});

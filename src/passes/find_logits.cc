@@ -120,6 +120,9 @@ class LogitsFinder {
 
 }  // namespace
 
-Status find_logits(PassContext& context) { return LogitsFinder(context).run(); }
+Status find_logits(PassContext& context) {
+  if (context.encoder) return Status::ok();
+  return LogitsFinder(context).run();
+}
 
 }  // namespace situ

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "passes/module.h"
 #include "passes/pass.h"
 
 namespace situ {
@@ -15,8 +16,8 @@ const char* state_rule_name(StateRule rule) {
       return "replace";
     case StateRule::kPassThrough:
       return "pass-through";
-    case StateRule::kFixedSlot:
-      return "fixed slot";
+    case StateRule::kSource:
+      return "source";
   }
   return "";
 }
@@ -64,13 +65,6 @@ std::string made_by(const Graph& graph, ValueId out) {
   return p < 0 ? "an input" : graph.nodes[p].label();
 }
 
-// "present.0.key" and "past_key_values.0.key" -> ".0.key"; "" when the name does not look like a state.
-std::string state_suffix(const std::string& name) {
-  for (const char* prefix : {"past_key_values", "present_key_values", "past_", "present_", "past", "present"})
-    if (name.rfind(prefix, 0) == 0) return name.substr(std::string(prefix).size());
-  return "";
-}
-
 // "past_key_values.%d.key" and "past_key_values.3.key" -> "3"; "" where the name is none of the template's.
 std::string layer_in(const std::string& name_template, const std::string& name) {
   const size_t at = name_template.find("%d");
@@ -108,10 +102,13 @@ Said said_by(const std::string& suffix) {
 Status check_circles(const Graph& graph, const std::vector<StatePair>& states) {
   std::vector<size_t> next(states.size());  // the state whose present has the name that this one's past asks for
   for (size_t i = 0; i < states.size(); ++i) {
+    next[i] = states.size();
+    if (states[i].past == kNoValue || states[i].present == kNoValue) continue;
     const Said wanted = said_by(state_suffix(graph.values[states[i].past].name));
     next[i] = states.size();
     for (size_t j = 0; j < states.size() && !(wanted.kind.empty() && wanted.numbers.empty()); ++j)
-      if (said_by(state_suffix(graph.values[states[j].present].name)) == wanted && (next[i] == states.size() || j == i))
+      if (states[j].present != kNoValue && said_by(state_suffix(graph.values[states[j].present].name)) == wanted &&
+          (next[i] == states.size() || j == i))
         next[i] = j;
   }
   for (size_t i = 0; i < states.size(); ++i) {
@@ -127,6 +124,7 @@ Status check_circles(const Graph& graph, const std::vector<StatePair>& states) {
 
 // The pairs of the configuration must be those of the graph.
 Status check_configuration(const Graph& graph, const StatePair& s, const InputNames& names) {
+  if (s.past == kNoValue || s.present == kNoValue) return Status::ok();
   const std::string &past = graph.values[s.past].name, &present = graph.values[s.present].name;
   for (const auto& [of_past, of_present, of_other] :
        {std::tuple{names.past_key, names.present_key, names.present_value},
@@ -145,6 +143,7 @@ Status check_configuration(const Graph& graph, const StatePair& s, const InputNa
 
 // A past has as many rows as there were tokens, along the axis on which rows are appended; its other extents are known.
 Status check_growth(const PassContext& context, const StatePair& s) {
+  if (s.past == kNoValue) return Status::ok();
   const Value& past = context.graph.values[s.past];
   const Dim tokens = context.phase == Phase::kFirst ? Dim(0) : Dim::symbol(kSymP);
   for (size_t i = 0; i < past.info.shape.size() && s.rule != StateRule::kPassThrough; ++i) {
@@ -166,10 +165,77 @@ bool configures_states(const InputNames& names) {
 
 }  // namespace
 
+// An encoder's outputs are rows of sources: written where they will be read.
+static Status write_sources(PassContext& context) {
+  Graph& graph = context.graph;
+  for (const SourceRows& s : context.sources)
+    for (ValueId& out : graph.outputs) {
+      if (graph.values[out].name != s.output) continue;
+      if (s.axis >= static_cast<int>(graph.values[out].info.shape.size()))
+        return Status::error("output '" + s.output + "' " + shape_str(graph.values[out].info.shape) + " has no axis " +
+                             std::to_string(s.axis));
+      if (context.literal) {
+        context.binding.states.push_back({kNoValue, out, StateRule::kSource, s.axis, s.name});
+        continue;
+      }
+      Node n;
+      n.name = s.output;
+      n.op = "SetRows";
+      n.domain = "situ";
+      n.opset = 1;
+      n.in = {out};
+      n.set_int("axis", s.axis);
+      const ValueId rows = graph.add_value(s.output + "/rows", graph.values[out].info.type);
+      graph.values[rows].info = graph.values[out].info;
+      n.out = {rows};
+      graph.add_node(std::move(n));
+      out = rows;
+      context.binding.states.push_back({kNoValue, rows, StateRule::kSource, s.axis, s.name});
+    }
+  SITU_RETURN_IF_ERROR(resolve_ops(graph));
+  return graph.sort();
+}
+
+// The rows of a first call, where the graph has no past inputs: a state for each output that has a row for each token.
+static Status start_states(PassContext& context) {
+  Graph& graph = context.graph;
+  for (ValueId& out : graph.outputs) {
+    const bool source = std::any_of(context.sources.begin(), context.sources.end(),
+                                    [&](const SourceRows& s) { return s.output == graph.values[out].name; });
+    if (source) continue;
+    const Shape shape = graph.values[out].info.shape;
+    int axis = -1;
+    for (size_t a = 1; a < shape.size(); ++a)
+      if (shape[a] == Dim::symbol(kSymS)) axis = static_cast<int>(a);
+    const std::string name = state_suffix(graph.values[out].name);
+    if (out == context.binding.logits || axis < 0 || name.empty()) continue;
+    if (context.literal) {
+      context.binding.states.push_back({kNoValue, out, StateRule::kAppend, axis, name});
+      continue;
+    }
+    Node n;
+    n.name = graph.values[out].name;
+    n.op = "SetRows";
+    n.domain = "situ";
+    n.opset = 1;
+    n.in = {out};
+    n.set_int("axis", axis);
+    const ValueId rows = graph.add_value(graph.values[out].name, graph.values[out].info.type);
+    graph.values[rows].info = graph.values[out].info;
+    n.out = {rows};
+    graph.add_node(std::move(n));
+    out = rows;
+    context.binding.states.push_back({kNoValue, rows, StateRule::kAppend, axis, name});
+  }
+  SITU_RETURN_IF_ERROR(resolve_ops(graph));
+  return graph.sort();
+}
+
 Status find_states(PassContext& context) {
   Graph& graph = context.graph;
   Binding& binding = context.binding;
   binding.states.clear();
+  if (context.encoder) return write_sources(context);
   for (const auto& [v, declared] : context.declared_outputs) {
     const Value& value = graph.values[v];
     if (declared != DType::kNone && value.info.type != DType::kNone && value.info.type != declared)
@@ -177,12 +243,24 @@ Status find_states(PassContext& context) {
                            dtype_name(value.info.type));
   }
   std::vector<ValueId> unpaired;
+  std::vector<StatePair> sources;
+  for (const SourceRows& s : context.sources)
+    for (const auto& [v, role] : binding.inputs)
+      if (graph.values[v].name == s.input) sources.push_back({v, kNoValue, StateRule::kSource, s.axis, s.name});
+  for (const SourceRows& s : context.sources)  // of a first call, which makes them
+    for (const ValueId out : graph.outputs)
+      if (s.input.empty() && graph.values[out].name == s.output)
+        sources.push_back({kNoValue, out, StateRule::kSource, s.axis, s.name});
   for (const auto& [v, role] : binding.inputs)
-    if (role == InputRole::kState) unpaired.push_back(v);
+    if (role == InputRole::kState &&
+        std::none_of(sources.begin(), sources.end(), [&, in = v](const StatePair& s) { return s.past == in; }))
+      unpaired.push_back(v);
+  if (unpaired.empty() && context.phase == Phase::kFirst) SITU_RETURN_IF_ERROR(start_states(context));
 
   std::vector<StatePair> candidates;
   auto pair_up = [&](ValueId past, ValueId present, StateRule rule, int axis) {
-    binding.states.push_back({past, present, rule, axis});
+    const std::string suffix = state_suffix(graph.values[past].name);
+    binding.states.push_back({past, present, rule, axis, suffix.empty() ? graph.values[past].name : suffix});
     unpaired.erase(std::remove(unpaired.begin(), unpaired.end(), past), unpaired.end());
   };
   for (ValueId out : graph.outputs) {
@@ -258,6 +336,7 @@ Status find_states(PassContext& context) {
   for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_growth(context, s));
   for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_configuration(graph, s, context.names));
   if (!configures_states(context.names)) SITU_RETURN_IF_ERROR(check_circles(graph, binding.states));
+  binding.states.insert(binding.states.end(), sources.begin(), sources.end());
   if (binding.states.empty())
     return Status::error(
         "the graph has no past inputs: it was exported without a cache, and every step would see one token alone");

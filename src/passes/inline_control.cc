@@ -2,13 +2,11 @@
 // known on the host at each step, with branches that only hold constants, becomes situ.Select: a view
 // of one constant or the other.
 #include "ops/op.h"
-#include "passes/builder.h"
+#include "passes/control.h"
 #include "passes/pass.h"
 
 namespace situ {
-namespace {
 
-// Copies the branch's nodes into the enclosing graph; returns what its outputs became.
 std::vector<ValueId> inline_branch(Graph& graph, const Graph& branch, const std::string& prefix, Builder& builder) {
   std::vector<ValueId> map(branch.values.size(), kNoValue);
   for (const auto& [inner, outer] : branch.captures) map[inner] = outer;
@@ -38,16 +36,26 @@ std::vector<ValueId> inline_branch(Graph& graph, const Graph& branch, const std:
   return outputs;
 }
 
+Result<Branches> branches_of(const Node& n) {
+  const Attribute *then_branch = n.attr("then_branch"), *else_branch = n.attr("else_branch");
+  if (n.in.empty() || n.in[0] == kNoValue || !then_branch || !then_branch->graph || !else_branch || !else_branch->graph)
+    return Status::error(n.label() + ": the condition or a branch is missing");
+  const Branches b{then_branch->graph.get(), else_branch->graph.get()};
+  if (b.on_true->outputs.size() != n.out.size() || b.on_false->outputs.size() != n.out.size())
+    return Status::error(n.label() + ": has " + std::to_string(n.out.size()) + " outputs, its branches " +
+                         std::to_string(b.on_true->outputs.size()) + " and " +
+                         std::to_string(b.on_false->outputs.size()));
+  return b;
+}
+
+namespace {
+
 bool only_constants(const Graph& branch) {
   if (!branch.nodes.empty()) return false;
   for (ValueId v : branch.outputs)
     if (!branch.values[v].constant.present()) return false;
   return true;
 }
-
-}  // namespace
-
-namespace {
 
 // Inlines the first If, whose predicate has been inferred.
 Status inline_first(PassContext& context) {
@@ -63,14 +71,9 @@ Status inline_first(PassContext& context) {
       continue;
     }
     done = true;
-    const Attribute *then_branch = n.attr("then_branch"), *else_branch = n.attr("else_branch");
-    if (n.in.empty() || n.in[0] == kNoValue || !then_branch || !then_branch->graph || !else_branch ||
-        !else_branch->graph)
-      return Status::error(n.label() + ": the condition or a branch is missing");
-    const Graph &on_true = *then_branch->graph, &on_false = *else_branch->graph;
-    if (on_true.outputs.size() != n.out.size() || on_false.outputs.size() != n.out.size())
-      return Status::error(n.label() + ": has " + std::to_string(n.out.size()) + " outputs, its branches " +
-                           std::to_string(on_true.outputs.size()) + " and " + std::to_string(on_false.outputs.size()));
+    const Result<Branches> branches = branches_of(n);
+    if (!branches.is_ok()) return branches.status();
+    const Graph &on_true = *branches->on_true, &on_false = *branches->on_false;
     const Value& predicate = graph.values[n.in[0]];
     const auto content = predicate.constant.present() ? info_of(predicate.constant).content : predicate.info.content;
     if (!content || content->size() != 1)

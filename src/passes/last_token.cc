@@ -56,7 +56,7 @@ Status last_token(PassContext& context) {
     return s.size() == 3 && s[1] == tokens;
   };
   const ValueId logits = context.binding.logits;
-  if (!rows(logits)) return Status::ok();
+  if (logits == kNoValue || !rows(logits)) return Status::ok();
   const auto users = graph.users();
   ValueId cut = logits;
   while (graph.values[cut].producer >= 0) {

@@ -27,7 +27,7 @@ class Narrower {
 
   Status run() {
     for (StatePair& s : context_.binding.states) {
-      if (s.rule != StateRule::kAppend) continue;
+      if (s.rule != StateRule::kAppend || s.past == kNoValue) continue;
       const int concat = concat_of(graph_, s.present);
       if (concat < 0) continue;
       const Node& n = graph_.nodes[concat];

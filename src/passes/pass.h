@@ -2,7 +2,9 @@
 // inferred again. SITU_DISABLE_PASSES=name,name switches off those that a correct program does not need.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -10,18 +12,26 @@
 #include "base/status.h"
 #include "eval/interpreter.h"
 #include "graph/graph.h"
+#include "passes/module.h"
 
 namespace situ {
 
 // How a state's output follows from its input (design.md, section 2).
-enum class StateRule { kAppend, kReplace, kPassThrough, kFixedSlot };
+//   append  - a row for each token goes behind the past ones
+//   replace - the whole state is read, and written anew
+//   source  - rows that another program wrote (an encoder's, or what is projected from them) and this one reads; or,
+//             where there is no past, rows that this program writes
+enum class StateRule { kAppend, kReplace, kSource, kPassThrough };
 const char* state_rule_name(StateRule rule);
 
 struct StatePair {
-  ValueId past = kNoValue;     // graph input
-  ValueId present = kNoValue;  // graph output
+  ValueId past = kNoValue;     // graph input; none: this program only writes the state
+  ValueId present = kNoValue;  // graph output; none: it only reads it
   StateRule rule = StateRule::kAppend;
-  int axis = 0;  // kAppend: the axis that grows
+  int axis = 0;           // kAppend, kSource: the axis along which rows stand
+  std::string name = {};  // of the state in all programs of a module: ".0.decoder.key"
+  // Whether the program touches the state at all: programs of a module have the same states in the same order.
+  bool here() const { return past != kNoValue || present != kNoValue; }
 };
 
 // What each input is fed with.
@@ -30,6 +40,7 @@ enum class InputRole {
   kPositions,   // P .. P + S - 1 along the last axis, repeated along others
   kState,       // a past tensor
   kRotaryRows,  // [1, 1, S, C], of the tokens' positions
+  kFeatures,    // a tensor of the caller: an encoder's pixels or spectrogram
 };
 
 // A table of cosines or sines without an end: row p is scale * cos(p * angle) or scale * sin(p * angle).
@@ -83,6 +94,11 @@ struct PassContext {
   bool endless = false;        // or of which any number may pass through a window
   std::vector<Finding> found;
   Phase phase = Phase::kAny;
+  // -- in a module with an encoder
+  bool literal = false;             // for the naive mode
+  bool encoder = false;             // the graph writes the sources; it has no past and no logits
+  std::vector<SourceRows> sources;  // that the graph writes (as outputs) or reads (as inputs)
+  std::set<std::string> fed;        // inputs of an encoder that the caller gives as tensors
   // Set by infer_shapes when it stopped at an If, whose outputs are not known before it is inlined.
   bool at_control = false;
   std::vector<std::pair<ValueId, DType>> declared_outputs;  // as the file has them
@@ -95,6 +111,9 @@ struct PassContext {
   std::map<ValueId, int64_t> folded;  // bytes of all that it made
   // Set by widen_half: constants that are float now may have been rounded to half precision by the exporter.
   bool half_constants = false;
+  // Called by infer_shapes for each node before its shapes are inferred: may replace operands. Empty: nothing is.
+  std::function<void(Node&)> before_infer;
+  bool lifted = false;  // set by lift_extents: the file's extents were numbers
   // A step that subgraphs are probed at: S, P and T = P + S all differ where the phase lets them.
   int64_t probe_tokens() const { return phase == Phase::kDecode ? 1 : 2; }
   int64_t probe_past() const { return phase == Phase::kFirst ? 0 : 3; }
@@ -122,6 +141,7 @@ const std::vector<Pass>& pass_list();
 Status run_passes(PassContext& context, bool literal);
 
 // -- the passes, one file each
+Status lift_extents(PassContext&);         // fixed windows: extents that are numbers become symbols
 Status bind_inputs(PassContext&);          // symbols for batch, new tokens, past; constant inputs
 Status expand_fused(PassContext&);         // contrib and opset 23+ attention, rotary, skip norms
 Status check_mask(PassContext&);           // ones in the attention mask hide nothing, and a zero hides a key
@@ -152,8 +172,11 @@ Status distribute_concat(PassContext&);    // elementwise operators above the Co
 
 // For the graph of one token alone: after the passes, where the number of threads is known.
 Status split_attention(Graph& graph, int splits);
-// Whether the attention `n` of one token may be split over the keys.
-bool splits_well(const Graph& graph, const Node& n);
+// For the graph of steps with several sequences, of which up to `tokens` feed a token of its own: attention that may be
+// split over their keys gets a second output, the workspace: float [tokens, splits, H, Dv + 2].
+void add_attention_workspaces(Graph& graph, int splits, int64_t tokens);
+// That output; kNoValue: the node has none.
+ValueId attention_workspace(const Node& node);
 // For sequences without an end, of which the last `window` tokens and `first` first ones are attended to: after the
 // passes. Attention takes no others, and rotary tables become rows that the host computes. Errors name what needs the
 // whole sequence.

@@ -18,7 +18,7 @@ constexpr int64_t kSmallRow = 8 << 10;
 int64_t bytes_per_token(const PassContext& context) {
   int64_t bytes = 0;
   for (const StatePair& s : context.binding.states) {
-    if (s.rule != StateRule::kAppend) continue;
+    if (s.rule != StateRule::kAppend || s.past == kNoValue) continue;
     int64_t elements = 1;
     const Shape& shape = context.graph.values[s.past].info.shape;
     for (size_t i = 0; i < shape.size(); ++i)
@@ -69,6 +69,7 @@ class Storer {
  private:
   // The Concat that appends to this float state, if attention is all that reads it; else -1.
   int concat_of(const StatePair& s) const {
+    if (s.past == kNoValue || s.present == kNoValue) return -1;
     const int p = graph_.values[s.present].producer;
     const bool appended = s.rule == StateRule::kAppend && graph_.values[s.past].info.type != type_ && p >= 0;
     if (!appended || !graph_.nodes[p].is("Concat") || graph_.nodes[p].in[0] != s.past) return -1;
@@ -111,12 +112,14 @@ Status store_states(PassContext& context) {
     return worth && !context.half_constants ? Storer(context, DType::kF16).run() : Status::ok();
   }
   SITU_RETURN_IF_ERROR(Storer(context, context.kv_type).run());
-  for (const StatePair& s : context.binding.states)
+  for (const StatePair& s : context.binding.states) {
+    if (s.past == kNoValue) continue;
     if (const Value& v = context.graph.values[s.past]; s.rule == StateRule::kAppend && v.info.type != context.kv_type)
       return Status::error("state '" + v.name + "' cannot be stored as " + dtype_name(context.kv_type) + ": " +
                            (context.kv_type == DType::kI8
                                 ? "its rows lie along another axis than the last, or more than attention reads it"
                                 : "more than attention reads it as " + std::string(dtype_name(v.info.type))));
+  }
   return Status::ok();
 }
 

@@ -46,7 +46,7 @@ class Widener {
       if (half(graph_.values[v].info.type) && graph_.values[v].constant.present())
         weights_.insert(static_cast<ValueId>(v));
     for (const StatePair& s : context_.binding.states)
-      if (half(type(s.present))) states_[s.present] = &s;
+      if (s.present != kNoValue && half(type(s.present))) states_[s.present] = &s;
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (Node& n : nodes) rewrite(std::move(n));

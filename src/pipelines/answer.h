@@ -14,14 +14,18 @@ namespace situ {
 
 class Answer {
  public:
-  // `model` and `options` must outlive it. `grammar`: at its beginning, or none.
+  // `model` and `options` must outlive it. `resolved`: it has begun. `grammar`: at its beginning, or none.
   Answer(Model::Impl& model, const GenerateOptions& options, ResolvedOptions resolved, std::optional<Grammar> grammar,
          std::span<const int64_t> prompt, TokenCallback on_token)
-      : options_(options),
+      : model_(model),
+        options_(options),
         on_token_(std::move(on_token)),
         text_(model.text(), resolved.stop),
         end_ids_(resolved.sampling.end_ids),
+        most_(resolved.sampling.max_new_tokens),
+        least_(resolved.sampling.min_new_tokens),
         sampler_(std::move(resolved.sampling), prompt, model.vocabulary) {
+    result_.notes = std::move(resolved.notes);
     if (grammar) constraint_ = std::make_unique<Constraint>(std::move(*grammar));
     if (options.report_perplexity) likelihood_ = std::make_unique<LikelihoodBesideSteps>(model);
   }
@@ -33,17 +37,16 @@ class Answer {
   // The text so far, as ids: prompt and answer.
   std::span<const int64_t> ids() const { return sampler_.ids(); }
   const Sampler& sampler() const { return sampler_; }
-  int64_t left() const {
-    return options_.max_new_tokens - static_cast<int64_t>(result_.output_ids.size());
-  }  // tokens at most
+  // Tokens at most.
+  int64_t left() const { return most_ - static_cast<int64_t>(result_.output_ids.size()); }
   bool ended() const { return !result_.finish_reason.empty(); }
   void end_by_length() {
-    if (!ended()) result_.finish_reason = "length";
+    if (!ended()) result_.finish_reason = kFinishLength;
   }
-  // As where the callback ends it.
+  // By the callback, or because the model is interrupted: no token comes any more.
   void refuse() {
     refused_ = true;
-    if (!ended()) result_.finish_reason = "stop";
+    if (!ended()) result_.finish_reason = model_.interrupted() ? kFinishCancelled : kFinishStop;
   }
   // What is left of the text is shown. Once.
   Result<Generation> finish();
@@ -52,16 +55,18 @@ class Answer {
   void show(const Token& token);
   double report_logprobs(int64_t id, std::span<const float> logits);
 
+  const Model::Impl& model_;
   const GenerateOptions& options_;
   TokenCallback on_token_;
   TextOutput text_;
   std::vector<int64_t> end_ids_;
+  int64_t most_, least_;  // new tokens
   Sampler sampler_;
   LogProbabilities logprobs_;
   std::unique_ptr<Constraint> constraint_;
   std::unique_ptr<LikelihoodBesideSteps> likelihood_;
   Generation result_;
-  bool refused_ = false;  // by the callback, which is then not called again
+  bool refused_ = false;  // the callback is not called again
 };
 
 }  // namespace situ

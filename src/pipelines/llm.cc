@@ -7,22 +7,40 @@
 #include <fstream>
 
 #include "base/clock.h"
+#include "onnx/share_initialisers.h"
+#include "passes/fixed_window.h"
 #include "pipelines/draft.h"
+#include "pipelines/sampling.h"
+#include "pipelines/start.h"
 
 namespace situ {
 namespace {
 
 constexpr int64_t kMaxContext = int64_t{1} << 24;  // where float positions end
 
+// Rows of the table that an encoder's ids index: the smallest that a Gather by an integer input reads; 0: none does.
+int64_t rows_of_table(const Graph& graph) {
+  int64_t rows = 0;
+  for (const Node& n : graph.nodes) {
+    if (!n.is("Gather") || n.in.size() != 2 || n.in[1] == kNoValue || n.attr_int("axis", 0) != 0) continue;
+    const Tensor& table = graph.values[n.in[0]].constant;
+    const bool by_input = std::find(graph.inputs.begin(), graph.inputs.end(), n.in[1]) != graph.inputs.end();
+    if (by_input && table.present() && table.rank() == 2) rows = table.dims()[0];
+  }
+  return rows;
+}
+
 Status load_engine(Model::Impl& m, const LoadOptions& options) {
   EngineOptions engine;
   engine.names = m.folder.names;
   engine.context_length = m.context_length;
   engine.declared_context = m.folder.context_length;
+  engine.source_length = m.folder.source_length;
   engine.memory = options.memory;
-  engine.sequences = options.sequences;
+  const int64_t beams = default_beams(m.folder.generation);
+  engine.sequences = std::max(options.sequences, beams);
   engine.chunk = options.chunk;
-  engine.batch = options.batch;
+  engine.batch = std::max(options.batch, beams);
   engine.window = options.window;
   engine.first = options.sink;
   engine.threads = options.threads;
@@ -49,11 +67,11 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   if (options.batch < 1) return Status::error("steps of " + std::to_string(options.batch) + " sequences");
   if (options.memory < 0) return Status::error("a memory of " + std::to_string(options.memory) + " bytes");
   if (options.naive) {
-    Result<std::unique_ptr<NaiveEngine>> e = NaiveEngine::create(m.imported, engine);
+    Result<std::unique_ptr<NaiveEngine>> e = NaiveEngine::create(m.files, engine);
     if (!e.is_ok()) return e.status();
     m.naive = std::move(*e);
   } else {
-    Result<std::unique_ptr<InPlaceEngine>> e = InPlaceEngine::create(m.imported, engine);
+    Result<std::unique_ptr<InPlaceEngine>> e = InPlaceEngine::create(m.files, engine);
     if (!e.is_ok()) return e.status();
     m.in_place = std::move(*e);
   }
@@ -72,6 +90,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
     return Status::error("output '" + value.name + "' " + shape_str(logits) + " has logits of " + logits[0].str() +
                          " sequences; a step computes one");
   m.vocabulary = logits.back().value();
+  if (m.files.encoder) m.source_vocabulary = rows_of_table(m.files.encoder->graph);
   return Status::ok();
 }
 
@@ -86,6 +105,45 @@ Status load_with_context(Model::Impl& m, const LoadOptions& options) {
     status = load_engine(m, options);
   }
   return status;
+}
+
+// Of an export whose extents are all fixed the context is the number of its keys, whatever the model was made for.
+Status bound_by_window(Model::Impl& m, const LoadOptions& options) {
+  const Result<std::optional<FixedWindow>> window = find_fixed_window(m.files.decoder.graph, m.folder.names);
+  if (!window.is_ok() || !*window) return Status::ok();  // what is wrong with it is said where it is bound
+  const int64_t length = (*window)->length;
+  for (const auto& [what, tokens] : {std::pair<const char*, int64_t>{"a context", options.context_length},
+                                     {"a window", options.window + options.sink}})
+    if (tokens > length)
+      return Status::error(std::string(what) + " of " + std::to_string(tokens) +
+                           " tokens is more than this export has keys: its attention mask is [1, " +
+                           std::to_string(length) + "]");
+  m.folder.context_length = length;
+  if (options.context_length == 0) m.context_length = length;
+  return Status::ok();
+}
+
+Status import_files(Model::Impl& m) {
+  const auto import = [](const std::filesystem::path& file, std::string* name) {
+    *name = file.filename().string();
+    return import_onnx(file);
+  };
+  Result<ImportedModel> decoder = import(m.folder.model_file, &m.files.decoder_name);
+  if (!decoder.is_ok()) return decoder.status();
+  m.files.decoder = std::move(*decoder);
+  for (const auto& [file, model, name] : {std::tuple{&m.folder.encoder_file, &m.files.encoder, &m.files.encoder_name},
+                                          {&m.folder.first_file, &m.files.first, &m.files.first_name}}) {
+    if (file->empty()) continue;
+    Result<ImportedModel> imported = import(*file, name);
+    if (!imported.is_ok()) return imported.status();
+    *model = std::move(*imported);
+  }
+  std::vector<ImportedModel*> models;
+  if (m.files.encoder) models.push_back(&*m.files.encoder);
+  models.push_back(&m.files.decoder);
+  if (m.files.first) models.push_back(&*m.files.first);
+  share_initialisers(models);
+  return Status::ok();
 }
 
 }  // namespace
@@ -118,11 +176,33 @@ Status Model::Impl::check(std::span<const int64_t> tokens, int64_t length) const
   return Status::ok();
 }
 
+bool Model::Impl::encoder_takes_ids() const {
+  return in_place ? in_place->encoder() && in_place->encoder()->takes_ids() : naive->encoder_takes_ids();
+}
+
+Status Model::Impl::check_source(std::span<const int64_t> ids) const {
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || (source_vocabulary > 0 && ids[i] >= source_vocabulary))
+      return Status::error(folder.encoder_file.string() + ": token " + std::to_string(i) + " has id " +
+                           std::to_string(ids[i]) + ", outside the vocabulary of " + std::to_string(source_vocabulary));
+  return Status::ok();
+}
+
 Status Session::Impl::step(std::span<const int64_t> tokens, float* to) {
   SITU_RETURN_IF_ERROR(model->check(tokens, length()));
   model->begin_step();
   const Status done = sequence ? model->in_place->step(*sequence, tokens, to) : model->naive->step(naive, tokens, to);
   return done.with_context(model->folder.model_file.string());
+}
+
+Status Session::Impl::encode(const EncoderInput& input) {
+  if (!sequence) return model->naive->encode(naive, input).with_context(model->folder.folder.string());
+  model->begin_step();
+  Result<std::shared_ptr<const Source>> source = model->in_place->encode(input);
+  if (!source.is_ok()) return source.status().with_context(model->folder.folder.string());
+  sequence->clear();
+  sequence->set_source(std::move(*source));
+  return Status::ok();
 }
 
 Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each, float* to) {
@@ -185,9 +265,6 @@ Status Session::rewind(int64_t length) {
   if (length < 0 || length > impl_->length())
     return Status::error("cannot rewind a sequence of " + std::to_string(impl_->length()) + " tokens to " +
                          std::to_string(length));
-  for (const StatePair& s : impl_->model->compiled().binding.states)
-    if (s.rule == StateRule::kReplace && length != 0 && length != impl_->length())
-      return Status::error("this model has a recurrent state, which cannot be rewound to the middle");
   SITU_RETURN_IF_ERROR(impl_->model->in_place->can_rewind(*impl_->sequence, length));
   if (length == 0)
     impl_->sequence->clear();
@@ -207,9 +284,6 @@ Result<Session> Session::fork() const {
 }
 
 Result<Session> Model::Impl::new_session() {
-  if (in_place && sessions > 0 && in_place->has_replaced_states())
-    return Status::error(folder.model_file.string() +
-                         ": this model has a recurrent state, which one session at a time can have");
   auto s = std::make_unique<Session::Impl>(this);
   if (in_place)
     s->sequence.emplace(in_place->new_sequence());
@@ -226,16 +300,15 @@ Model::~Model() = default;
 Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   const Clock::time_point start = Clock::now();
   auto impl = std::make_unique<Impl>();
-  Result<ModelFolder> folder = open_model_folder(path);
+  Result<ModelFolder> folder = open_model_folder(path, options.variants);
   if (!folder.is_ok()) return folder.status();
   impl->folder = std::move(*folder);
   if (const char* error = select_isa_error(); error && *error) return Status::error(error);
-  Result<ImportedModel> imported = import_onnx(impl->folder.model_file);
-  if (!imported.is_ok()) return imported.status();
-  impl->imported = std::move(*imported);
+  SITU_RETURN_IF_ERROR(import_files(*impl));
   impl->context_length = options.context_length > 0        ? options.context_length
                          : impl->folder.context_length > 0 ? impl->folder.context_length
                                                            : kDefaultContext;
+  SITU_RETURN_IF_ERROR(bound_by_window(*impl, options).with_context(impl->folder.model_file.string()));
   if (options.context_length < 0)
     return Status::error(path + ": a context of " + std::to_string(options.context_length) + " tokens");
   if (options.chunk < 1) return Status::error(path + ": steps of " + std::to_string(options.chunk) + " tokens");
@@ -243,12 +316,16 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   if (impl->context_length > kMaxContext)
     return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " +
                          std::to_string(kMaxContext));
-  SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
+  // Before what takes long.
   if (impl->folder.has_tokenizer) {
     Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
     if (!tokenizer.is_ok()) return tokenizer.status();
     impl->tokenizer = std::move(*tokenizer);
   }
+  if (!options.draft.empty())
+    if (const Result<ModelFolder> draft = open_model_folder(options.draft); !draft.is_ok())
+      return draft.status().with_context("the draft");
+  SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
   if (!options.draft.empty()) {
     LoadOptions small;
     small.threads = options.threads;
@@ -267,6 +344,19 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
 }
 
 Result<Session> Model::new_session() { return impl_->new_session(); }
+
+Result<Session> Model::new_session(const Prompt& prompt) {
+  if (!impl_->has_encoder())
+    return Status::error(impl_->folder.model_file.string() + ": the model has no encoder, and sessions no source");
+  const Result<Start> start = start_of(*impl_, prompt);
+  if (!start.is_ok()) return start.status();
+  Result<Session> session = impl_->new_session();
+  double ms = 0;
+  if (session.is_ok()) SITU_RETURN_IF_ERROR(encode_start(*session->impl_, *start, &ms));
+  return session;
+}
+
+bool Model::has_encoder() const { return impl_->has_encoder(); }
 
 Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> feeds, std::span<float> logits) {
   SITU_RETURN_IF_ERROR(check_room(*impl_, logits, feeds.size()));
@@ -303,6 +393,7 @@ void Model::interrupt_when(const std::atomic<bool>* flag) {
     impl_->in_place->interrupt_when(flag);
   else
     impl_->naive->interrupt_when(flag);
+  if (impl_->tokenizer) impl_->tokenizer->interrupt_when(flag);
   if (impl_->draft) impl_->draft->interrupt_when(flag);
 }
 
@@ -344,7 +435,7 @@ ModelFacts Model::facts() const {
   f.mode = impl_->in_place ? "in-place" : "naive";
   f.vocabulary = impl_->vocabulary;
   f.context_length = impl_->context_length;
-  f.weight_bytes = impl_->imported.weight_bytes;
+  f.weight_bytes = impl_->files.weight_bytes();
   f.load_ms = impl_->load_ms;
   if (impl_->in_place) {
     f.threads = impl_->in_place->threads();

@@ -7,6 +7,7 @@
 #include "generate/likelihood.h"
 #include "pipelines/model_folder.h"
 #include "runtime/engine.h"
+#include "runtime/naive_engine.h"
 #include "situ/model.h"
 #include "text/tokenizer.h"
 
@@ -14,12 +15,13 @@ namespace situ {
 
 struct Model::Impl {
   ModelFolder folder;
-  ImportedModel imported;
+  ModelFiles files;
   std::unique_ptr<InPlaceEngine> in_place;  // exactly one of the two
   std::unique_ptr<NaiveEngine> naive;
   std::optional<Tokenizer> tokenizer;
   std::unique_ptr<Model> draft;  // or null
   int64_t vocabulary = 0;
+  int64_t source_vocabulary = 0;  // rows of the table that the encoder's ids index; 0: not known
   int64_t context_length = 0;
   double load_ms = 0;
   int sessions = 0;                      // that live
@@ -32,6 +34,10 @@ struct Model::Impl {
   std::span<const float> logits() const { return in_place ? in_place->logits() : naive->logits(); }
   bool interrupted() const { return in_place ? in_place->interrupted() : naive->interrupted(); }
   Result<Session> new_session();
+  bool encoder_takes_ids() const;
+  // Refuses ids that the encoder's table has no row for.
+  Status check_source(std::span<const int64_t> ids) const;
+  bool has_encoder() const { return in_place ? in_place->encoder() != nullptr : naive->has_encoder(); }
   // Feeds any number of sessions, and calls `each` with the wanted logits, in order.
   struct Feed {
     Session::Impl* session = nullptr;
@@ -79,6 +85,8 @@ struct Session::Impl {
   ~Impl() { --model->sessions; }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
+  // Runs the encoder; the session goes on behind its output.
+  Status encode(const EncoderInput& input);
   int64_t length() const { return sequence ? sequence->length() : naive.length; }
   Status step(std::span<const int64_t> tokens, float* to = nullptr);
 };

@@ -1,11 +1,11 @@
 #include "pipelines/model_folder.h"
 
+#include "pipelines/graph_files.h"
+
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <string_view>
+
+#include "text/json_file.h"
 
 namespace situ {
 namespace {
@@ -18,72 +18,6 @@ namespace fs = std::filesystem;
 bool there(const fs::path& path) {
   std::error_code error;
   return fs::symlink_status(path, error).type() != fs::file_type::not_found;
-}
-
-constexpr std::uintmax_t kMaxJsonBytes = 64 << 20;  // a configuration is kilobytes
-
-// Python writes numbers that JSON has no word for (time_step_limit: [0.0, Infinity]): null in their place.
-std::string without_non_finite(const std::string& text) {
-  std::string out;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const std::string_view rest = std::string_view(text).substr(i);
-    size_t word = 0;
-    for (const std::string_view w : {"-Infinity", "Infinity", "NaN"})
-      if (!quoted && word == 0 && rest.substr(0, w.size()) == w) word = w.size();
-    if (word > 0) {
-      out += "null";
-      i += word - 1;
-      continue;
-    }
-    out += text[i];
-    if (quoted && text[i] == '\\' && i + 1 < text.size())
-      out += text[++i];
-    else if (text[i] == '"')
-      quoted = !quoted;
-  }
-  return out;
-}
-
-Result<Json> read_json(const fs::path& file) {
-  std::error_code error;
-  const auto size = fs::file_size(file, error);
-  if (error) return Status::error(file.string() + ": cannot be read as a configuration: " + error.message());
-  if (size > kMaxJsonBytes)
-    return Status::error(file.string() + ": cannot be read as a configuration: it has " + std::to_string(size) +
-                         " bytes");
-  errno = 0;
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return Status::error(file.string() + ": cannot be read as a configuration: " + std::strerror(errno));
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  // Nesting is bounded before parsing: the parser recurses.
-  int depth = 0, deepest = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted && c == '\\')
-      ++i;
-    else if (c == '"')
-      quoted = !quoted;
-    if (quoted) continue;
-    depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
-    deepest = std::max(deepest, depth);
-  }
-  if (deepest > 100)
-    return Status::error(file.string() + ": not a JSON object: nested " + std::to_string(deepest) + " deep");
-  text = without_non_finite(text);
-  try {
-    Json json = Json::parse(text);
-    if (!json.is_object()) return Status::error(file.string() + ": not a JSON object but " + json.type_name());
-    return json;
-  } catch (const Json::out_of_range&) {
-    return Status::error(file.string() + ": not a JSON object: a number in it is too large");
-  } catch (const Json::parse_error& e) {
-    const size_t end = std::min(e.byte > 0 ? e.byte - 1 : 0, text.size());
-    return Status::error(file.string() + ": not a JSON object: line " +
-                         std::to_string(std::count(text.begin(), text.begin() + static_cast<int64_t>(end), '\n') + 1) +
-                         " cannot be read");
-  }
 }
 
 // A number of tokens: absent (0 stays) or a positive integer that fits, else an error.
@@ -119,19 +53,6 @@ Status read_eos(const fs::path& file, const Json& json, std::vector<int64_t>* id
   return Status::ok();
 }
 
-// The fields that sampling may use, each in place of what an earlier file said.
-void read_sampling(const std::string& where, const Json& json, ModelFolder* m) {
-  for (const char* name : {"temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty",
-                           "no_repeat_ngram_size", "length_penalty", "early_stopping", "diversity_penalty"}) {
-    auto it = json.find(name);
-    if (it == json.end()) continue;
-    ConfigField field{where + name, it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100)};
-    if (it->is_number()) field.number = it->get<double>();
-    field.is_integer = it->is_number_integer();
-    m->sampling[name] = field;
-  }
-}
-
 const Json& child(const Json& json, const char* key) {
   static const Json empty = Json::object();
   auto it = json.find(key);
@@ -159,14 +80,22 @@ Status safe_name(const fs::path& config, const std::string& name) {
 }
 
 Status read_genai(const fs::path& config, ModelFolder* m) {
-  Result<Json> json = read_json(config);
+  Result<Json> json = read_json_object(config);
   if (!json.is_ok()) return json.status();
   if (!json->contains("model") || !(*json)["model"].is_object())
     return Status::error(config.string() + ": no object 'model'");
   const Json& model = child(*json, "model");
   const Json& decoder = child(model, "decoder");
-  if (model.contains("encoder") || model.contains("vision") || model.contains("speech") || decoder.contains("pipeline"))
-    return Status::error(config.string() + ": only decoder-only models of one graph are supported yet");
+  if (model.contains("vision") || model.contains("speech") || decoder.contains("pipeline"))
+    return Status::error(config.string() + ": models of vision, of speech and of a pipeline are not supported yet");
+  if (model.contains("encoder")) {
+    std::string encoder;
+    SITU_RETURN_IF_ERROR(read_name(config, "model.encoder.", child(model, "encoder"), "filename", &encoder));
+    if (encoder.empty()) encoder = "encoder.onnx";
+    SITU_RETURN_IF_ERROR(safe_name(config, encoder));
+    m->encoder_file = m->folder / encoder;
+    m->generation.encoder_decoder = true;
+  }
   std::string file;
   SITU_RETURN_IF_ERROR(read_name(config, "model.decoder.", decoder, "filename", &file));
   if (file.empty()) file = "model.onnx";
@@ -185,74 +114,95 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
     SITU_RETURN_IF_ERROR(read_name(config, "model.decoder.outputs.", child(decoder, "outputs"), key, name));
   SITU_RETURN_IF_ERROR(token_count(config, model, "context_length", &m->context_length));
   SITU_RETURN_IF_ERROR(read_eos(config, model, &m->eos_ids));
-  read_sampling(config.string() + ": search.", child(*json, "search"), m);
+  read_generation_fields(config.string() + ": search.", child(*json, "search"), &m->generation);
   return Status::ok();
 }
 
 Status read_transformers(ModelFolder* m) {
-  const fs::path config = m->folder / "config.json";
+  const fs::path config = m->folder / "config.json", generation = m->folder / "generation_config.json";
   if (there(config)) {
-    Result<Json> json = read_json(config);
+    Result<Json> json = read_json_object(config);
     if (!json.is_ok()) return json.status();
+    read_model_config(config.string() + ": ", *json, there(generation), &m->generation);
     const Json& text_config = json->contains("text_config") ? child(*json, "text_config") : *json;
+    // T5's n_positions bounds nothing: its attention has distances, no positions.
+    const bool encoder = m->generation.encoder_decoder;
     for (const char* key : {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"})
-      if (m->context_length == 0) SITU_RETURN_IF_ERROR(token_count(config, text_config, key, &m->context_length));
+      if (m->context_length == 0 && !(encoder && std::string_view(key) == "n_positions"))
+        SITU_RETURN_IF_ERROR(token_count(config, text_config, key, &m->context_length));
+    if (m->context_length == 0 && encoder)
+      for (const char* key : {"max_decoder_position_embeddings", "max_target_positions"})
+        SITU_RETURN_IF_ERROR(token_count(config, *json, key, &m->context_length));
+    for (const char* key : {"max_source_positions", "max_encoder_position_embeddings"})
+      if (encoder) SITU_RETURN_IF_ERROR(token_count(config, *json, key, &m->source_length));
+    if (encoder && m->source_length == 0) m->source_length = m->context_length;
     SITU_RETURN_IF_ERROR(read_eos(config, *json, &m->eos_ids));
   }
-  const fs::path generation = m->folder / "generation_config.json";
   if (there(generation)) {
-    Result<Json> json = read_json(generation);
+    Result<Json> json = read_json_object(generation);
     if (!json.is_ok()) return json.status();
     SITU_RETURN_IF_ERROR(read_eos(generation, *json, &m->eos_ids));
-    read_sampling(generation.string() + ": ", *json, m);
+    read_generation_fields(generation.string() + ": ", *json, &m->generation);
   }
   return Status::ok();
 }
 
-Status find_model_file(ModelFolder* m) {
-  if (there(m->folder / "encoder_model.onnx"))
-    return Status::error(m->folder.string() + ": encoder-decoder models are not supported yet (encoder_model.onnx)");
-  for (const fs::path& base : {m->folder, m->folder / "onnx"}) {
-    for (const char* name : {"model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx"})
-      if (there(base / name)) {
-        m->model_file = base / name;
-        return Status::ok();
-      }
-    std::vector<fs::path> found;
-    std::error_code error;
-    for (fs::directory_iterator it(base, error), end; !error && it != end; it.increment(error))
-      if (it->path().extension() == ".onnx") found.push_back(it->path());
-    std::sort(found.begin(), found.end());
-    if (found.size() == 1) {
-      m->model_file = found[0];
-      return Status::ok();
-    }
-    if (found.size() > 1) {
-      std::string names;
-      for (const fs::path& f : found) names += (names.empty() ? "" : ", ") + f.filename().string();
-      return Status::error(m->folder.string() + ": which of these should run? Name one: " + names);
-    }
+Status put(const GraphFiles& files, const char* graph, fs::path* to) {
+  Result<fs::path> file = files.choose(graph);
+  if (file.is_ok()) *to = *file;
+  return file.status();
+}
+
+// A merged decoder is preferred to a pair, which holds its weights twice.
+Status find_encoder_decoder(const GraphFiles& files, ModelFolder* m) {
+  SITU_RETURN_IF_ERROR(put(files, "encoder_model", &m->encoder_file));
+  if (files.has("decoder_model_merged")) return put(files, "decoder_model_merged", &m->model_file);
+  if (files.has("decoder_with_past_model")) {
+    SITU_RETURN_IF_ERROR(put(files, "decoder_with_past_model", &m->model_file));
+    return files.has("decoder_model") ? put(files, "decoder_model", &m->first_file) : Status::ok();
   }
+  return Status::error(m->folder.string() + ": encoder_model.onnx has no decoder with a cache beside it " +
+                       "(decoder_model_merged.onnx, or decoder_model.onnx and decoder_with_past_model.onnx)");
+}
+
+Status find_model_file(const GraphFiles& files, ModelFolder* m) {
+  if (files.has("encoder_model")) return find_encoder_decoder(files, m);
+  for (const char* name : {"model", "decoder_model_merged", "decoder_with_past_model"})
+    if (files.has(name)) return put(files, name, &m->model_file);
+  if (files.all().size() == 1) return put(files, files.all().begin()->first.c_str(), &m->model_file);
+  std::string names;
+  for (const auto& [graph, variants] : files.all())
+    for (const auto& [variant, paths] : variants)
+      for (const fs::path& p : paths) names += (names.empty() ? "" : ", ") + p.filename().string();
+  if (!names.empty()) return Status::error(m->folder.string() + ": which of these should run? Name one: " + names);
   return Status::error(m->folder.string() + ": no .onnx file in this folder");
 }
 
 }  // namespace
 
-Result<ModelFolder> open_model_folder(const fs::path& path) {
+Result<ModelFolder> open_model_folder(const fs::path& path, const std::vector<std::string>& variants) {
   std::error_code error;
   ModelFolder m;
   if (!fs::exists(path, error)) return Status::error("'" + path.string() + "': no such file or folder");
   if (fs::is_directory(path, error)) {
     m.folder = path;
+    Result<VariantChoice> choice = VariantChoice::parse(variants);
+    if (!choice.is_ok()) return choice.status().with_context(path.string());
+    const GraphFiles files(path, std::move(*choice));
+    SITU_RETURN_IF_ERROR(files.check_choice());
     if (there(path / "genai_config.json"))
       SITU_RETURN_IF_ERROR(read_genai(path / "genai_config.json", &m));
     else
-      SITU_RETURN_IF_ERROR(find_model_file(&m));
+      SITU_RETURN_IF_ERROR(find_model_file(files, &m));
   } else {
     m.model_file = path;
     m.folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   }
   SITU_RETURN_IF_ERROR(read_transformers(&m));
+  if (m.generation.encoder_decoder && m.encoder_file.empty() &&
+      m.model_file.filename().string().rfind("decoder_", 0) == 0)
+    return Status::error(m.folder.string() + ": the encoder is missing: config.json says is_encoder_decoder, and no " +
+                         "encoder_model.onnx is beside " + m.model_file.filename().string());
   // What the tokenizer reads later: a pipe would wait for its writer, a device has no end.
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.json",
                            "chat_template.jinja"})

@@ -1,95 +1,43 @@
 #include "pipelines/sampling.h"
 
 #include <algorithm>
-#include <cmath>
 #include <random>
-#include <sstream>
+
+#include "pipelines/settings.h"
 
 namespace situ {
 namespace {
-
-std::string text_of(double value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
-}
-std::string text_of(int64_t value) { return std::to_string(value); }
-
-// What a setting may be. Scores are float32, so what goes into them must be finite there, and a divisor not 0.
-struct Range {
-  const char* words;
-  bool (*holds)(double);
-  bool integer = false;
-};
-constexpr double kMostCount = int64_t{1} << 30;
-const Range kFinite{"a finite number", [](double x) { return std::isfinite(static_cast<float>(x)); }};
-const Range kNotNegative{"a number of at least 0",
-                         [](double x) { return x >= 0 && std::isfinite(static_cast<float>(x)); }};
-const Range kPositive{"a number above 0",
-                      [](double x) { return static_cast<float>(x) > 0 && std::isfinite(static_cast<float>(x)); }};
-const Range kShare{"a number above 0 and at most 1", [](double x) { return x > 0 && x <= 1; }};
-const Range kRatio{"a number from 0 to 1", [](double x) { return x >= 0 && x <= 1; }};
-const Range kCount{"an integer from 0 to 1073741824", [](double x) { return x >= 0 && x <= kMostCount; }, true};
-
-// Reads settings one after the other and remembers the first error.
-struct Settings {
-  const ModelFolder* folder;  // whose configuration says what the caller does not; null: none does
-  Status status = Status::ok();
-
-  template <typename T>
-  void check(const std::string& name, T value, const Range& range) {
-    if (status.is_ok() && !range.holds(static_cast<double>(value)))
-      status = Status::error(name + " should be " + range.words + ", is " + text_of(value));
-  }
-  void check_id(const std::string& name, int64_t id, int64_t vocabulary) {
-    if (status.is_ok() && (id < 0 || id >= vocabulary))
-      status = Status::error(name + ": token " + std::to_string(id) + " is outside the vocabulary of " +
-                             std::to_string(vocabulary));
-  }
-  // The caller's value, else the configuration's, else `fallback`. null in a configuration means `off`, as in
-  // transformers.
-  template <typename T>
-  T number(const char* name, const std::optional<T>& given, const Range& range, const char* field, T fallback, T off) {
-    if (given) {
-      check(name, *given, range);
-      return *given;
-    }
-    if (!folder || !folder->sampling.contains(field)) return fallback;
-    const ConfigField& found = folder->sampling.at(field);
-    if (found.text == "null") return off;
-    if (found.number && range.holds(*found.number) && (found.is_integer || !range.integer))
-      return static_cast<T>(*found.number);
-    if (status.is_ok()) status = Status::error(found.where + " should be " + range.words + ", is " + found.text);
-    return fallback;
-  }
-};
 
 // Temperatures whose reciprocal is not finite in float32 choose as 0 does.
 constexpr double kLeastTemperature = 1e-37;
 
 void resolve_numbers(const GenerateOptions& o, Settings& settings, SamplingOptions& s) {
   s.sample = o.sample || o.temperature || o.top_k || o.top_p || o.min_p || o.typical_p;
-  const ModelFolder* folder = settings.folder;
-  if (!s.sample) settings.folder = nullptr;
+  const GenerationConfig* config = settings.config;
+  if (!s.sample) settings.config = nullptr;
   const double temperature = settings.number("temperature", o.temperature, kNotNegative, "temperature", 1.0, 1.0);
   s.sample = s.sample && temperature >= kLeastTemperature;
-  settings.folder = s.sample ? folder : nullptr;
+  settings.config = s.sample ? config : nullptr;
   s.temperature = static_cast<float>(temperature);
   s.top_k = settings.number<int64_t>("top_k", o.top_k, kCount, "top_k", 50, 0);
   s.top_p = settings.number("top_p", o.top_p, kShare, "top_p", 1.0, 1.0);
   s.min_p = settings.number("min_p", o.min_p, kRatio, "min_p", 0.0, 0.0);
   s.typical_p = settings.number("typical_p", o.typical_p, kShare, "typical_p", 1.0, 1.0);
+  // Greedy models without an encoder are left as they are: benchmarks and guesses count on it.
+  settings.config = s.sample || config->encoder_decoder ? config : nullptr;
   s.repetition_penalty = static_cast<float>(
       settings.number("repetition_penalty", o.repetition_penalty, kPositive, "repetition_penalty", 1.0, 1.0));
   s.no_repeat_ngram =
       settings.number<int64_t>("no_repeat_ngram", o.no_repeat_ngram, kCount, "no_repeat_ngram_size", 0, 0);
-  settings.folder = folder;
+  s.encoder_repetition_penalty = settings.number("encoder_repetition_penalty", o.encoder_repetition_penalty, kPositive,
+                                                 "encoder_repetition_penalty", 1.0, 1.0);
+  s.encoder_no_repeat_ngram = settings.number<int64_t>("encoder_no_repeat_ngram", o.encoder_no_repeat_ngram, kCount,
+                                                       "encoder_no_repeat_ngram_size", 0, 0);
+  settings.config = config;
   settings.check("presence_penalty", o.presence_penalty, kFinite);
   settings.check("frequency_penalty", o.frequency_penalty, kFinite);
   s.presence_penalty = static_cast<float>(o.presence_penalty);
   s.frequency_penalty = static_cast<float>(o.frequency_penalty);
-  settings.check("min_new_tokens", o.min_new_tokens, kCount);
-  s.min_new_tokens = o.min_new_tokens;
   if (s.sample) s.seed = o.seed ? *o.seed : draw_seed();
 }
 
@@ -102,42 +50,55 @@ EarlyStopping resolve_early_stopping(const GenerateOptions& o, Settings& setting
   };
   std::string text = o.early_stopping.value_or("false"),
               problem = "early_stopping should be false, true or never, is '" + text + "'";
-  if (!o.early_stopping && settings.folder && settings.folder->sampling.contains("early_stopping")) {
-    const ConfigField& found = settings.folder->sampling.at("early_stopping");
-    text = found.text == "null" ? "false" : found.text == "\"never\"" ? "never" : found.text;
-    problem = found.where + " should be true, false or \"never\", is " + found.text;
+  if (const ConfigField* found = o.early_stopping ? nullptr : settings.configured("early_stopping")) {
+    text = found->text == "null" ? "false" : found->text == "\"never\"" ? "never" : found->text;
+    problem = found->where + " should be true, false or \"never\", is " + found->text;
   }
   const std::optional<EarlyStopping> e = meant(text);
-  if (!e && settings.status.is_ok()) settings.status = Status::error(problem);
+  if (!e) settings.refuse(Status::error(problem));
   return e.value_or(EarlyStopping::kAttainable);
+}
+
+// How many beams in how many groups. `where`: the field that says so, "" if the caller does.
+Status resolve_beam_count(const GenerateOptions& o, Settings& settings, bool sampling, BeamOptions& b,
+                          std::string* where) {
+  b.beams = o.beams.value_or(1);
+  b.groups = o.beam_groups;
+  if (!o.beams && !sampling && settings.config->encoder_decoder) {
+    b.beams = settings.number<int64_t>("beams", o.beams, kBeamCount, "num_beams", 1, 1);
+    if (b.beams > 1 && b.groups == 1)
+      b.groups = settings.number<int64_t>("beam_groups", std::nullopt, kBeamCount, "num_beam_groups", 1, 1);
+    if (b.beams > 1) *where = settings.config->find("num_beams")->where + " ";
+  }
+  SITU_RETURN_IF_ERROR(settings.status);
+  if (b.beams < 1 || b.beams > kMostBeams)
+    return Status::error("beams should be an integer from 1 to " + std::to_string(kMostBeams) + ", is " +
+                         std::to_string(b.beams));
+  if (b.groups < 1 || b.beams % b.groups != 0)
+    return Status::error(*where + "beam_groups " + std::to_string(b.groups) + " does not divide beams " +
+                         std::to_string(b.beams));
+  if (o.num_return < 1 || o.num_return > b.beams)
+    return Status::error("num_return should be an integer from 1 to beams " + std::to_string(b.beams) + ", is " +
+                         std::to_string(o.num_return));
+  return Status::ok();
 }
 
 Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptions& r) {
   BeamOptions& b = r.beams;
-  if (o.beams < 1 || o.beams > kMostBeams)
-    return Status::error("beams should be an integer from 1 to " + std::to_string(kMostBeams) + ", is " +
-                         std::to_string(o.beams));
-  if (o.beam_groups < 1 || o.beams % o.beam_groups != 0)
-    return Status::error("beam_groups " + std::to_string(o.beam_groups) + " does not divide beams " +
-                         std::to_string(o.beams));
-  if (o.num_return < 1 || o.num_return > o.beams)
-    return Status::error("num_return should be an integer from 1 to beams " + std::to_string(o.beams) + ", is " +
-                         std::to_string(o.num_return));
-  b.beams = o.beams;
-  b.groups = o.beam_groups;
+  std::string where;
+  SITU_RETURN_IF_ERROR(resolve_beam_count(o, settings, r.sampling.sample, b, &where));
   b.repetition_penalty = r.sampling.repetition_penalty;
-  if (o.beams == 1) {
+  if (b.beams == 1) {
     const char* for_beams = o.length_penalty                       ? "length_penalty"
                             : o.early_stopping                     ? "early_stopping"
                             : o.diversity_penalty.value_or(0) != 0 ? "diversity_penalty"
                                                                    : nullptr;
     return for_beams ? Status::error(std::string(for_beams) + " is for beam search, and beams is 1") : settings.status;
   }
-  SITU_RETURN_IF_ERROR(settings.status);
-  if (o.beam_groups > 1 || o.diversity_penalty)
+  if (b.groups > 1 || o.diversity_penalty)
     b.diversity_penalty =
         settings.number("diversity_penalty", o.diversity_penalty, kNotNegative, "diversity_penalty", 0.0, 0.0);
-  if (b.diversity_penalty != 0 && o.beam_groups == 1)
+  if (b.diversity_penalty != 0 && b.groups == 1)
     return Status::error("diversity_penalty is between the groups of a beam search, and beam_groups is 1");
   b.length_penalty = settings.number("length_penalty", o.length_penalty, kFinite, "length_penalty", 1.0, 1.0);
   b.early_stopping = resolve_early_stopping(o, settings);
@@ -150,13 +111,60 @@ Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptio
                        : o.json_schema || o.regex || o.grammar ? "a grammar"
                                                                : nullptr;
   if (beside)
-    return Status::error("beams " + std::to_string(o.beams) + ": " + beside + " and beam search do not go together");
+    return Status::error("beams " + std::to_string(b.beams) + ": " + beside + " and beam search do not go together" +
+                         (where.empty() ? "" : "; " + where + "asks for beams, beams 1 for none"));
   return settings.status;
 }
 
-Status resolve_biases(const GenerateOptions& o, Settings& settings, int64_t vocabulary, SamplingOptions& s) {
+// As transformers' generate: its max_length and min_length stand back behind max_new_tokens and min_new_tokens.
+Status resolve_lengths(const GenerateOptions& o, Settings& settings, LengthRules& l) {
+  if (o.max_new_tokens && *o.max_new_tokens < 1)
+    return Status::error("at least one token must be asked for, not " + std::to_string(*o.max_new_tokens));
+  if (o.min_new_tokens) settings.check("min_new_tokens", *o.min_new_tokens, kCount);
+  SITU_RETURN_IF_ERROR(settings.status);
+  const auto count = [&](const char* field, const Range& range) {
+    return settings.number<int64_t>(field, std::nullopt, range, field, 0, 0);
+  };
+  const int64_t of_file = settings.config->encoder_decoder ? count("max_new_tokens", kLength) : 0;
+  if (o.max_new_tokens || of_file > 0) {
+    l.most_new = o.max_new_tokens.value_or(of_file);
+  } else if (settings.config->encoder_decoder) {
+    l.most_total = count("max_length", kLength);
+    if (l.most_total > 0) l.most_total_where = settings.config->find("max_length")->where;
+  }
+  if (const ConfigField* least = settings.configured("min_new_tokens");
+      o.min_new_tokens || (least && least->text != "null"))
+    l.least_new = o.min_new_tokens ? *o.min_new_tokens : count("min_new_tokens", kCount);
+  else
+    l.least_total = count("min_length", kCount);
+  SITU_RETURN_IF_ERROR(settings.status);
+  if (l.least_new > l.most_new && o.min_new_tokens && l.most_total == 0)
+    return Status::error("min_new_tokens " + std::to_string(l.least_new) + " is more than max_new_tokens " +
+                         std::to_string(l.most_new));
+  return Status::ok();
+}
+
+// Tokens that only one place can have, and tokens that none or one place cannot.
+Status resolve_forced(const GenerateOptions& o, Settings& settings, SamplingOptions& s) {
+  const std::vector<int64_t> first = settings.forced("forced_bos_id", o.forced_bos_id, "forced_bos_token_id");
+  if (first.size() > 1)
+    settings.refuse(Status::error(settings.configured("forced_bos_token_id")->where + " should be one token id, is " +
+                                  settings.configured("forced_bos_token_id")->text));
+  if (!first.empty()) s.forced_first = first[0];
+  if (!o.ignore_eos) s.forced_last = settings.forced("forced_eos_id", o.forced_eos_id, "forced_eos_token_id");
+  const auto suppressed = [&](const char* name, const std::optional<std::vector<int64_t>>& given, const char* field) {
+    if (!given) return settings.ids(field);
+    settings.check_ids(name, *given);
+    return *given;
+  };
+  s.suppressed = suppressed("suppress_ids", o.suppress_ids, "suppress_tokens");
+  s.suppressed_first = suppressed("begin_suppress_ids", o.begin_suppress_ids, "begin_suppress_tokens");
+  return settings.status;
+}
+
+Status resolve_biases(const GenerateOptions& o, Settings& settings, SamplingOptions& s) {
   for (const auto& [id, bias] : o.logit_bias) {
-    settings.check_id("logit_bias", id, vocabulary);
+    settings.check_id("logit_bias", id);
     if (!(bias < std::numeric_limits<float>::infinity()))
       return Status::error("logit_bias of token " + std::to_string(id) +
                            " should be a finite number or -infinity, is " + text_of(bias));
@@ -170,8 +178,7 @@ Status resolve_biases(const GenerateOptions& o, Settings& settings, int64_t voca
 }
 
 // A word that is an end of the answer alone is no word, as in transformers: an answer must be able to end.
-Status resolve_bad_words(const GenerateOptions& o, const Tokenizer* tokenizer, Settings& settings, int64_t vocabulary,
-                         SamplingOptions& s) {
+Status resolve_bad_words(const GenerateOptions& o, const Tokenizer* tokenizer, Settings& settings, SamplingOptions& s) {
   std::vector<std::vector<int64_t>> words = o.bad_words_ids;
   for (const std::string& text : o.bad_words) {
     if (!tokenizer) return Status::error("bad_words: '" + text + "' is text, and the model has no tokenizer.json");
@@ -182,22 +189,31 @@ Status resolve_bad_words(const GenerateOptions& o, const Tokenizer* tokenizer, S
       if (!ids->empty()) words.push_back(*ids);
     }
   }
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& word) {
+    settings.check_ids(name, word);
+    const bool is_end = word.size() == 1 && std::find(s.end_ids.begin(), s.end_ids.end(), word[0]) != s.end_ids.end();
+    if (!is_end && settings.status.is_ok()) s.bad_words.push_back(word);
+  };
   for (const std::vector<int64_t>& word : words) {
     if (word.empty()) return Status::error("bad_words_ids: a word has no tokens");
-    for (const int64_t id : word) settings.check_id("bad_words", id, vocabulary);
-    const bool is_end = word.size() == 1 && std::find(s.end_ids.begin(), s.end_ids.end(), word[0]) != s.end_ids.end();
-    if (!is_end) s.bad_words.push_back(word);
+    add("bad_words", word);
+  }
+  if (const ConfigField* found = settings.configured("bad_words_ids"); found && found->text != "null") {
+    const bool some = found->words && std::none_of(found->words->begin(), found->words->end(),
+                                                   [](const std::vector<int64_t>& word) { return word.empty(); });
+    if (!some) return Status::error(found->where + " should be a list of lists of token ids, is " + found->text);
+    for (const std::vector<int64_t>& word : *found->words) add(found->where, word);
   }
   return settings.status;
 }
 
 Status resolve_ends(const GenerateOptions& o, const ModelFolder& folder, const Tokenizer* tokenizer, Settings& settings,
-                    int64_t vocabulary, ResolvedOptions& r) {
+                    ResolvedOptions& r) {
   std::vector<int64_t>& ends = r.sampling.end_ids;
   for (const int64_t id : folder.eos_ids)  // some configurations name ids that no token has
-    if (!o.ignore_eos && id >= 0 && id < vocabulary) ends.push_back(id);
+    if (!o.ignore_eos && id >= 0 && id < settings.vocabulary) ends.push_back(id);
   for (const int64_t id : o.stop_ids) {
-    settings.check_id("stop_ids", id, vocabulary);
+    settings.check_id("stop_ids", id);
     ends.push_back(id);
   }
   for (const std::string& text : o.stop) {
@@ -207,7 +223,7 @@ Status resolve_ends(const GenerateOptions& o, const ModelFolder& folder, const T
     if ((static_cast<unsigned char>(text[0]) & 0xC0) == 0x80)
       return Status::error("stop: '" + text + "' does not begin with a whole UTF-8 character");
     const std::optional<int64_t> id = tokenizer->token_to_id(text);
-    if (id && tokenizer->is_special(*id) && *id < vocabulary)
+    if (id && tokenizer->is_special(*id) && *id < settings.vocabulary)
       ends.push_back(*id);  // its text never comes
     else
       r.stop.push_back(text);
@@ -222,31 +238,71 @@ uint64_t draw_seed() {
   return (uint64_t{device()} << 32 | device()) >> 11;
 }
 
+int64_t default_beams(const GenerationConfig& config) {
+  Settings settings{&config};
+  const int64_t beams =
+      config.encoder_decoder ? settings.number<int64_t>("beams", std::nullopt, kBeamCount, "num_beams", 1, 1) : 1;
+  return settings.status.is_ok() ? beams : 1;
+}
+
+Result<int64_t> decoder_start_id(const ModelFolder& folder, int64_t vocabulary) {
+  const ConfigField* start = decoder_start(folder.generation);
+  if (!start)
+    return Status::error(folder.folder.string() +
+                         ": neither generation_config.json nor config.json has decoder_start_token_id or bos_token_id");
+  if (!start->ids || start->ids->size() != 1)
+    return Status::error(start->where + " should be a token id, is " + start->text);
+  Settings settings{&folder.generation, vocabulary};
+  settings.check_id(start->where, start->ids->front());
+  if (!settings.status.is_ok()) return settings.status;
+  return start->ids->front();
+}
+
+Status ResolvedOptions::begin(std::span<const int64_t> prompt, std::span<const int64_t> encoder_ids,
+                              int64_t context_length) {
+  const int64_t before = static_cast<int64_t>(prompt.size());
+  if (length.most_total > 0 && length.most_total <= before)
+    return Status::error(length.most_total_where + " " + std::to_string(length.most_total) +
+                         " leaves no room after a prompt of " + std::to_string(before) +
+                         " tokens; max_new_tokens says otherwise");
+  const int64_t most = length.most_new_after(before);
+  sampling.max_new_tokens = std::min(most, context_length - before + 1);  // the last token is not fed
+  sampling.min_new_tokens = std::max(length.least_new, length.least_total - before);
+  beams.max_new_tokens = sampling.max_new_tokens;
+  const bool looks = sampling.encoder_repetition_penalty != 1 || sampling.encoder_no_repeat_ngram > 0;
+  if (!looks) return Status::ok();
+  const std::span<const int64_t> ids = encoder_decoder ? encoder_ids : prompt;
+  sampling.encoder_ids.assign(ids.begin(), ids.end());
+  if (ids.empty())
+    notes.push_back("encoder_repetition_penalty and encoder_no_repeat_ngram are left out: the encoder is given no ids");
+  return Status::ok();
+}
+
 Result<ResolvedOptions> resolve_options(const GenerateOptions& o, const ModelFolder& folder, const Tokenizer* tokenizer,
                                         int64_t vocabulary) {
   ResolvedOptions r;
-  Settings settings{&folder};
-  if (o.max_new_tokens < 1)
-    return Status::error("at least one token must be asked for, not " + std::to_string(o.max_new_tokens));
+  r.encoder_decoder = folder.generation.encoder_decoder;
+  Settings settings{&folder.generation, vocabulary};
+  SITU_RETURN_IF_ERROR(resolve_lengths(o, settings, r.length));
   resolve_numbers(o, settings, r.sampling);
   SITU_RETURN_IF_ERROR(settings.status);
-  if (o.min_new_tokens > o.max_new_tokens)
-    return Status::error("min_new_tokens " + std::to_string(o.min_new_tokens) + " is more than max_new_tokens " +
-                         std::to_string(o.max_new_tokens));
   SITU_RETURN_IF_ERROR(resolve_beams(o, settings, r));
   for (const auto& [name, count] :
        {std::pair{"prompt_lookup", o.prompt_lookup}, std::pair{"draft_tokens", o.draft_tokens}})
     if (count < 0) return Status::error(std::string(name) + " should be at least 0, is " + std::to_string(count));
   if (o.prompt_lookup > 0 && o.draft_tokens > 0)
     return Status::error("prompt_lookup and draft_tokens: only one of them can guess");
-  SITU_RETURN_IF_ERROR(resolve_biases(o, settings, vocabulary, r.sampling));
-  SITU_RETURN_IF_ERROR(resolve_ends(o, folder, tokenizer, settings, vocabulary, r));
+  SITU_RETURN_IF_ERROR(resolve_biases(o, settings, r.sampling));
+  SITU_RETURN_IF_ERROR(resolve_ends(o, folder, tokenizer, settings, r));
   r.beams.end_ids = r.sampling.end_ids;
-  SITU_RETURN_IF_ERROR(resolve_bad_words(o, tokenizer, settings, vocabulary, r.sampling));
+  SITU_RETURN_IF_ERROR(resolve_bad_words(o, tokenizer, settings, r.sampling));
+  SITU_RETURN_IF_ERROR(resolve_forced(o, settings, r.sampling));
   if (o.logprobs && (*o.logprobs < 0 || *o.logprobs > vocabulary))
     return Status::error("logprobs should be an integer from 0 to the vocabulary's " + std::to_string(vocabulary) +
                          ", is " + std::to_string(*o.logprobs));
   if (o.echo && !tokenizer) return Status::error("echo gives the prompt's text, and the model has no tokenizer.json");
+  for (const std::string& field : fields_left_out(folder.generation, r.sampling.sample, r.beams.beams > 1))
+    r.notes.push_back(field + " is left out, so that tokens may differ from transformers'");
   return r;
 }
 

@@ -71,9 +71,10 @@ class Allocator {
       if (end - i > 1) share_life(static_cast<int>(i), static_cast<int>(end) - 1);
     }
     // The host reads the logits after the step.
-    if (const Home& h = plan_.values[binding_.logits]; h.region == RegionKind::kArena)
-      plan_.arena[static_cast<size_t>(h.root)].last = static_cast<int>(plan_.steps.size());
-    for (std::vector<Root>* roots : {&plan_.arena, &plan_.io})
+    if (binding_.logits != kNoValue)
+      if (const Home& h = plan_.values[binding_.logits]; h.region == RegionKind::kArena)
+        plan_.arena[static_cast<size_t>(h.root)].last = static_cast<int>(plan_.steps.size());
+    for (std::vector<Root>* roots : {&plan_.arena, &plan_.io, &plan_.ports})
       for (Root& r : *roots) SITU_RETURN_IF_ERROR(measure(r));
     int64_t end = 0;
     for (Root& r : plan_.io) {
@@ -110,9 +111,16 @@ class Allocator {
 
   SymbolValues corner(int64_t tokens, int64_t past) const {
     SymbolValues s;
+    s.value[kSymE] = bounds_.source;
     s.value[kSymS] = tokens;
     s.value[kSymL] = std::min(tokens, bounds_.wanted);
     s.value[kSymP] = s.value[kSymW] = std::max<int64_t>(0, past);
+    return s;
+  }
+
+  SymbolValues corner_of_short_source() const {
+    SymbolValues s = corner(1, 0);
+    s.value[kSymE] = 1;
     return s;
   }
 
@@ -136,13 +144,13 @@ class Allocator {
   int64_t largest(const Dim& d) const {
     int64_t most = 0;
     for (const SymbolValues& s : {corner(bounds_.tokens, bounds_.capacity - bounds_.tokens), corner(bounds_.tokens, 0),
-                                  corner(1, bounds_.capacity - 1), corner(1, 0)}) {
+                                  corner(1, bounds_.capacity - 1), corner(1, 0), corner_of_short_source()}) {
       const int64_t extent = d.eval(s);
       if (extent < 0) return -1;
       most = std::max(most, extent);
     }
     if (d.linear()) return most;
-    const ScopedTokenLimit limit(bounds_.capacity, bounds_.tokens);
+    const ScopedTokenLimit limit(bounds_.capacity, bounds_.tokens, bounds_.source);
     return d.upper_bound();
   }
 

@@ -17,12 +17,14 @@ enum class RegionKind {
   kState,    // slots of one state pair
   kArena,    // activations of one step
   kIo,       // buffers the host writes (ids, positions, host-known integers) or reads (logits)
+  kPort,     // tensors of the caller, whose addresses each step is told
 };
 const char* region_name(RegionKind region);
 
 struct Home {
   RegionKind region = RegionKind::kNone;
-  int root = -1;  // kWeights: value that is the constant; kState: index into states; kArena, kIo: index into roots
+  int root =
+      -1;  // kWeights: value that is the constant; kState: index into states; kArena, kIo, kPort: index into roots
   SymView view;
 };
 
@@ -39,7 +41,8 @@ struct Root {
 struct StateLayout {
   StatePair pair;
   DType type = DType::kNone;
-  int64_t slot_elements = 0;  // kAppend: elements per token; kReplace: elements of the whole state
+  int64_t slot_elements =
+      0;  // kAppend, kSource: elements of a row; kReplace: of the whole state; 0: not in this program
   int64_t slot_bytes() const { return slot_elements * dtype_bytes(type); }
 };
 
@@ -59,6 +62,7 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<Root> arena;
   std::vector<Root> io;
+  std::vector<Root> ports;  // bytes: of the caller's tensor
   std::vector<StateLayout> states;
   int64_t arena_bytes = 0;
   int64_t io_bytes = 0;
@@ -70,6 +74,7 @@ struct PlanBounds {
   int64_t tokens = 1;    // most new tokens in a step
   int64_t capacity = 1;  // most tokens in a sequence, the new ones included
   int64_t wanted = 1;    // most tokens of a step whose logits are wanted
+  int64_t source = 1;    // most rows of a source
 };
 
 // Decides where every value of `graph` lives. Errors: a state rule that is not supported, or a size that

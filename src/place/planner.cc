@@ -27,6 +27,8 @@ const char* region_name(RegionKind region) {
       return "arena";
     case RegionKind::kIo:
       return "io";
+    case RegionKind::kPort:
+      return "port";
   }
   return "";
 }
@@ -77,22 +79,26 @@ class Planner {
                         [&](ValueId v) { return v == kNoValue || host_known(v) || is_constant(v); });
   }
   int state_of(ValueId v) const {
-    for (size_t k = 0; k < plan_.states.size(); ++k)
+    for (size_t k = 0; k < plan_.states.size() && v != kNoValue; ++k)
       if (plan_.states[k].pair.past == v || plan_.states[k].pair.present == v) return static_cast<int>(k);
     return -1;
   }
 
   Status lay_out_states() {
     for (const StatePair& p : binding_.states) {
-      const Value& past = value(p.past);
       StateLayout s;
       s.pair = p;
+      if (!p.here()) {
+        plan_.states.push_back(s);
+        continue;
+      }
+      const Value& past = value(p.past != kNoValue ? p.past : p.present);  // whichever there is
       s.type = past.info.type;
       if (p.rule == StateRule::kReplace &&
           (past.info.type != value(p.present).info.type || !(past.info.shape == value(p.present).info.shape)))
         return Status::error("state '" + past.name + "' " + shape_str(past.info.shape) + " is replaced by '" +
                              value(p.present).name + "' " + shape_str(value(p.present).info.shape));
-      if (p.rule != StateRule::kAppend && p.rule != StateRule::kReplace)
+      if (p.rule == StateRule::kPassThrough)
         return Status::error("state '" + past.name + "': the rule " + state_rule_name(p.rule) +
                              " is not supported yet");
       Dim elements = 1;
@@ -115,9 +121,9 @@ class Planner {
     const StateLayout& s = plan_.states[static_cast<size_t>(k)];
     const Shape& dims = value(v).info.shape;
     Home h{RegionKind::kState, k, SymView::contiguous(dims)};
+    const bool reads = v == s.pair.past;
     if (s.pair.rule == StateRule::kReplace) {
-      const Dim half = Dim::symbol(kSymFlip);
-      h.view.offset = Dim(s.slot_elements) * (v == s.pair.past ? half : Dim(1) - half);
+      h.view.offset = Dim(s.slot_elements) * Dim::symbol(reads ? kSymRead : kSymWrite);
       return h;
     }
     Dim stride = 1;
@@ -127,7 +133,10 @@ class Planner {
       stride = stride * dims[i];
     }
     h.view.strides[static_cast<size_t>(s.pair.axis)] = Dim(s.slot_elements);
-    h.view.offset = (Dim::symbol(kSymW) - Dim::symbol(kSymP)) * Dim(s.slot_elements);
+    const Dim first = s.pair.rule == StateRule::kSource ? Dim::symbol(reads ? kSymX : kSymW)
+                      : s.pair.past == kNoValue         ? Dim::symbol(kSymW)
+                                                        : Dim::symbol(kSymW) - Dim::symbol(kSymP);
+    h.view.offset = first * Dim(s.slot_elements);
     return h;
   }
 
@@ -377,10 +386,15 @@ class Planner {
   }
 
   Home new_root(ValueId v) {
-    const bool io = io_value(v);
-    std::vector<Root>& roots = io ? plan_.io : plan_.arena;
+    const auto role = binding_.inputs.find(v);
+    const RegionKind region = role != binding_.inputs.end() && role->second == InputRole::kFeatures ? RegionKind::kPort
+                              : io_value(v)                                                         ? RegionKind::kIo
+                                            : RegionKind::kArena;
+    std::vector<Root>& roots = region == RegionKind::kPort ? plan_.ports
+                               : region == RegionKind::kIo ? plan_.io
+                                                           : plan_.arena;
     Root r{v, value(v).info.type, value(v).info.shape};
-    Home h{io ? RegionKind::kIo : RegionKind::kArena, static_cast<int>(roots.size()), SymView::contiguous(r.dims)};
+    Home h{region, static_cast<int>(roots.size()), SymView::contiguous(r.dims)};
     if (!order_[v].empty()) {
       Dim stride = 1;
       for (size_t i = order_[v].size(); i-- > 0;) {
@@ -460,6 +474,7 @@ class Planner {
     for (Home& h : plan_.values) h = Home{};
     plan_.arena.clear();
     plan_.io.clear();
+    plan_.ports.clear();
     failures_ = 0;
     broken_.clear();
     lost_.clear();
@@ -526,7 +541,7 @@ class Planner {
       if (v != kNoValue && view_of_[v] == static_cast<int>(n)) return true;
     return graph_.nodes[n].def && graph_.nodes[n].def->placement == Placement::kView;
   }
-  // Why the node's kernel moves bytes of operand 0 (kernels that call move_bytes, and Program::Call::moves); "": it
+  // Why the node's kernel moves bytes of operand 0 (kernels that call move_bytes, and Call::moves); "": it
   // does not.
   std::string moved_by_kernel(const Node& node) const {
     if (!node.has_output(0) || node.in.empty()) return "";

@@ -13,6 +13,7 @@ namespace situ {
 namespace {
 
 constexpr int64_t kFirstSlot = 5;  // the simulated sequence does not begin at slot 0
+constexpr int64_t kSourceRows = 7;
 // Views of constants larger than this are checked against their bounds only.
 constexpr int64_t kMaxConstantTags = 1 << 16;
 
@@ -31,7 +32,10 @@ class Verifier {
       symbols_.value[kSymS] = tokens[i];
       symbols_.value[kSymP] = past;
       symbols_.value[kSymW] = past + kFirstSlot;
-      symbols_.value[kSymFlip] = static_cast<int64_t>(i % 2);
+      symbols_.value[kSymRead] = static_cast<int64_t>(i % 2);
+      symbols_.value[kSymWrite] = static_cast<int64_t>(1 - i % 2);
+      symbols_.value[kSymE] = kSourceRows;
+      symbols_.value[kSymX] = kFirstSlot;
       SITU_RETURN_IF_ERROR(step(past == 0).with_context("step of " + std::to_string(tokens[i]) + " tokens after " +
                                                         std::to_string(past)));
       past += tokens[i];
@@ -58,8 +62,10 @@ class Verifier {
   Status step(bool first) {
     forget(RegionKind::kArena);
     forget(RegionKind::kIo);
+    forget(RegionKind::kPort);
     meaning_.clear();
     for (const StateLayout& s : plan_.states) {
+      if (s.pair.past == kNoValue) continue;
       Tags& held = state_tags_[s.pair.past];
       if (first) {
         held = fresh(count(s.pair.past));
@@ -72,6 +78,11 @@ class Verifier {
       if (!fed) continue;
       meaning_[r.value] = fresh(count(r.value));
       Home h{RegionKind::kIo, static_cast<int>(&r - plan_.io.data()), SymView::contiguous(r.dims)};
+      SITU_RETURN_IF_ERROR(write(r.value, h, meaning_[r.value]));
+    }
+    for (const Root& r : plan_.ports) {
+      meaning_[r.value] = fresh(count(r.value));
+      const Home h{RegionKind::kPort, static_cast<int>(&r - plan_.ports.data()), SymView::contiguous(r.dims)};
       SITU_RETURN_IF_ERROR(write(r.value, h, meaning_[r.value]));
     }
     size_t next = 0;
@@ -89,10 +100,14 @@ class Verifier {
       if (!executed_[n]) SITU_RETURN_IF_ERROR(mean(n));
     }
     if (next != plan_.steps.size()) return Status::error("steps are not in the order of the nodes");
-    SITU_RETURN_IF_ERROR(expect(binding_.logits, "after the step"));
+    if (binding_.logits != kNoValue) SITU_RETURN_IF_ERROR(expect(binding_.logits, "after the step"));
     for (const StateLayout& s : plan_.states) {
-      SITU_RETURN_IF_ERROR(expect(s.pair.present, "after the step"));
-      state_tags_[s.pair.past] = meaning_[s.pair.present];
+      if (s.pair.present != kNoValue) {
+        SITU_RETURN_IF_ERROR(expect(s.pair.present, "after the step"));
+        state_tags_[s.pair.past] = meaning_[s.pair.present];
+      } else if (s.pair.past != kNoValue) {
+        SITU_RETURN_IF_ERROR(expect(s.pair.past, "after the step"));  // nothing may have touched it
+      }
     }
     return Status::ok();
   }
@@ -262,7 +277,8 @@ class Verifier {
   }
 
   Status write(ValueId v, const Home& h, const Tags& tags) {
-    if (h.region != RegionKind::kArena && h.region != RegionKind::kState && h.region != RegionKind::kIo)
+    const bool port = h.region == RegionKind::kPort && graph_.values[v].producer < 0;  // the caller's, not a kernel's
+    if (h.region != RegionKind::kArena && h.region != RegionKind::kState && h.region != RegionKind::kIo && !port)
       return Status::error("'" + name(v) + "' is written to " + region_name(h.region));
     return each(v, h, [&](uint64_t address, int64_t size, size_t i) {
       for (int64_t b = 0; b < size; ++b)
@@ -292,7 +308,9 @@ class Verifier {
         return Status::error("'" + name(v) + "' leaves its " + region_name(h.region) + " block: element " +
                              std::to_string(element));
       const uint64_t root =
-          h.region == RegionKind::kState || h.region == RegionKind::kWeights ? static_cast<uint64_t>(h.root) << 40 : 0;
+          h.region == RegionKind::kState || h.region == RegionKind::kWeights || h.region == RegionKind::kPort
+              ? static_cast<uint64_t>(h.root) << 40
+              : 0;
       if (!by_row || index[index.size() - 2] == row_)
         f((static_cast<uint64_t>(h.region) << 56) + root + static_cast<uint64_t>(base + element * size), size,
           static_cast<size_t>(k));
@@ -313,6 +331,8 @@ class Verifier {
     } else if (h.region == RegionKind::kIo) {
       *base = plan_.io[static_cast<size_t>(h.root)].offset;
       *limit = plan_.io[static_cast<size_t>(h.root)].bytes;
+    } else if (h.region == RegionKind::kPort) {
+      *limit = plan_.ports[static_cast<size_t>(h.root)].bytes;
     } else if (h.region == RegionKind::kWeights && h.view.offset.is_const()) {
       *limit = graph_.values[static_cast<ValueId>(h.root)].constant.bytes();
     }

@@ -26,6 +26,7 @@ nb::dict to_python(const Generation& g) {
   d["finish_reason"] = g.finish_reason;
   d["seed"] = g.seed;
   d["logprobs"] = logprobs;
+  d["notes"] = g.notes;
   d["answers"] = answers;
   d["perplexity"] = g.perplexity;
   d["guessed_tokens"] = g.guessed_tokens;

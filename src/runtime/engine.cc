@@ -9,8 +9,7 @@
 #include <system_error>
 
 #include "passes/pack_store.h"
-#include "passes/probe.h"
-#include "runtime/host_integers.h"
+#include "runtime/pool.h"
 
 namespace situ {
 namespace {
@@ -30,40 +29,8 @@ Status too_large(const Plan& plan, const Graph& graph) {
                        shape_str(value.info.shape, &graph.symbol_names) + made_by);
 }
 
-// A state that is replaced as a whole is allocated at once, twice, and a token of an appended one in every step. The
-// largest of real models have 0.25 GiB (Mamba-2 8B) and 10 MiB (GPT-3 175B).
-constexpr int64_t kMaxReplacedBytes = int64_t{1} << 30, kMaxTokenBytes = int64_t{16} << 20;
-
-Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
-  SymbolValues one;
-  one.value[kSymS] = one.value[kSymP] = one.value[kSymW] = 1;
-  const Dim tokens = phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS);
-  int64_t replaced = 0, token = 0;
-  for (const StatePair& s : binding.states) {
-    const Value &past = graph.values[s.past], &present = graph.values[s.present];
-    // Slots are counted in tokens: rows beyond would lie over the next token's, and past the end of the state.
-    const auto rows = [&](const Value& v) { return v.info.shape[static_cast<size_t>(s.axis)]; };
-    if (s.rule == StateRule::kAppend && rows(present) != rows(past) + tokens)
-      return Status::error("state '" + past.name + "' " + shape_str(past.info.shape, &graph.symbol_names) + " -> '" +
-                           present.name + "' " + shape_str(present.info.shape, &graph.symbol_names) + ": " +
-                           (rows(present) - rows(past)).str(&graph.symbol_names) + " rows are appended in a step of " +
-                           tokens.str() + " tokens; one for each token was expected");
-    int64_t bytes = std::max<int64_t>(1, dtype_bytes(past.info.type));
-    bool overflow = false;
-    for (const Dim& d : past.info.shape) overflow = __builtin_mul_overflow(bytes, d.eval(one), &bytes) || overflow;
-    int64_t& sum = s.rule == StateRule::kReplace ? replaced : token;
-    const int64_t most = s.rule == StateRule::kReplace ? kMaxReplacedBytes : kMaxTokenBytes;
-    if (overflow || bytes < 0 || __builtin_add_overflow(sum, bytes, &sum) || sum > most)
-      return Status::error("state '" + past.name + "' of shape " + shape_str(past.info.shape, &graph.symbol_names) +
-                           " is too large: the states " +
-                           (s.rule == StateRule::kReplace ? "take" : "take for each token") + " more than " +
-                           std::to_string(most) + " bytes");
-  }
-  return Status::ok();
-}
-
 // Of the constants that steps read, each once.
-int64_t constant_bytes(std::initializer_list<const Graph*> graphs) {
+int64_t constant_bytes(const std::vector<const Graph*>& graphs) {
   std::map<const void*, int64_t> at;
   for (const Graph* g : graphs)
     for (const Value& v : g->values)
@@ -71,17 +38,6 @@ int64_t constant_bytes(std::initializer_list<const Graph*> graphs) {
   int64_t sum = 0;
   for (const auto& [where, bytes] : at) sum += bytes;
   return sum;
-}
-
-// Replaces S and L by 1 everywhere: more reshapes are views when the token axis is known to be 1.
-Graph specialise_for_decode(const Graph& graph) {
-  Graph g = graph;
-  for (Value& v : g.values) {
-    for (Dim& d : v.info.shape) d = d.substitute(kSymS, Dim(1)).substitute(kSymL, Dim(1));
-    if (v.info.content)
-      for (Dim& d : *v.info.content) d = d.substitute(kSymS, Dim(1)).substitute(kSymL, Dim(1));
-  }
-  return g;
 }
 
 // The first token does not wait for a disk. The thread yields to those that compute, a little: at nice 19 the end of a
@@ -98,120 +54,11 @@ std::thread save_in_background(PackSave save, std::string* problem) {
   }
 }
 
-Result<std::unique_ptr<ThreadPool>> make_pool(int threads) {
-  if (threads < 0 || threads > ThreadPool::kMost)
-    return Status::error("threads should be an integer from 1 to " + std::to_string(ThreadPool::kMost) +
-                         ", or 0 for one per CPU, is " + std::to_string(threads));
-  try {
-    return std::make_unique<ThreadPool>(threads);
-  } catch (const std::exception& e) {  // the system has none left
-    return Status::error("cannot start " + std::to_string(threads) + " threads: " + e.what());
-  }
-}
-
 }  // namespace
 
-static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions& options, PackStore* packs,
-                                      Phase phase) {
-  const bool literal = packs == nullptr;
-  const int64_t length = options.context_length > 0 ? options.context_length : kDefaultContext,
-                limit = std::max(length, options.declared_context);
-  const ScopedTokenLimit tokens(limit);
-  ThreadPool one(1);  // probing runs thousands of tiny kernels: waking workers would cost more than they do
-  Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
-  Compiled c;
-  c.graph = imported;
-  SITU_RETURN_IF_ERROR(resolve_ops(c.graph));
-  align_constants(c.graph, packs, literal);
-  PassContext context{c.graph, evaluator, c.binding, options.names, limit, length};
-  context.phase = phase;
-  context.packs = packs;
-  context.kv_type = options.kv_type;
-  context.length = length;
-  context.endless = options.window > 0 && !literal;
-  SITU_RETURN_IF_ERROR(run_passes(context, literal));
-  SITU_RETURN_IF_ERROR(check_states(c.graph, c.binding, phase));
-  align_constants(c.graph, packs, true);
-  if (context.endless) {
-    SITU_RETURN_IF_ERROR(limit_window(context, options.window, options.first));
-    SITU_RETURN_IF_ERROR(check_positions(context));
-  }
-  // Outputs that nobody asked for (hidden states) are not computed.
-  if (!literal) {
-    std::vector<ValueId> outputs{c.binding.logits};
-    for (const StatePair& s : c.binding.states) outputs.push_back(s.present);
-    c.graph.outputs = outputs;
-    c.graph.remove_dead_nodes();
-  }
-  if (!literal || c.binding.mask.unsure) c.order = token_order(c.graph, c.binding, evaluator, phase, limit);
-  // Ones, if its rows are keys'; a row for each query would have to hide the later ones.
-  if (c.binding.mask.unsure && !c.order.mixing.empty())
-    return Status::error("input '" + imported.values[c.binding.mask.value].name + "' " +
-                         shape_str(imported.values[c.binding.mask.value].info.shape, &imported.symbol_names) +
-                         " may be a mask with a row for each query, that the host would have to make: by " +
-                         c.order.mixing +
-                         " tokens see later ones, and its first dim is not the batch of the token ids");
-  if (literal) c.order = {};
-  if (!c.order.mixing.empty()) context.note("prompt in one step", c.order.mixing, "tokens may depend on later ones");
-  c.found = std::move(context.found);
-  c.packed_bytes = evaluator.ledger().packed;
-  return c;
-}
-
-Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs, Phase phase) {
+Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ModelFiles& files, const EngineOptions& options) {
   try {
-    return compile_graph(imported, options, packs, phase);
-  } catch (const DimTooLong& e) {
-    return Status::error(e.what());
-  } catch (const FoldingFailed& e) {
-    return Status::error(e.what());
-  } catch (const std::bad_alloc&) {
-    return Status::error("not enough memory to prepare the model");
-  }
-}
-
-// Why a graph whose tokens have a fixed number is refused is mostly that, whatever fails first.
-Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem) {
-  const std::string name = options.names.input_ids.empty() ? "input_ids" : options.names.input_ids;
-  for (const ValueId v : graph.inputs) {
-    const Value& ids = graph.values[v];
-    if (ids.name != name || ids.info.shape.size() != 2 || !ids.info.shape[1].is_const()) continue;
-    const std::string count = ids.info.shape[1].str();
-    return Status::error("input '" + name + "' " + shape_str(ids.info.shape, &graph.symbol_names) +
-                         " declares steps of exactly " + count + (count == "1" ? " token" : " tokens") +
-                         "; prompts need any number of them. As it is, " + problem.message());
-  }
-  return problem;
-}
-
-Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions& options, PackStore* packs) {
-  CompiledPhases both;
-  Result<Compiled> any = compile(imported, options, packs);
-  if (any.is_ok()) {
-    both.token.graph = packs == nullptr ? any->graph : specialise_for_decode(any->graph);
-    both.token.binding = any->binding;
-    both.prompt = std::move(*any);
-    return both;
-  }
-  Result<Compiled> decode = compile(imported, options, packs, Phase::kDecode);
-  const Status wrong =
-      with_fixed_tokens(imported, options, any.status());  // of the first: the others only fail in its wake
-  if (!decode.is_ok()) return wrong;
-  Result<Compiled> first = compile(imported, options, packs, Phase::kFirst);
-  if (!first.is_ok() || first->binding.states.size() != decode->binding.states.size()) return wrong;
-  for (size_t i = 0; i < first->binding.states.size(); ++i)
-    if (first->graph.values[first->binding.states[i].past].name !=
-        decode->graph.values[decode->binding.states[i].past].name)
-      return wrong;
-  both.prompt = std::move(*first);
-  both.token = std::move(*decode);
-  both.first_only = true;
-  return both;
-}
-
-Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel& model, const EngineOptions& options) {
-  try {
-    return make(model, options);
+    return make(files, options);
   } catch (const DimTooLong& e) {
     return Status::error(e.what());
   } catch (const std::bad_alloc&) {
@@ -219,33 +66,41 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ImportedModel
   }
 }
 
-Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& model, const EngineOptions& options) {
+Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& files, const EngineOptions& options) {
   std::unique_ptr<InPlaceEngine> e(new InPlaceEngine());
   Result<std::unique_ptr<ThreadPool>> pool = make_pool(options.threads);
   if (!pool.is_ok()) return pool.status();
   e->pool_ = std::move(*pool);
   std::vector<PackSource> sources;
-  for (const auto& file : model.files) sources.push_back({file.get(), file->path, file->data, file->identity});
-  PackCache cache(*e->pool_, std::move(sources), {options.pack_cache ? pack_cache_folder() : std::filesystem::path()});
+  files.each([&](const ImportedModel& m) {
+    for (const auto& file : m.files) sources.push_back({file.get(), file->path, file->data, file->identity});
+  });
+  PackCache cache(*e->pool_, sources, {options.pack_cache ? pack_cache_folder() : std::filesystem::path()});
   PackStore packs(*e->pool_, &cache);
-  for (const auto& file : model.files) packs.add_file(file.get());
-  Result<CompiledPhases> compiled = compile_phases(model.graph, options, &packs);
+  for (const PackSource& source : sources) packs.add_file(source.owner);
+  Result<CompiledModule> compiled = compile_module(files, options, &packs);
   if (!compiled.is_ok() && options.window > 0 && compiled.status().message().find("no window") == std::string::npos) {
     // What a bound on lengths decides has no answer where there is none.
     EngineOptions bounded = options;
     bounded.window = bounded.first = 0;
     bounded.context_length = options.declared_context;
     PackStore trial(*e->pool_);
-    if (compile_phases(model.graph, bounded, &trial).is_ok())
+    if (compile_module(files, bounded, &trial).is_ok())
       return Status::error("no window, with which a sequence has no end: " + compiled.status().message());
   }
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
-  SITU_RETURN_IF_ERROR(split_attention(e->compiled_.token.graph, e->pool_->threads()));
   const Compiled &prompt = e->compiled_.prompt, &token = e->compiled_.token;
-  e->computed_bytes_ = std::max<int64_t>(0, constant_bytes({&prompt.graph, &token.graph}) - model.weight_bytes);
+  if (e->compiled_.module.has_encoder()) {
+    Result<std::unique_ptr<SourceWriter>> encoder = SourceWriter::create(files, options, token, packs, *e->pool_);
+    if (!encoder.is_ok()) return encoder.status();
+    e->encoder_ = std::move(*encoder);
+  }
+  std::vector<const Graph*> graphs{&prompt.graph, &token.graph};
+  if (e->encoder_ && e->encoder_->compiled()) graphs.push_back(&e->encoder_->compiled()->graph);
+  e->computed_bytes_ = std::max<int64_t>(0, constant_bytes(graphs) - files.weight_bytes());
   e->ledger_.packed = prompt.packed_bytes + token.packed_bytes + packs.written_bytes();
-  const int64_t capacity = options.context_length > 0 ? options.context_length : kDefaultContext;
+  const int64_t capacity = context_of(options);
   // Prompts stay whole where tokens depend on later ones, and where the graph computes steps without past or of one
   // token: what a chunk leaves over would be fed token by token.
   const bool whole = !prompt.order.mixing.empty() || e->compiled_.first_only;
@@ -256,19 +111,24 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
   e->first_ = options.first;
 
   // A piece of a prompt, and the last tokens of as many sequences as there may be.
+  const int64_t sources_most = e->encoder_ ? e->encoder_->most_rows() : 1;
   const int64_t lasts = prompt.order.one_sequence.empty() ? e->batch_ : 0;
-  Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity});
+  SITU_RETURN_IF_ERROR(split_attention(e->compiled_.token.graph, e->pool_->threads()));
+  add_attention_workspaces(e->compiled_.prompt.graph, e->pool_->threads(), lasts);
+  Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity, 1, sources_most});
   if (!decode.is_ok()) return decode.status();
   e->decode_plan_ = std::move(*decode);
   Result<int64_t> slots = 0;
   for (;; e->chunk_ = (e->chunk_ + 1) / 2) {
-    Result<Plan> prefill =
-        make_plan(prompt.graph, prompt.binding, {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts)});
+    Result<Plan> prefill = make_plan(prompt.graph, prompt.binding,
+                                     {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts), sources_most});
     if (!prefill.is_ok()) return prefill.status();
     e->prefill_plan_ = std::move(*prefill);
     e->arena_bytes_ = std::max(e->prefill_plan_.arena_bytes, e->decode_plan_.arena_bytes);
+    if (e->encoder_ && e->encoder_->plan())
+      e->arena_bytes_ = std::max(e->arena_bytes_, e->encoder_->plan()->arena_bytes);
     e->memory_bytes_ = e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + 64;
-    slots = e->count_slots(options, model.weight_bytes + e->computed_bytes_, capacity);
+    slots = e->count_slots(options, files.weight_bytes() + e->computed_bytes_, capacity);
     // Scores and masks that are computed grow with chunk times context, and a window keeps chunks beside it: shorter
     // ones need less.
     if (e->chunk_ == 1 || (e->prefill_plan_.arena_bytes <= kMaxArenaBytes && (whole || slots.is_ok()))) break;
@@ -284,34 +144,87 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ImportedModel& 
     if (plan->arena_bytes > kMaxArenaBytes)
       return too_large(*plan, plan == &e->prefill_plan_ ? prompt.graph : token.graph);
   if (!slots.is_ok()) return slots.status();
-  Result<std::unique_ptr<StatePool>> states = StatePool::create(e->prefill_plan_.states, *slots);
-  if (!states.is_ok()) return states.status();
-  e->states_ = std::move(*states);
-  void* p = mmap(nullptr, static_cast<size_t>(e->memory_bytes_), PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED)
-    return Status::error("cannot reserve " + std::to_string(e->memory_bytes_) + " bytes for activations");
-  e->memory_ = static_cast<std::byte*>(p);
-
+  if (e->encoder_ && !e->encoder_->plan()) e->arena_bytes_ = kMaxArenaBytes;  // compiled later, when extents are known
+  e->memory_bytes_ = e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + 64;
+  SITU_RETURN_IF_ERROR(e->reserve(files, options, *slots));
   // Io regions of their own: logits of one program are still read while the other runs.
   const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()},
       token_regions{e->memory_, regions.io + e->prefill_plan_.io_bytes, e->states_.get()};
+  e->executor_ = std::make_unique<Executor>(*e->pool_);
   Result<std::unique_ptr<Program>> a =
-      Program::create(prompt.graph, prompt.binding, e->prefill_plan_, prompt.order, regions, *e->pool_);
+      Program::create(prompt.graph, prompt.binding, e->prefill_plan_, prompt.order, regions, *e->executor_);
   if (!a.is_ok()) return a.status();
-  Result<std::unique_ptr<Program>> b = Program::create(
-      token.graph, token.binding, e->decode_plan_, {"", {}, "one token is of one sequence"}, token_regions, *e->pool_);
+  Result<std::unique_ptr<Program>> b =
+      Program::create(token.graph, token.binding, e->decode_plan_, {"", {}, "one token is of one sequence"},
+                      token_regions, *e->executor_);
   if (!b.is_ok()) return b.status();
   e->prefill_ = std::move(*a);
   e->decode_ = std::move(*b);
+  if (e->encoder_) e->encoder_->place(regions, e->arena_bytes_, *e->executor_);
   const bool one_run = e->prefill_->needs_contiguous() || e->decode_->needs_contiguous();
   if (e->window_ > 0 && one_run)
     return Status::error("no window: attention that was not recognised reads the state as one block");
-  if (!whole && !e->has_replaced_states() && !one_run) e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
+  // Beginnings of prompts are those of one source.
+  if (!whole && !e->has_replaced_states() && !one_run && !e->encoder_)
+    e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
   e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
   if (std::optional<PackSave> save = cache.finish())
     e->saver_ = save_in_background(std::move(*save), &e->packs_.problem);
   return e;
+}
+
+// The states of all programs, and arena and io.
+Status InPlaceEngine::reserve(const ModelFiles&, const EngineOptions& options, int64_t slots) {
+  std::vector<StateLayout> layouts = decode_plan_.states;
+  const auto join = [&](const Plan& plan) {
+    for (size_t k = 0; k < layouts.size(); ++k) {
+      const StateLayout& other = plan.states[k];
+      if (!other.pair.here()) continue;
+      if (layouts[k].slot_elements == 0) layouts[k] = other;
+      if (layouts[k].type != other.type || layouts[k].slot_elements != other.slot_elements)
+        return Status::error("state '" + other.pair.name + "' has rows of " + std::to_string(other.slot_elements) +
+                             " " + dtype_name(other.type) + " in one program, and of " +
+                             std::to_string(layouts[k].slot_elements) + " " + dtype_name(layouts[k].type) +
+                             " in another");
+    }
+    return Status::ok();
+  };
+  SITU_RETURN_IF_ERROR(join(prefill_plan_));
+  if (encoder_ && encoder_->plan()) SITU_RETURN_IF_ERROR(join(*encoder_->plan()));
+  StatePool::Capacity capacity{slots, 0, 0};
+  if (encoder_ && __builtin_mul_overflow(encoder_->most_rows(), options.sequences + 1, &capacity.source))
+    return Status::error("sources for " + std::to_string(options.sequences) + " sequences overflow");
+  // Beams and prompts of a batch are sequences of their own.
+  if (has_replaced_states())
+    capacity.whole = 1 + (std::max(options.sequences, batch_) + batch_) * kWholeSlotsPerSequence;
+  Result<std::unique_ptr<StatePool>> states = StatePool::create(layouts, capacity);
+  if (!states.is_ok()) return states.status();
+  states_ = std::move(*states);
+  void* p = mmap(nullptr, static_cast<size_t>(memory_bytes_), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED)
+    return Status::error("cannot reserve " + std::to_string(memory_bytes_) + " bytes for activations");
+  memory_ = static_cast<std::byte*>(p);
+  return Status::ok();
+}
+
+Result<std::shared_ptr<const Source>> InPlaceEngine::encode(const EncoderInput& input) {
+  if (!encoder_) return Status::error("the model has no encoder");
+  try {
+    SITU_RETURN_IF_ERROR(copy_unread());
+    return encoder_->run(input, ledger_);
+  } catch (const DimTooLong& e) {
+    return Status::error(e.what());
+  } catch (const std::bad_alloc&) {
+    return Status::error("not enough memory to run the encoder");
+  }
+}
+
+Status InPlaceEngine::check_sources(std::span<const Feed> feeds) const {
+  for (const Feed& f : feeds)
+    if (encoder_ && !f.sequence->source())
+      return Status::error("the sequence has no source: the encoder was not run for it");
+  return Status::ok();
 }
 
 // Of a window's sequence, those that a step leaves (step_done) and those that the next one takes.
@@ -337,7 +250,8 @@ Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t weights) const {
   constexpr int64_t kMostSlots = int64_t{1} << 30;
   int64_t slot = 0, replaced = 0;
   for (const StateLayout& s : prefill_plan_.states)
-    s.pair.rule == StateRule::kAppend ? slot += s.slot_bytes() : replaced += 2 * s.slot_bytes();
+    if (s.pair.rule != StateRule::kSource)
+      s.pair.rule == StateRule::kAppend ? slot += s.slot_bytes() : replaced += kWholeSlotsPerSequence * s.slot_bytes();
   const int64_t fixed = weights + memory_bytes_ + replaced;
   if (memory - fixed < slot)
     return Status::error("a memory of " + std::to_string(memory) + " bytes is too small: weights take " +
@@ -359,6 +273,8 @@ InPlaceEngine::~InPlaceEngine() {
 
 Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, float* to) {
   if (tokens.empty()) return Status::error("a step needs at least one token");
+  const Feed feed{&sequence, tokens};
+  SITU_RETURN_IF_ERROR(check_sources({&feed, 1}));
   SITU_RETURN_IF_ERROR(copy_unread());
   const std::string& mixing = compiled_.prompt.order.mixing;
   if (!mixing.empty() && static_cast<int64_t>(tokens.size()) > chunk_)
@@ -366,10 +282,11 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, 
                          std::to_string(chunk_) + "), and cannot be fed in parts: by " + mixing +
                          " tokens depend on later ones");
   if (tokens.size() > 1 && one_sequence().empty()) {
-    const Feed feed{&sequence, tokens};
     return step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, to);
   }
   const int64_t before = sequence.length();
+  sequence.pin();
+  const auto unpin = std::unique_ptr<Sequence, void (*)(Sequence*)>(&sequence, [](Sequence* s) { s->unpin(); });
   for (size_t begin = 0; begin < tokens.size();) {
     // A prompt program that holds without past only is followed by single tokens.
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
@@ -400,6 +317,9 @@ Status InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const
   const int64_t dropped = sequence.length() - sequence.kept(), whole = sequence.whole_before(length);
   if (length > 0 && dropped > 0 && length - dropped < window_ - 1 + first_)
     return cannot("what came before has left the window");
+  if (!sequence.holds(length))
+    return cannot("the recurrent states after " + std::to_string(length) +
+                  " tokens are not kept, but those of the last steps");
   if (whole < length)
     return cannot("by " + compiled_.prompt.order.mixing +
                   " those that one step computes depend on how many they are; rewind to " + std::to_string(whole) +
@@ -407,10 +327,8 @@ Status InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const
   return Status::ok();
 }
 
-// After an error: back to what the sequence was, or to nothing where that has left the window. What is replaced cannot
-// go back.
+// After an error: back to what the sequence was, or to nothing where that has left the window.
 void InPlaceEngine::undo(Sequence& sequence, int64_t length) const {
-  if (length > 0 && has_replaced_states()) return;
   if (length == 0 || !can_rewind(sequence, length).is_ok())
     sequence.clear();
   else
@@ -421,6 +339,24 @@ bool InPlaceEngine::has_replaced_states() const {
   const auto& states = prefill_plan_.states;
   return std::any_of(states.begin(), states.end(),
                      [](const StateLayout& s) { return s.pair.rule == StateRule::kReplace; });
+}
+
+Segment segment_of(const Sequence& sequence, std::span<const int64_t> tokens, int64_t past, int64_t first_slot,
+                   bool prompt) {
+  Segment s;
+  s.tokens = tokens.data();
+  s.count = static_cast<int64_t>(tokens.size());
+  s.past = past;
+  s.write_slot = first_slot;
+  s.read_slot = sequence.read_slot();
+  s.write_state = std::max<int64_t>(0, sequence.write_slot());
+  s.keys = sequence.kept();
+  s.prompt = prompt;
+  if (sequence.source()) {
+    s.source_slot = sequence.source()->first_slot();
+    s.source_rows = sequence.source()->rows();
+  }
+  return s;
 }
 
 // Prefixes that nobody uses make room.
@@ -449,23 +385,13 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
     sequence.rewind(past);
     return Status::error(kNeedsOneRun);
   }
-  // Replaced states start as zeros.
-  if (past == 0)
-    for (size_t k = 0; k < prefill_plan_.states.size(); ++k) {
-      const StateLayout& s = prefill_plan_.states[k];
-      if (s.pair.rule != StateRule::kReplace) continue;
-      std::byte* half = states_->base(k) + sequence.flip() * s.slot_bytes();
-      std::fill(half, half + s.slot_bytes(), std::byte{0});
-    }
-  const Segment segment{tokens.data(),
-                        static_cast<int64_t>(tokens.size()),
-                        past,
-                        slots->first_slot,
-                        sequence.flip(),
-                        sequence.runs().data(),
-                        static_cast<int>(sequence.runs().size()),
-                        sequence.kept(),
-                        prompt};
+  if (Status room = sequence.take_write_slot(); !room.is_ok()) {
+    sequence.rewind(past);
+    return room;
+  }
+  Segment segment = segment_of(sequence, tokens, past, slots->first_slot, prompt);
+  segment.runs = sequence.runs().data();
+  segment.run_count = static_cast<int>(sequence.runs().size());
   const Status done = program.run(
       {{&segment, 1}, last ? 1 : 0, turn_, last && program.writes_logits_anywhere() ? to : nullptr}, ledger_);
   if (!done.is_ok()) {
@@ -518,109 +444,6 @@ Status InPlaceEngine::read_logits(const View& view, int64_t before_last, float* 
       x = view.type == DType::kF16 ? half_to_float(last.as<uint16_t>()[at]) : bfloat_to_float(last.as<uint16_t>()[at]);
   }
   ledger_.computed += width * 4;
-  return Status::ok();
-}
-
-Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ImportedModel& model, const EngineOptions& options) {
-  std::unique_ptr<NaiveEngine> e(new NaiveEngine());
-  Result<CompiledPhases> compiled = compile_phases(model.graph, options, nullptr);
-  if (!compiled.is_ok()) return compiled.status();
-  e->compiled_ = std::move(*compiled);
-  Result<std::unique_ptr<ThreadPool>> pool = make_pool(options.threads);
-  if (!pool.is_ok()) return pool.status();
-  e->pool_ = std::move(*pool);
-  e->evaluator_ = std::make_unique<Evaluator>(*e->pool_);
-  return e;
-}
-
-NaiveSequence NaiveEngine::new_sequence() const {
-  NaiveSequence sequence;
-  const Compiled& c = compiled_.prompt;
-  for (const StatePair& s : c.binding.states) {
-    const ValueInfo& info = c.graph.values[s.past].info;
-    sequence.states.push_back(Tensor::allocate(info.type, shape_eval(info.shape, SymbolValues{})));
-  }
-  return sequence;
-}
-
-Result<Tensor> NaiveEngine::input(const Compiled& compiled, ValueId v, const SymbolValues& symbols,
-                                  std::span<const int64_t> tokens) const {
-  const Value& value = compiled.graph.values[v];
-  const DType type = value.info.type;
-  if (!host_writes(type))
-    return Status::error("'" + value.name + "' is " + dtype_name(type) + ": the host makes int64, int32 and bool only");
-  Tensor t = Tensor::allocate(type, shape_eval(value.info.shape, symbols));
-  auto put = [&](int64_t i, int64_t x) { write_integer(t.view().data, type, i, x); };
-  if (value.info.content) {
-    for (size_t i = 0; i < value.info.content->size(); ++i)
-      put(static_cast<int64_t>(i), (*value.info.content)[i].eval(symbols));
-    return t;
-  }
-  const InputRole role = compiled.binding.inputs.at(v);
-  const int64_t count = static_cast<int64_t>(tokens.size());
-  for (int64_t i = 0; i < t.count(); ++i)
-    put(i, role == InputRole::kTokenIds ? tokens[static_cast<size_t>(i % count)] : symbols.value[kSymP] + i % count);
-  return t;
-}
-
-Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> tokens, float* to) {
-  if (tokens.empty()) return Status::error("a step needs at least one token");
-  try {
-    SITU_RETURN_IF_ERROR(feed(sequence, tokens));
-    logits_ = to ? std::span<const float>(to, converted_.size()) : converted_;
-    if (to)
-      move_bytes(row_view(to, static_cast<int64_t>(converted_.size())),
-                 row_view(converted_.data(), static_cast<int64_t>(converted_.size())), ledger());
-    return Status::ok();
-  } catch (const std::bad_alloc&) {
-    return Status::error("not enough memory for a step of " + std::to_string(tokens.size()) + " tokens after " +
-                         std::to_string(sequence.length));
-  }
-}
-
-Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> tokens) {
-  if (!compiled_.first_only || sequence.length == 0) return run(compiled_.prompt, sequence, tokens);
-  NaiveSequence next = sequence;
-  for (const int64_t& token : tokens) SITU_RETURN_IF_ERROR(run(compiled_.token, next, {&token, 1}));
-  sequence = std::move(next);
-  return Status::ok();
-}
-
-Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens) {
-  const Graph& graph = compiled.graph;
-  const Binding& binding = compiled.binding;
-  SymbolValues symbols;
-  symbols.value[kSymS] = static_cast<int64_t>(tokens.size());
-  symbols.value[kSymP] = symbols.value[kSymW] = sequence.length;
-  std::map<ValueId, Tensor> feeds;
-  for (size_t k = 0; k < binding.states.size(); ++k) feeds[binding.states[k].past] = sequence.states[k];
-  for (size_t v = 0; v < graph.values.size(); ++v) {
-    const Value& value = graph.values[v];
-    const bool host = value.info.content && !value.constant.present() && value.producer < 0;
-    const auto role = binding.inputs.find(static_cast<ValueId>(v));
-    const bool fed = role != binding.inputs.end() && role->second != InputRole::kState;
-    if (!host && !fed) continue;
-    Result<Tensor> t = input(compiled, static_cast<ValueId>(v), symbols, tokens);
-    if (!t.is_ok()) return t.status();
-    feeds[static_cast<ValueId>(v)] = *t;
-  }
-  Result<std::vector<Tensor>> outputs = evaluator_->graph(graph, feeds);
-  if (!outputs.is_ok()) return outputs.status();
-  std::vector<Tensor> presents = sequence.states;
-  for (size_t o = 0; o < graph.outputs.size(); ++o) {
-    for (size_t k = 0; k < binding.states.size(); ++k)
-      if (binding.states[k].present == graph.outputs[o]) presents[k] = (*outputs)[o];
-    if (graph.outputs[o] != binding.logits) continue;
-    const Tensor& t = (*outputs)[o];
-    if (t.rank() < 1 || t.count() == 0) return Status::error("the logits are empty");
-    const int64_t width = t.dims().back();
-    const Tensor row =
-        Tensor::borrow(t.type(), {width}, t.view().data + (t.count() - width) * dtype_bytes(t.type()), t.owner());
-    const std::vector<double> last = row.to_f64();
-    converted_.assign(last.begin(), last.end());
-  }
-  sequence.states = std::move(presents);
-  sequence.length += static_cast<int64_t>(tokens.size());
   return Status::ok();
 }
 

@@ -1,5 +1,5 @@
-// Engines run one compiled language model: in place (placed programs over slots), or naively (the graph
-// literally, present handed back as past). Both take the next tokens of a sequence and give logits.
+// The engine in place: placed programs over shared spaces. It takes the next tokens of sequences and gives logits; the
+// programs of a module (encoder, prompts and batches, single tokens) share weights, states, one arena and the threads.
 #pragma once
 
 #include <algorithm>
@@ -12,50 +12,14 @@
 #include <thread>
 #include <vector>
 
-#include "eval/interpreter.h"
-#include "onnx/importer.h"
-#include "passes/pass.h"
+#include "runtime/compile.h"
 #include "runtime/prefix_cache.h"
 #include "runtime/program.h"
+#include "runtime/source_writer.h"
 
 namespace situ {
 
-struct EngineOptions {
-  InputNames names;
-  int64_t context_length = 0;  // tokens per sequence; 0: kDefaultContext
-  int64_t memory = 0;  // bytes for weights, arena, io and state; 0: slots for so many sequences of the whole context
-  int64_t sequences = 1;
-  int64_t declared_context = 0;  // what the model says; recognition may look as far, whatever context is used
-  int64_t chunk = 512;           // most new tokens in one step
-  int64_t batch = 1;             // most sequences whose logits one step gives
-  int64_t window = 0;            // tokens attend to the last so many, and to the `first` first ones; 0: to all
-  int64_t first = 0;
-  int threads = 0;               // 0: one per usable CPU
-  bool pack_cache = true;        // packed weights are taken from a file that an earlier start saved, or saved
-  DType kv_type = DType::kNone;  // of attention states; kNone: what passes/store_states.cc decides
-};
-constexpr int64_t kDefaultContext = 4096;
 extern const char* const kNeedsOneRun;  // an error
-
-// A graph after the passes, with what they found.
-struct Compiled {
-  Graph graph;
-  Binding binding;
-  std::vector<Finding> found;
-  int64_t packed_bytes = 0;  // weights re-laid out by passes
-  TokenOrder order;          // of the tokens of a step
-};
-// Runs the passes on a copy of the imported graph. Weights are packed into `packs`; null: literally, for the naive
-// mode.
-Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs,
-                         Phase phase = Phase::kAny);
-// The graphs for a prompt and for one token: one and the same where the export holds for any step, else two
-// compilations, the first for steps without past only.
-struct CompiledPhases {
-  Compiled prompt, token;
-  bool first_only = false;  // `prompt` holds for P = 0 only
-};
-Result<CompiledPhases> compile_phases(const Graph& imported, const EngineOptions& options, PackStore* packs);
 
 // Where the packed weights came from.
 struct PackUse {
@@ -67,9 +31,13 @@ struct PackUse {
 // In place. Thread-safety: one step at a time.
 class InPlaceEngine {
  public:
-  static Result<std::unique_ptr<InPlaceEngine>> create(const ImportedModel& model, const EngineOptions& options);
+  // `files` must outlive the engine where there is an encoder.
+  static Result<std::unique_ptr<InPlaceEngine>> create(const ModelFiles& files, const EngineOptions& options);
 
   Sequence new_sequence() { return Sequence(*states_); }
+  // Runs the encoder: the source that sequences are to hang on before their first step. Errors: SourceWriter::run.
+  Result<std::shared_ptr<const Source>> encode(const EncoderInput& input);
+  const SourceWriter* encoder() const { return encoder_.get(); }  // null: a decoder-only model
   // Beginnings of prompts whose state is kept, as long as slots are not needed for something else. Null: prompts are
   // computed as a whole, or state is read as one block or replaced as a whole, so that no two sequences can share
   // slots.
@@ -113,12 +81,12 @@ class InPlaceEngine {
 
   Ledger& ledger() { return ledger_; }
   const Compiled& compiled() const { return compiled_.prompt; }
-  const CompiledPhases& phases() const { return compiled_; }
+  const CompiledModule& module() const { return compiled_; }
   const Graph& decode_graph() const { return compiled_.token.graph; }
   const Plan& prefill_plan() const { return prefill_plan_; }
   const Plan& decode_plan() const { return decode_plan_; }
   const StatePool& states() const { return *states_; }
-  // States that are replaced as a whole are those of one sequence at a time.
+  // Whether there are states that are read and written as a whole.
   bool has_replaced_states() const;
   int64_t arena_bytes() const { return arena_bytes_; }
   int64_t io_bytes() const { return memory_bytes_ - arena_bytes_; }  // what the host writes, and logits
@@ -127,7 +95,8 @@ class InPlaceEngine {
   // Steps end with the error "interrupted" when the flag is true, and leave sequences as errors do. Null: none.
   void interrupt_when(const std::atomic<bool>* flag) { pool_->interrupt_when(flag); }
   bool interrupted() const { return pool_->interrupted(); }
-  int64_t kernel_calls() const { return decode_->kernel_calls(); }
+  int64_t kernel_calls() const { return decode_->kernel_calls(); }  // of one token
+  int64_t prompt_kernel_calls() const { return prefill_->kernel_calls(); }
   const PackUse& packs() const { return packs_; }
   // What constants take that passes computed or laid out, beyond the model's own size.
   int64_t computed_bytes() const { return computed_bytes_; }
@@ -141,13 +110,15 @@ class InPlaceEngine {
 
  private:
   InPlaceEngine() = default;
-  static Result<std::unique_ptr<InPlaceEngine>> make(const ImportedModel& model, const EngineOptions& options);
+  static Result<std::unique_ptr<InPlaceEngine>> make(const ModelFiles& files, const EngineOptions& options);
   // Feeds as many of the tokens as get slots in one run: how many. `last`: the logits after the last of them are
   // wanted.
   Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to, int64_t all);
   Result<int64_t> count_slots(const EngineOptions& options, int64_t weights, int64_t capacity) const;
   Result<int64_t> slots_in(int64_t memory, int64_t weights) const;
   Result<Run> take_slots(Sequence& sequence, int64_t count, int64_t all);
+  Status reserve(const ModelFiles& files, const EngineOptions& options, int64_t slots);
+  Status check_sources(std::span<const Feed> feeds) const;
   Status step_together(std::span<const Feed> feeds, float* to);
   struct Part {
     Sequence* sequence;
@@ -170,12 +141,14 @@ class InPlaceEngine {
   Status read_each(const std::vector<size_t>& wanted, const LogitsOf& each, float* to);
   Status copy_unread();
 
-  CompiledPhases compiled_;
+  CompiledModule compiled_;
   Plan prefill_plan_, decode_plan_;
   std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Executor> executor_;
   std::unique_ptr<StatePool> states_;
   std::unique_ptr<PrefixCache> prefixes_;  // of states_
   std::unique_ptr<Program> prefill_, decode_;
+  std::unique_ptr<SourceWriter> encoder_;
   std::byte* memory_ = nullptr;  // arena, then io
   int64_t computed_bytes_ = 0, memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1, window_ = 0, first_ = 0;
   std::vector<float> converted_;
@@ -189,40 +162,6 @@ class InPlaceEngine {
 
  public:
   ~InPlaceEngine();
-};
-
-// A sequence of the baseline: its present tensors, and how many tokens they hold.
-struct NaiveSequence {
-  std::vector<Tensor> states;  // by state pair
-  int64_t length = 0;
-};
-
-// The baseline: values are tensors, Concat copies, the host hands present back as past.
-class NaiveEngine {
- public:
-  static Result<std::unique_ptr<NaiveEngine>> create(const ImportedModel& model, const EngineOptions& options);
-
-  NaiveSequence new_sequence() const;
-  // After an error the sequence is what it was.
-  Status step(NaiveSequence& sequence, std::span<const int64_t> tokens, float* to = nullptr);  // `to`: as above
-  std::span<const float> logits() const { return logits_; }
-  void interrupt_when(const std::atomic<bool>* flag) { pool_->interrupt_when(flag); }
-  bool interrupted() const { return pool_->interrupted(); }
-  Ledger& ledger() { return evaluator_->ledger(); }
-  const Compiled& compiled() const { return compiled_.prompt; }
-
- private:
-  NaiveEngine() = default;
-  Status feed(NaiveSequence& sequence, std::span<const int64_t> tokens);
-  Status run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens);
-  Result<Tensor> input(const Compiled& compiled, ValueId v, const SymbolValues& symbols,
-                       std::span<const int64_t> tokens) const;
-
-  CompiledPhases compiled_;
-  std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<Evaluator> evaluator_;
-  std::vector<float> converted_;
-  std::span<const float> logits_;
 };
 
 }  // namespace situ

@@ -27,6 +27,7 @@ Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each, fl
   if (static_cast<int64_t>(wanted.size()) > batch_)
     return Status::error("the logits of " + std::to_string(wanted.size()) +
                          " tokens of one step are wanted; there is room for " + std::to_string(batch_));
+  SITU_RETURN_IF_ERROR(check_sources(feeds));
   SITU_RETURN_IF_ERROR(copy_unread());
   Status done = together ? step_together(feeds, to) : Status::ok();
   for (size_t i = 0; i < feeds.size() && !together && done.is_ok(); ++i) {
@@ -155,9 +156,9 @@ Status InPlaceEngine::add_parts(const Feed& feed, std::span<const int64_t> token
     if (!run.is_ok()) return run.status();
     if ((prefill_->needs_contiguous() || decode_->needs_contiguous()) && !sequence.contiguous())
       return Status::error(kNeedsOneRun);
-    parts.push_back(
-        {&sequence,
-         {tokens.data(), run->length, past, run->first_slot, sequence.flip(), nullptr, 0, sequence.kept(), prompt}});
+    SITU_RETURN_IF_ERROR(sequence.take_write_slot());
+    parts.push_back({&sequence, segment_of(sequence, tokens.first(static_cast<size_t>(run->length)), past,
+                                           run->first_slot, prompt)});
     tokens = tokens.subspan(static_cast<size_t>(run->length));
   }
   return Status::ok();

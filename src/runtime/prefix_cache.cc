@@ -87,7 +87,7 @@ void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence
       leaf->runs = part_of(sequence.runs(), at, end);
       leaf->parent = node;
       leaf->used = clock_;
-      for (const Run& r : leaf->runs) pool_.add_reference(r);
+      for (const Run& r : leaf->runs) pool_.space(SpaceKind::kAppend).add_reference(r);
       tokens_ += end - at;
       node->children[rest[0]] = std::move(leaf);
       return;
@@ -113,7 +113,7 @@ bool PrefixCache::drop_oldest() {
     if (node != &root_ && node->children.empty() && (!oldest || node->used < oldest->used)) oldest = node;
   }
   if (!oldest) return false;
-  for (const Run& r : oldest->runs) pool_.release(r);
+  for (const Run& r : oldest->runs) pool_.space(SpaceKind::kAppend).release(r);
   tokens_ -= static_cast<int64_t>(oldest->tokens.size());
   oldest->parent->children.erase(oldest->tokens[0]);
   return true;

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/state_pool.h"
+#include "runtime/space.h"
 
 namespace situ {
 

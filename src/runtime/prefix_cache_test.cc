@@ -14,7 +14,7 @@ using Tokens = std::vector<int64_t>;
 class PrefixCacheTest : public ::testing::Test {
  protected:
   void start(int64_t capacity) {
-    Result<std::unique_ptr<StatePool>> pool = StatePool::create({}, capacity);
+    Result<std::unique_ptr<StatePool>> pool = StatePool::create({}, {capacity});
     ASSERT_TRUE(pool.is_ok());
     pool_ = std::move(*pool);
     cache_ = std::make_unique<PrefixCache>(*pool_);

@@ -82,23 +82,30 @@ struct Products {
 };
 
 std::vector<float> run(const Products& products, const Plan& plan, int threads, int64_t tokens) {
-  Result<std::unique_ptr<StatePool>> states = StatePool::create(plan.states, 2 * kMostTokens);
+  Result<std::unique_ptr<StatePool>> states = StatePool::create(plan.states, {2 * kMostTokens});
   EXPECT_TRUE(states.is_ok());
   std::vector<std::byte> memory(static_cast<size_t>(plan.arena_bytes + plan.io_bytes) + 64);
   std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
   ThreadPool pool(threads);
+  Executor executor(pool);
   Result<std::unique_ptr<Program>> program =
       Program::create(products.graph, products.binding, plan, {"", {}, "not asked for"},
-                      {base, base + plan.arena_bytes, states->get()}, pool);
+                      {base, base + plan.arena_bytes, states->get()}, executor);
   EXPECT_TRUE(program.is_ok()) << program.status().message();
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < tokens; ++i) ids.push_back(i * 7 % 64);
   Sequence sequence(**states);
   const Result<situ::Run> slots = sequence.append(tokens);
   EXPECT_TRUE(slots.is_ok());
-  const Segment segment{
-      ids.data(),     tokens, 0, slots->first_slot, 0, sequence.runs().data(), static_cast<int>(sequence.runs().size()),
-      sequence.kept()};
+  const Segment segment{ids.data(),
+                        tokens,
+                        0,
+                        slots->first_slot,
+                        0,
+                        1,
+                        sequence.runs().data(),
+                        static_cast<int>(sequence.runs().size()),
+                        sequence.kept()};
   Ledger ledger;
   const Status done = (*program)->run({{&segment, 1}, tokens}, ledger);
   EXPECT_TRUE(done.is_ok()) << done.message();

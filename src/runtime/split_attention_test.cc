@@ -38,6 +38,7 @@ struct TwoAttentions {
     binding.logits = add("Squeeze", "", {sum, axis}, {});
     graph.outputs.push_back(binding.logits);
     graph.rebuild_links();
+    add_attention_workspaces(graph, 2, kMostTokens);
   }
 
   TokenOrder order() const {
@@ -102,17 +103,12 @@ Status feed(Program& program, std::vector<Sequence>& sequences, int64_t count) {
   std::vector<Segment> segments;
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& s = sequences[i];
-    Segment segment;
-    segment.past = s.length();
     for (int64_t t = 0; t < count; ++t) ids[i].push_back((s.length() + t) * 7 % kIds + static_cast<int64_t>(i));
     const Result<Run> slots = s.append(count);
     SITU_RETURN_IF_ERROR(slots.status());
-    segment.tokens = ids[i].data();
-    segment.count = count;
-    segment.write_slot = slots->first_slot;
+    Segment segment = segment_of(s, ids[i], s.length() - count, slots->first_slot, false);
     segment.runs = s.runs().data();
     segment.run_count = static_cast<int>(s.runs().size());
-    segment.keys = s.kept();
     segments.push_back(segment);
   }
   Ledger ledger;
@@ -124,16 +120,17 @@ std::vector<float> logits_of_tokens(bool alone) {
   const TwoAttentions model;
   const Result<Plan> plan = make_plan(model.graph, model.binding, {kMostTokens, 2 * kMostTokens, kMostTokens});
   EXPECT_TRUE(plan.is_ok()) << plan.status().message();
-  Result<std::unique_ptr<StatePool>> states = StatePool::create(plan->states, 4 * kMostTokens);
+  Result<std::unique_ptr<StatePool>> states = StatePool::create(plan->states, {4 * kMostTokens});
   EXPECT_TRUE(states.is_ok());
   std::vector<std::byte> memory(static_cast<size_t>(plan->arena_bytes + plan->io_bytes) + 64);
   std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
   ThreadPool pool(2);
+  Executor executor(pool);
+  if (alone) executor.work_alone();
   Result<std::unique_ptr<Program>> program = Program::create(model.graph, model.binding, *plan, model.order(),
-                                                             {base, base + plan->arena_bytes, states->get()}, pool);
+                                                             {base, base + plan->arena_bytes, states->get()}, executor);
   EXPECT_TRUE(program.is_ok()) << program.status().message();
   EXPECT_EQ((*program)->one_sequence(), "");
-  if (alone) (*program)->work_alone();
   std::vector<Sequence> sequences;
   for (int i = 0; i < 2; ++i) sequences.emplace_back(**states);
   for (const int64_t count : {8, 1}) {

@@ -16,6 +16,8 @@ class ViewTable {
  public:
   // `base`: element 0 of the home's root. Absent operands have a view too.
   int add(const Home& home, DType type, std::byte* base);
+  // Tells where port number `port` lies from now on: element 0 of what views of it are views of.
+  void bind_port(int port, std::byte* base);
   int add_absent();
   const View& operator[](int i) const { return views_[static_cast<size_t>(i)]; }
   const View* at(int i) const { return views_.data() + i; }
@@ -28,11 +30,13 @@ class ViewTable {
     SymbolValues symbols;  // as if the part were a step of its own
     int64_t first_token = 0;
     std::byte* host = nullptr;  // its own integers, where add_part's `host` says
+    int64_t entry = 0;          // its own entry of views that add_entry_part names
   };
   // View `i`, whose home is `home`, is bound for each part too; its number among those that are. `host`: the values are
-  // the part's own, at this offset of Part::host. Nothing: a part of the view cannot be told, because `problem`.
-  std::optional<int> add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host,
-                              std::string* problem);
+  // the part's own, at this offset of Part::host. Precondition: part_problem() (schedule/schedule.h) has none.
+  int add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host);
+  // The same: entry Part::entry along axis 0 of the view, without that axis.
+  int add_entry_part(int i);
   int add_absent_part(int i);
   // After bind(), for the same step.
   void bind_parts(const std::vector<Part>& parts);
@@ -58,6 +62,7 @@ class ViewTable {
   };
   struct PartView {
     int view = -1;
+    bool entry = false;
     bool rows = false;  // tokens of a value that the whole step has; else told by the part's symbols alone
     int token_axis = -1;
     std::byte* base = nullptr;
@@ -69,6 +74,11 @@ class ViewTable {
   };
 
   std::vector<View> views_;
+  struct PortView {
+    int view, port;
+    int64_t offset;  // bytes
+  };
+  std::vector<PortView> ports_;
   Expressions whole_;
   std::vector<Patch> patches_;
   std::vector<PartView> parts_;

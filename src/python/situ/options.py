@@ -8,15 +8,21 @@ class Options(TypedDict, total=False):
     """How tokens are chosen, and when to stop. Tokens are chosen as transformers' generate does, in its order.
 
     An unknown name or a value of another type is a TypeError; a value out of its range is a SituError that names the
-    option. None means: not set.
+    option. None means: not set. What is not set is what generation_config.json says (for an encoder-decoder without that
+    file: config.json), else what stands here.
     """
 
-    max_new_tokens: int  # 128; at least 1
-    min_new_tokens: int  # 0; the model's end-of-sequence tokens and stop_ids are not chosen before
-    ignore_eos: bool  # False; go on after the model's end-of-sequence tokens, which are then tokens as all others
+    # 128; at least 1. Only an encoder-decoder's files give another default: max_new_tokens, else max_length, which counts
+    # the decoder's prompt too.
+    max_new_tokens: int | None
+    # 0; the model's end-of-sequence tokens and stop_ids are not chosen before. The files' default is min_new_tokens, else
+    # min_length, which counts the prompt (an encoder-decoder's: the decoder's) too.
+    min_new_tokens: int | None
+    # False; go on after the model's end-of-sequence tokens, which are then tokens as all others; none is forced
+    ignore_eos: bool
 
-    # Draw the next token at random; also when any of the next five is set. Else the most probable one is chosen. What
-    # is not set is what generation_config.json says, else "search" in genai_config.json, else what stands here.
+    # Draw the next token at random; also when any of the next five is set. Else the most probable one is chosen. The files'
+    # defaults are those of generation_config.json, else of "search" in genai_config.json.
     sample: bool  # False
     temperature: float | None  # 1; at least 0, and 0 is the greedy choice
     top_k: int | None  # 50; only the k most probable; 0: all
@@ -25,9 +31,19 @@ class Options(TypedDict, total=False):
     typical_p: float | None  # 1; only those of typical information content, up to this probability; in (0, 1]
     seed: int | None  # same seed, same tokens; else one is drawn, and Generation.seed says which
 
-    # These apply without sampling too, but the folder's configuration gives their defaults for sampling only.
-    repetition_penalty: float | None  # 1; above 0; for every token in the prompt or generated
-    no_repeat_ngram: int | None  # 0; no n-gram of prompt and answer twice; 0: off
+    # These apply without sampling too, but without an encoder the files give their defaults for sampling only.
+    repetition_penalty: float | None  # 1; above 0; for every token in the (decoder's) prompt or generated
+    no_repeat_ngram: int | None  # 0; no n-gram of (decoder's) prompt and answer twice; 0: off
+    # 1; above 0; above 1 raises the tokens that the encoder was given, or the prompt has where there is no encoder
+    encoder_repetition_penalty: float | None
+    encoder_no_repeat_ngram: int | None  # 0; no n-gram of those tokens in the answer; 0: off
+    # The first token, after a prompt of one token (as encoder-decoders have); the last one before the answer ends by its
+    # length. -1: none, whatever the files say.
+    forced_bos_id: int | None
+    forced_eos_id: int | None
+    # Never chosen, and not chosen first (or first after a forced token), not even where they are forced
+    suppress_ids: Sequence[int] | None
+    begin_suppress_ids: Sequence[int] | None
     presence_penalty: float  # 0; subtracted once for every token that was generated
     frequency_penalty: float  # 0; subtracted for each time that a token was generated
     logit_bias: Mapping[int, float]  # id: what is added to its logit; -math.inf bans it
@@ -49,7 +65,7 @@ class Options(TypedDict, total=False):
     # Beam search, from 2 beams on: the answers of the highest score, not tokens drawn or chosen one by one. Sampling,
     # logprobs and stop strings do not go with it. The folder's configuration gives the defaults of the two penalties and of
     # early_stopping.
-    beams: int  # 1
+    beams: int | None  # 1; an encoder-decoder's files give a default where nothing is drawn
     beam_groups: int  # 1; beams are a multiple; a group avoids the tokens that earlier ones take in the same step
     diversity_penalty: float | None  # 0; by subtracting this from their log-probability
     length_penalty: float | None  # 1; score = log-probability / tokens**length_penalty

@@ -1,4 +1,4 @@
-#include "runtime/state_pool.h"
+#include "runtime/space.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@ namespace situ {
 namespace {
 
 std::unique_ptr<StatePool> pool_of(int64_t capacity) {
-  Result<std::unique_ptr<StatePool>> pool = StatePool::create({}, capacity);
+  Result<std::unique_ptr<StatePool>> pool = StatePool::create({}, {capacity});
   EXPECT_TRUE(pool.is_ok());
   return std::move(*pool);
 }

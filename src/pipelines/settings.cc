@@ -1,0 +1,38 @@
+#include "pipelines/settings.h"
+
+#include <sstream>
+
+namespace situ {
+
+std::string text_of(double value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+std::string text_of(int64_t value) { return std::to_string(value); }
+
+void Settings::check_id(const std::string& name, int64_t id) {
+  if (id < 0 || id >= vocabulary)
+    refuse(Status::error(name + ": token " + std::to_string(id) + " is outside the vocabulary of " +
+                         std::to_string(vocabulary)));
+}
+
+std::vector<int64_t> Settings::ids(const char* field) {
+  const ConfigField* found = configured(field);
+  if (!found || found->text == "null") return {};
+  if (!found->ids) refuse(Status::error(found->where + " should be a token id or a list of them, is " + found->text));
+  return found->ids.value_or(std::vector<int64_t>());
+}
+
+std::vector<int64_t> Settings::forced(const char* name, const std::optional<int64_t>& given, const char* field) {
+  if (given && *given == -1) return {};
+  if (given) {
+    check_id(name, *given);
+    return {*given};
+  }
+  const std::vector<int64_t> found = ids(field);
+  if (!found.empty()) check_ids(configured(field)->where, found);
+  return found;
+}
+
+}  // namespace situ

@@ -1,0 +1,260 @@
+#include "runtime/compile.h"
+
+#include <algorithm>
+
+#include "passes/pack_store.h"
+#include "passes/specialise.h"
+#include "runtime/literal.h"
+
+namespace situ {
+namespace {
+
+// A state that is replaced as a whole is allocated at once, twice, and a token of an appended one in every step. The
+// largest of real models have 0.25 GiB (Mamba-2 8B) and 10 MiB (GPT-3 175B).
+constexpr int64_t kMaxReplacedBytes = int64_t{1} << 30, kMaxTokenBytes = int64_t{16} << 20;
+
+Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
+  SymbolValues one;
+  one.value[kSymS] = one.value[kSymP] = one.value[kSymW] = 1;
+  const Dim tokens = phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS);
+  int64_t replaced = 0, token = 0;
+  for (const StatePair& s : binding.states) {
+    if (!s.here()) continue;
+    const Value& past = graph.values[s.past != kNoValue ? s.past : s.present];
+    // Slots are counted in tokens: rows beyond would lie over the next token's, and past the end of the state.
+    const auto rows = [&](const Value& v) { return v.info.shape[static_cast<size_t>(s.axis)]; };
+    if (s.rule == StateRule::kAppend && s.past != kNoValue && s.present != kNoValue &&
+        rows(graph.values[s.present]) != rows(past) + tokens) {
+      const Value& present = graph.values[s.present];
+      return Status::error("state '" + past.name + "' " + shape_str(past.info.shape, &graph.symbol_names) + " -> '" +
+                           present.name + "' " + shape_str(present.info.shape, &graph.symbol_names) + ": " +
+                           (rows(present) - rows(past)).str(&graph.symbol_names) + " rows are appended in a step of " +
+                           tokens.str() + " tokens; one for each token was expected");
+    }
+    int64_t bytes = std::max<int64_t>(1, dtype_bytes(past.info.type));
+    bool overflow = false;
+    Shape row = past.info.shape;
+    if (s.rule != StateRule::kReplace) row[static_cast<size_t>(s.axis)] = Dim(1);
+    for (const Dim& d : row) overflow = __builtin_mul_overflow(bytes, d.eval(one), &bytes) || overflow;
+    int64_t& sum = s.rule == StateRule::kReplace ? replaced : token;
+    const int64_t most = s.rule == StateRule::kReplace ? kMaxReplacedBytes : kMaxTokenBytes;
+    if (overflow || bytes < 0 || __builtin_add_overflow(sum, bytes, &sum) || sum > most)
+      return Status::error("state '" + past.name + "' of shape " + shape_str(past.info.shape, &graph.symbol_names) +
+                           " is too large: the states " +
+                           (s.rule == StateRule::kReplace ? "take" : "take for each token") + " more than " +
+                           std::to_string(most) + " bytes");
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+int64_t context_of(const EngineOptions& options) {
+  return options.context_length > 0 ? options.context_length : kDefaultContext;
+}
+int64_t source_length_of(const EngineOptions& options) {
+  return options.source_length > 0 ? options.source_length : context_of(options);
+}
+
+int64_t ModelFiles::weight_bytes() const {
+  int64_t bytes = 0;
+  each([&](const ImportedModel& m) { bytes += m.weight_bytes; });
+  return bytes;
+}
+
+static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions& options, PackStore* packs,
+                                      const GraphUse& use) {
+  const bool literal = packs == nullptr;
+  const int64_t source = source_length_of(options), length = use.encoder ? source : context_of(options),
+                limit = use.encoder ? source : std::max(length, options.declared_context);
+  const ScopedTokenLimit tokens(limit, INT64_MAX, source);
+  ThreadPool one(1);  // probing runs thousands of tiny kernels: waking workers would cost more than they do
+  Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
+  Compiled c;
+  c.graph = imported;
+  SITU_RETURN_IF_ERROR(resolve_ops(c.graph));
+  c.graph.rebuild_links();
+  align_constants(c.graph, packs, literal);
+  PassContext context{c.graph, evaluator, c.binding, options.names, limit, length};
+  if (use.encoder) context.names = {};  // those of the decoder
+  context.phase = use.phase;
+  context.literal = literal;
+  context.encoder = use.encoder;
+  context.sources = use.sources;
+  context.fed = use.fed;
+  context.packs = packs;
+  context.kv_type = options.kv_type;
+  context.length = length;
+  context.endless = options.window > 0 && !literal && !use.encoder;
+  SITU_RETURN_IF_ERROR(run_passes(context, literal));
+  SITU_RETURN_IF_ERROR(check_states(c.graph, c.binding, use.phase));
+  align_constants(c.graph, packs, true);
+  if (context.endless) {
+    SITU_RETURN_IF_ERROR(limit_window(context, options.window, options.first));
+    SITU_RETURN_IF_ERROR(check_positions(context));
+  }
+  // Outputs that nobody asked for (hidden states) are not computed.
+  if (!literal) {
+    std::vector<ValueId> outputs;
+    if (c.binding.logits != kNoValue) outputs.push_back(c.binding.logits);
+    for (const StatePair& s : c.binding.states)
+      if (s.present != kNoValue) outputs.push_back(s.present);
+    c.graph.outputs = outputs;
+    c.graph.remove_dead_nodes();
+  }
+  if ((!literal || c.binding.mask.unsure) && !use.encoder)
+    c.order = token_order(c.graph, c.binding, evaluator, use.phase, limit);
+  // Ones, if its rows are keys'; a row for each query would have to hide the later ones.
+  if (c.binding.mask.unsure && !c.order.mixing.empty())
+    return Status::error("input '" + imported.values[c.binding.mask.value].name + "' " +
+                         shape_str(imported.values[c.binding.mask.value].info.shape, &imported.symbol_names) +
+                         " may be a mask with a row for each query, that the host would have to make: by " +
+                         c.order.mixing +
+                         " tokens see later ones, and its first dim is not the batch of the token ids");
+  if (context.lifted && !c.order.mixing.empty())
+    return Status::error("the graph depends on its fixed extents: by " + c.order.mixing +
+                         " a token depends on rows that its mask does not hide");
+  if (literal) c.order = {};
+  if (!c.order.mixing.empty()) context.note("prompt in one step", c.order.mixing, "tokens may depend on later ones");
+  c.found = std::move(context.found);
+  c.packed_bytes = evaluator.ledger().packed;
+  return c;
+}
+
+Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs, const GraphUse& use) {
+  try {
+    return compile_graph(imported, options, packs, use);
+  } catch (const DimTooLong& e) {
+    return Status::error(e.what());
+  } catch (const FoldingFailed& e) {
+    return Status::error(e.what());
+  } catch (const std::bad_alloc&) {
+    return Status::error("not enough memory to prepare the model");
+  }
+}
+
+Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem) {
+  const std::string name = options.names.input_ids.empty() ? "input_ids" : options.names.input_ids;
+  for (const ValueId v : graph.inputs) {
+    const Value& ids = graph.values[v];
+    if (ids.name != name || ids.info.shape.size() != 2 || !ids.info.shape[1].is_const()) continue;
+    const std::string count = ids.info.shape[1].str();
+    return Status::error("input '" + name + "' " + shape_str(ids.info.shape, &graph.symbol_names) +
+                         " declares steps of exactly " + count + (count == "1" ? " token" : " tokens") +
+                         "; prompts need any number of them. As it is, " + problem.message());
+  }
+  return problem;
+}
+
+ModuleFiles module_files(const ModelFiles& files, const std::map<std::string, std::vector<int64_t>>& fed) {
+  return {files.encoder_name,
+          files.decoder_name,
+          files.first_name,
+          files.encoder ? &files.encoder->graph : nullptr,
+          &files.decoder.graph,
+          files.first ? &files.first->graph : nullptr,
+          fed};
+}
+
+namespace {
+
+// Programs of a module have the same states in the same order; one that a graph does not touch has no values there.
+Status order_states(const std::vector<StatePair>& of_module, Binding& binding) {
+  std::vector<StatePair> ordered;
+  for (const StatePair& s : of_module) {
+    StatePair here{kNoValue, kNoValue, s.rule, s.axis, s.name};
+    for (const StatePair& own : binding.states)
+      if (own.name == s.name) here = own;
+    ordered.push_back(here);
+  }
+  for (const StatePair& own : binding.states)
+    if (std::none_of(of_module.begin(), of_module.end(), [&](const StatePair& s) { return s.name == own.name; }))
+      return Status::error("state '" + own.name + "' is in one graph of the model only");
+  binding.states = std::move(ordered);
+  return Status::ok();
+}
+
+// The graph holds for any step: one compilation serves prompts and single tokens, with S = L = 1 for the latter.
+CompiledModule for_any_step(Compiled any, bool literal, Evaluator& evaluator) {
+  CompiledModule both;
+  both.token.graph = literal ? any.graph : *specialise(any.graph, {{}, {{kSymS, Dim(1)}, {kSymL, Dim(1)}}}, evaluator);
+  both.token.binding = any.binding;
+  both.prompt = std::move(any);
+  return both;
+}
+
+}  // namespace
+
+Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptions& options, PackStore* packs) {
+  ThreadPool one(1);
+  Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
+  Result<Module> bound = bind_module(module_files(files, {}), evaluator);
+  if (!bound.is_ok()) return bound.status();
+  Module& module = *bound;
+  const auto use = [&](Phase phase) { return GraphUse{phase, false, module.sources, {}}; };
+  // Whether the cached branch without past is the first call, so that it serves all steps.
+  bool as_first = true;
+  if (module.first) {
+    const Result<FirstCall> says = compare_first_call(module, options, evaluator);
+    if (!says.is_ok()) return says.status();
+    if (*says == FirstCall::kOther)
+      return Status::error(files.first_name + " and " + files.decoder_name +
+                           " are not two calls of one decoder: a token behind the first call has other logits than in "
+                           "a longer first call");
+    as_first = *says == FirstCall::kSame;
+  }
+  Result<Compiled> any = Status::error("the cached branch holds for single tokens only");
+  if (as_first) any = compile(module.decode, options, packs, use(Phase::kAny));
+  CompiledModule both;
+  if (any.is_ok()) {
+    both = for_any_step(std::move(*any), packs == nullptr, evaluator);
+  } else {
+    Result<Compiled> decode = compile(module.decode, options, packs, use(Phase::kDecode));
+    // Of the first: the others only fail in its wake.
+    const Status wrong = as_first ? with_fixed_tokens(module.decode, options, any.status()) : decode.status();
+    if (!decode.is_ok()) return wrong;
+    const Graph& prompt = module.first ? *module.first : module.decode;
+    Result<Compiled> first = compile(prompt, options, packs, use(Phase::kFirst));
+    if (!first.is_ok()) return as_first ? wrong : first.status();
+    std::vector<StatePair> all = decode->binding.states;
+    for (const StatePair& s : first->binding.states)
+      if (std::none_of(all.begin(), all.end(), [&](const StatePair& o) { return o.name == s.name; })) {
+        if (s.rule != StateRule::kSource) return wrong;
+        all.push_back({kNoValue, kNoValue, s.rule, s.axis, s.name});
+      }
+    SITU_RETURN_IF_ERROR(order_states(all, decode->binding));
+    if (Status same = order_states(all, first->binding); !same.is_ok()) return as_first ? wrong : same;
+    both.prompt = std::move(*first);
+    both.token = std::move(*decode);
+    both.first_only = true;
+  }
+  both.module = std::move(module);
+  return both;
+}
+
+Result<Compiled> compile_encoder(const ModelFiles& files, const EngineOptions& options, PackStore* packs,
+                                 const Compiled& decoder, const std::map<std::string, std::vector<int64_t>>& fed) {
+  ThreadPool one(1);
+  Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
+  Result<Module> module = bind_module(module_files(files, fed), evaluator);
+  if (!module.is_ok()) return module.status();
+  GraphUse use{Phase::kFirst, true, {}, {}};
+  for (const auto& [name, dims] : fed) use.fed.insert(name);
+  // Sources that no program reads are not written.
+  Graph& graph = *module->encode;
+  std::vector<ValueId> outputs;
+  for (const SourceRows& s : module->sources)
+    for (const StatePair& read : decoder.binding.states)
+      if (read.name == s.name && read.rule == StateRule::kSource) {
+        use.sources.push_back(s);
+        for (const ValueId v : graph.outputs)
+          if (graph.values[v].name == s.output) outputs.push_back(v);
+      }
+  slice(graph, outputs);
+  Result<Compiled> encode = compile(graph, options, packs, use);
+  if (!encode.is_ok()) return encode.status().with_context("encoder");
+  SITU_RETURN_IF_ERROR(order_states(decoder.binding.states, encode->binding));
+  return encode;
+}
+
+}  // namespace situ

@@ -1,0 +1,86 @@
+// Compilation: imported graphs to graphs that the planner places, one for each kind of step.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "onnx/importer.h"
+#include "passes/pass.h"
+
+namespace situ {
+
+struct EngineOptions {
+  InputNames names;
+  int64_t context_length = 0;  // tokens per sequence; 0: kDefaultContext
+  int64_t memory = 0;  // bytes for weights, arena, io and state; 0: slots for so many sequences of the whole context
+  int64_t sequences = 1;
+  int64_t source_length = 0;     // most rows of a source, or tokens that an encoder takes; 0: as many as the context
+  int64_t declared_context = 0;  // what the model says; recognition may look as far, whatever context is used
+  int64_t chunk = 512;           // most new tokens in one step
+  int64_t batch = 1;             // most sequences whose logits one step gives
+  int64_t window = 0;            // tokens attend to the last so many, and to the `first` first ones; 0: to all
+  int64_t first = 0;
+  int threads = 0;               // 0: one per usable CPU
+  bool pack_cache = true;        // packed weights are taken from a file that an earlier start saved, or saved
+  DType kv_type = DType::kNone;  // of attention states; kNone: what passes/store_states.cc decides
+};
+constexpr int64_t kDefaultContext = 4096;
+
+// The files of a model. A decoder-only model is `decoder` alone.
+struct ModelFiles {
+  std::optional<ImportedModel> encoder;
+  ImportedModel decoder;
+  std::optional<ImportedModel> first;                  // the decoder's first call, where it is a file of its own
+  std::string encoder_name, decoder_name, first_name;  // for errors
+
+  // Calls f(model) for each, in the order of the pack cache.
+  template <typename F>
+  void each(F f) const {
+    if (encoder) f(*encoder);
+    f(decoder);
+    if (first) f(*first);
+  }
+  int64_t weight_bytes() const;
+};
+
+// A graph after the passes, with what they found.
+struct Compiled {
+  Graph graph;
+  Binding binding;
+  std::vector<Finding> found;
+  int64_t packed_bytes = 0;  // weights re-laid out by passes
+  TokenOrder order;          // of the tokens of a step
+};
+
+// What a graph of a module is compiled for.
+struct GraphUse {
+  Phase phase = Phase::kAny;
+  bool encoder = false;
+  std::vector<SourceRows> sources;  // that it writes or reads
+  std::set<std::string> fed;        // inputs of an encoder that the caller gives as tensors
+};
+// Runs the passes on a copy of the imported graph. Weights are packed into `packs`; null: literally, for the naive
+// mode.
+Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs,
+                         const GraphUse& use = {});
+
+// The graphs for a prompt and for one token: one and the same where the export holds for any step, else two
+// compilations, the first for steps without past only.
+struct CompiledModule {
+  Module module;
+  Compiled prompt, token;
+  bool first_only = false;  // `prompt` holds for P = 0 only
+};
+Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptions& options, PackStore* packs);
+// The program that writes sources, for inputs of these extents (none: token ids). Its states are those of `decoder`.
+Result<Compiled> compile_encoder(const ModelFiles& files, const EngineOptions& options, PackStore* packs,
+                                 const Compiled& decoder, const std::map<std::string, std::vector<int64_t>>& fed);
+ModuleFiles module_files(const ModelFiles& files, const std::map<std::string, std::vector<int64_t>>& fed);
+// Why a graph whose tokens have a fixed number is refused is mostly that, whatever fails first.
+Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem);
+int64_t context_of(const EngineOptions& options);
+int64_t source_length_of(const EngineOptions& options);
+
+}  // namespace situ

@@ -1,0 +1,182 @@
+#include "runtime/literal.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/host_integers.h"
+
+namespace situ {
+namespace {
+
+// What the host makes for an input: token ids, positions, integers that shapes tell.
+Result<Tensor> host_input(const Compiled& compiled, ValueId v, const SymbolValues& symbols,
+                          std::span<const int64_t> tokens) {
+  const Value& value = compiled.graph.values[v];
+  const DType type = value.info.type;
+  if (!host_writes(type))
+    return Status::error("'" + value.name + "' is " + dtype_name(type) + ": the host makes int64, int32 and bool only");
+  Tensor t = Tensor::allocate(type, shape_eval(value.info.shape, symbols));
+  auto put = [&](int64_t i, int64_t x) { write_integer(t.view().data, type, i, x); };
+  if (value.info.content) {
+    for (size_t i = 0; i < value.info.content->size(); ++i)
+      put(static_cast<int64_t>(i), (*value.info.content)[i].eval(symbols));
+    return t;
+  }
+  const InputRole role = compiled.binding.inputs.at(v);
+  const int64_t count = static_cast<int64_t>(tokens.size());
+  for (int64_t i = 0; i < t.count(); ++i)
+    put(i, role == InputRole::kTokenIds ? tokens[static_cast<size_t>(i % count)] : symbols.value[kSymP] + i % count);
+  return t;
+}
+
+// Rows like those that a norm leaves: uniform in [-1, 1).
+Tensor random_rows(DType type, const std::vector<int64_t>& dims, uint32_t seed) {
+  Tensor t = Tensor::allocate(type, dims);
+  uint32_t x = seed * 2654435761u + 12345u;
+  for (int64_t i = 0; i < t.count(); ++i) {
+    x = x * 1664525u + 1013904223u;
+    if (type == DType::kF32)
+      t.view().as<float>()[i] = static_cast<float>(x >> 8) / 8388608.0f - 1.0f;
+    else if (type == DType::kF16)  // +-1: the sign and an exponent of 15
+      t.view().as<uint16_t>()[i] = static_cast<uint16_t>(0x3c00u | ((x >> 16) & 0x8000u));
+  }
+  return t;
+}
+
+std::vector<double> last_row(const Tensor& logits) {
+  const std::vector<double> all = logits.to_f64();
+  const int64_t width = logits.rank() > 0 ? logits.dims().back() : 1;
+  return {all.end() - std::min<int64_t>(width, static_cast<int64_t>(all.size())), all.end()};
+}
+
+// Largest difference, as a part of the largest number.
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double most = 0, largest = 1e-30;
+  for (size_t i = 0; i < a.size(); ++i) {
+    most = std::max(most, std::fabs(a[i] - b[i]));
+    largest = std::max(largest, std::fabs(a[i]));
+  }
+  return most / largest;
+}
+
+}  // namespace
+
+const char* const kHidden = "encoder's output";
+
+// The graphs of a host: they read the encoder's output, the first call also writes what the cached ones read.
+std::vector<SourceRows> source_states(const Graph& graph, const Module& module, bool writes) {
+  std::vector<SourceRows> rows;
+  for (const ValueId v : graph.inputs)
+    if (graph.values[v].name == module.hidden) rows.push_back({kHidden, module.hidden, "", 1});
+  for (const SourceRows& s : module.sources) {
+    if (s.input == module.hidden) continue;
+    if (!writes) {
+      rows.push_back({s.name, s.input, "", s.axis});
+      continue;
+    }
+    for (const ValueId v : graph.outputs)
+      if (state_suffix(graph.values[v].name) == s.name) rows.push_back({s.name, "", graph.values[v].name, s.axis});
+  }
+  return rows;
+}
+
+Result<LiteralResult> run_literally(const Compiled& compiled, const LiteralStep& step, Evaluator& evaluator) {
+  const Graph& graph = compiled.graph;
+  const Binding& binding = compiled.binding;
+  SymbolValues symbols;
+  symbols.value[kSymS] = std::max<int64_t>(1, static_cast<int64_t>(step.tokens.size()));
+  symbols.value[kSymP] = symbols.value[kSymW] = step.past;
+  symbols.value[kSymE] = step.source_rows;
+  std::map<ValueId, Tensor> feeds;
+  for (const StatePair& s : binding.states) {
+    if (s.past == kNoValue) continue;
+    const auto held = step.states ? step.states->find(s.name) : std::map<std::string, Tensor>::const_iterator{};
+    if (step.states && held != step.states->end())
+      feeds[s.past] = held->second;
+    else  // nothing so far
+      feeds[s.past] =
+          Tensor::allocate(graph.values[s.past].info.type, shape_eval(graph.values[s.past].info.shape, symbols));
+  }
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    const Value& value = graph.values[v];
+    const bool host = value.info.content && !value.constant.present() && value.producer < 0;
+    const auto role = binding.inputs.find(static_cast<ValueId>(v));
+    if (role != binding.inputs.end() && role->second == InputRole::kFeatures) {
+      const auto given = step.fed ? step.fed->find(value.name) : std::map<std::string, Tensor>::const_iterator{};
+      if (!step.fed || given == step.fed->end())
+        return Status::error("input '" + value.name + "' of the encoder is not given");
+      feeds[static_cast<ValueId>(v)] = given->second;
+      continue;
+    }
+    const bool fed = role != binding.inputs.end() && role->second != InputRole::kState;
+    if (!host && !fed) continue;
+    Result<Tensor> t = host_input(compiled, static_cast<ValueId>(v), symbols, step.tokens);
+    if (!t.is_ok()) return t.status();
+    feeds[static_cast<ValueId>(v)] = *t;
+  }
+  Result<std::vector<Tensor>> outputs = evaluator.graph(graph, feeds);
+  if (!outputs.is_ok()) return outputs.status();
+  LiteralResult result;
+  for (size_t o = 0; o < graph.outputs.size(); ++o) {
+    for (const StatePair& s : binding.states)
+      if (s.present == graph.outputs[o]) result.states[s.name] = (*outputs)[o];
+    if (graph.outputs[o] == binding.logits) result.logits = (*outputs)[o];
+  }
+  return result;
+}
+
+Result<FirstCall> compare_first_call(const Module& module, const EngineOptions& options, Evaluator& evaluator) {
+  const Graph &first_graph = *module.literal_first, &cached_graph = module.literal_decode;
+  const auto compiled = [&](const Graph& graph, Phase phase, bool writes) {
+    return compile(graph, options, nullptr, {phase, false, source_states(graph, module, writes), {}});
+  };
+  Result<Compiled> first = compiled(first_graph, Phase::kFirst, true);
+  if (!first.is_ok()) return first.status();
+  Result<Compiled> cached = compiled(cached_graph, Phase::kAny, false);
+  const bool any = cached.is_ok();
+  if (!any) cached = compiled(cached_graph, Phase::kDecode, false);
+  if (!cached.is_ok()) return cached.status();
+  constexpr int64_t kRows = 11;
+  const std::vector<int64_t> tokens{1, 2};
+  SymbolValues symbols;
+  symbols.value[kSymE] = kRows;
+  std::map<std::string, Tensor> sources;
+  for (const StatePair& s : first->binding.states)
+    if (s.rule == StateRule::kSource && s.past != kNoValue) {
+      const ValueInfo& info = first->graph.values[s.past].info;
+      sources[s.name] = random_rows(info.type, shape_eval(info.shape, symbols), 1);
+    }
+  const auto run = [&](const Compiled& c, std::span<const int64_t> ids, int64_t past,
+                       const std::map<std::string, Tensor>& states) {
+    return run_literally(c, {ids, past, kRows, &states, nullptr}, evaluator);
+  };
+  constexpr double kSame = 1e-4;  // sums in another order; another mask or other weights differ by far more
+  Result<LiteralResult> both = run(*first, tokens, 0, sources);
+  if (!both.is_ok()) return both.status();
+  const std::vector<double> wanted = last_row(both->logits);
+  // What the first call made of the source, and no past.
+  for (const auto& [name, t] : both->states)
+    if (std::any_of(first->binding.states.begin(), first->binding.states.end(),
+                    [&, &n = name](const StatePair& s) { return s.name == n && s.rule == StateRule::kSource; }))
+      sources[name] = t;
+  if (any) {
+    Result<LiteralResult> at_once = run(*cached, tokens, 0, sources);
+    if (at_once.is_ok() && difference(wanted, last_row(at_once->logits)) < kSame &&
+        at_once->logits.count() == both->logits.count() &&
+        difference(both->logits.to_f64(), at_once->logits.to_f64()) < kSame)
+      return FirstCall::kSame;
+    if (at_once.is_ok() && at_once->logits.count() != both->logits.count() &&
+        difference(wanted, last_row(at_once->logits)) < kSame)
+      return FirstCall::kSame;
+  }
+  Result<LiteralResult> one = run(*first, std::span(tokens).first(1), 0, sources);
+  if (!one.is_ok()) return one.status();
+  std::map<std::string, Tensor> states = sources;
+  for (const auto& [name, t] : one->states) states[name] = t;
+  Result<LiteralResult> two = run(*cached, std::span(tokens).last(1), 1, states);
+  if (!two.is_ok()) return two.status();
+  return difference(wanted, last_row(two->logits)) < kSame ? FirstCall::kOneToken : FirstCall::kOther;
+}
+
+}  // namespace situ

@@ -1,0 +1,40 @@
+// A step of a graph that was compiled literally: values are tensors, the host hands states over.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+
+#include "eval/interpreter.h"
+#include "runtime/compile.h"
+
+namespace situ {
+
+struct LiteralStep {
+  std::span<const int64_t> tokens;
+  int64_t past = 0;
+  int64_t source_rows = 1;
+  const std::map<std::string, Tensor>* states = nullptr;  // by the name of the state
+  const std::map<std::string, Tensor>* fed = nullptr;     // by the name of the input
+};
+struct LiteralResult {
+  Tensor logits;
+  std::map<std::string, Tensor> states;  // that the graph makes, by name
+};
+Result<LiteralResult> run_literally(const Compiled& compiled, const LiteralStep& step, Evaluator& evaluator);
+
+// The states of a host's graph that depend on the source: the encoder's output, and rows that the first call writes
+// (`writes`) and cached ones read.
+extern const char* const kHidden;  // the name of the former
+std::vector<SourceRows> source_states(const Graph& graph, const Module& module, bool writes);
+
+// How the first call of a decoder and its cached branch, without past, are related: both are run on random rows of a
+// source.
+enum class FirstCall {
+  kSame,      // they compute the same: the cached branch serves all steps
+  kOneToken,  // they do not, but single tokens go on from the first call: the cached branch holds for those alone
+  kOther,     // neither: these are no two calls of one model
+};
+Result<FirstCall> compare_first_call(const Module& module, const EngineOptions& options, Evaluator& evaluator);
+
+}  // namespace situ

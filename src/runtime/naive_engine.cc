@@ -1,0 +1,162 @@
+#include "runtime/naive_engine.h"
+
+#include <algorithm>
+
+#include "runtime/pool.h"
+
+namespace situ {
+
+std::map<std::string, std::vector<int64_t>> EncoderInput::extents() const {
+  std::map<std::string, std::vector<int64_t>> all;
+  for (const auto& [name, tensor] : tensors) all[name] = tensor.dims();
+  return all;
+}
+
+Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files, const EngineOptions& options) {
+  std::unique_ptr<NaiveEngine> e(new NaiveEngine());
+  Result<std::unique_ptr<ThreadPool>> pool = make_pool(options.threads);
+  if (!pool.is_ok()) return pool.status();
+  e->pool_ = std::move(*pool);
+  e->evaluator_ = std::make_unique<Evaluator>(*e->pool_);
+  e->files_ = &files;
+  e->options_ = options;
+  ThreadPool one(1);
+  Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
+  Result<Module> module = bind_module(module_files(files, {}), evaluator);
+  if (!module.is_ok()) return module.status();
+  e->module_ = std::move(*module);
+  const Module& m = e->module_;
+  const Result<std::optional<FixedWindow>> window = find_fixed_window(m.literal_decode, options.names);
+  if (!m.has_encoder() && window.is_ok() && *window) {
+    Result<std::unique_ptr<FixedWindowLoop>> loop =
+        FixedWindowLoop::create(m.literal_decode, **window, options.names, evaluator);
+    if (!loop.is_ok()) return loop.status();
+    e->fixed_ = std::move(*loop);
+    return e;
+  }
+  // A graph for any step; else one for first calls and one for single tokens.
+  Result<Compiled> decode =
+      compile(m.literal_decode, options, nullptr, {Phase::kAny, false, source_states(m.literal_decode, m, false), {}});
+  const Status any = decode.status();
+  std::optional<Graph> first_graph = m.literal_first;
+  if (!decode.is_ok()) {
+    decode = compile(m.literal_decode, options, nullptr,
+                     {Phase::kDecode, false, source_states(m.literal_decode, m, false), {}});
+    if (!decode.is_ok()) return with_fixed_tokens(m.literal_decode, options, any);
+    if (!first_graph) first_graph = m.literal_decode;
+  }
+  e->decode_ = std::move(*decode);
+  if (!first_graph) return e;
+  Result<Compiled> first =
+      compile(*first_graph, options, nullptr, {Phase::kFirst, false, source_states(*first_graph, m, true), {}});
+  if (!first.is_ok()) return any.is_ok() ? first.status() : with_fixed_tokens(m.literal_decode, options, any);
+  e->first_ = std::move(*first);
+  return e;
+}
+
+bool NaiveEngine::encoder_takes_ids() const {
+  if (!module_.encoder) return false;
+  const Graph& graph = *module_.encoder;
+  return std::none_of(graph.inputs.begin(), graph.inputs.end(),
+                      [&](ValueId v) { return dtype_is_float(graph.values[v].info.type); });
+}
+
+Status NaiveEngine::encode(NaiveSequence& sequence, const EncoderInput& input) {
+  if (!encoder_ || extents_ != input.extents()) {
+    ThreadPool one(1);
+    Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
+    Result<Module> module = bind_module(module_files(*files_, input.extents()), evaluator);
+    if (!module.is_ok()) return module.status();
+    GraphUse use{Phase::kFirst, true, {}, {}};
+    for (const auto& [name, tensor] : input.tensors) use.fed.insert(name);
+    const Graph& graph = *module->encoder;
+    for (const ValueId v : graph.outputs) {
+      const std::string& name = graph.values[v].name;
+      std::string state = name == module->encoder_output ? kHidden : "";
+      for (const SourceRows& s : module->sources)
+        if (state.empty() && state_suffix(name) == s.name) state = s.name;
+      if (!state.empty()) use.sources.push_back({state, "", name, 1});
+    }
+    Result<Compiled> encoder = compile(graph, options_, nullptr, use);
+    if (!encoder.is_ok()) return encoder.status().with_context("encoder");
+    encoder_ = std::move(*encoder);
+    extents_ = input.extents();
+  }
+  const int64_t most = source_length_of(options_);
+  if (static_cast<int64_t>(input.ids.size()) > most)
+    return Status::error("a source of " + std::to_string(input.ids.size()) + " tokens; the encoder takes at most " +
+                         std::to_string(most));
+  try {
+    Result<LiteralResult> made = run_literally(*encoder_, {input.ids, 0, 1, nullptr, &input.tensors}, *evaluator_);
+    if (!made.is_ok()) return made.status();
+    sequence = {};
+    sequence.states = std::move(made->states);
+    for (const SourceRows& s : module_.sources)
+      if (const auto held = sequence.states.find(s.name); held != sequence.states.end())
+        sequence.source_rows = held->second.dims()[static_cast<size_t>(s.axis)];
+    if (const auto hidden = sequence.states.find(kHidden); hidden != sequence.states.end())
+      sequence.source_rows = hidden->second.dims()[1];
+    return Status::ok();
+  } catch (const std::bad_alloc&) {
+    return Status::error("not enough memory for a source of " + std::to_string(input.ids.size()) + " tokens");
+  }
+}
+
+Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> tokens, float* to) {
+  if (tokens.empty()) return Status::error("a step needs at least one token");
+  if (has_encoder() && sequence.source_rows == 0)
+    return Status::error("the sequence has no source: the encoder was not run for it");
+  try {
+    SITU_RETURN_IF_ERROR(feed(sequence, tokens));
+    logits_ = to ? std::span<const float>(to, converted_.size()) : converted_;
+    if (to)
+      move_bytes(row_view(to, static_cast<int64_t>(converted_.size())),
+                 row_view(converted_.data(), static_cast<int64_t>(converted_.size())), ledger());
+    return Status::ok();
+  } catch (const std::bad_alloc&) {
+    return Status::error("not enough memory for a step of " + std::to_string(tokens.size()) + " tokens after " +
+                         std::to_string(sequence.length));
+  }
+}
+
+// The first call, where the export has one, then cached ones; of single tokens, where those may hold for them alone.
+Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> tokens) {
+  if (fixed_) {
+    FixedWindowSequence next = sequence.window;
+    const Result<Tensor> logits = fixed_->step(next, tokens, *evaluator_);
+    if (!logits.is_ok()) return logits.status();
+    SITU_RETURN_IF_ERROR(keep_logits(*logits));
+    sequence.window = std::move(next);
+    sequence.length = sequence.window.length;
+    return Status::ok();
+  }
+  if (!first_) return run(decode_, sequence, tokens);
+  if (sequence.length == 0) return run(*first_, sequence, tokens);
+  NaiveSequence next = sequence;
+  for (const int64_t& token : tokens) SITU_RETURN_IF_ERROR(run(decode_, next, {&token, 1}));
+  sequence = std::move(next);
+  return Status::ok();
+}
+
+Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens) {
+  Result<LiteralResult> made = run_literally(
+      compiled, {tokens, sequence.length, std::max<int64_t>(1, sequence.source_rows), &sequence.states, nullptr},
+      *evaluator_);
+  if (!made.is_ok()) return made.status();
+  SITU_RETURN_IF_ERROR(keep_logits(made->logits));
+  for (auto& [name, tensor] : made->states) sequence.states[name] = std::move(tensor);
+  sequence.length += static_cast<int64_t>(tokens.size());
+  return Status::ok();
+}
+
+Status NaiveEngine::keep_logits(const Tensor& t) {
+  if (t.rank() < 1 || t.count() == 0) return Status::error("the logits are empty");
+  const int64_t width = t.dims().back();
+  const Tensor row =
+      Tensor::borrow(t.type(), {width}, t.view().data + (t.count() - width) * dtype_bytes(t.type()), t.owner());
+  const std::vector<double> last = row.to_f64();
+  converted_.assign(last.begin(), last.end());
+  return Status::ok();
+}
+
+}  // namespace situ

@@ -1,0 +1,67 @@
+// The baseline: the graphs of a model as a plain ONNX runtime would be used. Values are tensors, Concat copies, the
+// host hands present back as past, and the encoder's output to the decoder.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/fixed_window_loop.h"
+#include "runtime/literal.h"
+
+namespace situ {
+
+// What an encoder is given: token ids, or named tensors.
+struct EncoderInput {
+  std::span<const int64_t> ids;
+  std::map<std::string, Tensor> tensors;  // by name of the input
+  std::map<std::string, std::vector<int64_t>> extents() const;
+};
+
+// Its present tensors by the names of the states, and how many tokens they hold.
+struct NaiveSequence {
+  std::map<std::string, Tensor> states;
+  int64_t length = 0, source_rows = 0;
+  FixedWindowSequence window;  // of an export whose extents are fixed
+};
+
+class NaiveEngine {
+ public:
+  static Result<std::unique_ptr<NaiveEngine>> create(const ModelFiles& files, const EngineOptions& options);
+
+  NaiveSequence new_sequence() const { return {}; }
+  // Runs the encoder; the sequence begins anew behind its output.
+  Status encode(NaiveSequence& sequence, const EncoderInput& input);
+  // After an error the sequence is what it was.
+  Status step(NaiveSequence& sequence, std::span<const int64_t> tokens, float* to = nullptr);  // `to`: as in place
+  std::span<const float> logits() const { return logits_; }
+  void interrupt_when(const std::atomic<bool>* flag) { pool_->interrupt_when(flag); }
+  bool interrupted() const { return pool_->interrupted(); }
+  Ledger& ledger() { return evaluator_->ledger(); }
+  const Compiled& compiled() const { return fixed_ ? fixed_->compiled() : decode_; }
+  bool has_encoder() const { return module_.has_encoder(); }
+  bool encoder_takes_ids() const;
+
+ private:
+  NaiveEngine() = default;
+  Status feed(NaiveSequence& sequence, std::span<const int64_t> tokens);
+  Status run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens);
+  Status keep_logits(const Tensor& logits);
+
+  const ModelFiles* files_ = nullptr;
+  EngineOptions options_;
+  Module module_;
+  Compiled decode_;
+  std::unique_ptr<FixedWindowLoop> fixed_;   // null: extents follow the step
+  std::optional<Compiled> first_, encoder_;  // encoder_: for extents_
+  std::map<std::string, std::vector<int64_t>> extents_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Evaluator> evaluator_;
+  std::vector<float> converted_;
+  std::span<const float> logits_;
+};
+
+}  // namespace situ

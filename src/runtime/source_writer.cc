@@ -1,0 +1,200 @@
+#include "runtime/source_writer.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace situ {
+namespace {
+
+// Programs for so many different extents are kept: a picture's size is seldom another one each time.
+constexpr size_t kMostEntries = 8;
+
+bool batch_aside_const(const Shape& shape) {
+  return !shape.empty() && std::all_of(shape.begin() + 1, shape.end(), [](const Dim& d) { return d.is_const(); });
+}
+
+std::string dims_text(const std::vector<int64_t>& dims) {
+  std::string text;
+  for (const int64_t d : dims) text += (text.empty() ? "" : ", ") + std::to_string(d);
+  return "[" + text + "]";
+}
+
+// An input that tells which of the others are padding; ones where it is not given.
+bool is_mask(const Value& v) { return v.name.find("mask") != std::string::npos && v.info.shape.size() == 2; }
+
+}  // namespace
+
+Result<std::unique_ptr<SourceWriter>> SourceWriter::create(const ModelFiles& files, const EngineOptions& options,
+                                                           const Compiled& decoder, PackStore& packs,
+                                                           ThreadPool& pool) {
+  std::unique_ptr<SourceWriter> w(new SourceWriter(files, options, decoder, pool));
+  const Graph& graph = w->encoder();
+  Extents extents;
+  bool known = true;
+  for (const ValueId v : graph.inputs) {
+    const ValueInfo& info = graph.values[v].info;
+    if (dtype_is_float(info.type)) {
+      if (!batch_aside_const(info.shape)) {
+        known = false;
+        continue;
+      }
+      std::vector<int64_t> dims{1};
+      for (size_t i = 1; i < info.shape.size(); ++i) dims.push_back(info.shape[i].value());
+      extents[graph.values[v].name] = dims;
+    }
+  }
+  w->takes_ids_ = std::none_of(graph.inputs.begin(), graph.inputs.end(),
+                               [&](ValueId v) { return dtype_is_float(graph.values[v].info.type); });
+  w->most_rows_ = source_length_of(options);
+  if (known) SITU_RETURN_IF_ERROR(w->compile_for(extents, packs));
+  return w;
+}
+
+SourceWriter::~SourceWriter() {
+  for (const auto& e : entries_)
+    if (e->io) munmap(e->io, static_cast<size_t>(e->plan.io_bytes + 64));
+}
+
+void SourceWriter::place(const Regions& regions, int64_t most_arena, Executor& executor) {
+  executor_ = &executor;
+  regions_ = regions;
+  most_arena_ = most_arena;
+}
+
+const Compiled* SourceWriter::compiled() const { return entries_.empty() ? nullptr : &entries_.back()->compiled; }
+const Plan* SourceWriter::plan() const { return entries_.empty() ? nullptr : &entries_.back()->plan; }
+int64_t SourceWriter::kernel_calls() const {
+  return entries_.empty() || !entries_.back()->program ? 0 : entries_.back()->program->kernel_calls();
+}
+
+Status SourceWriter::compile_for(const Extents& extents, PackStore& packs) {
+  auto entry = std::make_unique<Entry>();
+  entry->extents = extents;
+  Result<Compiled> compiled = compile_encoder(files_, options_, &packs, decoder_, extents);
+  if (!compiled.is_ok()) return compiled.status();
+  entry->compiled = std::move(*compiled);
+  const Graph& graph = entry->compiled.graph;
+  for (const StatePair& s : entry->compiled.binding.states) {
+    if (s.present == kNoValue) continue;
+    const Dim& rows = graph.values[s.present].info.shape[static_cast<size_t>(s.axis)];
+    const bool fits =
+        rows.is_const() ? entry->rows == 0 || entry->rows == rows.value() : takes_ids_ && rows == Dim::symbol(kSymS);
+    if (!fits)
+      return Status::error("encoder: the rows of '" + s.name + "' are " + rows.str(&graph.symbol_names) +
+                           ", not known before it runs, or not those of other sources");
+    if (rows.is_const()) entry->rows = rows.value();
+  }
+  if (entry->rows > most_rows_) most_rows_ = std::max(most_rows_, entry->rows);
+  const int64_t tokens = takes_ids_ ? most_rows_ : 1;
+  Result<Plan> plan = make_plan(graph, entry->compiled.binding, {tokens, tokens, 1, most_rows_});
+  if (!plan.is_ok()) return plan.status().with_context("encoder");
+  entry->plan = std::move(*plan);
+  entries_.push_back(std::move(entry));
+  if (entries_.size() > kMostEntries) {
+    if (entries_[0]->io) munmap(entries_[0]->io, static_cast<size_t>(entries_[0]->plan.io_bytes + 64));
+    entries_.erase(entries_.begin());
+  }
+  return Status::ok();
+}
+
+// Memory and prepared kernels, at the first run.
+Status SourceWriter::prepare(Entry& e) {
+  if (e.program) return Status::ok();
+  if (e.plan.arena_bytes > most_arena_)
+    return Status::error("encoder: one run needs " + std::to_string(e.plan.arena_bytes) +
+                         " bytes of activations, more than " + std::to_string(most_arena_));
+  const size_t bytes = static_cast<size_t>(e.plan.io_bytes + 64);
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return Status::error("cannot reserve " + std::to_string(bytes) + " bytes for the encoder");
+  e.io = static_cast<std::byte*>(p);
+  Regions regions = regions_;
+  regions.io = e.io;
+  Result<std::unique_ptr<Program>> program = Program::create(
+      e.compiled.graph, e.compiled.binding, e.plan, {"", {}, "an encoder takes one source"}, regions, *executor_);
+  if (!program.is_ok()) return program.status().with_context("encoder");
+  e.program = std::move(*program);
+  return Status::ok();
+}
+
+Status SourceWriter::check(const EncoderInput& input) const {
+  const Graph& graph = encoder();
+  const auto text = [&](const Value& v) {
+    return "encoder input '" + v.name + "' " + dtype_name(v.info.type) + shape_str(v.info.shape, &graph.symbol_names);
+  };
+  for (const auto& [name, tensor] : input.tensors) {
+    const auto at = std::find_if(graph.inputs.begin(), graph.inputs.end(),
+                                 [&, &n = name](ValueId v) { return graph.values[v].name == n; });
+    if (at == graph.inputs.end()) {
+      std::string names;
+      for (const ValueId v : graph.inputs) names += (names.empty() ? "" : ", ") + graph.values[v].name;
+      return Status::error("the encoder has no input '" + name + "'; it has: " + names);
+    }
+    const Value& v = graph.values[*at];
+    const std::vector<int64_t> dims = tensor.dims();
+    if (v.info.type != tensor.type())
+      return Status::error(text(v) + ": the array is " + dtype_name(tensor.type()) + dims_text(dims));
+    bool fits = dims.size() == v.info.shape.size();
+    for (size_t i = 0; fits && i < dims.size(); ++i)
+      fits = (i == 0 ? dims[i] == 1 : dims[i] > 0) && (!v.info.shape[i].is_const() || v.info.shape[i] == Dim(dims[i]));
+    if (!fits)
+      return Status::error(text(v) + ": the array is " + dims_text(dims) + "; one source is wanted, a batch of 1");
+  }
+  for (const ValueId v : graph.inputs) {
+    const Value& value = graph.values[v];
+    if (!input.tensors.count(value.name) && !is_mask(value) && !(takes_ids_ && !dtype_is_float(value.info.type)))
+      return Status::error(text(value) + " is not given");
+  }
+  if (!takes_ids_ && !input.ids.empty()) return Status::error("the encoder takes arrays, not the ids of a prompt");
+  if (takes_ids_ && input.ids.empty()) return Status::error("an empty source: the encoder takes at least one token");
+  if (static_cast<int64_t>(input.ids.size()) > most_rows_)
+    return Status::error("a source of " + std::to_string(input.ids.size()) + " tokens; the encoder takes at most " +
+                         std::to_string(most_rows_));
+  return Status::ok();
+}
+
+Result<SourceWriter::Entry*> SourceWriter::entry_for(const Extents& extents) {
+  for (const auto& e : entries_)
+    if (e->extents == extents) return e.get();
+  PackStore packs(pool_);
+  files_.each([&](const ImportedModel& m) {
+    for (const auto& file : m.files) packs.add_file(file.get());
+  });
+  SITU_RETURN_IF_ERROR(compile_for(extents, packs));
+  return entries_.back().get();
+}
+
+Result<std::shared_ptr<const Source>> SourceWriter::run(const EncoderInput& input, Ledger& ledger) {
+  SITU_RETURN_IF_ERROR(check(input));
+  Result<Entry*> entry = entry_for(input.extents());
+  if (!entry.is_ok()) return entry.status();
+  Entry& e = **entry;
+  SITU_RETURN_IF_ERROR(prepare(e));
+  const int64_t rows = e.rows > 0 ? e.rows : static_cast<int64_t>(input.ids.size());
+  StatePool& states = *const_cast<StatePool*>(regions_.states);
+  const Run slots = states.space(SpaceKind::kSource).allocate_stretch(rows);
+  if (slots.length == 0)
+    return Status::error("no room for a source of " + std::to_string(rows) + " rows: of " +
+                         std::to_string(states.space(SpaceKind::kSource).capacity()) + " slots " +
+                         std::to_string(states.space(SpaceKind::kSource).free_slots()) + " are free");
+  auto source = std::make_shared<const Source>(states, slots);  // gives the slots back if the run fails
+  std::vector<std::byte*> ports;
+  for (const Root& r : e.plan.ports) {
+    const Tensor& t = input.tensors.at(e.compiled.graph.values[r.value].name);
+    ports.push_back(t.view().data);
+  }
+  Segment segment;
+  segment.tokens = input.ids.data();
+  segment.count = takes_ids_ ? rows : 1;
+  segment.write_slot = slots.first_slot;
+  segment.runs = &slots;
+  segment.run_count = 1;
+  segment.keys = segment.count;
+  segment.source_rows = rows;
+  StepInput step{{&segment, 1}, 0};
+  step.ports = ports;
+  SITU_RETURN_IF_ERROR(e.program->run(step, ledger).with_context("encoder"));
+  return source;
+}
+
+}  // namespace situ

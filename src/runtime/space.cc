@@ -1,0 +1,247 @@
+#include "runtime/space.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace situ {
+
+const char* space_name(SpaceKind kind) {
+  static const char* const names[kSpaceKinds] = {"append", "source", "whole"};
+  return names[static_cast<int>(kind)];
+}
+
+SpaceKind space_of(StateRule rule) {
+  return rule == StateRule::kSource    ? SpaceKind::kSource
+         : rule == StateRule::kReplace ? SpaceKind::kWhole
+                                       : SpaceKind::kAppend;
+}
+
+int64_t Space::free_slots() const {
+  return capacity_ - static_cast<int64_t>(references_.size()) + std::count(references_.begin(), references_.end(), 0u);
+}
+
+// How many slots from `begin` on are free, up to `most`.
+int64_t Space::free_from(int64_t begin, int64_t most) const {
+  const int64_t used = static_cast<int64_t>(references_.size()),
+                end = std::min(capacity_, begin + std::min(most, capacity_));
+  int64_t s = begin;
+  while (s < std::min(end, used) && references_[static_cast<size_t>(s)] == 0) ++s;
+  return (s >= used ? std::max(s, end) : s) - begin;
+}
+
+Run Space::allocate(int64_t count, int64_t after) {
+  Run run{after, free_from(after, count)};
+  if (run.length == 0) {
+    Run gap;
+    for (int64_t s = 0; s < capacity_;) {
+      const int64_t length = free_from(s, capacity_);
+      if (length > gap.length) gap = {s, length};
+      s += length + 1;
+    }
+    constexpr int64_t kMostRoom = 1 << 20;  // left for the sequence in front to grow
+    const int64_t room = gap.first_slot > 0 ? std::min(kMostRoom, std::max<int64_t>(0, gap.length - count) / 2) : 0;
+    run = {gap.first_slot + room, std::min(count, gap.length)};
+  }
+  add_reference(run);
+  return run;
+}
+
+int64_t Space::find_stretch(int64_t count) const {
+  for (int64_t s = 0; s + count <= capacity_;) {
+    const int64_t length = free_from(s, count);
+    if (length >= count) return s;
+    s += length + 1;
+  }
+  return -1;
+}
+
+bool Space::fits(int64_t count) const { return find_stretch(count) >= 0; }
+
+Run Space::allocate_stretch(int64_t count) {
+  const int64_t first = find_stretch(count);
+  if (first < 0) return {};
+  const Run run{first, count};
+  add_reference(run);
+  return run;
+}
+
+void Space::add_reference(const Run& run) {
+  references_.resize(std::max(references_.size(), static_cast<size_t>(run.first_slot + run.length)));
+  for (int64_t s = run.first_slot; s < run.first_slot + run.length; ++s) ++references_[static_cast<size_t>(s)];
+}
+
+void Space::release(const Run& run) {
+  for (int64_t s = run.first_slot; s < run.first_slot + run.length; ++s) --references_[static_cast<size_t>(s)];
+}
+
+Result<std::unique_ptr<StatePool>> StatePool::create(const std::vector<StateLayout>& layouts,
+                                                     const Capacity& capacity) {
+  std::unique_ptr<StatePool> pool(new StatePool());
+  const int64_t capacities[kSpaceKinds] = {capacity.append, capacity.source, capacity.whole};
+  for (int kind = 0; kind < kSpaceKinds; ++kind) pool->spaces_[kind] = Space(capacities[kind]);
+  if (capacity.whole > 0) pool->space(SpaceKind::kWhole).add_reference({0, 1});  // zeros, for ever
+  for (const StateLayout& l : layouts) {
+    const int kind = static_cast<int>(space_of(l.pair.rule));
+    int64_t bytes = 0;
+    if (__builtin_mul_overflow(l.slot_bytes(), capacities[kind], &bytes))
+      return Status::error("a state of " + std::to_string(capacities[kind]) + " slots overflows");
+    pool->slot_bytes_[kind] += l.slot_bytes();
+    // NORESERVE: pages that no token has reached cost nothing.
+    void* p = mmap(nullptr, static_cast<size_t>(std::max<int64_t>(bytes, 1)), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+      return Status::error("cannot reserve " + std::to_string(bytes) + " bytes of address space for the state");
+    pool->bases_.push_back(static_cast<std::byte*>(p));
+    pool->sizes_.push_back(static_cast<size_t>(std::max<int64_t>(bytes, 1)));
+  }
+  return pool;
+}
+
+StatePool::~StatePool() {
+  for (size_t i = 0; i < bases_.size(); ++i) munmap(bases_[i], sizes_[i]);
+}
+
+Sequence::Sequence(StatePool& pool, std::vector<Run> runs) : pool_(&pool), runs_(std::move(runs)) {
+  for (const Run& r : runs_) {
+    pool_->space(SpaceKind::kAppend).add_reference(r);
+    length_ += r.length;
+  }
+}
+
+Sequence& Sequence::operator=(Sequence&& other) noexcept {
+  if (this != &other) {
+    if (pool_) clear();
+    pool_ = other.pool_;
+    runs_ = std::move(other.runs_);
+    tied_ = std::move(other.tied_);
+    held_ = std::move(other.held_);
+    source_ = std::move(other.source_);
+    length_ = other.length_;
+    dropped_ = other.dropped_;
+    written_ = other.written_;
+    pinned_ = other.pinned_;
+    other.runs_.clear();
+    other.tied_.clear();
+    other.held_.clear();
+    other.length_ = other.dropped_ = 0;
+    other.written_ = other.pinned_ = -1;
+  }
+  return *this;
+}
+
+Result<Run> Sequence::append(int64_t count, int64_t all) {
+  const int64_t end = runs_.empty() ? 0 : runs_.back().first_slot + runs_.back().length;
+  const Run run = pool_->space(SpaceKind::kAppend).allocate(count, end);
+  if (run.length == 0)
+    return Status::error("the state is full: " + std::to_string(std::max(count, all)) +
+                         " more tokens do not fit, all " + std::to_string(pool_->capacity()) +
+                         " slots are taken (a larger context, memory or number of sequences gives more)");
+  if (!runs_.empty() && run.first_slot == end)
+    runs_.back().length += run.length;
+  else
+    runs_.push_back(run);
+  length_ += run.length;
+  return run;
+}
+
+void Sequence::tie(int64_t count) {
+  if (count > 1) tied_.push_back({length_ - count, count});
+}
+
+int64_t Sequence::whole_before(int64_t length) const {
+  for (const Tied& t : tied_)
+    if (t.first < length && length < t.first + t.count) return t.first;
+  return length;
+}
+
+void Sequence::rewind(int64_t length) {
+  while (!tied_.empty() && tied_.back().first + tied_.back().count > length) tied_.pop_back();
+  if (written_ >= 0) release_whole(std::exchange(written_, -1));
+  for (; !held_.empty() && held_.back().length > length; held_.pop_back()) release_whole(held_.back().slot);
+  while (length_ > length) {
+    Run& last = runs_.back();
+    const int64_t drop = std::min(last.length, length_ - length);
+    pool_->space(SpaceKind::kAppend).release({last.first_slot + last.length - drop, drop});
+    last.length -= drop;
+    length_ -= drop;
+    if (last.length == 0) runs_.pop_back();
+  }
+}
+
+void Sequence::drop(int64_t most, int64_t first) {
+  int64_t surplus = kept() - most;
+  dropped_ += std::max<int64_t>(0, surplus);
+  for (size_t i = 0; surplus > 0;) {
+    Run& r = runs_[i];
+    if (first >= r.length) {
+      first -= r.length;
+      ++i;
+      continue;
+    }
+    if (first > 0) {  // the rest is a run of its own
+      const Run rest{r.first_slot + first, r.length - first};
+      r.length = first;
+      runs_.insert(runs_.begin() + static_cast<long>(i) + 1, rest);
+      continue;
+    }
+    const int64_t gone = std::min(surplus, r.length);
+    pool_->space(SpaceKind::kAppend).release({r.first_slot, gone});
+    r.first_slot += gone;
+    r.length -= gone;
+    surplus -= gone;
+    if (r.length == 0) runs_.erase(runs_.begin() + static_cast<long>(i));
+  }
+}
+
+Sequence Sequence::fork() const {
+  Sequence other(*pool_, runs_);
+  other.tied_ = tied_;
+  other.length_ = length_;
+  other.dropped_ = dropped_;
+  other.source_ = source_;
+  other.held_ = held_;
+  for (const Held& h : held_) pool_->space(SpaceKind::kWhole).add_reference({h.slot, 1});
+  return other;
+}
+
+void Sequence::clear() {
+  for (const Run& r : runs_) pool_->space(SpaceKind::kAppend).release(r);
+  for (const Held& h : held_) release_whole(h.slot);
+  if (written_ >= 0) release_whole(written_);
+  runs_.clear();
+  tied_.clear();
+  held_.clear();
+  length_ = dropped_ = 0;
+  written_ = pinned_ = -1;
+}
+
+Status Sequence::take_write_slot() {
+  if (written_ >= 0 || pool_->slot_bytes(SpaceKind::kWhole) == 0) return Status::ok();
+  const Run slot = pool_->space(SpaceKind::kWhole).allocate_stretch(1);
+  if (slot.length == 0)
+    return Status::error("no room for one more recurrent state: all " +
+                         std::to_string(pool_->space(SpaceKind::kWhole).capacity()) +
+                         " slots are taken (a larger number of sequences gives more)");
+  written_ = slot.first_slot;
+  return Status::ok();
+}
+
+void Sequence::step_done() {
+  if (written_ < 0) return;
+  held_.push_back({length_, std::exchange(written_, -1)});
+  for (size_t i = 0; held_.size() - i > kKeptSteps; ++i)
+    if (held_[i].length != pinned_) {
+      release_whole(held_[i].slot);
+      held_.erase(held_.begin() + static_cast<long>(i));
+      break;
+    }
+}
+
+bool Sequence::holds(int64_t length) const {
+  return length == 0 || pool_->slot_bytes(SpaceKind::kWhole) == 0 ||
+         std::any_of(held_.begin(), held_.end(), [&](const Held& h) { return h.length == length; });
+}
+
+}  // namespace situ

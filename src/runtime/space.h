@@ -1,0 +1,174 @@
+// Spaces, slots, runs and sequences. States that are indexed alike form a space; a slot is the place of one row in all
+// of them. A sequence is a list of runs of slots in the append space, one slot of the whole space, and a source. No
+// operation on sequences moves a state byte.
+//   append  a slot for each token (self-attention K/V)
+//   source  a stretch of slots for each output of an encoder (cross-attention K/V), read by all that hang on it
+//   whole   a slot holds all of a state (convolutions, recurrences); a step reads one slot and writes another
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/kernel.h"
+#include "place/plan.h"
+
+namespace situ {
+
+enum class SpaceKind { kAppend, kSource, kWhole };
+constexpr int kSpaceKinds = 3;
+const char* space_name(SpaceKind kind);  // "append"
+SpaceKind space_of(StateRule rule);
+
+// Slots of the whole space that a sequence holds at most, with the one that a step writes.
+constexpr int64_t kWholeSlotsPerSequence = 6;
+
+// The slots of one space and how often each is referred to.
+class Space {
+ public:
+  explicit Space(int64_t capacity = 0) : capacity_(capacity) {}
+  int64_t capacity() const { return capacity_; }
+  int64_t free_slots() const;
+
+  // Consecutive slots with one reference, at most `count`: those from `after` on that are free, so that an undisturbed
+  // sequence stays one run; else of the largest gap, from its middle where another sequence may grow into it. Length 0:
+  // no slot is free.
+  Run allocate(int64_t count, int64_t after);
+  // The first `count` consecutive slots that are free, or length 0.
+  Run allocate_stretch(int64_t count);
+  // Whether there are so many.
+  bool fits(int64_t count) const;
+  void add_reference(const Run& run);
+  // Slots whose last reference goes are free again.
+  void release(const Run& run);
+
+ private:
+  int64_t free_from(int64_t begin, int64_t most) const;
+  int64_t find_stretch(int64_t count) const;  // its first slot; -1: there is none
+
+  int64_t capacity_;
+  std::vector<uint32_t> references_;  // by slot, up to the last one that was ever used
+};
+
+// Address space of the states, reserved once and touched as slots are used: growth moves nothing. One region per state,
+// slot-major.
+class StatePool {
+ public:
+  struct Capacity {
+    int64_t append = 0, source = 0, whole = 0;  // slots
+  };
+  // Error: the address space cannot be reserved (names the bytes asked for).
+  static Result<std::unique_ptr<StatePool>> create(const std::vector<StateLayout>& layouts, const Capacity& capacity);
+  ~StatePool();
+  StatePool(const StatePool&) = delete;
+  StatePool& operator=(const StatePool&) = delete;
+
+  Space& space(SpaceKind kind) { return spaces_[static_cast<int>(kind)]; }
+  const Space& space(SpaceKind kind) const { return spaces_[static_cast<int>(kind)]; }
+  // Bytes of a slot over all states of the space.
+  int64_t slot_bytes(SpaceKind kind) const { return slot_bytes_[static_cast<int>(kind)]; }
+  // Tokens that the append space has room for, and bytes of each.
+  int64_t capacity() const { return space(SpaceKind::kAppend).capacity(); }
+  int64_t free_slots() const { return space(SpaceKind::kAppend).free_slots(); }
+  int64_t bytes_per_slot() const { return slot_bytes(SpaceKind::kAppend); }
+  // What a sequence takes of the whole space.
+  int64_t fixed_bytes() const { return slot_bytes(SpaceKind::kWhole) * kWholeSlotsPerSequence; }
+  std::byte* base(size_t state) const { return bases_[state]; }
+
+ private:
+  StatePool() = default;
+  Space spaces_[kSpaceKinds];
+  int64_t slot_bytes_[kSpaceKinds] = {};
+  std::vector<std::byte*> bases_;
+  std::vector<size_t> sizes_;
+};
+
+// Rows of the source space that one run of an encoder wrote. Sequences share it; its slots go with the last of them.
+class Source {
+ public:
+  // `run`: has its reference already.
+  Source(StatePool& pool, const Run& run) : pool_(pool), run_(run) {}
+  ~Source() { pool_.space(SpaceKind::kSource).release(run_); }
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+  int64_t first_slot() const { return run_.first_slot; }
+  int64_t rows() const { return run_.length; }
+
+ private:
+  StatePool& pool_;
+  const Run run_;
+};
+
+// A sequence of tokens in the state. Move-only owner of its slots. One thread at a time.
+class Sequence {
+ public:
+  explicit Sequence(StatePool& pool) : pool_(&pool) {}
+  // Over slots that somebody else holds too.
+  Sequence(StatePool& pool, std::vector<Run> runs);
+  ~Sequence() { clear(); }
+  Sequence(Sequence&& other) noexcept { *this = std::move(other); }
+  Sequence& operator=(Sequence&& other) noexcept;
+
+  int64_t length() const { return length_; }
+  // Tokens that have slots: all, or the first ones and the last ones of them.
+  int64_t kept() const { return length_ - dropped_; }
+  const std::vector<Run>& runs() const { return runs_; }
+  // True when token j lives in slot first_slot + j: what the generic path needs.
+  bool contiguous() const { return runs_.size() <= 1; }
+
+  // Slots for the next tokens, at most `count`, in one run. Error: the pool is full; it names the `all` tokens of a
+  // step, if these are some of them.
+  Result<Run> append(int64_t count, int64_t all = 0);
+  // The last `count` tokens were computed together, and are right together only.
+  void tie(int64_t count);
+  // How many of the first `length` tokens are right without those behind: all, or those before some that are tied
+  // across it.
+  int64_t whole_before(int64_t length) const;
+  // Drops the last tokens. Precondition: length() - kept() <= length <= length().
+  void rewind(int64_t length);
+  // Gives the slots back of all but the first `first` tokens and as many of the last as make `most` together.
+  void drop(int64_t most, int64_t first);
+  // Another sequence over the same slots: index work only.
+  Sequence fork() const;
+  // No tokens any more; the source stays.
+  void clear();
+
+  // -- source
+  void set_source(std::shared_ptr<const Source> source) { source_ = std::move(source); }
+  const std::shared_ptr<const Source>& source() const { return source_; }
+
+  // -- whole states: the slot that the next step reads; 0 holds zeros, which is what a new sequence reads
+  int64_t read_slot() const { return held_.empty() ? 0 : held_.back().slot; }
+  // A slot for the next step to write, taken until step_done() or rewind(). Error: the space is full.
+  Status take_write_slot();
+  int64_t write_slot() const { return written_; }
+  // What the step wrote is what the next one reads. Slots of the last kKeptSteps steps are kept, and that of the length
+  // at which pin() was called: so far the sequence can be rewound.
+  void step_done();
+  void pin() { pinned_ = length_; }
+  void unpin() { pinned_ = -1; }
+  // Whether whole states are known as they were after `length` tokens.
+  bool holds(int64_t length) const;
+
+ private:
+  static constexpr size_t kKeptSteps = 4;
+  struct Tied {
+    int64_t first = 0, count = 0;
+  };
+  struct Held {
+    int64_t length = 0, slot = 0;
+  };
+  void release_whole(int64_t slot) { pool_->space(SpaceKind::kWhole).release({slot, 1}); }
+
+  StatePool* pool_ = nullptr;
+  std::vector<Run> runs_;
+  std::vector<Tied> tied_;  // in order
+  int64_t length_ = 0, dropped_ = 0;
+  std::shared_ptr<const Source> source_;
+  std::vector<Held> held_;  // whole states, by length
+  int64_t written_ = -1, pinned_ = -1;
+};
+
+}  // namespace situ
