@@ -21,7 +21,7 @@ constexpr int kSplits = 3;  // of attention, however many threads there are
 struct Machine {
   Machine(const test::TinyDecoder& decoder, const Plan& p, int threads)
       : plan(p), pool(threads), executor(pool), memory(static_cast<size_t>(p.arena_bytes + p.io_bytes) + 128) {
-    Result<std::unique_ptr<StatePool>> made = StatePool::create(plan.states, 4 * kCapacity);
+    Result<std::unique_ptr<StatePool>> made = StatePool::create(plan.states, {4 * kCapacity});
     EXPECT_TRUE(made.is_ok());
     states = std::move(*made);
     std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
@@ -44,8 +44,9 @@ struct Machine {
       EXPECT_TRUE(run.is_ok() && run->length == count);
       for (int64_t j = 0; j < count; ++j)
         ids[i].push_back((past + j + 5 * static_cast<int64_t>(i)) * 7 % test::TinyDecoder::kVocabulary);
-      segments.push_back({ids[i].data(), count, past, run->first_slot, 0, sequences[i].runs().data(),
-                          static_cast<int>(sequences[i].runs().size()), sequences[i].kept(), counts[i] < 0});
+      segments.push_back(segment_of(sequences[i], ids[i], past, run->first_slot, counts[i] < 0));
+      segments.back().runs = sequences[i].runs().data();
+      segments.back().run_count = static_cast<int>(sequences[i].runs().size());
     }
     Ledger ledger;
     const Status done = program->run({segments, wanted}, ledger);
@@ -132,7 +133,9 @@ TEST_F(ExecutorTest, EndsAtABarrierWhenInterrupted) {
   const Result<situ::Run> run = sequence.append(2);
   ASSERT_TRUE(run.is_ok());
   const std::vector<int64_t> ids{1, 2};
-  const Segment segment{ids.data(), 2, 0, run->first_slot, 0, sequence.runs().data(), 1, 2, false};
+  Segment segment = segment_of(sequence, ids, 0, run->first_slot, false);
+  segment.runs = sequence.runs().data();
+  segment.run_count = 1;
   Ledger ledger;
   EXPECT_EQ(machine.program->run({{&segment, 1}, 1}, ledger).message(), "interrupted");
   EXPECT_LT(calls, 30);  // of more than 80
@@ -148,9 +151,13 @@ TEST_F(ExecutorTest, TakesAsManySingleTokensAsThereIsRoomFor) {
     machine.sequences.emplace_back(*machine.states);
     const Result<situ::Run> run = machine.sequences.back().append(1);
     ASSERT_TRUE(run.is_ok());
-    segments.push_back({&ids[static_cast<size_t>(i)], 1, 0, run->first_slot, 0, nullptr, 1, 1, false});
+    segments.push_back(
+        segment_of(machine.sequences.back(), {&ids[static_cast<size_t>(i)], 1}, 0, run->first_slot, false));
   }
-  for (size_t i = 0; i < segments.size(); ++i) segments[i].runs = machine.sequences[i].runs().data();
+  for (size_t i = 0; i < segments.size(); ++i) {
+    segments[i].runs = machine.sequences[i].runs().data();
+    segments[i].run_count = 1;
+  }
   Ledger ledger;
   EXPECT_EQ(machine.program->run({segments, kWanted}, ledger).message(),
             "a step of 5 single tokens; 4 are planned for");
