@@ -402,7 +402,7 @@ class StreamTest(PythonTest):
             stream.close()
             stream.close()
             self.assertIsNone(next(stream, None))
-            self.assertEqual(stream.generation.finish_reason, "stop")
+            self.assertEqual(stream.generation.finish_reason, "cancelled")
 
         model = self.long_model()
         before = self.threads()
