@@ -116,6 +116,11 @@ struct SoftmaxParams {
 struct CumSumParams {
   bool exclusive, reverse;
 };
+struct ConvParams {
+  int32_t axes;  // 1 to 3
+  int64_t groups;
+  int64_t strides[3], dilations[3], pads[3];  // pads: in front of each axis
+};
 struct TopKParams {
   int32_t axis;
   bool largest, sorted;

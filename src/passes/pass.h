@@ -2,6 +2,7 @@
 // inferred again. SITU_DISABLE_PASSES=name,name switches off those that a correct program does not need.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -110,6 +111,9 @@ struct PassContext {
   std::map<ValueId, int64_t> folded;  // bytes of all that it made
   // Set by widen_half: constants that are float now may have been rounded to half precision by the exporter.
   bool half_constants = false;
+  // Called by infer_shapes for each node before its shapes are inferred: may replace operands. Empty: nothing is.
+  std::function<void(Node&)> before_infer;
+  int64_t lifted = 0;  // set by lift_extents: tokens of the file's steps, whose extents were numbers; 0: they were not
   // A step that subgraphs are probed at: S, P and T = P + S all differ where the phase lets them.
   int64_t probe_tokens() const { return phase == Phase::kDecode ? 1 : 2; }
   int64_t probe_past() const { return phase == Phase::kFirst ? 0 : 3; }
@@ -137,6 +141,7 @@ const std::vector<Pass>& pass_list();
 Status run_passes(PassContext& context, bool literal);
 
 // -- the passes, one file each
+Status lift_extents(PassContext&);         // fixed windows: extents that are numbers become symbols
 Status bind_inputs(PassContext&);          // symbols for batch, new tokens, past; constant inputs
 Status expand_fused(PassContext&);         // contrib and opset 23+ attention, rotary, skip norms
 Status check_mask(PassContext&);           // ones in the attention mask hide nothing, and a zero hides a key
@@ -149,11 +154,13 @@ Status inline_control(PassContext&);       // If on a known predicate
 Status simplify(PassContext&);             // identities, no-op casts, expands and reshapes; dead nodes
 Status fuse_dequantize(PassContext&);      // DequantizeLinear of a weight into its MatMul
 Status sink_repeats(PassContext&);         // unary operators above the repetition they read
+Status computed_positions(PassContext&);   // positions counted in the mask: fed by the host
 Status recognise_functions(PassContext&);  // norms and activations, by probing
 Status recognise_rotary(PassContext&);     // rotary embeddings, by probing
 Status simplify_rotary(PassContext&);      // parts, orders and repetitions around rotary embeddings
 Status unrepeat_states(PassContext&);      // heads that are repeated before they are cached: cached once
 Status recognise_attention(PassContext&);  // Softmax outwards; masks, ALiBi, repeat_kv by probing
+Status order_single_tokens(PassContext&);  // attention of a fixed window of one token sees no later one
 Status split_products(PassContext&);       // products with repeated heads that attention recognition left
 Status push_selections(PassContext&);      // Slice/Split/Gather above the projection they select from
 Status last_token(PassContext&);           // logits of the last tokens only
@@ -165,10 +172,10 @@ Status fuse_casts(PassContext&);           // casts to half precision into the k
 Status join_products(PassContext&);        // packed products of the same rows into one call
 Status distribute_concat(PassContext&);    // elementwise operators above the Concat they read
 
-// After the passes, where the number of threads is known: workspaces for attention of single tokens to up to `keys`
-// keys.
+// After the passes, where the number of threads is known: attention gets a second output, a workspace in which they
+// share the keys of single tokens, of which one attends to up to `keys`.
 void add_attention_workspaces(Graph& graph, int threads, int64_t keys);
-// Of an attention; kNoValue: it has none.
+// That output; kNoValue: the node has none.
 ValueId attention_workspace(const Node& node);
 // For sequences without an end, of which the last `window` tokens and `first` first ones are attended to: after the
 // passes. Attention takes no others, and rotary tables become rows that the host computes. Errors name what needs the

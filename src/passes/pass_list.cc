@@ -15,6 +15,7 @@ bool pass_disabled(const std::string& name) {
 
 const std::vector<Pass>& pass_list() {
   static const std::vector<Pass> passes{
+      {"lift_extents", lift_extents, PassUse::kAlways},
       {"bind_inputs", bind_inputs, PassUse::kAlways},
       {"inline_control", inline_control, PassUse::kAlways},
       {"expand_fused", expand_fused, PassUse::kAlways},
@@ -27,11 +28,13 @@ const std::vector<Pass>& pass_list() {
       {"simplify", simplify, PassUse::kOptional},
       {"fuse_dequantize", fuse_dequantize, PassUse::kOptional},
       {"sink_repeats", sink_repeats, PassUse::kOptional},
+      {"computed_positions", computed_positions, PassUse::kOptional},
       {"recognise_functions", recognise_functions, PassUse::kOptional},
       {"recognise_rotary", recognise_rotary, PassUse::kOptional},
       {"simplify_rotary", simplify_rotary, PassUse::kOptional},
       {"unrepeat_states", unrepeat_states, PassUse::kOptional},
       {"recognise_attention", recognise_attention, PassUse::kOptional},
+      {"order_single_tokens", order_single_tokens, PassUse::kPlaced},
       {"split_products", split_products, PassUse::kOptional},
       {"push_selections", push_selections, PassUse::kOptional},
       {"last_token", last_token, PassUse::kOptional},
@@ -70,6 +73,7 @@ Status run_passes(PassContext& context, bool literal) {
     if (literal && pass.use != PassUse::kAlways) continue;
     if (pass.use == PassUse::kOptional && pass_disabled(pass.name)) continue;
     SITU_RETURN_IF_ERROR(pass.run(context).with_context(std::string("pass ") + pass.name));
+    if (pass.run == lift_extents && !context.lifted) continue;  // before inputs are bound, little is known of shapes
     SITU_RETURN_IF_ERROR(infer_shapes(context));
   }
   context.graph.drop_unread_constants();

@@ -161,6 +161,19 @@ Result<Tensor> Prober::evaluate(ValueId root, const std::map<ValueId, Tensor>& l
   return demand(root, memo, bind_symbols(tokens, past), 0);
 }
 
+Result<std::vector<Tensor>> Prober::evaluate(const std::vector<ValueId>& roots, const std::map<ValueId, Tensor>& leaves,
+                                             int64_t tokens, int64_t past) {
+  std::map<ValueId, Tensor> memo = leaves;
+  held_ = 0;
+  std::vector<Tensor> results;
+  for (const ValueId root : roots) {
+    Result<Tensor> t = demand(root, memo, bind_symbols(tokens, past), 0);
+    if (!t.is_ok()) return t.status();
+    results.push_back(*t);
+  }
+  return results;
+}
+
 std::optional<Cone> Prober::cone(ValueId root, ValueId leaf, int max_nodes) const {
   Cone cone;
   std::set<int> seen;

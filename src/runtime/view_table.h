@@ -32,9 +32,8 @@ class ViewTable {
     std::byte* host = nullptr;  // its own integers, where add_part's `host` says
   };
   // View `i`, whose home is `home`, is bound for each part too; its number among those that are. `host`: the values are
-  // the part's own, at this offset of Part::host. Nothing: a part of the view cannot be told, because `problem`.
-  std::optional<int> add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host,
-                              std::string* problem);
+  // the part's own, at this offset of Part::host. Precondition: part_problem() (schedule/schedule.h) has none.
+  int add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host);
   int add_absent_part(int i);
   // After bind(), for the same step.
   void bind_parts(const std::vector<Part>& parts);

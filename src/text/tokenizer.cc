@@ -9,13 +9,26 @@ namespace situ {
 
 void Tokenizer::Free::operator()(situ_text_tokenizer* handle) const { situ_text_tokenizer_free(handle); }
 
+Status check_utf8(std::string_view text, std::string_view what) {
+  OwnedText error;
+  const bool good = situ_text_check_utf8(text.data(), text.size(), what.data(), what.size(), error.get()) == 0;
+  return good ? Status::ok() : error.status();
+}
+
+situ_text_stop Tokenizer::stop() const {
+  const auto asked = [](const void* flag) {
+    return flag != nullptr && static_cast<const std::atomic<bool>*>(flag)->load(std::memory_order_relaxed);
+  };
+  return {asked, interrupt_};
+}
+
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
   Result<TokenizerConfig> config = TokenizerConfig::load(folder);
   if (!config.is_ok()) return config.status();
   const std::string path = (folder / "tokenizer.json").string();
   situ_text_tokenizer* handle = nullptr;
   OwnedText error;
-  if (situ_text_tokenizer_create(path.data(), path.size(), &handle, error.get()) != 0) return error.status();
+  if (situ_text_tokenizer_create(path.data(), path.size(), nullptr, &handle, error.get()) != 0) return error.status();
   Tokenizer tokenizer(handle, std::move(config).value());
   SITU_RETURN_IF_ERROR(tokenizer.resolve_ends());
   return tokenizer;
@@ -43,9 +56,9 @@ Result<std::vector<int64_t>> Tokenizer::encode(std::string_view text, bool add_s
     ~Ids() { situ_text_free_ids(this); }
   } ids;
   OwnedText error;
-  if (situ_text_encode(handle_.get(), text.data(), text.size(), by_file, &ids, error.get()) != 0) {
+  const situ_text_stop when = stop();
+  if (situ_text_encode(handle_.get(), text.data(), text.size(), by_file, &when, &ids, error.get()) != 0)
     return error.status();
-  }
   std::vector<int64_t> result;
   result.reserve(ids.size + 2);
   if (by_config && first_id_) result.push_back(*first_id_);
@@ -64,10 +77,10 @@ Result<std::string> Tokenizer::decode(std::span<const int64_t> ids, bool skip_sp
     narrow.push_back(static_cast<uint32_t>(id));
   }
   OwnedText text, error;
-  if (situ_text_decode(handle_.get(), narrow.data(), narrow.size(), skip_special_tokens, text.get(), error.get()) !=
-      0) {
+  const situ_text_stop when = stop();
+  if (situ_text_decode(handle_.get(), narrow.data(), narrow.size(), skip_special_tokens, &when, text.get(),
+                       error.get()) != 0)
     return error.status();
-  }
   return text.str();
 }
 

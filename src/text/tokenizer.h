@@ -1,6 +1,7 @@
 // Text to token ids and back, and chat templates, for one model folder in the Hugging Face layout.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -14,8 +15,12 @@
 #include "text/tokenizer_config.h"
 
 struct situ_text_tokenizer;
+struct situ_text_stop;
 
 namespace situ {
+
+// Error: names `what` and the first byte that is wrong.
+Status check_utf8(std::string_view text, std::string_view what);
 
 struct ChatMessage {
   std::string role;     // "system", "user", "assistant", ...
@@ -26,11 +31,17 @@ struct ChatMessage {
 // Python packages tokenizers 0.23 and transformers 5 with clean_up_tokenization_spaces off.
 class Tokenizer {
  public:
-  // Reads tokenizer.json, which must be there, and what TokenizerConfig::load reads.
+  // Reads tokenizer.json, which must be there, and what TokenizerConfig::load reads. Error: it takes too much time or
+  // memory (situ_text.h).
   static Result<Tokenizer> load(const std::filesystem::path& folder);
 
+  // Calls that wait end with the error "interrupted" within milliseconds when the flag is true. Null: none. Not while
+  // other threads use the tokenizer.
+  void interrupt_when(const std::atomic<bool>* flag) { interrupt_ = flag; }
+
   // Errors: invalid UTF-8; a text that the model of tokenizer.json cannot express (no unknown token), or on which its
-  // regular expression gives up; a tokenizer.json whose rules could make far more of the text than it has bytes.
+  // regular expression gives up or takes too long; a tokenizer.json whose rules could make far more of the text than it
+  // has bytes.
   Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens) const;
 
   // Ids that the vocabulary does not have give no text (exports pad the vocabulary); a negative id is an error.
@@ -64,9 +75,11 @@ class Tokenizer {
   friend class Grammar;
   Tokenizer(situ_text_tokenizer* handle, TokenizerConfig config) : handle_(handle), config_(std::move(config)) {}
   Status resolve_ends();
+  situ_text_stop stop() const;
 
   std::unique_ptr<situ_text_tokenizer, Free> handle_;
   TokenizerConfig config_;
+  const std::atomic<bool>* interrupt_ = nullptr;
   // Added around a text in place of what tokenizer.json adds, when config_.ends is set.
   std::optional<int64_t> first_id_;
   std::optional<int64_t> last_id_;

@@ -1,0 +1,35 @@
+// Tensors that a caller gives to inputs of graphs by name: --encoder-input [GRAPH.]NAME=FILE.npy.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tensor.h"
+
+namespace situ {
+
+struct NamedTensor {
+  std::string name;  // NAME, or GRAPH.NAME
+  Tensor tensor;
+  std::string source;  // the file, for messages
+};
+
+// Reads every NAME=FILE. Errors: no such form, a name twice, a file that read_npy refuses.
+Result<std::vector<NamedTensor>> read_encoder_inputs(std::span<const std::string> texts);
+
+// An input that may be given.
+struct GraphInput {
+  std::string graph, name;
+  DType type = DType::kNone;
+  std::vector<int64_t> dims;  // -1: any extent of at least 1
+};
+
+// For each tensor the index of its input. Errors name the tensor, what is wanted and what was found: a name that no
+// input has (the message lists those that there are), that inputs of two graphs have, or that comes twice as NAME and
+// GRAPH.NAME; another type, rank or extent.
+Result<std::vector<size_t>> match_encoder_inputs(std::span<const NamedTensor> tensors,
+                                                 std::span<const GraphInput> inputs);
+
+}  // namespace situ

@@ -1,0 +1,175 @@
+#include "pipelines/npy.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "pipelines/encoder_inputs.h"
+#include "text/test_models.h"
+
+namespace situ {
+namespace {
+
+const std::string kFloats(
+    "\x00\x00\x80\x3f\x00\x00\x00\xc0\x00\x00\x00\x3f\x00\x00\x00\x00\x00\x00\x20\x41\x00\x00\xc8\x42",
+    24);  // 1, -2, 0.5, 0, 10, 100
+
+std::string npy(const std::string& header, const std::string& data, int major = 1, int minor = 0) {
+  std::string file = "\x93NUMPY";
+  file += static_cast<char>(major);
+  file += static_cast<char>(minor);
+  const size_t length = header.size() + 1;
+  for (int i = 0; i < (major == 1 ? 2 : 4); ++i) file += static_cast<char>(length >> (8 * i) & 255);
+  return file + header + "\n" + data;
+}
+
+std::string header(const std::string& descr, const std::string& shape, const std::string& fortran = "False") {
+  return "{'descr': " + descr + ", 'fortran_order': " + fortran + ", 'shape': " + shape + ", }   ";
+}
+
+Result<Tensor> read(const std::string& bytes) {
+  static const testing::TempFolder folder;
+  folder.write("x.npy", bytes);
+  return read_npy(folder.path() / "x.npy");
+}
+
+TEST(Npy, ReadsEveryTypeAndVersion) {
+  for (const int version : {1, 2, 3}) {
+    const Tensor t = read(npy(header("'<f4'", "(2, 3)"), kFloats, version)).value();
+    EXPECT_EQ(t.type(), DType::kF32);
+    EXPECT_EQ(t.dims(), (std::vector<int64_t>{2, 3}));
+    EXPECT_EQ(t.to_f64(), (std::vector<double>{1, -2, 0.5, 0, 10, 100}));
+  }
+  EXPECT_EQ(read(npy(header("'<i8'", "(2,)"), std::string("\x05\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff", 16)))
+                ->to_i64(),
+            (std::vector<int64_t>{5, -1}));
+  EXPECT_EQ(read(npy(header("'<i4'", "(1, 1)"), std::string("\xfe\xff\xff\xff", 4)))->to_i64(),
+            (std::vector<int64_t>{-2}));
+  EXPECT_EQ(read(npy(header("'|b1'", "(3,)"), std::string("\1\0\1", 3)))->to_i64(), (std::vector<int64_t>{1, 0, 1}));
+  EXPECT_EQ(read(npy(header("'<f2'", "()"), std::string("\x00\x3c", 2)))->to_f64(), (std::vector<double>{1}));
+  EXPECT_EQ(read(npy(header("'<f4'", "(0, 3)"), ""))->count(), 0);
+  // As other writers have it.
+  EXPECT_TRUE(read(npy(R"({"shape":(2L,3L),"fortran_order":False,"descr":"<f4"})", kFloats)).is_ok());
+}
+
+TEST(Npy, RefusesWhatItCannotRead) {
+  const std::string good = header("'<f4'", "(2, 3)");
+  const std::pair<std::string, const char*> wrong[] = {
+      {"", "begins with \\x93NUMPY"},
+      {"PK\x03\x04 an archive of arrays", "begins with \\x93NUMPY"},
+      {npy(good, kFloats, 4), "its format should be 1.0, 2.0 or 3.0, is 4.0"},
+      {npy(good, kFloats, 1, 7), "is 1.7"},
+      {npy(good, kFloats).substr(0, 9), "ends in its header"},
+      {npy(good, kFloats).substr(0, 30), "ends in its header"},
+      {npy(good, kFloats.substr(1)), "asks for 24 bytes of elements, it has 23"},
+      {npy(good, kFloats + "x"), "asks for 24 bytes of elements, it has 25"},
+      {npy(header("'<f4'", "(2, 3)", "True"), kFloats), "are in Fortran order"},
+      {npy(header("'>f4'", "(2, 3)"), kFloats), "are '>f4' (big endian)"},
+      {npy(header("'|O'", "(2, 3)"), kFloats), "are '|O' (pickled objects)"},
+      {npy(header("'<f8'", "(3,)"), kFloats), "are '<f8'"},
+      {npy(header("'<U6'", "(1,)"), kFloats), "are '<U6'"},
+      {npy(header("[('a', '<f4')]", "(6,)"), kFloats), "one of a single number"},
+      {npy(header("'<f4'", "(-6,)"), kFloats), "an extent from 0"},
+      {npy(header("'<f4'", "(99999999999999999999,)"), kFloats), "an extent from 0"},
+      {npy(header("'<f4'", "(4611686018427387904, 2)"), kFloats), "more elements than any memory"},
+      {npy(header("'<f4'", "(0, 4611686018427387904, 2)"), ""), "more elements than any memory"},
+      {npy(header("'<f4'", "(9223372036854775807,)"), kFloats), "more elements than any memory"},
+      {npy(header("'<f4'", "(1000000000000,)"), kFloats), "asks for 4000000000000 bytes of elements, it has 24"},
+      {npy(header("'<f4'", "(1,1,1,1,1,1,1,1,6)"), kFloats), "at most 8 dimensions"},
+      {npy(header("'<f4'", "6"), kFloats), "a tuple is wanted"},
+      {npy(header("'<f4'", "(6,)") + "x", kFloats), "its end is wanted"},
+      {npy("{'descr': '<f4'}", kFloats), "descr, fortran_order and shape"},
+      {npy("{'descr': '<f4', 'other': 5}", kFloats), "unknown key 'other'"},
+      {npy("[1, 2]", kFloats), "a dictionary is wanted"},
+      {npy(header("'|b1'", "(24,)"), kFloats), "should be a bool, 0 or 1, is 128"},
+      {std::string("\x93NUMPY\x02\x00\xff\xff\xff\x7f", 12), "at most 65536 bytes, has 2147483647"}};
+  for (const auto& [bytes, words] : wrong) {
+    const Result<Tensor> refused = read(bytes);
+    ASSERT_FALSE(refused.is_ok()) << words;
+    EXPECT_NE(refused.status().message().find("x.npy: "), std::string::npos);
+    EXPECT_NE(refused.status().message().find(words), std::string::npos) << refused.status().message();
+  }
+  testing::TempFolder folder;
+  EXPECT_NE(read_npy(folder.path()).status().message().find("not a regular file"), std::string::npos);
+  EXPECT_FALSE(read_npy(folder.path() / "missing.npy").is_ok());
+  EXPECT_FALSE(read_npy("/dev/zero").is_ok());
+}
+
+// Whatever a file has: an error, or a tensor of as many bytes as stand behind its header.
+TEST(Npy, DamagedFilesNeverDoHarm) {
+  std::mt19937 random(7);
+  const std::string files[] = {npy(header("'<f4'", "(2, 3)"), kFloats), npy(header("'|b1'", "(24,)"), kFloats, 2),
+                               npy(header("'<i8'", "(1, 3, 1)"), kFloats, 3)};
+  int read_well = 0;
+  for (int round = 0; round < 600; ++round) {
+    std::string bytes = files[random() % std::size(files)];
+    for (unsigned i = random() % 4; i-- > 0;) {
+      const size_t at = random() % bytes.size();
+      constexpr std::string_view kLikely("0123456789(),'{}: <>|fib-L\0\xff", 28);
+      bytes[at] = random() % 2 ? static_cast<char>(random()) : kLikely[random() % kLikely.size()];
+    }
+    if (random() % 3 == 0) bytes.resize(random() % (bytes.size() + 1));
+    if (random() % 8 == 0) bytes.insert(random() % (bytes.size() + 1), std::string(random() % 40, '('));
+    const Result<Tensor> t = read(bytes);
+    if (t.is_ok()) {
+      ++read_well;
+      EXPECT_LE(static_cast<size_t>(t->bytes()), bytes.size());
+    } else {
+      EXPECT_NE(t.status().message(), "");
+    }
+  }
+  EXPECT_GT(read_well, 30);
+}
+
+const std::vector<GraphInput> kInputs{{"encoder", "input_features", DType::kF32, {1, 2, -1}},
+                                      {"encoder", "mask", DType::kI64, {-1}},
+                                      {"decoder", "mask", DType::kI64, {-1}},
+                                      {"decoder", "past.0.key", DType::kF32, {1, 3}}};
+
+NamedTensor named(const std::string& name, DType type, const std::vector<int64_t>& dims) {
+  return {name, Tensor::allocate(type, dims), "f.npy"};
+}
+
+TEST(EncoderInputs, FindTheirInputs) {
+  const NamedTensor tensors[] = {named("input_features", DType::kF32, {1, 2, 9}),
+                                 named("decoder.mask", DType::kI64, {4}), named("past.0.key", DType::kF32, {1, 3})};
+  EXPECT_EQ(match_encoder_inputs(tensors, kInputs).value(), (std::vector<size_t>{0, 2, 3}));
+  const std::pair<NamedTensor, const char*> wrong[] = {
+      {named("nothing", DType::kF32, {1}), "there is no such input; there are encoder.input_features, encoder.mask,"},
+      {named("mask", DType::kI64, {1}), "say encoder.mask or decoder.mask"},
+      {named("input_features", DType::kF16, {1, 2, 9}), "should be float32[1, 2, ?], is float16[1, 2, 9]"},
+      {named("input_features", DType::kF32, {1, 3, 9}), "should be float32[1, 2, ?], is float32[1, 3, 9]"},
+      {named("input_features", DType::kF32, {2, 9}), "is float32[2, 9]"},
+      {named("encoder.mask", DType::kI64, {0}), "should be int64[?], is int64[0]"}};
+  for (const auto& [tensor, words] : wrong) {
+    const Status refused = match_encoder_inputs({&tensor, 1}, kInputs).status();
+    EXPECT_NE(refused.message().find("encoder input '" + tensor.name + "' (f.npy): "), std::string::npos);
+    EXPECT_NE(refused.message().find(words), std::string::npos) << refused.message();
+  }
+  const NamedTensor twice[] = {named("encoder.input_features", DType::kF32, {1, 2, 9}),
+                               named("input_features", DType::kF32, {1, 2, 9})};
+  EXPECT_NE(match_encoder_inputs(twice, kInputs).status().message().find("is given twice"), std::string::npos);
+  EXPECT_NE(match_encoder_inputs({twice, 1}, {}).status().message().find("none can be given"), std::string::npos);
+}
+
+TEST(EncoderInputs, AreReadFromTheCommandLine) {
+  testing::TempFolder folder;
+  folder.write("a=b.npy", npy(header("'<f4'", "(2, 3)"), kFloats));
+  const std::string file = (folder.path() / "a=b.npy").string();
+  const std::vector<std::string> good{"encoder.x.y=" + file, "z=" + file};
+  const std::vector<NamedTensor> tensors = read_encoder_inputs(good).value();
+  EXPECT_EQ(tensors[0].name, "encoder.x.y");
+  EXPECT_EQ(tensors[0].source, file);
+  EXPECT_EQ(tensors[1].tensor.count(), 6);
+  const std::pair<std::vector<std::string>, const char*> wrong[] = {
+      {{"x"}, "'x' should be NAME=FILE.npy"},
+      {{"=" + file}, "should be NAME=FILE.npy"},
+      {{"x="}, "should be NAME=FILE.npy"},
+      {{"x=" + file, "x=" + file}, "gives 'x' twice"},
+      {{"x=/nothing/there.npy"}, "--encoder-input 'x': /nothing/there.npy: "}};
+  for (const auto& [texts, words] : wrong)
+    EXPECT_NE(read_encoder_inputs(texts).status().message().find(words), std::string::npos) << words;
+}
+
+}  // namespace
+}  // namespace situ
