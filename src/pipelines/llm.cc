@@ -267,7 +267,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
     return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " +
                          std::to_string(kMaxContext));
   SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
-  if (impl->folder.has_tokenizer) {
+  if (impl->folder.missing_tokenizer.empty()) {
     Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
     if (!tokenizer.is_ok()) return tokenizer.status();
     impl->tokenizer = std::move(*tokenizer);
@@ -333,12 +333,14 @@ bool Model::has_tokenizer() const { return impl_->tokenizer.has_value(); }
 
 Result<std::vector<int64_t>> Model::encode(const std::string& text) const {
   if (!impl_->tokenizer)
-    return Status::error(impl_->folder.folder.string() + ": no tokenizer.json; give token ids instead of text");
+    return Status::error(impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer +
+                         "; give token ids instead of text");
   return impl_->tokenizer->encode(text, true);
 }
 
 Result<std::string> Model::decode(std::span<const int64_t> ids) const {
-  if (!impl_->tokenizer) return Status::error(impl_->folder.folder.string() + ": no tokenizer.json");
+  if (!impl_->tokenizer)
+    return Status::error(impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer);
   return impl_->tokenizer->decode(ids, true);
 }
 

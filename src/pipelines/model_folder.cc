@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pipelines/json_file.h"
+#include "text/tokenizer.h"
 
 namespace situ {
 namespace {
@@ -183,10 +184,10 @@ Result<ModelFolder> open_model_folder(const fs::path& path) {
   SITU_RETURN_IF_ERROR(read_transformers(&m));
   // What the tokenizer reads later: a pipe would wait for its writer, a device has no end.
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.json",
-                           "chat_template.jinja"})
+                           "chat_template.jinja", "source.spm", "target.spm", "sentencepiece.bpe.model", "vocab.json"})
     if (const fs::path file = m.folder / name; there(file) && !fs::is_regular_file(file, error))
       return Status::error(file.string() + ": " + (error ? error.message() : "not a regular file"));
-  m.has_tokenizer = there(m.folder / "tokenizer.json");
+  m.missing_tokenizer = Tokenizer::missing_file(m.folder);
   return m;
 }
 

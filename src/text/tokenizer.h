@@ -12,8 +12,7 @@
 
 #include "base/status.h"
 #include "text/tokenizer_config.h"
-
-struct situ_text_tokenizer;
+#include "text/tokenizer_model.h"
 
 namespace situ {
 
@@ -23,11 +22,14 @@ struct ChatMessage {
 };
 
 // Move-only. All const members may be called by any number of threads at once; the ids and texts equal those of the
-// Python packages tokenizers 0.23 and transformers 5 with clean_up_tokenization_spaces off.
+// Python packages tokenizers 0.23 and transformers 5 with clean_up_tokenization_spaces off; without tokenizer.json
+// those of the slow tokenizers of transformers 4.57.
 class Tokenizer {
  public:
-  // Reads tokenizer.json, which must be there, and what TokenizerConfig::load reads.
+  // Reads tokenizer.json, else the files of load_piece_tokenizer, and what TokenizerConfig::load reads.
   static Result<Tokenizer> load(const std::filesystem::path& folder);
+  // The file that a folder lacks to have a tokenizer; "": none.
+  static std::string missing_file(const std::filesystem::path& folder);
 
   // Errors: invalid UTF-8; a text that the model of tokenizer.json cannot express (no unknown token), or on which its
   // regular expression gives up; a tokenizer.json whose rules could make far more of the text than it has bytes.
@@ -47,6 +49,7 @@ class Tokenizer {
   std::optional<std::string> special_token(const std::string& name) const;
   std::optional<int64_t> special_token_id(const std::string& name) const;
 
+  const TokenizerConfig& config() const { return config_; }
   bool has_chat_template() const { return !config_.chat_templates.empty(); }
 
   // The prompt for a conversation. The result already holds the special tokens: encode it with add_special_tokens
@@ -58,18 +61,18 @@ class Tokenizer {
                                                std::string_view variables_json = {}) const;
 
  private:
-  struct Free {
-    void operator()(situ_text_tokenizer* handle) const;
-  };
   friend class Grammar;
-  Tokenizer(situ_text_tokenizer* handle, TokenizerConfig config) : handle_(handle), config_(std::move(config)) {}
+  Tokenizer(std::unique_ptr<TokenizerModel> model, TokenizerConfig config)
+      : model_(std::move(model)), config_(std::move(config)) {}
   Status resolve_ends();
 
-  std::unique_ptr<situ_text_tokenizer, Free> handle_;
+  std::unique_ptr<TokenizerModel> model_;
   TokenizerConfig config_;
-  // Added around a text in place of what tokenizer.json adds, when config_.ends is set.
-  std::optional<int64_t> first_id_;
-  std::optional<int64_t> last_id_;
+  // Added around a text in place of what the model adds.
+  struct Ends {
+    std::vector<int64_t> first, last;
+  };
+  std::optional<Ends> ends_;
 };
 
 }  // namespace situ
