@@ -17,42 +17,49 @@ import subprocess
 import sys
 from pathlib import Path
 
+import machine
+
 PEER = Path(__file__).parent / "peer.py"
 SITU = Path(__file__).parent.parent / "build" / "situ"
 SPEEDS = ("prefill_tps", "decode_tps")
-MODULES = {"situ": None, "ort-naive": "onnxruntime", "ort-shared": "onnxruntime", "ort-genai": "onnxruntime_genai", "openvino": "openvino_genai", "llama.cpp": "llama_cpp"}
-ON_GGUF = {"openvino", "llama.cpp"}
+MODULES = {"situ": None, "ort-naive": "onnxruntime", "ort-shared": "onnxruntime", "ort-genai": "onnxruntime_genai", "openvino": "openvino_genai",
+           "openvino-cb": "openvino_genai", "llama.cpp": None}
+ON_GGUF = {"openvino", "openvino-cb", "llama.cpp"}
+LLAMA_BENCH = Path(sys.prefix) / "llama.cpp" / "bin" / "llama-bench"
 TIMEOUT_S = 1800  # of a measurement
 MOST_THREADS = 1024  # of Situ
 
 
-def machine():
-    """The machine by its features: model names of virtual machines say little."""
-    info = Path("/proc/cpuinfo").read_text()
-    flags = next((line.split(":")[1].split() for line in info.splitlines() if line.startswith("flags")), [])
-    known = [f for f in ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16") if f in flags]
-    cache = next((line.split(":")[1].strip() for line in info.splitlines() if line.startswith("cache size")), "?")
-    return f"{info.count('processor' + chr(9))} CPUs, {', '.join(known) or 'no AVX2'}, cache {cache}"
-
-
 def available(engine, gguf):
+    """Why the engine cannot be measured here; "": it can."""
     missing = ["needs --gguf FILE"] if engine in ON_GGUF and not gguf else []
     module = MODULES[engine]
     if module and subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True).returncode:
         missing.append(f"{module} is not installed")
+    if engine == "llama.cpp" and not LLAMA_BENCH.exists():
+        missing.append("llama-bench is not built")
     return ", ".join(missing)
 
 
-def measure(engine, model, prompt, tokens, threads):
+def measure(engine, model, threads, *arguments, timeout=TIMEOUT_S):
+    """(what peer.py prints, "") or (None, the reason in one line)."""
     try:
-        run = subprocess.run([sys.executable, PEER, engine, model, "--prompt", str(prompt), "--tokens", str(tokens), "--threads", str(threads)], capture_output=True, text=True, timeout=TIMEOUT_S)
+        run = subprocess.run([sys.executable, "-B", PEER, engine, model, "--threads", str(threads), *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:
-        print(f"{engine} failed: no result in {TIMEOUT_S} s", file=sys.stderr)
-        return None
+        return None, f"no result in {timeout} s"
     if run.returncode:
-        print(f"{engine} failed: {run.stderr.strip().splitlines()[-1] if run.stderr.strip() else run.returncode}", file=sys.stderr)
+        return None, run.stderr.strip().splitlines()[-1] if run.stderr.strip() else f"exit code {run.returncode}"
+    return json.loads(run.stdout.splitlines()[-1]), ""
+
+
+def of_case(engine, model, prompt, tokens, threads):
+    """Tokens per second, load time and memory, or None and a line on stderr."""
+    result, reason = measure(engine, model, threads, "--case", f"{prompt}:{tokens}")
+    if not result:
+        print(f"{engine} failed: {reason}", file=sys.stderr)
         return None
-    return json.loads(run.stdout.splitlines()[-1])
+    (row,) = result["cases"]
+    return {"prefill_tps": 1000 * prompt / row["prefill_ms"], "decode_tps": 1000 / row["decode_ms"], "load_s": result["load_s"], "rss_mib": result["rss_mib"]}
 
 
 def positive(text):
@@ -139,7 +146,7 @@ def tokens_per_second(rows, prompt, statistic):
 
 def compare_builds(a):
     builds = {"situ": str(SITU), "against": str(Path(a.against).resolve())}
-    report = {"model": a.model, "machine": machine(), "threads": a.threads, "reps": a.reps, "min_ratio": a.min_ratio, "builds": builds, "cases": []}
+    report = {"model": a.model, "machine": machine.name(), "threads": a.threads, "reps": a.reps, "min_ratio": a.min_ratio, "builds": builds, "cases": []}
     if not a.json:
         print(f"{a.model}; {report['machine']}; {a.threads} threads; medians of {a.reps}\n"
               f"{'':16}{'':14}{'situ tok/s':>12}{'against tok/s':>15}{'ratio':>8}")
@@ -176,14 +183,14 @@ def compare_engines(a):
             engines.append(engine)
     if not engines:
         sys.exit("no engine is left")
-    report = {"model": a.model, "machine": machine(), "threads": a.threads, "reps": a.reps, "cases": []}
+    report = {"model": a.model, "machine": machine.name(), "threads": a.threads, "reps": a.reps, "cases": []}
     if not a.json:
         print(f"{a.model}; {report['machine']}; {a.threads} threads; medians of {a.reps}")
     for prompt, tokens in a.case:
         samples = {e: [] for e in engines}
         for _ in range(a.reps):
             for e in engines:
-                result = measure(e, a.gguf if e in ON_GGUF else a.model, prompt, tokens, a.threads)
+                result = of_case(e, a.gguf if e in ON_GGUF else a.model, prompt, tokens, a.threads)
                 if result:
                     samples[e].append(result)
                 failed = failed or not result

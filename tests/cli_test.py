@@ -163,7 +163,7 @@ class ModelsTest(CliTest):
         self.assertEqual(kinds.count("rotary"), 0 if spec.rotary == "none" else 2 * tiny_models.LAYERS)
         attention = {f["what"] for f in found if f["kind"] == "attention"}
         self.assertEqual((kinds.count("attention"), len(attention)), (tiny_models.LAYERS, 1))
-        words = {"causal": True, "ALiBi": spec.alibi, f"window {spec.window}": spec.window > 0, f"softcap {spec.softcap}": spec.softcap > 0, "KV heads": spec.kv_heads < 4}
+        words = {"causal": True, "ALiBi": spec.alibi, "bias by distance": spec.buckets > 0, "mask computed": False, f"window {spec.window}": spec.window > 0, f"softcap {spec.softcap}": spec.softcap > 0, "KV heads": spec.kv_heads < 4}
         self.assertEqual({w: w in next(iter(attention)) for w in words}, words)
 
     @for_each_model

@@ -126,14 +126,15 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
   std::byte* base = memory.data() + kMargin + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
   const Regions regions{base, base + (arena + 63) / 64 * 64 + kMargin / 2 / 64 * 64, states->get()};
   ThreadPool pool(threads);
+  Executor executor(pool);
+  if (threads == 2) executor.work_alone();
   std::unique_ptr<Program> programs[2];
   for (int i = 0; i < (decode ? 2 : 1); ++i) {
     const Compilation& c = i ? *decode : any;
     Result<std::unique_ptr<Program>> p =
-        Program::create(c.graph, binding, c.plan, {"", {}, "not asked for"}, regions, pool);
+        Program::create(c.graph, binding, c.plan, {"", {}, "not asked for"}, regions, executor);
     if (!p.is_ok()) return p.status();
     programs[i] = std::move(*p);
-    if (threads == 2) programs[i]->work_alone();
   }
   // The sequence does not begin at slot 0.
   Sequence before(**states), sequence(**states);
@@ -314,11 +315,12 @@ bool check_together(uint32_t seed) {
   Result<std::unique_ptr<StatePool>> states = StatePool::create(plan->states, {8 * kCapacity, 0, 8});
   std::vector<std::byte> memory(static_cast<size_t>(plan->arena_bytes + plan->io_bytes + 128), std::byte{0x7f});
   std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
+  Executor executor(pool);
+  if (seed % 32 == 0) executor.work_alone();
   Result<std::unique_ptr<Program>> program = Program::create(
-      graph, binding, *plan, order, {base, base + (plan->arena_bytes + 63) / 64 * 64, states->get()}, pool);
+      graph, binding, *plan, order, {base, base + (plan->arena_bytes + 63) / 64 * 64, states->get()}, executor);
   EXPECT_TRUE(program.is_ok()) << program.status().message();
   if (!(*program)->one_sequence().empty()) return false;
-  if (seed % 32 == 0) (*program)->work_alone();
   const size_t wanted = seed / 2 % 4;
   Result<std::vector<Outputs>> got = run_together(graph, binding, *plan, **program, **states, wanted);
   EXPECT_TRUE(got.is_ok()) << got.status().message();
@@ -498,6 +500,13 @@ struct Score {
   int rejected = 0, harmless = 0, missed = 0;
 };
 
+// Whether the schedule of a plan is accepted.
+bool schedule_holds(const Graph& graph, const Plan& plan) {
+  const TokenOrder order{"", {}, "not asked for"};
+  const Result<Schedule> schedule = make_schedule(graph, plan, order);
+  return schedule.is_ok() && verify_schedule(graph, plan, order, *schedule).is_ok();
+}
+
 // Corrupts `plan` in every way. `harmless`: true when a plan that was accepted gives the right outputs.
 void corrupt(const Graph& graph, const Binding& binding, const Plan& plan, const std::vector<int64_t>& steps,
              std::mt19937& random, int rounds, const std::function<bool(const Plan&)>& harmless,
@@ -507,7 +516,7 @@ void corrupt(const Graph& graph, const Binding& binding, const Plan& plan, const
       Plan bad = plan;
       if (!change(bad, random)) break;
       Score& score = (*scores)[name];
-      if (!verify_plan(graph, binding, bad, steps).is_ok())
+      if (!verify_plan(graph, binding, bad, steps).is_ok() || !schedule_holds(graph, bad))
         ++score.rejected;
       else if (name != kOverlay && harmless(bad))
         ++score.harmless;

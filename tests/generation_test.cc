@@ -322,7 +322,7 @@ TEST_F(GenerationTest, AFlagInterrupts) {
           model.generate(std::vector<std::vector<int64_t>>(3, prompt_), options, nullptr).value();
       ASSERT_EQ(found.size(), 3u);
       for (const Generation& g : found) {
-        EXPECT_EQ(g.finish_reason, "stop");
+        EXPECT_EQ(g.finish_reason, "cancelled");
         EXPECT_TRUE(g.output_ids.empty());
       }
     }
@@ -340,7 +340,7 @@ TEST_F(GenerationTest, AFlagInterrupts) {
     const Generation part =
         model.generate(prompt_, options_, [&](const Token&) { return flag = ++count == 5, true; }).value();
     EXPECT_EQ(part.output_ids, std::vector<int64_t>(plain.output_ids.begin(), plain.output_ids.begin() + 5));
-    EXPECT_EQ(part.finish_reason, "stop");
+    EXPECT_EQ(part.finish_reason, "cancelled");
     flag = false;
     EXPECT_EQ(model.generate(prompt_, options_, nullptr).value().output_ids, plain.output_ids);
     model.interrupt_when(nullptr);

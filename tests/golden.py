@@ -4,7 +4,7 @@ An expected.json lists cases. A case holds
     input_ids or prompt_ids     the prompt; of an encoder-decoder, the encoder's
     decoder_input_ids           the decoder's prompt, where it is not the start token alone
     input_features, or encoder_inputs {name: {file}}    arrays of the encoder, .npy files beside expected.json
-    greedy_ids, beam3_ids       the answers; those of an encoder-decoder without decoder_input_ids may begin with the start token
+    greedy_ids, beam3_ids       the answers; where the prompt is the encoder's, and no decoder_input_ids are given, they begin with the start token
     compare_first, top1_margins how far the greedy answer may be compared: after that the two best logits are too near
 """
 import json

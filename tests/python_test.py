@@ -576,7 +576,7 @@ class ThreadTest(PythonTest):
             start = time.monotonic()
             stream.close()
             self.assertLess(time.monotonic() - start, 10)
-            self.assertEqual((stream.generation.output_ids, stream.generation.finish_reason), ([], "stop"))
+            self.assertEqual((stream.generation.output_ids, stream.generation.finish_reason), ([], "cancelled"))
         self.assertEqual(self.generate_ids(model), self.ids)
 
     def test_a_signal_handler_may_use_the_model(self):

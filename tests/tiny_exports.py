@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tiny_models import CONTEXT, EPSILON, HEADS, HEAD_SIZE, LAYERS, VOCABULARY, alibi_slopes, choose_weights
+from tiny_models import CONTEXT, EPSILON, FARTHEST, HEADS, HEAD_SIZE, LAYERS, VOCABULARY, alibi_slopes, choose_weights
 
 MASKED = np.float32(np.finfo(np.float32).min)
 
@@ -138,7 +138,7 @@ class Optimum(Export):
         spec = self.spec
         self.inputs = [value("input_ids", ["batch_size", "sequence_length"], TensorProto.INT64),
                        value("attention_mask", ["batch_size", "past_sequence_length + sequence_length"], TensorProto.INT64)]
-        if spec.rotary != "none" or not spec.alibi:
+        if spec.rotary != "none" or not (spec.alibi or spec.buckets):
             self.inputs.append(value("position_ids", ["batch_size", "sequence_length"], TensorProto.INT64))
         x = self.op("Gather", self.weight("embed", self.w["embed"]), "input_ids")
         if "positions" in self.w:
@@ -164,6 +164,10 @@ class Optimum(Export):
             allowed = self.op("And", allowed, self.op("Greater", keys, self.op("Sub", queries, self.constant(spec.window))))
         padding = self.op("Unsqueeze", self.op("Cast", "attention_mask", to=TensorProto.BOOL), self.constant([1, 2]))
         self.mask = self.cast(self.op("Where", self.op("And", allowed, padding), self.f32(0), self.f32(MASKED)), self.inner)
+        if spec.buckets:
+            self.bias = self.relative_bias(total)
+            if not spec.bias_later:
+                self.mask = self.op("Add", self.bias, self.mask)
         if spec.rotary != "none":
             r = spec.rotary_dim
             frequencies = self.f32((10000.0 ** (-np.arange(0, r, 2) / r))[None, :, None])
@@ -182,6 +186,21 @@ class Optimum(Export):
             count = self.op("Cast", self.op("Mul", count, "attention_mask"), to=TensorProto.FLOAT)
             slopes = self.f32(alibi_slopes().reshape(1, HEADS, 1, 1))
             self.alibi = self.cast(self.op("Mul", slopes, self.op("Unsqueeze", count, self.constant([1, 2]))), self.inner)
+
+    def relative_bias(self, total):
+        """[1, H, S, T] as exports of T5 make it: for queries at all positions, of which the last are taken."""
+        spec, positions = self.spec, self.op("Range", self.constant(0), total, self.constant(1))
+        distance = self.op("Sub", self.op("Unsqueeze", positions, self.constant([0])), self.op("Unsqueeze", positions, self.constant([1])))
+        back = self.op("Neg", self.op("Min", distance, self.op("ConstantOfShape", self.op("Shape", distance), value=helper.make_tensor("zero", TensorProto.INT64, [1], [0]))))
+        exact = spec.buckets // 2
+        far = self.op("Log", self.op("Div", self.op("Cast", back, to=TensorProto.FLOAT), self.f32(exact)))
+        far = self.op("Mul", self.op("Div", far, self.f32(math.log(FARTHEST / exact))), self.f32(spec.buckets - exact))
+        far = self.op("Add", self.op("Cast", far, to=TensorProto.INT64), self.constant(exact))
+        far = self.op("Min", far, self.constant(spec.buckets - 1))
+        bucket = self.op("Where", self.op("Less", back, self.constant(exact)), back, far)
+        bias = self.op("Transpose", self.op("Gather", self.weight("buckets", self.w["buckets"]), bucket), perm=[2, 0, 1])
+        begin = self.op("Unsqueeze", self.op("Neg", self.tokens), self.constant([0]))
+        return self.op("Slice", self.op("Unsqueeze", bias, self.constant([0])), begin, self.constant([2**63 - 1]), self.constant([2]), self.constant([1]))
 
     def rotary(self, x):
         r = self.spec.rotary_dim
@@ -216,6 +235,8 @@ class Optimum(Export):
             scores = self.op("Mul", self.op("Tanh", self.op("Div", scores, self.real(spec.softcap))), self.real(spec.softcap))
         if spec.alibi:
             scores = self.op("Add", scores, self.alibi)
+        if spec.bias_later:
+            scores = self.op("Add", scores, self.bias)
         p = self.op("Softmax", self.op("Add", scores, self.mask), axis=-1)
         y = self.op("Transpose", self.op("MatMul", p, v), perm=[0, 2, 1, 3])
         return self.linear(self.op("Reshape", y, self.shape(self.batch, self.tokens, HEADS * HEAD_SIZE)), f"{i}.o")

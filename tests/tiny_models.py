@@ -25,6 +25,8 @@ class Spec:
     rotary: str = "half"    # half, interleaved, or none: learned positions unless there is ALiBi
     rotary_dim: int = HEAD_SIZE
     alibi: bool = False
+    buckets: int = 0        # T5: a bias for each head and bucket of distances, one for all layers; no other positions
+    bias_later: bool = False  # added to the scores before the mask, instead of to the mask
     norm: str = "rms"       # rms or layer
     mlp: str = "silu"       # silu: gated; gelu: two biased layers
     tied: bool = False      # logits by the transposed embedding
@@ -46,12 +48,15 @@ SPECS = [
     Spec("gpt", rotary="none", norm="layer", mlp="gelu", kv_heads=4, tied=True),
     Spec("bloom", rotary="none", alibi=True, norm="layer", mlp="gelu", kv_heads=4, past="rank3", tied=True),
     Spec("alibi", rotary="none", alibi=True),
+    Spec("relative", rotary="none", buckets=8, kv_heads=4),
+    Spec("relative-later", rotary="none", buckets=8, bias_later=True, window=9),
     Spec("combined", rotary="none", kv_heads=1, past="combined", norm="layer", mlp="gelu", tied=True),
     Spec("stacked", past="stacked"),
     Spec("half", half="all"),
     Spec("half-inside", half="inside"),
     Spec("half-gpt", half="all", rotary="none", norm="layer", mlp="gelu", kv_heads=4, tied=True),
     Spec("half-alibi", half="inside", rotary="none", alibi=True, norm="layer", mlp="gelu", kv_heads=4, past="rank3"),
+    Spec("half-relative", half="all", rotary="none", buckets=8, kv_heads=4),
     Spec("half-combined", half="inside", rotary="none", kv_heads=1, past="combined", norm="layer", mlp="gelu"),
     Spec("genai", style="genai"),
     Spec("genai-zero-points", style="genai", zero_points=True, kv_heads=4),
@@ -98,7 +103,7 @@ def make_weights(spec, seed):
             vector(name + ".bias", WIDTH)
 
     w["embed"] = rng.standard_normal((VOCABULARY, WIDTH)).astype(np.float32)
-    if spec.rotary == "none" and not spec.alibi:
+    if spec.rotary == "none" and not spec.alibi and not spec.buckets:
         w["positions"] = rng.standard_normal((CONTEXT, WIDTH)).astype(np.float32)
     for i in range(LAYERS):
         norm(f"{i}.norm1")
@@ -117,6 +122,8 @@ def make_weights(spec, seed):
     norm("norm")
     if not spec.tied:
         matrix("head", WIDTH, VOCABULARY)
+    if spec.buckets:
+        w["buckets"] = 2 * rng.standard_normal((spec.buckets, HEADS)).astype(np.float32)
     if spec.half:
         w = {name: array.astype(np.float16).astype(np.float32) for name, array in w.items()}
     return w
@@ -126,6 +133,16 @@ def make_weights(spec, seed):
 
 def alibi_slopes():
     return np.array([2.0 ** (-4.0 * (h + 1) / HEADS) for h in range(HEADS)])
+
+
+FARTHEST = 37  # distances from here on share a bucket; between powers of two, no logarithm is near a whole number
+
+
+def bucket_of(spec, back):
+    """T5's buckets of how far back a key is: near ones have their own, others by their logarithm."""
+    exact = spec.buckets // 2
+    far = exact + (np.log(np.maximum(back, 1) / exact) / math.log(FARTHEST / exact) * (spec.buckets - exact)).astype(np.int64)
+    return np.where(back < exact, np.maximum(back, 0), np.minimum(far, spec.buckets - 1))
 
 
 def rotate(spec, x):
@@ -174,6 +191,8 @@ def forward_all(spec, w, ids):
             scores = spec.softcap * np.tanh(scores / spec.softcap)
         if spec.alibi:
             scores = scores + alibi_slopes()[:, None, None] * (j - i)
+        if spec.buckets:
+            scores = scores + w["buckets"][bucket_of(spec, i - j)].transpose(2, 0, 1)
         scores = np.where(allowed, scores, -np.inf)
         p = np.exp(scores - scores.max(-1, keepdims=True))
         p = p / p.sum(-1, keepdims=True)
@@ -209,6 +228,8 @@ def deviations(spec):
         out.append(replace(spec, softcap=0.0))
     if spec.alibi:
         out.append(replace(spec, alibi=False))
+    if spec.buckets:
+        out.append(replace(spec, buckets=0))
     if spec.rotary != "none":
         out += [replace(spec, rotary="interleaved" if spec.rotary == "half" else "half"), replace(spec, rotary="none")]
         if spec.rotary_dim != HEAD_SIZE:

@@ -33,7 +33,7 @@ def weights_for(spec, windowed):
 
 class WindowTest(CliTest):
     def test_equals_the_oracle(self):
-        for name, window, sink in (("llama", 7, 0), ("multi-query", 20, 3), ("interleaved", 1, 2), ("bloom", 5, 0), ("bloom", 6, 3), ("alibi", 9, 0), ("alibi", 4, 2),
+        for name, window, sink in (("llama", 7, 0), ("multi-query", 20, 3), ("interleaved", 1, 2), ("bloom", 5, 0), ("bloom", 6, 3), ("alibi", 9, 0), ("alibi", 4, 2), ("relative", 9, 0), ("relative-later", 7, 0), ("relative-later", 50, 0),
                                    ("genai", 6, 1), ("genai-window", 9, 0), ("genai-window", 9, 3), ("genai-window", 3, 2), ("window", 4, 2), ("window", 1000, 3), ("genai-partial", 12, 0), ("opset23-causal", 8, 2)):
             spec = spec_of(name)
             limits = not spec.window or window < spec.window  # a window of its own that is no wider hides the first tokens too
@@ -76,10 +76,11 @@ class WindowTest(CliTest):
             self.refused(run(memory_of(tokens)), f"for {tokens} tokens", "window of 6", f"takes {needed}", "chunk of 1 and 32 sequences")
 
     def test_what_cannot_go_on_for_ever_is_refused(self):
-        for name, words in (("gpt", ("no window, with which positions have no end", "table")),):
+        for name, options, words in (("gpt", (), ("no window, with which positions have no end", "table")),
+                                     ("relative", ("--sink", 2), ("no window", "bias by distance", "first tokens"))):
             path = self.folder / f"refused {name}"
             prompt, _ = tiny_exports.write_model(spec_of(name), path)
-            self.refused(Run("run", path, "--prompt-ids", "1,2,3", "--window", 8), *words)
+            self.refused(Run("run", path, "--prompt-ids", "1,2,3", "--window", 8, *options), *words)
         path = self.folder / "plain"
         prompt, ids = tiny_exports.write_model(spec_of("llama"), path)
         self.refused(Run("run", path, "--prompt-ids", "1,2,3", "--window", 8, "--naive"), "window", "naive")

@@ -115,11 +115,16 @@ struct Token {
 // the ledger says so.
 using TokenCallback = std::function<bool(const Token&)>;
 
+// Why an answer ended: the values of Generation::finish_reason.
+inline constexpr const char* kFinishStop = "stop";  // an end-of-sequence token or one of stop_ids (not in output_ids),
+                                                    // a stop string, the end of a grammar, or the callback
+inline constexpr const char* kFinishLength = "length";        // max_new_tokens or the context length
+inline constexpr const char* kFinishCancelled = "cancelled";  // Model::interrupt_when, be it before the first token
+
 struct Generation {
   std::vector<int64_t> output_ids;
-  std::string text;           // empty without a tokenizer
-  std::string finish_reason;  // "stop": an end-of-sequence token or one of stop_ids (not in output_ids), a stop string
-                              // or the callback; "length": max_new_tokens or the context length
+  std::string text;              // empty without a tokenizer
+  std::string finish_reason;     // kFinishStop, kFinishLength or kFinishCancelled
   std::optional<uint64_t> seed;  // when tokens were drawn at random
   struct Logprobs {
     double logprob = 0;             // of the token that was chosen
@@ -138,8 +143,10 @@ struct Generation {
   std::vector<std::string> notes;
   std::vector<Answer> answers;  // of a beam search, best first; the first is what stands above
   int64_t guessed_tokens = 0,
-          accepted_tokens = 0;  // of prompt_lookup or draft_tokens: guesses, and those that were right
-  int64_t cached_tokens = 0;    // of the prompt, whose state an earlier generation had kept
+          accepted_tokens = 0;              // of prompt_lookup or draft_tokens: guesses, and those that were right
+  int64_t cached_tokens = 0;                // of the prompt, whose state an earlier generation had kept
+  double encode_ms = 0;                     // of an encoder-decoder: one run of the encoder
+  std::vector<int64_t> decoder_prompt_ids;  // of an encoder-decoder: what output_ids follow
   double prefill_ms = 0;
   double decode_ms_per_token = 0;  // mean over the tokens after the first; 0 when there are none
   // Of several prompts together: of all answers, prompts included, per token generated.

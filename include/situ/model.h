@@ -14,40 +14,11 @@
 #include <vector>
 
 #include "situ/generate.h"
+#include "situ/load_options.h"
+#include "situ/prompt.h"
 #include "situ/status.h"
 
 namespace situ {
-
-struct LoadOptions {
-  int threads = 0;             // at most 1,024; 0: one per CPU that the process may use
-  bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
-  int64_t context_length = 0;  // most tokens of a session; 0: what the model declares
-  // Bytes for weights, activations and state; what the first two leave is state of so many tokens, which all sessions
-  // and kept prefixes share, in shorter chunks where those asked for leave none. 0: room for so many `sequences` of the
-  // whole context. A full state gives up kept prefixes, then steps fail.
-  int64_t memory = 0;
-  int64_t sequences = 1;  // address space only; pages that no token has reached cost nothing
-  int64_t chunk = 512;    // most tokens in one step; more where tokens depend on later ones of their prompt, or
-                          // where the graph computes prompts as a whole only
-  int64_t batch = 32;     // most sequences in one step; at least 1
-  // Tokens attend to the last `window` tokens, themselves included, and to the first `sink` ones (Xiao et al.,
-  // StreamingLLM, arXiv 2309.17453; distances between tokens stay what they are); but layers with a window of the
-  // model's own that is no wider keep to that alone. Sequences then have no end (2^24 tokens), and take state for
-  // `window` + `sink` + 2 (`chunk` + `batch`) tokens; a smaller `memory` makes chunks shorter, and is an error where
-  // chunks of 1 do not fit. 0: no window but the model's own. Error: attention that is not recognised, positions from a
-  // table that ends.
-  int64_t window = 0, sink = 0;
-  // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half
-  // precision where rows of 8 KiB or more a token come from products with 8-bit activations, else as the file has it.
-  std::string kv_type = "auto";
-  // Path of a smaller model with the same tokens, which guesses what this one will say (GenerateOptions::draft_tokens).
-  // Error: its tokenizer has other tokens, or there is none and its vocabulary is not as large; its state is recurrent,
-  // and cannot be rewound.
-  std::string draft;
-  // Weights that the kernels want in another order are packed once and saved (where: README.md), and mapped by later
-  // loads.
-  bool pack_cache = true;
-};
 
 // Bytes written since the model was loaded or the ledger was reset, by kind.
 struct LedgerReading {
@@ -110,9 +81,9 @@ class Session {
   // to have left the window; into the middle of a step whose tokens depend on how many they are (a long rope, `situ
   // inspect` tells); the naive mode cannot.
   Status rewind(int64_t length);
-  // One more session that goes on from here, over the same state: nothing is copied. Error: a recurrent state, which
-  // one session alone can have. Where attention was not recognised (`situ inspect` tells), the state of a session must
-  // be one run of slots: whichever of the two steps second finds the next slot taken, and step() says so.
+  // One more session that goes on from here, over the same state: nothing is copied. Where attention was not recognised
+  // (`situ inspect` tells), the state of a session must be one run of slots: whichever of the two steps second finds
+  // the next slot taken, and step() says so.
   Result<Session> fork() const;
 
   struct Impl;  // src/pipelines/llm.h
@@ -138,6 +109,9 @@ class Model {
   // choose.
   Result<Generation> generate(std::span<const int64_t> prompt, const GenerateOptions& options,
                               const TokenCallback& on_token);
+  // The same from arrays, and with a prompt of the decoder's own. Errors: also those of the encoder's inputs: one that
+  // is missing, unknown, or of another type or extent.
+  Result<Generation> generate(const Prompt& prompt, const GenerateOptions& options, const TokenCallback& on_token);
   // Several prompts, each with the answer that it would have alone: tokens and seed do not depend on the others. Up to
   // LoadOptions::batch are computed together; the next begins where one ends, and where there is room in the state for
   // the longest that it may become. `on_token` says which prompt a token is for; false ends that answer. Beams are
@@ -146,8 +120,11 @@ class Model {
   Result<std::vector<Generation>> generate(std::span<const std::vector<int64_t>> prompts,
                                            const GenerateOptions& options, const BatchCallback& on_token);
 
-  // Several sessions of a model may live side by side. Error: a second one of a model with a recurrent state, in place.
+  // Several sessions of a model may live side by side. That of an encoder-decoder needs a source before its first step.
   Result<Session> new_session();
+  // A session behind the encoder's output for the prompt's ids or arrays, before any token of the decoder. Forks of it
+  // read the same source. Errors: those of the encoder's inputs; the model has no encoder.
+  Result<Session> new_session(const Prompt& prompt);
   // As Session::step for each of several sessions, in as few steps as it takes; logits in the same order, valid until
   // the model's next step; or computed into `logits`, [feeds, vocabulary], as there. After an error all sessions are
   // what they were (but see Session::step). Error: a session is there twice; `logits` of another size.
@@ -163,11 +140,12 @@ class Model {
   Result<Perplexity> perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options);
 
   // Whoever sets the flag, a signal handler for one, ends within milliseconds what the model computes: generate()
-  // returns what there is so far, be it no token; step() and perplexity() return the error "interrupted", which leaves
-  // sessions as others do. Loading goes on. The flag must live until another is given; null: none. It stays set until
-  // its owner clears it.
+  // returns what there is so far, be it no token, with kFinishCancelled; step(), perplexity(), encode(), encode_chat()
+  // and decode() return the error "interrupted", which leaves sessions as others do. Loading goes on. The flag must
+  // live until another is given; null: none. It stays set until its owner clears it.
   void interrupt_when(const std::atomic<bool>* flag);
 
+  bool has_encoder() const;
   bool has_tokenizer() const;
   Result<std::vector<int64_t>> encode(const std::string& text) const;
   Result<std::string> decode(std::span<const int64_t> ids) const;

@@ -1,62 +1,61 @@
 // situ chat: a conversation in the terminal. Each turn is the whole conversation by the model's chat template; what it
 // has in common with earlier turns is state that is kept (GenerateOptions::prefix_cache), so that /undo and /regen cost
 // nothing either.
-#include <signal.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/commands.h"
+#include "cli/interrupts.h"
+#include "cli/terminal.h"
+#include "text/json_file.h"
 
 namespace situ::cli {
 namespace {
 
-std::atomic<bool> interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free);  // or a signal handler might wait for what it interrupts
-
-void note_interrupt(int) { interrupted = true; }
-
-// Ctrl-C ends a reply, or the line that is being typed, and not the program.
-void catch_interrupts() {
-  struct sigaction action{};
-  action.sa_handler = note_interrupt;  // no SA_RESTART: a read that waits for a line returns
-  sigaction(SIGINT, &action, nullptr);
-}
-
 enum class Input { kLine, kInterrupted, kEnd };
 
-// One message: lines that end in a backslash go on in the next.
-Input read_message(bool terminal, std::string* message) {
-  message->clear();
-  for (bool more = true; more;) {
-    if (terminal) std::printf(message->empty() ? "\033[1m> \033[0m" : "\033[1m. \033[0m");
-    std::fflush(stdout);
-    char* line = nullptr;
-    size_t capacity = 0;
-    errno = 0;
-    const ssize_t length = getline(&line, &capacity, stdin);
-    std::string text = length > 0 ? std::string(line, static_cast<size_t>(length)) : std::string();
-    std::free(line);
-    if (length < 0) {
-      const bool again = errno == EINTR && interrupted;
-      interrupted = false;
-      std::clearerr(stdin);
-      return again ? Input::kInterrupted : message->empty() ? Input::kEnd : Input::kLine;
+// Lines of standard input. Control-C ends the line that is being typed, and not the program.
+class LineReader {
+ public:
+  Input next(std::string* line) {
+    for (size_t looked_at = 0;;) {
+      if (const size_t end = typed_.find('\n', looked_at); end != std::string::npos) {
+        *line = typed_.substr(0, end);
+        typed_.erase(0, end + 1);
+        return Input::kLine;
+      }
+      looked_at = typed_.size();
+      pollfd wanted[] = {{STDIN_FILENO, POLLIN, 0}, {interrupt_descriptor(), POLLIN, 0}};
+      if (poll(wanted, 2, -1) < 0 && errno != EINTR) return Input::kEnd;
+      if (is_interrupted() || wanted[1].revents != 0) {
+        take_interrupt();
+        typed_.clear();
+        return Input::kInterrupted;
+      }
+      if (wanted[0].revents == 0) continue;
+      char bytes[4096];
+      const ssize_t size = read(STDIN_FILENO, bytes, sizeof bytes);
+      if (size < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+      if (size > 0) {
+        typed_.append(bytes, static_cast<size_t>(size));
+        continue;
+      }
+      *line = std::exchange(typed_, std::string());  // the last one has no end
+      return line->empty() ? Input::kEnd : Input::kLine;
     }
-    if (text.ends_with('\n')) text.pop_back();
-    more = text.ends_with('\\');
-    if (more) text.back() = '\n';
-    *message += text;
   }
-  return Input::kLine;
-}
+
+ private:
+  std::string typed_;
+};
 
 constexpr const char* kHelp =
     "/regen        another reply to the last message (the same one, unless tokens are drawn: --sample)\n"
@@ -81,8 +80,8 @@ class Conversation {
 
   void run() {
     std::string message;
-    while (true) {
-      const Input input = read_message(terminal_, &message);
+    while (flush_output()) {
+      const Input input = read_message(&message);
       if (input == Input::kEnd) return;
       if (input == Input::kInterrupted) {
         std::printf("\n(/exit or Ctrl-D leaves)\n");
@@ -96,6 +95,23 @@ class Conversation {
   }
 
  private:
+  // One message: lines that end in a backslash go on in the next.
+  Input read_message(std::string* message) {
+    message->clear();
+    for (bool more = true; more;) {
+      if (terminal_) std::printf(message->empty() ? "\033[1m> \033[0m" : "\033[1m. \033[0m");
+      std::fflush(stdout);
+      std::string line;
+      const Input input = lines_.next(&line);
+      if (input == Input::kEnd && !message->empty()) return Input::kLine;
+      if (input != Input::kLine) return input;
+      more = line.ends_with('\\');
+      if (more) line.back() = '\n';
+      *message += line;
+    }
+    return Input::kLine;
+  }
+
   void set_system(const std::string& text) {
     if (!messages_.empty() && messages_[0].role == "system") messages_.erase(messages_.begin());
     if (!text.empty()) messages_.insert(messages_.begin(), {"system", text});
@@ -149,20 +165,20 @@ class Conversation {
   }
 
   Status reply() {
-    interrupted = false;
+    const Status unsaid = Status::error("interrupted before the reply began; the message is forgotten");
     Result<std::vector<int64_t>> prompt = model_.encode_chat(messages_);
-    if (!prompt.is_ok()) return prompt.status();
-    Result<Generation> g = model_.generate(*prompt, options_, [](const Token& t) {
-      std::fwrite(t.text.data(), 1, t.text.size(), stdout);
-      std::fflush(stdout);
-      return true;
+    if (!prompt.is_ok()) return take_interrupt() ? unsaid : prompt.status();
+    AnswerText out;
+    Result<Generation> g = model_.generate(*prompt, options_, [&](const Token& t) {
+      out.write(t.text);
+      return flush_output();
     });
-    const bool unsaid = g.is_ok() && g->output_ids.empty() && interrupted;
-    interrupted = false;
+    take_interrupt();
+    out.finish();
     std::printf("\n");
     std::fflush(stdout);
     if (!g.is_ok()) return g.status();
-    if (unsaid) return Status::error("interrupted before the reply began; the message is forgotten");
+    if (g->output_ids.empty() && g->finish_reason == kFinishCancelled) return unsaid;
     messages_.push_back({"assistant", g->text});
     if (!noted_)
       for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
@@ -192,7 +208,8 @@ class Conversation {
     if (std::filesystem::is_fifo(path, unreadable)) return Status::error(path + ": cannot be read: it is no file");
     const Result<std::string> text = read_file(path);
     if (!text.is_ok()) return text.status();
-    const nlohmann::json list = nlohmann::json::parse(*text, nullptr, false);
+    const Result<nlohmann::json> parsed = parse_json(*text, path);
+    const nlohmann::json list = parsed.is_ok() ? *parsed : nlohmann::json();
     const auto is_message = [](const nlohmann::json& m) {
       return m.is_object() && m.contains("role") && m.contains("content") && m["role"].is_string() &&
              m["content"].is_string();
@@ -205,6 +222,7 @@ class Conversation {
   }
 
   Model& model_;
+  LineReader lines_;
   GenerateOptions options_;
   std::vector<Model::Message> messages_;
   const bool terminal_, colours_;
@@ -221,10 +239,9 @@ int chat(RunArguments a) {
   if (!model.is_ok()) return fail(model.status().message());
   if (!model->has_chat_template())
     return fail(a.model + ": the model has no chat template; situ run takes plain prompts");
-  catch_interrupts();
-  model->interrupt_when(&interrupted);
+  model->interrupt_when(note_interrupts(false));
   Conversation(*model, a).run();
-  return 0;
+  return kDone;
 }
 
 }  // namespace situ::cli

@@ -1,10 +1,11 @@
-// The subcommands of `situ`. Each returns the exit code: 0 success, 2 bad input (one line on stderr).
+// The subcommands of `situ`. Each returns an ExitCode (common.h).
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/common.h"
 #include "situ/model.h"
 
 namespace CLI {
@@ -16,6 +17,7 @@ namespace situ::cli {
 // Which model, and how to load it.
 struct LoadArguments {
   std::string model, kv_type = "auto", draft;
+  std::vector<std::string> variants;
   std::optional<std::string> memory;
   bool naive = false, no_pack_cache = false;
   int threads = 0;
@@ -25,8 +27,8 @@ struct LoadArguments {
 Status load_options(const LoadArguments& arguments, LoadOptions* options);
 
 struct RunArguments : LoadArguments {
-  std::string prompt_ids, trace;
-  std::optional<std::string> prompt, system;
+  std::string trace;
+  std::optional<std::string> prompt, prompt_ids, system;
   GenerateOptions generate;
   std::vector<std::string> logit_bias;  // ID=BIAS
   std::string schema_file, grammar_file;
@@ -45,12 +47,9 @@ Status load_options(const RunArguments& arguments, LoadOptions* options);
 void add_generate_options(CLI::App& command, RunArguments& arguments);
 // What `run` reports beside the answer, which a conversation does not.
 void add_report_options(CLI::App& command, GenerateOptions& options);
-// Bytes of a --memory such as "2GiB", "512MiB", "1000000"; 0 without one. Error: it is no size.
-Result<int64_t> parse_memory(const std::optional<std::string>& text);
-// What the other arguments say of `arguments.generate`: biases, grammars in files. Error: names the text or the file.
+// What the other arguments say of `arguments.generate`: biases, grammars in files. Error: names the text or the file; a
+// text that is not UTF-8.
 Status resolve_arguments(RunArguments& arguments);
-// The whole file. Error: it cannot be read.
-Result<std::string> read_file(const std::string& path);
 
 struct PerplexityArguments : LoadArguments {
   std::string file;
@@ -61,6 +60,7 @@ int perplexity(const PerplexityArguments& arguments);
 
 struct InspectArguments {
   std::string model;
+  std::vector<std::string> variants;
   bool json = false, no_pack_cache = false;
   std::string kv_type = "auto";
   std::optional<std::string> memory;  // budget for weights, arena and state, e.g. "2GiB"
@@ -76,10 +76,5 @@ struct BenchArguments {
   bool json = false, no_pack_cache = false;
 };
 int bench(const BenchArguments& arguments);
-
-// Prints "situ: message" to stderr and returns 2.
-int fail(const std::string& message);
-// What a file or an argument says, for a terminal: control characters are spelled out.
-std::string one_line(const std::string& words);
 
 }  // namespace situ::cli

@@ -2,10 +2,9 @@
 // `run` reports.
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <filesystem>
-#include <fstream>
 
 #include "cli/commands.h"
+#include "text/tokenizer.h"
 
 namespace situ::cli {
 
@@ -141,20 +140,17 @@ static Status parse_logit_bias(const std::vector<std::string>& texts, GenerateOp
   return Status::ok();
 }
 
-Result<std::string> read_file(const std::string& path) {
-  std::error_code unreadable;
-  if (std::filesystem::is_directory(path, unreadable)) return Status::error(path + ": cannot be read: it is a folder");
-  constexpr size_t kMostBytes = size_t{64} << 20;  // a schema or a conversation is kilobytes; /dev/zero has no end
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  for (char piece[4096]; file && text.size() <= kMostBytes;) {
-    file.read(piece, sizeof piece);
-    text.append(piece, static_cast<size_t>(file.gcount()));
-  }
-  if (text.size() > kMostBytes)
-    return Status::error(path + ": cannot be read: it has more than " + std::to_string(kMostBytes) + " bytes");
-  if (!file.eof()) return Status::error(path + ": cannot be read");
-  return text;
+static Status check_texts(const RunArguments& a) {
+  const GenerateOptions& g = a.generate;
+  for (const auto& [text, name] : {std::pair{&a.prompt, "--prompt"},
+                                   {&a.system, "--system"},
+                                   {&g.regex, "--regex"},
+                                   {&g.grammar, "the grammar"},
+                                   {&g.json_schema, "the JSON schema"}})
+    if (*text) SITU_RETURN_IF_ERROR(check_utf8(**text, name));
+  for (const std::string& text : g.stop) SITU_RETURN_IF_ERROR(check_utf8(text, "--stop"));
+  for (const std::string& text : g.bad_words) SITU_RETURN_IF_ERROR(check_utf8(text, "--bad-words"));
+  return Status::ok();
 }
 
 Status resolve_arguments(RunArguments& a) {
@@ -166,7 +162,7 @@ Status resolve_arguments(RunArguments& a) {
     if (!text.is_ok()) return text.status();
     *option = std::move(*text);
   }
-  return Status::ok();
+  return check_texts(a);
 }
 
 }  // namespace situ::cli

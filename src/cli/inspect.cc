@@ -7,24 +7,12 @@
 #include <set>
 
 #include "cli/commands.h"
+#include "cli/inspect.h"
+#include "cli/terminal.h"
 #include "pipelines/llm.h"
 
 namespace situ::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-std::string size_text(double bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int u = 0;
-  while (bytes >= 1024 && u < 4) {
-    bytes /= 1024;
-    ++u;
-  }
-  char text[32];
-  std::snprintf(text, sizeof(text), u == 0 ? "%.0f %s" : "%.1f %s", bytes, units[u]);
-  return text;
-}
 
 Json values_json(const Graph& g, const std::vector<ValueId>& ids) {
   Json list = Json::array();
@@ -111,6 +99,10 @@ Json describe(const Model::Impl& m, int64_t budget) {
                     {"decode", placement_json(e.decode_graph(), e.decode_plan())}};
   j["copies"] = {{"prefill", copies_json(g, e.prefill_plan())},
                  {"decode", copies_json(e.decode_graph(), e.decode_plan())}};
+  if (e.encoder() && e.encoder()->plan()) {
+    j["placement"]["encode"] = placement_json(e.encoder()->compiled()->graph, *e.encoder()->plan());
+    j["copies"]["encode"] = copies_json(e.encoder()->compiled()->graph, *e.encoder()->plan());
+  }
   const int64_t per_token = e.states().bytes_per_slot(), fixed = m.files.weight_bytes() + e.computed_bytes() +
                                                                  e.arena_bytes() + e.io_bytes() +
                                                                  e.states().fixed_bytes();
@@ -130,6 +122,7 @@ Json describe(const Model::Impl& m, int64_t budget) {
     memory["slots_in_budget"] = per_token > 0 ? std::max<int64_t>(0, (budget - fixed) / per_token) : 0;
   }
   j["memory"] = memory;
+  j["module"] = module_json(m);
   j["sequences"] = {{"in one step", m.batch()}, {"one at a time", e.one_sequence()}};
   const PackUse& packs = m.in_place->packs();
   j["packed weights"] = {{"packed", packs.packed_bytes},
@@ -178,12 +171,17 @@ void print_states(const Json& states) {
   std::printf("States (%zu)\n", states.size());
   std::vector<std::pair<std::string, int>> groups;
   for (const Json& s : states) {
-    const bool append = s.contains("bytes_per_token");
+    const bool append = s.contains("bytes_per_token"), source = s.contains("bytes_per_source_row");
     std::string key = s["rule"].get<std::string>() +
                       (append ? " along axis " + std::to_string(s["axis"].get<int>()) : "") + ", " +
                       s["type"].get<std::string>() + " " + s["shape"].get<std::string>() + ", " +
-                      size_text(append ? s["bytes_per_token"].get<double>() : s["bytes"].get<double>()) +
-                      (append ? " per token" : "");
+                      size_text(s[append   ? "bytes_per_token"
+                                  : source ? "bytes_per_source_row"
+                                           : "bytes"]
+                                    .get<double>()) +
+                      (append   ? " per token"
+                       : source ? " per row of the source"
+                                : "");
     auto it = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == key; });
     if (it == groups.end())
       groups.emplace_back(key, 1);
@@ -201,7 +199,8 @@ void print_copies(const Json& copies) {
       std::printf("  %s %s %s: %s\n", c["op"].get<std::string>().c_str(), c["node"].get<std::string>().c_str(),
                   c["shape"].get<std::string>().c_str(), c["reason"].get<std::string>().c_str());
   }
-  if (copies["prefill"].empty() && copies["decode"].empty()) std::printf("Copied: nothing\n");
+  if (std::all_of(copies.begin(), copies.end(), [](const Json& list) { return list.empty(); }))
+    std::printf("Copied: nothing\n");
 }
 
 void print(const Json& j) {
@@ -212,6 +211,7 @@ void print(const Json& j) {
   print_values("Inputs", j["inputs"]);
   print_values("Outputs", j["outputs"]);
   print_states(j["states"]);
+  print_module(j["module"]);
   std::printf("Recognised\n");
   print_found(j["recognised"]);
   if (j.contains("recognised, one token")) {
@@ -298,23 +298,23 @@ int inspect_unsupported(const InspectArguments& a, const std::string& reason) {
 
 }  // namespace
 
-Result<int64_t> parse_memory(const std::optional<std::string>& text) {
-  if (!text) return int64_t{0};
-  char* end = nullptr;
-  const double value = std::strtod(text->c_str(), &end);
-  const std::map<std::string, double> units{
-      {"", 1},     {"B", 1},    {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
-      {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
-  auto unit = units.find(end ? end : "");
-  if (end == text->c_str() || unit == units.end() || !(value * unit->second >= 1) || value * unit->second > 1e18)
-    return Status::error("--memory '" + *text + "' is not a size such as 2GiB");
-  return static_cast<int64_t>(value * unit->second);
+std::string size_text(double bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int u = 0;
+  while (bytes >= 1024 && u < 4) {
+    bytes /= 1024;
+    ++u;
+  }
+  char text[32];
+  std::snprintf(text, sizeof(text), u == 0 ? "%.0f %s" : "%.1f %s", bytes, units[u]);
+  return text;
 }
 
 int inspect(const InspectArguments& a) {
   const Result<int64_t> budget = parse_memory(a.memory);
   if (!budget.is_ok()) return fail(budget.status().message());
   LoadOptions load;
+  load.variants = a.variants;
   load.kv_type = a.kv_type;
   load.pack_cache = !a.no_pack_cache;
   Result<Model> model = Model::load(a.model, load);

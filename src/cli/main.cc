@@ -1,11 +1,25 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 
 #include "base/thread_pool.h"
 #include "cli/commands.h"
+#include "cli/interrupts.h"
 
 namespace {
+
+void add_variant_option(CLI::App& command, std::vector<std::string>& variants) {
+  command
+      .add_option("--variant", variants,
+                  "Precision of the graphs, where the folder has several: q4, fp16 ... for all, or GRAPH=VARIANT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("VARIANT");
+}
 
 void add_load_options(CLI::App& command, situ::cli::LoadArguments& arguments) {
   command.add_option("--threads", arguments.threads, "Threads (default: one per usable CPU)")
@@ -27,6 +41,7 @@ void add_load_options(CLI::App& command, situ::cli::LoadArguments& arguments) {
       ->needs(window);
   command.add_option("--kv-type", arguments.kv_type, "Element type of attention states (default: auto)")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
+  add_variant_option(command, arguments.variants);
   command.add_flag("--no-pack-cache", arguments.no_pack_cache, "Neither use nor save packed weights of other runs");
 }
 
@@ -114,6 +129,7 @@ int run_command_line(int argc, char** argv) {
   inspect_command
       ->add_option("--kv-type", inspect_arguments.kv_type, "Element type of attention states (default: auto)")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
+  add_variant_option(*inspect_command, inspect_arguments.variants);
   inspect_command->add_option("--memory", inspect_arguments.memory, "Budget for weights, arena and state, e.g. 2GiB");
 
   BenchArguments bench_arguments;
@@ -163,12 +179,23 @@ int run_command_line(int argc, char** argv) {
                    : *perplexity_command ? perplexity(perplexity_arguments)
                    : *inspect_command    ? inspect(inspect_arguments)
                                          : bench(bench_arguments);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return fail("standard output cannot be written");
+  if (!flush_output() && code == kDone) return fail(kNoOutput);
   return code;
+}
+
+// What would end the program by a signal becomes an error of the call: nobody reads the output, a file is too large.
+// And no file that is opened later may take the number of a standard stream that is closed.
+static void settle_process() {
+  situ::cli::leave_on_interrupt();
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) < 0) (void)open("/dev/null", O_RDONLY);  // writing to it fails
 }
 
 // Errors are results; what is thrown all the same is the system's, such as no memory left.
 int main(int argc, char** argv) {
+  settle_process();
   try {
     return run_command_line(argc, argv);
   } catch (const std::exception& e) {

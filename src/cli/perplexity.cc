@@ -3,12 +3,15 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "text/tokenizer.h"
 
 namespace situ::cli {
 
 int perplexity(const PerplexityArguments& a) {
   const Result<std::string> text = read_file(a.file);
   if (!text.is_ok()) return fail(text.status().message());
+  if (text->empty()) return fail(a.file + ": has 0 tokens; at least 2 are needed");
+  if (const Status good = check_utf8(*text, a.file); !good.is_ok()) return fail(good.message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
   load.batch = 64;  // tokens that are scored in one step: their logits are 4 bytes times the vocabulary each

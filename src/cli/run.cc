@@ -8,14 +8,15 @@
 
 #include "base/trace.h"
 #include "cli/commands.h"
+#include "cli/interrupts.h"
+#include "cli/terminal.h"
 #include "pipelines/encoder_inputs.h"
 #include "pipelines/llm.h"
 
 namespace situ::cli {
 namespace {
 
-// `option`: that has the text, for messages.
-Result<std::vector<int64_t>> parse_ids(const std::string& text, const std::string& option = "--prompt-ids") {
+Result<std::vector<int64_t>> parse_ids(const std::string& option, const std::string& text) {
   std::vector<int64_t> ids;
   const char* p = text.data();
   const char* end = p + text.size();
@@ -35,8 +36,8 @@ Result<std::vector<int64_t>> parse_ids(const std::string& text, const std::strin
 }
 
 Result<std::vector<int64_t>> prompt_of(const Model& model, const RunArguments& a) {
-  if (!a.prompt_ids.empty()) return parse_ids(a.prompt_ids);
-  if (!a.prompt) return Status::error("give --prompt TEXT or --prompt-ids 1,2,3");
+  if (a.prompt_ids) return parse_ids("--prompt-ids", *a.prompt_ids);
+  if (!a.prompt) return std::vector<int64_t>{};  // arrays are the prompt
   if (!a.system && !a.chat) return model.encode(*a.prompt);
   std::vector<Model::Message> messages;
   if (a.system) messages.push_back({"system", *a.system});
@@ -52,7 +53,7 @@ struct EncoderArguments {
 Result<EncoderArguments> encoder_arguments(const RunArguments& a) {
   EncoderArguments found;
   if (!a.decoder_prompt_ids.empty()) {
-    Result<std::vector<int64_t>> ids = parse_ids(a.decoder_prompt_ids, "--decoder-prompt-ids");
+    Result<std::vector<int64_t>> ids = parse_ids("--decoder-prompt-ids", a.decoder_prompt_ids);
     if (!ids.is_ok()) return ids.status();
     found.decoder_prompt = std::move(*ids);
   }
@@ -60,6 +61,33 @@ Result<EncoderArguments> encoder_arguments(const RunArguments& a) {
   if (!tensors.is_ok()) return tensors.status();
   found.tensors = std::move(*tensors);
   return found;
+}
+
+// The arrays for inputs of the model's encoder.
+Status add_arrays(Model& model, const EncoderArguments& encoder, Prompt* prompt) {
+  if (encoder.tensors.empty()) return Status::ok();
+  const ModelFiles& files = model.impl().files;
+  const Graph& graph = files.encoder->graph;
+  std::vector<GraphInput> inputs;
+  for (const ValueId v : graph.inputs) {
+    const Value& value = graph.values[v];
+    GraphInput input{std::filesystem::path(files.encoder_name).stem().string(), value.name, value.info.type, {}};
+    for (const Dim& d : value.info.shape) input.dims.push_back(d.is_const() ? d.value() : -1);
+    inputs.push_back(std::move(input));
+  }
+  const Result<std::vector<size_t>> matched = match_encoder_inputs(encoder.tensors, inputs);
+  if (!matched.is_ok()) return matched.status();
+  for (size_t i = 0; i < encoder.tensors.size(); ++i) {
+    const Tensor& t = encoder.tensors[i].tensor;
+    const std::pair<DType, NamedArray::Type> types[] = {{DType::kBool, NamedArray::Type::kBool},
+                                                        {DType::kI32, NamedArray::Type::kInt32},
+                                                        {DType::kI64, NamedArray::Type::kInt64},
+                                                        {DType::kF16, NamedArray::Type::kFloat16},
+                                                        {DType::kF32, NamedArray::Type::kFloat32}};
+    for (const auto& [type, as] : types)
+      if (t.type() == type) prompt->arrays.push_back({inputs[(*matched)[i]].name, as, t.dims(), t.view().data});
+  }
+  return Status::ok();
 }
 
 // Refuses what a model without an encoder has no use for.
@@ -95,28 +123,116 @@ nlohmann::ordered_json answers_json(const Generation& g) {
 // Enough for 2,000 calls a step and a few thousand steps; what comes after is counted in the file.
 constexpr size_t kMaxTraceEvents = size_t{1} << 22;
 
-}  // namespace
+nlohmann::ordered_json to_json(const RunArguments& a, const std::vector<int64_t>& prompt, const Generation& g,
+                               const ModelFacts& facts) {
+  const GenerateOptions& options = a.generate;
+  nlohmann::ordered_json j;
+  j["prompt_ids"] = prompt;
+  if (!g.decoder_prompt_ids.empty()) j["decoder_prompt_ids"] = g.decoder_prompt_ids;
+  j["output_ids"] = g.output_ids;
+  j["text"] = g.text;
+  j["finish_reason"] = g.finish_reason;
+  if (g.seed) j["seed"] = *g.seed;
+  if (!g.answers.empty()) j["answers"] = answers_json(g);
+  if (options.logprobs) j["logprobs"] = logprobs_json(g);
+  if (options.prompt_lookup > 0 || options.draft_tokens > 0)
+    j["speculation"] = {{"guessed", g.guessed_tokens}, {"accepted", g.accepted_tokens}};
+  if (options.report_perplexity) j["perplexity"] = g.perplexity ? nlohmann::ordered_json(*g.perplexity) : nullptr;
+  j["cached_tokens"] = g.cached_tokens;
+  j["load_ms"] = facts.load_ms;
+  if (!g.decoder_prompt_ids.empty()) j["encode_ms"] = g.encode_ms;
+  j["prefill_ms"] = g.prefill_ms;
+  j["decode_ms_per_token"] = g.decode_ms_per_token;
+  j["bytes_copied_per_token"] = g.bytes_copied_per_token;
+  j["bytes_written_per_token"] = g.bytes_written_per_token;
+  j["peak_rss_mib"] = peak_rss_mib();
+  j["packed_bytes"] = facts.packed_bytes;
+  j["mapped_packed_bytes"] = facts.mapped_packed_bytes;
+  j["isa"] = facts.isa;
+  j["mode"] = facts.mode;
+  return j;
+}
 
-std::string one_line(const std::string& words) {
-  std::string line;
-  for (const char c : words) {
-    char text[8];
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      std::snprintf(text, sizeof(text), "\\x%02x", static_cast<unsigned char>(c));
-    if (c == '\n')
-      line += "\\n";
-    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      line += text;
-    else
-      line += c;
+std::string json_line(const nlohmann::ordered_json& j) {
+  return j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+// Before there is a prompt or an answer: Control-C leaves, with what there is.
+void leave_empty_handed(const RunArguments& a) {
+  Generation nothing;
+  nothing.finish_reason = kFinishCancelled;
+  leave_on_interrupt(a.json ? json_line(to_json(a, {}, nothing, {})) : "",
+                     "[0 new tokens: interrupted before the prompt was read]\n");
+}
+
+void print_other_answers(const Generation& g, bool ids_only, AnswerText& out) {
+  for (size_t i = 1; i < g.answers.size(); ++i) {
+    std::string text = g.answers[i].text;
+    if (ids_only)
+      for (const int64_t id : g.answers[i].output_ids) text += (text.empty() ? "" : ",") + std::to_string(id);
+    std::printf("--\n");
+    out.write(text);
+    out.finish();
+    std::printf("\n");
   }
-  return line;
 }
 
-int fail(const std::string& message) {
-  std::fprintf(stderr, "situ: %s\n", one_line(message).c_str());
-  return 2;
+void print_figures(const RunArguments& a, size_t prompt_tokens, const Generation& g, const ModelFacts& facts) {
+  char guesses[64] = "", perplexity[48] = "";
+  if (a.generate.prompt_lookup > 0 || a.generate.draft_tokens > 0)
+    std::snprintf(guesses, sizeof(guesses), ", %lld of %lld guesses held", static_cast<long long>(g.accepted_tokens),
+                  static_cast<long long>(g.guessed_tokens));
+  if (g.perplexity) std::snprintf(perplexity, sizeof(perplexity), ", perplexity %.4g", *g.perplexity);
+  const double rate = g.decode_ms_per_token > 0 ? 1000.0 / g.decode_ms_per_token : 0;
+  std::fprintf(stderr,
+               "[%zu prompt + %zu new tokens%s, %s, %s: prefill %.0f ms, decode %.1f tokens/s, copied %.0f "
+               "B/token%s%s]\n",
+               prompt_tokens, g.output_ids.size(), g.finish_reason == kFinishCancelled ? ", interrupted" : "",
+               facts.mode.c_str(), facts.isa.c_str(), g.prefill_ms, rate, g.bytes_copied_per_token, guesses,
+               perplexity);
 }
+
+// Known before the model is loaded, and without a file being touched that a failed run would leave empty.
+Status check_trace(const std::string& file) {
+  if (file.empty()) return Status::ok();
+  std::error_code unknown;
+  const std::filesystem::path folder = std::filesystem::absolute(file, unknown).parent_path();
+  if (std::filesystem::is_directory(file, unknown) || !std::filesystem::is_directory(folder, unknown) ||
+      access(folder.c_str(), W_OK) != 0)
+    return Status::error(file + ": cannot be written");
+  return Status::ok();
+}
+
+Status start_trace(Model& model, const std::string& file, std::optional<Trace>& trace) {
+  if (file.empty()) return Status::ok();
+  InPlaceEngine* engine = model.impl().in_place.get();
+  if (!engine) return Status::error("--trace records placed programs; the naive mode has none");
+  std::error_code unknown;
+  for (const auto& mapped : model.impl().files.decoder.files)
+    if (std::filesystem::equivalent(mapped->path, file, unknown))
+      return Status::error(file + ": is the model; a trace would take its place");
+  trace.emplace(engine->threads(), kMaxTraceEvents);
+  engine->set_trace(&*trace);
+  return Status::ok();
+}
+
+// All that needs no model, since loading one takes seconds.
+Status check_arguments(RunArguments& a) {
+  if (a.prompt_ids && (a.chat || a.system))
+    return Status::error("--chat and --system make a prompt out of text; --prompt-ids is one already");
+  if (a.prompt_ids) {
+    if (Result<std::vector<int64_t>> ids = parse_ids("--prompt-ids", *a.prompt_ids); !ids.is_ok()) return ids.status();
+  } else if (!a.prompt && a.encoder_inputs.empty()) {
+    return Status::error("give --prompt TEXT or --prompt-ids 1,2,3");
+  } else if (a.prompt && a.prompt->empty()) {
+    return Status::error("--prompt is empty");
+  }
+  SITU_RETURN_IF_ERROR(resolve_arguments(a));
+  if (a.generate.logprobs && !a.json) return Status::error("--logprobs is reported with --json");
+  return check_trace(a.trace);
+}
+
+}  // namespace
 
 Status load_options(const LoadArguments& a, LoadOptions* load) {
   load->threads = a.threads;
@@ -131,6 +247,7 @@ Status load_options(const LoadArguments& a, LoadOptions* load) {
   load->kv_type = a.kv_type;
   load->pack_cache = !a.no_pack_cache;
   load->draft = a.draft;
+  load->variants = a.variants;
   return Status::ok();
 }
 
@@ -142,51 +259,37 @@ Status load_options(const RunArguments& a, LoadOptions* load) {
 }
 
 int run(RunArguments a) {
-  if (!a.prompt_ids.empty()) {
-    if (a.chat || a.system) return fail("--chat and --system make a prompt out of text; --prompt-ids is one already");
-    if (Result<std::vector<int64_t>> ids = parse_ids(a.prompt_ids); !ids.is_ok()) return fail(ids.status().message());
-  }
-  if (const Status resolved = resolve_arguments(a); !resolved.is_ok()) return fail(resolved.message());
+  if (const Status checked = check_arguments(a); !checked.is_ok()) return fail(checked.message());
   const Result<EncoderArguments> encoder = encoder_arguments(a);
   if (!encoder.is_ok()) return fail(encoder.status().message());
-  const GenerateOptions& options = a.generate;
-  if (options.logprobs && !a.json) return fail("--logprobs is reported with --json");
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
+  leave_empty_handed(a);
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
-  if (const Status refused = refuse_encoder_arguments(a); !refused.is_ok()) return fail(refused.message());
+  if (!model->has_encoder())
+    if (const Status refused = refuse_encoder_arguments(a); !refused.is_ok()) return fail(refused.message());
   Result<std::vector<int64_t>> prompt = prompt_of(*model, a);
   if (!prompt.is_ok()) return fail(prompt.status().message());
-
+  Prompt start{*prompt, {}, encoder->decoder_prompt};
+  if (const Status given = add_arrays(*model, *encoder, &start); !given.is_ok()) return fail(given.message());
   std::optional<Trace> trace;
-  if (!a.trace.empty()) {
-    InPlaceEngine* engine = model->impl().in_place.get();
-    if (!engine) return fail("--trace records placed programs; the naive mode has none");
-    std::error_code unknown;
-    for (const auto& file : model->impl().files.decoder.files)
-      if (std::filesystem::equivalent(file->path, a.trace, unknown))
-        return fail(a.trace + ": is the model; a trace would take its place");
-    // Known before the text is printed, and without a file being touched that a failed run would leave empty.
-    if (const std::filesystem::path folder = std::filesystem::absolute(a.trace, unknown).parent_path();
-        std::filesystem::is_directory(a.trace, unknown) || !std::filesystem::is_directory(folder, unknown) ||
-        access(folder.c_str(), W_OK) != 0)
-      return fail(a.trace + ": cannot be written");
-    trace.emplace(engine->threads(), kMaxTraceEvents);
-    engine->set_trace(&*trace);
-  }
+  if (const Status started = start_trace(*model, a.trace, trace); !started.is_ok()) return fail(started.message());
+
+  model->interrupt_when(note_interrupts(true));
   const bool ids_only = !model->has_tokenizer();
+  AnswerText out;
   bool first = true;
-  Result<Generation> g = model->generate(*prompt, options, [&](const Token& t) {
+  Result<Generation> g = model->generate(start, a.generate, [&](const Token& t) {
     if (a.json) return true;
     if (ids_only)
       std::printf(first ? "%lld" : ",%lld", static_cast<long long>(t.id));
     else
-      std::fwrite(t.text.data(), 1, t.text.size(), stdout);
+      out.write(t.text);
     first = false;
-    std::fflush(stdout);
-    return true;
+    return flush_output();
   });
+  out.finish();
   if (!g.is_ok() && !first) std::printf("\n");  // the message begins a line
   if (!g.is_ok()) return fail(g.status().message());
   if (trace) {
@@ -196,50 +299,15 @@ int run(RunArguments a) {
   for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
   const ModelFacts facts = model->facts();
   if (a.json) {
-    nlohmann::ordered_json j;
-    j["prompt_ids"] = *prompt;
-    j["output_ids"] = g->output_ids;
-    j["text"] = g->text;
-    j["finish_reason"] = g->finish_reason;
-    if (g->seed) j["seed"] = *g->seed;
-    if (!g->answers.empty()) j["answers"] = answers_json(*g);
-    if (options.logprobs) j["logprobs"] = logprobs_json(*g);
-    if (options.prompt_lookup > 0 || options.draft_tokens > 0)
-      j["speculation"] = {{"guessed", g->guessed_tokens}, {"accepted", g->accepted_tokens}};
-    if (options.report_perplexity) j["perplexity"] = g->perplexity ? nlohmann::ordered_json(*g->perplexity) : nullptr;
-    j["cached_tokens"] = g->cached_tokens;
-    j["load_ms"] = facts.load_ms;
-    j["prefill_ms"] = g->prefill_ms;
-    j["decode_ms_per_token"] = g->decode_ms_per_token;
-    j["bytes_copied_per_token"] = g->bytes_copied_per_token;
-    j["bytes_written_per_token"] = g->bytes_written_per_token;
-    j["peak_rss_mib"] = peak_rss_mib();
-    j["packed_bytes"] = facts.packed_bytes;
-    j["mapped_packed_bytes"] = facts.mapped_packed_bytes;
-    j["isa"] = facts.isa;
-    j["mode"] = facts.mode;
-    std::printf("%s\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
-    return 0;
+    std::fputs(json_line(to_json(a, *prompt, *g, facts)).c_str(), stdout);
+  } else {
+    std::printf("\n");
+    print_other_answers(*g, ids_only, out);
   }
-  std::printf("\n");
-  for (size_t i = 1; i < g->answers.size(); ++i) {
-    std::string text = g->answers[i].text;
-    if (ids_only)
-      for (const int64_t id : g->answers[i].output_ids) text += (text.empty() ? "" : ",") + std::to_string(id);
-    std::printf("--\n%s\n", text.c_str());
-  }
-  std::fflush(stdout);  // the line below goes to stderr and must not overtake the text
-  char guesses[64] = "", perplexity[48] = "";
-  if (options.prompt_lookup > 0 || options.draft_tokens > 0)
-    std::snprintf(guesses, sizeof(guesses), ", %lld of %lld guesses held", static_cast<long long>(g->accepted_tokens),
-                  static_cast<long long>(g->guessed_tokens));
-  if (g->perplexity) std::snprintf(perplexity, sizeof(perplexity), ", perplexity %.4g", *g->perplexity);
-  const double rate = g->decode_ms_per_token > 0 ? 1000.0 / g->decode_ms_per_token : 0;
-  std::fprintf(
-      stderr, "[%zu prompt + %zu new tokens, %s, %s: prefill %.0f ms, decode %.1f tokens/s, copied %.0f B/token%s%s]\n",
-      prompt->size(), g->output_ids.size(), facts.mode.c_str(), facts.isa.c_str(), g->prefill_ms, rate,
-      g->bytes_copied_per_token, guesses, perplexity);
-  return 0;
+  if (!flush_output()) return fail(kNoOutput);  // what goes to stderr must not overtake the text
+  const bool cancelled = g->finish_reason == kFinishCancelled;
+  if (!a.json || cancelled) print_figures(a, prompt->size(), *g, facts);
+  return cancelled ? kInterrupted : kDone;
 }
 
 }  // namespace situ::cli

@@ -390,6 +390,12 @@ bool Dim::piecewise_linear(std::vector<int64_t>* numbers) const { return DimOps:
 std::string Dim::str(const std::vector<std::string>* names) const { return DimOps::str(*this, names); }
 Dim Dim::substitute(int id, const Dim& by) const { return DimOps::substitute(*this, id, by); }
 
+bool of_sequence(const Dim& d) {
+  for (const int symbol : {kSymP, kSymW, kSymE, kSymX, kSymRead, kSymWrite})
+    if (d.depends_on(symbol)) return true;
+  return false;
+}
+
 Dim operator+(const Dim& a, const Dim& b) {
   if (a.is_const() && b.is_const()) return sat_add(a.value(), b.value());
   auto t = DimOps::terms(a);

@@ -96,6 +96,9 @@ class Dim {
   int64_t value_ = 0;
 };
 
+// Whether it is another one for each sequence of a step: by its past, its slots or its source.
+bool of_sequence(const Dim& d);
+
 // Integer division as ONNX does on int64: towards zero. Division by a constant 0 gives 0.
 Dim dim_div(const Dim& a, const Dim& b);
 // Remainder with the sign of the divisor (ONNX Mod, fmod=0).

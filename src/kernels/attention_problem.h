@@ -23,7 +23,7 @@ struct Problem {
   const KernelCall& call;
   const AttentionParams& params;
   const View &q, &k, &v, &y;
-  const View *bias, *slopes, *sink;
+  const View *bias, *slopes, *sink, *distances;
   int64_t batch, heads, queries, keys, depth, value_depth, group;
   int64_t o_row;  // value_depth rounded up to whole tiles
   int64_t block;  // keys per step
@@ -146,6 +146,7 @@ static inline Problem make_problem(const KernelCall& call) {
             operand(call, 3),
             operand(call, 4),
             operand(call, 5),
+            operand(call, 6),
             q.dims[0],
             q.dims[1],
             q.dims[2],

@@ -13,9 +13,9 @@ struct Case {
   Bias bias = Bias::kNone;
   std::vector<int64_t> bias_dims;
   bool slopes = false, sink = false;
-  int64_t dropped = 0;
-  std::vector<Run> runs;      // empty: contiguous keys
-  std::vector<int> kv_order;  // layout of k
+  int64_t dropped = 0, distances = 0, distance_rows = 0;  // columns and rows of the bias by distance
+  std::vector<Run> runs;                                  // empty: contiguous keys
+  std::vector<int> kv_order;                              // layout of k
 };
 
 // Keys or values: a tensor of floats, or rows of 8 bits with their scales.
@@ -57,7 +57,8 @@ struct Rows {
 // One output row; `slots[j]` is where key j lies.
 std::vector<double> expected_row(const Case& t, const StridedTensor& q, const Rows& k, const Rows& v,
                                  const StridedTensor& bias, const StridedTensor& slopes, const StridedTensor& sink,
-                                 const std::vector<int64_t>& slots, int64_t b, int64_t h, int64_t i) {
+                                 const StridedTensor& distances, const std::vector<int64_t>& slots, int64_t b,
+                                 int64_t h, int64_t i) {
   const int64_t kv = h / (t.heads / t.kv_heads), position = t.keys - t.queries + i;
   std::vector<double> s(static_cast<size_t>(t.keys), -INFINITY);
   double largest = -INFINITY;
@@ -76,6 +77,11 @@ std::vector<double> expected_row(const Case& t, const StridedTensor& q, const Ro
       x = t.bias == Bias::kFloat ? x + value : (value != 0 ? x : -INFINITY);
     }
     if (t.slopes) x += slopes.get(h) * static_cast<double>(j - position - (j < t.params.first ? t.dropped : 0));
+    if (t.distances > 0) {
+      const int64_t distance = j - position - (j < t.params.first ? t.dropped : 0);
+      x += distances.at(
+          {t.distance_rows == 1 ? 0 : h, std::clamp<int64_t>(distance - t.params.least_distance, 0, t.distances - 1)});
+    }
     s[static_cast<size_t>(j)] = x;
     largest = std::max(largest, x);
   }
@@ -125,6 +131,9 @@ void check(const Case& t) {
   StridedTensor bias(t.bias == Bias::kBool ? DType::kBool : DType::kF32,
                      t.bias_dims.empty() ? std::vector<int64_t>{t.queries, t.keys} : t.bias_dims);
   StridedTensor slopes(DType::kF32, {t.heads}), sink(DType::kF32, {t.heads});
+  const int64_t distance_rows = t.distance_rows > 0 ? t.distance_rows : t.heads;
+  StridedTensor distances(DType::kF32, {distance_rows, std::max<int64_t>(1, t.distances)});
+  distances.fill(-3, 3);
   q.fill(-2, 2);
   slopes.fill(0, 0.3);
   sink.fill(-2, 2);
@@ -134,15 +143,16 @@ void check(const Case& t) {
     bias.fill(-3, 3);
   View kv[2] = {k.data.view(), v.data.view()};
   kv[0].dims[2] = kv[1].dims[2] = t.keys;
-  const View in[6] = {q.view(),
+  const View in[7] = {q.view(),
                       kv[0],
                       kv[1],
                       t.bias != Bias::kNone ? bias.view() : View{},
                       t.slopes ? slopes.view() : View{},
-                      t.sink ? sink.view() : View{}};
+                      t.sink ? sink.view() : View{},
+                      t.distances > 0 ? distances.view() : View{}};
   KernelCall call;
   call.in = in;
-  call.in_count = 6;
+  call.in_count = 7;
   call.out = &y.view();
   call.out_count = 1;
   call.params = &t.params;
@@ -154,7 +164,7 @@ void check(const Case& t) {
   for (int64_t b = 0; b < t.batch; ++b) {
     for (int64_t h = 0; h < t.heads; ++h) {
       for (int64_t i = 0; i < t.queries; ++i)
-        rows.push_back(expected_row(t, q, k, v, bias, slopes, sink, slots, b, h, i));
+        rows.push_back(expected_row(t, q, k, v, bias, slopes, sink, distances, slots, b, h, i));
     }
   }
   auto verify = [&](const char* what) {
@@ -176,8 +186,8 @@ void check(const Case& t) {
       v_in_order(t.kv_type, {t.batch, t.kv_heads, t.keys, t.value_depth}, {});
   k_in_order.gather(k, slots);
   v_in_order.gather(v, slots);
-  View in_order[6];
-  std::copy(in, in + 6, in_order);
+  View in_order[7];
+  std::copy(in, in + 7, in_order);
   in_order[1] = k_in_order.data.view();
   in_order[2] = v_in_order.data.view();
   auto numbers = [](const StridedTensor& x) {
@@ -321,7 +331,7 @@ TEST(Attention, PromptsInPieces) {
             }
             const int64_t dropped = std::max<int64_t>(0, end - keep);
             const situ::Run kept{dropped, end - dropped};
-            const View in[6] = {q_rows, k.data.view(), v.data.view(), {}, {}, t.sink ? sink.view() : View{}};
+            const View in[7] = {q_rows, k.data.view(), v.data.view(), {}, {}, t.sink ? sink.view() : View{}};
             KernelCall call;
             call.in = in;
             call.in_count = 6;
@@ -419,6 +429,28 @@ TEST(Attention, SlopesBesideAWindow) {
       t.params.first = first;
       check(t);
     }
+}
+
+// Columns before, within and behind the keys that there are; with and without a causal mask and sinks of a window.
+TEST(Attention, BiasByDistance) {
+  for (DType kv : {DType::kF32, DType::kF16})
+    for (int64_t queries : {1, 3, 9, 60})
+      for (auto [least, count] : {std::pair<int64_t, int64_t>{-40, 60}, {-300, 20}, {-200, 500}, {5, 30}, {-7, 1}}) {
+        Case t{.heads = 4, .kv_heads = 2, .queries = queries, .keys = 170, .kv_type = kv, .distances = count};
+        t.params.least_distance = least;
+        check(t);
+        t.distance_rows = 1;
+        t.params.causal = false;
+        check(t);
+        t.distance_rows = 4;
+        t.params.causal = true;
+        t.params.window = 60;
+        for (int64_t first : {0, 3, 130}) {
+          t.params.first = first;
+          t.dropped = first > 0 ? 50 : 0;
+          check(t);
+        }
+      }
 }
 
 TEST(Attention, Runs) {

@@ -221,9 +221,34 @@ static inline void add_bias(const Problem& p, Tile* t, int64_t r, int64_t key, i
   for (int64_t j = 0; j < count; ++j) s[j] += t->addend[j];
 }
 
+// s[j] += row[at + j], or what stands at the nearer end of the row's `columns`, for j of [from, to).
+static inline void add_columns(const float* row, int64_t columns, int64_t at, int64_t from, int64_t to, float* s) {
+  const int64_t inside = clamp(-at, from, to), behind = clamp(columns - at, inside, to);
+  auto add_one = [&](int64_t j, int64_t end, float x) {
+    for (; j < end; ++j) s[j] += x;
+  };
+  add_one(from, inside, row[0]);
+  for (int64_t j = inside; j < behind; j += kLanes) {
+    const int64_t n = behind - j < kLanes ? behind - j : kLanes;
+    store_n(s + j, load_n(s + j, n) + load_n(row + at + j, n), n);
+  }
+  add_one(behind, to, row[columns - 1]);
+}
+
+static inline void add_distances(const Problem& p, const Tile& t, int64_t r, int64_t key, int64_t count, float* s) {
+  const View& table = *p.distances;
+  const int64_t head = (t.first + r) / p.queries, own = p.keys - p.queries + (t.first + r) % p.queries;
+  const float* row = table.as<const float>() + (table.dims[0] > 1 ? head * table.strides[0] : 0);
+  const int64_t at = key - own - p.params.least_distance, near = clamp(p.params.first - key, 0, count);
+  add_columns(row, table.dims[1], at - p.call.dropped, 0, near, s);
+  add_columns(row, table.dims[1], at, near, count, s);
+}
+
 // Whether scores of keys [key, key + count) stay as they are, for every row that still attends to the block.
 static inline bool nothing_masked(const Problem& p, const Tile& t, int64_t key, int64_t count) {
-  if (p.params.softcap > 0 || p.bias != nullptr || p.slopes != nullptr || count % kTileColumns != 0) return false;
+  if (p.params.softcap > 0 || p.bias != nullptr || p.slopes != nullptr || p.distances != nullptr ||
+      count % kTileColumns != 0)
+    return false;
   int64_t begin = 0, end = p.keys;
   for (int64_t r = t.done; r < t.rows; ++r) {
     begin = begin > t.begin[r] ? begin : t.begin[r];
@@ -254,6 +279,7 @@ static inline void mask_scores(const Problem& p, Tile* t, int64_t r, int64_t key
     for (int64_t j = 0; j < near; ++j) s[j] += slope * static_cast<float>(key + j - own - p.call.dropped);
     for (int64_t j = near; j < count; ++j) s[j] += slope * static_cast<float>(key + j - own);
   }
+  if (p.distances != nullptr) add_distances(p, *t, r, key, count, s);
   const int64_t from = clamp(t->begin[r] - key, 0, count), to = clamp(t->end[r] - key, 0, count);
   for (int64_t j = clamp(p.params.first - key, 0, from); j < from; ++j) s[j] = low;
   for (int64_t j = to; j < (count + kTileColumns - 1) / kTileColumns * kTileColumns; ++j) s[j] = low;

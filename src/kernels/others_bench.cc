@@ -90,6 +90,10 @@ class Others {
       time(&KernelTable::softmax, "softmax", "", {scores.view}, {weights.view}, &softmax);
       const Buffer mask = integers({1, rows}, 1, 0, 2), positions(DType::kI64, {1, rows}),
                    axis = integers({1}, 1, 0, 2);
+      const Buffer pixels(DType::kF32, {1, 3, 32, 32}), taps(DType::kF32, {64, 3, 4, 4}),
+          patches(DType::kF32, {1, 64, 8, 8});
+      const ConvParams conv{2, 1, {4, 4, 1}, {1, 1, 1}, {0, 0, 0}};
+      time(&KernelTable::conv, "conv", "patches", {pixels.view, taps.view}, {patches.view}, &conv);
       const CumSumParams cumsum{false, false};
       time(&KernelTable::cumsum, "cumsum", "", {mask.view, axis.view}, {positions.view}, &cumsum);
     }

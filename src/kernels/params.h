@@ -116,6 +116,11 @@ struct SoftmaxParams {
 struct CumSumParams {
   bool exclusive, reverse;
 };
+struct ConvParams {
+  int32_t axes;  // 1 to 3
+  int64_t groups;
+  int64_t strides[3], dilations[3], pads[3];  // pads: in front of each axis
+};
 struct TopKParams {
   int32_t axis;
   bool largest, sorted;
@@ -241,14 +246,17 @@ constexpr int64_t kRowScaleBytes = 4;
 
 // situ.Attention, operands q [B,Hq,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv] (either may hold rows of QuantizeRows,
 // [B,Hk,T,D+4] int8), bias? (float: added, bool: true = attend; broadcast to [B,Hq,S,T]), slopes? f32 [Hq] (ALiBi: adds
-// slope * (key position - query position)), sink? [Hq] (adds exp(sink) to the softmax denominator). y [B,Hq,S,Dv].
+// slope * (key position - query position)), sink? [Hq] (adds exp(sink) to the softmax denominator), distance_bias? f32
+// [Hq or 1, N] (adds column key position - query position - least_distance, or the one at the nearer end).
+// y [B,Hq,S,Dv].
 // Query i stands at position T - S + i. s = softcap(scale * q.k) + bias; keys with position > query's are left out when
 // causal, keys with position <= query's - window when window > 0. A row that attends to nothing is 0.
 struct AttentionParams {
   float scale;
-  float softcap;   // 0: none, else s = softcap * tanh(s / softcap)
-  int64_t window;  // <= 0: none, else the last `window` keys, the query's own included
-  int64_t first;   // and so many of the first keys; 0 without a window
+  float softcap;           // 0: none, else s = softcap * tanh(s / softcap)
+  int64_t window;          // <= 0: none, else the last `window` keys, the query's own included
+  int64_t first;           // and so many of the first keys; 0 without a window
+  int64_t least_distance;  // of the first column of distance_bias
   bool causal;
   bool smooth_sink;  // sink of 0 for every head (smooth softmax)
 };

@@ -48,6 +48,14 @@ Status check_per_head(InferContext& c, size_t i, const char* name, const Dim& he
   return require_equal(c, std::string(name) + " per query head", c.input(i).shape[0], heads, &same);
 }
 
+Status check_distances(InferContext& c, const Dim& heads) {
+  if (!c.has(6)) return Status::ok();
+  SITU_RETURN_IF_ERROR(need_rank(c, 6, "distance bias", 2));
+  const Shape& s = c.input(6).shape;
+  if ((s[0] == Dim(1) || s[0] == heads) && s[1].lower_bound() > 0) return Status::ok();
+  return c.fail("distance bias " + shape_str(s) + " should be [" + heads.str() + " or 1, N], N > 0");
+}
+
 // Numbers in a row of keys or values.
 Dim row_size(const ValueInfo& v) { return v.type == DType::kI8 ? v.shape[3] - Dim(kRowScaleBytes) : v.shape[3]; }
 
@@ -62,7 +70,8 @@ Status need_head_size(const PrepareContext& c, size_t i, const char* name) {
 
 }  // namespace
 
-// q [B,Hq,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv], bias?, slopes? [Hq], sink? [Hq] -> [B,Hq,S,Dv]
+// q [B,Hq,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv], bias?, slopes? [Hq], sink? [Hq], distance_bias? [Hq or 1, N]
+// -> [B,Hq,S,Dv]
 Status infer_situ_attention(InferContext& c) {
   SITU_RETURN_IF_ERROR(need_rank(c, 0, "q", 4));
   SITU_RETURN_IF_ERROR(need_rank(c, 1, "k", 4));
@@ -78,6 +87,7 @@ Status infer_situ_attention(InferContext& c) {
   SITU_RETURN_IF_ERROR(check_bias(c, {q[0], q[1], q[2], k[2]}));
   SITU_RETURN_IF_ERROR(check_per_head(c, 4, "slopes", q[1]));
   SITU_RETURN_IF_ERROR(check_per_head(c, 5, "sink", q[1]));
+  SITU_RETURN_IF_ERROR(check_distances(c, q[1]));
   return emit(c, 0, c.input(0).type, {q[0], q[1], q[2], row_size(c.input(2))});
 }
 
@@ -87,6 +97,7 @@ Status prepare_situ_attention(const PrepareContext& c, Prepared* out) {
   if (c.has(3)) SITU_RETURN_IF_ERROR(need_type(c, 3, kKernelFloats | kBoolType));
   for (size_t i = 4; i < 6; ++i)
     if (c.has(i)) SITU_RETURN_IF_ERROR(need_type(c, i, kKernelFloats));
+  if (c.has(6)) SITU_RETURN_IF_ERROR(need_type(c, 6, type_bit(DType::kF32)));
   SITU_RETURN_IF_ERROR(need_head_size(c, 0, "q"));
   SITU_RETURN_IF_ERROR(need_head_size(c, 2, "v"));
   AttentionParams params{};
@@ -94,6 +105,7 @@ Status prepare_situ_attention(const PrepareContext& c, Prepared* out) {
   params.softcap = c.node.attr_float("softcap", 0);
   params.window = c.node.attr_int("window", 0);
   params.first = params.window > 0 ? c.node.attr_int("first", 0) : 0;
+  params.least_distance = c.node.attr_int("least_distance", 0);
   params.causal = c.node.attr_int("causal", 0) != 0;
   params.smooth_sink = c.node.attr_int("smooth_sink", 0) != 0;
   return use_kernel(out, &KernelTable::attention, params);

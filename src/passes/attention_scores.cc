@@ -9,6 +9,21 @@ namespace {
 constexpr int kMaxConeNodes = 24;
 constexpr float kTolerance = 1e-5f;
 
+// Whether `part`, again and again, is `whole`.
+bool equal_rows(const std::vector<float>& part, const std::vector<float>& whole) {
+  if (part.empty()) return false;
+  for (size_t i = 0; i < whole.size(); ++i)
+    if (const float f = part[i % part.size()], y = whole[i];
+        !(y == f || std::fabs(y - f) <= kTolerance * (1 + std::fabs(y))))
+      return false;  // equal: -inf too
+  return true;
+}
+
+// Scores of the step's tokens for all tokens of the sequence.
+bool of_sequence(const Shape& scores) {
+  return scores.size() >= 2 && scores.back() == scores[scores.size() - 2] + Dim::symbol(kSymP);
+}
+
 }  // namespace
 
 bool float_cast(const Graph& graph, const Node& n) {
@@ -86,8 +101,8 @@ bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* 
        large = evaluate(1e6f, 1, tokens_, past_);
   if (!bias.is_ok() || !small.is_ok() || !middle.is_ok() || !large.is_ok()) return false;
   const std::vector<float> input = floats(prober_.random(prober_.dims(s, tokens_, past_), 1));
-  if (bias->size() != input.size() || static_cast<int64_t>(input.size()) != heads * tokens_ * (tokens_ + past_))
-    return false;
+  const int64_t keys = prober_.dims(s, tokens_, past_).back();
+  if (bias->size() != input.size() || static_cast<int64_t>(input.size()) != heads * tokens_ * keys) return false;
   // The allowed score that moves most tells scale and cap.
   size_t probe = input.size();
   for (size_t i = 0; i < input.size(); ++i)
@@ -104,6 +119,8 @@ bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* 
     const float expected = (m->softcap > 0 ? m->softcap * std::tanh(v / m->softcap) : v) + (*bias)[i];
     if (!(std::fabs(expected - (*middle)[i]) <= 1e-4f * (1 + std::fabs(expected)))) return false;
   }
+  // Of other keys than the tokens of the sequence only what is proved for any number of them is known.
+  if (!of_sequence(shape(s))) return told_apart(x, s, heads, m) || mask_operand(x, s, m);
   auto probe_mask = [&](int64_t tokens, int64_t past) { return evaluate(0, 1, tokens, past); };
   // Layers that share their masks do not probe them again.
   const std::string key = mask_key(x, s) + std::to_string(heads);
@@ -113,9 +130,93 @@ bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* 
                 .emplace(key, fit_mask(graph_, prober_, known_operands(x, s), probe_mask, heads,
                                        context_.context_length, context_.phase))
                 .first;
-  if (!known->second) return mask_operand(x, s, m);
+  if (!known->second) return told_apart(x, s, heads, m) || mask_operand(x, s, m);
   m->mask = *known->second;
   return !multiplied(x, s) || hides_what_it_multiplies(x, s, m->scale, heads);
+}
+
+// Softmax's input where all scores are 0, and so are `others`.
+Result<std::vector<float>> ScoreRecogniser::without_scores(ValueId x, ValueId s, const std::vector<ValueId>& others,
+                                                           int64_t tokens, int64_t past) {
+  std::map<ValueId, Tensor> leaves;
+  leaves[s] = Tensor::allocate(DType::kF32, prober_.dims(s, tokens, past));
+  for (ValueId v : others) leaves[v] = Tensor::allocate(DType::kF32, prober_.dims(v, tokens, past));
+  const Result<Tensor> r = prober_.evaluate(x, leaves, tokens, past);
+  if (!r.is_ok()) return r.status();
+  return floats(*r);
+}
+
+// What is added falls into biases by distance, numbers that are the same for all scores, and a mask with a closed form
+// or of its own.
+bool ScoreRecogniser::told_apart(ValueId x, ValueId s, int64_t heads, ScoreForm* m) {
+  const Addends addends = distances_.split(known_operands(x, s), shape(s));
+  if (addends.distance && (multiplied(x, s) || !added_as_it_is(x, s, *addends.distance))) return false;
+  const auto probe = [&](int64_t tokens, int64_t past) {
+    return without_scores(x, s, addends.by_distance(), tokens, past);
+  };
+  const Result<std::vector<float>> rest = probe(tokens_, past_);
+  if (!rest.is_ok() || rest->empty() || (!addends.rest.empty() && !addends.distance)) return false;
+  ScoreForm found = *m;
+  if (addends.rest.empty()) {
+    // One number, which Softmax does not see.
+    for (const float b : *rest)
+      if (!(b > kMasked) || b != rest->front()) return false;
+  } else if (!rest_form(x, s, addends.rest, *rest, probe, heads, &found)) {
+    return false;
+  }
+  if (addends.distance) {
+    found.mask.causal = found.mask.causal || addends.distance->hides_future;
+    if (!found.mask.causal && !addends.distance->of_future && context_.phase != Phase::kDecode) return false;
+    if (addends.distance->matters()) found.distance = addends.distance;
+  }
+  *m = std::move(found);
+  return true;
+}
+
+// The mask that is left when biases by distance are 0: its closed form, or itself.
+bool ScoreRecogniser::rest_form(ValueId x, ValueId s, const std::vector<ValueId>& rules, const std::vector<float>& now,
+                                const MaskProbe& probe, int64_t heads, ScoreForm* m) {
+  const auto mask = of_sequence(shape(s))
+                        ? fit_mask(graph_, prober_, rules, probe, heads, context_.context_length, context_.phase)
+                        : std::nullopt;
+  if (mask) return m->mask = *mask, true;
+  const ValueId bias = rules.front();
+  if (rules.size() != 1 || shape(bias).size() > 4 || !only_adds(x, s)) return false;
+  const Result<Tensor> b = prober_.host_value(bias, tokens_, past_);
+  if (!b.is_ok() || !equal_rows(floats(*b), now)) return false;
+  m->bias = bias;
+  return true;
+}
+
+// No number that changes with the step does anything to scores but being added to them.
+bool ScoreRecogniser::only_adds(ValueId x, ValueId s) const {
+  const auto cone = prober_.cone(x, s, kMaxConeNodes);
+  return cone && std::all_of(cone->nodes.begin(), cone->nodes.end(), [&](int i) {
+           const Node& n = graph_.nodes[i];
+           return n.is("Add") || n.def->placement == Placement::kView ||
+                  std::none_of(n.in.begin(), n.in.end(), [&](ValueId v) { return prober_.changes(v); });
+         });
+}
+
+// Between these biases and Softmax nothing is done to them where a key is seen.
+bool ScoreRecogniser::added_as_it_is(ValueId x, ValueId s, const DistanceBias& distance) {
+  const Result<std::vector<float>> without = without_scores(x, s, distance.values, tokens_, past_);
+  std::map<ValueId, Tensor> leaves;
+  leaves[s] = Tensor::allocate(DType::kF32, prober_.dims(s, tokens_, past_));
+  std::vector<float> added(without.is_ok() ? without->size() : 0);
+  for (ValueId v : distance.values) {
+    leaves[v] = prober_.random(prober_.dims(v, tokens_, past_), 7 + static_cast<uint32_t>(leaves.size()));
+    const std::vector<float> part = floats(leaves[v]);
+    for (size_t i = 0; i < added.size(); ++i) added[i] += part[i % part.size()];
+  }
+  const Result<Tensor> with = prober_.evaluate(x, leaves, tokens_, past_);
+  if (!without.is_ok() || !with.is_ok() || static_cast<size_t>(with->count()) != without->size()) return false;
+  const std::vector<float> all = floats(*with);
+  for (size_t i = 0; i < all.size(); ++i)
+    if (const float b = (*without)[i];
+        b > kMasked && !(std::fabs(all[i] - b - added[i]) <= kTolerance * (1 + std::fabs(all[i]))))
+      return false;
+  return true;
 }
 
 bool ScoreRecogniser::nothing_for_whole_rows(ValueId x, ValueId s) {
@@ -161,7 +262,7 @@ bool ScoreRecogniser::hides_what_it_multiplies(ValueId x, ValueId s, float scale
                  input = prober_.random(prober_.dims(s, tokens, past), 5);
     Result<Tensor> a = prober_.evaluate(x, {{s, zero}}, tokens, past),
                    b = prober_.evaluate(x, {{s, input}}, tokens, past);
-    if (!a.is_ok() || !b.is_ok() || a->count() != heads * tokens * (tokens + past)) return false;
+    if (!a.is_ok() || !b.is_ok() || a->count() != heads * tokens * prober_.dims(s, tokens, past).back()) return false;
     const std::vector<float> bias = floats(*a), scores = floats(*b), in = floats(input);
     for (size_t i = 0; i < bias.size(); ++i)
       if (bias[i] > kMasked && !(std::fabs(scores[i] - bias[i] - scale * in[i]) <= 1e-4f * (1 + std::fabs(scores[i]))))
@@ -192,18 +293,12 @@ std::string ScoreRecogniser::mask_key(ValueId x, ValueId s) const {
 
 // A mask without closed form is kept as a value where it is added as one.
 bool ScoreRecogniser::mask_operand(ValueId x, ValueId s, ScoreForm* m) {
-  auto cone = prober_.cone(x, s, kMaxConeNodes);
-  if (!cone) return false;
+  const auto cone = prober_.cone(x, s, kMaxConeNodes);
+  if (!cone || !only_adds(x, s)) return false;
   ValueId bias = kNoValue;
   for (int i : cone->nodes) {
     const Node& n = graph_.nodes[i];
-    if (!n.is("Add")) {
-      // Another operand that changes with the step would have its say at other steps than the probed one.
-      const bool steady = n.def->placement == Placement::kView ||
-                          std::none_of(n.in.begin(), n.in.end(), [&](ValueId v) { return prober_.changes(v); });
-      if (!steady) return false;
-      continue;
-    }
+    if (!n.is("Add")) continue;
     for (ValueId v : n.in)
       if (prober_.host(v) && shape(v).size() <= 4) {
         if (bias != kNoValue) return false;
@@ -216,10 +311,7 @@ bool ScoreRecogniser::mask_operand(ValueId x, ValueId s, ScoreForm* m) {
   Tensor zero = Tensor::allocate(DType::kF32, prober_.dims(s, tokens_, past_));
   Result<Tensor> y = prober_.evaluate(x, {{s, zero}}, tokens_, past_);
   if (!b.is_ok() || !y.is_ok() || b->count() == 0) return false;
-  const std::vector<float> fb = floats(*b), fy = floats(*y);
-  for (size_t i = 0; i < fy.size(); ++i)
-    if (const float f = fb[i % fb.size()]; !(fy[i] == f || std::fabs(fy[i] - f) <= kTolerance * (1 + std::fabs(fy[i]))))
-      return false;  // equal: -inf too
+  if (!equal_rows(floats(*b), floats(*y))) return false;
   m->bias = bias;
   return true;
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "passes/distance_bias.h"
 #include "passes/mask.h"
 #include "passes/probe.h"
 
@@ -20,6 +21,7 @@ bool scales(const Graph& graph, const Prober& prober, const Node& n);
 struct ScoreForm {
   float scale = 1, softcap = 0;
   MaskForm mask;
+  std::optional<DistanceBias> distance;
   ValueId bias = kNoValue;  // where the mask has no closed form
 };
 
@@ -29,14 +31,17 @@ class ScoreRecogniser {
       : context_(context),
         graph_(context.graph),
         prober_(prober),
+        distances_(context, prober),
         tokens_(context.probe_tokens()),
         past_(context.probe_past()) {}
 
-  // Softmax's input `x` as a function of the product `s` [.., heads, S, S + P].
+  // Softmax's input `x` as a function of the product `s` [.., heads, S, keys]: tokens of the sequence, S + P, or
+  // others.
   bool recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* form);
   // Whether all that is added to a score hides it. Softmax takes no notice of what is added to a whole row, unless
   // there is a sink.
   bool nothing_for_whole_rows(ValueId x, ValueId s);
+  DistanceBiases& distances() { return distances_; }
 
  private:
   bool scores_node(const Node& n);
@@ -48,12 +53,20 @@ class ScoreRecogniser {
   bool hides_what_it_multiplies(ValueId x, ValueId s, float scale, int64_t heads);
   std::string mask_key(ValueId x, ValueId s) const;
   bool mask_operand(ValueId x, ValueId s, ScoreForm* m);
+  bool only_adds(ValueId x, ValueId s) const;
+  bool rest_form(ValueId x, ValueId s, const std::vector<ValueId>& rules, const std::vector<float>& now,
+                 const MaskProbe& probe, int64_t heads, ScoreForm* m);
+  bool told_apart(ValueId x, ValueId s, int64_t heads, ScoreForm* m);
+  bool added_as_it_is(ValueId x, ValueId s, const DistanceBias& distance);
+  Result<std::vector<float>> without_scores(ValueId x, ValueId s, const std::vector<ValueId>& others, int64_t tokens,
+                                            int64_t past);
 
   const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
 
   PassContext& context_;
   const Graph& graph_;
   Prober& prober_;
+  DistanceBiases distances_;
   const int64_t tokens_, past_;  // of the probed step
   std::map<std::string, std::optional<MaskForm>> masks_;
 };

@@ -69,7 +69,9 @@ class MaskCheck {
   // Of a mask [.., tokens, keys] that is added or, of bool, kept.
   std::optional<Row> last_row(ValueId bias, ValueId scores) {
     if (!dependents_.count(bias)) return std::nullopt;
-    const int64_t keys = past_ + tokens_;
+    const std::vector<int64_t> shown = prober_.dims(mask_, tokens_, past_);
+    const int64_t keys = shown.empty() ? 0 : shown.back();
+    if (keys < 2) return std::nullopt;
     const auto values = [&](bool zero) -> std::optional<std::vector<float>> {
       const Result<Tensor> mask = prober_.evaluate(mask_, {}, tokens_, past_);  // a tensor of its own
       if (!mask.is_ok() || mask->count() != keys) return std::nullopt;

@@ -251,6 +251,7 @@ Status infer_shapes(PassContext& context) {
       context.at_control = true;
       break;
     }
+    if (context.before_infer) context.before_infer(node);
     std::vector<ValueInfo> infos(node.out.size());
     try {
       SITU_RETURN_IF_ERROR(infer_node(context, node, infos));

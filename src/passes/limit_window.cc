@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "passes/builder.h"
+#include "passes/distance_bias.h"
 #include "passes/probe.h"
 
 namespace situ {
@@ -88,12 +89,19 @@ class Limiter {
   }
 
   Status limit(Node& n, int64_t window, int64_t first) {
+    // Keys of another source stay: they are no tokens of the sequence.
+    const Dim& keys = graph_.values[n.in[1]].info.shape[2];
+    if (!keys.depends_on(kSymP) && !keys.depends_on(kSymS)) return Status::ok();
     if (n.attr_int("causal", 0) == 0) return Status::error("no window: " + n.label() + " is not causal");
     if (n.has_input(3)) {
       const Shape& bias = graph_.values[n.in[3]].info.shape;
       if (std::any_of(bias.begin(), bias.end(), [](const Dim& d) { return d.depends_on(kSymP); }))
         return Status::error("no window: " + n.label() + " has a mask or bias over the whole sequence");
     }
+    if (const int64_t known = std::min(context_.context_length, kMostDistances);
+        n.has_input(6) && (first > 0 || window > known))
+      return Status::error("no window: " + n.label() + " has a bias by distance, known below " + std::to_string(known) +
+                           (first > 0 ? ", and the first tokens are further and further away" : ""));
     // A window of the model's own that is no wider hides the first tokens too: the model never saw them beside it.
     const int64_t own = n.attr_int("window", 0);
     const bool limits = own <= 0 || window < own;

@@ -2,6 +2,7 @@
 // inferred again. SITU_DISABLE_PASSES=name,name switches off those that a correct program does not need.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -110,6 +111,9 @@ struct PassContext {
   std::map<ValueId, int64_t> folded;  // bytes of all that it made
   // Set by widen_half: constants that are float now may have been rounded to half precision by the exporter.
   bool half_constants = false;
+  // Called by infer_shapes for each node before its shapes are inferred: may replace operands. Empty: nothing is.
+  std::function<void(Node&)> before_infer;
+  bool lifted = false;  // set by lift_extents: the file's extents were numbers
   // A step that subgraphs are probed at: S, P and T = P + S all differ where the phase lets them.
   int64_t probe_tokens() const { return phase == Phase::kDecode ? 1 : 2; }
   int64_t probe_past() const { return phase == Phase::kFirst ? 0 : 3; }
@@ -137,6 +141,7 @@ const std::vector<Pass>& pass_list();
 Status run_passes(PassContext& context, bool literal);
 
 // -- the passes, one file each
+Status lift_extents(PassContext&);         // fixed windows: extents that are numbers become symbols
 Status bind_inputs(PassContext&);          // symbols for batch, new tokens, past; constant inputs
 Status expand_fused(PassContext&);         // contrib and opset 23+ attention, rotary, skip norms
 Status check_mask(PassContext&);           // ones in the attention mask hide nothing, and a zero hides a key
@@ -167,8 +172,11 @@ Status distribute_concat(PassContext&);    // elementwise operators above the Co
 
 // For the graph of one token alone: after the passes, where the number of threads is known.
 Status split_attention(Graph& graph, int splits);
-// Whether the attention `n` of one token may be split over the keys.
-bool splits_well(const Graph& graph, const Node& n);
+// For the graph of steps with several sequences, of which up to `tokens` feed a token of its own: attention that may be
+// split over their keys gets a second output, the workspace: float [tokens, splits, H, Dv + 2].
+void add_attention_workspaces(Graph& graph, int splits, int64_t tokens);
+// That output; kNoValue: the node has none.
+ValueId attention_workspace(const Node& node);
 // For sequences without an end, of which the last `window` tokens and `first` first ones are attended to: after the
 // passes. Attention takes no others, and rotary tables become rows that the host computes. Errors name what needs the
 // whole sequence.

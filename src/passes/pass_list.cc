@@ -15,6 +15,7 @@ bool pass_disabled(const std::string& name) {
 
 const std::vector<Pass>& pass_list() {
   static const std::vector<Pass> passes{
+      {"lift_extents", lift_extents, PassUse::kAlways},
       {"bind_inputs", bind_inputs, PassUse::kAlways},
       {"inline_control", inline_control, PassUse::kAlways},
       {"expand_fused", expand_fused, PassUse::kAlways},
@@ -70,6 +71,7 @@ Status run_passes(PassContext& context, bool literal) {
     if (literal && pass.use != PassUse::kAlways) continue;
     if (pass.use == PassUse::kOptional && pass_disabled(pass.name)) continue;
     SITU_RETURN_IF_ERROR(pass.run(context).with_context(std::string("pass ") + pass.name));
+    if (pass.run == lift_extents && !context.lifted) continue;  // before inputs are bound, little is known of shapes
     SITU_RETURN_IF_ERROR(infer_shapes(context));
   }
   context.graph.drop_unread_constants();

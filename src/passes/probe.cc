@@ -15,9 +15,10 @@ SymbolValues bind_symbols(int64_t tokens, int64_t past) {
   s.value[kSymS] = tokens;
   s.value[kSymP] = past;
   s.value[kSymW] = past;
-  // Unlike any other extent of the step, so that none is taken for it.
+  // Other lengths are none of S, P and P + S at the probed step, and each its own. They are the same at all steps, so
+  // that steps can be compared.
   s.value[kSymE] = 11;
-  while (s.value[kSymE] == tokens || s.value[kSymE] == past || s.value[kSymE] == tokens + past) ++s.value[kSymE];
+  for (int id = kFirstFileSymbol; id < kMaxSymbols; ++id) s.value[id] = 13 + 4 * (id - kFirstFileSymbol);
   return s;
 }
 
@@ -158,6 +159,19 @@ Result<Tensor> Prober::evaluate(ValueId root, const std::map<ValueId, Tensor>& l
   std::map<ValueId, Tensor> memo = leaves;
   held_ = 0;
   return demand(root, memo, bind_symbols(tokens, past), 0);
+}
+
+Result<std::vector<Tensor>> Prober::evaluate(const std::vector<ValueId>& roots, const std::map<ValueId, Tensor>& leaves,
+                                             int64_t tokens, int64_t past) {
+  std::map<ValueId, Tensor> memo = leaves;
+  held_ = 0;
+  std::vector<Tensor> results;
+  for (const ValueId root : roots) {
+    Result<Tensor> t = demand(root, memo, bind_symbols(tokens, past), 0);
+    if (!t.is_ok()) return t.status();
+    results.push_back(*t);
+  }
+  return results;
 }
 
 std::optional<Cone> Prober::cone(ValueId root, ValueId leaf, int max_nodes) const {

@@ -34,6 +34,10 @@ class Prober {
   // `root` with the given leaves, at S = tokens, P = past.
   Result<Tensor> evaluate(ValueId root, const std::map<ValueId, Tensor>& leaves, int64_t tokens, int64_t past);
 
+  // Several roots at once: what they share is computed once.
+  Result<std::vector<Tensor>> evaluate(const std::vector<ValueId>& roots, const std::map<ValueId, Tensor>& leaves,
+                                       int64_t tokens, int64_t past);
+
   // Everything between `root` and `leaf` (exclusive), provided that all paths from data to root go
   // through `leaf`; nothing if they do not or if there are more than `max_nodes`.
   std::optional<Cone> cone(ValueId root, ValueId leaf, int max_nodes) const;

@@ -368,8 +368,10 @@ class Recogniser {
       }
       const ValueId sink = m.sink.present() ? graph_.add_constant(nodes[n].name + "/sink", m.sink) : kNoValue;
       const ValueId result = nodes[n].out[0];
-      const ValueId y = builder.op("Attention", {q, k, v, m.bias, slopes, sink}, kNoValue, "situ");
+      const ValueId distance = m.distance ? scores_.distances().constant(graph_, *m.distance) : kNoValue;
+      const ValueId y = builder.op("Attention", {q, k, v, m.bias, slopes, sink, distance}, kNoValue, "situ");
       Node& a = builder.last();
+      if (distance != kNoValue) a.set_int("least_distance", m.distance->least);
       a.set_float("scale", m.scale);
       a.set_float("softcap", m.softcap);
       a.set_int("causal", m.mask.causal);
@@ -397,6 +399,7 @@ class Recogniser {
     if (m.mask.window > 0) text += ", window " + std::to_string(m.mask.window);
     if (!m.mask.slopes.empty()) text += ", ALiBi";
     if (m.softcap > 0) text += ", softcap " + std::to_string(m.softcap);
+    if (m.distance) text += ", bias by distance";
     if (m.sink.present()) text += ", sinks";
     if (m.bias != kNoValue) text += ", mask computed";
     context_.note("attention", where, text);
@@ -432,22 +435,66 @@ class Recogniser {
     return Status::ok();
   }
 
+  // What is added to scores as an operand, and what of it is added by distance.
+  struct Added {
+    std::optional<MaskForm> form;  // of the rest; nothing: it has none
+    Addends addends;
+  };
+
+  Added closed_form(Prober& prober, DistanceBiases& distances, const Node& n, int64_t heads) {
+    const ValueId bias = n.in[3];
+    const Shape scores{Dim(1), shape(n.in[0])[1], shape(n.in[0])[2], shape(n.in[1])[2]};
+    const auto fit = [&](const std::vector<ValueId>& rules,
+                         const std::vector<ValueId>& left_out) -> std::optional<MaskForm> {
+      if (!(scores[3] == scores[2] + Dim::symbol(kSymP))) return std::nullopt;
+      return fit_mask(graph_, prober, rules, mask_probe(prober, bias, heads, left_out), heads, context_.context_length,
+                      context_.phase);
+    };
+    Added added{fit({bias}, {}), {}};
+    if (added.form) return added;
+    added.addends = distances.split({bias}, scores);
+    const std::vector<ValueId>& rest = added.addends.rest;
+    const auto& distance = added.addends.distance;
+    if (rest.empty()) {
+      // One number, which Softmax does not see, unless it hides all keys.
+      const auto all = mask_probe(prober, bias, heads, added.addends.by_distance())(tokens_, past_);
+      if (all.is_ok() && !all->empty() && all->front() > kMasked) added.form = MaskForm{};
+    } else if (distance) {
+      added.form = fit(rest, distance->values);
+    }
+    if (distance && distance->hides_future) {
+      if (!added.form) return {};
+      added.form->causal = true;
+    }
+    const bool future =
+        n.attr_int("causal", 0) == 0 && !(added.form && added.form->causal) && context_.phase != Phase::kDecode;
+    if (distance && ((future && !distance->of_future) || (!added.form && rest.size() != 1))) return {};
+    return added;
+  }
+
   // Masks given as an operand (MultiHeadAttention, ai.onnx.Attention) get their closed form too.
   Status simplify_masks() {
     Prober prober(graph_, context_.binding, context_.evaluator);
-    std::map<std::pair<ValueId, int64_t>, std::optional<MaskForm>> known;  // layers share masks
+    DistanceBiases distances(context_, prober);
+    std::map<std::tuple<ValueId, int64_t, bool>, Added> known;  // layers share masks
     for (Node& n : graph_.nodes) {
       if (!n.is("Attention", "situ") || !n.has_input(3)) continue;
       const ValueId bias = n.in[3];
       // A sink feels what is added to a whole row, which closed forms leave out.
-      if (!prober.known(bias) || n.has_input(5) || n.attr_int("smooth_sink", 0) != 0) continue;
+      if (!prober.known(bias) || n.has_input(5) || n.has_input(6) || n.attr_int("smooth_sink", 0) != 0) continue;
       const int64_t heads = shape(n.in[0])[1].value();
-      auto [it, fresh] = known.try_emplace({bias, heads});
-      if (fresh)
-        it->second = fit_mask(graph_, prober, {bias}, mask_probe(prober, bias, heads), heads, context_.context_length,
-                              context_.phase);
-      if (!it->second) continue;
-      const MaskForm& form = *it->second;
+      auto [it, fresh] = known.try_emplace({bias, heads, n.attr_int("causal", 0) != 0});
+      if (fresh) it->second = closed_form(prober, distances, n, heads);
+      const Added& added = it->second;
+      if (added.addends.distance && added.addends.distance->matters()) {
+        n.in.resize(7, kNoValue);
+        n.in[6] = distances.constant(graph_, *added.addends.distance);
+        n.set_int("least_distance", added.addends.distance->least);
+        if (!added.form) n.in[3] = added.addends.rest.front();
+        context_.note("mask", n.name, "bias by distance");
+      }
+      if (!added.form) continue;
+      const MaskForm& form = *added.form;
       const bool causal = n.attr_int("causal", 0) != 0;
       const int64_t window = n.attr_int("window", -1);
       if (window > 0 && form.window > 0) continue;
@@ -470,9 +517,12 @@ class Recogniser {
   }
 
   // Broadcasts a host mask of rank <= 4 to [heads, S, T]; bool masks become 0 / -inf.
-  MaskProbe mask_probe(Prober& prober, ValueId bias, int64_t heads) const {
-    return [&prober, bias, heads](int64_t tokens, int64_t past) -> Result<std::vector<float>> {
-      Result<Tensor> t = prober.host_value(bias, tokens, past);
+  // `left_out`: parts of it that are 0.
+  MaskProbe mask_probe(Prober& prober, ValueId bias, int64_t heads, const std::vector<ValueId>& left_out) const {
+    return [&prober, bias, heads, left_out](int64_t tokens, int64_t past) -> Result<std::vector<float>> {
+      std::map<ValueId, Tensor> leaves;
+      for (ValueId v : left_out) leaves[v] = Tensor::allocate(DType::kF32, prober.dims(v, tokens, past));
+      Result<Tensor> t = prober.evaluate(bias, leaves, tokens, past);
       if (!t.is_ok()) return t.status();
       const bool boolean = t->type() == DType::kBool;
       if (!boolean && !dtype_is_float(t->type())) return Status::error("not a mask type");

@@ -11,8 +11,7 @@ namespace {
 // (kernels/attention.cc).
 constexpr int64_t kMaxGroup = 48, kMaxHeadSize = 256;
 
-}  // namespace
-
+// Whether the attention `n` of one token may be split over the keys.
 bool splits_well(const Graph& graph, const Node& n) {
   if (!n.is("Attention", "situ")) return false;
   const Shape &q = graph.values[n.in[0]].info.shape, &k = graph.values[n.in[1]].info.shape,
@@ -20,6 +19,24 @@ bool splits_well(const Graph& graph, const Node& n) {
   const bool known = q[1].is_const() && k[1].is_const() && q[3].is_const() && y[3].is_const();
   return known && q[0] == Dim(1) && q[1].value() / k[1].value() <= kMaxGroup && q[3].value() <= kMaxHeadSize &&
          y[3].value() <= kMaxHeadSize;
+}
+
+}  // namespace
+
+void add_attention_workspaces(Graph& graph, int splits, int64_t tokens) {
+  if (pass_disabled("split_attention") || tokens <= 0) return;
+  for (Node& n : graph.nodes) {
+    if (!splits_well(graph, n)) continue;
+    const Shape y = graph.values[n.out[0]].info.shape;
+    const ValueId workspace = graph.add_value(n.name + "/workspace", DType::kF32);
+    graph.values[workspace].info = {DType::kF32, true, {Dim(tokens), Dim(splits), y[1], y[3] + Dim(2)}, {}};
+    n.out.push_back(workspace);
+  }
+  graph.rebuild_links();
+}
+
+ValueId attention_workspace(const Node& node) {
+  return node.is("Attention", "situ") && node.has_output(1) ? node.out[1] : kNoValue;
 }
 
 Status split_attention(Graph& graph, int splits) {

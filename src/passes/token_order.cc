@@ -246,6 +246,15 @@ class Order {
       return data(v) && std::any_of(shape(v).begin(), shape(v).end(), [](const Dim& d) { return d.depends_on(kSymP); });
     });
   }
+  // Made of tokens of the sequence, not of rows of another source alone.
+  bool of_tokens(ValueId v) {
+    if (!data(v)) return false;
+    if (const auto it = of_tokens_.find(v); it != of_tokens_.end()) return it->second;
+    const auto by_token = [](const Dim& d) { return d.depends_on(kSymS) || d.depends_on(kSymP); };
+    const Node* n = graph_.values[v].producer < 0 ? nullptr : &graph_.nodes[graph_.values[v].producer];
+    return of_tokens_[v] = std::any_of(shape(v).begin(), shape(v).end(), by_token) ||
+                           (n && std::any_of(n->in.begin(), n->in.end(), [&](ValueId x) { return of_tokens(x); }));
+  }
   // Keys of the new tokens without the past: those of a prompt that is fed in parts would not see each other.
   bool of_step(const Shape& keys) const {
     return !first_ && std::any_of(keys.begin(), keys.end(), [](const Dim& d) {
@@ -265,7 +274,7 @@ class Order {
     if (!n.def || n.def->placement != Placement::kView)
       for (ValueId v : n.in)
         if (!by_position(v, integers)) return true;
-    if (n.is("Attention", "situ")) return !hides_later(n) || of_step(shape(n.in[1]));
+    if (n.is("Attention", "situ")) return of_tokens(n.in[1]) && (!hides_later(n) || of_step(shape(n.in[1])));
     int64_t most = 0;
     for (ValueId v : n.in)
       if (data(v)) most = std::max(most, token_axes(shape(v)));
@@ -328,6 +337,7 @@ class Order {
   bool first_;  // the graph holds for steps without past
   int64_t context_;
   std::set<int> accepted_;
+  std::map<ValueId, bool> of_tokens_;
   std::map<ValueId, bool> by_position_;  // host values: what by_position found
 };
 

@@ -17,7 +17,8 @@ class Answer {
   // `model` and `options` must outlive it. `resolved`: it has begun. `grammar`: at its beginning, or none.
   Answer(Model::Impl& model, const GenerateOptions& options, ResolvedOptions resolved, std::optional<Grammar> grammar,
          std::span<const int64_t> prompt, TokenCallback on_token)
-      : options_(options),
+      : model_(model),
+        options_(options),
         on_token_(std::move(on_token)),
         text_(model.text(), resolved.stop),
         end_ids_(resolved.sampling.end_ids),
@@ -40,12 +41,12 @@ class Answer {
   int64_t left() const { return most_ - static_cast<int64_t>(result_.output_ids.size()); }
   bool ended() const { return !result_.finish_reason.empty(); }
   void end_by_length() {
-    if (!ended()) result_.finish_reason = "length";
+    if (!ended()) result_.finish_reason = kFinishLength;
   }
-  // As where the callback ends it.
+  // By the callback, or because the model is interrupted: no token comes any more.
   void refuse() {
     refused_ = true;
-    if (!ended()) result_.finish_reason = "stop";
+    if (!ended()) result_.finish_reason = model_.interrupted() ? kFinishCancelled : kFinishStop;
   }
   // What is left of the text is shown. Once.
   Result<Generation> finish();
@@ -54,6 +55,7 @@ class Answer {
   void show(const Token& token);
   double report_logprobs(int64_t id, std::span<const float> logits);
 
+  const Model::Impl& model_;
   const GenerateOptions& options_;
   TokenCallback on_token_;
   TextOutput text_;
@@ -64,7 +66,7 @@ class Answer {
   std::unique_ptr<Constraint> constraint_;
   std::unique_ptr<LikelihoodBesideSteps> likelihood_;
   Generation result_;
-  bool refused_ = false;  // by the callback, which is then not called again
+  bool refused_ = false;  // the callback is not called again
 };
 
 }  // namespace situ

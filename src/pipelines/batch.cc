@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "pipelines/answer.h"
+#include "pipelines/start.h"
 
 namespace situ {
 namespace {
@@ -17,14 +18,15 @@ struct Request {
   int64_t cached;
   std::optional<uint64_t> seed;
   int64_t room;  // slots that it may come to need
+  double encode_ms;
   Clock::time_point start = Clock::now(), prompt_done = start;
   int64_t next = -1;  // the token to be fed; -1: the prompt is not done
 };
 
 class Batch {
  public:
-  Batch(Model::Impl& model, std::span<const std::vector<int64_t>> prompts, const GenerateOptions& options,
-        ResolvedOptions resolved, std::optional<Grammar> grammar, const Model::BatchCallback& on_token)
+  Batch(Model::Impl& model, std::span<const Start> prompts, const GenerateOptions& options, ResolvedOptions resolved,
+        std::optional<Grammar> grammar, const Model::BatchCallback& on_token)
       : model_(model),
         prompts_(prompts),
         options_(options),
@@ -46,7 +48,7 @@ class Batch {
         if (!model_.interrupted())
           return running_.size() == 1 && running_[0]->next < 0 ? stepped.with_context(name_of(*running_[0])) : stepped;
         for (const auto& r : running_) r->answer.refuse();
-        while (joined_ < prompts_.size()) results_[joined_++].finish_reason = "stop";
+        while (joined_ < prompts_.size()) results_[joined_++].finish_reason = kFinishCancelled;
       }
       const auto ended =
           std::stable_partition(running_.begin(), running_.end(), [](const auto& r) { return !r->answer.ended(); });
@@ -63,26 +65,31 @@ class Batch {
     return "prompt " + std::to_string(r.index) + " of " + std::to_string(r.prompt.size()) + " tokens";
   }
   int64_t room_of(size_t prompt) const {
-    const int64_t tokens = static_cast<int64_t>(prompts_[prompt].size());
+    const int64_t tokens = static_cast<int64_t>(prompts_[prompt].decoder.size());
     return std::min(tokens + resolved_.length.most_new_after(tokens), model_.context_length);
   }
   // Alone, a request may try.
   bool has_room() const {
+    const int64_t rows = static_cast<int64_t>(prompts_[joined_].source.ids.size());
+    if (!running_.empty() && !model_.in_place->states().space(SpaceKind::kSource).fits(rows)) return false;
     int64_t taken = room_of(joined_);
     for (const auto& r : running_) taken += r->room;
     return running_.empty() || (static_cast<int64_t>(running_.size()) < model_.batch() && taken <= free_);
   }
 
   Status join(size_t index) {
-    const std::span<const int64_t> prompt = prompts_[index];
+    const std::span<const int64_t> prompt = prompts_[index].decoder;
     ResolvedOptions resolved = resolved_;
     if (!options_.seed) resolved.sampling.seed = draw_seed();
-    SITU_RETURN_IF_ERROR(
-        resolved.begin(prompt, {}, model_.context_length).with_context("prompt " + std::to_string(index)));
+    SITU_RETURN_IF_ERROR(resolved.begin(prompt, prompts_[index].source.ids, model_.context_length)
+                             .with_context("prompt " + std::to_string(index)));
     Result<Session> session = model_.new_session();
     if (!session.is_ok()) return session.status();
     if (prefixes_) session->impl().sequence = prefixes_->find(prompt.first(prompt.size() - 1));
     const int64_t cached = session->length();
+    double encode_ms = 0;
+    SITU_RETURN_IF_ERROR(
+        encode_start(session->impl(), prompts_[index], &encode_ms).with_context("prompt " + std::to_string(index)));
     const std::optional<uint64_t> seed =
         resolved.sampling.sample ? std::optional(resolved.sampling.seed) : std::nullopt;
     TokenCallback tell;
@@ -96,7 +103,7 @@ class Batch {
     Answer answer(model_, options_, std::move(resolved), std::move(grammar), prompt, std::move(tell));
     if (options_.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
     running_.push_back(std::unique_ptr<Request>(
-        new Request{index, std::move(*session), std::move(answer), prompt, cached, seed, room_of(index)}));
+        new Request{index, std::move(*session), std::move(answer), prompt, cached, seed, room_of(index), encode_ms}));
     return Status::ok();
   }
 
@@ -140,6 +147,8 @@ class Batch {
     if (prefixes_)
       prefixes_->keep(r.answer.ids().first(static_cast<size_t>(r.session.length())), *r.session.impl().sequence);
     g.cached_tokens = r.cached;
+    g.encode_ms = r.encode_ms;
+    if (model_.has_encoder()) g.decoder_prompt_ids.assign(r.prompt.begin(), r.prompt.end());
     g.seed = r.seed;
     g.prefill_ms = std::chrono::duration<double, std::milli>(r.prompt_done - r.start).count();
     const int64_t fed = r.session.length() - static_cast<int64_t>(r.prompt.size());
@@ -161,7 +170,7 @@ class Batch {
   }
 
   Model::Impl& model_;
-  const std::span<const std::vector<int64_t>> prompts_;
+  const std::span<const Start> prompts_;
   const GenerateOptions& options_;
   const ResolvedOptions resolved_;
   const std::optional<Grammar> grammar_;  // every answer begins with a fork of it
@@ -178,14 +187,19 @@ class Batch {
 
 Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int64_t>> prompts,
                                                 const GenerateOptions& options, const BatchCallback& on_token) {
-  for (size_t i = 0; i < prompts.size(); ++i)
-    SITU_RETURN_IF_ERROR(impl_->check(prompts[i], 0).with_context("prompt " + std::to_string(i)));
+  std::vector<Start> starts;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    Result<Start> start = start_of(*impl_, {prompts[i], {}, {}});
+    if (!start.is_ok()) return start.status().with_context("prompt " + std::to_string(i));
+    starts.push_back(std::move(*start));
+    if (starts.back().source.ids.data()) starts.back().source.ids = prompts[i];
+  }
   Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
   if (!resolved.is_ok()) return resolved.status();
   if (impl_->batch() > 1 && resolved->beams.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) {
     Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
     if (!grammar.is_ok()) return grammar.status();
-    return Batch(*impl_, prompts, options, std::move(*resolved), std::move(*grammar), on_token).run();
+    return Batch(*impl_, starts, options, std::move(*resolved), std::move(*grammar), on_token).run();
   }
   std::vector<Generation> results;
   for (size_t i = 0; i < prompts.size(); ++i) {

@@ -5,6 +5,7 @@
 #include "pipelines/answer.h"
 #include "pipelines/beams.h"
 #include "pipelines/speculation.h"
+#include "pipelines/start.h"
 
 namespace situ {
 namespace {
@@ -13,8 +14,9 @@ namespace {
 class Meter {
  public:
   explicit Meter(Model::Impl& model) : model_(model), before_(read()), start_(Clock::now()) {}
-  void prompt_done() {
-    prompt_ms_ = ms_since(start_);
+  // `before`: what was done since the beginning that is not of the prompt.
+  void prompt_done(double before) {
+    prompt_ms_ = ms_since(start_) - before;
     prompt_done_ = read();
     start_ = Clock::now();
   }
@@ -44,6 +46,14 @@ class Meter {
   double prompt_ms_ = 0;
 };
 
+// What is not finished where the model is interrupted is no error.
+Result<Generation> cancelled_or(const Model::Impl& model, const Status& error) {
+  if (!model.interrupted()) return error;
+  Generation nothing;
+  nothing.finish_reason = kFinishCancelled;
+  return nothing;
+}
+
 // The answers as text; the best one is shown when it is known.
 Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions& options,
                                  std::span<const int64_t> prompt, const std::vector<BeamSearch::Answer>& answers,
@@ -54,7 +64,7 @@ Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions
     bool wanted = on_token && g.answers.empty();
     Generation::Answer& answer = g.answers.emplace_back();
     answer.output_ids = a.ids;
-    answer.finish_reason = a.ended ? "stop" : "length";
+    answer.finish_reason = a.ended ? kFinishStop : kFinishLength;
     answer.score = a.score;
     TextOutput output(model.text(), {});
     const auto add = [&](int64_t id, const Result<std::string>& text) {
@@ -77,10 +87,17 @@ Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions
 
 Result<Generation> Model::generate(std::span<const int64_t> prompt, const GenerateOptions& options,
                                    const TokenCallback& on_token) {
-  SITU_RETURN_IF_ERROR(impl_->check(prompt, 0));
+  const Prompt all{{prompt.begin(), prompt.end()}, {}, {}};
+  return generate(all, options, on_token);
+}
+
+Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& options, const TokenCallback& on_token) {
+  const Result<Start> start = start_of(*impl_, given);
+  if (!start.is_ok()) return start.status();
+  const std::span<const int64_t> prompt = start->decoder;
   Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
-  if (!resolved.is_ok()) return resolved.status();
-  SITU_RETURN_IF_ERROR(resolved->begin(prompt, {}, impl_->context_length));
+  if (!resolved.is_ok()) return cancelled_or(*impl_, resolved.status());
+  SITU_RETURN_IF_ERROR(resolved->begin(prompt, start->source.ids, impl_->context_length));
   Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
   if (!grammar.is_ok()) return grammar.status();
   Result<Session> session = new_session();
@@ -92,27 +109,30 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
   if (!speculation.is_ok()) return speculation.status();
   Meter meter(*impl_);
   PrefixCache* prefixes = impl_->in_place && options.prefix_cache ? impl_->in_place->prefixes() : nullptr;
+  double encode_ms = 0;
+  const Status encoded = encode_start(s, *start, &encode_ms);
+  if (!encoded.is_ok() && !impl_->interrupted()) return encoded;
   // The last token is computed in any case: its logits are not kept.
   if (prefixes) s.sequence = prefixes->find(prompt.first(prompt.size() - 1));
   const int64_t cached = s.length();
-  const Status prompt_fed = s.step(prompt.subspan(static_cast<size_t>(cached)));
+  const Status prompt_fed = !encoded.is_ok() ? encoded : s.step(prompt.subspan(static_cast<size_t>(cached)));
   if (!prompt_fed.is_ok() && !impl_->interrupted())
     return prompt_fed;  // interrupted, what there is so far is the answer
-  meter.prompt_done();
+  meter.prompt_done(encode_ms);
+  const auto describe = [&](Generation& g) {
+    g.encode_ms = encode_ms;
+    if (impl_->has_encoder()) g.decoder_prompt_ids = start->decoder;
+  };
   if (resolved->beams.beams > 1) {
     BeamDecoder decoder(*impl_, std::move(*session), Sampler(sampling, prompt, impl_->vocabulary), resolved->beams);
     const Status searched = prompt_fed.is_ok() ? decoder.run(impl_->logits()) : prompt_fed;
-    if (!searched.is_ok()) {
-      if (!impl_->interrupted()) return searched;
-      Generation nothing;
-      nothing.finish_reason = "stop";
-      return nothing;
-    }
+    if (!searched.is_ok()) return cancelled_or(*impl_, searched);
     const std::vector<BeamSearch::Answer> answers = decoder.answers();
     if (answers.empty()) return decoder.nothing_left().with_context(impl_->folder.model_file.string());
     Result<Generation> g = found_answers(*impl_, options, prompt, answers, on_token);
-    if (!g.is_ok()) return g;
+    if (!g.is_ok()) return cancelled_or(*impl_, g.status());
     g->cached_tokens = cached;
+    describe(*g);
     g->notes = resolved->notes;
     meter.finish(decoder.steps(), *g);
     return g;
@@ -157,12 +177,16 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
     if (right < tokens.size()) s.sequence->rewind(before + static_cast<int64_t>(right));
     speculation->learn(static_cast<int64_t>(tokens.size()) - 1, static_cast<int64_t>(right) - 1);
   }
-  if (!id.is_ok()) return id.status().with_context(impl_->folder.model_file.string());
+  if (!id.is_ok()) {  // interrupted, the text of a token may be missing
+    if (!impl_->interrupted()) return id.status().with_context(impl_->folder.model_file.string());
+    answer.refuse();
+  }
   Result<Generation> done = answer.finish();
   if (!done.is_ok()) return done;
   Generation& g = *done;
   if (prefixes) prefixes->keep(answer.ids().first(static_cast<size_t>(s.length())), *s.sequence);
   g.cached_tokens = cached;
+  describe(g);
   g.seed = seed;
   g.guessed_tokens = speculation->guessed();
   g.accepted_tokens = speculation->accepted();

@@ -1,6 +1,8 @@
 #include "pipelines/generation_config.h"
 
-#include "pipelines/json_file.h"
+#include <nlohmann/json.hpp>
+
+#include "text/json_file.h"
 
 namespace situ {
 namespace {

@@ -7,13 +7,28 @@
 #include <fstream>
 
 #include "base/clock.h"
+#include "onnx/share_initialisers.h"
+#include "passes/fixed_window.h"
 #include "pipelines/draft.h"
 #include "pipelines/sampling.h"
+#include "pipelines/start.h"
 
 namespace situ {
 namespace {
 
 constexpr int64_t kMaxContext = int64_t{1} << 24;  // where float positions end
+
+// Rows of the table that an encoder's ids index: the smallest that a Gather by an integer input reads; 0: none does.
+int64_t rows_of_table(const Graph& graph) {
+  int64_t rows = 0;
+  for (const Node& n : graph.nodes) {
+    if (!n.is("Gather") || n.in.size() != 2 || n.in[1] == kNoValue || n.attr_int("axis", 0) != 0) continue;
+    const Tensor& table = graph.values[n.in[0]].constant;
+    const bool by_input = std::find(graph.inputs.begin(), graph.inputs.end(), n.in[1]) != graph.inputs.end();
+    if (by_input && table.present() && table.rank() == 2) rows = table.dims()[0];
+  }
+  return rows;
+}
 
 Status load_engine(Model::Impl& m, const LoadOptions& options) {
   EngineOptions engine;
@@ -75,6 +90,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
     return Status::error("output '" + value.name + "' " + shape_str(logits) + " has logits of " + logits[0].str() +
                          " sequences; a step computes one");
   m.vocabulary = logits.back().value();
+  if (m.files.encoder) m.source_vocabulary = rows_of_table(m.files.encoder->graph);
   return Status::ok();
 }
 
@@ -89,6 +105,22 @@ Status load_with_context(Model::Impl& m, const LoadOptions& options) {
     status = load_engine(m, options);
   }
   return status;
+}
+
+// Of an export whose extents are all fixed the context is the number of its keys, whatever the model was made for.
+Status bound_by_window(Model::Impl& m, const LoadOptions& options) {
+  const Result<std::optional<FixedWindow>> window = find_fixed_window(m.files.decoder.graph, m.folder.names);
+  if (!window.is_ok() || !*window) return Status::ok();  // what is wrong with it is said where it is bound
+  const int64_t length = (*window)->length;
+  for (const auto& [what, tokens] : {std::pair<const char*, int64_t>{"a context", options.context_length},
+                                     {"a window", options.window + options.sink}})
+    if (tokens > length)
+      return Status::error(std::string(what) + " of " + std::to_string(tokens) +
+                           " tokens is more than this export has keys: its attention mask is [1, " +
+                           std::to_string(length) + "]");
+  m.folder.context_length = length;
+  if (options.context_length == 0) m.context_length = length;
+  return Status::ok();
 }
 
 Status import_files(Model::Impl& m) {
@@ -106,6 +138,11 @@ Status import_files(Model::Impl& m) {
     if (!imported.is_ok()) return imported.status();
     *model = std::move(*imported);
   }
+  std::vector<ImportedModel*> models;
+  if (m.files.encoder) models.push_back(&*m.files.encoder);
+  models.push_back(&m.files.decoder);
+  if (m.files.first) models.push_back(&*m.files.first);
+  share_initialisers(models);
   return Status::ok();
 }
 
@@ -136,6 +173,18 @@ Status Model::Impl::check(std::span<const int64_t> tokens, int64_t length) const
   if (total > context_length)
     return Status::error(folder.model_file.string() + ": a prompt of " + std::to_string(total) +
                          " tokens does not fit the context of " + std::to_string(context_length));
+  return Status::ok();
+}
+
+bool Model::Impl::encoder_takes_ids() const {
+  return in_place ? in_place->encoder() && in_place->encoder()->takes_ids() : naive->encoder_takes_ids();
+}
+
+Status Model::Impl::check_source(std::span<const int64_t> ids) const {
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || (source_vocabulary > 0 && ids[i] >= source_vocabulary))
+      return Status::error(folder.encoder_file.string() + ": token " + std::to_string(i) + " has id " +
+                           std::to_string(ids[i]) + ", outside the vocabulary of " + std::to_string(source_vocabulary));
   return Status::ok();
 }
 
@@ -251,7 +300,7 @@ Model::~Model() = default;
 Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   const Clock::time_point start = Clock::now();
   auto impl = std::make_unique<Impl>();
-  Result<ModelFolder> folder = open_model_folder(path);
+  Result<ModelFolder> folder = open_model_folder(path, options.variants);
   if (!folder.is_ok()) return folder.status();
   impl->folder = std::move(*folder);
   if (const char* error = select_isa_error(); error && *error) return Status::error(error);
@@ -259,6 +308,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   impl->context_length = options.context_length > 0        ? options.context_length
                          : impl->folder.context_length > 0 ? impl->folder.context_length
                                                            : kDefaultContext;
+  SITU_RETURN_IF_ERROR(bound_by_window(*impl, options).with_context(impl->folder.model_file.string()));
   if (options.context_length < 0)
     return Status::error(path + ": a context of " + std::to_string(options.context_length) + " tokens");
   if (options.chunk < 1) return Status::error(path + ": steps of " + std::to_string(options.chunk) + " tokens");
@@ -266,12 +316,16 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   if (impl->context_length > kMaxContext)
     return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " +
                          std::to_string(kMaxContext));
-  SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
+  // Before what takes long.
   if (impl->folder.missing_tokenizer.empty()) {
     Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
     if (!tokenizer.is_ok()) return tokenizer.status();
     impl->tokenizer = std::move(*tokenizer);
   }
+  if (!options.draft.empty())
+    if (const Result<ModelFolder> draft = open_model_folder(options.draft); !draft.is_ok())
+      return draft.status().with_context("the draft");
+  SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
   if (!options.draft.empty()) {
     LoadOptions small;
     small.threads = options.threads;
@@ -290,6 +344,19 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
 }
 
 Result<Session> Model::new_session() { return impl_->new_session(); }
+
+Result<Session> Model::new_session(const Prompt& prompt) {
+  if (!impl_->has_encoder())
+    return Status::error(impl_->folder.model_file.string() + ": the model has no encoder, and sessions no source");
+  const Result<Start> start = start_of(*impl_, prompt);
+  if (!start.is_ok()) return start.status();
+  Result<Session> session = impl_->new_session();
+  double ms = 0;
+  if (session.is_ok()) SITU_RETURN_IF_ERROR(encode_start(*session->impl_, *start, &ms));
+  return session;
+}
+
+bool Model::has_encoder() const { return impl_->has_encoder(); }
 
 Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> feeds, std::span<float> logits) {
   SITU_RETURN_IF_ERROR(check_room(*impl_, logits, feeds.size()));
@@ -326,6 +393,7 @@ void Model::interrupt_when(const std::atomic<bool>* flag) {
     impl_->in_place->interrupt_when(flag);
   else
     impl_->naive->interrupt_when(flag);
+  if (impl_->tokenizer) impl_->tokenizer->interrupt_when(flag);
   if (impl_->draft) impl_->draft->interrupt_when(flag);
 }
 

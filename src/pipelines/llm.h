@@ -21,6 +21,7 @@ struct Model::Impl {
   std::optional<Tokenizer> tokenizer;
   std::unique_ptr<Model> draft;  // or null
   int64_t vocabulary = 0;
+  int64_t source_vocabulary = 0;  // rows of the table that the encoder's ids index; 0: not known
   int64_t context_length = 0;
   double load_ms = 0;
   int sessions = 0;                      // that live
@@ -33,6 +34,9 @@ struct Model::Impl {
   std::span<const float> logits() const { return in_place ? in_place->logits() : naive->logits(); }
   bool interrupted() const { return in_place ? in_place->interrupted() : naive->interrupted(); }
   Result<Session> new_session();
+  bool encoder_takes_ids() const;
+  // Refuses ids that the encoder's table has no row for.
+  Status check_source(std::span<const int64_t> ids) const;
   bool has_encoder() const { return in_place ? in_place->encoder() != nullptr : naive->has_encoder(); }
   // Feeds any number of sessions, and calls `each` with the wanted logits, in order.
   struct Feed {

@@ -1,9 +1,11 @@
 #include "pipelines/model_folder.h"
 
+#include "pipelines/graph_files.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "pipelines/json_file.h"
+#include "text/json_file.h"
 #include "text/tokenizer.h"
 
 namespace situ {
@@ -11,6 +13,13 @@ namespace {
 
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
+
+// Whether there is such a file. One that cannot be looked at (a link that leads nowhere, a folder without permission)
+// is there: whoever opens it says so.
+bool there(const fs::path& path) {
+  std::error_code error;
+  return fs::symlink_status(path, error).type() != fs::file_type::not_found;
+}
 
 // A number of tokens: absent (0 stays) or a positive integer that fits, else an error.
 Status token_count(const fs::path& file, const Json& json, const char* key, int64_t* result) {
@@ -72,14 +81,22 @@ Status safe_name(const fs::path& config, const std::string& name) {
 }
 
 Status read_genai(const fs::path& config, ModelFolder* m) {
-  Result<Json> json = read_json(config);
+  Result<Json> json = read_json_object(config);
   if (!json.is_ok()) return json.status();
   if (!json->contains("model") || !(*json)["model"].is_object())
     return Status::error(config.string() + ": no object 'model'");
   const Json& model = child(*json, "model");
   const Json& decoder = child(model, "decoder");
-  if (model.contains("encoder") || model.contains("vision") || model.contains("speech") || decoder.contains("pipeline"))
-    return Status::error(config.string() + ": only decoder-only models of one graph are supported yet");
+  if (model.contains("vision") || model.contains("speech") || decoder.contains("pipeline"))
+    return Status::error(config.string() + ": models of vision, of speech and of a pipeline are not supported yet");
+  if (model.contains("encoder")) {
+    std::string encoder;
+    SITU_RETURN_IF_ERROR(read_name(config, "model.encoder.", child(model, "encoder"), "filename", &encoder));
+    if (encoder.empty()) encoder = "encoder.onnx";
+    SITU_RETURN_IF_ERROR(safe_name(config, encoder));
+    m->encoder_file = m->folder / encoder;
+    m->generation.encoder_decoder = true;
+  }
   std::string file;
   SITU_RETURN_IF_ERROR(read_name(config, "model.decoder.", decoder, "filename", &file));
   if (file.empty()) file = "model.onnx";
@@ -105,16 +122,25 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
 Status read_transformers(ModelFolder* m) {
   const fs::path config = m->folder / "config.json", generation = m->folder / "generation_config.json";
   if (there(config)) {
-    Result<Json> json = read_json(config);
+    Result<Json> json = read_json_object(config);
     if (!json.is_ok()) return json.status();
     read_model_config(config.string() + ": ", *json, there(generation), &m->generation);
     const Json& text_config = json->contains("text_config") ? child(*json, "text_config") : *json;
+    // T5's n_positions bounds nothing: its attention has distances, no positions.
+    const bool encoder = m->generation.encoder_decoder;
     for (const char* key : {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"})
-      if (m->context_length == 0) SITU_RETURN_IF_ERROR(token_count(config, text_config, key, &m->context_length));
+      if (m->context_length == 0 && !(encoder && std::string_view(key) == "n_positions"))
+        SITU_RETURN_IF_ERROR(token_count(config, text_config, key, &m->context_length));
+    if (m->context_length == 0 && encoder)
+      for (const char* key : {"max_decoder_position_embeddings", "max_target_positions"})
+        SITU_RETURN_IF_ERROR(token_count(config, *json, key, &m->context_length));
+    for (const char* key : {"max_source_positions", "max_encoder_position_embeddings"})
+      if (encoder) SITU_RETURN_IF_ERROR(token_count(config, *json, key, &m->source_length));
+    if (encoder && m->source_length == 0) m->source_length = m->context_length;
     SITU_RETURN_IF_ERROR(read_eos(config, *json, &m->eos_ids));
   }
   if (there(generation)) {
-    Result<Json> json = read_json(generation);
+    Result<Json> json = read_json_object(generation);
     if (!json.is_ok()) return json.status();
     SITU_RETURN_IF_ERROR(read_eos(generation, *json, &m->eos_ids));
     read_generation_fields(generation.string() + ": ", *json, &m->generation);
@@ -122,66 +148,62 @@ Status read_transformers(ModelFolder* m) {
   return Status::ok();
 }
 
-Status find_model_file(ModelFolder* m) {
-  for (const fs::path& base : {m->folder, m->folder / "onnx"}) {
-    const fs::path encoder = base / "encoder_model.onnx", merged = base / "decoder_model_merged.onnx",
-                   first = base / "decoder_model.onnx", with_past = base / "decoder_with_past_model.onnx";
-    if (!there(encoder)) continue;
-    m->encoder_file = encoder;
-    if (there(merged)) {
-      m->model_file = merged;
-      return Status::ok();
-    }
-    if (there(with_past)) {
-      m->model_file = with_past;
-      if (there(first)) m->first_file = first;
-      return Status::ok();
-    }
-    return Status::error(base.string() +
-                         ": encoder_model.onnx has no decoder beside it (decoder_model_merged.onnx, or " +
-                         "decoder_model.onnx and decoder_with_past_model.onnx)");
+Status put(const GraphFiles& files, const char* graph, fs::path* to) {
+  Result<fs::path> file = files.choose(graph);
+  if (file.is_ok()) *to = *file;
+  return file.status();
+}
+
+// A merged decoder is preferred to a pair, which holds its weights twice.
+Status find_encoder_decoder(const GraphFiles& files, ModelFolder* m) {
+  SITU_RETURN_IF_ERROR(put(files, "encoder_model", &m->encoder_file));
+  if (files.has("decoder_model_merged")) return put(files, "decoder_model_merged", &m->model_file);
+  if (files.has("decoder_with_past_model")) {
+    SITU_RETURN_IF_ERROR(put(files, "decoder_with_past_model", &m->model_file));
+    return files.has("decoder_model") ? put(files, "decoder_model", &m->first_file) : Status::ok();
   }
-  for (const fs::path& base : {m->folder, m->folder / "onnx"}) {
-    for (const char* name : {"model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx"})
-      if (there(base / name)) {
-        m->model_file = base / name;
-        return Status::ok();
-      }
-    std::vector<fs::path> found;
-    std::error_code error;
-    for (fs::directory_iterator it(base, error), end; !error && it != end; it.increment(error))
-      if (it->path().extension() == ".onnx") found.push_back(it->path());
-    std::sort(found.begin(), found.end());
-    if (found.size() == 1) {
-      m->model_file = found[0];
-      return Status::ok();
-    }
-    if (found.size() > 1) {
-      std::string names;
-      for (const fs::path& f : found) names += (names.empty() ? "" : ", ") + f.filename().string();
-      return Status::error(m->folder.string() + ": which of these should run? Name one: " + names);
-    }
-  }
+  return Status::error(m->folder.string() + ": encoder_model.onnx has no decoder with a cache beside it " +
+                       "(decoder_model_merged.onnx, or decoder_model.onnx and decoder_with_past_model.onnx)");
+}
+
+Status find_model_file(const GraphFiles& files, ModelFolder* m) {
+  if (files.has("encoder_model")) return find_encoder_decoder(files, m);
+  for (const char* name : {"model", "decoder_model_merged", "decoder_with_past_model"})
+    if (files.has(name)) return put(files, name, &m->model_file);
+  if (files.all().size() == 1) return put(files, files.all().begin()->first.c_str(), &m->model_file);
+  std::string names;
+  for (const auto& [graph, variants] : files.all())
+    for (const auto& [variant, paths] : variants)
+      for (const fs::path& p : paths) names += (names.empty() ? "" : ", ") + p.filename().string();
+  if (!names.empty()) return Status::error(m->folder.string() + ": which of these should run? Name one: " + names);
   return Status::error(m->folder.string() + ": no .onnx file in this folder");
 }
 
 }  // namespace
 
-Result<ModelFolder> open_model_folder(const fs::path& path) {
+Result<ModelFolder> open_model_folder(const fs::path& path, const std::vector<std::string>& variants) {
   std::error_code error;
   ModelFolder m;
   if (!fs::exists(path, error)) return Status::error("'" + path.string() + "': no such file or folder");
   if (fs::is_directory(path, error)) {
     m.folder = path;
+    Result<VariantChoice> choice = VariantChoice::parse(variants);
+    if (!choice.is_ok()) return choice.status().with_context(path.string());
+    const GraphFiles files(path, std::move(*choice));
+    SITU_RETURN_IF_ERROR(files.check_choice());
     if (there(path / "genai_config.json"))
       SITU_RETURN_IF_ERROR(read_genai(path / "genai_config.json", &m));
     else
-      SITU_RETURN_IF_ERROR(find_model_file(&m));
+      SITU_RETURN_IF_ERROR(find_model_file(files, &m));
   } else {
     m.model_file = path;
     m.folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   }
   SITU_RETURN_IF_ERROR(read_transformers(&m));
+  if (m.generation.encoder_decoder && m.encoder_file.empty() &&
+      m.model_file.filename().string().rfind("decoder_", 0) == 0)
+    return Status::error(m.folder.string() + ": the encoder is missing: config.json says is_encoder_decoder, and no " +
+                         "encoder_model.onnx is beside " + m.model_file.filename().string());
   // What the tokenizer reads later: a pipe would wait for its writer, a device has no end.
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.json",
                            "chat_template.jinja", "source.spm", "target.spm", "sentencepiece.bpe.model", "vocab.json"})

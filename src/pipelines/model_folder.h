@@ -23,8 +23,9 @@ struct ModelFolder {
   GenerationConfig generation;
 };
 
-// `path`: a folder in onnxruntime-genai or Optimum layout, or a .onnx file. Reads genai_config.json,
-// config.json and generation_config.json where they are there. Errors name the file and the field.
-Result<ModelFolder> open_model_folder(const std::filesystem::path& path);
+// `variants`: which precision of the graphs to run, where a folder has several (graph_files.h). `path`: a folder in
+// onnxruntime-genai or Optimum layout, or a .onnx file. Reads genai_config.json, config.json and generation_config.json
+// where they are there. Errors name the file and the field.
+Result<ModelFolder> open_model_folder(const std::filesystem::path& path, const std::vector<std::string>& variants = {});
 
 }  // namespace situ

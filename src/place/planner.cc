@@ -541,7 +541,7 @@ class Planner {
       if (v != kNoValue && view_of_[v] == static_cast<int>(n)) return true;
     return graph_.nodes[n].def && graph_.nodes[n].def->placement == Placement::kView;
   }
-  // Why the node's kernel moves bytes of operand 0 (kernels that call move_bytes, and Program::Call::moves); "": it
+  // Why the node's kernel moves bytes of operand 0 (kernels that call move_bytes, and Call::moves); "": it
   // does not.
   std::string moved_by_kernel(const Node& node) const {
     if (!node.has_output(0) || node.in.empty()) return "";

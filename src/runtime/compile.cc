@@ -111,6 +111,9 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
                          " may be a mask with a row for each query, that the host would have to make: by " +
                          c.order.mixing +
                          " tokens see later ones, and its first dim is not the batch of the token ids");
+  if (context.lifted && !c.order.mixing.empty())
+    return Status::error("the graph depends on its fixed extents: by " + c.order.mixing +
+                         " a token depends on rows that its mask does not hide");
   if (literal) c.order = {};
   if (!c.order.mixing.empty()) context.note("prompt in one step", c.order.mixing, "tokens may depend on later ones");
   c.found = std::move(context.found);

@@ -90,7 +90,6 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   }
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
-  SITU_RETURN_IF_ERROR(split_attention(e->compiled_.token.graph, e->pool_->threads()));
   const Compiled &prompt = e->compiled_.prompt, &token = e->compiled_.token;
   if (e->compiled_.module.has_encoder()) {
     Result<std::unique_ptr<SourceWriter>> encoder = SourceWriter::create(files, options, token, packs, *e->pool_);
@@ -114,6 +113,8 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   // A piece of a prompt, and the last tokens of as many sequences as there may be.
   const int64_t sources_most = e->encoder_ ? e->encoder_->most_rows() : 1;
   const int64_t lasts = prompt.order.one_sequence.empty() ? e->batch_ : 0;
+  SITU_RETURN_IF_ERROR(split_attention(e->compiled_.token.graph, e->pool_->threads()));
+  add_attention_workspaces(e->compiled_.prompt.graph, e->pool_->threads(), lasts);
   Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity, 1, sources_most});
   if (!decode.is_ok()) return decode.status();
   e->decode_plan_ = std::move(*decode);
@@ -149,15 +150,17 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   // Io regions of their own: logits of one program are still read while the other runs.
   const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()},
       token_regions{e->memory_, regions.io + e->prefill_plan_.io_bytes, e->states_.get()};
+  e->executor_ = std::make_unique<Executor>(*e->pool_);
   Result<std::unique_ptr<Program>> a =
-      Program::create(prompt.graph, prompt.binding, e->prefill_plan_, prompt.order, regions, *e->pool_);
+      Program::create(prompt.graph, prompt.binding, e->prefill_plan_, prompt.order, regions, *e->executor_);
   if (!a.is_ok()) return a.status();
-  Result<std::unique_ptr<Program>> b = Program::create(
-      token.graph, token.binding, e->decode_plan_, {"", {}, "one token is of one sequence"}, token_regions, *e->pool_);
+  Result<std::unique_ptr<Program>> b =
+      Program::create(token.graph, token.binding, e->decode_plan_, {"", {}, "one token is of one sequence"},
+                      token_regions, *e->executor_);
   if (!b.is_ok()) return b.status();
   e->prefill_ = std::move(*a);
   e->decode_ = std::move(*b);
-  if (e->encoder_) e->encoder_->place(regions, e->arena_bytes_);
+  if (e->encoder_) e->encoder_->place(regions, e->arena_bytes_, *e->executor_);
   const bool one_run = e->prefill_->needs_contiguous() || e->decode_->needs_contiguous();
   if (e->window_ > 0 && one_run)
     return Status::error("no window: attention that was not recognised reads the state as one block");

@@ -95,7 +95,8 @@ class InPlaceEngine {
   // Steps end with the error "interrupted" when the flag is true, and leave sequences as errors do. Null: none.
   void interrupt_when(const std::atomic<bool>* flag) { pool_->interrupt_when(flag); }
   bool interrupted() const { return pool_->interrupted(); }
-  int64_t kernel_calls() const { return decode_->kernel_calls(); }
+  int64_t kernel_calls() const { return decode_->kernel_calls(); }  // of one token
+  int64_t prompt_kernel_calls() const { return prefill_->kernel_calls(); }
   const PackUse& packs() const { return packs_; }
   // What constants take that passes computed or laid out, beyond the model's own size.
   int64_t computed_bytes() const { return computed_bytes_; }
@@ -143,6 +144,7 @@ class InPlaceEngine {
   CompiledModule compiled_;
   Plan prefill_plan_, decode_plan_;
   std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Executor> executor_;
   std::unique_ptr<StatePool> states_;
   std::unique_ptr<PrefixCache> prefixes_;  // of states_
   std::unique_ptr<Program> prefill_, decode_;

@@ -26,6 +26,14 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files
   if (!module.is_ok()) return module.status();
   e->module_ = std::move(*module);
   const Module& m = e->module_;
+  const Result<std::optional<FixedWindow>> window = find_fixed_window(m.literal_decode, options.names);
+  if (!m.has_encoder() && window.is_ok() && *window) {
+    Result<std::unique_ptr<FixedWindowLoop>> loop =
+        FixedWindowLoop::create(m.literal_decode, **window, options.names, evaluator);
+    if (!loop.is_ok()) return loop.status();
+    e->fixed_ = std::move(*loop);
+    return e;
+  }
   // A graph for any step; else one for first calls and one for single tokens.
   Result<Compiled> decode =
       compile(m.literal_decode, options, nullptr, {Phase::kAny, false, source_states(m.literal_decode, m, false), {}});
@@ -44,6 +52,13 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files
   if (!first.is_ok()) return any.is_ok() ? first.status() : with_fixed_tokens(m.literal_decode, options, any);
   e->first_ = std::move(*first);
   return e;
+}
+
+bool NaiveEngine::encoder_takes_ids() const {
+  if (!module_.encoder) return false;
+  const Graph& graph = *module_.encoder;
+  return std::none_of(graph.inputs.begin(), graph.inputs.end(),
+                      [&](ValueId v) { return dtype_is_float(graph.values[v].info.type); });
 }
 
 Status NaiveEngine::encode(NaiveSequence& sequence, const EncoderInput& input) {
@@ -106,6 +121,15 @@ Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> token
 
 // The first call, where the export has one, then cached ones; of single tokens, where those may hold for them alone.
 Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> tokens) {
+  if (fixed_) {
+    FixedWindowSequence next = sequence.window;
+    const Result<Tensor> logits = fixed_->step(next, tokens, *evaluator_);
+    if (!logits.is_ok()) return logits.status();
+    SITU_RETURN_IF_ERROR(keep_logits(*logits));
+    sequence.window = std::move(next);
+    sequence.length = sequence.window.length;
+    return Status::ok();
+  }
   if (!first_) return run(decode_, sequence, tokens);
   if (sequence.length == 0) return run(*first_, sequence, tokens);
   NaiveSequence next = sequence;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/fixed_window_loop.h"
 #include "runtime/literal.h"
 
 namespace situ {
@@ -24,6 +25,7 @@ struct EncoderInput {
 struct NaiveSequence {
   std::map<std::string, Tensor> states;
   int64_t length = 0, source_rows = 0;
+  FixedWindowSequence window;  // of an export whose extents are fixed
 };
 
 class NaiveEngine {
@@ -39,8 +41,9 @@ class NaiveEngine {
   void interrupt_when(const std::atomic<bool>* flag) { pool_->interrupt_when(flag); }
   bool interrupted() const { return pool_->interrupted(); }
   Ledger& ledger() { return evaluator_->ledger(); }
-  const Compiled& compiled() const { return decode_; }
+  const Compiled& compiled() const { return fixed_ ? fixed_->compiled() : decode_; }
   bool has_encoder() const { return module_.has_encoder(); }
+  bool encoder_takes_ids() const;
 
  private:
   NaiveEngine() = default;
@@ -52,6 +55,7 @@ class NaiveEngine {
   EngineOptions options_;
   Module module_;
   Compiled decode_;
+  std::unique_ptr<FixedWindowLoop> fixed_;   // null: extents follow the step
   std::optional<Compiled> first_, encoder_;  // encoder_: for extents_
   std::map<std::string, std::vector<int64_t>> extents_;
   std::unique_ptr<ThreadPool> pool_;

@@ -1,50 +1,64 @@
 #include "runtime/program.h"
 
 #include <algorithm>
-#include <climits>
-#include <map>
-#include <set>
 
-#include "base/clock.h"
-#include "place/row_groups.h"
 #include "runtime/host_integers.h"
 
 namespace situ {
 namespace {
 
-// Rows that a thread takes through a row group at once: what one product writes is in its cache when the next one reads
-// it (256 rows take as long).
-constexpr int64_t kRowsTogether = 128;
+// Keys and values that are read by the runs of slots of a sequence: the view begins at slot 0, not at the sequence's
+// first slot.
+Home by_run(Home home) {
+  home.view.offset = home.view.offset.substitute(kSymW, Dim::symbol(kSymP));
+  return home;
+}
+
+SymbolValues symbols_of(const Segment& segment, int64_t wanted, int64_t place) {
+  SymbolValues s;
+  s.value[kSymS] = segment.count;
+  s.value[kSymP] = segment.past;
+  s.value[kSymW] = segment.write_slot;
+  s.value[kSymRead] = segment.read_slot;
+  s.value[kSymWrite] = segment.write_state;
+  s.value[kSymE] = std::max<int64_t>(1, segment.source_rows);
+  s.value[kSymX] = segment.source_slot;
+  s.value[kSymL] = std::max<int64_t>(1, wanted);
+  s.value[kSymPlace] = place;
+  return s;
+}
 
 }  // namespace
 
 Result<std::unique_ptr<Program>> Program::create(const Graph& graph, const Binding& binding, const Plan& plan,
-                                                 const TokenOrder& order, const Regions& regions, ThreadPool& pool) {
-  std::unique_ptr<Program> program(new Program(graph, binding, plan, regions, pool));
+                                                 const TokenOrder& order, const Regions& regions, Executor& executor) {
+  std::unique_ptr<Program> program(new Program(graph, binding, plan, regions, executor));
   SITU_RETURN_IF_ERROR(program->build(order));
   return program;
 }
 
 Status Program::build(const TokenOrder& order) {
-  for (const Step& s : plan_.steps) {
-    if (!s.move) {
-      SITU_RETURN_IF_ERROR(add_kernel(s));
-      continue;
-    }
-    Call c;
-    c.kernel = kernels().move;
-    c.node = s.node;
-    c.in_count = c.out_count = 1;
-    const DType type = graph_.values[s.from].info.type;
-    c.first_view = add_view(s.from_home, type, false);
-    add_view(s.to_home, type, false);
-    needs_contiguous_ = needs_contiguous_ || reads_earlier_rows(s.from_home);
-    calls_.push_back(c);
-  }
+  Result<Schedule> schedule = make_schedule(graph_, plan_, order);
+  if (!schedule.is_ok()) return schedule.status();
+  schedule_ = std::move(*schedule);
+  SITU_RETURN_IF_ERROR(verify_schedule(graph_, plan_, order, schedule_));
+  for (const Call& c : schedule_.calls) add_views(c);
   for (const std::vector<Root>* roots : {&plan_.arena, &plan_.io})
     for (const Root& r : *roots)
       if (!std::all_of(r.dims.begin(), r.dims.end(), [](const Dim& d) { return d.linear(); })) bent_.push_back(&r);
-  for (const Root& r : plan_.io) {  // what write_inputs() can write
+  SITU_RETURN_IF_ERROR(check_host_integers());
+  if (binding_.logits != kNoValue) {
+    const Home& logits = plan_.values[binding_.logits];
+    logits_view_ = views_.add(logits, graph_.values[binding_.logits].info.type, base_of(logits));
+  }
+  logits_anywhere_ = find_logits_anywhere();
+  execution_ = executor_.prepare(schedule_);
+  return Status::ok();
+}
+
+// Whether write_inputs() can write all integers that are known on the host.
+Status Program::check_host_integers() const {
+  for (const Root& r : plan_.io) {
     const ValueInfo& info = graph_.values[r.value].info;
     if (!info.content) continue;
     if (!host_writes(info.type) || shape_count(r.dims) != Dim(static_cast<int64_t>(info.content->size())))
@@ -52,65 +66,56 @@ Status Program::build(const TokenOrder& order) {
                            " elements, known on the host, is " + dtype_name(info.type) + " " +
                            shape_str(r.dims, &graph_.symbol_names));
   }
-  if (binding_.logits != kNoValue)
-    logits_view_ = add_view(plan_.values[binding_.logits], graph_.values[binding_.logits].info.type, false);
-  logits_anywhere_ = find_logits_anywhere();
-  scratch_.resize(static_cast<size_t>(kScratchBytes) * pool_.threads() + 64);
-  books_.resize(pool_.threads());
-  faults_.resize(pool_.threads());
-  fault_calls_.resize(pool_.threads());
-  place_barriers();
-  find_calls_for_logits();
-  allow_segments(order);
-  find_row_groups();
   return Status::ok();
 }
 
-Status Program::add_kernel(const Step& step) {
-  const Node& node = graph_.nodes[step.node];
-  if (!node.def || !node.def->prepare) return Status::error(node.label() + ": no kernel for this operator");
-  PrepareContext prepare{node, {}, {}, {}};
-  for (ValueId v : node.in) {
-    prepare.in.push_back(v == kNoValue ? nullptr : &graph_.values[v].info);
-    prepare.constants.push_back(v == kNoValue || !graph_.values[v].constant.present() ? nullptr
-                                                                                      : &graph_.values[v].constant);
-  }
-  for (ValueId v : node.out) prepare.out.push_back(v == kNoValue ? nullptr : &graph_.values[v].info);
-  Prepared prepared;
-  SITU_RETURN_IF_ERROR(node.def->prepare(prepare, &prepared));
-  if (!node.attribute_error.empty()) return Status::error(node.attribute_error);
-  Call c;
-  c.kernel = kernels().*prepared.kernel;
-  c.moves = !step.reason.empty() && node.op.starts_with("Gather");
-  c.params = prepared.params;
-  c.node = step.node;
-  c.in_count = static_cast<int>(node.in.size());
-  c.out_count = static_cast<int>(node.out.size());
-  const bool attention = node.is("Attention", "situ") || node.is("AttentionPartial", "situ");
-  // All rows of a state, which runs of slots stand for; a part of them is read where it lies, as by any other kernel.
-  auto whole_state = [&](size_t i) {
-    if (!node.has_input(i) || plan_.values[node.in[i]].region != RegionKind::kState) return false;
-    const StatePair& s = plan_.states[plan_.values[node.in[i]].root].pair;
-    return s.rule == StateRule::kAppend &&
-           graph_.values[node.in[i]].info.shape[2] == graph_.values[s.present].info.shape[static_cast<size_t>(s.axis)];
-  };
-  c.paged = attention && whole_state(1) && whole_state(2);
-  c.first_view = -1;
-  auto added = [&](int view) { c.first_view = c.first_view < 0 ? view : c.first_view; };
-  for (size_t i = 0; i < node.in.size(); ++i) {
-    if (node.in[i] == kNoValue) {
-      added(views_.add_absent());
-      continue;
+void Program::add_views(const Call& call) {
+  CallViews views;
+  const bool parts = call.takes != Takes::kStep || call.last_rows;
+  for (size_t i = 0; i < call.in.size() + call.out.size(); ++i) {
+    const ValueId v = operand_value(call, i);
+    int view = 0;
+    if (v == kNoValue) {
+      view = views_.add_absent();
+    } else {
+      const Home& home = operand_home(plan_, call, i);
+      const bool runs = i < call.in.size() && (call.by_run >> i & 1) != 0;
+      view = views_.add(runs ? by_run(home) : home, graph_.values[v].info.type, base_of(home));
     }
-    const Home& h = plan_.values[node.in[i]];
-    const bool by_slot = c.paged && (i == 1 || i == 2);
-    needs_contiguous_ = needs_contiguous_ || (!by_slot && reads_earlier_rows(h));
-    added(add_view(h, graph_.values[node.in[i]].info.type, by_slot));
+    const int part = parts ? add_part(call, i, view) : 0;
+    if (i == 0) views = {view, part};
   }
-  for (ValueId v : node.out)
-    added(v == kNoValue ? views_.add_absent() : add_view(plan_.values[v], graph_.values[v].info.type, false));
-  calls_.push_back(std::move(c));
-  return Status::ok();
+  call_views_.push_back(views);
+}
+
+// The part of an operand that some tokens have.
+int Program::add_part(const Call& call, size_t operand, int view) {
+  const ValueId v = operand_value(call, operand);
+  if (v == kNoValue) return views_.add_absent_part(view);
+  const Node& node = graph_.nodes[static_cast<size_t>(plan_.steps[static_cast<size_t>(call.step)].node)];
+  if (v == attention_workspace(node)) {
+    most_single_ = std::min(most_single_, graph_.values[v].info.shape[0].value());
+    return views_.add_entry_part(view);
+  }
+  const Home& home = operand_home(plan_, call, operand);
+  const bool runs = operand < call.in.size() && (call.by_run >> operand & 1) != 0;
+  std::optional<int64_t> host;
+  if (call.takes != Takes::kStep && is_host_integers(home, v)) host = host_offset(home.root);
+  return views_.add_part(view, runs ? by_run(home) : home, base_of(home), host);
+}
+
+bool Program::is_host_integers(const Home& home, ValueId v) const {
+  return home.region == RegionKind::kIo && graph_.values[v].info.content.has_value();
+}
+
+// Where a segment's own copy of the integers of an io root begins.
+int64_t Program::host_offset(int root) {
+  for (const auto& [known, offset] : host_roots_)
+    if (known == root) return offset;
+  constexpr int64_t kAlign = 16;
+  host_roots_.emplace_back(root, host_bytes_);
+  host_bytes_ += (plan_.io[static_cast<size_t>(root)].bytes + kAlign - 1) / kAlign * kAlign;
+  return host_roots_.back().second;
 }
 
 std::byte* Program::base_of(const Home& home) const {
@@ -130,125 +135,12 @@ std::byte* Program::base_of(const Home& home) const {
   return nullptr;
 }
 
-Home paged_home(Home home) {
-  home.view.offset = home.view.offset.substitute(kSymW, Dim::symbol(kSymP));
-  return home;
-}
-
-bool has_step_rows(const Home& home) {
-  return std::any_of(home.view.dims.begin(), home.view.dims.end(), [](const Dim& d) { return d.depends_on(kSymS); });
-}
-
-int Program::add_view(const Home& home, DType type, bool paged) {
-  return views_.add(paged ? paged_home(home) : home, type, base_of(home));
-}
-
-// Rows of a state that earlier steps wrote, as one stretch. What this step writes lies side by side in any slots.
-bool Program::reads_earlier_rows(const Home& home) const {
-  if (home.region != RegionKind::kState || plan_.states[static_cast<size_t>(home.root)].pair.rule != StateRule::kAppend)
-    return false;
-  const SymView& v = home.view;
-  Dim lowest = v.offset - Dim::symbol(kSymW) * Dim(plan_.states[static_cast<size_t>(home.root)].slot_elements);
-  for (size_t a = 0; a < v.dims.size(); ++a)
-    if (v.strides[a].lower_bound() < 0) lowest = lowest + (v.dims[a] - Dim(1)) * v.strides[a];
-  return lowest.lower_bound() < 0;
-}
-
-// A barrier goes before a call that touches a block which an earlier call since the last barrier wrote, or
-// that writes a block which one of them read.
-void Program::place_barriers() {
-  std::set<std::pair<int, int>> read, written;
-  auto key = [](const Home& h) { return std::make_pair(static_cast<int>(h.region), h.root); };
-  for (size_t i = 0; i < calls_.size(); ++i) {
-    const Step& s = plan_.steps[i];
-    std::vector<std::pair<int, int>> in, out;
-    if (s.move) {
-      in.push_back(key(s.from_home));
-      out.push_back(key(s.to_home));
-    } else {
-      for (ValueId v : graph_.nodes[s.node].in)
-        if (v != kNoValue) in.push_back(key(plan_.values[v]));
-      for (ValueId v : graph_.nodes[s.node].out)
-        if (v != kNoValue) out.push_back(key(plan_.values[v]));
-    }
-    // Arena blocks of different roots may share memory at different times: one stands for all it overlaps.
-    auto overlaps = [&](const std::set<std::pair<int, int>>& set, const std::pair<int, int>& k) {
-      if (set.count(k)) return true;
-      if (k.first != static_cast<int>(RegionKind::kArena)) return false;
-      const Root& r = plan_.arena[k.second];
-      for (const auto& [region, root] : set) {
-        if (region != k.first) continue;
-        const Root& o = plan_.arena[root];
-        if (o.offset < r.offset + r.bytes && r.offset < o.offset + o.bytes) return true;
-      }
-      return false;
-    };
-    bool wait = false;
-    for (const auto& k : in) wait = wait || overlaps(written, k);
-    for (const auto& k : out) wait = wait || overlaps(written, k) || overlaps(read, k);
-    if (wait) {
-      calls_[i].barrier = true;
-      read.clear();
-      written.clear();
-    }
-    for (const auto& k : in)
-      if (k.first != static_cast<int>(RegionKind::kWeights)) read.insert(k);
-    written.insert(out.begin(), out.end());
-  }
-}
-
-// Threads go through a row group without waiting, so all of them must have done what stands before it, and must be done
-// with it before the call behind it.
-void Program::find_row_groups() {
-  for (size_t i = 0, end = 0; i < calls_.size(); i = end) {
-    end = end_of_row_group(plan_, i);
-    const bool whole =
-        std::all_of(calls_.begin() + static_cast<ptrdiff_t>(i), calls_.begin() + static_cast<ptrdiff_t>(end),
-                    [](const Call& c) { return !c.by_segment && !c.last_rows; });
-    if (end - i == 1 || !whole) continue;
-    calls_[i].group_end = end;
-    calls_[i].barrier = true;
-    if (end < calls_.size()) calls_[end].barrier = true;
-  }
-}
-
-// Backwards: what writes state is needed, and what writes a block that something needed reads later.
-void Program::find_calls_for_logits() {
-  std::set<std::pair<int, int>> needed;
-  for (size_t i = calls_.size(); i-- > 0;) {
-    const std::vector<Operand> list = operands(i);
-    calls_[i].step_rows = std::any_of(list.begin(), list.end(), [](const Operand& o) {
-      return o.written && o.value != kNoValue && has_step_rows(o.home);
-    });
-    calls_[i].for_logits = std::none_of(list.begin(), list.end(), [&](const Operand& o) {
-      return o.written && o.value != kNoValue && (o.home.region == RegionKind::kState || needed.count(o.block()));
-    });
-    if (calls_[i].for_logits) continue;
-    for (const Operand& o : list)
-      if (!o.written && o.value != kNoValue) needed.insert(o.block());
-  }
-}
-
 // Rows [S, C] of cosines or sines, one for each token.
 void Program::write_rotary_rows(const Root& root, const StepInput& input) {
   const RotaryRows& rows = binding_.rotary.at(root.value);
   float* at = reinterpret_cast<float*>(regions_.io + root.offset);
   for (const Segment& s : input.segments)
     for (int64_t j = 0; j < s.count; ++j, at += rows.width()) rows.write(s.past + j, at);
-}
-
-static SymbolValues symbols_of(const Segment& segment, int64_t wanted, int64_t place) {
-  SymbolValues s;
-  s.value[kSymS] = segment.count;
-  s.value[kSymP] = segment.past;
-  s.value[kSymW] = segment.write_slot;
-  s.value[kSymRead] = segment.read_slot;
-  s.value[kSymWrite] = segment.write_state;
-  s.value[kSymE] = std::max<int64_t>(1, segment.source_rows);
-  s.value[kSymX] = segment.source_slot;
-  s.value[kSymL] = std::max<int64_t>(1, wanted);
-  s.value[kSymPlace] = place;
-  return s;
 }
 
 bool Program::find_logits_anywhere() const {
@@ -274,23 +166,35 @@ int64_t Program::place_of_logits(const StepInput& input) const {
   return input.turn * (root.bytes / std::max<int64_t>(1, dtype_bytes(root.type)));
 }
 
-void Program::bind(const StepInput& input) {
+Status Program::bind_step(const StepInput& input) {
+  input_ = &input;
   const int64_t place = place_of_logits(input);
   const Segment& first = input.segments[0];
-  if (input.segments.size() == 1) {
-    parts_.assign(1, {symbols_of(first, input.wanted, place), 0, nullptr});
-    tokens_ = first.count;
-    prompt_rows_ = first.prompt ? first.count : 0;
-    views_.bind(parts_[0].symbols);
-    return;
+  single_.clear();
+  for (const Segment& s : input.segments) single_.push_back(s.is_token());
+  if (several()) {
+    if (std::count(single_.begin(), single_.end(), 1) > most_single_)
+      return Status::error("a step of " + std::to_string(std::count(single_.begin(), single_.end(), 1)) +
+                           " single tokens; " + std::to_string(most_single_) + " are planned for");
+    bind_segments(input, place);
+    return Status::ok();
   }
+  parts_.assign(1, {symbols_of(first, input.wanted, place), 0, nullptr});
+  tokens_ = first.count;
+  prompt_rows_ = first.prompt ? first.count : 0;
+  views_.bind(parts_[0].symbols);
+  return Status::ok();
+}
+
+void Program::bind_segments(const StepInput& input, int64_t place) {
   parts_.clear();
   slots_.clear();
   tokens_ = prompt_rows_ = 0;
   host_.resize(static_cast<size_t>(host_bytes_) * input.segments.size());
+  int64_t single = 0;
   for (const Segment& s : input.segments) {
-    parts_.push_back(
-        {symbols_of(s, 1, place), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size()});
+    parts_.push_back({symbols_of(s, 1, place), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size(),
+                      s.is_token() ? single++ : 0});
     for (int64_t i = 0; i < s.count; ++i) slots_.push_back(s.write_slot + i);
     if (s.prompt && prompt_rows_ == tokens_) prompt_rows_ += s.count;
     tokens_ += s.count;
@@ -307,7 +211,6 @@ void Program::bind(const StepInput& input) {
   all.count = tokens_;
   views_.bind(symbols_of(all, input.wanted, place));
   views_.bind_parts(parts_);
-  partials_.resize(static_cast<size_t>(partial_floats_) * static_cast<size_t>(pool_.threads()) * input.segments.size());
 }
 
 Status Program::check_sizes(const StepInput& input) const {
@@ -331,21 +234,20 @@ Status Program::check_sizes(const StepInput& input) const {
   return Status::ok();
 }
 
+void Program::write_content(std::byte* at, const ValueInfo& info, const SymbolValues& symbols, Ledger& ledger) const {
+  for (size_t i = 0; i < info.content->size(); ++i) {
+    write_integer(at, info.type, static_cast<int64_t>(i), (*info.content)[i].eval(symbols));
+    ledger.computed += dtype_bytes(info.type);
+  }
+}
+
 // The host's part of a step: ids, positions and the integers that shape arithmetic left to kernels.
 void Program::write_inputs(const StepInput& input, Ledger& ledger) {
-  auto put = [&](std::byte* at, DType type, int64_t i, int64_t x) {
-    write_integer(at, type, i, x);
-    ledger.computed += dtype_bytes(type);
-  };
-  auto put_content = [&](std::byte* at, const ValueInfo& info, const SymbolValues& symbols) {
-    for (size_t i = 0; i < info.content->size(); ++i)
-      put(at, info.type, static_cast<int64_t>(i), (*info.content)[i].eval(symbols));
-  };
   for (const Root& r : plan_.io) {
     const ValueInfo& info = graph_.values[r.value].info;
     std::byte* at = regions_.io + r.offset;
     if (info.content) {
-      if (input.segments.size() == 1) put_content(at, info, parts_[0].symbols);
+      if (!several()) write_content(at, info, parts_[0].symbols, ledger);
       continue;
     }
     auto role = binding_.inputs.find(r.value);
@@ -362,101 +264,55 @@ void Program::write_inputs(const StepInput& input, Ledger& ledger) {
     rows /= tokens_;
     for (int64_t row = 0, i = 0; row < rows; ++row)
       for (const Segment& s : input.segments)
-        for (int64_t j = 0; j < s.count; ++j)
-          put(at, info.type, i++, role->second == InputRole::kTokenIds ? s.tokens[j] : s.past + j);
+        for (int64_t j = 0; j < s.count; ++j, ledger.computed += dtype_bytes(info.type))
+          write_integer(at, info.type, i++, role->second == InputRole::kTokenIds ? s.tokens[j] : s.past + j);
   }
-  if (input.segments.size() == 1) return;
+  if (!several()) return;
   for (const ViewTable::Part& part : std::span(parts_).first(input.segments.size()))
     for (const auto& [root, offset] : host_roots_)
-      put_content(part.host + offset, graph_.values[plan_.io[static_cast<size_t>(root)].value].info, part.symbols);
+      write_content(part.host + offset, graph_.values[plan_.io[static_cast<size_t>(root)].value].info, part.symbols,
+                    ledger);
 }
 
-void Program::run_call(const Call& c, KernelCall& call, const Share& share) {
-  call.in_count = c.in_count;
-  call.out_count = c.out_count;
-  call.params = c.params.get();
-  const bool several = segments() > 1;
-  if (several && c.by_segment) return run_segments(c, call, share);
-  call.in = several && c.last_rows ? views_.part_at(wanted_part(), c.first_part) : views_.at(c.first_view);
-  call.out = call.in + c.in_count;
-  bind_runs(c, input_->segments[0], call);
-  call.prompt_rows =
-      c.step_rows && !(several && c.last_rows) ? prompt_rows_ : 0;  // those whose logits are wanted stand at the end
-  call.slots = slots_.data();
-  call.out_by_slot = several ? c.out_by_slot : 0;
-  for (int part = share.first; part < share.last; ++part) c.kernel(call, part, share.parts);
+void Program::bind(int index, int segment, KernelCall& to) const {
+  const Call& c = schedule_.calls[static_cast<size_t>(index)];
+  const CallViews& views = call_views_[static_cast<size_t>(index)];
+  if (segment >= 0) {
+    const Segment& s = input_->segments[static_cast<size_t>(segment)];
+    to.in = views_.part_at(segment, views.first_part);
+    bind_runs(c, s, to);
+    to.prompt_rows = s.prompt ? s.count : 0;
+    to.slots = nullptr;
+    to.out_by_slot = 0;
+  } else {
+    const bool last_rows = several() && c.last_rows;  // they stand at the end, behind pieces of prompts
+    to.in = last_rows ? views_.part_at(wanted_part(), views.first_part) : views_.at(views.first);
+    bind_runs(c, input_->segments[0], to);
+    to.prompt_rows = c.step_rows && !last_rows ? prompt_rows_ : 0;
+    to.slots = slots_.data();
+    to.out_by_slot = several() ? c.out_by_slot : 0;
+  }
+  to.out = to.in + c.in.size();
 }
 
 void Program::bind_runs(const Call& c, const Segment& s, KernelCall& call) const {
-  call.runs = c.paged ? s.runs : nullptr;
-  call.run_count = c.paged ? s.run_count : 0;
+  call.runs = c.by_run != 0 ? s.runs : nullptr;
+  call.run_count = c.by_run != 0 ? s.run_count : 0;
   call.keys = s.keys;
   call.dropped = s.past + s.count - s.keys;
-}
-
-KernelCall Program::thread_call(int thread) {
-  KernelCall call;
-  call.scratch = scratch_.data() + (64 - reinterpret_cast<uintptr_t>(scratch_.data()) % 64) + thread * kScratchBytes;
-  call.ledger = &books_[thread];
-  call.fault = &faults_[thread];
-  return call;
-}
-
-// Waits at barrier number `barrier` of the step; false: the step ends there. All threads must leave out the same calls,
-// since some have barriers of their own: thread 0 says before a barrier that it is the last one, which others may read
-// behind an earlier one.
-bool Program::pass_barrier(int barrier, const Share& share) {
-  if (share.first == 0 && pool_.interrupted())
-    last_barrier_.store(std::min(barrier, last_barrier_.load(std::memory_order_relaxed)), std::memory_order_relaxed);
-  if (!share.all()) pool_.barrier().wait();
-  return last_barrier_.load(std::memory_order_relaxed) > barrier;
-}
-
-// In how many parts a thread takes its rows through the group that begins with `c`; 0: its calls go one by one.
-int Program::row_parts(const Call& c, int threads) const {
-  const int64_t rows = tokens_ / threads;
-  return c.group_end == 0 || rows < kRowsOfOwn ? 0 : static_cast<int>((rows + kRowsTogether - 1) / kRowsTogether);
-}
-
-void Program::execute(const Share& share) {
-  const int thread = share.first;
-  KernelCall call = thread_call(thread);
-  const auto now = [this] { return trace_ != nullptr ? Trace::now() : 0; };
-  const int64_t start = now();
-  int64_t ready = start, begin = start;
-  const auto run = [&](const Call& c, const Share& parts) {
-    if (!runs(c)) return;
-    run_call(c, call, parts);
-    if (call.fault->what && fault_calls_[thread] < 0) fault_calls_[thread] = static_cast<int>(&c - calls_.data());
-    if (trace_ == nullptr) return;
-    const int64_t end = Trace::now();
-    trace_->add(thread, {first_name_ + static_cast<int32_t>(&c - calls_.data()), ready, begin, end});
-    ready = begin = end;
-  };
-  int barriers = 0;
-  for (size_t i = 0, next = 0; i < calls_.size(); i = next) {
-    if (calls_[i].barrier) {
-      if (!pass_barrier(barriers++, share)) return;  // later calls rely on it too
-      begin = now();
-    }
-    const int parts = row_parts(calls_[i], share.parts);
-    next = parts > 0 ? calls_[i].group_end : i + 1;
-    if (parts == 0) run(calls_[i], share);
-    for (int part = share.first * parts; part < share.last * parts; ++part)
-      for (size_t j = i; j < next; ++j) run(calls_[j], {part, part + 1, share.parts * parts});
-  }
-  if (trace_ != nullptr && thread == 0) trace_->add(thread, {token_name_, start, start, ready});
 }
 
 void Program::set_trace(Trace* trace) {
   trace_ = trace;
   if (!trace) return;
-  for (size_t i = 0; i < calls_.size(); ++i) {
-    const Call& c = calls_[i];
-    const Node& node = graph_.nodes[static_cast<size_t>(c.node)];
-    Trace::Name name{plan_.steps[i].move ? "Move" : node.op, node.name, 0};
-    for (ValueId v : node.in)
-      if (v != kNoValue && graph_.values[v].constant.present() && !plan_.steps[i].move)
+  for (size_t i = 0; i < schedule_.calls.size(); ++i) {
+    const Call& c = schedule_.calls[i];
+    const Step& step = plan_.steps[static_cast<size_t>(c.step)];
+    const Node& node = graph_.nodes[static_cast<size_t>(step.node)];
+    Trace::Name name{step.move ? "Move" : node.op, node.name, 0};
+    if (c.takes == Takes::kTokens) name.kind += c.in[0] == attention_workspace(node) ? "Merge" : "Partial";
+    for (ValueId v : c.in)
+      if (v != kNoValue && graph_.values[v].constant.present() && !step.move)
         name.bytes += graph_.values[v].constant.bytes();
     // These read a row of their table.
     if (node.op == "Gather" || node.op == "GatherBlockQuantized" || node.op == "Rotary") name.bytes = 0;
@@ -468,17 +324,21 @@ void Program::set_trace(Trace* trace) {
 
 // Bytes that the calls of the last step gave their outputs.
 void Program::count_outputs(Ledger& ledger) const {
-  const auto count = [&](const Call& c, const View* views) {
-    for (const View& out : std::span(views + c.in_count, static_cast<size_t>(c.out_count)))
-      if (out.present()) (c.moves ? ledger.copied : ledger.computed) += out.count() * dtype_bytes(out.type);
-  };
-  const bool several = segments() > 1;
-  for (const Call& c : calls_) {
-    if (!runs(c)) continue;
-    if (several && c.by_segment)
-      for (int p = first_segment(c); p < segments(); ++p) count(c, views_.part_at(p, c.first_part));
-    else
-      count(c, several && c.last_rows ? views_.part_at(wanted_part(), c.first_part) : views_.at(c.first_view));
+  const StepKind kind{input_->wanted > 0, several(), false};
+  for (size_t i = 0; i < schedule_.calls.size(); ++i) {
+    const Call& c = schedule_.calls[i];
+    if (!runs_in(c, kind)) continue;
+    const CallViews& own = call_views_[i];
+    const auto count = [&](const View* views) {
+      for (const View& out : std::span(views + c.in.size(), c.out.size()))
+        if (out.present()) (c.moves ? ledger.copied : ledger.computed) += out.count() * dtype_bytes(out.type);
+    };
+    if (!several() || c.takes == Takes::kStep) {
+      count(several() && c.last_rows ? views_.part_at(wanted_part(), own.first_part) : views_.at(own.first));
+      continue;
+    }
+    for (size_t s = static_cast<size_t>(c.last_rows ? first_wanted_ : 0); s < single_.size(); ++s)
+      if (takes_segment(c, single_[s] != 0)) count(views_.part_at(static_cast<int>(s), own.first_part));
   }
 }
 
@@ -487,35 +347,17 @@ Status Program::run(const StepInput& input, Ledger& ledger) {
     return Status::error("a step is given " + std::to_string(input.ports.size()) + " tensors, and takes " +
                          std::to_string(plan_.ports.size()));
   for (size_t p = 0; p < input.ports.size(); ++p) views_.bind_port(static_cast<int>(p), input.ports[p]);
-  bind(input);
+  SITU_RETURN_IF_ERROR(bind_step(input));
   SITU_RETURN_IF_ERROR(check_sizes(input));
   write_inputs(input, ledger);
-  input_ = &input;
-  for (Ledger& b : books_) b = Ledger{};
-  for (Fault& f : faults_) f = Fault{};
-  for (int& c : fault_calls_) c = -1;
-  if (pool_.interrupted()) return Status::error("interrupted");
-  last_barrier_ = INT_MAX;
-  const bool is_short = pool_.threads() > 1 && tokens_ <= StepThreads::kMostTokens;
-  const bool alone = is_short && (step_threads_.alone() || always_alone_);
-  const Clock::time_point begin = Clock::now();
-  const int sleeps = pool_.barrier().sleeps();
-  if (alone)
-    execute({0, pool_.threads(), pool_.threads()});
-  else
-    pool_.run([this](int t, int n) { execute({t, t + 1, n}); });
-  if (is_short) step_threads_.done(static_cast<int>(tokens_), ms_since(begin), pool_.barrier().sleeps() - sleeps);
-  for (const Ledger& b : books_) {
-    ledger.add(b);
-    ledger.computed -= b.copied;  // what kernels moved is counted below as part of their outputs
-  }
-  if (last_barrier_ != INT_MAX) return Status::error("interrupted");
+  const StepEnd end = executor_.run(
+      execution_, {*this, tokens_, input.wanted > 0, single_, first_wanted_, trace_, first_name_, token_name_}, ledger);
+  if (end.interrupted) return Status::error("interrupted");
   count_outputs(ledger);
-  for (size_t t = 0; t < faults_.size(); ++t)
-    if (faults_[t].what)
-      return Status::error(graph_.nodes[calls_[fault_calls_[t]].node].label() + ": " + faults_[t].what + " (" +
-                           std::to_string(faults_[t].value) + ", limit " + std::to_string(faults_[t].limit) + ")");
-  return Status::ok();
+  if (end.fault_call < 0) return Status::ok();
+  const Step& step = plan_.steps[static_cast<size_t>(schedule_.calls[static_cast<size_t>(end.fault_call)].step)];
+  return Status::error(graph_.nodes[static_cast<size_t>(step.node)].label() + ": " + end.fault.what + " (" +
+                       std::to_string(end.fault.value) + ", limit " + std::to_string(end.fault.limit) + ")");
 }
 
 }  // namespace situ

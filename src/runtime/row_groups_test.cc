@@ -87,9 +87,10 @@ std::vector<float> run(const Products& products, const Plan& plan, int threads, 
   std::vector<std::byte> memory(static_cast<size_t>(plan.arena_bytes + plan.io_bytes) + 64);
   std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
   ThreadPool pool(threads);
+  Executor executor(pool);
   Result<std::unique_ptr<Program>> program =
       Program::create(products.graph, products.binding, plan, {"", {}, "not asked for"},
-                      {base, base + plan.arena_bytes, states->get()}, pool);
+                      {base, base + plan.arena_bytes, states->get()}, executor);
   EXPECT_TRUE(program.is_ok()) << program.status().message();
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < tokens; ++i) ids.push_back(i * 7 % 64);

@@ -44,7 +44,8 @@ Result<std::unique_ptr<SourceWriter>> SourceWriter::create(const ModelFiles& fil
       extents[graph.values[v].name] = dims;
     }
   }
-  w->takes_ids_ = known && extents.empty();
+  w->takes_ids_ = std::none_of(graph.inputs.begin(), graph.inputs.end(),
+                               [&](ValueId v) { return dtype_is_float(graph.values[v].info.type); });
   w->most_rows_ = source_length_of(options);
   if (known) SITU_RETURN_IF_ERROR(w->compile_for(extents, packs));
   return w;
@@ -55,7 +56,8 @@ SourceWriter::~SourceWriter() {
     if (e->io) munmap(e->io, static_cast<size_t>(e->plan.io_bytes + 64));
 }
 
-void SourceWriter::place(const Regions& regions, int64_t most_arena) {
+void SourceWriter::place(const Regions& regions, int64_t most_arena, Executor& executor) {
+  executor_ = &executor;
   regions_ = regions;
   most_arena_ = most_arena;
 }
@@ -108,8 +110,8 @@ Status SourceWriter::prepare(Entry& e) {
   e.io = static_cast<std::byte*>(p);
   Regions regions = regions_;
   regions.io = e.io;
-  Result<std::unique_ptr<Program>> program = Program::create(e.compiled.graph, e.compiled.binding, e.plan,
-                                                             {"", {}, "an encoder takes one source"}, regions, pool_);
+  Result<std::unique_ptr<Program>> program = Program::create(
+      e.compiled.graph, e.compiled.binding, e.plan, {"", {}, "an encoder takes one source"}, regions, *executor_);
   if (!program.is_ok()) return program.status().with_context("encoder");
   e.program = std::move(*program);
   return Status::ok();

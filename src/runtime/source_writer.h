@@ -23,7 +23,7 @@ class SourceWriter {
   ~SourceWriter();
 
   // Where the programs run, before the first run().
-  void place(const Regions& regions, int64_t most_arena);
+  void place(const Regions& regions, int64_t most_arena, Executor& executor);
   // One run of the encoder. Errors: an input that is missing, unknown or of another type, rank or extent (names it, and
   // what is wanted); a source that is longer than the model or the space allows; those of a step.
   Result<std::shared_ptr<const Source>> run(const EncoderInput& input, Ledger& ledger);
@@ -59,6 +59,7 @@ class SourceWriter {
   const Compiled& decoder_;
   ThreadPool& pool_;
   Regions regions_;
+  Executor* executor_ = nullptr;
   int64_t most_arena_ = 0, most_rows_ = 0;
   bool takes_ids_ = false;
   std::vector<std::unique_ptr<Entry>> entries_;  // the newest last

@@ -48,17 +48,23 @@ Run Space::allocate(int64_t count, int64_t after) {
   return run;
 }
 
-Run Space::allocate_stretch(int64_t count) {
+int64_t Space::find_stretch(int64_t count) const {
   for (int64_t s = 0; s + count <= capacity_;) {
     const int64_t length = free_from(s, count);
-    if (length >= count) {
-      const Run run{s, count};
-      add_reference(run);
-      return run;
-    }
+    if (length >= count) return s;
     s += length + 1;
   }
-  return {};
+  return -1;
+}
+
+bool Space::fits(int64_t count) const { return find_stretch(count) >= 0; }
+
+Run Space::allocate_stretch(int64_t count) {
+  const int64_t first = find_stretch(count);
+  if (first < 0) return {};
+  const Run run{first, count};
+  add_reference(run);
+  return run;
 }
 
 void Space::add_reference(const Run& run) {

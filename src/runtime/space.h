@@ -38,12 +38,15 @@ class Space {
   Run allocate(int64_t count, int64_t after);
   // The first `count` consecutive slots that are free, or length 0.
   Run allocate_stretch(int64_t count);
+  // Whether there are so many.
+  bool fits(int64_t count) const;
   void add_reference(const Run& run);
   // Slots whose last reference goes are free again.
   void release(const Run& run);
 
  private:
   int64_t free_from(int64_t begin, int64_t most) const;
+  int64_t find_stretch(int64_t count) const;  // its first slot; -1: there is none
 
   int64_t capacity_;
   std::vector<uint32_t> references_;  // by slot, up to the last one that was ever used

@@ -1,12 +1,17 @@
 #include "runtime/step_threads.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace situ {
 
-void StepThreads::done(int tokens, double ms, int sleeps) {
-  double& together_ms = together_ms_[std::clamp(tokens, 0, kMostTokens)];
+int StepThreads::add_program() {
+  together_ms_.push_back({});
+  return static_cast<int>(together_ms_.size()) - 1;
+}
+
+void StepThreads::done(int program, int tokens, double ms, int sleeps) {
+  double& together_ms =
+      together_ms_[static_cast<size_t>(program)][static_cast<size_t>(std::clamp(tokens, 0, kMostTokens))];
   left_ms_ -= ms;
   if (!alone_) {
     if (sleeps < kManySleeps) {
@@ -14,7 +19,8 @@ void StepThreads::done(int tokens, double ms, int sleeps) {
       patience_ms_ = kFirstMs;
       return;
     }
-    if (waited_ == 0) std::fill(std::begin(together_ms_), std::end(together_ms_), 0.0);
+    if (waited_ == 0)
+      for (auto& best : together_ms_) best.fill(0.0);
     together_ms = together_ms > 0 ? std::min(ms, together_ms) : ms;
     // The first steps wait for pages too: two in a row say more.
     if (++waited_ < 2 || left_ms_ > 0) return;

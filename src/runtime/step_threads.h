@@ -4,6 +4,9 @@
 // are the same to the bit.
 #pragma once
 
+#include <array>
+#include <vector>
+
 namespace situ {
 
 class StepThreads {
@@ -11,21 +14,24 @@ class StepThreads {
   static constexpr int kMostTokens =
       16;  // of a short step; longer ones take so long that a time slice is nothing to them
 
+  // The number of a program for done().
+  int add_program();
   // For the next step. Who has the CPUs is the same for steps of any length.
   bool alone() const { return alone_; }
-  // That step was of so many tokens, took so long, and so often a thread went to sleep because another one did not
-  // come.
-  void done(int tokens, double ms, int sleeps);
+  // That step was one of program `program`, had so many tokens, took so long, and so often a thread went to sleep
+  // because another one did not come.
+  void done(int program, int tokens, double ms, int sleeps);
 
  private:
   static constexpr int kManySleeps = 4;  // of a step; with the CPUs to themselves threads hardly ever sleep
   static constexpr double kFirstMs = 250, kMostMs = 4000;
 
   bool alone_ = false, trial_ = false;
-  int waited_ = 0;                            // steps in a row with many sleeps
-  double together_ms_[kMostTokens + 1] = {};  // the best of these, of each number of tokens; 0: none
-  double left_ms_ = 0;                        // of steps before the other way is tried
-  double patience_ms_ = kFirstMs;             // how many next time
+  int waited_ = 0;  // steps in a row with many sleeps
+  // The best of these, by program and number of tokens; 0: none.
+  std::vector<std::array<double, kMostTokens + 1>> together_ms_;
+  double left_ms_ = 0;             // of steps before the other way is tried
+  double patience_ms_ = kFirstMs;  // how many next time
 };
 
 }  // namespace situ

@@ -6,25 +6,31 @@
 namespace situ {
 namespace {
 
+StepThreads one_program() {
+  StepThreads threads;
+  threads.add_program();
+  return threads;
+}
+
 // Steps of which `count` are taken; how many of them alone.
 int alone_of(StepThreads& threads, int count, double together_ms, int sleeps, double alone_ms, int tokens = 1) {
   int alone = 0;
   for (int i = 0; i < count; ++i) {
     const bool now = threads.alone();
     alone += now;
-    threads.done(tokens, now ? alone_ms : together_ms, now ? 0 : sleeps);
+    threads.done(0, tokens, now ? alone_ms : together_ms, now ? 0 : sleeps);
   }
   return alone;
 }
 
 TEST(StepThreads, All_while_they_come) {
-  StepThreads threads;
+  StepThreads threads = one_program();
   EXPECT_EQ(alone_of(threads, 1000, 1.5, 0, 3), 0);
   EXPECT_EQ(alone_of(threads, 1000, 1.5, 3, 3), 0);
 }
 
 TEST(StepThreads, One_where_the_others_do_not_come_and_all_again_later) {
-  StepThreads threads;
+  StepThreads threads = one_program();
   EXPECT_EQ(alone_of(threads, 2, 100, 40, 8), 0);
   EXPECT_GE(alone_of(threads, 3000, 100, 40, 8), 2960);     // looks again less and less often
   EXPECT_LE(alone_of(threads, 2000, 1.5, 0, 3) * 3, 4000);  // but every four seconds
@@ -32,33 +38,33 @@ TEST(StepThreads, One_where_the_others_do_not_come_and_all_again_later) {
 }
 
 TEST(StepThreads, All_where_one_alone_would_be_slower) {
-  StepThreads threads;
+  StepThreads threads = one_program();
   EXPECT_LE(alone_of(threads, 1000, 10, 8, 20), 20);
 }
 
 TEST(StepThreads, A_slow_first_step_says_nothing) {
-  StepThreads threads;
+  StepThreads threads = one_program();
   EXPECT_EQ(alone_of(threads, 1, 300, 20, 3), 0);
   EXPECT_EQ(alone_of(threads, 1000, 1.5, 0, 3), 0);
 }
 
 // Prompt lookup guesses other numbers of tokens at every step.
 TEST(StepThreads, Steps_of_any_length_are_alone_where_the_others_do_not_come) {
-  StepThreads threads;
+  StepThreads threads = one_program();
   int alone = 0;
   for (int i = 0; i < 600; ++i) alone += alone_of(threads, 1, 100 + i % 7, 40, 8 + i % 7, 1 + i % 7);
   EXPECT_GE(alone, 560);
 }
 
 TEST(StepThreads, All_where_one_alone_would_be_slower_for_some_length) {
-  StepThreads threads;
+  StepThreads threads = one_program();
   int alone = 0;
   for (int i = 0; i < 1000; ++i) alone += alone_of(threads, 1, 10 + i % 3, 8, 20 + i % 3, 1 + i % 3);
   EXPECT_LE(alone, 20);
 }
 
 TEST(StepThreads, A_trial_without_a_like_step_ends) {
-  StepThreads threads;
+  StepThreads threads = one_program();
   alone_of(threads, 2, 100, 40, 8, 1);
   EXPECT_LE(alone_of(threads, 1000, 1.5, 0, 3, 2), 90);
   EXPECT_EQ(alone_of(threads, 1000, 1.5, 0, 3, 2), 0);

@@ -76,35 +76,32 @@ void ViewTable::bind(const SymbolValues& symbols) {
   }
 }
 
-std::optional<int> ViewTable::add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host,
-                                       std::string* problem) {
+int ViewTable::add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host) {
   PartView p;
   p.view = i;
   p.base = base;
   p.element = std::max<int64_t>(1, dtype_bytes(views_[static_cast<size_t>(i)].type));
-  p.host = host;
   p.rows = !host && (home.region == RegionKind::kArena || home.region == RegionKind::kIo);
   const SymView& v = home.view;
-  auto of_past = [](const Dim& d) { return d.depends_on(kSymP) || d.depends_on(kSymW) || d.depends_on(kSymE); };
-  auto of_step = [&](const Dim& d) { return of_past(d) || d.depends_on(kSymS) || d.depends_on(kSymL); };
   for (size_t a = 0; a < v.dims.size(); ++a) {
     const Dim &d = v.dims[a], &s = v.strides[a];
-    if (p.rows) {
-      if (d == Dim::symbol(kSymS) && p.token_axis < 0)
-        p.token_axis = static_cast<int>(a);
-      else if (of_step(d))
-        *problem = "of " + shape_str(v.dims) + " no part can be told";
-      if (of_past(s)) *problem = "its rows are " + s.str() + " apart";
-    } else if (!s.is_const()) {
-      p.strides[a] = in_part_.add(s);
-    }
+    if (p.rows && p.token_axis < 0 && d == Dim::symbol(kSymS)) p.token_axis = static_cast<int>(a);
+    if (!p.rows && !s.is_const()) p.strides[a] = in_part_.add(s);
     if (!d.is_const()) p.dims[a] = in_part_.add(d);
   }
-  if (p.rows && of_past(v.offset)) *problem = "it begins at " + v.offset.str();
-  if (!p.rows && !host) p.offset = in_part_.add(v.offset);
-  if (host && !v.offset.is_const()) *problem = "it begins at " + v.offset.str();
-  if (!problem->empty()) return std::nullopt;
-  if (host) *p.host += v.offset.value() * p.element;
+  if (host)
+    p.host = *host + v.offset.value() * p.element;
+  else if (!p.rows)
+    p.offset = in_part_.add(v.offset);
+  parts_.push_back(p);
+  return static_cast<int>(parts_.size()) - 1;
+}
+
+int ViewTable::add_entry_part(int i) {
+  PartView p;
+  p.view = i;
+  p.entry = true;
+  p.element = std::max<int64_t>(1, dtype_bytes(views_[static_cast<size_t>(i)].type));
   parts_.push_back(p);
   return static_cast<int>(parts_.size()) - 1;
 }
@@ -124,6 +121,15 @@ void ViewTable::bind_parts(const std::vector<Part>& parts) {
     auto value = [&](int e) { return in_part_.values[static_cast<size_t>(e)]; };
     for (const PartView& p : parts_) {
       View& v = *next++ = views_[static_cast<size_t>(p.view)];
+      if (p.entry) {
+        v.data += part.entry * v.strides[0] * p.element;
+        --v.rank;
+        for (int a = 0; a < v.rank; ++a) {
+          v.dims[a] = v.dims[a + 1];
+          v.strides[a] = v.strides[a + 1];
+        }
+        continue;
+      }
       for (int a = 0; a < v.rank; ++a) {
         if (p.dims[a] >= 0) v.dims[a] = value(p.dims[a]);
         if (p.strides[a] >= 0) v.strides[a] = value(p.strides[a]);

@@ -30,11 +30,13 @@ class ViewTable {
     SymbolValues symbols;  // as if the part were a step of its own
     int64_t first_token = 0;
     std::byte* host = nullptr;  // its own integers, where add_part's `host` says
+    int64_t entry = 0;          // its own entry of views that add_entry_part names
   };
   // View `i`, whose home is `home`, is bound for each part too; its number among those that are. `host`: the values are
-  // the part's own, at this offset of Part::host. Nothing: a part of the view cannot be told, because `problem`.
-  std::optional<int> add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host,
-                              std::string* problem);
+  // the part's own, at this offset of Part::host. Precondition: part_problem() (schedule/schedule.h) has none.
+  int add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host);
+  // The same: entry Part::entry along axis 0 of the view, without that axis.
+  int add_entry_part(int i);
   int add_absent_part(int i);
   // After bind(), for the same step.
   void bind_parts(const std::vector<Part>& parts);
@@ -60,6 +62,7 @@ class ViewTable {
   };
   struct PartView {
     int view = -1;
+    bool entry = false;
     bool rows = false;  // tokens of a value that the whole step has; else told by the part's symbols alone
     int token_axis = -1;
     std::byte* base = nullptr;

@@ -13,12 +13,6 @@ using nlohmann::ordered_json;  // a template that lists a mapping sees it in the
 // The template engine refuses more than 128; writing JSON recurses, reading it does not.
 constexpr int kMaxDepth = 100;
 
-Status check_utf8(std::string_view text, std::string_view what) {
-  OwnedText error;
-  const bool good = situ_text_check_utf8(text.data(), text.size(), what.data(), what.size(), error.get()) == 0;
-  return good ? Status::ok() : error.status();
-}
-
 // Throws json::exception.
 Result<ordered_json> parse_variables(std::string_view text) {
   bool too_deep = false;
@@ -80,8 +74,9 @@ Result<std::string> Tokenizer::apply_chat_template_json(std::string_view message
   if (!chosen.is_ok()) return chosen.status();
   const std::string& jinja = chosen.value()->source;
   OwnedText out, error;
+  const situ_text_stop when = stop();
   if (situ_text_render_chat(jinja.data(), jinja.size(), messages_json.data(), messages_json.size(), text.data(),
-                            text.size(), out.get(), error.get()) != 0) {
+                            text.size(), &when, out.get(), error.get()) != 0) {
     return error.status().with_context(chosen.value()->file);
   }
   return out.str();

@@ -21,15 +21,17 @@ class JsonTokenizer : public TokenizerModel {
  public:
   explicit JsonTokenizer(situ_text_tokenizer* handle) : handle_(handle) {}
 
-  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens) const override {
+  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens,
+                                      const situ_text_stop& stop) const override {
     Ids ids;
     OwnedText error;
-    if (situ_text_encode(handle_.get(), text.data(), text.size(), add_special_tokens, &ids, error.get()) != 0)
+    if (situ_text_encode(handle_.get(), text.data(), text.size(), add_special_tokens, &stop, &ids, error.get()) != 0)
       return error.status();
     return std::vector<int64_t>(ids.data, ids.data + ids.size);
   }
 
-  Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens) const override {
+  Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens,
+                             const situ_text_stop& stop) const override {
     std::vector<uint32_t> narrow;
     narrow.reserve(ids.size());
     for (const int64_t id : ids) {
@@ -37,8 +39,8 @@ class JsonTokenizer : public TokenizerModel {
       narrow.push_back(static_cast<uint32_t>(id));
     }
     OwnedText text, error;
-    if (situ_text_decode(handle_.get(), narrow.data(), narrow.size(), skip_special_tokens, text.get(), error.get()) !=
-        0)
+    if (situ_text_decode(handle_.get(), narrow.data(), narrow.size(), skip_special_tokens, &stop, text.get(),
+                         error.get()) != 0)
       return error.status();
     return text.str();
   }
@@ -75,7 +77,7 @@ Result<std::unique_ptr<TokenizerModel>> load_json_tokenizer(const std::filesyste
   const std::string path = file.string();
   situ_text_tokenizer* handle = nullptr;
   OwnedText error;
-  if (situ_text_tokenizer_create(path.data(), path.size(), &handle, error.get()) != 0) return error.status();
+  if (situ_text_tokenizer_create(path.data(), path.size(), nullptr, &handle, error.get()) != 0) return error.status();
   return std::unique_ptr<TokenizerModel>(std::make_unique<JsonTokenizer>(handle));
 }
 

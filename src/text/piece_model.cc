@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "text/owned_text.h"
+#include "text/tokenizer.h"
 
 // Exported by the library, declared in a header that Debian does not install.
 namespace sentencepiece::logging {
@@ -52,10 +52,7 @@ Result<PieceModel> PieceModel::load(const std::filesystem::path& file) {
 }
 
 Result<std::vector<std::string>> PieceModel::encode(std::string_view text) const {
-  constexpr std::string_view kWhat = "the text to encode";
-  OwnedText error;
-  if (situ_text_check_utf8(text.data(), text.size(), kWhat.data(), kWhat.size(), error.get()) != 0)
-    return error.status();
+  SITU_RETURN_IF_ERROR(check_utf8(text, "the text to encode"));
   std::vector<std::string> pieces;
   if (const auto done = processor_->Encode(text, &pieces); !done.ok()) return Status::error(done.message());
   return pieces;

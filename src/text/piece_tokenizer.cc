@@ -2,11 +2,11 @@
 // Source: MarianTokenizer, M2M100Tokenizer, MBartTokenizer, MBart50Tokenizer and NllbTokenizer of transformers, the
 // slow ones.
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "text/json_file.h"
 #include "text/language_tokens.h"
 #include "text/piece_model.h"
 #include "text/tokenizer_model.h"
@@ -34,23 +34,13 @@ struct Vocabulary {
 
 // {"piece": id}.
 Result<Vocabulary> read_vocabulary(const fs::path& path) {
-  constexpr uintmax_t kMostBytes = uintmax_t{64} << 20;
-  std::error_code failure;
-  const bool regular = fs::is_regular_file(path, failure);
-  if (!regular) return Status::error(path.string() + ": " + (failure ? failure.message() : "not a regular file"));
-  const uintmax_t size = fs::file_size(path, failure);
-  if (failure || size > kMostBytes)
-    return Status::error(path.string() + ": " + std::to_string(size) + " bytes, the limit is " +
-                         std::to_string(kMostBytes));
-  std::ifstream file(path, std::ios::binary);
-  json values = json::parse(file, nullptr, false);
-  if (!values.is_object()) return Status::error(path.string() + ": a JSON object of tokens and ids is expected");
+  Result<json> values = read_json_object(path);
+  if (!values.is_ok()) return values.status();
   Vocabulary vocabulary;
-  for (const auto& [token, id] : values.items()) {
+  for (const auto& [token, id] : values->items()) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() > std::numeric_limits<int32_t>::max())
       return Status::error(path.string() + ": the id of '" + token.substr(0, 60) +
-                           "' should be an integer from 0 to 2147483647, is " +
-                           id.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 60));
+                           "' should be an integer from 0 to 2147483647, is " + shown(id));
     vocabulary.put(token, id.get<int64_t>());
   }
   return vocabulary;
@@ -101,7 +91,8 @@ class PieceTokenizer : public TokenizerModel {
   }
 
   // The text's own ids, and the end token: a language's tokens are the caller's.
-  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens) const override {
+  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens,
+                                      const situ_text_stop&) const override {
     std::vector<int64_t> ids;
     size_t begin = 0;
     bool strip_left = false;  // an added token has taken the spaces behind it
@@ -121,7 +112,8 @@ class PieceTokenizer : public TokenizerModel {
     return ids;
   }
 
-  Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens) const override {
+  Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens,
+                             const situ_text_stop&) const override {
     std::string text;
     std::vector<std::string> pieces;
     const auto flush = [&] {

@@ -31,6 +31,13 @@ typedef struct {
   size_t size;
 } situ_text_ids;
 
+/* Asked every few milliseconds, by the thread that waits for a call: true ends the call with the error "interrupted". A
+ * null pointer or a null `asked` never does. */
+typedef struct situ_text_stop {
+  bool (*asked)(const void* context);
+  const void* context;
+} situ_text_stop;
+
 void situ_text_free_text(situ_text_string* text);
 void situ_text_free_ids(situ_text_ids* ids);
 
@@ -39,17 +46,21 @@ int situ_text_check_utf8(const char* text, size_t text_size, const char* what, s
                          situ_text_string* error);
 
 /* Reads a tokenizer.json. One that could make unbounded text or ids of a short text is refused here or in the call. Its
- * padding and truncation settings are left out of account, as in transformers. */
-int situ_text_tokenizer_create(const char* path, size_t path_size, situ_text_tokenizer** out, situ_text_string* error);
+ * padding and truncation settings are left out of account, as in transformers. Time (12 s of CPU) and memory (208 MiB
+ * and 12 bytes a byte of the file; 512 bytes more for a piece of Unigram) are bounded; an allocation that fails is an
+ * error, and its thread and what it holds stay. */
+int situ_text_tokenizer_create(const char* path, size_t path_size, const situ_text_stop* stop,
+                               situ_text_tokenizer** out, situ_text_string* error);
 void situ_text_tokenizer_free(situ_text_tokenizer* tokenizer);
 
-/* add_special_tokens: whether the file's post-processor adds its tokens (such as bos) around the text's own ids. */
+/* add_special_tokens: whether the file's post-processor adds its tokens (such as bos) around the text's own ids. Time
+ * (3 s of CPU and 20 us a byte) and memory are bounded as above, also within one search of a regular expression. */
 int situ_text_encode(const situ_text_tokenizer* tokenizer, const char* text, size_t text_size, bool add_special_tokens,
-                     situ_text_ids* out, situ_text_string* error);
+                     const situ_text_stop* stop, situ_text_ids* out, situ_text_string* error);
 
 /* Ids that the vocabulary does not have give no text. Bytes that are no UTF-8 give U+FFFD. */
 int situ_text_decode(const situ_text_tokenizer* tokenizer, const uint32_t* ids, size_t count, bool skip_special_tokens,
-                     situ_text_string* out, situ_text_string* error);
+                     const situ_text_stop* stop, situ_text_string* out, situ_text_string* error);
 
 /* The look-ups return whether there is such a token, and write `out` only then. */
 bool situ_text_token_to_id(const situ_text_tokenizer* tokenizer, const char* token, size_t token_size, uint32_t* out);
@@ -64,8 +75,8 @@ size_t situ_text_vocab_size(const situ_text_tokenizer* tokenizer);
 /* Renders a Jinja2 chat template as transformers does. `messages`: a JSON array; `variables`: a JSON object with all
  * other names (bos_token, add_generation_prompt, tools, ...), or null. Time, memory and recursion are bounded. */
 int situ_text_render_chat(const char* chat_template, size_t chat_template_size, const char* messages,
-                          size_t messages_size, const char* variables, size_t variables_size, situ_text_string* out,
-                          situ_text_string* error);
+                          size_t messages_size, const char* variables, size_t variables_size,
+                          const situ_text_stop* stop, situ_text_string* out, situ_text_string* error);
 
 /* kind: 0 a JSON schema, 1 a regular expression, 2 a Lark grammar. vocabulary: the width of the model's logits, at most
  * 2^23. Time, memory and recursion are bounded. The first call for a tokenizer and a width builds what all later ones

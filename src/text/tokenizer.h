@@ -1,6 +1,7 @@
 // Text to token ids and back, and chat templates, for one model folder in the Hugging Face layout.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -14,7 +15,12 @@
 #include "text/tokenizer_config.h"
 #include "text/tokenizer_model.h"
 
+struct situ_text_stop;
+
 namespace situ {
+
+// Error: names `what` and the first byte that is wrong.
+Status check_utf8(std::string_view text, std::string_view what);
 
 struct ChatMessage {
   std::string role;     // "system", "user", "assistant", ...
@@ -26,13 +32,19 @@ struct ChatMessage {
 // those of the slow tokenizers of transformers 4.57.
 class Tokenizer {
  public:
-  // Reads tokenizer.json, else the files of load_piece_tokenizer, and what TokenizerConfig::load reads.
+  // Reads tokenizer.json, else the files of load_piece_tokenizer, and what TokenizerConfig::load reads. Error: it takes
+  // too much time or memory (situ_text.h).
   static Result<Tokenizer> load(const std::filesystem::path& folder);
   // The file that a folder lacks to have a tokenizer; "": none.
   static std::string missing_file(const std::filesystem::path& folder);
 
+  // Calls that wait end with the error "interrupted" within milliseconds when the flag is true. Null: none. Not while
+  // other threads use the tokenizer.
+  void interrupt_when(const std::atomic<bool>* flag) { interrupt_ = flag; }
+
   // Errors: invalid UTF-8; a text that the model of tokenizer.json cannot express (no unknown token), or on which its
-  // regular expression gives up; a tokenizer.json whose rules could make far more of the text than it has bytes.
+  // regular expression gives up or takes too long; a tokenizer.json whose rules could make far more of the text than it
+  // has bytes.
   Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens) const;
 
   // Ids that the vocabulary does not have give no text (exports pad the vocabulary); a negative id is an error.
@@ -65,9 +77,11 @@ class Tokenizer {
   Tokenizer(std::unique_ptr<TokenizerModel> model, TokenizerConfig config)
       : model_(std::move(model)), config_(std::move(config)) {}
   Status resolve_ends();
+  situ_text_stop stop() const;
 
   std::unique_ptr<TokenizerModel> model_;
   TokenizerConfig config_;
+  const std::atomic<bool>* interrupt_ = nullptr;
   // Added around a text in place of what the model adds.
   struct Ends {
     std::vector<int64_t> first, last;

@@ -8,14 +8,16 @@
 #include <utility>
 #include <vector>
 
+#include "text/json_file.h"
+
 namespace situ {
 namespace {
 
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// The largest configurations list a few thousand added tokens and have about 1 MB.
-constexpr uintmax_t kMaxFileBytes = uintmax_t{64} << 20;
+// The longest templates in use have 30 KB.
+constexpr uintmax_t kMaxFileBytes = uintmax_t{1} << 20;
 
 // Empty when there is no such file.
 Result<std::optional<std::string>> read_text(const fs::path& path) {
@@ -35,16 +37,9 @@ Result<std::optional<std::string>> read_text(const fs::path& path) {
 
 // An empty object when there is no such file.
 Result<json> read_object(const fs::path& path) {
-  Result<std::optional<std::string>> text = read_text(path);
-  if (!text.is_ok()) return text.status();
-  if (!text.value()) return json::object();
-  try {
-    json value = json::parse(*text.value());
-    if (!value.is_object()) return Status::error(path.string() + ": a JSON object is expected");
-    return value;
-  } catch (const json::exception& e) {
-    return Status::error(path.string() + ": " + e.what());
-  }
+  std::error_code failure;
+  if (!fs::is_regular_file(path, failure)) return json::object();
+  return read_json_object(path);
 }
 
 // A special token is a text, or an object whose "content" is the text.

@@ -1,4 +1,4 @@
-"""Turns the GGUF file of a small llama (Q4_1 layers, tied Q8_0 embedding) into a model folder.
+"""Turns the GGUF file of a small llama (Q4_1 or Q4_0 layers, tied Q8_0 or Q4_0 embedding) into a model folder.
 
 The layout is that of onnxruntime-genai: model.onnx and model.onnx.data (GroupQueryAttention,
 MatMulNBits, GatherBlockQuantized), genai_config.json with the sizes, names and special ids,

@@ -7,7 +7,7 @@ import gguf
 import numpy as np
 
 from .config import UnsupportedGguf
-from .linear import q8_0_as_linear
+from .linear import q4_0_as_linear, q8_0_as_linear
 from .q4_1 import q4_1_as_linear, quantized_to_4_bits
 
 
@@ -16,12 +16,19 @@ def embedding(tensors):
 
     In 4 bits it would save 14 of 112 MB of reading per token and cost 0.08 nats (see q4_1.py).
     """
-    return q8_0_as_linear(raw_rows(tensors["token_embd.weight"], gguf.GGMLQuantizationType.Q8_0))
+    tensor = tensors["token_embd.weight"]
+    if tensor.tensor_type == gguf.GGMLQuantizationType.Q4_0:
+        return q4_0_as_linear(tensor.data)
+    return q8_0_as_linear(raw_rows(tensor, gguf.GGMLQuantizationType.Q8_0))
 
 
 def projections(config, tensors, zero_points):
-    """Yields the 4 bit Linears layer by layer in the order of use: qkv, o, gate, up, down."""
-    q4_1 = gguf.GGMLQuantizationType.Q4_1
+    """Yields the 4 bit Linears layer by layer in the order of use: qkv, o, gate, up, down.
+
+    All are Q4_1, or all are Q4_0, which has no zero points.
+    """
+    q4_0, q4_1 = gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q4_1
+    kind = q4_0 if tensors["blk.0.attn_q.weight"].tensor_type == q4_0 else q4_1
     heads = {"attn_q": config.heads, "attn_k": config.kv_heads}
     parts = (
         ["attn_q", "attn_k", "attn_v"],
@@ -32,12 +39,14 @@ def projections(config, tensors, zero_points):
     )
 
     def rows(layer, name):
-        raw = raw_rows(tensors[f"blk.{layer}.{name}.weight"], q4_1)
+        raw = raw_rows(tensors[f"blk.{layer}.{name}.weight"], kind)
         return half_split_heads(raw, heads[name]) if name in heads else raw
 
     def linear(job):
         layer, names = job
         raw = np.concatenate([rows(layer, name) for name in names])
+        if kind == q4_0:
+            return q4_0_as_linear(raw)
         if zero_points == "float":
             return q4_1_as_linear(raw)
         return quantized_to_4_bits(gguf.dequantize(raw, q4_1))

@@ -5,10 +5,11 @@ import unittest
 import gguf
 import numpy as np
 
-from gguf_to_genai.linear import q8_0_as_linear
+from gguf_to_genai.linear import q4_0_as_linear, q8_0_as_linear
 from gguf_to_genai.q4_1 import q4_1_as_linear, quantized_to_4_bits
 from gguf_to_genai.weights import half_split_heads
 
+Q4_0 = gguf.GGMLQuantizationType.Q4_0
 Q4_1 = gguf.GGMLQuantizationType.Q4_1
 Q8_0 = gguf.GGMLQuantizationType.Q8_0
 
@@ -40,6 +41,10 @@ class WeightsTest(unittest.TestCase):
     def test_q8_0_is_taken_over_exactly(self):
         raw = gguf.quantize(self.weights, Q8_0)
         np.testing.assert_array_equal(values(q8_0_as_linear(raw)), gguf.dequantize(raw, Q8_0))
+
+    def test_q4_0_is_taken_over_exactly(self):
+        raw = gguf.quantize(self.weights, Q4_0)
+        np.testing.assert_array_equal(values(q4_0_as_linear(raw)), gguf.dequantize(raw, Q4_0))
 
     def test_q4_1_with_float_zero_points_is_exact_but_for_rounding(self):
         raw = gguf.quantize(self.weights, Q4_1)

@@ -42,7 +42,7 @@ class Generation:
 
     output_ids: list[int]
     text: str  # empty without a tokenizer
-    finish_reason: str  # "stop": an end-of-sequence token, a stop id or string, or close(); "length": no more room
+    finish_reason: str  # "stop": an end-of-sequence token, a stop id or string; "length": no more room; "cancelled": close()
     seed: int | None  # when tokens were drawn at random
     logprobs: list[Logprobs]  # one for each of output_ids when asked for, else empty
     perplexity: float | None  # of output_ids, when asked for

@@ -28,6 +28,16 @@ pub type BoundedTokenizer = TokenizerImpl<ModelWrapper, Normalizers, PreTokenize
 /// What decoding counts as the input: far more than a usual token has, so that tokens of 128 spaces pass.
 pub const BYTES_PER_TOKEN: usize = 16;
 
+/// Normalizers, pre-tokenizers or decoders of one file, without Sequence around them. Those in use have at most ten.
+const MAX_STEPS: usize = 256;
+
+fn check_steps<T>(steps: &[Step<T>]) -> Result<()> {
+    if steps.len() > MAX_STEPS {
+        return Err(format!("{} steps in a row, the limit is {MAX_STEPS}", steps.len()).into());
+    }
+    Ok(())
+}
+
 /// A step makes at most `per_byte * bytes + per_piece * pieces` bytes.
 #[derive(Clone, Copy)]
 struct Growth {
@@ -63,6 +73,10 @@ fn may_match_nothing(regex: &str) -> bool {
             .windows(2)
             .any(|pair| pair[0] == b'\\' && pair[1].is_ascii_alphanumeric() && !b"sSdDwWhHnrtfepPx".contains(&pair[1]));
     looks_around || SysRegex::new(regex).map_or(true, |regex| regex.find_iter("").next().is_some())
+}
+
+fn is_regex(replace: &Replace) -> bool {
+    serde_json::to_value(replace).map_or(true, |fields| fields["pattern"]["String"].as_str().is_none())
 }
 
 fn replace_growth(replace: &Replace) -> Result<Growth> {
@@ -172,6 +186,11 @@ impl Decoders {
         self.0.iter().map(|step| &step.step)
     }
 
+    /// Whether decoding a text may take any time.
+    pub fn have_regex(&self) -> bool {
+        self.steps().any(|step| matches!(step, DecoderWrapper::Replace(replace) if is_regex(replace)))
+    }
+
     fn add(&mut self, step: DecoderWrapper) -> Result<()> {
         let (name, growth) = match &step {
             DecoderWrapper::Replace(replace) => ("Replace", replace_growth(replace)?),
@@ -205,7 +224,8 @@ impl Decoder for Decoders {
 impl<'de> Deserialize<'de> for Normalizers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         let mut steps = Normalizers(Vec::new());
-        steps.add(NormalizerWrapper::deserialize(deserializer)?).map_err(serde::de::Error::custom)?;
+        let added = steps.add(NormalizerWrapper::deserialize(deserializer)?);
+        added.and_then(|()| check_steps(&steps.0)).map_err(serde::de::Error::custom)?;
         Ok(steps)
     }
 }
@@ -214,6 +234,7 @@ impl<'de> Deserialize<'de> for PreTokenizers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         let mut steps = PreTokenizers(Vec::new());
         steps.add(PreTokenizerWrapper::deserialize(deserializer)?);
+        check_steps(&steps.0).map_err(serde::de::Error::custom)?;
         Ok(steps)
     }
 }
@@ -221,7 +242,8 @@ impl<'de> Deserialize<'de> for PreTokenizers {
 impl<'de> Deserialize<'de> for Decoders {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         let mut steps = Decoders(Vec::new());
-        steps.add(DecoderWrapper::deserialize(deserializer)?).map_err(serde::de::Error::custom)?;
+        let added = steps.add(DecoderWrapper::deserialize(deserializer)?);
+        added.and_then(|()| check_steps(&steps.0)).map_err(serde::de::Error::custom)?;
         Ok(steps)
     }
 }

@@ -1,6 +1,7 @@
 //! What is refused of a `tokenizer.json` when it is loaded. `bounded.rs` has what can be known only with a text.
 
 use crate::bounded::BoundedTokenizer;
+use crate::{counts, limits};
 use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::models::ModelWrapper;
@@ -17,6 +18,12 @@ const MAX_UNKNOWN_BYTES: usize = 256;
 const MAX_AFFIX_BYTES: usize = 16;
 /// The search for the pieces of a WordPiece word is cubic in its length. 100 is usual.
 const MAX_WORD_CHARS: u64 = 1000;
+/// For each piece of Unigram: its tree has a hash table for every byte that another follows. 250,000 pieces in five scripts
+/// take 100 MB beside what LOAD_MEMORY of tokenizer.rs allows.
+const MEMORY_PER_PIECE: usize = 512;
+const MAX_PIECES_MEMORY: usize = 192 << 20;
+/// All regular expressions of a file together. Compiled, a byte of them takes about 200. Those in use have some 300 bytes.
+const MAX_REGEX_BYTES: usize = 64 << 10;
 /// At every byte of a text, Unigram copies all pieces that start there: up to half the square of this.
 const MAX_PIECE_BYTES: usize = 512;
 
@@ -25,6 +32,10 @@ const MAX_PIECE_BYTES: usize = 512;
 struct Parts {
     #[serde(default)]
     normalizer: Value,
+    #[serde(default)]
+    pre_tokenizer: Value,
+    #[serde(default)]
+    decoder: Value,
     #[serde(default)]
     model: ModelFields,
 }
@@ -82,6 +93,29 @@ fn check_charsmaps(value: &Value) -> Result<(), String> {
         Value::Array(items) => items.iter().try_for_each(check_charsmaps),
         _ => Ok(()),
     }
+}
+
+/// {"Regex": "\\s+"} and {"String": " "}, which the library makes a regular expression of, wherever they stand.
+fn regex_bytes(value: &Value) -> usize {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, field)| match field.as_str() {
+                Some(text) if name == "Regex" || name == "String" => text.len(),
+                _ => regex_bytes(field),
+            })
+            .fold(0, usize::saturating_add),
+        Value::Array(items) => items.iter().map(regex_bytes).fold(0, usize::saturating_add),
+        _ => 0,
+    }
+}
+
+fn check_regexes(parts: &Parts) -> Result<(), String> {
+    let bytes = [&parts.normalizer, &parts.pre_tokenizer, &parts.decoder].map(regex_bytes).iter().sum::<usize>();
+    if bytes > MAX_REGEX_BYTES {
+        return Err(format!("its patterns have {bytes} bytes, the limit is {MAX_REGEX_BYTES}"));
+    }
+    Ok(())
 }
 
 /// What a post-processor adds at most to one text, and how often it repeats the text.
@@ -182,7 +216,10 @@ fn check_pieces(model: &ModelWrapper) -> Result<(), String> {
 
 /// Before the library reads the file.
 pub fn check_file(bytes: &[u8]) -> Result<(), String> {
+    let pieces = counts::check_counts(bytes)?;
+    limits::allow_memory(pieces.saturating_mul(MEMORY_PER_PIECE).min(MAX_PIECES_MEMORY));
     let parts: Parts = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    check_regexes(&parts)?;
     check_charsmaps(&parts.normalizer)?;
     check_model_fields(&parts.model)
 }

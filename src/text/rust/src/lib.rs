@@ -5,8 +5,10 @@
 mod bounded;
 mod chat;
 mod checks;
+mod counts;
 mod ffi;
 mod grammar;
+mod job;
 mod limits;
 mod tokenizer;
 

@@ -8,6 +8,7 @@
 //!
 //! At the end: what a tokenizer's rules may make of one text (`bounded.rs`).
 
+use crate::job;
 use minijinja::value::{DynObject, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -17,11 +18,11 @@ use std::time::{Duration, Instant};
 pub const FUEL: u64 = 20_000_000;
 /// The longest templates in use have 30 KB. The parser recurses once per `-` or `not`, so this also bounds its stack.
 pub const MAX_TEMPLATE_BYTES: usize = 256 << 10;
-const MAX_TIME: Duration = Duration::from_secs(5);
-const MAX_LIVE_BYTES: isize = 512 << 20;
+pub const MAX_TIME: Duration = Duration::from_secs(5);
+pub const MAX_LIVE_BYTES: isize = 512 << 20;
 const MAX_WEIGHT: usize = 8 << 20;
 /// Allowance per byte of messages and variables, so that a long conversation is never refused.
-const PER_INPUT_BYTE: usize = 8;
+pub const PER_INPUT_BYTE: usize = 8;
 /// A value and its share of the container that holds it.
 const NODE_BYTES: usize = 32;
 /// Above serde_json's own limit of 128, so that whatever was read can be handled.
@@ -29,41 +30,73 @@ const MAX_DEPTH: usize = 200;
 
 thread_local! {
     static LIVE: Cell<isize> = const { Cell::new(0) };
+    static MOST_LIVE: Cell<isize> = const { Cell::new(isize::MAX) };
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
     static INPUT_BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system allocator plus a count of the live bytes of each thread.
+/// The system allocator plus a count of the live bytes of each thread, with a limit for threads that work for `job::run`.
 pub struct CountingAllocator;
 
-fn count(bytes: isize) {
-    // try_with: the allocator also runs while a thread is being torn down.
-    let _ = LIVE.try_with(|live| live.set(live.get().wrapping_add(bytes)));
+/// What glibc takes for a request: 8 bytes more, in steps of 16, at least 32.
+const fn taken(bytes: usize) -> isize {
+    let size = (bytes.saturating_add(23) & !15) as isize;
+    if size < 32 {
+        32
+    } else {
+        size
+    }
 }
 
-// Safety: every call goes to the system allocator unchanged.
+/// Counts, and returns whether the thread may have as much.
+fn count(bytes: isize) -> bool {
+    // try_with: the allocator also runs while a thread is being torn down.
+    let live = LIVE.try_with(|live| {
+        live.set(live.get().wrapping_add(bytes));
+        live.get()
+    });
+    bytes <= 0 || live.is_ok_and(|live| live <= MOST_LIVE.get()) || live.is_err()
+}
+
+/// Memory for `bytes` more, or null. A thread that works for `job::run` does not return without it.
+fn counted(bytes: isize, allocate: impl FnOnce() -> *mut u8) -> *mut u8 {
+    let data = if count(bytes) { allocate() } else { std::ptr::null_mut() };
+    if data.is_null() {
+        job::out_of_memory();
+    }
+    data
+}
+
+// Safety: every call goes to the system allocator unchanged, or returns null as a failed one does.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        System.alloc(layout)
+        counted(taken(layout.size()), || System.alloc(layout))
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        System.alloc_zeroed(layout)
+        counted(taken(layout.size()), || System.alloc_zeroed(layout))
     }
     unsafe fn dealloc(&self, data: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
+        count(-taken(layout.size()));
         System.dealloc(data, layout)
     }
     unsafe fn realloc(&self, data: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size as isize - layout.size() as isize);
-        System.realloc(data, layout, size)
+        counted(taken(size) - taken(layout.size()), || System.realloc(data, layout, size))
     }
 }
 
-/// Starts the clock and the memory count of a render on this thread.
-pub fn begin(input_bytes: usize) {
+/// Starts the memory count of this thread, which may then hold so many bytes.
+pub fn begin_memory(most: usize) {
     LIVE.set(0);
+    MOST_LIVE.set(isize::try_from(most).unwrap_or(isize::MAX));
+}
+
+/// Lets this thread hold so many bytes more.
+pub fn allow_memory(more: usize) {
+    MOST_LIVE.set(MOST_LIVE.get().saturating_add_unsigned(more));
+}
+
+/// Starts the clock of a render on this thread; `begin_memory` has started the count.
+pub fn begin(input_bytes: usize) {
     INPUT_BYTES.set(input_bytes);
     DEADLINE.set(Some(Instant::now() + MAX_TIME));
 }
@@ -147,26 +180,41 @@ fn take(value: &Value, depth: usize, left: &mut usize) -> Result<(), Error> {
 /// in use does is 33 (charsmaps: U+FDFA), then 3 (a space becomes U+2581), so only hostile files come near.
 const PER_TEXT_BYTE: usize = 64;
 const MAX_TEXT_BYTES: usize = 1 << 20;
-/// Between the steps that a tokenizer takes. One takes about 1 s per million bytes at worst.
-const MAX_TEXT_TIME: Duration = Duration::from_secs(10);
+/// CPU time of one text. A tokenizer in use takes about 1 s per million bytes at worst.
+const MAX_TEXT_TIME: Duration = Duration::from_secs(3);
 const TIME_PER_TEXT_BYTE: Duration = Duration::from_micros(20);
+/// The library keeps an offset of 16 bytes beside each byte, in several copies, and lists of pieces. A text in use takes
+/// about 100 bytes a byte.
+const TEXT_MEMORY: usize = 192 << 20;
+const MEMORY_PER_TEXT_BYTE: usize = 1024;
+/// The regex engine recurses where a pattern nests.
+const TEXT_STACK: usize = 16 << 20;
+
+/// What work on one text may use.
+pub fn text_bounds(what: &'static str, input_bytes: usize) -> job::Bounds {
+    let time = TIME_PER_TEXT_BYTE.saturating_mul(u32::try_from(input_bytes).unwrap_or(u32::MAX));
+    job::Bounds {
+        what,
+        time: MAX_TEXT_TIME + time,
+        memory: TEXT_MEMORY.saturating_add(input_bytes.saturating_mul(MEMORY_PER_TEXT_BYTE)),
+        stack: TEXT_STACK,
+    }
+}
 
 #[derive(Clone, Copy)]
 struct TextBudget {
     input_bytes: usize,
     /// Pieces of the text that are done.
     kept_bytes: usize,
-    deadline: Option<Instant>,
 }
 
 thread_local! {
-    static TEXT: Cell<TextBudget> = const { Cell::new(TextBudget { input_bytes: 0, kept_bytes: 0, deadline: None }) };
+    static TEXT: Cell<TextBudget> = const { Cell::new(TextBudget { input_bytes: 0, kept_bytes: 0 }) };
 }
 
 /// Starts the count of one text on this thread.
 pub fn begin_text(input_bytes: usize) {
-    let time = TIME_PER_TEXT_BYTE.saturating_mul(u32::try_from(input_bytes).unwrap_or(u32::MAX));
-    TEXT.set(TextBudget { input_bytes, kept_bytes: 0, deadline: Instant::now().checked_add(MAX_TEXT_TIME + time) });
+    TEXT.set(TextBudget { input_bytes, kept_bytes: 0 });
 }
 
 pub fn keep_text(bytes: usize) {
@@ -185,8 +233,8 @@ pub fn check_text(name: &str, bytes: usize, made: usize) -> Result<(), String> {
     if budget.kept_bytes.saturating_add(made) > limit {
         return Err(format!("the tokenizer's rule {name} could make {made} bytes of {bytes}, the limit is {limit}"));
     }
-    if budget.deadline.is_some_and(|deadline| Instant::now() > deadline) {
-        return Err(format!("the tokenizer's rules take more than {} seconds", MAX_TEXT_TIME.as_secs()));
+    if job::is_cancelled() {
+        return Err("nobody waits for the text any more".into());
     }
     Ok(())
 }

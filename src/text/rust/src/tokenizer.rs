@@ -2,17 +2,30 @@
 
 use crate::bounded::{self, BoundedTokenizer};
 use crate::ffi::{self, Ids, Text};
+use crate::job::{self, Stop};
 use crate::{checks, grammar, limits};
 use std::collections::HashSet;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The largest `tokenizer.json` that is read. The largest ones in use are below 40 MB.
-const MAX_FILE_BYTES: u64 = 512 << 20;
+const MAX_FILE_BYTES: u64 = 128 << 20;
+/// CPU time of reading it. One of 20 MB takes about a second.
+const MAX_LOAD_TIME: Duration = Duration::from_secs(12);
+/// A vocabulary of a million entries takes 300 MB while it is read, and has 18 MB in the file.
+const LOAD_MEMORY: usize = 208 << 20;
+const LOAD_MEMORY_PER_BYTE: usize = 12;
+/// The parser of the regex engine recurses up to 4,096 deep.
+const LOAD_STACK: usize = 16 << 20;
 
 pub struct Tokenizer {
-    inner: BoundedTokenizer,
+    /// Shared with the threads that work on its texts.
+    inner: Arc<BoundedTokenizer>,
     special: HashSet<u32>,
     /// Made for the first grammar.
     pub vocabularies: grammar::Vocabularies,
+    decodes_with_regex: bool,
 }
 
 impl Tokenizer {
@@ -25,24 +38,48 @@ impl Tokenizer {
     }
 }
 
-fn load(path: &str) -> Result<Tokenizer, String> {
-    let size = std::fs::metadata(path).map_err(|e| format!("{path}: {e}"))?.len();
-    if size > MAX_FILE_BYTES {
-        return Err(format!("{path}: {size} bytes, the limit is {MAX_FILE_BYTES}"));
-    }
-    let bytes = std::fs::read(path).map_err(|e| format!("{path}: {e}"))?;
-    checks::check_file(&bytes).map_err(|e| format!("{path}: {e}"))?;
+fn read(path: &str, most: u64) -> Result<Vec<u8>, String> {
+    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    Ok(bytes)
+}
+
+fn load(path: &str, size: u64) -> Result<Tokenizer, String> {
+    let bytes = read(path, size)?;
+    checks::check_file(&bytes)?;
     // The contents of added tokens go through the normalizer.
     limits::begin_text(bytes.len());
-    let read = ffi::caught(|| BoundedTokenizer::from_bytes(&bytes).map_err(|e| e.to_string()));
-    let mut inner = read.map_err(|e| format!("{path}: {e}"))?;
-    checks::check_loaded(&inner).map_err(|e| format!("{path}: {e}"))?;
+    let mut inner = BoundedTokenizer::from_bytes(&bytes).map_err(|e| e.to_string())?;
+    drop(bytes);
+    checks::check_loaded(&inner)?;
     // As Python's AutoTokenizer does: stored padding and truncation are training settings, never applied to a call.
     inner.with_padding(None);
-    inner.with_truncation(None).map_err(|e| format!("{path}: {e}"))?;
+    inner.with_truncation(None).map_err(|e| e.to_string())?;
     let added = inner.get_added_tokens_decoder();
     let special = added.iter().filter(|(_, token)| token.special).map(|(id, _)| *id).collect();
-    Ok(Tokenizer { inner, special, vocabularies: Default::default() })
+    let decodes_with_regex = inner.get_decoder().is_some_and(|decoders| decoders.have_regex());
+    Ok(Tokenizer { inner: Arc::new(inner), special, vocabularies: Default::default(), decodes_with_regex })
+}
+
+/// Safety: `stop` is as `situ_text.h` says.
+unsafe fn load_bounded(path: &str, stop: *const Stop) -> Result<Tokenizer, String> {
+    let facts = std::fs::metadata(path).map_err(|e| e.to_string())?;
+    if !facts.is_file() {
+        return Err("is no file".into());
+    }
+    let size = facts.len();
+    if size > MAX_FILE_BYTES {
+        return Err(format!("{size} bytes, the limit is {MAX_FILE_BYTES}"));
+    }
+    let bounds = job::Bounds {
+        what: "reading it",
+        time: MAX_LOAD_TIME,
+        memory: LOAD_MEMORY + LOAD_MEMORY_PER_BYTE * size as usize,
+        stack: LOAD_STACK,
+    };
+    let path = path.to_string();
+    job::run(bounds, stop, move || load(&path, size))
 }
 
 /// Safety: the arguments are as `situ_text.h` says; this holds for every entry below.
@@ -50,11 +87,13 @@ fn load(path: &str) -> Result<Tokenizer, String> {
 pub unsafe extern "C" fn situ_text_tokenizer_create(
     path: *const u8,
     path_size: usize,
+    stop: *const Stop,
     out: *mut *mut Tokenizer,
     error: *mut Text,
 ) -> i32 {
     ffi::guarded(error, || {
-        let tokenizer = load(ffi::utf8(path, path_size, "the tokenizer path")?)?;
+        let path = ffi::utf8(path, path_size, "the tokenizer path")?;
+        let tokenizer = load_bounded(path, stop).map_err(|e| format!("{path}: {e}"))?;
         out.write(Box::into_raw(Box::new(tokenizer)));
         Ok(())
     })
@@ -76,17 +115,28 @@ pub unsafe extern "C" fn situ_text_encode(
     text: *const u8,
     text_size: usize,
     add_special_tokens: bool,
+    stop: *const Stop,
     out: *mut Ids,
     error: *mut Text,
 ) -> i32 {
     ffi::guarded(error, || {
-        let text = ffi::utf8(text, text_size, "the text to encode")?;
-        limits::begin_text(text.len());
-        // encode_fast leaves the character offsets out; the ids are those of encode.
-        let encode = || (*tokenizer).inner.encode_fast(text, add_special_tokens).map_err(|e| e.to_string());
-        ffi::put_ids(out, ffi::caught(encode).map_err(|e| format!("encode: {e}"))?.get_ids().to_vec());
+        let text = ffi::utf8(text, text_size, "the text to encode")?.to_string();
+        let tokenizer = (*tokenizer).inner.clone();
+        let encode = move || {
+            limits::begin_text(text.len());
+            // encode_fast leaves the character offsets out; the ids are those of encode.
+            tokenizer.encode_fast(text, add_special_tokens).map(|e| e.get_ids().to_vec()).map_err(|e| e.to_string())
+        };
+        let ids = job::run(limits::text_bounds("the tokenizer", text_size), stop, encode);
+        ffi::put_ids(out, ids.map_err(|e| format!("encode: {e}"))?);
         Ok(())
     })
+}
+
+fn decode(tokenizer: &BoundedTokenizer, ids: &[u32], skip_special_tokens: bool) -> Result<String, String> {
+    limits::begin_text(ids.len().saturating_mul(bounded::BYTES_PER_TOKEN));
+    bounded::check_tokens(tokenizer, ids)?;
+    tokenizer.decode(ids, skip_special_tokens).map_err(|e| e.to_string())
 }
 
 #[no_mangle]
@@ -95,17 +145,21 @@ pub unsafe extern "C" fn situ_text_decode(
     ids: *const u32,
     count: usize,
     skip_special_tokens: bool,
+    stop: *const Stop,
     out: *mut Text,
     error: *mut Text,
 ) -> i32 {
     ffi::guarded(error, || {
-        let (tokenizer, ids) = (&(*tokenizer).inner, ffi::slice(ids, count));
-        limits::begin_text(ids.len().saturating_mul(bounded::BYTES_PER_TOKEN));
-        let decode = || {
-            bounded::check_tokens(tokenizer, ids)?;
-            tokenizer.decode(ids, skip_special_tokens).map_err(|e| e.to_string())
+        let (tokenizer, ids) = (&*tokenizer, ffi::slice(ids, count));
+        let text = if tokenizer.decodes_with_regex {
+            let (inner, ids) = (tokenizer.inner.clone(), ids.to_vec());
+            let bounds = limits::text_bounds("the tokenizer", ids.len().saturating_mul(bounded::BYTES_PER_TOKEN));
+            job::run(bounds, stop, move || decode(&inner, &ids, skip_special_tokens))
+        } else {
+            // For every token that is generated: a thread would take longer.
+            ffi::caught(|| decode(&tokenizer.inner, ids, skip_special_tokens))
         };
-        ffi::put_text(out, ffi::caught(decode).map_err(|e| format!("decode: {e}"))?);
+        ffi::put_text(out, text.map_err(|e| format!("decode: {e}"))?);
         Ok(())
     })
 }

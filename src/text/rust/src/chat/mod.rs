@@ -7,6 +7,7 @@ mod python;
 mod rewrite;
 
 use crate::ffi::{self, Text};
+use crate::job::{self, Stop};
 use crate::limits;
 use minijinja::machinery::{eval, make_string_output, parse, CodeGenerator};
 use minijinja::syntax::SyntaxConfig;
@@ -99,21 +100,27 @@ fn render(source: &str, messages: &str, variables: &str) -> Result<String, Strin
 }
 
 /// Runs `render` on a thread of its own: its memory is counted from zero and its stack has a known size.
-fn render_bounded(source: &str, messages: &str, variables: &str) -> Result<String, String> {
+///
+/// Safety: `stop` is as `situ_text.h` says.
+unsafe fn render_bounded(source: &str, messages: &str, variables: &str, stop: *const Stop) -> Result<String, String> {
     if source.len() > limits::MAX_TEMPLATE_BYTES {
         return Err(format!("chat template: {} bytes, the limit is {}", source.len(), limits::MAX_TEMPLATE_BYTES));
     }
     // Jinja2 reads every kind of line end as \n.
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
-    let source = &*plain_generation_tags(&source);
-    std::thread::scope(|scope| {
-        let builder = std::thread::Builder::new().name("situ-template".into()).stack_size(STACK_BYTES);
-        let work = move || {
-            limits::begin(messages.len() + variables.len());
-            ffi::caught(|| render(source, messages, variables))
-        };
-        let thread = builder.spawn_scoped(scope, work).map_err(|e| format!("chat template: no thread: {e}"))?;
-        thread.join().unwrap_or_else(|_| Err("chat template: the render thread failed".into()))
+    let source = plain_generation_tags(&source).into_owned();
+    let (messages, variables) = (messages.to_string(), variables.to_string());
+    let input_bytes = messages.len() + variables.len();
+    // The template's own checks come first: they name what it did.
+    let bounds = job::Bounds {
+        what: "the chat template",
+        time: 2 * limits::MAX_TIME,
+        memory: 2 * limits::MAX_LIVE_BYTES as usize + limits::PER_INPUT_BYTE.saturating_mul(input_bytes),
+        stack: STACK_BYTES,
+    };
+    job::run(bounds, stop, move || {
+        limits::begin(input_bytes);
+        render(&source, &messages, &variables)
     })
 }
 
@@ -126,6 +133,7 @@ pub unsafe extern "C" fn situ_text_render_chat(
     messages_size: usize,
     variables: *const u8,
     variables_size: usize,
+    stop: *const Stop,
     out: *mut Text,
     error: *mut Text,
 ) -> i32 {
@@ -133,7 +141,7 @@ pub unsafe extern "C" fn situ_text_render_chat(
         let template = ffi::utf8(template, template_size, "the chat template")?;
         let messages = ffi::utf8(messages, messages_size, "the messages")?;
         let variables = ffi::utf8(variables, variables_size, "the template variables")?;
-        ffi::put_text(out, render_bounded(template, messages, variables)?);
+        ffi::put_text(out, render_bounded(template, messages, variables, stop)?);
         Ok(())
     })
 }

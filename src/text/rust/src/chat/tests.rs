@@ -1,4 +1,6 @@
-use super::render_bounded;
+fn render_bounded(template: &str, messages: &str, variables: &str) -> Result<String, String> {
+    unsafe { super::render_bounded(template, messages, variables, std::ptr::null()) }
+}
 
 const MESSAGES: &str = r#"[{"role": "user", "content": "Hi 😀"}]"#;
 

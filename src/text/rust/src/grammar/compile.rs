@@ -222,7 +222,7 @@ pub fn compile(factory: &ParserFactory, kind: Kind, source: &str) -> Result<Toke
         return Err(format!("it has {} bytes, the limit is {limit}", source.len()));
     }
     on_large_stack(|| {
-        limits::begin(0);
+        limits::begin_memory(usize::MAX);
         let parser = parse(factory, kind, source)?;
         match limits::live_bytes() {
             bytes if bytes > MAX_LIVE_BYTES => Err(format!("it takes {bytes} bytes, the limit is {MAX_LIVE_BYTES}")),

@@ -1,0 +1,275 @@
+"""Writes the measured tables of README.md and docs/*.md, and docs/performance.svg, from bench/results/MACHINE/*.json.
+
+usage: tables.py [--check] [--root FOLDER]
+
+A block of a document lies between two lines `<!-- generated -->`; its first line, `<!-- block: NAME -->`, says which of
+BLOCKS it is. --check writes nothing. Exit code 1: a block or the plot is not what the results say, or a document states
+tokens per second, ms, MB/s or GB/s outside a block (docs/tried.md is exempt: it tells what was tried, not what is).
+"""
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from statistics import median
+
+import plot
+
+MARK = "<!-- generated -->"
+EXEMPT = {"docs/tried.md"}
+UNIT = r"(?:(?:tok(?:en)?s?|t)\s?/\s?s(?:ec(?:ond)?)?|tokens (?:a|per) second|ms|milliseconds?|[MG]i?B\s?/\s?s)(?!\w)"
+STRAY = re.compile(rf"\d[\s*_`]*{UNIT}|^\|.*\b{UNIT}.*\|", re.IGNORECASE)
+ENGINES = {"situ": "Situ", "ort-naive": "ONNX Runtime, past fed back", "ort-shared": "ONNX Runtime, shared buffer", "ort-genai": "onnxruntime-genai",
+           "openvino": "OpenVINO GenAI", "openvino-cb": "OpenVINO GenAI, continuous batching", "llama.cpp": "llama.cpp"}
+MODELS = {"smollm2-int4": "SmolLM2-135M, int4", "smollm2-float32": "SmolLM2-135M, float32", "llama-1b": "Llama 1B shape, int4", "llama-8b": "Llama 8B shape, int4"}
+# (model, what is measured, case "prompt:tokens" or count of streams, whether it is in the README and the plot)
+ROWS = (
+    ("smollm2-int4", "decode", "35:120", True), ("smollm2-int4", "decode", "2048:32", True), ("smollm2-int4", "prefill", "35:120", False),
+    ("smollm2-int4", "prefill", "128:2", False), ("smollm2-int4", "prefill", "512:2", True), ("smollm2-int4", "prefill", "2048:32", True),
+    ("smollm2-int4", "streams", 1, False), ("smollm2-int4", "streams", 4, False), ("smollm2-int4", "streams", 16, True), ("smollm2-int4", "streams", 64, True),
+    ("smollm2-int4", "load", "35:120", False), ("smollm2-int4", "memory", "35:120", False),
+    ("smollm2-float32", "decode", "35:60", True), ("smollm2-float32", "prefill", "512:2", False),
+    ("llama-1b", "decode", "128:32", True), ("llama-1b", "prefill", "128:32", False), ("llama-1b", "prefill", "512:2", True), ("llama-1b", "streams", 16, True),
+    ("llama-1b", "load", "128:32", False), ("llama-1b", "memory", "128:32", False),
+    ("llama-8b", "decode", "128:16", True), ("llama-8b", "prefill", "512:2", True), ("llama-8b", "load", "128:16", False), ("llama-8b", "memory", "128:16", False),
+)
+UNITS = {"decode": "tokens/s", "prefill": "tokens/s", "streams": "tokens/s", "load": "s", "memory": "MiB"}
+LOWER_IS_BETTER = {"load", "memory"}
+
+
+class Machine:
+    """The results of one machine: {name of a run: its JSON}."""
+
+    def __init__(self, folder):
+        self.runs = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))}
+        self.name = next(iter(self.runs.values()))["machine"]
+        self.date = max(run["date"] for run in self.runs.values())
+
+    def run(self, model, kind):
+        return self.runs.get(f"{model}-streams" if kind == "streams" else model)
+
+    def samples(self, model, kind, engine):
+        run = self.run(model, kind) or {"engines": {}}
+        return run["engines"].get(engine, {}).get("samples", [])
+
+    def case(self, model, engine, case):
+        prompt, tokens = map(int, case.split(":"))
+        return [c for s in self.samples(model, "", engine) for c in s["cases"] if (c["prompt"], c["tokens"]) == (prompt, tokens)]
+
+    def figure(self, model, kind, case, engine):
+        """The median over the repetitions, or None."""
+        if kind == "streams":
+            run = self.run(model, kind)
+            rows = [r["ms"] for s in self.samples(model, kind, engine) for r in s["streams"] if r["streams"] == case and "ms" in r]
+            return 1000 * case * run["stream_tokens"] / median(rows) if rows else None
+        if kind in LOWER_IS_BETTER:
+            values = [s["load_s" if kind == "load" else "rss_mib"] for s in self.samples(model, kind, engine)]
+            return median(values) if values else None
+        values = [c[f"{kind}_ms"] for c in self.case(model, engine, case)]
+        tokens = int(case.split(":")[0]) if kind == "prefill" else 1
+        return 1000 * tokens / median(values) if values else None
+
+    def reason(self, model, kind, case, engine):
+        """Why there is no figure."""
+        run = self.run(model, kind)
+        if not run or engine not in run["engines"]:
+            return "not measured on this machine"
+        of_engine = run["engines"][engine]
+        rows = [r["reason"] for s in of_engine.get("samples", []) for r in s.get("streams", []) if r["streams"] == case and "reason" in r]
+        return of_engine.get("reason") or (rows or ["not measured on this machine"])[0]
+
+
+def number(value):
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def title(kind, case):
+    if kind == "streams":
+        return f"{case} stream{'s' if case > 1 else ''}"
+    prompt = int(str(case).split(":")[0])
+    return {"decode": f"decode, {prompt:,} past", "prefill": f"prefill, {prompt:,}", "load": "load", "memory": "memory"}[kind]
+
+
+def best(figures, kind):
+    """(engine, its figure) of the best engine but Situ, or None."""
+    others = {e: f for e, f in figures.items() if e != "situ" and f is not None}
+    if not others:
+        return None
+    engine = (min if kind in LOWER_IS_BETTER else max)(others, key=others.get)
+    return engine, others[engine]
+
+
+def ratio(figures, kind):
+    ours, peer = figures["situ"], best(figures, kind)
+    if ours is None or not peer:
+        return "-"
+    return f"{peer[1] / ours if kind in LOWER_IS_BETTER else ours / peer[1]:.2f}x"
+
+
+def rows_of(machine, readme=False):
+    """[(row, {engine: figure})] of what was measured."""
+    rows = [(row, {e: machine.figure(*row[:3], e) for e in ENGINES}) for row in ROWS if row[3] or not readme]
+    return [(row, figures) for row, figures in rows if any(f is not None for f in figures.values())]
+
+
+def table(machine, readme):
+    head = ["", "", *ENGINES.values(), "Situ / best other"]
+    lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 2)]
+    before = None
+    for (model, kind, case, _), figures in rows_of(machine, readme):
+        top = best(figures, kind)
+        lead = [e for e, f in figures.items() if f is not None and f == (min if kind in LOWER_IS_BETTER else max)(x for x in figures.values() if x is not None)]
+        cells = [f"**{number(f)}**" if e in lead and top else number(f) for e, f in figures.items()]
+        unit = f", {UNITS[kind]}" if kind in LOWER_IS_BETTER else ""
+        lines.append("| " + " | ".join([MODELS[model] if model != before else "", title(kind, case) + unit, *cells, ratio(figures, kind)]) + " |")
+        before = model
+    return lines
+
+
+def reasons(machine):
+    """Why figures are missing: one line for each engine and reason."""
+    found = {}
+    for (model, kind, case, _), figures in rows_of(machine):
+        for engine, figure in figures.items():
+            if figure is None:
+                found.setdefault((engine, machine.reason(model, kind, case, engine)), {}).setdefault(MODELS[model], []).append(title(kind, case))
+    for (engine, reason), where in found.items():
+        yield f"- {ENGINES[engine]}: {reason} (" + "; ".join(f"{m}: {', '.join(rows)}" for m, rows in where.items()) + ")."
+
+
+def roofline(machine):
+    """Decoding against memory: what a token must read, how fast as much memory can be read, and the share of that speed."""
+    rows = []
+    for model, kind, case, _ in ROWS:
+        cases = machine.case(model, "situ", case) if kind == "decode" else []
+        if cases:
+            read, speed, ms = (median(c[k] for c in cases) for k in ("bytes_read_per_token", "read_bandwidth_bytes_per_s", "decode_ms"))
+            rows.append(f"| {MODELS[model]} | {title(kind, case)} | {read / 1e6:,.0f} | {speed / 1e9:.1f} | {read / ms / 1e6:.1f} | {100 * read / (ms / 1e3) / speed:.0f}% |")
+    head = ["| | | MB a token | read bandwidth, GB/s | Situ reads, GB/s | share of the roofline |", "|---|---|---:|---:|---:|---:|"]
+    return head + rows if rows else []
+
+
+def loops(machine):
+    rows = []
+    for model, kind, case, _ in ROWS:
+        if kind == "decode":
+            costs = [[c["loop_ms"] for c in machine.case(model, e, case)] for e in ("ort-naive", "ort-shared")]
+            if any(costs):
+                rows.append(f"| {MODELS[model]} | {title(kind, case)} | " + " | ".join(f"{median(c):.3f}" if c else "-" for c in costs) + " |")
+    head = ["| | | past fed back: loop, ms a token | shared buffer: loop, ms a token |", "|---|---|---:|---:|"]
+    return head + rows if rows else []
+
+
+def versions(machine):
+    found = {ENGINES[e]: of["version"] for run in machine.runs.values() for e, of in run.get("engines", {}).items() if of.get("version")}
+    return ", ".join(f"{e} {v}" if not v.startswith(e) else v for e, v in found.items() if "," not in e or e.startswith("ONNX Runtime, shared"))
+
+
+def others(machine):
+    """How idle the machine was: the most that other processes took during a measurement."""
+    shares = [s["others"] for run in machine.runs.values() for of in run.get("engines", {}).values() for s in of.get("samples", []) if "others" in s]
+    return f" Other processes took {100 * max(shares):.0f}% of the processors at most during a measurement, {100 * median(shares):.0f}% in the median." if shares else ""
+
+
+def naive_rows(machine):
+    run = machine.runs.get("naive")
+    for row in run["rows"] if run else []:
+        ours, naive = row["in-place"], row["naive"]
+        speeds = [of for key in ("decode_tokens_per_s_mean", "prefill") for of in ((m[key] if key in m else 1000 * run["prompt"] / m["prefill_ms_mean"]) for m in (ours, naive))]
+        copied = [of["bytes_copied_per_token"] for of in (ours, naive)]
+        yield (f"| {row['past']:,} | {number(speeds[0])} | {number(speeds[1])} | {speeds[0] / speeds[1]:.1f} | {number(speeds[2])} | {number(speeds[3])} | "
+               f"{copied[0]:,.0f} B | {copied[1] / 1e6:.1f} MB |")
+
+
+def block_peers(machines):
+    """The README's: the newest machine, its most telling rows."""
+    if not machines:
+        return ["Nothing is measured yet."]
+    machine = max(machines, key=lambda m: m.date)
+    return [f"Tokens per second, {machine.name} ({machine.date}); more is better, the best of a row is bold:", "", *table(machine, True)]
+
+
+def block_naive(machines):
+    lines = []
+    for machine in machines:
+        rows = list(naive_rows(machine))
+        if rows:
+            lines += [f"{machine.name} ({machine.date}), tokens per second:", "",
+                      "| past tokens | decode in place | decode naive | ratio | prefill in place | prefill naive | copied per token, in place | naive |",
+                      "|---:|---:|---:|---:|---:|---:|---:|---:|", *rows, ""]
+    return lines[:-1] or ["Nothing is measured yet."]
+
+
+def block_machines(machines):
+    lines = []
+    for machine in machines:
+        counts = [(run, max(len(of.get("samples", [])) for of in run["engines"].values())) for run in machine.runs.values() if "engines" in run]
+        reps = ", ".join(f"{MODELS[run['model']]}{' (streams)' if run['streams'] else ''} {count}" for run, count in counts)
+        lines += [f"### {machine.name}", "", f"{machine.date}. {versions(machine)}. Two threads. Repetitions: {reps}.{others(machine)}", "", *table(machine, False), "", *reasons(machine), ""]
+        for words, more in (("Decoding against memory, measured in the same run:", roofline(machine)), ("What the Python loop around ONNX Runtime costs, part of its figures above:", loops(machine))):
+            lines += [words, "", *more, ""] if more else []
+    return lines[:-1] or ["Nothing is measured yet."]
+
+
+BLOCKS = {"peers": block_peers, "naive": block_naive, "machines": block_machines}
+
+
+def rewritten(text, machines):
+    """The document with its blocks as the results say. Raises ValueError for marks that make no blocks."""
+    parts = text.split(f"{MARK}\n")
+    if len(parts) % 2 == 0:
+        raise ValueError(f"an odd number of lines '{MARK}'")
+    for i in range(1, len(parts), 2):
+        first = re.match(r"<!-- block: (\w+) -->\n", parts[i])
+        if not first or first.group(1) not in BLOCKS:
+            raise ValueError(f"a block begins with '<!-- block: NAME -->', NAME one of {', '.join(BLOCKS)}")
+        parts[i] = "\n".join([first.group().rstrip(), "", *BLOCKS[first.group(1)](machines), "", ""])
+    return f"{MARK}\n".join(parts)
+
+
+def strays(text):
+    """[(line, words)] that state speed or time outside a block."""
+    inside, found = False, []
+    for number_of_line, line in enumerate(text.split("\n"), 1):
+        inside ^= line == MARK
+        match = STRAY.search(line)
+        if match and not inside:
+            found.append((number_of_line, match.group().strip("| ")))
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    a = parser.parse_args()
+    folders = sorted(p for p in (a.root / "bench" / "results").glob("*") if any(p.glob("*.json")))
+    machines = [Machine(folder) for folder in folders]
+    wrong, written = [], {}
+    for path in [a.root / "README.md", *sorted((a.root / "docs").glob("*.md"))]:
+        name, text = str(path.relative_to(a.root)), path.read_text(encoding="utf-8")
+        try:
+            written[path] = rewritten(text, machines)
+        except ValueError as error:
+            wrong.append(f"{name}: {error}")
+            continue
+        if a.check and written[path] != text:
+            wrong.append(f"{name}: a generated block is not what bench/results says; run bench/tables.py")
+        if name not in EXEMPT:
+            wrong += [f"{name}:{line}: '{words}' is stated outside a generated block" for line, words in strays(text)]
+    if machines:
+        newest = max(machines, key=lambda m: m.date)
+        bars = [(f"{MODELS[row[0]]}: {title(row[1], row[2])}", [(ENGINES[e], f, number(f)) for e, f in figures.items() if f is not None]) for row, figures in rows_of(newest, True)]
+        written[a.root / "docs" / "performance.svg"] = plot.bars(f"Tokens per second: {newest.name}", list(ENGINES.values()), bars)
+    for path, text in written.items():
+        if a.check:
+            if path.suffix == ".svg" and (not path.exists() or path.read_text(encoding="utf-8") != text):
+                wrong.append(f"{path.relative_to(a.root)}: is not what bench/results says; run bench/tables.py")
+        else:
+            path.write_text(text, encoding="utf-8")
+    print("\n".join(wrong), end="\n" if wrong else "", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+// How a model is loaded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace situ {
+
+struct LoadOptions {
+  int threads = 0;             // at most 1,024; 0: one per CPU that the process may use
+  bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
+  int64_t context_length = 0;  // most tokens of a session; 0: what the model declares
+  // Bytes for weights, activations and state; what the first two leave is state of so many tokens, which all sessions
+  // and kept prefixes share, in shorter chunks where those asked for leave none. 0: room for so many `sequences` of the
+  // whole context. A full state gives up kept prefixes, then steps fail.
+  int64_t memory = 0;
+  int64_t sequences = 1;  // address space only; pages that no token has reached cost nothing
+  int64_t chunk = 512;    // most tokens in one step; more where tokens depend on later ones of their prompt, or
+                          // where the graph computes prompts as a whole only
+  int64_t batch = 32;     // most sequences in one step; at least 1
+  // Tokens attend to the last `window` tokens, themselves included, and to the first `sink` ones (Xiao et al.,
+  // StreamingLLM, arXiv 2309.17453; distances between tokens stay what they are); but layers with a window of the
+  // model's own that is no wider keep to that alone. Sequences then have no end (2^24 tokens), and take state for
+  // `window` + `sink` + 2 (`chunk` + `batch`) tokens; a smaller `memory` makes chunks shorter, and is an error where
+  // chunks of 1 do not fit. 0: no window but the model's own. Error: attention that is not recognised, positions from a
+  // table that ends.
+  int64_t window = 0, sink = 0;
+  // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half
+  // precision where rows of 8 KiB or more a token come from products with 8-bit activations, else as the file has it.
+  std::string kv_type = "auto";
+  // Path of a smaller model with the same tokens, which guesses what this one will say (GenerateOptions::draft_tokens).
+  // Error: its tokenizer has other tokens, or there is none and its vocabulary is not as large; its state is recurrent,
+  // and cannot be rewound.
+  std::string draft;
+  // Which precision of the graphs to run, where a folder has several: "q4" (model_q4.onnx) for all of them, or
+  // "encoder_model=fp16" for one. Known: fp32 (no suffix), fp16, q4, q4f16, int8, uint8, quantized, bnb4. Default: the
+  // file without suffix, else the only one.
+  std::vector<std::string> variants;
+  // Weights that the kernels want in another order are packed once and saved (where: README.md), and mapped by later
+  // loads.
+  bool pack_cache = true;
+};
+
+}  // namespace situ

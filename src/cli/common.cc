@@ -1,0 +1,49 @@
+#include "cli/common.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "cli/terminal.h"
+
+namespace situ::cli {
+
+int fail(const std::string& message) {
+  std::fprintf(stderr, "situ: %s\n", one_line(message).c_str());
+  return kRefused;
+}
+
+bool flush_output() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }
+
+Result<std::string> read_file(const std::string& path) {
+  std::error_code unreadable;
+  if (std::filesystem::is_directory(path, unreadable)) return Status::error(path + ": cannot be read: it is a folder");
+  constexpr size_t kMostBytes = size_t{64} << 20;  // a schema or a conversation is kilobytes; /dev/zero has no end
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  for (char piece[4096]; file && text.size() <= kMostBytes;) {
+    file.read(piece, sizeof piece);
+    text.append(piece, static_cast<size_t>(file.gcount()));
+  }
+  if (text.size() > kMostBytes)
+    return Status::error(path + ": cannot be read: it has more than " + std::to_string(kMostBytes) + " bytes");
+  if (!file.eof()) return Status::error(path + ": cannot be read");
+  return text;
+}
+
+Result<int64_t> parse_memory(const std::optional<std::string>& text) {
+  if (!text) return int64_t{0};
+  char* end = nullptr;
+  const double value = std::strtod(text->c_str(), &end);
+  const std::map<std::string, double> units{
+      {"", 1},     {"B", 1},    {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
+      {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
+  auto unit = units.find(end ? end : "");
+  if (end == text->c_str() || unit == units.end() || !(value * unit->second >= 1) || value * unit->second > 1e18)
+    return Status::error("--memory '" + *text + "' is not a size such as 2GiB");
+  return static_cast<int64_t>(value * unit->second);
+}
+
+}  // namespace situ::cli

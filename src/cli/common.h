@@ -1,0 +1,28 @@
+// What the subcommands share: exit codes, errors as one line, files, sizes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "situ/status.h"
+
+namespace situ::cli {
+
+// The only ones. Nothing ends by a signal but what SIGKILL and its like end.
+enum ExitCode : int { kDone = 0, kRefused = 2, kInterrupted = 130 };
+
+// Prints "situ: message" to stderr, as one line, and returns kRefused.
+int fail(const std::string& message);
+
+// False: nobody reads the output, or the disk is full.
+bool flush_output();
+inline constexpr const char* kNoOutput = "standard output cannot be written";
+
+// The whole file. Error: it cannot be read.
+Result<std::string> read_file(const std::string& path);
+
+// Bytes of a --memory such as "2GiB", "512MiB", "1000000"; 0 without one. Error: it is no size.
+Result<int64_t> parse_memory(const std::optional<std::string>& text);
+
+}  // namespace situ::cli

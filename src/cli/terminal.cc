@@ -1,0 +1,92 @@
+#include "cli/terminal.h"
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+
+namespace situ::cli {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+constexpr int kNoCharacter = 0, kMoreWanted = -1;
+
+// Bytes of the UTF-8 character that `text`, which is not empty, begins with (Unicode, table 3-7).
+int character(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return 1;
+  if (first < 0xC2 || first > 0xF4) return kNoCharacter;
+  const int size = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  for (int i = 1; i < size; ++i) {
+    if (static_cast<size_t>(i) == text.size()) return kMoreWanted;
+    uint8_t low = 0x80, high = 0xBF;
+    if (i == 1 && first == 0xE0) low = 0xA0;
+    if (i == 1 && first == 0xED) high = 0x9F;
+    if (i == 1 && first == 0xF0) low = 0x90;
+    if (i == 1 && first == 0xF4) high = 0x8F;
+    if (byte(static_cast<size_t>(i)) < low || byte(static_cast<size_t>(i)) > high) return kNoCharacter;
+  }
+  return size;
+}
+
+// C0, DEL, C1 (U+0080 to U+009F).
+bool is_control(std::string_view one) {
+  const uint8_t first = static_cast<uint8_t>(one[0]);
+  return first < 0x20 || first == 0x7F || (first == 0xC2 && static_cast<uint8_t>(one[1]) < 0xA0);
+}
+
+std::string spelled(const char* format, char byte) {
+  char text[8];
+  std::snprintf(text, sizeof(text), format, static_cast<unsigned>(static_cast<uint8_t>(byte)));
+  return text;
+}
+
+}  // namespace
+
+std::string one_line(std::string_view words) {
+  std::string line;
+  while (!words.empty()) {
+    const int size = character(words);
+    const std::string_view one = words.substr(0, size > 0 ? static_cast<size_t>(size) : 1);
+    if (one == "\n")
+      line += "\\n";
+    else if (size <= 0 || (one.size() == 1 && is_control(one)))
+      line += spelled("\\x%02x", one[0]);
+    else if (is_control(one))
+      line += spelled("\\u%04x", one[1]);
+    else
+      line += one;
+    words.remove_prefix(one.size());
+  }
+  return line;
+}
+
+AnswerText::AnswerText() : terminal_(isatty(STDOUT_FILENO)) {}
+
+void AnswerText::write(std::string_view text) {
+  if (!terminal_) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return;
+  }
+  pending_ += text;
+  std::string_view rest = pending_;
+  std::string shown;
+  while (!rest.empty()) {
+    const int size = character(rest);
+    if (size == kMoreWanted) break;
+    const std::string_view one = rest.substr(0, size > 0 ? static_cast<size_t>(size) : 1);
+    const bool plain = size > 0 && (one == "\n" || one == "\t" || !is_control(one));
+    shown += plain ? one : kReplacement;
+    rest.remove_prefix(one.size());
+  }
+  pending_ = std::string(rest);
+  std::fwrite(shown.data(), 1, shown.size(), stdout);
+}
+
+void AnswerText::finish() {
+  if (!pending_.empty()) std::fwrite(kReplacement.data(), 1, kReplacement.size(), stdout);
+  pending_.clear();
+}
+
+}  // namespace situ::cli

@@ -1,0 +1,27 @@
+// Texts that others wrote, for a terminal: none of their bytes may be taken for a command.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace situ::cli {
+
+// What a file or an argument says, as one line: control characters (C0, DEL, C1) and bytes that are no UTF-8 are
+// spelled out, as \n, \x1b, \u0085.
+std::string one_line(std::string_view words);
+
+// The text of an answer on standard output, as it comes. On a terminal C0 but newline and tab, DEL, C1 and bytes that
+// are no UTF-8 become U+FFFD; a character may be split over calls. Elsewhere every byte is written as it is.
+class AnswerText {
+ public:
+  AnswerText();
+  void write(std::string_view text);
+  // What is left of a character that never became whole.
+  void finish();
+
+ private:
+  const bool terminal_;
+  std::string pending_;  // the beginning of a character
+};
+
+}  // namespace situ::cli

@@ -1,0 +1,93 @@
+#include "pipelines/graph_files.h"
+
+#include <algorithm>
+
+namespace situ {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kVariants{"fp32", "fp16", "q4", "q4f16", "int8", "uint8", "quantized", "bnb4"};
+
+namespace {
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& w : words) text += (text.empty() ? "" : ", ") + w;
+  return text;
+}
+
+}  // namespace
+
+Result<VariantChoice> VariantChoice::parse(const std::vector<std::string>& wanted) {
+  VariantChoice choice;
+  for (const std::string& w : wanted) {
+    const size_t equals = w.find('=');
+    const std::string graph = equals == std::string::npos ? "" : w.substr(0, equals),
+                      variant = equals == std::string::npos ? w : w.substr(equals + 1);
+    if (std::find(kVariants.begin(), kVariants.end(), variant) == kVariants.end())
+      return Status::error("variant '" + variant + "' is not known; known are " + joined(kVariants));
+    if (equals != std::string::npos && graph.empty()) return Status::error("variant '" + w + "' names no graph");
+    std::string& place = graph.empty() ? choice.all_ : choice.by_graph_[graph];
+    if (!place.empty() && place != variant)
+      return Status::error("variants '" + place + "' and '" + variant + "' are both asked for" +
+                           (graph.empty() ? "" : " of '" + graph + "'"));
+    place = variant;
+  }
+  return choice;
+}
+
+const std::string& VariantChoice::of(const std::string& graph) const {
+  const auto own = by_graph_.find(graph);
+  return own == by_graph_.end() ? all_ : own->second;
+}
+
+GraphFiles::GraphFiles(const fs::path& folder, VariantChoice choice) : folder_(folder), choice_(std::move(choice)) {
+  for (const fs::path& place : {folder, folder / "onnx"}) {
+    std::error_code error;
+    for (fs::directory_iterator it(place, error), end; !error && it != end; it.increment(error)) {
+      if (it->path().extension() != ".onnx") continue;
+      std::string graph = it->path().stem().string(), variant = "fp32";
+      for (const std::string& v : kVariants)
+        if (graph.size() > v.size() + 1 && graph.ends_with("_" + v)) {
+          graph.resize(graph.size() - v.size() - 1);
+          variant = v;
+          break;
+        }
+      files_[graph][variant].push_back(it->path());
+    }
+  }
+}
+
+Result<fs::path> GraphFiles::choose(const std::string& graph) const {
+  const auto found = files_.find(graph);
+  if (found == files_.end()) return Status::error(folder_.string() + ": no " + graph + ".onnx");
+  const auto& variants = found->second;
+  std::vector<std::string> names;
+  for (const auto& [variant, paths] : variants) names.push_back(variant);
+  const std::string& wanted = choice_.of(graph);
+  auto chosen = variants.find(wanted.empty() ? "fp32" : wanted);
+  if (!wanted.empty() && chosen == variants.end())
+    return Status::error(folder_.string() + ": " + graph + " has no variant '" + wanted + "'; there is " +
+                         joined(names));
+  if (chosen == variants.end() && variants.size() == 1) chosen = variants.begin();
+  if (chosen == variants.end())
+    return Status::error(folder_.string() + ": which variant of " + graph + " should run (--variant)? There is " +
+                         joined(names));
+  if (chosen->second.size() > 1)
+    return Status::error(folder_.string() + ": " + graph + " is there twice: " + chosen->second[0].string() + " and " +
+                         chosen->second[1].string());
+  return chosen->second[0];
+}
+
+Status GraphFiles::check_choice() const {
+  for (const auto& [graph, variant] : choice_.by_graph()) {
+    if (has(graph)) continue;
+    std::vector<std::string> names;
+    for (const auto& [name, variants] : files_) names.push_back(name);
+    return Status::error(folder_.string() + ": there is no graph '" + graph + "' to choose a variant of; there is " +
+                         joined(names));
+  }
+  return Status::ok();
+}
+
+}  // namespace situ

@@ -1,0 +1,74 @@
+#include "pipelines/start.h"
+
+#include "base/clock.h"
+#include "pipelines/sampling.h"
+
+namespace situ {
+namespace {
+
+DType type_of(NamedArray::Type type) {
+  switch (type) {
+    case NamedArray::Type::kBool:
+      return DType::kBool;
+    case NamedArray::Type::kInt32:
+      return DType::kI32;
+    case NamedArray::Type::kInt64:
+      return DType::kI64;
+    case NamedArray::Type::kFloat16:
+      return DType::kF16;
+    case NamedArray::Type::kFloat32:
+      break;
+  }
+  return DType::kF32;
+}
+
+Status add_array(const NamedArray& array, EncoderInput* source) {
+  const auto wrong = [&](const std::string& why) { return Status::error("array '" + array.name + "': " + why); };
+  if (array.shape.size() > kMaxRank) return wrong("it has " + std::to_string(array.shape.size()) + " dims");
+  int64_t count = 1;
+  for (const int64_t d : array.shape)
+    if (d < 0 || __builtin_mul_overflow(count, d, &count) || count > (int64_t{1} << 40))
+      return wrong("it is too large, or has a negative extent");
+  if (count > 0 && array.data == nullptr) return wrong("it has no data");
+  const Tensor t = Tensor::borrow(type_of(array.type), array.shape, static_cast<const std::byte*>(array.data), nullptr);
+  return source->tensors.emplace(array.name, t).second ? Status::ok() : wrong("it is given twice");
+}
+
+}  // namespace
+
+Result<Start> start_of(const Model::Impl& model, const Prompt& prompt) {
+  const std::string file = model.folder.model_file.string();
+  Start start;
+  if (!model.has_encoder()) {
+    if (!prompt.arrays.empty() || !prompt.decoder_ids.empty())
+      return Status::error(file + ": the model has no encoder, and takes one prompt of token ids");
+    start.decoder = prompt.ids;
+  } else {
+    for (const NamedArray& a : prompt.arrays) SITU_RETURN_IF_ERROR(add_array(a, &start.source).with_context(file));
+    const bool takes_ids = model.encoder_takes_ids();
+    if (takes_ids) start.source.ids = prompt.ids;
+    if (takes_ids && prompt.ids.empty())
+      return Status::error(file + ": an empty source: the encoder takes at least one token");
+    if (!takes_ids && !prompt.ids.empty() && !prompt.decoder_ids.empty())
+      return Status::error(file + ": the encoder takes arrays: two prompts of the decoder are given");
+    start.decoder = takes_ids || !prompt.decoder_ids.empty() ? prompt.decoder_ids : prompt.ids;
+    if (start.decoder.empty()) {
+      const Result<int64_t> id = decoder_start_id(model.folder, model.vocabulary);
+      if (!id.is_ok()) return id.status();
+      start.decoder.push_back(*id);
+    }
+    if (takes_ids) SITU_RETURN_IF_ERROR(model.check_source(prompt.ids));
+  }
+  SITU_RETURN_IF_ERROR(model.check(start.decoder, 0));
+  return start;
+}
+
+Status encode_start(Session::Impl& session, const Start& start, double* ms) {
+  if (!session.model->has_encoder()) return Status::ok();
+  const Clock::time_point begin = Clock::now();
+  SITU_RETURN_IF_ERROR(session.encode(start.source));
+  *ms = ms_since(begin);
+  return Status::ok();
+}
+
+}  // namespace situ

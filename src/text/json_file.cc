@@ -1,0 +1,104 @@
+#include "text/json_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace situ {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+// The largest in use, tokenizer_config.json with 65,536 added tokens, have 12 MB and half a million values.
+constexpr std::uintmax_t kMaxBytes = uintmax_t{32} << 20;
+constexpr int64_t kMaxValues = int64_t{1} << 21;
+constexpr int kMaxDepth = 100;
+
+std::string without_non_finite(const std::string& text) {
+  std::string out;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::string_view rest = std::string_view(text).substr(i);
+    size_t word = 0;
+    for (const std::string_view w : {"-Infinity", "Infinity", "NaN"})
+      if (!quoted && word == 0 && rest.substr(0, w.size()) == w) word = w.size();
+    if (word > 0) {
+      out += "null";
+      i += word - 1;
+      continue;
+    }
+    out += text[i];
+    if (quoted && text[i] == '\\' && i + 1 < text.size())
+      out += text[++i];
+    else if (text[i] == '"')
+      quoted = !quoted;
+  }
+  return out;
+}
+
+// Before anything is kept: a list of two bytes takes 48.
+Status check_size(const std::string& text, const std::string& name) {
+  int depth = 0, deepest = 0;
+  int64_t values = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted && c == '\\')
+      ++i;
+    else if (c == '"')
+      quoted = !quoted;
+    if (quoted) continue;
+    depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
+    deepest = std::max(deepest, depth);
+    values += c == '{' || c == '[' || c == ',';
+  }
+  if (deepest > kMaxDepth) return Status::error(name + ": not JSON: nested " + std::to_string(deepest) + " deep");
+  if (values > kMaxValues)
+    return Status::error(name + ": has " + std::to_string(values) + " values, the limit is " +
+                         std::to_string(kMaxValues));
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<Json> parse_json(const std::string& text, const std::string& name) {
+  SITU_RETURN_IF_ERROR(check_size(text, name));
+  const std::string finite = without_non_finite(text);
+  try {
+    return Json::parse(finite);
+  } catch (const Json::out_of_range&) {
+    return Status::error(name + ": not JSON: a number in it is too large");
+  } catch (const Json::parse_error& e) {
+    const auto end = finite.begin() + static_cast<int64_t>(std::min(e.byte > 0 ? e.byte - 1 : 0, finite.size()));
+    return Status::error(name + ": not JSON: line " + std::to_string(std::count(finite.begin(), end, '\n') + 1) +
+                         " cannot be read");
+  }
+}
+
+Result<Json> read_json_object(const fs::path& file) {
+  const std::string start = file.string() + ": cannot be read as a configuration: ";
+  std::error_code error;
+  const auto size = fs::file_size(file, error);
+  if (error) return Status::error(start + error.message());
+  if (size > kMaxBytes)
+    return Status::error(start + "it has " + std::to_string(size) + " bytes, the limit is " +
+                         std::to_string(kMaxBytes));
+  errno = 0;
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return Status::error(start + std::strerror(errno));
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  Result<Json> json = parse_json(text, file.string());
+  if (json.is_ok() && !json->is_object())
+    return Status::error(file.string() + ": not a JSON object but " + json->type_name());
+  return json;
+}
+
+std::string shown(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).substr(0, 100);
+}
+
+}  // namespace situ

@@ -1,0 +1,23 @@
+// The configuration files of a model folder: JSON that nobody has vouched for.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "base/status.h"
+
+namespace situ {
+
+// `name` is for errors. NaN, Infinity and -Infinity, which Python writes, are read as null. Error: not JSON; nested
+// more than 100 deep; more than 2^21 values, of which each may take 100 bytes. Reading a text takes at most 256 MiB
+// beside a few copies of it.
+Result<nlohmann::json> parse_json(const std::string& text, const std::string& name);
+
+// Error: as above; the file cannot be read, has more than 32 MiB, or holds something else than an object.
+Result<nlohmann::json> read_json_object(const std::filesystem::path& file);
+
+// A value as JSON, for messages: its first 100 bytes.
+std::string shown(const nlohmann::json& value);
+
+}  // namespace situ
