@@ -261,6 +261,17 @@ def strays(text):
     return found
 
 
+def picture(machines):
+    """The rows of the README as bars."""
+    compared = [m for m in machines if rows_of(m)]
+    if not compared:
+        return plot.bars("Nothing is measured yet.", [], [])
+    newest = max(compared, key=lambda m: m.date)
+    groups = [(f"{MODELS[row[0]]}: {title(row[1], row[2])}", [(ENGINES[e], f, number(f)) for e, f in figures.items() if f is not None])
+              for row, figures in rows_of(newest, True)]
+    return plot.bars(f"Tokens per second: {newest.name}", list(ENGINES.values()), groups)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
@@ -280,11 +291,7 @@ def main():
             wrong.append(f"{name}: a generated block is not what bench/results says; run bench/tables.py")
         if name not in EXEMPT:
             wrong += [f"{name}:{line}: '{words}' is stated outside a generated block" for line, words in strays(text)]
-    compared = [m for m in machines if rows_of(m)]
-    if compared:
-        newest = max(compared, key=lambda m: m.date)
-        bars = [(f"{MODELS[row[0]]}: {title(row[1], row[2])}", [(ENGINES[e], f, number(f)) for e, f in figures.items() if f is not None]) for row, figures in rows_of(newest, True)]
-        written[a.root / "docs" / "performance.svg"] = plot.bars(f"Tokens per second: {newest.name}", list(ENGINES.values()), bars)
+    written[a.root / "docs" / "performance.svg"] = picture(machines)
     for path, text in written.items():
         if a.check:
             if path.suffix == ".svg" and (not path.exists() or path.read_text(encoding="utf-8") != text):

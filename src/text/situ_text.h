@@ -46,9 +46,9 @@ int situ_text_check_utf8(const char* text, size_t text_size, const char* what, s
                          situ_text_string* error);
 
 /* Reads a tokenizer.json. One that could make unbounded text or ids of a short text is refused here or in the call. Its
- * padding and truncation settings are left out of account, as in transformers. Time (12 s of CPU) and memory (208 MiB and
- * 12 bytes a byte of the file; 512 bytes more for a piece of Unigram) are bounded; an allocation that fails is an error,
- * and its thread and what it holds stay. */
+ * padding and truncation settings are left out of account, as in transformers. Time (12 s of CPU) and memory (208 MiB
+ * and 12 bytes a byte of the file; 512 bytes more for a piece of Unigram) are bounded; an allocation that fails is an
+ * error, and its thread and what it holds stay. */
 int situ_text_tokenizer_create(const char* path, size_t path_size, const situ_text_stop* stop,
                                situ_text_tokenizer** out, situ_text_string* error);
 void situ_text_tokenizer_free(situ_text_tokenizer* tokenizer);
