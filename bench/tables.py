@@ -181,8 +181,31 @@ def naive_rows(machine):
                f"{copied[0]:,.0f} B | {copied[1] / 1e6:.1f} MB |")
 
 
+LOOPS = {"ort-slice": "ONNX Runtime, present sliced into past", "ort-buffer": "ONNX Runtime, both bound to one buffer", "situ": "Situ, extents lifted"}
+
+
+def fixed_window_rows(machine):
+    run = machine.runs.get("fixed_window")
+    for loop, words in LOOPS.items() if run else []:
+        of = run["loops"].get(loop, {"reason": "not measured on this machine"})
+        ms = median(of["ms"]) if "ms" in of else None
+        cells = ["-", "-", "-", of["reason"]] if ms is None else [number(ms), number(of["load_s"]), f"{of['rss_mib']:,.0f}", ""]
+        yield f"| {words} | " + " | ".join(cells) + " |"
+
+
+def block_fixed_window(machines):
+    lines = []
+    for machine in machines:
+        rows, run = list(fixed_window_rows(machine)), machine.runs.get("fixed_window")
+        if rows:
+            lines += [f"{machine.name} ({run['date']}): {MODELS[run['model']]}, {run['layers']} layers, {run['keys']} keys, {run['window']} token a step, "
+                      f"{run['tokens']} tokens behind {run['past']}, {run['threads']} threads.", "", "| | ms a token | load, s | peak memory, MiB | |", "|---|---:|---:|---:|---|", *rows, ""]
+    return lines[:-1] or ["Nothing is measured yet."]
+
+
 def block_peers(machines):
     """The README's: the newest machine, its most telling rows."""
+    machines = [m for m in machines if rows_of(m)]
     if not machines:
         return ["Nothing is measured yet."]
     machine = max(machines, key=lambda m: m.date)
@@ -202,7 +225,7 @@ def block_naive(machines):
 
 def block_machines(machines):
     lines = []
-    for machine in machines:
+    for machine in filter(rows_of, machines):
         counts = [(run, max(len(of.get("samples", [])) for of in run["engines"].values())) for run in machine.runs.values() if "engines" in run]
         reps = ", ".join(f"{MODELS[run['model']]}{' (streams)' if run['streams'] else ''} {count}" for run, count in counts)
         lines += [f"### {machine.name}", "", f"{machine.date}. {versions(machine)}. Two threads. Repetitions: {reps}.{others(machine)}", "", *table(machine, False), "", *reasons(machine), ""]
@@ -211,7 +234,7 @@ def block_machines(machines):
     return lines[:-1] or ["Nothing is measured yet."]
 
 
-BLOCKS = {"peers": block_peers, "naive": block_naive, "machines": block_machines}
+BLOCKS = {"peers": block_peers, "naive": block_naive, "machines": block_machines, "fixed_window": block_fixed_window}
 
 
 def rewritten(text, machines):
@@ -238,6 +261,17 @@ def strays(text):
     return found
 
 
+def picture(machines):
+    """The rows of the README as bars."""
+    compared = [m for m in machines if rows_of(m)]
+    if not compared:
+        return plot.bars("Nothing is measured yet.", [], [])
+    newest = max(compared, key=lambda m: m.date)
+    groups = [(f"{MODELS[row[0]]}: {title(row[1], row[2])}", [(ENGINES[e], f, number(f)) for e, f in figures.items() if f is not None])
+              for row, figures in rows_of(newest, True)]
+    return plot.bars(f"Tokens per second: {newest.name}", list(ENGINES.values()), groups)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
@@ -257,10 +291,7 @@ def main():
             wrong.append(f"{name}: a generated block is not what bench/results says; run bench/tables.py")
         if name not in EXEMPT:
             wrong += [f"{name}:{line}: '{words}' is stated outside a generated block" for line, words in strays(text)]
-    if machines:
-        newest = max(machines, key=lambda m: m.date)
-        bars = [(f"{MODELS[row[0]]}: {title(row[1], row[2])}", [(ENGINES[e], f, number(f)) for e, f in figures.items() if f is not None]) for row, figures in rows_of(newest, True)]
-        written[a.root / "docs" / "performance.svg"] = plot.bars(f"Tokens per second: {newest.name}", list(ENGINES.values()), bars)
+    written[a.root / "docs" / "performance.svg"] = picture(machines)
     for path, text in written.items():
         if a.check:
             if path.suffix == ".svg" and (not path.exists() or path.read_text(encoding="utf-8") != text):

@@ -68,6 +68,27 @@ def root_copy(folder):
         (folder / ".models" / DEMO_MODEL).symlink_to(demo_model())
 
 
+class Recipes(unittest.TestCase):
+    """"Add a ..." sections of HACKING.md: the files that they name exist, and are no more than the heading allows."""
+
+    def sections(self):
+        text = (ROOT / "HACKING.md").read_text(encoding="utf-8")
+        for section in re.split(r"^## ", text, flags=re.MULTILINE):
+            heading = re.match(r"Add .* \(at most (\d+) files\)", section)
+            if heading:
+                yield section.split("\n")[0], int(heading.group(1)), section
+
+    def test_files_exist(self):
+        found = 0
+        for heading, most, section in self.sections():
+            steps = [line for line in section.split("\n") if re.match(r"\d+\. ", line)]
+            self.assertLessEqual(len(steps), most, heading)
+            for path in re.findall(r"`([a-z_]+/[\w./]+\.(?:cc|h|inc|txt|py))`", section):
+                found += 1
+                self.assertTrue((ROOT / "src" / path).is_file() or (ROOT / path).is_file(), f"{heading}: {path}")
+        self.assertGreater(found, 10)
+
+
 class Documents(unittest.TestCase):
     def test_marked_blocks(self):
         tested = 0

@@ -496,6 +496,28 @@ std::vector<std::pair<const char*, Corruption>> corruptions(const Graph& graph, 
           {"shift view", shift_view},   {"swap homes", swap_homes},  {"move state write", move_state}};
 }
 
+// Every edge of the schedules of random graphs is needed: the verifier rejects a schedule without it.
+TEST(FuzzPlan, NoEdgeOfAScheduleIsOneTooMany) {
+  const uint32_t first = number_from("SITU_FUZZ_SEED", std::random_device{}());
+  std::printf("seeds %u .. %u\n", first, first + 99);
+  int edges = 0;
+  for (uint32_t seed = first; seed < first + 100 && !HasFailure(); ++seed) {
+    const test::RandomGraph random(seed, 6 + static_cast<int>(seed % 25));
+    const Result<Plan> plan = make_plan(random.graph(), random.binding(), {kMostTokens, kCapacity});
+    ASSERT_TRUE(plan.is_ok()) << plan.status().message();
+    const TokenOrder order{"", {}, "not asked for"};
+    const Result<Schedule> schedule = make_schedule(random.graph(), *plan, order);
+    ASSERT_TRUE(schedule.is_ok()) << schedule.status().message();
+    EXPECT_TRUE(verify_schedule(random.graph(), *plan, order, *schedule).is_ok()) << seed;
+    for (size_t e = 0; e < schedule->edges.size(); ++e, ++edges) {
+      Schedule fewer = *schedule;
+      fewer.edges.erase(fewer.edges.begin() + static_cast<ptrdiff_t>(e));
+      EXPECT_FALSE(verify_schedule(random.graph(), *plan, order, fewer).is_ok()) << "seed " << seed << ", edge " << e;
+    }
+  }
+  EXPECT_GT(edges, 500);
+}
+
 struct Score {
   int rejected = 0, harmless = 0, missed = 0;
 };

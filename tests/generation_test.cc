@@ -13,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "kernels/replace_kernels.h"
 #include "situ/model.h"
 
 namespace situ {
@@ -300,7 +301,42 @@ TEST_F(GenerationTest, ThreadsTakeTurnsBetweenTokens) {
   }
 }
 
+// The kernels of models loaded meanwhile: they count their calls, and set a flag at one of them.
+class CountedKernels {
+ public:
+  explicit CountedKernels(std::atomic<bool>& flag) {
+    flag_ = &flag;
+    chosen_ = &kernels();
+    static KernelTable table;
+    table.isa = chosen_->isa;
+#define SITU_KERNEL(name) table.name = count<&KernelTable::name>;
+#include "kernels/kernels.inc"
+#undef SITU_KERNEL
+    replace_kernels(&table);
+  }
+  ~CountedKernels() { replace_kernels(nullptr); }
+  // Counts from 0; the flag is set at call `at`.
+  void start(int64_t at) {
+    calls_ = 0;
+    at_ = at;
+    *flag_ = false;
+  }
+  int64_t calls() const { return calls_; }
+
+ private:
+  template <KernelFn KernelTable::* kKernel>
+  static void count(const KernelCall& call, int thread, int threads) {
+    if (thread == 0 && calls_++ == at_) *flag_ = true;
+    (chosen_->*kKernel)(call, thread, threads);
+  }
+  static inline std::atomic<int64_t> calls_{0}, at_{-1};
+  static inline std::atomic<bool>* flag_ = nullptr;
+  static inline const KernelTable* chosen_ = nullptr;
+};
+
 TEST_F(GenerationTest, AFlagInterrupts) {
+  std::atomic<bool> flag{true};
+  CountedKernels counted(flag);
   LoadOptions load;
   load.sequences = 4;
   for (const bool naive : {false, true}) {
@@ -308,8 +344,8 @@ TEST_F(GenerationTest, AFlagInterrupts) {
     Model model = std::move(Model::load(path().string(), load)).value();
     const Generation plain = model.generate(prompt_, options_, nullptr).value();
     std::vector<int64_t> text;
-    while (text.size() < 1000) text.insert(text.end(), prompt_.begin(), prompt_.end());
-    std::atomic<bool> flag{true};
+    while (text.size() < 150) text.insert(text.end(), prompt_.begin(), prompt_.end());
+    flag = true;
     model.interrupt_when(&flag);
     Session session = model.new_session().value();
     EXPECT_NE(session.step(prompt_).status().message().find("interrupted"), std::string::npos);
@@ -326,16 +362,16 @@ TEST_F(GenerationTest, AFlagInterrupts) {
         EXPECT_TRUE(g.output_ids.empty());
       }
     }
-    for (const int delay : {1, 5, 20, 60, 150}) {  // within a prompt, which takes longer
-      flag = false;
-      std::thread other([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(delay));
-        flag = true;
-      });
+    counted.start(-1);
+    EXPECT_TRUE(model.generate(text, options_, [](const Token&) { return false; }).value().finish_reason == "stop");
+    const int64_t calls = counted.calls();
+    EXPECT_GT(calls, 100);
+    for (const int64_t at : {int64_t{0}, int64_t{1}, calls / 3, calls * 3 / 4}) {  // within the prompt
+      counted.start(at);
       EXPECT_TRUE(model.generate(text, options_, nullptr).value().output_ids.empty());
-      other.join();
+      EXPECT_LT(counted.calls(), at + 50);  // ends soon
     }
-    flag = false;
+    counted.start(-1);
     size_t count = 0;
     const Generation part =
         model.generate(prompt_, options_, [&](const Token&) { return flag = ++count == 5, true; }).value();

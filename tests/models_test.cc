@@ -54,9 +54,10 @@ const std::map<std::string, std::string>& one_at_a_time() {
 std::vector<std::string> folders() {
   std::vector<std::string> found;
   std::error_code error;
-  for (const char* set : {"tiny", "genai"})
+  for (const char* set : {"tiny", "genai", "styles"})
     for (const auto& entry : fs::directory_iterator(shared_models() / set, error))
-      if (fs::exists(entry.path() / "expected.json") && !fs::exists(entry.path() / "encoder_model.onnx"))
+      if ((set != std::string("styles") || entry.path().filename().string().rfind("fixedw", 0) == 0) &&
+          fs::exists(entry.path() / "expected.json") && !fs::exists(entry.path() / "encoder_model.onnx"))
         found.push_back(std::string(set) + "/" + entry.path().filename().string());
   if (fs::exists(shared_models() / "smollm2-135m-instruct-int4" / "expected.json"))
     found.push_back("smollm2-135m-instruct-int4");

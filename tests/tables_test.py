@@ -127,6 +127,9 @@ class TablesTest(unittest.TestCase):
             target = self.root / path.relative_to(ROOT)
             shutil.copy(path, target)
         shutil.rmtree(self.root / "bench" / "results")
+        if not (ROOT / "bench" / "results").exists():
+            self.assertEqual(self.tables("--check"), (0, ""))
+            self.skipTest("bench/results is empty: nothing is measured yet")
         shutil.copytree(ROOT / "bench" / "results", self.root / "bench" / "results")
         self.assertEqual(self.tables("--check"), (0, ""))
         text = self.readme.read_text()

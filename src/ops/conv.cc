@@ -1,6 +1,7 @@
 // Conv: products of a kernel with what it sees of its operand, along one to three axes.
 #include <array>
 
+#include "kernels/params.h"
 #include "ops/infer.h"
 #include "ops/ops.h"
 

@@ -63,6 +63,7 @@ class Expander {
     };
     static constexpr Need kNeeds[] = {{"com.microsoft", "GroupQueryAttention", 1},
                                       {"com.microsoft", "MultiHeadAttention", 3},
+                                      {"com.microsoft", "Attention", 2},
                                       {"com.microsoft", "RotaryEmbedding", 4},
                                       {"com.microsoft", "MRotaryEmbedding", 4},
                                       {"com.microsoft", "SkipSimplifiedLayerNormalization", 3},
@@ -97,6 +98,7 @@ class Expander {
     if (n.domain == "com.microsoft") {
       if (n.op == "GroupQueryAttention") return group_query_attention(n);
       if (n.op == "MultiHeadAttention") return multi_head_attention(n);
+      if (n.op == "Attention") return self_attention(n);
       if (n.op == "RotaryEmbedding" || n.op == "MRotaryEmbedding") return rotary_embedding(n, 2, 3, 1);
       if (n.op == "SkipSimplifiedLayerNormalization") return skip_norm(n, true);
       if (n.op == "SkipLayerNormalization") return skip_norm(n, false);
@@ -268,6 +270,33 @@ class Expander {
     spec.causal = n.attr_int("unidirectional", 0) != 0;
     const ValueId y = attend(q, k, v, operand(n, 5), kNoValue, spec);
     builder_.merge_heads(y, v_width.value(), n.out[0]);
+    return Status::ok();
+  }
+
+  // com.microsoft.Attention: Q, K and V are one product of the input.
+  Status self_attention(const Node& n) {
+    const int64_t heads = heads_ = kv_heads_ = n.attr_int("num_heads", 0);
+    const int64_t width = shape(n.in[1])[1].value() / 3;
+    head_size_ = width / heads;
+    ValueId all = builder_.op("MatMul", {n.in[0], n.in[1]});
+    if (n.has_input(2)) all = builder_.op("Add", {all, n.in[2]});
+    ValueId parts[3];
+    for (int64_t i = 0; i < 3; ++i) {
+      const ValueId from = builder_.constant_i64({i * width}), to = builder_.constant_i64({(i + 1) * width}),
+                    axis = builder_.constant_i64({2});
+      parts[i] = builder_.split_heads(builder_.op("Slice", {all, from, to, axis}), heads, head_size_);
+    }
+    if (n.has_output(1)) {
+      const ValueId front = builder_.constant_i64({0});
+      const ValueId k = builder_.op("Unsqueeze", {parts[1], front}), v = builder_.op("Unsqueeze", {parts[2], front});
+      builder_.op("Concat", {k, v}, n.out[1]);
+      builder_.last().set_int("axis", 0);
+    }
+    AttentionSpec spec;
+    spec.scale = n.attr_float("scale", 0);
+    spec.causal = n.attr_int("unidirectional", 0) != 0;
+    const ValueId y = attend(parts[0], parts[1], parts[2], kNoValue, kNoValue, spec);
+    builder_.merge_heads(y, width, n.out[0]);
     return Status::ok();
   }
 

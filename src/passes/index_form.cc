@@ -37,6 +37,11 @@ bool may_wrap(const IndexForm& line, DType type) {
          line.offset.lower_bound() < -kMostNumber || line.offset.upper_bound() > kMostNumber;
 }
 
+bool not_below(const IndexForm& line, int64_t least) {
+  return std::all_of(line.steps.begin(), line.steps.end(), [](int64_t s) { return s >= 0; }) &&
+         line.offset.lower_bound() >= least;
+}
+
 // The same line up to its sign and a number: what tables are of.
 struct Base {
   IndexForm line;
@@ -286,6 +291,16 @@ std::optional<IndexForm> IndexForms::line_of_lines(const Node& n, const std::vec
   auto type = [&](size_t i) { return graph_.values[n.in[i]].info.type; };
   if (!integer(graph_.values[n.out[0]].info.type)) return std::nullopt;
   if (n.is("Cast") && integer(type(0)) && !x[0]->has_table()) return *x[0];
+  // No number of the line is below the other operand, or nothing chooses the other one.
+  if (n.is("Max") && x.size() == 2)
+    for (const size_t i : {size_t{0}, size_t{1}})
+      if (const std::optional<int64_t> least = number(*x[1 - i], type(1 - i));
+          least && !x[i]->has_table() && x[i]->steps.size() == rank && not_below(*x[i], *least))
+        return *x[i];
+  if (n.is("Where") && x.size() == 3 && x[0]->uniform()) {
+    const std::optional<IndexForm>& taken = x[x[0]->table.to_i64()[0] != 0 ? 1 : 2];
+    if (!taken->has_table() && taken->steps.size() == rank) return *taken;
+  }
   if (n.is("Neg") && !x[0]->has_table()) {
     IndexForm y{std::vector<int64_t>(rank), Dim(0) - x[0]->offset, {}};
     for (size_t a = 0; a < rank; ++a) y.steps[a] = -x[0]->steps[a];

@@ -219,8 +219,12 @@ class Options {
     std::vector<Shape> lists;
     for (const size_t i : {size_t{0}, size_t{1}}) {
       const auto given = constant(i);
-      Shape list = given && given->size() == 1 && (*given)[0] > 1 ? named((*given)[0]) : Shape{};
-      if (given && given->size() == 1) list.push_back(Dim((*given)[0]));
+      Shape list;
+      if (given && given->size() == 1) {
+        const int64_t number = (*given)[0];
+        if (number > 0) list = named(number);
+        list.insert(number > 1 ? list.end() : list.begin(), Dim(number));
+      }
       lists.push_back(list);
     }
     if (lists[0].empty() || lists[1].empty()) return {};
@@ -271,7 +275,7 @@ class Lifter {
     context_.note("fixed window", original_.values[window_.ids].name,
                   "steps of " + text(window_.tokens) + " and " + text(window_.length) +
                       " keys -> steps of any length, " + text(replacements_.size()) + " constants are extents");
-    context_.lifted = true;
+    context_.lifted = window_.tokens;
     return Status::ok();
   }
 
@@ -428,6 +432,22 @@ Status lift_extents(PassContext& context) {
   if (!*found) return Status::ok();
   if (context.phase != Phase::kAny) return Status::error("steps of a fixed window have any number of tokens, or none");
   return Lifter(context, std::move(**found)).run().with_context("the graph depends on its fixed extents");
+}
+
+// A window of one token needs no causal mask: there are no later tokens. Steps of S tokens are S steps of one:
+//
+//   Attention(q, k, v) over P + S keys  ->  Attention(q, k, v), causal
+Status order_single_tokens(PassContext& context) {
+  if (context.lifted != 1) return Status::ok();
+  const Dim keys = Dim::symbol(kSymP) + Dim::symbol(kSymS);
+  for (Node& n : context.graph.nodes) {
+    if (!n.is("Attention", "situ") || n.attr_int("causal", 0) != 0) continue;
+    const Shape& k = context.graph.values[n.in[1]].info.shape;
+    if (k.size() < 2 || k[k.size() - 2] != keys) continue;
+    n.set_int("causal", 1);
+    context.note("causal", n.name, "steps of one token, any number of them at once");
+  }
+  return Status::ok();
 }
 
 }  // namespace situ

@@ -9,12 +9,17 @@
 #include <cstdlib>
 #include <map>
 
+#include "passes/pack_header.h"
+
 namespace situ {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr const char* kExtension = ".situpack";
+
+// The end of this version's file names: versions that share a folder do not write over each other's files.
+std::string name_end() { return "-f" + std::to_string(kPackFormat) + "l" + std::to_string(kPackLayout) + kExtension; }
 
 std::string hex(uint64_t number) {
   char text[17];
@@ -192,8 +197,8 @@ void PackCache::choose(const Wanted& wanted) {
     if (path.extension() != kExtension || path.filename().string().rfind(prefix_, 0) != 0) continue;
     if (auto file = PackFile::open(path))
       candidates.push_back(std::move(file));
-    else
-      superseded_.push_back(path);  // damaged, or of another version
+    else if (is_older_pack_file(path))  // not one that is damaged, is written to, or cannot be opened just now
+      superseded_.push_back(path);
   }
   if (candidates.size() > 1) {
     std::map<const PackFile*, size_t> alike;
@@ -265,7 +270,7 @@ fs::path PackCache::path_of(const std::vector<PackRecord>& records) const {
   uint64_t sum = records.size();
   for (const PackRecord& r : records)
     sum = checksum(r.packed.view().data, static_cast<size_t>(std::min(kSample, r.packed.bytes())), sum);
-  return options_.folder / (prefix_ + hex(sum) + kExtension);
+  return options_.folder / (prefix_ + hex(sum) + name_end());
 }
 
 std::optional<PackSave> PackCache::finish() {

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <functional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -386,10 +387,11 @@ TEST_F(PackCacheTest, DamagedFilesAreReplaced) {
   EXPECT_GT(repacked, 200);
 }
 
-TEST_F(PackCacheTest, OtherVersionsAndLayoutsAreReplaced) {
+TEST_F(PackCacheTest, WhatIsNoFileOfThisVersionUnderItsNameIsReplaced) {
   const std::string want = start().packed;
   const std::function<void(PackHeader&)> changes[] = {
-      [](PackHeader& h) { ++h.format; }, [](PackHeader& h) { ++h.layout; }, [](PackHeader& h) { ++h.layout_probe; },
+      [](PackHeader& h) { --h.format; },       [](PackHeader& h) { ++h.format; },
+      [](PackHeader& h) { ++h.layout; },       [](PackHeader& h) { ++h.layout_probe; },
       [](PackHeader& h) { h.magic[0] = 's'; }, [](PackHeader& h) { ++h.file_bytes; }};
   for (const auto& change : changes) {
     edit([&](PackHeader& h, auto&, auto&) { change(h); });
@@ -399,6 +401,43 @@ TEST_F(PackCacheTest, OtherVersionsAndLayoutsAreReplaced) {
     EXPECT_EQ(start().written, 0);
     EXPECT_EQ(saved().size(), 1u);
   }
+}
+
+// Files of the same model under other names, as other versions give them.
+TEST_F(PackCacheTest, OnlyFilesOfOlderVersionsAreRemoved) {
+  const Start first = start();
+  const fs::path own = saved().at(0), folder = options_.folder;
+  const std::string good = read(own), name = own.filename().string(), prefix = name.substr(0, name.find('-') + 1);
+  EXPECT_NE(name.find("-f" + std::to_string(kPackFormat) + "l" + std::to_string(kPackLayout) + "."), std::string::npos);
+  const auto add = [&](const std::string& file, const std::function<void(PackHeader&)>& change) {
+    PackHeader header;
+    std::memcpy(&header, good.data(), sizeof(header));
+    change(header);
+    std::string bytes = good;
+    std::memcpy(bytes.data(), &header, sizeof(header));
+    write(folder / file, bytes);
+  };
+  fs::remove(own);
+  add(prefix + "1.situpack", [](PackHeader& h) { --h.format; });  // from before versions stood in names
+  add(prefix + "2-f3l1.situpack", [](PackHeader& h) { --h.layout; });
+  add(prefix + "3-f4l2.situpack", [](PackHeader& h) { ++h.format; });
+  add(prefix + "4-f3l3.situpack", [](PackHeader& h) { ++h.layout; });
+  add(prefix + "5-f2l3.situpack", [](PackHeader& h) { --h.format, ++h.layout; });
+  add(prefix + "6.situpack", [](PackHeader& h) { h.magic[0] = 's'; });
+  add(prefix + "7-f3l2.situpack", [](PackHeader& h) { ++h.file_bytes; });  // damaged: perhaps another model's
+  add("0" + prefix + "8.situpack", [](PackHeader& h) { --h.format; });     // another model's
+  write(folder / (prefix + "9.situpack"), "");
+
+  const Start again = start();
+  EXPECT_EQ(again.problem, "");
+  EXPECT_EQ(again.packed, first.packed);
+  EXPECT_EQ(again.mapped, 0);
+  std::set<std::string> left;
+  for (const fs::path& path : saved()) left.insert(path.filename().string());
+  EXPECT_EQ(left, (std::set<std::string>{name, prefix + "3-f4l2.situpack", prefix + "4-f3l3.situpack",
+                                         prefix + "5-f2l3.situpack", prefix + "6.situpack", prefix + "7-f3l2.situpack",
+                                         "0" + prefix + "8.situpack", prefix + "9.situpack"}));
+  EXPECT_EQ(start().written, 0);
 }
 
 TEST_F(PackCacheTest, TablesOutOfBoundsAreRefused) {

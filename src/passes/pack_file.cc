@@ -175,6 +175,14 @@ std::shared_ptr<const PackFile> PackFile::open(const fs::path& path) {
   return pack;
 }
 
+bool is_older_pack_file(const fs::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat info;
+  uint32_t format = 0, layout = 0;
+  if (!safe(file.fd, &info) || !read_pack_version(file.fd, &format, &layout)) return false;
+  return format <= kPackFormat && layout <= kPackLayout && (format < kPackFormat || layout < kPackLayout);
+}
+
 PackFile::~PackFile() {
   if (data_) munmap(const_cast<std::byte*>(data_), static_cast<size_t>(identity_.size));
 }

@@ -87,6 +87,9 @@ class PackFile {
   bool intact_ = false;
 };
 
+// Whether an earlier version of Situ wrote the file, as its header says. False where nothing can be read.
+bool is_older_pack_file(const std::filesystem::path& path);
+
 // A matrix to be saved. `known`: entry.packed is right already.
 struct PackRecord {
   PackEntry entry;

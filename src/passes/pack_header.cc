@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <string_view>
 
 #include "kernels/kernel.h"
@@ -164,10 +165,22 @@ bool write_pack_tables(int descriptor, PackHeader header, const std::vector<File
          futimens(descriptor, times) == 0;
 }
 
+static bool has_magic(const PackHeader& header) {
+  return std::string_view(header.magic, sizeof(kMagic)) == std::string_view(kMagic, sizeof(kMagic));
+}
+
+bool read_pack_version(int descriptor, uint32_t* format, uint32_t* layout) {
+  PackHeader header;
+  if (!read_at(descriptor, &header, offsetof(PackHeader, layout_probe), 0) || !has_magic(header)) return false;
+  *format = header.format;
+  *layout = header.layout;
+  return true;
+}
+
 bool read_pack_tables(int descriptor, int64_t file_bytes, PackHeader* header, std::vector<FileIdentity>* sources,
                       std::vector<PackEntry>* entries) {
   if (!read_at(descriptor, header, sizeof(*header), 0)) return false;
-  if (std::string_view(header->magic, sizeof(kMagic)) != std::string_view(kMagic, sizeof(kMagic))) return false;
+  if (!has_magic(*header)) return false;
   if (header->format != kPackFormat || header->layout != kPackLayout || header->layout_probe != known_layout_probe())
     return false;
   if (header->sources > kMaxPackSources || header->entries > kMaxPackEntries || header->file_bytes != file_bytes ||

@@ -8,7 +8,7 @@
 namespace situ {
 
 // Raise the first with this file or passes/pack_file.h, the second with kernels/packed_layout.h or pack_dense. A layout
-// whose author forgets the second is found by `layout_probe`.
+// whose author forgets the second is found by `layout_probe`. Both stand in the names of the files too.
 constexpr uint32_t kPackFormat = 3, kPackLayout = 2;
 constexpr int64_t kPackAlignment = 64, kPackPage = 4096;
 // A model of a thousand layers has fewer of either.
@@ -38,6 +38,8 @@ PackHeader make_pack_header(int64_t file_bytes, int64_t modified_ns, const Diges
 // Sets counts and checksum, and writes header and tables to the start of the file, then the time that the header names.
 bool write_pack_tables(int descriptor, PackHeader header, const std::vector<FileIdentity>& sources,
                        const std::vector<PackEntry>& entries);
+// Reads `format` and `layout` alone. False: no file of any version.
+bool read_pack_version(int descriptor, uint32_t* format, uint32_t* layout);
 // Reads and checks them against the file's length. False: not a sound file of this version.
 bool read_pack_tables(int descriptor, int64_t file_bytes, PackHeader* header, std::vector<FileIdentity>* sources,
                       std::vector<PackEntry>* entries);

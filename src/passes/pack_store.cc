@@ -70,9 +70,11 @@ Exact exact_in(const std::byte* words, int64_t count) {
 Result<Tensor> PackStore::allocate(int64_t bytes) {
   const int64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   if (used_ + rounded > region_bytes_) {
-    region_bytes_ = std::max(kRegionBytes, rounded);
-    region_ = map_weights(region_bytes_);
-    if (!region_) return Status::error("cannot reserve " + std::to_string(region_bytes_) + " bytes for packed weights");
+    const int64_t wanted = std::max(kRegionBytes, rounded);
+    std::shared_ptr<std::byte> region = map_weights(wanted);
+    if (!region) return Status::error("cannot reserve " + std::to_string(wanted) + " bytes for packed weights");
+    region_ = std::move(region);
+    region_bytes_ = wanted;
     used_ = 0;
   }
   Tensor t = Tensor::borrow(DType::kU8, {bytes}, region_.get() + used_, region_);

@@ -113,7 +113,7 @@ struct PassContext {
   bool half_constants = false;
   // Called by infer_shapes for each node before its shapes are inferred: may replace operands. Empty: nothing is.
   std::function<void(Node&)> before_infer;
-  bool lifted = false;  // set by lift_extents: the file's extents were numbers
+  int64_t lifted = 0;  // set by lift_extents: tokens of the file's steps, whose extents were numbers; 0: they were not
   // A step that subgraphs are probed at: S, P and T = P + S all differ where the phase lets them.
   int64_t probe_tokens() const { return phase == Phase::kDecode ? 1 : 2; }
   int64_t probe_past() const { return phase == Phase::kFirst ? 0 : 3; }
@@ -154,11 +154,13 @@ Status inline_control(PassContext&);       // If on a known predicate
 Status simplify(PassContext&);             // identities, no-op casts, expands and reshapes; dead nodes
 Status fuse_dequantize(PassContext&);      // DequantizeLinear of a weight into its MatMul
 Status sink_repeats(PassContext&);         // unary operators above the repetition they read
+Status computed_positions(PassContext&);   // positions counted in the mask: fed by the host
 Status recognise_functions(PassContext&);  // norms and activations, by probing
 Status recognise_rotary(PassContext&);     // rotary embeddings, by probing
 Status simplify_rotary(PassContext&);      // parts, orders and repetitions around rotary embeddings
 Status unrepeat_states(PassContext&);      // heads that are repeated before they are cached: cached once
 Status recognise_attention(PassContext&);  // Softmax outwards; masks, ALiBi, repeat_kv by probing
+Status order_single_tokens(PassContext&);  // attention of a fixed window of one token sees no later one
 Status split_products(PassContext&);       // products with repeated heads that attention recognition left
 Status push_selections(PassContext&);      // Slice/Split/Gather above the projection they select from
 Status last_token(PassContext&);           // logits of the last tokens only

@@ -83,7 +83,12 @@ class Order {
     accepted_.insert(cone->nodes.begin(), cone->nodes.end());
     ValueId v = softmax.out[0];
     accepted_.insert(graph_.values[v].producer);
-    for (int hops = 0; hops < 8 && users_[v].size() == 1; ++hops) {
+    for (int hops = 0; hops < 8; ++hops) {
+      if (const Node* kept = without_nan(v)) {
+        v = kept->out[0];
+        continue;
+      }
+      if (users_[v].size() != 1) return;
       const auto [u, operand] = users_[v][0];
       const Node& n = graph_.nodes[u];
       // A probability of 0 must stay 0, and rows apart.
@@ -94,6 +99,22 @@ class Order {
       if (product || n.out.size() != 1) return;
       v = n.out[0];
     }
+  }
+
+  // Where(IsNaN(v), 0, v), of which a row is 0 where every key is hidden; both nodes are accepted. Null: none.
+  const Node* without_nan(ValueId v) {
+    if (users_[v].size() != 2) return nullptr;
+    int test = users_[v][0].first, choice = users_[v][1].first;
+    if (test < 0 || choice < 0) return nullptr;
+    if (graph_.nodes[test].is("Where")) std::swap(test, choice);
+    const Node &is_nan = graph_.nodes[test], &where = graph_.nodes[choice];
+    if (!is_nan.is("IsNaN") || !where.is("Where") || where.in[0] != is_nan.out[0] || where.in[2] != v ||
+        users_[is_nan.out[0]].size() != 1)
+      return nullptr;
+    const Tensor& zero = graph_.values[where.in[1]].constant;
+    if (!zero.present() || zero.count() != 1 || zero.to_f64()[0] != 0) return nullptr;
+    accepted_.insert({test, choice});
+    return &where;
   }
 
   // Between scores and the product with V: each number is made of its own score, and none changes its row or column.

@@ -24,7 +24,16 @@ int64_t rows_of_table(const Graph& graph) {
   for (const Node& n : graph.nodes) {
     if (!n.is("Gather") || n.in.size() != 2 || n.in[1] == kNoValue || n.attr_int("axis", 0) != 0) continue;
     const Tensor& table = graph.values[n.in[0]].constant;
-    const bool by_input = std::find(graph.inputs.begin(), graph.inputs.end(), n.in[1]) != graph.inputs.end();
+    ValueId index = n.in[1];
+    while (graph.values[index].producer >= 0) {
+      const Node& made = graph.nodes[static_cast<size_t>(graph.values[index].producer)];
+      const bool moves = made.is("Reshape") || made.is("Cast") || made.is("Identity") || made.is("Flatten") ||
+                         made.is("Squeeze") || made.is("Unsqueeze");
+      if (!moves || made.in.empty() || made.in[0] == kNoValue) break;
+      index = made.in[0];
+    }
+    const bool by_input = std::find(graph.inputs.begin(), graph.inputs.end(), index) != graph.inputs.end() &&
+                          !dtype_is_float(graph.values[index].info.type);
     if (by_input && table.present() && table.rank() == 2) rows = table.dims()[0];
   }
   return rows;

@@ -134,7 +134,6 @@ class Planner {
     }
     h.view.strides[static_cast<size_t>(s.pair.axis)] = Dim(s.slot_elements);
     const Dim first = s.pair.rule == StateRule::kSource ? Dim::symbol(reads ? kSymX : kSymW)
-                      : s.pair.past == kNoValue         ? Dim::symbol(kSymW)
                                                         : Dim::symbol(kSymW) - Dim::symbol(kSymP);
     h.view.offset = first * Dim(s.slot_elements);
     return h;

@@ -15,7 +15,8 @@ std::vector<char> barriers_of(const Schedule& schedule, const StepKind& kind) {
   std::vector<char> barriers(schedule.calls.size(), 0);
   // The last call that runs among a call and those that it waits for, also through calls that are left out; -1: none.
   std::vector<int> latest(schedule.calls.size(), -1);
-  int done = 0;  // all calls before this one are done when a thread gets here
+  std::vector<int> outside(schedule.calls.size(), -1);  // the last of those that stands before the call's row group
+  int done = 0;                                         // all calls before this one are done when a thread gets here
   size_t edge = 0, group = 0;
   for (int begin = 0, end = 0; begin < count; begin = end) {
     end = begin + 1;
@@ -24,13 +25,15 @@ std::vector<char> barriers_of(const Schedule& schedule, const StepKind& kind) {
       end = schedule.row_groups[group].end;
     int needed = -1;
     for (int i = begin; i < end; ++i) {
-      int before = -1;
+      int &last = latest[static_cast<size_t>(i)], &out = outside[static_cast<size_t>(i)];
       for (; edge < schedule.edges.size() && schedule.edges[edge].after == i; ++edge) {
-        const int b = latest[static_cast<size_t>(schedule.edges[edge].before)];
-        if (b < begin) needed = std::max(needed, runs_in(schedule.calls[static_cast<size_t>(i)], kind) ? b : -1);
-        before = std::max(before, b);
+        const int b = schedule.edges[edge].before;
+        last = std::max(last, latest[static_cast<size_t>(b)]);
+        out = std::max(out, (b < begin ? latest : outside)[static_cast<size_t>(b)]);
       }
-      latest[static_cast<size_t>(i)] = runs_in(schedule.calls[static_cast<size_t>(i)], kind) ? i : before;
+      if (!runs_in(schedule.calls[static_cast<size_t>(i)], kind)) continue;
+      last = i;
+      needed = std::max(needed, out);
     }
     if (needed < done) continue;
     barriers[static_cast<size_t>(begin)] = 1;

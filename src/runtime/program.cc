@@ -52,6 +52,10 @@ Status Program::build(const TokenOrder& order) {
     logits_view_ = views_.add(logits, graph_.values[binding_.logits].info.type, base_of(logits));
   }
   logits_anywhere_ = find_logits_anywhere();
+#ifndef NDEBUG
+  for (int k = 0; k < kStepKinds; ++k)
+    SITU_RETURN_IF_ERROR(check_barriers(schedule_, step_kind(k), barriers_of(schedule_, step_kind(k))));
+#endif
   execution_ = executor_.prepare(schedule_);
   return Status::ok();
 }

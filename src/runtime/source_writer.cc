@@ -65,7 +65,9 @@ void SourceWriter::place(const Regions& regions, int64_t most_arena, Executor& e
 const Compiled* SourceWriter::compiled() const { return entries_.empty() ? nullptr : &entries_.back()->compiled; }
 const Plan* SourceWriter::plan() const { return entries_.empty() ? nullptr : &entries_.back()->plan; }
 int64_t SourceWriter::kernel_calls() const {
-  return entries_.empty() || !entries_.back()->program ? 0 : entries_.back()->program->kernel_calls();
+  if (entries_.empty()) return 0;
+  const Entry& e = *entries_.back();
+  return e.program ? e.program->kernel_calls() : static_cast<int64_t>(e.plan.steps.size());
 }
 
 Status SourceWriter::compile_for(const Extents& extents, PackStore& packs) {

@@ -91,7 +91,7 @@ class SegmentCalls {
       if (h.region != RegionKind::kState || h.view.dims.size() != leading + 1) continue;
       bool rows = !of_sequence(h.view.offset.substitute(kSymW, Dim(0)));
       for (size_t a = 0; a <= leading; ++a) {
-        rows = rows && h.view.strides[a].is_const();
+        rows = rows && (h.view.dims[a] == Dim(1) || h.view.strides[a].is_const());
         if (a < leading) rows = rows && h.view.dims[a] == (a + 1 == leading ? Dim::symbol(kSymS) : Dim(1));
       }
       if (rows) mask |= 1u << o;

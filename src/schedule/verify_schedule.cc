@@ -167,7 +167,8 @@ class Verifier {
     for (int i = 0; i < count(); ++i)
       calls_of[static_cast<size_t>(f_.plan.steps[static_cast<size_t>(f_.call(i).step)].node)].push_back(i);
     std::vector<ValueId> open;
-    for (const StateLayout& s : f_.plan.states) open.push_back(s.pair.present);
+    for (const StateLayout& s : f_.plan.states)
+      if (s.pair.present != kNoValue) open.push_back(s.pair.present);
     std::set<ValueId> seen(open.begin(), open.end());
     while (!open.empty()) {
       const ValueId v = open.back();

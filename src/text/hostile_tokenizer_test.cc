@@ -1,6 +1,10 @@
 // Files that make terabytes of a word, or take years for it, without the bounds in rust/src/bounded.rs and checks.rs.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "text/test_models.h"
 #include "text/tokenizer.h"
 
@@ -171,6 +175,57 @@ TEST(HostileTokenizer, UsualOnesPass) {
   const json spaces = {{"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}, {"prepend_scheme", "always"}};
   const json pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", {spaces, byte_level()}}};
   EXPECT_EQ(encode_error("/pre_tokenizer", pre_tokenizer, text), "none");
+}
+
+// Runs for minutes in one search, and never reaches the engine's limit for one attempt.
+constexpr const char* kSlow = "(a|aa){1,20}$";
+std::string slow_text() { return std::string(4000, 'a') + "!"; }
+
+json split(const std::string& regex) {
+  return {{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}, {"invert", false}};
+}
+
+TEST(HostileTokenizer, SearchesThatTakeTooLong) {
+  // Which limit is reached first, that of the CPU time or that of the search, is the machine's.
+  const auto too_long = [](const std::string& error) {
+    return error.find("the tokenizer takes more than 3 seconds") != std::string::npos ||
+           error.find("a regular expression of the tokenizer gives up: retry-limit-in-search") != std::string::npos;
+  };
+  EXPECT_PRED1(too_long, encode_error("/pre_tokenizer", split(kSlow), slow_text()));
+  EXPECT_PRED1(too_long, encode_error("/normalizer", replace({{"Regex", kSlow}}, "x"), slow_text()));
+  // Where the regular expression is a decoder's, and the text a token.
+  testing::TempFolder folder;
+  json model = testing::byte_level_tokenizer();
+  model["decoder"] = replace({{"Regex", kSlow}}, "x");
+  model["model"]["vocab"][slow_text()] = 261;
+  folder.write("tokenizer.json", model.dump());
+  const Tokenizer tokenizer = std::move(Tokenizer::load(folder.path())).value();
+  EXPECT_EQ(tokenizer.decode(std::vector<int64_t>{256}, false).value(), "he");
+  const auto text = tokenizer.decode(std::vector<int64_t>{261}, false);
+  ASSERT_FALSE(text.is_ok());
+  EXPECT_PRED1(too_long, text.status().message());
+}
+
+TEST(HostileTokenizer, AFlagEndsASearch) {
+  Tokenizer tokenizer = std::move(load("/pre_tokenizer", split(kSlow))).value();
+  std::atomic<bool> flag{false};
+  tokenizer.interrupt_when(&flag);
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    flag = true;
+  });
+  EXPECT_EQ(tokenizer.encode(slow_text(), false).status().message(), "encode: interrupted");
+  other.join();
+  EXPECT_EQ(tokenizer.encode("he", false).status().message(), "encode: interrupted");
+  flag = false;
+  EXPECT_EQ(tokenizer.encode("he", false).value(), (std::vector<int64_t>{256}));
+  tokenizer.interrupt_when(nullptr);
+}
+
+TEST(HostileTokenizer, CountsOfTheFile) {
+  EXPECT_REFUSED(load_error("/normalizer", json::array_t(70000, json::array())), "", "normalizer has more than");
+  EXPECT_REFUSED(load_error("/pre_tokenizer", split(std::string(70000, 'a'))), "", "the limit is 65536");
+  EXPECT_REFUSED(load_error("/normalizer", sequence("normalizers", {{"type", "NFC"}}, 257)), "", "257 steps");
 }
 
 }  // namespace

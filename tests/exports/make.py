@@ -113,7 +113,7 @@ def store_features(folder, case, i, inputs, prompt):
     """The encoder's arrays as .npy files. Answers are what follows the decoder's prompt."""
     if prompt:
         case["decoder_input_ids"] = list(prompt)
-    for key in ("greedy_ids", "beam3_ids"):
+    for key in {"greedy_ids", "beam3_ids"} & set(case):
         case[key] = case[key][max(1, len(prompt)):]
     case["encoder_inputs"] = {}
     for name, array in inputs.items():

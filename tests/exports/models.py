@@ -17,6 +17,7 @@ class Model:
     table: float = 0.3    # of the embeddings and of the product with them
     features: dict = field(default_factory=dict)  # of an encoder that takes no ids: input name -> shapes, one for each case
     traced: dict = field(default_factory=dict)    # extents of what the exporter feeds
+    beams: bool = True    # whether beam search is recorded
     prompt: tuple = ()    # of the decoder, instead of the start token
 
 
@@ -76,24 +77,26 @@ MODELS = {
     "trocr": Model(image_to_text(bart_like(hf.TrOCRConfig, cross_attention_hidden_size=32, is_decoder=True)), CAPTION, features=IMAGES),
     # Other settings of the same families.
     "t5-buckets": Model(t5_like(hf.T5Config, relative_attention_num_buckets=10, relative_attention_max_distance=20)),
-    "t5-gated": Model(t5_like(hf.T5Config, feed_forward_proj="gated-gelu", num_layers=1, num_decoder_layers=3)),
+    "t5-gated": Model(t5_like(hf.T5Config, feed_forward_proj="gated-gelu", num_layers=3, num_decoder_layers=1)),
     "t5-silu-untied": Model(t5_like(hf.T5Config, feed_forward_proj="gated-silu", tie_word_embeddings=False, num_heads=3, d_kv=20)),
     "t5-pair": Model(t5_like(hf.T5Config), merged=False),
     "bart-pair": Model(bart_like(hf.BartConfig), merged=False),
-    "bart-scaled": Model(bart_like(hf.BartConfig, scale_embedding=True, encoder_layers=3, decoder_layers=1, encoder_attention_heads=2, activation_function="relu")),
+    "bart-scaled": Model(bart_like(hf.BartConfig, scale_embedding=True, encoder_layers=3, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2, activation_function="relu")),
     "bart-start": Model(bart_like(hf.BartConfig), generation={"decoder_start_token_id": 33}),  # generation_config.json before config.json
     "bart-bans": Model(bart_like(hf.BartConfig), generation={"no_repeat_ngram_size": 2, "encoder_no_repeat_ngram_size": 2, "bad_words_ids": [[11], [12, 13]],
                                                              "suppress_tokens": [14, 15, 16], "begin_suppress_tokens": [40, 41, 42], "forced_bos_token_id": 18}),
-    "t5-penalties": Model(t5_like(hf.T5Config), generation={"repetition_penalty": 1.6, "encoder_repetition_penalty": 1.3}),
+    "t5-penalties": Model(t5_like(hf.T5Config), generation={"repetition_penalty": 1.6}),
+    # Without beams: transformers raises the encoder's tokens in the first beam alone.
+    "t5-encoder-penalty": Model(t5_like(hf.T5Config), generation={"repetition_penalty": 1.2, "encoder_repetition_penalty": 1.5}, beams=False),
     "bart-beams": Model(bart_like(hf.BartConfig), generation={"num_beams": 4, "length_penalty": 2.0, "early_stopping": True, "max_length": 20, "min_length": 6,
                                                               "forced_bos_token_id": 0, "forced_eos_token_id": 2, "no_repeat_ngram_size": 3}),
-    "marian-two-vocabularies": Model(bart_like(hf.MarianConfig, share_encoder_decoder_embeddings=False, tie_word_embeddings=False, decoder_vocab_size=300,
+    "marian-two-vocabularies": Model(bart_like(hf.MarianConfig, share_encoder_decoder_embeddings=False, tie_word_embeddings=False, decoder_vocab_size=VOCABULARY,
                                                pad_token_id=7, decoder_start_token_id=7, eos_token_id=0), spread=0.12, table=0.15),
     "mbart-pair": Model(bart_like(hf.MBartConfig, scale_embedding=True), generation={"forced_bos_token_id": 17}, merged=False),
     "whisper-pair": Model(whisper(encoder_layers=1, decoder_layers=3), LISTEN, features=SPEECH, prompt=(50, 51, 53), traced={"feature_size": 16, "nb_max_frames": 60}, merged=False),
     # Other families.
     "blenderbot-small": Model(bart_like(hf.BlenderbotSmallConfig, decoder_start_token_id=1, pad_token_id=0, bos_token_id=1)),
-    "bert-to-bert": Model(bert_to_bert()),
+    "bert-to-bert": Model(bert_to_bert(), spread=0.12, table=0.1),
     "vit-gpt2": Model(image_to_text(hf.GPT2Config(vocab_size=VOCABULARY, add_cross_attention=True, is_decoder=True, **GPT2)), CAPTION, features=IMAGES),
     # Decoders alone.
     "gptj": Model(decoder_only(hf.GPTJConfig, rotary_dim=4, **GPT2), WRITE),

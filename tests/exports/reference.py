@@ -76,7 +76,7 @@ def read_cases(network, double, model):
             return None, None, "two best logits are too near"
         if len(set(greedy)) < 4 and len(inputs.get("input_ids", [[1, 2]])[0]) > 1:
             return None, None, "an answer repeats itself"
-        if i == 1 or model.features:
+        if model.beams and (i == 1 or model.features):
             case["beam3_ids"] = generate(network, inputs, prompt, max_new_tokens=NEW_TOKENS_OF_BEAMS, num_beams=BEAMS)
             if case["beam3_ids"] != generate(double, in_double(inputs), prompt, max_new_tokens=NEW_TOKENS_OF_BEAMS, num_beams=BEAMS):
                 return None, None, "rounding changes beams"

@@ -21,8 +21,8 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(20);
 /// Threads left behind that have not ended yet. More work is refused then.
 const MAX_LEFT_BEHIND: usize = 16;
-/// Of one search of the regex engine: about 10 seconds. A search that finds nothing in 64 MB needs a tenth of them.
-const MAX_SEARCH_RETRIES: std::ffi::c_ulong = 1_000_000_000;
+/// Of one search of the regex engine, up to the next match: about 5 seconds. Patterns in use match every few characters.
+const MAX_SEARCH_RETRIES: std::ffi::c_ulong = 300_000_000;
 /// Of 32 bytes. The engine's stack has one for every character of a match such as that of `\p{L}+`.
 const MAX_STACK_ENTRIES: std::ffi::c_uint = 1 << 22;
 

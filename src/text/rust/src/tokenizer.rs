@@ -128,9 +128,17 @@ pub unsafe extern "C" fn situ_text_encode(
             tokenizer.encode_fast(text, add_special_tokens).map(|e| e.get_ids().to_vec()).map_err(|e| e.to_string())
         };
         let ids = job::run(limits::text_bounds("the tokenizer", text_size), stop, encode);
-        ffi::put_ids(out, ids.map_err(|e| format!("encode: {e}"))?);
+        ffi::put_ids(out, ids.map_err(|e| clean("encode", e))?);
         Ok(())
     })
+}
+
+/// The binding of the regex engine panics where a search reaches a limit.
+fn clean(call: &str, error: String) -> String {
+    match error.split_once("Onig: Regex search error: ") {
+        Some((_, limit)) => format!("{call}: a regular expression of the tokenizer gives up: {limit}"),
+        None => format!("{call}: {error}"),
+    }
 }
 
 fn decode(tokenizer: &BoundedTokenizer, ids: &[u32], skip_special_tokens: bool) -> Result<String, String> {
@@ -159,7 +167,7 @@ pub unsafe extern "C" fn situ_text_decode(
             // For every token that is generated: a thread would take longer.
             ffi::caught(|| decode(&tokenizer.inner, ids, skip_special_tokens))
         };
-        ffi::put_text(out, text.map_err(|e| format!("decode: {e}"))?);
+        ffi::put_text(out, text.map_err(|e| clean("decode", e))?);
         Ok(())
     })
 }
