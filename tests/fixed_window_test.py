@@ -189,7 +189,8 @@ class FixedWindowTest(CliTest):
         """Places in the window instead of positions of tokens."""
         def places(graph):
             n = next(n for n in graph.node if n.op_type == "CumSum")
-            n.op_type, n.attribute[:] = "Sub", []
+            n.op_type = "Sub"
+            del n.attribute[:]
             n.input[:] = [constant(graph, "places", np.arange(LENGTH).reshape(1, LENGTH)), constant(graph, "none", 0)]
             next(m for m in graph.node if m.op_type == "Sub" and m.input[0] == n.output[0]).input[1] = "none"
         for window in (1, 4):

@@ -65,6 +65,9 @@ struct Node {
   // Operands may be floats of different widths: weights and states stay half where activations were widened
   // (passes/widen_half.cc). Never set by a file.
   bool mixed_floats = false;
+  // Of constants, but its result is a part of a Concat: computed there at each step. Folded, it would have to be copied
+  // (passes/distribute_concat.cc). Never set by a file.
+  bool computed_in_place = false;
   // Set when an attribute was asked for as another kind than the file gives it; checked after inference,
   // so that a malformed attribute is never taken for an absent one.
   mutable std::string attribute_error;

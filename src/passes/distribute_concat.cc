@@ -108,6 +108,8 @@ class Distributor {
         for (ValueId v : user.in)
           operands.push_back(v == concat.out[0] ? concat.in[p] : part_of(builder, v, axis, rank, begin, extent));
         results.push_back(builder.again(user, operands));
+        // A class token in front of patches, plus its position: the sum is computed in its place.
+        builder.last().computed_in_place = graph_.values[concat.in[p]].constant.present();
         begin = begin + extent;
       }
       builder.op("Concat", results, user.out[0]);

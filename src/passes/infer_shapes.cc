@@ -55,7 +55,7 @@ int64_t stored_bytes(const Graph& graph) {
 // `last`: nothing else reads the constant that the node is a view of.
 bool foldable(const PassContext& context, const Node& node, const std::vector<ValueInfo>& infos, bool last) {
   const Graph& graph = context.graph;
-  if (node.def->placement == Placement::kControl || node.in.empty()) return false;
+  if (node.def->placement == Placement::kControl || node.in.empty() || node.computed_in_place) return false;
   const bool view = node.def->placement == Placement::kView;
   int64_t out_bytes = 0;
   for (ValueId v : node.in) {

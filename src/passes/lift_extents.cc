@@ -219,8 +219,12 @@ class Options {
     std::vector<Shape> lists;
     for (const size_t i : {size_t{0}, size_t{1}}) {
       const auto given = constant(i);
-      Shape list = given && given->size() == 1 && (*given)[0] > 1 ? named((*given)[0]) : Shape{};
-      if (given && given->size() == 1) list.push_back(Dim((*given)[0]));
+      Shape list;
+      if (given && given->size() == 1) {
+        const int64_t number = (*given)[0];
+        if (number > 0) list = named(number);
+        list.insert(number > 1 ? list.end() : list.begin(), Dim(number));
+      }
       lists.push_back(list);
     }
     if (lists[0].empty() || lists[1].empty()) return {};

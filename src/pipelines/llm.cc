@@ -24,7 +24,16 @@ int64_t rows_of_table(const Graph& graph) {
   for (const Node& n : graph.nodes) {
     if (!n.is("Gather") || n.in.size() != 2 || n.in[1] == kNoValue || n.attr_int("axis", 0) != 0) continue;
     const Tensor& table = graph.values[n.in[0]].constant;
-    const bool by_input = std::find(graph.inputs.begin(), graph.inputs.end(), n.in[1]) != graph.inputs.end();
+    ValueId index = n.in[1];
+    while (graph.values[index].producer >= 0) {
+      const Node& made = graph.nodes[static_cast<size_t>(graph.values[index].producer)];
+      const bool moves = made.is("Reshape") || made.is("Cast") || made.is("Identity") || made.is("Flatten") ||
+                         made.is("Squeeze") || made.is("Unsqueeze");
+      if (!moves || made.in.empty() || made.in[0] == kNoValue) break;
+      index = made.in[0];
+    }
+    const bool by_input = std::find(graph.inputs.begin(), graph.inputs.end(), index) != graph.inputs.end() &&
+                          !dtype_is_float(graph.values[index].info.type);
     if (by_input && table.present() && table.rank() == 2) rows = table.dims()[0];
   }
   return rows;
@@ -317,7 +326,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
     return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " +
                          std::to_string(kMaxContext));
   // Before what takes long.
-  if (impl->folder.has_tokenizer) {
+  if (impl->folder.missing_tokenizer.empty()) {
     Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
     if (!tokenizer.is_ok()) return tokenizer.status();
     impl->tokenizer = std::move(*tokenizer);
@@ -401,12 +410,14 @@ bool Model::has_tokenizer() const { return impl_->tokenizer.has_value(); }
 
 Result<std::vector<int64_t>> Model::encode(const std::string& text) const {
   if (!impl_->tokenizer)
-    return Status::error(impl_->folder.folder.string() + ": no tokenizer.json; give token ids instead of text");
+    return Status::error(impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer +
+                         "; give token ids instead of text");
   return impl_->tokenizer->encode(text, true);
 }
 
 Result<std::string> Model::decode(std::span<const int64_t> ids) const {
-  if (!impl_->tokenizer) return Status::error(impl_->folder.folder.string() + ": no tokenizer.json");
+  if (!impl_->tokenizer)
+    return Status::error(impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer);
   return impl_->tokenizer->decode(ids, true);
 }
 

@@ -87,7 +87,9 @@ class Scheduler {
   bool whole_state(const Node& node, size_t i) const {
     if (!node.has_input(i) || plan_.values[node.in[i]].region != RegionKind::kState) return false;
     const StatePair& s = plan_.states[static_cast<size_t>(plan_.values[node.in[i]].root)].pair;
-    return s.rule == StateRule::kAppend &&
+    // Forwards: keys in another order are another order of slots.
+    const StateLayout& state = plan_.states[static_cast<size_t>(plan_.values[node.in[i]].root)];
+    return s.rule == StateRule::kAppend && plan_.values[node.in[i]].view.strides[2] == Dim(state.slot_elements) &&
            graph_.values[node.in[i]].info.shape[2] == graph_.values[s.present].info.shape[static_cast<size_t>(s.axis)];
   }
 

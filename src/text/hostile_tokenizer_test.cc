@@ -186,9 +186,13 @@ json split(const std::string& regex) {
 }
 
 TEST(HostileTokenizer, SearchesThatTakeTooLong) {
-  EXPECT_REFUSED(encode_error("/pre_tokenizer", split(kSlow), slow_text()), "encode: ", "takes more than 3 seconds");
-  EXPECT_REFUSED(encode_error("/normalizer", replace({{"Regex", kSlow}}, "x"), slow_text()),
-                 "encode: ", "takes more than 3 seconds");
+  // Which limit is reached first, that of the CPU time or that of the search, is the machine's.
+  const auto too_long = [](const std::string& error) {
+    return error.find("the tokenizer takes more than 3 seconds") != std::string::npos ||
+           error.find("a regular expression of the tokenizer gives up: retry-limit-in-search") != std::string::npos;
+  };
+  EXPECT_PRED1(too_long, encode_error("/pre_tokenizer", split(kSlow), slow_text()));
+  EXPECT_PRED1(too_long, encode_error("/normalizer", replace({{"Regex", kSlow}}, "x"), slow_text()));
   // Where the regular expression is a decoder's, and the text a token.
   testing::TempFolder folder;
   json model = testing::byte_level_tokenizer();
