@@ -73,6 +73,10 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
     return Status::error("the first " + std::to_string(options.sink) + " tokens are kept beside a window only");
   if (options.naive && options.window > 0)
     return Status::error("a window is for placed programs; the naive mode keeps the whole past");
+  if (m.files.encoder && options.window > 0)
+    return Status::error("no window: a decoder with an encoder keeps its whole past");
+  if (m.files.encoder && !options.draft.empty())
+    return Status::error("no draft: answers of a model with an encoder follow its source, which a draft does not see");
   if (options.batch < 1) return Status::error("steps of " + std::to_string(options.batch) + " sequences");
   if (options.memory < 0) return Status::error("a memory of " + std::to_string(options.memory) + " bytes");
   if (options.naive) {
