@@ -75,12 +75,12 @@ void pause(int thread) {
   if (x == 1) std::this_thread::yield();
 }
 
-// Sums of few rows have other last bits where threads share them (1e-6 on the portable kernels and AVX2); what a thread
-// reads too early is another number altogether.
+// Sums of few rows have other last bits where threads share them (3e-5 behind some steps on the portable kernels and
+// AVX2); what a thread reads too early is another number altogether.
 testing::AssertionResult near(const std::vector<float>& is, const std::vector<float>& want) {
   if (is.size() != want.size()) return testing::AssertionFailure() << is.size() << " numbers, not " << want.size();
   for (size_t i = 0; i < is.size(); ++i)
-    if (!(std::fabs(is[i] - want[i]) <= 2e-5f * (1 + std::fabs(want[i]))))
+    if (!(std::fabs(is[i] - want[i]) <= 2e-4f * (1 + std::fabs(want[i]))))
       return testing::AssertionFailure() << "number " << i << " is " << is[i] << ", not " << want[i];
   return testing::AssertionSuccess();
 }
