@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -149,6 +150,15 @@ class Model {
   bool has_tokenizer() const;
   Result<std::vector<int64_t>> encode(const std::string& text) const;
   Result<std::string> decode(std::span<const int64_t> ids) const;
+  // The source of a translation, by tokens that name languages (M2M100, NLLB, mBART; Marian's targets), and what
+  // GenerateOptions::forced_bos_id is to be. "": the tokenizer's own choice. Errors: a code without a token, with those
+  // that there are; a tokenizer without such tokens.
+  struct Translation {
+    std::vector<int64_t> ids;
+    std::optional<int64_t> forced_bos_id;
+  };
+  Result<Translation> encode_translation(const std::string& text, const std::string& source_language,
+                                         const std::string& target_language) const;
   // The prompt of a conversation by the model's chat template. Roles: "system", "user", "assistant".
   struct Message {
     std::string role, content;

@@ -35,7 +35,24 @@ Result<std::vector<int64_t>> parse_ids(const std::string& option, const std::str
   return ids;
 }
 
-Result<std::vector<int64_t>> prompt_of(const Model& model, const RunArguments& a) {
+// The prompt by its languages, which also say how the answer begins.
+Result<std::vector<int64_t>> translation_of(const Model& model, RunArguments& a) {
+  if (a.source_language && !a.prompt)
+    return Status::error("--source-lang is the language of a --prompt; ids have its token already");
+  if (a.chat || a.system) return Status::error("--source-lang and --target-lang do not go with a conversation");
+  if (a.target_language && a.generate.forced_bos_id)
+    return Status::error("--target-lang and --forced-bos-id both say how the answer begins");
+  Result<Model::Translation> t =
+      model.encode_translation(a.prompt.value_or(""), a.source_language.value_or(""), a.target_language.value_or(""));
+  if (!t.is_ok()) return t.status();
+  if (t->forced_bos_id) a.generate.forced_bos_id = t->forced_bos_id;
+  return a.prompt_ids ? parse_ids("--prompt-ids", *a.prompt_ids)
+         : a.prompt   ? std::move(t->ids)
+                      : std::vector<int64_t>{};
+}
+
+Result<std::vector<int64_t>> prompt_of(const Model& model, RunArguments& a) {
+  if (a.source_language || a.target_language) return translation_of(model, a);
   if (a.prompt_ids) return parse_ids("--prompt-ids", *a.prompt_ids);
   if (!a.prompt) return std::vector<int64_t>{};  // arrays are the prompt
   if (!a.system && !a.chat) return model.encode(*a.prompt);

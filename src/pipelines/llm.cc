@@ -12,6 +12,7 @@
 #include "pipelines/draft.h"
 #include "pipelines/sampling.h"
 #include "pipelines/start.h"
+#include "text/language_tokens.h"
 
 namespace situ {
 namespace {
@@ -73,6 +74,10 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
     return Status::error("the first " + std::to_string(options.sink) + " tokens are kept beside a window only");
   if (options.naive && options.window > 0)
     return Status::error("a window is for placed programs; the naive mode keeps the whole past");
+  if (m.files.encoder && options.window > 0)
+    return Status::error("no window: a decoder with an encoder keeps its whole past");
+  if (m.files.encoder && !options.draft.empty())
+    return Status::error("no draft: answers of a model with an encoder follow its source, which a draft does not see");
   if (options.batch < 1) return Status::error("steps of " + std::to_string(options.batch) + " sequences");
   if (options.memory < 0) return Status::error("a memory of " + std::to_string(options.memory) + " bytes");
   if (options.naive) {
@@ -326,7 +331,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
     return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " +
                          std::to_string(kMaxContext));
   // Before what takes long.
-  if (impl->folder.has_tokenizer) {
+  if (impl->folder.missing_tokenizer.empty()) {
     Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
     if (!tokenizer.is_ok()) return tokenizer.status();
     impl->tokenizer = std::move(*tokenizer);
@@ -410,12 +415,30 @@ bool Model::has_tokenizer() const { return impl_->tokenizer.has_value(); }
 
 Result<std::vector<int64_t>> Model::encode(const std::string& text) const {
   if (!impl_->tokenizer)
-    return Status::error(impl_->folder.folder.string() + ": no tokenizer.json; give token ids instead of text");
+    return Status::error(impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer +
+                         "; give token ids instead of text");
   return impl_->tokenizer->encode(text, true);
 }
 
+Result<Model::Translation> Model::encode_translation(const std::string& text, const std::string& source_language,
+                                                     const std::string& target_language) const {
+  if (!impl_->tokenizer)
+    return Status::error(impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer +
+                         ", which has the tokens of languages");
+  const auto given = [](const std::string& code) { return code.empty() ? std::nullopt : std::optional(code); };
+  const Result<TranslationTokens> tokens =
+      translation_tokens(*impl_->tokenizer, given(source_language), given(target_language));
+  if (!tokens.is_ok()) return tokens.status().with_context(impl_->folder.folder.string());
+  Result<std::vector<int64_t>> ids = impl_->tokenizer->encode(text, false);
+  if (!ids.is_ok()) return ids.status();
+  ids->insert(ids->begin(), tokens->prefix.begin(), tokens->prefix.end());
+  ids->insert(ids->end(), tokens->suffix.begin(), tokens->suffix.end());
+  return Translation{std::move(*ids), tokens->forced_bos};
+}
+
 Result<std::string> Model::decode(std::span<const int64_t> ids) const {
-  if (!impl_->tokenizer) return Status::error(impl_->folder.folder.string() + ": no tokenizer.json");
+  if (!impl_->tokenizer)
+    return Status::error(impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer);
   return impl_->tokenizer->decode(ids, true);
 }
 

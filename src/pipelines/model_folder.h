@@ -15,7 +15,7 @@ struct ModelFolder {
   std::filesystem::path model_file;                // the decoder's, of an encoder-decoder
   std::filesystem::path encoder_file, first_file;  // empty: none; first_file: the decoder's first call
   std::filesystem::path folder;                    // of tokenizer and configuration
-  bool has_tokenizer = false;                      // tokenizer.json
+  std::string missing_tokenizer;                   // the file without which there is no text; "": there is a tokenizer
   InputNames names;
   int64_t context_length = 0;  // 0: not declared
   int64_t source_length = 0;   // most tokens that an encoder takes; 0: not declared

@@ -1,6 +1,7 @@
 // The module situ._situ: the C++ API as it is. The package situ (situ/model.py) gives it its face.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -167,6 +168,14 @@ void bind_model(nb::module_& m) {
             return value_or_raise(self.alone([&](Model& m) { return m.encode(text); }));
           },
           "text"_a)
+      .def(
+          "encode_translation",
+          [](ModelHandle& self, const std::string& text, const std::string& source, const std::string& target) {
+            const Model::Translation t =
+                value_or_raise(self.alone([&](Model& m) { return m.encode_translation(text, source, target); }));
+            return nb::make_tuple(t.ids, t.forced_bos_id);
+          },
+          "text"_a, "source_language"_a, "target_language"_a)
       .def(
           "decode",
           [](ModelHandle& self, const Ids& ids) {

@@ -12,9 +12,10 @@ void Grammar::Free::operator()(situ_text_grammar* handle) const { situ_text_gram
 Result<Grammar> Grammar::compile(const Tokenizer& tokenizer, GrammarKind kind, std::string_view source,
                                  int64_t vocabulary) {
   if (vocabulary < 0) return Status::error("grammar: a vocabulary of " + std::to_string(vocabulary) + " tokens");
+  if (!tokenizer.model_->handle()) return Status::error("grammar: the tokens of a tokenizer.json are needed");
   situ_text_grammar* handle = nullptr;
   OwnedText error;
-  if (situ_text_grammar_create(tokenizer.handle_.get(), static_cast<int>(kind), source.data(), source.size(),
+  if (situ_text_grammar_create(tokenizer.model_->handle(), static_cast<int>(kind), source.data(), source.size(),
                                static_cast<size_t>(vocabulary), &handle, error.get()) != 0) {
     return error.status();
   }

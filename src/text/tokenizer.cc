@@ -1,13 +1,14 @@
 #include "text/tokenizer.h"
 
-#include <limits>
+#include <atomic>
 #include <utility>
 
+#include "text/language_tokens.h"
 #include "text/owned_text.h"
 
 namespace situ {
 
-void Tokenizer::Free::operator()(situ_text_tokenizer* handle) const { situ_text_tokenizer_free(handle); }
+namespace fs = std::filesystem;
 
 Status check_utf8(std::string_view text, std::string_view what) {
   OwnedText error;
@@ -22,87 +23,70 @@ situ_text_stop Tokenizer::stop() const {
   return {asked, interrupt_};
 }
 
-Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
+std::string Tokenizer::missing_file(const fs::path& folder) {
+  std::error_code unknown;
+  const auto there = [&](const char* name) { return fs::exists(folder / name, unknown); };
+  if (there("tokenizer.json") || there("sentencepiece.bpe.model")) return "";
+  if (!there("source.spm") && !there("target.spm")) return "tokenizer.json";
+  for (const char* name : {"source.spm", "target.spm", "vocab.json"})
+    if (!there(name)) return name;
+  return "";
+}
+
+Result<Tokenizer> Tokenizer::load(const fs::path& folder) {
   Result<TokenizerConfig> config = TokenizerConfig::load(folder);
   if (!config.is_ok()) return config.status();
-  const std::string path = (folder / "tokenizer.json").string();
-  situ_text_tokenizer* handle = nullptr;
-  OwnedText error;
-  if (situ_text_tokenizer_create(path.data(), path.size(), nullptr, &handle, error.get()) != 0) return error.status();
-  Tokenizer tokenizer(handle, std::move(config).value());
+  std::error_code unknown;
+  const bool pieces = !fs::exists(folder / "tokenizer.json", unknown) && missing_file(folder).empty();
+  Result<std::unique_ptr<TokenizerModel>> model =
+      pieces ? load_piece_tokenizer(folder, *config) : load_json_tokenizer(folder / "tokenizer.json");
+  if (!model.is_ok()) return model.status();
+  Tokenizer tokenizer(std::move(*model), std::move(config).value());
   SITU_RETURN_IF_ERROR(tokenizer.resolve_ends());
   return tokenizer;
 }
 
+// Languages go before add_bos_token and add_eos_token: their classes know neither.
 Status Tokenizer::resolve_ends() {
+  if (language_layout(config_.tokenizer_class, config_.legacy_behaviour)) {
+    const Result<TranslationTokens> tokens = translation_tokens(*this, std::nullopt, std::nullopt);
+    if (tokens.is_ok()) ends_ = Ends{tokens->prefix, tokens->suffix};
+    return Status::ok();  // a vocabulary without languages has texts without them
+  }
   if (!config_.ends) return Status::ok();
-  const auto resolve = [&](bool wanted, const char* name, std::optional<int64_t>& id) {
+  Ends ends;
+  const auto resolve = [&](bool wanted, const char* name, std::vector<int64_t>& ids) {
     const std::optional<std::string> token = special_token(name);
     if (!wanted || !token) return Status::ok();
-    id = token_to_id(*token);
+    const std::optional<int64_t> id = token_to_id(*token);
     if (!id) return Status::error(std::string("tokenizer_config.json: ") + name + " '" + *token + "' has no id");
+    ids = {*id};
     return Status::ok();
   };
-  SITU_RETURN_IF_ERROR(resolve(config_.ends->add_bos, "bos_token", first_id_));
-  return resolve(config_.ends->add_eos, "eos_token", last_id_);
+  SITU_RETURN_IF_ERROR(resolve(config_.ends->add_bos, "bos_token", ends.first));
+  SITU_RETURN_IF_ERROR(resolve(config_.ends->add_eos, "eos_token", ends.last));
+  ends_ = std::move(ends);
+  return Status::ok();
 }
 
 Result<std::vector<int64_t>> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  const bool by_file = add_special_tokens && !config_.ends;
-  const bool by_config = add_special_tokens && config_.ends;
-  struct Ids : situ_text_ids {
-    Ids() : situ_text_ids{} {}
-    Ids(const Ids&) = delete;
-    ~Ids() { situ_text_free_ids(this); }
-  } ids;
-  OwnedText error;
   const situ_text_stop when = stop();
-  if (situ_text_encode(handle_.get(), text.data(), text.size(), by_file, &when, &ids, error.get()) != 0)
-    return error.status();
-  std::vector<int64_t> result;
-  result.reserve(ids.size + 2);
-  if (by_config && first_id_) result.push_back(*first_id_);
-  result.insert(result.end(), ids.data, ids.data + ids.size);
-  if (by_config && last_id_) result.push_back(*last_id_);
-  return result;
+  if (!add_special_tokens || !ends_) return model_->encode(text, add_special_tokens, when);
+  Result<std::vector<int64_t>> ids = model_->encode(text, false, when);
+  if (!ids.is_ok()) return ids;
+  ids->insert(ids->begin(), ends_->first.begin(), ends_->first.end());
+  ids->insert(ids->end(), ends_->last.begin(), ends_->last.end());
+  return ids;
 }
 
 Result<std::string> Tokenizer::decode(std::span<const int64_t> ids, bool skip_special_tokens) const {
-  std::vector<uint32_t> narrow;
-  narrow.reserve(ids.size());
-  for (const int64_t id : ids) {
-    if (id < 0 || id > std::numeric_limits<uint32_t>::max()) {
-      return Status::error("decode: " + std::to_string(id) + " is not a token id");
-    }
-    narrow.push_back(static_cast<uint32_t>(id));
-  }
-  OwnedText text, error;
-  const situ_text_stop when = stop();
-  if (situ_text_decode(handle_.get(), narrow.data(), narrow.size(), skip_special_tokens, &when, text.get(),
-                       error.get()) != 0)
-    return error.status();
-  return text.str();
+  return model_->decode(ids, skip_special_tokens, stop());
 }
 
-std::optional<int64_t> Tokenizer::token_to_id(std::string_view token) const {
-  uint32_t id = 0;
-  if (!situ_text_token_to_id(handle_.get(), token.data(), token.size(), &id)) return std::nullopt;
-  return id;
-}
-
-std::optional<std::string> Tokenizer::id_to_token(int64_t id) const {
-  OwnedText text;
-  if (id < 0 || id > std::numeric_limits<uint32_t>::max()) return std::nullopt;
-  if (!situ_text_id_to_token(handle_.get(), static_cast<uint32_t>(id), text.get())) return std::nullopt;
-  return text.str();
-}
-
-bool Tokenizer::is_special(int64_t id) const {
-  if (id < 0 || id > std::numeric_limits<uint32_t>::max()) return false;
-  return situ_text_is_special(handle_.get(), static_cast<uint32_t>(id));
-}
-
-int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(situ_text_vocab_size(handle_.get())); }
+std::optional<int64_t> Tokenizer::token_to_id(std::string_view token) const { return model_->token_to_id(token); }
+std::optional<std::string> Tokenizer::id_to_token(int64_t id) const { return model_->id_to_token(id); }
+bool Tokenizer::is_special(int64_t id) const { return model_->is_special(id); }
+int64_t Tokenizer::vocab_size() const { return model_->vocab_size(); }
 
 std::optional<std::string> Tokenizer::special_token(const std::string& name) const {
   const auto found = config_.special_tokens.find(name);

@@ -13,8 +13,8 @@
 
 #include "base/status.h"
 #include "text/tokenizer_config.h"
+#include "text/tokenizer_model.h"
 
-struct situ_text_tokenizer;
 struct situ_text_stop;
 
 namespace situ {
@@ -28,12 +28,15 @@ struct ChatMessage {
 };
 
 // Move-only. All const members may be called by any number of threads at once; the ids and texts equal those of the
-// Python packages tokenizers 0.23 and transformers 5 with clean_up_tokenization_spaces off.
+// Python packages tokenizers 0.23 and transformers 5 with clean_up_tokenization_spaces off; without tokenizer.json
+// those of the slow tokenizers of transformers 4.57.
 class Tokenizer {
  public:
-  // Reads tokenizer.json, which must be there, and what TokenizerConfig::load reads. Error: it takes too much time or
-  // memory (situ_text.h).
+  // Reads tokenizer.json, else the files of load_piece_tokenizer, and what TokenizerConfig::load reads. Error: it takes
+  // too much time or memory (situ_text.h).
   static Result<Tokenizer> load(const std::filesystem::path& folder);
+  // The file that a folder lacks to have a tokenizer; "": none.
+  static std::string missing_file(const std::filesystem::path& folder);
 
   // Calls that wait end with the error "interrupted" within milliseconds when the flag is true. Null: none. Not while
   // other threads use the tokenizer.
@@ -58,6 +61,7 @@ class Tokenizer {
   std::optional<std::string> special_token(const std::string& name) const;
   std::optional<int64_t> special_token_id(const std::string& name) const;
 
+  const TokenizerConfig& config() const { return config_; }
   bool has_chat_template() const { return !config_.chat_templates.empty(); }
 
   // The prompt for a conversation. The result already holds the special tokens: encode it with add_special_tokens
@@ -69,20 +73,20 @@ class Tokenizer {
                                                std::string_view variables_json = {}) const;
 
  private:
-  struct Free {
-    void operator()(situ_text_tokenizer* handle) const;
-  };
   friend class Grammar;
-  Tokenizer(situ_text_tokenizer* handle, TokenizerConfig config) : handle_(handle), config_(std::move(config)) {}
+  Tokenizer(std::unique_ptr<TokenizerModel> model, TokenizerConfig config)
+      : model_(std::move(model)), config_(std::move(config)) {}
   Status resolve_ends();
   situ_text_stop stop() const;
 
-  std::unique_ptr<situ_text_tokenizer, Free> handle_;
+  std::unique_ptr<TokenizerModel> model_;
   TokenizerConfig config_;
   const std::atomic<bool>* interrupt_ = nullptr;
-  // Added around a text in place of what tokenizer.json adds, when config_.ends is set.
-  std::optional<int64_t> first_id_;
-  std::optional<int64_t> last_id_;
+  // Added around a text in place of what the model adds.
+  struct Ends {
+    std::vector<int64_t> first, last;
+  };
+  std::optional<Ends> ends_;
 };
 
 }  // namespace situ

@@ -1,5 +1,6 @@
 #include "text/tokenizer_config.h"
 
+#include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -49,6 +50,48 @@ void add_special_tokens(const json& config, std::map<std::string, std::string>& 
     if (value.is_object() && value.contains("content")) text = &value["content"];
     if (text->is_string()) out.emplace(name, text->get<std::string>());
   }
+}
+
+// A token is a text, or an object whose "content" is the text.
+const json* token_text(const json& value) {
+  const json* text = value.is_object() && value.contains("content") ? &value["content"] : &value;
+  return text->is_string() ? text : nullptr;
+}
+
+void add_additional_tokens(const json& config, std::vector<std::string>& out) {
+  if (!out.empty() || !config.contains("additional_special_tokens")) return;
+  const json& list = config["additional_special_tokens"];
+  if (!list.is_array()) return;
+  for (const json& value : list)
+    if (const json* text = token_text(value)) out.push_back(text->get<std::string>());
+}
+
+// {"5": {"content": "x", "special": true, ...}}; ids that are none are left out.
+void add_added_tokens(const json& config, std::map<int64_t, TokenizerConfig::AddedToken>& out) {
+  if (!config.contains("added_tokens_decoder") || !config["added_tokens_decoder"].is_object()) return;
+  for (const auto& [key, value] : config["added_tokens_decoder"].items()) {
+    int64_t id = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    const json* text = value.is_object() ? token_text(value) : nullptr;
+    if (error != std::errc() || end != key.data() + key.size() || id < 0 || !text) continue;
+    const auto flag = [&](const char* name) { return value.contains(name) && value[name] == true; };
+    out[id] = {text->get<std::string>(), flag("special"), flag("lstrip"), flag("rstrip")};
+  }
+}
+
+std::string text_of(const json& config, const char* name) {
+  return config.contains(name) && config[name].is_string() ? config[name].get<std::string>() : std::string();
+}
+
+// As transformers finds it, as far as languages depend on it.
+std::string class_of(const json& tokenizer_config, const json& model_config) {
+  std::string name = text_of(tokenizer_config, "tokenizer_class");
+  if (name.empty()) name = text_of(model_config, "tokenizer_class");
+  const std::string type = text_of(model_config, "model_type");
+  if (name.empty() && type == "mbart") name = "MBartTokenizer";
+  if (name.empty() && type == "m2m_100") name = "M2M100Tokenizer";
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  return name;
 }
 
 // The classes whose post-processor transformers builds from the configuration. Others keep the one of tokenizer.json:
@@ -113,9 +156,21 @@ Result<TokenizerConfig> TokenizerConfig::load(const std::filesystem::path& folde
   add_special_tokens(main.value(), config.special_tokens);
   add_templates(main.value(), main_file, config.chat_templates);
   config.ends = ends_of(main.value());
+  add_additional_tokens(main.value(), config.additional_special_tokens);
+  add_added_tokens(main.value(), config.added_tokens);
+  config.source_language = text_of(main.value(), "src_lang");
+  const auto flag = [&](const char* name) { return main.value().contains(name) && main.value()[name] == true; };
+  config.legacy_behaviour = flag("legacy_behaviour");
+  config.separate_vocabs = flag("separate_vocabs");
+  config.tokenizer_class = class_of(main.value(), json::object());
+  if (config.tokenizer_class.empty()) {
+    Result<json> model = read_object(folder / "config.json");
+    if (model.is_ok()) config.tokenizer_class = class_of(main.value(), model.value());
+  }
   Result<json> map = read_object(folder / "special_tokens_map.json");
   if (!map.is_ok()) return map.status();
   add_special_tokens(map.value(), config.special_tokens);
+  add_additional_tokens(map.value(), config.additional_special_tokens);
   if (config.chat_templates.empty()) {
     Result<json> processor = read_object(processor_file);
     if (!processor.is_ok()) return processor.status();

@@ -145,6 +145,14 @@ class Model:
         """Token ids of a text, with the special tokens that the tokenizer puts around it. SituError: no tokenizer."""
         return self._model.encode(_text(text))
 
+    def encode_translation(self, text: str, source: str = "", target: str = "") -> tuple[list[int], int | None]:
+        """Token ids of a text with the tokens of its languages (M2M100, NLLB, mBART, Marian), and what forced_bos_id is to be.
+
+        "": the tokenizer's own choice. SituError: a code without a token, or a tokenizer without such tokens.
+        """
+        ids, forced_bos_id = self._model.encode_translation(_text(text), source, target)
+        return ids, forced_bos_id
+
     def decode(self, ids: Ids) -> str:
         """The text of token ids, without special tokens. SituError: no tokenizer."""
         return self._model.decode(_token_ids(ids))

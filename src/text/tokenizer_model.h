@@ -1,0 +1,46 @@
+// What a Tokenizer rests on: tokenizer.json, or SentencePiece models with a vocabulary beside them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "text/tokenizer_config.h"
+
+struct situ_text_tokenizer;
+struct situ_text_stop;
+
+namespace situ {
+
+// The functions are those of Tokenizer, and `stop` says when the caller does not wait any more; const ones may be
+// called by any number of threads at once.
+class TokenizerModel {
+ public:
+  virtual ~TokenizerModel() = default;
+  virtual Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens,
+                                              const situ_text_stop& stop) const = 0;
+  virtual Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens,
+                                     const situ_text_stop& stop) const = 0;
+  virtual std::optional<int64_t> token_to_id(std::string_view token) const = 0;
+  virtual std::optional<std::string> id_to_token(int64_t id) const = 0;
+  virtual bool is_special(int64_t id) const = 0;
+  virtual int64_t vocab_size() const = 0;
+  // For grammars; null: there are none.
+  virtual const situ_text_tokenizer* handle() const { return nullptr; }
+};
+
+// By tokenizer.json.
+Result<std::unique_ptr<TokenizerModel>> load_json_tokenizer(const std::filesystem::path& file);
+
+// By SentencePiece models. Their files: source.spm, target.spm and vocab.json (Marian); sentencepiece.bpe.model and
+// vocab.json (M2M100); sentencepiece.bpe.model alone, whose ids are fairseq's (mBART, NLLB). `config`: of the folder.
+Result<std::unique_ptr<TokenizerModel>> load_piece_tokenizer(const std::filesystem::path& folder,
+                                                             const TokenizerConfig& config);
+
+}  // namespace situ
