@@ -2,6 +2,7 @@
 """Compiles everything with clang (16 or newer) as far as its warnings go, without code: clang_check.py [PART OF A PATH]...
 
 Clang warns of other things than GCC, and refuses what is GCC's alone. A finding fails; the last line counts them.
+With --find it prints the name of the compiler and does nothing else.
 """
 import json
 import os
@@ -22,7 +23,7 @@ def find_clang():
             version = subprocess.run([name, "-dumpversion"], capture_output=True, text=True).stdout
             if int(re.match(r"\d*", version)[0] or 0) >= 16:
                 return name
-    sys.exit("clang_check: no clang++ of version 16 or newer; run scripts/install_deps.sh")
+    sys.exit("clang_check: no clang++ of version 16 or newer; run scripts/install_deps.sh checks")
 
 def configure():
     clang, cargo = find_clang(), subprocess.run([ROOT / "scripts/find_cargo.sh"], capture_output=True, text=True).stdout.strip()
@@ -40,6 +41,9 @@ def check(entry):
     return done.returncode, done.stdout + done.stderr
 
 def main():
+    if sys.argv[1:] == ["--find"]:
+        print(find_clang())
+        return
     configure()
     entries = [e for e in json.loads((BUILD / "compile_commands.json").read_text())
                if all(part in e["file"] for part in sys.argv[1:])]
