@@ -118,9 +118,9 @@ struct SharedKeys {
   StridedTensor space;
   uint32_t arrivals[kMostThreads] = {};
 
-  SharedKeys(int64_t heads, int64_t kv_heads, int64_t keys, int64_t value_depth)
+  SharedKeys(int64_t heads, int64_t kv_heads, int64_t keys, int64_t value_depth, int64_t tokens = 1)
       : space(DType::kF32,
-              {kMostThreads - 1, attention_blocks(keys), attention_rows_together(heads, kv_heads),
+              {kMostThreads - 1, attention_blocks(keys), attention_rows_together(heads, kv_heads, tokens),
                attention_partial_floats(value_depth)},
               {}) {}
   void run(const KernelTable& table, KernelCall call, int threads) {
@@ -259,7 +259,7 @@ TEST(Attention, Decode) {
 
 // Around the numbers of keys at which there is a block more.
 TEST(Attention, BlocksOfKeys) {
-  for (int64_t keys : {4, 15, 16, 17, 35, 191, 192, 193, 767, 768, 1030})
+  for (int64_t keys : {4, 35, 95, 96, 191, 192, 193, 767, 768, 1030})
     for (int64_t group : {1, 3, 12}) check({.heads = 2 * group, .kv_heads = 2, .keys = keys, .value_depth = 40});
   check({.heads = 60, .kv_heads = 1, .keys = 300, .depth = 70, .value_depth = 90});
   check({.heads = 22, .kv_heads = 11, .keys = 300});
@@ -566,6 +566,72 @@ TEST(Attention, SegmentsTogetherAreAsAlone) {
           },
           emulated_tables());
     }
+}
+
+// Beams: tokens that share all keys (one source), some (one prompt), or fewer than a block; each as alone, to the bit.
+TEST(Attention, TokensThatShareKeysAreAsAlone) {
+  for (const auto& [heads, kv_heads] : {std::pair<int64_t, int64_t>{9, 3}, {12, 12}, {24, 2}, {60, 1}})
+    for (const int64_t keys : {3, 40, 700})
+      for (const DType kv : {DType::kF32, DType::kI8}) {
+        const int64_t depth = 20, tokens = 7, slots = 2 * tokens * keys;
+        AttentionParams params{.scale = 0.2f, .softcap = 0, .window = 0, .causal = true, .smooth_sink = false};
+        std::vector<std::vector<situ::Run>> runs;
+        std::vector<StepSegment> segments;
+        const int64_t shared[tokens] = {0, keys, keys, keys / 2, keys / 2 + 1, 1, 0};
+        for (int64_t i = 0; i < tokens; ++i) {  // behind the shared keys each has slots of its own
+          const int64_t common = shared[i];
+          std::vector<situ::Run> own;
+          for (int64_t j = 0; j < keys; ++j) {
+            const situ::Run* before = nullptr;
+            int64_t at = j;
+            if (j < common)
+              for (before = runs.back().data(); at >= before->length; ++before) at -= before->length;
+            own.push_back({before != nullptr ? before->first_slot + at : i * keys + j, 1});
+          }
+          runs.push_back(own);
+        }
+        for (int64_t i = 0; i < tokens; ++i)
+          segments.push_back({i, 1, false, runs[i].data(), static_cast<int>(keys), keys, 0, shared[i]});
+        StridedTensor q = StridedTensor::random_layout(DType::kF32, {1, heads, tokens, depth}),
+                      y = StridedTensor::random_layout(DType::kF32, {1, heads, tokens, depth});
+        const Rows k(kv, {1, kv_heads, slots, depth}, {}), v(kv, {1, kv_heads, slots, depth}, {});
+        q.fill(-2, 2);
+        const View in[3] = {q.view(), k.data.view(), v.data.view()};
+        KernelCall call;
+        call.in = in;
+        call.in_count = 3;
+        call.out = &y.view();
+        call.out_count = 1;
+        call.params = &params;
+        SharedKeys space(heads, kv_heads, keys, depth, tokens);
+        auto numbers = [&] {
+          std::vector<double> list;
+          for (int64_t i = 0; i < y.count(); ++i) list.push_back(y.get(i));
+          return list;
+        };
+        for_each_isa(
+            [&](const KernelTable& table, int threads) {
+              y.reset();
+              for (StepSegment s : segments) {
+                s.shared = 0;
+                call.segments = &s;
+                call.segment_count = 1;
+                space.run(table, call, threads);
+              }
+              const std::vector<double> alone = numbers();
+              call.segments = segments.data();
+              call.segment_count = tokens;
+              for (const int workers : {1, 2, 3, 5}) {
+                y.reset();
+                space.run(table, call, workers);
+                ASSERT_EQ(numbers(), alone) << workers << " threads";
+              }
+              y.reset();
+              run_kernel(table, &KernelTable::attention, call, 3);  // without a workspace
+              ASSERT_EQ(numbers(), alone);
+            },
+            emulated_tables());
+      }
 }
 
 TEST(Attention, TypesAndLayouts) {

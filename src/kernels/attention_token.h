@@ -1,14 +1,14 @@
-// Attention of single tokens, as decoding has them. The keys that a token attends to are cut into blocks by their
-// number alone (attention_blocks), each is summed on its own, and the sums are merged in order: whoever computes them,
-// and whoever else is in the step, the result is the same to the bit (flash decoding).
+// Attention of single tokens, as decoding has them. Each block of a token's keys is summed on its own, and the sums are
+// merged in order: whoever computes them, and whoever else is in the step, the result is the same to the bit (flash
+// decoding). attention_units.h says who computes which.
 //
-// The work is a list of units, (token, tiles of up to eight KV heads, block of keys), of which each thread takes a
-// stretch. All heads of a unit are read together, since a slot holds them side by side. A thread that has all blocks of
-// a token merges them on the way; else each leaves its sums in the workspace, and the thread that comes last
-// (KernelCall::arrivals) merges them.
+// All heads of a unit, and all tokens that share its keys, are worked on together: a slot holds heads side by side. A
+// thread that has all blocks of its tokens merges them on the way; else each leaves its sums in the workspace, and the
+// thread that comes last (KernelCall::arrivals) merges them.
 #pragma once
 
 #include "kernels/attention_tile.h"
+#include "kernels/attention_units.h"
 
 namespace situ {
 namespace SITU_ISA {
@@ -25,179 +25,200 @@ static inline int64_t slots_at_once(const Problem& p) {
   return bytes > 0 && 2 * bytes <= kSlotBytes ? kSlotBytes / bytes * even : even;
 }
 
-// Asks for part `part` of `parts` of the slots of the block's rows [from, to): the arithmetic on one group of slots
-// takes about as long as fetching the next.
-SITU_INLINE void prefetch_slots(const View& v, const Keys& keys, int64_t from, int64_t to, int64_t part,
-                                int64_t parts) {
-  const int64_t row = v.strides[2] * dtype_bytes(v.type), begin = from + (to - from) * part / parts,
-                end = from + (to - from) * (part + 1) / parts;
+// Tiles that attend to the same keys, those of one KV head side by side.
+struct TileList {
+  Tile* tiles[kTilesTogether];
+  int64_t count = 0;
+  int64_t first_head, heads;
+};
+
+// Asks for part `part` of the slots of the block's rows [from, to), as far as the tiles' heads go: the arithmetic on
+// one group of slots takes about as long as fetching the next.
+SITU_INLINE void prefetch_slots(const TileList& list, const View& v, const Keys& keys, int64_t from, int64_t to,
+                                int64_t part) {
+  const int64_t row = v.strides[2] * dtype_bytes(v.type), head = v.strides[1] * dtype_bytes(v.type),
+                begin = from + (to - from) * part / list.count, end = from + (to - from) * (part + 1) / list.count;
+  const bool all = list.heads == v.dims[1] || head >= row;
+  const std::byte* data = v.data + (all ? 0 : list.first_head * head);
   // Inlined before GCC looks for calls without an effect: it takes one that only prefetches for such, and drops it.
   each_stretch(keys, begin, end, [&](int64_t, int64_t count, int64_t slot) __attribute__((always_inline)) {
-    const std::byte *at = v.data + slot * row, *last = at + count * row;
-    for (; at < last; at += 64) __builtin_prefetch(at);
+    const int64_t pieces = all ? 1 : count, bytes = all ? count * row : list.heads * head;
+    for (int64_t i = 0; i < pieces; ++i) {
+      const std::byte *at = data + (slot + i) * row, *last = at + bytes;
+      for (; at < last; at += 64) __builtin_prefetch(at);
+    }
   });
 }
 
 // A block of keys, for all tiles. A slot holds all heads side by side: heads take turns every few slots, so that memory
-// is read in order. `follow`: keys that come after the block.
-static inline void attend_slots(const Problem& p, Tile* tiles, int64_t tile_count, const Keys& keys, int64_t follow) {
-  const int64_t first_head = tiles[0].first / p.group, count = keys.count, step = slots_at_once(p);
+// is read in order, and once. `follow`: keys that come after the block.
+static inline void attend_slots(const Problem& p, const TileList& list, const Keys& keys, int64_t follow) {
+  // Heads that do not lie side by side take no turns.
+  const bool apart = p.k.strides[1] > p.k.strides[2] || p.v.strides[1] > p.v.strides[2];
+  const int64_t count = keys.count, step = apart ? count : slots_at_once(p);
   auto up_to = [](int64_t j, int64_t most) { return j < most ? j : most; };
+  auto ask = [&](const View& v, const Keys& of, int64_t from, int64_t to, int64_t part)
+                 __attribute__((always_inline)) {
+    if (!apart) prefetch_slots(list, v, of, from, to, part);
+  };
   with_type(p.k, [&](const auto* k) {
     Keys now = keys;
     for (int64_t j = 0; j < count; j += step) {
       const int64_t next = up_to(j + step, count);
       now = now.from(j);
-      for (int64_t h = 0; h < tile_count; ++h) {
-        if (next < count)
-          prefetch_slots(p.k, now, next, up_to(next + step, count), h, tile_count);
-        else
-          prefetch_slots(p.v, keys, 0, up_to(step, count), h, tile_count);
-        few_scores(tiles[h], p.depth, k + (first_head + h) * p.k.strides[1], p.k.strides[2], now, j, next);
+      for (int64_t i = 0; i < list.count; ++i) {
+        next < count ? ask(p.k, now, next, up_to(next + step, count), i) : ask(p.v, keys, 0, up_to(step, count), i);
+        const Tile& t = *list.tiles[i];
+        few_scores(t, p.depth, k + t.batch * p.k.strides[0] + t.first / p.group * p.k.strides[1], p.k.strides[2], now,
+                   j, next);
       }
     }
   });
-  for (int64_t h = 0; h < tile_count; ++h) {
-    weigh_few(p, &tiles[h], keys.first, count, tiles[h].scores);
-    shrink_rows(p, &tiles[h]);
+  for (int64_t i = 0; i < list.count; ++i) {
+    weigh_few(p, list.tiles[i], keys.first, count, list.tiles[i]->scores);
+    shrink_rows(p, list.tiles[i]);
   }
   with_type(p.v, [&](const auto* v) {
     Keys now = keys;
     for (int64_t j = 0; j < count; j += step) {
       const int64_t next = up_to(j + step, count);
       now = now.from(j);
-      for (int64_t h = 0; h < tile_count; ++h) {
-        if (next < count)
-          prefetch_slots(p.v, now, next, up_to(next + step, count), h, tile_count);
-        else
-          prefetch_slots(p.k, now, count, count + up_to(step, follow), h, tile_count);
-        few_values(p, tiles[h], v + (first_head + h) * p.v.strides[1], p.v.strides[2], now, j, next);
+      for (int64_t i = 0; i < list.count; ++i) {
+        next < count ? ask(p.v, now, next, up_to(next + step, count), i)
+                     : ask(p.k, now, count, count + up_to(step, follow), i);
+        const Tile& t = *list.tiles[i];
+        few_values(p, t, v + t.batch * p.v.strides[0] + t.first / p.group * p.v.strides[1], p.v.strides[2], now, j,
+                   next);
       }
     }
   });
 }
 
-// How the rows of one token are cut into tiles.
-struct TokenTiles {
-  int64_t per_head;  // tiles of a KV head
-  int64_t rows;      // of a tile; the last one of a head may have fewer
-  int64_t count;     // of all KV heads
-  int64_t together;  // worked on side by side
-
-  explicit TokenTiles(const Problem& p) {
-    const int64_t per_row = p.depth + 2 * p.o_row + kKeyBlock;
-    const int64_t fit = (kScratchBytes / 4 - panel_floats(p) - kKeyBlock) / per_row;
-    const int64_t most = clamp(fit, 1, kMaxRows);
-    per_head = (p.group + most - 1) / most;
-    rows = (p.group + per_head - 1) / per_head;
-    count = p.k.dims[1] * per_head;
-    together = clamp(fit / rows, 1, count < kTilesTogether ? count : kTilesTogether);
+// The same where a KV head has many rows: its keys are packed once.
+static inline void attend_panels(const Problem& p, const TileList& list, const Keys& keys, const Panels& panels) {
+  int64_t packed = -1;
+  for (int64_t i = 0; i < list.count; ++i) {
+    Tile& t = *list.tiles[i];
+    if (t.first / p.group != packed) pack_block(p, t.batch, packed = t.first / p.group, keys, panels);
+    attend_packed(p, &t, keys.first, keys.count, panels);
   }
-};
+}
 
-// The keys of a token, in blocks.
-struct TokenBlocks {
-  int64_t first, end, size, count;
-
-  TokenBlocks(const AttentionParams& params, int64_t keys) {
-    first = params.window > 0 && params.first <= 0 && keys > params.window ? keys - params.window : 0;
-    end = keys;
-    const int64_t n = attention_blocks(end - first);
-    size = (end - first + n - 1) / n;
-    count = size > 0 ? (end - first + size - 1) / size : 1;
-  }
-  int64_t begin_of(int64_t block) const { return first + block * size; }
-  int64_t end_of(int64_t block) const { return begin_of(block) + size < end ? begin_of(block) + size : end; }
-};
-
-constexpr int64_t kMostRows = kTilesTogether * kMaxRows;
+constexpr int64_t kMostRows = kHeadsTogether * kMaxRows;
+static_assert(kSharingRows <= kMostRows);
 
 // Sums of rows: output o (not divided by l), the largest score m, and l.
 struct Sums {
+  bool empty = true;  // of no key yet
   float* o[kMostRows];
   float m[kMostRows], l[kMostRows];
 };
 
-// Tiles of one thread, and what their blocks are merged into.
+// Tiles of one thread, by KV head, then by token, and what their blocks are merged into.
 struct TokenWork {
   Panels panels;
+  const StepSegment* segments;
+  int tokens;
   int64_t count, rows;
   Tile tiles[kTilesTogether];
-  float* o[kTilesTogether];  // of the tiles, [rows][o_row]
-  Sums merged;
-  bool empty;  // nothing is merged yet
+  Sums block, part, total;
 };
 
-// Tiles first .. first + w->count of the token, with nothing merged but sinks.
-static inline void start_token(const Problem& p, std::byte* scratch, const TokenTiles& cut, int64_t batch,
-                               int64_t first, int64_t count, TokenWork* w) {
-  w->count = count;
+static inline void start_token(Problem* p, std::byte* scratch, const TokenTiles& cut, const TokenUnits& units,
+                               const StepSegment* segments, TokenWork* w) {
+  w->segments = segments + units.segment;
+  w->tokens = units.tokens;
+  w->count = units.tiles * units.tokens;
   w->rows = 0;
-  w->empty = p.sink == nullptr && !p.params.smooth_sink;
+  w->total.empty = p->sink == nullptr && !p->params.smooth_sink;
   w->panels.keys = reinterpret_cast<float*>(scratch);
-  w->panels.values = w->panels.keys + p.depth * p.block;
-  float* addend = w->panels.keys + panel_floats(p);
+  w->panels.values = w->panels.keys + p->depth * p->block;
+  float* addend = w->panels.keys + panel_floats(*p);
   float* at = addend + kKeyBlock;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t head = (first + i) / cut.per_head, row = (first + i) % cut.per_head * cut.rows;
+  for (int64_t i = 0; i < w->count; ++i) {
+    p->take(w->segments[i % w->tokens]);
+    const int64_t tile = units.tile + i / w->tokens, row = tile % cut.per_head * cut.rows;
     Tile& t = w->tiles[i];
-    t.batch = batch;
-    t.first = head * p.group + row;
-    t.rows = p.group - row < cut.rows ? p.group - row : cut.rows;
+    t.batch = units.batch;
+    t.first = tile / cut.per_head * p->group + row;
+    t.rows = p->group - row < cut.rows ? p->group - row : cut.rows;
     t.addend = addend;
     t.q = at;
-    t.o = w->o[i] = t.q + cut.rows * p.depth;
-    float* merged = t.o + cut.rows * p.o_row;
-    t.scores = merged + cut.rows * p.o_row;
+    t.o = t.q + cut.rows * p->depth;
+    float *part = t.o + cut.rows * p->o_row, *total = part + cut.rows * p->o_row;
+    t.scores = total + cut.rows * p->o_row;
     at = t.scores + cut.rows * kKeyBlock;
-    start_tile(p, &t);
+    start_tile(*p, &t);
     for (int64_t r = 0; r < t.rows; ++r, ++w->rows) {
-      w->merged.m[w->rows] = t.m[r];
-      w->merged.l[w->rows] = t.l[r];
-      w->merged.o[w->rows] = merged + r * p.o_row;
-      for (int64_t d = 0; d < p.o_row && !w->empty; d += kLanes) store(merged + r * p.o_row + d, VecF{});
+      w->part.o[w->rows] = part + r * p->o_row;
+      w->total.o[w->rows] = total + r * p->o_row;
+      w->total.m[w->rows] = t.m[r];
+      w->total.l[w->rows] = t.l[r];
+      for (int64_t d = 0; d < p->o_row && !w->total.empty; d += kLanes) store(total + r * p->o_row + d, VecF{});
     }
   }
 }
+// Rows of q, scores, and o of a block, of a part and in all.
+static inline int64_t token_rows_that_fit(const Problem& p) {
+  return (kScratchBytes / 4 - panel_floats(p) - kKeyBlock) / (p.depth + 3 * p.o_row + kKeyBlock);
+}
 
 // Sums of keys [begin, end) alone. `follow`: keys that this thread goes on with.
-static inline void sum_block(const Problem& p, TokenWork* w, int64_t begin, int64_t end, int64_t follow) {
+static inline void sum_block(Problem* p, TokenWork* w, int64_t begin, int64_t end, int64_t follow) {
   for (int64_t i = 0; i < w->count; ++i) {
     Tile& t = w->tiles[i];
     t.done = 0;
     for (int64_t r = 0; r < t.rows; ++r) {
       t.m[r] = -__builtin_inff();
       t.l[r] = 0;
-      for (int64_t d = 0; d < p.o_row; d += kLanes) store(t.o + r * p.o_row + d, VecF{});
+      for (int64_t d = 0; d < p->o_row; d += kLanes) store(t.o + r * p->o_row + d, VecF{});
     }
   }
-  const bool few = few_rows(p);
-  each_block(p, begin, end, [&](const Keys& keys) {
-    if (few)
-      attend_slots(p, w->tiles, w->count, keys, end - keys.first - keys.count + follow);
-    else
-      for (int64_t i = 0; i < w->count; ++i) attend_block(p, &w->tiles[i], 1, keys, w->panels);
-  });
+  for (int first = 0, last; first < w->tokens; first = last) {
+    last = next_reader(w->segments, first, w->tokens, end);
+    p->take(w->segments[first]);
+    TileList list;
+    for (int64_t i = 0; i < w->count; ++i)
+      if (i % w->tokens >= first && i % w->tokens < last) list.tiles[list.count++] = &w->tiles[i];
+    list.first_head = list.tiles[0]->first / p->group;
+    list.heads = list.tiles[list.count - 1]->first / p->group - list.first_head + 1;
+    const bool few = few_rows(*p);
+    each_block(*p, begin, end, [&](const Keys& keys) {
+      if (few)
+        attend_slots(*p, list, keys, end - keys.first - keys.count + follow);
+      else
+        attend_panels(*p, list, keys, w->panels);
+    });
+  }
 }
 
-// What was merged so far, and the block that follows: its m, l and o [rows]. Not inlined into its two callers, so that
-// both have the same instructions.
-__attribute__((noinline)) static void merge(int64_t rows, int64_t o_row, const float* m, const float* l,
-                                            const float* const* block_o, Sums* to) {
+// Adds the sums of keys that follow; what they lie in is free afterwards. Not inlined into its callers, so that all have
+// the same instructions.
+__attribute__((noinline)) static void merge(int64_t rows, int64_t o_row, Sums* from, Sums* to) {
   for (int64_t first = 0; first < rows; first += kLanes) {
     const int64_t n = rows - first < kLanes ? rows - first : kLanes;
-    const VecF before = load_n(to->m + first, n), here = load_n(m + first, n),
-               largest = before > here ? before : here,  // NaN where the block's is
+    const VecF here = load_n(from->m + first, n), l = load_n(from->l + first, n);
+    if (to->empty) {
+      store_n(to->m + first, here, n);
+      store_n(to->l + first, l, n);
+      for (int64_t r = first; r < first + n; ++r) {
+        float* o = to->o[r];
+        to->o[r] = from->o[r];
+        from->o[r] = o;
+      }
+      continue;
+    }
+    const VecF before = load_n(to->m + first, n), largest = before > here ? before : here,  // NaN where `here` is
         origin = largest > -__builtin_inff() ? largest : VecF{};
     const VecF kept = exp(before - origin), added = exp(here - origin);
     store_n(to->m + first, largest, n);
-    store_n(to->l + first, load_n(to->l + first, n) * kept + load_n(l + first, n) * added, n);
+    store_n(to->l + first, load_n(to->l + first, n) * kept + l * added, n);
     for (int64_t r = 0; r < n; ++r) {
-      float* o = to->o[first + r];
-      const float* from = block_o[first + r];
-      for (int64_t d = 0; d < o_row; d += kLanes) store(o + d, load(o + d) * kept[r] + load(from + d) * added[r]);
+      float *o = to->o[first + r], *more = from->o[first + r];
+      for (int64_t d = 0; d < o_row; d += kLanes) store(o + d, load(o + d) * kept[r] + load(more + d) * added[r]);
     }
   }
+  to->empty = false;
 }
 
 // Where a block of a shared token leaves its sums.
@@ -219,161 +240,94 @@ struct Workspace {
   }
 };
 
-// m and l of all rows of a block, one after the other.
-struct BlockSums {
-  float m[kMostRows], l[kMostRows];
-};
-
-static inline void merge_block(const Problem& p, TokenWork* w) {
-  if (w->empty) {  // the block's memory becomes that of what is merged
-    w->empty = false;
-    for (int64_t i = 0, row = 0; i < w->count; ++i) {
-      Tile& t = w->tiles[i];
-      float* free = w->merged.o[row];
-      for (int64_t r = 0; r < t.rows; ++r, ++row) {
-        w->merged.m[row] = t.m[r];
-        w->merged.l[row] = t.l[r];
-        w->merged.o[row] = t.o + r * p.o_row;
-      }
-      t.o = free;
-    }
-    return;
-  }
-  BlockSums block;
-  const float* o[kMostRows];
+// The tiles' sums, of one block. What is merged of them swaps memory with them.
+static inline void take_block(const Problem& p, TokenWork* w) {
   for (int64_t i = 0, row = 0; i < w->count; ++i)
     for (int64_t r = 0; r < w->tiles[i].rows; ++r, ++row) {
-      block.m[row] = w->tiles[i].m[r];
-      block.l[row] = w->tiles[i].l[r];
-      o[row] = w->tiles[i].o + r * p.o_row;
-    }
-  merge(w->rows, p.o_row, block.m, block.l, o, &w->merged);
-}
-
-static inline void leave_block(const Problem& p, const TokenWork& w, const Workspace& space, int64_t slot,
-                               int64_t block) {
-  for (int64_t i = 0, row = 0; i < w.count; ++i)
-    for (int64_t r = 0; r < w.tiles[i].rows; ++r, ++row) {
-      float* to = space.row(slot, block, row);
-      for (int64_t d = 0; d < p.o_row; d += kLanes) store(to + d, load(w.tiles[i].o + r * p.o_row + d));
-      to[p.o_row] = w.tiles[i].m[r];
-      to[p.o_row + 1] = w.tiles[i].l[r];
+      w->block.m[row] = w->tiles[i].m[r];
+      w->block.l[row] = w->tiles[i].l[r];
+      w->block.o[row] = w->tiles[i].o + r * p.o_row;
     }
 }
+static inline void merge_block(const Problem& p, TokenWork* w, Sums* to) {
+  merge(w->rows, p.o_row, &w->block, to);
+  for (int64_t i = 0, row = 0; i < w->count; row += w->tiles[i++].rows) w->tiles[i].o = w->block.o[row];
+}
 
-static inline void merge_left(const Problem& p, TokenWork* w, const Workspace& space, int64_t slot, int64_t blocks) {
-  for (int64_t b = 0; b < blocks; ++b) {
-    BlockSums block;
-    const float* o[kMostRows];
-    for (int64_t row = 0; row < w->rows; ++row) {
-      o[row] = space.row(slot, b, row);
-      block.m[row] = o[row][p.o_row];
-      block.l[row] = o[row][p.o_row + 1];
-    }
-    if (!w->empty) {
-      merge(w->rows, p.o_row, block.m, block.l, o, &w->merged);
-      continue;
-    }
-    w->empty = false;
-    for (int64_t row = 0; row < w->rows; ++row) {
-      w->merged.m[row] = block.m[row];
-      w->merged.l[row] = block.l[row];
-      for (int64_t d = 0; d < p.o_row; d += kLanes) store(w->merged.o[row] + d, load(o[row] + d));
-    }
+// Writes sums to the workspace, in the place of a block; takes them from there, where they stay.
+static inline void leave(const Problem& p, const Sums& sums, int64_t rows, const Workspace& space, int64_t slot,
+                         int64_t block) {
+  for (int64_t row = 0; row < rows; ++row) {
+    float* to = space.row(slot, block, row);
+    for (int64_t d = 0; d < p.o_row; d += kLanes) store(to + d, load(sums.o[row] + d));
+    to[p.o_row] = sums.m[row];
+    to[p.o_row + 1] = sums.l[row];
+  }
+}
+static inline void take_left(const Problem& p, int64_t rows, const Workspace& space, int64_t slot, int64_t block,
+                             Sums* sums) {
+  for (int64_t row = 0; row < rows; ++row) {
+    sums->o[row] = space.row(slot, block, row);
+    sums->m[row] = sums->o[row][p.o_row];
+    sums->l[row] = sums->o[row][p.o_row + 1];
   }
 }
 
-// A stretch of units: those whose middle lies in a thread's part of the cost of all.
-struct Stretch {
-  int64_t total;  // twice the cost
-  int thread, threads;
-  int64_t border(int t) const { return total * t / threads; }
-  bool has(int64_t middle) const { return border(thread) <= middle && middle < border(thread + 1); }
-  int owner(int64_t middle) const {
-    int t = static_cast<int>(middle * threads / total);
-    while (border(t) > middle) --t;
-    while (border(t + 1) <= middle) ++t;
-    return t;
+// All that threads left of some tokens.
+static inline void merge_left(const Problem& p, TokenWork* w, const Workspace& space, const TokenUnits& units,
+                              const TokenBlocks& blocks) {
+  for (int64_t part = 0; part < blocks.parts(); ++part) {
+    w->part.empty = true;
+    const int64_t begin = blocks.part_begin(part), end = (units.whole >> part & 1) != 0 ? begin + 1
+                                                                                         : blocks.part_begin(part + 1);
+    for (int64_t b = begin; b < end; ++b) {
+      take_left(p, w->rows, space, units.slot, b, &w->block);
+      merge(w->rows, p.o_row, &w->block, &w->part);
+    }
+    merge(w->rows, p.o_row, &w->part, &w->total);
   }
-};
-
-constexpr int64_t kUnitCost = 8;  // what a block costs beside its keys, in keys
-static inline int64_t cost_of(const TokenBlocks& b, int64_t tiles) {
-  return 2 * tiles * (b.end - b.first + b.count * kUnitCost);
 }
 
-// The units of `count` tiles from `first` on, whose cost begins at `begin`.
-static inline void run_group(const Problem& p, std::byte* scratch, const TokenTiles& cut, const TokenBlocks& blocks,
-                             const Workspace& space, int64_t batch, int64_t first, int64_t count, const Stretch& mine,
-                             int64_t begin) {
-  int64_t from = blocks.count, to = 0;  // this thread's blocks
-  const auto middle_of = [&](int64_t b) {
-    const int64_t keys = blocks.begin_of(b) - blocks.first + (blocks.end_of(b) - blocks.begin_of(b)) / 2;
-    return begin + 2 * count * (keys + b * kUnitCost + kUnitCost / 2);
-  };
-  if (space.data == nullptr) {
-    if (mine.has(begin + cost_of(blocks, count) / 2)) from = 0, to = blocks.count;
-  } else {
-    for (int64_t b = 0; b < blocks.count; ++b)
-      if (mine.has(middle_of(b))) {
-        from = from < b ? from : b;
-        to = b + 1;
-      }
-  }
-  if (from >= to) return;
+static inline void run_units(Problem* p, std::byte* scratch, const TokenTiles& cut, const TokenUnits& units,
+                             const TokenBlocks& blocks, const StepSegment* segments, const Workspace& space) {
   TokenWork w;
-  start_token(p, scratch, cut, batch, first, count, &w);
-  const bool all = from == 0 && to == blocks.count;
-  const int slot = all ? 0 : mine.owner(middle_of(0));
-  for (int64_t b = from; b < to; ++b) {
-    sum_block(p, &w, blocks.begin_of(b), blocks.end_of(b), blocks.end_of(to - 1) - blocks.end_of(b));
-    all ? merge_block(p, &w) : leave_block(p, w, space, slot, b);
+  start_token(p, scratch, cut, units, segments, &w);
+  const bool all = units.slot < 0;
+  for (int64_t part = 0; part < blocks.parts(); ++part) {
+    const int64_t begin = blocks.part_begin(part), end = blocks.part_begin(part + 1);
+    const bool whole = (units.whole >> part & 1) != 0;
+    w.part.empty = true;
+    for (int64_t b = begin > units.from ? begin : units.from; b < end && b < units.to; ++b) {
+      sum_block(p, &w, blocks.begin_of(b), blocks.end_of(b), blocks.end_of(units.to - 1) - blocks.end_of(b));
+      take_block(*p, &w);
+      whole ? merge_block(*p, &w, &w.part) : leave(*p, w.block, w.rows, space, units.slot, b);
+    }
+    if (w.part.empty) continue;
+    all ? merge(w.rows, p->o_row, &w.part, &w.total) : leave(*p, w.part, w.rows, space, units.slot, begin);
   }
   if (!all) {
-    uint32_t* arrived = p.call.arrivals + slot;
-    if (__atomic_add_fetch(arrived, static_cast<uint32_t>(to - from), __ATOMIC_ACQ_REL) !=
+    uint32_t* arrived = p->call.arrivals + units.slot;
+    if (__atomic_add_fetch(arrived, static_cast<uint32_t>(units.to - units.from), __ATOMIC_ACQ_REL) !=
         static_cast<uint32_t>(blocks.count))
       return;
     __atomic_store_n(arrived, 0, __ATOMIC_RELAXED);
-    merge_left(p, &w, space, slot, blocks.count);
+    merge_left(*p, &w, space, units, blocks);
   }
-  for (int64_t i = 0, row = 0; i < w.count; ++i)
+  for (int64_t i = 0, row = 0; i < w.count; ++i) {
+    p->take(w.segments[i % w.tokens]);
     for (int64_t r = 0; r < w.tiles[i].rows; ++r, ++row)
-      write_output(p, w.tiles[i], r, w.merged.l[row], w.merged.o[row]);
+      write_output(*p, w.tiles[i], r, w.total.l[row], w.total.o[row]);
+  }
 }
 
 // All segments that are one token.
 static inline void run_tokens(Problem* p, const StepSegment* segments, int count, int thread, int threads) {
-  const KernelCall& call = p->call;
-  TokenTiles cut(*p);
-  Workspace space(call);
-  if (threads == 1 || space.slots + 1 < threads || space.rows < cut.together * cut.rows || space.floats < p->o_row + 2)
-    space.data = nullptr;
-  const int64_t tiles = p->batch * cut.count;
-  Stretch mine{0, thread, threads};
-  const auto each_token = [&](auto body) __attribute__((always_inline)) {
-    for (int s = 0; s < count; ++s)
-      if (segments[s].rows == 1 && !segments[s].piece) body(segments[s], TokenBlocks(p->params, segments[s].keys));
-  };
-  each_token([&](const StepSegment&, const TokenBlocks& blocks) {
-    if (space.blocks < blocks.count) space.data = nullptr;
-    mine.total += cost_of(blocks, tiles);
-  });
-  if (space.data == nullptr && threads > 1) cut.together = 1;
-  int64_t at = 0;
-  each_token([&](const StepSegment& segment, const TokenBlocks& blocks) {
-    const int64_t end = at + cost_of(blocks, tiles);
-    if (end <= mine.border(thread) || at >= mine.border(thread + 1)) {
-      at = end;
-      return;
-    }
-    p->take(segment);
-    for (int64_t b = 0; b < p->batch; ++b)
-      for (int64_t first = 0; first < cut.count; first += cut.together) {
-        const int64_t n = cut.count - first < cut.together ? cut.count - first : cut.together;
-        run_group(*p, call.scratch, cut, blocks, space, b, first, n, mine, at);
-        at += cost_of(blocks, n);
-      }
+  const Workspace space(p->call);
+  const bool room = space.floats >= p->o_row + 2;
+  const TokenStep step{segments, count, p->params.window, p->params.first, p->batch, p->k.dims[1], p->group,
+                       token_rows_that_fit(*p), room ? space.slots : 0, space.blocks, space.rows};
+  each_units(step, thread, threads, [&](const TokenUnits& units, const TokenTiles& cut, const TokenBlocks& blocks) {
+    run_units(p, p->call.scratch, cut, units, blocks, segments, space);
   });
 }
 

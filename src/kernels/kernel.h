@@ -34,6 +34,9 @@ struct StepSegment {
   int run_count = 0;
   int64_t keys = 0;
   int64_t dropped = 0;  // tokens that are not kept: they stood behind the first AttentionParams::first
+  // Of a token: so many of its first keys lie where those of the segment before it do, a token with as many keys (beams
+  // of one source or prompt). They are read once for both.
+  int64_t shared = 0;
 };
 
 // Set by a kernel that meets a value it cannot use; the step then returns an error.

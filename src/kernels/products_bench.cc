@@ -100,28 +100,30 @@ void bench_attention(Bench& bench, int64_t heads, int64_t kv_heads, int64_t quer
 }
 
 // One token's attention over all layers of a model, each with a state of its own as the runtime keeps it: slot by slot,
-// all heads of a token next to each other. `sequences` have as many keys each, in one step.
+// all heads of a token next to each other. `sequences` have as many keys each, in one step, or share them as the beams of
+// a source do.
 void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, int64_t keys, int64_t size, DType type,
-                 int64_t sequences = 1) {
+                 int64_t sequences = 1, bool shared = false) {
   if (!bench.wants("attention")) return;
   std::vector<Buffer> states;
   states.reserve(static_cast<size_t>(2 * layers));
   const Buffer q(DType::kF32, {1, heads, sequences, size}), y(DType::kF32, {1, heads, sequences, size}),
       space(DType::kF32, {std::max(1, bench.threads() - 1), attention_blocks(keys),
-                          attention_rows_together(heads, kv_heads), attention_partial_floats(size)});
+                          attention_rows_together(heads, kv_heads, sequences), attention_partial_floats(size)});
   const View out[2] = {y.view, space.view};
   AttentionParams params{};
   params.scale = 0.125f;
   params.causal = true;
   std::vector<Run> runs;
   std::vector<StepSegment> segments;
-  for (int64_t s = 0; s < sequences; ++s) runs.push_back({s * keys, keys});
-  for (int64_t s = 0; s < sequences; ++s) segments.push_back({s, 1, false, &runs[static_cast<size_t>(s)], 1, keys, 0});
+  for (int64_t s = 0; s < sequences; ++s) runs.push_back({shared ? 0 : s * keys, keys});
+  for (int64_t s = 0; s < sequences; ++s)
+    segments.push_back({s, 1, false, &runs[static_cast<size_t>(s)], 1, keys, 0, shared && s > 0 ? keys : 0});
   std::vector<uint32_t> arrivals(static_cast<size_t>(bench.threads()));
   std::vector<std::vector<View>> in;
   std::vector<KernelCall> calls;
   for (int64_t i = 0; i < 2 * layers; ++i) {
-    states.emplace_back(type, std::vector<int64_t>{1, sequences * keys, kv_heads, stored_size(type, size)});
+    states.emplace_back(type, std::vector<int64_t>{1, (shared ? 1 : sequences) * keys, kv_heads, stored_size(type, size)});
     View& v = states.back().view;
     std::swap(v.dims[1], v.dims[2]);
     std::swap(v.strides[1], v.strides[2]);
@@ -138,8 +140,8 @@ void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, 
   const double ms = bench.time(&KernelTable::attention, calls);
   bench.report(std::string("state of ") + std::to_string(layers) + " layers " + short_name(type) +
                    " heads=" + std::to_string(heads) + "/" + std::to_string(kv_heads) + " T=" + std::to_string(keys) +
-                   " D=" + std::to_string(size) + (sequences > 1 ? " x" + std::to_string(sequences) : ""),
-               ms, static_cast<double>(sequences * layers * 2 * kv_heads * keys * size * dtype_bytes(type)),
+                   " D=" + std::to_string(size) + (sequences > 1 ? " x" + std::to_string(sequences) : "") + (shared ? " shared" : ""),
+               ms, static_cast<double>((shared ? 1 : sequences) * layers * 2 * kv_heads * keys * size * dtype_bytes(type)),
                4.0 * static_cast<double>(sequences * layers * heads * keys * size));
 }
 
@@ -261,6 +263,7 @@ void bench_products(Bench& bench, int threads) {
     for (int64_t keys : {35, 2048}) bench_state(bench, 30, 9, 3, keys, 64, type);
   bench_state(bench, 16, 32, 8, 2048, 64, DType::kF16);
   bench_state(bench, 30, 9, 3, 300, 64, DType::kF16, 16);
+  for (const bool shared : {false, true}) bench_state(bench, 12, 12, 12, 512, 64, DType::kF32, 4, shared);
   bench_norm(bench, 1, 576);
   bench_norm(bench, 128, 576);
   bench_rotary(bench, 9, 1, 64);

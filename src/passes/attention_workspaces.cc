@@ -12,7 +12,7 @@ ValueId attention_workspace(const Node& node) {
   return node.is("Attention", "situ") && node.has_output(1) ? node.out[1] : kNoValue;
 }
 
-void add_attention_workspaces(Graph& graph, int threads, int64_t keys) {
+void add_attention_workspaces(Graph& graph, int threads, int64_t keys, int64_t tokens) {
   if (threads < 2 || pass_disabled("attention_workspaces")) return;
   for (Node& n : graph.nodes) {
     if (!n.is("Attention", "situ") || n.has_output(1)) continue;
@@ -25,7 +25,8 @@ void add_attention_workspaces(Graph& graph, int threads, int64_t keys) {
         DType::kF32,
         true,
         {Dim(threads - 1), Dim(attention_blocks(std::min(keys, window))),
-         Dim(attention_rows_together(q[1].value(), k[1].value())), Dim(attention_partial_floats(y[3].value()))},
+         Dim(attention_rows_together(q[1].value(), k[1].value(), tokens)),
+         Dim(attention_partial_floats(y[3].value()))},
         {}};
     n.out.push_back(v);
   }

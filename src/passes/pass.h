@@ -173,8 +173,8 @@ Status join_products(PassContext&);        // packed products of the same rows i
 Status distribute_concat(PassContext&);    // elementwise operators above the Concat they read
 
 // After the passes, where the number of threads is known: attention gets a second output, a workspace in which they
-// share the keys of single tokens, of which one attends to up to `keys`.
-void add_attention_workspaces(Graph& graph, int threads, int64_t keys);
+// share the keys of single tokens, of which one attends to up to `keys`; a step has up to `tokens` of them.
+void add_attention_workspaces(Graph& graph, int threads, int64_t keys, int64_t tokens);
 // That output; kNoValue: the node has none.
 ValueId attention_workspace(const Node& node);
 // For sequences without an end, of which the last `window` tokens and `first` first ones are attended to: after the

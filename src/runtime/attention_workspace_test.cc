@@ -13,7 +13,7 @@
 namespace situ {
 namespace {
 
-constexpr int64_t kDepth = 64, kIds = 64, kMostTokens = 32;
+constexpr int64_t kDepth = 64, kIds = 64, kMostTokens = 128;
 
 // ids [1, S] -> two attentions, each with q, k and v of its own, made before either of them runs; the sum of all
 // results and of both q is the logits [1, S, kDepth].
@@ -38,7 +38,7 @@ struct TwoAttentions {
     binding.logits = add("Squeeze", "", {sum, axis}, {});
     graph.outputs.push_back(binding.logits);
     graph.rebuild_links();
-    add_attention_workspaces(graph, 2, kMostTokens);
+    add_attention_workspaces(graph, 2, kMostTokens, 2);
   }
 
   TokenOrder order() const {
@@ -133,7 +133,7 @@ std::vector<float> logits_of_tokens(bool alone) {
   EXPECT_EQ((*program)->one_sequence(), "");
   std::vector<Sequence> sequences;
   for (int i = 0; i < 2; ++i) sequences.emplace_back(**states);
-  for (const int64_t count : {16, 1}) {  // 17 keys are two blocks
+  for (const int64_t count : {kMostTokens / 2, kMostTokens / 2, 1}) {  // keys in two blocks
     const Status done = feed(**program, sequences, count);
     EXPECT_TRUE(done.is_ok()) << done.message();
   }
@@ -164,7 +164,7 @@ TEST(AttentionWorkspaceTest, CallsThatDoNotReadEachOtherKeepTheirSums) {
   replace_kernels(&delayed);
   const std::vector<float> got = logits_of_tokens(false);
   replace_kernels(nullptr);
-  EXPECT_EQ(delays, 4);  // two calls in each of two steps
+  EXPECT_EQ(delays, 6);  // two calls in each of three steps
   EXPECT_EQ(got, want);
 }
 

@@ -113,8 +113,9 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   // A piece of a prompt, and the last tokens of as many sequences as there may be.
   const int64_t sources_most = e->encoder_ ? e->encoder_->most_rows() : 1;
   const int64_t lasts = prompt.order.one_sequence.empty() ? e->batch_ : 0;
-  for (Graph* graph : {&e->compiled_.prompt.graph, &e->compiled_.token.graph})
-    add_attention_workspaces(*graph, e->pool_->threads(), std::max(capacity, sources_most));
+  const int64_t most_keys = std::max(capacity, sources_most);
+  add_attention_workspaces(e->compiled_.prompt.graph, e->pool_->threads(), most_keys, std::max<int64_t>(1, lasts));
+  add_attention_workspaces(e->compiled_.token.graph, e->pool_->threads(), most_keys, 1);
   Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity, 1, sources_most});
   if (!decode.is_ok()) return decode.status();
   e->decode_plan_ = std::move(*decode);

@@ -7,10 +7,10 @@
 namespace situ {
 namespace {
 
-// Keys and values that are read by the runs of slots of a sequence: the view begins at slot 0, not at the sequence's
+// Keys and values that are read by the runs of slots of a sequence or a source: the view begins at slot 0, not at its
 // first slot.
 Home by_run(Home home) {
-  home.view.offset = home.view.offset.substitute(kSymW, Dim::symbol(kSymP));
+  home.view.offset = home.view.offset.substitute(kSymW, Dim::symbol(kSymP)).substitute(kSymX, Dim(0));
   return home;
 }
 
@@ -93,6 +93,9 @@ void Program::add_views(const Call& call) {
   const Step& step = plan_.steps[static_cast<size_t>(call.step)];
   if (!step.move && graph_.nodes[static_cast<size_t>(step.node)].is("Attention", "situ"))
     views.attention = attentions_++;
+  if (call.by_run != 0)
+    views.of_source = plan_.states[static_cast<size_t>(operand_home(plan_, call, 1).root)].pair.rule ==
+                      StateRule::kSource;
   call_views_.push_back(views);
 }
 
@@ -173,12 +176,7 @@ void Program::bind_step(const StepInput& input) {
   input_ = &input;
   const int64_t place = place_of_logits(input);
   const Segment& first = input.segments[0];
-  table_.clear();
-  int64_t row = 0;
-  for (const Segment& s : input.segments) {
-    table_.push_back({row, s.count, s.prompt, s.runs, s.run_count, s.keys, s.past + s.count - s.keys});
-    row += s.count;
-  }
+  table_.build(input.segments);
   if (several()) {
     bind_segments(input, place);
     tell_attention();
@@ -194,15 +192,16 @@ void Program::bind_step(const StepInput& input) {
 // Attention that takes segments one by one, or whose keys are views: the rows of what it is called on are one
 // segment's.
 void Program::tell_attention() {
-  const size_t segments = table_.size();
+  const size_t segments = table_.tokens().size();
   tables_.resize(static_cast<size_t>(attentions_) * segments);
   for (size_t i = 0; i < schedule_.calls.size(); ++i) {
     const Call& c = schedule_.calls[i];
     const CallViews& views = call_views_[i];
     if (views.attention < 0 || (c.by_run != 0 && (!several() || c.takes == Takes::kTable))) continue;
     for (size_t s = 0; s < segments; ++s) {
-      StepSegment& own = tables_[static_cast<size_t>(views.attention) * segments + s] = table_[s];
+      StepSegment& own = tables_[static_cast<size_t>(views.attention) * segments + s] = table_.tokens()[s];
       own.first_row = 0;
+      own.shared = 0;
       if (c.by_run != 0) continue;
       const View* keys =
           (several() ? views_.part_at(static_cast<int>(s), views.first_part) : views_.at(views.first)) + 1;
@@ -324,11 +323,12 @@ void Program::bind(int index, int segment, KernelCall& to) const {
   to.arrivals = segment < 0 ? arrivals_.data() + first * static_cast<size_t>(executor_.threads()) : nullptr;
   to.segment_count = 1;
   if (segment < 0 && c.by_run != 0) {
+    const std::vector<StepSegment>& table = views.of_source ? table_.sources() : table_.tokens();
     const size_t begin = several() && c.last_rows ? static_cast<size_t>(first_wanted_) : 0;
-    to.segments = table_.data() + begin;
-    to.segment_count = static_cast<int>(table_.size() - begin);
+    to.segments = table.data() + begin;
+    to.segment_count = static_cast<int>(table.size() - begin);
   } else {
-    to.segments = tables_.data() + first * table_.size() + static_cast<size_t>(std::max(0, segment));
+    to.segments = tables_.data() + first * input_->segments.size() + static_cast<size_t>(std::max(0, segment));
   }
 }
 
@@ -366,12 +366,12 @@ void Program::count_outputs(Ledger& ledger) const {
           (c.moves ? ledger.copied : ledger.computed) += out.count() / of * rows * dtype_bytes(out.type);
     };
     if (several() && c.takes == Takes::kEach) {
-      for (size_t s = static_cast<size_t>(c.last_rows ? first_wanted_ : 0); s < table_.size(); ++s)
+      for (size_t s = static_cast<size_t>(c.last_rows ? first_wanted_ : 0); s < input_->segments.size(); ++s)
         count(views_.part_at(static_cast<int>(s), own.first_part));
     } else if (!several() || !c.last_rows) {
       count(views_.at(own.first));
     } else if (c.takes == Takes::kTable) {
-      count(views_.at(own.first), tokens_ - table_[static_cast<size_t>(first_wanted_)].first_row, tokens_);
+      count(views_.at(own.first), tokens_ - table_.tokens()[static_cast<size_t>(first_wanted_)].first_row, tokens_);
     } else {
       count(views_.part_at(wanted_part(), own.first_part));
     }

@@ -14,6 +14,7 @@
 #include "place/plan.h"
 #include "runtime/executor.h"
 #include "runtime/space.h"
+#include "runtime/step_table.h"
 #include "runtime/view_table.h"
 #include "schedule/schedule.h"
 
@@ -117,6 +118,7 @@ class Program final : private BoundCalls {
     int first = 0;       // of the operands, in order
     int first_part = 0;  // of their parts, where the call takes one segment at a time, or the last rows
     int attention = -1;  // its number among those
+    bool of_source = false;  // its keys lie in the space of sources
   };
   std::vector<CallViews> call_views_;
   std::vector<const Root*> bent_;  // blocks with dims that are not linear in the step's symbols
@@ -128,7 +130,7 @@ class Program final : private BoundCalls {
   const StepInput* input_ = nullptr;
   int64_t tokens_ = 0;
   int64_t prompt_rows_ = 0;          // its first tokens that are pieces of prompts
-  std::vector<StepSegment> table_;   // by segment
+  StepTable table_;
   std::vector<StepSegment> tables_;  // [attention][segment]: of those whose keys or masks are views
   int attentions_ = 0;
   mutable std::vector<uint32_t> arrivals_;  // [attention][thread]; kernels count in it

@@ -1,5 +1,6 @@
 // Calls of a plan's steps, one by one; then what they are in a step of several segments, and their order.
 #include <algorithm>
+#include <optional>
 
 #include "place/row_groups.h"
 #include "schedule/stages.h"
@@ -46,7 +47,7 @@ class Scheduler {
       c.moves = !step.reason.empty() && node.op.starts_with("Gather");
       c.in = node.in;
       c.out = node.out;
-      if (node.is("Attention", "situ") && whole_state(node, 1) && whole_state(node, 2))
+      if (node.is("Attention", "situ") && whole_state(node, 1) && whole_state(node, 1) == whole_state(node, 2))
         c.by_run = 0b110;  // keys and values
     }
     for (size_t i = 0; i < c.in.size(); ++i)
@@ -84,13 +85,19 @@ class Scheduler {
   }
 
   // All rows of a state, which runs of slots stand for; a part of them is read where it lies, as by any other kernel.
-  bool whole_state(const Node& node, size_t i) const {
-    if (!node.has_input(i) || plan_.values[node.in[i]].region != RegionKind::kState) return false;
-    const StatePair& s = plan_.states[static_cast<size_t>(plan_.values[node.in[i]].root)].pair;
+  // Of which rule; none: it is something else.
+  std::optional<StateRule> whole_state(const Node& node, size_t i) const {
+    if (!node.has_input(i) || plan_.values[node.in[i]].region != RegionKind::kState) return std::nullopt;
+    const Home& home = plan_.values[node.in[i]];
+    const StateLayout& state = plan_.states[static_cast<size_t>(home.root)];
+    const StatePair& s = state.pair;
     // Forwards: keys in another order are another order of slots.
-    const StateLayout& state = plan_.states[static_cast<size_t>(plan_.values[node.in[i]].root)];
-    return s.rule == StateRule::kAppend && plan_.values[node.in[i]].view.strides[2] == Dim(state.slot_elements) &&
-           graph_.values[node.in[i]].info.shape[2] == graph_.values[s.present].info.shape[static_cast<size_t>(s.axis)];
+    if (home.view.dims.size() != 4 || home.view.strides[2] != Dim(state.slot_elements)) return std::nullopt;
+    const Dim& rows = graph_.values[node.in[i]].info.shape[2];
+    const bool whole = s.rule == StateRule::kAppend
+                           ? rows == graph_.values[s.present].info.shape[static_cast<size_t>(s.axis)]
+                           : s.rule == StateRule::kSource && s.past != kNoValue && rows == Dim::symbol(kSymE);
+    return whole ? std::optional(s.rule) : std::nullopt;
   }
 
   // Rows of a state that earlier steps wrote, as one stretch. What this step writes lies side by side in any slots.

@@ -39,7 +39,7 @@ struct TinyDecoder {
     Evaluator evaluator(pool);
     order = token_order(graph, binding, evaluator, Phase::kAny, 64);
     EXPECT_EQ(order.one_sequence, "");
-    add_attention_workspaces(graph, threads, keys);
+    add_attention_workspaces(graph, threads, keys, 4);
   }
 
   Plan plan(int64_t tokens, int64_t capacity, int64_t wanted) const {

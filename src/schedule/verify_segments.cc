@@ -97,16 +97,19 @@ class SegmentVerifier {
     const Call& c = f_.call(call);
     uint32_t by_run = 0;
     for (const Touch& t : f_.touches[static_cast<size_t>(call)]) {
-      if (t.write || t.home->region != RegionKind::kState || state(t).pair.rule != StateRule::kAppend) continue;
+      if (t.write || t.home->region != RegionKind::kState) continue;
+      const StateRule rule = state(t).pair.rule;
+      const bool told = (c.by_run >> t.operand & 1) != 0;
+      if (rule != StateRule::kAppend && !(told && rule == StateRule::kSource)) continue;
       const SymbolValues values = step_values(kTokens, 1, kPast, kSlot);
       const StepView v = view_at(*t.home, values);
       const int64_t slot = state(t).slot_elements;
-      if ((c.by_run >> t.operand & 1) != 0) {
+      if (told) {
         by_run |= 1u << t.operand;
-        const int64_t first = v.offset - (kSlot - kPast) * slot;
-        const ValueId present = state(t).pair.present;
-        const Dim rows =
-            f_.graph.values[static_cast<size_t>(present)].info.shape[static_cast<size_t>(state(t).pair.axis)];
+        const int64_t begin = rule == StateRule::kSource ? values.value[kSymX] : kSlot - kPast;
+        const int64_t first = v.offset - begin * slot;
+        const ValueId all = rule == StateRule::kSource ? state(t).pair.past : state(t).pair.present;
+        const Dim rows = f_.graph.values[static_cast<size_t>(all)].info.shape[static_cast<size_t>(state(t).pair.axis)];
         if (v.dims.size() != 4 || v.dims[2] != rows.eval(values) || v.strides[2] != slot || first < 0 || first >= slot)
           return wrong(call, "reads by runs what is no row for each token of a state");
         continue;
