@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -75,7 +76,7 @@ TEST_F(GenerationTest, TheCallbackEndsIt) {
   const Generation g = generate([&](const Token&) { return ++calls < 5; });
   EXPECT_EQ(calls, 5);
   EXPECT_EQ(g.output_ids.size(), 5u);
-  EXPECT_EQ(g.finish_reason, "stop");
+  EXPECT_EQ(g.finish_reason, FinishReason::kCallback);
   EXPECT_EQ(g.text, model_->decode(g.output_ids).value());
   options_.echo = true;
   EXPECT_EQ(generate([](const Token&) { return false; }).output_ids.size(), 0u);
@@ -95,7 +96,7 @@ TEST_F(GenerationTest, NothingOfAStopStringIsStreamed) {
     });
     EXPECT_EQ(text, expected);
     EXPECT_EQ(g.text, expected);
-    EXPECT_EQ(g.finish_reason, "stop");
+    EXPECT_EQ(g.finish_reason, FinishReason::kStopString);
     EXPECT_TRUE(model_->decode(g.output_ids).value().starts_with(expected + options_.stop[0]));
   }
 }
@@ -334,6 +335,36 @@ class CountedKernels {
   static inline const KernelTable* chosen_ = nullptr;
 };
 
+TEST_F(GenerationTest, ErrorsHaveCodes) {
+  const auto load = [&](const std::string& folder, const std::function<void(LoadOptions&)>& change = nullptr) {
+    LoadOptions options;
+    if (change) change(options);
+    return Model::load(folder, options).status().code();
+  };
+  EXPECT_EQ(load("/nothing/there"), Code::kNotFound);
+  EXPECT_EQ(load("/dev/null"), Code::kBadFile);
+  EXPECT_EQ(load(path().string(), [](LoadOptions& o) { o.kv_type = "f7"; }), Code::kInvalidArgument);
+  EXPECT_EQ(load(path().string(), [](LoadOptions& o) { o.memory = 1; }), Code::kNoRoom);
+  GenerateOptions wrong;
+  wrong.top_p = 2;
+  EXPECT_EQ(model_->generate(prompt_, wrong, nullptr).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(model_->generate(std::vector<int64_t>{-1}, {}, nullptr).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(model_->generate(std::vector<int64_t>(100000, 1), {}, nullptr).status().code(), Code::kContextExceeded);
+  EXPECT_EQ(model_->encode("\xFF").status().code(), Code::kInvalidArgument);
+  std::atomic<bool> flag{true};
+  model_->interrupt_when(&flag);
+  Session session = model_->new_session().value();
+  EXPECT_EQ(session.step(prompt_).status().code(), Code::kInterrupted);
+  model_->interrupt_when(nullptr);
+  EXPECT_TRUE(session.step(prompt_).is_ok());
+  EXPECT_EQ(session.step(prompt_).status().code(), Code::kOk);
+  const Status status = Status::error("x");
+  EXPECT_EQ(status.or_code(Code::kNoRoom).with_context("y").or_code(Code::kBadFile).code(), Code::kNoRoom);
+  EXPECT_STREQ(code_name(status.code()), "internal");
+  EXPECT_STREQ(code_name(Code::kContextExceeded), "context_exceeded");
+  EXPECT_STREQ(finish_reason_name(FinishReason::kNotStarted), "not_started");
+}
+
 TEST_F(GenerationTest, AFlagInterrupts) {
   std::atomic<bool> flag{true};
   CountedKernels counted(flag);
@@ -358,12 +389,13 @@ TEST_F(GenerationTest, AFlagInterrupts) {
           model.generate(std::vector<std::vector<int64_t>>(3, prompt_), options, nullptr).value();
       ASSERT_EQ(found.size(), 3u);
       for (const Generation& g : found) {
-        EXPECT_EQ(g.finish_reason, "cancelled");
+        EXPECT_EQ(g.finish_reason, FinishReason::kCancelled);
         EXPECT_TRUE(g.output_ids.empty());
       }
     }
     counted.start(-1);
-    EXPECT_TRUE(model.generate(text, options_, [](const Token&) { return false; }).value().finish_reason == "stop");
+    EXPECT_TRUE(model.generate(text, options_, [](const Token&) { return false; }).value().finish_reason ==
+                FinishReason::kCallback);
     const int64_t calls = counted.calls();
     EXPECT_GT(calls, 100);
     for (const int64_t at : {int64_t{0}, int64_t{1}, calls / 3, calls * 3 / 4}) {  // within the prompt
@@ -376,7 +408,7 @@ TEST_F(GenerationTest, AFlagInterrupts) {
     const Generation part =
         model.generate(prompt_, options_, [&](const Token&) { return flag = ++count == 5, true; }).value();
     EXPECT_EQ(part.output_ids, std::vector<int64_t>(plain.output_ids.begin(), plain.output_ids.begin() + 5));
-    EXPECT_EQ(part.finish_reason, "cancelled");
+    EXPECT_EQ(part.finish_reason, FinishReason::kCancelled);
     flag = false;
     EXPECT_EQ(model.generate(prompt_, options_, nullptr).value().output_ids, plain.output_ids);
     model.interrupt_when(nullptr);

@@ -657,6 +657,14 @@ class ErrorsTest(PythonTest):
         shutil.copytree(self.path, os.fsdecode(name))
         self.assertEqual(os.fsencode(situ.load(os.fsdecode(name)).facts.file), name + b"/model.onnx")
 
+    def test_errors_have_codes(self):
+        for call, code in ((lambda: situ.load("/nothing/there"), "not_found"), (lambda: situ.load("/dev/null"), "bad_file"),
+                           (lambda: self.model.generate([1], top_p=2), "invalid_argument"), (lambda: self.model.generate([2**70]), "invalid_argument"),
+                           (lambda: self.model.generate([1] * 100000), "context_exceeded"), (lambda: self.model.encode_translation("1", "", "xx"), "not_found")):
+            with self.assertRaises(situ.SituError) as caught:
+                call()
+            self.assertEqual(caught.exception.code, code, caught.exception)
+
     def test_types(self):
         for call in (lambda: self.model.generate(5), lambda: self.model.generate(b"12"), lambda: self.model.generate([1], chat=True),
                      lambda: self.model.generate([1], temprature=1), lambda: self.model.generate([1], top_k="many"),

@@ -141,9 +141,9 @@ class Model {
   Result<Perplexity> perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options);
 
   // Whoever sets the flag, a signal handler for one, ends within milliseconds what the model computes: generate()
-  // returns what there is so far, be it no token, with kFinishCancelled; step(), perplexity(), encode(), encode_chat()
-  // and decode() return the error "interrupted", which leaves sessions as others do. Loading goes on. The flag must
-  // live until another is given; null: none. It stays set until its owner clears it.
+  // returns what there is so far, be it no token, with FinishReason::kCancelled; step(), perplexity(), encode(),
+  // encode_chat() and decode() return the error "interrupted", which leaves sessions as others do. Loading goes on. The
+  // flag must live until another is given; null: none. It stays set until its owner clears it.
   void interrupt_when(const std::atomic<bool>* flag);
 
   bool has_encoder() const;

@@ -178,7 +178,7 @@ class Conversation {
     std::printf("\n");
     std::fflush(stdout);
     if (!g.is_ok()) return g.status();
-    if (g->output_ids.empty() && g->finish_reason == kFinishCancelled) return unsaid;
+    if (g->output_ids.empty() && g->finish_reason == FinishReason::kCancelled) return unsaid;
     messages_.push_back({"assistant", g->text});
     if (!noted_)
       for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());

@@ -48,7 +48,7 @@ class Batch {
         if (!model_.interrupted())
           return running_.size() == 1 && running_[0]->next < 0 ? stepped.with_context(name_of(*running_[0])) : stepped;
         for (const auto& r : running_) r->answer.refuse();
-        while (joined_ < prompts_.size()) results_[joined_++].finish_reason = kFinishCancelled;
+        while (joined_ < prompts_.size()) results_[joined_++].finish_reason = FinishReason::kNotStarted;
       }
       const auto ended =
           std::stable_partition(running_.begin(), running_.end(), [](const auto& r) { return !r->answer.ended(); });
@@ -195,10 +195,10 @@ Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int6
     if (starts.back().source.ids.data()) starts.back().source.ids = prompts[i];
   }
   Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
-  if (!resolved.is_ok()) return resolved.status();
+  if (!resolved.is_ok()) return resolved.status().or_code(Code::kInvalidArgument);
   if (impl_->batch() > 1 && resolved->beams.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) {
     Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
-    if (!grammar.is_ok()) return grammar.status();
+    if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
     return Batch(*impl_, starts, options, std::move(*resolved), std::move(*grammar), on_token).run();
   }
   std::vector<Generation> results;

@@ -50,7 +50,7 @@ class Meter {
 Result<Generation> cancelled_or(const Model::Impl& model, const Status& error) {
   if (!model.interrupted()) return error;
   Generation nothing;
-  nothing.finish_reason = kFinishCancelled;
+  nothing.finish_reason = FinishReason::kCancelled;
   return nothing;
 }
 
@@ -64,7 +64,7 @@ Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions
     bool wanted = on_token && g.answers.empty();
     Generation::Answer& answer = g.answers.emplace_back();
     answer.output_ids = a.ids;
-    answer.finish_reason = a.ended ? kFinishStop : kFinishLength;
+    answer.finish_reason = a.ended ? FinishReason::kStop : FinishReason::kLength;
     answer.score = a.score;
     TextOutput output(model.text(), {});
     const auto add = [&](int64_t id, const Result<std::string>& text) {
@@ -93,13 +93,14 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
 
 Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& options, const TokenCallback& on_token) {
   const Result<Start> start = start_of(*impl_, given);
-  if (!start.is_ok()) return start.status();
+  if (!start.is_ok()) return start.status().or_code(Code::kInvalidArgument);
   const std::span<const int64_t> prompt = start->decoder;
   Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
-  if (!resolved.is_ok()) return cancelled_or(*impl_, resolved.status());
-  SITU_RETURN_IF_ERROR(resolved->begin(prompt, start->source.ids, impl_->context_length));
+  if (!resolved.is_ok()) return cancelled_or(*impl_, resolved.status().or_code(Code::kInvalidArgument));
+  SITU_RETURN_IF_ERROR(
+      resolved->begin(prompt, start->source.ids, impl_->context_length).or_code(Code::kInvalidArgument));
   Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
-  if (!grammar.is_ok()) return grammar.status();
+  if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
   Result<Session> session = new_session();
   if (!session.is_ok()) return session.status();
   Session::Impl& s = *session->impl_;

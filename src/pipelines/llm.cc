@@ -60,22 +60,30 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   const auto* type =
       std::find_if(std::begin(types), std::end(types), [&](const auto& t) { return options.kv_type == t.first; });
   if (type == std::end(types))
-    return Status::error("kv_type '" + options.kv_type + "' should be auto, f32, f16, bf16 or q8");
+    return Status::error(Code::kInvalidArgument,
+                         "kv_type '" + options.kv_type + "' should be auto, f32, f16, bf16 or q8");
   engine.kv_type = type->second;
   if (options.naive && engine.kv_type != DType::kNone)
-    return Status::error("kv_type is for placed programs; the naive mode keeps states as the file has them");
+    return Status::error(Code::kInvalidArgument,
+                         "kv_type is for placed programs; the naive mode keeps states as the file has them");
   if (options.naive && options.memory > 0)
-    return Status::error("a memory is for placed programs; the naive mode allocates what it needs");
-  if (options.sequences < 1) return Status::error("room for " + std::to_string(options.sequences) + " sequences");
+    return Status::error(Code::kInvalidArgument,
+                         "a memory is for placed programs; the naive mode allocates what it needs");
+  if (options.sequences < 1)
+    return Status::error(Code::kInvalidArgument, "room for " + std::to_string(options.sequences) + " sequences");
   if (options.window < 0 || options.sink < 0 || options.window > kMaxContext || options.sink > kMaxContext)
-    return Status::error("a window of " + std::to_string(options.window) + " tokens, and the first " +
-                         std::to_string(options.sink));
+    return Status::error(Code::kInvalidArgument, "a window of " + std::to_string(options.window) +
+                                                     " tokens, and the first " + std::to_string(options.sink));
   if (options.sink > 0 && options.window == 0)
-    return Status::error("the first " + std::to_string(options.sink) + " tokens are kept beside a window only");
+    return Status::error(Code::kInvalidArgument,
+                         "the first " + std::to_string(options.sink) + " tokens are kept beside a window only");
   if (options.naive && options.window > 0)
-    return Status::error("a window is for placed programs; the naive mode keeps the whole past");
-  if (options.batch < 1) return Status::error("steps of " + std::to_string(options.batch) + " sequences");
-  if (options.memory < 0) return Status::error("a memory of " + std::to_string(options.memory) + " bytes");
+    return Status::error(Code::kInvalidArgument,
+                         "a window is for placed programs; the naive mode keeps the whole past");
+  if (options.batch < 1)
+    return Status::error(Code::kInvalidArgument, "steps of " + std::to_string(options.batch) + " sequences");
+  if (options.memory < 0)
+    return Status::error(Code::kInvalidArgument, "a memory of " + std::to_string(options.memory) + " bytes");
   if (options.naive) {
     Result<std::unique_ptr<NaiveEngine>> e = NaiveEngine::create(m.files, engine);
     if (!e.is_ok()) return e.status();
@@ -171,18 +179,21 @@ double peak_rss_mib() {
 Status Model::Impl::check_ids(std::span<const int64_t> tokens) const {
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocabulary)
-      return Status::error(folder.model_file.string() + ": token " + std::to_string(i) + " has id " +
-                           std::to_string(tokens[i]) + ", outside the vocabulary of " + std::to_string(vocabulary));
+      return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": token " + std::to_string(i) +
+                                                       " has id " + std::to_string(tokens[i]) +
+                                                       ", outside the vocabulary of " + std::to_string(vocabulary));
   return Status::ok();
 }
 
 Status Model::Impl::check(std::span<const int64_t> tokens, int64_t length) const {
-  if (tokens.empty()) return Status::error(folder.model_file.string() + ": the prompt is empty");
+  if (tokens.empty())
+    return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": the prompt is empty");
   SITU_RETURN_IF_ERROR(check_ids(tokens));
   const int64_t total = length + static_cast<int64_t>(tokens.size());
   if (total > context_length)
-    return Status::error(folder.model_file.string() + ": a prompt of " + std::to_string(total) +
-                         " tokens does not fit the context of " + std::to_string(context_length));
+    return Status::error(Code::kContextExceeded, folder.model_file.string() + ": a prompt of " + std::to_string(total) +
+                                                     " tokens does not fit the context of " +
+                                                     std::to_string(context_length));
   return Status::ok();
 }
 
@@ -193,8 +204,10 @@ bool Model::Impl::encoder_takes_ids() const {
 Status Model::Impl::check_source(std::span<const int64_t> ids) const {
   for (size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < 0 || (source_vocabulary > 0 && ids[i] >= source_vocabulary))
-      return Status::error(folder.encoder_file.string() + ": token " + std::to_string(i) + " has id " +
-                           std::to_string(ids[i]) + ", outside the vocabulary of " + std::to_string(source_vocabulary));
+      return Status::error(Code::kInvalidArgument, folder.encoder_file.string() + ": token " + std::to_string(i) +
+                                                       " has id " + std::to_string(ids[i]) +
+                                                       ", outside the vocabulary of " +
+                                                       std::to_string(source_vocabulary));
   return Status::ok();
 }
 
@@ -260,8 +273,9 @@ int64_t Session::length() const { return impl_->length(); }
 static Status check_room(const Model::Impl& model, std::span<float> logits, size_t rows) {
   const size_t wanted = rows * static_cast<size_t>(model.vocabulary);
   if (logits.empty() || logits.size() == wanted) return Status::ok();
-  return Status::error(model.folder.model_file.string() + ": room for " + std::to_string(logits.size()) +
-                       " logits, for " + std::to_string(wanted) + " of " + std::to_string(rows) + " sessions");
+  return Status::error(Code::kInvalidArgument,
+                       model.folder.model_file.string() + ": room for " + std::to_string(logits.size()) +
+                           " logits, for " + std::to_string(wanted) + " of " + std::to_string(rows) + " sessions");
 }
 
 Result<std::span<const float>> Session::step(std::span<const int64_t> tokens, std::span<float> logits) {
@@ -271,10 +285,10 @@ Result<std::span<const float>> Session::step(std::span<const int64_t> tokens, st
 }
 
 Status Session::rewind(int64_t length) {
-  if (!impl_->sequence) return Status::error("the naive mode cannot rewind");
+  if (!impl_->sequence) return Status::error(Code::kInvalidArgument, "the naive mode cannot rewind");
   if (length < 0 || length > impl_->length())
-    return Status::error("cannot rewind a sequence of " + std::to_string(impl_->length()) + " tokens to " +
-                         std::to_string(length));
+    return Status::error(Code::kInvalidArgument, "cannot rewind a sequence of " + std::to_string(impl_->length()) +
+                                                     " tokens to " + std::to_string(length));
   SITU_RETURN_IF_ERROR(impl_->model->in_place->can_rewind(*impl_->sequence, length));
   if (length == 0)
     impl_->sequence->clear();
@@ -311,31 +325,36 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   const Clock::time_point start = Clock::now();
   auto impl = std::make_unique<Impl>();
   Result<ModelFolder> folder = open_model_folder(path, options.variants);
-  if (!folder.is_ok()) return folder.status();
+  if (!folder.is_ok()) return folder.status().or_code(Code::kBadFile);
   impl->folder = std::move(*folder);
-  if (const char* error = select_isa_error(); error && *error) return Status::error(error);
-  SITU_RETURN_IF_ERROR(import_files(*impl));
+  if (const char* error = select_isa_error(); error && *error) return Status::error(Code::kInvalidArgument, error);
+  SITU_RETURN_IF_ERROR(import_files(*impl).or_code(Code::kBadFile));
   impl->context_length = options.context_length > 0        ? options.context_length
                          : impl->folder.context_length > 0 ? impl->folder.context_length
                                                            : kDefaultContext;
-  SITU_RETURN_IF_ERROR(bound_by_window(*impl, options).with_context(impl->folder.model_file.string()));
+  SITU_RETURN_IF_ERROR(
+      bound_by_window(*impl, options).or_code(Code::kInvalidArgument).with_context(impl->folder.model_file.string()));
   if (options.context_length < 0)
-    return Status::error(path + ": a context of " + std::to_string(options.context_length) + " tokens");
-  if (options.chunk < 1) return Status::error(path + ": steps of " + std::to_string(options.chunk) + " tokens");
+    return Status::error(Code::kInvalidArgument,
+                         path + ": a context of " + std::to_string(options.context_length) + " tokens");
+  if (options.chunk < 1)
+    return Status::error(Code::kInvalidArgument, path + ": steps of " + std::to_string(options.chunk) + " tokens");
   if (options.window > 0 && options.context_length == 0) impl->context_length = kMaxContext;
   if (impl->context_length > kMaxContext)
-    return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " +
-                         std::to_string(kMaxContext));
+    return Status::error(Code::kInvalidArgument, path + ": a context of " + std::to_string(impl->context_length) +
+                                                     " tokens is more than " + std::to_string(kMaxContext));
   // Before what takes long.
   if (impl->folder.missing_tokenizer.empty()) {
     Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
-    if (!tokenizer.is_ok()) return tokenizer.status();
+    if (!tokenizer.is_ok()) return tokenizer.status().or_code(Code::kBadFile);
     impl->tokenizer = std::move(*tokenizer);
   }
   if (!options.draft.empty())
     if (const Result<ModelFolder> draft = open_model_folder(options.draft); !draft.is_ok())
-      return draft.status().with_context("the draft");
-  SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
+      return draft.status().or_code(Code::kBadFile).with_context("the draft");
+  SITU_RETURN_IF_ERROR(load_with_context(*impl, options)
+                           .or_code(Code::kUnsupportedModel)
+                           .with_context(impl->folder.model_file.string()));
   if (!options.draft.empty()) {
     LoadOptions small;
     small.threads = options.threads;
@@ -346,7 +365,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
     small.pack_cache = options.pack_cache;
     Result<Model> draft = load(options.draft, small);
     if (!draft.is_ok()) return draft.status().with_context("the draft");
-    SITU_RETURN_IF_ERROR(check_draft(*impl, draft->impl()));
+    SITU_RETURN_IF_ERROR(check_draft(*impl, draft->impl()).or_code(Code::kInvalidArgument));
     impl->draft = std::make_unique<Model>(std::move(*draft));
   }
   impl->load_ms = ms_since(start);
@@ -357,7 +376,8 @@ Result<Session> Model::new_session() { return impl_->new_session(); }
 
 Result<Session> Model::new_session(const Prompt& prompt) {
   if (!impl_->has_encoder())
-    return Status::error(impl_->folder.model_file.string() + ": the model has no encoder, and sessions no source");
+    return Status::error(Code::kInvalidArgument,
+                         impl_->folder.model_file.string() + ": the model has no encoder, and sessions no source");
   const Result<Start> start = start_of(*impl_, prompt);
   if (!start.is_ok()) return start.status();
   Result<Session> session = impl_->new_session();
@@ -373,15 +393,16 @@ Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> fe
   std::vector<Impl::Feed> all;
   for (size_t i = 0; i < feeds.size(); ++i) {
     if (!feeds[i].session)
-      return Status::error(impl_->folder.model_file.string() + ": feed " + std::to_string(i) + " has no session");
+      return Status::error(Code::kInvalidArgument,
+                           impl_->folder.model_file.string() + ": feed " + std::to_string(i) + " has no session");
     all.push_back({feeds[i].session->impl_.get(), feeds[i].tokens});
     if (all.back().session->model != impl_.get())
-      return Status::error(impl_->folder.model_file.string() + ": session " + std::to_string(i) +
-                           " is of another model");
+      return Status::error(Code::kInvalidArgument, impl_->folder.model_file.string() + ": session " +
+                                                       std::to_string(i) + " is of another model");
     for (size_t j = 0; j < i; ++j)
       if (all[j].session == all[i].session)
-        return Status::error(impl_->folder.model_file.string() + ": session " + std::to_string(i) +
-                             " is in the step twice");
+        return Status::error(Code::kInvalidArgument, impl_->folder.model_file.string() + ": session " +
+                                                         std::to_string(i) + " is in the step twice");
   }
   std::vector<std::span<const float>> rows;
   const bool together = feeds.size() <= static_cast<size_t>(impl_->batch()),
@@ -407,26 +428,33 @@ void Model::interrupt_when(const std::atomic<bool>* flag) {
   if (impl_->draft) impl_->draft->interrupt_when(flag);
 }
 
+template <typename T>
+static Result<T> with_code(Result<T> result, Code code) {
+  if (!result.is_ok()) return result.status().or_code(code);
+  return result;
+}
+
 bool Model::has_tokenizer() const { return impl_->tokenizer.has_value(); }
 
 Result<std::vector<int64_t>> Model::encode(const std::string& text) const {
   if (!impl_->tokenizer)
-    return Status::error(impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer +
-                         "; give token ids instead of text");
-  return impl_->tokenizer->encode(text, true);
+    return Status::error(Code::kNotFound, impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer +
+                                              "; give token ids instead of text");
+  return with_code(impl_->tokenizer->encode(text, true), Code::kInvalidArgument);
 }
 
 Result<Model::Translation> Model::encode_translation(const std::string& text, const std::string& source_language,
                                                      const std::string& target_language) const {
   if (!impl_->tokenizer)
-    return Status::error(impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer +
-                         ", which has the tokens of languages");
+    return Status::error(Code::kNotFound, impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer +
+                                              ", which has the tokens of languages");
   const auto given = [](const std::string& code) { return code.empty() ? std::nullopt : std::optional(code); };
   const Result<TranslationTokens> tokens =
       translation_tokens(*impl_->tokenizer, given(source_language), given(target_language));
-  if (!tokens.is_ok()) return tokens.status().with_context(impl_->folder.folder.string());
+  if (!tokens.is_ok())
+    return tokens.status().or_code(Code::kInvalidArgument).with_context(impl_->folder.folder.string());
   Result<std::vector<int64_t>> ids = impl_->tokenizer->encode(text, false);
-  if (!ids.is_ok()) return ids.status();
+  if (!ids.is_ok()) return ids.status().or_code(Code::kInvalidArgument);
   ids->insert(ids->begin(), tokens->prefix.begin(), tokens->prefix.end());
   ids->insert(ids->end(), tokens->suffix.begin(), tokens->suffix.end());
   return Translation{std::move(*ids), tokens->forced_bos};
@@ -434,19 +462,21 @@ Result<Model::Translation> Model::encode_translation(const std::string& text, co
 
 Result<std::string> Model::decode(std::span<const int64_t> ids) const {
   if (!impl_->tokenizer)
-    return Status::error(impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer);
-  return impl_->tokenizer->decode(ids, true);
+    return Status::error(Code::kNotFound, impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer);
+  return with_code(impl_->tokenizer->decode(ids, true), Code::kInvalidArgument);
 }
 
 bool Model::has_chat_template() const { return impl_->tokenizer && impl_->tokenizer->has_chat_template(); }
 
 Result<std::vector<int64_t>> Model::encode_chat(const std::vector<Message>& messages) const {
-  if (!has_chat_template()) return Status::error(impl_->folder.folder.string() + ": the model has no chat template");
+  if (!has_chat_template())
+    return Status::error(Code::kNotFound, impl_->folder.folder.string() + ": the model has no chat template");
   std::vector<ChatMessage> turns;
   for (const Message& m : messages) turns.push_back({m.role, m.content});
   Result<std::string> prompt = impl_->tokenizer->apply_chat_template(turns, true);
-  if (!prompt.is_ok()) return prompt.status();
-  return impl_->tokenizer->encode(*prompt, false);  // the template writes the special tokens itself
+  if (!prompt.is_ok()) return prompt.status().or_code(Code::kInvalidArgument);
+  return with_code(impl_->tokenizer->encode(*prompt, false),
+                   Code::kInvalidArgument);  // the template writes the special tokens itself
 }
 
 LedgerReading Model::ledger() const {

@@ -237,11 +237,15 @@ void bind_stream(nb::module_& m) {
 
 }  // namespace
 
-void raise_error(const std::string& message) {
+void raise_error(const std::string& message, Code code) {
   // A message may hold the name of a file in any bytes.
   PyObject* text = PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "surrogateescape");
-  PyErr_SetObject(situ_error, text);
+  PyObject* error = text ? PyObject_CallOneArg(situ_error, text) : nullptr;
   Py_XDECREF(text);
+  PyObject* name = error ? PyUnicode_FromString(code_name(code)) : nullptr;
+  if (name && PyObject_SetAttrString(error, "code", name) == 0) PyErr_SetObject(situ_error, error);
+  Py_XDECREF(name);
+  Py_XDECREF(error);
   throw nb::python_error();
 }
 
@@ -249,10 +253,14 @@ NB_MODULE(_situ, m) {
   m.doc() = "The C++ API of Situ, bound as it is. The package situ is what to use.";
   const std::string name = nb::cast<std::string>(m.attr("__name__")) + ".SituError";
   situ_error = PyErr_NewExceptionWithDoc(
-      name.c_str(), "An error of Situ. The message is one line that names the file, the node and the values.",
+      name.c_str(),
+      "An error of Situ. The message is one line that names the file, the node and the values. `code`: "
+      "invalid_argument, "
+      "not_found, unsupported_model, bad_file, context_exceeded, no_room, interrupted or internal.",
       PyExc_RuntimeError, nullptr);
   if (!situ_error) throw nb::python_error();
   m.attr("SituError") = nb::handle(situ_error);
+  m.attr("SituError").attr("code") = code_name(Code::kInvalidArgument);  // of those that are raised in Python
   bind_model(m);
   bind_session(m);
   bind_stream(m);

@@ -24,9 +24,10 @@ Status too_large(const Plan& plan, const Graph& graph) {
     if (!largest || r.bytes > largest->bytes) largest = &r;
   const Value& value = graph.values[largest->value];
   const std::string made_by = value.producer < 0 ? "" : " of " + graph.nodes[value.producer].label();
-  return Status::error("one step needs " + std::to_string(plan.arena_bytes) + " bytes of activations, more than " +
-                       std::to_string(kMaxArenaBytes) + "; the largest is '" + value.name + "' " +
-                       shape_str(value.info.shape, &graph.symbol_names) + made_by);
+  return Status::error(Code::kNoRoom, "one step needs " + std::to_string(plan.arena_bytes) +
+                                          " bytes of activations, more than " + std::to_string(kMaxArenaBytes) +
+                                          "; the largest is '" + value.name + "' " +
+                                          shape_str(value.info.shape, &graph.symbol_names) + made_by);
 }
 
 // Of the constants that steps read, each once.
@@ -62,7 +63,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ModelFiles& f
   } catch (const DimTooLong& e) {
     return Status::error(e.what());
   } catch (const std::bad_alloc&) {
-    return Status::error("not enough memory to prepare the model");
+    return Status::error(Code::kNoRoom, "not enough memory to prepare the model");
   }
 }
 
@@ -193,7 +194,7 @@ Status InPlaceEngine::reserve(const ModelFiles&, const EngineOptions& options, i
   if (encoder_ && encoder_->plan()) SITU_RETURN_IF_ERROR(join(*encoder_->plan()));
   StatePool::Capacity capacity{slots, 0, 0};
   if (encoder_ && __builtin_mul_overflow(encoder_->most_rows(), options.sequences + 1, &capacity.source))
-    return Status::error("sources for " + std::to_string(options.sequences) + " sequences overflow");
+    return Status::error(Code::kNoRoom, "sources for " + std::to_string(options.sequences) + " sequences overflow");
   // Beams and prompts of a batch are sequences of their own.
   if (has_replaced_states())
     capacity.whole = 1 + (std::max(options.sequences, batch_) + batch_) * kWholeSlotsPerSequence;
@@ -203,7 +204,7 @@ Status InPlaceEngine::reserve(const ModelFiles&, const EngineOptions& options, i
   void* p = mmap(nullptr, static_cast<size_t>(memory_bytes_), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
-    return Status::error("cannot reserve " + std::to_string(memory_bytes_) + " bytes for activations");
+    return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(memory_bytes_) + " bytes for activations");
   memory_ = static_cast<std::byte*>(p);
   return Status::ok();
 }
@@ -216,7 +217,7 @@ Result<std::shared_ptr<const Source>> InPlaceEngine::encode(const EncoderInput& 
   } catch (const DimTooLong& e) {
     return Status::error(e.what());
   } catch (const std::bad_alloc&) {
-    return Status::error("not enough memory to run the encoder");
+    return Status::error(Code::kNoRoom, "not enough memory to run the encoder");
   }
 }
 
@@ -233,17 +234,19 @@ Result<int64_t> InPlaceEngine::count_slots(const EngineOptions& options, int64_t
   int64_t all = 0;
   if (options.memory == 0) {
     if (__builtin_mul_overflow(kept, options.sequences, &all))
-      return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
+      return Status::error(Code::kNoRoom, "a state for " + std::to_string(options.sequences) + " sequences overflows");
     return all;
   }
   const Result<int64_t> slots = slots_in(options.memory, weights);
   if (!slots.is_ok() || window_ == 0 || *slots >= kept) return slots;
-  return Status::error(
-      "a memory of " + std::to_string(options.memory) + " bytes is too small: it leaves state for " +
-      std::to_string(*slots) + " tokens, and a window of " + std::to_string(window_) + " takes " +
-      std::to_string(kept) + " (" + (first_ > 0 ? "with the first " + std::to_string(first_) + " tokens, " : "with ") +
-      std::to_string(spare_tokens()) + " before it, and the " + std::to_string(chunk_ + batch_) +
-      " of a step: a chunk of " + std::to_string(chunk_) + " and " + std::to_string(batch_) + " sequences)");
+  return Status::error(Code::kNoRoom,
+                       "a memory of " + std::to_string(options.memory) + " bytes is too small: it leaves state for " +
+                           std::to_string(*slots) + " tokens, and a window of " + std::to_string(window_) + " takes " +
+                           std::to_string(kept) + " (" +
+                           (first_ > 0 ? "with the first " + std::to_string(first_) + " tokens, " : "with ") +
+                           std::to_string(spare_tokens()) + " before it, and the " + std::to_string(chunk_ + batch_) +
+                           " of a step: a chunk of " + std::to_string(chunk_) + " and " + std::to_string(batch_) +
+                           " sequences)");
 }
 
 Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t weights) const {
@@ -254,10 +257,11 @@ Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t weights) const {
       s.pair.rule == StateRule::kAppend ? slot += s.slot_bytes() : replaced += kWholeSlotsPerSequence * s.slot_bytes();
   const int64_t fixed = weights + memory_bytes_ + replaced;
   if (memory - fixed < slot)
-    return Status::error("a memory of " + std::to_string(memory) + " bytes is too small: weights take " +
-                         std::to_string(weights) + ", activations " + std::to_string(memory_bytes_) +
-                         (replaced > 0 ? ", states that are replaced as a whole " + std::to_string(replaced) : "") +
-                         " and one token of state " + std::to_string(slot));
+    return Status::error(Code::kNoRoom,
+                         "a memory of " + std::to_string(memory) + " bytes is too small: weights take " +
+                             std::to_string(weights) + ", activations " + std::to_string(memory_bytes_) +
+                             (replaced > 0 ? ", states that are replaced as a whole " + std::to_string(replaced) : "") +
+                             " and one token of state " + std::to_string(slot));
   if (slot == 0) return kMostSlots;
   return std::min(kMostSlots, (memory - fixed) / slot);
 }
@@ -272,15 +276,16 @@ InPlaceEngine::~InPlaceEngine() {
 }
 
 Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, float* to) {
-  if (tokens.empty()) return Status::error("a step needs at least one token");
+  if (tokens.empty()) return Status::error(Code::kInvalidArgument, "a step needs at least one token");
   const Feed feed{&sequence, tokens};
   SITU_RETURN_IF_ERROR(check_sources({&feed, 1}));
   SITU_RETURN_IF_ERROR(copy_unread());
   const std::string& mixing = compiled_.prompt.order.mixing;
   if (!mixing.empty() && static_cast<int64_t>(tokens.size()) > chunk_)
-    return Status::error("a step of " + std::to_string(tokens.size()) + " tokens does not fit memory (at most " +
-                         std::to_string(chunk_) + "), and cannot be fed in parts: by " + mixing +
-                         " tokens depend on later ones");
+    return Status::error(Code::kNoRoom, "a step of " + std::to_string(tokens.size()) +
+                                            " tokens does not fit memory (at most " + std::to_string(chunk_) +
+                                            "), and cannot be fed in parts: by " + mixing +
+                                            " tokens depend on later ones");
   if (tokens.size() > 1 && one_sequence().empty()) {
     return step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, to);
   }
@@ -311,8 +316,8 @@ void InPlaceEngine::step_done(Sequence& sequence) const {
 
 Status InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const {
   const auto cannot = [&](const std::string& why) {
-    return Status::error("cannot rewind a sequence of " + std::to_string(sequence.length()) + " tokens to " +
-                         std::to_string(length) + ": " + why);
+    return Status::error(Code::kInvalidArgument, "cannot rewind a sequence of " + std::to_string(sequence.length()) +
+                                                     " tokens to " + std::to_string(length) + ": " + why);
   };
   const int64_t dropped = sequence.length() - sequence.kept(), whole = sequence.whole_before(length);
   if (length > 0 && dropped > 0 && length - dropped < window_ - 1 + first_)
@@ -374,8 +379,8 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
   const bool first = compiled_.first_only && past == 0;
   if ((first || !compiled_.prompt.order.mixing.empty()) && slots->length < static_cast<int64_t>(tokens.size())) {
     sequence.rewind(past);
-    return Status::error("the state is full: " + std::to_string(tokens.size()) +
-                         " tokens that are computed together need as many slots in a row");
+    return Status::error(Code::kNoRoom, "the state is full: " + std::to_string(tokens.size()) +
+                                            " tokens that are computed together need as many slots in a row");
   }
   last = last && static_cast<size_t>(slots->length) == tokens.size();
   tokens = tokens.first(static_cast<size_t>(slots->length));

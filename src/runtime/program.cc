@@ -356,7 +356,7 @@ Status Program::run(const StepInput& input, Ledger& ledger) {
   write_inputs(input, ledger);
   const StepEnd end = executor_.run(
       execution_, {*this, tokens_, input.wanted > 0, single_, first_wanted_, trace_, first_name_, token_name_}, ledger);
-  if (end.interrupted) return Status::error("interrupted");
+  if (end.interrupted) return Status::error(Code::kInterrupted, "interrupted");
   count_outputs(ledger);
   if (end.fault_call < 0) return Status::ok();
   const Step& step = plan_.steps[static_cast<size_t>(schedule_.calls[static_cast<size_t>(end.fault_call)].step)];

@@ -108,7 +108,8 @@ Status SourceWriter::prepare(Entry& e) {
                          " bytes of activations, more than " + std::to_string(most_arena_));
   const size_t bytes = static_cast<size_t>(e.plan.io_bytes + 64);
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return Status::error("cannot reserve " + std::to_string(bytes) + " bytes for the encoder");
+  if (p == MAP_FAILED)
+    return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(bytes) + " bytes for the encoder");
   e.io = static_cast<std::byte*>(p);
   Regions regions = regions_;
   regions.io = e.io;
@@ -130,28 +131,33 @@ Status SourceWriter::check(const EncoderInput& input) const {
     if (at == graph.inputs.end()) {
       std::string names;
       for (const ValueId v : graph.inputs) names += (names.empty() ? "" : ", ") + graph.values[v].name;
-      return Status::error("the encoder has no input '" + name + "'; it has: " + names);
+      return Status::error(Code::kInvalidArgument, "the encoder has no input '" + name + "'; it has: " + names);
     }
     const Value& v = graph.values[*at];
     const std::vector<int64_t> dims = tensor.dims();
     if (v.info.type != tensor.type())
-      return Status::error(text(v) + ": the array is " + dtype_name(tensor.type()) + dims_text(dims));
+      return Status::error(Code::kInvalidArgument,
+                           text(v) + ": the array is " + dtype_name(tensor.type()) + dims_text(dims));
     bool fits = dims.size() == v.info.shape.size();
     for (size_t i = 0; fits && i < dims.size(); ++i)
       fits = (i == 0 ? dims[i] == 1 : dims[i] > 0) && (!v.info.shape[i].is_const() || v.info.shape[i] == Dim(dims[i]));
     if (!fits)
-      return Status::error(text(v) + ": the array is " + dims_text(dims) + "; one source is wanted, a batch of 1");
+      return Status::error(Code::kInvalidArgument,
+                           text(v) + ": the array is " + dims_text(dims) + "; one source is wanted, a batch of 1");
   }
   for (const ValueId v : graph.inputs) {
     const Value& value = graph.values[v];
     if (!input.tensors.count(value.name) && !is_mask(value) && !(takes_ids_ && !dtype_is_float(value.info.type)))
-      return Status::error(text(value) + " is not given");
+      return Status::error(Code::kInvalidArgument, text(value) + " is not given");
   }
-  if (!takes_ids_ && !input.ids.empty()) return Status::error("the encoder takes arrays, not the ids of a prompt");
-  if (takes_ids_ && input.ids.empty()) return Status::error("an empty source: the encoder takes at least one token");
+  if (!takes_ids_ && !input.ids.empty())
+    return Status::error(Code::kInvalidArgument, "the encoder takes arrays, not the ids of a prompt");
+  if (takes_ids_ && input.ids.empty())
+    return Status::error(Code::kInvalidArgument, "an empty source: the encoder takes at least one token");
   if (static_cast<int64_t>(input.ids.size()) > most_rows_)
-    return Status::error("a source of " + std::to_string(input.ids.size()) + " tokens; the encoder takes at most " +
-                         std::to_string(most_rows_));
+    return Status::error(Code::kContextExceeded, "a source of " + std::to_string(input.ids.size()) +
+                                                     " tokens; the encoder takes at most " +
+                                                     std::to_string(most_rows_));
   return Status::ok();
 }
 
@@ -176,9 +182,10 @@ Result<std::shared_ptr<const Source>> SourceWriter::run(const EncoderInput& inpu
   StatePool& states = *const_cast<StatePool*>(regions_.states);
   const Run slots = states.space(SpaceKind::kSource).allocate_stretch(rows);
   if (slots.length == 0)
-    return Status::error("no room for a source of " + std::to_string(rows) + " rows: of " +
-                         std::to_string(states.space(SpaceKind::kSource).capacity()) + " slots " +
-                         std::to_string(states.space(SpaceKind::kSource).free_slots()) + " are free");
+    return Status::error(Code::kNoRoom, "no room for a source of " + std::to_string(rows) + " rows: of " +
+                                            std::to_string(states.space(SpaceKind::kSource).capacity()) + " slots " +
+                                            std::to_string(states.space(SpaceKind::kSource).free_slots()) +
+                                            " are free");
   auto source = std::make_shared<const Source>(states, slots);  // gives the slots back if the run fails
   std::vector<std::byte*> ports;
   for (const Root& r : e.plan.ports) {

@@ -86,13 +86,14 @@ Result<std::unique_ptr<StatePool>> StatePool::create(const std::vector<StateLayo
     const int kind = static_cast<int>(space_of(l.pair.rule));
     int64_t bytes = 0;
     if (__builtin_mul_overflow(l.slot_bytes(), capacities[kind], &bytes))
-      return Status::error("a state of " + std::to_string(capacities[kind]) + " slots overflows");
+      return Status::error(Code::kNoRoom, "a state of " + std::to_string(capacities[kind]) + " slots overflows");
     pool->slot_bytes_[kind] += l.slot_bytes();
     // NORESERVE: pages that no token has reached cost nothing.
     void* p = mmap(nullptr, static_cast<size_t>(std::max<int64_t>(bytes, 1)), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
-      return Status::error("cannot reserve " + std::to_string(bytes) + " bytes of address space for the state");
+      return Status::error(Code::kNoRoom,
+                           "cannot reserve " + std::to_string(bytes) + " bytes of address space for the state");
     pool->bases_.push_back(static_cast<std::byte*>(p));
     pool->sizes_.push_back(static_cast<size_t>(std::max<int64_t>(bytes, 1)));
   }
@@ -135,9 +136,10 @@ Result<Run> Sequence::append(int64_t count, int64_t all) {
   const int64_t end = runs_.empty() ? 0 : runs_.back().first_slot + runs_.back().length;
   const Run run = pool_->space(SpaceKind::kAppend).allocate(count, end);
   if (run.length == 0)
-    return Status::error("the state is full: " + std::to_string(std::max(count, all)) +
-                         " more tokens do not fit, all " + std::to_string(pool_->capacity()) +
-                         " slots are taken (a larger context, memory or number of sequences gives more)");
+    return Status::error(
+        Code::kNoRoom, "the state is full: " + std::to_string(std::max(count, all)) + " more tokens do not fit, all " +
+                           std::to_string(pool_->capacity()) +
+                           " slots are taken (a larger context, memory or number of sequences gives more)");
   if (!runs_.empty() && run.first_slot == end)
     runs_.back().length += run.length;
   else
@@ -221,9 +223,9 @@ Status Sequence::take_write_slot() {
   if (written_ >= 0 || pool_->slot_bytes(SpaceKind::kWhole) == 0) return Status::ok();
   const Run slot = pool_->space(SpaceKind::kWhole).allocate_stretch(1);
   if (slot.length == 0)
-    return Status::error("no room for one more recurrent state: all " +
-                         std::to_string(pool_->space(SpaceKind::kWhole).capacity()) +
-                         " slots are taken (a larger number of sequences gives more)");
+    return Status::error(Code::kNoRoom, "no room for one more recurrent state: all " +
+                                            std::to_string(pool_->space(SpaceKind::kWhole).capacity()) +
+                                            " slots are taken (a larger number of sequences gives more)");
   written_ = slot.first_slot;
   return Status::ok();
 }
