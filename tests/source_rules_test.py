@@ -39,7 +39,7 @@ LAYERS = {
     "passes": {"base", "graph", "kernels", "ops", "eval"},
     "place": {"base", "graph", "ops", "eval", "passes"},
     "schedule": {"base", "ops", "passes", "place"},
-    "runtime": {"base", "kernels", "onnx", "ops", "eval", "passes", "place", "schedule"},
+    "runtime": {"base", "graph", "kernels", "onnx", "ops", "eval", "passes", "place", "schedule"},
     "generate": {"base", "kernels"},
     "text": {"base"},
     "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text"},

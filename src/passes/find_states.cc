@@ -336,8 +336,9 @@ Status find_states(PassContext& context) {
   for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_growth(context, s));
   for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_configuration(graph, s, context.names));
   if (!configures_states(context.names)) SITU_RETURN_IF_ERROR(check_circles(graph, binding.states));
+  const bool cache = !binding.states.empty();
   binding.states.insert(binding.states.end(), sources.begin(), sources.end());
-  if (binding.states.empty())
+  if (!cache)
     return Status::error(
         "the graph has no past inputs: it was exported without a cache, and every step would see one token alone");
   return Status::ok();

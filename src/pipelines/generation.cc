@@ -106,6 +106,11 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
   Session::Impl& s = *session->impl_;
   const SamplingOptions& sampling = resolved->sampling;
   const std::optional<uint64_t> seed = sampling.sample ? std::optional(sampling.seed) : std::nullopt;
+  if (impl_->has_encoder() && (options.prompt_lookup > 0 || options.draft_tokens > 0))
+    return Status::error(impl_->folder.model_file.string() + ": " +
+                         (options.prompt_lookup > 0 ? "prompt lookup guesses by the prompt's own words"
+                                                    : "a draft guesses from the tokens alone") +
+                         ", and answers of a model with an encoder follow its source");
   Result<Speculation> speculation = Speculation::create(*impl_, options);
   if (!speculation.is_ok()) return speculation.status();
   Meter meter(*impl_);

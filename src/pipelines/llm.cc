@@ -80,6 +80,11 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   if (options.naive && options.window > 0)
     return Status::error(Code::kInvalidArgument,
                          "a window is for placed programs; the naive mode keeps the whole past");
+  if (m.files.encoder && options.window > 0)
+    return Status::error(Code::kInvalidArgument, "no window: a decoder with an encoder keeps its whole past");
+  if (m.files.encoder && !options.draft.empty())
+    return Status::error(Code::kInvalidArgument,
+                         "no draft: answers of a model with an encoder follow its source, which a draft does not see");
   if (options.batch < 1)
     return Status::error(Code::kInvalidArgument, "steps of " + std::to_string(options.batch) + " sequences");
   if (options.memory < 0)

@@ -146,6 +146,14 @@ Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const
   return problem;
 }
 
+Status not_of_one_decoder(const ModelFiles& files) {
+  const bool pair = files.first.has_value();
+  return Status::error((pair ? files.first_name + " and " + files.decoder_name + " are"
+                             : "the branches of " + files.decoder_name + " are") +
+                       " not two calls of one decoder: a token behind the first call has other logits than in a longer "
+                       "first call");
+}
+
 ModuleFiles module_files(const ModelFiles& files, const std::map<std::string, std::vector<int64_t>>& fed) {
   return {files.encoder_name,
           files.decoder_name,
@@ -197,10 +205,7 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
   if (module.first) {
     const Result<FirstCall> says = compare_first_call(module, options, evaluator);
     if (!says.is_ok()) return says.status();
-    if (*says == FirstCall::kOther)
-      return Status::error(files.first_name + " and " + files.decoder_name +
-                           " are not two calls of one decoder: a token behind the first call has other logits than in "
-                           "a longer first call");
+    if (*says == FirstCall::kOther) return not_of_one_decoder(files);
     as_first = *says == FirstCall::kSame;
   }
   Result<Compiled> any = Status::error("the cached branch holds for single tokens only");

@@ -77,6 +77,8 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
 // The program that writes sources, for inputs of these extents (none: token ids). Its states are those of `decoder`.
 Result<Compiled> compile_encoder(const ModelFiles& files, const EngineOptions& options, PackStore* packs,
                                  const Compiled& decoder, const std::map<std::string, std::vector<int64_t>>& fed);
+// What is wrong with two files that are no calls of one decoder.
+Status not_of_one_decoder(const ModelFiles& files);
 ModuleFiles module_files(const ModelFiles& files, const std::map<std::string, std::vector<int64_t>>& fed);
 // Why a graph whose tokens have a fixed number is refused is mostly that, whatever fails first.
 Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem);

@@ -138,7 +138,7 @@ Result<FirstCall> compare_first_call(const Module& module, const EngineOptions& 
   if (!any) cached = compiled(cached_graph, Phase::kDecode, false);
   if (!cached.is_ok()) return cached.status();
   constexpr int64_t kRows = 11;
-  const std::vector<int64_t> tokens{1, 2};
+  const std::vector<int64_t> tokens{1, 2, 4, 3, 6};
   SymbolValues symbols;
   symbols.value[kSymE] = kRows;
   std::map<std::string, Tensor> sources;
@@ -170,11 +170,12 @@ Result<FirstCall> compare_first_call(const Module& module, const EngineOptions& 
         difference(wanted, last_row(at_once->logits)) < kSame)
       return FirstCall::kSame;
   }
-  Result<LiteralResult> one = run(*first, std::span(tokens).first(1), 0, sources);
+  const size_t before = tokens.size() - 1;
+  Result<LiteralResult> one = run(*first, std::span(tokens).first(before), 0, sources);
   if (!one.is_ok()) return one.status();
   std::map<std::string, Tensor> states = sources;
   for (const auto& [name, t] : one->states) states[name] = t;
-  Result<LiteralResult> two = run(*cached, std::span(tokens).last(1), 1, states);
+  Result<LiteralResult> two = run(*cached, std::span(tokens).last(1), static_cast<int64_t>(before), states);
   if (!two.is_ok()) return two.status();
   return difference(wanted, last_row(two->logits)) < kSame ? FirstCall::kOneToken : FirstCall::kOther;
 }

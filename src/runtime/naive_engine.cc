@@ -6,12 +6,6 @@
 
 namespace situ {
 
-std::map<std::string, std::vector<int64_t>> EncoderInput::extents() const {
-  std::map<std::string, std::vector<int64_t>> all;
-  for (const auto& [name, tensor] : tensors) all[name] = tensor.dims();
-  return all;
-}
-
 Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files, const EngineOptions& options) {
   std::unique_ptr<NaiveEngine> e(new NaiveEngine());
   Result<std::unique_ptr<ThreadPool>> pool = make_pool(options.threads);
@@ -34,6 +28,11 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files
     e->fixed_ = std::move(*loop);
     return e;
   }
+  if (files.first) {  // both are run as they are; what they compute must fit together
+    const Result<FirstCall> says = compare_first_call(m, options, evaluator);
+    if (!says.is_ok()) return says.status();
+    if (*says == FirstCall::kOther) return not_of_one_decoder(files);
+  }
   // A graph for any step; else one for first calls and one for single tokens.
   Result<Compiled> decode =
       compile(m.literal_decode, options, nullptr, {Phase::kAny, false, source_states(m.literal_decode, m, false), {}});
@@ -54,14 +53,11 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files
   return e;
 }
 
-bool NaiveEngine::encoder_takes_ids() const {
-  if (!module_.encoder) return false;
-  const Graph& graph = *module_.encoder;
-  return std::none_of(graph.inputs.begin(), graph.inputs.end(),
-                      [&](ValueId v) { return dtype_is_float(graph.values[v].info.type); });
-}
+bool NaiveEngine::encoder_takes_ids() const { return module_.encoder && situ::encoder_takes_ids(*module_.encoder); }
 
 Status NaiveEngine::encode(NaiveSequence& sequence, const EncoderInput& input) {
+  if (!files_->encoder) return Status::error("the model has no encoder");
+  SITU_RETURN_IF_ERROR(check_encoder_input(files_->encoder->graph, input, source_length_of(options_)));
   if (!encoder_ || extents_ != input.extents()) {
     ThreadPool one(1);
     Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
@@ -82,10 +78,6 @@ Status NaiveEngine::encode(NaiveSequence& sequence, const EncoderInput& input) {
     encoder_ = std::move(*encoder);
     extents_ = input.extents();
   }
-  const int64_t most = source_length_of(options_);
-  if (static_cast<int64_t>(input.ids.size()) > most)
-    return Status::error("a source of " + std::to_string(input.ids.size()) + " tokens; the encoder takes at most " +
-                         std::to_string(most));
   try {
     Result<LiteralResult> made = run_literally(*encoder_, {input.ids, 0, 1, nullptr, &input.tensors}, *evaluator_);
     if (!made.is_ok()) return made.status();

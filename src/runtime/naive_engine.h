@@ -9,17 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "runtime/encoder_input.h"
 #include "runtime/fixed_window_loop.h"
 #include "runtime/literal.h"
 
 namespace situ {
-
-// What an encoder is given: token ids, or named tensors.
-struct EncoderInput {
-  std::span<const int64_t> ids;
-  std::map<std::string, Tensor> tensors;  // by name of the input
-  std::map<std::string, std::vector<int64_t>> extents() const;
-};
 
 // Its present tensors by the names of the states, and how many tokens they hold.
 struct NaiveSequence {

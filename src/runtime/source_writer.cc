@@ -14,15 +14,6 @@ bool batch_aside_const(const Shape& shape) {
   return !shape.empty() && std::all_of(shape.begin() + 1, shape.end(), [](const Dim& d) { return d.is_const(); });
 }
 
-std::string dims_text(const std::vector<int64_t>& dims) {
-  std::string text;
-  for (const int64_t d : dims) text += (text.empty() ? "" : ", ") + std::to_string(d);
-  return "[" + text + "]";
-}
-
-// An input that tells which of the others are padding; ones where it is not given.
-bool is_mask(const Value& v) { return v.name.find("mask") != std::string::npos && v.info.shape.size() == 2; }
-
 }  // namespace
 
 Result<std::unique_ptr<SourceWriter>> SourceWriter::create(const ModelFiles& files, const EngineOptions& options,
@@ -44,8 +35,7 @@ Result<std::unique_ptr<SourceWriter>> SourceWriter::create(const ModelFiles& fil
       extents[graph.values[v].name] = dims;
     }
   }
-  w->takes_ids_ = std::none_of(graph.inputs.begin(), graph.inputs.end(),
-                               [&](ValueId v) { return dtype_is_float(graph.values[v].info.type); });
+  w->takes_ids_ = encoder_takes_ids(graph);
   w->most_rows_ = source_length_of(options);
   if (known) SITU_RETURN_IF_ERROR(w->compile_for(extents, packs));
   return w;
@@ -120,47 +110,6 @@ Status SourceWriter::prepare(Entry& e) {
   return Status::ok();
 }
 
-Status SourceWriter::check(const EncoderInput& input) const {
-  const Graph& graph = encoder();
-  const auto text = [&](const Value& v) {
-    return "encoder input '" + v.name + "' " + dtype_name(v.info.type) + shape_str(v.info.shape, &graph.symbol_names);
-  };
-  for (const auto& [name, tensor] : input.tensors) {
-    const auto at = std::find_if(graph.inputs.begin(), graph.inputs.end(),
-                                 [&, &n = name](ValueId v) { return graph.values[v].name == n; });
-    if (at == graph.inputs.end()) {
-      std::string names;
-      for (const ValueId v : graph.inputs) names += (names.empty() ? "" : ", ") + graph.values[v].name;
-      return Status::error(Code::kInvalidArgument, "the encoder has no input '" + name + "'; it has: " + names);
-    }
-    const Value& v = graph.values[*at];
-    const std::vector<int64_t> dims = tensor.dims();
-    if (v.info.type != tensor.type())
-      return Status::error(Code::kInvalidArgument,
-                           text(v) + ": the array is " + dtype_name(tensor.type()) + dims_text(dims));
-    bool fits = dims.size() == v.info.shape.size();
-    for (size_t i = 0; fits && i < dims.size(); ++i)
-      fits = (i == 0 ? dims[i] == 1 : dims[i] > 0) && (!v.info.shape[i].is_const() || v.info.shape[i] == Dim(dims[i]));
-    if (!fits)
-      return Status::error(Code::kInvalidArgument,
-                           text(v) + ": the array is " + dims_text(dims) + "; one source is wanted, a batch of 1");
-  }
-  for (const ValueId v : graph.inputs) {
-    const Value& value = graph.values[v];
-    if (!input.tensors.count(value.name) && !is_mask(value) && !(takes_ids_ && !dtype_is_float(value.info.type)))
-      return Status::error(Code::kInvalidArgument, text(value) + " is not given");
-  }
-  if (!takes_ids_ && !input.ids.empty())
-    return Status::error(Code::kInvalidArgument, "the encoder takes arrays, not the ids of a prompt");
-  if (takes_ids_ && input.ids.empty())
-    return Status::error(Code::kInvalidArgument, "an empty source: the encoder takes at least one token");
-  if (static_cast<int64_t>(input.ids.size()) > most_rows_)
-    return Status::error(Code::kContextExceeded, "a source of " + std::to_string(input.ids.size()) +
-                                                     " tokens; the encoder takes at most " +
-                                                     std::to_string(most_rows_));
-  return Status::ok();
-}
-
 Result<SourceWriter::Entry*> SourceWriter::entry_for(const Extents& extents) {
   for (const auto& e : entries_)
     if (e->extents == extents) return e.get();
@@ -173,7 +122,7 @@ Result<SourceWriter::Entry*> SourceWriter::entry_for(const Extents& extents) {
 }
 
 Result<std::shared_ptr<const Source>> SourceWriter::run(const EncoderInput& input, Ledger& ledger) {
-  SITU_RETURN_IF_ERROR(check(input));
+  SITU_RETURN_IF_ERROR(check_encoder_input(encoder(), input, most_rows_));
   Result<Entry*> entry = entry_for(input.extents());
   if (!entry.is_ok()) return entry.status();
   Entry& e = **entry;

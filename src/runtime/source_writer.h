@@ -9,7 +9,7 @@
 
 #include "passes/pack_store.h"
 #include "runtime/compile.h"
-#include "runtime/naive_engine.h"
+#include "runtime/encoder_input.h"
 #include "runtime/program.h"
 
 namespace situ {
@@ -50,7 +50,6 @@ class SourceWriter {
   };
   Status compile_for(const Extents& extents, PackStore& packs);
   Status prepare(Entry& entry);
-  Status check(const EncoderInput& input) const;
   Result<Entry*> entry_for(const Extents& extents);
   const Graph& encoder() const { return files_.encoder->graph; }
 

@@ -1,0 +1,70 @@
+#include "runtime/encoder_input.h"
+
+#include <algorithm>
+
+namespace situ {
+namespace {
+
+std::string dims_text(const std::vector<int64_t>& dims) {
+  std::string text;
+  for (const int64_t d : dims) text += (text.empty() ? "" : ", ") + std::to_string(d);
+  return "[" + text + "]";
+}
+
+// An input that tells which of the others are padding; ones where it is not given.
+bool is_mask(const Value& v) { return v.name.find("mask") != std::string::npos && v.info.shape.size() == 2; }
+
+}  // namespace
+
+std::map<std::string, std::vector<int64_t>> EncoderInput::extents() const {
+  std::map<std::string, std::vector<int64_t>> all;
+  for (const auto& [name, tensor] : tensors) all[name] = tensor.dims();
+  return all;
+}
+
+bool encoder_takes_ids(const Graph& encoder) {
+  return std::none_of(encoder.inputs.begin(), encoder.inputs.end(),
+                      [&](ValueId v) { return dtype_is_float(encoder.values[v].info.type); });
+}
+
+Status check_encoder_input(const Graph& graph, const EncoderInput& input, int64_t most_rows) {
+  const bool takes_ids = encoder_takes_ids(graph);
+  const auto text = [&](const Value& v) {
+    return "encoder input '" + v.name + "' " + dtype_name(v.info.type) + shape_str(v.info.shape, &graph.symbol_names);
+  };
+  for (const auto& [name, tensor] : input.tensors) {
+    const auto at = std::find_if(graph.inputs.begin(), graph.inputs.end(),
+                                 [&, &n = name](ValueId v) { return graph.values[v].name == n; });
+    if (at == graph.inputs.end()) {
+      std::string names;
+      for (const ValueId v : graph.inputs) names += (names.empty() ? "" : ", ") + graph.values[v].name;
+      return Status::error(Code::kInvalidArgument, "the encoder has no input '" + name + "'; it has: " + names);
+    }
+    const Value& v = graph.values[*at];
+    const std::vector<int64_t> dims = tensor.dims();
+    if (v.info.type != tensor.type())
+      return Status::error(Code::kInvalidArgument,
+                           text(v) + ": the array is " + dtype_name(tensor.type()) + dims_text(dims));
+    bool fits = dims.size() == v.info.shape.size();
+    for (size_t i = 0; fits && i < dims.size(); ++i)
+      fits = (i == 0 ? dims[i] == 1 : dims[i] > 0) && (!v.info.shape[i].is_const() || v.info.shape[i] == Dim(dims[i]));
+    if (!fits)
+      return Status::error(Code::kInvalidArgument,
+                           text(v) + ": the array is " + dims_text(dims) + "; one source is wanted, a batch of 1");
+  }
+  for (const ValueId v : graph.inputs) {
+    const Value& value = graph.values[v];
+    if (!input.tensors.count(value.name) && !is_mask(value) && !(takes_ids && !dtype_is_float(value.info.type)))
+      return Status::error(Code::kInvalidArgument, text(value) + " is not given");
+  }
+  if (!takes_ids && !input.ids.empty())
+    return Status::error(Code::kInvalidArgument, "the encoder takes arrays, not the ids of a prompt");
+  if (takes_ids && input.ids.empty())
+    return Status::error(Code::kInvalidArgument, "an empty source: the encoder takes at least one token");
+  if (static_cast<int64_t>(input.ids.size()) > most_rows)
+    return Status::error(Code::kContextExceeded, "a source of " + std::to_string(input.ids.size()) +
+                                                     " tokens; the encoder takes at most " + std::to_string(most_rows));
+  return Status::ok();
+}
+
+}  // namespace situ
