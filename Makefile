@@ -2,6 +2,8 @@
 #   make          installs what is missing and builds build/situ
 #   make demo     the same, prepares a real model, and lets it answer a question
 #   make test     builds and runs all tests; the last line is "N passed, N failed"
+#   make quick    the unit tests, the rules about the source and its format: what to run before a commit
+#   make format   formats the C++ files
 #   make python-test  builds the Python package with pip, and tests it
 #   make bench    measures the demo model, in place and naive
 #   make clean    removes build/ (not the private Python and the model: rm -r .venv .models)
@@ -9,7 +11,7 @@
 MODEL := .models/smollm2-135m-instruct
 PYTHON := .venv/bin/python
 
-.PHONY: all build model python demo test python-test bench clean install-deps
+.PHONY: all build model python demo test quick format python-test bench clean install-deps
 
 all: build
 
@@ -24,8 +26,15 @@ demo:
 	@$(MAKE) --no-print-directory -j2 build model
 	@scripts/demo.sh build/situ $(MODEL)
 
-test: install-deps
+test:
+	@scripts/install_deps.sh checks
 	@scripts/test.sh
+
+quick: install-deps
+	@scripts/test.sh quick
+
+format: python
+	@$(PYTHON) tests/format_test.py --fix
 
 python-test: install-deps
 	@scripts/python_test.sh
@@ -36,13 +45,13 @@ bench: build model
 clean:
 	rm -rf build
 
-# The private Python environment, made again when the list of its packages changes.
+# The private Python environment, made again when a list of its packages changes.
 python: .venv/installed
-.venv/installed: tools/requirements.txt | install-deps
-	@echo "making .venv with numpy, onnx and gguf"
+.venv/installed: tools/requirements.txt tools/check_requirements.txt | install-deps
+	@echo "making .venv with numpy, onnx, gguf, clang-format and nanobind"
 	@rm -rf .venv
 	@python3 -m venv .venv
-	@$(PYTHON) -m pip --disable-pip-version-check install --quiet --no-deps --only-binary :all: -r $<
+	@$(PYTHON) -m pip --disable-pip-version-check install --quiet --no-deps --only-binary :all: -r tools/requirements.txt -r tools/check_requirements.txt
 	@touch $@
 
 # The demo model, made again when the tool changes.

@@ -106,19 +106,28 @@ def ratio(figures, kind):
     return f"{peer[1] / ours if kind in LOWER_IS_BETTER else ours / peer[1]:.2f}x"
 
 
+def all_rows(machine):
+    """[(row, {engine: figure})], measured or not."""
+    return [(row, {e: machine.figure(*row[:3], e) for e in ENGINES}) for row in ROWS]
+
+
+def is_measured(figures):
+    return any(f is not None for f in figures.values())
+
+
 def rows_of(machine, readme=False):
     """[(row, {engine: figure})] of what was measured."""
-    rows = [(row, {e: machine.figure(*row[:3], e) for e in ENGINES}) for row in ROWS if row[3] or not readme]
-    return [(row, figures) for row, figures in rows if any(f is not None for f in figures.values())]
+    return [(row, figures) for row, figures in all_rows(machine) if is_measured(figures) and (row[3] or not readme)]
 
 
 def table(machine, readme):
     head = ["", "", *ENGINES.values(), "Situ / best other"]
     lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 2)]
     before = None
-    for (model, kind, case, _), figures in rows_of(machine, readme):
+    for (model, kind, case, _), figures in rows_of(machine, True) if readme else all_rows(machine):
         top = best(figures, kind)
-        lead = [e for e, f in figures.items() if f is not None and f == (min if kind in LOWER_IS_BETTER else max)(x for x in figures.values() if x is not None)]
+        most = (min if kind in LOWER_IS_BETTER else max)((f for f in figures.values() if f is not None), default=None)
+        lead = [e for e, f in figures.items() if f is not None and f == most]
         cells = [f"**{number(f)}**" if e in lead and top else number(f) for e, f in figures.items()]
         unit = f", {UNITS[kind]}" if kind in LOWER_IS_BETTER else ""
         lines.append("| " + " | ".join([MODELS[model] if model != before else "", title(kind, case) + unit, *cells, ratio(figures, kind)]) + " |")
@@ -127,14 +136,23 @@ def table(machine, readme):
 
 
 def reasons(machine):
-    """Why figures are missing: one line for each engine and reason."""
+    """Why figures are missing: one line for each engine and reason, and one for the rows that nobody has."""
     found = {}
     for (model, kind, case, _), figures in rows_of(machine):
         for engine, figure in figures.items():
             if figure is None:
                 found.setdefault((engine, machine.reason(model, kind, case, engine)), {}).setdefault(MODELS[model], []).append(title(kind, case))
+    def listed(where):
+        return "; ".join(f"{model}: {', '.join(rows)}" for model, rows in where.items())
+
     for (engine, reason), where in found.items():
-        yield f"- {ENGINES[engine]}: {reason} (" + "; ".join(f"{m}: {', '.join(rows)}" for m, rows in where.items()) + ")."
+        yield f"- {ENGINES[engine]}: {reason} ({listed(where)})."
+    missing = {}
+    for (model, kind, case, _), figures in all_rows(machine):
+        if not is_measured(figures):
+            missing.setdefault(MODELS[model], []).append(title(kind, case))
+    if missing:
+        yield f"- All engines: not measured on this machine ({listed(missing)})."
 
 
 def roofline(machine):
@@ -169,6 +187,15 @@ def others(machine):
     """How idle the machine was: the most that other processes took during a measurement."""
     shares = [s["others"] for run in machine.runs.values() for of in run.get("engines", {}).values() for s in of.get("samples", []) if "others" in s]
     return f" Other processes took {100 * max(shares):.0f}% of the processors at most during a measurement, {100 * median(shares):.0f}% in the median." if shares else ""
+
+
+def notes(machine):
+    """What whoever measured wrote into the results, and of which runs it holds."""
+    found = {}
+    for name, run in machine.runs.items():
+        if "note" in run:
+            found.setdefault(run["note"], []).append(name)
+    return "".join(f" {note} ({', '.join(names)})" for note, names in found.items())
 
 
 def naive_rows(machine):
@@ -228,7 +255,7 @@ def block_machines(machines):
     for machine in filter(rows_of, machines):
         counts = [(run, max(len(of.get("samples", [])) for of in run["engines"].values())) for run in machine.runs.values() if "engines" in run]
         reps = ", ".join(f"{MODELS[run['model']]}{' (streams)' if run['streams'] else ''} {count}" for run, count in counts)
-        lines += [f"### {machine.name}", "", f"{machine.date}. {versions(machine)}. Two threads. Repetitions: {reps}.{others(machine)}", "", *table(machine, False), "", *reasons(machine), ""]
+        lines += [f"### {machine.name}", "", f"{machine.date}. {versions(machine)}. Two threads. Repetitions: {reps}.{others(machine)}{notes(machine)}", "", *table(machine, False), "", *reasons(machine), ""]
         for words, more in (("Decoding against memory, measured in the same run:", roofline(machine)), ("What the Python loop around ONNX Runtime costs, part of its figures above:", loops(machine))):
             lines += [words, "", *more, ""] if more else []
     return lines[:-1] or ["Nothing is measured yet."]

@@ -5,8 +5,9 @@ cd "$(dirname "$0")/.."
 preset=$1
 shift
 case $preset in
-  release) folder=build ;;
-  *) folder=build/$preset ;;
+  release) folder=build configure=release ;;
+  quick) folder=build configure=release ;; # some targets of it
+  *) folder=build/$preset configure=$preset ;;
 esac
 
 # Cargo by the same choice as install_deps.sh, with its own rustc beside it, in front of an older one.
@@ -19,7 +20,7 @@ export PATH
 
 # Ninja configures again by itself when a CMake file has changed; the presets file is not among those it watches.
 if [ ! -e "$folder/build.ninja" ] || [ CMakePresets.json -nt "$folder/build.ninja" ]; then
-  cmake --preset "$preset"
+  cmake --preset "$configure"
   touch "$folder/build.ninja"
 fi
 [ $# -eq 0 ] || set -- --target "$@"

@@ -1,8 +1,10 @@
 #!/bin/sh
-# Installs what the build, the tests and the demo need and this machine lacks, by apt (Debian 12 or newer).
+# install_deps.sh [checks]: installs what the build, the tests and the demo need and this machine lacks, by apt (Debian 12
+# or newer); with `checks` also the second compiler.
 # With everything in place it does nothing and takes about 0.1 s.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+wanted=${1:-}
 
 fail() {
   echo "install_deps: error: $*" >&2
@@ -48,6 +50,7 @@ find_missing() {
   # Debian 12's package `cargo` is 0.66 (Rust 1.63); cargo-web and rustc-web are the newer ones that it keeps for
   # browsers. They take the place of `cargo` and `rustc` if those are installed.
   scripts/find_cargo.sh >/dev/null || missing="$missing cargo-web rustc-web"
+  [ "$wanted" != checks ] || scripts/clang_check.py --find >/dev/null || missing="$missing clang-16"
   missing=${missing# }
 }
 

@@ -1,6 +1,12 @@
 #!/bin/bash
-# Builds and runs all tests: those of tools/, all of the release build, and those of bad input under the address and
-# undefined behaviour sanitizers. The last line is "N passed, N failed"; the exit code is 0 if none failed.
+# test.sh [LANE...]: builds and runs tests. The last line is "N passed, N failed"; the exit code is 0 if none failed.
+#   tools     those of tools/
+#   release   all of the release build
+#   sanitize  the unit tests, bad input and tiny models under the address and undefined behaviour sanitizers
+#   tsan      threads, batches and streams under the thread sanitizer, the Python module's too
+#   clang     no tests: what clang warns of, by file
+#   quick     the unit tests of the release build, the rules about the source and its format
+# Without arguments: all but quick, which is in release.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -40,23 +46,39 @@ run_tool_tests() {
   failed=$((failed + bad))
 }
 
+build_and_test() {
+  headline "build, preset $1"
+  scripts/build.sh "$1"
+  run_ctest "$1"
+}
+
+run_clang() {
+  local log=build/clang.log
+  headline "clang"
+  scripts/clang_check.py 2>&1 | tee "$log" || true
+  local line bad
+  line=$(tail -n 1 "$log")
+  bad=$(sed -n -E 's/^clang_check: [0-9]+ passed, ([0-9]+) failed$/\1/p' <<<"$line")
+  failed=$((failed + ${bad:-1}))
+  passed=$((passed + $(sed -n -E 's/^clang_check: ([0-9]+) passed, .*/\1/p' <<<"$line" | grep . || echo 0)))
+}
+
 mkdir -p build
 headline "what the tests need"
 make --no-print-directory python
-if [ ! -d ../shared/models/smollm2-135m-instruct-int4 ]; then
-  make --no-print-directory model
-fi
-run_tool_tests
-
-headline "build, preset release"
-scripts/build.sh release
-run_ctest release
-
-# Other sanitizer presets by name: SITU_SANITIZER_PRESETS=tsan make test.
-for preset in ${SITU_SANITIZER_PRESETS-sanitize}; do
-  headline "build, preset $preset"
-  scripts/build.sh "$preset"
-  run_ctest "$preset"
+lanes=("$@")
+[ $# -gt 0 ] || lanes=(tools release sanitize tsan clang)
+for lane in "${lanes[@]}"; do
+  case $lane in
+    tools)
+      if [ ! -d ../shared/models/smollm2-135m-instruct-int4 ]; then
+        make --no-print-directory model
+      fi
+      run_tool_tests
+      ;;
+    clang) run_clang ;;
+    *) build_and_test "$lane" ;;
+  esac
 done
 
 headline "done"

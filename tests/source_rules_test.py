@@ -55,6 +55,7 @@ KERNEL_INCLUDES_BY_FILE = {"src/kernels/simd.h": {"immintrin.h"}}
 PUBLIC_HEADERS = 8
 PUBLIC_HEADER_LINES = 199
 FILE_LINES = 700
+COLUMNS = 120  # of C++; the rest of its format is tests/format_test.py's
 MACRO_LINES = 5
 
 COPY_CALL = re.compile(
@@ -271,6 +272,12 @@ class Sizes(unittest.TestCase):
         long = [f"{f}: {read(f).count(chr(10))} lines" for f in FILES
                 if f.endswith(kinds) and read(f).count("\n") > FILE_LINES]
         self.assertEqual(long, [], f"more than {FILE_LINES} lines: split it")
+
+    def test_columns(self):
+        """A raw string cannot be wrapped."""
+        wrong = [f"{f}:{number}: {len(line)} columns" for f in FILES if f.endswith((".cc", ".h"))
+                 for number, line in enumerate(read(f).split("\n"), 1) if len(line) > COLUMNS and 'R"' not in line]
+        self.assertEqual(wrong, [])
 
     def test_macros(self):
         wrong = []

@@ -24,7 +24,7 @@ def results():
     situ = {**CASE, "bytes_copied_per_token": 0, "bytes_read_per_token": 8e7, "read_bandwidth_bytes_per_s": 5e10}
     samples = [{"load_s": 0.5, "rss_mib": 200.0, "others": 0.04, "cases": [situ], "streams": []}]
     slow = [{"load_s": 1.0, "rss_mib": 300.0, "cases": [{**CASE, "decode_ms": ms}], "streams": []} for ms in (4.0, 1.0, 5.0)]
-    return {"machine": "2 cores, a test", "date": "2026-01-01", "threads": 2, "reps": 3, "model": "smollm2-int4", "cases": ["35:120"], "streams": [],
+    return {"machine": "2 cores, a test", "date": "2026-01-01", "threads": 2, "reps": 3, "note": "On a boat.", "model": "smollm2-int4", "cases": ["35:120"], "streams": [],
             "engines": {"situ": {"version": "", "samples": samples}, "llama.cpp": {"version": "llama.cpp 1", "samples": slow}, "openvino": {"reason": "does not load"}}}
 
 
@@ -54,8 +54,12 @@ class TablesTest(unittest.TestCase):
         page = self.page.read_text()
         self.assertIn("### 2 cores, a test", page)
         self.assertIn("| load, s | **0.50** | - | - | - | - | - | 1.00 | 2.00x |", page)
+        self.assertIn("|  | prefill, 512 | - | - | - | - | - | - | - | - |", page)
+        self.assertNotIn("prefill, 512", text)
+        self.assertIn("- All engines: not measured on this machine (SmolLM2-135M, int4: decode, 2,048 past, prefill, 128", page)
         self.assertIn("OpenVINO GenAI: does not load (SmolLM2-135M, int4: decode, 35 past", page)
         self.assertIn("| 80 | 50.0 | 40.0 | 80% |", page)
+        self.assertIn(" On a boat. (smollm2-int4)\n", page)
         self.assertIn("Other processes took 4% of the processors at most", page)
         self.assertIn("<svg", (self.root / "docs" / "performance.svg").read_text())
 

@@ -14,11 +14,13 @@ namespace {
 
 struct Words {
   std::string out, err;
+  const Words* before;  // what was to be said before them: a handler may still read that
 };
 
 // What the handler looks at. A lock in it might be held by what it interrupts.
 std::atomic<bool> interrupted{false}, leaving{false}, second_one_leaves{false};
 std::atomic<const Words*> last_words{nullptr};  // null: an interrupt is noted
+const Words* newest = nullptr;
 int pipe_ends[2] = {-1, -1};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<const Words*>::is_always_lock_free);
 
@@ -53,7 +55,7 @@ void install() {
 }  // namespace
 
 void leave_on_interrupt(std::string out, std::string err) {
-  last_words = new Words{std::move(out), std::move(err)};  // for good: a handler may be reading the ones before
+  last_words = newest = new Words{std::move(out), std::move(err), newest};  // for good
   install();
 }
 

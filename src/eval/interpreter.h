@@ -49,8 +49,7 @@ class Evaluator {
   const int64_t max_bytes_;
   Ledger ledger_;
   std::vector<std::byte> scratch_;
-  const std::map<ValueId, Tensor>* scope_ = nullptr;  // values of the graph being run, for captures
-  std::vector<const Tensor*> live_;                   // the same by id, while graph() runs
+  std::vector<const Tensor*> live_;  // by id, while graph() runs
 };
 
 // Facts about a concrete tensor in the form that shape functions take.

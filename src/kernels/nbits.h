@@ -96,7 +96,7 @@ SITU_INLINE VecU chunk_words(const NBitsColumn& column, const NBitsChunk& chunk)
 // The scale (or zero) of every lane of a chunk; lanes beyond the row get 0 or repeat its last block.
 SITU_INLINE VecF spread_blocks(const NBitsWeights& w, const float* row, const NBitsChunk& chunk) {
   if (chunk.blocks == 1) return splat(row[chunk.first_block]);
-  return __builtin_shuffle(load_n(row + chunk.first_block, chunk.blocks), w.block_of_lane);
+  return shuffle(load_n(row + chunk.first_block, chunk.blocks), w.block_of_lane);
 }
 
 // out[i] = digit i of a row of packed zeros, for i < blocks rounded up to whole vectors.
@@ -113,7 +113,7 @@ static inline void unpack_zeros(const NBitsWeights& w, int64_t row, float* out) 
     } else {
       for (int64_t b = 0; b < end - p; ++b) packed[b / 4] |= static_cast<uint32_t>(p[b]) << (b % 4 * 8);
     }
-    const VecU spread = __builtin_shuffle(packed, bit >> 5);
+    const VecU spread = shuffle(packed, bit >> 5);
     const VecU digits = (spread >> (VecU)(bit & 31)) & ((1u << w.bits) - 1);
     store(out + i, __builtin_convertvector((VecI)digits, VecF));
   }

@@ -150,7 +150,7 @@ static inline void quantize_row(const NBitsWeights& w, const float* x, int8_t* q
       }
     }
     const VecF lane_scales =
-        w.chunk_blocks == 1 ? splat(block_scales[0]) : __builtin_shuffle(load(block_scales), w.block_of_lane);
+        w.chunk_blocks == 1 ? splat(block_scales[0]) : shuffle(load(block_scales), w.block_of_lane);
     const float zero = w.symmetric() ? static_cast<float>(1 << (Bits - 1)) : 1.0f;
     store(lane_sums + chunk * kLanes, __builtin_convertvector(sum, VecF) * lane_scales * zero);
     store(scales + chunk * kLanes, lane_scales);

@@ -45,9 +45,21 @@ struct Candidate {
 };
 
 bool always() { return true; }
-// The feature levels include what XGETBV says of the registers that the operating system saves.
+// The feature levels, and the features of vectors, include what XGETBV says of the registers that the operating system
+// saves. Clang has no names of levels before version 18: these are the parts of them that it knows.
+#if defined(__clang__) && __clang_major__ < 18
+#define SITU_SUPPORTS_V3                                                                               \
+  (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") && \
+   __builtin_cpu_supports("bmi2"))
+#define SITU_SUPPORTS_V4                                                                          \
+  (SITU_SUPPORTS_V3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && \
+   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd"))
+#else
+#define SITU_SUPPORTS_V3 (__builtin_cpu_supports("x86-64-v3") != 0)
+#define SITU_SUPPORTS_V4 (__builtin_cpu_supports("x86-64-v4") != 0)
+#endif
 #if defined(SITU_HAVE_AVX2)
-bool has_v3() { return __builtin_cpu_supports("x86-64-v3") != 0; }
+bool has_v3() { return SITU_SUPPORTS_V3; }
 #endif
 #if defined(SITU_HAVE_AVXVNNI)
 // GCC 12 has no name for it.
@@ -59,10 +71,10 @@ bool has_v3_vnni() {
 }
 #endif
 #if defined(SITU_HAVE_AVX512)
-bool has_v4() { return __builtin_cpu_supports("x86-64-v4") != 0; }
+bool has_v4() { return SITU_SUPPORTS_V4; }
 #endif
 #if defined(SITU_HAVE_AVX512VNNI) || defined(SITU_HAVE_AMX)
-bool has_v4_vnni() { return __builtin_cpu_supports("x86-64-v4") != 0 && __builtin_cpu_supports("avx512vnni") != 0; }
+bool has_v4_vnni() { return SITU_SUPPORTS_V4 && __builtin_cpu_supports("avx512vnni") != 0; }
 #endif
 #if defined(SITU_HAVE_AMX)
 // Linux gives a process the 8 KiB of tile registers when it asks for them; every thread has them then.

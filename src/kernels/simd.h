@@ -66,6 +66,27 @@ SITU_INLINE VecI lane_index() {
   for (int i = 0; i < kLanes; ++i) v[i] = i;
   return v;
 }
+// Lane i is lane index[i] of v, or of a and b one behind the other. With GCC one instruction.
+template <typename V>
+SITU_INLINE V shuffle(V v, VecI index) {
+#if defined(__clang__)
+  V r{};
+  for (int i = 0; i < kLanes; ++i) r[i] = v[index[i] & (kLanes - 1)];
+  return r;
+#else
+  return __builtin_shuffle(v, index);
+#endif
+}
+SITU_INLINE VecF shuffle(VecF a, VecF b, VecI index) {
+#if defined(__clang__)
+  VecF r{};
+  for (int i = 0; i < kLanes; ++i)
+    r[i] = (index[i] & kLanes) != 0 ? b[index[i] & (kLanes - 1)] : a[index[i] & (kLanes - 1)];
+  return r;
+#else
+  return __builtin_shuffle(a, b, index);
+#endif
+}
 // a > b ? a : b, also where one is NaN. GCC 12 makes a comparison and a blend of that when one of them is a constant.
 SITU_INLINE VecF vmax(VecF a, VecF b) {
 #if defined(__AVX512F__)
@@ -190,12 +211,12 @@ SITU_INLINE void store_n(T* p, VecF v, int64_t n) {
 // In the order of sum_each, so that a sum is the same number alone and beside others.
 SITU_INLINE float sum_lanes(VecF v) {
 #pragma GCC unroll 4
-  for (int bit = 1; bit < kLanes; bit *= 2) v += __builtin_shuffle(v, lane_index() ^ bit);
+  for (int bit = 1; bit < kLanes; bit *= 2) v += shuffle(v, lane_index() ^ bit);
   return v[0];
 }
 SITU_INLINE float max_lanes(VecF v) {
 #pragma GCC unroll 4
-  for (int step = kLanes / 2; step > 0; step /= 2) v = vmax(v, __builtin_shuffle(v, lane_index() ^ step));
+  for (int step = kLanes / 2; step > 0; step /= 2) v = vmax(v, shuffle(v, lane_index() ^ step));
   return v[0];
 }
 // Lane i of the result is the lanes of v[i], i < kLanes, joined by `join`. Overwrites v.
@@ -207,7 +228,7 @@ SITU_INLINE VecF join_each(VecF* v, Join join) {
     const VecI straight = lane_index() + (odd & kLanes), swapped = (lane_index() ^ bit) + (odd & kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; i += 2 * bit) {
-      v[i] = join(__builtin_shuffle(v[i], v[i + bit], straight), __builtin_shuffle(v[i], v[i + bit], swapped));
+      v[i] = join(shuffle(v[i], v[i + bit], straight), shuffle(v[i], v[i + bit], swapped));
     }
   }
   return v[0];
@@ -242,8 +263,8 @@ SITU_INLINE void transpose_lanes(VecF* v) {
     for (int i = 0; i < kLanes; ++i) {
       if ((i & bit) != 0) continue;
       const VecF a = v[i], b = v[i + bit];
-      v[i] = __builtin_shuffle(a, b, low);
-      v[i + bit] = __builtin_shuffle(a, b, high);
+      v[i] = shuffle(a, b, low);
+      v[i + bit] = shuffle(a, b, high);
     }
   }
 }
@@ -301,7 +322,7 @@ SITU_INLINE VecF tanh(VecF x) {
   q = q * x2 + 2.26843463243900e-03f;
   q = q * x2 + 4.89352518554385e-03f;
   const VecF y = x * p / q;
-  return (tiny < 0.0004f) & (tiny > -0.0004f) ? tiny : y;
+  return ((tiny < 0.0004f) & (tiny > -0.0004f)) ? tiny : y;
 }
 
 }  // namespace SITU_ISA

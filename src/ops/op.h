@@ -27,7 +27,7 @@ enum class Placement {
   kCompute,      // new values: written by the kernel into the destination it is given
   kElementwise,  // kCompute; element i of the output depends on element i of the (broadcast) operands alone, so that
                  // output 0 may overwrite an input of the same type, dims and strides
-  kRowwise,  // the same, but whole rows depend on whole rows: norms, softmax
+  kRowwise,      // the same, but whole rows depend on whole rows: norms, softmax
   kUpdate,   // kCompute; output 0 is operand 0 but for some elements, and may overwrite that operand alone: scatters
   kAddsTo,   // kCompute; output 0 is a sum with operand 3, element by element, and may overwrite that operand alone:
              // products with a residual

@@ -17,8 +17,11 @@ class Splitter {
     bool any = false;
     for (const Node& n : nodes) {
       Repeated left, right;
-      const bool split = n.is("MatMul") && shape(n.out[0]).size() == 4 &&
-                         (repeated(nodes, n.in[0], &left) | repeated(nodes, n.in[1], &right)) && fits(n, left, right);
+      bool split = n.is("MatMul") && shape(n.out[0]).size() == 4;
+      if (split) {
+        const bool on_left = repeated(nodes, n.in[0], &left), on_right = repeated(nodes, n.in[1], &right);
+        split = (on_left || on_right) && fits(n, left, right);
+      }
       if (!split) {
         builder_.keep(n);
         continue;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <random>
 #include <thread>
@@ -74,6 +75,16 @@ void pause(int thread) {
   if (x == 1) std::this_thread::yield();
 }
 
+// Sums of few rows have other last bits where threads share them (3e-5 behind some steps on the portable kernels and
+// AVX2); what a thread reads too early is another number altogether.
+testing::AssertionResult near(const std::vector<float>& is, const std::vector<float>& want) {
+  if (is.size() != want.size()) return testing::AssertionFailure() << is.size() << " numbers, not " << want.size();
+  for (size_t i = 0; i < is.size(); ++i)
+    if (!(std::fabs(is[i] - want[i]) <= 2e-4f * (1 + std::fabs(want[i]))))
+      return testing::AssertionFailure() << "number " << i << " is " << is[i] << ", not " << want[i];
+  return testing::AssertionSuccess();
+}
+
 class ExecutorTest : public ::testing::Test {
  protected:
   const test::TinyDecoder decoder_{3, kSplits, kWanted};
@@ -95,14 +106,15 @@ TEST_F(ExecutorTest, ThreadsThatSleepAtRandomGiveTheResultsOfOne) {
     Machine many(decoder_, plan_, threads);
     many.executor.before_calls(pause);
     for (size_t i = 0; i < kSteps.size(); ++i)
-      EXPECT_EQ(many.step(kSteps[i].first, kSteps[i].second), want[i]) << "step " << i << ", " << threads << " threads";
+      EXPECT_TRUE(near(many.step(kSteps[i].first, kSteps[i].second), want[i]))
+          << "step " << i << ", " << threads << " threads";
   }
 }
 
 TEST_F(ExecutorTest, OneThreadThatTakesThePartsOfAllGivesTheSame) {
   Machine one(decoder_, plan_, 1), alone(decoder_, plan_, 3);
   alone.executor.work_alone();
-  for (const auto& [counts, wanted] : kSteps) EXPECT_EQ(alone.step(counts, wanted), one.step(counts, wanted));
+  for (const auto& [counts, wanted] : kSteps) EXPECT_TRUE(near(alone.step(counts, wanted), one.step(counts, wanted)));
 }
 
 // Two programs, one executor, the same states in turn.
@@ -116,7 +128,7 @@ TEST_F(ExecutorTest, ServesSeveralPrograms) {
                       {base, base + plan_.arena_bytes, both.states.get()}, both.executor);
   ASSERT_TRUE(second.is_ok());
   for (const auto& [counts, wanted] : kSteps) {
-    EXPECT_EQ(both.step(counts, wanted), one.step(counts, wanted));
+    EXPECT_TRUE(near(both.step(counts, wanted), one.step(counts, wanted)));
     std::swap(both.program, *second);
   }
 }

@@ -56,7 +56,7 @@ struct StepInput {
   std::span<std::byte* const> ports = {};  // the tensors of Plan::ports
 };
 
-class Program : private BoundCalls {
+class Program final : private BoundCalls {
  public:
   // `graph`, `binding`, `plan` and `executor` must outlive the program. Errors name the node that no kernel covers.
   static Result<std::unique_ptr<Program>> create(const Graph& graph, const Binding& binding, const Plan& plan,

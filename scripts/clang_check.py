@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Compiles everything with clang (16 or newer) as far as its warnings go, without code: clang_check.py [PART OF A PATH]...
+
+Clang warns of other things than GCC, and refuses what is GCC's alone. A finding fails; the last line counts them.
+With --find it prints the name of the compiler and does nothing else.
+"""
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "clang"
+
+def find_clang():
+    for name in ("clang++", *(f"clang++-{v}" for v in range(25, 15, -1))):
+        if shutil.which(name):
+            version = subprocess.run([name, "-dumpversion"], capture_output=True, text=True).stdout
+            if int(re.match(r"\d*", version)[0] or 0) >= 16:
+                return name
+    sys.exit("clang_check: no clang++ of version 16 or newer; run scripts/install_deps.sh checks")
+
+def configure():
+    clang, cargo = find_clang(), subprocess.run([ROOT / "scripts/find_cargo.sh"], capture_output=True, text=True).stdout.strip()
+    path = f"{Path(cargo).parent}:{os.environ['PATH']}"
+    done = subprocess.run(["cmake", "--preset", "release", "-B", BUILD, f"-DCMAKE_CXX_COMPILER={clang}", f"-DCMAKE_C_COMPILER={clang.replace('++', '')}",
+                           "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON"], cwd=ROOT, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"clang_check: cmake failed\n{done.stdout}{done.stderr}")
+
+def check(entry):
+    words = shlex.split(entry["command"])
+    out = words.index("-o")
+    del words[out:out + 2]
+    done = subprocess.run([*words, "-fsyntax-only"], cwd=entry["directory"], capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+def main():
+    if sys.argv[1:] == ["--find"]:
+        print(find_clang())
+        return
+    configure()
+    entries = [e for e in json.loads((BUILD / "compile_commands.json").read_text())
+               if all(part in e["file"] for part in sys.argv[1:])]
+    failed = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for code, output in pool.map(check, entries):
+            failed += code != 0
+            if output:
+                print(output)
+    print(f"clang_check: {len(entries) - failed} passed, {failed} failed")
+    sys.exit(failed > 0 or not entries)
+
+if __name__ == "__main__":
+    main()
