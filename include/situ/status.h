@@ -29,7 +29,7 @@ constexpr const char* code_name(Code code) {
   return kNames[static_cast<int>(code)];
 }
 
-// Success, or one message. Cheap when successful (no allocation).
+// Success, or a code and one message. Cheap when successful (no allocation).
 class [[nodiscard]] Status {
  public:
   static Status ok() { return Status(); }

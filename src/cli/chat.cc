@@ -167,7 +167,10 @@ class Conversation {
   Status reply() {
     const Status unsaid = Status::error("interrupted before the reply began; the message is forgotten");
     Result<std::vector<int64_t>> prompt = model_.encode_chat(messages_);
-    if (!prompt.is_ok()) return take_interrupt() ? unsaid : prompt.status();
+    if (!prompt.is_ok()) {
+      take_interrupt();
+      return prompt.status().code() == Code::kInterrupted ? unsaid : prompt.status();
+    }
     AnswerText out;
     Result<Generation> g = model_.generate(*prompt, options_, [&](const Token& t) {
       out.write(t.text);

@@ -59,8 +59,9 @@ Status check_disabled_names() {
       known += std::string(", ") + pass.name;
   for (std::string n; std::getline(names, n, ',');)
     if (!n.empty() && (", " + known + ",").find(", " + n + ",") == std::string::npos)
-      return Status::error("SITU_DISABLE_PASSES: '" + n + "' is not a pass that can be switched off (known: " + known +
-                           ")");
+      return Status::error(
+          Code::kInvalidArgument,
+          "SITU_DISABLE_PASSES: '" + n + "' is not a pass that can be switched off (known: " + known + ")");
   return Status::ok();
 }
 

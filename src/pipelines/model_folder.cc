@@ -163,8 +163,9 @@ Status find_encoder_decoder(const GraphFiles& files, ModelFolder* m) {
     SITU_RETURN_IF_ERROR(put(files, "decoder_with_past_model", &m->model_file));
     return files.has("decoder_model") ? put(files, "decoder_model", &m->first_file) : Status::ok();
   }
-  return Status::error(m->folder.string() + ": encoder_model.onnx has no decoder with a cache beside it " +
-                       "(decoder_model_merged.onnx, or decoder_model.onnx and decoder_with_past_model.onnx)");
+  return Status::error(Code::kNotFound,
+                       m->folder.string() + ": encoder_model.onnx has no decoder with a cache beside it " +
+                           "(decoder_model_merged.onnx, or decoder_model.onnx and decoder_with_past_model.onnx)");
 }
 
 Status find_model_file(const GraphFiles& files, ModelFolder* m) {

@@ -129,7 +129,7 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
   } catch (const FoldingFailed& e) {
     return Status::error(e.what());
   } catch (const std::bad_alloc&) {
-    return Status::error("not enough memory to prepare the model");
+    return Status::error(Code::kNoRoom, "not enough memory to prepare the model");
   }
 }
 
