@@ -282,11 +282,27 @@ class SessionTest(PythonTest):
                 self.assertEqual(address(row), sessions[i].logits_address)
                 self.assertFalse(row.flags.owndata or row.flags.writeable)
         self.assertEqual(model.ledger.copied, 0)
-        with self.assertRaisesRegex(situ.SituError, "twice"):
-            model.step([(sessions[0], [1]), (sessions[0], [2])])
-        with self.assertRaisesRegex(situ.SituError, "outside the vocabulary"):
-            model.step([(sessions[0], [1]), (sessions[1], [-1])])
-        self.assertEqual(sessions[0].length, len(self.prompt) + 1)
+
+    def test_a_session_that_is_refused_leaves_the_others(self):
+        model = situ.load(self.path, sequences=4, context_length=12)
+        alone = model.session()
+        want = [alone.step(self.prompt).copy(), alone.step([3]).copy()]
+        sessions = [model.session() for _ in range(4)]
+        sessions[2].step([5])
+        feeds = [(sessions[0], self.prompt), (sessions[1], [-1]), (sessions[2], [1] * 12), (sessions[3], self.prompt), (sessions[0], [2])]
+        for tokens, length in ((self.prompt, len(self.prompt)), ([3], len(self.prompt) + 1)):
+            feeds[0], feeds[3] = (sessions[0], tokens), (sessions[3], tokens)
+            first, negative, long, last, twice = model.step(feeds)
+            for logits, session in ((first, sessions[0]), (last, sessions[3])):
+                np.testing.assert_array_equal(logits, want[length - len(self.prompt)])
+                self.assertEqual((address(logits), session.length), (session.logits_address, length))
+            for error, code, words in ((negative, "invalid_argument", "outside the vocabulary"), (long, "context_exceeded", "13 tokens"),
+                                       (twice, "invalid_argument", "session 4 is in the step twice")):
+                self.assertIsInstance(error, situ.SituError)
+                self.assertEqual(error.code, code)
+                self.assertIn(words, str(error))
+            self.assertEqual([s.length for s in sessions[1:3]], [0, 1])
+        self.assertEqual(model.ledger.copied, 0)
 
     def test_prompts_have_the_answers_of_each_alone(self):
         for options in ({}, {"naive": True}, {"batch": 2, "chunk": 3}):

@@ -6,12 +6,16 @@
 
 namespace {
 
-std::atomic<int64_t> count = 0;
+std::atomic<int64_t> count = 0, first_to_fail = 0, end_of_failing = 0, failed = 0;
 
 }  // namespace
 
 void* operator new(size_t size) {
-  ++count;
+  const int64_t number = count++;
+  if (number >= first_to_fail && number < end_of_failing) {
+    ++failed;
+    throw std::bad_alloc();
+  }
   if (void* p = std::malloc(size > 0 ? size : 1)) return p;
   throw std::bad_alloc();
 }
@@ -21,5 +25,12 @@ void operator delete(void* p, size_t) noexcept { std::free(p); }
 namespace situ::testing {
 
 int64_t allocations() { return count; }
+
+int64_t fail_allocations(int64_t first, int64_t how_many) {
+  end_of_failing = 0;
+  first_to_fail = count + first;
+  end_of_failing = count + first + how_many;
+  return failed.exchange(0);
+}
 
 }  // namespace situ::testing

@@ -61,7 +61,7 @@ void Answer::show(const Token& token) {
   result_.text += token.text;
   if (on_token_ && !refused_ && !on_token_(token)) {
     result_.finish_reason = FinishReason::kNone;
-    refuse();
+    refuse(model_.interrupted() ? FinishReason::kCancelled : FinishReason::kCallback);
   }
 }
 

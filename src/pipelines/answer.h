@@ -43,10 +43,10 @@ class Answer {
   void end_by_length() {
     if (!ended()) result_.finish_reason = FinishReason::kLength;
   }
-  // By the callback, or because the model is interrupted: no token comes any more.
-  void refuse() {
+  // No token comes any more, and the callback is not called again.
+  void refuse(FinishReason reason) {
     refused_ = true;
-    if (!ended()) result_.finish_reason = model_.interrupted() ? FinishReason::kCancelled : FinishReason::kCallback;
+    if (!ended()) result_.finish_reason = reason;
   }
   // What is left of the text is shown. Once.
   Result<Generation> finish();

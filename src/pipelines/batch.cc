@@ -45,9 +45,9 @@ class Batch {
       while (joined_ < prompts_.size() && has_room()) SITU_RETURN_IF_ERROR(join(joined_++));
       const Status stepped = step();
       if (!stepped.is_ok()) {
-        if (!model_.interrupted())
+        if (stepped.code() != Code::kInterrupted)
           return running_.size() == 1 && running_[0]->next < 0 ? stepped.with_context(name_of(*running_[0])) : stepped;
-        for (const auto& r : running_) r->answer.refuse();
+        for (const auto& r : running_) r->answer.refuse(FinishReason::kCancelled);
         while (joined_ < prompts_.size()) results_[joined_++].finish_reason = FinishReason::kNotStarted;
       }
       const auto ended =
@@ -127,7 +127,7 @@ class Batch {
       feeds.push_back(feed);
       who.push_back(r.get());
     }
-    return model_.step(feeds, [&](size_t i, std::span<const float> logits) { return choose(*who[i], logits); });
+    return model_.step_all(feeds, [&](size_t i, std::span<const float> logits) { return choose(*who[i], logits); });
   }
 
   Status choose(Request& r, std::span<const float> logits) {
@@ -208,6 +208,9 @@ Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int6
     Result<Generation> one = generate(prompts[i], options, tell);
     if (!one.is_ok()) return one.status();
     results.push_back(std::move(*one));
+    if (results[i].finish_reason != FinishReason::kCancelled) continue;
+    results.resize(prompts.size());
+    while (++i < prompts.size()) results[i].finish_reason = FinishReason::kNotStarted;
   }
   return results;
 }

@@ -10,6 +10,7 @@
 #include "onnx/share_initialisers.h"
 #include "passes/fixed_window.h"
 #include "pipelines/draft.h"
+#include "pipelines/out_of_memory.h"
 #include "pipelines/sampling.h"
 #include "pipelines/start.h"
 #include "text/language_tokens.h"
@@ -216,10 +217,24 @@ Status Model::Impl::check_source(std::span<const int64_t> ids) const {
   return Status::ok();
 }
 
+Status Model::Impl::check_session(std::span<const Model::Feed> feeds, size_t i) const {
+  const auto wrong = [&](const char* kind, const char* what) {
+    return Status::error(Code::kInvalidArgument,
+                         folder.model_file.string() + ": " + kind + " " + std::to_string(i) + " " + what);
+  };
+  const Session* session = feeds[i].session;
+  if (!session) return wrong("feed", "has no session");
+  if (session->impl_->model != this) return wrong("session", "is of another model");
+  for (size_t j = 0; j < i; ++j)
+    if (feeds[j].session == session) return wrong("session", "is in the step twice");
+  return Status::ok();
+}
+
 Status Session::Impl::step(std::span<const int64_t> tokens, float* to) {
   SITU_RETURN_IF_ERROR(model->check(tokens, length()));
   model->begin_step();
-  const Status done = sequence ? model->in_place->step(*sequence, tokens, to) : model->naive->step(naive, tokens, to);
+  Status done = sequence ? model->in_place->step(*sequence, tokens, to) : model->naive->step(naive, tokens, to);
+  if (done.is_ok()) return done;  // what was fed is not lost because the name below finds no memory
   return done.with_context(model->folder.model_file.string());
 }
 
@@ -233,40 +248,85 @@ Status Session::Impl::encode(const EncoderInput& input) {
   return Status::ok();
 }
 
-Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each, float* to) {
-  for (const Feed& f : feeds) SITU_RETURN_IF_ERROR(check(f.tokens, f.session->length()));
-  std::vector<int64_t> before;
-  for (const Feed& f : feeds) before.push_back(f.session->length());
-  Status done = Status::ok();
-  const size_t most = static_cast<size_t>(batch());
-  for (size_t first = 0; first < feeds.size() && done.is_ok(); first += most) {
-    const std::span<const Feed> group = feeds.subspan(first, std::min(most, feeds.size() - first));
-    if (group.size() == 1 && (group[0].wanted == 1 || batch() == 1)) {
-      done = group[0].session->step(group[0].tokens, to);
-      if (to) to += group[0].wanted * vocabulary;
-      if (done.is_ok() && group[0].wanted > 0) done = each(first, logits());
-      continue;
-    }
-    std::vector<InPlaceEngine::Feed> sequences;
-    for (const Feed& f : group) sequences.push_back({&*f.session->sequence, f.tokens, f.wanted, f.apart});
-    begin_step();
-    bool refused = false;  // by `each`, which names the file itself
-    const InPlaceEngine::LogitsOf read = [&](size_t i, std::span<const float> row) {
-      const bool copied = in_place->reads_copies();  // and gone behind this
-      const Status status = each(first + i, row);
-      refused = !status.is_ok();
-      if (copied)
-        for (LikelihoodMeter* m : meters) m->settle();
-      return status;
-    };
-    done = in_place->step(sequences, read, to);
-    if (!refused) done = done.with_context(folder.model_file.string());
-    if (to)
-      for (const Feed& f : group) to += f.wanted * vocabulary;
+// Takes sessions back to what they are now, unless keep() is called.
+class Model::Impl::Undo {
+ public:
+  explicit Undo(std::span<const Feed> feeds) {
+    for (const Feed& f : feeds)
+      if (Session::Impl& s = *f.session; s.sequence)
+        sequences_.emplace_back(*s.model->in_place, *s.sequence);
+      else
+        naive_.emplace_back(&s.naive, s.naive);
   }
-  for (size_t i = 0; i < feeds.size() && !done.is_ok(); ++i)
-    if (feeds[i].session->sequence) in_place->undo(*feeds[i].session->sequence, before[i]);
-  return done;
+  ~Undo() {
+    for (auto& [sequence, before] : naive_) *sequence = std::move(before);
+  }
+  Undo(const Undo&) = delete;
+  Undo& operator=(const Undo&) = delete;
+  void keep() {
+    for (InPlaceEngine::Undo& u : sequences_) u.keep();
+    naive_.clear();
+  }
+
+ private:
+  std::vector<InPlaceEngine::Undo> sequences_;
+  std::vector<std::pair<NaiveSequence*, NaiveSequence>> naive_;
+};
+
+Result<std::vector<Status>> Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each,
+                                              float* to) {
+  std::vector<Status> refused;
+  std::vector<size_t> good;  // feeds
+  for (const Feed& f : feeds) {
+    refused.push_back(check(f.tokens, f.session->length()));
+    if (refused.back().is_ok()) good.push_back(refused.size() - 1);
+  }
+  Undo undo(feeds);
+  const size_t most = static_cast<size_t>(batch());
+  for (size_t first = 0; first < good.size(); first += most) {
+    const std::span<const size_t> group = std::span(good).subspan(first, std::min(most, good.size() - first));
+    SITU_RETURN_IF_ERROR(step_group(feeds, group, each, refused, to));
+    if (to)
+      for (const size_t i : group) to += feeds[i].wanted * vocabulary;
+  }
+  undo.keep();
+  return refused;
+}
+
+// As many as one step takes.
+Status Model::Impl::step_group(std::span<const Feed> feeds, std::span<const size_t> group,
+                               const InPlaceEngine::LogitsOf& each, std::span<Status> refused, float* to) {
+  if (const Feed& only = feeds[group[0]]; group.size() == 1 && (only.wanted == 1 || batch() == 1)) {
+    Status done = only.session->step(only.tokens, to);
+    if (done.code() == Code::kInterrupted) return done;
+    refused[group[0]] = std::move(done);
+    return refused[group[0]].is_ok() && only.wanted > 0 ? each(group[0], logits()) : Status::ok();
+  }
+  std::vector<InPlaceEngine::Feed> sequences;
+  for (const size_t i : group)
+    sequences.push_back({&*feeds[i].session->sequence, feeds[i].tokens, feeds[i].wanted, feeds[i].apart});
+  begin_step();
+  bool by_each = false;  // an error, which names the file itself
+  const InPlaceEngine::LogitsOf read = [&](size_t i, std::span<const float> row) {
+    const bool copied = in_place->reads_copies();  // and gone behind this
+    const Status status = each(group[i], row);
+    by_each = !status.is_ok();
+    if (copied)
+      for (LikelihoodMeter* m : meters) m->settle();
+    return status;
+  };
+  const std::string file = folder.model_file.string();
+  std::vector<Status> status(group.size());
+  const Status done = in_place->step(sequences, read, status, to);
+  for (size_t i = 0; i < group.size(); ++i) refused[group[i]] = status[i].with_context(file);
+  return by_each ? done : done.with_context(file);
+}
+
+Status Model::Impl::step_all(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each) {
+  const Result<std::vector<Status>> refused = step(feeds, each);
+  if (!refused.is_ok()) return refused.status();
+  for (const Status& s : *refused) SITU_RETURN_IF_ERROR(s);
+  return Status::ok();
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -284,9 +344,11 @@ static Status check_room(const Model::Impl& model, std::span<float> logits, size
 }
 
 Result<std::span<const float>> Session::step(std::span<const int64_t> tokens, std::span<float> logits) {
-  SITU_RETURN_IF_ERROR(check_room(*impl_->model, logits, 1));
-  SITU_RETURN_IF_ERROR(impl_->step(tokens, logits.empty() ? nullptr : logits.data()));
-  return impl_->model->logits();
+  return or_out_of_memory([&]() -> Result<std::span<const float>> {
+    SITU_RETURN_IF_ERROR(check_room(*impl_->model, logits, 1));
+    SITU_RETURN_IF_ERROR(impl_->step(tokens, logits.empty() ? nullptr : logits.data()));
+    return impl_->model->logits();
+  });
 }
 
 Status Session::rewind(int64_t length) {
@@ -303,13 +365,15 @@ Status Session::rewind(int64_t length) {
 }
 
 Result<Session> Session::fork() const {
-  Result<Session> other = impl_->model->new_session();
-  if (!other.is_ok()) return other;
-  if (impl_->sequence)
-    other->impl_->sequence = impl_->sequence->fork();
-  else
-    other->impl_->naive = impl_->naive;
-  return other;
+  return or_out_of_memory([&]() -> Result<Session> {
+    Result<Session> other = impl_->model->new_session();
+    if (!other.is_ok()) return other;
+    if (impl_->sequence)
+      other->impl_->sequence = impl_->sequence->fork();
+    else
+      other->impl_->naive = impl_->naive;
+    return other;
+  });
 }
 
 Result<Session> Model::Impl::new_session() {
@@ -377,51 +441,55 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   return Model(std::move(impl));
 }
 
-Result<Session> Model::new_session() { return impl_->new_session(); }
+Result<Session> Model::new_session() {
+  return or_out_of_memory([&] { return impl_->new_session(); });
+}
 
 Result<Session> Model::new_session(const Prompt& prompt) {
-  if (!impl_->has_encoder())
-    return Status::error(Code::kInvalidArgument,
-                         impl_->folder.model_file.string() + ": the model has no encoder, and sessions no source");
-  const Result<Start> start = start_of(*impl_, prompt);
-  if (!start.is_ok()) return start.status();
-  Result<Session> session = impl_->new_session();
-  double ms = 0;
-  if (session.is_ok()) SITU_RETURN_IF_ERROR(encode_start(*session->impl_, *start, &ms));
-  return session;
+  return or_out_of_memory([&]() -> Result<Session> {
+    if (!impl_->has_encoder())
+      return Status::error(Code::kInvalidArgument,
+                           impl_->folder.model_file.string() + ": the model has no encoder, and sessions no source");
+    const Result<Start> start = start_of(*impl_, prompt);
+    if (!start.is_ok()) return start.status();
+    Result<Session> session = impl_->new_session();
+    double ms = 0;
+    if (session.is_ok()) SITU_RETURN_IF_ERROR(encode_start(*session->impl_, *start, &ms));
+    return session;
+  });
 }
 
 bool Model::has_encoder() const { return impl_->has_encoder(); }
 
-Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> feeds, std::span<float> logits) {
-  SITU_RETURN_IF_ERROR(check_room(*impl_, logits, feeds.size()));
-  std::vector<Impl::Feed> all;
-  for (size_t i = 0; i < feeds.size(); ++i) {
-    if (!feeds[i].session)
-      return Status::error(Code::kInvalidArgument,
-                           impl_->folder.model_file.string() + ": feed " + std::to_string(i) + " has no session");
-    all.push_back({feeds[i].session->impl_.get(), feeds[i].tokens});
-    if (all.back().session->model != impl_.get())
-      return Status::error(Code::kInvalidArgument, impl_->folder.model_file.string() + ": session " +
-                                                       std::to_string(i) + " is of another model");
-    for (size_t j = 0; j < i; ++j)
-      if (all[j].session == all[i].session)
-        return Status::error(Code::kInvalidArgument, impl_->folder.model_file.string() + ": session " +
-                                                         std::to_string(i) + " is in the step twice");
-  }
-  std::vector<std::span<const float>> rows;
-  const bool together = feeds.size() <= static_cast<size_t>(impl_->batch()),
-             stay = feeds.size() <= 1 || (together && impl_->in_place->logits_stay());
-  if (logits.empty() && !stay) {
-    impl_->kept.resize(feeds.size() * static_cast<size_t>(impl_->vocabulary));
-    logits = impl_->kept;
-  }
-  const auto add = [&](size_t, std::span<const float> row) {
-    rows.push_back(row);
-    return Status::ok();
-  };
-  SITU_RETURN_IF_ERROR(impl_->step(all, add, logits.empty() ? nullptr : logits.data()));
-  return rows;
+Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std::span<float> logits) {
+  return or_out_of_memory([&]() -> Result<std::vector<Logits>> {
+    SITU_RETURN_IF_ERROR(check_room(*impl_, logits, feeds.size()));
+    std::vector<Logits> rows;
+    std::vector<Impl::Feed> good;
+    std::vector<size_t> number;  // of each, among all
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      const Status status = impl_->check_session(feeds, i);
+      rows.push_back(status.is_ok() ? Logits(std::span<const float>()) : Logits(status));
+      if (!status.is_ok()) continue;
+      good.push_back({feeds[i].session->impl_.get(), feeds[i].tokens});
+      number.push_back(i);
+    }
+    const bool together = good.size() <= static_cast<size_t>(impl_->batch()),
+               stay = good.size() <= 1 || (together && impl_->in_place->logits_stay());
+    if (logits.empty() && !stay) {
+      impl_->kept.resize(good.size() * static_cast<size_t>(impl_->vocabulary));
+      logits = impl_->kept;
+    }
+    const auto add = [&](size_t i, std::span<const float> row) {
+      rows[number[i]] = row;
+      return Status::ok();
+    };
+    Result<std::vector<Status>> refused = impl_->step(good, add, logits.empty() ? nullptr : logits.data());
+    if (!refused.is_ok()) return refused.status();
+    for (size_t i = 0; i < good.size(); ++i)
+      if (!(*refused)[i].is_ok()) rows[number[i]] = std::move((*refused)[i]);
+    return rows;
+  });
 }
 
 void Model::interrupt_when(const std::atomic<bool>* flag) {

@@ -17,6 +17,8 @@ namespace situ::python {
 
 // Raises situ.SituError with the message and the code (attribute `code`, its name) of the C++ API. Needs the GIL.
 [[noreturn]] void raise_error(const std::string& message, Code code = Code::kInvalidArgument);
+// The same error as an object. Needs the GIL.
+nanobind::object error_object(const Status& error);
 
 // The value, or its error raised. Needs the GIL.
 template <typename T>

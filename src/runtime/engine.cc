@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <system_error>
+#include <utility>
 
 #include "passes/pack_store.h"
 #include "runtime/pool.h"
@@ -80,14 +81,15 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   PackStore packs(*e->pool_, &cache);
   for (const PackSource& source : sources) packs.add_file(source.owner);
   Result<CompiledModule> compiled = compile_module(files, options, &packs);
-  if (!compiled.is_ok() && options.window > 0 && compiled.status().message().find("no window") == std::string::npos) {
+  if (!compiled.is_ok() && options.window > 0 && compiled.status().code() != Code::kInvalidArgument) {
     // What a bound on lengths decides has no answer where there is none.
     EngineOptions bounded = options;
     bounded.window = bounded.first = 0;
     bounded.context_length = options.declared_context;
     PackStore trial(*e->pool_);
     if (compile_module(files, bounded, &trial).is_ok())
-      return Status::error("no window, with which a sequence has no end: " + compiled.status().message());
+      return Status::error(Code::kInvalidArgument,
+                           "no window, with which a sequence has no end: " + compiled.status().message());
   }
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
@@ -107,7 +109,8 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   const bool whole = !prompt.order.mixing.empty() || e->compiled_.first_only;
   e->chunk_ = whole ? capacity : std::clamp<int64_t>(options.chunk, 1, capacity);
   e->batch_ = std::max<int64_t>(1, options.batch);
-  if (options.window > 0 && whole) return Status::error("no window: prompts of this model are computed as a whole");
+  if (options.window > 0 && whole)
+    return Status::error(Code::kInvalidArgument, "no window: prompts of this model are computed as a whole");
   e->window_ = options.window;
   e->first_ = options.first;
 
@@ -164,7 +167,8 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   if (e->encoder_) e->encoder_->place(regions, e->arena_bytes_, *e->executor_);
   const bool one_run = e->prefill_->needs_contiguous() || e->decode_->needs_contiguous();
   if (e->window_ > 0 && one_run)
-    return Status::error("no window: attention that was not recognised reads the state as one block");
+    return Status::error(Code::kInvalidArgument,
+                         "no window: attention that was not recognised reads the state as one block");
   // Beginnings of prompts are those of one source.
   if (!whole && !e->has_replaced_states() && !one_run && !e->encoder_)
     e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
@@ -210,7 +214,7 @@ Status InPlaceEngine::reserve(const ModelFiles&, const EngineOptions& options, i
 }
 
 Result<std::shared_ptr<const Source>> InPlaceEngine::encode(const EncoderInput& input) {
-  if (!encoder_) return Status::error("the model has no encoder");
+  if (!encoder_) return Status::error(Code::kInvalidArgument, "the model has no encoder");
   try {
     SITU_RETURN_IF_ERROR(copy_unread());
     return encoder_->run(input, ledger_);
@@ -221,11 +225,9 @@ Result<std::shared_ptr<const Source>> InPlaceEngine::encode(const EncoderInput& 
   }
 }
 
-Status InPlaceEngine::check_sources(std::span<const Feed> feeds) const {
-  for (const Feed& f : feeds)
-    if (encoder_ && !f.sequence->source())
-      return Status::error("the sequence has no source: the encoder was not run for it");
-  return Status::ok();
+Status InPlaceEngine::check_source(const Sequence& sequence) const {
+  if (!encoder_ || sequence.source()) return Status::ok();
+  return Status::error(Code::kInvalidArgument, "the sequence has no source: the encoder was not run for it");
 }
 
 // Of a window's sequence, those that a step leaves (step_done) and those that the next one takes.
@@ -277,8 +279,7 @@ InPlaceEngine::~InPlaceEngine() {
 
 Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, float* to) {
   if (tokens.empty()) return Status::error(Code::kInvalidArgument, "a step needs at least one token");
-  const Feed feed{&sequence, tokens};
-  SITU_RETURN_IF_ERROR(check_sources({&feed, 1}));
+  SITU_RETURN_IF_ERROR(check_source(sequence));
   SITU_RETURN_IF_ERROR(copy_unread());
   const std::string& mixing = compiled_.prompt.order.mixing;
   if (!mixing.empty() && static_cast<int64_t>(tokens.size()) > chunk_)
@@ -287,23 +288,23 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, 
                                             "), and cannot be fed in parts: by " + mixing +
                                             " tokens depend on later ones");
   if (tokens.size() > 1 && one_sequence().empty()) {
-    return step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, to);
+    const Feed feed{&sequence, tokens};
+    Status refused;
+    const Status done =
+        step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, {&refused, 1}, to);
+    return done.is_ok() ? refused : done;
   }
-  const int64_t before = sequence.length();
-  sequence.pin();
-  const auto unpin = std::unique_ptr<Sequence, void (*)(Sequence*)>(&sequence, [](Sequence* s) { s->unpin(); });
+  Undo undo(*this, sequence);
   for (size_t begin = 0; begin < tokens.size();) {
     // A prompt program that holds without past only is followed by single tokens.
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
     const size_t count = std::min(most, tokens.size() - begin);
     const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), begin + count == tokens.size(), to,
                                           static_cast<int64_t>(tokens.size()));
-    if (!fed.is_ok()) {
-      undo(sequence, before);
-      return fed.status();
-    }
+    if (!fed.is_ok()) return fed.status();
     begin += static_cast<size_t>(*fed);
   }
+  undo.keep();
   return Status::ok();
 }
 
@@ -319,9 +320,8 @@ Status InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const
     return Status::error(Code::kInvalidArgument, "cannot rewind a sequence of " + std::to_string(sequence.length()) +
                                                      " tokens to " + std::to_string(length) + ": " + why);
   };
-  const int64_t dropped = sequence.length() - sequence.kept(), whole = sequence.whole_before(length);
-  if (length > 0 && dropped > 0 && length - dropped < window_ - 1 + first_)
-    return cannot("what came before has left the window");
+  const int64_t whole = sequence.whole_before(length);
+  if (left_window(sequence, length)) return cannot("what came before has left the window");
   if (!sequence.holds(length))
     return cannot("the recurrent states after " + std::to_string(length) +
                   " tokens are not kept, but those of the last steps");
@@ -332,12 +332,32 @@ Status InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const
   return Status::ok();
 }
 
-// After an error: back to what the sequence was, or to nothing where that has left the window.
-void InPlaceEngine::undo(Sequence& sequence, int64_t length) const {
-  if (length == 0 || !can_rewind(sequence, length).is_ok())
-    sequence.clear();
+// Whether what token number `length` attends to is not kept any more.
+bool InPlaceEngine::left_window(const Sequence& sequence, int64_t length) const {
+  const int64_t dropped = sequence.length() - sequence.kept();
+  return length > 0 && dropped > 0 && length - dropped < window_ - 1 + first_;
+}
+
+InPlaceEngine::Undo::Undo(const InPlaceEngine& engine, Sequence& sequence)
+    : engine_(&engine), sequence_(&sequence), length_(sequence.length()) {
+  sequence.pin();
+}
+
+InPlaceEngine::Undo::Undo(Undo&& other) noexcept
+    : engine_(other.engine_), sequence_(std::exchange(other.sequence_, nullptr)), length_(other.length_) {}
+
+void InPlaceEngine::Undo::now() {
+  if (!sequence_) return;
+  if (length_ == 0 || engine_->left_window(*sequence_, length_) || !sequence_->holds(length_))
+    sequence_->clear();
   else
-    sequence.rewind(length);
+    sequence_->rewind(length_);
+  keep();
+}
+
+void InPlaceEngine::Undo::keep() {
+  if (sequence_) sequence_->unpin();
+  sequence_ = nullptr;
 }
 
 bool InPlaceEngine::has_replaced_states() const {
@@ -355,7 +375,7 @@ Segment segment_of(const Sequence& sequence, std::span<const int64_t> tokens, in
   s.write_slot = first_slot;
   s.read_slot = sequence.read_slot();
   s.write_state = std::max<int64_t>(0, sequence.write_slot());
-  s.keys = sequence.kept();
+  s.keys = past + s.count - (sequence.length() - sequence.kept());
   s.prompt = prompt;
   if (sequence.source()) {
     s.source_slot = sequence.source()->first_slot();
@@ -388,7 +408,7 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
   Program& program = tokens.size() == 1 && !first && !prompt ? *decode_ : *prefill_;
   if (program.needs_contiguous() && !sequence.contiguous()) {
     sequence.rewind(past);
-    return Status::error(kNeedsOneRun);
+    return Status::error(Code::kNoRoom, kNeedsOneRun);
   }
   if (Status room = sequence.take_write_slot(); !room.is_ok()) {
     sequence.rewind(past);

@@ -87,9 +87,9 @@ void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence
       leaf->runs = part_of(sequence.runs(), at, end);
       leaf->parent = node;
       leaf->used = clock_;
-      for (const Run& r : leaf->runs) pool_.space(SpaceKind::kAppend).add_reference(r);
+      const Node& kept = *(node->children[rest[0]] = std::move(leaf));
+      for (const Run& r : kept.runs) pool_.space(SpaceKind::kAppend).add_reference(r);
       tokens_ += end - at;
-      node->children[rest[0]] = std::move(leaf);
       return;
     }
     const size_t common = common_length(child->tokens, rest);

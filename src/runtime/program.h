@@ -41,7 +41,7 @@ struct Segment {
   bool is_token() const { return count == 1 && !prompt; }
 };
 
-// The tokens of `sequence` that have just got slots from first_slot on, without runs, which may still move.
+// The tokens of `sequence` from number `past` on, whose slots begin at first_slot, without runs, which may still move.
 Segment segment_of(const Sequence& sequence, std::span<const int64_t> tokens, int64_t past, int64_t first_slot,
                    bool prompt);
 

@@ -6,6 +6,15 @@
 #include <utility>
 
 namespace situ {
+namespace {
+
+// For one element more, so that the memory for it is there before anything else changes.
+template <typename T>
+void make_room(std::vector<T>& list) {
+  if (list.size() == list.capacity()) list.reserve(2 * list.size() + 1);
+}
+
+}  // namespace
 
 const char* space_name(SpaceKind kind) {
   static const char* const names[kSpaceKinds] = {"append", "source", "whole"};
@@ -133,6 +142,7 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
 }
 
 Result<Run> Sequence::append(int64_t count, int64_t all) {
+  make_room(runs_);
   const int64_t end = runs_.empty() ? 0 : runs_.back().first_slot + runs_.back().length;
   const Run run = pool_->space(SpaceKind::kAppend).allocate(count, end);
   if (run.length == 0)
@@ -146,6 +156,16 @@ Result<Run> Sequence::append(int64_t count, int64_t all) {
     runs_.push_back(run);
   length_ += run.length;
   return run;
+}
+
+Run Sequence::slots_of(int64_t first, int64_t count) const {
+  int64_t begin = length_;
+  for (size_t i = runs_.size(); i-- > 0;) {
+    const Run& r = runs_[i];
+    begin -= r.length;
+    if (begin <= first) return {r.first_slot + first - begin, std::min(count, begin + r.length - first)};
+  }
+  return {};
 }
 
 void Sequence::tie(int64_t count) {
@@ -173,6 +193,7 @@ void Sequence::rewind(int64_t length) {
 }
 
 void Sequence::drop(int64_t most, int64_t first) {
+  make_room(runs_);
   int64_t surplus = kept() - most;
   dropped_ += std::max<int64_t>(0, surplus);
   for (size_t i = 0; surplus > 0;) {
@@ -232,6 +253,7 @@ Status Sequence::take_write_slot() {
 
 void Sequence::step_done() {
   if (written_ < 0) return;
+  make_room(held_);
   held_.push_back({length_, std::exchange(written_, -1)});
   for (size_t i = 0; held_.size() - i > kKeptSteps; ++i)
     if (held_[i].length != pinned_) {

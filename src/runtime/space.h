@@ -88,20 +88,23 @@ class StatePool {
 // Rows of the source space that one run of an encoder wrote. Sequences share it; its slots go with the last of them.
 class Source {
  public:
-  // `run`: has its reference already.
-  Source(StatePool& pool, const Run& run) : pool_(pool), run_(run) {}
+  // Takes the slots; rows() is 0 where so many are not free in one stretch.
+  Source(StatePool& pool, int64_t rows) : pool_(pool), run_(pool.space(SpaceKind::kSource).allocate_stretch(rows)) {}
   ~Source() { pool_.space(SpaceKind::kSource).release(run_); }
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
   int64_t first_slot() const { return run_.first_slot; }
   int64_t rows() const { return run_.length; }
+  const Run& run() const { return run_; }
 
  private:
   StatePool& pool_;
   const Run run_;
 };
 
-// A sequence of tokens in the state. Move-only owner of its slots. One thread at a time.
+// A sequence of tokens in the state. Move-only owner of its slots. One thread at a time. Where memory runs out
+// (std::bad_alloc) append() and take_write_slot() leave it as it was; step_done() and drop() leave a sequence that can
+// be rewound.
 class Sequence {
  public:
   explicit Sequence(StatePool& pool) : pool_(&pool) {}
@@ -121,6 +124,8 @@ class Sequence {
   // Slots for the next tokens, at most `count`, in one run. Error: the pool is full; it names the `all` tokens of a
   // step, if these are some of them.
   Result<Run> append(int64_t count, int64_t all = 0);
+  // The slots of token number `first`, which is kept, and of those behind it, at most `count`, in one run.
+  Run slots_of(int64_t first, int64_t count) const;
   // The last `count` tokens were computed together, and are right together only.
   void tie(int64_t count);
   // How many of the first `length` tokens are right without those behind: all, or those before some that are tied
