@@ -13,7 +13,8 @@ namespace situ {
 struct Assignment {
   std::map<std::string, int64_t> flags;  // inputs of one element, by name
   std::map<int, Dim> symbols;            // file symbols and the runtime's
-  // In predicates alone: an extent that tells a first call from a cached one, whatever the rest of the graph makes of it.
+  // In predicates alone: an extent that tells a first call from a cached one, whatever the rest of the graph makes of
+  // it.
   std::map<int, Dim> in_predicates;
 };
 
