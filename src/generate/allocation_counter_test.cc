@@ -10,19 +10,18 @@ std::atomic<int64_t> count = 0, first_to_fail = 0, end_of_failing = 0, failed = 
 
 }  // namespace
 
-void* operator new(size_t size) {
+// The one that std::stable_sort takes its buffer with, and gives back by the plain delete.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
   const int64_t number = count++;
   if (number >= first_to_fail && number < end_of_failing) {
     ++failed;
-    throw std::bad_alloc();
+    return nullptr;
   }
-  if (void* p = std::malloc(size > 0 ? size : 1)) return p;
-  throw std::bad_alloc();
-}
-// The one that std::stable_sort takes its buffer with, and gives back by the plain delete.
-void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  ++count;
   return std::malloc(size > 0 ? size : 1);
+}
+void* operator new(size_t size) {
+  if (void* p = operator new(size, std::nothrow)) return p;
+  throw std::bad_alloc();
 }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }
