@@ -224,7 +224,7 @@ Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::Logit
   std::vector<int64_t> before;
   for (const Feed& f : feeds) before.push_back(f.session->length());
   Status done = Status::ok();
-  const size_t most = static_cast<size_t>(batch());
+  const size_t most = static_cast<size_t>(sequences());
   for (size_t first = 0; first < feeds.size() && done.is_ok(); first += most) {
     const std::span<const Feed> group = feeds.subspan(first, std::min(most, feeds.size() - first));
     if (group.size() == 1 && (group[0].wanted == 1 || batch() == 1)) {
@@ -388,8 +388,8 @@ Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> fe
                              " is in the step twice");
   }
   std::vector<std::span<const float>> rows;
-  const bool together = feeds.size() <= static_cast<size_t>(impl_->batch()),
-             stay = feeds.size() <= 1 || (together && impl_->in_place->logits_stay());
+  const bool together = feeds.size() <= static_cast<size_t>(impl_->batch()),  // of one program
+      stay = feeds.size() <= 1 || (together && impl_->in_place->logits_stay());
   if (logits.empty() && !stay) {
     impl_->kept.resize(feeds.size() * static_cast<size_t>(impl_->vocabulary));
     logits = impl_->kept;

@@ -29,17 +29,68 @@ Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each, fl
                          " tokens of one step are wanted; there is room for " + std::to_string(batch_));
   SITU_RETURN_IF_ERROR(check_sources(feeds));
   SITU_RETURN_IF_ERROR(copy_unread());
-  Status done = together ? step_together(feeds, to) : Status::ok();
-  for (size_t i = 0; i < feeds.size() && !together && done.is_ok(); ++i) {
-    done = step(*feeds[i].sequence, feeds[i].tokens, to);
-    reads_copies_ = false;
-    if (to) to += logits_.size();
-    if (done.is_ok() && feeds[i].wanted > 0) done = each(i, logits_);
-  }
+  Status done = together ? step_together(feeds, to) : step_apart(feeds, each, to);
   if (together && done.is_ok()) done = to ? read_each(wanted, each, to) : read_each(wanted, each);
   if (done.is_ok()) return done;
   for (size_t i = 0; i < feeds.size(); ++i) undo(*feeds[i].sequence, before[i]);
   return done;
+}
+
+// Prompts one after the other; single tokens that stand side by side in one step.
+Status InPlaceEngine::step_apart(std::span<const Feed> feeds, const LogitsOf& each, float* to) {
+  for (size_t i = 0, end = 0; i < feeds.size(); i = end) {
+    for (end = i; end < feeds.size() && in_token_batch(feeds[end]);) ++end;
+    std::vector<size_t> wanted;
+    if (end - i > 1) {
+      for (size_t k = i; k < end; ++k) wanted.push_back(k);
+      SITU_RETURN_IF_ERROR(step_tokens(feeds.subspan(i, end - i), to));
+      SITU_RETURN_IF_ERROR(to ? read_each(wanted, each, to) : read_each(wanted, each));
+      if (to) to += static_cast<int64_t>(wanted.size() * logits_.size());
+      continue;
+    }
+    end = i + 1;
+    SITU_RETURN_IF_ERROR(step_one(feeds[i], to));
+    reads_copies_ = false;
+    if (feeds[i].wanted == 0) continue;
+    if (to) to += logits_.size();
+    SITU_RETURN_IF_ERROR(each(i, logits_));
+  }
+  return Status::ok();
+}
+
+// One token, by the program of one token, and its logits.
+bool InPlaceEngine::in_token_batch(const Feed& feed) const {
+  return tokens_ && feed.tokens.size() == 1 && feed.wanted == 1 &&
+         !(compiled_.first_only && feed.sequence->length() == 0);
+}
+
+Status InPlaceEngine::step_tokens(std::span<const Feed> feeds, float* to) {
+  SITU_RETURN_IF_ERROR(copy_unread());
+  std::vector<Segment> segments;
+  for (const Feed& f : feeds) {
+    Sequence& sequence = *f.sequence;
+    const int64_t past = sequence.length();
+    const Result<Run> slot = take_slots(sequence, 1, 1);
+    if (!slot.is_ok()) return slot.status();
+    if (decode_->needs_contiguous() && !sequence.contiguous()) return Status::error(kNeedsOneRun);
+    SITU_RETURN_IF_ERROR(take_state_slot(sequence));
+    segments.push_back(segment_of(sequence, f.tokens, past, slot->first_slot, false));
+  }
+  for (size_t i = 0; i < segments.size(); ++i) {
+    segments[i].runs = feeds[i].sequence->runs().data();
+    segments[i].run_count = static_cast<int>(feeds[i].sequence->runs().size());
+  }
+  token_rows_ = segments.size();
+  const int64_t width = compiled_.token.graph.values[compiled_.token.binding.logits].info.shape.back().value();
+  SITU_RETURN_IF_ERROR(tokens_->run(segments, turn_, to, width, ledger_));
+  for (const Feed& f : feeds) step_done(*f.sequence);
+  return Status::ok();
+}
+
+// The row of the last step's logits that so many others follow.
+Status InPlaceEngine::read_row(int64_t left, float* to) {
+  if (token_rows_ == 0) return read_logits(prefill_->logits(), left, to);
+  return read_logits(tokens_->logits(token_rows_ - 1 - static_cast<size_t>(left)), 0, to);
 }
 
 // The logits of a step, row by row.
@@ -61,7 +112,7 @@ Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsO
     --unread.left;
     reads_copies_ = !unread.copies.empty();
     if (!reads_copies_) {
-      SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), unread.left, nullptr));
+      SITU_RETURN_IF_ERROR(read_row(unread.left, nullptr));
     } else {
       logits_ = std::span<const float>(unread.copies)
                     .last((static_cast<size_t>(unread.left) + 1) * unread.width)
@@ -76,7 +127,7 @@ Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsO
 Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsOf& each, float* to) {
   std::vector<std::span<const float>> rows;
   for (int64_t left = static_cast<int64_t>(wanted.size()) - 1; left >= 0; --left) {
-    SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), left, to));
+    SITU_RETURN_IF_ERROR(read_row(left, to));
     rows.push_back(logits_);
     to += logits_.size();
   }
@@ -94,7 +145,7 @@ Status InPlaceEngine::copy_unread() {
   UnreadLogits& unread = *unread_;
   std::vector<float> copies;
   for (int64_t row = unread.left - 1; row >= 0; --row) {
-    SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), row, nullptr));
+    SITU_RETURN_IF_ERROR(read_row(row, nullptr));
     const size_t width = unread.width = logits_.size(), at = copies.size();
     copies.resize(at + width);
     move_bytes(row_view(copies.data() + at, static_cast<int64_t>(width)),
@@ -120,6 +171,7 @@ bool InPlaceEngine::logits_have_two_places() const {
 }
 
 Status InPlaceEngine::step_together(std::span<const Feed> feeds, float* to) {
+  token_rows_ = 0;
   std::vector<Part> parts;
   int64_t tokens = 0, wanted = 0;  // in the parts
   for (const Feed& f : feeds) {
@@ -156,7 +208,7 @@ Status InPlaceEngine::add_parts(const Feed& feed, std::span<const int64_t> token
     if (!run.is_ok()) return run.status();
     if ((prefill_->needs_contiguous() || decode_->needs_contiguous()) && !sequence.contiguous())
       return Status::error(kNeedsOneRun);
-    SITU_RETURN_IF_ERROR(sequence.take_write_slot());
+    SITU_RETURN_IF_ERROR(take_state_slot(sequence));
     parts.push_back({&sequence, segment_of(sequence, tokens.first(static_cast<size_t>(run->length)), past,
                                            run->first_slot, prompt)});
     tokens = tokens.subspan(static_cast<size_t>(run->length));
