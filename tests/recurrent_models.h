@@ -23,12 +23,14 @@ class RecurrentModel {
   }
 
   // x += (causal convolution of B * h) * C, where B, C and h come from x: the state is the last `window` >= K - 1 rows
-  // of B * h, zeros before the first. `groups`: of the convolution; C: each channel by itself.
-  void convolution(int64_t window = kTaps - 1, int64_t groups = kWidth) {
+  // of B * h, zeros before the first. `groups`: of the convolution; C: each channel by itself. `moves`: else the state
+  // is the first rows of what the convolution reads, and stays what it was.
+  void convolution(int64_t window = kTaps - 1, int64_t groups = kWidth, bool moves = true) {
     const std::string h = op("Transpose", {op("Mul", {linear(x_), linear(x_)})}, {ints("perm", {0, 2, 1})});
     const auto [past, present] = state("conv", {number(kWidth), number(window)});
     const std::string both = op("Concat", {past, h}, {integer("axis", 2)});
-    g_.nodes.push_back(onnx::test::node("Slice", {both, i64({-window}), i64({kEnd}), i64({2})}, {present}));
+    g_.nodes.push_back(onnx::test::node(
+        "Slice", {both, i64({moves ? -window : 0}), i64({moves ? kEnd : window}), i64({2})}, {present}));
     std::string y = op("Conv", {both, weight({kWidth, kWidth / groups, kTaps}, 0.7), weight({kWidth}, 0.2)},
                        {integer("group", groups), ints("kernel_shape", {kTaps})});
     if (window > kTaps - 1)
@@ -39,10 +41,12 @@ class RecurrentModel {
   // x += y, where h_t = a_t h_(t-1) + k_t v_t' and y_t = q_t h_t for each head, a_t in (0, 1), h [H, D, E]; for any
   // number of tokens at once: with c_t = log a_1 + .. + log a_t
   //   y = exp(c) q h_0 + (q k' * exp(c_t - c_s), s <= t) v,   h_S = exp(c_S) h_0 + (k exp(c_S - c))' v
-  void recurrence() {
+  // `causal`: else a_t follows from the mean of all tokens of the step.
+  void recurrence(bool causal = true) {
     const auto [past, present] = state("recurrent", {number(kHeads), number(kSize), number(kSize)});
     const std::string q = heads(linear(x_)), k = heads(linear(x_)), v = heads(linear(x_));
-    const std::string gate = op("Sigmoid", {op("Add", {op("MatMul", {x_, weight({kWidth, kHeads}, 1)}), f32(1)})});
+    const std::string gated = causal ? x_ : op("Add", {x_, op("ReduceMean", {x_, i64({1})}, {integer("keepdims", 1)})});
+    const std::string gate = op("Sigmoid", {op("Add", {op("MatMul", {gated, weight({kWidth, kHeads}, 1)}), f32(1)})});
     const std::string log_a = op("Transpose", {op("Log", {gate})}, {ints("perm", {0, 2, 1})});  // [1, H, S]
     const std::string c = op("CumSum", {log_a, scalar(2)});
     const std::string sum = op("ReduceSum", {log_a, i64({2})}, {integer("keepdims", 1)});  // [1, H, 1]

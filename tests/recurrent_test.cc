@@ -29,7 +29,8 @@ int64_t best(std::span<const float> logits) { return std::max_element(logits.beg
 struct Kind {
   const char* name;
   void (*layers)(test::RecurrentModel&);
-  bool whole;  // a state of it is a slot, and is known after kept steps only
+  bool whole;  // a state of it is a slot, and is known after kept steps only; of NotQuite: prompts are fed at once
+  bool copies = false;
 };
 const Kind kKinds[] = {
     {"convolution",
@@ -399,6 +400,53 @@ TEST_P(Recurrent, PrefixesAreSharedWhereTheirStatesAreKept) {
   EXPECT_EQ(run(other).cached_tokens, GetParam().whole ? 0 : 10);
   EXPECT_EQ(run(other).cached_tokens, 12);
   EXPECT_EQ(run(prompt_of(20, 9)).cached_tokens, 0);
+  // In a list too.
+  const std::vector<Tokens> list{prompt, other, prompt_of(7, 1), prompt};
+  const Result<std::vector<Generation>> together = model.generate(list, options, nullptr);
+  ASSERT_TRUE(together.is_ok()) << together.status().message();
+  for (size_t i = 0; i < list.size(); ++i) EXPECT_EQ((*together)[i].output_ids, run(list[i]).output_ids) << i;
+  EXPECT_EQ((*together)[3].cached_tokens, 19);
+}
+
+TEST_P(Recurrent, PlacementIsVerified) {
+  Model model = load();
+  const InPlaceEngine& e = *model.impl().in_place;
+  const CompiledModule& m = e.module();
+  const std::vector<int64_t> steps = m.one_token ? std::vector<int64_t>{1, 1} : std::vector<int64_t>{3, 2, 1, 4};
+  const Status prompt = verify_plan(m.prompt.graph, m.prompt.binding, e.prefill_plan(), steps);
+  EXPECT_TRUE(prompt.is_ok()) << prompt.message();
+  const Status token = verify_plan(m.token.graph, m.token.binding, e.decode_plan(), {1, 1, 1, 1});
+  EXPECT_TRUE(token.is_ok()) << token.message();
+}
+
+// The graph as it was exported: the states are replaced, attention reads its state as one block, and single tokens of
+// several sequences still share a step.
+TEST_P(Recurrent, RunsWithoutOptionalPasses) {
+  Model literal = naive();
+  for (const char* passes : {"all", "append_windows", "recognise_attention"}) {
+    setenv("SITU_DISABLE_PASSES", passes, 1);
+    Model model = load();
+    unsetenv("SITU_DISABLE_PASSES");
+    std::vector<Session> sessions;
+    std::vector<std::vector<Logits>> want;
+    std::vector<Tokens> next;
+    for (const int64_t length : {1, 12, 5}) {
+      Session s = session(literal);
+      want.push_back(greedy(s, prompt_of(length, 6), 5));
+      sessions.push_back(session(model));
+      next.push_back({best(feed(sessions.back(), prompt_of(length, 6)))});
+    }
+    for (size_t step = 1; step <= 5; ++step) {
+      std::vector<Model::Feed> feeds;
+      for (size_t i = 0; i < sessions.size(); ++i) feeds.push_back({&sessions[i], next[i]});
+      const auto logits = model.step(feeds);
+      ASSERT_TRUE(logits.is_ok()) << passes << ": " << logits.status().message();
+      for (size_t i = 0; i < sessions.size(); ++i) {
+        expect_near({Logits((*logits)[i].begin(), (*logits)[i].end())}, {want[i][step]});
+        next[i] = {best((*logits)[i])};
+      }
+    }
+  }
 }
 
 // Prefixes that are kept give way to sequences that need their slots.
@@ -419,6 +467,42 @@ TEST_P(Recurrent, KeptPrefixesGiveWay) {
     for (int64_t step = 0; step < 6; ++step) feed(sessions.back(), {i + step});
   }
 }
+
+// What only looks like a state of these kinds runs as the literal graph does, and what it copies is booked.
+class NotQuite : public Recurrent {};
+
+TEST_P(NotQuite, IsAsTheNaiveEngine) {
+  Model placed = load(), literal = naive();
+  for (const int64_t length : {1, 6, 25}) {
+    Session a = session(placed), b = session(literal);
+    expect_near(greedy(a, prompt_of(length, 4), 8), greedy(b, prompt_of(length, 4), 8));
+  }
+  // Where a prompt in parts gives something else than at once, it is fed at once, and no part of it is kept for others.
+  EXPECT_EQ(placed.impl().in_place->prefixes() != nullptr, !GetParam().whole);
+  EXPECT_EQ(placed.ledger().copied > 0, GetParam().copies);
+}
+
+INSTANTIATE_TEST_SUITE_P(Graphs, NotQuite,
+                         testing::Values(Kind{"channels_mixed",
+                                              [](test::RecurrentModel& m) {
+                                                m.convolution(test::RecurrentModel::kTaps - 1, 1);
+                                                m.attention();
+                                              },
+                                              false, true},
+                                         Kind{"window_that_stays",
+                                              [](test::RecurrentModel& m) {
+                                                m.convolution(test::RecurrentModel::kTaps - 1,
+                                                              test::RecurrentModel::kWidth, false);
+                                                m.attention();
+                                              },
+                                              true, true},
+                                         Kind{"mean_of_the_step",
+                                              [](test::RecurrentModel& m) {
+                                                m.recurrence(false);
+                                                m.attention();
+                                              },
+                                              true}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Graphs, Recurrent, testing::ValuesIn(kKinds),
                          [](const auto& info) { return std::string(info.param.name); });

@@ -74,10 +74,10 @@ TEST(CausalConv, IsTheSumOverTheLastRows) {
        {std::array<int64_t, 4>{1, 1, 0, 1}, {5, 4, 0, 1}, {16, 4, 2, 3}, {33, 3, 7, 1}, {40, 5, 9, 12}, {7, 4, 0, 6}}) {
     const int64_t all = past + tokens;
     // Runs of slots, the second one in front of the first.
-    const std::vector<Run> runs =
-        past > 1 ? std::vector<Run>{{30, past - 1}, {4, tokens + 1}} : std::vector<Run>{{9, all}};
+    const std::vector<situ::Run> runs =
+        past > 1 ? std::vector<situ::Run>{{30, past - 1}, {4, tokens + 1}} : std::vector<situ::Run>{{9, all}};
     std::vector<int64_t> slots;
-    for (const Run& r : runs)
+    for (const situ::Run& r : runs)
       for (int64_t i = 0; i < r.length; ++i) slots.push_back(r.first_slot + i);
     StridedTensor state(DType::kF32, {1, channels, 64}, {0, 2, 1}), w(DType::kF32, {taps, channels}),
         b(DType::kF32, {channels});
