@@ -76,7 +76,7 @@ class Recurrent : public testing::TestWithParam<Kind> {
     path_ = folder_.write("model.onnx", m.bytes());
   }
   Model load(LoadOptions options = {}) {
-    if (options.context_length == 0) options.context_length = 128;
+    if (options.window == 0) options.context_length = 128;
     options.sequences = std::max<int64_t>(options.sequences, 8);
     options.pack_cache = false;
     Result<Model> model = Model::load(path_.string(), options);
@@ -465,6 +465,32 @@ TEST_P(Recurrent, KeptPrefixesGiveWay) {
   for (int64_t i = 0; i < 8; ++i) {
     sessions.push_back(session(model));
     for (int64_t step = 0; step < 6; ++step) feed(sessions.back(), {i + step});
+  }
+}
+
+// With a window the rows that a convolution reads are those of the window's end: kept for ever, and no more than these.
+TEST_P(Recurrent, AWindowKeepsTheRowsThatAreRead) {
+  if (std::string(GetParam().name) == "one_token") GTEST_SKIP() << "refused: attention of one token alone has no order";
+  LoadOptions wide, narrow;
+  wide.window = 100;
+  narrow.window = 8;
+  narrow.chunk = 4;
+  narrow.batch = 2;
+  Model plain = load(), windowed = load(wide), endless = load(narrow);
+  Session a = session(plain), b = session(windowed), c = session(endless);
+  expect_near(greedy(b, prompt_of(30, 2), 20), greedy(a, prompt_of(30, 2), 20));
+  const int64_t slots = endless.facts().slots;
+  for (int64_t i = 0; i < 3 * slots; ++i) feed(c, {i % 50});
+  EXPECT_EQ(endless.ledger().copied, 0);
+  LoadOptions options;
+  options.window = test::RecurrentModel::kTaps - 1;
+  options.pack_cache = false;
+  const Result<Model> refused = Model::load(path_.string(), options);
+  const bool convolves = std::string(GetParam().name) == "convolution" || std::string(GetParam().name) == "both";
+  if (convolves) {
+    ASSERT_FALSE(refused.is_ok());
+    for (const char* part : {"no window of 3", "Conv", "reads 4 tokens"})
+      EXPECT_NE(refused.status().message().find(part), std::string::npos) << refused.status().message();
   }
 }
 
