@@ -15,6 +15,11 @@ void* operator new(size_t size) {
   if (void* p = std::malloc(size > 0 ? size : 1)) return p;
   throw std::bad_alloc();
 }
+// The one that std::stable_sort takes its buffer with, and gives back by the plain delete.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  ++count;
+  return std::malloc(size > 0 ? size : 1);
+}
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }
 
