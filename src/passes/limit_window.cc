@@ -69,6 +69,8 @@ class Limiter {
     for (Node& n : graph_.nodes) {
       if (n.is("Attention", "situ"))
         SITU_RETURN_IF_ERROR(limit(n, window, first));
+      else if (n.is("CausalConv", "situ"))
+        SITU_RETURN_IF_ERROR(check_taps(n, window));
       else if (reads_all(n))
         return Status::error(Code::kInvalidArgument, "no window: the attention of " + n.label() +
                                                          " was not recognised, and reads the whole past");
@@ -86,6 +88,14 @@ class Limiter {
       const Shape& s = graph_.values[v].info.shape;
       return std::any_of(s.begin(), s.end(), [](const Dim& d) { return d.depends_on(kSymP); });
     });
+  }
+
+  // Rows that left the window are not there any more.
+  Status check_taps(const Node& n, int64_t window) const {
+    const Dim& taps = graph_.values[n.in[2]].info.shape[0];
+    if (taps.is_const() && taps.value() <= window) return Status::ok();
+    return Status::error("no window of " + std::to_string(window) + ": " + n.label() + " reads " + taps.str() +
+                         " tokens");
   }
 
   Status limit(Node& n, int64_t window, int64_t first) {

@@ -33,6 +33,7 @@ const std::vector<Pass>& pass_list() {
       {"recognise_rotary", recognise_rotary, PassUse::kOptional},
       {"simplify_rotary", simplify_rotary, PassUse::kOptional},
       {"unrepeat_states", unrepeat_states, PassUse::kOptional},
+      {"append_windows", append_windows, PassUse::kOptional},
       {"recognise_attention", recognise_attention, PassUse::kOptional},
       {"order_single_tokens", order_single_tokens, PassUse::kPlaced},
       {"split_products", split_products, PassUse::kOptional},

@@ -74,7 +74,7 @@ class Batch {
     if (!running_.empty() && !model_.in_place->states().space(SpaceKind::kSource).fits(rows)) return false;
     int64_t taken = room_of(joined_);
     for (const auto& r : running_) taken += r->room;
-    return running_.empty() || (static_cast<int64_t>(running_.size()) < model_.batch() && taken <= free_);
+    return running_.empty() || (static_cast<int64_t>(running_.size()) < model_.sequences() && taken <= free_);
   }
 
   Status join(size_t index) {
@@ -131,7 +131,10 @@ class Batch {
   }
 
   Status choose(Request& r, std::span<const float> logits) {
-    if (r.next < 0) r.prompt_done = Clock::now();
+    if (r.next < 0) {
+      r.prompt_done = Clock::now();
+      if (prefixes_ && model_.in_place->has_replaced_states()) prefixes_->keep(r.prompt, *r.session.impl().sequence);
+    }
     if (r.answer.ended()) return Status::ok();  // its prompt's text was refused
     const Result<int64_t> id = r.answer.next(logits);
     if (!id.is_ok()) return id.status().with_context(model_.folder.model_file.string());
@@ -196,7 +199,7 @@ Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int6
   }
   Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
   if (!resolved.is_ok()) return resolved.status().or_code(Code::kInvalidArgument);
-  if (impl_->batch() > 1 && resolved->beams.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) {
+  if (impl_->sequences() > 1 && resolved->beams.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) {
     Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
     if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
     return Batch(*impl_, starts, options, std::move(*resolved), std::move(*grammar), on_token).run();

@@ -124,6 +124,8 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
   const Status prompt_fed = !encoded.is_ok() ? encoded : s.step(prompt.subspan(static_cast<size_t>(cached)));
   if (!prompt_fed.is_ok() && prompt_fed.code() != Code::kInterrupted)
     return prompt_fed;  // interrupted, what there is so far is the answer
+  // Whole states are known for a few steps only.
+  if (prefixes && prompt_fed.is_ok() && impl_->in_place->has_replaced_states()) prefixes->keep(prompt, *s.sequence);
   meter.prompt_done(encode_ms);
   const auto describe = [&](Generation& g) {
     g.encode_ms = encode_ms;

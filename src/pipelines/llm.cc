@@ -282,7 +282,7 @@ Result<std::vector<Status>> Model::Impl::step(std::span<const Feed> feeds, const
     if (refused.back().is_ok()) good.push_back(refused.size() - 1);
   }
   Undo undo(feeds);
-  const size_t most = static_cast<size_t>(batch());
+  const size_t most = static_cast<size_t>(sequences());
   for (size_t first = 0; first < good.size(); first += most) {
     const std::span<const size_t> group = std::span(good).subspan(first, std::min(most, good.size() - first));
     SITU_RETURN_IF_ERROR(step_group(feeds, group, each, refused, to));
@@ -474,8 +474,8 @@ Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std:
       good.push_back({feeds[i].session->impl_.get(), feeds[i].tokens});
       number.push_back(i);
     }
-    const bool together = good.size() <= static_cast<size_t>(impl_->batch()),
-               stay = good.size() <= 1 || (together && impl_->in_place->logits_stay());
+    const bool together = good.size() <= static_cast<size_t>(impl_->batch()),  // of one program
+        stay = good.size() <= 1 || (together && impl_->in_place->logits_stay());
     if (logits.empty() && !stay) {
       impl_->kept.resize(good.size() * static_cast<size_t>(impl_->vocabulary));
       logits = impl_->kept;

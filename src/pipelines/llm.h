@@ -57,10 +57,12 @@ struct Model::Impl {
     for (LikelihoodMeter* m : meters) m->begin_step();
     if (in_place && !meters.empty()) in_place->next_turn();
   }
-  // Most sequences that one step computes.
+  // Most tokens of one step whose logits are wanted, of whatever sequences.
   int64_t batch() const { return in_place && in_place->one_sequence().empty() ? in_place->batch() : 1; }
   // Refuses a feed without a session of this model, or whose session is there before.
   Status check_session(std::span<const Model::Feed> feeds, size_t i) const;
+  // Most sequences of which a step takes one token each.
+  int64_t sequences() const { return in_place ? in_place->batch() : 1; }
   // Refuses ids outside the vocabulary.
   Status check_ids(std::span<const int64_t> tokens) const;
   // The same, no tokens, and more tokens than the context holds.

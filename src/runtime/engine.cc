@@ -107,7 +107,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   // Prompts stay whole where tokens depend on later ones, and where the graph computes steps without past or of one
   // token: what a chunk leaves over would be fed token by token.
   const bool whole = !prompt.order.mixing.empty() || e->compiled_.first_only;
-  e->chunk_ = whole ? capacity : std::clamp<int64_t>(options.chunk, 1, capacity);
+  e->chunk_ = whole ? capacity : e->compiled_.one_token ? 1 : std::clamp<int64_t>(options.chunk, 1, capacity);
   e->batch_ = std::max<int64_t>(1, options.batch);
   if (options.window > 0 && whole)
     return Status::error(Code::kInvalidArgument, "no window: prompts of this model are computed as a whole");
@@ -164,14 +164,19 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   if (!b.is_ok()) return b.status();
   e->prefill_ = std::move(*a);
   e->decode_ = std::move(*b);
+  if (!e->one_sequence().empty() && e->batch_ > 1) {
+    Result<std::unique_ptr<TokenBatch>> tokens =
+        TokenBatch::create(*e->decode_, e->decode_plan_, *e->states_, e->batch_, *e->executor_);
+    if (!tokens.is_ok()) return tokens.status();
+    e->tokens_ = std::move(*tokens);
+  }
   if (e->encoder_) e->encoder_->place(regions, e->arena_bytes_, *e->executor_);
   const bool one_run = e->prefill_->needs_contiguous() || e->decode_->needs_contiguous();
   if (e->window_ > 0 && one_run)
     return Status::error(Code::kInvalidArgument,
                          "no window: attention that was not recognised reads the state as one block");
   // Beginnings of prompts are those of one source.
-  if (!whole && !e->has_replaced_states() && !one_run && !e->encoder_)
-    e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
+  if (!whole && !one_run && !e->encoder_) e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
   e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
   if (std::optional<PackSave> save = cache.finish())
     e->saver_ = save_in_background(std::move(*save), &e->packs_.problem);
@@ -281,25 +286,37 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, 
   if (tokens.empty()) return Status::error(Code::kInvalidArgument, "a step needs at least one token");
   SITU_RETURN_IF_ERROR(check_source(sequence));
   SITU_RETURN_IF_ERROR(copy_unread());
+  const Feed feed{&sequence, tokens};
+  if (tokens.size() == 1 || !one_sequence().empty()) return step_one(feed, to);
+  Status refused;
+  const Status done = step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, {&refused, 1}, to);
+  return done.is_ok() ? refused : done;
+}
+
+// A step of one sequence. Where no logits are wanted it is a piece of a prompt.
+Status InPlaceEngine::step_one(const Feed& feed, float* to) {
+  Sequence& sequence = *feed.sequence;
+  const std::span<const int64_t> tokens = feed.tokens;
   const std::string& mixing = compiled_.prompt.order.mixing;
   if (!mixing.empty() && static_cast<int64_t>(tokens.size()) > chunk_)
     return Status::error(Code::kNoRoom, "a step of " + std::to_string(tokens.size()) +
                                             " tokens does not fit memory (at most " + std::to_string(chunk_) +
                                             "), and cannot be fed in parts: by " + mixing +
                                             " tokens depend on later ones");
-  if (tokens.size() > 1 && one_sequence().empty()) {
-    const Feed feed{&sequence, tokens};
-    Status refused;
-    const Status done =
-        step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, {&refused, 1}, to);
-    return done.is_ok() ? refused : done;
-  }
+  const bool piece = feed.wanted == 0;
+  token_rows_ = 0;
   Undo undo(*this, sequence);
+  // Other prompts may begin as this one: what whole states are before its last token, whose logits are wanted, is
+  // known.
+  const bool last_apart = has_replaced_states() && mixing.empty() && !compiled_.first_only && !piece;
   for (size_t begin = 0; begin < tokens.size();) {
     // A prompt program that holds without past only is followed by single tokens.
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
-    const size_t count = std::min(most, tokens.size() - begin);
-    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), begin + count == tokens.size(), to,
+    const size_t rest = tokens.size() - begin;
+    const size_t count = std::min(most, last_apart && rest > 1 ? rest - 1 : rest);
+    const bool prompt =
+        (tokens.size() > 1 || piece) && !compiled_.first_only && !compiled_.one_token && !(last_apart && rest == 1);
+    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), prompt, count == rest && !piece, to,
                                           static_cast<int64_t>(tokens.size()));
     if (!fed.is_ok()) return fed.status();
     begin += static_cast<size_t>(*fed);
@@ -391,8 +408,14 @@ Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count, int64_t
   return run;
 }
 
-Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to,
-                                         int64_t all) {
+Status InPlaceEngine::take_state_slot(Sequence& sequence) {
+  Status room = sequence.take_write_slot();
+  while (!room.is_ok() && prefixes_ && prefixes_->drop_oldest()) room = sequence.take_write_slot();
+  return room;
+}
+
+Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool prompt, bool last,
+                                         float* to, int64_t all) {
   const int64_t past = sequence.length();
   const Result<Run> slots = take_slots(sequence, static_cast<int64_t>(tokens.size()), all);
   if (!slots.is_ok()) return slots.status();
@@ -404,13 +427,12 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
   }
   last = last && static_cast<size_t>(slots->length) == tokens.size();
   tokens = tokens.first(static_cast<size_t>(slots->length));
-  const bool prompt = all > 1 && !compiled_.first_only;
   Program& program = tokens.size() == 1 && !first && !prompt ? *decode_ : *prefill_;
   if (program.needs_contiguous() && !sequence.contiguous()) {
     sequence.rewind(past);
     return Status::error(Code::kNoRoom, kNeedsOneRun);
   }
-  if (Status room = sequence.take_write_slot(); !room.is_ok()) {
+  if (Status room = take_state_slot(sequence); !room.is_ok()) {
     sequence.rewind(past);
     return room;
   }

@@ -48,25 +48,89 @@ Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each, st
   return Status::ok();
 }
 
-// One sequence after the other.
+// Prompts one after the other; single tokens that stand side by side in one run.
 Status InPlaceEngine::step_apart(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused,
                                  float* to) {
   std::vector<Undo> undo;
   undo.reserve(feeds.size());
-  for (size_t i = 0; i < feeds.size(); ++i) {
-    const Feed& f = feeds[i];
-    undo.emplace_back(*this, *f.sequence);
-    Status done = step(*f.sequence, f.tokens, to);
+  for (size_t i = 0, end = 0; i < feeds.size(); i = end) {
+    for (end = i; end < feeds.size() && in_token_batch(feeds[end]);) ++end;
+    if (end - i > 1) {
+      std::vector<size_t> good;
+      good.reserve(end - i);
+      for (size_t k = i; k < end; ++k) {
+        undo.emplace_back(*this, *feeds[k].sequence);
+        refused[k] = take_token_slots(feeds[k]);
+        if (refused[k].is_ok())
+          good.push_back(k);
+        else
+          undo.back().now();
+      }
+      if (good.empty()) continue;
+      SITU_RETURN_IF_ERROR(run_tokens(feeds, good, to));
+      SITU_RETURN_IF_ERROR(to ? read_each(good, each, to) : read_each(good, each));
+      if (to) to += good.size() * logits_.size();
+      continue;
+    }
+    end = i + 1;
+    undo.emplace_back(*this, *feeds[i].sequence);
+    Status done = check_source(*feeds[i].sequence);
+    if (done.is_ok()) done = step_one(feeds[i], to);
     if (done.code() == Code::kInterrupted) return done;
     refused[i] = std::move(done);
     if (!refused[i].is_ok()) continue;
     reads_copies_ = false;
-    if (f.wanted == 0) continue;
+    if (feeds[i].wanted == 0) continue;
     if (to) to += logits_.size();
     SITU_RETURN_IF_ERROR(each(i, logits_));
   }
   for (Undo& u : undo) u.keep();
   return Status::ok();
+}
+
+// One token, by the program of one token, and its logits.
+bool InPlaceEngine::in_token_batch(const Feed& feed) const {
+  return tokens_ && feed.tokens.size() == 1 && feed.wanted == 1 &&
+         !(compiled_.first_only && feed.sequence->length() == 0);
+}
+
+Status InPlaceEngine::take_token_slots(const Feed& feed) {
+  Sequence& sequence = *feed.sequence;
+  SITU_RETURN_IF_ERROR(check_source(sequence));
+  const Result<Run> slot = take_slots(sequence, 1, 1);
+  if (!slot.is_ok()) return slot.status();
+  if (decode_->needs_contiguous() && !sequence.contiguous()) return Status::error(Code::kNoRoom, kNeedsOneRun);
+  return take_state_slot(sequence);
+}
+
+// The tokens of feeds that have their slots.
+Status InPlaceEngine::run_tokens(std::span<const Feed> feeds, std::span<const size_t> which, float* to) {
+  SITU_RETURN_IF_ERROR(copy_unread());
+  std::vector<Segment> segments;
+  for (const size_t k : which) {
+    const Sequence& sequence = *feeds[k].sequence;
+    const int64_t past = sequence.length() - 1;
+    segments.push_back(segment_of(sequence, feeds[k].tokens, past, sequence.slots_of(past, 1).first_slot, false));
+    segments.back().runs = sequence.runs().data();
+    segments.back().run_count = static_cast<int>(sequence.runs().size());
+  }
+  if (segments.size() == 1) {  // the others are refused
+    token_rows_ = 0;
+    ran_ = decode_.get();
+    SITU_RETURN_IF_ERROR(decode_->run({segments, 1, turn_, decode_->writes_logits_anywhere() ? to : nullptr}, ledger_));
+  } else {
+    token_rows_ = segments.size();
+    const int64_t width = compiled_.token.graph.values[compiled_.token.binding.logits].info.shape.back().value();
+    SITU_RETURN_IF_ERROR(tokens_->run(segments, turn_, to, width, ledger_));
+  }
+  for (const size_t k : which) step_done(*feeds[k].sequence);
+  return Status::ok();
+}
+
+// The row of the last step's logits that so many others follow.
+Status InPlaceEngine::read_row(int64_t left, float* to) {
+  if (token_rows_ == 0) return read_logits(ran_->logits(), left, to);
+  return read_logits(tokens_->logits(token_rows_ - 1 - static_cast<size_t>(left)), 0, to);
 }
 
 // The logits of a step, row by row.
@@ -88,7 +152,7 @@ Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsO
     --unread.left;
     reads_copies_ = !unread.copies.empty();
     if (!reads_copies_) {
-      SITU_RETURN_IF_ERROR(read_logits(ran_->logits(), unread.left, nullptr));
+      SITU_RETURN_IF_ERROR(read_row(unread.left, nullptr));
     } else {
       logits_ = std::span<const float>(unread.copies)
                     .last((static_cast<size_t>(unread.left) + 1) * unread.width)
@@ -103,7 +167,7 @@ Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsO
 Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsOf& each, float* to) {
   std::vector<std::span<const float>> rows;
   for (int64_t left = static_cast<int64_t>(wanted.size()) - 1; left >= 0; --left) {
-    SITU_RETURN_IF_ERROR(read_logits(ran_->logits(), left, to));
+    SITU_RETURN_IF_ERROR(read_row(left, to));
     rows.push_back(logits_);
     to += logits_.size();
   }
@@ -121,7 +185,7 @@ Status InPlaceEngine::copy_unread() {
   UnreadLogits& unread = *unread_;
   std::vector<float> copies;
   for (int64_t row = unread.left - 1; row >= 0; --row) {
-    SITU_RETURN_IF_ERROR(read_logits(ran_->logits(), row, nullptr));
+    SITU_RETURN_IF_ERROR(read_row(row, nullptr));
     const size_t width = unread.width = logits_.size(), at = copies.size();
     copies.resize(at + width);
     move_bytes(row_view(copies.data() + at, static_cast<int64_t>(width)),
@@ -210,7 +274,7 @@ void InPlaceEngine::add_parts(Together& step, size_t i, size_t count, bool promp
       const Result<Run> run = take_slots(sequence, static_cast<int64_t>(tokens.size()), std::ssize(feed.tokens));
       if (!run.is_ok()) return step.refuse(i, run.status());
     }
-    if (Status room = sequence.take_write_slot(); !room.is_ok()) return step.refuse(i, std::move(room));
+    if (Status room = take_state_slot(sequence); !room.is_ok()) return step.refuse(i, std::move(room));
     const Run run = sequence.slots_of(past, static_cast<int64_t>(tokens.size()));
     const size_t length = static_cast<size_t>(run.length);
     step.parts.push_back({i, segment_of(sequence, tokens.first(length), past, run.first_slot, prompt)});
@@ -231,6 +295,7 @@ Status InPlaceEngine::run_parts(Together& step, int64_t wanted, float* to) {
   const bool token = segments.size() == 1 && segments[0].is_token();
   Program& program = token ? *decode_ : *prefill_;
   ran_ = &program;
+  token_rows_ = 0;
   SITU_RETURN_IF_ERROR(
       program.run({segments, wanted, turn_, program.writes_logits_anywhere() ? to : nullptr}, ledger_));
   for (const Part& p : step.parts) step_done(*step.feeds[p.feed].sequence);

@@ -60,14 +60,15 @@ void Executor::run_call(int index, KernelCall& call, const Share& share) {
   call.in_count = static_cast<int>(c.in.size());
   call.out_count = static_cast<int>(c.out.size());
   call.params = c.prepared.params.get();
-  if (!kind_.several || c.takes == Takes::kStep) {
+  const bool apart = step_->sequences > 0 && !step_->merged[static_cast<size_t>(index)];
+  if (!apart && (!kind_.several || c.takes == Takes::kStep)) {
     step_->calls.bind(index, -1, call);
     for (int part = share.first; part < share.last; ++part) kernel(call, part, share.parts);
     return;
   }
-  const int segments = static_cast<int>(step_->single.size());
-  for (int s = c.last_rows ? step_->first_wanted : 0; s < segments; ++s) {
-    if (!takes_segment(c, step_->single[static_cast<size_t>(s)] != 0)) continue;
+  const int segments = apart ? step_->sequences : static_cast<int>(step_->single.size());
+  for (int s = c.last_rows && !apart ? step_->first_wanted : 0; s < segments; ++s) {
+    if (!apart && !takes_segment(c, step_->single[static_cast<size_t>(s)] != 0)) continue;
     step_->calls.bind(index, s, call);
     for (int part = share.first; part < share.last; ++part) kernel(call, (part + s) % share.parts, share.parts);
   }
@@ -115,7 +116,7 @@ void Executor::execute(const Share& share) {
 StepEnd Executor::run(const Execution& execution, const BoundStep& step, Ledger& ledger) {
   execution_ = &execution;
   step_ = &step;
-  kind_ = {step.logits, step.single.size() > 1, row_parts(step.tokens) > 0};
+  kind_ = {step.logits, step.single.size() > 1, step.sequences == 0 && row_parts(step.tokens) > 0};
   for (Ledger& b : books_) b = Ledger{};
   for (Fault& f : faults_) f = Fault{};
   for (int& c : fault_calls_) c = -1;

@@ -48,6 +48,10 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files
   if (!first_graph) return e;
   Result<Compiled> first =
       compile(*first_graph, options, nullptr, {Phase::kFirst, false, source_states(*first_graph, m, true), {}});
+  if (!first.is_ok() && !m.literal_first && steps_by_token(e->decode_.binding)) {
+    e->one_token_ = true;
+    return e;
+  }
   if (!first.is_ok()) return any.is_ok() ? first.status() : with_fixed_tokens(m.literal_decode, options, any);
   e->first_ = std::move(*first);
   return e;
@@ -123,8 +127,8 @@ Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> token
     sequence.length = sequence.window.length;
     return Status::ok();
   }
-  if (!first_) return run(decode_, sequence, tokens);
-  if (sequence.length == 0) return run(*first_, sequence, tokens);
+  if (!first_ && !one_token_) return run(decode_, sequence, tokens);
+  if (first_ && sequence.length == 0) return run(*first_, sequence, tokens);
   NaiveSequence next = sequence;
   for (const int64_t& token : tokens) SITU_RETURN_IF_ERROR(run(decode_, next, {&token, 1}));
   sequence = std::move(next);

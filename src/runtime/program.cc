@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "place/row_groups.h"
 #include "runtime/host_integers.h"
 
 namespace situ {
@@ -40,9 +41,26 @@ Result<std::unique_ptr<Program>> Program::create(const Graph& graph, const Bindi
 Status Program::build(const TokenOrder& order) {
   Result<Schedule> schedule = make_schedule(graph_, plan_, order);
   if (!schedule.is_ok()) return schedule.status();
-  schedule_ = std::move(*schedule);
-  SITU_RETURN_IF_ERROR(verify_schedule(graph_, plan_, order, schedule_));
-  for (const Call& c : schedule_.calls) add_views(c);
+  schedule_ = std::make_shared<const Schedule>(std::move(*schedule));
+  SITU_RETURN_IF_ERROR(verify_schedule(graph_, plan_, order, *schedule_));
+#ifndef NDEBUG
+  for (int k = 0; k < kStepKinds; ++k)
+    SITU_RETURN_IF_ERROR(check_barriers(*schedule_, step_kind(k), barriers_of(*schedule_, step_kind(k))));
+#endif
+  execution_ = std::make_shared<const Execution>(executor_.prepare(*schedule_));
+  return bind_memory();
+}
+
+Result<std::unique_ptr<Program>> Program::over(const Regions& regions) const {
+  std::unique_ptr<Program> program(new Program(graph_, binding_, plan_, regions, executor_));
+  program->schedule_ = schedule_;
+  program->execution_ = execution_;
+  SITU_RETURN_IF_ERROR(program->bind_memory());
+  return program;
+}
+
+Status Program::bind_memory() {
+  for (const Call& c : schedule_->calls) add_views(c);
   for (const std::vector<Root>* roots : {&plan_.arena, &plan_.io})
     for (const Root& r : *roots)
       if (!std::all_of(r.dims.begin(), r.dims.end(), [](const Dim& d) { return d.linear(); })) bent_.push_back(&r);
@@ -52,11 +70,6 @@ Status Program::build(const TokenOrder& order) {
     logits_view_ = views_.add(logits, graph_.values[binding_.logits].info.type, base_of(logits));
   }
   logits_anywhere_ = find_logits_anywhere();
-#ifndef NDEBUG
-  for (int k = 0; k < kStepKinds; ++k)
-    SITU_RETURN_IF_ERROR(check_barriers(schedule_, step_kind(k), barriers_of(schedule_, step_kind(k))));
-#endif
-  execution_ = executor_.prepare(schedule_);
   return Status::ok();
 }
 
@@ -279,7 +292,7 @@ void Program::write_inputs(const StepInput& input, Ledger& ledger) {
 }
 
 void Program::bind(int index, int segment, KernelCall& to) const {
-  const Call& c = schedule_.calls[static_cast<size_t>(index)];
+  const Call& c = schedule_->calls[static_cast<size_t>(index)];
   const CallViews& views = call_views_[static_cast<size_t>(index)];
   if (segment >= 0) {
     const Segment& s = input_->segments[static_cast<size_t>(segment)];
@@ -309,8 +322,8 @@ void Program::bind_runs(const Call& c, const Segment& s, KernelCall& call) const
 void Program::set_trace(Trace* trace) {
   trace_ = trace;
   if (!trace) return;
-  for (size_t i = 0; i < schedule_.calls.size(); ++i) {
-    const Call& c = schedule_.calls[i];
+  for (size_t i = 0; i < schedule_->calls.size(); ++i) {
+    const Call& c = schedule_->calls[i];
     const Step& step = plan_.steps[static_cast<size_t>(c.step)];
     const Node& node = graph_.nodes[static_cast<size_t>(step.node)];
     Trace::Name name{step.move ? "Move" : node.op, node.name, 0};
@@ -329,8 +342,8 @@ void Program::set_trace(Trace* trace) {
 // Bytes that the calls of the last step gave their outputs.
 void Program::count_outputs(Ledger& ledger) const {
   const StepKind kind{input_->wanted > 0, several(), false};
-  for (size_t i = 0; i < schedule_.calls.size(); ++i) {
-    const Call& c = schedule_.calls[i];
+  for (size_t i = 0; i < schedule_->calls.size(); ++i) {
+    const Call& c = schedule_->calls[i];
     if (!runs_in(c, kind)) continue;
     const CallViews& own = call_views_[i];
     const auto count = [&](const View* views) {
@@ -346,7 +359,7 @@ void Program::count_outputs(Ledger& ledger) const {
   }
 }
 
-Status Program::run(const StepInput& input, Ledger& ledger) {
+Status Program::prepare(const StepInput& input, Ledger& ledger) {
   if (input.ports.size() != plan_.ports.size())
     return Status::error("a step is given " + std::to_string(input.ports.size()) + " tensors, and takes " +
                          std::to_string(plan_.ports.size()));
@@ -354,14 +367,29 @@ Status Program::run(const StepInput& input, Ledger& ledger) {
   SITU_RETURN_IF_ERROR(bind_step(input));
   SITU_RETURN_IF_ERROR(check_sizes(input));
   write_inputs(input, ledger);
-  const StepEnd end = executor_.run(
-      execution_, {*this, tokens_, input.wanted > 0, single_, first_wanted_, trace_, first_name_, token_name_}, ledger);
+  return Status::ok();
+}
+
+Status Program::run(const StepInput& input, Ledger& ledger) {
+  SITU_RETURN_IF_ERROR(prepare(input, ledger));
+  BoundStep step{*this, tokens_, input.wanted > 0, single_, first_wanted_};
+  name_in_trace(&step);
+  const StepEnd end = executor_.run(*execution_, step, ledger);
   if (end.interrupted) return Status::error(Code::kInterrupted, "interrupted");
   count_outputs(ledger);
+  return fault(end);
+}
+
+Status Program::fault(const StepEnd& end) const {
   if (end.fault_call < 0) return Status::ok();
-  const Step& step = plan_.steps[static_cast<size_t>(schedule_.calls[static_cast<size_t>(end.fault_call)].step)];
+  const Step& step = plan_.steps[static_cast<size_t>(schedule_->calls[static_cast<size_t>(end.fault_call)].step)];
   return Status::error(graph_.nodes[static_cast<size_t>(step.node)].label() + ": " + end.fault.what + " (" +
                        std::to_string(end.fault.value) + ", limit " + std::to_string(end.fault.limit) + ")");
+}
+
+bool Program::is_product(int call) const {
+  const Step& step = plan_.steps[static_cast<size_t>(schedule_->calls[static_cast<size_t>(call)].step)];
+  return !step.move && is_row_product(graph_.nodes[static_cast<size_t>(step.node)]);
 }
 
 }  // namespace situ

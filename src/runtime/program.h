@@ -65,22 +65,45 @@ class Program final : private BoundCalls {
   // One step. Errors: a value met at run time that a kernel cannot use (names node, value and bound); interrupted
   // (ThreadPool).
   Status run(const StepInput& input, Ledger& ledger);
+
+  // -- the parts of a step, for who takes the calls of several programs side by side
+  // The same program over other memory, with the same schedule. This one must outlive it.
+  Result<std::unique_ptr<Program>> over(const Regions& regions) const;
+  // Binds the views of a step, and writes what the host gives. `input` must live until the step's outputs are counted.
+  Status prepare(const StepInput& input, Ledger& ledger);
+  void bind(int call, int segment, KernelCall& to) const override;
+  // The step's operands of a call: inputs, then outputs.
+  const View* operands(int call) const { return views_.at(call_views_[static_cast<size_t>(call)].first); }
+  // Books what the calls of the step have written.
+  void count_outputs(Ledger& ledger) const;
+  // The error of a kernel, if it met one.
+  Status fault(const StepEnd& end) const;
+  const Schedule& schedule() const { return *schedule_; }
+  const Execution& execution() const { return *execution_; }
+  bool is_product(int call) const;
+  void name_in_trace(BoundStep* step) const {
+    step->trace = trace_;
+    step->first_name = first_name_;
+    step->step_name = token_name_;
+  }
+
   // Whether a step can write the logits of wanted tokens, and no others, where its caller says.
   bool writes_logits_anywhere() const { return logits_anywhere_; }
   // Where the last step left the logits.
   const View& logits() const { return views_[logits_view_]; }
-  int64_t kernel_calls() const { return static_cast<int64_t>(schedule_.calls.size()); }
+  int64_t kernel_calls() const { return static_cast<int64_t>(schedule_->calls.size()); }
   // Records every call of the next steps; null: none. The trace must outlive its use.
   void set_trace(Trace* trace);
   // Generic steps read state as one block: sequences must then be one run.
-  bool needs_contiguous() const { return schedule_.needs_contiguous; }
+  bool needs_contiguous() const { return schedule_->needs_contiguous; }
   // Why a step cannot have tokens of several sequences; "": it can.
-  const std::string& one_sequence() const { return schedule_.one_sequence; }
+  const std::string& one_sequence() const { return schedule_->one_sequence; }
 
  private:
   Program(const Graph& graph, const Binding& binding, const Plan& plan, const Regions& regions, Executor& executor)
       : graph_(graph), binding_(binding), plan_(plan), regions_(regions), executor_(executor) {}
   Status build(const TokenOrder& order);
+  Status bind_memory();
   Status check_host_integers() const;
   void add_views(const Call& call);
   int add_part(const Call& call, size_t operand, int view);
@@ -98,9 +121,7 @@ class Program final : private BoundCalls {
   void write_inputs(const StepInput& input, Ledger& ledger);
   void write_content(std::byte* at, const ValueInfo& info, const SymbolValues& symbols, Ledger& ledger) const;
   void write_rotary_rows(const Root& root, const StepInput& input);
-  void bind(int call, int segment, KernelCall& to) const override;
   void bind_runs(const Call& c, const Segment& s, KernelCall& call) const;
-  void count_outputs(Ledger& ledger) const;
   bool several() const { return input_->segments.size() > 1; }
   // The part that stands for all tokens whose logits are wanted.
   int wanted_part() const { return static_cast<int>(parts_.size()) - 1; }
@@ -110,8 +131,8 @@ class Program final : private BoundCalls {
   const Plan& plan_;
   const Regions regions_;
   Executor& executor_;
-  Schedule schedule_;
-  Execution execution_;
+  std::shared_ptr<const Schedule> schedule_;  // programs over other memory have it too, and
+  std::shared_ptr<const Execution> execution_;
   ViewTable views_;
   struct CallViews {
     int first = 0;       // of the operands, in order

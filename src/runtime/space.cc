@@ -113,11 +113,14 @@ StatePool::~StatePool() {
   for (size_t i = 0; i < bases_.size(); ++i) munmap(bases_[i], sizes_[i]);
 }
 
-Sequence::Sequence(StatePool& pool, std::vector<Run> runs) : pool_(&pool), runs_(std::move(runs)) {
+Sequence::Sequence(StatePool& pool, std::vector<Run> runs, int64_t whole) : pool_(&pool), runs_(std::move(runs)) {
   for (const Run& r : runs_) {
     pool_->space(SpaceKind::kAppend).add_reference(r);
     length_ += r.length;
   }
+  if (whole < 0) return;
+  pool_->space(SpaceKind::kWhole).add_reference({whole, 1});
+  held_.push_back({length_, whole});
 }
 
 Sequence& Sequence::operator=(Sequence&& other) noexcept {
@@ -225,13 +228,13 @@ Sequence Sequence::fork() const {
   other.dropped_ = dropped_;
   other.source_ = source_;
   other.held_ = held_;
-  for (const Held& h : held_) pool_->space(SpaceKind::kWhole).add_reference({h.slot, 1});
+  for (const Whole& h : held_) pool_->space(SpaceKind::kWhole).add_reference({h.slot, 1});
   return other;
 }
 
 void Sequence::clear() {
   for (const Run& r : runs_) pool_->space(SpaceKind::kAppend).release(r);
-  for (const Held& h : held_) release_whole(h.slot);
+  for (const Whole& h : held_) release_whole(h.slot);
   if (written_ >= 0) release_whole(written_);
   runs_.clear();
   tied_.clear();
@@ -265,7 +268,7 @@ void Sequence::step_done() {
 
 bool Sequence::holds(int64_t length) const {
   return length == 0 || pool_->slot_bytes(SpaceKind::kWhole) == 0 ||
-         std::any_of(held_.begin(), held_.end(), [&](const Held& h) { return h.length == length; });
+         std::any_of(held_.begin(), held_.end(), [&](const Whole& h) { return h.length == length; });
 }
 
 }  // namespace situ

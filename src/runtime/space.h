@@ -108,8 +108,9 @@ class Source {
 class Sequence {
  public:
   explicit Sequence(StatePool& pool) : pool_(&pool) {}
-  // Over slots that somebody else holds too.
-  Sequence(StatePool& pool, std::vector<Run> runs);
+  // Over slots that somebody else holds too. `whole`: the slot of the whole states after these tokens; -1: there is
+  // none.
+  explicit Sequence(StatePool& pool, std::vector<Run> runs, int64_t whole = -1);
   ~Sequence() { clear(); }
   Sequence(Sequence&& other) noexcept { *this = std::move(other); }
   Sequence& operator=(Sequence&& other) noexcept;
@@ -156,14 +157,16 @@ class Sequence {
   void unpin() { pinned_ = -1; }
   // Whether whole states are known as they were after `length` tokens.
   bool holds(int64_t length) const;
+  // Whole states, as they were after so many tokens, that lie in this slot: those that are known, by length.
+  struct Whole {
+    int64_t length = 0, slot = 0;
+  };
+  const std::vector<Whole>& whole_states() const { return held_; }
 
  private:
   static constexpr size_t kKeptSteps = 4;
   struct Tied {
     int64_t first = 0, count = 0;
-  };
-  struct Held {
-    int64_t length = 0, slot = 0;
   };
   void release_whole(int64_t slot) { pool_->space(SpaceKind::kWhole).release({slot, 1}); }
 
@@ -172,7 +175,7 @@ class Sequence {
   std::vector<Tied> tied_;  // in order
   int64_t length_ = 0, dropped_ = 0;
   std::shared_ptr<const Source> source_;
-  std::vector<Held> held_;  // whole states, by length
+  std::vector<Whole> held_;
   int64_t written_ = -1, pinned_ = -1;
 };
 

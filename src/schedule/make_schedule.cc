@@ -49,6 +49,7 @@ class Scheduler {
       if (attention_workspace(node) != kNoValue) c.out.pop_back();  // split_calls() says who writes it
       const bool attention = node.is("Attention", "situ") || node.is("AttentionPartial", "situ");
       if (attention && whole_state(node, 1) && whole_state(node, 2)) c.by_run = 0b110;  // keys and values
+      if (node.is("CausalConv", "situ") && whole_state(node, 0)) c.by_run = 0b1;
     }
     for (size_t i = 0; i < c.in.size(); ++i)
       schedule_.needs_contiguous = schedule_.needs_contiguous || (c.in[i] != kNoValue && (c.by_run >> i & 1) == 0 &&

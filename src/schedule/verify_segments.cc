@@ -107,7 +107,7 @@ class SegmentVerifier {
         const ValueId present = state(t).pair.present;
         const Dim rows =
             f_.graph.values[static_cast<size_t>(present)].info.shape[static_cast<size_t>(state(t).pair.axis)];
-        if (v.dims.size() != 4 || v.dims[2] != rows.eval(values) || v.strides[2] != slot || first < 0 || first >= slot)
+        if (v.dims.size() < 3 || v.dims[2] != rows.eval(values) || v.strides[2] != slot || first < 0 || first >= slot)
           return wrong(call, "reads by runs what is no row for each token of a state");
         continue;
       }
