@@ -22,7 +22,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
+
+from graph_writer import GraphWriter
 
 HIDDEN, HEADS, KV_HEADS, SIZE, FFN, VOCABULARY, THETA, EPSILON = 4096, 32, 8, 128, 14336, 128256, 5e5, 1e-5
 BLOCK, LENGTH, WINDOW = 32, 512, 1
@@ -31,25 +33,15 @@ LOOPS = ("ort-slice", "ort-buffer", "situ")
 LAYOUTS = {"ort-slice": "heads", "ort-buffer": "rows", "situ": "heads"}  # which of two axes of a state comes first
 
 
-class Writer:
+class Writer(GraphWriter):
     """A graph of one layout; both read one file of weights."""
 
     def __init__(self, folder, layers, layout):
-        self.folder, self.layers, self.layout = folder, layers, layout
-        self.nodes, self.initializers, self.inputs, self.outputs, self.offset = [], [], [], [], 0
+        super().__init__()
+        self.folder, self.layers, self.layout, self.offset = folder, layers, layout, 0
         self.random = np.random.default_rng(0)
         self.base = self.random.integers(0, 256, 1 << 20, dtype=np.uint8)
         self.data = open(folder / "weights.data", "wb") if layout == "heads" else None
-
-    def op(self, op, *inputs, out=None, domain="", **attributes):
-        out = out or f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, list(inputs), [out], name=f"{op}_{len(self.nodes)}", domain=domain, **attributes))
-        return out
-
-    def constant(self, value, dtype=np.int64):
-        name = f"c{len(self.initializers)}"
-        self.initializers.append(numpy_helper.from_array(np.array(value, dtype), name))
-        return name
 
     def stored(self, name, dtype, dims, make):
         """A weight in the file, made by the first of the two graphs."""
@@ -82,9 +74,6 @@ class Writer:
         weight = self.constant(np.ones(HIDDEN), np.float32)
         return self.op("SimplifiedLayerNormalization", x, weight, axis=-1, epsilon=EPSILON, stash_type=1)
 
-    def reshape(self, x, *dims):
-        return self.op("Reshape", x, self.constant(dims))
-
     def rotary(self, x):
         half = SIZE // 2
         first, second = (self.op("Slice", x, self.constant([b]), self.constant([b + half]), self.constant([3])) for b in (0, half))
@@ -96,8 +85,8 @@ class Writer:
         rows = self.layout == "rows"
         dims = lambda length: [1, length, KV_HEADS, SIZE] if rows else [1, KV_HEADS, length, SIZE]
         past, present = f"past_key_values.{layer}.{part}", f"present.{layer}.{part}"
-        self.inputs.append(helper.make_tensor_value_info(past, TensorProto.FLOAT, dims(LENGTH - WINDOW)))
-        self.outputs.append(helper.make_tensor_value_info(present, TensorProto.FLOAT, dims(LENGTH)))
+        self.input(past, np.float32, dims(LENGTH - WINDOW))
+        self.output(present, np.float32, dims(LENGTH))
         x = self.op("Transpose", x, perm=[0, 2, 1, 3]) if rows else x
         self.op("Concat", past, x, out=present, axis=1 if rows else 2)
         return self.op("Transpose", present, perm=[0, 2, 1, 3]) if rows else present
@@ -120,13 +109,13 @@ class Writer:
         return self.product(self.op("Mul", self.op("Mul", gate, self.op("Sigmoid", gate)), up), f"{i}.down", HIDDEN, FFN)
 
     def write(self):
-        integers = {"input_ids": WINDOW, "attention_mask": LENGTH, "position_ids": WINDOW}
-        self.inputs = [helper.make_tensor_value_info(n, TensorProto.INT64, [1, d]) for n, d in integers.items()]
-        self.outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, WINDOW, VOCABULARY])]
+        for name, length in {"input_ids": WINDOW, "attention_mask": LENGTH, "position_ids": WINDOW}.items():
+            self.input(name, np.int64, [1, length])
+        self.output("logits", np.float32, [1, WINDOW, VOCABULARY])
         table, scales = self.quantised("embed", VOCABULARY, HIDDEN)
         x = self.op("GatherBlockQuantized", self.reshape(table, VOCABULARY, HIDDEN // 2), "input_ids", scales, domain="com.microsoft",
                     bits=4, block_size=BLOCK, gather_axis=0, quantize_axis=1)
-        real = self.op("Unsqueeze", self.op("Cast", "attention_mask", to=TensorProto.BOOL), self.constant([1, 2]))
+        real = self.op("Unsqueeze", self.op("Cast", "attention_mask", to=onnx.TensorProto.BOOL), self.constant([1, 2]))
         self.mask = self.op("Where", real, self.constant(0, np.float32), self.constant(np.finfo(np.float32).min, np.float32))
         angle = np.arange(LENGTH)[:, None] * THETA ** (-np.arange(0, SIZE, 2) / SIZE)
         angle = np.concatenate([angle, angle], axis=1)
@@ -137,9 +126,7 @@ class Writer:
         self.bits(self.norm(x), table, scales, VOCABULARY, HIDDEN, out="logits")
         if self.data:
             self.data.close()
-        graph = helper.make_graph(self.nodes, "main", self.inputs, self.outputs, self.initializers)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)], ir_version=10)
-        onnx.save(model, self.folder / f"{self.layout}.onnx")
+        self.save(self.folder / f"{self.layout}.onnx")
 
 
 def write_models(folder, layers):

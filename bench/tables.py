@@ -230,6 +230,25 @@ def block_fixed_window(machines):
     return lines[:-1] or ["Nothing is measured yet."]
 
 
+FORMS = {"in_place": "read where they lie", "copied": "copied at every step", "anew": "computed anew at every step"}
+
+
+def block_cross_attention(machines):
+    lines = []
+    for machine in machines:
+        run = machine.runs.get("cross_attention")
+        if not run:
+            continue
+        of = {form: {key: median(values) for key, values in samples.items()} for form, samples in run["forms"].items()}
+        lines += [f"{machine.name} ({run['date']}): decoder of BART-base's shape, float32, {run['source']} source tokens, {run['tokens']} tokens, {run['threads']} threads.", "",
+                  "| keys and values of the source | decode, ms a token | tokens per second | in place is faster by |", "|---|---:|---:|---:|"]
+        for form, words in FORMS.items():
+            ms = of[form]["decode_ms_per_token"]
+            lines.append(f"| {words} | {number(ms)} | {number(1e3 / ms)} | {ms / of['in_place']['decode_ms_per_token']:.2f}x |")
+        lines.append("")
+    return lines[:-1] or ["Nothing is measured yet."]
+
+
 def block_peers(machines):
     """The README's: the newest machine, its most telling rows."""
     machines = [m for m in machines if rows_of(m)]
@@ -261,7 +280,7 @@ def block_machines(machines):
     return lines[:-1] or ["Nothing is measured yet."]
 
 
-BLOCKS = {"peers": block_peers, "naive": block_naive, "machines": block_machines, "fixed_window": block_fixed_window}
+BLOCKS = {"peers": block_peers, "naive": block_naive, "machines": block_machines, "fixed_window": block_fixed_window, "cross_attention": block_cross_attention}
 
 
 def rewritten(text, machines):

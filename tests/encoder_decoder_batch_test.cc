@@ -82,8 +82,9 @@ TEST_P(EncoderDecoder, SequencesTogetherAreAsAlone) {
     ASSERT_TRUE(rows.is_ok()) << rows.status().message();
     for (size_t k = 0; k < who.size(); ++k) {
       const std::vector<float>& want = alone[who[k]][done[who[k]]++];
-      ASSERT_EQ((*rows)[k].size(), want.size());
-      EXPECT_EQ(std::memcmp((*rows)[k].data(), want.data(), want.size() * sizeof(float)), 0)
+      const std::span<const float> row = (*rows)[k].value();
+      ASSERT_EQ(row.size(), want.size());
+      EXPECT_EQ(std::memcmp(row.data(), want.data(), want.size() * sizeof(float)), 0)
           << "sequence " << who[k] << ", token " << done[who[k]];
     }
   }

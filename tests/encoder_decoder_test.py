@@ -167,6 +167,34 @@ class OracleTest(EncoderDecoderCase):
         self.assertEqual(self.answer(own, "--prompt-ids", comma(SOURCE))["output_ids"], self.oracle(SPEC["t5"]).greedy(SOURCE)[0])
 
 
+    def test_a_pair_holds_its_weights_once(self):
+        """Peak memory with two matrices more, that both files of a pair hold: it grows as with one file that holds them."""
+        wide = 1 << 19
+        mib = 2 * 4 * WIDTH * wide >> 20
+        matrices = {name: np.resize(np.random.default_rng(0).standard_normal(9973).astype(np.float32) / wide, shape)
+                    for name, shape in (("widen", (WIDTH, wide)), ("narrow", (wide, WIDTH)))}
+
+        def grow(files):
+            for name in files.keys() - {"encoder_model.onnx"}:
+                graph = files[name].graph
+                graph.initializer.extend(numpy_helper.from_array(array, n) for n, array in matrices.items())
+                last = next(i for i, n in enumerate(graph.node) if "logits" in n.output)
+                x = graph.node[last].input[0]
+                nodes = [onnx.helper.make_node("MatMul", [x, "widen"], ["wide"]), onnx.helper.make_node("MatMul", ["wide", "narrow"], ["more"]),
+                         onnx.helper.make_node("Add", [x, "more"], ["sum"])]
+                graph.node[last].input[0] = "sum"
+                for i, node in enumerate(nodes):
+                    graph.node.insert(last + i, node)
+
+        grown = {}
+        for name in ("layers-flag", "bart-pair"):
+            small, large = (self.answer(self.model(SPEC[name], change), "--prompt-ids", comma(SOURCE)) for change in (None, grow))
+            self.assertEqual(large["output_ids"], small["output_ids"])
+            grown[name] = large["peak_rss_mib"] - small["peak_rss_mib"]
+        self.assertGreater(grown["layers-flag"], 0.9 * mib)
+        self.assertLess(grown["bart-pair"] - grown["layers-flag"], 0.2 * mib)
+
+
 class RecordedTest(EncoderDecoderCase):
     def check_folder(self, folder):
         cases = golden.read_cases(folder)

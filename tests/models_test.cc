@@ -308,11 +308,12 @@ TEST_P(Folder, SequencesTogetherAreAsAlone) {
       feeds.push_back({&sessions[i], sequences[i][step]});
       who.push_back(i);
     }
-    Result<std::vector<std::span<const float>>> rows = model->step(feeds);
+    const Result<std::vector<Model::Logits>> rows = model->step(feeds);
     ASSERT_TRUE(rows.is_ok()) << rows.status().message();
     for (size_t i = 0; i < who.size(); ++i) {
       const std::vector<float>& want = alone[who[i]][seen[who[i]]++];
-      EXPECT_EQ(std::vector<float>((*rows)[i].begin(), (*rows)[i].end()), want)
+      ASSERT_TRUE((*rows)[i].is_ok()) << (*rows)[i].status().message();
+      EXPECT_EQ(std::vector<float>((*rows)[i]->begin(), (*rows)[i]->end()), want)
           << "step " << step << ", sequence " << who[i];
     }
   }
@@ -341,8 +342,10 @@ TEST_P(Folder, WhatOnlyLogitsNeedIsComputedForTheirTokens) {
     Sequence sequence = engine.new_sequence();
     const InPlaceEngine::Feed feed{&sequence, prompt, wanted, false};
     const int64_t before = engine.ledger().computed;
-    const Status done = engine.step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); });
-    EXPECT_TRUE(done.is_ok()) << done.message();
+    Status refused;
+    const Status done =
+        engine.step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, {&refused, 1});
+    EXPECT_TRUE(done.is_ok() && refused.is_ok()) << done.message() << refused.message();
     return static_cast<double>(engine.ledger().computed - before);
   };
   const double logits = static_cast<double>(model->facts().vocabulary) *

@@ -5,24 +5,19 @@
 Needs the package situ, numpy and onnx: `make python-test` makes an environment that has them.
 """
 import gc
-import importlib.resources
 import json
 import math
 import os
 import pickle
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-import typing
-import unittest
 import warnings
 import weakref
-from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -33,38 +28,16 @@ from situ import _situ
 import cli_case
 import tiny_exports
 import tiny_models
-from cli_case import COUNT, CliTest, Run
-from sampling_test import text_of, tokenizer_json
+from cli_case import COUNT
+from python_case import LONG, PythonTest
+from python_errors import ErrorsTest  # noqa: F401: unittest finds it here
+from sampling_test import text_of
 from thread_case import call_beside, wait_until_asleep
 
 ROOT = Path(__file__).resolve().parent.parent
-CHAT_TEMPLATE = "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% endfor %}a"
-LONG = 1 << 20  # tokens: a generation that a test has to end, since contexts are as long
 
 def address(array):
     return array.__array_interface__["data"][0]
-
-class PythonTest(CliTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        os.environ["SITU_CACHE_DIR"] = ""
-        cls.spec = tiny_models.SPECS[0]
-        cls.path = cls.folder / "llama"
-        cls.prompt, cls.ids = tiny_exports.write_model(cls.spec, cls.path)
-        cls.text_path = cls.folder / "text"
-        shutil.copytree(cls.path, cls.text_path)
-        (cls.text_path / "tokenizer.json").write_text(tokenizer_json())
-        (cls.text_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}))
-
-    def setUp(self):
-        self.model = situ.load(self.path)
-
-    def generate_ids(self, model, prompt=None, **options):
-        return model.generate(self.prompt if prompt is None else prompt, **{"max_new_tokens": COUNT, "ignore_eos": True, **options}).output_ids
-
-    def long_model(self, **options):
-        return situ.load(self.path, context_length=LONG, **options)
 
 class GenerateTest(PythonTest):
     def test_equals_the_oracle_and_copies_nothing(self):
@@ -282,11 +255,27 @@ class SessionTest(PythonTest):
                 self.assertEqual(address(row), sessions[i].logits_address)
                 self.assertFalse(row.flags.owndata or row.flags.writeable)
         self.assertEqual(model.ledger.copied, 0)
-        with self.assertRaisesRegex(situ.SituError, "twice"):
-            model.step([(sessions[0], [1]), (sessions[0], [2])])
-        with self.assertRaisesRegex(situ.SituError, "outside the vocabulary"):
-            model.step([(sessions[0], [1]), (sessions[1], [-1])])
-        self.assertEqual(sessions[0].length, len(self.prompt) + 1)
+
+    def test_a_session_that_is_refused_leaves_the_others(self):
+        model = situ.load(self.path, sequences=4, context_length=12)
+        alone = model.session()
+        want = [alone.step(self.prompt).copy(), alone.step([3]).copy()]
+        sessions = [model.session() for _ in range(4)]
+        sessions[2].step([5])
+        feeds = [(sessions[0], self.prompt), (sessions[1], [-1]), (sessions[2], [1] * 12), (sessions[3], self.prompt), (sessions[0], [2])]
+        for tokens, length in ((self.prompt, len(self.prompt)), ([3], len(self.prompt) + 1)):
+            feeds[0], feeds[3] = (sessions[0], tokens), (sessions[3], tokens)
+            first, negative, long, last, twice = model.step(feeds)
+            for logits, session in ((first, sessions[0]), (last, sessions[3])):
+                np.testing.assert_array_equal(logits, want[length - len(self.prompt)])
+                self.assertEqual((address(logits), session.length), (session.logits_address, length))
+            for error, code, words in ((negative, "invalid_argument", "outside the vocabulary"), (long, "context_exceeded", "13 tokens"),
+                                       (twice, "invalid_argument", "session 4 is in the step twice")):
+                self.assertIsInstance(error, situ.SituError)
+                self.assertEqual(error.code, code)
+                self.assertIn(words, str(error))
+            self.assertEqual([s.length for s in sessions[1:3]], [0, 1])
+        self.assertEqual(model.ledger.copied, 0)
 
     def test_prompts_have_the_answers_of_each_alone(self):
         for options in ({}, {"naive": True}, {"batch": 2, "chunk": 3}):
@@ -615,75 +604,6 @@ class ThreadTest(PythonTest):
             self.fail("the fork does not end")
         self.assertEqual(os.waitstatus_to_exitcode(done[1]), 4)
         self.assertEqual([t.id for t in stream], self.ids)
-
-class ErrorsTest(PythonTest):
-    def test_errors_carry_the_message(self):
-        self.assertTrue(issubclass(situ.SituError, RuntimeError))
-        self.assertEqual(f"{situ.SituError.__module__}.{situ.SituError.__name__}", "situ.SituError")
-        (self.folder / "broken.onnx").write_bytes(b"\xff" * 64)
-        for words, call in (("nothing-there", lambda: situ.load(self.folder / "nothing-there")),
-                            ("broken.onnx", lambda: situ.load(self.folder / "broken.onnx")),
-                            ("threads should be an integer from 1 to 1024, or 0 for one per CPU, is 1000000000", lambda: situ.load(self.path, threads=10**9)),
-                            ("kv_type 'f8'", lambda: situ.load(self.path, kv_type="f8")),
-                            ("no tokenizer.json", lambda: self.model.generate("text")),
-                            ("no tokenizer.json", lambda: self.model.decode([1])),
-                            ("no chat template", lambda: self.model.encode_chat([{"role": "user", "content": "x"}])),
-                            ("id -1, outside the vocabulary", lambda: self.model.generate([-1])),
-                            ("the prompt is empty", lambda: self.model.generate([])), ("does not fit the context", lambda: self.model.generate([1] * 1000)),
-                            ("top_p", lambda: self.model.generate([1], top_p=2)),
-                            ("naive mode cannot rewind", lambda: situ.load(self.path, naive=True).session().rewind(0))):
-            with self.subTest(words), self.assertRaisesRegex(situ.SituError, re.escape(words)) as caught:
-                call()
-            self.assertNotIn("\n", str(caught.exception))
-
-    def test_errors_equal_the_command_line(self):
-        if not Path(cli_case.SITU).exists():
-            self.skipTest(f"{cli_case.SITU} is not built")
-        with self.assertRaises(situ.SituError) as caught:
-            self.model.generate([1, 1000])
-        self.assertEqual(Run("run", self.path, "--prompt-ids", "1,1000").err, f"situ: {caught.exception}\n")
-
-    def test_errors_of_several_prompts_name_the_file_once(self):
-        for prompts in ([1], [[1], [2, 3]]):
-            with self.assertRaises(situ.SituError) as caught:
-                self.model.generate(prompts, logit_bias=dict.fromkeys(range(tiny_models.VOCABULARY), -math.inf))
-            self.assertEqual(str(caught.exception).count("model.onnx"), 1, caught.exception)
-
-    def test_names_of_files_in_any_bytes(self):
-        name = os.fsencode(self.folder) + b"/caf\xe9"
-        with self.assertRaises(situ.SituError) as caught:
-            situ.load(os.fsdecode(name))
-        self.assertIn(name, os.fsencode(str(caught.exception)))
-        shutil.copytree(self.path, os.fsdecode(name))
-        self.assertEqual(os.fsencode(situ.load(os.fsdecode(name)).facts.file), name + b"/model.onnx")
-
-    def test_types(self):
-        for call in (lambda: self.model.generate(5), lambda: self.model.generate(b"12"), lambda: self.model.generate([1], chat=True),
-                     lambda: self.model.generate([1], temprature=1), lambda: self.model.generate([1], top_k="many"),
-                     lambda: self.model.generate([1], max_new_tokens="2"), lambda: self.model.generate([1], stop="text"),
-                     lambda: self.model.generate([1], seed=-1), lambda: self.model.generate([1.5]), lambda: self.model.stream([1], nothing=1),
-                     lambda: self.model.generate({1: 2}), lambda: self.model.step([(None, [1])]), lambda: self.model.step([(self.model.session(), "1")]),
-                     lambda: self.model.encode(5), lambda: self.model.encode_chat([{"role": "user"}]), lambda: self.model.decode([None]),
-                     lambda: situ.load(self.path, threads="2"), lambda: situ.load(self.path, nothing=1), lambda: pickle.dumps(self.model)):
-            with self.assertRaises(TypeError):
-                call()
-        with self.assertRaisesRegex(TypeError, "option top_k cannot be 'many'"):
-            self.model.generate([1], top_k="many")
-        self.assertEqual(self.generate_ids(self.model, top_k=None, seed=None), self.ids)
-        for call, word in ((lambda: situ.load(f"{self.path}\0x"), "null"), (lambda: self.model.generate([2**70]), str(2**70)),
-                           (lambda: situ.load(self.text_path).encode("\ud800"), "Unicode")):
-            with self.assertRaisesRegex(situ.SituError, word):
-                call()
-
-    def test_the_package_is_typed(self):
-        files = {f.name: f for f in importlib.resources.files(situ).iterdir()}
-        self.assertIn("py.typed", files)
-        several = typing.get_overloads(situ.Model.generate)[1].__annotations__["prompt"]
-        self.assertLessEqual({list[str], tuple[str, ...], Sequence[situ.model.Ids]}, set(typing.get_args(several)))
-        stub = files["_situ.pyi"].read_text()
-        for words in ("class SituError(RuntimeError)", "def step(self, tokens: Sequence[int] | numpy.typing.NDArray[numpy.integer[Any]]) -> Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]",
-                      "def session(self) -> Session", "def length(self) -> int"):
-            self.assertIn(words, stub)
 
 if __name__ == "__main__":
     cli_case.main()

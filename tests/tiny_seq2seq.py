@@ -45,6 +45,7 @@ SPECS = [
     Spec("t5-pair", layout="pair", positions="relative", norm="rms"),
     Spec("layers-flag", layout="layers", returned="past"),
     Spec("layers-number", layout="layers", predicate="number", returned="past", masked=False),
+    Spec("layers-shape", layout="layers", predicate="shape", returned="past"),
     Spec("layers-t5", layout="layers", positions="relative", returned="past", norm="rms"),
     Spec("features", source="features", masked=False),
     Spec("halves", source="halves", masked=False, positions="relative", norm="rms"),

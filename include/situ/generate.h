@@ -115,16 +115,26 @@ struct Token {
 // the ledger says so.
 using TokenCallback = std::function<bool(const Token&)>;
 
-// Why an answer ended: the values of Generation::finish_reason.
-inline constexpr const char* kFinishStop = "stop";  // an end-of-sequence token or one of stop_ids (not in output_ids),
-                                                    // a stop string, the end of a grammar, or the callback
-inline constexpr const char* kFinishLength = "length";        // max_new_tokens or the context length
-inline constexpr const char* kFinishCancelled = "cancelled";  // Model::interrupt_when, be it before the first token
+// Why an answer ended.
+enum class FinishReason {
+  kNone,        // it has not
+  kStop,        // an end-of-sequence token or one of stop_ids (not in output_ids), or the end of a grammar
+  kStopString,  // one of GenerateOptions::stop
+  kCallback,    // the callback returned false
+  kLength,      // max_new_tokens or the context length
+  kCancelled,   // Model::interrupt_when, be it before the first token
+  kNotStarted,  // the same, of a prompt that was still to come
+};
+// "stop" for the first three reasons, "length", "cancelled", "not_started"; "" for kNone.
+constexpr const char* finish_reason_name(FinishReason reason) {
+  constexpr const char* kNames[] = {"", "stop", "stop", "stop", "length", "cancelled", "not_started"};
+  return kNames[static_cast<int>(reason)];
+}
 
 struct Generation {
   std::vector<int64_t> output_ids;
-  std::string text;              // empty without a tokenizer
-  std::string finish_reason;     // kFinishStop, kFinishLength or kFinishCancelled
+  std::string text;  // empty without a tokenizer
+  FinishReason finish_reason = FinishReason::kNone;
   std::optional<uint64_t> seed;  // when tokens were drawn at random
   struct Logprobs {
     double logprob = 0;             // of the token that was chosen
@@ -136,7 +146,8 @@ struct Generation {
   std::optional<double> perplexity;
   struct Answer {
     std::vector<int64_t> output_ids;
-    std::string text, finish_reason;
+    std::string text;
+    FinishReason finish_reason = FinishReason::kNone;
     double score = 0;
   };
   // What the folder's files ask for and was left out, though it may change tokens.

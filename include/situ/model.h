@@ -55,8 +55,8 @@ struct ModelFacts {
   int64_t state_bytes_per_token = 0;
   int64_t slots = 0;  // tokens that the state has room for
   int64_t kernel_calls_per_token = 0;
-  std::string one_sequence;  // why sequences are computed one after the other; empty: together, up to
-                             // LoadOptions::batch of them
+  std::string one_sequence;  // why prompts are computed one after the other; empty: together, up to LoadOptions::batch
+                             // of them. Single tokens share steps in any case
   double load_ms = 0;
   int64_t packed_bytes = 0;         // weights laid out anew by this load
   int64_t mapped_packed_bytes = 0;  // weights as a file has them that an earlier load saved
@@ -74,8 +74,8 @@ class Session {
   // Feeds tokens (ids in [0, vocabulary)) and returns the logits [vocabulary] after the last one, valid
   // until the model's next step. `logits`, [vocabulary] if not empty: they are computed there, and are the caller's; a
   // graph that cannot (half precision, logits of all tokens) has them copied or converted. Errors: an id out of range,
-  // the context length exceeded, state full; the session is then what it was (but for a recurrent state that earlier
-  // chunks of the tokens have advanced), or empty where the beginning of what it was has left the window.
+  // the context length exceeded, the state or memory full; the session is then what it was, or empty where the
+  // beginning of what it was has left the window.
   Result<std::span<const float>> step(std::span<const int64_t> tokens, std::span<float> logits = {});
   int64_t length() const;
   // Drops the last tokens, so that `length` are left. Error: more than there are; tokens that the next one would attend
@@ -126,14 +126,18 @@ class Model {
   // A session behind the encoder's output for the prompt's ids or arrays, before any token of the decoder. Forks of it
   // read the same source. Errors: those of the encoder's inputs; the model has no encoder.
   Result<Session> new_session(const Prompt& prompt);
-  // As Session::step for each of several sessions, in as few steps as it takes; logits in the same order, valid until
-  // the model's next step; or computed into `logits`, [feeds, vocabulary], as there. After an error all sessions are
-  // what they were (but see Session::step). Error: a session is there twice; `logits` of another size.
+  // As Session::step for each of several sessions, in as few steps as it takes: what it gives for each, in the same
+  // order. One that is refused (an error of Session::step; a session that was there before in the list) is what it was,
+  // and the others have what a step without it gives them, to the bit. Logits are valid until the model's next step; or
+  // computed into `logits`, [feeds, vocabulary], as there, one row behind the other, wherever their spans say.
+  // Errors of the whole step, after which all sessions are what they were (but see Session::step): kInterrupted;
+  // kNoRoom, where memory runs out; `logits` of another size; a value that a kernel cannot use.
   struct Feed {
     Session* session = nullptr;
     std::span<const int64_t> tokens;
   };
-  Result<std::vector<std::span<const float>>> step(std::span<const Feed> feeds, std::span<float> logits = {});
+  using Logits = Result<std::span<const float>>;  // of one session
+  Result<std::vector<Logits>> step(std::span<const Feed> feeds, std::span<float> logits = {});
 
   // How well the model foretells these tokens, as the documentation of transformers computes it for texts that are
   // longer than the context. Up to LoadOptions::batch tokens are scored in a step; a side thread adds them up while the
@@ -141,9 +145,9 @@ class Model {
   Result<Perplexity> perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options);
 
   // Whoever sets the flag, a signal handler for one, ends within milliseconds what the model computes: generate()
-  // returns what there is so far, be it no token, with kFinishCancelled; step(), perplexity(), encode(), encode_chat()
-  // and decode() return the error "interrupted", which leaves sessions as others do. Loading goes on. The flag must
-  // live until another is given; null: none. It stays set until its owner clears it.
+  // returns what there is so far, be it no token, with FinishReason::kCancelled; step(), perplexity(), encode(),
+  // encode_chat() and decode() return the error kInterrupted, which leaves sessions as others do. Loading goes on. The
+  // flag must live until another is given; null: none. It stays set until its owner clears it.
   void interrupt_when(const std::atomic<bool>* flag);
 
   bool has_encoder() const;

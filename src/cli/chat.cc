@@ -167,7 +167,10 @@ class Conversation {
   Status reply() {
     const Status unsaid = Status::error("interrupted before the reply began; the message is forgotten");
     Result<std::vector<int64_t>> prompt = model_.encode_chat(messages_);
-    if (!prompt.is_ok()) return take_interrupt() ? unsaid : prompt.status();
+    if (!prompt.is_ok()) {
+      take_interrupt();
+      return prompt.status().code() == Code::kInterrupted ? unsaid : prompt.status();
+    }
     AnswerText out;
     Result<Generation> g = model_.generate(*prompt, options_, [&](const Token& t) {
       out.write(t.text);
@@ -178,7 +181,7 @@ class Conversation {
     std::printf("\n");
     std::fflush(stdout);
     if (!g.is_ok()) return g.status();
-    if (g->output_ids.empty() && g->finish_reason == kFinishCancelled) return unsaid;
+    if (g->output_ids.empty() && g->finish_reason == FinishReason::kCancelled) return unsaid;
     messages_.push_back({"assistant", g->text});
     if (!noted_)
       for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());

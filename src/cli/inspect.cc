@@ -123,7 +123,8 @@ Json describe(const Model::Impl& m, int64_t budget) {
   }
   j["memory"] = memory;
   j["module"] = module_json(m);
-  j["sequences"] = {{"in one step", m.batch()}, {"one at a time", e.one_sequence()}};
+  j["sequences"] = {
+      {"in one step", m.batch()}, {"single tokens in one step", m.sequences()}, {"one at a time", e.one_sequence()}};
   const PackUse& packs = m.in_place->packs();
   j["packed weights"] = {{"packed", packs.packed_bytes},
                          {"mapped", packs.mapped_bytes},
@@ -225,7 +226,8 @@ void print(const Json& j) {
     std::printf("Sequences: up to %lld in one step (L = tokens whose logits it gives)\n",
                 static_cast<long long>(j["sequences"]["in one step"].get<int64_t>()));
   else
-    std::printf("Sequences: one at a time, since %s\n", alone.c_str());
+    std::printf("Sequences: prompts one at a time, since %s; single tokens of up to %lld in one step\n", alone.c_str(),
+                static_cast<long long>(j["sequences"]["single tokens in one step"].get<int64_t>()));
   const Json& m = j["memory"];
   const double computed = m["computed"].get<double>();
   std::printf(

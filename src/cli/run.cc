@@ -132,8 +132,10 @@ nlohmann::ordered_json logprobs_json(const Generation& g) {
 nlohmann::ordered_json answers_json(const Generation& g) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Generation::Answer& a : g.answers)
-    list.push_back(
-        {{"output_ids", a.output_ids}, {"text", a.text}, {"finish_reason", a.finish_reason}, {"score", a.score}});
+    list.push_back({{"output_ids", a.output_ids},
+                    {"text", a.text},
+                    {"finish_reason", finish_reason_name(a.finish_reason)},
+                    {"score", a.score}});
   return list;
 }
 
@@ -148,7 +150,7 @@ nlohmann::ordered_json to_json(const RunArguments& a, const std::vector<int64_t>
   if (!g.decoder_prompt_ids.empty()) j["decoder_prompt_ids"] = g.decoder_prompt_ids;
   j["output_ids"] = g.output_ids;
   j["text"] = g.text;
-  j["finish_reason"] = g.finish_reason;
+  j["finish_reason"] = finish_reason_name(g.finish_reason);
   if (g.seed) j["seed"] = *g.seed;
   if (!g.answers.empty()) j["answers"] = answers_json(g);
   if (options.logprobs) j["logprobs"] = logprobs_json(g);
@@ -177,7 +179,7 @@ std::string json_line(const nlohmann::ordered_json& j) {
 // Before there is a prompt or an answer: Control-C leaves, with what there is.
 void leave_empty_handed(const RunArguments& a) {
   Generation nothing;
-  nothing.finish_reason = kFinishCancelled;
+  nothing.finish_reason = FinishReason::kCancelled;
   leave_on_interrupt(a.json ? json_line(to_json(a, {}, nothing, {})) : "",
                      "[0 new tokens: interrupted before the prompt was read]\n");
 }
@@ -204,7 +206,7 @@ void print_figures(const RunArguments& a, size_t prompt_tokens, const Generation
   std::fprintf(stderr,
                "[%zu prompt + %zu new tokens%s, %s, %s: prefill %.0f ms, decode %.1f tokens/s, copied %.0f "
                "B/token%s%s]\n",
-               prompt_tokens, g.output_ids.size(), g.finish_reason == kFinishCancelled ? ", interrupted" : "",
+               prompt_tokens, g.output_ids.size(), g.finish_reason == FinishReason::kCancelled ? ", interrupted" : "",
                facts.mode.c_str(), facts.isa.c_str(), g.prefill_ms, rate, g.bytes_copied_per_token, guesses,
                perplexity);
 }
@@ -322,7 +324,7 @@ int run(RunArguments a) {
     print_other_answers(*g, ids_only, out);
   }
   if (!flush_output()) return fail(kNoOutput);  // what goes to stderr must not overtake the text
-  const bool cancelled = g->finish_reason == kFinishCancelled;
+  const bool cancelled = g->finish_reason == FinishReason::kCancelled;
   if (!a.json || cancelled) print_figures(a, prompt->size(), *g, facts);
   return cancelled ? kInterrupted : kDone;
 }

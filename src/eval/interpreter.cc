@@ -206,7 +206,7 @@ Result<std::vector<Tensor>> Evaluator::graph(const Graph& g, const std::map<Valu
 
   for (size_t n = 0; n < g.nodes.size(); ++n) {
     const Node& current = g.nodes[n];
-    if (pool_.interrupted()) return Status::error("interrupted");
+    if (pool_.interrupted()) return Status::error(Code::kInterrupted, "interrupted");
     std::vector<Tensor> operands(current.in.size());
     for (size_t i = 0; i < current.in.size(); ++i) {
       if (current.in[i] == kNoValue) continue;

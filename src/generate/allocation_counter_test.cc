@@ -6,13 +6,21 @@
 
 namespace {
 
-std::atomic<int64_t> count = 0;
+std::atomic<int64_t> count = 0, first_to_fail = 0, end_of_failing = 0, failed = 0;
 
 }  // namespace
 
+// The one that std::stable_sort takes its buffer with, and gives back by the plain delete.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  const int64_t number = count++;
+  if (number >= first_to_fail && number < end_of_failing) {
+    ++failed;
+    return nullptr;
+  }
+  return std::malloc(size > 0 ? size : 1);
+}
 void* operator new(size_t size) {
-  ++count;
-  if (void* p = std::malloc(size > 0 ? size : 1)) return p;
+  if (void* p = operator new(size, std::nothrow)) return p;
   throw std::bad_alloc();
 }
 void operator delete(void* p) noexcept { std::free(p); }
@@ -21,5 +29,12 @@ void operator delete(void* p, size_t) noexcept { std::free(p); }
 namespace situ::testing {
 
 int64_t allocations() { return count; }
+
+int64_t fail_allocations(int64_t first, int64_t how_many) {
+  end_of_failing = 0;
+  first_to_fail = count + first;
+  end_of_failing = count + first + how_many;
+  return failed.exchange(0);
+}
 
 }  // namespace situ::testing

@@ -1,5 +1,5 @@
-// Counts the allocations of a test program. Its definitions stand in a file of their own, so that the compiler does not
-// see them together with calls that it takes for those of the standard library.
+// Counts the allocations of a test program, and makes some fail. Its definitions stand in a file of their own, so that
+// the compiler does not see them together with calls that it takes for those of the standard library.
 #pragma once
 
 #include <cstdint>
@@ -8,5 +8,9 @@ namespace situ::testing {
 
 // Calls of operator new so far.
 int64_t allocations();
+
+// Of the calls of operator new from here on, number `first` and those behind it fail, `count` of them; the next call is
+// number 0. Returns how many have failed since the last call of this function.
+int64_t fail_allocations(int64_t first, int64_t count);
 
 }  // namespace situ::testing

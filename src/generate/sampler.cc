@@ -94,9 +94,10 @@ Status Sampler::nothing_left(bool constrained) const {
   name(!o.suppressed.empty(), "suppress_tokens");
   name(!o.suppressed_first.empty(), "begin_suppress_tokens");
   name(o.min_new_tokens > history_.generated(), "min_new_tokens " + std::to_string(o.min_new_tokens));
-  return Status::error("no token can be chosen after " + std::to_string(history_.generated()) +
-                       " new ones: every logit is -infinity or not a number" +
-                       (bans.empty() ? std::string() : " once these have banned theirs: " + bans));
+  return Status::error(Code::kInvalidArgument,
+                       "no token can be chosen after " + std::to_string(history_.generated()) +
+                           " new ones: every logit is -infinity or not a number" +
+                           (bans.empty() ? std::string() : " once these have banned theirs: " + bans));
 }
 
 }  // namespace situ

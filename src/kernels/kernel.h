@@ -65,7 +65,8 @@ struct KernelCall {
   std::byte* scratch = nullptr;  // this thread's kScratchBytes, 64-byte aligned
   Ledger* ledger = nullptr;      // this thread's; only move_bytes books into it
   Fault* fault = nullptr;        // this thread's
-  // Attention: the sequences that the rows of a step belong to. Null: one, whose keys are all rows of K and V.
+  // Attention, causal_conv: the sequences that the rows of a step belong to; keys are rows of past tokens. Null: one,
+  // whose keys are all rows of the operand.
   const StepSegment* segments = nullptr;
   int segment_count = 0;
   // Attention: a word for each thread, 0 before and after the call. With it, and a workspace for output 1

@@ -94,6 +94,17 @@ class Others {
           patches(DType::kF32, {1, 64, 8, 8});
       const ConvParams conv{2, 1, {4, 4, 1}, {1, 1, 1}, {0, 0, 0}};
       time(&KernelTable::conv, "conv", "patches", {pixels.view, taps.view}, {patches.view}, &conv);
+      const Buffer channels(DType::kF32, {1, rows + 3, kHidden}), short_taps(DType::kF32, {4, kHidden}),
+          convolved(DType::kF32, {1, rows, kHidden});
+      View all = channels.view, out = convolved.view;  // [1, C, rows] of rows side by side
+      for (View* v : {&all, &out}) {
+        std::swap(v->dims[1], v->dims[2]);
+        std::swap(v->strides[1], v->strides[2]);
+      }
+      View last = all;
+      last.data += 3 * all.strides[2] * 4;
+      last.dims[2] = rows;
+      time(&KernelTable::causal_conv, "causal_conv", "4 taps", {all, last, short_taps.view}, {out}, nullptr);
       const CumSumParams cumsum{false, false};
       time(&KernelTable::cumsum, "cumsum", "", {mask.view, axis.view}, {positions.view}, &cumsum);
     }

@@ -84,8 +84,8 @@ Attribute GraphBuilder::build_attribute(const ResolvedAttribute& attribute, cons
       result.kind = Attribute::Kind::kTensor;
       result.tensor = tensors_.read(proto.tensor, tensor_path, user.call != nullptr).tensor;
       if (!result.tensor.present())
-        throw ImportError("attribute '" + std::string(proto.name) +
-                          "' is a tensor of strings, which are not supported");
+        throw ImportError("attribute '" + std::string(proto.name) + "' is a tensor of strings, which are not supported",
+                          Code::kUnsupportedModel);
       break;
     }
     case AttributeType::kGraph:
@@ -94,7 +94,8 @@ Attribute GraphBuilder::build_attribute(const ResolvedAttribute& attribute, cons
       break;
     default:
       throw ImportError("attribute '" + std::string(proto.name) + "' of type " + attribute_type_name(proto.type) +
-                        " is not supported");
+                            " is not supported",
+                        Code::kUnsupportedModel);
   }
   return result;
 }
@@ -104,8 +105,9 @@ std::shared_ptr<Graph> GraphBuilder::build_subgraph(const ResolvedAttribute& att
   const std::string what = "attribute '" + std::string(attribute.proto.name) + "'";
   // Captures lead from a graph to the one around it; a graph handed through would skip levels.
   if (&environment.scope.target() != &user.scope.target())
-    throw ImportError(what +
-                      " is a graph handed to a function that uses it inside another graph; that is not supported");
+    throw ImportError(
+        what + " is a graph handed to a function that uses it inside another graph; that is not supported",
+        Code::kUnsupportedModel);
   const int depth = user.scope.target().depth + 1;
   if (depth > kMaxGraphDepth)
     throw ImportError(what + " is a graph nested deeper than " + std::to_string(kMaxGraphDepth) + " levels");

@@ -49,9 +49,11 @@ std::shared_ptr<const MappedFile> ExternalFiles::map(std::string_view location) 
   if (!file) {
     std::error_code error;
     if (!fs::exists(path, error))
-      throw ImportError("external data file '" + std::string(location) + "' does not exist (" + path.string() + ")");
+      throw ImportError("external data file '" + std::string(location) + "' does not exist (" + path.string() + ")",
+                        Code::kNotFound);
     Result<std::shared_ptr<const MappedFile>> opened = MappedFile::open(path);
-    if (!opened.is_ok()) throw ImportError("external data '" + path.string() + "': " + opened.status().message());
+    if (!opened.is_ok())
+      throw ImportError("external data '" + path.string() + "': " + opened.status().message(), opened.status().code());
     file = *opened;
     files_.push_back(file);
   }

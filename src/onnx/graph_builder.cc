@@ -170,8 +170,9 @@ void GraphBuilder::finish(Graph& graph) {
   const std::unordered_set<ValueId>& strings = strings_[&graph];
   const auto check = [&](ValueId v, const std::string& user) {
     if (strings.count(v))
-      throw ImportError(user + " uses the string constant " + in_quotes(graph.value(v).name) +
-                        "; strings are not supported");
+      throw ImportError(
+          user + " uses the string constant " + in_quotes(graph.value(v).name) + "; strings are not supported",
+          Code::kUnsupportedModel);
   };
   for (ValueId v : graph.outputs) check(v, "the graph's output");
   for (Node& node : graph.nodes) {

@@ -23,7 +23,8 @@ std::string one_line(std::string text) {
 void check_model(const onnx::ModelProto& model) {
   if (!model.graph) throw onnx::ImportError("not an ONNX model: it holds no graph");
   if (model.ir_version < 3)
-    throw onnx::ImportError("IR version " + std::to_string(model.ir_version) + " is not supported, 3 is the first");
+    throw onnx::ImportError("IR version " + std::to_string(model.ir_version) + " is not supported, 3 is the first",
+                            Code::kUnsupportedModel);
 }
 
 // What operators mean may change with every opset of ONNX itself. Throws ImportError.
@@ -31,13 +32,14 @@ void check_opset(const onnx::Opsets& opsets, const std::string& of) {
   const auto it = opsets.find("");
   if (it != opsets.end() && (it->second < onnx::kFirstOpset || it->second > onnx::kLastOpset))
     throw onnx::ImportError("opset " + std::to_string(it->second) + " of ai.onnx" + of + " is not supported, " +
-                            std::to_string(onnx::kFirstOpset) + " to " + std::to_string(onnx::kLastOpset) + " are");
+                                std::to_string(onnx::kFirstOpset) + " to " + std::to_string(onnx::kLastOpset) + " are",
+                            Code::kUnsupportedModel);
 }
 
 // Throws ImportError.
 ImportedModel read_model(const std::filesystem::path& path) {
   Result<std::shared_ptr<const onnx::MappedFile>> opened = onnx::MappedFile::open(path);
-  if (!opened.is_ok()) throw onnx::ImportError(opened.status().message());
+  if (!opened.is_ok()) throw onnx::ImportError(opened.status().message(), opened.status().code());
   const std::shared_ptr<const MappedBytes> file = *opened;
   const std::string_view bytes(reinterpret_cast<const char*>(file->data), static_cast<size_t>(file->size));
   if (bytes.empty()) throw onnx::ImportError("the file is empty");
@@ -71,11 +73,11 @@ Result<ImportedModel> import_onnx(const std::filesystem::path& path) {
   try {
     return read_model(path);
   } catch (const onnx::ImportError& e) {
-    return Status::error(one_line(name + e.message()));
+    return Status::error(e.code(), one_line(name + e.message()));
   } catch (const std::bad_alloc&) {
-    return Status::error(one_line(name + "not enough memory"));
+    return Status::error(Code::kNoRoom, one_line(name + "not enough memory"));
   } catch (const std::exception& e) {  // of the standard library, such as a file system error
-    return Status::error(one_line(name + e.what()));
+    return Status::error(Code::kBadFile, one_line(name + e.what()));
   }
 }
 

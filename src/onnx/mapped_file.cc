@@ -13,11 +13,13 @@ namespace situ::onnx {
 Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
   // O_NONBLOCK: a named pipe must give an error, not wait for a writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return Status::error(std::string("cannot be opened: ") + std::strerror(errno));
+  if (fd < 0)
+    return Status::error(errno == ENOENT ? Code::kNotFound : Code::kBadFile,
+                         std::string("cannot be opened: ") + std::strerror(errno));
   struct stat info;
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
-    return Status::error("not a regular file");
+    return Status::error(Code::kBadFile, "not a regular file");
   }
   std::shared_ptr<MappedFile> file(new MappedFile());
   file->path = path.string();
@@ -27,7 +29,8 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem
     if (p == MAP_FAILED) {
       const int error = errno;
       ::close(fd);
-      return Status::error("its " + std::to_string(info.st_size) + " bytes cannot be mapped: " + std::strerror(error));
+      return Status::error(Code::kBadFile,
+                           "its " + std::to_string(info.st_size) + " bytes cannot be mapped: " + std::strerror(error));
     }
     file->data = static_cast<const std::byte*>(p);
     file->size = info.st_size;

@@ -50,7 +50,7 @@ void GraphBuilder::build_node(const NodeProto& proto, const Environment& environ
       build_operator(std::move(node), proto, environment);
     }
   } catch (const ImportError& e) {
-    throw ImportError(label + ": " + e.message());
+    throw ImportError(label + ": " + e.message(), e.code());
   }
 }
 

@@ -60,7 +60,7 @@ NamedTensor TensorReader::read_sparse(std::string_view message, const WirePath& 
   const ParsedTensor values = parse_tensor(*sparse.values, values_path);
   const ParsedTensor indices = parse_tensor(*sparse.indices, indices_path);
   const int64_t width = dtype_bytes(values.type);
-  if (width == 0) values.fail("sparse tensors of this type are not supported");
+  if (width == 0) values.fail("sparse tensors of this type are not supported", Code::kUnsupportedModel);
   if (values.dims.size() != 1) values.fail("the values of a sparse tensor must have rank 1");
   const int64_t rank = static_cast<int64_t>(sparse.dims.size());
   const bool linear = indices.dims.size() == 1;

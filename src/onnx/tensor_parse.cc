@@ -67,14 +67,14 @@ DType dtype_from_onnx(int64_t number) {
   return static_cast<DType>(number);
 }
 
-void ParsedTensor::fail(const std::string& what) const {
+void ParsedTensor::fail(const std::string& what, Code code) const {
   std::string text = "tensor '" + std::string(name) + "' (" + path->str();
   if (type != DType::kNone) {
     text += std::string(", ") + dtype_name(type) + " [";
     for (size_t i = 0; i < dims.size(); ++i) text += (i ? ", " : "") + std::to_string(dims[i]);
     text += "]";
   }
-  throw ImportError(text + "): " + what);
+  throw ImportError(text + "): " + what, code);
 }
 
 namespace {
@@ -181,7 +181,7 @@ ParsedTensor parse_tensor(std::string_view message, const WirePath& path) {
   if (proto.type == DType::kNone) proto.fail("data_type " + std::to_string(type) + " is not known");
   if (location != 0 && location != 1) proto.fail("data_location " + std::to_string(location) + " is not known");
   proto.external = location == 1;
-  if (proto.segment) proto.fail("tensors stored in segments are not supported");
+  if (proto.segment) proto.fail("tensors stored in segments are not supported", Code::kUnsupportedModel);
   check_size(proto);
   return proto;
 }

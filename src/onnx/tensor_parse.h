@@ -42,7 +42,7 @@ struct ParsedTensor {
   std::vector<std::pair<std::string_view, std::string_view>> external_entries;
 
   // "tensor 'w' (graph.initializer[3], float32 [3, 4]): what".
-  [[noreturn]] void fail(const std::string& what) const;
+  [[noreturn]] void fail(const std::string& what, Code code = Code::kBadFile) const;
 };
 
 // Reads the fields, checks type, dims and their product. `path` must outlive the result. Throws ImportError.

@@ -150,7 +150,7 @@ Tensor TensorReader::decode_external(const ParsedTensor& parsed) {
   try {
     file = external_.map(location);
   } catch (const ImportError& e) {
-    parsed.fail(e.message());
+    parsed.fail(e.message(), e.code());
   }
   if (length != parsed.bytes)
     parsed.fail("external data length " + std::to_string(length) + ", its type and dims need " +

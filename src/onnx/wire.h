@@ -13,16 +13,20 @@
 #include <string_view>
 #include <utility>
 
+#include "base/status.h"
+
 namespace situ::onnx {
 
 class ImportError : public std::exception {
  public:
-  explicit ImportError(std::string message) : message_(std::move(message)) {}
+  explicit ImportError(std::string message, Code code = Code::kBadFile) : message_(std::move(message)), code_(code) {}
   const char* what() const noexcept override { return message_.c_str(); }
   const std::string& message() const { return message_; }
+  Code code() const { return code_; }
 
  private:
   std::string message_;
+  Code code_;
 };
 
 // "graph.node[17].attribute[0]": one link per message that is being read, on the stack.

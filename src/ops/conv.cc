@@ -114,4 +114,27 @@ Status prepare_conv(const PrepareContext& c, Prepared* out) {
   return use_kernel(out, &KernelTable::conv, p);
 }
 
+// rows [1, C, T], x [1, C, S], the last rows of them, w [K, C], b? [C] -> [1, C, S]
+Status infer_situ_causal_conv(InferContext& c) {
+  for (const auto& [i, name, rank] : {std::tuple{size_t{0}, "rows", size_t{3}}, {1, "x", 3}, {2, "w", 2}}) {
+    SITU_RETURN_IF_ERROR(c.need(i, name));
+    if (c.input(i).shape.size() != rank)
+      return c.fail(std::string(name) + " " + shape_str(c.input(i).shape) + " should have rank " +
+                    std::to_string(rank));
+  }
+  const Shape &rows = c.input(0).shape, &x = c.input(1).shape, &w = c.input(2).shape;
+  const bool bias = !c.has(3) || c.input(3).shape == Shape{x[1]};
+  if (rows[0] != Dim(1) || x[0] != Dim(1) || rows[1] != x[1] || w[1] != x[1] || !bias)
+    return c.fail("rows " + shape_str(rows) + ", x " + shape_str(x) + ", w " + shape_str(w) +
+                  " and the bias are not of one sequence and the same channels");
+  return emit(c, 0, c.input(1).type, x);
+}
+
+Status prepare_situ_causal_conv(const PrepareContext& c, Prepared* out) {
+  for (size_t i = 0; i < 4; ++i)
+    if (c.has(i)) SITU_RETURN_IF_ERROR(need_type(c, i, type_bit(DType::kF32)));
+  *out = {&KernelTable::causal_conv, nullptr};
+  return Status::ok();
+}
+
 }  // namespace situ

@@ -24,9 +24,10 @@ Status check_positions(PassContext& context) {
     for (int64_t row : last->to_i64())
       if (row >= rows)
         return Status::error(
+            context.endless ? Code::kInvalidArgument : Code::kContextExceeded,
             (context.endless ? "no window, with which positions have no end: "
                              : "a context of " + std::to_string(context.length) + " tokens does not fit: ") +
-            n.label() + " reads row " + std::to_string(row) + " of a table of " + std::to_string(rows));
+                n.label() + " reads row " + std::to_string(row) + " of a table of " + std::to_string(rows));
   }
   return Status::ok();
 }

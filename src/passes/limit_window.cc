@@ -69,9 +69,11 @@ class Limiter {
     for (Node& n : graph_.nodes) {
       if (n.is("Attention", "situ"))
         SITU_RETURN_IF_ERROR(limit(n, window, first));
+      else if (n.is("CausalConv", "situ"))
+        SITU_RETURN_IF_ERROR(check_taps(n, window));
       else if (reads_all(n))
-        return Status::error("no window: the attention of " + n.label() +
-                             " was not recognised, and reads the whole past");
+        return Status::error(Code::kInvalidArgument, "no window: the attention of " + n.label() +
+                                                         " was not recognised, and reads the whole past");
       if (n.is("Rotary", "situ") && n.has_input(3) && graph_.values[n.in[1]].constant.present()) unbind(n);
     }
     graph_.rebuild_links();
@@ -88,20 +90,31 @@ class Limiter {
     });
   }
 
+  // Rows that left the window are not there any more.
+  Status check_taps(const Node& n, int64_t window) const {
+    const Dim& taps = graph_.values[n.in[2]].info.shape[0];
+    if (taps.is_const() && taps.value() <= window) return Status::ok();
+    return Status::error("no window of " + std::to_string(window) + ": " + n.label() + " reads " + taps.str() +
+                         " tokens");
+  }
+
   Status limit(Node& n, int64_t window, int64_t first) {
     // Keys of another source stay: they are no tokens of the sequence.
     const Dim& keys = graph_.values[n.in[1]].info.shape[2];
     if (!keys.depends_on(kSymP) && !keys.depends_on(kSymS)) return Status::ok();
-    if (n.attr_int("causal", 0) == 0) return Status::error("no window: " + n.label() + " is not causal");
+    if (n.attr_int("causal", 0) == 0)
+      return Status::error(Code::kInvalidArgument, "no window: " + n.label() + " is not causal");
     if (n.has_input(3)) {
       const Shape& bias = graph_.values[n.in[3]].info.shape;
       if (std::any_of(bias.begin(), bias.end(), [](const Dim& d) { return d.depends_on(kSymP); }))
-        return Status::error("no window: " + n.label() + " has a mask or bias over the whole sequence");
+        return Status::error(Code::kInvalidArgument,
+                             "no window: " + n.label() + " has a mask or bias over the whole sequence");
     }
     if (const int64_t known = std::min(context_.context_length, kMostDistances);
         n.has_input(6) && (first > 0 || window > known))
-      return Status::error("no window: " + n.label() + " has a bias by distance, known below " + std::to_string(known) +
-                           (first > 0 ? ", and the first tokens are further and further away" : ""));
+      return Status::error(Code::kInvalidArgument,
+                           "no window: " + n.label() + " has a bias by distance, known below " + std::to_string(known) +
+                               (first > 0 ? ", and the first tokens are further and further away" : ""));
     // A window of the model's own that is no wider hides the first tokens too: the model never saw them beside it.
     const int64_t own = n.attr_int("window", 0);
     const bool limits = own <= 0 || window < own;

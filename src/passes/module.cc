@@ -92,11 +92,7 @@ class ModuleBinder {
       return Status::ok();
     }
     const std::vector<ValueId> flags = find_flags(decoder);
-    if (flags.empty()) {
-      cached_ = decoder;
-      cached_.rebuild_links();
-      return Status::ok();
-    }
+    if (flags.empty()) return find_calls_by_extents();
     if (flags.size() > 1)
       return Status::error(files_.decoder_name + ": inputs " + text(decoder, flags[0]) + " and " +
                            text(decoder, flags[1]) + " both choose between branches; one flag is supported");
@@ -117,6 +113,32 @@ class ModuleBinder {
     const int cached = read[1].size() > read[0].size();
     cached_ = std::move(with[cached]);
     first_ = std::move(with[1 - cached]);
+    return Status::ok();
+  }
+  // A first call is one whose past has no rows, where an If asks for that.
+  Status find_calls_by_extents() {
+    const Graph& decoder = *files_.decoder;
+    Assignment none, some;
+    for (const ValueId in : decoder.inputs) {
+      const Value& value = decoder.values[in];
+      if (!is_float(value) || !is_past(decoder, value.name)) continue;
+      for (size_t a = 1; a < value.info.shape.size(); ++a)
+        for (int id = kFirstFileSymbol; id < kMaxSymbols; ++id)
+          if (value.info.shape[a] == Dim::symbol(id)) {
+            none.in_predicates[id] = Dim(0);
+            some.in_predicates[id] = Dim::symbol(id) + Dim(1);  // a symbol is 0 or more
+          }
+    }
+    if (!told_apart(decoder, none, some, evaluator_)) {
+      cached_ = decoder;
+      cached_.rebuild_links();
+      return Status::ok();
+    }
+    Result<Graph> first = specialise(decoder, none, evaluator_), cached = specialise(decoder, some, evaluator_);
+    for (const Result<Graph>* graph : {&first, &cached})
+      if (!graph->is_ok()) return graph->status().with_context(files_.decoder_name);
+    first_ = std::move(*first);
+    cached_ = std::move(*cached);
     return Status::ok();
   }
   // An input that an output goes by the same name as.

@@ -159,6 +159,7 @@ Status recognise_functions(PassContext&);  // norms and activations, by probing
 Status recognise_rotary(PassContext&);     // rotary embeddings, by probing
 Status simplify_rotary(PassContext&);      // parts, orders and repetitions around rotary embeddings
 Status unrepeat_states(PassContext&);      // heads that are repeated before they are cached: cached once
+Status append_windows(PassContext&);       // states that are the last rows, of convolutions: rows are appended
 Status recognise_attention(PassContext&);  // Softmax outwards; masks, ALiBi, repeat_kv by probing
 Status order_single_tokens(PassContext&);  // attention of a fixed window of one token sees no later one
 Status split_products(PassContext&);       // products with repeated heads that attention recognition left
@@ -193,6 +194,10 @@ struct TokenOrder {
   // at a time.
   std::vector<char> by_sequence;  // by node
   std::string one_sequence;       // why they may not; "": they may
+  // The first node that may compute across the tokens of a step as a recurrence does, from states that are replaced and
+  // from the step's own tokens: right for any parts of a prompt if what a prompt gives in parts says so
+  // (same_in_parts). "": none.
+  std::string recurrence = {};
 };
 TokenOrder token_order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context);
 // SITU_DISABLE_PASSES names `name` or all.

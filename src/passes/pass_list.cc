@@ -33,6 +33,7 @@ const std::vector<Pass>& pass_list() {
       {"recognise_rotary", recognise_rotary, PassUse::kOptional},
       {"simplify_rotary", simplify_rotary, PassUse::kOptional},
       {"unrepeat_states", unrepeat_states, PassUse::kOptional},
+      {"append_windows", append_windows, PassUse::kOptional},
       {"recognise_attention", recognise_attention, PassUse::kOptional},
       {"order_single_tokens", order_single_tokens, PassUse::kPlaced},
       {"split_products", split_products, PassUse::kOptional},
@@ -59,8 +60,9 @@ Status check_disabled_names() {
       known += std::string(", ") + pass.name;
   for (std::string n; std::getline(names, n, ',');)
     if (!n.empty() && (", " + known + ",").find(", " + n + ",") == std::string::npos)
-      return Status::error("SITU_DISABLE_PASSES: '" + n + "' is not a pass that can be switched off (known: " + known +
-                           ")");
+      return Status::error(
+          Code::kInvalidArgument,
+          "SITU_DISABLE_PASSES: '" + n + "' is not a pass that can be switched off (known: " + known + ")");
   return Status::ok();
 }
 

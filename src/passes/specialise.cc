@@ -69,12 +69,15 @@ std::set<int> cone_of(const Graph& graph, ValueId v) {
 }
 
 // The value of a predicate, where constants and extents tell it.
-std::optional<bool> decided(Graph& graph, ValueId predicate, Evaluator& evaluator) {
+std::optional<bool> decided(Graph& graph, ValueId predicate, const std::map<int, Dim>& extents, Evaluator& evaluator) {
   const auto known = [&]() -> std::optional<bool> {
     const Value& v = graph.values[predicate];
     const auto content = v.constant.present() ? info_of(v.constant).content : v.info.content;
-    if (!content || content->size() != 1 || !(*content)[0].is_const()) return std::nullopt;
-    return (*content)[0].value() != 0;
+    if (!content || content->size() != 1) return std::nullopt;
+    Dim value = (*content)[0];
+    for (const auto& [id, by] : extents) value = value.substitute(id, by);
+    if (!value.is_const()) return std::nullopt;
+    return value.value() != 0;
   };
   if (const auto now = known()) return now;
   for (const int index : cone_of(graph, predicate)) {
@@ -100,13 +103,13 @@ std::optional<bool> decided(Graph& graph, ValueId predicate, Evaluator& evaluato
 }
 
 // Inlines the first If that is decided. False: there is none.
-Result<bool> inline_decided(Graph& graph, Evaluator& evaluator) {
+Result<bool> inline_decided(Graph& graph, const std::map<int, Dim>& extents, Evaluator& evaluator) {
   size_t found = graph.nodes.size();
   bool taken = false;
   for (size_t i = 0; i < graph.nodes.size() && found == graph.nodes.size(); ++i) {
     const Node& n = graph.nodes[i];
     if (!n.is("If") || n.in.empty() || n.in[0] == kNoValue) continue;
-    if (const auto value = decided(graph, n.in[0], evaluator)) {
+    if (const auto value = decided(graph, n.in[0], extents, evaluator)) {
       found = i;
       taken = *value;
     }
@@ -149,7 +152,7 @@ Result<Graph> specialise(const Graph& imported, const Assignment& assignment, Ev
   SITU_RETURN_IF_ERROR(resolve_ops(graph));
   graph.rebuild_links();
   for (;;) {
-    const Result<bool> more = inline_decided(graph, evaluator);
+    const Result<bool> more = inline_decided(graph, assignment.in_predicates, evaluator);
     if (!more.is_ok()) return more.status();
     if (!*more) return graph;
   }
@@ -170,6 +173,18 @@ std::vector<ValueId> find_flags(const Graph& graph) {
         flags.push_back(v);
   }
   return flags;
+}
+
+bool told_apart(const Graph& imported, const Assignment& a, const Assignment& b, Evaluator& evaluator) {
+  Graph graph = imported;
+  if (!resolve_ops(graph).is_ok()) return false;
+  graph.rebuild_links();
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) {
+    if (!n.is("If") || n.in.empty() || n.in[0] == kNoValue) return false;
+    const auto one = decided(graph, n.in[0], a.in_predicates, evaluator),
+               other = decided(graph, n.in[0], b.in_predicates, evaluator);
+    return one && other && *one != *other;
+  });
 }
 
 void slice(Graph& graph, std::vector<ValueId> outputs) {

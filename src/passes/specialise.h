@@ -13,6 +13,9 @@ namespace situ {
 struct Assignment {
   std::map<std::string, int64_t> flags;  // inputs of one element, by name
   std::map<int, Dim> symbols;            // file symbols and the runtime's
+  // In predicates alone: an extent that tells a first call from a cached one, whatever the rest of the graph makes of
+  // it.
+  std::map<int, Dim> in_predicates;
 };
 
 // The graph where the assignment holds: symbols are substituted, flags are constants, and what an If on them takes is
@@ -22,6 +25,9 @@ Result<Graph> specialise(const Graph& graph, const Assignment& assignment, Evalu
 
 // The inputs of one element, integers or bools, that alone decide (with constants) an If of the graph.
 std::vector<ValueId> find_flags(const Graph& graph);
+
+// Whether `a` and `b` take another branch of an If.
+bool told_apart(const Graph& graph, const Assignment& a, const Assignment& b, Evaluator& evaluator);
 
 // Keeps what `outputs` need: other outputs, nodes and inputs go.
 void slice(Graph& graph, std::vector<ValueId> outputs);

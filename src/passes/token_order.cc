@@ -34,20 +34,26 @@ class Order {
 
   TokenOrder run() {
     TokenOrder order;
+    const auto replaced = std::find_if(binding_.states.begin(), binding_.states.end(), [](const StatePair& s) {
+      return s.rule == StateRule::kReplace && s.past != kNoValue;
+    });
     for (const Node& n : graph_.nodes)
       if (n.is("Softmax")) accept_attention(n);
     for (size_t i = 0; i < graph_.nodes.size() && order.mixing.empty(); ++i)
-      if (!accepted_.count(static_cast<int>(i)) && mixes(graph_.nodes[i])) order.mixing = graph_.nodes[i].label();
+      if (!accepted_.count(static_cast<int>(i)) && mixes(graph_.nodes[i])) {
+        std::string& across =
+            replaced != binding_.states.end() && of_step_alone(graph_.nodes[i]) ? order.recurrence : order.mixing;
+        if (across.empty()) across = graph_.nodes[i].label();
+      }
     order.by_sequence.assign(graph_.nodes.size(), 0);
-    for (const StatePair& s : binding_.states)
-      if (s.rule == StateRule::kReplace)
-        order.one_sequence = "state '" + graph_.values[s.past].name + "' is of one sequence";
+    if (replaced != binding_.states.end())
+      order.one_sequence = "state '" + graph_.values[replaced->past].name + "' is of one sequence";
     if (first_) order.one_sequence = "the export holds for first steps and for single tokens only";
     if (!order.mixing.empty()) order.one_sequence = "by " + order.mixing + " tokens depend on others";
     for (size_t i = 0; i < graph_.nodes.size() && order.one_sequence.empty(); ++i) {
       const Node& n = graph_.nodes[i];
       const bool known = std::none_of(n.out.begin(), n.out.end(), [&](ValueId v) { return data(v); });
-      order.by_sequence[i] = known || n.is("Attention", "situ");
+      order.by_sequence[i] = known || n.is("Attention", "situ") || n.is("CausalConv", "situ");
       if (accepted_.count(static_cast<int>(i)))
         order.one_sequence = "the attention of " + n.label() + " was not recognised";
       else if (!known && loses_tokens(n))
@@ -262,6 +268,18 @@ class Order {
     }
     return false;
   }
+  // Nothing that it reads depends on how many tokens are past, but for what earlier nodes made of them.
+  bool of_step_alone(const Node& n) {
+    return !first_ && std::none_of(n.in.begin(), n.in.end(), [&](ValueId v) {
+      if (v == kNoValue || graph_.values[v].constant.present()) return false;
+      const Shape& s = shape(v);
+      if (std::any_of(s.begin(), s.end(), [](const Dim& d) { return d.depends_on(kSymP) || d.depends_on(kSymW); }))
+        return true;
+      if (!prober_.changes(v)) return false;
+      const Result<Tensor> early = prober_.host_value(v, 3, 0), late = prober_.host_value(v, 3, 5);
+      return !early.is_ok() || !late.is_ok() || early->to_f64() != late->to_f64();
+    });
+  }
   bool of_past(const Node& n) const {
     return std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) {
       return data(v) && std::any_of(shape(v).begin(), shape(v).end(), [](const Dim& d) { return d.depends_on(kSymP); });
@@ -296,6 +314,7 @@ class Order {
       for (ValueId v : n.in)
         if (!by_position(v, integers)) return true;
     if (n.is("Attention", "situ")) return of_tokens(n.in[1]) && (!hides_later(n) || of_step(shape(n.in[1])));
+    if (n.is("CausalConv", "situ")) return false;
     int64_t most = 0;
     for (ValueId v : n.in)
       if (data(v)) most = std::max(most, token_axes(shape(v)));

@@ -19,7 +19,7 @@ Result<int64_t> Answer::next(std::span<const float> logits) {
     if (may->must_end) {
       // It may not: the same error as where bans leave nothing to choose.
       if (static_cast<int64_t>(result_.output_ids.size()) < least_) return sampler_.nothing_left(true);
-      result_.finish_reason = kFinishStop;
+      result_.finish_reason = FinishReason::kStop;
       return -1;
     }
     allowed = {may->allowed, may->may_end};
@@ -27,7 +27,7 @@ Result<int64_t> Answer::next(std::span<const float> logits) {
   Result<int64_t> chosen = sampler_.choose(logits, constraint_ ? &allowed : nullptr);
   if (!chosen.is_ok()) return chosen;
   if (std::find(end_ids_.begin(), end_ids_.end(), *chosen) != end_ids_.end()) {
-    result_.finish_reason = kFinishStop;
+    result_.finish_reason = FinishReason::kStop;
     return chosen;
   }
   sampler_.append(*chosen);
@@ -41,7 +41,7 @@ Result<int64_t> Answer::next(std::span<const float> logits) {
   if (!text.is_ok()) return text.status();
   token.text = *text;
   show(token);
-  if (text_.stopped()) result_.finish_reason = kFinishStop;
+  if (text_.stopped()) result_.finish_reason = FinishReason::kStopString;
   if (left() <= 0) end_by_length();
   return chosen;
 }
@@ -49,7 +49,7 @@ Result<int64_t> Answer::next(std::span<const float> logits) {
 Result<Generation> Answer::finish() {
   Result<std::string> rest = text_.finish();
   if (rest.is_ok() && !rest->empty()) show({-1, *rest, {}});
-  if (text_.stopped()) result_.finish_reason = kFinishStop;
+  if (text_.stopped()) result_.finish_reason = FinishReason::kStopString;
   if (likelihood_) {
     const LikelihoodMeter::Sum sum = likelihood_->meter().sum();
     if (sum.tokens > 0) result_.perplexity = std::exp(sum.nll / static_cast<double>(sum.tokens));
@@ -60,8 +60,8 @@ Result<Generation> Answer::finish() {
 void Answer::show(const Token& token) {
   result_.text += token.text;
   if (on_token_ && !refused_ && !on_token_(token)) {
-    result_.finish_reason.clear();
-    refuse();
+    result_.finish_reason = FinishReason::kNone;
+    refuse(model_.interrupted() ? FinishReason::kCancelled : FinishReason::kCallback);
   }
 }
 

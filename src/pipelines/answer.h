@@ -39,14 +39,14 @@ class Answer {
   const Sampler& sampler() const { return sampler_; }
   // Tokens at most.
   int64_t left() const { return most_ - static_cast<int64_t>(result_.output_ids.size()); }
-  bool ended() const { return !result_.finish_reason.empty(); }
+  bool ended() const { return result_.finish_reason != FinishReason::kNone; }
   void end_by_length() {
-    if (!ended()) result_.finish_reason = kFinishLength;
+    if (!ended()) result_.finish_reason = FinishReason::kLength;
   }
-  // By the callback, or because the model is interrupted: no token comes any more.
-  void refuse() {
+  // No token comes any more, and the callback is not called again.
+  void refuse(FinishReason reason) {
     refused_ = true;
-    if (!ended()) result_.finish_reason = model_.interrupted() ? kFinishCancelled : kFinishStop;
+    if (!ended()) result_.finish_reason = reason;
   }
   // What is left of the text is shown. Once.
   Result<Generation> finish();

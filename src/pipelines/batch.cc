@@ -45,10 +45,10 @@ class Batch {
       while (joined_ < prompts_.size() && has_room()) SITU_RETURN_IF_ERROR(join(joined_++));
       const Status stepped = step();
       if (!stepped.is_ok()) {
-        if (!model_.interrupted())
+        if (stepped.code() != Code::kInterrupted)
           return running_.size() == 1 && running_[0]->next < 0 ? stepped.with_context(name_of(*running_[0])) : stepped;
-        for (const auto& r : running_) r->answer.refuse();
-        while (joined_ < prompts_.size()) results_[joined_++].finish_reason = kFinishCancelled;
+        for (const auto& r : running_) r->answer.refuse(FinishReason::kCancelled);
+        while (joined_ < prompts_.size()) results_[joined_++].finish_reason = FinishReason::kNotStarted;
       }
       const auto ended =
           std::stable_partition(running_.begin(), running_.end(), [](const auto& r) { return !r->answer.ended(); });
@@ -74,7 +74,7 @@ class Batch {
     if (!running_.empty() && !model_.in_place->states().space(SpaceKind::kSource).fits(rows)) return false;
     int64_t taken = room_of(joined_);
     for (const auto& r : running_) taken += r->room;
-    return running_.empty() || (static_cast<int64_t>(running_.size()) < model_.batch() && taken <= free_);
+    return running_.empty() || (static_cast<int64_t>(running_.size()) < model_.sequences() && taken <= free_);
   }
 
   Status join(size_t index) {
@@ -127,11 +127,14 @@ class Batch {
       feeds.push_back(feed);
       who.push_back(r.get());
     }
-    return model_.step(feeds, [&](size_t i, std::span<const float> logits) { return choose(*who[i], logits); });
+    return model_.step_all(feeds, [&](size_t i, std::span<const float> logits) { return choose(*who[i], logits); });
   }
 
   Status choose(Request& r, std::span<const float> logits) {
-    if (r.next < 0) r.prompt_done = Clock::now();
+    if (r.next < 0) {
+      r.prompt_done = Clock::now();
+      if (prefixes_ && model_.in_place->has_replaced_states()) prefixes_->keep(r.prompt, *r.session.impl().sequence);
+    }
     if (r.answer.ended()) return Status::ok();  // its prompt's text was refused
     const Result<int64_t> id = r.answer.next(logits);
     if (!id.is_ok()) return id.status().with_context(model_.folder.model_file.string());
@@ -195,10 +198,10 @@ Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int6
     if (starts.back().source.ids.data()) starts.back().source.ids = prompts[i];
   }
   Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
-  if (!resolved.is_ok()) return resolved.status();
-  if (impl_->batch() > 1 && resolved->beams.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) {
+  if (!resolved.is_ok()) return resolved.status().or_code(Code::kInvalidArgument);
+  if (impl_->sequences() > 1 && resolved->beams.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) {
     Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
-    if (!grammar.is_ok()) return grammar.status();
+    if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
     return Batch(*impl_, starts, options, std::move(*resolved), std::move(*grammar), on_token).run();
   }
   std::vector<Generation> results;
@@ -208,6 +211,9 @@ Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int6
     Result<Generation> one = generate(prompts[i], options, tell);
     if (!one.is_ok()) return one.status();
     results.push_back(std::move(*one));
+    if (results[i].finish_reason != FinishReason::kCancelled) continue;
+    results.resize(prompts.size());
+    while (++i < prompts.size()) results[i].finish_reason = FinishReason::kNotStarted;
   }
   return results;
 }

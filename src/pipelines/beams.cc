@@ -50,7 +50,7 @@ Status BeamDecoder::run(std::span<const float> logits) {
       branches_[i].sampler.append(id);
       feeds.push_back({&branches_[i].session.impl(), {&id, 1}});
     }
-    SITU_RETURN_IF_ERROR(model_.step(feeds, [&](size_t i, std::span<const float> next) {
+    SITU_RETURN_IF_ERROR(model_.step_all(feeds, [&](size_t i, std::span<const float> next) {
       offer(i, next);
       return Status::ok();
     }));

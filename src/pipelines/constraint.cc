@@ -35,13 +35,16 @@ Result<std::optional<Grammar>> compile_constraint(const GenerateOptions& options
                             {"grammar", GrammarKind::kLark, options.grammar}};
   for (const Source& s : sources) {
     if (!s.text) continue;
-    if (wanted) return Status::error(std::string(wanted->name) + " and " + s.name + ": an answer has one grammar");
+    if (wanted)
+      return Status::error(Code::kInvalidArgument,
+                           std::string(wanted->name) + " and " + s.name + ": an answer has one grammar");
     wanted = &s;
   }
   if (!wanted) return std::optional<Grammar>();
   if (!tokenizer)
-    return Status::error(std::string(wanted->name) +
-                         ": the model has no tokenizer.json, which says what its tokens spell");
+    return Status::error(
+        Code::kInvalidArgument,
+        std::string(wanted->name) + ": the model has no tokenizer.json, which says what its tokens spell");
   Result<Grammar> grammar = Grammar::compile(*tokenizer, wanted->kind, *wanted->text, vocabulary);
   if (!grammar.is_ok()) return grammar.status().with_context(wanted->name);
   return std::optional<Grammar>(std::move(*grammar));

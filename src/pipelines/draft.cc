@@ -49,10 +49,10 @@ Result<std::span<const float>> Draft::feed(std::span<const int64_t> tokens) {
 Status check_draft(const Model::Impl& model, const Model::Impl& draft) {
   const std::string names = draft.folder.folder.string() + " cannot guess for " + model.folder.folder.string() + ": ";
   if (draft.in_place->has_replaced_states())
-    return Status::error(names + "it has a recurrent state, which cannot be rewound");
+    return Status::error(Code::kInvalidArgument, names + "it has a recurrent state, which cannot be rewound");
   const auto differ = [&](const char* what, int64_t there, int64_t here) {
-    return Status::error(names + what + " of " + std::to_string(there) + " tokens there and " + std::to_string(here) +
-                         " here");
+    return Status::error(Code::kInvalidArgument, names + what + " of " + std::to_string(there) + " tokens there and " +
+                                                     std::to_string(here) + " here");
   };
   // Without tokenizers nothing else tells that tokens are the same. With them, a file may have more logits than tokens,
   // rounded up.
@@ -64,8 +64,9 @@ Status check_draft(const Model::Impl& model, const Model::Impl& draft) {
   for (int64_t id = 0; id < count; ++id) {
     const std::optional<std::string> here = model.tokenizer->id_to_token(id), there = draft.tokenizer->id_to_token(id);
     if (here.value_or("") != there.value_or(""))
-      return Status::error(names + "token " + std::to_string(id) + " is '" + there.value_or("") + "' there and '" +
-                           here.value_or("") + "' here");
+      return Status::error(Code::kInvalidArgument, names + "token " + std::to_string(id) + " is '" +
+                                                       there.value_or("") + "' there and '" + here.value_or("") +
+                                                       "' here");
   }
   return Status::ok();
 }

@@ -47,10 +47,10 @@ class Meter {
 };
 
 // What is not finished where the model is interrupted is no error.
-Result<Generation> cancelled_or(const Model::Impl& model, const Status& error) {
-  if (!model.interrupted()) return error;
+Result<Generation> cancelled_or(const Status& error) {
+  if (error.code() != Code::kInterrupted) return error;
   Generation nothing;
-  nothing.finish_reason = kFinishCancelled;
+  nothing.finish_reason = FinishReason::kCancelled;
   return nothing;
 }
 
@@ -64,7 +64,7 @@ Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions
     bool wanted = on_token && g.answers.empty();
     Generation::Answer& answer = g.answers.emplace_back();
     answer.output_ids = a.ids;
-    answer.finish_reason = a.ended ? kFinishStop : kFinishLength;
+    answer.finish_reason = a.ended ? FinishReason::kStop : FinishReason::kLength;
     answer.score = a.score;
     TextOutput output(model.text(), {});
     const auto add = [&](int64_t id, const Result<std::string>& text) {
@@ -96,33 +96,36 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
   if (!start.is_ok()) return start.status();
   const std::span<const int64_t> prompt = start->decoder;
   Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
-  if (!resolved.is_ok()) return cancelled_or(*impl_, resolved.status());
+  if (!resolved.is_ok()) return cancelled_or(resolved.status().or_code(Code::kInvalidArgument));
   SITU_RETURN_IF_ERROR(resolved->begin(prompt, start->source.ids, impl_->context_length));
   Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
-  if (!grammar.is_ok()) return grammar.status();
+  if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
   Result<Session> session = new_session();
   if (!session.is_ok()) return session.status();
   Session::Impl& s = *session->impl_;
   const SamplingOptions& sampling = resolved->sampling;
   const std::optional<uint64_t> seed = sampling.sample ? std::optional(sampling.seed) : std::nullopt;
   if (impl_->has_encoder() && (options.prompt_lookup > 0 || options.draft_tokens > 0))
-    return Status::error(impl_->folder.model_file.string() + ": " +
-                         (options.prompt_lookup > 0 ? "prompt lookup guesses by the prompt's own words"
-                                                    : "a draft guesses from the tokens alone") +
-                         ", and answers of a model with an encoder follow its source");
+    return Status::error(Code::kInvalidArgument,
+                         impl_->folder.model_file.string() + ": " +
+                             (options.prompt_lookup > 0 ? "prompt lookup guesses by the prompt's own words"
+                                                        : "a draft guesses from the tokens alone") +
+                             ", and answers of a model with an encoder follow its source");
   Result<Speculation> speculation = Speculation::create(*impl_, options);
   if (!speculation.is_ok()) return speculation.status();
   Meter meter(*impl_);
   PrefixCache* prefixes = impl_->in_place && options.prefix_cache ? impl_->in_place->prefixes() : nullptr;
   double encode_ms = 0;
   const Status encoded = encode_start(s, *start, &encode_ms);
-  if (!encoded.is_ok() && !impl_->interrupted()) return encoded;
+  if (!encoded.is_ok() && encoded.code() != Code::kInterrupted) return encoded;
   // The last token is computed in any case: its logits are not kept.
   if (prefixes) s.sequence = prefixes->find(prompt.first(prompt.size() - 1));
   const int64_t cached = s.length();
   const Status prompt_fed = !encoded.is_ok() ? encoded : s.step(prompt.subspan(static_cast<size_t>(cached)));
-  if (!prompt_fed.is_ok() && !impl_->interrupted())
+  if (!prompt_fed.is_ok() && prompt_fed.code() != Code::kInterrupted)
     return prompt_fed;  // interrupted, what there is so far is the answer
+  // Whole states are known for a few steps only.
+  if (prefixes && prompt_fed.is_ok() && impl_->in_place->has_replaced_states()) prefixes->keep(prompt, *s.sequence);
   meter.prompt_done(encode_ms);
   const auto describe = [&](Generation& g) {
     g.encode_ms = encode_ms;
@@ -131,11 +134,11 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
   if (resolved->beams.beams > 1) {
     BeamDecoder decoder(*impl_, std::move(*session), Sampler(sampling, prompt, impl_->vocabulary), resolved->beams);
     const Status searched = prompt_fed.is_ok() ? decoder.run(impl_->logits()) : prompt_fed;
-    if (!searched.is_ok()) return cancelled_or(*impl_, searched);
+    if (!searched.is_ok()) return cancelled_or(searched);
     const std::vector<BeamSearch::Answer> answers = decoder.answers();
     if (answers.empty()) return decoder.nothing_left().with_context(impl_->folder.model_file.string());
     Result<Generation> g = found_answers(*impl_, options, prompt, answers, on_token);
-    if (!g.is_ok()) return cancelled_or(*impl_, g.status());
+    if (!g.is_ok()) return cancelled_or(g.status());
     g->cached_tokens = cached;
     describe(*g);
     g->notes = resolved->notes;
@@ -143,8 +146,9 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
     return g;
   }
   Answer answer(*impl_, options, *resolved, std::move(*grammar), prompt, on_token);
-  if (options.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
-  if (!prompt_fed.is_ok()) answer.refuse();
+  if (options.echo)
+    if (const Status shown = answer.echo(prompt); !shown.is_ok()) return cancelled_or(shown);
+  if (!prompt_fed.is_ok()) answer.refuse(FinishReason::kCancelled);
   Result<int64_t> id = -1;
   if (!answer.ended()) id = answer.next(impl_->logits());  // the prompt's text may have been refused
   if (s.length() >= impl_->context_length) answer.end_by_length();
@@ -167,7 +171,7 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
     };
     auto feed = [&] {
       const Model::Impl::Feed all{&s, tokens, static_cast<int64_t>(tokens.size())};
-      return impl_->step({&all, 1}, check);
+      return impl_->step_all({&all, 1}, check);
     };
     Status fed = guess.is_ok() ? feed() : guess.status();
     if (!fed.is_ok() && tokens.size() > 1 && right == 0) {  // guesses may not fit a state that the token alone does
@@ -175,16 +179,16 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
       fed = feed();
     }
     if (!fed.is_ok()) {
-      if (!impl_->interrupted()) return fed;
-      answer.refuse();
+      if (fed.code() != Code::kInterrupted) return fed;
+      answer.refuse(FinishReason::kCancelled);
       break;
     }
     if (right < tokens.size()) s.sequence->rewind(before + static_cast<int64_t>(right));
     speculation->learn(static_cast<int64_t>(tokens.size()) - 1, static_cast<int64_t>(right) - 1);
   }
   if (!id.is_ok()) {  // interrupted, the text of a token may be missing
-    if (!impl_->interrupted()) return id.status().with_context(impl_->folder.model_file.string());
-    answer.refuse();
+    if (id.status().code() != Code::kInterrupted) return id.status().with_context(impl_->folder.model_file.string());
+    answer.refuse(FinishReason::kCancelled);
   }
   Result<Generation> done = answer.finish();
   if (!done.is_ok()) return done;

@@ -25,12 +25,14 @@ Result<VariantChoice> VariantChoice::parse(const std::vector<std::string>& wante
     const std::string graph = equals == std::string::npos ? "" : w.substr(0, equals),
                       variant = equals == std::string::npos ? w : w.substr(equals + 1);
     if (std::find(kVariants.begin(), kVariants.end(), variant) == kVariants.end())
-      return Status::error("variant '" + variant + "' is not known; known are " + joined(kVariants));
-    if (equals != std::string::npos && graph.empty()) return Status::error("variant '" + w + "' names no graph");
+      return Status::error(Code::kInvalidArgument,
+                           "variant '" + variant + "' is not known; known are " + joined(kVariants));
+    if (equals != std::string::npos && graph.empty())
+      return Status::error(Code::kInvalidArgument, "variant '" + w + "' names no graph");
     std::string& place = graph.empty() ? choice.all_ : choice.by_graph_[graph];
     if (!place.empty() && place != variant)
-      return Status::error("variants '" + place + "' and '" + variant + "' are both asked for" +
-                           (graph.empty() ? "" : " of '" + graph + "'"));
+      return Status::error(Code::kInvalidArgument, "variants '" + place + "' and '" + variant + "' are both asked for" +
+                                                       (graph.empty() ? "" : " of '" + graph + "'"));
     place = variant;
   }
   return choice;
@@ -60,22 +62,22 @@ GraphFiles::GraphFiles(const fs::path& folder, VariantChoice choice) : folder_(f
 
 Result<fs::path> GraphFiles::choose(const std::string& graph) const {
   const auto found = files_.find(graph);
-  if (found == files_.end()) return Status::error(folder_.string() + ": no " + graph + ".onnx");
+  if (found == files_.end()) return Status::error(Code::kNotFound, folder_.string() + ": no " + graph + ".onnx");
   const auto& variants = found->second;
   std::vector<std::string> names;
   for (const auto& [variant, paths] : variants) names.push_back(variant);
   const std::string& wanted = choice_.of(graph);
   auto chosen = variants.find(wanted.empty() ? "fp32" : wanted);
   if (!wanted.empty() && chosen == variants.end())
-    return Status::error(folder_.string() + ": " + graph + " has no variant '" + wanted + "'; there is " +
-                         joined(names));
+    return Status::error(Code::kInvalidArgument, folder_.string() + ": " + graph + " has no variant '" + wanted +
+                                                     "'; there is " + joined(names));
   if (chosen == variants.end() && variants.size() == 1) chosen = variants.begin();
   if (chosen == variants.end())
-    return Status::error(folder_.string() + ": which variant of " + graph + " should run (--variant)? There is " +
-                         joined(names));
+    return Status::error(Code::kInvalidArgument, folder_.string() + ": which variant of " + graph +
+                                                     " should run (--variant)? There is " + joined(names));
   if (chosen->second.size() > 1)
-    return Status::error(folder_.string() + ": " + graph + " is there twice: " + chosen->second[0].string() + " and " +
-                         chosen->second[1].string());
+    return Status::error(Code::kInvalidArgument, folder_.string() + ": " + graph + " is there twice: " +
+                                                     chosen->second[0].string() + " and " + chosen->second[1].string());
   return chosen->second[0];
 }
 
@@ -84,8 +86,8 @@ Status GraphFiles::check_choice() const {
     if (has(graph)) continue;
     std::vector<std::string> names;
     for (const auto& [name, variants] : files_) names.push_back(name);
-    return Status::error(folder_.string() + ": there is no graph '" + graph + "' to choose a variant of; there is " +
-                         joined(names));
+    return Status::error(Code::kInvalidArgument, folder_.string() + ": there is no graph '" + graph +
+                                                     "' to choose a variant of; there is " + joined(names));
   }
   return Status::ok();
 }

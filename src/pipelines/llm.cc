@@ -10,6 +10,7 @@
 #include "onnx/share_initialisers.h"
 #include "passes/fixed_window.h"
 #include "pipelines/draft.h"
+#include "pipelines/out_of_memory.h"
 #include "pipelines/sampling.h"
 #include "pipelines/start.h"
 #include "text/language_tokens.h"
@@ -60,26 +61,35 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   const auto* type =
       std::find_if(std::begin(types), std::end(types), [&](const auto& t) { return options.kv_type == t.first; });
   if (type == std::end(types))
-    return Status::error("kv_type '" + options.kv_type + "' should be auto, f32, f16, bf16 or q8");
+    return Status::error(Code::kInvalidArgument,
+                         "kv_type '" + options.kv_type + "' should be auto, f32, f16, bf16 or q8");
   engine.kv_type = type->second;
   if (options.naive && engine.kv_type != DType::kNone)
-    return Status::error("kv_type is for placed programs; the naive mode keeps states as the file has them");
+    return Status::error(Code::kInvalidArgument,
+                         "kv_type is for placed programs; the naive mode keeps states as the file has them");
   if (options.naive && options.memory > 0)
-    return Status::error("a memory is for placed programs; the naive mode allocates what it needs");
-  if (options.sequences < 1) return Status::error("room for " + std::to_string(options.sequences) + " sequences");
+    return Status::error(Code::kInvalidArgument,
+                         "a memory is for placed programs; the naive mode allocates what it needs");
+  if (options.sequences < 1)
+    return Status::error(Code::kInvalidArgument, "room for " + std::to_string(options.sequences) + " sequences");
   if (options.window < 0 || options.sink < 0 || options.window > kMaxContext || options.sink > kMaxContext)
-    return Status::error("a window of " + std::to_string(options.window) + " tokens, and the first " +
-                         std::to_string(options.sink));
+    return Status::error(Code::kInvalidArgument, "a window of " + std::to_string(options.window) +
+                                                     " tokens, and the first " + std::to_string(options.sink));
   if (options.sink > 0 && options.window == 0)
-    return Status::error("the first " + std::to_string(options.sink) + " tokens are kept beside a window only");
+    return Status::error(Code::kInvalidArgument,
+                         "the first " + std::to_string(options.sink) + " tokens are kept beside a window only");
   if (options.naive && options.window > 0)
-    return Status::error("a window is for placed programs; the naive mode keeps the whole past");
+    return Status::error(Code::kInvalidArgument,
+                         "a window is for placed programs; the naive mode keeps the whole past");
   if (m.files.encoder && options.window > 0)
-    return Status::error("no window: a decoder with an encoder keeps its whole past");
+    return Status::error(Code::kInvalidArgument, "no window: a decoder with an encoder keeps its whole past");
   if (m.files.encoder && !options.draft.empty())
-    return Status::error("no draft: answers of a model with an encoder follow its source, which a draft does not see");
-  if (options.batch < 1) return Status::error("steps of " + std::to_string(options.batch) + " sequences");
-  if (options.memory < 0) return Status::error("a memory of " + std::to_string(options.memory) + " bytes");
+    return Status::error(Code::kInvalidArgument,
+                         "no draft: answers of a model with an encoder follow its source, which a draft does not see");
+  if (options.batch < 1)
+    return Status::error(Code::kInvalidArgument, "steps of " + std::to_string(options.batch) + " sequences");
+  if (options.memory < 0)
+    return Status::error(Code::kInvalidArgument, "a memory of " + std::to_string(options.memory) + " bytes");
   if (options.naive) {
     Result<std::unique_ptr<NaiveEngine>> e = NaiveEngine::create(m.files, engine);
     if (!e.is_ok()) return e.status();
@@ -175,18 +185,21 @@ double peak_rss_mib() {
 Status Model::Impl::check_ids(std::span<const int64_t> tokens) const {
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocabulary)
-      return Status::error(folder.model_file.string() + ": token " + std::to_string(i) + " has id " +
-                           std::to_string(tokens[i]) + ", outside the vocabulary of " + std::to_string(vocabulary));
+      return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": token " + std::to_string(i) +
+                                                       " has id " + std::to_string(tokens[i]) +
+                                                       ", outside the vocabulary of " + std::to_string(vocabulary));
   return Status::ok();
 }
 
 Status Model::Impl::check(std::span<const int64_t> tokens, int64_t length) const {
-  if (tokens.empty()) return Status::error(folder.model_file.string() + ": the prompt is empty");
+  if (tokens.empty())
+    return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": the prompt is empty");
   SITU_RETURN_IF_ERROR(check_ids(tokens));
   const int64_t total = length + static_cast<int64_t>(tokens.size());
   if (total > context_length)
-    return Status::error(folder.model_file.string() + ": a prompt of " + std::to_string(total) +
-                         " tokens does not fit the context of " + std::to_string(context_length));
+    return Status::error(Code::kContextExceeded, folder.model_file.string() + ": a prompt of " + std::to_string(total) +
+                                                     " tokens does not fit the context of " +
+                                                     std::to_string(context_length));
   return Status::ok();
 }
 
@@ -197,15 +210,31 @@ bool Model::Impl::encoder_takes_ids() const {
 Status Model::Impl::check_source(std::span<const int64_t> ids) const {
   for (size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < 0 || (source_vocabulary > 0 && ids[i] >= source_vocabulary))
-      return Status::error(folder.encoder_file.string() + ": token " + std::to_string(i) + " has id " +
-                           std::to_string(ids[i]) + ", outside the vocabulary of " + std::to_string(source_vocabulary));
+      return Status::error(Code::kInvalidArgument, folder.encoder_file.string() + ": token " + std::to_string(i) +
+                                                       " has id " + std::to_string(ids[i]) +
+                                                       ", outside the vocabulary of " +
+                                                       std::to_string(source_vocabulary));
+  return Status::ok();
+}
+
+Status Model::Impl::check_session(std::span<const Model::Feed> feeds, size_t i) const {
+  const auto wrong = [&](const char* kind, const char* what) {
+    return Status::error(Code::kInvalidArgument,
+                         folder.model_file.string() + ": " + kind + " " + std::to_string(i) + " " + what);
+  };
+  const Session* session = feeds[i].session;
+  if (!session) return wrong("feed", "has no session");
+  if (session->impl_->model != this) return wrong("session", "is of another model");
+  for (size_t j = 0; j < i; ++j)
+    if (feeds[j].session == session) return wrong("session", "is in the step twice");
   return Status::ok();
 }
 
 Status Session::Impl::step(std::span<const int64_t> tokens, float* to) {
   SITU_RETURN_IF_ERROR(model->check(tokens, length()));
   model->begin_step();
-  const Status done = sequence ? model->in_place->step(*sequence, tokens, to) : model->naive->step(naive, tokens, to);
+  Status done = sequence ? model->in_place->step(*sequence, tokens, to) : model->naive->step(naive, tokens, to);
+  if (done.is_ok()) return done;  // what was fed is not lost because the name below finds no memory
   return done.with_context(model->folder.model_file.string());
 }
 
@@ -219,40 +248,85 @@ Status Session::Impl::encode(const EncoderInput& input) {
   return Status::ok();
 }
 
-Status Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each, float* to) {
-  for (const Feed& f : feeds) SITU_RETURN_IF_ERROR(check(f.tokens, f.session->length()));
-  std::vector<int64_t> before;
-  for (const Feed& f : feeds) before.push_back(f.session->length());
-  Status done = Status::ok();
-  const size_t most = static_cast<size_t>(batch());
-  for (size_t first = 0; first < feeds.size() && done.is_ok(); first += most) {
-    const std::span<const Feed> group = feeds.subspan(first, std::min(most, feeds.size() - first));
-    if (group.size() == 1 && (group[0].wanted == 1 || batch() == 1)) {
-      done = group[0].session->step(group[0].tokens, to);
-      if (to) to += group[0].wanted * vocabulary;
-      if (done.is_ok() && group[0].wanted > 0) done = each(first, logits());
-      continue;
-    }
-    std::vector<InPlaceEngine::Feed> sequences;
-    for (const Feed& f : group) sequences.push_back({&*f.session->sequence, f.tokens, f.wanted, f.apart});
-    begin_step();
-    bool refused = false;  // by `each`, which names the file itself
-    const InPlaceEngine::LogitsOf read = [&](size_t i, std::span<const float> row) {
-      const bool copied = in_place->reads_copies();  // and gone behind this
-      const Status status = each(first + i, row);
-      refused = !status.is_ok();
-      if (copied)
-        for (LikelihoodMeter* m : meters) m->settle();
-      return status;
-    };
-    done = in_place->step(sequences, read, to);
-    if (!refused) done = done.with_context(folder.model_file.string());
-    if (to)
-      for (const Feed& f : group) to += f.wanted * vocabulary;
+// Takes sessions back to what they are now, unless keep() is called.
+class Model::Impl::Undo {
+ public:
+  explicit Undo(std::span<const Feed> feeds) {
+    for (const Feed& f : feeds)
+      if (Session::Impl& s = *f.session; s.sequence)
+        sequences_.emplace_back(*s.model->in_place, *s.sequence);
+      else
+        naive_.emplace_back(&s.naive, s.naive);
   }
-  for (size_t i = 0; i < feeds.size() && !done.is_ok(); ++i)
-    if (feeds[i].session->sequence) in_place->undo(*feeds[i].session->sequence, before[i]);
-  return done;
+  ~Undo() {
+    for (auto& [sequence, before] : naive_) *sequence = std::move(before);
+  }
+  Undo(const Undo&) = delete;
+  Undo& operator=(const Undo&) = delete;
+  void keep() {
+    for (InPlaceEngine::Undo& u : sequences_) u.keep();
+    naive_.clear();
+  }
+
+ private:
+  std::vector<InPlaceEngine::Undo> sequences_;
+  std::vector<std::pair<NaiveSequence*, NaiveSequence>> naive_;
+};
+
+Result<std::vector<Status>> Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each,
+                                              float* to) {
+  std::vector<Status> refused;
+  std::vector<size_t> good;  // feeds
+  for (const Feed& f : feeds) {
+    refused.push_back(check(f.tokens, f.session->length()));
+    if (refused.back().is_ok()) good.push_back(refused.size() - 1);
+  }
+  Undo undo(feeds);
+  const size_t most = static_cast<size_t>(sequences());
+  for (size_t first = 0; first < good.size(); first += most) {
+    const std::span<const size_t> group = std::span(good).subspan(first, std::min(most, good.size() - first));
+    SITU_RETURN_IF_ERROR(step_group(feeds, group, each, refused, to));
+    if (to)
+      for (const size_t i : group) to += feeds[i].wanted * vocabulary;
+  }
+  undo.keep();
+  return refused;
+}
+
+// As many as one step takes.
+Status Model::Impl::step_group(std::span<const Feed> feeds, std::span<const size_t> group,
+                               const InPlaceEngine::LogitsOf& each, std::span<Status> refused, float* to) {
+  if (const Feed& only = feeds[group[0]]; group.size() == 1 && (only.wanted == 1 || batch() == 1)) {
+    Status done = only.session->step(only.tokens, to);
+    if (done.code() == Code::kInterrupted) return done;
+    refused[group[0]] = std::move(done);
+    return refused[group[0]].is_ok() && only.wanted > 0 ? each(group[0], logits()) : Status::ok();
+  }
+  std::vector<InPlaceEngine::Feed> sequences;
+  for (const size_t i : group)
+    sequences.push_back({&*feeds[i].session->sequence, feeds[i].tokens, feeds[i].wanted, feeds[i].apart});
+  begin_step();
+  bool by_each = false;  // an error, which names the file itself
+  const InPlaceEngine::LogitsOf read = [&](size_t i, std::span<const float> row) {
+    const bool copied = in_place->reads_copies();  // and gone behind this
+    const Status status = each(group[i], row);
+    by_each = !status.is_ok();
+    if (copied)
+      for (LikelihoodMeter* m : meters) m->settle();
+    return status;
+  };
+  const std::string file = folder.model_file.string();
+  std::vector<Status> status(group.size());
+  const Status done = in_place->step(sequences, read, status, to);
+  for (size_t i = 0; i < group.size(); ++i) refused[group[i]] = status[i].with_context(file);
+  return by_each ? done : done.with_context(file);
+}
+
+Status Model::Impl::step_all(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each) {
+  const Result<std::vector<Status>> refused = step(feeds, each);
+  if (!refused.is_ok()) return refused.status();
+  for (const Status& s : *refused) SITU_RETURN_IF_ERROR(s);
+  return Status::ok();
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -264,21 +338,24 @@ int64_t Session::length() const { return impl_->length(); }
 static Status check_room(const Model::Impl& model, std::span<float> logits, size_t rows) {
   const size_t wanted = rows * static_cast<size_t>(model.vocabulary);
   if (logits.empty() || logits.size() == wanted) return Status::ok();
-  return Status::error(model.folder.model_file.string() + ": room for " + std::to_string(logits.size()) +
-                       " logits, for " + std::to_string(wanted) + " of " + std::to_string(rows) + " sessions");
+  return Status::error(Code::kInvalidArgument,
+                       model.folder.model_file.string() + ": room for " + std::to_string(logits.size()) +
+                           " logits, for " + std::to_string(wanted) + " of " + std::to_string(rows) + " sessions");
 }
 
 Result<std::span<const float>> Session::step(std::span<const int64_t> tokens, std::span<float> logits) {
-  SITU_RETURN_IF_ERROR(check_room(*impl_->model, logits, 1));
-  SITU_RETURN_IF_ERROR(impl_->step(tokens, logits.empty() ? nullptr : logits.data()));
-  return impl_->model->logits();
+  return or_out_of_memory([&]() -> Result<std::span<const float>> {
+    SITU_RETURN_IF_ERROR(check_room(*impl_->model, logits, 1));
+    SITU_RETURN_IF_ERROR(impl_->step(tokens, logits.empty() ? nullptr : logits.data()));
+    return impl_->model->logits();
+  });
 }
 
 Status Session::rewind(int64_t length) {
-  if (!impl_->sequence) return Status::error("the naive mode cannot rewind");
+  if (!impl_->sequence) return Status::error(Code::kInvalidArgument, "the naive mode cannot rewind");
   if (length < 0 || length > impl_->length())
-    return Status::error("cannot rewind a sequence of " + std::to_string(impl_->length()) + " tokens to " +
-                         std::to_string(length));
+    return Status::error(Code::kInvalidArgument, "cannot rewind a sequence of " + std::to_string(impl_->length()) +
+                                                     " tokens to " + std::to_string(length));
   SITU_RETURN_IF_ERROR(impl_->model->in_place->can_rewind(*impl_->sequence, length));
   if (length == 0)
     impl_->sequence->clear();
@@ -288,13 +365,15 @@ Status Session::rewind(int64_t length) {
 }
 
 Result<Session> Session::fork() const {
-  Result<Session> other = impl_->model->new_session();
-  if (!other.is_ok()) return other;
-  if (impl_->sequence)
-    other->impl_->sequence = impl_->sequence->fork();
-  else
-    other->impl_->naive = impl_->naive;
-  return other;
+  return or_out_of_memory([&]() -> Result<Session> {
+    Result<Session> other = impl_->model->new_session();
+    if (!other.is_ok()) return other;
+    if (impl_->sequence)
+      other->impl_->sequence = impl_->sequence->fork();
+    else
+      other->impl_->naive = impl_->naive;
+    return other;
+  });
 }
 
 Result<Session> Model::Impl::new_session() {
@@ -315,31 +394,36 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   const Clock::time_point start = Clock::now();
   auto impl = std::make_unique<Impl>();
   Result<ModelFolder> folder = open_model_folder(path, options.variants);
-  if (!folder.is_ok()) return folder.status();
+  if (!folder.is_ok()) return folder.status().or_code(Code::kBadFile);
   impl->folder = std::move(*folder);
-  if (const char* error = select_isa_error(); error && *error) return Status::error(error);
-  SITU_RETURN_IF_ERROR(import_files(*impl));
+  if (const char* error = select_isa_error(); error && *error) return Status::error(Code::kInvalidArgument, error);
+  SITU_RETURN_IF_ERROR(import_files(*impl).or_code(Code::kBadFile));
   impl->context_length = options.context_length > 0        ? options.context_length
                          : impl->folder.context_length > 0 ? impl->folder.context_length
                                                            : kDefaultContext;
-  SITU_RETURN_IF_ERROR(bound_by_window(*impl, options).with_context(impl->folder.model_file.string()));
+  SITU_RETURN_IF_ERROR(
+      bound_by_window(*impl, options).or_code(Code::kInvalidArgument).with_context(impl->folder.model_file.string()));
   if (options.context_length < 0)
-    return Status::error(path + ": a context of " + std::to_string(options.context_length) + " tokens");
-  if (options.chunk < 1) return Status::error(path + ": steps of " + std::to_string(options.chunk) + " tokens");
+    return Status::error(Code::kInvalidArgument,
+                         path + ": a context of " + std::to_string(options.context_length) + " tokens");
+  if (options.chunk < 1)
+    return Status::error(Code::kInvalidArgument, path + ": steps of " + std::to_string(options.chunk) + " tokens");
   if (options.window > 0 && options.context_length == 0) impl->context_length = kMaxContext;
   if (impl->context_length > kMaxContext)
-    return Status::error(path + ": a context of " + std::to_string(impl->context_length) + " tokens is more than " +
-                         std::to_string(kMaxContext));
+    return Status::error(Code::kInvalidArgument, path + ": a context of " + std::to_string(impl->context_length) +
+                                                     " tokens is more than " + std::to_string(kMaxContext));
   // Before what takes long.
   if (impl->folder.missing_tokenizer.empty()) {
     Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
-    if (!tokenizer.is_ok()) return tokenizer.status();
+    if (!tokenizer.is_ok()) return tokenizer.status().or_code(Code::kBadFile);
     impl->tokenizer = std::move(*tokenizer);
   }
   if (!options.draft.empty())
     if (const Result<ModelFolder> draft = open_model_folder(options.draft); !draft.is_ok())
-      return draft.status().with_context("the draft");
-  SITU_RETURN_IF_ERROR(load_with_context(*impl, options).with_context(impl->folder.model_file.string()));
+      return draft.status().or_code(Code::kBadFile).with_context("the draft");
+  SITU_RETURN_IF_ERROR(load_with_context(*impl, options)
+                           .or_code(Code::kUnsupportedModel)
+                           .with_context(impl->folder.model_file.string()));
   if (!options.draft.empty()) {
     LoadOptions small;
     small.threads = options.threads;
@@ -350,56 +434,62 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
     small.pack_cache = options.pack_cache;
     Result<Model> draft = load(options.draft, small);
     if (!draft.is_ok()) return draft.status().with_context("the draft");
-    SITU_RETURN_IF_ERROR(check_draft(*impl, draft->impl()));
+    SITU_RETURN_IF_ERROR(check_draft(*impl, draft->impl()).or_code(Code::kInvalidArgument));
     impl->draft = std::make_unique<Model>(std::move(*draft));
   }
   impl->load_ms = ms_since(start);
   return Model(std::move(impl));
 }
 
-Result<Session> Model::new_session() { return impl_->new_session(); }
+Result<Session> Model::new_session() {
+  return or_out_of_memory([&] { return impl_->new_session(); });
+}
 
 Result<Session> Model::new_session(const Prompt& prompt) {
-  if (!impl_->has_encoder())
-    return Status::error(impl_->folder.model_file.string() + ": the model has no encoder, and sessions no source");
-  const Result<Start> start = start_of(*impl_, prompt);
-  if (!start.is_ok()) return start.status();
-  Result<Session> session = impl_->new_session();
-  double ms = 0;
-  if (session.is_ok()) SITU_RETURN_IF_ERROR(encode_start(*session->impl_, *start, &ms));
-  return session;
+  return or_out_of_memory([&]() -> Result<Session> {
+    if (!impl_->has_encoder())
+      return Status::error(Code::kInvalidArgument,
+                           impl_->folder.model_file.string() + ": the model has no encoder, and sessions no source");
+    const Result<Start> start = start_of(*impl_, prompt);
+    if (!start.is_ok()) return start.status();
+    Result<Session> session = impl_->new_session();
+    double ms = 0;
+    if (session.is_ok()) SITU_RETURN_IF_ERROR(encode_start(*session->impl_, *start, &ms));
+    return session;
+  });
 }
 
 bool Model::has_encoder() const { return impl_->has_encoder(); }
 
-Result<std::vector<std::span<const float>>> Model::step(std::span<const Feed> feeds, std::span<float> logits) {
-  SITU_RETURN_IF_ERROR(check_room(*impl_, logits, feeds.size()));
-  std::vector<Impl::Feed> all;
-  for (size_t i = 0; i < feeds.size(); ++i) {
-    if (!feeds[i].session)
-      return Status::error(impl_->folder.model_file.string() + ": feed " + std::to_string(i) + " has no session");
-    all.push_back({feeds[i].session->impl_.get(), feeds[i].tokens});
-    if (all.back().session->model != impl_.get())
-      return Status::error(impl_->folder.model_file.string() + ": session " + std::to_string(i) +
-                           " is of another model");
-    for (size_t j = 0; j < i; ++j)
-      if (all[j].session == all[i].session)
-        return Status::error(impl_->folder.model_file.string() + ": session " + std::to_string(i) +
-                             " is in the step twice");
-  }
-  std::vector<std::span<const float>> rows;
-  const bool together = feeds.size() <= static_cast<size_t>(impl_->batch()),
-             stay = feeds.size() <= 1 || (together && impl_->in_place->logits_stay());
-  if (logits.empty() && !stay) {
-    impl_->kept.resize(feeds.size() * static_cast<size_t>(impl_->vocabulary));
-    logits = impl_->kept;
-  }
-  const auto add = [&](size_t, std::span<const float> row) {
-    rows.push_back(row);
-    return Status::ok();
-  };
-  SITU_RETURN_IF_ERROR(impl_->step(all, add, logits.empty() ? nullptr : logits.data()));
-  return rows;
+Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std::span<float> logits) {
+  return or_out_of_memory([&]() -> Result<std::vector<Logits>> {
+    SITU_RETURN_IF_ERROR(check_room(*impl_, logits, feeds.size()));
+    std::vector<Logits> rows;
+    std::vector<Impl::Feed> good;
+    std::vector<size_t> number;  // of each, among all
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      const Status status = impl_->check_session(feeds, i);
+      rows.push_back(status.is_ok() ? Logits(std::span<const float>()) : Logits(status));
+      if (!status.is_ok()) continue;
+      good.push_back({feeds[i].session->impl_.get(), feeds[i].tokens});
+      number.push_back(i);
+    }
+    const bool together = good.size() <= static_cast<size_t>(impl_->batch()),  // of one program
+        stay = good.size() <= 1 || (together && impl_->in_place->logits_stay());
+    if (logits.empty() && !stay) {
+      impl_->kept.resize(good.size() * static_cast<size_t>(impl_->vocabulary));
+      logits = impl_->kept;
+    }
+    const auto add = [&](size_t i, std::span<const float> row) {
+      rows[number[i]] = row;
+      return Status::ok();
+    };
+    Result<std::vector<Status>> refused = impl_->step(good, add, logits.empty() ? nullptr : logits.data());
+    if (!refused.is_ok()) return refused.status();
+    for (size_t i = 0; i < good.size(); ++i)
+      if (!(*refused)[i].is_ok()) rows[number[i]] = std::move((*refused)[i]);
+    return rows;
+  });
 }
 
 void Model::interrupt_when(const std::atomic<bool>* flag) {
@@ -411,26 +501,33 @@ void Model::interrupt_when(const std::atomic<bool>* flag) {
   if (impl_->draft) impl_->draft->interrupt_when(flag);
 }
 
+template <typename T>
+static Result<T> with_code(Result<T> result, Code code) {
+  if (!result.is_ok()) return result.status().or_code(code);
+  return result;
+}
+
 bool Model::has_tokenizer() const { return impl_->tokenizer.has_value(); }
 
 Result<std::vector<int64_t>> Model::encode(const std::string& text) const {
   if (!impl_->tokenizer)
-    return Status::error(impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer +
-                         "; give token ids instead of text");
-  return impl_->tokenizer->encode(text, true);
+    return Status::error(Code::kNotFound, impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer +
+                                              "; give token ids instead of text");
+  return with_code(impl_->tokenizer->encode(text, true), Code::kInvalidArgument);
 }
 
 Result<Model::Translation> Model::encode_translation(const std::string& text, const std::string& source_language,
                                                      const std::string& target_language) const {
   if (!impl_->tokenizer)
-    return Status::error(impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer +
-                         ", which has the tokens of languages");
+    return Status::error(Code::kNotFound, impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer +
+                                              ", which has the tokens of languages");
   const auto given = [](const std::string& code) { return code.empty() ? std::nullopt : std::optional(code); };
   const Result<TranslationTokens> tokens =
       translation_tokens(*impl_->tokenizer, given(source_language), given(target_language));
-  if (!tokens.is_ok()) return tokens.status().with_context(impl_->folder.folder.string());
+  if (!tokens.is_ok())
+    return tokens.status().or_code(Code::kInvalidArgument).with_context(impl_->folder.folder.string());
   Result<std::vector<int64_t>> ids = impl_->tokenizer->encode(text, false);
-  if (!ids.is_ok()) return ids.status();
+  if (!ids.is_ok()) return ids.status().or_code(Code::kInvalidArgument);
   ids->insert(ids->begin(), tokens->prefix.begin(), tokens->prefix.end());
   ids->insert(ids->end(), tokens->suffix.begin(), tokens->suffix.end());
   return Translation{std::move(*ids), tokens->forced_bos};
@@ -438,19 +535,21 @@ Result<Model::Translation> Model::encode_translation(const std::string& text, co
 
 Result<std::string> Model::decode(std::span<const int64_t> ids) const {
   if (!impl_->tokenizer)
-    return Status::error(impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer);
-  return impl_->tokenizer->decode(ids, true);
+    return Status::error(Code::kNotFound, impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer);
+  return with_code(impl_->tokenizer->decode(ids, true), Code::kInvalidArgument);
 }
 
 bool Model::has_chat_template() const { return impl_->tokenizer && impl_->tokenizer->has_chat_template(); }
 
 Result<std::vector<int64_t>> Model::encode_chat(const std::vector<Message>& messages) const {
-  if (!has_chat_template()) return Status::error(impl_->folder.folder.string() + ": the model has no chat template");
+  if (!has_chat_template())
+    return Status::error(Code::kNotFound, impl_->folder.folder.string() + ": the model has no chat template");
   std::vector<ChatMessage> turns;
   for (const Message& m : messages) turns.push_back({m.role, m.content});
   Result<std::string> prompt = impl_->tokenizer->apply_chat_template(turns, true);
-  if (!prompt.is_ok()) return prompt.status();
-  return impl_->tokenizer->encode(*prompt, false);  // the template writes the special tokens itself
+  if (!prompt.is_ok()) return prompt.status().or_code(Code::kInvalidArgument);
+  return with_code(impl_->tokenizer->encode(*prompt, false),
+                   Code::kInvalidArgument);  // the template writes the special tokens itself
 }
 
 LedgerReading Model::ledger() const {

@@ -38,26 +38,40 @@ struct Model::Impl {
   // Refuses ids that the encoder's table has no row for.
   Status check_source(std::span<const int64_t> ids) const;
   bool has_encoder() const { return in_place ? in_place->encoder() != nullptr : naive->has_encoder(); }
-  // Feeds any number of sessions, and calls `each` with the wanted logits, in order.
+  // Feeds any number of sessions, each once, and calls `each` with the wanted logits, in order. The result, [feeds]:
+  // ok, or why a feed is refused: its session is then what it was, and the others are what they are after a step
+  // without it. After an error, and where memory runs out (std::bad_alloc), all are what they were.
   struct Feed {
     Session::Impl* session = nullptr;
     std::span<const int64_t> tokens;
     int64_t wanted = 1;  // logits after each of so many tokens, the last ones
     bool apart = true;   // see InPlaceEngine::Feed
   };
-  // `to`: where they are wanted, [wanted, vocabulary]; null: where they are.
-  Status step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each, float* to = nullptr);
+  // `to`: where they are wanted, [wanted, vocabulary], not all of it where feeds are refused; null: where they are.
+  Result<std::vector<Status>> step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each,
+                                   float* to = nullptr);
+  // The same, for feeds that belong together: the error of the first one that is refused.
+  Status step_all(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each);
   // Before every step of an engine, whoever asks for it.
   void begin_step() {
     for (LikelihoodMeter* m : meters) m->begin_step();
     if (in_place && !meters.empty()) in_place->next_turn();
   }
-  // Most sequences that one step computes.
+  // Most tokens of one step whose logits are wanted, of whatever sequences.
   int64_t batch() const { return in_place && in_place->one_sequence().empty() ? in_place->batch() : 1; }
+  // Refuses a feed without a session of this model, or whose session is there before.
+  Status check_session(std::span<const Model::Feed> feeds, size_t i) const;
+  // Most sequences of which a step takes one token each.
+  int64_t sequences() const { return in_place ? in_place->batch() : 1; }
   // Refuses ids outside the vocabulary.
   Status check_ids(std::span<const int64_t> tokens) const;
   // The same, no tokens, and more tokens than the context holds.
   Status check(std::span<const int64_t> tokens, int64_t length) const;
+
+ private:
+  class Undo;
+  Status step_group(std::span<const Feed> feeds, std::span<const size_t> group, const InPlaceEngine::LogitsOf& each,
+                    std::span<Status> refused, float* to);
 };
 
 // A meter that reads logits while steps run, where the model has two places for them.

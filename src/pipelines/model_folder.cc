@@ -88,7 +88,8 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
   const Json& model = child(*json, "model");
   const Json& decoder = child(model, "decoder");
   if (model.contains("vision") || model.contains("speech") || decoder.contains("pipeline"))
-    return Status::error(config.string() + ": models of vision, of speech and of a pipeline are not supported yet");
+    return Status::error(Code::kUnsupportedModel,
+                         config.string() + ": models of vision, of speech and of a pipeline are not supported yet");
   if (model.contains("encoder")) {
     std::string encoder;
     SITU_RETURN_IF_ERROR(read_name(config, "model.encoder.", child(model, "encoder"), "filename", &encoder));
@@ -162,8 +163,9 @@ Status find_encoder_decoder(const GraphFiles& files, ModelFolder* m) {
     SITU_RETURN_IF_ERROR(put(files, "decoder_with_past_model", &m->model_file));
     return files.has("decoder_model") ? put(files, "decoder_model", &m->first_file) : Status::ok();
   }
-  return Status::error(m->folder.string() + ": encoder_model.onnx has no decoder with a cache beside it " +
-                       "(decoder_model_merged.onnx, or decoder_model.onnx and decoder_with_past_model.onnx)");
+  return Status::error(Code::kNotFound,
+                       m->folder.string() + ": encoder_model.onnx has no decoder with a cache beside it " +
+                           "(decoder_model_merged.onnx, or decoder_model.onnx and decoder_with_past_model.onnx)");
 }
 
 Status find_model_file(const GraphFiles& files, ModelFolder* m) {
@@ -175,8 +177,10 @@ Status find_model_file(const GraphFiles& files, ModelFolder* m) {
   for (const auto& [graph, variants] : files.all())
     for (const auto& [variant, paths] : variants)
       for (const fs::path& p : paths) names += (names.empty() ? "" : ", ") + p.filename().string();
-  if (!names.empty()) return Status::error(m->folder.string() + ": which of these should run? Name one: " + names);
-  return Status::error(m->folder.string() + ": no .onnx file in this folder");
+  if (!names.empty())
+    return Status::error(Code::kInvalidArgument,
+                         m->folder.string() + ": which of these should run? Name one: " + names);
+  return Status::error(Code::kNotFound, m->folder.string() + ": no .onnx file in this folder");
 }
 
 }  // namespace
@@ -184,7 +188,8 @@ Status find_model_file(const GraphFiles& files, ModelFolder* m) {
 Result<ModelFolder> open_model_folder(const fs::path& path, const std::vector<std::string>& variants) {
   std::error_code error;
   ModelFolder m;
-  if (!fs::exists(path, error)) return Status::error("'" + path.string() + "': no such file or folder");
+  if (!fs::exists(path, error))
+    return Status::error(Code::kNotFound, "'" + path.string() + "': no such file or folder");
   if (fs::is_directory(path, error)) {
     m.folder = path;
     Result<VariantChoice> choice = VariantChoice::parse(variants);
@@ -202,8 +207,9 @@ Result<ModelFolder> open_model_folder(const fs::path& path, const std::vector<st
   SITU_RETURN_IF_ERROR(read_transformers(&m));
   if (m.generation.encoder_decoder && m.encoder_file.empty() &&
       m.model_file.filename().string().rfind("decoder_", 0) == 0)
-    return Status::error(m.folder.string() + ": the encoder is missing: config.json says is_encoder_decoder, and no " +
-                         "encoder_model.onnx is beside " + m.model_file.filename().string());
+    return Status::error(Code::kNotFound, m.folder.string() +
+                                              ": the encoder is missing: config.json says is_encoder_decoder, and no " +
+                                              "encoder_model.onnx is beside " + m.model_file.filename().string());
   // What the tokenizer reads later: a pipe would wait for its writer, a device has no end.
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.json",
                            "chat_template.jinja", "source.spm", "target.spm", "sentencepiece.bpe.model", "vocab.json"})

@@ -14,17 +14,20 @@ Result<Perplexity> Model::perplexity(std::span<const int64_t> tokens, const Perp
   const std::string file = impl_->folder.model_file.string();
   const int64_t count = static_cast<int64_t>(tokens.size());
   if (count < 2)
-    return Status::error(file + ": the perplexity of " + std::to_string(count) +
-                         " tokens; at least 2 are needed, since the first has nothing before it");
+    return Status::error(Code::kInvalidArgument,
+                         file + ": the perplexity of " + std::to_string(count) +
+                             " tokens; at least 2 are needed, since the first has nothing before it");
   SITU_RETURN_IF_ERROR(impl_->check_ids(tokens));
   if (options.context < 0 || options.context > impl_->context_length)
-    return Status::error(file + ": a context of " + std::to_string(options.context) + " tokens; the model's is " +
-                         std::to_string(impl_->context_length));
+    return Status::error(Code::kInvalidArgument, file + ": a context of " + std::to_string(options.context) +
+                                                     " tokens; the model's is " +
+                                                     std::to_string(impl_->context_length));
   const int64_t context = std::min(count, options.context > 0 ? options.context : impl_->context_length);
   const int64_t stride = options.stride > 0 ? options.stride : std::max<int64_t>(1, context / 2);
   if (options.stride < 0 || context < 2 || stride >= std::max<int64_t>(2, context))
-    return Status::error(file + ": windows of " + std::to_string(context) + " tokens, " +
-                         std::to_string(options.stride) + " apart; they are at least 2 long, and overlap");
+    return Status::error(Code::kInvalidArgument, file + ": windows of " + std::to_string(context) + " tokens, " +
+                                                     std::to_string(options.stride) +
+                                                     " apart; they are at least 2 long, and overlap");
   const Clock::time_point start = Clock::now();
   const Ledger before = impl_->ledger();
   LikelihoodBesideSteps likelihood(*impl_);
@@ -37,7 +40,7 @@ Result<Perplexity> Model::perplexity(std::span<const int64_t> tokens, const Perp
     const auto feed = [&](int64_t from, int64_t to, int64_t wanted) {
       const Impl::Feed all{&session->impl(), tokens.subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)),
                            wanted, false};
-      return impl_->step({&all, 1}, [&](size_t, std::span<const float> logits) {
+      return impl_->step_all({&all, 1}, [&](size_t, std::span<const float> logits) {
         likelihood.meter().add(logits, tokens[static_cast<size_t>(scored++)]);
         return Status::ok();
       });

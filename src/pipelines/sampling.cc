@@ -55,7 +55,7 @@ EarlyStopping resolve_early_stopping(const GenerateOptions& o, Settings& setting
     problem = found->where + " should be true, false or \"never\", is " + found->text;
   }
   const std::optional<EarlyStopping> e = meant(text);
-  if (!e) settings.refuse(Status::error(problem));
+  if (!e) settings.refuse(Status::error(Code::kInvalidArgument, problem));
   return e.value_or(EarlyStopping::kAttainable);
 }
 
@@ -72,14 +72,14 @@ Status resolve_beam_count(const GenerateOptions& o, Settings& settings, bool sam
   }
   SITU_RETURN_IF_ERROR(settings.status);
   if (b.beams < 1 || b.beams > kMostBeams)
-    return Status::error("beams should be an integer from 1 to " + std::to_string(kMostBeams) + ", is " +
-                         std::to_string(b.beams));
+    return Status::error(Code::kInvalidArgument, "beams should be an integer from 1 to " + std::to_string(kMostBeams) +
+                                                     ", is " + std::to_string(b.beams));
   if (b.groups < 1 || b.beams % b.groups != 0)
-    return Status::error(*where + "beam_groups " + std::to_string(b.groups) + " does not divide beams " +
-                         std::to_string(b.beams));
+    return Status::error(Code::kInvalidArgument, *where + "beam_groups " + std::to_string(b.groups) +
+                                                     " does not divide beams " + std::to_string(b.beams));
   if (o.num_return < 1 || o.num_return > b.beams)
-    return Status::error("num_return should be an integer from 1 to beams " + std::to_string(b.beams) + ", is " +
-                         std::to_string(o.num_return));
+    return Status::error(Code::kInvalidArgument, "num_return should be an integer from 1 to beams " +
+                                                     std::to_string(b.beams) + ", is " + std::to_string(o.num_return));
   return Status::ok();
 }
 
@@ -93,13 +93,16 @@ Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptio
                             : o.early_stopping                     ? "early_stopping"
                             : o.diversity_penalty.value_or(0) != 0 ? "diversity_penalty"
                                                                    : nullptr;
-    return for_beams ? Status::error(std::string(for_beams) + " is for beam search, and beams is 1") : settings.status;
+    return for_beams
+               ? Status::error(Code::kInvalidArgument, std::string(for_beams) + " is for beam search, and beams is 1")
+               : settings.status;
   }
   if (b.groups > 1 || o.diversity_penalty)
     b.diversity_penalty =
         settings.number("diversity_penalty", o.diversity_penalty, kNotNegative, "diversity_penalty", 0.0, 0.0);
   if (b.diversity_penalty != 0 && b.groups == 1)
-    return Status::error("diversity_penalty is between the groups of a beam search, and beam_groups is 1");
+    return Status::error(Code::kInvalidArgument,
+                         "diversity_penalty is between the groups of a beam search, and beam_groups is 1");
   b.length_penalty = settings.number("length_penalty", o.length_penalty, kFinite, "length_penalty", 1.0, 1.0);
   b.early_stopping = resolve_early_stopping(o, settings);
   const char* beside = r.sampling.sample                       ? "sampling"
@@ -111,15 +114,17 @@ Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptio
                        : o.json_schema || o.regex || o.grammar ? "a grammar"
                                                                : nullptr;
   if (beside)
-    return Status::error("beams " + std::to_string(b.beams) + ": " + beside + " and beam search do not go together" +
-                         (where.empty() ? "" : "; " + where + "asks for beams, beams 1 for none"));
+    return Status::error(Code::kInvalidArgument,
+                         "beams " + std::to_string(b.beams) + ": " + beside + " and beam search do not go together" +
+                             (where.empty() ? "" : "; " + where + "asks for beams, beams 1 for none"));
   return settings.status;
 }
 
 // As transformers' generate: its max_length and min_length stand back behind max_new_tokens and min_new_tokens.
 Status resolve_lengths(const GenerateOptions& o, Settings& settings, LengthRules& l) {
   if (o.max_new_tokens && *o.max_new_tokens < 1)
-    return Status::error("at least one token must be asked for, not " + std::to_string(*o.max_new_tokens));
+    return Status::error(Code::kInvalidArgument,
+                         "at least one token must be asked for, not " + std::to_string(*o.max_new_tokens));
   if (o.min_new_tokens) settings.check("min_new_tokens", *o.min_new_tokens, kCount);
   SITU_RETURN_IF_ERROR(settings.status);
   const auto count = [&](const char* field, const Range& range) {
@@ -139,8 +144,8 @@ Status resolve_lengths(const GenerateOptions& o, Settings& settings, LengthRules
     l.least_total = count("min_length", kCount);
   SITU_RETURN_IF_ERROR(settings.status);
   if (l.least_new > l.most_new && o.min_new_tokens && l.most_total == 0)
-    return Status::error("min_new_tokens " + std::to_string(l.least_new) + " is more than max_new_tokens " +
-                         std::to_string(l.most_new));
+    return Status::error(Code::kInvalidArgument, "min_new_tokens " + std::to_string(l.least_new) +
+                                                     " is more than max_new_tokens " + std::to_string(l.most_new));
   return Status::ok();
 }
 
@@ -148,8 +153,9 @@ Status resolve_lengths(const GenerateOptions& o, Settings& settings, LengthRules
 Status resolve_forced(const GenerateOptions& o, Settings& settings, SamplingOptions& s) {
   const std::vector<int64_t> first = settings.forced("forced_bos_id", o.forced_bos_id, "forced_bos_token_id");
   if (first.size() > 1)
-    settings.refuse(Status::error(settings.configured("forced_bos_token_id")->where + " should be one token id, is " +
-                                  settings.configured("forced_bos_token_id")->text));
+    settings.refuse(Status::error(Code::kInvalidArgument, settings.configured("forced_bos_token_id")->where +
+                                                              " should be one token id, is " +
+                                                              settings.configured("forced_bos_token_id")->text));
   if (!first.empty()) s.forced_first = first[0];
   if (!o.ignore_eos) s.forced_last = settings.forced("forced_eos_id", o.forced_eos_id, "forced_eos_token_id");
   const auto suppressed = [&](const char* name, const std::optional<std::vector<int64_t>>& given, const char* field) {
@@ -166,14 +172,15 @@ Status resolve_biases(const GenerateOptions& o, Settings& settings, SamplingOpti
   for (const auto& [id, bias] : o.logit_bias) {
     settings.check_id("logit_bias", id);
     if (!(bias < std::numeric_limits<float>::infinity()))
-      return Status::error("logit_bias of token " + std::to_string(id) +
-                           " should be a finite number or -infinity, is " + text_of(bias));
+      return Status::error(Code::kInvalidArgument, "logit_bias of token " + std::to_string(id) +
+                                                       " should be a finite number or -infinity, is " + text_of(bias));
     s.biases.push_back({id, bias});
   }
   std::sort(s.biases.begin(), s.biases.end(), [](const LogitBias& a, const LogitBias& b) { return a.id < b.id; });
   const auto twice = std::adjacent_find(s.biases.begin(), s.biases.end(),
                                         [](const LogitBias& a, const LogitBias& b) { return a.id == b.id; });
-  if (twice != s.biases.end()) return Status::error("logit_bias names token " + std::to_string(twice->id) + " twice");
+  if (twice != s.biases.end())
+    return Status::error(Code::kInvalidArgument, "logit_bias names token " + std::to_string(twice->id) + " twice");
   return settings.status;
 }
 
@@ -181,8 +188,10 @@ Status resolve_biases(const GenerateOptions& o, Settings& settings, SamplingOpti
 Status resolve_bad_words(const GenerateOptions& o, const Tokenizer* tokenizer, Settings& settings, SamplingOptions& s) {
   std::vector<std::vector<int64_t>> words = o.bad_words_ids;
   for (const std::string& text : o.bad_words) {
-    if (!tokenizer) return Status::error("bad_words: '" + text + "' is text, and the model has no tokenizer.json");
-    if (text.empty()) return Status::error("bad_words: a word is empty");
+    if (!tokenizer)
+      return Status::error(Code::kInvalidArgument,
+                           "bad_words: '" + text + "' is text, and the model has no tokenizer.json");
+    if (text.empty()) return Status::error(Code::kInvalidArgument, "bad_words: a word is empty");
     for (const std::string& form : {text, " " + text}) {
       Result<std::vector<int64_t>> ids = tokenizer->encode(form, false);
       if (!ids.is_ok()) return ids.status().with_context("bad_words: '" + text + "'");
@@ -195,13 +204,15 @@ Status resolve_bad_words(const GenerateOptions& o, const Tokenizer* tokenizer, S
     if (!is_end && settings.status.is_ok()) s.bad_words.push_back(word);
   };
   for (const std::vector<int64_t>& word : words) {
-    if (word.empty()) return Status::error("bad_words_ids: a word has no tokens");
+    if (word.empty()) return Status::error(Code::kInvalidArgument, "bad_words_ids: a word has no tokens");
     add("bad_words", word);
   }
   if (const ConfigField* found = settings.configured("bad_words_ids"); found && found->text != "null") {
     const bool some = found->words && std::none_of(found->words->begin(), found->words->end(),
                                                    [](const std::vector<int64_t>& word) { return word.empty(); });
-    if (!some) return Status::error(found->where + " should be a list of lists of token ids, is " + found->text);
+    if (!some)
+      return Status::error(Code::kInvalidArgument,
+                           found->where + " should be a list of lists of token ids, is " + found->text);
     for (const std::vector<int64_t>& word : *found->words) add(found->where, word);
   }
   return settings.status;
@@ -217,11 +228,12 @@ Status resolve_ends(const GenerateOptions& o, const ModelFolder& folder, const T
     ends.push_back(id);
   }
   for (const std::string& text : o.stop) {
-    if (text.empty()) return Status::error("stop: a stop string is empty");
+    if (text.empty()) return Status::error(Code::kInvalidArgument, "stop: a stop string is empty");
     if (!tokenizer)
-      return Status::error("stop: '" + text + "' is text, and the model has no tokenizer.json; stop_ids takes ids");
+      return Status::error(Code::kInvalidArgument,
+                           "stop: '" + text + "' is text, and the model has no tokenizer.json; stop_ids takes ids");
     if ((static_cast<unsigned char>(text[0]) & 0xC0) == 0x80)
-      return Status::error("stop: '" + text + "' does not begin with a whole UTF-8 character");
+      return Status::error(Code::kInvalidArgument, "stop: '" + text + "' does not begin with a whole UTF-8 character");
     const std::optional<int64_t> id = tokenizer->token_to_id(text);
     if (id && tokenizer->is_special(*id) && *id < settings.vocabulary)
       ends.push_back(*id);  // its text never comes
@@ -248,10 +260,12 @@ int64_t default_beams(const GenerationConfig& config) {
 Result<int64_t> decoder_start_id(const ModelFolder& folder, int64_t vocabulary) {
   const ConfigField* start = decoder_start(folder.generation);
   if (!start)
-    return Status::error(folder.folder.string() +
-                         ": neither generation_config.json nor config.json has decoder_start_token_id or bos_token_id");
+    return Status::error(
+        Code::kInvalidArgument,
+        folder.folder.string() +
+            ": neither generation_config.json nor config.json has decoder_start_token_id or bos_token_id");
   if (!start->ids || start->ids->size() != 1)
-    return Status::error(start->where + " should be a token id, is " + start->text);
+    return Status::error(Code::kInvalidArgument, start->where + " should be a token id, is " + start->text);
   Settings settings{&folder.generation, vocabulary};
   settings.check_id(start->where, start->ids->front());
   if (!settings.status.is_ok()) return settings.status;
@@ -262,9 +276,9 @@ Status ResolvedOptions::begin(std::span<const int64_t> prompt, std::span<const i
                               int64_t context_length) {
   const int64_t before = static_cast<int64_t>(prompt.size());
   if (length.most_total > 0 && length.most_total <= before)
-    return Status::error(length.most_total_where + " " + std::to_string(length.most_total) +
-                         " leaves no room after a prompt of " + std::to_string(before) +
-                         " tokens; max_new_tokens says otherwise");
+    return Status::error(Code::kInvalidArgument, length.most_total_where + " " + std::to_string(length.most_total) +
+                                                     " leaves no room after a prompt of " + std::to_string(before) +
+                                                     " tokens; max_new_tokens says otherwise");
   const int64_t most = length.most_new_after(before);
   sampling.max_new_tokens = std::min(most, context_length - before + 1);  // the last token is not fed
   sampling.min_new_tokens = std::max(length.least_new, length.least_total - before);
@@ -289,18 +303,22 @@ Result<ResolvedOptions> resolve_options(const GenerateOptions& o, const ModelFol
   SITU_RETURN_IF_ERROR(resolve_beams(o, settings, r));
   for (const auto& [name, count] :
        {std::pair{"prompt_lookup", o.prompt_lookup}, std::pair{"draft_tokens", o.draft_tokens}})
-    if (count < 0) return Status::error(std::string(name) + " should be at least 0, is " + std::to_string(count));
+    if (count < 0)
+      return Status::error(Code::kInvalidArgument,
+                           std::string(name) + " should be at least 0, is " + std::to_string(count));
   if (o.prompt_lookup > 0 && o.draft_tokens > 0)
-    return Status::error("prompt_lookup and draft_tokens: only one of them can guess");
+    return Status::error(Code::kInvalidArgument, "prompt_lookup and draft_tokens: only one of them can guess");
   SITU_RETURN_IF_ERROR(resolve_biases(o, settings, r.sampling));
   SITU_RETURN_IF_ERROR(resolve_ends(o, folder, tokenizer, settings, r));
   r.beams.end_ids = r.sampling.end_ids;
   SITU_RETURN_IF_ERROR(resolve_bad_words(o, tokenizer, settings, r.sampling));
   SITU_RETURN_IF_ERROR(resolve_forced(o, settings, r.sampling));
   if (o.logprobs && (*o.logprobs < 0 || *o.logprobs > vocabulary))
-    return Status::error("logprobs should be an integer from 0 to the vocabulary's " + std::to_string(vocabulary) +
-                         ", is " + std::to_string(*o.logprobs));
-  if (o.echo && !tokenizer) return Status::error("echo gives the prompt's text, and the model has no tokenizer.json");
+    return Status::error(Code::kInvalidArgument, "logprobs should be an integer from 0 to the vocabulary's " +
+                                                     std::to_string(vocabulary) + ", is " +
+                                                     std::to_string(*o.logprobs));
+  if (o.echo && !tokenizer)
+    return Status::error(Code::kInvalidArgument, "echo gives the prompt's text, and the model has no tokenizer.json");
   for (const std::string& field : fields_left_out(folder.generation, r.sampling.sample, r.beams.beams > 1))
     r.notes.push_back(field + " is left out, so that tokens may differ from transformers'");
   return r;

@@ -13,14 +13,16 @@ std::string text_of(int64_t value) { return std::to_string(value); }
 
 void Settings::check_id(const std::string& name, int64_t id) {
   if (id < 0 || id >= vocabulary)
-    refuse(Status::error(name + ": token " + std::to_string(id) + " is outside the vocabulary of " +
-                         std::to_string(vocabulary)));
+    refuse(Status::error(Code::kInvalidArgument, name + ": token " + std::to_string(id) +
+                                                     " is outside the vocabulary of " + std::to_string(vocabulary)));
 }
 
 std::vector<int64_t> Settings::ids(const char* field) {
   const ConfigField* found = configured(field);
   if (!found || found->text == "null") return {};
-  if (!found->ids) refuse(Status::error(found->where + " should be a token id or a list of them, is " + found->text));
+  if (!found->ids)
+    refuse(Status::error(Code::kInvalidArgument,
+                         found->where + " should be a token id or a list of them, is " + found->text));
   return found->ids.value_or(std::vector<int64_t>());
 }
 

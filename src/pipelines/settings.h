@@ -45,7 +45,7 @@ struct Settings {
   template <typename T>
   void check(const std::string& name, T value, const Range& range) {
     if (!range.holds(static_cast<double>(value)))
-      refuse(Status::error(name + " should be " + range.words + ", is " + text_of(value)));
+      refuse(Status::error(Code::kInvalidArgument, name + " should be " + range.words + ", is " + text_of(value)));
   }
   void check_id(const std::string& name, int64_t id);
   void check_ids(const std::string& name, const std::vector<int64_t>& ids) {
@@ -66,7 +66,7 @@ struct Settings {
     if (found->text == "null") return off;
     if (found->number && range.holds(*found->number) && (found->is_integer || !range.integer))
       return static_cast<T>(*found->number);
-    refuse(Status::error(found->where + " should be " + range.words + ", is " + found->text));
+    refuse(Status::error(Code::kInvalidArgument, found->where + " should be " + range.words + ", is " + found->text));
     return fallback;
   }
   // The configuration's token ids, each of which may be outside the vocabulary; none where it says nothing, or null.

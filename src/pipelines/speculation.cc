@@ -13,13 +13,15 @@ Result<Speculation> Speculation::create(Model::Impl& model, const GenerateOption
     const std::string why = !model.in_place                          ? " in naive mode"
                             : model.in_place->one_sequence().empty() ? ""
                                                                      : ", since " + model.in_place->one_sequence();
-    return Status::error(model.folder.model_file.string() + ": " + (by_draft ? "draft_tokens " : "prompt_lookup ") +
-                         std::to_string(most) + " wants the logits of as many tokens and one more; a step gives " +
-                         std::to_string(model.batch()) + why);
+    return Status::error(Code::kInvalidArgument,
+                         model.folder.model_file.string() + ": " + (by_draft ? "draft_tokens " : "prompt_lookup ") +
+                             std::to_string(most) + " wants the logits of as many tokens and one more; a step gives " +
+                             std::to_string(model.batch()) + why);
   }
   if (!by_draft) return s;
   if (!model.draft)
-    return Status::error("draft_tokens " + std::to_string(most) + ": no draft model was loaded (LoadOptions::draft)");
+    return Status::error(Code::kInvalidArgument,
+                         "draft_tokens " + std::to_string(most) + ": no draft model was loaded (LoadOptions::draft)");
   Result<Draft> draft = Draft::create(model.draft->impl(), model.vocabulary);
   if (!draft.is_ok()) return draft.status();
   s.draft_ = std::make_unique<Draft>(std::move(*draft));

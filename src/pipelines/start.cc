@@ -23,7 +23,9 @@ DType type_of(NamedArray::Type type) {
 }
 
 Status add_array(const NamedArray& array, EncoderInput* source) {
-  const auto wrong = [&](const std::string& why) { return Status::error("array '" + array.name + "': " + why); };
+  const auto wrong = [&](const std::string& why) {
+    return Status::error(Code::kInvalidArgument, "array '" + array.name + "': " + why);
+  };
   if (array.shape.size() > kMaxRank) return wrong("it has " + std::to_string(array.shape.size()) + " dims");
   int64_t count = 1;
   for (const int64_t d : array.shape)
@@ -41,16 +43,18 @@ Result<Start> start_of(const Model::Impl& model, const Prompt& prompt) {
   Start start;
   if (!model.has_encoder()) {
     if (!prompt.arrays.empty() || !prompt.decoder_ids.empty())
-      return Status::error(file + ": the model has no encoder, and takes one prompt of token ids");
+      return Status::error(Code::kInvalidArgument,
+                           file + ": the model has no encoder, and takes one prompt of token ids");
     start.decoder = prompt.ids;
   } else {
     for (const NamedArray& a : prompt.arrays) SITU_RETURN_IF_ERROR(add_array(a, &start.source).with_context(file));
     const bool takes_ids = model.encoder_takes_ids();
     if (takes_ids) start.source.ids = prompt.ids;
     if (takes_ids && prompt.ids.empty())
-      return Status::error(file + ": an empty source: the encoder takes at least one token");
+      return Status::error(Code::kInvalidArgument, file + ": an empty source: the encoder takes at least one token");
     if (!takes_ids && !prompt.ids.empty() && !prompt.decoder_ids.empty())
-      return Status::error(file + ": the encoder takes arrays: two prompts of the decoder are given");
+      return Status::error(Code::kInvalidArgument,
+                           file + ": the encoder takes arrays: two prompts of the decoder are given");
     start.decoder = takes_ids || !prompt.decoder_ids.empty() ? prompt.decoder_ids : prompt.ids;
     if (start.decoder.empty()) {
       const Result<int64_t> id = decoder_start_id(model.folder, model.vocabulary);

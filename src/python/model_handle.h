@@ -15,13 +15,15 @@
 
 namespace situ::python {
 
-// Raises situ.SituError with the message of the C++ API. Needs the GIL.
-[[noreturn]] void raise_error(const std::string& message);
+// Raises situ.SituError with the message and the code (attribute `code`, its name) of the C++ API. Needs the GIL.
+[[noreturn]] void raise_error(const std::string& message, Code code = Code::kInvalidArgument);
+// The same error as an object. Needs the GIL.
+nanobind::object error_object(const Status& error);
 
 // The value, or its error raised. Needs the GIL.
 template <typename T>
 T value_or_raise(Result<T> result) {
-  if (!result.is_ok()) raise_error(result.status().message());
+  if (!result.is_ok()) raise_error(result.status().message(), result.status().code());
   return std::move(*result);
 }
 

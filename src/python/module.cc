@@ -75,7 +75,7 @@ nb::list generate_all(ModelHandle& self, const std::vector<Ids>& prompts, const 
   return answers;
 }
 
-// The logits of several sessions after their tokens, [vocabulary] each.
+// The logits of several sessions after their tokens, [vocabulary] each, or why a session was refused.
 nb::list step_all(const Handle& self, const std::vector<std::pair<PythonSession*, Ids>>& feeds) {
   std::vector<Model::Feed> sessions;
   LogitsRow::Rows rows;
@@ -90,7 +90,11 @@ nb::list step_all(const Handle& self, const std::vector<std::pair<PythonSession*
   const auto logits =
       value_or_raise(Attended(*self).run([&](Model& m) { return m.step(sessions, LogitsRow::place_of(rows)); }, count));
   nb::list arrays;
-  for (size_t i = 0; i < logits.size(); ++i) arrays.append(nb::cast(feeds[i].first->show(logits[i], rows[i])));
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (logits[i].is_ok())
+      arrays.append(nb::cast(feeds[i].first->show(*logits[i], rows[i])));
+    else
+      arrays.append(error_object(logits[i].status()));
   return arrays;
 }
 
@@ -147,7 +151,7 @@ void bind_model(nb::module_& m) {
       .def("step", &step_all, "feeds"_a,
            nb::sig("def step(self, feeds: Sequence[tuple[Session, Sequence[int]]]) -> "
                    "list[typing.Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', "
-                   "writable=False)]]"))
+                   "writable=False)] | SituError]"))
       .def(
           "stream",
           [](const Handle& self, const Ids& prompt, const nb::dict& options) { return stream(self, prompt, options); },
@@ -209,9 +213,10 @@ void bind_session(nb::module_& m) {
            "logits until the next step of the same session, whatever other sessions, streams and threads do; then it "
            "may show\n"
            "those of that step. Copy it (numpy.array(logits)) to keep it. It may outlive session and model.\n\n"
-           "Raises SituError: an id out of range, the context length exceeded, no token. The session is then as it was "
-           "(but\n"
-           "for a recurrent state that earlier chunks of the tokens have advanced).")
+           "Raises SituError: an id out of range, the context length exceeded, no token, no room. The session is then "
+           "as "
+           "it was,\n"
+           "or empty where the beginning of what it was has left the window.")
       .def("rewind", &PythonSession::rewind, "length"_a,
            "Drops the last tokens, so that `length` are left. Raises SituError: more than there are; tokens that the "
            "next one\n"
@@ -237,11 +242,19 @@ void bind_stream(nb::module_& m) {
 
 }  // namespace
 
-void raise_error(const std::string& message) {
+nb::object error_object(const Status& error) {
+  const std::string message = error.message();
   // A message may hold the name of a file in any bytes.
-  PyObject* text = PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "surrogateescape");
-  PyErr_SetObject(situ_error, text);
-  Py_XDECREF(text);
+  const nb::object text =
+      nb::steal(PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "surrogateescape"));
+  if (!text.is_valid()) throw nb::python_error();
+  nb::object object = nb::handle(situ_error)(text);
+  object.attr("code") = code_name(error.code());
+  return object;
+}
+
+void raise_error(const std::string& message, Code code) {
+  PyErr_SetObject(situ_error, error_object(Status::error(code, message)).ptr());
   throw nb::python_error();
 }
 
@@ -249,10 +262,13 @@ NB_MODULE(_situ, m) {
   m.doc() = "The C++ API of Situ, bound as it is. The package situ is what to use.";
   const std::string name = nb::cast<std::string>(m.attr("__name__")) + ".SituError";
   situ_error = PyErr_NewExceptionWithDoc(
-      name.c_str(), "An error of Situ. The message is one line that names the file, the node and the values.",
+      name.c_str(),
+      "An error of Situ. The message is one line that names the file, the node and the values. `code`: "
+      "invalid_argument, not_found, unsupported_model, bad_file, context_exceeded, no_room, interrupted or internal.",
       PyExc_RuntimeError, nullptr);
   if (!situ_error) throw nb::python_error();
   m.attr("SituError") = nb::handle(situ_error);
+  m.attr("SituError").attr("code") = code_name(Code::kInvalidArgument);  // of those that are raised in Python
   bind_model(m);
   bind_session(m);
   bind_stream(m);

@@ -19,11 +19,11 @@ nb::dict to_python(const Generation& g) {
   }
   nb::list answers;
   for (const Generation::Answer& a : g.answers)
-    answers.append(nb::make_tuple(a.output_ids, a.text, a.finish_reason, a.score));
+    answers.append(nb::make_tuple(a.output_ids, a.text, finish_reason_name(a.finish_reason), a.score));
   nb::dict d;
   d["output_ids"] = g.output_ids;
   d["text"] = g.text;
-  d["finish_reason"] = g.finish_reason;
+  d["finish_reason"] = finish_reason_name(g.finish_reason);
   d["seed"] = g.seed;
   d["logprobs"] = logprobs;
   d["notes"] = g.notes;

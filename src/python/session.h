@@ -49,7 +49,7 @@ class PythonSession {
   }
   void rewind(int64_t length) {
     const Status done = model_->alone([&](Model&) { return session_->rewind(length); });
-    if (!done.is_ok()) raise_error(done.message());
+    if (!done.is_ok()) raise_error(done.message(), done.code());
   }
   std::unique_ptr<PythonSession> fork() {
     return std::make_unique<PythonSession>(model_,

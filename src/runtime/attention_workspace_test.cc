@@ -103,7 +103,7 @@ Status feed(Program& program, std::vector<Sequence>& sequences, int64_t count) {
   std::vector<Segment> segments;
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& s = sequences[i];
-    for (int64_t t = 0; t < count; ++t) ids[i].push_back((s.length() + t) * 7 % kIds + static_cast<int64_t>(i));
+    for (int64_t t = 0; t < count; ++t) ids[i].push_back(((s.length() + t) * 7 + static_cast<int64_t>(i)) % kIds);
     const Result<Run> slots = s.append(count);
     SITU_RETURN_IF_ERROR(slots.status());
     Segment segment = segment_of(s, ids[i], s.length() - count, slots->first_slot, false);
@@ -133,7 +133,7 @@ std::vector<float> logits_of_tokens(bool alone) {
   EXPECT_EQ((*program)->one_sequence(), "");
   std::vector<Sequence> sequences;
   for (int i = 0; i < 2; ++i) sequences.emplace_back(**states);
-  for (const int64_t count : {kMostTokens / 2, kMostTokens / 2, 1}) {  // keys in two blocks
+  for (const int64_t count : {kMostTokens / 2, kMostTokens / 2, int64_t{1}}) {  // keys in two blocks
     const Status done = feed(**program, sequences, count);
     EXPECT_TRUE(done.is_ok()) << done.message();
   }

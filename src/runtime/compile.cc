@@ -115,6 +115,12 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
     return Status::error("the graph depends on its fixed extents: by " + c.order.mixing +
                          " a token depends on rows that its mask does not hide");
   if (literal) c.order = {};
+  if (!c.order.recurrence.empty() && (!c.order.mixing.empty() || !same_in_parts(c, evaluator))) {
+    if (c.order.mixing.empty()) c.order.mixing = c.order.recurrence;
+    c.order.recurrence.clear();
+  }
+  if (!c.order.recurrence.empty())
+    context.note("recurrence", c.order.recurrence, "prompts in parts give what they give at once");
   if (!c.order.mixing.empty()) context.note("prompt in one step", c.order.mixing, "tokens may depend on later ones");
   c.found = std::move(context.found);
   c.packed_bytes = evaluator.ledger().packed;
@@ -129,7 +135,7 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
   } catch (const FoldingFailed& e) {
     return Status::error(e.what());
   } catch (const std::bad_alloc&) {
-    return Status::error("not enough memory to prepare the model");
+    return Status::error(Code::kNoRoom, "not enough memory to prepare the model");
   }
 }
 
@@ -193,6 +199,11 @@ CompiledModule for_any_step(Compiled any, bool literal, Evaluator& evaluator) {
 
 }  // namespace
 
+bool steps_by_token(const Binding& decode) {
+  return std::any_of(decode.states.begin(), decode.states.end(),
+                     [](const StatePair& s) { return s.rule == StateRule::kReplace; });
+}
+
 Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptions& options, PackStore* packs) {
   ThreadPool one(1);
   Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
@@ -220,6 +231,14 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
     if (!decode.is_ok()) return wrong;
     const Graph& prompt = module.first ? *module.first : module.decode;
     Result<Compiled> first = compile(prompt, options, packs, use(Phase::kFirst));
+    if (!first.is_ok() && !module.first && steps_by_token(decode->binding)) {
+      both.one_token = true;
+      both.token = std::move(*decode);
+      both.token.order.one_sequence = "the export takes one token at a time";
+      both.prompt = both.token;
+      both.module = std::move(module);
+      return both;
+    }
     if (!first.is_ok()) return as_first ? wrong : first.status();
     std::vector<StatePair> all = decode->binding.states;
     for (const StatePair& s : first->binding.states)

@@ -72,7 +72,10 @@ struct CompiledModule {
   Module module;
   Compiled prompt, token;
   bool first_only = false;  // `prompt` holds for P = 0 only
+  bool one_token = false;   // so does no graph for more than one token: prompts are fed token by token
 };
+// Whether a graph that holds for single tokens only takes prompts token by token: a recurrence.
+bool steps_by_token(const Binding& decode);
 Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptions& options, PackStore* packs);
 // The program that writes sources, for inputs of these extents (none: token ids). Its states are those of `decoder`.
 Result<Compiled> compile_encoder(const ModelFiles& files, const EngineOptions& options, PackStore* packs,

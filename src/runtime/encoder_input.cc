@@ -38,28 +38,32 @@ Status check_encoder_input(const Graph& graph, const EncoderInput& input, int64_
     if (at == graph.inputs.end()) {
       std::string names;
       for (const ValueId v : graph.inputs) names += (names.empty() ? "" : ", ") + graph.values[v].name;
-      return Status::error("the encoder has no input '" + name + "'; it has: " + names);
+      return Status::error(Code::kInvalidArgument, "the encoder has no input '" + name + "'; it has: " + names);
     }
     const Value& v = graph.values[*at];
     const std::vector<int64_t> dims = tensor.dims();
     if (v.info.type != tensor.type())
-      return Status::error(text(v) + ": the array is " + dtype_name(tensor.type()) + dims_text(dims));
+      return Status::error(Code::kInvalidArgument,
+                           text(v) + ": the array is " + dtype_name(tensor.type()) + dims_text(dims));
     bool fits = dims.size() == v.info.shape.size();
     for (size_t i = 0; fits && i < dims.size(); ++i)
       fits = (i == 0 ? dims[i] == 1 : dims[i] > 0) && (!v.info.shape[i].is_const() || v.info.shape[i] == Dim(dims[i]));
     if (!fits)
-      return Status::error(text(v) + ": the array is " + dims_text(dims) + "; one source is wanted, a batch of 1");
+      return Status::error(Code::kInvalidArgument,
+                           text(v) + ": the array is " + dims_text(dims) + "; one source is wanted, a batch of 1");
   }
   for (const ValueId v : graph.inputs) {
     const Value& value = graph.values[v];
     if (!input.tensors.count(value.name) && !is_mask(value) && !(takes_ids && !dtype_is_float(value.info.type)))
-      return Status::error(text(value) + " is not given");
+      return Status::error(Code::kInvalidArgument, text(value) + " is not given");
   }
-  if (!takes_ids && !input.ids.empty()) return Status::error("the encoder takes arrays, not the ids of a prompt");
-  if (takes_ids && input.ids.empty()) return Status::error("an empty source: the encoder takes at least one token");
+  if (!takes_ids && !input.ids.empty())
+    return Status::error(Code::kInvalidArgument, "the encoder takes arrays, not the ids of a prompt");
+  if (takes_ids && input.ids.empty())
+    return Status::error(Code::kInvalidArgument, "an empty source: the encoder takes at least one token");
   if (static_cast<int64_t>(input.ids.size()) > most_rows)
-    return Status::error("a source of " + std::to_string(input.ids.size()) + " tokens; the encoder takes at most " +
-                         std::to_string(most_rows));
+    return Status::error(Code::kContextExceeded, "a source of " + std::to_string(input.ids.size()) +
+                                                     " tokens; the encoder takes at most " + std::to_string(most_rows));
   return Status::ok();
 }
 

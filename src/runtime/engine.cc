@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <system_error>
+#include <utility>
 
 #include "passes/pack_store.h"
 #include "runtime/pool.h"
@@ -24,9 +25,10 @@ Status too_large(const Plan& plan, const Graph& graph) {
     if (!largest || r.bytes > largest->bytes) largest = &r;
   const Value& value = graph.values[largest->value];
   const std::string made_by = value.producer < 0 ? "" : " of " + graph.nodes[value.producer].label();
-  return Status::error("one step needs " + std::to_string(plan.arena_bytes) + " bytes of activations, more than " +
-                       std::to_string(kMaxArenaBytes) + "; the largest is '" + value.name + "' " +
-                       shape_str(value.info.shape, &graph.symbol_names) + made_by);
+  return Status::error(Code::kNoRoom, "one step needs " + std::to_string(plan.arena_bytes) +
+                                          " bytes of activations, more than " + std::to_string(kMaxArenaBytes) +
+                                          "; the largest is '" + value.name + "' " +
+                                          shape_str(value.info.shape, &graph.symbol_names) + made_by);
 }
 
 // Of the constants that steps read, each once.
@@ -62,7 +64,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ModelFiles& f
   } catch (const DimTooLong& e) {
     return Status::error(e.what());
   } catch (const std::bad_alloc&) {
-    return Status::error("not enough memory to prepare the model");
+    return Status::error(Code::kNoRoom, "not enough memory to prepare the model");
   }
 }
 
@@ -79,14 +81,15 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   PackStore packs(*e->pool_, &cache);
   for (const PackSource& source : sources) packs.add_file(source.owner);
   Result<CompiledModule> compiled = compile_module(files, options, &packs);
-  if (!compiled.is_ok() && options.window > 0 && compiled.status().message().find("no window") == std::string::npos) {
+  if (!compiled.is_ok() && options.window > 0 && compiled.status().code() != Code::kInvalidArgument) {
     // What a bound on lengths decides has no answer where there is none.
     EngineOptions bounded = options;
     bounded.window = bounded.first = 0;
     bounded.context_length = options.declared_context;
     PackStore trial(*e->pool_);
     if (compile_module(files, bounded, &trial).is_ok())
-      return Status::error("no window, with which a sequence has no end: " + compiled.status().message());
+      return Status::error(Code::kInvalidArgument,
+                           "no window, with which a sequence has no end: " + compiled.status().message());
   }
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
@@ -104,9 +107,10 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   // Prompts stay whole where tokens depend on later ones, and where the graph computes steps without past or of one
   // token: what a chunk leaves over would be fed token by token.
   const bool whole = !prompt.order.mixing.empty() || e->compiled_.first_only;
-  e->chunk_ = whole ? capacity : std::clamp<int64_t>(options.chunk, 1, capacity);
+  e->chunk_ = whole ? capacity : e->compiled_.one_token ? 1 : std::clamp<int64_t>(options.chunk, 1, capacity);
   e->batch_ = std::max<int64_t>(1, options.batch);
-  if (options.window > 0 && whole) return Status::error("no window: prompts of this model are computed as a whole");
+  if (options.window > 0 && whole)
+    return Status::error(Code::kInvalidArgument, "no window: prompts of this model are computed as a whole");
   e->window_ = options.window;
   e->first_ = options.first;
 
@@ -161,13 +165,19 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   if (!b.is_ok()) return b.status();
   e->prefill_ = std::move(*a);
   e->decode_ = std::move(*b);
+  if (!e->one_sequence().empty() && e->batch_ > 1) {
+    Result<std::unique_ptr<TokenBatch>> tokens =
+        TokenBatch::create(*e->decode_, e->decode_plan_, *e->states_, e->batch_, *e->executor_);
+    if (!tokens.is_ok()) return tokens.status();
+    e->tokens_ = std::move(*tokens);
+  }
   if (e->encoder_) e->encoder_->place(regions, e->arena_bytes_, *e->executor_);
   const bool one_run = e->prefill_->needs_contiguous() || e->decode_->needs_contiguous();
   if (e->window_ > 0 && one_run)
-    return Status::error("no window: attention that was not recognised reads the state as one block");
+    return Status::error(Code::kInvalidArgument,
+                         "no window: attention that was not recognised reads the state as one block");
   // Beginnings of prompts are those of one source.
-  if (!whole && !e->has_replaced_states() && !one_run && !e->encoder_)
-    e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
+  if (!whole && !one_run && !e->encoder_) e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
   e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
   if (std::optional<PackSave> save = cache.finish())
     e->saver_ = save_in_background(std::move(*save), &e->packs_.problem);
@@ -194,7 +204,7 @@ Status InPlaceEngine::reserve(const ModelFiles&, const EngineOptions& options, i
   if (encoder_ && encoder_->plan()) SITU_RETURN_IF_ERROR(join(*encoder_->plan()));
   StatePool::Capacity capacity{slots, 0, 0};
   if (encoder_ && __builtin_mul_overflow(encoder_->most_rows(), options.sequences + 1, &capacity.source))
-    return Status::error("sources for " + std::to_string(options.sequences) + " sequences overflow");
+    return Status::error(Code::kNoRoom, "sources for " + std::to_string(options.sequences) + " sequences overflow");
   // Beams and prompts of a batch are sequences of their own.
   if (has_replaced_states())
     capacity.whole = 1 + (std::max(options.sequences, batch_) + batch_) * kWholeSlotsPerSequence;
@@ -204,28 +214,26 @@ Status InPlaceEngine::reserve(const ModelFiles&, const EngineOptions& options, i
   void* p = mmap(nullptr, static_cast<size_t>(memory_bytes_), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
-    return Status::error("cannot reserve " + std::to_string(memory_bytes_) + " bytes for activations");
+    return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(memory_bytes_) + " bytes for activations");
   memory_ = static_cast<std::byte*>(p);
   return Status::ok();
 }
 
 Result<std::shared_ptr<const Source>> InPlaceEngine::encode(const EncoderInput& input) {
-  if (!encoder_) return Status::error("the model has no encoder");
+  if (!encoder_) return Status::error(Code::kInvalidArgument, "the model has no encoder");
   try {
     SITU_RETURN_IF_ERROR(copy_unread());
     return encoder_->run(input, ledger_);
   } catch (const DimTooLong& e) {
     return Status::error(e.what());
   } catch (const std::bad_alloc&) {
-    return Status::error("not enough memory to run the encoder");
+    return Status::error(Code::kNoRoom, "not enough memory to run the encoder");
   }
 }
 
-Status InPlaceEngine::check_sources(std::span<const Feed> feeds) const {
-  for (const Feed& f : feeds)
-    if (encoder_ && !f.sequence->source())
-      return Status::error("the sequence has no source: the encoder was not run for it");
-  return Status::ok();
+Status InPlaceEngine::check_source(const Sequence& sequence) const {
+  if (!encoder_ || sequence.source()) return Status::ok();
+  return Status::error(Code::kInvalidArgument, "the sequence has no source: the encoder was not run for it");
 }
 
 // Of a window's sequence, those that a step leaves (step_done) and those that the next one takes.
@@ -234,17 +242,19 @@ Result<int64_t> InPlaceEngine::count_slots(const EngineOptions& options, int64_t
   int64_t all = 0;
   if (options.memory == 0) {
     if (__builtin_mul_overflow(kept, options.sequences, &all))
-      return Status::error("a state for " + std::to_string(options.sequences) + " sequences overflows");
+      return Status::error(Code::kNoRoom, "a state for " + std::to_string(options.sequences) + " sequences overflows");
     return all;
   }
   const Result<int64_t> slots = slots_in(options.memory, weights);
   if (!slots.is_ok() || window_ == 0 || *slots >= kept) return slots;
-  return Status::error(
-      "a memory of " + std::to_string(options.memory) + " bytes is too small: it leaves state for " +
-      std::to_string(*slots) + " tokens, and a window of " + std::to_string(window_) + " takes " +
-      std::to_string(kept) + " (" + (first_ > 0 ? "with the first " + std::to_string(first_) + " tokens, " : "with ") +
-      std::to_string(spare_tokens()) + " before it, and the " + std::to_string(chunk_ + batch_) +
-      " of a step: a chunk of " + std::to_string(chunk_) + " and " + std::to_string(batch_) + " sequences)");
+  return Status::error(Code::kNoRoom,
+                       "a memory of " + std::to_string(options.memory) + " bytes is too small: it leaves state for " +
+                           std::to_string(*slots) + " tokens, and a window of " + std::to_string(window_) + " takes " +
+                           std::to_string(kept) + " (" +
+                           (first_ > 0 ? "with the first " + std::to_string(first_) + " tokens, " : "with ") +
+                           std::to_string(spare_tokens()) + " before it, and the " + std::to_string(chunk_ + batch_) +
+                           " of a step: a chunk of " + std::to_string(chunk_) + " and " + std::to_string(batch_) +
+                           " sequences)");
 }
 
 Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t weights) const {
@@ -255,10 +265,11 @@ Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t weights) const {
       s.pair.rule == StateRule::kAppend ? slot += s.slot_bytes() : replaced += kWholeSlotsPerSequence * s.slot_bytes();
   const int64_t fixed = weights + memory_bytes_ + replaced;
   if (memory - fixed < slot)
-    return Status::error("a memory of " + std::to_string(memory) + " bytes is too small: weights take " +
-                         std::to_string(weights) + ", activations " + std::to_string(memory_bytes_) +
-                         (replaced > 0 ? ", states that are replaced as a whole " + std::to_string(replaced) : "") +
-                         " and one token of state " + std::to_string(slot));
+    return Status::error(Code::kNoRoom,
+                         "a memory of " + std::to_string(memory) + " bytes is too small: weights take " +
+                             std::to_string(weights) + ", activations " + std::to_string(memory_bytes_) +
+                             (replaced > 0 ? ", states that are replaced as a whole " + std::to_string(replaced) : "") +
+                             " and one token of state " + std::to_string(slot));
   if (slot == 0) return kMostSlots;
   return std::min(kMostSlots, (memory - fixed) / slot);
 }
@@ -273,33 +284,45 @@ InPlaceEngine::~InPlaceEngine() {
 }
 
 Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, float* to) {
-  if (tokens.empty()) return Status::error("a step needs at least one token");
-  const Feed feed{&sequence, tokens};
-  SITU_RETURN_IF_ERROR(check_sources({&feed, 1}));
+  if (tokens.empty()) return Status::error(Code::kInvalidArgument, "a step needs at least one token");
+  SITU_RETURN_IF_ERROR(check_source(sequence));
   SITU_RETURN_IF_ERROR(copy_unread());
+  const Feed feed{&sequence, tokens};
+  if (tokens.size() == 1 || !one_sequence().empty()) return step_one(feed, to);
+  Status refused;
+  const Status done = step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, {&refused, 1}, to);
+  return done.is_ok() ? refused : done;
+}
+
+// A step of one sequence. Where no logits are wanted it is a piece of a prompt.
+Status InPlaceEngine::step_one(const Feed& feed, float* to) {
+  Sequence& sequence = *feed.sequence;
+  const std::span<const int64_t> tokens = feed.tokens;
   const std::string& mixing = compiled_.prompt.order.mixing;
   if (!mixing.empty() && static_cast<int64_t>(tokens.size()) > chunk_)
-    return Status::error("a step of " + std::to_string(tokens.size()) + " tokens does not fit memory (at most " +
-                         std::to_string(chunk_) + "), and cannot be fed in parts: by " + mixing +
-                         " tokens depend on later ones");
-  if (tokens.size() > 1 && one_sequence().empty()) {
-    return step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, to);
-  }
-  const int64_t before = sequence.length();
-  sequence.pin();
-  const auto unpin = std::unique_ptr<Sequence, void (*)(Sequence*)>(&sequence, [](Sequence* s) { s->unpin(); });
+    return Status::error(Code::kNoRoom, "a step of " + std::to_string(tokens.size()) +
+                                            " tokens does not fit memory (at most " + std::to_string(chunk_) +
+                                            "), and cannot be fed in parts: by " + mixing +
+                                            " tokens depend on later ones");
+  const bool piece = feed.wanted == 0;
+  token_rows_ = 0;
+  Undo undo(*this, sequence);
+  // Other prompts may begin as this one: what whole states are before its last token, whose logits are wanted, is
+  // known.
+  const bool last_apart = has_replaced_states() && mixing.empty() && !compiled_.first_only && !piece;
   for (size_t begin = 0; begin < tokens.size();) {
     // A prompt program that holds without past only is followed by single tokens.
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
-    const size_t count = std::min(most, tokens.size() - begin);
-    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), begin + count == tokens.size(), to,
+    const size_t rest = tokens.size() - begin;
+    const size_t count = std::min(most, last_apart && rest > 1 ? rest - 1 : rest);
+    const bool prompt =
+        (tokens.size() > 1 || piece) && !compiled_.first_only && !compiled_.one_token && !(last_apart && rest == 1);
+    const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), prompt, count == rest && !piece, to,
                                           static_cast<int64_t>(tokens.size()));
-    if (!fed.is_ok()) {
-      undo(sequence, before);
-      return fed.status();
-    }
+    if (!fed.is_ok()) return fed.status();
     begin += static_cast<size_t>(*fed);
   }
+  undo.keep();
   return Status::ok();
 }
 
@@ -312,12 +335,11 @@ void InPlaceEngine::step_done(Sequence& sequence) const {
 
 Status InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const {
   const auto cannot = [&](const std::string& why) {
-    return Status::error("cannot rewind a sequence of " + std::to_string(sequence.length()) + " tokens to " +
-                         std::to_string(length) + ": " + why);
+    return Status::error(Code::kInvalidArgument, "cannot rewind a sequence of " + std::to_string(sequence.length()) +
+                                                     " tokens to " + std::to_string(length) + ": " + why);
   };
-  const int64_t dropped = sequence.length() - sequence.kept(), whole = sequence.whole_before(length);
-  if (length > 0 && dropped > 0 && length - dropped < window_ - 1 + first_)
-    return cannot("what came before has left the window");
+  const int64_t whole = sequence.whole_before(length);
+  if (left_window(sequence, length)) return cannot("what came before has left the window");
   if (!sequence.holds(length))
     return cannot("the recurrent states after " + std::to_string(length) +
                   " tokens are not kept, but those of the last steps");
@@ -328,12 +350,32 @@ Status InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const
   return Status::ok();
 }
 
-// After an error: back to what the sequence was, or to nothing where that has left the window.
-void InPlaceEngine::undo(Sequence& sequence, int64_t length) const {
-  if (length == 0 || !can_rewind(sequence, length).is_ok())
-    sequence.clear();
+// Whether what token number `length` attends to is not kept any more.
+bool InPlaceEngine::left_window(const Sequence& sequence, int64_t length) const {
+  const int64_t dropped = sequence.length() - sequence.kept();
+  return length > 0 && dropped > 0 && length - dropped < window_ - 1 + first_;
+}
+
+InPlaceEngine::Undo::Undo(const InPlaceEngine& engine, Sequence& sequence)
+    : engine_(&engine), sequence_(&sequence), length_(sequence.length()) {
+  sequence.pin();
+}
+
+InPlaceEngine::Undo::Undo(Undo&& other) noexcept
+    : engine_(other.engine_), sequence_(std::exchange(other.sequence_, nullptr)), length_(other.length_) {}
+
+void InPlaceEngine::Undo::now() {
+  if (!sequence_) return;
+  if (length_ == 0 || engine_->left_window(*sequence_, length_) || !sequence_->holds(length_))
+    sequence_->clear();
   else
-    sequence.rewind(length);
+    sequence_->rewind(length_);
+  keep();
+}
+
+void InPlaceEngine::Undo::keep() {
+  if (sequence_) sequence_->unpin();
+  sequence_ = nullptr;
 }
 
 bool InPlaceEngine::has_replaced_states() const {
@@ -351,7 +393,7 @@ Segment segment_of(const Sequence& sequence, std::span<const int64_t> tokens, in
   s.write_slot = first_slot;
   s.read_slot = sequence.read_slot();
   s.write_state = std::max<int64_t>(0, sequence.write_slot());
-  s.keys = sequence.kept();
+  s.keys = past + s.count - (sequence.length() - sequence.kept());
   s.prompt = prompt;
   if (sequence.source()) {
     s.source_slot = sequence.source()->first_slot();
@@ -367,26 +409,31 @@ Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count, int64_t
   return run;
 }
 
-Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to,
-                                         int64_t all) {
+Status InPlaceEngine::take_state_slot(Sequence& sequence) {
+  Status room = sequence.take_write_slot();
+  while (!room.is_ok() && prefixes_ && prefixes_->drop_oldest()) room = sequence.take_write_slot();
+  return room;
+}
+
+Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool prompt, bool last,
+                                         float* to, int64_t all) {
   const int64_t past = sequence.length();
   const Result<Run> slots = take_slots(sequence, static_cast<int64_t>(tokens.size()), all);
   if (!slots.is_ok()) return slots.status();
   const bool first = compiled_.first_only && past == 0;
   if ((first || !compiled_.prompt.order.mixing.empty()) && slots->length < static_cast<int64_t>(tokens.size())) {
     sequence.rewind(past);
-    return Status::error("the state is full: " + std::to_string(tokens.size()) +
-                         " tokens that are computed together need as many slots in a row");
+    return Status::error(Code::kNoRoom, "the state is full: " + std::to_string(tokens.size()) +
+                                            " tokens that are computed together need as many slots in a row");
   }
   last = last && static_cast<size_t>(slots->length) == tokens.size();
   tokens = tokens.first(static_cast<size_t>(slots->length));
-  const bool prompt = all > 1 && !compiled_.first_only;
   Program& program = tokens.size() == 1 && !first && !prompt ? *decode_ : *prefill_;
   if (program.needs_contiguous() && !sequence.contiguous()) {
     sequence.rewind(past);
-    return Status::error(kNeedsOneRun);
+    return Status::error(Code::kNoRoom, kNeedsOneRun);
   }
-  if (Status room = sequence.take_write_slot(); !room.is_ok()) {
+  if (Status room = take_state_slot(sequence); !room.is_ok()) {
     sequence.rewind(past);
     return room;
   }

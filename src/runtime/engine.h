@@ -16,6 +16,7 @@
 #include "runtime/prefix_cache.h"
 #include "runtime/program.h"
 #include "runtime/source_writer.h"
+#include "runtime/token_batch.h"
 
 namespace situ {
 
@@ -39,8 +40,7 @@ class InPlaceEngine {
   Result<std::shared_ptr<const Source>> encode(const EncoderInput& input);
   const SourceWriter* encoder() const { return encoder_.get(); }  // null: a decoder-only model
   // Beginnings of prompts whose state is kept, as long as slots are not needed for something else. Null: prompts are
-  // computed as a whole, or state is read as one block or replaced as a whole, so that no two sequences can share
-  // slots.
+  // computed as a whole, or state is read as one block, so that no two sequences can share slots.
   PrefixCache* prefixes() { return prefixes_.get(); }
   // Feeds the next tokens (any number: they are split into chunks, and where slots are free) and leaves the last one's
   // logits: in `to`, [vocabulary], if it is not null. Most programs compute them there; what lies elsewhere is copied,
@@ -51,8 +51,10 @@ class InPlaceEngine {
   std::span<const float> logits() const { return logits_; }
 
   // Feeds the next tokens of several sequences together, and calls `each` with the wanted logits, up to batch() of
-  // them, in order. One sequence after the other where one_sequence() says why, which allows one wanted token. After an
-  // error all are what they were.
+  // them, in order. Where one_sequence() says why, one token of each is wanted, prompts are fed one after the other,
+  // and single tokens that stand side by side together. `refused`, [feeds], ok before: why a feed is refused. Its
+  // sequence is then what it was, and the others are what they are after a step without it. After an error, and where
+  // memory runs out (std::bad_alloc), all are what they were.
   struct Feed {
     Sequence* sequence = nullptr;
     std::span<const int64_t> tokens;
@@ -61,8 +63,8 @@ class InPlaceEngine {
   };
   using LogitsOf = std::function<Status(size_t feed, std::span<const float> logits)>;
   // `each` may begin other steps: logits that are still to be read are copied out of their way then, and the ledger
-  // says so. `to`: as above, [wanted, vocabulary].
-  Status step(std::span<const Feed> feeds, const LogitsOf& each, float* to = nullptr);
+  // says so. `to`: as above, [wanted, vocabulary], without the rows of refused feeds.
+  Status step(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to = nullptr);
   // Whether those that `each` is called for are such copies, which do not outlive the step. To be asked before it
   // begins another one.
   bool reads_copies() const { return reads_copies_; }
@@ -70,7 +72,23 @@ class InPlaceEngine {
   // Error: the sequence has not what its token number `length` attends to any more, or has it as it is with later
   // tokens only.
   Status can_rewind(const Sequence& sequence, int64_t length) const;
-  void undo(Sequence& sequence, int64_t length) const;
+  // Takes a sequence back to what it is now, at the latest at the end of its scope, unless keep() is called: to nothing
+  // where that has left the window. Allocates nothing.
+  class Undo {
+   public:
+    Undo(const InPlaceEngine& engine, Sequence& sequence);
+    Undo(Undo&& other) noexcept;
+    Undo& operator=(Undo&&) = delete;
+    ~Undo() { now(); }
+    void now();
+    void keep();
+    int64_t length() const { return length_; }  // before
+
+   private:
+    const InPlaceEngine* engine_;
+    Sequence* sequence_;  // null: done, or kept
+    int64_t length_;
+  };
   // Those of a step stay where they are until the next, so that all of them may be read after it.
   bool logits_stay() const;
   // Whether there are two places for them: after next_turn() the next step uses the other one, so that another thread
@@ -111,21 +129,41 @@ class InPlaceEngine {
  private:
   InPlaceEngine() = default;
   static Result<std::unique_ptr<InPlaceEngine>> make(const ModelFiles& files, const EngineOptions& options);
-  // Feeds as many of the tokens as get slots in one run: how many. `last`: the logits after the last of them are
-  // wanted.
-  Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool last, float* to, int64_t all);
+  // Feeds as many of the tokens as get slots in one run: how many. `prompt`: they are a piece of one; `last`: the
+  // logits after the last of them are wanted; `all`: tokens of the step.
+  Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool prompt, bool last, float* to,
+                            int64_t all);
   Result<int64_t> count_slots(const EngineOptions& options, int64_t weights, int64_t capacity) const;
   Result<int64_t> slots_in(int64_t memory, int64_t weights) const;
   Result<Run> take_slots(Sequence& sequence, int64_t count, int64_t all);
+  Status take_state_slot(Sequence& sequence);
   Status reserve(const ModelFiles& files, const EngineOptions& options, int64_t slots);
-  Status check_sources(std::span<const Feed> feeds) const;
-  Status step_together(std::span<const Feed> feeds, float* to);
+  Status check_source(const Sequence& sequence) const;
+  Status check_feeds(std::span<const Feed> feeds) const;
+  bool left_window(const Sequence& sequence, int64_t length) const;
+  Status step_one(const Feed& feed, float* to);
+  Status step_apart(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to);
+  bool in_token_batch(const Feed& feed) const;
+  Status take_token_slots(const Feed& feed);
+  Status run_tokens(std::span<const Feed> feeds, std::span<const size_t> which, float* to);
+  // A step of several sequences, which is as many runs of a program as it takes.
   struct Part {
-    Sequence* sequence;
+    size_t feed;
     Segment segment;  // but for its runs, which may still move
   };
-  Status add_parts(const Feed& feed, std::span<const int64_t> tokens, bool prompt, std::vector<Part>& parts);
-  Status run_parts(std::vector<Part>& parts, int64_t wanted, float* to);
+  struct Together {
+    std::span<const Feed> feeds;
+    std::span<Status> refused;
+    std::vector<Undo> undo;     // by feed
+    std::vector<size_t> begun;  // by feed: tokens that are in parts so far
+    std::vector<Part> parts;    // of the next run
+    void refuse(size_t feed, Status why);
+    int64_t tokens() const;  // of the parts
+  };
+  Status run_together(Together& step, float* to);
+  Status take_all_slots(const Feed& feed);
+  void add_parts(Together& step, size_t feed, size_t count, bool prompt);
+  Status run_parts(Together& step, int64_t wanted, float* to);
   void step_done(Sequence& sequence) const;
   // That are kept behind a window: as many as a step may take, which may be undone, or as attention may read.
   int64_t spare_tokens() const { return std::max(chunk_ + batch_, kKeysBefore); }
@@ -137,6 +175,7 @@ class InPlaceEngine {
     size_t width = 0;
     std::vector<float> copies;  // of these and of some before them; empty: they are in their place
   };
+  Status read_row(int64_t left, float* to);
   Status read_each(const std::vector<size_t>& wanted, const LogitsOf& each);
   Status read_each(const std::vector<size_t>& wanted, const LogitsOf& each, float* to);
   Status copy_unread();
@@ -148,6 +187,9 @@ class InPlaceEngine {
   std::unique_ptr<StatePool> states_;
   std::unique_ptr<PrefixCache> prefixes_;  // of states_
   std::unique_ptr<Program> prefill_, decode_;
+  const Program* ran_ = nullptr;        // the last one: its logits are read
+  std::unique_ptr<TokenBatch> tokens_;  // of decode_, where steps take one sequence
+  size_t token_rows_ = 0;               // of its last step, if that was the last step
   std::unique_ptr<SourceWriter> encoder_;
   std::byte* memory_ = nullptr;  // arena, then io
   int64_t computed_bytes_ = 0, memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1, window_ = 0, first_ = 0;

@@ -10,36 +10,127 @@ namespace situ {
 
 const char* const kNeedsOneRun = "this model's attention was not recognised and needs its state in one run of slots";
 
-Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each, float* to) {
-  std::vector<int64_t> before;
-  std::vector<size_t> wanted;  // the feed of each
+Status InPlaceEngine::check_feeds(std::span<const Feed> feeds) const {
   const bool together = one_sequence().empty();
+  int64_t wanted = 0;
   for (size_t i = 0; i < feeds.size(); ++i) {
-    if (feeds[i].tokens.empty()) return Status::error("a step needs at least one token of each sequence");
+    if (feeds[i].tokens.empty())
+      return Status::error(Code::kInvalidArgument, "a step needs at least one token of each sequence");
     if (feeds[i].wanted < 0 || feeds[i].wanted > (together ? static_cast<int64_t>(feeds[i].tokens.size()) : 1))
-      return Status::error("the logits of " + std::to_string(feeds[i].wanted) + " tokens of one step are wanted" +
-                           (together ? "" : ": " + one_sequence()));
+      return Status::error(Code::kInvalidArgument, "the logits of " + std::to_string(feeds[i].wanted) +
+                                                       " tokens of one step are wanted" +
+                                                       (together ? "" : ": " + one_sequence()));
     for (size_t j = 0; j < i; ++j)
-      if (feeds[j].sequence == feeds[i].sequence) return Status::error("a sequence is in the same step twice");
-    before.push_back(feeds[i].sequence->length());
-    wanted.insert(wanted.end(), static_cast<size_t>(feeds[i].wanted), i);
+      if (feeds[j].sequence == feeds[i].sequence)
+        return Status::error(Code::kInvalidArgument, "a sequence is in the same step twice");
+    wanted += feeds[i].wanted;
   }
-  if (static_cast<int64_t>(wanted.size()) > batch_)
-    return Status::error("the logits of " + std::to_string(wanted.size()) +
-                         " tokens of one step are wanted; there is room for " + std::to_string(batch_));
-  SITU_RETURN_IF_ERROR(check_sources(feeds));
+  if (wanted > batch_)
+    return Status::error(Code::kInvalidArgument, "the logits of " + std::to_string(wanted) +
+                                                     " tokens of one step are wanted; there is room for " +
+                                                     std::to_string(batch_));
+  return Status::ok();
+}
+
+Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to) {
+  SITU_RETURN_IF_ERROR(check_feeds(feeds));
   SITU_RETURN_IF_ERROR(copy_unread());
-  Status done = together ? step_together(feeds, to) : Status::ok();
-  for (size_t i = 0; i < feeds.size() && !together && done.is_ok(); ++i) {
-    done = step(*feeds[i].sequence, feeds[i].tokens, to);
+  if (!one_sequence().empty()) return step_apart(feeds, each, refused, to);
+  Together step{feeds, refused, {}, std::vector<size_t>(feeds.size()), {}};
+  step.undo.reserve(feeds.size());
+  for (const Feed& f : feeds) step.undo.emplace_back(*this, *f.sequence);
+  SITU_RETURN_IF_ERROR(run_together(step, to));
+  std::vector<size_t> wanted;  // the feed of each row
+  for (size_t i = 0; i < feeds.size(); ++i)
+    if (refused[i].is_ok()) wanted.insert(wanted.end(), static_cast<size_t>(feeds[i].wanted), i);
+  SITU_RETURN_IF_ERROR(to ? read_each(wanted, each, to) : read_each(wanted, each));
+  for (Undo& u : step.undo) u.keep();
+  return Status::ok();
+}
+
+// Prompts one after the other; single tokens that stand side by side in one run.
+Status InPlaceEngine::step_apart(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused,
+                                 float* to) {
+  std::vector<Undo> undo;
+  undo.reserve(feeds.size());
+  for (size_t i = 0, end = 0; i < feeds.size(); i = end) {
+    for (end = i; end < feeds.size() && in_token_batch(feeds[end]);) ++end;
+    if (end - i > 1) {
+      std::vector<size_t> good;
+      good.reserve(end - i);
+      for (size_t k = i; k < end; ++k) {
+        undo.emplace_back(*this, *feeds[k].sequence);
+        refused[k] = take_token_slots(feeds[k]);
+        if (refused[k].is_ok())
+          good.push_back(k);
+        else
+          undo.back().now();
+      }
+      if (good.empty()) continue;
+      SITU_RETURN_IF_ERROR(run_tokens(feeds, good, to));
+      SITU_RETURN_IF_ERROR(to ? read_each(good, each, to) : read_each(good, each));
+      if (to) to += good.size() * logits_.size();
+      continue;
+    }
+    end = i + 1;
+    undo.emplace_back(*this, *feeds[i].sequence);
+    Status done = check_source(*feeds[i].sequence);
+    if (done.is_ok()) done = step_one(feeds[i], to);
+    if (done.code() == Code::kInterrupted) return done;
+    refused[i] = std::move(done);
+    if (!refused[i].is_ok()) continue;
     reads_copies_ = false;
+    if (feeds[i].wanted == 0) continue;
     if (to) to += logits_.size();
-    if (done.is_ok() && feeds[i].wanted > 0) done = each(i, logits_);
+    SITU_RETURN_IF_ERROR(each(i, logits_));
   }
-  if (together && done.is_ok()) done = to ? read_each(wanted, each, to) : read_each(wanted, each);
-  if (done.is_ok()) return done;
-  for (size_t i = 0; i < feeds.size(); ++i) undo(*feeds[i].sequence, before[i]);
-  return done;
+  for (Undo& u : undo) u.keep();
+  return Status::ok();
+}
+
+// One token, by the program of one token, and its logits.
+bool InPlaceEngine::in_token_batch(const Feed& feed) const {
+  return tokens_ && feed.tokens.size() == 1 && feed.wanted == 1 &&
+         !(compiled_.first_only && feed.sequence->length() == 0);
+}
+
+Status InPlaceEngine::take_token_slots(const Feed& feed) {
+  Sequence& sequence = *feed.sequence;
+  SITU_RETURN_IF_ERROR(check_source(sequence));
+  const Result<Run> slot = take_slots(sequence, 1, 1);
+  if (!slot.is_ok()) return slot.status();
+  if (decode_->needs_contiguous() && !sequence.contiguous()) return Status::error(Code::kNoRoom, kNeedsOneRun);
+  return take_state_slot(sequence);
+}
+
+// The tokens of feeds that have their slots.
+Status InPlaceEngine::run_tokens(std::span<const Feed> feeds, std::span<const size_t> which, float* to) {
+  SITU_RETURN_IF_ERROR(copy_unread());
+  std::vector<Segment> segments;
+  for (const size_t k : which) {
+    const Sequence& sequence = *feeds[k].sequence;
+    const int64_t past = sequence.length() - 1;
+    segments.push_back(segment_of(sequence, feeds[k].tokens, past, sequence.slots_of(past, 1).first_slot, false));
+    segments.back().runs = sequence.runs().data();
+    segments.back().run_count = static_cast<int>(sequence.runs().size());
+  }
+  if (segments.size() == 1) {  // the others are refused
+    token_rows_ = 0;
+    ran_ = decode_.get();
+    SITU_RETURN_IF_ERROR(decode_->run({segments, 1, turn_, decode_->writes_logits_anywhere() ? to : nullptr}, ledger_));
+  } else {
+    token_rows_ = segments.size();
+    const int64_t width = compiled_.token.graph.values[compiled_.token.binding.logits].info.shape.back().value();
+    SITU_RETURN_IF_ERROR(tokens_->run(segments, turn_, to, width, ledger_));
+  }
+  for (const size_t k : which) step_done(*feeds[k].sequence);
+  return Status::ok();
+}
+
+// The row of the last step's logits that so many others follow.
+Status InPlaceEngine::read_row(int64_t left, float* to) {
+  if (token_rows_ == 0) return read_logits(ran_->logits(), left, to);
+  return read_logits(tokens_->logits(token_rows_ - 1 - static_cast<size_t>(left)), 0, to);
 }
 
 // The logits of a step, row by row.
@@ -61,7 +152,7 @@ Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsO
     --unread.left;
     reads_copies_ = !unread.copies.empty();
     if (!reads_copies_) {
-      SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), unread.left, nullptr));
+      SITU_RETURN_IF_ERROR(read_row(unread.left, nullptr));
     } else {
       logits_ = std::span<const float>(unread.copies)
                     .last((static_cast<size_t>(unread.left) + 1) * unread.width)
@@ -76,7 +167,7 @@ Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsO
 Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsOf& each, float* to) {
   std::vector<std::span<const float>> rows;
   for (int64_t left = static_cast<int64_t>(wanted.size()) - 1; left >= 0; --left) {
-    SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), left, to));
+    SITU_RETURN_IF_ERROR(read_row(left, to));
     rows.push_back(logits_);
     to += logits_.size();
   }
@@ -94,7 +185,7 @@ Status InPlaceEngine::copy_unread() {
   UnreadLogits& unread = *unread_;
   std::vector<float> copies;
   for (int64_t row = unread.left - 1; row >= 0; --row) {
-    SITU_RETURN_IF_ERROR(read_logits(prefill_->logits(), row, nullptr));
+    SITU_RETURN_IF_ERROR(read_row(row, nullptr));
     const size_t width = unread.width = logits_.size(), at = copies.size();
     copies.resize(at + width);
     move_bytes(row_view(copies.data() + at, static_cast<int64_t>(width)),
@@ -119,64 +210,96 @@ bool InPlaceEngine::logits_have_two_places() const {
   return two_places(compiled_.prompt, prefill_plan_) && two_places(compiled_.token, decode_plan_);
 }
 
-Status InPlaceEngine::step_together(std::span<const Feed> feeds, float* to) {
-  std::vector<Part> parts;
-  int64_t tokens = 0, wanted = 0;  // in the parts
-  for (const Feed& f : feeds) {
-    for (std::span<const int64_t> rest = f.tokens.first(f.tokens.size() - static_cast<size_t>(f.wanted));
-         !rest.empty();) {
-      const int64_t count = std::min(static_cast<int64_t>(rest.size()), chunk_);
-      if (tokens + count > chunk_) {
-        SITU_RETURN_IF_ERROR(run_parts(parts, 0, nullptr));
-        tokens = 0;
-      }
-      SITU_RETURN_IF_ERROR(add_parts(f, rest.first(static_cast<size_t>(count)), true, parts));
-      rest = rest.subspan(static_cast<size_t>(count));
-      tokens += count;
-    }
-  }
-  for (const Feed& f : feeds) {
-    const std::span<const int64_t> last = f.tokens.last(static_cast<size_t>(f.wanted));
-    const size_t piece = f.apart ? 1 : last.size();
-    for (size_t i = 0; i < last.size(); i += piece)
-      SITU_RETURN_IF_ERROR(add_parts(f, last.subspan(i, piece), !f.apart, parts));
-    wanted += f.wanted;
-  }
-  return run_parts(parts, wanted, to);
+// What the feed has in the next run goes too.
+void InPlaceEngine::Together::refuse(size_t feed, Status why) {
+  refused[feed] = std::move(why);
+  std::erase_if(parts, [&](const Part& p) { return p.feed == feed; });
+  undo[feed].now();
 }
 
-// Takes slots for the tokens: a part for each run of them.
-Status InPlaceEngine::add_parts(const Feed& feed, std::span<const int64_t> tokens, bool prompt,
-                                std::vector<Part>& parts) {
+int64_t InPlaceEngine::Together::tokens() const {
+  int64_t sum = 0;
+  for (const Part& p : parts) sum += p.segment.count;
+  return sum;
+}
+
+// Slots of the whole step are taken before anything is computed, in the order of the feeds, so that none is refused for
+// the sake of another one that is refused itself. With a window, where tokens give slots back as the step goes on, they
+// are taken run by run.
+Status InPlaceEngine::run_together(Together& step, float* to) {
+  const std::span<const Feed> feeds = step.feeds;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    Status taken = check_source(*feeds[i].sequence);
+    if (taken.is_ok() && window_ == 0) taken = take_all_slots(feeds[i]);
+    if (!taken.is_ok()) step.refuse(i, std::move(taken));
+  }
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const size_t end = feeds[i].tokens.size() - static_cast<size_t>(feeds[i].wanted);
+    while (step.refused[i].is_ok() && step.begun[i] < end) {
+      const size_t count = std::min(end - step.begun[i], static_cast<size_t>(chunk_));
+      if (step.tokens() + static_cast<int64_t>(count) > chunk_) SITU_RETURN_IF_ERROR(run_parts(step, 0, nullptr));
+      add_parts(step, i, count, true);
+    }
+  }
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const size_t piece = feeds[i].apart ? 1 : static_cast<size_t>(feeds[i].wanted);
+    while (step.refused[i].is_ok() && step.begun[i] < feeds[i].tokens.size())
+      add_parts(step, i, piece, !feeds[i].apart);
+  }
+  int64_t wanted = 0;
+  for (size_t i = 0; i < feeds.size(); ++i)
+    if (step.refused[i].is_ok()) wanted += feeds[i].wanted;
+  return run_parts(step, wanted, to);
+}
+
+Status InPlaceEngine::take_all_slots(const Feed& feed) {
   Sequence& sequence = *feed.sequence;
-  while (!tokens.empty()) {
-    const int64_t past = sequence.length();
-    const Result<Run> run =
-        take_slots(sequence, static_cast<int64_t>(tokens.size()), static_cast<int64_t>(feed.tokens.size()));
+  const int64_t all = static_cast<int64_t>(feed.tokens.size()), end = sequence.length() + all;
+  while (sequence.length() < end) {
+    const Result<Run> run = take_slots(sequence, end - sequence.length(), all);
     if (!run.is_ok()) return run.status();
     if ((prefill_->needs_contiguous() || decode_->needs_contiguous()) && !sequence.contiguous())
-      return Status::error(kNeedsOneRun);
-    SITU_RETURN_IF_ERROR(sequence.take_write_slot());
-    parts.push_back({&sequence, segment_of(sequence, tokens.first(static_cast<size_t>(run->length)), past,
-                                           run->first_slot, prompt)});
-    tokens = tokens.subspan(static_cast<size_t>(run->length));
+      return Status::error(Code::kNoRoom, kNeedsOneRun);
   }
   return Status::ok();
 }
 
-Status InPlaceEngine::run_parts(std::vector<Part>& parts, int64_t wanted, float* to) {
+// The next `count` tokens of a feed: a part for each run of their slots.
+void InPlaceEngine::add_parts(Together& step, size_t i, size_t count, bool prompt) {
+  const Feed& feed = step.feeds[i];
+  Sequence& sequence = *feed.sequence;
+  for (std::span<const int64_t> tokens = feed.tokens.subspan(step.begun[i], count); !tokens.empty();) {
+    const int64_t past = step.undo[i].length() + static_cast<int64_t>(step.begun[i]);
+    if (sequence.length() == past) {
+      const Result<Run> run = take_slots(sequence, static_cast<int64_t>(tokens.size()), std::ssize(feed.tokens));
+      if (!run.is_ok()) return step.refuse(i, run.status());
+    }
+    if (Status room = take_state_slot(sequence); !room.is_ok()) return step.refuse(i, std::move(room));
+    const Run run = sequence.slots_of(past, static_cast<int64_t>(tokens.size()));
+    const size_t length = static_cast<size_t>(run.length);
+    step.parts.push_back({i, segment_of(sequence, tokens.first(length), past, run.first_slot, prompt)});
+    tokens = tokens.subspan(length);
+    step.begun[i] += length;
+  }
+}
+
+Status InPlaceEngine::run_parts(Together& step, int64_t wanted, float* to) {
+  if (step.parts.empty()) return Status::ok();  // all are refused
   std::vector<Segment> segments;
-  for (const Part& p : parts) {
+  for (const Part& p : step.parts) {
+    const std::vector<Run>& runs = step.feeds[p.feed].sequence->runs();
     segments.push_back(p.segment);
-    segments.back().runs = p.sequence->runs().data();
-    segments.back().run_count = static_cast<int>(p.sequence->runs().size());
+    segments.back().runs = runs.data();
+    segments.back().run_count = static_cast<int>(runs.size());
   }
   const bool token = segments.size() == 1 && segments[0].is_token();
   Program& program = token ? *decode_ : *prefill_;
+  ran_ = &program;
+  token_rows_ = 0;
   SITU_RETURN_IF_ERROR(
       program.run({segments, wanted, turn_, program.writes_logits_anywhere() ? to : nullptr}, ledger_));
-  for (const Part& p : parts) step_done(*p.sequence);
-  parts.clear();
+  for (const Part& p : step.parts) step_done(*step.feeds[p.feed].sequence);
+  step.parts.clear();
   return Status::ok();
 }
 

@@ -60,12 +60,14 @@ void Executor::run_call(int index, KernelCall& call, const Share& share) {
   call.in_count = static_cast<int>(c.in.size());
   call.out_count = static_cast<int>(c.out.size());
   call.params = c.prepared.params.get();
-  if (!kind_.several || c.takes != Takes::kEach) {
+  const bool apart = step_->sequences > 0 && !step_->merged[static_cast<size_t>(index)];
+  if (!apart && (!kind_.several || c.takes != Takes::kEach)) {
     step_->calls.bind(index, -1, call);
     for (int part = share.first; part < share.last; ++part) kernel(call, part, share.parts);
     return;
   }
-  for (int s = c.last_rows ? step_->first_wanted : 0; s < step_->segments; ++s) {
+  const int segments = apart ? step_->sequences : step_->segments;
+  for (int s = c.last_rows && !apart ? step_->first_wanted : 0; s < segments; ++s) {
     step_->calls.bind(index, s, call);
     for (int part = share.first; part < share.last; ++part) kernel(call, (part + s) % share.parts, share.parts);
   }
@@ -113,7 +115,7 @@ void Executor::execute(const Share& share) {
 StepEnd Executor::run(const Execution& execution, const BoundStep& step, Ledger& ledger) {
   execution_ = &execution;
   step_ = &step;
-  kind_ = {step.logits, step.segments > 1, row_parts(step.tokens) > 0};
+  kind_ = {step.logits, step.segments > 1, step.sequences == 0 && row_parts(step.tokens) > 0};
   for (Ledger& b : books_) b = Ledger{};
   for (Fault& f : faults_) f = Fault{};
   for (int& c : fault_calls_) c = -1;

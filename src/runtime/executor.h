@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "base/ledger.h"
@@ -48,6 +49,10 @@ struct BoundStep {
   int first_wanted = 0;  // segment where calls with last_rows begin
   Trace* trace = nullptr;
   int32_t first_name = 0, step_name = 0;  // in the trace: of call 0, of the step
+  // Single tokens of so many sequences, each with memory of its own: a call is made for one after the other (`segment`:
+  // which), or once for all of them, where `merged` says so by call. 0: another step.
+  int sequences = 0;
+  std::span<const char> merged = {};
 };
 
 // How a step ended.

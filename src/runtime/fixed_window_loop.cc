@@ -51,7 +51,7 @@ Result<std::unique_ptr<FixedWindowLoop>> FixedWindowLoop::create(const Graph& im
 
 Result<Tensor> FixedWindowLoop::step(FixedWindowSequence& sequence, std::span<const int64_t> tokens,
                                      Evaluator& evaluator) const {
-  Result<Tensor> logits = Status::error("a step needs at least one token");
+  Result<Tensor> logits = Status::error(Code::kInvalidArgument, "a step needs at least one token");
   while (!tokens.empty()) {
     const size_t fresh = std::min(tokens.size(), static_cast<size_t>(window_.tokens));
     std::vector<int64_t>& last = sequence.tokens;
@@ -70,8 +70,8 @@ Result<Tensor> FixedWindowLoop::window(FixedWindowSequence& sequence, int64_t fr
   const int64_t ones = sequence.length + fresh, hidden = window_.length - ones, first = ones - window_.tokens,
                 padding = window_.tokens - static_cast<int64_t>(sequence.tokens.size());
   if (hidden < 0)
-    return Status::error("a sequence of " + std::to_string(ones) + " tokens; the export has " +
-                         std::to_string(window_.length) + " keys");
+    return Status::error(Code::kContextExceeded, "a sequence of " + std::to_string(ones) + " tokens; the export has " +
+                                                     std::to_string(window_.length) + " keys");
   std::map<ValueId, Tensor> feeds;
   const auto feed = [&](ValueId v, const std::function<int64_t(int64_t)>& at) {
     Result<Tensor> t = integers(graph.values[v], at);

@@ -48,6 +48,10 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files
   if (!first_graph) return e;
   Result<Compiled> first =
       compile(*first_graph, options, nullptr, {Phase::kFirst, false, source_states(*first_graph, m, true), {}});
+  if (!first.is_ok() && !m.literal_first && steps_by_token(e->decode_.binding)) {
+    e->one_token_ = true;
+    return e;
+  }
   if (!first.is_ok()) return any.is_ok() ? first.status() : with_fixed_tokens(m.literal_decode, options, any);
   e->first_ = std::move(*first);
   return e;
@@ -56,13 +60,13 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files
 bool NaiveEngine::encoder_takes_ids() const { return module_.encoder && situ::encoder_takes_ids(*module_.encoder); }
 
 Status NaiveEngine::encode(NaiveSequence& sequence, const EncoderInput& input) {
-  if (!files_->encoder) return Status::error("the model has no encoder");
+  if (!files_->encoder) return Status::error(Code::kInvalidArgument, "the model has no encoder");
   SITU_RETURN_IF_ERROR(check_encoder_input(files_->encoder->graph, input, source_length_of(options_)));
   if (!encoder_ || extents_ != input.extents()) {
     ThreadPool one(1);
     Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
     Result<Module> module = bind_module(module_files(*files_, input.extents()), evaluator);
-    if (!module.is_ok()) return module.status();
+    if (!module.is_ok()) return module.status().or_code(Code::kUnsupportedModel);
     GraphUse use{Phase::kFirst, true, {}, {}};
     for (const auto& [name, tensor] : input.tensors) use.fed.insert(name);
     const Graph& graph = *module->encoder;
@@ -74,7 +78,7 @@ Status NaiveEngine::encode(NaiveSequence& sequence, const EncoderInput& input) {
       if (!state.empty()) use.sources.push_back({state, "", name, 1});
     }
     Result<Compiled> encoder = compile(graph, options_, nullptr, use);
-    if (!encoder.is_ok()) return encoder.status().with_context("encoder");
+    if (!encoder.is_ok()) return encoder.status().or_code(Code::kUnsupportedModel).with_context("encoder");
     encoder_ = std::move(*encoder);
     extents_ = input.extents();
   }
@@ -90,14 +94,15 @@ Status NaiveEngine::encode(NaiveSequence& sequence, const EncoderInput& input) {
       sequence.source_rows = hidden->second.dims()[1];
     return Status::ok();
   } catch (const std::bad_alloc&) {
-    return Status::error("not enough memory for a source of " + std::to_string(input.ids.size()) + " tokens");
+    return Status::error(Code::kNoRoom,
+                         "not enough memory for a source of " + std::to_string(input.ids.size()) + " tokens");
   }
 }
 
 Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> tokens, float* to) {
-  if (tokens.empty()) return Status::error("a step needs at least one token");
+  if (tokens.empty()) return Status::error(Code::kInvalidArgument, "a step needs at least one token");
   if (has_encoder() && sequence.source_rows == 0)
-    return Status::error("the sequence has no source: the encoder was not run for it");
+    return Status::error(Code::kInvalidArgument, "the sequence has no source: the encoder was not run for it");
   try {
     SITU_RETURN_IF_ERROR(feed(sequence, tokens));
     logits_ = to ? std::span<const float>(to, converted_.size()) : converted_;
@@ -106,8 +111,8 @@ Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> token
                  row_view(converted_.data(), static_cast<int64_t>(converted_.size())), ledger());
     return Status::ok();
   } catch (const std::bad_alloc&) {
-    return Status::error("not enough memory for a step of " + std::to_string(tokens.size()) + " tokens after " +
-                         std::to_string(sequence.length));
+    return Status::error(Code::kNoRoom, "not enough memory for a step of " + std::to_string(tokens.size()) +
+                                            " tokens after " + std::to_string(sequence.length));
   }
 }
 
@@ -122,8 +127,8 @@ Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> token
     sequence.length = sequence.window.length;
     return Status::ok();
   }
-  if (!first_) return run(decode_, sequence, tokens);
-  if (sequence.length == 0) return run(*first_, sequence, tokens);
+  if (!first_ && !one_token_) return run(decode_, sequence, tokens);
+  if (first_ && sequence.length == 0) return run(*first_, sequence, tokens);
   NaiveSequence next = sequence;
   for (const int64_t& token : tokens) SITU_RETURN_IF_ERROR(run(decode_, next, {&token, 1}));
   sequence = std::move(next);
@@ -136,7 +141,8 @@ Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::
       *evaluator_);
   if (!made.is_ok()) return made.status();
   SITU_RETURN_IF_ERROR(keep_logits(made->logits));
-  for (auto& [name, tensor] : made->states) sequence.states[name] = std::move(tensor);
+  made->states.merge(sequence.states);  // what this call does not give stays
+  sequence.states.swap(made->states);
   sequence.length += static_cast<int64_t>(tokens.size());
   return Status::ok();
 }

@@ -51,6 +51,7 @@ class NaiveEngine {
   Compiled decode_;
   std::unique_ptr<FixedWindowLoop> fixed_;   // null: extents follow the step
   std::optional<Compiled> first_, encoder_;  // encoder_: for extents_
+  bool one_token_ = false;                   // decode_ holds for single tokens, and no graph for more
   std::map<std::string, std::vector<int64_t>> extents_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Evaluator> evaluator_;

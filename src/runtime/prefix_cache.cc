@@ -43,7 +43,9 @@ PrefixCache::Node* PrefixCache::child_of(Node* node, int64_t token) const {
 }
 
 Sequence PrefixCache::find(std::span<const int64_t> tokens) {
-  std::vector<Run> runs;
+  const bool ends_at_nodes = pool_.slot_bytes(SpaceKind::kWhole) > 0;
+  std::vector<Run> runs, known;  // so far; up to a node whose whole states are known
+  int64_t whole = -1;
   ++clock_;
   for (Node* node = &root_; !tokens.empty();) {
     node = child_of(node, tokens[0]);
@@ -52,9 +54,13 @@ Sequence PrefixCache::find(std::span<const int64_t> tokens) {
     const size_t common = common_length(node->tokens, tokens);
     append_runs(runs, part_of(node->runs, 0, static_cast<int64_t>(common)));
     if (common < node->tokens.size()) break;
+    if (node->whole >= 0) {
+      known = runs;
+      whole = node->whole;
+    }
     tokens = tokens.subspan(common);
   }
-  return Sequence(pool_, std::move(runs));
+  return Sequence(pool_, ends_at_nodes ? std::move(known) : std::move(runs), whole);
 }
 
 // The first `length` tokens of a node become a node of their own above it.
@@ -76,6 +82,17 @@ void PrefixCache::split(Node* node, size_t length) {
 void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence) {
   if (sequence.kept() != sequence.length()) return;
   ++clock_;
+  for (const Sequence::Whole& known : sequence.whole_states()) {
+    Node* const node = grow(tokens.first(static_cast<size_t>(known.length)), sequence);
+    if (node->whole >= 0) continue;
+    node->whole = known.slot;
+    pool_.space(SpaceKind::kWhole).add_reference({known.slot, 1});
+  }
+  grow(tokens, sequence);
+}
+
+// The node where `tokens`, which `sequence` begins with, end.
+PrefixCache::Node* PrefixCache::grow(std::span<const int64_t> tokens, const Sequence& sequence) {
   Node* node = &root_;
   int64_t at = 0;
   for (const int64_t end = static_cast<int64_t>(tokens.size()); at < end;) {
@@ -87,10 +104,10 @@ void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence
       leaf->runs = part_of(sequence.runs(), at, end);
       leaf->parent = node;
       leaf->used = clock_;
-      for (const Run& r : leaf->runs) pool_.space(SpaceKind::kAppend).add_reference(r);
+      Node& kept = *(node->children[rest[0]] = std::move(leaf));
+      for (const Run& r : kept.runs) pool_.space(SpaceKind::kAppend).add_reference(r);
       tokens_ += end - at;
-      node->children[rest[0]] = std::move(leaf);
-      return;
+      return &kept;
     }
     const size_t common = common_length(child->tokens, rest);
     if (common < child->tokens.size()) {
@@ -101,6 +118,7 @@ void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence
     at += static_cast<int64_t>(common);
     node = child;
   }
+  return node;
 }
 
 bool PrefixCache::drop_oldest() {
@@ -114,6 +132,7 @@ bool PrefixCache::drop_oldest() {
   }
   if (!oldest) return false;
   for (const Run& r : oldest->runs) pool_.space(SpaceKind::kAppend).release(r);
+  if (oldest->whole >= 0) pool_.space(SpaceKind::kWhole).release({oldest->whole, 1});
   tokens_ -= static_cast<int64_t>(oldest->tokens.size());
   oldest->parent->children.erase(oldest->tokens[0]);
   return true;

@@ -83,6 +83,58 @@ TEST_F(PrefixCacheTest, TheOldestMakesRoom) {
   EXPECT_EQ(run({4, 5, 6}), 0);
 }
 
+// Whole states are known where a step of a sequence ended, and a beginning that is found ends there. A slot of them is
+// free once neither the cache nor a sequence holds it.
+TEST(PrefixCacheOfWholeStates, EndsWhereTheyAreKnown) {
+  StateLayout rows, whole;
+  rows.pair.rule = StateRule::kAppend;
+  whole.pair.rule = StateRule::kReplace;
+  rows.type = whole.type = DType::kF32;
+  rows.slot_elements = whole.slot_elements = 1;
+  Result<std::unique_ptr<StatePool>> made = StatePool::create({rows, whole}, {100, 0, 40});
+  ASSERT_TRUE(made.is_ok());
+  StatePool& pool = **made;
+  const auto free_slots = [&] { return pool.space(SpaceKind::kWhole).free_slots(); };
+  const int64_t all = free_slots();
+  {
+    PrefixCache cache(pool);
+    Sequence s(pool);
+    const auto step = [&](int64_t count) {
+      ASSERT_TRUE(s.append(count).is_ok());
+      ASSERT_TRUE(s.take_write_slot().is_ok());
+      s.step_done();
+    };
+    step(4);
+    const int64_t after_four = s.read_slot();
+    step(1);
+    cache.keep(Tokens{1, 2, 3, 4, 5}, s);
+    Sequence found = cache.find(Tokens{1, 2, 3, 4, 9});
+    EXPECT_EQ(found.length(), 4);
+    EXPECT_EQ(found.read_slot(), after_four);
+    EXPECT_TRUE(found.holds(4));
+    EXPECT_FALSE(found.holds(3));
+    EXPECT_EQ(cache.find(Tokens{1, 2, 3, 7}).length(), 0);  // in the middle of a step
+    EXPECT_EQ(cache.find(Tokens{1, 2, 3, 4, 5, 6}).length(), 5);
+    // Parts of an edge split what it holds, and lose nothing.
+    Sequence other(pool);
+    ASSERT_TRUE(other.append(2).is_ok());
+    ASSERT_TRUE(other.take_write_slot().is_ok());
+    other.step_done();
+    cache.keep(Tokens{1, 2}, other);
+    EXPECT_EQ(cache.find(Tokens{1, 2, 3, 7}).length(), 2);
+    EXPECT_EQ(cache.find(Tokens{1, 2, 3, 4, 9}).read_slot(), after_four);
+    s.clear();
+    other.clear();
+    found.clear();
+    EXPECT_EQ(free_slots(), all - 3);
+    while (cache.drop_oldest()) {
+    }
+    EXPECT_EQ(free_slots(), all);
+    EXPECT_EQ(pool.free_slots(), 100);
+  }
+  EXPECT_EQ(free_slots(), all);
+}
+
 TEST_F(PrefixCacheTest, AsACacheOfAllPromptsWouldFind) {
   std::mt19937 random(std::random_device{}());
   start(100000);

@@ -1,7 +1,9 @@
 #include "runtime/program.h"
 
 #include <algorithm>
+#include <bit>
 
+#include "place/row_groups.h"
 #include "runtime/host_integers.h"
 
 namespace situ {
@@ -40,10 +42,27 @@ Result<std::unique_ptr<Program>> Program::create(const Graph& graph, const Bindi
 Status Program::build(const TokenOrder& order) {
   Result<Schedule> schedule = make_schedule(graph_, plan_, order);
   if (!schedule.is_ok()) return schedule.status();
-  schedule_ = std::move(*schedule);
-  SITU_RETURN_IF_ERROR(verify_schedule(graph_, plan_, order, schedule_));
-  for (const Call& c : schedule_.calls) add_views(c);
-  arrivals_.resize(static_cast<size_t>(attentions_ * executor_.threads()));
+  schedule_ = std::make_shared<const Schedule>(std::move(*schedule));
+  SITU_RETURN_IF_ERROR(verify_schedule(graph_, plan_, order, *schedule_));
+#ifndef NDEBUG
+  for (int k = 0; k < kStepKinds; ++k)
+    SITU_RETURN_IF_ERROR(check_barriers(*schedule_, step_kind(k), barriers_of(*schedule_, step_kind(k))));
+#endif
+  execution_ = std::make_shared<const Execution>(executor_.prepare(*schedule_));
+  return bind_memory();
+}
+
+Result<std::unique_ptr<Program>> Program::over(const Regions& regions) const {
+  std::unique_ptr<Program> program(new Program(graph_, binding_, plan_, regions, executor_));
+  program->schedule_ = schedule_;
+  program->execution_ = execution_;
+  SITU_RETURN_IF_ERROR(program->bind_memory());
+  return program;
+}
+
+Status Program::bind_memory() {
+  for (const Call& c : schedule_->calls) add_views(c);
+  arrivals_.resize(static_cast<size_t>(readers_ * executor_.threads()));
   for (const std::vector<Root>* roots : {&plan_.arena, &plan_.io})
     for (const Root& r : *roots)
       if (!std::all_of(r.dims.begin(), r.dims.end(), [](const Dim& d) { return d.linear(); })) bent_.push_back(&r);
@@ -53,11 +72,6 @@ Status Program::build(const TokenOrder& order) {
     logits_view_ = views_.add(logits, graph_.values[binding_.logits].info.type, base_of(logits));
   }
   logits_anywhere_ = find_logits_anywhere();
-#ifndef NDEBUG
-  for (int k = 0; k < kStepKinds; ++k)
-    SITU_RETURN_IF_ERROR(check_barriers(schedule_, step_kind(k), barriers_of(schedule_, step_kind(k))));
-#endif
-  execution_ = executor_.prepare(schedule_);
   return Status::ok();
 }
 
@@ -91,11 +105,12 @@ void Program::add_views(const Call& call) {
     if (i == 0) views = {view, part};
   }
   const Step& step = plan_.steps[static_cast<size_t>(call.step)];
-  if (!step.move && graph_.nodes[static_cast<size_t>(step.node)].is("Attention", "situ"))
-    views.attention = attentions_++;
-  if (call.by_run != 0)
-    views.of_source = plan_.states[static_cast<size_t>(operand_home(plan_, call, 1).root)].pair.rule ==
-                      StateRule::kSource;
+  const bool attention = !step.move && graph_.nodes[static_cast<size_t>(step.node)].is("Attention", "situ");
+  if (attention || call.by_run != 0) views.own = readers_++;
+  if (call.by_run != 0) {
+    const Home& rows = operand_home(plan_, call, static_cast<size_t>(std::countr_zero(call.by_run)));
+    views.of_source = plan_.states[static_cast<size_t>(rows.root)].pair.rule == StateRule::kSource;
+  }
   call_views_.push_back(views);
 }
 
@@ -176,30 +191,29 @@ void Program::bind_step(const StepInput& input) {
   input_ = &input;
   const int64_t place = place_of_logits(input);
   const Segment& first = input.segments[0];
-  table_.build(input.segments);
   if (several()) {
     bind_segments(input, place);
-    tell_attention();
-    return;
+  } else {
+    parts_.assign(1, {symbols_of(first, input.wanted, place), 0, nullptr});
+    tokens_ = first.count;
+    prompt_rows_ = first.prompt ? first.count : 0;
+    views_.bind(parts_[0].symbols);
   }
-  parts_.assign(1, {symbols_of(first, input.wanted, place), 0, nullptr});
-  tokens_ = first.count;
-  prompt_rows_ = first.prompt ? first.count : 0;
-  views_.bind(parts_[0].symbols);
-  tell_attention();
+  table_.build(input.segments);
+  bind_own_segments();
 }
 
-// Attention that takes segments one by one, or whose keys are views: the rows of what it is called on are one
-// segment's.
-void Program::tell_attention() {
-  const size_t segments = table_.tokens().size();
-  tables_.resize(static_cast<size_t>(attentions_) * segments);
-  for (size_t i = 0; i < schedule_.calls.size(); ++i) {
-    const Call& c = schedule_.calls[i];
+// Of calls that take segments one by one, or whose keys are views: the rows that they are called on are one segment's.
+void Program::bind_own_segments() {
+  const size_t segments = input_->segments.size();
+  own_segments_.resize(static_cast<size_t>(readers_) * segments);
+  for (size_t i = 0; i < schedule_->calls.size(); ++i) {
+    const Call& c = schedule_->calls[i];
     const CallViews& views = call_views_[i];
-    if (views.attention < 0 || (c.by_run != 0 && (!several() || c.takes == Takes::kTable))) continue;
+    if (views.own < 0 || (c.by_run != 0 && (!several() || c.takes == Takes::kTable))) continue;
+    const std::vector<StepSegment>& table = views.of_source ? table_.sources() : table_.tokens();
     for (size_t s = 0; s < segments; ++s) {
-      StepSegment& own = tables_[static_cast<size_t>(views.attention) * segments + s] = table_.tokens()[s];
+      StepSegment& own = own_segments_[static_cast<size_t>(views.own) * segments + s] = table[s];
       own.first_row = 0;
       own.shared = 0;
       if (c.by_run != 0) continue;
@@ -301,7 +315,7 @@ void Program::write_inputs(const StepInput& input, Ledger& ledger) {
 }
 
 void Program::bind(int index, int segment, KernelCall& to) const {
-  const Call& c = schedule_.calls[static_cast<size_t>(index)];
+  const Call& c = schedule_->calls[static_cast<size_t>(index)];
   const CallViews& views = call_views_[static_cast<size_t>(index)];
   if (segment >= 0) {
     to.in = views_.part_at(segment, views.first_part);
@@ -317,10 +331,12 @@ void Program::bind(int index, int segment, KernelCall& to) const {
     to.out_by_slot = several() ? c.out_by_slot : 0;
   }
   to.out = to.in + c.in.size();
-  if (views.attention < 0) return;
-  const size_t first = static_cast<size_t>(views.attention);
+  to.segments = nullptr;
+  to.arrivals = nullptr;
+  if (views.own < 0) return;
+  const size_t own = static_cast<size_t>(views.own);
   // Segments one by one would use a workspace again before all are done with it: threads share tokens, not their keys.
-  to.arrivals = segment < 0 ? arrivals_.data() + first * static_cast<size_t>(executor_.threads()) : nullptr;
+  if (segment < 0) to.arrivals = arrivals_.data() + own * static_cast<size_t>(executor_.threads());
   to.segment_count = 1;
   if (segment < 0 && c.by_run != 0) {
     const std::vector<StepSegment>& table = views.of_source ? table_.sources() : table_.tokens();
@@ -328,15 +344,15 @@ void Program::bind(int index, int segment, KernelCall& to) const {
     to.segments = table.data() + begin;
     to.segment_count = static_cast<int>(table.size() - begin);
   } else {
-    to.segments = tables_.data() + first * input_->segments.size() + static_cast<size_t>(std::max(0, segment));
+    to.segments = own_segments_.data() + own * input_->segments.size() + static_cast<size_t>(std::max(0, segment));
   }
 }
 
 void Program::set_trace(Trace* trace) {
   trace_ = trace;
   if (!trace) return;
-  for (size_t i = 0; i < schedule_.calls.size(); ++i) {
-    const Call& c = schedule_.calls[i];
+  for (size_t i = 0; i < schedule_->calls.size(); ++i) {
+    const Call& c = schedule_->calls[i];
     const Step& step = plan_.steps[static_cast<size_t>(c.step)];
     const Node& node = graph_.nodes[static_cast<size_t>(step.node)];
     Trace::Name name{step.move ? "Move" : node.op, node.name, 0};
@@ -354,13 +370,13 @@ void Program::set_trace(Trace* trace) {
 // Bytes that the calls of the last step gave their outputs.
 void Program::count_outputs(Ledger& ledger) const {
   const StepKind kind{input_->wanted > 0, several(), false};
-  for (size_t i = 0; i < schedule_.calls.size(); ++i) {
-    const Call& c = schedule_.calls[i];
+  for (size_t i = 0; i < schedule_->calls.size(); ++i) {
+    const Call& c = schedule_->calls[i];
     if (!runs_in(c, kind)) continue;
     const CallViews& own = call_views_[i];
     const auto count = [&](const View* views, int64_t rows = 1, int64_t of = 1) {
       // Not workspaces, of which few rows are written.
-      const size_t outputs = own.attention >= 0 ? 1 : c.out.size();
+      const size_t outputs = own.own >= 0 ? 1 : c.out.size();
       for (const View& out : std::span(views + c.in.size(), outputs))
         if (out.present())
           (c.moves ? ledger.copied : ledger.computed) += out.count() / of * rows * dtype_bytes(out.type);
@@ -378,7 +394,7 @@ void Program::count_outputs(Ledger& ledger) const {
   }
 }
 
-Status Program::run(const StepInput& input, Ledger& ledger) {
+Status Program::prepare(const StepInput& input, Ledger& ledger) {
   if (input.ports.size() != plan_.ports.size())
     return Status::error("a step is given " + std::to_string(input.ports.size()) + " tensors, and takes " +
                          std::to_string(plan_.ports.size()));
@@ -386,16 +402,29 @@ Status Program::run(const StepInput& input, Ledger& ledger) {
   bind_step(input);
   SITU_RETURN_IF_ERROR(check_sizes(input));
   write_inputs(input, ledger);
-  const StepEnd end = executor_.run(execution_,
-                                    {*this, tokens_, input.wanted > 0, static_cast<int>(input.segments.size()),
-                                     first_wanted_, trace_, first_name_, token_name_},
-                                    ledger);
-  if (end.interrupted) return Status::error("interrupted");
+  return Status::ok();
+}
+
+Status Program::run(const StepInput& input, Ledger& ledger) {
+  SITU_RETURN_IF_ERROR(prepare(input, ledger));
+  BoundStep step{*this, tokens_, input.wanted > 0, static_cast<int>(input.segments.size()), first_wanted_};
+  name_in_trace(&step);
+  const StepEnd end = executor_.run(*execution_, step, ledger);
+  if (end.interrupted) return Status::error(Code::kInterrupted, "interrupted");
   count_outputs(ledger);
+  return fault(end);
+}
+
+Status Program::fault(const StepEnd& end) const {
   if (end.fault_call < 0) return Status::ok();
-  const Step& step = plan_.steps[static_cast<size_t>(schedule_.calls[static_cast<size_t>(end.fault_call)].step)];
+  const Step& step = plan_.steps[static_cast<size_t>(schedule_->calls[static_cast<size_t>(end.fault_call)].step)];
   return Status::error(graph_.nodes[static_cast<size_t>(step.node)].label() + ": " + end.fault.what + " (" +
                        std::to_string(end.fault.value) + ", limit " + std::to_string(end.fault.limit) + ")");
+}
+
+bool Program::is_product(int call) const {
+  const Step& step = plan_.steps[static_cast<size_t>(schedule_->calls[static_cast<size_t>(call)].step)];
+  return !step.move && is_row_product(graph_.nodes[static_cast<size_t>(step.node)]);
 }
 
 }  // namespace situ

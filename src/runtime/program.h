@@ -42,7 +42,7 @@ struct Segment {
   bool is_token() const { return count == 1 && !prompt; }
 };
 
-// The tokens of `sequence` that have just got slots from first_slot on, without runs, which may still move.
+// The tokens of `sequence` from number `past` on, whose slots begin at first_slot, without runs, which may still move.
 Segment segment_of(const Sequence& sequence, std::span<const int64_t> tokens, int64_t past, int64_t first_slot,
                    bool prompt);
 
@@ -66,22 +66,45 @@ class Program final : private BoundCalls {
   // One step. Errors: a value met at run time that a kernel cannot use (names node, value and bound); interrupted
   // (ThreadPool).
   Status run(const StepInput& input, Ledger& ledger);
+
+  // -- the parts of a step, for who takes the calls of several programs side by side
+  // The same program over other memory, with the same schedule. This one must outlive it.
+  Result<std::unique_ptr<Program>> over(const Regions& regions) const;
+  // Binds the views of a step, and writes what the host gives. `input` must live until the step's outputs are counted.
+  Status prepare(const StepInput& input, Ledger& ledger);
+  void bind(int call, int segment, KernelCall& to) const override;
+  // The step's operands of a call: inputs, then outputs.
+  const View* operands(int call) const { return views_.at(call_views_[static_cast<size_t>(call)].first); }
+  // Books what the calls of the step have written.
+  void count_outputs(Ledger& ledger) const;
+  // The error of a kernel, if it met one.
+  Status fault(const StepEnd& end) const;
+  const Schedule& schedule() const { return *schedule_; }
+  const Execution& execution() const { return *execution_; }
+  bool is_product(int call) const;
+  void name_in_trace(BoundStep* step) const {
+    step->trace = trace_;
+    step->first_name = first_name_;
+    step->step_name = token_name_;
+  }
+
   // Whether a step can write the logits of wanted tokens, and no others, where its caller says.
   bool writes_logits_anywhere() const { return logits_anywhere_; }
   // Where the last step left the logits.
   const View& logits() const { return views_[logits_view_]; }
-  int64_t kernel_calls() const { return static_cast<int64_t>(schedule_.calls.size()); }
+  int64_t kernel_calls() const { return static_cast<int64_t>(schedule_->calls.size()); }
   // Records every call of the next steps; null: none. The trace must outlive its use.
   void set_trace(Trace* trace);
   // Generic steps read state as one block: sequences must then be one run.
-  bool needs_contiguous() const { return schedule_.needs_contiguous; }
+  bool needs_contiguous() const { return schedule_->needs_contiguous; }
   // Why a step cannot have tokens of several sequences; "": it can.
-  const std::string& one_sequence() const { return schedule_.one_sequence; }
+  const std::string& one_sequence() const { return schedule_->one_sequence; }
 
  private:
   Program(const Graph& graph, const Binding& binding, const Plan& plan, const Regions& regions, Executor& executor)
       : graph_(graph), binding_(binding), plan_(plan), regions_(regions), executor_(executor) {}
   Status build(const TokenOrder& order);
+  Status bind_memory();
   Status check_host_integers() const;
   void add_views(const Call& call);
   int add_part(const Call& call, size_t operand, int view);
@@ -99,9 +122,7 @@ class Program final : private BoundCalls {
   void write_inputs(const StepInput& input, Ledger& ledger);
   void write_content(std::byte* at, const ValueInfo& info, const SymbolValues& symbols, Ledger& ledger) const;
   void write_rotary_rows(const Root& root, const StepInput& input);
-  void bind(int call, int segment, KernelCall& to) const override;
-  void tell_attention();
-  void count_outputs(Ledger& ledger) const;
+  void bind_own_segments();
   bool several() const { return input_->segments.size() > 1; }
   // The part that stands for all tokens whose logits are wanted.
   int wanted_part() const { return static_cast<int>(parts_.size()) - 1; }
@@ -111,13 +132,13 @@ class Program final : private BoundCalls {
   const Plan& plan_;
   const Regions regions_;
   Executor& executor_;
-  Schedule schedule_;
-  Execution execution_;
+  std::shared_ptr<const Schedule> schedule_;  // programs over other memory have it too, and
+  std::shared_ptr<const Execution> execution_;
   ViewTable views_;
   struct CallViews {
     int first = 0;       // of the operands, in order
     int first_part = 0;  // of their parts, where the call takes one segment at a time, or the last rows
-    int attention = -1;  // its number among those
+    int own = -1;            // its number among calls that read segments (KernelCall::segments); -1: it does not
     bool of_source = false;  // its keys lie in the space of sources
   };
   std::vector<CallViews> call_views_;
@@ -131,9 +152,9 @@ class Program final : private BoundCalls {
   int64_t tokens_ = 0;
   int64_t prompt_rows_ = 0;          // its first tokens that are pieces of prompts
   StepTable table_;
-  std::vector<StepSegment> tables_;  // [attention][segment]: of those whose keys or masks are views
-  int attentions_ = 0;
-  mutable std::vector<uint32_t> arrivals_;  // [attention][thread]; kernels count in it
+  int readers_ = 0;                         // calls that read segments
+  std::vector<StepSegment> own_segments_;   // [reader][segment]: of those that the table does not fit
+  mutable std::vector<uint32_t> arrivals_;  // [reader][thread]; kernels count in it
 
   // -- steps of several segments
   std::vector<ViewTable::Part> parts_;  // by segment, then wanted_part()

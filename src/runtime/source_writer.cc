@@ -94,12 +94,15 @@ Status SourceWriter::compile_for(const Extents& extents, PackStore& packs) {
 Status SourceWriter::prepare(Entry& e) {
   if (e.program) return Status::ok();
   if (e.plan.arena_bytes > most_arena_)
-    return Status::error("encoder: one run needs " + std::to_string(e.plan.arena_bytes) +
-                         " bytes of activations, more than " + std::to_string(most_arena_));
+    return Status::error(Code::kNoRoom, "encoder: one run needs " + std::to_string(e.plan.arena_bytes) +
+                                            " bytes of activations, more than " + std::to_string(most_arena_));
   const size_t bytes = static_cast<size_t>(e.plan.io_bytes + 64);
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return Status::error("cannot reserve " + std::to_string(bytes) + " bytes for the encoder");
-  e.io = static_cast<std::byte*>(p);
+  if (!e.io) {  // else an earlier run got no further
+    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+      return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(bytes) + " bytes for the encoder");
+    e.io = static_cast<std::byte*>(p);
+  }
   Regions regions = regions_;
   regions.io = e.io;
   Result<std::unique_ptr<Program>> program = Program::create(
@@ -116,7 +119,7 @@ Result<SourceWriter::Entry*> SourceWriter::entry_for(const Extents& extents) {
   files_.each([&](const ImportedModel& m) {
     for (const auto& file : m.files) packs.add_file(file.get());
   });
-  SITU_RETURN_IF_ERROR(compile_for(extents, packs));
+  SITU_RETURN_IF_ERROR(compile_for(extents, packs).or_code(Code::kUnsupportedModel));
   return entries_.back().get();
 }
 
@@ -128,12 +131,12 @@ Result<std::shared_ptr<const Source>> SourceWriter::run(const EncoderInput& inpu
   SITU_RETURN_IF_ERROR(prepare(e));
   const int64_t rows = e.rows > 0 ? e.rows : static_cast<int64_t>(input.ids.size());
   StatePool& states = *const_cast<StatePool*>(regions_.states);
-  const Run slots = states.space(SpaceKind::kSource).allocate_stretch(rows);
-  if (slots.length == 0)
-    return Status::error("no room for a source of " + std::to_string(rows) + " rows: of " +
-                         std::to_string(states.space(SpaceKind::kSource).capacity()) + " slots " +
-                         std::to_string(states.space(SpaceKind::kSource).free_slots()) + " are free");
-  auto source = std::make_shared<const Source>(states, slots);  // gives the slots back if the run fails
+  const auto source = std::make_shared<const Source>(states, rows);  // gives its slots back if the run fails
+  if (source->rows() == 0)
+    return Status::error(Code::kNoRoom, "no room for a source of " + std::to_string(rows) + " rows: of " +
+                                            std::to_string(states.space(SpaceKind::kSource).capacity()) + " slots " +
+                                            std::to_string(states.space(SpaceKind::kSource).free_slots()) +
+                                            " are free");
   std::vector<std::byte*> ports;
   for (const Root& r : e.plan.ports) {
     const Tensor& t = input.tensors.at(e.compiled.graph.values[r.value].name);
@@ -142,8 +145,8 @@ Result<std::shared_ptr<const Source>> SourceWriter::run(const EncoderInput& inpu
   Segment segment;
   segment.tokens = input.ids.data();
   segment.count = takes_ids_ ? rows : 1;
-  segment.write_slot = slots.first_slot;
-  segment.runs = &slots;
+  segment.write_slot = source->first_slot();
+  segment.runs = &source->run();
   segment.run_count = 1;
   segment.keys = segment.count;
   segment.source_rows = rows;

@@ -6,6 +6,15 @@
 #include <utility>
 
 namespace situ {
+namespace {
+
+// For one element more, so that the memory for it is there before anything else changes.
+template <typename T>
+void make_room(std::vector<T>& list) {
+  if (list.size() == list.capacity()) list.reserve(2 * list.size() + 1);
+}
+
+}  // namespace
 
 const char* space_name(SpaceKind kind) {
   static const char* const names[kSpaceKinds] = {"append", "source", "whole"};
@@ -86,13 +95,14 @@ Result<std::unique_ptr<StatePool>> StatePool::create(const std::vector<StateLayo
     const int kind = static_cast<int>(space_of(l.pair.rule));
     int64_t bytes = 0;
     if (__builtin_mul_overflow(l.slot_bytes(), capacities[kind], &bytes))
-      return Status::error("a state of " + std::to_string(capacities[kind]) + " slots overflows");
+      return Status::error(Code::kNoRoom, "a state of " + std::to_string(capacities[kind]) + " slots overflows");
     pool->slot_bytes_[kind] += l.slot_bytes();
     // NORESERVE: pages that no token has reached cost nothing.
     void* p = mmap(nullptr, static_cast<size_t>(std::max<int64_t>(bytes, 1)), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
-      return Status::error("cannot reserve " + std::to_string(bytes) + " bytes of address space for the state");
+      return Status::error(Code::kNoRoom,
+                           "cannot reserve " + std::to_string(bytes) + " bytes of address space for the state");
     pool->bases_.push_back(static_cast<std::byte*>(p));
     pool->sizes_.push_back(static_cast<size_t>(std::max<int64_t>(bytes, 1)));
   }
@@ -103,11 +113,14 @@ StatePool::~StatePool() {
   for (size_t i = 0; i < bases_.size(); ++i) munmap(bases_[i], sizes_[i]);
 }
 
-Sequence::Sequence(StatePool& pool, std::vector<Run> runs) : pool_(&pool), runs_(std::move(runs)) {
+Sequence::Sequence(StatePool& pool, std::vector<Run> runs, int64_t whole) : pool_(&pool), runs_(std::move(runs)) {
   for (const Run& r : runs_) {
     pool_->space(SpaceKind::kAppend).add_reference(r);
     length_ += r.length;
   }
+  if (whole < 0) return;
+  pool_->space(SpaceKind::kWhole).add_reference({whole, 1});
+  held_.push_back({length_, whole});
 }
 
 Sequence& Sequence::operator=(Sequence&& other) noexcept {
@@ -132,18 +145,30 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
 }
 
 Result<Run> Sequence::append(int64_t count, int64_t all) {
+  make_room(runs_);
   const int64_t end = runs_.empty() ? 0 : runs_.back().first_slot + runs_.back().length;
   const Run run = pool_->space(SpaceKind::kAppend).allocate(count, end);
   if (run.length == 0)
-    return Status::error("the state is full: " + std::to_string(std::max(count, all)) +
-                         " more tokens do not fit, all " + std::to_string(pool_->capacity()) +
-                         " slots are taken (a larger context, memory or number of sequences gives more)");
+    return Status::error(
+        Code::kNoRoom, "the state is full: " + std::to_string(std::max(count, all)) + " more tokens do not fit, all " +
+                           std::to_string(pool_->capacity()) +
+                           " slots are taken (a larger context, memory or number of sequences gives more)");
   if (!runs_.empty() && run.first_slot == end)
     runs_.back().length += run.length;
   else
     runs_.push_back(run);
   length_ += run.length;
   return run;
+}
+
+Run Sequence::slots_of(int64_t first, int64_t count) const {
+  int64_t begin = length_;
+  for (size_t i = runs_.size(); i-- > 0;) {
+    const Run& r = runs_[i];
+    begin -= r.length;
+    if (begin <= first) return {r.first_slot + first - begin, std::min(count, begin + r.length - first)};
+  }
+  return {};
 }
 
 void Sequence::tie(int64_t count) {
@@ -171,6 +196,7 @@ void Sequence::rewind(int64_t length) {
 }
 
 void Sequence::drop(int64_t most, int64_t first) {
+  make_room(runs_);
   int64_t surplus = kept() - most;
   dropped_ += std::max<int64_t>(0, surplus);
   for (size_t i = 0; surplus > 0;) {
@@ -202,13 +228,13 @@ Sequence Sequence::fork() const {
   other.dropped_ = dropped_;
   other.source_ = source_;
   other.held_ = held_;
-  for (const Held& h : held_) pool_->space(SpaceKind::kWhole).add_reference({h.slot, 1});
+  for (const Whole& h : held_) pool_->space(SpaceKind::kWhole).add_reference({h.slot, 1});
   return other;
 }
 
 void Sequence::clear() {
   for (const Run& r : runs_) pool_->space(SpaceKind::kAppend).release(r);
-  for (const Held& h : held_) release_whole(h.slot);
+  for (const Whole& h : held_) release_whole(h.slot);
   if (written_ >= 0) release_whole(written_);
   runs_.clear();
   tied_.clear();
@@ -221,15 +247,16 @@ Status Sequence::take_write_slot() {
   if (written_ >= 0 || pool_->slot_bytes(SpaceKind::kWhole) == 0) return Status::ok();
   const Run slot = pool_->space(SpaceKind::kWhole).allocate_stretch(1);
   if (slot.length == 0)
-    return Status::error("no room for one more recurrent state: all " +
-                         std::to_string(pool_->space(SpaceKind::kWhole).capacity()) +
-                         " slots are taken (a larger number of sequences gives more)");
+    return Status::error(Code::kNoRoom, "no room for one more recurrent state: all " +
+                                            std::to_string(pool_->space(SpaceKind::kWhole).capacity()) +
+                                            " slots are taken (a larger number of sequences gives more)");
   written_ = slot.first_slot;
   return Status::ok();
 }
 
 void Sequence::step_done() {
   if (written_ < 0) return;
+  make_room(held_);
   held_.push_back({length_, std::exchange(written_, -1)});
   for (size_t i = 0; held_.size() - i > kKeptSteps; ++i)
     if (held_[i].length != pinned_) {
@@ -241,7 +268,7 @@ void Sequence::step_done() {
 
 bool Sequence::holds(int64_t length) const {
   return length == 0 || pool_->slot_bytes(SpaceKind::kWhole) == 0 ||
-         std::any_of(held_.begin(), held_.end(), [&](const Held& h) { return h.length == length; });
+         std::any_of(held_.begin(), held_.end(), [&](const Whole& h) { return h.length == length; });
 }
 
 }  // namespace situ

@@ -88,25 +88,29 @@ class StatePool {
 // Rows of the source space that one run of an encoder wrote. Sequences share it; its slots go with the last of them.
 class Source {
  public:
-  // `run`: has its reference already.
-  Source(StatePool& pool, const Run& run) : pool_(pool), run_(run) {}
+  // Takes the slots; rows() is 0 where so many are not free in one stretch.
+  Source(StatePool& pool, int64_t rows) : pool_(pool), run_(pool.space(SpaceKind::kSource).allocate_stretch(rows)) {}
   ~Source() { pool_.space(SpaceKind::kSource).release(run_); }
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
   int64_t first_slot() const { return run_.first_slot; }
   int64_t rows() const { return run_.length; }
+  const Run& run() const { return run_; }
 
  private:
   StatePool& pool_;
   const Run run_;
 };
 
-// A sequence of tokens in the state. Move-only owner of its slots. One thread at a time.
+// A sequence of tokens in the state. Move-only owner of its slots. One thread at a time. Where memory runs out
+// (std::bad_alloc) append() and take_write_slot() leave it as it was; step_done() and drop() leave a sequence that can
+// be rewound.
 class Sequence {
  public:
   explicit Sequence(StatePool& pool) : pool_(&pool) {}
-  // Over slots that somebody else holds too.
-  Sequence(StatePool& pool, std::vector<Run> runs);
+  // Over slots that somebody else holds too. `whole`: the slot of the whole states after these tokens; -1: there is
+  // none.
+  explicit Sequence(StatePool& pool, std::vector<Run> runs, int64_t whole = -1);
   ~Sequence() { clear(); }
   Sequence(Sequence&& other) noexcept { *this = std::move(other); }
   Sequence& operator=(Sequence&& other) noexcept;
@@ -121,6 +125,8 @@ class Sequence {
   // Slots for the next tokens, at most `count`, in one run. Error: the pool is full; it names the `all` tokens of a
   // step, if these are some of them.
   Result<Run> append(int64_t count, int64_t all = 0);
+  // The slots of token number `first`, which is kept, and of those behind it, at most `count`, in one run.
+  Run slots_of(int64_t first, int64_t count) const;
   // The last `count` tokens were computed together, and are right together only.
   void tie(int64_t count);
   // How many of the first `length` tokens are right without those behind: all, or those before some that are tied
@@ -151,14 +157,16 @@ class Sequence {
   void unpin() { pinned_ = -1; }
   // Whether whole states are known as they were after `length` tokens.
   bool holds(int64_t length) const;
+  // Whole states, as they were after so many tokens, that lie in this slot: those that are known, by length.
+  struct Whole {
+    int64_t length = 0, slot = 0;
+  };
+  const std::vector<Whole>& whole_states() const { return held_; }
 
  private:
   static constexpr size_t kKeptSteps = 4;
   struct Tied {
     int64_t first = 0, count = 0;
-  };
-  struct Held {
-    int64_t length = 0, slot = 0;
   };
   void release_whole(int64_t slot) { pool_->space(SpaceKind::kWhole).release({slot, 1}); }
 
@@ -167,7 +175,7 @@ class Sequence {
   std::vector<Tied> tied_;  // in order
   int64_t length_ = 0, dropped_ = 0;
   std::shared_ptr<const Source> source_;
-  std::vector<Held> held_;  // whole states, by length
+  std::vector<Whole> held_;
   int64_t written_ = -1, pinned_ = -1;
 };
 

@@ -49,6 +49,7 @@ class Scheduler {
       c.out = node.out;
       if (node.is("Attention", "situ") && whole_state(node, 1) && whole_state(node, 1) == whole_state(node, 2))
         c.by_run = 0b110;  // keys and values
+      if (node.is("CausalConv", "situ") && whole_state(node, 0)) c.by_run = 0b1;
     }
     for (size_t i = 0; i < c.in.size(); ++i)
       schedule_.needs_contiguous = schedule_.needs_contiguous || (c.in[i] != kNoValue && (c.by_run >> i & 1) == 0 &&
@@ -92,7 +93,7 @@ class Scheduler {
     const StateLayout& state = plan_.states[static_cast<size_t>(home.root)];
     const StatePair& s = state.pair;
     // Forwards: keys in another order are another order of slots.
-    if (home.view.dims.size() != 4 || home.view.strides[2] != Dim(state.slot_elements)) return std::nullopt;
+    if (home.view.dims.size() < 3 || home.view.strides[2] != Dim(state.slot_elements)) return std::nullopt;
     const Dim& rows = graph_.values[node.in[i]].info.shape[2];
     const bool whole = s.rule == StateRule::kAppend
                            ? rows == graph_.values[s.present].info.shape[static_cast<size_t>(s.axis)]

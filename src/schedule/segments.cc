@@ -117,9 +117,7 @@ class SegmentCalls {
     else
       each = each || follows;
     if (!each) return "";
-    // A mask or bias that is computed is another one for each sequence.
-    const bool bias = c.in.size() > 3 && c.in[3] != kNoValue;
-    c.takes = c.by_run != 0 && !bias ? Takes::kTable : Takes::kEach;
+    c.takes = reads_table(c) ? Takes::kTable : Takes::kEach;
     for (const Operand& o : list) {
       if (!o.present() || is_workspace(c, o.value)) continue;
       // A result that all tokens of a step share would be another one for each sequence.
@@ -130,6 +128,12 @@ class SegmentCalls {
                graph_.values[o.value].name + "' has no part for each: " + problem;
     }
     return "";
+  }
+
+  // Attention over states; a mask or bias that is computed is another one for each sequence.
+  bool reads_table(const Call& c) const {
+    const Node& node = graph_.nodes[static_cast<size_t>(plan_.steps[static_cast<size_t>(c.step)].node)];
+    return c.by_run != 0 && node.is("Attention", "situ") && !node.has_input(3);
   }
 
   bool is_workspace(const Call& c, ValueId v) const {

@@ -110,7 +110,7 @@ class SegmentVerifier {
         const int64_t first = v.offset - begin * slot;
         const ValueId all = rule == StateRule::kSource ? state(t).pair.past : state(t).pair.present;
         const Dim rows = f_.graph.values[static_cast<size_t>(all)].info.shape[static_cast<size_t>(state(t).pair.axis)];
-        if (v.dims.size() != 4 || v.dims[2] != rows.eval(values) || v.strides[2] != slot || first < 0 || first >= slot)
+        if (v.dims.size() < 3 || v.dims[2] != rows.eval(values) || v.strides[2] != slot || first < 0 || first >= slot)
           return wrong(call, "reads by runs what is no row for each token of a state");
         continue;
       }

@@ -1,7 +1,7 @@
 // Tokenizer::apply_chat_template: which template, and with which variables. transformers is the reference.
 #include <nlohmann/json.hpp>
 
-#include "text/owned_text.h"
+#include "text/stop.h"
 #include "text/tokenizer.h"
 
 namespace situ {
@@ -74,10 +74,11 @@ Result<std::string> Tokenizer::apply_chat_template_json(std::string_view message
   if (!chosen.is_ok()) return chosen.status();
   const std::string& jinja = chosen.value()->source;
   OwnedText out, error;
-  const situ_text_stop when = stop();
+  const Stop stop(interrupt_);
+  const situ_text_stop when = stop.for_call();
   if (situ_text_render_chat(jinja.data(), jinja.size(), messages_json.data(), messages_json.size(), text.data(),
                             text.size(), &when, out.get(), error.get()) != 0) {
-    return error.status().with_context(chosen.value()->file);
+    return stop.status(error).with_context(chosen.value()->file);
   }
   return out.str();
 }

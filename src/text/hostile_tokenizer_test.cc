@@ -214,7 +214,9 @@ TEST(HostileTokenizer, AFlagEndsASearch) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     flag = true;
   });
-  EXPECT_EQ(tokenizer.encode(slow_text(), false).status().message(), "encode: interrupted");
+  const Status ended = tokenizer.encode(slow_text(), false).status();
+  EXPECT_EQ(ended.message(), "encode: interrupted");
+  EXPECT_EQ(ended.code(), Code::kInterrupted);
   other.join();
   EXPECT_EQ(tokenizer.encode("he", false).status().message(), "encode: interrupted");
   flag = false;

@@ -1,7 +1,7 @@
 // tokenizer.json, read by the Rust library.
 #include <limits>
 
-#include "text/owned_text.h"
+#include "text/stop.h"
 #include "text/tokenizer_model.h"
 
 namespace situ {
@@ -21,17 +21,16 @@ class JsonTokenizer : public TokenizerModel {
  public:
   explicit JsonTokenizer(situ_text_tokenizer* handle) : handle_(handle) {}
 
-  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens,
-                                      const situ_text_stop& stop) const override {
+  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, const Stop& stop) const override {
     Ids ids;
     OwnedText error;
-    if (situ_text_encode(handle_.get(), text.data(), text.size(), add_special_tokens, &stop, &ids, error.get()) != 0)
-      return error.status();
+    const situ_text_stop when = stop.for_call();
+    if (situ_text_encode(handle_.get(), text.data(), text.size(), add_special_tokens, &when, &ids, error.get()) != 0)
+      return stop.status(error);
     return std::vector<int64_t>(ids.data, ids.data + ids.size);
   }
 
-  Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens,
-                             const situ_text_stop& stop) const override {
+  Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens, const Stop& stop) const override {
     std::vector<uint32_t> narrow;
     narrow.reserve(ids.size());
     for (const int64_t id : ids) {
@@ -39,9 +38,10 @@ class JsonTokenizer : public TokenizerModel {
       narrow.push_back(static_cast<uint32_t>(id));
     }
     OwnedText text, error;
-    if (situ_text_decode(handle_.get(), narrow.data(), narrow.size(), skip_special_tokens, &stop, text.get(),
+    const situ_text_stop when = stop.for_call();
+    if (situ_text_decode(handle_.get(), narrow.data(), narrow.size(), skip_special_tokens, &when, text.get(),
                          error.get()) != 0)
-      return error.status();
+      return stop.status(error);
     return text.str();
   }
 

@@ -91,8 +91,7 @@ class PieceTokenizer : public TokenizerModel {
   }
 
   // The text's own ids, and the end token: a language's tokens are the caller's.
-  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens,
-                                      const situ_text_stop&) const override {
+  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, const Stop&) const override {
     std::vector<int64_t> ids;
     size_t begin = 0;
     bool strip_left = false;  // an added token has taken the spaces behind it
@@ -112,8 +111,7 @@ class PieceTokenizer : public TokenizerModel {
     return ids;
   }
 
-  Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens,
-                             const situ_text_stop&) const override {
+  Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens, const Stop&) const override {
     std::string text;
     std::vector<std::string> pieces;
     const auto flush = [&] {

@@ -1,10 +1,9 @@
 #include "text/tokenizer.h"
 
-#include <atomic>
 #include <utility>
 
 #include "text/language_tokens.h"
-#include "text/owned_text.h"
+#include "text/stop.h"
 
 namespace situ {
 
@@ -14,13 +13,6 @@ Status check_utf8(std::string_view text, std::string_view what) {
   OwnedText error;
   const bool good = situ_text_check_utf8(text.data(), text.size(), what.data(), what.size(), error.get()) == 0;
   return good ? Status::ok() : error.status();
-}
-
-situ_text_stop Tokenizer::stop() const {
-  const auto asked = [](const void* flag) {
-    return flag != nullptr && static_cast<const std::atomic<bool>*>(flag)->load(std::memory_order_relaxed);
-  };
-  return {asked, interrupt_};
 }
 
 std::string Tokenizer::missing_file(const fs::path& folder) {
@@ -70,7 +62,7 @@ Status Tokenizer::resolve_ends() {
 }
 
 Result<std::vector<int64_t>> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  const situ_text_stop when = stop();
+  const Stop when(interrupt_);
   if (!add_special_tokens || !ends_) return model_->encode(text, add_special_tokens, when);
   Result<std::vector<int64_t>> ids = model_->encode(text, false, when);
   if (!ids.is_ok()) return ids;
@@ -80,7 +72,8 @@ Result<std::vector<int64_t>> Tokenizer::encode(std::string_view text, bool add_s
 }
 
 Result<std::string> Tokenizer::decode(std::span<const int64_t> ids, bool skip_special_tokens) const {
-  return model_->decode(ids, skip_special_tokens, stop());
+  const Stop when(interrupt_);
+  return model_->decode(ids, skip_special_tokens, when);
 }
 
 std::optional<int64_t> Tokenizer::token_to_id(std::string_view token) const { return model_->token_to_id(token); }

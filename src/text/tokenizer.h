@@ -15,8 +15,6 @@
 #include "text/tokenizer_config.h"
 #include "text/tokenizer_model.h"
 
-struct situ_text_stop;
-
 namespace situ {
 
 // Error: names `what` and the first byte that is wrong.
@@ -38,7 +36,7 @@ class Tokenizer {
   // The file that a folder lacks to have a tokenizer; "": none.
   static std::string missing_file(const std::filesystem::path& folder);
 
-  // Calls that wait end with the error "interrupted" within milliseconds when the flag is true. Null: none. Not while
+  // Calls that wait end with the error kInterrupted within milliseconds when the flag is true. Null: none. Not while
   // other threads use the tokenizer.
   void interrupt_when(const std::atomic<bool>* flag) { interrupt_ = flag; }
 
@@ -77,7 +75,6 @@ class Tokenizer {
   Tokenizer(std::unique_ptr<TokenizerModel> model, TokenizerConfig config)
       : model_(std::move(model)), config_(std::move(config)) {}
   Status resolve_ends();
-  situ_text_stop stop() const;
 
   std::unique_ptr<TokenizerModel> model_;
   TokenizerConfig config_;

@@ -14,9 +14,10 @@
 #include "text/tokenizer_config.h"
 
 struct situ_text_tokenizer;
-struct situ_text_stop;
 
 namespace situ {
+
+class Stop;
 
 // The functions are those of Tokenizer, and `stop` says when the caller does not wait any more; const ones may be
 // called by any number of threads at once.
@@ -24,9 +25,9 @@ class TokenizerModel {
  public:
   virtual ~TokenizerModel() = default;
   virtual Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens,
-                                              const situ_text_stop& stop) const = 0;
+                                              const Stop& stop) const = 0;
   virtual Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens,
-                                     const situ_text_stop& stop) const = 0;
+                                     const Stop& stop) const = 0;
   virtual std::optional<int64_t> token_to_id(std::string_view token) const = 0;
   virtual std::optional<std::string> id_to_token(int64_t id) const = 0;
   virtual bool is_special(int64_t id) const = 0;

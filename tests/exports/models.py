@@ -46,13 +46,6 @@ def image_to_text(decoder):
     return config
 
 
-def bert_to_bert():
-    def bert(**changes):
-        return hf.BertConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
-                             max_position_embeddings=128, **changes)
-    return hf.EncoderDecoderConfig.from_encoder_decoder_configs(bert(), bert(is_decoder=True, add_cross_attention=True), decoder_start_token_id=2, **SPECIAL)
-
-
 def decoder_only(cls, **changes):
     return cls(**{"vocab_size": VOCABULARY, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, **changes})
 
@@ -88,7 +81,7 @@ MODELS = {
     "t5-penalties": Model(t5_like(hf.T5Config), generation={"repetition_penalty": 1.6}),
     # Without beams: transformers raises the encoder's tokens in the first beam alone.
     "t5-encoder-penalty": Model(t5_like(hf.T5Config), generation={"repetition_penalty": 1.2, "encoder_repetition_penalty": 1.5}, beams=False),
-    "bart-beams": Model(bart_like(hf.BartConfig), generation={"num_beams": 4, "length_penalty": 2.0, "early_stopping": True, "max_length": 20, "min_length": 6,
+    "bart-beams": Model(bart_like(hf.BartConfig), generation={"num_beams": 4, "length_penalty": 2.0, "early_stopping": True, "max_length": 18, "min_length": 6,
                                                               "forced_bos_token_id": 0, "forced_eos_token_id": 2, "no_repeat_ngram_size": 3}),
     "marian-two-vocabularies": Model(bart_like(hf.MarianConfig, share_encoder_decoder_embeddings=False, tie_word_embeddings=False, decoder_vocab_size=VOCABULARY,
                                                pad_token_id=7, decoder_start_token_id=7, eos_token_id=0), spread=0.12, table=0.15),
@@ -96,7 +89,6 @@ MODELS = {
     "whisper-pair": Model(whisper(encoder_layers=1, decoder_layers=3), LISTEN, features=SPEECH, prompt=(50, 51, 53), traced={"feature_size": 16, "nb_max_frames": 60}, merged=False),
     # Other families.
     "blenderbot-small": Model(bart_like(hf.BlenderbotSmallConfig, decoder_start_token_id=1, pad_token_id=0, bos_token_id=1)),
-    "bert-to-bert": Model(bert_to_bert(), spread=0.12, table=0.1),
     "vit-gpt2": Model(image_to_text(hf.GPT2Config(vocab_size=VOCABULARY, add_cross_attention=True, is_decoder=True, **GPT2)), CAPTION, features=IMAGES),
     # Decoders alone.
     "gptj": Model(decoder_only(hf.GPTJConfig, rotary_dim=4, **GPT2), WRITE),

@@ -113,11 +113,13 @@ class Model:
         """
         return self._model.session()
 
-    def step(self, feeds: Sequence[tuple[_situ.Session, Ids]]) -> list[NDArray[np.float32]]:
+    def step(self, feeds: Sequence[tuple[_situ.Session, Ids]]) -> list[NDArray[np.float32] | SituError]:
         """Session.step for each of several sessions, computed together: their logits in the same order.
 
-        The arrays are views, as those of Session.step: each holds until the next step of its session.
-        Raises SituError: as Session.step, and a session that is there twice. The sessions are then as they were.
+        The arrays are views, as those of Session.step: each holds until its session is in a step again. In the place of a
+        session that is refused (what Session.step raises; a session that is there twice) is its SituError, which is not
+        raised: the session is as it was, and the others have what a step without it gives them.
+        Raises SituError: the step as a whole failed, for want of memory for one. All sessions are then as they were.
         """
         try:
             pairs = [(session, ids) for session, ids in feeds]

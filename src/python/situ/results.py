@@ -93,7 +93,7 @@ class Facts:
     state_bytes_per_token: int
     slots: int  # tokens that the state has room for
     kernel_calls_per_token: int
-    one_sequence: str  # why sequences are computed one after the other; "": together
+    one_sequence: str  # why prompts are computed one after the other; "": together
     load_ms: float
     packed_bytes: int  # weights laid out anew by this load
     mapped_packed_bytes: int  # weights as a file has them that an earlier load saved

@@ -1,0 +1,183 @@
+// A state that is the last W rows of all rows so far, as that of a short causal convolution is, appends the rows of the
+// new tokens, and no row is written twice:
+//   both = Concat(past [1, C, W], x [1, C, S]), present = Slice(both, -W ..), y = last S of Conv(both, w [C, 1, K])
+//     ->  present' = Concat(past' [1, C, P], x), y = situ.CausalConv(present', x, w')      W >= K - 1, w' [K, C]
+// Rows before the first token are zeros in both. What the host would hand from step to step, and each step would write
+// again, stays where it was computed; forks, rewinds, batches and shared prefixes are those of keys and values.
+#include <algorithm>
+#include <optional>
+
+#include "eval/interpreter.h"
+#include "passes/builder.h"
+#include "passes/pass.h"
+
+namespace situ {
+namespace {
+
+constexpr size_t kRank = 3, kAxis = 2;  // [1, C, rows]
+
+struct Window {
+  StatePair* state = nullptr;
+  int concat = -1, conv = -1;
+  int cut = -1;                  // takes the last S of what conv gives, where that is more; -1: it is not
+  std::vector<ValueId> extents;  // known shapes of what changes its shape
+};
+
+class Appender {
+ public:
+  explicit Appender(PassContext& context)
+      : context_(context), graph_(context.graph), users_(graph_.users()), builder_(graph_) {}
+
+  Status run() {
+    std::vector<Window> windows;
+    for (StatePair& s : context_.binding.states)
+      if (const std::optional<Window> w = window_of(s)) windows.push_back(*w);
+    if (windows.empty()) return Status::ok();
+    nodes_ = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (const Window& w : windows) keep_extents(w);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      const auto is = [&](int Window::* part) {
+        return std::find_if(windows.begin(), windows.end(),
+                            [&](const Window& w) { return w.*part == static_cast<int>(i); });
+      };
+      if (const auto own = is(&Window::conv); own != windows.end())
+        convolve(*own);
+      else if (is(&Window::cut) == windows.end())
+        builder_.keep(nodes_[i]);
+    }
+    SITU_RETURN_IF_ERROR(builder_.finish());
+    for (const Window& w : windows) append(w);
+    graph_.remove_dead_nodes();
+    return Status::ok();
+  }
+
+ private:
+  const ValueInfo& info(ValueId v) const { return graph_.values[v].info; }
+  const Node& node(int i) const { return graph_.nodes[static_cast<size_t>(i)]; }
+  // Of a [1, C, rows].
+  const Dim& rows(ValueId v) const { return info(v).shape[kAxis]; }
+
+  std::optional<Window> window_of(StatePair& s) const {
+    if (s.rule != StateRule::kReplace || s.past == kNoValue || s.present == kNoValue || graph_.is_output(s.past))
+      return std::nullopt;
+    const ValueInfo& past = info(s.past);
+    if (past.type != DType::kF32 || past.shape.size() != kRank || past.shape[0] != Dim(1) ||
+        !shape_is_const(past.shape))
+      return std::nullopt;
+    Window w{&s};
+    for (const auto& [user, operand] : users_[s.past]) {
+      if (is_extent(user, &w)) continue;
+      if (user < 0 || w.concat >= 0 || operand != 0 || !is_append(node(user))) return std::nullopt;
+      w.concat = user;
+    }
+    if (w.concat < 0) return std::nullopt;
+    const ValueId both = node(w.concat).out[0];
+    if (graph_.is_output(both)) return std::nullopt;
+    bool continues = false;
+    for (const auto& [user, operand] : users_[both]) {
+      if (is_extent(user, &w)) continue;
+      if (user >= 0 && operand == 0 && is_last(node(user), s.present, rows(s.past)))
+        continues = true;
+      else if (user < 0 || operand != 0 || w.conv >= 0 || !is_causal(node(user), both))
+        return std::nullopt;
+      else
+        w.conv = user;
+    }
+    if (!continues || w.conv < 0 || !users_[s.present].empty()) return std::nullopt;
+    return gives_new_rows(&w) ? std::optional(w) : std::nullopt;
+  }
+
+  // Shape, which the host knows, and which stays what it was.
+  bool is_extent(int user, Window* w) const {
+    if (user < 0 || !node(user).is("Shape") || !info(node(user).out[0]).content) return false;
+    w->extents.push_back(node(user).out[0]);
+    return true;
+  }
+  bool is_append(const Node& n) const {
+    const int64_t axis = n.attr_int("axis", 0);
+    return n.is("Concat") && n.in.size() == 2 && n.in[0] != n.in[1] && info(n.out[0]).shape.size() == kRank &&
+           (axis == static_cast<int64_t>(kAxis) || axis == -1) && rows(n.in[1]) == tokens();
+  }
+  Dim tokens() const { return context_.phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS); }
+  Dim past() const { return context_.phase == Phase::kFirst ? Dim(0) : Dim::symbol(kSymP); }
+
+  // The last `count` rows of its operand.
+  bool is_last(const Node& n, ValueId out, const Dim& count) const {
+    if (!n.is("Slice") || n.out[0] != out || rows(out) != count || !n.has_input(3)) return false;
+    const auto begin = content_of(graph_, n, 1), axis = content_of(graph_, n, 3), step = content_of(graph_, n, 4);
+    if (!begin || begin->size() != 1 || !axis ||
+        ((*axis)[0] != Dim(static_cast<int64_t>(kAxis)) && (*axis)[0] != Dim(-1)))
+      return false;
+    const bool from_end = (*begin)[0].upper_bound() < 0;
+    return (!n.has_input(4) || (step && (*step)[0] == Dim(1))) &&
+           (*begin)[0] + count == (from_end ? Dim(0) : rows(n.in[0]));
+  }
+
+  // Each channel by itself, without padding, of constant weights.
+  bool is_causal(const Node& n, ValueId both) const {
+    if (!n.is("Conv") || n.in[0] != both || n.in.size() < 2) return false;
+    const auto each = [&](const char* name, int64_t number) {
+      const std::vector<int64_t> list = n.attr_ints(name);
+      return std::all_of(list.begin(), list.end(), [&](int64_t x) { return x == number; });
+    };
+    const Dim& channels = info(both).shape[1];
+    const Shape& w = info(n.in[1]).shape;
+    const std::string pad = n.attr_string("auto_pad", "NOTSET");
+    return each("pads", 0) && each("strides", 1) && each("dilations", 1) && (pad == "NOTSET" || pad == "VALID") &&
+           Dim(n.attr_int("group", 1)) == channels && w.size() == kRank && w[0] == channels && w[1] == Dim(1) &&
+           graph_.values[n.in[1]].constant.present() && (!n.has_input(2) || graph_.values[n.in[2]].constant.present());
+  }
+
+  // The rows of the new tokens: all that the convolution gives, or the last ones where the window is wider than it.
+  bool gives_new_rows(Window* w) const {
+    const ValueId y = node(w->conv).out[0];
+    if (rows(y) == tokens()) return true;
+    if (users_[y].size() != 1 || users_[y][0].first < 0 || graph_.is_output(y)) return false;
+    w->cut = users_[y][0].first;
+    return is_last(node(w->cut), node(w->cut).out[0], tokens());
+  }
+
+  void keep_extents(const Window& w) {
+    for (const ValueId extent : w.extents) {
+      const Shape dims = *info(extent).content;
+      const ValueId known = graph_.add_shape(graph_.values[extent].name + "/known", dims);
+      for (Node& n : nodes_) std::replace(n.in.begin(), n.in.end(), extent, known);
+    }
+  }
+
+  void convolve(const Window& w) {
+    const Node conv = nodes_[static_cast<size_t>(w.conv)], &concat = nodes_[static_cast<size_t>(w.concat)];
+    builder_.start(conv);
+    const Shape& taps = info(conv.in[1]).shape;
+    const ValueId weights =
+        builder_.transpose(builder_.reshape(conv.in[1], {taps[0].value(), taps[2].value()}), {1, 0});
+    std::vector<ValueId> in{concat.out[0], concat.in[1], weights};
+    if (conv.has_input(2)) in.push_back(conv.in[2]);
+    const Node& last = w.cut >= 0 ? nodes_[static_cast<size_t>(w.cut)] : conv;
+    builder_.op("CausalConv", std::move(in), last.out[0], "situ");
+    context_.note("short convolution", conv.name,
+                  std::to_string(taps[2].value()) + " tokens of " + taps[0].str() + " channels, of appended rows");
+  }
+
+  void append(const Window& w) {
+    const ValueId both = nodes_[static_cast<size_t>(w.concat)].out[0];
+    graph_.values[w.state->past].info.shape[kAxis] = past();
+    std::replace(graph_.outputs.begin(), graph_.outputs.end(), w.state->present, both);
+    w.state->present = both;
+    w.state->rule = StateRule::kAppend;
+    w.state->axis = static_cast<int>(kAxis);
+  }
+
+  PassContext& context_;
+  Graph& graph_;
+  std::vector<std::vector<std::pair<int, int>>> users_;
+  Builder builder_;
+  std::vector<Node> nodes_;
+};
+
+}  // namespace
+
+Status append_windows(PassContext& context) { return Appender(context).run(); }
+
+}  // namespace situ

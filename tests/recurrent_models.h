@@ -1,0 +1,168 @@
+// Small decoders with recurrent states, of plain operators, as ONNX files. Shapes in comments: S new tokens, P past
+// ones, T = P + S, C width, H heads, D and E numbers in a head, K taps.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "onnx/test_model.h"
+
+namespace situ::test {
+
+class RecurrentModel {
+ public:
+  static constexpr int64_t kVocabulary = 61, kWidth = 16, kHeads = 2, kSize = kWidth / kHeads, kTaps = 4;
+
+  RecurrentModel() {
+    g_.inputs.push_back(onnx::test::value("input_ids", DType::kI64, {"batch", "sequence"}));
+    x_ = op("Gather", {weight({kVocabulary, kWidth}, 1), "input_ids"});
+    tokens_ = extent("input_ids", 1);
+  }
+
+  // x += (causal convolution of B * h) * C, where B, C and h come from x: the state is the last `window` >= K - 1 rows
+  // of B * h, zeros before the first. `groups`: of the convolution; C: each channel by itself. `moves`: else the state
+  // is the first rows of what the convolution reads, and stays what it was.
+  void convolution(int64_t window = kTaps - 1, int64_t groups = kWidth, bool moves = true) {
+    const std::string h = op("Transpose", {op("Mul", {linear(x_), linear(x_)})}, {ints("perm", {0, 2, 1})});
+    const auto [past, present] = state("conv", {number(kWidth), number(window)});
+    const std::string both = op("Concat", {past, h}, {integer("axis", 2)});
+    g_.nodes.push_back(onnx::test::node(
+        "Slice", {both, i64({moves ? -window : 0}), i64({moves ? kEnd : window}), i64({2})}, {present}));
+    std::string y = op("Conv", {both, weight({kWidth, kWidth / groups, kTaps}, 0.7), weight({kWidth}, 0.2)},
+                       {integer("group", groups), ints("kernel_shape", {kTaps})});
+    if (window > kTaps - 1)
+      y = op("Slice", {y, op("Neg", {op("Unsqueeze", {tokens_, i64({0})})}), i64({kEnd}), i64({2})});
+    add(linear(op("Mul", {op("Transpose", {y}, {ints("perm", {0, 2, 1})}), linear(x_)})));
+  }
+
+  // x += y, where h_t = a_t h_(t-1) + k_t v_t' and y_t = q_t h_t for each head, a_t in (0, 1), h [H, D, E]; for any
+  // number of tokens at once: with c_t = log a_1 + .. + log a_t
+  //   y = exp(c) q h_0 + (q k' * exp(c_t - c_s), s <= t) v,   h_S = exp(c_S) h_0 + (k exp(c_S - c))' v
+  // `causal`: else a_t follows from the mean of all tokens of the step.
+  void recurrence(bool causal = true) {
+    const auto [past, present] = state("recurrent", {number(kHeads), number(kSize), number(kSize)});
+    const std::string q = heads(linear(x_)), k = heads(linear(x_)), v = heads(linear(x_));
+    const std::string gated = causal ? x_ : op("Add", {x_, op("ReduceMean", {x_, i64({1})}, {integer("keepdims", 1)})});
+    const std::string gate = op("Sigmoid", {op("Add", {op("MatMul", {gated, weight({kWidth, kHeads}, 1)}), f32(1)})});
+    const std::string log_a = op("Transpose", {op("Log", {gate})}, {ints("perm", {0, 2, 1})});  // [1, H, S]
+    const std::string c = op("CumSum", {log_a, scalar(2)});
+    const std::string sum = op("ReduceSum", {log_a, i64({2})}, {integer("keepdims", 1)});  // [1, H, 1]
+    const std::string steps = op("Range", {scalar(0), tokens_, scalar(1)});
+    const std::string earlier = op("LessOrEqual", {unsqueeze(steps, 0), unsqueeze(steps, 1)});
+    const std::string between = op("Sub", {unsqueeze(c, 3), unsqueeze(c, 2)});  // [1, H, S, S]
+    const std::string decay = op("Exp", {op("Where", {earlier, between, f32(-1e9f)})});
+    const std::string scores = op("MatMul", {q, op("Transpose", {k}, {ints("perm", {0, 1, 3, 2})})});
+    const std::string of_new = op("MatMul", {op("Mul", {scores, decay}), v}),
+                      of_past = op("Mul", {op("MatMul", {q, past}), unsqueeze(op("Exp", {c}), 3)});
+    const std::string left = op("Mul", {k, unsqueeze(op("Exp", {op("Sub", {sum, c})}), 3)});
+    const std::string made = op("MatMul", {op("Transpose", {left}, {ints("perm", {0, 1, 3, 2})}), v});
+    const std::string kept = op("Mul", {past, unsqueeze(op("Exp", {sum}), 3)});
+    g_.nodes.push_back(onnx::test::node("Add", {kept, made}, {present}));
+    add(linear(joined(op("Add", {of_past, of_new}))));
+  }
+
+  // The same with a number for each channel, h_t = a_t h_(t-1) + b_t x_t, for steps of one token alone.
+  void recurrence_of_one_token() {
+    const auto [past, present] = state("recurrent", {number(1), number(kWidth)});
+    const std::string kept = op("Mul", {op("Sigmoid", {linear(x_)}), past}), made = op("Mul", {linear(x_), linear(x_)});
+    g_.nodes.push_back(onnx::test::node("Add", {kept, made}, {present}));
+    add(linear(op("Mul", {present, linear(x_)})));
+  }
+
+  // x += attention over all tokens, with a cache.
+  void attention() {
+    const auto [past_key, present_key] = state("key", {number(kHeads), "past", number(kSize)}, "total");
+    const auto [past_value, present_value] = state("value", {number(kHeads), "past", number(kSize)}, "total");
+    const std::string q = heads(linear(x_));
+    g_.nodes.push_back(onnx::test::node("Concat", {past_key, heads(linear(x_))}, {present_key}, {integer("axis", 2)}));
+    g_.nodes.push_back(
+        onnx::test::node("Concat", {past_value, heads(linear(x_))}, {present_value}, {integer("axis", 2)}));
+    const std::string past = extent(past_key, 2), total = op("Add", {past, tokens_});
+    const std::string queries = op("Range", {past, total, scalar(1)}),
+                      keys = op("Range", {scalar(0), total, scalar(1)});
+    const std::string hidden = op("Greater", {unsqueeze(keys, 0), unsqueeze(queries, 1)});
+    const std::string mask = op("Where", {hidden, f32(std::numeric_limits<float>::lowest()), f32(0)});
+    const std::string scores = op("MatMul", {q, op("Transpose", {present_key}, {ints("perm", {0, 1, 3, 2})})});
+    const std::string scaled = op("Mul", {scores, f32(1 / std::sqrt(static_cast<float>(kSize)))});
+    const std::string p = op("Softmax", {op("Add", {scaled, mask})}, {integer("axis", -1)});
+    add(linear(joined(op("MatMul", {p, present_value}))));
+  }
+
+  // The file.
+  std::string bytes() {
+    g_.nodes.push_back(onnx::test::node("MatMul", {x_, weight({kWidth, kVocabulary}, 1)}, {"logits"}));
+    g_.outputs.push_back(onnx::test::value("logits", DType::kF32, {"batch", "sequence", number(kVocabulary)}));
+    return onnx::test::model(g_.bytes());
+  }
+
+ private:
+  static constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
+  static std::string number(int64_t n) { return std::to_string(n); }
+  static std::string integer(const std::string& name, int64_t v) { return onnx::test::int_attribute(name, v); }
+  static std::string ints(const std::string& name, const std::vector<int64_t>& v) {
+    return onnx::test::ints_attribute(name, v);
+  }
+  std::string name() { return "v" + std::to_string(count_++); }
+
+  std::string op(const std::string& type, const std::vector<std::string>& in,
+                 const std::vector<std::string>& attributes = {}) {
+    const std::string y = name();
+    g_.nodes.push_back(onnx::test::node(type, in, {y}, attributes, "/" + type + y));
+    return y;
+  }
+  std::string constant(DType type, const std::vector<int64_t>& dims, const std::string& data) {
+    const std::string v = name();
+    g_.initializers.push_back(onnx::test::raw_tensor(v, type, dims, data));
+    return v;
+  }
+  std::string i64(const std::vector<int64_t>& v) {
+    return constant(DType::kI64, {static_cast<int64_t>(v.size())}, onnx::test::raw(v));
+  }
+  std::string scalar(int64_t v) { return constant(DType::kI64, {}, onnx::test::raw(std::vector<int64_t>{v})); }
+  std::string f32(float v) { return constant(DType::kF32, {}, onnx::test::raw(std::vector<float>{v})); }
+  // Products with it keep the size of numbers times `scale`.
+  std::string weight(const std::vector<int64_t>& dims, double scale) {
+    int64_t count = 1;
+    for (const int64_t d : dims) count *= d;
+    std::normal_distribution<float> normal(
+        0, static_cast<float>(
+               scale / (dims.size() == 2 && dims[0] != kVocabulary ? std::sqrt(static_cast<double>(dims[0])) : 1)));
+    std::vector<float> data;
+    for (int64_t i = 0; i < count; ++i) data.push_back(normal(random_));
+    return constant(DType::kF32, dims, onnx::test::raw(data));
+  }
+  std::string linear(const std::string& x) { return op("MatMul", {x, weight({kWidth, kWidth}, 1.2)}); }
+  std::string unsqueeze(const std::string& x, int64_t axis) { return op("Unsqueeze", {x, i64({axis})}); }
+  std::string extent(const std::string& x, int64_t axis) { return op("Gather", {op("Shape", {x}), scalar(axis)}); }
+  // [1, S, C] -> [1, H, S, C / H], and back.
+  std::string heads(const std::string& x) {
+    return op("Transpose", {op("Reshape", {x, i64({0, 0, kHeads, kSize})})}, {ints("perm", {0, 2, 1, 3})});
+  }
+  std::string joined(const std::string& x) {
+    return op("Reshape", {op("Transpose", {x}, {ints("perm", {0, 2, 1, 3})}), i64({0, 0, kWidth})});
+  }
+  void add(const std::string& y) { x_ = op("Tanh", {op("Add", {x_, y})}); }
+
+  // Input and output of a state of the next layer; "past" among the dims of the input is `grown` in the output.
+  std::pair<std::string, std::string> state(const std::string& kind, std::vector<std::string> dims,
+                                            const std::string& grown = "") {
+    const std::string layer = std::to_string(states_++), past = "past_" + kind + "." + layer,
+                      present = "present_" + kind + "." + layer;
+    dims.insert(dims.begin(), "batch");
+    g_.inputs.push_back(onnx::test::value(past, DType::kF32, dims));
+    for (std::string& d : dims)
+      if (d == "past") d = grown;
+    g_.outputs.push_back(onnx::test::value(present, DType::kF32, dims));
+    return {past, present};
+  }
+
+  onnx::test::GraphText g_;
+  std::mt19937 random_{7};
+  std::string x_, tokens_;
+  int count_ = 0, states_ = 0;
+};
+
+}  // namespace situ::test

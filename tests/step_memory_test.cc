@@ -1,0 +1,183 @@
+// Every allocation of a step fails in turn: the step is refused, all sessions are what they were, and the same step
+// then gives what it gives undisturbed.
+#include <functional>
+#include <limits>
+#include <optional>
+
+#include "generate/allocation_counter_test.h"
+#include "tiny_sessions.h"
+
+namespace situ::test {
+namespace {
+
+using StepMemory = TinyModel;
+constexpr int64_t kAll = std::numeric_limits<int32_t>::max();
+
+// What is done to a model that has sessions: it is made anew for each try.
+struct Scene {
+  std::vector<Tokens> before, fed;  // by session; none are fed to a session that has no part in the step
+  bool forks = false;               // all are forks of the first
+};
+
+struct Sessions {
+  std::vector<Session> all;
+  std::vector<Model::Feed> feeds;
+  Sessions(Model& model, const Scene& scene) {
+    for (size_t i = 0; i < scene.fed.size(); ++i)
+      all.push_back(scene.forks && i > 0 ? all[0].fork().value()
+                                         : session_of(model, static_cast<int64_t>(i), scene.before[i]));
+    for (size_t i = 0; i < all.size(); ++i)
+      if (!scene.fed[i].empty()) feeds.push_back({&all[i], scene.fed[i]});
+  }
+};
+
+// Of a feed that is refused in any case: its code.
+Rows rows_of(const Result<std::vector<Model::Logits>>& stepped) {
+  EXPECT_TRUE(stepped.is_ok()) << stepped.status().message();
+  Rows rows;
+  if (!stepped.is_ok()) return rows;
+  for (const Model::Logits& logits : *stepped)
+    rows.push_back(logits.is_ok() ? copy_of(*logits) : std::vector<float>{static_cast<float>(logits.status().code())});
+  return rows;
+}
+
+// Allocation number `n` fails, and in another try all from it on; false: the step does not come so far.
+bool fails_at(Model& model, const Scene& scene, int64_t n, const Rows& want) {
+  for (const int64_t count : {int64_t{1}, kAll}) {
+    Sessions sessions(model, scene);
+    std::vector<int64_t> lengths;
+    for (const Session& s : sessions.all) lengths.push_back(s.length());
+    const int64_t slots = free_slots(model);
+    testing::fail_allocations(n, count);
+    Result<std::vector<Model::Logits>> stepped = model.step(sessions.feeds);
+    const bool failed = testing::fail_allocations(0, 0) > 0;
+    if (!failed) {
+      EXPECT_EQ(rows_of(stepped), want);
+      return false;
+    }
+    if (!stepped.is_ok()) {
+      EXPECT_EQ(stepped.status().code(), Code::kNoRoom) << stepped.status().message();
+      EXPECT_EQ(free_slots(model), slots) << n;
+      for (size_t i = 0; i < lengths.size(); ++i) EXPECT_EQ(sessions.all[i].length(), lengths[i]) << n;
+      stepped = model.step(sessions.feeds);
+    }
+    EXPECT_EQ(rows_of(stepped), want) << "allocation " << n;
+  }
+  return true;
+}
+
+LoadOptions small() {
+  LoadOptions options;
+  options.context_length = 64;
+  options.sequences = 6;
+  options.chunk = 8;
+  options.batch = 4;
+  options.threads = 2;
+  return options;
+}
+
+std::vector<Scene> scenes() {
+  const auto t = some_tokens;
+  return {
+      {{t(3, 1)}, {t(1, 2)}, false},                                  // a token
+      {{{}}, {t(29, 3)}, false},                                      // a prompt in pieces
+      {{{}, t(9, 4), t(2, 5)}, {t(19, 6), t(1, 7), t(3, 8)}, false},  // prompts and answers
+      {{t(5, 9), {}, {}}, {t(12, 1), t(1, 2), t(1, 3)}, true},        // branches of one session
+      {{{}, {}, {}, t(4, 2), {}, {}}, {t(2, 1), t(1, 2), t(3, 3), t(1, 4), t(2, 5), t(1, 6)}, false},  // two steps
+      {{{}, t(2, 1), {}}, {{-1}, t(1, 2), t(3, 3)}, false},  // refused: no such token
+      {{t(60, 1), t(60, 2), t(60, 3), t(60, 4), t(60, 5), {}, {}},
+       {t(1, 1), {}, {}, {}, {}, t(62, 2), t(62, 3)},
+       false},  // no room
+  };
+}
+
+TEST_P(StepMemory, EveryAllocationOfAStepFailsInTurn) {
+  for (const Scene& scene : scenes()) {
+    Rows want;
+    {
+      Model model = load(small());
+      Sessions sessions(model, scene);
+      want = rows_of(model.step(sessions.feeds));
+    }
+    // Steps of a model that has made none before allocate most, later ones what no step before has needed.
+    Model used = load(small());
+    const int64_t slots = free_slots(used);
+    int64_t n = 0;
+    while (fails_at(used, scene, n, want) && !HasFailure()) ++n;
+    EXPECT_GT(n, 0);
+    EXPECT_EQ(free_slots(used), slots);
+    n = 0;
+    for (bool more = true; more && !HasFailure(); ++n) {
+      Model unused = load(small());
+      more = fails_at(unused, scene, n, want);
+    }
+  }
+}
+
+TEST_P(StepMemory, SessionsAndNaiveSteps) {
+  LoadOptions options = small();
+  for (const bool naive : {false, true}) {
+    options.naive = naive;
+    Model model = load(options);
+    Session want = session_of(model, 1, some_tokens(4, 1));
+    const std::vector<float> logits = copy_of(want.step(some_tokens(2, 2)).value());
+    // The naive mode allocates every value anew: some of them.
+    const int64_t stride = naive ? 23 : 1;
+    bool more = true;
+    for (int64_t n = 0; more && !HasFailure(); n += stride)
+      for (const int64_t count : {int64_t{1}, kAll}) {
+        Session session = session_of(model, 1, some_tokens(4, 1));
+        const Tokens tokens = some_tokens(2, 2);
+        testing::fail_allocations(n, count);
+        const Status status = session.step(tokens).status();
+        more = testing::fail_allocations(0, 0) > 0;
+        if (!status.is_ok()) {
+          EXPECT_EQ(status.code(), Code::kNoRoom) << status.message();
+          EXPECT_EQ(session.length(), 4);
+          EXPECT_EQ(copy_of(session.step(tokens).value()), logits) << "allocation " << n;
+        }
+      }
+  }
+}
+
+TEST_P(StepMemory, Sources) {
+  Model model = load(small());
+  if (!model.has_encoder()) GTEST_SKIP() << "no encoder";
+  const Prompt prompt{some_tokens(9, 3), {}, {}};
+  const auto logits_of = [](Session session) { return copy_of(session.step(Tokens{2}).value()); };
+  const auto fails = [&](Model& m, int64_t n, int64_t count, const std::vector<float>& want) {
+    const Space& space = m.impl().in_place->states().space(SpaceKind::kSource);
+    const int64_t slots = space.free_slots();
+    testing::fail_allocations(n, count);
+    Result<Session> session = m.new_session(prompt);
+    const bool failed = testing::fail_allocations(0, 0) > 0;
+    if (!session.is_ok()) {
+      EXPECT_EQ(session.status().code(), Code::kNoRoom) << session.status().message();
+      EXPECT_EQ(space.free_slots(), slots) << n;
+      session = m.new_session(prompt);
+    }
+    EXPECT_EQ(logits_of(std::move(session).value()), want) << "allocation " << n;
+    return failed;
+  };
+  const std::vector<float> want = logits_of(model.new_session(prompt).value());
+  for (const int64_t count : {int64_t{1}, kAll})
+    for (int64_t n = 0; fails(model, n, count, want) && !HasFailure(); ++n) {
+    }
+  // The first run prepares the encoder's program, by thousands of allocations: some of them.
+  int64_t first = testing::allocations();
+  {
+    Model unused = load(small());
+    first = testing::allocations();
+    EXPECT_TRUE(unused.new_session(prompt).is_ok());
+  }
+  const int64_t all = testing::allocations() - first;
+  for (int64_t i = 0; i < 16 && !HasFailure(); ++i) {
+    Model unused = load(small());
+    EXPECT_TRUE(fails(unused, all * i / 16, i % 2 ? 1 : kAll, want));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, StepMemory, ::testing::Values("tiny/llama", "tiny/t5"), test_name);
+
+}  // namespace
+}  // namespace situ::test
