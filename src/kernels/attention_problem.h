@@ -2,6 +2,7 @@
 // rows. attention_tile.h has the arithmetic.
 #pragma once
 
+#include "kernels/attention_blocks.h"
 #include "kernels/attention_pairs.h"
 #include "kernels/dots.h"
 #include "kernels/params.h"
@@ -14,7 +15,6 @@ namespace SITU_ISA {
 // Rows of a tile, a multiple of kTileRows: more would be masked for nothing (512 queries over 512 keys with tiles of
 // 48, 96 and 192 rows: 4.3, 4.8, 6.5 ms).
 constexpr int64_t kMaxRows = kMostTileRows;
-constexpr int64_t kKeyBlock = 128;       // most keys per step of the online softmax
 constexpr int64_t kPanelFloats = 65536;  // most for the panels of a block's K and V
 constexpr int64_t kFewRows = 7;          // up to here dot products beat packing the keys
 static_assert(kKeyBlock % kTileColumns == 0);

@@ -1,4 +1,5 @@
 // situ.Attention against the textbook formula in double.
+#include "kernels/attention_blocks.h"
 #include "kernels/strided_test.h"
 
 namespace situ {
@@ -259,7 +260,7 @@ TEST(Attention, Decode) {
 
 // Around the numbers of keys at which there is a block more.
 TEST(Attention, BlocksOfKeys) {
-  for (int64_t keys : {4, 35, 95, 96, 191, 192, 193, 767, 768, 1030})
+  for (int64_t keys : {4, 35, 95, 96, 191, 192, 193, 512, 513, 1030})
     for (int64_t group : {1, 3, 12}) check({.heads = 2 * group, .kv_heads = 2, .keys = keys, .value_depth = 40});
   check({.heads = 60, .kv_heads = 1, .keys = 300, .depth = 70, .value_depth = 90});
   check({.heads = 22, .kv_heads = 11, .keys = 300});

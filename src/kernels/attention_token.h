@@ -57,8 +57,7 @@ static inline void attend_slots(const Problem& p, const TileList& list, const Ke
   const bool apart = p.k.strides[1] > p.k.strides[2] || p.v.strides[1] > p.v.strides[2];
   const int64_t count = keys.count, step = apart ? count : slots_at_once(p);
   auto up_to = [](int64_t j, int64_t most) { return j < most ? j : most; };
-  auto ask = [&](const View& v, const Keys& of, int64_t from, int64_t to, int64_t part)
-                 __attribute__((always_inline)) {
+  auto ask = [&](const View& v, const Keys& of, int64_t from, int64_t to, int64_t part) __attribute__((always_inline)) {
     if (!apart) prefetch_slots(list, v, of, from, to, part);
   };
   with_type(p.k, [&](const auto* k) {
@@ -192,8 +191,8 @@ static inline void sum_block(Problem* p, TokenWork* w, int64_t begin, int64_t en
   }
 }
 
-// Adds the sums of keys that follow; what they lie in is free afterwards. Not inlined into its callers, so that all have
-// the same instructions.
+// Adds the sums of keys that follow; what they lie in is free afterwards. Not inlined into its callers, so that all
+// have the same instructions.
 __attribute__((noinline)) static void merge(int64_t rows, int64_t o_row, Sums* from, Sums* to) {
   for (int64_t first = 0; first < rows; first += kLanes) {
     const int64_t n = rows - first < kLanes ? rows - first : kLanes;
@@ -278,8 +277,8 @@ static inline void merge_left(const Problem& p, TokenWork* w, const Workspace& s
                               const TokenBlocks& blocks) {
   for (int64_t part = 0; part < blocks.parts(); ++part) {
     w->part.empty = true;
-    const int64_t begin = blocks.part_begin(part), end = (units.whole >> part & 1) != 0 ? begin + 1
-                                                                                         : blocks.part_begin(part + 1);
+    const int64_t begin = blocks.part_begin(part),
+                  end = (units.whole >> part & 1) != 0 ? begin + 1 : blocks.part_begin(part + 1);
     for (int64_t b = begin; b < end; ++b) {
       take_left(p, w->rows, space, units.slot, b, &w->block);
       merge(w->rows, p.o_row, &w->block, &w->part);
@@ -324,8 +323,9 @@ static inline void run_units(Problem* p, std::byte* scratch, const TokenTiles& c
 static inline void run_tokens(Problem* p, const StepSegment* segments, int count, int thread, int threads) {
   const Workspace space(p->call);
   const bool room = space.floats >= p->o_row + 2;
-  const TokenStep step{segments, count, p->params.window, p->params.first, p->batch, p->k.dims[1], p->group,
-                       token_rows_that_fit(*p), room ? space.slots : 0, space.blocks, space.rows};
+  const TokenStep step{segments,     count,    p->params.window,        p->params.first,        p->batch,
+                       p->k.dims[1], p->group, token_rows_that_fit(*p), room ? space.slots : 0, space.blocks,
+                       space.rows};
   each_units(step, thread, threads, [&](const TokenUnits& units, const TokenTiles& cut, const TokenBlocks& blocks) {
     run_units(p, p->call.scratch, cut, units, blocks, segments, space);
   });

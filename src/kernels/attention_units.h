@@ -5,9 +5,9 @@
 // once. The list of units, (group, tiles of some KV heads, block of keys), is cut into a stretch for each thread.
 #pragma once
 
+#include "kernels/attention_blocks.h"
 #include "kernels/isa.h"
 #include "kernels/kernel.h"
-#include "kernels/params.h"
 
 namespace situ {
 namespace SITU_ISA {
@@ -17,38 +17,39 @@ static inline bool is_token(const StepSegment& s) { return s.rows == 1 && !s.pie
 struct TokenStep {
   const StepSegment* segments;
   int count;
-  int64_t window, first;             // AttentionParams
-  int64_t batch, kv_heads, group;    // `group` query heads of each KV head
-  int64_t fit;                       // rows that a thread's scratch holds
-  int64_t slots, blocks, space_rows; // of the workspace; 0: none, threads share tokens and heads, but no keys
+  int64_t window, first;              // AttentionParams
+  int64_t batch, kv_heads, group;     // `group` query heads of each KV head
+  int64_t fit;                        // rows that a thread's scratch holds
+  int64_t slots, blocks, space_rows;  // of the workspace; 0: none, threads share tokens and heads, but no keys
 };
 
 constexpr int64_t kBlockParts = 4;
 
 // The keys of a token, in blocks.
 struct TokenBlocks {
-  int64_t first, end, size, count;
+  int64_t first, end, count;
 
   TokenBlocks(const TokenStep& step, int64_t keys) {
     first = step.window > 0 && step.first <= 0 && keys > step.window ? keys - step.window : 0;
     end = keys;
-    const int64_t n = attention_blocks(end - first);
-    size = (end - first + n - 1) / n;
-    count = size > 0 ? (end - first + size - 1) / size : 1;
+    count = attention_blocks(end - first);
   }
   // The sums of blocks are merged in order within each of up to four parts, then those of the parts: a thread that has
   // all blocks of a part leaves the others one sum of it.
   int64_t parts() const { return count < kBlockParts ? count : kBlockParts; }
   int64_t part_begin(int64_t part) const { return part * count / parts(); }
-  int64_t begin_of(int64_t block) const { return first + block * size; }
-  int64_t end_of(int64_t block) const { return begin_of(block) + size < end ? begin_of(block) + size : end; }
+  // Scores of whole vectors need no mask.
+  int64_t begin_of(int64_t block) const {
+    return first + (block * (end - first) / count + kBlockGrain - 1) / kBlockGrain * kBlockGrain;
+  }
+  int64_t end_of(int64_t block) const { return block + 1 < count ? begin_of(block + 1) : end; }
 };
 
 // How the rows of `tokens` tokens are cut into tiles, and how many are worked on side by side.
 struct TokenTiles {
-  int64_t per_head, rows;       // tiles of a KV head; rows of a tile, the last one of a head may have fewer
-  int64_t count;                // tiles of a token
-  int64_t heads, tokens;        // side by side: tiles of a token, and tokens
+  int64_t per_head, rows;  // tiles of a KV head; rows of a tile, the last one of a head may have fewer
+  int64_t count;           // tiles of a token
+  int64_t heads, tokens;   // side by side: tiles of a token, and tokens
 
   TokenTiles(const TokenStep& step, int64_t group_tokens) {
     const auto at_most = [](int64_t x, int64_t most) { return x < most ? x : most; };

@@ -70,7 +70,7 @@ struct KernelCall {
   const StepSegment* segments = nullptr;
   int segment_count = 0;
   // Attention: a word for each thread, 0 before and after the call. With it, and a workspace for output 1
-  // (kernels/params.h), threads share the keys of one token.
+  // (kernels/attention_blocks.h), threads share the keys of one token.
   uint32_t* arrivals = nullptr;
   // So many first rows are pieces of prompts, whose tokens have the same sums in whatever pieces a prompt comes:
   // kernels with another order of sums for few rows than for many take these for many.

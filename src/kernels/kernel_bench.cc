@@ -19,7 +19,7 @@ const Name kNames[] = {
 // Whether all kernels that were wanted have been timed, and met nothing that they could not use.
 bool run(const KernelTable& table, int threads, const char* only, bool once) {
   Bench bench(table, threads, only, once);
-  bench_products(bench, threads);
+  bench_products(bench);
   bench_others(bench);
   bool good = bench.problem().empty();
   if (!good) std::fprintf(stderr, "kernel_bench: %s\n", bench.problem().c_str());

@@ -118,7 +118,7 @@ inline KernelCall make_call(const std::vector<View>& in, const View* out, const 
 }
 
 // Products and attention, on the shapes that decide how fast a step is.
-void bench_products(Bench& bench, int threads);
+void bench_products(Bench& bench);
 // All other kernels, on the shapes of one token and of 512.
 void bench_others(Bench& bench);
 

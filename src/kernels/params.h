@@ -248,9 +248,9 @@ constexpr int64_t kRowScaleBytes = 4;
 // [B,Hk,T,D+4] int8), bias? (float: added, bool: true = attend; broadcast to [B,Hq,S,T]), slopes? f32 [Hq] (ALiBi: adds
 // slope * (key position - query position)), sink? [Hq] (adds exp(sink) to the softmax denominator), distance_bias? f32
 // [Hq or 1, N] (adds column key position - query position - least_distance, or the one at the nearer end).
-// y [B,Hq,S,Dv], workspace? f32 [threads - 1, blocks, rows, attention_partial_floats(Dv)], which nobody reads
-// afterwards. Query i stands at position T - S + i. s = softcap(scale * q.k) + bias; keys with position > query's are
-// left out when causal, keys with position <= query's - window when window > 0. A row that attends to nothing is 0.
+// y [B,Hq,S,Dv], workspace? f32 (kernels/attention_blocks.h), which nobody reads afterwards. Query i stands at position
+// T - S + i. s = softcap(scale * q.k) + bias; keys with position > query's are left out when causal, keys with position
+// <= query's - window when window > 0. A row that attends to nothing is 0.
 struct AttentionParams {
   float scale;
   float softcap;           // 0: none, else s = softcap * tanh(s / softcap)
@@ -260,33 +260,6 @@ struct AttentionParams {
   bool causal;
   bool smooth_sink;  // sink of 0 for every head (smooth softmax)
 };
-
-// The keys that one token attends to are cut into equal blocks by their number alone: about 128 each, and as many as
-// two or four threads share evenly. Each block is summed on its own and the sums are merged in the order of the keys,
-// so that they depend neither on the number of threads nor on who else is in the step. A block costs about as much as 8
-// keys beside its own: 128 keys of SmolLM2 in four blocks took 20% longer than in two. One thread waits a microsecond for
-// what another one left, in which it sums 35 keys.
-constexpr int64_t kMostBlocks = 64;
-constexpr int64_t attention_blocks(int64_t keys) {
-  if (keys < 192) return keys < 96 ? 1 : 2;
-  const int64_t n = (keys + 256) / 512;
-  return 4 * (n < 1 ? 1 : (n > kMostBlocks / 4 ? kMostBlocks / 4 : n));
-}
-// Tiles whose blocks are worked on side by side: of up to 8 KV heads of one token, each of up to 48 query heads; of
-// tokens that share keys up to 32 tiles with 64 rows, which stay in the L2 cache.
-constexpr int64_t kHeadsTogether = 8, kMostTileRows = 48, kTilesTogether = 32, kSharingRows = 64;
-// Rows of them, where a step has up to `tokens` single tokens.
-constexpr int64_t attention_rows_together(int64_t heads, int64_t kv_heads, int64_t tokens) {
-  const int64_t group = kv_heads > 0 ? heads / kv_heads : heads,
-                rows = kHeadsTogether * (group < kMostTileRows ? group : kMostTileRows);
-  const int64_t one = rows < heads ? rows : heads, all = heads * tokens < kSharingRows ? heads * tokens : kSharingRows;
-  return one > all ? one : all;
-}
-// What a block gives for one row: the sum of values, then its largest score and the sum of its weights.
-constexpr int64_t kPartialColumns = 32;
-constexpr int64_t attention_partial_floats(int64_t value_depth) {
-  return (value_depth + kPartialColumns - 1) / kPartialColumns * kPartialColumns + kPartialColumns / 2;
-}
 
 // situ.Rotary, operands x [B,H,S,D], cos, sin, positions? [B,S] or [1] int64 (then cos and sin are tables
 // [M,C]; a single position is the first one), else cos and sin broadcast to [B,H,S,C]. C is R or R / 2.

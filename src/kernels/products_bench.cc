@@ -1,4 +1,5 @@
 // Speed of products and attention on the shapes of a small language model (SmolLM2-135M).
+#include "kernels/attention_blocks.h"
 #include "kernels/kernel_bench.h"
 
 namespace situ {
@@ -100,8 +101,8 @@ void bench_attention(Bench& bench, int64_t heads, int64_t kv_heads, int64_t quer
 }
 
 // One token's attention over all layers of a model, each with a state of its own as the runtime keeps it: slot by slot,
-// all heads of a token next to each other. `sequences` have as many keys each, in one step, or share them as the beams of
-// a source do.
+// all heads of a token next to each other. `sequences` have as many keys each, in one step, or share them as the beams
+// of a source do.
 void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, int64_t keys, int64_t size, DType type,
                  int64_t sequences = 1, bool shared = false) {
   if (!bench.wants("attention")) return;
@@ -123,7 +124,8 @@ void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, 
   std::vector<std::vector<View>> in;
   std::vector<KernelCall> calls;
   for (int64_t i = 0; i < 2 * layers; ++i) {
-    states.emplace_back(type, std::vector<int64_t>{1, (shared ? 1 : sequences) * keys, kv_heads, stored_size(type, size)});
+    states.emplace_back(type,
+                        std::vector<int64_t>{1, (shared ? 1 : sequences) * keys, kv_heads, stored_size(type, size)});
     View& v = states.back().view;
     std::swap(v.dims[1], v.dims[2]);
     std::swap(v.strides[1], v.strides[2]);
@@ -138,11 +140,12 @@ void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, 
     calls.back().segment_count = static_cast<int>(sequences);
   }
   const double ms = bench.time(&KernelTable::attention, calls);
-  bench.report(std::string("state of ") + std::to_string(layers) + " layers " + short_name(type) +
-                   " heads=" + std::to_string(heads) + "/" + std::to_string(kv_heads) + " T=" + std::to_string(keys) +
-                   " D=" + std::to_string(size) + (sequences > 1 ? " x" + std::to_string(sequences) : "") + (shared ? " shared" : ""),
-               ms, static_cast<double>((shared ? 1 : sequences) * layers * 2 * kv_heads * keys * size * dtype_bytes(type)),
-               4.0 * static_cast<double>(sequences * layers * heads * keys * size));
+  bench.report(
+      std::string("state of ") + std::to_string(layers) + " layers " + short_name(type) +
+          " heads=" + std::to_string(heads) + "/" + std::to_string(kv_heads) + " T=" + std::to_string(keys) + " D=" +
+          std::to_string(size) + (sequences > 1 ? " x" + std::to_string(sequences) : "") + (shared ? " shared" : ""),
+      ms, static_cast<double>((shared ? 1 : sequences) * layers * 2 * kv_heads * keys * size * dtype_bytes(type)),
+      4.0 * static_cast<double>(sequences * layers * heads * keys * size));
 }
 
 void bench_norm(Bench& bench, int64_t rows, int64_t size) {
@@ -217,7 +220,7 @@ void bench_token(Bench& bench, int level, bool packed) {
 
 }  // namespace
 
-void bench_products(Bench& bench, int threads) {
+void bench_products(Bench& bench) {
   for (int level : {0, 4}) {
     for (bool packed : {false, true}) bench_token(bench, level, packed);
     for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}})

@@ -3,7 +3,7 @@
 // any other, and what else uses that place waits.
 #include <algorithm>
 
-#include "kernels/params.h"
+#include "kernels/attention_blocks.h"
 #include "passes/pass.h"
 
 namespace situ {
@@ -25,8 +25,7 @@ void add_attention_workspaces(Graph& graph, int threads, int64_t keys, int64_t t
         DType::kF32,
         true,
         {Dim(threads - 1), Dim(attention_blocks(std::min(keys, window))),
-         Dim(attention_rows_together(q[1].value(), k[1].value(), tokens)),
-         Dim(attention_partial_floats(y[3].value()))},
+         Dim(attention_rows_together(q[1].value(), k[1].value(), tokens)), Dim(attention_partial_floats(y[3].value()))},
         {}};
     n.out.push_back(v);
   }

@@ -96,8 +96,7 @@ TEST_F(ExecutorTest, ThreadsThatSleepAtRandomGiveTheResultsOfOne) {
     Machine many(decoder_, plan_, threads);
     many.executor.before_calls(pause);
     for (size_t i = 0; i < kSteps.size(); ++i)
-      EXPECT_EQ(many.step(kSteps[i].first, kSteps[i].second), want[i])
-          << "step " << i << ", " << threads << " threads";
+      EXPECT_EQ(many.step(kSteps[i].first, kSteps[i].second), want[i]) << "step " << i << ", " << threads << " threads";
   }
 }
 
@@ -142,7 +141,7 @@ TEST(ExecutorOfLongSequences, ThreadsAndNeighboursChangeNoBit) {
     }
   for (const int threads : {1, 2, 3, 5}) {
     Machine machine(decoder, plan, threads, 8 * kLong);  // none grows into another one's slots
-    for (bool more = true; more;) {  // the prompts side by side, as far as they go
+    for (bool more = true; more;) {                      // the prompts side by side, as far as they go
       std::vector<int64_t> counts;
       for (size_t i = 0; i < contexts.size(); ++i) {
         const int64_t past = i < machine.sequences.size() ? machine.sequences[i].length() : 0;

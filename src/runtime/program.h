@@ -136,8 +136,8 @@ class Program final : private BoundCalls {
   std::shared_ptr<const Execution> execution_;
   ViewTable views_;
   struct CallViews {
-    int first = 0;       // of the operands, in order
-    int first_part = 0;  // of their parts, where the call takes one segment at a time, or the last rows
+    int first = 0;           // of the operands, in order
+    int first_part = 0;      // of their parts, where the call takes one segment at a time, or the last rows
     int own = -1;            // its number among calls that read segments (KernelCall::segments); -1: it does not
     bool of_source = false;  // its keys lie in the space of sources
   };
@@ -150,7 +150,7 @@ class Program final : private BoundCalls {
   // Of the step that runs:
   const StepInput* input_ = nullptr;
   int64_t tokens_ = 0;
-  int64_t prompt_rows_ = 0;          // its first tokens that are pieces of prompts
+  int64_t prompt_rows_ = 0;  // its first tokens that are pieces of prompts
   StepTable table_;
   int readers_ = 0;                         // calls that read segments
   std::vector<StepSegment> own_segments_;   // [reader][segment]: of those that the table does not fit
