@@ -222,7 +222,7 @@ TEST_P(Folder, ForksAndSharedPrefixesGiveTheSameTokens) {
       EXPECT_EQ(got, want);
     }
   }
-  const bool shares = model->impl().in_place->prefixes() != nullptr;
+  const bool shares = impl_of(*model).in_place->prefixes() != nullptr;
   for (int i = 0; i < 2; ++i) {
     GenerateOptions options;
     options.max_new_tokens = static_cast<int64_t>(want.size());
@@ -276,7 +276,7 @@ TEST_P(Folder, SequencesTogetherAreAsAlone) {
   load.sequences = 3;
   Result<Model> model = Model::load(path_.string(), load);
   ASSERT_TRUE(model.is_ok()) << model.status().message();
-  if (model->impl().in_place->has_replaced_states()) GTEST_SKIP() << "its state is of one sequence";
+  if (impl_of(*model).in_place->has_replaced_states()) GTEST_SKIP() << "its state is of one sequence";
   const Json& c = expected_["cases"][0];
   const std::vector<int64_t> prompt = c.contains("input_ids") ? ids(c, "input_ids") : ids(c, "prompt_ids");
   // What each sequence is fed, step by step; nothing where it has not joined, or has left.
@@ -335,7 +335,7 @@ TEST_P(Folder, WhatOnlyLogitsNeedIsComputedForTheirTokens) {
   load.batch = kTokens;
   Result<Model> model = Model::load(path_.string(), load);
   ASSERT_TRUE(model.is_ok()) << model.status().message();
-  InPlaceEngine& engine = *model->impl().in_place;
+  InPlaceEngine& engine = *impl_of(*model).in_place;
   if (!engine.one_sequence().empty()) GTEST_SKIP() << engine.one_sequence();
   const auto written = [&](int64_t tokens, int64_t wanted) {
     const std::vector<int64_t> prompt(static_cast<size_t>(tokens), 1);
@@ -381,7 +381,7 @@ TEST_P(Folder, PlacementIsVerified) {
   if (name_.rfind("smollm2-135m", 0) == 0) GTEST_SKIP() << "the same graph as genai/llama-int4, 15 times as deep";
   Result<Model> model = Model::load(path_.string(), {});
   ASSERT_TRUE(model.is_ok()) << model.status().message();
-  const InPlaceEngine& e = *model->impl().in_place;
+  const InPlaceEngine& e = *impl_of(*model).in_place;
   const CompiledModule& phases = e.module();
   const std::vector<int64_t> prompt_steps =
       phases.first_only ? std::vector<int64_t>{3} : std::vector<int64_t>{3, 2, 1, 4};
@@ -402,7 +402,7 @@ TEST_P(Folder, RunsWithoutOptionalPasses) {
     double copied = 0;
     compare(*model, name_.rfind("smollm2-135m", 0) == 0 ? 1 : 3, &copied);
     if (std::string(passes) != "all") continue;
-    const InPlaceEngine& e = *model->impl().in_place;
+    const InPlaceEngine& e = *impl_of(*model).in_place;
     if (name_.rfind("smollm2-135m", 0) == 0) continue;
     Status token = verify_plan(e.module().token.graph, e.module().token.binding, e.decode_plan(), {1, 1, 1});
     EXPECT_TRUE(token.is_ok()) << token.message();

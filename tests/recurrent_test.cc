@@ -370,7 +370,7 @@ TEST_P(Recurrent, ARefusedStepChangesNothing) {
 // not, it is computed.
 TEST_P(Recurrent, PrefixesAreSharedWhereTheirStatesAreKept) {
   Model model = load(), fresh = load();
-  ASSERT_NE(model.impl().in_place->prefixes(), nullptr);
+  ASSERT_NE(impl_of(model).in_place->prefixes(), nullptr);
   GenerateOptions options;
   options.max_new_tokens = 9;
   options.prefix_cache = true;
@@ -410,7 +410,7 @@ TEST_P(Recurrent, PrefixesAreSharedWhereTheirStatesAreKept) {
 
 TEST_P(Recurrent, PlacementIsVerified) {
   Model model = load();
-  const InPlaceEngine& e = *model.impl().in_place;
+  const InPlaceEngine& e = *impl_of(model).in_place;
   const CompiledModule& m = e.module();
   const std::vector<int64_t> steps = m.one_token ? std::vector<int64_t>{1, 1} : std::vector<int64_t>{3, 2, 1, 4};
   const Status prompt = verify_plan(m.prompt.graph, m.prompt.binding, e.prefill_plan(), steps);
@@ -504,7 +504,7 @@ TEST_P(NotQuite, IsAsTheNaiveEngine) {
     expect_near(greedy(a, prompt_of(length, 4), 8), greedy(b, prompt_of(length, 4), 8));
   }
   // Where a prompt in parts gives something else than at once, it is fed at once, and no part of it is kept for others.
-  EXPECT_EQ(placed.impl().in_place->prefixes() != nullptr, !GetParam().whole);
+  EXPECT_EQ(impl_of(placed).in_place->prefixes() != nullptr, !GetParam().whole);
   EXPECT_EQ(placed.ledger().copied > 0, GetParam().copies);
 }
 

@@ -255,6 +255,39 @@ class Kernels(unittest.TestCase):
         self.assertEqual(wrong, [])
 
 
+class FilesBuiltAtOnce(unittest.TestCase):
+    """The sanitizers' build takes files of a folder whose names begin alike together (src/CMakeLists.txt)."""
+
+    def local_names(self, path):
+        names, local = set(), False
+        for line in read(path).splitlines():
+            local = (local or line.startswith("namespace {")) and not line.startswith("}  // namespace")
+            if not (local or line.startswith("static ")) or not re.match(r"(?!using|namespace)\w", line):
+                continue
+            head = line.split("=")[0]
+            found = (re.match(r"(?:struct|class|enum class|enum) (\w+)", line) or re.search(r"[\w>&*] [*&]?(\w+)\(", head)
+                     or re.search(r"(\w+)(?:\[\])? $", head))
+            names.update(found.groups() if found else ())
+        return names
+
+    def test_share_no_local_names(self):
+        cmake = read("src/CMakeLists.txt")
+        ranges = re.search(r"foreach\(letters ([a-z ]+)\)", cmake).group(1).split()
+        alone = re.search(r"set_source_files_properties\(([^)]*) PROPERTIES SKIP_UNITY", cmake).group(1).split()
+        owners = {}
+        for path in cpp():
+            folder, name = Path(path).parts[-2:]
+            if not path.endswith(".cc") or is_test(path) or f"{folder}/{name}" in alone:
+                continue
+            letters = next(r for r in ranges if r[0] <= name[0] <= r[1])
+            for local in self.local_names(path):
+                owners.setdefault((folder, letters, local), []).append(path)
+        wrong = [f"{name}: {files}" for (folder, _, name), files in owners.items()
+                 if len(files) > 1 and folder in cmake.split("SITU_FOLDERS ")[1].split(")")[0].split()]
+        self.assertGreater(len(owners), 500)
+        self.assertEqual(wrong, [], "rename one, or add a file to those that src/CMakeLists.txt leaves out")
+
+
 class Sizes(unittest.TestCase):
     def test_public_headers(self):
         headers = [f for f in FILES if f.startswith("include/")]

@@ -146,7 +146,7 @@ TEST_P(StepMemory, Sources) {
   const Prompt prompt{some_tokens(9, 3), {}, {}};
   const auto logits_of = [](Session session) { return copy_of(session.step(Tokens{2}).value()); };
   const auto fails = [&](Model& m, int64_t n, int64_t count, const std::vector<float>& want) {
-    const Space& space = m.impl().in_place->states().space(SpaceKind::kSource);
+    const Space& space = impl_of(m).in_place->states().space(SpaceKind::kSource);
     const int64_t slots = space.free_slots();
     testing::fail_allocations(n, count);
     Result<Session> session = m.new_session(prompt);

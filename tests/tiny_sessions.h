@@ -56,7 +56,7 @@ inline Session session_of(Model& model, int64_t number, const Tokens& tokens = {
 }
 
 inline int64_t free_slots(Model& model) {
-  const auto& engine = model.impl().in_place;
+  const auto& engine = impl_of(model).in_place;
   return engine ? engine->states().free_slots() : 0;
 }
 

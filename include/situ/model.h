@@ -44,8 +44,9 @@ struct Perplexity {
 // What the model is and how it was placed, for tools.
 struct ModelFacts {
   std::string file;
-  std::string isa;   // kernels in use
-  std::string mode;  // "in-place" or "naive"
+  std::vector<std::string> mapped_files;  // of all graphs, with external data
+  std::string isa;                        // kernels in use
+  std::string mode;                       // "in-place" or "naive"
   int threads = 0;
   int64_t vocabulary = 0;
   int64_t context_length = 0;
@@ -63,6 +64,8 @@ struct ModelFacts {
 };
 
 class Model;
+class Trace;       // situ/trace.h
+struct Internals;  // src/pipelines/llm.h
 
 // One sequence of tokens and its state. Belongs to its model, which must outlive it.
 class Session {
@@ -87,11 +90,11 @@ class Session {
   // the next slot taken, and step() says so.
   Result<Session> fork() const;
 
-  struct Impl;  // src/pipelines/llm.h
-  Impl& impl() { return *impl_; }
+  struct Impl;
 
  private:
   friend class Model;
+  friend struct Internals;
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
@@ -174,10 +177,16 @@ class Model {
   void reset_ledger();
   ModelFacts facts() const;
 
-  struct Impl;  // src/pipelines/llm.cc
-  Impl& impl() { return *impl_; }
+  // Records every kernel call of the next steps; null: none. The trace must outlive its use and have facts().threads
+  // lists. Error: the naive mode, which has no placed programs.
+  Status record(Trace* trace);
+  // Waits until packed weights are in their file.
+  void finish_saving();
+
+  struct Impl;
 
  private:
+  friend struct Internals;
   explicit Model(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -10,12 +10,12 @@
 #include "base/pages.h"
 #include "base/tensor.h"
 #include "base/thread_pool.h"
-#include "base/trace.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
 #include "generate/greedy.h"
 #include "kernels/kernel.h"
-#include "pipelines/llm.h"
+#include "situ/model.h"
+#include "situ/trace.h"
 
 namespace situ::cli {
 namespace {
@@ -135,18 +135,18 @@ class Reader {
 };
 
 Result<StepTable> kernel_table(Model& model, int64_t depth, int64_t tokens) {
-  InPlaceEngine& engine = *model.impl().in_place;
-  Trace trace(engine.threads(), static_cast<size_t>(engine.kernel_calls() + 1) * static_cast<size_t>(tokens));
+  const int64_t calls = model.facts().kernel_calls_per_token;
+  Trace trace(model.facts().threads, static_cast<size_t>(calls + 1) * static_cast<size_t>(tokens));
   Result<Session> session = model.new_session();
   if (!session.is_ok()) return session.status();
   const std::vector<int64_t> ids = make_prompt(depth + 1, model.facts().vocabulary);
   auto logits = session->step(ids);
-  engine.set_trace(&trace);
+  SITU_RETURN_IF_ERROR(model.record(&trace));
   for (int64_t i = 0; i < tokens && logits.is_ok(); ++i) {
     const int64_t id = argmax(*logits);
     logits = session->step({&id, 1});
   }
-  engine.set_trace(nullptr);
+  SITU_RETURN_IF_ERROR(model.record(nullptr));
   if (!logits.is_ok()) return logits.status();
   StepTable table;
   std::map<std::string, KernelRow> rows;
@@ -163,7 +163,7 @@ Result<StepTable> kernel_table(Model& model, int64_t depth, int64_t tokens) {
       if (trace.events(t).size() + static_cast<size_t>(tokens) != trace.events(0).size())
         continue;  // thread 0 took some steps alone
       // Thread 0 has one event more per step, that of the step itself.
-      const TraceEvent& e = trace.events(t)[i - i / static_cast<size_t>(engine.kernel_calls() + 1)];
+      const TraceEvent& e = trace.events(t)[i - i / static_cast<size_t>(calls + 1)];
       longest = std::max(longest, e.end - e.begin);
     }
     KernelRow& row = rows[name.kind];
@@ -232,7 +232,7 @@ int bench(const BenchArguments& a) {
     load.naive = naive;
     Result<Model> m = Model::load(a.model, load);
     if (!m.is_ok()) return fail(m.status().message());
-    if (!naive) m->impl().in_place->finish_saving();
+    m->finish_saving();
     models.push_back(std::move(*m));
   }
   const int64_t context = models[0].facts().context_length;

@@ -2,137 +2,28 @@
 // recognised, and what could not be placed.
 #include <algorithm>
 #include <cstdio>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "cli/commands.h"
-#include "cli/inspect.h"
 #include "cli/terminal.h"
-#include "pipelines/llm.h"
+#include "situ/inspect.h"
 
 namespace situ::cli {
 namespace {
 
-Json values_json(const Graph& g, const std::vector<ValueId>& ids) {
-  Json list = Json::array();
-  for (ValueId v : ids) {
-    Json j;
-    j["name"] = g.values[v].name;
-    j["type"] = dtype_name(g.values[v].info.type);
-    j["shape"] = shape_str(g.values[v].info.shape, &g.symbol_names);
-    list.push_back(j);
-  }
-  return list;
-}
+using Json = nlohmann::ordered_json;
 
-Json states_json(const InPlaceEngine& e) {
-  Json list = Json::array();
-  for (const StateLayout& s : e.prefill_plan().states) {
-    const Graph& g = e.compiled().graph;
-    Json j;
-    if (!s.pair.here()) continue;
-    if (s.pair.past != kNoValue) j["past"] = g.values[s.pair.past].name;
-    if (s.pair.present != kNoValue) j["present"] = g.values[s.pair.present].name;
-    j["rule"] = state_rule_name(s.pair.rule);
-    j["type"] = dtype_name(s.type);
-    j["shape"] =
-        shape_str(g.values[s.pair.past != kNoValue ? s.pair.past : s.pair.present].info.shape, &g.symbol_names);
-    if (s.pair.rule != StateRule::kReplace) j["axis"] = s.pair.axis;
-    j[s.pair.rule == StateRule::kAppend   ? "bytes_per_token"
-      : s.pair.rule == StateRule::kSource ? "bytes_per_source_row"
-                                          : "bytes"] = s.slot_bytes();
-    list.push_back(j);
+// "45.0 KiB"
+std::string size_text(double bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int u = 0;
+  while (bytes >= 1024 && u < 4) {
+    bytes /= 1024;
+    ++u;
   }
-  return list;
-}
-
-// Operators of one program by how they were placed: {"MatMul": {"computed": 15}}.
-Json placement_json(const Graph& g, const Plan& plan) {
-  std::map<std::string, std::map<std::string, int>> table;
-  for (size_t n = 0; n < g.nodes.size(); ++n) {
-    const std::string& how = plan.placed[n];
-    const std::string op = (g.nodes[n].domain.empty() ? "" : g.nodes[n].domain + ".") + g.nodes[n].op;
-    ++table[op][how.rfind("copied", 0) == 0 ? "copied" : how];
-  }
-  return Json(table);
-}
-
-Json copies_json(const Graph& g, const Plan& plan) {
-  Json list = Json::array();
-  for (const Step& s : plan.steps) {
-    if (s.reason.empty()) continue;
-    const Value& from = g.values[s.move ? s.from : g.nodes[s.node].in[0]];
-    Json j;
-    j["node"] = g.nodes[s.node].name;
-    j["op"] = g.nodes[s.node].op;
-    j["value"] = from.name;
-    j["shape"] = shape_str(s.move ? s.from_home.view.dims : from.info.shape, &g.symbol_names);
-    j["reason"] = s.reason;
-    list.push_back(j);
-  }
-  return list;
-}
-
-Json found_json(const Compiled& c) {
-  Json list = Json::array();
-  for (const Finding& f : c.found) list.push_back({{"kind", f.kind}, {"where", f.where}, {"what", f.what}});
-  return list;
-}
-
-Json describe(const Model::Impl& m, int64_t budget) {
-  const InPlaceEngine& e = *m.in_place;
-  const Graph& g = e.compiled().graph;
-  Json j;
-  j["file"] = m.folder.model_file.string();
-  j["producer"] = m.files.decoder.producer;
-  j["opsets"] = m.files.decoder.opsets;
-  j["nodes"] = {{"in file", m.files.decoder.graph.nodes.size()},
-                {"after passes", g.nodes.size()},
-                {"kernel calls per token", e.kernel_calls()}};
-  j["inputs"] = values_json(m.files.decoder.graph, m.files.decoder.graph.inputs);
-  j["outputs"] = values_json(m.files.decoder.graph, m.files.decoder.graph.outputs);
-  j["states"] = states_json(e);
-  j["recognised"] = found_json(e.compiled());
-  if (e.module().first_only) j["recognised, one token"] = found_json(e.module().token);
-  j["placement"] = {{"prefill", placement_json(g, e.prefill_plan())},
-                    {"decode", placement_json(e.decode_graph(), e.decode_plan())}};
-  j["copies"] = {{"prefill", copies_json(g, e.prefill_plan())},
-                 {"decode", copies_json(e.decode_graph(), e.decode_plan())}};
-  if (e.encoder() && e.encoder()->plan()) {
-    j["placement"]["encode"] = placement_json(e.encoder()->compiled()->graph, *e.encoder()->plan());
-    j["copies"]["encode"] = copies_json(e.encoder()->compiled()->graph, *e.encoder()->plan());
-  }
-  const int64_t per_token = e.states().bytes_per_slot(), fixed = m.files.weight_bytes() + e.computed_bytes() +
-                                                                 e.arena_bytes() + e.io_bytes() +
-                                                                 e.states().fixed_bytes();
-  Json memory;
-  memory["weights"] = m.files.weight_bytes();
-  memory["computed"] = e.computed_bytes();
-  memory["arena"] = e.arena_bytes();
-  memory["arena_decode"] = e.decode_plan().arena_bytes;
-  memory["io"] = e.io_bytes();
-  memory["chunk"] = e.chunk();
-  memory["state_bytes_per_token"] = per_token;
-  memory["state_fixed_bytes"] = e.states().fixed_bytes();
-  memory["context"] = m.context_length;
-  memory["slots"] = e.states().capacity();
-  if (budget > 0) {
-    memory["budget"] = budget;
-    memory["slots_in_budget"] = per_token > 0 ? std::max<int64_t>(0, (budget - fixed) / per_token) : 0;
-  }
-  j["memory"] = memory;
-  j["module"] = module_json(m);
-  j["sequences"] = {
-      {"in one step", m.batch()}, {"single tokens in one step", m.sequences()}, {"one at a time", e.one_sequence()}};
-  const PackUse& packs = m.in_place->packs();
-  j["packed weights"] = {{"packed", packs.packed_bytes},
-                         {"mapped", packs.mapped_bytes},
-                         {"file", packs.file},
-                         {"not saved", packs.problem}};
-  j["unsupported"] = Json::array();
-  j["isa"] = kernels().isa;
-  return j;
+  char text[32];
+  std::snprintf(text, sizeof(text), u == 0 ? "%.0f %s" : "%.1f %s", bytes, units[u]);
+  return text;
 }
 
 // "12 x rotary: 64 half dims (/layers.0/..., ...)" instead of twelve lines.
@@ -190,6 +81,29 @@ void print_states(const Json& states) {
       ++it->second;
   }
   for (const auto& [key, count] : groups) std::printf("  %4d x %s\n", count, key.c_str());
+}
+
+void print_module(const Json& module) {
+  std::printf("Programs\n");
+  for (const Json& p : module["programs"]) {
+    std::string assignment;
+    for (const auto& [name, value] : p["assignment"].items())
+      assignment += (assignment.empty() ? "" : ", ") + name + " = " +
+                    (value.is_string() ? value.get<std::string>() : value.dump());
+    std::printf("  %-8s %s {%s}: %lld kernel calls, arena %s\n", p["name"].get<std::string>().c_str(),
+                p["graph"].get<std::string>().c_str(), assignment.c_str(),
+                static_cast<long long>(p["kernel_calls"].get<int64_t>()),
+                size_text(p["arena_bytes"].get<double>()).c_str());
+  }
+  std::printf("Spaces\n");
+  for (const Json& s : module["spaces"])
+    for (const auto& [key, unit] : {std::pair{"bytes_per_token", "token"},
+                                    {"bytes_per_source_row", "source row"},
+                                    {"bytes_per_sequence", "sequence and step"}})
+      if (s.contains(key))
+        std::printf("  %-10s %s, %s per %s, %lld slots\n", s["name"].get<std::string>().c_str(),
+                    s["kind"].get<std::string>().c_str(), size_text(s[key].get<double>()).c_str(), unit,
+                    static_cast<long long>(s["slots"].get<int64_t>()));
 }
 
 void print_copies(const Json& copies) {
@@ -265,52 +179,20 @@ Json for_terminal(const Json& j) {
   return shown;
 }
 
-// What the file says of a model that cannot run; nothing where it cannot be read either.
-int inspect_unsupported(const InspectArguments& a, const std::string& reason) {
-  if (const Status names = check_disabled_names(); !names.is_ok()) return fail(reason);  // it is not the model's
-  Json j{{"unsupported", Json::array({reason})}};
-  const Result<ModelFolder> folder = open_model_folder(a.model);
-  const Result<ImportedModel> imported =
-      folder.is_ok() ? import_onnx(folder->model_file) : Result<ImportedModel>(folder.status());
-  if (imported.is_ok()) {
-    const Graph& g = imported->graph;
-    std::map<std::string, int> operators;
-    for (const Node& n : g.nodes) ++operators[(n.domain.empty() ? "" : n.domain + ".") + n.op];
-    j["file"] = folder->model_file.string();
-    j["producer"] = imported->producer;
-    j["inputs"] = values_json(g, g.inputs);
-    j["outputs"] = values_json(g, g.outputs);
-    j["operators"] = operators;
-    if (!a.json) {
-      const Json shown = for_terminal(j);
-      std::printf("%s\n  %s, %zu nodes in the file\n\n", shown["file"].get<std::string>().c_str(),
-                  shown["producer"].get<std::string>().c_str(), g.nodes.size());
-      print_values("Inputs", shown["inputs"]);
-      print_values("Outputs", shown["outputs"]);
-      std::printf("Operators\n");
-      for (const auto& [op, count] : shown["operators"].items())
-        std::printf("  %-28s %d\n", op.c_str(), count.get<int>());
-      std::printf("Unsupported\n  %s\n", shown["unsupported"][0].get<std::string>().c_str());
-      std::fflush(stdout);
-    }
+void print_refused(const Json& j) {
+  if (j.contains("file")) {
+    std::printf("%s\n  %s, %d nodes in the file\n\n", j["file"].get<std::string>().c_str(),
+                j["producer"].get<std::string>().c_str(), j["nodes"]["in file"].get<int>());
+    print_values("Inputs", j["inputs"]);
+    print_values("Outputs", j["outputs"]);
+    std::printf("Operators\n");
+    for (const auto& [op, count] : j["operators"].items()) std::printf("  %-28s %d\n", op.c_str(), count.get<int>());
+    std::printf("Unsupported\n  %s\n", j["unsupported"][0].get<std::string>().c_str());
+    std::fflush(stdout);
   }
-  if (a.json) std::printf("%s\n", j.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
-  return fail(reason);
 }
 
 }  // namespace
-
-std::string size_text(double bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int u = 0;
-  while (bytes >= 1024 && u < 4) {
-    bytes /= 1024;
-    ++u;
-  }
-  char text[32];
-  std::snprintf(text, sizeof(text), u == 0 ? "%.0f %s" : "%.1f %s", bytes, units[u]);
-  return text;
-}
 
 int inspect(const InspectArguments& a) {
   const Result<int64_t> budget = parse_memory(a.memory);
@@ -320,13 +202,22 @@ int inspect(const InspectArguments& a) {
   load.kv_type = a.kv_type;
   load.pack_cache = !a.no_pack_cache;
   Result<Model> model = Model::load(a.model, load);
-  if (!model.is_ok()) return inspect_unsupported(a, model.status().message());
-  model->impl().in_place->finish_saving();
-  const Json j = describe(model->impl(), *budget);
+  if (!model.is_ok()) {
+    const std::string& reason = model.status().message();
+    if (model.status().code() == Code::kInvalidArgument) return fail(reason);  // it is not the model's
+    const std::string text = inspect_refused(a.model, load, reason);
+    if (a.json)
+      std::printf("%s\n", text.c_str());
+    else
+      print_refused(for_terminal(Json::parse(text)));
+    return fail(reason);
+  }
+  const Result<std::string> text = situ::inspect(*model, *budget);
+  if (!text.is_ok()) return fail(text.status().message());
   if (a.json)
-    std::printf("%s\n", j.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    std::printf("%s\n", text->c_str());
   else
-    print(for_terminal(j));
+    print(for_terminal(Json::parse(*text)));
   return 0;
 }
 

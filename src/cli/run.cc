@@ -6,12 +6,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/trace.h"
 #include "cli/commands.h"
 #include "cli/interrupts.h"
 #include "cli/terminal.h"
 #include "pipelines/encoder_inputs.h"
-#include "pipelines/llm.h"
+#include "situ/trace.h"
 
 namespace situ::cli {
 namespace {
@@ -78,33 +77,6 @@ Result<EncoderArguments> encoder_arguments(const RunArguments& a) {
   if (!tensors.is_ok()) return tensors.status();
   found.tensors = std::move(*tensors);
   return found;
-}
-
-// The arrays for inputs of the model's encoder.
-Status add_arrays(Model& model, const EncoderArguments& encoder, Prompt* prompt) {
-  if (encoder.tensors.empty()) return Status::ok();
-  const ModelFiles& files = model.impl().files;
-  const Graph& graph = files.encoder->graph;
-  std::vector<GraphInput> inputs;
-  for (const ValueId v : graph.inputs) {
-    const Value& value = graph.values[v];
-    GraphInput input{std::filesystem::path(files.encoder_name).stem().string(), value.name, value.info.type, {}};
-    for (const Dim& d : value.info.shape) input.dims.push_back(d.is_const() ? d.value() : -1);
-    inputs.push_back(std::move(input));
-  }
-  const Result<std::vector<size_t>> matched = match_encoder_inputs(encoder.tensors, inputs);
-  if (!matched.is_ok()) return matched.status();
-  for (size_t i = 0; i < encoder.tensors.size(); ++i) {
-    const Tensor& t = encoder.tensors[i].tensor;
-    const std::pair<DType, NamedArray::Type> types[] = {{DType::kBool, NamedArray::Type::kBool},
-                                                        {DType::kI32, NamedArray::Type::kInt32},
-                                                        {DType::kI64, NamedArray::Type::kInt64},
-                                                        {DType::kF16, NamedArray::Type::kFloat16},
-                                                        {DType::kF32, NamedArray::Type::kFloat32}};
-    for (const auto& [type, as] : types)
-      if (t.type() == type) prompt->arrays.push_back({inputs[(*matched)[i]].name, as, t.dims(), t.view().data});
-  }
-  return Status::ok();
 }
 
 // Refuses what a model without an encoder has no use for.
@@ -224,15 +196,13 @@ Status check_trace(const std::string& file) {
 
 Status start_trace(Model& model, const std::string& file, std::optional<Trace>& trace) {
   if (file.empty()) return Status::ok();
-  InPlaceEngine* engine = model.impl().in_place.get();
-  if (!engine) return Status::error("--trace records placed programs; the naive mode has none");
   std::error_code unknown;
-  for (const auto& mapped : model.impl().files.decoder.files)
-    if (std::filesystem::equivalent(mapped->path, file, unknown))
+  const ModelFacts facts = model.facts();
+  for (const std::string& mapped : facts.mapped_files)
+    if (std::filesystem::equivalent(mapped, file, unknown))
       return Status::error(file + ": is the model; a trace would take its place");
-  trace.emplace(engine->threads(), kMaxTraceEvents);
-  engine->set_trace(&*trace);
-  return Status::ok();
+  trace.emplace(std::max(1, facts.threads), kMaxTraceEvents);
+  return model.record(&*trace).with_context("--trace");
 }
 
 // All that needs no model, since loading one takes seconds.
@@ -291,7 +261,9 @@ int run(RunArguments a) {
   Result<std::vector<int64_t>> prompt = prompt_of(*model, a);
   if (!prompt.is_ok()) return fail(prompt.status().message());
   Prompt start{*prompt, {}, encoder->decoder_prompt};
-  if (const Status given = add_arrays(*model, *encoder, &start); !given.is_ok()) return fail(given.message());
+  if (!encoder->tensors.empty())
+    if (const Status given = add_encoder_inputs(*model, encoder->tensors, &start); !given.is_ok())
+      return fail(given.message());
   std::optional<Trace> trace;
   if (const Status started = start_trace(*model, a.trace, trace); !started.is_ok()) return fail(started.message());
 
@@ -312,7 +284,7 @@ int run(RunArguments a) {
   if (!g.is_ok() && !first) std::printf("\n");  // the message begins a line
   if (!g.is_ok()) return fail(g.status().message());
   if (trace) {
-    model->impl().in_place->set_trace(nullptr);
+    if (const Status ended = model->record(nullptr); !ended.is_ok()) return fail(ended.message());
     if (const Status written = trace->write(a.trace); !written.is_ok()) return fail(written.message());
   }
   for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());

@@ -85,11 +85,11 @@ class Batch {
                              .with_context("prompt " + std::to_string(index)));
     Result<Session> session = model_.new_session();
     if (!session.is_ok()) return session.status();
-    if (prefixes_) session->impl().sequence = prefixes_->find(prompt.first(prompt.size() - 1));
+    if (prefixes_) impl_of(*session).sequence = prefixes_->find(prompt.first(prompt.size() - 1));
     const int64_t cached = session->length();
     double encode_ms = 0;
     SITU_RETURN_IF_ERROR(
-        encode_start(session->impl(), prompts_[index], &encode_ms).with_context("prompt " + std::to_string(index)));
+        encode_start(impl_of(*session), prompts_[index], &encode_ms).with_context("prompt " + std::to_string(index)));
     const std::optional<uint64_t> seed =
         resolved.sampling.sample ? std::optional(resolved.sampling.seed) : std::nullopt;
     TokenCallback tell;
@@ -114,7 +114,7 @@ class Batch {
     std::vector<Model::Impl::Feed> feeds;
     std::vector<Request*> who;
     for (const std::unique_ptr<Request>& r : running_) {
-      Model::Impl::Feed feed{&r->session.impl(), {&r->next, 1}};
+      Model::Impl::Feed feed{&impl_of(r->session), {&r->next, 1}};
       if (r->next < 0) {
         const std::span<const int64_t> rest = r->prompt.subspan(static_cast<size_t>(r->session.length()));
         const size_t piece = std::min(rest.size() - 1, chunk);
@@ -133,7 +133,7 @@ class Batch {
   Status choose(Request& r, std::span<const float> logits) {
     if (r.next < 0) {
       r.prompt_done = Clock::now();
-      if (prefixes_ && model_.in_place->has_replaced_states()) prefixes_->keep(r.prompt, *r.session.impl().sequence);
+      if (prefixes_ && model_.in_place->has_replaced_states()) prefixes_->keep(r.prompt, *impl_of(r.session).sequence);
     }
     if (r.answer.ended()) return Status::ok();  // its prompt's text was refused
     const Result<int64_t> id = r.answer.next(logits);
@@ -148,7 +148,7 @@ class Batch {
     if (!done.is_ok()) return done.status();
     Generation& g = results_[r.index] = std::move(*done);
     if (prefixes_)
-      prefixes_->keep(r.answer.ids().first(static_cast<size_t>(r.session.length())), *r.session.impl().sequence);
+      prefixes_->keep(r.answer.ids().first(static_cast<size_t>(r.session.length())), *impl_of(r.session).sequence);
     g.cached_tokens = r.cached;
     g.encode_ms = r.encode_ms;
     if (model_.has_encoder()) g.decoder_prompt_ids.assign(r.prompt.begin(), r.prompt.end());

@@ -48,7 +48,7 @@ Status BeamDecoder::run(std::span<const float> logits) {
     for (size_t i = 0; i < branches_.size(); ++i) {
       const int64_t& id = search_.running()[i].ids.back();
       branches_[i].sampler.append(id);
-      feeds.push_back({&branches_[i].session.impl(), {&id, 1}});
+      feeds.push_back({&impl_of(branches_[i].session), {&id, 1}});
     }
     SITU_RETURN_IF_ERROR(model_.step_all(feeds, [&](size_t i, std::span<const float> next) {
       offer(i, next);

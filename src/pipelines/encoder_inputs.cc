@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "pipelines/llm.h"
 #include "pipelines/npy.h"
 
 namespace situ {
@@ -76,6 +77,31 @@ Result<std::vector<size_t>> match_encoder_inputs(std::span<const NamedTensor> te
     places.push_back(*place);
   }
   return places;
+}
+
+Status add_encoder_inputs(Model& model, std::span<const NamedTensor> tensors, Prompt* prompt) {
+  const ModelFiles& files = impl_of(model).files;
+  const Graph& graph = files.encoder->graph;
+  std::vector<GraphInput> inputs;
+  for (const ValueId v : graph.inputs) {
+    const Value& value = graph.values[v];
+    GraphInput input{std::filesystem::path(files.encoder_name).stem().string(), value.name, value.info.type, {}};
+    for (const Dim& d : value.info.shape) input.dims.push_back(d.is_const() ? d.value() : -1);
+    inputs.push_back(std::move(input));
+  }
+  const Result<std::vector<size_t>> matched = match_encoder_inputs(tensors, inputs);
+  if (!matched.is_ok()) return matched.status();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& t = tensors[i].tensor;
+    const std::pair<DType, NamedArray::Type> types[] = {{DType::kBool, NamedArray::Type::kBool},
+                                                        {DType::kI32, NamedArray::Type::kInt32},
+                                                        {DType::kI64, NamedArray::Type::kInt64},
+                                                        {DType::kF16, NamedArray::Type::kFloat16},
+                                                        {DType::kF32, NamedArray::Type::kFloat32}};
+    for (const auto& [type, as] : types)
+      if (t.type() == type) prompt->arrays.push_back({inputs[(*matched)[i]].name, as, t.dims(), t.view().data});
+  }
+  return Status::ok();
 }
 
 }  // namespace situ

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "base/tensor.h"
+#include "situ/model.h"
 
 namespace situ {
 
@@ -31,5 +32,8 @@ struct GraphInput {
 // GRAPH.NAME; another type, rank or extent.
 Result<std::vector<size_t>> match_encoder_inputs(std::span<const NamedTensor> tensors,
                                                  std::span<const GraphInput> inputs);
+
+// Adds them to the prompt as arrays of the encoder of `model`, which has one; they must outlive the prompt.
+Status add_encoder_inputs(Model& model, std::span<const NamedTensor> tensors, Prompt* prompt);
 
 }  // namespace situ

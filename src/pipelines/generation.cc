@@ -36,7 +36,7 @@ class Meter {
  private:
   Ledger read() const {
     Ledger both = model_.ledger();
-    if (model_.draft) both.add(model_.draft->impl().ledger());
+    if (model_.draft) both.add(impl_of(*model_.draft).ledger());
     return both;
   }
 

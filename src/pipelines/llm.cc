@@ -434,7 +434,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
     small.pack_cache = options.pack_cache;
     Result<Model> draft = load(options.draft, small);
     if (!draft.is_ok()) return draft.status().with_context("the draft");
-    SITU_RETURN_IF_ERROR(check_draft(*impl, draft->impl()).or_code(Code::kInvalidArgument));
+    SITU_RETURN_IF_ERROR(check_draft(*impl, impl_of(*draft)).or_code(Code::kInvalidArgument));
     impl->draft = std::make_unique<Model>(std::move(*draft));
   }
   impl->load_ms = ms_since(start);
@@ -557,11 +557,25 @@ LedgerReading Model::ledger() const {
   return {l.computed, l.copied, l.packed};
 }
 
+Status Model::record(Trace* trace) {
+  if (!impl_->in_place)
+    return Status::error(Code::kInvalidArgument, "a trace records placed programs; the naive mode has none");
+  impl_->in_place->set_trace(trace);
+  return Status::ok();
+}
+
+void Model::finish_saving() {
+  if (impl_->in_place) impl_->in_place->finish_saving();
+}
+
 void Model::reset_ledger() { impl_->ledger() = Ledger{}; }
 
 ModelFacts Model::facts() const {
   ModelFacts f;
   f.file = impl_->folder.model_file.string();
+  impl_->files.each([&](const ImportedModel& m) {
+    for (const auto& mapped : m.files) f.mapped_files.push_back(mapped->path);
+  });
   f.isa = kernels().isa;
   f.mode = impl_->in_place ? "in-place" : "naive";
   f.vocabulary = impl_->vocabulary;

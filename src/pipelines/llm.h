@@ -13,6 +13,16 @@
 
 namespace situ {
 
+// What the public classes hide.
+struct Internals {
+  template <typename T>
+  static typename T::Impl& of(T& t) {
+    return *t.impl_;
+  }
+};
+inline Model::Impl& impl_of(Model& model) { return Internals::of(model); }
+inline Session::Impl& impl_of(Session& session) { return Internals::of(session); }
+
 struct Model::Impl {
   ModelFolder folder;
   ModelFiles files;

@@ -38,8 +38,8 @@ Result<Perplexity> Model::perplexity(std::span<const int64_t> tokens, const Perp
     if (!session.is_ok()) return session.status();
     // What comes before token `scored`, then one token less than is scored: the last is not fed.
     const auto feed = [&](int64_t from, int64_t to, int64_t wanted) {
-      const Impl::Feed all{&session->impl(), tokens.subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)),
-                           wanted, false};
+      const Impl::Feed all{&impl_of(*session),
+                           tokens.subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)), wanted, false};
       return impl_->step_all({&all, 1}, [&](size_t, std::span<const float> logits) {
         likelihood.meter().add(logits, tokens[static_cast<size_t>(scored++)]);
         return Status::ok();

@@ -22,7 +22,7 @@ Result<Speculation> Speculation::create(Model::Impl& model, const GenerateOption
   if (!model.draft)
     return Status::error(Code::kInvalidArgument,
                          "draft_tokens " + std::to_string(most) + ": no draft model was loaded (LoadOptions::draft)");
-  Result<Draft> draft = Draft::create(model.draft->impl(), model.vocabulary);
+  Result<Draft> draft = Draft::create(impl_of(*model.draft), model.vocabulary);
   if (!draft.is_ok()) return draft.status();
   s.draft_ = std::make_unique<Draft>(std::move(*draft));
   return s;

@@ -1,12 +1,11 @@
-// The module of a model: its graphs, the programs made of them, the spaces of their states, and the ports between them
-// and the caller.
-#include <cstdio>
+#include "pipelines/inspect_module.h"
+
 #include <map>
 
-#include "cli/inspect.h"
-
-namespace situ::cli {
+namespace situ {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 std::string stem(const std::string& file) { return std::filesystem::path(file).stem().string(); }
 
@@ -112,27 +111,4 @@ Json module_json(const Model::Impl& m) {
           {"ports", ports_json(*m.in_place)}};
 }
 
-void print_module(const Json& module) {
-  std::printf("Programs\n");
-  for (const Json& p : module["programs"]) {
-    std::string assignment;
-    for (const auto& [name, value] : p["assignment"].items())
-      assignment += (assignment.empty() ? "" : ", ") + name + " = " +
-                    (value.is_string() ? value.get<std::string>() : value.dump());
-    std::printf("  %-8s %s {%s}: %lld kernel calls, arena %s\n", p["name"].get<std::string>().c_str(),
-                p["graph"].get<std::string>().c_str(), assignment.c_str(),
-                static_cast<long long>(p["kernel_calls"].get<int64_t>()),
-                size_text(p["arena_bytes"].get<double>()).c_str());
-  }
-  std::printf("Spaces\n");
-  for (const Json& s : module["spaces"])
-    for (const auto& [key, unit] : {std::pair{"bytes_per_token", "token"},
-                                    {"bytes_per_source_row", "source row"},
-                                    {"bytes_per_sequence", "sequence and step"}})
-      if (s.contains(key))
-        std::printf("  %-10s %s, %s per %s, %lld slots\n", s["name"].get<std::string>().c_str(),
-                    s["kind"].get<std::string>().c_str(), size_text(s[key].get<double>()).c_str(), unit,
-                    static_cast<long long>(s["slots"].get<int64_t>()));
-}
-
-}  // namespace situ::cli
+}  // namespace situ

@@ -1,0 +1,52 @@
+// A record of which thread ran what and when, for `situ run --trace` and the kernel table of `situ bench`.
+// Recording costs two clock readings per kernel call (some 50 ns); a program without a trace pays one branch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "situ/status.h"
+
+namespace situ {
+
+struct TraceEvent {
+  int32_t name = 0;   // Trace::name
+  int64_t ready = 0;  // ns of the steady clock: the thread came to it; until `begin` it waited for the others
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// Each thread writes its own list; reading is for when no step runs.
+class Trace {
+ public:
+  struct Name {
+    std::string kind;   // "MatMulNBits"
+    std::string where;  // "/model/layers.0/attn/q_proj"
+    int64_t bytes = 0;  // stored bytes that one call reads from weights; 0: none, or not known
+  };
+
+  // `capacity`: events per thread; what comes after is counted and dropped.
+  Trace(int threads, size_t capacity);
+
+  static int64_t now();  // ns of the steady clock
+  int32_t name(Name name);
+  void add(int thread, const TraceEvent& event);
+
+  const std::vector<Name>& names() const { return names_; }
+  const std::vector<TraceEvent>& events(int thread) const { return events_[static_cast<size_t>(thread)]; }
+  int threads() const { return static_cast<int>(events_.size()); }
+  void clear();
+
+  // Chrome's trace event format (Perfetto reads it): one track per thread, kernels and waits as spans.
+  // Error: the file cannot be written.
+  Status write(const std::string& path) const;
+
+ private:
+  std::vector<Name> names_;
+  std::vector<std::vector<TraceEvent>> events_;
+  std::vector<int64_t> dropped_;
+  size_t capacity_;
+};
+
+}  // namespace situ

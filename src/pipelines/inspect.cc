@@ -1,0 +1,168 @@
+#include "situ/inspect.h"
+
+#include <algorithm>
+#include <map>
+
+#include "pipelines/inspect_module.h"
+#include "pipelines/out_of_memory.h"
+
+namespace situ {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string text_of(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+Json values_json(const Graph& g, const std::vector<ValueId>& ids) {
+  Json list = Json::array();
+  for (ValueId v : ids) {
+    Json j;
+    j["name"] = g.values[v].name;
+    j["type"] = dtype_name(g.values[v].info.type);
+    j["shape"] = shape_str(g.values[v].info.shape, &g.symbol_names);
+    list.push_back(j);
+  }
+  return list;
+}
+
+Json states_json(const InPlaceEngine& e) {
+  Json list = Json::array();
+  for (const StateLayout& s : e.prefill_plan().states) {
+    const Graph& g = e.compiled().graph;
+    Json j;
+    if (!s.pair.here()) continue;
+    if (s.pair.past != kNoValue) j["past"] = g.values[s.pair.past].name;
+    if (s.pair.present != kNoValue) j["present"] = g.values[s.pair.present].name;
+    j["rule"] = state_rule_name(s.pair.rule);
+    j["type"] = dtype_name(s.type);
+    j["shape"] =
+        shape_str(g.values[s.pair.past != kNoValue ? s.pair.past : s.pair.present].info.shape, &g.symbol_names);
+    if (s.pair.rule != StateRule::kReplace) j["axis"] = s.pair.axis;
+    j[s.pair.rule == StateRule::kAppend   ? "bytes_per_token"
+      : s.pair.rule == StateRule::kSource ? "bytes_per_source_row"
+                                          : "bytes"] = s.slot_bytes();
+    list.push_back(j);
+  }
+  return list;
+}
+
+// Operators of one program by how they were placed: {"MatMul": {"computed": 15}}.
+Json placement_json(const Graph& g, const Plan& plan) {
+  std::map<std::string, std::map<std::string, int>> table;
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    const std::string& how = plan.placed[n];
+    const std::string op = (g.nodes[n].domain.empty() ? "" : g.nodes[n].domain + ".") + g.nodes[n].op;
+    ++table[op][how.rfind("copied", 0) == 0 ? "copied" : how];
+  }
+  return Json(table);
+}
+
+Json copies_json(const Graph& g, const Plan& plan) {
+  Json list = Json::array();
+  for (const Step& s : plan.steps) {
+    if (s.reason.empty()) continue;
+    const Value& from = g.values[s.move ? s.from : g.nodes[s.node].in[0]];
+    Json j;
+    j["node"] = g.nodes[s.node].name;
+    j["op"] = g.nodes[s.node].op;
+    j["value"] = from.name;
+    j["shape"] = shape_str(s.move ? s.from_home.view.dims : from.info.shape, &g.symbol_names);
+    j["reason"] = s.reason;
+    list.push_back(j);
+  }
+  return list;
+}
+
+Json found_json(const Compiled& c) {
+  Json list = Json::array();
+  for (const Finding& f : c.found) list.push_back({{"kind", f.kind}, {"where", f.where}, {"what", f.what}});
+  return list;
+}
+
+Json describe(const Model::Impl& m, int64_t budget) {
+  const InPlaceEngine& e = *m.in_place;
+  const Graph& g = e.compiled().graph;
+  Json j;
+  j["file"] = m.folder.model_file.string();
+  j["producer"] = m.files.decoder.producer;
+  j["opsets"] = m.files.decoder.opsets;
+  j["nodes"] = {{"in file", m.files.decoder.graph.nodes.size()},
+                {"after passes", g.nodes.size()},
+                {"kernel calls per token", e.kernel_calls()}};
+  j["inputs"] = values_json(m.files.decoder.graph, m.files.decoder.graph.inputs);
+  j["outputs"] = values_json(m.files.decoder.graph, m.files.decoder.graph.outputs);
+  j["states"] = states_json(e);
+  j["recognised"] = found_json(e.compiled());
+  if (e.module().first_only) j["recognised, one token"] = found_json(e.module().token);
+  j["placement"] = {{"prefill", placement_json(g, e.prefill_plan())},
+                    {"decode", placement_json(e.decode_graph(), e.decode_plan())}};
+  j["copies"] = {{"prefill", copies_json(g, e.prefill_plan())},
+                 {"decode", copies_json(e.decode_graph(), e.decode_plan())}};
+  if (e.encoder() && e.encoder()->plan()) {
+    j["placement"]["encode"] = placement_json(e.encoder()->compiled()->graph, *e.encoder()->plan());
+    j["copies"]["encode"] = copies_json(e.encoder()->compiled()->graph, *e.encoder()->plan());
+  }
+  const int64_t per_token = e.states().bytes_per_slot(), fixed = m.files.weight_bytes() + e.computed_bytes() +
+                                                                 e.arena_bytes() + e.io_bytes() +
+                                                                 e.states().fixed_bytes();
+  Json memory;
+  memory["weights"] = m.files.weight_bytes();
+  memory["computed"] = e.computed_bytes();
+  memory["arena"] = e.arena_bytes();
+  memory["arena_decode"] = e.decode_plan().arena_bytes;
+  memory["io"] = e.io_bytes();
+  memory["chunk"] = e.chunk();
+  memory["state_bytes_per_token"] = per_token;
+  memory["state_fixed_bytes"] = e.states().fixed_bytes();
+  memory["context"] = m.context_length;
+  memory["slots"] = e.states().capacity();
+  if (budget > 0) {
+    memory["budget"] = budget;
+    memory["slots_in_budget"] = per_token > 0 ? std::max<int64_t>(0, (budget - fixed) / per_token) : 0;
+  }
+  j["memory"] = memory;
+  j["module"] = module_json(m);
+  j["sequences"] = {
+      {"in one step", m.batch()}, {"single tokens in one step", m.sequences()}, {"one at a time", e.one_sequence()}};
+  const PackUse& packs = m.in_place->packs();
+  j["packed weights"] = {{"packed", packs.packed_bytes},
+                         {"mapped", packs.mapped_bytes},
+                         {"file", packs.file},
+                         {"not saved", packs.problem}};
+  j["unsupported"] = Json::array();
+  j["isa"] = kernels().isa;
+  return j;
+}
+
+}  // namespace
+
+Result<std::string> inspect(Model& model, int64_t memory) {
+  const Model::Impl& m = impl_of(model);
+  if (!m.in_place)
+    return Status::error(Code::kInvalidArgument, m.folder.model_file.string() + ": the naive mode places nothing");
+  return or_out_of_memory([&]() -> Result<std::string> {
+    m.in_place->finish_saving();
+    return text_of(describe(m, memory));
+  });
+}
+
+std::string inspect_refused(const std::string& path, const LoadOptions& options, const std::string& reason) {
+  Json j{{"unsupported", Json::array({reason})}};
+  const Result<ModelFolder> folder = open_model_folder(path, options.variants);
+  const Result<ImportedModel> imported =
+      folder.is_ok() ? import_onnx(folder->model_file) : Result<ImportedModel>(folder.status());
+  if (imported.is_ok()) {
+    const Graph& g = imported->graph;
+    std::map<std::string, int> operators;
+    for (const Node& n : g.nodes) ++operators[(n.domain.empty() ? "" : n.domain + ".") + n.op];
+    j["file"] = folder->model_file.string();
+    j["producer"] = imported->producer;
+    j["nodes"] = {{"in file", g.nodes.size()}};
+    j["inputs"] = values_json(g, g.inputs);
+    j["outputs"] = values_json(g, g.outputs);
+    j["operators"] = operators;
+  }
+  return text_of(j);
+}
+
+}  // namespace situ
