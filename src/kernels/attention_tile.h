@@ -21,7 +21,7 @@ namespace SITU_ISA {
 template <int R, int C, typename T>
 __attribute__((noinline)) static void scattered_scores(const float* const* q, const T* const* rows, int64_t depth,
                                                        float* s) {
-  dots<R, C>(q, AnyRows<T>{rows}, depth, s, kKeyBlock);
+  dots<R, C, false>(q, AnyRows<T>{rows}, depth, s, kKeyBlock);
 }
 
 // -- scores[r][j] = q[r] . key j, for the block's keys [from, to); `k` is slot 0's, keys of a stretch are `step`
@@ -44,7 +44,7 @@ SITU_INLINE void dot_scores(const Tile& t, int64_t depth, int64_t r0, const T* k
       scattered_scores<R, C>(q, rows, depth, s + j - C);
       waiting = 0;
     }
-    for (; j + C <= count; j += C) dots<R, C>(q, EvenRows<T>{row + j * step, step}, depth, s + j, kKeyBlock);
+    for (; j + C <= count; j += C) dots<R, C, false>(q, EvenRows<T>{row + j * step, step}, depth, s + j, kKeyBlock);
     for (; j < count; ++j) rows[waiting++] = row + j * step;
   });
   float* s = t.scores + r0 * kKeyBlock + to - waiting;
@@ -58,9 +58,6 @@ SITU_INLINE void dot_scores(const Tile& t, int64_t depth, int64_t r0, const T* k
 template <typename T>
 static inline void few_scores(const Tile& t, int64_t depth, const T* k, int64_t step, const Keys& keys, int64_t from,
                               int64_t to) {
-  for (int64_t r = 0; r < t.rows; ++r) {
-    for (int64_t j = from; j < to; ++j) t.scores[r * kKeyBlock + j] = 0;
-  }
   groups_of_rows(
       t.rows, [&](auto rows, int64_t r) { dot_scores<decltype(rows)::kRows>(t, depth, r, k, step, keys, from, to); });
   scale_columns(t.rows, k, step, depth, keys, from, to, t.scores);

@@ -32,12 +32,10 @@ struct TileList {
   int64_t first_head, heads;
 };
 
-// Asks for part `part` of the slots of the block's rows [from, to), as far as the tiles' heads go: the arithmetic on
-// one group of slots takes about as long as fetching the next.
-SITU_INLINE void prefetch_slots(const TileList& list, const View& v, const Keys& keys, int64_t from, int64_t to,
-                                int64_t part) {
-  const int64_t row = v.strides[2] * dtype_bytes(v.type), head = v.strides[1] * dtype_bytes(v.type),
-                begin = from + (to - from) * part / list.count, end = from + (to - from) * (part + 1) / list.count;
+// Asks for the slots of the block's rows [begin, end), as far as the tiles' heads go: the arithmetic on one group of
+// slots takes about as long as fetching the next.
+SITU_INLINE void prefetch_slots(const TileList& list, const View& v, const Keys& keys, int64_t begin, int64_t end) {
+  const int64_t row = v.strides[2] * dtype_bytes(v.type), head = v.strides[1] * dtype_bytes(v.type);
   const bool all = list.heads == v.dims[1] || head >= row;
   const std::byte* data = v.data + (all ? 0 : list.first_head * head);
   // Inlined before GCC looks for calls without an effect: it takes one that only prefetches for such, and drops it.
@@ -57,16 +55,22 @@ static inline void attend_slots(const Problem& p, const TileList& list, const Ke
   const bool apart = p.k.strides[1] > p.k.strides[2] || p.v.strides[1] > p.v.strides[2];
   const int64_t count = keys.count, step = apart ? count : slots_at_once(p);
   auto up_to = [](int64_t j, int64_t most) { return j < most ? j : most; };
+  // Few slots that are left over join the ones before: in the time that they take alone, no group is fetched.
+  auto end_of = [&](int64_t j) { return 2 * (count - j) < 3 * step ? count : j + step; };
+  // Each tile asks for a share of the slots.
+  const int64_t share = (step + list.count - 1) / list.count;
   auto ask = [&](const View& v, const Keys& of, int64_t from, int64_t to, int64_t part) __attribute__((always_inline)) {
-    if (!apart) prefetch_slots(list, v, of, from, to, part);
+    if (apart) return;
+    const int64_t begin = from + part * share;
+    prefetch_slots(list, v, of, begin, part + 1 == list.count ? to : up_to(begin + share, to));
   };
   with_type(p.k, [&](const auto* k) {
     Keys now = keys;
-    for (int64_t j = 0; j < count; j += step) {
-      const int64_t next = up_to(j + step, count);
+    for (int64_t j = 0, next; j < count; j = next) {
+      next = end_of(j);
       now = now.from(j);
       for (int64_t i = 0; i < list.count; ++i) {
-        next < count ? ask(p.k, now, next, up_to(next + step, count), i) : ask(p.v, keys, 0, up_to(step, count), i);
+        next < count ? ask(p.k, now, next, end_of(next), i) : ask(p.v, keys, 0, end_of(0), i);
         const Tile& t = *list.tiles[i];
         few_scores(t, p.depth, k + t.batch * p.k.strides[0] + t.first / p.group * p.k.strides[1], p.k.strides[2], now,
                    j, next);
@@ -79,12 +83,11 @@ static inline void attend_slots(const Problem& p, const TileList& list, const Ke
   }
   with_type(p.v, [&](const auto* v) {
     Keys now = keys;
-    for (int64_t j = 0; j < count; j += step) {
-      const int64_t next = up_to(j + step, count);
+    for (int64_t j = 0, next; j < count; j = next) {
+      next = end_of(j);
       now = now.from(j);
       for (int64_t i = 0; i < list.count; ++i) {
-        next < count ? ask(p.v, now, next, up_to(next + step, count), i)
-                     : ask(p.k, now, count, count + up_to(step, follow), i);
+        next < count ? ask(p.v, now, next, end_of(next), i) : ask(p.k, now, count, count + up_to(step, follow), i);
         const Tile& t = *list.tiles[i];
         few_values(p, t, v + t.batch * p.v.strides[0] + t.first / p.group * p.v.strides[1], p.v.strides[2], now, j,
                    next);

@@ -19,8 +19,8 @@ struct AnyRows {
   __attribute__((always_inline)) const T* operator()(int c) const { return rows[c]; }
 };
 
-// sums[r * stride + c] += a[r] . b(c) over `depth` elements; b(c) is the address of row c.
-template <int R, int C, typename B>
+// sums[r * stride + c] += a[r] . b(c) over `depth` elements, or = where kAdd is false; b(c) is the address of row c.
+template <int R, int C, bool kAdd = true, typename B>
 SITU_INLINE void dots(const float* const* a, B b, int64_t depth, float* sums, int64_t stride) {
   // A nearly full set of sums is added up as a full one: all lanes at once.
   constexpr int kSums = R * C > kLanes / 2 ? (R * C + kLanes - 1) / kLanes * kLanes : R * C;
@@ -50,7 +50,10 @@ SITU_INLINE void dots(const float* const* a, B b, int64_t depth, float* sums, in
   float total[kSums];
   sum_all<kSums>(acc, total);
 #pragma GCC unroll 16
-  for (int i = 0; i < R * C; ++i) sums[(i / C) * stride + i % C] += total[i];
+  for (int i = 0; i < R * C; ++i) {
+    float& sum = sums[(i / C) * stride + i % C];
+    sum = kAdd ? sum + total[i] : total[i];
+  }
 }
 
 }  // namespace SITU_ISA

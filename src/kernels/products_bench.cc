@@ -263,7 +263,7 @@ void bench_products(Bench& bench) {
   bench_attention(bench, 9, 3, 512, 2048, 64, DType::kI8);
   for (int64_t tokens : {1, 512}) bench_quantize_rows(bench, 3 * tokens, 64);
   for (DType type : {DType::kF32, DType::kF16, DType::kI8})
-    for (int64_t keys : {35, 2048}) bench_state(bench, 30, 9, 3, keys, 64, type);
+    for (int64_t keys : {35, 2048, 2080}) bench_state(bench, 30, 9, 3, keys, 64, type);
   bench_state(bench, 16, 32, 8, 2048, 64, DType::kF16);
   bench_state(bench, 30, 9, 3, 300, 64, DType::kF16, 16);
   for (const bool shared : {false, true}) bench_state(bench, 12, 12, 12, 512, 64, DType::kF32, 4, shared);
