@@ -203,25 +203,26 @@ void Program::bind_step(const StepInput& input) {
   bind_own_segments();
 }
 
-// Of calls that take segments one by one, or whose keys are views: the rows that they are called on are one segment's.
+// Of calls that do not take all segments by the table: their rows are all rows of their result, which need not be
+// tokens of the step (an encoder's, of which a step has one token).
 void Program::bind_own_segments() {
   const size_t segments = input_->segments.size();
   own_segments_.resize(static_cast<size_t>(readers_) * segments);
   for (size_t i = 0; i < schedule_->calls.size(); ++i) {
     const Call& c = schedule_->calls[i];
     const CallViews& views = call_views_[i];
-    if (views.own < 0 || (c.by_run != 0 && (!several() || c.takes == Takes::kTable))) continue;
+    if (views.own < 0 || takes_table(c)) continue;
     const std::vector<StepSegment>& table = views.of_source ? table_.sources() : table_.tokens();
     for (size_t s = 0; s < segments; ++s) {
+      const View* operands = several() ? views_.part_at(static_cast<int>(s), views.first_part) : views_.at(views.first);
       StepSegment& own = own_segments_[static_cast<size_t>(views.own) * segments + s] = table[s];
       own.first_row = 0;
+      own.rows = operands[c.in.size()].dims[2];
       own.shared = 0;
       if (c.by_run != 0) continue;
-      const View* keys =
-          (several() ? views_.part_at(static_cast<int>(s), views.first_part) : views_.at(views.first)) + 1;
       own.runs = nullptr;
       own.run_count = 0;
-      own.keys = keys->dims[2];
+      own.keys = operands[1].dims[2];
       own.dropped = 0;
     }
   }
@@ -338,9 +339,9 @@ void Program::bind(int index, int segment, KernelCall& to) const {
   // Segments one by one would use a workspace again before all are done with it: threads share tokens, not their keys.
   if (segment < 0) to.arrivals = arrivals_.data() + own * static_cast<size_t>(executor_.threads());
   to.segment_count = 1;
-  if (segment < 0 && c.by_run != 0) {
+  if (segment < 0 && takes_table(c)) {
     const std::vector<StepSegment>& table = views.of_source ? table_.sources() : table_.tokens();
-    const size_t begin = several() && c.last_rows ? static_cast<size_t>(first_wanted_) : 0;
+    const size_t begin = c.last_rows ? static_cast<size_t>(first_wanted_) : 0;
     to.segments = table.data() + begin;
     to.segment_count = static_cast<int>(table.size() - begin);
   } else {

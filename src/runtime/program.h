@@ -124,6 +124,7 @@ class Program final : private BoundCalls {
   void write_rotary_rows(const Root& root, const StepInput& input);
   void bind_own_segments();
   bool several() const { return input_->segments.size() > 1; }
+  bool takes_table(const Call& call) const { return several() && call.takes == Takes::kTable; }
   // The part that stands for all tokens whose logits are wanted.
   int wanted_part() const { return static_cast<int>(parts_.size()) - 1; }
 
