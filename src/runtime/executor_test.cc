@@ -1,4 +1,4 @@
-// The executor of a decoder's program: whatever threads do between calls, the results are those of one thread.
+// The executor of a program: whatever threads do between calls, the results are those of one thread.
 #include "runtime/executor.h"
 
 #include <gtest/gtest.h>
@@ -20,13 +20,13 @@ constexpr int kMostThreads = 5, kFollowing = 3;
 
 // A program with memory of its own.
 struct Machine {
-  Machine(const test::TinyDecoder& decoder, const Plan& p, int threads, int64_t slots = 4 * kCapacity)
+  Machine(const test::TinyGraph& model, const Plan& p, int threads, int64_t slots = 4 * kCapacity)
       : plan(p), pool(threads), executor(pool), memory(static_cast<size_t>(p.arena_bytes + p.io_bytes) + 128) {
     Result<std::unique_ptr<StatePool>> made = StatePool::create(plan.states, {slots});
     EXPECT_TRUE(made.is_ok());
     states = std::move(*made);
     std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
-    Result<std::unique_ptr<Program>> created = Program::create(decoder.graph, decoder.binding, plan, decoder.order,
+    Result<std::unique_ptr<Program>> created = Program::create(model.graph, model.binding, plan, model.order,
                                                                {base, base + plan.arena_bytes, states.get()}, executor);
     EXPECT_TRUE(created.is_ok()) << created.status().message();
     program = std::move(*created);
@@ -159,6 +159,31 @@ TEST(ExecutorOfLongSequences, ThreadsAndNeighboursChangeNoBit) {
                            logits.begin() + static_cast<int64_t>(s + 1) * test::TinyDecoder::kVocabulary);
     }
     EXPECT_EQ(together, want) << threads << " threads";
+  }
+}
+
+// Attention whose queries are fewer than the step's tokens.
+TEST_F(ExecutorTest, TheLastQueriesAloneGiveTheSame) {
+  const test::TinyDecoder few(3, kMostThreads, kCapacity, true);
+  const Plan few_plan = few.plan(kMostTokens, kCapacity, kWanted);
+  for (const int threads : {1, 3}) {
+    Machine all(decoder_, plan_, threads), last(few, few_plan, threads);
+    for (const auto& [count, wanted] : std::vector<std::pair<int64_t, int64_t>>{{-5, 1}, {-90, 4}, {1, 1}, {-30, 2}})
+      EXPECT_EQ(last.step({count}, wanted), all.step({count}, wanted)) << count << " tokens, " << threads << " threads";
+  }
+}
+
+// An encoder's attention: of rows that are no tokens of the step.
+TEST(ExecutorOfAnEncoder, AttentionHasItsOwnRows) {
+  const test::TinyEncoder encoder;
+  const Plan plan = encoder.plan(kMostTokens, kCapacity, 1);
+  for (const int threads : {1, 2, 3}) {
+    Machine machine(encoder, plan, threads);
+    const std::vector<float> want = machine.step({test::TinyEncoder::kRows}, 1);
+    for (const int64_t tokens : {1, 2, 40}) {
+      std::fill_n(const_cast<float*>(machine.program->logits().as<const float>()), want.size(), -1.0f);
+      EXPECT_EQ(machine.step({tokens}, 1), want) << tokens << " tokens, " << threads << " threads";
+    }
   }
 }
 
