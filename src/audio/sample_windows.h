@@ -9,13 +9,13 @@
 
 namespace situ {
 
-// Owner of a reader and of the samples around one window (2 MB at 30 s and 16 kHz). Used by one thread at a time.
+// Owner of a reader and of at most three windows of samples (6 MB at 30 s and 16 kHz). Used by one thread at a time.
 class SampleWindows {
  public:
   SampleWindows(AudioReader reader, const MelConfig& config);
 
   // The window that starts at sample `start`; `samples` is empty at or after the end of the file, shorter than a window
-  // only at its end. Valid until the next call. `start` may not go back by more than a window behind the furthest start.
+  // only at its end. Valid until the next call. `start` may go back by a window at most.
   // Errors: those of AudioReader::read; kInvalidArgument: a start that is gone.
   Result<MelWindow> at(int64_t start);
 
