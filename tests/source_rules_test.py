@@ -42,7 +42,8 @@ LAYERS = {
     "runtime": {"base", "graph", "kernels", "onnx", "ops", "eval", "passes", "place", "schedule"},
     "generate": {"base", "kernels"},
     "text": {"base"},
-    "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text"},
+    "audio": {"base"},
+    "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text", "audio"},
     "cli": {"situ", "base", "kernels", "generate", "text", "pipelines"},
     "python": {"situ"},
 }
