@@ -4,50 +4,12 @@
 //
 // What one output position sees of x is gathered into scratch, and multiplied with the rows of w, four at a time. A
 // unit of work is a position of one group.
+#include "kernels/conv_patch.h"
 #include "kernels/dots.h"
-#include "kernels/params.h"
 
 namespace situ {
 namespace SITU_ISA {
 namespace {
-
-constexpr int kMostAxes = 3;
-
-struct Position {
-  int64_t batch, group, at[kMostAxes];
-};
-
-inline Position position_of(const View& y, int axes, int64_t groups, int64_t unit) {
-  Position p{0, 0, {0, 0, 0}};
-  for (int a = axes; a-- > 0;) {
-    p.at[a] = unit % y.dims[2 + a];
-    unit /= y.dims[2 + a];
-  }
-  p.group = unit % groups;
-  p.batch = unit / groups;
-  return p;
-}
-
-// patch [C, K..], the innermost axis last.
-inline void gather(const ConvParams& c, const View& x, const View& w, const Position& p, float* patch) {
-  const int axes = c.axes;
-  const int64_t channels = w.dims[1];
-  int64_t taps = 1;
-  for (int a = 0; a < axes; ++a) taps *= w.dims[2 + a];
-  const float* data = x.as<const float>() + p.batch * x.strides[0] + p.group * channels * x.strides[1];
-  for (int64_t t = 0; t < taps; ++t) {
-    int64_t rest = t, offset = 0;
-    bool inside = true;
-    for (int a = axes; a-- > 0;) {
-      const int64_t k = rest % w.dims[2 + a];
-      rest /= w.dims[2 + a];
-      const int64_t i = p.at[a] * c.strides[a] + k * c.dilations[a] - c.pads[a];
-      inside = inside && i >= 0 && i < x.dims[2 + a];
-      offset += i * x.strides[2 + a];
-    }
-    for (int64_t ch = 0; ch < channels; ++ch) patch[ch * taps + t] = inside ? data[offset + ch * x.strides[1]] : 0.0f;
-  }
-}
 
 // Any strides of w.
 inline float plain_dot(const View& w, int axes, int64_t m, int64_t depth, const float* patch) {
@@ -78,7 +40,7 @@ void conv(const KernelCall& call, int thread, int threads) {
   const int64_t begin = units * thread / threads, end = units * (thread + 1) / threads;
   for (int64_t unit = begin; unit < end; ++unit) {
     const Position p = position_of(y, c.axes, groups, unit);
-    gather(c, x, w, p, patch);
+    gather_patch<float>(c, x, w, p, 0.0f, patch);
     int64_t at = p.batch * y.strides[0];
     for (int a = 0; a < c.axes; ++a) at += p.at[a] * y.strides[2 + a];
     const auto put = [&](int64_t m, float sum) {
