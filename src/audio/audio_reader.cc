@@ -26,8 +26,28 @@ Code code_of(int code) {
   }
 }
 
+// A word of a command line, quoted where a shell would not take it as it is.
+std::string shell_word(const std::string& word) {
+  const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/+,@%-";
+  if (word.find_first_not_of(plain) == std::string::npos && !word.starts_with('-')) return word;
+  std::string quoted = word.starts_with('-') ? "'./" : "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+// Names the file in the command that converts it.
+std::string with_file(std::string text, const std::string& name) {
+  const std::string from = "-i FILE ", to = " OUT.flac";
+  const size_t in = text.find(from), out = text.rfind(to);
+  if (in == std::string::npos || out == std::string::npos) return text;
+  const size_t dot = name.find_last_of("./");
+  const bool has_suffix = dot != std::string::npos && dot > 0 && name[dot] == '.' && name[dot - 1] != '/';
+  text.replace(out + 1, to.size() - 1, shell_word((has_suffix ? name.substr(0, dot) : name) + ".flac"));
+  return text.replace(in, from.size(), "-i " + shell_word(name) + " ");
+}
+
 Status failed(int code, const situ_audio_text& text, const std::string& name) {
-  return Status::error(code_of(code), text.text).with_context(name);
+  return Status::error(code_of(code), with_file(text.text, name)).with_context(name);
 }
 
 situ_audio_reader* as_reader(void* reader) { return static_cast<situ_audio_reader*>(reader); }

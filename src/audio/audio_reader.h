@@ -49,7 +49,8 @@ class AudioReader {
   // After an error every call gives that error.
   Result<size_t> read(std::span<float> out);
 
-  // Why the audio ended before it should have, or "": "cut off after 12.50 s of 20.00 s". Valid once read() gave 0.
+  // Why the audio ended before it should have, or "": "is cut off or damaged: 12.50 s of 20.00 s were read". Valid once
+  // read() gave fewer samples than it was asked for.
   const std::string& cut() const { return cut_; }
   // Packets so far that could not be decoded and were left out.
   int64_t damaged_packets() const { return damaged_packets_; }

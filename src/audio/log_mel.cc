@@ -98,7 +98,7 @@ Status LogMel::window(const MelWindow& window, std::span<float> out, ThreadPool*
   std::mutex mutex;  // for `largest` and `failure`
   float largest = -std::numeric_limits<float>::infinity();
   Status failure = Status::ok();
-  const auto work = [&](int, int) {
+  auto work = [&](int, int) {
     std::vector<double> power(kBlock * bins);
     float most = -std::numeric_limits<float>::infinity();
     Status failed = Status::ok();

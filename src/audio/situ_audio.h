@@ -52,7 +52,7 @@ void situ_audio_free(situ_audio_reader* reader);
 void situ_audio_info(const situ_audio_reader* reader, situ_audio_info_t* out);
 void situ_audio_state(const situ_audio_reader* reader, situ_audio_state_t* out);
 
-/* Writes up to `size` samples, and how many to `written`: fewer only at the end. Samples before an error are given first. */
+/* Writes up to `size` samples, and how many to `written`: fewer only at the end. After an error nothing can be read. */
 int situ_audio_read(situ_audio_reader* reader, float* out, size_t size, size_t* written, situ_audio_text* error);
 
 /* window: `size` weights of the samples of one frame. */

@@ -103,9 +103,9 @@ fn audio_of(track: &Track) -> Option<&AudioCodecParameters> {
 }
 
 impl Decoder {
-    pub fn new(mut input: Input, is_stdin: bool) -> Result<Decoder, Error> {
+    pub fn new(mut input: Input) -> Result<Decoder, Error> {
         let head = input.begin()?;
-        let format = format_of(&head, is_stdin)?;
+        let format = format_of(&head, input.start)?;
         if format == Format::Wav {
             check_wav(&head)?;
             // The size of the whole, which writers to pipes leave wrong, says nothing that the chunks do not say.
@@ -206,7 +206,8 @@ impl Decoder {
                 }
                 Ok(None) => self.end(false, "")?,
                 Err(Failure::ResetRequired) => self.restart()?,
-                Err(Failure::IoError(e)) if e.kind() == UnexpectedEof => self.end(true, "")?,
+                // A wav that was written to a pipe does not say where it ends.
+                Err(Failure::IoError(e)) if e.kind() == UnexpectedEof => self.end(self.format != Format::Wav, "")?,
                 Err(Failure::IoError(e)) => self.end(true, &format!(": {e}"))?,
                 Err(_) => self.count_damaged()?,
             }
@@ -339,9 +340,10 @@ impl Decoder {
         let at = self.seconds(self.frames);
         match self.expected {
             Some(expected) if self.frames < expected => {
-                self.cut = format!("cut off after {at:.2} s of {:.2} s{why}", self.seconds(expected));
+                let all = self.seconds(expected);
+                self.cut = format!("is cut off or damaged: {at:.2} s of {all:.2} s were read{why}");
             }
-            _ if early || self.has_part_of_a_frame() => self.cut = format!("cut off after {at:.2} s{why}"),
+            _ if early || self.has_part_of_a_frame() => self.cut = format!("is cut off after {at:.2} s{why}"),
             _ => {}
         }
         Ok(())

@@ -115,7 +115,8 @@ impl Input {
             let head = self.fill(HEAD_BYTES)?;
             let here = head.iter().take_while(|byte| **byte == 0).count();
             zeros += here;
-            if here == 0 || zeros > MOST_ZEROS {
+            // Some formats that are not read begin with a few zeros, and are told by them.
+            if here == 0 || zeros < 8 || zeros > MOST_ZEROS {
                 break;
             }
             self.skip(here as u64)?;

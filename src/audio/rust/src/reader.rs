@@ -4,7 +4,6 @@ use crate::decode::{Decoder, RATES};
 use crate::ffi::{guarded, slice, slice_mut, Code, Error, Text};
 use crate::input::Input;
 use crate::resample::Resampler;
-use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering;
 
 /// Samples that one step may leave to be given out. Larger ones than a packet keep their memory no longer than needed.
@@ -22,7 +21,6 @@ pub struct Reader {
     ready: Vec<f32>,
     given: usize,
     ended: bool,
-    failed: Option<Error>,
 }
 
 /// As `situ_audio_info`.
@@ -44,13 +42,13 @@ pub struct State {
 }
 
 impl Reader {
-    fn new(input: Input, is_stdin: bool, rate: u32) -> Result<Reader, Error> {
+    fn new(input: Input, rate: u32) -> Result<Reader, Error> {
         if !RATES.contains(&rate) {
             let text = format!("a rate of {rate} Hz is asked for; {} to {} Hz can be had", RATES.start(), RATES.end());
             return Err(Error { code: Code::Argument, text });
         }
         let (progress, bytes) = (input.progress.clone(), input.bytes);
-        let decoder = Decoder::new(input, is_stdin)?;
+        let decoder = Decoder::new(input)?;
         let resampler = (decoder.rate != rate).then(|| Resampler::new(decoder.rate, rate)).transpose()?;
         Ok(Reader {
             decoder,
@@ -62,7 +60,6 @@ impl Reader {
             ready: Vec::new(),
             given: 0,
             ended: false,
-            failed: None,
         })
     }
 
@@ -93,17 +90,10 @@ impl Reader {
         while written < out.len() {
             let left = &self.ready[self.given..];
             if left.is_empty() {
-                if let Some(failure) = &self.failed {
-                    return if written > 0 { Ok(written) } else { Err(failure.clone()) };
-                }
                 if self.ended {
                     break;
                 }
-                if let Err(failure) = self.step() {
-                    self.ready.clear();
-                    self.given = 0;
-                    self.failed = Some(failure);
-                }
+                self.step()?;
                 continue;
             }
             let count = left.len().min(out.len() - written);
@@ -115,8 +105,8 @@ impl Reader {
     }
 }
 
-unsafe fn put(input: Input, is_stdin: bool, rate: u32, out: *mut *mut Reader) -> Result<(), Error> {
-    let reader = Reader::new(input, is_stdin, rate)?;
+unsafe fn put(input: Input, rate: u32, out: *mut *mut Reader) -> Result<(), Error> {
+    let reader = Reader::new(input, rate)?;
     out.write(Box::into_raw(Box::new(reader)));
     Ok(())
 }
@@ -130,10 +120,7 @@ pub unsafe extern "C" fn situ_audio_open_path(
     out: *mut *mut Reader,
     error: *mut Text,
 ) -> i32 {
-    guarded(error, || {
-        let path = slice(path, path_size);
-        put(Input::open_path(path)?, path == b"-", rate, out)
-    })
+    guarded(error, || put(Input::open_path(slice(path, path_size))?, rate, out))
 }
 
 /// Safety: as `situ_audio.h` says.
@@ -145,7 +132,7 @@ pub unsafe extern "C" fn situ_audio_open_bytes(
     out: *mut *mut Reader,
     error: *mut Text,
 ) -> i32 {
-    guarded(error, || put(Input::from_bytes(slice(bytes, size)), false, rate, out))
+    guarded(error, || put(Input::from_bytes(slice(bytes, size)), rate, out))
 }
 
 /// Safety: as `situ_audio.h` says.
@@ -184,15 +171,7 @@ pub unsafe extern "C" fn situ_audio_read(
 ) -> i32 {
     guarded(error, || {
         let Some(reader) = reader.as_mut() else { return Ok(()) };
-        let read = catch_unwind(AssertUnwindSafe(|| reader.read(slice_mut(out, size))));
-        let count = read.unwrap_or_else(|payload| {
-            // A panic leaves nothing that could be read on.
-            reader.ready.clear();
-            reader.given = 0;
-            reader.failed = Some(Error { code: Code::Internal, text: "an earlier read failed".into() });
-            resume_unwind(payload)
-        })?;
-        written.write(count);
+        written.write(reader.read(slice_mut(out, size))?);
         Ok(())
     })
 }

@@ -59,9 +59,12 @@ fn is_text(head: &[u8]) -> bool {
     end > 0 && head[..end].iter().all(|byte| *byte >= 0x20 || matches!(byte, b'\t' | b'\n' | b'\r'))
 }
 
-pub fn format_of(head: &[u8], is_stdin: bool) -> Result<Format, Error> {
-    if head.is_empty() {
-        return bad_file(if is_stdin { "is empty: no bytes came" } else { "is empty" });
+/// head: the first bytes after `skipped` bytes of tags and zeros.
+pub fn format_of(head: &[u8], skipped: u64) -> Result<Format, Error> {
+    match (head.is_empty(), skipped) {
+        (true, 0) => return bad_file("is empty"),
+        (true, _) => return bad_file(format!("has no audio after {skipped} bytes of tags and zeros")),
+        _ => {}
     }
     if head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WAVE") {
         return Ok(Format::Wav);
