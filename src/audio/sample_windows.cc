@@ -6,8 +6,8 @@
 
 namespace situ {
 
-SampleWindows::SampleWindows(AudioReader reader, const MelConfig& config)
-    : reader_(std::move(reader)), window_(static_cast<int64_t>(config.window_samples())), context_(config.fft / 2) {}
+SampleWindows::SampleWindows(Read read, const MelConfig& config)
+    : read_(std::move(read)), window_(static_cast<int64_t>(config.window_samples())), context_(config.fft / 2) {}
 
 // Reads until the buffer ends at sample `end`, or the file does.
 Status SampleWindows::fill(int64_t end) {
@@ -16,7 +16,7 @@ Status SampleWindows::fill(int64_t end) {
     const size_t have = buffer_.size();
     const auto wanted = static_cast<size_t>(std::min(end - samples(), window_));
     buffer_.resize(have + wanted);
-    const Result<size_t> read = reader_.read(std::span(buffer_).subspan(have));
+    const Result<size_t> read = read_(std::span(buffer_).subspan(have));
     buffer_.resize(have + (read.is_ok() ? *read : 0));
     if (!read.is_ok()) return read.status();
     ended_ = *read < wanted;

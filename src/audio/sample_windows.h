@@ -2,33 +2,35 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
-#include "audio/audio_reader.h"
 #include "audio/log_mel.h"
 
 namespace situ {
 
-// Owner of a reader and of at most three windows of samples (6 MB at 30 s and 16 kHz). Used by one thread at a time.
+// Owner of at most three windows of samples (6 MB at 30 s and 16 kHz). Used by one thread at a time.
 class SampleWindows {
  public:
-  SampleWindows(AudioReader reader, const MelConfig& config);
+  // Writes up to as many samples as the span has and returns how many: fewer only at the end, as AudioReader::read.
+  using Read = std::function<Result<size_t>(std::span<float>)>;
+  SampleWindows(Read read, const MelConfig& config);
 
   // The window that starts at sample `start`; `samples` is empty at or after the end of the file, shorter than a window
   // only at its end. Valid until the next call. `start` may go back by a window at most.
-  // Errors: those of AudioReader::read; kInvalidArgument: a start that is gone.
+  // Errors: those of reading; kInvalidArgument: a start that is gone.
   Result<MelWindow> at(int64_t start);
 
   // Whether the end of the file was met; then samples() is its length.
   bool ended() const { return ended_; }
   // Samples read so far.
   int64_t samples() const { return first_ + static_cast<int64_t>(buffer_.size()); }
-  const AudioReader& reader() const { return reader_; }
 
  private:
   Status fill(int64_t end);
 
-  AudioReader reader_;
+  Read read_;
   int64_t window_, context_;
   int64_t first_ = 0;  // the sample that buffer_[0] is
   std::vector<float> buffer_;

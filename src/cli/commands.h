@@ -7,6 +7,7 @@
 
 #include "cli/common.h"
 #include "situ/model.h"
+#include "situ/speech.h"
 
 namespace CLI {
 class App;
@@ -50,6 +51,16 @@ void add_report_options(CLI::App& command, GenerateOptions& options);
 // What the other arguments say of `arguments.generate`: biases, grammars in files. Error: names the text or the file; a
 // text that is not UTF-8.
 Status resolve_arguments(RunArguments& arguments);
+
+struct TranscribeArguments : LoadArguments {
+  std::vector<std::string> audio;
+  SpeechOptions speech;
+  std::string temperatures = "0,0.2,0.4,0.6,0.8,1", format = "text", out_folder;
+  bool json = false, quiet = false;
+};
+int transcribe(TranscribeArguments arguments);
+// The options of `transcribe`, all but those of loading.
+void add_transcribe_options(CLI::App& command, TranscribeArguments& arguments);
 
 struct PerplexityArguments : LoadArguments {
   std::string file;
