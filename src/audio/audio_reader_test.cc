@@ -197,8 +197,9 @@ TEST(AudioReaderTest, ChainedOgg) {
   EXPECT_EQ(read_all(vorbis + from_base64(kOggFlacTone)).size(), 8000U);
   const Status status = read(vorbis + opus).status();
   EXPECT_EQ(status.code(), Code::kBadFile);
-  EXPECT_EQ(status.message(),
-            "x: changes its rate from 16000 to 48000 Hz after 0.25 s; convert it: ffmpeg -i x -vn -ac 1 -ar 16000 x.flac");
+  EXPECT_EQ(
+      status.message(),
+      "x: changes its rate from 16000 to 48000 Hz after 0.25 s; convert it: ffmpeg -i x -vn -ac 1 -ar 16000 x.flac");
 }
 
 TEST(AudioReaderTest, SamplesThatAreNoAudio) {
@@ -260,7 +261,10 @@ TEST(AudioReaderTest, Files) {
   const std::string path = testing::TempDir() + "situ audio's.m4a";
   FILE* file = std::fopen(path.c_str(), "wb");
   ASSERT_NE(file, nullptr);
-  std::fwrite("\0\0\0\x20" "ftypM4A ", 1, 12, file);
+  std::fwrite(
+      "\0\0\0\x20"
+      "ftypM4A ",
+      1, 12, file);
   std::fclose(file);
   const std::string quoted = testing::TempDir() + "situ audio'\\''s.";
   EXPECT_EQ(AudioReader::open(path).status().message(),

@@ -117,11 +117,9 @@ TEST(LogMelTest, FiltersAreSlaney) {
 TEST(LogMelTest, Refusals) {
   const LogMel mel = make();
   std::vector<float> out(80 * 3000), samples(480001);
-  EXPECT_EQ(mel.window({samples, {}, {}}, out).message(),
-            "a window has 480001 samples, at most 480000 are allowed");
+  EXPECT_EQ(mel.window({samples, {}, {}}, out).message(), "a window has 480001 samples, at most 480000 are allowed");
   samples.resize(480000);
-  EXPECT_EQ(mel.window({samples, {}, {}}, std::span(out).first(7)).message(),
-            "a spectrogram has 240000 values, not 7");
+  EXPECT_EQ(mel.window({samples, {}, {}}, std::span(out).first(7)).message(), "a spectrogram has 240000 values, not 7");
   EXPECT_EQ(mel.window({samples, std::span(samples).first(3), {}}, out).message(),
             "3 samples stand beside a window, not 200");
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {

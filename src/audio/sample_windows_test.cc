@@ -39,8 +39,8 @@ TEST(SampleWindowsTest, GoForwardAndALittleBack) {
   Wav wav{.tag = 3, .bits = 32};
   const std::string bytes = wav.put(std::span<const float>(all)).bytes();
   SampleWindows windows(std::move(*open(bytes)), config());
-  for (const int64_t start : {0, 100, 16000, 0, 15840, 15999, 40000, 33000, 64000, 120000, 104001, 144000, 144077, 160000,
-                              160076, 160077, 1000000}) {
+  for (const int64_t start : {0, 100, 16000, 0, 15840, 15999, 40000, 33000, 64000, 120000, 104001, 144000, 144077,
+                              160000, 160076, 160077, 1000000}) {
     expect_window(windows, all, start);
   }
   EXPECT_TRUE(windows.ended());
