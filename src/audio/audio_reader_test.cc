@@ -208,7 +208,8 @@ TEST(AudioReaderTest, SamplesThatAreNoAudio) {
     std::vector<float> samples = noise(5000, 0.1);
     samples[4321] = bad;
     Wav wav{.tag = 3, .channels = 2, .bits = 32};
-    Result<AudioReader> reader = open(wav.put(std::span<const float>(samples)).bytes());
+    const std::string bytes = wav.put(std::span<const float>(samples)).bytes();
+    Result<AudioReader> reader = open(bytes);
     ASSERT_TRUE(reader.is_ok());
     std::vector<float> out(10000);
     const Status status = reader->read(out).status();
