@@ -28,6 +28,7 @@ struct SourceRows {
   std::string input;   // of `decode` and `first`
   std::string output;  // of `encode`
   int axis = 0;        // along which the source's rows stand
+  DType stored = DType::kNone;  // the type of the state that `encode` writes; kNone: that of the output
 };
 
 struct Module {
