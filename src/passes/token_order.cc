@@ -331,6 +331,7 @@ class Order {
     if (n.is("GatherND")) return data(n.in[0]) && token_axes(shape(n.in[0])) > 0;
     if (n.is("Reshape") && !keeps_tokens(shape(n.in[0]), y)) return true;
     if (!n.def) return true;
+    if (n.is("DequantizeLinear")) return !shape(n.in[1]).empty() && shape_count(shape(n.in[1])) != Dim(1);
     if (n.is("Concat")) return !is_state(n.out[0]) && many(y[static_cast<size_t>(axis_of(n, y, 0))]);
     if (n.is("Slice") || n.is("Split") || n.is("Tile")) {
       // Of all tokens one is left (the last, for the logits), or the axis is not touched.
