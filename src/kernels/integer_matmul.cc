@@ -30,12 +30,15 @@ struct Job {
   const View *scales, *zeros;
   bool signed_zeros, gelu;
   Output out;
+  bool plain;  // results, and what is added to them, are floats side by side
 
   const int8_t* row(int64_t r) const { return rows + offsets[r]; }
   const IntegerRowEnd& end(int64_t r) const {
     return *reinterpret_cast<const IntegerRowEnd*>(row(r) + layout.depth());
   }
 };
+
+bool side_by_side(const View* v) { return v == nullptr || (v->type == DType::kF32 && v->strides[v->rank - 1] == 1); }
 
 // What the columns of a unit are multiplied with and less by.
 struct Columns {
@@ -71,15 +74,26 @@ void look_up(const Job& job, int64_t unit, Columns* c) {
   }
 }
 
-// erf within 2 ulp, as fast_erf (kernels/math.h) has it.
-SITU_INLINE VecF gelu(VecF x) {
-  VecF y;
-  float in[kLanes], out[kLanes];
-  store(in, x * 0.70710678118654752440f);
-  for (int i = 0; i < kLanes; ++i) out[i] = fast_erf(in[i]);
-  y = load(out);
-  return x * 0.5f * (y + 1.0f);
+// erf within 2 ulp, as fast_erf (kernels/math.h) has it: two polynomials that meet at 475/512.
+SITU_INLINE VecF erf(VecF x) {
+  const VecF magnitude = (VecF)((VecU)x & 0x7fffffffu), four = splat(4.0f);
+  const VecF small_square = x * x, t = magnitude > four ? four : magnitude, s = t * t;
+  VecF r = t * -1.72853470e-5f + 3.83197126e-4f;
+  r = r * s + (t * -3.88396438e-3f + 2.42546219e-2f);
+  r = r * t - 1.06777877e-1f;
+  r = r * t - 6.34846687e-1f;
+  r = r * t - 1.28717512e-1f;
+  r = r * t - t;
+  const VecF rest = splat(1.0f) - exp_of_negative(r);
+  const VecF large = (VecF)(((VecU)rest & 0x7fffffffu) | ((VecU)x & 0x80000000u));
+  VecF q = small_square * -5.96761703e-4f + 4.99119423e-3f;
+  q = q * small_square - 2.67681349e-2f;
+  q = q * small_square + 1.12819925e-1f;
+  q = q * small_square - 3.76125336e-1f;
+  q = q * small_square + 1.28379166e-1f;
+  return t > 0.927734375f ? large : q * x + x;
 }
+SITU_INLINE VecF gelu(VecF x) { return x * 0.5f * (erf(x * 0.70710678118654752440f) + 1.0f); }
 
 // Row r, vector v of the unit: the sum of products becomes what is written.
 SITU_INLINE void finish(const Job& job, const Columns& c, int64_t row, const IntegerRowEnd& end, int64_t unit, int v,
@@ -88,7 +102,10 @@ SITU_INLINE void finish(const Job& job, const Columns& c, int64_t row, const Int
   const VecI sum = dots - c.zero[v] * end.sum - c.sum[v] * end.zero;
   VecF y = __builtin_convertvector(sum, VecF) * (c.scale[v] * end.scale) + c.bias[v];
   if (job.gelu) y = gelu(y);
-  write_columns(job.out, job.layout.n, row, n, y);
+  if (!job.plain || n + kLanes > job.layout.n) return write_columns(job.out, job.layout.n, row, n, y);
+  const Output& out = job.out;
+  if (out.residual != nullptr) y += load(out.residual->as<const float>() + out.residual_rows[row] + n);
+  store(out.y->as<float>() + out.y_rows[row] + n, y);
 }
 
 // R rows from `row` on times V vectors of columns of a unit, from v0 on. kDeep: two sums each, of every other line, so
@@ -171,7 +188,8 @@ void integer_matmul(const KernelCall& call, int thread, int threads) {
                 zeros,
                 params.signed_weights,
                 params.gelu,
-                make_output(call, 0, operand(call, 5), operand(call, 3), UnaryKind::kSilu)};
+                make_output(call, 0, operand(call, 5), operand(call, 3), UnaryKind::kSilu),
+                side_by_side(&call.out[0]) && side_by_side(operand(call, 3))};
   const ProductPart part =
       split_product(count_dims(rows, 0, rows.rank - 1), params.layout.units(), kOwnRows, thread, threads);
   if (part.row >= part.last_row) return;
