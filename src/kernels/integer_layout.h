@@ -39,14 +39,14 @@ struct IntegerRowEnd {
   int32_t sum;   // of the bytes
 };
 
-// situ.IntegerMatMul, operands rows, packed w, w scales [N] or one, residual? like y, w zero points? [N] or one (absent:
-// 0), bias? [N].
+// situ.IntegerMatMul, operands rows, packed w, w scales [N] or one, residual? like y, w zero points? [N] or one
+// (absent: 0), bias? [N].
 //   y[r, n] = f(scale[r] * w_scale[n] * sum over k of (q[r, k] - zero[r]) * (w[k, n] - w_zero[n]) + bias[n]) + residual
 // The sum is exact: int32 over all of K, which wraps as MatMulInteger's does.
 struct IntegerMatMulParams {
   IntegerLayout layout;
   bool signed_weights;  // int8
-  bool gelu;  // f: x * (1 + erf(x / sqrt(2))) / 2, else the identity
+  bool gelu;            // f: x * (1 + erf(x / sqrt(2))) / 2, else the identity
 };
 struct PackIntegerParams {
   IntegerLayout layout;

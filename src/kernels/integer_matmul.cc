@@ -1,14 +1,15 @@
-// situ.IntegerMatMul (kernels/integer_layout.h): rows of bytes times weights of bytes, exact in int32 over all of K, then
-// scales, bias, GELU and residual in float32, once for each result.
+// situ.IntegerMatMul (kernels/integer_layout.h): rows of bytes times weights of bytes, exact in int32 over all of K,
+// then scales, bias, GELU and residual in float32, once for each result.
 //
 // With a the row's bytes and z its zero point (both less 128), and u the unsigned weights and v their zero points:
 //   sum over k of (a - z) (u - v) = sum of a u - v * (sum of a) - z * (sum of u - K v)
-// The first sum is what VNNI and AMX compute: unsigned times signed bytes. Without them bytes become words in registers;
-// nothing saturates.
+// The first sum is what VNNI and AMX compute: unsigned times signed bytes. Without them bytes become words in
+// registers; nothing saturates.
 //
 // Threads split units of 32 columns, and the rows where there are many. A unit of weights passes all rows of the thread
-// in tiles that stay in registers for all of K; there is no panel to unpack and no pass over the sums.
-#include "kernels/integer_layout.h"
+// in tiles that stay in registers for all of K (with AMX, kernels/integer_tiles.h, in its tiles); there is no panel to
+// unpack and no pass over the sums.
+#include "kernels/integer_tiles.h"
 #include "kernels/packed_output.h"
 
 namespace situ {
@@ -33,9 +34,7 @@ struct Job {
   bool plain;  // results, and what is added to them, are floats side by side
 
   const int8_t* row(int64_t r) const { return rows + offsets[r]; }
-  const IntegerRowEnd& end(int64_t r) const {
-    return *reinterpret_cast<const IntegerRowEnd*>(row(r) + layout.depth());
-  }
+  const IntegerRowEnd& end(int64_t r) const { return *reinterpret_cast<const IntegerRowEnd*>(row(r) + layout.depth()); }
 };
 
 bool side_by_side(const View* v) { return v == nullptr || (v->type == DType::kF32 && v->strides[v->rank - 1] == 1); }
@@ -69,8 +68,8 @@ void look_up(const Job& job, int64_t unit, Columns* c) {
     c->scale[v] = load(scale);
     c->bias[v] = load(bias);
     c->zero[v] = (VecI)load(reinterpret_cast<const float*>(zero));
-    c->sum[v] = (VecI)load(reinterpret_cast<const float*>(sums) + v * kLanes) -
-                c->zero[v] * static_cast<int32_t>(job.layout.k);
+    c->sum[v] =
+        (VecI)load(reinterpret_cast<const float*>(sums) + v * kLanes) - c->zero[v] * static_cast<int32_t>(job.layout.k);
   }
 }
 
@@ -158,13 +157,42 @@ SITU_INLINE void rows_of(const Job& job, const Columns& c, const uint8_t* unit, 
   for (int v = 0; v < kVectors; v += kAtOnce) tile_of<R, kAtOnce>(job, c, unit, u, row, v);
 }
 
-void unit_of(const Job& job, int64_t u, int64_t row, int64_t last) {
+// Rows from `row` on, as many as make whole tiles: the first one that is left.
+int64_t tiles_of(const Job& job, const Columns& c, const uint8_t* unit, int64_t u, int64_t row, int64_t last,
+                 int32_t* sums) {
+  while (row + kTileHeight <= last) {
+    const bool two = row + 2 * kTileHeight <= last;
+    const int8_t* rows = job.row(row);
+    if (two)
+      integer_tiles<2>(rows, job.offsets.step, unit, job.layout.depth(), sums);
+    else
+      integer_tiles<1>(rows, job.offsets.step, unit, job.layout.depth(), sums);
+    for (int64_t r = 0; r < (two ? 2 : 1) * kTileHeight; ++r) {
+      const IntegerRowEnd& end = job.end(row + r);
+      for (int v = 0; v < kVectors; ++v)
+        finish(job, c, row + r, end, u, v,
+               (VecI)load(reinterpret_cast<const float*>(sums + r * kIntegerColumns + v * kLanes)));
+    }
+    row += (two ? 2 : 1) * kTileHeight;
+  }
+  return row;
+}
+
+void unit_of(const Job& job, int64_t u, int64_t row, int64_t last, int32_t* sums) {
   Columns c;
   look_up(job, u, &c);
   const uint8_t* unit = job.weights + u * job.layout.unit_bytes();
+  if (kIntegerTiles && job.offsets.even) row = tiles_of(job, c, unit, u, row, last, sums);
   for (; row + kRows <= last; row += kRows) rows_of<kRows>(job, c, unit, u, row);
   if constexpr (kRows > 8) {
     for (; row + 8 <= last; row += 8) rows_of<8>(job, c, unit, u, row);
+  }
+  if constexpr (kRows >= 6) {  // a few beams read their weights once
+    if (row + 6 <= last) {
+      rows_of<6>(job, c, unit, u, row);
+      row += 6;
+    }
+    if (row + 5 == last) return rows_of<5>(job, c, unit, u, row);
   }
   if constexpr (kRows > 4) {
     for (; row + 4 <= last; row += 4) rows_of<4>(job, c, unit, u, row);
@@ -193,7 +221,11 @@ void integer_matmul(const KernelCall& call, int thread, int threads) {
   const ProductPart part =
       split_product(count_dims(rows, 0, rows.rank - 1), params.layout.units(), kOwnRows, thread, threads);
   if (part.row >= part.last_row) return;
-  for (int64_t u = part.unit; u < part.last_unit; ++u) unit_of(job, u, part.row, part.last_row);
+  const bool tiles = kIntegerTiles && part.last_row - part.row >= kTileHeight;
+  if (tiles) begin_integer_tiles();
+  int32_t* sums = reinterpret_cast<int32_t*>(call.scratch);
+  for (int64_t u = part.unit; u < part.last_unit; ++u) unit_of(job, u, part.row, part.last_row, sums);
+  if (tiles) end_integer_tiles();
 }
 
 }  // namespace SITU_ISA

@@ -34,7 +34,8 @@ TEST(DynamicQuantizeLinear, RoundsInTheRangeOfAllNumbers) {
                     y = StridedTensor::random_layout(DType::kU8, dims), scale(DType::kF32, {}), zero(DType::kU8, {});
       x.fill(low, high);
       if (high == 3)  // ties, which go to the even number
-        for (int64_t i = 0; i < x.count(); ++i) x.set(i, i == 0 ? -127.5 : i == 1 ? 127.5 : static_cast<double>(i) - 2.5);
+        for (int64_t i = 0; i < x.count(); ++i)
+          x.set(i, i == 0 ? -127.5 : i == 1 ? 127.5 : static_cast<double>(i) - 2.5);
       const Range r = range_of(x);
       for_each_isa([&](const KernelTable& table, int threads) {
         y.reset();
@@ -54,24 +55,27 @@ TEST(DynamicQuantizeLinear, WhatIsNotFiniteMakesTheScaleNaN) {
     StridedTensor x(DType::kF32, {2, 33}), y(DType::kU8, {2, 33}), scale(DType::kF32, {}), zero(DType::kU8, {});
     x.fill().set(40, odd);
     for_each_isa([&](const KernelTable& table, int threads) {
-      run_kernel(table, &KernelTable::dynamic_quantize_linear, {x.view()}, {y.view(), scale.view(), zero.view()}, nullptr,
-                 threads);
+      run_kernel(table, &KernelTable::dynamic_quantize_linear, {x.view()}, {y.view(), scale.view(), zero.view()},
+                 nullptr, threads);
       ASSERT_TRUE(std::isnan(scale.get(0)));
     });
   }
 }
 
-void fill_bytes(StridedTensor* t, DType type) { t->fill_integers(type == DType::kI8 ? -128 : 0, type == DType::kI8 ? 127 : 255); }
+void fill_bytes(StridedTensor* t, DType type) {
+  t->fill_integers(type == DType::kI8 ? -128 : 0, type == DType::kI8 ? 127 : 255);
+}
 
 TEST(MatMulInteger, IsExact) {
   for (const DType a_type : {DType::kU8, DType::kI8})
     for (const DType b_type : {DType::kU8, DType::kI8})
-      for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {3, 20, 7}, {6, 33, 530}, {9, 64, 64}})
+      for (const auto& [m, k, n] :
+           std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {3, 20, 7}, {6, 33, 530}, {9, 64, 64}})
         for (const int64_t batch : {1, 2})
           for (const int zeros : {0, 1, 2}) {  // none, one, one for each row and column
             StridedTensor a = StridedTensor::random_layout(a_type, {batch, m, k}),
-                          b = StridedTensor::random_layout(b_type, batch == 1 ? std::vector<int64_t>{k, n}
-                                                                             : std::vector<int64_t>{batch, k, n}),
+                          b = StridedTensor::random_layout(
+                              b_type, batch == 1 ? std::vector<int64_t>{k, n} : std::vector<int64_t>{batch, k, n}),
                           y = StridedTensor::random_layout(DType::kI32, {batch, m, n});
             StridedTensor za(a_type, zeros == 1 ? std::vector<int64_t>{} : std::vector<int64_t>{1, m, 1}),
                 zb(b_type, zeros == 1 ? std::vector<int64_t>{1} : std::vector<int64_t>{n});
@@ -115,7 +119,8 @@ TEST(ConvInteger, PaddingCountsAsTheZeroPoint) {
       fill_bytes(&zw, w_type);
       const ConvParams p{1, groups, {stride, 1, 1}, {1, 1, 1}, {1, 0, 0}};
       for_each_isa([&](const KernelTable& table, int threads) {
-        run_kernel(table, &KernelTable::conv_integer, {x.view(), w.view(), zx.view(), zw.view()}, y.view(), &p, threads);
+        run_kernel(table, &KernelTable::conv_integer, {x.view(), w.view(), zx.view(), zw.view()}, y.view(), &p,
+                   threads);
         ASSERT_TRUE(y.untouched_outside());
         for (int64_t i = 0; i < y.count(); ++i) {
           const int64_t b = i / (6 * out), row = i / out % 6, o = i % out;
@@ -178,8 +183,9 @@ class IntegerProduct {
         ASSERT_EQ(static_cast<int8_t>(rows.get(r * layout_.row_bytes() + k)),
                   k < c_.k ? byte_of(static_cast<float>(x_.get(r * c_.k + k)), range) - 128 : 0);
     const IntegerMatMulParams params{layout_, c_.weights == DType::kI8, c_.gelu};
-    std::vector<View> in{rows.view(),  packed.view(), scale_.view(), c_.residual ? residual_.view() : View{},
-                         zero_.view(), c_.bias ? bias_.view() : View{}};
+    std::vector<View> in{rows.view(),   packed.view(),
+                         scale_.view(), c_.residual ? residual_.view() : View{},
+                         zero_.view(),  c_.bias ? bias_.view() : View{}};
     y_.reset();
     run_kernel(table, &KernelTable::integer_matmul, in, y_.view(), &params, threads);
     ASSERT_TRUE(y_.untouched_outside());
@@ -232,8 +238,8 @@ TEST(IntegerMatMul, RowsDoNotDependOnOthers) {
   constexpr int64_t kRows = 50, kColumns = 70;
   const IntegerLayout layout{80, kColumns};
   StridedTensor x(DType::kF32, {kRows, 80}), w(DType::kI8, {80, kColumns}), scale(DType::kF32, {1}),
-      rows(DType::kU8, {kRows, layout.row_bytes()}), packed(DType::kU8, {layout.bytes()}), all(DType::kF32, {kRows, kColumns}),
-      one(DType::kF32, {1, kColumns});
+      rows(DType::kU8, {kRows, layout.row_bytes()}), packed(DType::kU8, {layout.bytes()}),
+      all(DType::kF32, {kRows, kColumns}), one(DType::kF32, {1, kColumns});
   x.fill();
   fill_bytes(&w, DType::kI8);
   scale.fill(0.01, 0.02);

@@ -1,6 +1,7 @@
-// matmul_integer: y int32 [.., M, N] = (a - za) [.., M, K] * (b - zb) [.., K, N], batches broadcast; a, b uint8 or int8;
-// za one number or [.., M, 1], zb one number or [.., 1, N] (vectors: [M], [N]), 0 where absent. Sums wrap as int32.
-// Source: ONNX MatMulInteger. Any strides: what exports do with constant weights is fused (passes/fuse_integer.cc).
+// matmul_integer: y int32 [.., M, N] = (a - za) [.., M, K] * (b - zb) [.., K, N], batches broadcast; a, b uint8 or
+// int8; za one number or [.., M, 1], zb one number or [.., 1, N] (vectors: [M], [N]), 0 where absent. Sums wrap as
+// int32. Source: ONNX MatMulInteger. Any strides: what exports do with constant weights is fused
+// (passes/fuse_integer.cc).
 #include "kernels/nbits_int8.h"
 #include "kernels/product.h"
 
@@ -8,8 +9,9 @@ namespace situ {
 namespace SITU_ISA {
 namespace {
 
-constexpr int64_t kColumns = 512;  // of a row at a time: their sums stay in the nearest cache, and pages of b are read whole
-constexpr int kRows = 4;           // at a time
+constexpr int64_t kColumns =
+    512;                  // of a row at a time: their sums stay in the nearest cache, and pages of b are read whole
+constexpr int kRows = 4;  // at a time
 
 SITU_INLINE int32_t byte_at(const View& v, int64_t i) {
   return v.type == DType::kI8 ? v.as<const int8_t>()[i] : v.as<const uint8_t>()[i];

@@ -97,10 +97,10 @@ class Others {
       const ConvParams conv{2, 1, {4, 4, 1}, {1, 1, 1}, {0, 0, 0}};
       time(&KernelTable::conv, "conv", "patches", {pixels.view, taps.view}, {patches.view}, &conv);
       Buffer bytes(DType::kU8, shape_of(pixels.view)), byte_taps(DType::kU8, shape_of(taps.view)),
-          sums(DType::kI32, shape_of(patches.view)), scale(DType::kF32, {}), zero(DType::kU8, {});
+          sums(DType::kI32, shape_of(patches.view)), byte_scale(DType::kF32, {}), byte_zero(DType::kU8, {});
       time(&KernelTable::conv_integer, "conv_integer", "patches", {bytes.view, byte_taps.view}, {sums.view}, &conv);
       time(&KernelTable::dynamic_quantize_linear, "dynamic_quantize_linear", "", {pixels.view},
-           {bytes.view, scale.view, zero.view}, nullptr);
+           {bytes.view, byte_scale.view, byte_zero.view}, nullptr);
       const Buffer channels(DType::kF32, {1, rows + 3, kHidden}), short_taps(DType::kF32, {4, kHidden}),
           convolved(DType::kF32, {1, rows, kHidden});
       View all = channels.view, out = convolved.view;  // [1, C, rows] of rows side by side

@@ -125,9 +125,8 @@ void bench_attention(Bench& bench, int64_t heads, int64_t kv_heads, int64_t quer
   const AttentionParams params{.scale = 0.125f, .softcap = 0, .window = 0, .causal = causal, .smooth_sink = false};
   const std::vector<View> in = {q.view, k.view, v.view};
   const double ms = bench.time(&KernelTable::attention, {make_call(in, &y.view, &params)});
-  const double pairs =
-      static_cast<double>(heads * queries) *
-      (static_cast<double>(keys) - (causal ? static_cast<double>(queries - 1) / 2 : 0));
+  const double pairs = static_cast<double>(heads * queries) *
+                       (static_cast<double>(keys) - (causal ? static_cast<double>(queries - 1) / 2 : 0));
   bench.report(std::string("attention ") + short_name(type) + " heads=" + std::to_string(heads) + "/" +
                    std::to_string(kv_heads) + " S=" + std::to_string(queries) + " T=" + std::to_string(keys) +
                    " D=" + std::to_string(size) + (causal ? "" : " all keys"),

@@ -1,6 +1,6 @@
-// situ.RoundRows: x [.., K] of floats -> rows of bytes (kernels/integer_layout.h), rounded as ONNX DynamicQuantizeLinear
-// rounds them (kernels/dynamic_range.h): one range for all numbers of the call, which are those of one sequence. Every
-// thread finds it, and rounds rows of its own.
+// situ.RoundRows: x [.., K] of floats -> rows of bytes (kernels/integer_layout.h), rounded as ONNX
+// DynamicQuantizeLinear rounds them (kernels/dynamic_range.h): one range for all numbers of the call, which are those
+// of one sequence. Every thread finds it, and rounds rows of its own.
 #include "kernels/dynamic_range.h"
 #include "kernels/integer_layout.h"
 

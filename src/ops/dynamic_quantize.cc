@@ -6,8 +6,8 @@
 
 namespace situ {
 
-// x of floats -> y uint8 like x, y_scale float [], y_zero_point uint8 []: the range of all of x, 0 included, in 255 steps
-// (kernels/dynamic_range.h).
+// x of floats -> y uint8 like x, y_scale float [], y_zero_point uint8 []: the range of all of x, 0 included, in 255
+// steps (kernels/dynamic_range.h).
 Status infer_dynamic_quantize(InferContext& c) {
   SITU_RETURN_IF_ERROR(at_most_inputs(c, 1));
   SITU_RETURN_IF_ERROR(c.need(0, "x"));
@@ -34,13 +34,14 @@ Status need_one_or(InferContext& c, size_t i, const char* name, int64_t n) {
   SITU_RETURN_IF_ERROR(c.need(i, name));
   const Dim count = shape_count(c.input(i).shape);
   if (count == Dim(1) || c.input(i).shape == Shape{Dim(n)}) return Status::ok();
-  return c.fail(std::string(name) + " " + shape_str(c.input(i).shape) + " should be one, or [" + std::to_string(n) + "]");
+  return c.fail(std::string(name) + " " + shape_str(c.input(i).shape) + " should be one, or [" + std::to_string(n) +
+                "]");
 }
 
 }  // namespace
 
-// situ.RoundRows: x [.., rows, K] of floats -> y uint8 [.., rows, row_bytes] (kernels/integer_layout.h). All of x has one
-// range: that of DynamicQuantizeLinear. Where a step has several sequences the kernel is called for each.
+// situ.RoundRows: x [.., rows, K] of floats -> y uint8 [.., rows, row_bytes] (kernels/integer_layout.h). All of x has
+// one range: that of DynamicQuantizeLinear. Where a step has several sequences the kernel is called for each.
 Status infer_round_rows(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "x"));
   Shape y = c.input(0).shape;
@@ -56,8 +57,8 @@ Status prepare_round_rows(const PrepareContext& c, Prepared* out) {
   return Status::ok();
 }
 
-// situ.IntegerMatMul (kernels/integer_layout.h): rows of situ.RoundRows [.., row_bytes], w int8 or uint8 [K, N] or, behind
-// pack_integer, uint8 [bytes of the layout], w_scale [N] or one, residual? like y, w_zero? [N] or one, bias? [N]
+// situ.IntegerMatMul (kernels/integer_layout.h): rows of situ.RoundRows [.., row_bytes], w int8 or uint8 [K, N] or,
+// behind pack_integer, uint8 [bytes of the layout], w_scale [N] or one, residual? like y, w_zero? [N] or one, bias? [N]
 // -> y [.., N] of floats.
 Status infer_integer_matmul(InferContext& c) {
   SITU_RETURN_IF_ERROR(at_most_inputs(c, 6));

@@ -81,8 +81,8 @@ bool ScoreRecogniser::from_bool(ValueId v) const {
   return prober_.host(v);
 }
 
-// What scores are probed with. Where neither rows nor keys follow the step, as in an encoder of thousands of frames, two
-// rows do: masks that differ by row cannot be added to them.
+// What scores are probed with. Where neither rows nor keys follow the step, as in an encoder of thousands of frames,
+// two rows do: masks that differ by row cannot be added to them.
 std::vector<int64_t> ScoreRecogniser::dims_of(ValueId s, int64_t tokens, int64_t past) const {
   std::vector<int64_t> dims = prober_.dims(s, tokens, past);
   if (few_rows_) dims[dims.size() - 2] = std::min<int64_t>(dims[dims.size() - 2], 2);

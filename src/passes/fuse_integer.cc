@@ -1,8 +1,8 @@
 // What onnxruntime's quantize_dynamic makes of a product, with a constant W:
 //   q, s, z = DynamicQuantizeLinear(x);  y = Cast(MatMulInteger(q, W, z, w_zero)) * (s * w_scale)
-// becomes situ.RoundRows(x), once for all products of the same q, and situ.IntegerMatMul: rounded rows are a value with a
-// place, which has the rows' scale and zero point in it, and of the int32 sums nothing is written. pack_integer lays W out
-// at the end of the passes, and takes in what stands behind the product:
+// becomes situ.RoundRows(x), once for all products of the same q, and situ.IntegerMatMul: rounded rows are a value with
+// a place, which has the rows' scale and zero point in it, and of the int32 sums nothing is written. pack_integer lays
+// W out at the end of the passes, and takes in what stands behind the product:
 //   Add(y, bias [N]), GELU, Add(y, residual)
 #include <algorithm>
 #include <map>
@@ -221,9 +221,7 @@ class Tails {
 
 }  // namespace
 
-Status fuse_integer(PassContext& context) {
-  return context.packs ? Fuser(context).run() : Status::ok();
-}
+Status fuse_integer(PassContext& context) { return context.packs ? Fuser(context).run() : Status::ok(); }
 
 Status pack_integer(PassContext& context) {
   if (!context.packs) return Status::ok();

@@ -291,7 +291,8 @@ class Pusher {
       const DType type = graph_.values[in[i]].info.type;
       const ValueId columns = select(builder, in[i], part);
       if (i == 1)
-        for (const Dim& d : Shape(graph_.values[columns].info.shape.begin() + 1, graph_.values[columns].info.shape.end()))
+        for (const Dim& d :
+             Shape(graph_.values[columns].info.shape.begin() + 1, graph_.values[columns].info.shape.end()))
           count *= d.value();
       const Shape flat = i == 1 ? Shape{Dim(k), Dim(count)} : Shape{Dim(count)};
       in[i] = builder.reshape(columns, shape_values(flat));

@@ -12,7 +12,7 @@
 namespace situ {
 namespace {
 
-constexpr int kMaxConeNodes = 16;  // the longest spelling seen (LayerNorm below opset 17) has 9
+constexpr int kMaxConeNodes = 16;         // the longest spelling seen (LayerNorm below opset 17) has 9
 constexpr int64_t kMostProbed = 1 << 14;  // numbers, where rows can be left out
 constexpr float kTolerance = 2e-5f;
 // Where constants were rounded to half precision (sqrt(2) as 1.4141). Erf and tanh GELU differ by half as much,
@@ -173,15 +173,16 @@ class Recogniser {
     return prober_.evaluate(root, {{x, input}}, context_.probe_tokens(), context_.probe_past());
   }
 
-  // Of what is probed: of x at a small step. What an encoder has thousands of, rows that are treated alike, becomes two,
-  // unless something in the cone has as many.
+  // Of what is probed: of x at a small step. What an encoder has thousands of, rows that are treated alike, becomes
+  // two, unless something in the cone has as many.
   void choose_dims(ValueId root, ValueId x) {
     const std::vector<int64_t> all = prober_.dims(x, context_.probe_tokens(), context_.probe_past());
     const auto count = [](const std::vector<int64_t>& dims) {
       return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
     };
     dims_ = all;
-    for (size_t a = 0; a + 1 < dims_.size() && count(dims_) > kMostProbed; ++a) dims_[a] = std::min<int64_t>(dims_[a], 2);
+    for (size_t a = 0; a + 1 < dims_.size() && count(dims_) > kMostProbed; ++a)
+      dims_[a] = std::min<int64_t>(dims_[a], 2);
     if (dims_ != all && !at(root, x, scaled(1, 1)).is_ok()) dims_ = all;
   }
 
