@@ -6,7 +6,8 @@ namespace situ {
 namespace SITU_ISA {
 
 void dynamic_quantize_linear(const KernelCall& call, int thread, int threads) {
-  const View &x = call.in[0], &y = call.out[0];
+  const View &x = call.in[0], &y = call.out[0].present() ? call.out[0] : x;  // of outputs that nobody wants
+  const auto wanted = [&](int i) { return call.out_count > i && call.out[i].present(); };
   const View* views[2] = {&x, &y};
   const Nest nest = make_nest(views, 2);
   const int64_t count = nest.count();
@@ -30,9 +31,10 @@ void dynamic_quantize_linear(const KernelCall& call, int thread, int threads) {
   chunks(0, count, [&](const float* from, uint8_t*, int64_t size) { seen.look_at(from, size); });
   const ByteRange range = seen.range();
   if (thread == 0) {
-    *call.out[1].as<float>() = range.scale;
-    *call.out[2].as<uint8_t>() = static_cast<uint8_t>(range.zero);
+    if (wanted(1)) *call.out[1].as<float>() = range.scale;
+    if (wanted(2)) *call.out[2].as<uint8_t>() = static_cast<uint8_t>(range.zero);
   }
+  if (!wanted(0)) return;
   int64_t begin, end;
   split_elements(count, thread, threads, &begin, &end);
   chunks(begin, end, [&](const float* from, uint8_t* to, int64_t size) {

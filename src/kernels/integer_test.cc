@@ -233,6 +233,13 @@ TEST(IntegerMatMul, IsExactInItsSums) {
   }
 }
 
+// The machine code of AMX, on CPUs without it.
+TEST(IntegerMatMul, TilesThatAreTrapped) {
+  if (trapped_tables().empty()) GTEST_SKIP() << "no table of another ISA can be run on this CPU";
+  IntegerProduct product({35, 128, 40, DType::kI8, true});
+  for (const EmulatedTable& e : trapped_tables()) product.check(*e.table, 1);
+}
+
 // The same bytes whoever computes them: a row alone, beside others, on one thread or more.
 TEST(IntegerMatMul, RowsDoNotDependOnOthers) {
   constexpr int64_t kRows = 50, kColumns = 70;
