@@ -43,7 +43,7 @@ LAYERS = {
     "generate": {"base", "kernels"},
     "text": {"base"},
     "audio": {"base"},
-    "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text", "audio"},
+    "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text"},
     "cli": {"situ", "base", "kernels", "generate", "text", "pipelines"},
     "python": {"situ"},
 }

@@ -108,6 +108,8 @@ class SpeechModel {
   // A folder with an encoder of spectrograms. Errors: those of Model::load; no such encoder; a vocabulary without
   // Whisper's special tokens; a preprocessor_config.json of another width than the encoder.
   static Result<SpeechModel> load(const std::string& path, const LoadOptions& options);
+  // The same over a loaded model, which must outlive it.
+  static Result<SpeechModel> of(Model& model);
   SpeechModel(SpeechModel&&) noexcept;
   SpeechModel& operator=(SpeechModel&&) noexcept;
   ~SpeechModel();

@@ -10,6 +10,7 @@ namespace {
 
 // Samples that read_audio asks for at once: 4 s at 16 kHz.
 constexpr size_t kPiece = 1 << 16;
+constexpr const char* kStdinName = "stdin";
 
 Code code_of(int code) {
   switch (code) {
@@ -39,10 +40,11 @@ std::string shell_word(const std::string& word) {
 std::string with_file(std::string text, const std::string& name) {
   const std::string from = "-i FILE ", to = " OUT.flac";
   const size_t in = text.find(from), out = text.rfind(to);
-  if (in == std::string::npos || out == std::string::npos) return text;
+  if (in == std::string::npos || out == std::string::npos || name == kStdinName) return text;
   const size_t dot = name.find_last_of("./");
   const bool has_suffix = dot != std::string::npos && dot > 0 && name[dot] == '.' && name[dot - 1] != '/';
-  text.replace(out + 1, to.size() - 1, shell_word((has_suffix ? name.substr(0, dot) : name) + ".flac"));
+  const std::string stem = has_suffix && !name.ends_with(".flac") ? name.substr(0, dot) : name;
+  text.replace(out + 1, to.size() - 1, shell_word(stem + ".flac"));
   return text.replace(in, from.size(), "-i " + shell_word(name) + " ");
 }
 
@@ -65,7 +67,7 @@ AudioReader::~AudioReader() = default;
 Result<AudioReader> AudioReader::open(const std::string& path, int rate) {
   situ_audio_reader* reader = nullptr;
   situ_audio_text error{};
-  const std::string name = path == kStdin ? "stdin" : path;
+  const std::string name = path == kStdin ? kStdinName : path;
   const int code = situ_audio_open_path(path.data(), path.size(), as_rate(rate), &reader, &error);
   if (code != 0) return failed(code, error, name);
   return finish(reader, name);

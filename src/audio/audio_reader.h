@@ -1,7 +1,8 @@
 // Audio files as mono float samples of one rate, read in pieces.
 //
-// Reads wav (PCM of 8, 16, 24 and 32 bits, float of 32 and 64, a-law, mu-law, extensible), flac, mp3, and Ogg with Vorbis,
-// Opus or flac. Channels are averaged, the rate is converted without aliases, an encoder's delay and padding are cut.
+// Reads wav (PCM of 8, 16, 24 and 32 bits, float of 32 and 64, a-law, mu-law, extensible), flac, mp3, and Ogg with
+// Vorbis, Opus or flac. Channels are averaged, the rate is converted without aliases, an encoder's delay and padding
+// are cut.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +32,10 @@ class AudioReader {
   static constexpr const char* kStdin = "-";
 
   // path: a file, a pipe, or kStdin. rate: of the samples that read() gives, in Hz.
-  // Errors, one line each that begins with the path: kNotFound (no such file); kBadFile (a directory; an empty file; text;
-  // not audio; damaged before the first sample; rate not in 1,000..384,000 Hz; more than 32 channels);
-  // kUnsupportedModel (m4a, video and other formats, with the ffmpeg command that converts them); kInvalidArgument (rate).
+  // Errors, one line each that begins with the path: kNotFound (no such file); kBadFile (a directory; an empty file;
+  // text; not audio; damaged before the first sample; rate not in 1,000..384,000 Hz; more than 32 channels);
+  // kUnsupportedModel (m4a, video and other formats, with the ffmpeg command that converts them); kInvalidArgument
+  // (rate).
   static Result<AudioReader> open(const std::string& path, int rate = 16000);
   // The same from bytes, which must live as long as the reader. name: stands for the path in messages.
   static Result<AudioReader> open_memory(std::span<const std::byte> bytes, const std::string& name, int rate = 16000);
@@ -44,9 +46,9 @@ class AudioReader {
 
   const AudioInfo& info() const { return info_; }
 
-  // Writes up to out.size() samples to `out` [n] and returns how many: fewer than out.size() only at the end, 0 after it.
-  // Errors: kBadFile: a sample that is not finite or beyond 1e9; Ogg whose later part has another rate; no sample at all.
-  // After an error every call gives that error.
+  // Writes up to out.size() samples to `out` [n] and returns how many: fewer than out.size() only at the end, 0 after
+  // it. Errors: kBadFile: a sample that is not finite or beyond 1e9; Ogg whose later part has another rate; no sample
+  // at all. After an error every call gives that error.
   Result<size_t> read(std::span<float> out);
 
   // Why the audio ended before it should have, or "": "is cut off or damaged: 12.50 s of 20.00 s were read". Valid once

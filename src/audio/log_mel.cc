@@ -105,8 +105,8 @@ Status LogMel::window(const MelWindow& window, std::span<float> out, ThreadPool*
     for (size_t first; failed.is_ok() && (first = next.fetch_add(kBlock)) < frames;) {
       const size_t count = std::min(kBlock, frames - first), hop = static_cast<size_t>(config_.hop);
       situ_audio_text error{};
-      const int code = situ_audio_spectrum_power(plan_->spectrum.get(), all.data() + first * hop, hop, count,
-                                                 power.data(), &error);
+      const int code =
+          situ_audio_spectrum_power(plan_->spectrum.get(), all.data() + first * hop, hop, count, power.data(), &error);
       if (code != 0) failed = Status::error(error.text);
       for (size_t m = 0; m < mels; ++m) {
         const MelFilter& filter = plan_->filters[m];

@@ -22,8 +22,8 @@ namespace situ {
 // Samples of one window and what stands around it in the file.
 struct MelWindow {
   std::span<const float> samples;  // [0..window_samples]: shorter ones are filled with zeros
-  // The last fft / 2 samples before the window and the first fft / 2 after it, where the file has as many; else empty, and
-  // the window is reflected there. With both empty this is the short form of transformers.
+  // The last fft / 2 samples before the window and the first fft / 2 after it, where the file has as many; else empty,
+  // and the window is reflected there. With both empty this is the short form of transformers.
   std::span<const float> before, after;
 };
 
@@ -40,12 +40,11 @@ class LogMel {
 
   // Writes the spectrogram of one window to `out` [mels, frames], float32, row by row. May not alias the samples.
   // pool: whose threads share the work; null: the caller alone.
-  // peak: null: that of this window alone, as in short form. Otherwise the largest L so far: raised to that of this window
-  // where that is larger, then used. Files of several windows start with -infinity and hand the same float to each window
-  // in order: the streamed counterpart of transformers' long form, whose peak is that of the whole file. The first window
-  // is equal to the short form in both cases.
-  // Errors: kInvalidArgument: more samples than a window; before or after of another size than fft / 2; an `out` of another
-  // size; a sample that is not finite.
+  // peak: null: that of this window alone, as in short form. Otherwise the largest L so far: raised to that of this
+  // window where that is larger, then used. Files of several windows start with -infinity and hand the same float to
+  // each window in order: the streamed counterpart of transformers' long form, whose peak is that of the whole file.
+  // The first window is equal to the short form in both cases. Errors: kInvalidArgument: more samples than a window;
+  // before or after of another size than fft / 2; an `out` of another size; a sample that is not finite.
   Status window(const MelWindow& window, std::span<float> out, ThreadPool* pool = nullptr, float* peak = nullptr) const;
 
  private:

@@ -21,8 +21,8 @@ struct MelConfig {
   // Columns of one spectrogram: 3,000.
   size_t frames() const { return window_samples() / static_cast<size_t>(hop); }
 
-  // text: of preprocessor_config.json, or of a processor_config.json that has it as "feature_extractor"; fields that are
-  // missing keep their defaults. Errors: kBadFile (no JSON, wrong types), and those of check().
+  // text: of preprocessor_config.json, or of a processor_config.json that has it as "feature_extractor"; fields that
+  // are missing keep their defaults. Errors: kBadFile (no JSON, wrong types), and those of check().
   static Result<MelConfig> from_json(std::string_view text);
   // kUnsupportedModel, unless mels is in 1..512, fft in 16..8192 and even, hop in 1..fft, rate in 1,000..384,000,
   // chunk_seconds in 1..600, and a window at least one fft long.

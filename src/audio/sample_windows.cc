@@ -33,7 +33,8 @@ Status SampleWindows::fill(int64_t end) {
 Result<MelWindow> SampleWindows::at(int64_t start) {
   if (start < 0 || (first_ > 0 && start - context_ < first_)) {
     return Status::error(Code::kInvalidArgument, "the window at sample " + std::to_string(start) +
-                                                     " is gone: samples from " + std::to_string(first_) + " on are held");
+                                                     " is gone: samples from " + std::to_string(first_) +
+                                                     " on are held");
   }
   SITU_RETURN_IF_ERROR(fill(start + window_ + context_));
   MelWindow window;

@@ -1,4 +1,5 @@
-// A long recording window by window, without holding it: long-form transcription moves a window forward through the file.
+// A long recording window by window, without holding it: long-form transcription moves a window forward through the
+// file.
 #pragma once
 
 #include <cstdint>

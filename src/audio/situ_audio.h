@@ -1,7 +1,8 @@
 /* The C border between Situ and the Rust library in rust/ (audio decoding, resampling, spectra).
  *
- * A function that returns int gives 0 for success, or a situ_audio_code, and then writes the reason to `error`, which may
- * be null. No call prints, exits or unwinds. A reader is used by one thread at a time; a spectrum by any number at once.
+ * A function that returns int gives 0 for success, or a situ_audio_code, and then writes the reason to `error`, which
+ * may be null. No call prints, exits or unwinds. A reader is used by one thread at a time; a spectrum by any number at
+ * once.
  */
 #pragma once
 

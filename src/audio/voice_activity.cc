@@ -3,11 +3,11 @@
 //   floor[b, t] = max(min level[b, t - w .. t], min level[b, t .. t + w])           w = floor_seconds
 //   score[t]    = mean of the kBest largest of level[b, t] - floor[b, t]
 //   speech[t]   = score[t] > threshold_db
-// Noise that stays the same has levels near its floor, also right after it began: there the later minimum is that of the
-// noise. Speech falls to the noise in some band several times a second, so both minima lie below it. Where the recording
-// begins or ends within w, only the other minimum counts.
-// Speech that pauses for no longer than `hangover` is one span; with less than min_speech of speech it is none.
-// Source of the idea: minimum statistics (R. Martin, 2001), and long-term spectral divergence (J. Ramirez et al., 2004).
+// Noise that stays the same has levels near its floor, also right after it began: there the later minimum is that of
+// the noise. Speech falls to the noise in some band several times a second, so both minima lie below it. Where the
+// recording begins or ends within w, only the other minimum counts. Speech that pauses for no longer than `hangover` is
+// one span; with less than min_speech of speech it is none. Source of the idea: minimum statistics (R. Martin, 2001),
+// and long-term spectral divergence (J. Ramirez et al., 2004).
 #include "audio/voice_activity.h"
 
 #include <algorithm>
@@ -27,10 +27,10 @@ namespace {
 constexpr std::array kEdges{150.0, 400.0, 800.0, 1400.0, 2200.0, 3200.0, 4500.0, 7000.0};
 constexpr size_t kBands = kEdges.size() - 1;
 constexpr size_t kBest = 3;
-constexpr int64_t kSmooth = 2;      // frames on either side
-constexpr double kSilence = -75;    // dB below full scale: what is quieter is silence, and no floor is lower
-constexpr double kFrame = 0.01;     // seconds between frames; a frame has three times as many
-constexpr size_t kAtOnce = 64;      // frames of one call of the transform
+constexpr int64_t kSmooth = 2;    // frames on either side
+constexpr double kSilence = -75;  // dB below full scale: what is quieter is silence, and no floor is lower
+constexpr double kFrame = 0.01;   // seconds between frames; a frame has three times as many
+constexpr size_t kAtOnce = 64;    // frames of one call of the transform
 
 using Levels = std::array<double, kBands>;
 

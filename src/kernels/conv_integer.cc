@@ -1,6 +1,6 @@
-// conv_integer: y int32 [N, M, O..] = the convolution (kernels/conv.cc) of x - zx with w - zw: x, w uint8 or int8, zx one
-// number, zw one number or [M], 0 where absent. What lies in the padding counts as 0, that is as zx. Sums wrap as int32.
-// Source: ONNX ConvInteger.
+// conv_integer: y int32 [N, M, O..] = the convolution (kernels/conv.cc) of x - zx with w - zw: x, w uint8 or int8, zx
+// one number, zw one number or [M], 0 where absent. What lies in the padding counts as 0, that is as zx. Sums wrap as
+// int32. Source: ONNX ConvInteger.
 #include "kernels/conv_patch.h"
 
 namespace situ {

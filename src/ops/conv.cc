@@ -8,6 +8,9 @@
 namespace situ {
 namespace {
 
+// For what one output sees, beside what the kernels keep in scratch.
+constexpr int64_t kPatchBytes = kScratchBytes * 3 / 4;
+
 // The attributes, with what auto_pad says of the padding. Extents of the axes must be known where it does.
 struct Geometry {
   int axes = 0;
@@ -92,8 +95,8 @@ Status conv_params(const PrepareContext& c, ConvParams* p) {
   if (const std::string wrong = geometry_of(c.node, c.in[0]->shape, w, &g); !wrong.empty()) return c.fail(wrong);
   int64_t depth = w[1].value();
   for (const int64_t k : g.kernel)
-    if (__builtin_mul_overflow(depth, k, &depth) || depth * 4 > kScratchBytes)
-      return c.fail("a kernel of w " + shape_str(w) + " does not fit " + std::to_string(kScratchBytes) + " bytes");
+    if (__builtin_mul_overflow(depth, k, &depth) || depth * 4 > kPatchBytes)
+      return c.fail("a kernel of w " + shape_str(w) + " does not fit " + std::to_string(kPatchBytes) + " bytes");
   *p = {g.axes, g.groups, {}, {}, {}};
   for (int a = 0; a < 3; ++a) {
     p->strides[a] = g.strides[static_cast<size_t>(a)];

@@ -112,8 +112,8 @@ Status need_zeros(InferContext& c, size_t i, size_t of, const char* name, size_t
 
 }  // namespace
 
-// y int32 [.., M, N] = (A [.., M, K] - a_zero_point) * (B [.., K, N] - b_zero_point): uint8 or int8, zero points of their
-// types, 0 where absent: one, a row's ([M] or [.., M, 1]) and a column's ([N] or [.., 1, N]).
+// y int32 [.., M, N] = (A [.., M, K] - a_zero_point) * (B [.., K, N] - b_zero_point): uint8 or int8, zero points of
+// their types, 0 where absent: one, a row's ([M] or [.., M, 1]) and a column's ([N] or [.., 1, N]).
 Status infer_matmul_integer(InferContext& c) {
   SITU_RETURN_IF_ERROR(at_most_inputs(c, 4));
   SITU_RETURN_IF_ERROR(c.need(0, "A"));
@@ -122,8 +122,8 @@ Status infer_matmul_integer(InferContext& c) {
   if (a.size() < 2 || b.size() < 2)
     return c.fail("A " + shape_str(a) + " and B " + shape_str(b) + " should have at least two dims");
   Dim k;
-  SITU_RETURN_IF_ERROR(require_equal(c, "inner dims of A " + shape_str(a) + " and B " + shape_str(b), a.back(),
-                                     b[b.size() - 2], &k));
+  SITU_RETURN_IF_ERROR(
+      require_equal(c, "inner dims of A " + shape_str(a) + " and B " + shape_str(b), a.back(), b[b.size() - 2], &k));
   SITU_RETURN_IF_ERROR(need_zeros(c, 2, 0, "a_zero_point", 2));
   SITU_RETURN_IF_ERROR(need_zeros(c, 3, 1, "b_zero_point", 1));
   Shape y;

@@ -24,10 +24,11 @@ struct ModuleFiles {
 
 // Rows that depend on the source alone: one program writes them, every step of the decoder reads them.
 struct SourceRows {
-  std::string name;    // of the state: ".0.encoder.key"
-  std::string input;   // of `decode` and `first`
-  std::string output;  // of `encode`
-  int axis = 0;        // along which the source's rows stand
+  std::string name;             // of the state: ".0.encoder.key"
+  std::string input;            // of `decode` and `first`
+  std::string output;           // of `encode`
+  int axis = 0;                 // along which the source's rows stand
+  DType stored = DType::kNone;  // the type of the state that `encode` writes; kNone: that of the output
 };
 
 struct Module {

@@ -153,6 +153,7 @@ Status widen_half(PassContext&);           // half-precision activations in floa
 Status inline_control(PassContext&);       // If on a known predicate
 Status simplify(PassContext&);             // identities, no-op casts, expands and reshapes; dead nodes
 Status fuse_dequantize(PassContext&);      // DequantizeLinear of a weight into its MatMul
+Status fuse_integer(PassContext&);         // DynamicQuantizeLinear and MatMulInteger: rounded rows and their products
 Status sink_repeats(PassContext&);         // unary operators above the repetition they read
 Status computed_positions(PassContext&);   // positions counted in the mask: fed by the host
 Status recognise_functions(PassContext&);  // norms and activations, by probing
@@ -166,6 +167,7 @@ Status split_products(PassContext&);       // products with repeated heads that 
 Status push_selections(PassContext&);      // Slice/Split/Gather above the projection they select from
 Status last_token(PassContext&);           // logits of the last tokens only
 Status pack_weights(PassContext&);         // quantised weights in the order in which they are read
+Status pack_integer(PassContext&);         // weights of integer products, and what stands behind these
 Status pack_dense(PassContext&);           // float weights in panels of columns
 Status fuse_matmuls(PassContext&);         // gates, norms and residuals into packed products
 Status store_states(PassContext&);         // the element type of attention states

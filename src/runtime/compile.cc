@@ -188,6 +188,16 @@ Status order_states(const std::vector<StatePair>& of_module, Binding& binding) {
   return Status::ok();
 }
 
+// Whether programs that were compiled apart read sources of one type (store_states).
+bool same_sources(const Binding& a, const Graph& of_a, const Binding& b, const Graph& of_b) {
+  for (const StatePair& x : a.states)
+    for (const StatePair& y : b.states)
+      if (x.name == y.name && x.rule == StateRule::kSource && x.past != kNoValue && y.past != kNoValue &&
+          of_a.values[x.past].info.type != of_b.values[y.past].info.type)
+        return false;
+  return true;
+}
+
 // The graph holds for any step: one compilation serves prompts and single tokens, with S = L = 1 for the latter.
 CompiledModule for_any_step(Compiled any, bool literal, Evaluator& evaluator) {
   CompiledModule both;
@@ -240,6 +250,12 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
       return both;
     }
     if (!first.is_ok()) return as_first ? wrong : first.status();
+    if (options.kv_type == DType::kNone &&
+        !same_sources(first->binding, first->graph, decode->binding, decode->graph)) {
+      EngineOptions as_exported = options;
+      as_exported.kv_type = DType::kF32;
+      return compile_module(files, as_exported, packs);
+    }
     std::vector<StatePair> all = decode->binding.states;
     for (const StatePair& s : first->binding.states)
       if (std::none_of(all.begin(), all.end(), [&](const StatePair& o) { return o.name == s.name; })) {
@@ -271,6 +287,7 @@ Result<Compiled> compile_encoder(const ModelFiles& files, const EngineOptions& o
     for (const StatePair& read : decoder.binding.states)
       if (read.name == s.name && read.rule == StateRule::kSource) {
         use.sources.push_back(s);
+        use.sources.back().stored = decoder.graph.values[read.past].info.type;
         for (const ValueId v : graph.outputs)
           if (graph.values[v].name == s.output) outputs.push_back(v);
       }

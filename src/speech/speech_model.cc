@@ -82,7 +82,16 @@ Result<SpeechModel> SpeechModel::load(const std::string& path, const LoadOptions
   return or_out_of_memory([&]() -> Result<SpeechModel> {
     Result<Model> model = Model::load(path, options);
     if (!model.is_ok()) return model.status();
-    const Model::Impl& m = impl_of(*model);
+    auto owned = std::make_unique<Model>(std::move(*model));
+    Result<SpeechModel> speech = of(*owned);
+    if (speech.is_ok()) speech->impl_->owned = std::move(owned);
+    return speech;
+  });
+}
+
+Result<SpeechModel> SpeechModel::of(Model& model) {
+  return or_out_of_memory([&]() -> Result<SpeechModel> {
+    const Model::Impl& m = impl_of(model);
     Result<MelConfig> config = read_mel_config(m.folder.folder);
     if (!config.is_ok()) return config.status().or_code(Code::kBadFile);
     std::error_code unknown;
@@ -96,7 +105,8 @@ Result<SpeechModel> SpeechModel::load(const std::string& path, const LoadOptions
     if (!tokens.is_ok()) return tokens.status();
     Result<LogMel> mel = LogMel::create(*config);
     if (!mel.is_ok()) return mel.status().with_context(m.folder.folder.string());
-    return SpeechModel(std::unique_ptr<Impl>(new Impl{std::move(*model), std::move(*tokens), std::move(*mel), *input}));
+    return SpeechModel(
+        std::unique_ptr<Impl>(new Impl{nullptr, model, std::move(*tokens), std::move(*mel), *input}));
   });
 }
 

@@ -13,7 +13,8 @@
 namespace situ {
 
 struct SpeechModel::Impl {
-  Model model;
+  std::unique_ptr<Model> owned;  // null: the caller's
+  Model& model;
   SpeechTokens tokens;
   LogMel mel;
   std::string input;                 // of the encoder: a spectrogram [1, mels, frames]

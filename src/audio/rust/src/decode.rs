@@ -4,6 +4,7 @@ use crate::ffi::{bad_file, unsupported, Code, Error};
 use crate::input::{Input, Progress};
 use crate::opus;
 use crate::sniff::{format_of, is_mp3_frame, Format, CONVERT};
+use crate::vorbis;
 use std::io::ErrorKind::UnexpectedEof;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
@@ -176,6 +177,9 @@ impl Decoder {
             let codec = if audio.codec == CODEC_ID_OPUS {
                 Codec::Opus(opus::Decoder::new(audio.extra_data.as_deref().unwrap_or_default())?)
             } else {
+                if audio.codec == CODEC_ID_VORBIS {
+                    vorbis::check(audio.extra_data.as_deref().unwrap_or_default())?;
+                }
                 match symphonia::default::get_codecs().make_audio_decoder(audio, &options) {
                     Ok(decoder) => Codec::Known(decoder),
                     Err(Failure::Unsupported(_)) => continue,
@@ -324,6 +328,8 @@ impl Decoder {
         self.skip = if matches!(codec, Codec::Opus(_)) { track.delay.unwrap_or(0) as usize } else { 0 };
         self.track = track.id;
         self.codec = codec;
+        // Of the streams before.
+        self.reader.metadata().skip_to_latest();
         Ok(())
     }
 

@@ -13,10 +13,8 @@ use symphonia::core::io::MediaSource;
 
 /// Looked at before the format is known. Zeros and tags in front of it do not count.
 const HEAD_BYTES: usize = 512;
-/// Zeros that may stand before an mp3.
-const MOST_ZEROS: usize = 64 << 10;
-/// Tags in front that are skipped. Each may have 256 MiB, of which nothing is kept.
-const MOST_TAGS: usize = 16;
+/// Tags (each of up to 256 MiB, of which nothing is kept) and pieces of zeros (64 KiB in all) that are skipped.
+const MOST_STEPS: usize = 128;
 /// More than the largest frame of an mp3.
 const TAIL_BYTES: usize = 2048;
 
@@ -106,20 +104,15 @@ impl Input {
 
     /// Skips ID3v2 tags and zeros. Returns the first bytes of what follows, which stay to be read.
     pub fn begin(&mut self) -> Result<Vec<u8>, Error> {
-        for _ in 0..MOST_TAGS {
-            let Some(size) = id3_size(self.fill(10)?) else { break };
-            self.skip(size)?;
-        }
-        let mut zeros = 0;
-        loop {
+        for _ in 0..MOST_STEPS {
             let head = self.fill(HEAD_BYTES)?;
-            let here = head.iter().take_while(|byte| **byte == 0).count();
-            zeros += here;
-            // Some formats that are not read begin with a few zeros, and are told by them.
-            if here == 0 || zeros < 8 || zeros > MOST_ZEROS {
-                break;
+            let zeros = head.iter().take_while(|byte| **byte == 0).count();
+            match id3_size(head) {
+                Some(size) => self.skip(size)?,
+                // Some formats that are not read begin with a few zeros, and are told by them.
+                None if zeros >= 8 => self.skip(zeros as u64)?,
+                None => break,
             }
-            self.skip(here as u64)?;
         }
         let head = self.fill(HEAD_BYTES)?.to_vec();
         self.progress.bytes.store(self.start, Ordering::Relaxed);

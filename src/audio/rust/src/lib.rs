@@ -10,3 +10,4 @@ mod reader;
 mod resample;
 mod sniff;
 mod spectrum;
+mod vorbis;

@@ -20,6 +20,19 @@ pub struct Resampler {
     given: u64,
 }
 
+/// A whole number of periods, in samples of the input. An even one, where that is not large: the middle of an odd filter
+/// lies half a sample off.
+fn block_size(from: usize, to: usize) -> usize {
+    let (mut a, mut b) = (from, to);
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    let (unit, unit_high) = (from / a, from.max(to) / a);
+    let count = BLOCK.div_ceil(unit_high);
+    let odd = unit * count % 2 == 1 && unit <= BLOCK;
+    unit * (count + usize::from(odd))
+}
+
 fn failed(e: impl std::fmt::Display) -> Error {
     Error { code: Code::Internal, text: format!("the rate cannot be converted: {e}") }
 }
@@ -27,7 +40,7 @@ fn failed(e: impl std::fmt::Display) -> Error {
 impl Resampler {
     pub fn new(from: u32, to: u32) -> Result<Resampler, Error> {
         let (rate_in, rate_out) = (from as usize, to as usize);
-        let chunk = if from > to { BLOCK } else { (BLOCK * rate_in).div_ceil(rate_out) };
+        let chunk = block_size(rate_in, rate_out);
         let window = WindowFunction::BlackmanHarris2;
         let fft = Fft::new_custom(rate_in, rate_out, chunk, 1, 1, window, FixedSync::Both).map_err(failed)?;
         let (delay, block) = (fft.output_delay(), vec![0.0; fft.output_frames_max()]);
