@@ -115,7 +115,7 @@ Status LogMel::window(const MelWindow& window, std::span<float> out, ThreadPool*
           const double* bin = power.data() + t * bins + filter.first;
           double sum = 0;
           for (size_t k = 0; k < filter.weights.size(); ++k) sum += filter.weights[k] * bin[k];
-          row[t] = std::log10(static_cast<float>(std::max(sum, kLeast)));
+          row[t] = static_cast<float>(std::log10(std::max(sum, kLeast)));
           most = std::max(most, row[t]);
         }
       }

@@ -61,7 +61,9 @@ pub unsafe extern "C" fn situ_audio_spectrum_power(
             let done = spectrum.fft.process_with_scratch(&mut frame, &mut bins, &mut scratch);
             done.map_err(|e| Error { code: Code::Internal, text: e.to_string() })?;
             for (p, bin) in row.iter_mut().zip(&bins) {
-                *p = bin.re * bin.re + bin.im * bin.im;
+                // transformers keeps spectra as complex64: features equal its own to the last bit but for a few.
+                let (re, im) = (f64::from(bin.re as f32), f64::from(bin.im as f32));
+                *p = re * re + im * im;
             }
         }
         Ok(())
