@@ -17,6 +17,7 @@ from tiny_exports import MASKED, Builder, value
 VOCABULARY, WIDTH, HEADS, HEAD_SIZE, HIDDEN, LAYERS, CONTEXT = 64, 32, 4, 8, 48, 2, 40
 START, END, BUCKETS, FAR = 2, 1, 8, 20
 NEW_TOKENS, EPSILON, FEATURES = 12, 1e-5, 6
+FRAMES, FRAMES_A_ROW = 100, 10  # of a spectrogram, and those whose mean is one row of the source
 SOURCE = [5, 17, 40, 9, 33, 21, 50]
 
 
@@ -34,7 +35,9 @@ class Spec:
     masked: bool = True         # the decoder takes encoder_attention_mask
     returned: str = "empty"     # what the cached branch returns as the source's keys and values: empty or past
     norm: str = "layer"         # layer or rms
-    source: str = "ids"         # of the encoder: ids; features: an array [1, E, FEATURES]; halves: the same, two rows become one
+    # Of the encoder: ids; features: an array [1, E, FEATURES]; halves: the same, two rows become one; spectrogram: an array
+    # [1, FEATURES, FRAMES], FRAMES_A_ROW frames become one row.
+    source: str = "ids"
 
 
 SPECS = [
@@ -50,6 +53,7 @@ SPECS = [
     Spec("features", source="features", masked=False),
     Spec("halves", source="halves", masked=False, positions="relative", norm="rms"),
 ]
+SPEECH = Spec("speech", source="spectrogram", masked=False)
 
 
 # -- weights
@@ -58,7 +62,7 @@ def make_weights(spec, seed):
     """By name; matrices are [in, out]."""
     rng = np.random.default_rng(seed)
     w = {"embed": rng.standard_normal((VOCABULARY, WIDTH)), "head": rng.standard_normal((WIDTH, VOCABULARY)) / math.sqrt(WIDTH)}
-    width = {"features": FEATURES, "halves": 2 * FEATURES}.get(spec.source)
+    width = {"features": FEATURES, "halves": 2 * FEATURES, "spectrogram": FEATURES}.get(spec.source)
     if width:
         w["encoder.features"] = rng.standard_normal((width, WIDTH)) / math.sqrt(width)
     for side in ("encoder", "decoder"):
@@ -118,6 +122,8 @@ def forward(spec, w, side, given, memory=None):
     """[rows, C] after the last norm."""
     if side == "decoder" or spec.source == "ids":
         x = w["embed"][given].astype(np.float64)
+    elif spec.source == "spectrogram":
+        x = given.astype(np.float64).reshape(FEATURES, -1, FRAMES_A_ROW).mean(-1).T @ w["encoder.features"]
     else:
         x = given.astype(np.float64).reshape(-1, w["encoder.features"].shape[0]) @ w["encoder.features"]
     if spec.positions == "learned":
@@ -258,6 +264,9 @@ class Graph(Builder):
         x = "input_features"
         if self.spec.source == "halves":
             x = self.op("Reshape", x, self.shape(self.extent(x, 0), -1, 2 * FEATURES))
+        if self.spec.source == "spectrogram":
+            x = self.op("Reshape", x, self.shape(self.extent(x, 0), FEATURES, FRAMES // FRAMES_A_ROW, FRAMES_A_ROW))
+            x = self.op("Transpose", self.op("ReduceMean", x, axes=[-1], keepdims=0), perm=[0, 2, 1])
         return self.op("MatMul", x, self.weight("encoder.features")), None
 
     def encoder(self):
@@ -356,6 +365,8 @@ def encoder_model(spec, w):
     dims = ["batch_size", "encoder_sequence_length"]
     if spec.source == "ids":
         inputs = [value(n, dims, TensorProto.INT64) for n in ("input_ids", "attention_mask")]
+    elif spec.source == "spectrogram":
+        inputs, dims = [value("input_features", ["batch_size", FEATURES, FRAMES])], ["batch_size", FRAMES // FRAMES_A_ROW]
     else:
         inputs = [value("input_features", ["batch_size", "feature_rows", FEATURES])]
     return model_of(g, inputs, [value("last_hidden_state", [*dims, WIDTH])])

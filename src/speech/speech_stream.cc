@@ -210,16 +210,17 @@ void SpeechStream::Impl::count() {
 // The segments of a window that starts at `seek` and has `count` samples.
 Status SpeechStream::Impl::keep(const WindowText& window, double ratio, double duration, int64_t count) {
   const int64_t from = seek;
-  CutWindow cut = cut_segments(window.ids, duration, model.tokens);
-  // Fixed windows where nothing tells times, and the last window.
+  // Without timestamps windows are fixed, even where the model writes some.
+  CutWindow cut = options.timestamps == Timestamps::kNone ? CutWindow{{{0, duration, window.ids}}, duration}
+                                                          : cut_segments(window.ids, duration, model.tokens);
   const auto at = [&](double s) { return from + static_cast<int64_t>(std::llround(s * static_cast<double>(rate))); };
   seek = cut.next < duration ? std::max(from + 1, std::min(at(cut.next), from + count)) : from + count;
   for (CutSegment& c : cut.segments) {
     Result<std::string> words = words_of(c.tokens);
     if (!words.is_ok()) return words.status();
-    text.insert(text.end(), c.tokens.begin(), c.tokens.end());
     transcript.output_ids.insert(transcript.output_ids.end(), c.tokens.begin(), c.tokens.end());
     if (stripped(*words).empty() || !(c.end > c.start)) continue;
+    text.insert(text.end(), c.tokens.begin(), c.tokens.end());
     ready.push_back({seconds(at(c.start), false), seconds(at(c.end), true), std::move(*words), std::move(c.tokens),
                      window.avg_logprob(), ratio, window.no_speech_prob, window.temperature, {}});
   }

@@ -79,7 +79,8 @@ Result<WindowText> WindowDecoder::search(Session session, const PromptIds& promp
   beams.early_stopping = EarlyStopping::kFirst;
   beams.max_new_tokens = most;
   beams.end_ids = {tokens_.end};
-  BeamDecoder decoder(model_, std::move(session), Sampler(sampling(0, 0, most), prompt.ids, model_.vocabulary), beams);
+  BeamDecoder decoder(model_, std::move(session), Sampler(sampling(0, 0, most), prompt.ids, model_.vocabulary), beams,
+                      true);
   SITU_RETURN_IF_ERROR(decoder.run(prompt_logits_));
   const std::vector<BeamSearch::Answer> answers = decoder.answers();
   if (answers.empty()) return decoder.nothing_left();
