@@ -63,6 +63,7 @@ struct Binding {
   std::map<ValueId, RotaryRows> rotary;  // of inputs that are kRotaryRows
   MaskInput mask;
   ValueId logits = kNoValue;
+  std::vector<ValueId> kept;  // beside the logits: values that are read after a step
   std::vector<StatePair> states;
 };
 

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "pipelines/out_of_memory.h"
 #include "speech/compression.h"
+#include "speech/words.h"
 
 namespace situ {
 namespace {
@@ -207,9 +208,43 @@ void SpeechStream::Impl::count() {
   transcript.samples = samples;
 }
 
+// Words of the segments of a window that starts at sample `from`.
+Status SpeechStream::Impl::add_words(const Session& source, double duration, int64_t from,
+                                     std::span<SpeechSegment> segments) {
+  std::vector<int64_t> ids;
+  std::vector<size_t> ends;  // of the segments, in ids
+  for (const SpeechSegment& s : segments) {
+    for (const int64_t id : s.tokens)
+      if (id < model.tokens.end) ids.push_back(id);
+    ends.push_back(ids.size());
+  }
+  const WindowDecoder::PromptIds all = prompt();
+  std::vector<int64_t> start(all.ids.begin() + static_cast<int64_t>(all.start_at), all.ids.end());
+  if (start.back() == model.tokens.no_timestamps) start.pop_back();
+  std::vector<size_t> counts;
+  Result<std::vector<SpeechWord>> words =
+      find_words(model.engine(), model.tokens, source, start, ids, language, duration, &counts);
+  if (!words.is_ok()) return words.status();
+  const auto in_recording = [&](double s, bool end) {
+    return seconds(from + static_cast<int64_t>(std::llround(s * static_cast<double>(rate))), end);
+  };
+  size_t segment = 0, at = 0;
+  for (size_t i = 0; i < words->size(); ++i) {
+    while (segment + 1 < ends.size() && at >= ends[segment]) ++segment;
+    SpeechWord& w = (*words)[i];
+    w.start = in_recording(w.start, false);
+    w.end = in_recording(w.end, true);
+    segments[segment].words.push_back(std::move(w));
+    at += counts[i];
+  }
+  return Status::ok();
+}
+
 // The segments of a window that starts at `seek` and has `count` samples.
-Status SpeechStream::Impl::keep(const WindowText& window, double ratio, double duration, int64_t count) {
+Status SpeechStream::Impl::keep(const Session& source, const WindowText& window, double ratio, double duration,
+                                int64_t count) {
   const int64_t from = seek;
+  std::vector<SpeechSegment> found;
   // Without timestamps windows are fixed, even where the model writes some.
   CutWindow cut = options.timestamps == Timestamps::kNone ? CutWindow{{{0, duration, window.ids}}, duration}
                                                           : cut_segments(window.ids, duration, model.tokens);
@@ -221,9 +256,11 @@ Status SpeechStream::Impl::keep(const WindowText& window, double ratio, double d
     transcript.output_ids.insert(transcript.output_ids.end(), c.tokens.begin(), c.tokens.end());
     if (stripped(*words).empty() || !(c.end > c.start)) continue;
     text.insert(text.end(), c.tokens.begin(), c.tokens.end());
-    ready.push_back({seconds(at(c.start), false), seconds(at(c.end), true), std::move(*words), std::move(c.tokens),
+    found.push_back({seconds(at(c.start), false), seconds(at(c.end), true), std::move(*words), std::move(c.tokens),
                      window.avg_logprob(), ratio, window.no_speech_prob, window.temperature, {}});
   }
+  if (options.timestamps == Timestamps::kWord) SITU_RETURN_IF_ERROR(add_words(source, duration, from, found));
+  std::move(found.begin(), found.end(), std::back_inserter(ready));
   if (!options.condition_on_previous_text || window.temperature > 0.5) text_from = text.size();
   return Status::ok();
 }
@@ -257,7 +294,7 @@ Status SpeechStream::Impl::advance() {
   if (silent)
     seek += count;
   else
-    SITU_RETURN_IF_ERROR(keep(*decoded, ratio, duration, count));
+    SITU_RETURN_IF_ERROR(keep(*source, *decoded, ratio, duration, count));
   return Status::ok();
 }
 

@@ -54,7 +54,8 @@ struct SpeechStream::Impl {
   Status detect_language(const Session& source);
   Result<WindowText> decode_with_fallback(const Session& source, std::string* words, double* ratio);
   Result<std::string> words_of(std::span<const int64_t> ids) const;
-  Status keep(const WindowText& window, double ratio, double duration, int64_t count);
+  Status keep(const Session& source, const WindowText& window, double ratio, double duration, int64_t count);
+  Status add_words(const Session& source, double duration, int64_t from, std::span<SpeechSegment> segments);
   void count();
 };
 
