@@ -119,6 +119,9 @@ class SpeechModel {
   Result<SpeechStream> start(const std::string& path, const SpeechOptions& options);
   // `samples`: mono, 16 kHz; must stay until the stream is gone. Error: one that is not finite.
   Result<SpeechStream> start(std::span<const float> samples, const SpeechOptions& options);
+  // One window by its spectrogram [mels, frames] of features(), which must stay until the stream is gone. Error: another
+  // size.
+  Result<SpeechStream> start_spectrogram(std::span<const float> spectrogram, const SpeechOptions& options);
   // All of it. What an error or the callback ends is in the error's place, or with Transcript::cancelled.
   Result<Transcript> transcribe(const std::string& path, const SpeechOptions& options, const SegmentCallback& on_segment);
   Result<Transcript> transcribe(std::span<const float> samples, const SpeechOptions& options,

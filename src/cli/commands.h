@@ -55,6 +55,7 @@ Status resolve_arguments(RunArguments& arguments);
 struct TranscribeArguments : LoadArguments {
   std::vector<std::string> audio;
   SpeechOptions speech;
+  std::vector<std::string> encoder_inputs;  // NAME=FILE.npy, in place of recordings
   std::string temperatures = "0,0.2,0.4,0.6,0.8,1", format = "text", out_folder;
   bool json = false, quiet = false;
 };

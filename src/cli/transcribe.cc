@@ -14,6 +14,7 @@
 #include "cli/interrupts.h"
 #include "cli/subtitles.h"
 #include "cli/terminal.h"
+#include "pipelines/encoder_inputs.h"
 #include "situ/speech.h"
 #include "text/tokenizer.h"
 
@@ -42,6 +43,9 @@ Result<std::vector<double>> parse_temperatures(const std::string& list) {
 }
 
 Status check_arguments(TranscribeArguments& a) {
+  if (a.audio.empty() == a.encoder_inputs.empty())
+    return Status::error(a.audio.empty() ? "give a recording, or --encoder-input"
+                                         : "--encoder-input stands in place of recordings");
   const Result<std::vector<double>> temperatures = parse_temperatures(a.temperatures);
   if (!temperatures.is_ok()) return temperatures.status();
   a.speech.temperatures = *temperatures;
@@ -161,6 +165,7 @@ std::string rendered(const TranscribeArguments& a, const std::string& audio, con
   if (a.format == "json") {
     Json j = to_json(a, audio, t, load_ms);
     if (t.cancelled) j["cancelled"] = true;
+    if (!t.notes.empty()) j["notes"] = t.notes;
     if (!error.empty()) j["error"] = error;
     return line(j);
   }
@@ -172,8 +177,8 @@ class Transcriber {
   Transcriber(const TranscribeArguments& a, SpeechModel& model) : a_(a), model_(model) {}
 
   // Error: why the file failed, or ended too early.
-  Status run(const std::string& audio) {
-    Result<SpeechStream> stream = model_.start(audio, a_.speech);
+  Status run(const std::string& audio) { return run(audio, model_.start(audio, a_.speech)); }
+  Status run(const std::string& audio, Result<SpeechStream> stream) {
     if (!stream.is_ok()) return report_failure(audio, stream.status());
     const bool to_stdout = a_.format == "text" && a_.out_folder.empty();
     if (to_stdout && a_.audio.size() > 1) std::printf("%s:\n", one_line(audio).c_str());
@@ -228,17 +233,69 @@ class Transcriber {
   bool cancelled_ = false;
 };
 
+// What a model of another kind says of what its encoder is given.
+int transcribe_arrays(const TranscribeArguments& a, Model& model, std::span<const NamedTensor> tensors) {
+  if (!model.has_encoder()) return fail(a.model + ": no encoder, and --encoder-input is for one");
+  if (a.format != "text" && a.format != "json")
+    return fail("--format " + a.format + ": the model is not of Whisper's kind, and tells no times");
+  Prompt prompt;
+  if (const Status given = add_encoder_inputs(model, tensors, &prompt); !given.is_ok()) return fail(given.message());
+  GenerateOptions options;
+  options.beams = a.speech.beams;
+  options.max_new_tokens = std::max<int64_t>(1, model.facts().context_length / 2);
+  model.interrupt_when(note_interrupts(true));
+  const Result<Generation> g = model.generate(prompt, options, {});
+  if (!g.is_ok()) return fail(g.status().message());
+  Transcript t;
+  t.text = g->text;
+  t.output_ids = g->output_ids;
+  t.encode_ms = g->encode_ms;
+  t.decode_ms_per_token = g->decode_ms_per_token;
+  t.bytes_copied_per_token = g->bytes_copied_per_token;
+  if (a.format == "json")
+    std::fputs(rendered(a, a.encoder_inputs[0], t, model.facts().load_ms, "").c_str(), stdout);
+  else
+    std::printf("%s\n", one_line(t.text).c_str());
+  if (!flush_output()) return fail(kNoOutput);
+  return g->finish_reason == FinishReason::kCancelled ? kInterrupted : kDone;
+}
+
+// --encoder-input: one window of a speech model, or whatever another model's encoder takes.
+int transcribe_inputs(const TranscribeArguments& a, Model& model, std::span<const NamedTensor> tensors) {
+  Result<SpeechModel> speech = SpeechModel::of(model);
+  if (!speech.is_ok()) return transcribe_arrays(a, model, tensors);
+  Prompt prompt;
+  if (const Status given = add_encoder_inputs(model, tensors, &prompt); !given.is_ok()) return fail(given.message());
+  const NamedArray& array = prompt.arrays[0];
+  if (array.type != NamedArray::Type::kFloat32)
+    return fail("array '" + array.name + "': a spectrogram is float32");
+  int64_t count = 1;
+  for (const int64_t d : array.shape) count *= d;
+  model.interrupt_when(note_interrupts(true));
+  Transcriber transcriber(a, *speech);
+  const std::string name = a.encoder_inputs[0].substr(a.encoder_inputs[0].find('=') + 1);
+  const Status done = transcriber.run(
+      name, speech->start_spectrogram({static_cast<const float*>(array.data), static_cast<size_t>(count)}, a.speech));
+  return transcriber.cancelled() ? kInterrupted : done.is_ok() ? kDone : fail(done.message());
+}
+
 }  // namespace
 
 int transcribe(TranscribeArguments a) {
   if (const Status checked = check_arguments(a); !checked.is_ok()) return fail(checked.message());
+  const Result<std::vector<NamedTensor>> tensors = read_encoder_inputs(a.encoder_inputs);
+  if (!tensors.is_ok()) return fail(tensors.status().message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
-  load.sequences = std::max({a.speech.beams, a.speech.best_of, int64_t{1}}) * std::max<int64_t>(1, a.speech.batched) + 2;
+  load.sequences =
+      std::max({a.speech.beams, a.speech.best_of, int64_t{1}}) * std::max<int64_t>(1, a.speech.batched) + 2;
   load.batch = std::max<int64_t>(8, load.sequences);
-  Result<SpeechModel> model = SpeechModel::load(a.model, load);
+  Result<Model> loaded = Model::load(a.model, load);
+  if (!loaded.is_ok()) return fail(loaded.status().message());
+  if (!tensors->empty()) return transcribe_inputs(a, *loaded, *tensors);
+  Result<SpeechModel> model = SpeechModel::of(*loaded);
   if (!model.is_ok()) return fail(model.status().message());
-  model->model().interrupt_when(note_interrupts(true));
+  loaded->interrupt_when(note_interrupts(true));
   Transcriber transcriber(a, *model);
   int code = kDone;
   for (const std::string& audio : a.audio) {

@@ -140,6 +140,15 @@ Result<SpeechStream> SpeechModel::start(std::span<const float> samples, const Sp
   });
 }
 
+Result<SpeechStream> SpeechModel::start_spectrogram(std::span<const float> spectrogram, const SpeechOptions& options) {
+  return or_out_of_memory([&]() -> Result<SpeechStream> {
+    SITU_RETURN_IF_ERROR(SpeechStream::Impl::check(*impl_, options));
+    auto stream = std::make_unique<SpeechStream::Impl>(*impl_, options);
+    SITU_RETURN_IF_ERROR(stream->begin_spectrogram(spectrogram));
+    return SpeechStream(std::move(stream));
+  });
+}
+
 static Result<Transcript> drain(Result<SpeechStream> stream, const SegmentCallback& on_segment) {
   if (!stream.is_ok()) return stream.status();
   for (bool wanted = true; wanted;) {

@@ -120,6 +120,34 @@ Status SpeechStream::Impl::begin(SampleWindows::Read read) {
   } else {
     windows.emplace(counted, model.mel.config());
   }
+  return begin_texts();
+}
+
+Status SpeechStream::Impl::begin_spectrogram(std::span<const float> values) {
+  const MelConfig& mel = model.mel.config();
+  if (values.size() != static_cast<size_t>(mel.mels) * mel.frames())
+    return Status::error(Code::kInvalidArgument, "a spectrogram has " + std::to_string(mel.mels) + " mels x " +
+                                                     std::to_string(mel.frames()) + " frames, not " +
+                                                     std::to_string(values.size()) + " values");
+  for (const float x : values)
+    if (!std::isfinite(x)) return Status::error(Code::kInvalidArgument, "the spectrogram has a value that is not finite");
+  spectrogram.assign(values.begin(), values.end());
+  given_spectrogram = true;
+  // Silence of a window's length, which stands for its times.
+  left_of_silence = static_cast<int64_t>(mel.window_samples());
+  windows.emplace(
+      [this](std::span<float> out) -> Result<size_t> {
+        const size_t count = std::min(out.size(), static_cast<size_t>(left_of_silence));
+        std::fill_n(out.begin(), count, 0.0f);
+        left_of_silence -= static_cast<int64_t>(count);
+        samples += static_cast<int64_t>(count);
+        return count;
+      },
+      mel);
+  return begin_texts();
+}
+
+Status SpeechStream::Impl::begin_texts() {
   spectrogram.resize(static_cast<size_t>(model.mel.config().mels) * model.mel.config().frames());
   copied_before = model.engine().ledger().copied;
   if (!model.tokens.multilingual()) language = "en";
@@ -259,6 +287,7 @@ Status SpeechStream::Impl::keep(const Session& source, const WindowText& window,
     found.push_back({seconds(at(c.start), false), seconds(at(c.end), true), std::move(*words), std::move(c.tokens),
                      window.avg_logprob(), ratio, window.no_speech_prob, window.temperature, {}});
   }
+  if (given_spectrogram) seek = from + count;  // what follows is not there
   if (options.timestamps == Timestamps::kWord) SITU_RETURN_IF_ERROR(add_words(source, duration, from, found));
   std::move(found.begin(), found.end(), std::back_inserter(ready));
   if (!options.condition_on_previous_text || window.temperature > 0.5) text_from = text.size();
@@ -276,7 +305,7 @@ Status SpeechStream::Impl::advance() {
   }
   const auto count = static_cast<int64_t>(window->samples.size());
   const double duration = static_cast<double>(count) / static_cast<double>(rate);
-  SITU_RETURN_IF_ERROR(model.mel.window(*window, spectrogram, nullptr, &peak));
+  if (!given_spectrogram) SITU_RETURN_IF_ERROR(model.mel.window(*window, spectrogram, nullptr, &peak));
   transcript.features_ms += ms_since(start);
   start = Clock::now();
   Result<Session> source = model.encode(spectrogram);
@@ -291,6 +320,8 @@ Status SpeechStream::Impl::advance() {
   decode_ms += ms_since(start);
   const bool silent = options.no_speech_threshold && decoded->no_speech_prob > *options.no_speech_threshold &&
                       !(options.logprob_threshold && decoded->avg_logprob() > *options.logprob_threshold);
+  if (options.timestamps == Timestamps::kWord && model.tokens.alignment_heads.empty() && transcript.notes.empty())
+    transcript.notes.push_back("no alignment_heads in generation_config.json: word times by all heads of the upper half");
   if (silent)
     seek += count;
   else

@@ -19,6 +19,7 @@ struct SpeechStream::Impl {
   static Status check(const SpeechModel::Impl& model, const SpeechOptions& options);
   Status begin(AudioReader reader);
   Status begin(std::span<const float> samples);
+  Status begin_spectrogram(std::span<const float> spectrogram);
 
   Result<std::optional<SpeechSegment>> next();
   // Decides one window more; its segments, if any, go to `ready`.
@@ -38,6 +39,8 @@ struct SpeechStream::Impl {
   std::optional<Status> failed;
   std::deque<SpeechSegment> ready;
   std::vector<float> spectrogram;
+  bool given_spectrogram = false;  // of the only window
+  int64_t left_of_silence = 0;
   float peak;                           // of all spectra so far
   std::string language;                 // once it is known
   std::vector<int64_t> hotwords, text;  // ids before every window; of the initial prompt and all windows
@@ -48,6 +51,7 @@ struct SpeechStream::Impl {
 
  private:
   Status begin(SampleWindows::Read read);
+  Status begin_texts();
   Status encode_texts();
   double seconds(int64_t at, bool end) const;  // in the recording
   WindowDecoder::PromptIds prompt() const;
