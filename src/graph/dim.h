@@ -27,7 +27,6 @@ enum Symbol : int {
   kSymX = 5,      // first slot of the sequence's source
   kSymRead = 6,   // slot of a whole space that this step reads ...
   kSymWrite = 7,  // ... and the one that it writes, another one
-  kSymPlace = 8,  // offset in elements, added to the planned address of the logits
   kFirstFileSymbol = 16,
 };
 constexpr int kMaxSymbols = 512;

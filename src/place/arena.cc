@@ -82,7 +82,11 @@ class Allocator {
     for (Root& r : plan_.io) {
       r.offset = end;
       end += r.bytes;
-      if (r.value == binding_.logits) end += second_place(static_cast<int>(&r - plan_.io.data()));
+    }
+    for (Root& r : plan_.ports) {
+      if (value(r.value).producer < 0) continue;
+      r.offset = end;
+      end += 2 * r.bytes;
     }
     plan_.io_bytes = end;
     plan_.arena_bytes = pack_arena(plan_.arena);
@@ -100,15 +104,6 @@ class Allocator {
       r.first = std::min(r.first, first);
       r.last = std::max(r.last, last);
     }
-  }
-
-  // The logits of two steps lie side by side, so that the host may read one's while the next runs; or elsewhere, where
-  // a step is told to write them. Bytes of the second place.
-  int64_t second_place(int io_root) {
-    const Root& r = plan_.io[static_cast<size_t>(io_root)];
-    for (Home& h : plan_.values)
-      if (h.region == RegionKind::kIo && h.root == io_root) h.view.offset = h.view.offset + Dim::symbol(kSymPlace);
-    return r.bytes;
   }
 
   SymbolValues corner(int64_t tokens, int64_t past) const {
@@ -129,8 +124,7 @@ class Allocator {
   // An Expand costs no memory, but what reads it would run for hours: elements are bounded as bytes are.
   Status check_extent(ValueId v) const {
     const Home& h = plan_.values[v];
-    if (h.region != RegionKind::kArena && h.region != RegionKind::kIo && h.region != RegionKind::kWeights)
-      return Status::ok();
+    if (!is_of_step(h.region) && h.region != RegionKind::kWeights) return Status::ok();
     if (value(v).constant.present()) return Status::ok();
     int64_t elements = 1;
     for (const Dim& d : h.view.dims)

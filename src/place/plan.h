@@ -16,9 +16,13 @@ enum class RegionKind {
   kWeights,  // constants, where the mapped file or the folding put them
   kState,    // slots of one state pair
   kArena,    // activations of one step
-  kIo,       // buffers the host writes (ids, positions, host-known integers) or reads (logits)
-  kPort,     // tensors of the caller, whose addresses each step is told
+  kIo,       // buffers the host writes (ids, positions, host-known integers)
+  kPort,     // tensors that the caller hands in or takes out, whose addresses each step is told
 };
+// Whether a block of the region is of one step alone, with rows for the tokens of all its sequences.
+constexpr bool is_of_step(RegionKind region) {
+  return region == RegionKind::kArena || region == RegionKind::kIo || region == RegionKind::kPort;
+}
 const char* region_name(RegionKind region);
 
 struct Home {
@@ -28,13 +32,13 @@ struct Home {
   SymView view;
 };
 
-// A block of the arena or of the io region.
+// A block of the arena or of the io region, or a port.
 struct Root {
   ValueId value = kNoValue;  // whose layout it has
   DType type = DType::kNone;
   Shape dims;
   int64_t bytes = 0;          // at the plan's bounds
-  int64_t offset = 0;         // in its region, 64-byte aligned
+  int64_t offset = 0;         // in its region, 64-byte aligned; of an output port: see Plan::ports
   int first = -1, last = -1;  // steps between which it holds live values
 };
 
@@ -62,7 +66,16 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<Root> arena;
   std::vector<Root> io;
-  std::vector<Root> ports;  // bytes: of the caller's tensor
+  // Inputs are tensors of the caller, of so many bytes. Outputs have two places of their own behind the io region's
+  // blocks, side by side, so that the caller may read one step's while the next runs; or lie where the caller says.
+  std::vector<Root> ports;
+  const Root* root_of(const Home& home) const {  // null: no block of a step
+    const std::vector<Root>* roots = home.region == RegionKind::kArena  ? &arena
+                                     : home.region == RegionKind::kIo   ? &io
+                                     : home.region == RegionKind::kPort ? &ports
+                                                                        : nullptr;
+    return roots ? &(*roots)[static_cast<size_t>(home.root)] : nullptr;
+  }
   std::vector<StateLayout> states;
   int64_t arena_bytes = 0;
   int64_t io_bytes = 0;

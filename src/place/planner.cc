@@ -386,9 +386,10 @@ class Planner {
 
   Home new_root(ValueId v) {
     const auto role = binding_.inputs.find(v);
-    const RegionKind region = role != binding_.inputs.end() && role->second == InputRole::kFeatures ? RegionKind::kPort
-                              : io_value(v)                                                         ? RegionKind::kIo
-                                            : RegionKind::kArena;
+    const bool handed_in = role != binding_.inputs.end() && role->second == InputRole::kFeatures;
+    const RegionKind region = handed_in || v == binding_.logits ? RegionKind::kPort
+                              : io_value(v)                     ? RegionKind::kIo
+                                                                : RegionKind::kArena;
     std::vector<Root>& roots = region == RegionKind::kPort ? plan_.ports
                                : region == RegionKind::kIo ? plan_.io
                                                            : plan_.arena;

@@ -81,6 +81,7 @@ class Verifier {
       SITU_RETURN_IF_ERROR(write(r.value, h, meaning_[r.value]));
     }
     for (const Root& r : plan_.ports) {
+      if (graph_.values[r.value].producer >= 0) continue;  // an output
       meaning_[r.value] = fresh(count(r.value));
       const Home h{RegionKind::kPort, static_cast<int>(&r - plan_.ports.data()), SymView::contiguous(r.dims)};
       SITU_RETURN_IF_ERROR(write(r.value, h, meaning_[r.value]));
@@ -277,7 +278,10 @@ class Verifier {
   }
 
   Status write(ValueId v, const Home& h, const Tags& tags) {
-    const bool port = h.region == RegionKind::kPort && graph_.values[v].producer < 0;  // the caller's, not a kernel's
+    // What the caller hands in no kernel writes.
+    const bool port =
+        h.region == RegionKind::kPort &&
+        (graph_.values[v].producer < 0 || graph_.values[plan_.ports[static_cast<size_t>(h.root)].value].producer >= 0);
     if (h.region != RegionKind::kArena && h.region != RegionKind::kState && h.region != RegionKind::kIo && !port)
       return Status::error("'" + name(v) + "' is written to " + region_name(h.region));
     return each(v, h, [&](uint64_t address, int64_t size, size_t i) {

@@ -473,8 +473,7 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
   Segment segment = segment_of(sequence, tokens, past, slots->first_slot, prompt);
   segment.runs = sequence.runs().data();
   segment.run_count = static_cast<int>(sequence.runs().size());
-  const Status done = program.run(
-      {{&segment, 1}, last ? 1 : 0, turn_, last && program.writes_logits_anywhere() ? to : nullptr}, ledger_);
+  const Status done = program.run({{&segment, 1}, last ? 1 : 0, turn_, last ? to : nullptr}, ledger_);
   if (!done.is_ok()) {
     sequence.rewind(past);
     return done;

@@ -117,7 +117,7 @@ Status InPlaceEngine::run_tokens(std::span<const Feed> feeds, std::span<const si
   if (segments.size() == 1) {  // the others are refused
     token_rows_ = 0;
     ran_ = decode_.get();
-    SITU_RETURN_IF_ERROR(decode_->run({segments, 1, turn_, decode_->writes_logits_anywhere() ? to : nullptr}, ledger_));
+    SITU_RETURN_IF_ERROR(decode_->run({segments, 1, turn_, to}, ledger_));
   } else {
     token_rows_ = segments.size();
     const int64_t width = compiled_.token.graph.values[compiled_.token.binding.logits].info.shape.back().value();
@@ -205,7 +205,7 @@ bool InPlaceEngine::logits_stay() const { return read_in_place(compiled_.prompt,
 
 bool InPlaceEngine::logits_have_two_places() const {
   const auto two_places = [](const Compiled& c, const Plan& plan) {
-    return read_in_place(c, plan) && plan.values[c.binding.logits].region == RegionKind::kIo;
+    return read_in_place(c, plan) && plan.values[c.binding.logits].region == RegionKind::kPort;
   };
   return two_places(compiled_.prompt, prefill_plan_) && two_places(compiled_.token, decode_plan_);
 }
@@ -296,8 +296,7 @@ Status InPlaceEngine::run_parts(Together& step, int64_t wanted, float* to) {
   Program& program = token ? *decode_ : *prefill_;
   ran_ = &program;
   token_rows_ = 0;
-  SITU_RETURN_IF_ERROR(
-      program.run({segments, wanted, turn_, program.writes_logits_anywhere() ? to : nullptr}, ledger_));
+  SITU_RETURN_IF_ERROR(program.run({segments, wanted, turn_, to}, ledger_));
   for (const Part& p : step.parts) step_done(*step.feeds[p.feed].sequence);
   step.parts.clear();
   return Status::ok();

@@ -15,7 +15,7 @@ Home by_run(Home home) {
   return home;
 }
 
-SymbolValues symbols_of(const Segment& segment, int64_t wanted, int64_t place) {
+SymbolValues symbols_of(const Segment& segment, int64_t wanted) {
   SymbolValues s;
   s.value[kSymS] = segment.count;
   s.value[kSymP] = segment.past;
@@ -25,7 +25,6 @@ SymbolValues symbols_of(const Segment& segment, int64_t wanted, int64_t place) {
   s.value[kSymE] = std::max<int64_t>(1, segment.source_rows);
   s.value[kSymX] = segment.source_slot;
   s.value[kSymL] = std::max<int64_t>(1, wanted);
-  s.value[kSymPlace] = place;
   return s;
 }
 
@@ -61,7 +60,7 @@ Result<std::unique_ptr<Program>> Program::over(const Regions& regions) const {
 
 Status Program::bind_memory() {
   for (const Call& c : schedule_->calls) add_views(c);
-  for (const std::vector<Root>* roots : {&plan_.arena, &plan_.io})
+  for (const std::vector<Root>* roots : {&plan_.arena, &plan_.io, &plan_.ports})
     for (const Root& r : *roots)
       if (!std::all_of(r.dims.begin(), r.dims.end(), [](const Dim& d) { return d.linear(); })) bent_.push_back(&r);
   SITU_RETURN_IF_ERROR(check_host_integers());
@@ -69,7 +68,7 @@ Status Program::bind_memory() {
     const Home& logits = plan_.values[binding_.logits];
     logits_view_ = views_.add(logits, graph_.values[binding_.logits].info.type, base_of(logits));
   }
-  logits_anywhere_ = find_logits_anywhere();
+  logits_port_ = find_logits_port();
   return Status::ok();
 }
 
@@ -145,7 +144,7 @@ std::byte* Program::base_of(const Home& home) const {
       return regions_.arena + plan_.arena[home.root].offset;
     case RegionKind::kIo:
       return regions_.io + plan_.io[home.root].offset;
-    case RegionKind::kPort:  // ViewTable::bind_port
+    case RegionKind::kPort:  // told at each step
     case RegionKind::kNone:
       break;
   }
@@ -160,32 +159,41 @@ void Program::write_rotary_rows(const Root& root, const StepInput& input) {
     for (int64_t j = 0; j < s.count; ++j, at += rows.width()) rows.write(s.past + j, at);
 }
 
-bool Program::find_logits_anywhere() const {
-  if (binding_.logits == kNoValue) return false;
+int Program::find_logits_port() const {
+  if (binding_.logits == kNoValue) return -1;
   const Home& home = plan_.values[binding_.logits];
-  if (home.region != RegionKind::kIo || graph_.values[binding_.logits].info.type != DType::kF32) return false;
-  if (home.view.offset != Dim::symbol(kSymPlace)) return false;
+  if (home.region != RegionKind::kPort || graph_.values[binding_.logits].info.type != DType::kF32) return -1;
+  if (home.view.offset != Dim(0)) return -1;
   Dim dense(1);
   for (size_t a = home.view.dims.size(); a-- > 0;) {
     const Dim& d = home.view.dims[a];
-    if (d.depends_on(kSymS) || d.depends_on(kSymP) || (d != Dim(1) && home.view.strides[a] != dense)) return false;
+    if (d.depends_on(kSymS) || d.depends_on(kSymP) || (d != Dim(1) && home.view.strides[a] != dense)) return -1;
     dense = dense * d;
   }
-  return true;
+  return home.root;
 }
 
-int64_t Program::place_of_logits(const StepInput& input) const {
-  if (binding_.logits == kNoValue) return 0;
-  const Home& home = plan_.values[binding_.logits];
-  if (home.region != RegionKind::kIo) return 0;
-  if (input.logits) return input.logits - reinterpret_cast<const float*>(base_of(home));
-  const Root& root = plan_.io[static_cast<size_t>(home.root)];
-  return input.turn * (root.bytes / std::max<int64_t>(1, dtype_bytes(root.type)));
+// Where the ports of a step lie: what the caller hands in, and outputs where he wants them or in their own place.
+Status Program::place_ports(const StepInput& input) {
+  ports_.clear();
+  size_t inputs = 0;
+  for (const Root& r : plan_.ports) {
+    const bool output = graph_.values[r.value].producer >= 0;
+    inputs += output ? 0 : 1;
+    ports_.push_back(output                           ? regions_.io + r.offset + input.turn * r.bytes
+                     : inputs <= input.tensors.size() ? input.tensors[inputs - 1]
+                                                      : nullptr);
+  }
+  if (inputs != input.tensors.size())
+    return Status::error("a step is given " + std::to_string(input.tensors.size()) + " tensors, and takes " +
+                         std::to_string(inputs));
+  if (input.logits && logits_port_ >= 0)
+    ports_[static_cast<size_t>(logits_port_)] = reinterpret_cast<std::byte*>(input.logits);
+  return Status::ok();
 }
 
 Status Program::bind_step(const StepInput& input) {
   input_ = &input;
-  const int64_t place = place_of_logits(input);
   const Segment& first = input.segments[0];
   single_.clear();
   for (const Segment& s : input.segments) single_.push_back(s.is_token());
@@ -193,24 +201,24 @@ Status Program::bind_step(const StepInput& input) {
     if (std::count(single_.begin(), single_.end(), 1) > most_single_)
       return Status::error("a step of " + std::to_string(std::count(single_.begin(), single_.end(), 1)) +
                            " single tokens; " + std::to_string(most_single_) + " are planned for");
-    bind_segments(input, place);
+    bind_segments(input);
     return Status::ok();
   }
-  parts_.assign(1, {symbols_of(first, input.wanted, place), 0, nullptr});
+  parts_.assign(1, {symbols_of(first, input.wanted), 0, nullptr});
   tokens_ = first.count;
   prompt_rows_ = first.prompt ? first.count : 0;
-  views_.bind(parts_[0].symbols);
+  views_.bind(parts_[0].symbols, ports_);
   return Status::ok();
 }
 
-void Program::bind_segments(const StepInput& input, int64_t place) {
+void Program::bind_segments(const StepInput& input) {
   parts_.clear();
   slots_.clear();
   tokens_ = prompt_rows_ = 0;
   host_.resize(static_cast<size_t>(host_bytes_) * input.segments.size());
   int64_t single = 0;
   for (const Segment& s : input.segments) {
-    parts_.push_back({symbols_of(s, 1, place), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size(),
+    parts_.push_back({symbols_of(s, 1), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size(),
                       s.is_token() ? single++ : 0});
     for (int64_t i = 0; i < s.count; ++i) slots_.push_back(s.write_slot + i);
     if (s.prompt && prompt_rows_ == tokens_) prompt_rows_ += s.count;
@@ -218,7 +226,7 @@ void Program::bind_segments(const StepInput& input, int64_t place) {
   }
   Segment last;
   last.count = std::max<int64_t>(1, input.wanted);
-  parts_.push_back({symbols_of(last, input.wanted, place), tokens_ - last.count, nullptr});
+  parts_.push_back({symbols_of(last, input.wanted), tokens_ - last.count, nullptr});
   first_wanted_ = 0;
   while (first_wanted_ < static_cast<int>(input.segments.size()) &&
          parts_[static_cast<size_t>(first_wanted_)].first_token < tokens_ - input.wanted)
@@ -226,7 +234,7 @@ void Program::bind_segments(const StepInput& input, int64_t place) {
   // No past, and slot 0: what would depend on them is bound for each part, or written by slot.
   Segment all;
   all.count = tokens_;
-  views_.bind(symbols_of(all, input.wanted, place));
+  views_.bind(symbols_of(all, input.wanted), ports_);
   views_.bind_parts(parts_);
 }
 
@@ -234,7 +242,7 @@ Status Program::check_sizes(const StepInput& input) const {
   if (bent_.empty()) return Status::ok();
   Segment all;
   all.count = tokens_;
-  const SymbolValues symbols = input.segments.size() == 1 ? parts_[0].symbols : symbols_of(all, input.wanted, 0);
+  const SymbolValues symbols = input.segments.size() == 1 ? parts_[0].symbols : symbols_of(all, input.wanted);
   for (const Root* r : bent_) {
     int64_t bytes = std::max<int64_t>(1, dtype_bytes(r->type));
     bool fits = true;
@@ -360,10 +368,7 @@ void Program::count_outputs(Ledger& ledger) const {
 }
 
 Status Program::prepare(const StepInput& input, Ledger& ledger) {
-  if (input.ports.size() != plan_.ports.size())
-    return Status::error("a step is given " + std::to_string(input.ports.size()) + " tensors, and takes " +
-                         std::to_string(plan_.ports.size()));
-  for (size_t p = 0; p < input.ports.size(); ++p) views_.bind_port(static_cast<int>(p), input.ports[p]);
+  SITU_RETURN_IF_ERROR(place_ports(input));
   SITU_RETURN_IF_ERROR(bind_step(input));
   SITU_RETURN_IF_ERROR(check_sizes(input));
   write_inputs(input, ledger);

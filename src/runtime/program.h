@@ -50,10 +50,10 @@ struct StepInput {
   std::span<const Segment> segments;
   int64_t wanted = 1;  // logits of so many tokens, the last ones; 0: only states are written. Those of several segments
                        // are of whole ones
-  int turn = 0;        // which of its two places the logits take
-  float* logits =
-      nullptr;  // where they are written instead, [wanted, vocabulary], if Program::writes_logits_anywhere()
-  std::span<std::byte* const> ports = {};  // the tensors of Plan::ports
+  int turn = 0;        // which of its two places an output port has
+  float* logits = nullptr;  // where they are written instead, [wanted, vocabulary]; not where they are no port of their
+                            // own (halves, logits of all tokens): then they stay where the program has them
+  std::span<std::byte* const> tensors = {};  // of the input ports, in the order of Plan::ports
 };
 
 class Program final : private BoundCalls {
@@ -87,8 +87,6 @@ class Program final : private BoundCalls {
     step->step_name = token_name_;
   }
 
-  // Whether a step can write the logits of wanted tokens, and no others, where its caller says.
-  bool writes_logits_anywhere() const { return logits_anywhere_; }
   // Where the last step left the logits.
   const View& logits() const { return views_[logits_view_]; }
   int64_t kernel_calls() const { return static_cast<int64_t>(schedule_->calls.size()); }
@@ -110,12 +108,12 @@ class Program final : private BoundCalls {
   std::byte* base_of(const Home& home) const;
   bool is_host_integers(const Home& home, ValueId v) const;
   int64_t host_offset(int root);
-  bool find_logits_anywhere() const;
+  int find_logits_port() const;
 
   // -- a step
-  int64_t place_of_logits(const StepInput& input) const;
+  Status place_ports(const StepInput& input);
   Status bind_step(const StepInput& input);
-  void bind_segments(const StepInput& input, int64_t place);
+  void bind_segments(const StepInput& input);
   // Blocks whose size is no plain function of the step hold what this one puts there.
   Status check_sizes(const StepInput& input) const;
   void write_inputs(const StepInput& input, Ledger& ledger);
@@ -141,11 +139,12 @@ class Program final : private BoundCalls {
   std::vector<CallViews> call_views_;
   std::vector<const Root*> bent_;  // blocks with dims that are not linear in the step's symbols
   int logits_view_ = -1;
-  bool logits_anywhere_ = false;
+  int logits_port_ = -1;  // that takes the logits of wanted tokens, and no others, wherever it lies; -1: none
   Trace* trace_ = nullptr;
   int32_t first_name_ = 0, token_name_ = 0;  // in the trace: of call 0, of the whole step
   // Of the step that runs:
   const StepInput* input_ = nullptr;
+  std::vector<std::byte*> ports_;  // where they lie
   int64_t tokens_ = 0;
   int64_t prompt_rows_ = 0;  // its first tokens that are pieces of prompts
 

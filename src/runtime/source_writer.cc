@@ -137,10 +137,10 @@ Result<std::shared_ptr<const Source>> SourceWriter::run(const EncoderInput& inpu
                                             std::to_string(states.space(SpaceKind::kSource).capacity()) + " slots " +
                                             std::to_string(states.space(SpaceKind::kSource).free_slots()) +
                                             " are free");
-  std::vector<std::byte*> ports;
+  std::vector<std::byte*> tensors;
   for (const Root& r : e.plan.ports) {
     const Tensor& t = input.tensors.at(e.compiled.graph.values[r.value].name);
-    ports.push_back(t.view().data);
+    tensors.push_back(t.view().data);
   }
   Segment segment;
   segment.tokens = input.ids.data();
@@ -151,7 +151,7 @@ Result<std::shared_ptr<const Source>> SourceWriter::run(const EncoderInput& inpu
   segment.keys = segment.count;
   segment.source_rows = rows;
   StepInput step{{&segment, 1}, 0};
-  step.ports = ports;
+  step.tensors = tensors;
   SITU_RETURN_IF_ERROR(e.program->run(step, ledger).with_context("encoder"));
   return source;
 }

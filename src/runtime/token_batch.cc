@@ -66,7 +66,7 @@ Status TokenBatch::run(std::span<const Segment> segments, int turn, float* logit
   SITU_RETURN_IF_ERROR(grow(segments.size()));
   inputs_.clear();
   for (size_t i = 0; i < segments.size(); ++i) {
-    float* const to = logits && token_.writes_logits_anywhere() ? logits + static_cast<int64_t>(i) * width : nullptr;
+    float* const to = logits ? logits + static_cast<int64_t>(i) * width : nullptr;
     inputs_.push_back({segments.subspan(i, 1), 1, turn, to});
   }
   for (size_t i = 0; i < segments.size(); ++i) SITU_RETURN_IF_ERROR(programs_[i]->prepare(inputs_[i], ledger));

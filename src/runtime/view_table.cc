@@ -37,7 +37,8 @@ int ViewTable::add(const Home& home, DType type, std::byte* base) {
   const int64_t element = std::max<int64_t>(1, dtype_bytes(type));
   const Dim& offset = home.view.offset;
   if (home.region == RegionKind::kPort)
-    ports_.push_back({index, home.root, offset.is_const() ? offset.value() * element : 0});
+    ports_.push_back({index, home.root, offset.is_const() ? -1 : whole_.add(offset), element,
+                      offset.is_const() ? offset.value() : 0});
   else if (offset.is_const())
     v.data = base + offset.value() * element;
   else
@@ -57,13 +58,13 @@ int ViewTable::add(const Home& home, DType type, std::byte* base) {
   return index;
 }
 
-void ViewTable::bind_port(int port, std::byte* base) {
-  for (const PortView& p : ports_)
-    if (p.port == port) views_[static_cast<size_t>(p.view)].data = base + p.offset;
-}
-
-void ViewTable::bind(const SymbolValues& symbols) {
-  if (!whole_.evaluate(symbols)) return;
+void ViewTable::bind(const SymbolValues& symbols, std::span<std::byte* const> ports) {
+  const bool changed = whole_.evaluate(symbols);
+  for (const PortView& p : ports_) {
+    const int64_t offset = p.expression < 0 ? p.offset : whole_.values[static_cast<size_t>(p.expression)];
+    views_[static_cast<size_t>(p.view)].data = ports[static_cast<size_t>(p.port)] + offset * p.element;
+  }
+  if (!changed) return;
   for (const Patch& p : patches_) {
     View& v = views_[static_cast<size_t>(p.view)];
     const int64_t value = whole_.values[static_cast<size_t>(p.expression)];
@@ -81,7 +82,7 @@ int ViewTable::add_part(int i, const Home& home, std::byte* base, std::optional<
   p.view = i;
   p.base = base;
   p.element = std::max<int64_t>(1, dtype_bytes(views_[static_cast<size_t>(i)].type));
-  p.rows = !host && (home.region == RegionKind::kArena || home.region == RegionKind::kIo);
+  p.rows = !host && is_of_step(home.region);
   const SymView& v = home.view;
   for (size_t a = 0; a < v.dims.size(); ++a) {
     const Dim &d = v.dims[a], &s = v.strides[a];

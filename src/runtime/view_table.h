@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,16 +15,14 @@ namespace situ {
 
 class ViewTable {
  public:
-  // `base`: element 0 of the home's root. Absent operands have a view too.
+  // `base`: element 0 of the home's root, but of a port. Absent operands have a view too.
   int add(const Home& home, DType type, std::byte* base);
-  // Tells where port number `port` lies from now on: element 0 of what views of it are views of.
-  void bind_port(int port, std::byte* base);
   int add_absent();
   const View& operator[](int i) const { return views_[static_cast<size_t>(i)]; }
   const View* at(int i) const { return views_.data() + i; }
 
-  // Binds all views for one step.
-  void bind(const SymbolValues& symbols);
+  // Binds all views for one step. `ports`: where element 0 of each lies.
+  void bind(const SymbolValues& symbols, std::span<std::byte* const> ports);
 
   // -- parts: consecutive tokens of a step
   struct Part {
@@ -76,7 +75,8 @@ class ViewTable {
   std::vector<View> views_;
   struct PortView {
     int view, port;
-    int64_t offset;  // bytes
+    int expression;  // of its offset; -1: it is `offset`
+    int64_t element, offset;
   };
   std::vector<PortView> ports_;
   Expressions whole_;

@@ -12,9 +12,8 @@ namespace {
 constexpr size_t kMostCalls = 8192;
 
 int64_t block_bytes(const Plan& plan, const Home& home) {
-  const auto at = [&](const std::vector<Root>& roots) { return roots[static_cast<size_t>(home.root)].bytes; };
-  if (home.region == RegionKind::kArena) return at(plan.arena);
-  return home.region == RegionKind::kIo ? at(plan.io) : kBlockEnd;
+  const Root* root = plan.root_of(home);
+  return root ? root->bytes : kBlockEnd;
 }
 
 // The bytes of a view: exact where nothing depends on the step, else from its first one on, or the whole block.

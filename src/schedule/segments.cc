@@ -151,8 +151,7 @@ class SegmentCalls {
   static bool can_be_cut(const std::vector<Operand>& list) {
     return std::all_of(list.begin(), list.end(), [](const Operand& o) {
       if (!o.present()) return true;
-      const bool rows = o.home->region == RegionKind::kArena || o.home->region == RegionKind::kIo;
-      return (rows || !of_step(o.home->view)) && part_problem(*o.home, false).empty();
+      return (is_of_step(o.home->region) || !of_step(o.home->view)) && part_problem(*o.home, false).empty();
     });
   }
 
@@ -172,7 +171,7 @@ bool has_step_rows(const Home& home) {
 std::string part_problem(const Home& home, bool own) {
   const SymView& v = home.view;
   if (own) return v.offset.is_const() ? "" : "it begins at " + v.offset.str();
-  if (home.region != RegionKind::kArena && home.region != RegionKind::kIo) return "";
+  if (!is_of_step(home.region)) return "";
   bool tokens = false;  // an axis is the tokens
   for (size_t a = 0; a < v.dims.size(); ++a) {
     const Dim& d = v.dims[a];

@@ -221,8 +221,7 @@ Status ScheduleFacts::find_touches() {
 
 Touch ScheduleFacts::touch_of(const Home& home, DType type, bool write) const {
   Touch t{&home, type, write, 0, kBlockEnd, 0};
-  if (home.region == RegionKind::kArena) t.end = plan.arena[static_cast<size_t>(home.root)].bytes;
-  if (home.region == RegionKind::kIo) t.end = plan.io[static_cast<size_t>(home.root)].bytes;
+  if (const Root* root = plan.root_of(home)) t.end = root->bytes;
   const SymView& v = home.view;
   const auto is_const = [](const Dim& d) { return d.is_const(); };
   if (!v.offset.is_const() || !std::all_of(v.strides.begin(), v.strides.end(), is_const)) return t;
