@@ -132,6 +132,8 @@ class SpeechModel {
   Result<Features> features(std::span<const float> samples) const;
 
   bool is_multilingual() const;
+  // What start() would refuse these options with: a number out of its range, a language or task that the model lacks.
+  Status check(const SpeechOptions& options) const;
   Model& model();
 
   struct Impl;

@@ -238,6 +238,8 @@ int transcribe(TranscribeArguments a) {
   load.batch = std::max<int64_t>(8, load.sequences);
   Result<SpeechModel> model = SpeechModel::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
+  // Once, not for every recording.
+  if (const Status checked = model->check(a.speech); !checked.is_ok()) return fail(checked.message());
   model->model().interrupt_when(note_interrupts(true));
   Transcriber transcriber(a, *model);
   int code = kDone;

@@ -61,7 +61,7 @@ void add_transcribe_options(CLI::App& command, TranscribeArguments& a) {
   command.add_flag("--vad", s.vad, "Leave out what is no speech");
   command.add_flag("--batched{8}", s.batched, "Windows of speech by themselves, so many in the same steps (8)")
       ->check(CLI::Range(int64_t{1}, int64_t{64}));
-  command.add_option("--seed", s.seed, "Of what is drawn (0)");
+  command.add_option("--seed", s.seed, "Of what is drawn (0)")->check(whole_seed)->type_name("INT");
   command.add_option("--threads", a.threads, "Threads (default: one per usable CPU)")
       ->check(CLI::Range(1, int{ThreadPool::kMost}));
   command.add_flag("--naive", a.naive, "Run the graphs literally");

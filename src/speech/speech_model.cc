@@ -77,6 +77,7 @@ SpeechModel& SpeechModel::operator=(SpeechModel&&) noexcept = default;
 SpeechModel::~SpeechModel() = default;
 Model& SpeechModel::model() { return impl_->model; }
 bool SpeechModel::is_multilingual() const { return impl_->tokens.multilingual(); }
+Status SpeechModel::check(const SpeechOptions& options) const { return SpeechStream::Impl::check(*impl_, options); }
 
 Result<SpeechModel> SpeechModel::load(const std::string& path, const LoadOptions& options) {
   return or_out_of_memory([&]() -> Result<SpeechModel> {

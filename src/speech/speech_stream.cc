@@ -97,7 +97,7 @@ Status SpeechStream::Impl::begin(std::span<const float> all) {
   transcript.duration_s = static_cast<double>(all.size()) / static_cast<double>(rate);
   return begin([this](std::span<float> out) -> Result<size_t> {
     const size_t count = std::min(out.size(), given.size());
-    std::copy_n(given.begin(), count, out.begin());
+    for (size_t i = 0; i < count; ++i) out[i] = given[i];
     given = given.subspan(count);
     return count;
   });
