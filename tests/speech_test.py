@@ -6,7 +6,9 @@ Needs numpy and onnx (`make python`). One test needs a model and a recording of 
 """
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import unittest
 from concurrent.futures import ThreadPoolExecutor
@@ -436,6 +438,40 @@ class FilesTest(SpeechCase):
         run = self.transcribe(cut, code=2)
         self.assertEqual(run.out, self.expected("text", want["segments"]))
         self.assertRegex(run.err, r"\Asitu: [^\n]*cut\.wav[^\n]*2\.50 s of 4\.30 s[^\n]*\n\Z")
+
+    def test_samples_that_are_no_numbers(self):
+        """What was decoded before them is kept."""
+        for bad in (np.nan, np.inf):
+            samples = np.float32(self.samples)
+            samples[4 * RATE] = bad
+            file = self.folder / "float.wav"
+            head = b"RIFF" + struct.pack("<I", 36 + samples.nbytes) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 3, 1, RATE, 4 * RATE, 4, 32)
+            file.write_bytes(head + b"data" + struct.pack("<I", samples.nbytes) + samples.tobytes())
+            found = self.one(file, "--temperature", 0, code=2)
+            self.assertEqual(list(found), [*FIELDS, "error"])
+            self.assertIn("float.wav", found["error"])
+            self.assertTrue(found["segments"])
+            self.assertEqual(found["segments"], self.want[self.tones]["segments"][:len(found["segments"])])
+            run = self.transcribe(file, code=2)
+            self.assertEqual(run.out, self.expected("text", found["segments"]))
+            self.assertEqual(run.err, f"situ: {found['error']}\n")
+
+    def test_nobody_reads(self):
+        with open("/dev/full", "wb") as full:
+            for options in ([], ["--json"], ["--format", "srt"]):
+                done = subprocess.run([cli_case.SITU, "transcribe", self.model, self.tones, *options], stdout=full, stderr=subprocess.PIPE)
+                self.assertEqual(done.returncode, 2, options)
+                self.assertIn(b"situ: standard output cannot be written\n", done.stderr)
+
+    def test_progress_on_a_terminal(self):
+        master, terminal = pty.openpty()
+        done = subprocess.run([cli_case.SITU, "transcribe", self.model, self.tones, "--temperature", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=terminal)
+        os.close(terminal)
+        shown = os.read(master, 1 << 16).decode()
+        os.close(master)
+        self.assertEqual((done.returncode, done.stdout.decode()), (0, self.expected("text", self.want[self.tones]["segments"])))
+        self.assertRegex(shown, r"\A\r\[ {40}\]   0% 0 s\r\x1b\[K")
+        self.assertRegex(shown, r"\[#{30,40} *\] +[0-9]+% 4 s\r\x1b\[K\Z")
 
     def test_an_interrupt(self):
         long, _ = self.wav("long.wav", np.tile(self.samples, 100))

@@ -13,10 +13,13 @@ using nlohmann::json;
 using Ids = std::vector<int64_t>;
 
 // Text 0..3, then the special tokens from 4 on, then three timestamps: 18 ids.
-const std::vector<std::string> kSpecial = {"<|endoftext|>",    "<|startoftranscript|>", "<|en|>",           "<|de|>",
-                                           "<|translate|>",    "<|transcribe|>",        "<|startoflm|>",    "<|startofprev|>",
-                                           "<|nospeech|>",     "<|notimestamps|>",      "<|0.00|>",         "<|0.02|>",
-                                           "<|0.04|>",         "<|yue|>"};
+const std::vector<std::string> kSpecial = {"<|endoftext|>", "<|startoftranscript|>",
+                                           "<|en|>",        "<|de|>",
+                                           "<|translate|>", "<|transcribe|>",
+                                           "<|startoflm|>", "<|startofprev|>",
+                                           "<|nospeech|>",  "<|notimestamps|>",
+                                           "<|0.00|>",      "<|0.02|>",
+                                           "<|0.04|>",      "<|yue|>"};
 
 json tokenizer(const std::vector<std::string>& special = kSpecial) {
   json added = json::array();
@@ -36,8 +39,7 @@ json tokenizer(const std::vector<std::string>& special = kSpecial) {
           {"pre_tokenizer", nullptr},
           {"post_processor", nullptr},
           {"decoder", {{"type", "Fuse"}}},
-          {"model",
-           {{"type", "BPE"}, {"vocab", {{" ", 0}, {"a", 1}, {"(", 2}, {"-", 3}}}, {"merges", json::array()}}}};
+          {"model", {{"type", "BPE"}, {"vocab", {{" ", 0}, {"a", 1}, {"(", 2}, {"-", 3}}}, {"merges", json::array()}}}};
 }
 
 // What is read of generation_config.json; null: there is none.
@@ -68,23 +70,24 @@ TEST(SpeechTokens, ComeFromTheTokenizerWhereNoFileSaysThem) {
   EXPECT_EQ(t.first_timestamp, 14);
   EXPECT_EQ(t.max_initial_timestamp, 50);
   EXPECT_EQ(t.languages, (std::map<std::string, int64_t>{{"en", 6}, {"de", 7}}));  // <|yue|> is no language there
-  // Signs, the first token of a dash behind a space, and what only a prompt has; a window begins with no blank, nor the end.
-  EXPECT_EQ(t.suppressed, (Ids{0, 2, 5, 8, 9, 10, 11, 12}));
+  // Signs that are one token ("-(" without what the vocabulary lacks), the first token of " -", what only a prompt has.
+  EXPECT_EQ(t.suppressed, (Ids{0, 2, 3, 5, 8, 9, 10, 11, 12}));
   EXPECT_EQ(t.suppressed_first, (Ids{0, 4}));
   EXPECT_TRUE(t.alignment_heads.empty());
 }
 
 TEST(SpeechTokens, TheFileComesFirst) {
-  const Result<SpeechTokens> read_tokens = read({{"decoder_start_token_id", 6},
-                                                 {"eos_token_id", {4}},
-                                                 {"no_timestamps_token_id", 12},
-                                                 {"prev_sot_token_id", 10},
-                                                 {"lang_to_id", {{"<|fr|>", 7}, {"<|yue|>", 17}, {"<|xx|>", 18}, {"de", 6}}},
-                                                 {"task_to_id", {{"transcribe", 8}, {"translate", 9}}},
-                                                 {"max_initial_timestamp_index", 1},
-                                                 {"suppress_tokens", {1, 99, -1}},
-                                                 {"begin_suppress_tokens", json::array()},
-                                                 {"alignment_heads", {{0, 1}, {1, 0}}}});
+  const Result<SpeechTokens> read_tokens =
+      read({{"decoder_start_token_id", 6},
+            {"eos_token_id", {4}},
+            {"no_timestamps_token_id", 12},
+            {"prev_sot_token_id", 10},
+            {"lang_to_id", {{"<|fr|>", 7}, {"<|yue|>", 17}, {"<|xx|>", 18}, {"de", 6}}},
+            {"task_to_id", {{"transcribe", 8}, {"translate", 9}}},
+            {"max_initial_timestamp_index", 1},
+            {"suppress_tokens", {1, 99, -1}},
+            {"begin_suppress_tokens", json::array()},
+            {"alignment_heads", {{0, 1}, {1, 0}}}});
   ASSERT_TRUE(read_tokens.is_ok()) << read_tokens.status().message();
   const SpeechTokens& t = *read_tokens;
   EXPECT_EQ(t.start, 6);
@@ -115,8 +118,9 @@ TEST(SpeechTokens, NoSpeechHasTwoNamesAndItsPlace) {
 TEST(SpeechTokens, RefusesWhatIsMissingOrOutside) {
   std::vector<std::string> special = kSpecial;
   special[1] = "<|begin|>";
-  EXPECT_NE(error_of(read(json(), 18, tokenizer(special))).find("no decoder_start_token_id and no <|startoftranscript|>"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of(read(json(), 18, tokenizer(special))).find("no decoder_start_token_id and no <|startoftranscript|>"),
+      std::string::npos);
   special = kSpecial;
   special[9] = "<|times|>";
   EXPECT_NE(error_of(read(json(), 18, tokenizer(special))).find("<|notimestamps|>"), std::string::npos);
