@@ -44,6 +44,7 @@ LAYERS = {
     "text": {"base"},
     "audio": {"base"},
     "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text"},
+    "speech": {"situ", "base", "generate", "text", "audio", "pipelines"},
     "cli": {"situ", "base", "kernels", "generate", "text", "pipelines"},
     "python": {"situ"},
 }

@@ -209,7 +209,7 @@ class Oracle:
                 repeats, improbable, silent = o.ratio is not None and ratio > o.ratio, o.logprob is not None and average < o.logprob, False
                 if o.no_speech is not None:
                     silent = no_speech > o.no_speech and improbable
-                    self.near(10 * (no_speech - o.no_speech))
+                    self.near(np.log(no_speech / o.no_speech))
                 self.near(*([10 * (ratio - o.ratio)] if o.ratio is not None else []), *([average - o.logprob] if o.logprob is not None else []))
                 if given is not None or silent or not (repeats or improbable):
                     break

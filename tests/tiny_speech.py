@@ -19,7 +19,7 @@ NAMES = ["<|endoftext|>", "<|startoftranscript|>", *(f"<|{code}|>" for code in L
          "<|startoflm|>", "<|startofprev|>", "<|nospeech|>", "<|notimestamps|>"]
 END, START, EN, DE, FR, TRANSLATE, TRANSCRIBE, START_OF_LM, PREVIOUS, NO_SPEECH, NO_TIMESTAMPS = range(len(TEXT), len(TEXT) + len(NAMES))
 TIMES = NO_TIMESTAMPS + 1
-RATE = 16000
+RATE, HOP = 16000, 160
 SUPPRESSED = [3, 7, START, TRANSLATE, TRANSCRIBE, START_OF_LM, PREVIOUS, NO_SPEECH]
 SUPPRESSED_FIRST = [0, END]
 MAX_INITIAL = 10

@@ -1,4 +1,5 @@
-// Speech to text with models of Whisper's kind: an encoder of log-mel spectrograms and a decoder that writes timestamps.
+// Speech to text with models of Whisper's kind: an encoder of log-mel spectrograms and a decoder that writes
+// timestamps.
 //
 //   situ::Result<situ::SpeechModel> model = situ::SpeechModel::load("path/to/whisper", {});
 //   situ::Result<situ::Transcript> t = model->transcribe("talk.mp3", {}, [](const situ::SpeechSegment& s) {
@@ -23,19 +24,19 @@ enum class Timestamps { kNone, kSegment, kWord };
 // The rules are those of Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (2022), section
 // 4.5, as in the reference implementation, openai/whisper.
 struct SpeechOptions {
-  std::string language = "auto";     // a code such as "en", or "auto": the most probable one of the first window
-  std::string task = "transcribe";   // or "translate": into English
+  std::string language = "auto";    // a code such as "en", or "auto": the most probable one of the first window
+  std::string task = "transcribe";  // or "translate": into English
   Timestamps timestamps = Timestamps::kSegment;
-  // Chosen greedily, or by so many beams, at temperature 0; drawn above it. The next temperature is tried where an answer
-  // repeats itself (compression ratio) or is improbable (mean log-probability). One temperature: no fallback.
+  // Chosen greedily, or by so many beams, at temperature 0; drawn above it. The next temperature is tried where an
+  // answer repeats itself (compression ratio) or is improbable (mean log-probability). One temperature: no fallback.
   std::vector<double> temperatures = {0, 0.2, 0.4, 0.6, 0.8, 1};  // each at least 0
-  int64_t beams = 1;          // at temperature 0
+  int64_t beams = 1;                                              // at temperature 0
   int64_t best_of = 5;        // answers that are drawn above it, of which the most probable one is taken
   double patience = 1;        // a beam search ends with beams x patience answers; above 0
   double length_penalty = 1;  // of beams: score = log-probability / tokens^length_penalty
   // nullopt: not looked at. UTF-8 bytes of the text / bytes of it compressed by zlib.
   std::optional<double> compression_ratio_threshold = 2.4;
-  std::optional<double> logprob_threshold = -1;   // mean over the tokens and the end
+  std::optional<double> logprob_threshold = -1;     // mean over the tokens and the end
   std::optional<double> no_speech_threshold = 0.6;  // a window is silent above it, unless its answer is probable
   bool condition_on_previous_text = true;
   std::string prompt;    // what stands before the text of the first window
@@ -115,15 +116,17 @@ class SpeechModel {
   ~SpeechModel();
 
   // `path`: wav, flac, mp3 or ogg; "-": standard input. Errors: those of AudioReader::open (audio/audio_reader.h); an
-  // option out of its range; an unknown language, with the known ones; --language or translate on an English-only model.
+  // option out of its range; an unknown language, with the known ones; --language or translate on an English-only
+  // model.
   Result<SpeechStream> start(const std::string& path, const SpeechOptions& options);
   // `samples`: mono, 16 kHz; must stay until the stream is gone. Error: one that is not finite.
   Result<SpeechStream> start(std::span<const float> samples, const SpeechOptions& options);
-  // One window by its spectrogram [mels, frames] of features(), which must stay until the stream is gone. Error: another
-  // size.
+  // One window by its spectrogram [mels, frames] of features(), which must stay until the stream is gone. Error:
+  // another size.
   Result<SpeechStream> start_spectrogram(std::span<const float> spectrogram, const SpeechOptions& options);
   // All of it. What an error or the callback ends is in the error's place, or with Transcript::cancelled.
-  Result<Transcript> transcribe(const std::string& path, const SpeechOptions& options, const SegmentCallback& on_segment);
+  Result<Transcript> transcribe(const std::string& path, const SpeechOptions& options,
+                                const SegmentCallback& on_segment);
   Result<Transcript> transcribe(std::span<const float> samples, const SpeechOptions& options,
                                 const SegmentCallback& on_segment);
 
@@ -135,6 +138,8 @@ class SpeechModel {
   Result<Features> features(std::span<const float> samples) const;
 
   bool is_multilingual() const;
+  // What start() would refuse these options with: a number out of its range, a language or task that the model lacks.
+  Status check(const SpeechOptions& options) const;
   Model& model();
 
   struct Impl;

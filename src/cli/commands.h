@@ -44,6 +44,9 @@ int run(RunArguments arguments);
 int chat(RunArguments arguments);
 // The same, and room for what is to be generated.
 Status load_options(const RunArguments& arguments, LoadOptions* options);
+// Why the text of --seed is no seed, or "": the parser itself would take -1 and numbers of more than 64 bits for
+// others.
+std::string whole_seed(const std::string& text);
 // Adds the options of `arguments.generate`, and logit_bias, but for those of the second.
 void add_generate_options(CLI::App& command, RunArguments& arguments);
 // What `run` reports beside the answer, which a conversation does not.

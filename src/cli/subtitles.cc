@@ -60,7 +60,8 @@ std::string plain_text(std::span<const SpeechSegment> segments) {
 
 std::string line_of(const SpeechSegment& segment, bool times) {
   const std::string text = one_cue(segment.text);
-  return (times ? "[" + time_text(segment.start, '.', false) + " --> " + time_text(segment.end, '.', false) + "] " : "") +
+  return (times ? "[" + time_text(segment.start, '.', false) + " --> " + time_text(segment.end, '.', false) + "] "
+                : "") +
          text + "\n";
 }
 

@@ -34,8 +34,8 @@ Result<std::vector<double>> parse_temperatures(const std::string& list) {
     double t = 0;
     const auto [end, error] = std::from_chars(list.data() + from, list.data() + to, t);
     if (error != std::errc() || end != list.data() + to || !(t >= 0) || !std::isfinite(t))
-      return Status::error("--temperature: '" + list.substr(from, to - from) + "' is no temperature of at least 0; give " +
-                           "one, or several such as 0,0.2,0.4");
+      return Status::error("--temperature: '" + list.substr(from, to - from) +
+                           "' is no temperature of at least 0; give " + "one, or several such as 0,0.2,0.4");
     found.push_back(t);
     from = to + 1;
   }
@@ -169,7 +169,10 @@ std::string rendered(const TranscribeArguments& a, const std::string& audio, con
     if (!error.empty()) j["error"] = error;
     return line(j);
   }
-  return a.format == "srt" ? srt(t.segments) : a.format == "vtt" ? vtt(t.segments) : a.format == "tsv" ? tsv(t.segments) : plain_text(t.segments);
+  return a.format == "srt"   ? srt(t.segments)
+         : a.format == "vtt" ? vtt(t.segments)
+         : a.format == "tsv" ? tsv(t.segments)
+                             : plain_text(t.segments);
 }
 
 class Transcriber {
@@ -203,14 +206,17 @@ class Transcriber {
     out.finish();
     const Transcript& t = stream->transcript();
     cancelled_ = t.cancelled;
-    for (const std::string& note : t.notes) std::fprintf(stderr, "situ: note: %s: %s\n", one_line(audio).c_str(), note.c_str());
+    for (const std::string& note : t.notes)
+      std::fprintf(stderr, "situ: note: %s: %s\n", one_line(audio).c_str(), note.c_str());
     if (failed.is_ok() && !t.cut.empty()) failed = Status::error(audio + ": " + t.cut);
     if (!failed.is_ok() && t.segments.empty() && t.cut.empty()) return report_failure(audio, failed);
     if (!to_stdout) {
-      const std::string text = rendered(a_, audio, t, model_.model().facts().load_ms, failed.is_ok() ? std::string() : failed.message());
+      const std::string text =
+          rendered(a_, audio, t, model_.model().facts().load_ms, failed.is_ok() ? std::string() : failed.message());
       if (a_.out_folder.empty())
         std::fputs(text.c_str(), stdout);
-      else if (const Status written = write_file(std::filesystem::path(a_.out_folder) / (stem_of(audio) + "." + a_.format), text);
+      else if (const Status written =
+                   write_file(std::filesystem::path(a_.out_folder) / (stem_of(audio) + "." + a_.format), text);
                !written.is_ok())
         return written;
     }
@@ -267,8 +273,7 @@ int transcribe_inputs(const TranscribeArguments& a, Model& model, std::span<cons
   Prompt prompt;
   if (const Status given = add_encoder_inputs(model, tensors, &prompt); !given.is_ok()) return fail(given.message());
   const NamedArray& array = prompt.arrays[0];
-  if (array.type != NamedArray::Type::kFloat32)
-    return fail("array '" + array.name + "': a spectrogram is float32");
+  if (array.type != NamedArray::Type::kFloat32) return fail("array '" + array.name + "': a spectrogram is float32");
   int64_t count = 1;
   for (const int64_t d : array.shape) count *= d;
   model.interrupt_when(note_interrupts(true));
@@ -295,6 +300,8 @@ int transcribe(TranscribeArguments a) {
   if (!tensors->empty()) return transcribe_inputs(a, *loaded, *tensors);
   Result<SpeechModel> model = SpeechModel::of(*loaded);
   if (!model.is_ok()) return fail(model.status().message());
+  // Once, not for every recording.
+  if (const Status checked = model->check(a.speech); !checked.is_ok()) return fail(checked.message());
   loaded->interrupt_when(note_interrupts(true));
   Transcriber transcriber(a, *model);
   int code = kDone;

@@ -33,9 +33,10 @@ void add_transcribe_options(CLI::App& command, TranscribeArguments& a) {
   command.add_option("model", a.model, "Model folder")->required();
   command.add_option("audio", a.audio, "Recordings: wav, flac, mp3, ogg; - for standard input");
   command
-      .add_option("--encoder-input", a.encoder_inputs,
-                  "[GRAPH.]NAME=FILE.npy: an array for the encoder in place of recordings: a spectrogram; or, of models "
-                  "that are not of Whisper's kind, what their encoder takes (may be repeated)")
+      .add_option(
+          "--encoder-input", a.encoder_inputs,
+          "[GRAPH.]NAME=FILE.npy: an array for the encoder in place of recordings: a spectrogram; or, of models "
+          "that are not of Whisper's kind, what their encoder takes (may be repeated)")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("NAME=FILE");
@@ -46,8 +47,10 @@ void add_transcribe_options(CLI::App& command, TranscribeArguments& a) {
   command.add_option("--timestamps", s.timestamps, "Of what: none, segment (default) or word")
       ->transform(CLI::CheckedTransformer(times))
       ->type_name("TEXT:{none,segment,word}");
-  command.add_option("--beams", s.beams, "Beams at temperature 0 (1: greedy)")->check(CLI::Range(int64_t{1}, kMostBeams));
-  command.add_option("--temperature", a.temperatures, "Tried in turn where an answer is doubtful (0,0.2,0.4,0.6,0.8,1)");
+  command.add_option("--beams", s.beams, "Beams at temperature 0 (1: greedy)")
+      ->check(CLI::Range(int64_t{1}, kMostBeams));
+  command.add_option("--temperature", a.temperatures,
+                     "Tried in turn where an answer is doubtful (0,0.2,0.4,0.6,0.8,1)");
   command.add_option("--best-of", s.best_of, "Answers that are drawn above temperature 0 (5)")
       ->check(CLI::Range(int64_t{1}, kMostBeams));
   command.add_option("--patience", s.patience, "A beam search ends with beams x patience answers (1)");
@@ -60,7 +63,8 @@ void add_transcribe_options(CLI::App& command, TranscribeArguments& a) {
                 "Above it a window is silent (0.6; none: not looked at)");
   command
       .add_option_function<std::string>(
-          "--condition-on-previous-text", [&s](const std::string& text) { s.condition_on_previous_text = text == "true"; },
+          "--condition-on-previous-text",
+          [&s](const std::string& text) { s.condition_on_previous_text = text == "true"; },
           "Whether a window's text goes on from that before it (true)")
       ->check(CLI::IsMember({"true", "false"}));
   command.add_option("--prompt", s.prompt, "Text before the first window");
@@ -68,7 +72,7 @@ void add_transcribe_options(CLI::App& command, TranscribeArguments& a) {
   command.add_flag("--vad", s.vad, "Leave out what is no speech");
   command.add_flag("--batched{8}", s.batched, "Windows of speech by themselves, so many in the same steps (8)")
       ->check(CLI::Range(int64_t{1}, int64_t{64}));
-  command.add_option("--seed", s.seed, "Of what is drawn (0)");
+  command.add_option("--seed", s.seed, "Of what is drawn (0)")->check(whole_seed)->type_name("INT");
   command.add_option("--threads", a.threads, "Threads (default: one per usable CPU)")
       ->check(CLI::Range(1, int{ThreadPool::kMost}));
   command.add_flag("--naive", a.naive, "Run the graphs literally");

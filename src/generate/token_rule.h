@@ -10,8 +10,8 @@ namespace situ {
 class TokenRule {
  public:
   virtual ~TokenRule() = default;
-  // Bans tokens (their scores become -infinity) by the tokens since the prompt, [generated], and by the scores themselves,
-  // [vocabulary], which penalties and bans have changed already.
+  // Bans tokens (their scores become -infinity) by the tokens since the prompt, [generated], and by the scores
+  // themselves, [vocabulary], which penalties and bans have changed already.
   virtual void apply(std::span<const int64_t> generated, std::span<float> scores) const = 0;
 };
 

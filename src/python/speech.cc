@@ -75,7 +75,8 @@ SpeechOptions speech_options_of(const nb::dict& arguments) {
     const std::string name = nb::cast<std::string>(key);
     const SpeechOption* option = std::find_if(std::begin(kSpeechOptions), std::end(kSpeechOptions),
                                               [&](const SpeechOption& o) { return o.name == name; });
-    if (option == std::end(kSpeechOptions)) throw nb::type_error(("there is no option '" + name + "' of transcribe").c_str());
+    if (option == std::end(kSpeechOptions))
+      throw nb::type_error(("there is no option '" + name + "' of transcribe").c_str());
     try {
       option->set(options, value);
     } catch (const nb::cast_error&) {
@@ -122,7 +123,8 @@ nb::dict to_python(const Transcript& t) {
 // A transcription with all that must live as long.
 class Transcription {
  public:
-  Transcription(std::shared_ptr<ModelHandle> handle, std::variant<std::string, Samples> audio, const SpeechOptions& options)
+  Transcription(std::shared_ptr<ModelHandle> handle, std::variant<std::string, Samples> audio,
+                const SpeechOptions& options)
       : handle_(std::move(handle)), audio_(std::move(audio)) {
     value_or_raise(Attended(*handle_).run([&](Model& model) -> Result<bool> {
       Result<SpeechModel> speech = SpeechModel::of(model);
@@ -150,7 +152,8 @@ class Transcription {
   std::optional<SpeechStream> stream_;
 };
 
-nb::ndarray<nb::numpy, float, nb::ndim<2>> features(const std::shared_ptr<ModelHandle>& handle, const Samples& samples) {
+nb::ndarray<nb::numpy, float, nb::ndim<2>> features(const std::shared_ptr<ModelHandle>& handle,
+                                                    const Samples& samples) {
   auto made = value_or_raise(Attended(*handle).run([&](Model& model) -> Result<SpeechModel::Features> {
     const Result<SpeechModel> speech = SpeechModel::of(model);
     if (!speech.is_ok()) return speech.status();
@@ -171,7 +174,8 @@ void bind_speech(nb::module_& m) {
   m.def(
       "transcribe_path",
       [](const std::shared_ptr<ModelHandle>& model, const nb::bytes& path, const nb::dict& options) {
-        return std::make_unique<Transcription>(model, std::string(path.c_str(), path.size()), speech_options_of(options));
+        return std::make_unique<Transcription>(model, std::string(path.c_str(), path.size()),
+                                               speech_options_of(options));
       },
       "model"_a, "path"_a, "options"_a,
       nb::sig("def transcribe_path(model: Model, path: bytes, options: dict[str, object]) -> Transcription"));

@@ -94,9 +94,10 @@ Result<std::vector<float>> CrossAttention::run(const Segment& segment, std::span
                                                Ledger& ledger) {
   for (const AttentionHead& h : heads)
     if (h.layer < 0 || h.layer >= layers() || h.head < 0 || h.head >= heads_)
-      return Status::error(Code::kBadFile, "alignment head [" + std::to_string(h.layer) + ", " + std::to_string(h.head) +
-                                               "]: the decoder has " + std::to_string(layers()) + " layers of " +
-                                               std::to_string(heads_) + " heads");
+      return Status::error(Code::kBadFile, "alignment head [" + std::to_string(h.layer) + ", " +
+                                               std::to_string(h.head) + "]: the decoder has " +
+                                               std::to_string(layers()) + " layers of " + std::to_string(heads_) +
+                                               " heads");
   SITU_RETURN_IF_ERROR(program_->run({{&segment, 1}, 0}, ledger));
   std::vector<float> weights;
   for (const AttentionHead& h : heads) {
@@ -117,7 +118,8 @@ Result<std::vector<float>> CrossAttention::run(const Segment& segment, std::span
       float largest = -INFINITY;
       for (int64_t r = 0; r < rows; ++r) {
         float sum = 0;
-        for (int64_t i = 0; i < size; ++i) sum += queries[static_cast<size_t>(t * size + i)] * key[static_cast<size_t>(r * size + i)];
+        for (int64_t i = 0; i < size; ++i)
+          sum += queries[static_cast<size_t>(t * size + i)] * key[static_cast<size_t>(r * size + i)];
         row[r] = layer.scale * sum;
         largest = std::max(largest, row[r]);
       }

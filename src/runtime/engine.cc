@@ -418,8 +418,8 @@ Result<std::pair<int64_t, int64_t>> InPlaceEngine::attending_heads() {
   if (!encoder_) return Status::error(Code::kInvalidArgument, "the model has no encoder");
   if (!attending_) {
     const int64_t tokens = std::min(chunk_, capacity_);
-    Result<std::unique_ptr<CrossAttention>> made = CrossAttention::create(
-        compiled_.prompt, {tokens, capacity_, 1, encoder_->most_rows()}, *states_, *executor_);
+    Result<std::unique_ptr<CrossAttention>> made =
+        CrossAttention::create(compiled_.prompt, {tokens, capacity_, 1, encoder_->most_rows()}, *states_, *executor_);
     if (!made.is_ok()) return made.status();
     attending_ = std::move(*made);
   }
@@ -432,10 +432,9 @@ Result<std::vector<float>> InPlaceEngine::attended(Sequence& sequence, std::span
   SITU_RETURN_IF_ERROR(check_source(sequence));
   const auto count = static_cast<int64_t>(tokens.size());
   if (sequence.length() != 0 || count < 1 || count > chunk_)
-    return Status::error(Code::kInvalidArgument, std::to_string(count) + " tokens after " +
-                                                     std::to_string(sequence.length()) +
-                                                     " cannot be aligned in one step of at most " +
-                                                     std::to_string(chunk_));
+    return Status::error(Code::kInvalidArgument,
+                         std::to_string(count) + " tokens after " + std::to_string(sequence.length()) +
+                             " cannot be aligned in one step of at most " + std::to_string(chunk_));
   Undo undo(*this, sequence);
   const Result<Run> slots = take_slots(sequence, count, count);
   if (!slots.is_ok()) return slots.status();

@@ -7,7 +7,9 @@ namespace situ {
 static constexpr double kStep = 0.02;  // seconds from one timestamp token to the next
 
 CutWindow cut_segments(std::span<const int64_t> ids, double duration, const SpeechTokens& tokens) {
-  const auto time = [&](int64_t id) { return std::min(duration, kStep * static_cast<double>(id - tokens.first_timestamp)); };
+  const auto time = [&](int64_t id) {
+    return std::min(duration, kStep * static_cast<double>(id - tokens.first_timestamp));
+  };
   const auto is_time = [&](size_t i) { return i < ids.size() && tokens.is_timestamp(ids[i]); };
   const size_t n = ids.size();
   const bool ends_alone = n >= 2 && !is_time(n - 2) && is_time(n - 1);

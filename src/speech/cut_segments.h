@@ -19,8 +19,8 @@ struct CutWindow {
   double next = 0;  // seconds from this window's start to that of the next
 };
 
-// `duration`: seconds of audio in the window, at least one sample. Where the text ends within a segment, the next window
-// begins at that segment; else behind this one. Times are within the window, and `next` is above 0.
+// `duration`: seconds of audio in the window, at least one sample. Where the text ends within a segment, the next
+// window begins at that segment; else behind this one. Times are within the window, and `next` is above 0.
 CutWindow cut_segments(std::span<const int64_t> ids, double duration, const SpeechTokens& tokens);
 
 }  // namespace situ

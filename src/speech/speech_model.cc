@@ -38,18 +38,19 @@ Result<std::string> find_spectrogram(const Model::Impl& m, MelConfig* mel, bool 
     if (dtype_is_float(graph.values[v].info.type) && graph.values[v].info.shape.size() == 3) found = v;
   if (found == kNoValue || graph.inputs.size() != 1)
     return Status::error(Code::kUnsupportedModel,
-                         file + ": should take one spectrogram [batch, mels, frames]; other inputs of an encoder are "
-                                "given to `situ run` with --encoder-input");
+                         file +
+                             ": should take one spectrogram [batch, mels, frames]; other inputs of an encoder are "
+                             "given to `situ run` with --encoder-input");
   const Value& value = graph.values[found];
   if (value.info.type != DType::kF32 && value.info.type != DType::kF16)
-    return Status::error(Code::kUnsupportedModel, file + ": input '" + value.name + "' is " + dtype_name(value.info.type));
+    return Status::error(Code::kUnsupportedModel,
+                         file + ": input '" + value.name + "' is " + dtype_name(value.info.type));
   const Dim& mels = value.info.shape[1];
   if (mels.is_const() && mels.value() != mel->mels) {
     if (given || mels.value() <= 0 || mels.value() > 512)
-      return Status::error(Code::kUnsupportedModel, file + ": input '" + value.name + "' has " +
-                                                        std::to_string(mels.value()) +
-                                                        " mels, and preprocessor_config.json says feature_size " +
-                                                        std::to_string(mel->mels));
+      return Status::error(Code::kUnsupportedModel,
+                           file + ": input '" + value.name + "' has " + std::to_string(mels.value()) +
+                               " mels, and preprocessor_config.json says feature_size " + std::to_string(mel->mels));
     mel->mels = static_cast<int>(mels.value());
   }
   const Dim& frames = value.info.shape[2];
@@ -66,8 +67,10 @@ Result<std::string> find_spectrogram(const Model::Impl& m, MelConfig* mel, bool 
 Result<Session> SpeechModel::Impl::encode(std::span<const float> spectrogram) {
   const int64_t mels = mel.config().mels;
   Prompt prompt;
-  prompt.arrays.push_back({input, NamedArray::Type::kFloat32,
-                           {1, mels, static_cast<int64_t>(spectrogram.size()) / mels}, spectrogram.data()});
+  prompt.arrays.push_back({input,
+                           NamedArray::Type::kFloat32,
+                           {1, mels, static_cast<int64_t>(spectrogram.size()) / mels},
+                           spectrogram.data()});
   return model.new_session(prompt);
 }
 
@@ -77,6 +80,7 @@ SpeechModel& SpeechModel::operator=(SpeechModel&&) noexcept = default;
 SpeechModel::~SpeechModel() = default;
 Model& SpeechModel::model() { return impl_->model; }
 bool SpeechModel::is_multilingual() const { return impl_->tokens.multilingual(); }
+Status SpeechModel::check(const SpeechOptions& options) const { return SpeechStream::Impl::check(*impl_, options); }
 
 Result<SpeechModel> SpeechModel::load(const std::string& path, const LoadOptions& options) {
   return or_out_of_memory([&]() -> Result<SpeechModel> {
@@ -99,14 +103,13 @@ Result<SpeechModel> SpeechModel::of(Model& model) {
     const Result<std::string> input = find_spectrogram(m, &*config, given);
     if (!input.is_ok()) return input.status();
     if (!m.tokenizer)
-      return Status::error(Code::kNotFound, m.folder.folder.string() + ": no " + m.folder.missing_tokenizer +
-                                                "; a transcript is text");
+      return Status::error(Code::kNotFound,
+                           m.folder.folder.string() + ": no " + m.folder.missing_tokenizer + "; a transcript is text");
     Result<SpeechTokens> tokens = read_speech_tokens(m.folder, *m.tokenizer, m.vocabulary);
     if (!tokens.is_ok()) return tokens.status();
     Result<LogMel> mel = LogMel::create(*config);
     if (!mel.is_ok()) return mel.status().with_context(m.folder.folder.string());
-    return SpeechModel(
-        std::unique_ptr<Impl>(new Impl{nullptr, model, std::move(*tokens), std::move(*mel), *input}));
+    return SpeechModel(std::unique_ptr<Impl>(new Impl{nullptr, model, std::move(*tokens), std::move(*mel), *input}));
   });
 }
 

@@ -17,7 +17,7 @@ struct SpeechModel::Impl {
   Model& model;
   SpeechTokens tokens;
   LogMel mel;
-  std::string input;                 // of the encoder: a spectrogram [1, mels, frames]
+  std::string input;  // of the encoder: a spectrogram [1, mels, frames]
   Model::Impl& engine() { return impl_of(model); }
   // A session behind the encoder's output for a spectrogram [mels, frames].
   Result<Session> encode(std::span<const float> spectrogram);

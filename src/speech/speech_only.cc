@@ -16,7 +16,7 @@ Result<size_t> SpeechOnly::read(std::span<float> out) {
     if (span_) {
       const int64_t from = span_->begin - first_,
                     count = std::min<int64_t>(span_->end - span_->begin, static_cast<int64_t>(out.size() - written));
-      std::copy_n(held_.begin() + from, count, out.begin() + static_cast<int64_t>(written));
+      for (int64_t i = 0; i < count; ++i) out[written + static_cast<size_t>(i)] = held_[static_cast<size_t>(from + i)];
       written += static_cast<size_t>(count);
       kept_ += count;
       span_->begin += count;

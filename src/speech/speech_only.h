@@ -10,7 +10,8 @@ namespace situ {
 
 class SpeechOnly {
  public:
-  SpeechOnly(SampleWindows::Read read, VoiceActivity activity) : read_(std::move(read)), activity_(std::move(activity)) {}
+  SpeechOnly(SampleWindows::Read read, VoiceActivity activity)
+      : read_(std::move(read)), activity_(std::move(activity)) {}
 
   // As SampleWindows::Read.
   Result<size_t> read(std::span<float> out);

@@ -47,7 +47,8 @@ Status check_numbers(const SpeechOptions& o) {
       {"no_speech_threshold", o.no_speech_threshold}};
   for (const auto& [name, value] : thresholds)
     if (value && std::isnan(*value)) return wrong(name, "a number", *value);
-  if (o.batched < 0 || o.batched > 64) return wrong("batched", "an integer from 0 to 64", static_cast<double>(o.batched));
+  if (o.batched < 0 || o.batched > 64)
+    return wrong("batched", "an integer from 0 to 64", static_cast<double>(o.batched));
   return Status::ok();
 }
 
@@ -60,10 +61,10 @@ Status SpeechStream::Impl::check(const SpeechModel::Impl& model, const SpeechOpt
     return Status::error(Code::kInvalidArgument, "task should be transcribe or translate, is '" + o.task + "'");
   if (!t.multilingual()) {
     if (o.task == "translate" || (o.language != "auto" && o.language != "en"))
-      return Status::error(Code::kInvalidArgument, "the model knows English only: it " +
-                                                       (o.task == "translate"
-                                                            ? std::string("translates nothing")
-                                                            : "has no language '" + o.language + "'"));
+      return Status::error(
+          Code::kInvalidArgument,
+          "the model knows English only: it " +
+              (o.task == "translate" ? std::string("translates nothing") : "has no language '" + o.language + "'"));
     return Status::ok();
   }
   if (o.task == "translate" ? !t.translate : !t.transcribe)
@@ -85,7 +86,8 @@ SpeechStream::Impl::Impl(SpeechModel::Impl& m, const SpeechOptions& o)
 
 Status SpeechStream::Impl::begin(AudioReader from) {
   reader.emplace(std::move(from));
-  if (reader->info().samples) transcript.duration_s = static_cast<double>(*reader->info().samples) / static_cast<double>(rate);
+  if (reader->info().samples)
+    transcript.duration_s = static_cast<double>(*reader->info().samples) / static_cast<double>(rate);
   return begin([this](std::span<float> out) { return reader->read(out); });
 }
 
@@ -98,7 +100,7 @@ Status SpeechStream::Impl::begin(std::span<const float> all) {
   transcript.duration_s = static_cast<double>(all.size()) / static_cast<double>(rate);
   return begin([this](std::span<float> out) -> Result<size_t> {
     const size_t count = std::min(out.size(), given.size());
-    std::copy_n(given.begin(), count, out.begin());
+    for (size_t i = 0; i < count; ++i) out[i] = given[i];
     given = given.subspan(count);
     return count;
   });
@@ -130,7 +132,8 @@ Status SpeechStream::Impl::begin_spectrogram(std::span<const float> values) {
                                                      std::to_string(mel.frames()) + " frames, not " +
                                                      std::to_string(values.size()) + " values");
   for (const float x : values)
-    if (!std::isfinite(x)) return Status::error(Code::kInvalidArgument, "the spectrogram has a value that is not finite");
+    if (!std::isfinite(x))
+      return Status::error(Code::kInvalidArgument, "the spectrogram has a value that is not finite");
   spectrogram.assign(values.begin(), values.end());
   given_spectrogram = true;
   // Silence of a window's length, which stands for its times.
@@ -173,7 +176,8 @@ double SpeechStream::Impl::seconds(int64_t at, bool end) const {
   return static_cast<double>(speech ? speech->original(at, end) : at) / static_cast<double>(rate);
 }
 
-// [previous, hotwords, text before], start, language, task. Half of the context less one is room for what stands before.
+// [previous, hotwords, text before], start, language, task. Half of the context less one is room for what stands
+// before.
 WindowDecoder::PromptIds SpeechStream::Impl::prompt() const {
   const SpeechTokens& t = model.tokens;
   WindowDecoder::PromptIds p;
@@ -222,7 +226,8 @@ Result<WindowText> SpeechStream::Impl::decode_with_fallback(const Session& sourc
     *ratio = compression_ratio(*words);
     const bool repeats = options.compression_ratio_threshold && *ratio > *options.compression_ratio_threshold,
                improbable = options.logprob_threshold && window->avg_logprob() < *options.logprob_threshold,
-               silent = options.no_speech_threshold && window->no_speech_prob > *options.no_speech_threshold && improbable;
+               silent =
+                   options.no_speech_threshold && window->no_speech_prob > *options.no_speech_threshold && improbable;
     if (silent || (!repeats && !improbable)) break;
   }
   return window;
@@ -284,8 +289,15 @@ Status SpeechStream::Impl::keep(const Session& source, const WindowText& window,
     transcript.output_ids.insert(transcript.output_ids.end(), c.tokens.begin(), c.tokens.end());
     if (stripped(*words).empty() || !(c.end > c.start)) continue;
     text.insert(text.end(), c.tokens.begin(), c.tokens.end());
-    found.push_back({seconds(at(c.start), false), seconds(at(c.end), true), std::move(*words), std::move(c.tokens),
-                     window.avg_logprob(), ratio, window.no_speech_prob, window.temperature, {}});
+    found.push_back({seconds(at(c.start), false),
+                     seconds(at(c.end), true),
+                     std::move(*words),
+                     std::move(c.tokens),
+                     window.avg_logprob(),
+                     ratio,
+                     window.no_speech_prob,
+                     window.temperature,
+                     {}});
   }
   if (given_spectrogram) seek = from + count;  // what follows is not there
   if (options.timestamps == Timestamps::kWord) SITU_RETURN_IF_ERROR(add_words(source, duration, from, found));
@@ -321,7 +333,8 @@ Status SpeechStream::Impl::advance() {
   const bool silent = options.no_speech_threshold && decoded->no_speech_prob > *options.no_speech_threshold &&
                       !(options.logprob_threshold && decoded->avg_logprob() > *options.logprob_threshold);
   if (options.timestamps == Timestamps::kWord && model.tokens.alignment_heads.empty() && transcript.notes.empty())
-    transcript.notes.push_back("no alignment_heads in generation_config.json: word times by all heads of the upper half");
+    transcript.notes.push_back(
+        "no alignment_heads in generation_config.json: word times by all heads of the upper half");
   if (silent)
     seek += count;
   else

@@ -51,7 +51,8 @@ class Reader {
 
  private:
   Status refused(const std::string& why) const {
-    return Status::error(Code::kUnsupportedModel, folder_.folder.string() + ": not a vocabulary of Whisper's kind: " + why);
+    return Status::error(Code::kUnsupportedModel,
+                         folder_.folder.string() + ": not a vocabulary of Whisper's kind: " + why);
   }
   bool inside(int64_t id) const { return id >= 0 && id < vocabulary_; }
 
@@ -108,8 +109,8 @@ class Reader {
         if (const std::string code = code_in(*token); !code.empty()) t.languages[code] = id;
   }
 
-  // The reference's tokens that are no speech, where generation_config.json does not list them: signs that stand alone, and
-  // what only a prompt has.
+  // The reference's tokens that are no speech, where generation_config.json does not list them: signs that stand alone,
+  // and what only a prompt has.
   void find_suppressed(SpeechTokens& t) const {
     const auto ids = [&](const char* field, std::vector<int64_t>* to) {
       const auto it = config_.find(field);
@@ -119,17 +120,19 @@ class Reader {
       return true;
     };
     if (!ids("suppress_tokens", &t.suppressed)) {
-      for (const char* sign :
-           {"\"", "#", "(", ")", "*", "+", "/", ":", ";", "<", "=", ">", "@", "[", "\\", "]", "^", "_", "`", "{", "|", "}",
-            "~", "「", "」", "『", "』", "<<", ">>", "<<<", ">>>", "--", "---", "-(", "-[", "('", "(\"", "((", "))", "(((",
-            ")))", "[[", "]]", "{{", "}}", "♪♪", "♪♪♪", "♩", "♪", "♫", "♬", "♭", "♮", "♯"})
+      for (const char* sign : {"\"", "#",   "(",   ")",  "*",   "+",  "/",  ":",  ";",   "<",  "=",  ">",   "@",   "[",
+                               "\\", "]",   "^",   "_",  "`",   "{",  "|",  "}",  "~",   "「", "」", "『",  "』",  "<<",
+                               ">>", "<<<", ">>>", "--", "---", "-(", "-[", "('", "(\"", "((", "))", "(((", ")))", "[[",
+                               "]]", "{{",  "}}",  "♪♪", "♪♪♪", "♩",  "♪",  "♫",  "♬",   "♭",  "♮",  "♯"})
         for (const std::string& text : {std::string(sign), " " + std::string(sign)}) {
           const Result<std::vector<int64_t>> encoded = tokenizer_.encode(text, false);
           const bool music = std::string_view(sign).starts_with("\xe2\x99");
-          if (encoded.is_ok() && !encoded->empty() && (encoded->size() == 1 || music)) t.suppressed.push_back((*encoded)[0]);
+          if (encoded.is_ok() && !encoded->empty() && (encoded->size() == 1 || music))
+            t.suppressed.push_back((*encoded)[0]);
         }
       for (const char* dash : {" -", " '"})
-        if (const Result<std::vector<int64_t>> encoded = tokenizer_.encode(dash, false); encoded.is_ok() && !encoded->empty())
+        if (const Result<std::vector<int64_t>> encoded = tokenizer_.encode(dash, false);
+            encoded.is_ok() && !encoded->empty())
           t.suppressed.push_back((*encoded)[0]);
     }
     if (!ids("begin_suppress_tokens", &t.suppressed_first)) {

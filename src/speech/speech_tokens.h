@@ -31,7 +31,8 @@ struct SpeechTokens {
   bool multilingual() const { return !languages.empty(); }
 };
 
-// `vocabulary`: of the decoder's logits. Errors name the token that neither file has, or that is outside the vocabulary.
+// `vocabulary`: of the decoder's logits. Errors name the token that neither file has, or that is outside the
+// vocabulary.
 Result<SpeechTokens> read_speech_tokens(const ModelFolder& folder, const Tokenizer& tokenizer, int64_t vocabulary);
 
 }  // namespace situ

@@ -104,11 +104,13 @@ Result<WindowText> WindowDecoder::choose(Session session, const PromptIds& promp
   for (int64_t i = 1; i < count; ++i) {
     Result<Session> fork = session.fork();
     if (!fork.is_ok()) return fork.status();
-    branches.push_back({std::move(*fork), Sampler(sampling(temperature, draw + static_cast<uint64_t>(i), most), prompt.ids,
-                                                  model_.vocabulary),
-                        {}});
+    branches.push_back(
+        {std::move(*fork),
+         Sampler(sampling(temperature, draw + static_cast<uint64_t>(i), most), prompt.ids, model_.vocabulary),
+         {}});
   }
-  branches.push_back({std::move(session), Sampler(sampling(temperature, draw, most), prompt.ids, model_.vocabulary), {}});
+  branches.push_back(
+      {std::move(session), Sampler(sampling(temperature, draw, most), prompt.ids, model_.vocabulary), {}});
   LogProbabilities read;
   const auto take = [&](Branch& b, std::span<const float> logits) {
     const Result<int64_t> id = b.sampler.choose(logits);

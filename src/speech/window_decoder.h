@@ -19,7 +19,7 @@ struct WindowOptions {
 };
 
 struct WindowText {
-  std::vector<int64_t> ids;   // without the end
+  std::vector<int64_t> ids;    // without the end
   double log_probability = 0;  // of ids and the end, under the rules
   double no_speech_prob = 0;   // of <|nospeech|> in place of the language
   double temperature = 0;

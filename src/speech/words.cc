@@ -43,7 +43,8 @@ Result<std::vector<TokenWord>> split_characters(const Tokenizer& tokenizer, std:
 // Marks before and behind a word are part of it.
 void join_marks(std::vector<SpeechWord>& words, std::vector<size_t>& counts) {
   static const std::string kBefore[] = {"\"", "'", "“", "¿", "(", "[", "{", "-"};
-  static const std::string kBehind[] = {"\"", "'", ".", "。", ",", "，", "!", "！", "?", "？", ":", "：", "”", ")", "]", "}", "、"};
+  static const std::string kBehind[] = {"\"", "'", ".",  "。", ",", "，", "!", "！", "?",
+                                        "？", ":", "：", "”",  ")", "]",  "}", "、"};
   const auto in = [](const auto& marks, const std::string& text) {
     return std::find(std::begin(marks), std::end(marks), text) != std::end(marks);
   };
@@ -140,11 +141,10 @@ Result<std::vector<SpeechWord>> find_words(Model::Impl& model, const SpeechToken
   const auto rows = static_cast<int64_t>(fed.size()), count = static_cast<int64_t>(heads.size()),
              stride = static_cast<int64_t>(weights->size()) / (rows * count),
              frames = std::clamp<int64_t>(static_cast<int64_t>(duration / kFrame), 1, stride);
-  const std::vector<int64_t> begins = align_tokens(*weights, count, rows, stride, frames,
-                                                   static_cast<int64_t>(prompt.size()), static_cast<int64_t>(ids.size()));
+  const std::vector<int64_t> begins = align_tokens(
+      *weights, count, rows, stride, frames, static_cast<int64_t>(prompt.size()), static_cast<int64_t>(ids.size()));
   fed.pop_back();
-  const Result<std::vector<double>> likely =
-      probabilities(model, source, std::span(fed).first(prompt.size() + 1), ids);
+  const Result<std::vector<double>> likely = probabilities(model, source, std::span(fed).first(prompt.size() + 1), ids);
   if (!likely.is_ok()) return likely.status();
   Result<std::vector<TokenWord>> parts = split_words(*model.tokenizer, ids, language);
   if (!parts.is_ok()) return parts.status();
