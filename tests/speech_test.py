@@ -271,9 +271,23 @@ class OptionsTest(SpeechCase):
             self.assertEqual(self.one(self.tones, "--temperature", 0, *options)["output_ids"], want)
         self.refused(Run("transcribe", self.model, self.tones, "--variant", "q4"), "q4")
 
-    @unittest.skip("times of words are not computed yet")
     def test_words(self):
-        pass
+        found = self.one(self.tones, "--language", "en", "--temperature", 0, "--timestamps", "word")
+        plain = self.one(self.tones, "--language", "en", "--temperature", 0)
+        self.assertEqual(found["output_ids"], plain["output_ids"])
+        self.assertEqual(found["bytes_copied_per_token"], 0)
+        self.assertTrue(found["segments"])
+        for segment in found["segments"]:
+            words = segment["words"]
+            self.assertEqual("".join(w["word"] for w in words), segment["text"])
+            times = [t for w in words for t in (w["start"], w["end"])]
+            self.assertEqual(times, sorted(times))
+            self.assertTrue(all(0 <= t <= found["duration_s"] + 1e-6 for t in times), times)
+            self.assertTrue(all(0 < w["probability"] <= 1 for w in words))
+        self.assertIn("no alignment_heads", found["notes"][0])
+        refused = Run("transcribe", self.model, self.tones, "--timestamps", "word", "--naive", "--json")
+        self.assertEqual(refused.code, 2, refused)
+        self.assertIn("naive", refused.err)
 
     @unittest.skip("--batched is --vad alone yet")
     def test_batched(self):
@@ -501,6 +515,14 @@ class RecordingTest(CliTest):
         self.assertIn("ask not what your country", found["text"])
         self.assertEqual((found["language"], found["bytes_copied_per_token"]), ("en", 0))
         self.assertAlmostEqual(found["segments"][-1]["end"], 11, delta=0.7)
+
+    def test_the_words_of_jfk(self):
+        run = Run("transcribe", golden.SHARED / "whisper-base-int8", golden.SHARED.parent / "audio" / "jfk.flac", "--json", "--language", "en", "--timestamps", "word")
+        self.assertEqual((run.code, run.stopped), (0, ""), run)
+        words = {w["word"].strip(" ,."): w for s in json.loads(run.out)["segments"] for w in s["words"]}
+        for word, start, end in (("fellow", 1.18, 1.54), ("Americans", 1.54, 2.1), ("country", 9.94, 10.36)):  # the last of each
+            self.assertAlmostEqual(words[word]["start"], start, delta=0.2)
+            self.assertAlmostEqual(words[word]["end"], end, delta=0.2)
 
 
 if __name__ == "__main__":
