@@ -78,7 +78,8 @@ Result<std::unique_ptr<CrossAttention>> CrossAttention::create(const Compiled& c
   const std::vector<Call>& calls = made->program_->schedule().calls;
   for (size_t i = 0; i < calls.size(); ++i) {
     const Step& step = made->plan_.steps[static_cast<size_t>(calls[i].step)];
-    if (step.move) continue;
+    // A step may be several calls: attention in parts, then what merges them. The first has queries and keys.
+    if (step.move || (i > 0 && calls[i - 1].step == calls[i].step)) continue;
     const Node& node = graph.nodes[static_cast<size_t>(step.node)];
     if (!attends_to_source(graph, made->plan_, node)) continue;
     made->calls_.push_back({static_cast<int>(i), node.attr_float("scale", 1)});
