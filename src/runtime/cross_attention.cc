@@ -78,7 +78,8 @@ Result<std::unique_ptr<CrossAttention>> CrossAttention::create(const Compiled& c
   const std::vector<Call>& calls = made->program_->schedule().calls;
   for (size_t i = 0; i < calls.size(); ++i) {
     const Step& step = made->plan_.steps[static_cast<size_t>(calls[i].step)];
-    if (step.move) continue;
+    // A step may be several calls: attention in parts, then what merges them. The first has queries and keys.
+    if (step.move || (i > 0 && calls[i - 1].step == calls[i].step)) continue;
     const Node& node = graph.nodes[static_cast<size_t>(step.node)];
     if (!attends_to_source(graph, made->plan_, node)) continue;
     made->calls_.push_back({static_cast<int>(i), node.attr_float("scale", 1)});
@@ -108,9 +109,10 @@ Result<std::vector<float>> CrossAttention::run(const Segment& segment, std::span
     const int64_t group = std::max<int64_t>(1, q.dims[1] / std::max<int64_t>(1, k.dims[1])), tokens = q.dims[2],
                   rows = segment.source_rows, size = q.dims[3];
     if (k.dims[3] != size || !is_float(k.type) || !is_float(q.type))
-      return Status::error(Code::kUnsupportedModel, std::string("word times need queries and keys of floats, and these are ") +
-                                                        dtype_name(q.type) + " " + std::to_string(size) + " and " +
-                                                        dtype_name(k.type) + " " + std::to_string(k.dims[3]) + " wide");
+      return Status::error(Code::kUnsupportedModel,
+                           std::string("word times need queries and keys of floats, and these are ") +
+                               dtype_name(q.type) + " " + std::to_string(size) + " and " + dtype_name(k.type) + " " +
+                               std::to_string(k.dims[3]) + " wide");
     View keys = head_of(k, h.head / group);
     keys.dims[0] = rows;
     const std::vector<float> queries = floats_of(head_of(q, h.head), ledger), key = floats_of(keys, ledger);
