@@ -258,8 +258,9 @@ Status SpeechStream::Impl::add_words(const Session& source, double duration, int
   Result<std::vector<SpeechWord>> words =
       find_words(model.engine(), model.tokens, source, start, ids, language, duration, &counts);
   if (!words.is_ok()) return words.status();
+  // Words end where the next window begins, at the latest.
   const auto in_recording = [&](double s, bool end) {
-    return seconds(from + static_cast<int64_t>(std::llround(s * static_cast<double>(rate))), end);
+    return seconds(std::min(from + static_cast<int64_t>(std::llround(s * static_cast<double>(rate))), seek), end);
   };
   size_t segment = 0, at = 0;
   for (size_t i = 0; i < words->size(); ++i) {
