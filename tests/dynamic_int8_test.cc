@@ -85,7 +85,8 @@ class DynamicInt8 : public testing::TestWithParam<Kind> {
 
 TEST_P(DynamicInt8, ProductsAreFused) {
   Model model = load();
-  for (const Graph* graph : {&model.impl().in_place->module().prompt.graph, &model.impl().in_place->decode_graph()}) {
+  for (const Graph* graph :
+       {&impl_of(model).in_place->module().prompt.graph, &impl_of(model).in_place->decode_graph()}) {
     const auto count = [&](const char* op) {
       return std::count_if(graph->nodes.begin(), graph->nodes.end(), [&](const Node& n) { return n.op == op; });
     };
@@ -163,7 +164,7 @@ TEST_P(DynamicInt8, SequencesTogetherAreAsAlone) {
 
 TEST_P(DynamicInt8, PlacementIsVerified) {
   Model model = load();
-  const InPlaceEngine& e = *model.impl().in_place;
+  const InPlaceEngine& e = *impl_of(model).in_place;
   const CompiledModule& m = e.module();
   const Status prompt = verify_plan(m.prompt.graph, m.prompt.binding, e.prefill_plan(), {3, 2, 1, 4});
   EXPECT_TRUE(prompt.is_ok()) << prompt.message();

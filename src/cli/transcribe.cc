@@ -44,7 +44,7 @@ Result<std::vector<double>> parse_temperatures(const std::string& list) {
 
 Status check_arguments(TranscribeArguments& a) {
   if (a.audio.empty() == a.encoder_inputs.empty())
-    return Status::error(a.audio.empty() ? "give a recording, or --encoder-input"
+    return Status::error(a.audio.empty() ? "no audio: give a recording, or --encoder-input"
                                          : "--encoder-input stands in place of recordings");
   const Result<std::vector<double>> temperatures = parse_temperatures(a.temperatures);
   if (!temperatures.is_ok()) return temperatures.status();

@@ -17,9 +17,9 @@ namespace {
 
 enum Operand { kRows, kWeights, kScale, kResidual, kZero, kBias, kOperands };
 
-class Fuser {
+class IntegerFuser {
  public:
-  explicit Fuser(PassContext& context) : context_(context), graph_(context.graph), users_(graph_.users()) {}
+  explicit IntegerFuser(PassContext& context) : context_(context), graph_(context.graph), users_(graph_.users()) {}
 
   Status run() {
     std::map<int, Product> found;  // by the node that makes y
@@ -221,7 +221,7 @@ class Tails {
 
 }  // namespace
 
-Status fuse_integer(PassContext& context) { return context.packs ? Fuser(context).run() : Status::ok(); }
+Status fuse_integer(PassContext& context) { return context.packs ? IntegerFuser(context).run() : Status::ok(); }
 
 Status pack_integer(PassContext& context) {
   if (!context.packs) return Status::ok();

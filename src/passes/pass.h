@@ -145,6 +145,7 @@ Status run_passes(PassContext& context, bool literal);
 Status lift_extents(PassContext&);         // fixed windows: extents that are numbers become symbols
 Status bind_inputs(PassContext&);          // symbols for batch, new tokens, past; constant inputs
 Status expand_fused(PassContext&);         // contrib and opset 23+ attention, rotary, skip norms
+Status fold_extents(PassContext&);         // of an encoder: Shape of what has known extents
 Status check_mask(PassContext&);           // ones in the attention mask hide nothing, and a zero hides a key
 Status unstack_states(PassContext&);       // states stacked in one tensor: each of its own
 Status find_states(PassContext&);          // past / present pairs from what the outputs are made of

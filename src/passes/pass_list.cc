@@ -19,6 +19,7 @@ const std::vector<Pass>& pass_list() {
       {"bind_inputs", bind_inputs, PassUse::kAlways},
       {"inline_control", inline_control, PassUse::kAlways},
       {"expand_fused", expand_fused, PassUse::kAlways},
+      {"fold_extents", fold_extents, PassUse::kPlaced},
       {"check_mask", check_mask, PassUse::kAlways},
       {"unstack_states", unstack_states, PassUse::kAlways},
       {"find_states", find_states, PassUse::kAlways},

@@ -99,7 +99,8 @@ Result<std::vector<float>> CrossAttention::run(const Segment& segment, std::span
                                                std::to_string(h.head) + "]: the decoder has " +
                                                std::to_string(layers()) + " layers of " + std::to_string(heads_) +
                                                " heads");
-  SITU_RETURN_IF_ERROR(program_->run({{&segment, 1}, 0}, ledger));
+  // All logits are wanted: what only the last token's hang on is else left out for the others.
+  SITU_RETURN_IF_ERROR(program_->run({{&segment, 1}, segment.count}, ledger));
   std::vector<float> weights;
   for (const AttentionHead& h : heads) {
     const LayerCall& layer = calls_[static_cast<size_t>(h.layer)];
@@ -108,7 +109,10 @@ Result<std::vector<float>> CrossAttention::run(const Segment& segment, std::span
     const int64_t group = std::max<int64_t>(1, q.dims[1] / std::max<int64_t>(1, k.dims[1])), tokens = q.dims[2],
                   rows = segment.source_rows, size = q.dims[3];
     if (k.dims[3] != size || !is_float(k.type) || !is_float(q.type))
-      return Status::error(Code::kUnsupportedModel, "word times need keys of float states; --kv-type says otherwise");
+      return Status::error(Code::kUnsupportedModel,
+                           std::string("word times need queries and keys of floats, and these are ") +
+                               dtype_name(q.type) + " " + std::to_string(size) + " and " + dtype_name(k.type) + " " +
+                               std::to_string(k.dims[3]) + " wide");
     View keys = head_of(k, h.head / group);
     keys.dims[0] = rows;
     const std::vector<float> queries = floats_of(head_of(q, h.head), ledger), key = floats_of(keys, ledger);

@@ -418,8 +418,8 @@ Result<std::pair<int64_t, int64_t>> InPlaceEngine::attending_heads() {
   if (!encoder_) return Status::error(Code::kInvalidArgument, "the model has no encoder");
   if (!attending_) {
     const int64_t tokens = std::min(chunk_, capacity_);
-    Result<std::unique_ptr<CrossAttention>> made =
-        CrossAttention::create(compiled_.prompt, {tokens, capacity_, 1, encoder_->most_rows()}, *states_, *executor_);
+    Result<std::unique_ptr<CrossAttention>> made = CrossAttention::create(
+        compiled_.prompt, {tokens, capacity_, tokens, encoder_->most_rows()}, *states_, *executor_);
     if (!made.is_ok()) return made.status();
     attending_ = std::move(*made);
   }

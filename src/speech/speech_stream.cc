@@ -208,7 +208,8 @@ void SpeechStream::Impl::count() {
   transcript.samples = samples;
 }
 
-Status SpeechStream::Impl::add_words(const Window& window, std::span<SpeechSegment> segments) {
+// Words end `next` seconds into the window at the latest: there the next window begins.
+Status SpeechStream::Impl::add_words(const Window& window, double next, std::span<SpeechSegment> segments) {
   std::vector<int64_t> ids;
   std::vector<size_t> ends;  // of the segments, in ids
   for (const SpeechSegment& s : segments) {
@@ -227,8 +228,8 @@ Status SpeechStream::Impl::add_words(const Window& window, std::span<SpeechSegme
   for (size_t i = 0; i < words->size(); ++i) {
     while (segment + 1 < ends.size() && at >= ends[segment]) ++segment;
     SpeechWord& w = (*words)[i];
-    w.start = seconds(window, w.start, false);
-    w.end = seconds(window, w.end, true);
+    w.start = seconds(window, std::min(w.start, next), false);
+    w.end = seconds(window, std::min(w.end, next), true);
     segments[segment].words.push_back(std::move(w));
     at += counts[i];
   }
@@ -268,7 +269,7 @@ Result<int64_t> SpeechStream::Impl::keep(const Window& window) {
                      window.text.temperature,
                      {}});
   }
-  if (options.timestamps == Timestamps::kWord) SITU_RETURN_IF_ERROR(add_words(window, found));
+  if (options.timestamps == Timestamps::kWord) SITU_RETURN_IF_ERROR(add_words(window, cut.next, found));
   std::move(found.begin(), found.end(), std::back_inserter(ready));
   if (!apart && (!options.condition_on_previous_text || window.text.temperature > 0.5)) text_from = text.size();
   if (whole || !(cut.next < window.duration)) return window.count;

@@ -77,7 +77,7 @@ struct SpeechStream::Impl {
   Result<bool> is_decided(Window& window) const;
   bool is_silent(const WindowText& text) const;
   Result<int64_t> keep(const Window& window);
-  Status add_words(const Window& window, std::span<SpeechSegment> segments);
+  Status add_words(const Window& window, double next, std::span<SpeechSegment> segments);
   Status advance_together();
   size_t most_together() const;
   void count();
