@@ -69,6 +69,8 @@ struct VoiceActivity::State {
   void smooth();
   void decide();
   bool is_speech(int64_t frame, int64_t width) const;
+  bool is_long_enough() const { return count >= to_frames(options.min_speech); }
+  VoiceSpan padded() const;
   void close();
 };
 
@@ -153,13 +155,18 @@ void VoiceActivity::State::decide() {
   if (ended && begin >= 0) close();
 }
 
-// Ends the open span: pads it, and joins it with the one before where they meet.
+// The open span as far as it goes, padded.
+VoiceSpan VoiceActivity::State::padded() const {
+  const auto padding = static_cast<int64_t>(options.padding * options.rate);
+  const auto step = static_cast<int64_t>(hop), centre = static_cast<int64_t>(size) / 2;
+  return {std::max(begin * step + centre - padding, int64_t{0}),
+          std::min((last + 1) * step + centre + padding, samples)};
+}
+
+// Ends the open span, and joins it with the one before where they meet.
 void VoiceActivity::State::close() {
-  if (count >= to_frames(options.min_speech)) {
-    const auto padding = static_cast<int64_t>(options.padding * options.rate);
-    const auto step = static_cast<int64_t>(hop), centre = static_cast<int64_t>(size) / 2;
-    VoiceSpan span{std::max(begin * step + centre - padding, int64_t{0}),
-                   std::min((last + 1) * step + centre + padding, samples)};
+  if (is_long_enough()) {
+    const VoiceSpan span = padded();
     if (!done.empty() && span.begin <= done.back().end) {
       done.back().end = span.end;
     } else {
@@ -240,6 +247,13 @@ std::optional<VoiceSpan> VoiceActivity::next() {
   const VoiceSpan span = state.done.front();
   state.done.pop_front();
   return span;
+}
+
+std::optional<VoiceSpan> VoiceActivity::open() const {
+  const State& state = *state_;
+  if (!state.done.empty()) return state.done.front();
+  if (state.begin < 0 || !state.is_long_enough()) return std::nullopt;
+  return state.padded();
 }
 
 int64_t VoiceActivity::decided() const {

@@ -41,6 +41,9 @@ class VoiceActivity {
   // The next span that is complete, in order; spans do not overlap. None: more samples are needed, or, after finish(),
   // the last one was given.
   std::optional<VoiceSpan> next();
+  // What is known of the next span while next() gives none: it goes on at `end`, or a later one may join it. None: no
+  // speech so far, or too little to be a span.
+  std::optional<VoiceSpan> open() const;
   // Samples before this one will be in no span that next() has not given yet.
   int64_t decided() const;
 

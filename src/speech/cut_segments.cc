@@ -6,7 +6,7 @@ namespace situ {
 
 static constexpr double kStep = 0.02;  // seconds from one timestamp token to the next
 
-CutWindow cut_segments(std::span<const int64_t> ids, double duration, const SpeechTokens& tokens) {
+CutWindow cut_segments(std::span<const int64_t> ids, double duration, const SpeechTokens& tokens, bool alone) {
   const auto time = [&](int64_t id) {
     return std::min(duration, kStep * static_cast<double>(id - tokens.first_timestamp));
   };
@@ -34,6 +34,11 @@ CutWindow cut_segments(std::span<const int64_t> ids, double duration, const Spee
     const auto at = [&](int64_t id) { return tokens.is_timestamp(id) ? time(id) : 0.0; };
     window.segments.push_back({at(part.front()), at(part.back()), {part.begin(), part.end()}});
     from = to;
+  }
+  const std::span<const int64_t> rest = ids.subspan(from);
+  if (alone && std::any_of(rest.begin(), rest.end(), [&](int64_t id) { return id < tokens.end; })) {
+    window.segments.push_back({time(ids[from - 1]), duration, {rest.begin(), rest.end()}});
+    return window;
   }
   // What follows the last pair is said again by the next window.
   if (!ends_alone) window.next = time(ids[from - 1]);

@@ -20,7 +20,8 @@ struct CutWindow {
 };
 
 // `duration`: seconds of audio in the window, at least one sample. Where the text ends within a segment, the next
-// window begins at that segment; else behind this one. Times are within the window, and `next` is above 0.
-CutWindow cut_segments(std::span<const int64_t> ids, double duration, const SpeechTokens& tokens);
+// window begins at that segment; else behind this one. Times are within the window, and `next` is above 0. `alone`: no
+// window follows to say it again: that segment ends with the window, if it has text.
+CutWindow cut_segments(std::span<const int64_t> ids, double duration, const SpeechTokens& tokens, bool alone = false);
 
 }  // namespace situ

@@ -47,6 +47,18 @@ TEST(CutSegments, AnEndThatStandsAloneIsTheLastCut) {
   EXPECT_EQ(w.next, 30);
 }
 
+TEST(CutSegments, AWindowAloneKeepsTheTextThatWasNotFinished) {
+  const std::vector<int64_t> ids{200, 1, 300, 300, 2, 500, 500, 3};
+  const CutWindow w = cut_segments(ids, 30, tokens(), true);
+  ASSERT_EQ(w.segments.size(), 3u);
+  EXPECT_DOUBLE_EQ(w.segments[2].start, 6);
+  EXPECT_DOUBLE_EQ(w.segments[2].end, 30);
+  EXPECT_EQ(w.segments[2].tokens, (std::vector<int64_t>{500, 3}));
+  EXPECT_EQ(w.next, 30);
+  const std::vector<int64_t> no_text{200, 1, 300, 300};
+  EXPECT_EQ(cut_segments(no_text, 30, tokens(), true).segments.size(), 1u);
+}
+
 TEST(CutSegments, TimesAreWithinTheWindowAndItMovesOn) {
   EXPECT_DOUBLE_EQ(cut_segments(std::vector<int64_t>{200, 1, 1700}, 5, tokens()).segments[0].end, 5);
   EXPECT_GT(cut_segments(std::vector<int64_t>{200, 200, 1}, 5, tokens()).next, 0);

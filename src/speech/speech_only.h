@@ -1,34 +1,24 @@
 // A recording without what is no speech, and where its samples stood.
 #pragma once
 
-#include <vector>
-
-#include "audio/sample_windows.h"
-#include "audio/voice_activity.h"
+#include "speech/kept_pieces.h"
+#include "speech/speech_spans.h"
 
 namespace situ {
 
 class SpeechOnly {
  public:
-  SpeechOnly(SampleWindows::Read read, VoiceActivity activity)
-      : read_(std::move(read)), activity_(std::move(activity)) {}
+  SpeechOnly(SampleWindows::Read read, VoiceActivity activity) : spans_(std::move(read), std::move(activity)) {}
 
   // As SampleWindows::Read.
   Result<size_t> read(std::span<float> out);
   // Where a sample that was read, or the end of one, stood in the recording.
-  int64_t original(int64_t kept, bool end) const;
+  int64_t original(int64_t kept, bool end) const { return pieces_.original(kept, end); }
 
  private:
-  struct Piece {
-    int64_t kept, original;  // where it begins
-  };
-  SampleWindows::Read read_;
-  VoiceActivity activity_;
-  std::vector<Piece> pieces_;
-  std::optional<VoiceSpan> span_;  // that samples are taken from
-  std::vector<float> held_;        // samples that may still be in a span
-  int64_t first_ = 0, kept_ = 0;   // the sample that held_[0] is; samples given
-  bool ended_ = false;
+  SpeechSpans spans_;
+  KeptPieces pieces_;
+  int64_t kept_ = 0, end_ = -1;  // samples given; where the last of them ended in the recording
 };
 
 }  // namespace situ

@@ -21,61 +21,7 @@ std::string stripped(const std::string& text) {
   return from == std::string::npos ? "" : text.substr(from, to - from + 1);
 }
 
-std::string number(double x) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%g", x);
-  return text;
-}
-
-Status wrong(const std::string& name, const std::string& words, double is) {
-  return Status::error(Code::kInvalidArgument, name + " should be " + words + ", is " + number(is));
-}
-
-Status check_numbers(const SpeechOptions& o) {
-  for (const double t : o.temperatures)
-    if (!(t >= 0) || !(t <= 100)) return wrong("temperature", "a number from 0 to 100", t);
-  if (o.temperatures.empty()) return Status::error(Code::kInvalidArgument, "no temperature");
-  if (o.beams < 1 || o.beams > kMostBeams)
-    return wrong("beams", "an integer from 1 to " + std::to_string(kMostBeams), static_cast<double>(o.beams));
-  if (o.best_of < 1 || o.best_of > kMostBeams)
-    return wrong("best_of", "an integer from 1 to " + std::to_string(kMostBeams), static_cast<double>(o.best_of));
-  if (!(o.patience > 0) || !(o.patience <= 100)) return wrong("patience", "a number above 0, at most 100", o.patience);
-  if (!std::isfinite(o.length_penalty)) return wrong("length_penalty", "a finite number", o.length_penalty);
-  const std::pair<const char*, std::optional<double>> thresholds[] = {
-      {"compression_ratio_threshold", o.compression_ratio_threshold},
-      {"logprob_threshold", o.logprob_threshold},
-      {"no_speech_threshold", o.no_speech_threshold}};
-  for (const auto& [name, value] : thresholds)
-    if (value && std::isnan(*value)) return wrong(name, "a number", *value);
-  if (o.batched < 0 || o.batched > 64)
-    return wrong("batched", "an integer from 0 to 64", static_cast<double>(o.batched));
-  return Status::ok();
-}
-
 }  // namespace
-
-Status SpeechStream::Impl::check(const SpeechModel::Impl& model, const SpeechOptions& o) {
-  SITU_RETURN_IF_ERROR(check_numbers(o));
-  const SpeechTokens& t = model.tokens;
-  if (o.task != "transcribe" && o.task != "translate")
-    return Status::error(Code::kInvalidArgument, "task should be transcribe or translate, is '" + o.task + "'");
-  if (!t.multilingual()) {
-    if (o.task == "translate" || (o.language != "auto" && o.language != "en"))
-      return Status::error(
-          Code::kInvalidArgument,
-          "the model knows English only: it " +
-              (o.task == "translate" ? std::string("translates nothing") : "has no language '" + o.language + "'"));
-    return Status::ok();
-  }
-  if (o.task == "translate" ? !t.translate : !t.transcribe)
-    return Status::error(Code::kInvalidArgument, "the model has no token for the task " + o.task);
-  if (o.language != "auto" && !t.languages.count(o.language)) {
-    std::string known;
-    for (const auto& [code, id] : t.languages) known += (known.empty() ? "" : ", ") + code;
-    return Status::error(Code::kInvalidArgument, "unknown language '" + o.language + "' (known: auto, " + known + ")");
-  }
-  return Status::ok();
-}
 
 SpeechStream::Impl::Impl(SpeechModel::Impl& m, const SpeechOptions& o)
     : model(m),
@@ -112,15 +58,19 @@ Status SpeechStream::Impl::begin(SampleWindows::Read read) {
     if (n.is_ok()) samples += static_cast<int64_t>(*n);
     return n;
   };
-  if (options.vad || options.batched > 0) {
-    VoiceOptions voice;
-    voice.rate = static_cast<int>(rate);
-    Result<VoiceActivity> activity = VoiceActivity::create(voice);
-    if (!activity.is_ok()) return activity.status();
+  if (!options.vad && options.batched == 0) {
+    windows.emplace(counted, model.mel.config());
+    return begin_texts();
+  }
+  VoiceOptions voice;
+  voice.rate = static_cast<int>(rate);
+  Result<VoiceActivity> activity = VoiceActivity::create(voice);
+  if (!activity.is_ok()) return activity.status();
+  if (options.batched > 0) {
+    apart.emplace(counted, std::move(*activity), rate, static_cast<int64_t>(model.mel.config().window_samples()));
+  } else {
     speech.emplace(counted, std::move(*activity));
     windows.emplace([this](std::span<float> out) { return speech->read(out); }, model.mel.config());
-  } else {
-    windows.emplace(counted, model.mel.config());
   }
   return begin_texts();
 }
@@ -172,8 +122,12 @@ Status SpeechStream::Impl::encode_texts() {
   return ids("prompt", options.prompt, &text);
 }
 
-double SpeechStream::Impl::seconds(int64_t at, bool end) const {
-  return static_cast<double>(speech ? speech->original(at, end) : at) / static_cast<double>(rate);
+double SpeechStream::Impl::seconds(const Window& window, double s, bool end) const {
+  const int64_t at = window.from + static_cast<int64_t>(std::llround(s * static_cast<double>(rate))),
+                original = apart    ? window.pieces.original(at, end)
+                           : speech ? speech->original(at, end)
+                                    : at;
+  return static_cast<double>(original) / static_cast<double>(rate);
 }
 
 // [previous, hotwords, text before], start, language, task. Half of the context less one is room for what stands
@@ -213,24 +167,37 @@ Result<std::string> SpeechStream::Impl::words_of(std::span<const int64_t> ids) c
   return model.engine().tokenizer->decode(words, true);
 }
 
-Result<WindowText> SpeechStream::Impl::decode_with_fallback(const Session& source, std::string* words, double* ratio) {
+Result<bool> SpeechStream::Impl::is_decided(Window& window) const {
+  Result<std::string> decoded = words_of(window.text.ids);
+  if (!decoded.is_ok()) return decoded.status();
+  window.ratio = compression_ratio(stripped(*decoded));
+  const WindowText& text = window.text;
+  const bool repeats = options.compression_ratio_threshold && window.ratio > *options.compression_ratio_threshold,
+             improbable = options.logprob_threshold && text.avg_logprob() < *options.logprob_threshold,
+             silent = options.no_speech_threshold && text.no_speech_prob > *options.no_speech_threshold && improbable;
+  return silent || (!repeats && !improbable);
+}
+
+// All windows at the first temperature; those that are doubtful at the next.
+Status SpeechStream::Impl::decode_with_fallback(std::span<Window> all) {
   const WindowDecoder::PromptIds ids = prompt();
-  Result<WindowText> window = Status::error("no temperature");
-  for (size_t i = 0; i < options.temperatures.size(); ++i) {
-    window = decoder.decode(source, ids, options.temperatures[i],
-                            static_cast<uint64_t>(seek) * 1000003u + static_cast<uint64_t>(i) * 4096u);
-    if (!window.is_ok()) return window;
-    Result<std::string> decoded = words_of(window->ids);
-    if (!decoded.is_ok()) return decoded.status();
-    *words = stripped(*decoded);
-    *ratio = compression_ratio(*words);
-    const bool repeats = options.compression_ratio_threshold && *ratio > *options.compression_ratio_threshold,
-               improbable = options.logprob_threshold && window->avg_logprob() < *options.logprob_threshold,
-               silent =
-                   options.no_speech_threshold && window->no_speech_prob > *options.no_speech_threshold && improbable;
-    if (silent || (!repeats && !improbable)) break;
+  std::vector<Window*> left;
+  for (Window& w : all) left.push_back(&w);
+  for (size_t i = 0; i < options.temperatures.size() && !left.empty(); ++i) {
+    std::vector<WindowDecoder::Window> asked;
+    for (const Window* w : left) asked.push_back({&*w->source, w->draw + static_cast<uint64_t>(i) * 4096u});
+    Result<std::vector<WindowText>> texts = decoder.decode(asked, ids, options.temperatures[i]);
+    if (!texts.is_ok()) return texts.status();
+    std::vector<Window*> doubtful;
+    for (size_t k = 0; k < left.size(); ++k) {
+      left[k]->text = std::move((*texts)[k]);
+      const Result<bool> decided = is_decided(*left[k]);
+      if (!decided.is_ok()) return decided.status();
+      if (!*decided) doubtful.push_back(left[k]);
+    }
+    left = std::move(doubtful);
   }
-  return window;
+  return Status::ok();
 }
 
 void SpeechStream::Impl::count() {
@@ -241,9 +208,8 @@ void SpeechStream::Impl::count() {
   transcript.samples = samples;
 }
 
-// Words of the segments of a window that starts at sample `from`.
-Status SpeechStream::Impl::add_words(const Session& source, double duration, int64_t from,
-                                     std::span<SpeechSegment> segments) {
+// Words end `next` seconds into the window at the latest: there the next window begins.
+Status SpeechStream::Impl::add_words(const Window& window, double next, std::span<SpeechSegment> segments) {
   std::vector<int64_t> ids;
   std::vector<size_t> ends;  // of the segments, in ids
   for (const SpeechSegment& s : segments) {
@@ -256,90 +222,139 @@ Status SpeechStream::Impl::add_words(const Session& source, double duration, int
   if (start.back() == model.tokens.no_timestamps) start.pop_back();
   std::vector<size_t> counts;
   Result<std::vector<SpeechWord>> words =
-      find_words(model.engine(), model.tokens, source, start, ids, language, duration, &counts);
+      find_words(model.engine(), model.tokens, *window.source, start, ids, language, window.duration, &counts);
   if (!words.is_ok()) return words.status();
-  // Words end where the next window begins, at the latest.
-  const auto in_recording = [&](double s, bool end) {
-    return seconds(std::min(from + static_cast<int64_t>(std::llround(s * static_cast<double>(rate))), seek), end);
-  };
   size_t segment = 0, at = 0;
   for (size_t i = 0; i < words->size(); ++i) {
     while (segment + 1 < ends.size() && at >= ends[segment]) ++segment;
     SpeechWord& w = (*words)[i];
-    w.start = in_recording(w.start, false);
-    w.end = in_recording(w.end, true);
+    w.start = seconds(window, std::min(w.start, next), false);
+    w.end = seconds(window, std::min(w.end, next), true);
     segments[segment].words.push_back(std::move(w));
     at += counts[i];
   }
   return Status::ok();
 }
 
-// The segments of a window that starts at `seek` and has `count` samples.
-Status SpeechStream::Impl::keep(const Session& source, const WindowText& window, double ratio, double duration,
-                                int64_t count) {
-  const int64_t from = seek;
+bool SpeechStream::Impl::is_silent(const WindowText& text) const {
+  return options.no_speech_threshold && text.no_speech_prob > *options.no_speech_threshold &&
+         !(options.logprob_threshold && text.avg_logprob() > *options.logprob_threshold);
+}
+
+// The segments of a window. Result: samples from its start to where the next one begins.
+Result<int64_t> SpeechStream::Impl::keep(const Window& window) {
+  if (is_silent(window.text)) return window.count;
+  if (options.timestamps == Timestamps::kWord && model.tokens.alignment_heads.empty() && transcript.notes.empty())
+    transcript.notes.push_back(
+        "no alignment_heads in generation_config.json: word times by all heads of the upper half");
   std::vector<SpeechSegment> found;
   // Without timestamps windows are fixed, even where the model writes some.
-  CutWindow cut = options.timestamps == Timestamps::kNone ? CutWindow{{{0, duration, window.ids}}, duration}
-                                                          : cut_segments(window.ids, duration, model.tokens);
-  const auto at = [&](double s) { return from + static_cast<int64_t>(std::llround(s * static_cast<double>(rate))); };
-  seek = cut.next < duration ? std::max(from + 1, std::min(at(cut.next), from + count)) : from + count;
+  const bool whole = apart || given_spectrogram;  // what follows the window is not there, or another window's
+  CutWindow cut = options.timestamps == Timestamps::kNone
+                      ? CutWindow{{{0, window.duration, window.text.ids}}, window.duration}
+                      : cut_segments(window.text.ids, window.duration, model.tokens, whole);
   for (CutSegment& c : cut.segments) {
     Result<std::string> words = words_of(c.tokens);
     if (!words.is_ok()) return words.status();
     transcript.output_ids.insert(transcript.output_ids.end(), c.tokens.begin(), c.tokens.end());
     if (stripped(*words).empty() || !(c.end > c.start)) continue;
-    text.insert(text.end(), c.tokens.begin(), c.tokens.end());
-    found.push_back({seconds(at(c.start), false),
-                     seconds(at(c.end), true),
+    if (!apart) text.insert(text.end(), c.tokens.begin(), c.tokens.end());
+    found.push_back({seconds(window, c.start, false),
+                     seconds(window, c.end, true),
                      std::move(*words),
                      std::move(c.tokens),
-                     window.avg_logprob(),
-                     ratio,
-                     window.no_speech_prob,
-                     window.temperature,
+                     window.text.avg_logprob(),
+                     window.ratio,
+                     window.text.no_speech_prob,
+                     window.text.temperature,
                      {}});
   }
-  if (given_spectrogram) seek = from + count;  // what follows is not there
-  if (options.timestamps == Timestamps::kWord) SITU_RETURN_IF_ERROR(add_words(source, duration, from, found));
+  if (options.timestamps == Timestamps::kWord) SITU_RETURN_IF_ERROR(add_words(window, cut.next, found));
   std::move(found.begin(), found.end(), std::back_inserter(ready));
-  if (!options.condition_on_previous_text || window.temperature > 0.5) text_from = text.size();
-  return Status::ok();
+  if (!apart && (!options.condition_on_previous_text || window.text.temperature > 0.5)) text_from = text.size();
+  if (whole || !(cut.next < window.duration)) return window.count;
+  const auto next = static_cast<int64_t>(std::llround(cut.next * static_cast<double>(rate)));
+  return std::max<int64_t>(1, std::min(next, window.count));
 }
 
-Status SpeechStream::Impl::advance() {
+// Runs the encoder over a window's samples, with what stands around them.
+Result<SpeechStream::Impl::Window> SpeechStream::Impl::encode(const MelWindow& mel, int64_t from, int64_t original) {
   Clock::time_point start = Clock::now();
-  const Result<MelWindow> window = windows->at(seek);
-  if (!window.is_ok()) return window.status();
-  // What is left of less than a frame is nothing that could be heard.
-  if (window->samples.empty() || (seek > 0 && static_cast<int>(window->samples.size()) < model.mel.config().hop)) {
-    ended = true;
-    return Status::ok();
-  }
-  const auto count = static_cast<int64_t>(window->samples.size());
-  const double duration = static_cast<double>(count) / static_cast<double>(rate);
-  if (!given_spectrogram) SITU_RETURN_IF_ERROR(model.mel.window(*window, spectrogram, nullptr, &peak));
+  const auto count = static_cast<int64_t>(mel.samples.size());
+  Window window{from, count, static_cast<double>(count) / static_cast<double>(rate),
+                static_cast<uint64_t>(original) * 1000003u};
+  // Windows apart know nothing of each other, not how loud they are either.
+  if (!given_spectrogram) SITU_RETURN_IF_ERROR(model.mel.window(mel, spectrogram, nullptr, apart ? nullptr : &peak));
   transcript.features_ms += ms_since(start);
   start = Clock::now();
   Result<Session> source = model.encode(spectrogram);
   if (!source.is_ok()) return source.status();
+  window.source.emplace(std::move(*source));
   transcript.encode_ms += ms_since(start);
-  start = Clock::now();
-  if (language.empty()) SITU_RETURN_IF_ERROR(detect_language(*source));
-  std::string words;
-  double ratio = 0;
-  const Result<WindowText> decoded = decode_with_fallback(*source, &words, &ratio);
-  if (!decoded.is_ok()) return decoded.status();
+  return window;
+}
+
+// Decodes windows, in order, together.
+Status SpeechStream::Impl::decode(std::span<Window> all) {
+  const Clock::time_point start = Clock::now();
+  if (language.empty()) SITU_RETURN_IF_ERROR(detect_language(*all.front().source));
+  SITU_RETURN_IF_ERROR(decode_with_fallback(all));
   decode_ms += ms_since(start);
-  const bool silent = options.no_speech_threshold && decoded->no_speech_prob > *options.no_speech_threshold &&
-                      !(options.logprob_threshold && decoded->avg_logprob() > *options.logprob_threshold);
-  if (options.timestamps == Timestamps::kWord && model.tokens.alignment_heads.empty() && transcript.notes.empty())
-    transcript.notes.push_back(
-        "no alignment_heads in generation_config.json: word times by all heads of the upper half");
-  if (silent)
-    seek += count;
-  else
-    SITU_RETURN_IF_ERROR(keep(*source, *decoded, ratio, duration, count));
+  return Status::ok();
+}
+
+Status SpeechStream::Impl::advance() {
+  if (apart) return advance_together();
+  const Clock::time_point start = Clock::now();
+  const Result<MelWindow> mel = windows->at(seek);
+  if (!mel.is_ok()) return mel.status();
+  // What is left of less than a frame is nothing that could be heard.
+  if (mel->samples.empty() || (seek > 0 && static_cast<int>(mel->samples.size()) < model.mel.config().hop)) {
+    ended = true;
+    return Status::ok();
+  }
+  transcript.features_ms += ms_since(start);
+  Result<Window> window = encode(*mel, seek, seek);
+  if (!window.is_ok()) return window.status();
+  SITU_RETURN_IF_ERROR(decode({&*window, 1}));
+  const Result<int64_t> moved = keep(*window);
+  if (!moved.is_ok()) return moved.status();
+  seek += *moved;
+  return Status::ok();
+}
+
+// As many windows as are asked for, and as the model has room for.
+size_t SpeechStream::Impl::most_together() const {
+  const Model::Impl& engine = model.engine();
+  if (!engine.in_place) return static_cast<size_t>(options.batched);
+  const StatePool& states = engine.in_place->states();
+  const int64_t branches =
+                    std::max(options.beams, std::ranges::max(options.temperatures) > 0 ? options.best_of : int64_t{1}),
+                sources = states.space(SpaceKind::kSource).capacity() / engine.in_place->encoder()->most_rows(),
+                texts = states.capacity() / engine.context_length / branches;
+  return static_cast<size_t>(std::max<int64_t>(1, std::min({options.batched, sources, texts})));
+}
+
+Status SpeechStream::Impl::advance_together() {
+  std::vector<Window> all;
+  for (const size_t most = most_together(); all.size() < most;) {
+    const Clock::time_point start = Clock::now();
+    Result<std::optional<SpeechWindow>> speech_window = apart->next();
+    if (!speech_window.is_ok()) return speech_window.status();
+    transcript.features_ms += ms_since(start);
+    if (!*speech_window) break;
+    Result<Window> window = encode({(*speech_window)->samples, {}, {}}, 0, (*speech_window)->begin());
+    if (!window.is_ok()) return window.status();
+    window->pieces = std::move((*speech_window)->pieces);
+    all.push_back(std::move(*window));
+  }
+  if (all.empty()) {
+    ended = true;
+    return Status::ok();
+  }
+  SITU_RETURN_IF_ERROR(decode(all));
+  for (const Window& w : all)
+    if (const Result<int64_t> moved = keep(w); !moved.is_ok()) return moved.status();
   return Status::ok();
 }
 
@@ -382,7 +397,7 @@ Result<std::optional<SpeechSegment>> SpeechStream::next() {
 }
 const Transcript& SpeechStream::transcript() const { return impl_->transcript; }
 double SpeechStream::position_s() const {
-  return static_cast<double>(impl_->speech ? impl_->samples : std::min(impl_->seek, impl_->samples)) /
+  return static_cast<double>(impl_->speech || impl_->apart ? impl_->samples : std::min(impl_->seek, impl_->samples)) /
          static_cast<double>(impl_->rate);
 }
 double SpeechStream::duration_s() const { return impl_->transcript.duration_s; }

@@ -1,4 +1,5 @@
-// The transcription of one recording, window by window. Source of the rules: transcribe() of openai/whisper.
+// The transcription of one recording, window by window, or several windows apart together. Source of the rules:
+// transcribe() of openai/whisper.
 #pragma once
 
 #include <deque>
@@ -9,6 +10,7 @@
 #include "speech/cut_segments.h"
 #include "speech/speech_model.h"
 #include "speech/speech_only.h"
+#include "speech/speech_windows.h"
 #include "speech/window_decoder.h"
 
 namespace situ {
@@ -22,17 +24,28 @@ struct SpeechStream::Impl {
   Status begin_spectrogram(std::span<const float> spectrogram);
 
   Result<std::optional<SpeechSegment>> next();
-  // Decides one window more; its segments, if any, go to `ready`.
+  // Decides one window more, or several; their segments, if any, go to `ready`.
   Status advance();
+
+  struct Window {
+    int64_t from = 0, count = 0;  // samples: of the recording, of its speech, or of `pieces`
+    double duration = 0;          // seconds
+    uint64_t draw = 0;
+    KeptPieces pieces{};              // of a window apart
+    std::optional<Session> source{};  // behind the encoder
+    WindowText text{};
+    double ratio = 0;  // of compression
+  };
 
   SpeechModel::Impl& model;
   const SpeechOptions options;
   WindowDecoder decoder;
   std::optional<AudioReader> reader;
-  std::span<const float> given;  // samples of the caller
-  std::optional<SpeechOnly> speech;
-  std::optional<SampleWindows> windows;
-  int64_t rate, samples = 0;  // samples that were read of the recording
+  std::span<const float> given;          // samples of the caller
+  std::optional<SpeechOnly> speech;      // SpeechOptions::vad
+  std::optional<SpeechWindows> apart;    // SpeechOptions::batched
+  std::optional<SampleWindows> windows;  // else
+  int64_t rate, samples = 0;             // samples that were read of the recording
 
   int64_t seek = 0;  // where the next window starts
   bool ended = false;
@@ -53,13 +66,20 @@ struct SpeechStream::Impl {
   Status begin(SampleWindows::Read read);
   Status begin_texts();
   Status encode_texts();
-  double seconds(int64_t at, bool end) const;  // in the recording
+  double seconds(const Window& window, double s, bool end) const;  // of the recording, s seconds into a window
   WindowDecoder::PromptIds prompt() const;
   Status detect_language(const Session& source);
-  Result<WindowText> decode_with_fallback(const Session& source, std::string* words, double* ratio);
   Result<std::string> words_of(std::span<const int64_t> ids) const;
-  Status keep(const Session& source, const WindowText& window, double ratio, double duration, int64_t count);
-  Status add_words(const Session& source, double duration, int64_t from, std::span<SpeechSegment> segments);
+  Result<Window> encode(const MelWindow& mel, int64_t from, int64_t original);
+  Status decode(std::span<Window> all);
+  Status decode_with_fallback(std::span<Window> all);
+  // Whether no other temperature is tried. Sets the window's ratio.
+  Result<bool> is_decided(Window& window) const;
+  bool is_silent(const WindowText& text) const;
+  Result<int64_t> keep(const Window& window);
+  Status add_words(const Window& window, double next, std::span<SpeechSegment> segments);
+  Status advance_together();
+  size_t most_together() const;
   void count();
 };
 

@@ -1,10 +1,12 @@
-// The text of one window: a prompt behind the encoder's output, then tokens greedily, by beams, or drawn.
+// The texts of windows: a prompt behind the encoder's output, then tokens greedily, by beams, or drawn. Windows that
+// are decoded together share steps, and each gets what it would get alone, to the bit.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "generate/logprobs.h"
 #include "generate/sampler.h"
 #include "pipelines/llm.h"
 #include "speech/speech_tokens.h"
@@ -37,26 +39,36 @@ class WindowDecoder {
     std::vector<int64_t> ids;
     size_t start_at = 0;
   };
-  // `source`: a session behind the encoder's output, before any token; forks of it are decoded. `draw`: another number,
-  // other draws. Errors: those of a step or a fork.
-  Result<WindowText> decode(const Session& source, const PromptIds& prompt, double temperature, uint64_t draw);
+  struct Window {
+    const Session* source;  // behind the encoder's output, before any token; forks of it are decoded
+    uint64_t draw = 0;      // another number, other draws
+  };
+  // The text of each window behind the same prompt. Errors: those of a step or a fork.
+  Result<std::vector<WindowText>> decode(std::span<const Window> windows, const PromptIds& prompt, double temperature);
 
   // How probable each language is after <|startoftranscript|> alone: (code, probability), the most probable one first.
   Result<std::vector<std::pair<std::string, double>>> languages(const Session& source);
 
  private:
-  struct Branch;
+  struct Started;  // a window whose prompt was fed
+  struct Branch;   // an answer of a window
   SamplingOptions sampling(double temperature, uint64_t draw, int64_t most) const;
-  // Feeds the prompt and leaves the logits after it in prompt_logits_.
-  Result<Session> start(const Session& source, const PromptIds& prompt, double* no_speech_prob);
-  Result<WindowText> search(Session session, const PromptIds& prompt, int64_t most);
-  Result<WindowText> choose(Session session, const PromptIds& prompt, double temperature, uint64_t draw, int64_t most);
+  // Feeds the prompts, as many in a step as it gives logits of.
+  Result<std::vector<Started>> start(std::span<const Window> windows, const PromptIds& prompt);
+  Status start_some(std::span<Started> windows, const PromptIds& prompt);
+  Status read_first_row(Started& window, const PromptIds& prompt);
+  Result<WindowText> search(Started& window, const PromptIds& prompt, int64_t most);
+  Result<std::vector<WindowText>> choose(std::span<Started> windows, const PromptIds& prompt, double temperature,
+                                         int64_t most);
+  Status branch(Started& window, size_t of, const PromptIds& prompt, double temperature, int64_t most,
+                std::vector<Branch>& branches);
+  Status take(Branch& branch, std::span<const float> logits, int64_t most);
 
   Model::Impl& model_;
   const SpeechTokens& tokens_;
   const WindowOptions options_;
   std::shared_ptr<const TokenRule> rule_;
-  std::vector<float> prompt_logits_;  // [vocabulary]
+  LogProbabilities read_;
 };
 
 }  // namespace situ
