@@ -40,7 +40,7 @@ class EncoderDecoderCase(CliTest):
 
     def oracle(self, spec):
         """One for all specs with the same weights."""
-        key = spec.positions, spec.norm, spec.source
+        key = spec.positions, spec.norm, spec.source, spec.layers
         if key not in self.oracles:
             self.oracles[key] = tiny.choose_weights(spec)
         return self.oracles[key]

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from tiny_exports import MASKED, Builder, value
 
-VOCABULARY, WIDTH, HEADS, HEAD_SIZE, HIDDEN, LAYERS, CONTEXT = 64, 32, 4, 8, 48, 2, 40
+VOCABULARY, WIDTH, HEADS, HEAD_SIZE, HIDDEN, CONTEXT = 64, 32, 4, 8, 48, 40
 START, END, BUCKETS, FAR = 2, 1, 8, 20
 NEW_TOKENS, EPSILON, FEATURES = 12, 1e-5, 6
 FRAMES, FRAMES_A_ROW = 100, 10  # of a spectrogram, and those whose mean is one row of the source
@@ -35,6 +35,8 @@ class Spec:
     masked: bool = True         # the decoder takes encoder_attention_mask
     returned: str = "empty"     # what the cached branch returns as the source's keys and values: empty or past
     norm: str = "layer"         # layer or rms
+    layers: int = 2             # of each side
+    batch: str = "source"       # whose extent the keys of the source are reshaped with: the source's, or the tokens' of the layer as BART does
     # Of the encoder: ids; features: an array [1, E, FEATURES]; halves: the same, two rows become one; spectrogram: an array
     # [1, FEATURES, FRAMES], FRAMES_A_ROW frames become one row.
     source: str = "ids"
@@ -43,6 +45,8 @@ class Spec:
 SPECS = [
     Spec("bart"),
     Spec("t5", positions="relative", norm="rms"),
+    Spec("deep", layers=3, batch="tokens"),
+    Spec("deep-pair", layers=3, batch="tokens", layout="pair"),
     Spec("unmasked", masked=False, returned="past"),
     Spec("bart-pair", layout="pair"),
     Spec("t5-pair", layout="pair", positions="relative", norm="rms"),
@@ -68,7 +72,7 @@ def make_weights(spec, seed):
     for side in ("encoder", "decoder"):
         w[f"{side}.positions"] = rng.standard_normal((CONTEXT, WIDTH))
         w[f"{side}.bias"] = 2 * rng.standard_normal((BUCKETS, HEADS))
-        for i in range(LAYERS):
+        for i in range(spec.layers):
             for part in ("self", "cross")[:1 + (side == "decoder")]:
                 for matrix, gain in (("q", 1.5), ("k", 1.5), ("v", 2), ("o", 2)):
                     w[f"{side}.{i}.{part}.{matrix}"] = rng.standard_normal((WIDTH, WIDTH)) * gain / math.sqrt(WIDTH)
@@ -131,7 +135,7 @@ def forward(spec, w, side, given, memory=None):
     added = bias(spec, w, side, len(x), len(x))
     if side == "decoder":
         added = np.where(np.tri(len(x), dtype=bool), added, -np.inf)
-    for i in range(LAYERS):
+    for i in range(spec.layers):
         h = norm(spec, w, x, f"{side}.{i}.self.norm")
         x = x + attend(w, h, h, f"{side}.{i}.self", added)
         if memory is not None:
@@ -211,9 +215,9 @@ class Graph(Builder):
         mean = self.op("ReduceMean", self.op("Mul", x, x), axes=[-1])
         return self.op("Mul", self.op("Div", x, self.op("Sqrt", self.op("Add", mean, self.f32(EPSILON)))), self.weight(name))
 
-    def heads(self, x, name, out=None):
-        """[1, rows, C] -> [1, H, rows, D] of the product with a weight."""
-        y = self.op("Reshape", self.op("MatMul", x, self.weight(name)), self.shape(self.extent(x, 0), self.extent(x, 1), HEADS, HEAD_SIZE))
+    def heads(self, x, name, out=None, batch=None):
+        """[1, rows, C] -> [1, H, rows, D] of the product with a weight. batch: what has the same first extent."""
+        y = self.op("Reshape", self.op("MatMul", x, self.weight(name)), self.shape(self.extent(batch or x, 0), self.extent(x, 1), HEADS, HEAD_SIZE))
         return self.op("Transpose", y, perm=[0, 2, 1, 3], out=out)
 
     def attend(self, q, k, v, added, name):
@@ -277,7 +281,7 @@ class Graph(Builder):
         else:
             bias = self.bias("encoder", places, places)
             added = self.op("Add", bias, added) if added else bias
-        for i in range(LAYERS):
+        for i in range(self.spec.layers):
             h = self.norm(x, f"encoder.{i}.self.norm")
             q, k, v = (self.heads(h, f"encoder.{i}.self.{m}") for m in "qkv")
             x = self.op("Add", x, self.attend(q, k, v, added, f"encoder.{i}.self.o"))
@@ -301,12 +305,13 @@ class Graph(Builder):
         else:
             added = self.op("Add", self.bias("decoder", queries, keys), added)
         across = self.hidden("encoder_attention_mask") if self.spec.masked else None
-        for i in range(LAYERS):
+        for i in range(self.spec.layers):
             h = self.norm(x, f"decoder.{i}.self.norm")
             q = self.heads(h, f"decoder.{i}.self.q")
             k, v = (self.own(h, i, part, past) for part in ("key", "value"))
             x = self.op("Add", x, self.attend(q, k, v, added, f"decoder.{i}.self.o"))
             q = self.heads(self.norm(x, f"decoder.{i}.cross.norm"), f"decoder.{i}.cross.q")
+            self.tokens = x
             x = self.op("Add", x, self.attend(q, *source(self, i), across, f"decoder.{i}.cross.o"))
             x = self.op("Add", x, self.mlp(x, f"decoder.{i}"))
         self.op("MatMul", self.norm(x, "decoder.norm"), self.weight("head"), out=self.prefix + "logits")
@@ -320,14 +325,16 @@ class Graph(Builder):
 
 def computed(g, i):
     """The source's keys and values, out of the encoder's rows."""
-    return [g.heads("encoder_hidden_states", f"decoder.{i}.cross.{part[0]}", out=f"{g.prefix}present.{i}.encoder.{part}") for part in ("key", "value")]
+    batch = g.tokens if g.spec.batch == "tokens" else None
+    return [g.heads("encoder_hidden_states", f"decoder.{i}.cross.{part[0]}", f"{g.prefix}present.{i}.encoder.{part}", batch) for part in ("key", "value")]
 
 
 def kept(g, i):
     return [f"past_key_values.{i}.encoder.{part}" for part in ("key", "value")]
 
 
-PARTS = [(i, part) for i in range(LAYERS) for part in ("key", "value")]
+def parts(spec):
+    return [(i, part) for i in range(spec.layers) for part in ("key", "value")]
 
 
 def rows(side, i, part, time, length):
@@ -342,16 +349,16 @@ def decoder_inputs(spec, hidden, past, flag=None):
         inputs.append(value("encoder_hidden_states", ["batch_size", "encoder_sequence_length", WIDTH]))
     if past:
         length = "encoder_sequence_length" if spec.layout != "layers" else "past_encoder_sequence_length"
-        for i, part in PARTS:
+        for i, part in parts(spec):
             inputs += [rows("decoder", i, part, "past_key_values", "past_decoder_sequence_length"), rows("encoder", i, part, "past_key_values", length)]
     return inputs + ([flag] if flag else [])
 
 
-def presents(encoder=True, prefix=""):
+def presents(spec, encoder=True, prefix=""):
     """The outputs of a decoder in one order: logits, own rows, the source's rows."""
     out = [value(prefix + "logits", ["batch_size", "decoder_sequence_length", VOCABULARY])]
-    out += [rows("decoder", i, part, prefix + "present", "past_decoder_sequence_length + decoder_sequence_length") for i, part in PARTS]
-    return out + ([rows("encoder", i, part, prefix + "present", "encoder_sequence_length") for i, part in PARTS] if encoder else [])
+    out += [rows("decoder", i, part, prefix + "present", "past_decoder_sequence_length + decoder_sequence_length") for i, part in parts(spec)]
+    return out + ([rows("encoder", i, part, prefix + "present", "encoder_sequence_length") for i, part in parts(spec)] if encoder else [])
 
 
 def model_of(g, inputs, outputs):
@@ -375,21 +382,21 @@ def encoder_model(spec, w):
 def branch(outer, name, write):
     g = Graph(outer.spec, outer.w, outer, name + "/")
     write(g)
-    return helper.make_graph(g.nodes, name, [], presents(prefix=name + "/"))
+    return helper.make_graph(g.nodes, name, [], presents(outer.spec, prefix=name + "/"))
 
 
 def merged_model(spec, w):
     """decoder_model_merged.onnx as Optimum merges it."""
     def cached(g):
         g.decoder(True, kept)
-        for i, part in PARTS:
+        for i, part in parts(spec):
             out = f"{g.prefix}present.{i}.encoder.{part}"
             if spec.returned == "empty":
                 g.op("Constant", value=helper.make_tensor("none", TensorProto.FLOAT, [0, HEADS, 1, HEAD_SIZE], []), out=out)
             else:
                 g.op("Identity", f"past_key_values.{i}.encoder.{part}", out=out)
     outer = Graph(spec, w)
-    outputs = presents()
+    outputs = presents(spec)
     outer.op("If", "use_cache_branch", out=[o.name for o in outputs], name="optimum::if",
              then_branch=branch(outer, "cached", cached), else_branch=branch(outer, "first", lambda g: g.decoder(False, computed)))
     return model_of(outer, decoder_inputs(spec, True, True, value("use_cache_branch", [1], TensorProto.BOOL)), outputs)
@@ -400,7 +407,7 @@ def pair_models(spec, w):
     first, cached = Graph(spec, w), Graph(spec, w)
     first.decoder(False, computed)
     cached.decoder(True, kept)
-    return model_of(first, decoder_inputs(spec, True, False), presents()), model_of(cached, decoder_inputs(spec, False, True), presents(False))
+    return model_of(first, decoder_inputs(spec, True, False), presents(spec)), model_of(cached, decoder_inputs(spec, False, True), presents(spec, False))
 
 
 def layers_model(spec, w):
@@ -424,7 +431,7 @@ def layers_model(spec, w):
         return outer.op("If", wanted, out=names, name=f"/decoder/{i}/cond", then_branch=then, else_branch=other)
 
     g.decoder(True, source)
-    return model_of(g, decoder_inputs(spec, True, True, flag), presents())
+    return model_of(g, decoder_inputs(spec, True, True, flag), presents(spec))
 
 
 def files_of(spec, w):
