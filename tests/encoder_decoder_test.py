@@ -287,6 +287,18 @@ class BadInputTest(EncoderDecoderCase):
             table.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(table) * np.float32(1.5), table.name))
         self.refuse(self.model(SPEC["bart-pair"], change), "decoder_model.onnx", "decoder_with_past_model.onnx")
 
+    def test_a_pair_with_a_parameter_that_differs(self):
+        """By a number that no probe sees: the row of a token that is not asked for."""
+        def change(files):
+            for name, added in (("decoder_model.onnx", 0), ("decoder_with_past_model.onnx", 1e-3)):
+                table = next(t for t in files[name].graph.initializer if t.name == "embed")
+                rows = numpy_helper.to_array(table).copy()
+                rows[-1] += added
+                table.CopyFrom(numpy_helper.from_array(rows, "model.shared.weight"))
+                for node in files[name].graph.node:
+                    node.input[:] = ["model.shared.weight" if i == "embed" else i for i in node.input]
+        self.refuse(self.model(SPEC["bart-pair"], change), "decoder_model.onnx", "decoder_with_past_model.onnx", "'model.shared.weight'")
+
     def test_a_merged_decoder_without_a_cached_branch(self):
         def first_alone(files):
             files["decoder_model_merged.onnx"], _ = tiny.pair_models(replace(SPEC["bart"], layout="pair"), self.oracle(SPEC["bart"]).w)

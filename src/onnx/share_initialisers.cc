@@ -41,6 +41,17 @@ bool equal(const Tensor& a, const Tensor& b, bool mapped) {
   return same;
 }
 
+// "shared.weight", "model.layers.0.fc1.bias", also with what a quantiser puts behind it.
+bool names_a_parameter(const std::string& name) {
+  if (name.find("::") != std::string::npos || name.find('/') != std::string::npos) return false;
+  for (const char* what : {".weight", ".bias"})
+    if (const size_t at = name.rfind(what); at != std::string::npos) {
+      const size_t end = at + std::strlen(what);
+      if (at > 0 && (end == name.size() || name[end] == '_')) return true;
+    }
+  return false;
+}
+
 class Sharer {
  public:
   void add_files(const ImportedModel& model) {
@@ -81,6 +92,23 @@ int64_t share_initialisers(const std::vector<ImportedModel*>& models) {
   for (const ImportedModel* m : models) sharer.add_files(*m);
   for (ImportedModel* m : models) sharer.graph(m->graph);
   return sharer.shared();
+}
+
+std::string differing_parameter(const Graph& a, const Graph& b) {
+  std::map<std::string, const Tensor*> known;
+  for (const Value& v : a.values)
+    if (v.constant.present() && names_a_parameter(v.name)) known[v.name] = &v.constant;
+  for (const Value& v : b.values) {
+    const auto at = known.find(v.name);
+    if (!v.constant.present() || at == known.end()) continue;
+    const Tensor &x = *at->second, &y = v.constant;
+    if (x.type() != y.type() || x.dims() != y.dims() || x.view().data == y.view().data) continue;
+    if (!x.contiguous() || !y.contiguous()) continue;
+    // Large ones that are equal are one by now.
+    if (x.bytes() >= kLeastBytes || std::memcmp(x.view().data, y.view().data, static_cast<size_t>(x.bytes())) != 0)
+      return v.name;
+  }
+  return "";
 }
 
 }  // namespace situ

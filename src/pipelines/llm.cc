@@ -170,6 +170,10 @@ Status import_files(Model::Impl& m) {
   models.push_back(&m.files.decoder);
   if (m.files.first) models.push_back(&*m.files.first);
   share_initialisers(models);
+  if (m.files.first)
+    if (const std::string name = differing_parameter(m.files.first->graph, m.files.decoder.graph); !name.empty())
+      return Status::error(Code::kBadFile, m.folder.first_file.string() + " and " + m.folder.model_file.string() +
+                                               " are not of one decoder: initialiser '" + name + "' differs");
   return Status::ok();
 }
 
