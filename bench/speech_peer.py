@@ -236,7 +236,8 @@ def whisper_cpp(a):
         r = json.loads(run.stdout.splitlines()[-1])
         spent = {name: (float(ms), int(runs or 1)) for name, ms, runs in re.findall(r"(\w+) time =\s*([\d.]+) ms(?: /\s*(\d+) runs)?", run.stderr)}
         if "encode" in spent:
-            r.update(features_ms=spent["mel"][0], encode_ms=spent["encode"][0], windows=spent["encode"][1], decode_ms=sum(spent[k][0] for k in ("decode", "batchd", "prompt", "sample") if k in spent))
+            r.update(features_ms=spent["mel"][0], encode_ms=spent["encode"][0], windows=spent["encode"][1], decode_ms=sum(spent[k][0] for k in ("decode", "batchd", "prompt", "sample") if k in spent),
+                     tokens=spent["decode"][1] if a.beams == 1 else spent["batchd"][1] // a.beams)
         return r
     import importlib.metadata
     from pywhispercpp.model import Model
