@@ -4,7 +4,8 @@ usage: speech.py PEERS [--engines a,b,..] [--reps R] [--threads T] [--seconds S]
 
 PEERS is the folder that `bench/run.sh speech` makes: an environment for each peer, the weights for CTranslate2, base.ggml. Two recordings:
 one window (jfk.flac: load, features, encoder, decoder), and the samples of --audio joined again and again to S seconds, 120 if not said
-(whole processes, word error rate). Greedy and with 5 beams, at temperature 0, in English; where an engine has them, windows together.
+(whole processes, word error rate). Greedy and with 5 beams, at temperature 0, in English,
+without the text before: a recording that repeats itself would lure any model into repeating itself. Where an engine has them, windows together.
 --check: the one window alone, once, and nothing is written: which engines run. Run it while the machine has nothing else to do.
 """
 import argparse
@@ -60,7 +61,7 @@ def recordings(a):
 
 
 def situ_command(a, audio, beams, batch):
-    return [ROOT / "build" / "situ", "transcribe", a.model, audio, "--language", "en", "--temperature", "0", "--json", "--threads", str(a.threads), "--beams", str(beams),
+    return [ROOT / "build" / "situ", "transcribe", a.model, audio, "--language", "en", "--temperature", "0", "--condition-on-previous-text", "false", "--json", "--threads", str(a.threads), "--beams", str(beams),
             *([f"--batched={batch}"] if batch else [])]
 
 
@@ -76,9 +77,12 @@ def run(a, engine, audio, beams, batch=0):
         if not model.exists():
             return None, f"{model.name} is not there"
         command = [python, "-B", PEER, engine, model, audio, "--beams", str(beams), "--threads", str(a.threads), "--batched", str(batch)]
+    # Libraries that pywhispercpp builds from source lie beside it, where the loader does not look.
+    libraries = ":".join(str(folder.resolve()) for folder in (a.peers / engine).glob("lib/python*/site-packages"))
+    environment = {**os.environ, "OMP_NUM_THREADS": str(a.threads), **({"LD_LIBRARY_PATH": libraries} if engine == "whisper.cpp" else {})}
     others, begin = machine.Others(), time.perf_counter()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env={**os.environ, "OMP_NUM_THREADS": str(a.threads)})
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment)
     except subprocess.TimeoutExpired:
         return None, f"no result in {TIMEOUT_S} s"
     wall = time.perf_counter() - begin

@@ -8,7 +8,7 @@ ENGINE: faster-whisper   MODEL is a folder of CTranslate2; computes in int8
         whisper.cpp      MODEL is a GGML file (speech_ggml.py)
 
 AUDIO is a wav of 16 kHz. Printed: version, load_ms, text, tokens, and of the file's windows features_ms, encode_ms (sums), windows,
-decode_ms (of all tokens, with prompts), where the engine tells them. Temperature 0 without fallback, English.
+decode_ms (of all tokens, with prompts), where the engine tells them. Temperature 0 without fallback, English, no text before.
 """
 import argparse
 import json
@@ -63,7 +63,7 @@ def faster_whisper(a):
     model.generate_with_fallback = timed(model, "generate_with_fallback", "decode_ms")
     extractor = model.feature_extractor
     model.feature_extractor = type("Timed", (), {"__call__": staticmethod(timed(extractor, "__call__", "features_ms")), "__getattr__": lambda _, n: getattr(extractor, n)})()
-    options = {"language": "en", "beam_size": a.beams, "temperature": 0}
+    options = {"language": "en", "beam_size": a.beams, "temperature": 0, "condition_on_previous_text": False}
     if a.batched:
         segments, _ = fw.BatchedInferencePipeline(model).transcribe(a.audio, batch_size=a.batched, without_timestamps=False, **options)
     else:
@@ -246,7 +246,7 @@ def whisper_cpp(a):
     model = Model(a.model, redirect_whispercpp_logs_to=False, n_threads=a.threads, **search)
     load = ms_since(begin)
     more = {"beam_search": {"beam_size": a.beams, "patience": -1.0}} if a.beams > 1 else {}
-    segments = model.transcribe(samples_of(a.audio), language="en", temperature=0.0, temperature_inc=0.0, **more)
+    segments = model.transcribe(samples_of(a.audio), language="en", temperature=0.0, temperature_inc=0.0, no_context=True, **more)
     model.print_timings()
     text = "".join(" " + s.text.strip() for s in segments)
     return {"version": importlib.metadata.version("pywhispercpp"), "load_ms": load, "text": text, "tokens": None}

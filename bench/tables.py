@@ -263,7 +263,7 @@ def speech_cells(samples):
     load = middle(of("load_ms"), "window", 1)
     figures = [None if load is None else load / 1000, middle(of("features_ms"), "window", 1), middle(of("encode_ms"), "window", 1), middle(per_token, "window", 1), middle(per_token, "window", 5),
                *(middle(of("wall_s"), "minutes", beams, batch) for beams, batch in ((1, 0), (5, 0), (1, 8)))]
-    rates = [middle(of("word_error_rate"), "minutes", beams) for beams in (1, 5)]
+    rates = [middle(of("word_error_rate"), "minutes", beams, batch) for beams, batch in ((1, 0), (5, 0), (1, 8))]
     copied = middle(of("bytes_copied_per_token"), "minutes", 1)
     return [*map(number, figures), *("-" if r is None else f"{r:.3f}" for r in rates), "-" if copied is None else f"{copied:,.0f}"]
 
@@ -280,7 +280,7 @@ def block_speech(machines):
         lines += [f"{machine.name} ({run['date']}): Whisper base, {run['threads']} threads, a window of {run['seconds']['window']:.0f} s and a recording of {run['seconds']['minutes']:.0f} s. "
                   f"{', '.join(with_version)}. Repetitions: {run['reps']}.{taken}", "",
                   "| | load, s | features, ms a window | encoder, ms a window | decode, ms a token | with 5 beams | recording, s | with 5 beams | windows together | word error rate | with 5 beams "
-                  "| bytes copied a token |", "|---|" + "---:|" * 11]
+                  "| windows together | bytes copied a token |", "|---|" + "---:|" * 12]
         lines += ["| " + " | ".join([TRANSCRIBERS[e], *speech_cells(of["samples"])]) + " |" for e, of in run["transcribers"].items() if of.get("samples")]
         reasons = [f"- {TRANSCRIBERS[e]}: {of['reason']}." for e, of in run["transcribers"].items() if "reason" in of]
         lines += ["", *reasons, *([""] if reasons else [])]
