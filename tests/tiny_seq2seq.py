@@ -18,11 +18,13 @@ VOCABULARY, WIDTH, HEADS, HEAD_SIZE, HIDDEN, CONTEXT = 64, 32, 4, 8, 48, 40
 START, END, BUCKETS, FAR = 2, 1, 8, 20
 NEW_TOKENS, EPSILON, FEATURES = 12, 1e-5, 6
 FRAMES, FRAMES_A_ROW = 100, 10  # of a spectrogram, and those whose mean is one row of the source
+STRIDE = 4  # frames of an array of which the first is one row of the source
 SOURCE = [5, 17, 40, 9, 33, 21, 50]
 
 
 def source_of(spec, rows=8):
     """What the encoder is given: ids, or an array."""
+    rows = rows * STRIDE - 1 if spec.source == "frames" else rows
     return SOURCE if spec.source == "ids" else np.random.default_rng(rows).standard_normal((1, rows, FEATURES)).astype(np.float32)
 
 
@@ -35,18 +37,21 @@ class Spec:
     masked: bool = True         # the decoder takes encoder_attention_mask
     returned: str = "empty"     # what the cached branch returns as the source's keys and values: empty or past
     norm: str = "layer"         # layer or rms
-    layers: int = 2             # of each side
-    batch: str = "source"       # whose extent the keys of the source are reshaped with: the source's, or the tokens' of the layer as BART does
     # Of the encoder: ids; features: an array [1, E, FEATURES]; halves: the same, two rows become one; spectrogram: an array
-    # [1, FEATURES, FRAMES], FRAMES_A_ROW frames become one row.
+    # [1, FEATURES, FRAMES], FRAMES_A_ROW frames become one row; frames: an array [1, F, FEATURES] and its mask [1, F], STRIDE
+    # frames become one row, and the decoder takes the mask of the frames.
     source: str = "ids"
+    # frames: how the decoder makes a mask of rows of it. stride: each STRIDEth element, as many as there are rows; count: the rows
+    # that so many ones become; leftover: the first, and keys count less the more frames the last row has.
+    chosen: str = "stride"
+    normed: bool = False  # frames: each feature over all frames, by InstanceNormalization
+    layers: int = 2
+    batch: str = "source"  # that cross-attention's keys are reshaped to: of the encoder's rows, or of the decoder's tokens (as BART's exports)
 
 
 SPECS = [
     Spec("bart"),
     Spec("t5", positions="relative", norm="rms"),
-    Spec("deep", layers=3, batch="tokens"),
-    Spec("deep-pair", layers=3, batch="tokens", layout="pair"),
     Spec("unmasked", masked=False, returned="past"),
     Spec("bart-pair", layout="pair"),
     Spec("t5-pair", layout="pair", positions="relative", norm="rms"),
@@ -56,6 +61,10 @@ SPECS = [
     Spec("layers-t5", layout="layers", positions="relative", returned="past", norm="rms"),
     Spec("features", source="features", masked=False),
     Spec("halves", source="halves", masked=False, positions="relative", norm="rms"),
+    Spec("three", layers=3, batch="tokens"),
+    Spec("three-pair", layers=3, batch="tokens", layout="pair", masked=False),
+    Spec("frames", source="frames"),
+    Spec("frames-count", source="frames", chosen="count", positions="relative", norm="rms", normed=True),
 ]
 SPEECH = Spec("speech", source="spectrogram", masked=False)
 
@@ -66,7 +75,7 @@ def make_weights(spec, seed):
     """By name; matrices are [in, out]."""
     rng = np.random.default_rng(seed)
     w = {"embed": rng.standard_normal((VOCABULARY, WIDTH)), "head": rng.standard_normal((WIDTH, VOCABULARY)) / math.sqrt(WIDTH)}
-    width = {"features": FEATURES, "halves": 2 * FEATURES, "spectrogram": FEATURES}.get(spec.source)
+    width = {"features": FEATURES, "halves": 2 * FEATURES, "spectrogram": FEATURES, "frames": FEATURES}.get(spec.source)
     if width:
         w["encoder.features"] = rng.standard_normal((width, WIDTH)) / math.sqrt(width)
     for side in ("encoder", "decoder"):
@@ -81,6 +90,8 @@ def make_weights(spec, seed):
             w[f"{side}.{i}.down"] = rng.standard_normal((HIDDEN, WIDTH)) / math.sqrt(HIDDEN)
             w[f"{side}.{i}.norm"] = 1 + 0.2 * rng.standard_normal(WIDTH)
         w[f"{side}.norm"] = 1 + 0.2 * rng.standard_normal(WIDTH)
+    if spec.normed:
+        w["encoder.scale"], w["encoder.shift"] = 1 + 0.5 * rng.standard_normal(FEATURES), rng.standard_normal(FEATURES)
     return {name: array.astype(np.float32) for name, array in w.items()}
 
 
@@ -128,6 +139,11 @@ def forward(spec, w, side, given, memory=None):
         x = w["embed"][given].astype(np.float64)
     elif spec.source == "spectrogram":
         x = given.astype(np.float64).reshape(FEATURES, -1, FRAMES_A_ROW).mean(-1).T @ w["encoder.features"]
+    elif spec.source == "frames":
+        x = given.astype(np.float64)[0]
+        if spec.normed:
+            x = (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-3) * w["encoder.scale"] + w["encoder.shift"]
+        x = x[::STRIDE] @ w["encoder.features"]
     else:
         x = given.astype(np.float64).reshape(-1, w["encoder.features"].shape[0]) @ w["encoder.features"]
     if spec.positions == "learned":
@@ -216,7 +232,7 @@ class Graph(Builder):
         return self.op("Mul", self.op("Div", x, self.op("Sqrt", self.op("Add", mean, self.f32(EPSILON)))), self.weight(name))
 
     def heads(self, x, name, out=None, batch=None):
-        """[1, rows, C] -> [1, H, rows, D] of the product with a weight. batch: what has the same first extent."""
+        """[1, rows, C] -> [1, H, rows, D] of the product with a weight; `batch`: the value whose first extent is taken for the 1."""
         y = self.op("Reshape", self.op("MatMul", x, self.weight(name)), self.shape(self.extent(batch or x, 0), self.extent(x, 1), HEADS, HEAD_SIZE))
         return self.op("Transpose", y, perm=[0, 2, 1, 3], out=out)
 
@@ -234,6 +250,33 @@ class Graph(Builder):
 
     def range(self, begin, end):
         return self.op("Range", begin, end, self.constant(1))
+
+    def every(self, x, axis, step, end=2**62):
+        end = end if isinstance(end, str) else self.constant([end])
+        return self.op("Slice", x, self.constant([0]), end, self.constant([axis]), self.constant([step]))
+
+    def mask_of_rows(self, mask):
+        """[1, E] of a mask [1, F] of frames."""
+        rows = self.op("Unsqueeze", self.extent("encoder_hidden_states", 1), self.constant([0]))
+        if self.spec.chosen != "count":
+            return self.every(self.every(mask, 1, STRIDE), 1, 1, rows)
+        ones = self.op("ReduceSum", mask, self.constant([1]))
+        shown = self.op("Add", self.op("Div", self.op("Sub", ones, self.constant([1])), self.constant([STRIDE])), self.constant([1]))
+        places = self.op("Unsqueeze", self.range(self.constant(0), self.extent("encoder_hidden_states", 1)), self.constant([0]))
+        return self.op("Cast", self.op("Less", places, shown), to=TensorProto.INT64)
+
+    def across(self):
+        """What is added to the scores of cross-attention."""
+        if not self.spec.masked:
+            return None
+        if self.spec.source != "frames":
+            return self.hidden("encoder_attention_mask")
+        added = self.hidden(self.mask_of_rows("encoder_attention_mask"))
+        if self.spec.chosen == "leftover":
+            frames = self.op("Mod", self.extent("encoder_attention_mask", 1), self.constant(STRIDE))
+            keys = self.range(self.constant(0), self.extent("encoder_hidden_states", 1))
+            added = self.op("Add", added, self.op("Cast", self.op("Mul", frames, keys), to=TensorProto.FLOAT))
+        return added
 
     def hidden(self, mask):
         """1 -> 0, 0 -> the least float: [1, 1, 1, E] of a mask [1, E]."""
@@ -271,6 +314,11 @@ class Graph(Builder):
         if self.spec.source == "spectrogram":
             x = self.op("Reshape", x, self.shape(self.extent(x, 0), FEATURES, FRAMES // FRAMES_A_ROW, FRAMES_A_ROW))
             x = self.op("Transpose", self.op("ReduceMean", x, axes=[-1], keepdims=0), perm=[0, 2, 1])
+        if self.spec.normed:
+            x = self.op("InstanceNormalization", self.op("Transpose", x, perm=[0, 2, 1]), self.weight("encoder.scale"), self.weight("encoder.shift"), epsilon=1e-3)
+            x = self.op("Transpose", x, perm=[0, 2, 1])
+        if self.spec.source == "frames":
+            return self.op("MatMul", self.every(x, 1, STRIDE), self.weight("encoder.features")), self.hidden(self.every("attention_mask", 1, STRIDE))
         return self.op("MatMul", x, self.weight("encoder.features")), None
 
     def encoder(self):
@@ -304,14 +352,14 @@ class Graph(Builder):
             x = self.op("Add", x, self.op("Gather", self.weight("decoder.positions"), queries))
         else:
             added = self.op("Add", self.bias("decoder", queries, keys), added)
-        across = self.hidden("encoder_attention_mask") if self.spec.masked else None
+        across = self.across()
         for i in range(self.spec.layers):
             h = self.norm(x, f"decoder.{i}.self.norm")
             q = self.heads(h, f"decoder.{i}.self.q")
             k, v = (self.own(h, i, part, past) for part in ("key", "value"))
             x = self.op("Add", x, self.attend(q, k, v, added, f"decoder.{i}.self.o"))
-            q = self.heads(self.norm(x, f"decoder.{i}.cross.norm"), f"decoder.{i}.cross.q")
-            self.tokens = x
+            self.tokens = self.norm(x, f"decoder.{i}.cross.norm")
+            q = self.heads(self.tokens, f"decoder.{i}.cross.q")
             x = self.op("Add", x, self.attend(q, *source(self, i), across, f"decoder.{i}.cross.o"))
             x = self.op("Add", x, self.mlp(x, f"decoder.{i}"))
         self.op("MatMul", self.norm(x, "decoder.norm"), self.weight("head"), out=self.prefix + "logits")
@@ -370,7 +418,10 @@ def encoder_model(spec, w):
     g = Graph(spec, w)
     g.encoder()
     dims = ["batch_size", "encoder_sequence_length"]
-    if spec.source == "ids":
+    if spec.source == "frames":  # the name of the rows is that of the frames, as exporters have it
+        inputs = [value("input_features", [*dims, FEATURES]), value("attention_mask", dims, TensorProto.INT64)]
+        dims = ["batch_size", "rows"]
+    elif spec.source == "ids":
         inputs = [value(n, dims, TensorProto.INT64) for n in ("input_ids", "attention_mask")]
     elif spec.source == "spectrogram":
         inputs, dims = [value("input_features", ["batch_size", FEATURES, FRAMES])], ["batch_size", FRAMES // FRAMES_A_ROW]

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <map>
 #include <set>
@@ -41,17 +42,6 @@ bool equal(const Tensor& a, const Tensor& b, bool mapped) {
   return same;
 }
 
-// "shared.weight", "model.layers.0.fc1.bias", also with what a quantiser puts behind it.
-bool names_a_parameter(const std::string& name) {
-  if (name.find("::") != std::string::npos || name.find('/') != std::string::npos) return false;
-  for (const char* what : {".weight", ".bias"})
-    if (const size_t at = name.rfind(what); at != std::string::npos) {
-      const size_t end = at + std::strlen(what);
-      if (at > 0 && (end == name.size() || name[end] == '_')) return true;
-    }
-  return false;
-}
-
 class Sharer {
  public:
   void add_files(const ImportedModel& model) {
@@ -84,6 +74,19 @@ class Sharer {
   int64_t shared_ = 0;
 };
 
+// "model.decoder.layers.0.fc1.weight": a dotted path whose last part is a word.
+bool names_parameter(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string::npos || dot == 0 || dot + 1 == name.size()) return false;
+  const auto word = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '.'; };
+  if (!std::all_of(name.begin(), name.end(), word) || !std::isalpha(static_cast<unsigned char>(name[0]))) return false;
+  const std::string last = name.substr(dot + 1);
+  for (const char* made : {"_quantized", "_scale", "_zero_point"})
+    if (last.find(made) != std::string::npos) return false;
+  const size_t number = last.find_last_not_of("0123456789");
+  return number != std::string::npos && (number + 1 == last.size() || last[number] != '_');
+}
+
 }  // namespace
 
 int64_t share_initialisers(const std::vector<ImportedModel*>& models) {
@@ -94,19 +97,21 @@ int64_t share_initialisers(const std::vector<ImportedModel*>& models) {
   return sharer.shared();
 }
 
-std::string differing_parameter(const Graph& a, const Graph& b) {
+std::string different_parameter(const ImportedModel& a, const ImportedModel& b) {
   std::map<std::string, const Tensor*> known;
-  for (const Value& v : a.values)
-    if (v.constant.present() && names_a_parameter(v.name)) known[v.name] = &v.constant;
-  for (const Value& v : b.values) {
+  for (const Value& v : a.graph.values)
+    if (v.constant.present() && names_parameter(v.name)) known[v.name] = &v.constant;
+  for (const Value& v : b.graph.values) {
+    if (!v.constant.present()) continue;
     const auto at = known.find(v.name);
-    if (!v.constant.present() || at == known.end()) continue;
+    if (at == known.end()) continue;
     const Tensor &x = *at->second, &y = v.constant;
-    if (x.type() != y.type() || x.dims() != y.dims() || x.view().data == y.view().data) continue;
-    if (!x.contiguous() || !y.contiguous()) continue;
-    // Large ones that are equal are one by now.
-    if (x.bytes() >= kLeastBytes || std::memcmp(x.view().data, y.view().data, static_cast<size_t>(x.bytes())) != 0)
-      return v.name;
+    if (x.type() != y.type() || x.dims() != y.dims() || !x.contiguous() || !y.contiguous() ||
+        x.view().data == y.view().data)
+      continue;
+    // Large ones that are equal were made one.
+    const size_t bytes = static_cast<size_t>(x.bytes());
+    if (x.bytes() >= kLeastBytes || std::memcmp(x.view().data, y.view().data, bytes) != 0) return v.name;
   }
   return "";
 }

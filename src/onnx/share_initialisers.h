@@ -10,13 +10,13 @@
 
 namespace situ {
 
+// A parameter that two files of one decoder hold, by the same name, type and dims, with different numbers; "": none.
+// After share_initialisers: what it looked at is not compared again. Names that exporters number ("onnx::MatMul_12",
+// "_v_3") and those that quantisation makes beside a weight say nothing.
+std::string different_parameter(const ImportedModel& a, const ImportedModel& b);
+
 // Constants of the same type, dims and bytes become the first of them, also those of subgraphs. Small ones stay as they
 // are. Pages of mapped files that were looked at are given back. Returns the bytes that are read in one place now.
 int64_t share_initialisers(const std::vector<ImportedModel*>& models);
-
-// A parameter of both that is not the same in both, after share_initialisers; "": none. Those that go by a module's
-// name
-// ("model.shared.weight") and have the same type and dims; an exporter's numbers mean something else in each file.
-std::string differing_parameter(const Graph& a, const Graph& b);
 
 }  // namespace situ

@@ -248,6 +248,14 @@ TEST(Split, shapes_and_views) {
   EXPECT_NE(Probe("Split", {tensor({7}), ints({3, 3})}, 13, 2).shape().find("error"), std::string::npos);
 }
 
+TEST(InstanceNormalization, has_a_number_for_each_channel) {
+  const Dim s = Dim::symbol(kSymS);
+  EXPECT_EQ(Probe("InstanceNormalization", {tensor({1, 6, s}), tensor({6}), tensor({6})}).shape(), "[1, 6, S]");
+  EXPECT_EQ(Probe("InstanceNormalization", {tensor({1, 6, s}), tensor({5}), tensor({6})}).shape().substr(0, 6),
+            "error:");
+  EXPECT_EQ(Probe("InstanceNormalization", {tensor({1, 6}), tensor({6}), tensor({6})}).shape().substr(0, 6), "error:");
+}
+
 TEST(Concat, adds_along_its_axis) {
   Probe cache("Concat", {tensor({1, 3, P, 64}), tensor({1, 3, S, 64})});
   cache.node.set_int("axis", -2);

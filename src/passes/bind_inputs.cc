@@ -264,8 +264,14 @@ class Binder {
     }
     if (context_.encoder && (ids == kNoValue || context_.fed.count(name))) return bind_features(v, keep);
     if (masks_source(value)) {
+      const Shape shape{Dim(1), info.shape[1].is_const() ? info.shape[1] : context_.source_length};
+      if (context_.literal && shape[1] != Dim::symbol(kSymE) && !shape_is_const(shape) && !dtype_is_float(info.type)) {
+        value.info.shape = shape;
+        context_.binding.inputs[v] = InputRole::kSourceMask;
+        return Status::ok();
+      }
       *keep = false;
-      return make_ones(v, {Dim(1), info.shape[1].is_const() ? info.shape[1] : Dim::symbol(kSymE)});
+      return make_ones(v, shape);
     }
     bool is_mask = false;
     SITU_RETURN_IF_ERROR(bind_mask(v, &is_mask));

@@ -41,6 +41,7 @@ enum class InputRole {
   kState,       // a past tensor
   kRotaryRows,  // [1, 1, S, C], of the tokens' positions
   kFeatures,    // a tensor of the caller: an encoder's pixels or spectrogram
+  kSourceMask,  // ones for all of an encoder's input, of whatever length (literally; else they are a constant)
 };
 
 // A table of cosines or sines without an end: row p is scale * cos(p * angle) or scale * sin(p * angle).
@@ -96,10 +97,11 @@ struct PassContext {
   std::vector<Finding> found;
   Phase phase = Phase::kAny;
   // -- in a module with an encoder
-  bool literal = false;             // for the naive mode
-  bool encoder = false;             // the graph writes the sources; it has no past and no logits
-  std::vector<SourceRows> sources;  // that the graph writes (as outputs) or reads (as inputs)
-  std::set<std::string> fed;        // inputs of an encoder that the caller gives as tensors
+  bool literal = false;                    // for the naive mode
+  bool encoder = false;                    // the graph writes the sources; it has no past and no logits
+  std::vector<SourceRows> sources;         // that the graph writes (as outputs) or reads (as inputs)
+  std::set<std::string> fed;               // inputs of an encoder that the caller gives as tensors
+  Dim source_length = Dim::symbol(kSymE);  // of the mask that a decoder takes of its source
   // Set by infer_shapes when it stopped at an If, whose outputs are not known before it is inlined.
   bool at_control = false;
   std::vector<std::pair<ValueId, DType>> declared_outputs;  // as the file has them

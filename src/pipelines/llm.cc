@@ -170,10 +170,11 @@ Status import_files(Model::Impl& m) {
   models.push_back(&m.files.decoder);
   if (m.files.first) models.push_back(&*m.files.first);
   share_initialisers(models);
-  if (m.files.first)
-    if (const std::string name = differing_parameter(m.files.first->graph, m.files.decoder.graph); !name.empty())
-      return Status::error(Code::kBadFile, m.folder.first_file.string() + " and " + m.folder.model_file.string() +
-                                               " are not of one decoder: initialiser '" + name + "' differs");
+  if (!m.files.first) return Status::ok();
+  if (const std::string name = different_parameter(*m.files.first, m.files.decoder); !name.empty())
+    return Status::error(Code::kBadFile, m.files.first_name + " and " + m.files.decoder_name +
+                                             " are not of one decoder: initialiser '" + name +
+                                             "' has other numbers in each");
   return Status::ok();
 }
 

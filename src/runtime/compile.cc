@@ -82,6 +82,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   context.encoder = use.encoder;
   context.sources = use.sources;
   context.fed = use.fed;
+  context.source_length = use.source_length;
   context.packs = packs;
   context.kv_type = options.kv_type;
   context.length = length;
@@ -220,7 +221,8 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
   Result<Module> bound = bind_module(module_files(files, {}), evaluator);
   if (!bound.is_ok()) return bound.status();
   Module& module = *bound;
-  const auto use = [&](Phase phase) { return GraphUse{phase, false, module.sources, {}}; };
+  const auto use = [&](Phase phase) { return GraphUse{phase, false, module.sources, {}, module.source_length}; };
+  SITU_RETURN_IF_ERROR(check_source_length(module, options, evaluator));
   // Whether the cached branch without past is the first call, so that it serves all steps.
   bool as_first = true;
   if (module.first) {
@@ -272,6 +274,26 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
   return both;
 }
 
+// The decoder was compiled for the mask of an input of source_length() frames: this one must be among those of as many
+// rows.
+static Status check_frames(const Module& module, const ModelFiles& files, const Compiled& encode,
+                           Evaluator& evaluator) {
+  const std::optional<Dim> frames = masked_length(*module.encoder);
+  const Dim length = source_length(files.encoder->graph, module.encoder_output, evaluator);
+  if (!frames || !frames->is_const() || length == Dim::symbol(kSymE)) return Status::ok();
+  for (const StatePair& s : encode.binding.states) {
+    if (s.present == kNoValue) continue;
+    const Dim& rows = encode.graph.values[s.present].info.shape[static_cast<size_t>(s.axis)];
+    if (!rows.is_const()) continue;
+    const Dim first = length.substitute(kSymE, rows), next = length.substitute(kSymE, rows + Dim(1));
+    if (frames->value() < first.value() || frames->value() >= next.value())
+      return Status::error("encoder: " + frames->str() + " frames become " + rows.str() +
+                           " rows, and as many come of " + first.str() + " to " + (next - Dim(1)).str() +
+                           " frames by its shapes");
+  }
+  return Status::ok();
+}
+
 Result<Compiled> compile_encoder(const ModelFiles& files, const EngineOptions& options, PackStore* packs,
                                  const Compiled& decoder, const std::map<std::string, std::vector<int64_t>>& fed) {
   ThreadPool one(1);
@@ -295,6 +317,7 @@ Result<Compiled> compile_encoder(const ModelFiles& files, const EngineOptions& o
   Result<Compiled> encode = compile(graph, options, packs, use);
   if (!encode.is_ok()) return encode.status().with_context("encoder");
   SITU_RETURN_IF_ERROR(order_states(decoder.binding.states, encode->binding));
+  SITU_RETURN_IF_ERROR(check_frames(*module, files, *encode, evaluator));
   return encode;
 }
 
