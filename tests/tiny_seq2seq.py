@@ -62,7 +62,7 @@ SPECS = [
     Spec("features", source="features", masked=False),
     Spec("halves", source="halves", masked=False, positions="relative", norm="rms"),
     Spec("three", layers=3, batch="tokens"),
-    Spec("three-pair", layers=3, batch="tokens", layout="pair", masked=False),
+    Spec("three-pair", layers=3, batch="tokens", layout="pair"),
     Spec("frames", source="frames"),
     Spec("frames-count", source="frames", chosen="count", positions="relative", norm="rms", normed=True),
 ]
