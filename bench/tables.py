@@ -249,6 +249,44 @@ def block_cross_attention(machines):
     return lines[:-1] or ["Nothing is measured yet."]
 
 
+TRANSCRIBERS = {"situ": "Situ, int8", "faster-whisper": "faster-whisper, int8", "ort": "ONNX Runtime in a loop, int8", "ort-genai": "onnxruntime-genai", "whisper.cpp": "whisper.cpp, float16"}
+
+
+def speech_cells(samples):
+    """The medians of one engine; a part of a window that an engine does not tell has none."""
+    def middle(value, audio, beams, batch=0):
+        found = [value(s) for s in samples if (s["audio"], s["beams"], s["batch"]) == (audio, beams, batch)]
+        return median(found) if found and None not in found else None
+
+    per_token = lambda s: s["decode_ms"] / s["tokens"] if s.get("tokens") and "decode_ms" in s else None
+    of = lambda name: lambda s: s.get(name)
+    load = middle(of("load_ms"), "window", 1)
+    figures = [None if load is None else load / 1000, middle(of("features_ms"), "window", 1), middle(of("encode_ms"), "window", 1), middle(per_token, "window", 1), middle(per_token, "window", 5),
+               *(middle(of("wall_s"), "minutes", beams, batch) for beams, batch in ((1, 0), (5, 0), (1, 8)))]
+    rates = [middle(of("word_error_rate"), "minutes", beams, batch) for beams, batch in ((1, 0), (5, 0), (1, 8))]
+    copied = middle(of("bytes_copied_per_token"), "minutes", 1)
+    return [*map(number, figures), *("-" if r is None else f"{r:.3f}" for r in rates), "-" if copied is None else f"{copied:,.0f}"]
+
+
+def block_speech(machines):
+    lines = []
+    for machine in machines:
+        run = machine.runs.get("speech")
+        if not run:
+            continue
+        with_version = [f"{TRANSCRIBERS[e].split(',')[0]} {of['version']}" for e, of in run["transcribers"].items() if of.get("version")]
+        shares = [s["others"] for of in run["transcribers"].values() for s in of.get("samples", [])]
+        taken = f" Other processes took {100 * max(shares):.0f}% of the processors at most, {100 * median(shares):.0f}% in the median." if shares else ""
+        lines += [f"{machine.name} ({run['date']}): Whisper base, {run['threads']} threads, a window of {run['seconds']['window']:.0f} s and a recording of {run['seconds']['minutes']:.0f} s. "
+                  f"{', '.join(with_version)}. Repetitions: {run['reps']}.{taken}", "",
+                  "| | load, s | features, ms a window | encoder, ms a window | decode, ms a token | with 5 beams | recording, s | with 5 beams | windows together | word error rate | with 5 beams "
+                  "| windows together | bytes copied a token |", "|---|" + "---:|" * 12]
+        lines += ["| " + " | ".join([TRANSCRIBERS[e], *speech_cells(of["samples"])]) + " |" for e, of in run["transcribers"].items() if of.get("samples")]
+        reasons = [f"- {TRANSCRIBERS[e]}: {of['reason']}." for e, of in run["transcribers"].items() if "reason" in of]
+        lines += ["", *reasons, *([""] if reasons else [])]
+    return lines[:-1] or ["Nothing is measured yet."]
+
+
 def block_peers(machines):
     """The README's: the newest machine, its most telling rows."""
     machines = [m for m in machines if rows_of(m)]
@@ -280,7 +318,8 @@ def block_machines(machines):
     return lines[:-1] or ["Nothing is measured yet."]
 
 
-BLOCKS = {"peers": block_peers, "naive": block_naive, "machines": block_machines, "fixed_window": block_fixed_window, "cross_attention": block_cross_attention}
+BLOCKS = {"peers": block_peers, "naive": block_naive, "machines": block_machines, "fixed_window": block_fixed_window, "cross_attention": block_cross_attention,
+          "speech": block_speech}
 
 
 def rewritten(text, machines):

@@ -45,6 +45,7 @@ find_missing() {
   header CLI/CLI.hpp || missing="$missing libcli11-dev"
   header nlohmann/json.hpp || missing="$missing nlohmann-json3-dev"
   header sentencepiece_processor.h || missing="$missing libsentencepiece-dev"
+  header zlib.h || missing="$missing zlib1g-dev"
   header gtest/gtest.h || missing="$missing libgtest-dev"
   [ -e /etc/ssl/certs/ca-certificates.crt ] || missing="$missing ca-certificates" # for cargo
   # Debian 12's package `cargo` is 0.66 (Rust 1.63); cargo-web and rustc-web are the newer ones that it keeps for

@@ -27,11 +27,11 @@ class Run:
     """One run of the program, ended when it takes too long or too much memory. Packed weights are not saved, unless the
     test says where. Where AddressSanitizer is in it, it notes three callers of each allocation: 30 of them take a sixth of the time."""
 
-    def __init__(self, *arguments, **environment):
+    def __init__(self, *arguments, stdin=None, **environment):
         self.arguments = [os.fspath(a) if isinstance(a, Path) else str(a) for a in arguments]
         self.stopped = ""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            process = subprocess.Popen([SITU, *self.arguments], stdout=out, stderr=err, env={"ASAN_OPTIONS": "malloc_context_size=3", **os.environ, "SITU_CACHE_DIR": "", **environment})
+            process = subprocess.Popen([SITU, *self.arguments], stdin=stdin, stdout=out, stderr=err, env={"ASAN_OPTIONS": "malloc_context_size=3", **os.environ, "SITU_CACHE_DIR": "", **environment})
             self.watch(process)
             self.code = process.returncode
             out.seek(0), err.seek(0)

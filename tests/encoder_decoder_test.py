@@ -40,7 +40,7 @@ class EncoderDecoderCase(CliTest):
 
     def oracle(self, spec):
         """One for all specs with the same weights."""
-        key = spec.positions, spec.norm, spec.source
+        key = spec.positions, spec.norm, spec.source, spec.layers, spec.normed
         if key not in self.oracles:
             self.oracles[key] = tiny.choose_weights(spec)
         return self.oracles[key]
@@ -60,7 +60,7 @@ class EncoderDecoderCase(CliTest):
         """The options that hand a source to the encoder."""
         if spec.source == "ids":
             return ["--prompt-ids", comma(source)]
-        file = self.folder / f"source{len(source)}.npy"
+        file = self.folder / f"{spec.source}{source.shape[1]}.npy"
         np.save(file, source)
         return ["--encoder-input", f"input_features={file}"]
 
@@ -106,6 +106,42 @@ class OracleTest(EncoderDecoderCase):
                     ids, margin = self.oracle(spec).greedy(source)
                     self.assertGreater(margin, 1e-4, "the answer is not clear")
                     self.check(*self.answers((folder, *given), (folder, *given, "--naive")), ids)
+
+    def test_arrays_of_which_several_lengths_make_as_many_rows(self):
+        """Frames become rows, and the decoder takes the mask of the frames: given as an array, or ones of the array's length."""
+        mask = self.folder / "mask.npy"
+        for name in ("frames", "frames-count"):
+            spec = SPEC[name]
+            folder, oracle = self.model(spec), self.oracle(spec)
+            for frames in (1, 2, tiny.STRIDE, tiny.STRIDE + 1, 57, 58, 60, tiny.STRIDE * CONTEXT):
+                with self.subTest(name, frames=frames):
+                    source = np.random.default_rng(frames).standard_normal((1, frames, tiny.FEATURES)).astype(np.float32)
+                    given, (ids, margin) = self.source(spec, source), oracle.greedy(source)
+                    self.assertGreater(margin, 1e-4, "the answer is not clear")
+                    np.save(mask, np.ones((1, frames), np.int64))
+                    masked = [*given, "--encoder-input", f"attention_mask={mask}"]
+                    for more in (given, masked):
+                        self.check(*self.answers((folder, *more), (folder, *more, "--naive")), ids)
+
+    def test_a_decoder_that_hangs_on_the_number_of_frames(self):
+        """Beside the rows that they become: refused in place, run literally with the array's own length."""
+        spec = Spec("leftover", source="frames", chosen="leftover")
+        folder, source = self.model(spec), tiny.source_of(spec)
+        options = self.source(spec, source)
+        self.refused(Run("run", folder, "-n", 2, *options), "frames", "rows", "masks")
+        whole = np.resize(source, (1, 8 * tiny.STRIDE, tiny.FEATURES))
+        ids = self.oracle(spec).greedy(whole)[0]
+        self.assertEqual(self.answer(folder, *self.source(spec, whole), "--naive")["output_ids"], ids)
+        self.assertNotEqual(self.answer(folder, *options, "--naive")["output_ids"], self.oracle(spec).greedy(source)[0])
+
+    def test_what_inspect_says_of_an_encoder_that_is_compiled_later(self):
+        for name, later in {"features": True, "bart": False}.items():
+            with self.subTest(name):
+                text, facts = (Run("inspect", self.model(SPEC[name]), *more) for more in ((), ("--json",)))
+                self.assertEqual((text.code, facts.code), (0, 0), text)
+                self.assertEqual(json.loads(facts.out)["compiled later"], ["encode"] if later else [])
+                self.assertEqual("the encoder: it is compiled when its arrays come" in text.out, later)
+                self.assertEqual("\nCopied: nothing\n" in text.out, not later)
 
     def test_prompts_of_the_decoder_in_chunks(self):
         rng = np.random.default_rng(4)
@@ -212,7 +248,7 @@ class RecordedTest(EncoderDecoderCase):
     @unittest.skipUnless((golden.SHARED / "tiny").is_dir(), f"{golden.SHARED} is not there")
     def test_models_of_shared(self):
         for name in ("tiny/t5", "tiny/bart", "tiny/marian", "styles/condflag-handcross", "styles/ortO3-t5", "styles/optimum-whisper",
-                     "styles/ortO2-whisper", "vlm/trocr"):
+                     "styles/ortO2-whisper", "vlm/trocr", "vlm/moonshine"):
             self.check_folder(golden.SHARED / name)
 
     @unittest.skipUnless(EXPORTS, "SITU_EXPORTS is not set: tests/exports/make.sh OUT makes the folder that it names")
@@ -286,6 +322,38 @@ class BadInputTest(EncoderDecoderCase):
             table = next(t for t in graph.initializer if t.name == "decoder.0.self.q")
             table.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(table) * np.float32(1.5), table.name))
         self.refuse(self.model(SPEC["bart-pair"], change), "decoder_model.onnx", "decoder_with_past_model.onnx")
+
+    def test_a_pair_with_a_parameter_that_differs_a_little(self):
+        """Less than answers show: the name says that it is one. Names that exporters number say nothing."""
+        def pair(name, array, other):
+            def change(files):
+                for file, numbers in (("decoder_model.onnx", array), ("decoder_with_past_model.onnx", other)):
+                    files[file].graph.initializer.append(numpy_helper.from_array(numbers, name))
+                    graph = files[file].graph
+                    last = next(i for i, n in enumerate(graph.node) if "logits" in n.output)
+                    graph.node[last].output[0] = "less"
+                    nodes = [onnx.helper.make_node("ReduceMean", [name], ["mean"], keepdims=0), onnx.helper.make_node("Add", ["less", "mean"], ["logits"])]
+                    for i, node in enumerate(nodes):
+                        graph.node.insert(last + 1 + i, node)
+            return change
+        for shape in ((4, 8), (128, 256)):  # compared by itself, or where constants are made one
+            array = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+            other = array.copy()
+            other[-1, -1] += np.float32(1e-3)
+            for name, one in {"shared.weight": True, "decoder.layers.0.fc1.weight": True, "onnx::MatMul_123": False, "_v_12": False, "graph.val_12": False}.items():
+                with self.subTest(name, shape=shape):
+                    folder = self.model(SPEC["bart-pair"], pair(name, array, other))
+                    if one:
+                        self.refuse(folder, "decoder_model.onnx", "decoder_with_past_model.onnx", name)
+                        folder = self.model(SPEC["bart-pair"], pair(name, array, array))
+                    self.answer(folder, "--prompt-ids", comma(SOURCE))
+
+    def test_bench(self):
+        for options in ((), ("--streams", 2)):
+            with self.subTest(options):
+                run = Run("bench", self.model(SPEC["bart"]), *options)
+                self.refused(run, "bench measures decoder-only models")
+                self.assertEqual(run.out, "")
 
     def test_a_merged_decoder_without_a_cached_branch(self):
         def first_alone(files):

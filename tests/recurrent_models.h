@@ -2,8 +2,10 @@
 // ones, T = P + S, C width, H heads, D and E numbers in a head, K taps.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -20,6 +22,22 @@ class RecurrentModel {
     g_.inputs.push_back(onnx::test::value("input_ids", DType::kI64, {"batch", "sequence"}));
     x_ = op("Gather", {weight({kVocabulary, kWidth}, 1), "input_ids"});
     tokens_ = extent("input_ids", 1);
+  }
+
+  // From here on products round what they read, as onnxruntime's quantize_dynamic has them: weights of int8 or uint8,
+  // which has a zero point, with one scale or one for each column.
+  void round_products(DType weights, bool by_column) {
+    rounds_ = weights;
+    by_column_ = by_column;
+  }
+
+  // x += GELU(x w1 + b1) w2 + b2, GELU spelt out.
+  void feed_forward() {
+    const int64_t wide = 3 * kWidth;
+    const std::string h = op("Add", {product(x_, kWidth, wide, 1.2), weight({wide}, 0.3)});
+    const std::string erf = op("Erf", {op("Div", {h, f32(std::sqrt(2.0f))})});
+    const std::string y = op("Mul", {op("Mul", {h, op("Add", {erf, f32(1)})}), f32(0.5f)});
+    add(op("Add", {product(y, wide, kWidth, 1.2), weight({kWidth}, 0.3)}));
   }
 
   // x += (causal convolution of B * h) * C, where B, C and h come from x: the state is the last `window` >= K - 1 rows
@@ -93,7 +111,10 @@ class RecurrentModel {
 
   // The file.
   std::string bytes() {
-    g_.nodes.push_back(onnx::test::node("MatMul", {x_, weight({kWidth, kVocabulary}, 1)}, {"logits"}));
+    if (rounds_ == DType::kNone)
+      g_.nodes.push_back(onnx::test::node("MatMul", {x_, weight({kWidth, kVocabulary}, 1)}, {"logits"}));
+    else
+      product(x_, kWidth, kVocabulary, 1, "logits");
     g_.outputs.push_back(onnx::test::value("logits", DType::kF32, {"batch", "sequence", number(kVocabulary)}));
     return onnx::test::model(g_.bytes());
   }
@@ -134,7 +155,35 @@ class RecurrentModel {
     for (int64_t i = 0; i < count; ++i) data.push_back(normal(random_));
     return constant(DType::kF32, dims, onnx::test::raw(data));
   }
-  std::string linear(const std::string& x) { return op("MatMul", {x, weight({kWidth, kWidth}, 1.2)}); }
+  std::string linear(const std::string& x) { return product(x, kWidth, kWidth, 1.2); }
+  // x [.., k] * w [k, n]; `y`: the name of the result.
+  std::string product(const std::string& x, int64_t k, int64_t n, double scale, std::string y = "") {
+    if (rounds_ == DType::kNone) return op("MatMul", {x, weight({k, n}, scale)});
+    if (y.empty()) y = name();
+    if (!rounded_.count(x)) {
+      rounded_[x] = {name(), name(), name()};
+      g_.nodes.push_back(
+          onnx::test::node("DynamicQuantizeLinear", {x}, {rounded_[x][0], rounded_[x][1], rounded_[x][2]}));
+    }
+    const auto& [bytes, x_scale, x_zero] = rounded_[x];
+    const bool is_signed = rounds_ == DType::kI8;
+    const int64_t columns = by_column_ ? n : 1;
+    std::uniform_int_distribution<int> byte(is_signed ? -128 : 0, is_signed ? 127 : 255), zero(100, 150);
+    std::uniform_real_distribution<float> factor(0.5f, 1.5f);
+    std::string w, zeros;
+    std::vector<float> scales;
+    for (int64_t i = 0; i < k * n; ++i) w += static_cast<char>(byte(random_));
+    for (int64_t i = 0; i < columns; ++i) {
+      zeros += static_cast<char>(is_signed ? 0 : zero(random_));
+      scales.push_back(factor(random_) * static_cast<float>(scale / (74 * std::sqrt(static_cast<double>(k)))));
+    }
+    const std::vector<int64_t> dims = by_column_ ? std::vector<int64_t>{n} : std::vector<int64_t>{};
+    const std::string sums =
+        op("MatMulInteger", {bytes, constant(rounds_, {k, n}, w), x_zero, constant(rounds_, dims, zeros)});
+    const std::string both = op("Mul", {x_scale, constant(DType::kF32, dims, onnx::test::raw(scales))});
+    g_.nodes.push_back(onnx::test::node("Mul", {op("Cast", {sums}, {integer("to", 1)}), both}, {y}));
+    return y;
+  }
   std::string unsqueeze(const std::string& x, int64_t axis) { return op("Unsqueeze", {x, i64({axis})}); }
   std::string extent(const std::string& x, int64_t axis) { return op("Gather", {op("Shape", {x}), scalar(axis)}); }
   // [1, S, C] -> [1, H, S, C / H], and back.
@@ -163,6 +212,9 @@ class RecurrentModel {
   std::mt19937 random_{7};
   std::string x_, tokens_;
   int count_ = 0, states_ = 0;
+  DType rounds_ = DType::kNone;
+  bool by_column_ = false;
+  std::map<std::string, std::array<std::string, 3>> rounded_;  // bytes, scale and zero point
 };
 
 }  // namespace situ::test

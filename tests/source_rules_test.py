@@ -42,7 +42,9 @@ LAYERS = {
     "runtime": {"base", "graph", "kernels", "onnx", "ops", "eval", "passes", "place", "schedule"},
     "generate": {"base", "kernels"},
     "text": {"base"},
+    "audio": {"base"},
     "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text"},
+    "speech": {"situ", "base", "generate", "text", "audio", "pipelines"},
     "cli": {"situ", "base", "kernels", "generate", "text", "pipelines"},
     "python": {"situ"},
 }

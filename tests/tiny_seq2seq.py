@@ -14,14 +14,17 @@ from onnx import TensorProto, helper
 
 from tiny_exports import MASKED, Builder, value
 
-VOCABULARY, WIDTH, HEADS, HEAD_SIZE, HIDDEN, LAYERS, CONTEXT = 64, 32, 4, 8, 48, 2, 40
+VOCABULARY, WIDTH, HEADS, HEAD_SIZE, HIDDEN, CONTEXT = 64, 32, 4, 8, 48, 40
 START, END, BUCKETS, FAR = 2, 1, 8, 20
 NEW_TOKENS, EPSILON, FEATURES = 12, 1e-5, 6
+FRAMES, FRAMES_A_ROW = 100, 10  # of a spectrogram, and those whose mean is one row of the source
+STRIDE = 4  # frames of an array of which the first is one row of the source
 SOURCE = [5, 17, 40, 9, 33, 21, 50]
 
 
 def source_of(spec, rows=8):
     """What the encoder is given: ids, or an array."""
+    rows = rows * STRIDE - 1 if spec.source == "frames" else rows
     return SOURCE if spec.source == "ids" else np.random.default_rng(rows).standard_normal((1, rows, FEATURES)).astype(np.float32)
 
 
@@ -34,7 +37,16 @@ class Spec:
     masked: bool = True         # the decoder takes encoder_attention_mask
     returned: str = "empty"     # what the cached branch returns as the source's keys and values: empty or past
     norm: str = "layer"         # layer or rms
-    source: str = "ids"         # of the encoder: ids; features: an array [1, E, FEATURES]; halves: the same, two rows become one
+    # Of the encoder: ids; features: an array [1, E, FEATURES]; halves: the same, two rows become one; spectrogram: an array
+    # [1, FEATURES, FRAMES], FRAMES_A_ROW frames become one row; frames: an array [1, F, FEATURES] and its mask [1, F], STRIDE
+    # frames become one row, and the decoder takes the mask of the frames.
+    source: str = "ids"
+    # frames: how the decoder makes a mask of rows of it. stride: each STRIDEth element, as many as there are rows; count: the rows
+    # that so many ones become; leftover: the first, and keys count less the more frames the last row has.
+    chosen: str = "stride"
+    normed: bool = False  # frames: each feature over all frames, by InstanceNormalization
+    layers: int = 2
+    batch: str = "source"  # that cross-attention's keys are reshaped to: of the encoder's rows, or of the decoder's tokens (as BART's exports)
 
 
 SPECS = [
@@ -49,7 +61,12 @@ SPECS = [
     Spec("layers-t5", layout="layers", positions="relative", returned="past", norm="rms"),
     Spec("features", source="features", masked=False),
     Spec("halves", source="halves", masked=False, positions="relative", norm="rms"),
+    Spec("three", layers=3, batch="tokens"),
+    Spec("three-pair", layers=3, batch="tokens", layout="pair"),
+    Spec("frames", source="frames"),
+    Spec("frames-count", source="frames", chosen="count", positions="relative", norm="rms", normed=True),
 ]
+SPEECH = Spec("speech", source="spectrogram", masked=False)
 
 
 # -- weights
@@ -58,13 +75,13 @@ def make_weights(spec, seed):
     """By name; matrices are [in, out]."""
     rng = np.random.default_rng(seed)
     w = {"embed": rng.standard_normal((VOCABULARY, WIDTH)), "head": rng.standard_normal((WIDTH, VOCABULARY)) / math.sqrt(WIDTH)}
-    width = {"features": FEATURES, "halves": 2 * FEATURES}.get(spec.source)
+    width = {"features": FEATURES, "halves": 2 * FEATURES, "spectrogram": FEATURES, "frames": FEATURES}.get(spec.source)
     if width:
         w["encoder.features"] = rng.standard_normal((width, WIDTH)) / math.sqrt(width)
     for side in ("encoder", "decoder"):
         w[f"{side}.positions"] = rng.standard_normal((CONTEXT, WIDTH))
         w[f"{side}.bias"] = 2 * rng.standard_normal((BUCKETS, HEADS))
-        for i in range(LAYERS):
+        for i in range(spec.layers):
             for part in ("self", "cross")[:1 + (side == "decoder")]:
                 for matrix, gain in (("q", 1.5), ("k", 1.5), ("v", 2), ("o", 2)):
                     w[f"{side}.{i}.{part}.{matrix}"] = rng.standard_normal((WIDTH, WIDTH)) * gain / math.sqrt(WIDTH)
@@ -73,6 +90,8 @@ def make_weights(spec, seed):
             w[f"{side}.{i}.down"] = rng.standard_normal((HIDDEN, WIDTH)) / math.sqrt(HIDDEN)
             w[f"{side}.{i}.norm"] = 1 + 0.2 * rng.standard_normal(WIDTH)
         w[f"{side}.norm"] = 1 + 0.2 * rng.standard_normal(WIDTH)
+    if spec.normed:
+        w["encoder.scale"], w["encoder.shift"] = 1 + 0.5 * rng.standard_normal(FEATURES), rng.standard_normal(FEATURES)
     return {name: array.astype(np.float32) for name, array in w.items()}
 
 
@@ -118,6 +137,13 @@ def forward(spec, w, side, given, memory=None):
     """[rows, C] after the last norm."""
     if side == "decoder" or spec.source == "ids":
         x = w["embed"][given].astype(np.float64)
+    elif spec.source == "spectrogram":
+        x = given.astype(np.float64).reshape(FEATURES, -1, FRAMES_A_ROW).mean(-1).T @ w["encoder.features"]
+    elif spec.source == "frames":
+        x = given.astype(np.float64)[0]
+        if spec.normed:
+            x = (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-3) * w["encoder.scale"] + w["encoder.shift"]
+        x = x[::STRIDE] @ w["encoder.features"]
     else:
         x = given.astype(np.float64).reshape(-1, w["encoder.features"].shape[0]) @ w["encoder.features"]
     if spec.positions == "learned":
@@ -125,7 +151,7 @@ def forward(spec, w, side, given, memory=None):
     added = bias(spec, w, side, len(x), len(x))
     if side == "decoder":
         added = np.where(np.tri(len(x), dtype=bool), added, -np.inf)
-    for i in range(LAYERS):
+    for i in range(spec.layers):
         h = norm(spec, w, x, f"{side}.{i}.self.norm")
         x = x + attend(w, h, h, f"{side}.{i}.self", added)
         if memory is not None:
@@ -205,9 +231,9 @@ class Graph(Builder):
         mean = self.op("ReduceMean", self.op("Mul", x, x), axes=[-1])
         return self.op("Mul", self.op("Div", x, self.op("Sqrt", self.op("Add", mean, self.f32(EPSILON)))), self.weight(name))
 
-    def heads(self, x, name, out=None):
-        """[1, rows, C] -> [1, H, rows, D] of the product with a weight."""
-        y = self.op("Reshape", self.op("MatMul", x, self.weight(name)), self.shape(self.extent(x, 0), self.extent(x, 1), HEADS, HEAD_SIZE))
+    def heads(self, x, name, out=None, batch=None):
+        """[1, rows, C] -> [1, H, rows, D] of the product with a weight; `batch`: the value whose first extent is taken for the 1."""
+        y = self.op("Reshape", self.op("MatMul", x, self.weight(name)), self.shape(self.extent(batch or x, 0), self.extent(x, 1), HEADS, HEAD_SIZE))
         return self.op("Transpose", y, perm=[0, 2, 1, 3], out=out)
 
     def attend(self, q, k, v, added, name):
@@ -224,6 +250,33 @@ class Graph(Builder):
 
     def range(self, begin, end):
         return self.op("Range", begin, end, self.constant(1))
+
+    def every(self, x, axis, step, end=2**62):
+        end = end if isinstance(end, str) else self.constant([end])
+        return self.op("Slice", x, self.constant([0]), end, self.constant([axis]), self.constant([step]))
+
+    def mask_of_rows(self, mask):
+        """[1, E] of a mask [1, F] of frames."""
+        rows = self.op("Unsqueeze", self.extent("encoder_hidden_states", 1), self.constant([0]))
+        if self.spec.chosen != "count":
+            return self.every(self.every(mask, 1, STRIDE), 1, 1, rows)
+        ones = self.op("ReduceSum", mask, self.constant([1]))
+        shown = self.op("Add", self.op("Div", self.op("Sub", ones, self.constant([1])), self.constant([STRIDE])), self.constant([1]))
+        places = self.op("Unsqueeze", self.range(self.constant(0), self.extent("encoder_hidden_states", 1)), self.constant([0]))
+        return self.op("Cast", self.op("Less", places, shown), to=TensorProto.INT64)
+
+    def across(self):
+        """What is added to the scores of cross-attention."""
+        if not self.spec.masked:
+            return None
+        if self.spec.source != "frames":
+            return self.hidden("encoder_attention_mask")
+        added = self.hidden(self.mask_of_rows("encoder_attention_mask"))
+        if self.spec.chosen == "leftover":
+            frames = self.op("Mod", self.extent("encoder_attention_mask", 1), self.constant(STRIDE))
+            keys = self.range(self.constant(0), self.extent("encoder_hidden_states", 1))
+            added = self.op("Add", added, self.op("Cast", self.op("Mul", frames, keys), to=TensorProto.FLOAT))
+        return added
 
     def hidden(self, mask):
         """1 -> 0, 0 -> the least float: [1, 1, 1, E] of a mask [1, E]."""
@@ -258,6 +311,14 @@ class Graph(Builder):
         x = "input_features"
         if self.spec.source == "halves":
             x = self.op("Reshape", x, self.shape(self.extent(x, 0), -1, 2 * FEATURES))
+        if self.spec.source == "spectrogram":
+            x = self.op("Reshape", x, self.shape(self.extent(x, 0), FEATURES, FRAMES // FRAMES_A_ROW, FRAMES_A_ROW))
+            x = self.op("Transpose", self.op("ReduceMean", x, axes=[-1], keepdims=0), perm=[0, 2, 1])
+        if self.spec.normed:
+            x = self.op("InstanceNormalization", self.op("Transpose", x, perm=[0, 2, 1]), self.weight("encoder.scale"), self.weight("encoder.shift"), epsilon=1e-3)
+            x = self.op("Transpose", x, perm=[0, 2, 1])
+        if self.spec.source == "frames":
+            return self.op("MatMul", self.every(x, 1, STRIDE), self.weight("encoder.features")), self.hidden(self.every("attention_mask", 1, STRIDE))
         return self.op("MatMul", x, self.weight("encoder.features")), None
 
     def encoder(self):
@@ -268,7 +329,7 @@ class Graph(Builder):
         else:
             bias = self.bias("encoder", places, places)
             added = self.op("Add", bias, added) if added else bias
-        for i in range(LAYERS):
+        for i in range(self.spec.layers):
             h = self.norm(x, f"encoder.{i}.self.norm")
             q, k, v = (self.heads(h, f"encoder.{i}.self.{m}") for m in "qkv")
             x = self.op("Add", x, self.attend(q, k, v, added, f"encoder.{i}.self.o"))
@@ -291,13 +352,14 @@ class Graph(Builder):
             x = self.op("Add", x, self.op("Gather", self.weight("decoder.positions"), queries))
         else:
             added = self.op("Add", self.bias("decoder", queries, keys), added)
-        across = self.hidden("encoder_attention_mask") if self.spec.masked else None
-        for i in range(LAYERS):
+        across = self.across()
+        for i in range(self.spec.layers):
             h = self.norm(x, f"decoder.{i}.self.norm")
             q = self.heads(h, f"decoder.{i}.self.q")
             k, v = (self.own(h, i, part, past) for part in ("key", "value"))
             x = self.op("Add", x, self.attend(q, k, v, added, f"decoder.{i}.self.o"))
-            q = self.heads(self.norm(x, f"decoder.{i}.cross.norm"), f"decoder.{i}.cross.q")
+            self.tokens = self.norm(x, f"decoder.{i}.cross.norm")
+            q = self.heads(self.tokens, f"decoder.{i}.cross.q")
             x = self.op("Add", x, self.attend(q, *source(self, i), across, f"decoder.{i}.cross.o"))
             x = self.op("Add", x, self.mlp(x, f"decoder.{i}"))
         self.op("MatMul", self.norm(x, "decoder.norm"), self.weight("head"), out=self.prefix + "logits")
@@ -311,14 +373,16 @@ class Graph(Builder):
 
 def computed(g, i):
     """The source's keys and values, out of the encoder's rows."""
-    return [g.heads("encoder_hidden_states", f"decoder.{i}.cross.{part[0]}", out=f"{g.prefix}present.{i}.encoder.{part}") for part in ("key", "value")]
+    batch = g.tokens if g.spec.batch == "tokens" else None
+    return [g.heads("encoder_hidden_states", f"decoder.{i}.cross.{part[0]}", f"{g.prefix}present.{i}.encoder.{part}", batch) for part in ("key", "value")]
 
 
 def kept(g, i):
     return [f"past_key_values.{i}.encoder.{part}" for part in ("key", "value")]
 
 
-PARTS = [(i, part) for i in range(LAYERS) for part in ("key", "value")]
+def parts(spec):
+    return [(i, part) for i in range(spec.layers) for part in ("key", "value")]
 
 
 def rows(side, i, part, time, length):
@@ -333,16 +397,16 @@ def decoder_inputs(spec, hidden, past, flag=None):
         inputs.append(value("encoder_hidden_states", ["batch_size", "encoder_sequence_length", WIDTH]))
     if past:
         length = "encoder_sequence_length" if spec.layout != "layers" else "past_encoder_sequence_length"
-        for i, part in PARTS:
+        for i, part in parts(spec):
             inputs += [rows("decoder", i, part, "past_key_values", "past_decoder_sequence_length"), rows("encoder", i, part, "past_key_values", length)]
     return inputs + ([flag] if flag else [])
 
 
-def presents(encoder=True, prefix=""):
+def presents(spec, encoder=True, prefix=""):
     """The outputs of a decoder in one order: logits, own rows, the source's rows."""
     out = [value(prefix + "logits", ["batch_size", "decoder_sequence_length", VOCABULARY])]
-    out += [rows("decoder", i, part, prefix + "present", "past_decoder_sequence_length + decoder_sequence_length") for i, part in PARTS]
-    return out + ([rows("encoder", i, part, prefix + "present", "encoder_sequence_length") for i, part in PARTS] if encoder else [])
+    out += [rows("decoder", i, part, prefix + "present", "past_decoder_sequence_length + decoder_sequence_length") for i, part in parts(spec)]
+    return out + ([rows("encoder", i, part, prefix + "present", "encoder_sequence_length") for i, part in parts(spec)] if encoder else [])
 
 
 def model_of(g, inputs, outputs):
@@ -354,8 +418,13 @@ def encoder_model(spec, w):
     g = Graph(spec, w)
     g.encoder()
     dims = ["batch_size", "encoder_sequence_length"]
-    if spec.source == "ids":
+    if spec.source == "frames":  # the name of the rows is that of the frames, as exporters have it
+        inputs = [value("input_features", [*dims, FEATURES]), value("attention_mask", dims, TensorProto.INT64)]
+        dims = ["batch_size", "rows"]
+    elif spec.source == "ids":
         inputs = [value(n, dims, TensorProto.INT64) for n in ("input_ids", "attention_mask")]
+    elif spec.source == "spectrogram":
+        inputs, dims = [value("input_features", ["batch_size", FEATURES, FRAMES])], ["batch_size", FRAMES // FRAMES_A_ROW]
     else:
         inputs = [value("input_features", ["batch_size", "feature_rows", FEATURES])]
     return model_of(g, inputs, [value("last_hidden_state", [*dims, WIDTH])])
@@ -364,21 +433,21 @@ def encoder_model(spec, w):
 def branch(outer, name, write):
     g = Graph(outer.spec, outer.w, outer, name + "/")
     write(g)
-    return helper.make_graph(g.nodes, name, [], presents(prefix=name + "/"))
+    return helper.make_graph(g.nodes, name, [], presents(outer.spec, prefix=name + "/"))
 
 
 def merged_model(spec, w):
     """decoder_model_merged.onnx as Optimum merges it."""
     def cached(g):
         g.decoder(True, kept)
-        for i, part in PARTS:
+        for i, part in parts(spec):
             out = f"{g.prefix}present.{i}.encoder.{part}"
             if spec.returned == "empty":
                 g.op("Constant", value=helper.make_tensor("none", TensorProto.FLOAT, [0, HEADS, 1, HEAD_SIZE], []), out=out)
             else:
                 g.op("Identity", f"past_key_values.{i}.encoder.{part}", out=out)
     outer = Graph(spec, w)
-    outputs = presents()
+    outputs = presents(spec)
     outer.op("If", "use_cache_branch", out=[o.name for o in outputs], name="optimum::if",
              then_branch=branch(outer, "cached", cached), else_branch=branch(outer, "first", lambda g: g.decoder(False, computed)))
     return model_of(outer, decoder_inputs(spec, True, True, value("use_cache_branch", [1], TensorProto.BOOL)), outputs)
@@ -389,7 +458,7 @@ def pair_models(spec, w):
     first, cached = Graph(spec, w), Graph(spec, w)
     first.decoder(False, computed)
     cached.decoder(True, kept)
-    return model_of(first, decoder_inputs(spec, True, False), presents()), model_of(cached, decoder_inputs(spec, False, True), presents(False))
+    return model_of(first, decoder_inputs(spec, True, False), presents(spec)), model_of(cached, decoder_inputs(spec, False, True), presents(spec, False))
 
 
 def layers_model(spec, w):
@@ -413,7 +482,7 @@ def layers_model(spec, w):
         return outer.op("If", wanted, out=names, name=f"/decoder/{i}/cond", then_branch=then, else_branch=other)
 
     g.decoder(True, source)
-    return model_of(g, decoder_inputs(spec, True, True, flag), presents())
+    return model_of(g, decoder_inputs(spec, True, True, flag), presents(spec))
 
 
 def files_of(spec, w):

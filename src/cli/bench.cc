@@ -217,6 +217,10 @@ std::vector<int64_t> make_prompt(int64_t count, int64_t vocabulary) {
   return ids;
 }
 
+std::string no_encoder_in_bench(const std::string& model) {
+  return model + ": bench measures decoder-only models; this one has an encoder";
+}
+
 int bench(const BenchArguments& a) {
   if (a.streams) return bench_streams(a);
   const Result<std::vector<int64_t>> parsed = parse_counts("-d", a.depths, 0, "tokens");
@@ -232,6 +236,7 @@ int bench(const BenchArguments& a) {
     load.naive = naive;
     Result<Model> m = Model::load(a.model, load);
     if (!m.is_ok()) return fail(m.status().message());
+    if (m->has_encoder()) return fail(no_encoder_in_bench(a.model));
     m->finish_saving();
     models.push_back(std::move(*m));
   }

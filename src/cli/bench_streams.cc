@@ -76,6 +76,7 @@ int bench_streams(const BenchArguments& a) {
   load.batch = load.sequences = most;
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
+  if (model->has_encoder()) return fail(no_encoder_in_bench(a.model));
   nlohmann::ordered_json report;
   report["model"] = a.model;
   report["isa"] = model->facts().isa;

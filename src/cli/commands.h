@@ -7,6 +7,7 @@
 
 #include "cli/common.h"
 #include "situ/model.h"
+#include "situ/speech.h"
 
 namespace CLI {
 class App;
@@ -43,6 +44,9 @@ int run(RunArguments arguments);
 int chat(RunArguments arguments);
 // The same, and room for what is to be generated.
 Status load_options(const RunArguments& arguments, LoadOptions* options);
+// Why the text of --seed is no seed, or "": the parser itself would take -1 and numbers of more than 64 bits for
+// others.
+std::string whole_seed(const std::string& text);
 // Adds the options of `arguments.generate`, and logit_bias, but for those of the second.
 void add_generate_options(CLI::App& command, RunArguments& arguments);
 // What `run` reports beside the answer, which a conversation does not.
@@ -50,6 +54,17 @@ void add_report_options(CLI::App& command, GenerateOptions& options);
 // What the other arguments say of `arguments.generate`: biases, grammars in files. Error: names the text or the file; a
 // text that is not UTF-8.
 Status resolve_arguments(RunArguments& arguments);
+
+struct TranscribeArguments : LoadArguments {
+  std::vector<std::string> audio;
+  SpeechOptions speech;
+  std::vector<std::string> encoder_inputs;  // NAME=FILE.npy, in place of recordings
+  std::string temperatures = "0,0.2,0.4,0.6,0.8,1", format = "text", out_folder;
+  bool json = false, quiet = false;
+};
+int transcribe(TranscribeArguments arguments);
+// The options of `transcribe`, all but those of loading.
+void add_transcribe_options(CLI::App& command, TranscribeArguments& arguments);
 
 struct PerplexityArguments : LoadArguments {
   std::string file;

@@ -8,17 +8,12 @@
 
 namespace situ::cli {
 
-namespace {
-
-// The parser itself would take -1 and numbers of more than 64 bits for others.
 std::string whole_seed(const std::string& text) {
   uint64_t seed = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
   if (error == std::errc() && end == text.data() + text.size()) return std::string();
   return "'" + text + "' is not an integer from 0 to 18446744073709551615";
 }
-
-}  // namespace
 
 void add_generate_options(CLI::App& command, RunArguments& arguments) {
   GenerateOptions& g = arguments.generate;

@@ -106,7 +106,7 @@ void print_module(const Json& module) {
                     static_cast<long long>(s["slots"].get<int64_t>()));
 }
 
-void print_copies(const Json& copies) {
+void print_copies(const Json& copies, bool later) {
   for (const auto& [phase, list] : copies.items()) {
     if (list.empty()) continue;
     std::printf("Copied in %s\n", phase.c_str());
@@ -115,7 +115,8 @@ void print_copies(const Json& copies) {
                   c["shape"].get<std::string>().c_str(), c["reason"].get<std::string>().c_str());
   }
   if (std::all_of(copies.begin(), copies.end(), [](const Json& list) { return list.empty(); }))
-    std::printf("Copied: nothing\n");
+    std::printf(later ? "Copied in the decoder: nothing\n" : "Copied: nothing\n");
+  if (later) std::printf("Copied in the encoder: it is compiled when its arrays come, and cannot be shown before\n");
 }
 
 void print(const Json& j) {
@@ -134,7 +135,7 @@ void print(const Json& j) {
     print_found(j["recognised, one token"]);
   }
   print_placement("Placement, one token (S = new tokens, P = past)", j["placement"]["decode"]);
-  print_copies(j["copies"]);
+  print_copies(j["copies"], !j["compiled later"].empty());
   const std::string alone = j["sequences"]["one at a time"];
   if (alone.empty())
     std::printf("Sequences: up to %lld in one step (L = tokens whose logits it gives)\n",

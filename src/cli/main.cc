@@ -109,6 +109,11 @@ int run_command_line(int argc, char** argv) {
       ->excludes(run_command->get_option("--draft"));
   run_command->add_flag("--json", run_arguments.json, "Print one JSON object instead of the text");
 
+  TranscribeArguments transcribe_arguments;
+  CLI::App* transcribe_command = app.add_subcommand("transcribe", "Write down what recordings say");
+  add_transcribe_options(*transcribe_command, transcribe_arguments);
+  add_variant_option(*transcribe_command, transcribe_arguments.variants);
+
   PerplexityArguments perplexity_arguments;
   CLI::App* perplexity_command = app.add_subcommand("perplexity", "Measure how well a model foretells a text");
   perplexity_command->add_option("model", perplexity_arguments.model, "Model folder")->required();
@@ -156,7 +161,8 @@ int run_command_line(int argc, char** argv) {
   bench_command->add_flag("--json", bench_arguments.json, "Print one JSON object");
 
   const std::pair<CLI::App*, bool*> packing[] = {{inspect_command, &inspect_arguments.no_pack_cache},
-                                                 {bench_command, &bench_arguments.no_pack_cache}};
+                                                 {bench_command, &bench_arguments.no_pack_cache},
+                                                 {transcribe_command, &transcribe_arguments.no_pack_cache}};
   for (const auto& [command, flag] : packing)
     command->add_flag("--no-pack-cache", *flag, "Neither use nor save packed weights of other runs");
 
@@ -176,6 +182,7 @@ int run_command_line(int argc, char** argv) {
   }
   const int code = *run_command          ? run(run_arguments)
                    : *chat_command       ? chat(chat_arguments)
+                   : *transcribe_command ? transcribe(transcribe_arguments)
                    : *perplexity_command ? perplexity(perplexity_arguments)
                    : *inspect_command    ? inspect(inspect_arguments)
                                          : bench(bench_arguments);

@@ -21,6 +21,10 @@ bool BeamSearch::ends(int64_t token) const {
   return std::find(options_.end_ids.begin(), options_.end_ids.end(), token) != options_.end_ids.end();
 }
 
+int64_t BeamSearch::answers_wanted() const {
+  return std::max<int64_t>(1, std::llround(static_cast<double>(group_size()) * options_.patience));
+}
+
 size_t BeamSearch::looked_at() const {
   return std::max<size_t>(2, 1 + options_.end_ids.size()) * static_cast<size_t>(group_size());
 }
@@ -70,12 +74,12 @@ void BeamSearch::add_answer(Group& group, Answer answer) const {
   const auto at =
       std::find_if(group.answers.begin(), group.answers.end(), [&](const Answer& a) { return a.score < answer.score; });
   group.answers.insert(at, std::move(answer));
-  if (static_cast<int64_t>(group.answers.size()) > group_size()) group.answers.pop_back();
+  if (static_cast<int64_t>(group.answers.size()) > answers_wanted()) group.answers.pop_back();
 }
 
 // `best`: the log-probability of the best beam that could go on.
 bool BeamSearch::may_improve(const Group& group, double best) const {
-  if (static_cast<int64_t>(group.answers.size()) < group_size()) return true;
+  if (static_cast<int64_t>(group.answers.size()) < answers_wanted()) return true;
   if (options_.early_stopping == EarlyStopping::kFirst) return false;
   const bool longest = options_.early_stopping == EarlyStopping::kNever && options_.length_penalty > 0;
   const int64_t length = longest ? options_.max_new_tokens : length_;
@@ -100,7 +104,7 @@ void BeamSearch::advance() {
       if (!end && static_cast<int64_t>(tokens.size()) < group_size()) tokens.push_back(c.token);
       if (end || last) {
         // An end that is not among the best is no answer: as many others would be better if they ended here.
-        if (among_best) add_answer(group, {std::move(ids), c.log_probability / divisor, end});
+        if (among_best) add_answer(group, {std::move(ids), c.log_probability / divisor, c.log_probability, end});
         continue;
       }
       if (static_cast<int64_t>(beams.size()) == group_size()) continue;

@@ -27,6 +27,7 @@ struct BeamOptions {
   double length_penalty =
       1;  // an answer's score is its log-probability / tokens^length_penalty, the end token included
   EarlyStopping early_stopping = EarlyStopping::kAttainable;
+  double patience = 1;  // a group looks for so many answers as it has beams, times this
   int64_t max_new_tokens = 1;
   std::vector<int64_t> end_ids;
 };
@@ -42,7 +43,7 @@ class BeamSearch {
   };
   struct Answer {
     std::vector<int64_t> ids;  // without the end token
-    double score = 0;
+    double score = 0, log_probability = 0;
     bool ended = false;  // by an end token, else by max_new_tokens
   };
 
@@ -57,7 +58,7 @@ class BeamSearch {
              const std::function<bool(int64_t token)>& repeated = {});
   // Chooses the beams that go on. None left: the search is over.
   void advance();
-  // The answers found, best first; at most beams.
+  // The answers found, best first; at most beams x patience.
   std::vector<Answer> answers() const;
 
  private:
@@ -71,6 +72,7 @@ class BeamSearch {
     std::vector<Answer> answers;  // best first
   };
   int64_t group_size() const { return options_.beams / options_.groups; }
+  int64_t answers_wanted() const;
   // Candidates that a group looks at: enough for its beams even where all the end tokens of half of them come first.
   size_t looked_at() const;
   std::vector<Candidate> best_candidates(const Group& group, const std::vector<int64_t>& avoided) const;

@@ -45,7 +45,7 @@ std::vector<BeamSearch::Answer> everything(const BeamOptions& o, unsigned seed) 
       std::vector<int64_t> longer = ids;
       if (token != kEnd) longer.push_back(token);
       if (token == kEnd || static_cast<int64_t>(longer.size()) == o.max_new_tokens)
-        all.push_back({longer, total / divisor, token == kEnd});
+        all.push_back({longer, total / divisor, total, token == kEnd});
       else
         extend(longer, total);
     }

@@ -24,7 +24,7 @@ bool Sampler::changes_scores() const {
   return !o.biases.empty() || o.repetition_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0 ||
          o.no_repeat_ngram > 0 || o.encoder_repetition_penalty != 1 || o.encoder_no_repeat_ngram > 0 ||
          !o.bad_words.empty() || o.min_new_tokens > history_.generated() || o.forced_first || !o.forced_last.empty() ||
-         !o.suppressed.empty() || !o.suppressed_first.empty();
+         !o.suppressed.empty() || !o.suppressed_first.empty() || o.rule;
 }
 
 // The last of transformers' processors, in its order.
@@ -35,6 +35,7 @@ void Sampler::force_and_suppress(std::span<float> scores) const {
   if (!o.forced_last.empty() && generated + 1 == o.max_new_tokens) force(scores, o.forced_last);
   ban(scores, o.suppressed);
   if (generated == (first_is_forced() ? 1 : 0)) ban(scores, o.suppressed_first);
+  if (o.rule) o.rule->apply(history_.ids().subspan(history_.prompt_size()), scores);
 }
 
 // The order is that of transformers' _get_logits_processor. Presence and frequency, which it does not have, stand
@@ -67,6 +68,7 @@ std::span<const float> Sampler::scores(std::span<const float> logits, const Allo
 Result<int64_t> Sampler::choose(std::span<const float> logits, const AllowedTokens* allowed) {
   const SamplingOptions& o = rules_->options;
   const std::span<const float> all = scores(logits, allowed);
+  last_scores_ = all;
   if (!o.sample) {
     const int64_t best = argmax(all);
     if (!(all[static_cast<size_t>(best)] > kBanned)) return nothing_left(allowed != nullptr);

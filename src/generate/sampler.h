@@ -12,6 +12,7 @@
 #include "generate/candidates.h"
 #include "generate/history.h"
 #include "generate/penalties.h"
+#include "generate/token_rule.h"
 
 namespace situ {
 
@@ -41,6 +42,7 @@ struct SamplingOptions {
   int64_t max_new_tokens = 0;
   // Never chosen; and not as the first token that is not forced. Stronger than what is forced, as in transformers.
   std::vector<int64_t> suppressed, suppressed_first;
+  std::shared_ptr<const TokenRule> rule;  // the last of all; null: none
 };
 
 // The tokens that a grammar lets come next.
@@ -63,6 +65,8 @@ class Sampler {
   Result<int64_t> choose(std::span<const float> logits, const AllowedTokens* allowed);
   // What choose() would take the largest of or draw from, from logits or log-probabilities; valid until the next call.
   std::span<const float> scores(std::span<const float> logits) { return scores(logits, nullptr); }
+  // The scores of the last choose(), valid as long as its logits and until the next call.
+  std::span<const float> last_scores() const { return last_scores_; }
   // Says which token the sequence goes on with.
   void append(int64_t id) { history_.append(id); }
   std::span<const int64_t> ids() const { return history_.ids(); }  // prompt and what was appended
@@ -83,6 +87,7 @@ class Sampler {
   std::shared_ptr<const Rules> rules_;
   TokenHistory history_;
   std::vector<float> scores_;  // [vocabulary]
+  std::span<const float> last_scores_;
   std::vector<float> end_scores_;
   Candidates candidates_;
 };

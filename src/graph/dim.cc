@@ -292,6 +292,18 @@ struct DimOps {
         return dim_select(x, y, substitute(a->args[2], id, by));
     }
   }
+  // a = multiple * divisor + rest, coefficient by coefficient, a number as rest in [0, divisor).
+  static std::pair<Dim, Dim> split(const Dim& a, int64_t divisor) {
+    Dim multiple = 0, rest = 0;
+    for (const auto& [key, term] : terms(a)) {
+      Dim m = 1;
+      for (const AtomPtr& x : term.first.atoms) m = m * from_atom(x);
+      const int64_t left = mod_floor(term.second, divisor);
+      multiple = multiple + Dim((term.second - left) / divisor) * m;
+      rest = rest + Dim(left) * m;
+    }
+    return {multiple, rest};
+  }
   static std::optional<Dim> exact_div(const Dim& a, const Dim& b) {
     const Terms divisor = terms(b);
     if (divisor.size() != 1) {
@@ -436,6 +448,12 @@ Dim dim_div(const Dim& a, const Dim& b) {
   if (a.is_const() && b.is_const()) return div_trunc(a.value(), b.value());
   if (b == Dim(1)) return a;
   if (auto q = dim_exact_div(a, b)) return *q;
+  if (b.is_const() && b.value() > 0) {
+    // (384*E + 894) / 384 -> E + 2 + 126 / 384 -> E + 2: where nothing is below 0, multiples of the divisor go in
+    // front.
+    const auto [multiple, rest] = DimOps::split(a, b.value());
+    if (multiple != Dim(0) && rest.is_const() && a.lower_bound() >= 0) return multiple;
+  }
   return DimOps::apply(AtomKind::kDiv, a, b);
 }
 

@@ -64,6 +64,19 @@ TEST(Dim, SumsOfSymbolsAreLinear) {
   EXPECT_FALSE(dim_min(kS, kP).linear());
 }
 
+TEST(Dim, MultiplesOfADivisorGoInFront) {
+  const Dim e = Dim::symbol(kSymE), s = Dim::symbol(kSymS), p = Dim::symbol(kSymP);
+  EXPECT_EQ(dim_div(Dim(384) * e + Dim(894), Dim(384)), e + Dim(2));
+  EXPECT_EQ(dim_div(Dim(4) * e - Dim(1), Dim(4)), e - Dim(1));
+  EXPECT_EQ(dim_div(Dim(6) * s + Dim(3) * p + Dim(2), Dim(3)), Dim(2) * s + p);
+  // Not of what may be below 0, where division goes towards zero, nor beside another symbol.
+  EXPECT_NE(dim_div(Dim(4) * e - Dim(9), Dim(4)), e - Dim(3));
+  SymbolValues one;
+  EXPECT_EQ(dim_div(Dim(4) * e - Dim(9), Dim(4)).eval(one), -1);
+  for (one.value[kSymP] = 0; one.value[kSymP] < 9; ++one.value[kSymP])
+    EXPECT_EQ(dim_div(Dim(4) * e + p, Dim(4)).eval(one), (4 + one.value[kSymP]) / 4);
+}
+
 TEST(Dim, BoundsHoldAtEveryStep) {
   constexpr int64_t kCapacity = 24, kStep = 7;
   std::mt19937 random(5);

@@ -2,65 +2,56 @@
 // have one to three axes and m is of group g. x [N, G C, D..], w [M, C, K..], b [M], y [N, M, O..], all float32; what
 // lies in the padding counts as 0. Source: ONNX Conv.
 //
-// What one output position sees of x is gathered into scratch, and multiplied with the rows of w, four at a time. A
-// unit of work is a position of one group.
-#include "kernels/dots.h"
-#include "kernels/params.h"
+// What output positions see of x is gathered into scratch, so many positions at a time as fit; their products with the
+// rows of w run in register tiles, of panels of columns that are transposed once for all of these positions. All sums
+// are in the order of w's numbers, however threads share the positions.
+#include "kernels/conv_patch.h"
+#include "kernels/tile.h"
 
 namespace situ {
 namespace SITU_ISA {
 namespace {
 
-constexpr int kMostAxes = 3;
+constexpr int64_t kSliceDepth = 256;     // of a panel: 32 KiB
+constexpr int64_t kMostPositions = 240;  // a multiple of kTileRows
 
-struct Position {
-  int64_t batch, group, at[kMostAxes];
+// One thread's scratch: places of the outputs, sums, a panel, and patches [positions][depth].
+struct Work {
+  int64_t* places;
+  float *sums, *panel, *patches;
+  int64_t positions;
 };
-
-inline Position position_of(const View& y, int axes, int64_t groups, int64_t unit) {
-  Position p{0, 0, {0, 0, 0}};
-  for (int a = axes; a-- > 0;) {
-    p.at[a] = unit % y.dims[2 + a];
-    unit /= y.dims[2 + a];
-  }
-  p.group = unit % groups;
-  p.batch = unit / groups;
-  return p;
+Work lay_out(std::byte* scratch, int64_t depth) {
+  Work w;
+  w.places = reinterpret_cast<int64_t*>(scratch);
+  w.sums = reinterpret_cast<float*>(w.places + kMostPositions);
+  w.panel = w.sums + kMostPositions * kTileColumns;
+  w.patches = w.panel + kSliceDepth * kTileColumns;
+  const int64_t fit = (kScratchBytes - (reinterpret_cast<std::byte*>(w.patches) - scratch)) / (depth * 4);
+  w.positions = fit < kMostPositions ? fit : kMostPositions;
+  if (w.positions >= kTileRows) w.positions -= w.positions % kTileRows;
+  return w;
 }
 
-// patch [C, K..], the innermost axis last.
-inline void gather(const ConvParams& c, const View& x, const View& w, const Position& p, float* patch) {
-  const int axes = c.axes;
-  const int64_t channels = w.dims[1];
-  int64_t taps = 1;
-  for (int a = 0; a < axes; ++a) taps *= w.dims[2 + a];
-  const float* data = x.as<const float>() + p.batch * x.strides[0] + p.group * channels * x.strides[1];
-  for (int64_t t = 0; t < taps; ++t) {
-    int64_t rest = t, offset = 0;
-    bool inside = true;
-    for (int a = axes; a-- > 0;) {
-      const int64_t k = rest % w.dims[2 + a];
-      rest /= w.dims[2 + a];
-      const int64_t i = p.at[a] * c.strides[a] + k * c.dilations[a] - c.pads[a];
-      inside = inside && i >= 0 && i < x.dims[2 + a];
-      offset += i * x.strides[2 + a];
-    }
-    for (int64_t ch = 0; ch < channels; ++ch) patch[ch * taps + t] = inside ? data[offset + ch * x.strides[1]] : 0.0f;
-  }
-}
-
-// Any strides of w.
-inline float plain_dot(const View& w, int axes, int64_t m, int64_t depth, const float* patch) {
-  float sum = 0;
-  for (int64_t i = 0; i < depth; ++i) {
-    int64_t rest = i, at = m * w.strides[0];
-    for (int a = axes; a-- > 0;) {
+// panel [count][kTileColumns] = numbers [first, first + count) of rows m, m + 1 .. of w, zero beyond `columns` of them.
+void transpose_rows(const View& w, int axes, int64_t m, int64_t columns, int64_t depth, int64_t first, int64_t count,
+                    float* panel) {
+  int64_t done = 0;
+  const bool dense = w.contiguous();
+  if (dense)
+    done = transpose_columns(count, columns, panel, [&](int64_t j) __attribute__((always_inline)) {
+      return w.as<const float>() + (m + j) * depth + first;
+    });
+  for (int64_t k = done; k < count; ++k) {
+    int64_t rest = first + k, at = dense ? rest : 0;
+    for (int a = dense ? 0 : axes; a-- > 0;) {
       at += rest % w.dims[2 + a] * w.strides[2 + a];
       rest /= w.dims[2 + a];
     }
-    sum += w.as<const float>()[at + rest * w.strides[1]] * patch[i];
+    if (!dense) at += rest * w.strides[1];
+    for (int64_t j = 0; j < kTileColumns; ++j)
+      panel[k * kTileColumns + j] = j < columns ? w.as<const float>()[(m + j) * w.strides[0] + at] : 0.0f;
   }
-  return sum;
 }
 
 }  // namespace
@@ -70,36 +61,37 @@ void conv(const KernelCall& call, int thread, int threads) {
   const View &x = call.in[0], &w = call.in[1], &y = call.out[0];
   const View* bias = call.in_count > 2 && call.in[2].present() ? &call.in[2] : nullptr;
   const int64_t groups = c.groups, rows = w.dims[0] / groups;
-  int64_t depth = 1, units = x.dims[0] * groups;
+  int64_t depth = 1, outs = 1;
   for (int i = 1; i < w.rank; ++i) depth *= w.dims[i];
-  for (int a = 0; a < c.axes; ++a) units *= y.dims[2 + a];
-  float* patch = reinterpret_cast<float*>(call.scratch);
-  const bool dense = w.contiguous();
-  const int64_t begin = units * thread / threads, end = units * (thread + 1) / threads;
-  for (int64_t unit = begin; unit < end; ++unit) {
-    const Position p = position_of(y, c.axes, groups, unit);
-    gather(c, x, w, p, patch);
-    int64_t at = p.batch * y.strides[0];
-    for (int a = 0; a < c.axes; ++a) at += p.at[a] * y.strides[2 + a];
-    const auto put = [&](int64_t m, float sum) {
-      y.as<float>()[at + m * y.strides[1]] = sum + (bias ? bias->as<const float>()[m * bias->strides[0]] : 0.0f);
-    };
-    const float* const row = patch;
-    int64_t m = p.group * rows;
-    const int64_t last = m + rows;
-    for (; dense && m + 4 <= last; m += 4) {
-      float sums[4] = {0, 0, 0, 0};
-      dots<1, 4>(&row, EvenRows<float>{w.as<const float>() + m * depth, depth}, depth, sums, 4);
-      for (int64_t i = 0; i < 4; ++i) put(m + i, sums[i]);
+  for (int a = 0; a < c.axes; ++a) outs *= y.dims[2 + a];
+  const Work work = lay_out(call.scratch, depth);
+  int64_t begin, end;
+  split_range(x.dims[0] * groups * outs, thread, threads, &begin, &end);
+  while (begin < end) {
+    int64_t count = outs - begin % outs;  // of one group
+    count = count < end - begin ? count : end - begin;
+    count = count < work.positions ? count : work.positions;
+    const int64_t group = begin / outs % groups;
+    for (int64_t i = 0; i < count; ++i) {
+      const Position p = position_of(y, c.axes, groups, begin + i);
+      gather_patch<float>(c, x, w, p, 0.0f, work.patches + i * depth);
+      work.places[i] = p.batch * y.strides[0];
+      for (int a = 0; a < c.axes; ++a) work.places[i] += p.at[a] * y.strides[2 + a];
     }
-    for (; m < last; ++m) {
-      float sum[1] = {0};
-      if (dense)
-        dots<1, 1>(&row, EvenRows<float>{w.as<const float>() + m * depth, depth}, depth, sum, 1);
-      else
-        sum[0] = plain_dot(w, c.axes, m, depth, patch);
-      put(m, sum[0]);
+    for (int64_t m = group * rows; m < (group + 1) * rows; m += kTileColumns) {
+      const int64_t left = (group + 1) * rows - m, columns = left < kTileColumns ? left : kTileColumns;
+      for (int64_t k = 0; k < depth; k += kSliceDepth) {
+        const int64_t slice = depth - k < kSliceDepth ? depth - k : kSliceDepth;
+        transpose_rows(w, c.axes, m, columns, depth, k, slice, work.panel);
+        tile_rows(count, slice, work.patches + k, depth, work.panel, kTileColumns, work.sums, kTileColumns, k > 0);
+      }
+      for (int64_t j = 0; j < columns; ++j) {
+        const float b = bias != nullptr ? bias->as<const float>()[(m + j) * bias->strides[0]] : 0.0f;
+        float* to = y.as<float>() + (m + j) * y.strides[1];
+        for (int64_t i = 0; i < count; ++i) to[work.places[i]] = work.sums[i * kTileColumns + j] + b;
+      }
     }
+    begin += count;
   }
 }
 

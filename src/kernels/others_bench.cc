@@ -26,6 +26,8 @@ Buffer bools(const std::vector<int64_t>& dims) {
   return b;
 }
 
+std::vector<int64_t> shape_of(const View& v) { return {v.dims, v.dims + v.rank}; }
+
 double bytes_of(const View& v) { return static_cast<double>(v.count()) * dtype_bits(v.type) / 8; }
 
 class Others {
@@ -94,6 +96,11 @@ class Others {
           patches(DType::kF32, {1, 64, 8, 8});
       const ConvParams conv{2, 1, {4, 4, 1}, {1, 1, 1}, {0, 0, 0}};
       time(&KernelTable::conv, "conv", "patches", {pixels.view, taps.view}, {patches.view}, &conv);
+      Buffer bytes(DType::kU8, shape_of(pixels.view)), byte_taps(DType::kU8, shape_of(taps.view)),
+          sums(DType::kI32, shape_of(patches.view)), byte_scale(DType::kF32, {}), byte_zero(DType::kU8, {});
+      time(&KernelTable::conv_integer, "conv_integer", "patches", {bytes.view, byte_taps.view}, {sums.view}, &conv);
+      time(&KernelTable::dynamic_quantize_linear, "dynamic_quantize_linear", "", {pixels.view},
+           {bytes.view, byte_scale.view, byte_zero.view}, nullptr);
       const Buffer channels(DType::kF32, {1, rows + 3, kHidden}), short_taps(DType::kF32, {4, kHidden}),
           convolved(DType::kF32, {1, rows, kHidden});
       View all = channels.view, out = convolved.view;  // [1, C, rows] of rows side by side

@@ -1,5 +1,6 @@
 // Speed of products and attention on the shapes of a small language model (SmolLM2-135M).
 #include "kernels/attention_blocks.h"
+#include "kernels/integer_layout.h"
 #include "kernels/kernel_bench.h"
 
 namespace situ {
@@ -71,6 +72,40 @@ void bench_dense(Bench& bench, int64_t m, int64_t k, int64_t n, DType type = DTy
                2.0 * static_cast<double>(m * n * k));
 }
 
+// Rows of bytes of Whisper base (512 and 2,048 numbers) times weights of bytes.
+void bench_integer(Bench& bench, int64_t m, int64_t k, int64_t n) {
+  const IntegerLayout layout{k, n};
+  const std::string shape = " M=" + std::to_string(m) + " K=" + std::to_string(k) + " N=" + std::to_string(n);
+  Buffer x(DType::kF32, {m, k}), rows(DType::kU8, {m, layout.row_bytes()}), w(DType::kU8, {k, n}),
+      packed(DType::kU8, {layout.bytes()}), scale(DType::kF32, {1}), y(DType::kF32, {m, n});
+  if (bench.wants("round_rows")) {
+    const std::vector<View> in = {x.view};
+    const double ms = bench.time(&KernelTable::round_rows, {make_call(in, &rows.view, nullptr)});
+    bench.report("round_rows" + shape, ms, static_cast<double>(m * k * 5), 0);
+  }
+  if (bench.wants("pack_integer")) {
+    const PackIntegerParams params{layout, 0, layout.units()};
+    const std::vector<View> in = {w.view};
+    const double ms = bench.time(&KernelTable::pack_integer, {make_call(in, &packed.view, &params)});
+    bench.report("pack_integer" + shape, ms, static_cast<double>(2 * k * n), 0);
+  }
+  if (!bench.wants("integer_matmul")) return;
+  const IntegerMatMulParams params{layout, false, false};
+  const std::vector<View> in = {rows.view, packed.view, scale.view};
+  const double ms = bench.time(&KernelTable::integer_matmul, {make_call(in, &y.view, &params)});
+  bench.report("integer_matmul" + shape, ms, static_cast<double>(layout.bytes() + m * (layout.row_bytes() + n * 4)),
+               2.0 * static_cast<double>(m * n * k));
+}
+
+void bench_literal_integer(Bench& bench, int64_t m, int64_t k, int64_t n) {
+  if (!bench.wants("matmul_integer")) return;
+  Buffer a(DType::kU8, {m, k}), b(DType::kU8, {k, n}), y(DType::kI32, {m, n});
+  const std::vector<View> in = {a.view, b.view};
+  const double ms = bench.time(&KernelTable::matmul_integer, {make_call(in, &y.view, nullptr)});
+  bench.report("matmul_integer M=" + std::to_string(m) + " K=" + std::to_string(k) + " N=" + std::to_string(n), ms,
+               static_cast<double>(k * n + m * (k + 4 * n)), 2.0 * static_cast<double>(m * n * k));
+}
+
 // Elements of a row of keys or values.
 int64_t stored_size(DType type, int64_t size) { return type == DType::kI8 ? size + kRowScaleBytes : size; }
 
@@ -84,18 +119,18 @@ void bench_quantize_rows(Bench& bench, int64_t rows, int64_t size) {
 }
 
 void bench_attention(Bench& bench, int64_t heads, int64_t kv_heads, int64_t queries, int64_t keys, int64_t size,
-                     DType type = DType::kF32) {
+                     DType type = DType::kF32, bool causal = true) {
   if (!bench.wants("attention")) return;
   Buffer q(DType::kF32, {1, heads, queries, size}), k(type, {1, kv_heads, keys, stored_size(type, size)}),
       v(type, {1, kv_heads, keys, stored_size(type, size)}), y(DType::kF32, {1, heads, queries, size});
-  const AttentionParams params{.scale = 0.125f, .softcap = 0, .window = 0, .causal = true, .smooth_sink = false};
+  const AttentionParams params{.scale = 0.125f, .softcap = 0, .window = 0, .causal = causal, .smooth_sink = false};
   const std::vector<View> in = {q.view, k.view, v.view};
   const double ms = bench.time(&KernelTable::attention, {make_call(in, &y.view, &params)});
-  const double pairs =
-      static_cast<double>(heads * queries) * (static_cast<double>(keys) - static_cast<double>(queries - 1) / 2);
+  const double pairs = static_cast<double>(heads * queries) *
+                       (static_cast<double>(keys) - (causal ? static_cast<double>(queries - 1) / 2 : 0));
   bench.report(std::string("attention ") + short_name(type) + " heads=" + std::to_string(heads) + "/" +
                    std::to_string(kv_heads) + " S=" + std::to_string(queries) + " T=" + std::to_string(keys) +
-                   " D=" + std::to_string(size),
+                   " D=" + std::to_string(size) + (causal ? "" : " all keys"),
                ms, static_cast<double>(2 * kv_heads * keys * size * dtype_bytes(type)),
                4.0 * pairs * static_cast<double>(size));
 }
@@ -254,6 +289,13 @@ void bench_products(Bench& bench) {
     for (int64_t m : {1, 4, 35, 128, 512}) bench_dense(bench, m, 576, 1536, type);
     bench_dense(bench, 1, 576, 49152, type);
   }
+  for (auto [k, n] : {std::pair<int64_t, int64_t>{512, 512}, {512, 2048}, {2048, 512}, {1280, 1280}, {5120, 1280}})
+    for (int64_t m : {1, 5, 16, 64, 1500}) bench_integer(bench, m, k, n);
+  bench_integer(bench, 1, 512, 51865);
+  bench_integer(bench, 512, 4096, 14336);
+  for (int64_t m : {1, 128}) bench_literal_integer(bench, m, 512, 2048);
+  for (DType type : {DType::kF32, DType::kF16})
+    bench_attention(bench, 8, 8, 1500, 1500, 64, type, false);  // Whisper's encoder
   for (int64_t keys : {35, 512, 2048}) bench_attention(bench, 9, 3, 1, keys, 64);
   bench_attention(bench, 9, 3, 1, 2048, 64, DType::kF16);
   bench_attention(bench, 32, 8, 1, 2048, 128);

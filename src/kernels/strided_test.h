@@ -264,7 +264,7 @@ struct EmulatedTable {
   const KernelTable *table, *base;
 };
 // Built with the instructions in plain C++ (CMakeLists.txt); and the real ones, whose instructions are trapped:
-// thousands of times slower. Both differ from their base in packed_matmul and attention alone.
+// thousands of times slower. Both differ from their base in products of bytes and attention alone.
 const std::vector<EmulatedTable>& emulated_tables();
 const std::vector<EmulatedTable>& trapped_tables();
 

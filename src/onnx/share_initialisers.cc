@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <map>
 #include <set>
@@ -73,6 +74,19 @@ class Sharer {
   int64_t shared_ = 0;
 };
 
+// "model.decoder.layers.0.fc1.weight": a dotted path whose last part is a word.
+bool names_parameter(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string::npos || dot == 0 || dot + 1 == name.size()) return false;
+  const auto word = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '.'; };
+  if (!std::all_of(name.begin(), name.end(), word) || !std::isalpha(static_cast<unsigned char>(name[0]))) return false;
+  const std::string last = name.substr(dot + 1);
+  for (const char* made : {"_quantized", "_scale", "_zero_point"})
+    if (last.find(made) != std::string::npos) return false;
+  const size_t number = last.find_last_not_of("0123456789");
+  return number != std::string::npos && (number + 1 == last.size() || last[number] != '_');
+}
+
 }  // namespace
 
 int64_t share_initialisers(const std::vector<ImportedModel*>& models) {
@@ -81,6 +95,25 @@ int64_t share_initialisers(const std::vector<ImportedModel*>& models) {
   for (const ImportedModel* m : models) sharer.add_files(*m);
   for (ImportedModel* m : models) sharer.graph(m->graph);
   return sharer.shared();
+}
+
+std::string different_parameter(const ImportedModel& a, const ImportedModel& b) {
+  std::map<std::string, const Tensor*> known;
+  for (const Value& v : a.graph.values)
+    if (v.constant.present() && names_parameter(v.name)) known[v.name] = &v.constant;
+  for (const Value& v : b.graph.values) {
+    if (!v.constant.present()) continue;
+    const auto at = known.find(v.name);
+    if (at == known.end()) continue;
+    const Tensor &x = *at->second, &y = v.constant;
+    if (x.type() != y.type() || x.dims() != y.dims() || !x.contiguous() || !y.contiguous() ||
+        x.view().data == y.view().data)
+      continue;
+    // Large ones that are equal were made one.
+    const size_t bytes = static_cast<size_t>(x.bytes());
+    if (x.bytes() >= kLeastBytes || std::memcmp(x.view().data, y.view().data, bytes) != 0) return v.name;
+  }
+  return "";
 }
 
 }  // namespace situ

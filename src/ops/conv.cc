@@ -8,6 +8,9 @@
 namespace situ {
 namespace {
 
+// For what one output sees, beside what the kernels keep in scratch.
+constexpr int64_t kPatchBytes = kScratchBytes * 3 / 4;
+
 // The attributes, with what auto_pad says of the padding. Extents of the axes must be known where it does.
 struct Geometry {
   int axes = 0;
@@ -71,6 +74,38 @@ std::string geometry_of(const Node& node, const Shape& x, const Shape& w, Geomet
   return "";
 }
 
+Status output_shape(InferContext& c, Shape* y) {
+  const Shape &x = c.input(0).shape, &w = c.input(1).shape;
+  Geometry g;
+  if (const std::string wrong = geometry_of(c.node, x, w, &g); !wrong.empty()) return c.fail(wrong);
+  *y = {x[0], w[0]};
+  for (size_t a = 0; a < g.kernel.size(); ++a) {
+    const Dim room = x[2 + a] + Dim(g.begin[a] + g.end[a] - g.dilations[a] * (g.kernel[a] - 1) - 1);
+    if (room.upper_bound() < 0)
+      return c.fail("axis " + std::to_string(2 + a) + " of x " + shape_str(x) + " is shorter than the kernel");
+    y->push_back(dim_div(room, Dim(g.strides[a])) + Dim(1));
+  }
+  return Status::ok();
+}
+
+// Error: what one output sees does not fit a thread's scratch, four bytes for each number.
+Status conv_params(const PrepareContext& c, ConvParams* p) {
+  Geometry g;
+  const Shape& w = c.in[1]->shape;
+  if (const std::string wrong = geometry_of(c.node, c.in[0]->shape, w, &g); !wrong.empty()) return c.fail(wrong);
+  int64_t depth = w[1].value();
+  for (const int64_t k : g.kernel)
+    if (__builtin_mul_overflow(depth, k, &depth) || depth * 4 > kPatchBytes)
+      return c.fail("a kernel of w " + shape_str(w) + " does not fit " + std::to_string(kPatchBytes) + " bytes");
+  *p = {g.axes, g.groups, {}, {}, {}};
+  for (int a = 0; a < 3; ++a) {
+    p->strides[a] = g.strides[static_cast<size_t>(a)];
+    p->dilations[a] = g.dilations[static_cast<size_t>(a)];
+    p->pads[a] = g.begin[static_cast<size_t>(a)];
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 // x [N, G C, D..], w [M, C, K..], b [M] -> [N, M, (D + pads - dilation (K - 1) - 1) / stride + 1 ..]
@@ -78,40 +113,49 @@ Status infer_conv(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "X"));
   SITU_RETURN_IF_ERROR(c.need(1, "W"));
   SITU_RETURN_IF_ERROR(need_same_type(c, 0, 1));
-  const Shape &x = c.input(0).shape, &w = c.input(1).shape;
-  Geometry g;
-  if (const std::string wrong = geometry_of(c.node, x, w, &g); !wrong.empty()) return c.fail(wrong);
+  const Shape& w = c.input(1).shape;
+  Shape y;
+  SITU_RETURN_IF_ERROR(output_shape(c, &y));
   if (c.has(2)) {
     SITU_RETURN_IF_ERROR(need_same_type(c, 0, 2));
     if (c.input(2).shape.size() != 1 || c.input(2).shape[0] != w[0])
       return c.fail("B " + shape_str(c.input(2).shape) + " is no bias of w " + shape_str(w));
-  }
-  Shape y{x[0], w[0]};
-  for (size_t a = 0; a < g.kernel.size(); ++a) {
-    const Dim room = x[2 + a] + Dim(g.begin[a] + g.end[a] - g.dilations[a] * (g.kernel[a] - 1) - 1);
-    if (room.upper_bound() < 0)
-      return c.fail("axis " + std::to_string(2 + a) + " of x " + shape_str(x) + " is shorter than the kernel");
-    y.push_back(dim_div(room, Dim(g.strides[a])) + Dim(1));
   }
   return emit(c, 0, c.input(0).type, std::move(y));
 }
 
 Status prepare_conv(const PrepareContext& c, Prepared* out) {
   SITU_RETURN_IF_ERROR(need_type(c, 0, type_bit(DType::kF32)));
-  Geometry g;
-  const Shape& w = c.in[1]->shape;
-  if (const std::string wrong = geometry_of(c.node, c.in[0]->shape, w, &g); !wrong.empty()) return c.fail(wrong);
-  int64_t depth = w[1].value();
-  for (const int64_t k : g.kernel)
-    if (__builtin_mul_overflow(depth, k, &depth) || depth * 4 > kScratchBytes)
-      return c.fail("a kernel of w " + shape_str(w) + " does not fit " + std::to_string(kScratchBytes) + " bytes");
-  ConvParams p{g.axes, g.groups, {}, {}, {}};
-  for (int a = 0; a < 3; ++a) {
-    p.strides[a] = g.strides[static_cast<size_t>(a)];
-    p.dilations[a] = g.dilations[static_cast<size_t>(a)];
-    p.pads[a] = g.begin[static_cast<size_t>(a)];
-  }
+  ConvParams p;
+  SITU_RETURN_IF_ERROR(conv_params(c, &p));
   return use_kernel(out, &KernelTable::conv, p);
+}
+
+// The same of integers: x, w uint8 or int8, x_zero_point one, w_zero_point one or [M] -> int32.
+Status infer_conv_integer(InferContext& c) {
+  SITU_RETURN_IF_ERROR(at_most_inputs(c, 4));
+  SITU_RETURN_IF_ERROR(c.need(0, "x"));
+  SITU_RETURN_IF_ERROR(c.need(1, "w"));
+  Shape y;
+  SITU_RETURN_IF_ERROR(output_shape(c, &y));
+  for (size_t i = 2; i < 4; ++i) {
+    if (!c.has(i)) continue;
+    SITU_RETURN_IF_ERROR(c.need(i, i == 2 ? "x_zero_point" : "w_zero_point"));
+    SITU_RETURN_IF_ERROR(need_same_type(c, i - 2, i));
+    const Shape& zeros = c.input(i).shape;
+    if (shape_count(zeros) != Dim(1) && (i == 2 || zeros != Shape{c.input(1).shape[0]}))
+      return c.fail("zero point " + shape_str(zeros) + " should be one" + (i == 3 ? ", or one for each row of w" : ""));
+  }
+  return emit(c, 0, DType::kI32, std::move(y));
+}
+
+Status prepare_conv_integer(const PrepareContext& c, Prepared* out) {
+  constexpr uint64_t kBytes = type_bit(DType::kU8) | type_bit(DType::kI8);
+  SITU_RETURN_IF_ERROR(need_type(c, 0, kBytes));
+  SITU_RETURN_IF_ERROR(need_type(c, 1, kBytes));
+  ConvParams p;
+  SITU_RETURN_IF_ERROR(conv_params(c, &p));
+  return use_kernel(out, &KernelTable::conv_integer, p);
 }
 
 // rows [1, C, T], x [1, C, S], the last rows of them, w [K, C], b? [C] -> [1, C, S]

@@ -86,6 +86,60 @@ Status prepare_gemm(const PrepareContext& c, Prepared* out) {
   return prepare_product(c, params, out);
 }
 
+namespace {
+
+constexpr uint64_t kByteTypes = type_bit(DType::kU8) | type_bit(DType::kI8);
+
+// Zero points of operand `of`: one, a vector along its rows (axis -2) or columns (-1), or that with dims of 1 and batch
+// dims, as its rank.
+Status need_zeros(InferContext& c, size_t i, size_t of, const char* name, size_t axis_from_end) {
+  if (!c.has(i)) return Status::ok();
+  SITU_RETURN_IF_ERROR(c.need(i, name));
+  SITU_RETURN_IF_ERROR(need_same_type(c, of, i));
+  const Shape &zeros = c.input(i).shape, &x = c.input(of).shape;
+  if (shape_count(zeros) == Dim(1)) return Status::ok();
+  const std::string what = std::string(name) + " " + shape_str(zeros) + " for " + shape_str(x);
+  Dim same;
+  if (zeros.size() == 1) return require_equal(c, what, zeros[0], x[x.size() - axis_from_end], &same);
+  if (zeros.size() != x.size()) return c.fail(what + ": the ranks differ");
+  for (size_t d = 0; d < x.size(); ++d) {
+    const bool one = d + 2 >= x.size() && d != x.size() - axis_from_end;
+    if (!one && zeros[d] == Dim(1)) continue;
+    SITU_RETURN_IF_ERROR(require_equal(c, what, zeros[d], one ? Dim(1) : x[d], &same));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+// y int32 [.., M, N] = (A [.., M, K] - a_zero_point) * (B [.., K, N] - b_zero_point): uint8 or int8, zero points of
+// their types, 0 where absent: one, a row's ([M] or [.., M, 1]) and a column's ([N] or [.., 1, N]).
+Status infer_matmul_integer(InferContext& c) {
+  SITU_RETURN_IF_ERROR(at_most_inputs(c, 4));
+  SITU_RETURN_IF_ERROR(c.need(0, "A"));
+  SITU_RETURN_IF_ERROR(c.need(1, "B"));
+  const Shape a = c.input(0).shape, b = c.input(1).shape;
+  if (a.size() < 2 || b.size() < 2)
+    return c.fail("A " + shape_str(a) + " and B " + shape_str(b) + " should have at least two dims");
+  Dim k;
+  SITU_RETURN_IF_ERROR(
+      require_equal(c, "inner dims of A " + shape_str(a) + " and B " + shape_str(b), a.back(), b[b.size() - 2], &k));
+  SITU_RETURN_IF_ERROR(need_zeros(c, 2, 0, "a_zero_point", 2));
+  SITU_RETURN_IF_ERROR(need_zeros(c, 3, 1, "b_zero_point", 1));
+  Shape y;
+  SITU_RETURN_IF_ERROR(broadcast(c, Shape(a.begin(), a.end() - 2), Shape(b.begin(), b.end() - 2), &y));
+  y.push_back(a[a.size() - 2]);
+  y.push_back(b.back());
+  return emit(c, 0, DType::kI32, std::move(y));
+}
+
+Status prepare_matmul_integer(const PrepareContext& c, Prepared* out) {
+  SITU_RETURN_IF_ERROR(need_type(c, 0, kByteTypes));
+  SITU_RETURN_IF_ERROR(need_type(c, 1, kByteTypes));
+  *out = {&KernelTable::matmul_integer, nullptr};
+  return Status::ok();
+}
+
 // com.microsoft.FusedMatMul: y = alpha * A' * B'.
 Status infer_fused_matmul(InferContext& c) {
   SITU_RETURN_IF_ERROR(at_most_inputs(c, 2));

@@ -115,4 +115,19 @@ Status prepare_lp_norm(const PrepareContext& c, Prepared* out) {
   return use_kernel(out, &KernelTable::lp_norm, params);
 }
 
+// InstanceNormalization(X [N, C, ..], scale [C], B [C]): (X - mean) / sqrt(variance + epsilon) * scale + B, mean and
+// variance over what stands behind a channel. Written out by passes/expand_fused.cc.
+Status infer_instance_norm(InferContext& c) {
+  for (size_t i = 0; i < 3; ++i) SITU_RETURN_IF_ERROR(c.need(i, i == 0 ? "X" : i == 1 ? "scale" : "B"));
+  const Shape& x = c.input(0).shape;
+  if (x.size() < 3) return c.fail("X " + shape_str(x) + " has fewer than 3 dims");
+  for (size_t i = 1; i < 3; ++i) {
+    Dim same;
+    if (c.input(i).shape.size() != 1) return c.fail("input " + std::to_string(i) + " is to have 1 dim");
+    SITU_RETURN_IF_ERROR(
+        require_equal(c, "input " + std::to_string(i) + " for " + shape_str(x), c.input(i).shape[0], x[1], &same));
+  }
+  return emit(c, 0, c.input(0).type, x);
+}
+
 }  // namespace situ

@@ -248,6 +248,14 @@ TEST(Split, shapes_and_views) {
   EXPECT_NE(Probe("Split", {tensor({7}), ints({3, 3})}, 13, 2).shape().find("error"), std::string::npos);
 }
 
+TEST(InstanceNormalization, has_a_number_for_each_channel) {
+  const Dim s = Dim::symbol(kSymS);
+  EXPECT_EQ(Probe("InstanceNormalization", {tensor({1, 6, s}), tensor({6}), tensor({6})}).shape(), "[1, 6, S]");
+  EXPECT_EQ(Probe("InstanceNormalization", {tensor({1, 6, s}), tensor({5}), tensor({6})}).shape().substr(0, 6),
+            "error:");
+  EXPECT_EQ(Probe("InstanceNormalization", {tensor({1, 6}), tensor({6}), tensor({6})}).shape().substr(0, 6), "error:");
+}
+
 TEST(Concat, adds_along_its_axis) {
   Probe cache("Concat", {tensor({1, 3, P, 64}), tensor({1, 3, S, 64})});
   cache.node.set_int("axis", -2);
@@ -346,6 +354,56 @@ TEST(Pad, and_tile_and_top_k) {
   EXPECT_EQ(Probe("TopK", {tensor({1, 100}), ints({7})}, 11, 2).shape(1), "[1, 7]");
   EXPECT_NE(Probe("TopK", {tensor({1, 100}), ints({101})}, 11, 2).shape().find("larger"), std::string::npos);
   EXPECT_NE(Probe("Pad", {tensor({1, 2}), ints({0, -2, 0, -1})}).shape().find("negative shape"), std::string::npos);
+}
+
+TEST(DynamicQuantizeLinear, has_one_scale) {
+  Probe p("DynamicQuantizeLinear", {tensor({1, S, 64})}, 18, 3);
+  EXPECT_EQ(p.shape(0), "[1, S, 64]");
+  EXPECT_EQ(p.shape(1), "[]");
+  EXPECT_EQ(p.shape(2), "[]");
+  EXPECT_EQ(p.out[0].type, DType::kU8);
+  EXPECT_EQ(p.out[1].type, DType::kF32);
+}
+
+TEST(MatMulInteger, shapes_and_zero_points) {
+  const ValueInfo a = tensor({1, S, 64}, DType::kU8), b = tensor({64, 32}, DType::kI8), one = tensor({}, DType::kU8);
+  Probe plain("MatMulInteger", {a, b, one, tensor({32}, DType::kI8)});
+  EXPECT_EQ(plain.shape(), "[1, S, 32]");
+  EXPECT_EQ(plain.out[0].type, DType::kI32);
+  EXPECT_EQ(Probe("MatMulInteger", {a, b, tensor({1, S, 1}, DType::kU8), tensor({1, 32}, DType::kI8)}).shape(),
+            "[1, S, 32]");
+  EXPECT_NE(Probe("MatMulInteger", {a, b, one, tensor({31}, DType::kI8)}).shape().find("b_zero_point [31]"),
+            std::string::npos);
+  EXPECT_NE(Probe("MatMulInteger", {a, b, tensor({}, DType::kI8)}).shape().find("type"), std::string::npos);
+  EXPECT_NE(Probe("MatMulInteger", {a, tensor({63, 32}, DType::kI8)}).shape().find("inner dims"), std::string::npos);
+}
+
+TEST(ConvInteger, has_the_shape_of_conv) {
+  const ValueInfo x = tensor({1, 3, 30}, DType::kU8), w = tensor({8, 3, 3}, DType::kU8), one = tensor({}, DType::kU8);
+  Probe p("ConvInteger", {x, w, one, tensor({8}, DType::kU8)});
+  p.node.set_ints("pads", {1, 1});
+  p.node.set_ints("strides", {2});
+  EXPECT_EQ(p.shape(), "[1, 8, 15]");
+  EXPECT_EQ(p.out[0].type, DType::kI32);
+  EXPECT_NE(Probe("ConvInteger", {x, w, tensor({3}, DType::kU8)}).shape().find("zero point [3]"), std::string::npos);
+}
+
+TEST(IntegerMatMul, takes_rows_with_what_belongs_to_them) {
+  const auto probe = [](ValueInfo rows, ValueInfo w) {
+    Probe p("IntegerMatMul", {std::move(rows), std::move(w), tensor({1})}, 1);
+    p.node.domain = "situ";
+    p.node.set_int("K", 100);
+    p.node.set_int("N", 40);
+    return p.shape();
+  };
+  Probe rows("RoundRows", {tensor({1, S, 100})}, 1);
+  rows.node.domain = "situ";
+  EXPECT_EQ(rows.shape(), "[1, S, 192]");  // 128 bytes, what belongs to them, and as many lines as make an odd number
+  const ValueInfo bytes = tensor({1, S, 192}, DType::kU8);
+  EXPECT_EQ(probe(bytes, tensor({100, 40}, DType::kU8)), "[1, S, 40]");
+  EXPECT_EQ(probe(bytes, tensor({2 * (128 * 32 + 128)}, DType::kU8)), "[1, S, 40]");
+  EXPECT_NE(probe(bytes, tensor({7}, DType::kU8)).find("w [7]"), std::string::npos);
+  EXPECT_NE(probe(tensor({1, S, 100}), tensor({100, 40}, DType::kU8)).find("rows [1, S, 100]"), std::string::npos);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ namespace situ {
 namespace {
 
 constexpr int kMaxConeNodes = 24;
+constexpr int64_t kMostScores = 1 << 22;  // that are probed
 constexpr float kTolerance = 1e-5f;
 
 // Whether `part`, again and again, is `whole`.
@@ -80,8 +81,33 @@ bool ScoreRecogniser::from_bool(ValueId v) const {
   return prober_.host(v);
 }
 
-// Softmax input as a function of QK^T: softcap(scale * s) + mask.
+// What scores are probed with. Where neither rows nor keys follow the step, as in an encoder of thousands of frames,
+// two rows do: masks that differ by row cannot be added to them.
+std::vector<int64_t> ScoreRecogniser::dims_of(ValueId s, int64_t tokens, int64_t past) const {
+  std::vector<int64_t> dims = prober_.dims(s, tokens, past);
+  if (few_rows_) dims[dims.size() - 2] = std::min<int64_t>(dims[dims.size() - 2], 2);
+  return dims;
+}
+
 bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* m) {
+  few_rows_ = shape_is_const(shape(s)) && shape(s).size() >= 2;
+  if (few_rows_ && x == s) {
+    m->scale = 1;
+    return true;
+  }
+  const ScoreForm before = *m;
+  if (recognise_form(x, s, heads, m)) return true;
+  if (!few_rows_) return false;
+  *m = before;
+  few_rows_ = false;
+  const std::vector<int64_t> all = dims_of(s, tokens_, past_);
+  int64_t count = 1;
+  for (const int64_t d : all) count *= d;
+  return count <= kMostScores && recognise_form(x, s, heads, m);
+}
+
+// Softmax input as a function of QK^T: softcap(scale * s) + mask.
+bool ScoreRecogniser::recognise_form(ValueId x, ValueId s, int64_t heads, ScoreForm* m) {
   if (x != s) {
     const auto cone = prober_.cone(x, s, kMaxConeNodes);
     if (!cone) return false;
@@ -89,7 +115,7 @@ bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* 
       if (!scores_node(graph_.nodes[i])) return false;
   }
   auto evaluate = [&](float fill, uint32_t seed, int64_t tokens, int64_t past) -> Result<std::vector<float>> {
-    const std::vector<int64_t> dims = prober_.dims(s, tokens, past);
+    const std::vector<int64_t> dims = dims_of(s, tokens, past);
     Tensor t = fill == 0 ? Tensor::allocate(DType::kF32, dims) : prober_.random(dims, seed);
     for (int64_t i = 0; i < t.count() && fill != 0; ++i) t.view().as<float>()[i] *= fill;
     Result<Tensor> r = prober_.evaluate(x, {{s, t}}, tokens, past);
@@ -100,9 +126,10 @@ bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* 
   auto small = evaluate(1e-2f, 1, tokens_, past_), middle = evaluate(4, 1, tokens_, past_),
        large = evaluate(1e6f, 1, tokens_, past_);
   if (!bias.is_ok() || !small.is_ok() || !middle.is_ok() || !large.is_ok()) return false;
-  const std::vector<float> input = floats(prober_.random(prober_.dims(s, tokens_, past_), 1));
-  const int64_t keys = prober_.dims(s, tokens_, past_).back();
-  if (bias->size() != input.size() || static_cast<int64_t>(input.size()) != heads * tokens_ * keys) return false;
+  const std::vector<float> input = floats(prober_.random(dims_of(s, tokens_, past_), 1));
+  const std::vector<int64_t> dims = dims_of(s, tokens_, past_);
+  const int64_t keys = dims.back(), rows = shape_is_const(shape(s)) ? dims[dims.size() - 2] : tokens_;
+  if (bias->size() != input.size() || static_cast<int64_t>(input.size()) != heads * rows * keys) return false;
   // The allowed score that moves most tells scale and cap.
   size_t probe = input.size();
   for (size_t i = 0; i < input.size(); ++i)
@@ -139,7 +166,7 @@ bool ScoreRecogniser::recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* 
 Result<std::vector<float>> ScoreRecogniser::without_scores(ValueId x, ValueId s, const std::vector<ValueId>& others,
                                                            int64_t tokens, int64_t past) {
   std::map<ValueId, Tensor> leaves;
-  leaves[s] = Tensor::allocate(DType::kF32, prober_.dims(s, tokens, past));
+  leaves[s] = Tensor::allocate(DType::kF32, dims_of(s, tokens, past));
   for (ValueId v : others) leaves[v] = Tensor::allocate(DType::kF32, prober_.dims(v, tokens, past));
   const Result<Tensor> r = prober_.evaluate(x, leaves, tokens, past);
   if (!r.is_ok()) return r.status();
@@ -202,7 +229,7 @@ bool ScoreRecogniser::only_adds(ValueId x, ValueId s) const {
 bool ScoreRecogniser::added_as_it_is(ValueId x, ValueId s, const DistanceBias& distance) {
   const Result<std::vector<float>> without = without_scores(x, s, distance.values, tokens_, past_);
   std::map<ValueId, Tensor> leaves;
-  leaves[s] = Tensor::allocate(DType::kF32, prober_.dims(s, tokens_, past_));
+  leaves[s] = Tensor::allocate(DType::kF32, dims_of(s, tokens_, past_));
   std::vector<float> added(without.is_ok() ? without->size() : 0);
   for (ValueId v : distance.values) {
     leaves[v] = prober_.random(prober_.dims(v, tokens_, past_), 7 + static_cast<uint32_t>(leaves.size()));
@@ -228,7 +255,7 @@ bool ScoreRecogniser::nothing_for_whole_rows(ValueId x, ValueId s) {
                               {1, far - 1}}) {
     if ((context_.phase == Phase::kDecode && tokens != 1) || (context_.phase == Phase::kFirst && past != 0)) continue;
     const Result<Tensor> bias =
-        prober_.evaluate(x, {{s, Tensor::allocate(DType::kF32, prober_.dims(s, tokens, past))}}, tokens, past);
+        prober_.evaluate(x, {{s, Tensor::allocate(DType::kF32, dims_of(s, tokens, past))}}, tokens, past);
     if (!bias.is_ok()) return false;
     for (const float b : floats(*bias))
       if (b > kMasked && b != 0) return false;
@@ -258,11 +285,11 @@ bool ScoreRecogniser::hides_what_it_multiplies(ValueId x, ValueId s, float scale
   const int64_t far = std::min<int64_t>(context_.context_length, 4096);
   for (auto [tokens, past] :
        {std::pair<int64_t, int64_t>{2, 5}, {std::min<int64_t>(far, 64), 0}, {1, far / 2}, {1, far - 1}}) {
-    const Tensor zero = Tensor::allocate(DType::kF32, prober_.dims(s, tokens, past)),
-                 input = prober_.random(prober_.dims(s, tokens, past), 5);
+    const Tensor zero = Tensor::allocate(DType::kF32, dims_of(s, tokens, past)),
+                 input = prober_.random(dims_of(s, tokens, past), 5);
     Result<Tensor> a = prober_.evaluate(x, {{s, zero}}, tokens, past),
                    b = prober_.evaluate(x, {{s, input}}, tokens, past);
-    if (!a.is_ok() || !b.is_ok() || a->count() != heads * tokens * prober_.dims(s, tokens, past).back()) return false;
+    if (!a.is_ok() || !b.is_ok() || a->count() != heads * tokens * dims_of(s, tokens, past).back()) return false;
     const std::vector<float> bias = floats(*a), scores = floats(*b), in = floats(input);
     for (size_t i = 0; i < bias.size(); ++i)
       if (bias[i] > kMasked && !(std::fabs(scores[i] - bias[i] - scale * in[i]) <= 1e-4f * (1 + std::fabs(scores[i]))))
@@ -308,7 +335,7 @@ bool ScoreRecogniser::mask_operand(ValueId x, ValueId s, ScoreForm* m) {
   if (bias == kNoValue) return false;
   // It must be all that is added: compare with the scores of zero input.
   Result<Tensor> b = prober_.host_value(bias, tokens_, past_);
-  Tensor zero = Tensor::allocate(DType::kF32, prober_.dims(s, tokens_, past_));
+  Tensor zero = Tensor::allocate(DType::kF32, dims_of(s, tokens_, past_));
   Result<Tensor> y = prober_.evaluate(x, {{s, zero}}, tokens_, past_);
   if (!b.is_ok() || !y.is_ok() || b->count() == 0) return false;
   if (!equal_rows(floats(*b), floats(*y))) return false;

@@ -44,6 +44,8 @@ class ScoreRecogniser {
   DistanceBiases& distances() { return distances_; }
 
  private:
+  bool recognise_form(ValueId x, ValueId s, int64_t heads, ScoreForm* form);
+  std::vector<int64_t> dims_of(ValueId s, int64_t tokens, int64_t past) const;
   bool scores_node(const Node& n);
   bool hides(ValueId v);
   bool beyond_scores(ValueId v) const;
@@ -68,6 +70,7 @@ class ScoreRecogniser {
   Prober& prober_;
   DistanceBiases distances_;
   const int64_t tokens_, past_;  // of the probed step
+  bool few_rows_ = false;        // of scores with fixed extents are probed
   std::map<std::string, std::optional<MaskForm>> masks_;
 };
 

@@ -264,8 +264,14 @@ class Binder {
     }
     if (context_.encoder && (ids == kNoValue || context_.fed.count(name))) return bind_features(v, keep);
     if (masks_source(value)) {
+      const Shape shape{Dim(1), info.shape[1].is_const() ? info.shape[1] : context_.source_length};
+      if (context_.literal && shape[1] != Dim::symbol(kSymE) && !shape_is_const(shape) && !dtype_is_float(info.type)) {
+        value.info.shape = shape;
+        context_.binding.inputs[v] = InputRole::kSourceMask;
+        return Status::ok();
+      }
       *keep = false;
-      return make_ones(v, {Dim(1), info.shape[1].is_const() ? info.shape[1] : Dim::symbol(kSymE)});
+      return make_ones(v, shape);
     }
     bool is_mask = false;
     SITU_RETURN_IF_ERROR(bind_mask(v, &is_mask));
@@ -367,34 +373,36 @@ class Binder {
   // A constant where the shape is known, else a ConstantOfShape node whose shape operand has content.
   Status make_ones(ValueId v, Shape shape) {
     const DType type = graph_.values[v].info.type;
-    Tensor one = Tensor::allocate(type, {1});
+    const bool known = shape_is_const(shape);
+    const Tensor ones = Tensor::allocate(type, known ? shape_values(shape) : std::vector<int64_t>{1});
+    const auto fill = [&](auto one) { std::fill_n(ones.view().as<decltype(one)>(), ones.count(), one); };
     switch (type) {
       case DType::kI64:
-        *one.view().as<int64_t>() = 1;
+        fill(int64_t{1});
         break;
       case DType::kI32:
-        *one.view().as<int32_t>() = 1;
+        fill(int32_t{1});
         break;
       case DType::kF32:
-        *one.view().as<float>() = 1;
+        fill(1.0f);
         break;
       case DType::kF16:
-        *one.view().as<uint16_t>() = 0x3C00;
+        fill(uint16_t{0x3C00});
         break;
       case DType::kBF16:
-        *one.view().as<uint16_t>() = 0x3F80;
+        fill(uint16_t{0x3F80});
         break;
       case DType::kBool:
       case DType::kI8:
       case DType::kU8:
-        *one.view().as<uint8_t>() = 1;
+        fill(uint8_t{1});
         break;
       default:
         return Status::error(
             describe("input '" + graph_.values[v].name + "' of type " + dtype_name(type) + " is not supported"));
     }
-    if (shape_is_const(shape)) {
-      graph_.values[v].constant = one.reshaped(shape_values(shape));
+    if (known) {
+      graph_.values[v].constant = ones;
       graph_.values[v].info = info_of(graph_.values[v].constant);
       return Status::ok();
     }
@@ -411,7 +419,7 @@ class Binder {
     n.out = {v};
     Attribute value;
     value.kind = Attribute::Kind::kTensor;
-    value.tensor = one;
+    value.tensor = ones;
     n.attrs["value"] = value;
     graph_.nodes.insert(graph_.nodes.begin(), std::move(n));
     return Status::ok();

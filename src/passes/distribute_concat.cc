@@ -10,6 +10,63 @@
 namespace situ {
 namespace {
 
+// Elements of integers that the host knows, or of a view that keeps their order.
+std::optional<std::vector<Dim>> known_integers(const Graph& graph, ValueId v) {
+  for (int views = 0; v != kNoValue && views < 4; ++views) {
+    const Value& value = graph.values[v];
+    if (value.info.type != DType::kI64) return std::nullopt;
+    if (value.constant.present() && value.constant.count() <= kMaxContent) {
+      std::vector<Dim> elements;
+      for (const int64_t x : value.constant.to_i64()) elements.push_back(Dim(x));
+      return elements;
+    }
+    if (value.info.content) return value.info.content;
+    const Node* n = graph.producer(v);
+    if (!n || !(n->is("Unsqueeze") || n->is("Squeeze") || n->is("Reshape") || n->is("Identity"))) return std::nullopt;
+    v = n->in[0];
+  }
+  return std::nullopt;
+}
+
+// Concat([1, a], [1, b]) of integers that the host knows -> Reshape(all of them, [1, a + b]): the host writes them.
+Status join_integers(PassContext& context) {
+  Graph& graph = context.graph;
+  std::map<size_t, std::vector<Dim>> joined;  // by node
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& n = graph.nodes[i];
+    if (!n.is("Concat") || graph.values[n.out[0]].info.content || graph.is_output(n.out[0])) continue;
+    const Shape& shape = graph.values[n.out[0]].info.shape;
+    const int64_t rank = static_cast<int64_t>(shape.size()),
+                  axis = n.attr_int("axis", 0) + (n.attr_int("axis", 0) < 0 ? rank : 0);
+    bool all = shape_is_const(shape) && shape_count(shape).value() <= kMaxContent &&
+               std::all_of(shape.begin(), shape.begin() + axis, [](const Dim& d) { return d == Dim(1); });
+    std::vector<Dim> elements;
+    for (size_t o = 0; all && o < n.in.size(); ++o) {
+      const auto part = known_integers(graph, n.in[o]);
+      all = part && shape_count(graph.values[n.in[o]].info.shape) == Dim(static_cast<int64_t>(part->size()));
+      if (all) elements.insert(elements.end(), part->begin(), part->end());
+    }
+    if (all) joined[i] = std::move(elements);
+  }
+  if (joined.empty()) return Status::ok();
+  Builder builder(graph);
+  std::vector<Node> nodes = std::move(graph.nodes);
+  graph.nodes.clear();
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (const auto at = joined.find(i); at != joined.end()) {
+      builder.start(nodes[i]);
+      const ValueId out = nodes[i].out[0];
+      builder.reshape(graph.add_shape(nodes[i].name + "/integers", at->second),
+                      shape_values(graph.values[out].info.shape), out);
+    } else {
+      builder.keep(std::move(nodes[i]));
+    }
+  }
+  SITU_RETURN_IF_ERROR(builder.finish());
+  graph.remove_dead_nodes();
+  return infer_shapes(context);
+}
+
 class Distributor {
  public:
   explicit Distributor(PassContext& context) : context_(context), graph_(context.graph), users_(graph_.users()) {}
@@ -151,6 +208,7 @@ class Distributor {
 }  // namespace
 
 Status distribute_concat(PassContext& context) {
+  SITU_RETURN_IF_ERROR(join_integers(context));
   // Each step moves one Concat towards the outputs, so there are at most nodes * nodes of them; real graphs
   // need a handful for each rotary embedding.
   const size_t most = 16 * context.graph.nodes.size() + 16;

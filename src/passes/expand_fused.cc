@@ -74,6 +74,7 @@ class Expander {
                                       {"com.microsoft", "FusedGemm", 2},
                                       {"", "Attention", 3},
                                       {"", "RotaryEmbedding", 3},
+                                      {"", "InstanceNormalization", 3},
                                       {"", "Sum", 1},
                                       {"", "Max", 1},
                                       {"", "Min", 1},
@@ -110,6 +111,7 @@ class Expander {
     if (n.domain.empty()) {
       if (n.op == "Attention") return attention(n);
       if (n.op == "RotaryEmbedding") return rotary_embedding(n, 1, 2, 3);
+      if (n.op == "InstanceNormalization") return instance_norm(n);
       if (n.op == "Concat" && n.in.size() == 1) return variadic(n);
       if ((n.op == "Sum" || n.op == "Max" || n.op == "Min") && n.in.size() != 2) return variadic(n);
     }
@@ -383,6 +385,34 @@ class Expander {
     graph_.values[v].constant = Tensor::scalar_i64(0);
     graph_.values[v].info = info_of(graph_.values[v].constant);
     return v;
+  }
+
+  // InstanceNormalization(x [N, C, ..], scale [C], bias [C]): rows [N*C, rest] are normalised by themselves.
+  Status instance_norm(const Node& n) {
+    const size_t rank = shape(n.in[0]).size();
+    const DType type = graph_.values[n.in[0]].info.type;
+    if (type != DType::kF32) return fail(n, std::string("X of type ") + dtype_name(type) + " is not supported");
+    const auto mean = [&](ValueId x) {
+      const ValueId m = builder_.op("ReduceMean", {x});
+      std::vector<int64_t> axes;
+      for (size_t i = 2; i < rank; ++i) axes.push_back(static_cast<int64_t>(i));
+      builder_.last().opset = 13;
+      builder_.last().set_ints("axes", axes);
+      return m;
+    };
+    const auto by_channel = [&](ValueId x) {
+      std::vector<int64_t> dims(rank - 1, 1);
+      dims[0] = -1;
+      return builder_.reshape(x, dims);
+    };
+    Tensor epsilon = Tensor::allocate(type, {1});
+    *epsilon.view().as<float>() = n.attr_float("epsilon", 1e-5f);
+    const ValueId small = graph_.add_constant(n.name + "/epsilon", epsilon);
+    const ValueId x = builder_.op("Sub", {n.in[0], mean(n.in[0])});
+    const ValueId variance = builder_.op("Add", {mean(builder_.op("Mul", {x, x})), small});
+    const ValueId y = builder_.op("Div", {x, builder_.op("Sqrt", {variance})});
+    builder_.op("Add", {builder_.op("Mul", {y, by_channel(n.in[1])}), by_channel(n.in[2])}, n.out[0]);
+    return Status::ok();
   }
 
   // com.microsoft.SkipLayerNormalization(input, skip, gamma, beta?, bias?), SkipSimplified...(input, skip, gamma,

@@ -32,7 +32,7 @@ Status fuse_casts(PassContext& context) {
     const int made = maker(graph, users, cast.in[0]);
     if (made < 0 || (to != DType::kF16 && to != DType::kBF16)) continue;
     Node& n = graph.nodes[made];
-    if (!n.is("Rotary", "situ") && !n.is("PackedMatMul", "situ")) continue;
+    if (!n.is("Rotary", "situ") && !n.is("PackedMatMul", "situ") && !n.is("IntegerMatMul", "situ")) continue;
     n.set_int("to", static_cast<int64_t>(to));
     replaced.emplace_back(cast.out[0], cast.in[0]);
   }

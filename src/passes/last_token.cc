@@ -22,7 +22,8 @@ int token_wise_operand(const Graph& graph, const Node& n) {
     return true;
   };
   const std::string& op = n.op;
-  if (op == "MatMul" || op == "MatMulNBits" || op == "Project") return weight_view(n.in[1]) ? 0 : -1;
+  if (op == "MatMul" || op == "MatMulNBits" || op == "Project" || op == "IntegerMatMul")
+    return weight_view(n.in[1]) ? 0 : -1;
   const bool norm = op == "LayerNormalization" || op == "RMSNormalization" || op == "SimplifiedLayerNormalization";
   if (norm) return n.attr_int("axis", -1) == -1 || n.attr_int("axis", -1) == 2 ? 0 : -1;
   if (n.def->placement != Placement::kElementwise && op != "Cast") return -1;

@@ -71,6 +71,7 @@ class ModuleBinder {
     if (!files_.encoder) return std::move(module_);
     SITU_RETURN_IF_ERROR(specialise_encoder());
     SITU_RETURN_IF_ERROR(find_hidden());
+    module_.source_length = source_length(*module_.encoder, module_.encoder_output, evaluator_);
     SITU_RETURN_IF_ERROR(find_sources());
     return std::move(module_);
   }

@@ -24,10 +24,11 @@ struct ModuleFiles {
 
 // Rows that depend on the source alone: one program writes them, every step of the decoder reads them.
 struct SourceRows {
-  std::string name;    // of the state: ".0.encoder.key"
-  std::string input;   // of `decode` and `first`
-  std::string output;  // of `encode`
-  int axis = 0;        // along which the source's rows stand
+  std::string name;             // of the state: ".0.encoder.key"
+  std::string input;            // of `decode` and `first`
+  std::string output;           // of `encode`
+  int axis = 0;                 // along which the source's rows stand
+  DType stored = DType::kNone;  // the type of the state that `encode` writes; kNone: that of the output
 };
 
 struct Module {
@@ -42,6 +43,9 @@ struct Module {
   std::string encoder_output;  // that the decoder takes
   std::string hidden;          // input of the decoder that takes it; "": none does
   std::string flag;            // that chooses between first and cached; "": none
+  // Tokens or frames of the encoder's input, for a source of E rows: what the decoder's mask of the source is as long
+  // as. E, where the encoder makes a row of each.
+  Dim source_length = Dim::symbol(kSymE);
 
   bool has_encoder() const { return encode.has_value(); }
 };
@@ -49,6 +53,15 @@ struct Module {
 // Errors: a flag whose meaning nothing tells, a source that nothing writes or that depends on the decoder's tokens, an
 // encoder of another width than the decoder takes; they name files, inputs and shapes.
 Result<Module> bind_module(const ModuleFiles& files, Evaluator& evaluator);
+
+// The extent of the mask that an encoder of arrays takes: tokens or frames of its input. None: it takes ids, or no
+// mask.
+std::optional<Dim> masked_length(const Graph& encoder);
+
+// How many frames of the encoder's input (masked_length) a source of E rows is made of: the fewest. [B, F, ..] -> [B,
+// E, C] with E = f(F): a*E + b, proved by f(a*E + b) == E. E, where f is no such function or the encoder has no mask.
+// `output`: the encoder's rows. f is a guess where data chooses among rows on the way: who knows F and E checks them.
+Dim source_length(const Graph& encoder, const std::string& output, Evaluator& evaluator);
 
 // "present.0.key" and "past_key_values.0.key" -> ".0.key"; "" when the name does not look like a state.
 std::string state_suffix(const std::string& name);

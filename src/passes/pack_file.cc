@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "kernels/integer_layout.h"
 #include "kernels/packed_layout.h"
 #include "passes/pack_header.h"
 
@@ -145,6 +146,8 @@ bool PackRequest::same_place(const PackRequest& o) const {
 
 bool PackRequest::has_form(int64_t form) const {
   if (float_type == 0) return form == 0 || form == 1;
+  constexpr auto kUnsigned = static_cast<int64_t>(DType::kU8), kSigned = static_cast<int64_t>(DType::kI8);
+  if (float_type == kUnsigned || float_type == kSigned) return form == kUnsigned;
   constexpr auto kFloat = static_cast<int64_t>(DType::kF32), kHalf = static_cast<int64_t>(DType::kF16),
                  kBFloat = static_cast<int64_t>(DType::kBF16);
   const bool narrow = form == kHalf || form == kBFloat;
@@ -153,6 +156,7 @@ bool PackRequest::has_form(int64_t form) const {
 
 int64_t PackRequest::packed_bytes(int64_t form) const {
   if (float_type == 0) return PackedLayout(n, k, bits, block, form != 0, static_cast<ZeroPoints>(zeros)).bytes();
+  if (form == static_cast<int64_t>(DType::kU8)) return IntegerLayout{k, n}.bytes();
   return DenseMatMulParams{k, n}.packed_count() * dtype_bytes(static_cast<DType>(form));
 }
 

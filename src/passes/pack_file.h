@@ -30,14 +30,14 @@ struct SourceRange {
   bool same_place(const SourceRange& o) const { return file == o.file && offset == o.offset && bytes == o.bytes; }
 };
 
-// What was packed: the operands of MatMulNBits and its parameters, or a float matrix [k, n].
+// What was packed: the operands of MatMulNBits and its parameters, or a matrix [k, n] of floats or bytes.
 struct PackRequest {
-  SourceRange operands[3];  // weights, scales, zero points; a float matrix is the first
+  SourceRange operands[3];  // weights, scales, zero points; a matrix is the first
   int64_t n = 0, k = 0;
   int32_t bits = 0, block = 0;
   int16_t zeros = 0, rounded = 0;  // a ZeroPoints; scales may be rounded to half precision
   int16_t scale_type = 0, zero_type = 0;
-  int32_t float_type = 0, transposed = 0;  // of a float matrix: its type; the source is [n, k]
+  int32_t float_type = 0, transposed = 0;  // of a matrix: its type; the source is [n, k]
 
   // Whether there is such a form (PackEntry::form), and how many bytes it takes.
   bool has_form(int64_t form) const;

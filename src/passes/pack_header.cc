@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "kernels/integer_layout.h"
 #include "kernels/kernel.h"
 #include "kernels/packed_layout.h"
 
@@ -36,6 +37,23 @@ uint64_t dense_probe(uint64_t sum) {
     sum = checksum(out.data, static_cast<size_t>(packed.bytes()), sum);
   }
   return sum;
+}
+
+uint64_t integer_probe(uint64_t sum) {
+  constexpr IntegerLayout kLayout{20, 40};
+  Tensor weights = Tensor::allocate(DType::kI8, {kLayout.k, kLayout.n});
+  for (int64_t i = 0; i < weights.count(); ++i) weights.view().as<uint8_t>()[i] = static_cast<uint8_t>(i * 37);
+  const PackIntegerParams all{kLayout, 0, kLayout.units()};
+  const Tensor packed = Tensor::allocate(DType::kU8, {kLayout.bytes()});
+  const View in = weights.view(), out = packed.view();
+  KernelCall call;
+  call.in = &in;
+  call.in_count = 1;
+  call.out = &out;
+  call.out_count = 1;
+  call.params = &all;
+  kernels().pack_integer(call, 0, 1);
+  return checksum(out.data, static_cast<size_t>(packed.bytes()), sum);
 }
 
 // Packs a small matrix in every form and digests the result: files of a build whose kernels lay weights out otherwise
@@ -78,7 +96,7 @@ uint64_t layout_probe() {
         kernels().pack_nbits(call, 0, 1);
         sum = checksum(out.data, static_cast<size_t>(layout.bytes()), sum);
       }
-  return dense_probe(sum);
+  return integer_probe(dense_probe(sum));
 }
 
 uint64_t known_layout_probe() {

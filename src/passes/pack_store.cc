@@ -10,6 +10,7 @@
 #endif
 
 #include "base/pages.h"
+#include "kernels/integer_layout.h"
 #include "kernels/kernel.h"
 #include "kernels/packed_layout.h"
 
@@ -228,6 +229,41 @@ Result<Tensor> PackStore::lay_out(const Tensor& w, int64_t k, int64_t n, bool tr
     pool_.run([&](int t, int threads) { kernels().pack_dense(call, t, threads); });
     release(w, begin, end, rows);
   }
+  return packed;
+}
+
+Result<Tensor> PackStore::pack_integer(const Tensor& w) {
+  const int64_t k = w.dims()[0], n = w.dims()[1];
+  const auto key = std::make_tuple(static_cast<const void*>(w.view().data), k, n, false);
+  if (auto it = dense_.find(key); it != dense_.end() && it->second.made_of(w)) return it->second.result;
+  const DenseOperands operands{w, k, n, false};
+  std::optional<Tensor> packed = cache_ ? cache_->find(operands) : std::nullopt;
+  if (!packed) {
+    Result<Tensor> made = lay_out_integer(w);
+    if (!made.is_ok()) return made;
+    packed = *made;
+    if (cache_) cache_->add(operands, *packed);
+    written_ += packed->bytes();
+  }
+  bytes_ += packed->bytes();
+  dense_.insert_or_assign(key, Made<Tensor>::of(*packed, w));
+  return *packed;
+}
+
+Result<Tensor> PackStore::lay_out_integer(const Tensor& w) {
+  const IntegerLayout layout{w.dims()[0], w.dims()[1]};
+  Result<Tensor> packed = allocate(layout.bytes());
+  if (!packed.is_ok()) return packed;
+  const PackIntegerParams all{layout, 0, layout.units()};
+  const View in = w.view(), out = packed->view();
+  KernelCall call;
+  call.in = &in;
+  call.in_count = 1;
+  call.out = &out;
+  call.out_count = 1;
+  call.params = &all;
+  pool_.run([&](int t, int n) { kernels().pack_integer(call, t, n); });
+  release(w);
   return packed;
 }
 

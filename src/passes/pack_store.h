@@ -34,6 +34,9 @@ class PackStore {
   // exported as floats), it has 16.
   Result<Tensor> pack_dense(const Tensor& w, int64_t k, int64_t n, bool transposed);
 
+  // w [k, n] of int8 or uint8 as kernels/integer_layout.h says: one-dimensional bytes.
+  Result<Tensor> pack_integer(const Tensor& w);
+
   // The file's pages of a tensor that nothing reads any more are given back.
   void release(const Tensor& source) const { release(source, 0, 1, 1); }
 
@@ -49,6 +52,7 @@ class PackStore {
  private:
   Result<Tensor> lay_out(const PackOperands& operands, const PackedMatMulParams& params);
   Result<Tensor> lay_out(const Tensor& w, int64_t k, int64_t n, bool transposed);
+  Result<Tensor> lay_out_integer(const Tensor& w);
   bool fits_half(const PackOperands& operands) const;
   DType narrowest(const Tensor& w) const;
   Result<Tensor> allocate(int64_t bytes);

@@ -41,6 +41,7 @@ enum class InputRole {
   kState,       // a past tensor
   kRotaryRows,  // [1, 1, S, C], of the tokens' positions
   kFeatures,    // a tensor of the caller: an encoder's pixels or spectrogram
+  kSourceMask,  // ones for all of an encoder's input, of whatever length (literally; else they are a constant)
 };
 
 // A table of cosines or sines without an end: row p is scale * cos(p * angle) or scale * sin(p * angle).
@@ -63,6 +64,7 @@ struct Binding {
   std::map<ValueId, RotaryRows> rotary;  // of inputs that are kRotaryRows
   MaskInput mask;
   ValueId logits = kNoValue;
+  std::vector<ValueId> kept;  // beside the logits: values that are read after a step
   std::vector<StatePair> states;
 };
 
@@ -95,10 +97,11 @@ struct PassContext {
   std::vector<Finding> found;
   Phase phase = Phase::kAny;
   // -- in a module with an encoder
-  bool literal = false;             // for the naive mode
-  bool encoder = false;             // the graph writes the sources; it has no past and no logits
-  std::vector<SourceRows> sources;  // that the graph writes (as outputs) or reads (as inputs)
-  std::set<std::string> fed;        // inputs of an encoder that the caller gives as tensors
+  bool literal = false;                    // for the naive mode
+  bool encoder = false;                    // the graph writes the sources; it has no past and no logits
+  std::vector<SourceRows> sources;         // that the graph writes (as outputs) or reads (as inputs)
+  std::set<std::string> fed;               // inputs of an encoder that the caller gives as tensors
+  Dim source_length = Dim::symbol(kSymE);  // of the mask that a decoder takes of its source
   // Set by infer_shapes when it stopped at an If, whose outputs are not known before it is inlined.
   bool at_control = false;
   std::vector<std::pair<ValueId, DType>> declared_outputs;  // as the file has them
@@ -144,6 +147,7 @@ Status run_passes(PassContext& context, bool literal);
 Status lift_extents(PassContext&);         // fixed windows: extents that are numbers become symbols
 Status bind_inputs(PassContext&);          // symbols for batch, new tokens, past; constant inputs
 Status expand_fused(PassContext&);         // contrib and opset 23+ attention, rotary, skip norms
+Status fold_extents(PassContext&);         // of an encoder: Shape of what has known extents
 Status check_mask(PassContext&);           // ones in the attention mask hide nothing, and a zero hides a key
 Status unstack_states(PassContext&);       // states stacked in one tensor: each of its own
 Status find_states(PassContext&);          // past / present pairs from what the outputs are made of
@@ -153,6 +157,7 @@ Status widen_half(PassContext&);           // half-precision activations in floa
 Status inline_control(PassContext&);       // If on a known predicate
 Status simplify(PassContext&);             // identities, no-op casts, expands and reshapes; dead nodes
 Status fuse_dequantize(PassContext&);      // DequantizeLinear of a weight into its MatMul
+Status fuse_integer(PassContext&);         // DynamicQuantizeLinear and MatMulInteger: rounded rows and their products
 Status sink_repeats(PassContext&);         // unary operators above the repetition they read
 Status computed_positions(PassContext&);   // positions counted in the mask: fed by the host
 Status recognise_functions(PassContext&);  // norms and activations, by probing
@@ -166,6 +171,7 @@ Status split_products(PassContext&);       // products with repeated heads that 
 Status push_selections(PassContext&);      // Slice/Split/Gather above the projection they select from
 Status last_token(PassContext&);           // logits of the last tokens only
 Status pack_weights(PassContext&);         // quantised weights in the order in which they are read
+Status pack_integer(PassContext&);         // weights of integer products, and what stands behind these
 Status pack_dense(PassContext&);           // float weights in panels of columns
 Status fuse_matmuls(PassContext&);         // gates, norms and residuals into packed products
 Status store_states(PassContext&);         // the element type of attention states

@@ -80,6 +80,7 @@ class Pusher {
              n.attr_float("beta", 1) == 1;
     if (n.is("MatMulNBits", "com.microsoft"))
       return constant(n.in[1]) && constant(n.in[2]) && n.attr_int("N", 0) > 0 && !n.has_input(4);
+    if (n.is("IntegerMatMul", "situ")) return constant(n.in[1]) && graph_.values[n.in[1]].info.shape.size() == 2;
     if (n.is("Add") || n.is("Mul")) return constant(n.in[0]) != constant(n.in[1]) && bias(n) != kNoValue;
     return clips(n);
   }
@@ -240,6 +241,8 @@ class Pusher {
       graph_.values[y].info = info;
     } else if (packed.is("MatMulNBits", "com.microsoft")) {
       SITU_RETURN_IF_ERROR(emit_nbits(builder, packed, part, &y));
+    } else if (packed.is("IntegerMatMul", "situ")) {
+      y = emit_integer(builder, packed, part);
     } else {
       y = emit_matmul(builder, packed, part);
     }
@@ -275,6 +278,32 @@ class Pusher {
       // The bias selection was appended after the Project and before this Add.
       graph_.values[y].info = info;
     }
+    return y;
+  }
+
+  // Columns of the weight, and of what it has for each column.
+  ValueId emit_integer(Builder& builder, const Node& packed, const Selection& part) {
+    const int64_t k = packed.attr_int("K", 0), n = packed.attr_int("N", 0);
+    int64_t count = 1;
+    std::vector<ValueId> in = packed.in;
+    for (size_t i : {1, 2, 4}) {
+      if (i >= in.size() || in[i] == kNoValue || (i != 1 && graph_.values[in[i]].info.shape != Shape{Dim(n)})) continue;
+      const DType type = graph_.values[in[i]].info.type;
+      const ValueId columns = select(builder, in[i], part);
+      if (i == 1)
+        for (const Dim& d :
+             Shape(graph_.values[columns].info.shape.begin() + 1, graph_.values[columns].info.shape.end()))
+          count *= d.value();
+      const Shape flat = i == 1 ? Shape{Dim(k), Dim(count)} : Shape{Dim(count)};
+      in[i] = builder.reshape(columns, shape_values(flat));
+      graph_.values[in[i]].info = {type, true, flat, {}};
+    }
+    const ValueId y = builder.op("IntegerMatMul", in, kNoValue, "situ");
+    builder.last().attrs = packed.attrs;
+    builder.last().set_int("N", count);
+    Shape shape = graph_.values[packed.in[0]].info.shape;
+    shape.back() = Dim(count);
+    graph_.values[y].info = {DType::kF32, true, shape, {}};
     return y;
   }
 

@@ -1,7 +1,9 @@
 // Attention is recognised from Softmax outwards and by meaning: the nodes between QK^T and Softmax, the
 // layout of K and V (repeat_kv, transposes), the mask and ALiBi are evaluated on probe inputs and
 // compared with closed forms. What does not fit keeps running as it is.
+#include <bit>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "passes/attention_scores.h"
@@ -13,6 +15,7 @@ namespace situ {
 namespace {
 
 constexpr int kMaxConeNodes = 24;
+constexpr int64_t kManyNumbers = 1 << 14;
 
 // How the axes of a source tensor make up [heads, rows, size].
 struct Layout {
@@ -278,7 +281,61 @@ class Recogniser {
     return true;
   }
 
+  // What stands between a value and its source, in words: equal where the same movement leads from one to the other.
+  // Empty: something in it is not known by its name and numbers.
+  std::string movement(ValueId operand, ValueId source, bool transposed) const {
+    static const std::set<std::string> kKnown{"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Mul", "Div"};
+    const auto cone = prober_.cone(operand, source, kMaxConeNodes);
+    if (!cone) return "";
+    std::map<ValueId, std::string> names{{source, "x"}};
+    std::string text = transposed ? "t" : "";
+    for (const ValueId v : {source, operand})
+      text += std::string(" ") + dtype_name(graph_.values[v].info.type) + shape_str(shape(v));
+    for (const int i : cone->nodes) {
+      const Node& n = graph_.nodes[i];
+      if (!n.domain.empty() || !kKnown.count(n.op) || n.out.size() != 1) return "";
+      text += "; " + n.op;
+      for (const char* key : {"perm", "axes"})
+        for (const int64_t a : n.attr_ints(key)) text += " " + std::to_string(a);
+      text += " " + std::to_string(n.attr_int("allowzero", 0));
+      for (const ValueId v : n.in) {
+        if (v == kNoValue) continue;
+        const Value& value = graph_.values[v];
+        text += ", ";
+        if (const auto it = names.find(v); it != names.end()) {
+          text += it->second;
+        } else if (value.info.content) {
+          text += shape_str(*value.info.content);
+        } else if (value.constant.present() && value.constant.count() <= 8 && dtype_is_float(value.info.type)) {
+          for (const double number : value.constant.to_f64())
+            text += "#" + std::to_string(std::bit_cast<int64_t>(number));
+        } else {
+          return "";
+        }
+      }
+      names.emplace(n.out[0], std::to_string(names.size()));
+    }
+    return text + " -> " + (names.count(operand) ? names[operand] : "x");
+  }
+
+  // Layers are alike: what one of them tells of an encoder's thousands of rows is not probed again.
   bool map_axes(ValueId operand, bool transposed, Layout* l) {
+    const ValueId source = l->source;
+    const std::vector<int64_t> dims = prober_.dims(source, tokens_, past_);
+    int64_t count = 1;
+    for (const int64_t d : dims) count *= d;
+    const std::string key = count > kManyNumbers && operand != source ? movement(operand, source, transposed) : "";
+    if (key.empty()) return probe_axes(operand, transposed, l);
+    if (const auto it = layouts_.find(key); it != layouts_.end()) {
+      if (it->second) *l = *it->second, l->source = source;
+      return it->second.has_value();
+    }
+    const bool maps = probe_axes(operand, transposed, l);
+    layouts_[key] = maps ? std::optional(*l) : std::nullopt;
+    return maps;
+  }
+
+  bool probe_axes(ValueId operand, bool transposed, Layout* l) {
     std::vector<int64_t> out = prober_.dims(operand, tokens_, past_);
     const std::vector<int64_t> in = prober_.dims(l->source, tokens_, past_);
     const auto cone = prober_.cone(operand, l->source, kMaxConeNodes);
@@ -551,7 +608,8 @@ class Recogniser {
   Graph& graph_;
   Prober prober_;
   std::vector<std::vector<std::pair<int, int>>> users_;
-  const int64_t tokens_, past_;  // of the probed step
+  const int64_t tokens_, past_;                           // of the probed step
+  std::map<std::string, std::optional<Layout>> layouts_;  // by movement
   ScoreRecogniser scores_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <set>
 
 #include "passes/builder.h"
@@ -11,7 +12,8 @@
 namespace situ {
 namespace {
 
-constexpr int kMaxConeNodes = 16;  // the longest spelling seen (LayerNorm below opset 17) has 9
+constexpr int kMaxConeNodes = 16;         // the longest spelling seen (LayerNorm below opset 17) has 9
+constexpr int64_t kMostProbed = 1 << 14;  // numbers, where rows can be left out
 constexpr float kTolerance = 2e-5f;
 // Where constants were rounded to half precision (sqrt(2) as 1.4141). Erf and tanh GELU differ by half as much,
 // so the nearest form is taken, not the first that fits.
@@ -151,6 +153,7 @@ class Recogniser {
       if (graph_.values[x].info.type != DType::kF32 || !(graph_.values[x].info.shape == shape)) continue;
       auto cone = prober_.cone(root, x, kMaxConeNodes);
       if (!cone || !plain(*cone)) continue;
+      choose_dims(root, x);
       if (may_be_softmax(*cone) &&
           is_softmax(root, x)) {  // so it is of what the largest is taken away from, further up
         *r = {x, {"Softmax", ""}, *cone};
@@ -170,8 +173,21 @@ class Recogniser {
     return prober_.evaluate(root, {{x, input}}, context_.probe_tokens(), context_.probe_past());
   }
 
-  Tensor scaled(ValueId x, float factor, uint32_t seed) {
-    Tensor t = prober_.random(prober_.dims(x, context_.probe_tokens(), context_.probe_past()), seed);
+  // Of what is probed: of x at a small step. What an encoder has thousands of, rows that are treated alike, becomes
+  // two, unless something in the cone has as many.
+  void choose_dims(ValueId root, ValueId x) {
+    const std::vector<int64_t> all = prober_.dims(x, context_.probe_tokens(), context_.probe_past());
+    const auto count = [](const std::vector<int64_t>& dims) {
+      return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
+    };
+    dims_ = all;
+    for (size_t a = 0; a + 1 < dims_.size() && count(dims_) > kMostProbed; ++a)
+      dims_[a] = std::min<int64_t>(dims_[a], 2);
+    if (dims_ != all && !at(root, x, scaled(1, 1)).is_ok()) dims_ = all;
+  }
+
+  Tensor scaled(float factor, uint32_t seed) {
+    Tensor t = prober_.random(dims_, seed);
     for (int64_t i = 0; i < t.count(); ++i) t.view().as<float>()[i] *= factor;
     return t;
   }
@@ -186,7 +202,7 @@ class Recogniser {
   template <typename Form>
   bool holds_at(ValueId root, ValueId x, std::initializer_list<float> sizes, Form form) {
     for (float size : sizes) {
-      const Tensor input = scaled(x, size, 3);
+      const Tensor input = scaled(size, 3);
       Result<Tensor> output = at(root, x, input);
       if (!output.is_ok() || distance(floats(*output), form(floats(input))) > tolerance()) return false;
     }
@@ -206,7 +222,7 @@ class Recogniser {
   bool is_softmax(ValueId root, ValueId x) {
     for (const auto& [size, shift] :
          {std::pair{4.0f, 0.0f}, {0.03f, 0.0f}, {10.0f, 0.0f}, {1.0f, -30.0f}, {1.0f, 30.0f}}) {
-      const Tensor input = scaled(x, size, 4);
+      const Tensor input = scaled(size, 4);
       for (int64_t i = 0; i < input.count(); ++i) input.view().as<float>()[i] += shift;
       const Result<Tensor> output = at(root, x, input);
       if (!output.is_ok()) return false;
@@ -218,7 +234,7 @@ class Recogniser {
   }
 
   std::optional<Match> compare(ValueId root, ValueId x) {
-    const Tensor input = scaled(x, 4.0f, 1);
+    const Tensor input = scaled(4.0f, 1);
     Result<Tensor> output = at(root, x, input);
     if (!output.is_ok()) return std::nullopt;
     const std::vector<float> in = floats(input), out = floats(*output);
@@ -251,7 +267,7 @@ class Recogniser {
   std::optional<float> epsilon(ValueId root, ValueId x, int64_t width, bool centre) {
     double e = 0, size = 1e-3;
     for (int i = 0; i < 2; ++i, size = std::clamp(std::sqrt(std::fabs(e)), 1e-6, 1e-3)) {
-      const Tensor small = scaled(x, static_cast<float>(size), 2);
+      const Tensor small = scaled(static_cast<float>(size), 2);
       Result<Tensor> y = at(root, x, small);
       if (!y.is_ok()) return std::nullopt;
       e = solve_epsilon(floats(small), floats(*y), width, centre);
@@ -335,6 +351,7 @@ class Recogniser {
     return graph_.add_constant("ones_" + std::to_string(width), t);
   }
 
+  std::vector<int64_t> dims_;
   PassContext& context_;
   Graph& graph_;
   Prober prober_;

@@ -104,8 +104,16 @@ class Recogniser {
     std::set<ValueId> leaves;
     for (int i : cone.nodes)
       for (ValueId v : graph_.nodes[i].in)
-        if (v != kNoValue && prober_.host(v) && graph_.values[v].info.type == DType::kF32) leaves.insert(v);
+        if (v != kNoValue && graph_.values[v].info.type == DType::kF32 && (prober_.host(v) || fixed_rows(v)))
+          leaves.insert(v);
     return {leaves.begin(), leaves.end()};
+  }
+
+  // Of an encoder of known extents tables are constants: [.., rows, C].
+  bool fixed_rows(ValueId v) const {
+    const Shape& shape = graph_.values[v].info.shape;
+    return context_.encoder && graph_.values[v].constant.present() && shape.size() >= 2 &&
+           shape[shape.size() - 2] != Dim(1);
   }
 
   bool compare(ValueId root, ValueId x, const std::vector<ValueId>& tables, Match* match) {
@@ -114,6 +122,10 @@ class Recogniser {
     int seq = -1;
     for (int i = 0; i + 1 < rank; ++i)
       if (shape[i] == (context_.phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS)) && i > 0) seq = i;
+    if (fixed_rows(tables[0]) && fixed_rows(tables[1])) {
+      const Shape& rows = graph_.values[tables[0]].info.shape;
+      seq = rank >= 2 && rows[rows.size() - 2] == shape[static_cast<size_t>(rank) - 2] ? rank - 2 : -1;
+    }
     if (seq != rank - 2 && !(rank == 4 && seq == 1)) return false;
     const Tensor input = prober_.random(prober_.dims(x, context_.probe_tokens(), context_.probe_past()), 7);
     Result<Tensor> output = prober_.evaluate(root, {{x, input}}, context_.probe_tokens(), context_.probe_past());

@@ -2,7 +2,9 @@
 // half precision: half the memory, and half the bytes that every later token reads; or as bytes with a scale for each
 // row, half of that again (situ.QuantizeRows), which nothing but a user asks for. `auto` stores halves where the rows
 // come from products that round their activations to 8 bits, whose error is ten times that of a half, and where there
-// is enough of them to matter: a small cache is read from a core's own memory, and stays exact.
+// is enough of them to matter: a small cache is read from a core's own memory, and stays exact. So are the rows of a
+// source that cross-attention reads, and those that attention reads from the arena: many rows of halves are multiplied
+// as integers (kernels/attention_pairs.h).
 #include <algorithm>
 
 #include "kernels/params.h"
@@ -15,10 +17,10 @@ namespace {
 // SmolLM2-135M has 45 KiB a token: at 2,048 tokens that is more than its weights. 8 KiB are 16 MiB there, a fifth.
 constexpr int64_t kSmallRow = 8 << 10;
 
-int64_t bytes_per_token(const PassContext& context) {
+int64_t bytes_per_row(const PassContext& context, StateRule rule) {
   int64_t bytes = 0;
   for (const StatePair& s : context.binding.states) {
-    if (s.rule != StateRule::kAppend || s.past == kNoValue) continue;
+    if (s.rule != rule || s.past == kNoValue) continue;
     int64_t elements = 1;
     const Shape& shape = context.graph.values[s.past].info.shape;
     for (size_t i = 0; i < shape.size(); ++i)
@@ -30,7 +32,7 @@ int64_t bytes_per_token(const PassContext& context) {
 
 bool rounds(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) {
-    return n.is("PackedMatMul", "situ") && n.attr_int("accuracy_level", 0) == 4;
+    return (n.is("PackedMatMul", "situ") && n.attr_int("accuracy_level", 0) == 4) || n.is("IntegerMatMul", "situ");
   });
 }
 
@@ -66,7 +68,52 @@ class Storer {
     return builder.finish();
   }
 
+  // Sources that attention alone reads become halves.
+  int read_sources() {
+    int count = 0;
+    for (const StatePair& s : context_.binding.states) {
+      if (s.rule != StateRule::kSource || s.past == kNoValue || s.present != kNoValue) continue;
+      ValueInfo& state = graph_.values[s.past].info;
+      if (state.type != DType::kF32 || !attention_only(s.past, 0)) continue;
+      state.type = type_;
+      ++count;
+    }
+    return count;
+  }
+
+  // Keys and values that a product of bytes makes for attention alone.
+  Status narrow_products() {
+    std::map<int, std::vector<size_t>> found;  // operands of attention nodes
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      for (size_t o = 1; o < 3; ++o)
+        if (graph_.nodes[i].is("Attention", "situ") && made_by_bytes(graph_.nodes[i].in[o]))
+          found[static_cast<int>(i)].push_back(o);
+    if (found.empty()) return Status::ok();
+    Builder builder(graph_);
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      builder.start(nodes[i]);
+      if (const auto it = found.find(static_cast<int>(i)); it != found.end())
+        for (const size_t o : it->second) nodes[i].in[o] = builder.cast(nodes[i].in[o], type_);
+      builder.keep(std::move(nodes[i]));
+    }
+    context_.note("attention", "", std::to_string(found.size()) + " read keys and values in " + dtype_name(type_));
+    return builder.finish();
+  }
+
  private:
+  bool made_by_bytes(ValueId v) const {
+    while (graph_.values[v].info.type == DType::kF32 && graph_.values[v].producer >= 0 && users_[v].size() == 1 &&
+           !graph_.is_output(v)) {
+      const Node& n = graph_.nodes[graph_.values[v].producer];
+      if (n.is("IntegerMatMul", "situ")) return true;
+      if (!n.def || n.def->placement != Placement::kView || n.out.size() != 1) return false;
+      v = n.in[0];
+    }
+    return false;
+  }
+
   // The Concat that appends to this float state, if attention is all that reads it; else -1.
   int concat_of(const StatePair& s) const {
     if (s.past == kNoValue || s.present == kNoValue) return -1;
@@ -104,12 +151,45 @@ class Storer {
   const DType type_;
 };
 
+// The rows that an encoder writes have the type that the decoder reads.
+Status write_sources(PassContext& context) {
+  Graph& graph = context.graph;
+  std::map<int, DType> found;  // by the node that writes them
+  for (const SourceRows& rows : context.sources)
+    for (const StatePair& s : context.binding.states) {
+      if (s.name != rows.name || s.present == kNoValue || rows.stored == DType::kNone) continue;
+      ValueInfo& state = graph.values[s.present].info;
+      const int p = graph.values[s.present].producer;
+      if (state.type == rows.stored || p < 0 || !graph.nodes[p].is("SetRows", "situ")) continue;
+      state.type = rows.stored;
+      found[p] = rows.stored;
+    }
+  if (found.empty()) return Status::ok();
+  Builder builder(graph);
+  std::vector<Node> nodes = std::move(graph.nodes);
+  graph.nodes.clear();
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    builder.start(nodes[i]);
+    if (const auto it = found.find(static_cast<int>(i)); it != found.end())
+      nodes[i].in[0] = builder.cast(nodes[i].in[0], it->second);
+    builder.keep(std::move(nodes[i]));
+  }
+  context.note("states", "", std::to_string(found.size()) + " of sources written as they are stored");
+  return builder.finish();
+}
+
 }  // namespace
 
 Status store_states(PassContext& context) {
+  if (context.encoder) SITU_RETURN_IF_ERROR(write_sources(context));
   if (context.kv_type == DType::kNone) {
-    const bool worth = rounds(context.graph) && bytes_per_token(context) >= kSmallRow;
-    return worth && !context.half_constants ? Storer(context, DType::kF16).run() : Status::ok();
+    if (!rounds(context.graph) || context.half_constants) return Status::ok();
+    if (bytes_per_row(context, StateRule::kAppend) >= kSmallRow)
+      SITU_RETURN_IF_ERROR(Storer(context, DType::kF16).run());
+    if (bytes_per_row(context, StateRule::kSource) >= kSmallRow)
+      if (const int count = Storer(context, DType::kF16).read_sources(); count > 0)
+        context.note("states", "", std::to_string(count) + " of sources stored as " + dtype_name(DType::kF16));
+    return Storer(context, DType::kF16).narrow_products();
   }
   SITU_RETURN_IF_ERROR(Storer(context, context.kv_type).run());
   for (const StatePair& s : context.binding.states) {

@@ -1,20 +1,36 @@
 #include "pipelines/beams.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "generate/bans.h"
 
 namespace situ {
 
-BeamDecoder::BeamDecoder(Model::Impl& model, Session prompt, Sampler sampler, BeamOptions options)
-    : model_(model), search_(std::move(options)), log_probabilities_(static_cast<size_t>(model.vocabulary)) {
+BeamDecoder::BeamDecoder(Model::Impl& model, Session prompt, Sampler sampler, BeamOptions options, bool renormalised)
+    : model_(model),
+      search_(std::move(options)),
+      renormalised_(renormalised),
+      log_probabilities_(static_cast<size_t>(model.vocabulary)) {
   branches_.push_back({std::move(prompt), std::move(sampler)});
 }
 
 // Penalties and bans change log-probabilities, not logits, and nothing makes them probabilities again: as in
-// transformers.
+// transformers. Renormalised: they change logits.
 void BeamDecoder::offer(size_t beam, std::span<const float> logits) {
-  log_softmax(logits, log_probabilities_);
   Sampler& sampler = branches_[beam].sampler;
-  search_.offer(beam, sampler.scores(log_probabilities_), [&](int64_t id) { return sampler.has(id); });
+  std::span<const float> offered;
+  if (renormalised_) {
+    offered = sampler.scores(logits);
+    if (std::any_of(offered.begin(), offered.end(), [](float x) { return x > kBanned; })) {
+      log_softmax(offered, log_probabilities_);
+      offered = log_probabilities_;
+    }
+  } else {
+    log_softmax(logits, log_probabilities_);
+    offered = sampler.scores(log_probabilities_);
+  }
+  search_.offer(beam, offered, [&](int64_t id) { return sampler.has(id); });
 }
 
 // A branch for each running beam. The last that goes on from a parent takes its session, the others fork it.

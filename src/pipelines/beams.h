@@ -14,8 +14,9 @@ namespace situ {
 // copied.
 class BeamDecoder {
  public:
-  // `prompt`: a session that has been fed all tokens of the prompt but has not yet said how it goes on.
-  BeamDecoder(Model::Impl& model, Session prompt, Sampler sampler, BeamOptions options);
+  // `prompt`: a session that has been fed all tokens of the prompt but has not yet said how it goes on. `renormalised`:
+  // what penalties and bans leave is made probabilities again, as in openai/whisper; transformers does not.
+  BeamDecoder(Model::Impl& model, Session prompt, Sampler sampler, BeamOptions options, bool renormalised = false);
 
   // After the prompt's logits [vocabulary]: looks for answers until the search is over. Error: that of a step or a
   // fork.
@@ -36,6 +37,7 @@ class BeamDecoder {
 
   Model::Impl& model_;
   BeamSearch search_;
+  const bool renormalised_;
   std::vector<float> log_probabilities_;  // [vocabulary]
   std::vector<Branch> branches_;          // as search_.running()
   int64_t steps_ = 0;

@@ -102,6 +102,8 @@ Json describe(const Model::Impl& m, int64_t budget) {
     j["placement"]["encode"] = placement_json(e.encoder()->compiled()->graph, *e.encoder()->plan());
     j["copies"]["encode"] = copies_json(e.encoder()->compiled()->graph, *e.encoder()->plan());
   }
+  j["compiled later"] = Json::array();
+  if (e.encoder() && !e.encoder()->plan()) j["compiled later"].push_back("encode");
   const int64_t per_token = e.states().bytes_per_slot(), fixed = m.files.weight_bytes() + e.computed_bytes() +
                                                                  e.arena_bytes() + e.io_bytes() +
                                                                  e.states().fixed_bytes();

@@ -50,6 +50,9 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   engine.memory = options.memory;
   const int64_t beams = default_beams(m.folder.generation);
   engine.sequences = std::max(options.sequences, beams);
+  // Answers about what was heard or seen are drawn several times where they are doubtful.
+  if (m.files.encoder && !encoder_takes_ids(m.files.encoder->graph))
+    engine.sequences = std::max<int64_t>(engine.sequences, 8);
   engine.chunk = options.chunk;
   engine.batch = std::max(options.batch, beams);
   engine.window = options.window;
@@ -167,6 +170,11 @@ Status import_files(Model::Impl& m) {
   models.push_back(&m.files.decoder);
   if (m.files.first) models.push_back(&*m.files.first);
   share_initialisers(models);
+  if (!m.files.first) return Status::ok();
+  if (const std::string name = different_parameter(*m.files.first, m.files.decoder); !name.empty())
+    return Status::error(Code::kBadFile, m.files.first_name + " and " + m.files.decoder_name +
+                                             " are not of one decoder: initialiser '" + name +
+                                             "' has other numbers in each");
   return Status::ok();
 }
 

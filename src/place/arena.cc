@@ -70,9 +70,11 @@ class Allocator {
       end = end_of_row_group(plan_, i);
       if (end - i > 1) share_life(static_cast<int>(i), static_cast<int>(end) - 1);
     }
-    // The host reads the logits after the step.
-    if (binding_.logits != kNoValue)
-      if (const Home& h = plan_.values[binding_.logits]; h.region == RegionKind::kArena)
+    // The host reads the logits after the step, and what else is kept.
+    std::vector<ValueId> kept = binding_.kept;
+    if (binding_.logits != kNoValue) kept.push_back(binding_.logits);
+    for (const ValueId v : kept)
+      if (const Home& h = plan_.values[v]; h.region == RegionKind::kArena)
         plan_.arena[static_cast<size_t>(h.root)].last = static_cast<int>(plan_.steps.size());
     for (std::vector<Root>* roots : {&plan_.arena, &plan_.io, &plan_.ports})
       for (Root& r : *roots) SITU_RETURN_IF_ERROR(measure(r));

@@ -83,7 +83,8 @@ class RowGroups {
 }  // namespace
 
 bool is_row_product(const Node& node) {
-  return node.is("PackedMatMul", "situ") || node.is("PackedProjections", "situ") || node.is("DenseMatMul", "situ");
+  return node.is("PackedMatMul", "situ") || node.is("PackedProjections", "situ") || node.is("DenseMatMul", "situ") ||
+         node.is("IntegerMatMul", "situ");
 }
 
 void find_row_groups(const Graph& graph, Plan* plan) { RowGroups(graph, plan).run(); }

@@ -14,6 +14,7 @@
 #include "python/options.h"
 #include "python/results.h"
 #include "python/session.h"
+#include "python/speech.h"
 #include "python/token_stream.h"
 
 namespace nb = nanobind;
@@ -272,6 +273,7 @@ NB_MODULE(_situ, m) {
   bind_model(m);
   bind_session(m);
   bind_stream(m);
+  bind_speech(m);
   m.def("load", &load, "path"_a, "threads"_a, "naive"_a, "context_length"_a, "memory"_a, "sequences"_a, "chunk"_a,
         "batch"_a, "window"_a, "sink"_a, "kv_type"_a, "draft"_a, "pack_cache"_a);
   m.def("option_names", &option_names, nb::sig("def option_names() -> list[str]"),

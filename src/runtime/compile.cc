@@ -82,6 +82,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   context.encoder = use.encoder;
   context.sources = use.sources;
   context.fed = use.fed;
+  context.source_length = use.source_length;
   context.packs = packs;
   context.kv_type = options.kv_type;
   context.length = length;
@@ -188,6 +189,16 @@ Status order_states(const std::vector<StatePair>& of_module, Binding& binding) {
   return Status::ok();
 }
 
+// Whether programs that were compiled apart read sources of one type (store_states).
+bool same_sources(const Binding& a, const Graph& of_a, const Binding& b, const Graph& of_b) {
+  for (const StatePair& x : a.states)
+    for (const StatePair& y : b.states)
+      if (x.name == y.name && x.rule == StateRule::kSource && x.past != kNoValue && y.past != kNoValue &&
+          of_a.values[x.past].info.type != of_b.values[y.past].info.type)
+        return false;
+  return true;
+}
+
 // The graph holds for any step: one compilation serves prompts and single tokens, with S = L = 1 for the latter.
 CompiledModule for_any_step(Compiled any, bool literal, Evaluator& evaluator) {
   CompiledModule both;
@@ -210,7 +221,8 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
   Result<Module> bound = bind_module(module_files(files, {}), evaluator);
   if (!bound.is_ok()) return bound.status();
   Module& module = *bound;
-  const auto use = [&](Phase phase) { return GraphUse{phase, false, module.sources, {}}; };
+  const auto use = [&](Phase phase) { return GraphUse{phase, false, module.sources, {}, module.source_length}; };
+  SITU_RETURN_IF_ERROR(check_source_length(module, options, evaluator));
   // Whether the cached branch without past is the first call, so that it serves all steps.
   bool as_first = true;
   if (module.first) {
@@ -240,6 +252,12 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
       return both;
     }
     if (!first.is_ok()) return as_first ? wrong : first.status();
+    if (options.kv_type == DType::kNone &&
+        !same_sources(first->binding, first->graph, decode->binding, decode->graph)) {
+      EngineOptions as_exported = options;
+      as_exported.kv_type = DType::kF32;
+      return compile_module(files, as_exported, packs);
+    }
     std::vector<StatePair> all = decode->binding.states;
     for (const StatePair& s : first->binding.states)
       if (std::none_of(all.begin(), all.end(), [&](const StatePair& o) { return o.name == s.name; })) {
@@ -254,6 +272,26 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
   }
   both.module = std::move(module);
   return both;
+}
+
+// The decoder was compiled for the mask of an input of source_length() frames: this one must be among those of as many
+// rows.
+static Status check_frames(const Module& module, const ModelFiles& files, const Compiled& encode,
+                           Evaluator& evaluator) {
+  const std::optional<Dim> frames = masked_length(*module.encoder);
+  const Dim length = source_length(files.encoder->graph, module.encoder_output, evaluator);
+  if (!frames || !frames->is_const() || length == Dim::symbol(kSymE)) return Status::ok();
+  for (const StatePair& s : encode.binding.states) {
+    if (s.present == kNoValue) continue;
+    const Dim& rows = encode.graph.values[s.present].info.shape[static_cast<size_t>(s.axis)];
+    if (!rows.is_const()) continue;
+    const Dim first = length.substitute(kSymE, rows), next = length.substitute(kSymE, rows + Dim(1));
+    if (frames->value() < first.value() || frames->value() >= next.value())
+      return Status::error("encoder: " + frames->str() + " frames become " + rows.str() +
+                           " rows, and as many come of " + first.str() + " to " + (next - Dim(1)).str() +
+                           " frames by its shapes");
+  }
+  return Status::ok();
 }
 
 Result<Compiled> compile_encoder(const ModelFiles& files, const EngineOptions& options, PackStore* packs,
@@ -271,6 +309,7 @@ Result<Compiled> compile_encoder(const ModelFiles& files, const EngineOptions& o
     for (const StatePair& read : decoder.binding.states)
       if (read.name == s.name && read.rule == StateRule::kSource) {
         use.sources.push_back(s);
+        use.sources.back().stored = decoder.graph.values[read.past].info.type;
         for (const ValueId v : graph.outputs)
           if (graph.values[v].name == s.output) outputs.push_back(v);
       }
@@ -278,6 +317,7 @@ Result<Compiled> compile_encoder(const ModelFiles& files, const EngineOptions& o
   Result<Compiled> encode = compile(graph, options, packs, use);
   if (!encode.is_ok()) return encode.status().with_context("encoder");
   SITU_RETURN_IF_ERROR(order_states(decoder.binding.states, encode->binding));
+  SITU_RETURN_IF_ERROR(check_frames(*module, files, *encode, evaluator));
   return encode;
 }
 

@@ -58,8 +58,9 @@ struct Compiled {
 struct GraphUse {
   Phase phase = Phase::kAny;
   bool encoder = false;
-  std::vector<SourceRows> sources;  // that it writes or reads
-  std::set<std::string> fed;        // inputs of an encoder that the caller gives as tensors
+  std::vector<SourceRows> sources;         // that it writes or reads
+  std::set<std::string> fed;               // inputs of an encoder that the caller gives as tensors
+  Dim source_length = Dim::symbol(kSymE);  // of the mask that a decoder takes of its source
 };
 // Runs the passes on a copy of the imported graph. Weights are packed into `packs`; null: literally, for the naive
 // mode.

@@ -103,7 +103,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   if (e->encoder_ && e->encoder_->compiled()) graphs.push_back(&e->encoder_->compiled()->graph);
   e->computed_bytes_ = std::max<int64_t>(0, constant_bytes(graphs) - files.weight_bytes());
   e->ledger_.packed = prompt.packed_bytes + token.packed_bytes + packs.written_bytes();
-  const int64_t capacity = context_of(options);
+  const int64_t capacity = e->capacity_ = context_of(options);
   // Prompts stay whole where tokens depend on later ones, and where the graph computes steps without past or of one
   // token: what a chunk leaves over would be fed token by token.
   const bool whole = !prompt.order.mixing.empty() || e->compiled_.first_only;
@@ -413,6 +413,39 @@ Status InPlaceEngine::take_state_slot(Sequence& sequence) {
   Status room = sequence.take_write_slot();
   while (!room.is_ok() && prefixes_ && prefixes_->drop_oldest()) room = sequence.take_write_slot();
   return room;
+}
+
+Result<std::pair<int64_t, int64_t>> InPlaceEngine::attending_heads() {
+  if (!encoder_) return Status::error(Code::kInvalidArgument, "the model has no encoder");
+  if (!attending_) {
+    const int64_t tokens = std::min(chunk_, capacity_);
+    Result<std::unique_ptr<CrossAttention>> made = CrossAttention::create(
+        compiled_.prompt, {tokens, capacity_, tokens, encoder_->most_rows()}, *states_, *executor_);
+    if (!made.is_ok()) return made.status();
+    attending_ = std::move(*made);
+  }
+  return std::pair(attending_->layers(), attending_->heads());
+}
+
+Result<std::vector<float>> InPlaceEngine::attended(Sequence& sequence, std::span<const int64_t> tokens,
+                                                   std::span<const AttentionHead> heads) {
+  if (const auto made = attending_heads(); !made.is_ok()) return made.status();
+  SITU_RETURN_IF_ERROR(check_source(sequence));
+  const auto count = static_cast<int64_t>(tokens.size());
+  if (sequence.length() != 0 || count < 1 || count > chunk_)
+    return Status::error(Code::kInvalidArgument,
+                         std::to_string(count) + " tokens after " + std::to_string(sequence.length()) +
+                             " cannot be aligned in one step of at most " + std::to_string(chunk_));
+  Undo undo(*this, sequence);
+  const Result<Run> slots = take_slots(sequence, count, count);
+  if (!slots.is_ok()) return slots.status();
+  if (slots->length < count)
+    return Status::error(Code::kNoRoom, "no " + std::to_string(count) + " slots in a row for an alignment");
+  SITU_RETURN_IF_ERROR(take_state_slot(sequence));
+  Segment segment = segment_of(sequence, tokens, 0, slots->first_slot, true);
+  segment.runs = sequence.runs().data();
+  segment.run_count = static_cast<int>(sequence.runs().size());
+  return attending_->run(segment, heads, ledger_);
 }
 
 Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool prompt, bool last,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/compile.h"
+#include "runtime/cross_attention.h"
 #include "runtime/prefix_cache.h"
 #include "runtime/program.h"
 #include "runtime/source_writer.h"
@@ -46,6 +47,13 @@ class InPlaceEngine {
   // logits: in `to`, [vocabulary], if it is not null. Most programs compute them there; what lies elsewhere is copied,
   // and the ledger says so.
   Status step(Sequence& sequence, std::span<const int64_t> tokens, float* to = nullptr);
+  // What tokens [1..chunk()] look at in the source of a sequence that has no token yet, and is left so: weights [heads,
+  // tokens, rows of the source] of the decoder's cross-attention. Errors: the sequence has tokens; those of
+  // CrossAttention; no room.
+  Result<std::vector<float>> attended(Sequence& sequence, std::span<const int64_t> tokens,
+                                      std::span<const AttentionHead> heads);
+  // (layers, heads) of that attention; an error where it was not recognised.
+  Result<std::pair<int64_t, int64_t>> attending_heads();
   // Logits [vocabulary] of the last token fed, valid until the next step; where the caller has them, as long as he
   // leaves them.
   std::span<const float> logits() const { return logits_; }
@@ -191,7 +199,9 @@ class InPlaceEngine {
   std::unique_ptr<TokenBatch> tokens_;  // of decode_, where steps take one sequence
   size_t token_rows_ = 0;               // of its last step, if that was the last step
   std::unique_ptr<SourceWriter> encoder_;
-  std::byte* memory_ = nullptr;  // arena, then io
+  int64_t capacity_ = 0;                       // tokens of a sequence
+  std::unique_ptr<CrossAttention> attending_;  // once it was asked for
+  std::byte* memory_ = nullptr;                // arena, then io
   int64_t computed_bytes_ = 0, memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1, window_ = 0, first_ = 0;
   std::vector<float> converted_;
   std::span<const float> logits_;

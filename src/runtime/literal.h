@@ -16,6 +16,7 @@ struct LiteralStep {
   int64_t source_rows = 1;
   const std::map<std::string, Tensor>* states = nullptr;  // by the name of the state
   const std::map<std::string, Tensor>* fed = nullptr;     // by the name of the input
+  int64_t source_length = 0;  // of the encoder's input; 0: the fewest that so many rows are made of
 };
 struct LiteralResult {
   Tensor logits;
@@ -40,5 +41,10 @@ enum class FirstCall {
   kOther,     // neither: these are no two calls of one model
 };
 Result<FirstCall> compare_first_call(const Module& module, const EngineOptions& options, Evaluator& evaluator);
+
+// Whether a decoder that takes the mask of an encoder's input gives the same logits for all lengths of which the
+// encoder makes as many rows: programs in place know the rows alone. The longest and shortest are run, and some
+// between.
+Status check_source_length(const Module& module, const EngineOptions& options, Evaluator& evaluator);
 
 }  // namespace situ

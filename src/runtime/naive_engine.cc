@@ -35,19 +35,20 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files
   }
   // A graph for any step; else one for first calls and one for single tokens.
   Result<Compiled> decode =
-      compile(m.literal_decode, options, nullptr, {Phase::kAny, false, source_states(m.literal_decode, m, false), {}});
+      compile(m.literal_decode, options, nullptr,
+              {Phase::kAny, false, source_states(m.literal_decode, m, false), {}, m.source_length});
   const Status any = decode.status();
   std::optional<Graph> first_graph = m.literal_first;
   if (!decode.is_ok()) {
     decode = compile(m.literal_decode, options, nullptr,
-                     {Phase::kDecode, false, source_states(m.literal_decode, m, false), {}});
+                     {Phase::kDecode, false, source_states(m.literal_decode, m, false), {}, m.source_length});
     if (!decode.is_ok()) return with_fixed_tokens(m.literal_decode, options, any);
     if (!first_graph) first_graph = m.literal_decode;
   }
   e->decode_ = std::move(*decode);
   if (!first_graph) return e;
-  Result<Compiled> first =
-      compile(*first_graph, options, nullptr, {Phase::kFirst, false, source_states(*first_graph, m, true), {}});
+  Result<Compiled> first = compile(*first_graph, options, nullptr,
+                                   {Phase::kFirst, false, source_states(*first_graph, m, true), {}, m.source_length});
   if (!first.is_ok() && !m.literal_first && steps_by_token(e->decode_.binding)) {
     e->one_token_ = true;
     return e;
@@ -77,6 +78,8 @@ Status NaiveEngine::encode(NaiveSequence& sequence, const EncoderInput& input) {
         if (state.empty() && state_suffix(name) == s.name) state = s.name;
       if (!state.empty()) use.sources.push_back({state, "", name, 1});
     }
+    const std::optional<Dim> length = masked_length(graph);
+    encoder_length_ = length && length->is_const() ? length->value() : 0;
     Result<Compiled> encoder = compile(graph, options_, nullptr, use);
     if (!encoder.is_ok()) return encoder.status().or_code(Code::kUnsupportedModel).with_context("encoder");
     encoder_ = std::move(*encoder);
@@ -92,6 +95,7 @@ Status NaiveEngine::encode(NaiveSequence& sequence, const EncoderInput& input) {
         sequence.source_rows = held->second.dims()[static_cast<size_t>(s.axis)];
     if (const auto hidden = sequence.states.find(kHidden); hidden != sequence.states.end())
       sequence.source_rows = hidden->second.dims()[1];
+    sequence.source_length = encoder_length_;
     return Status::ok();
   } catch (const std::bad_alloc&) {
     return Status::error(Code::kNoRoom,
@@ -136,9 +140,10 @@ Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> token
 }
 
 Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens) {
-  Result<LiteralResult> made = run_literally(
-      compiled, {tokens, sequence.length, std::max<int64_t>(1, sequence.source_rows), &sequence.states, nullptr},
-      *evaluator_);
+  Result<LiteralResult> made = run_literally(compiled,
+                                             {tokens, sequence.length, std::max<int64_t>(1, sequence.source_rows),
+                                              &sequence.states, nullptr, sequence.source_length},
+                                             *evaluator_);
   if (!made.is_ok()) return made.status();
   SITU_RETURN_IF_ERROR(keep_logits(made->logits));
   made->states.merge(sequence.states);  // what this call does not give stays

@@ -19,6 +19,7 @@ namespace situ {
 struct NaiveSequence {
   std::map<std::string, Tensor> states;
   int64_t length = 0, source_rows = 0;
+  int64_t source_length = 0;   // of the encoder's input, where it has a mask
   FixedWindowSequence window;  // of an export whose extents are fixed
 };
 
@@ -51,6 +52,7 @@ class NaiveEngine {
   Compiled decode_;
   std::unique_ptr<FixedWindowLoop> fixed_;   // null: extents follow the step
   std::optional<Compiled> first_, encoder_;  // encoder_: for extents_
+  int64_t encoder_length_ = 0;               // of its mask, where it takes one
   bool one_token_ = false;                   // decode_ holds for single tokens, and no graph for more
   std::map<std::string, std::vector<int64_t>> extents_;
   std::unique_ptr<ThreadPool> pool_;

@@ -36,7 +36,8 @@ bool overlap(const ByteRange& a, const ByteRange& b) { return a.begin < b.end &&
 
 // The kernels of these take rows [1 .., S, K] of their first operand to rows [1 .., S, N], each by itself.
 bool takes_rows(const Node& n) {
-  return n.domain == "situ" && (n.op == "PackedMatMul" || n.op == "PackedProjections" || n.op == "DenseMatMul");
+  return n.domain == "situ" &&
+         (n.op == "PackedMatMul" || n.op == "PackedProjections" || n.op == "DenseMatMul" || n.op == "IntegerMatMul");
 }
 
 // [1 .., S, N]

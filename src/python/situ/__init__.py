@@ -20,11 +20,13 @@ from situ._situ import Session, SituError, peak_rss_mib
 from situ.model import Message, Model, Prompt, Stream, load
 from situ.options import Options
 from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, Token, TokenLogprob
+from situ.speech import Audio, Segment, SpeechOptions, Transcript, Transcription, Word
 
 SituError.__module__ = __name__  # as it is to be imported
 
 __all__ = [
     "Answer",
+    "Audio",
     "Facts",
     "Generation",
     "Ledger",
@@ -34,11 +36,16 @@ __all__ = [
     "Options",
     "Perplexity",
     "Prompt",
+    "Segment",
     "Session",
     "SituError",
+    "SpeechOptions",
     "Stream",
     "Token",
     "TokenLogprob",
+    "Transcript",
+    "Transcription",
+    "Word",
     "load",
     "peak_rss_mib",
 ]

@@ -18,6 +18,7 @@ from situ import _situ
 from situ._situ import SituError
 from situ.options import Options
 from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, Token, TokenLogprob
+from situ.speech import Audio, SpeechOptions, Transcription, samples_of
 
 Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 Prompt: TypeAlias = str | Ids
@@ -134,6 +135,27 @@ class Model:
         Raises SituError: fewer than 2 tokens, windows that do not fit, and what generate raises for a prompt.
         """
         return Perplexity(**self._model.perplexity(self._ids(text, chat=False), context, stride))
+
+    def transcribe(self, audio: Audio, **options: Unpack[SpeechOptions]) -> Transcription:
+        """The segments of a recording, for models of Whisper's kind: a lazy iterator of Segment.
+
+            for segment in model.transcribe("talk.mp3", language="en"):
+                print(f"[{segment.start:.2f} - {segment.end:.2f}]{segment.text}")
+
+        audio: a file (wav, flac, mp3, ogg), or mono samples at 16 kHz, float [samples].
+
+        Raises SituError: a model without an encoder of spectrograms, a file that cannot be read, an option out of its range.
+        """
+        if isinstance(audio, (str, os.PathLike)):
+            return Transcription(_situ.transcribe_path(self._model, os.fsencode(audio), dict(options)))
+        return Transcription(_situ.transcribe_samples(self._model, samples_of(audio), dict(options)))
+
+    def features(self, audio: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+        """The log-mel spectrogram [mels, frames] of one window of at most 30 seconds, as transformers computes it.
+
+        audio: mono samples at 16 kHz, float [samples]; a shorter window is filled with silence.
+        """
+        return _situ.features(self._model, samples_of(audio))
 
     @property
     def has_tokenizer(self) -> bool:

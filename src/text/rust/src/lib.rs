@@ -12,5 +12,8 @@ mod job;
 mod limits;
 mod tokenizer;
 
+// Its C functions go into the archive.
+pub use situ_audio;
+
 #[global_allocator]
 static ALLOCATOR: limits::CountingAllocator = limits::CountingAllocator;

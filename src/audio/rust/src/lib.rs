@@ -1,0 +1,13 @@
+//! Audio decoding, resampling and power spectra behind the C ABI of `src/audio/situ_audio.h`.
+//!
+//! Every entry goes through `ffi::guarded`, so a hostile file gives an error text and never a crash.
+
+mod decode;
+mod ffi;
+mod input;
+mod opus;
+mod reader;
+mod resample;
+mod sniff;
+mod spectrum;
+mod vorbis;

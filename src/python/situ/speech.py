@@ -1,0 +1,115 @@
+"""Transcriptions: segments of a recording, as they are decided."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from situ import _situ
+
+Audio: TypeAlias = str | os.PathLike[str] | NDArray[np.floating[Any]]
+"""A file (wav, flac, mp3, ogg), or mono samples at 16 kHz."""
+
+
+class SpeechOptions(TypedDict, total=False):
+    """Options of Model.transcribe(). The rules are those of the Whisper paper and its reference implementation."""
+
+    language: str  # "auto": the most probable one of the first 30 seconds; or a code such as "en"
+    task: Literal["transcribe", "translate"]
+    timestamps: Literal["none", "segment", "word"]  # segment
+    temperatures: Sequence[float]  # (0, 0.2, 0.4, 0.6, 0.8, 1), tried in turn where an answer is doubtful
+    beams: int  # 1: greedy, at temperature 0
+    best_of: int  # 5 answers that are drawn above it
+    patience: float  # 1
+    length_penalty: float  # 1
+    compression_ratio_threshold: float | None  # 2.4
+    logprob_threshold: float | None  # -1
+    no_speech_threshold: float | None  # 0.6
+    condition_on_previous_text: bool  # True
+    prompt: str  # text before the first window
+    hotwords: str  # words before every window's text
+    vad: bool  # leave out what is no speech
+    batched: int  # windows of speech by themselves, so many in the same steps; 0: one after the other
+    seed: int  # of what is drawn
+
+
+class Word(NamedTuple):
+    """A word, with the space before it and the punctuation around it. Times in seconds from the file's start."""
+
+    start: float
+    end: float
+    word: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment, with the field names of faster-whisper. Times in seconds from the file's start."""
+
+    id: int  # from 1 on
+    start: float
+    end: float
+    text: str
+    tokens: list[int]  # with timestamp tokens
+    avg_logprob: float
+    compression_ratio: float
+    no_speech_prob: float
+    words: list[Word]  # with timestamps="word"
+    temperature: float
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What is known of a recording so far; all of it when its segments have come."""
+
+    duration: float  # seconds
+    samples: int  # at 16 kHz
+    language: str
+    language_probability: float  # 1 where it was given
+    text: str
+    output_ids: list[int]  # of all windows in order, without prompts and end tokens
+    features_ms: float
+    encode_ms: float
+    decode_ms_per_token: float
+    bytes_copied_per_token: float
+    notes: list[str]
+    cut: str  # why the audio ended before it should have, or ""
+    cancelled: bool
+
+
+class Transcription(Iterator[Segment]):
+    """The segments of a recording: a lazy iterator. The model computes when the next one is asked for."""
+
+    def __init__(self, transcription: _situ.Transcription) -> None:
+        self._transcription = transcription
+        self._count = 0
+
+    def __next__(self) -> Segment:
+        raw = self._transcription.next()
+        if raw is None:
+            raise StopIteration
+        self._count += 1
+        return Segment(id=self._count, **{**raw, "words": [Word(*w) for w in raw["words"]]})
+
+    @property
+    def transcript(self) -> Transcript:
+        return Transcript(**self._transcription.transcript())
+
+    @property
+    def language(self) -> str:
+        """Known once the first segment has come, or where it was given."""
+        return self.transcript.language
+
+    @property
+    def duration(self) -> float:
+        return self.transcript.duration
+
+
+def samples_of(audio: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    array = np.asarray(audio)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.floating):
+        raise TypeError(f"samples are a float array [samples], mono at 16 kHz, not {array.dtype}{list(array.shape)}")
+    return np.ascontiguousarray(array, dtype=np.float32)

@@ -1,0 +1,141 @@
+#include "runtime/cross_attention.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/tensor.h"
+
+namespace situ {
+namespace {
+
+// Whether node `n` attends to rows that another program wrote.
+bool attends_to_source(const Graph& graph, const Plan& plan, const Node& n) {
+  if (!n.is("Attention", "situ") || graph.values[n.in[1]].info.shape.size() != 4) return false;
+  const Home& keys = plan.values[n.in[1]];
+  return keys.region == RegionKind::kState &&
+         plan.states[static_cast<size_t>(keys.root)].pair.rule == StateRule::kSource;
+}
+
+float at(const View& v, int64_t i) {
+  return v.type == DType::kF32   ? v.as<float>()[i]
+         : v.type == DType::kF16 ? half_to_float(v.as<uint16_t>()[i])
+                                 : bfloat_to_float(v.as<uint16_t>()[i]);
+}
+
+bool is_float(DType t) { return t == DType::kF32 || t == DType::kF16 || t == DType::kBF16; }
+
+// Row-major floats of a matrix [rows, size].
+std::vector<float> floats_of(const View& v, Ledger& ledger) {
+  std::vector<float> values;
+  values.reserve(static_cast<size_t>(v.count()));
+  for (int64_t r = 0; r < v.dims[0]; ++r)
+    for (int64_t i = 0; i < v.dims[1]; ++i) values.push_back(at(v, r * v.strides[0] + i * v.strides[1]));
+  ledger.computed += static_cast<int64_t>(values.size() * sizeof(float));
+  return values;
+}
+
+// Head `h` of [1, heads, rows, size].
+View head_of(const View& all, int64_t h) {
+  View v = all;
+  v.rank = 2;
+  v.data += h * all.strides[1] * dtype_bytes(all.type);
+  for (int a = 0; a < 2; ++a) {
+    v.dims[a] = all.dims[a + 2];
+    v.strides[a] = all.strides[a + 2];
+  }
+  return v;
+}
+
+}  // namespace
+
+CrossAttention::~CrossAttention() {
+  program_.reset();
+  if (memory_) munmap(memory_, bytes_);
+}
+
+Result<std::unique_ptr<CrossAttention>> CrossAttention::create(const Compiled& compiled, const PlanBounds& bounds,
+                                                               const StatePool& states, Executor& executor) {
+  std::unique_ptr<CrossAttention> made(new CrossAttention);
+  const Graph& graph = compiled.graph;
+  made->binding_ = compiled.binding;
+  for (const Node& n : graph.nodes)
+    if (n.is("Attention", "situ")) made->binding_.kept.push_back(n.in[0]);
+  Result<Plan> plan = make_plan(graph, made->binding_, bounds);
+  if (!plan.is_ok()) return plan.status();
+  made->plan_ = std::move(*plan);
+  made->bytes_ = static_cast<size_t>(made->plan_.arena_bytes + made->plan_.io_bytes + 64);
+  void* p = mmap(nullptr, made->bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED)
+    return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(made->bytes_) + " bytes for an alignment");
+  made->memory_ = static_cast<std::byte*>(p);
+  const Regions regions{made->memory_, made->memory_ + made->plan_.arena_bytes, &states};
+  Result<std::unique_ptr<Program>> program =
+      Program::create(graph, made->binding_, made->plan_, compiled.order, regions, executor);
+  if (!program.is_ok()) return program.status();
+  made->program_ = std::move(*program);
+  const std::vector<Call>& calls = made->program_->schedule().calls;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const Step& step = made->plan_.steps[static_cast<size_t>(calls[i].step)];
+    if (step.move) continue;
+    const Node& node = graph.nodes[static_cast<size_t>(step.node)];
+    if (!attends_to_source(graph, made->plan_, node)) continue;
+    made->calls_.push_back({static_cast<int>(i), node.attr_float("scale", 1)});
+    const Dim& heads = graph.values[node.in[0]].info.shape[1];
+    made->heads_ = heads.is_const() ? heads.value() : 0;
+  }
+  if (made->calls_.empty())
+    return Status::error(Code::kUnsupportedModel, "the decoder's attention to its source was not recognised");
+  return made;
+}
+
+Result<std::vector<float>> CrossAttention::run(const Segment& segment, std::span<const AttentionHead> heads,
+                                               Ledger& ledger) {
+  for (const AttentionHead& h : heads)
+    if (h.layer < 0 || h.layer >= layers() || h.head < 0 || h.head >= heads_)
+      return Status::error(Code::kBadFile, "alignment head [" + std::to_string(h.layer) + ", " +
+                                               std::to_string(h.head) + "]: the decoder has " +
+                                               std::to_string(layers()) + " layers of " + std::to_string(heads_) +
+                                               " heads");
+  // All logits are wanted: what only the last token's hang on is else left out for the others.
+  SITU_RETURN_IF_ERROR(program_->run({{&segment, 1}, segment.count}, ledger));
+  std::vector<float> weights;
+  for (const AttentionHead& h : heads) {
+    const LayerCall& layer = calls_[static_cast<size_t>(h.layer)];
+    const View* operands = program_->operands(layer.call);
+    const View &q = operands[0], &k = operands[1];
+    const int64_t group = std::max<int64_t>(1, q.dims[1] / std::max<int64_t>(1, k.dims[1])), tokens = q.dims[2],
+                  rows = segment.source_rows, size = q.dims[3];
+    if (k.dims[3] != size || !is_float(k.type) || !is_float(q.type))
+      return Status::error(Code::kUnsupportedModel,
+                           std::string("word times need queries and keys of floats, and these are ") +
+                               dtype_name(q.type) + " " + std::to_string(size) + " and " + dtype_name(k.type) + " " +
+                               std::to_string(k.dims[3]) + " wide");
+    View keys = head_of(k, h.head / group);
+    keys.dims[0] = rows;
+    // Read by runs of slots, keys are those of the whole space.
+    if (program_->schedule().calls[static_cast<size_t>(layer.call)].by_run >> 1 & 1)
+      keys.data += segment.source_slot * keys.strides[0] * dtype_bytes(keys.type);
+    const std::vector<float> queries = floats_of(head_of(q, h.head), ledger), key = floats_of(keys, ledger);
+    for (int64_t t = 0; t < tokens; ++t) {
+      const size_t at = weights.size();
+      weights.resize(at + static_cast<size_t>(rows));
+      float* row = weights.data() + at;
+      float largest = -INFINITY;
+      for (int64_t r = 0; r < rows; ++r) {
+        float sum = 0;
+        for (int64_t i = 0; i < size; ++i)
+          sum += queries[static_cast<size_t>(t * size + i)] * key[static_cast<size_t>(r * size + i)];
+        row[r] = layer.scale * sum;
+        largest = std::max(largest, row[r]);
+      }
+      float total = 0;
+      for (int64_t r = 0; r < rows; ++r) total += row[r] = std::exp(row[r] - largest);
+      for (int64_t r = 0; r < rows; ++r) row[r] /= total;
+    }
+  }
+  return weights;
+}
+
+}  // namespace situ

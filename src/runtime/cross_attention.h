@@ -1,0 +1,48 @@
+// What tokens look at in their source: the weights of chosen heads of cross-attention. A program beside those of the
+// engine, made when it is first asked for: the queries of its attention stay until the step's end, and the weights are
+// computed from them and from the keys in the source space. Other steps pay nothing.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "runtime/compile.h"
+#include "runtime/program.h"
+
+namespace situ {
+
+struct AttentionHead {
+  int64_t layer = 0, head = 0;  // of the decoder's layers that attend to the source, from 0 on
+};
+
+class CrossAttention {
+ public:
+  // `compiled`: of prompts. All must outlive it. Error: attention to the source was not recognised.
+  static Result<std::unique_ptr<CrossAttention>> create(const Compiled& compiled, const PlanBounds& bounds,
+                                                        const StatePool& states, Executor& executor);
+  ~CrossAttention();
+
+  int64_t layers() const { return static_cast<int64_t>(calls_.size()); }
+  int64_t heads() const { return heads_; }  // of a layer
+  // One step of the tokens of a segment with a source, no more than the bounds; weights [heads, tokens, source rows] by
+  // softmax. Errors: a head that is not there; those of Program::run.
+  Result<std::vector<float>> run(const Segment& segment, std::span<const AttentionHead> heads, Ledger& ledger);
+
+ private:
+  CrossAttention() = default;
+  Binding binding_;
+  Plan plan_;
+  std::unique_ptr<Program> program_;
+  struct LayerCall {
+    int call;
+    float scale;
+  };
+  std::vector<LayerCall> calls_;  // by layer
+  int64_t heads_ = 0;
+  std::byte* memory_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace situ

@@ -1,0 +1,42 @@
+#include "speech/alignment.h"
+
+#include <gtest/gtest.h>
+
+namespace situ {
+namespace {
+
+// Rows that look at one frame each, a little at the others.
+std::vector<float> looking(const std::vector<std::vector<int64_t>>& heads, int64_t stride) {
+  std::vector<float> weights;
+  for (const auto& rows : heads)
+    for (const int64_t at : rows)
+      for (int64_t f = 0; f < stride; ++f)
+        weights.push_back(std::abs(f - at) <= 4 ? 0.1f : 0.1f / static_cast<float>(stride));
+  return weights;
+}
+
+TEST(AlignTokens, FollowsWhatRowsLookAt) {
+  // One row of the prompt, then a row for each of 3 tokens and one behind them, and the end's.
+  const std::vector<float> weights = looking({{0, 5, 25, 45, 70, 78}, {40, 5, 25, 45, 70, 1}}, 80);
+  const std::vector<int64_t> begins = align_tokens(weights, 2, 6, 80, 80, 1, 3);
+  ASSERT_EQ(begins.size(), 4u);
+  EXPECT_EQ(begins[0], 0);
+  for (size_t i = 1; i < begins.size(); ++i) {
+    EXPECT_GE(begins[i], 20 * static_cast<int64_t>(i) - 5);
+    EXPECT_LE(begins[i], 20 * static_cast<int64_t>(i) + 10);
+  }
+}
+
+TEST(AlignTokens, StaysWithinItsFramesAndGoesOn) {
+  for (const int64_t frames : {1, 2, 5, 30}) {
+    const std::vector<int64_t> begins = align_tokens(looking({{3, 9, 1, 30, 2}}, 40), 1, 5, 40, frames, 0, 4);
+    ASSERT_EQ(begins.size(), 5u);
+    for (size_t i = 0; i < begins.size(); ++i) {
+      EXPECT_LT(begins[i], frames);
+      EXPECT_GE(begins[i], i == 0 ? 0 : begins[i - 1]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace situ

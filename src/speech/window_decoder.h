@@ -1,0 +1,74 @@
+// The texts of windows: a prompt behind the encoder's output, then tokens greedily, by beams, or drawn. Windows that
+// are decoded together share steps, and each gets what it would get alone, to the bit.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "generate/logprobs.h"
+#include "generate/sampler.h"
+#include "pipelines/llm.h"
+#include "speech/speech_tokens.h"
+
+namespace situ {
+
+struct WindowOptions {
+  int64_t beams = 1, best_of = 1;
+  double patience = 1, length_penalty = 1;
+  uint64_t seed = 0;
+  bool timestamps = true;
+};
+
+struct WindowText {
+  std::vector<int64_t> ids;    // without the end
+  double log_probability = 0;  // of ids and the end, under the rules
+  double no_speech_prob = 0;   // of <|nospeech|> in place of the language
+  double temperature = 0;
+  // Over the tokens and the end.
+  double avg_logprob() const { return log_probability / static_cast<double>(ids.size() + 1); }
+};
+
+class WindowDecoder {
+ public:
+  // `model` and `tokens` must outlive it.
+  WindowDecoder(Model::Impl& model, const SpeechTokens& tokens, const WindowOptions& options);
+
+  // A prompt of the decoder: `start_at`: where <|startoftranscript|> stands in it.
+  struct PromptIds {
+    std::vector<int64_t> ids;
+    size_t start_at = 0;
+  };
+  struct Window {
+    const Session* source;  // behind the encoder's output, before any token; forks of it are decoded
+    uint64_t draw = 0;      // another number, other draws
+  };
+  // The text of each window behind the same prompt. Errors: those of a step or a fork.
+  Result<std::vector<WindowText>> decode(std::span<const Window> windows, const PromptIds& prompt, double temperature);
+
+  // How probable each language is after <|startoftranscript|> alone: (code, probability), the most probable one first.
+  Result<std::vector<std::pair<std::string, double>>> languages(const Session& source);
+
+ private:
+  struct Started;  // a window whose prompt was fed
+  struct Branch;   // an answer of a window
+  SamplingOptions sampling(double temperature, uint64_t draw, int64_t most) const;
+  // Feeds the prompts, as many in a step as it gives logits of.
+  Result<std::vector<Started>> start(std::span<const Window> windows, const PromptIds& prompt);
+  Status start_some(std::span<Started> windows, const PromptIds& prompt);
+  Status read_first_row(Started& window, const PromptIds& prompt);
+  Result<WindowText> search(Started& window, const PromptIds& prompt, int64_t most);
+  Result<std::vector<WindowText>> choose(std::span<Started> windows, const PromptIds& prompt, double temperature,
+                                         int64_t most);
+  Status branch(Started& window, size_t of, const PromptIds& prompt, double temperature, int64_t most,
+                std::vector<Branch>& branches);
+  Status take(Branch& branch, std::span<const float> logits, int64_t most);
+
+  Model::Impl& model_;
+  const SpeechTokens& tokens_;
+  const WindowOptions options_;
+  std::shared_ptr<const TokenRule> rule_;
+  LogProbabilities read_;
+};
+
+}  // namespace situ

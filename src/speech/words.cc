@@ -1,0 +1,164 @@
+#include "speech/words.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "generate/logprobs.h"
+#include "speech/alignment.h"
+
+namespace situ {
+namespace {
+
+constexpr double kFrame = 0.02;  // seconds of a row of the source
+
+bool writes_no_spaces(const std::string& language) {
+  for (const char* code : {"zh", "ja", "th", "lo", "my", "yue"})
+    if (language == code) return true;
+  return false;
+}
+
+bool is_ascii_mark(const std::string& text) {
+  return text.size() == 1 && std::ispunct(static_cast<unsigned char>(text[0]));
+}
+
+std::string without_spaces(const std::string& text) {
+  const size_t from = text.find_first_not_of(' '), to = text.find_last_not_of(' ');
+  return from == std::string::npos ? "" : text.substr(from, to - from + 1);
+}
+
+// Whole characters: a token may end within one.
+Result<std::vector<TokenWord>> split_characters(const Tokenizer& tokenizer, std::span<const int64_t> ids) {
+  std::vector<TokenWord> words;
+  const std::string unfinished = "\xef\xbf\xbd";
+  for (size_t from = 0, to = 1; to <= ids.size(); ++to) {
+    Result<std::string> text = tokenizer.decode(ids.subspan(from, to - from), false);
+    if (!text.is_ok()) return text.status();
+    if (text->find(unfinished) != std::string::npos && to < ids.size() && to - from < 8) continue;
+    words.push_back({std::move(*text), to - from});
+    from = to;
+  }
+  return words;
+}
+
+// Marks before and behind a word are part of it.
+void join_marks(std::vector<SpeechWord>& words, std::vector<size_t>& counts) {
+  static const std::string kBefore[] = {"\"", "'", "“", "¿", "(", "[", "{", "-"};
+  static const std::string kBehind[] = {"\"", "'", ".",  "。", ",", "，", "!", "！", "?",
+                                        "？", ":", "：", "”",  ")", "]",  "}", "、"};
+  const auto in = [](const auto& marks, const std::string& text) {
+    return std::find(std::begin(marks), std::end(marks), text) != std::end(marks);
+  };
+  for (size_t i = words.size(); i-- > 1;) {
+    SpeechWord &mark = words[i - 1], &word = words[i];
+    if (mark.word.empty() || mark.word[0] != ' ' || !in(kBefore, without_spaces(mark.word))) continue;
+    word.word = mark.word + word.word;
+    word.start = mark.start;
+    counts[i] += counts[i - 1];
+    words.erase(words.begin() + static_cast<int64_t>(i - 1));
+    counts.erase(counts.begin() + static_cast<int64_t>(i - 1));
+  }
+  for (size_t i = 0; i + 1 < words.size();) {
+    if (!in(kBehind, words[i + 1].word)) {
+      ++i;
+      continue;
+    }
+    words[i].word += words[i + 1].word;
+    counts[i] += counts[i + 1];
+    words.erase(words.begin() + static_cast<int64_t>(i + 1));
+    counts.erase(counts.begin() + static_cast<int64_t>(i + 1));
+  }
+}
+
+// How probable the model finds each of `ids` behind the prompt and those before it.
+Result<std::vector<double>> probabilities(Model::Impl& model, const Session& source, std::span<const int64_t> prompt,
+                                          std::span<const int64_t> ids) {
+  std::vector<int64_t> fed(prompt.begin(), prompt.end());
+  fed.insert(fed.end(), ids.begin(), ids.end() - 1);
+  Result<Session> session = source.fork();
+  if (!session.is_ok()) return session.status();
+  std::vector<double> found;
+  LogProbabilities read;
+  const auto most = static_cast<size_t>(model.batch());
+  // The prompt but for its last token has no logits that are wanted; then as many tokens as a step gives logits of.
+  for (size_t from = 0; from < fed.size();) {
+    const bool first = from == 0;
+    const size_t wanted = first ? 1 : std::min(most, fed.size() - from);
+    const size_t count = first ? prompt.size() : wanted;
+    const Model::Impl::Feed feed{&impl_of(*session), std::span(fed).subspan(from, count), static_cast<int64_t>(wanted),
+                                 false};
+    SITU_RETURN_IF_ERROR(model.step_all({&feed, 1}, [&](size_t, std::span<const float> logits) {
+      read.read(logits);
+      found.push_back(std::exp(read.of(ids[found.size()])));
+      return Status::ok();
+    }));
+    from += count;
+  }
+  return found;
+}
+
+}  // namespace
+
+Result<std::vector<TokenWord>> split_words(const Tokenizer& tokenizer, std::span<const int64_t> ids,
+                                           const std::string& language) {
+  Result<std::vector<TokenWord>> parts = split_characters(tokenizer, ids);
+  if (!parts.is_ok() || writes_no_spaces(language)) return parts;
+  std::vector<TokenWord> words;
+  for (TokenWord& p : *parts) {
+    const bool begins = p.text.starts_with(' ') || is_ascii_mark(without_spaces(p.text)) || words.empty();
+    if (begins) {
+      words.push_back(std::move(p));
+    } else {
+      words.back().text += p.text;
+      words.back().tokens += p.tokens;
+    }
+  }
+  return words;
+}
+
+Result<std::vector<SpeechWord>> find_words(Model::Impl& model, const SpeechTokens& tokens, const Session& source,
+                                           std::span<const int64_t> prompt, std::span<const int64_t> ids,
+                                           const std::string& language, double duration, std::vector<size_t>* counts) {
+  std::vector<SpeechWord> words;
+  counts->clear();
+  if (ids.empty()) return words;
+  if (!model.in_place)
+    return Status::error(Code::kInvalidArgument, "word times come from placed programs; the naive mode has none");
+  const auto shape = model.in_place->attending_heads();
+  if (!shape.is_ok()) return shape.status();
+  std::vector<AttentionHead> heads;
+  for (const auto& [layer, head] : tokens.alignment_heads) heads.push_back({layer, head});
+  if (heads.empty())
+    for (int64_t layer = shape->first / 2; layer < shape->first; ++layer)
+      for (int64_t head = 0; head < shape->second; ++head) heads.push_back({layer, head});
+  std::vector<int64_t> fed(prompt.begin(), prompt.end());
+  fed.push_back(tokens.no_timestamps);
+  fed.insert(fed.end(), ids.begin(), ids.end());
+  fed.push_back(tokens.end);
+  Result<Session> session = source.fork();
+  if (!session.is_ok()) return session.status();
+  const Result<std::vector<float>> weights = model.in_place->attended(*impl_of(*session).sequence, fed, heads);
+  if (!weights.is_ok()) return weights.status().with_context(model.folder.model_file.string());
+  const auto rows = static_cast<int64_t>(fed.size()), count = static_cast<int64_t>(heads.size()),
+             stride = static_cast<int64_t>(weights->size()) / (rows * count),
+             frames = std::clamp<int64_t>(static_cast<int64_t>(duration / kFrame), 1, stride);
+  const std::vector<int64_t> begins = align_tokens(
+      *weights, count, rows, stride, frames, static_cast<int64_t>(prompt.size()), static_cast<int64_t>(ids.size()));
+  fed.pop_back();
+  const Result<std::vector<double>> likely = probabilities(model, source, std::span(fed).first(prompt.size() + 1), ids);
+  if (!likely.is_ok()) return likely.status();
+  Result<std::vector<TokenWord>> parts = split_words(*model.tokenizer, ids, language);
+  if (!parts.is_ok()) return parts.status();
+  size_t at = 0;
+  for (TokenWord& p : *parts) {
+    double sum = 0;
+    for (size_t i = at; i < at + p.tokens; ++i) sum += (*likely)[i];
+    words.push_back({kFrame * static_cast<double>(begins[at]), kFrame * static_cast<double>(begins[at + p.tokens]),
+                     std::move(p.text), sum / static_cast<double>(p.tokens)});
+    counts->push_back(p.tokens);
+    at += p.tokens;
+  }
+  join_marks(words, *counts);
+  return words;
+}
+
+}  // namespace situ
