@@ -198,7 +198,7 @@ int inspect(const InspectArguments& a) {
   if (!model.is_ok()) {
     const std::string& reason = model.status().message();
     const bool of_model = model.status().code() != Code::kInvalidArgument;
-    if (!of_model || !a.html.empty()) return fail(reason);
+    if (!of_model || a.html) return fail(reason);
     const std::string text = inspect_refused(a.model, load, reason);
     if (a.json)
       std::printf("%s\n", text.c_str());
@@ -208,12 +208,12 @@ int inspect(const InspectArguments& a) {
   }
   const Result<std::string> text = situ::inspect(*model, *budget);
   if (!text.is_ok()) return fail(text.status().message());
-  if (!a.html.empty())
-    if (const Status written = write_file(a.html, html_page(Json::parse(*text))); !written.is_ok())
+  if (a.html)
+    if (const Status written = write_file(*a.html, html_page(Json::parse(*text))); !written.is_ok())
       return fail(written.message());
   if (a.json)
     std::printf("%s\n", text->c_str());
-  else if (a.html.empty())
+  else if (!a.html)
     print(for_terminal(Json::parse(*text)));
   return 0;
 }

@@ -87,7 +87,7 @@ std::string why_section(const Json& facts) {
     for (const auto& [name, counts] : programs) {
       const int64_t count = count_of(counts, how.key);
       all += count;
-      cells += "<td class=\"n\">" + grouped(count) + "</td>";
+      cells += std::string("<td class=\"n\" data-program=\"") + name + "\">" + grouped(count) + "</td>";
     }
     if (all == 0 && std::string_view(how.key) != "copied") continue;
     const Counts& token = programs.back().second;
@@ -100,12 +100,14 @@ std::string why_section(const Json& facts) {
     if (const int64_t count = count_of(programs.back().second, how.key); count > 0)
       bar += std::string("<span class=\"") + how.colour + "\" style=\"flex-grow:" + std::to_string(count) +
              "\" title=\"" + how.name + ": " + grouped(count) + " nodes\"></span>";
-  return "<section id=\"why\"><h2>Why nothing has to be copied</h2><p>Each kernel writes into a destination that was "
+  const std::string copies = copies_html(facts["copies"]);
+  return std::string("<section id=\"why\"><h2>") +
+         (copies.empty() ? "Why nothing has to be copied" : "How values come to their places") + "</h2><p>Each kernel writes into a destination that was "
          "planned before the first token. So the nodes of the graph that only move data have nothing left to do. "
          "Nodes after all rewrites, by how their result came to lie where it is:</p><div class=\"panel\">"
          "<div class=\"bar\" aria-hidden=\"true\">" +
-         bar + "</div><table><thead><tr><th scope=\"col\">Nodes of each program</th>" + head + "</tr></thead><tbody>" +
-         rows + "</tbody></table></div>" + copies_html(facts["copies"]) + "</section>";
+         bar + "</div><table class=\"hows\"><thead><tr><th scope=\"col\">Nodes of each program</th>" + head + "</tr></thead><tbody>" +
+         rows + "</tbody></table></div>" + copies + "</section>";
 }
 
 // -- regions
@@ -124,18 +126,25 @@ struct Region {
   }
 };
 
+// The operators with the most bytes, then the rest together.
 Region weights_region(const Json& memory) {
-  Region r{"r0", "weights", "Constants, read where the mapped file or a packed copy has them; by the operator that reads them.", {}};
-  int64_t read = 0;
-  for (const Json& c : memory["constants"]) {
-    const int64_t tensors = bytes_of(c, "tensors");
-    r.entries.push_back({code(text_of(c, "op")), grouped(tensors) + (tensors == 1 ? " tensor" : " tensors"),
-                         bytes_of(c, "bytes")});
-    read += r.entries.back().bytes;
+  constexpr size_t kShown = 8;
+  Region r{"r0", "weights", "Constants, by the operator that reads them first.", {}};
+  int64_t read = 0, more = 0;
+  const Json& constants = memory["constants"];
+  for (size_t i = 0; i < constants.size(); ++i) {
+    const int64_t tensors = bytes_of(constants[i], "tensors"), bytes = bytes_of(constants[i], "bytes");
+    read += bytes;
+    if (i < kShown)
+      r.entries.push_back({code(text_of(constants[i], "op")),
+                           grouped(tensors) + (tensors == 1 ? " tensor" : " tensors"), bytes});
+    else
+      more += bytes;
   }
+  if (constants.size() > kShown)
+    r.entries.push_back({"and " + grouped(static_cast<int64_t>(constants.size() - kShown)) + " more operators", "", more});
   const int64_t rest = bytes_of(memory, "weights") + bytes_of(memory, "computed") - read;
-  if (rest > 0)
-    r.entries.push_back({"Mapped, not read by a step", "in the files, in a form that steps do not read", rest});
+  if (rest > 0) r.entries.push_back({"Mapped, not read by a step", "in the files, in a form that no kernel reads", rest});
   return r;
 }
 
@@ -188,25 +197,29 @@ std::vector<Region> regions_of(const Json& facts) {
           {"r3",
            "io",
            "What the host writes for a step and reads after it.",
-           {{"Ids, positions and other integers; logits", "two places for logits: the sampler may read those of a step during the next",
-             bytes_of(memory, "io")}}}};
+           {{"Ids, positions and other integers, logits", "of all programs but the encoder's", bytes_of(memory, "io")}}}};
+}
+
+std::string entry_html(const Entry& e, const Region& r) {
+  const std::string share =
+      r.entries.size() < 2 ? ""
+                           : std::string("<div class=\"bar thin\" aria-hidden=\"true\"><span class=\"") + r.colour +
+                                 "\" style=\"flex:0 0 " +
+                                 decimal(percent(static_cast<double>(e.bytes), static_cast<double>(r.bytes()))) +
+                                 "%\"></span></div>";
+  return "<li data-bytes=\"" + std::to_string(e.bytes) + "\"><span>" + e.label +
+         (e.note.empty() ? "" : " <small>" + e.note + "</small>") + "</span><span class=\"bytes\">" +
+         size_text(static_cast<double>(e.bytes)) + "</span>" + share + "</li>";
 }
 
 std::string region_html(const Region& r, double whole) {
   std::string rows;
-  for (const Entry& e : r.entries)
-    rows += "<li data-bytes=\"" + std::to_string(e.bytes) + "\"><span>" + e.label + "</span><span class=\"bytes\">" +
-            size_text(static_cast<double>(e.bytes)) + "</span>" +
-            (r.entries.size() > 1 ? "<div class=\"bar thin\" aria-hidden=\"true\"><span class=\"" +
-                                        std::string(r.colour) + "\" style=\"flex:0 0 " +
-                                        decimal(percent(static_cast<double>(e.bytes), static_cast<double>(r.bytes()))) +
-                                        "%\"></span></div>"
-                                  : "") +
-            "<small>" + e.note + "</small></li>";
+  for (const Entry& e : r.entries) rows += entry_html(e, r);
   const auto bytes = static_cast<double>(r.bytes());
   return std::string("<div class=\"panel\"><div class=\"head\"><h3><span class=\"key ") + r.colour + "\">" + r.name +
-         "</span></h3><span class=\"bytes\">" + size_text(bytes) + " · " + decimal(std::round(percent(bytes, whole) * 10) / 10) +
-         " %</span></div><small>" + r.what + "</small><ul class=\"entries\">" + rows + "</ul></div>";
+         "</span></h3><span class=\"bytes\">" + size_text(bytes) + " · " +
+         decimal(std::round(percent(bytes, whole) * 10) / 10) + " %</span></div><small>" + r.what +
+         "</small><ul class=\"entries\">" + rows + "</ul></div>";
 }
 
 std::string budget_note(const Json& memory) {

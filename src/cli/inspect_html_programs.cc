@@ -202,7 +202,7 @@ std::string Program::writes_of(const Json& call) const {
       const Block& b = blocks_[w["block"].get<size_t>()];
       html += "block " + grouped(b.number) + " at " + grouped(b.offset);
     } else if (w.contains("state")) {
-      html += "<strong>slot of</strong> " + code(text_of(w, "state"));
+      html += "<strong>slot</strong> of " + code(text_of(w, "state"));
     } else {
       html += text_of(w, "region") + " " + code(text_of(w, "value"));
     }
@@ -250,7 +250,8 @@ std::string Program::enlarged(const Calls& window) const {
          (window.alike > 1 ? "One of " + grouped(window.alike) + " stretches of the same operators, enlarged: " + calls
                            : "Enlarged: " + calls) +
          "</summary><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Blocks of " + calls + "\"><div class=\"zoom\">" +
-         spans + "</div></div><ol class=\"calls\" aria-label=\"Kernel calls\">" + call_items(window.first, window.end()) + "</ol></details>";
+         spans + "</div><div class=\"ticks\"><span>call " + grouped(window.first) + "</span><span>" +
+         grouped(window.end()) + "</span></div></div><ol class=\"calls\" aria-label=\"Kernel calls\">" + call_items(window.first, window.end()) + "</ol></details>";
 }
 
 std::string Program::lifetimes() const {
@@ -315,11 +316,16 @@ std::string when_of(const std::string& name, const Json& facts) {
 
 std::string lifetimes_section(const Json& facts) {
   std::string html;
-  for (const Json& p : facts["module"]["programs"]) html += Program(p).lifetimes();
-  return "<section id=\"lifetimes\"><h2>Lifetimes: what lies where in the arena, and when</h2><p>Across: the kernel calls "
+  bool slots = false;
+  for (const Json& p : facts["module"]["programs"]) {
+    html += Program(p).lifetimes();
+    for (const Json& c : p["calls"])
+      for (const Json& w : c["writes"]) slots = slots || w.contains("state");
+  }
+  return std::string("<section id=\"lifetimes\"><h2>Lifetimes: what lies where in the arena, and when</h2><p>Across: the kernel calls "
          "of one step, in order. Up: addresses. A rectangle is a block: it begins when a call writes it and ends with the "
-         "last call that reads it, then others take its place. No two overlap, and none is moved. K and V have no "
-         "block here: they are written into slots.</p>" +
+         "last call that reads it, then others take its place. No two overlap, and none is moved.") +
+         (slots ? " New rows of the KV cache and other states have no block: they are written into slots." : "") + "</p>" +
          html + "</section>";
 }
 

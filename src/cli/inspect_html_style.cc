@@ -13,7 +13,7 @@ const char* const kPageStyle = R"(
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%;scroll-padding-top:1rem}
 body{margin:0;background:var(--bg);color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;
-font-variant-numeric:tabular-nums}
+font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 main,header,footer{max-width:66rem;margin:0 auto;padding:0 1.25rem}
 header{padding-top:2.5rem}
 h1{font-size:1.7rem;line-height:1.2;margin:.2rem 0 .4rem;overflow-wrap:anywhere;font-weight:650;letter-spacing:-.01em}
@@ -74,13 +74,16 @@ rect:target{stroke:var(--ink);stroke-width:3px;vector-effect:non-scaling-stroke}
 svg.strip{display:block;width:100%;height:2rem;border-radius:3px;margin:.6rem 0 .2rem;background:var(--faint)}
 .scroll{overflow-x:auto}
 .zoom{position:relative;height:17rem;min-width:30rem;overflow:hidden}
-.zoom>span{position:absolute;overflow:hidden;background:var(--c);border-radius:2px;color:#fff;font-size:.6875rem;
+.zoom>span{position:absolute;overflow:hidden;background:var(--c);border:1px solid var(--panel);border-width:1px 1px 0 0;
+border-radius:3px;color:#10151a;font-size:.6875rem;
 line-height:1.25;padding:1px 3px;overflow-wrap:anywhere}
-@media (prefers-color-scheme:dark){.zoom>span{color:#10151a}}
+@media (prefers-color-scheme:light){.zoom>.k0,.zoom>.k3,.zoom>.k5{color:#fff}}
 .zoom>span:hover,.zoom>span:focus{z-index:2;overflow:visible;height:auto!important;width:auto!important;
 max-width:20rem;min-height:1.4rem;background:var(--panel);color:var(--ink);outline:2px solid var(--accent);
 outline-offset:-1px}
 .zoom>span.late:hover,.zoom>span.late:focus{left:auto!important;right:0}
+.zoom>span:focus{outline-offset:-2px}
+.ticks{display:flex;justify-content:space-between;min-width:30rem;font-size:.75rem;color:var(--soft)}
 .zoom>span em{font-style:normal;display:none}
 .zoom>span:hover em,.zoom>span:focus em{display:block}
 details{margin:.6rem 0 0}
@@ -100,7 +103,11 @@ border-top:1px solid var(--line);align-items:baseline;overflow-wrap:anywhere}
 .words dt{font-weight:600;color:var(--ink);margin-top:.5rem}
 .words dd{margin:0;color:var(--soft);max-width:46rem}
 footer{border-top:1px solid var(--line);padding-top:1rem;padding-bottom:3rem}
-@media (max-width:40rem){header{padding-top:1.5rem}section{margin:2.25rem 0}h1{font-size:1.3rem}
+.flow li:first-child,.entries li:first-child{border-top:0}
+@media (max-width:40rem){.hows thead,.hows tbody th{display:block}.hows thead th.n{display:none}
+.hows tr{display:block;padding:.4rem 0;border-top:1px solid var(--faint)}.hows tbody th,.hows td{border:0;padding:0}
+.hows td{display:inline-block;margin-right:1rem}.hows td::before{content:attr(data-program) " ";color:var(--soft)}
+header{padding-top:1.5rem}section{margin:2.25rem 0}h1{font-size:1.3rem}
 main,header,footer{padding-left:1rem;padding-right:1rem}.panel,.program{padding:.8rem}.plot svg{height:11rem}
 .calls li{grid-template-columns:2.4rem minmax(0,1fr)}.calls .w{grid-column:2}
 .flow li{grid-template-columns:minmax(0,1fr) auto}.flow .to{grid-column:1}.flow .bytes{grid-column:2;grid-row:1}}

@@ -11,21 +11,27 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Constants that nodes read, each once and with the operator that reads it first: [{op, tensors, bytes}], the largest
-// first. Where two begin at one address, the longer one counts.
+// Constants that kernels read, views of them included, each once and with the operator that reads it first: [{op,
+// tensors, bytes}], the largest first. Where two begin at one address, the longer one counts.
 Json constants_json(const InPlaceEngine& e) {
   std::map<const void*, std::pair<int64_t, std::string>> at;  // bytes, operator
-  const auto add = [&](const Graph& g) {
-    for (const Node& n : g.nodes)
-      for (const ValueId v : n.in) {
-        if (v == kNoValue || !g.values[v].constant.present()) continue;
-        const Tensor& t = g.values[v].constant;
-        auto& [bytes, op] = at.try_emplace(t.view().data, 0, operator_name(n)).first->second;
-        bytes = std::max(bytes, t.bytes());
-      }
+  const auto add = [&](const Graph& g, const Home& home, const std::string& op) {
+    if (home.region != RegionKind::kWeights || home.root < 0) return;
+    const Tensor& t = g.values[home.root].constant;
+    if (!t.present()) return;
+    int64_t& bytes = at.try_emplace(t.view().data, 0, op).first->second.first;
+    bytes = std::max(bytes, t.bytes());
   };
-  for (const ProgramFacts& p : programs_of(e))
-    if (p.plan) add(p.compiled->graph);
+  for (const ProgramFacts& p : programs_of(e)) {
+    if (!p.plan) continue;
+    const Graph& g = p.compiled->graph;
+    for (const Step& s : p.plan->steps) {
+      if (s.move) add(g, s.from_home, "copy");
+      const Node& node = g.nodes[static_cast<size_t>(s.node)];
+      for (const ValueId v : node.in)
+        if (v != kNoValue && !s.move) add(g, p.plan->values[v], operator_name(node));
+    }
+  }
   std::map<std::string, std::pair<int64_t, int64_t>> by_op;  // tensors, bytes
   for (const auto& [where, constant] : at) {
     auto& [tensors, bytes] = by_op[constant.second];
