@@ -21,7 +21,8 @@ bool flush_output() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 
 
 Result<std::string> read_file(const std::string& path) {
   std::error_code unreadable;
-  if (std::filesystem::is_directory(path, unreadable)) return Status::error((path.empty() ? "''" : path) + ": cannot be read: it is a folder");
+  if (std::filesystem::is_directory(path, unreadable))
+    return Status::error((path.empty() ? "''" : path) + ": cannot be read: it is a folder");
   constexpr size_t kMostBytes = size_t{64} << 20;  // a schema or a conversation is kilobytes; /dev/zero has no end
   std::ifstream file(path, std::ios::binary);
   std::string text;
@@ -30,7 +31,8 @@ Result<std::string> read_file(const std::string& path) {
     text.append(piece, static_cast<size_t>(file.gcount()));
   }
   if (text.size() > kMostBytes)
-    return Status::error((path.empty() ? "''" : path) + ": cannot be read: it has more than " + std::to_string(kMostBytes) + " bytes");
+    return Status::error((path.empty() ? "''" : path) + ": cannot be read: it has more than " +
+                         std::to_string(kMostBytes) + " bytes");
   if (!file.eof()) return Status::error((path.empty() ? "''" : path) + ": cannot be read");
   return text;
 }

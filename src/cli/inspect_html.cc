@@ -69,9 +69,8 @@ std::string copies_html(const Json& copies) {
   std::string html;
   for (const auto& [program, list] : copies.items())
     for (const Json& c : list)
-      html += "<li><span>" + code(text_of(c, "op")) + " " + code(text_of(c, "node")) + " " +
-              code(text_of(c, "shape")) + "</span><span>" + program + "</span><small>" +
-              escaped(text_of(c, "reason")) + "</small></li>";
+      html += "<li><span>" + code(text_of(c, "op")) + " " + code(text_of(c, "node")) + " " + code(text_of(c, "shape")) +
+              "</span><span>" + program + "</span><small>" + escaped(text_of(c, "reason")) + "</small></li>";
   return html.empty() ? "" : "<h3>What is copied</h3><ul class=\"entries\">" + html + "</ul>";
 }
 
@@ -102,12 +101,14 @@ std::string why_section(const Json& facts) {
              "\" title=\"" + how.name + ": " + grouped(count) + " nodes\"></span>";
   const std::string copies = copies_html(facts["copies"]);
   return std::string("<section id=\"why\"><h2>") +
-         (copies.empty() ? "Why nothing has to be copied" : "How values come to their places") + "</h2><p>Each kernel writes into a destination that was "
+         (copies.empty() ? "Why nothing has to be copied" : "How values come to their places") +
+         "</h2><p>Each kernel writes into a destination that was "
          "planned before the first token. So the nodes of the graph that only move data have nothing left to do. "
          "Nodes after all rewrites, by how their result came to lie where it is:</p><div class=\"panel\">"
          "<div class=\"bar\" aria-hidden=\"true\">" +
-         bar + "</div><table class=\"hows\"><thead><tr><th scope=\"col\">Nodes of each program</th>" + head + "</tr></thead><tbody>" +
-         rows + "</tbody></table></div>" + copies + "</section>";
+         bar +
+         "</div><table class=\"hows\"><thead><tr><th scope=\"col\">Nodes of each program (the bar: of the last)</th>" +
+         head + "</tr></thead><tbody>" + rows + "</tbody></table></div>" + copies + "</section>";
 }
 
 // -- regions
@@ -126,25 +127,26 @@ struct Region {
   }
 };
 
-// The operators with the most bytes, then the rest together.
+// The operators with at least a thousandth of the bytes, then the others together.
 Region weights_region(const Json& memory) {
-  constexpr size_t kShown = 8;
   Region r{"r0", "weights", "Constants, by the operator that reads them first.", {}};
-  int64_t read = 0, more = 0;
-  const Json& constants = memory["constants"];
-  for (size_t i = 0; i < constants.size(); ++i) {
-    const int64_t tensors = bytes_of(constants[i], "tensors"), bytes = bytes_of(constants[i], "bytes");
+  const int64_t all = bytes_of(memory, "weights") + bytes_of(memory, "computed");
+  Entry others;
+  int64_t read = 0, operators = 0;
+  for (const Json& c : memory["constants"]) {
+    const int64_t tensors = bytes_of(c, "tensors"), bytes = bytes_of(c, "bytes");
     read += bytes;
-    if (i < kShown)
-      r.entries.push_back({code(text_of(constants[i], "op")),
-                           grouped(tensors) + (tensors == 1 ? " tensor" : " tensors"), bytes});
-    else
-      more += bytes;
+    if (bytes >= all / 1000) {
+      r.entries.push_back({code(text_of(c, "op")), grouped(tensors) + (tensors == 1 ? " tensor" : " tensors"), bytes});
+    } else {
+      others.bytes += bytes;
+      ++operators;
+    }
   }
-  if (constants.size() > kShown)
-    r.entries.push_back({"and " + grouped(static_cast<int64_t>(constants.size() - kShown)) + " more operators", "", more});
-  const int64_t rest = bytes_of(memory, "weights") + bytes_of(memory, "computed") - read;
-  if (rest > 0) r.entries.push_back({"Mapped, not read by a step", "in the files, in a form that no kernel reads", rest});
+  others.label = "and " + grouped(operators) + (operators == 1 ? " more operator" : " more operators");
+  if (operators > 0) r.entries.push_back(others);
+  if (all > read)
+    r.entries.push_back({"Mapped, not read by a step", "in the files, in a form that no kernel reads", all - read});
   return r;
 }
 
@@ -171,7 +173,11 @@ std::string states_note(const Json& states, const std::string& kind) {
 }
 
 Region state_region(const Json& facts) {
-  Region r{"r1", "state", "What a sequence keeps from step to step, when all slots are full. A page takes memory once a slot in it is written.", {}};
+  Region r{"r1",
+           "state",
+           "What a sequence keeps from step to step, when all slots are full. A page takes memory once a slot in it is "
+           "written.",
+           {}};
   for (const Json& s : facts["module"]["spaces"]) {
     const std::string states = states_note(facts["states"], text_of(s, "kind"));
     r.entries.push_back({"Space " + code(text_of(s, "name")) + " (" + text_of(s, "kind") + ")",
@@ -185,28 +191,29 @@ std::vector<Region> regions_of(const Json& facts) {
   const int64_t shared = bytes_of(memory, "arena_bytes"), unshared = bytes_of(memory, "arena_bytes_unshared");
   std::string names;
   for (const Json& p : facts["module"]["programs"]) names += (names.empty() ? "" : ", ") + text_of(p, "name");
-  return {weights_region(memory),
-          state_region(facts),
-          {"r2",
-           "arena",
-           "Activations of one step.",
-           {{"One arena for " + names,
-             "the largest step's, since programs run one after the other; with an arena each they would take " +
-                 size_text(static_cast<double>(unshared)),
-             shared}}},
-          {"r3",
-           "io",
-           "What the host writes for a step and reads after it.",
-           {{"Ids, positions and other integers, logits", "of all programs but the encoder's", bytes_of(memory, "io")}}}};
+  return {
+      weights_region(memory),
+      state_region(facts),
+      {"r2",
+       "arena",
+       "Activations of one step.",
+       {{"One arena for " + names,
+         "the largest step's, since programs run one after the other; with an arena each they would take " +
+             size_text(static_cast<double>(unshared)),
+         shared}}},
+      {"r3",
+       "io",
+       "What the host writes for a step and reads after it.",
+       {{"Ids, positions and other integers, logits", "of all programs but the encoder's", bytes_of(memory, "io")}}}};
 }
 
 std::string entry_html(const Entry& e, const Region& r) {
-  const std::string share =
-      r.entries.size() < 2 ? ""
-                           : std::string("<div class=\"bar thin\" aria-hidden=\"true\"><span class=\"") + r.colour +
-                                 "\" style=\"flex:0 0 " +
-                                 decimal(percent(static_cast<double>(e.bytes), static_cast<double>(r.bytes()))) +
-                                 "%\"></span></div>";
+  const std::string share = r.entries.size() < 2
+                                ? ""
+                                : std::string("<div class=\"bar thin\" aria-hidden=\"true\"><span class=\"") +
+                                      r.colour + "\" style=\"flex:0 0 " +
+                                      decimal(percent(static_cast<double>(e.bytes), static_cast<double>(r.bytes()))) +
+                                      "%\"></span></div>";
   return "<li data-bytes=\"" + std::to_string(e.bytes) + "\"><span>" + e.label +
          (e.note.empty() ? "" : " <small>" + e.note + "</small>") + "</span><span class=\"bytes\">" +
          size_text(static_cast<double>(e.bytes)) + "</span>" + share + "</li>";
@@ -240,7 +247,8 @@ std::string regions_section(const Json& facts) {
              "\" title=\"" + r.name + ": " + size_text(static_cast<double>(r.bytes())) + "\"></span>";
     if (!r.entries.empty()) panels += region_html(r, whole);
   }
-  return "<section id=\"regions\"><h2>Regions: what takes the memory</h2><p>A region is memory with one owner. Together " +
+  return "<section id=\"regions\"><h2>Regions: what takes the memory</h2><p>A region is memory with one owner. "
+         "Together " +
          size_text(whole) + " when every slot is full.</p>" + budget_note(facts["memory"]) +
          "<div class=\"bar\" aria-hidden=\"true\">" + bar + "</div>" + panels + "</section>";
 }
@@ -256,16 +264,17 @@ std::string names_of(const Json& list) {
 std::string ports_section(const Json& facts) {
   std::string rows, handed;
   for (const Json& p : facts["module"]["ports"])
-    rows += "<li data-bytes=\"" + std::to_string(bytes_of(p, "bytes")) + "\"><span>" +
-            escaped(text_of(p, "writer")) + "</span><span class=\"to\">" + code(text_of(p, "name")) +
-            "</span><span class=\"to\">" + names_of(p["readers"]) + "</span><span class=\"bytes\">" +
-            size_text(p["bytes"].get<double>()) + "</span></li>";
+    rows += "<li data-bytes=\"" + std::to_string(bytes_of(p, "bytes")) + "\"><span>" + escaped(text_of(p, "writer")) +
+            "</span><span class=\"to\">" + code(text_of(p, "name")) + "</span><span class=\"to\">" +
+            names_of(p["readers"]) + "</span><span class=\"bytes\">" + size_text(p["bytes"].get<double>()) +
+            "</span></li>";
   for (const Json& s : facts["module"]["spaces"])
     handed += "<li><span>" + names_of(s["writers"]) + "</span><span class=\"to\">slots of " + code(text_of(s, "name")) +
               "</span><span class=\"to\">" + names_of(s["readers"]) + "</span><span class=\"bytes\"></span></li>";
   return "<section id=\"ports\"><h2>Ports: what crosses a border</h2><p>A port is a buffer between a program and its "
          "caller, at its largest step. Who writes, what, who reads:</p><div class=\"panel\"><ul class=\"flow\">" +
-         rows + "</ul></div><p>Between steps, and from one program to another, nothing is handed over: what is written "
+         rows +
+         "</ul></div><p>Between steps, and from one program to another, nothing is handed over: what is written "
          "into a slot is read there.</p><div class=\"panel\"><ul class=\"flow\">" +
          handed + "</ul></div></section>";
 }
@@ -292,7 +301,8 @@ std::string header(const Json& facts, const std::string& title) {
          code(text_of(facts, "file")) + "<br>" + escaped(text_of(facts, "producer")) + " · kernels for " +
          escaped(text_of(facts, "isa")) + " · " + grouped(bytes_of(nodes, "in file")) + " nodes in the file, " +
          grouped(bytes_of(nodes, "after passes")) + " after rewrites</p><p class=\"lead\">" + lead + "</p>" +
-         (later ? "<p class=\"note\">The encoder is compiled when its arrays come. It is not in this picture.</p>" : "") +
+         (later ? "<p class=\"note\">The encoder is compiled when its arrays come. It is not in this picture.</p>"
+                : "") +
          "<dl class=\"tiles\">" +
          tile("Weights", size_text(memory["weights"].get<double>() + memory["computed"].get<double>()),
               "mapped and packed") +
@@ -307,9 +317,11 @@ std::string header(const Json& facts, const std::string& title) {
 }
 
 constexpr const char* kWords =
-    "<section id=\"words\"><h2>Words</h2><dl class=\"words\"><dt>View</dt><dd>Where the elements of a value lie: region, "
+    "<section id=\"words\"><h2>Words</h2><dl class=\"words\"><dt>View</dt><dd>Where the elements of a value lie: "
+    "region, "
     "offset, strides, shape. It never owns memory.</dd><dt>Block</dt><dd>Bytes of the arena that hold a value from the "
-    "call that writes it to the last one that reads it; then other blocks may have them.</dd><dt>Slot</dt><dd>The place "
+    "call that writes it to the last one that reads it; then other blocks may have them.</dd><dt>Slot</dt><dd>The "
+    "place "
     "of one row in all states of a space. A sequence is a list of runs of slots: windows, forks, beams and shared "
     "prefixes edit the list and move no byte.</dd><dt>Program</dt><dd>A graph under an assignment of some symbols, "
     "compiled and placed. S: new tokens of a step; P: past tokens; L: tokens whose logits are wanted; E: rows of an "
@@ -320,13 +332,15 @@ constexpr const char* kWords =
 std::string html_page(const Json& facts) {
   const std::filesystem::path file = text_of(facts, "file");
   const std::string title = escaped((file.parent_path().filename() / file.filename()).string());
-  return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" "
+  return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta "
+         "http-equiv=\"Content-Security-Policy\" "
          "content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\"><meta "
          "name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>" +
          title + " · placement</title><style>" + kPageStyle +
          "</style></head><body><a class=\"skip\" href=\"#regions\">Skip to the regions</a>" + header(facts, title) +
          "<main>" + why_section(facts) + regions_section(facts) + lifetimes_section(facts) + programs_section(facts) +
-         ports_section(facts) + kWords + "</main><footer><p class=\"note\">Written by situ inspect. The figures are those "
+         ports_section(facts) + kWords +
+         "</main><footer><p class=\"note\">Written by situ inspect. The figures are those "
          "of situ inspect --json.</p></footer></body></html>\n";
 }
 

@@ -22,7 +22,7 @@ int64_t number_of(const Json& j, const char* key) { return j.at(key).get<int64_t
 // -- kinds of kernels, each with its colour
 
 constexpr int kKinds = 6, kCopy = 5;
-const std::array<const char*, kKinds> kKindNames = {"products",       "attention",  "norms",
+const std::array<const char*, kKinds> kKindNames = {"products",          "attention",  "norms",
                                                     "rounding to bytes", "all others", "copies"};
 
 int kind_of(const std::string& op) {
@@ -92,7 +92,8 @@ class Program {
           blocks_[w["block"].get<size_t>()].kind = kinds_[c];
         }
     by_size_ = blocks_;
-    std::stable_sort(by_size_.begin(), by_size_.end(), [](const Block& a, const Block& b) { return a.bytes > b.bytes; });
+    std::stable_sort(by_size_.begin(), by_size_.end(),
+                     [](const Block& a, const Block& b) { return a.bytes > b.bytes; });
   }
 
   std::string lifetimes() const;
@@ -133,8 +134,8 @@ std::string Program::rectangle(const Block& b, bool named) const {
   const double width = std::min(b.last + 1, count() + 1) - b.first;
   return "<rect" + (named ? " id=\"" + id(b) + "\"" : std::string()) + " class=\"" + kind_class(b.kind) +
          "\" data-bytes=\"" + std::to_string(b.bytes) + "\" x=\"" + std::to_string(b.first) + "\" y=\"" +
-         decimal(1000 - static_cast<double>(b.end()) * scale) + "\" width=\"" + decimal(width - 0.12) +
-         "\" height=\"" + decimal(height - gap) + "\"><title>" + escaped(short_name(b.value)) + ": " +
+         decimal(1000 - static_cast<double>(b.end()) * scale) + "\" width=\"" + decimal(width - 0.12) + "\" height=\"" +
+         decimal(height - gap) + "\"><title>" + escaped(short_name(b.value)) + ": " +
          size_text(static_cast<double>(b.bytes)) + ", " + life(b) + "</title></rect>";
 }
 
@@ -170,7 +171,8 @@ std::string Program::table() const {
             kKindNames[static_cast<size_t>(b.kind)] + ", " + life(b) + "; bytes " + where(b) +
             "</small></th><td class=\"n\">" + size_text(static_cast<double>(b.bytes)) + "</td></tr>";
   }
-  return "<details><summary>" + (shown < by_size_.size() ? "The largest " + std::to_string(shown) + " blocks" : "All blocks") +
+  return "<details><summary>" +
+         (shown < by_size_.size() ? "The largest " + std::to_string(shown) + " blocks" : "All blocks") +
          "</summary><p class=\"note\">Each link marks the block in the picture above.</p><table><tbody>" + rows +
          "</tbody></table></details>";
 }
@@ -178,7 +180,9 @@ std::string Program::table() const {
 // The stretch of calls whose operators come again and again, from the middle: a layer. None: count 0.
 Calls Program::a_layer() const {
   const int n = count(), middle = n / 2;
-  const auto op = [&](int i) -> const std::string& { return calls_[static_cast<size_t>(i)]["op"].get_ref<const std::string&>(); };
+  const auto op = [&](int i) -> const std::string& {
+    return calls_[static_cast<size_t>(i)]["op"].get_ref<const std::string&>();
+  };
   for (int period = 2; period <= 64 && middle + 2 * period <= n; ++period) {
     int same = 0;
     while (same < period && op(middle + same) == op(middle + period + same)) ++same;
@@ -241,27 +245,29 @@ std::string Program::enlarged(const Calls& window) const {
              "\" tabindex=\"0\" style=\"left:" + decimal(percent(from, window.count)) +
              "%;width:" + decimal(percent(to - from, window.count)) +
              "%;bottom:" + decimal(percent(static_cast<double>(b.offset - low), height)) +
-             "%;height:" + decimal(percent(static_cast<double>(b.bytes), height)) + "%\">" +
-             std::to_string(b.number) + " " + escaped(short_name(b.value)) + "<em>" +
-             size_text(static_cast<double>(b.bytes)) + ", " + life(b) + ", bytes " + where(b) + "</em></span>";
+             "%;height:" + decimal(percent(static_cast<double>(b.bytes), height)) + "%\">" + std::to_string(b.number) +
+             " " + escaped(short_name(b.value)) + "<em>" + size_text(static_cast<double>(b.bytes)) + ", " + life(b) +
+             ", bytes " + where(b) + "</em></span>";
   }
   const std::string calls = "calls " + grouped(window.first) + " to " + grouped(window.end() - 1);
   return "<details open><summary>" +
          (window.alike > 1 ? "One of " + grouped(window.alike) + " stretches of the same operators, enlarged: " + calls
                            : "Enlarged: " + calls) +
-         "</summary><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Blocks of " + calls + "\"><div class=\"zoom\">" +
-         spans + "</div><div class=\"ticks\"><span>call " + grouped(window.first) + "</span><span>" +
-         grouped(window.end()) + "</span></div></div><ol class=\"calls\" aria-label=\"Kernel calls\">" + call_items(window.first, window.end()) + "</ol></details>";
+         "</summary><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Blocks of " + calls +
+         "\"><div class=\"zoom\">" + spans + "</div><div class=\"ticks\"><span>call " + grouped(window.first) +
+         "</span><span>" + grouped(window.end()) +
+         "</span></div></div><ol class=\"calls\" aria-label=\"Kernel calls\">" +
+         call_items(window.first, window.end()) + "</ol></details>";
 }
 
 std::string Program::lifetimes() const {
   const int64_t sum = number_of(facts_, "block_bytes");
-  std::string html = "<div class=\"program\"><div class=\"head\"><h3>" + escaped(name_) + "</h3><span class=\"bytes\">" +
-                     size_text(static_cast<double>(arena())) + "</span></div>";
+  std::string html = "<div class=\"program\"><div class=\"head\"><h3>" + escaped(name_) +
+                     "</h3><span class=\"bytes\">" + size_text(static_cast<double>(arena())) + "</span></div>";
   if (calls_.empty()) return html + "<p class=\"note\">Compiled when its arrays come.</p></div>";
   const int64_t uses = arena() > 0 ? (sum + arena() / 2) / arena() : 0;
-  html += "<p class=\"note\">" + grouped(static_cast<int64_t>(blocks_.size())) + " blocks of " + size_text(static_cast<double>(sum)) +
-          " together lie in " + size_text(static_cast<double>(arena())) +
+  html += "<p class=\"note\">" + grouped(static_cast<int64_t>(blocks_.size())) + " blocks of " +
+          size_text(static_cast<double>(sum)) + " together lie in " + size_text(static_cast<double>(arena())) +
           (uses > 1 ? ": a byte is used for " + grouped(uses) + " values in turn" : "") + ".</p>";
   if (blocks_.empty()) return html + "</div>";
   std::array<int64_t, kKinds> kinds{};
@@ -287,18 +293,19 @@ std::string Program::card(const std::string& when) const {
   for (const auto& [symbol, value] : facts_["assignment"].items())
     chips += code(symbol + " = " + (value.is_string() ? value.get<std::string>() : value.dump()));
   const int listed = static_cast<int>(std::min(calls_.size(), kMostCalls));
-  return "<li class=\"program\" data-bytes=\"" + std::to_string(arena()) + "\"><div class=\"head\"><h3>" + escaped(name_) +
-         "</h3><span class=\"bytes\">arena " + size_text(static_cast<double>(arena())) + "</span></div><p class=\"note\">" + when +
-         " Graph " + code(text_of(facts_, "graph")) + (chips.empty() ? "" : ", assignment <span class=\"chips\">" + chips + "</span>") +
-         "</p>" +
-         (count() == 0 ? "<p class=\"note\">Compiled when its arrays come.</p>"
-                       : "<svg class=\"strip\" viewBox=\"0 0 " + std::to_string(count()) +
-                             " 1\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"" + grouped(count()) +
-                             " kernel calls in order, by kind\">" + strip + "</svg>" + legend(kinds) +
-                             "<details><summary>" + grouped(count()) +
-                             " kernel calls, in order</summary><ol class=\"calls\">" + call_items(0, listed) + "</ol>" +
-                             (listed < count() ? "<p class=\"note\">and " + grouped(count() - listed) + " more calls</p>" : "") +
-                             "</details>") +
+  return "<li class=\"program\" data-bytes=\"" + std::to_string(arena()) + "\"><div class=\"head\"><h3>" +
+         escaped(name_) + "</h3><span class=\"bytes\">arena " + size_text(static_cast<double>(arena())) +
+         "</span></div><p class=\"note\">" + when + " Graph " + code(text_of(facts_, "graph")) +
+         (chips.empty() ? "" : ", assignment <span class=\"chips\">" + chips + "</span>") + "</p>" +
+         (count() == 0
+              ? "<p class=\"note\">Compiled when its arrays come.</p>"
+              : "<svg class=\"strip\" viewBox=\"0 0 " + std::to_string(count()) +
+                    " 1\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"" + grouped(count()) +
+                    " kernel calls in order, by kind\">" + strip + "</svg>" + legend(kinds) + "<details><summary>" +
+                    grouped(count()) + " kernel calls, in order</summary><ol class=\"calls\">" + call_items(0, listed) +
+                    "</ol>" +
+                    (listed < count() ? "<p class=\"note\">and " + grouped(count() - listed) + " more calls</p>" : "") +
+                    "</details>") +
          "</li>";
 }
 
@@ -322,20 +329,25 @@ std::string lifetimes_section(const Json& facts) {
     for (const Json& c : p["calls"])
       for (const Json& w : c["writes"]) slots = slots || w.contains("state");
   }
-  return std::string("<section id=\"lifetimes\"><h2>Lifetimes: what lies where in the arena, and when</h2><p>Across: the kernel calls "
-         "of one step, in order. Up: addresses. A rectangle is a block: it begins when a call writes it and ends with the "
-         "last call that reads it, then others take its place. No two overlap, and none is moved.") +
-         (slots ? " New rows of the KV cache and other states have no block: they are written into slots." : "") + "</p>" +
-         html + "</section>";
+  return std::string(
+             "<section id=\"lifetimes\"><h2>Lifetimes: what lies where in the arena, and when</h2><p>Across: the "
+             "kernel calls "
+             "of one step, in order. Up: addresses. A rectangle is a block: it begins when a call writes it and ends "
+             "with the "
+             "last call that reads it, then others take its place. No two overlap, and none is moved.") +
+         (slots ? " New rows of the KV cache and other states have no block: they are written into slots." : "") +
+         "</p>" + html + "</section>";
 }
 
 std::string programs_section(const Json& facts) {
   std::string html;
   for (const Json& p : facts["module"]["programs"]) html += Program(p).card(when_of(text_of(p, "name"), facts));
-  return "<section id=\"programs\"><h2>Programs: what runs, in order</h2><p>They share weights, states, one arena and the "
+  return "<section id=\"programs\"><h2>Programs: what runs, in order</h2><p>They share weights, states, one arena and "
+         "the "
          "threads. With an arena each they would take " +
          size_text(facts["memory"]["arena_bytes_unshared"].get<double>()) + "; the largest takes " +
-         size_text(facts["memory"]["arena_bytes"].get<double>()) + ".</p><ol class=\"plain\">" + html + "</ol></section>";
+         size_text(facts["memory"]["arena_bytes"].get<double>()) + ".</p><ol class=\"plain\">" + html +
+         "</ol></section>";
 }
 
 }  // namespace situ::cli

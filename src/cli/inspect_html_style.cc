@@ -51,7 +51,8 @@ margin-right:.4rem;background:var(--c)}
 .r0{--c:var(--r0)}.r1{--c:var(--r1)}.r2{--c:var(--r2)}.r3{--c:var(--r3)}
 .h0{--c:#5d9bb0}.h1{--c:#7db3a4}.h2{--c:var(--r1)}.h3{--c:#a9b86b}.h4{--c:var(--r0)}.h5{--c:var(--k4)}.h6{--c:var(--k5)}
 .entries{list-style:none;margin:.5rem 0 0;padding:0}
-.entries li{display:grid;grid-template-columns:minmax(0,1fr) auto;gap:0 1rem;padding:.3rem 0;border-top:1px solid var(--faint)}
+.entries li{display:grid;grid-template-columns:minmax(0,1fr) auto;gap:0 1rem;padding:.3rem 0;
+border-top:1px solid var(--faint)}
 .entries li>small{grid-column:1/-1}
 .entries .bar{grid-column:1/-1;background:var(--faint);border-radius:2px}
 .bytes{white-space:nowrap;text-align:right}
@@ -93,7 +94,7 @@ summary{cursor:pointer;padding:.25rem 0;font-weight:500;font-size:.9rem}
 border-top:1px solid var(--faint);overflow-wrap:anywhere}
 .calls small{grid-column:2/-1}
 .calls .i{color:var(--soft);text-align:right}
-.flow{list-style:none;margin:1rem 0 0;padding:0}
+.flow{list-style:none;margin:0;padding:0}
 .flow li{display:grid;grid-template-columns:minmax(0,2fr) minmax(0,5fr) minmax(0,3fr) auto;gap:0 1rem;padding:.45rem 0;
 border-top:1px solid var(--line);align-items:baseline;overflow-wrap:anywhere}
 .flow li>span::before{color:var(--soft);margin-right:.45rem}

@@ -53,8 +53,7 @@ Json calls_json(const Graph& graph, const Plan& plan) {
     else
       for (const ValueId v : node.out)
         if (v != kNoValue) add(v, plan.values[v]);
-    list.push_back(
-        {{"op", s.move ? "copy" : operator_name(node)}, {"node", node.name}, {"writes", std::move(writes)}});
+    list.push_back({{"op", s.move ? "copy" : operator_name(node)}, {"node", node.name}, {"writes", std::move(writes)}});
   }
   return list;
 }

@@ -210,7 +210,8 @@ class InPlaceEngine {
   int64_t capacity_ = 0;                       // tokens of a sequence
   std::unique_ptr<CrossAttention> attending_;  // once it was asked for
   std::byte* memory_ = nullptr;                // arena, then io
-  int64_t weight_bytes_ = 0, computed_bytes_ = 0, memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1, window_ = 0, first_ = 0;
+  int64_t weight_bytes_ = 0, computed_bytes_ = 0, memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1,
+          window_ = 0, first_ = 0;
   std::vector<float> converted_;
   std::span<const float> logits_;
   UnreadLogits* unread_ = nullptr;  // those of the last step, while they are in their place
