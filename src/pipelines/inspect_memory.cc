@@ -75,7 +75,7 @@ Json memory_json(const Model::Impl& m, int64_t budget) {
   memory["io"] = e.io_bytes();
   memory["chunk"] = e.chunk();
   memory["state_bytes_per_token"] = per_token;
-  memory["state_fixed_bytes"] = e.states().fixed_bytes();
+  memory["state_fixed_bytes"] = e.fixed_state_bytes();
   memory["context"] = m.context_length;
   memory["slots"] = e.states().capacity();
   if (budget > 0) {

@@ -274,19 +274,27 @@ int64_t InPlaceEngine::unshared_arena_bytes() const {
   return sum;
 }
 
+int64_t InPlaceEngine::fixed_state_bytes() const {
+  int64_t sum = 0;
+  for (const StateLayout& s : decode_plan_.states) {
+    if (s.pair.rule == StateRule::kReplace) sum += kWholeSlotsPerSequence * s.slot_bytes();
+    if (s.pair.rule == StateRule::kSource && encoder_) sum += encoder_->most_rows() * s.slot_bytes();
+  }
+  return sum;
+}
+
 Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t arena) const {
   constexpr int64_t kMostSlots = int64_t{1} << 30;
-  int64_t slot = 0, replaced = 0;
-  for (const StateLayout& s : prefill_plan_.states)
-    if (s.pair.rule != StateRule::kSource)
-      s.pair.rule == StateRule::kAppend ? slot += s.slot_bytes() : replaced += kWholeSlotsPerSequence * s.slot_bytes();
+  int64_t slot = 0;
+  for (const StateLayout& s : decode_plan_.states)
+    if (s.pair.rule == StateRule::kAppend) slot += s.slot_bytes();
   const int64_t weights = weight_bytes_ + computed_bytes_, activations = arena + io_bytes();
-  const int64_t fixed = weights + activations + replaced;
+  const int64_t states = fixed_state_bytes(), fixed = weights + activations + states;
   if (memory - fixed < slot)
     return Status::error(Code::kNoRoom,
                          "a memory of " + std::to_string(memory) + " bytes is too small: weights take " +
                              std::to_string(weights) + ", activations " + std::to_string(activations) +
-                             (replaced > 0 ? ", states that are replaced as a whole " + std::to_string(replaced) : "") +
+                             (states > 0 ? ", states that do not grow with tokens " + std::to_string(states) : "") +
                              " and one token of state " + std::to_string(slot));
   if (slot == 0) return kMostSlots;
   return std::min(kMostSlots, (memory - fixed) / slot);

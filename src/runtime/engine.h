@@ -120,8 +120,11 @@ class InPlaceEngine {
   // of it, up to arena_bytes().
   int64_t planned_arena_bytes() const;
   int64_t unshared_arena_bytes() const;
-  // Slots that fit into `memory` bytes beside weights, inputs and logits, states that are replaced as a whole, and
-  // activations of `arena` bytes; a number without end where a token takes no state. Error: not one does.
+  // State of a sequence that does not grow with its tokens: states that are replaced as a whole, and the longest
+  // source.
+  int64_t fixed_state_bytes() const;
+  // Slots that fit into `memory` bytes beside weights, inputs and logits, the state of a sequence that does not grow,
+  // and activations of `arena` bytes; 2^30 where a token takes no state. Error: not one does.
   Result<int64_t> slots_in(int64_t memory, int64_t arena) const;
   int64_t io_bytes() const { return memory_bytes_ - arena_bytes_; }  // what the host writes, and logits
   int64_t chunk() const { return chunk_; }
