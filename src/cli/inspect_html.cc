@@ -293,13 +293,15 @@ std::string header(const Json& facts, const std::string& title) {
   const std::string lead =
       copies > 0 ? "<strong>" + grouped(copies) + (copies == 1 ? " node copies" : " nodes copy") +
                        " bytes that exist elsewhere.</strong> Everything else has an address before the first token."
-                 : "<strong>0 bytes are copied.</strong> Every value has an address before the first token, and is "
-                   "written where it will be read.";
+                 : std::string("<strong>0 bytes are copied") + (later ? " by the decoder" : "") +
+                       ".</strong> Every value has an address before the first token, and is "
+                       "written where it will be read.";
   const int64_t per_token = bytes_of(memory, "state_bytes_per_token");
   const auto size = [&](const char* key) { return size_text(memory[key].get<double>()); };
   return "<header><p class=\"eyebrow\">Situ · placement</p><h1>" + title + "</h1><p class=\"meta\">" +
          code(text_of(facts, "file")) + "<br>" + escaped(text_of(facts, "producer")) + " · kernels for " +
-         escaped(text_of(facts, "isa")) + " · " + grouped(bytes_of(nodes, "in file")) + " nodes in the file, " +
+         escaped(text_of(facts, "isa")) + " · " + grouped(bytes_of(nodes, "in file")) +
+         (bytes_of(nodes, "in file") == 1 ? " node" : " nodes") + " in the file, " +
          grouped(bytes_of(nodes, "after passes")) + " after rewrites</p><p class=\"lead\">" + lead + "</p>" +
          (later ? "<p class=\"note\">The encoder is compiled when its arrays come. It is not in this picture.</p>"
                 : "") +

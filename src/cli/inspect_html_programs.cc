@@ -263,7 +263,8 @@ std::string Program::enlarged(const Calls& window) const {
 std::string Program::lifetimes() const {
   const int64_t sum = number_of(facts_, "block_bytes");
   std::string html = "<div class=\"program\"><div class=\"head\"><h3>" + escaped(name_) +
-                     "</h3><span class=\"bytes\">" + size_text(static_cast<double>(arena())) + "</span></div>";
+                     "</h3><span class=\"bytes\">" + (calls_.empty() ? "" : size_text(static_cast<double>(arena()))) +
+                     "</span></div>";
   if (calls_.empty()) return html + "<p class=\"note\">Compiled when its arrays come.</p></div>";
   const int64_t uses = arena() > 0 ? (sum + arena() / 2) / arena() : 0;
   html += "<p class=\"note\">" + grouped(static_cast<int64_t>(blocks_.size())) + " blocks of " +

@@ -95,12 +95,12 @@ border-top:1px solid var(--faint);overflow-wrap:anywhere}
 .calls small{grid-column:2/-1}
 .calls .i{color:var(--soft);text-align:right}
 .flow{list-style:none;margin:0;padding:0}
-.flow li{display:grid;grid-template-columns:minmax(0,2fr) minmax(0,5fr) minmax(0,3fr) auto;gap:0 1rem;padding:.45rem 0;
+.flow li{display:grid;grid-template-columns:minmax(0,2fr) minmax(0,5fr) minmax(0,3fr) 6rem;gap:0 1rem;padding:.45rem 0;
 border-top:1px solid var(--line);align-items:baseline;overflow-wrap:anywhere}
 .flow li>span::before{color:var(--soft);margin-right:.45rem}
 .flow .to::before{content:"\2192"}
 .flow li>small{grid-column:1/-1}
-.chips code{background:var(--faint);border-radius:4px;padding:.1rem .4rem;margin-right:.35rem}
+.chips code{display:inline-block;background:var(--faint);border-radius:4px;padding:.1rem .4rem;margin-right:.35rem}
 .words dt{font-weight:600;color:var(--ink);margin-top:.5rem}
 .words dd{margin:0;color:var(--soft);max-width:46rem}
 footer{border-top:1px solid var(--line);padding-top:1rem;padding-bottom:3rem}
