@@ -342,6 +342,11 @@ frame.onload = () => {
   const stops = [...page.querySelectorAll('a[href], summary, [tabindex="0"]')];
   found.stops = stops.length;
   found.unfocused = stops.filter(e => { e.focus(); return page.activeElement !== e || view.getComputedStyle(e).outlineStyle === 'none'; }).length;
+  found.cut = [...page.querySelectorAll('.zoom > span')].filter(e => {
+    e.focus();
+    const inner = e.getBoundingClientRect(), outer = e.parentElement.getBoundingClientRect();
+    return inner.top < outer.top - 1 || inner.bottom > outer.bottom + 1 || inner.left < outer.left - 1 || inner.right > outer.right + 1;
+  }).length;
   const block = page.querySelector('.zoom > span');
   const detail = () => view.getComputedStyle(block.querySelector('em')).display;
   block.blur(); const before = detail(); block.focus();
@@ -384,7 +389,7 @@ class BrowserTest(PageCase):
                     self.assertLessEqual(found["width"], width)
                     self.assertLessEqual(found["opened"], width)
                     self.assertEqual(found["sections"], [True] * 4)
-                    self.assertEqual((found["hacked"], found["fetched"], found["sheets"], found["unfocused"]), (False, 0, 1, 0), found)
+                    self.assertEqual((found["hacked"], found["fetched"], found["sheets"], found["unfocused"], found["cut"]), (False, 0, 1, 0, 0), found)
                     self.assertGreater(found["stops"], 10)
                     self.assertEqual(found["detail"], ["none", "block"])
 

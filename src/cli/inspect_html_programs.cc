@@ -242,6 +242,7 @@ std::string Program::enlarged(const Calls& window) const {
                  to = std::min(b.last + 1, window.end()) - window.first;
     const auto height = static_cast<double>(high - low);
     spans += "<span class=\"" + kind_class(b.kind) + (from * 2 > window.count ? " late" : "") +
+             (static_cast<double>(b.offset - low) * 2 > height ? " high" : "") +
              "\" tabindex=\"0\" style=\"left:" + decimal(percent(from, window.count)) +
              "%;width:" + decimal(percent(to - from, window.count)) +
              "%;bottom:" + decimal(percent(static_cast<double>(b.offset - low), height)) +

@@ -83,6 +83,7 @@ line-height:1.25;padding:1px 3px;overflow-wrap:anywhere}
 max-width:20rem;min-height:1.4rem;background:var(--panel);color:var(--ink);outline:2px solid var(--accent);
 outline-offset:-1px}
 .zoom>span.late:hover,.zoom>span.late:focus{left:auto!important;right:0}
+.zoom>span.high:hover,.zoom>span.high:focus{bottom:auto!important;top:0}
 .zoom>span:focus{outline-offset:-2px}
 .ticks{display:flex;justify-content:space-between;min-width:30rem;font-size:.75rem;color:var(--soft)}
 .zoom>span em{font-style:normal;display:none}
