@@ -242,7 +242,7 @@ class BadFileTest(ImageCase):
         for data in [image_files.png_header(100_000, 100_000, 8, 2) + image_files.chunk(b"IDAT", b"") + image_files.chunk(b"IEND", b""),
                      image_files.jpeg_header(65_500, 65_500), image_files.webp_header(16_383, 16_383),
                      image_files.gif((65_535, 65_535), (1, 1), (0, 0), [1]), image_files.gif((9, 9), (60_000, 60_000), (0, 0), [1] * 9),
-                     image_files.riff((b"VP8X", bytes(4) + b"\x9f\x86\1" * 2), (b"VP8L", bytes(20)))]:
+                     image_files.riff((b"VP8X", bytes(4) + b"\xe7\xfd\0" * 2), (b"VP8L", bytes(20)))]:
             before = self.arrays.peak_kib
             self.refused(data, "has [0-9]+ x [0-9]+ pixels, more than the limit of 64000000", "invalid_argument")
             self.assertLess(self.arrays.peak_kib - before, 8 << 10, "a header costs memory")
