@@ -121,6 +121,24 @@ class DecodeTest(ImageCase):
                 self.check(saved(image, "jpg", keep_rgb=True), MOST["jpg"], "RGB")
             self.check(saved(Image.fromarray(self.random(height, width, 4), "CMYK"), "jpg"), MOST["jpg"], "CMYK")
 
+    def test_jpeg_that_pillow_does_not_write(self):
+        """64 x 64 pixels whose blocks are as many in another arrangement, and other colours, by a change of the header."""
+        for pixels in [self.random(64, 64), self.smooth(64, 64)]:
+            for progressive in [False, True]:
+                for subsampling, was, now in [(1, 0x21, 0x12), (2, 0x22, 0x41), (2, 0x22, 0x14)]:
+                    data = bytearray(saved(Image.fromarray(pixels), "jpg", subsampling=subsampling, progressive=progressive))
+                    at = data.index(b"\xff\xc2" if progressive else b"\xff\xc0") + 11
+                    self.assertEqual(data[at], was)
+                    data[at] = now
+                    self.check(bytes(data), MOST["jpg"], hex(now))
+            inks = Image.fromarray(np.concatenate([pixels, pixels[..., :1]], -1), "CMYK")
+            for image, transforms in [(inks, [0, 2]), (Image.fromarray(pixels), [0, 1])]:
+                data = bytearray(saved(image, "jpg", subsampling=0, **({} if image is inks else {"keep_rgb": True})))
+                at = data.index(b"Adobe") + 11
+                for transform in transforms:
+                    data[at] = transform
+                    self.check(bytes(data), MOST["jpg"], (image.mode, transform))
+
     def test_webp(self):
         for height, width in self.SIZES:
             for pixels in [self.random(height, width), self.smooth(height, width)]:
