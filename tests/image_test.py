@@ -443,6 +443,20 @@ class ProcessorTest(ImageCase):
         line = ["[IMG]", 10, 4, True]
         self.assertEqual(self.arrays.answer["images"][0]["expansion"], [line, ["[IMG_BREAK]", -1, 1, False], line, ["[IMG_END]", -1, 1, False]])
 
+    def test_memory(self):
+        """An image at the limit, turned, through the largest rules: within 512 MiB, tensors and all."""
+        tag = b"Exif\0\0" + image_files.exif(6)
+        file = self.file(saved(Image.new("RGB", (8000, 8000), (9, 99, 199)), "jpg", exif=tag))
+        for config, preprocessor in [("qwen2_vl", {"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 6_000_000, "min_pixels": 3136}),
+                                     ("smolvlm", {"image_processor_type": "SmolVLMImageProcessor", "size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}}),
+                                     ("llava", {"image_processor_type": "CLIPImageProcessor"})]:
+            self.model({"model_type": config, "vision_config": {"patch_size": 14, "image_size": 512}, "scale_factor": 4}, preprocessor)
+            arrays = VisionArrays(PROGRAM)
+            got = arrays.process_images(self.folder, [file])["pixel_values"]
+            self.assertLess(len(np.unique(got)), 8)  # a flat picture stays one
+            self.assertLess(arrays.peak_kib, 512 << 10, config)
+            self.assertEqual(arrays.close(), 0)
+
     def test_refused(self):
         _, file = self.image(9, 9)
         self.model({"model_type": "florence2"}, {"image_processor_type": "CLIPImageProcessor"})

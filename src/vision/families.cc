@@ -195,11 +195,13 @@ std::string text_at(const Json& json, const char* name) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-// Without "Fast": the slow class of the same name is what is followed.
+// Without "Fast": the slow class of the same name is what is followed. Old files have the class's old name.
 std::string image_processor_type(const SideFiles& files) {
+  constexpr std::string_view kOld = "FeatureExtractor";
   std::string type = text_at(files.preprocessor, "image_processor_type");
   if (type.empty()) type = text_at(files.preprocessor, "feature_extractor_type");
   if (type.ends_with("Fast")) type.resize(type.size() - 4);
+  if (type.ends_with(kOld)) type.replace(type.size() - kOld.size(), kOld.size(), "ImageProcessor");
   return type;
 }
 

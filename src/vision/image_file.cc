@@ -19,6 +19,8 @@ namespace situ {
 namespace {
 
 constexpr size_t kHeadBytes = 32;
+// Whatever the limit on pixels is: three times it is still an int.
+constexpr int64_t kMostImageEdge = 1 << 28;
 
 enum class Kind { kPng, kJpeg, kWebP, kGif };
 
@@ -147,7 +149,7 @@ Result<RgbImage> read_named(const std::string& path, const ImageLimits& limits) 
 
 Status check_pixels(int64_t width, int64_t height, const ImageLimits& limits) {
   if (width < 1 || height < 1) return Status::error(Code::kBadFile, "has no pixels");
-  if (width <= limits.max_pixels / height) return Status::ok();
+  if (width <= limits.max_pixels / height && width <= kMostImageEdge && height <= kMostImageEdge) return Status::ok();
   return Status::error(Code::kInvalidArgument, "has " + std::to_string(width) + " x " + std::to_string(height) +
                                                    " pixels, more than the limit of " +
                                                    std::to_string(limits.max_pixels) + " (--max-pixels)");

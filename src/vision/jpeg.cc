@@ -4,6 +4,7 @@
 // After jpeglib.h.
 #include <jerror.h>
 
+#include <algorithm>
 #include <csetjmp>
 #include <limits>
 #include <memory>
@@ -21,6 +22,8 @@ constexpr size_t kBufferBytes = 1 << 16;
 constexpr int64_t kMostHeaderBytes = 64 << 20;
 // libjpeg asks for memory in parts; beside the image it may have what the limit on pixels gives.
 constexpr int64_t kBytesPerPixel = 8;
+// Of any jpeg.
+constexpr int64_t kMostPixels = int64_t{1} << 32;
 
 enum class Failure { kNone, kCutOff, kLibrary, kHeader, kScans, kMemory };
 
@@ -189,8 +192,9 @@ Result<Jpeg> read(Decoder& decoder, const ImageLimits& limits) {
   const int width = static_cast<int>(decoder.info.image_width), height = static_cast<int>(decoder.info.image_height);
   SITU_RETURN_IF_ERROR(check_pixels(width, height, limits));
   // Beside the image of 3 bytes a pixel.
-  const int64_t pixels = static_cast<int64_t>(width) * height;
-  if (!start(decoder, kBytesPerPixel * limits.max_pixels - 3 * pixels)) return status_of(decoder, limits);
+  const int64_t most = kBytesPerPixel * std::min(limits.max_pixels, kMostPixels);
+  const int64_t image = static_cast<int64_t>(width) * height * 3;
+  if (!start(decoder, most - image)) return status_of(decoder, limits);
   Jpeg jpeg;
   take_metadata(decoder.info, &jpeg);
   jpeg.image = RgbImage(width, height);

@@ -89,7 +89,9 @@ impl Colours {
                 pixels.zip(row).for_each(|(to, from)| to.fill(from * scale));
             }
             ColorType::GrayscaleAlpha => pixels.zip(row.chunks_exact(2)).for_each(|(to, from)| to.fill(from[0])),
-            ColorType::Indexed => pixels.zip(row).for_each(|(to, from)| to.copy_from_slice(&self.palette[*from as usize])),
+            ColorType::Indexed => {
+                pixels.zip(row).for_each(|(to, from)| to.copy_from_slice(&self.palette[*from as usize]))
+            }
             ColorType::Rgb => pixels.zip(row.chunks_exact(3)).for_each(|(to, from)| to.copy_from_slice(from)),
             ColorType::Rgba => pixels.zip(row.chunks_exact(4)).for_each(|(to, from)| to.copy_from_slice(&from[..3])),
         }
@@ -157,4 +159,3 @@ impl Format for Png {
         Ok(metadata(reader.info()))
     }
 }
-

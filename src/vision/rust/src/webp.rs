@@ -48,7 +48,9 @@ pub fn open(mut source: Bytes) -> Result<Box<dyn Format>, Error> {
     source.read_exact(&mut head).or_else(|e| from_io(&e))?;
     let extended = &head[12..16] == b"VP8X";
     if extended && head[20] & 2 != 0 {
-        return unsupported("is an animated webp; a single image is expected (webpmux -get frame 1 takes the first one out)");
+        return unsupported(
+            "is an animated webp; a single image is expected (webpmux -get frame 1 takes the first one out)",
+        );
     }
     let colours = if extended { colours_alone(&mut source).or_else(|e| from_io(&e))? } else { None };
     source.rewind().or_else(|e| from_io(&e))?;
