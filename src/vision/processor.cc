@@ -25,6 +25,23 @@ std::string name_of(const ImageInput& input, size_t index) {
   return input.path.empty() ? "image " + std::to_string(index + 1) : input.path;
 }
 
+// The text before the first placeholder, between two, ..., behind the last one.
+std::vector<std::string_view> split_at(std::string_view text, std::string_view placeholder) {
+  std::vector<std::string_view> parts;
+  for (size_t at = text.find(placeholder); at != std::string_view::npos; at = text.find(placeholder)) {
+    parts.push_back(text.substr(0, at));
+    text.remove_prefix(at + placeholder.size());
+  }
+  parts.push_back(text);
+  return parts;
+}
+
+void append_expansion(const ProcessedImage& image, std::string* text) {
+  for (const ExpansionPiece& piece : image.expansion) {
+    for (int64_t i = 0; i < piece.count; ++i) *text += piece.text;
+  }
+}
+
 }  // namespace
 
 struct ImageProcessor::Model {
@@ -139,6 +156,25 @@ Result<Processed> ImageProcessor::process(std::vector<ImageInput> images, const 
   if (!tensors.is_ok()) return tensors.status();
   processed.tensors = std::move(*tensors);
   return processed;
+}
+
+Result<std::string> ImageProcessor::expand(std::string_view prompt, std::span<const ProcessedImage> images,
+                                           std::string_view begin) const {
+  const PromptRules& rules = model_->prompt;
+  std::vector<std::string_view> parts = split_at(prompt, rules.placeholder);
+  if (rules.images_first && parts.size() == 1) parts.insert(parts.begin(), images.size(), std::string_view());
+  if (parts.size() != images.size() + 1) {
+    return Status::error(Code::kInvalidArgument, "the prompt has " + std::to_string(parts.size() - 1) +
+                                                     " places for images (" + rules.placeholder + "), and there are " +
+                                                     std::to_string(images.size()) + " images");
+  }
+  std::string text(parts[0]);
+  for (size_t i = 0; i < images.size(); ++i) {
+    append_expansion(images[i], &text);
+    if (rules.images_first && i + 1 == images.size()) text += begin;
+    text += parts[i + 1];
+  }
+  return rules.images_first ? text + "\n" : text;
 }
 
 }  // namespace situ

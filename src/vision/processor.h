@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,8 @@ struct ImageOptions {
 };
 
 struct NamedTensor {
-  std::string name;  // transformers' name: pixel_values, pixel_attention_mask, image_grid_thw, image_sizes
+  // transformers' name: pixel_values, pixel_attention_mask, image_grid_thw, image_sizes. Graphs may leave "image_" out.
+  std::string name;
   Tensor tensor;
 };
 
@@ -80,6 +82,12 @@ class ImageProcessor {
   // in memory at full size. Errors: those of read_image; kInvalidArgument: no image, an override that is not known or
   // does not fit, an image that the rules of the family refuse (aspect ratio; resized, more pixels than the limit).
   Result<Processed> process(std::vector<ImageInput> images, const ImageOptions& options = {}) const;
+
+  // A prompt's text with the expansions in it, in the place of the placeholders. begin: the text of the token that
+  // begins every text, which PaliGemma wants behind its images; they come first where its prompt has no placeholder.
+  // Error kInvalidArgument: the placeholders are not as many as the images.
+  Result<std::string> expand(std::string_view prompt, std::span<const ProcessedImage> images,
+                             std::string_view begin = {}) const;
 
  private:
   struct Model;

@@ -60,6 +60,32 @@ TEST_F(ProcessorTest, PixelsOfTheCaller) {
   EXPECT_EQ(processed->images[0].tokens, 4);
 }
 
+TEST_F(ProcessorTest, PromptsAreExpanded) {
+  const auto expanded = [&](const std::string& prompt, size_t count) {
+    const Result<ImageProcessor> processor = ImageProcessor::open(folder_);
+    if (!processor.is_ok()) return processor.status().message();
+    std::vector<ImageInput> images(count, ImageInput{.pixels = RgbImage(14, 14)});
+    const Result<Processed> processed = processor->process(std::move(images));
+    if (!processed.is_ok()) return processed.status().message();
+    const Result<std::string> text = processor->expand(prompt, processed->images, "<bos>");
+    return text.is_ok() ? *text : text.status().message();
+  };
+  write_llava();
+  const std::string four = "<image><image><image><image>";
+  EXPECT_EQ(expanded("a <image>b<image>", 2), "a " + four + "b" + four);
+  EXPECT_EQ(expanded("<image>", 1), four);
+  EXPECT_EQ(expanded("a", 1), "the prompt has 0 places for images (<image>), and there are 1 images");
+  EXPECT_EQ(expanded("<image><image><image>", 2),
+            "the prompt has 3 places for images (<image>), and there are 2 images");
+  write("config.json", R"({"model_type": "paligemma"})");
+  write(
+      "preprocessor_config.json",
+      R"({"image_processor_type": "SiglipImageProcessor", "size": {"height": 14, "width": 14}, "image_seq_length": 2})");
+  EXPECT_EQ(expanded("caption en", 1), "<image><image><bos>caption en\n");
+  EXPECT_EQ(expanded("caption en", 2), "<image><image><image><image><bos>caption en\n");
+  EXPECT_EQ(expanded("<image>x<image>y", 2), "<image><image>x<image><image><bos>y\n");
+}
+
 TEST_F(ProcessorTest, ImagesOfDifferentSizes) {
   write_llava();
   std::vector<ImageInput> images;
