@@ -381,7 +381,7 @@ class BrowserTest(PageCase):
         return json.loads(html.unescape(match[1]))
 
     def test_as_a_person_meets_it(self):
-        for name in ("decoder", "speech"):
+        for name in ("grouped", "speech"):
             text, _, _ = self.page(CLASSES[name](self.folder / f"browser {name}"))
             for width in (320, 1280):
                 with self.subTest(name, width=width):

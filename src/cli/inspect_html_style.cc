@@ -93,6 +93,7 @@ summary{cursor:pointer;padding:.25rem 0;font-weight:500;font-size:.9rem}
 .calls{list-style:none;margin:.4rem 0 0;padding:0;font-size:.85rem}
 .calls li{display:grid;grid-template-columns:3.2rem minmax(0,1fr) minmax(0,1fr);gap:0 .75rem;padding:.22rem 0;
 border-top:1px solid var(--faint);overflow-wrap:anywhere}
+.calls .key{white-space:normal}
 .calls small{grid-column:2/-1}
 .calls .i{color:var(--soft);text-align:right}
 .flow{list-style:none;margin:0;padding:0}
