@@ -256,7 +256,7 @@ int run(RunArguments a) {
   leave_empty_handed(a);
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
-  if (!model->has_encoder())
+  if (!model->has_encoder() && !(model->takes_arrays() && encoder->decoder_prompt.empty()))
     if (const Status refused = refuse_encoder_arguments(a); !refused.is_ok()) return fail(refused.message());
   Result<std::vector<int64_t>> prompt = prompt_of(*model, a);
   if (!prompt.is_ok()) return fail(prompt.status().message());

@@ -81,14 +81,17 @@ Result<std::vector<size_t>> match_encoder_inputs(std::span<const NamedTensor> te
 
 Status add_encoder_inputs(Model& model, std::span<const NamedTensor> tensors, Prompt* prompt) {
   const ModelFiles& files = impl_of(model).files;
-  const Graph& graph = files.encoder->graph;
   std::vector<GraphInput> inputs;
-  for (const ValueId v : graph.inputs) {
-    const Value& value = graph.values[v];
-    GraphInput input{std::filesystem::path(files.encoder_name).stem().string(), value.name, value.info.type, {}};
-    for (const Dim& d : value.info.shape) input.dims.push_back(d.is_const() ? d.value() : -1);
-    inputs.push_back(std::move(input));
-  }
+  const auto add = [&](const Graph& graph, const std::string& name) {
+    for (const ValueId v : graph.inputs) {
+      const Value& value = graph.values[v];
+      GraphInput input{std::filesystem::path(name).stem().string(), value.name, value.info.type, {}};
+      for (const Dim& d : value.info.shape) input.dims.push_back(d.is_const() ? d.value() : -1);
+      inputs.push_back(std::move(input));
+    }
+  };
+  if (files.encoder) add(files.encoder->graph, files.encoder_name);
+  for (const MediaEncoder& encoder : files.media) add(encoder.model.graph, encoder.name);
   const Result<std::vector<size_t>> matched = match_encoder_inputs(tensors, inputs);
   if (!matched.is_ok()) return matched.status();
   for (size_t i = 0; i < tensors.size(); ++i) {

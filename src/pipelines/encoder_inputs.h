@@ -33,7 +33,7 @@ struct GraphInput {
 Result<std::vector<size_t>> match_encoder_inputs(std::span<const NamedTensor> tensors,
                                                  std::span<const GraphInput> inputs);
 
-// Adds them to the prompt as arrays of the encoder of `model`, which has one; they must outlive the prompt.
+// Adds them to the prompt as arrays of the encoders of `model`, which takes some; they must outlive the prompt.
 Status add_encoder_inputs(Model& model, std::span<const NamedTensor> tensors, Prompt* prompt);
 
 }  // namespace situ

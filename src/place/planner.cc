@@ -147,7 +147,7 @@ class Planner {
       ViewContext c = view_context(node, SymView::contiguous(value(node.in[0]).info.shape));
       if (node.def->placement != Placement::kView && !node.def->view(c)) continue;
       for (ValueId v : node.out)
-        if (v != kNoValue && state_of(v) < 0) view_of_[v] = static_cast<int>(n);
+        if (v != kNoValue && state_of(v) < 0 && v != binding_.rows) view_of_[v] = static_cast<int>(n);
     }
   }
 
@@ -177,7 +177,7 @@ class Planner {
   }
   bool free_root(ValueId r) const {
     return !is_constant(r) && !host_known(r) && value(r).producer >= 0 && state_of(r) < 0 && destination_[r].node < 0 &&
-           r != binding_.logits;
+           r != binding_.logits && r != binding_.rows;
   }
 
   void find_destinations() {
@@ -380,14 +380,14 @@ class Planner {
   }
 
   bool io_value(ValueId v) const {
-    return v == binding_.logits || host_known(v) ||
+    return v == binding_.logits || v == binding_.rows || host_known(v) ||
            std::find(graph_.inputs.begin(), graph_.inputs.end(), v) != graph_.inputs.end();
   }
 
   Home new_root(ValueId v) {
     const auto role = binding_.inputs.find(v);
     const bool handed_in = role != binding_.inputs.end() && role->second == InputRole::kFeatures;
-    const RegionKind region = handed_in || v == binding_.logits ? RegionKind::kPort
+    const RegionKind region = handed_in || v == binding_.logits || v == binding_.rows ? RegionKind::kPort
                               : io_value(v)                     ? RegionKind::kIo
                                                                 : RegionKind::kArena;
     std::vector<Root>& roots = region == RegionKind::kPort ? plan_.ports
