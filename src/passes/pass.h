@@ -180,6 +180,7 @@ Status fuse_matmuls(PassContext&);         // gates, norms and residuals into pa
 Status store_states(PassContext&);         // the element type of attention states
 Status fuse_casts(PassContext&);           // casts to half precision into the kernels that write for them
 Status join_products(PassContext&);        // packed products of the same rows into one call
+Status split_axes(PassContext&);           // rows that are joined in another order: written so
 Status distribute_concat(PassContext&);    // elementwise operators above the Concat they read
 
 // After the passes, where the number of threads is known: attention gets a second output, a workspace in which they

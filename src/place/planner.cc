@@ -289,7 +289,7 @@ class Planner {
                      : graph_.nodes[static_cast<size_t>(destination_[v].node)].out[0];
       if (open.size() > plan_.values.size()) {  // a circle, which no valid plan has
         plan_.values[v] = new_root(v);
-        ++failures_;
+        failures_ += kMove;
       }
     }
     for (; !open.empty(); open.pop_back())
@@ -320,7 +320,7 @@ class Planner {
     const Home source = plan_.values[node.in[0]];
     ViewContext c = view_context(node, source.view);
     if (!node.def->view(c)) {
-      ++failures_;
+      failures_ += kMove;
       broken_.push_back(v);
       plan_.values[v] = new_root(v);
       return;
@@ -338,7 +338,7 @@ class Planner {
       const Node& p = graph_.nodes[static_cast<size_t>(d.path[i])];
       SymView inverse;
       if (!invert(p, h.view, &inverse)) {
-        ++failures_;
+        failures_ += d.in_place ? 1 : kMove;
         lost_.push_back(v);
         plan_.values[v] = new_root(v);
         return;
@@ -660,6 +660,8 @@ class Planner {
   std::vector<Destination> destination_;
   std::vector<std::vector<char>> moved_operand_;  // by Concat node
   std::vector<std::vector<std::pair<int, int>>> users_;
+  // Of a layout: moves, and operands that a result cannot take the place of, which costs a block and no move.
+  static constexpr int kMove = 64;
   int failures_ = 0;
   std::vector<ValueId> broken_, lost_;
 };
