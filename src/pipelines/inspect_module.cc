@@ -14,6 +14,8 @@ Json graphs_json(const Model::Impl& m) {
   const auto add = [&](const std::filesystem::path& file) {
     if (!file.empty()) list.push_back({{"name", stem(file.string())}, {"file", file.string()}});
   };
+  add(m.folder.lookup_file);
+  for (const std::filesystem::path& file : m.folder.media_files) add(file);
   add(m.folder.encoder_file);
   add(m.folder.model_file);
   add(m.folder.first_file);
@@ -55,6 +57,16 @@ Json programs_json(const Model::Impl& m) {
   Json token = flag(false);
   token["S"] = 1;
   add("token", decoder, token, e.kernel_calls(), e.decode_plan().arena_bytes);
+  if (const MediaWriter* media = e.media()) {
+    add("lookup", stem(m.folder.lookup_file.string()), Json::object(), media->lookup_kernel_calls(),
+        media->lookup_plan().arena_bytes);
+    add("behind", decoder, Json::object(), e.behind_kernel_calls(), e.behind_plan().arena_bytes);
+    for (size_t i = 0; i < m.files.media.size(); ++i) {
+      const MediaWriter::Entry* entry = media->newest(i);
+      add(stem(m.files.media[i].name).c_str(), stem(m.files.media[i].name), Json::object(),
+          entry && entry->program ? entry->program->kernel_calls() : 0, entry ? entry->plan.arena_bytes : 0);
+    }
+  }
   return list;
 }
 
@@ -97,6 +109,16 @@ Json ports_json(const InPlaceEngine& e) {
   if (e.encoder() && e.encoder()->plan()) add("encode", *e.encoder()->compiled(), *e.encoder()->plan());
   add("prompt", e.compiled(), e.prefill_plan());
   add("token", e.module().token, e.decode_plan());
+  if (const MediaWriter* media = e.media()) {
+    const Plan& plan = e.behind_plan();
+    for (const Root& r : plan.ports) {
+      const Value& v = e.cut().decoder.graph.values[r.value];
+      if (v.producer >= 0) continue;
+      std::string writer = "lookup";
+      for (const MediaEncoder& encoder : media->files().media) writer += ", " + stem(encoder.name);
+      ports[v.name] = {{"name", v.name}, {"writer", writer}, {"readers", {"behind"}}, {"bytes", r.bytes}};
+    }
+  }
   Json list = Json::array();
   for (auto& [name, port] : ports) list.push_back(std::move(port));
   return list;

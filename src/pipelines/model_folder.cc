@@ -171,7 +171,9 @@ Status find_encoder_decoder(const GraphFiles& files, ModelFolder* m) {
 
 // The layout of transformers.js: a decoder of embeddings, and what makes them.
 Status find_media_model(const GraphFiles& files, ModelFolder* m) {
-  SITU_RETURN_IF_ERROR(put(files, "embed_tokens", &m->lookup_file));
+  const Result<fs::path> lookup = files.choose("embed_tokens", true);  // exporters quantise it less than other graphs
+  if (!lookup.is_ok()) return lookup.status();
+  m->lookup_file = *lookup;
   for (const char* name : {"vision_encoder", "audio_encoder"})
     if (files.has(name)) SITU_RETURN_IF_ERROR(put(files, name, &m->media_files.emplace_back()));
   return put(files, files.has("decoder_model_merged") ? "decoder_model_merged" : "decoder_model", &m->model_file);

@@ -257,14 +257,13 @@ Result<std::shared_ptr<const Source>> InPlaceEngine::encode(const EncoderInput& 
 // What prompts with rows of encoders take beside the programs of text.
 Status InPlaceEngine::add_media(const ModelFiles& files, const EngineOptions& options) {
   const Compiled& prompt = compiled_.prompt;
-  const char* whole = "the prompts of this model are computed as a whole";
-  if (!prompt.order.mixing.empty()) return Status::error(whole + (": by " + prompt.order.mixing));
-  if (compiled_.first_only || compiled_.one_token) return Status::error(whole);
+  if (compiled_.one_token) return Status::error("the model takes prompts token by token");
   if (window_ > 0) return Status::error("a window keeps no prompt");
   Result<CutGraphs> cut = cut_at_embeddings(prompt);
   if (!cut.is_ok()) return cut.status();
   cut_ = std::move(*cut);
-  Result<std::unique_ptr<MediaWriter>> media = MediaWriter::create(files, options, cut_, chunk_, *pool_);
+  Result<std::unique_ptr<MediaWriter>> media = MediaWriter::create(
+      files, options, cut_, chunk_, compiled_.first_only || !prompt.order.mixing.empty(), *pool_);
   if (!media.is_ok()) return media.status();
   media_ = std::move(*media);
   return Status::ok();

@@ -45,6 +45,9 @@ class InPlaceEngine {
   // embeddings that they and the lookup wrote. Errors: MediaWriter::run; prompts that are computed as a whole.
   Status encode(Sequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input);
   const MediaWriter* media() const { return media_.get(); }  // null: the model has no such encoders, or media_problem()
+  const CutGraphs& cut() const { return cut_; }
+  const Plan& behind_plan() const { return behind_plan_; }
+  int64_t behind_kernel_calls() const { return behind_->kernel_calls(); }
   const std::string& media_problem() const { return media_problem_; }
   // Beginnings of prompts whose state is kept, as long as slots are not needed for something else. Null: prompts are
   // computed as a whole, or state is read as one block, so that no two sequences can share slots.

@@ -134,9 +134,11 @@ Status set_media_positions(const ModelFiles& files, const Compiled& decoder, con
 }
 
 Result<std::unique_ptr<MediaWriter>> MediaWriter::create(const ModelFiles& files, const EngineOptions& options,
-                                                         const CutGraphs& cut, int64_t chunk, ThreadPool& pool) {
+                                                         const CutGraphs& cut, int64_t chunk, bool whole,
+                                                         ThreadPool& pool) {
   std::unique_ptr<MediaWriter> w(new MediaWriter(files, options, cut, pool));
   w->chunk_ = chunk;
+  w->whole_ = whole;
   Result<Plan> plan = make_plan(cut.lookup.graph, cut.lookup.binding, {chunk, context_of(options), 1, 1});
   if (!plan.is_ok()) return plan.status().with_context(files.lookup_name);
   w->lookup_plan_ = std::move(*plan);
@@ -310,6 +312,10 @@ Result<std::shared_ptr<const MediaRows>> MediaWriter::run(const MediaPrompt& pro
       last = std::max(last, t);
     }
   if (last < 0) return Status::error(Code::kInvalidArgument, "no array of an encoder is given");
+  if (whole_) {
+    first = 0;
+    last = static_cast<int64_t>(prompt.ids.size()) - 1;
+  }
   rows->first = prompt.base + first;
   rows->count = last + 1 - first;
   const ValueInfo& info = cut_.lookup.graph.values[cut_.lookup.binding.rows].info;

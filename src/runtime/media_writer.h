@@ -41,8 +41,10 @@ Status set_media_positions(const ModelFiles& files, const Compiled& decoder, con
 class MediaWriter {
  public:
   // `files`, `cut` and what `regions` names must outlive the writer. `chunk`: most tokens of one run of the lookup.
+  // `whole`: prompts are one step, so that the embeddings of all their tokens are held.
   static Result<std::unique_ptr<MediaWriter>> create(const ModelFiles& files, const EngineOptions& options,
-                                                     const CutGraphs& cut, int64_t chunk, ThreadPool& pool);
+                                                     const CutGraphs& cut, int64_t chunk, bool whole,
+                                                     ThreadPool& pool);
   ~MediaWriter();
   int64_t arena_bytes() const { return lookup_plan_.arena_bytes; }
   // Where the programs run, before the first run().
@@ -52,6 +54,7 @@ class MediaWriter {
 
   const Compiled& lookup() const { return cut_.lookup; }
   const Plan& lookup_plan() const { return lookup_plan_; }
+  int64_t lookup_kernel_calls() const { return lookup_->kernel_calls(); }
   // The newest program of an encoder; null: it was not run so far.
   struct Entry {
     size_t encoder = 0;
@@ -79,6 +82,7 @@ class MediaWriter {
   const CutGraphs& cut_;
   ThreadPool& pool_;
   int64_t chunk_ = 1, most_arena_ = 0;
+  bool whole_ = false;
   Plan lookup_plan_;
   std::byte* lookup_io_ = nullptr;
   std::unique_ptr<Program> lookup_;
