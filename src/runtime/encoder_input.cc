@@ -11,15 +11,16 @@ std::string dims_text(const std::vector<int64_t>& dims) {
   return "[" + text + "]";
 }
 
+// An input that tells which of the others are padding; ones where it is not given.
+bool is_mask(const Value& v) {
+  return v.name.find("mask") != std::string::npos && v.info.shape.size() == 2;
+}
+
 std::string input_text(const Graph& graph, const Value& v) {
   return "encoder input '" + v.name + "' " + dtype_name(v.info.type) + shape_str(v.info.shape, &graph.symbol_names);
 }
 
 }  // namespace
-
-bool is_padding_mask(const Value& v) {
-  return v.name.find("mask") != std::string::npos && v.info.shape.size() == 2;
-}
 
 Status check_encoder_array(const Graph& graph, const Value& v, const Tensor& tensor, bool one_source) {
   const std::vector<int64_t> dims = tensor.dims();
@@ -60,7 +61,7 @@ Status check_encoder_input(const Graph& graph, const EncoderInput& input, int64_
   }
   for (const ValueId v : graph.inputs) {
     const Value& value = graph.values[v];
-    if (!input.tensors.count(value.name) && !is_padding_mask(value) && !(takes_ids && !dtype_is_float(value.info.type)))
+    if (!input.tensors.count(value.name) && !is_mask(value) && !(takes_ids && !dtype_is_float(value.info.type)))
       return Status::error(Code::kInvalidArgument, input_text(graph, value) + " is not given");
   }
   if (!takes_ids && !input.ids.empty())

@@ -26,7 +26,5 @@ bool encoder_takes_ids(const Graph& encoder);
 Status check_encoder_input(const Graph& encoder, const EncoderInput& input, int64_t most_rows);
 // Of one array. `one_source`: axis 0 is a batch of 1, else as many pictures or patches as there are.
 Status check_encoder_array(const Graph& encoder, const Value& input, const Tensor& array, bool one_source);
-// An input that tells which of the others are padding; ones where it is not given.
-bool is_padding_mask(const Value& input);
 
 }  // namespace situ

@@ -85,7 +85,7 @@ Result<MediaPlaces> media_places(const ModelFiles& files, std::span<const int64_
     if (places.arrays.empty())
       return wrong("the prompt has " + count + ", which stand for its rows, and no array is given for it");
     for (const ValueId v : graph.inputs)
-      if (const Value& value = graph.values[v]; !places.arrays.count(value.name) && !is_padding_mask(value))
+      if (const Value& value = graph.values[v]; !places.arrays.count(value.name))
         return wrong("input '" + value.name + "' " + dtype_name(value.info.type) +
                      shape_str(value.info.shape, &graph.symbol_names) + " is not given");
     if (places.tokens.empty())
