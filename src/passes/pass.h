@@ -64,8 +64,8 @@ struct Binding {
   std::map<ValueId, RotaryRows> rotary;  // of inputs that are kRotaryRows
   MaskInput mask;
   ValueId logits = kNoValue;
-  ValueId rows = kNoValue;  // embeddings that a program writes where each step says; of a decoder that looks up its own,
-                            // where it does
+  ValueId rows = kNoValue;    // embeddings that a program writes where each step says; of a decoder that looks up its
+                              // own, where it does
   std::vector<ValueId> kept;  // beside the logits: values that are read after a step
   std::vector<StatePair> states;
 };
@@ -80,7 +80,7 @@ struct Finding {
 // Names that a side file (genai_config.json) gives to inputs and outputs; empty: the usual ones.
 struct InputNames {
   std::string input_ids, attention_mask, position_ids, logits;
-  std::string rows;  // of embeddings (Binding::rows)
+  std::string rows;                                              // of embeddings (Binding::rows)
   std::string past_key, past_value, present_key, present_value;  // with %d for the layer
 };
 

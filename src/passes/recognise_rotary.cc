@@ -314,13 +314,11 @@ class Recogniser {
           t->dims().back() != whole->dims().back())
         continue;
       found.candidates.assign(static_cast<size_t>(whole->dims().back()), (1u << t->dims()[0]) - 1);
-      if (!agree_at_every_step(table, v, [&](const Tensor& x, const Tensor& rows) {
-            return narrow(x, rows, &found.candidates);
-          }))
+      if (!agree_at_every_step(table, v,
+                               [&](const Tensor& x, const Tensor& rows) { return narrow(x, rows, &found.candidates); }))
         continue;
       found.half = find_half(v, interleaved);
-      if (found.half.value != kNoValue &&
-          !held_twice_at_every_step(found.half, found.candidates.size(), interleaved))
+      if (found.half.value != kNoValue && !held_twice_at_every_step(found.half, found.candidates.size(), interleaved))
         found.half = Half{};
       found.value = v;
       break;
@@ -341,8 +339,8 @@ class Recogniser {
   // The row of each column of both tables, where that is told and both have their numbers once; empty: it is not.
   std::vector<int> rows_by_column(const Match& m) {
     const Sections &cos = sections_of(m.cos, m.interleaved), &sin = sections_of(m.sin, m.interleaved);
-    if (cos.value == kNoValue || sin.value == kNoValue || cos.half.value == kNoValue ||
-        sin.half.value == kNoValue || !cos.half.perm.empty() || !sin.half.perm.empty() || m.interleaved)
+    if (cos.value == kNoValue || sin.value == kNoValue || cos.half.value == kNoValue || sin.half.value == kNoValue ||
+        !cos.half.perm.empty() || !sin.half.perm.empty() || m.interleaved)
       return {};
     std::vector<int> rows;
     for (size_t c = 0; c < cos.candidates.size(); ++c) {
@@ -351,8 +349,8 @@ class Recogniser {
       rows.push_back(__builtin_ctz(either));
     }
     const size_t half = rows.size() / 2;
-    if (rows.size() % 2 != 0 || !std::equal(rows.begin(), rows.begin() + static_cast<long>(half),
-                                            rows.begin() + static_cast<long>(half)))
+    if (rows.size() % 2 != 0 ||
+        !std::equal(rows.begin(), rows.begin() + static_cast<long>(half), rows.begin() + static_cast<long>(half)))
       return {};
     rows.resize(half);
     return rows;
@@ -368,9 +366,9 @@ class Recogniser {
     for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
       while (end < rows.size() && rows[end] == rows[begin]) ++end;
       const int64_t last = static_cast<int64_t>(whole.shape.size()) - 1;
-      ValueId v = builder.op(
-          "Slice", {half.value, builder.constant_i64({rows[begin], static_cast<int64_t>(begin)}),
-                    builder.constant_i64({rows[begin] + 1, static_cast<int64_t>(end)}), builder.constant_i64({0, last})});
+      ValueId v = builder.op("Slice", {half.value, builder.constant_i64({rows[begin], static_cast<int64_t>(begin)}),
+                                       builder.constant_i64({rows[begin] + 1, static_cast<int64_t>(end)}),
+                                       builder.constant_i64({0, last})});
       Shape dims = whole.shape;
       dims.front() = Dim(1);
       dims.back() = Dim(static_cast<int64_t>(end - begin));
@@ -516,7 +514,7 @@ class Recogniser {
   Prober prober_;
   std::map<ValueId, ValueId> half_width_, joined_;  // by table
   std::map<ValueId, Sections> sections_;
-  std::map<std::pair<ValueId, bool>, Half> halves_;            // by table and whether it is interleaved
+  std::map<std::pair<ValueId, bool>, Half> halves_;  // by table and whether it is interleaved
 };
 
 }  // namespace

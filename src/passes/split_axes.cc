@@ -71,14 +71,14 @@ class Parts {
 };
 
 struct Split {
-  int made_by = -1;            // the row-wise node
-  std::vector<int64_t> dims;   // of its result, split
-  std::vector<int64_t> perm;   // the axes in the order in which they are joined
+  int made_by = -1;           // the row-wise node
+  std::vector<int64_t> dims;  // of its result, split
+  std::vector<int64_t> perm;  // the axes in the order in which they are joined
 };
 
-class Splitter {
+class AxisSplitter {
  public:
-  explicit Splitter(PassContext& context) : graph_(context.graph), users_(context.graph.users()) {}
+  explicit AxisSplitter(PassContext& context) : graph_(context.graph), users_(context.graph.users()) {}
 
   std::optional<Split> find(const Node& last) const {
     if (!last.is("Reshape") || !known(last.out[0])) return std::nullopt;
@@ -128,8 +128,7 @@ class Splitter {
     const int64_t rank = static_cast<int64_t>(graph_.values[n.in[0]].info.shape.size()), axis = n.attr_int("axis", -1);
     return norm && n.out.size() == 1 && (axis == -1 || axis == rank - 1) && known(n.out[0]) &&
            std::all_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) {
-             return v == kNoValue ||
-                    (graph_.values[v].constant.present() && graph_.values[v].info.shape.size() == 1);
+             return v == kNoValue || (graph_.values[v].constant.present() && graph_.values[v].info.shape.size() == 1);
            });
   }
 
@@ -142,7 +141,7 @@ class Splitter {
 Status split_axes(PassContext& context) {
   Graph& graph = context.graph;
   graph.rebuild_links();
-  const Splitter splitter(context);
+  const AxisSplitter splitter(context);
   std::map<size_t, Split> splits;  // by the last node of the chain
   for (size_t i = 0; i < graph.nodes.size(); ++i)
     if (const std::optional<Split> split = splitter.find(graph.nodes[i])) splits[i] = *split;

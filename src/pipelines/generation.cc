@@ -105,7 +105,8 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
   Session::Impl& s = *session->impl_;
   const SamplingOptions& sampling = resolved->sampling;
   const std::optional<uint64_t> seed = sampling.sample ? std::optional(sampling.seed) : std::nullopt;
-  if ((impl_->has_encoder() || !start->source.tensors.empty()) && (options.prompt_lookup > 0 || options.draft_tokens > 0))
+  if ((impl_->has_encoder() || !start->source.tensors.empty()) &&
+      (options.prompt_lookup > 0 || options.draft_tokens > 0))
     return Status::error(Code::kInvalidArgument,
                          impl_->folder.model_file.string() + ": " +
                              (options.prompt_lookup > 0 ? "prompt lookup guesses by the prompt's own words"

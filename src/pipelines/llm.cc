@@ -182,8 +182,8 @@ Status import_files(Model::Impl& m) {
     if (!lookup.is_ok()) return lookup.status();
     m.files.lookup = std::move(*lookup);
     m.folder.names.rows = m.files.decoder.graph.values[std::max(0, embeddings_input(m.files.decoder.graph))].name;
-    SITU_RETURN_IF_ERROR(join_embeddings(m.files.decoder.graph, m.files.decoder_name, m.files.lookup->graph,
-                                         m.files.lookup_name));
+    SITU_RETURN_IF_ERROR(
+        join_embeddings(m.files.decoder.graph, m.files.decoder_name, m.files.lookup->graph, m.files.lookup_name));
     m.files.lookup->graph = Graph();
   }
   std::vector<ImportedModel*> models;

@@ -10,7 +10,8 @@ Status read_media_tokens(const std::string& where, const Json& config, MediaToke
   const auto read = [&](const Json& from, const char* key, int64_t* to) {
     const auto it = from.find(key);
     if (it == from.end() || it->is_null() || *to > 0) return Status::ok();
-    const bool fits = it->is_number_integer() && !(it->is_number_unsigned() && it->get<uint64_t>() > uint64_t{INT32_MAX}) &&
+    const bool fits = it->is_number_integer() &&
+                      !(it->is_number_unsigned() && it->get<uint64_t>() > uint64_t{INT32_MAX}) &&
                       it->get<int64_t>() >= 0 && it->get<int64_t>() <= INT32_MAX;
     if (!fits)
       return Status::error(where + ": " + key + " should be a small integer of at least 0, is " +

@@ -388,8 +388,8 @@ class Planner {
     const auto role = binding_.inputs.find(v);
     const bool handed_in = role != binding_.inputs.end() && role->second == InputRole::kFeatures;
     const RegionKind region = handed_in || v == binding_.logits || v == binding_.rows ? RegionKind::kPort
-                              : io_value(v)                     ? RegionKind::kIo
-                                                                : RegionKind::kArena;
+                              : io_value(v)                                           ? RegionKind::kIo
+                                                                                      : RegionKind::kArena;
     std::vector<Root>& roots = region == RegionKind::kPort ? plan_.ports
                                : region == RegionKind::kIo ? plan_.io
                                                            : plan_.arena;

@@ -66,7 +66,8 @@ int64_t ModelFiles::weight_bytes() const {
 // What a program of one output has to place: behind views that keep the rows as they are, what computes them.
 static ValueId rows_of(const Graph& graph, ValueId output, bool literal) {
   for (const Node* n = graph.producer(output); n && !literal; n = graph.producer(output)) {
-    const bool same = n->is("Reshape") || n->is("Squeeze") || n->is("Unsqueeze") || n->is("Flatten") || n->is("Identity");
+    const bool same =
+        n->is("Reshape") || n->is("Squeeze") || n->is("Unsqueeze") || n->is("Flatten") || n->is("Identity");
     const Shape &from = graph.values[n->in[0]].info.shape, &to = graph.values[output].info.shape;
     if (!same || from.empty() || to.empty() || from.back() != to.back() || !graph.producer(n->in[0])) break;
     output = n->in[0];

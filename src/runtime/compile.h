@@ -63,8 +63,8 @@ struct Compiled {
   Graph graph;
   Binding binding;
   std::vector<Finding> found;
-  int64_t packed_bytes = 0;  // weights re-laid out by passes
-  TokenOrder order;          // of the tokens of a step
+  int64_t packed_bytes = 0;       // weights re-laid out by passes
+  TokenOrder order;               // of the tokens of a step
   ValueId embeddings = kNoValue;  // that the graph looks up (InputNames::rows)
 };
 

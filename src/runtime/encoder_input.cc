@@ -12,9 +12,7 @@ std::string dims_text(const std::vector<int64_t>& dims) {
 }
 
 // An input that tells which of the others are padding; ones where it is not given.
-bool is_mask(const Value& v) {
-  return v.name.find("mask") != std::string::npos && v.info.shape.size() == 2;
-}
+bool is_mask(const Value& v) { return v.name.find("mask") != std::string::npos && v.info.shape.size() == 2; }
 
 std::string input_text(const Graph& graph, const Value& v) {
   return "encoder input '" + v.name + "' " + dtype_name(v.info.type) + shape_str(v.info.shape, &graph.symbol_names);

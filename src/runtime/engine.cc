@@ -163,8 +163,8 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   }
   // Compiled later, when extents are known.
   if ((e->encoder_ && !e->encoder_->plan()) || e->media_) e->arena_bytes_ = kMaxArenaBytes;
-  e->memory_bytes_ = e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes +
-                     e->behind_plan_.io_bytes + 64;
+  e->memory_bytes_ =
+      e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + e->behind_plan_.io_bytes + 64;
   SITU_RETURN_IF_ERROR(e->reserve(files, options, *slots));
   // Io regions of their own: logits of one program are still read while the other runs.
   const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()},
@@ -262,8 +262,8 @@ Status InPlaceEngine::add_media(const ModelFiles& files, const EngineOptions& op
   Result<CutGraphs> cut = cut_at_embeddings(prompt);
   if (!cut.is_ok()) return cut.status();
   cut_ = std::move(*cut);
-  Result<std::unique_ptr<MediaWriter>> media = MediaWriter::create(
-      files, options, cut_, chunk_, compiled_.first_only || !prompt.order.mixing.empty(), *pool_);
+  Result<std::unique_ptr<MediaWriter>> media =
+      MediaWriter::create(files, options, cut_, chunk_, compiled_.first_only || !prompt.order.mixing.empty(), *pool_);
   if (!media.is_ok()) return media.status();
   media_ = std::move(*media);
   return Status::ok();
@@ -271,8 +271,9 @@ Status InPlaceEngine::add_media(const ModelFiles& files, const EngineOptions& op
 
 Status InPlaceEngine::encode(Sequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input) {
   if (!media_)
-    return Status::error(Code::kUnsupportedModel, "no pictures or sounds in prompts: " + (media_problem_.empty()
-                                                      ? "the model has no encoder of them" : media_problem_));
+    return Status::error(Code::kUnsupportedModel,
+                         "no pictures or sounds in prompts: " +
+                             (media_problem_.empty() ? "the model has no encoder of them" : media_problem_));
   try {
     SITU_RETURN_IF_ERROR(copy_unread());
     const int64_t base = sequence.length();
@@ -387,8 +388,8 @@ Status InPlaceEngine::step_one(const Feed& feed, float* to) {
     // A prompt program that holds without past only is followed by single tokens.
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
     const size_t rest = tokens.size() - begin;
-    const size_t alike = static_cast<size_t>(
-        std::min<int64_t>(sequence.media().border(sequence.length()), static_cast<int64_t>(rest)));
+    const size_t alike =
+        static_cast<size_t>(std::min<int64_t>(sequence.media().border(sequence.length()), static_cast<int64_t>(rest)));
     const size_t count = std::min({most, alike, last_apart && rest > 1 ? rest - 1 : rest});
     const bool prompt =
         (tokens.size() > 1 || piece) && !compiled_.first_only && !compiled_.one_token && !(last_apart && rest == 1);

@@ -253,8 +253,8 @@ Status InPlaceEngine::run_together(Together& step, float* to) {
     while (step.refused[i].is_ok() && step.begun[i] < end) {
       const SequenceMedia& media = feeds[i].sequence->media();
       const int64_t next = step.undo[i].length() + static_cast<int64_t>(step.begun[i]);
-      const size_t count = static_cast<size_t>(
-          std::min({static_cast<int64_t>(end - step.begun[i]), chunk_, media.border(next)}));
+      const size_t count =
+          static_cast<size_t>(std::min({static_cast<int64_t>(end - step.begun[i]), chunk_, media.border(next)}));
       const bool held = media.holds(next);  // then the run is of this prompt alone
       if (held || step.tokens() + static_cast<int64_t>(count) > chunk_)
         SITU_RETURN_IF_ERROR(run_parts(step, 0, nullptr));

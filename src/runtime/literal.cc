@@ -29,7 +29,7 @@ Result<Tensor> host_input(const Compiled& compiled, ValueId v, const SymbolValue
   for (int64_t i = 0; i < t.count(); ++i)
     put(i, mask                                  ? 1
            : fed->second == InputRole::kTokenIds ? step.tokens[static_cast<size_t>(i % count)]
-           : step.positions ? step.positions[i / count % 3 * step.position_stride + i % count]
+           : step.positions                      ? step.positions[i / count % 3 * step.position_stride + i % count]
                             : (step.first_position < 0 ? symbols.value[kSymP] : step.first_position) + i % count);
   return t;
 }

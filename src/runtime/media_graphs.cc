@@ -39,8 +39,7 @@ Result<CutGraphs> cut_at_embeddings(const Compiled& whole) {
   cut.lookup.binding.rows = x;
   slice(cut.lookup.graph, {x});
   bind_what_is_left(cut.lookup);
-  if (cut.lookup.binding.inputs.size() != 1 ||
-      cut.lookup.binding.inputs.begin()->second != InputRole::kTokenIds)
+  if (cut.lookup.binding.inputs.size() != 1 || cut.lookup.binding.inputs.begin()->second != InputRole::kTokenIds)
     return none("by its lookup they depend on more than token ids");
   Graph& rest = cut.decoder.graph;
   const size_t made_by = static_cast<size_t>(rest.values[x].producer);
@@ -60,10 +59,10 @@ namespace {
 
 // Operators that make activations: what depends on them is not known before the encoder runs.
 bool heavy(const Node& n) {
-  static const std::set<std::string> names{"MatMul",        "Gemm",         "Conv",   "ConvInteger", "MatMulInteger",
-                                           "MatMulNBits",   "Attention",    "LSTM",   "GRU",         "Softmax",
-                                           "QLinearMatMul", "QLinearConv",  "Einsum", "If",          "Loop",
-                                           "Scan",          "MultiHeadAttention"};
+  static const std::set<std::string> names{
+      "MatMul",    "Gemm", "Conv", "ConvInteger", "MatMulInteger",     "MatMulNBits",
+      "Attention", "LSTM", "GRU",  "Softmax",     "QLinearMatMul",     "QLinearConv",
+      "Einsum",    "If",   "Loop", "Scan",        "MultiHeadAttention"};
   return names.count(n.op) != 0;
 }
 
@@ -95,9 +94,10 @@ Result<MediaGraph> MediaGraph::bind(const MediaEncoder& encoder, const std::map<
         if (shape[i] != Dim::symbol(id)) continue;
         const auto [known, fresh] = assignment.symbols.emplace(id, Dim(dims[i]));
         if (!fresh && known->second != Dim(dims[i]))
-          return Status::error(Code::kInvalidArgument,
-                               "encoder input " + text(imported, v) + ": axis " + std::to_string(i) + " of the array is " +
-                                   std::to_string(dims[i]) + ", and " + known->second.str() + " in another input");
+          return Status::error(Code::kInvalidArgument, "encoder input " + text(imported, v) + ": axis " +
+                                                           std::to_string(i) + " of the array is " +
+                                                           std::to_string(dims[i]) + ", and " + known->second.str() +
+                                                           " in another input");
       }
   }
   Result<Graph> specialised = specialise(imported, assignment, evaluator);
@@ -134,10 +134,9 @@ Result<MediaGraph> MediaGraph::bind(const MediaEncoder& encoder, const std::map<
   slice(prologue, sized);
   for (const Node& n : prologue.nodes)
     if (heavy(n))
-      return Status::error(Code::kUnsupportedModel,
-                           encoder.name + ": what " + graph.producer(sized.back())->label() +
-                               " makes has as many elements as activations say (by " + n.label() +
-                               "), which is not known before it runs");
+      return Status::error(Code::kUnsupportedModel, encoder.name + ": what " + graph.producer(sized.back())->label() +
+                                                        " makes has as many elements as activations say (by " +
+                                                        n.label() + "), which is not known before it runs");
   for (const ValueId v : prologue.inputs)
     if (!feeds.count(v))
       return Status::error(Code::kInvalidArgument, "encoder input " + text(prologue, v) + " is not given");

@@ -1,5 +1,5 @@
-// The graphs of prompts among whose embeddings are rows that encoders made: the lookup of embeddings, the decoder behind
-// it, and the encoders, for arrays of known extents.
+// The graphs of prompts among whose embeddings are rows that encoders made: the lookup of embeddings, the decoder
+// behind it, and the encoders, for arrays of known extents.
 #pragma once
 
 #include <map>

@@ -12,10 +12,10 @@
 namespace situ {
 
 struct MediaRows {
-  int64_t base = 0;               // number of the prompt's first token in its sequence
-  std::vector<int64_t> ids;       // of the prompt
-  int64_t first = 0, count = 0;   // numbers of the tokens whose embeddings are held
-  Tensor rows;                    // [count, width]
+  int64_t base = 0;                // number of the prompt's first token in its sequence
+  std::vector<int64_t> ids;        // of the prompt
+  int64_t first = 0, count = 0;    // numbers of the tokens whose embeddings are held
+  Tensor rows;                     // [count, width]
   std::vector<int64_t> positions;  // [3, ids] of M-RoPE; empty: those of text
   int64_t next_position = 0;       // behind these
   int64_t end() const { return base + static_cast<int64_t>(ids.size()); }

@@ -80,8 +80,7 @@ Result<MediaPlaces> media_places(const ModelFiles& files, std::span<const int64_
     if (places.arrays.empty() && places.tokens.empty()) continue;
     if (encoder.token < 0)
       return wrong("config.json does not say which token id its rows stand for (image_token_id, audio_token_id)");
-    const std::string count =
-        std::to_string(places.tokens.size()) + " tokens with id " + std::to_string(encoder.token);
+    const std::string count = std::to_string(places.tokens.size()) + " tokens with id " + std::to_string(encoder.token);
     if (places.arrays.empty())
       return wrong("the prompt has " + count + ", which stand for its rows, and no array is given for it");
     for (const ValueId v : graph.inputs)
@@ -124,9 +123,8 @@ Status set_media_positions(const ModelFiles& files, const Compiled& decoder, con
                          "the decoder takes positions of three rows, which are known of one kind of pictures with a "
                          "grid [pictures, 3] and a spatial_merge_size in config.json");
   const std::vector<int64_t> grids = grids_of(places.encoders[0])->to_i64();
-  Result<std::vector<int64_t>> positions =
-      media_positions(prompt.ids, prompt.first_position, files.media[places.encoders[0].index].token, grids,
-                      files.spatial_merge);
+  Result<std::vector<int64_t>> positions = media_positions(
+      prompt.ids, prompt.first_position, files.media[places.encoders[0].index].token, grids, files.spatial_merge);
   if (!positions.is_ok()) return positions.status();
   rows->positions = std::move(*positions);
   rows->next_position = 1 + *std::max_element(rows->positions.begin(), rows->positions.end());
@@ -143,7 +141,8 @@ Result<std::unique_ptr<MediaWriter>> MediaWriter::create(const ModelFiles& files
   if (!plan.is_ok()) return plan.status().with_context(files.lookup_name);
   w->lookup_plan_ = std::move(*plan);
 #ifndef NDEBUG
-  SITU_RETURN_IF_ERROR(verify_plan(cut.lookup.graph, cut.lookup.binding, w->lookup_plan_, {std::min<int64_t>(chunk, 3)}));
+  SITU_RETURN_IF_ERROR(
+      verify_plan(cut.lookup.graph, cut.lookup.binding, w->lookup_plan_, {std::min<int64_t>(chunk, 3)}));
 #endif
   return w;
 }
@@ -162,8 +161,8 @@ Status MediaWriter::place(const Regions& regions, int64_t most_arena, Executor& 
   lookup_io_ = *io;
   Regions own = regions_;
   own.io = lookup_io_;
-  Result<std::unique_ptr<Program>> program = Program::create(
-      cut_.lookup.graph, cut_.lookup.binding, lookup_plan_, {"", {}, "embeddings are of one prompt"}, own, *executor_);
+  Result<std::unique_ptr<Program>> program = Program::create(cut_.lookup.graph, cut_.lookup.binding, lookup_plan_,
+                                                             {"", {}, "embeddings are of one prompt"}, own, *executor_);
   if (!program.is_ok()) return program.status().with_context(files_.lookup_name);
   lookup_ = std::move(*program);
   return Status::ok();

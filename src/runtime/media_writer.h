@@ -43,8 +43,7 @@ class MediaWriter {
   // `files`, `cut` and what `regions` names must outlive the writer. `chunk`: most tokens of one run of the lookup.
   // `whole`: prompts are one step, so that the embeddings of all their tokens are held.
   static Result<std::unique_ptr<MediaWriter>> create(const ModelFiles& files, const EngineOptions& options,
-                                                     const CutGraphs& cut, int64_t chunk, bool whole,
-                                                     ThreadPool& pool);
+                                                     const CutGraphs& cut, int64_t chunk, bool whole, ThreadPool& pool);
   ~MediaWriter();
   int64_t arena_bytes() const { return lookup_plan_.arena_bytes; }
   // Where the programs run, before the first run().

@@ -191,8 +191,8 @@ Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> token
     if (sequence.media.empty()) return run(decode_, sequence, tokens);
     NaiveSequence next = sequence;
     for (size_t begin = 0; begin < tokens.size();) {
-      const size_t count = static_cast<size_t>(
-          std::min(next.media.border(next.length), static_cast<int64_t>(tokens.size() - begin)));
+      const size_t count =
+          static_cast<size_t>(std::min(next.media.border(next.length), static_cast<int64_t>(tokens.size() - begin)));
       SITU_RETURN_IF_ERROR(
           run(next.media.holds(next.length) ? cut_->decoder : decode_, next, tokens.subspan(begin, count)));
       begin += count;
@@ -208,16 +208,15 @@ Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> token
 }
 
 Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens) {
-  LiteralStep step{tokens, sequence.length, std::max<int64_t>(1, sequence.source_rows), &sequence.states, nullptr,
-                   sequence.source_length};
+  LiteralStep step{tokens,           sequence.length, std::max<int64_t>(1, sequence.source_rows),
+                   &sequence.states, nullptr,         sequence.source_length};
   step.first_position = sequence.media.first_position(sequence.length);
   step.positions = sequence.media.positions(sequence.length, &step.position_stride);
   std::map<std::string, Tensor> embeddings;
   if (cut_.is_ok() && &compiled == &cut_->decoder) {
     const Value& x = compiled.graph.values[compiled.embeddings];
-    embeddings[x.name] =
-        Tensor::borrow(x.info.type, {1, static_cast<int64_t>(tokens.size()), x.info.shape[2].value()},
-                       sequence.media.row(sequence.length), nullptr);
+    embeddings[x.name] = Tensor::borrow(x.info.type, {1, static_cast<int64_t>(tokens.size()), x.info.shape[2].value()},
+                                        sequence.media.row(sequence.length), nullptr);
     step.fed = &embeddings;
   }
   Result<LiteralResult> made = run_literally(compiled, step, *evaluator_);

@@ -32,7 +32,8 @@ class NaiveEngine {
   NaiveSequence new_sequence() const { return {}; }
   // Runs the encoder; the sequence begins anew behind its output.
   Status encode(NaiveSequence& sequence, const EncoderInput& input);
-  // As in place: the embeddings of the prompt are looked up, and the rows of encoders copied over those of their tokens.
+  // As in place: the embeddings of the prompt are looked up, and the rows of encoders copied over those of their
+  // tokens.
   Status encode(NaiveSequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input);
   // After an error the sequence is what it was.
   Status step(NaiveSequence& sequence, std::span<const int64_t> tokens, float* to = nullptr);  // `to`: as in place
@@ -59,7 +60,7 @@ class NaiveEngine {
   std::optional<Compiled> first_, encoder_;  // encoder_: for extents_
   int64_t encoder_length_ = 0;               // of its mask, where it takes one
   Result<CutGraphs> cut_ = Status::error("the model has no encoder of pictures or sounds");
-  bool one_token_ = false;                   // decode_ holds for single tokens, and no graph for more
+  bool one_token_ = false;  // decode_ holds for single tokens, and no graph for more
   std::map<std::string, std::vector<int64_t>> extents_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Evaluator> evaluator_;

@@ -204,9 +204,9 @@ Status Program::place_ports(const StepInput& input) {
     const bool output = graph_.values[r.value].producer >= 0;
     inputs += output ? 0 : 1;
     ports_.push_back(output && input.rows && r.value == binding_.rows ? input.rows
-                     : output                         ? regions_.io + r.offset + input.turn * r.bytes
-                     : inputs <= input.tensors.size() ? input.tensors[inputs - 1]
-                                                      : nullptr);
+                     : output                                         ? regions_.io + r.offset + input.turn * r.bytes
+                     : inputs <= input.tensors.size()                 ? input.tensors[inputs - 1]
+                                                                      : nullptr);
   }
   if (inputs != input.tensors.size())
     return Status::error("a step is given " + std::to_string(input.tensors.size()) + " tensors, and takes " +
