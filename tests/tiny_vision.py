@@ -28,9 +28,11 @@ class Spec:
     takes: str = "fixed"
     last: str = "product"  # what the encoder ends with: a product, or a norm
     three: bool = False    # positions of three rows
+    fused: bool = False    # by MRotaryEmbedding
 
 
-SPECS = [Spec("fixed"), Spec("normed", last="norm"), Spec("tiles", takes="tiles"), Spec("grid", takes="grid", three=True)]
+SPECS = [Spec("fixed"), Spec("normed", last="norm"), Spec("tiles", takes="tiles"), Spec("grid", takes="grid", three=True),
+         Spec("fused", takes="grid", three=True, fused=True)]
 
 
 def make_weights(seed):
@@ -142,7 +144,7 @@ class Graph(Builder):
 
     def model(self, inputs, outputs):
         graph = helper.make_graph(self.nodes, "main_graph", inputs, outputs, self.initializers)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8, producer_name="pytorch")
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14), helper.make_opsetid("com.microsoft", 1)], ir_version=8, producer_name="pytorch")
 
 
 def lookup_model(w):
@@ -205,11 +207,16 @@ def decoder_model(spec, w):
             parts = g.op("Split", t, g.constant(SECTIONS * 2), outputs=6, axis=-1)
             t = g.op("Concat", *(g.op("Gather", p, g.constant(i % 3), axis=0) for i, p in enumerate(parts)), axis=-1)
         return g.op("Unsqueeze", t, g.constant([1]))
-    cos, sin = table("Cos"), table("Sin")
+    if spec.fused:
+        caches = [g.weight(f"{f.__name__}_cache", f(np.arange(CONTEXT)[:, None] * frequencies).astype(np.float32)) for f in (np.cos, np.sin)]
+    else:
+        cos, sin = table("Cos"), table("Sin")
     def heads(y, name):
         y = g.op("Reshape", g.op("MatMul", y, g.matrix(name)), g.shape(g.extent(y, 0), g.extent(y, 1), HEADS, SIZE))
         return g.op("Transpose", y, perm=[0, 2, 1, 3])
     def turn(y):
+        if spec.fused:
+            return g.op("MRotaryEmbedding", y, "position_ids", *caches, domain="com.microsoft", mrope_section=SECTIONS)
         turned = g.op("Concat", g.op("Neg", g.slice(y, SIZE // 2, 2**62, 3)), g.slice(y, 0, SIZE // 2, 3), axis=-1)
         return g.op("Add", g.op("Mul", y, cos), g.op("Mul", turned, sin))
     for i in range(LAYERS):

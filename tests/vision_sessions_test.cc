@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "pipelines/llm.h"
 #include "pipelines/npy.h"
 #include "situ/model.h"
 
@@ -167,6 +168,26 @@ TEST_P(VisionSessions, EndsWithARow) {
     for (const auto& l : *both) EXPECT_FALSE(l.is_ok());  // said, not computed wrongly
     for (const Session& t : two) EXPECT_EQ(t.length(), 0);
   }
+}
+
+// The programs beside those of text, by the verifier of plans: debug builds ask it at every load.
+TEST_P(VisionSessions, PlansHold) {
+  for (const Case& c : cases_) step(*std::make_unique<Session>(session(c)), c.prompt.ids);
+  const InPlaceEngine& engine = *impl_of(*model_).in_place;
+  const MediaWriter& media = *engine.media();
+  const CutGraphs& cut = engine.cut();
+  Status held = verify_plan(cut.decoder.graph, cut.decoder.binding, engine.behind_plan(), {2, 3, 1});
+  EXPECT_TRUE(held.is_ok()) << held.message();
+  held = verify_plan(cut.lookup.graph, cut.lookup.binding, media.lookup_plan(), {3});
+  EXPECT_TRUE(held.is_ok()) << held.message();
+  const MediaWriter::Entry* entry = media.newest(0);
+  ASSERT_TRUE(entry != nullptr);
+  held = verify_plan(entry->compiled.graph, entry->compiled.binding, entry->plan, {1});
+  EXPECT_TRUE(held.is_ok()) << held.message();
+  // The buffer of the embeddings is where the caller says, for all that write and read it.
+  EXPECT_EQ(media.lookup_plan().values[cut.lookup.binding.rows].region, RegionKind::kPort);
+  EXPECT_EQ(engine.behind_plan().values[cut.decoder.embeddings].region, RegionKind::kPort);
+  EXPECT_EQ(entry->plan.values[entry->compiled.binding.rows].region, RegionKind::kPort);
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, VisionSessions, testing::Values("llava", "smolvlm", "qwen2_vl"));

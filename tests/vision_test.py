@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 import tiny_vision as tiny
 from cli_case import CliTest, Run, main
@@ -203,6 +204,21 @@ class BadInputTest(VisionCase):
         with self.subTest("no side of a picture's rows"):
             _, ids, arrays = next(self.cases(SPEC["grid"]))
             self.bad(self.model(SPEC["grid"], {"vision_config": {}}), ids, arrays, "spatial_merge_size")
+
+    def test_sections_of_rotary_tables(self):
+        spec = SPEC["fused"]
+        _, ids, arrays = next(self.cases(spec))
+        def changed(name, value):
+            def change(files):
+                for node in files["decoder_model_merged.onnx"].graph.node:
+                    if node.op_type == "MRotaryEmbedding":
+                        keep = [a for a in node.attribute if a.name != name]
+                        del node.attribute[:]
+                        node.attribute.extend([*keep, onnx.helper.make_attribute(name, value)])
+            return change
+        for name, value in (("mrope_section", [1, 2]), ("mrope_section", [1, 2, 2]), ("mrope_section", [2, -1, 3]), ("mrope_layout", 1)):
+            with self.subTest(name, value=value):
+                self.bad(self.model(spec, change=changed(name, value)), ids, arrays, "MRotaryEmbedding", "sections" if name == "mrope_layout" else name)
 
     def test_graphs_that_do_not_fit(self):
         spec = SPEC["fixed"]
