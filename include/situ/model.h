@@ -153,7 +153,8 @@ class Model {
   // flag must live until another is given; null: none. It stays set until its owner clears it.
   void interrupt_when(const std::atomic<bool>* flag);
 
-  bool has_encoder() const;
+  bool has_encoder() const;   // that of an encoder-decoder: a prompt is its source
+  bool takes_arrays() const;  // Prompt::arrays: of that encoder, or of pictures and sounds for tokens of the prompt
   bool has_tokenizer() const;
   Result<std::vector<int64_t>> encode(const std::string& text) const;
   Result<std::string> decode(std::span<const int64_t> ids) const;

@@ -64,7 +64,7 @@ Result<std::vector<int64_t>> prompt_of(const Model& model, RunArguments& a) {
 // What only a model with an encoder takes. Errors name the argument, the text or the file.
 struct EncoderArguments {
   std::vector<int64_t> decoder_prompt;  // empty: the start token
-  std::vector<NamedTensor> tensors;
+  std::vector<GivenTensor> tensors;
 };
 Result<EncoderArguments> encoder_arguments(const RunArguments& a) {
   EncoderArguments found;
@@ -73,7 +73,7 @@ Result<EncoderArguments> encoder_arguments(const RunArguments& a) {
     if (!ids.is_ok()) return ids.status();
     found.decoder_prompt = std::move(*ids);
   }
-  Result<std::vector<NamedTensor>> tensors = read_encoder_inputs(a.encoder_inputs);
+  Result<std::vector<GivenTensor>> tensors = read_encoder_inputs(a.encoder_inputs);
   if (!tensors.is_ok()) return tensors.status();
   found.tensors = std::move(*tensors);
   return found;
@@ -256,7 +256,7 @@ int run(RunArguments a) {
   leave_empty_handed(a);
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
-  if (!model->has_encoder())
+  if (!model->has_encoder() && !(model->takes_arrays() && encoder->decoder_prompt.empty()))
     if (const Status refused = refuse_encoder_arguments(a); !refused.is_ok()) return fail(refused.message());
   Result<std::vector<int64_t>> prompt = prompt_of(*model, a);
   if (!prompt.is_ok()) return fail(prompt.status().message());

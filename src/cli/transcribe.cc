@@ -240,7 +240,7 @@ class Transcriber {
 };
 
 // What a model of another kind says of what its encoder is given.
-int transcribe_arrays(const TranscribeArguments& a, Model& model, std::span<const NamedTensor> tensors) {
+int transcribe_arrays(const TranscribeArguments& a, Model& model, std::span<const GivenTensor> tensors) {
   if (!model.has_encoder()) return fail(a.model + ": no encoder, and --encoder-input is for one");
   if (a.format != "text" && a.format != "json")
     return fail("--format " + a.format + ": the model is not of Whisper's kind, and tells no times");
@@ -267,7 +267,7 @@ int transcribe_arrays(const TranscribeArguments& a, Model& model, std::span<cons
 }
 
 // --encoder-input: one window of a speech model, or whatever another model's encoder takes.
-int transcribe_inputs(const TranscribeArguments& a, Model& model, std::span<const NamedTensor> tensors) {
+int transcribe_inputs(const TranscribeArguments& a, Model& model, std::span<const GivenTensor> tensors) {
   Result<SpeechModel> speech = SpeechModel::of(model);
   if (!speech.is_ok()) return transcribe_arrays(a, model, tensors);
   Prompt prompt;
@@ -288,7 +288,7 @@ int transcribe_inputs(const TranscribeArguments& a, Model& model, std::span<cons
 
 int transcribe(TranscribeArguments a) {
   if (const Status checked = check_arguments(a); !checked.is_ok()) return fail(checked.message());
-  const Result<std::vector<NamedTensor>> tensors = read_encoder_inputs(a.encoder_inputs);
+  const Result<std::vector<GivenTensor>> tensors = read_encoder_inputs(a.encoder_inputs);
   if (!tensors.is_ok()) return fail(tensors.status().message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());

@@ -82,6 +82,7 @@ class Binder {
     }
     graph_.inputs = std::move(kept);
     if (!context_.encoder) SITU_RETURN_IF_ERROR(bind_logits());
+    if (!context_.names.rows.empty()) context_.binding.rows = graph_.find(context_.names.rows);
     SITU_RETURN_IF_ERROR(resolve_ops(graph_));
     return graph_.sort();
   }

@@ -138,7 +138,10 @@ class Expander {
 
   ValueId rotary(ValueId x, ValueId cos, ValueId sin, ValueId position, int64_t rotary_dim, bool interleaved,
                  ValueId result = kNoValue) {
-    const ValueId y = builder_.op("Rotary", {x, cos, sin, position}, result, "situ");
+    const ValueId y = builder_.op(
+        "Rotary",
+        position == kNoValue ? std::vector<ValueId>{x, cos, sin} : std::vector<ValueId>{x, cos, sin, position}, result,
+        "situ");
     context_.note("rotary", current_->name,
                   current_->op + ": " + (rotary_dim > 0 ? std::to_string(rotary_dim) + " " : std::string()) +
                       (interleaved ? "interleaved" : "half") + " dims");
@@ -340,6 +343,37 @@ class Expander {
     return Status::ok();
   }
 
+  // Of MRotaryEmbedding: rows [1, 1, S, C] of a table [positions, C] whose columns are divided into sections, each at
+  // its own row of positions [R, 1, S].
+  ValueId rows_by_section(ValueId table, ValueId positions, const std::vector<int64_t>& widths) {
+    const auto slice = [&](ValueId v, int64_t begin, int64_t end, int64_t axis) {
+      return builder_.op(
+          "Slice", {v, builder_.constant_i64({begin}), builder_.constant_i64({end}), builder_.constant_i64({axis})});
+    };
+    std::vector<ValueId> parts;
+    int64_t begin = 0;
+    for (size_t i = 0; i < widths.size(); begin += widths[i++]) {
+      const int64_t row = static_cast<int64_t>(i);
+      const ValueId at = builder_.op("Squeeze", {slice(positions, row, row + 1, 0), builder_.constant_i64({0})});
+      parts.push_back(builder_.op("Gather", {slice(table, begin, begin + widths[i], 1), at}));
+    }
+    const ValueId joined = builder_.op("Concat", parts);
+    builder_.last().set_int("axis", -1);
+    return builder_.op("Unsqueeze", {joined, builder_.constant_i64({1})});
+  }
+  Status check_sections(const Node& n, ValueId positions, int64_t columns) const {
+    const std::vector<int64_t> widths = n.attr_ints("mrope_section");
+    if (n.attr_int("mrope_layout", 0) != 0) return fail(n, "sections of columns that alternate are not supported yet");
+    int64_t left = columns;
+    for (const int64_t w : widths) left = w < 1 || w > left ? -1 : left - w;
+    if (positions == kNoValue || shape(positions).size() != 3 || left != 0 ||
+        shape(positions)[0] != Dim(static_cast<int64_t>(widths.size())))
+      return fail(n, "mrope_section should divide the " + std::to_string(columns) +
+                         " columns of cos_cache among the rows of position_ids" +
+                         (positions == kNoValue ? "" : " " + shape_str(shape(positions))));
+    return Status::ok();
+  }
+
   // RotaryEmbedding of com.microsoft (x, positions, cos, sin) and ai.onnx 23 (x, cos, sin, positions?).
   Status rotary_embedding(const Node& n, size_t cos, size_t sin, size_t position_operand) {
     const Shape x_shape = shape(n.in[0]);
@@ -354,17 +388,17 @@ class Expander {
         n.attr_int("rotary_embedding_dim", 0) ? n.attr_int("rotary_embedding_dim", 0) : 2 * table.back().value();
     const bool interleaved = n.attr_int("interleaved", 0);
     ValueId position = operand(n, position_operand);
+    ValueId cos_table = n.in[cos], sin_table = n.in[sin];
     if (n.op == "MRotaryEmbedding") {
-      // Rows of [3, B, S] positions are equal for text, which is all that is fed yet.
-      auto it = context_.binding.inputs.find(position);
-      if (it == context_.binding.inputs.end() || it->second != InputRole::kPositions)
-        return fail(n, "positions computed in the graph are not supported yet");
-      position = builder_.op("Gather", {position, scalar_zero()});
-      builder_.last().set_int("axis", 0);
+      SITU_RETURN_IF_ERROR(check_sections(n, position, table.back().value()));
+      const std::vector<int64_t> widths = n.attr_ints("mrope_section");
+      cos_table = rows_by_section(cos_table, position, widths);
+      sin_table = rows_by_section(sin_table, position, widths);
+      position = kNoValue;
     }
     ValueId x = n.in[0];
     if (x_shape.size() == 4) {
-      rotary(x, n.in[cos], n.in[sin], position, rotary_dim, interleaved, n.out[0]);
+      rotary(x, cos_table, sin_table, position, rotary_dim, interleaved, n.out[0]);
       return Status::ok();
     }
     if (x_shape.size() != 3 || !x_shape[2].is_const())
@@ -375,16 +409,9 @@ class Expander {
     if (heads <= 0 || x_shape[2].value() % heads != 0)
       return fail(n, "width " + x_shape[2].str() + " is not a multiple of " + std::to_string(heads) + " heads");
     x = builder_.split_heads(x, heads, x_shape[2].value() / heads);
-    x = rotary(x, n.in[cos], n.in[sin], position, rotary_dim, interleaved);
+    x = rotary(x, cos_table, sin_table, position, rotary_dim, interleaved);
     builder_.merge_heads(x, x_shape[2].value(), n.out[0]);
     return Status::ok();
-  }
-
-  ValueId scalar_zero() {
-    const ValueId v = builder_.constant_i64({0});
-    graph_.values[v].constant = Tensor::scalar_i64(0);
-    graph_.values[v].info = info_of(graph_.values[v].constant);
-    return v;
   }
 
   // InstanceNormalization(x [N, C, ..], scale [C], bias [C]): rows [N*C, rest] are normalised by themselves.

@@ -3,6 +3,7 @@
 //   RMSNorm(x) w^T       where every reader of the norm is a product that rounds its rows anyway: each thread
 //                        normalises the rows that it rounds
 //   x w^T + residual     the residual stream
+//   x w^T + bias         also of float matrices (pack_dense)
 #include <algorithm>
 
 #include "passes/builder.h"
@@ -20,7 +21,8 @@ class Fuser {
   Status run() {
     SITU_RETURN_IF_ERROR(each([&](Node& n) { return gate(n); }, "gated products"));
     SITU_RETURN_IF_ERROR(norms());
-    return each([&](Node& n) { return residual(n); }, "products with a residual");
+    SITU_RETURN_IF_ERROR(each([&](Node& n) { return residual(n); }, "products with a residual"));
+    return each([&](Node& n) { return bias(n); }, "products with a bias");
   }
 
  private:
@@ -138,6 +140,30 @@ class Fuser {
       fused.name = add.name;
       fused.out = add.out;
       set(fused, kResidual, r);
+      add = fused;
+      return true;
+    }
+    return false;
+  }
+
+  // Add(product, b) with a constant b [N]: the kernels add a bias to the same sums.
+  bool bias(Node& add) {
+    if (!add.is("Add") || add.in.size() != 2) return false;
+    for (int side = 0; side < 2; ++side) {
+      const ValueId b = add.in[1 - side];
+      const int p = graph_.values[add.in[side]].producer;
+      if (p < 0 || users_[add.in[side]].size() != 1 || graph_.is_output(add.in[side])) continue;
+      const Node& u = graph_.nodes[static_cast<size_t>(p)];
+      const bool product = u.is("DenseMatMul", "situ") || (packed(u) && empty(u, kResidual) && empty(u, kGate));
+      if (!product || !empty(u, kBias) || !(shape(add.in[side]) == shape(add.out[0]))) continue;
+      if (!graph_.values[b].constant.present() || shape(b) != Shape{Dim(u.attr_int("N", 0))} ||
+          graph_.values[b].info.type != graph_.values[add.out[0]].info.type ||
+          graph_.values[add.in[side]].info.type != graph_.values[add.out[0]].info.type)
+        continue;
+      Node fused = u;
+      fused.name = add.name;
+      fused.out = add.out;
+      set(fused, kBias, b);
       add = fused;
       return true;
     }

@@ -64,6 +64,8 @@ struct Binding {
   std::map<ValueId, RotaryRows> rotary;  // of inputs that are kRotaryRows
   MaskInput mask;
   ValueId logits = kNoValue;
+  ValueId rows = kNoValue;    // embeddings that a program writes where each step says; of a decoder that looks up its
+                              // own, where it does
   std::vector<ValueId> kept;  // beside the logits: values that are read after a step
   std::vector<StatePair> states;
 };
@@ -78,6 +80,7 @@ struct Finding {
 // Names that a side file (genai_config.json) gives to inputs and outputs; empty: the usual ones.
 struct InputNames {
   std::string input_ids, attention_mask, position_ids, logits;
+  std::string rows;                                              // of embeddings (Binding::rows)
   std::string past_key, past_value, present_key, present_value;  // with %d for the layer
 };
 
@@ -177,6 +180,7 @@ Status fuse_matmuls(PassContext&);         // gates, norms and residuals into pa
 Status store_states(PassContext&);         // the element type of attention states
 Status fuse_casts(PassContext&);           // casts to half precision into the kernels that write for them
 Status join_products(PassContext&);        // packed products of the same rows into one call
+Status split_axes(PassContext&);           // rows that are joined in another order: written so
 Status distribute_concat(PassContext&);    // elementwise operators above the Concat they read
 
 // After the passes, where the number of threads is known: attention gets a second output, a workspace in which they

@@ -41,6 +41,7 @@ const std::vector<Pass>& pass_list() {
       {"split_products", split_products, PassUse::kOptional},
       {"push_selections", push_selections, PassUse::kOptional},
       {"last_token", last_token, PassUse::kOptional},
+      {"split_axes", split_axes, PassUse::kOptional},
       {"distribute_concat", distribute_concat, PassUse::kOptional},
       {"simplify", simplify, PassUse::kOptional},
       {"pack_weights", pack_weights, PassUse::kOptional},

@@ -108,9 +108,11 @@ Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const 
   if (auto role = binding_->inputs.find(v); role != binding_->inputs.end()) {
     if (role->second != InputRole::kPositions) return Status::error("'" + value.name + "' is not known on the host");
     Tensor t = Tensor::allocate(value.info.type, shape_eval(value.info.shape, symbols));
+    // Rows of [3, 1, S] are the same for text alone: other ones for pictures, so that nobody takes one for another.
     const int64_t tokens = symbols.value[kSymS];
     for (int64_t i = 0; i < t.count(); ++i) {
-      const int64_t p = symbols.value[kSymP] + i % tokens;
+      const int64_t row = i / tokens, of_text = symbols.value[kSymP] + i % tokens;
+      const int64_t p = row == 0 ? of_text : of_text / (row + 1) + row - 1;
       if (value.info.type == DType::kI32)
         t.view().as<int32_t>()[i] = static_cast<int32_t>(p);
       else

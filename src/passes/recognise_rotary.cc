@@ -31,6 +31,7 @@ struct Half {
 struct Match {
   ValueId x, cos, sin;
   Half half_cos, half_sin;
+  std::vector<int> rows;  // of half the columns, of tables that are sections of several rows; empty: they are not
   int64_t rotary_dim;
   bool interleaved;
   int seq_axis;
@@ -57,8 +58,7 @@ class Recogniser {
       // Both or none: the kernel reads them alike.
       if (match.half_cos.value == kNoValue || match.half_sin.value == kNoValue) {
         match.half_cos = match.half_sin = Half{};
-        rows_of(match.cos);
-        rows_of(match.sin);
+        match.rows = rows_by_column(match);
       }
       found.emplace(n, match);
     }
@@ -287,16 +287,17 @@ class Recogniser {
     });
   }
 
-  // A table that is put together of parts of several rows, which are equal for text (the sections of M-RoPE), is the
-  // first of them: the value behind views and Concat that has the rows; kNoValue: there is none.
-  ValueId rows_of(ValueId table) {
-    const auto [known, fresh] = rows_.try_emplace(table, kNoValue);
-    if (!fresh) return known->second;
-    const auto first = [](const Tensor& t, size_t count) {
-      std::vector<float> numbers = floats(t);
-      numbers.resize(std::min(numbers.size(), count));
-      return numbers;
-    };
+  // A table whose columns are those of several rows (the sections of M-RoPE: time, height, width).
+  struct Sections {
+    ValueId value = kNoValue;          // the rows [R, .., S, C], behind views and Concat; kNoValue: the table has none
+    std::vector<uint32_t> candidates;  // by column: bit r: it is that of row r at every step
+    Half half;                         // of `value`
+  };
+  // Rows that a table is put together of, and which of them each column may be.
+  const Sections& sections_of(ValueId table, bool interleaved) {
+    const auto [known, fresh] = sections_.try_emplace(table);
+    Sections& found = known->second;
+    if (!fresh) return found;
     const int64_t tokens = context_.probe_tokens(), past = context_.probe_past();
     const Result<Tensor> whole = prober_.host_value(table, tokens, past);
     bool joined = false;
@@ -308,26 +309,90 @@ class Recogniser {
       if (!prober_.host(v)) break;
       const Result<Tensor> t = prober_.host_value(v, tokens, past);
       if (!t.is_ok() || t->type() != DType::kF32 || t->rank() < 2) break;
-      if (!joined || t->dims()[0] < 2 || t->count() != t->dims()[0] * whole->count()) continue;
-      const auto is_first_row = [&](const Tensor& x, const Tensor& rows) {
-        return first(rows, static_cast<size_t>(x.count())) == floats(x);
-      };
-      if (is_first_row(*whole, *t) && agree_at_every_step(table, v, is_first_row)) return known->second = v;
+      constexpr int64_t kMostRows = 4;
+      if (!joined || t->dims()[0] < 2 || t->dims()[0] > kMostRows || t->count() != t->dims()[0] * whole->count() ||
+          t->dims().back() != whole->dims().back())
+        continue;
+      found.candidates.assign(static_cast<size_t>(whole->dims().back()), (1u << t->dims()[0]) - 1);
+      if (!agree_at_every_step(table, v,
+                               [&](const Tensor& x, const Tensor& rows) { return narrow(x, rows, &found.candidates); }))
+        continue;
+      found.half = find_half(v, interleaved);
+      if (found.half.value != kNoValue && !held_twice_at_every_step(found.half, found.candidates.size(), interleaved))
+        found.half = Half{};
+      found.value = v;
+      break;
     }
-    return kNoValue;
+    return found;
+  }
+  // Leaves the rows that columns of `table` equal here; false: one equals none.
+  static bool narrow(const Tensor& table, const Tensor& rows, std::vector<uint32_t>* candidates) {
+    const std::vector<float> x = floats(table), y = floats(rows);
+    const size_t width = candidates->size();
+    for (size_t c = 0; c < width; ++c)
+      for (size_t r = 0; r * x.size() < y.size(); ++r)
+        for (size_t i = c; i < x.size(); i += width)
+          if (x[i] != y[r * x.size() + i]) (*candidates)[c] &= ~(1u << r);
+    return std::find(candidates->begin(), candidates->end(), 0u) == candidates->end();
   }
 
-  // The first of those rows under the table's dims.
-  ValueId as_first_row(Builder& builder, ValueId table) {
-    const ValueId rows = rows_of(table);
-    if (rows == kNoValue) return table;
-    const auto [known, fresh] = first_rows_.try_emplace(table, kNoValue);
+  // The row of each column of both tables, where that is told and both have their numbers once; empty: it is not.
+  std::vector<int> rows_by_column(const Match& m) {
+    const Sections &cos = sections_of(m.cos, m.interleaved), &sin = sections_of(m.sin, m.interleaved);
+    if (cos.value == kNoValue || sin.value == kNoValue || cos.half.value == kNoValue || sin.half.value == kNoValue ||
+        !cos.half.perm.empty() || !sin.half.perm.empty() || m.interleaved)
+      return {};
+    std::vector<int> rows;
+    for (size_t c = 0; c < cos.candidates.size(); ++c) {
+      const uint32_t either = cos.candidates[c] & sin.candidates[c];
+      if (either == 0 || (either & (either - 1)) != 0) return {};
+      rows.push_back(__builtin_ctz(either));
+    }
+    const size_t half = rows.size() / 2;
+    if (rows.size() % 2 != 0 ||
+        !std::equal(rows.begin(), rows.begin() + static_cast<long>(half), rows.begin() + static_cast<long>(half)))
+      return {};
+    rows.resize(half);
+    return rows;
+  }
+
+  // The first half of a table of sections: each computed of its own columns of its own row, into its place.
+  ValueId as_sections(Builder& builder, ValueId table, const std::vector<int>& rows) {
+    const auto [known, fresh] = joined_.try_emplace(table, kNoValue);
     if (!fresh) return known->second;
-    const ValueInfo info = graph_.values[table].info;
-    const ValueId row =
-        builder.op("Slice", {rows, builder.constant_i64({0}), builder.constant_i64({1}), builder.constant_i64({0})});
-    const ValueId view = builder.op("Reshape", {row, graph_.add_shape("dims", info.shape)});
-    graph_.values[view].info = info;
+    const Half& half = sections_.at(table).half;
+    const ValueInfo whole = graph_.values[half.value].info;
+    std::vector<ValueId> parts;
+    for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+      while (end < rows.size() && rows[end] == rows[begin]) ++end;
+      const int64_t last = static_cast<int64_t>(whole.shape.size()) - 1;
+      ValueId v = builder.op("Slice", {half.value, builder.constant_i64({rows[begin], static_cast<int64_t>(begin)}),
+                                       builder.constant_i64({rows[begin] + 1, static_cast<int64_t>(end)}),
+                                       builder.constant_i64({0, last})});
+      Shape dims = whole.shape;
+      dims.front() = Dim(1);
+      dims.back() = Dim(static_cast<int64_t>(end - begin));
+      graph_.values[v].info = {whole.type, true, dims, {}};
+      for (const Node& f : half.functions) {
+        std::vector<ValueId> in = f.in;
+        std::replace(in.begin(), in.end(), function_operand(f), v);
+        v = builder.again(f, in);
+        graph_.values[v].info = {DType::kF32, true, dims, {}};
+      }
+      parts.push_back(v);
+    }
+    ValueId joined = parts[0];
+    if (parts.size() > 1) {
+      joined = builder.op("Concat", parts);
+      builder.last().set_int("axis", -1);
+      Shape dims = whole.shape;
+      dims.front() = Dim(1);
+      graph_.values[joined].info = {DType::kF32, true, dims, {}};
+    }
+    Shape dims = graph_.values[table].info.shape;
+    dims.back() = Dim(dims.back().value() / 2);
+    const ValueId view = builder.op("Reshape", {joined, graph_.add_shape("dims", dims)});
+    graph_.values[view].info = {DType::kF32, true, dims, {}};
     return known->second = view;
   }
 
@@ -371,7 +436,7 @@ class Recogniser {
 
   // The halved table under the whole one's dims, but for the last.
   ValueId with_half_width(Builder& builder, ValueId table, const Half& half) {
-    if (half.value == kNoValue) return as_first_row(builder, table);
+    if (half.value == kNoValue) return table;
     const auto [known, fresh] = half_width_.try_emplace(table, kNoValue);
     if (!fresh) return known->second;
     ValueId v = half.value;
@@ -422,8 +487,11 @@ class Recogniser {
       const ValueId result = nodes[n].out[0];
       const int rank = static_cast<int>(graph_.values[m.x].info.shape.size());
       builder.start(nodes[n]);
-      const ValueId cos = align_table(builder, with_half_width(builder, m.cos, m.half_cos), m.seq_axis, rank);
-      const ValueId sin = align_table(builder, with_half_width(builder, m.sin, m.half_sin), m.seq_axis, rank);
+      const auto table = [&](ValueId v, const Half& half) {
+        const ValueId once = m.rows.empty() ? with_half_width(builder, v, half) : as_sections(builder, v, m.rows);
+        return align_table(builder, once, m.seq_axis, rank);
+      };
+      const ValueId cos = table(m.cos, m.half_cos), sin = table(m.sin, m.half_sin);
       ValueId x = m.x;
       if (rank == 3) x = builder.op("Unsqueeze", {x, builder.constant_i64({0})});
       if (rank == 4 && m.seq_axis == 1) x = builder.transpose(x, {0, 2, 1, 3});
@@ -444,8 +512,9 @@ class Recogniser {
   PassContext& context_;
   Graph& graph_;
   Prober prober_;
-  std::map<ValueId, ValueId> half_width_, rows_, first_rows_;  // by table
-  std::map<std::pair<ValueId, bool>, Half> halves_;            // by table and whether it is interleaved
+  std::map<ValueId, ValueId> half_width_, joined_;  // by table
+  std::map<ValueId, Sections> sections_;
+  std::map<std::pair<ValueId, bool>, Half> halves_;  // by table and whether it is interleaved
 };
 
 }  // namespace

@@ -45,14 +45,14 @@ Status check(const Tensor& tensor, const GraphInput& input) {
 
 }  // namespace
 
-Result<std::vector<NamedTensor>> read_encoder_inputs(std::span<const std::string> texts) {
-  std::vector<NamedTensor> tensors;
+Result<std::vector<GivenTensor>> read_encoder_inputs(std::span<const std::string> texts) {
+  std::vector<GivenTensor> tensors;
   for (const std::string& text : texts) {
     const size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
       return Status::error("--encoder-input: '" + text + "' should be NAME=FILE.npy or GRAPH.NAME=FILE.npy");
-    NamedTensor named{text.substr(0, equals), {}, text.substr(equals + 1)};
-    if (std::any_of(tensors.begin(), tensors.end(), [&](const NamedTensor& t) { return t.name == named.name; }))
+    GivenTensor named{text.substr(0, equals), {}, text.substr(equals + 1)};
+    if (std::any_of(tensors.begin(), tensors.end(), [&](const GivenTensor& t) { return t.name == named.name; }))
       return Status::error("--encoder-input gives '" + named.name + "' twice");
     Result<Tensor> tensor = read_npy(named.source);
     if (!tensor.is_ok()) return tensor.status().with_context("--encoder-input '" + named.name + "'");
@@ -62,10 +62,10 @@ Result<std::vector<NamedTensor>> read_encoder_inputs(std::span<const std::string
   return tensors;
 }
 
-Result<std::vector<size_t>> match_encoder_inputs(std::span<const NamedTensor> tensors,
+Result<std::vector<size_t>> match_encoder_inputs(std::span<const GivenTensor> tensors,
                                                  std::span<const GraphInput> inputs) {
   std::vector<size_t> places;
-  for (const NamedTensor& t : tensors) {
+  for (const GivenTensor& t : tensors) {
     const std::string where =
         "encoder input '" + t.name + "'" + (t.source.empty() ? std::string() : " (" + t.source + ")");
     const Result<size_t> place = find_input(t.name, inputs);
@@ -79,16 +79,19 @@ Result<std::vector<size_t>> match_encoder_inputs(std::span<const NamedTensor> te
   return places;
 }
 
-Status add_encoder_inputs(Model& model, std::span<const NamedTensor> tensors, Prompt* prompt) {
+Status add_encoder_inputs(Model& model, std::span<const GivenTensor> tensors, Prompt* prompt) {
   const ModelFiles& files = impl_of(model).files;
-  const Graph& graph = files.encoder->graph;
   std::vector<GraphInput> inputs;
-  for (const ValueId v : graph.inputs) {
-    const Value& value = graph.values[v];
-    GraphInput input{std::filesystem::path(files.encoder_name).stem().string(), value.name, value.info.type, {}};
-    for (const Dim& d : value.info.shape) input.dims.push_back(d.is_const() ? d.value() : -1);
-    inputs.push_back(std::move(input));
-  }
+  const auto add = [&](const Graph& graph, const std::string& name) {
+    for (const ValueId v : graph.inputs) {
+      const Value& value = graph.values[v];
+      GraphInput input{std::filesystem::path(name).stem().string(), value.name, value.info.type, {}};
+      for (const Dim& d : value.info.shape) input.dims.push_back(d.is_const() ? d.value() : -1);
+      inputs.push_back(std::move(input));
+    }
+  };
+  if (files.encoder) add(files.encoder->graph, files.encoder_name);
+  for (const MediaEncoder& encoder : files.media) add(encoder.model.graph, encoder.name);
   const Result<std::vector<size_t>> matched = match_encoder_inputs(tensors, inputs);
   if (!matched.is_ok()) return matched.status();
   for (size_t i = 0; i < tensors.size(); ++i) {

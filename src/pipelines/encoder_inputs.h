@@ -11,14 +11,14 @@
 
 namespace situ {
 
-struct NamedTensor {
+struct GivenTensor {
   std::string name;  // NAME, or GRAPH.NAME
   Tensor tensor;
   std::string source;  // the file, for messages
 };
 
 // Reads every NAME=FILE. Errors: no such form, a name twice, a file that read_npy refuses.
-Result<std::vector<NamedTensor>> read_encoder_inputs(std::span<const std::string> texts);
+Result<std::vector<GivenTensor>> read_encoder_inputs(std::span<const std::string> texts);
 
 // An input that may be given.
 struct GraphInput {
@@ -30,10 +30,10 @@ struct GraphInput {
 // For each tensor the index of its input. Errors name the tensor, what is wanted and what was found: a name that no
 // input has (the message lists those that there are), that inputs of two graphs have, or that comes twice as NAME and
 // GRAPH.NAME; another type, rank or extent.
-Result<std::vector<size_t>> match_encoder_inputs(std::span<const NamedTensor> tensors,
+Result<std::vector<size_t>> match_encoder_inputs(std::span<const GivenTensor> tensors,
                                                  std::span<const GraphInput> inputs);
 
-// Adds them to the prompt as arrays of the encoder of `model`, which has one; they must outlive the prompt.
-Status add_encoder_inputs(Model& model, std::span<const NamedTensor> tensors, Prompt* prompt);
+// Adds them to the prompt as arrays of the encoders of `model`, which takes some; they must outlive the prompt.
+Status add_encoder_inputs(Model& model, std::span<const GivenTensor> tensors, Prompt* prompt);
 
 }  // namespace situ

@@ -105,7 +105,8 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
   Session::Impl& s = *session->impl_;
   const SamplingOptions& sampling = resolved->sampling;
   const std::optional<uint64_t> seed = sampling.sample ? std::optional(sampling.seed) : std::nullopt;
-  if (impl_->has_encoder() && (options.prompt_lookup > 0 || options.draft_tokens > 0))
+  if ((impl_->has_encoder() || !start->source.tensors.empty()) &&
+      (options.prompt_lookup > 0 || options.draft_tokens > 0))
     return Status::error(Code::kInvalidArgument,
                          impl_->folder.model_file.string() + ": " +
                              (options.prompt_lookup > 0 ? "prompt lookup guesses by the prompt's own words"
@@ -114,7 +115,9 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
   Result<Speculation> speculation = Speculation::create(*impl_, options);
   if (!speculation.is_ok()) return speculation.status();
   Meter meter(*impl_);
-  PrefixCache* prefixes = impl_->in_place && options.prefix_cache ? impl_->in_place->prefixes() : nullptr;
+  // Prefixes are known by their ids, which do not say what a picture shows.
+  const bool media = impl_->takes_media() && !start->source.tensors.empty();
+  PrefixCache* prefixes = impl_->in_place && options.prefix_cache && !media ? impl_->in_place->prefixes() : nullptr;
   double encode_ms = 0;
   const Status encoded = encode_start(s, *start, &encode_ms);
   if (!encoded.is_ok() && encoded.code() != Code::kInterrupted) return encoded;

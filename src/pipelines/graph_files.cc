@@ -60,7 +60,7 @@ GraphFiles::GraphFiles(const fs::path& folder, VariantChoice choice) : folder_(f
   }
 }
 
-Result<fs::path> GraphFiles::choose(const std::string& graph) const {
+Result<fs::path> GraphFiles::choose(const std::string& graph, bool or_plain) const {
   const auto found = files_.find(graph);
   if (found == files_.end()) return Status::error(Code::kNotFound, folder_.string() + ": no " + graph + ".onnx");
   const auto& variants = found->second;
@@ -68,6 +68,7 @@ Result<fs::path> GraphFiles::choose(const std::string& graph) const {
   for (const auto& [variant, paths] : variants) names.push_back(variant);
   const std::string& wanted = choice_.of(graph);
   auto chosen = variants.find(wanted.empty() ? "fp32" : wanted);
+  if (chosen == variants.end() && or_plain && choice_.by_graph().count(graph) == 0) chosen = variants.find("fp32");
   if (!wanted.empty() && chosen == variants.end())
     return Status::error(Code::kInvalidArgument, folder_.string() + ": " + graph + " has no variant '" + wanted +
                                                      "'; there is " + joined(names));

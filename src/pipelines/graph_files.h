@@ -36,7 +36,8 @@ class GraphFiles {
   bool has(const std::string& graph) const { return files_.count(graph) != 0; }
   // The file of a graph: the variant that is asked for, else that without suffix, else the only one. Errors: none, or
   // several and nothing says which, or the same name in both places; they list what is there.
-  Result<std::filesystem::path> choose(const std::string& graph) const;
+  // `or_plain`: where it has not the variant that is asked for of all graphs, the file without suffix will do.
+  Result<std::filesystem::path> choose(const std::string& graph, bool or_plain = false) const;
   // Error: a graph that --variant names is not there.
   Status check_choice() const;
   const std::map<std::string, std::map<std::string, std::vector<std::filesystem::path>>>& all() const { return files_; }

@@ -105,6 +105,12 @@ Json describe(const Model::Impl& m, int64_t budget) {
   }
   j["compiled later"] = Json::array();
   if (e.encoder() && !e.encoder()->plan()) j["compiled later"].push_back("encode");
+  if (const MediaWriter* media = e.media()) {
+    j["placement"]["behind"] = placement_json(e.cut().decoder.graph, e.behind_plan());
+    j["copies"]["behind"] = copies_json(e.cut().decoder.graph, e.behind_plan());
+    for (const MediaEncoder& encoder : media->files().media) j["compiled later"].push_back(encoder.name);
+  }
+  if (!e.media_problem().empty()) j["no pictures"] = e.media_problem();
   j["memory"] = memory_json(m, budget);
   j["module"] = module_json(m);
   j["sequences"] = {

@@ -17,6 +17,8 @@ Json graphs_json(const Model::Impl& m) {
   const auto add = [&](const std::filesystem::path& file) {
     if (!file.empty()) list.push_back({{"name", stem(file.string())}, {"file", file.string()}});
   };
+  add(m.folder.lookup_file);
+  for (const std::filesystem::path& file : m.folder.media_files) add(file);
   add(m.folder.encoder_file);
   add(m.folder.model_file);
   add(m.folder.first_file);
@@ -61,12 +63,13 @@ Json programs_json(const Model::Impl& m) {
       stem(m.folder.encoder_file.string()) +
       (crosses ? " + " + stem((m.folder.first_file.empty() ? m.folder.model_file : m.folder.first_file).string()) : "");
   Json list = Json::array();
-  for (const ProgramFacts& p : programs_of(e)) {
-    const std::string name = p.name;
-    list.push_back(name == "encode"   ? program_json(p, writer, encode)
-                   : name == "prompt" ? program_json(p, decoder, prompt)
-                                      : program_json(p, decoder, token));
-  }
+  for (const ProgramFacts& p : programs_of(e))
+    list.push_back(p.name == "encode"   ? program_json(p, writer, encode)
+                   : p.name == "prompt" ? program_json(p, decoder, prompt)
+                   : p.name == "token"  ? program_json(p, decoder, token)
+                   : p.name == "lookup" ? program_json(p, stem(m.folder.lookup_file.string()), Json::object())
+                   : p.name == "behind" ? program_json(p, decoder, Json::object())
+                                        : program_json(p, p.name, Json::object()));
   return list;
 }
 
@@ -106,7 +109,7 @@ Json spaces_json(const InPlaceEngine& e) {
 // Blocks that the host writes or reads in a step, and tensors of the caller.
 Json ports_json(const InPlaceEngine& e) {
   std::map<std::string, Json> ports;  // by name
-  const auto add = [&](const char* program, const Compiled& c, const Plan& plan) {
+  const auto add = [&](const std::string& program, const Compiled& c, const Plan& plan) {
     for (const std::vector<Root>* roots : {&plan.io, &plan.ports})
       for (const Root& r : *roots) {
         const Value& v = c.graph.values[r.value];
@@ -123,6 +126,15 @@ Json ports_json(const InPlaceEngine& e) {
   };
   for (const ProgramFacts& p : programs_of(e))
     if (p.plan) add(p.name, *p.compiled, *p.plan);
+  if (const MediaWriter* media = e.media()) {
+    for (const Root& r : e.behind_plan().ports) {
+      const Value& v = e.cut().decoder.graph.values[r.value];
+      if (v.producer >= 0) continue;
+      std::string writer = "lookup";
+      for (const MediaEncoder& encoder : media->files().media) writer += ", " + stem(encoder.name);
+      ports[v.name]["writer"] = writer;
+    }
+  }
   Json list = Json::array();
   for (auto& [name, port] : ports) list.push_back(std::move(port));
   return list;
@@ -136,6 +148,16 @@ std::vector<ProgramFacts> programs_of(const InPlaceEngine& e) {
     programs.push_back({"encode", encoder->compiled(), encoder->plan(), encoder->kernel_calls()});
   programs.push_back({"prompt", &e.compiled(), &e.prefill_plan(), e.prompt_kernel_calls()});
   programs.push_back({"token", &e.module().token, &e.decode_plan(), e.kernel_calls()});
+  const MediaWriter* media = e.media();
+  if (!media) return programs;
+  programs.push_back({"lookup", &media->lookup(), &media->lookup_plan(), media->lookup_kernel_calls()});
+  programs.push_back({"behind", &e.cut().decoder, &e.behind_plan(), e.behind_kernel_calls()});
+  for (size_t i = 0; i < media->files().media.size(); ++i) {
+    const MediaWriter::Entry* entry = media->newest(i);
+    ProgramFacts p{stem(media->files().media[i].name)};
+    if (entry && entry->program) p = {p.name, &entry->compiled, &entry->plan, entry->program->kernel_calls()};
+    programs.push_back(std::move(p));
+  }
   return programs;
 }
 

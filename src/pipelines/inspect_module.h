@@ -3,6 +3,8 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "pipelines/llm.h"
 
@@ -10,7 +12,9 @@ namespace situ {
 
 // A program as far as it is compiled: an encoder that waits for its arrays has no plan yet.
 struct ProgramFacts {
-  const char* name;  // "encode", "prompt", "token"
+  // "encode", "prompt", "token"; where pictures or sounds stand among the tokens also "lookup", "behind", and the names
+  // of the encoders' files.
+  std::string name;
   const Compiled* compiled = nullptr;
   const Plan* plan = nullptr;
   int64_t kernel_calls = 0;

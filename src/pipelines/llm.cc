@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "onnx/share_initialisers.h"
+#include "passes/embeddings.h"
 #include "passes/fixed_window.h"
 #include "pipelines/draft.h"
 #include "pipelines/out_of_memory.h"
@@ -86,7 +87,10 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
                          "a window is for placed programs; the naive mode keeps the whole past");
   if (m.files.encoder && options.window > 0)
     return Status::error(Code::kInvalidArgument, "no window: a decoder with an encoder keeps its whole past");
-  if (m.files.encoder && !options.draft.empty())
+  if (!m.files.media.empty() && options.window > 0)
+    return Status::error(Code::kInvalidArgument,
+                         "no window: a decoder with encoders of pictures or sounds keeps its whole past");
+  if ((m.files.encoder || !m.files.media.empty()) && !options.draft.empty())
     return Status::error(Code::kInvalidArgument,
                          "no draft: answers of a model with an encoder follow its source, which a draft does not see");
   if (options.batch < 1)
@@ -165,7 +169,25 @@ Status import_files(Model::Impl& m) {
     if (!imported.is_ok()) return imported.status();
     *model = std::move(*imported);
   }
+  for (const std::filesystem::path& file : m.folder.media_files) {
+    MediaEncoder& encoder = m.files.media.emplace_back();
+    Result<ImportedModel> imported = import(file, &encoder.name);
+    if (!imported.is_ok()) return imported.status();
+    encoder.model = std::move(*imported);
+    encoder.token = m.folder.media.of(file);
+  }
+  m.files.spatial_merge = m.folder.media.spatial_merge;
+  if (!m.folder.lookup_file.empty()) {
+    Result<ImportedModel> lookup = import(m.folder.lookup_file, &m.files.lookup_name);
+    if (!lookup.is_ok()) return lookup.status();
+    m.files.lookup = std::move(*lookup);
+    m.folder.names.rows = m.files.decoder.graph.values[std::max(0, embeddings_input(m.files.decoder.graph))].name;
+    SITU_RETURN_IF_ERROR(
+        join_embeddings(m.files.decoder.graph, m.files.decoder_name, m.files.lookup->graph, m.files.lookup_name));
+    m.files.lookup->graph = Graph();
+  }
   std::vector<ImportedModel*> models;
+  for (MediaEncoder& encoder : m.files.media) models.push_back(&encoder.model);
   if (m.files.encoder) models.push_back(&*m.files.encoder);
   models.push_back(&m.files.decoder);
   if (m.files.first) models.push_back(&*m.files.first);
@@ -246,7 +268,12 @@ Status Session::Impl::step(std::span<const int64_t> tokens, float* to) {
   return done.with_context(model->folder.model_file.string());
 }
 
-Status Session::Impl::encode(const EncoderInput& input) {
+Status Session::Impl::encode(const EncoderInput& input, std::span<const int64_t> prompt) {
+  if (model->takes_media()) {
+    const Status done = sequence ? (model->begin_step(), model->in_place->encode(*sequence, prompt, input))
+                                 : model->naive->encode(naive, prompt, input);
+    return done.with_context(model->folder.folder.string());
+  }
   if (!sequence) return model->naive->encode(naive, input).with_context(model->folder.folder.string());
   model->begin_step();
   Result<std::shared_ptr<const Source>> source = model->in_place->encode(input);
@@ -455,7 +482,7 @@ Result<Session> Model::new_session() {
 
 Result<Session> Model::new_session(const Prompt& prompt) {
   return or_out_of_memory([&]() -> Result<Session> {
-    if (!impl_->has_encoder())
+    if (!impl_->has_encoder() && !impl_->takes_media())
       return Status::error(Code::kInvalidArgument,
                            impl_->folder.model_file.string() + ": the model has no encoder, and sessions no source");
     const Result<Start> start = start_of(*impl_, prompt);
@@ -468,6 +495,7 @@ Result<Session> Model::new_session(const Prompt& prompt) {
 }
 
 bool Model::has_encoder() const { return impl_->has_encoder(); }
+bool Model::takes_arrays() const { return impl_->has_encoder() || impl_->takes_media(); }
 
 Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std::span<float> logits) {
   return or_out_of_memory([&]() -> Result<std::vector<Logits>> {

@@ -48,6 +48,7 @@ struct Model::Impl {
   // Refuses ids that the encoder's table has no row for.
   Status check_source(std::span<const int64_t> ids) const;
   bool has_encoder() const { return in_place ? in_place->encoder() != nullptr : naive->has_encoder(); }
+  bool takes_media() const { return !files.media.empty(); }
   // Feeds any number of sessions, each once, and calls `each` with the wanted logits, in order. The result, [feeds]:
   // ok, or why a feed is refused: its session is then what it was, and the others are what they are after a step
   // without it. After an error, and where memory runs out (std::bad_alloc), all are what they were.
@@ -109,8 +110,9 @@ struct Session::Impl {
   ~Impl() { --model->sessions; }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
-  // Runs the encoder; the session goes on behind its output.
-  Status encode(const EncoderInput& input);
+  // Runs the encoder; the session goes on behind its output. Encoders of pictures and sounds make rows for tokens of
+  // `prompt`, which the session is to be fed next.
+  Status encode(const EncoderInput& input, std::span<const int64_t> prompt);
   int64_t length() const { return sequence ? sequence->length() : naive.length; }
   Status step(std::span<const int64_t> tokens, float* to = nullptr);
 };

@@ -139,6 +139,7 @@ Status read_transformers(ModelFolder* m) {
       if (encoder) SITU_RETURN_IF_ERROR(token_count(config, *json, key, &m->source_length));
     if (encoder && m->source_length == 0) m->source_length = m->context_length;
     SITU_RETURN_IF_ERROR(read_eos(config, *json, &m->eos_ids));
+    if (!m->media_files.empty()) SITU_RETURN_IF_ERROR(read_media_tokens(config.string(), *json, &m->media));
   }
   if (there(generation)) {
     Result<Json> json = read_json_object(generation);
@@ -168,7 +169,19 @@ Status find_encoder_decoder(const GraphFiles& files, ModelFolder* m) {
                            "(decoder_model_merged.onnx, or decoder_model.onnx and decoder_with_past_model.onnx)");
 }
 
+// The layout of transformers.js: a decoder of embeddings, and what makes them.
+Status find_media_model(const GraphFiles& files, ModelFolder* m) {
+  const Result<fs::path> lookup = files.choose("embed_tokens", true);  // exporters quantise it less than other graphs
+  if (!lookup.is_ok()) return lookup.status();
+  m->lookup_file = *lookup;
+  for (const char* name : {"vision_encoder", "audio_encoder"})
+    if (files.has(name)) SITU_RETURN_IF_ERROR(put(files, name, &m->media_files.emplace_back()));
+  return put(files, files.has("decoder_model_merged") ? "decoder_model_merged" : "decoder_model", &m->model_file);
+}
+
 Status find_model_file(const GraphFiles& files, ModelFolder* m) {
+  const bool decoder = files.has("decoder_model_merged") || files.has("decoder_model");
+  if (files.has("embed_tokens") && decoder) return find_media_model(files, m);
   if (files.has("encoder_model")) return find_encoder_decoder(files, m);
   for (const char* name : {"model", "decoder_model_merged", "decoder_with_past_model"})
     if (files.has(name)) return put(files, name, &m->model_file);

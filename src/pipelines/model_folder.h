@@ -8,14 +8,18 @@
 #include "base/status.h"
 #include "passes/pass.h"
 #include "pipelines/generation_config.h"
+#include "pipelines/media_tokens.h"
 
 namespace situ {
 
 struct ModelFolder {
   std::filesystem::path model_file;                // the decoder's, of an encoder-decoder
   std::filesystem::path encoder_file, first_file;  // empty: none; first_file: the decoder's first call
-  std::filesystem::path folder;                    // of tokenizer and configuration
-  std::string missing_tokenizer;                   // the file without which there is no text; "": there is a tokenizer
+  std::filesystem::path lookup_file;               // of embeddings, which the decoder takes; empty: it takes ids
+  std::vector<std::filesystem::path> media_files;  // encoders whose rows stand for tokens of the prompt
+  MediaTokens media;
+  std::filesystem::path folder;   // of tokenizer and configuration
+  std::string missing_tokenizer;  // the file without which there is no text; "": there is a tokenizer
   InputNames names;
   int64_t context_length = 0;  // 0: not declared
   int64_t source_length = 0;   // most tokens that an encoder takes; 0: not declared

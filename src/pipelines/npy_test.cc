@@ -126,15 +126,15 @@ const std::vector<GraphInput> kInputs{{"encoder", "input_features", DType::kF32,
                                       {"decoder", "mask", DType::kI64, {-1}},
                                       {"decoder", "past.0.key", DType::kF32, {1, 3}}};
 
-NamedTensor named(const std::string& name, DType type, const std::vector<int64_t>& dims) {
+GivenTensor named(const std::string& name, DType type, const std::vector<int64_t>& dims) {
   return {name, Tensor::allocate(type, dims), "f.npy"};
 }
 
 TEST(EncoderInputs, FindTheirInputs) {
-  const NamedTensor tensors[] = {named("input_features", DType::kF32, {1, 2, 9}),
+  const GivenTensor tensors[] = {named("input_features", DType::kF32, {1, 2, 9}),
                                  named("decoder.mask", DType::kI64, {4}), named("past.0.key", DType::kF32, {1, 3})};
   EXPECT_EQ(match_encoder_inputs(tensors, kInputs).value(), (std::vector<size_t>{0, 2, 3}));
-  const std::pair<NamedTensor, const char*> wrong[] = {
+  const std::pair<GivenTensor, const char*> wrong[] = {
       {named("nothing", DType::kF32, {1}), "there is no such input; there are encoder.input_features, encoder.mask,"},
       {named("mask", DType::kI64, {1}), "say encoder.mask or decoder.mask"},
       {named("input_features", DType::kF16, {1, 2, 9}), "should be float32[1, 2, ?], is float16[1, 2, 9]"},
@@ -146,7 +146,7 @@ TEST(EncoderInputs, FindTheirInputs) {
     EXPECT_NE(refused.message().find("encoder input '" + tensor.name + "' (f.npy): "), std::string::npos);
     EXPECT_NE(refused.message().find(words), std::string::npos) << refused.message();
   }
-  const NamedTensor twice[] = {named("encoder.input_features", DType::kF32, {1, 2, 9}),
+  const GivenTensor twice[] = {named("encoder.input_features", DType::kF32, {1, 2, 9}),
                                named("input_features", DType::kF32, {1, 2, 9})};
   EXPECT_NE(match_encoder_inputs(twice, kInputs).status().message().find("is given twice"), std::string::npos);
   EXPECT_NE(match_encoder_inputs({twice, 1}, {}).status().message().find("none can be given"), std::string::npos);
@@ -157,7 +157,7 @@ TEST(EncoderInputs, AreReadFromTheCommandLine) {
   folder.write("a=b.npy", npy(header("'<f4'", "(2, 3)"), kFloats));
   const std::string file = (folder.path() / "a=b.npy").string();
   const std::vector<std::string> good{"encoder.x.y=" + file, "z=" + file};
-  const std::vector<NamedTensor> tensors = read_encoder_inputs(good).value();
+  const std::vector<GivenTensor> tensors = read_encoder_inputs(good).value();
   EXPECT_EQ(tensors[0].name, "encoder.x.y");
   EXPECT_EQ(tensors[0].source, file);
   EXPECT_EQ(tensors[1].tensor.count(), 6);

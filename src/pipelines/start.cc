@@ -42,7 +42,11 @@ Result<Start> start_of(const Model::Impl& model, const Prompt& prompt) {
   const std::string file = model.folder.model_file.string();
   Start start;
   if (!model.has_encoder()) {
-    if (!prompt.arrays.empty() || !prompt.decoder_ids.empty())
+    if (model.takes_media() && prompt.decoder_ids.empty()) {
+      for (const NamedArray& a : prompt.arrays) SITU_RETURN_IF_ERROR(add_array(a, &start.source).with_context(file));
+      const Result<MediaPlaces> places = media_places(model.files, prompt.ids, start.source);
+      if (!places.is_ok()) return places.status().with_context(model.folder.folder.string());
+    } else if (!prompt.arrays.empty() || !prompt.decoder_ids.empty())
       return Status::error(Code::kInvalidArgument,
                            file + ": the model has no encoder, and takes one prompt of token ids");
     start.decoder = prompt.ids;
@@ -68,9 +72,9 @@ Result<Start> start_of(const Model::Impl& model, const Prompt& prompt) {
 }
 
 Status encode_start(Session::Impl& session, const Start& start, double* ms) {
-  if (!session.model->has_encoder()) return Status::ok();
+  if (!session.model->has_encoder() && start.source.tensors.empty()) return Status::ok();
   const Clock::time_point begin = Clock::now();
-  SITU_RETURN_IF_ERROR(session.encode(start.source));
+  SITU_RETURN_IF_ERROR(session.encode(start.source, start.decoder));
   *ms = ms_since(begin);
   return Status::ok();
 }

@@ -147,7 +147,7 @@ class Planner {
       ViewContext c = view_context(node, SymView::contiguous(value(node.in[0]).info.shape));
       if (node.def->placement != Placement::kView && !node.def->view(c)) continue;
       for (ValueId v : node.out)
-        if (v != kNoValue && state_of(v) < 0) view_of_[v] = static_cast<int>(n);
+        if (v != kNoValue && state_of(v) < 0 && v != binding_.rows) view_of_[v] = static_cast<int>(n);
     }
   }
 
@@ -177,7 +177,7 @@ class Planner {
   }
   bool free_root(ValueId r) const {
     return !is_constant(r) && !host_known(r) && value(r).producer >= 0 && state_of(r) < 0 && destination_[r].node < 0 &&
-           r != binding_.logits;
+           r != binding_.logits && r != binding_.rows;
   }
 
   void find_destinations() {
@@ -289,7 +289,7 @@ class Planner {
                      : graph_.nodes[static_cast<size_t>(destination_[v].node)].out[0];
       if (open.size() > plan_.values.size()) {  // a circle, which no valid plan has
         plan_.values[v] = new_root(v);
-        ++failures_;
+        failures_ += kMove;
       }
     }
     for (; !open.empty(); open.pop_back())
@@ -320,7 +320,7 @@ class Planner {
     const Home source = plan_.values[node.in[0]];
     ViewContext c = view_context(node, source.view);
     if (!node.def->view(c)) {
-      ++failures_;
+      failures_ += kMove;
       broken_.push_back(v);
       plan_.values[v] = new_root(v);
       return;
@@ -338,7 +338,7 @@ class Planner {
       const Node& p = graph_.nodes[static_cast<size_t>(d.path[i])];
       SymView inverse;
       if (!invert(p, h.view, &inverse)) {
-        ++failures_;
+        failures_ += d.in_place ? 1 : kMove;
         lost_.push_back(v);
         plan_.values[v] = new_root(v);
         return;
@@ -380,16 +380,16 @@ class Planner {
   }
 
   bool io_value(ValueId v) const {
-    return v == binding_.logits || host_known(v) ||
+    return v == binding_.logits || v == binding_.rows || host_known(v) ||
            std::find(graph_.inputs.begin(), graph_.inputs.end(), v) != graph_.inputs.end();
   }
 
   Home new_root(ValueId v) {
     const auto role = binding_.inputs.find(v);
     const bool handed_in = role != binding_.inputs.end() && role->second == InputRole::kFeatures;
-    const RegionKind region = handed_in || v == binding_.logits ? RegionKind::kPort
-                              : io_value(v)                     ? RegionKind::kIo
-                                                                : RegionKind::kArena;
+    const RegionKind region = handed_in || v == binding_.logits || v == binding_.rows ? RegionKind::kPort
+                              : io_value(v)                                           ? RegionKind::kIo
+                                                                                      : RegionKind::kArena;
     std::vector<Root>& roots = region == RegionKind::kPort ? plan_.ports
                                : region == RegionKind::kIo ? plan_.io
                                                            : plan_.arena;
@@ -660,6 +660,8 @@ class Planner {
   std::vector<Destination> destination_;
   std::vector<std::vector<char>> moved_operand_;  // by Concat node
   std::vector<std::vector<std::pair<int, int>>> users_;
+  // Of a layout: moves, and operands that a result cannot take the place of, which costs a block and no move.
+  static constexpr int kMove = 64;
   int failures_ = 0;
   std::vector<ValueId> broken_, lost_;
 };

@@ -1,6 +1,7 @@
 #include "runtime/compile.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "passes/pack_store.h"
 #include "passes/specialise.h"
@@ -62,6 +63,18 @@ int64_t ModelFiles::weight_bytes() const {
   return bytes;
 }
 
+// What a program of one output has to place: behind views that keep the rows as they are, what computes them.
+static ValueId rows_of(const Graph& graph, ValueId output, bool literal) {
+  for (const Node* n = graph.producer(output); n && !literal; n = graph.producer(output)) {
+    const bool same =
+        n->is("Reshape") || n->is("Squeeze") || n->is("Unsqueeze") || n->is("Flatten") || n->is("Identity");
+    const Shape &from = graph.values[n->in[0]].info.shape, &to = graph.values[output].info.shape;
+    if (!same || from.empty() || to.empty() || from.back() != to.back() || !graph.producer(n->in[0])) break;
+    output = n->in[0];
+  }
+  return output;
+}
+
 static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions& options, PackStore* packs,
                                       const GraphUse& use) {
   const bool literal = packs == nullptr;
@@ -94,10 +107,12 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
     SITU_RETURN_IF_ERROR(limit_window(context, options.window, options.first));
     SITU_RETURN_IF_ERROR(check_positions(context));
   }
+  if (!use.rows.empty()) c.binding.rows = rows_of(c.graph, c.graph.outputs[0], literal);
   // Outputs that nobody asked for (hidden states) are not computed.
   if (!literal) {
     std::vector<ValueId> outputs;
     if (c.binding.logits != kNoValue) outputs.push_back(c.binding.logits);
+    if (use.encoder && c.binding.rows != kNoValue) outputs.push_back(c.binding.rows);
     for (const StatePair& s : c.binding.states)
       if (s.present != kNoValue) outputs.push_back(s.present);
     c.graph.outputs = outputs;
@@ -123,6 +138,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   if (!c.order.recurrence.empty())
     context.note("recurrence", c.order.recurrence, "prompts in parts give what they give at once");
   if (!c.order.mixing.empty()) context.note("prompt in one step", c.order.mixing, "tokens may depend on later ones");
+  if (use.rows.empty()) c.embeddings = std::exchange(c.binding.rows, kNoValue);
   c.found = std::move(context.found);
   c.packed_bytes = evaluator.ledger().packed;
   return c;

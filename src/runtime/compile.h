@@ -28,12 +28,23 @@ struct EngineOptions {
 };
 constexpr int64_t kDefaultContext = 4096;
 
+// An encoder whose rows stand for tokens of the prompt: a picture's, a sound's.
+struct MediaEncoder {
+  ImportedModel model;
+  std::string name;    // for errors: "vision_encoder.onnx"
+  int64_t token = -1;  // id of the tokens that the rows stand for; -1: not known
+};
+
 // The files of a model. A decoder-only model is `decoder` alone.
 struct ModelFiles {
   std::optional<ImportedModel> encoder;
   ImportedModel decoder;
   std::optional<ImportedModel> first;                  // the decoder's first call, where it is a file of its own
   std::string encoder_name, decoder_name, first_name;  // for errors
+  std::optional<ImportedModel> lookup;                 // of embeddings; its graph is joined to the decoder's
+  std::string lookup_name;
+  std::vector<MediaEncoder> media;
+  int64_t spatial_merge = 0;  // patches of a picture that become one row, along each side, for positions; 0: not known
 
   // Calls f(model) for each, in the order of the pack cache.
   template <typename F>
@@ -41,6 +52,8 @@ struct ModelFiles {
     if (encoder) f(*encoder);
     f(decoder);
     if (first) f(*first);
+    if (lookup) f(*lookup);
+    for (const MediaEncoder& m : media) f(m.model);
   }
   int64_t weight_bytes() const;
 };
@@ -50,8 +63,9 @@ struct Compiled {
   Graph graph;
   Binding binding;
   std::vector<Finding> found;
-  int64_t packed_bytes = 0;  // weights re-laid out by passes
-  TokenOrder order;          // of the tokens of a step
+  int64_t packed_bytes = 0;       // weights re-laid out by passes
+  TokenOrder order;               // of the tokens of a step
+  ValueId embeddings = kNoValue;  // that the graph looks up (InputNames::rows)
 };
 
 // What a graph of a module is compiled for.
@@ -61,6 +75,7 @@ struct GraphUse {
   std::vector<SourceRows> sources;         // that it writes or reads
   std::set<std::string> fed;               // inputs of an encoder that the caller gives as tensors
   Dim source_length = Dim::symbol(kSymE);  // of the mask that a decoder takes of its source
+  std::string rows = {};                   // of an encoder of media: its one output, which the caller places
 };
 // Runs the passes on a copy of the imported graph. Weights are packed into `packs`; null: literally, for the naive
 // mode.

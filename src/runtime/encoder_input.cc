@@ -14,7 +14,25 @@ std::string dims_text(const std::vector<int64_t>& dims) {
 // An input that tells which of the others are padding; ones where it is not given.
 bool is_mask(const Value& v) { return v.name.find("mask") != std::string::npos && v.info.shape.size() == 2; }
 
+std::string input_text(const Graph& graph, const Value& v) {
+  return "encoder input '" + v.name + "' " + dtype_name(v.info.type) + shape_str(v.info.shape, &graph.symbol_names);
+}
+
 }  // namespace
+
+Status check_encoder_array(const Graph& graph, const Value& v, const Tensor& tensor, bool one_source) {
+  const std::vector<int64_t> dims = tensor.dims();
+  if (v.info.type != tensor.type())
+    return Status::error(Code::kInvalidArgument,
+                         input_text(graph, v) + ": the array is " + dtype_name(tensor.type()) + dims_text(dims));
+  bool fits = dims.size() == v.info.shape.size();
+  for (size_t i = 0; fits && i < dims.size(); ++i)
+    fits = (i == 0 && one_source ? dims[i] == 1 : dims[i] > 0) &&
+           (!v.info.shape[i].is_const() || v.info.shape[i] == Dim(dims[i]));
+  if (fits) return Status::ok();
+  return Status::error(Code::kInvalidArgument, input_text(graph, v) + ": the array is " + dims_text(dims) +
+                                                   (one_source ? "; one source is wanted, a batch of 1" : ""));
+}
 
 std::map<std::string, std::vector<int64_t>> EncoderInput::extents() const {
   std::map<std::string, std::vector<int64_t>> all;
@@ -29,9 +47,6 @@ bool encoder_takes_ids(const Graph& encoder) {
 
 Status check_encoder_input(const Graph& graph, const EncoderInput& input, int64_t most_rows) {
   const bool takes_ids = encoder_takes_ids(graph);
-  const auto text = [&](const Value& v) {
-    return "encoder input '" + v.name + "' " + dtype_name(v.info.type) + shape_str(v.info.shape, &graph.symbol_names);
-  };
   for (const auto& [name, tensor] : input.tensors) {
     const auto at = std::find_if(graph.inputs.begin(), graph.inputs.end(),
                                  [&, &n = name](ValueId v) { return graph.values[v].name == n; });
@@ -40,22 +55,12 @@ Status check_encoder_input(const Graph& graph, const EncoderInput& input, int64_
       for (const ValueId v : graph.inputs) names += (names.empty() ? "" : ", ") + graph.values[v].name;
       return Status::error(Code::kInvalidArgument, "the encoder has no input '" + name + "'; it has: " + names);
     }
-    const Value& v = graph.values[*at];
-    const std::vector<int64_t> dims = tensor.dims();
-    if (v.info.type != tensor.type())
-      return Status::error(Code::kInvalidArgument,
-                           text(v) + ": the array is " + dtype_name(tensor.type()) + dims_text(dims));
-    bool fits = dims.size() == v.info.shape.size();
-    for (size_t i = 0; fits && i < dims.size(); ++i)
-      fits = (i == 0 ? dims[i] == 1 : dims[i] > 0) && (!v.info.shape[i].is_const() || v.info.shape[i] == Dim(dims[i]));
-    if (!fits)
-      return Status::error(Code::kInvalidArgument,
-                           text(v) + ": the array is " + dims_text(dims) + "; one source is wanted, a batch of 1");
+    SITU_RETURN_IF_ERROR(check_encoder_array(graph, graph.values[*at], tensor, true));
   }
   for (const ValueId v : graph.inputs) {
     const Value& value = graph.values[v];
     if (!input.tensors.count(value.name) && !is_mask(value) && !(takes_ids && !dtype_is_float(value.info.type)))
-      return Status::error(Code::kInvalidArgument, text(value) + " is not given");
+      return Status::error(Code::kInvalidArgument, input_text(graph, value) + " is not given");
   }
   if (!takes_ids && !input.ids.empty())
     return Status::error(Code::kInvalidArgument, "the encoder takes arrays, not the ids of a prompt");

@@ -24,5 +24,7 @@ bool encoder_takes_ids(const Graph& encoder);
 // Errors name an input that is missing, unknown or of another type, rank or extent; a source that is empty, or longer
 // than `most_rows`.
 Status check_encoder_input(const Graph& encoder, const EncoderInput& input, int64_t most_rows);
+// Of one array. `one_source`: axis 0 is a batch of 1, else as many pictures or patches as there are.
+Status check_encoder_array(const Graph& encoder, const Value& input, const Tensor& array, bool one_source);
 
 }  // namespace situ

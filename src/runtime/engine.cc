@@ -121,6 +121,10 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   const int64_t most_keys = std::max(capacity, sources_most);
   add_attention_workspaces(e->compiled_.prompt.graph, e->pool_->threads(), most_keys, std::max<int64_t>(1, lasts));
   add_attention_workspaces(e->compiled_.token.graph, e->pool_->threads(), most_keys, 1);
+  if (!files.media.empty()) {
+    const Status added = e->add_media(files, options);
+    if (!added.is_ok()) e->media_problem_ = added.message();
+  }
   Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity, 1, sources_most});
   if (!decode.is_ok()) return decode.status();
   e->decode_plan_ = std::move(*decode);
@@ -148,8 +152,18 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
     if (plan->arena_bytes > kMaxArenaBytes)
       return too_large(*plan, plan == &e->prefill_plan_ ? prompt.graph : token.graph);
   if (!slots.is_ok()) return slots.status();
-  if (e->encoder_ && !e->encoder_->plan()) e->arena_bytes_ = kMaxArenaBytes;  // compiled later, when extents are known
-  e->memory_bytes_ = e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + 64;
+  if (e->media_) {
+    Result<Plan> behind = make_plan(e->cut_.decoder.graph, e->cut_.decoder.binding, {e->chunk_, capacity, 1, 1});
+    if (!behind.is_ok()) return behind.status();
+    e->behind_plan_ = std::move(*behind);
+#ifndef NDEBUG
+    SITU_RETURN_IF_ERROR(verify_plan(e->cut_.decoder.graph, e->cut_.decoder.binding, e->behind_plan_, steps));
+#endif
+  }
+  // Compiled later, when extents are known.
+  if ((e->encoder_ && !e->encoder_->plan()) || e->media_) e->arena_bytes_ = kMaxArenaBytes;
+  e->memory_bytes_ =
+      e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + e->behind_plan_.io_bytes + 64;
   SITU_RETURN_IF_ERROR(e->reserve(files, options, *slots));
   // Io regions of their own: logits of one program are still read while the other runs.
   const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()},
@@ -171,6 +185,15 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
     e->tokens_ = std::move(*tokens);
   }
   if (e->encoder_) e->encoder_->place(regions, e->arena_bytes_, *e->executor_);
+  if (e->media_) {
+    const Regions behind_regions{e->memory_, token_regions.io + e->decode_plan_.io_bytes, e->states_.get()};
+    Result<std::unique_ptr<Program>> behind =
+        Program::create(e->cut_.decoder.graph, e->cut_.decoder.binding, e->behind_plan_,
+                        {"", {}, "embeddings are of one prompt"}, behind_regions, *e->executor_);
+    if (!behind.is_ok()) return behind.status();
+    e->behind_ = std::move(*behind);
+    SITU_RETURN_IF_ERROR(e->media_->place(regions, e->arena_bytes_, *e->executor_));
+  }
   const bool one_run = e->prefill_->needs_contiguous() || e->decode_->needs_contiguous();
   if (e->window_ > 0 && one_run)
     return Status::error(Code::kInvalidArgument,
@@ -230,6 +253,56 @@ Result<std::shared_ptr<const Source>> InPlaceEngine::encode(const EncoderInput& 
   }
 }
 
+// What prompts with rows of encoders take beside the programs of text.
+Status InPlaceEngine::add_media(const ModelFiles& files, const EngineOptions& options) {
+  const Compiled& prompt = compiled_.prompt;
+  if (compiled_.one_token) return Status::error("the model takes prompts token by token");
+  if (window_ > 0) return Status::error("a window keeps no prompt");
+  Result<CutGraphs> cut = cut_at_embeddings(prompt);
+  if (!cut.is_ok()) return cut.status();
+  cut_ = std::move(*cut);
+  Result<std::unique_ptr<MediaWriter>> media =
+      MediaWriter::create(files, options, cut_, chunk_, compiled_.first_only || !prompt.order.mixing.empty(), *pool_);
+  if (!media.is_ok()) return media.status();
+  media_ = std::move(*media);
+  return Status::ok();
+}
+
+Status InPlaceEngine::encode(Sequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input) {
+  if (!media_)
+    return Status::error(Code::kUnsupportedModel,
+                         "no pictures or sounds in prompts: " +
+                             (media_problem_.empty() ? "the model has no encoder of them" : media_problem_));
+  try {
+    SITU_RETURN_IF_ERROR(copy_unread());
+    const int64_t base = sequence.length();
+    Result<std::shared_ptr<const MediaRows>> rows =
+        media_->run({prompt, base, sequence.media().first_position(base)}, input, ledger_);
+    if (!rows.is_ok()) return rows.status();
+    sequence.media().add(std::move(*rows));
+    return Status::ok();
+  } catch (const DimTooLong& e) {
+    return Status::error(e.what());
+  } catch (const FoldingFailed& e) {
+    return Status::error(e.what());
+  } catch (const std::bad_alloc&) {
+    return Status::error(Code::kNoRoom, "not enough memory to run the encoder");
+  }
+}
+
+Program& InPlaceEngine::program_of(const Segment& segment, Program& looks_up) {
+  return segment.embeddings ? *behind_ : looks_up;
+}
+
+// A step of one segment, by the program that it takes.
+Status InPlaceEngine::run_segment(Program& looks_up, const Segment& segment, int64_t wanted, float* to) {
+  Program& program = program_of(segment, looks_up);
+  ran_ = &program;
+  StepInput input{{&segment, 1}, wanted, turn_, wanted > 0 ? to : nullptr};
+  if (segment.embeddings) input.tensors = {&segment.embeddings, 1};
+  return program.run(input, ledger_);
+}
+
 Status InPlaceEngine::check_source(const Sequence& sequence) const {
   if (!encoder_ || sequence.source()) return Status::ok();
   return Status::error(Code::kInvalidArgument, "the sequence has no source: the encoder was not run for it");
@@ -259,6 +332,10 @@ Result<int64_t> InPlaceEngine::count_slots(const EngineOptions& options, int64_t
 std::vector<const Plan*> InPlaceEngine::plans() const {
   std::vector<const Plan*> plans{&prefill_plan_, &decode_plan_};
   if (encoder_ && encoder_->plan()) plans.push_back(encoder_->plan());
+  if (!media_) return plans;
+  plans.insert(plans.end(), {&media_->lookup_plan(), &behind_plan_});
+  for (size_t i = 0; i < media_->files().media.size(); ++i)
+    if (const MediaWriter::Entry* entry = media_->newest(i)) plans.push_back(&entry->plan);
   return plans;
 }
 
@@ -313,6 +390,7 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, 
   if (tokens.empty()) return Status::error(Code::kInvalidArgument, "a step needs at least one token");
   SITU_RETURN_IF_ERROR(check_source(sequence));
   SITU_RETURN_IF_ERROR(copy_unread());
+  sequence.media().match(sequence.length(), tokens);
   const Feed feed{&sequence, tokens};
   if (tokens.size() == 1 || !one_sequence().empty()) return step_one(feed, to);
   Status refused;
@@ -340,7 +418,9 @@ Status InPlaceEngine::step_one(const Feed& feed, float* to) {
     // A prompt program that holds without past only is followed by single tokens.
     const size_t most = compiled_.first_only && sequence.length() > 0 ? 1 : static_cast<size_t>(chunk_);
     const size_t rest = tokens.size() - begin;
-    const size_t count = std::min(most, last_apart && rest > 1 ? rest - 1 : rest);
+    const size_t alike =
+        static_cast<size_t>(std::min<int64_t>(sequence.media().border(sequence.length()), static_cast<int64_t>(rest)));
+    const size_t count = std::min({most, alike, last_apart && rest > 1 ? rest - 1 : rest});
     const bool prompt =
         (tokens.size() > 1 || piece) && !compiled_.first_only && !compiled_.one_token && !(last_apart && rest == 1);
     const Result<int64_t> fed = run_chunk(sequence, tokens.subspan(begin, count), prompt, count == rest && !piece, to,
@@ -421,6 +501,9 @@ Segment segment_of(const Sequence& sequence, std::span<const int64_t> tokens, in
   s.write_state = std::max<int64_t>(0, sequence.write_slot());
   s.keys = past + s.count - (sequence.length() - sequence.kept());
   s.prompt = prompt;
+  s.embeddings = sequence.media().row(past);
+  s.positions = sequence.media().positions(past, &s.position_stride);
+  s.position = sequence.media().first_position(past);
   if (sequence.source()) {
     s.source_slot = sequence.source()->first_slot();
     s.source_rows = sequence.source()->rows();
@@ -499,14 +582,14 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
   Segment segment = segment_of(sequence, tokens, past, slots->first_slot, prompt);
   segment.runs = sequence.runs().data();
   segment.run_count = static_cast<int>(sequence.runs().size());
-  const Status done = program.run({{&segment, 1}, last ? 1 : 0, turn_, last ? to : nullptr}, ledger_);
+  const Status done = run_segment(program, segment, last ? 1 : 0, to);
   if (!done.is_ok()) {
     sequence.rewind(past);
     return done;
   }
   if (!compiled_.prompt.order.mixing.empty()) sequence.tie(static_cast<int64_t>(tokens.size()));
   step_done(sequence);
-  if (last) SITU_RETURN_IF_ERROR(read_logits(program.logits(), 0, to));
+  if (last) SITU_RETURN_IF_ERROR(read_logits(ran_->logits(), 0, to));
   return static_cast<int64_t>(tokens.size());
 }
 

@@ -14,6 +14,7 @@
 
 #include "runtime/compile.h"
 #include "runtime/cross_attention.h"
+#include "runtime/media_writer.h"
 #include "runtime/prefix_cache.h"
 #include "runtime/program.h"
 #include "runtime/source_writer.h"
@@ -40,6 +41,14 @@ class InPlaceEngine {
   // Runs the encoder: the source that sequences are to hang on before their first step. Errors: SourceWriter::run.
   Result<std::shared_ptr<const Source>> encode(const EncoderInput& input);
   const SourceWriter* encoder() const { return encoder_.get(); }  // null: a decoder-only model
+  // Runs the encoders of pictures and sounds for the prompt that the sequence is fed next: its tokens then have the
+  // embeddings that they and the lookup wrote. Errors: MediaWriter::run; prompts that are computed as a whole.
+  Status encode(Sequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input);
+  const MediaWriter* media() const { return media_.get(); }  // null: the model has no such encoders, or media_problem()
+  const CutGraphs& cut() const { return cut_; }
+  const Plan& behind_plan() const { return behind_plan_; }
+  int64_t behind_kernel_calls() const { return behind_->kernel_calls(); }
+  const std::string& media_problem() const { return media_problem_; }
   // Beginnings of prompts whose state is kept, as long as slots are not needed for something else. Null: prompts are
   // computed as a whole, or state is read as one block, so that no two sequences can share slots.
   PrefixCache* prefixes() { return prefixes_.get(); }
@@ -179,10 +188,14 @@ class InPlaceEngine {
     void refuse(size_t feed, Status why);
     int64_t tokens() const;  // of the parts
   };
+  Status check_wanted(std::span<const Feed> feeds, size_t i) const;
   Status run_together(Together& step, float* to);
   Status take_all_slots(const Feed& feed);
   void add_parts(Together& step, size_t feed, size_t count, bool prompt);
   Status run_parts(Together& step, int64_t wanted, float* to);
+  Status add_media(const ModelFiles& files, const EngineOptions& options);
+  Program& program_of(const Segment& segment, Program& looks_up);
+  Status run_segment(Program& looks_up, const Segment& segment, int64_t wanted, float* to);
   void step_done(Sequence& sequence) const;
   // That are kept behind a window: as many as a step may take, which may be undone, or as attention may read.
   int64_t spare_tokens() const { return std::max(chunk_ + batch_, kKeysBefore); }
@@ -210,6 +223,13 @@ class InPlaceEngine {
   std::unique_ptr<TokenBatch> tokens_;  // of decode_, where steps take one sequence
   size_t token_rows_ = 0;               // of its last step, if that was the last step
   std::unique_ptr<SourceWriter> encoder_;
+  // Of prompts with rows of encoders: the decoder behind the embeddings, for a piece of one prompt.
+  CutGraphs cut_;
+  Plan behind_plan_;
+  std::byte* behind_io_ = nullptr;
+  std::unique_ptr<Program> behind_;
+  std::unique_ptr<MediaWriter> media_;
+  std::string media_problem_;                  // why there is none
   int64_t capacity_ = 0;                       // tokens of a sequence
   std::unique_ptr<CrossAttention> attending_;  // once it was asked for
   std::byte* memory_ = nullptr;                // arena, then io

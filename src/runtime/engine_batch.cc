@@ -35,6 +35,7 @@ Status InPlaceEngine::check_feeds(std::span<const Feed> feeds) const {
 Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to) {
   SITU_RETURN_IF_ERROR(check_feeds(feeds));
   SITU_RETURN_IF_ERROR(copy_unread());
+  for (const Feed& f : feeds) f.sequence->media().match(f.sequence->length(), f.tokens);
   if (!one_sequence().empty()) return step_apart(feeds, each, refused, to);
   Together step{feeds, refused, {}, std::vector<size_t>(feeds.size()), {}};
   step.undo.reserve(feeds.size());
@@ -91,7 +92,8 @@ Status InPlaceEngine::step_apart(std::span<const Feed> feeds, const LogitsOf& ea
 // One token, by the program of one token, and its logits.
 bool InPlaceEngine::in_token_batch(const Feed& feed) const {
   return tokens_ && feed.tokens.size() == 1 && feed.wanted == 1 &&
-         !(compiled_.first_only && feed.sequence->length() == 0);
+         !(compiled_.first_only && feed.sequence->length() == 0) &&
+         !feed.sequence->media().holds(feed.sequence->length());
 }
 
 Status InPlaceEngine::take_token_slots(const Feed& feed) {
@@ -223,6 +225,18 @@ int64_t InPlaceEngine::Together::tokens() const {
   return sum;
 }
 
+// The program behind the embeddings takes one prompt at a time.
+Status InPlaceEngine::check_wanted(std::span<const Feed> feeds, size_t i) const {
+  const Feed& f = feeds[i];
+  const int64_t end = f.sequence->length() + static_cast<int64_t>(f.tokens.size());
+  for (int64_t t = end - f.wanted; t < end; ++t)
+    if (f.sequence->media().holds(t) && (feeds.size() > 1 || f.wanted > 1))
+      return Status::error(Code::kInvalidArgument,
+                           "logits after a token that stands for a row of an encoder are given one at a time, and the "
+                           "step wants more");
+  return Status::ok();
+}
+
 // Slots of the whole step are taken before anything is computed, in the order of the feeds, so that none is refused for
 // the sake of another one that is refused itself. With a window, where tokens give slots back as the step goes on, they
 // are taken run by run.
@@ -230,21 +244,33 @@ Status InPlaceEngine::run_together(Together& step, float* to) {
   const std::span<const Feed> feeds = step.feeds;
   for (size_t i = 0; i < feeds.size(); ++i) {
     Status taken = check_source(*feeds[i].sequence);
+    if (taken.is_ok()) taken = check_wanted(feeds, i);
     if (taken.is_ok() && window_ == 0) taken = take_all_slots(feeds[i]);
     if (!taken.is_ok()) step.refuse(i, std::move(taken));
   }
   for (size_t i = 0; i < feeds.size(); ++i) {
     const size_t end = feeds[i].tokens.size() - static_cast<size_t>(feeds[i].wanted);
     while (step.refused[i].is_ok() && step.begun[i] < end) {
-      const size_t count = std::min(end - step.begun[i], static_cast<size_t>(chunk_));
-      if (step.tokens() + static_cast<int64_t>(count) > chunk_) SITU_RETURN_IF_ERROR(run_parts(step, 0, nullptr));
+      const SequenceMedia& media = feeds[i].sequence->media();
+      const int64_t next = step.undo[i].length() + static_cast<int64_t>(step.begun[i]);
+      const size_t count =
+          static_cast<size_t>(std::min({static_cast<int64_t>(end - step.begun[i]), chunk_, media.border(next)}));
+      const bool held = media.holds(next);  // then the run is of this prompt alone
+      if (held || step.tokens() + static_cast<int64_t>(count) > chunk_)
+        SITU_RETURN_IF_ERROR(run_parts(step, 0, nullptr));
       add_parts(step, i, count, true);
+      if (held) SITU_RETURN_IF_ERROR(run_parts(step, 0, nullptr));
     }
   }
   for (size_t i = 0; i < feeds.size(); ++i) {
     const size_t piece = feeds[i].apart ? 1 : static_cast<size_t>(feeds[i].wanted);
-    while (step.refused[i].is_ok() && step.begun[i] < feeds[i].tokens.size())
-      add_parts(step, i, piece, !feeds[i].apart);
+    while (step.refused[i].is_ok() && step.begun[i] < feeds[i].tokens.size()) {
+      const int64_t next = step.undo[i].length() + static_cast<int64_t>(step.begun[i]);
+      const int64_t alike = std::min(static_cast<int64_t>(feeds[i].tokens.size() - step.begun[i]),
+                                     feeds[i].sequence->media().border(next));
+      if (feeds[i].sequence->media().holds(next)) SITU_RETURN_IF_ERROR(run_parts(step, 0, nullptr));
+      add_parts(step, i, std::min(piece, static_cast<size_t>(alike)), !feeds[i].apart);
+    }
   }
   int64_t wanted = 0;
   for (size_t i = 0; i < feeds.size(); ++i)
@@ -294,9 +320,14 @@ Status InPlaceEngine::run_parts(Together& step, int64_t wanted, float* to) {
   }
   const bool token = segments.size() == 1 && segments[0].is_token();
   Program& program = token ? *decode_ : *prefill_;
-  ran_ = &program;
   token_rows_ = 0;
-  SITU_RETURN_IF_ERROR(program.run({segments, wanted, turn_, to}, ledger_));
+  if (segments[0].embeddings) {  // parts of one prompt
+    for (const Segment& s : segments)
+      SITU_RETURN_IF_ERROR(run_segment(program, s, &s == &segments.back() ? wanted : 0, to));
+  } else {
+    ran_ = &program;
+    SITU_RETURN_IF_ERROR(program.run({segments, wanted, turn_, to}, ledger_));
+  }
   for (const Part& p : step.parts) step_done(*step.feeds[p.feed].sequence);
   step.parts.clear();
   return Status::ok();

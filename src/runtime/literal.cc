@@ -29,7 +29,8 @@ Result<Tensor> host_input(const Compiled& compiled, ValueId v, const SymbolValue
   for (int64_t i = 0; i < t.count(); ++i)
     put(i, mask                                  ? 1
            : fed->second == InputRole::kTokenIds ? step.tokens[static_cast<size_t>(i % count)]
-                                                 : symbols.value[kSymP] + i % count);
+           : step.positions                      ? step.positions[i / count % 3 * step.position_stride + i % count]
+                            : (step.first_position < 0 ? symbols.value[kSymP] : step.first_position) + i % count);
   return t;
 }
 
@@ -157,6 +158,7 @@ Result<LiteralResult> run_literally(const Compiled& compiled, const LiteralStep&
     for (const StatePair& s : binding.states)
       if (s.present == graph.outputs[o]) result.states[s.name] = (*outputs)[o];
     if (graph.outputs[o] == binding.logits) result.logits = (*outputs)[o];
+    if (graph.outputs[o] == binding.rows) result.rows = (*outputs)[o];
   }
   return result;
 }

@@ -16,10 +16,14 @@ struct LiteralStep {
   int64_t source_rows = 1;
   const std::map<std::string, Tensor>* states = nullptr;  // by the name of the state
   const std::map<std::string, Tensor>* fed = nullptr;     // by the name of the input
-  int64_t source_length = 0;  // of the encoder's input; 0: the fewest that so many rows are made of
+  int64_t source_length = 0;           // of the encoder's input; 0: the fewest that so many rows are made of
+  int64_t first_position = -1;         // -1: past
+  const int64_t* positions = nullptr;  // [3, position_stride], of the tokens at first; null: first_position and on
+  int64_t position_stride = 0;
 };
 struct LiteralResult {
   Tensor logits;
+  Tensor rows;                           // Binding::rows
   std::map<std::string, Tensor> states;  // that the graph makes, by name
 };
 Result<LiteralResult> run_literally(const Compiled& compiled, const LiteralStep& step, Evaluator& evaluator);

@@ -46,6 +46,10 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files
     if (!first_graph) first_graph = m.literal_decode;
   }
   e->decode_ = std::move(*decode);
+  if (!files.media.empty()) {
+    e->cut_ = cut_at_embeddings(e->decode_);
+    if (first_graph) e->cut_ = Status::error("first calls are computed by a graph of their own");
+  }
   if (!first_graph) return e;
   Result<Compiled> first = compile(*first_graph, options, nullptr,
                                    {Phase::kFirst, false, source_states(*first_graph, m, true), {}, m.source_length});
@@ -103,6 +107,57 @@ Status NaiveEngine::encode(NaiveSequence& sequence, const EncoderInput& input) {
   }
 }
 
+Result<Tensor> NaiveEngine::encoder_rows(const MediaPlaces::Encoder& places, int64_t width) {
+  const MediaEncoder& encoder = files_->media[places.index];
+  ThreadPool one(1);
+  Evaluator evaluator(one);
+  Result<MediaGraph> graph = MediaGraph::bind(encoder, places.arrays, width, evaluator);
+  if (!graph.is_ok()) return graph.status().or_code(Code::kUnsupportedModel);
+  Result<Compiled> compiled = graph->compile(options_, nullptr);
+  if (!compiled.is_ok()) return compiled.status().or_code(Code::kUnsupportedModel).with_context(encoder.name);
+  Result<LiteralResult> made = run_literally(*compiled, {{}, 0, 1, nullptr, &places.arrays}, *evaluator_);
+  if (!made.is_ok()) return made.status().with_context(encoder.name);
+  const Tensor rows = made->rows;
+  if (rows.type() != cut_->lookup.graph.values[cut_->lookup.binding.rows].info.type || rows.rank() < 1 ||
+      rows.dims().back() != width)
+    return Status::error(Code::kUnsupportedModel, encoder.name + ": its rows are not as embeddings are");
+  SITU_RETURN_IF_ERROR(check_media_rows(encoder, places, rows.count() / width));
+  return rows.reshaped({rows.count() / width, width});
+}
+
+Status NaiveEngine::encode(NaiveSequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input) {
+  if (!cut_.is_ok()) return cut_.status().or_code(Code::kUnsupportedModel);
+  try {
+    Result<MediaPlaces> places = media_places(*files_, prompt, input);
+    if (!places.is_ok()) return places.status();
+    const auto rows = std::make_shared<MediaRows>();
+    rows->base = rows->first = sequence.length;
+    rows->ids.assign(prompt.begin(), prompt.end());
+    rows->count = static_cast<int64_t>(prompt.size());
+    SITU_RETURN_IF_ERROR(set_media_positions(
+        *files_, cut_->decoder, *places, {prompt, rows->base, sequence.media.first_position(rows->base)}, rows.get()));
+    Result<LiteralResult> looked_up = run_literally(cut_->lookup, {prompt}, *evaluator_);
+    if (!looked_up.is_ok()) return looked_up.status();
+    const int64_t width = looked_up->rows.dims().back();
+    rows->rows = looked_up->rows.reshaped({rows->count, width});
+    for (const MediaPlaces::Encoder& e : places->encoders) {
+      Result<Tensor> made = encoder_rows(e, width);
+      if (!made.is_ok()) return made.status();
+      for (size_t r = 0; r < e.tokens.size(); ++r) {
+        View dst = rows->rows.view(), src = made->view();
+        dst.dims[0] = src.dims[0] = 1;
+        dst.data += e.tokens[r] * rows->row_bytes();
+        src.data += static_cast<int64_t>(r) * rows->row_bytes();
+        move_bytes(dst, src, ledger());
+      }
+    }
+    sequence.media.add(rows);
+    return Status::ok();
+  } catch (const std::bad_alloc&) {
+    return Status::error(Code::kNoRoom, "not enough memory to run the encoder");
+  }
+}
+
 Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> tokens, float* to) {
   if (tokens.empty()) return Status::error(Code::kInvalidArgument, "a step needs at least one token");
   if (has_encoder() && sequence.source_rows == 0)
@@ -131,7 +186,20 @@ Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> token
     sequence.length = sequence.window.length;
     return Status::ok();
   }
-  if (!first_ && !one_token_) return run(decode_, sequence, tokens);
+  if (!first_ && !one_token_) {
+    sequence.media.match(sequence.length, tokens);
+    if (sequence.media.empty()) return run(decode_, sequence, tokens);
+    NaiveSequence next = sequence;
+    for (size_t begin = 0; begin < tokens.size();) {
+      const size_t count =
+          static_cast<size_t>(std::min(next.media.border(next.length), static_cast<int64_t>(tokens.size() - begin)));
+      SITU_RETURN_IF_ERROR(
+          run(next.media.holds(next.length) ? cut_->decoder : decode_, next, tokens.subspan(begin, count)));
+      begin += count;
+    }
+    sequence = std::move(next);
+    return Status::ok();
+  }
   if (first_ && sequence.length == 0) return run(*first_, sequence, tokens);
   NaiveSequence next = sequence;
   for (const int64_t& token : tokens) SITU_RETURN_IF_ERROR(run(decode_, next, {&token, 1}));
@@ -140,10 +208,18 @@ Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> token
 }
 
 Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens) {
-  Result<LiteralResult> made = run_literally(compiled,
-                                             {tokens, sequence.length, std::max<int64_t>(1, sequence.source_rows),
-                                              &sequence.states, nullptr, sequence.source_length},
-                                             *evaluator_);
+  LiteralStep step{tokens,           sequence.length, std::max<int64_t>(1, sequence.source_rows),
+                   &sequence.states, nullptr,         sequence.source_length};
+  step.first_position = sequence.media.first_position(sequence.length);
+  step.positions = sequence.media.positions(sequence.length, &step.position_stride);
+  std::map<std::string, Tensor> embeddings;
+  if (cut_.is_ok() && &compiled == &cut_->decoder) {
+    const Value& x = compiled.graph.values[compiled.embeddings];
+    embeddings[x.name] = Tensor::borrow(x.info.type, {1, static_cast<int64_t>(tokens.size()), x.info.shape[2].value()},
+                                        sequence.media.row(sequence.length), nullptr);
+    step.fed = &embeddings;
+  }
+  Result<LiteralResult> made = run_literally(compiled, step, *evaluator_);
   if (!made.is_ok()) return made.status();
   SITU_RETURN_IF_ERROR(keep_logits(made->logits));
   made->states.merge(sequence.states);  // what this call does not give stays

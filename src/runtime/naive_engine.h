@@ -12,6 +12,7 @@
 #include "runtime/encoder_input.h"
 #include "runtime/fixed_window_loop.h"
 #include "runtime/literal.h"
+#include "runtime/media_writer.h"
 
 namespace situ {
 
@@ -21,6 +22,7 @@ struct NaiveSequence {
   int64_t length = 0, source_rows = 0;
   int64_t source_length = 0;   // of the encoder's input, where it has a mask
   FixedWindowSequence window;  // of an export whose extents are fixed
+  SequenceMedia media;
 };
 
 class NaiveEngine {
@@ -30,6 +32,9 @@ class NaiveEngine {
   NaiveSequence new_sequence() const { return {}; }
   // Runs the encoder; the sequence begins anew behind its output.
   Status encode(NaiveSequence& sequence, const EncoderInput& input);
+  // As in place: the embeddings of the prompt are looked up, and the rows of encoders copied over those of their
+  // tokens.
+  Status encode(NaiveSequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input);
   // After an error the sequence is what it was.
   Status step(NaiveSequence& sequence, std::span<const int64_t> tokens, float* to = nullptr);  // `to`: as in place
   std::span<const float> logits() const { return logits_; }
@@ -44,6 +49,7 @@ class NaiveEngine {
   NaiveEngine() = default;
   Status feed(NaiveSequence& sequence, std::span<const int64_t> tokens);
   Status run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens);
+  Result<Tensor> encoder_rows(const MediaPlaces::Encoder& places, int64_t width);
   Status keep_logits(const Tensor& logits);
 
   const ModelFiles* files_ = nullptr;
@@ -53,7 +59,8 @@ class NaiveEngine {
   std::unique_ptr<FixedWindowLoop> fixed_;   // null: extents follow the step
   std::optional<Compiled> first_, encoder_;  // encoder_: for extents_
   int64_t encoder_length_ = 0;               // of its mask, where it takes one
-  bool one_token_ = false;                   // decode_ holds for single tokens, and no graph for more
+  Result<CutGraphs> cut_ = Status::error("the model has no encoder of pictures or sounds");
+  bool one_token_ = false;  // decode_ holds for single tokens, and no graph for more
   std::map<std::string, std::vector<int64_t>> extents_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Evaluator> evaluator_;

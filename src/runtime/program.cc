@@ -71,6 +71,7 @@ Status Program::bind_memory() {
     logits_view_ = views_.add(logits, graph_.values[binding_.logits].info.type, base_of(logits));
   }
   logits_port_ = find_logits_port();
+  rows_call_ = find_rows_call();
   return Status::ok();
 }
 
@@ -177,6 +178,24 @@ int Program::find_logits_port() const {
   return home.root;
 }
 
+int Program::find_rows_call() const {
+  if (binding_.rows == kNoValue) return -1;
+  const Home& rows = plan_.values[binding_.rows];
+  int found = -1;
+  for (size_t i = 0; i < schedule_->calls.size(); ++i) {
+    const Call& c = schedule_->calls[i];
+    for (size_t o = 0; o < c.in.size() + c.out.size(); ++o) {
+      const ValueId v = operand_value(c, o);
+      if (v == kNoValue) continue;
+      const Home& home = operand_home(plan_, c, o);
+      if (home.region != rows.region || home.root != rows.root) continue;
+      if (found >= 0 || o != c.in.size() || v != binding_.rows || !is_product(static_cast<int>(i))) return -1;
+      found = static_cast<int>(i);
+    }
+  }
+  return found;
+}
+
 // Where the ports of a step lie: what the caller hands in, and outputs where he wants them or in their own place.
 Status Program::place_ports(const StepInput& input) {
   ports_.clear();
@@ -184,9 +203,10 @@ Status Program::place_ports(const StepInput& input) {
   for (const Root& r : plan_.ports) {
     const bool output = graph_.values[r.value].producer >= 0;
     inputs += output ? 0 : 1;
-    ports_.push_back(output                           ? regions_.io + r.offset + input.turn * r.bytes
-                     : inputs <= input.tensors.size() ? input.tensors[inputs - 1]
-                                                      : nullptr);
+    ports_.push_back(output && input.rows && r.value == binding_.rows ? input.rows
+                     : output                                         ? regions_.io + r.offset + input.turn * r.bytes
+                     : inputs <= input.tensors.size()                 ? input.tensors[inputs - 1]
+                                                                      : nullptr);
   }
   if (inputs != input.tensors.size())
     return Status::error("a step is given " + std::to_string(input.tensors.size()) + " tensors, and takes " +
@@ -313,7 +333,7 @@ void Program::write_inputs(const StepInput& input, Ledger& ledger) {
     for (int64_t row = 0, i = 0; row < rows; ++row)
       for (const Segment& s : input.segments)
         for (int64_t j = 0; j < s.count; ++j, ledger.computed += dtype_bytes(info.type))
-          write_integer(at, info.type, i++, role->second == InputRole::kTokenIds ? s.tokens[j] : s.past + j);
+          write_integer(at, info.type, i++, role->second == InputRole::kTokenIds ? s.tokens[j] : s.position_of(row, j));
   }
   if (!several()) return;
   for (const ViewTable::Part& part : std::span(parts_).first(input.segments.size()))
@@ -337,6 +357,10 @@ void Program::bind(int index, int segment, KernelCall& to) const {
     to.prompt_rows = c.step_rows && !last_rows ? prompt_rows_ : 0;
     to.slots = slots_.data();
     to.out_by_slot = several() ? c.out_by_slot : 0;
+  }
+  if (index == rows_call_ && input_->row_places) {
+    to.slots = input_->row_places;
+    to.out_by_slot = 1;
   }
   to.out = to.in + c.in.size();
   to.segments = nullptr;

@@ -39,7 +39,16 @@ struct Segment {
   int64_t keys = 0;                          // tokens that the sequence keeps, up to these
   bool prompt = false;                       // a piece of one (KernelCall::prompt_rows)
   int64_t source_slot = 0, source_rows = 0;  // of the sequence's source; 0 rows: it has none
+  // -- of a prompt among whose embeddings are rows that encoders made
+  std::byte* embeddings = nullptr;     // of the tokens; null: the program looks them up
+  const int64_t* positions = nullptr;  // [3, position_stride], of the tokens at first; null: position and on
+  int64_t position_stride = 0;
+  int64_t position = -1;  // of the first token; -1: as many as are past
   bool is_token() const { return count == 1 && !prompt; }
+  int64_t position_of(int64_t row, int64_t token) const {
+    if (positions) return positions[row % 3 * position_stride + token];
+    return (position < 0 ? past : position) + token;
+  }
 };
 
 // The tokens of `sequence` from number `past` on, whose slots begin at first_slot, without runs, which may still move.
@@ -55,6 +64,10 @@ struct StepInput {
   float* logits = nullptr;  // where they are written instead, [wanted, vocabulary]; not where they are no port of their
                             // own (halves, logits of all tokens): then they stay where the program has them
   std::span<std::byte* const> tensors = {};  // of the input ports, in the order of Plan::ports
+  // Where Binding::rows are written, row r `row_places[r]` rows behind it; null: r rows. Precondition of places:
+  // writes_rows_by_place().
+  std::byte* rows = nullptr;
+  const int64_t* row_places = nullptr;
 };
 
 class Program final : private BoundCalls {
@@ -95,6 +108,9 @@ class Program final : private BoundCalls {
   void set_trace(Trace* trace);
   // Generic steps read state as one block: sequences must then be one run.
   bool needs_contiguous() const { return schedule_->needs_contiguous; }
+  // Whether Binding::rows may be written to places of their own: a product alone writes them (out_rows in
+  // kernels/rows.h).
+  bool writes_rows_by_place() const { return rows_call_ >= 0; }
   // Why a step cannot have tokens of several sequences; "": it can.
   const std::string& one_sequence() const { return schedule_->one_sequence; }
 
@@ -110,6 +126,7 @@ class Program final : private BoundCalls {
   bool is_host_integers(const Home& home, ValueId v) const;
   int64_t host_offset(int root);
   int find_logits_port() const;
+  int find_rows_call() const;
 
   // -- a step
   Status place_ports(const StepInput& input);
@@ -144,6 +161,7 @@ class Program final : private BoundCalls {
   std::vector<const Root*> bent_;  // blocks with dims that are not linear in the step's symbols
   int logits_view_ = -1;
   int logits_port_ = -1;  // that takes the logits of wanted tokens, and no others, wherever it lies; -1: none
+  int rows_call_ = -1;    // the product that writes Binding::rows; -1: none does, or not alone
   Trace* trace_ = nullptr;
   int32_t first_name_ = 0, token_name_ = 0;  // in the trace: of call 0, of the whole step
   // Of the step that runs:

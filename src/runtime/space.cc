@@ -131,6 +131,7 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
     tied_ = std::move(other.tied_);
     held_ = std::move(other.held_);
     source_ = std::move(other.source_);
+    media_ = std::move(other.media_);
     length_ = other.length_;
     dropped_ = other.dropped_;
     written_ = other.written_;
@@ -227,6 +228,7 @@ Sequence Sequence::fork() const {
   other.length_ = length_;
   other.dropped_ = dropped_;
   other.source_ = source_;
+  other.media_ = media_;
   other.held_ = held_;
   for (const Whole& h : held_) pool_->space(SpaceKind::kWhole).add_reference({h.slot, 1});
   return other;

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "kernels/kernel.h"
 #include "place/plan.h"
+#include "runtime/media_rows.h"
 
 namespace situ {
 
@@ -136,12 +137,16 @@ class Sequence {
   void drop(int64_t most, int64_t first);
   // Another sequence over the same slots: index work only.
   Sequence fork() const;
-  // No tokens any more; the source stays.
+  // No tokens any more; source and media stay.
   void clear();
 
   // -- source
   void set_source(std::shared_ptr<const Source> source) { source_ = std::move(source); }
   const std::shared_ptr<const Source>& source() const { return source_; }
+
+  // -- rows that encoders made for tokens of it
+  SequenceMedia& media() { return media_; }
+  const SequenceMedia& media() const { return media_; }
 
   // -- whole states: the slot that the next step reads; 0 holds zeros, which is what a new sequence reads
   int64_t read_slot() const { return held_.empty() ? 0 : held_.back().slot; }
@@ -173,6 +178,7 @@ class Sequence {
   std::vector<Tied> tied_;  // in order
   int64_t length_ = 0, dropped_ = 0;
   std::shared_ptr<const Source> source_;
+  SequenceMedia media_;
   std::vector<Whole> held_;
   int64_t written_ = -1, pinned_ = -1;
 };

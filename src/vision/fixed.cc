@@ -94,7 +94,7 @@ Result<Prepared> prepare_gemma3(RgbImage image, const Settings& settings, const 
   return prepared;
 }
 
-Result<std::vector<NamedTensor>> fixed_tensors(std::span<const Prepared> images, const Settings& settings) {
+Result<std::vector<PixelTensor>> fixed_tensors(std::span<const Prepared> images, const Settings& settings) {
   const RgbImage& first = images.front().tiles.front();
   int64_t count = 0;
   for (const Prepared& image : images) {
@@ -107,7 +107,7 @@ Result<std::vector<NamedTensor>> fixed_tensors(std::span<const Prepared> images,
                                std::to_string(tile.height) + " pixels");
     }
   }
-  std::vector<NamedTensor> tensors;
+  std::vector<PixelTensor> tensors;
   tensors.push_back(tiles_tensor(images, settings, {count, 3, first.height, first.width}));
   return tensors;
 }

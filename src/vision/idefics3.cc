@@ -102,11 +102,11 @@ Result<Prepared> prepare_idefics3(RgbImage image, const Settings& settings, cons
   return prepared;
 }
 
-Result<std::vector<NamedTensor>> idefics3_tensors(std::span<const Prepared> images, const Settings& settings) {
+Result<std::vector<PixelTensor>> idefics3_tensors(std::span<const Prepared> images, const Settings& settings) {
   int64_t tiles = 0;
   for (const Prepared& image : images) tiles += static_cast<int64_t>(image.tiles.size());
   const int64_t edge = images.front().tiles.front().width;
-  std::vector<NamedTensor> tensors;
+  std::vector<PixelTensor> tensors;
   tensors.push_back(tiles_tensor(images, settings, {1, tiles, 3, edge, edge}));
   // Every tile is full.
   tensors.push_back({"pixel_attention_mask", Tensor::allocate(DType::kBool, {1, tiles, edge, edge})});

@@ -55,8 +55,8 @@ void write_planes(const RgbImage& image, const Levels& levels, int64_t plane_hei
   }
 }
 
-NamedTensor tiles_tensor(std::span<const Prepared> images, const Settings& settings, std::vector<int64_t> dims) {
-  NamedTensor pixels{"pixel_values", Tensor::allocate(DType::kF32, dims)};
+PixelTensor tiles_tensor(std::span<const Prepared> images, const Settings& settings, std::vector<int64_t> dims) {
+  PixelTensor pixels{"pixel_values", Tensor::allocate(DType::kF32, dims)};
   const Levels levels = make_levels(settings);
   float* out = pixels.tensor.view().as<float>();
   for (const Prepared& image : images) {

@@ -49,14 +49,14 @@ Result<Prepared> prepare_pixtral(RgbImage image, const Settings& settings, const
   return prepared;
 }
 
-Result<std::vector<NamedTensor>> pixtral_tensors(std::span<const Prepared> images, const Settings& settings) {
+Result<std::vector<PixelTensor>> pixtral_tensors(std::span<const Prepared> images, const Settings& settings) {
   const int64_t count = static_cast<int64_t>(images.size());
   int64_t height = 0, width = 0;
   for (const Prepared& image : images) {
     height = std::max<int64_t>(height, image.tiles.front().height);
     width = std::max<int64_t>(width, image.tiles.front().width);
   }
-  std::vector<NamedTensor> tensors;
+  std::vector<PixelTensor> tensors;
   tensors.push_back({"pixel_values", Tensor::allocate(DType::kF32, {count, 3, height, width})});
   tensors.push_back({"image_sizes", Tensor::allocate(DType::kI64, {count, 2})});
   const Levels levels = make_levels(settings);

@@ -152,7 +152,7 @@ Result<Processed> ImageProcessor::process(std::vector<ImageInput> images, const 
     prepared.push_back(std::move(*one));
     processed.images.push_back(std::move(*image));
   }
-  Result<std::vector<NamedTensor>> tensors = model_->rule->tensors(prepared, *settings);
+  Result<std::vector<PixelTensor>> tensors = model_->rule->tensors(prepared, *settings);
   if (!tensors.is_ok()) return tensors.status();
   processed.tensors = std::move(*tensors);
   return processed;

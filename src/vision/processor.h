@@ -31,7 +31,7 @@ struct ImageOptions {
   std::map<std::string, std::string> overrides;
 };
 
-struct NamedTensor {
+struct PixelTensor {
   // transformers' name: pixel_values, pixel_attention_mask, image_grid_thw, image_sizes. Graphs may leave "image_" out.
   std::string name;
   Tensor tensor;
@@ -53,7 +53,7 @@ struct ProcessedImage {
 };
 
 struct Processed {
-  std::vector<NamedTensor> tensors;
+  std::vector<PixelTensor> tensors;
   std::vector<ProcessedImage> images;  // in the order of the request
 };
 

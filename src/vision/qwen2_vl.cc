@@ -89,11 +89,11 @@ Result<Prepared> prepare_qwen2_vl(RgbImage image, const Settings& settings, cons
   return prepared;
 }
 
-Result<std::vector<NamedTensor>> qwen2_vl_tensors(std::span<const Prepared> images, const Settings& settings) {
+Result<std::vector<PixelTensor>> qwen2_vl_tensors(std::span<const Prepared> images, const Settings& settings) {
   const int64_t patch = settings.patch_size.height;
   int64_t patches = 0;
   for (const Prepared& image : images) patches += static_cast<int64_t>(image.rows) * image.columns;
-  std::vector<NamedTensor> tensors;
+  std::vector<PixelTensor> tensors;
   tensors.push_back(
       {"pixel_values", Tensor::allocate(DType::kF32, {patches, 3 * settings.temporal_patch_size * patch * patch})});
   tensors.push_back({"image_grid_thw", Tensor::allocate(DType::kI64, {static_cast<int64_t>(images.size()), 3})});

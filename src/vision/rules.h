@@ -24,12 +24,12 @@ struct ImageRule {
   const char* name;      // image_processor_type, without "Fast"
   const char* defaults;  // JSON: every setting, as the class's constructor has it
   Result<Prepared> (*prepare)(RgbImage image, const Settings& settings, const ImageLimits& limits);
-  Result<std::vector<NamedTensor>> (*tensors)(std::span<const Prepared> images, const Settings& settings);
+  Result<std::vector<PixelTensor>> (*tensors)(std::span<const Prepared> images, const Settings& settings);
 };
 
 // CLIP and SigLIP: one size for all. pixel_values [images, 3, height, width].
 Result<Prepared> prepare_fixed(RgbImage image, const Settings& settings, const ImageLimits& limits);
-Result<std::vector<NamedTensor>> fixed_tensors(std::span<const Prepared> images, const Settings& settings);
+Result<std::vector<PixelTensor>> fixed_tensors(std::span<const Prepared> images, const Settings& settings);
 
 // Gemma 3: as SigLIP, and with pan and scan crops of a wide image behind it. pixel_values [tiles, 3, height, width].
 Result<Prepared> prepare_gemma3(RgbImage image, const Settings& settings, const ImageLimits& limits);
@@ -37,16 +37,16 @@ Result<Prepared> prepare_gemma3(RgbImage image, const Settings& settings, const 
 // Idefics3 and SmolVLM: tiles and the whole. pixel_values [1, tiles, 3, edge, edge], pixel_attention_mask [1, tiles,
 // edge, edge] bool.
 Result<Prepared> prepare_idefics3(RgbImage image, const Settings& settings, const ImageLimits& limits);
-Result<std::vector<NamedTensor>> idefics3_tensors(std::span<const Prepared> images, const Settings& settings);
+Result<std::vector<PixelTensor>> idefics3_tensors(std::span<const Prepared> images, const Settings& settings);
 
 // Qwen2-VL: patches. pixel_values [patches, 3 * temporal * patch * patch], image_grid_thw [images, 3] int64.
 Result<Prepared> prepare_qwen2_vl(RgbImage image, const Settings& settings, const ImageLimits& limits);
-Result<std::vector<NamedTensor>> qwen2_vl_tensors(std::span<const Prepared> images, const Settings& settings);
+Result<std::vector<PixelTensor>> qwen2_vl_tensors(std::span<const Prepared> images, const Settings& settings);
 
 // Pixtral: whole patches, padded with 0 to the largest. pixel_values [images, 3, height, width], image_sizes [images,
 // 2].
 Result<Prepared> prepare_pixtral(RgbImage image, const Settings& settings, const ImageLimits& limits);
-Result<std::vector<NamedTensor>> pixtral_tensors(std::span<const Prepared> images, const Settings& settings);
+Result<std::vector<PixelTensor>> pixtral_tensors(std::span<const Prepared> images, const Settings& settings);
 
 // What the rules share.
 
@@ -66,6 +66,6 @@ Levels make_levels(const Settings& settings);
 void write_planes(const RgbImage& image, const Levels& levels, int64_t plane_height, int64_t plane_width,
                   float* planes);
 // "pixel_values" under `dims`: all tiles of equal size one after the other, each [3, height, width].
-NamedTensor tiles_tensor(std::span<const Prepared> images, const Settings& settings, std::vector<int64_t> dims);
+PixelTensor tiles_tensor(std::span<const Prepared> images, const Settings& settings, std::vector<int64_t> dims);
 
 }  // namespace situ

@@ -1,0 +1,333 @@
+#include "runtime/media_writer.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "base/ledger.h"
+#include "runtime/media_positions.h"
+
+namespace situ {
+namespace {
+
+// Programs for so many different arrays are kept: a picture's size is seldom another one each time.
+constexpr size_t kMostEntries = 8;
+
+Result<std::byte*> reserve_io(const Plan& plan, const std::string& what) {
+  const size_t bytes = static_cast<size_t>(plan.io_bytes + 64);
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED)
+    return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(bytes) + " bytes for " + what);
+  return static_cast<std::byte*>(p);
+}
+
+void release_io(std::byte* io, const Plan& plan) {
+  if (io) munmap(io, static_cast<size_t>(plan.io_bytes + 64));
+}
+
+// Consecutive tokens.
+struct Stretch {
+  int64_t first = 0, count = 0;
+};
+template <typename In>
+std::vector<Stretch> stretches(int64_t begin, int64_t end, In in) {
+  std::vector<Stretch> found;
+  for (int64_t t = begin; t < end; ++t) {
+    if (!in(t)) continue;
+    if (found.empty() || found.back().first + found.back().count != t) found.push_back({t, 0});
+    ++found.back().count;
+  }
+  return found;
+}
+
+const Tensor* grids_of(const MediaPlaces::Encoder& places) {
+  for (const auto& [name, array] : places.arrays)
+    if (array.type() == DType::kI64 && array.rank() == 2 && array.dims()[1] == 3) return &array;
+  return nullptr;
+}
+
+bool three_rows(const Compiled& decoder) {
+  for (const auto& [v, role] : decoder.binding.inputs)
+    if (role == InputRole::kPositions)
+      if (const Shape& s = decoder.graph.values[v].info.shape; s.size() == 3 && s[0] != Dim(1)) return true;
+  return false;
+}
+
+}  // namespace
+
+Result<MediaPlaces> media_places(const ModelFiles& files, std::span<const int64_t> ids, const EncoderInput& input) {
+  MediaPlaces all;
+  std::map<std::string, int> taken;
+  std::string inputs;
+  for (size_t e = 0; e < files.media.size(); ++e) {
+    const MediaEncoder& encoder = files.media[e];
+    const Graph& graph = encoder.model.graph;
+    MediaPlaces::Encoder places{e, {}, {}};
+    for (const ValueId v : graph.inputs) {
+      const Value& value = graph.values[v];
+      inputs += (inputs.empty() ? "" : ", ") + value.name;
+      const auto given = input.tensors.find(value.name);
+      if (given == input.tensors.end()) continue;
+      ++taken[value.name];
+      SITU_RETURN_IF_ERROR(check_encoder_array(graph, value, given->second, false).with_context(encoder.name));
+      places.arrays.insert(*given);
+    }
+    for (size_t i = 0; i < ids.size() && encoder.token >= 0; ++i)
+      if (ids[i] == encoder.token) places.tokens.push_back(static_cast<int64_t>(i));
+    const auto wrong = [&](const std::string& what) {
+      return Status::error(Code::kInvalidArgument, encoder.name + ": " + what);
+    };
+    if (places.arrays.empty() && places.tokens.empty()) continue;
+    if (encoder.token < 0)
+      return wrong("config.json does not say which token id its rows stand for (image_token_id, audio_token_id)");
+    const std::string count = std::to_string(places.tokens.size()) + " tokens with id " + std::to_string(encoder.token);
+    if (places.arrays.empty())
+      return wrong("the prompt has " + count + ", which stand for its rows, and no array is given for it");
+    for (const ValueId v : graph.inputs)
+      if (const Value& value = graph.values[v]; !places.arrays.count(value.name))
+        return wrong("input '" + value.name + "' " + dtype_name(value.info.type) +
+                     shape_str(value.info.shape, &graph.symbol_names) + " is not given");
+    if (places.tokens.empty())
+      return wrong("an array is given for it, and the prompt has no token with id " + std::to_string(encoder.token) +
+                   ", which would stand for its rows");
+    all.encoders.push_back(std::move(places));
+  }
+  for (const auto& [name, tensor] : input.tensors) {
+    if (!taken.count(name))
+      return Status::error(Code::kInvalidArgument, "no encoder has an input '" + name + "'; there are: " + inputs);
+    if (taken[name] > 1)
+      return Status::error(Code::kInvalidArgument,
+                           "several encoders have an input '" + name + "': which is meant cannot be said");
+  }
+  return all;
+}
+
+Status check_media_rows(const MediaEncoder& encoder, const MediaPlaces::Encoder& places, int64_t rows) {
+  if (rows == static_cast<int64_t>(places.tokens.size())) return Status::ok();
+  return Status::error(Code::kInvalidArgument, encoder.name + ": it makes " + std::to_string(rows) +
+                                                   " rows of the arrays, and the prompt has " +
+                                                   std::to_string(places.tokens.size()) + " tokens with id " +
+                                                   std::to_string(encoder.token) + ", one for each was expected");
+}
+
+Status set_media_positions(const ModelFiles& files, const Compiled& decoder, const MediaPlaces& places,
+                           const MediaPrompt& prompt, MediaRows* rows) {
+  if (!three_rows(decoder)) return Status::ok();
+  for (const auto& [v, role] : decoder.binding.inputs)
+    if (role == InputRole::kPositions && decoder.graph.values[v].info.shape.size() == 3 &&
+        decoder.graph.values[v].info.shape[0] != Dim(3))
+      return Status::error(Code::kUnsupportedModel, "positions of " + decoder.graph.values[v].info.shape[0].str() +
+                                                        " rows are known of text alone");
+  if (places.encoders.size() != 1 || !grids_of(places.encoders[0]) || files.spatial_merge < 1)
+    return Status::error(Code::kUnsupportedModel,
+                         "the decoder takes positions of three rows, which are known of one kind of pictures with a "
+                         "grid [pictures, 3] and a spatial_merge_size in config.json");
+  const std::vector<int64_t> grids = grids_of(places.encoders[0])->to_i64();
+  Result<std::vector<int64_t>> positions = media_positions(
+      prompt.ids, prompt.first_position, files.media[places.encoders[0].index].token, grids, files.spatial_merge);
+  if (!positions.is_ok()) return positions.status();
+  rows->positions = std::move(*positions);
+  rows->next_position = 1 + *std::max_element(rows->positions.begin(), rows->positions.end());
+  return Status::ok();
+}
+
+Result<std::unique_ptr<MediaWriter>> MediaWriter::create(const ModelFiles& files, const EngineOptions& options,
+                                                         const CutGraphs& cut, int64_t chunk, bool whole,
+                                                         ThreadPool& pool) {
+  std::unique_ptr<MediaWriter> w(new MediaWriter(files, options, cut, pool));
+  w->chunk_ = chunk;
+  w->whole_ = whole;
+  Result<Plan> plan = make_plan(cut.lookup.graph, cut.lookup.binding, {chunk, context_of(options), 1, 1});
+  if (!plan.is_ok()) return plan.status().with_context(files.lookup_name);
+  w->lookup_plan_ = std::move(*plan);
+#ifndef NDEBUG
+  SITU_RETURN_IF_ERROR(
+      verify_plan(cut.lookup.graph, cut.lookup.binding, w->lookup_plan_, {std::min<int64_t>(chunk, 3)}));
+#endif
+  return w;
+}
+
+MediaWriter::~MediaWriter() {
+  for (const auto& e : entries_) release_io(e->io, e->plan);
+  release_io(lookup_io_, lookup_plan_);
+}
+
+Status MediaWriter::place(const Regions& regions, int64_t most_arena, Executor& executor) {
+  executor_ = &executor;
+  regions_ = regions;
+  most_arena_ = most_arena;
+  Result<std::byte*> io = reserve_io(lookup_plan_, files_.lookup_name);
+  if (!io.is_ok()) return io.status();
+  lookup_io_ = *io;
+  Regions own = regions_;
+  own.io = lookup_io_;
+  Result<std::unique_ptr<Program>> program = Program::create(cut_.lookup.graph, cut_.lookup.binding, lookup_plan_,
+                                                             {"", {}, "embeddings are of one prompt"}, own, *executor_);
+  if (!program.is_ok()) return program.status().with_context(files_.lookup_name);
+  lookup_ = std::move(*program);
+  return Status::ok();
+}
+
+const MediaWriter::Entry* MediaWriter::newest(size_t encoder) const {
+  for (size_t i = entries_.size(); i-- > 0;)
+    if (entries_[i]->encoder == encoder) return entries_[i].get();
+  return nullptr;
+}
+
+int64_t MediaWriter::width() const { return cut_.lookup.graph.values[cut_.lookup.binding.rows].info.shape[2].value(); }
+
+Result<MediaWriter::Entry*> MediaWriter::entry_for(const MediaPlaces::Encoder& places) {
+  const MediaEncoder& encoder = files_.media[places.index];
+  ThreadPool one(1);
+  Evaluator evaluator(one);
+  Result<MediaGraph> graph = MediaGraph::bind(encoder, places.arrays, width(), evaluator);
+  if (!graph.is_ok()) return graph.status().or_code(Code::kUnsupportedModel);
+  for (auto& e : entries_)
+    if (e->encoder == places.index && e->key == graph->key()) {
+      std::rotate(entries_.begin() + (&e - entries_.data()), entries_.begin() + (&e - entries_.data()) + 1,
+                  entries_.end());
+      return entries_.back().get();
+    }
+  PackStore packs(pool_);
+  files_.each([&](const ImportedModel& m) {
+    for (const auto& file : m.files) packs.add_file(file.get());
+  });
+  auto entry = std::make_unique<Entry>();
+  entry->encoder = places.index;
+  entry->key = graph->key();
+  Result<Compiled> compiled = graph->compile(options_, &packs);
+  if (!compiled.is_ok()) return compiled.status().or_code(Code::kUnsupportedModel).with_context(encoder.name);
+  entry->compiled = std::move(*compiled);
+  const Compiled& c = entry->compiled;
+  const Value& made = c.graph.values[c.binding.rows];
+  const Value& wanted = cut_.lookup.graph.values[cut_.lookup.binding.rows];
+  if (made.info.type != wanted.info.type || !shape_is_const(made.info.shape) || made.info.shape.back() != Dim(width()))
+    return Status::error(Code::kUnsupportedModel, encoder.name + ": its rows are " + dtype_name(made.info.type) +
+                                                      shape_str(made.info.shape, &c.graph.symbol_names) +
+                                                      ", and embeddings " + dtype_name(wanted.info.type) +
+                                                      shape_str(wanted.info.shape));
+  entry->rows = shape_count(made.info.shape).value() / width();
+  Result<Plan> plan = make_plan(c.graph, c.binding, {1, 1, 1, 1});
+  if (!plan.is_ok()) return plan.status().with_context(encoder.name);
+  entry->plan = std::move(*plan);
+#ifndef NDEBUG
+  SITU_RETURN_IF_ERROR(verify_plan(c.graph, c.binding, entry->plan, {1}));
+#endif
+  entries_.push_back(std::move(entry));
+  if (entries_.size() > kMostEntries) {
+    release_io(entries_[0]->io, entries_[0]->plan);
+    entries_.erase(entries_.begin());
+  }
+  return entries_.back().get();
+}
+
+// Memory and prepared kernels, at the first run.
+Status MediaWriter::prepare(Entry& e) {
+  const std::string& name = files_.media[e.encoder].name;
+  if (e.program) return Status::ok();
+  if (e.plan.arena_bytes > most_arena_)
+    return Status::error(Code::kNoRoom, name + ": one run needs " + std::to_string(e.plan.arena_bytes) +
+                                            " bytes of activations, more than " + std::to_string(most_arena_));
+  if (!e.io) {  // else an earlier run got no further
+    Result<std::byte*> io = reserve_io(e.plan, name);
+    if (!io.is_ok()) return io.status();
+    e.io = *io;
+  }
+  Regions regions = regions_;
+  regions.io = e.io;
+  Result<std::unique_ptr<Program>> program = Program::create(
+      e.compiled.graph, e.compiled.binding, e.plan, {"", {}, "an encoder takes one prompt"}, regions, *executor_);
+  if (!program.is_ok()) return program.status().with_context(name);
+  e.program = std::move(*program);
+  return Status::ok();
+}
+
+// The tokens of text between those of encoders.
+Status MediaWriter::look_up(const MediaPrompt& prompt, const std::vector<char>& taken, MediaRows& rows,
+                            Ledger& ledger) {
+  const int64_t first = rows.first - rows.base;
+  for (const Stretch& s :
+       stretches(first, first + rows.count, [&](int64_t t) { return !taken[static_cast<size_t>(t)]; }))
+    for (int64_t done = 0; done < s.count; done += chunk_) {
+      Segment segment;
+      segment.tokens = prompt.ids.data() + s.first + done;
+      segment.count = std::min(chunk_, s.count - done);
+      segment.keys = segment.count;
+      segment.prompt = true;
+      StepInput step{{&segment, 1}};
+      step.rows = rows.rows.view().data + (s.first + done - first) * rows.row_bytes();
+      SITU_RETURN_IF_ERROR(lookup_->run(step, ledger).with_context(files_.lookup_name));
+    }
+  return Status::ok();
+}
+
+// An encoder's rows at the places of its tokens: behind each other, or where the last product of the encoder writes
+// each row by its place. Else they are moved there.
+Status MediaWriter::encode(Entry& e, const MediaPlaces::Encoder& places, MediaRows& rows, Ledger& ledger) {
+  const std::string& name = files_.media[e.encoder].name;
+  std::vector<std::byte*> tensors;
+  for (const Root& r : e.plan.ports)
+    if (const Value& v = e.compiled.graph.values[r.value]; v.producer < 0)
+      tensors.push_back(places.arrays.at(v.name).view().data);
+  std::vector<int64_t> to;  // by row
+  for (const int64_t t : places.tokens) to.push_back(t - places.tokens[0]);
+  const bool together = to.back() + 1 == static_cast<int64_t>(to.size());
+  const bool by_place = together || e.program->writes_rows_by_place();
+  std::byte* first = rows.rows.view().data + (places.tokens[0] - (rows.first - rows.base)) * rows.row_bytes();
+  const Tensor apart = by_place ? Tensor() : Tensor::allocate(rows.rows.type(), {e.rows, width()});
+  Segment segment;
+  segment.count = segment.keys = 1;
+  StepInput step{{&segment, 1}};
+  step.tensors = tensors;
+  step.rows = by_place ? first : apart.view().data;
+  step.row_places = by_place && !together ? to.data() : nullptr;
+  SITU_RETURN_IF_ERROR(e.program->run(step, ledger).with_context(name));
+  if (by_place) return Status::ok();
+  for (size_t r = 0; r < to.size(); ++r) {
+    View dst = apart.view();
+    dst.dims[0] = 1;
+    View src = dst;
+    dst.data = first + to[r] * rows.row_bytes();
+    src.data += static_cast<int64_t>(r) * rows.row_bytes();
+    move_bytes(dst, src, ledger);
+  }
+  return Status::ok();
+}
+
+Result<std::shared_ptr<const MediaRows>> MediaWriter::run(const MediaPrompt& prompt, const EncoderInput& input,
+                                                          Ledger& ledger) {
+  Result<MediaPlaces> places = media_places(files_, prompt.ids, input);
+  if (!places.is_ok()) return places.status();
+  const auto rows = std::make_shared<MediaRows>();
+  rows->base = prompt.base;
+  rows->ids.assign(prompt.ids.begin(), prompt.ids.end());
+  SITU_RETURN_IF_ERROR(set_media_positions(files_, cut_.decoder, *places, prompt, rows.get()));
+  std::vector<char> taken(prompt.ids.size());
+  int64_t first = INT64_MAX, last = -1;
+  for (const MediaPlaces::Encoder& e : places->encoders)
+    for (const int64_t t : e.tokens) {
+      taken[static_cast<size_t>(t)] = 1;
+      first = std::min(first, t);
+      last = std::max(last, t);
+    }
+  if (last < 0) return Status::error(Code::kInvalidArgument, "no array of an encoder is given");
+  if (whole_) {
+    first = 0;
+    last = static_cast<int64_t>(prompt.ids.size()) - 1;
+  }
+  rows->first = prompt.base + first;
+  rows->count = last + 1 - first;
+  const ValueInfo& info = cut_.lookup.graph.values[cut_.lookup.binding.rows].info;
+  rows->rows = Tensor::allocate(info.type, {rows->count, width()});
+  for (const MediaPlaces::Encoder& e : places->encoders) {
+    Result<Entry*> entry = entry_for(e);
+    if (!entry.is_ok()) return entry.status();
+    SITU_RETURN_IF_ERROR(check_media_rows(files_.media[e.index], e, (*entry)->rows));
+    SITU_RETURN_IF_ERROR(prepare(**entry));
+    SITU_RETURN_IF_ERROR(encode(**entry, e, *rows, ledger));
+  }
+  SITU_RETURN_IF_ERROR(look_up(prompt, taken, *rows, ledger));
+  return std::shared_ptr<const MediaRows>(rows);
+}
+
+}  // namespace situ

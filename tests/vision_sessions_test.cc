@@ -1,0 +1,196 @@
+// Sessions of models that see pictures: together, forked and rewound, against each alone and against recorded answers.
+// Models: ../shared/models/vlm; skipped where they are not there.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "pipelines/llm.h"
+#include "pipelines/npy.h"
+#include "situ/model.h"
+
+namespace situ {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Case {
+  std::string name;
+  Prompt prompt;
+  std::vector<int64_t> answer;
+  std::vector<Tensor> arrays;  // that the prompt names
+};
+
+class VisionSessions : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const char* shared = std::getenv("SITU_SHARED");
+    folder_ = fs::path(shared ? shared : SITU_SHARED_DEFAULT) / "models" / "vlm" / GetParam();
+    if (!fs::exists(folder_ / "expected.json")) GTEST_SKIP() << folder_ << " is not there";
+    std::ifstream file(folder_ / "expected.json");
+    const nlohmann::json expected = nlohmann::json::parse(file);
+    for (const auto& c : expected["cases"]) {
+      Case& to = cases_.emplace_back();
+      to.name = c["name"];
+      to.prompt.ids = c["input_ids"].get<std::vector<int64_t>>();
+      to.answer = c["greedy_ids"].get<std::vector<int64_t>>();
+      const nlohmann::json arrays = c.value("encoder_inputs", nlohmann::json::object());
+      to.arrays.reserve(arrays.size());
+      for (const auto& [name, array] : arrays.items()) {
+        Result<Tensor> t = read_npy(folder_ / array["file"].get<std::string>());
+        ASSERT_TRUE(t.is_ok()) << t.status().message();
+        to.arrays.push_back(std::move(*t));
+        const DType type = to.arrays.back().type();
+        const auto as = type == DType::kI64    ? NamedArray::Type::kInt64
+                        : type == DType::kBool ? NamedArray::Type::kBool
+                                               : NamedArray::Type::kFloat32;
+        to.prompt.arrays.push_back({name, as, to.arrays.back().dims(), to.arrays.back().view().data});
+      }
+    }
+    LoadOptions options;
+    options.sequences = 12;
+    options.batch = 8;
+    options.pack_cache = false;
+    options.chunk = 7;
+    Result<Model> model = Model::load(folder_.string(), options);
+    ASSERT_TRUE(model.is_ok()) << model.status().message();
+    model_.emplace(std::move(*model));
+  }
+
+  Session session(const Case& c) {
+    Result<Session> s = c.prompt.arrays.empty() ? model_->new_session() : model_->new_session(c.prompt);
+    EXPECT_TRUE(s.is_ok()) << s.status().message();
+    return std::move(*s);
+  }
+  static std::vector<float> step(Session& s, std::span<const int64_t> tokens) {
+    const Result<std::span<const float>> logits = s.step(tokens);
+    EXPECT_TRUE(logits.is_ok()) << logits.status().message();
+    return logits.is_ok() ? std::vector<float>(logits->begin(), logits->end()) : std::vector<float>();
+  }
+  static int64_t best(std::span<const float> logits) {
+    return std::max_element(logits.begin(), logits.end()) - logits.begin();
+  }
+  // Greedy ids, `count` of them, from these logits on.
+  static std::vector<int64_t> go_on(Session& s, std::vector<float> logits, size_t count) {
+    std::vector<int64_t> ids{best(logits)};
+    while (ids.size() < count) ids.push_back(best(step(s, {&ids.back(), 1})));
+    return ids;
+  }
+
+  fs::path folder_;
+  std::vector<Case> cases_;
+  std::optional<Model> model_;
+};
+
+TEST_P(VisionSessions, TogetherAsAlone) {
+  std::vector<std::vector<float>> alone;
+  for (const Case& c : cases_) {
+    Session s = session(c);
+    alone.push_back(step(s, c.prompt.ids));
+    EXPECT_EQ(go_on(s, alone.back(), c.answer.size()), c.answer) << c.name;
+  }
+  std::vector<Session> sessions;
+  std::vector<Model::Feed> feeds;
+  for (const Case& c : cases_) sessions.push_back(session(c));
+  for (size_t i = 0; i < cases_.size(); ++i) feeds.push_back({&sessions[i], cases_[i].prompt.ids});
+  std::vector<std::vector<int64_t>> answers(cases_.size());
+  for (size_t n = 0; n < cases_[0].answer.size(); ++n) {
+    const auto logits = model_->step(feeds);
+    ASSERT_TRUE(logits.is_ok()) << logits.status().message();
+    for (size_t i = 0; i < cases_.size(); ++i) {
+      ASSERT_TRUE((*logits)[i].is_ok()) << (*logits)[i].status().message();
+      const std::span<const float> row = *(*logits)[i];
+      const bool first = n == 0;
+      EXPECT_TRUE(!first || std::equal(row.begin(), row.end(), alone[i].begin(), alone[i].end())) << cases_[i].name;
+      answers[i].push_back(best(row));
+    }
+    for (size_t i = 0; i < cases_.size(); ++i) feeds[i].tokens = {&answers[i].back(), 1};
+  }
+  for (size_t i = 0; i < cases_.size(); ++i) EXPECT_EQ(answers[i], cases_[i].answer) << cases_[i].name;
+  EXPECT_EQ(model_->ledger().copied, 0);
+}
+
+TEST_P(VisionSessions, ForksGoOn) {
+  for (const Case& c : cases_) {
+    Session s = session(c);
+    const std::vector<float> logits = step(s, c.prompt.ids);
+    Result<Session> fork = s.fork();
+    ASSERT_TRUE(fork.is_ok());
+    EXPECT_EQ(go_on(*fork, logits, 6), std::vector<int64_t>(c.answer.begin(), c.answer.begin() + 6)) << c.name;
+    EXPECT_EQ(go_on(s, logits, c.answer.size()), c.answer) << c.name;
+  }
+}
+
+// To every length of the prompt, into pictures too: the rest again, or other text in its place.
+TEST_P(VisionSessions, RewoundAndFedAgain) {
+  for (const Case& c : cases_) {
+    const std::vector<int64_t>& ids = c.prompt.ids;
+    Session s = session(c);
+    const std::vector<float> logits = step(s, ids);
+    for (size_t length = 1; length < ids.size(); length += 3) {
+      ASSERT_TRUE(s.rewind(static_cast<int64_t>(length)).is_ok());
+      EXPECT_EQ(step(s, std::span(ids).subspan(length)), logits) << c.name << " from " << length;
+      go_on(s, logits, 3);
+    }
+    const size_t first = static_cast<size_t>(std::find(ids.begin(), ids.end(), 500) - ids.begin());
+    if (first == ids.size()) continue;
+    // Text in the place of the picture, and then the picture's tokens as text.
+    const std::vector<int64_t> text{7, 500, 9, 11};
+    Result<Session> plain = model_->new_session();
+    ASSERT_TRUE(plain.is_ok());
+    std::vector<int64_t> all(ids.begin(), ids.begin() + static_cast<long>(first));
+    all.insert(all.end(), text.begin(), text.end());
+    const std::vector<float> wanted = step(*plain, all);
+    ASSERT_TRUE(s.rewind(static_cast<int64_t>(first)).is_ok());
+    EXPECT_EQ(step(s, text), wanted) << c.name;
+    EXPECT_EQ(go_on(s, wanted, 4), go_on(*plain, wanted, 4)) << c.name;
+  }
+}
+
+// A prompt of which the picture is the last.
+TEST_P(VisionSessions, EndsWithARow) {
+  for (const Case& c : cases_) {
+    std::vector<int64_t> ids = c.prompt.ids;
+    while (!c.prompt.arrays.empty() && ids.back() != 500) ids.pop_back();
+    if (c.prompt.arrays.empty()) continue;
+    const Case ends{c.name, {ids, c.prompt.arrays, {}}, {}, {}};
+    Session s = session(ends);
+    const std::vector<float> logits = step(s, ids);
+    ASSERT_TRUE(s.rewind(std::ssize(ids) - 1).is_ok());
+    EXPECT_EQ(step(s, std::span(ids).last(1)), logits) << c.name;
+    Session two[] = {session(ends), session(ends)};
+    const Model::Feed feeds[] = {{&two[0], ids}, {&two[1], ids}};
+    const auto both = model_->step(feeds);
+    ASSERT_TRUE(both.is_ok());
+    for (const auto& l : *both) EXPECT_FALSE(l.is_ok());  // said, not computed wrongly
+    for (const Session& t : two) EXPECT_EQ(t.length(), 0);
+  }
+}
+
+// The programs beside those of text, by the verifier of plans: debug builds ask it at every load.
+TEST_P(VisionSessions, PlansHold) {
+  for (const Case& c : cases_) step(*std::make_unique<Session>(session(c)), c.prompt.ids);
+  const InPlaceEngine& engine = *impl_of(*model_).in_place;
+  const MediaWriter& media = *engine.media();
+  const CutGraphs& cut = engine.cut();
+  Status held = verify_plan(cut.decoder.graph, cut.decoder.binding, engine.behind_plan(), {2, 3, 1});
+  EXPECT_TRUE(held.is_ok()) << held.message();
+  held = verify_plan(cut.lookup.graph, cut.lookup.binding, media.lookup_plan(), {3});
+  EXPECT_TRUE(held.is_ok()) << held.message();
+  const MediaWriter::Entry* entry = media.newest(0);
+  ASSERT_TRUE(entry != nullptr);
+  held = verify_plan(entry->compiled.graph, entry->compiled.binding, entry->plan, {1});
+  EXPECT_TRUE(held.is_ok()) << held.message();
+  // The buffer of the embeddings is where the caller says, for all that write and read it.
+  EXPECT_EQ(media.lookup_plan().values[cut.lookup.binding.rows].region, RegionKind::kPort);
+  EXPECT_EQ(engine.behind_plan().values[cut.decoder.embeddings].region, RegionKind::kPort);
+  EXPECT_EQ(entry->plan.values[entry->compiled.binding.rows].region, RegionKind::kPort);
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, VisionSessions, testing::Values("llava", "smolvlm", "qwen2_vl"));
+
+}  // namespace
+}  // namespace situ

@@ -1,0 +1,267 @@
+"""Prompts with pictures on the command line: against the NumPy oracle of tiny_vision.py, against recorded answers, and bad input.
+
+    python tests/vision_test.py --situ build/situ [unittest options]
+"""
+import json
+import os
+import unittest
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+import tiny_vision as tiny
+from cli_case import CliTest, Run, main
+from tiny_vision import IMAGE, NEW_TOKENS, PATCH, ROWS, SPECS, Spec
+
+SPEC = {s.name: s for s in SPECS}
+SHARED = Path(os.environ.get("SITU_SHARED", Path(__file__).parent.parent / "../shared")) / "models" / "vlm"
+
+
+def pictures(spec, count, seed=0, dropped=()):
+    """Arrays of the encoder, and how many rows it makes of each picture or tile."""
+    rng = np.random.default_rng(seed)
+    if spec.takes == "grid":
+        grids = np.array([[1, 4, 6], [1, 2, 4], [2, 2, 2]][:count], np.int64)
+        pixels = rng.standard_normal((int(grids.prod(1).sum()), PATCH)).astype(np.float32)
+        return {"pixel_values": pixels, "grid_thw": grids}, [int(g.prod()) // 4 for g in grids]
+    pixels = rng.standard_normal((count, ROWS, PATCH)).astype(np.float32)
+    if spec.takes == "fixed":
+        return {"pixel_values": pixels}, [ROWS] * count
+    for d in dropped:
+        pixels[d] = 0
+    mask = np.ones((1, count), bool)
+    mask[0, -1] = count < 2 or count - 1 in dropped  # the last tile is muted, where there are others
+    return {"pixel_values": pixels[None], "pixel_mask": mask}, [ROWS] * (count - len(dropped))
+
+
+def prompt_of(rows, apart):
+    """Text, rows of pictures, text; `apart`: so many tokens of text between pictures."""
+    ids = [1, 17, 40]
+    for i, n in enumerate(rows):
+        ids += [IMAGE] * n + ([9 + i, 33][:apart] if i + 1 < len(rows) else [])
+    return ids + [21, 50]
+
+
+class VisionCase(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.weights = {}
+
+    def clear(self, spec):
+        """Weights by which the answers of cases() are clear, and those answers hang on the pictures."""
+        if spec.name not in self.weights:
+            for seed in range(100):
+                w = tiny.make_weights(seed)
+                answers = [tiny.greedy(spec, w, ids, arrays) for _, ids, arrays in self.cases(spec)]
+                if min(margin for _, margin in answers) > 3e-3 and len({tuple(a) for a, _ in answers}) == len(answers):
+                    self.weights[spec.name] = w
+                    break
+            else:
+                raise AssertionError(f"{spec.name}: no weights give clear answers")
+        return self.weights[spec.name]
+
+    @staticmethod
+    def cases(spec):
+        one, rows = pictures(spec, 1)
+        other, _ = pictures(spec, 1, seed=7)
+        two, rows2 = pictures(spec, 2, seed=3)
+        yield "one", prompt_of(rows, 0), one
+        yield "another", prompt_of(rows, 0), other
+        yield "two apart", prompt_of(rows2, 1), two
+        yield "two together", prompt_of(rows2, 0), two
+        yield "text", [1, 17, 40, 9], {}
+        if spec.takes == "tiles":
+            dropped, kept = pictures(spec, 3, seed=5, dropped=(1,))
+            yield "a tile dropped between", prompt_of(kept, 2), dropped
+            padded, kept = pictures(spec, 2, seed=6, dropped=(1,))
+            yield "padded", prompt_of(kept, 0), padded
+        if spec.takes == "grid":
+            three, rows3 = pictures(spec, 3, seed=4)
+            yield "three", prompt_of(rows3, 2), three
+
+    def model(self, spec, config={}, change=None):
+        folder = self.folder / (spec.name if not config and not change else f"{self.id()}{spec.name}{len(list(self.folder.iterdir()))}")
+        if not folder.exists():
+            files = tiny.files_of(spec, self.clear(spec))
+            if change:
+                change(files)
+            tiny.write_folder(folder, files, config)
+        return folder
+
+    def options(self, arrays, folder=None):
+        options = []
+        for name, array in arrays.items():
+            file = self.folder / f"{name}{len(list(self.folder.iterdir()))}.npy"
+            np.save(file, array)
+            options += ["--encoder-input", f"{name}={file}"]
+        return options
+
+    def run_case(self, folder, ids, arrays, *options, count=NEW_TOKENS):
+        threads = () if "--threads" in options else ("--threads", 1)
+        run = Run("run", folder, "-n", count, "--ignore-eos", "--json", "--prompt-ids", ",".join(map(str, ids)), *self.options(arrays), *threads, *options)
+        self.assertEqual((run.code, run.stopped), (0, ""), run)
+        return json.loads(run.out)
+
+
+class OracleTest(VisionCase):
+    def test_answers_are_the_oracles(self):
+        """In place without a copied byte, in whatever pieces; as a host would run the files, with some."""
+        for spec in SPECS:
+            for name, ids, arrays in self.cases(spec):
+                with self.subTest(spec.name, case=name):
+                    wanted, _ = tiny.greedy(spec, self.clear(spec), ids, arrays)
+                    # Rows of a norm go to one place, and choosing among tiles that are not evenly spaced moves them.
+                    copied = spec.last == "norm" and name == "two apart"
+                    for options in (), ("--chunk", 3), ("--chunk", 1, "--threads", 2):
+                        placed = self.run_case(self.model(spec), ids, arrays, *options)
+                        self.assertEqual(placed["output_ids"], wanted, options)
+                        self.assertEqual(placed["bytes_copied_per_token"] > 0, copied, options)
+                    naive = self.run_case(self.model(spec), ids, arrays, "--naive")
+                    self.assertEqual(naive["output_ids"], wanted)
+                    self.assertGreater(naive["bytes_copied_per_token"], 0)
+
+    def test_beams(self):
+        """Forks of a prompt with pictures: as the literal run of the files has them."""
+        for spec in SPECS:
+            for name, ids, arrays in self.cases(spec):
+                with self.subTest(spec.name, case=name):
+                    placed, naive = (self.run_case(self.model(spec), ids, arrays, "--beams", 3, *more) for more in ((), ("--naive",)))
+                    self.assertEqual(placed["output_ids"], naive["output_ids"])
+
+    def test_other_names_of_the_token(self):
+        spec = SPEC["fixed"]
+        (_, ids, arrays), wanted = next(self.cases(spec)), None
+        wanted, _ = tiny.greedy(spec, self.clear(spec), ids, arrays)
+        folder = self.model(spec, {"image_token_id": None, "image_token_index": IMAGE})
+        self.assertEqual(self.run_case(folder, ids, arrays)["output_ids"], wanted)
+
+    def test_what_inspect_shows(self):
+        run = Run("inspect", self.model(SPEC["grid"]), "--json")
+        module = json.loads(run.out)["module"]
+        self.assertEqual([g["name"] for g in module["graphs"]], ["embed_tokens", "vision_encoder", "decoder_model_merged"])
+        self.assertEqual([p["name"] for p in module["programs"]], ["prompt", "token", "lookup", "behind", "vision_encoder"])
+        port = next(p for p in module["ports"] if p["name"] == "inputs_embeds")
+        self.assertEqual((port["writer"], port["readers"]), ("lookup, vision_encoder", ["behind"]))
+
+
+class BadInputTest(VisionCase):
+    def bad(self, folder, ids, arrays, *words):
+        for mode in ((), ("--naive",)):
+            self.refused(Run("run", folder, "-n", 2, "--prompt-ids", ",".join(map(str, ids)), *self.options(arrays), *mode), *words)
+
+    def test_rows_and_tokens(self):
+        for spec in SPECS:
+            with self.subTest(spec.name):
+                _, ids, arrays = next(self.cases(spec))
+                rows, folder = ids.count(IMAGE), self.model(spec)
+                self.bad(folder, ids, {}, "vision_encoder.onnx", rows, IMAGE, "no array")
+                self.bad(folder, [1, 2, 3], arrays, "vision_encoder.onnx", "no token", IMAGE)
+                grid = spec.takes == "grid"
+                self.bad(folder, [1, IMAGE, *ids[1:]], arrays, *((rows, "grid") if grid else (rows, rows + 1, IMAGE)))
+                self.bad(folder, [i for n, i in enumerate(ids) if n != ids.index(IMAGE)], arrays, *((rows, "grid") if grid else (rows, rows - 1, IMAGE)))
+
+    def test_arrays(self):
+        spec = SPEC["fixed"]
+        _, ids, arrays = next(self.cases(spec))
+        folder, pixels = self.model(spec), arrays["pixel_values"]
+        self.bad(folder, ids, {"pixels": pixels}, "pixels", "no such input", "pixel_values")
+        self.bad(folder, ids, {"pixel_values": pixels[0]}, "pixel_values", "[4, 6]")
+        self.bad(folder, ids, {"pixel_values": pixels.astype(np.float16)}, "pixel_values", "float16")
+        self.bad(folder, ids, {"pixel_values": pixels[:, :3]}, "pixel_values", "[1, 3, 6]")
+        self.bad(self.model(SPEC["tiles"]), ids, {"pixel_values": pixels[None]}, "pixel_mask", "not given")
+        with self.subTest("extents that contradict each other"):
+            _, ids, arrays = next(self.cases(SPEC["tiles"]))
+            self.bad(self.model(SPEC["tiles"]), ids, {**arrays, "pixel_mask": np.ones((1, 2), bool)}, "pixel_mask", 2, 1)
+
+    def test_nothing_but_zeros(self):
+        spec = SPEC["tiles"]
+        _, ids, arrays = next(self.cases(spec))
+        self.bad(self.model(spec), ids, {**arrays, "pixel_values": 0 * arrays["pixel_values"]}, "NonZero", "vision_encoder.onnx")
+
+    def test_grids(self):
+        spec, folder = SPEC["grid"], None
+        _, ids, arrays = next(self.cases(spec))
+        folder, rows = self.model(spec), ids.count(IMAGE)
+        for grid, words in ([[1, 4, 4]], ("grids are given of 1",)), ([[1, 4, 6], [1, 2, 2]], ("pictures", "2")), ([[0, 4, 6]], ("(0, 4, 6)",)), ([[1, 3, 8]], ("(1, 3, 8)",)), \
+                ([[1, -4, -6]], ("-4",)), ([[1, 2**40, 2**40]], (2**40,)), ([[2**62, 4, 6]], (2**62,)), ([[1, 2, 12]], ()):
+            with self.subTest(grid=grid):
+                given = {**arrays, "grid_thw": np.array(grid, np.int64)}
+                if words:
+                    self.bad(folder, ids, given, *words)
+                else:  # another grid of as many rows
+                    wanted, _ = tiny.greedy(spec, self.clear(spec), ids, given)
+                    self.assertEqual(self.run_case(folder, ids, given)["output_ids"], wanted)
+        # The grid says other patches than there are.
+        self.bad(folder, ids, {**arrays, "pixel_values": arrays["pixel_values"][:-4]}, "vision_encoder.onnx")
+
+    def test_configurations(self):
+        spec = SPEC["fixed"]
+        _, ids, arrays = next(self.cases(spec))
+        self.bad(self.model(spec, {"image_token_id": None}), ids, arrays, "image_token_id", "config.json")
+        self.bad(self.model(spec, {"image_token_id": "sixty"}), ids, arrays, "image_token_id", "sixty")
+        with self.subTest("no side of a picture's rows"):
+            _, ids, arrays = next(self.cases(SPEC["grid"]))
+            self.bad(self.model(SPEC["grid"], {"vision_config": {}}), ids, arrays, "spatial_merge_size")
+
+    def test_sections_of_rotary_tables(self):
+        spec = SPEC["fused"]
+        _, ids, arrays = next(self.cases(spec))
+        def changed(name, value):
+            def change(files):
+                for node in files["decoder_model_merged.onnx"].graph.node:
+                    if node.op_type == "MRotaryEmbedding":
+                        keep = [a for a in node.attribute if a.name != name]
+                        del node.attribute[:]
+                        node.attribute.extend([*keep, onnx.helper.make_attribute(name, value)])
+            return change
+        for name, value in (("mrope_section", [1, 2]), ("mrope_section", [1, 2, 2]), ("mrope_section", [2, -1, 3]), ("mrope_layout", 1)):
+            with self.subTest(name, value=value):
+                self.bad(self.model(spec, change=changed(name, value)), ids, arrays, "MRotaryEmbedding", "sections" if name == "mrope_layout" else name)
+
+    def test_graphs_that_do_not_fit(self):
+        spec = SPEC["fixed"]
+        _, ids, arrays = next(self.cases(spec))
+        def narrow(files):
+            w = dict(self.clear(spec))
+            w["embed"] = w["embed"][:, :16]
+            files["embed_tokens.onnx"] = tiny.lookup_model(w)
+            files["embed_tokens.onnx"].graph.output[0].type.tensor_type.shape.dim[2].dim_value = 16
+        self.bad(self.model(spec, change=narrow), ids, arrays, "embed_tokens.onnx", "inputs_embeds")
+
+    def test_an_array_for_a_model_of_text(self):
+        spec = SPEC["fixed"]
+        _, ids, arrays = next(self.cases(spec))
+        folder = self.folder / "without"
+        files = tiny.files_of(spec, self.clear(spec))
+        del files["vision_encoder.onnx"]
+        tiny.write_folder(folder, files)
+        self.bad(folder, [1, 2, 3], arrays, "encoder")
+        wanted, _ = tiny.greedy(spec, self.clear(spec), [1, 17, 40, 9], {})
+        self.assertEqual(self.run_case(folder, [1, 17, 40, 9], {})["output_ids"], wanted)
+
+
+class RecordedTest(VisionCase):
+    def test_recorded_answers(self):
+        """Folders of ../shared: ids of ONNX Runtime on the same files."""
+        folders = sorted(SHARED.glob("*/expected.json")) if SHARED.exists() else []
+        if not folders:
+            self.skipTest(f"{SHARED} is not there")
+        for file in folders:
+            expected, folder = json.loads(file.read_text()), file.parent
+            cases = {c["name"]: c for c in expected["cases"] if c.get("image_token_id", expected.get("image_token_id")) is not None}
+            for variant, recorded in {"": {"cases": list(cases.values())}, **expected.get("variants", {})}.items():
+                for c in recorded["cases"] if cases else ():
+                    with self.subTest(folder.name, case=c["name"], variant=variant):
+                        given = cases[c["name"]]
+                        options = [o for n, v in (given.get("encoder_inputs") or {}).items() for o in ("--encoder-input", f"{n}={folder / v['file']}")]
+                        if variant:
+                            options += ["--variant", variant, "--kv-type", "f32"]  # ONNX Runtime keeps keys and values in float
+                        wanted = c.get("ids_ort") or c["greedy_ids"]
+                        answer = self.run_case(folder, given["input_ids"], {}, *options, count=len(wanted))
+                        self.assertEqual((answer["output_ids"], answer["bytes_copied_per_token"]), (wanted, 0))
+
+
+if __name__ == "__main__":
+    main()
