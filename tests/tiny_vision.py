@@ -30,10 +30,11 @@ class Spec:
     last: str = "product"  # what the encoder ends with: a product, or a norm
     three: bool = False    # positions of three rows
     fused: bool = False    # by MRotaryEmbedding
+    alternate: bool = False  # columns of the rows of positions take turns
 
 
 SPECS = [Spec("fixed"), Spec("normed", last="norm"), Spec("tiles", takes="tiles"), Spec("shuffle", takes="shuffle"), Spec("grid", takes="grid", three=True),
-         Spec("fused", takes="grid", three=True, fused=True)]
+         Spec("fused", takes="grid", three=True, fused=True), Spec("alternate", takes="grid", three=True, fused=True, alternate=True)]
 
 
 def make_weights(seed):
@@ -101,6 +102,8 @@ def logits(spec, w, ids, features, arrays, prompt):
     rest = np.arange(len(ids) - prompt) + (at.max() + 1)
     at = np.concatenate([at, np.tile(rest, (3, 1))], axis=1)
     row_of = np.repeat(np.arange(3), SECTIONS) if spec.three else np.zeros(SIZE // 2, int)
+    if spec.alternate:
+        row_of = np.array([c % 3 if c < 3 * SECTIONS[c % 3] else 0 for c in range(SIZE // 2)])
     angle = at[row_of].T * 100.0 ** (-np.arange(SIZE // 2) / (SIZE // 2))  # [S, D/2]
     cos, sin = (np.tile(f(angle), (1, 2))[None] for f in (np.cos, np.sin))
     def turn(y):
@@ -227,7 +230,7 @@ def decoder_model(spec, w):
         return g.op("Transpose", y, perm=[0, 2, 1, 3])
     def turn(y):
         if spec.fused:
-            return g.op("MRotaryEmbedding", y, "position_ids", *caches, domain="com.microsoft", mrope_section=SECTIONS)
+            return g.op("MRotaryEmbedding", y, "position_ids", *caches, domain="com.microsoft", mrope_section=SECTIONS, mrope_layout=int(spec.alternate))
         turned = g.op("Concat", g.op("Neg", g.slice(y, SIZE // 2, 2**62, 3)), g.slice(y, 0, SIZE // 2, 3), axis=-1)
         return g.op("Add", g.op("Mul", y, cos), g.op("Mul", turned, sin))
     for i in range(LAYERS):

@@ -216,9 +216,9 @@ class BadInputTest(VisionCase):
                         del node.attribute[:]
                         node.attribute.extend([*keep, onnx.helper.make_attribute(name, value)])
             return change
-        for name, value in (("mrope_section", [1, 2]), ("mrope_section", [1, 2, 2]), ("mrope_section", [2, -1, 3]), ("mrope_layout", 1)):
+        for name, value in (("mrope_section", [1, 2]), ("mrope_section", [1, 2, 2]), ("mrope_section", [2, -1, 3]), ("mrope_layout", 2)):
             with self.subTest(name, value=value):
-                self.bad(self.model(spec, change=changed(name, value)), ids, arrays, "MRotaryEmbedding", "sections" if name == "mrope_layout" else name)
+                self.bad(self.model(spec, change=changed(name, value)), ids, arrays, "MRotaryEmbedding", name)
 
     def test_graphs_that_do_not_fit(self):
         spec = SPEC["fixed"]
