@@ -16,7 +16,7 @@ from tiny_exports import MASKED, Builder, value
 
 VOCABULARY, WIDTH, HEADS, SIZE, LAYERS, HIDDEN, CONTEXT = 64, 32, 4, 8, 2, 48, 96
 IMAGE, NEW_TOKENS, EPSILON = 60, 10, 1e-5  # IMAGE: the token that stands for a row
-PATCH, ROWS, MERGE = 6, 4, 2               # numbers of a patch, patches of a fixed picture, patches of a side that become one row
+PATCH, ROWS, MERGE, SIDE = 6, 4, 2, 4               # numbers of a patch, patches of a fixed picture, patches of a side that become one row
 SECTIONS = [1, 2, 1]                       # columns of the rotary table by row of positions
 
 
@@ -24,15 +24,17 @@ SECTIONS = [1, 2, 1]                       # columns of the rotary table by row 
 class Spec:
     name: str
     # What the encoder takes. fixed: pixels [N, ROWS, PATCH]; tiles: pixels [1, N, ROWS, PATCH], of which those that are all zero
-    # are dropped, and a mask [1, N] whose zeros mute a tile; grid: pixels [patches, PATCH] and grids [N, 3] of int64.
+    # are dropped, and a mask [1, N] whose zeros mute a tile; grid: pixels [patches, PATCH] and grids [N, 3] of int64; shuffle: pixels
+    # [N, SIDE * SIDE, PATCH], of which 2 x 2 patches become one row (pixel shuffle, as SmolVLM has it).
     takes: str = "fixed"
     last: str = "product"  # what the encoder ends with: a product, or a norm
     three: bool = False    # positions of three rows
     fused: bool = False    # by MRotaryEmbedding
+    alternate: bool = False  # columns of the rows of positions take turns
 
 
-SPECS = [Spec("fixed"), Spec("normed", last="norm"), Spec("tiles", takes="tiles"), Spec("grid", takes="grid", three=True),
-         Spec("fused", takes="grid", three=True, fused=True)]
+SPECS = [Spec("fixed"), Spec("normed", last="norm"), Spec("tiles", takes="tiles"), Spec("shuffle", takes="shuffle"), Spec("grid", takes="grid", three=True),
+         Spec("fused", takes="grid", three=True, fused=True), Spec("alternate", takes="grid", three=True, fused=True, alternate=True)]
 
 
 def make_weights(seed):
@@ -64,6 +66,10 @@ def encode(spec, w, arrays):
         kept = (x[0] != 0).any(axis=(1, 2))
         x = x[0][kept] * arrays["pixel_mask"][0][kept][:, None, None]
     h = np.tanh(x @ w["pixels"] + w["pixels.bias"])
+    if spec.takes == "shuffle":
+        h = rms(w, h, "rows.norm")
+        h = h.reshape(len(x), SIDE // MERGE, MERGE, SIDE // MERGE, MERGE, WIDTH).transpose(0, 1, 3, 2, 4, 5)
+        return h.reshape(-1, MERGE * MERGE * WIDTH) @ w["merged"] + w["merged.bias"]
     if spec.takes == "grid":
         patches = int(arrays["grid_thw"].prod(1).sum())
         h = h + np.cos(0.3 * np.arange(patches))[:, None]
@@ -96,6 +102,8 @@ def logits(spec, w, ids, features, arrays, prompt):
     rest = np.arange(len(ids) - prompt) + (at.max() + 1)
     at = np.concatenate([at, np.tile(rest, (3, 1))], axis=1)
     row_of = np.repeat(np.arange(3), SECTIONS) if spec.three else np.zeros(SIZE // 2, int)
+    if spec.alternate:
+        row_of = np.array([c % 3 if c < 3 * SECTIONS[c % 3] else 0 for c in range(SIZE // 2)])
     angle = at[row_of].T * 100.0 ** (-np.arange(SIZE // 2) / (SIZE // 2))  # [S, D/2]
     cos, sin = (np.tile(f(angle), (1, 2))[None] for f in (np.cos, np.sin))
     def turn(y):
@@ -155,7 +163,8 @@ def lookup_model(w):
 
 def encoder_model(spec, w):
     g, x = Graph(w), "pixel_values"
-    inputs = [value(x, {"fixed": ["pictures", ROWS, PATCH], "tiles": ["batch", "tiles", ROWS, PATCH], "grid": ["patches", PATCH]}[spec.takes])]
+    inputs = [value(x, {"fixed": ["pictures", ROWS, PATCH], "tiles": ["batch", "tiles", ROWS, PATCH], "grid": ["patches", PATCH],
+                       "shuffle": ["pictures", SIDE * SIDE, PATCH]}[spec.takes])]
     if spec.takes == "tiles":
         inputs.append(value("pixel_mask", ["batch", "tiles"], TensorProto.BOOL))
         x = g.op("Reshape", x, g.constant([-1, ROWS, PATCH]))
@@ -172,7 +181,12 @@ def encoder_model(spec, w):
         places = g.op("Cast", g.op("Range", g.constant(0), patches, g.constant(1)), to=TensorProto.FLOAT)
         x = g.op("Add", x, g.op("Unsqueeze", g.op("Cos", g.op("Mul", places, g.f32(0.3))), g.constant([1])))
         x = g.op("Reshape", x, g.constant([-1, MERGE * MERGE * WIDTH]))
-    x = g.linear(x, "merged" if spec.takes == "grid" else "rows")
+    if spec.takes == "shuffle":
+        x = g.norm(x, "rows.norm")
+        for dims in ([-1, SIDE, SIDE // MERGE, MERGE * WIDTH], [-1, SIDE // MERGE, SIDE // MERGE, MERGE * MERGE * WIDTH]):
+            x = g.op("Transpose", g.op("Reshape", x, g.constant(dims)), perm=[0, 2, 1, 3])
+        x = g.op("Reshape", x, g.constant([-1, ROWS, MERGE * MERGE * WIDTH]))
+    x = g.linear(x, "merged" if spec.takes in ("grid", "shuffle") else "rows")
     if spec.last == "norm":
         x = g.norm(x, "rows.norm")
     g.op("Identity", x, out="image_features")
@@ -216,7 +230,7 @@ def decoder_model(spec, w):
         return g.op("Transpose", y, perm=[0, 2, 1, 3])
     def turn(y):
         if spec.fused:
-            return g.op("MRotaryEmbedding", y, "position_ids", *caches, domain="com.microsoft", mrope_section=SECTIONS)
+            return g.op("MRotaryEmbedding", y, "position_ids", *caches, domain="com.microsoft", mrope_section=SECTIONS, mrope_layout=int(spec.alternate))
         turned = g.op("Concat", g.op("Neg", g.slice(y, SIZE // 2, 2**62, 3)), g.slice(y, 0, SIZE // 2, 3), axis=-1)
         return g.op("Add", g.op("Mul", y, cos), g.op("Mul", turned, sin))
     for i in range(LAYERS):

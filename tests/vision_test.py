@@ -25,8 +25,8 @@ def pictures(spec, count, seed=0, dropped=()):
         grids = np.array([[1, 4, 6], [1, 2, 4], [2, 2, 2]][:count], np.int64)
         pixels = rng.standard_normal((int(grids.prod(1).sum()), PATCH)).astype(np.float32)
         return {"pixel_values": pixels, "grid_thw": grids}, [int(g.prod()) // 4 for g in grids]
-    pixels = rng.standard_normal((count, ROWS, PATCH)).astype(np.float32)
-    if spec.takes == "fixed":
+    pixels = rng.standard_normal((count, tiny.SIDE**2 if spec.takes == "shuffle" else ROWS, PATCH)).astype(np.float32)
+    if spec.takes in ("fixed", "shuffle"):
         return {"pixel_values": pixels}, [ROWS] * count
     for d in dropped:
         pixels[d] = 0
@@ -216,9 +216,9 @@ class BadInputTest(VisionCase):
                         del node.attribute[:]
                         node.attribute.extend([*keep, onnx.helper.make_attribute(name, value)])
             return change
-        for name, value in (("mrope_section", [1, 2]), ("mrope_section", [1, 2, 2]), ("mrope_section", [2, -1, 3]), ("mrope_layout", 1)):
+        for name, value in (("mrope_section", [1, 2]), ("mrope_section", [1, 2, 2]), ("mrope_section", [2, -1, 3]), ("mrope_layout", 2)):
             with self.subTest(name, value=value):
-                self.bad(self.model(spec, change=changed(name, value)), ids, arrays, "MRotaryEmbedding", "sections" if name == "mrope_layout" else name)
+                self.bad(self.model(spec, change=changed(name, value)), ids, arrays, "MRotaryEmbedding", name)
 
     def test_graphs_that_do_not_fit(self):
         spec = SPEC["fixed"]

@@ -344,26 +344,41 @@ class Expander {
   }
 
   // Of MRotaryEmbedding: rows [1, 1, S, C] of a table [positions, C] whose columns are divided into sections, each at
-  // its own row of positions [R, 1, S].
-  ValueId rows_by_section(ValueId table, ValueId positions, const std::vector<int64_t>& widths) {
+  // its own row of positions [R, 1, S]. `alternate`: column c is of row c % R, as long as the section of that row has
+  // columns left, and then of row 0.
+  ValueId rows_by_section(ValueId table, ValueId positions, const std::vector<int64_t>& widths, bool alternate) {
     const auto slice = [&](ValueId v, int64_t begin, int64_t end, int64_t axis) {
       return builder_.op(
           "Slice", {v, builder_.constant_i64({begin}), builder_.constant_i64({end}), builder_.constant_i64({axis})});
     };
-    std::vector<ValueId> parts;
-    int64_t begin = 0;
-    for (size_t i = 0; i < widths.size(); begin += widths[i++]) {
-      const int64_t row = static_cast<int64_t>(i);
-      const ValueId at = builder_.op("Squeeze", {slice(positions, row, row + 1, 0), builder_.constant_i64({0})});
-      parts.push_back(builder_.op("Gather", {slice(table, begin, begin + widths[i], 1), at}));
+    const auto at = [&](int64_t row) {
+      return builder_.op("Squeeze", {slice(positions, row, row + 1, 0), builder_.constant_i64({0})});
+    };
+    const int64_t rows = static_cast<int64_t>(widths.size()), columns = shape(table).back().value();
+    ValueId all = kNoValue;
+    if (alternate) {
+      all = builder_.op("Gather", {table, at(0)});
+      for (int64_t row = 1; row < rows; ++row) {
+        const Tensor own = Tensor::allocate(DType::kBool, {columns});
+        for (int64_t c = row; c < columns && c < rows * widths[static_cast<size_t>(row)]; c += rows)
+          own.view().as<uint8_t>()[c] = 1;
+        const ValueId chosen = graph_.add_constant(current_->name + "/columns", own);
+        all = builder_.op("Where", {chosen, builder_.op("Gather", {table, at(row)}), all});
+      }
+    } else {
+      std::vector<ValueId> parts;
+      for (int64_t row = 0, begin = 0; row < rows; begin += widths[static_cast<size_t>(row++)])
+        parts.push_back(
+            builder_.op("Gather", {slice(table, begin, begin + widths[static_cast<size_t>(row)], 1), at(row)}));
+      all = builder_.op("Concat", parts);
+      builder_.last().set_int("axis", -1);
     }
-    const ValueId joined = builder_.op("Concat", parts);
-    builder_.last().set_int("axis", -1);
-    return builder_.op("Unsqueeze", {joined, builder_.constant_i64({1})});
+    return builder_.op("Unsqueeze", {all, builder_.constant_i64({1})});
   }
   Status check_sections(const Node& n, ValueId positions, int64_t columns) const {
     const std::vector<int64_t> widths = n.attr_ints("mrope_section");
-    if (n.attr_int("mrope_layout", 0) != 0) return fail(n, "sections of columns that alternate are not supported yet");
+    if (const int64_t layout = n.attr_int("mrope_layout", 0); layout != 0 && layout != 1)
+      return fail(n, "mrope_layout should be 0 or 1, is " + std::to_string(layout));
     int64_t left = columns;
     for (const int64_t w : widths) left = w < 1 || w > left ? -1 : left - w;
     if (positions == kNoValue || shape(positions).size() != 3 || left != 0 ||
@@ -392,8 +407,9 @@ class Expander {
     if (n.op == "MRotaryEmbedding") {
       SITU_RETURN_IF_ERROR(check_sections(n, position, table.back().value()));
       const std::vector<int64_t> widths = n.attr_ints("mrope_section");
-      cos_table = rows_by_section(cos_table, position, widths);
-      sin_table = rows_by_section(sin_table, position, widths);
+      const bool alternate = n.attr_int("mrope_layout", 0) == 1;
+      cos_table = rows_by_section(cos_table, position, widths, alternate);
+      sin_table = rows_by_section(sin_table, position, widths, alternate);
       position = kNoValue;
     }
     ValueId x = n.in[0];

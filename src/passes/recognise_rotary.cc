@@ -342,12 +342,16 @@ class Recogniser {
     if (cos.value == kNoValue || sin.value == kNoValue || cos.half.value == kNoValue || sin.half.value == kNoValue ||
         !cos.half.perm.empty() || !sin.half.perm.empty() || m.interleaved)
       return {};
-    std::vector<int> rows;
+    // Sines of other positions are other numbers: where several rows will do they are equal.
+    uint32_t all = ~0u;
+    std::vector<uint32_t> either;
     for (size_t c = 0; c < cos.candidates.size(); ++c) {
-      const uint32_t either = cos.candidates[c] & sin.candidates[c];
-      if (either == 0 || (either & (either - 1)) != 0) return {};
-      rows.push_back(__builtin_ctz(either));
+      either.push_back(cos.candidates[c] & sin.candidates[c]);
+      if (either.back() == 0) return {};
+      all &= either.back();
     }
+    std::vector<int> rows;
+    for (const uint32_t e : either) rows.push_back(__builtin_ctz(all != 0 ? all : e));
     const size_t half = rows.size() / 2;
     if (rows.size() % 2 != 0 ||
         !std::equal(rows.begin(), rows.begin() + static_cast<long>(half), rows.begin() + static_cast<long>(half)))
