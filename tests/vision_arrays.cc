@@ -69,7 +69,7 @@ Json image_json(const ProcessedImage& image) {
 void process(const Fields& fields) {
   const Result<ImageProcessor> processor = ImageProcessor::open(fields[1]);
   if (!processor.is_ok()) return answer({}, processor.status());
-  ImageOptions options;
+  ProcessorOptions options;
   const size_t first = 3 + std::stoul(fields[2]);
   for (size_t i = 3; i < first && i < fields.size(); ++i) {
     const size_t equal = fields[i].find('=');

@@ -2,10 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "situ/status.h"
+
 namespace situ {
+
+class Model;
 
 // An array of the caller, in C order and the machine's byte order.
 struct NamedArray {
@@ -22,5 +29,36 @@ struct Prompt {
   std::vector<NamedArray> arrays;    // inputs of the encoder: a spectrogram, pixels
   std::vector<int64_t> decoder_ids;  // of an encoder-decoder; empty: its start token
 };
+
+// Images of a prompt as the model's vision encoder reads them.
+struct Images {
+  struct Image {
+    int64_t width = 0, height = 0;  // of the file, upright
+    int64_t tokens = 0;             // of the prompt that stand for rows of the encoder
+  };
+  std::vector<NamedArray> arrays;  // for Prompt::arrays; they point into `memory`
+  std::vector<Image> images;
+  std::shared_ptr<const void> memory;
+};
+struct ImageOptions {
+  int64_t max_pixels = 64'000'000;  // width times height of a file
+  // Settings of preprocessor_config.json that hold for this call: "do_image_splitting" -> "false". Values are JSON.
+  std::map<std::string, std::string> processor;
+};
+
+// Reads files (png, jpeg, webp, the first frame of a gif) as the processor of the model's family does (docs/vision.md).
+// Errors: the model has no vision encoder, or its family is not known; a file that cannot be read, has too many pixels,
+// or is refused by the family's rules; a setting that is not known.
+Result<Images> read_images(const Model& model, std::span<const std::string> files, const ImageOptions& options = {});
+
+// Token ids of a text with its images: each placeholder ("<image>") becomes the tokens of an image, in order. Before a
+// text without placeholders stand all images. chat: by the model's chat template, where the images come before the
+// user's text; `system` is then the first message, if it is not empty.
+// Errors: those of Model::encode and Model::encode_chat; another number of placeholders than of images.
+struct ImageText {
+  std::string text, system;
+  bool chat = false;
+};
+Result<std::vector<int64_t>> encode_with_images(const Model& model, const ImageText& text, const Images& images);
 
 }  // namespace situ

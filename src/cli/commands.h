@@ -37,6 +37,9 @@ struct RunArguments : LoadArguments {
   std::string decoder_prompt_ids;
   std::vector<std::string> encoder_inputs;
   std::optional<std::string> source_language, target_language;
+  // Of models with a vision encoder: files, KEY=VALUE for the image processor, most pixels of a file.
+  std::vector<std::string> images, processor;
+  int64_t max_pixels = 64'000'000;
   bool json = false, chat = false;
 };
 int run(RunArguments arguments);

@@ -87,6 +87,20 @@ int run_command_line(int argc, char** argv) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("NAME=FILE")
       ->group(encoder);
+  const char* images = "Images";
+  const auto repeated = [&](const char* name, std::vector<std::string>& to, const char* what) {
+    return run_command->add_option(name, to, what)
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->group(images);
+  };
+  repeated("--image", run_arguments.images, "A png, jpeg, webp or gif of the prompt (may be repeated, in order)")
+      ->type_name("FILE");
+  repeated("--processor", run_arguments.processor, "A setting of preprocessor_config.json (may be repeated)")
+      ->type_name("KEY=VALUE");
+  run_command->add_option("--max-pixels", run_arguments.max_pixels, "Most pixels of an image (default 64000000)")
+      ->check(CLI::PositiveNumber)
+      ->group(images);
   run_command->add_option("--source-lang", run_arguments.source_language, "Language of the prompt")
       ->type_name("CODE")
       ->group(encoder);

@@ -50,10 +50,26 @@ Result<std::vector<int64_t>> translation_of(const Model& model, RunArguments& a)
                       : std::vector<int64_t>{};
 }
 
-Result<std::vector<int64_t>> prompt_of(const Model& model, RunArguments& a) {
+// Files of --image, read as the model's processor says.
+Result<Images> images_of(const Model& model, const RunArguments& a) {
+  ImageOptions options;
+  options.max_pixels = a.max_pixels;
+  for (const std::string& setting : a.processor) {
+    const size_t equals = setting.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return Status::error("--processor '" + setting + "' is not KEY=VALUE");
+    if (!options.processor.emplace(setting.substr(0, equals), setting.substr(equals + 1)).second)
+      return Status::error("--processor " + setting.substr(0, equals) + " is given twice");
+  }
+  return read_images(model, a.images, options);
+}
+
+Result<std::vector<int64_t>> prompt_of(const Model& model, RunArguments& a, const Images& images) {
   if (a.source_language || a.target_language) return translation_of(model, a);
   if (a.prompt_ids) return parse_ids("--prompt-ids", *a.prompt_ids);
   if (!a.prompt) return std::vector<int64_t>{};  // arrays are the prompt
+  if (!images.images.empty())
+    return encode_with_images(model, {*a.prompt, a.system.value_or(""), a.chat || a.system}, images);
   if (!a.system && !a.chat) return model.encode(*a.prompt);
   std::vector<Model::Message> messages;
   if (a.system) messages.push_back({"system", *a.system});
@@ -114,8 +130,8 @@ nlohmann::ordered_json answers_json(const Generation& g) {
 // Enough for 2,000 calls a step and a few thousand steps; what comes after is counted in the file.
 constexpr size_t kMaxTraceEvents = size_t{1} << 22;
 
-nlohmann::ordered_json to_json(const RunArguments& a, const std::vector<int64_t>& prompt, const Generation& g,
-                               const ModelFacts& facts) {
+nlohmann::ordered_json to_json(const RunArguments& a, const std::vector<int64_t>& prompt, const Images& images,
+                               const Generation& g, const ModelFacts& facts) {
   const GenerateOptions& options = a.generate;
   nlohmann::ordered_json j;
   j["prompt_ids"] = prompt;
@@ -131,8 +147,11 @@ nlohmann::ordered_json to_json(const RunArguments& a, const std::vector<int64_t>
   if (options.report_perplexity) j["perplexity"] = g.perplexity ? nlohmann::ordered_json(*g.perplexity) : nullptr;
   j["cached_tokens"] = g.cached_tokens;
   j["load_ms"] = facts.load_ms;
-  if (!g.decoder_prompt_ids.empty()) j["encode_ms"] = g.encode_ms;
+  if (!g.decoder_prompt_ids.empty() || g.encode_ms > 0) j["encode_ms"] = g.encode_ms;
   j["prefill_ms"] = g.prefill_ms;
+  j["time_to_first_token_ms"] = g.encode_ms + g.prefill_ms;
+  for (const Images::Image& i : images.images)
+    j["images"].push_back({{"width", i.width}, {"height", i.height}, {"tokens", i.tokens}});
   j["decode_ms_per_token"] = g.decode_ms_per_token;
   j["bytes_copied_per_token"] = g.bytes_copied_per_token;
   j["bytes_written_per_token"] = g.bytes_written_per_token;
@@ -152,7 +171,7 @@ std::string json_line(const nlohmann::ordered_json& j) {
 void leave_empty_handed(const RunArguments& a) {
   Generation nothing;
   nothing.finish_reason = FinishReason::kCancelled;
-  leave_on_interrupt(a.json ? json_line(to_json(a, {}, nothing, {})) : "",
+  leave_on_interrupt(a.json ? json_line(to_json(a, {}, {}, nothing, {})) : "",
                      "[0 new tokens: interrupted before the prompt was read]\n");
 }
 
@@ -217,6 +236,7 @@ Status check_arguments(RunArguments& a) {
     return Status::error("--prompt is empty");
   }
   SITU_RETURN_IF_ERROR(resolve_arguments(a));
+  if (a.images.empty() && !a.processor.empty()) return Status::error("--processor is for an --image; there is none");
   if (a.generate.logprobs && !a.json) return Status::error("--logprobs is reported with --json");
   return check_trace(a.trace);
 }
@@ -258,9 +278,11 @@ int run(RunArguments a) {
   if (!model.is_ok()) return fail(model.status().message());
   if (!model->has_encoder() && !(model->takes_arrays() && encoder->decoder_prompt.empty()))
     if (const Status refused = refuse_encoder_arguments(a); !refused.is_ok()) return fail(refused.message());
-  Result<std::vector<int64_t>> prompt = prompt_of(*model, a);
+  const Result<Images> images = a.images.empty() ? Images{} : images_of(*model, a);
+  if (!images.is_ok()) return fail(images.status().message());
+  Result<std::vector<int64_t>> prompt = prompt_of(*model, a, *images);
   if (!prompt.is_ok()) return fail(prompt.status().message());
-  Prompt start{*prompt, {}, encoder->decoder_prompt};
+  Prompt start{*prompt, images->arrays, encoder->decoder_prompt};
   if (!encoder->tensors.empty())
     if (const Status given = add_encoder_inputs(*model, encoder->tensors, &start); !given.is_ok())
       return fail(given.message());
@@ -290,7 +312,7 @@ int run(RunArguments a) {
   for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
   const ModelFacts facts = model->facts();
   if (a.json) {
-    std::fputs(json_line(to_json(a, *prompt, *g, facts)).c_str(), stdout);
+    std::fputs(json_line(to_json(a, *prompt, *images, *g, facts)).c_str(), stdout);
   } else {
     std::printf("\n");
     print_other_answers(*g, ids_only, out);

@@ -79,6 +79,17 @@ Result<std::vector<size_t>> match_encoder_inputs(std::span<const GivenTensor> te
   return places;
 }
 
+NamedArray named_array(const std::string& name, const Tensor& t) {
+  const std::pair<DType, NamedArray::Type> types[] = {{DType::kBool, NamedArray::Type::kBool},
+                                                      {DType::kI32, NamedArray::Type::kInt32},
+                                                      {DType::kI64, NamedArray::Type::kInt64},
+                                                      {DType::kF16, NamedArray::Type::kFloat16}};
+  NamedArray array{name, NamedArray::Type::kFloat32, t.dims(), t.view().data};
+  for (const auto& [type, as] : types)
+    if (t.type() == type) array.type = as;
+  return array;
+}
+
 Status add_encoder_inputs(Model& model, std::span<const GivenTensor> tensors, Prompt* prompt) {
   const ModelFiles& files = impl_of(model).files;
   std::vector<GraphInput> inputs;
@@ -94,16 +105,8 @@ Status add_encoder_inputs(Model& model, std::span<const GivenTensor> tensors, Pr
   for (const MediaEncoder& encoder : files.media) add(encoder.model.graph, encoder.name);
   const Result<std::vector<size_t>> matched = match_encoder_inputs(tensors, inputs);
   if (!matched.is_ok()) return matched.status();
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const Tensor& t = tensors[i].tensor;
-    const std::pair<DType, NamedArray::Type> types[] = {{DType::kBool, NamedArray::Type::kBool},
-                                                        {DType::kI32, NamedArray::Type::kInt32},
-                                                        {DType::kI64, NamedArray::Type::kInt64},
-                                                        {DType::kF16, NamedArray::Type::kFloat16},
-                                                        {DType::kF32, NamedArray::Type::kFloat32}};
-    for (const auto& [type, as] : types)
-      if (t.type() == type) prompt->arrays.push_back({inputs[(*matched)[i]].name, as, t.dims(), t.view().data});
-  }
+  for (size_t i = 0; i < tensors.size(); ++i)
+    prompt->arrays.push_back(named_array(inputs[(*matched)[i]].name, tensors[i].tensor));
   return Status::ok();
 }
 

@@ -21,6 +21,7 @@ struct Internals {
   }
 };
 inline Model::Impl& impl_of(Model& model) { return Internals::of(model); }
+inline const Model::Impl& impl_of(const Model& model) { return Internals::of(model); }
 inline Session::Impl& impl_of(Session& session) { return Internals::of(session); }
 
 struct Model::Impl {

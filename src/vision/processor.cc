@@ -137,7 +137,7 @@ Result<ImageProcessor> ImageProcessor::open(const fs::path& folder) {
 std::string_view ImageProcessor::family() const { return model_->family->name; }
 const PromptRules& ImageProcessor::prompt() const { return model_->prompt; }
 
-Result<Processed> ImageProcessor::process(std::vector<ImageInput> images, const ImageOptions& options) const {
+Result<Processed> ImageProcessor::process(std::vector<ImageInput> images, const ProcessorOptions& options) const {
   if (images.empty()) return Status::error(Code::kInvalidArgument, "there is no image");
   const Result<Settings> settings = model_->settings(options.overrides);
   if (!settings.is_ok()) return settings.status();

@@ -24,7 +24,7 @@ struct ImageInput {
   RgbImage pixels;
 };
 
-struct ImageOptions {
+struct ProcessorOptions {
   ImageLimits limits;
   // Settings of preprocessor_config.json that hold for this call: "do_image_splitting" -> "false", "size" ->
   // "{\"longest_edge\": 512}", "size.longest_edge" -> "512". Values are JSON; True and False are read too.
@@ -81,7 +81,7 @@ class ImageProcessor {
   // Tensors of all images of one prompt, in order. Images are decoded one after the other, so that no two of them are
   // in memory at full size. Errors: those of read_image; kInvalidArgument: no image, an override that is not known or
   // does not fit, an image that the rules of the family refuse (aspect ratio; resized, more pixels than the limit).
-  Result<Processed> process(std::vector<ImageInput> images, const ImageOptions& options = {}) const;
+  Result<Processed> process(std::vector<ImageInput> images, const ProcessorOptions& options = {}) const;
 
   // A prompt's text with the expansions in it, in the place of the placeholders. begin: the text of the token that
   // begins every text, which PaliGemma wants behind its images; they come first where its prompt has no placeholder.

@@ -24,7 +24,7 @@ class ProcessorTest : public testing::Test {
     write("preprocessor_config.json", R"({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 14},
       "crop_size": {"height": 14, "width": 14}, "image_mean": [0, 0, 0], "image_std": [1, 1, 1]})");
   }
-  std::string error(const ImageOptions& options, std::vector<ImageInput> images) const {
+  std::string error(const ProcessorOptions& options, std::vector<ImageInput> images) const {
     const Result<ImageProcessor> processor = ImageProcessor::open(folder_);
     if (!processor.is_ok()) return processor.status().message();
     return processor->process(std::move(images), options).status().message();

@@ -1,0 +1,118 @@
+// Images of a prompt: files to arrays of the vision encoder, and to tokens of the text around them.
+#include <nlohmann/json.hpp>
+
+#include "pipelines/encoder_inputs.h"
+#include "pipelines/llm.h"
+#include "vision/processor.h"
+
+namespace situ {
+namespace {
+
+// What Images::memory holds.
+struct ReadImages {
+  ImageProcessor processor;
+  Processed processed;
+};
+
+const MediaEncoder* vision_encoder(const Model::Impl& m) {
+  for (const MediaEncoder& e : m.files.media)
+    if (e.name.rfind("audio_encoder", 0) != 0) return &e;
+  return nullptr;
+}
+
+// The graph's name of a processor's tensor: the same, or the one that is the end of it ("image_grid_thw" for
+// "grid_thw"). "": the graph has no such input.
+std::string input_name(const Graph& graph, const std::string& tensor) {
+  std::string found;
+  for (const ValueId v : graph.inputs) {
+    const std::string& name = graph.values[v].name;
+    if (name == tensor) return name;
+    if (tensor.size() > name.size() &&
+        tensor.compare(tensor.size() - name.size() - 1, std::string::npos, "_" + name) == 0)
+      found = name;
+  }
+  return found;
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++count;
+  return count;
+}
+
+Result<std::string> chat_text(const Model::Impl& m, const ImageText& text, size_t images) {
+  if (!m.tokenizer || !m.tokenizer->has_chat_template())
+    return Status::error(Code::kNotFound, m.folder.folder.string() + ": the model has no chat template");
+  using Json = nlohmann::json;
+  Json messages = Json::array();
+  const auto part = [](const std::string& words) { return Json{{"type", "text"}, {"text", words}}; };
+  if (!text.system.empty()) messages.push_back({{"role", "system"}, {"content", Json::array({part(text.system)})}});
+  Json content = Json::array();
+  for (size_t i = 0; i < images; ++i) content.push_back({{"type", "image"}});
+  content.push_back(part(text.text));
+  messages.push_back({{"role", "user"}, {"content", content}});
+  Result<std::string> rendered =
+      m.tokenizer->apply_chat_template_json(messages.dump(-1, ' ', false, Json::error_handler_t::replace), true);
+  if (!rendered.is_ok()) return rendered.status().or_code(Code::kInvalidArgument);
+  return rendered;
+}
+
+}  // namespace
+
+Result<Images> read_images(const Model& model, std::span<const std::string> files, const situ::ImageOptions& options) {
+  const Model::Impl& m = impl_of(model);
+  const std::string folder = m.folder.folder.string();
+  const MediaEncoder* encoder = vision_encoder(m);
+  if (!encoder) return Status::error(Code::kInvalidArgument, folder + ": the model has no vision encoder for images");
+  Result<ImageProcessor> processor = ImageProcessor::open(m.folder.folder);
+  if (!processor.is_ok()) return processor.status();
+  std::vector<ImageInput> inputs;
+  for (const std::string& file : files) inputs.push_back({file, {}});
+  ProcessorOptions settings;
+  settings.limits.max_pixels = options.max_pixels;
+  settings.overrides = options.processor;
+  Result<Processed> processed = processor->process(std::move(inputs), settings);
+  if (!processed.is_ok()) return processed.status();
+  const auto held = std::make_shared<ReadImages>(ReadImages{std::move(*processor), std::move(*processed)});
+  Images images;
+  for (const ProcessedImage& image : held->processed.images)
+    images.images.push_back({image.width, image.height, image.tokens});
+  for (const PixelTensor& t : held->processed.tensors) {
+    const std::string name = input_name(encoder->model.graph, t.name);
+    if (!name.empty()) images.arrays.push_back(named_array(name, t.tensor));
+  }
+  images.memory = held;
+  return images;
+}
+
+Result<std::vector<int64_t>> encode_with_images(const Model& model, const ImageText& text, const Images& images) {
+  const Model::Impl& m = impl_of(model);
+  if (!m.tokenizer)
+    return Status::error(Code::kNotFound, m.folder.folder.string() + ": no " + m.folder.missing_tokenizer +
+                                              "; give token ids instead of text");
+  const auto* read = static_cast<const ReadImages*>(images.memory.get());
+  if (!read) return Status::error(Code::kInvalidArgument, "there is no image");
+  const PromptRules& rules = read->processor.prompt();
+  std::string words = text.text;
+  if (text.chat || !text.system.empty()) {
+    Result<std::string> rendered = chat_text(m, text, images.images.size());
+    if (!rendered.is_ok()) return rendered.status();
+    words = std::move(*rendered);
+  } else if (!rules.images_first && count_of(words, rules.placeholder) == 0) {
+    std::string before;
+    for (size_t i = 0; i < images.images.size(); ++i) before += rules.placeholder;
+    words = before + words;
+  }
+  std::string begin;
+  const std::map<std::string, std::string>& special = m.tokenizer->config().special_tokens;
+  if (const auto bos = special.find("bos_token"); rules.images_first && bos != special.end()) begin = bos->second;
+  Result<std::string> expanded = read->processor.expand(words, read->processed.images, begin);
+  if (!expanded.is_ok()) return expanded.status();
+  // A chat template and images that come first write the special tokens themselves.
+  const bool own = text.chat || !text.system.empty() || !begin.empty();
+  Result<std::vector<int64_t>> ids = m.tokenizer->encode(*expanded, !own);
+  if (!ids.is_ok()) return ids.status().or_code(Code::kInvalidArgument);
+  return ids;
+}
+
+}  // namespace situ
