@@ -45,6 +45,7 @@ find_missing() {
   header CLI/CLI.hpp || missing="$missing libcli11-dev"
   header nlohmann/json.hpp || missing="$missing nlohmann-json3-dev"
   header sentencepiece_processor.h || missing="$missing libsentencepiece-dev"
+  header jpeglib.h || missing="$missing libjpeg-dev"
   header zlib.h || missing="$missing zlib1g-dev"
   header gtest/gtest.h || missing="$missing libgtest-dev"
   [ -e /etc/ssl/certs/ca-certificates.crt ] || missing="$missing ca-certificates" # for cargo

@@ -43,6 +43,7 @@ LAYERS = {
     "generate": {"base", "kernels"},
     "text": {"base"},
     "audio": {"base"},
+    "vision": {"base", "text"},
     "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text"},
     "speech": {"situ", "base", "generate", "text", "audio", "pipelines"},
     "cli": {"situ", "base", "kernels", "generate", "text", "pipelines"},

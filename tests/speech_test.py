@@ -4,6 +4,7 @@
 
 Needs numpy and onnx (`make python`). One test needs a model and a recording of ../shared, or of the folder that SITU_SHARED names.
 """
+import contextlib
 import json
 import os
 import pty
@@ -564,11 +565,16 @@ class FilesTest(SpeechCase):
 
     def test_progress_on_a_terminal(self):
         master, terminal = pty.openpty()
-        done = subprocess.run([cli_case.SITU, "transcribe", self.model, self.tones, "--temperature", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=terminal)
+        process = subprocess.Popen([cli_case.SITU, "transcribe", self.model, self.tones, "--temperature", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=terminal)
         os.close(terminal)
-        shown = os.read(master, 1 << 16).decode()
+        shown = b""
+        with contextlib.suppress(OSError):  # the end: nobody has the terminal open
+            while piece := os.read(master, 1 << 16):
+                shown += piece
         os.close(master)
-        self.assertEqual((done.returncode, done.stdout.decode()), (0, self.expected("text", self.want[self.tones]["segments"])))
+        out, _ = process.communicate(timeout=cli_case.PATIENCE)
+        shown = shown.decode()
+        self.assertEqual((process.returncode, out.decode()), (0, self.expected("text", self.want[self.tones]["segments"])))
         self.assertRegex(shown, r"\A\r\[ {40}\]   0% 0 s\r\x1b\[K")
         self.assertRegex(shown, r"\[#{30,40} *\] +[0-9]+% 4 s\r\x1b\[K\Z")
 

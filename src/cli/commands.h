@@ -78,6 +78,7 @@ struct InspectArguments {
   std::vector<std::string> variants;
   bool json = false, no_pack_cache = false;
   std::string kv_type = "auto";
+  std::optional<std::string> html;    // the file that a page with the picture of the placement is written to
   std::optional<std::string> memory;  // budget for weights, arena and state, e.g. "2GiB"
 };
 int inspect(const InspectArguments& arguments);

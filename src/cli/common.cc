@@ -1,10 +1,12 @@
 #include "cli/common.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <system_error>
 
 #include "cli/terminal.h"
 
@@ -19,7 +21,8 @@ bool flush_output() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 
 
 Result<std::string> read_file(const std::string& path) {
   std::error_code unreadable;
-  if (std::filesystem::is_directory(path, unreadable)) return Status::error(path + ": cannot be read: it is a folder");
+  if (std::filesystem::is_directory(path, unreadable))
+    return Status::error((path.empty() ? "''" : path) + ": cannot be read: it is a folder");
   constexpr size_t kMostBytes = size_t{64} << 20;  // a schema or a conversation is kilobytes; /dev/zero has no end
   std::ifstream file(path, std::ios::binary);
   std::string text;
@@ -28,9 +31,34 @@ Result<std::string> read_file(const std::string& path) {
     text.append(piece, static_cast<size_t>(file.gcount()));
   }
   if (text.size() > kMostBytes)
-    return Status::error(path + ": cannot be read: it has more than " + std::to_string(kMostBytes) + " bytes");
-  if (!file.eof()) return Status::error(path + ": cannot be read");
+    return Status::error((path.empty() ? "''" : path) + ": cannot be read: it has more than " +
+                         std::to_string(kMostBytes) + " bytes");
+  if (!file.eof()) return Status::error((path.empty() ? "''" : path) + ": cannot be read");
   return text;
+}
+
+std::string size_text(double bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int u = 0;
+  while (bytes >= 1024 && u < 4) {
+    bytes /= 1024;
+    ++u;
+  }
+  char text[32];
+  std::snprintf(text, sizeof(text), u == 0 ? "%.0f %s" : "%.1f %s", bytes, units[u]);
+  return text;
+}
+
+Status write_file(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  int why = errno;
+  if (file && std::fclose(file) != 0 && written) {
+    written = false;
+    why = errno;
+  }
+  if (written) return Status::ok();
+  return Status::error((path.empty() ? "''" : path) + ": cannot be written: " + std::generic_category().message(why));
 }
 
 Result<int64_t> parse_memory(const std::optional<std::string>& text) {

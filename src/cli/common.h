@@ -22,6 +22,11 @@ inline constexpr const char* kNoOutput = "standard output cannot be written";
 // The whole file. Error: it cannot be read.
 Result<std::string> read_file(const std::string& path);
 
+// "45.0 KiB"
+std::string size_text(double bytes);
+// Writes the whole file. Error: it cannot be written (names it and why).
+Status write_file(const std::string& path, const std::string& text);
+
 // Bytes of a --memory such as "2GiB", "512MiB", "1000000"; 0 without one. Error: it is no size.
 Result<int64_t> parse_memory(const std::optional<std::string>& text);
 

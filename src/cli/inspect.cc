@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/inspect_html.h"
 #include "cli/terminal.h"
 #include "situ/inspect.h"
 
@@ -12,19 +13,6 @@ namespace situ::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// "45.0 KiB"
-std::string size_text(double bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int u = 0;
-  while (bytes >= 1024 && u < 4) {
-    bytes /= 1024;
-    ++u;
-  }
-  char text[32];
-  std::snprintf(text, sizeof(text), u == 0 ? "%.0f %s" : "%.1f %s", bytes, units[u]);
-  return text;
-}
 
 // "12 x rotary: 64 half dims (/layers.0/..., ...)" instead of twelve lines.
 void print_found(const Json& found) {
@@ -155,6 +143,10 @@ void print(const Json& j) {
       size_text(m["state_bytes_per_token"].get<double>()).c_str());
   std::printf("  %lld slots (the context), %s when full\n", static_cast<long long>(m["slots"].get<int64_t>()),
               size_text(m["slots"].get<double>() * m["state_bytes_per_token"].get<double>()).c_str());
+  std::printf("  programs share %s of activations; an arena for each would take %s, that of %lld slots more\n",
+              size_text(m["arena_bytes"].get<double>()).c_str(),
+              size_text(m["arena_bytes_unshared"].get<double>()).c_str(),
+              static_cast<long long>(m["slots_gained"].get<int64_t>()));
   if (m.contains("budget"))
     std::printf("  a budget of %s holds %lld slots\n", size_text(m["budget"].get<double>()).c_str(),
                 static_cast<long long>(m["slots_in_budget"].get<int64_t>()));
@@ -205,7 +197,8 @@ int inspect(const InspectArguments& a) {
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) {
     const std::string& reason = model.status().message();
-    if (model.status().code() == Code::kInvalidArgument) return fail(reason);  // it is not the model's
+    const bool of_model = model.status().code() != Code::kInvalidArgument;
+    if (!of_model || a.html) return fail(reason);
     const std::string text = inspect_refused(a.model, load, reason);
     if (a.json)
       std::printf("%s\n", text.c_str());
@@ -215,9 +208,12 @@ int inspect(const InspectArguments& a) {
   }
   const Result<std::string> text = situ::inspect(*model, *budget);
   if (!text.is_ok()) return fail(text.status().message());
+  if (a.html)
+    if (const Status written = write_file(*a.html, html_page(Json::parse(*text))); !written.is_ok())
+      return fail(written.message());
   if (a.json)
     std::printf("%s\n", text->c_str());
-  else
+  else if (!a.html)
     print(for_terminal(Json::parse(*text)));
   return 0;
 }

@@ -131,6 +131,8 @@ int run_command_line(int argc, char** argv) {
   CLI::App* inspect_command = app.add_subcommand("inspect", "Show inputs, states, placement and what was recognised");
   inspect_command->add_option("model", inspect_arguments.model, "Model folder or .onnx file")->required();
   inspect_command->add_flag("--json", inspect_arguments.json, "Print one JSON object");
+  inspect_command->add_option("--html", inspect_arguments.html,
+                              "Write the placement as a picture, one page, to this file");
   inspect_command
       ->add_option("--kv-type", inspect_arguments.kv_type, "Element type of attention states (default: auto)")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));

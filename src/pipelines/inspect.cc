@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 
+#include "pipelines/inspect_memory.h"
 #include "pipelines/inspect_module.h"
+#include "pipelines/inspect_program.h"
 #include "pipelines/out_of_memory.h"
 
 namespace situ {
@@ -51,8 +53,7 @@ Json placement_json(const Graph& g, const Plan& plan) {
   std::map<std::string, std::map<std::string, int>> table;
   for (size_t n = 0; n < g.nodes.size(); ++n) {
     const std::string& how = plan.placed[n];
-    const std::string op = (g.nodes[n].domain.empty() ? "" : g.nodes[n].domain + ".") + g.nodes[n].op;
-    ++table[op][how.rfind("copied", 0) == 0 ? "copied" : how];
+    ++table[operator_name(g.nodes[n])][how.rfind("copied", 0) == 0 ? "copied" : how];
   }
   return Json(table);
 }
@@ -110,25 +111,7 @@ Json describe(const Model::Impl& m, int64_t budget) {
     for (const MediaEncoder& encoder : media->files().media) j["compiled later"].push_back(encoder.name);
   }
   if (!e.media_problem().empty()) j["no pictures"] = e.media_problem();
-  const int64_t per_token = e.states().bytes_per_slot(), fixed = m.files.weight_bytes() + e.computed_bytes() +
-                                                                 e.arena_bytes() + e.io_bytes() +
-                                                                 e.states().fixed_bytes();
-  Json memory;
-  memory["weights"] = m.files.weight_bytes();
-  memory["computed"] = e.computed_bytes();
-  memory["arena"] = e.arena_bytes();
-  memory["arena_decode"] = e.decode_plan().arena_bytes;
-  memory["io"] = e.io_bytes();
-  memory["chunk"] = e.chunk();
-  memory["state_bytes_per_token"] = per_token;
-  memory["state_fixed_bytes"] = e.states().fixed_bytes();
-  memory["context"] = m.context_length;
-  memory["slots"] = e.states().capacity();
-  if (budget > 0) {
-    memory["budget"] = budget;
-    memory["slots_in_budget"] = per_token > 0 ? std::max<int64_t>(0, (budget - fixed) / per_token) : 0;
-  }
-  j["memory"] = memory;
+  j["memory"] = memory_json(m, budget);
   j["module"] = module_json(m);
   j["sequences"] = {
       {"in one step", m.batch()}, {"single tokens in one step", m.sequences()}, {"one at a time", e.one_sequence()}};
@@ -162,7 +145,7 @@ std::string inspect_refused(const std::string& path, const LoadOptions& options,
   if (imported.is_ok()) {
     const Graph& g = imported->graph;
     std::map<std::string, int> operators;
-    for (const Node& n : g.nodes) ++operators[(n.domain.empty() ? "" : n.domain + ".") + n.op];
+    for (const Node& n : g.nodes) ++operators[operator_name(n)];
     j["file"] = folder->model_file.string();
     j["producer"] = imported->producer;
     j["nodes"] = {{"in file", g.nodes.size()}};

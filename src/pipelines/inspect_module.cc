@@ -1,6 +1,9 @@
 #include "pipelines/inspect_module.h"
 
+#include <algorithm>
 #include <map>
+
+#include "pipelines/inspect_program.h"
 
 namespace situ {
 namespace {
@@ -22,56 +25,70 @@ Json graphs_json(const Model::Impl& m) {
   return list;
 }
 
+// What a program does in a step: its calls, and the blocks of its arena.
+Json program_json(const ProgramFacts& p, const std::string& graph, Json assignment) {
+  Json j{{"name", p.name},
+         {"graph", graph},
+         {"assignment", std::move(assignment)},
+         {"kernel_calls", p.kernel_calls},
+         {"arena_bytes", p.plan ? p.plan->arena_bytes : 0},
+         {"block_bytes", 0},
+         {"blocks", Json::array()},
+         {"calls", Json::array()}};
+  if (!p.plan) return j;
+  j["blocks"] = blocks_json(p.compiled->graph, *p.plan);
+  j["calls"] = calls_json(p.compiled->graph, *p.plan);
+  int64_t sum = 0;
+  for (const Json& block : j["blocks"]) sum += block["bytes"].get<int64_t>();
+  j["block_bytes"] = sum;
+  return j;
+}
+
 Json programs_json(const Model::Impl& m) {
   const InPlaceEngine& e = *m.in_place;
   const Module& module = e.module().module;
   const std::string decoder = stem(m.folder.model_file.string());
-  Json list = Json::array();
-  const auto add = [&](const char* name, const std::string& graph, Json assignment, int64_t calls, int64_t arena) {
-    list.push_back({{"name", name},
-                    {"graph", graph},
-                    {"assignment", std::move(assignment)},
-                    {"kernel_calls", calls},
-                    {"arena_bytes", arena}});
-  };
   const auto flag = [&](bool first) {
     Json values = Json::object();
     if (!module.flag.empty()) values[module.flag] = first ? "first" : "cached";
     return values;
   };
-  if (const SourceWriter* encoder = e.encoder()) {
-    const Plan* plan = encoder->plan();
-    const bool crosses = std::any_of(module.sources.begin(), module.sources.end(),
-                                     [&](const SourceRows& s) { return s.input != module.hidden; });
-    Json values = flag(true);
-    values["P"] = 0;
-    add("encode",
-        stem(m.folder.encoder_file.string()) +
-            (crosses ? " + " + stem((m.folder.first_file.empty() ? m.folder.model_file : m.folder.first_file).string())
-                     : ""),
-        values, encoder->kernel_calls(), plan ? plan->arena_bytes : 0);
-  }
-  Json prompt = flag(e.module().first_only);
+  Json encode = flag(true), prompt = flag(e.module().first_only), token = flag(false);
+  encode["P"] = 0;
   if (e.module().first_only) prompt["P"] = 0;
-  add("prompt", decoder, prompt, e.prompt_kernel_calls(), e.prefill_plan().arena_bytes);
-  Json token = flag(false);
   token["S"] = 1;
-  add("token", decoder, token, e.kernel_calls(), e.decode_plan().arena_bytes);
-  if (const MediaWriter* media = e.media()) {
-    add("lookup", stem(m.folder.lookup_file.string()), Json::object(), media->lookup_kernel_calls(),
-        media->lookup_plan().arena_bytes);
-    add("behind", decoder, Json::object(), e.behind_kernel_calls(), e.behind_plan().arena_bytes);
-    for (size_t i = 0; i < m.files.media.size(); ++i) {
-      const MediaWriter::Entry* entry = media->newest(i);
-      add(stem(m.files.media[i].name).c_str(), stem(m.files.media[i].name), Json::object(),
-          entry && entry->program ? entry->program->kernel_calls() : 0, entry ? entry->plan.arena_bytes : 0);
-    }
+  const bool crosses = std::any_of(module.sources.begin(), module.sources.end(),
+                                   [&](const SourceRows& s) { return s.input != module.hidden; });
+  const std::string writer =
+      stem(m.folder.encoder_file.string()) +
+      (crosses ? " + " + stem((m.folder.first_file.empty() ? m.folder.model_file : m.folder.first_file).string()) : "");
+  Json list = Json::array();
+  for (const ProgramFacts& p : programs_of(e)) {
+    const std::string& name = p.name;
+    list.push_back(name == "encode"   ? program_json(p, writer, encode)
+                   : name == "prompt" ? program_json(p, decoder, prompt)
+                   : name == "token"  ? program_json(p, decoder, token)
+                   : name == "behind" ? program_json(p, decoder, Json::object())
+                   : name == "lookup" ? program_json(p, stem(m.folder.lookup_file.string()), Json::object())
+                                      : program_json(p, name, Json::object()));
   }
+  return list;
+}
+
+// Names of the programs that write states of a space, or read them.
+Json users_json(const std::vector<ProgramFacts>& programs, SpaceKind kind, bool writers) {
+  Json list = Json::array();
+  for (const ProgramFacts& p : programs)
+    if (p.plan && std::any_of(p.plan->states.begin(), p.plan->states.end(), [&](const StateLayout& s) {
+          return space_of(s.pair.rule) == kind && (writers ? s.pair.present : s.pair.past) != kNoValue;
+        }))
+      list.push_back(p.name);
   return list;
 }
 
 Json spaces_json(const InPlaceEngine& e) {
   Json list = Json::array();
+  const std::vector<ProgramFacts> programs = programs_of(e);
   const std::pair<SpaceKind, const char*> kinds[] = {{SpaceKind::kAppend, "bytes_per_token"},
                                                      {SpaceKind::kSource, "bytes_per_source_row"},
                                                      {SpaceKind::kWhole, "bytes_per_sequence"}};
@@ -83,7 +100,10 @@ Json spaces_json(const InPlaceEngine& e) {
                                                           : "recurrent"},
                     {"kind", space_name(kind)},
                     {bytes, states.slot_bytes(kind)},
-                    {"slots", states.space(kind).capacity()}});
+                    {"slots", states.space(kind).capacity()},
+                    {"bytes", states.slot_bytes(kind) * states.space(kind).capacity()},
+                    {"writers", users_json(programs, kind, true)},
+                    {"readers", users_json(programs, kind, false)}});
   }
   return list;
 }
@@ -91,12 +111,13 @@ Json spaces_json(const InPlaceEngine& e) {
 // Blocks that the host writes or reads in a step, and tensors of the caller.
 Json ports_json(const InPlaceEngine& e) {
   std::map<std::string, Json> ports;  // by name
-  const auto add = [&](const char* program, const Compiled& c, const Plan& plan) {
+  const auto add = [&](const std::string& program, const Compiled& c, const Plan& plan) {
     for (const std::vector<Root>* roots : {&plan.io, &plan.ports})
       for (const Root& r : *roots) {
         const Value& v = c.graph.values[r.value];
         const bool logits = r.value == c.binding.logits;
-        if (!logits && !c.binding.inputs.count(r.value)) continue;  // integers that shapes tell
+        if (!logits && !c.binding.inputs.count(r.value))
+          continue;  // integers that shapes tell; rows, which are added below
         Json& port = ports[v.name];
         if (port.is_null())
           port = {{"name", v.name}, {"writer", logits ? program : "host"}, {"readers", Json::array()}, {"bytes", 0}};
@@ -106,18 +127,13 @@ Json ports_json(const InPlaceEngine& e) {
           port["readers"].push_back(reader);
       }
   };
-  if (e.encoder() && e.encoder()->plan()) add("encode", *e.encoder()->compiled(), *e.encoder()->plan());
-  add("prompt", e.compiled(), e.prefill_plan());
-  add("token", e.module().token, e.decode_plan());
+  for (const ProgramFacts& p : programs_of(e))
+    if (p.plan) add(p.name, *p.compiled, *p.plan);
   if (const MediaWriter* media = e.media()) {
-    const Plan& plan = e.behind_plan();
-    for (const Root& r : plan.ports) {
-      const Value& v = e.cut().decoder.graph.values[r.value];
-      if (v.producer >= 0) continue;
-      std::string writer = "lookup";
-      for (const MediaEncoder& encoder : media->files().media) writer += ", " + stem(encoder.name);
-      ports[v.name] = {{"name", v.name}, {"writer", writer}, {"readers", {"behind"}}, {"bytes", r.bytes}};
-    }
+    Json& rows = ports[e.cut().decoder.graph.values[e.cut().decoder.embeddings].name];
+    std::string writer = "lookup";
+    for (const MediaEncoder& encoder : media->files().media) writer += ", " + stem(encoder.name);
+    rows["writer"] = writer;
   }
   Json list = Json::array();
   for (auto& [name, port] : ports) list.push_back(std::move(port));
@@ -125,6 +141,25 @@ Json ports_json(const InPlaceEngine& e) {
 }
 
 }  // namespace
+
+std::vector<ProgramFacts> programs_of(const InPlaceEngine& e) {
+  std::vector<ProgramFacts> programs;
+  if (const SourceWriter* encoder = e.encoder())
+    programs.push_back({"encode", encoder->compiled(), encoder->plan(), encoder->kernel_calls()});
+  programs.push_back({"prompt", &e.compiled(), &e.prefill_plan(), e.prompt_kernel_calls()});
+  programs.push_back({"token", &e.module().token, &e.decode_plan(), e.kernel_calls()});
+  if (const MediaWriter* media = e.media()) {
+    programs.push_back({"lookup", &media->lookup(), &media->lookup_plan(), media->lookup_kernel_calls()});
+    programs.push_back({"behind", &e.cut().decoder, &e.behind_plan(), e.behind_kernel_calls()});
+    for (size_t i = 0; i < media->files().media.size(); ++i) {
+      const MediaWriter::Entry* entry = media->newest(i);
+      programs.push_back({stem(media->files().media[i].name), entry ? &entry->compiled : nullptr,
+                          entry ? &entry->plan : nullptr,
+                          entry && entry->program ? entry->program->kernel_calls() : 0});
+    }
+  }
+  return programs;
+}
 
 Json module_json(const Model::Impl& m) {
   return {{"graphs", graphs_json(m)},

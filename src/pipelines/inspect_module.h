@@ -8,6 +8,16 @@
 
 namespace situ {
 
+// A program as far as it is compiled: an encoder that waits for its arrays has no plan yet.
+struct ProgramFacts {
+  std::string name;  // "encode", "prompt", "token"; of pictures "lookup", "behind" and the encoders' names
+  const Compiled* compiled = nullptr;
+  const Plan* plan = nullptr;
+  int64_t kernel_calls = 0;
+};
+// In the order in which they run.
+std::vector<ProgramFacts> programs_of(const InPlaceEngine& engine);
+
 // {graphs, programs, spaces, ports}
 nlohmann::ordered_json module_json(const Model::Impl& m);
 

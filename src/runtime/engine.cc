@@ -101,7 +101,8 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   }
   std::vector<const Graph*> graphs{&prompt.graph, &token.graph};
   if (e->encoder_ && e->encoder_->compiled()) graphs.push_back(&e->encoder_->compiled()->graph);
-  e->computed_bytes_ = std::max<int64_t>(0, constant_bytes(graphs) - files.weight_bytes());
+  e->weight_bytes_ = files.weight_bytes();
+  e->computed_bytes_ = std::max<int64_t>(0, constant_bytes(graphs) - e->weight_bytes_);
   e->ledger_.packed = prompt.packed_bytes + token.packed_bytes + packs.written_bytes();
   const int64_t capacity = e->capacity_ = context_of(options);
   // Prompts stay whole where tokens depend on later ones, and where the graph computes steps without past or of one
@@ -133,11 +134,9 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
                                      {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts), sources_most});
     if (!prefill.is_ok()) return prefill.status();
     e->prefill_plan_ = std::move(*prefill);
-    e->arena_bytes_ = std::max(e->prefill_plan_.arena_bytes, e->decode_plan_.arena_bytes);
-    if (e->encoder_ && e->encoder_->plan())
-      e->arena_bytes_ = std::max(e->arena_bytes_, e->encoder_->plan()->arena_bytes);
+    e->arena_bytes_ = e->planned_arena_bytes();
     e->memory_bytes_ = e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + 64;
-    slots = e->count_slots(options, files.weight_bytes() + e->computed_bytes_, capacity);
+    slots = e->count_slots(options, capacity);
     // Scores and masks that are computed grow with chunk times context, and a window keeps chunks beside it: shorter
     // ones need less.
     if (e->chunk_ == 1 || (e->prefill_plan_.arena_bytes <= kMaxArenaBytes && (whole || slots.is_ok()))) break;
@@ -310,7 +309,7 @@ Status InPlaceEngine::check_source(const Sequence& sequence) const {
 }
 
 // Of a window's sequence, those that a step leaves (step_done) and those that the next one takes.
-Result<int64_t> InPlaceEngine::count_slots(const EngineOptions& options, int64_t weights, int64_t capacity) const {
+Result<int64_t> InPlaceEngine::count_slots(const EngineOptions& options, int64_t capacity) const {
   const int64_t kept = window_ > 0 ? std::min(capacity, window_ + first_ + spare_tokens() + chunk_ + batch_) : capacity;
   int64_t all = 0;
   if (options.memory == 0) {
@@ -318,7 +317,7 @@ Result<int64_t> InPlaceEngine::count_slots(const EngineOptions& options, int64_t
       return Status::error(Code::kNoRoom, "a state for " + std::to_string(options.sequences) + " sequences overflows");
     return all;
   }
-  const Result<int64_t> slots = slots_in(options.memory, weights);
+  const Result<int64_t> slots = slots_in(options.memory, arena_bytes_);
   if (!slots.is_ok() || window_ == 0 || *slots >= kept) return slots;
   return Status::error(Code::kNoRoom,
                        "a memory of " + std::to_string(options.memory) + " bytes is too small: it leaves state for " +
@@ -330,18 +329,45 @@ Result<int64_t> InPlaceEngine::count_slots(const EngineOptions& options, int64_t
                            " sequences)");
 }
 
-Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t weights) const {
+std::vector<const Plan*> InPlaceEngine::plans() const {
+  std::vector<const Plan*> plans{&prefill_plan_, &decode_plan_};
+  if (encoder_ && encoder_->plan()) plans.push_back(encoder_->plan());
+  return plans;
+}
+
+int64_t InPlaceEngine::planned_arena_bytes() const {
+  int64_t most = 0;
+  for (const Plan* plan : plans()) most = std::max(most, plan->arena_bytes);
+  return most;
+}
+
+int64_t InPlaceEngine::unshared_arena_bytes() const {
+  int64_t sum = 0;
+  for (const Plan* plan : plans()) sum += plan->arena_bytes;
+  return sum;
+}
+
+int64_t InPlaceEngine::fixed_state_bytes() const {
+  int64_t sum = 0;
+  for (const StateLayout& s : decode_plan_.states) {
+    if (s.pair.rule == StateRule::kReplace) sum += kWholeSlotsPerSequence * s.slot_bytes();
+    if (s.pair.rule == StateRule::kSource && encoder_) sum += encoder_->most_rows() * s.slot_bytes();
+  }
+  return sum;
+}
+
+Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t arena) const {
   constexpr int64_t kMostSlots = int64_t{1} << 30;
-  int64_t slot = 0, replaced = 0;
-  for (const StateLayout& s : prefill_plan_.states)
-    if (s.pair.rule != StateRule::kSource)
-      s.pair.rule == StateRule::kAppend ? slot += s.slot_bytes() : replaced += kWholeSlotsPerSequence * s.slot_bytes();
-  const int64_t fixed = weights + memory_bytes_ + replaced;
+  int64_t slot = 0;
+  for (const StateLayout& s : decode_plan_.states)
+    if (s.pair.rule == StateRule::kAppend) slot += s.slot_bytes();
+  const int64_t weights = weight_bytes_ + computed_bytes_, activations = arena + io_bytes();
+  const int64_t states = fixed_state_bytes(), fixed = weights + activations + states;
   if (memory - fixed < slot)
     return Status::error(Code::kNoRoom,
                          "a memory of " + std::to_string(memory) + " bytes is too small: weights take " +
-                             std::to_string(weights) + ", activations " + std::to_string(memory_bytes_) +
-                             (replaced > 0 ? ", states that are replaced as a whole " + std::to_string(replaced) : "") +
+                             std::to_string(weights) + ", activations " + std::to_string(activations) +
+                             (states > 0 ? ", states that do not grow with tokens " + std::to_string(states) : "") +
                              " and one token of state " + std::to_string(slot));
   if (slot == 0) return kMostSlots;
   return std::min(kMostSlots, (memory - fixed) / slot);

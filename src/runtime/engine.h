@@ -124,6 +124,17 @@ class InPlaceEngine {
   // Whether there are states that are read and written as a whole.
   bool has_replaced_states() const;
   int64_t arena_bytes() const { return arena_bytes_; }
+  // Activations of the largest step of the programs that are compiled so far, and what all of them would take beside
+  // each other. Programs run one after the other and share the arena; an encoder that is compiled later may take more
+  // of it, up to arena_bytes().
+  int64_t planned_arena_bytes() const;
+  int64_t unshared_arena_bytes() const;
+  // State of a sequence that does not grow with its tokens: states that are replaced as a whole, and the longest
+  // source.
+  int64_t fixed_state_bytes() const;
+  // Slots that fit into `memory` bytes beside weights, inputs and logits, the state of a sequence that does not grow,
+  // and activations of `arena` bytes; 2^30 where a token takes no state. Error: not one does.
+  Result<int64_t> slots_in(int64_t memory, int64_t arena) const;
   int64_t io_bytes() const { return memory_bytes_ - arena_bytes_; }  // what the host writes, and logits
   int64_t chunk() const { return chunk_; }
   int threads() const { return pool_->threads(); }
@@ -150,8 +161,8 @@ class InPlaceEngine {
   // logits after the last of them are wanted; `all`: tokens of the step.
   Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool prompt, bool last, float* to,
                             int64_t all);
-  Result<int64_t> count_slots(const EngineOptions& options, int64_t weights, int64_t capacity) const;
-  Result<int64_t> slots_in(int64_t memory, int64_t weights) const;
+  std::vector<const Plan*> plans() const;
+  Result<int64_t> count_slots(const EngineOptions& options, int64_t capacity) const;
   Result<Run> take_slots(Sequence& sequence, int64_t count, int64_t all);
   Status take_state_slot(Sequence& sequence);
   Status reserve(const ModelFiles& files, const EngineOptions& options, int64_t slots);
@@ -222,7 +233,8 @@ class InPlaceEngine {
   int64_t capacity_ = 0;                       // tokens of a sequence
   std::unique_ptr<CrossAttention> attending_;  // once it was asked for
   std::byte* memory_ = nullptr;                // arena, then io
-  int64_t computed_bytes_ = 0, memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1, window_ = 0, first_ = 0;
+  int64_t weight_bytes_ = 0, computed_bytes_ = 0, memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1,
+          window_ = 0, first_ = 0;
   std::vector<float> converted_;
   std::span<const float> logits_;
   UnreadLogits* unread_ = nullptr;  // those of the last step, while they are in their place

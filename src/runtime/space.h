@@ -74,8 +74,6 @@ class StatePool {
   int64_t capacity() const { return space(SpaceKind::kAppend).capacity(); }
   int64_t free_slots() const { return space(SpaceKind::kAppend).free_slots(); }
   int64_t bytes_per_slot() const { return slot_bytes(SpaceKind::kAppend); }
-  // What a sequence takes of the whole space.
-  int64_t fixed_bytes() const { return slot_bytes(SpaceKind::kWhole) * kWholeSlotsPerSequence; }
   std::byte* base(size_t state) const { return bases_[state]; }
 
  private:

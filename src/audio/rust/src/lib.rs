@@ -3,7 +3,6 @@
 //! Every entry goes through `ffi::guarded`, so a hostile file gives an error text and never a crash.
 
 mod decode;
-mod ffi;
 mod input;
 mod opus;
 mod reader;
@@ -11,3 +10,5 @@ mod resample;
 mod sniff;
 mod spectrum;
 mod vorbis;
+
+use situ_ffi as ffi;

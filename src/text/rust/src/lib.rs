@@ -12,8 +12,9 @@ mod job;
 mod limits;
 mod tokenizer;
 
-// Its C functions go into the archive.
+// Their C functions go into the archive.
 pub use situ_audio;
+pub use situ_image;
 
 #[global_allocator]
 static ALLOCATOR: limits::CountingAllocator = limits::CountingAllocator;

@@ -1,4 +1,4 @@
-//! What crosses the C border: error codes, error texts in a buffer of the caller, and the net that catches panics.
+//! What crosses a C border: error codes, error texts in a buffer of the caller, and the net that catches panics.
 
 use std::cell::Cell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -6,7 +6,7 @@ use std::sync::Once;
 
 const TEXT_BYTES: usize = 512;
 
-/// The values of `situ_audio_code`.
+/// The values of `situ_audio_code` and `situ_image_code`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Code {
     BadFile = 1,
