@@ -127,13 +127,9 @@ Json ports_json(const InPlaceEngine& e) {
   for (const ProgramFacts& p : programs_of(e))
     if (p.plan) add(p.name, *p.compiled, *p.plan);
   if (const MediaWriter* media = e.media()) {
-    for (const Root& r : e.behind_plan().ports) {
-      const Value& v = e.cut().decoder.graph.values[r.value];
-      if (v.producer >= 0) continue;
-      std::string writer = "lookup";
-      for (const MediaEncoder& encoder : media->files().media) writer += ", " + stem(encoder.name);
-      ports[v.name]["writer"] = writer;
-    }
+    std::string writer = "lookup";
+    for (const MediaEncoder& encoder : media->files().media) writer += ", " + stem(encoder.name);
+    ports[e.cut().decoder.graph.values[e.cut().decoder.embeddings].name]["writer"] = writer;
   }
   Json list = Json::array();
   for (auto& [name, port] : ports) list.push_back(std::move(port));
