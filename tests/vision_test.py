@@ -262,6 +262,43 @@ class RecordedTest(VisionCase):
                         answer = self.run_case(folder, given["input_ids"], {}, *options, count=len(wanted))
                         self.assertEqual((answer["output_ids"], answer["bytes_copied_per_token"]), (wanted, 0))
 
+    def test_image_files(self):
+        """The same answers from the files that the recorded arrays were made of."""
+        checked = 0
+        for file in sorted(SHARED.glob("*/expected.json")) if SHARED.exists() else []:
+            expected, folder = json.loads(file.read_text()), file.parent
+            for c in expected["cases"]:
+                if expected.get("image_token_id") is None or not c.get("images") or "note" in c:  # of arrays that no file gives
+                    continue
+                with self.subTest(folder.name, case=c["name"]):
+                    settings = [f"{k}={json.dumps(v)}" for k, v in (c.get("processor_overrides") or {}).items()]
+                    options = [o for name, values in (("--image", [folder / i for i in c["images"]]), ("--processor", settings)) for v in values for o in (name, v)]
+                    answer = self.run_case(folder, c["input_ids"], {}, *options, count=len(c["greedy_ids"]))
+                    self.assertEqual((answer["output_ids"], answer["bytes_copied_per_token"]), (c["greedy_ids"], 0))
+                    self.assertEqual([i["tokens"] for i in answer["images"]], [c["num_image_tokens"] // len(c["images"])] * len(c["images"]))
+                    checked += 1
+        if not checked:
+            self.skipTest(f"{SHARED} is not there")
+
+    def test_image_files_that_do_not_fit(self):
+        folder = SHARED / "llava"
+        if not folder.exists():
+            self.skipTest(f"{folder} is not there")
+        image, ids = folder / "image1.png", "1,500,3"
+        for options, words in (
+                (("--prompt-ids", ids, "--image", image), ("16", "1")),
+                (("--prompt-ids", "1,2", "--image", image), ("500",)),
+                (("--prompt-ids", ids, "--image", "/dev/null"), ("/dev/null", "regular file")),
+                (("--prompt-ids", ids, "--image", image, "--max-pixels", 10), ("52 x 40", "10", "--max-pixels")),
+                (("--prompt-ids", ids, "--image", image, "--processor", "x=1"), ("x", "crop_size")),
+                (("--prompt-ids", ids, "--image", image, "--processor", "x"), ("'x'", "KEY=VALUE")),
+                (("--prompt-ids", ids, "--processor", "x=1"), ("--image",)),
+                (("--prompt", "hi", "--image", image), ("tokenizer.json",))):
+            with self.subTest(options):
+                self.refused(Run("run", folder, *options), *words)
+        text = SHARED.parent / "tiny" / "llama"
+        self.refused(Run("run", text, "--prompt-ids", "1,2", "--image", image), "vision encoder")
+
 
 if __name__ == "__main__":
     main()
