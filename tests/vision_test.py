@@ -280,6 +280,31 @@ class RecordedTest(VisionCase):
         if not checked:
             self.skipTest(f"{SHARED} is not there")
 
+    def test_text_and_image_files(self):
+        """A placeholder in a text becomes the image's tokens; without any, the image comes first; templates place it."""
+        if not (SHARED / "llava").exists():
+            self.skipTest(f"{SHARED} is not there")
+        folder = self.folder / "llava_text"
+        folder.mkdir()
+        for file in (SHARED / "llava").iterdir():
+            (folder / file.name).symlink_to(file)
+        words = {"<unk>": 0, "a": 11, "b": 12, "user:": 13, "<image>": 500}
+        vocabulary = {**words, **{f"t{i}": i for i in range(512) if i not in words.values()}}
+        special = {"id": 500, "content": "<image>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        (folder / "tokenizer.json").write_text(json.dumps(
+            {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [special], "normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"},
+             "post_processor": None, "decoder": None, "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}}))
+        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template":
+            "{% for m in messages %}{{ m.role }}: {% for c in m.content %}{% if c.type == 'image' %}<image> {% else %}{{ c.text }} {% endif %}{% endfor %}{% endfor %}"}))
+        image = ("--image", folder / "image1.png")
+        for options, ids in ((("--prompt", "a"), [*[500] * 16, 11]), (("--prompt", "a <image> b"), [11, *[500] * 16, 12]),
+                             (("--prompt", "a", "--chat"), [13, *[500] * 16, 11]), (("--prompt", "a", "--system", "b"), [0, 12, 13, *[500] * 16, 11])):
+            with self.subTest(options):
+                found = json.loads(Run("run", folder, "-n", 4, "--ignore-eos", "--json", *image, *options).out)
+                self.assertEqual(found["prompt_ids"], ids)
+                self.assertEqual(found["output_ids"], self.generate(folder, ids, *image, count=4)["output_ids"])
+        self.refused(Run("run", folder, *image, "--prompt", "<image> <image> a"), "2 places for images (<image>)", "1 image")
+
     def test_image_files_that_do_not_fit(self):
         folder = SHARED / "llava"
         if not folder.exists():
