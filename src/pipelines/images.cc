@@ -34,12 +34,6 @@ std::string input_name(const Graph& graph, const std::string& tensor) {
   return found;
 }
 
-size_t count_of(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++count;
-  return count;
-}
-
 Result<std::string> chat_text(const Model::Impl& m, const ImageText& text, size_t images) {
   if (!m.tokenizer || !m.tokenizer->has_chat_template())
     return Status::error(Code::kNotFound, m.folder.folder.string() + ": the model has no chat template");
@@ -93,12 +87,13 @@ Result<std::vector<int64_t>> encode_with_images(const Model& model, const ImageT
   const auto* read = static_cast<const ReadImages*>(images.memory.get());
   if (!read) return Status::error(Code::kInvalidArgument, "there is no image");
   const PromptRules& rules = read->processor.prompt();
+  const bool chat = text.chat || !text.system.empty();
   std::string words = text.text;
-  if (text.chat || !text.system.empty()) {
+  if (chat) {
     Result<std::string> rendered = chat_text(m, text, images.images.size());
     if (!rendered.is_ok()) return rendered.status();
     words = std::move(*rendered);
-  } else if (!rules.images_first && count_of(words, rules.placeholder) == 0) {
+  } else if (!rules.images_first && words.find(rules.placeholder) == std::string::npos) {
     std::string before;
     for (size_t i = 0; i < images.images.size(); ++i) before += rules.placeholder;
     words = before + words;
@@ -109,7 +104,7 @@ Result<std::vector<int64_t>> encode_with_images(const Model& model, const ImageT
   Result<std::string> expanded = read->processor.expand(words, read->processed.images, begin);
   if (!expanded.is_ok()) return expanded.status();
   // A chat template and images that come first write the special tokens themselves.
-  const bool own = text.chat || !text.system.empty() || !begin.empty();
+  const bool own = chat || !begin.empty();
   Result<std::vector<int64_t>> ids = m.tokenizer->encode(*expanded, !own);
   if (!ids.is_ok()) return ids.status().or_code(Code::kInvalidArgument);
   return ids;

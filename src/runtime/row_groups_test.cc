@@ -7,6 +7,7 @@
 #include <random>
 
 #include "kernels/params.h"
+#include "ops/add_node_test.h"
 #include "passes/pass.h"
 #include "runtime/program.h"
 
@@ -56,26 +57,12 @@ struct Products {
   ValueId add(const std::string& op, const std::string& domain, const std::vector<ValueId>& in,
               const std::map<std::string, int64_t>& ints) {
     Node n;
-    n.name = op + std::to_string(graph.nodes.size());
     n.op = op;
     n.domain = domain;
     n.opset = domain.empty() ? 18 : 1;
     n.in = in;
     for (const auto& [key, v] : ints) n.set_int(key, v);
-    n.def = find_op(domain, op, n.opset);
-    std::vector<ValueInfo> infos(1);
-    InferContext infer{n, {}, {}, infos};
-    for (ValueId v : in) {
-      infer.in.push_back(&graph.values[v].info);
-      infer.constants.push_back(graph.values[v].constant.present() ? &graph.values[v].constant : nullptr);
-    }
-    const Status inferred = n.def->infer(infer);
-    EXPECT_TRUE(inferred.is_ok()) << inferred.message();
-    const ValueId v = graph.add_value("v" + std::to_string(graph.values.size()), infos[0].type);
-    graph.values[v].info = infos[0];
-    n.out.push_back(v);
-    graph.add_node(std::move(n));
-    return v;
+    return test::add_node(graph, std::move(n));
   }
 
   std::mt19937 random_{1};

@@ -12,7 +12,7 @@
 
 #include "eval/interpreter.h"
 #include "kernels/params.h"
-#include "ops/op.h"
+#include "ops/add_node_test.h"
 #include "passes/pass.h"
 #include "place/plan.h"
 
@@ -76,23 +76,7 @@ struct TinyGraph {
     for (const auto& [key, values] : attributes) n.set_ints(key, values);
     return add(std::move(n));
   }
-  ValueId add(Node n) {
-    n.name = n.op + std::to_string(graph.nodes.size());
-    n.def = find_op(n.domain, n.op, n.opset);
-    std::vector<ValueInfo> infos(1);
-    InferContext infer{n, {}, {}, infos};
-    for (ValueId v : n.in) {
-      infer.in.push_back(&graph.values[v].info);
-      infer.constants.push_back(graph.values[v].constant.present() ? &graph.values[v].constant : nullptr);
-    }
-    const Status inferred = n.def->infer(infer);
-    EXPECT_TRUE(inferred.is_ok()) << inferred.message();
-    const ValueId v = graph.add_value("v" + std::to_string(graph.values.size()), infos[0].type);
-    graph.values[v].info = infos[0];
-    n.out.push_back(v);
-    graph.add_node(std::move(n));
-    return v;
-  }
+  ValueId add(Node n) { return test::add_node(graph, std::move(n)); }
 
   // Rows [1, S, kWidth] of heads' results.
   ValueId joined(ValueId y) {

@@ -64,19 +64,28 @@ fn silence_guarded_panics() {
     });
 }
 
-/// Runs the body of one C entry: gives 0, or the code of an error whose text is written to `error`. A panic is an error.
-///
-/// Safety: `error` is null or valid for writes.
-pub unsafe fn guarded(error: *mut Text, work: impl FnOnce() -> Result<(), Error>) -> i32 {
+/// Runs `work`, whose panic is given back and prints nothing.
+pub fn quietly<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     silence_guarded_panics();
     let outer = IN_GUARD.replace(true);
     let result = catch_unwind(AssertUnwindSafe(work));
     IN_GUARD.set(outer);
-    let result = result.unwrap_or_else(|payload| {
-        let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
-        let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into());
-        Err(Error { code: Code::Internal, text: format!("internal failure: {text}") })
-    });
+    result
+}
+
+/// The error text of a panic.
+pub fn panic_text(payload: Box<dyn std::any::Any + Send>) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    format!("internal failure: {}", text.unwrap_or_else(|| "no message".into()))
+}
+
+/// Runs the body of one C entry: gives 0, or the code of an error whose text is written to `error`. A panic is an error.
+///
+/// Safety: `error` is null or valid for writes.
+pub unsafe fn guarded(error: *mut Text, work: impl FnOnce() -> Result<(), Error>) -> i32 {
+    let result = quietly(work)
+        .unwrap_or_else(|payload| Err(Error { code: Code::Internal, text: panic_text(payload) }));
     match result {
         Ok(()) => 0,
         Err(failure) => {

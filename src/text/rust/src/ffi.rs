@@ -1,8 +1,6 @@
 //! What crosses the C border: texts, id arrays, status codes, and the net that catches panics.
 
-use std::cell::Cell;
-use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::Once;
+pub use situ_ffi::slice;
 
 pub const OK: i32 = 0;
 pub const ERROR: i32 = 1;
@@ -52,35 +50,10 @@ pub unsafe fn put_ids(out: *mut Ids, ids: Vec<u32>) {
     }
 }
 
-/// Safety: `data` is null or valid for `size` reads while the result is in use.
-pub unsafe fn slice<'a, T>(data: *const T, size: usize) -> &'a [T] {
-    if data.is_null() || size == 0 {
-        return &[];
-    }
-    std::slice::from_raw_parts(data, size)
-}
-
 /// As `slice`, and the bytes must be UTF-8. `what` names the argument in the error.
 pub unsafe fn utf8<'a>(data: *const u8, size: usize, what: &str) -> Result<&'a str, String> {
     std::str::from_utf8(slice(data, size))
         .map_err(|e| format!("{what} is not valid UTF-8: first bad byte at offset {}", e.valid_up_to()))
-}
-
-thread_local! {
-    static IN_GUARD: Cell<bool> = const { Cell::new(false) };
-}
-
-/// A library prints nothing: panics that are about to be turned into an error text stay quiet.
-fn silence_guarded_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let previous = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !IN_GUARD.get() {
-                previous(info);
-            }
-        }));
-    });
 }
 
 /// Ends the work that `caught` runs, where code between here and there would drop an error. No panic hook runs.
@@ -90,23 +63,14 @@ pub fn refuse(reason: String) -> ! {
     std::panic::resume_unwind(Box::new(Refusal(reason)))
 }
 
-fn panic_text(payload: Box<dyn std::any::Any + Send>) -> String {
-    let payload = match payload.downcast::<Refusal>() {
-        Ok(refusal) => return refusal.0,
-        Err(payload) => payload,
-    };
-    let text = payload.downcast_ref::<&str>().map(|s| s.to_string());
-    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-    format!("internal failure: {}", text.unwrap_or_else(|| "no message".into()))
-}
-
 /// Runs `work`; a panic inside it becomes an error.
 pub fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    silence_guarded_panics();
-    let outer = IN_GUARD.replace(true);
-    let result = catch_unwind(AssertUnwindSafe(work));
-    IN_GUARD.set(outer);
-    result.unwrap_or_else(|payload| Err(panic_text(payload)))
+    situ_ffi::quietly(work).unwrap_or_else(|payload| {
+        Err(match payload.downcast::<Refusal>() {
+            Ok(refusal) => refusal.0,
+            Err(payload) => situ_ffi::panic_text(payload),
+        })
+    })
 }
 
 /// Runs the body of one C entry: an error or a panic is written to `error` and gives `ERROR`.
