@@ -508,6 +508,12 @@ TEST(Attention, Runs) {
   }
 }
 
+std::vector<double> numbers_of(const StridedTensor& y) {
+  std::vector<double> list;
+  for (int64_t i = 0; i < y.count(); ++i) list.push_back(y.get(i));
+  return list;
+}
+
 // Sequences in one step have the numbers that each has alone, to the bit, whatever the threads are.
 TEST(Attention, SegmentsTogetherAreAsAlone) {
   const int64_t heads = 12, kv_heads = 4, depth = 24;
@@ -543,11 +549,7 @@ TEST(Attention, SegmentsTogetherAreAsAlone) {
       call.out_count = 1;
       call.params = &params;
       SharedKeys shared(heads, kv_heads, 700, depth);
-      auto numbers = [&] {
-        std::vector<double> list;
-        for (int64_t i = 0; i < y.count(); ++i) list.push_back(y.get(i));
-        return list;
-      };
+      const auto numbers = [&] { return numbers_of(y); };
       for_each_isa(
           [&](const KernelTable& table, int threads) {
             y.reset();
@@ -605,11 +607,7 @@ TEST(Attention, TokensThatShareKeysAreAsAlone) {
         call.out_count = 1;
         call.params = &params;
         SharedKeys space(heads, kv_heads, keys, depth, tokens);
-        auto numbers = [&] {
-          std::vector<double> list;
-          for (int64_t i = 0; i < y.count(); ++i) list.push_back(y.get(i));
-          return list;
-        };
+        const auto numbers = [&] { return numbers_of(y); };
         for_each_isa(
             [&](const KernelTable& table, int threads) {
               y.reset();
