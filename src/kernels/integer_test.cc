@@ -180,7 +180,7 @@ class IntegerProduct {
     ASSERT_TRUE(packed.untouched_outside());
     for (int64_t r = 0; r < c_.m; ++r)
       for (int64_t k = 0; k < layout_.depth(); ++k)
-        ASSERT_EQ(static_cast<int8_t>(rows.get(r * layout_.row_bytes() + k)),
+        ASSERT_EQ(static_cast<int8_t>(static_cast<uint8_t>(rows.get(r * layout_.row_bytes() + k))),
                   k < c_.k ? byte_of(static_cast<float>(x_.get(r * c_.k + k)), range) - 128 : 0);
     const IntegerMatMulParams params{layout_, c_.weights == DType::kI8, c_.gelu};
     std::vector<View> in{rows.view(),   packed.view(),

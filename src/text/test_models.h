@@ -105,7 +105,7 @@ inline nlohmann::json byte_fallback_tokenizer() {
                         {{"type", "ByteFallback"}},
                         {{"type", "Fuse"}},
                         {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}};
-  model["added_tokens"] = {special(261, "<s>")};
+  model["added_tokens"] = nlohmann::json::array({special(261, "<s>")});
   return model;
 }
 
