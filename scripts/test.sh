@@ -1,12 +1,12 @@
 #!/bin/bash
 # test.sh [LANE...]: builds and runs tests. The last line is "N passed, N failed"; the exit code is 0 if none failed.
 #   tools     those of tools/
-#   release   all of the release build
+#   release   all of the release build but unit tests that the sanitizers' lane runs
 #   sanitize  the unit tests, bad input and tiny models under the address and undefined behaviour sanitizers
 #   tsan      threads, batches and streams under the thread sanitizer, the Python module's too
 #   clang     no tests: what clang warns of, by file
 #   quick     the unit tests of the release build, the rules about the source and its format
-# Without arguments: all but quick, which is in release.
+# Without arguments: all but quick, whose tests are in release and sanitize.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
