@@ -39,6 +39,8 @@ def compiled_already():
     cache = build / "CMakeCache.txt"
     if not cache.exists() or not re.search(r"^CMAKE_CXX_COMPILER:\w+=.*clang", cache.read_text(), re.MULTILINE):
         return set()
+    if "no work to do" not in subprocess.run(["ninja", "-C", build, "-n", "sanitizer_tests"], capture_output=True, text=True).stdout:
+        return set()  # something changed since
     deps = subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True).stdout
     objects = re.split(r"\n(?=\S)", deps)
     return {str((build / line.strip()).resolve()) for entry in objects if "(VALID)" in entry for line in entry.splitlines()[1:] if line.endswith(".cc")}
