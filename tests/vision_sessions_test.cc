@@ -170,6 +170,57 @@ TEST_P(VisionSessions, EndsWithARow) {
   }
 }
 
+// Prompts of pictures in one call, each with its own, and twice: the second time what the first kept is there.
+TEST_P(VisionSessions, BatchesAndPrefixes) {
+  std::vector<Prompt> prompts;
+  for (const Case& c : cases_) prompts.push_back(c.prompt);
+  GenerateOptions options;
+  options.ignore_eos = options.prefix_cache = true;
+  options.max_new_tokens = static_cast<int64_t>(cases_[0].answer.size());
+  for (const bool again : {false, true}) {
+    const Result<std::vector<Generation>> answers = model_->generate(prompts, options, {});
+    ASSERT_TRUE(answers.is_ok()) << answers.status().message();
+    for (size_t i = 0; i < cases_.size(); ++i) {
+      EXPECT_EQ((*answers)[i].output_ids, cases_[i].answer) << cases_[i].name << (again ? " again" : "");
+      EXPECT_EQ((*answers)[i].cached_tokens, again ? std::ssize(prompts[i].ids) - 1 : 0) << cases_[i].name;
+    }
+  }
+  // Another picture at the same tokens is another beginning.
+  int others_seen = 0;
+  for (const Case& c : cases_) {
+    if (c.prompt.arrays.empty()) continue;
+    std::vector<std::vector<float>> others;
+    Prompt other = c.prompt;
+    for (NamedArray& a : other.arrays) {
+      if (a.type != NamedArray::Type::kFloat32) continue;
+      size_t count = 1;
+      for (const int64_t d : a.shape) count *= static_cast<size_t>(d);
+      std::vector<float>& values =
+          others.emplace_back(static_cast<const float*>(a.data), static_cast<const float*>(a.data) + count);
+      for (float& v : values) v = -v;
+      a.data = values.data();
+    }
+    const Result<Generation> seen = model_->generate(other, options, {});
+    ASSERT_TRUE(seen.is_ok()) << seen.status().message();
+    const auto first = std::find(other.ids.begin(), other.ids.end(), 500) - other.ids.begin();
+    // What an earlier other picture kept may be the beginning of this one.
+    if (others_seen++ == 0) {
+      EXPECT_EQ(seen->cached_tokens, first) << c.name;
+    }
+    EXPECT_GE(seen->cached_tokens, first) << c.name;
+    options.prefix_cache = false;
+    const Result<Generation> anew = model_->generate(other, options, {});
+    options.prefix_cache = true;
+    ASSERT_TRUE(anew.is_ok());
+    EXPECT_EQ(seen->output_ids, anew->output_ids) << c.name;
+    // From where the kept tokens end in the midst of a picture.
+    const Result<Generation> back = model_->generate(c.prompt, options, {});
+    ASSERT_TRUE(back.is_ok());
+    EXPECT_EQ(back->output_ids, c.answer) << c.name;
+  }
+  EXPECT_EQ(model_->ledger().copied, 0);
+}
+
 // The programs beside those of text, by the verifier of plans: debug builds ask it at every load.
 TEST_P(VisionSessions, PlansHold) {
   for (const Case& c : cases_) step(*std::make_unique<Session>(session(c)), c.prompt.ids);

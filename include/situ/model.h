@@ -116,13 +116,14 @@ class Model {
   // The same from arrays, and with a prompt of the decoder's own. Errors: also those of the encoder's inputs: one that
   // is missing, unknown, or of another type or extent.
   Result<Generation> generate(const Prompt& prompt, const GenerateOptions& options, const TokenCallback& on_token);
-  // Several prompts, each with the answer that it would have alone: tokens and seed do not depend on the others. Up to
-  // LoadOptions::batch are computed together; the next begins where one ends, and where there is room in the state for
-  // the longest that it may become. `on_token` says which prompt a token is for; false ends that answer. Beams are
-  // searched prompt by prompt. Errors: those of generate(), for any prompt.
+  // Several prompts, each with the answer it has alone: tokens and seed do not depend on the others. Up to
+  // LoadOptions::batch are computed together; the next begins where one ends, and where the longest that it may become
+  // has room. `on_token` says whose a token is; false ends that answer. Beams are searched one by one. Errors: as above.
   using BatchCallback = std::function<bool(size_t prompt, const Token&)>;
   Result<std::vector<Generation>> generate(std::span<const std::vector<int64_t>> prompts,
                                            const GenerateOptions& options, const BatchCallback& on_token);
+  Result<std::vector<Generation>> generate(std::span<const Prompt> prompts, const GenerateOptions& options,
+                                           const BatchCallback& on_token);
 
   // Several sessions of a model may live side by side. That of an encoder-decoder needs a source before its first step.
   Result<Session> new_session();

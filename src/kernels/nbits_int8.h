@@ -35,7 +35,8 @@ SITU_INLINE VecI word_products(VecS a, VecS b) { return (VecI)_mm256_madd_epi16(
 #else
 SITU_INLINE VecI nearest(VecF x) {
   VecI v{};
-  for (int i = 0; i < kLanes; ++i)  // what int32 does not hold, NaN too, is its least number, as x86's instruction has it
+  for (int i = 0; i < kLanes;
+       ++i)  // what int32 does not hold, NaN too, is its least number, as x86's instruction has it
     v[i] = __builtin_fabsf(x[i]) < 0x1p31f ? static_cast<int32_t>(__builtin_nearbyintf(x[i])) : INT32_MIN;
   return v;
 }

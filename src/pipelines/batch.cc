@@ -85,11 +85,11 @@ class Batch {
                              .with_context("prompt " + std::to_string(index)));
     Result<Session> session = model_.new_session();
     if (!session.is_ok()) return session.status();
-    if (prefixes_) impl_of(*session).sequence = prefixes_->find(prompt.first(prompt.size() - 1));
-    const int64_t cached = session->length();
     double encode_ms = 0;
     SITU_RETURN_IF_ERROR(
         encode_start(impl_of(*session), prompts_[index], &encode_ms).with_context("prompt " + std::to_string(index)));
+    if (prefixes_) impl_of(*session).take_prefix(*prefixes_, prompt);
+    const int64_t cached = session->length();
     const std::optional<uint64_t> seed =
         resolved.sampling.sample ? std::optional(resolved.sampling.seed) : std::nullopt;
     TokenCallback tell;
@@ -133,7 +133,7 @@ class Batch {
   Status choose(Request& r, std::span<const float> logits) {
     if (r.next < 0) {
       r.prompt_done = Clock::now();
-      if (prefixes_ && model_.in_place->has_replaced_states()) prefixes_->keep(r.prompt, *impl_of(r.session).sequence);
+      if (prefixes_ && model_.in_place->has_replaced_states()) impl_of(r.session).keep_prefix(*prefixes_, r.prompt);
     }
     if (r.answer.ended()) return Status::ok();  // its prompt's text was refused
     const Result<int64_t> id = r.answer.next(logits);
@@ -148,7 +148,7 @@ class Batch {
     if (!done.is_ok()) return done.status();
     Generation& g = results_[r.index] = std::move(*done);
     if (prefixes_)
-      prefixes_->keep(r.answer.ids().first(static_cast<size_t>(r.session.length())), *impl_of(r.session).sequence);
+      impl_of(r.session).keep_prefix(*prefixes_, r.answer.ids().first(static_cast<size_t>(r.session.length())));
     g.cached_tokens = r.cached;
     g.encode_ms = r.encode_ms;
     if (model_.has_encoder()) g.decoder_prompt_ids.assign(r.prompt.begin(), r.prompt.end());
@@ -190,12 +190,18 @@ class Batch {
 
 Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int64_t>> prompts,
                                                 const GenerateOptions& options, const BatchCallback& on_token) {
+  std::vector<Prompt> all;
+  for (const std::vector<int64_t>& ids : prompts) all.push_back({ids, {}, {}});
+  return generate(all, options, on_token);
+}
+
+Result<std::vector<Generation>> Model::generate(std::span<const Prompt> prompts, const GenerateOptions& options,
+                                                const BatchCallback& on_token) {
   std::vector<Start> starts;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    Result<Start> start = start_of(*impl_, {prompts[i], {}, {}});
+    Result<Start> start = start_of(*impl_, prompts[i]);
     if (!start.is_ok()) return start.status().with_context("prompt " + std::to_string(i));
     starts.push_back(std::move(*start));
-    if (starts.back().source.ids.data()) starts.back().source.ids = prompts[i];
   }
   Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
   if (!resolved.is_ok()) return resolved.status().or_code(Code::kInvalidArgument);

@@ -115,20 +115,17 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
   Result<Speculation> speculation = Speculation::create(*impl_, options);
   if (!speculation.is_ok()) return speculation.status();
   Meter meter(*impl_);
-  // Prefixes are known by their ids, which do not say what a picture shows.
-  const bool media = impl_->takes_media() && !start->source.tensors.empty();
-  PrefixCache* prefixes = impl_->in_place && options.prefix_cache && !media ? impl_->in_place->prefixes() : nullptr;
+  PrefixCache* prefixes = impl_->in_place && options.prefix_cache ? impl_->in_place->prefixes() : nullptr;
   double encode_ms = 0;
   const Status encoded = encode_start(s, *start, &encode_ms);
   if (!encoded.is_ok() && encoded.code() != Code::kInterrupted) return encoded;
-  // The last token is computed in any case: its logits are not kept.
-  if (prefixes) s.sequence = prefixes->find(prompt.first(prompt.size() - 1));
+  if (prefixes) s.take_prefix(*prefixes, prompt);
   const int64_t cached = s.length();
   const Status prompt_fed = !encoded.is_ok() ? encoded : s.step(prompt.subspan(static_cast<size_t>(cached)));
   if (!prompt_fed.is_ok() && prompt_fed.code() != Code::kInterrupted)
     return prompt_fed;  // interrupted, what there is so far is the answer
   // Whole states are known for a few steps only.
-  if (prefixes && prompt_fed.is_ok() && impl_->in_place->has_replaced_states()) prefixes->keep(prompt, *s.sequence);
+  if (prefixes && prompt_fed.is_ok() && impl_->in_place->has_replaced_states()) s.keep_prefix(*prefixes, prompt);
   meter.prompt_done(encode_ms);
   const auto describe = [&](Generation& g) {
     g.encode_ms = encode_ms;
@@ -196,7 +193,7 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
   Result<Generation> done = answer.finish();
   if (!done.is_ok()) return done;
   Generation& g = *done;
-  if (prefixes) prefixes->keep(answer.ids().first(static_cast<size_t>(s.length())), *s.sequence);
+  if (prefixes) s.keep_prefix(*prefixes, answer.ids().first(static_cast<size_t>(s.length())));
   g.cached_tokens = cached;
   describe(g);
   g.seed = seed;

@@ -283,6 +283,17 @@ Status Session::Impl::encode(const EncoderInput& input, std::span<const int64_t>
   return Status::ok();
 }
 
+void Session::Impl::take_prefix(PrefixCache& prefixes, std::span<const int64_t> prompt) {
+  const std::vector<int64_t> keys = sequence->media().keys(prompt.first(prompt.size() - 1));
+  Sequence kept = prefixes.find(keys);
+  kept.media() = sequence->media();
+  sequence = std::move(kept);
+}
+
+void Session::Impl::keep_prefix(PrefixCache& prefixes, std::span<const int64_t> tokens) const {
+  prefixes.keep(sequence->media().keys(tokens), *sequence);
+}
+
 // Takes sessions back to what they are now, unless keep() is called.
 class Model::Impl::Undo {
  public:

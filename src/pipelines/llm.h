@@ -116,6 +116,11 @@ struct Session::Impl {
   Status encode(const EncoderInput& input, std::span<const int64_t> prompt);
   int64_t length() const { return sequence ? sequence->length() : naive.length; }
   Status step(std::span<const int64_t> tokens, float* to = nullptr);
+  // Before the first step, and behind encode(): goes on behind the longest kept beginning of `prompt`. The last token
+  // is computed in any case: its logits are not kept.
+  void take_prefix(PrefixCache& prefixes, std::span<const int64_t> prompt);
+  // Precondition: tokens.size() == length().
+  void keep_prefix(PrefixCache& prefixes, std::span<const int64_t> tokens) const;
 };
 
 }  // namespace situ

@@ -66,4 +66,14 @@ int64_t SequenceMedia::first_position(int64_t token) const {
   return token;
 }
 
+std::vector<int64_t> SequenceMedia::keys(std::span<const int64_t> tokens) const {
+  std::vector<int64_t> keys(tokens.begin(), tokens.end());
+  for (const Part& p : parts_) {
+    if (p.rows->keys.empty()) continue;
+    const int64_t base = p.rows->base, end = std::min(p.end, static_cast<int64_t>(keys.size()));
+    for (int64_t t = base; t < end; ++t) keys[static_cast<size_t>(t)] = p.rows->keys[static_cast<size_t>(t - base)];
+  }
+  return keys;
+}
+
 }  // namespace situ

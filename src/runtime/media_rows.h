@@ -18,6 +18,7 @@ struct MediaRows {
   Tensor rows;                     // [count, width]
   std::vector<int64_t> positions;  // [3, ids] of M-RoPE; empty: those of text
   int64_t next_position = 0;       // behind these
+  std::vector<int64_t> keys;  // of `ids` for a PrefixCache: below 0 where an encoder made the embedding; empty: `ids`
   int64_t end() const { return base + static_cast<int64_t>(ids.size()); }
   int64_t row_bytes() const { return count > 0 ? rows.bytes() / count : 0; }
 };
@@ -41,6 +42,8 @@ class SequenceMedia {
   // Positions [3, `stride`] of the tokens from this one on up to border(token); null: first_position() and on.
   const int64_t* positions(int64_t token, int64_t* stride) const;
   int64_t first_position(int64_t token) const;
+  // What a PrefixCache knows the tokens by, the first ones of the sequence: those of pictures by what these show.
+  std::vector<int64_t> keys(std::span<const int64_t> tokens) const;
 
  private:
   struct Part {

@@ -137,6 +137,7 @@ Result<std::unique_ptr<MediaWriter>> MediaWriter::create(const ModelFiles& files
   std::unique_ptr<MediaWriter> w(new MediaWriter(files, options, cut, pool));
   w->chunk_ = chunk;
   w->whole_ = whole;
+  if (!fill_random(w->secret_)) return Status::error(Code::kInternal, "the system has no random numbers");
   Result<Plan> plan = make_plan(cut.lookup.graph, cut.lookup.binding, {chunk, context_of(options), 1, 1});
   if (!plan.is_ok()) return plan.status().with_context(files.lookup_name);
   w->lookup_plan_ = std::move(*plan);
@@ -294,6 +295,16 @@ Status MediaWriter::encode(Entry& e, const MediaPlaces::Encoder& places, MediaRo
   return Status::ok();
 }
 
+// A number below 0, where no id is, for what the decoder is given of a token: its embedding, and its positions. Keyed,
+// so that nobody who does not know the secret makes a picture that is taken for another one.
+int64_t MediaWriter::key_of(const MediaRows& rows, int64_t token) const {
+  const int64_t row = token + rows.base - rows.first;
+  uint64_t key = digest(nullptr, secret_, rows.rows.view().data + row * rows.row_bytes(), rows.row_bytes()).low;
+  for (size_t i = static_cast<size_t>(token); i < rows.positions.size(); i += rows.ids.size())
+    key = checksum(&rows.positions[i], sizeof rows.positions[i], key);
+  return static_cast<int64_t>(key | uint64_t{1} << 63);
+}
+
 Result<std::shared_ptr<const MediaRows>> MediaWriter::run(const MediaPrompt& prompt, const EncoderInput& input,
                                                           Ledger& ledger) {
   Result<MediaPlaces> places = media_places(files_, prompt.ids, input);
@@ -327,6 +338,9 @@ Result<std::shared_ptr<const MediaRows>> MediaWriter::run(const MediaPrompt& pro
     SITU_RETURN_IF_ERROR(encode(**entry, e, *rows, ledger));
   }
   SITU_RETURN_IF_ERROR(look_up(prompt, taken, *rows, ledger));
+  rows->keys = rows->ids;
+  for (const MediaPlaces::Encoder& e : places->encoders)
+    for (const int64_t t : e.tokens) rows->keys[static_cast<size_t>(t)] = key_of(*rows, t);
   return std::shared_ptr<const MediaRows>(rows);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "passes/pack_digest.h"
 #include "passes/pack_store.h"
 #include "runtime/encoder_input.h"
 #include "runtime/media_graphs.h"
@@ -75,6 +76,7 @@ class MediaWriter {
   Status look_up(const MediaPrompt& prompt, const std::vector<char>& taken, MediaRows& rows, Ledger& ledger);
   Status encode(Entry& entry, const MediaPlaces::Encoder& places, MediaRows& rows, Ledger& ledger);
   int64_t width() const;
+  int64_t key_of(const MediaRows& rows, int64_t token) const;
 
   const ModelFiles& files_;
   const EngineOptions options_;
@@ -82,6 +84,7 @@ class MediaWriter {
   ThreadPool& pool_;
   int64_t chunk_ = 1, most_arena_ = 0;
   bool whole_ = false;
+  DigestSecret secret_{};
   Plan lookup_plan_;
   std::byte* lookup_io_ = nullptr;
   std::unique_ptr<Program> lookup_;
