@@ -118,7 +118,7 @@ class Model {
   Result<Generation> generate(const Prompt& prompt, const GenerateOptions& options, const TokenCallback& on_token);
   // Several prompts, each with the answer it has alone: tokens and seed do not depend on the others. Up to
   // LoadOptions::batch are computed together; the next begins where one ends, and where the longest that it may become
-  // has room. `on_token` says whose a token is; false ends that answer. Beams are searched one by one. Errors: as above.
+  // has room. `on_token` says whose a token is; false ends that answer. Beams: one by one. Errors: as above.
   using BatchCallback = std::function<bool(size_t prompt, const Token&)>;
   Result<std::vector<Generation>> generate(std::span<const std::vector<int64_t>> prompts,
                                            const GenerateOptions& options, const BatchCallback& on_token);
