@@ -53,8 +53,10 @@ Status SpeechStream::Impl::begin(std::span<const float> all) {
 }
 
 Status SpeechStream::Impl::begin(SampleWindows::Read read) {
-  const SampleWindows::Read counted = [this, read = std::move(read)](std::span<float> out) {
-    const Result<size_t> n = read(out);
+  // An hour without speech is read to its end before a window is there: an interrupt is seen here too.
+  const SampleWindows::Read counted = [this, read = std::move(read)](std::span<float> out) -> Result<size_t> {
+    if (model.engine().interrupted()) return Status::error(Code::kInterrupted, "interrupted");
+    Result<size_t> n = read(out);
     if (n.is_ok()) samples += static_cast<int64_t>(*n);
     return n;
   };
