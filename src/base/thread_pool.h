@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace situ {
 
 // Threads meet here between the kernel calls of a job. Spins a little, then sleeps, so that a
@@ -55,6 +57,7 @@ class ThreadPool {
   Barrier barrier_;
   Job job_ = nullptr;
   void* argument_ = nullptr;
+  Clock::time_point begun_;  // the job
   std::atomic<unsigned> epoch_{0};
   std::atomic<int> running_{0};
   std::atomic<bool> stop_{false};

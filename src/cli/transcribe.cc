@@ -49,6 +49,8 @@ Status check_arguments(TranscribeArguments& a) {
   const Result<std::vector<double>> temperatures = parse_temperatures(a.temperatures);
   if (!temperatures.is_ok()) return temperatures.status();
   a.speech.temperatures = *temperatures;
+  if (a.naive && a.speech.timestamps == Timestamps::kWord)
+    return Status::error("--timestamps word and --naive do not go together: word times come from placed programs");
   if (a.json && a.format != "text" && a.format != "json")
     return Status::error("--json and --format " + a.format + " do not go together");
   if (a.json) a.format = "json";

@@ -37,9 +37,12 @@ void BeamSearch::offer(size_t beam, std::span<const float> log_probabilities,
   const size_t count =
       std::min(looked_at() + static_cast<size_t>(options_.groups > 1 ? options_.beams : 0), log_probabilities.size());
   const float least = std::max(kth_largest(log_probabilities, count, scratch_), std::numeric_limits<float>::lowest());
-  for (size_t i = 0; i < log_probabilities.size(); ++i)
-    if (log_probabilities[i] >= least)
-      found.push_back({static_cast<int64_t>(beam), static_cast<int64_t>(i), static_cast<double>(log_probabilities[i])});
+  each_wanted(
+      log_probabilities, [&](float x) { return x >= least; },
+      [&](size_t i) {
+        found.push_back(
+            {static_cast<int64_t>(beam), static_cast<int64_t>(i), static_cast<double>(log_probabilities[i])});
+      });
   std::stable_sort(found.begin(), found.end(),
                    [](const Candidate& a, const Candidate& b) { return a.log_probability > b.log_probability; });
   if (found.size() > count) found.resize(count);

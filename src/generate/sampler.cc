@@ -7,6 +7,26 @@
 #include "generate/greedy.h"
 
 namespace situ {
+namespace {
+
+// What is no number is banned. By blocks: 51,865 scores took 25 us one by one.
+void copy_numbers(std::span<const float> from, std::span<float> to) {
+  constexpr size_t kBlock = 64;
+  for (size_t begin = 0, end = 0; begin < from.size(); begin = end) {
+    end = std::min(begin + kBlock, from.size());
+    int unknown = end - begin < kBlock;
+    if (!unknown) {
+      const float* block = from.data() + begin;
+      for (size_t i = 0; i < kBlock; ++i) unknown |= block[i] != block[i];
+    }
+    if (unknown)
+      for (size_t i = begin; i < end; ++i) to[i] = from[i] == from[i] ? from[i] : kBanned;
+    else
+      for (size_t i = begin; i < end; ++i) to[i] = from[i];
+  }
+}
+
+}  // namespace
 
 Sampler::Sampler(SamplingOptions options, std::span<const int64_t> prompt, int64_t vocabulary)
     : history_(prompt, vocabulary) {
@@ -44,7 +64,7 @@ std::span<const float> Sampler::scores(std::span<const float> logits, const Allo
   const SamplingOptions& o = rules_->options;
   if (!o.sample && !changes_scores() && !allowed) return logits;
   scores_.resize(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) scores_[i] = logits[i] == logits[i] ? logits[i] : kBanned;
+  copy_numbers(logits, scores_);
   add_bias(scores_, o.biases);
   if (o.encoder_repetition_penalty != 1)
     penalise_repetition(scores_, rules_->encoder_tokens, static_cast<float>(1 / o.encoder_repetition_penalty));

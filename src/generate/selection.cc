@@ -15,11 +15,12 @@ float kth_largest(std::span<const float> scores, size_t k, std::vector<float>& s
     scratch.resize(k);
     least = scratch[k - 1];
   };
-  for (const float score : scores) {
-    if (!(score > least)) continue;
-    scratch.push_back(score);
-    if (scratch.size() == 2 * k) drop_the_small();
-  }
+  each_wanted(
+      scores, [&](float score) { return score > least; },
+      [&](size_t i) {
+        scratch.push_back(scores[i]);
+        if (scratch.size() == 2 * k) drop_the_small();
+      });
   if (scratch.size() >= k) drop_the_small();
   return least;
 }

@@ -41,6 +41,8 @@ Status check_numbers(const SpeechOptions& o) {
 
 Status SpeechStream::Impl::check(const SpeechModel::Impl& model, const SpeechOptions& o) {
   SITU_RETURN_IF_ERROR(check_numbers(o));
+  if (o.timestamps == Timestamps::kWord && !impl_of(model.model).in_place)
+    return Status::error(Code::kInvalidArgument, "word times come from placed programs; the naive mode has none");
   const SpeechTokens& t = model.tokens;
   if (o.task != "transcribe" && o.task != "translate")
     return Status::error(Code::kInvalidArgument, "task should be transcribe or translate, is '" + o.task + "'");

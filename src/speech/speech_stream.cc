@@ -53,8 +53,10 @@ Status SpeechStream::Impl::begin(std::span<const float> all) {
 }
 
 Status SpeechStream::Impl::begin(SampleWindows::Read read) {
-  const SampleWindows::Read counted = [this, read = std::move(read)](std::span<float> out) {
-    const Result<size_t> n = read(out);
+  // An hour without speech is read to its end before a window is there: an interrupt is seen here too.
+  const SampleWindows::Read counted = [this, read = std::move(read)](std::span<float> out) -> Result<size_t> {
+    if (model.engine().interrupted()) return Status::error(Code::kInterrupted, "interrupted");
+    Result<size_t> n = read(out);
     if (n.is_ok()) samples += static_cast<int64_t>(*n);
     return n;
   };
@@ -272,7 +274,7 @@ Result<int64_t> SpeechStream::Impl::keep(const Window& window) {
   if (options.timestamps == Timestamps::kWord) SITU_RETURN_IF_ERROR(add_words(window, cut.next, found));
   std::move(found.begin(), found.end(), std::back_inserter(ready));
   if (!apart && (!options.condition_on_previous_text || window.text.temperature > 0.5)) text_from = text.size();
-  if (whole || !(cut.next < window.duration)) return window.count;
+  if (given_spectrogram || !(cut.next < window.duration)) return window.count;
   const auto next = static_cast<int64_t>(std::llround(cut.next * static_cast<double>(rate)));
   return std::max<int64_t>(1, std::min(next, window.count));
 }
@@ -335,8 +337,28 @@ size_t SpeechStream::Impl::most_together() const {
   return static_cast<size_t>(std::max<int64_t>(1, std::min({options.batched, sources, texts})));
 }
 
+// A window of those together, and then what is left of it, window by window, where its text ends with a pair of
+// timestamps: speech goes on there. Less than a thirtieth of a window is the edge of a span.
+Status SpeechStream::Impl::keep_all(Window window, std::span<const float> all) {
+  const auto least = static_cast<int64_t>(model.mel.config().window_samples() / 30);
+  for (;;) {
+    const Result<int64_t> moved = keep(window);
+    if (!moved.is_ok()) return moved.status();
+    if (window.count - *moved < least) return Status::ok();
+    all = all.subspan(static_cast<size_t>(*moved));
+    const int64_t from = window.from + *moved;
+    window.source.reset();  // its slots are the next one's
+    Result<Window> rest = encode({all, {}, {}}, from, window.pieces.original(from, false));
+    if (!rest.is_ok()) return rest.status();
+    rest->pieces = std::move(window.pieces);
+    window = std::move(*rest);
+    SITU_RETURN_IF_ERROR(decode({&window, 1}));
+  }
+}
+
 Status SpeechStream::Impl::advance_together() {
   std::vector<Window> all;
+  std::vector<std::vector<float>> samples_of;
   for (const size_t most = most_together(); all.size() < most;) {
     const Clock::time_point start = Clock::now();
     Result<std::optional<SpeechWindow>> speech_window = apart->next();
@@ -347,14 +369,14 @@ Status SpeechStream::Impl::advance_together() {
     if (!window.is_ok()) return window.status();
     window->pieces = std::move((*speech_window)->pieces);
     all.push_back(std::move(*window));
+    samples_of.push_back(std::move((*speech_window)->samples));
   }
   if (all.empty()) {
     ended = true;
     return Status::ok();
   }
   SITU_RETURN_IF_ERROR(decode(all));
-  for (const Window& w : all)
-    if (const Result<int64_t> moved = keep(w); !moved.is_ok()) return moved.status();
+  for (size_t i = 0; i < all.size(); ++i) SITU_RETURN_IF_ERROR(keep_all(std::move(all[i]), samples_of[i]));
   return Status::ok();
 }
 

@@ -78,6 +78,7 @@ struct SpeechStream::Impl {
   bool is_silent(const WindowText& text) const;
   Result<int64_t> keep(const Window& window);
   Status add_words(const Window& window, double next, std::span<SpeechSegment> segments);
+  Status keep_all(Window window, std::span<const float> all);
   Status advance_together();
   size_t most_together() const;
   void count();

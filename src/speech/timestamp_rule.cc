@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "generate/bans.h"
+#include "generate/greedy.h"
 
 namespace situ {
 
@@ -28,13 +29,15 @@ void TimestampRule::apply(std::span<const int64_t> generated, std::span<float> s
   // log of the sum of exp over timestamps, against the largest of the others: what divides both drops out.
   const auto times = scores.subspan(static_cast<size_t>(std::min(first_, vocabulary)));
   const auto others = scores.first(static_cast<size_t>(std::min(first_, vocabulary)));
-  const float largest = times.empty() ? kBanned : *std::max_element(times.begin(), times.end());
+  const auto largest_of = [](std::span<const float> x) {  // std::max_element takes 0.05 ms of 51,865
+    return x.empty() ? kBanned : x[static_cast<size_t>(argmax(x))];
+  };
+  const float largest = largest_of(times);
   if (!(largest > kBanned)) return;
   double sum = 0;
   for (const float x : times)
     if (x > kBanned) sum += std::exp(static_cast<double>(x - largest));
-  const float text = others.empty() ? kBanned : *std::max_element(others.begin(), others.end());
-  if (static_cast<double>(largest) + std::log(sum) > static_cast<double>(text)) ban_range(0, first_);
+  if (static_cast<double>(largest) + std::log(sum) > static_cast<double>(largest_of(others))) ban_range(0, first_);
 }
 
 }  // namespace situ
