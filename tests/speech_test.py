@@ -535,6 +535,14 @@ class FilesTest(SpeechCase):
         run = self.transcribe(self.tones, self.folder / "missing.wav", self.other, "--format", "srt", "-o", out, code=2)
         self.assertEqual(sorted(f.name for f in out.iterdir()), ["other.srt", "tones.srt"])
         self.assertEqual(run.out, "")
+        # An object that an earlier run left does not look like this one's.
+        (out / "missing.json").write_text("{}")
+        self.transcribe(self.folder / "missing.wav", self.other, "--format", "json", "-o", out, code=2)
+        self.assertEqual(list(json.loads((out / "missing.json").read_text())), ["audio", "error"])
+        self.assertIn("segments", json.loads((out / "other.json").read_text()))
+        (out / "tones.tsv").mkdir()
+        self.refused(Run("transcribe", self.model, self.tones, "--format", "tsv", "-o", out), "tones.tsv")
+        self.assertFalse(list(out.glob("*.part")))
         self.refused(Run("transcribe", self.model, self.folder / "missing.wav"), "missing.wav")
 
     def test_bad_options_are_said_once(self):
@@ -610,6 +618,19 @@ class FilesTest(SpeechCase):
                     self.assertEqual((list(found), found["cancelled"]), ([*FIELDS, "cancelled"], True))
                     self.assertTrue(found["segments"])
                     self.assertLess(len(found["segments"]), 500)
+
+    def test_an_interrupt_leaves_files_as_they_are(self):
+        long, _ = self.wav("long.wav", np.tile(self.samples, 100))
+        out = self.folder / "whole"
+        out.mkdir()
+        (out / "long.json").write_text("whole")
+        process = subprocess.Popen([cli_case.SITU, "transcribe", self.model, long, "--format", "json", "-o", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env={**os.environ, "SITU_CACHE_DIR": ""})
+        process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=cli_case.PATIENCE)
+        self.assertEqual((process.returncode, err.decode().splitlines()[-1]), (130, f"situ: interrupted: {out / 'long.json'} is not written"))
+        self.assertEqual([(f.name, f.read_text()) for f in out.iterdir()], [("long.json", "whole")])
 
     def test_an_interrupt_where_nobody_speaks(self):
         """A recording without an end, of which no window is ever whole."""

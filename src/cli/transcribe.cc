@@ -158,7 +158,10 @@ Status write_file(const std::filesystem::path& path, const std::string& text) {
   }
   std::error_code error;
   std::filesystem::rename(part, path, error);
-  return error ? Status::error(path.string() + ": " + error.message()) : Status::ok();
+  if (!error) return Status::ok();
+  std::error_code ignored;
+  std::filesystem::remove(part, ignored);
+  return Status::error(path.string() + ": " + error.message());
 }
 
 // What the format makes of a transcript.
@@ -217,9 +220,9 @@ class Transcriber {
           rendered(a_, audio, t, model_.model().facts().load_ms, failed.is_ok() ? std::string() : failed.message());
       if (a_.out_folder.empty())
         std::fputs(text.c_str(), stdout);
-      else if (const Status written =
-                   write_file(std::filesystem::path(a_.out_folder) / (stem_of(audio) + "." + a_.format), text);
-               !written.is_ok())
+      else if (cancelled_)  // what is there may be whole
+        std::fprintf(stderr, "situ: interrupted: %s is not written\n", one_line(out_file(audio).string()).c_str());
+      else if (const Status written = write_file(out_file(audio), text); !written.is_ok())
         return written;
     }
     if (!flush_output()) return Status::error(kNoOutput);
@@ -228,11 +231,18 @@ class Transcriber {
   bool cancelled() const { return cancelled_; }
 
  private:
+  std::filesystem::path out_file(const std::string& audio) const {
+    return std::filesystem::path(a_.out_folder) / (stem_of(audio) + "." + a_.format);
+  }
   Status report_failure(const std::string& audio, const Status& why) {
-    if (a_.format == "json" && a_.out_folder.empty()) {
-      std::fputs(line({{"audio", audio}, {"error", why.message()}}).c_str(), stdout);
-      flush_output();
+    if (a_.format != "json") return why;
+    const std::string object = line({{"audio", audio}, {"error", why.message()}});
+    if (!a_.out_folder.empty()) {
+      const Status written = write_file(out_file(audio), object);
+      return written.is_ok() ? why : written;
     }
+    std::fputs(object.c_str(), stdout);
+    flush_output();
     return why;
   }
 

@@ -14,6 +14,7 @@ class SpeechOnly {
   Result<size_t> read(std::span<float> out);
   // Where a sample that was read, or the end of one, stood in the recording.
   int64_t original(int64_t kept, bool end) const { return pieces_.original(kept, end); }
+  const KeptPieces& pieces() const { return pieces_; }
 
  private:
   SpeechSpans spans_;

@@ -86,6 +86,25 @@ TEST(SpeechOnly, ThereMayBeNothing) {
   }
 }
 
+// Three pieces of 100 samples: [0, 100), [1000, 1100), [2000, 2100).
+TEST(KeptPieces, WithoutEdges) {
+  const KeptPieces kept{{{0, 0}, {100, 1000}, {200, 2000}}};
+  const auto of = [&](int64_t begin, int64_t end, int64_t before, int64_t behind) {
+    const KeptPieces::Span s = kept.without_edges({begin, end}, before, behind);
+    return std::pair(kept.original(s.begin, false), kept.original(s.end, true));
+  };
+  EXPECT_EQ(of(90, 150, 10, 10), std::pair(int64_t{1000}, int64_t{1050}));  // begins a little early
+  EXPECT_EQ(of(89, 150, 10, 10), std::pair(int64_t{89}, int64_t{1050}));
+  EXPECT_EQ(of(50, 110, 10, 10), std::pair(int64_t{50}, int64_t{100}));  // ends a little late
+  EXPECT_EQ(of(50, 111, 10, 10), std::pair(int64_t{50}, int64_t{1011}));
+  EXPECT_EQ(of(95, 205, 10, 10), std::pair(int64_t{1000}, int64_t{1100}));
+  EXPECT_EQ(of(100, 200, 10, 10), std::pair(int64_t{1000}, int64_t{1100}));
+  EXPECT_EQ(of(95, 105, 10, 10).first, 1000);  // on both edges: a place of the recording, and no more
+  EXPECT_EQ(of(250, 260, 10, 10), std::pair(int64_t{2050}, int64_t{2060}));
+  EXPECT_EQ(of(120, 120, 10, 10), std::pair(int64_t{1020}, int64_t{1020}));
+  EXPECT_EQ(KeptPieces{}.without_edges({5, 9}, 10, 10).begin, 5);
+}
+
 TEST(SpeechOnly, AnErrorOfReadingIsHandedOn) {
   SpeechOnly speech([](std::span<float>) -> Result<size_t> { return Status::error(Code::kBadFile, "torn"); },
                     VoiceActivity::create().value());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "base/clock.h"
 #include "pipelines/out_of_memory.h"
@@ -124,12 +125,20 @@ Status SpeechStream::Impl::encode_texts() {
   return ids("prompt", options.prompt, &text);
 }
 
-double SpeechStream::Impl::seconds(const Window& window, double s, bool end) const {
-  const int64_t at = window.from + static_cast<int64_t>(std::llround(s * static_cast<double>(rate))),
-                original = apart    ? window.pieces.original(at, end)
-                           : speech ? speech->original(at, end)
-                                    : at;
-  return static_cast<double>(original) / static_cast<double>(rate);
+std::pair<double, double> SpeechStream::Impl::seconds(const Window& window, double begin, double end, bool word) const {
+  const auto samples_of = [&](double s) { return static_cast<int64_t>(std::llround(s * static_cast<double>(rate))); };
+  KeptPieces::Span s{window.from + samples_of(begin), window.from + samples_of(end)};
+  if (const KeptPieces* pieces = apart ? &window.pieces : speech ? &speech->pieces() : nullptr) {
+    // No speech is in the padding of a piece, and little behind what ends it. A word is in one piece: in the later one,
+    // unless it ends in that one's padding, since words that begin a sentence are found too long, not too short.
+    const VoiceOptions voice;
+    const int64_t padding = samples_of(voice.padding);
+    s = pieces->without_edges(s, 0, padding);
+    s = pieces->without_edges(s, word ? samples_of(30) : samples_of(voice.hangover) + padding, 0);
+    s = {pieces->original(s.begin, false), pieces->original(s.end, true)};
+  }
+  return {static_cast<double>(s.begin) / static_cast<double>(rate),
+          static_cast<double>(s.end) / static_cast<double>(rate)};
 }
 
 // [previous, hotwords, text before], start, language, task. Half of the context less one is room for what stands
@@ -230,11 +239,11 @@ Status SpeechStream::Impl::add_words(const Window& window, double next, std::spa
   for (size_t i = 0; i < words->size(); ++i) {
     while (segment + 1 < ends.size() && at >= ends[segment]) ++segment;
     SpeechWord& w = (*words)[i];
-    w.start = seconds(window, std::min(w.start, next), false);
-    w.end = seconds(window, std::min(w.end, next), true);
+    std::tie(w.start, w.end) = seconds(window, std::min(w.start, next), std::min(w.end, next), true);
     segments[segment].words.push_back(std::move(w));
     at += counts[i];
   }
+  fit_to_words(segments);
   return Status::ok();
 }
 
@@ -261,8 +270,9 @@ Result<int64_t> SpeechStream::Impl::keep(const Window& window) {
     transcript.output_ids.insert(transcript.output_ids.end(), c.tokens.begin(), c.tokens.end());
     if (stripped(*words).empty() || !(c.end > c.start)) continue;
     if (!apart) text.insert(text.end(), c.tokens.begin(), c.tokens.end());
-    found.push_back({seconds(window, c.start, false),
-                     seconds(window, c.end, true),
+    const auto [start, end] = seconds(window, c.start, c.end, false);
+    found.push_back({start,
+                     end,
                      std::move(*words),
                      std::move(c.tokens),
                      window.text.avg_logprob(),

@@ -66,7 +66,8 @@ struct SpeechStream::Impl {
   Status begin(SampleWindows::Read read);
   Status begin_texts();
   Status encode_texts();
-  double seconds(const Window& window, double s, bool end) const;  // of the recording, s seconds into a window
+  // Times of the recording for a segment or a word that lies between two times of a window.
+  std::pair<double, double> seconds(const Window& window, double begin, double end, bool word) const;
   WindowDecoder::PromptIds prompt() const;
   Status detect_language(const Session& source);
   Result<std::string> words_of(std::span<const int64_t> ids) const;

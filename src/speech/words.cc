@@ -115,6 +115,32 @@ Result<std::vector<TokenWord>> split_words(const Tokenizer& tokenizer, std::span
   return words;
 }
 
+void fit_to_words(std::span<SpeechSegment> segments) {
+  constexpr double kMuch = 0.5, kMostMiddle = 0.7;  // seconds
+  std::vector<double> lengths;
+  for (const SpeechSegment& s : segments)
+    for (const SpeechWord& w : s.words)
+      if (w.end > w.start) lengths.push_back(w.end - w.start);
+  double middle = 0;
+  if (!lengths.empty()) {
+    const auto half = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
+    std::nth_element(lengths.begin(), half, lengths.end());
+    middle = std::min(*half, kMostMiddle);
+  }
+  for (SpeechSegment& s : segments) {
+    if (s.words.empty()) continue;
+    SpeechWord &first = s.words.front(), &last = s.words.back();
+    if (s.end > first.end && s.start - kMuch > first.start)
+      first.start = std::max(0.0, std::min(first.end - middle, s.start));
+    else
+      s.start = first.start;
+    if (s.start < last.start && s.end + kMuch < last.end)
+      last.end = std::max(last.start + middle, s.end);
+    else
+      s.end = last.end;
+  }
+}
+
 Result<std::vector<SpeechWord>> find_words(Model::Impl& model, const SpeechTokens& tokens, const Session& source,
                                            std::span<const int64_t> prompt, std::span<const int64_t> ids,
                                            const std::string& language, double duration, std::vector<size_t>* counts) {

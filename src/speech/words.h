@@ -29,4 +29,9 @@ Result<std::vector<SpeechWord>> find_words(Model::Impl& model, const SpeechToken
                                            std::span<const int64_t> prompt, std::span<const int64_t> ids,
                                            const std::string& language, double duration, std::vector<size_t>* counts);
 
+// A segment begins with its first word and ends with its last. Where such a word reaches more than half a second beyond
+// its segment, it is the word that is too long: then it lasts as long as the middle one of all words. Source:
+// add_word_timestamps() of openai/whisper.
+void fit_to_words(std::span<SpeechSegment> segments);
+
 }  // namespace situ
