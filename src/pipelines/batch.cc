@@ -87,9 +87,9 @@ class Batch {
     if (!session.is_ok()) return session.status();
     if (prefixes_) impl_of(*session).sequence = prefixes_->find(prompt.first(prompt.size() - 1));
     const int64_t cached = session->length();
-    double encode_ms = 0;
+    std::vector<Stage> stages;
     SITU_RETURN_IF_ERROR(
-        encode_start(impl_of(*session), prompts_[index], &encode_ms).with_context("prompt " + std::to_string(index)));
+        encode_start(impl_of(*session), prompts_[index], &stages).with_context("prompt " + std::to_string(index)));
     const std::optional<uint64_t> seed =
         resolved.sampling.sample ? std::optional(resolved.sampling.seed) : std::nullopt;
     TokenCallback tell;
@@ -102,8 +102,8 @@ class Batch {
     }
     Answer answer(model_, options_, std::move(resolved), std::move(grammar), prompt, std::move(tell));
     if (options_.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
-    running_.push_back(std::unique_ptr<Request>(
-        new Request{index, std::move(*session), std::move(answer), prompt, cached, seed, room_of(index), encode_ms}));
+    running_.push_back(std::unique_ptr<Request>(new Request{index, std::move(*session), std::move(answer), prompt,
+                                                            cached, seed, room_of(index), ms_of(stages)}));
     return Status::ok();
   }
 
