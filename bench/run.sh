@@ -3,6 +3,7 @@
 #   bench/run.sh                     makes the models, measures all rows (half an hour), writes the tables anew
 #   bench/run.sh MODEL [OPTIONS]     measures MODEL alone: options of bench/compare.py
 #   bench/run.sh speech [OPTIONS]    speech models: options of bench/speech.py
+#   bench/run.sh vision [OPTIONS]    vision-language models, whose weights are random: options of bench/vision.py
 # Peers go into .venv-bench (or the folder that SITU_BENCH_ENV names), llama.cpp is built there from the source that the
 # sdist of llama-cpp-python carries; models go into .models/bench.
 set -euo pipefail
@@ -41,6 +42,15 @@ speech_peers() {
   fi
   [ -e "$peers/base.ggml" ] || { "$python" -B bench/speech_ggml.py "$weights" "$peers/base.part" && mv "$peers/base.part" "$peers/base.ggml"; }
 }
+if [ "${1:-}" = vision ]; then
+  shift
+  [ -x "$env/speech/ort/bin/python" ] || speech_peers "$env/speech"
+  [ -x build/situ ] || make
+  [ -x .venv/bin/python ] || make python
+  .venv/bin/python -B bench/vision.py "$env/speech" "$@"
+  python3 -B bench/tables.py
+  exit
+fi
 if [ "${1:-}" = speech ]; then
   shift
   speech_peers "$env/speech"

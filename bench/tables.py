@@ -287,6 +287,52 @@ def block_speech(machines):
     return lines[:-1] or ["Nothing is measured yet."]
 
 
+LOOKERS = {"situ": "Situ", "naive": "Situ, naive", "ort": "ONNX Runtime as transformers.js drives it"}
+STAGES = ("vision_encoder", "embed", "prefill")
+
+
+def calm(of):
+    """The samples of an engine in which other processes took a tenth of the processors at most; the least disturbed one where there is none."""
+    samples = of.get("samples", [])
+    return [s for s in samples if s["others"] <= 0.1] or sorted(samples, key=lambda s: s["others"])[:1]
+
+
+def vision_rows(case):
+    """Medians of a case, an engine a line."""
+    first = {}
+    for engine, of in case["engines"].items():
+        samples = calm(of)
+        if not samples:
+            continue
+        first[engine] = median(s["ms"] for s in samples)
+        stages = [[{s["name"]: s for s in sample["stages"]}[name] for sample in samples] for name in STAGES]
+        copied = [f"{s[0]['bytes_copied']:,}" for s in stages]
+        if engine == "ort":
+            copied = ["not known", copied[1], "not known"]
+        again = number(median(s["again_ms"] for s in samples)) if "again_ms" in samples[0] else "-"
+        cells = [number(first[engine]), again, *(number(median(s["ms"] for s in stage)) for stage in stages), *copied, number(median(s["load_ms"] for s in samples) / 1000),
+                 f"{median(s['peak_rss_mib'] for s in samples):,.0f}", f"{first[engine] / first['situ']:.2f}x" if "situ" in first and engine != "situ" else "-", f"{100 * max(s['others'] for s in samples):.0f}%"]
+        yield f"| {LOOKERS[engine]} | " + " | ".join(cells) + " |"
+
+
+def block_vision(machines):
+    lines = []
+    for machine in machines:
+        run = machine.runs.get("vision")
+        if not run:
+            continue
+        lines += [f"{machine.name} ({run['date']}): {run['threads']} threads, ONNX Runtime {run['ort']}. Medians of those of {run['reps']} repetitions during which other processes took a tenth of the "
+                  "processors at most; else of the least disturbed one. The last column says how much they took.", ""]
+        for name, case in run["cases"].items():
+            ids = {s["id"] for of in case["engines"].values() for s in of.get("samples", [])}
+            lines += [f"{name}, {case['prompt']} tokens; {'all choose the same first token' if len(ids) == 1 else f'the first tokens differ: {sorted(ids)}'}:", "",
+                      "| | first token, ms | again in that process | encoder, ms | embeddings, ms | prefill, ms | bytes copied: encoder | embeddings | prefill | load, s | peak memory, MiB | Situ is faster by | others took |",
+                      "|---|" + "---:|" * 12, *vision_rows(case)]
+            reasons = [f"- {LOOKERS[e]}: {of['reason']}." for e, of in case["engines"].items() if "reason" in of]
+            lines += ["", *reasons, *([""] if reasons else [])]
+    return lines[:-1] or ["Nothing is measured yet."]
+
+
 def block_peers(machines):
     """The README's: the newest machine, its most telling rows."""
     machines = [m for m in machines if rows_of(m)]
@@ -319,7 +365,7 @@ def block_machines(machines):
 
 
 BLOCKS = {"peers": block_peers, "naive": block_naive, "machines": block_machines, "fixed_window": block_fixed_window, "cross_attention": block_cross_attention,
-          "speech": block_speech}
+          "speech": block_speech, "vision": block_vision}
 
 
 def rewritten(text, machines):

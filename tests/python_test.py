@@ -31,6 +31,7 @@ import tiny_models
 from cli_case import COUNT
 from python_case import LONG, PythonTest
 from python_errors import ErrorsTest  # noqa: F401: unittest finds it here
+from python_images import ImagesTest  # noqa: F401
 from sampling_test import text_of
 from thread_case import call_beside, wait_until_asleep
 

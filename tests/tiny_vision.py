@@ -255,6 +255,23 @@ def files_of(spec, w):
     return {"embed_tokens.onnx": lookup_model(w), "vision_encoder.onnx": encoder_model(spec, w), "decoder_model_merged.onnx": decoder_model(spec, w)}
 
 
+def with_words(model, folder):
+    """`folder`: links to the files of `model` (the llava of ../shared), a tokenizer of a few words, and a chat template."""
+    folder.mkdir()
+    for file in model.iterdir():
+        (folder / file.name).symlink_to(file)
+    words = {"<unk>": 0, "a": 11, "b": 12, "user:": 13, "assistant:": 14, "<image>": 500}
+    vocabulary = {**words, **{f"t{i}": i for i in range(512) if i not in words.values()}}
+    special = {"id": 500, "content": "<image>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    (folder / "tokenizer.json").write_text(json.dumps(
+        {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [special], "normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"},
+         "post_processor": None, "decoder": None, "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template":
+        "{% for m in messages %}{{ m.role }}: {% if m.content is string %}{{ m.content }} {% else %}"
+        "{% for c in m.content %}{% if c.type == 'image' %}<image> {% else %}{{ c.text }} {% endif %}{% endfor %}{% endif %}{% endfor %}"}))
+    return folder
+
+
 def write_folder(folder, files, config={}):
     (folder / "onnx").mkdir(parents=True)
     for name, model in files.items():

@@ -4,12 +4,14 @@
 """
 import json
 import os
+import subprocess
 import unittest
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+import cli_case
 import tiny_vision as tiny
 from cli_case import CliTest, Run, main
 from tiny_vision import IMAGE, NEW_TOKENS, PATCH, ROWS, SPECS, Spec
@@ -121,6 +123,31 @@ class OracleTest(VisionCase):
                     naive = self.run_case(self.model(spec), ids, arrays, "--naive")
                     self.assertEqual(naive["output_ids"], wanted)
                     self.assertGreater(naive["bytes_copied_per_token"], 0)
+
+    def test_stages(self):
+        """Each encoder, the embeddings, prompt and answer: not a byte is copied, but by a host that merges embeddings itself."""
+        for spec in (SPEC["fixed"], SPEC["tiles"], SPEC["grid"]):
+            with self.subTest(spec.name):
+                _, ids, arrays = next(self.cases(spec))
+                rows = 4 * tiny.WIDTH * ids.count(IMAGE)
+                for mode in ((), ("--naive",)):
+                    answer = self.run_case(self.model(spec), ids, arrays, *mode)
+                    stages = {s["name"]: s for s in answer["stages"]}
+                    self.assertEqual([s["name"] for s in answer["stages"]], ["vision_encoder", "embed", "prefill", "decode"])
+                    copied = sum(s["bytes_copied"] for s in answer["stages"])
+                    self.assertAlmostEqual(copied / NEW_TOKENS, answer["bytes_copied_per_token"])
+                    self.assertEqual(copied > 0, bool(mode))
+                    self.assertAlmostEqual(stages["decode"]["bytes_written"] / (NEW_TOKENS - 1), answer["bytes_written_per_token"])
+                    self.assertAlmostEqual(stages["prefill"]["ms"], answer["prefill_ms"])
+                    self.assertAlmostEqual(stages["decode"]["ms"] / (NEW_TOKENS - 1), answer["decode_ms_per_token"])
+                    self.assertLessEqual(stages["vision_encoder"]["ms"] + stages["embed"]["ms"], answer["encode_ms"])
+                    self.assertAlmostEqual(answer["encode_ms"] + answer["prefill_ms"], answer["time_to_first_token_ms"])
+                    self.assertTrue(all(s["ms"] > 0 and s["bytes_written"] >= s["bytes_copied"] for s in answer["stages"]), answer["stages"])
+                    self.assertGreaterEqual(stages["vision_encoder"]["bytes_written"], rows)  # its rows lie in the embeddings
+                    # A host looks up all tokens and writes the encoder's rows over those of their tokens.
+                    self.assertEqual(stages["embed"]["bytes_copied"], rows if mode else 0)
+                _, ids, _ = next(c for c in self.cases(spec) if c[0] == "text")
+                self.assertNotIn("stages", self.run_case(self.model(spec), ids, {}))
 
     def test_beams(self):
         """Forks of a prompt with pictures: as the literal run of the files has them."""
@@ -284,18 +311,7 @@ class RecordedTest(VisionCase):
         """A placeholder in a text becomes the image's tokens; without any, the image comes first; templates place it."""
         if not (SHARED / "llava").exists():
             self.skipTest(f"{SHARED} is not there")
-        folder = self.folder / "llava_text"
-        folder.mkdir()
-        for file in (SHARED / "llava").iterdir():
-            (folder / file.name).symlink_to(file)
-        words = {"<unk>": 0, "a": 11, "b": 12, "user:": 13, "<image>": 500}
-        vocabulary = {**words, **{f"t{i}": i for i in range(512) if i not in words.values()}}
-        special = {"id": 500, "content": "<image>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-        (folder / "tokenizer.json").write_text(json.dumps(
-            {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [special], "normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"},
-             "post_processor": None, "decoder": None, "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}}))
-        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template":
-            "{% for m in messages %}{{ m.role }}: {% for c in m.content %}{% if c.type == 'image' %}<image> {% else %}{{ c.text }} {% endif %}{% endfor %}{% endfor %}"}))
+        folder = tiny.with_words(SHARED / "llava", self.folder / "llava_text")
         image = ("--image", folder / "image1.png")
         for options, ids in ((("--prompt", "a"), [*[500] * 16, 11]), (("--prompt", "a <image> b"), [11, *[500] * 16, 12]),
                              (("--prompt", "a", "--chat"), [13, *[500] * 16, 11]), (("--prompt", "a", "--system", "b"), [0, 12, 13, *[500] * 16, 11])):
@@ -304,6 +320,40 @@ class RecordedTest(VisionCase):
                 self.assertEqual(found["prompt_ids"], ids)
                 self.assertEqual(found["output_ids"], self.generate(folder, ids, *image, count=4)["output_ids"])
         self.refused(Run("run", folder, *image, "--prompt", "<image> <image> a"), "2 places for images (<image>)", "1 image")
+
+    def test_images_in_a_conversation(self):
+        """/image: of the next message, before its text; every reply is that of all messages and images before."""
+        if not (SHARED / "llava").exists():
+            self.skipTest(f"{SHARED} is not there")
+        folder = tiny.with_words(SHARED / "llava", self.folder / "llava_chat")
+        one, two = (folder / f"image{i}.png" for i in (1, 2))
+        saved = self.folder / "saved.json"
+
+        def chat(*lines):
+            done = subprocess.run([cli_case.SITU, "chat", folder, "-n", "3", "--ignore-eos", "--threads", "1"], input="\n".join(map(str, lines)) + "\n", capture_output=True, text=True, timeout=60,
+                                  env={**os.environ, "SITU_CACHE_DIR": ""})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout.splitlines(), [line for line in done.stderr.splitlines() if line.startswith("situ: ")]
+
+        def reply(ids, *images):
+            answer = self.generate(folder, ids, *(o for i in images for o in ("--image", i)), count=3)
+            self.assertEqual(answer["bytes_copied_per_token"], 0)
+            return answer["text"], answer["output_ids"]
+
+        places = [500] * 16
+        first, said = reply([13, *places, 11], one)
+        # What was said comes back by the words of its tokens.
+        second, _ = reply([13, *places, 11, 14, *said, 13, *places, *places, 12], one, two, one)
+        text, _ = reply([13, 12])
+        lines = (f"/image {one}", "a", f"/image {two}", f"/image {one}", "b")
+        self.assertEqual(chat(*lines), ([first, second], []))
+        self.assertEqual(chat(*lines, "/undo", "/undo", "b"), ([first, second, text], []))
+        self.assertEqual(chat(f"/image {one}", "/clear", "b"), ([text], []))
+        self.assertEqual(chat(*lines, "/regen", f"/save {saved}"), ([first, second, second], []))
+        self.assertEqual([m.get("images", []) for m in json.loads(saved.read_text())], [[str(one)], [], [str(two), str(one)], []])
+        self.assertEqual(chat(f"/load {saved}", "/regen"), ([second], []))
+        replies, errors = chat("/image", "/image /none.png", f"/image {folder / 'config.json'}", f"/image {one}", "a")
+        self.assertEqual((replies, [word in error for word, error in zip(["/image needs", "/none.png: no such file", "config.json"], errors, strict=True)]), ([first], [True] * 3), errors)
 
     def test_image_files_that_do_not_fit(self):
         folder = SHARED / "llava"

@@ -131,6 +131,13 @@ constexpr const char* finish_reason_name(FinishReason reason) {
   return kNames[static_cast<int>(reason)];
 }
 
+// A part of a generation: what it took, and the bytes that the ledger counted meanwhile.
+struct Stage {
+  std::string name;  // an encoder's file without its ending, or "encoder"; "embed", "prefill", "decode"
+  double ms = 0;
+  int64_t bytes_copied = 0, bytes_written = 0;  // written: copied ones too
+};
+
 struct Generation {
   std::vector<int64_t> output_ids;
   std::string text;  // empty without a tokenizer
@@ -154,9 +161,12 @@ struct Generation {
   std::vector<std::string> notes;
   std::vector<Answer> answers;  // of a beam search, best first; the first is what stands above
   int64_t guessed_tokens = 0,
-          accepted_tokens = 0;              // of prompt_lookup or draft_tokens: guesses, and those that were right
-  int64_t cached_tokens = 0;                // of the prompt, whose state an earlier generation had kept
-  double encode_ms = 0;                     // of an encoder-decoder: one run of the encoder
+          accepted_tokens = 0;  // of prompt_lookup or draft_tokens: guesses, and those that were right
+  int64_t cached_tokens = 0;    // of the prompt, whose state an earlier generation had kept
+  double encode_ms = 0;         // encoders, and the embeddings of a prompt with pictures or sounds
+  // Of a prompt that encoders ran for, in order: each encoder, then "embed" where pictures or sounds are among the
+  // embeddings, "prefill", "decode". Else empty, as it is where several prompts were given together.
+  std::vector<Stage> stages;
   std::vector<int64_t> decoder_prompt_ids;  // of an encoder-decoder: what output_ids follow
   double prefill_ms = 0;
   double decode_ms_per_token = 0;  // mean over the tokens after the first; 0 when there are none

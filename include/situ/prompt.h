@@ -40,6 +40,12 @@ struct Images {
   std::vector<Image> images;
   std::shared_ptr<const void> memory;
 };
+// One image: a file, or pixels [height, width, 3] where `file` is empty. `rgb` is not read after the call.
+struct ImageSource {
+  std::string file;
+  const uint8_t* rgb = nullptr;
+  int64_t width = 0, height = 0;
+};
 struct ImageOptions {
   int64_t max_pixels = 64'000'000;  // width times height of a file
   // Settings of preprocessor_config.json that hold for this call: "do_image_splitting" -> "false". Values are JSON.
@@ -50,6 +56,7 @@ struct ImageOptions {
 // Errors: the model has no vision encoder, or its family is not known; a file that cannot be read, has too many pixels,
 // or is refused by the family's rules; a setting that is not known.
 Result<Images> read_images(const Model& model, std::span<const std::string> files, const ImageOptions& options = {});
+Result<Images> read_images(const Model& model, std::span<const ImageSource> sources, const ImageOptions& options = {});
 
 // Token ids of a text with its images: each placeholder ("<image>") becomes the tokens of an image, in order. Before a
 // text without placeholders stand all images. chat: by the model's chat template, where the images come before the
@@ -60,5 +67,14 @@ struct ImageText {
   bool chat = false;
 };
 Result<std::vector<int64_t>> encode_with_images(const Model& model, const ImageText& text, const Images& images);
+
+// The prompt of a conversation by the model's chat template. `images` has those of all messages, in order; those of a
+// message stand before its text. Errors: those of Model::encode_chat; another number of images than messages have.
+struct ImageMessage {
+  std::string role, text;
+  size_t images = 0;
+};
+Result<std::vector<int64_t>> encode_with_images(const Model& model, std::span<const ImageMessage> messages,
+                                                const Images& images);
 
 }  // namespace situ

@@ -1,6 +1,6 @@
 // situ chat: a conversation in the terminal. Each turn is the whole conversation by the model's chat template; what it
 // has in common with earlier turns is state that is kept (GenerateOptions::prefix_cache), so that /undo and /regen cost
-// nothing either.
+// nothing either. Images are encoded again for each reply.
 #include <poll.h>
 #include <unistd.h>
 
@@ -60,6 +60,7 @@ class LineReader {
 constexpr const char* kHelp =
     "/regen        another reply to the last message (the same one, unless tokens are drawn: --sample)\n"
     "/undo         forget the last message and its reply\n"
+    "/image FILE   a png, jpeg, webp or gif of the next message, before its text (may be repeated, in order)\n"
     "/system TEXT  the system message from now on; none without TEXT\n"
     "/clear        forget all messages\n"
     "/save FILE    the conversation as JSON\n"
@@ -114,7 +115,7 @@ class Conversation {
 
   void set_system(const std::string& text) {
     if (!messages_.empty() && messages_[0].role == "system") messages_.erase(messages_.begin());
-    if (!text.empty()) messages_.insert(messages_.begin(), {"system", text});
+    if (!text.empty()) messages_.insert(messages_.begin(), {"system", text, {}});
   }
 
   Status command(const std::string& line) {
@@ -128,8 +129,10 @@ class Conversation {
       return undo();
     else if (name == "/system")
       set_system(rest);
+    else if (name == "/image")
+      return add_image(rest);
     else if (name == "/clear")
-      std::erase_if(messages_, [](const Model::Message& m) { return m.role != "system"; });
+      clear();
     else if (name == "/save")
       return save(rest);
     else if (name == "/load")
@@ -139,8 +142,22 @@ class Conversation {
     return Status::ok();
   }
 
+  void clear() {
+    std::erase_if(messages_, [](const Turn& t) { return t.role != "system"; });
+    next_images_.clear();
+  }
+
+  // An image that cannot be read is told of at once, and not when the message is sent.
+  Status add_image(const std::string& file) {
+    if (file.empty()) return Status::error("/image needs the name of a file");
+    const Result<Images> read = read_images(model_, std::span(&file, 1));
+    if (!read.is_ok()) return read.status();
+    next_images_.push_back(file);
+    return Status::ok();
+  }
+
   Status say(const std::string& text) {
-    messages_.push_back({"user", text});
+    messages_.push_back({"user", text, std::exchange(next_images_, {})});
     const Status done = reply();
     if (!done.is_ok()) messages_.pop_back();
     return done;
@@ -149,7 +166,7 @@ class Conversation {
   Status regenerate() {
     if (messages_.empty() || messages_.back().role != "assistant")
       return Status::error("there is no reply to make anew");
-    const Model::Message before = messages_.back();
+    const Turn before = messages_.back();
     messages_.pop_back();
     if (options_.seed) ++*options_.seed;  // the same one would say the same again
     const Status done = reply();
@@ -164,15 +181,33 @@ class Conversation {
     return Status::ok();
   }
 
+  Result<Images> read_all_images() const {
+    std::vector<std::string> files;
+    for (const Turn& t : messages_) files.insert(files.end(), t.images.begin(), t.images.end());
+    return files.empty() ? Images{} : read_images(model_, files);
+  }
+
+  Result<std::vector<int64_t>> encode(const Images& images) const {
+    if (!images.images.empty()) {
+      std::vector<ImageMessage> messages;
+      for (const Turn& t : messages_) messages.push_back({t.role, t.content, t.images.size()});
+      return encode_with_images(model_, messages, images);
+    }
+    std::vector<Model::Message> messages;
+    for (const Turn& t : messages_) messages.push_back({t.role, t.content});
+    return model_.encode_chat(messages);
+  }
+
   Status reply() {
     const Status unsaid = Status::error("interrupted before the reply began; the message is forgotten");
-    Result<std::vector<int64_t>> prompt = model_.encode_chat(messages_);
+    const Result<Images> images = read_all_images();
+    Result<std::vector<int64_t>> prompt = images.is_ok() ? encode(*images) : images.status();
     if (!prompt.is_ok()) {
       take_interrupt();
       return prompt.status().code() == Code::kInterrupted ? unsaid : prompt.status();
     }
     AnswerText out;
-    Result<Generation> g = model_.generate(*prompt, options_, [&](const Token& t) {
+    Result<Generation> g = model_.generate(Prompt{*prompt, images->arrays, {}}, options_, [&](const Token& t) {
       out.write(t.text);
       return flush_output();
     });
@@ -182,7 +217,7 @@ class Conversation {
     std::fflush(stdout);
     if (!g.is_ok()) return g.status();
     if (g->output_ids.empty() && g->finish_reason == FinishReason::kCancelled) return unsaid;
-    messages_.push_back({"assistant", g->text});
+    messages_.push_back({"assistant", g->text, {}});
     if (!noted_)
       for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
     noted_ = true;
@@ -197,7 +232,10 @@ class Conversation {
 
   Status save(const std::string& path) const {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (const Model::Message& m : messages_) list.push_back({{"role", m.role}, {"content", m.content}});
+    for (const Turn& t : messages_) {
+      list.push_back({{"role", t.role}, {"content", t.content}});
+      if (!t.images.empty()) list.back()["images"] = t.images;
+    }
     if (path.empty()) return Status::error("/save needs the name of a file");
     std::ofstream file(path);
     file << list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
@@ -213,21 +251,31 @@ class Conversation {
     if (!text.is_ok()) return text.status();
     const Result<nlohmann::json> parsed = parse_json(*text, path);
     const nlohmann::json list = parsed.is_ok() ? *parsed : nlohmann::json();
-    const auto is_message = [](const nlohmann::json& m) {
+    const auto are_names = [](const nlohmann::json& files) {
+      return files.is_array() &&
+             std::all_of(files.begin(), files.end(), [](const nlohmann::json& f) { return f.is_string(); });
+    };
+    const auto is_message = [&](const nlohmann::json& m) {
       return m.is_object() && m.contains("role") && m.contains("content") && m["role"].is_string() &&
-             m["content"].is_string();
+             m["content"].is_string() && (!m.contains("images") || are_names(m["images"]));
     };
     if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_message))
       return Status::error("'" + path + "' is no conversation: a JSON array of objects with \"role\" and \"content\"");
     messages_.clear();
-    for (const auto& m : list) messages_.push_back({m["role"], m["content"]});
+    for (const auto& m : list)
+      messages_.push_back({m["role"], m["content"], m.value("images", std::vector<std::string>())});
     return Status::ok();
   }
 
   Model& model_;
   LineReader lines_;
   GenerateOptions options_;
-  std::vector<Model::Message> messages_;
+  struct Turn {
+    std::string role, content;
+    std::vector<std::string> images;  // files, which stand before the text
+  };
+  std::vector<Turn> messages_;
+  std::vector<std::string> next_images_;  // of the next message
   const bool terminal_, colours_;
   bool noted_ = false;  // Generation::notes were shown
 };

@@ -152,6 +152,9 @@ nlohmann::ordered_json to_json(const RunArguments& a, const std::vector<int64_t>
   j["time_to_first_token_ms"] = g.encode_ms + g.prefill_ms;
   for (const Images::Image& i : images.images)
     j["images"].push_back({{"width", i.width}, {"height", i.height}, {"tokens", i.tokens}});
+  for (const Stage& s : g.stages)
+    j["stages"].push_back(
+        {{"name", s.name}, {"ms", s.ms}, {"bytes_copied", s.bytes_copied}, {"bytes_written", s.bytes_written}});
   j["decode_ms_per_token"] = g.decode_ms_per_token;
   j["bytes_copied_per_token"] = g.bytes_copied_per_token;
   j["bytes_written_per_token"] = g.bytes_written_per_token;

@@ -285,12 +285,13 @@ class Recogniser {
   // Empty: something in it is not known by its name and numbers.
   std::string movement(ValueId operand, ValueId source, bool transposed) const {
     static const std::set<std::string> kKnown{"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Mul", "Div"};
-    const auto cone = prober_.cone(operand, source, kMaxConeNodes);
-    if (!cone) return "";
     std::map<ValueId, std::string> names{{source, "x"}};
     std::string text = transposed ? "t" : "";
     for (const ValueId v : {source, operand})
       text += std::string(" ") + dtype_name(graph_.values[v].info.type) + shape_str(shape(v));
+    if (operand == source) return text;
+    const auto cone = prober_.cone(operand, source, kMaxConeNodes);
+    if (!cone) return "";
     for (const int i : cone->nodes) {
       const Node& n = graph_.nodes[i];
       if (!n.domain.empty() || !kKnown.count(n.op) || n.out.size() != 1) return "";
@@ -324,7 +325,7 @@ class Recogniser {
     const std::vector<int64_t> dims = prober_.dims(source, tokens_, past_);
     int64_t count = 1;
     for (const int64_t d : dims) count *= d;
-    const std::string key = count > kManyNumbers && operand != source ? movement(operand, source, transposed) : "";
+    const std::string key = count > kManyNumbers ? movement(operand, source, transposed) : "";
     if (key.empty()) return probe_axes(operand, transposed, l);
     if (const auto it = layouts_.find(key); it != layouts_.end()) {
       if (it->second) *l = *it->second, l->source = source;

@@ -102,8 +102,8 @@ class AttentionGraph {
     return unsqueeze(unsqueeze(op("Where", {hidden, number(kHidden), number(0)}), 0), 0);
   }
 
-  // Runs the pass; the result must be that of the graph as it was.
-  void recognise(Phase phase = Phase::kAny) {
+  // Runs the pass, behind simplify() if that is wanted; the result must be that of the graph as it was.
+  void recognise(Phase phase = Phase::kAny, bool simplified = false) {
     const ScopedTokenLimit limit(kContext);
     ThreadPool pool(1);
     Evaluator evaluator(pool);
@@ -115,6 +115,10 @@ class AttentionGraph {
     Status inferred = infer_shapes(context);
     ASSERT_TRUE(inferred.is_ok()) << inferred.message();
     const Graph before = graph_;
+    if (simplified) {
+      ASSERT_TRUE(simplify(context).is_ok());
+      graph_.rebuild_links();
+    }
     const Status passed = recognise_attention(context);
     ASSERT_TRUE(passed.is_ok()) << passed.message();
     inferred = infer_shapes(context);
@@ -369,6 +373,23 @@ TEST(OtherKeys, OnesHideNothing) {
 }
 
 // What hides some keys is computed, and not forgotten.
+// A grid of one picture, say: more scores than are probed.
+TEST(OtherKeys, ZerosByRowAreNoMask) {
+  for (const bool zeros : {true, false}) {
+    AttentionGraph g(Dim(1100), Dim(1100));
+    g.layer([&](AttentionGraph& a, ValueId scores) {
+      std::vector<float> mask(1100 * 1100);
+      if (!zeros) mask[7] = kHidden;
+      return a.op("Add", {scores, a.floats_of(mask, {1100, 1100})});
+    });
+    g.recognise(Phase::kAny, true);
+    if (zeros)
+      expect_plain(g);
+    else
+      EXPECT_TRUE(g.attention().empty());
+  }
+}
+
 TEST(OtherKeys, MasksStay) {
   for (const Dim& keys : {E(), S()}) {
     AttentionGraph g(S(), keys);

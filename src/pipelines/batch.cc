@@ -85,9 +85,9 @@ class Batch {
                              .with_context("prompt " + std::to_string(index)));
     Result<Session> session = model_.new_session();
     if (!session.is_ok()) return session.status();
-    double encode_ms = 0;
+    std::vector<Stage> stages;
     SITU_RETURN_IF_ERROR(
-        encode_start(impl_of(*session), prompts_[index], &encode_ms).with_context("prompt " + std::to_string(index)));
+        encode_start(impl_of(*session), prompts_[index], &stages).with_context("prompt " + std::to_string(index)));
     if (prefixes_) impl_of(*session).take_prefix(*prefixes_, prompt);
     const int64_t cached = session->length();
     const std::optional<uint64_t> seed =
@@ -102,8 +102,8 @@ class Batch {
     }
     Answer answer(model_, options_, std::move(resolved), std::move(grammar), prompt, std::move(tell));
     if (options_.echo) SITU_RETURN_IF_ERROR(answer.echo(prompt));
-    running_.push_back(std::unique_ptr<Request>(
-        new Request{index, std::move(*session), std::move(answer), prompt, cached, seed, room_of(index), encode_ms}));
+    running_.push_back(std::unique_ptr<Request>(new Request{index, std::move(*session), std::move(answer), prompt,
+                                                            cached, seed, room_of(index), ms_of(stages)}));
     return Status::ok();
   }
 

@@ -14,23 +14,35 @@ namespace {
 class Meter {
  public:
   explicit Meter(Model::Impl& model) : model_(model), before_(read()), start_(Clock::now()) {}
-  // `before`: what was done since the beginning that is not of the prompt.
-  void prompt_done(double before) {
-    prompt_ms_ = ms_since(start_) - before;
+  // Where encoders add what they take.
+  std::vector<Stage>* stages() { return &stages_; }
+  void encoded() {
+    encode_ms_ = ms_since(start_);
+    encoded_ = read();
+    start_ = Clock::now();
+  }
+  void prompt_done() {
+    prompt_ms_ = ms_since(start_);
     prompt_done_ = read();
     start_ = Clock::now();
   }
   // `steps`: tokens fed since.
   void finish(int64_t steps, Generation& g) const {
     const Ledger after = read();
+    const double decode_ms = ms_since(start_);
     const double tokens = std::max<double>(1, static_cast<double>(g.output_ids.size())),
                  counted = std::max<double>(1, static_cast<double>(steps));
     g.prefill_ms = prompt_ms_;
-    if (steps > 0) g.decode_ms_per_token = ms_since(start_) / counted;
+    if (steps > 0) g.decode_ms_per_token = decode_ms / counted;
     g.bytes_copied_per_token = static_cast<double>(after.copied - before_.copied) / tokens;
     const Ledger& from = steps > 0 ? prompt_done_ : before_;
     g.bytes_written_per_token =
         static_cast<double>(after.computed + after.copied - from.computed - from.copied) / counted;
+    if (stages_.empty()) return;
+    g.encode_ms = encode_ms_;
+    g.stages = stages_;
+    g.stages.push_back(stage("prefill", prompt_ms_, encoded_, prompt_done_));
+    g.stages.push_back(steps > 0 ? stage("decode", decode_ms, prompt_done_, after) : Stage{"decode"});
   }
 
  private:
@@ -40,10 +52,16 @@ class Meter {
     return both;
   }
 
+  static Stage stage(const char* name, double ms, const Ledger& from, const Ledger& to) {
+    const int64_t copied = to.copied - from.copied;
+    return {name, ms, copied, copied + to.computed - from.computed};
+  }
+
   Model::Impl& model_;
-  Ledger before_, prompt_done_;
+  Ledger before_, encoded_, prompt_done_;
   Clock::time_point start_;
-  double prompt_ms_ = 0;
+  double encode_ms_ = 0, prompt_ms_ = 0;
+  std::vector<Stage> stages_;  // of encoders
 };
 
 // What is not finished where the model is interrupted is no error.
@@ -116,8 +134,8 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
   if (!speculation.is_ok()) return speculation.status();
   Meter meter(*impl_);
   PrefixCache* prefixes = impl_->in_place && options.prefix_cache ? impl_->in_place->prefixes() : nullptr;
-  double encode_ms = 0;
-  const Status encoded = encode_start(s, *start, &encode_ms);
+  const Status encoded = encode_start(s, *start, meter.stages());
+  meter.encoded();
   if (!encoded.is_ok() && encoded.code() != Code::kInterrupted) return encoded;
   if (prefixes) s.take_prefix(*prefixes, prompt);
   const int64_t cached = s.length();
@@ -126,9 +144,8 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
     return prompt_fed;  // interrupted, what there is so far is the answer
   // Whole states are known for a few steps only.
   if (prefixes && prompt_fed.is_ok() && impl_->in_place->has_replaced_states()) s.keep_prefix(*prefixes, prompt);
-  meter.prompt_done(encode_ms);
+  meter.prompt_done();
   const auto describe = [&](Generation& g) {
-    g.encode_ms = encode_ms;
     if (impl_->has_encoder()) g.decoder_prompt_ids = start->decoder;
   };
   if (resolved->beams.beams > 1) {

@@ -268,18 +268,24 @@ Status Session::Impl::step(std::span<const int64_t> tokens, float* to) {
   return done.with_context(model->folder.model_file.string());
 }
 
-Status Session::Impl::encode(const EncoderInput& input, std::span<const int64_t> prompt) {
+Status Session::Impl::encode(const EncoderInput& input, std::span<const int64_t> prompt, std::vector<Stage>* stages) {
   if (model->takes_media()) {
-    const Status done = sequence ? (model->begin_step(), model->in_place->encode(*sequence, prompt, input))
-                                 : model->naive->encode(naive, prompt, input);
+    const Status done = sequence ? (model->begin_step(), model->in_place->encode(*sequence, prompt, input, stages))
+                                 : model->naive->encode(naive, prompt, input, stages);
     return done.with_context(model->folder.folder.string());
   }
-  if (!sequence) return model->naive->encode(naive, input).with_context(model->folder.folder.string());
+  StageClock clock(model->ledger());
+  if (!sequence) {
+    const Status done = model->naive->encode(naive, input);
+    if (done.is_ok()) clock.end("encoder", stages);
+    return done.with_context(model->folder.folder.string());
+  }
   model->begin_step();
   Result<std::shared_ptr<const Source>> source = model->in_place->encode(input);
   if (!source.is_ok()) return source.status().with_context(model->folder.folder.string());
   sequence->clear();
   sequence->set_source(std::move(*source));
+  clock.end("encoder", stages);
   return Status::ok();
 }
 
@@ -499,8 +505,7 @@ Result<Session> Model::new_session(const Prompt& prompt) {
     const Result<Start> start = start_of(*impl_, prompt);
     if (!start.is_ok()) return start.status();
     Result<Session> session = impl_->new_session();
-    double ms = 0;
-    if (session.is_ok()) SITU_RETURN_IF_ERROR(encode_start(*session->impl_, *start, &ms));
+    if (session.is_ok()) SITU_RETURN_IF_ERROR(encode_start(*session->impl_, *start, nullptr));
     return session;
   });
 }

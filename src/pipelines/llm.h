@@ -112,8 +112,8 @@ struct Session::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   // Runs the encoder; the session goes on behind its output. Encoders of pictures and sounds make rows for tokens of
-  // `prompt`, which the session is to be fed next.
-  Status encode(const EncoderInput& input, std::span<const int64_t> prompt);
+  // `prompt`, which the session is to be fed next. `stages`: what encoders and lookup took are added.
+  Status encode(const EncoderInput& input, std::span<const int64_t> prompt, std::vector<Stage>* stages);
   int64_t length() const { return sequence ? sequence->length() : naive.length; }
   Status step(std::span<const int64_t> tokens, float* to = nullptr);
   // Before the first step, and behind encode(): goes on behind the longest kept beginning of `prompt`. The last token

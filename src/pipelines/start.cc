@@ -1,6 +1,5 @@
 #include "pipelines/start.h"
 
-#include "base/clock.h"
 #include "pipelines/sampling.h"
 
 namespace situ {
@@ -71,12 +70,15 @@ Result<Start> start_of(const Model::Impl& model, const Prompt& prompt) {
   return start;
 }
 
-Status encode_start(Session::Impl& session, const Start& start, double* ms) {
+Status encode_start(Session::Impl& session, const Start& start, std::vector<Stage>* stages) {
   if (!session.model->has_encoder() && start.source.tensors.empty()) return Status::ok();
-  const Clock::time_point begin = Clock::now();
-  SITU_RETURN_IF_ERROR(session.encode(start.source, start.decoder));
-  *ms = ms_since(begin);
-  return Status::ok();
+  return session.encode(start.source, start.decoder, stages);
+}
+
+double ms_of(const std::vector<Stage>& stages) {
+  double sum = 0;
+  for (const Stage& s : stages) sum += s.ms;
+  return sum;
 }
 
 }  // namespace situ

@@ -14,7 +14,9 @@ struct Start {
 
 // Errors: arrays for a model without an encoder, an empty prompt, no start token, ids outside the vocabulary.
 Result<Start> start_of(const Model::Impl& model, const Prompt& prompt);
-// Runs the encoder for the session, if there is one. `ms`: what that took.
-Status encode_start(Session::Impl& session, const Start& start, double* ms);
+// Runs the encoders for the session, if there are any. `stages`: what they took is added; null: it is not wanted.
+Status encode_start(Session::Impl& session, const Start& start, std::vector<Stage>* stages);
+// Their time.
+double ms_of(const std::vector<Stage>& stages);
 
 }  // namespace situ

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "python/attended.h"
+#include "python/images.h"
 #include "python/options.h"
 #include "python/results.h"
 #include "python/session.h"
@@ -51,8 +52,9 @@ Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_leng
   return std::make_shared<ModelHandle>(value_or_raise(std::move(model)));
 }
 
-nb::dict generate(ModelHandle& self, const Ids& prompt, const nb::dict& arguments) {
+nb::dict generate(ModelHandle& self, const Ids& ids, const nb::dict& arguments, const Images* images) {
   const GenerateOptions options = options_of(arguments);
+  const Prompt prompt = prompt_of(ids, images);
   Attended attended(self);
   return to_python(value_or_raise(attended.run([&](Model& model) {
     return model.generate(prompt, options, [&](const Token& token) {
@@ -104,9 +106,11 @@ nb::dict perplexity(ModelHandle& self, const Ids& tokens, int64_t context, int64
       value_or_raise(Attended(self).run([&](Model& m) { return m.perplexity(tokens, {context, stride}); })));
 }
 
-std::unique_ptr<PythonStream> stream(const Handle& self, const Ids& prompt, const nb::dict& arguments) {
+std::unique_ptr<PythonStream> stream(const Handle& self, const Ids& prompt, const nb::dict& arguments,
+                                     const Images* images) {
   self->check_process();
-  return std::make_unique<PythonStream>(self, prompt, options_of(arguments));
+  return std::make_unique<PythonStream>(self, prompt_of(prompt, images), images ? images->memory : nullptr,
+                                        options_of(arguments));
 }
 
 nb::object next(PythonStream& self) {
@@ -143,9 +147,12 @@ Ids encode_chat(ModelHandle& self, const std::vector<std::pair<std::string, std:
 }
 
 void bind_model(nb::module_& m) {
-  nb::class_<ModelHandle>(m, "Model", "The C++ model. situ.Model is what to use.")
-      .def("generate", &generate, "prompt"_a, "options"_a,
-           nb::sig("def generate(self, prompt: Sequence[int], options: dict[str, object]) -> dict[str, typing.Any]"))
+  nb::class_<ModelHandle> model(m, "Model", "The C++ model. situ.Model is what to use.");
+  bind_images(model, m);
+  model
+      .def("generate", &generate, "prompt"_a, "options"_a, "images"_a = nb::none(),
+           nb::sig("def generate(self, prompt: Sequence[int], options: dict[str, object], images: Images | None = None)"
+                   " -> dict[str, typing.Any]"))
       .def("generate_all", &generate_all, "prompts"_a, "options"_a,
            nb::sig("def generate_all(self, prompts: Sequence[Sequence[int]], options: dict[str, object]) -> "
                    "list[dict[str, typing.Any]]"))
@@ -155,9 +162,13 @@ void bind_model(nb::module_& m) {
                    "writable=False)] | SituError]"))
       .def(
           "stream",
-          [](const Handle& self, const Ids& prompt, const nb::dict& options) { return stream(self, prompt, options); },
-          "prompt"_a, "options"_a,
-          nb::sig("def stream(self, prompt: Sequence[int], options: dict[str, object]) -> TokenStream"))
+          [](const Handle& self, const Ids& prompt, const nb::dict& options, const Images* images) {
+            return stream(self, prompt, options, images);
+          },
+          "prompt"_a, "options"_a, "images"_a = nb::none(),
+          nb::sig(
+              "def stream(self, prompt: Sequence[int], options: dict[str, object], images: Images | None = None) -> "
+              "TokenStream"))
       .def("perplexity", &perplexity, "tokens"_a, "context"_a, "stride"_a,
            nb::sig("def perplexity(self, tokens: Sequence[int], context: int, stride: int) -> dict[str, typing.Any]"))
       .def("session",

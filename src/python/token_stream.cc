@@ -2,8 +2,13 @@
 
 namespace situ::python {
 
-TokenStream::TokenStream(std::shared_ptr<ModelHandle> model, std::vector<int64_t> prompt, GenerateOptions options)
-    : model_(std::move(model)), prompt_(std::move(prompt)), options_(std::move(options)), thread_([this] { run(); }) {}
+TokenStream::TokenStream(std::shared_ptr<ModelHandle> model, Prompt prompt, std::shared_ptr<const void> held,
+                         GenerateOptions options)
+    : model_(std::move(model)),
+      prompt_(std::move(prompt)),
+      held_(std::move(held)),
+      options_(std::move(options)),
+      thread_([this] { run(); }) {}
 
 void TokenStream::run() {
   ModelLock model = model_->lock(&interrupted_);

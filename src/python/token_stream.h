@@ -18,7 +18,9 @@ namespace situ::python {
 
 class TokenStream {
  public:
-  TokenStream(std::shared_ptr<ModelHandle> model, std::vector<int64_t> prompt, GenerateOptions options);
+  // `held`: what the arrays of the prompt point into; null: there are none.
+  TokenStream(std::shared_ptr<ModelHandle> model, Prompt prompt, std::shared_ptr<const void> held,
+              GenerateOptions options);
   ~TokenStream() { close(); }
   TokenStream(const TokenStream&) = delete;
   TokenStream& operator=(const TokenStream&) = delete;
@@ -42,7 +44,8 @@ class TokenStream {
   static constexpr size_t kAhead = 2;
 
   const std::shared_ptr<ModelHandle> model_;
-  const std::vector<int64_t> prompt_;
+  const Prompt prompt_;
+  const std::shared_ptr<const void> held_;
   const GenerateOptions options_;
 
   std::atomic<bool> interrupted_{false};
@@ -59,8 +62,9 @@ class TokenStream {
 // A stream as an object of Python. Destroyed with the GIL held, which it gives up meanwhile.
 class PythonStream {
  public:
-  PythonStream(const std::shared_ptr<ModelHandle>& model, std::vector<int64_t> prompt, GenerateOptions options)
-      : stream_(std::make_unique<TokenStream>(model, std::move(prompt), std::move(options))) {}
+  PythonStream(const std::shared_ptr<ModelHandle>& model, Prompt prompt, std::shared_ptr<const void> held,
+               GenerateOptions options)
+      : stream_(std::make_unique<TokenStream>(model, std::move(prompt), std::move(held), std::move(options))) {}
   ~PythonStream() {
     nanobind::gil_scoped_release no_gil;
     // A fork does not have the thread: to join it, or to destroy the condition that it waits for, would take for ever.

@@ -268,7 +268,8 @@ Status InPlaceEngine::add_media(const ModelFiles& files, const EngineOptions& op
   return Status::ok();
 }
 
-Status InPlaceEngine::encode(Sequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input) {
+Status InPlaceEngine::encode(Sequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input,
+                             std::vector<Stage>* stages) {
   if (!media_)
     return Status::error(Code::kUnsupportedModel,
                          "no pictures or sounds in prompts: " +
@@ -277,7 +278,7 @@ Status InPlaceEngine::encode(Sequence& sequence, std::span<const int64_t> prompt
     SITU_RETURN_IF_ERROR(copy_unread());
     const int64_t base = sequence.length();
     Result<std::shared_ptr<const MediaRows>> rows =
-        media_->run({prompt, base, sequence.media().first_position(base)}, input, ledger_);
+        media_->run({prompt, base, sequence.media().first_position(base)}, input, ledger_, stages);
     if (!rows.is_ok()) return rows.status();
     sequence.media().add(std::move(*rows));
     return Status::ok();

@@ -43,7 +43,8 @@ class InPlaceEngine {
   const SourceWriter* encoder() const { return encoder_.get(); }  // null: a decoder-only model
   // Runs the encoders of pictures and sounds for the prompt that the sequence is fed next: its tokens then have the
   // embeddings that they and the lookup wrote. Errors: MediaWriter::run; prompts that are computed as a whole.
-  Status encode(Sequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input);
+  Status encode(Sequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input,
+                std::vector<Stage>* stages);
   const MediaWriter* media() const { return media_.get(); }  // null: the model has no such encoders, or media_problem()
   const CutGraphs& cut() const { return cut_; }
   const Plan& behind_plan() const { return behind_plan_; }

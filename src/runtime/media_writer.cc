@@ -131,6 +131,8 @@ Status set_media_positions(const ModelFiles& files, const Compiled& decoder, con
   return Status::ok();
 }
 
+std::string stage_name(const MediaEncoder& encoder) { return encoder.name.substr(0, encoder.name.rfind(".onnx")); }
+
 Result<std::unique_ptr<MediaWriter>> MediaWriter::create(const ModelFiles& files, const EngineOptions& options,
                                                          const CutGraphs& cut, int64_t chunk, bool whole,
                                                          ThreadPool& pool) {
@@ -306,7 +308,8 @@ int64_t MediaWriter::key_of(const MediaRows& rows, int64_t token) const {
 }
 
 Result<std::shared_ptr<const MediaRows>> MediaWriter::run(const MediaPrompt& prompt, const EncoderInput& input,
-                                                          Ledger& ledger) {
+                                                          Ledger& ledger, std::vector<Stage>* stages) {
+  StageClock clock(ledger);
   Result<MediaPlaces> places = media_places(files_, prompt.ids, input);
   if (!places.is_ok()) return places.status();
   const auto rows = std::make_shared<MediaRows>();
@@ -336,8 +339,10 @@ Result<std::shared_ptr<const MediaRows>> MediaWriter::run(const MediaPrompt& pro
     SITU_RETURN_IF_ERROR(check_media_rows(files_.media[e.index], e, (*entry)->rows));
     SITU_RETURN_IF_ERROR(prepare(**entry));
     SITU_RETURN_IF_ERROR(encode(**entry, e, *rows, ledger));
+    clock.end(stage_name(files_.media[e.index]), stages);
   }
   SITU_RETURN_IF_ERROR(look_up(prompt, taken, *rows, ledger));
+  clock.end("embed", stages);
   rows->keys = rows->ids;
   for (const MediaPlaces::Encoder& e : places->encoders)
     for (const int64_t t : e.tokens) rows->keys[static_cast<size_t>(t)] = key_of(*rows, t);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/stage_clock.h"
 #include "passes/pack_digest.h"
 #include "passes/pack_store.h"
 #include "runtime/encoder_input.h"
@@ -39,6 +40,9 @@ Status check_media_rows(const MediaEncoder& encoder, const MediaPlaces::Encoder&
 Status set_media_positions(const ModelFiles& files, const Compiled& decoder, const MediaPlaces& places,
                            const MediaPrompt& prompt, MediaRows* rows);
 
+// The name of an encoder's stage: its file's, without the ending.
+std::string stage_name(const MediaEncoder& encoder);
+
 class MediaWriter {
  public:
   // `files`, `cut` and what `regions` names must outlive the writer. `chunk`: most tokens of one run of the lookup.
@@ -49,8 +53,10 @@ class MediaWriter {
   int64_t arena_bytes() const { return lookup_plan_.arena_bytes; }
   // Where the programs run, before the first run().
   Status place(const Regions& regions, int64_t most_arena, Executor& executor);
-  // Errors: those of media_places, check_media_rows and set_media_positions; those of a program.
-  Result<std::shared_ptr<const MediaRows>> run(const MediaPrompt& prompt, const EncoderInput& input, Ledger& ledger);
+  // `stages`: what each encoder and the lookup took are added, in order; null: they are not wanted. Errors: those of
+  // media_places, check_media_rows and set_media_positions; those of a program.
+  Result<std::shared_ptr<const MediaRows>> run(const MediaPrompt& prompt, const EncoderInput& input, Ledger& ledger,
+                                               std::vector<Stage>* stages);
 
   const Compiled& lookup() const { return cut_.lookup; }
   const Plan& lookup_plan() const { return lookup_plan_; }

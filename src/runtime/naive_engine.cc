@@ -125,9 +125,11 @@ Result<Tensor> NaiveEngine::encoder_rows(const MediaPlaces::Encoder& places, int
   return rows.reshaped({rows.count() / width, width});
 }
 
-Status NaiveEngine::encode(NaiveSequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input) {
+Status NaiveEngine::encode(NaiveSequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input,
+                           std::vector<Stage>* stages) {
   if (!cut_.is_ok()) return cut_.status().or_code(Code::kUnsupportedModel);
   try {
+    StageClock clock(ledger());
     Result<MediaPlaces> places = media_places(*files_, prompt, input);
     if (!places.is_ok()) return places.status();
     const auto rows = std::make_shared<MediaRows>();
@@ -136,21 +138,28 @@ Status NaiveEngine::encode(NaiveSequence& sequence, std::span<const int64_t> pro
     rows->count = static_cast<int64_t>(prompt.size());
     SITU_RETURN_IF_ERROR(set_media_positions(
         *files_, cut_->decoder, *places, {prompt, rows->base, sequence.media.first_position(rows->base)}, rows.get()));
-    Result<LiteralResult> looked_up = run_literally(cut_->lookup, {prompt}, *evaluator_);
-    if (!looked_up.is_ok()) return looked_up.status();
-    const int64_t width = looked_up->rows.dims().back();
-    rows->rows = looked_up->rows.reshaped({rows->count, width});
+    const int64_t width = cut_->lookup.graph.values[cut_->lookup.binding.rows].info.shape.back().value();
+    std::vector<Tensor> encoded;
     for (const MediaPlaces::Encoder& e : places->encoders) {
       Result<Tensor> made = encoder_rows(e, width);
       if (!made.is_ok()) return made.status();
-      for (size_t r = 0; r < e.tokens.size(); ++r) {
-        View dst = rows->rows.view(), src = made->view();
+      encoded.push_back(std::move(*made));
+      clock.end(stage_name(files_->media[e.index]), stages);
+    }
+    Result<LiteralResult> looked_up = run_literally(cut_->lookup, {prompt}, *evaluator_);
+    if (!looked_up.is_ok()) return looked_up.status();
+    rows->rows = looked_up->rows.reshaped({rows->count, width});
+    for (size_t i = 0; i < encoded.size(); ++i) {
+      const std::vector<int64_t>& tokens = places->encoders[i].tokens;
+      for (size_t r = 0; r < tokens.size(); ++r) {
+        View dst = rows->rows.view(), src = encoded[i].view();
         dst.dims[0] = src.dims[0] = 1;
-        dst.data += e.tokens[r] * rows->row_bytes();
+        dst.data += tokens[r] * rows->row_bytes();
         src.data += static_cast<int64_t>(r) * rows->row_bytes();
         move_bytes(dst, src, ledger());
       }
     }
+    clock.end("embed", stages);
     sequence.media.add(rows);
     return Status::ok();
   } catch (const std::bad_alloc&) {

@@ -33,8 +33,9 @@ class NaiveEngine {
   // Runs the encoder; the sequence begins anew behind its output.
   Status encode(NaiveSequence& sequence, const EncoderInput& input);
   // As in place: the embeddings of the prompt are looked up, and the rows of encoders copied over those of their
-  // tokens.
-  Status encode(NaiveSequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input);
+  // tokens. `stages`: as in place; the copies are those of "embed".
+  Status encode(NaiveSequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input,
+                std::vector<Stage>* stages);
   // After an error the sequence is what it was.
   Status step(NaiveSequence& sequence, std::span<const int64_t> tokens, float* to = nullptr);  // `to`: as in place
   std::span<const float> logits() const { return logits_; }

@@ -18,8 +18,8 @@ struct KeptPieces {
     // The end of a piece is its own, not the beginning of the next.
     auto after = std::partition_point(pieces.begin(), pieces.end(),
                                       [&](const Piece& p) { return end ? p.kept < kept : p.kept <= kept; });
-    if (after == pieces.begin()) return kept;
-    --after;
+    if (pieces.empty()) return kept;
+    if (after != pieces.begin()) --after;
     return after->original + (kept - after->kept);
   }
 

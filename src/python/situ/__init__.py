@@ -17,6 +17,7 @@ A model may be used from several threads: they take turns. The GIL is free while
 """
 
 from situ._situ import Session, SituError, peak_rss_mib
+from situ.images import Image
 from situ.model import Message, Model, Prompt, Stream, load
 from situ.options import Options
 from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, Token, TokenLogprob
@@ -29,6 +30,7 @@ __all__ = [
     "Audio",
     "Facts",
     "Generation",
+    "Image",
     "Ledger",
     "Logprobs",
     "Message",

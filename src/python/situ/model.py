@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from situ import _situ
 from situ._situ import SituError
+from situ.images import Image, sources_of
 from situ.options import Options
 from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, Token, TokenLogprob
 from situ.speech import Audio, SpeechOptions, Transcription, samples_of
@@ -80,32 +81,48 @@ class Model:
         self._model = model
 
     @overload
-    def generate(self, prompt: Prompt, *, chat: bool = False, **options: Unpack[Options]) -> Generation: ...
+    def generate(
+        self, prompt: Prompt, *, chat: bool = False, images: Sequence[Image] = (), **options: Unpack[Options]
+    ) -> Generation: ...
     @overload
     def generate(
         self, prompt: list[str] | tuple[str, ...] | Sequence[Ids], *, chat: bool = False, **options: Unpack[Options]
     ) -> list[Generation]: ...
     def generate(
-        self, prompt: Prompt | Sequence[Prompt], *, chat: bool = False, **options: Unpack[Options]
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        *,
+        chat: bool = False,
+        images: Sequence[Image] = (),
+        **options: Unpack[Options],
     ) -> Generation | list[Generation]:
         """Continues a prompt, text or token ids. A list of prompts, or a tuple, gives a list of answers, each the one that
         its prompt would have alone; up to `batch` (see load) are computed together.
 
         chat: the text is what a user says, and the model's chat template makes the prompt of it. For a conversation, use
         encode_chat.
+        images: of one prompt, for models with a vision encoder: files, PIL images, or pixels uint8 [height, width, 3]. Each
+        takes the place of a placeholder ("<image>") in the text, in order; they stand before a text without. In token
+        ids the tokens of images are there already.
         options: see Options.
 
-        Raises SituError: text without a tokenizer, an id out of range, a prompt longer than the context, an option out
+        Raises SituError: an image that cannot be read, or another number of images than of placeholders; text without a tokenizer, an id out of range, a prompt longer than the context, an option out
         of its range. Control-C ends it at the next token.
         """
         if _is_list_of_prompts(prompt):
+            if len(images) > 0:
+                raise TypeError("images are those of one prompt, not of a list of prompts")
             prompts = [self._ids(cast(Prompt, p), chat) for p in prompt]
             return [_generation(raw) for raw in self._model.generate_all(prompts, _options(options))]
-        return _generation(self._model.generate(self._ids(cast(Prompt, prompt), chat), _options(options)))
+        ids, read = self._with_images(cast(Prompt, prompt), chat, images)
+        return _generation(self._model.generate(ids, _options(options), read))
 
-    def stream(self, prompt: Prompt, *, chat: bool = False, **options: Unpack[Options]) -> "Stream":
+    def stream(
+        self, prompt: Prompt, *, chat: bool = False, images: Sequence[Image] = (), **options: Unpack[Options]
+    ) -> "Stream":
         """As generate of one prompt, but gives the tokens as they come. Computing begins at once."""
-        return Stream(self._model.stream(self._ids(prompt, chat), _options(options)))
+        ids, read = self._with_images(prompt, chat, images)
+        return Stream(self._model.stream(ids, _options(options), read))
 
     def session(self) -> _situ.Session:
         """A new, empty sequence, to be fed token by token.
@@ -200,6 +217,17 @@ class Model:
     def __repr__(self) -> str:
         facts = self.facts
         return f"<situ.Model {facts.file!r}, {facts.mode}, {facts.isa}, {facts.threads} threads>"
+
+    def _with_images(
+        self, prompt: Prompt, chat: bool, images: Sequence[Image]
+    ) -> tuple[Sequence[int], _situ.Images | None]:
+        sources = sources_of(images)
+        if not sources:
+            return self._ids(prompt, chat), None
+        read = self._model.read_images(list(sources))
+        if isinstance(prompt, str):
+            return self._model.encode_with_images(_text(prompt), chat, read), read
+        return self._ids(prompt, chat), read
 
     def _ids(self, prompt: Prompt, chat: bool) -> Sequence[int]:
         if isinstance(prompt, str):
