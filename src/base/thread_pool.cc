@@ -14,13 +14,6 @@ namespace {
 // what a person or a scheduler would call burning a core.
 constexpr int kSpins = 2000;
 
-// Between the steps of an answer the caller chooses tokens: 0.04 ms for the most probable one, 0.15 ms by the rules of
-// speech, 0.5 ms for five beams. A worker that sleeps meanwhile comes late, by 0.2 to 0.3 ms of a step of 1.2 ms where
-// other processes want its CPU (Zen 5, virtual machine). So a worker spins up to a millisecond for the next job if its
-// last wait was no longer: at the end of an answer that is spent once.
-constexpr int kSpinsBetweenJobs = 20 * kSpins;
-constexpr double kShortWaitMs = 0.9;
-
 inline void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -120,7 +113,6 @@ void ThreadPool::run(Job job, void* argument) {
   if (threads_ == 1) return job(argument, 0, 1);
   job_ = job;
   argument_ = argument;
-  begun_ = Clock::now();
   running_.store(threads_ - 1, std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();
@@ -131,13 +123,10 @@ void ThreadPool::run(Job job, void* argument) {
 
 void ThreadPool::work(int thread) {
   unsigned seen = 0;
-  bool soon = false;  // the last wait was short
   while (true) {
-    const Clock::time_point free = Clock::now();
-    wait_change(epoch_, seen, soon && spins_ > 0 ? kSpinsBetweenJobs : spins_);
+    wait_change(epoch_, seen, spins_);
     ++seen;
     if (stop_.load(std::memory_order_acquire)) return;
-    soon = std::chrono::duration<double, std::milli>(begun_ - free).count() < kShortWaitMs;
     job_(argument_, thread, threads_);
     if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
   }

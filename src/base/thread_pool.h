@@ -6,8 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
-
 namespace situ {
 
 // Threads meet here between the kernel calls of a job. Spins a little, then sleeps, so that a
@@ -57,7 +55,6 @@ class ThreadPool {
   Barrier barrier_;
   Job job_ = nullptr;
   void* argument_ = nullptr;
-  Clock::time_point begun_;  // the job
   std::atomic<unsigned> epoch_{0};
   std::atomic<int> running_{0};
   std::atomic<bool> stop_{false};

@@ -1,12 +1,10 @@
 #include "runtime/engine.h"
 
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <map>
-#include <system_error>
 #include <utility>
 
 #include "passes/pack_store.h"
@@ -42,20 +40,6 @@ int64_t constant_bytes(const std::vector<const Graph*>& graphs) {
   return sum;
 }
 
-// The first token does not wait for a disk. The thread yields to those that compute, a little: at nice 19 the end of a
-// program waited for minutes on a busy machine.
-std::thread save_in_background(PackSave save, std::string* problem) {
-  try {
-    return std::thread([save = std::move(save), problem]() mutable {
-      setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 5);
-      *problem = save.run();
-    });
-  } catch (const std::system_error& e) {
-    *problem = e.what();
-    return {};
-  }
-}
-
 }  // namespace
 
 Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ModelFiles& files, const EngineOptions& options) {
@@ -75,7 +59,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   e->pool_ = std::move(*pool);
   std::vector<PackSource> sources;
   files.each([&](const ImportedModel& m) {
-    for (const auto& file : m.files) sources.push_back({file.get(), file->path, file->data, file->identity});
+    for (PackSource& source : pack_sources(m)) sources.push_back(std::move(source));
   });
   PackCache cache(*e->pool_, sources, {options.pack_cache ? pack_cache_folder() : std::filesystem::path()});
   PackStore packs(*e->pool_, &cache);
@@ -201,8 +185,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   // Beginnings of prompts are those of one source.
   if (!whole && !one_run && !e->encoder_) e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
   e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
-  if (std::optional<PackSave> save = cache.finish())
-    e->saver_ = save_in_background(std::move(*save), &e->packs_.problem);
+  if (std::optional<PackSave> save = cache.finish()) e->saver_.save(std::move(*save));
   return e;
 }
 
@@ -379,7 +362,9 @@ Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t arena) const {
 }
 
 void InPlaceEngine::finish_saving() {
-  if (saver_.joinable()) saver_.join();
+  if (media_) media_->finish_saving();
+  saver_.finish();
+  packs_.problem = saver_.problem();
 }
 
 InPlaceEngine::~InPlaceEngine() {

@@ -9,12 +9,12 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "runtime/compile.h"
 #include "runtime/cross_attention.h"
 #include "runtime/media_writer.h"
+#include "runtime/pack_saver.h"
 #include "runtime/prefix_cache.h"
 #include "runtime/program.h"
 #include "runtime/source_writer.h"
@@ -227,7 +227,6 @@ class InPlaceEngine {
   // Of prompts with rows of encoders: the decoder behind the embeddings, for a piece of one prompt.
   CutGraphs cut_;
   Plan behind_plan_;
-  std::byte* behind_io_ = nullptr;
   std::unique_ptr<Program> behind_;
   std::unique_ptr<MediaWriter> media_;
   std::string media_problem_;                  // why there is none
@@ -243,7 +242,7 @@ class InPlaceEngine {
   int turn_ = 0;
   Ledger ledger_;
   PackUse packs_;
-  std::thread saver_;
+  PackSaver saver_;
 
  public:
   ~InPlaceEngine();

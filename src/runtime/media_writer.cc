@@ -191,15 +191,17 @@ Result<MediaWriter::Entry*> MediaWriter::entry_for(const MediaPlaces::Encoder& p
                   entries_.end());
       return entries_.back().get();
     }
-  PackStore packs(pool_);
-  files_.each([&](const ImportedModel& m) {
-    for (const auto& file : m.files) packs.add_file(file.get());
-  });
+  // Saved for itself: what is packed of it now, long after the start, is not packed again for pictures of another size.
+  const std::vector<PackSource> sources = pack_sources(encoder.model);
+  PackCache cache(pool_, sources, {options_.pack_cache ? pack_cache_folder() : std::filesystem::path()});
+  PackStore packs(pool_, &cache);
+  for (const PackSource& source : sources) packs.add_file(source.owner);
   auto entry = std::make_unique<Entry>();
   entry->encoder = places.index;
   entry->key = graph->key();
   Result<Compiled> compiled = graph->compile(options_, &packs);
   if (!compiled.is_ok()) return compiled.status().or_code(Code::kUnsupportedModel).with_context(encoder.name);
+  if (std::optional<PackSave> save = cache.finish()) saver_.save(std::move(*save));
   entry->compiled = std::move(*compiled);
   const Compiled& c = entry->compiled;
   const Value& made = c.graph.values[c.binding.rows];

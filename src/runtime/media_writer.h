@@ -12,6 +12,7 @@
 #include "runtime/encoder_input.h"
 #include "runtime/media_graphs.h"
 #include "runtime/media_rows.h"
+#include "runtime/pack_saver.h"
 #include "runtime/program.h"
 
 namespace situ {
@@ -72,6 +73,8 @@ class MediaWriter {
     int64_t rows = 0;
   };
   const Entry* newest(size_t encoder) const;
+  // Waits until packed weights of encoders are written.
+  void finish_saving() { saver_.finish(); }
   const ModelFiles& files() const { return files_; }
 
  private:
@@ -97,6 +100,7 @@ class MediaWriter {
   Regions regions_;
   Executor* executor_ = nullptr;
   std::vector<std::unique_ptr<Entry>> entries_;  // the newest last
+  PackSaver saver_;
 };
 
 }  // namespace situ

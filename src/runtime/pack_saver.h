@@ -1,0 +1,32 @@
+// Writes packed weights on a thread of its own: the first token does not wait for a disk.
+#pragma once
+
+#include <string>
+#include <thread>
+
+#include "onnx/importer.h"
+#include "passes/pack_cache.h"
+
+namespace situ {
+
+class PackSaver {
+ public:
+  PackSaver() = default;
+  ~PackSaver() { finish(); }
+  PackSaver(const PackSaver&) = delete;
+  PackSaver& operator=(const PackSaver&) = delete;
+
+  // Waits for the one before.
+  void save(PackSave save);
+  void finish();
+  const std::string& problem() const { return problem_; }  // after finish(): why nothing was saved; else empty
+
+ private:
+  std::thread thread_;
+  std::string problem_;
+};
+
+// The files that a model's weights stand in.
+std::vector<PackSource> pack_sources(const ImportedModel& model);
+
+}  // namespace situ
