@@ -39,11 +39,19 @@ def compiled_already():
     cache = build / "CMakeCache.txt"
     if not cache.exists() or not re.search(r"^CMAKE_CXX_COMPILER:\w+=.*clang", cache.read_text(), re.MULTILINE):
         return set()
-    if "no work to do" not in subprocess.run(["ninja", "-C", build, "-n", "sanitizer_tests"], capture_output=True, text=True).stdout:
-        return set()  # something changed since
     deps = subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True).stdout
-    objects = re.split(r"\n(?=\S)", deps)
-    return {str((build / line.strip()).resolve()) for entry in objects if "(VALID)" in entry for line in entry.splitlines()[1:] if line.endswith(".cc")}
+    compiled, changed = set(), {}
+    for entry in re.split(r"\n(?=\S)", deps):
+        first, *lines = entry.strip().splitlines() or [""]
+        out, files = build / first.split(":")[0], [(build / line.strip()).resolve() for line in lines]
+        if "(VALID)" not in first or not out.exists():
+            continue
+        for file in files:
+            if file not in changed:
+                changed[file] = file.stat().st_mtime if file.exists() else float("inf")
+        if all(changed[file] <= out.stat().st_mtime for file in files):  # none was written since
+            compiled |= {str(file) for file in files if file.suffix == ".cc"}
+    return compiled
 
 def check(entry):
     words = shlex.split(entry["command"])
