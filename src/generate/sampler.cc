@@ -5,28 +5,9 @@
 
 #include "generate/bans.h"
 #include "generate/greedy.h"
+#include "generate/selection.h"
 
 namespace situ {
-namespace {
-
-// What is no number is banned. By blocks: 51,865 scores took 25 us one by one.
-void copy_numbers(std::span<const float> from, std::span<float> to) {
-  constexpr size_t kBlock = 64;
-  for (size_t begin = 0, end = 0; begin < from.size(); begin = end) {
-    end = std::min(begin + kBlock, from.size());
-    int unknown = end - begin < kBlock;
-    if (!unknown) {
-      const float* block = from.data() + begin;
-      for (size_t i = 0; i < kBlock; ++i) unknown |= block[i] != block[i];
-    }
-    if (unknown)
-      for (size_t i = begin; i < end; ++i) to[i] = from[i] == from[i] ? from[i] : kBanned;
-    else
-      for (size_t i = begin; i < end; ++i) to[i] = from[i];
-  }
-}
-
-}  // namespace
 
 Sampler::Sampler(SamplingOptions options, std::span<const int64_t> prompt, int64_t vocabulary)
     : history_(prompt, vocabulary) {
@@ -63,8 +44,8 @@ void Sampler::force_and_suppress(std::span<float> scores) const {
 std::span<const float> Sampler::scores(std::span<const float> logits, const AllowedTokens* allowed) {
   const SamplingOptions& o = rules_->options;
   if (!o.sample && !changes_scores() && !allowed) return logits;
-  scores_.resize(logits.size());
-  copy_numbers(logits, scores_);
+  scores_.assign(logits.begin(), logits.end());
+  each_wanted(logits, [](float x) { return x != x; }, [&](size_t i) { scores_[i] = kBanned; });  // what is no number
   add_bias(scores_, o.biases);
   if (o.encoder_repetition_penalty != 1)
     penalise_repetition(scores_, rules_->encoder_tokens, static_cast<float>(1 / o.encoder_repetition_penalty));
