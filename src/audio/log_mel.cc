@@ -9,7 +9,7 @@
 #include <string>
 
 #include "audio/mel_filters.h"
-#include "audio/situ_audio.h"
+#include "audio/spectrum.h"
 
 namespace situ {
 namespace {
@@ -19,10 +19,6 @@ constexpr size_t kBlock = 64;
 // The smallest power, the depth below the peak, and the scale of the result (feature_extraction_whisper.py).
 constexpr double kLeast = 1e-10;
 constexpr float kDepth = 8, kShift = 4, kScale = 4;
-
-struct FreeSpectrum {
-  void operator()(situ_audio_spectrum* spectrum) const { situ_audio_spectrum_free(spectrum); }
-};
 
 Status invalid(std::string text) { return Status::error(Code::kInvalidArgument, std::move(text)); }
 
@@ -52,7 +48,7 @@ bool all_finite(std::span<const float> samples) {
 }  // namespace
 
 struct LogMel::Plan {
-  std::unique_ptr<situ_audio_spectrum, FreeSpectrum> spectrum;
+  Spectrum spectrum;
   std::vector<MelFilter> filters;
 };
 

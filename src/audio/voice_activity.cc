@@ -18,7 +18,7 @@
 #include <numbers>
 #include <string>
 
-#include "audio/situ_audio.h"
+#include "audio/spectrum.h"
 
 namespace situ {
 namespace {
@@ -34,10 +34,6 @@ constexpr size_t kAtOnce = 64;    // frames of one call of the transform
 
 using Levels = std::array<double, kBands>;
 
-struct FreeSpectrum {
-  void operator()(situ_audio_spectrum* spectrum) const { situ_audio_spectrum_free(spectrum); }
-};
-
 int64_t to_frames(double seconds) { return std::llround(seconds / kFrame); }
 
 }  // namespace
@@ -45,7 +41,7 @@ int64_t to_frames(double seconds) { return std::llround(seconds / kFrame); }
 struct VoiceActivity::State {
   VoiceOptions options;
   size_t hop = 0, size = 0;
-  std::unique_ptr<situ_audio_spectrum, FreeSpectrum> spectrum;
+  Spectrum spectrum;
   std::array<size_t, kBands + 1> bins{};  // first bin of each band, and the end of the last one
   double scale = 1;                       // from power of the transform to power of samples
 

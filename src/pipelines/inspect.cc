@@ -11,14 +11,14 @@
 namespace situ {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-std::string text_of(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string text_of(const OrderedJson& j) { return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
-Json values_json(const Graph& g, const std::vector<ValueId>& ids) {
-  Json list = Json::array();
+OrderedJson values_json(const Graph& g, const std::vector<ValueId>& ids) {
+  OrderedJson list = OrderedJson::array();
   for (ValueId v : ids) {
-    Json j;
+    OrderedJson j;
     j["name"] = g.values[v].name;
     j["type"] = dtype_name(g.values[v].info.type);
     j["shape"] = shape_str(g.values[v].info.shape, &g.symbol_names);
@@ -27,11 +27,11 @@ Json values_json(const Graph& g, const std::vector<ValueId>& ids) {
   return list;
 }
 
-Json states_json(const InPlaceEngine& e) {
-  Json list = Json::array();
+OrderedJson states_json(const InPlaceEngine& e) {
+  OrderedJson list = OrderedJson::array();
   for (const StateLayout& s : e.prefill_plan().states) {
     const Graph& g = e.compiled().graph;
-    Json j;
+    OrderedJson j;
     if (!s.pair.here()) continue;
     if (s.pair.past != kNoValue) j["past"] = g.values[s.pair.past].name;
     if (s.pair.present != kNoValue) j["present"] = g.values[s.pair.present].name;
@@ -49,21 +49,21 @@ Json states_json(const InPlaceEngine& e) {
 }
 
 // Operators of one program by how they were placed: {"MatMul": {"computed": 15}}.
-Json placement_json(const Graph& g, const Plan& plan) {
+OrderedJson placement_json(const Graph& g, const Plan& plan) {
   std::map<std::string, std::map<std::string, int>> table;
   for (size_t n = 0; n < g.nodes.size(); ++n) {
     const std::string& how = plan.placed[n];
     ++table[operator_name(g.nodes[n])][how.rfind("copied", 0) == 0 ? "copied" : how];
   }
-  return Json(table);
+  return OrderedJson(table);
 }
 
-Json copies_json(const Graph& g, const Plan& plan) {
-  Json list = Json::array();
+OrderedJson copies_json(const Graph& g, const Plan& plan) {
+  OrderedJson list = OrderedJson::array();
   for (const Step& s : plan.steps) {
     if (s.reason.empty()) continue;
     const Value& from = g.values[s.move ? s.from : g.nodes[s.node].in[0]];
-    Json j;
+    OrderedJson j;
     j["node"] = g.nodes[s.node].name;
     j["op"] = g.nodes[s.node].op;
     j["value"] = from.name;
@@ -74,16 +74,16 @@ Json copies_json(const Graph& g, const Plan& plan) {
   return list;
 }
 
-Json found_json(const Compiled& c) {
-  Json list = Json::array();
+OrderedJson found_json(const Compiled& c) {
+  OrderedJson list = OrderedJson::array();
   for (const Finding& f : c.found) list.push_back({{"kind", f.kind}, {"where", f.where}, {"what", f.what}});
   return list;
 }
 
-Json describe(const Model::Impl& m, int64_t budget) {
+OrderedJson describe(const Model::Impl& m, int64_t budget) {
   const InPlaceEngine& e = *m.in_place;
   const Graph& g = e.compiled().graph;
-  Json j;
+  OrderedJson j;
   j["file"] = m.folder.model_file.string();
   j["producer"] = m.files.decoder.producer;
   j["opsets"] = m.files.decoder.opsets;
@@ -103,7 +103,7 @@ Json describe(const Model::Impl& m, int64_t budget) {
     j["placement"]["encode"] = placement_json(e.encoder()->compiled()->graph, *e.encoder()->plan());
     j["copies"]["encode"] = copies_json(e.encoder()->compiled()->graph, *e.encoder()->plan());
   }
-  j["compiled later"] = Json::array();
+  j["compiled later"] = OrderedJson::array();
   if (e.encoder() && !e.encoder()->plan()) j["compiled later"].push_back("encode");
   if (const MediaWriter* media = e.media()) {
     j["placement"]["behind"] = placement_json(e.cut().decoder.graph, e.behind_plan());
@@ -120,7 +120,7 @@ Json describe(const Model::Impl& m, int64_t budget) {
                          {"mapped", packs.mapped_bytes},
                          {"file", packs.file},
                          {"not saved", packs.problem}};
-  j["unsupported"] = Json::array();
+  j["unsupported"] = OrderedJson::array();
   j["isa"] = kernels().isa;
   return j;
 }
@@ -138,7 +138,7 @@ Result<std::string> inspect(Model& model, int64_t memory) {
 }
 
 std::string inspect_refused(const std::string& path, const LoadOptions& options, const std::string& reason) {
-  Json j{{"unsupported", Json::array({reason})}};
+  OrderedJson j{{"unsupported", OrderedJson::array({reason})}};
   const Result<ModelFolder> folder = open_model_folder(path, options.variants);
   const Result<ImportedModel> imported =
       folder.is_ok() ? import_onnx(folder->model_file) : Result<ImportedModel>(folder.status());

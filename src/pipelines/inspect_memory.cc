@@ -9,11 +9,11 @@
 namespace situ {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Constants that kernels read, views of them included, each once and with the operator that reads it first: [{op,
 // tensors, bytes}], the largest first. Where two begin at one address, the longer one counts.
-Json constants_json(const InPlaceEngine& e) {
+OrderedJson constants_json(const InPlaceEngine& e) {
   std::map<const void*, std::pair<int64_t, std::string>> at;  // bytes, operator
   const auto add = [&](const Graph& g, const Home& home, const std::string& op) {
     if (home.region != RegionKind::kWeights || home.root < 0) return;
@@ -38,9 +38,10 @@ Json constants_json(const InPlaceEngine& e) {
     ++tensors;
     bytes += constant.first;
   }
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (const auto& [op, sum] : by_op) list.push_back({{"op", op}, {"tensors", sum.first}, {"bytes", sum.second}});
-  std::stable_sort(list.begin(), list.end(), [](const Json& a, const Json& b) { return a["bytes"] > b["bytes"]; });
+  std::stable_sort(list.begin(), list.end(),
+                   [](const OrderedJson& a, const OrderedJson& b) { return a["bytes"] > b["bytes"]; });
   return list;
 }
 
@@ -60,11 +61,11 @@ int64_t slots_in(const InPlaceEngine& e, int64_t budget, int64_t arena) {
 
 }  // namespace
 
-Json memory_json(const Model::Impl& m, int64_t budget) {
+OrderedJson memory_json(const Model::Impl& m, int64_t budget) {
   const InPlaceEngine& e = *m.in_place;
   const int64_t per_token = e.states().bytes_per_slot();
   const int64_t shared = e.planned_arena_bytes(), unshared = e.unshared_arena_bytes();
-  Json memory;
+  OrderedJson memory;
   memory["weights"] = m.files.weight_bytes();
   memory["computed"] = e.computed_bytes();
   memory["constants"] = constants_json(e);

@@ -8,12 +8,12 @@
 namespace situ {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string stem(const std::string& file) { return std::filesystem::path(file).stem().string(); }
 
-Json graphs_json(const Model::Impl& m) {
-  Json list = Json::array();
+OrderedJson graphs_json(const Model::Impl& m) {
+  OrderedJson list = OrderedJson::array();
   const auto add = [&](const std::filesystem::path& file) {
     if (!file.empty()) list.push_back({{"name", stem(file.string())}, {"file", file.string()}});
   };
@@ -26,34 +26,34 @@ Json graphs_json(const Model::Impl& m) {
 }
 
 // What a program does in a step: its calls, and the blocks of its arena.
-Json program_json(const ProgramFacts& p, const std::string& graph, Json assignment) {
-  Json j{{"name", p.name},
-         {"graph", graph},
-         {"assignment", std::move(assignment)},
-         {"kernel_calls", p.kernel_calls},
-         {"arena_bytes", p.plan ? p.plan->arena_bytes : 0},
-         {"block_bytes", 0},
-         {"blocks", Json::array()},
-         {"calls", Json::array()}};
+OrderedJson program_json(const ProgramFacts& p, const std::string& graph, OrderedJson assignment) {
+  OrderedJson j{{"name", p.name},
+                {"graph", graph},
+                {"assignment", std::move(assignment)},
+                {"kernel_calls", p.kernel_calls},
+                {"arena_bytes", p.plan ? p.plan->arena_bytes : 0},
+                {"block_bytes", 0},
+                {"blocks", OrderedJson::array()},
+                {"calls", OrderedJson::array()}};
   if (!p.plan) return j;
   j["blocks"] = blocks_json(p.compiled->graph, *p.plan);
   j["calls"] = calls_json(p.compiled->graph, *p.plan);
   int64_t sum = 0;
-  for (const Json& block : j["blocks"]) sum += block["bytes"].get<int64_t>();
+  for (const OrderedJson& block : j["blocks"]) sum += block["bytes"].get<int64_t>();
   j["block_bytes"] = sum;
   return j;
 }
 
-Json programs_json(const Model::Impl& m) {
+OrderedJson programs_json(const Model::Impl& m) {
   const InPlaceEngine& e = *m.in_place;
   const Module& module = e.module().module;
   const std::string decoder = stem(m.folder.model_file.string());
   const auto flag = [&](bool first) {
-    Json values = Json::object();
+    OrderedJson values = OrderedJson::object();
     if (!module.flag.empty()) values[module.flag] = first ? "first" : "cached";
     return values;
   };
-  Json encode = flag(true), prompt = flag(e.module().first_only), token = flag(false);
+  OrderedJson encode = flag(true), prompt = flag(e.module().first_only), token = flag(false);
   encode["P"] = 0;
   if (e.module().first_only) prompt["P"] = 0;
   token["S"] = 1;
@@ -62,20 +62,20 @@ Json programs_json(const Model::Impl& m) {
   const std::string writer =
       stem(m.folder.encoder_file.string()) +
       (crosses ? " + " + stem((m.folder.first_file.empty() ? m.folder.model_file : m.folder.first_file).string()) : "");
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (const ProgramFacts& p : programs_of(e))
     list.push_back(p.name == "encode"   ? program_json(p, writer, encode)
                    : p.name == "prompt" ? program_json(p, decoder, prompt)
                    : p.name == "token"  ? program_json(p, decoder, token)
-                   : p.name == "lookup" ? program_json(p, stem(m.folder.lookup_file.string()), Json::object())
-                   : p.name == "behind" ? program_json(p, decoder, Json::object())
-                                        : program_json(p, p.name, Json::object()));
+                   : p.name == "lookup" ? program_json(p, stem(m.folder.lookup_file.string()), OrderedJson::object())
+                   : p.name == "behind" ? program_json(p, decoder, OrderedJson::object())
+                                        : program_json(p, p.name, OrderedJson::object()));
   return list;
 }
 
 // Names of the programs that write states of a space, or read them.
-Json users_json(const std::vector<ProgramFacts>& programs, SpaceKind kind, bool writers) {
-  Json list = Json::array();
+OrderedJson users_json(const std::vector<ProgramFacts>& programs, SpaceKind kind, bool writers) {
+  OrderedJson list = OrderedJson::array();
   for (const ProgramFacts& p : programs)
     if (p.plan && std::any_of(p.plan->states.begin(), p.plan->states.end(), [&](const StateLayout& s) {
           return space_of(s.pair.rule) == kind && (writers ? s.pair.present : s.pair.past) != kNoValue;
@@ -84,8 +84,8 @@ Json users_json(const std::vector<ProgramFacts>& programs, SpaceKind kind, bool 
   return list;
 }
 
-Json spaces_json(const InPlaceEngine& e) {
-  Json list = Json::array();
+OrderedJson spaces_json(const InPlaceEngine& e) {
+  OrderedJson list = OrderedJson::array();
   const std::vector<ProgramFacts> programs = programs_of(e);
   const std::pair<SpaceKind, const char*> kinds[] = {{SpaceKind::kAppend, "bytes_per_token"},
                                                      {SpaceKind::kSource, "bytes_per_source_row"},
@@ -107,17 +107,18 @@ Json spaces_json(const InPlaceEngine& e) {
 }
 
 // Blocks that the host writes or reads in a step, and tensors of the caller.
-Json ports_json(const InPlaceEngine& e) {
-  std::map<std::string, Json> ports;  // by name
+OrderedJson ports_json(const InPlaceEngine& e) {
+  std::map<std::string, OrderedJson> ports;  // by name
   const auto add = [&](const std::string& program, const Compiled& c, const Plan& plan) {
     for (const std::vector<Root>* roots : {&plan.io, &plan.ports})
       for (const Root& r : *roots) {
         const Value& v = c.graph.values[r.value];
         const bool logits = r.value == c.binding.logits;
         if (!logits && !c.binding.inputs.count(r.value)) continue;  // integers that shapes tell
-        Json& port = ports[v.name];
+        OrderedJson& port = ports[v.name];
         if (port.is_null())
-          port = {{"name", v.name}, {"writer", logits ? program : "host"}, {"readers", Json::array()}, {"bytes", 0}};
+          port = {
+              {"name", v.name}, {"writer", logits ? program : "host"}, {"readers", OrderedJson::array()}, {"bytes", 0}};
         port["bytes"] = std::max(port["bytes"].get<int64_t>(), r.bytes);
         const std::string reader = logits ? "host" : program;
         if (std::find(port["readers"].begin(), port["readers"].end(), reader) == port["readers"].end())
@@ -131,7 +132,7 @@ Json ports_json(const InPlaceEngine& e) {
     for (const MediaEncoder& encoder : media->files().media) writer += ", " + stem(encoder.name);
     ports[e.cut().decoder.graph.values[e.cut().decoder.embeddings].name]["writer"] = writer;
   }
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (auto& [name, port] : ports) list.push_back(std::move(port));
   return list;
 }
@@ -157,7 +158,7 @@ std::vector<ProgramFacts> programs_of(const InPlaceEngine& e) {
   return programs;
 }
 
-Json module_json(const Model::Impl& m) {
+OrderedJson module_json(const Model::Impl& m) {
   return {{"graphs", graphs_json(m)},
           {"programs", programs_json(m)},
           {"spaces", spaces_json(*m.in_place)},

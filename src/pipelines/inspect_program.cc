@@ -6,7 +6,7 @@
 namespace situ {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // By root of the arena: its place in blocks_json, where blocks that no call touches are left out.
 std::vector<int> block_numbers(const Plan& plan) {
@@ -21,9 +21,10 @@ std::string state_name(const Graph& graph, const StatePair& s) {
   return !s.name.empty() ? s.name : graph.values[s.present != kNoValue ? s.present : s.past].name;
 }
 
-Json written_json(const Graph& graph, const Plan& plan, const std::vector<int>& blocks, ValueId v, const Home& home) {
+OrderedJson written_json(const Graph& graph, const Plan& plan, const std::vector<int>& blocks, ValueId v,
+                         const Home& home) {
   const auto root = static_cast<size_t>(home.root);
-  Json j{{"region", region_name(home.region)}};
+  OrderedJson j{{"region", region_name(home.region)}};
   if (home.region == RegionKind::kArena)
     j["block"] = blocks[root];
   else if (home.region == RegionKind::kState)
@@ -37,15 +38,15 @@ Json written_json(const Graph& graph, const Plan& plan, const std::vector<int>& 
 
 std::string operator_name(const Node& node) { return (node.domain.empty() ? "" : node.domain + ".") + node.op; }
 
-Json calls_json(const Graph& graph, const Plan& plan) {
+OrderedJson calls_json(const Graph& graph, const Plan& plan) {
   const std::vector<int> blocks = block_numbers(plan);
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (const Step& s : plan.steps) {
     const Node& node = graph.nodes[static_cast<size_t>(s.node)];
-    Json writes = Json::array();
+    OrderedJson writes = OrderedJson::array();
     const auto add = [&](ValueId v, const Home& home) {
       if (home.region == RegionKind::kNone || home.root < 0) return;
-      Json one = written_json(graph, plan, blocks, v, home);
+      OrderedJson one = written_json(graph, plan, blocks, v, home);
       if (std::find(writes.begin(), writes.end(), one) == writes.end()) writes.push_back(std::move(one));
     };
     if (s.move)
@@ -58,8 +59,8 @@ Json calls_json(const Graph& graph, const Plan& plan) {
   return list;
 }
 
-Json blocks_json(const Graph& graph, const Plan& plan) {
-  Json list = Json::array();
+OrderedJson blocks_json(const Graph& graph, const Plan& plan) {
+  OrderedJson list = OrderedJson::array();
   for (const Root& r : plan.arena)
     if (r.first >= 0)
       list.push_back({{"value", graph.values[r.value].name},
