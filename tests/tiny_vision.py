@@ -161,6 +161,32 @@ def lookup_model(w):
     return g.model([value("input_ids", ["batch_size", "sequence_length"], TensorProto.INT64)], [value("inputs_embeds", ["batch_size", "sequence_length", WIDTH])])
 
 
+MERGES = ["scatter", "where"]
+
+
+def merging_model(w, how="scatter", wrong=""):
+    """A lookup that also writes the rows of pictures at their tokens, as onnxruntime-genai's embedding.onnx does. how: as torch exports
+    x[mask] = rows, or masked_scatter without data-dependent shapes. wrong: "added", "reversed" or "shifted", what no merge does."""
+    g = Graph(w)
+    x = g.op("Gather", g.matrix("embed"), "input_ids")
+    mask, rows = g.op("Equal", "input_ids", g.constant(IMAGE)), "image_features"
+    if wrong == "reversed":
+        rows = g.op("Slice", rows, g.constant([-1]), g.constant([-1000]), g.constant([0]), g.constant([-1]))
+    if how == "scatter":
+        places = g.op("Transpose", g.op("NonZero", mask), perm=[1, 0])
+        if wrong == "added":
+            rows = g.op("Add", rows, g.op("GatherND", x, places))
+        g.op("ScatterND", x, places, rows, out="inputs_embeds")
+    else:
+        row = g.op("Sub", g.op("CumSum", g.op("Cast", mask, to=TensorProto.INT64), g.constant(1)), g.constant(0 if wrong == "shifted" else 1))
+        # A row more, so that a text without pictures has one to point at.
+        padded = g.op("Concat", rows, g.weight("nothing", np.zeros((1, WIDTH), np.float32)), axis=0)
+        row = g.op("Max", row, g.constant(0))
+        g.op("Where", g.op("Unsqueeze", mask, g.constant([2])), g.op("Gather", padded, row), x, out="inputs_embeds")
+    return g.model([value("input_ids", ["batch_size", "sequence_length"], TensorProto.INT64), value("image_features", ["rows", WIDTH])],
+                   [value("inputs_embeds", ["batch_size", "sequence_length", WIDTH])])
+
+
 def encoder_model(spec, w):
     g, x = Graph(w), "pixel_values"
     inputs = [value(x, {"fixed": ["pictures", ROWS, PATCH], "tiles": ["batch", "tiles", ROWS, PATCH], "grid": ["patches", PATCH],
@@ -279,3 +305,18 @@ def write_folder(folder, files, config={}):
     settings = {"model_type": "tiny_vision", "image_token_id": IMAGE, "vision_config": {"spatial_merge_size": MERGE},
                 "text_config": {"max_position_embeddings": CONTEXT}, **config}
     (folder / "config.json").write_text(json.dumps({k: v for k, v in settings.items() if v is not None}))
+
+
+def write_genai_folder(folder, spec, w, merging, change=None):
+    """The same model as onnxruntime-genai lays it out: embedding.onnx is `merging`. `change`: of genai_config.json."""
+    folder.mkdir(parents=True)
+    for name, model in (("model.onnx", decoder_model(spec, w)), ("embedding.onnx", merging), ("vision.onnx", encoder_model(spec, w))):
+        onnx.save(model, folder / name)
+    config = {"model": {"type": "tiny_vision", "context_length": CONTEXT, "image_token_id": IMAGE, "vocab_size": VOCABULARY,
+                        "decoder": {"filename": "model.onnx", "inputs": {"inputs_embeds": "inputs_embeds"}},
+                        "embedding": {"filename": "embedding.onnx", "inputs": {"input_ids": "input_ids", "image_features": "image_features"}},
+                        "vision": {"filename": "vision.onnx", "spatial_merge_size": MERGE}}, "search": {}}
+    if change:
+        change(config["model"])
+    (folder / "genai_config.json").write_text(json.dumps(config))
+    return folder

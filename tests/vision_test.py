@@ -173,6 +173,39 @@ class OracleTest(VisionCase):
         self.assertEqual((port["writer"], port["readers"]), ("lookup, vision_encoder", ["behind"]))
 
 
+class GenaiTest(VisionCase):
+    """The layout of onnxruntime-genai, whose embedding model writes the rows of pictures itself."""
+    def test_answers_are_the_oracles(self):
+        for spec in (SPEC["fixed"], SPEC["tiles"], SPEC["grid"]):
+            w = self.clear(spec)
+            for how in tiny.MERGES:
+                folder = tiny.write_genai_folder(self.folder / f"genai-{spec.name}-{how}", spec, w, tiny.merging_model(w, how))
+                for name, ids, arrays in self.cases(spec):
+                    with self.subTest(spec.name, how=how, case=name):
+                        wanted, _ = tiny.greedy(spec, w, ids, arrays)
+                        placed = self.run_case(folder, ids, arrays)
+                        self.assertEqual((placed["output_ids"], placed["bytes_copied_per_token"]), (wanted, 0))
+                        self.assertEqual(self.run_case(folder, ids, arrays, "--naive")["output_ids"], wanted)
+
+    def test_what_is_no_merge_is_refused(self):
+        spec = SPEC["fixed"]
+        w = self.clear(spec)
+        _, ids, arrays = next(self.cases(spec))
+        cases = [(dict(how=how, wrong=wrong), None, ["embedding.onnx", "image_features", "token 60"])
+                 for how, wrong in (("scatter", "added"), ("scatter", "reversed"), ("where", "shifted"))]
+        cases += [({}, lambda m: m.pop("image_token_id"), ["embedding.onnx", "image_features", "image_token_id"]),
+                  ({}, lambda m: m.update(image_token_id=59), ["embedding.onnx", "image_features", "token 59"]),
+                  ({}, lambda m: m.update(image_token_id="x"), ["genai_config.json", "image_token_id"]),
+                  ({}, lambda m: m.pop("embedding"), ["genai_config.json", "model.embedding"]),
+                  ({}, lambda m: m["vision"].update(filename="../vision.onnx"), ["genai_config.json", "model.vision.filename"]),
+                  ({}, lambda m: m["vision"].update(filename="none.onnx"), ["none.onnx"]),
+                  ({}, lambda m: m["vision"].update(pipeline=[]), ["genai_config.json", "model.vision.pipeline"])]
+        for i, (merging, change, words) in enumerate(cases):
+            with self.subTest(case=i):
+                folder = tiny.write_genai_folder(self.folder / f"refused{i}", spec, w, tiny.merging_model(w, **merging), change)
+                self.refused(Run("run", folder, "-n", 1, "--prompt-ids", ",".join(map(str, ids)), *self.options(arrays)), *words)
+
+
 class BadInputTest(VisionCase):
     def bad(self, folder, ids, arrays, *words):
         for mode in ((), ("--naive",)):

@@ -76,6 +76,11 @@ void Node::set_string(const std::string& key, std::string value) {
 
 std::string Node::label() const { return (domain.empty() ? op : domain + "." + op) + " '" + name + "'"; }
 
+std::string Graph::describe(ValueId id) const {
+  const Value& v = value(id);
+  return "'" + v.name + "' " + dtype_name(v.info.type) + shape_str(v.info.shape, &symbol_names);
+}
+
 ValueId Graph::add_value(std::string value_name, DType type) {
   Value v;
   v.name = std::move(value_name);

@@ -115,6 +115,8 @@ struct Graph {
   const Value& value(ValueId id) const { return values[id]; }
   Value& value(ValueId id) { return values[id]; }
   ValueId find(std::string_view value_name) const;  // kNoValue when there is none; linear
+  // For errors: 'input_ids' int64 [batch, tokens].
+  std::string describe(ValueId id) const;
 
   // Recomputes Value::producer.
   void rebuild_links();

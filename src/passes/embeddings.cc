@@ -9,11 +9,6 @@
 namespace situ {
 namespace {
 
-std::string text(const Graph& graph, ValueId v) {
-  const Value& value = graph.values[v];
-  return "'" + value.name + "' " + dtype_name(value.info.type) + shape_str(value.info.shape, &graph.symbol_names);
-}
-
 bool fits(const Value& made, const Value& taken) {
   if (made.info.type != taken.info.type || made.info.shape.size() != 3) return false;
   const Dim &a = made.info.shape[2], &b = taken.info.shape[2];
@@ -56,7 +51,7 @@ Status join_embeddings(Graph& decoder, const std::string& decoder_name, const Gr
                          lookup.values[lookup.inputs[0]].info.shape.size() == 2;
   if (!takes_ids) {
     std::string inputs;
-    for (const ValueId v : lookup.inputs) inputs += (inputs.empty() ? "" : ", ") + text(lookup, v);
+    for (const ValueId v : lookup.inputs) inputs += (inputs.empty() ? "" : ", ") + lookup.describe(v);
     return Status::error(lookup_name + ": its one input should be token ids [batch, tokens]; it has " + inputs);
   }
   std::vector<ValueId> made;
@@ -64,7 +59,7 @@ Status join_embeddings(Graph& decoder, const std::string& decoder_name, const Gr
     if (fits(lookup.values[v], decoder.values[embeddings])) made.push_back(v);
   if (made.size() != 1 || lookup.values[made[0]].producer < 0)
     return Status::error(lookup_name + ": " + std::to_string(made.size()) + " of its outputs could be input " +
-                         text(decoder, embeddings) + " of " + decoder_name);
+                         decoder.describe(embeddings) + " of " + decoder_name);
   Graph part = lookup;
   slice(part, made);
   const ValueId ids = ids_of(decoder, lookup, embeddings);

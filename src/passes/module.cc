@@ -77,11 +77,6 @@ class ModuleBinder {
   }
 
  private:
-  std::string text(const Graph& graph, ValueId v) const {
-    const Value& value = graph.values[v];
-    return "'" + value.name + "' " + dtype_name(value.info.type) + shape_str(value.info.shape, &graph.symbol_names);
-  }
-
   // cached_ and first_: two files, the two values of a flag, or one graph for all calls.
   Status find_calls() {
     const Graph& decoder = *files_.decoder;
@@ -95,8 +90,8 @@ class ModuleBinder {
     const std::vector<ValueId> flags = find_flags(decoder);
     if (flags.empty()) return find_calls_by_extents();
     if (flags.size() > 1)
-      return Status::error(files_.decoder_name + ": inputs " + text(decoder, flags[0]) + " and " +
-                           text(decoder, flags[1]) + " both choose between branches; one flag is supported");
+      return Status::error(files_.decoder_name + ": inputs " + decoder.describe(flags[0]) + " and " +
+                           decoder.describe(flags[1]) + " both choose between branches; one flag is supported");
     const std::string& name = module_.flag = decoder.values[flags[0]].name;
     Graph with[2];
     std::set<std::string> read[2];
@@ -161,7 +156,7 @@ class ModuleBinder {
       if (v == kNoValue) continue;  // of another graph; who feeds it has checked the name
       const Shape& shape = encoder.values[v].info.shape;
       if (shape.size() != dims.size())
-        return Status::error("encoder input " + text(encoder, v) + ": an array of " + std::to_string(dims.size()) +
+        return Status::error("encoder input " + encoder.describe(v) + ": an array of " + std::to_string(dims.size()) +
                              " dims is given");
       for (size_t i = 0; i < dims.size(); ++i)
         if (!shape[i].is_const())
@@ -208,8 +203,8 @@ class ModuleBinder {
     }
     std::string outputs;
     for (const ValueId out : fitting.empty() ? floats : fitting)
-      outputs += (outputs.empty() ? "" : ", ") + text(encoder, out);
-    return Status::error(files_.decoder_name + ": input " + text(taker, in) + " is to take the output of " +
+      outputs += (outputs.empty() ? "" : ", ") + encoder.describe(out);
+    return Status::error(files_.decoder_name + ": input " + taker.describe(in) + " is to take the output of " +
                          files_.encoder_name + "; " +
                          (fitting.empty() ? "none fits: " : "which of these is not said: ") +
                          (outputs.empty() ? "it has none of 3 dims" : outputs));
@@ -254,7 +249,7 @@ class ModuleBinder {
       } else {
         made = with_suffix(encode, encode.outputs, state_suffix(value.name));
         if (made == kNoValue)
-          return Status::error(files_.decoder_name + ": input " + text(cached_, in) +
+          return Status::error(files_.decoder_name + ": input " + cached_.describe(in) +
                                " is not continued by an output, and nothing writes it: no output of " +
                                (first_ ? "the first call or of " : "") + files_.encoder_name + " goes by its name");
       }
@@ -315,7 +310,7 @@ class ModuleBinder {
     for (const ValueId in : reads(*first_, out))
       if (first_->values[in].name != module_.hidden)
         return Status::error((files_.first ? files_.first_name : files_.decoder_name) + ": output " +
-                             text(*first_, out) + " is to depend on the encoder alone, and depends on input '" +
+                             first_->describe(out) + " is to depend on the encoder alone, and depends on input '" +
                              first_->values[in].name + "'");
     return Status::ok();
   }

@@ -16,7 +16,7 @@ struct ReadImages {
 
 const MediaEncoder* vision_encoder(const Model::Impl& m) {
   for (const MediaEncoder& e : m.files.media)
-    if (e.name.rfind("audio_encoder", 0) != 0) return &e;
+    if (!e.sound) return &e;
   return nullptr;
 }
 

@@ -18,7 +18,7 @@ OrderedJson graphs_json(const Model::Impl& m) {
     if (!file.empty()) list.push_back({{"name", stem(file.string())}, {"file", file.string()}});
   };
   add(m.folder.lookup_file);
-  for (const std::filesystem::path& file : m.folder.media_files) add(file);
+  for (const MediaFile& media : m.folder.media_files) add(media.file);
   add(m.folder.encoder_file);
   add(m.folder.model_file);
   add(m.folder.first_file);

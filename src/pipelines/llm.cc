@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "onnx/share_initialisers.h"
+#include "passes/embedding_merge.h"
 #include "passes/embeddings.h"
 #include "passes/fixed_window.h"
 #include "pipelines/draft.h"
@@ -169,18 +170,25 @@ Status import_files(Model::Impl& m) {
     if (!imported.is_ok()) return imported.status();
     *model = std::move(*imported);
   }
-  for (const std::filesystem::path& file : m.folder.media_files) {
+  for (const MediaFile& media : m.folder.media_files) {
     MediaEncoder& encoder = m.files.media.emplace_back();
-    Result<ImportedModel> imported = import(file, &encoder.name);
+    Result<ImportedModel> imported = import(media.file, &encoder.name);
     if (!imported.is_ok()) return imported.status();
     encoder.model = std::move(*imported);
-    encoder.token = m.folder.media.of(file);
+    encoder.sound = media.sound;
+    encoder.token = media.sound ? m.folder.media.audio : m.folder.media.image;
   }
   m.files.spatial_merge = m.folder.media.spatial_merge;
   if (!m.folder.lookup_file.empty()) {
     Result<ImportedModel> lookup = import(m.folder.lookup_file, &m.files.lookup_name);
     if (!lookup.is_ok()) return lookup.status();
     m.files.lookup = std::move(*lookup);
+    std::vector<int64_t> tokens;
+    for (const MediaEncoder& encoder : m.files.media)
+      if (encoder.token >= 0) tokens.push_back(encoder.token);
+    ThreadPool one(1);
+    Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
+    SITU_RETURN_IF_ERROR(take_out_merge(m.files.lookup->graph, tokens, evaluator).with_context(m.files.lookup_name));
     m.folder.names.rows = m.files.decoder.graph.values[std::max(0, embeddings_input(m.files.decoder.graph))].name;
     SITU_RETURN_IF_ERROR(
         join_embeddings(m.files.decoder.graph, m.files.decoder_name, m.files.lookup->graph, m.files.lookup_name));

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -13,14 +12,10 @@ namespace situ {
 struct MediaTokens {
   int64_t image = -1, audio = -1;  // -1: config.json does not say
   int64_t spatial_merge = 0;       // vision_config.spatial_merge_size; 0: it does not say
-
-  // Of the encoder in a file of this name ("vision_encoder_q4.onnx").
-  int64_t of(const std::filesystem::path& file) const {
-    return file.filename().string().rfind("audio_encoder", 0) == 0 ? audio : image;
-  }
 };
 
-// config.json: image_token_id or image_token_index, audio_token_id or audio_token_index. Errors name the field.
+// config.json, or `model` of genai_config.json: image_token_id or image_token_index, audio_token_id or
+// audio_token_index. Errors name the field.
 Status read_media_tokens(const std::string& where, const nlohmann::json& config, MediaTokens* tokens);
 
 }  // namespace situ

@@ -71,13 +71,37 @@ Status read_name(const fs::path& config, const std::string& where, const Json& j
   return Status::ok();
 }
 
-// File names come from the configuration: they must stay inside the folder.
-Status safe_name(const fs::path& config, const std::string& name) {
+// model.PART.filename, else `usual`. File names come from the configuration: they must stay inside the folder.
+Status read_file_name(const fs::path& config, const Json& model, const std::string& part, const char* usual,
+                      fs::path* file) {
+  std::string name;
+  const std::string where = "model." + part + ".";
+  SITU_RETURN_IF_ERROR(read_name(config, where, child(model, part.c_str()), "filename", &name));
+  if (name.empty()) name = usual;
   const fs::path p(name);
-  const bool climbs = std::any_of(p.begin(), p.end(), [](const fs::path& part) { return part == ".."; });
-  if (name.empty() || p.is_absolute() || climbs)
-    return Status::error(config.string() + ": model.decoder.filename '" + name + "' is not a file of this folder");
+  const bool climbs = std::any_of(p.begin(), p.end(), [](const fs::path& each) { return each == ".."; });
+  if (p.is_absolute() || climbs)
+    return Status::error(config.string() + ": " + where + "filename '" + name + "' is not a file of this folder");
+  *file = config.parent_path() / name;
   return Status::ok();
+}
+
+// A decoder of embeddings, what makes them, and encoders of pictures and sound.
+Status read_genai_media(const fs::path& config, const Json& model, ModelFolder* m) {
+  for (const char* part : {"vision", "speech"}) {
+    if (!model.contains(part)) continue;
+    MediaFile& media = m->media_files.emplace_back();
+    media.sound = std::string_view(part) == "speech";
+    SITU_RETURN_IF_ERROR(read_file_name(config, model, part, media.sound ? "speech.onnx" : "vision.onnx", &media.file));
+  }
+  if (m->media_files.empty()) return Status::ok();
+  if (!model.contains("embedding"))
+    return Status::error(Code::kUnsupportedModel,
+                         config.string() + ": no object 'model.embedding': what joins the rows of " +
+                             m->media_files[0].file.filename().string() + " and text is not said");
+  SITU_RETURN_IF_ERROR(read_file_name(config, model, "embedding", "embedding.onnx", &m->lookup_file));
+  SITU_RETURN_IF_ERROR(read_media_tokens(config.string() + ": model", model, &m->media));
+  return token_count(config, child(model, "vision"), "spatial_merge_size", &m->media.spatial_merge);
 }
 
 Status read_genai(const fs::path& config, ModelFolder* m) {
@@ -87,22 +111,16 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
     return Status::error(config.string() + ": no object 'model'");
   const Json& model = child(*json, "model");
   const Json& decoder = child(model, "decoder");
-  if (model.contains("vision") || model.contains("speech") || decoder.contains("pipeline"))
-    return Status::error(Code::kUnsupportedModel,
-                         config.string() + ": models of vision, of speech and of a pipeline are not supported yet");
+  for (const char* part : {"decoder", "vision", "speech"})
+    if (child(model, part).contains("pipeline"))
+      return Status::error(Code::kUnsupportedModel, config.string() + ": model." + part +
+                                                        ".pipeline, a graph in several files, is not supported");
+  SITU_RETURN_IF_ERROR(read_genai_media(config, model, m));
   if (model.contains("encoder")) {
-    std::string encoder;
-    SITU_RETURN_IF_ERROR(read_name(config, "model.encoder.", child(model, "encoder"), "filename", &encoder));
-    if (encoder.empty()) encoder = "encoder.onnx";
-    SITU_RETURN_IF_ERROR(safe_name(config, encoder));
-    m->encoder_file = m->folder / encoder;
+    SITU_RETURN_IF_ERROR(read_file_name(config, model, "encoder", "encoder.onnx", &m->encoder_file));
     m->generation.encoder_decoder = true;
   }
-  std::string file;
-  SITU_RETURN_IF_ERROR(read_name(config, "model.decoder.", decoder, "filename", &file));
-  if (file.empty()) file = "model.onnx";
-  SITU_RETURN_IF_ERROR(safe_name(config, file));
-  m->model_file = m->folder / file;
+  SITU_RETURN_IF_ERROR(read_file_name(config, model, "decoder", "model.onnx", &m->model_file));
   InputNames& n = m->names;
   for (const auto& [key, name] : {std::pair{"input_ids", &n.input_ids},
                                   {"attention_mask", &n.attention_mask},
@@ -174,8 +192,12 @@ Status find_media_model(const GraphFiles& files, ModelFolder* m) {
   const Result<fs::path> lookup = files.choose("embed_tokens", true);  // exporters quantise it less than other graphs
   if (!lookup.is_ok()) return lookup.status();
   m->lookup_file = *lookup;
-  for (const char* name : {"vision_encoder", "audio_encoder"})
-    if (files.has(name)) SITU_RETURN_IF_ERROR(put(files, name, &m->media_files.emplace_back()));
+  for (const char* name : {"vision_encoder", "audio_encoder"}) {
+    if (!files.has(name)) continue;
+    MediaFile& media = m->media_files.emplace_back();
+    media.sound = std::string_view(name) == "audio_encoder";
+    SITU_RETURN_IF_ERROR(put(files, name, &media.file));
+  }
   return put(files, files.has("decoder_model_merged") ? "decoder_model_merged" : "decoder_model", &m->model_file);
 }
 

@@ -12,11 +12,17 @@
 
 namespace situ {
 
+// An encoder whose rows stand for tokens of the prompt: of pictures, or of sound.
+struct MediaFile {
+  std::filesystem::path file;
+  bool sound = false;
+};
+
 struct ModelFolder {
   std::filesystem::path model_file;                // the decoder's, of an encoder-decoder
   std::filesystem::path encoder_file, first_file;  // empty: none; first_file: the decoder's first call
   std::filesystem::path lookup_file;               // of embeddings, which the decoder takes; empty: it takes ids
-  std::vector<std::filesystem::path> media_files;  // encoders whose rows stand for tokens of the prompt
+  std::vector<MediaFile> media_files;
   MediaTokens media;
   std::filesystem::path folder;   // of tokenizer and configuration
   std::string missing_tokenizer;  // the file without which there is no text; "": there is a tokenizer

@@ -33,6 +33,7 @@ struct MediaEncoder {
   ImportedModel model;
   std::string name;    // for errors: "vision_encoder.onnx"
   int64_t token = -1;  // id of the tokens that the rows stand for; -1: not known
+  bool sound = false;  // it takes sound, not pictures
 };
 
 // The files of a model. A decoder-only model is `decoder` alone.

@@ -8,11 +8,6 @@
 namespace situ {
 namespace {
 
-std::string text(const Graph& graph, ValueId v) {
-  const Value& value = graph.values[v];
-  return "'" + value.name + "' " + dtype_name(value.info.type) + shape_str(value.info.shape, &graph.symbol_names);
-}
-
 // Only what is left of the graph is bound.
 void bind_what_is_left(Compiled& c) {
   const std::set<ValueId> inputs(c.graph.inputs.begin(), c.graph.inputs.end());
@@ -31,7 +26,7 @@ Result<CutGraphs> cut_at_embeddings(const Compiled& whole) {
   const ValueInfo& info = whole.graph.values[x].info;
   if (info.shape.size() != 3 || info.shape[0] != Dim(1) || info.shape[1] != Dim::symbol(kSymS) ||
       !info.shape[2].is_const())
-    return none(text(whole.graph, x) + " is not a row for each token");
+    return none(whole.graph.describe(x) + " is not a row for each token");
   CutGraphs cut{whole, whole};
   cut.lookup.binding.logits = kNoValue;
   cut.lookup.binding.kept.clear();
@@ -94,7 +89,7 @@ Result<MediaGraph> MediaGraph::bind(const MediaEncoder& encoder, const std::map<
         if (shape[i] != Dim::symbol(id)) continue;
         const auto [known, fresh] = assignment.symbols.emplace(id, Dim(dims[i]));
         if (!fresh && known->second != Dim(dims[i]))
-          return Status::error(Code::kInvalidArgument, "encoder input " + text(imported, v) + ": axis " +
+          return Status::error(Code::kInvalidArgument, "encoder input " + imported.describe(v) + ": axis " +
                                                            std::to_string(i) + " of the array is " +
                                                            std::to_string(dims[i]) + ", and " + known->second.str() +
                                                            " in another input");
@@ -139,7 +134,7 @@ Result<MediaGraph> MediaGraph::bind(const MediaEncoder& encoder, const std::map<
                                                         n.label() + "), which is not known before it runs");
   for (const ValueId v : prologue.inputs)
     if (!feeds.count(v))
-      return Status::error(Code::kInvalidArgument, "encoder input " + text(prologue, v) + " is not given");
+      return Status::error(Code::kInvalidArgument, "encoder input " + prologue.describe(v) + " is not given");
   std::erase_if(feeds, [&](const auto& f) {
     return std::find(prologue.inputs.begin(), prologue.inputs.end(), f.first) == prologue.inputs.end();
   });
