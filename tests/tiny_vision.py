@@ -27,13 +27,14 @@ class Spec:
     # are dropped, and a mask [1, N] whose zeros mute a tile; grid: pixels [patches, PATCH] and grids [N, 3] of int64; shuffle: pixels
     # [N, SIDE * SIDE, PATCH], of which 2 x 2 patches become one row (pixel shuffle, as SmolVLM has it).
     takes: str = "fixed"
-    last: str = "product"  # what the encoder ends with: a product, or a norm
+    last: str = "product"  # what the encoder ends with: a product, a norm, or an order of rows that the grid tells
     three: bool = False    # positions of three rows
     fused: bool = False    # by MRotaryEmbedding
     alternate: bool = False  # columns of the rows of positions take turns
+    layered: bool = False  # the lookup also gives rows for each layer, as Gemma 3n has it
 
 
-SPECS = [Spec("fixed"), Spec("normed", last="norm"), Spec("tiles", takes="tiles"), Spec("shuffle", takes="shuffle"), Spec("grid", takes="grid", three=True),
+SPECS = [Spec("fixed"), Spec("layered", layered=True), Spec("normed", last="norm"), Spec("tiles", takes="tiles"), Spec("shuffle", takes="shuffle"), Spec("grid", takes="grid", three=True), Spec("ordered", takes="grid", three=True, last="order"),
          Spec("fused", takes="grid", three=True, fused=True), Spec("alternate", takes="grid", three=True, fused=True, alternate=True)]
 
 
@@ -50,6 +51,7 @@ def make_weights(seed):
     for name, width in (("rows", WIDTH), ("merged", MERGE * MERGE * WIDTH)):
         w[name], w[name + ".bias"] = 2 * rng.standard_normal((width, WIDTH)) / math.sqrt(width), rng.standard_normal(WIDTH)
     w["rows.norm"] = 1 + 0.2 * rng.standard_normal(WIDTH)
+    w["layered"] = 0.5 * rng.standard_normal((VOCABULARY, LAYERS * WIDTH))
     return {name: array.astype(np.float32) for name, array in w.items()}
 
 
@@ -73,7 +75,8 @@ def encode(spec, w, arrays):
     if spec.takes == "grid":
         patches = int(arrays["grid_thw"].prod(1).sum())
         h = h + np.cos(0.3 * np.arange(patches))[:, None]
-        return h.reshape(-1, MERGE * MERGE * WIDTH) @ w["merged"] + w["merged.bias"]
+        rows = h.reshape(-1, MERGE * MERGE * WIDTH) @ w["merged"] + w["merged.bias"]
+        return rows[::-1] if spec.last == "order" else rows
     rows = (h @ w["rows"] + w["rows.bias"]).reshape(-1, WIDTH)
     return rms(w, rows, "rows.norm") if spec.last == "norm" else rows
 
@@ -118,6 +121,8 @@ def logits(spec, w, ids, features, arrays, prompt):
         y = p / p.sum(-1, keepdims=True) @ v
         x = x + y.transpose(1, 0, 2).reshape(len(ids), WIDTH) @ w[f"{i}.o"]
         x = x + np.maximum(rms(w, x, f"{i}.norm2") @ w[f"{i}.up"], 0) @ w[f"{i}.down"]
+        if spec.layered:
+            x = x + w["layered"][ids, i * WIDTH:(i + 1) * WIDTH]
     return rms(w, x, "norm")[-1] @ w["head"]
 
 
@@ -155,10 +160,14 @@ class Graph(Builder):
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14), helper.make_opsetid("com.microsoft", 1)], ir_version=8, producer_name="pytorch")
 
 
-def lookup_model(w):
-    g = Graph(w)
+def lookup_model(spec, w):
+    g, at = Graph(w), ["batch_size", "sequence_length"]
     g.op("Gather", g.matrix("embed"), "input_ids", out="inputs_embeds")
-    return g.model([value("input_ids", ["batch_size", "sequence_length"], TensorProto.INT64)], [value("inputs_embeds", ["batch_size", "sequence_length", WIDTH])])
+    outputs = [value("inputs_embeds", [*at, WIDTH])]
+    if spec.layered:
+        g.op("Reshape", g.op("Gather", g.matrix("layered"), "input_ids"), g.constant([0, 0, LAYERS, WIDTH]), out="per_layer_inputs")
+        outputs.append(value("per_layer_inputs", [*at, LAYERS, WIDTH]))
+    return g.model([value("input_ids", at, TensorProto.INT64)], outputs)
 
 
 MERGES = ["scatter", "where"]
@@ -215,6 +224,9 @@ def encoder_model(spec, w):
     x = g.linear(x, "merged" if spec.takes in ("grid", "shuffle") else "rows")
     if spec.last == "norm":
         x = g.norm(x, "rows.norm")
+    if spec.last == "order":
+        last = g.op("Sub", g.op("Div", patches, g.constant(MERGE * MERGE)), g.constant(1))
+        x = g.op("Gather", x, g.op("Range", last, g.constant(-1), g.constant(-1)), axis=0)
     g.op("Identity", x, out="image_features")
     dims = ["rows", WIDTH] if spec.takes == "grid" else ["pictures_or_tiles", ROWS, WIDTH]
     return g.model(inputs, [value("image_features", dims)])
@@ -225,6 +237,8 @@ def decoder_model(spec, w):
     at = ["batch_size", "sequence_length"]
     inputs = [value(x, [*at, WIDTH]), value("attention_mask", ["batch_size", "past_sequence_length + sequence_length"], TensorProto.INT64),
               value("position_ids", [3, *at] if spec.three else at, TensorProto.INT64)]
+    if spec.layered:
+        inputs.append(value("per_layer_inputs", [*at, LAYERS, WIDTH]))
     outputs = [value("logits", [*at, VOCABULARY])]
     total = g.extent("attention_mask", 1)
     past = g.op("Sub", total, g.extent(x, 1))
@@ -273,12 +287,14 @@ def decoder_model(spec, w):
         x = g.op("Add", x, g.op("MatMul", y, g.matrix(f"{i}.o")))
         up = g.op("Relu", g.op("MatMul", g.norm(x, f"{i}.norm2"), g.matrix(f"{i}.up")))
         x = g.op("Add", x, g.op("MatMul", up, g.matrix(f"{i}.down")))
+        if spec.layered:
+            x = g.op("Add", x, g.op("Gather", "per_layer_inputs", g.constant(i), axis=2))
     g.op("MatMul", g.norm(x, "norm"), g.matrix("head"), out="logits")
     return g.model(inputs, outputs)
 
 
 def files_of(spec, w):
-    return {"embed_tokens.onnx": lookup_model(w), "vision_encoder.onnx": encoder_model(spec, w), "decoder_model_merged.onnx": decoder_model(spec, w)}
+    return {"embed_tokens.onnx": lookup_model(spec, w), "vision_encoder.onnx": encoder_model(spec, w), "decoder_model_merged.onnx": decoder_model(spec, w)}
 
 
 def with_words(model, folder):

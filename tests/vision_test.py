@@ -235,6 +235,40 @@ class BadInputTest(VisionCase):
             _, ids, arrays = next(self.cases(SPEC["tiles"]))
             self.bad(self.model(SPEC["tiles"]), ids, {**arrays, "pixel_mask": np.ones((1, 2), bool)}, "pixel_mask", 2, 1)
 
+    def test_two_encoders_with_inputs_of_one_name(self):
+        spec, other = SPEC["fixed"], IMAGE - 1
+        def twice(files):
+            files["audio_encoder.onnx"] = files["vision_encoder.onnx"]
+        folder = self.model(spec, {"audio_token_id": other}, twice)
+        _, ids, arrays = [c for c in self.cases(spec) if c[0] == "two apart"][0]
+        wanted, _ = tiny.greedy(spec, self.clear(spec), ids, arrays)
+        last = len(ids) - 1 - ids[::-1].index(IMAGE)
+        ids = [other if last - ROWS < i <= last else id for i, id in enumerate(ids)]
+        one, two = arrays["pixel_values"][:1], arrays["pixel_values"][1:]
+        for mode in ((), ("--naive",)):
+            found = self.run_case(folder, ids, {"vision_encoder.pixel_values": one, "audio_encoder.pixel_values": two}, *mode)
+            self.assertEqual(found["output_ids"], wanted)
+        self.bad(folder, ids, {"pixel_values": one}, "vision_encoder.pixel_values", "audio_encoder.pixel_values")
+        self.bad(folder, ids, {"vision_encoder.pixel_values": one}, "audio_encoder.onnx", "no array")
+
+    def test_numbers_that_are_none(self):
+        spec = SPEC["tiles"]
+        _, ids, arrays = next(self.cases(spec))
+        for bad in (np.nan, np.inf):
+            pixels = arrays["pixel_values"].copy()
+            pixels[0, 0, 1, 2] = bad
+            self.bad(self.model(spec), ids, {**arrays, "pixel_values": pixels}, "pixel_values", "element 8", str(bad))
+        self.bad(self.model(spec), ids, {**arrays, "pixel_mask": np.zeros_like(arrays["pixel_mask"])}, "pixel_mask", "all zero")
+
+    def test_files_that_are_missing(self):
+        spec = SPEC["fixed"]
+        _, ids, arrays = next(self.cases(spec))
+        for gone, words in (("embed_tokens.onnx", ["embed_tokens.onnx is missing"]), ("decoder_model_merged.onnx", ["decoder_model_merged.onnx is missing"])):
+            self.bad(self.model(spec, change=lambda files: files.pop(gone)), ids, arrays, *words)
+        def florence(files):
+            files["encoder_model.onnx"] = files["vision_encoder.onnx"]
+        self.bad(self.model(spec, change=florence), ids, arrays, "encoder_model.onnx", "Florence-2")
+
     def test_nothing_but_zeros(self):
         spec = SPEC["tiles"]
         _, ids, arrays = next(self.cases(spec))
@@ -286,7 +320,7 @@ class BadInputTest(VisionCase):
         def narrow(files):
             w = dict(self.clear(spec))
             w["embed"] = w["embed"][:, :16]
-            files["embed_tokens.onnx"] = tiny.lookup_model(w)
+            files["embed_tokens.onnx"] = tiny.lookup_model(SPEC["fixed"], w)
             files["embed_tokens.onnx"].graph.output[0].type.tensor_type.shape.dim[2].dim_value = 16
         self.bad(self.model(spec, change=narrow), ids, arrays, "embed_tokens.onnx", "inputs_embeds")
 
@@ -298,6 +332,7 @@ class BadInputTest(VisionCase):
         del files["vision_encoder.onnx"]
         tiny.write_folder(folder, files)
         self.bad(folder, [1, 2, 3], arrays, "encoder")
+        self.bad(folder, ids, {}, IMAGE, "no vision encoder")
         wanted, _ = tiny.greedy(spec, self.clear(spec), [1, 17, 40, 9], {})
         self.assertEqual(self.run_case(folder, [1, 17, 40, 9], {})["output_ids"], wanted)
 
@@ -339,6 +374,20 @@ class RecordedTest(VisionCase):
                     checked += 1
         if not checked:
             self.skipTest(f"{SHARED} is not there")
+
+    def test_an_image_is_a_source(self):
+        """TrOCR: the encoder of an encoder-decoder takes the image, the decoder its start token."""
+        folder = SHARED / "trocr"
+        if not folder.exists():
+            self.skipTest(f"{folder} is not there")
+        for c in json.loads((folder / "expected.json").read_text())["cases"]:
+            for prompt in ((), ("--prompt-ids", c["decoder_start_token_id"])):
+                with self.subTest(c["name"], prompt=prompt):
+                    run = Run("run", folder, "--image", folder / c["image"], "-n", len(c["greedy_ids"]), "--ignore-eos", "--json", *prompt)
+                    self.assertEqual(run.code, 0, run)
+                    answer = json.loads(run.out)
+                    self.assertEqual((answer["output_ids"], answer["bytes_copied_per_token"]), (c["greedy_ids"], 0))
+        self.refused(Run("run", folder, "-n", 1), "--prompt")
 
     def test_text_and_image_files(self):
         """A placeholder in a text becomes the image's tokens; without any, the image comes first; templates place it."""
@@ -401,6 +450,9 @@ class RecordedTest(VisionCase):
                 (("--prompt-ids", ids, "--image", image, "--processor", "x=1"), ("x", "crop_size")),
                 (("--prompt-ids", ids, "--image", image, "--processor", "x"), ("'x'", "KEY=VALUE")),
                 (("--prompt-ids", ids, "--processor", "x=1"), ("--image",)),
+                (("--prompt-ids", ids, "--image", image, "--max-pixels", 10**11), ("--max-pixels",)),
+                (("--prompt-ids", ids, "--image", image, *("--processor", "do_center_crop=false", "--processor", "size.shortest_edge=6000")), ("image1.png", "tokens", "context")),
+                (("--image", image), ("--prompt",)),
                 (("--prompt", "hi", "--image", image), ("tokenizer.json",))):
             with self.subTest(options):
                 self.refused(Run("run", folder, *options), *words)

@@ -17,7 +17,7 @@ class Model;
 // An array of the caller, in C order and the machine's byte order.
 struct NamedArray {
   enum class Type { kBool, kInt32, kInt64, kFloat16, kFloat32 };
-  std::string name;  // of the graph's input
+  std::string name;  // of the graph's input; GRAPH.NAME ("vision_encoder.pixel_values") where several have it
   Type type = Type::kFloat32;
   std::vector<int64_t> shape;
   const void* data = nullptr;  // must stay until the call that it is given to returns

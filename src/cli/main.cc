@@ -99,7 +99,7 @@ int run_command_line(int argc, char** argv) {
   repeated("--processor", run_arguments.processor, "A setting of preprocessor_config.json (may be repeated)")
       ->type_name("KEY=VALUE");
   run_command->add_option("--max-pixels", run_arguments.max_pixels, "Most pixels of an image (default 64000000)")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
       ->group(images);
   run_command->add_option("--source-lang", run_arguments.source_language, "Language of the prompt")
       ->type_name("CODE")

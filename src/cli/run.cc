@@ -67,6 +67,8 @@ Result<Images> images_of(const Model& model, const RunArguments& a) {
 Result<std::vector<int64_t>> prompt_of(const Model& model, RunArguments& a, const Images& images) {
   if (a.source_language || a.target_language) return translation_of(model, a);
   if (a.prompt_ids) return parse_ids("--prompt-ids", *a.prompt_ids);
+  if (!a.prompt && !images.images.empty() && !model.has_encoder())
+    return Status::error("give --prompt TEXT or --prompt-ids 1,2,3 with the --image");
   if (!a.prompt) return std::vector<int64_t>{};  // arrays are the prompt
   if (!images.images.empty())
     return encode_with_images(model, {*a.prompt, a.system.value_or(""), a.chat || a.system}, images);
@@ -233,7 +235,7 @@ Status check_arguments(RunArguments& a) {
     return Status::error("--chat and --system make a prompt out of text; --prompt-ids is one already");
   if (a.prompt_ids) {
     if (Result<std::vector<int64_t>> ids = parse_ids("--prompt-ids", *a.prompt_ids); !ids.is_ok()) return ids.status();
-  } else if (!a.prompt && a.encoder_inputs.empty()) {
+  } else if (!a.prompt && a.encoder_inputs.empty() && a.images.empty()) {
     return Status::error("give --prompt TEXT or --prompt-ids 1,2,3");
   } else if (a.prompt && a.prompt->empty()) {
     return Status::error("--prompt is empty");

@@ -54,21 +54,38 @@ Status join_embeddings(Graph& decoder, const std::string& decoder_name, const Gr
     for (const ValueId v : lookup.inputs) inputs += (inputs.empty() ? "" : ", ") + lookup.describe(v);
     return Status::error(lookup_name + ": its one input should be token ids [batch, tokens]; it has " + inputs);
   }
-  std::vector<ValueId> made;
-  for (const ValueId v : lookup.outputs)
-    if (fits(lookup.values[v], decoder.values[embeddings])) made.push_back(v);
+  // What the decoder takes beside them, by name: Gemma 3n's embeddings for each layer.
+  std::vector<ValueId> made, beside, taken;
+  for (const ValueId v : lookup.outputs) {
+    const auto same = std::find_if(decoder.inputs.begin(), decoder.inputs.end(), [&](ValueId in) {
+      return in != embeddings && decoder.values[in].name == lookup.values[v].name &&
+             decoder.values[in].info.type == lookup.values[v].info.type;
+    });
+    if (same != decoder.inputs.end() && lookup.values[v].producer >= 0) {
+      beside.push_back(v);
+      taken.push_back(*same);
+    } else if (fits(lookup.values[v], decoder.values[embeddings])) {
+      made.push_back(v);
+    }
+  }
+  if (made.size() > 1)
+    std::erase_if(made, [&](ValueId v) { return lookup.values[v].name != decoder.values[embeddings].name; });
   if (made.size() != 1 || lookup.values[made[0]].producer < 0)
     return Status::error(lookup_name + ": " + std::to_string(made.size()) + " of its outputs could be input " +
                          decoder.describe(embeddings) + " of " + decoder_name);
   Graph part = lookup;
+  made.insert(made.end(), beside.begin(), beside.end());
   slice(part, made);
+  taken.insert(taken.begin(), embeddings);
   const ValueId ids = ids_of(decoder, lookup, embeddings);
-  const std::string name = decoder.values[embeddings].name;
-  const ValueId joined = link(decoder, part, {{lookup.inputs[0], ids}}, "embed/")[0];
-  decoder.replace_uses(embeddings, joined);
-  std::erase(decoder.inputs, embeddings);
-  decoder.values[embeddings].name += "/input";
-  decoder.values[joined].name = name;
+  const std::vector<ValueId> joined = link(decoder, part, {{lookup.inputs[0], ids}}, "embed/");
+  for (size_t i = 0; i < taken.size(); ++i) {
+    decoder.replace_uses(taken[i], joined[i]);
+    std::erase(decoder.inputs, taken[i]);
+    std::string& name = decoder.values[taken[i]].name;
+    decoder.values[joined[i]].name = name;
+    name += "/input";
+  }
   SITU_RETURN_IF_ERROR(decoder.sort());
   decoder.rebuild_links();
   return Status::ok();

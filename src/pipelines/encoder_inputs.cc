@@ -105,8 +105,12 @@ Status add_encoder_inputs(Model& model, std::span<const GivenTensor> tensors, Pr
   for (const MediaEncoder& encoder : files.media) add(encoder.model.graph, encoder.name);
   const Result<std::vector<size_t>> matched = match_encoder_inputs(tensors, inputs);
   if (!matched.is_ok()) return matched.status();
-  for (size_t i = 0; i < tensors.size(); ++i)
-    prompt->arrays.push_back(named_array(inputs[(*matched)[i]].name, tensors[i].tensor));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const GraphInput& input = inputs[(*matched)[i]];
+    const bool several = 1 < std::count_if(inputs.begin(), inputs.end(),
+                                           [&](const GraphInput& other) { return other.name == input.name; });
+    prompt->arrays.push_back(named_array(several ? full_name(input) : input.name, tensors[i].tensor));
+  }
   return Status::ok();
 }
 

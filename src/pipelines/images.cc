@@ -14,10 +14,11 @@ struct ReadImages {
   Processed processed;
 };
 
-const MediaEncoder* vision_encoder(const Model::Impl& m) {
+// The encoder of pictures, whose rows stand for tokens or are an encoder-decoder's source; null: there is none.
+const Graph* vision_encoder(const Model::Impl& m) {
   for (const MediaEncoder& e : m.files.media)
-    if (!e.sound) return &e;
-  return nullptr;
+    if (!e.sound) return &e.model.graph;
+  return m.has_encoder() && !m.encoder_takes_ids() ? &m.files.encoder->graph : nullptr;
 }
 
 // The graph's name of a processor's tensor: the same, or the one that is the end of it ("image_grid_thw" for
@@ -84,7 +85,7 @@ Result<Images> read_images(const Model& model, std::span<const ImageSource> sour
                            const situ::ImageOptions& options) {
   const Model::Impl& m = impl_of(model);
   const std::string folder = m.folder.folder.string();
-  const MediaEncoder* encoder = vision_encoder(m);
+  const Graph* encoder = vision_encoder(m);
   if (!encoder) return Status::error(Code::kInvalidArgument, folder + ": the model has no vision encoder for images");
   Result<ImageProcessor> processor = ImageProcessor::open(m.folder.folder);
   if (!processor.is_ok()) return processor.status();
@@ -101,6 +102,7 @@ Result<Images> read_images(const Model& model, std::span<const ImageSource> sour
   }
   ProcessorOptions settings;
   settings.limits.max_pixels = options.max_pixels;
+  settings.most_tokens = m.context_length;
   settings.overrides = options.processor;
   Result<Processed> processed = processor->process(std::move(inputs), settings);
   if (!processed.is_ok()) return processed.status();
@@ -109,7 +111,7 @@ Result<Images> read_images(const Model& model, std::span<const ImageSource> sour
   for (const ProcessedImage& image : held->processed.images)
     images.images.push_back({image.width, image.height, image.tokens});
   for (const PixelTensor& t : held->processed.tensors) {
-    const std::string name = input_name(encoder->model.graph, t.name);
+    const std::string name = input_name(*encoder, t.name);
     if (!name.empty()) images.arrays.push_back(named_array(name, t.tensor));
   }
   images.memory = held;
@@ -130,9 +132,10 @@ Result<std::vector<int64_t>> encode_with_images(const Model& model, const ImageT
   }
   const PromptRules& rules = read->processor.prompt();
   std::string words = text.text;
+  if (rules.placeholder.empty()) return model.encode(words);
   if (!rules.images_first && words.find(rules.placeholder) == std::string::npos) {
     std::string before;
-    for (size_t i = 0; i < count; ++i) before += rules.placeholder;
+    for (size_t i = 0; i < count; ++i) before += rules.inserted;
     words = before + words;
   }
   return expand_and_encode(m, *read, words, false);

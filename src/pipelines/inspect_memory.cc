@@ -69,7 +69,7 @@ OrderedJson memory_json(const Model::Impl& m, int64_t budget) {
   memory["weights"] = m.files.weight_bytes();
   memory["computed"] = e.computed_bytes();
   memory["constants"] = constants_json(e);
-  memory["arena"] = e.arena_bytes();
+  memory["arena"] = shared;
   memory["arena_decode"] = e.decode_plan().arena_bytes;
   memory["arena_bytes"] = shared;
   memory["arena_bytes_unshared"] = unshared;

@@ -179,6 +179,7 @@ Status import_files(Model::Impl& m) {
     encoder.token = media.sound ? m.folder.media.audio : m.folder.media.image;
   }
   m.files.spatial_merge = m.folder.media.spatial_merge;
+  m.files.vision_start = m.folder.media.vision_start;
   if (!m.folder.lookup_file.empty()) {
     Result<ImportedModel> lookup = import(m.folder.lookup_file, &m.files.lookup_name);
     if (!lookup.is_ok()) return lookup.status();

@@ -23,6 +23,7 @@ Status read_media_tokens(const std::string& where, const Json& config, MediaToke
     SITU_RETURN_IF_ERROR(read(config, key, &tokens->image));
   for (const char* key : {"audio_token_id", "audio_token_index"})
     SITU_RETURN_IF_ERROR(read(config, key, &tokens->audio));
+  SITU_RETURN_IF_ERROR(read(config, "vision_start_token_id", &tokens->vision_start));
   const auto vision = config.find("vision_config");
   if (vision == config.end() || !vision->is_object()) return Status::ok();
   return read(*vision, "spatial_merge_size", &tokens->spatial_merge);

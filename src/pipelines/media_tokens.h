@@ -11,6 +11,7 @@ namespace situ {
 
 struct MediaTokens {
   int64_t image = -1, audio = -1;  // -1: config.json does not say
+  int64_t vision_start = -1;       // vision_start_token_id
   int64_t spatial_merge = 0;       // vision_config.spatial_merge_size; 0: it does not say
 };
 

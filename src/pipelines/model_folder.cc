@@ -157,7 +157,7 @@ Status read_transformers(ModelFolder* m) {
       if (encoder) SITU_RETURN_IF_ERROR(token_count(config, *json, key, &m->source_length));
     if (encoder && m->source_length == 0) m->source_length = m->context_length;
     SITU_RETURN_IF_ERROR(read_eos(config, *json, &m->eos_ids));
-    if (!m->media_files.empty()) SITU_RETURN_IF_ERROR(read_media_tokens(config.string(), *json, &m->media));
+    if (!m->lookup_file.empty()) SITU_RETURN_IF_ERROR(read_media_tokens(config.string(), *json, &m->media));
   }
   if (there(generation)) {
     Result<Json> json = read_json_object(generation);
@@ -189,6 +189,10 @@ Status find_encoder_decoder(const GraphFiles& files, ModelFolder* m) {
 
 // The layout of transformers.js: a decoder of embeddings, and what makes them.
 Status find_media_model(const GraphFiles& files, ModelFolder* m) {
+  if (files.has("encoder_model"))
+    return Status::error(Code::kUnsupportedModel,
+                         m->folder.string() + ": embed_tokens.onnx beside encoder_model.onnx: encoder-decoders whose " +
+                             "encoder takes embeddings (Florence-2) are not supported");
   const Result<fs::path> lookup = files.choose("embed_tokens", true);  // exporters quantise it less than other graphs
   if (!lookup.is_ok()) return lookup.status();
   m->lookup_file = *lookup;
@@ -204,6 +208,11 @@ Status find_media_model(const GraphFiles& files, ModelFolder* m) {
 Status find_model_file(const GraphFiles& files, ModelFolder* m) {
   const bool decoder = files.has("decoder_model_merged") || files.has("decoder_model");
   if (files.has("embed_tokens") && decoder) return find_media_model(files, m);
+  for (const char* part : {"embed_tokens", "vision_encoder", "audio_encoder"})
+    if (files.has(part))
+      return Status::error(Code::kNotFound, m->folder.string() + ": " +
+                                                (decoder ? "embed_tokens.onnx" : "decoder_model_merged.onnx") +
+                                                " is missing beside " + part + ".onnx");
   if (files.has("encoder_model")) return find_encoder_decoder(files, m);
   for (const char* name : {"model", "decoder_model_merged", "decoder_with_past_model"})
     if (files.has(name)) return put(files, name, &m->model_file);

@@ -1,5 +1,7 @@
 #include "pipelines/start.h"
 
+#include <algorithm>
+
 #include "pipelines/sampling.h"
 
 namespace situ {
@@ -45,7 +47,12 @@ Result<Start> start_of(const Model::Impl& model, const Prompt& prompt) {
       for (const NamedArray& a : prompt.arrays) SITU_RETURN_IF_ERROR(add_array(a, &start.source).with_context(file));
       const Result<MediaPlaces> places = media_places(model.files, prompt.ids, start.source);
       if (!places.is_ok()) return places.status().with_context(model.folder.folder.string());
-    } else if (!prompt.arrays.empty() || !prompt.decoder_ids.empty())
+    } else if (const int64_t image = model.folder.media.image;
+               image >= 0 && std::count(prompt.ids.begin(), prompt.ids.end(), image) > 0)
+      return Status::error(Code::kInvalidArgument, model.folder.folder.string() + ": the prompt has tokens with id " +
+                                                       std::to_string(image) +
+                                                       ", which stand for an image, and no vision encoder is there");
+    else if (!prompt.arrays.empty() || !prompt.decoder_ids.empty())
       return Status::error(Code::kInvalidArgument,
                            file + ": the model has no encoder, and takes one prompt of token ids");
     start.decoder = prompt.ids;

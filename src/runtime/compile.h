@@ -46,6 +46,7 @@ struct ModelFiles {
   std::string lookup_name;
   std::vector<MediaEncoder> media;
   int64_t spatial_merge = 0;  // patches of a picture that become one row, along each side, for positions; 0: not known
+  int64_t vision_start = -1;  // the token in front of a picture's, without which it has positions of text; -1: none
 
   // Calls f(model) for each, in the order of the pack cache.
   template <typename F>

@@ -1,6 +1,7 @@
 #include "runtime/encoder_input.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace situ {
 namespace {
@@ -13,6 +14,20 @@ std::string dims_text(const std::vector<int64_t>& dims) {
 
 // An input that tells which of the others are padding; ones where it is not given.
 bool is_mask(const Value& v) { return v.name.find("mask") != std::string::npos && v.info.shape.size() == 2; }
+
+// A number that nothing can be made of, or a mask that hides all.
+std::string useless(const Tensor& tensor) {
+  if (tensor.count() == 0) return "";
+  if (!dtype_is_float(tensor.type())) {
+    const std::vector<int64_t> numbers = tensor.to_i64();
+    const bool zero = std::all_of(numbers.begin(), numbers.end(), [](int64_t n) { return n == 0; });
+    return zero ? "the array is all zero" : "";
+  }
+  const std::vector<double> numbers = tensor.to_f64();
+  const auto bad = std::find_if(numbers.begin(), numbers.end(), [](double n) { return !std::isfinite(n); });
+  if (bad == numbers.end()) return "";
+  return "element " + std::to_string(bad - numbers.begin()) + " of the array is " + std::to_string(*bad);
+}
 
 std::string input_text(const Graph& graph, const Value& v) {
   return "encoder input '" + v.name + "' " + dtype_name(v.info.type) + shape_str(v.info.shape, &graph.symbol_names);
@@ -29,7 +44,11 @@ Status check_encoder_array(const Graph& graph, const Value& v, const Tensor& ten
   for (size_t i = 0; fits && i < dims.size(); ++i)
     fits = (i == 0 && one_source ? dims[i] == 1 : dims[i] > 0) &&
            (!v.info.shape[i].is_const() || v.info.shape[i] == Dim(dims[i]));
-  if (fits) return Status::ok();
+  if (fits) {
+    const std::string problem = useless(tensor);
+    if (problem.empty()) return Status::ok();
+    return Status::error(Code::kInvalidArgument, input_text(graph, v) + ": " + problem);
+  }
   return Status::error(Code::kInvalidArgument, input_text(graph, v) + ": the array is " + dims_text(dims) +
                                                    (one_source ? "; one source is wanted, a batch of 1" : ""));
 }

@@ -158,6 +158,34 @@ Result<MediaGraph> MediaGraph::bind(const MediaEncoder& encoder, const std::map<
   return m;
 }
 
+Result<std::vector<int64_t>> MediaGraph::take_order(Evaluator& evaluator) {
+  using Order = std::vector<int64_t>;
+  const Node* gather = graph_.producer(graph_.outputs[0]);
+  while (gather && gather->is("Identity")) gather = graph_.producer(gather->in[0]);
+  if (!gather || !gather->is("Gather") || gather->attr_int("axis", 0) != 0 ||
+      graph_.values[graph_.outputs[0]].info.shape.size() != 2 || graph_.values[gather->in[0]].producer < 0)
+    return Order();
+  const ValueId x = gather->in[0], indices = gather->in[1];
+  Graph prologue = graph_;
+  slice(prologue, {indices});
+  if (!prologue.inputs.empty() || std::any_of(prologue.nodes.begin(), prologue.nodes.end(), heavy)) return Order();
+  prologue.rebuild_links();
+  Result<std::vector<Tensor>> made = evaluator.graph(prologue, {});
+  if (!made.is_ok()) return made.status();
+  const Order from = (*made)[0].to_i64();
+  Order to(from.size(), -1);
+  for (size_t i = 0; i < from.size(); ++i) {
+    const size_t row = static_cast<size_t>(from[i]);
+    if (from[i] < 0 || row >= to.size() || to[row] >= 0) return Order();
+    to[row] = static_cast<int64_t>(i);
+  }
+  if ((*made)[0].rank() != 1) return Order();
+  rows_ = graph_.values[x].name;
+  slice(graph_, {x});
+  graph_.rebuild_links();
+  return to;
+}
+
 Result<Compiled> MediaGraph::compile(const EngineOptions& options, PackStore* packs) const {
   GraphUse use{Phase::kFirst, true, {}, {}};
   for (const auto& [name, dims] : key_.extents) use.fed.insert(name);

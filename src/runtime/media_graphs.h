@@ -33,6 +33,10 @@ class MediaGraph {
   static Result<MediaGraph> bind(const MediaEncoder& encoder, const std::map<std::string, Tensor>& arrays,
                                  int64_t width, Evaluator& evaluator);
   const MediaKey& key() const { return key_; }
+  // x -> Gather -> rows  =>  x -> rows, where the last operator only puts the rows of x into another order, which
+  // integers tell: the encoder of windows in Qwen2.5-VL. For each row of x the place where it goes; empty: as it was.
+  // Whether x has just so many rows is known once it is compiled.
+  Result<std::vector<int64_t>> take_order(Evaluator& evaluator);
   Result<Compiled> compile(const EngineOptions& options, PackStore* packs) const;
 
  private:

@@ -8,7 +8,8 @@
 namespace situ {
 namespace {
 
-constexpr int64_t kImage = 500;
+constexpr int64_t kImage = 500, kStart = 501;
+constexpr PictureTokens kTokens{kImage};
 
 std::vector<int64_t> prompt(std::vector<int64_t> before, int64_t rows, std::vector<int64_t> after) {
   before.insert(before.end(), static_cast<size_t>(rows), kImage);
@@ -18,21 +19,34 @@ std::vector<int64_t> prompt(std::vector<int64_t> before, int64_t rows, std::vect
 
 TEST(MediaPositions, TextIsCountedBehindTheLargest) {
   const std::vector<int64_t> ids = prompt({1, 2}, 6, {3, 4}), grids{1, 4, 6};
-  const auto positions = media_positions(ids, 0, kImage, grids, 2);
+  const auto positions = media_positions(ids, 0, kTokens, grids, 2);
   ASSERT_TRUE(positions.is_ok()) << positions.status().message();
   EXPECT_EQ(*positions, (std::vector<int64_t>{0, 1, 2, 2, 2, 2, 2, 2, 5, 6,     // time
                                               0, 1, 2, 2, 2, 3, 3, 3, 5, 6,     // height
                                               0, 1, 2, 3, 4, 2, 3, 4, 5, 6}));  // width
-  const auto later = media_positions(ids, 7, kImage, grids, 2);
+  const auto later = media_positions(ids, 7, kTokens, grids, 2);
   ASSERT_TRUE(later.is_ok());
   for (size_t i = 0; i < later->size(); ++i) EXPECT_EQ((*later)[i], (*positions)[i] + 7);
 }
 
 TEST(MediaPositions, FramesAndSeveralPictures) {
   const std::vector<int64_t> ids = prompt(prompt({1}, 2, {2}), 1, {}), grids{2, 2, 2, 1, 2, 2};
-  const auto positions = media_positions(ids, 0, kImage, grids, 2);
+  const auto positions = media_positions(ids, 0, kTokens, grids, 2);
   ASSERT_TRUE(positions.is_ok()) << positions.status().message();
   EXPECT_EQ(*positions, (std::vector<int64_t>{0, 1, 2, 3, 4, 0, 1, 1, 3, 4, 0, 1, 1, 3, 4}));
+}
+
+// As get_rope_index counts them: by the tokens in front of pictures.
+TEST(MediaPositions, PicturesWithoutAStartHavePositionsOfText) {
+  const PictureTokens tokens{kImage, kStart};
+  const std::vector<int64_t> bare = prompt({1, 2}, 2, {3}), grids{1, 2, 4};
+  const auto text = media_positions(bare, 0, tokens, grids, 2);
+  ASSERT_TRUE(text.is_ok()) << text.status().message();
+  EXPECT_EQ(*text, (std::vector<int64_t>{0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4}));
+  const std::vector<int64_t> one = prompt(prompt({kStart}, 2, {2}), 2, {3}), two{1, 4, 2, 1, 4, 2};
+  const auto first = media_positions(one, 0, tokens, two, 2);
+  ASSERT_TRUE(first.is_ok()) << first.status().message();
+  EXPECT_EQ(*first, (std::vector<int64_t>{0, 1, 1, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6, 0, 1, 1, 3, 4, 5, 6}));
 }
 
 TEST(MediaPositions, GridsThatContradictTheTokens) {
@@ -49,7 +63,7 @@ TEST(MediaPositions, GridsThatContradictTheTokens) {
                                                 {int64_t{1} << 62, 4, 6},
                                                 {1, int64_t{1} << 40, int64_t{1} << 40}};
   for (const auto& grids : wrong) {
-    const auto positions = media_positions(ids, 0, kImage, grids, 2);
+    const auto positions = media_positions(ids, 0, kTokens, grids, 2);
     EXPECT_FALSE(positions.is_ok());
     EXPECT_FALSE(positions.is_ok() || positions.status().message().empty());
   }
@@ -98,7 +112,7 @@ TEST(SequenceMedia, OtherTokensAreText) {
 TEST(SequenceMedia, PositionsGoOnBehindPictures) {
   const std::vector<int64_t> ids = prompt({1, 2}, 6, {3, 4}), grids{1, 4, 6};
   auto rows = rows_at(0, ids, 2, 6);
-  rows->positions = *media_positions(ids, 0, kImage, grids, 2);
+  rows->positions = *media_positions(ids, 0, kTokens, grids, 2);
   rows->next_position = 7;
   SequenceMedia media;
   media.add(rows);

@@ -66,11 +66,12 @@ Result<MediaPlaces> media_places(const ModelFiles& files, std::span<const int64_
     for (const ValueId v : graph.inputs) {
       const Value& value = graph.values[v];
       inputs += (inputs.empty() ? "" : ", ") + value.name;
-      const auto given = input.tensors.find(value.name);
+      auto given = input.tensors.find(stage_name(encoder) + "." + value.name);
+      if (given == input.tensors.end()) given = input.tensors.find(value.name);
       if (given == input.tensors.end()) continue;
-      ++taken[value.name];
+      ++taken[given->first];
       SITU_RETURN_IF_ERROR(check_encoder_array(graph, value, given->second, false).with_context(encoder.name));
-      places.arrays.insert(*given);
+      places.arrays.emplace(value.name, given->second);
     }
     for (size_t i = 0; i < ids.size() && encoder.token >= 0; ++i)
       if (ids[i] == encoder.token) places.tokens.push_back(static_cast<int64_t>(i));
@@ -123,8 +124,9 @@ Status set_media_positions(const ModelFiles& files, const Compiled& decoder, con
                          "the decoder takes positions of three rows, which are known of one kind of pictures with a "
                          "grid [pictures, 3] and a spatial_merge_size in config.json");
   const std::vector<int64_t> grids = grids_of(places.encoders[0])->to_i64();
-  Result<std::vector<int64_t>> positions = media_positions(
-      prompt.ids, prompt.first_position, files.media[places.encoders[0].index].token, grids, files.spatial_merge);
+  const PictureTokens tokens{files.media[places.encoders[0].index].token, files.vision_start};
+  Result<std::vector<int64_t>> positions =
+      media_positions(prompt.ids, prompt.first_position, tokens, grids, files.spatial_merge);
   if (!positions.is_ok()) return positions.status();
   rows->positions = std::move(*positions);
   rows->next_position = 1 + *std::max_element(rows->positions.begin(), rows->positions.end());
@@ -179,12 +181,20 @@ const MediaWriter::Entry* MediaWriter::newest(size_t encoder) const {
 
 int64_t MediaWriter::width() const { return cut_.lookup.graph.values[cut_.lookup.binding.rows].info.shape[2].value(); }
 
+namespace {
+
+// [rows, width]
+Dim rows_in(const Compiled& c) { return c.graph.values[c.binding.rows].info.shape[0]; }
+
+}  // namespace
+
 Result<MediaWriter::Entry*> MediaWriter::entry_for(const MediaPlaces::Encoder& places) {
   const MediaEncoder& encoder = files_.media[places.index];
   ThreadPool one(1);
   Evaluator evaluator(one);
   Result<MediaGraph> graph = MediaGraph::bind(encoder, places.arrays, width(), evaluator);
   if (!graph.is_ok()) return graph.status().or_code(Code::kUnsupportedModel);
+  const MediaGraph literal = *graph;
   for (auto& e : entries_)
     if (e->encoder == places.index && e->key == graph->key()) {
       std::rotate(entries_.begin() + (&e - entries_.data()), entries_.begin() + (&e - entries_.data()) + 1,
@@ -199,7 +209,14 @@ Result<MediaWriter::Entry*> MediaWriter::entry_for(const MediaPlaces::Encoder& p
   auto entry = std::make_unique<Entry>();
   entry->encoder = places.index;
   entry->key = graph->key();
+  Result<std::vector<int64_t>> order = graph->take_order(evaluator);
+  if (!order.is_ok()) return order.status().or_code(Code::kUnsupportedModel).with_context(encoder.name);
+  entry->order = std::move(*order);
   Result<Compiled> compiled = graph->compile(options_, &packs);
+  if (compiled.is_ok() && !entry->order.empty() && rows_in(*compiled) != Dim(std::ssize(entry->order))) {
+    entry->order.clear();  // some of the rows are chosen, not all of them ordered
+    compiled = literal.compile(options_, &packs);
+  }
   if (!compiled.is_ok()) return compiled.status().or_code(Code::kUnsupportedModel).with_context(encoder.name);
   if (std::optional<PackSave> save = cache.finish()) saver_.save(std::move(*save));
   entry->compiled = std::move(*compiled);
@@ -275,8 +292,9 @@ Status MediaWriter::encode(Entry& e, const MediaPlaces::Encoder& places, MediaRo
     if (const Value& v = e.compiled.graph.values[r.value]; v.producer < 0)
       tensors.push_back(places.arrays.at(v.name).view().data);
   std::vector<int64_t> to;  // by row
-  for (const int64_t t : places.tokens) to.push_back(t - places.tokens[0]);
-  const bool together = to.back() + 1 == static_cast<int64_t>(to.size());
+  for (size_t r = 0; r < places.tokens.size(); ++r)
+    to.push_back(places.tokens[e.order.empty() ? r : static_cast<size_t>(e.order[r])] - places.tokens[0]);
+  const bool together = e.order.empty() && to.back() + 1 == std::ssize(to);
   const bool by_place = together || e.program->writes_rows_by_place();
   std::byte* first = rows.rows.view().data + (places.tokens[0] - (rows.first - rows.base)) * rows.row_bytes();
   const Tensor apart = by_place ? Tensor() : Tensor::allocate(rows.rows.type(), {e.rows, width()});

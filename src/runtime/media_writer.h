@@ -71,6 +71,7 @@ class MediaWriter {
     std::unique_ptr<Program> program;
     std::byte* io = nullptr;
     int64_t rows = 0;
+    std::vector<int64_t> order;  // MediaGraph::take_order
   };
   const Entry* newest(size_t encoder) const;
   // Waits until packed weights of encoders are written.

@@ -39,7 +39,17 @@ constexpr const char* kPixtral = R"({"do_resize": true, "size": {"longest_edge":
   "do_rescale": true, "rescale_factor": 0.00392156862745098, "do_normalize": true,
   "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]})";
 
+constexpr const char* kVit = R"({"do_resize": true, "size": {"height": 224, "width": 224}, "resample": 2,
+  "do_rescale": true, "rescale_factor": 0.00392156862745098, "do_normalize": true,
+  "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]})";
+constexpr const char* kDeit = R"({"do_resize": true, "size": {"height": 256, "width": 256}, "resample": 3,
+  "do_center_crop": true, "crop_size": {"height": 224, "width": 224},
+  "do_rescale": true, "rescale_factor": 0.00392156862745098, "do_normalize": true,
+  "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]})";
+
 constexpr ImageRule kImageRules[] = {
+    {"ViTImageProcessor", kVit, prepare_fixed, fixed_tensors},
+    {"DeiTImageProcessor", kDeit, prepare_fixed, fixed_tensors},
     {"CLIPImageProcessor", kClip, prepare_fixed, fixed_tensors},
     {"SiglipImageProcessor", kSiglip, prepare_fixed, fixed_tensors},
     {"Idefics3ImageProcessor", kIdefics3, prepare_idefics3, idefics3_tensors},
@@ -166,19 +176,22 @@ void adjust_pixtral(const SideFiles& files, Settings* settings) {
 
 // Order of columns: struct Family.
 constexpr Family kFamilies[] = {
-    {"llava", "llava", "LlavaProcessor", "CLIPImageProcessor SiglipImageProcessor", "<image>", "<image>", 0, false,
-     false, false, llava_rows, image_alone, nullptr},
+    {"llava", "llava", "LlavaProcessor", "CLIPImageProcessor SiglipImageProcessor", "<image>", "<image>", "<image>", 0,
+     false, false, false, llava_rows, image_alone, nullptr},
     {"idefics3", "idefics3 smolvlm", "Idefics3Processor SmolVLMProcessor",
-     "Idefics3ImageProcessor SmolVLMImageProcessor", "<image>", "<image>", 0, false, false, false, idefics3_rows,
-     expand_idefics3, nullptr},
+     "Idefics3ImageProcessor SmolVLMImageProcessor", "<image>", "<image>", "<image>", 0, false, false, false,
+     idefics3_rows, expand_idefics3, nullptr},
     {"qwen2_vl", "qwen2_vl qwen2_5_vl", "Qwen2VLProcessor Qwen2_5_VLProcessor", "Qwen2VLImageProcessor",
-     "<|image_pad|>", "<|image_pad|>", 0, false, false, false, qwen2_vl_rows, image_alone, nullptr},
-    {"paligemma", "paligemma", "PaliGemmaProcessor", "SiglipImageProcessor", "<image>", "<image>", 1, true, true, true,
-     paligemma_rows, image_alone, nullptr},
-    {"gemma3", "gemma3", "Gemma3Processor", "Gemma3ImageProcessor", "<start_of_image>", "<image_soft_token>", 0, true,
-     true, false, gemma3_rows, expand_gemma3, nullptr},
-    {"pixtral", "llava pixtral mistral3", "PixtralProcessor", "PixtralImageProcessor", "[IMG]", "[IMG]", 0, false,
-     false, false, pixtral_rows, expand_pixtral, adjust_pixtral},
+     "<|image_pad|>", "<|vision_start|><|image_pad|><|vision_end|>", "<|image_pad|>", 0, false, false, false,
+     qwen2_vl_rows, image_alone, nullptr},
+    {"paligemma", "paligemma", "PaliGemmaProcessor", "SiglipImageProcessor", "<image>", "<image>", "<image>", 1, true,
+     true, true, paligemma_rows, image_alone, nullptr},
+    {"gemma3", "gemma3", "Gemma3Processor", "Gemma3ImageProcessor", "<start_of_image>", "<start_of_image>",
+     "<image_soft_token>", 0, true, true, false, gemma3_rows, expand_gemma3, nullptr},
+    {"pixtral", "llava pixtral mistral3", "PixtralProcessor", "PixtralImageProcessor", "[IMG]", "[IMG]", "[IMG]", 0,
+     false, false, false, pixtral_rows, expand_pixtral, adjust_pixtral},
+    {"vision_encoder_decoder", "vision-encoder-decoder", "TrOCRProcessor", "ViTImageProcessor DeiTImageProcessor", "",
+     "", "", 0, true, false, false, nullptr, nullptr, nullptr},
 };
 
 bool is_among(std::string_view word, std::string_view words) {

@@ -26,13 +26,15 @@ struct Family {
   const char* model_types;
   const char* processor_classes;
   const char* image_rules;
-  const char* placeholder;  // in a prompt's text, one for each image
+  const char* placeholder;  // in a prompt's text, one for each image; "": the image is an encoder-decoder's source
+  const char* inserted;     // what stands for an image in front of a text without placeholders
   const char* image_token;  // whose embeddings the encoder's rows replace
   int first_position;       // of a prompt's first token
   bool in_one_call;         // see PromptRules
   bool token_type_ids;
   bool images_first;
-  // Rows of the encoder's output for one tile (or one image, where it has no tiles), as the files say.
+  // Rows of the encoder's output for one tile (or one image, where it has no tiles), as the files say; null: no token
+  // stands for them.
   Result<int64_t> (*rows)(const SideFiles& files, const Settings& settings, const RgbImage& tile);
   // What the placeholder becomes. image: {image_token, its id, `rows` times}.
   std::vector<ExpansionPiece> (*expand)(const SideFiles& files, const Prepared& prepared, const ExpansionPiece& image);

@@ -1,5 +1,6 @@
 #include "vision/processor.h"
 
+#include <new>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -56,6 +57,8 @@ struct ImageProcessor::Model {
   // Decoded, or as given, and resized.
   Result<Prepared> prepare(ImageInput input, const std::string& name, const Settings& settings,
                            const ImageLimits& limits) const;
+  Result<Prepared> prepare_if_room(ImageInput input, const std::string& name, const Settings& settings,
+                                   const ImageLimits& limits) const;
   Result<ProcessedImage> describe(const Prepared& prepared, const Settings& settings) const;
 };
 
@@ -84,12 +87,24 @@ Result<Prepared> ImageProcessor::Model::prepare(ImageInput input, const std::str
   return prepared;
 }
 
+// The limit of pixels is the caller's, and may be more than there is memory for.
+Result<Prepared> ImageProcessor::Model::prepare_if_room(ImageInput input, const std::string& name,
+                                                        const Settings& settings, const ImageLimits& limits) const {
+  try {
+    return prepare(std::move(input), name, settings, limits);
+  } catch (const std::bad_alloc&) {
+    return Status::error(Code::kNoRoom, name + ": there is no memory for its pixels, of which " +
+                                            std::to_string(limits.max_pixels) + " are allowed");
+  }
+}
+
 Result<ProcessedImage> ImageProcessor::Model::describe(const Prepared& prepared, const Settings& settings) const {
-  const Result<int64_t> rows = family->rows(files(), settings, prepared.tiles.front());
-  if (!rows.is_ok()) return rows.status();
   ProcessedImage image;
   image.width = prepared.width;
   image.height = prepared.height;
+  if (!family->rows) return image;
+  const Result<int64_t> rows = family->rows(files(), settings, prepared.tiles.front());
+  if (!rows.is_ok()) return rows.status();
   const ExpansionPiece piece{.text = family->image_token, .id = prompt.image_token_id, .count = *rows, .image = true};
   image.expansion = family->expand(files(), prepared, piece);
   for (const ExpansionPiece& part : image.expansion) image.tokens += part.image ? part.count : 0;
@@ -122,6 +137,7 @@ Result<ImageProcessor> ImageProcessor::open(const fs::path& folder) {
   model->rule = *rule;
   model->defaults = Json::parse((*rule)->defaults);
   model->prompt = {.placeholder = (*family)->placeholder,
+                   .inserted = (*family)->inserted,
                    .image_token_id = image_token_id(model->files()),
                    .first_position = (*family)->first_position,
                    .in_one_call = (*family)->in_one_call,
@@ -143,12 +159,20 @@ Result<Processed> ImageProcessor::process(std::vector<ImageInput> images, const 
   if (!settings.is_ok()) return settings.status();
   Processed processed;
   std::vector<Prepared> prepared;
+  int64_t tokens = 0;
   for (size_t i = 0; i < images.size(); ++i) {
     const std::string name = name_of(images[i], i);
-    Result<Prepared> one = model_->prepare(std::move(images[i]), name, *settings, options.limits);
+    Result<Prepared> one = model_->prepare_if_room(std::move(images[i]), name, *settings, options.limits);
     if (!one.is_ok()) return one.status();
     Result<ProcessedImage> image = model_->describe(*one, *settings);
     if (!image.is_ok()) return image.status();
+    tokens += image->tokens;
+    if (tokens > options.most_tokens) {
+      const std::string before = i == 0 ? "" : " with the images before it";
+      return Status::error(Code::kContextExceeded, name + ": becomes " + std::to_string(tokens) + " tokens" + before +
+                                                       ", which do not fit the context of " +
+                                                       std::to_string(options.most_tokens));
+    }
     prepared.push_back(std::move(*one));
     processed.images.push_back(std::move(*image));
   }
@@ -161,6 +185,7 @@ Result<Processed> ImageProcessor::process(std::vector<ImageInput> images, const 
 Result<std::string> ImageProcessor::expand(std::string_view prompt, std::span<const ProcessedImage> images,
                                            std::string_view begin) const {
   const PromptRules& rules = model_->prompt;
+  if (rules.placeholder.empty()) return std::string(prompt);
   std::vector<std::string_view> parts = split_at(prompt, rules.placeholder);
   if (rules.images_first && parts.size() == 1) parts.insert(parts.begin(), images.size(), std::string_view());
   if (parts.size() != images.size() + 1) {

@@ -26,6 +26,7 @@ struct ImageInput {
 
 struct ProcessorOptions {
   ImageLimits limits;
+  int64_t most_tokens = INT64_MAX;  // of all images: what more would show is refused before tensors are made of it
   // Settings of preprocessor_config.json that hold for this call: "do_image_splitting" -> "false", "size" ->
   // "{\"longest_edge\": 512}", "size.longest_edge" -> "512". Values are JSON; True and False are read too.
   std::map<std::string, std::string> overrides;
@@ -59,7 +60,8 @@ struct Processed {
 
 // What else a family's prompts ask for, which no graph states.
 struct PromptRules {
-  std::string placeholder;      // stands for one image in a prompt's text
+  std::string placeholder;      // stands for one image in a prompt's text; "": images are no part of it, but the source
+  std::string inserted;         // what stands for an image in front of a text without placeholders
   int64_t image_token_id = -1;  // as in the model's files
   int first_position = 0;       // of the prompt's first token
   bool in_one_call = false;     // image tokens see one another both ways: a prompt cannot come in chunks
@@ -80,7 +82,8 @@ class ImageProcessor {
 
   // Tensors of all images of one prompt, in order. Images are decoded one after the other, so that no two of them are
   // in memory at full size. Errors: those of read_image; kInvalidArgument: no image, an override that is not known or
-  // does not fit, an image that the rules of the family refuse (aspect ratio; resized, more pixels than the limit).
+  // does not fit, an image that the rules of the family refuse (aspect ratio; resized, more pixels than the limit);
+  // kContextExceeded: more tokens than `most_tokens`; kNoRoom: no memory for the pixels of an image.
   Result<Processed> process(std::vector<ImageInput> images, const ProcessorOptions& options = {}) const;
 
   // A prompt's text with the expansions in it, in the place of the placeholders. begin: the text of the token that
