@@ -44,7 +44,7 @@ LAYERS = {
     "text": {"base"},
     "audio": {"base"},
     "vision": {"base", "text"},
-    "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text", "vision"},
+    "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text", "audio", "vision"},
     "speech": {"situ", "base", "generate", "text", "audio", "pipelines"},
     "cli": {"situ", "base", "kernels", "generate", "text", "pipelines"},
     "python": {"situ"},

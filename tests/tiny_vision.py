@@ -126,9 +126,10 @@ def logits(spec, w, ids, features, arrays, prompt):
     return rms(w, x, "norm")[-1] @ w["head"]
 
 
-def greedy(spec, w, ids, arrays, count=NEW_TOKENS):
-    """The ids after the prompt, and the smallest distance of the two best logits."""
-    features = encode(spec, w, arrays) if arrays else np.zeros((0, WIDTH))
+def greedy(spec, w, ids, arrays, count=NEW_TOKENS, features=None):
+    """The ids after the prompt, and the smallest distance of the two best logits. `features`: rows, if they are known."""
+    if features is None:
+        features = encode(spec, w, arrays) if arrays else np.zeros((0, WIDTH))
     all_ids, margin = list(ids), np.inf
     for _ in range(count):
         scores = logits(spec, w, all_ids, features, arrays, len(ids))
@@ -232,6 +233,25 @@ def encoder_model(spec, w):
     return g.model(inputs, [value("image_features", dims)])
 
 
+def sound_model(mels, frames, w):
+    """Voxtral's way: windows [N, mels, frames] to SOUND_ROWS rows each, several frames joined to one."""
+    g = Graph(w)
+    of_frame, of_row = sound_weights(mels, frames)
+    x = g.op("MatMul", g.op("Transpose", "input_features", perm=[0, 2, 1]), g.weight("frame", of_frame))
+    x = g.op("Reshape", g.op("Tanh", x), g.constant([-1, len(of_row)]))
+    g.op("MatMul", x, g.weight("sound", of_row), out="audio_features")
+    return g.model([value("input_features", ["windows", mels, frames])], [value("audio_features", ["rows", WIDTH])])
+
+
+SOUND_ROWS = 10  # of a window
+
+
+def sound_weights(mels, frames):
+    """[mels, 4] of each frame, [frames of a row * 4, C]."""
+    rng, joined = np.random.default_rng(9), frames // SOUND_ROWS * 4
+    return [(rng.standard_normal(shape) * gain / math.sqrt(shape[0])).astype(np.float32) for shape, gain in (((mels, 4), 3), ((joined, WIDTH), 2))]
+
+
 def decoder_model(spec, w):
     g, x = Graph(w), "inputs_embeds"
     at = ["batch_size", "sequence_length"]
@@ -297,16 +317,17 @@ def files_of(spec, w):
     return {"embed_tokens.onnx": lookup_model(spec, w), "vision_encoder.onnx": encoder_model(spec, w), "decoder_model_merged.onnx": decoder_model(spec, w)}
 
 
-def with_words(model, folder):
-    """`folder`: links to the files of `model` (the llava of ../shared), a tokenizer of a few words, and a chat template."""
+def with_words(model, folder, special={"<image>": 500}, size=512):
+    """`folder`: links to the files of `model`, a tokenizer of a few words, and a chat template."""
     folder.mkdir()
     for file in model.iterdir():
         (folder / file.name).symlink_to(file)
-    words = {"<unk>": 0, "a": 11, "b": 12, "user:": 13, "assistant:": 14, "<image>": 500}
-    vocabulary = {**words, **{f"t{i}": i for i in range(512) if i not in words.values()}}
-    special = {"id": 500, "content": "<image>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    words = {"<unk>": 0, "a": 11, "b": 12, "user:": 13, "assistant:": 14, **special}
+    vocabulary = {**words, **{f"t{i}": i for i in range(size) if i not in words.values()}}
+    added = [{"id": id, "content": word, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+             for word, id in special.items()]
     (folder / "tokenizer.json").write_text(json.dumps(
-        {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [special], "normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"},
+        {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"},
          "post_processor": None, "decoder": None, "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}}))
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template":
         "{% for m in messages %}{{ m.role }}: {% if m.content is string %}{{ m.content }} {% else %}"

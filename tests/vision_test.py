@@ -4,6 +4,7 @@
 """
 import json
 import os
+import shutil
 import subprocess
 import unittest
 from pathlib import Path
@@ -12,8 +13,10 @@ import numpy as np
 import onnx
 
 import cli_case
+import tiny_speech
 import tiny_vision as tiny
 from cli_case import CliTest, Run, main
+from speech_oracle import HOP, MELS, WINDOW, LogMel
 from tiny_vision import IMAGE, NEW_TOKENS, PATCH, ROWS, SPECS, Spec
 
 SPEC = {s.name: s for s in SPECS}
@@ -204,6 +207,78 @@ class GenaiTest(VisionCase):
             with self.subTest(case=i):
                 folder = tiny.write_genai_folder(self.folder / f"refused{i}", spec, w, tiny.merging_model(w, **merging), change)
                 self.refused(Run("run", folder, "-n", 1, "--prompt-ids", ",".join(map(str, ids)), *self.options(arrays)), *words)
+
+
+class SoundTest(VisionCase):
+    """--audio: files become windows of spectrograms, as VoxtralProcessor of transformers makes them."""
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        spec = SPEC["fixed"]
+        files = tiny.files_of(spec, tiny.make_weights(3))
+        del files["vision_encoder.onnx"]
+        files["audio_encoder.onnx"] = tiny.sound_model(MELS, WINDOW // HOP, tiny.make_weights(3))
+        cls.model_folder = cls.folder / "voxtral"
+        half = tiny.SOUND_ROWS * 5
+        tiny.write_folder(cls.model_folder, files, {"model_type": "voxtral", "image_token_id": None, "audio_token_id": IMAGE,
+                                                    "audio_config": {"max_source_positions": half, "hidden_size": 4, "intermediate_size": 20}})
+        (cls.model_folder / "preprocessor_config.json").write_text(json.dumps(tiny_speech.preprocessor_config()))
+
+    @staticmethod
+    def rows(samples):
+        """[rows, C]: windows of the whole file, whose last one ends with silence, and its peak."""
+        windows = -(-len(samples) // WINDOW)
+        mel = LogMel(np.pad(samples, (0, windows * WINDOW - len(samples))))
+        for _ in range(2):
+            features = np.stack([mel.window(i * WINDOW) for i in range(windows)])
+        of_frame, of_row = tiny.sound_weights(MELS, WINDOW // HOP)
+        frames = np.tanh(features.astype(np.float64).transpose(0, 2, 1) @ of_frame)
+        return frames.reshape(windows * tiny.SOUND_ROWS, -1) @ of_row
+
+    def wav(self, name, samples):
+        file = self.folder / f"{name}.wav"
+        tiny_speech.write_wav(file, samples)
+        return file, np.round(np.clip(samples, -1, 1) * 32767).astype(np.int16) / 32768
+
+    def test_answers_are_the_oracles(self):
+        w = tiny.make_weights(3)
+        short, long = self.wav("short", tiny_speech.tones(0.6, seed=1)), self.wav("long", tiny_speech.tones(2.4, seed=2))
+        for sounds in ([short], [long], [long, short]):
+            features = np.concatenate([self.rows(samples) for _, samples in sounds])
+            counts = [-(-len(samples) // WINDOW) * tiny.SOUND_ROWS for _, samples in sounds]
+            ids = [1, 17, *(i for n in counts for i in [*[IMAGE] * n, 9]), 21]
+            wanted, margin = tiny.greedy(SPEC["fixed"], w, ids, {}, 5, features)
+            self.assertGreater(margin, 1e-3)
+            for mode in ((), ("--naive",), ("--chunk", 7)):
+                found = self.run_case(self.model_folder, ids, {}, *(o for file, _ in sounds for o in ("--audio", file)), *mode, count=5)
+                self.assertEqual(found["output_ids"], wanted)
+                self.assertEqual([s["tokens"] for s in found["sounds"]], counts)
+                self.assertEqual(found["bytes_copied_per_token"] > 0, mode == ("--naive",))
+
+    def test_texts(self):
+        folder = tiny.with_words(self.model_folder, self.folder / "words", {"[AUDIO]": IMAGE, "[BEGIN_AUDIO]": IMAGE + 1}, tiny.VOCABULARY)
+        one, two = self.wav("one", tiny_speech.tones(0.5))[0], self.wav("two", tiny_speech.tones(1.5))[0]
+        row = [IMAGE] * tiny.SOUND_ROWS
+        for files, options, ids in (([one], ("--prompt", "a"), [IMAGE + 1, *row, 11]), ([two, one], ("--prompt", "a [AUDIO] b [AUDIO]"), [11, *row, *row, 12, *row]),
+                                    ([one], ("--prompt", "a", "--chat"), [13, IMAGE + 1, *row, 11])):
+            sounds = [o for file in files for o in ("--audio", file)]
+            found = json.loads(Run("run", folder, "-n", 4, "--ignore-eos", "--json", *sounds, *options).out)
+            self.assertEqual(found["prompt_ids"], ids)
+            self.assertEqual(found["output_ids"], self.run_case(folder, ids, {}, *sounds, count=4)["output_ids"])
+        self.refused(Run("run", folder, "--audio", one, "--prompt", "[AUDIO] [AUDIO]"), "2 places for sounds", "1 sounds")
+
+    def test_what_does_not_fit(self):
+        file, _ = self.wav("one", tiny_speech.tones(0.5))
+        ids = ",".join(map(str, [1, *[IMAGE] * tiny.SOUND_ROWS, 2]))
+        other = self.folder / "other"
+        shutil.copytree(self.model_folder, other)
+        (other / "config.json").write_text((other / "config.json").read_text().replace("voxtral", "unknown"))
+        many = self.wav("many", tiny_speech.tones(11))[0]
+        for folder, sound, ids, words in ((self.model_folder, self.folder / "none.wav", ids, ["none.wav"]), (other, file, ids, ["unknown", "--encoder-input"]),
+                                          (self.model_folder, file, "1,2", [IMAGE]), (self.model_folder, many, ids, ["many.wav", "10 tokens for each 1 s", "96"]),
+                                          (self.model(SPEC["fixed"]), file, ids, ["no audio encoder"])):
+            with self.subTest(words):
+                self.refused(Run("run", folder, "-n", 1, "--prompt-ids", ids, "--audio", sound), *words)
 
 
 class BadInputTest(VisionCase):

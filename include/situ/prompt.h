@@ -68,6 +68,23 @@ struct ImageText {
 };
 Result<std::vector<int64_t>> encode_with_images(const Model& model, const ImageText& text, const Images& images);
 
+// Sound files of a prompt as the model's audio encoder reads them.
+struct Sounds {
+  struct Sound {
+    double duration_s = 0;
+    int64_t tokens = 0;  // of the prompt that stand for rows of the encoder
+  };
+  std::vector<NamedArray> arrays;  // for Prompt::arrays; they point into `memory`
+  std::vector<Sound> sounds;
+  std::shared_ptr<const void> memory;
+};
+// Reads files (wav, flac, mp3, ogg) as the processor of the model's family does (docs/vision.md). Errors: the model has
+// no audio encoder, or its family is not known; a file that cannot be read or is cut off; more tokens than the context.
+Result<Sounds> read_sounds(const Model& model, std::span<const std::string> files);
+// The text in which each placeholder ("[AUDIO]") is the tokens of a sound, in order; in front of a text without
+// placeholders stand all sounds. Error: another number of placeholders than of sounds.
+Result<std::string> expand_sounds(const Model& model, const std::string& text, const Sounds& sounds);
+
 // The prompt of a conversation by the model's chat template. `images` has those of all messages, in order; those of a
 // message stand before its text. Errors: those of Model::encode_chat; another number of images than messages have.
 struct ImageMessage {

@@ -1,7 +1,9 @@
 #include "audio/mel_config.h"
 
 #include <cstdint>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 namespace situ {
@@ -43,6 +45,23 @@ Result<MelConfig> MelConfig::from_json(std::string_view text) {
   SITU_RETURN_IF_ERROR(read_int(json, "chunk_length", &config.chunk_seconds));
   SITU_RETURN_IF_ERROR(config.check());
   return config;
+}
+
+Result<MelConfig> MelConfig::of_folder(const std::filesystem::path& folder) {
+  std::error_code unknown;
+  for (const char* name : {"preprocessor_config.json", "processor_config.json"}) {
+    const std::filesystem::path file = folder / name;
+    if (!std::filesystem::is_regular_file(file, unknown)) continue;
+    if (std::filesystem::file_size(file, unknown) > (size_t{1} << 25))
+      return Status::error(Code::kBadFile, file.string() + ": too large");
+    std::ifstream in(file, std::ios::binary);
+    std::stringstream text;
+    text << in.rdbuf();
+    Result<MelConfig> config = from_json(text.str());
+    if (!config.is_ok()) return config.status().with_context(file.string());
+    return config;
+  }
+  return MelConfig{};
 }
 
 Status MelConfig::check() const {

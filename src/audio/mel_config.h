@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <string_view>
 
 #include "base/status.h"
@@ -24,6 +25,8 @@ struct MelConfig {
   // text: of preprocessor_config.json, or of a processor_config.json that has it as "feature_extractor"; fields that
   // are missing keep their defaults. Errors: kBadFile (no JSON, wrong types), and those of check().
   static Result<MelConfig> from_json(std::string_view text);
+  // Of a model folder; the defaults, where it has neither file. Errors begin with the file's name.
+  static Result<MelConfig> of_folder(const std::filesystem::path& folder);
   // kUnsupportedModel, unless mels is in 1..512, fft in 16..8192 and even, hop in 1..fft, rate in 1,000..384,000,
   // chunk_seconds in 1..600, and a window at least one fft long.
   Status check() const;

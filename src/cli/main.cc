@@ -87,7 +87,7 @@ int run_command_line(int argc, char** argv) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("NAME=FILE")
       ->group(encoder);
-  const char* images = "Images";
+  const char* images = "Images and sounds";
   const auto repeated = [&](const char* name, std::vector<std::string>& to, const char* what) {
     return run_command->add_option(name, to, what)
         ->expected(1)
@@ -95,6 +95,8 @@ int run_command_line(int argc, char** argv) {
         ->group(images);
   };
   repeated("--image", run_arguments.images, "A png, jpeg, webp or gif of the prompt (may be repeated, in order)")
+      ->type_name("FILE");
+  repeated("--audio", run_arguments.sounds, "A wav, flac, mp3 or ogg file of the prompt (may be repeated, in order)")
       ->type_name("FILE");
   repeated("--processor", run_arguments.processor, "A setting of preprocessor_config.json (may be repeated)")
       ->type_name("KEY=VALUE");

@@ -64,12 +64,18 @@ Result<Images> images_of(const Model& model, const RunArguments& a) {
   return read_images(model, a.images, options);
 }
 
-Result<std::vector<int64_t>> prompt_of(const Model& model, RunArguments& a, const Images& images) {
+Result<std::vector<int64_t>> prompt_of(const Model& model, RunArguments& a, const Images& images,
+                                       const Sounds& sounds) {
   if (a.source_language || a.target_language) return translation_of(model, a);
   if (a.prompt_ids) return parse_ids("--prompt-ids", *a.prompt_ids);
   if (!a.prompt && !images.images.empty() && !model.has_encoder())
     return Status::error("give --prompt TEXT or --prompt-ids 1,2,3 with the --image");
   if (!a.prompt) return std::vector<int64_t>{};  // arrays are the prompt
+  if (!sounds.sounds.empty()) {
+    Result<std::string> expanded = expand_sounds(model, *a.prompt, sounds);
+    if (!expanded.is_ok()) return expanded.status();
+    a.prompt = std::move(*expanded);
+  }
   if (!images.images.empty())
     return encode_with_images(model, {*a.prompt, a.system.value_or(""), a.chat || a.system}, images);
   if (!a.system && !a.chat) return model.encode(*a.prompt);
@@ -133,7 +139,7 @@ nlohmann::ordered_json answers_json(const Generation& g) {
 constexpr size_t kMaxTraceEvents = size_t{1} << 22;
 
 nlohmann::ordered_json to_json(const RunArguments& a, const std::vector<int64_t>& prompt, const Images& images,
-                               const Generation& g, const ModelFacts& facts) {
+                               const Sounds& sounds, const Generation& g, const ModelFacts& facts) {
   const GenerateOptions& options = a.generate;
   nlohmann::ordered_json j;
   j["prompt_ids"] = prompt;
@@ -154,6 +160,8 @@ nlohmann::ordered_json to_json(const RunArguments& a, const std::vector<int64_t>
   j["time_to_first_token_ms"] = g.encode_ms + g.prefill_ms;
   for (const Images::Image& i : images.images)
     j["images"].push_back({{"width", i.width}, {"height", i.height}, {"tokens", i.tokens}});
+  for (const Sounds::Sound& s : sounds.sounds)
+    j["sounds"].push_back({{"duration_s", s.duration_s}, {"tokens", s.tokens}});
   for (const Stage& s : g.stages)
     j["stages"].push_back(
         {{"name", s.name}, {"ms", s.ms}, {"bytes_copied", s.bytes_copied}, {"bytes_written", s.bytes_written}});
@@ -176,7 +184,7 @@ std::string json_line(const nlohmann::ordered_json& j) {
 void leave_empty_handed(const RunArguments& a) {
   Generation nothing;
   nothing.finish_reason = FinishReason::kCancelled;
-  leave_on_interrupt(a.json ? json_line(to_json(a, {}, {}, nothing, {})) : "",
+  leave_on_interrupt(a.json ? json_line(to_json(a, {}, {}, {}, nothing, {})) : "",
                      "[0 new tokens: interrupted before the prompt was read]\n");
 }
 
@@ -285,9 +293,12 @@ int run(RunArguments a) {
     if (const Status refused = refuse_encoder_arguments(a); !refused.is_ok()) return fail(refused.message());
   const Result<Images> images = a.images.empty() ? Images{} : images_of(*model, a);
   if (!images.is_ok()) return fail(images.status().message());
-  Result<std::vector<int64_t>> prompt = prompt_of(*model, a, *images);
+  const Result<Sounds> sounds = a.sounds.empty() ? Sounds{} : read_sounds(*model, a.sounds);
+  if (!sounds.is_ok()) return fail(sounds.status().message());
+  Result<std::vector<int64_t>> prompt = prompt_of(*model, a, *images, *sounds);
   if (!prompt.is_ok()) return fail(prompt.status().message());
   Prompt start{*prompt, images->arrays, encoder->decoder_prompt};
+  start.arrays.insert(start.arrays.end(), sounds->arrays.begin(), sounds->arrays.end());
   if (!encoder->tensors.empty())
     if (const Status given = add_encoder_inputs(*model, encoder->tensors, &start); !given.is_ok())
       return fail(given.message());
@@ -317,7 +328,7 @@ int run(RunArguments a) {
   for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
   const ModelFacts facts = model->facts();
   if (a.json) {
-    std::fputs(json_line(to_json(a, *prompt, *images, *g, facts)).c_str(), stdout);
+    std::fputs(json_line(to_json(a, *prompt, *images, *sounds, *g, facts)).c_str(), stdout);
   } else {
     std::printf("\n");
     print_other_answers(*g, ids_only, out);

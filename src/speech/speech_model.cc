@@ -1,30 +1,10 @@
 #include "speech/speech_model.h"
 
-#include <fstream>
-#include <sstream>
-
 #include "pipelines/out_of_memory.h"
 #include "speech/speech_stream.h"
 
 namespace situ {
 namespace {
-
-Result<MelConfig> read_mel_config(const std::filesystem::path& folder) {
-  std::error_code unknown;
-  for (const char* name : {"preprocessor_config.json", "processor_config.json"}) {
-    const std::filesystem::path file = folder / name;
-    if (!std::filesystem::is_regular_file(file, unknown)) continue;
-    if (std::filesystem::file_size(file, unknown) > (size_t{1} << 25))
-      return Status::error(Code::kBadFile, file.string() + ": too large");
-    std::ifstream in(file, std::ios::binary);
-    std::stringstream text;
-    text << in.rdbuf();
-    Result<MelConfig> config = MelConfig::from_json(text.str());
-    if (!config.is_ok()) return config.status().with_context(file.string());
-    return config;
-  }
-  return MelConfig{};
-}
 
 // The encoder's one input of floats: [batch, mels, frames].
 Result<std::string> find_spectrogram(const Model::Impl& m, MelConfig* mel, bool given) {
@@ -96,7 +76,7 @@ Result<SpeechModel> SpeechModel::load(const std::string& path, const LoadOptions
 Result<SpeechModel> SpeechModel::of(Model& model) {
   return or_out_of_memory([&]() -> Result<SpeechModel> {
     const Model::Impl& m = impl_of(model);
-    Result<MelConfig> config = read_mel_config(m.folder.folder);
+    Result<MelConfig> config = MelConfig::of_folder(m.folder.folder);
     if (!config.is_ok()) return config.status().or_code(Code::kBadFile);
     std::error_code unknown;
     const bool given = std::filesystem::exists(m.folder.folder / "preprocessor_config.json", unknown);
