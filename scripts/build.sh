@@ -22,7 +22,7 @@ export PATH
 if [ ! -e "$folder/build.ninja" ] || [ CMakePresets.json -nt "$folder/build.ninja" ]; then
   # Addresses are checked by clang, whose warnings then need no second pass over these files (clang_check.py); GCC else.
   case $preset in
-    sanitize | asan | ubsan) CXX=${CXX:-$(scripts/clang_check.py --find 2>/dev/null || echo c++)} && export CXX ;;
+    sanitize | asan | ubsan) CXX=${CXX:-$(scripts/clang_check.py --find-sanitizing 2>/dev/null || echo c++)} && export CXX ;;
   esac
   cmake --preset "$configure"
   touch "$folder/build.ninja"

@@ -2,10 +2,12 @@
 """Compiles everything with clang (16 or newer) as far as its warnings go, without code: clang_check.py [PART OF A PATH]...
 
 Clang warns of other things than GCC, and refuses what is GCC's alone. A finding fails; the last line counts them.
-With --find it prints the name of the compiler and does nothing else.
+With --find it prints the name of the compiler and does nothing else; with --find-sanitizing, of one that has the libraries
+of its sanitizers, which Debian has in a package of their own.
 """
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -17,13 +19,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "clang"
 
-def find_clang():
+def said_by(name, option):
+    return subprocess.run([name, option], capture_output=True, text=True).stdout.strip()
+
+def find_clang(sanitizing=False):
+    runtime = f"libclang_rt.asan-{platform.machine()}.a"
     for name in ("clang++", *(f"clang++-{v}" for v in range(25, 15, -1))):
-        if shutil.which(name):
-            version = subprocess.run([name, "-dumpversion"], capture_output=True, text=True).stdout
-            if int(re.match(r"\d*", version)[0] or 0) >= 16:
+        if shutil.which(name) and int(re.match(r"\d*", said_by(name, "-dumpversion"))[0] or 0) >= 16:
+            # Of a library that is not there it prints the name alone.
+            if not sanitizing or os.path.isabs(said_by(name, f"-print-file-name={runtime}")):
                 return name
-    sys.exit("clang_check: no clang++ of version 16 or newer; run scripts/install_deps.sh checks")
+    what = " with the libraries of its sanitizers" if sanitizing else ""
+    sys.exit(f"clang_check: no clang++ of version 16 or newer{what}; run scripts/install_deps.sh checks")
 
 def configure():
     clang, cargo = find_clang(), subprocess.run([ROOT / "scripts/find_cargo.sh"], capture_output=True, text=True).stdout.strip()
@@ -61,8 +68,8 @@ def check(entry):
     return done.returncode, done.stdout + done.stderr
 
 def main():
-    if sys.argv[1:] == ["--find"]:
-        print(find_clang())
+    if sys.argv[1:] in (["--find"], ["--find-sanitizing"]):
+        print(find_clang(sanitizing=sys.argv[1] == "--find-sanitizing"))
         return
     configure()
     # AVX-512's kernels are in no lane of the sanitizers.
