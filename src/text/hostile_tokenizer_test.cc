@@ -70,7 +70,10 @@ TEST(HostileTokenizer, NormalizersThatLengthen) {
            replace({{"Regex", "\\b"}}, "l-l"),
            json{{"type", "Prepend"}, {"prepend", std::string(100000, 'x')}},
        }) {
-    EXPECT_REFUSED(encode_error("/normalizer", sequence("normalizers", step, 30)), "encode: ", " could make ");
+    const std::string error = encode_error("/normalizer", sequence("normalizers", step, 30));
+    // Which of the two limits is met first, hangs on the machine and on what else it does.
+    EXPECT_REFUSED(error,
+                   "encode: ", error.find(" could make ") != std::string::npos ? " could make " : "takes more than");
   }
   const json step = {{"type", "ByteLevel"}};
   EXPECT_REFUSED(encode_error("/normalizer", sequence("normalizers", step, 64), "\xC3\xA9"), "encode: ", "ByteLevel");
