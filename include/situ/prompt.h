@@ -83,7 +83,7 @@ struct Sounds {
 Result<Sounds> read_sounds(const Model& model, std::span<const std::string> files);
 // The text in which each placeholder ("[AUDIO]") is the tokens of a sound, in order; in front of a text without
 // placeholders stand all sounds. Error: another number of placeholders than of sounds.
-Result<std::string> expand_sounds(const Model& model, const std::string& text, const Sounds& sounds);
+Result<std::string> expand_sounds(const std::string& text, const Sounds& sounds);
 
 // The prompt of a conversation by the model's chat template. `images` has those of all messages, in order; those of a
 // message stand before its text. Errors: those of Model::encode_chat; another number of images than messages have.

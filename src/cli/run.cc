@@ -72,7 +72,7 @@ Result<std::vector<int64_t>> prompt_of(const Model& model, RunArguments& a, cons
     return Status::error("give --prompt TEXT or --prompt-ids 1,2,3 with the --image");
   if (!a.prompt) return std::vector<int64_t>{};  // arrays are the prompt
   if (!sounds.sounds.empty()) {
-    Result<std::string> expanded = expand_sounds(model, *a.prompt, sounds);
+    Result<std::string> expanded = expand_sounds(*a.prompt, sounds);
     if (!expanded.is_ok()) return expanded.status();
     a.prompt = std::move(*expanded);
   }

@@ -1,5 +1,5 @@
 // Sounds of a prompt: files to arrays of the audio encoder, and to tokens of the text around them.
-#include <cmath>
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -118,7 +118,7 @@ Result<Sounds> read_sounds(const Model& model, std::span<const std::string> file
   return or_out_of_memory([&] { return read(impl_of(model), files); });
 }
 
-Result<std::string> expand_sounds(const Model&, const std::string& text, const Sounds& sounds) {
+Result<std::string> expand_sounds(const std::string& text, const Sounds& sounds) {
   const auto* read = static_cast<const ReadSounds*>(sounds.memory.get());
   if (!read) return Status::error(Code::kInvalidArgument, "there is no sound");
   const std::string placeholder = read->family->placeholder;

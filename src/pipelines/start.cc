@@ -48,7 +48,7 @@ Result<Start> start_of(const Model::Impl& model, const Prompt& prompt) {
       const Result<MediaPlaces> places = media_places(model.files, prompt.ids, start.source);
       if (!places.is_ok()) return places.status().with_context(model.folder.folder.string());
     } else if (const int64_t image = model.folder.media.image;
-               image >= 0 && std::count(prompt.ids.begin(), prompt.ids.end(), image) > 0)
+               !model.takes_media() && image >= 0 && std::count(prompt.ids.begin(), prompt.ids.end(), image) > 0)
       return Status::error(Code::kInvalidArgument, model.folder.folder.string() + ": the prompt has tokens with id " +
                                                        std::to_string(image) +
                                                        ", which stand for an image, and no vision encoder is there");

@@ -194,7 +194,6 @@ Result<MediaWriter::Entry*> MediaWriter::entry_for(const MediaPlaces::Encoder& p
   Evaluator evaluator(one);
   Result<MediaGraph> graph = MediaGraph::bind(encoder, places.arrays, width(), evaluator);
   if (!graph.is_ok()) return graph.status().or_code(Code::kUnsupportedModel);
-  const MediaGraph literal = *graph;
   for (auto& e : entries_)
     if (e->encoder == places.index && e->key == graph->key()) {
       std::rotate(entries_.begin() + (&e - entries_.data()), entries_.begin() + (&e - entries_.data()) + 1,
@@ -209,6 +208,7 @@ Result<MediaWriter::Entry*> MediaWriter::entry_for(const MediaPlaces::Encoder& p
   auto entry = std::make_unique<Entry>();
   entry->encoder = places.index;
   entry->key = graph->key();
+  const MediaGraph literal = *graph;
   Result<std::vector<int64_t>> order = graph->take_order(evaluator);
   if (!order.is_ok()) return order.status().or_code(Code::kUnsupportedModel).with_context(encoder.name);
   entry->order = std::move(*order);
