@@ -109,7 +109,8 @@ class OrtLoop:
         self.encoder, self.decoder = session("encoder_model*.onnx"), session("decoder_model_merged*.onnx")
         self.rules = json.loads((folder / "generation_config.json").read_text())
         self.end = self.rules["eos_token_id"]
-        self.prompt = [self.rules["decoder_start_token_id"], self.rules["lang_to_id"]["<|en|>"], self.rules["task_to_id"]["transcribe"], self.rules["no_timestamps_token_id"]]
+        self.prompt = [self.rules["decoder_start_token_id"], self.rules["lang_to_id"]["<|en|>"], self.rules["task_to_id"]["transcribe"]]
+        self.times = self.rules["no_timestamps_token_id"] + 1  # <|0.00|>, in steps of 0.02 s
         self.past = [i for i in self.decoder.get_inputs() if i.name.startswith("past")]
         self.outputs = [o.name for o in self.decoder.get_outputs()]
 
@@ -131,16 +132,32 @@ class OrtLoop:
                 states[i.name] = found[i.name.replace("past_key_values", "present")]
         return found["logits"].numpy()[:, -1]
 
-    def scores(self, logits, first):
-        x = logits.astype(self.np.float64)
-        x[:, self.rules["suppress_tokens"] + (self.rules["begin_suppress_tokens"] if first else [])] = -self.np.inf
+    def scores(self, logits, texts):
+        """Log-probabilities under the rules, after the ids of each row."""
+        np, times = self.np, self.times
+        x = logits.astype(np.float64)
+        x[:, self.rules["suppress_tokens"] + [times - 1]] = -np.inf
+        for row, ids in zip(x, texts):
+            said = [t for t in ids if t >= times]
+            last, before = (len(ids) > n and ids[-1 - n] >= times for n in (0, 1))
+            if not ids:  # a time of at most one second
+                row[self.rules["begin_suppress_tokens"]] = row[:times] = row[times + self.rules["max_initial_timestamp_index"] + 1:] = -np.inf
+            elif last and (before or len(ids) == 1):
+                row[times:] = -np.inf
+            elif last:
+                row[:self.end] = -np.inf
+            if said:  # none goes back; a pair may be of one time
+                row[times:said[-1] + (not last or before)] = -np.inf
+            top = row.max()
+            if np.log(np.exp(row[times:] - top).sum() + 1e-300) + top > row[:times].max():
+                row[:times] = -np.inf
         x -= x.max(axis=1, keepdims=True)
-        return x - self.np.log(self.np.exp(x).sum(axis=1, keepdims=True))
+        return x - np.log(np.exp(x).sum(axis=1, keepdims=True))
 
     def greedy(self):
         states, ids, fed = {}, [], [self.prompt]
         while len(ids) < 224:
-            best = int(self.scores(self.step(fed, states, len(ids)), not ids)[0].argmax())
+            best = int(self.scores(self.step(fed, states, len(ids)), [ids])[0].argmax())
             if best == self.end:
                 break
             ids.append(best)
@@ -149,7 +166,7 @@ class OrtLoop:
 
     def search(self, beams):
         np, states, done = self.np, {}, []
-        x = self.scores(self.step([self.prompt], states, 0), True)
+        x = self.scores(self.step([self.prompt], states, 0), [[]])
         states = {name: self.ort.OrtValue.ortvalue_from_numpy(np.repeat(v.numpy(), beams, axis=0)) for name, v in states.items()}
         running, x = [(0.0, [])], x[:1]
         for count in range(1, 225):
@@ -163,8 +180,17 @@ class OrtLoop:
             rows, running = [row for _, row, _ in found], [(score, running[row][1] + [token]) for score, row, token in found]
             if count > 1 and rows != list(range(beams)):
                 states = {n: v if ".encoder." in n else self.ort.OrtValue.ortvalue_from_numpy(v.numpy()[rows]) for n, v in states.items()}
-            x = self.scores(self.step([[ids[-1]] for _, ids in running], states, count), False)
+            x = self.scores(self.step([[ids[-1]] for _, ids in running], states, count), [ids for _, ids in running])
         return max(done or [(s, ids) for s, ids in running])[1]
+
+    def kept(self, ids):
+        """The ids up to the last pair of times, and the samples before it: there the next window begins. All of both, where the text
+        ends with a single time, or has no pair."""
+        is_time = [i >= self.times for i in ids]
+        pairs = [k for k in range(1, len(ids)) if is_time[k - 1] and is_time[k]]
+        if not pairs or is_time[-2:] == [False, True]:
+            return ids, WINDOW
+        return ids[:pairs[-1]], max(1, ids[pairs[-1] - 1] - self.times) * RATE // 50
 
     def window(self, features):
         """(ids, ms of the encoder, ms of the decoder)"""
@@ -185,14 +211,16 @@ def ort(a):
     from tokenizers import Tokenizer
     loop, tokenizer, features = OrtLoop(a), Tokenizer.from_file(str(Path(a.model) / "tokenizer.json")), Features(80)
     r = {"version": onnxruntime.__version__, "load_ms": ms_since(begin), "features_ms": 0, "encode_ms": 0, "decode_ms": 0, "windows": 0, "text": "", "tokens": 0}
-    samples = samples_of(a.audio)
-    for at in range(0, len(samples), WINDOW):
+    samples, at = samples_of(a.audio), 0
+    while at + HOP <= len(samples):
         begin = time.perf_counter()
         mel = features(samples[at:at + WINDOW])
         r["features_ms"] += ms_since(begin)
         ids, encode, decode = loop.window(mel)
+        ids, moved = loop.kept(ids)
+        at += moved
         r = {**r, "encode_ms": r["encode_ms"] + encode, "decode_ms": r["decode_ms"] + decode, "windows": r["windows"] + 1,
-             "text": r["text"] + tokenizer.decode(ids), "tokens": r["tokens"] + len(ids)}
+             "text": r["text"] + tokenizer.decode([i for i in ids if i < loop.end]), "tokens": r["tokens"] + len(ids)}
     return r
 
 

@@ -31,6 +31,8 @@ MARGIN = 1e-5           # of every decision that the oracle takes
 CERTAIN = 1e-4          # a temperature at which the most probable token is drawn
 FIELDS = ["audio", "duration_s", "samples_16k", "language", "language_probability", "text", "segments", "output_ids", "load_ms", "features_ms", "encode_ms",
           "decode_ms_per_token", "peak_rss_mib", "bytes_copied_per_token"]
+# generation_config.json without ids that are in the tokenizer too.
+NOTHING = {name: None for name in ("decoder_start_token_id", "eos_token_id", "no_timestamps_token_id", "prev_sot_token_id", "lang_to_id", "task_to_id")}
 SEGMENT_FIELDS = ["start", "end", "text", "tokens", "avg_logprob", "compression_ratio", "no_speech_prob", "temperature"]
 
 
@@ -105,9 +107,9 @@ class OracleTest(SpeechCase):
             self.check(Options(), file=file, samples=samples)
 
     def test_lengths(self):
-        """Of one sample, of part of a frame, of one window; and what is less than a frame behind a window."""
+        """Of one frame, of one window; and what is less than a frame behind a window."""
         tones = tiny.tones(3, 5)
-        for count in (1, 100, 161, 3000, RATE, RATE + HOP - 1, RATE + HOP, 2 * RATE + 7):
+        for count in (160, 161, 3000, RATE, RATE + HOP - 1, RATE + HOP, 2 * RATE + 7):
             with self.subTest(count):
                 file, samples = self.wav(f"{count}.wav", tones[:count])
                 self.check(Options(timestamps=False), "--timestamps", "none", file=file, samples=samples)
@@ -115,6 +117,12 @@ class OracleTest(SpeechCase):
             with self.subTest(count):
                 file, samples = self.wav(f"{count}.wav", tones[:count])
                 self.check(Options(), file=file, samples=samples)
+
+    def test_less_than_a_frame_is_refused(self):
+        for count in (1, 159):
+            file, _ = self.wav(f"{count}.wav", tiny.tones(3, 5)[:count])
+            for more in ([], ["--vad"], ["--batched"]):
+                self.refused(Run("transcribe", self.model, file, *more), f"{count}.wav: too short: samples at 16000 Hz: {count}")
 
     def test_without_timestamps_windows_are_fixed(self):
         for seed in SEEDS:
@@ -208,9 +216,18 @@ class OracleTest(SpeechCase):
 
     def test_ids_from_the_tokenizer(self):
         """Where generation_config.json says nothing but what is suppressed."""
-        names = ("decoder_start_token_id", "eos_token_id", "no_timestamps_token_id", "prev_sot_token_id", "lang_to_id", "task_to_id")
-        model = tiny.write_folder(self.folder / "names", self.weights[SEEDS[0]], generation={name: None for name in names})
-        self.check(Options(prompt="abc"), "--prompt", "abc", model=model)
+        for layout in ("merged", "genai"):
+            model = tiny.write_folder(self.folder / "names", self.weights[SEEDS[0]], layout, generation=NOTHING)
+            self.check(Options(prompt="abc"), "--prompt", "abc", model=model)
+
+    def test_folders_of_onnxruntime_genai(self):
+        """Their encoder writes the source's keys and values; sizes of the spectrogram are those of its input."""
+        model = tiny.write_folder(self.folder / "genai", self.weights[SEEDS[0]], "genai", generation=NOTHING)
+        for options, more in ((Options(), []), (Options(beams=3), ["--beams", 3])):
+            self.check(options, *more, model=model)
+        got, want = (self.one(self.tones, "--timestamps", "word", model=m) for m in (model, self.models[SEEDS[0]]))
+        self.assertEqual(got["output_ids"], want["output_ids"])
+        self.assertEqual(got["bytes_copied_per_token"], 0)
 
     def test_models_of_english_alone(self):
         model = tiny.write_folder(self.folder / "english", self.weights[SEEDS[0]], generation={"is_multilingual": False, "lang_to_id": None, "task_to_id": None})
@@ -582,10 +599,11 @@ class FilesTest(SpeechCase):
 
     def test_nobody_reads(self):
         with open("/dev/full", "wb") as full:
-            for options in ([], ["--json"], ["--format", "srt"]):
+            for options in ([], ["--json"], ["--format", "srt"], [self.other], ["--json", self.folder / "missing.wav", self.other]):
                 done = subprocess.run([cli_case.SITU, "transcribe", self.model, self.tones, *options], stdout=full, stderr=subprocess.PIPE)
                 self.assertEqual(done.returncode, 2, options)
-                self.assertIn(b"situ: standard output cannot be written\n", done.stderr)
+                self.assertTrue(done.stderr.endswith(b"situ: standard output cannot be written\n"), done.stderr)
+                self.assertNotIn(b"missing.wav", done.stderr, "no other file is begun")
 
     def test_progress_on_a_terminal(self):
         master, terminal = pty.openpty()

@@ -32,7 +32,9 @@ def source_of(spec, rows=8):
 class Spec:
     name: str
     positions: str = "learned"  # learned: a table of CONTEXT rows for each side; relative: a bias by bucketed distance
-    layout: str = "merged"      # merged: one If around two decoders; pair: two files; layers: an If in each layer
+    # merged: one If around two decoders; pair: two files; layers: an If in each layer; genai: the encoder writes the source's keys
+    # and values, and a decoder without a first call of its own reads them, as onnxruntime-genai's builder names them.
+    layout: str = "merged"
     predicate: str = "flag"     # layers: flag: use_cache_branch, bool [1]; number: an int64 [1]; shape: whether there is a past source
     masked: bool = True         # the decoder takes encoder_attention_mask
     returned: str = "empty"     # what the cached branch returns as the source's keys and values: empty or past
@@ -414,9 +416,8 @@ def model_of(g, inputs, outputs):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="pytorch")
 
 
-def encoder_model(spec, w):
-    g = Graph(spec, w)
-    g.encoder()
+def encoder_interface(spec):
+    """Its inputs and outputs."""
     dims = ["batch_size", "encoder_sequence_length"]
     if spec.source == "frames":  # the name of the rows is that of the frames, as exporters have it
         inputs = [value("input_features", [*dims, FEATURES]), value("attention_mask", dims, TensorProto.INT64)]
@@ -427,7 +428,13 @@ def encoder_model(spec, w):
         inputs, dims = [value("input_features", ["batch_size", FEATURES, FRAMES])], ["batch_size", FRAMES // FRAMES_A_ROW]
     else:
         inputs = [value("input_features", ["batch_size", "feature_rows", FEATURES])]
-    return model_of(g, inputs, [value("last_hidden_state", [*dims, WIDTH])])
+    return inputs, [value("last_hidden_state", [*dims, WIDTH])]
+
+
+def encoder_model(spec, w):
+    g = Graph(spec, w)
+    g.encoder()
+    return model_of(g, *encoder_interface(spec))
 
 
 def branch(outer, name, write):
@@ -485,8 +492,50 @@ def layers_model(spec, w):
     return model_of(g, decoder_inputs(spec, True, True, flag), presents(spec))
 
 
+def renamed(model, names):
+    """The model with other names of values."""
+    graph = model.graph
+    for v in [*graph.input, *graph.output]:
+        v.name = names.get(v.name, v.name)
+    for node in graph.node:
+        for side in (node.input, node.output):
+            side[:] = [names.get(name, name) for name in side]
+    return model
+
+
+def genai_models(spec, w):
+    """encoder.onnx and decoder.onnx."""
+    encoder, decoder = Graph(spec, w), Graph(spec, w)
+    hidden = encoder.encoder()
+    for i, part in parts(spec):
+        encoder.heads(hidden, f"decoder.{i}.cross.{part[0]}", f"present.{i}.encoder.{part}")
+    inputs, outputs = encoder_interface(spec)
+    encoder = model_of(encoder, inputs, outputs + [rows("encoder", i, part, "present", outputs[0].type.tensor_type.shape.dim[1].dim_value) for i, part in parts(spec)])
+    decoder.decoder(True, kept)
+    decoder = model_of(decoder, decoder_inputs(spec, False, True), presents(spec, False))
+    decoder.graph.input[0].type.tensor_type.elem_type = TensorProto.INT32
+    names = {"input_features": "audio_features", "last_hidden_state": "hidden_states"}
+    for i, part in parts(spec):
+        for side, kind in (("decoder", "self"), ("encoder", "cross")):
+            names |= {f"past_key_values.{i}.{side}.{part}": f"past_{part}_{kind}_{i}", f"present.{i}.{side}.{part}": f"present_{part}_{kind}_{i}"}
+    return renamed(encoder, names), renamed(decoder, names)
+
+
+def genai_config(spec):
+    return {"model": {"type": "whisper", "context_length": CONTEXT, "eos_token_id": END, "vocab_size": VOCABULARY,
+                      "encoder": {"filename": "encoder.onnx", "inputs": {"audio_features": "audio_features"},
+                                  "outputs": {"encoder_hidden_states": "hidden_states", "cross_present_key_names": "present_key_cross_%d", "cross_present_value_names": "present_value_cross_%d"}},
+                      "decoder": {"filename": "decoder.onnx", "num_hidden_layers": spec.layers,
+                                  "inputs": {"input_ids": "input_ids", "past_key_names": "past_key_self_%d", "past_value_names": "past_value_self_%d",
+                                             "cross_past_key_names": "past_key_cross_%d", "cross_past_value_names": "past_value_cross_%d"},
+                                  "outputs": {"logits": "logits", "present_key_names": "present_key_self_%d", "present_value_names": "present_value_self_%d"}}},
+            "search": {"max_length": CONTEXT, "past_present_share_buffer": False}}
+
+
 def files_of(spec, w):
     """{file name: model} of the folder."""
+    if spec.layout == "genai":
+        return dict(zip(("encoder.onnx", "decoder.onnx"), genai_models(spec, w)))
     files = {"encoder_model.onnx": encoder_model(spec, w)}
     if spec.layout == "pair":
         files["decoder_model.onnx"], files["decoder_with_past_model.onnx"] = pair_models(spec, w)
@@ -499,10 +548,10 @@ def config(spec):
     return {"is_encoder_decoder": True, "vocab_size": VOCABULARY, "max_position_embeddings": CONTEXT, "decoder_start_token_id": START, "eos_token_id": END}
 
 
-def write_folder(folder, files, settings):
+def write_folder(folder, files, settings, name="config.json"):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, model in files.items():
-        onnx.save(model, folder / name)
-    (folder / "config.json").write_text(json.dumps(settings))
+    for file, model in files.items():
+        onnx.save(model, folder / file)
+    (folder / name).write_text(json.dumps(settings))
     return folder

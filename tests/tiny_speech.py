@@ -57,13 +57,18 @@ def preprocessor_config():
 
 
 def write_folder(folder, w, layout="merged", generation={}, preprocessor={}):
-    """generation, preprocessor: fields that are changed; None takes one away."""
+    """generation, preprocessor: fields that are changed; None takes one away. The layout "genai" has no preprocessor_config.json."""
     shutil.rmtree(folder, ignore_errors=True)
     spec = replace(SPEECH, layout=layout)
+    files = {"generation_config.json": {**generation_config(), **generation}, "preprocessor_config.json": {**preprocessor_config(), **preprocessor}}
     settings = {"model_type": "whisper", "is_encoder_decoder": True, "vocab_size": VOCABULARY, "max_target_positions": CONTEXT,
                 "num_mel_bins": FEATURES, "decoder_start_token_id": START, "eos_token_id": END}
-    tiny.write_folder(folder, tiny.files_of(spec, w), settings)
-    for name, fields in (("generation_config.json", {**generation_config(), **generation}), ("preprocessor_config.json", {**preprocessor_config(), **preprocessor})):
+    if layout == "genai":
+        tiny.write_folder(folder, tiny.files_of(spec, w), tiny.genai_config(spec), "genai_config.json")
+        del files["preprocessor_config.json"]
+    else:
+        tiny.write_folder(folder, tiny.files_of(spec, w), settings)
+    for name, fields in files.items():
         (folder / name).write_text(json.dumps({k: v for k, v in fields.items() if v is not None}))
     (folder / "tokenizer.json").write_text(tokenizer_json())
     return folder

@@ -88,7 +88,7 @@ class SpeechStream {
   ~SpeechStream();
 
   // The next segment; nullopt: there is none any more. Errors: those of AudioReader::read, Model::step; after one, the
-  // next call gives it again.
+  // next call gives it again. kInvalidArgument at the end of audio shorter than one frame of a spectrogram (10 ms).
   Result<std::optional<SpeechSegment>> next();
   // What there is so far. Without segments that next() has not given yet.
   const Transcript& transcript() const;

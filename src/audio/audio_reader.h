@@ -45,6 +45,8 @@ class AudioReader {
   ~AudioReader();
 
   const AudioInfo& info() const { return info_; }
+  // What errors begin with: the path.
+  const std::string& name() const { return name_; }
 
   // Writes up to out.size() samples to `out` [n] and returns how many: fewer than out.size() only at the end, 0 after
   // it. Errors: kBadFile: a sample that is not finite or beyond 1e9; Ogg whose later part has another rate; no sample

@@ -49,8 +49,10 @@ std::string size_text(double bytes) {
   return text;
 }
 
-Status write_file(const std::string& path, const std::string& text) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
+namespace {
+
+Status write_plainly(const std::string& to, const std::string& text, const std::string& shown) {
+  std::FILE* file = std::fopen(to.c_str(), "wb");
   bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   int why = errno;
   if (file && std::fclose(file) != 0 && written) {
@@ -58,7 +60,27 @@ Status write_file(const std::string& path, const std::string& text) {
     why = errno;
   }
   if (written) return Status::ok();
-  return Status::error((path.empty() ? "''" : path) + ": cannot be written: " + std::generic_category().message(why));
+  return Status::error(shown + ": cannot be written: " + std::generic_category().message(why));
+}
+
+}  // namespace
+
+Status write_file(const std::string& path, const std::string& text) {
+  const std::string shown = path.empty() ? "''" : path;
+  std::error_code unknown;
+  const std::filesystem::file_type type = std::filesystem::symlink_status(path, unknown).type();
+  if (path.empty() || (type != std::filesystem::file_type::regular && type != std::filesystem::file_type::not_found))
+    return write_plainly(path, text, shown);  // a pipe, a device, a link
+  const std::string part = path + ".part";
+  Status written = write_plainly(part, text, shown);
+  std::error_code error;
+  if (written.is_ok()) {
+    std::filesystem::rename(part, path, error);
+    if (!error) return written;
+    written = Status::error(shown + ": cannot be written: " + error.message());
+  }
+  std::filesystem::remove(part, unknown);
+  return written;
 }
 
 Result<int64_t> parse_memory(const std::optional<std::string>& text) {

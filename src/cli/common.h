@@ -24,7 +24,8 @@ Result<std::string> read_file(const std::string& path);
 
 // "45.0 KiB"
 std::string size_text(double bytes);
-// Writes the whole file. Error: it cannot be written (names it and why).
+// Writes a file whole or not at all, by PATH.part; what is no plain file (a pipe, a device, a link) directly. Error: it
+// cannot be written (names it and why).
 Status write_file(const std::string& path, const std::string& text);
 
 // Bytes of a --memory such as "2GiB", "512MiB", "1000000"; 0 without one. Error: it is no size.

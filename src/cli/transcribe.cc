@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -142,28 +141,6 @@ Json to_json(const TranscribeArguments& a, const std::string& audio, const Trans
 
 std::string line(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
-// Whole or not at all.
-Status write_file(const std::filesystem::path& path, const std::string& text) {
-  std::filesystem::path part = path;
-  part += ".part";
-  {
-    std::ofstream out(part, std::ios::binary | std::ios::trunc);
-    out << text;
-    out.close();
-    if (!out) {
-      std::error_code ignored;
-      std::filesystem::remove(part, ignored);
-      return Status::error(path.string() + ": cannot be written");
-    }
-  }
-  std::error_code error;
-  std::filesystem::rename(part, path, error);
-  if (!error) return Status::ok();
-  std::error_code ignored;
-  std::filesystem::remove(part, ignored);
-  return Status::error(path.string() + ": " + error.message());
-}
-
 // What the format makes of a transcript.
 std::string rendered(const TranscribeArguments& a, const std::string& audio, const Transcript& t, double load_ms,
                      const std::string& error) {
@@ -202,7 +179,7 @@ class Transcriber {
       const std::string shown = line_of(**segment, a_.speech.timestamps != Timestamps::kNone);
       if (to_stdout) {
         out.write(shown);
-        if (!flush_output()) return Status::error(kNoOutput);
+        if (!flush_output()) return no_output();
       } else if (a_.format == "json" && !a_.quiet) {
         std::fputs(one_line(shown.substr(0, shown.size() - 1)).c_str(), stderr);
         std::fputc('\n', stderr);
@@ -222,33 +199,38 @@ class Transcriber {
         std::fputs(text.c_str(), stdout);
       else if (cancelled_)  // what is there may be whole
         std::fprintf(stderr, "situ: interrupted: %s is not written\n", one_line(out_file(audio).string()).c_str());
-      else if (const Status written = write_file(out_file(audio), text); !written.is_ok())
+      else if (const Status written = write_file(out_file(audio).string(), text); !written.is_ok())
         return written;
     }
-    if (!flush_output()) return Status::error(kNoOutput);
+    if (!flush_output()) return no_output();
     return failed;
   }
   bool cancelled() const { return cancelled_; }
+  // Whether nobody reads what is printed.
+  bool is_unread() const { return unread_; }
 
  private:
   std::filesystem::path out_file(const std::string& audio) const {
     return std::filesystem::path(a_.out_folder) / (stem_of(audio) + "." + a_.format);
   }
+  Status no_output() {
+    unread_ = true;
+    return Status::error(kNoOutput);
+  }
   Status report_failure(const std::string& audio, const Status& why) {
     if (a_.format != "json") return why;
     const std::string object = line({{"audio", audio}, {"error", why.message()}});
     if (!a_.out_folder.empty()) {
-      const Status written = write_file(out_file(audio), object);
+      const Status written = write_file(out_file(audio).string(), object);
       return written.is_ok() ? why : written;
     }
     std::fputs(object.c_str(), stdout);
-    flush_output();
-    return why;
+    return flush_output() ? why : no_output();
   }
 
   const TranscribeArguments& a_;
   SpeechModel& model_;
-  bool cancelled_ = false;
+  bool cancelled_ = false, unread_ = false;
 };
 
 // What a model of another kind says of what its encoder is given.
@@ -320,6 +302,7 @@ int transcribe(TranscribeArguments a) {
   for (const std::string& audio : a.audio) {
     if (const Status done = transcriber.run(audio); !done.is_ok()) code = fail(done.message());
     if (transcriber.cancelled() || is_interrupted()) return kInterrupted;
+    if (transcriber.is_unread()) break;
   }
   return code;
 }

@@ -42,11 +42,16 @@ void add_transcribe_options(CLI::App& command, TranscribeArguments& a) {
       ->type_name("NAME=FILE");
   command.add_option("--language", s.language, "A code such as en (default: auto)")->type_name("CODE");
   command.add_option("--task", s.task, "translate: into English")->check(CLI::IsMember({"transcribe", "translate"}));
-  const std::map<std::string, Timestamps> times{
-      {"none", Timestamps::kNone}, {"segment", Timestamps::kSegment}, {"word", Timestamps::kWord}};
-  command.add_option("--timestamps", s.timestamps, "Of what: none, segment (default) or word")
-      ->transform(CLI::CheckedTransformer(times))
-      ->type_name("TEXT:{none,segment,word}");
+  command
+      .add_option_function<std::string>(
+          "--timestamps",
+          [&s](const std::string& text) {
+            s.timestamps = text == "none"   ? Timestamps::kNone
+                           : text == "word" ? Timestamps::kWord
+                                            : Timestamps::kSegment;
+          },
+          "Of what: none, segment (default) or word")
+      ->check(CLI::IsMember({"none", "segment", "word"}));
   command.add_option("--beams", s.beams, "Beams at temperature 0 (1: greedy)")
       ->check(CLI::Range(int64_t{1}, kMostBeams));
   command.add_option("--temperature", a.temperatures,

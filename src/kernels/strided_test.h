@@ -125,18 +125,28 @@ class StridedTensor {
   void reset() { std::fill(bytes_.begin(), bytes_.end(), std::byte{0xab}); }
   // Nothing was written outside of the tensor.
   bool untouched_outside() const {
+    if (!same_place(outside_of_)) find_outside();
+    return std::all_of(outside_.begin(), outside_.end(), [&](size_t i) { return bytes_[i] == std::byte{0xab}; });
+  }
+
+ private:
+  bool same_place(const View& other) const {
+    return other.data == view_.data && other.rank == view_.rank &&
+           std::equal(view_.dims, view_.dims + view_.rank, other.dims) &&
+           std::equal(view_.strides, view_.strides + view_.rank, other.strides);
+  }
+  // Once for a view: kernels with large workspaces are asked many times.
+  void find_outside() const {
     std::vector<bool> inside(bytes_.size());
     const int64_t start = view_.data - bytes_.data();
     for (int64_t i = 0; i < count(); ++i) {
       for (int64_t b = 0; b < element_; ++b) inside[static_cast<size_t>(start + offset(i) * element_ + b)] = true;
     }
-    for (size_t i = 0; i < bytes_.size(); ++i) {
-      if (!inside[i] && bytes_[i] != std::byte{0xab}) return false;
-    }
-    return true;
+    outside_.clear();
+    for (size_t i = 0; i < bytes_.size(); ++i)
+      if (!inside[i]) outside_.push_back(i);
+    outside_of_ = view_;
   }
-
- private:
   double read(int64_t at) const {
     const std::byte* p = view_.data + at * element_;
     switch (view_.type) {
@@ -211,6 +221,8 @@ class StridedTensor {
   int64_t element_;
   std::vector<std::byte> bytes_;
   View view_;
+  mutable std::vector<size_t> outside_;  // bytes that are no element of outside_of_
+  mutable View outside_of_;
 };
 
 // Relative error that one rounding to `type` makes.

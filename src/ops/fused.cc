@@ -62,7 +62,7 @@ Status infer_multi_head_attention(InferContext& c) {
 }
 
 // com.microsoft.Attention without past and masks: input [B,S,C], weights [C,3*H*D], bias [3*H*D] -> [B,S,H*D] and K and
-// V, one behind the other, [2,B,H,S,D].
+// V, one behind the other, [2,B,H,S,D]. qkv_hidden_sizes, where given, says the thirds: others are refused.
 Status infer_self_attention(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "input"));
   SITU_RETURN_IF_ERROR(c.need(1, "weights"));
@@ -70,13 +70,16 @@ Status infer_self_attention(InferContext& c) {
   const Shape &x = c.input(0).shape, &w = c.input(1).shape;
   for (size_t i = 3; i < c.in.size(); ++i)
     if (c.has(i)) return c.fail("only input, weights and bias are supported, input " + std::to_string(i) + " is given");
-  if (!c.node.attr_ints("qkv_hidden_sizes").empty()) return c.fail("qkv_hidden_sizes is not supported");
   if (c.node.attr_int("do_rotary", 0) != 0 || c.node.attr_int("past_present_share_buffer", 0) != 0)
     return c.fail("do_rotary and past_present_share_buffer are not supported");
   if (x.size() != 3 || w.size() != 2 || !w[1].is_const() || heads <= 0 || w[1].value() % (3 * heads) != 0 ||
       x[2] != w[0])
     return c.fail("input " + shape_str(x) + " and weights " + shape_str(w) + " with num_heads " +
                   std::to_string(heads) + " should be [batch, sequence, C] and [C, 3 * num_heads * size]");
+  for (const int64_t part : c.node.attr_ints("qkv_hidden_sizes"))
+    if (part != w[1].value() / 3)
+      return c.fail("qkv_hidden_sizes " + std::to_string(part) + " is not a third of " + w[1].str() +
+                    " columns: Q, K and V of different widths are not supported");
   const int64_t size = w[1].value() / (3 * heads);
   c.set(0, c.input(0).type, {x[0], x[1], Dim(heads * size)});
   if (c.out.size() > 1) c.set(1, c.input(0).type, {Dim(2), x[0], Dim(heads), x[1], Dim(size)});

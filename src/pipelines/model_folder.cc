@@ -119,6 +119,7 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
   if (model.contains("encoder")) {
     SITU_RETURN_IF_ERROR(read_file_name(config, model, "encoder", "encoder.onnx", &m->encoder_file));
     m->generation.encoder_decoder = true;
+    read_generation_fields(config.string() + ": model.", model, &m->generation);  // what a text begins with
   }
   SITU_RETURN_IF_ERROR(read_file_name(config, model, "decoder", "model.onnx", &m->model_file));
   InputNames& n = m->names;

@@ -6,7 +6,8 @@
 namespace situ {
 namespace {
 
-// The encoder's one input of floats: [batch, mels, frames].
+// The encoder's one input of floats: [batch, mels, frames]. `given`: a file of the folder says the sizes; without one
+// (onnxruntime-genai's folders) the encoder does.
 Result<std::string> find_spectrogram(const Model::Impl& m, MelConfig* mel, bool given) {
   if (!m.has_encoder() || !m.files.encoder)
     return Status::error(Code::kUnsupportedModel,
@@ -34,6 +35,9 @@ Result<std::string> find_spectrogram(const Model::Impl& m, MelConfig* mel, bool 
     mel->mels = static_cast<int>(mels.value());
   }
   const Dim& frames = value.info.shape[2];
+  const int64_t a_second = mel->rate / mel->hop;
+  if (!given && frames.is_const() && frames.value() > 0 && frames.value() % a_second == 0 && frames.value() / a_second <= 600)
+    mel->chunk_seconds = static_cast<int>(frames.value() / a_second);
   if (frames.is_const() && frames.value() != static_cast<int64_t>(mel->frames()))
     return Status::error(Code::kUnsupportedModel, file + ": input '" + value.name + "' has " +
                                                       std::to_string(frames.value()) + " frames, and a window of " +
@@ -79,7 +83,8 @@ Result<SpeechModel> SpeechModel::of(Model& model) {
     Result<MelConfig> config = MelConfig::of_folder(m.folder.folder);
     if (!config.is_ok()) return config.status().or_code(Code::kBadFile);
     std::error_code unknown;
-    const bool given = std::filesystem::exists(m.folder.folder / "preprocessor_config.json", unknown);
+    const auto there = [&](const char* name) { return std::filesystem::exists(m.folder.folder / name, unknown); };
+    const bool given = there("preprocessor_config.json") || there("processor_config.json");
     const Result<std::string> input = find_spectrogram(m, &*config, given);
     if (!input.is_ok()) return input.status();
     if (!m.tokenizer)

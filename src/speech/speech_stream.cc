@@ -321,7 +321,7 @@ Status SpeechStream::Impl::advance() {
   const Result<MelWindow> mel = windows->at(seek);
   if (!mel.is_ok()) return mel.status();
   // What is left of less than a frame is nothing that could be heard.
-  if (mel->samples.empty() || (seek > 0 && static_cast<int>(mel->samples.size()) < model.mel.config().hop)) {
+  if (static_cast<int>(mel->samples.size()) < model.mel.config().hop) {
     ended = true;
     return Status::ok();
   }
@@ -390,6 +390,13 @@ Status SpeechStream::Impl::advance_together() {
   return Status::ok();
 }
 
+Status SpeechStream::Impl::too_short() const {
+  const Status why = Status::error(
+      Code::kInvalidArgument, "too short: samples at " + std::to_string(rate) + " Hz: " + std::to_string(samples) +
+                                  ", and one frame of a spectrogram has " + std::to_string(model.mel.config().hop));
+  return reader ? why.with_context(reader->name()) : why;
+}
+
 Result<std::optional<SpeechSegment>> SpeechStream::Impl::next() {
   if (failed) return *failed;
   while (ready.empty() && !ended) {
@@ -402,6 +409,10 @@ Result<std::optional<SpeechSegment>> SpeechStream::Impl::next() {
       return *failed;
     }
     count();
+    if (ended && !transcript.cancelled && samples < model.mel.config().hop) {
+      failed = too_short();
+      return *failed;
+    }
   }
   if (ready.empty()) {
     transcript.duration_s = static_cast<double>(samples) / static_cast<double>(rate);

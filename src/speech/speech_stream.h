@@ -66,6 +66,7 @@ struct SpeechStream::Impl {
   Status begin(SampleWindows::Read read);
   Status begin_texts();
   Status encode_texts();
+  Status too_short() const;
   // Times of the recording for a segment or a word that lies between two times of a window.
   std::pair<double, double> seconds(const Window& window, double begin, double end, bool word) const;
   WindowDecoder::PromptIds prompt() const;
