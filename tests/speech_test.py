@@ -17,6 +17,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import onnx
 
 import cli_case
 import golden
@@ -228,6 +229,25 @@ class OracleTest(SpeechCase):
         got, want = (self.one(self.tones, "--timestamps", "word", model=m) for m in (model, self.models[SEEDS[0]]))
         self.assertEqual(got["output_ids"], want["output_ids"])
         self.assertEqual(got["bytes_copied_per_token"], 0)
+
+    def test_spectrograms_of_halves(self):
+        """Where the encoder takes float16, the spectrogram is rounded to it."""
+        folder = tiny.write_folder(self.folder / "halves", self.weights[SEEDS[0]])
+        model = onnx.load(folder / "encoder_model.onnx")
+        for node in model.graph.node:
+            node.input[:] = ["features" if name == "input_features" else name for name in node.input]
+        model.graph.node.insert(0, onnx.helper.make_node("Cast", ["input_features"], ["features"], to=onnx.TensorProto.FLOAT))
+        model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+        onnx.save(model, folder / "encoder_model.onnx")
+        spectrogram = LogMel(self.samples).window(0)[None].astype(np.float16)
+        answers = []
+        for model, array in ((folder, spectrogram), (folder, spectrogram.astype(np.float32)), (self.model, spectrogram.astype(np.float32))):
+            np.save(self.folder / "array.npy", array)
+            answers += [self.one("--encoder-input", f"input_features={self.folder / 'array.npy'}", *naive, model=model)["segments"] for naive in ((), ("--naive",))]
+        self.assertTrue(answers[0])
+        self.assertEqual(answers[:2], answers[2:4])
+        self.assertEqual(*({str([s["tokens"] for s in a]) for a in some} for some in (answers[:4], answers[4:])))
+        self.one(self.tones, model=folder)
 
     def test_models_of_english_alone(self):
         model = tiny.write_folder(self.folder / "english", self.weights[SEEDS[0]], generation={"is_multilingual": False, "lang_to_id": None, "task_to_id": None})

@@ -506,9 +506,9 @@ def renamed(model, names):
 def genai_models(spec, w):
     """encoder.onnx and decoder.onnx."""
     encoder, decoder = Graph(spec, w), Graph(spec, w)
-    hidden = encoder.encoder()
+    encoder.encoder()
     for i, part in parts(spec):
-        encoder.heads(hidden, f"decoder.{i}.cross.{part[0]}", f"present.{i}.encoder.{part}")
+        encoder.heads("last_hidden_state", f"decoder.{i}.cross.{part[0]}", f"present.{i}.encoder.{part}")
     inputs, outputs = encoder_interface(spec)
     encoder = model_of(encoder, inputs, outputs + [rows("encoder", i, part, "present", outputs[0].type.tensor_type.shape.dim[1].dim_value) for i, part in parts(spec)])
     decoder.decoder(True, kept)

@@ -14,7 +14,7 @@ namespace situ {
 
 class Model;
 
-// An array of the caller, in C order and the machine's byte order.
+// An array of the caller, in C order and the machine's byte order. float32 for an input of float16 is rounded to it.
 struct NamedArray {
   enum class Type { kBool, kInt32, kInt64, kFloat16, kFloat32 };
   std::string name;  // of the graph's input; GRAPH.NAME ("vision_encoder.pixel_values") where several have it

@@ -196,6 +196,31 @@ std::vector<double> Tensor::to_f64() const {
   }
 }
 
+namespace {
+
+// To nearest even; what is too large becomes infinity, NaN stays NaN.
+uint16_t float_to_half(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);
+  if (magnitude < 0x38800000u) {  // a subnormal half: adding 0.5 rounds at its last bit, 2^-24
+    const float rounded = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(rounded) - 0x3f000000u));
+  }
+  return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13));
+}
+
+}  // namespace
+
+Tensor rounded_to_half(const Tensor& t) {
+  Tensor half = Tensor::allocate(DType::kF16, t.dims());
+  const Tensor whole = t.contiguous() ? t : aligned_copy(t, false);
+  const float* from = whole.view().as<float>();
+  auto* to = reinterpret_cast<uint16_t*>(half.view().data);
+  for (int64_t i = 0; i < t.count(); ++i) to[i] = float_to_half(from[i]);
+  return half;
+}
+
 float half_to_float(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t exponent = (bits >> 10) & 31u;

@@ -65,6 +65,9 @@ class Tensor {
 // are given back piece by piece, so that memory never holds both.
 Tensor aligned_copy(const Tensor& t, bool release_pages);
 
+// f32 as f16, rounded to nearest even: contiguous, owned.
+Tensor rounded_to_half(const Tensor& t);
+
 // IEEE half and bfloat16 bits to float, exact.
 float half_to_float(uint16_t bits);
 float bfloat_to_float(uint16_t bits);

@@ -266,15 +266,12 @@ int transcribe_inputs(const TranscribeArguments& a, Model& model, std::span<cons
   if (!speech.is_ok()) return transcribe_arrays(a, model, tensors);
   Prompt prompt;
   if (const Status given = add_encoder_inputs(model, tensors, &prompt); !given.is_ok()) return fail(given.message());
-  const NamedArray& array = prompt.arrays[0];
-  if (array.type != NamedArray::Type::kFloat32) return fail("array '" + array.name + "': a spectrogram is float32");
-  int64_t count = 1;
-  for (const int64_t d : array.shape) count *= d;
+  const std::vector<double> numbers = tensors[0].tensor.to_f64();
+  const std::vector<float> spectrogram(numbers.begin(), numbers.end());
   model.interrupt_when(note_interrupts(true));
   Transcriber transcriber(a, *speech);
   const std::string name = a.encoder_inputs[0].substr(a.encoder_inputs[0].find('=') + 1);
-  const Status done = transcriber.run(
-      name, speech->start_spectrogram({static_cast<const float*>(array.data), static_cast<size_t>(count)}, a.speech));
+  const Status done = transcriber.run(name, speech->start_spectrogram(spectrogram, a.speech));
   return transcriber.cancelled() ? kInterrupted : done.is_ok() ? kDone : fail(done.message());
 }
 

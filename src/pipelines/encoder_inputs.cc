@@ -36,7 +36,8 @@ Result<size_t> find_input(const std::string& name, std::span<const GraphInput> i
 
 Status check(const Tensor& tensor, const GraphInput& input) {
   const std::vector<int64_t> dims = tensor.dims();
-  bool fits = tensor.type() == input.type && dims.size() == input.dims.size();
+  const bool rounded = tensor.type() == DType::kF32 && input.type == DType::kF16;
+  bool fits = (tensor.type() == input.type || rounded) && dims.size() == input.dims.size();
   for (size_t i = 0; fits && i < dims.size(); ++i) fits = input.dims[i] < 0 ? dims[i] >= 1 : dims[i] == input.dims[i];
   if (fits) return Status::ok();
   return Status::error("should be " + std::string(dtype_name(input.type)) + shape_text(input.dims) + ", is " +

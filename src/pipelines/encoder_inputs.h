@@ -29,7 +29,7 @@ struct GraphInput {
 
 // For each tensor the index of its input. Errors name the tensor, what is wanted and what was found: a name that no
 // input has (the message lists those that there are), that inputs of two graphs have, or that comes twice as NAME and
-// GRAPH.NAME; another type, rank or extent.
+// GRAPH.NAME; another type (but float32 for float16), rank or extent.
 Result<std::vector<size_t>> match_encoder_inputs(std::span<const GivenTensor> tensors,
                                                  std::span<const GraphInput> inputs);
 

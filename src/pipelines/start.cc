@@ -37,6 +37,28 @@ Status add_array(const NamedArray& array, EncoderInput* source) {
   return source->tensors.emplace(array.name, t).second ? Status::ok() : wrong("it is given twice");
 }
 
+// Float arrays for inputs of halves, which a host rounds before it feeds them.
+void round_to_declared(const ModelFiles& files, EncoderInput* source) {
+  const auto round_for = [&](const Graph& graph) {
+    for (auto& [name, tensor] : source->tensors)
+      for (const ValueId v : graph.inputs) {
+        const Value& input = graph.values[v];
+        if (tensor.type() == DType::kF32 && input.info.type == DType::kF16 &&
+            (name == input.name || name.ends_with("." + input.name)))
+          tensor = rounded_to_half(tensor);
+      }
+  };
+  if (files.encoder) round_for(files.encoder->graph);
+  for (const MediaEncoder& media : files.media) round_for(media.model.graph);
+}
+
+Status add_arrays(const Model::Impl& model, const Prompt& prompt, EncoderInput* source) {
+  for (const NamedArray& a : prompt.arrays)
+    SITU_RETURN_IF_ERROR(add_array(a, source).with_context(model.folder.model_file.string()));
+  round_to_declared(model.files, source);
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<Start> start_of(const Model::Impl& model, const Prompt& prompt) {
@@ -44,7 +66,7 @@ Result<Start> start_of(const Model::Impl& model, const Prompt& prompt) {
   Start start;
   if (!model.has_encoder()) {
     if (model.takes_media() && prompt.decoder_ids.empty()) {
-      for (const NamedArray& a : prompt.arrays) SITU_RETURN_IF_ERROR(add_array(a, &start.source).with_context(file));
+      SITU_RETURN_IF_ERROR(add_arrays(model, prompt, &start.source));
       const Result<MediaPlaces> places = media_places(model.files, prompt.ids, start.source);
       if (!places.is_ok()) return places.status().with_context(model.folder.folder.string());
     } else if (const int64_t image = model.folder.media.image;
@@ -57,7 +79,7 @@ Result<Start> start_of(const Model::Impl& model, const Prompt& prompt) {
                            file + ": the model has no encoder, and takes one prompt of token ids");
     start.decoder = prompt.ids;
   } else {
-    for (const NamedArray& a : prompt.arrays) SITU_RETURN_IF_ERROR(add_array(a, &start.source).with_context(file));
+    SITU_RETURN_IF_ERROR(add_arrays(model, prompt, &start.source));
     const bool takes_ids = model.encoder_takes_ids();
     if (takes_ids) start.source.ids = prompt.ids;
     if (takes_ids && prompt.ids.empty())

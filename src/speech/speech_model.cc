@@ -36,7 +36,8 @@ Result<std::string> find_spectrogram(const Model::Impl& m, MelConfig* mel, bool 
   }
   const Dim& frames = value.info.shape[2];
   const int64_t a_second = mel->rate / mel->hop;
-  if (!given && frames.is_const() && frames.value() > 0 && frames.value() % a_second == 0 && frames.value() / a_second <= 600)
+  if (!given && frames.is_const() && frames.value() > 0 && frames.value() % a_second == 0 &&
+      frames.value() / a_second <= 600)
     mel->chunk_seconds = static_cast<int>(frames.value() / a_second);
   if (frames.is_const() && frames.value() != static_cast<int64_t>(mel->frames()))
     return Status::error(Code::kUnsupportedModel, file + ": input '" + value.name + "' has " +
@@ -51,6 +52,7 @@ Result<std::string> find_spectrogram(const Model::Impl& m, MelConfig* mel, bool 
 Result<Session> SpeechModel::Impl::encode(std::span<const float> spectrogram) {
   const int64_t mels = mel.config().mels;
   Prompt prompt;
+  prompt.decoder_ids = {tokens.start};  // files may not say it, vocabularies do
   prompt.arrays.push_back({input,
                            NamedArray::Type::kFloat32,
                            {1, mels, static_cast<int64_t>(spectrogram.size()) / mels},
