@@ -258,6 +258,29 @@ class Kernels(unittest.TestCase):
         self.assertEqual(wrong, [])
 
 
+class TypesOfOneName(unittest.TestCase):
+    """Two types of one name in a namespace share their inline functions: the linker keeps one's constructor for both."""
+
+    def types(self, path):
+        names, spaces = [], []
+        for line in read(path).splitlines():
+            if opened := re.match(r"namespace ?([\w:]*) ?\{", line):
+                spaces.append(opened.group(1))
+            elif re.match(r"\}  // namespace", line):
+                spaces.pop()
+            elif found := re.match(r"(?:struct|class|union) (\w+)(?: final)?(?: : [^{;]*)? \{", line):
+                names += ["::".join([*spaces, found.group(1)])] if "" not in spaces else []
+        return names
+
+    def test_are_not_there(self):
+        owners = {}
+        for path in [*cpp("include/"), *cpp()]:
+            for name in self.types(path):
+                owners.setdefault(name, []).append(path)
+        self.assertGreater(len(owners), 200)
+        self.assertEqual({n: files for n, files in owners.items() if len(files) > 1 and "SITU_ISA" not in n}, {}, "rename one")
+
+
 class FilesBuiltAtOnce(unittest.TestCase):
     """The sanitizers' build takes files of a folder whose names begin alike together (src/CMakeLists.txt)."""
 

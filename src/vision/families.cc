@@ -62,7 +62,7 @@ constexpr ImageRule kImageRules[] = {
 Status missing(const char* what) { return Status::error(Code::kUnsupportedModel, std::string("no file says ") + what); }
 
 // patches of the tile, and the class token where it is kept.
-Result<int64_t> llava_rows(const SideFiles& files, const Settings&, const RgbImage& tile) {
+Result<int64_t> llava_rows(const SideFiles& files, const ImageSettings&, const RgbImage& tile) {
   std::optional<int64_t> patch = whole_number(files.processor, "patch_size");
   if (!patch) patch = whole_number(files.config, "vision_config.patch_size");
   if (!patch || *patch < 1) {
@@ -82,7 +82,7 @@ Result<int64_t> llava_rows(const SideFiles& files, const Settings&, const RgbIma
 }
 
 // (image_size / patch_size / scale_factor)^2
-Result<int64_t> idefics3_rows(const SideFiles& files, const Settings&, const RgbImage&) {
+Result<int64_t> idefics3_rows(const SideFiles& files, const ImageSettings&, const RgbImage&) {
   if (const auto given = whole_number(files.processor, "image_seq_len")) return *given;
   const auto size = whole_number(files.config, "vision_config.image_size");
   const auto patch = whole_number(files.config, "vision_config.patch_size");
@@ -92,12 +92,12 @@ Result<int64_t> idefics3_rows(const SideFiles& files, const Settings&, const Rgb
   return patches * patches / (*scale * *scale);
 }
 
-Result<int64_t> qwen2_vl_rows(const SideFiles&, const Settings& settings, const RgbImage& tile) {
+Result<int64_t> qwen2_vl_rows(const SideFiles&, const ImageSettings& settings, const RgbImage& tile) {
   const int64_t edge = settings.patch_size.height * settings.merge_size;
   return (tile.height / edge) * (tile.width / edge);
 }
 
-Result<int64_t> paligemma_rows(const SideFiles& files, const Settings&, const RgbImage&) {
+Result<int64_t> paligemma_rows(const SideFiles& files, const ImageSettings&, const RgbImage&) {
   for (const Json* file : {&files.preprocessor, &files.processor}) {
     if (const auto given = whole_number(*file, "image_seq_length")) return *given;
   }
@@ -105,7 +105,7 @@ Result<int64_t> paligemma_rows(const SideFiles& files, const Settings&, const Rg
   return missing("image_seq_length");
 }
 
-Result<int64_t> gemma3_rows(const SideFiles& files, const Settings&, const RgbImage&) {
+Result<int64_t> gemma3_rows(const SideFiles& files, const ImageSettings&, const RgbImage&) {
   for (const Json* file : {&files.processor, &files.preprocessor}) {
     if (const auto given = whole_number(*file, "image_seq_length")) return *given;
   }
@@ -113,14 +113,14 @@ Result<int64_t> gemma3_rows(const SideFiles& files, const Settings&, const RgbIm
 }
 
 // Of one line of tokens.
-Result<int64_t> pixtral_rows(const SideFiles&, const Settings& settings, const RgbImage& tile) {
+Result<int64_t> pixtral_rows(const SideFiles&, const ImageSettings& settings, const RgbImage& tile) {
   return tile.width / settings.patch_size.width;
 }
 
-Pieces image_alone(const SideFiles&, const Prepared&, const ExpansionPiece& image) { return {image}; }
+Pieces image_alone(const SideFiles&, const PreparedImage&, const ExpansionPiece& image) { return {image}; }
 
 // Idefics3: each tile between marks of its row and column, a line's end after each row, the whole at last.
-Pieces expand_idefics3(const SideFiles&, const Prepared& prepared, const ExpansionPiece& image) {
+Pieces expand_idefics3(const SideFiles&, const PreparedImage& prepared, const ExpansionPiece& image) {
   const ExpansionPiece around{.text = "<fake_token_around_image>"};
   Pieces pieces;
   for (int row = 1; row <= prepared.rows; ++row) {
@@ -136,7 +136,7 @@ Pieces expand_idefics3(const SideFiles&, const Prepared& prepared, const Expansi
 }
 
 // Gemma 3: the image, and after it its crops, each as a paragraph of its own.
-Pieces expand_gemma3(const SideFiles& files, const Prepared& prepared, const ExpansionPiece& image) {
+Pieces expand_gemma3(const SideFiles& files, const PreparedImage& prepared, const ExpansionPiece& image) {
   const auto id = [&](const char* name) { return whole_number(files.config, name).value_or(-1); };
   const Pieces one{{.text = "\n\n"},
                    {.text = "<start_of_image>", .id = id("boi_token_index")},
@@ -155,7 +155,7 @@ Pieces expand_gemma3(const SideFiles& files, const Prepared& prepared, const Exp
 }
 
 // Pixtral: lines of tokens, each with an end; the last one has the image's end.
-Pieces expand_pixtral(const SideFiles&, const Prepared& prepared, const ExpansionPiece& image) {
+Pieces expand_pixtral(const SideFiles&, const PreparedImage& prepared, const ExpansionPiece& image) {
   Pieces pieces;
   for (int row = 1; row <= prepared.rows; ++row) {
     pieces.push_back(image);
@@ -165,7 +165,7 @@ Pieces expand_pixtral(const SideFiles&, const Prepared& prepared, const Expansio
 }
 
 // The processor's patches, which may be several of the encoder's.
-void adjust_pixtral(const SideFiles& files, Settings* settings) {
+void adjust_pixtral(const SideFiles& files, ImageSettings* settings) {
   const auto patch = whole_number(files.processor, "patch_size");
   auto merge = whole_number(files.processor, "spatial_merge_size");
   if (!merge) merge = whole_number(files.config, "spatial_merge_size");

@@ -35,11 +35,12 @@ struct Family {
   bool images_first;
   // Rows of the encoder's output for one tile (or one image, where it has no tiles), as the files say; null: no token
   // stands for them.
-  Result<int64_t> (*rows)(const SideFiles& files, const Settings& settings, const RgbImage& tile);
+  Result<int64_t> (*rows)(const SideFiles& files, const ImageSettings& settings, const RgbImage& tile);
   // What the placeholder becomes. image: {image_token, its id, `rows` times}.
-  std::vector<ExpansionPiece> (*expand)(const SideFiles& files, const Prepared& prepared, const ExpansionPiece& image);
+  std::vector<ExpansionPiece> (*expand)(const SideFiles& files, const PreparedImage& prepared,
+                                        const ExpansionPiece& image);
   // What the processor's files say over the image processor's settings; null: nothing.
-  void (*adjust)(const SideFiles& files, Settings* settings);
+  void (*adjust)(const SideFiles& files, ImageSettings* settings);
 };
 
 // By processor_class, or else by model_type; among several, by the image processor. Error kUnsupportedModel: none.

@@ -10,7 +10,7 @@ namespace situ {
 namespace {
 
 // The first that is given: size's height and width, or its shortest edge, the other one in proportion.
-Result<RgbImage> resize_to_size(const RgbImage& image, const Settings& settings, const ImageLimits& limits) {
+Result<RgbImage> resize_to_size(const RgbImage& image, const ImageSettings& settings, const ImageLimits& limits) {
   const SizeSetting& size = settings.size;
   if (size.shortest_edge > 0) {
     const int64_t shorter = std::min(image.width, image.height), longer = std::max(image.width, image.height);
@@ -36,7 +36,7 @@ RgbImage center_crop(const RgbImage& image, int width, int height) {
 }
 
 // Crops of an image that is much wider than high (or higher than wide), for a closer look; none for others.
-std::vector<RgbImage> pan_and_scan(const RgbImage& image, const Settings& settings) {
+std::vector<RgbImage> pan_and_scan(const RgbImage& image, const ImageSettings& settings) {
   const bool wide = image.width >= image.height;
   const int longer = std::max(image.width, image.height), shorter = std::min(image.width, image.height);
   const double ratio = static_cast<double>(longer) / shorter;
@@ -56,8 +56,8 @@ std::vector<RgbImage> pan_and_scan(const RgbImage& image, const Settings& settin
 
 }  // namespace
 
-Result<Prepared> prepare_fixed(RgbImage image, const Settings& settings, const ImageLimits& limits) {
-  Prepared prepared;
+Result<PreparedImage> prepare_fixed(RgbImage image, const ImageSettings& settings, const ImageLimits& limits) {
+  PreparedImage prepared;
   prepared.width = image.width;
   prepared.height = image.height;
   if (settings.do_resize) {
@@ -77,8 +77,8 @@ Result<Prepared> prepare_fixed(RgbImage image, const Settings& settings, const I
   return prepared;
 }
 
-Result<Prepared> prepare_gemma3(RgbImage image, const Settings& settings, const ImageLimits& limits) {
-  Prepared prepared;
+Result<PreparedImage> prepare_gemma3(RgbImage image, const ImageSettings& settings, const ImageLimits& limits) {
+  PreparedImage prepared;
   std::vector<RgbImage> parts;
   if (settings.do_pan_and_scan) parts = pan_and_scan(image, settings);
   prepared.columns = static_cast<int>(parts.size());
@@ -87,17 +87,17 @@ Result<Prepared> prepare_gemma3(RgbImage image, const Settings& settings, const 
   prepared.height = image.height;
   parts.insert(parts.begin(), std::move(image));
   for (RgbImage& part : parts) {
-    Result<Prepared> one = prepare_fixed(std::move(part), settings, limits);
+    Result<PreparedImage> one = prepare_fixed(std::move(part), settings, limits);
     if (!one.is_ok()) return one.status();
     prepared.tiles.push_back(std::move(one->tiles.front()));
   }
   return prepared;
 }
 
-Result<std::vector<PixelTensor>> fixed_tensors(std::span<const Prepared> images, const Settings& settings) {
+Result<std::vector<PixelTensor>> fixed_tensors(std::span<const PreparedImage> images, const ImageSettings& settings) {
   const RgbImage& first = images.front().tiles.front();
   int64_t count = 0;
-  for (const Prepared& image : images) {
+  for (const PreparedImage& image : images) {
     for (const RgbImage& tile : image.tiles) {
       ++count;
       if (tile.width == first.width && tile.height == first.height) continue;

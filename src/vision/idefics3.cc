@@ -52,7 +52,7 @@ Extent whole_tiles(int64_t width, int64_t height, int64_t tile) {
   return {up_to_multiple(static_cast<int64_t>(static_cast<double>(high) * aspect), tile), high};
 }
 
-Result<RgbImage> resize_first(const RgbImage& image, const Settings& settings, const ImageLimits& limits) {
+Result<RgbImage> resize_first(const RgbImage& image, const ImageSettings& settings, const ImageLimits& limits) {
   const SizeSetting& size = settings.size;
   if (size.longest_edge > 0) {
     const Extent to = below_most_edge(by_longest_edge(image.width, image.height, size.longest_edge));
@@ -65,11 +65,11 @@ Result<RgbImage> resize_first(const RgbImage& image, const Settings& settings, c
 
 }  // namespace
 
-Result<Prepared> prepare_idefics3(RgbImage image, const Settings& settings, const ImageLimits& limits) {
+Result<PreparedImage> prepare_idefics3(RgbImage image, const ImageSettings& settings, const ImageLimits& limits) {
   const int64_t edge = settings.max_image_size.longest_edge;
   if (edge < 1)
     return Status::error(Code::kInvalidArgument, "preprocessor_config.json: max_image_size has no longest_edge");
-  Prepared prepared;
+  PreparedImage prepared;
   prepared.width = image.width;
   prepared.height = image.height;
   if (settings.do_resize) {
@@ -102,9 +102,10 @@ Result<Prepared> prepare_idefics3(RgbImage image, const Settings& settings, cons
   return prepared;
 }
 
-Result<std::vector<PixelTensor>> idefics3_tensors(std::span<const Prepared> images, const Settings& settings) {
+Result<std::vector<PixelTensor>> idefics3_tensors(std::span<const PreparedImage> images,
+                                                  const ImageSettings& settings) {
   int64_t tiles = 0;
-  for (const Prepared& image : images) tiles += static_cast<int64_t>(image.tiles.size());
+  for (const PreparedImage& image : images) tiles += static_cast<int64_t>(image.tiles.size());
   const int64_t edge = images.front().tiles.front().width;
   std::vector<PixelTensor> tensors;
   tensors.push_back(tiles_tensor(images, settings, {1, tiles, 3, edge, edge}));

@@ -6,7 +6,7 @@
 
 namespace situ {
 
-Result<RgbImage> resize_within(const RgbImage& image, int64_t width, int64_t height, const Settings& settings,
+Result<RgbImage> resize_within(const RgbImage& image, int64_t width, int64_t height, const ImageSettings& settings,
                                const ImageLimits& limits) {
   const Status fits = check_pixels(width, height, limits);
   if (!fits.is_ok()) {
@@ -28,7 +28,7 @@ RgbImage crop(const RgbImage& image, int left, int top, int width, int height) {
   return out;
 }
 
-Levels make_levels(const Settings& settings) {
+Levels make_levels(const ImageSettings& settings) {
   Levels levels;
   for (int c = 0; c < 3; ++c) {
     const float mean = static_cast<float>(settings.mean[static_cast<size_t>(c)]);
@@ -55,11 +55,12 @@ void write_planes(const RgbImage& image, const Levels& levels, int64_t plane_hei
   }
 }
 
-PixelTensor tiles_tensor(std::span<const Prepared> images, const Settings& settings, std::vector<int64_t> dims) {
+PixelTensor tiles_tensor(std::span<const PreparedImage> images, const ImageSettings& settings,
+                         std::vector<int64_t> dims) {
   PixelTensor pixels{"pixel_values", Tensor::allocate(DType::kF32, dims)};
   const Levels levels = make_levels(settings);
   float* out = pixels.tensor.view().as<float>();
-  for (const Prepared& image : images) {
+  for (const PreparedImage& image : images) {
     for (const RgbImage& tile : image.tiles) {
       write_planes(tile, levels, tile.height, tile.width, out);
       out += tile.pixels.size();

@@ -8,7 +8,7 @@
 
 namespace situ {
 
-Result<Prepared> prepare_pixtral(RgbImage image, const Settings& settings, const ImageLimits& limits) {
+Result<PreparedImage> prepare_pixtral(RgbImage image, const ImageSettings& settings, const ImageLimits& limits) {
   const SizeSetting& size = settings.size;
   const int64_t most_height = size.longest_edge > 0 ? size.longest_edge : size.height;
   const int64_t most_width = size.longest_edge > 0 ? size.longest_edge : size.width;
@@ -16,7 +16,7 @@ Result<Prepared> prepare_pixtral(RgbImage image, const Settings& settings, const
   if (most_height < 1 || most_width < 1 || patch_height < 1 || patch_width < 1) {
     return Status::error(Code::kInvalidArgument, "preprocessor_config.json: size or patch_size is not complete");
   }
-  Prepared prepared;
+  PreparedImage prepared;
   prepared.width = image.width;
   prepared.height = image.height;
   if (settings.do_resize) {
@@ -49,10 +49,10 @@ Result<Prepared> prepare_pixtral(RgbImage image, const Settings& settings, const
   return prepared;
 }
 
-Result<std::vector<PixelTensor>> pixtral_tensors(std::span<const Prepared> images, const Settings& settings) {
+Result<std::vector<PixelTensor>> pixtral_tensors(std::span<const PreparedImage> images, const ImageSettings& settings) {
   const int64_t count = static_cast<int64_t>(images.size());
   int64_t height = 0, width = 0;
-  for (const Prepared& image : images) {
+  for (const PreparedImage& image : images) {
     height = std::max<int64_t>(height, image.tiles.front().height);
     width = std::max<int64_t>(width, image.tiles.front().width);
   }
@@ -62,7 +62,7 @@ Result<std::vector<PixelTensor>> pixtral_tensors(std::span<const Prepared> image
   const Levels levels = make_levels(settings);
   float* out = tensors[0].tensor.view().as<float>();
   int64_t* sizes = tensors[1].tensor.view().as<int64_t>();
-  for (const Prepared& image : images) {
+  for (const PreparedImage& image : images) {
     const RgbImage& pixels = image.tiles.front();
     write_planes(pixels, levels, height, width, out);
     out += 3 * height * width;

@@ -53,23 +53,23 @@ struct ImageProcessor::Model {
   PromptRules prompt;
 
   SideFiles files() const { return {config, processor, preprocessor}; }
-  Result<Settings> settings(const std::map<std::string, std::string>& overrides) const;
+  Result<ImageSettings> settings(const std::map<std::string, std::string>& overrides) const;
   // Decoded, or as given, and resized.
-  Result<Prepared> prepare(ImageInput input, const std::string& name, const Settings& settings,
-                           const ImageLimits& limits) const;
-  Result<Prepared> prepare_if_room(ImageInput input, const std::string& name, const Settings& settings,
-                                   const ImageLimits& limits) const;
-  Result<ProcessedImage> describe(const Prepared& prepared, const Settings& settings) const;
+  Result<PreparedImage> prepare(ImageInput input, const std::string& name, const ImageSettings& settings,
+                                const ImageLimits& limits) const;
+  Result<PreparedImage> prepare_if_room(ImageInput input, const std::string& name, const ImageSettings& settings,
+                                        const ImageLimits& limits) const;
+  Result<ProcessedImage> describe(const PreparedImage& prepared, const ImageSettings& settings) const;
 };
 
-Result<Settings> ImageProcessor::Model::settings(const std::map<std::string, std::string>& overrides) const {
-  Result<Settings> settings = make_settings(defaults, preprocessor, overrides);
+Result<ImageSettings> ImageProcessor::Model::settings(const std::map<std::string, std::string>& overrides) const {
+  Result<ImageSettings> settings = make_settings(defaults, preprocessor, overrides);
   if (settings.is_ok() && family->adjust) family->adjust(files(), &*settings);
   return settings;
 }
 
-Result<Prepared> ImageProcessor::Model::prepare(ImageInput input, const std::string& name, const Settings& settings,
-                                                const ImageLimits& limits) const {
+Result<PreparedImage> ImageProcessor::Model::prepare(ImageInput input, const std::string& name,
+                                                     const ImageSettings& settings, const ImageLimits& limits) const {
   RgbImage image = std::move(input.pixels);
   if (!input.path.empty()) {
     Result<RgbImage> read = read_image(input.path, limits);
@@ -82,14 +82,15 @@ Result<Prepared> ImageProcessor::Model::prepare(ImageInput input, const std::str
                                                        " bytes, not " + std::to_string(image.offset(0, image.height)));
     }
   }
-  Result<Prepared> prepared = rule->prepare(std::move(image), settings, limits);
+  Result<PreparedImage> prepared = rule->prepare(std::move(image), settings, limits);
   if (!prepared.is_ok()) return prepared.status().with_context(name);
   return prepared;
 }
 
 // The limit of pixels is the caller's, and may be more than there is memory for.
-Result<Prepared> ImageProcessor::Model::prepare_if_room(ImageInput input, const std::string& name,
-                                                        const Settings& settings, const ImageLimits& limits) const {
+Result<PreparedImage> ImageProcessor::Model::prepare_if_room(ImageInput input, const std::string& name,
+                                                             const ImageSettings& settings,
+                                                             const ImageLimits& limits) const {
   try {
     return prepare(std::move(input), name, settings, limits);
   } catch (const std::bad_alloc&) {
@@ -98,7 +99,8 @@ Result<Prepared> ImageProcessor::Model::prepare_if_room(ImageInput input, const 
   }
 }
 
-Result<ProcessedImage> ImageProcessor::Model::describe(const Prepared& prepared, const Settings& settings) const {
+Result<ProcessedImage> ImageProcessor::Model::describe(const PreparedImage& prepared,
+                                                       const ImageSettings& settings) const {
   ProcessedImage image;
   image.width = prepared.width;
   image.height = prepared.height;
@@ -143,7 +145,7 @@ Result<ImageProcessor> ImageProcessor::open(const fs::path& folder) {
                    .in_one_call = (*family)->in_one_call,
                    .token_type_ids = (*family)->token_type_ids,
                    .images_first = (*family)->images_first};
-  const Result<Settings> settings = model->settings({});
+  const Result<ImageSettings> settings = model->settings({});
   if (!settings.is_ok()) return Status::error(Code::kBadFile, folder.string() + ": " + settings.status().message());
   ImageProcessor processor;
   processor.model_ = std::move(model);
@@ -155,14 +157,14 @@ const PromptRules& ImageProcessor::prompt() const { return model_->prompt; }
 
 Result<Processed> ImageProcessor::process(std::vector<ImageInput> images, const ProcessorOptions& options) const {
   if (images.empty()) return Status::error(Code::kInvalidArgument, "there is no image");
-  const Result<Settings> settings = model_->settings(options.overrides);
+  const Result<ImageSettings> settings = model_->settings(options.overrides);
   if (!settings.is_ok()) return settings.status();
   Processed processed;
-  std::vector<Prepared> prepared;
+  std::vector<PreparedImage> prepared;
   int64_t tokens = 0;
   for (size_t i = 0; i < images.size(); ++i) {
     const std::string name = name_of(images[i], i);
-    Result<Prepared> one = model_->prepare_if_room(std::move(images[i]), name, *settings, options.limits);
+    Result<PreparedImage> one = model_->prepare_if_room(std::move(images[i]), name, *settings, options.limits);
     if (!one.is_ok()) return one.status();
     Result<ProcessedImage> image = model_->describe(*one, *settings);
     if (!image.is_ok()) return image.status();

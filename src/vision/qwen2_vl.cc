@@ -11,7 +11,7 @@ namespace {
 constexpr double kMostAspect = 200;
 
 // Multiples of `factor` near the image's own size, with min_pixels to max_pixels in all.
-Result<RgbImage> smart_resize(const RgbImage& image, int64_t factor, const Settings& settings,
+Result<RgbImage> smart_resize(const RgbImage& image, int64_t factor, const ImageSettings& settings,
                               const ImageLimits& limits) {
   const double width = image.width, height = image.height;
   const double least = static_cast<double>(settings.min_pixels > 0 ? settings.min_pixels : settings.size.shortest_edge);
@@ -44,7 +44,7 @@ Result<RgbImage> smart_resize(const RgbImage& image, int64_t factor, const Setti
 
 // One image [height, width, 3] to patches [(height / m p) (width / m p) m m, 3 T p p]: the patches of a token follow
 // one another; the T frames of a still image are equal. Returns where the next image's patches begin.
-float* write_patches(const RgbImage& image, const Levels& levels, const Settings& settings, float* out) {
+float* write_patches(const RgbImage& image, const Levels& levels, const ImageSettings& settings, float* out) {
   const int patch = static_cast<int>(settings.patch_size.height), merge = static_cast<int>(settings.merge_size);
   const int rows = image.height / patch, columns = image.width / patch;
   for (int block_row = 0; block_row < rows; block_row += merge) {
@@ -67,10 +67,10 @@ float* write_patches(const RgbImage& image, const Levels& levels, const Settings
 
 }  // namespace
 
-Result<Prepared> prepare_qwen2_vl(RgbImage image, const Settings& settings, const ImageLimits& limits) {
+Result<PreparedImage> prepare_qwen2_vl(RgbImage image, const ImageSettings& settings, const ImageLimits& limits) {
   const int64_t patch = settings.patch_size.height, factor = patch * settings.merge_size;
   if (patch < 1) return Status::error(Code::kInvalidArgument, "preprocessor_config.json: there is no patch_size");
-  Prepared prepared;
+  PreparedImage prepared;
   prepared.width = image.width;
   prepared.height = image.height;
   if (settings.do_resize) {
@@ -89,10 +89,11 @@ Result<Prepared> prepare_qwen2_vl(RgbImage image, const Settings& settings, cons
   return prepared;
 }
 
-Result<std::vector<PixelTensor>> qwen2_vl_tensors(std::span<const Prepared> images, const Settings& settings) {
+Result<std::vector<PixelTensor>> qwen2_vl_tensors(std::span<const PreparedImage> images,
+                                                  const ImageSettings& settings) {
   const int64_t patch = settings.patch_size.height;
   int64_t patches = 0;
-  for (const Prepared& image : images) patches += static_cast<int64_t>(image.rows) * image.columns;
+  for (const PreparedImage& image : images) patches += static_cast<int64_t>(image.rows) * image.columns;
   std::vector<PixelTensor> tensors;
   tensors.push_back(
       {"pixel_values", Tensor::allocate(DType::kF32, {patches, 3 * settings.temporal_patch_size * patch * patch})});
@@ -100,7 +101,7 @@ Result<std::vector<PixelTensor>> qwen2_vl_tensors(std::span<const Prepared> imag
   const Levels levels = make_levels(settings);
   float* out = tensors[0].tensor.view().as<float>();
   int64_t* grid = tensors[1].tensor.view().as<int64_t>();
-  for (const Prepared& image : images) {
+  for (const PreparedImage& image : images) {
     out = write_patches(image.tiles.front(), levels, settings, out);
     grid[0] = 1, grid[1] = image.rows, grid[2] = image.columns;
     grid += 3;

@@ -118,7 +118,7 @@ Status override_one(const Json& defaults, const std::string& key, const std::str
   return Status::ok();
 }
 
-Status check(const Settings& settings, const Json& json) {
+Status check(const ImageSettings& settings, const Json& json) {
   const int resample = static_cast<int>(settings.resample);
   if (resample < 0 || resample > 5) return wrong("resample", json["resample"], "Pillow's number of a filter");
   for (const double std : settings.std) {
@@ -129,15 +129,15 @@ Status check(const Settings& settings, const Json& json) {
 
 }  // namespace
 
-Result<Settings> make_settings(const Json& defaults, const Json& file,
-                               const std::map<std::string, std::string>& overrides) {
+Result<ImageSettings> make_settings(const Json& defaults, const Json& file,
+                                    const std::map<std::string, std::string>& overrides) {
   Json json = defaults;
   for (auto& [name, value] : json.items()) {
     const auto found = file.find(name);
     if (found != file.end() && !found->is_null()) value = *found;
   }
   for (const auto& [key, text] : overrides) SITU_RETURN_IF_ERROR(override_one(defaults, key, text, &json));
-  Settings settings;
+  ImageSettings settings;
   int64_t resample = static_cast<int64_t>(settings.resample);
   SettingsReader reader(json);
   reader.flag("do_resize", &settings.do_resize);

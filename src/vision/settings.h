@@ -19,7 +19,7 @@ struct SizeSetting {
   int64_t height = 0, width = 0, shortest_edge = 0, longest_edge = 0;
 };
 
-struct Settings {
+struct ImageSettings {
   bool do_resize = true, do_center_crop = false, do_rescale = true, do_normalize = true;
   bool do_image_splitting = false, do_pan_and_scan = false;
   SizeSetting size, crop_size, max_image_size, patch_size;
@@ -35,8 +35,8 @@ struct Settings {
 // defaults: what the class's constructor has, and so every setting that there is. file: preprocessor_config.json; what
 // is null there is the default. Errors: an override's name is not in `defaults` (all names are listed); a value has
 // another type, or is out of its range.
-Result<Settings> make_settings(const nlohmann::json& defaults, const nlohmann::json& file,
-                               const std::map<std::string, std::string>& overrides);
+Result<ImageSettings> make_settings(const nlohmann::json& defaults, const nlohmann::json& file,
+                                    const std::map<std::string, std::string>& overrides);
 
 // The whole number at a path such as "vision_config.patch_size"; none where a part is missing, null, or no whole number
 // of 0 to 2^31.
