@@ -3,7 +3,7 @@
 usage: speech_peer.py ENGINE MODEL AUDIO [--beams N] [--threads T] [--batched N]
        speech_peer.py join OUT AUDIO...      one wav of 16 kHz, half a second of silence after each (faster-whisper's environment)
 ENGINE: faster-whisper   MODEL is a folder of CTranslate2; computes in int8
-        ort              MODEL is a folder of Optimum: ONNX Runtime in a Python loop, fixed windows without timestamps
+        ort              MODEL is a folder of Optimum: ONNX Runtime in a Python loop, by the rules of openai/whisper for timestamps and windows
         ort-genai        MODEL is a folder of onnxruntime-genai
         whisper.cpp      MODEL is a GGML file (speech_ggml.py)
 
