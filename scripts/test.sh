@@ -1,7 +1,7 @@
 #!/bin/bash
 # test.sh [LANE...]: builds and runs tests. The last line is "N passed, N failed"; the exit code is 0 if none failed.
 #   tools     those of tools/
-#   release   all of the release build but unit tests that the sanitizers' lane runs
+#   release   all of the release build but tests that the sanitizers' lane runs
 #   sanitize  the unit tests, bad input and tiny models under the address and undefined behaviour sanitizers
 #   tsan      threads, batches and streams under the thread sanitizer, the Python module's too
 #   clang     no tests: what clang warns of, by file

@@ -67,7 +67,7 @@ AudioReader::~AudioReader() = default;
 Result<AudioReader> AudioReader::open(const std::string& path, int rate) {
   situ_audio_reader* reader = nullptr;
   situ_audio_text error{};
-  const std::string name = path == kStdin ? kStdinName : path;
+  const std::string name = path == kStdin ? kStdinName : path.empty() ? "''" : path;
   const int code = situ_audio_open_path(path.data(), path.size(), as_rate(rate), &reader, &error);
   if (code != 0) return failed(code, error, name);
   return finish(reader, name);

@@ -39,7 +39,7 @@ std::optional<std::vector<Dim>> content_of(const Graph& graph, const Node& node,
 }
 
 Evaluator::Evaluator(ThreadPool& pool, int64_t max_bytes)
-    : pool_(pool), max_bytes_(max_bytes), scratch_(static_cast<size_t>(kScratchBytes) * pool.threads() + 64) {}
+    : pool_(pool), max_bytes_(max_bytes), scratch_(kThreadScratchBytes, pool.threads()) {}
 
 Status Evaluator::allocate(const Node& node, const ValueInfo& info, Tensor* out) const {
   int64_t bytes = std::max<int64_t>(1, dtype_bytes(info.type));
@@ -92,7 +92,6 @@ Status Evaluator::compute(const Node& node, const std::vector<Tensor>& operands,
   const KernelFn kernel = kernels().*prepared.kernel;
   std::vector<Ledger> books(pool_.threads());
   std::vector<Fault> faults(pool_.threads());
-  std::byte* scratch = scratch_.data() + (64 - reinterpret_cast<uintptr_t>(scratch_.data()) % 64);
   pool_.run([&](int t, int n) {
     KernelCall call;
     call.in = in.data();
@@ -100,7 +99,7 @@ Status Evaluator::compute(const Node& node, const std::vector<Tensor>& operands,
     call.out = out.data();
     call.out_count = static_cast<int>(out.size());
     call.params = prepared.params.get();
-    call.scratch = scratch + t * kScratchBytes;
+    call.scratch = scratch_.of(t);
     call.ledger = &books[t];
     call.fault = &faults[t];
     kernel(call, t, n);

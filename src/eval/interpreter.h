@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/ledger.h"
+#include "base/scratch.h"
 #include "base/status.h"
 #include "base/tensor.h"
 #include "base/thread_pool.h"
@@ -48,7 +49,7 @@ class Evaluator {
   ThreadPool& pool_;
   const int64_t max_bytes_;
   Ledger ledger_;
-  std::vector<std::byte> scratch_;
+  Scratch scratch_;
   std::vector<const Tensor*> live_;  // by id, while graph() runs
 };
 

@@ -46,8 +46,11 @@ struct Fault {
   int64_t limit = 0;           // the bound it broke
 };
 
-// Bytes of scratch that each thread owns; kernels block their work to fit.
+// Bytes of scratch that kernels block their work to fit, beside what else a core's cache holds.
 constexpr int64_t kScratchBytes = 512 * 1024;
+// Bytes of it that each thread owns: many rows of packed products are rounded once, for as many units of weights as
+// there are (128 rows of K 14,336 take 2.3 MiB; with 24 at a time the weights were unpacked five times).
+constexpr int64_t kThreadScratchBytes = 5 * kScratchBytes;
 
 // Products (place/row_groups.h) of so many rows for each thread, or more, give it rows of its own, and all columns.
 constexpr int64_t kRowsOfOwn = 24;
@@ -62,7 +65,7 @@ struct KernelCall {
   const View* out = nullptr;  // destinations; absent ones are !present()
   int out_count = 0;
   const void* params = nullptr;  // the struct in kernels/params.h that the op's prepare filled
-  std::byte* scratch = nullptr;  // this thread's kScratchBytes, 64-byte aligned
+  std::byte* scratch = nullptr;  // this thread's kThreadScratchBytes, 64-byte aligned
   Ledger* ledger = nullptr;      // this thread's; only move_bytes books into it
   Fault* fault = nullptr;        // this thread's
   // Attention, causal_conv: the sequences that the rows of a step belong to; keys are rows of past tokens. Null: one,

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/scratch.h"
 #include "base/thread_pool.h"
 #include "kernels/kernel.h"
 #include "kernels/packed_layout.h"
@@ -46,11 +47,7 @@ class Bench {
  public:
   // `only`: the kernel that is wanted; empty: all. `once`: each is called once, which shows that it can be.
   Bench(const KernelTable& table, int threads, std::string only, bool once)
-      : table_(table),
-        pool_(threads),
-        only_(std::move(only)),
-        once_(once),
-        scratch_(static_cast<size_t>((kScratchBytes + 64) * threads)) {}
+      : table_(table), pool_(threads), only_(std::move(only)), once_(once), scratch_(kThreadScratchBytes, threads) {}
 
   bool wants(const char* kernel) const { return only_.empty() || only_ == kernel; }
   bool timed(KernelFn KernelTable::* kernel) const {
@@ -72,10 +69,8 @@ class Bench {
       pool_.run([&](int thread, int count) {
         Ledger ledger;
         Fault& fault = faults[static_cast<size_t>(thread)];
-        auto* scratch = scratch_.data() + thread * (kScratchBytes + 64);
-        scratch += (64 - reinterpret_cast<uintptr_t>(scratch) % 64) % 64;
         for (KernelCall call : calls) {
-          call.scratch = scratch;
+          call.scratch = scratch_.of(thread);
           call.ledger = &ledger;
           call.fault = &fault;
           (table_.*kernel)(call, thread, count);
@@ -104,7 +99,7 @@ class Bench {
   std::string only_, problem_;
   bool once_;
   std::vector<KernelFn KernelTable::*> timed_;
-  std::vector<std::byte> scratch_;
+  Scratch scratch_;
 };
 
 inline KernelCall make_call(const std::vector<View>& in, const View* out, const void* params) {

@@ -228,8 +228,8 @@ void run_panels(const Job& job, const ProductPart& part, std::byte* scratch) {
   auto* panel = reinterpret_cast<PanelScratch*>(scratch);
   RowBuffer buffer;
   const int64_t fit = lay_out(job.form(), true, kTiles ? round_up(rows, kAmxRows) : rows, 2 * kSumBytes,
-                              scratch + kPanelBytes, kScratchBytes - kPanelBytes, &buffer);
-  float* sums = reinterpret_cast<float*>(scratch + kScratchBytes - 2 * kSumBytes * fit);
+                              scratch + kPanelBytes, kThreadScratchBytes - kPanelBytes, &buffer);
+  float* sums = reinterpret_cast<float*>(scratch + kThreadScratchBytes - 2 * kSumBytes * fit);
   float* gate = sums + kUnitColumns * fit;
   if (tiled_rows(job.form(), rows, fit) > 0) amx_begin(job.form());
   for (int64_t row = part.row; row < part.last_row; row += fit) {

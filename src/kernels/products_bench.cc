@@ -268,6 +268,9 @@ void bench_products(Bench& bench) {
     for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}})
       bench_packed(bench, 512, k, n, 4, level, ZeroPoints::kMiddle);
     bench_packed(bench, 128, 2048, 8192, 4, level, ZeroPoints::kMiddle);
+    if (level == 4)  // the 1B and 8B shapes
+      for (auto [k, n] : {std::pair<int64_t, int64_t>{2048, 8192}, {8192, 2048}, {4096, 14336}, {14336, 4096}})
+        for (int64_t m : {16, 64, 512}) bench_packed(bench, m, k, n, 4, level, ZeroPoints::kMiddle);
     for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}})
       bench_nbits(bench, 1, k, n, 4, level, false);
     bench_nbits(bench, 1, 576, 49152, 4, level, true);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/ledger.h"
+#include "base/scratch.h"
 #include "base/tensor.h"
 #include "kernels/kernel.h"
 #include "kernels/params.h"
@@ -240,9 +241,8 @@ struct RunResult {
 // Runs one kernel as `threads` threads would, one after the other: they may not depend on each other.
 inline RunResult run_kernel(const KernelTable& table, KernelFn KernelTable::* kernel, KernelCall call, int threads) {
   RunResult result;
-  std::vector<std::byte> memory(static_cast<size_t>(kScratchBytes) + 64);
-  const auto address = reinterpret_cast<uintptr_t>(memory.data());
-  call.scratch = memory.data() + (64 - address % 64) % 64;
+  Scratch scratch(kThreadScratchBytes, 1);
+  call.scratch = scratch.of(0);
   for (int t = threads - 1; t >= 0; --t) {
     Ledger ledger;
     Fault fault;

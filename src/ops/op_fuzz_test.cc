@@ -7,6 +7,7 @@
 #include <iostream>
 #include <random>
 
+#include "base/scratch.h"
 #include "ops/infer.h"
 
 namespace situ {
@@ -14,7 +15,7 @@ namespace {
 
 class Fuzz {
  public:
-  explicit Fuzz(unsigned seed) : random_(seed), scratch_(static_cast<size_t>(kScratchBytes) + 64) {}
+  explicit Fuzz(unsigned seed) : random_(seed), scratch_(kThreadScratchBytes, 1) {}
 
   // One node: returns true when its kernel ran.
   bool round(const OpDef& def) {
@@ -196,14 +197,14 @@ class Fuzz {
     c.out = out.data();
     c.out_count = static_cast<int>(out.size());
     c.params = prepared.params.get();
-    c.scratch = scratch_.data() + (64 - reinterpret_cast<uintptr_t>(scratch_.data()) % 64) % 64;
+    c.scratch = scratch_.of(0);
     c.ledger = &ledger;
     c.fault = &fault;
     for (int t = 0; t < 2; ++t) (kernels().*prepared.kernel)(c, t, 2);
   }
 
   std::mt19937 random_;
-  std::vector<std::byte> scratch_;
+  Scratch scratch_;
 };
 
 // Operators whose shape functions do not yet check the number of operands and every attribute;

@@ -15,7 +15,7 @@ constexpr int64_t kRowsTogether = 128;
 
 Executor::Executor(ThreadPool& pool)
     : pool_(pool),
-      scratch_(static_cast<size_t>(kScratchBytes) * static_cast<size_t>(pool.threads()) + 64),
+      scratch_(kThreadScratchBytes, pool.threads()),
       books_(static_cast<size_t>(pool.threads())),
       faults_(static_cast<size_t>(pool.threads())),
       fault_calls_(static_cast<size_t>(pool.threads())) {}
@@ -31,7 +31,7 @@ Execution Executor::prepare(const Schedule& schedule) {
 
 KernelCall Executor::thread_call(int thread) {
   KernelCall call;
-  call.scratch = scratch_.data() + (64 - reinterpret_cast<uintptr_t>(scratch_.data()) % 64) + thread * kScratchBytes;
+  call.scratch = scratch_.of(thread);
   call.ledger = &books_[static_cast<size_t>(thread)];
   call.fault = &faults_[static_cast<size_t>(thread)];
   return call;

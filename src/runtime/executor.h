@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/ledger.h"
+#include "base/scratch.h"
 #include "base/thread_pool.h"
 #include "base/trace.h"
 #include "kernels/kernel.h"
@@ -92,7 +93,7 @@ class Executor {
   void run_call(int index, KernelCall& call, const Share& share);
 
   ThreadPool& pool_;
-  std::vector<std::byte> scratch_;
+  Scratch scratch_;
   std::vector<Ledger> books_;     // by thread
   std::vector<Fault> faults_;     // by thread
   std::vector<int> fault_calls_;  // by thread
