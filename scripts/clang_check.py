@@ -33,10 +33,12 @@ def find_clang(sanitizing=False):
     sys.exit(f"clang_check: no clang++ of version 16 or newer{what}; run scripts/install_deps.sh checks")
 
 def configure():
+    # Debug has no files that are built at once (src/CMakeLists.txt): compiled_already() knows each by its name.
     clang, cargo = find_clang(), subprocess.run([ROOT / "scripts/find_cargo.sh"], capture_output=True, text=True).stdout.strip()
     path = f"{Path(cargo).parent}:{os.environ['PATH']}"
     done = subprocess.run(["cmake", "--preset", "release", "-B", BUILD, f"-DCMAKE_CXX_COMPILER={clang}", f"-DCMAKE_C_COMPILER={clang.replace('++', '')}",
-                           "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", "-DSITU_ONLY_ISAS=avx512"], cwd=ROOT, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+                           "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", "-DSITU_ONLY_ISAS=avx512",
+                           "-DCMAKE_BUILD_TYPE=Debug"], cwd=ROOT, env={**os.environ, "PATH": path}, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"clang_check: cmake failed\n{done.stdout}{done.stderr}")
 
