@@ -56,6 +56,9 @@ class ModelsTest(SpeechCase):
         self.assertEqual(answers[:2], answers[2:4])
         self.assertEqual(*({str([s["tokens"] for s in a]) for a in some} for some in (answers[:4], answers[4:])))
         self.one(self.tones, model=folder)
+        spectrogram[0, 0, 0] = np.nan
+        np.save(self.folder / "nan.npy", spectrogram)
+        self.refused(Run("transcribe", folder, "--encoder-input", f"input_features={self.folder / 'nan.npy'}"), f"{self.folder / 'nan.npy'}: the spectrogram has a value that is not finite")
 
     def test_models_of_english_alone(self):
         model = tiny.write_folder(self.folder / "english", self.weights[SEEDS[0]], generation={"is_multilingual": False, "lang_to_id": None, "task_to_id": None})

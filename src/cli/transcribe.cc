@@ -164,7 +164,7 @@ class Transcriber {
   // Error: why the file failed, or ended too early.
   Status run(const std::string& audio) { return run(audio, model_.start(audio, a_.speech)); }
   Status run(const std::string& audio, Result<SpeechStream> stream) {
-    if (!stream.is_ok()) return report_failure(audio, stream.status());
+    if (!stream.is_ok()) return report_failure(audio, named(audio, stream.status()));
     const bool to_stdout = a_.format == "text" && a_.out_folder.empty();
     if (to_stdout && a_.audio.size() > 1) std::printf("%s:\n", one_line(audio).c_str());
     Progress progress(!a_.quiet);
@@ -174,7 +174,7 @@ class Transcriber {
       progress.show(*stream);
       const Result<std::optional<SpeechSegment>> segment = stream->next();
       progress.clear();
-      if (!segment.is_ok()) failed = segment.status();
+      if (!segment.is_ok()) failed = named(audio, segment.status());
       if (!segment.is_ok() || !*segment) break;
       const std::string shown = line_of(**segment, a_.speech.timestamps != Timestamps::kNone);
       if (to_stdout) {
@@ -212,6 +212,11 @@ class Transcriber {
  private:
   std::filesystem::path out_file(const std::string& audio) const {
     return std::filesystem::path(a_.out_folder) / (stem_of(audio) + "." + a_.format);
+  }
+  // What the model says of its own numbers names no recording.
+  static Status named(const std::string& audio, const Status& why) {
+    const bool said = audio == "-" || why.message().starts_with(audio);
+    return said ? why : why.with_context(audio);
   }
   Status no_output() {
     unread_ = true;
