@@ -63,8 +63,8 @@ Result<Outputs> run_naively(const Graph& graph, const Binding& binding, const st
   int64_t past = 0;
   for (int64_t count : steps) {
     SymbolValues symbols;
-    symbols.value[kSymS] = count;
-    symbols.value[kSymP] = past;
+    symbols[kSymS] = count;
+    symbols[kSymP] = past;
     std::map<ValueId, Tensor> feeds;
     for (size_t v = 0; v < graph.values.size(); ++v) {
       const Value& value = graph.values[v];
@@ -155,8 +155,8 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
     SITU_RETURN_IF_ERROR(program.run({{&segment, 1}, 1}, ledger));
     out.push_back(elements(program.logits()));
     SymbolValues symbols;
-    symbols.value[kSymS] = count;
-    symbols.value[kSymP] = past;
+    symbols[kSymS] = count;
+    symbols[kSymP] = past;
     for (size_t k = 0; k < binding.states.size(); ++k) {
       const std::vector<float> held = elements(state_view(any.graph, **states, k, binding.states[k], symbols,
                                                           sequence.write_slot(), sequence.runs()[0].first_slot));
@@ -287,8 +287,8 @@ Result<std::vector<Outputs>> run_together(const Graph& graph, const Binding& bin
                           logits.begin() + static_cast<long>(at + static_cast<size_t>(segments[i].count)));
       at += static_cast<size_t>(segments[i].count);
       SymbolValues symbols;
-      symbols.value[kSymS] = segments[i].count;
-      symbols.value[kSymP] = segments[i].past;
+      symbols[kSymS] = segments[i].count;
+      symbols[kSymP] = segments[i].past;
       for (size_t k = 0; k < plan.states.size(); ++k) {
         const std::vector<float> held =
             elements(state_view(graph, states, k, binding.states[k], symbols, 0, sequences[i].runs()[0].first_slot));

@@ -13,23 +13,13 @@ namespace {
 // About 50 us of PAUSE on current x86: longer than any gap between two kernels of a step, shorter than
 // what a person or a scheduler would call burning a core.
 constexpr int kSpins = 2000;
+// After kInVain waits in a row that ended in sleep nobody spins, but one in kTries.
+constexpr int kInVain = 4, kTries = 32;
 
 inline void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
-}
-
-// Returns when `word` no longer holds `old`; whether it slept until then.
-template <typename T>
-bool wait_change(std::atomic<T>& word, T old, int spins) {
-  for (int i = 0; i < spins; ++i) {
-    if (word.load(std::memory_order_acquire) != old) return false;
-    pause_cpu();
-  }
-  bool slept = false;
-  for (; word.load(std::memory_order_acquire) == old; slept = true) word.wait(old, std::memory_order_acquire);
-  return slept;
 }
 
 // CPUs that the quotas of this process's control groups amount to, rounded up; 0: none is set. A group's quota holds
@@ -72,7 +62,28 @@ int usable_cpus() {
   return std::max(1, quota > 0 ? std::min(quota, cpus) : cpus);
 }
 
+// More threads than CPUs: who spins keeps the one that is waited for from running (SmolLM2 on 2 CPUs with 3, 4 and 8
+// threads: 12, 11 and 28 ms a token; 8.5, 6.7 and 4.1 ms without).
+int spins(int threads) { return threads > 1 && threads > usable_cpus() ? 0 : kSpins; }
+
 }  // namespace
+
+template <typename T>
+bool Waiting::until_changed(std::atomic<T>& word, T old) {
+  const int slept = slept_.load(std::memory_order_relaxed);
+  const int spins = slept < kInVain || slept == kTries ? spins_ : 0;
+  for (int i = 0; i < spins; ++i) {
+    if (word.load(std::memory_order_acquire) != old) {
+      if (slept != 0 && i > 0) slept_.store(0, std::memory_order_relaxed);
+      return false;
+    }
+    pause_cpu();
+  }
+  bool sleeps = false;
+  for (; word.load(std::memory_order_acquire) == old; sleeps = true) word.wait(old, std::memory_order_acquire);
+  if (sleeps) slept_.store(slept < kTries ? slept + 1 : kInVain, std::memory_order_relaxed);
+  return sleeps;
+}
 
 void Barrier::wait() {
   if (threads_ == 1) return;
@@ -82,16 +93,15 @@ void Barrier::wait() {
     epoch_.store(epoch + 1, std::memory_order_release);
     epoch_.notify_all();
   } else {
-    if (wait_change(epoch_, epoch, spins_)) sleeps_.fetch_add(1, std::memory_order_relaxed);
+    if (waiting_.until_changed(epoch_, epoch)) sleeps_.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
 ThreadPool::ThreadPool(int threads)
-    // More threads than CPUs: who spins keeps the one that is waited for from running (SmolLM2 on 2 CPUs with 3, 4 and
-    // 8 threads: 12, 11 and 28 ms a token; 8.5, 6.7 and 4.1 ms without).
     : threads_(threads > 0 ? threads : usable_cpus()),
-      spins_(threads > 1 && threads > usable_cpus() ? 0 : kSpins),
-      barrier_(threads_, spins_) {
+      for_job_(spins(threads_)),
+      for_workers_(spins(threads_)),
+      barrier_(threads_, spins(threads_)) {
   try {
     for (int t = 1; t < threads_; ++t) workers_.emplace_back([this, t] { work(t); });
   } catch (...) {  // the system has no thread left: those that run must end before the exception goes on
@@ -118,13 +128,13 @@ void ThreadPool::run(Job job, void* argument) {
   epoch_.notify_all();
   job(argument, 0, threads_);
   for (int left = running_.load(std::memory_order_acquire); left != 0; left = running_.load(std::memory_order_acquire))
-    wait_change(running_, left, spins_);
+    for_workers_.until_changed(running_, left);
 }
 
 void ThreadPool::work(int thread) {
   unsigned seen = 0;
   while (true) {
-    wait_change(epoch_, seen, spins_);
+    for_job_.until_changed(epoch_, seen);
     ++seen;
     if (stop_.load(std::memory_order_acquire)) return;
     job_(argument_, thread, threads_);

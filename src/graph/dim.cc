@@ -33,30 +33,9 @@ int64_t mod_floor(int64_t a, int64_t b) {
   return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
 }
 
-thread_local int64_t token_limit = kMax, step_limit = kMax, source_limit = kMax;
-
-// By id; "": an id without a meaning.
-constexpr const char* kSymbolNames[kFirstFileSymbol] = {"S",           "P",         "L",          "E",    "W",
-                                                        "source_slot", "read_slot", "write_slot", "place"};
-std::string symbol_name(int id) {
-  return id < kFirstFileSymbol && kSymbolNames[id] ? kSymbolNames[id] : "s" + std::to_string(id);
-}
-
 enum class AtomKind { kSymbol, kDiv, kMod, kMin, kMax, kSelect, kLess, kEqual };
 
 }  // namespace
-
-ScopedTokenLimit::ScopedTokenLimit(int64_t tokens, int64_t step, int64_t source)
-    : saved_(token_limit), saved_step_(step_limit), saved_source_(source_limit) {
-  token_limit = tokens;
-  step_limit = std::min(tokens, step);
-  source_limit = source;
-}
-ScopedTokenLimit::~ScopedTokenLimit() {
-  token_limit = saved_;
-  step_limit = saved_step_;
-  source_limit = saved_source_;
-}
 
 struct Atom {
   AtomKind kind;
@@ -128,7 +107,7 @@ struct DimOps {
     return from_atom(std::move(atom));
   }
   static int64_t eval_atom(const Atom& a, const SymbolValues& s) {
-    if (a.kind == AtomKind::kSymbol) return s.value[a.symbol];
+    if (a.kind == AtomKind::kSymbol) return s[a.symbol];
     const int64_t x = a.args[0].eval(s), y = a.args[1].eval(s);
     switch (a.kind) {
       case AtomKind::kDiv:
@@ -155,9 +134,11 @@ struct DimOps {
     return {*std::min_element(c, c + 4), *std::max_element(c, c + 4)};
   }
   static Interval bounds(const Atom& a) {
-    if (a.kind == AtomKind::kSymbol && (a.symbol == kSymS || a.symbol == kSymL)) return {1, step_limit};
-    if (a.kind == AtomKind::kSymbol && a.symbol == kSymE) return {1, source_limit};
-    if (a.kind == AtomKind::kSymbol) return {0, a.symbol == kSymP && token_limit != kMax ? token_limit - 1 : kMax};
+    if (a.kind == AtomKind::kSymbol) {
+      const std::vector<SymbolInfo>& known = current_symbols().symbols;
+      const size_t id = static_cast<size_t>(a.symbol);
+      return id < known.size() ? Interval{known[id].least, known[id].most} : Interval{0, kMax};
+    }
     const Interval x = bounds(a.args[0]), y = bounds(a.args[1]);
     switch (a.kind) {
       case AtomKind::kDiv:
@@ -181,34 +162,35 @@ struct DimOps {
   static Interval bounds(const Dim& d) {
     if (d.is_const()) return {d.value(), d.value()};
     Interval sum{0, 0};
-    // c*S + c*P is c times the length of the sequence, which is bounded as a whole.
-    auto coefficient = [&](const char* symbol) {
-      auto it = d.poly_->terms.find(symbol);
-      return it == d.poly_->terms.end() ? int64_t{0} : it->second.second;
+    // c*S + c*P is c times the length of the sequence, which is bounded as a whole: what is a multiple of a relation
+    // counts as one.
+    const SymbolTable& table = current_symbols();
+    std::map<std::string, int64_t> taken;
+    const auto left = [&](const std::string& symbol) {
+      const auto term = d.poly_->terms.find(symbol);
+      return term == d.poly_->terms.end() ? int64_t{0} : term->second.second - taken[symbol];
     };
-    const int64_t s = coefficient("S"), p = coefficient("P");
-    const int64_t shared = token_limit == kMax || (s > 0) != (p > 0) ? 0 : s > 0 ? std::min(s, p) : std::max(s, p);
-    if (shared != 0) sum = mul({shared, shared}, {1, token_limit});
-    // c*S - c*L is c times the tokens whose logits nobody wants: none or more.
-    const int64_t alone = s - shared, wanted = coefficient("L");
-    const int64_t unwanted = alone == 0 || wanted == 0 || (alone > 0) == (wanted > 0) ? 0
-                             : alone > 0                                              ? std::min(alone, -wanted)
-                                                                                      : std::max(alone, -wanted);
-    if (unwanted != 0) {
-      const Interval m = mul({unwanted, unwanted}, {0, step_limit});
-      sum = {sat_add(sum.lo, m.lo), sat_add(sum.hi, m.hi)};
-    }
-    for (const auto& [key, whole] : d.poly_->terms) {
-      auto term = whole;
-      if (key == "S") term.second -= shared + unwanted;
-      if (key == "P") term.second -= shared;
-      if (key == "L") term.second += unwanted;
-      if (term.second == 0) continue;
-      Interval m{1, 1};
-      for (const AtomPtr& a : term.first.atoms) m = mul(m, bounds(*a));
-      m = mul(m, {term.second, term.second});
+    const auto add = [&](Interval m) {
       sum = {sum.lo == kMin || m.lo == kMin ? kMin : sat_add(sum.lo, m.lo),
              sum.hi == kMax || m.hi == kMax ? kMax : sat_add(sum.hi, m.hi)};
+    };
+    for (const SymbolRelation& r : table.relations) {
+      int64_t times = left(table.name(r.terms[0].first)) * r.terms[0].second;
+      for (const auto& [symbol, factor] : r.terms) {
+        const int64_t c = left(table.name(symbol)) * factor;
+        times = c == 0 || (c > 0) != (times > 0) ? 0 : times > 0 ? std::min(times, c) : std::max(times, c);
+      }
+      if (times == 0) continue;
+      for (const auto& [symbol, factor] : r.terms) taken[table.name(symbol)] += times * factor;
+      add(mul({times, times}, {r.least, r.most}));
+    }
+    for (const auto& [key, term] : d.poly_->terms) {
+      const auto part = taken.find(key);
+      const int64_t c = term.second - (part == taken.end() ? 0 : part->second);
+      if (c == 0) continue;
+      Interval m{1, 1};
+      for (const AtomPtr& a : term.first.atoms) m = mul(m, bounds(*a));
+      add(mul(m, {c, c}));
     }
     return sum;
   }
@@ -261,6 +243,14 @@ struct DimOps {
             if (depends(arg, symbol)) return true;
       }
     return false;
+  }
+  static void collect(const Dim& d, std::set<int>& ids) {
+    if (d.is_const()) return;
+    for (const auto& [key, term] : d.poly_->terms)
+      for (const AtomPtr& a : term.first.atoms) {
+        if (a->kind == AtomKind::kSymbol) ids.insert(a->symbol);
+        for (const Dim& arg : a->args) collect(arg, ids);
+      }
   }
   static Dim substitute(const Dim& d, int id, const Dim& by) {
     if (d.is_const()) return d;
@@ -366,13 +356,13 @@ struct DimOps {
   static std::string atom_str(const Atom& a, const std::vector<std::string>* names) {
     if (a.kind != AtomKind::kSymbol) return a.key;
     if (names && a.symbol < static_cast<int>(names->size()) && !(*names)[a.symbol].empty()) return (*names)[a.symbol];
-    return symbol_name(a.symbol);
+    return current_symbols().name(a.symbol);
   }
   static AtomPtr symbol(int id) {
     auto atom = std::make_shared<Atom>();
     atom->kind = AtomKind::kSymbol;
     atom->symbol = id;
-    atom->key = symbol_name(id);
+    atom->key = current_symbols().name(id);
     return atom;
   }
   static int64_t eval(const Dim::Poly& p, const SymbolValues& s) {
@@ -402,10 +392,24 @@ bool Dim::piecewise_linear(std::vector<int64_t>* numbers) const { return DimOps:
 std::string Dim::str(const std::vector<std::string>* names) const { return DimOps::str(*this, names); }
 Dim Dim::substitute(int id, const Dim& by) const { return DimOps::substitute(*this, id, by); }
 
+int Dim::lone_symbol() const {
+  if (!poly_ || poly_->terms.size() != 1) return -1;
+  const auto& [monomial, coefficient] = poly_->terms.begin()->second;
+  const bool lone = coefficient == 1 && monomial.atoms.size() == 1 && monomial.atoms[0]->kind == AtomKind::kSymbol;
+  return lone ? monomial.atoms[0]->symbol : -1;
+}
+std::set<int> Dim::symbols() const {
+  std::set<int> ids;
+  DimOps::collect(*this, ids);
+  return ids;
+}
+
 bool of_sequence(const Dim& d) {
-  for (const int symbol : {kSymP, kSymW, kSymE, kSymX, kSymRead, kSymWrite})
-    if (d.depends_on(symbol)) return true;
-  return false;
+  const std::set<int> ids = d.symbols();
+  return std::any_of(ids.begin(), ids.end(), [](int id) {
+    const Provenance from = current_symbols().from(id);
+    return from == Provenance::kSequence || from == Provenance::kSource;
+  });
 }
 
 Dim operator+(const Dim& a, const Dim& b) {

@@ -1,4 +1,4 @@
-// Dim: an integer that may depend on symbols (new tokens S, past P, ...). Shapes, strides, offsets
+// Dim: an integer that may depend on symbols (graph/symbols.h: new tokens S, past P, ...). Shapes, strides, offsets
 // and the elements of shape tensors are Dims. A constant Dim is a plain int64 and costs no allocation.
 //
 // A symbolic Dim is a polynomial with integer coefficients over atoms; an atom is a symbol or one of
@@ -9,47 +9,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "graph/symbols.h"
+
 namespace situ {
-
-// Symbols whose values the runtime gives; dim.cc has their names and bounds. A file's own dim_param names get ids from
-// kFirstFileSymbol on.
-enum Symbol : int {
-  kSymS = 0,  // step: new tokens (of an encoder: rows of its source), >= 1
-  kSymP = 1,  // sequence: tokens already in the state, >= 0
-  kSymL = 2,  // step: tokens whose logits are wanted, the last ones of the step: 1 <= L <= S
-  kSymE = 3,  // source: rows of the encoder's output that the sequence reads, >= 1
-  // Places in this step. Shapes never depend on them.
-  kSymW = 4,      // slot that the first new row is written to, in an append or a source space; >= P in the former
-  kSymX = 5,      // first slot of the sequence's source
-  kSymRead = 6,   // slot of a whole space that this step reads ...
-  kSymWrite = 7,  // ... and the one that it writes, another one
-  kFirstFileSymbol = 16,
-};
-constexpr int kMaxSymbols = 512;
-
-// Values of the symbols at one step.
-struct SymbolValues {
-  int64_t value[kMaxSymbols] = {};
-  SymbolValues() { value[kSymL] = value[kSymE] = 1; }
-};
-
-// While it lives, dims made on this thread are folded knowing that no sequence is longer than `tokens`
-// (P + S <= tokens): min(1024, P + S) is P + S for a model of 1,024 positions; and no step longer than `step` (S <=
-// step), and no source longer than `source` (E <= source). Who runs the graph must keep sequences within it.
-class ScopedTokenLimit {
- public:
-  explicit ScopedTokenLimit(int64_t tokens, int64_t step = INT64_MAX, int64_t source = INT64_MAX);
-  ~ScopedTokenLimit();
-  ScopedTokenLimit(const ScopedTokenLimit&) = delete;
-  ScopedTokenLimit& operator=(const ScopedTokenLimit&) = delete;
-
- private:
-  int64_t saved_, saved_step_, saved_source_;
-};
 
 // Thrown by arithmetic on Dims whose text would be longer than kLongestDim: a file can square a length again and again.
 // Shapes of real exports stay below 200 characters. infer_shapes catches it for each node, the engine elsewhere.
@@ -69,11 +36,12 @@ class Dim {
   // Precondition: is_const().
   int64_t value() const { return value_; }
   int64_t eval(const SymbolValues& symbols) const;
-  // Bounds over S >= L >= 1, E >= 1, every other symbol >= 0 and the ScopedTokenLimit. INT64_MIN / INT64_MAX:
-  // unbounded.
+  // Bounds over all that the current symbols (ScopedSymbols) may be. INT64_MIN / INT64_MAX: unbounded.
   int64_t lower_bound() const;
   int64_t upper_bound() const;
   bool depends_on(int symbol) const;
+  std::set<int> symbols() const;  // ids of all that it depends on
+  int lone_symbol() const;        // its id, if it is one symbol and nothing else; else -1
   // "S + P", "64", "3*S*P". File symbols print through `names` where given (index = id).
   std::string str(const std::vector<std::string>* names = nullptr) const;
   // No products of symbols, divisions or remainders. Appends the numbers that occur, coefficients of 1 and -1 excepted.

@@ -12,8 +12,8 @@ const Dim kS = Dim::symbol(kSymS), kP = Dim::symbol(kSymP), kT = kS + kP;
 
 SymbolValues step(int64_t tokens, int64_t past) {
   SymbolValues s;
-  s.value[kSymS] = tokens;
-  s.value[kSymP] = past;
+  s[kSymS] = tokens;
+  s[kSymP] = past;
   return s;
 }
 
@@ -73,8 +73,8 @@ TEST(Dim, MultiplesOfADivisorGoInFront) {
   EXPECT_NE(dim_div(Dim(4) * e - Dim(9), Dim(4)), e - Dim(3));
   SymbolValues one;
   EXPECT_EQ(dim_div(Dim(4) * e - Dim(9), Dim(4)).eval(one), -1);
-  for (one.value[kSymP] = 0; one.value[kSymP] < 9; ++one.value[kSymP])
-    EXPECT_EQ(dim_div(Dim(4) * e + p, Dim(4)).eval(one), (4 + one.value[kSymP]) / 4);
+  for (one[kSymP] = 0; one[kSymP] < 9; ++one[kSymP])
+    EXPECT_EQ(dim_div(Dim(4) * e + p, Dim(4)).eval(one), (4 + one[kSymP]) / 4);
 }
 
 TEST(Dim, BoundsHoldAtEveryStep) {
@@ -83,12 +83,12 @@ TEST(Dim, BoundsHoldAtEveryStep) {
   for (int i = 0; i < 3000; ++i) {
     Dim d;
     try {
-      const ScopedTokenLimit limit(kCapacity, kStep);
+      const ScopedSymbols symbols(StepLimits{kCapacity, kStep});
       d = random_dim(random, 1 + i % 4);
     } catch (const DimTooLong&) {
       continue;
     }
-    const ScopedTokenLimit limit(kCapacity, kStep);
+    const ScopedSymbols symbols(StepLimits{kCapacity, kStep});
     const int64_t low = d.lower_bound(), high = d.upper_bound();
     for (int64_t tokens = 1; tokens <= kStep; ++tokens)
       for (int64_t past = 0; past + tokens <= kCapacity; ++past) {
@@ -99,8 +99,43 @@ TEST(Dim, BoundsHoldAtEveryStep) {
   }
 }
 
+// Any table: bounds and relations are told by it alone.
+TEST(Dim, BoundsFollowTheTableOfSymbols) {
+  SymbolTable table;
+  table.symbols = {{"rows", Provenance::kSource, 2, 9}, {"kept", Provenance::kSource, 0, 9}, {"step", Provenance::kStep}};
+  table.relations = {{{{0, 1}, {1, -1}}, 0, 9}, {{{1, 1}, {2, 1}}, 0, 20}};  // kept <= rows, kept + step <= 20
+  const ScopedSymbols symbols(table);
+  const Dim rows = Dim::symbol(0), kept = Dim::symbol(1), step = Dim::symbol(2);
+  EXPECT_EQ((rows - kept).lower_bound(), 0);
+  EXPECT_EQ((kept - rows).upper_bound(), 0);
+  EXPECT_EQ((Dim(3) * kept + Dim(2) * step).upper_bound(), 2 * 20 + 9);
+  EXPECT_EQ(step.upper_bound(), INT64_MAX);
+  EXPECT_EQ(dim_min(rows, 9), rows);
+  EXPECT_EQ(dim_less(rows, kept), Dim(0));
+  EXPECT_EQ((rows * Dim(4)).str(), "4*rows");
+  EXPECT_TRUE(of_sequence(kept));
+  EXPECT_FALSE(of_sequence(step + Dim::symbol(3)));  // a file's
+}
+
+TEST(Dim, LoneSymbols) {
+  EXPECT_EQ(kP.lone_symbol(), kSymP);
+  EXPECT_EQ(Dim::symbol(kFirstFileSymbol + 3).lone_symbol(), kFirstFileSymbol + 3);
+  for (const Dim& d : {Dim(4), kT, kS * kP, kS * Dim(2), kS + Dim(1), dim_mod(kS, 3)}) EXPECT_EQ(d.lone_symbol(), -1);
+  EXPECT_EQ((dim_min(kS, dim_div(kP, 3)) * Dim::symbol(20)).symbols(), (std::set<int>{kSymS, kSymP, 20}));
+}
+
+TEST(SymbolValues, HoldAnyNumber) {
+  SymbolValues s;
+  EXPECT_EQ(s[kSymE], 1);
+  EXPECT_EQ(s[5000], 0);
+  s[kFirstFileSymbol + 100] = 7;
+  const SymbolValues copy = s;
+  EXPECT_EQ(copy[kFirstFileSymbol + 100], 7);
+  EXPECT_EQ(copy[kFirstFileSymbol + 99], 0);
+}
+
 TEST(Dim, BoundsOfSizesThatBend) {
-  const ScopedTokenLimit limit(256, 32);
+  const ScopedSymbols symbols(StepLimits{256, 32});
   EXPECT_EQ(kS.upper_bound(), 32);
   EXPECT_EQ(kT.upper_bound(), 256);
   EXPECT_EQ((dim_mod(kT, 50) + Dim(1)).upper_bound(), 50);

@@ -117,7 +117,7 @@ int Graph::symbol(const std::string& dim_param) {
   if (symbol_names.size() < kFirstFileSymbol) symbol_names.resize(kFirstFileSymbol);
   for (size_t i = kFirstFileSymbol; i < symbol_names.size(); ++i)
     if (symbol_names[i] == dim_param) return static_cast<int>(i);
-  if (symbol_names.size() >= kMaxSymbols) return -1;
+  if (symbol_names.size() >= kFirstFileSymbol + kMostFileSymbols) return -1;
   symbol_names.push_back(dim_param);
   return static_cast<int>(symbol_names.size() - 1);
 }

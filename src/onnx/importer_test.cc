@@ -57,8 +57,8 @@ TEST(Importer, SameDimNameIsSameSymbol) {
 
 TEST(Importer, RefusesMoreSymbolsThanThereIsRoomFor) {
   GraphText g;
-  const std::string room = std::to_string(kMaxSymbols - kFirstFileSymbol);
-  for (int i = 0; i <= kMaxSymbols; ++i)
+  const std::string room = std::to_string(kMostFileSymbols);
+  for (int i = 0; i <= kMostFileSymbols; ++i)
     g.inputs.push_back(value("in" + std::to_string(i), DType::kF32, {"d" + std::to_string(i)}));
   expect_refused(model(g.bytes()), {"input 'in" + room + "'", "dim 0 'd" + room + "'", room});
 }

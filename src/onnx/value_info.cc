@@ -115,7 +115,7 @@ std::optional<Dim> make_dim(const DeclaredDim& dim, const Owner& owner, size_t a
   if (id >= 0) return Dim::symbol(id);
   if (!owner.is_input) return std::nullopt;
   throw ImportError(what + " '" + name + "' needs one more symbol than the " +
-                    std::to_string(kMaxSymbols - kFirstFileSymbol) + " that a model may have");
+                    std::to_string(kMostFileSymbols) + " that a model may have");
 }
 
 bool is_whole_integer(DType type) {

@@ -209,8 +209,8 @@ TEST(Slice, on_symbols) {
   table.assume = false;
   ASSERT_TRUE(table.infer().is_ok());
   SymbolValues long_past;
-  long_past.value[kSymS] = 1;
-  long_past.value[kSymP] = 5000;
+  long_past[kSymS] = 1;
+  long_past[kSymP] = 5000;
   EXPECT_EQ(table.out[0].shape[1].eval(long_past), 0);
 }
 

@@ -206,11 +206,8 @@ class Binder {
 
   // Substitutes a dimension that is a lone file symbol in every input and output.
   void replace_symbol(const Dim symbol, const Dim& by) {
-    if (symbol.is_const()) return;
-    int id = -1;
-    for (int s = kFirstFileSymbol; s < kMaxSymbols && id < 0; ++s)
-      if (symbol == Dim::symbol(s)) id = s;
-    if (id < 0) return;
+    const int id = symbol.lone_symbol();
+    if (id < kFirstFileSymbol) return;
     for (const auto* list : {&graph_.inputs, &graph_.outputs})
       for (ValueId v : *list)
         for (Dim& d : graph_.values[v].info.shape) d = d.substitute(id, by);

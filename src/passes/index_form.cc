@@ -56,7 +56,7 @@ Base base_of(const IndexForm& line) {
     }
   for (int64_t& s : b.line.steps) s *= b.sign;
   SymbolValues zero;
-  zero.value[kSymL] = zero.value[kSymE] = 0;
+  zero[kSymL] = zero[kSymE] = 0;
   b.shift = line.offset.eval(zero);
   b.line.offset = (line.offset - Dim(b.shift)) * Dim(b.sign);
   return b;

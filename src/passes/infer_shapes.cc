@@ -109,10 +109,8 @@ void materialise(Graph& graph, ValueId id) {
 
 // The id of a dim that is a name of the file and nothing else ("kv_cache_dim"), or -1.
 int file_symbol(const Dim& d) {
-  if (d.is_const()) return -1;
-  for (int s = kFirstFileSymbol; s < kMaxSymbols; ++s)
-    if (d == Dim::symbol(s)) return s;
-  return -1;
+  const int id = d.lone_symbol();
+  return id >= kFirstFileSymbol ? id : -1;
 }
 
 // A file's symbol turns out to be `by`: what an operator needs tells more than the declaration.

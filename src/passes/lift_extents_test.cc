@@ -89,7 +89,7 @@ class Window {
 
 class LiftExtents : public testing::TestWithParam<std::pair<int64_t, int64_t>> {
  protected:
-  LiftExtents() : pool_(1), evaluator_(pool_), limit_(GetParam().second) {}
+  LiftExtents() : pool_(1), evaluator_(pool_), symbols_(StepLimits{GetParam().second}) {}
 
   Status lift(Graph& graph) {
     Binding binding;
@@ -110,7 +110,7 @@ class LiftExtents : public testing::TestWithParam<std::pair<int64_t, int64_t>> {
 
   ThreadPool pool_;
   Evaluator evaluator_;
-  ScopedTokenLimit limit_;
+  ScopedSymbols symbols_;
 };
 
 TEST_P(LiftExtents, FollowTheStep) {

@@ -119,11 +119,10 @@ class ModuleBinder {
       const Value& value = decoder.values[in];
       if (!is_float(value) || !is_past(decoder, value.name)) continue;
       for (size_t a = 1; a < value.info.shape.size(); ++a)
-        for (int id = kFirstFileSymbol; id < kMaxSymbols; ++id)
-          if (value.info.shape[a] == Dim::symbol(id)) {
-            none.in_predicates[id] = Dim(0);
-            some.in_predicates[id] = Dim::symbol(id) + Dim(1);  // a symbol is 0 or more
-          }
+        if (const int id = value.info.shape[a].lone_symbol(); id >= 0) {
+          none.in_predicates[id] = Dim(0);
+          some.in_predicates[id] = Dim::symbol(id) + Dim(1);  // a symbol is 0 or more
+        }
     }
     if (!told_apart(decoder, none, some, evaluator_)) {
       cached_ = decoder;
@@ -159,9 +158,7 @@ class ModuleBinder {
         return Status::error("encoder input " + encoder.describe(v) + ": an array of " + std::to_string(dims.size()) +
                              " dims is given");
       for (size_t i = 0; i < dims.size(); ++i)
-        if (!shape[i].is_const())
-          for (int id = kFirstFileSymbol; id < kMaxSymbols; ++id)
-            if (shape[i] == Dim::symbol(id)) assignment.symbols[id] = Dim(dims[i]);
+        if (const int id = shape[i].lone_symbol(); id >= 0) assignment.symbols[id] = Dim(dims[i]);
     }
     Result<Graph> graph = specialise(encoder, assignment, evaluator_);
     if (!graph.is_ok()) return graph.status().with_context(files_.encoder_name);

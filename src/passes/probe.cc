@@ -10,15 +10,16 @@ constexpr int kMaxDepth = 4000;  // of a host subgraph; deeper is not a mask
 constexpr int64_t kMostHeld =
     1 << 30;  // bytes of values that wait for a reader: masks of 131,072 keys for every head, one after the other
 
-SymbolValues bind_symbols(int64_t tokens, int64_t past) {
+SymbolValues bind_symbols(const Graph& graph, int64_t tokens, int64_t past) {
   SymbolValues s;
-  s.value[kSymS] = tokens;
-  s.value[kSymP] = past;
-  s.value[kSymW] = past;
+  s[kSymS] = tokens;
+  s[kSymP] = past;
+  s[kSymW] = past;
   // Other lengths are none of S, P and P + S at the probed step, and each its own. They are the same at all steps, so
   // that steps can be compared.
-  s.value[kSymE] = 11;
-  for (int id = kFirstFileSymbol; id < kMaxSymbols; ++id) s.value[id] = 13 + 4 * (id - kFirstFileSymbol);
+  s[kSymE] = 11;
+  for (int id = static_cast<int>(graph.symbol_names.size()) - 1; id >= kFirstFileSymbol; --id)
+    s[id] = 13 + 4 * (id - kFirstFileSymbol);
   return s;
 }
 
@@ -65,7 +66,7 @@ Prober::Prober(const Graph& graph, const Binding& binding, Evaluator& evaluator)
 }
 
 std::vector<int64_t> Prober::dims(ValueId v, int64_t tokens, int64_t past) const {
-  return shape_eval(graph_->values[v].info.shape, bind_symbols(tokens, past));
+  return shape_eval(graph_->values[v].info.shape, bind_symbols(*graph_, tokens, past));
 }
 
 Tensor Prober::random(const std::vector<int64_t>& dims, uint32_t seed, DType type) const {
@@ -109,9 +110,9 @@ Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const 
     if (role->second != InputRole::kPositions) return Status::error("'" + value.name + "' is not known on the host");
     Tensor t = Tensor::allocate(value.info.type, shape_eval(value.info.shape, symbols));
     // Rows of [3, 1, S] are the same for text alone: other ones for pictures, so that nobody takes one for another.
-    const int64_t tokens = symbols.value[kSymS];
+    const int64_t tokens = symbols[kSymS];
     for (int64_t i = 0; i < t.count(); ++i) {
-      const int64_t row = i / tokens, of_text = symbols.value[kSymP] + i % tokens;
+      const int64_t row = i / tokens, of_text = symbols[kSymP] + i % tokens;
       const int64_t p = row == 0 ? of_text : of_text / (row + 1) + row - 1;
       if (value.info.type == DType::kI32)
         t.view().as<int32_t>()[i] = static_cast<int32_t>(p);
@@ -154,13 +155,13 @@ Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const 
 Result<Tensor> Prober::host_value(ValueId v, int64_t tokens, int64_t past) {
   std::map<ValueId, Tensor> memo;
   held_ = 0;
-  return demand(v, memo, bind_symbols(tokens, past), 0);
+  return demand(v, memo, bind_symbols(*graph_, tokens, past), 0);
 }
 
 Result<Tensor> Prober::evaluate(ValueId root, const std::map<ValueId, Tensor>& leaves, int64_t tokens, int64_t past) {
   std::map<ValueId, Tensor> memo = leaves;
   held_ = 0;
-  return demand(root, memo, bind_symbols(tokens, past), 0);
+  return demand(root, memo, bind_symbols(*graph_, tokens, past), 0);
 }
 
 Result<std::vector<Tensor>> Prober::evaluate(const std::vector<ValueId>& roots, const std::map<ValueId, Tensor>& leaves,
@@ -169,7 +170,7 @@ Result<std::vector<Tensor>> Prober::evaluate(const std::vector<ValueId>& roots, 
   held_ = 0;
   std::vector<Tensor> results;
   for (const ValueId root : roots) {
-    Result<Tensor> t = demand(root, memo, bind_symbols(tokens, past), 0);
+    Result<Tensor> t = demand(root, memo, bind_symbols(*graph_, tokens, past), 0);
     if (!t.is_ok()) return t.status();
     results.push_back(*t);
   }

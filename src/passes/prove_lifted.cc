@@ -375,8 +375,8 @@ class Proof {
     if (!literal) return differs;
     const Shape &x = shape(n.in[0]), &y = shape(n.out[0]), &before = fixed_.values[n.in[0]].info.shape;
     SymbolValues now;
-    now.value[kSymS] = step_.tokens;
-    now.value[kSymP] = now.value[kSymW] = step_.past;
+    now[kSymS] = step_.tokens;
+    now[kSymP] = now[kSymW] = step_.past;
     const auto from_end = [](int64_t place, int64_t extent) {
       return extent - std::clamp<int64_t>(place < 0 ? place + extent : place, 0, extent);
     };

@@ -16,7 +16,9 @@ constexpr float kHidden = -3.4e38f;
 // Attention of rows over keys, with whatever a test adds to the scores.
 class AttentionGraph {
  public:
-  explicit AttentionGraph(Dim queries, Dim keys) : queries_(std::move(queries)), keys_(std::move(keys)) {}
+  explicit AttentionGraph(Dim queries, Dim keys) : queries_(std::move(queries)), keys_(std::move(keys)) {
+    graph_.symbol("E");  // the first of the file
+  }
 
   using Adds = std::function<ValueId(AttentionGraph&, ValueId scores)>;
   void layer(const Adds& adds) {
@@ -104,7 +106,7 @@ class AttentionGraph {
 
   // Runs the pass, behind simplify() if that is wanted; the result must be that of the graph as it was.
   void recognise(Phase phase = Phase::kAny, bool simplified = false) {
-    const ScopedTokenLimit limit(kContext);
+    const ScopedSymbols symbols(StepLimits{kContext});
     ThreadPool pool(1);
     Evaluator evaluator(pool);
     Binding binding;

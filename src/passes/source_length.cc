@@ -49,12 +49,6 @@ void infer_all(Graph& graph, Evaluator& evaluator) {
   }
 }
 
-int file_symbol(const Dim& d) {
-  for (int id = kFirstFileSymbol; id < kMaxSymbols; ++id)
-    if (d == Dim::symbol(id)) return id;
-  return -1;
-}
-
 // The fewest frames of which f makes `rows` rows; f does not fall.
 int64_t fewest(const Dim& f, int frames, int64_t rows) {
   constexpr int64_t kMost = int64_t{1} << 40;
@@ -62,7 +56,7 @@ int64_t fewest(const Dim& f, int frames, int64_t rows) {
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
     SymbolValues symbols;
-    symbols.value[frames] = middle;
+    symbols[frames] = middle;
     if (f.eval(symbols) >= rows)
       high = middle;
     else
@@ -89,7 +83,7 @@ std::optional<Dim> masked_length(const Graph& encoder) {
 Dim source_length(const Graph& encoder, const std::string& output, Evaluator& evaluator) {
   const Dim rows = Dim::symbol(kSymE);
   const std::optional<Dim> masked = masked_length(encoder);
-  const int frames = masked ? file_symbol(*masked) : -1;
+  const int frames = masked ? masked->lone_symbol() : -1;
   const ValueId out = encoder.find(output);
   if (frames < 0 || out == kNoValue) return rows;
   Graph graph = encoder;
@@ -100,9 +94,7 @@ Dim source_length(const Graph& encoder, const std::string& output, Evaluator& ev
   const ValueInfo& made = graph.values[out].info;
   if (!made.ranked || made.shape.size() != 3) return rows;
   const Dim& f = made.shape[1];
-  for (int id = kFirstFileSymbol; id < kMaxSymbols; ++id)
-    if (id != frames && f.depends_on(id)) return rows;
-  if (!f.depends_on(frames)) return rows;
+  if (f.symbols() != std::set<int>{frames}) return rows;
   constexpr int64_t kMany = 1000;  // where paddings and divisions of what is below 0 do not show
   const int64_t many = fewest(f, frames, kMany), a = fewest(f, frames, kMany + 1) - many, b = many - a * kMany;
   const Dim length = Dim(a) * rows + Dim(b);

@@ -117,7 +117,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
     return Status::error("output '" + c.graph.values[c.binding.logits].name + "' " + shape_str(logits) +
                          " is not [.., vocabulary]");
   SymbolValues step;
-  step.value[kSymS] = 3;
+  step[kSymS] = 3;
   if (logits.size() > 2 && logits[0].eval(step) != 1)
     return Status::error("output '" + value.name + "' " + shape_str(logits) + " has logits of " + logits[0].str() +
                          " sequences; a step computes one");

@@ -108,16 +108,16 @@ class Allocator {
 
   SymbolValues corner(int64_t tokens, int64_t past) const {
     SymbolValues s;
-    s.value[kSymE] = bounds_.source;
-    s.value[kSymS] = tokens;
-    s.value[kSymL] = std::min(tokens, bounds_.wanted);
-    s.value[kSymP] = s.value[kSymW] = std::max<int64_t>(0, past);
+    s[kSymE] = bounds_.source;
+    s[kSymS] = tokens;
+    s[kSymL] = std::min(tokens, bounds_.wanted);
+    s[kSymP] = s[kSymW] = std::max<int64_t>(0, past);
     return s;
   }
 
   SymbolValues corner_of_short_source() const {
     SymbolValues s = corner(1, 0);
-    s.value[kSymE] = 1;
+    s[kSymE] = 1;
     return s;
   }
 
@@ -146,7 +146,7 @@ class Allocator {
       most = std::max(most, extent);
     }
     if (d.linear()) return most;
-    const ScopedTokenLimit limit(bounds_.capacity, bounds_.tokens, bounds_.source);
+    const ScopedSymbols symbols(StepLimits{bounds_.capacity, bounds_.tokens, bounds_.source});
     return d.upper_bound();
   }
 

@@ -29,13 +29,13 @@ class Verifier {
     int64_t past = 0;
     for (size_t i = 0; i < tokens.size(); ++i) {
       symbols_ = SymbolValues{};
-      symbols_.value[kSymS] = tokens[i];
-      symbols_.value[kSymP] = past;
-      symbols_.value[kSymW] = past + kFirstSlot;
-      symbols_.value[kSymRead] = static_cast<int64_t>(i % 2);
-      symbols_.value[kSymWrite] = static_cast<int64_t>(1 - i % 2);
-      symbols_.value[kSymE] = kSourceRows;
-      symbols_.value[kSymX] = kFirstSlot;
+      symbols_[kSymS] = tokens[i];
+      symbols_[kSymP] = past;
+      symbols_[kSymW] = past + kFirstSlot;
+      symbols_[kSymRead] = static_cast<int64_t>(i % 2);
+      symbols_[kSymWrite] = static_cast<int64_t>(1 - i % 2);
+      symbols_[kSymE] = kSourceRows;
+      symbols_[kSymX] = kFirstSlot;
       SITU_RETURN_IF_ERROR(step(past == 0).with_context("step of " + std::to_string(tokens[i]) + " tokens after " +
                                                         std::to_string(past)));
       past += tokens[i];
@@ -143,7 +143,7 @@ class Verifier {
   // them, then the one before. Each step must find what it found when it took all rows.
   Status row_by_row(size_t last) {
     shadow_ = std::move(before_group_);
-    for (row_ = symbols_.value[kSymS] - 1; row_ >= 0; --row_)
+    for (row_ = symbols_[kSymS] - 1; row_ >= 0; --row_)
       for (size_t s = group_; s <= last; ++s) {
         const Node& node = graph_.nodes[static_cast<size_t>(plan_.steps[s].node)];
         for (ValueId v : node.in)
@@ -304,7 +304,7 @@ class Verifier {
     const int64_t offset = h.view.offset.eval(symbols_);
     std::vector<int64_t> index(extent.size(), 0);
     const bool by_row = row_ >= 0 && h.region != RegionKind::kWeights && extent.size() >= 2 &&
-                        extent[extent.size() - 2] == symbols_.value[kSymS];
+                        extent[extent.size() - 2] == symbols_[kSymS];
     for (int64_t k = 0; k < total; ++k) {
       int64_t element = offset;
       for (size_t i = 0; i < index.size(); ++i) element += index[i] * stride[i];

@@ -16,7 +16,7 @@ constexpr int64_t kMaxReplacedBytes = int64_t{1} << 30, kMaxTokenBytes = int64_t
 
 Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
   SymbolValues one;
-  one.value[kSymS] = one.value[kSymP] = one.value[kSymW] = 1;
+  one[kSymS] = one[kSymP] = one[kSymW] = 1;
   const Dim tokens = phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS);
   int64_t replaced = 0, token = 0;
   for (const StatePair& s : binding.states) {
@@ -80,7 +80,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   const bool literal = packs == nullptr;
   const int64_t source = source_length_of(options), length = use.encoder ? source : context_of(options),
                 limit = use.encoder ? source : std::max(length, options.declared_context);
-  const ScopedTokenLimit tokens(limit, INT64_MAX, source);
+  const ScopedSymbols symbols(StepLimits{.tokens = limit, .source = source});
   ThreadPool one(1);  // probing runs thousands of tiny kernels: waking workers would cost more than they do
   Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
   Compiled c;

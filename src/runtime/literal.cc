@@ -30,7 +30,7 @@ Result<Tensor> host_input(const Compiled& compiled, ValueId v, const SymbolValue
     put(i, mask                                  ? 1
            : fed->second == InputRole::kTokenIds ? step.tokens[static_cast<size_t>(i % count)]
            : step.positions                      ? step.positions[i / count % 3 * step.position_stride + i % count]
-                            : (step.first_position < 0 ? symbols.value[kSymP] : step.first_position) + i % count);
+                            : (step.first_position < 0 ? symbols[kSymP] : step.first_position) + i % count);
   return t;
 }
 
@@ -121,9 +121,9 @@ Result<LiteralResult> run_literally(const Compiled& compiled, const LiteralStep&
   const Graph& graph = compiled.graph;
   const Binding& binding = compiled.binding;
   SymbolValues symbols;
-  symbols.value[kSymS] = std::max<int64_t>(1, static_cast<int64_t>(step.tokens.size()));
-  symbols.value[kSymP] = symbols.value[kSymW] = step.past;
-  symbols.value[kSymE] = step.source_rows;
+  symbols[kSymS] = std::max<int64_t>(1, static_cast<int64_t>(step.tokens.size()));
+  symbols[kSymP] = symbols[kSymW] = step.past;
+  symbols[kSymE] = step.source_rows;
   std::map<ValueId, Tensor> feeds;
   for (const StatePair& s : binding.states) {
     if (s.past == kNoValue) continue;
@@ -177,7 +177,7 @@ Result<FirstCall> compare_first_call(const Module& module, const EngineOptions& 
   if (!cached.is_ok()) return cached.status();
   const std::vector<int64_t> tokens{5, 7, 4, 8, 6};  // no usual padding (0 .. 2): some decoders give it no position
   SymbolValues symbols;
-  symbols.value[kSymE] = kProbedRows;
+  symbols[kSymE] = kProbedRows;
   std::map<std::string, Tensor> sources;
   for (const StatePair& s : first->binding.states)
     if (s.rule == StateRule::kSource && s.past != kNoValue) {
@@ -227,7 +227,7 @@ Status check_source_length(const Module& module, const EngineOptions& options, E
   if (!cached.is_ok()) cached = compiled(Phase::kDecode);
   if (!cached.is_ok()) return cached.status();
   SymbolValues symbols;
-  symbols.value[kSymE] = kProbedRows;
+  symbols[kSymE] = kProbedRows;
   std::map<std::string, Tensor> sources;
   for (const StatePair& s : cached->binding.states)
     if (s.rule == StateRule::kSource && s.past != kNoValue) {
@@ -235,7 +235,7 @@ Status check_source_length(const Module& module, const EngineOptions& options, E
       sources[s.name] = random_rows(info.type, shape_eval(info.shape, symbols), 1);
     }
   const int64_t token = 5, shortest = module.source_length.eval(symbols);
-  symbols.value[kSymE] += 1;
+  symbols[kSymE] += 1;
   const int64_t longest = module.source_length.eval(symbols) - 1;
   std::vector<double> wanted;
   for (const int64_t length : {shortest, shortest + (longest - shortest) / 3, (shortest + longest + 1) / 2, longest}) {

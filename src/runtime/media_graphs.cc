@@ -84,16 +84,16 @@ Result<MediaGraph> MediaGraph::bind(const MediaEncoder& encoder, const std::map<
     const std::vector<int64_t> dims = given->second.dims();
     m.key_.extents[given->first] = dims;
     const Shape& shape = imported.values[v].info.shape;
-    for (size_t i = 0; i < shape.size(); ++i)
-      for (int id = kFirstFileSymbol; id < kMaxSymbols && !shape[i].is_const(); ++id) {
-        if (shape[i] != Dim::symbol(id)) continue;
-        const auto [known, fresh] = assignment.symbols.emplace(id, Dim(dims[i]));
-        if (!fresh && known->second != Dim(dims[i]))
-          return Status::error(Code::kInvalidArgument, "encoder input " + imported.describe(v) + ": axis " +
-                                                           std::to_string(i) + " of the array is " +
-                                                           std::to_string(dims[i]) + ", and " + known->second.str() +
-                                                           " in another input");
-      }
+    for (size_t i = 0; i < shape.size(); ++i) {
+      const int id = shape[i].lone_symbol();
+      if (id < 0) continue;
+      const auto [known, fresh] = assignment.symbols.emplace(id, Dim(dims[i]));
+      if (!fresh && known->second != Dim(dims[i]))
+        return Status::error(Code::kInvalidArgument, "encoder input " + imported.describe(v) + ": axis " +
+                                                         std::to_string(i) + " of the array is " +
+                                                         std::to_string(dims[i]) + ", and " + known->second.str() +
+                                                         " in another input");
+    }
   }
   Result<Graph> specialised = specialise(imported, assignment, evaluator);
   if (!specialised.is_ok()) return specialised.status().with_context(encoder.name);

@@ -18,14 +18,14 @@ Home by_run(Home home) {
 
 SymbolValues symbols_of(const Segment& segment, int64_t wanted) {
   SymbolValues s;
-  s.value[kSymS] = segment.count;
-  s.value[kSymP] = segment.past;
-  s.value[kSymW] = segment.write_slot;
-  s.value[kSymRead] = segment.read_slot;
-  s.value[kSymWrite] = segment.write_state;
-  s.value[kSymE] = std::max<int64_t>(1, segment.source_rows);
-  s.value[kSymX] = segment.source_slot;
-  s.value[kSymL] = std::max<int64_t>(1, wanted);
+  s[kSymS] = segment.count;
+  s[kSymP] = segment.past;
+  s[kSymW] = segment.write_slot;
+  s[kSymRead] = segment.read_slot;
+  s[kSymWrite] = segment.write_state;
+  s[kSymE] = std::max<int64_t>(1, segment.source_rows);
+  s[kSymX] = segment.source_slot;
+  s[kSymL] = std::max<int64_t>(1, wanted);
   return s;
 }
 
@@ -296,8 +296,8 @@ Status Program::check_sizes(const StepInput& input) const {
     if (!fits || bytes > r->bytes)
       return Status::error(
           "value '" + graph_.values[r->value].name + "' is " + shape_str(r->dims, &graph_.symbol_names) +
-          " in a step of " + std::to_string(symbols.value[kSymS]) + " tokens after " +
-          std::to_string(symbols.value[kSymP]) + "; " + std::to_string(r->bytes) + " bytes are planned for it");
+          " in a step of " + std::to_string(symbols[kSymS]) + " tokens after " +
+          std::to_string(symbols[kSymP]) + "; " + std::to_string(r->bytes) + " bytes are planned for it");
   }
   return Status::ok();
 }
@@ -326,7 +326,7 @@ void Program::write_inputs(const StepInput& input, Ledger& ledger) {
       continue;
     }
     SymbolValues step;
-    step.value[kSymS] = tokens_;
+    step[kSymS] = tokens_;
     int64_t rows = 1;  // the same for each: [3, 1, S] positions, for instance
     for (const Dim& d : r.dims) rows *= d.eval(step);
     rows /= tokens_;

@@ -107,7 +107,7 @@ class SegmentVerifier {
       const int64_t slot = state(t).slot_elements;
       if (told) {
         by_run |= 1u << t.operand;
-        const int64_t begin = rule == StateRule::kSource ? values.value[kSymX] : kSlot - kPast;
+        const int64_t begin = rule == StateRule::kSource ? values[kSymX] : kSlot - kPast;
         const int64_t first = v.offset - begin * slot;
         const ValueId all = rule == StateRule::kSource ? state(t).pair.past : state(t).pair.present;
         const Dim rows = f_.graph.values[static_cast<size_t>(all)].info.shape[static_cast<size_t>(state(t).pair.axis)];
@@ -229,15 +229,15 @@ class SegmentVerifier {
 
 SymbolValues step_values(int64_t tokens, int64_t wanted, int64_t past, int64_t slot) {
   SymbolValues s;
-  s.value[kSymS] = tokens;
-  s.value[kSymL] = wanted;
-  s.value[kSymP] = past;
-  s.value[kSymW] = slot;
+  s[kSymS] = tokens;
+  s[kSymL] = wanted;
+  s[kSymP] = past;
+  s[kSymW] = slot;
   // Of another sequence all of these are others too.
-  s.value[kSymE] = 5 + past;
-  s.value[kSymX] = slot + 1;
-  s.value[kSymRead] = slot + 2;
-  s.value[kSymWrite] = slot + 3;
+  s[kSymE] = 5 + past;
+  s[kSymX] = slot + 1;
+  s[kSymRead] = slot + 2;
+  s[kSymWrite] = slot + 3;
   return s;
 }
 
