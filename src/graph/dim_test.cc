@@ -102,7 +102,8 @@ TEST(Dim, BoundsHoldAtEveryStep) {
 // Any table: bounds and relations are told by it alone.
 TEST(Dim, BoundsFollowTheTableOfSymbols) {
   SymbolTable table;
-  table.symbols = {{"rows", Provenance::kSource, 2, 9}, {"kept", Provenance::kSource, 0, 9}, {"step", Provenance::kStep}};
+  table.symbols = {
+      {"rows", Provenance::kSource, 2, 9}, {"kept", Provenance::kSource, 0, 9}, {"step", Provenance::kStep}};
   table.relations = {{{{0, 1}, {1, -1}}, 0, 9}, {{{1, 1}, {2, 1}}, 0, 20}};  // kept <= rows, kept + step <= 20
   const ScopedSymbols symbols(table);
   const Dim rows = Dim::symbol(0), kept = Dim::symbol(1), step = Dim::symbol(2);

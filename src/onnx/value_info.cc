@@ -114,8 +114,8 @@ std::optional<Dim> make_dim(const DeclaredDim& dim, const Owner& owner, size_t a
   const int id = owner.symbols->symbol(name);
   if (id >= 0) return Dim::symbol(id);
   if (!owner.is_input) return std::nullopt;
-  throw ImportError(what + " '" + name + "' needs one more symbol than the " +
-                    std::to_string(kMostFileSymbols) + " that a model may have");
+  throw ImportError(what + " '" + name + "' needs one more symbol than the " + std::to_string(kMostFileSymbols) +
+                    " that a model may have");
 }
 
 bool is_whole_integer(DType type) {

@@ -294,10 +294,10 @@ Status Program::check_sizes(const StepInput& input) const {
       fits = fits && extent >= 0 && !__builtin_mul_overflow(bytes, extent, &bytes);
     }
     if (!fits || bytes > r->bytes)
-      return Status::error(
-          "value '" + graph_.values[r->value].name + "' is " + shape_str(r->dims, &graph_.symbol_names) +
-          " in a step of " + std::to_string(symbols[kSymS]) + " tokens after " +
-          std::to_string(symbols[kSymP]) + "; " + std::to_string(r->bytes) + " bytes are planned for it");
+      return Status::error("value '" + graph_.values[r->value].name + "' is " +
+                           shape_str(r->dims, &graph_.symbol_names) + " in a step of " +
+                           std::to_string(symbols[kSymS]) + " tokens after " + std::to_string(symbols[kSymP]) + "; " +
+                           std::to_string(r->bytes) + " bytes are planned for it");
   }
   return Status::ok();
 }
