@@ -100,8 +100,8 @@ void Barrier::wait() {
 ThreadPool::ThreadPool(int threads)
     : threads_(threads > 0 ? threads : usable_cpus()),
       for_job_(spins(threads_)),
-      for_workers_(spins(threads_)),
-      barrier_(threads_, spins(threads_)) {
+      for_workers_(for_job_.spins()),
+      barrier_(threads_, for_job_.spins()) {
   try {
     for (int t = 1; t < threads_; ++t) workers_.emplace_back([this, t] { work(t); });
   } catch (...) {  // the system has no thread left: those that run must end before the exception goes on

@@ -11,10 +11,11 @@ namespace situ {
 // How threads wait for one word: they spin a little, then sleep, so that a descheduled partner does not burn the other
 // core's time slice. After a few waits in a row that ended in sleep they sleep at once, and see now and then whether
 // spinning helps again: two threads on one CPU, which other processes leave them, would spin against each other at
-// every barrier (a test of small steps: 19 s, 250 s beside another process, 24 s so).
+// every barrier (step_memory_test: 19 s alone; beside a busy loop 72 s, 32 s so).
 class Waiting {
  public:
   explicit Waiting(int spins) : spins_(spins) {}
+  int spins() const { return spins_; }
   // Returns when `word` no longer holds `old`; whether it slept until then.
   template <typename T>
   bool until_changed(std::atomic<T>& word, T old);
