@@ -135,9 +135,8 @@ struct DimOps {
   }
   static Interval bounds(const Atom& a) {
     if (a.kind == AtomKind::kSymbol) {
-      const std::vector<SymbolInfo>& known = current_symbols().symbols;
-      const size_t id = static_cast<size_t>(a.symbol);
-      return id < known.size() ? Interval{known[id].least, known[id].most} : Interval{0, kMax};
+      const SymbolInfo& symbol = current_symbols().info(a.symbol);
+      return {symbol.least, symbol.most};
     }
     const Interval x = bounds(a.args[0]), y = bounds(a.args[1]);
     switch (a.kind) {
@@ -233,24 +232,17 @@ struct DimOps {
     }
     return linear;
   }
-  static bool depends(const Dim& d, int symbol) {
+  // Whether `f` holds for the id of any symbol that d depends on.
+  template <typename F>
+  static bool any_symbol(const Dim& d, const F& f) {
     if (d.is_const()) return false;
     for (const auto& [key, term] : d.poly_->terms)
-      for (const AtomPtr& a : term.first.atoms) {
-        if (a->kind == AtomKind::kSymbol && a->symbol == symbol) return true;
-        if (a->kind != AtomKind::kSymbol)
-          for (const Dim& arg : a->args)
-            if (depends(arg, symbol)) return true;
-      }
+      for (const AtomPtr& a : term.first.atoms)
+        if (a->kind == AtomKind::kSymbol
+                ? f(a->symbol)
+                : std::any_of(a->args.begin(), a->args.end(), [&](const Dim& x) { return any_symbol(x, f); }))
+          return true;
     return false;
-  }
-  static void collect(const Dim& d, std::set<int>& ids) {
-    if (d.is_const()) return;
-    for (const auto& [key, term] : d.poly_->terms)
-      for (const AtomPtr& a : term.first.atoms) {
-        if (a->kind == AtomKind::kSymbol) ids.insert(a->symbol);
-        for (const Dim& arg : a->args) collect(arg, ids);
-      }
   }
   static Dim substitute(const Dim& d, int id, const Dim& by) {
     if (d.is_const()) return d;
@@ -387,7 +379,9 @@ bool Dim::linear() const {
     return atoms.size() <= 1 && (atoms.empty() || atoms[0]->kind == AtomKind::kSymbol);
   });
 }
-bool Dim::depends_on(int symbol) const { return DimOps::depends(*this, symbol); }
+bool Dim::depends_on(int symbol) const {
+  return DimOps::any_symbol(*this, [&](int id) { return id == symbol; });
+}
 bool Dim::piecewise_linear(std::vector<int64_t>* numbers) const { return DimOps::piecewise_linear(*this, numbers); }
 std::string Dim::str(const std::vector<std::string>* names) const { return DimOps::str(*this, names); }
 Dim Dim::substitute(int id, const Dim& by) const { return DimOps::substitute(*this, id, by); }
@@ -400,14 +394,13 @@ int Dim::lone_symbol() const {
 }
 std::set<int> Dim::symbols() const {
   std::set<int> ids;
-  DimOps::collect(*this, ids);
+  DimOps::any_symbol(*this, [&](int id) { return ids.insert(id), false; });
   return ids;
 }
 
 bool of_sequence(const Dim& d) {
-  const std::set<int> ids = d.symbols();
-  return std::any_of(ids.begin(), ids.end(), [](int id) {
-    const Provenance from = current_symbols().from(id);
+  return DimOps::any_symbol(d, [](int id) {
+    const Provenance from = current_symbols().info(id).from;
     return from == Provenance::kSequence || from == Provenance::kSource;
   });
 }

@@ -9,14 +9,15 @@ thread_local const SymbolTable* current = nullptr;
 
 }  // namespace
 
-std::string SymbolTable::name(int id) const {
+const SymbolInfo& SymbolTable::info(int id) const {
+  static const SymbolInfo of_file;
   const size_t i = static_cast<size_t>(id);
-  return i < symbols.size() ? symbols[i].name : "s" + std::to_string(id);
+  return i < symbols.size() ? symbols[i] : of_file;
 }
 
-Provenance SymbolTable::from(int id) const {
-  const size_t i = static_cast<size_t>(id);
-  return i < symbols.size() ? symbols[i].from : Provenance::kFile;
+std::string SymbolTable::name(int id) const {
+  const std::string& name = info(id).name;
+  return name.empty() ? "s" + std::to_string(id) : name;
 }
 
 SymbolTable step_symbols(const StepLimits& limits) {

@@ -51,9 +51,8 @@ struct SymbolTable {
   std::vector<SymbolInfo> symbols;  // by id; further ids are a file's
   std::vector<SymbolRelation> relations;
 
-  // Of ids that the table does not have: "s17", 0 or more.
-  std::string name(int id) const;
-  Provenance from(int id) const;
+  const SymbolInfo& info(int id) const;  // a file's, without a name, where the table does not have it
+  std::string name(int id) const;        // "s17" without one
 };
 
 // How far steps go: no sequence is longer than `tokens` (P + S <= tokens), no step than `step` (S <= step), no source
