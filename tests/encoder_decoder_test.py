@@ -194,6 +194,22 @@ class OracleTest(EncoderDecoderCase):
         self.assertEqual(self.answer(own, *given)["output_ids"], oracle.beams(SOURCE, 3)[0])
         self.assertEqual(self.answer(own, *given, "--beams", 1)["output_ids"], oracle.greedy(SOURCE)[0])
 
+    def test_an_encoder_that_does_not_say_what_it_returns(self):
+        """Dims without a name, and no shape at all."""
+        for name in ("bart", "bart-pair", "layers-flag"):
+            for whole in (False, True):
+                def forget(files):
+                    for v in files["encoder_model.onnx"].graph.output:
+                        if whole:
+                            v.type.tensor_type.ClearField("shape")
+                        else:
+                            for d in v.type.tensor_type.shape.dim:
+                                d.Clear()
+                with self.subTest(name, whole=whole):
+                    folder, source = self.model(SPEC[name], forget), tiny.source_of(SPEC[name])
+                    given = folder, *self.source(SPEC[name], source)
+                    self.check(*self.answers(given, (*given, "--naive")), self.oracle(SPEC[name]).greedy(source)[0])
+
     def test_root_and_onnx_are_equal_places(self):
         folder = self.model(SPEC["t5"])
         own = self.folder / "places"
@@ -322,6 +338,21 @@ class BadInputTest(EncoderDecoderCase):
             table = next(t for t in graph.initializer if t.name == "decoder.0.self.q")
             table.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(table) * np.float32(1.5), table.name))
         self.refuse(self.model(SPEC["bart-pair"], change), "decoder_model.onnx", "decoder_with_past_model.onnx")
+
+    def test_a_pair_whose_first_graph_has_no_symbol_left(self):
+        """The source's rows, whose extents the other file calls by other names, would be one more."""
+        def fill(files):
+            for v in files["decoder_with_past_model.onnx"].graph.input:
+                for d in v.type.tensor_type.shape.dim:
+                    if d.dim_param:
+                        d.dim_param = f"cached_{d.dim_param}"
+            graph = files["decoder_model.onnx"].graph
+            known = {d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
+            names = [f"n{i}" for i in range(4096 - len(known))]
+            graph.input.append(onnx.helper.make_tensor_value_info("unused", onnx.TensorProto.INT64, names[:1]))
+            for i in range(1, len(names), 8):
+                graph.input.append(onnx.helper.make_tensor_value_info(f"unused_{i}", onnx.TensorProto.INT64, names[i:i + 8]))
+        self.refuse(self.model(SPEC["bart-pair"], fill), "decoder_model.onnx", "one more symbol", 4096)
 
     def test_a_pair_with_a_parameter_that_differs_a_little(self):
         """Less than answers show: the name says that it is one. Names that exporters number say nothing."""

@@ -5,6 +5,8 @@
 
 #include <random>
 
+#include "graph/graph.h"
+
 namespace situ {
 namespace {
 
@@ -133,6 +135,18 @@ TEST(SymbolValues, HoldAnyNumber) {
   const SymbolValues copy = s;
   EXPECT_EQ(copy[kFirstFileSymbol + 100], 7);
   EXPECT_EQ(copy[kFirstFileSymbol + 99], 0);
+}
+
+TEST(Graph, NamesOfSymbolsAreSharedUntilOneIsAdded) {
+  Graph graph;
+  EXPECT_EQ(graph.symbol("batch"), kFirstFileSymbol);
+  Graph copy = graph;
+  EXPECT_EQ(copy.symbol("batch"), kFirstFileSymbol);
+  EXPECT_EQ(&copy.symbol_names(), &graph.symbol_names());
+  EXPECT_EQ(copy.symbol("past"), kFirstFileSymbol + 1);
+  EXPECT_EQ(copy.symbol_names().size(), kFirstFileSymbol + 2u);
+  EXPECT_EQ(graph.symbol_names().size(), kFirstFileSymbol + 1u);
+  EXPECT_EQ(graph.symbol("other"), kFirstFileSymbol + 1);
 }
 
 TEST(Dim, BoundsOfSizesThatBend) {

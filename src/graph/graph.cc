@@ -78,7 +78,7 @@ std::string Node::label() const { return (domain.empty() ? op : domain + "." + o
 
 std::string Graph::describe(ValueId id) const {
   const Value& v = value(id);
-  return "'" + v.name + "' " + dtype_name(v.info.type) + shape_str(v.info.shape, &symbol_names);
+  return "'" + v.name + "' " + dtype_name(v.info.type) + shape_str(v.info.shape, &symbol_names());
 }
 
 ValueId Graph::add_value(std::string value_name, DType type) {
@@ -113,13 +113,20 @@ int Graph::add_node(Node node) {
   return index;
 }
 
+const std::vector<std::string>& Graph::symbol_names() const {
+  static const std::vector<std::string> none(kFirstFileSymbol);
+  return shared_symbol_names ? *shared_symbol_names : none;
+}
+
 int Graph::symbol(const std::string& dim_param) {
-  if (symbol_names.size() < kFirstFileSymbol) symbol_names.resize(kFirstFileSymbol);
-  for (size_t i = kFirstFileSymbol; i < symbol_names.size(); ++i)
-    if (symbol_names[i] == dim_param) return static_cast<int>(i);
-  if (symbol_names.size() >= kFirstFileSymbol + kMostFileSymbols) return -1;
-  symbol_names.push_back(dim_param);
-  return static_cast<int>(symbol_names.size() - 1);
+  const std::vector<std::string>& known = symbol_names();
+  const auto found = std::find(known.begin() + kFirstFileSymbol, known.end(), dim_param);
+  if (found != known.end()) return static_cast<int>(found - known.begin());
+  if (known.size() >= kFirstFileSymbol + kMostFileSymbols) return -1;
+  if (!shared_symbol_names || shared_symbol_names.use_count() > 1)
+    shared_symbol_names = std::make_shared<std::vector<std::string>>(known);
+  shared_symbol_names->push_back(dim_param);
+  return static_cast<int>(shared_symbol_names->size() - 1);
 }
 
 ValueId Graph::find(std::string_view value_name) const {

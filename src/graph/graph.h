@@ -101,7 +101,9 @@ struct Graph {
   std::vector<ValueId> outputs;
   // Subgraphs of If/Loop/Scan: inner value -> value of the enclosing graph that it captures.
   std::vector<std::pair<ValueId, ValueId>> captures;
-  std::vector<std::string> symbol_names;  // index = symbol id; "" for the built-in ones
+  // Null: the file names none. Shared with copies and subgraphs until one of them gets another name: 4,096 names times
+  // 10,000 branches were 6 GiB.
+  std::shared_ptr<std::vector<std::string>> shared_symbol_names;
 
   ValueId add_value(std::string value_name, DType type = DType::kNone);
   ValueId add_constant(std::string value_name, Tensor tensor);
@@ -111,6 +113,7 @@ struct Graph {
   int add_node(Node node);
   // Symbol id of a dim_param name, made at first use; -1 when the table is full.
   int symbol(const std::string& dim_param);
+  const std::vector<std::string>& symbol_names() const;  // index = symbol id; "" for the built-in ones
 
   const Value& value(ValueId id) const { return values[id]; }
   Value& value(ValueId id) { return values[id]; }

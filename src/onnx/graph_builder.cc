@@ -52,7 +52,6 @@ Graph GraphBuilder::build() {
   }
   Graph graph;
   root_ = &graph;
-  graph.symbol_names.resize(kFirstFileSymbol);
   GraphInMaking making{graph, {}, {}, 0};
   NameScope scope(making, nullptr);
   const WirePath path{"graph"};
@@ -181,7 +180,7 @@ void GraphBuilder::finish(Graph& graph) {
     for (auto& [key, attribute] : node.attrs) {
       if (!attribute.graph) continue;
       Graph& inner = *attribute.graph;
-      inner.symbol_names = graph.symbol_names;
+      inner.shared_symbol_names = graph.shared_symbol_names;
       for (const auto& [inside, outside] : inner.captures) {
         inner.value(inside).info = graph.value(outside).info;
         inner.value(inside).constant = graph.value(outside).constant;

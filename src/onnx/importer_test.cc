@@ -37,7 +37,7 @@ TEST(Importer, ReadsNodesInputsAndOutputs) {
   ASSERT_EQ(m.graph.inputs.size(), 2u);
   const ValueInfo& mask = m.graph.value(m.graph.inputs[1]).info;
   EXPECT_EQ(mask.type, DType::kI64);
-  EXPECT_EQ(shape_str(mask.shape, &m.graph.symbol_names), "[B, past + S, unk_mask_2]");
+  EXPECT_EQ(shape_str(mask.shape, &m.graph.symbol_names()), "[B, past + S, unk_mask_2]");
   const Value& axes = m.graph.value(m.graph.nodes[0].in[2]);
   ASSERT_TRUE(axes.info.content.has_value());
   EXPECT_EQ((*axes.info.content)[1], Dim(7));
@@ -50,7 +50,7 @@ TEST(Importer, SameDimNameIsSameSymbol) {
   g.nodes = {node("Op", {"x", "z"}, {"y"})};
   const ImportedModel m = import_ok(model(g.bytes()));
   EXPECT_EQ(m.graph.value(0).info.shape[1], m.graph.value(1).info.shape[0]);
-  EXPECT_EQ(m.graph.symbol_names.size(), kFirstFileSymbol + 2u);
+  EXPECT_EQ(m.graph.symbol_names().size(), kFirstFileSymbol + 2u);
   EXPECT_FALSE(m.graph.value(m.graph.outputs[0]).info.ranked);  // the "" follows from the graph
   EXPECT_EQ(m.graph.value(m.graph.outputs[0]).info.type, DType::kF32);
 }

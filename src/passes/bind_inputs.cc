@@ -92,7 +92,7 @@ class Binder {
     std::string inputs;
     for (ValueId v : graph_.inputs)
       inputs += (inputs.empty() ? "" : ", ") + graph_.values[v].name + " " + dtype_name(graph_.values[v].info.type) +
-                shape_str(graph_.values[v].info.shape, &graph_.symbol_names);
+                shape_str(graph_.values[v].info.shape, &graph_.symbol_names());
     return what + "; inputs are: " + inputs;
   }
 
@@ -240,7 +240,7 @@ class Binder {
     Shape& shape = value.info.shape;
     if (!shape.empty() && !shape[0].is_const()) shape[0] = Dim(1);
     if (!value.info.ranked || !shape_is_const(shape))
-      return Status::error(describe("input '" + value.name + "' " + shape_str(shape, &graph_.symbol_names) +
+      return Status::error(describe("input '" + value.name + "' " + shape_str(shape, &graph_.symbol_names()) +
                                     " of the encoder: its extents are known when an array is given for it"));
     if (names_mask(value.name) && !context_.fed.count(value.name)) {
       *keep = false;
@@ -316,7 +316,7 @@ class Binder {
     const bool fits =
         info.shape.size() == 2 && !by_query && (told || (!info.shape[1].is_const() && info.shape[1] != tokens()));
     if (told && !fits)
-      return Status::error(describe("input '" + name + "' " + shape_str(info.shape, &graph_.symbol_names) +
+      return Status::error(describe("input '" + name + "' " + shape_str(info.shape, &graph_.symbol_names()) +
                                     " is a mask of " + std::to_string(info.shape.size()) +
                                     " dims that the host would have to make; masks of [batch, tokens] are supported"));
     *is_mask = fits;
@@ -333,7 +333,7 @@ class Binder {
     };
     const auto refuse = [&](const std::string& why) {
       return Status::error(describe("input '" + graph_.values[v].name + "' " +
-                                    shape_str(info.shape, &graph_.symbol_names) +
+                                    shape_str(info.shape, &graph_.symbol_names()) +
                                     " is not a position for each token: " + why));
     };
     if (info.shape.back().is_const() ? info.shape.back() != tokens() : (info.shape.back() != tokens() && counts_on(v)))
@@ -434,7 +434,7 @@ class Binder {
     if (told >= 0) return told;
     for (int i = 0; i < rank; ++i) {
       const std::string symbol =
-          shape[static_cast<size_t>(i)].is_const() ? "" : shape[static_cast<size_t>(i)].str(&graph_.symbol_names);
+          shape[static_cast<size_t>(i)].is_const() ? "" : shape[static_cast<size_t>(i)].str(&graph_.symbol_names());
       if (symbol.find("past") != std::string::npos && symbol.find("batch") == std::string::npos) return i;
     }
     return rank == 4 && !shape[2].is_const() ? 2 : -1;

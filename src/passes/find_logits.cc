@@ -40,7 +40,7 @@ class LogitsFinder {
  private:
   const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
   std::string text(ValueId v) const {
-    return dtype_name(graph_.values[v].info.type) + shape_str(shape(v), &graph_.symbol_names);
+    return dtype_name(graph_.values[v].info.type) + shape_str(shape(v), &graph_.symbol_names());
   }
 
   // Rows of the tables that are indexed by the ids, or by integers made of them one by one.

@@ -149,8 +149,9 @@ Status check_growth(const PassContext& context, const StatePair& s) {
   for (size_t i = 0; i < past.info.shape.size() && s.rule != StateRule::kPassThrough; ++i) {
     const bool grows = s.rule == StateRule::kAppend && static_cast<int>(i) == s.axis;
     if (grows ? past.info.shape[i] == tokens : past.info.shape[i].is_const()) continue;
-    const std::string extent = "its extent " + past.info.shape[i].str(&context.graph.symbol_names);
-    return Status::error("state '" + past.name + "' " + shape_str(past.info.shape, &context.graph.symbol_names) + ": " +
+    const std::string extent = "its extent " + past.info.shape[i].str(&context.graph.symbol_names());
+    return Status::error("state '" + past.name + "' " + shape_str(past.info.shape, &context.graph.symbol_names()) +
+                         ": " +
                          (grows ? "'" + context.graph.values[s.present].name + "' appends along axis " +
                                       std::to_string(i) + ", and " + extent + " is not told to be the tokens before"
                                 : extent + " on axis " + std::to_string(i) + " is not known"));

@@ -187,10 +187,12 @@ class ModuleBinder {
     std::vector<ValueId> fitting, floats;
     for (const ValueId out : encoder.outputs) {
       const Value& made = encoder.values[out];
-      if (!is_float(made) || made.info.shape.size() != 3) continue;
+      if (!is_float(made) || (made.info.ranked && made.info.shape.size() != 3)) continue;
       floats.push_back(out);
-      const Dim &a = made.info.shape[2], &b = value.info.shape[2];
-      if (made.info.type == value.info.type && (!a.is_const() || !b.is_const() || a == b)) fitting.push_back(out);
+      if (made.info.type != value.info.type) continue;
+      // A file may leave out what its outputs look like.
+      const Dim width = made.info.ranked ? made.info.shape[2] : value.info.shape[2];
+      if (!width.is_const() || !value.info.shape[2].is_const() || width == value.info.shape[2]) fitting.push_back(out);
     }
     const ValueId usual = named(encoder, fitting, "last_hidden_state");
     if (usual != kNoValue) fitting = {usual};
@@ -336,9 +338,14 @@ class ModuleBinder {
       // Its symbols are those of another graph: by name.
       graph.values[in].info.shape.clear();
       graph.values[in].info.ranked = true;
-      for (const Dim& d : cached_.values[as_cached].info.shape)
-        graph.values[in].info.shape.push_back(d.is_const() ? d
-                                                           : Dim::symbol(graph.symbol(d.str(&cached_.symbol_names))));
+      for (const Dim& d : cached_.values[as_cached].info.shape) {
+        const int id = d.is_const() ? 0 : graph.symbol(d.str(&cached_.symbol_names()));
+        if (id < 0)
+          return Status::error(files_.decoder_name + ": input " + cached_.describe(as_cached) +
+                               " needs one more symbol than the " + std::to_string(kMostFileSymbols) + " that " +
+                               (files_.first ? files_.first_name : files_.decoder_name) + " may have");
+        graph.values[in].info.shape.push_back(d.is_const() ? d : Dim::symbol(id));
+      }
       for (Node& n : graph.nodes)
         for (ValueId& v : n.in)
           if (v == out) v = in;

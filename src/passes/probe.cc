@@ -18,7 +18,7 @@ SymbolValues bind_symbols(const Graph& graph, int64_t tokens, int64_t past) {
   // Other lengths are none of S, P and P + S at the probed step, and each its own. They are the same at all steps, so
   // that steps can be compared.
   s[kSymE] = 11;
-  for (int id = static_cast<int>(graph.symbol_names.size()) - 1; id >= kFirstFileSymbol; --id)
+  for (int id = static_cast<int>(graph.symbol_names().size()) - 1; id >= kFirstFileSymbol; --id)
     s[id] = 13 + 4 * (id - kFirstFileSymbol);
   return s;
 }

@@ -21,7 +21,7 @@ OrderedJson values_json(const Graph& g, const std::vector<ValueId>& ids) {
     OrderedJson j;
     j["name"] = g.values[v].name;
     j["type"] = dtype_name(g.values[v].info.type);
-    j["shape"] = shape_str(g.values[v].info.shape, &g.symbol_names);
+    j["shape"] = shape_str(g.values[v].info.shape, &g.symbol_names());
     list.push_back(j);
   }
   return list;
@@ -38,7 +38,7 @@ OrderedJson states_json(const InPlaceEngine& e) {
     j["rule"] = state_rule_name(s.pair.rule);
     j["type"] = dtype_name(s.type);
     j["shape"] =
-        shape_str(g.values[s.pair.past != kNoValue ? s.pair.past : s.pair.present].info.shape, &g.symbol_names);
+        shape_str(g.values[s.pair.past != kNoValue ? s.pair.past : s.pair.present].info.shape, &g.symbol_names());
     if (s.pair.rule != StateRule::kReplace) j["axis"] = s.pair.axis;
     j[s.pair.rule == StateRule::kAppend   ? "bytes_per_token"
       : s.pair.rule == StateRule::kSource ? "bytes_per_source_row"
@@ -67,7 +67,7 @@ OrderedJson copies_json(const Graph& g, const Plan& plan) {
     j["node"] = g.nodes[s.node].name;
     j["op"] = g.nodes[s.node].op;
     j["value"] = from.name;
-    j["shape"] = shape_str(s.move ? s.from_home.view.dims : from.info.shape, &g.symbol_names);
+    j["shape"] = shape_str(s.move ? s.from_home.view.dims : from.info.shape, &g.symbol_names());
     j["reason"] = s.reason;
     list.push_back(j);
   }

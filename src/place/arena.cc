@@ -131,7 +131,8 @@ class Allocator {
       if (__builtin_mul_overflow(elements, std::max<int64_t>(1, largest(d)), &elements) || elements > kMaxElements)
         return Status::error(
             (value(v).producer < 0 ? "" : graph_.nodes[static_cast<size_t>(value(v).producer)].label() + ": ") +
-            "value '" + value(v).name + "' of shape " + shape_str(h.view.dims, &graph_.symbol_names) + " is too large");
+            "value '" + value(v).name + "' of shape " + shape_str(h.view.dims, &graph_.symbol_names()) +
+            " is too large");
     return Status::ok();
   }
 
@@ -155,8 +156,8 @@ class Allocator {
     for (const Dim& d : r.dims) {
       const int64_t extent = largest(d);
       if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes) || bytes > (int64_t{1} << 46))
-        return Status::error("value '" + value(r.value).name + "' of shape " + shape_str(r.dims, &graph_.symbol_names) +
-                             " is too large");
+        return Status::error("value '" + value(r.value).name + "' of shape " +
+                             shape_str(r.dims, &graph_.symbol_names()) + " is too large");
     }
     r.bytes = (bytes + kAlign - 1) / kAlign * kAlign;
     return Status::ok();

@@ -107,7 +107,7 @@ class Planner {
       if (!elements.is_const() || elements.value() <= 0 || elements.value() > (int64_t{1} << 32) ||
           dtype_bytes(s.type) == 0)
         return Status::error("state '" + past.name + "' " + dtype_name(s.type) +
-                             shape_str(past.info.shape, &graph_.symbol_names) +
+                             shape_str(past.info.shape, &graph_.symbol_names()) +
                              ": its size per token is not a known number of bytes");
       s.slot_elements = elements.value();
       plan_.states.push_back(s);

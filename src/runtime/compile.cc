@@ -27,10 +27,11 @@ Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
     if (s.rule == StateRule::kAppend && s.past != kNoValue && s.present != kNoValue &&
         rows(graph.values[s.present]) != rows(past) + tokens) {
       const Value& present = graph.values[s.present];
-      return Status::error("state '" + past.name + "' " + shape_str(past.info.shape, &graph.symbol_names) + " -> '" +
-                           present.name + "' " + shape_str(present.info.shape, &graph.symbol_names) + ": " +
-                           (rows(present) - rows(past)).str(&graph.symbol_names) + " rows are appended in a step of " +
-                           tokens.str() + " tokens; one for each token was expected");
+      return Status::error("state '" + past.name + "' " + shape_str(past.info.shape, &graph.symbol_names()) + " -> '" +
+                           present.name + "' " + shape_str(present.info.shape, &graph.symbol_names()) + ": " +
+                           (rows(present) - rows(past)).str(&graph.symbol_names()) +
+                           " rows are appended in a step of " + tokens.str() +
+                           " tokens; one for each token was expected");
     }
     int64_t bytes = std::max<int64_t>(1, dtype_bytes(past.info.type));
     bool overflow = false;
@@ -40,7 +41,7 @@ Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
     int64_t& sum = s.rule == StateRule::kReplace ? replaced : token;
     const int64_t most = s.rule == StateRule::kReplace ? kMaxReplacedBytes : kMaxTokenBytes;
     if (overflow || bytes < 0 || __builtin_add_overflow(sum, bytes, &sum) || sum > most)
-      return Status::error("state '" + past.name + "' of shape " + shape_str(past.info.shape, &graph.symbol_names) +
+      return Status::error("state '" + past.name + "' of shape " + shape_str(past.info.shape, &graph.symbol_names()) +
                            " is too large: the states " +
                            (s.rule == StateRule::kReplace ? "take" : "take for each token") + " more than " +
                            std::to_string(most) + " bytes");
@@ -123,7 +124,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   // Ones, if its rows are keys'; a row for each query would have to hide the later ones.
   if (c.binding.mask.unsure && !c.order.mixing.empty())
     return Status::error("input '" + imported.values[c.binding.mask.value].name + "' " +
-                         shape_str(imported.values[c.binding.mask.value].info.shape, &imported.symbol_names) +
+                         shape_str(imported.values[c.binding.mask.value].info.shape, &imported.symbol_names()) +
                          " may be a mask with a row for each query, that the host would have to make: by " +
                          c.order.mixing +
                          " tokens see later ones, and its first dim is not the batch of the token ids");
@@ -162,7 +163,7 @@ Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const
     const Value& ids = graph.values[v];
     if (ids.name != name || ids.info.shape.size() != 2 || !ids.info.shape[1].is_const()) continue;
     const std::string count = ids.info.shape[1].str();
-    return Status::error("input '" + name + "' " + shape_str(ids.info.shape, &graph.symbol_names) +
+    return Status::error("input '" + name + "' " + shape_str(ids.info.shape, &graph.symbol_names()) +
                          " declares steps of exactly " + count + (count == "1" ? " token" : " tokens") +
                          "; prompts need any number of them. As it is, " + problem.message());
   }

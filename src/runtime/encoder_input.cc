@@ -53,7 +53,7 @@ std::string useless(const Tensor& tensor) {
 }
 
 std::string input_text(const Graph& graph, const Value& v) {
-  return "encoder input '" + v.name + "' " + dtype_name(v.info.type) + shape_str(v.info.shape, &graph.symbol_names);
+  return "encoder input '" + v.name + "' " + dtype_name(v.info.type) + shape_str(v.info.shape, &graph.symbol_names());
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ Status too_large(const Plan& plan, const Graph& graph) {
   return Status::error(Code::kNoRoom, "one step needs " + std::to_string(plan.arena_bytes) +
                                           " bytes of activations, more than " + std::to_string(kMaxArenaBytes) +
                                           "; the largest is '" + value.name + "' " +
-                                          shape_str(value.info.shape, &graph.symbol_names) + made_by);
+                                          shape_str(value.info.shape, &graph.symbol_names()) + made_by);
 }
 
 // Of the constants that steps read, each once.

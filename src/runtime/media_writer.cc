@@ -87,7 +87,7 @@ Result<MediaPlaces> media_places(const ModelFiles& files, std::span<const int64_
     for (const ValueId v : graph.inputs)
       if (const Value& value = graph.values[v]; !places.arrays.count(value.name))
         return wrong("input '" + value.name + "' " + dtype_name(value.info.type) +
-                     shape_str(value.info.shape, &graph.symbol_names) + " is not given");
+                     shape_str(value.info.shape, &graph.symbol_names()) + " is not given");
     if (places.tokens.empty())
       return wrong("an array is given for it, and the prompt has no token with id " + std::to_string(encoder.token) +
                    ", which would stand for its rows");
@@ -225,7 +225,7 @@ Result<MediaWriter::Entry*> MediaWriter::entry_for(const MediaPlaces::Encoder& p
   const Value& wanted = cut_.lookup.graph.values[cut_.lookup.binding.rows];
   if (made.info.type != wanted.info.type || !shape_is_const(made.info.shape) || made.info.shape.back() != Dim(width()))
     return Status::error(Code::kUnsupportedModel, encoder.name + ": its rows are " + dtype_name(made.info.type) +
-                                                      shape_str(made.info.shape, &c.graph.symbol_names) +
+                                                      shape_str(made.info.shape, &c.graph.symbol_names()) +
                                                       ", and embeddings " + dtype_name(wanted.info.type) +
                                                       shape_str(wanted.info.shape));
   entry->rows = shape_count(made.info.shape).value() / width();

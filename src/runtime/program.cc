@@ -83,7 +83,7 @@ Status Program::check_host_integers() const {
     if (!host_writes(info.type) || shape_count(r.dims) != Dim(static_cast<int64_t>(info.content->size())))
       return Status::error("value '" + graph_.values[r.value].name + "' of " + std::to_string(info.content->size()) +
                            " elements, known on the host, is " + dtype_name(info.type) + " " +
-                           shape_str(r.dims, &graph_.symbol_names));
+                           shape_str(r.dims, &graph_.symbol_names()));
   }
   return Status::ok();
 }
@@ -295,7 +295,7 @@ Status Program::check_sizes(const StepInput& input) const {
     }
     if (!fits || bytes > r->bytes)
       return Status::error("value '" + graph_.values[r->value].name + "' is " +
-                           shape_str(r->dims, &graph_.symbol_names) + " in a step of " +
+                           shape_str(r->dims, &graph_.symbol_names()) + " in a step of " +
                            std::to_string(symbols[kSymS]) + " tokens after " + std::to_string(symbols[kSymP]) + "; " +
                            std::to_string(r->bytes) + " bytes are planned for it");
   }

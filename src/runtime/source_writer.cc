@@ -73,7 +73,7 @@ Status SourceWriter::compile_for(const Extents& extents, PackStore& packs) {
     const bool fits =
         rows.is_const() ? entry->rows == 0 || entry->rows == rows.value() : takes_ids_ && rows == Dim::symbol(kSymS);
     if (!fits)
-      return Status::error("encoder: the rows of '" + s.name + "' are " + rows.str(&graph.symbol_names) +
+      return Status::error("encoder: the rows of '" + s.name + "' are " + rows.str(&graph.symbol_names()) +
                            ", not known before it runs, or not those of other sources");
     if (rows.is_const()) entry->rows = rows.value();
   }
