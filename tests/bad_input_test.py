@@ -135,6 +135,16 @@ class BrokenModelTest(CliTest):
             with self.subTest(cut=cut):
                 self.refused(self.run_bytes(self.llama[:cut]), "model.onnx")
 
+    def test_a_refusal_of_names_of_megabytes_is_short(self):
+        def change(m):
+            for d in next(v for v in m.graph.input if v.name == "input_ids").type.tensor_type.shape.dim:
+                d.dim_param = "é" * 1_500_000
+        m = onnx.ModelProto.FromString(self.llama)
+        change(m)
+        run = self.run_bytes(m.SerializeToString())
+        self.refused(run, "input_ids", "é…é")
+        self.assertLess(len(run.err.encode()), 66 << 10)
+
     def test_external_data(self):
         def located(**entries):
             def change(folder):

@@ -13,7 +13,8 @@
 namespace situ::cli {
 
 int fail(const std::string& message) {
-  std::fprintf(stderr, "situ: %s\n", one_line(message).c_str());
+  constexpr size_t kMostBytes = 64 << 10;  // all reasons of a refusal; a file may have a name of megabytes
+  std::fprintf(stderr, "situ: %s\n", one_line(message, kMostBytes).c_str());
   return kRefused;
 }
 

@@ -1,6 +1,5 @@
 #include "cli/html.h"
 
-#include <algorithm>
 #include <cstdio>
 
 #include "cli/terminal.h"
@@ -10,22 +9,11 @@ namespace {
 
 constexpr size_t kMostBytes = 400;  // names are 60; one of a file made to fill pages is not
 
-// Moves `at` back to where a character of UTF-8 begins.
-size_t character_start(std::string_view text, size_t at) {
-  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
-  return at;
-}
-
 }  // namespace
 
 std::string escaped(std::string_view text) {
-  std::string line = one_line(text.substr(0, std::min(text.size(), 2 * kMostBytes)));
-  if (line.size() > kMostBytes || text.size() > 2 * kMostBytes) {
-    const std::string_view last = text.substr(character_start(text, text.size() - std::min(text.size(), size_t{60})));
-    line = line.substr(0, character_start(line, std::min(line.size() - 1, kMostBytes - 80))) + "…" + one_line(last);
-  }
   std::string html;
-  for (const char c : line) {
+  for (const char c : one_line(text, kMostBytes)) {
     switch (c) {
       case '&':
         html += "&amp;";

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 
@@ -60,6 +61,18 @@ std::string one_line(std::string_view words) {
     words.remove_prefix(one.size());
   }
   return line;
+}
+
+std::string one_line(std::string_view words, size_t most) {
+  std::string line = one_line(words.substr(0, 2 * most));
+  if (line.size() <= most && words.size() <= 2 * most) return line;
+  // Back to where a character of UTF-8 begins.
+  const auto character_start = [](std::string_view text, size_t at) {
+    while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+    return at;
+  };
+  const std::string_view last = words.substr(character_start(words, words.size() - std::min(words.size(), most / 6)));
+  return line.substr(0, character_start(line, std::min(line.size() - 1, most - most / 5))) + "…" + one_line(last);
 }
 
 AnswerText::AnswerText() : terminal_(isatty(STDOUT_FILENO)) {}

@@ -9,6 +9,8 @@ namespace situ::cli {
 // What a file or an argument says, as one line: control characters (C0, DEL, C1) and bytes that are no UTF-8 are
 // spelled out, as \n, \x1b, \u0085.
 std::string one_line(std::string_view words);
+// The same; of more than `most` bytes the middle is left out.
+std::string one_line(std::string_view words, size_t most);
 
 // The text of an answer on standard output, as it comes. On a terminal C0 but newline and tab, DEL, C1 and bytes that
 // are no UTF-8 become U+FFFD; a character may be split over calls. Elsewhere every byte is written as it is.
