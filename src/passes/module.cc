@@ -190,9 +190,9 @@ class ModuleBinder {
       if (!is_float(made) || (made.info.ranked && made.info.shape.size() != 3)) continue;
       floats.push_back(out);
       if (made.info.type != value.info.type) continue;
+      const Shape &a = made.info.shape, &b = value.info.shape;
       // A file may leave out what its outputs look like.
-      const Dim width = made.info.ranked ? made.info.shape[2] : value.info.shape[2];
-      if (!width.is_const() || !value.info.shape[2].is_const() || width == value.info.shape[2]) fitting.push_back(out);
+      if (!made.info.ranked || !a[2].is_const() || !b[2].is_const() || a[2] == b[2]) fitting.push_back(out);
     }
     const ValueId usual = named(encoder, fitting, "last_hidden_state");
     if (usual != kNoValue) fitting = {usual};
@@ -339,12 +339,16 @@ class ModuleBinder {
       graph.values[in].info.shape.clear();
       graph.values[in].info.ranked = true;
       for (const Dim& d : cached_.values[as_cached].info.shape) {
-        const int id = d.is_const() ? 0 : graph.symbol(d.str(&cached_.symbol_names()));
+        if (d.is_const()) {
+          graph.values[in].info.shape.push_back(d);
+          continue;
+        }
+        const int id = graph.symbol(d.str(&cached_.symbol_names()));
         if (id < 0)
           return Status::error(files_.decoder_name + ": input " + cached_.describe(as_cached) +
                                " needs one more symbol than the " + std::to_string(kMostFileSymbols) + " that " +
                                (files_.first ? files_.first_name : files_.decoder_name) + " may have");
-        graph.values[in].info.shape.push_back(d.is_const() ? d : Dim::symbol(id));
+        graph.values[in].info.shape.push_back(Dim::symbol(id));
       }
       for (Node& n : graph.nodes)
         for (ValueId& v : n.in)

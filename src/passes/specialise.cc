@@ -35,8 +35,7 @@ Status set_flag(Graph& graph, const std::string& name, int64_t value) {
   if (at == graph.inputs.end()) return Status::error("no input is called '" + name + "'");
   Value& v = graph.values[*at];
   if (!integer_or_bool(v.info.type) || !one_element(v.info))
-    return Status::error("input '" + name + "' " + dtype_name(v.info.type) +
-                         shape_str(v.info.shape, &graph.symbol_names()) + " is not a flag of one element");
+    return Status::error("input " + graph.describe(*at) + " is not a flag of one element");
   Tensor t = Tensor::allocate(v.info.type, v.info.shape.empty() ? std::vector<int64_t>{} : std::vector<int64_t>{1});
   std::byte* data = t.view().data;
   if (v.info.type == DType::kI64)
