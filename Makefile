@@ -2,6 +2,7 @@
 #   make          installs what is missing and builds build/situ
 #   make demo     the same, prepares a real model, and lets it answer a question
 #   make test     builds and runs all tests; the last line is "N passed, N failed"
+#   make test-all what test leaves out too: sweeps, emulated instruction sets, all sanitizers on all tests
 #   make quick    the unit tests, the rules about the source and its format: what to run before a commit
 #   make format   formats the C++ files
 #   make python-test  builds the Python package with pip, and tests it
@@ -11,7 +12,7 @@
 MODEL := .models/smollm2-135m-instruct
 PYTHON := .venv/bin/python
 
-.PHONY: all build model python demo test quick format python-test bench clean install-deps
+.PHONY: all build model python demo test test-all quick format python-test bench clean install-deps
 
 all: build
 
@@ -29,6 +30,10 @@ demo:
 test:
 	@scripts/install_deps.sh checks
 	@scripts/test.sh
+
+test-all:
+	@scripts/install_deps.sh checks
+	@scripts/test.sh all
 
 quick: install-deps
 	@scripts/test.sh quick

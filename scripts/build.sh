@@ -6,7 +6,8 @@ preset=$1
 shift
 case $preset in
   release) folder=build configure=release ;;
-  quick) folder=build configure=release ;; # some targets of it
+  quick | sweeps) folder=build configure=release ;; # some targets of it, and more
+  tsan-all) folder=build/tsan configure=tsan ;;
   *) folder=build/$preset configure=$preset ;;
 esac
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # install_deps.sh [checks]: installs what the build, the tests and the demo need and this machine lacks, by apt (Debian 12
-# or newer); with `checks` also the second compiler.
+# or newer); with `checks` also the second compiler and a browser.
 # With everything in place it does nothing and takes about 0.1 s.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -53,6 +53,7 @@ find_missing() {
   # browsers. They take the place of `cargo` and `rustc` if those are installed.
   scripts/find_cargo.sh >/dev/null || missing="$missing cargo-web rustc-web"
   [ "$wanted" != checks ] || scripts/clang_check.py --find-sanitizing >/dev/null 2>&1 || missing="$missing clang-16 libclang-rt-16-dev"
+  [ "$wanted" != checks ] || command -v chromium >/dev/null || missing="$missing chromium" # for the page of inspect --html
   missing=${missing# }
 }
 

@@ -1,12 +1,15 @@
 #!/bin/bash
 # test.sh [LANE...]: builds and runs tests. The last line is "N passed, N failed"; the exit code is 0 if none failed.
 #   tools     those of tools/
-#   release   all of the release build but tests that the sanitizers' lane runs
+#   release   the tests of the release build, but unit tests that the sanitizers' lane runs
 #   sanitize  the unit tests, bad input and tiny models under the address and undefined behaviour sanitizers
-#   tsan      threads, batches and streams under the thread sanitizer, the Python module's too
+#   tsan      threads, batches and streams under the thread sanitizer
 #   clang     no tests: what clang warns of, by file
 #   quick     the unit tests of the release build, the rules about the source and its format
-# Without arguments: all but quick, whose tests are in release and sanitize.
+#   sweeps    what takes too long for every change: every model in every way, emulated ISAs, the cases of kernel_bench
+#   asan, ubsan   all that one sanitizer can run, on the kernels of all ISAs; tsan-all   the same of threads, and Python's
+# Without arguments: tools release sanitize tsan clang, which is `make test`; `all` adds the others. While the tests of a lane run, the next lane is
+# built at the lowest priority: it gets the processor's time that tests leave.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +22,15 @@ headline() { printf '== %s (after %d s)\n' "$1" "$SECONDS"; }
 # count LOG WORDS: of how many tests ctest says WORDS
 count() { grep -c -E "^ *[0-9]+/[0-9]+ Test .*$2" "$1" || true; }
 
+# Skips inside of tests, which ctest counts as passed: each reason is printed, and one that nobody expects is a failure.
+count_skips() {
+  local code=0
+  scripts/skips.py "$@" >build/skips.log || code=$?
+  cat build/skips.log
+  skipped=$((skipped + $(sed -n -E '$s/^skips: ([0-9]+) known.*/\1/p' build/skips.log)))
+  failed=$((failed + code))
+}
+
 run_ctest() {
   local preset=$1 log=build/ctest-$1.log code=0 bad
   headline "tests, preset $preset"
@@ -29,27 +41,55 @@ run_ctest() {
     bad=1
   fi
   passed=$((passed + $(count "$log" ' Passed ')))
-  skipped=$((skipped + $(count "$log" '\*\*\*(Skipped|Not Run \(Disabled\))')))
   failed=$((failed + bad))
+  count_skips "$(folder_of "$preset")/Testing/Temporary/LastTest.log"
 }
 
 run_tool_tests() {
   local log=build/tool-tests.log code=0 ran bad
   headline "tests of tools/"
-  .venv/bin/python -B -m unittest discover -s tools -t tools -p '*_test.py' 2>&1 | tee "$log" || code=$?
+  .venv/bin/python -B -m unittest discover -v -s tools -t tools -p '*_test.py' >"$log" 2>&1 || code=$?
+  tail -n 4 "$log"
   ran=$(sed -n -E 's/^Ran ([0-9]+) tests? in .*/\1/p' "$log")
   bad=$(grep -c -E '^(FAIL|ERROR): ' "$log" || true)
-  if [ "$code" -ne 0 ] && [ "$bad" -eq 0 ]; then
-    bad=1
+  if [ "$code" -ne 0 ]; then
+    cat "$log"
+    [ "$bad" -ne 0 ] || bad=1
   fi
   passed=$((passed + ${ran:-0} - bad))
   failed=$((failed + bad))
+  count_skips "$log"
 }
 
-build_and_test() {
+# The folder of a preset's build: as in CMakePresets.json.
+folder_of() {
+  case $1 in
+    release | quick | sweeps) echo build ;;
+    tsan-all) echo build/tsan ;;
+    *) echo "build/$1" ;;
+  esac
+}
+
+# Which lanes are built, and how.
+builds() { [[ $1 != tools && $1 != clang ]]; }
+
+# build_beside LANE: starts the build of a lane, which wait_for_build ends.
+building=
+builder=
+build_beside() {
+  building=$1
+  nice -n 19 scripts/build.sh "$1" >"build/build-$1.log" 2>&1 &
+  builder=$!
+}
+
+wait_for_build() {
   headline "build, preset $1"
+  if [ "$building" = "$1" ]; then
+    building=
+    wait "$builder" && tail -n 1 "build/build-$1.log" && return
+    echo "the build of $1 failed beside the tests; again, for its errors:"
+  fi
   scripts/build.sh "$1"
-  run_ctest "$1"
 }
 
 run_clang() {
@@ -68,7 +108,16 @@ headline "what the tests need"
 make --no-print-directory python
 lanes=("$@")
 [ $# -gt 0 ] || lanes=(tools release sanitize tsan clang)
-for lane in "${lanes[@]}"; do
+[ "${1:-}" != all ] || lanes=(tools release sweeps sanitize tsan-all asan ubsan clang)
+for i in "${!lanes[@]}"; do
+  lane=${lanes[i]}
+  if builds "$lane"; then
+    wait_for_build "$lane"
+  fi
+  next=${lanes[i + 1]:-clang}
+  if builds "$next" && [ -z "$building" ]; then
+    build_beside "$next"
+  fi
   case $lane in
     tools)
       if [ ! -d ../shared/models/smollm2-135m-instruct-int4 ]; then
@@ -77,7 +126,7 @@ for lane in "${lanes[@]}"; do
       run_tool_tests
       ;;
     clang) run_clang ;;
-    *) build_and_test "$lane" ;;
+    *) run_ctest "$lane" ;;
   esac
 done
 

@@ -148,4 +148,4 @@ if __name__ == "__main__":
         BUILD = Path(sys.argv.pop(1)).resolve()
     else:
         BUILD = ROOT / "build"
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -29,7 +29,7 @@ PATTERNS = {
 }
 SLOW = next(iter(PATTERNS))
 SECONDS = 20         # that a run may compute: a machine where others compute too takes longer
-AT_ONCE = 1          # seconds from Control-C to the end
+AT_ONCE = 6          # seconds of its CPUs until Control-C has ended it; a search alone would take 12
 BASE = 256 << 20     # bytes of a run, and how many more for a byte of the tokenizer
 PER_BYTE = 12
 
@@ -155,13 +155,10 @@ class HostileTokenizerTest(CliTest):
                 self.bounded(run, folder, (2,))
 
     def interrupted(self, folder, *arguments, after=0.5):
-        for _ in range(3):  # the machine may look elsewhere for a second
-            run = Measured(*arguments, interrupt_after=after)
-            self.assertTrue(run.was_running, run)
-            self.assertEqual(run.code, 130, run)
-            if run.seconds < AT_ONCE:
-                break
-        self.assertLess(run.seconds, AT_ONCE, run)
+        run = Measured(*arguments, interrupt_after=after)
+        self.assertTrue(run.was_running, run)
+        self.assertEqual(run.code, 130, run)
+        self.assertLess(run.computed, AT_ONCE, run)
         return run
 
     def test_an_interrupt_ends_a_search(self):
@@ -189,10 +186,8 @@ class HostileTokenizerTest(CliTest):
             process.stdin.write(PATTERNS[SLOW] + "\n")
             process.stdin.flush()
             time.sleep(1)
-            start = time.monotonic()
             process.send_signal(signal.SIGINT)
             self.assertIn("interrupted before the reply began", process.stderr.readline())
-            self.assertLess(time.monotonic() - start, AT_ONCE)
             out, err = process.communicate("Hi\n/exit\n", timeout=60)
             self.assertEqual((process.returncode, len(out)), (0, 5), err)
 

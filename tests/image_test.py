@@ -512,4 +512,4 @@ if __name__ == "__main__":
     parser.add_argument("--arrays", required=True, help="the program vision_arrays")
     options, rest = parser.parse_known_args()
     PROGRAM = options.arrays
-    unittest.main(argv=[sys.argv[0], *rest])
+    unittest.main(argv=[sys.argv[0], *rest], verbosity=2)

@@ -358,13 +358,18 @@ document.body.append(frame);
 </script>"""
 
 
+# Without what a browser asks the network for by itself: here it would only wait for answers.
+QUIET = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+NO_SANDBOX = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has none
+
+
 class BrowserTest(PageCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.browser = shutil.which("chromium")
         if not cls.browser:
-            raise unittest.SkipTest("no chromium: what a browser makes of the page is not checked")
+            raise unittest.SkipTest("no chromium (scripts/install_deps.sh checks): what a browser makes of the page is not checked")
 
     def met(self, text, width=1280, dark=False):
         """What the harness finds in the page."""
@@ -373,8 +378,8 @@ class BrowserTest(PageCase):
         harness.write_text(HARNESS.replace("%WIDTH%", str(width)).replace("%PAGE%", script), encoding="utf-8")
         scheme = ["--blink-settings=preferredColorScheme=0"] if dark else []
         with tempfile.TemporaryDirectory() as profile:
-            command = [self.browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={profile}", "--window-size=1400,900",
-                       *scheme, "--virtual-time-budget=20000", "--dump-dom", harness.as_uri()]
+            command = [self.browser, *QUIET, *NO_SANDBOX, f"--user-data-dir={profile}", "--window-size=1400,900", *scheme,
+                       "--virtual-time-budget=20000", "--dump-dom", harness.as_uri()]
             out = subprocess.run(command, capture_output=True, text=True, timeout=200, env={**os.environ, "HOME": profile}).stdout
         match = re.search(r'<pre id="found">(.*?)</pre>', out, re.S)
         self.assertIsNotNone(match, out[-2000:])

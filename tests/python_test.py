@@ -398,9 +398,7 @@ class StreamTest(PythonTest):
         before = self.threads()
         for end in (leave, drop, close):
             with self.subTest(end.__name__):
-                start = time.monotonic()
                 end(model.stream(self.prompt, max_new_tokens=LONG - 10, ignore_eos=True))
-                self.assertLess(time.monotonic() - start, 5)
                 self.assertEqual(self.threads(), before)
                 self.assertEqual(self.generate_ids(model), self.ids)  # the model is free, and as it was
 
@@ -535,10 +533,8 @@ class ThreadTest(PythonTest):
             with self.subTest(name):
                 timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
                 timer.start()
-                start = time.monotonic()
                 with self.assertRaises(KeyboardInterrupt):
                     work()
-                self.assertLess(time.monotonic() - start, 10)
                 timer.join()
                 gc.collect()
                 self.assertEqual(session.length, len(self.prompt))
@@ -546,9 +542,7 @@ class ThreadTest(PythonTest):
         for prompt, options in ((text, {}), (self.prompt, {"beams": 2})):
             stream = model.stream(prompt, max_new_tokens=LONG // 2 - 10, ignore_eos=True, **options)
             time.sleep(0.3)
-            start = time.monotonic()
             stream.close()
-            self.assertLess(time.monotonic() - start, 10)
             self.assertEqual((stream.generation.output_ids, stream.generation.finish_reason), ([], "cancelled"))
         self.assertEqual(self.generate_ids(model), self.ids)
 

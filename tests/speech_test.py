@@ -8,7 +8,6 @@ import contextlib
 import itertools
 import json
 import os
-import pty
 import signal
 import struct
 import subprocess
@@ -574,7 +573,7 @@ class FilesTest(SpeechCase):
                 self.assertNotIn(b"missing.wav", done.stderr, "no other file is begun")
 
     def test_progress_on_a_terminal(self):
-        master, terminal = pty.openpty()
+        master, terminal = cli_case.open_terminal()
         process = subprocess.Popen([cli_case.SITU, "transcribe", self.model, self.tones, "--temperature", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=terminal)
         os.close(terminal)
         shown = b""

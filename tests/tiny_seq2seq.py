@@ -13,6 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from tiny_exports import MASKED, Builder, value
+from tiny_models import beam_search
 
 VOCABULARY, WIDTH, HEADS, HEAD_SIZE, HIDDEN, CONTEXT = 64, 32, 4, 8, 48, 40
 START, END, BUCKETS, FAR = 2, 1, 8, 20
@@ -163,8 +164,8 @@ def forward(spec, w, side, given, memory=None):
 
 
 class Oracle:
-    def __init__(self, spec, w):
-        self.spec, self.w = spec, w
+    def __init__(self, spec, w, seed=None):
+        self.spec, self.w, self.seed = spec, w, seed
 
     def logits(self, source, ids):
         """[V] after the last of ids."""
@@ -182,24 +183,13 @@ class Oracle:
 
     def beams(self, source, width, prompt=(START,), count=NEW_TOKENS):
         """The best of `width` beams that no end token stops, and the smallest distance of a kept candidate to the next."""
-        beams, gap = [(0.0, list(prompt))], np.inf
-        for _ in range(count):
-            found = []
-            for score, ids in beams:
-                x = self.logits(source, ids)
-                x = x - x.max()
-                x = x - np.log(np.exp(x).sum())
-                found += [(score + x[i], [*ids, int(i)]) for i in np.argsort(x)[-width - 1:]]
-            found.sort(key=lambda b: -b[0])
-            gap = min(gap, *(a[0] - b[0] for a, b in zip(found[:width], found[1:])))
-            beams = found[:width]
-        return beams[0][1][len(prompt):], gap
+        return beam_search(lambda ids: self.logits(source, ids), prompt, width, count)
 
 
 def choose_weights(spec):
     """The first weights by which greedy answers and beams are clear, differ, and hang on the order of the source."""
     for seed in range(200):
-        oracle = Oracle(spec, make_weights(spec, seed))
+        oracle = Oracle(spec, make_weights(spec, seed), seed)
         source = source_of(spec)
         ids, margin = oracle.greedy(source)
         beams, gap = oracle.beams(source, 3)

@@ -1,7 +1,7 @@
 // Names, inputs and outputs, nodes, subgraphs, opsets; and every model that is at hand.
 #include "onnx/importer.h"
 
-#include <chrono>
+#include <ctime>
 
 #include "onnx/test_model.h"
 
@@ -279,13 +279,13 @@ TEST(Importer, LargeGraphsAreQuick) {
   const Bytes bytes = model(g.bytes());
   const TempFolder folder;
   const auto path = folder.write("model.onnx", bytes);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   const Result<ImportedModel> m = import_onnx(path);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(m.is_ok()) << m.status().message();
   EXPECT_EQ(m->graph.nodes.size(), 100000u);
   RecordProperty("milliseconds", static_cast<int>(seconds * 1000));
-  EXPECT_LT(seconds, 60.0);  // 0.2 s; a quadratic step would take minutes, a sanitizer on a busy machine does not
+  EXPECT_LT(seconds, 60.0);  // of a processor: 0.2; a quadratic step would take minutes, a sanitizer does not
 }
 
 // Models are not part of the repository: SITU_SHARED, or the folder "shared" beside it.

@@ -2,7 +2,7 @@
 // rust/src/grammar/compile.rs. All on a thread with a small stack.
 #include <pthread.h>
 
-#include <chrono>
+#include <ctime>
 #include <functional>
 
 #include "text/grammar_walk.h"
@@ -44,12 +44,11 @@ class HostileGrammar : public ::testing::Test {
     EXPECT_LT(message.size(), 400u) << message;
   }
 
-  // Refused or obeyed, but soon. Five seconds are meant; the machine may be busy.
+  // Refused or obeyed, but soon. Five seconds of its processor are meant, whatever else the machine does.
   std::string expect_answer(GrammarKind kind, const std::string& source) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();
     const std::string message = error(kind, source);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(seconds.count(), 30) << source.substr(0, 200);
+    EXPECT_LT((std::clock() - start) / CLOCKS_PER_SEC, 30) << source.substr(0, 200);
     return message;
   }
 
@@ -268,10 +267,9 @@ TEST_F(HostileGrammar, AmbiguousGrammars) {
   Grammar grammar = testing::compiled(tokenizer, GrammarKind::kLark, source);
   std::string message;
   for (int i = 0; i < 100 && message.empty(); ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();
     message = grammar.append(261).message();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(seconds.count(), 30);
+    EXPECT_LT((std::clock() - start) / CLOCKS_PER_SEC, 30);
   }
   EXPECT_TRUE(message.starts_with("the grammar cannot go on: ")) << message;
   EXPECT_EQ(grammar.append('a').message(), message);
