@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "speech/words.h"
-
 namespace situ {
 namespace {
 
@@ -15,23 +13,6 @@ std::vector<float> looking(const std::vector<std::vector<int64_t>>& heads, int64
       for (int64_t f = 0; f < stride; ++f)
         weights.push_back(std::abs(f - at) <= 4 ? 0.1f : 0.1f / static_cast<float>(stride));
   return weights;
-}
-
-TEST(FitToWords, SegmentsAndWordsEndTogether) {
-  const auto word = [](double begin, double end) { return SpeechWord{begin, end, "", 1}; };
-  std::vector<SpeechSegment> s(3);
-  s[0].start = 1, s[0].end = 3, s[0].words = {word(0.8, 1.4), word(1.4, 2.9)};
-  s[1].start = 5, s[1].end = 6, s[1].words = {word(2.9, 5.5), word(5.5, 5.9), word(5.9, 8)};  // over two pauses
-  s[2].start = 9, s[2].end = 10;
-  fit_to_words(s);
-  EXPECT_EQ(s[0].start, 0.8);
-  EXPECT_EQ(s[0].end, 2.9);
-  // Lengths are 0.4, 0.6, 1.5, 2.1 and 2.6: the middle one is above the most of 0.7.
-  EXPECT_NEAR(s[1].words[0].start, 4.8, 1e-9);
-  EXPECT_NEAR(s[1].words[2].end, 6.6, 1e-9);
-  EXPECT_EQ(s[1].start, 5);
-  EXPECT_EQ(s[1].end, 6);
-  EXPECT_EQ(s[2].end, 10);
 }
 
 TEST(AlignTokens, FollowsWhatRowsLookAt) {
