@@ -203,7 +203,8 @@ TEST(AudioReaderTest, FormatChunksOfEverySize) {
   }
   const auto extended = [&](uint16_t bits, uint16_t valid, char tag, char size) {
     const std::string guid("\0\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71", 15);
-    return head(0xfffe, bits) + std::string{size, '\0', static_cast<char>(valid), '\0'} + "\xff\xff\xff\xff" + tag + guid;
+    return head(0xfffe, bits) + std::string{size, '\0', static_cast<char>(valid), '\0'} + "\xff\xff\xff\xff" + tag +
+           guid;
   };
   check(pcm, extended(16, 16, 1, 22), 1e-4);
   check(pcm, extended(16, 0, 1, 0) + "more", 1e-4);
@@ -211,7 +212,8 @@ TEST(AudioReaderTest, FormatChunksOfEverySize) {
   check(upper, extended(24, 20, 1, 22), 1e-5);
   for (const uint16_t tag : {6, 7})
     for (const size_t size : {0U, 2U, 4U, 24U})
-      EXPECT_EQ(read_all(wav_of(head(tag, 8) + std::string(size, '\0'), "", 100, std::string(100, '\x55'))).size(), 100U);
+      EXPECT_EQ(read_all(wav_of(head(tag, 8) + std::string(size, '\0'), "", 100, std::string(100, '\x55'))).size(),
+                100U);
 }
 
 TEST(AudioReaderTest, ChunksThatWritersLeaveUnfinished) {
@@ -246,8 +248,8 @@ TEST(AudioReaderTest, AnMp3FromTheMiddleOfAFrame) {
   const auto check = [&](const std::string& bytes, size_t left_out) {
     const Result<Audio> audio = read(bytes);
     ASSERT_TRUE(audio.is_ok()) << audio.status().message();
-    EXPECT_EQ(audio->note, std::to_string(left_out) +
-                               " bytes in front of the first mp3 frame are no audio and were left out");
+    EXPECT_EQ(audio->note,
+              std::to_string(left_out) + " bytes in front of the first mp3 frame are no audio and were left out");
     // The end is what it was.
     ASSERT_GT(audio->samples.size(), 2500U);
     for (size_t i = 1; i < 1000; ++i) ASSERT_NEAR(audio->samples.end()[-i], whole.end()[-i], 1e-6);

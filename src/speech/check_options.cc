@@ -60,8 +60,7 @@ Result<std::string> settle_language(const SpeechTokens& t, const std::string& la
   const bool found = code == "auto";
   if (!t.multilingual()) {
     if (found || code == "en") return std::string("en");
-    return Status::error(Code::kInvalidArgument,
-                         "the model knows English only: it has no language '" + language + "'");
+    return Status::error(Code::kInvalidArgument, "the model knows English only: it has no language '" + language + "'");
   }
   if (found) return std::string();
   if (!t.languages.count(code)) return no_language(t, language);

@@ -13,6 +13,9 @@ constexpr double kShortest = 0.02;   // seconds of a segment
 constexpr double kMostMiddle = 0.7;  // seconds
 constexpr double kMuch = 0.5;        // seconds that a word may reach beyond its segment
 
+// Times are multiples of frames: what is as late is not later by rounding.
+bool is_above(double a, double b) { return a - b > 1e-6; }
+
 bool writes_no_spaces(const std::string& language) {
   for (const char* code : {"zh", "ja", "th", "lo", "my", "yue"})
     if (language == code) return true;
@@ -42,9 +45,9 @@ Result<std::vector<TokenWord>> split_characters(const Tokenizer& tokenizer, std:
   return words;
 }
 
-// Marks before and behind a word are part of it.
+// Marks before a word, or spaces alone, and marks behind it are part of it.
 void join_marks(std::vector<SpeechWord>& words, std::vector<size_t>& counts) {
-  static const std::string kBefore[] = {"\"", "'", "“", "¿", "(", "[", "{", "-"};
+  static const std::string kBefore[] = {"", "\"", "'", "“", "¿", "(", "[", "{", "-"};
   static const std::string kBehind[] = {"\"", "'", ".",  "。", ",", "，", "!", "！", "?",
                                         "？", ":", "：", "”",  ")", "]",  "}", "、"};
   const auto in = [](const auto& marks, const std::string& text) {
@@ -59,7 +62,7 @@ void join_marks(std::vector<SpeechWord>& words, std::vector<size_t>& counts) {
     counts.erase(counts.begin() + static_cast<int64_t>(i - 1));
   }
   for (size_t i = 0; i + 1 < words.size();) {
-    if (!in(kBehind, words[i + 1].word)) {
+    if (words[i].word.ends_with(' ') || !in(kBehind, words[i + 1].word)) {
       ++i;
       continue;
     }
@@ -136,7 +139,7 @@ void shorten_at_sentences(std::span<SpeechWord> words, double middle) {
   const double most = 2 * middle;
   for (size_t i = 1; i < words.size() && middle > 0; ++i) {
     SpeechWord& w = words[i];
-    if (!(w.end - w.start > most)) continue;
+    if (!is_above(w.end - w.start, most)) continue;
     if (ends_sentence(w))
       w.end = w.start + most;
     else if (ends_sentence(words[i - 1]))
@@ -150,17 +153,18 @@ void fit_to_words(std::span<SpeechSegment> segments, double middle, double spoke
     if (s.words.empty()) continue;
     SpeechWord &first = s.words.front(), &last = s.words.back();
     SpeechWord* second = s.words.size() > 1 ? &s.words[1] : nullptr;
-    const bool is_long = first.end - first.start > most || (second && second->end - first.start > 2 * most);
-    if (first.end - spoken > 4 * middle && is_long) {
-      if (second && second->end - second->start > most)
+    const bool is_long =
+        is_above(first.end - first.start, most) || (second && is_above(second->end - first.start, 2 * most));
+    if (is_above(first.end - spoken, 4 * middle) && is_long) {
+      if (second && is_above(second->end - second->start, most))
         first.end = second->start = std::max(second->end / 2, second->end - most);
       first.start = std::max(0.0, first.end - most);
     }
-    if (s.start < first.end && s.start - kMuch > first.start)
+    if (is_above(first.end, s.start) && is_above(s.start - kMuch, first.start))
       first.start = std::max(0.0, std::min(first.end - middle, s.start));
     else
       s.start = first.start;
-    if (s.end > last.start && s.end + kMuch < last.end)
+    if (is_above(s.end, last.start) && is_above(last.end, s.end + kMuch))
       last.end = std::max(last.start + middle, s.end);
     else
       s.end = last.end;
