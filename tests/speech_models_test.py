@@ -10,7 +10,7 @@ import onnx
 import tiny_speech as tiny
 from cli_case import Run, main
 from speech_oracle import LogMel, Options
-from speech_test import SEEDS, SpeechCase
+from speech_case import SEEDS, SpeechCase
 
 # generation_config.json without ids that are in the tokenizer too.
 NOTHING = {name: None for name in ("decoder_start_token_id", "eos_token_id", "no_timestamps_token_id", "prev_sot_token_id", "lang_to_id", "task_to_id")}

@@ -1,5 +1,5 @@
 """What `situ transcribe` should give for a model of tiny_speech.py, in NumPy: written after WhisperFeatureExtractor of transformers
-and decoding.py and transcribe.py of openai/whisper, not after Situ.
+and decoding.py, transcribe.py and timing.py of openai/whisper, not after Situ.
 
 The oracle runs the whole of both sequences for each token. What it draws above temperature 0 it takes greedily: exact where the
 temperature is so low that the draw is certain, or where the ids of the windows are handed to it.
@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 import tiny_seq2seq as tiny
-from tiny_seq2seq import CONTEXT, SPEECH
+from tiny_seq2seq import CONTEXT, FRAMES, FRAMES_A_ROW, SPEECH
 from tiny_speech import (EN, END, LANGUAGES, MAX_INITIAL, NO_SPEECH, NO_TIMESTAMPS, PREVIOUS, RATE, START, SUPPRESSED, SUPPRESSED_FIRST, TEXT, TIMES, TRANSCRIBE,
                          TRANSLATE)
 
 FFT, HOP, MELS, SECONDS = 400, 160, tiny.FEATURES, 1
 WINDOW, STEP = SECONDS * RATE, 0.02
+ROW = SECONDS * FRAMES_A_ROW / FRAMES  # seconds of a row of the source
+LONGEST_MIDDLE, FAR, SHORTEST, LEAST_MOVE = 0.7, 0.5, 0.02, SECONDS / 30
 
 
 # -- features
@@ -80,6 +82,7 @@ class Options:
     prompt: str = ""
     hotwords: str = ""
     multilingual: bool = True
+    words: bool = False
 
 
 def log_softmax(x):
@@ -93,6 +96,43 @@ def decoded(ids):
 
 def encoded(text):
     return [TEXT.index(c) for c in text]
+
+
+SPACE = TEXT.index(" ")
+
+
+def above(a, b):
+    """a > b. Times are multiples of rows and steps: what is as large is not larger by rounding."""
+    return a - b > 1e-9
+
+
+def ids_of(segments):
+    return [i for s in segments for i in s["tokens"] if i < END]
+
+
+def share(said, segments, start):
+    """Each word goes to the segment that its first token is of; spaces alone begin the word behind them."""
+    words = []
+    for w in said:
+        if words and not words[-1]["word"].strip():
+            w = {**w, "word": words[-1]["word"] + w["word"], "tokens": words.pop()["tokens"] + w["tokens"]}
+        words.append(w)
+    at, ends = 0, np.cumsum([len(ids_of([s])) for s in segments])
+    for s in segments:
+        s["words"] = []
+    for w in words:
+        owner = segments[min(int(np.searchsorted(ends, at, side="right")), len(segments) - 1)]
+        owner["words"].append({"start": start + w["start"], "end": start + w["end"], "word": w["word"], "probability": w["probability"]})
+        at += w["tokens"]
+
+
+def smoothed(weights, width=7):
+    """The median of so many frames around each; reflected at the ends."""
+    half = width // 2
+    if weights.shape[-1] <= half:
+        return weights
+    padded = np.pad(weights, ((0, 0), (0, 0), (half, half)), mode="reflect")
+    return np.median(np.lib.stride_tricks.sliding_window_view(padded, width, axis=-1), axis=-1)
 
 
 class Oracle:
@@ -179,12 +219,22 @@ class Oracle:
         mel, seek, language = LogMel(samples), 0, o.language if o.multilingual else "en"
         result = {"language_probability": 1, "segments": [], "output_ids": []}
         hot, text = ([] if not t.strip() else encoded(" " + t.strip()) for t in (o.hotwords, o.prompt))
-        reset = 0
+        reset, self.spoken = 0, 0.0
         while seek < len(samples) and (seek == 0 or len(samples) - seek >= HOP):
             count = min(WINDOW, len(samples) - seek)
+            if not np.any(samples[seek:seek + count]):  # nothing can be said of it
+                seek += count
+                continue
             memory = tiny.forward(SPEECH, self.w, "encoder", mel.window(seek))
-            if language == "auto":
-                x = self.logits(memory, [START])[0][EN:EN + len(LANGUAGES)]
+            if language == "auto":  # so far nobody spoke
+                first = self.logits(memory, [START])[0]
+                if o.no_speech is not None:
+                    silent = np.exp(log_softmax(first))[NO_SPEECH]
+                    self.near(np.log(silent / o.no_speech))
+                    if silent >= o.no_speech:
+                        seek += count
+                        continue
+                x = first[EN:EN + len(LANGUAGES)]
                 self.near(np.diff(np.sort(x)[-2:])[0])
                 language, result["language_probability"] = LANGUAGES[int(x.argmax())], np.exp(log_softmax(x)).max()
             room = CONTEXT // 2 - 1
@@ -218,18 +268,104 @@ class Oracle:
                 seek += count
                 continue
             segments, moved = self.cut(ids, count / RATE, o.timestamps)
-            start, seek = seek / RATE, seek + (count if moved is None else round(moved * RATE))
+            start, found = seek / RATE, []
             for begin, end, tokens in segments:
                 result["output_ids"] += tokens
-                if begin == end or not decoded(tokens).strip():
-                    continue
-                text += tokens
-                result["segments"].append({"start": start + begin, "end": start + end, "text": decoded(tokens), "tokens": tokens, "avg_logprob": average,
-                                           "compression_ratio": ratio, "no_speech_prob": no_speech, "temperature": t})
+                found.append({"start": start + begin, "end": start + end, "text": decoded(tokens), "tokens": tokens, "avg_logprob": average,
+                              "compression_ratio": ratio, "no_speech_prob": no_speech, "temperature": t})
+            if o.words:
+                said = self.words(memory, prompt[at:], ids_of(found), count / RATE)
+                share(said, found, start)
+                self.fit(found, said)
+                ends = [s["words"][-1]["end"] - start for s in found if s["words"]]
+                if [i >= TIMES for i in ids[-2:]] != [False, True] and ends and ends[-1] >= LEAST_MOVE:
+                    moved = ends[-1]
+            seek += count if moved is None or moved >= count / RATE else round(moved * RATE)
+            found = [s for s in found if decoded(s["tokens"]).strip() and (s.get("words") or s["end"] > s["start"])]
+            if o.words:
+                self.order(found)
+            text += [i for s in found for i in s["tokens"]]
+            result["segments"] += found
             if not o.condition or t > 0.5:
                 reset = len(text)
         result["text"] = "".join(s["text"] for s in result["segments"])
+        if language == "auto":
+            language, result["language_probability"] = "", 0
         return {"language": language, **result}
+
+    # -- words
+
+    def words(self, memory, start, ids, duration):
+        """The words of ids, with times from the window's start. Each token of the prompt, the text and the end is a row."""
+        if not ids:
+            return []
+        fed, seen = [*start, *([] if NO_TIMESTAMPS in start else [NO_TIMESTAMPS]), *ids, END], []
+        rows = tiny.forward(SPEECH, self.w, "decoder", fed, memory, seen)
+        at = len(fed) - len(ids) - 1  # the first token of the text; the row before it tells how probable it is
+        likely = [np.exp(log_softmax(row @ self.w["head"]))[i] for row, i in zip(rows[at - 1:], ids)]
+        frames = int(np.clip(int(duration / ROW), 1, memory.shape[0]))
+        weights = np.concatenate(seen[SPEECH.layers // 2:])[:, :, :frames]  # nobody says which heads follow the words
+        weights = weights / weights.sum(-1, keepdims=True)
+        spread = weights.std(1, keepdims=True)
+        weights = np.where(spread > 0, (weights - weights.mean(1, keepdims=True)) / np.where(spread > 0, spread, 1), 0)
+        begins = self.warp(smoothed(weights).mean(0)[at - 1:-1])
+        cuts = [i for i, token in enumerate(ids) if i == 0 or token == SPACE] + [len(ids)]
+        return [{"start": begins[a] * ROW, "end": begins[b] * ROW, "word": decoded(ids[a:b]), "probability": np.mean(likely[a:b]), "tokens": b - a}
+                for a, b in zip(cuts, cuts[1:])]
+
+    def warp(self, gain):
+        """The frame at which each row of [rows, frames] begins on the path of the largest gain, from the first of both to the last."""
+        rows, frames = gain.shape
+        best, came = np.full((rows, frames), -np.inf), {}
+        for r, f in np.ndindex(rows, frames):
+            before = [(best[a, b] if min(a, b) >= 0 else -np.inf, -k, (a, b)) for k, (a, b) in enumerate(((r, f - 1), (r - 1, f), (r - 1, f - 1)))]
+            (top, _, came[r, f]), second = max(before), sorted(b[0] for b in before)[-2]
+            best[r, f] = gain[r, f] + (0 if r == f == 0 else top)
+            came[r, f] = came[r, f], top - second
+        at, begins = (rows - 1, frames - 1), [0] * rows
+        while min(at) >= 0:
+            begins[at[0]] = at[1]
+            at, distance = came[at]
+            if np.isfinite(distance):
+                self.near(distance)
+        return begins
+
+    def fit(self, segments, said):
+        """Long words at the edges of segments and sentences are cut; a segment begins and ends with its words."""
+        lasting = [w["end"] - w["start"] for w in said if w["end"] != w["start"]]
+        middle = min(LONGEST_MIDDLE, float(np.median(lasting))) if lasting else 0.0
+        spoken = self.spoken
+        for s in segments:
+            if not s["words"]:
+                continue
+            first, last, second = s["words"][0], s["words"][-1], (s["words"][1:] or [None])[0]
+            after, length = first["end"] - spoken, first["end"] - first["start"]
+            both = second["end"] - first["start"] if second else 0.0
+            if above(after, 4 * middle) and (above(length, 2 * middle) or above(both, 4 * middle)):
+                if second and above(second["end"] - second["start"], 2 * middle):
+                    first["end"] = second["start"] = max(second["end"] / 2, second["end"] - 2 * middle)
+                first["start"] = max(0, first["end"] - 2 * middle)
+            if above(first["end"], s["start"]) and above(s["start"] - FAR, first["start"]):
+                first["start"] = max(0, min(first["end"] - middle, s["start"]))
+            else:
+                s["start"] = first["start"]
+            if above(s["end"], last["start"]) and above(last["end"], s["end"] + FAR):
+                last["end"] = max(last["start"] + middle, s["end"])
+            else:
+                s["end"] = last["end"]
+            spoken = s["end"]
+
+    def order(self, segments):
+        """Nothing begins before what is in front of it ends, segments hold their words, and each has a length."""
+        for s in segments:
+            end = self.spoken
+            for w in s["words"]:
+                w["start"] = max(w["start"], end)
+                w["end"] = end = max(w["start"], w["end"])
+            s["start"] = max(self.spoken, min([s["start"], *(w["start"] for w in s["words"])]))
+            s["end"] = max(s["end"], end, s["start"])
+            s["end"] += SHORTEST if s["end"] == s["start"] else 0
+            self.spoken = s["end"]
 
     def cut(self, ids, duration, timestamps):
         """([(start, end, ids)], seconds to the next window or None: behind this one)."""

@@ -128,16 +128,19 @@ def bias(spec, w, side, queries, keys):
     return w[f"{side}.bias"][b].transpose(2, 0, 1)
 
 
-def attend(w, x, memory, prefix, added):
+def attend(w, x, memory, prefix, added, seen=None):
     q, k, v = ((y @ w[f"{prefix}.{m}"]).reshape(len(y), HEADS, HEAD_SIZE).transpose(1, 0, 2) for m, y in (("q", x), ("k", memory), ("v", memory)))
     s = q @ k.transpose(0, 2, 1) / math.sqrt(HEAD_SIZE) + added
     p = np.exp(s - s.max(-1, keepdims=True))
-    y = p / p.sum(-1, keepdims=True) @ v
+    p = p / p.sum(-1, keepdims=True)
+    if seen is not None:
+        seen.append(p)
+    y = p @ v
     return y.transpose(1, 0, 2).reshape(len(x), WIDTH) @ w[f"{prefix}.o"]
 
 
-def forward(spec, w, side, given, memory=None):
-    """[rows, C] after the last norm."""
+def forward(spec, w, side, given, memory=None, seen=None):
+    """[rows, C] after the last norm. seen: takes each layer's weights of cross-attention, [H, rows, E]."""
     if side == "decoder" or spec.source == "ids":
         x = w["embed"][given].astype(np.float64)
     elif spec.source == "spectrogram":
@@ -158,7 +161,7 @@ def forward(spec, w, side, given, memory=None):
         h = norm(spec, w, x, f"{side}.{i}.self.norm")
         x = x + attend(w, h, h, f"{side}.{i}.self", added)
         if memory is not None:
-            x = x + attend(w, norm(spec, w, x, f"{side}.{i}.cross.norm"), memory, f"{side}.{i}.cross", 0)
+            x = x + attend(w, norm(spec, w, x, f"{side}.{i}.cross.norm"), memory, f"{side}.{i}.cross", 0, seen)
         x = x + np.maximum(norm(spec, w, x, f"{side}.{i}.norm") @ w[f"{side}.{i}.up"], 0) @ w[f"{side}.{i}.down"]
     return norm(spec, w, x, f"{side}.norm")
 

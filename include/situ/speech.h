@@ -24,8 +24,11 @@ enum class Timestamps { kNone, kSegment, kWord };
 // The rules are those of Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (2022), section
 // 4.5, as in the reference implementation, openai/whisper.
 struct SpeechOptions {
-  std::string language = "auto";    // a code such as "en", or "auto": the most probable one of the first window
-  std::string task = "transcribe";  // or "translate": into English
+  // A code such as "en", or a name such as "English"; "auto": the most probable one of the first window in which
+  // somebody speaks; "": what generation_config.json says, else "auto".
+  std::string language;
+  std::string
+      task;  // "transcribe", or "translate": into English; "": what generation_config.json says, else transcribe
   Timestamps timestamps = Timestamps::kSegment;
   // Chosen greedily, or by so many beams, at temperature 0; drawn above it. The next temperature is tried where an
   // answer repeats itself (compression ratio) or is improbable (mean log-probability). One temperature: no fallback.
@@ -65,18 +68,18 @@ using SegmentCallback = std::function<bool(const SpeechSegment&)>;
 
 struct Transcript {
   double duration_s = 0;
-  int64_t samples = 0;  // at 16 kHz
-  std::string language;
-  double language_probability = 1;  // 1 where it was given
+  int64_t samples = 0;              // at 16 kHz
+  std::string language;             // its code; "": nobody spoke, and it was not given
+  double language_probability = 1;  // 1 where it was given, 0 where it is not known
   std::string text;
   std::vector<SpeechSegment> segments;
   std::vector<int64_t> output_ids;  // of all windows in order, without prompts and end tokens
   double features_ms = 0, encode_ms = 0;
   double decode_ms_per_token = 0;     // the decoder's time, with prompts and answers that were not kept / output_ids
   double bytes_copied_per_token = 0;  // all bytes, the encoder's too / output_ids
-  std::vector<std::string> notes;     // what the caller may want to know: packets that were damaged
-  std::string cut;                    // why the audio ended before it should have, or ""
-  bool cancelled = false;             // by Model::interrupt_when or the callback
+  std::vector<std::string> notes;  // what the caller may want to know: packets that were damaged, a prompt that was cut
+  std::string cut;                 // why the audio ended before it should have, or ""
+  bool cancelled = false;          // by Model::interrupt_when or the callback
 };
 
 // A transcription that goes on when it is asked. Belongs to its model, which must outlive it; one thread at a time may

@@ -103,6 +103,7 @@ Result<size_t> AudioReader::read(std::span<float> out) {
   situ_audio_state_t state{};
   situ_audio_state(as_reader(reader_.get()), &state);
   cut_ = state.cut.text;
+  note_ = state.note.text;
   damaged_packets_ = static_cast<int64_t>(state.damaged);
   bytes_read_ = static_cast<int64_t>(state.bytes);
   if (code != 0) {
@@ -128,6 +129,7 @@ Result<Audio> read_audio(const std::string& path, int rate, size_t most) {
   }
   audio.samples.resize(size);
   audio.cut = reader->cut();
+  audio.note = reader->note();
   return audio;
 }
 

@@ -56,6 +56,9 @@ class AudioReader {
   // Why the audio ended before it should have, or "": "is cut off or damaged: 12.50 s of 20.00 s were read". Valid once
   // read() gave fewer samples than it was asked for.
   const std::string& cut() const { return cut_; }
+  // What was wrong in the file so far and was put right or left out, or "": "13 bytes in front of the first mp3 frame
+  // are no audio and were left out".
+  const std::string& note() const { return note_; }
   // Packets so far that could not be decoded and were left out.
   int64_t damaged_packets() const { return damaged_packets_; }
   // Bytes of the file read so far, and all of them (0 when unknown: a pipe), for a progress bar.
@@ -70,16 +73,16 @@ class AudioReader {
   static Result<AudioReader> finish(void* reader, const std::string& name);
 
   std::unique_ptr<void, Closer> reader_;
-  std::string name_, cut_;
+  std::string name_, cut_, note_;
   AudioInfo info_;
   int64_t damaged_packets_ = 0, bytes_read_ = 0, bytes_total_ = 0;
   std::optional<Status> failed_;
 };
 
-// All samples of a short file, at most `most` of them (0: no limit); `cut` as AudioReader::cut.
+// All samples of a short file, at most `most` of them (0: no limit); `cut` and `note` as AudioReader has them.
 struct Audio {
   std::vector<float> samples;
-  std::string cut;
+  std::string cut, note;
 };
 Result<Audio> read_audio(const std::string& path, int rate = 16000, size_t most = 0);
 

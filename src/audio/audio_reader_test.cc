@@ -165,6 +165,183 @@ TEST(AudioReaderTest, WhatStandsAroundTheAudio) {
   EXPECT_EQ(open(wav.bytes())->info().samples, std::nullopt);
 }
 
+// As a writer lays it out: `format` is the body of its format chunk.
+std::string wav_of(const std::string& format, const std::string& before, uint32_t data_size, const std::string& data) {
+  const auto size = [](size_t n) {
+    const auto value = static_cast<uint32_t>(n);
+    return std::string(reinterpret_cast<const char*>(&value), 4);
+  };
+  return "RIFF" + size(0) + "WAVE" + before + "fmt " + size(format.size()) + format + "data" + size(data_size) + data;
+}
+
+TEST(AudioReaderTest, FormatChunksOfEverySize) {
+  const std::vector<float> samples = sine(440, 16000, 100);
+  const auto check = [&](const Wav& wav, std::string format, double tolerance) {
+    const auto size = static_cast<uint32_t>(wav.data.size());
+    const std::vector<float> read = read_all(wav_of(format, "", size, wav.data));
+    ASSERT_EQ(read.size(), 100U) << format.size();
+    for (size_t i = 0; i < 100; ++i) EXPECT_NEAR(read[i], samples[i], tolerance) << format.size();
+  };
+  const Wav pcm = pcm16(samples, 16000);
+  Wav floats{.tag = 3, .bits = 32};
+  floats.put(std::span<const float>(samples));
+  // The same samples in the upper 20 of 24 bits.
+  Wav upper{.bits = 24};
+  for (const float x : samples) {
+    const auto value = static_cast<int32_t>(std::lround(x * 524287)) << 4;
+    upper.put(std::span(&value, 1), 3);
+  }
+  const auto head = [](uint16_t tag, uint16_t bits) {
+    const Wav wav{.tag = tag, .bits = bits};
+    return wav.bytes().substr(20, 16);
+  };
+  for (const size_t size : {0U, 2U, 4U, 24U, 30U}) {
+    std::string extra = size > 0 ? std::string("\2\0", 2) + std::string(size - 2, '\1') : "";
+    check(pcm, head(1, 16) + extra, 1e-4);
+    check(floats, head(3, 32) + extra, 0);
+    check(upper, head(1, 20) + extra, 1e-5);
+  }
+  const auto extended = [&](uint16_t bits, uint16_t valid, char tag, char size) {
+    const std::string guid("\0\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71", 15);
+    return head(0xfffe, bits) + std::string{size, '\0', static_cast<char>(valid), '\0'} + "\xff\xff\xff\xff" + tag +
+           guid;
+  };
+  check(pcm, extended(16, 16, 1, 22), 1e-4);
+  check(pcm, extended(16, 0, 1, 0) + "more", 1e-4);
+  check(floats, extended(32, 24, 3, 22), 0);
+  check(upper, extended(24, 20, 1, 22), 1e-5);
+  for (const uint16_t tag : {6, 7})
+    for (const size_t size : {0U, 2U, 4U, 24U})
+      EXPECT_EQ(read_all(wav_of(head(tag, 8) + std::string(size, '\0'), "", 100, std::string(100, '\x55'))).size(),
+                100U);
+}
+
+TEST(AudioReaderTest, ChunksThatWritersLeaveUnfinished) {
+  const std::string format = Wav().bytes().substr(20, 16), data = pcm16(sine(440, 16000, 100), 16000).data;
+  // Of no size, as ffmpeg, sox, arecord and others leave it when they cannot go back.
+  for (const uint32_t size : {0U, 0xffffffffU, 0x7ffff000U, 0x7fffffdbU, 0x80000000U, 0x7fffffffU}) {
+    const std::string bytes = wav_of(format, "", size, data);
+    EXPECT_EQ(read_all(bytes).size(), 100U) << size;
+    EXPECT_EQ(open(bytes)->info().samples, std::nullopt) << size;
+  }
+  // Chunks of an odd size, with the byte that follows them and without.
+  const std::string odd("junk\3\0\0\0abc", 11), even("LIST\4\0\0\0INFO", 12);
+  for (const std::string& before :
+       {odd + '\0', odd, odd + '\0' + odd + '\0' + even, odd + odd + even, even + odd, std::string("fact\0\0\0\0", 8)})
+    EXPECT_EQ(read_all(wav_of(format, before, 200, data)).size(), 100U) << before.size();
+  // What follows the samples is no sound.
+  EXPECT_EQ(read_all(wav_of(format, "", 200, data + even)).size(), 100U);
+  const auto refused = [](const std::string& bytes) { return read(bytes).status().message(); };
+  EXPECT_EQ(refused(wav_of(format, "", 0, "")), "x: has no audio samples");
+  EXPECT_EQ(refused(wav_of(format.substr(0, 14), "", 200, data)), "x: is damaged: its format chunk has 14 bytes");
+  EXPECT_EQ(refused("RIFF....WAVEdata...." + data), "x: is damaged: a wav without a format chunk");
+}
+
+TEST(AudioReaderTest, AnMp3FromTheMiddleOfAFrame) {
+  const std::string mp3 = from_base64(kMp3Tone).substr(45);  // without its tag
+  const std::vector<float> whole = read_all(mp3);
+  ASSERT_EQ(whole.size(), 4000U);
+  const std::string tag = std::string("ID3\4\0\0\0\0\1\0", 10) + std::string(128, ' ');
+  std::mt19937 random(1);
+  std::string junk(1000, '\0'), long_tag = std::string("ID3\4\0\0\0\0\0\x7f", 10) + std::string(200000, 'x');
+  for (char& c : junk) c = static_cast<char>(random());
+  const auto check = [&](const std::string& bytes, size_t left_out) {
+    const Result<Audio> audio = read(bytes);
+    ASSERT_TRUE(audio.is_ok()) << audio.status().message();
+    EXPECT_EQ(audio->note,
+              std::to_string(left_out) + " bytes in front of the first mp3 frame are no audio and were left out");
+    // The end is what it was.
+    ASSERT_GT(audio->samples.size(), 2500U);
+    for (size_t i = 1; i < 1000; ++i) ASSERT_NEAR(audio->samples.end()[-i], whole.end()[-i], 1e-6);
+  };
+  // The first frame has a tag that says how much padding there is: an mp3 that keeps it is what it was.
+  for (const std::string& before : {std::string("abc\1"), junk, junk + tag, tag + junk, long_tag}) {
+    const size_t tags = before.starts_with("ID3") ? (before == long_tag ? 137 : tag.size()) : 0;
+    check(before + mp3, before.size() - tags);
+  }
+  EXPECT_EQ(read(mp3)->note, "");
+  EXPECT_EQ(read_all(tag + tag + mp3 + "APETAGEX" + std::string(200, 'x') + "TAG" + std::string(125, ' ')), whole);
+  // Without it, the padding stays, and a frame that needs those before it is silence.
+  for (const size_t gone : {20U, 300U, 500U}) {
+    const Result<Audio> cut = read(mp3.substr(gone));
+    ASSERT_TRUE(cut.is_ok()) << cut.status().message();
+    EXPECT_GT(cut->samples.size(), gone == 20 ? 4000U : 3000U);
+    EXPECT_LT(rms(std::span(cut->samples).subspan(1600, 2000)) / rms(std::span(whole).subspan(1600, 2000)), 1.01);
+    EXPECT_NE(cut->note, "") << gone;
+  }
+  const std::string convert = "; convert it: ffmpeg -i x -vn -ac 1 -ar 16000 x.flac";
+  EXPECT_EQ(read(std::string("\xff\xfb\x00\x64", 4) + junk).status().message(),
+            "x: mp3 of a free bit rate is not supported" + convert);
+}
+
+// Pages of an Ogg file.
+struct OggPage {
+  std::string bytes;
+  int64_t position() const {
+    int64_t value = 0;
+    std::copy_n(bytes.data() + 6, 8, reinterpret_cast<char*>(&value));
+    return value;
+  }
+  bool is_last() const { return (bytes[5] & 4) != 0; }
+  void set_position(int64_t value) {
+    bytes.replace(6, 8, std::string(reinterpret_cast<const char*>(&value), 8));
+    bytes.replace(22, 4, std::string(4, '\0'));
+    uint32_t sum = 0;
+    for (const char c : bytes) {
+      sum ^= static_cast<uint32_t>(static_cast<unsigned char>(c)) << 24;
+      for (int bit = 0; bit < 8; ++bit) sum = sum << 1 ^ (sum >> 31 ? 0x04c11db7U : 0U);
+    }
+    bytes.replace(22, 4, std::string(reinterpret_cast<const char*>(&sum), 4));
+  }
+};
+
+std::vector<OggPage> pages_of(const std::string& file) {
+  std::vector<OggPage> pages;
+  for (size_t at = 0; at < file.size();) {
+    const size_t segments = static_cast<unsigned char>(file[at + 26]);
+    size_t size = 27 + segments;
+    for (size_t i = 0; i < segments; ++i) size += static_cast<unsigned char>(file[at + 27 + i]);
+    pages.push_back({file.substr(at, size)});
+    at += size;
+  }
+  return pages;
+}
+
+// A page that says a wrong number of samples cuts nothing off.
+TEST(AudioReaderTest, OggPagesWithWrongPositions) {
+  const std::string wrong = "pages that say a wrong number of samples: ",
+                    read_on = "; all samples that are there were read";
+  for (const std::string_view base64 : {kVorbisTone, kOpusTone, kOggFlacTone}) {
+    const std::string file = from_base64(base64);
+    std::vector<OggPage> pages = pages_of(file);
+    ASSERT_TRUE(pages.back().is_last());
+    const int64_t end = pages.back().position();
+    for (const int64_t position : {int64_t{0}, int64_t{-1}, int64_t{-5}, std::numeric_limits<int64_t>::min()}) {
+      pages.back().set_position(position);
+      std::string bytes;
+      for (const OggPage& p : pages) bytes += p.bytes;
+      for (const std::string& after : {std::string(), file}) {  // and the next stream is what it is alone
+        const Result<Audio> audio = read(bytes + after);
+        ASSERT_TRUE(audio.is_ok()) << audio.status().message();
+        const size_t own = audio->samples.size() - (after.empty() ? 0 : 4000);
+        EXPECT_GE(own, 4000U) << position;
+        EXPECT_LE(own, 4800U) << position;
+        EXPECT_EQ(audio->note, wrong + "1" + read_on);
+        EXPECT_EQ(audio->cut, "");
+      }
+    }
+    pages.back().set_position(end - 800);  // as good as any other
+    std::string bytes;
+    for (const OggPage& p : pages) bytes += p.bytes;
+    const Result<Audio> audio = read(bytes);
+    ASSERT_TRUE(audio.is_ok());
+    EXPECT_EQ(audio->note, "");
+    if (base64 != kOggFlacTone) {
+      EXPECT_EQ(audio->samples.size(), base64 == kOpusTone ? 3734U : 3200U);
+    }
+  }
+}
+
 TEST(AudioReaderTest, ATruncatedFileGivesWhatWasDecoded) {
   Wav wav = pcm16(noise(16000, 0.1), 16000);
   wav.data_size = 64000;
@@ -252,6 +429,7 @@ TEST(AudioReaderTest, Refusals) {
   unsupported(std::string("RIFF\0\0\0\0", 8) + "AVI LIST", "AVI video");
   unsupported("\xff\xf1\x50\x80", "AAC");
   unsupported("FORM....AIFF", "AIFF");
+  unsupported("RIFX....WAVE", "RIFX wav");
   EXPECT_EQ(open(pcm16(noise(9, 0.1), 16000).bytes(), 0).status().code(), Code::kInvalidArgument);
 }
 

@@ -37,9 +37,10 @@ typedef struct {
 } situ_audio_info_t;
 
 typedef struct {
-  situ_audio_text cut; /* why the audio ended too early, or "" */
-  uint64_t damaged;    /* packets that could not be decoded */
-  uint64_t bytes;      /* read so far */
+  situ_audio_text cut;  /* why the audio ended too early, or "" */
+  situ_audio_text note; /* what was wrong and was put right, or "" */
+  uint64_t damaged;     /* packets that could not be decoded */
+  uint64_t bytes;       /* read so far */
 } situ_audio_state_t;
 
 /* path: "-" is stdin. rate: of the samples that reading gives, in Hz. */

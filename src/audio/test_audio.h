@@ -107,6 +107,7 @@ inline Result<Audio> read(const std::string& bytes, int rate = 16000, size_t pie
     audio.samples.insert(audio.samples.end(), part.begin(), part.begin() + static_cast<int64_t>(count));
   }
   audio.cut = reader->cut();
+  audio.note = reader->note();
   return audio;
 }
 

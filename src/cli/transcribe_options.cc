@@ -40,8 +40,14 @@ void add_transcribe_options(CLI::App& command, TranscribeArguments& a) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("NAME=FILE");
-  command.add_option("--language", s.language, "A code such as en (default: auto)")->type_name("CODE");
-  command.add_option("--task", s.task, "translate: into English")->check(CLI::IsMember({"transcribe", "translate"}));
+  command
+      .add_option("--language", s.language,
+                  "A name, or a code such as en (default: what generation_config.json says, else auto)")
+      ->type_name("CODE");
+  command
+      .add_option("--task", s.task,
+                  "translate: into English (default: what generation_config.json says, else transcribe)")
+      ->check(CLI::IsMember({"transcribe", "translate"}));
   command
       .add_option_function<std::string>(
           "--timestamps",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace situ {
 namespace {
@@ -33,20 +34,27 @@ std::vector<int64_t> align_tokens(std::span<const float> weights, int64_t heads,
   const int64_t n = tokens + 1;
   std::vector<double> gain(static_cast<size_t>(n * frames));  // [row, frame], the more the better
   std::vector<float> mean(static_cast<size_t>(frames)), deviation(mean.size()), row(mean.size());
+  std::vector<double> share(static_cast<size_t>(rows));  // what is made of a row's weights
   for (int64_t h = 0; h < heads; ++h) {
     const float* w = weights.data() + h * rows * stride;
+    // What a row gives to frames beyond those that count is nothing of its distribution.
+    for (int64_t r = 0; r < rows; ++r) {
+      const double sum = std::accumulate(w + r * stride, w + r * stride + frames, 0.0);
+      share[static_cast<size_t>(r)] = sum > 0 ? 1 / sum : 0;
+    }
+    const auto at = [&](int64_t r, int64_t f) { return w[r * stride + f] * share[static_cast<size_t>(r)]; };
     for (int64_t f = 0; f < frames; ++f) {
       double sum = 0, squares = 0;
-      for (int64_t r = 0; r < rows; ++r) sum += w[r * stride + f];
+      for (int64_t r = 0; r < rows; ++r) sum += at(r, f);
       const double m = sum / static_cast<double>(rows);
-      for (int64_t r = 0; r < rows; ++r) squares += (w[r * stride + f] - m) * (w[r * stride + f] - m);
+      for (int64_t r = 0; r < rows; ++r) squares += (at(r, f) - m) * (at(r, f) - m);
       mean[static_cast<size_t>(f)] = static_cast<float>(m);
       deviation[static_cast<size_t>(f)] = static_cast<float>(std::sqrt(squares / static_cast<double>(rows)));
     }
     for (int64_t r = 0; r < n; ++r) {
       for (size_t f = 0; f < row.size(); ++f) {
         const float d = deviation[f];
-        row[f] = d > 0 ? (w[(first + r) * stride + static_cast<int64_t>(f)] - mean[f]) / d : 0;
+        row[f] = d > 0 ? (static_cast<float>(at(first + r, static_cast<int64_t>(f))) - mean[f]) / d : 0;
       }
       smooth(row);
       for (size_t f = 0; f < row.size(); ++f)

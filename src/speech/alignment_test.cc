@@ -2,36 +2,23 @@
 
 #include <gtest/gtest.h>
 
-#include "speech/words.h"
+#include <cmath>
+#include <numeric>
 
 namespace situ {
 namespace {
 
-// Rows that look at one frame each, a little at the others.
+// Rows that look at one frame each, and less at others the farther they are.
 std::vector<float> looking(const std::vector<std::vector<int64_t>>& heads, int64_t stride) {
   std::vector<float> weights;
   for (const auto& rows : heads)
-    for (const int64_t at : rows)
-      for (int64_t f = 0; f < stride; ++f)
-        weights.push_back(std::abs(f - at) <= 4 ? 0.1f : 0.1f / static_cast<float>(stride));
+    for (const int64_t at : rows) {
+      std::vector<float> row;
+      for (int64_t f = 0; f < stride; ++f) row.push_back(std::exp(-static_cast<float>(std::abs(f - at)) / 4));
+      const float sum = std::accumulate(row.begin(), row.end(), 0.0f);
+      for (const float w : row) weights.push_back(w / sum);
+    }
   return weights;
-}
-
-TEST(FitToWords, SegmentsAndWordsEndTogether) {
-  const auto word = [](double begin, double end) { return SpeechWord{begin, end, "", 1}; };
-  std::vector<SpeechSegment> s(3);
-  s[0].start = 1, s[0].end = 3, s[0].words = {word(0.8, 1.4), word(1.4, 2.9)};
-  s[1].start = 5, s[1].end = 6, s[1].words = {word(2.9, 5.5), word(5.5, 5.9), word(5.9, 8)};  // over two pauses
-  s[2].start = 9, s[2].end = 10;
-  fit_to_words(s);
-  EXPECT_EQ(s[0].start, 0.8);
-  EXPECT_EQ(s[0].end, 2.9);
-  // Lengths are 0.4, 0.6, 1.5, 2.1 and 2.6: the middle one is above the most of 0.7.
-  EXPECT_NEAR(s[1].words[0].start, 4.8, 1e-9);
-  EXPECT_NEAR(s[1].words[2].end, 6.6, 1e-9);
-  EXPECT_EQ(s[1].start, 5);
-  EXPECT_EQ(s[1].end, 6);
-  EXPECT_EQ(s[2].end, 10);
 }
 
 TEST(AlignTokens, FollowsWhatRowsLookAt) {
@@ -41,9 +28,20 @@ TEST(AlignTokens, FollowsWhatRowsLookAt) {
   ASSERT_EQ(begins.size(), 4u);
   EXPECT_EQ(begins[0], 0);
   for (size_t i = 1; i < begins.size(); ++i) {
-    EXPECT_GE(begins[i], 20 * static_cast<int64_t>(i) - 5);
+    EXPECT_GE(begins[i], 20 * static_cast<int64_t>(i) - 6);
     EXPECT_LE(begins[i], 20 * static_cast<int64_t>(i) + 10);
   }
+}
+
+// As if the frames that do not count, and what rows see in them, were not there.
+TEST(AlignTokens, FramesThatDoNotCountTakeNothing) {
+  std::vector<float> weights = looking({{0, 5, 12, 30, 38, 39}, {38, 5, 12, 30, 39, 1}}, 40), longer;
+  for (size_t r = 0; r < 12; ++r) {
+    const float seen = 1 - 0.07f * static_cast<float>(r);  // of each row, in the frames that count
+    for (size_t f = 0; f < 40; ++f) longer.push_back(seen * weights[r * 40 + f]);
+    longer.push_back(1 - seen);
+  }
+  EXPECT_EQ(align_tokens(longer, 2, 6, 41, 40, 1, 3), align_tokens(weights, 2, 6, 40, 40, 1, 3));
 }
 
 TEST(AlignTokens, StaysWithinItsFramesAndGoesOn) {

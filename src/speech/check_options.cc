@@ -1,6 +1,7 @@
 // Which options of a transcription are refused.
 #include <cmath>
 
+#include "speech/languages.h"
 #include "speech/speech_stream.h"
 
 namespace situ {
@@ -37,31 +38,56 @@ Status check_numbers(const SpeechOptions& o) {
   return Status::ok();
 }
 
+Status no_language(const SpeechTokens& t, const std::string& language) {
+  std::string known;
+  for (const auto& [code, id] : t.languages) known += (known.empty() ? "" : ", ") + code;
+  return Status::error(Code::kInvalidArgument, "unknown language '" + language + "' (known: auto, " + known + ")");
+}
+
+Status check_task(const SpeechTokens& t, const std::string& task) {
+  if (task != "transcribe" && task != "translate")
+    return Status::error(Code::kInvalidArgument, "task should be transcribe or translate, is '" + task + "'");
+  if (!t.multilingual() && task == "translate")
+    return Status::error(Code::kInvalidArgument, "the model knows English only: it translates nothing");
+  if (t.multilingual() && !(task == "translate" ? t.translate : t.transcribe))
+    return Status::error(Code::kInvalidArgument, "the model has no token for the task " + task);
+  return Status::ok();
+}
+
+// The code; "": it is to be found.
+Result<std::string> settle_language(const SpeechTokens& t, const std::string& language) {
+  const std::string code = language_code(language);
+  const bool found = code == "auto";
+  if (!t.multilingual()) {
+    if (found || code == "en") return std::string("en");
+    return Status::error(Code::kInvalidArgument, "the model knows English only: it has no language '" + language + "'");
+  }
+  if (found) return std::string();
+  if (!t.languages.count(code)) return no_language(t, language);
+  return code;
+}
+
 }  // namespace
+
+Result<SpeechStream::Impl::Settled> SpeechStream::Impl::settle(const SpeechTokens& t, const SpeechOptions& o) {
+  const bool language_of_file = o.language.empty() && !t.asked_language.empty(),
+             task_of_file = o.task.empty() && !t.asked_task.empty();
+  Settled settled;
+  settled.task = !o.task.empty() ? o.task : task_of_file ? t.asked_task : "transcribe";
+  if (const Status checked = check_task(t, settled.task); !checked.is_ok())
+    return task_of_file ? checked.with_context(t.settings) : checked;
+  const std::string& language = language_of_file ? t.asked_language : o.language;
+  Result<std::string> code = settle_language(t, language.empty() ? "auto" : language);
+  if (!code.is_ok()) return language_of_file ? code.status().with_context(t.settings) : code.status();
+  settled.language = std::move(*code);
+  return settled;
+}
 
 Status SpeechStream::Impl::check(const SpeechModel::Impl& model, const SpeechOptions& o) {
   SITU_RETURN_IF_ERROR(check_numbers(o));
   if (o.timestamps == Timestamps::kWord && !impl_of(model.model).in_place)
     return Status::error(Code::kInvalidArgument, "word times come from placed programs; the naive mode has none");
-  const SpeechTokens& t = model.tokens;
-  if (o.task != "transcribe" && o.task != "translate")
-    return Status::error(Code::kInvalidArgument, "task should be transcribe or translate, is '" + o.task + "'");
-  if (!t.multilingual()) {
-    if (o.task == "translate" || (o.language != "auto" && o.language != "en"))
-      return Status::error(
-          Code::kInvalidArgument,
-          "the model knows English only: it " +
-              (o.task == "translate" ? std::string("translates nothing") : "has no language '" + o.language + "'"));
-    return Status::ok();
-  }
-  if (o.task == "translate" ? !t.translate : !t.transcribe)
-    return Status::error(Code::kInvalidArgument, "the model has no token for the task " + o.task);
-  if (o.language != "auto" && !t.languages.count(o.language)) {
-    std::string known;
-    for (const auto& [code, id] : t.languages) known += (known.empty() ? "" : ", ") + code;
-    return Status::error(Code::kInvalidArgument, "unknown language '" + o.language + "' (known: auto, " + known + ")");
-  }
-  return Status::ok();
+  return settle(model.tokens, o).status();
 }
 
 }  // namespace situ

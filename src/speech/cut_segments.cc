@@ -16,7 +16,7 @@ CutWindow cut_segments(std::span<const int64_t> ids, double duration, const Spee
   std::vector<size_t> cuts;  // behind the first of two timestamps
   for (size_t i = 1; i < n; ++i)
     if (is_time(i - 1) && is_time(i)) cuts.push_back(i);
-  CutWindow window{{}, duration};
+  CutWindow window{{}, duration, ends_alone};
   if (cuts.empty()) {
     double end = duration;
     for (size_t i = n; i-- > 0;) {

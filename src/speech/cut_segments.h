@@ -16,7 +16,8 @@ struct CutSegment {
 
 struct CutWindow {
   std::vector<CutSegment> segments;
-  double next = 0;  // seconds from this window's start to that of the next
+  double next = 0;     // seconds from this window's start to that of the next
+  bool ended = false;  // the text ends with a timestamp that has no pair: nothing is said behind it
 };
 
 // `duration`: seconds of audio in the window, at least one sample. Where the text ends within a segment, the next

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <tuple>
 
 #include "base/clock.h"
 #include "pipelines/out_of_memory.h"
 #include "speech/compression.h"
-#include "speech/words.h"
 
 namespace situ {
 namespace {
@@ -20,6 +18,11 @@ WindowOptions window_options(const SpeechOptions& o) {
 std::string stripped(const std::string& text) {
   const size_t from = text.find_first_not_of(" \t\n\r\v\f"), to = text.find_last_not_of(" \t\n\r\v\f");
   return from == std::string::npos ? "" : text.substr(from, to - from + 1);
+}
+
+// Digital silence, of which nothing can be said.
+bool is_zero(std::span<const float> samples) {
+  return std::all_of(samples.begin(), samples.end(), [](float x) { return x == 0; });
 }
 
 }  // namespace
@@ -104,10 +107,12 @@ Status SpeechStream::Impl::begin_spectrogram(std::span<const float> values) {
 }
 
 Status SpeechStream::Impl::begin_texts() {
+  Result<Settled> settled = settle(model.tokens, options);
+  if (!settled.is_ok()) return settled.status();
+  language = std::move(settled->language);
+  task = std::move(settled->task);
   spectrogram.resize(static_cast<size_t>(model.mel.config().mels) * model.mel.config().frames());
   copied_before = model.engine().ledger().copied;
-  if (!model.tokens.multilingual()) language = "en";
-  if (options.language != "auto") language = options.language;
   return encode_texts();
 }
 
@@ -122,32 +127,38 @@ Status SpeechStream::Impl::encode_texts() {
     return Status::ok();
   };
   SITU_RETURN_IF_ERROR(ids("hotwords", options.hotwords, &hotwords));
-  return ids("prompt", options.prompt, &text);
+  SITU_RETURN_IF_ERROR(ids("prompt", options.prompt, &text));
+  if (options.timestamps == Timestamps::kWord && model.tokens.alignment_heads.empty())
+    transcript.notes.push_back(
+        "no alignment_heads in generation_config.json: word times by all heads of the upper half");
+  note_what_is_cut();
+  return Status::ok();
 }
 
-std::pair<double, double> SpeechStream::Impl::seconds(const Window& window, double begin, double end, bool word) const {
-  const auto samples_of = [&](double s) { return static_cast<int64_t>(std::llround(s * static_cast<double>(rate))); };
-  KeptPieces::Span s{window.from + samples_of(begin), window.from + samples_of(end)};
-  if (const KeptPieces* pieces = apart ? &window.pieces : speech ? &speech->pieces() : nullptr) {
-    // No speech is in the padding of a piece, and little behind what ends it. A word is in one piece: in the later one,
-    // unless it ends in that one's padding, since words that begin a sentence are found too long, not too short.
-    const VoiceOptions voice;
-    const int64_t padding = samples_of(voice.padding);
-    s = pieces->without_edges(s, 0, padding);
-    s = pieces->without_edges(s, word ? samples_of(30) : samples_of(voice.hangover) + padding, 0);
-    s = {pieces->original(s.begin, false), pieces->original(s.end, true)};
-  }
-  return {static_cast<double>(s.begin) / static_cast<double>(rate),
-          static_cast<double>(s.end) / static_cast<double>(rate)};
+void SpeechStream::Impl::note_what_is_cut() {
+  const auto note = [&](const char* what, size_t have, const char* which, size_t kept) {
+    if (kept < have)
+      transcript.notes.push_back(std::string(what) + " of " + std::to_string(have) + " tokens: the " + which + " " +
+                                 std::to_string(kept) + " stand before the text, which has half of the context");
+  };
+  const Room room = room_before(text.size());
+  note("hotwords", hotwords.size(), "first", room.hotwords);
+  note("prompt", text.size(), "last", room.text);
 }
 
-// [previous, hotwords, text before], start, language, task. Half of the context less one is room for what stands
-// before.
+// Tokens of each that stand before a window's text: half of the context less one is room for both, and half of that
+// for hotwords.
+SpeechStream::Impl::Room SpeechStream::Impl::room_before(size_t before) const {
+  const auto room = static_cast<size_t>(std::max<int64_t>(0, model.engine().context_length / 2 - 1));
+  const size_t hot = std::min(hotwords.size(), room / 2);
+  return {hot, std::min(before, room - hot)};
+}
+
+// [previous, hotwords, text before], start, language, task.
 WindowDecoder::PromptIds SpeechStream::Impl::prompt() const {
   const SpeechTokens& t = model.tokens;
   WindowDecoder::PromptIds p;
-  const auto room = static_cast<size_t>(std::max<int64_t>(0, model.engine().context_length / 2 - 1));
-  const size_t hot = std::min(hotwords.size(), room / 2), before = std::min(text.size() - text_from, room - hot);
+  const auto [hot, before] = room_before(text.size() - text_from);
   if (hot + before > 0 && t.previous) {
     p.ids.push_back(*t.previous);
     p.ids.insert(p.ids.end(), hotwords.begin(), hotwords.begin() + static_cast<int64_t>(hot));
@@ -157,18 +168,22 @@ WindowDecoder::PromptIds SpeechStream::Impl::prompt() const {
   p.ids.push_back(t.start);
   if (t.multilingual()) {
     p.ids.push_back(t.languages.at(language));
-    p.ids.push_back(options.task == "translate" ? *t.translate : *t.transcribe);
+    p.ids.push_back(task == "translate" ? *t.translate : *t.transcribe);
   }
   if (options.timestamps == Timestamps::kNone) p.ids.push_back(t.no_timestamps);
   return p;
 }
 
-Status SpeechStream::Impl::detect_language(const Session& source) {
-  const auto found = decoder.languages(source);
-  if (!found.is_ok()) return found.status();
-  language = found->front().first;
-  transcript.language_probability = found->front().second;
-  return Status::ok();
+Result<bool> SpeechStream::Impl::knows_language(const Window& window) {
+  if (!language.empty()) return true;
+  const Clock::time_point start = Clock::now();
+  const auto first = decoder.first_token(*window.source);
+  if (!first.is_ok()) return first.status();
+  decode_ms += ms_since(start);
+  if (options.no_speech_threshold && !(first->no_speech_prob < *options.no_speech_threshold)) return false;
+  language = first->languages.front().first;
+  transcript.language_probability = first->languages.front().second;
+  return true;
 }
 
 Result<std::string> SpeechStream::Impl::words_of(std::span<const int64_t> ids) const {
@@ -216,35 +231,8 @@ void SpeechStream::Impl::count() {
   transcript.decode_ms_per_token = decode_ms / ids;
   transcript.bytes_copied_per_token = static_cast<double>(model.engine().ledger().copied - copied_before) / ids;
   transcript.language = language;
+  if (language.empty()) transcript.language_probability = 0;
   transcript.samples = samples;
-}
-
-// Words end `next` seconds into the window at the latest: there the next window begins.
-Status SpeechStream::Impl::add_words(const Window& window, double next, std::span<SpeechSegment> segments) {
-  std::vector<int64_t> ids;
-  std::vector<size_t> ends;  // of the segments, in ids
-  for (const SpeechSegment& s : segments) {
-    for (const int64_t id : s.tokens)
-      if (id < model.tokens.end) ids.push_back(id);
-    ends.push_back(ids.size());
-  }
-  const WindowDecoder::PromptIds all = prompt();
-  std::vector<int64_t> start(all.ids.begin() + static_cast<int64_t>(all.start_at), all.ids.end());
-  if (start.back() == model.tokens.no_timestamps) start.pop_back();
-  std::vector<size_t> counts;
-  Result<std::vector<SpeechWord>> words =
-      find_words(model.engine(), model.tokens, *window.source, start, ids, language, window.duration, &counts);
-  if (!words.is_ok()) return words.status();
-  size_t segment = 0, at = 0;
-  for (size_t i = 0; i < words->size(); ++i) {
-    while (segment + 1 < ends.size() && at >= ends[segment]) ++segment;
-    SpeechWord& w = (*words)[i];
-    std::tie(w.start, w.end) = seconds(window, std::min(w.start, next), std::min(w.end, next), true);
-    segments[segment].words.push_back(std::move(w));
-    at += counts[i];
-  }
-  fit_to_words(segments);
-  return Status::ok();
 }
 
 bool SpeechStream::Impl::is_silent(const WindowText& text) const {
@@ -255,25 +243,20 @@ bool SpeechStream::Impl::is_silent(const WindowText& text) const {
 // The segments of a window. Result: samples from its start to where the next one begins.
 Result<int64_t> SpeechStream::Impl::keep(const Window& window) {
   if (is_silent(window.text)) return window.count;
-  if (options.timestamps == Timestamps::kWord && model.tokens.alignment_heads.empty() && transcript.notes.empty())
-    transcript.notes.push_back(
-        "no alignment_heads in generation_config.json: word times by all heads of the upper half");
-  std::vector<SpeechSegment> found;
   // Without timestamps windows are fixed, even where the model writes some.
   const bool whole = apart || given_spectrogram;  // what follows the window is not there, or another window's
+  const bool words = options.timestamps == Timestamps::kWord;
   CutWindow cut = options.timestamps == Timestamps::kNone
                       ? CutWindow{{{0, window.duration, window.text.ids}}, window.duration}
                       : cut_segments(window.text.ids, window.duration, model.tokens, whole);
+  std::vector<SpeechSegment> found;
   for (CutSegment& c : cut.segments) {
-    Result<std::string> words = words_of(c.tokens);
-    if (!words.is_ok()) return words.status();
+    Result<std::string> said = words_of(c.tokens);
+    if (!said.is_ok()) return said.status();
     transcript.output_ids.insert(transcript.output_ids.end(), c.tokens.begin(), c.tokens.end());
-    if (stripped(*words).empty() || !(c.end > c.start)) continue;
-    if (!apart) text.insert(text.end(), c.tokens.begin(), c.tokens.end());
-    const auto [start, end] = seconds(window, c.start, c.end, false);
-    found.push_back({start,
-                     end,
-                     std::move(*words),
+    found.push_back({start_of(window) + c.start,
+                     start_of(window) + c.end,
+                     std::move(*said),
                      std::move(c.tokens),
                      window.text.avg_logprob(),
                      window.ratio,
@@ -281,7 +264,17 @@ Result<int64_t> SpeechStream::Impl::keep(const Window& window) {
                      window.text.temperature,
                      {}});
   }
-  if (options.timestamps == Timestamps::kWord) SITU_RETURN_IF_ERROR(add_words(window, cut.next, found));
+  if (words) {
+    // What follows a window apart is encoded from where the timestamps say that it begins.
+    SITU_RETURN_IF_ERROR(add_words(window, whole ? cut.next : window.duration, found));
+    if (!whole) cut.next = move_by_words(cut, start_of(window), found);
+  }
+  std::erase_if(found, [&](const SpeechSegment& s) {
+    return stripped(s.text).empty() || (s.words.empty() && !(s.end > s.start));
+  });
+  if (!apart)
+    for (const SpeechSegment& s : found) text.insert(text.end(), s.tokens.begin(), s.tokens.end());
+  place(window, found);
   std::move(found.begin(), found.end(), std::back_inserter(ready));
   if (!apart && (!options.condition_on_previous_text || window.text.temperature > 0.5)) text_from = text.size();
   if (given_spectrogram || !(cut.next < window.duration)) return window.count;
@@ -309,7 +302,6 @@ Result<SpeechStream::Impl::Window> SpeechStream::Impl::encode(const MelWindow& m
 // Decodes windows, in order, together.
 Status SpeechStream::Impl::decode(std::span<Window> all) {
   const Clock::time_point start = Clock::now();
-  if (language.empty()) SITU_RETURN_IF_ERROR(detect_language(*all.front().source));
   SITU_RETURN_IF_ERROR(decode_with_fallback(all));
   decode_ms += ms_since(start);
   return Status::ok();
@@ -326,8 +318,18 @@ Status SpeechStream::Impl::advance() {
     return Status::ok();
   }
   transcript.features_ms += ms_since(start);
+  if (!given_spectrogram && is_zero(mel->samples)) {
+    seek += static_cast<int64_t>(mel->samples.size());
+    return Status::ok();
+  }
   Result<Window> window = encode(*mel, seek, seek);
   if (!window.is_ok()) return window.status();
+  const Result<bool> known = knows_language(*window);
+  if (!known.is_ok()) return known.status();
+  if (!*known) {
+    seek += window->count;
+    return Status::ok();
+  }
   SITU_RETURN_IF_ERROR(decode({&*window, 1}));
   const Result<int64_t> moved = keep(*window);
   if (!moved.is_ok()) return moved.status();
@@ -377,6 +379,9 @@ Status SpeechStream::Impl::advance_together() {
     if (!*speech_window) break;
     Result<Window> window = encode({(*speech_window)->samples, {}, {}}, 0, (*speech_window)->begin());
     if (!window.is_ok()) return window.status();
+    const Result<bool> known = knows_language(*window);
+    if (!known.is_ok()) return known.status();
+    if (!*known) continue;
     window->pieces = std::move((*speech_window)->pieces);
     all.push_back(std::move(*window));
     samples_of.push_back(std::move((*speech_window)->samples));
@@ -397,6 +402,18 @@ Status SpeechStream::Impl::too_short() const {
   return reader ? why.with_context(reader->name()) : why;
 }
 
+// What is known at the end, which may be met several times.
+void SpeechStream::Impl::finish() {
+  transcript.duration_s = static_cast<double>(samples) / static_cast<double>(rate);
+  if (!reader || finished) return;
+  finished = true;
+  transcript.cut = reader->cut();
+  if (!reader->note().empty()) transcript.notes.push_back(reader->note());
+  if (reader->damaged_packets() > 0)
+    transcript.notes.push_back(std::to_string(reader->damaged_packets()) +
+                               " packets could not be decoded and were left out");
+}
+
 Result<std::optional<SpeechSegment>> SpeechStream::Impl::next() {
   if (failed) return *failed;
   while (ready.empty() && !ended) {
@@ -415,13 +432,7 @@ Result<std::optional<SpeechSegment>> SpeechStream::Impl::next() {
     }
   }
   if (ready.empty()) {
-    transcript.duration_s = static_cast<double>(samples) / static_cast<double>(rate);
-    if (reader) {
-      transcript.cut = reader->cut();
-      if (reader->damaged_packets() > 0 && transcript.notes.empty())
-        transcript.notes.push_back(std::to_string(reader->damaged_packets()) +
-                                   " packets could not be decoded and were left out");
-    }
+    finish();
     return std::optional<SpeechSegment>();
   }
   SpeechSegment s = std::move(ready.front());

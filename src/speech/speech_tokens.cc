@@ -24,14 +24,18 @@ class Reader {
       : folder_(folder), tokenizer_(tokenizer), vocabulary_(vocabulary) {}
 
   Result<SpeechTokens> read() {
-    const std::filesystem::path file = folder_.folder / "generation_config.json";
-    std::error_code unknown;
-    if (std::filesystem::exists(file, unknown)) {
-      Result<Json> json = read_json_object(file);
-      if (!json.is_ok()) return json.status();
-      config_ = std::move(*json);
-    }
+    const std::filesystem::path file = folder_.folder / "generation_config.json",
+                                other = folder_.folder / "config.json";
     SpeechTokens t;
+    Json asked = Json::object();
+    for (const auto& [path, json] : {std::pair{file, &config_}, {other, &asked}}) {
+      std::error_code unknown;
+      if (!t.settings.empty() || !std::filesystem::exists(path, unknown)) continue;
+      Result<Json> found = read_json_object(path);
+      if (!found.is_ok()) return found.status();
+      *json = std::move(*found);
+      t.settings = path.string();
+    }
     SITU_RETURN_IF_ERROR(find("decoder_start_token_id", {"<|startoftranscript|>"}, &t.start));
     SITU_RETURN_IF_ERROR(find("eos_token_id", {"<|endoftext|>"}, &t.end));
     SITU_RETURN_IF_ERROR(find("no_timestamps_token_id", {"<|notimestamps|>"}, &t.no_timestamps));
@@ -46,6 +50,7 @@ class Reader {
     find_languages(t);
     find_suppressed(t);
     read_rest(t);
+    read_asked(t.settings == other ? asked : config_, t);
     return t;
   }
 
@@ -157,6 +162,31 @@ class Reader {
     for (const Json& pair : *heads)
       if (pair.is_array() && pair.size() == 2 && integer(pair[0]) && integer(pair[1]))
         t.alignment_heads.emplace_back(*integer(pair[0]), *integer(pair[1]));
+  }
+
+  // `language` and `task`, else what the tokens of `forced_decoder_ids`, pairs of position and id, say of them.
+  static void read_asked(const Json& config, SpeechTokens& t) {
+    const auto text = [&](const char* field) {
+      const auto it = config.find(field);
+      if (it == config.end() || it->is_null()) return std::string();
+      return it->is_string() ? it->get<std::string>() : it->dump();
+    };
+    std::string language, task;  // of the tokens
+    const auto forced = config.find("forced_decoder_ids");
+    if (forced != config.end() && forced->is_array())
+      for (const Json& pair : *forced) {
+        const std::optional<int64_t> id =
+            pair.is_array() && pair.size() == 2 ? integer(pair[1]) : std::optional<int64_t>();
+        if (!id) continue;
+        for (const auto& [code, token] : t.languages)
+          if (token == *id) language = code;
+        if (t.transcribe == id) task = "transcribe";
+        if (t.translate == id) task = "translate";
+      }
+    t.asked_language = text("language");
+    t.asked_task = text("task");
+    if (t.asked_language.empty()) t.asked_language = language;
+    if (t.asked_task.empty()) t.asked_task = task;
   }
 
   static constexpr int64_t kEnglishTimestamp = 50363;  // <|0.00|> of the English-only vocabulary, the smallest there is

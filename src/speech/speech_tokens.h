@@ -1,4 +1,5 @@
-// The special tokens of Whisper's vocabularies, from generation_config.json, else by their names in the tokenizer.
+// The special tokens of Whisper's vocabularies, from generation_config.json, else by their names in the tokenizer; and
+// which language and task the files ask for.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,10 @@ struct SpeechTokens {
   int64_t max_initial_timestamp = 50;  // in steps; -1: any
   // (layer, head) of the decoder whose cross-attention follows the words; empty: nobody says which.
   std::vector<std::pair<int64_t, int64_t>> alignment_heads;
+
+  // What is asked for where the caller says nothing, by generation_config.json, or config.json where there is none;
+  // "": nothing. `settings`: that file.
+  std::string asked_language, asked_task, settings;
 
   bool is_timestamp(int64_t id) const { return id >= first_timestamp; }
   bool multilingual() const { return !languages.empty(); }

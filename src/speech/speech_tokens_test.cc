@@ -131,5 +131,49 @@ TEST(SpeechTokens, RefusesWhatIsMissingOrOutside) {
   EXPECT_NE(error_of(read(json::array())).find("generation_config.json"), std::string::npos);
 }
 
+// What is read of these files of a folder; null: the file is not there.
+Result<SpeechTokens> read_both(const json& generation, const json& config) {
+  testing::TempFolder folder;
+  folder.write("tokenizer.json", tokenizer().dump());
+  if (!generation.is_null()) folder.write("generation_config.json", generation.dump());
+  if (!config.is_null()) folder.write("config.json", config.dump());
+  Result<Tokenizer> t = Tokenizer::load(folder.path());
+  if (!t.is_ok()) throw std::runtime_error(t.status().message());
+  ModelFolder model;
+  model.folder = folder.path();
+  return read_speech_tokens(model, *t, 18);
+}
+
+TEST(SpeechTokens, LanguageAndTaskThatFilesAskFor) {
+  const auto expect = [](const json& generation, const json& config, const std::string& language,
+                         const std::string& task) {
+    const Result<SpeechTokens> t = read_both(generation, config);
+    ASSERT_TRUE(t.is_ok()) << t.status().message();
+    EXPECT_EQ(t->asked_language, language) << generation << config;
+    EXPECT_EQ(t->asked_task, task) << generation << config;
+  };
+  const json ids = {{1, 7}, {2, 8}, {3, 13}}, open = {{1, nullptr}, {2, 9}}, known = {{"is_multilingual", true}};
+  const auto with = [&](json more) {
+    more.update(known);
+    return more;
+  };
+  expect(known, nullptr, "", "");
+  expect(with({{"language", "<|de|>"}, {"task", "translate"}}), nullptr, "<|de|>", "translate");
+  expect(with({{"language", nullptr}, {"task", nullptr}}), nullptr, "", "");
+  expect(with({{"forced_decoder_ids", ids}}), nullptr, "de", "translate");
+  expect(with({{"forced_decoder_ids", open}}), nullptr, "", "transcribe");
+  expect(with({{"forced_decoder_ids", nullptr}}), nullptr, "", "");
+  expect(with({{"forced_decoder_ids", ids}, {"language", "English"}}), nullptr, "English", "translate");
+  expect(with({{"forced_decoder_ids", "x"}, {"language", 3}}), nullptr, "3", "");
+  // config.json's count where there is no other file.
+  expect(known, {{"forced_decoder_ids", ids}}, "", "");
+  const json languages = {{"forced_decoder_ids", ids}, {"suppress_tokens", nullptr}};
+  const Result<SpeechTokens> t = read_both(nullptr, languages);
+  ASSERT_TRUE(t.is_ok());
+  EXPECT_EQ(t->asked_task, "translate");
+  EXPECT_TRUE(t->settings.ends_with("config.json"));
+  EXPECT_FALSE(t->suppressed.empty());
+}
+
 }  // namespace
 }  // namespace situ

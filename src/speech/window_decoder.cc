@@ -190,12 +190,13 @@ Result<std::vector<WindowText>> WindowDecoder::choose(std::span<Started> windows
   return texts;
 }
 
-Result<std::vector<std::pair<std::string, double>>> WindowDecoder::languages(const Session& source) {
+Result<WindowDecoder::FirstToken> WindowDecoder::first_token(const Session& source) {
   Result<Session> session = source.fork();
   if (!session.is_ok()) return session.status();
   const auto logits = session->step({&tokens_.start, 1});
   if (!logits.is_ok()) return logits.status();
-  std::vector<std::pair<std::string, double>> found;
+  FirstToken first;
+  auto& found = first.languages;
   double largest = -std::numeric_limits<double>::infinity(), sum = 0;
   for (const auto& [code, id] : tokens_.languages) {
     const float x = (*logits)[static_cast<size_t>(id)];
@@ -205,7 +206,9 @@ Result<std::vector<std::pair<std::string, double>>> WindowDecoder::languages(con
   for (auto& [code, p] : found) sum += p = std::exp(p - largest);
   for (auto& [code, p] : found) p /= sum;
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  return found;
+  read_.read(*logits);
+  first.no_speech_prob = std::exp(read_.of(tokens_.no_speech));
+  return first;
 }
 
 }  // namespace situ

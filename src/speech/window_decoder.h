@@ -46,8 +46,12 @@ class WindowDecoder {
   // The text of each window behind the same prompt. Errors: those of a step or a fork.
   Result<std::vector<WindowText>> decode(std::span<const Window> windows, const PromptIds& prompt, double temperature);
 
-  // How probable each language is after <|startoftranscript|> alone: (code, probability), the most probable one first.
-  Result<std::vector<std::pair<std::string, double>>> languages(const Session& source);
+  // What is likely after <|startoftranscript|> alone.
+  struct FirstToken {
+    std::vector<std::pair<std::string, double>> languages;  // (code, probability), the most probable one first
+    double no_speech_prob = 0;
+  };
+  Result<FirstToken> first_token(const Session& source);
 
  private:
   struct Started;  // a window whose prompt was fed

@@ -9,7 +9,12 @@
 namespace situ {
 namespace {
 
-constexpr double kFrame = 0.02;  // seconds of a row of the source
+constexpr double kShortest = 0.02;   // seconds of a segment
+constexpr double kMostMiddle = 0.7;  // seconds
+constexpr double kMuch = 0.5;        // seconds that a word may reach beyond its segment
+
+// Times are multiples of frames: what is as late is not later by rounding.
+bool is_above(double a, double b) { return a - b > 1e-6; }
 
 bool writes_no_spaces(const std::string& language) {
   for (const char* code : {"zh", "ja", "th", "lo", "my", "yue"})
@@ -40,9 +45,9 @@ Result<std::vector<TokenWord>> split_characters(const Tokenizer& tokenizer, std:
   return words;
 }
 
-// Marks before and behind a word are part of it.
+// Marks before a word, or spaces alone, and marks behind it are part of it.
 void join_marks(std::vector<SpeechWord>& words, std::vector<size_t>& counts) {
-  static const std::string kBefore[] = {"\"", "'", "“", "¿", "(", "[", "{", "-"};
+  static const std::string kBefore[] = {"", "\"", "'", "“", "¿", "(", "[", "{", "-"};
   static const std::string kBehind[] = {"\"", "'", ".",  "。", ",", "，", "!", "！", "?",
                                         "？", ":", "：", "”",  ")", "]",  "}", "、"};
   const auto in = [](const auto& marks, const std::string& text) {
@@ -52,13 +57,12 @@ void join_marks(std::vector<SpeechWord>& words, std::vector<size_t>& counts) {
     SpeechWord &mark = words[i - 1], &word = words[i];
     if (mark.word.empty() || mark.word[0] != ' ' || !in(kBefore, without_spaces(mark.word))) continue;
     word.word = mark.word + word.word;
-    word.start = mark.start;
     counts[i] += counts[i - 1];
     words.erase(words.begin() + static_cast<int64_t>(i - 1));
     counts.erase(counts.begin() + static_cast<int64_t>(i - 1));
   }
   for (size_t i = 0; i + 1 < words.size();) {
-    if (!in(kBehind, words[i + 1].word)) {
+    if (words[i].word.ends_with(' ') || !in(kBehind, words[i + 1].word)) {
       ++i;
       continue;
     }
@@ -115,38 +119,80 @@ Result<std::vector<TokenWord>> split_words(const Tokenizer& tokenizer, std::span
   return words;
 }
 
-void fit_to_words(std::span<SpeechSegment> segments) {
-  constexpr double kMuch = 0.5, kMostMiddle = 0.7;  // seconds
+double middle_length(std::span<const SpeechWord> words) {
   std::vector<double> lengths;
-  for (const SpeechSegment& s : segments)
-    for (const SpeechWord& w : s.words)
-      if (w.end > w.start) lengths.push_back(w.end - w.start);
-  double middle = 0;
-  if (!lengths.empty()) {
-    const auto half = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
-    std::nth_element(lengths.begin(), half, lengths.end());
-    middle = std::min(*half, kMostMiddle);
-  }
-  for (SpeechSegment& s : segments) {
-    if (s.words.empty()) continue;
-    SpeechWord &first = s.words.front(), &last = s.words.back();
-    if (s.end > first.end && s.start - kMuch > first.start)
-      first.start = std::max(0.0, std::min(first.end - middle, s.start));
-    else
-      s.start = first.start;
-    if (s.start < last.start && s.end + kMuch < last.end)
-      last.end = std::max(last.start + middle, s.end);
-    else
-      s.end = last.end;
+  for (const SpeechWord& w : words)
+    if (w.end != w.start) lengths.push_back(w.end - w.start);
+  if (lengths.empty()) return 0;
+  std::sort(lengths.begin(), lengths.end());
+  const size_t half = lengths.size() / 2;
+  const double middle = lengths.size() % 2 == 1 ? lengths[half] : (lengths[half - 1] + lengths[half]) / 2;
+  return std::min(middle, kMostMiddle);
+}
+
+void shorten_at_sentences(std::span<SpeechWord> words, double middle) {
+  const auto ends_sentence = [](const SpeechWord& w) {
+    for (const char* mark : {".", "。", "!", "！", "?", "？"})
+      if (w.word == mark) return true;
+    return false;
+  };
+  const double most = 2 * middle;
+  for (size_t i = 1; i < words.size() && middle > 0; ++i) {
+    SpeechWord& w = words[i];
+    if (!is_above(w.end - w.start, most)) continue;
+    if (ends_sentence(w))
+      w.end = w.start + most;
+    else if (ends_sentence(words[i - 1]))
+      w.start = w.end - most;
   }
 }
 
-Result<std::vector<SpeechWord>> find_words(Model::Impl& model, const SpeechTokens& tokens, const Session& source,
-                                           std::span<const int64_t> prompt, std::span<const int64_t> ids,
-                                           const std::string& language, double duration, std::vector<size_t>* counts) {
-  std::vector<SpeechWord> words;
-  counts->clear();
-  if (ids.empty()) return words;
+void fit_to_words(std::span<SpeechSegment> segments, double middle, double spoken) {
+  const double most = 2 * middle;
+  for (SpeechSegment& s : segments) {
+    if (s.words.empty()) continue;
+    SpeechWord &first = s.words.front(), &last = s.words.back();
+    SpeechWord* second = s.words.size() > 1 ? &s.words[1] : nullptr;
+    const bool is_long =
+        is_above(first.end - first.start, most) || (second && is_above(second->end - first.start, 2 * most));
+    if (is_above(first.end - spoken, 4 * middle) && is_long) {
+      if (second && is_above(second->end - second->start, most))
+        first.end = second->start = std::max(second->end / 2, second->end - most);
+      first.start = std::max(0.0, first.end - most);
+    }
+    if (is_above(first.end, s.start) && is_above(s.start - kMuch, first.start))
+      first.start = std::max(0.0, std::min(first.end - middle, s.start));
+    else
+      s.start = first.start;
+    if (is_above(s.end, last.start) && is_above(last.end, s.end + kMuch))
+      last.end = std::max(last.start + middle, s.end);
+    else
+      s.end = last.end;
+    spoken = s.end;
+  }
+}
+
+double put_in_order(std::span<SpeechSegment> segments, double spoken) {
+  for (SpeechSegment& s : segments) {
+    double end = spoken;
+    for (SpeechWord& w : s.words) {
+      w.start = std::max(w.start, end);
+      end = w.end = std::max(w.end, w.start);
+    }
+    s.start = std::max(s.start, spoken);
+    if (!s.words.empty()) s.start = std::min(s.start, s.words.front().start);
+    s.end = std::max(s.end, end);
+    if (!(s.end > s.start)) s.end = s.start + kShortest;
+    spoken = s.end;
+  }
+  return spoken;
+}
+
+Result<FoundWords> find_words(Model::Impl& model, const SpeechTokens& tokens, const Session& source,
+                              std::span<const int64_t> prompt, std::span<const int64_t> ids,
+                              const std::string& language, double duration, double longest) {
+  FoundWords found;
+  if (ids.empty()) return found;
   if (!model.in_place)
     return Status::error(Code::kInvalidArgument, "word times come from placed programs; the naive mode has none");
   const auto shape = model.in_place->attending_heads();
@@ -165,8 +211,9 @@ Result<std::vector<SpeechWord>> find_words(Model::Impl& model, const SpeechToken
   const Result<std::vector<float>> weights = model.in_place->attended(*impl_of(*session).sequence, fed, heads);
   if (!weights.is_ok()) return weights.status().with_context(model.folder.model_file.string());
   const auto rows = static_cast<int64_t>(fed.size()), count = static_cast<int64_t>(heads.size()),
-             stride = static_cast<int64_t>(weights->size()) / (rows * count),
-             frames = std::clamp<int64_t>(static_cast<int64_t>(duration / kFrame), 1, stride);
+             stride = static_cast<int64_t>(weights->size()) / (rows * count);
+  const double frame = longest / static_cast<double>(stride);  // seconds
+  const int64_t frames = std::clamp<int64_t>(static_cast<int64_t>(duration / frame), 1, stride);
   const std::vector<int64_t> begins = align_tokens(
       *weights, count, rows, stride, frames, static_cast<int64_t>(prompt.size()), static_cast<int64_t>(ids.size()));
   fed.pop_back();
@@ -178,13 +225,15 @@ Result<std::vector<SpeechWord>> find_words(Model::Impl& model, const SpeechToken
   for (TokenWord& p : *parts) {
     double sum = 0;
     for (size_t i = at; i < at + p.tokens; ++i) sum += (*likely)[i];
-    words.push_back({kFrame * static_cast<double>(begins[at]), kFrame * static_cast<double>(begins[at + p.tokens]),
-                     std::move(p.text), sum / static_cast<double>(p.tokens)});
-    counts->push_back(p.tokens);
+    found.words.push_back({frame * static_cast<double>(begins[at]), frame * static_cast<double>(begins[at + p.tokens]),
+                           std::move(p.text), sum / static_cast<double>(p.tokens)});
+    found.counts.push_back(p.tokens);
     at += p.tokens;
   }
-  join_marks(words, *counts);
-  return words;
+  found.middle = middle_length(found.words);
+  shorten_at_sentences(found.words, found.middle);
+  join_marks(found.words, found.counts);
+  return found;
 }
 
 }  // namespace situ

@@ -23,15 +23,35 @@ struct TokenWord {
 Result<std::vector<TokenWord>> split_words(const Tokenizer& tokenizer, std::span<const int64_t> ids,
                                            const std::string& language);
 
-// Words of the text tokens `ids` (no timestamps) of a window of `duration` seconds; times from the window's start.
-// `prompt`: start, language and task. Marks of punctuation join the word that they stand at.
-Result<std::vector<SpeechWord>> find_words(Model::Impl& model, const SpeechTokens& tokens, const Session& source,
-                                           std::span<const int64_t> prompt, std::span<const int64_t> ids,
-                                           const std::string& language, double duration, std::vector<size_t>* counts);
+struct FoundWords {
+  std::vector<SpeechWord> words;
+  std::vector<size_t> counts;  // tokens of each
+  double middle = 0;           // seconds that the middle one of them lasts, at most 0.7
+};
 
-// A segment begins with its first word and ends with its last. Where such a word reaches more than half a second beyond
-// its segment, it is the word that is too long: then it lasts as long as the middle one of all words. Source:
-// add_word_timestamps() of openai/whisper.
-void fit_to_words(std::span<SpeechSegment> segments);
+// Words of the text tokens `ids` (no timestamps) of a window of which `duration` seconds are audio, of `longest` that
+// the source stands for; times from the window's start. `prompt`: start, language and task. Marks of punctuation join
+// the word that they stand at, and words beside the end of a sentence last twice the middle one at most.
+Result<FoundWords> find_words(Model::Impl& model, const SpeechTokens& tokens, const Session& source,
+                              std::span<const int64_t> prompt, std::span<const int64_t> ids,
+                              const std::string& language, double duration, double longest);
+
+// The median of lengths above 0, at most 0.7 s; 0: there are none.
+double middle_length(std::span<const SpeechWord> words);
+
+// The rules that follow are those of add_word_timestamps() of openai/whisper.
+
+// A word that ends a sentence, or begins behind the end of one, lasts twice the middle one at most. `words`: before
+// marks are joined.
+void shorten_at_sentences(std::span<SpeechWord> words, double middle);
+
+// A segment begins with its first word and ends with its last, but for words that are too long: the first ones behind a
+// pause last twice the middle one, those that reach half a second beyond their segment end with it. `spoken`: where
+// the words before these ended.
+void fit_to_words(std::span<SpeechSegment> segments, double middle, double spoken);
+
+// Times that subtitles can have: a segment holds its words and has a length, and no word or segment begins before the
+// one in front of it ends. `spoken`: where the segments before these ended. Returns where these end.
+double put_in_order(std::span<SpeechSegment> segments, double spoken);
 
 }  // namespace situ

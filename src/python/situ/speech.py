@@ -17,8 +17,10 @@ Audio: TypeAlias = str | os.PathLike[str] | NDArray[np.floating[Any]]
 class SpeechOptions(TypedDict, total=False):
     """Options of Model.transcribe(). The rules are those of the Whisper paper and its reference implementation."""
 
-    language: str  # "auto": the most probable one of the first 30 seconds; or a code such as "en"
-    task: Literal["transcribe", "translate"]
+    # A code such as "en", a name such as "English", or "auto": the most probable one of the first window with speech. Without it: what
+    # generation_config.json says, else "auto".
+    language: str
+    task: Literal["transcribe", "translate"]  # without it: what generation_config.json says, else "transcribe"
     timestamps: Literal["none", "segment", "word"]  # segment
     temperatures: Sequence[float]  # (0, 0.2, 0.4, 0.6, 0.8, 1), tried in turn where an answer is doubtful
     beams: int  # 1: greedy, at temperature 0
@@ -67,8 +69,8 @@ class Transcript:
 
     duration: float  # seconds
     samples: int  # at 16 kHz
-    language: str
-    language_probability: float  # 1 where it was given
+    language: str  # its code; "": nobody spoke, and it was not given
+    language_probability: float  # 1 where it was given, 0 where it is not known
     text: str
     output_ids: list[int]  # of all windows in order, without prompts and end tokens
     features_ms: float
@@ -100,7 +102,7 @@ class Transcription(Iterator[Segment]):
 
     @property
     def language(self) -> str:
-        """Known once the first segment has come, or where it was given."""
+        """Known once the first segment has come, or where it was given; "" where nobody spoke."""
         return self.transcript.language
 
     @property

@@ -2,9 +2,11 @@
 
 use crate::ffi::{bad_file, unsupported, Code, Error};
 use crate::input::{Input, Progress};
+use crate::ogg::{Pages, Problems};
 use crate::opus;
-use crate::sniff::{format_of, is_mp3_frame, Format, CONVERT};
+use crate::sniff::{format_of, is_mp3_frame, unknown, Format, CONVERT};
 use crate::vorbis;
+use crate::wav;
 use std::io::ErrorKind::UnexpectedEof;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
@@ -13,7 +15,7 @@ use symphonia::core::codecs::audio::well_known::{CODEC_ID_FLAC, CODEC_ID_OPUS, C
 use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error as Failure;
 use symphonia::core::formats::{FormatOptions, FormatReader, Track};
-use symphonia::core::io::MediaSourceStream;
+use symphonia::core::io::{MediaSource, MediaSourceStream};
 use symphonia::core::packet::Packet;
 use symphonia::default::formats::{FlacReader, MpaReader, OggReader, WavReader};
 
@@ -53,6 +55,10 @@ pub struct Decoder {
     decoded: u64,
     packet_bytes: u64,
     start: u64,
+    /// Bytes in front of the first frame of an mp3.
+    junk: u64,
+    /// Of Ogg's pages.
+    problems: Arc<Problems>,
     good: u64,
     pub damaged: u64,
     damaged_in_a_row: u32,
@@ -78,7 +84,7 @@ fn refusal(failure: Failure, format: Format) -> Error {
     Error { code: Code::BadFile, text }
 }
 
-fn check_sizes(rate: u32, channels: usize) -> Result<(), Error> {
+pub fn check_sizes(rate: u32, channels: usize) -> Result<(), Error> {
     if !RATES.contains(&rate) {
         return bad_file(format!("has a rate of {rate} Hz; {} to {} Hz are read", RATES.start(), RATES.end()));
     }
@@ -88,17 +94,6 @@ fn check_sizes(rate: u32, channels: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The sizes in the header of a wav, before anything is made of them.
-fn check_wav(head: &[u8]) -> Result<(), Error> {
-    match head.get(12..28) {
-        Some(fmt) if fmt.starts_with(b"fmt ") => {
-            let channels = u16::from_le_bytes([fmt[10], fmt[11]]);
-            check_sizes(u32::from_le_bytes([fmt[12], fmt[13], fmt[14], fmt[15]]), channels.into())
-        }
-        _ => Ok(()),
-    }
-}
-
 fn audio_of(track: &Track) -> Option<&AudioCodecParameters> {
     track.codec_params.as_ref()?.audio()
 }
@@ -106,14 +101,23 @@ fn audio_of(track: &Track) -> Option<&AudioCodecParameters> {
 impl Decoder {
     pub fn new(mut input: Input) -> Result<Decoder, Error> {
         let head = input.begin()?;
-        let format = format_of(&head, input.start)?;
+        let known = format_of(&head, input.start)?;
+        let before = input.start;
+        let format = match known {
+            Some(format) => format,
+            None if input.skip_to_mp3()? => Format::Mp3,
+            None => return unknown(&head),
+        };
+        let junk = input.start - before;
         if format == Format::Wav {
-            check_wav(&head)?;
-            // The size of the whole, which writers to pipes leave wrong, says nothing that the chunks do not say.
-            input.patch(4, &[0xff; 4]);
+            wav::rewrite_header(&mut input)?;
         }
-        let (progress, start) = (input.progress.clone(), input.start);
-        let stream = MediaSourceStream::new(Box::new(input), Default::default());
+        let (progress, start, problems) = (input.progress.clone(), input.start, Arc::<Problems>::default());
+        let source: Box<dyn MediaSource> = match format {
+            Format::Ogg => Box::new(Pages::new(input, problems.clone())),
+            _ => Box::new(input),
+        };
+        let stream = MediaSourceStream::new(source, Default::default());
         let options = FormatOptions::default();
         let reader: Result<Box<dyn FormatReader>, Failure> = match format {
             Format::Wav => WavReader::try_new(stream, options).map(|reader| Box::new(reader) as _),
@@ -152,6 +156,8 @@ impl Decoder {
             whole,
             skip,
             start,
+            junk,
+            problems,
             reader,
             frames: 0,
             decoded: 0,
@@ -217,6 +223,25 @@ impl Decoder {
             }
         }
         Ok(false)
+    }
+
+    /// What the caller may want to know of the file, so far; or nothing.
+    pub fn note(&self) -> String {
+        let positions = self.problems.positions.load(Ordering::Relaxed);
+        let missing = self.problems.missing.load(Ordering::Relaxed);
+        let mut notes = Vec::new();
+        if self.junk > 0 {
+            notes.push(format!("{} bytes in front of the first mp3 frame are no audio and were left out", self.junk));
+        }
+        if positions > 0 {
+            notes.push(format!(
+                "pages that say a wrong number of samples: {positions}; all samples that are there were read"
+            ));
+        }
+        if missing > 0 {
+            notes.push(format!("pages that are missing or damaged, and were left out: {missing}"));
+        }
+        notes.join("; ")
     }
 
     fn count_damaged(&mut self) -> Result<(), Error> {

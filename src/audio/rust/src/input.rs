@@ -3,6 +3,7 @@
 //! Nothing seeks, so that a pipe and a file give the same samples, and so that no index of a hostile file is believed.
 
 use crate::ffi::{bad_file, Code, Error};
+use crate::sniff::find_mp3;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,6 +16,8 @@ use symphonia::core::io::MediaSource;
 const HEAD_BYTES: usize = 512;
 /// Tags (each of up to 256 MiB, of which nothing is kept) and pieces of zeros (64 KiB in all) that are skipped.
 const MOST_STEPS: usize = 128;
+/// In front of the first frame of an mp3: a tag whose size is wrong, or the rest of a frame.
+const MOST_JUNK: usize = 1 << 20;
 /// More than the largest frame of an mp3.
 const TAIL_BYTES: usize = 2048;
 
@@ -78,7 +81,7 @@ impl Input {
     }
 
     /// Reads until `head` holds `count` bytes that are not taken, or the source ends.
-    fn fill(&mut self, count: usize) -> Result<&[u8], Error> {
+    pub fn fill(&mut self, count: usize) -> Result<&[u8], Error> {
         let have = self.head.len() - self.taken;
         if have < count {
             let limit = (count - have) as u64;
@@ -93,7 +96,7 @@ impl Input {
     }
 
     /// Leaves out `count` bytes.
-    fn skip(&mut self, count: u64) -> Result<(), Error> {
+    pub fn skip(&mut self, count: u64) -> Result<(), Error> {
         let here = (self.head.len() - self.taken).min(usize::try_from(count).unwrap_or(usize::MAX));
         self.taken += here;
         let rest = io::copy(&mut (&mut self.source).take(count - here as u64), &mut io::sink());
@@ -119,10 +122,33 @@ impl Input {
         Ok(head)
     }
 
-    /// Writes over the first bytes that will be read.
-    pub fn patch(&mut self, offset: usize, bytes: &[u8]) {
-        let at = self.taken + offset;
-        self.head[at..at + bytes.len()].copy_from_slice(bytes);
+    /// Skips what is no mp3 up to its first frames. False: there are none near the front.
+    pub fn skip_to_mp3(&mut self) -> Result<bool, Error> {
+        for limit in [1 << 16, MOST_JUNK] {
+            let head = self.fill(limit)?;
+            let ends = head.len() < limit;
+            if let Some(at) = find_mp3(head, ends) {
+                self.skip(at as u64)?;
+                self.progress.bytes.store(self.start, Ordering::Relaxed);
+                return Ok(true);
+            }
+            if ends {
+                break;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Bytes of the file behind those that were skipped, where its size is known.
+    pub fn left(&self) -> Option<u64> {
+        Some(self.bytes?.saturating_sub(self.start))
+    }
+
+    /// Bytes that are read before all others.
+    pub fn put_back(&mut self, bytes: &[u8]) {
+        self.head.splice(..self.taken, bytes.iter().copied());
+        self.taken = 0;
+        self.progress.bytes.store(self.start.saturating_sub(bytes.len() as u64), Ordering::Relaxed);
     }
 }
 

@@ -4,11 +4,13 @@
 
 mod decode;
 mod input;
+mod ogg;
 mod opus;
 mod reader;
 mod resample;
 mod sniff;
 mod spectrum;
 mod vorbis;
+mod wav;
 
 use situ_ffi as ffi;

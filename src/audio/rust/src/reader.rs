@@ -37,6 +37,7 @@ pub struct Info {
 #[repr(C)]
 pub struct State {
     cut: Text,
+    note: Text,
     damaged: u64,
     bytes: u64,
 }
@@ -181,6 +182,7 @@ pub unsafe extern "C" fn situ_audio_read(
 pub unsafe extern "C" fn situ_audio_state(reader: *const Reader, out: *mut State) {
     let (Some(reader), Some(out)) = (reader.as_ref(), out.as_mut()) else { return };
     out.cut.set(&reader.decoder.cut);
+    out.note.set(&reader.decoder.note());
     out.damaged = reader.decoder.damaged;
     out.bytes = reader.progress.bytes.load(Ordering::Relaxed);
 }
