@@ -87,6 +87,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   Compiled c;
   c.graph = imported;
   SITU_RETURN_IF_ERROR(resolve_ops(c.graph));
+  leave_out_unread(c.graph);
   c.graph.rebuild_links();
   align_constants(c.graph, packs, literal);
   PassContext context{c.graph, evaluator, c.binding, options.names, limit, length};
