@@ -417,45 +417,6 @@ class GraphsTest(GraphCase):
         self.refused(Run("run", self.write("read", LEARNED, {"hidden": read}), "--prompt-ids", "1"), "SkipLayerNormalization", "mean")
         self.check({"skip": {"hidden": skip}, "float": product(TensorProto.FLOAT), "half": product(TensorProto.FLOAT16)}, copies_nothing=True)
 
-    def test_outputs_that_nobody_reads(self):
-        gain = np.linspace(0.5, 2, WIDTH)
-        def dropout(g, x):
-            return g.op("Dropout", g.mul(x, gain), g.f32(0.1), outputs=2)[0]
-        def norm(g, x):
-            return g.op("LayerNormalization", x, g.f32(gain), outputs=3)[0]
-        self.check({"mask": {"hidden": dropout}, "statistics": {"hidden": norm}}, copies_nothing=True)
-
-    def test_caches_of_other_layers(self):
-        """GroupQueryAttention with K and V of no tokens over the present of layer 0, against plain operators on it."""
-        def plain(g, q, k, v, i):
-            if i == 0:
-                return g.plain_attention(q, k, v, i)
-            y = decoder_graphs.attend(g, g.heads(q, HEADS), "present.0.key", "present.0.value")
-            return g.reshape(g.op("Transpose", y, perm=[0, 2, 1, 3]), g.batch, g.tokens, WIDTH)
-        def gqa(g, q, k, v, caches, out):
-            lengths = g.op("Cast", g.op("Sub", g.op("ReduceSum", "attention_mask", g.constant([1]), keepdims=0), g.constant([1])), to=TensorProto.INT32)
-            total = g.op("Cast", g.total, to=TensorProto.INT32)
-            return g.op("GroupQueryAttention", q, k, v, *caches, lengths, total, domain="com.microsoft", num_heads=HEADS, kv_num_heads=g.spec.kv_heads, out=out)[0]
-        def fused(empty, named=True, past="present"):
-            def f(g, q, k, v, i):
-                if i == 0:
-                    pasts, presents = zip(*(g.state(0, part, ["batch_size", g.spec.kv_heads, None, HEAD_SIZE], 2) for part in ("key", "value")))
-                    return gqa(g, q, k, v, pasts, ["y0", *presents])
-                none = empty(g, k)
-                return gqa(g, q, none, none, [f"{past}.0.{part}" for part in ("key", "value")], [f"y{i}", *((f"k{i}", f"v{i}") if named else ("", ""))])
-            return {"fused": f}
-        sliced = lambda g, k: g.slice(k, 0, 0, 1)
-        constant = lambda g, k: g.f32(np.zeros((1, 0, g.spec.kv_heads * HEAD_SIZE)))
-        ids = self.plain(LEARNED, SHORT, {"fused": plain})
-        self.assertNotEqual(ids, self.plain(LEARNED, SHORT, {}))
-        for name, hooks in {"sliced": fused(sliced), "constant": fused(constant), "without presents": fused(sliced, False)}.items():
-            path = self.write(name, LEARNED, hooks)
-            for options in ((), ("--naive",), ("--chunk", 2)):
-                run = self.generate(path, SHORT, *options)
-                self.assertEqual(run["output_ids"], ids, (name, options))
-                self.assertTrue(run["bytes_copied_per_token"] == 0 or options == ("--naive",))
-        self.refused(Run("run", self.write("past", LEARNED, fused(sliced, past="past_key_values")), "--prompt-ids", IDS), "GroupQueryAttention", "have no tokens", "[1, 2, P, 8]")
-
     def test_permutations_are_copies(self):
         """Of what is computed, by indices that are known before the step: nothing new is made."""
         order = np.random.default_rng(4).permutation(HEAD_SIZE)
