@@ -5,6 +5,7 @@
 Needs numpy and onnx (`make python`).
 """
 import numpy as np
+import onnx
 from onnx import TensorProto
 
 import decoder_graphs
@@ -80,6 +81,35 @@ class CachesTest(GraphCase):
                 for options in ((), ("--naive",)):
                     self.assertEqual(self.generate(path, SHORT, *options)["output_ids"], ids, options)
         self.refused(Run("run", self.write("of no name", LEARNED, handed_on([1, 8], reads=added, present="extra")), "--prompt-ids", IDS), "past_extra.0", "no known meaning")
+
+    # -- steps of one token
+
+    def declared(self, name, hooks={}, **dims):
+        """The model with other dims of its inputs and outputs."""
+        path = self.write(name, LEARNED, hooks)
+        model = onnx.load(path)
+        for v in (*model.graph.input, *model.graph.output):
+            if v.name in dims:
+                v.CopyFrom(value(v.name, dims[v.name], v.type.tensor_type.elem_type))
+        onnx.save(model, path)
+        return path
+
+    def test_steps_that_are_declared_as_one_token(self):
+        """A single token sees all keys: no mask hides later ones, and its position is the number of past ones."""
+        ids = self.plain(LEARNED, SHORT, {})
+        one = {"input_ids": [1, 1], "position_ids": [1, 1]}
+        paths = {
+            "as it is": self.declared("as it is", **one),
+            "one of a batch": self.declared("one of a batch", input_ids=["batch_size", 1]),
+            "without a mask": self.declared("without a mask", {"mask": lambda g, x: g.mul(x, 0)}, **one),
+        }
+        for name, path in paths.items():
+            for options in ((), ("--naive",), ("--chunk", 4)):
+                with self.subTest(name, options=options):
+                    self.assertEqual(self.generate(path, SHORT, *options)["output_ids"], ids)
+        beams = self.generate(self.write("beams", LEARNED, {}), SHORT, "--beams", 3)["output_ids"]
+        self.assertEqual(self.generate(paths["without a mask"], SHORT, "--beams", 3)["output_ids"], beams)
+        self.refused(Run("run", paths["as it is"], "--prompt-ids", IDS, "--prompt-lookup", 3), "one token at a time")
 
 if __name__ == "__main__":
     main()
