@@ -194,6 +194,22 @@ class OracleTest(EncoderDecoderCase):
         self.assertEqual(self.answer(own, *given)["output_ids"], oracle.beams(SOURCE, 3)[0])
         self.assertEqual(self.answer(own, *given, "--beams", 1)["output_ids"], oracle.greedy(SOURCE)[0])
 
+    def test_numbers_of_rows_that_are_only_declared(self):
+        """Those of one example: of the encoder's output, of keys and values of it, of its mask."""
+        def declare(files):
+            for name, graph in files.items():
+                for v in graph.graph.input if "decoder" in name else graph.graph.output:
+                    dims = v.type.tensor_type.shape.dim
+                    axis = {"encoder_hidden_states": 1, "last_hidden_state": 1, "encoder_attention_mask": 1}.get(v.name, 2 if ".encoder." in v.name else None)
+                    if axis is not None:
+                        dims[axis].dim_value = 4
+        for name in ("bart", "t5", "bart-pair", "layers-flag", "features"):
+            spec = SPEC[name]
+            source = tiny.source_of(spec)
+            folder, given = self.model(spec, declare), self.source(spec, source)
+            with self.subTest(name):
+                self.check(*self.answers((folder, *given), (folder, *given, "--naive")), self.oracle(spec).greedy(source)[0])
+
     def test_an_encoder_that_does_not_say_what_it_returns(self):
         """Dims without a name, and no shape at all."""
         for name in ("bart", "bart-pair", "layers-flag"):

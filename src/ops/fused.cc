@@ -17,7 +17,8 @@ Status same_as_first(InferContext& c, std::initializer_list<size_t> outputs) {
 
 }  // namespace
 
-// com.microsoft.GroupQueryAttention: query [B,S,Hq*D] or packed [B,S,(Hq+2*Hkv)*D] -> [B,S,Hq*D], present K and V.
+// com.microsoft.GroupQueryAttention: query [B,S,Hq*D] or packed [B,S,(Hq+2*Hkv)*D] -> [B,S,Hq*D], present K and V. Key
+// and value of no tokens: over another one's present, which is this one's too.
 Status infer_group_query_attention(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "query"));
   const int64_t heads = c.node.attr_int("num_heads", 0), kv_heads = c.node.attr_int("kv_num_heads", 0);
@@ -35,7 +36,9 @@ Status infer_group_query_attention(InferContext& c) {
   c.set(0, c.input(0).type, {q[0], q[1], Dim(heads * size)});
   const Dim past = c.has(3) && c.input(3).shape.size() == 4 ? c.input(3).shape[2] : Dim(0);
   const DType type = c.has(3) ? c.input(3).type : c.input(0).type;
-  for (size_t i = 1; i < 3 && i < c.out.size(); ++i) c.set(i, type, {q[0], Dim(kv_heads), past + q[1], Dim(size)});
+  const bool shared = c.has(1) && c.input(1).shape.size() == 3 && c.input(1).shape[1] == Dim(0);
+  const Dim total = shared ? past : past + q[1];
+  for (size_t i = 1; i < 3 && i < c.out.size(); ++i) c.set(i, type, {q[0], Dim(kv_heads), total, Dim(size)});
   return Status::ok();
 }
 

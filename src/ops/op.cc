@@ -152,6 +152,30 @@ Status resolve_ops(Graph& graph) {
   return Status::error(text);
 }
 
+void leave_out_unread(Graph& graph) {
+  static const std::set<std::string> optional{"Attention",
+                                              "Dropout",
+                                              "GroupQueryAttention",
+                                              "LayerNormalization",
+                                              "MultiHeadAttention",
+                                              "SimplifiedLayerNormalization",
+                                              "SkipLayerNormalization",
+                                              "SkipSimplifiedLayerNormalization"};
+  const std::vector<std::vector<std::pair<int, int>>> users = graph.users();
+  for (Node& node : graph.nodes) {
+    for (auto& [name, attribute] : node.attrs)
+      if (attribute.graph) {
+        attribute.graph = std::make_shared<Graph>(*attribute.graph);  // copies of the node share it
+        leave_out_unread(*attribute.graph);
+      }
+    if (!optional.count(node.op)) continue;
+    for (size_t i = 1; i < node.out.size(); ++i)
+      if (node.has_output(i) && users[static_cast<size_t>(node.out[i])].empty() && !graph.is_output(node.out[i]))
+        node.out[i] = kNoValue;
+    while (node.out.size() > 1 && node.out.back() == kNoValue) node.out.pop_back();
+  }
+}
+
 std::vector<const OpDef*> all_ops() {
   std::vector<const OpDef*> result;
   for (const OpDef& def : kOps) result.push_back(&def);

@@ -122,6 +122,9 @@ bool op_name_known(const std::string& domain, const std::string& name);
 // Sets Node::def on every node, also in subgraphs. Error: the full list of operators that are missing,
 // with domain, opset, how often and an example node for each, and of flags that are neither 0 nor 1.
 Status resolve_ops(Graph& graph);
+// Leaves out what operators need not give and nothing reads, also in subgraphs: the mask of a Dropout, the statistics
+// of a norm, the present of an attention over another one's cache.
+void leave_out_unread(Graph& graph);
 // All operators, for documentation and tests.
 std::vector<const OpDef*> all_ops();
 

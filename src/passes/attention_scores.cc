@@ -253,7 +253,9 @@ bool ScoreRecogniser::nothing_for_whole_rows(ValueId x, ValueId s) {
                               {std::min<int64_t>(far, 64), 0},
                               {1, far / 2},
                               {1, far - 1}}) {
-    if ((context_.phase == Phase::kDecode && tokens != 1) || (context_.phase == Phase::kFirst && past != 0)) continue;
+    if ((context_.phase == Phase::kDecode && tokens != 1) || (context_.phase == Phase::kFirst && past != 0) ||
+        tokens + past > far)
+      continue;
     const Result<Tensor> bias =
         prober_.evaluate(x, {{s, Tensor::allocate(DType::kF32, dims_of(s, tokens, past))}}, tokens, past);
     if (!bias.is_ok()) return false;

@@ -72,7 +72,10 @@ class Binder {
       for (ValueId v : graph_.inputs) SITU_RETURN_IF_ERROR(bind_source(v));
     find_used();
     users_ = graph_.users();
-    for (ValueId v : graph_.inputs) growth_[v] = growth_axis(v);
+    for (ValueId v : graph_.inputs) {
+      growth_[v] = growth_axis(v);
+      if (is_handed_on(v)) handed_on_.insert(v);
+    }
     for (ValueId v : graph_.outputs) context_.declared_outputs.emplace_back(v, graph_.values[v].info.type);
     std::vector<ValueId> kept;
     for (ValueId v : graph_.inputs) {
@@ -285,7 +288,8 @@ class Binder {
       return make_ones(v, info.shape.empty() ? Shape{} : Shape{Dim(1)});
     }
     const int axis = growth_.at(v);
-    if (info.shape.size() < 2 || (info.shape.size() < 3 && (axis < 0 || is_integer(info.type))))
+    if (!handed_on_.count(v) &&
+        (info.shape.size() < 2 || (info.shape.size() < 3 && (axis < 0 || is_integer(info.type)))))
       return Status::error(
           describe("input '" + name + "' has no known meaning" +
                    (context_.names.attention_mask.empty()
@@ -300,6 +304,14 @@ class Binder {
     graph_.values[v].info.shape = shape;
     context_.binding.inputs[v] = InputRole::kState;
     return Status::ok();
+  }
+
+  // An output of the same name as a state's is this input.
+  bool is_handed_on(ValueId v) const {
+    const std::string suffix = state_suffix(graph_.values[v].name);
+    return !suffix.empty() && std::any_of(graph_.outputs.begin(), graph_.outputs.end(), [&](ValueId out) {
+      return state_suffix(graph_.values[out].name) == suffix && behind(out, {"Identity"}) == v;
+    });
   }
 
   // A mask of [batch, tokens], past ones included: ones. Called attention_mask, it is one; other names are checked by
@@ -507,6 +519,7 @@ class Binder {
   std::set<ValueId> used_;
   std::vector<std::vector<std::pair<int, int>>> users_;  // before nodes are added
   std::map<ValueId, int> growth_;                        // the axis that grows
+  std::set<ValueId> handed_on_;                          // states that every step leaves as they are
 };
 
 }  // namespace

@@ -15,8 +15,6 @@ class Expander {
 
   Status run() {
     SITU_RETURN_IF_ERROR(check_lengths());
-    for (const auto& users : graph_.users()) read_.push_back(!users.empty());
-    for (ValueId v : graph_.outputs) read_[static_cast<size_t>(v)] = true;
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (Node& n : nodes) {
@@ -150,8 +148,13 @@ class Expander {
     return y;
   }
 
+  // `fresh` without tokens: the past is another layer's present, which has those of this step.
   ValueId append(ValueId past, ValueId fresh, ValueId present) {
-    if (past == kNoValue) return present == kNoValue ? fresh : builder_.op("Identity", {fresh}, present);
+    const bool none = past != kNoValue && shape(fresh).size() >= 3 && shape(fresh)[shape(fresh).size() - 2] == Dim(0);
+    if (past == kNoValue || none) {
+      const ValueId all = none ? past : fresh;
+      return present == kNoValue ? all : builder_.op("Identity", {all}, present);
+    }
     // A past input whose head size was only a symbol now has it from the new rows.
     if (context_.binding.inputs.count(past)) fill_head_size(past);
     const ValueId y = builder_.op("Concat", {past, fresh}, present);
@@ -192,6 +195,30 @@ class Expander {
     return y;
   }
 
+  // K and V without tokens: the operator reads a cache that another layer has appended to, and nothing else.
+  Status check_shared(const Node& n) const {
+    const Dim queries = shape(n.in[0])[1];
+    for (const size_t i : {1, 2})
+      if (shape(n.in[i]).size() != 3 || shape(n.in[i])[1] != Dim(0))
+        return fail(
+            n, "one of key and value has no tokens, the other is " + shape_str(shape(n.in[i]), &graph_.symbol_names()));
+    for (const size_t i : {3, 4}) {
+      if (!n.has_input(i)) return fail(n, "key and value have no tokens, and there is no past");
+      const Shape& past = shape(n.in[i]);
+      if (past.size() != 4 || past[2] != queries + past_tokens())
+        return fail(n, "key and value have no tokens, and the past " + shape_str(past, &graph_.symbol_names()) +
+                           " has not those of this step either");
+    }
+    return Status::ok();
+  }
+  // Query i of a causal attention sees the past and new keys up to i, which is its own.
+  Status check_own_keys(const Node& n, const Dim& queries, const Dim& keys) const {
+    if (queries == keys) return Status::ok();
+    return fail(n, "causal, with " + keys.str(&graph_.symbol_names()) + " new keys for " +
+                       queries.str(&graph_.symbol_names()) + " queries: the last key that each sees is not its own");
+  }
+  Dim past_tokens() const { return context_.phase == Phase::kFirst ? Dim(0) : Dim::symbol(kSymP); }
+
   // com.microsoft.GroupQueryAttention; operands and attributes: research note in docs, ORT ContribOperators.md.
   Status group_query_attention(const Node& n) {
     const int64_t heads = heads_ = n.attr_int("num_heads", 0);
@@ -215,11 +242,16 @@ class Expander {
       v = builder_.new_value("value");
       builder_.last().out = {q, k, v};
     }
+    const auto empty = [&](ValueId x) { return !packed && shape(x).size() == 3 && shape(x)[1] == Dim(0); };
+    const bool reads_only = empty(k) || empty(v);
+    if (reads_only) SITU_RETURN_IF_ERROR(check_shared(n));
     q = builder_.split_heads(q, heads, head_size_);
-    k = builder_.split_heads(k, kv_heads_, head_size_);
-    v = builder_.split_heads(v, kv_heads_, head_size_);
+    if (!reads_only) {
+      k = builder_.split_heads(k, kv_heads_, head_size_);
+      v = builder_.split_heads(v, kv_heads_, head_size_);
+    }
     for (auto [x, weight] : {std::pair<ValueId*, size_t>{&q, 14}, {&k, 15}}) {
-      if (!n.has_input(weight)) continue;
+      if (!n.has_input(weight) || (x == &k && reads_only)) continue;
       *x = builder_.op("RMSNormalization", {*x, n.in[weight]});
       builder_.last().set_float("epsilon", n.attr_float("qk_norm_epsilon", 1e-6f));
     }
@@ -231,7 +263,7 @@ class Expander {
       const ValueId position = n.has_input(9) ? n.in[9] : positions();
       const bool interleaved = n.attr_int("rotary_interleaved", 0);
       q = rotary(q, n.in[7], n.in[8], position, 2 * table[1].value(), interleaved);
-      k = rotary(k, n.in[7], n.in[8], position, 2 * table[1].value(), interleaved);
+      if (!reads_only) k = rotary(k, n.in[7], n.in[8], position, 2 * table[1].value(), interleaved);
     }
     k = append(operand(n, 3), k, n.has_output(1) ? n.out[1] : kNoValue);
     v = append(operand(n, 4), v, n.has_output(2) ? n.out[2] : kNoValue);
@@ -250,6 +282,8 @@ class Expander {
     head_size_ = width.value() / heads;
     kv_heads_ = heads;
     ValueId q = n.in[0], k = n.in[1], v = n.in[2];
+    if (n.attr_int("unidirectional", 0) != 0)
+      SITU_RETURN_IF_ERROR(check_own_keys(n, shape(q)[1], shape(k)[shape(k).size() == 3 ? 1 : 2]));
     if (n.has_input(4)) return fail(n, "operand key_padding_mask is not supported yet");
     if (n.has_input(8) || n.has_input(9))
       return fail(n, "operands past_sequence_length and cache_indirection are not supported yet");
@@ -323,6 +357,7 @@ class Expander {
       return fail(
           n, "is_causal without past_key on " + keys.str() + " keys for " + queries.str() +
                  " queries hides all keys but the first ones: the past belongs in past_key, or the mask in attn_mask");
+    if (n.attr_int("is_causal", 0) != 0) SITU_RETURN_IF_ERROR(check_own_keys(n, queries, keys));
     if (flat) {
       const Dim v_size = dim_div(shape(v)[2], Dim(kv_heads_));
       q = builder_.split_heads(q, heads, head_size_);
@@ -462,8 +497,7 @@ class Expander {
   // bias?).
   Status skip_norm(const Node& n, bool simplified) {
     for (size_t o : {size_t{1}, size_t{2}})
-      if (n.has_output(o) && read_[static_cast<size_t>(n.out[o])])
-        return fail(n, "outputs mean and inv_std_var are not supported");
+      if (n.has_output(o)) return fail(n, "outputs mean and inv_std_var are not supported");
     context_.note("norm", n.name, n.op);
     ValueId sum = builder_.op("Add", {n.in[0], n.in[1]});
     const size_t bias = simplified ? 3 : 4;
@@ -547,7 +581,6 @@ class Expander {
   PassContext& context_;
   Graph& graph_;
   Builder builder_;
-  std::vector<bool> read_;  // values of the graph as it was
   int64_t head_size_ = 0, heads_ = 0, kv_heads_ = 0;
   const Node* current_ = nullptr;  // that is being expanded
 };

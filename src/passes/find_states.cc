@@ -232,6 +232,34 @@ static Status start_states(PassContext& context) {
   return graph.sort();
 }
 
+// A state that every step hands on as it is stays what a sequence begins with: zeros. Nothing is kept for it.
+static Status leave_out_passed(PassContext& context) {
+  Graph& graph = context.graph;
+  std::vector<StatePair>& states = context.binding.states;
+  for (const StatePair& s : states) {
+    if (s.rule != StateRule::kPassThrough) continue;
+    std::erase(graph.outputs, s.present);
+    std::erase(graph.inputs, s.past);
+    context.binding.inputs.erase(s.past);
+  }
+  graph.remove_dead_nodes();
+  const auto readers = graph.users();
+  for (const StatePair& s : states) {
+    if (s.rule != StateRule::kPassThrough) continue;
+    Value& past = graph.values[s.past];
+    const bool read = !readers[static_cast<size_t>(s.past)].empty();
+    if (read && !shape_is_const(past.info.shape))
+      return Status::error("state '" + past.name + "' " + shape_str(past.info.shape, &graph.symbol_names()) +
+                           " is handed on as it is: its extents are not known");
+    context.note("state handed on", past.name, "zeros at every step");
+    if (!read) continue;
+    past.constant = Tensor::allocate(past.info.type, shape_values(past.info.shape));
+    past.info = info_of(past.constant);
+  }
+  std::erase_if(states, [](const StatePair& s) { return s.rule == StateRule::kPassThrough; });
+  return Status::ok();
+}
+
 Status find_states(PassContext& context) {
   Graph& graph = context.graph;
   Binding& binding = context.binding;
@@ -337,6 +365,7 @@ Status find_states(PassContext& context) {
   for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_growth(context, s));
   for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_configuration(graph, s, context.names));
   if (!configures_states(context.names)) SITU_RETURN_IF_ERROR(check_circles(graph, binding.states));
+  if (!context.literal) SITU_RETURN_IF_ERROR(leave_out_passed(context));
   const bool cache = !binding.states.empty();
   binding.states.insert(binding.states.end(), sources.begin(), sources.end());
   if (!cache)

@@ -25,6 +25,9 @@ class Finder {
       if (dtype_is_float(type(v)) && shape(v).size() >= 3) pasts.push_back(v);
     if (pasts.empty() || !std::all_of(pasts.begin(), pasts.end(), [&](ValueId v) { return shape_is_const(shape(v)); }))
       return std::optional<FixedWindow>();
+    // Caches that are written at their place, and recurrences: no rows move.
+    if (std::all_of(pasts.begin(), pasts.end(), [&](ValueId v) { return keeps_shape(v); }))
+      return std::optional<FixedWindow>();
     w.tokens = extent(w.ids, 1);
     w.mask = named(names_.attention_mask, {"attention_mask"});
     if (w.mask == kNoValue)
@@ -67,6 +70,14 @@ class Finder {
   bool names_positions(ValueId v) const {
     const std::string& name = graph_.values[v].name;
     return names_.position_ids.empty() ? name.find("pos") != std::string::npos : name == names_.position_ids;
+  }
+
+  // An output of the same name as a state's is as large.
+  bool keeps_shape(ValueId past) const {
+    const std::string suffix = state_suffix(graph_.values[past].name);
+    return !suffix.empty() && std::any_of(graph_.outputs.begin(), graph_.outputs.end(), [&](ValueId out) {
+      return state_suffix(graph_.values[out].name) == suffix && shape(out) == shape(past);
+    });
   }
 
   // The axis of `past` on which `present` has T rows and it has T - W; -1: none, or there is another difference.

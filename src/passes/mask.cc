@@ -11,6 +11,7 @@ namespace {
 // Windows up to the context are told from "no window" by one row of this many keys.
 constexpr int64_t kMaxFarKeys = 131072;
 constexpr int64_t kManyQueries = 64;
+constexpr int64_t kFewTokens = 15;  // 120 steps: all that a context of so many tokens has
 constexpr int64_t kMostSquareElements = 1 << 22;
 constexpr int64_t kMostTableElements = 1 << 26;  // where every query is looked at
 constexpr size_t kMostPoints = 128;
@@ -82,34 +83,41 @@ bool agrees(const Sample& s, int64_t heads, const MaskForm& form) {
 std::optional<MaskForm> fit_mask(const Graph& graph, Prober& prober, const std::vector<ValueId>& rules,
                                  const MaskProbe& probe, int64_t heads, int64_t context_length, Phase phase) {
   if (phase == Phase::kFirst) return std::nullopt;
-  const TurningPoints points = turning_points(graph, prober, rules);
-  if (!points.plain || points.at.size() > kMostPoints) return std::nullopt;
   auto sample = [&](int64_t tokens, int64_t past) -> std::optional<Sample> {
     Result<std::vector<float>> bias = probe(tokens, past);
     if (!bias.is_ok() || bias->size() != static_cast<size_t>(heads * tokens * (tokens + past))) return std::nullopt;
     return Sample{tokens, past, std::move(*bias)};
   };
-  // What the form would be, told from few tokens and from one row of as many keys as there may be.
-  const bool decode = phase == Phase::kDecode;
+  // What the form would be, told from few tokens and from one row of as many keys as there may be. A short context is
+  // looked at in every step that it has.
+  const bool decode = phase == Phase::kDecode, all_steps = context_length <= kFewTokens;
   const int64_t far = std::clamp<int64_t>(context_length, 1, kMaxFarKeys);
+  if (far < 2) return std::nullopt;
+  std::vector<std::pair<int64_t, int64_t>> steps{{1, std::min<int64_t>(9, far - 1)}, {1, far - 1}};
+  steps.emplace_back(decode ? 1 : std::min<int64_t>(3, far), 0);
+  if (!all_steps) steps.insert(steps.end(), {{1, 0}, {2, 5}, {5, 11}});
+  for (int64_t tokens = 1; all_steps && tokens <= far; ++tokens)
+    for (int64_t past = 0; tokens + past <= far; ++past) steps.emplace_back(tokens, past);
   std::vector<Sample> samples;
-  for (auto [tokens, past] : {std::pair<int64_t, int64_t>{1, 0}, {1, 9}, {1, far - 1}, {3, 0}, {2, 5}, {5, 11}}) {
+  for (auto [tokens, past] : steps) {
     if (decode && tokens > 1) continue;
-    if (tokens + past > context_length) return std::nullopt;  // too short a context to tell masks apart
     auto s = sample(tokens, past);
     if (!s) return std::nullopt;
     samples.push_back(std::move(*s));
   }
-  const Sample &ten_keys = samples[1], &all_keys = samples[2];
+  const Sample &ten_keys = samples[0], &all_keys = samples[1], &first_tokens = samples[2];
   MaskForm form;
   const auto window = window_of(all_keys);
   if (!window) return std::nullopt;
   form.window = *window;
-  form.causal = !decode && masked(samples[3].at(0, 0, 1));
+  form.causal = !decode && masked(first_tokens.at(0, 0, 1));
   form.slopes = slopes_of(ten_keys, heads);
   for (const Sample& s : samples)
     if (!agrees(s, heads, form)) return std::nullopt;
+  if (all_steps) return form;
   samples.clear();
+  const TurningPoints points = turning_points(graph, prober, rules);
+  if (!points.plain || points.at.size() > kMostPoints) return std::nullopt;
 
   auto holds = [&](int64_t tokens, int64_t past) {
     if (tokens + past > context_length || (decode && tokens > 1)) return true;  // no such step

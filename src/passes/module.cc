@@ -73,6 +73,7 @@ class ModuleBinder {
     SITU_RETURN_IF_ERROR(find_hidden());
     module_.source_length = source_length(*module_.encoder, module_.encoder_output, evaluator_);
     SITU_RETURN_IF_ERROR(find_sources());
+    open_declared();
     return std::move(module_);
   }
 
@@ -358,6 +359,53 @@ class ModuleBinder {
     cut_decode(graph);
     keep_hidden(graph);
     return Status::ok();
+  }
+
+  // A decoder may declare other numbers of rows of its source than the encoder makes: those of one example. What the
+  // encoder makes is right.
+  void open_declared() {
+    std::vector<std::pair<std::string, size_t>> inputs;  // and the axis of their rows
+    std::vector<std::string> outputs;
+    for (const SourceRows& s : module_.sources) {
+      inputs.emplace_back(s.input, s.axis);
+      outputs.push_back(s.output);
+    }
+    if (std::none_of(inputs.begin(), inputs.end(),
+                     [&](const auto& in) { return declares_number(in.first, in.second); }) &&
+        !declares_number(module_.hidden, 1) && !declares_number(kSourceMask, 1))
+      return;
+    const std::vector<ValueInfo> rows = shapes_of(*module_.encode, outputs, evaluator_),
+                                 hidden = shapes_of(*module_.encoder, {module_.encoder_output}, evaluator_);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].second < rows[i].shape.size())
+        open(inputs[i].first, inputs[i].second, rows[i].shape[inputs[i].second]);
+    if (hidden[0].shape.size() < 2) return;
+    open(module_.hidden, 1, hidden[0].shape[1]);
+    if (module_.source_length == Dim::symbol(kSymE)) open(kSourceMask, 1, hidden[0].shape[1]);
+  }
+  static constexpr const char* kSourceMask = "encoder_attention_mask";
+  std::vector<Graph*> decoders() {
+    std::vector<Graph*> graphs{&module_.decode, &module_.literal_decode};
+    if (module_.first) graphs.insert(graphs.end(), {&*module_.first, &*module_.literal_first});
+    return graphs;
+  }
+  bool declares_number(const std::string& input, size_t axis) {
+    const std::vector<Graph*> graphs = decoders();
+    return std::any_of(graphs.begin(), graphs.end(), [&](const Graph* graph) {
+      const ValueId v = named(*graph, graph->inputs, input);
+      return v != kNoValue && axis < graph->values[v].info.shape.size() && graph->values[v].info.shape[axis].is_const();
+    });
+  }
+  // A symbol in place of a number that is not `made`.
+  void open(const std::string& input, size_t axis, const Dim& made) {
+    for (Graph* graph : decoders()) {
+      const ValueId v = named(*graph, graph->inputs, input);
+      if (v == kNoValue || axis >= graph->values[v].info.shape.size()) continue;
+      const Dim declared = graph->values[v].info.shape[axis];
+      if (!declared.is_const() || declared == made) continue;
+      if (const int id = graph->symbol("rows of " + input); id >= 0)
+        graph->values[v].info.shape[axis] = Dim::symbol(id);
+    }
   }
 
   const ModuleFiles& files_;

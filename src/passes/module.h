@@ -63,6 +63,9 @@ std::optional<Dim> masked_length(const Graph& encoder);
 // `output`: the encoder's rows. f is a guess where data chooses among rows on the way: who knows F and E checks them.
 Dim source_length(const Graph& encoder, const std::string& output, Evaluator& evaluator);
 
+// The shapes of `outputs`, as far as the graph tells them: without rank where it does not.
+std::vector<ValueInfo> shapes_of(const Graph& graph, const std::vector<std::string>& outputs, Evaluator& evaluator);
+
 // "present.0.key" and "past_key_values.0.key" -> ".0.key"; "" when the name does not look like a state.
 std::string state_suffix(const std::string& name);
 

@@ -46,6 +46,7 @@ class AttentionGraph {
     std::copy(x.begin(), x.end(), t.view().as<float>());
     return graph_.add_constant("f" + std::to_string(graph_.values.size()), t);
   }
+  ValueId table(const Tensor& t) { return graph_.add_constant("t" + std::to_string(graph_.values.size()), t); }
   ValueId number(float x) { return floats_of({x}, {}); }
   ValueId integer(int64_t x) { return graph_.add_constant("i", Tensor::scalar_i64(x)); }
   ValueId integers(const std::vector<int64_t>& x) { return graph_.add_constant("i", Tensor::vector_i64(x)); }
@@ -105,13 +106,13 @@ class AttentionGraph {
   }
 
   // Runs the pass, behind simplify() if that is wanted; the result must be that of the graph as it was.
-  void recognise(Phase phase = Phase::kAny, bool simplified = false) {
-    const ScopedSymbols symbols(StepLimits{kContext});
+  void recognise(Phase phase = Phase::kAny, bool simplified = false, int64_t length = kContext) {
+    const ScopedSymbols symbols(StepLimits{length});
     ThreadPool pool(1);
     Evaluator evaluator(pool);
     Binding binding;
     ASSERT_TRUE(resolve_ops(graph_).is_ok());
-    PassContext context{graph_, evaluator, binding, {}, kContext, kContext};
+    PassContext context{graph_, evaluator, binding, {}, length, length};
     context.phase = phase;
     graph_.rebuild_links();
     Status inferred = infer_shapes(context);
@@ -125,8 +126,9 @@ class AttentionGraph {
     ASSERT_TRUE(passed.is_ok()) << passed.message();
     inferred = infer_shapes(context);
     ASSERT_TRUE(inferred.is_ok()) << inferred.message();
-    order = token_order(graph_, binding, evaluator, phase, kContext);
+    order = token_order(graph_, binding, evaluator, phase, length);
     for (auto [tokens, past] : {std::pair<int64_t, int64_t>{1, 0}, {3, 0}, {2, 5}, {40, 0}, {1, 250}, {30, 200}}) {
+      if (tokens + past > length) continue;
       Prober was(before, binding, evaluator), is(graph_, binding, evaluator);
       std::map<ValueId, Tensor> leaves;
       for (size_t i = 0; i < data_.size(); ++i)
@@ -338,6 +340,39 @@ TEST(DistanceBias, ScaledBehindTheSum) {
   });
   g.recognise();
   for (const Node* n : g.attention()) EXPECT_FALSE(n->has_input(6));
+}
+
+// -- masks that are parts of a table, as long as the context
+
+// A row of `seen` for each query; without the entry `but`, if that is one.
+AttentionGraph masked_by_table(int64_t length, int64_t but = -1) {
+  AttentionGraph g(S(), P() + S());
+  Tensor seen = Tensor::allocate(DType::kBool, {1, 1, length, length});
+  for (int64_t i = 0; i < length * length; ++i) seen.view().as<uint8_t>()[i] = i % length <= i / length && i != but;
+  g.layer([&](AttentionGraph& a, ValueId scores) {
+    const ValueId one = a.integers({1}), keys = a.unsqueeze(a.dim(P() + S()), 0);
+    ValueId mask = a.op("Slice", {a.table(seen), a.unsqueeze(a.dim(P()), 0), keys, a.integers({2}), one});
+    mask = a.op("Slice", {mask, a.integers({0}), keys, a.integers({3}), one});
+    return a.op("Where", {mask, scores, a.number(kHidden)});
+  });
+  g.recognise(Phase::kAny, false, length);
+  return g;
+}
+
+TEST(MaskTables, AreRulesInAnyContext) {
+  for (const int64_t length : {5, 8, 13, 15, 16, 17, 31, 32, 33, 34, 48, 65}) {
+    SCOPED_TRACE(length);
+    const AttentionGraph g = masked_by_table(length);
+    ASSERT_EQ(g.attention().size(), 1u);
+    EXPECT_FALSE(g.attention()[0]->has_input(3));
+    EXPECT_EQ(g.attention()[0]->attr_int("causal", 0), 1);
+  }
+}
+
+TEST(MaskTables, EveryEntryTells) {
+  for (const int64_t length : {5, 15, 16, 32, 33, 48})
+    for (const int64_t but : {length + 1, (length - 1) * length + 2, length * length - 2})
+      EXPECT_TRUE(masked_by_table(length, but).attention().empty()) << length << ", " << but;
 }
 
 // -- keys that are rows of another source, or of the step alone

@@ -80,18 +80,24 @@ std::optional<Dim> masked_length(const Graph& encoder) {
   return arrays ? length : std::nullopt;
 }
 
+std::vector<ValueInfo> shapes_of(const Graph& graph, const std::vector<std::string>& outputs, Evaluator& evaluator) {
+  Graph inferred = graph;
+  std::vector<ValueInfo> shapes(outputs.size());
+  if (!resolve_ops(inferred).is_ok()) return shapes;
+  for (const ValueId v : inferred.inputs)
+    if (Shape& shape = inferred.values[v].info.shape; !shape.empty() && !shape[0].is_const()) shape[0] = Dim(1);
+  infer_all(inferred, evaluator);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (const ValueId out = inferred.find(outputs[i]); out != kNoValue) shapes[i] = inferred.values[out].info;
+  return shapes;
+}
+
 Dim source_length(const Graph& encoder, const std::string& output, Evaluator& evaluator) {
   const Dim rows = Dim::symbol(kSymE);
   const std::optional<Dim> masked = masked_length(encoder);
   const int frames = masked ? masked->lone_symbol() : -1;
-  const ValueId out = encoder.find(output);
-  if (frames < 0 || out == kNoValue) return rows;
-  Graph graph = encoder;
-  if (!resolve_ops(graph).is_ok()) return rows;
-  for (const ValueId v : graph.inputs)
-    if (Shape& shape = graph.values[v].info.shape; !shape.empty() && !shape[0].is_const()) shape[0] = Dim(1);
-  infer_all(graph, evaluator);
-  const ValueInfo& made = graph.values[out].info;
+  if (frames < 0) return rows;
+  const ValueInfo made = shapes_of(encoder, {output}, evaluator)[0];
   if (!made.ranked || made.shape.size() != 3) return rows;
   const Dim& f = made.shape[1];
   if (f.symbols() != std::set<int>{frames}) return rows;

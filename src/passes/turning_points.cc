@@ -109,9 +109,18 @@ class Finder {
       open_.pop_back();
       visit(v);
     }
-    const std::set<double> given = given_;
-    for (const double factor : factors())
-      for (const double n : given) add(n / factor);
+    const std::set<double> factors = this->factors(), given = given_;
+    const std::set<int64_t> numbers = numbers_;
+    numbers_.insert(turns_.begin(), turns_.end());
+    given_.insert(turns_.begin(), turns_.end());
+    multiply(factors);
+    // More of them than can be looked at in pairs: every entry of the tables is.
+    if (numbers_.size() > kMostPairs && !turns_.empty()) {
+      found_.anywhere = true;
+      numbers_ = numbers;
+      given_ = given;
+      multiply(factors);
+    }
     const std::vector<int64_t> alone(numbers_.begin(), numbers_.end());
     if (alone.size() > kMostPairs)
       found_.plain = false;
@@ -121,6 +130,7 @@ class Finder {
           add(alone[i] + alone[j]);
           if (i != j) add(alone[i] - alone[j]);
         }
+    numbers_.insert(turns_.begin(), turns_.end());
     found_.at.assign(numbers_.begin(), numbers_.end());
     return found_;
   }
@@ -134,6 +144,12 @@ class Finder {
     given_.insert(std::fabs(number));
     const double n = std::ceil(std::fabs(number));
     if (n >= 2 && n <= static_cast<double>(kMostTokens)) numbers_.insert(static_cast<int64_t>(n));
+  }
+
+  void multiply(const std::set<double>& factors) {
+    const std::set<double> given = given_;
+    for (const double factor : factors)
+      for (const double n : given) add(n / factor);
   }
 
   void visit(ValueId v) {
@@ -284,7 +300,7 @@ class Finder {
       here.insert(at);
       if (here.size() > kFewTurns) return false;
     }
-    for (int64_t at : here) add(static_cast<double>(at));
+    turns_.insert(here.begin(), here.end());
     return true;
   }
 
@@ -292,7 +308,8 @@ class Finder {
   const Prober& prober_;
   TurningPoints found_;
   std::set<int64_t> numbers_;
-  std::set<double> given_;  // as the graph has them
+  std::set<double> given_;   // as the graph has them
+  std::set<int64_t> turns_;  // of tables: entries where one stops to go on as it did
   std::vector<double> factors_;
   int sums_ = 0;
   std::set<ValueId> seen_;

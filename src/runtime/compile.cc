@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "passes/fixed_window.h"
 #include "passes/pack_store.h"
 #include "passes/specialise.h"
 #include "runtime/literal.h"
@@ -87,6 +88,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   Compiled c;
   c.graph = imported;
   SITU_RETURN_IF_ERROR(resolve_ops(c.graph));
+  leave_out_unread(c.graph);
   c.graph.rebuild_links();
   align_constants(c.graph, packs, literal);
   PassContext context{c.graph, evaluator, c.binding, options.names, limit, length};
@@ -232,6 +234,16 @@ bool steps_by_token(const Binding& decode) {
                      [](const StatePair& s) { return s.rule == StateRule::kReplace; });
 }
 
+bool declares_one_token(const Graph& imported, const InputNames& names, const Compiled& compiled) {
+  const bool one = std::any_of(imported.inputs.begin(), imported.inputs.end(), [&](ValueId v) {
+    const auto bound = compiled.binding.inputs.find(v);
+    return bound != compiled.binding.inputs.end() && bound->second == InputRole::kTokenIds &&
+           imported.values[v].info.shape.back() == Dim(1);
+  });
+  const Result<std::optional<FixedWindow>> window = find_fixed_window(imported, names);
+  return one && !(window.is_ok() && *window);
+}
+
 Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptions& options, PackStore* packs) {
   ThreadPool one(1);
   Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
@@ -250,17 +262,23 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
   }
   Result<Compiled> any = Status::error("the cached branch holds for single tokens only");
   if (as_first) any = compile(module.decode, options, packs, use(Phase::kAny));
+  const auto one_token = [&](const Compiled& c) {
+    return !module.first && declares_one_token(module.decode, options.names, c);
+  };
   CompiledModule both;
-  if (any.is_ok()) {
+  if (any.is_ok() && !one_token(*any)) {
     both = for_any_step(std::move(*any), packs == nullptr, evaluator);
   } else {
     Result<Compiled> decode = compile(module.decode, options, packs, use(Phase::kDecode));
     // Of the first: the others only fail in its wake.
-    const Status wrong = as_first ? with_fixed_tokens(module.decode, options, any.status()) : decode.status();
+    const Status wrong =
+        as_first && !any.is_ok() ? with_fixed_tokens(module.decode, options, any.status()) : decode.status();
     if (!decode.is_ok()) return wrong;
     const Graph& prompt = module.first ? *module.first : module.decode;
-    Result<Compiled> first = compile(prompt, options, packs, use(Phase::kFirst));
-    if (!first.is_ok() && !module.first && steps_by_token(decode->binding)) {
+    Result<Compiled> first = Status::error("the export declares steps of one token");
+    const bool one = one_token(*decode);
+    if (!one) first = compile(prompt, options, packs, use(Phase::kFirst));
+    if (one || (!first.is_ok() && !module.first && steps_by_token(decode->binding))) {
       both.one_token = true;
       both.token = std::move(*decode);
       both.token.order.one_sequence = "the export takes one token at a time";

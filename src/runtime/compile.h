@@ -94,6 +94,9 @@ struct CompiledModule {
 };
 // Whether a graph that holds for single tokens only takes prompts token by token: a recurrence.
 bool steps_by_token(const Binding& decode);
+// Whether `imported`, which became `compiled`, declares steps of one token: what it computes of more may be other
+// things. A fixed window of one token is shown to be right for any number of them.
+bool declares_one_token(const Graph& imported, const InputNames& names, const Compiled& compiled);
 Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptions& options, PackStore* packs);
 // The program that writes sources, for inputs of these extents (none: token ids). Its states are those of `decoder`.
 Result<Compiled> compile_encoder(const ModelFiles& files, const EngineOptions& options, PackStore* packs,

@@ -39,11 +39,15 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files
               {Phase::kAny, false, source_states(m.literal_decode, m, false), {}, m.source_length});
   const Status any = decode.status();
   std::optional<Graph> first_graph = m.literal_first;
-  if (!decode.is_ok()) {
+  const auto one_token = [&] {
+    return !first_graph && decode.is_ok() && declares_one_token(m.literal_decode, options.names, *decode);
+  };
+  if (!decode.is_ok() || one_token()) {
     decode = compile(m.literal_decode, options, nullptr,
                      {Phase::kDecode, false, source_states(m.literal_decode, m, false), {}, m.source_length});
-    if (!decode.is_ok()) return with_fixed_tokens(m.literal_decode, options, any);
-    if (!first_graph) first_graph = m.literal_decode;
+    if (!decode.is_ok()) return any.is_ok() ? decode.status() : with_fixed_tokens(m.literal_decode, options, any);
+    e->one_token_ = one_token();
+    if (!first_graph && !e->one_token_) first_graph = m.literal_decode;
   }
   e->decode_ = std::move(*decode);
   if (!files.media.empty()) {

@@ -1,0 +1,115 @@
+"""States that are not each a layer's own K and V with one reader, and what graphs leave behind: outputs that nobody reads.
+
+    python tests/caches_test.py --situ build/situ [unittest options]
+
+Needs numpy and onnx (`make python`).
+"""
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+import decoder_graphs
+from cli_case import IDS, Run, main
+from decoder_graphs import LEARNED
+from graph_case import SHORT, GraphCase
+from tiny_exports import value
+from tiny_models import HEADS, HEAD_SIZE, WIDTH
+
+
+class CachesTest(GraphCase):
+    def test_outputs_that_nobody_reads(self):
+        gain = np.linspace(0.5, 2, WIDTH)
+        def dropout(g, x):
+            return g.op("Dropout", g.mul(x, gain), g.f32(0.1), outputs=2)[0]
+        def norm(g, x):
+            return g.op("LayerNormalization", x, g.f32(gain), outputs=3)[0]
+        self.check({"mask": {"hidden": dropout}, "statistics": {"hidden": norm}}, copies_nothing=True)
+
+    def test_caches_of_other_layers(self):
+        """GroupQueryAttention with K and V of no tokens over the present of layer 0, against plain operators on it."""
+        def plain(g, q, k, v, i):
+            if i == 0:
+                return g.plain_attention(q, k, v, i)
+            y = decoder_graphs.attend(g, g.heads(q, HEADS), "present.0.key", "present.0.value")
+            return g.reshape(g.op("Transpose", y, perm=[0, 2, 1, 3]), g.batch, g.tokens, WIDTH)
+        def gqa(g, q, k, v, caches, out):
+            lengths = g.op("Cast", g.op("Sub", g.op("ReduceSum", "attention_mask", g.constant([1]), keepdims=0), g.constant([1])), to=TensorProto.INT32)
+            total = g.op("Cast", g.total, to=TensorProto.INT32)
+            return g.op("GroupQueryAttention", q, k, v, *caches, lengths, total, domain="com.microsoft", num_heads=HEADS, kv_num_heads=g.spec.kv_heads, out=out)[0]
+        def fused(empty, named=True, past="present"):
+            def f(g, q, k, v, i):
+                if i == 0:
+                    pasts, presents = zip(*(g.state(0, part, ["batch_size", g.spec.kv_heads, None, HEAD_SIZE], 2) for part in ("key", "value")))
+                    return gqa(g, q, k, v, pasts, ["y0", *presents])
+                none = empty(g, k)
+                return gqa(g, q, none, none, [f"{past}.0.{part}" for part in ("key", "value")], [f"y{i}", *((f"k{i}", f"v{i}") if named else ("", ""))])
+            return {"fused": f}
+        sliced = lambda g, k: g.slice(k, 0, 0, 1)
+        constant = lambda g, k: g.f32(np.zeros((1, 0, g.spec.kv_heads * HEAD_SIZE)))
+        ids = self.plain(LEARNED, SHORT, {"fused": plain})
+        self.assertNotEqual(ids, self.plain(LEARNED, SHORT, {}))
+        for name, hooks in {"sliced": fused(sliced), "constant": fused(constant), "without presents": fused(sliced, False)}.items():
+            path = self.write(name, LEARNED, hooks)
+            for options in ((), ("--naive",), ("--chunk", 2)):
+                run = self.generate(path, SHORT, *options)
+                self.assertEqual(run["output_ids"], ids, (name, options))
+                self.assertTrue(run["bytes_copied_per_token"] == 0 or options == ("--naive",))
+        self.refused(Run("run", self.write("past", LEARNED, fused(sliced, past="past_key_values")), "--prompt-ids", IDS), "GroupQueryAttention", "have no tokens", "[1, 2, P, 8]")
+
+    def test_states_that_are_handed_on(self):
+        def handed_on(dims, type=TensorProto.FLOAT, reads=None, present="present_extra.0", nodes=1):
+            def f(g, x):
+                g.inputs.append(value("past_extra.0", dims, type))
+                g.outputs.append(value(present, dims, type))
+                y = "past_extra.0"
+                for i in range(nodes):
+                    y = g.op("Identity", y, out=present if i + 1 == nodes else None)
+                return reads(g, x) if reads else x
+            return {"hidden": f}
+        added = lambda g, x: g.op("Add", x, g.op("Cast", g.op("ReduceSum", "past_extra.0", keepdims=0), to=TensorProto.FLOAT))
+        ids = self.plain(LEARNED, SHORT, {})
+        for name, hooks in {
+            "unread": handed_on([1, 16, 8]),
+            "read": handed_on(["batch_size", 16, 8], reads=added),
+            "twice": handed_on([1, 2, 3, 4], reads=added, nodes=2),
+            "rows of two": handed_on([1, 8], reads=added),
+            "a count": handed_on([1], TensorProto.INT64, added),
+            "rows of the past": handed_on(["batch_size", "past_sequence_length", 8]),
+        }.items():
+            path = self.write(name, LEARNED, hooks)
+            with self.subTest(name):
+                for options in ((), ("--naive",)):
+                    self.assertEqual(self.generate(path, SHORT, *options)["output_ids"], ids, options)
+        self.refused(Run("run", self.write("of no name", LEARNED, handed_on([1, 8], reads=added, present="extra")), "--prompt-ids", IDS), "past_extra.0", "no known meaning")
+
+    # -- steps of one token
+
+    def declared(self, name, hooks={}, **dims):
+        """The model with other dims of its inputs and outputs."""
+        path = self.write(name, LEARNED, hooks)
+        model = onnx.load(path)
+        for v in (*model.graph.input, *model.graph.output):
+            if v.name in dims:
+                v.CopyFrom(value(v.name, dims[v.name], v.type.tensor_type.elem_type))
+        onnx.save(model, path)
+        return path
+
+    def test_steps_that_are_declared_as_one_token(self):
+        """A single token sees all keys: no mask hides later ones, and its position is the number of past ones."""
+        ids = self.plain(LEARNED, SHORT, {})
+        one = {"input_ids": [1, 1], "position_ids": [1, 1]}
+        paths = {
+            "as it is": self.declared("as it is", **one),
+            "one of a batch": self.declared("one of a batch", input_ids=["batch_size", 1]),
+            "without a mask": self.declared("without a mask", {"mask": lambda g, x: g.mul(x, 0)}, **one),
+        }
+        for name, path in paths.items():
+            for options in ((), ("--naive",), ("--chunk", 4)):
+                with self.subTest(name, options=options):
+                    self.assertEqual(self.generate(path, SHORT, *options)["output_ids"], ids)
+        beams = self.generate(self.write("beams", LEARNED, {}), SHORT, "--beams", 3)["output_ids"]
+        self.assertEqual(self.generate(paths["without a mask"], SHORT, "--beams", 3)["output_ids"], beams)
+        self.refused(Run("run", paths["as it is"], "--prompt-ids", IDS, "--prompt-lookup", 3), "one token at a time")
+
+if __name__ == "__main__":
+    main()
