@@ -22,9 +22,12 @@ namespace {
 
 constexpr int64_t kMaxContext = int64_t{1} << 24;  // where float positions end
 
-// Rows of the table that an encoder's ids index: the smallest that a Gather by an integer input reads; 0: none does.
+// Rows of the table that an encoder's ids index, which are called so where there are other integers: that of a Gather
+// by an integer input; 0: none is.
 int64_t rows_of_table(const Graph& graph) {
   int64_t rows = 0;
+  const bool named = std::any_of(graph.inputs.begin(), graph.inputs.end(),
+                                 [&](ValueId v) { return graph.values[v].name == "input_ids"; });
   for (const Node& n : graph.nodes) {
     if (!n.is("Gather") || n.in.size() != 2 || n.in[1] == kNoValue || n.attr_int("axis", 0) != 0) continue;
     const Tensor& table = graph.values[n.in[0]].constant;
@@ -37,7 +40,8 @@ int64_t rows_of_table(const Graph& graph) {
       index = made.in[0];
     }
     const bool by_input = std::find(graph.inputs.begin(), graph.inputs.end(), index) != graph.inputs.end() &&
-                          !dtype_is_float(graph.values[index].info.type);
+                          !dtype_is_float(graph.values[index].info.type) &&
+                          (!named || graph.values[index].name == "input_ids");
     if (by_input && table.present() && table.rank() == 2) rows = table.dims()[0];
   }
   return rows;
