@@ -12,6 +12,7 @@
 #include "passes/embeddings.h"
 #include "passes/fixed_window.h"
 #include "pipelines/draft.h"
+#include "pipelines/other_variants.h"
 #include "pipelines/out_of_memory.h"
 #include "pipelines/sampling.h"
 #include "pipelines/start.h"
@@ -486,9 +487,13 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   if (!options.draft.empty())
     if (const Result<ModelFolder> draft = open_model_folder(options.draft); !draft.is_ok())
       return draft.status().or_code(Code::kBadFile).with_context("the draft");
-  SITU_RETURN_IF_ERROR(load_with_context(*impl, options)
-                           .or_code(Code::kUnsupportedModel)
-                           .with_context(impl->folder.model_file.string()));
+  if (const Status loaded = load_with_context(*impl, options).or_code(Code::kUnsupportedModel); !loaded.is_ok()) {
+    std::error_code error;
+    const bool by_file = !std::filesystem::is_directory(path, error);
+    const std::string others = other_variants(impl->folder, impl->files, options.variants, by_file);
+    return Status::error(loaded.code(), loaded.message() + (others.empty() ? "" : "; " + others))
+        .with_context(impl->folder.model_file.string());
+  }
   if (!options.draft.empty()) {
     LoadOptions small;
     small.threads = options.threads;
