@@ -12,6 +12,7 @@ from onnx import TensorProto, numpy_helper
 import tiny_exports
 import tiny_models
 from cli_case import CliTest, Run, main
+from decoder_graphs import END
 from tiny_models import WIDTH
 
 class BindingsTest(CliTest):
@@ -276,6 +277,63 @@ class BindingsTest(CliTest):
         for options in ((), ("--naive",)):
             self.refused(Run("run", self.renamed("llama", "logits", "hidden", headless)[0], "--prompt-ids", "1,2,3", *options), "no output holds logits", "last_hidden_state", rows)
             self.refused(Run("run", self.renamed("llama", "logits", "logits", classes)[0], "--prompt-ids", "1,2,3", *options), "'logits'", "cannot be logits", rows)
+
+    def with_input(self, name, dims, nodes, element=TensorProto.INT64):
+        """A tiny model with one more input, whose head reads "y" instead of "x". nodes: (operator, inputs, outputs, attributes) that
+        make y [1, .., C] of x [1, S, C] and of the input."""
+        def changed(m):
+            head = next(n for n in m.graph.node if "logits" in n.output)
+            for number in (-1, 0, 1, END):
+                m.graph.initializer.append(numpy_helper.from_array(np.array([number], np.int64), f"[{number}]"))
+            m.graph.initializer.append(numpy_helper.from_array(np.array([np.zeros(WIDTH), np.ones(WIDTH)], np.float32), "types"))
+            m.graph.initializer.append(numpy_helper.from_array(np.array(1, np.int64), "1"))
+            m.graph.input.append(onnx.helper.make_tensor_value_info(name, element, dims))
+            at = list(m.graph.node).index(head)
+            before = [("Shape", ["input_ids"], ["ids"], {}), ("Gather", ["ids", "1"], ["tokens"], {}), ("Unsqueeze", ["tokens", "[0]"], ["[tokens]"], {}), *nodes]
+            for i, (op, inputs, outputs, attributes) in enumerate(before):
+                inputs = [head.input[0] if v == "x" else v for v in inputs]
+                m.graph.node.insert(at + i, onnx.helper.make_node(op, inputs, outputs, **attributes))
+            m.graph.node[at + len(before)].input[0] = "y"
+        return self.renamed("llama", "logits", "logits", changed)
+
+    def test_how_many_tokens_have_logits(self):
+        """An input that counts them: one while answering, as many as are wanted where guesses are checked."""
+        n, cut = "num_logits_to_keep", lambda begin: ("Slice", ["x", begin, f"[{END}]", "[1]"], ["y"], {})
+        from_end = [("Neg", ["[n]"], ["-n"], {}), cut("-n")]
+        begin = ("Sub", ["tokens", n], ["begin"], {})
+        spellings = {
+            "from the end": (n, [], TensorProto.INT64, [("Unsqueeze", [n, "[0]"], ["[n]"], {}), *from_end]),
+            "a list of one": ("logits_to_keep", ["k"], TensorProto.INT32, [("Cast", ["logits_to_keep"], ["[n]"], {"to": TensorProto.INT64}), *from_end]),
+            "0 is all": (n, [], TensorProto.INT64, [("Unsqueeze", [n, "[0]"], ["[n]"], {}), ("Neg", ["[n]"], ["some"], {}), ("Equal", ["[n]", "[0]"], ["all"], {}), ("Where", ["all", "[0]", "some"], ["-n"], {}), cut("-n")]),
+            "from the front": (n, [1], TensorProto.INT64, [("Sub", ["[tokens]", n], ["begin"], {}), cut("begin")]),
+            "a range": (n, [], TensorProto.INT64, [begin, ("Range", ["begin", "tokens", "1"], ["places"], {}), ("Gather", ["x", "places"], ["y"], {"axis": 1})]),
+            "a split": (n, [], TensorProto.INT64, [begin, ("Unsqueeze", ["begin", "[0]"], ["[begin]"], {}), ("Unsqueeze", [n, "[0]"], ["[n]"], {}), ("Concat", ["[begin]", "[n]"], ["sizes"], {"axis": 0}), ("Split", ["x", "sizes"], ["rest", "y"], {"axis": 1})]),
+        }
+        path, prompt, ids = self.renamed("llama", "logits", "logits")
+        twice = self.generate(path, prompt * 2)["output_ids"]
+        for spelling, (name, dims, element, nodes) in spellings.items():
+            with self.subTest(spelling):
+                path = self.with_input(name, dims, nodes, element)[0]
+                answer = self.generate(path, prompt * 2, "--prompt-lookup", 3)
+                self.assertEqual((answer["output_ids"], answer["bytes_copied_per_token"]), (twice, 0))
+                self.assertGreater(answer["speculation"]["guessed"], 0)
+                self.assertEqual(self.generate(path, prompt, "--naive")["output_ids"], ids)
+        for spelling, dims, nodes, words in (("tokens, not a count", ["k"], [("Gather", ["x", n], ["y"], {"axis": 1})], (n, "not how many of the last tokens")),
+                                             ("the first ones", [], [("Unsqueeze", [n, "[0]"], ["[n]"], {}), ("Slice", ["x", "[0]", "[n]", "[1]"], ["y"], {})], ("not the last ones of the step",))):
+            with self.subTest(spelling):
+                self.refused(Run("run", self.with_input(n, dims, nodes)[0], "--prompt-ids", "1,2,3"), *words)
+
+    def test_which_text_a_token_is_of(self):
+        """Zeros: the type of the first text, whose row of the table is zero here."""
+        added = [("Gather", ["types", "token_type_ids"], ["rows"], {}), ("Add", ["x", "rows"], ["y"], {})]
+        last = [("Neg", ["[tokens]"], ["begin"], {}), ("Slice", ["token_type_ids", "begin", f"[{END}]", "[1]"], ["of step"], {}), ("Gather", ["types", "of step"], ["rows"], {}), ("Add", ["x", "rows"], ["y"], {})]
+        for dims, nodes, element in ((["batch_size", "sequence_length"], added, TensorProto.INT64), (["b", "s"], added, TensorProto.INT32), (["batch_size", "total_sequence_length"], last, TensorProto.INT64)):
+            with self.subTest(dims=dims):
+                path, prompt, ids = self.with_input("token_type_ids", dims, nodes, element)
+                answer = self.generate(path, prompt)
+                self.assertEqual((answer["output_ids"], answer["bytes_copied_per_token"]), (ids, 0))
+                self.assertEqual(self.generate(path, prompt, "--naive")["output_ids"], ids)
+        self.refused(Run("run", self.with_input("token_type_ids", [2, "sequence_length"], added)[0], "--prompt-ids", "1,2,3"), "'token_type_ids' [2, S] is not a type for each token")
 
     def test_what_has_the_shape_of_a_mask(self):
         """Its mean is added to what the logits are made of: refused, where ones would be wrong in silence."""

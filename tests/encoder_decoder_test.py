@@ -123,6 +123,29 @@ class OracleTest(EncoderDecoderCase):
                     for more in (given, masked):
                         self.check(*self.answers((folder, *more), (folder, *more, "--naive")), ids)
 
+    def test_types_of_tokens(self):
+        """An input of the encoder that tells which of two texts a token is of: zeros, the first, where no array gives it."""
+        def typed(files):
+            m, name = files["encoder_model.onnx"], "token_type_ids"
+            lookup = next(n for n in m.graph.node if n.op_type == "Gather" and "input_ids" in n.input)
+            known, lookup.output[0] = lookup.output[0], "of words"
+            m.graph.initializer.append(onnx.numpy_helper.from_array(np.array([np.zeros(tiny.WIDTH), np.sin(np.arange(tiny.WIDTH)) * 4], np.float32), "types"))
+            m.graph.node.insert(list(m.graph.node).index(lookup) + 1, onnx.helper.make_node("Gather", ["types", name], ["of types"]))
+            m.graph.node.insert(list(m.graph.node).index(lookup) + 2, onnx.helper.make_node("Add", ["of words", "of types"], [known]))
+            ids = next(v for v in m.graph.input if v.name == "input_ids")
+            m.graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [d.dim_param for d in ids.type.tensor_type.shape.dim]))
+        spec, arrays = SPEC["bart"], {}
+        folder, given = self.model(spec, typed), self.source(spec, tiny.SOURCE)
+        for name, types in (("first", [0] * 7), ("mixed", [0, 0, 0, 1, 1, 1, 1]), ("short", [0, 1])):
+            np.save(self.folder / f"{name}.npy", np.array([types], np.int64))
+            arrays[name] = [*given, "--encoder-input", f"token_type_ids={self.folder / f'{name}.npy'}"]
+        asked = [(folder, *options, *naive) for options in (given, arrays["first"], arrays["mixed"]) for naive in ((), ("--naive",))]
+        *zeros, mixed, naive = (a["output_ids"] for a in self.answers(*asked))
+        self.assertEqual(zeros, [self.oracle(spec).greedy(tiny.SOURCE)[0]] * 4)
+        self.assertEqual(mixed, naive)
+        self.assertNotEqual(mixed, zeros[0])
+        self.refused(Run("run", folder, *arrays["short"]), "token_type_ids", "[1, 2]", "7 tokens")
+
     def test_a_decoder_that_hangs_on_the_number_of_frames(self):
         """Beside the rows that they become: refused in place, run literally with the array's own length."""
         spec = Spec("leftover", source="frames", chosen="leftover")

@@ -47,13 +47,40 @@ class RecurrentModel {
     const std::string h = op("Transpose", {op("Mul", {linear(x_), linear(x_)})}, {ints("perm", {0, 2, 1})});
     const auto [past, present] = state("conv", {number(kWidth), number(window)});
     const std::string both = op("Concat", {past, h}, {integer("axis", 2)});
-    g_.nodes.push_back(onnx::test::node(
-        "Slice", {both, i64({moves ? -window : 0}), i64({moves ? kEnd : window}), i64({2})}, {present}));
-    std::string y = op("Conv", {both, weight({kWidth, kWidth / groups, kTaps}, 0.7), weight({kWidth}, 0.2)},
-                       {integer("group", groups), ints("kernel_shape", {kTaps})});
+    slice_rows(both, moves ? -window : 0, moves ? kEnd : window, present);
+    std::string y = convolve(both, groups);
     if (window > kTaps - 1)
       y = op("Slice", {y, op("Neg", {op("Unsqueeze", {tokens_, i64({0})})}), i64({kEnd}), i64({2})});
-    add(linear(op("Mul", {op("Transpose", {y}, {ints("perm", {0, 2, 1})}), linear(x_)})));
+    mix(y);
+  }
+
+  // The same with a state of `window` rows, of which the convolution reads the last K - 1 alone: the others are left
+  // out before it, of what it reads or of the past.
+  enum class LeftOut { kOfAll, kOfAllBySplit, kOfPast, kOfPastAlone, kLastOfAll };
+  void convolution_of_part(LeftOut where, int64_t window = kTaps) {
+    const std::string h = op("Transpose", {op("Mul", {linear(x_), linear(x_)})}, {ints("perm", {0, 2, 1})});
+    const auto [past, present] = state("conv", {number(kWidth), number(window)});
+    const int64_t more = window - (kTaps - 1);
+    const auto joined_with = [&](const std::string& rows) { return op("Concat", {rows, h}, {integer("axis", -1)}); };
+    std::string read;
+    if (where == LeftOut::kOfPastAlone) {  // of which one row more stays than is left out: the state is what is read
+      read = joined_with(slice_rows(past, 1, kEnd));
+      slice_rows(read, -window, kEnd, present);
+      if (more > 1) read = slice_rows(read, more - 1, kEnd);
+    } else {
+      const std::string both = joined_with(past);
+      if (where == LeftOut::kOfAllBySplit) {
+        const std::string sizes =
+            op("Concat", {op("Unsqueeze", {tokens_, i64({0})}), i64({window})}, {integer("axis", 0)});
+        g_.nodes.push_back(onnx::test::node("Split", {both, sizes}, {name(), present}, {integer("axis", 2)}));
+      } else {
+        slice_rows(both, -window, kEnd, present);
+      }
+      read = where == LeftOut::kOfPast      ? joined_with(slice_rows(past, more - window, kEnd))
+             : where == LeftOut::kLastOfAll ? slice_rows(both, 0, -more)
+                                            : slice_rows(both, more, kEnd);
+    }
+    mix(convolve(read, kWidth));
   }
 
   // x += y, where h_t = a_t h_(t-1) + k_t v_t' and y_t = q_t h_t for each head, a_t in (0, 1), h [H, D, E]; for any
@@ -194,6 +221,21 @@ class RecurrentModel {
     return op("Reshape", {op("Transpose", {x}, {ints("perm", {0, 2, 1, 3})}), i64({0, 0, kWidth})});
   }
   void add(const std::string& y) { x_ = op("Tanh", {op("Add", {x_, y})}); }
+
+  // x [1, C, rows], from `begin` on.
+  std::string slice_rows(const std::string& x, int64_t begin, int64_t end, std::string y = "") {
+    if (y.empty()) y = name();
+    g_.nodes.push_back(onnx::test::node("Slice", {x, i64({begin}), i64({end}), i64({2})}, {y}, {}, "/Slice" + y));
+    return y;
+  }
+  std::string convolve(const std::string& x, int64_t groups) {
+    return op("Conv", {x, weight({kWidth, kWidth / groups, kTaps}, 0.7), weight({kWidth}, 0.2)},
+              {integer("group", groups), ints("kernel_shape", {kTaps})});
+  }
+  // x += y C, y [1, C, S]
+  void mix(const std::string& y) {
+    add(linear(op("Mul", {op("Transpose", {y}, {ints("perm", {0, 2, 1})}), linear(x_)})));
+  }
 
   // Input and output of a state of the next layer; "past" among the dims of the input is `grown` in the output.
   std::pair<std::string, std::string> state(const std::string& kind, std::vector<std::string> dims,

@@ -47,6 +47,16 @@ const Kind kKinds[] = {
        m.convolution(test::RecurrentModel::kTaps);
      },
      false},
+    {"cache_of_taps",  // the same, and left out before it reads
+     [](test::RecurrentModel& m) {
+       using LeftOut = test::RecurrentModel::LeftOut;
+       m.convolution_of_part(LeftOut::kOfAll);
+       m.attention();
+       m.convolution_of_part(LeftOut::kOfPast, 6);
+       m.convolution_of_part(LeftOut::kOfAllBySplit);
+       m.convolution_of_part(LeftOut::kOfPastAlone, 5);
+     },
+     false},
     {"recurrence",
      [](test::RecurrentModel& m) {
        m.recurrence();
@@ -513,6 +523,12 @@ INSTANTIATE_TEST_SUITE_P(Graphs, NotQuite,
                                               [](test::RecurrentModel& m) {
                                                 m.convolution(test::RecurrentModel::kTaps - 1, 1);
                                                 m.attention();
+                                              },
+                                              false, true},
+                                         Kind{"a_token_late",
+                                              [](test::RecurrentModel& m) {
+                                                m.attention();
+                                                m.convolution_of_part(test::RecurrentModel::LeftOut::kLastOfAll);
                                               },
                                               false, true},
                                          Kind{"window_that_stays",

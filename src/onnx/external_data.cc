@@ -14,6 +14,19 @@ bool is_inside(const fs::path& file, const fs::path& folder) {
   return std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first == folder.end();
 }
 
+// Whether the parts of a relative path, read as names, leave the folder that it begins in.
+bool climbs_out(const fs::path& relative) {
+  int depth = 0;
+  for (const fs::path& part : relative) {
+    if (part == "..")
+      --depth;
+    else if (!part.empty() && part != ".")
+      ++depth;
+    if (depth < 0) return true;
+  }
+  return false;
+}
+
 fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
 
 }  // namespace
@@ -26,19 +39,26 @@ fs::path ExternalFiles::locate(std::string_view location) const {
   const fs::path relative(location);
   if (relative.is_absolute())
     throw ImportError("external data location '" + shown + "' is absolute; it must be inside the model's folder");
-  for (const fs::path& part : relative)
-    if (part == "..")
-      throw ImportError("external data location '" + shown + "' holds '..'; it must be inside the model's folder");
+  if (climbs_out(relative))
+    throw ImportError("external data location '" + shown +
+                      "' climbs out of the model's folder by '..'; it must stay inside");
   std::error_code error;
-  const fs::path file = fs::weakly_canonical(folder_of(model_path_) / relative, error);
-  if (error) throw ImportError("external data file '" + shown + "': " + error.message());
   const fs::path folder = fs::weakly_canonical(folder_of(model_path_), error);
   if (error) throw ImportError("folder of '" + model_path_.string() + "': " + error.message());
   const fs::path real_folder = folder_of(fs::weakly_canonical(model_path_, error));
   if (error) throw ImportError("'" + model_path_.string() + "': " + error.message());
-  if (!is_inside(file, folder) && !is_inside(file, real_folder))
-    throw ImportError("external data location '" + shown + "' leads to '" + file.string() +
-                      "', outside of the model's folder '" + folder.string() + "'");
+  // A '..' behind a link leads up from the link's target: where it leads is looked at too, not only the end of the way.
+  fs::path so_far = folder_of(model_path_), file;
+  for (auto part = relative.begin(); part != relative.end();) {
+    so_far /= *part;
+    const bool up = *part == "..";
+    if (++part != relative.end() && !up) continue;
+    file = fs::weakly_canonical(so_far, error);
+    if (error) throw ImportError("external data file '" + shown + "': " + error.message());
+    if (!is_inside(file, folder) && !is_inside(file, real_folder))
+      throw ImportError("external data location '" + shown + "' leads to '" + file.string() +
+                        "', outside of the model's folder '" + folder.string() + "'");
+  }
   return file;
 }
 

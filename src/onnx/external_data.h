@@ -17,9 +17,9 @@ class ExternalFiles {
  public:
   explicit ExternalFiles(std::filesystem::path model_path) : model_path_(std::move(model_path)) {}
 
-  // Maps `location`, a path relative to the model's folder. Refuses absolute paths, "..", NUL, and links that
-  // lead outside of the folder (that of the model's path, or that of the file it links to: caches such as
-  // the Hugging Face hub's keep a model's files as links into one folder of blobs). Throws ImportError.
+  // Maps `location`, a path relative to the model's folder. Refuses absolute paths, NUL, and what
+  // leads outside of the folder, by ".." or by links (that of the model's path, or that of the file it links to: caches
+  // such as the Hugging Face hub's keep a model's files as links into one folder of blobs). Throws ImportError.
   std::shared_ptr<const MappedFile> map(std::string_view location);
 
   const std::vector<std::shared_ptr<const MappedFile>>& files() const { return files_; }

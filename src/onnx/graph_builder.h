@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -74,7 +75,11 @@ class GraphBuilder {
   void build_operator(Node node, const NodeProto& proto, const Environment& environment);
   std::vector<ValueId> operands(const NodeProto& proto, const Environment& environment);
   std::vector<ValueId> results(const NodeProto& proto, const Environment& environment);
+  int imported_opset(const std::string& domain, const Environment& environment) const;  // 0: none
   int opset_of(const std::string& domain, const Environment& environment) const;
+  // Operators that mean something else than in the opsets that are known as a whole: noted, then refused together.
+  void note_changed(const Node& node, int opset);
+  void refuse_changed() const;
 
   // attribute_builder.cc
   // Follows ref_attr_name. Nothing: the function's caller leaves the attribute out and it has no default.
@@ -104,6 +109,11 @@ class GraphBuilder {
   Graph* root_ = nullptr;  // owns the symbols of all graphs
   std::unordered_map<std::string, const FunctionProto*> functions_;
   std::unordered_map<const Graph*, std::unordered_set<ValueId>> strings_;  // constants that cannot be held
+  struct ChangedOperator {
+    int since, nodes;
+    std::string first;  // name of a node
+  };
+  std::map<std::pair<std::string, int>, ChangedOperator> changed_;  // by operator and opset
   int64_t nodes_ = 0, values_ = 0, inlined_bytes_ = 0;
   int call_depth_ = 0;
 };

@@ -6,6 +6,7 @@
 #include "onnx/graph_builder.h"
 #include "onnx/limits.h"
 #include "onnx/model_proto.h"
+#include "onnx/other_format.h"
 #include "onnx/tensor_proto.h"
 
 namespace situ {
@@ -27,6 +28,20 @@ void check_model(const onnx::ModelProto& model) {
                             Code::kUnsupportedModel);
 }
 
+// Throws ImportError.
+onnx::ModelProto parse(std::string_view bytes) {
+  try {
+    onnx::ModelProto proto = onnx::parse_model(bytes);
+    check_model(proto);
+    return proto;
+  } catch (const onnx::ImportError& e) {
+    if (const std::string format = onnx::other_format(bytes); !format.empty())
+      throw onnx::ImportError(format + ", not an ONNX model (" + e.message() +
+                              "); give an .onnx file, or the folder that holds it");
+    throw;
+  }
+}
+
 // What operators mean may change with every opset of ONNX itself. Throws ImportError.
 void check_opset(const onnx::Opsets& opsets, const std::string& of) {
   const auto it = opsets.find("");
@@ -46,8 +61,7 @@ ImportedModel read_model(const std::filesystem::path& path) {
   if (bytes.starts_with("version https://git-lfs"))
     throw onnx::ImportError("a git-lfs pointer, the model itself has not been downloaded");
 
-  const onnx::ModelProto proto = onnx::parse_model(bytes);
-  check_model(proto);
+  const onnx::ModelProto proto = parse(bytes);
   check_opset(proto.opsets, "");
   for (const onnx::FunctionProto& f : proto.functions)
     check_opset(f.opsets, " in function '" + std::string(f.name) + "'");

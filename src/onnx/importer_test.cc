@@ -183,13 +183,73 @@ TEST(Importer, RefusesVersionsItCannotRead) {
   expect_refused(model(g.bytes(), {}, {{"", 18}}, 2), {"IR version 2"});
   expect_refused(model(g.bytes(), {}, {{"com.microsoft", 1}}), {"Relu", "imports no opset"});
   expect_refused(model(g.bytes(), {}, {{"", 0}}), {"opset 0", "ai.onnx"});
-  expect_refused(model(g.bytes(), {}, {{"", 6}}), {"opset 6 of ai.onnx", "7 to 24"});
-  expect_refused(model(g.bytes(), {}, {{"", 25}}), {"opset 25 of ai.onnx", "7 to 24"});
+  expect_refused(model(g.bytes(), {}, {{"", 6}}), {"opset 6 of ai.onnx", "7 to 28"});
+  expect_refused(model(g.bytes(), {}, {{"", 29}}), {"opset 29 of ai.onnx", "7 to 28"});
   expect_refused(model(g.bytes(), {}, {{"", 11}, {"ai.onnx", 12}}), {"imported twice", "11", "12"});
   expect_refused(Bytes(), {"empty"});
   expect_refused(Bytes("version https://git-lfs.github.com/spec/v1\n"), {"git-lfs"});
   expect_refused(import_onnx("/nonexistent/model.onnx"), {"/nonexistent/model.onnx", "No such file"});
   expect_refused(import_onnx("/tmp"), {"not a regular file"});
+}
+
+TEST(Importer, SaysWhatOtherFilesAre) {
+  const std::string long_text = std::string(5000, 'a') + Bytes(100, '\0');  // what stands behind is not looked at
+  const std::vector<std::pair<Bytes, const char*>> files{
+      {"# A model\n\nSome words.\n", "a text file, not an ONNX model ("},
+      {"\n", "a text file,"},
+      {long_text, "a text file,"},
+      {std::string(4095, 'a') + "\xc3\xbc", "a text file,"},
+      {"Gr\xc3\xbc\xc3\x9f"
+       "e\r\n",
+       "a text file,"},
+      {"\xef\xbb\xbf {\"model_type\": \"llama\"}", "a text file (JSON)"},
+      {"[1, 2]", "a text file (JSON)"},
+      {"\n<!DOCTYPE html><html>", "a text file (HTML or XML"},
+      {Bytes("\xff\xfe"
+             "a\0b\0",
+             6),
+       "a text file (UTF-16)"},
+      {Bytes("GGUF\x03\0\0\0", 8), "a GGUF file"},
+      {Bytes("PK\x03\x04\0\0", 6), "a ZIP archive"},
+      {Bytes("\x10\0\0\0\0\0\0\0{\"a\": 1}", 16), "weights in safetensors"},
+      {Bytes("\x1c\0\0\0ORTM", 8), "onnxruntime's own format"}};
+  for (const auto& [bytes, says] : files)
+    expect_refused(bytes, {says, "not an ONNX model", "give an .onnx file, or the folder that holds it"});
+  const Result<ImportedModel> binary = import_bytes(Bytes("\x08\x07\xff\xff", 4));
+  expect_refused(binary, {"model"});
+  EXPECT_EQ(binary.status().message().find("text"), std::string::npos);
+}
+
+TEST(Importer, OperatorsThatDidNotChangeAreReadFromNewerOpsets) {
+  GraphText g;
+  g.inputs = {kInputX};
+  g.outputs = {kOutputY};
+  g.nodes = {node("Relu", {"x"}, {"t"}), node("Range", {"x", "x", "x"}, {"r"}, {}, "range"),
+             node("Cast", {"t"}, {"y"}, {int_attribute("to", 1)}, "cast", "com.microsoft")};
+  const auto at = [&](int64_t opset) { return model(g.bytes(), {}, {{"", opset}}); };
+  EXPECT_EQ(import_ok(at(26)).graph.nodes[1].opset, 26);
+  expect_refused(at(27), {"Range of opset 27", "changed in 27, 1 node, first 'range'", "opset 24"});
+  g.nodes = {node("Reshape", {"x", "x"}, {"t"}), node("Reshape", {"t", "x"}, {"u"}),
+             node("Celu", {"u"}, {"y"}, {}, "celu")};
+  EXPECT_EQ(import_ok(at(24)).graph.nodes[0].opset, 24);
+  expect_refused(at(28), {"Celu of opset 28 (changed in 28, 1 node, first 'celu')",
+                          "Reshape of opset 28 (changed in 25, 2 nodes, first 'Reshape:t')"});
+  // In a branch, as a constant, and in a function, whose opset is its own.
+  GraphText branch;
+  branch.nodes = {node("Constant", {}, {"r"}, {int_attribute("value_int", 1)})};
+  branch.outputs = {bare_value("r")};
+  g.nodes = {node("If", {"x"}, {"y"}, {graph_attribute("then_branch", branch.bytes())}, "if")};
+  expect_refused(at(25), {"Constant of opset 25", "If of opset 25"});
+  FunctionText f;
+  f.name = "Reshape";
+  f.inputs = {"a"};
+  f.outputs = {"b"};
+  f.nodes = {node("Flatten", {"a"}, {"b"}, {}, "flatten")};
+  f.opsets = {{"", 25}};
+  g.nodes = {node("Reshape", {"x"}, {"y"}, {}, "call", "local")};
+  expect_refused(model(g.bytes(), {f}, {{"", 18}, {"local", 1}}), {"Flatten of opset 25", "first 'call/flatten'"});
+  f.opsets = {{"", 29}};
+  expect_refused(model(g.bytes(), {f}, {{"", 18}, {"local", 1}}), {"opset 29 of ai.onnx in function 'Reshape'"});
 }
 
 TEST(Importer, RefusesInputsThatAreNoTensors) {

@@ -6,8 +6,9 @@
 
 namespace situ::onnx {
 
-// Opsets of ai.onnx whose operators are known.
-constexpr int64_t kFirstOpset = 7, kLastOpset = 24;
+// Opsets of ai.onnx whose operators are known: all of them up to kLastWholeOpset; up to kLastOpset those that did not
+// change behind it (changed_operators.inc).
+constexpr int64_t kFirstOpset = 7, kLastWholeOpset = 24, kLastOpset = 28;
 // Nodes after function inlining, calls included. The largest exports (unrolled MoE) have about 100,000.
 constexpr int64_t kMaxNodes = 1'000'000;
 // Values of all graphs together; each costs about 300 bytes.

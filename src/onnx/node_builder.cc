@@ -1,5 +1,6 @@
 // One NodeProto -> a Node, a constant value, or the body of a function.
 #include "onnx/graph_builder.h"
+#include "onnx/limits.h"
 
 namespace situ::onnx {
 namespace {
@@ -24,7 +25,43 @@ void check_permutation(const Node& node) {
   }
 }
 
+// In which opset behind kLastWholeOpset, and not behind `opset`, the operator changed first; 0: in none.
+int changed_in(std::string_view op, int opset) {
+  struct Change {
+    std::string_view op;
+    int opset;
+  };
+#define SITU_CHANGED(op, opset) {#op, opset},
+  static constexpr Change kChanges[] = {
+#include "onnx/changed_operators.inc"
+  };
+#undef SITU_CHANGED
+  for (const Change& c : kChanges)
+    if (c.op == op && c.opset <= opset) return c.opset;
+  return 0;
+}
+
 }  // namespace
+
+void GraphBuilder::note_changed(const Node& node, int opset) {
+  const int since = opset > kLastWholeOpset ? changed_in(node.op, opset) : 0;
+  if (since == 0) return;
+  const auto [it, fresh] = changed_.try_emplace({node.op, opset}, ChangedOperator{since, 0, node.name});
+  ++it->second.nodes;
+}
+
+void GraphBuilder::refuse_changed() const {
+  if (changed_.empty()) return;
+  std::string text;
+  for (const auto& [key, c] : changed_)
+    text += (text.empty() ? "" : "; ") + key.first + " of opset " + std::to_string(key.second) + " (changed in " +
+            std::to_string(c.since) + ", " + std::to_string(c.nodes) + (c.nodes == 1 ? " node" : " nodes") +
+            ", first '" + c.first + "')";
+  const std::string last = std::to_string(kLastWholeOpset);
+  throw ImportError("operators of ai.onnx that changed behind opset " + last + " are not supported: " + text +
+                        "; export with opset " + last + " or a lower one",
+                    Code::kUnsupportedModel);
+}
 
 void GraphBuilder::build_node(const NodeProto& proto, const Environment& environment) {
   charge_node();
@@ -39,6 +76,7 @@ void GraphBuilder::build_node(const NodeProto& proto, const Environment& environ
   const bool is_constant = !function && node.is("Constant");
   if (!is_constant) node.name = environment.scope.target().node_names.take(node.name);
   const std::string label = node.label();
+  if (!function && node.domain.empty()) note_changed(node, imported_opset("", environment));
   try {
     if (function) {
       inline_call(*function, node, proto, environment);
@@ -92,11 +130,17 @@ std::vector<ValueId> GraphBuilder::results(const NodeProto& proto, const Environ
   return out;
 }
 
-int GraphBuilder::opset_of(const std::string& domain, const Environment& environment) const {
+int GraphBuilder::imported_opset(const std::string& domain, const Environment& environment) const {
   if (auto it = environment.opsets.find(domain); it != environment.opsets.end()) return it->second;
   if (auto it = model_.opsets.find(domain); it != model_.opsets.end()) return it->second;
-  if (domain.empty()) throw ImportError("an operator of ai.onnx, but the model imports no opset of that domain");
-  return 1;  // com.microsoft and others are often used without being imported
+  return 0;
+}
+
+int GraphBuilder::opset_of(const std::string& domain, const Environment& environment) const {
+  const int opset = imported_opset(domain, environment);
+  if (opset == 0 && domain.empty())
+    throw ImportError("an operator of ai.onnx, but the model imports no opset of that domain");
+  return opset > 0 ? opset : 1;  // com.microsoft and others are often used without being imported
 }
 
 }  // namespace situ::onnx

@@ -51,6 +51,26 @@ struct Missing {
 };
 using MissingOps = std::map<std::tuple<std::string, std::string, int>, Missing>;
 
+// What to do about operators that are left out on purpose; "": nothing is known.
+std::string advice_for(const std::string& domain, const std::string& op) {
+  static constexpr const char* kLoop =
+      "holds the loop over tokens inside the file: export encoder and decoder as graphs of their own, with past (of a "
+      "decoder-only model the decoder alone), and search with --beams";
+  static constexpr const char* kAdvice[][2] = {
+      {"BeamSearch", kLoop},
+      {"WhisperBeamSearch", kLoop},
+      {"GreedySearch", kLoop},
+      {"Sampling", kLoop},
+      {"PagedAttention",
+       "reads pages that a server deals out: export for CPUs, with GroupQueryAttention and a past of [batch, heads, "
+       "tokens, size] (onnxruntime-genai's builder: -e cpu)"},
+      {"MatMulBnb4", "multiplies by weights of bitsandbytes: quantise with MatMulNBits, or not at all"}};
+  if (domain != "com.microsoft") return "";
+  for (const auto& [name, advice] : kAdvice)
+    if (op == name) return op + " " + advice;
+  return "";
+}
+
 // Attributes that are 0 or 1. What another number means is told by no specification, and implementations differ.
 bool is_flag(const std::string& attribute) {
   static const std::set<std::string> flags{"allowzero",
@@ -149,6 +169,9 @@ Status resolve_ops(Graph& graph) {
             std::to_string(m.count) + (m.count == 1 ? " node" : " nodes") + ", first '" + m.example + "')";
   }
   for (const std::string& w : wrong) text += (text.empty() ? "" : "; ") + w;
+  for (const auto& [key, m] : missing)
+    if (const std::string advice = advice_for(std::get<0>(key), std::get<1>(key)); !advice.empty())
+      text += "; " + advice;
   return Status::error(text);
 }
 

@@ -107,6 +107,28 @@ TEST(Ops, all_missing_operators_are_listed) {
   EXPECT_NE(message.find("Gelu (opset 17, known from a newer opset only"), std::string::npos) << message;
 }
 
+TEST(Ops, what_to_do_is_said_where_it_is_known) {
+  const std::pair<const char*, std::vector<const char*>> cases[] = {
+      {"BeamSearch", {"loop over tokens", "export encoder and decoder", "--beams"}},
+      {"WhisperBeamSearch", {"loop over tokens", "export encoder and decoder"}},
+      {"GreedySearch", {"of a decoder-only model the decoder alone"}},
+      {"PagedAttention", {"GroupQueryAttention", "-e cpu"}},
+      {"MatMulBnb4", {"bitsandbytes", "MatMulNBits"}}};
+  for (const auto& [op, words] : cases) {
+    Graph g;
+    for (const char* domain : {"com.microsoft", "another"}) {
+      Node n;
+      n.op = op;
+      n.domain = domain;
+      n.opset = 1;
+      g.add_node(n);
+    }
+    const std::string message = resolve_ops(g).message();
+    for (const char* word : words) EXPECT_NE(message.find(word), std::string::npos) << message;
+    EXPECT_EQ(message.find(words[0]), message.rfind(words[0])) << message;  // of one domain
+  }
+}
+
 TEST(Ops, flags_are_0_or_1) {
   Graph g;
   for (int64_t value : {1, 5, -2}) {

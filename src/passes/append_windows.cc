@@ -2,6 +2,8 @@
 // new tokens, and no row is written twice:
 //   both = Concat(past [1, C, W], x [1, C, S]), present = Slice(both, -W ..), y = last S of Conv(both, w [C, 1, K])
 //     ->  present' = Concat(past' [1, C, P], x), y = situ.CausalConv(present', x, w')      W >= K - 1, w' [K, C]
+// What a graph leaves out before it convolves makes no difference, be it of the past, of both or of what Conv gives: a
+// cache of K rows, of which Conv reads the last K - 1, is one of K - 1 rows.
 // Rows before the first token are zeros in both. What the host would hand from step to step, and each step would write
 // again, stays where it was computed; forks, rewinds, batches and shared prefixes are those of keys and values.
 #include <algorithm>
@@ -16,10 +18,19 @@ namespace {
 
 constexpr size_t kRank = 3, kAxis = 2;  // [1, C, rows]
 
+// The last rows that there are: some of the past, and all of the new tokens.
+struct Tail {
+  ValueId value;
+  Dim past;  // rows of the past
+};
+
 struct Window {
   StatePair* state = nullptr;
-  int concat = -1, conv = -1;
-  int cut = -1;                  // takes the last S of what conv gives, where that is more; -1: it is not
+  ValueId added = kNoValue;   // the rows of the new tokens
+  ValueId both = kNoValue;    // behind all of the past; kNoValue: the graph has no such value
+  ValueId result = kNoValue;  // rows of the new tokens, of what it gives
+  int conv = -1, cut = -1;    // cut: makes the result of what conv gives, where that is more; -1: it is not
+  std::vector<Tail> tails;
   std::vector<ValueId> extents;  // known shapes of what changes its shape
 };
 
@@ -66,26 +77,50 @@ class Appender {
         !shape_is_const(past.shape))
       return std::nullopt;
     Window w{&s};
-    for (const auto& [user, operand] : users_[s.past]) {
-      if (is_extent(user, &w)) continue;
-      if (user < 0 || w.concat >= 0 || operand != 0 || !is_append(node(user))) return std::nullopt;
-      w.concat = user;
-    }
-    if (w.concat < 0) return std::nullopt;
-    const ValueId both = node(w.concat).out[0];
-    if (graph_.is_output(both)) return std::nullopt;
+    if (!follow_past(s.past, &w)) return std::nullopt;
     bool continues = false;
-    for (const auto& [user, operand] : users_[both]) {
-      if (is_extent(user, &w)) continue;
-      if (user >= 0 && operand == 0 && is_last(node(user), s.present, rows(s.past)))
-        continues = true;
-      else if (user < 0 || operand != 0 || w.conv >= 0 || !is_causal(node(user), both))
-        return std::nullopt;
-      else
-        w.conv = user;
+    for (size_t i = 0; i < w.tails.size(); ++i)
+      if (!follow_tail(Tail(w.tails[i]), &w, &continues)) return std::nullopt;
+    return continues && w.conv >= 0 && gives_new_rows(&w) ? std::optional(w) : std::nullopt;
+  }
+
+  // All, or the last rows, of the past are followed by the rows of the new tokens, and read by nothing else.
+  bool follow_past(ValueId rows_before, Window* w) const {
+    for (const auto& [user, operand] : users_[rows_before]) {
+      if (is_extent(user, w)) continue;
+      if (user < 0 || operand != 0) return false;
+      const Node& n = node(user);
+      if (is_append(n) && (w->added == kNoValue || w->added == n.in[1])) {
+        w->added = n.in[1];
+        w->tails.push_back({n.out[0], rows(rows_before)});
+        if (rows_before == w->state->past) w->both = n.out[0];
+      } else if (const ValueId some = last_of(n);
+                 rows_before != w->state->past || some == kNoValue || graph_.is_output(some) || !follow_past(some, w)) {
+        return false;
+      }
     }
-    if (!continues || w.conv < 0 || !users_[s.present].empty()) return std::nullopt;
-    return gives_new_rows(&w) ? std::optional(w) : std::nullopt;
+    return true;
+  }
+
+  // `continues`: it is, or the last rows of it are, what the state becomes.
+  bool follow_tail(const Tail& t, Window* w, bool* continues) const {
+    *continues = *continues || t.value == w->state->present;
+    if (t.value != w->state->present && graph_.is_output(t.value)) return false;
+    for (const auto& [user, operand] : users_[t.value]) {
+      if (is_extent(user, w)) continue;
+      if (user < 0 || operand != 0) return false;
+      const ValueId part = last_of(node(user));
+      const Dim before = part == kNoValue ? Dim(-1) : rows(part) - tokens();
+      if (part != kNoValue && part == w->state->present) *continues = true;
+      if (before.is_const() && before.value() >= 0) {
+        w->tails.push_back({part, before});
+      } else if (part == kNoValue && w->conv < 0 && is_causal(node(user), t.value)) {
+        w->conv = user;
+      } else if (part != w->state->present || !users_[part].empty()) {
+        return false;
+      }
+    }
+    return true;
   }
 
   // Shape, which the host knows, and which stays what it was.
@@ -102,16 +137,21 @@ class Appender {
   Dim tokens() const { return context_.phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS); }
   Dim past() const { return context_.phase == Phase::kFirst ? Dim(0) : Dim::symbol(kSymP); }
 
-  // The last `count` rows of its operand.
-  bool is_last(const Node& n, ValueId out, const Dim& count) const {
-    if (!n.is("Slice") || n.out[0] != out || rows(out) != count || !n.has_input(3)) return false;
+  // What takes the last rows of its operand; kNoValue: the node is another one.
+  ValueId last_of(const Node& n) const {
+    const auto along = [&](const Dim& axis) { return axis == Dim(static_cast<int64_t>(kAxis)) || axis == Dim(-1); };
+    if (n.in.empty() || info(n.in[0]).shape.size() != kRank) return kNoValue;
+    if (n.is("Split")) {
+      const bool alone =
+          std::all_of(n.out.begin(), n.out.end() - 1, [&](ValueId v) { return v == kNoValue || users_[v].empty(); });
+      return alone && along(Dim(n.attr_int("axis", 0))) ? n.out.back() : kNoValue;
+    }
+    if (!n.is("Slice") || !n.has_input(3)) return kNoValue;
     const auto begin = content_of(graph_, n, 1), axis = content_of(graph_, n, 3), step = content_of(graph_, n, 4);
-    if (!begin || begin->size() != 1 || !axis ||
-        ((*axis)[0] != Dim(static_cast<int64_t>(kAxis)) && (*axis)[0] != Dim(-1)))
-      return false;
-    const bool from_end = (*begin)[0].upper_bound() < 0;
-    return (!n.has_input(4) || (step && (*step)[0] == Dim(1))) &&
-           (*begin)[0] + count == (from_end ? Dim(0) : rows(n.in[0]));
+    if (!begin || begin->size() != 1 || !axis || !along((*axis)[0])) return kNoValue;
+    const bool from_end = (*begin)[0].upper_bound() < 0,
+               last = (*begin)[0] + rows(n.out[0]) == (from_end ? Dim(0) : rows(n.in[0]));
+    return last && (!n.has_input(4) || (step && (*step)[0] == Dim(1))) ? n.out[0] : kNoValue;
   }
 
   // Each channel by itself, without padding, of constant weights.
@@ -129,13 +169,15 @@ class Appender {
            graph_.values[n.in[1]].constant.present() && (!n.has_input(2) || graph_.values[n.in[2]].constant.present());
   }
 
-  // The rows of the new tokens: all that the convolution gives, or the last ones where the window is wider than it.
+  // The rows of the new tokens: all that the convolution gives, or the last ones where it reads more than they need.
   bool gives_new_rows(Window* w) const {
     const ValueId y = node(w->conv).out[0];
+    w->result = y;
     if (rows(y) == tokens()) return true;
     if (users_[y].size() != 1 || users_[y][0].first < 0 || graph_.is_output(y)) return false;
     w->cut = users_[y][0].first;
-    return is_last(node(w->cut), node(w->cut).out[0], tokens());
+    w->result = last_of(node(w->cut));
+    return w->result != kNoValue && rows(w->result) == tokens();
   }
 
   void keep_extents(const Window& w) {
@@ -146,25 +188,27 @@ class Appender {
     }
   }
 
-  void convolve(const Window& w) {
-    const Node conv = nodes_[static_cast<size_t>(w.conv)], &concat = nodes_[static_cast<size_t>(w.concat)];
+  void convolve(Window& w) {
+    const Node conv = nodes_[static_cast<size_t>(w.conv)];
     builder_.start(conv);
-    const Shape& taps = info(conv.in[1]).shape;
+    if (w.both == kNoValue) {
+      w.both = builder_.op("Concat", {w.state->past, w.added});
+      builder_.last().set_int("axis", static_cast<int64_t>(kAxis));
+    }
+    const Shape taps = info(conv.in[1]).shape;
     const ValueId weights =
         builder_.transpose(builder_.reshape(conv.in[1], {taps[0].value(), taps[2].value()}), {1, 0});
-    std::vector<ValueId> in{concat.out[0], concat.in[1], weights};
+    std::vector<ValueId> in{w.both, w.added, weights};
     if (conv.has_input(2)) in.push_back(conv.in[2]);
-    const Node& last = w.cut >= 0 ? nodes_[static_cast<size_t>(w.cut)] : conv;
-    builder_.op("CausalConv", std::move(in), last.out[0], "situ");
+    builder_.op("CausalConv", std::move(in), w.result, "situ");
     context_.note("short convolution", conv.name,
                   std::to_string(taps[2].value()) + " tokens of " + taps[0].str() + " channels, of appended rows");
   }
 
   void append(const Window& w) {
-    const ValueId both = nodes_[static_cast<size_t>(w.concat)].out[0];
     graph_.values[w.state->past].info.shape[kAxis] = past();
-    std::replace(graph_.outputs.begin(), graph_.outputs.end(), w.state->present, both);
-    w.state->present = both;
+    std::replace(graph_.outputs.begin(), graph_.outputs.end(), w.state->present, w.both);
+    w.state->present = w.both;
     w.state->rule = StateRule::kAppend;
     w.state->axis = static_cast<int>(kAxis);
   }

@@ -38,6 +38,12 @@ bool names_positions(const std::string& name) {
   return names.count(plain(name)) != 0;
 }
 
+// The count of a step's last tokens whose logits are computed.
+bool names_kept_logits(const std::string& name) {
+  const std::string p = plain(name);
+  return p == "numlogitstokeep" || p == "logitstokeep";
+}
+
 // Masks of any other name may be of a window, of a segment or of what is global: the host decides what they show.
 // Whether ones mean "attend to all" in those of these names is seen in check_mask.
 bool names_mask(const std::string& name) {
@@ -278,14 +284,19 @@ class Binder {
     SITU_RETURN_IF_ERROR(bind_mask(v, &is_mask));
     if (is_mask) {
       *keep = false;
-      return make_ones(v, {Dim(1), past() + tokens()});
+      const bool counted = !context_.fed.empty() && info.shape[1].is_const();
+      return make_ones(v, {Dim(1), counted ? info.shape[1] : past() + tokens()});
     }
     const bool is_positions =
         context_.names.position_ids.empty() ? names_positions(name) : name == context_.names.position_ids;
     if (is_positions && is_integer(info.type) && !info.shape.empty()) return bind_positions(v);
-    if ((name == "num_logits_to_keep" || name == "logits_to_keep") && is_integer(info.type)) {
+    if (names_kept_logits(name) && is_integer(info.type)) {
       *keep = false;
-      return make_ones(v, info.shape.empty() ? Shape{} : Shape{Dim(1)});
+      return bind_kept_logits(v);
+    }
+    if (names_token_types(name) && is_integer(info.type) && context_.names.rows.empty()) {
+      *keep = false;
+      return bind_token_types(v);
     }
     const int axis = growth_.at(v);
     if (!handed_on_.count(v) &&
@@ -360,6 +371,51 @@ class Binder {
     return Status::ok();
   }
 
+  // How many of the last tokens have logits: those that are wanted. Literally, and where a step has one token, the
+  // last one.
+  Status bind_kept_logits(ValueId v) {
+    Value& value = graph_.values[v];
+    if (value.info.shape.size() > 1 || (value.info.shape.size() == 1 && indexes(v)))
+      return Status::error(describe("input '" + value.name + "' " +
+                                    shape_str(value.info.shape, &graph_.symbol_names()) +
+                                    " is not how many of the last tokens have logits, one number"));
+    const Shape shape = value.info.shape.empty() ? Shape{} : Shape{Dim(1)};
+    if (context_.literal || context_.phase == Phase::kDecode) return make_ones(v, shape);
+    value.info.shape = shape;
+    value.info.content = Shape{Dim::symbol(kSymL)};
+    return Status::ok();
+  }
+  // Whether a Gather takes elements by it.
+  bool indexes(ValueId v) const {
+    std::set<ValueId> same{v};
+    for (const Node& n : graph_.nodes) {
+      if (n.in.empty() || n.out.empty()) continue;
+      if (n.op.starts_with("Gather") && n.in.size() > 1 && same.count(n.in[1])) return true;
+      const bool moves = n.is("Cast") || n.is("Identity") || n.is("Reshape") || n.is("Unsqueeze");
+      if (moves && same.count(n.in[0])) same.insert(n.out[0]);
+    }
+    return false;
+  }
+
+  // [tokens], [1, tokens] or [1, past + tokens]: zeros.
+  Status bind_token_types(ValueId v) {
+    const ValueInfo& info = graph_.values[v].info;
+    const size_t rank = info.shape.size();
+    if (rank < 1 || rank > 2 || (rank == 2 && info.shape[0].is_const() && info.shape[0] != Dim(1)))
+      return Status::error(describe("input '" + graph_.values[v].name + "' " +
+                                    shape_str(info.shape, &graph_.symbol_names()) +
+                                    " is not a type for each token: that is [tokens] or [1, tokens]"));
+    Shape shape(rank, Dim(1));
+    shape.back() = info.shape.back();
+    if (!shape.back().is_const()) shape.back() = names_all_tokens(shape.back()) ? past() + tokens() : tokens();
+    return make_filled(v, shape, false);
+  }
+  // "total_sequence_length", "past_sequence_length + 1"
+  bool names_all_tokens(const Dim& extent) const {
+    const std::string name = extent.str(&graph_.symbol_names());
+    return name.find("total") != std::string::npos || name.find("past") != std::string::npos;
+  }
+
   // Whether the graph adds a row of numbers to `v`, as it does to the position of a step's first token.
   bool counts_on(ValueId v) const {
     static const std::set<std::string> same{"Identity", "Cast",   "Unsqueeze", "Squeeze",
@@ -381,11 +437,14 @@ class Binder {
   }
 
   // A constant where the shape is known, else a ConstantOfShape node whose shape operand has content.
-  Status make_ones(ValueId v, Shape shape) {
+  Status make_ones(ValueId v, Shape shape) { return make_filled(v, std::move(shape), true); }
+  Status make_filled(ValueId v, Shape shape, bool with_ones) {
     const DType type = graph_.values[v].info.type;
     const bool known = shape_is_const(shape);
-    const Tensor ones = Tensor::allocate(type, known ? shape_values(shape) : std::vector<int64_t>{1});
-    const auto fill = [&](auto one) { std::fill_n(ones.view().as<decltype(one)>(), ones.count(), one); };
+    const Tensor filled = Tensor::allocate(type, known ? shape_values(shape) : std::vector<int64_t>{1});
+    const auto fill = [&](auto one) {
+      std::fill_n(filled.view().as<decltype(one)>(), filled.count(), with_ones ? one : decltype(one){});
+    };
     switch (type) {
       case DType::kI64:
         fill(int64_t{1});
@@ -412,7 +471,7 @@ class Binder {
             describe("input '" + graph_.values[v].name + "' of type " + dtype_name(type) + " is not supported"));
     }
     if (known) {
-      graph_.values[v].constant = ones;
+      graph_.values[v].constant = filled;
       graph_.values[v].info = info_of(graph_.values[v].constant);
       return Status::ok();
     }
@@ -429,7 +488,7 @@ class Binder {
     n.out = {v};
     Attribute value;
     value.kind = Attribute::Kind::kTensor;
-    value.tensor = ones;
+    value.tensor = filled;
     n.attrs["value"] = value;
     graph_.nodes.insert(graph_.nodes.begin(), std::move(n));
     return Status::ok();
@@ -523,6 +582,12 @@ class Binder {
 };
 
 }  // namespace
+
+bool names_token_types(const std::string& input) {
+  static const std::set<std::string> names{"tokentypeids", "tokentypeid", "tokentypes", "tokentype",
+                                           "decodertokentypeids"};
+  return names.count(plain(input)) != 0;
+}
 
 Status bind_inputs(PassContext& context) { return Binder(context).run(); }
 

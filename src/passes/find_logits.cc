@@ -34,6 +34,10 @@ class LogitsFinder {
     if (too_narrow(logits))
       return Status::error("output '" + graph_.values[logits].name + "' " + text(logits) +
                            " cannot be logits: " + tables() + ", and a score for each token is wanted");
+    for (const Node& n : graph_.nodes)
+      if (keeps_others(n))
+        return Status::error(n.label() + " keeps as many tokens as have logits, but not the last ones of the step: " +
+                             text(n.in[0]) + " from " + content_of(graph_, n, 1)->front().str());
     return Status::ok();
   }
 
@@ -41,6 +45,19 @@ class LogitsFinder {
   const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
   std::string text(ValueId v) const {
     return dtype_name(graph_.values[v].info.type) + shape_str(shape(v), &graph_.symbol_names());
+  }
+
+  // A Slice of one axis to the number of tokens whose logits are wanted, other than the last ones.
+  bool keeps_others(const Node& n) const {
+    const auto begin = n.is("Slice") ? content_of(graph_, n, 1) : std::nullopt;
+    if (!begin || begin->size() != 1) return false;
+    const Shape &x = shape(n.in[0]), &y = shape(n.out[0]);
+    for (size_t a = 0; a < x.size(); ++a) {
+      if (y[a] != Dim::symbol(kSymL) || x[a] == y[a]) continue;
+      const Dim first = begin->front().upper_bound() < 0 ? x[a] + begin->front() : begin->front();
+      return first + y[a] != x[a];
+    }
+    return false;
   }
 
   // Rows of the tables that are indexed by the ids, or by integers made of them one by one.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "eval/interpreter.h"
 #include "ops/infer.h"
 #include "passes/builder.h"
 
@@ -90,12 +91,47 @@ std::optional<Choice> choice_of(const Graph& graph, const Node& n) {
   return Choice{static_cast<size_t>(axis), *grid, *extents};
 }
 
+// The places begin .. end - 1 on one axis, as far as they are known before the step.
+struct Span {
+  int64_t axis;
+  Dim begin, end;
+};
+
+// What a gather by Range(begin, end, 1) chooses, where all of it lies within the axis.
+std::optional<Span> span_of(const Graph& graph, const Node& n) {
+  if (!n.is("Gather") || n.in.size() != 2 || graph.values[n.in[0]].constant.present()) return std::nullopt;
+  const Node* range = graph.producer(n.in[1]);
+  while (range && range->is("Cast")) range = graph.producer(range->in[0]);
+  if (!range || !range->is("Range")) return std::nullopt;
+  const auto begin = content_of(graph, *range, 0), end = content_of(graph, *range, 1),
+             step = content_of(graph, *range, 2);
+  if (!begin || !end || !step || step->front() != Dim(1)) return std::nullopt;
+  const Shape& x = graph.values[n.in[0]].info.shape;
+  const Result<int> axis = normalize_axis(n.attr_int("axis", 0), static_cast<int>(x.size()));
+  if (!axis.is_ok()) return std::nullopt;
+  const Span span{*axis, begin->front(), end->front()};
+  const bool inside = span.begin.lower_bound() >= 0 && (span.end - span.begin).lower_bound() >= 0 &&
+                      (x[static_cast<size_t>(*axis)] - span.end).lower_bound() >= 0;
+  return inside ? std::optional(span) : std::nullopt;
+}
+
+void slice_span(Graph& graph, Builder& builder, const Node& gather, const Span& span) {
+  builder.start(gather);
+  const ValueId begin = graph.add_shape(gather.name + "/begin", {span.begin}),
+                end = graph.add_shape(gather.name + "/end", {span.end});
+  builder.op("Slice", {gather.in[0], begin, end, builder.constant_i64({span.axis})}, gather.out[0]);
+}
+
 }  // namespace
 
 Status gathers_to_views(Graph& graph) {
   Builder builder(graph);
   const std::vector<Node> nodes = graph.nodes;
   for (const Node& n : nodes) {
+    if (const std::optional<Span> span = span_of(graph, n)) {
+      slice_span(graph, builder, n, *span);
+      continue;
+    }
     const std::optional<Choice> choice = choice_of(graph, n);
     if (!choice) {
       builder.keep(n);

@@ -44,6 +44,10 @@ enum class InputRole {
   kSourceMask,  // ones for all of an encoder's input, of whatever length (literally; else they are a constant)
 };
 
+// Whether an input of this name tells which of several texts a token is of: zeros, the first, unless the caller gives
+// it.
+bool names_token_types(const std::string& input);
+
 // A table of cosines or sines without an end: row p is scale * cos(p * angle) or scale * sin(p * angle).
 struct RotaryRows {
   std::vector<double> angles, scales;

@@ -337,9 +337,7 @@ class Order {
       // Of all tokens one is left (the last, for the logits), or the axis is not touched.
       const Shape& x = shape(n.in[0]);
       if (walks_back(graph_, n)) return true;
-      for (size_t i = 0; i < x.size() && i < y.size(); ++i)
-        if (many(x[i]) && x[i] != y[i]) return many(y[i]) || spreads(n.out[0]);
-      return false;
+      return std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return read(v) && cuts_tokens(x, v); });
     }
     if (n.op.rfind("Gather", 0) == 0)
       return data(n.in[0]) && token_axes(shape(n.in[0])) > 0 &&
@@ -360,6 +358,15 @@ class Order {
       return false;
     }
     return true;
+  }
+
+  bool read(ValueId v) const { return v != kNoValue && (!users_[v].empty() || graph_.is_output(v)); }
+  // Of an axis of tokens `part` has several, but not all, or one that is made a row for each token again.
+  bool cuts_tokens(const Shape& x, ValueId part) const {
+    const Shape& y = shape(part);
+    for (size_t i = 0; i < x.size() && i < y.size(); ++i)
+      if (many(x[i]) && x[i] != y[i]) return many(y[i]) || spreads(part);
+    return false;
   }
 
   int axis_of(const Node& n, const Shape& s, int64_t fallback) const {

@@ -43,21 +43,36 @@ const std::string& VariantChoice::of(const std::string& graph) const {
   return own == by_graph_.end() ? all_ : own->second;
 }
 
+// "model_q4.onnx" -> {"model", "q4"}
+static std::pair<std::string, std::string> graph_and_variant(const fs::path& file) {
+  const std::string stem = file.stem().string();
+  for (const std::string& v : kVariants)
+    if (stem.size() > v.size() + 1 && stem.ends_with("_" + v)) return {stem.substr(0, stem.size() - v.size() - 1), v};
+  return {stem, "fp32"};
+}
+
+std::string graph_of(const fs::path& file) { return graph_and_variant(file).first; }
+
 GraphFiles::GraphFiles(const fs::path& folder, VariantChoice choice) : folder_(folder), choice_(std::move(choice)) {
   for (const fs::path& place : {folder, folder / "onnx"}) {
     std::error_code error;
     for (fs::directory_iterator it(place, error), end; !error && it != end; it.increment(error)) {
       if (it->path().extension() != ".onnx") continue;
-      std::string graph = it->path().stem().string(), variant = "fp32";
-      for (const std::string& v : kVariants)
-        if (graph.size() > v.size() + 1 && graph.ends_with("_" + v)) {
-          graph.resize(graph.size() - v.size() - 1);
-          variant = v;
-          break;
-        }
+      const auto [graph, variant] = graph_and_variant(it->path());
       files_[graph][variant].push_back(it->path());
     }
   }
+}
+
+std::vector<std::string> GraphFiles::others(const fs::path& file) const {
+  const auto [graph, variant] = graph_and_variant(file);
+  const auto found = files_.find(graph);
+  std::vector<std::string> names;
+  if (found == files_.end()) return names;
+  for (const auto& [name, paths] : found->second)
+    if (name != variant) names.push_back(name);
+  std::stable_partition(names.begin(), names.end(), [](const std::string& v) { return v.starts_with("q4"); });
+  return names;
 }
 
 Result<fs::path> GraphFiles::choose(const std::string& graph, bool or_plain) const {

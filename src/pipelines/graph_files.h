@@ -13,6 +13,9 @@ namespace situ {
 // Suffixes that exporters put behind a graph's name; "fp32" is the file without one.
 extern const std::vector<std::string> kVariants;
 
+// "onnx/model_q4.onnx" -> "model".
+std::string graph_of(const std::filesystem::path& file);
+
 // Which variant of each graph is asked for.
 class VariantChoice {
  public:
@@ -38,6 +41,8 @@ class GraphFiles {
   // several and nothing says which, or the same name in both places; they list what is there.
   // `or_plain`: where it has not the variant that is asked for of all graphs, the file without suffix will do.
   Result<std::filesystem::path> choose(const std::string& graph, bool or_plain = false) const;
+  // The other variants of the graph whose file this is, those of 4 bits first.
+  std::vector<std::string> others(const std::filesystem::path& file) const;
   // Error: a graph that --variant names is not there.
   Status check_choice() const;
   const std::map<std::string, std::map<std::string, std::vector<std::filesystem::path>>>& all() const { return files_; }

@@ -12,6 +12,7 @@
 #include "passes/embeddings.h"
 #include "passes/fixed_window.h"
 #include "pipelines/draft.h"
+#include "pipelines/other_variants.h"
 #include "pipelines/out_of_memory.h"
 #include "pipelines/sampling.h"
 #include "pipelines/start.h"
@@ -22,9 +23,12 @@ namespace {
 
 constexpr int64_t kMaxContext = int64_t{1} << 24;  // where float positions end
 
-// Rows of the table that an encoder's ids index: the smallest that a Gather by an integer input reads; 0: none does.
+// Rows of the table that an encoder's ids index, which are called so where there are other integers: that of a Gather
+// by an integer input; 0: none is.
 int64_t rows_of_table(const Graph& graph) {
   int64_t rows = 0;
+  const bool named = std::any_of(graph.inputs.begin(), graph.inputs.end(),
+                                 [&](ValueId v) { return graph.values[v].name == "input_ids"; });
   for (const Node& n : graph.nodes) {
     if (!n.is("Gather") || n.in.size() != 2 || n.in[1] == kNoValue || n.attr_int("axis", 0) != 0) continue;
     const Tensor& table = graph.values[n.in[0]].constant;
@@ -37,7 +41,8 @@ int64_t rows_of_table(const Graph& graph) {
       index = made.in[0];
     }
     const bool by_input = std::find(graph.inputs.begin(), graph.inputs.end(), index) != graph.inputs.end() &&
-                          !dtype_is_float(graph.values[index].info.type);
+                          !dtype_is_float(graph.values[index].info.type) &&
+                          (!named || graph.values[index].name == "input_ids");
     if (by_input && table.present() && table.rank() == 2) rows = table.dims()[0];
   }
   return rows;
@@ -482,9 +487,13 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   if (!options.draft.empty())
     if (const Result<ModelFolder> draft = open_model_folder(options.draft); !draft.is_ok())
       return draft.status().or_code(Code::kBadFile).with_context("the draft");
-  SITU_RETURN_IF_ERROR(load_with_context(*impl, options)
-                           .or_code(Code::kUnsupportedModel)
-                           .with_context(impl->folder.model_file.string()));
+  if (const Status loaded = load_with_context(*impl, options).or_code(Code::kUnsupportedModel); !loaded.is_ok()) {
+    std::error_code error;
+    const bool by_file = !std::filesystem::is_directory(path, error);
+    const std::string others = other_variants(impl->folder, impl->files, options.variants, by_file);
+    return Status::error(loaded.code(), loaded.message() + (others.empty() ? "" : "; " + others))
+        .with_context(impl->folder.model_file.string());
+  }
   if (!options.draft.empty()) {
     LoadOptions small;
     small.threads = options.threads;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "passes/pass.h"
+
 namespace situ {
 namespace {
 
@@ -68,7 +70,7 @@ Status check_encoder_array(const Graph& graph, const Value& v, const Tensor& ten
     fits = (i == 0 && one_source ? dims[i] == 1 : dims[i] > 0) &&
            (!v.info.shape[i].is_const() || v.info.shape[i] == Dim(dims[i]));
   if (fits) {
-    const std::string problem = useless(tensor);
+    const std::string problem = names_token_types(v.name) ? "" : useless(tensor);
     if (problem.empty()) return Status::ok();
     return Status::error(Code::kInvalidArgument, input_text(graph, v) + ": " + problem);
   }
@@ -98,6 +100,10 @@ Status check_encoder_input(const Graph& graph, const EncoderInput& input, int64_
       return Status::error(Code::kInvalidArgument, "the encoder has no input '" + name + "'; it has: " + names);
     }
     SITU_RETURN_IF_ERROR(check_encoder_array(graph, graph.values[*at], tensor, true));
+    if (takes_ids && tensor.rank() == 2 && tensor.dims()[1] != static_cast<int64_t>(input.ids.size()))
+      return Status::error(Code::kInvalidArgument, input_text(graph, graph.values[*at]) + ": the array is " +
+                                                       dims_text(tensor.dims()) + ", and there are " +
+                                                       std::to_string(input.ids.size()) + " tokens");
   }
   for (const ValueId v : graph.inputs) {
     const Value& value = graph.values[v];

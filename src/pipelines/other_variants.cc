@@ -1,0 +1,52 @@
+#include "pipelines/other_variants.h"
+
+#include <algorithm>
+
+#include "pipelines/graph_files.h"
+
+namespace situ {
+namespace {
+
+bool uses(const Graph& graph, const char* op) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) {
+    return n.op == op || std::any_of(n.attrs.begin(), n.attrs.end(),
+                                     [&](const auto& a) { return a.second.graph && uses(*a.second.graph, op); });
+  });
+}
+
+std::string joined(const std::vector<std::string>& words, const char* between) {
+  std::string text;
+  for (const std::string& w : words) text += (text.empty() ? "" : between) + w;
+  return text;
+}
+
+}  // namespace
+
+std::string other_variants(const ModelFolder& folder, const ModelFiles& files, const std::vector<std::string>& wanted,
+                           bool by_file) {
+  const Result<VariantChoice> choice = VariantChoice::parse(wanted);
+  if (!choice.is_ok()) return "";
+  const GraphFiles there(folder.folder, *choice);
+  std::vector<std::string> graphs, common;
+  files.each([&](const ImportedModel& m) {
+    if (m.files.empty() || !uses(m.graph, "MatMulBnb4")) return;
+    const std::string& file = m.files[0]->path;
+    const std::vector<std::string> others = there.others(file);
+    if (graphs.empty()) common = others;
+    std::erase_if(common, [&](const std::string& v) { return std::count(others.begin(), others.end(), v) == 0; });
+    graphs.push_back(graph_of(file));
+  });
+  if (common.empty()) return "";
+  const std::string best = common.front(),
+                    also = common.size() > 1 ? " (or " + joined({common.begin() + 1, common.end()}, ", ") + ")" : "";
+  std::vector<std::string> options;
+  for (const std::string& graph : graphs) {
+    std::string option = by_file                           ? graph + (best == "fp32" ? "" : "_" + best) + ".onnx"
+                         : choice->by_graph().count(graph) ? "--variant " + graph + "=" + best
+                                                           : "--variant " + best;
+    if (std::count(options.begin(), options.end(), option) == 0) options.push_back(std::move(option));
+  }
+  return "there are other variants: take " + joined(options, " ") + also;
+}
+
+}  // namespace situ
