@@ -27,7 +27,7 @@ Status DecodeStream::settle() {
 
 Result<std::string> DecodeStream::push(int64_t id) {
   // Such an id has no text; kept, a run of them would fill the window.
-  if (skip_special_tokens_ && tokenizer_->is_special(id)) return std::string();
+  if (skip_special_tokens_ && tokenizer_->is_left_out(id)) return std::string();
   window_.push_back(id);
   Result<std::string> decoded = tokenizer_->decode(window_, skip_special_tokens_);
   if (!decoded.is_ok()) {

@@ -133,6 +133,25 @@ TEST(DecodeStream, EqualsDecodeOnRandomTexts) {
   }
 }
 
+// A special token that the normalizer changes: decoding shows what it becomes.
+TEST(DecodeStream, EqualsDecodeWithNormalizedSpecialTokens) {
+  for (const char* text : {"<s>", "< s >", "\xE2\x96\x81<s>"}) {
+    json model = testing::byte_fallback_tokenizer();
+    model["added_tokens"][0]["normalized"] = true;
+    json other = testing::special(262, text);
+    other["normalized"] = true;
+    model["added_tokens"].push_back(other);
+    const Tokenizer tokenizer = load_or_die(model);
+    std::mt19937 random(7);
+    for (int round = 0; round < 100; ++round) {
+      Ids ids;
+      for (int i = 0; i < 12; ++i) ids.push_back(256 + static_cast<int64_t>(random() % 7));
+      for (const bool skip : {true, false})
+        EXPECT_EQ(joined(stream(tokenizer, ids, skip)), tokenizer.decode(ids, skip).value()) << json(ids);
+    }
+  }
+}
+
 TEST(SmolLm2, StreamsTheTextOfTheReference) {
   const std::filesystem::path folder = testing::shared_model("smollm2-135m-instruct-int4");
   const json cases = testing::expected_cases(folder);

@@ -88,6 +88,13 @@ const SchemaCase kSchemas[] = {
      [](const json& v) { return is_text(v, 3) && !is_text(v, 1); }},
     {R"({"type": "string", "format": "date"})",
      [](const json& v) { return std::regex_match(v.get<std::string>(), std::regex("\\d{4}-[01]\\d-[0-3]\\d")); }},
+    {R"({"type": "object", "properties": {"a": {"type": "integer", "format": "int32", "x-order": 1, "nullable": true},
+                                          "b": {"type": "string", "format": "password", "maxLength": 3}},
+         "propertyOrdering": ["a"], "markdownDescription": "", "required": ["a"], "additionalProperties": false})",
+     [](const json& v) {
+       return v.is_object() && only(v, {"a", "b"}) && v.contains("a") && v["a"].is_number_integer() &&
+              (!v.contains("b") || is_text(v["b"], 3));
+     }},
     {R"({"type": "array", "prefixItems": [{"const": 1}, {"const": [1, {"a": "b"}]}], "items": {"type": "null"},
          "minItems": 2, "maxItems": 4})",
      [](const json& v) {
@@ -119,6 +126,30 @@ TEST(Grammar, JsonSchemas) {
       const json value = json::parse(text, nullptr, false);
       return !value.is_discarded() && test.is_match(value);
     });
+  }
+}
+
+// The list of rust/src/grammar/schema.rs holds those that the library obeys.
+TEST(Grammar, FormatsOfTexts) {
+  const Tokenizer tokenizer = bytes();
+  for (const auto& [format, text] : {
+           std::pair{"date", "2026-02-28"},
+           {"date-time", "2026-02-28T10:20:30Z"},
+           {"duration", "P1DT2H"},
+           {"email", "a.b@c.org"},
+           {"hostname", "c.org"},
+           {"ipv4", "127.0.0.1"},
+           {"ipv6", "::1"},
+           {"time", "10:20:30Z"},
+           {"uri", "https://c.org/a?b#d"},
+           {"uuid", "123e4567-e89b-12d3-a456-426614174000"},
+       }) {
+    Grammar grammar =
+        compiled(tokenizer, GrammarKind::kJsonSchema, json{{"type", "string"}, {"format", format}}.dump());
+    for (const char c : '"' + std::string(text) + '"') ASSERT_TRUE(grammar.append(c).is_ok()) << format << " " << c;
+    EXPECT_TRUE(grammar.must_end()) << format;
+    ASSERT_TRUE(grammar.rewind(static_cast<int64_t>(std::string_view(text).size()) + 1).is_ok());
+    EXPECT_FALSE(grammar.append('"').is_ok()) << format << " is obeyed";
   }
 }
 

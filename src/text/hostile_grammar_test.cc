@@ -107,7 +107,7 @@ TEST_F(HostileGrammar, SchemasThatNothingMatches) {
 }
 
 TEST_F(HostileGrammar, SchemasWithKeywordsThatAreNotSupported) {
-  for (const char* keyword : {"not", "if", "uniqueItems", "contains", "propertyNames", "dependentRequired", "nullable",
+  for (const char* keyword : {"not", "if", "uniqueItems", "contains", "propertyNames", "dependentRequired",
                               "unevaluatedProperties", "$dynamicRef", "minLenght", "x-guidance", "dependencies"}) {
     const json inner = {{"type", "string"}, {keyword, true}};
     const std::string reason = std::string("at #/properties/a: the keyword '") + keyword + "' is not supported";
@@ -125,7 +125,8 @@ TEST_F(HostileGrammar, SchemasWithKeywordsThatAreNotSupported) {
            {R"({"properties": {"a": {"$id": "b"}}})", "'$id' below the root"},
            {R"({"type": "string", "format": "phone"})", "Unknown format: phone"},
            {R"({"type": "string", "format": "unknown"})", "Unknown format: unknown"},
-           {R"({"type": "integer", "format": "int64"})", "'format' is supported for strings only"},
+           {R"({"properties": {"a": {"type": "string", "format": "int64"}}})",
+            "at #/properties/a/format: Unknown format: int64"},
            {R"({"type": "string", "pattern": "a(?=b)c"})", "at #/pattern: look-around"},
            {R"({"type": "string", "pattern": "a("})", "at #/pattern: unclosed group"},
            {R"({"type": "string", "pattern": "a(?P<stop>b)c"})", "a group with the name 'stop'"},
@@ -138,6 +139,27 @@ TEST_F(HostileGrammar, SchemasWithKeywordsThatAreNotSupported) {
            {R"([1])", "a schema is an object or a boolean"},
            {R"({"properties": 1})", "at #/properties: must be an object"},
        }) {
+    expect_refused(GrammarKind::kJsonSchema, schema, reason);
+  }
+}
+
+// llguidance says what is wrong, and not where.
+TEST_F(HostileGrammar, PlacesInSchemas) {
+  for (
+      const auto& [schema, reason] : {
+          std::pair{R"({"properties": {"a": {"oneOf": [{"type": "integer"}, {"type": "number"}]}}})",
+                    "at #/properties/a/oneOf: oneOf"},
+          {R"({"type": "object", "properties": {"a": {"type": "integer", "minimum": 5, "maximum": 3}},
+                "required": ["a"]})",
+           "at #/properties/a: Unsatisfiable schema: "},
+          {R"({"type": "object", "properties": {"a": false, "b": {"items": {"$ref": "#/definitions/c"}, "minItems": 1, "type": "array"}},
+                "required": ["b"], "definitions": {"c": {"type": "string", "minLength": 2, "maxLength": 1}}})",
+           "at #/definitions/c: Unsatisfiable schema: "},
+          {R"({"type": "object", "properties": {"a": false}, "required": ["a"]})", "at #/properties/a: Unsatisfiable"},
+          {R"({"anyOf": [{"$ref": "#"}, {"type": ["null", "text"]}]})", "at #/anyOf/1/type: Invalid type: text"},
+          {R"({"allOf": [{"type": "string"}, {"type": "null"}]})", "at #/allOf: Unsatisfiable schema: "},
+          {R"({"properties": {"a": {"required": 1}}})", "at #/properties/a/required: "},
+      }) {
     expect_refused(GrammarKind::kJsonSchema, schema, reason);
   }
 }

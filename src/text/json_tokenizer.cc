@@ -62,6 +62,10 @@ class JsonTokenizer : public TokenizerModel {
     return is_narrow(id) && situ_text_is_special(handle_.get(), static_cast<uint32_t>(id));
   }
 
+  bool is_left_out(int64_t id) const override {
+    return is_narrow(id) && situ_text_is_left_out(handle_.get(), static_cast<uint32_t>(id));
+  }
+
   int64_t vocab_size() const override { return static_cast<int64_t>(situ_text_vocab_size(handle_.get())); }
   const situ_text_tokenizer* handle() const override { return handle_.get(); }
 

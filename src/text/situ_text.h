@@ -66,8 +66,12 @@ int situ_text_decode(const situ_text_tokenizer* tokenizer, const uint32_t* ids, 
 bool situ_text_token_to_id(const situ_text_tokenizer* tokenizer, const char* token, size_t token_size, uint32_t* out);
 bool situ_text_id_to_token(const situ_text_tokenizer* tokenizer, uint32_t id, situ_text_string* out);
 
-/* Whether decoding with skip_special_tokens leaves this token out. */
+/* Whether the file calls this token special. */
 bool situ_text_is_special(const situ_text_tokenizer* tokenizer, uint32_t id);
+
+/* Whether decoding with skip_special_tokens leaves this token out: special ones do, but for those that the normalizer
+ * changes (normalized: true), as in tokenizers 0.23. */
+bool situ_text_is_left_out(const situ_text_tokenizer* tokenizer, uint32_t id);
 
 /* The number of tokens, added ones included. */
 size_t situ_text_vocab_size(const situ_text_tokenizer* tokenizer);

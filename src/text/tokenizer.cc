@@ -79,6 +79,7 @@ Result<std::string> Tokenizer::decode(std::span<const int64_t> ids, bool skip_sp
 std::optional<int64_t> Tokenizer::token_to_id(std::string_view token) const { return model_->token_to_id(token); }
 std::optional<std::string> Tokenizer::id_to_token(int64_t id) const { return model_->id_to_token(id); }
 bool Tokenizer::is_special(int64_t id) const { return model_->is_special(id); }
+bool Tokenizer::is_left_out(int64_t id) const { return model_->is_left_out(id); }
 int64_t Tokenizer::vocab_size() const { return model_->vocab_size(); }
 
 std::optional<std::string> Tokenizer::special_token(const std::string& name) const {

@@ -50,8 +50,10 @@ class Tokenizer {
 
   std::optional<int64_t> token_to_id(std::string_view token) const;
   std::optional<std::string> id_to_token(int64_t id) const;
-  // Whether skip_special_tokens leaves this id out.
   bool is_special(int64_t id) const;
+  // Whether skip_special_tokens leaves this id out: special ones, but for those whose text the normalizer of
+  // tokenizer.json changes.
+  bool is_left_out(int64_t id) const;
   // The number of tokens, added ones included. A model's logits may be wider.
   int64_t vocab_size() const;
 

@@ -31,6 +31,7 @@ class TokenizerModel {
   virtual std::optional<int64_t> token_to_id(std::string_view token) const = 0;
   virtual std::optional<std::string> id_to_token(int64_t id) const = 0;
   virtual bool is_special(int64_t id) const = 0;
+  virtual bool is_left_out(int64_t id) const { return is_special(id); }
   virtual int64_t vocab_size() const = 0;
   // For grammars; null: there are none.
   virtual const situ_text_tokenizer* handle() const { return nullptr; }

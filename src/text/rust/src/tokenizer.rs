@@ -23,6 +23,9 @@ pub struct Tokenizer {
     /// Shared with the threads that work on its texts.
     inner: Arc<BoundedTokenizer>,
     special: HashSet<u32>,
+    /// Those of `special` that decoding leaves out. The library compares texts, and that of a token with
+    /// `normalized: true` is what the normalizer makes of it: "▁</s>" is not among its special tokens.
+    left_out: HashSet<u32>,
     /// Made for the first grammar.
     pub vocabularies: grammar::Vocabularies,
     decodes_with_regex: bool,
@@ -57,9 +60,14 @@ fn load(path: &str, size: u64) -> Result<Tokenizer, String> {
     inner.with_padding(None);
     inner.with_truncation(None).map_err(|e| e.to_string())?;
     let added = inner.get_added_tokens_decoder();
-    let special = added.iter().filter(|(_, token)| token.special).map(|(id, _)| *id).collect();
+    let special: HashSet<u32> = added.iter().filter(|(_, token)| token.special).map(|(id, _)| *id).collect();
+    let vocabulary = inner.get_added_vocabulary();
+    let is_left_out =
+        |id: &u32| vocabulary.simple_id_to_token(*id).is_some_and(|token| vocabulary.is_special_token(&token));
+    let left_out = special.iter().copied().filter(is_left_out).collect();
     let decodes_with_regex = inner.get_decoder().is_some_and(|decoders| decoders.have_regex());
-    Ok(Tokenizer { inner: Arc::new(inner), special, vocabularies: Default::default(), decodes_with_regex })
+    let inner = Arc::new(inner);
+    Ok(Tokenizer { inner, special, left_out, vocabularies: Default::default(), decodes_with_regex })
 }
 
 /// Safety: `stop` is as `situ_text.h` says.
@@ -207,6 +215,11 @@ pub unsafe extern "C" fn situ_text_id_to_token(tokenizer: *const Tokenizer, id: 
 #[no_mangle]
 pub unsafe extern "C" fn situ_text_is_special(tokenizer: *const Tokenizer, id: u32) -> bool {
     (*tokenizer).is_special(id)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn situ_text_is_left_out(tokenizer: *const Tokenizer, id: u32) -> bool {
+    (*tokenizer).left_out.contains(&id)
 }
 
 #[no_mangle]

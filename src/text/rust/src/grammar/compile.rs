@@ -1,14 +1,17 @@
 //! A JSON schema, a regular expression or a Lark grammar to a parser, in bounded time and memory.
 
-use super::{clean, lark, schema};
+use super::schema::{self, Schema};
+use super::{clean, lark, place};
 use crate::{ffi, limits};
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::derivre::ExprRef;
 use llguidance::earley::lexerspec::{LexemeIdx, LexerSpec};
-use llguidance::earley::{CGrammar, CSymIdx};
+use llguidance::earley::{CGrammar, CSymIdx, Grammar};
 use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{Logger, ParserFactory, TokenParser};
+use serde_json::Value;
 use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 /// The numbers of `GrammarKind` in `grammar.h`.
 #[derive(Clone, Copy, PartialEq)]
@@ -47,6 +50,9 @@ const STACK_BYTES: usize = 256 << 20;
 const MAX_LIVE_BYTES: isize = 512 << 20;
 /// A point is one part of an expression that is looked at: 13 ns, and 1.4 bytes if all are new. Schemas need thousands.
 const FIRST_BYTE_FUEL: u64 = 20_000_000;
+/// What takes longer is not done for parts of a schema too, only to name one.
+const MAX_TIME_TO_REPEAT: Duration = Duration::from_millis(500);
+const NO_ANSWER: &str = "no answer can ever match it";
 /// Of parts in a row that may be left out, as in a?b?c?: one byte leaves every rest of it, which is quadratic.
 const MAX_OPTIONAL_RUN: u32 = 500;
 
@@ -175,33 +181,23 @@ fn check_rules_end(grammar: &CGrammar, empty: &HashSet<LexemeIdx>) -> Result<(),
     }
     match reached.iter().find(|symbol| !known.contains(&symbol.as_index())).map(|symbol| grammar.sym_name(*symbol)) {
         None => Ok(()),
-        Some(_) if !known.contains(&grammar.start().as_index()) => Err("no answer can ever match it".into()),
+        Some(_) if !known.contains(&grammar.start().as_index()) => Err(NO_ANSWER.into()),
         // Rules of a JSON schema have numbers.
         Some(name) if name.contains('#') => Err("no text can ever match a part of it".into()),
         Some(name) => Err(format!("no text can ever match its part '{name}'")),
     }
 }
 
-fn top_level(kind: Kind, source: &str) -> Result<TopLevelGrammar, String> {
-    match kind {
-        Kind::JsonSchema => Ok(TopLevelGrammar::from_json_schema(schema::prepare(source)?)),
-        Kind::Regex => {
-            super::check_regex(source, false)?;
-            // It becomes /.../ in a Lark grammar, where // starts a comment.
-            Ok(TopLevelGrammar::from_regex(if source.is_empty() { "(?:)" } else { source }))
-        }
-        Kind::Lark => {
-            lark::check(source)?;
-            Ok(TopLevelGrammar::from_lark(source.to_string()))
-        }
-    }
+type Lowered = (Grammar, LexerSpec);
+
+/// To rules and terminals.
+fn lower(factory: &ParserFactory, grammar: TopLevelGrammar) -> Result<Lowered, String> {
+    let init = GrammarInit::Serialized(grammar);
+    init.to_internal(Some(factory.tok_env().clone()), parser_limits()).map_err(|e| clean(&e.to_string()))
 }
 
-fn parse(factory: &ParserFactory, kind: Kind, source: &str) -> Result<TokenParser, String> {
+fn finish(factory: &ParserFactory, (grammar, spec): Lowered) -> Result<TokenParser, String> {
     let limits = parser_limits();
-    let init = GrammarInit::Serialized(top_level(kind, source)?);
-    let (grammar, spec) =
-        init.to_internal(Some(factory.tok_env().clone()), limits.clone()).map_err(|e| clean(&e.to_string()))?;
     check_spec(&spec)?;
     check_optional_runs(&spec)?;
     let empty = empty_terminals(&spec, &limits)?;
@@ -210,10 +206,44 @@ fn parse(factory: &ParserFactory, kind: Kind, source: &str) -> Result<TokenParse
     let mut parser = parser.map_err(|e| clean(&e.to_string()))?;
     check_rules_end(parser.parser.grammar(), &empty)?;
     parser.start_without_prompt();
-    if kind == Kind::Lark {
-        parser.enable_cancellation();
-    }
     Ok(parser)
+}
+
+/// Errors name the place in the schema.
+fn parse_schema(factory: &ParserFactory, source: &str) -> Result<TokenParser, String> {
+    let whole = Schema::new(source)?;
+    let start = Instant::now();
+    let lowered = |schema: &Value| {
+        let grammar = TopLevelGrammar::from_json_schema(schema::with_spaces(schema));
+        ffi::caught(|| lower(factory, grammar)).map_err(|e| clean(&e))
+    };
+    let finished = |lowered| ffi::caught(|| finish(factory, lowered)).map_err(|e| clean(&e));
+    let with_place = |reason: String, again: &dyn Fn(&Value) -> Option<String>| {
+        let is_quick = start.elapsed() < MAX_TIME_TO_REPEAT;
+        let (at, own) = if is_quick { place::find(&whole, reason.clone(), again) } else { place::whole(&reason) };
+        // The part's own reason says more, unless it speaks of the answer, of which it is a part only.
+        format!("at {at}: {}", if own == NO_ANSWER { reason } else { own })
+    };
+    let rules = lowered(&whole.root).map_err(|reason| with_place(reason, &|part| lowered(part).err()))?;
+    finished(rules).map_err(|reason| with_place(reason, &|part| lowered(part).and_then(finished).err()))
+}
+
+fn parse_source(factory: &ParserFactory, kind: Kind, source: &str) -> Result<TokenParser, String> {
+    let parse = |grammar: TopLevelGrammar| finish(factory, lower(factory, grammar)?);
+    match kind {
+        Kind::JsonSchema => parse_schema(factory, source),
+        Kind::Regex => {
+            super::check_regex(source, false)?;
+            // It becomes /.../ in a Lark grammar, where // starts a comment.
+            parse(TopLevelGrammar::from_regex(if source.is_empty() { "(?:)" } else { source }))
+        }
+        Kind::Lark => {
+            lark::check(source)?;
+            let mut parser = parse(TopLevelGrammar::from_lark(source.to_string()))?;
+            parser.enable_cancellation();
+            Ok(parser)
+        }
+    }
 }
 
 pub fn compile(factory: &ParserFactory, kind: Kind, source: &str) -> Result<TokenParser, String> {
@@ -223,7 +253,7 @@ pub fn compile(factory: &ParserFactory, kind: Kind, source: &str) -> Result<Toke
     }
     on_large_stack(|| {
         limits::begin_memory(usize::MAX);
-        let parser = parse(factory, kind, source)?;
+        let parser = parse_source(factory, kind, source)?;
         match limits::live_bytes() {
             bytes if bytes > MAX_LIVE_BYTES => Err(format!("it takes {bytes} bytes, the limit is {MAX_LIVE_BYTES}")),
             _ => Ok(parser),

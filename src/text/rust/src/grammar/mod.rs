@@ -4,6 +4,7 @@
 mod compile;
 mod deadline;
 mod lark;
+mod place;
 mod schema;
 mod vocabulary;
 

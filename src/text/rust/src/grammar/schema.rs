@@ -3,12 +3,13 @@
 //!
 //! What comes out has no `$schema`, no annotations, and every target of a `$ref` right below `$defs`.
 
+use super::place::below;
 use llguidance::regex_to_lark;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 
 /// They allow no answer more or less. Everything that is in no list of this file is an error.
-const ANNOTATIONS: [&str; 14] = [
+const ANNOTATIONS: [&str; 17] = [
     "$anchor",
     "$comment",
     "$schema",
@@ -20,6 +21,9 @@ const ANNOTATIONS: [&str; 14] = [
     "discriminator",
     "example",
     "examples",
+    "markdownDescription",
+    "nullable",
+    "propertyOrdering",
     "readOnly",
     "title",
     "writeOnly",
@@ -43,6 +47,38 @@ const PLAIN: [&str; 15] = [
     "type",
 ];
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
+/// What llguidance obeys beside the keywords of JSON Schema.
+const OWN: &str = "x-guidance";
+
+/// The formats of texts that llguidance obeys.
+const TEXT_FORMATS: [&str; 10] =
+    ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"];
+/// Formats of OpenAPI that say how a text is used, not how it reads.
+const TEXT_ANNOTATIONS: [&str; 3] = ["binary", "byte", "password"];
+/// Formats of numbers in OpenAPI's registry and its likes: how a program keeps the number. They forbid no digits.
+const NUMBER_ANNOTATIONS: [&str; 21] = [
+    "decimal",
+    "decimal128",
+    "double",
+    "double-int",
+    "float",
+    "float16",
+    "float32",
+    "float64",
+    "int",
+    "int16",
+    "int32",
+    "int64",
+    "int8",
+    "long",
+    "uint",
+    "uint16",
+    "uint32",
+    "uint64",
+    "uint8",
+    "unix-time",
+    "unixtime",
+];
 
 /// llguidance reads numbers as 64 bit floats.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
@@ -56,11 +92,6 @@ type Checked<T> = Result<T, String>;
 
 fn refuse<T>(at: &str, what: impl std::fmt::Display) -> Checked<T> {
     Err(format!("at {at}: {what}"))
-}
-
-/// The JSON pointer of a member.
-fn below(at: &str, key: impl std::fmt::Display) -> String {
-    format!("{at}/{}", key.to_string().replace('~', "~0").replace('/', "~1"))
 }
 
 /// The fragment of a URI as text.
@@ -94,11 +125,24 @@ fn check_pattern(pattern: &str, at: &str) -> Checked<()> {
 }
 
 /// "integer" or ["string", "null"]; no type means every type.
-fn allows_strings(schema: &Map<String, Value>) -> bool {
+fn allows(schema: &Map<String, Value>, wanted: &[&str]) -> bool {
+    let is_wanted = |name: &Value| name.as_str().is_some_and(|name| wanted.contains(&name));
     match schema.get("type") {
         None => true,
-        Some(Value::Array(types)) => types.iter().any(|name| name == "string"),
-        Some(name) => name == "string",
+        Some(Value::Array(types)) => types.iter().any(is_wanted),
+        Some(name) => is_wanted(name),
+    }
+}
+
+/// Nothing for a format that no value of the schema's types can fail to have.
+fn format(value: &Value, schema: &Map<String, Value>, at: &str) -> Checked<Option<Value>> {
+    let Some(name) = value.as_str() else { return refuse(at, "must be a text") };
+    let (strings, numbers) = (allows(schema, &["string"]), allows(schema, &["integer", "number"]));
+    match name {
+        name if TEXT_FORMATS.contains(&name) => Ok(strings.then(|| value.clone())),
+        name if strings && TEXT_ANNOTATIONS.contains(&name) => Ok(None),
+        name if numbers && NUMBER_ANNOTATIONS.contains(&name) => Ok(None),
+        name => refuse(at, format_args!("Unknown format: {name}")),
     }
 }
 
@@ -146,7 +190,7 @@ impl Checker<'_> {
             "$id" | "id" if at != "#" => refuse(&here, format_args!("'{name}' below the root is not supported")),
             "$id" | "id" => Ok(None),
             "uniqueItems" if *value == Value::Bool(false) && !self.embedded => Ok(None),
-            name if ANNOTATIONS.contains(&name) => Ok(None),
+            name if ANNOTATIONS.contains(&name) || (name.starts_with("x-") && name != OWN) => Ok(None),
             name if DEFINITIONS.contains(&name) => {
                 self.members(value, &here)?;
                 Ok(None)
@@ -170,9 +214,12 @@ impl Checker<'_> {
                 check_pattern(value.as_str().unwrap_or_default(), &here)?;
                 Ok(Some(value.clone()))
             }
-            "format" if !allows_strings(schema) => refuse(&here, "'format' is supported for strings only"),
-            "format" if value == "unknown" => refuse(&here, "Unknown format: unknown"),
-            "format" => Ok(Some(value.clone())),
+            "format" => match format(value, schema, &here)? {
+                None if self.embedded && allows(schema, &["string"]) => {
+                    refuse(&here, format_args!("the format {value} inside %json is not supported"))
+                }
+                format => Ok(format),
+            },
             "multipleOf" if value.as_f64().is_none_or(|x| x <= 0.0) => refuse(&here, "'multipleOf' must be above 0"),
             name if PLAIN.contains(&name) => {
                 check_exact(value, &here)?;
@@ -241,7 +288,8 @@ impl Checker<'_> {
     }
 }
 
-fn checked(root: &Value, embedded: bool) -> Checked<Value> {
+/// The schema, and where the definitions of its `$defs` stood, as JSON pointers.
+fn checked(root: &Value, embedded: bool) -> Checked<(Value, HashMap<String, String>)> {
     let mut checker =
         Checker { root, embedded, names: HashMap::new(), taken: HashSet::new(), pending: Vec::new(), nodes: 0 };
     let mut schema = checker.schema(root, "#")?;
@@ -249,20 +297,31 @@ fn checked(root: &Value, embedded: bool) -> Checked<Value> {
     if let Value::Object(fields) = &mut schema {
         fields.insert("$defs".into(), Value::Object(definitions));
     }
-    Ok(schema)
+    Ok((schema, checker.names.into_iter().map(|(pointer, name)| (name, pointer)).collect()))
+}
+
+/// A schema whose keywords llguidance obeys, all of them.
+pub struct Schema {
+    pub root: Value,
+    /// Where the definitions of its `$defs` stood, as JSON pointers.
+    pub origins: HashMap<String, String>,
+}
+
+impl Schema {
+    pub fn new(source: &str) -> Checked<Self> {
+        let root: Value = serde_json::from_str(source).map_err(|e| format!("not valid JSON: {e}"))?;
+        let (root, origins) = checked(&root, false)?;
+        Ok(Schema { root, origins })
+    }
 }
 
 /// The schema as llguidance gets it.
-pub fn prepare(source: &str) -> Checked<Value> {
-    let root: Value = serde_json::from_str(source).map_err(|e| format!("not valid JSON: {e}"))?;
-    let mut schema = checked(&root, false)?;
-    if schema == Value::Bool(true) {
-        schema = Value::Object(Map::new());
-    }
+pub fn with_spaces(schema: &Value) -> Value {
+    let mut schema = if *schema == Value::Bool(true) { Value::Object(Map::new()) } else { schema.clone() };
     if let Value::Object(fields) = &mut schema {
-        fields.insert("x-guidance".into(), serde_json::json!({ "whitespace_pattern": WHITESPACE }));
+        fields.insert(OWN.into(), serde_json::json!({ "whitespace_pattern": WHITESPACE }));
     }
-    Ok(schema)
+    schema
 }
 
 /// A schema inside a Lark grammar.
@@ -289,13 +348,41 @@ mod tests {
             "prefixItems": [{"$ref": "#/$defs/a_1b"}, {"$ref": "#/$defs/items"}],
             "$defs": {"a_1b": {"$ref": "#"}, "items": {"$ref": "#/$defs/a_1b"}},
         });
-        assert_eq!(checked(&schema, false).unwrap(), expected);
+        let (checked, origins) = checked(&schema, false).unwrap();
+        assert_eq!(checked, expected);
+        let origins = |name: &str| origins.get(name).map(String::as_str);
+        assert_eq!([origins("a_1b"), origins("items")], [Some("/definitions/a~1b"), Some("/items")]);
+    }
+
+    #[test]
+    fn annotations_are_left_out() {
+        let schema = json!({"type": "object", "title": "t", "x-order": 1, "nullable": true, "properties": {
+            "a": {"type": "integer", "format": "int32", "markdownDescription": "b"},
+            "b": {"type": "string", "format": "byte"},
+            "c": {"type": ["number", "null"], "format": "date"},
+            "d": {"type": "string", "format": "date"}}, "propertyOrdering": ["a"]});
+        let expected = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"},
+            "c": {"type": ["number", "null"]}, "d": {"type": "string", "format": "date"}}, "$defs": {}});
+        assert_eq!(checked(&schema, false).unwrap().0, expected);
+        for (schema, error) in [
+            (json!({"a": {"type": "string", "format": "int32"}}), "at #/properties/a/format: Unknown format: int32"),
+            (json!({"a": {"type": "integer", "format": "byte"}}), "at #/properties/a/format: Unknown format: byte"),
+            (json!({"a": {"format": "wombat"}}), "at #/properties/a/format: Unknown format: wombat"),
+            (json!({"a": {"format": 3}}), "at #/properties/a/format: must be a text"),
+            (json!({"a": {"xx-order": 3}}), "at #/properties/a: the keyword 'xx-order' is not supported"),
+            (json!({"a": {"x-guidance": {}}}), "at #/properties/a: the keyword 'x-guidance' is not supported"),
+        ] {
+            assert_eq!(checked(&json!({"properties": schema}), false).unwrap_err(), error);
+        }
+        assert!(check_embedded(&json!({"x-order": 1, "type": "string", "format": "uuid"})).is_ok());
+        assert!(check_embedded(&json!({"type": "integer", "format": "int32"})).is_ok());
+        assert!(check_embedded(&json!({"type": "string", "format": "byte"})).is_err());
     }
 
     #[test]
     fn names_of_keywords_are_free_for_properties() {
         let schema = json!({"properties": {"title": {}, "not": true, "$schema": {"enum": [{"not": 1}]}}, "$defs": {}});
-        assert_eq!(checked(&schema, false).unwrap(), schema);
+        assert_eq!(checked(&schema, false).unwrap().0, schema);
     }
 
     #[test]
