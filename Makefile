@@ -3,6 +3,7 @@
 #   make demo     the same, prepares a real model, and lets it answer a question
 #   make test     builds and runs all tests; the last line is "N passed, N failed"
 #   make quick    the unit tests, the rules about the source and its format: what to run before a commit
+#   make fuzz     fuzzers on what reads files: SECONDS=60 for each of TARGETS (all; tests/fuzz)
 #   make format   formats the C++ files
 #   make python-test  builds the Python package with pip, and tests it
 #   make bench    measures the demo model, in place and naive
@@ -11,7 +12,7 @@
 MODEL := .models/smollm2-135m-instruct
 PYTHON := .venv/bin/python
 
-.PHONY: all build model python demo test quick format python-test bench clean install-deps
+.PHONY: all build model python demo test quick fuzz format python-test bench clean install-deps
 
 all: build
 
@@ -29,6 +30,11 @@ demo:
 test:
 	@scripts/install_deps.sh checks
 	@scripts/test.sh
+
+fuzz: SECONDS := 60
+fuzz:
+	@scripts/install_deps.sh checks
+	@scripts/fuzz.sh $(SECONDS) $(TARGETS)
 
 quick: install-deps
 	@scripts/test.sh quick
