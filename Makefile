@@ -4,6 +4,7 @@
 #   make test     builds and runs all tests; the last line is "N passed, N failed"
 #   make test-all what test leaves out too: sweeps, emulated instruction sets, all sanitizers on all tests
 #   make quick    the unit tests, the rules about the source and its format: what to run before a commit
+#   make fuzz     fuzzers on what reads files: SECONDS=60 for each of TARGETS (all; tests/fuzz)
 #   make format   formats the C++ files
 #   make python-test  builds the Python package with pip, and tests it
 #   make bench    measures the demo model, in place and naive
@@ -12,7 +13,11 @@
 MODEL := .models/smollm2-135m-instruct
 PYTHON := .venv/bin/python
 
+<<<<<<< HEAD
 .PHONY: all build model python demo test test-all quick format python-test bench clean install-deps
+=======
+.PHONY: all build model python demo test quick fuzz format python-test bench clean install-deps
+>>>>>>> w-fuzz
 
 all: build
 
@@ -31,9 +36,16 @@ test:
 	@scripts/install_deps.sh checks
 	@scripts/test.sh
 
+<<<<<<< HEAD
 test-all:
 	@scripts/install_deps.sh checks
 	@scripts/test.sh all
+=======
+fuzz: SECONDS := 60
+fuzz:
+	@scripts/install_deps.sh checks
+	@scripts/fuzz.sh $(SECONDS) $(TARGETS)
+>>>>>>> w-fuzz
 
 quick: install-deps
 	@scripts/test.sh quick

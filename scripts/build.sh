@@ -24,6 +24,7 @@ if [ ! -e "$folder/build.ninja" ] || [ CMakePresets.json -nt "$folder/build.ninj
   # Addresses are checked by clang, whose warnings then need no second pass over these files (clang_check.py); GCC else.
   case $preset in
     sanitize | asan | ubsan) CXX=${CXX:-$(scripts/clang_check.py --find-sanitizing 2>/dev/null || echo c++)} && export CXX ;;
+    fuzz) CXX=$(scripts/clang_check.py --find-sanitizing) && CC=${CXX%%++*}${CXX##*++} && export CXX CC ;; # libFuzzer is clang's
   esac
   cmake --preset "$configure"
   touch "$folder/build.ninja"

@@ -58,6 +58,7 @@ KERNEL_INCLUDES_BY_FILE = {"src/kernels/simd.h": {"immintrin.h"}}
 PUBLIC_HEADERS = 8
 PUBLIC_HEADER_LINES = 199
 FILE_LINES = 700
+KEPT_INPUTS = 1_000_000  # bytes of tests/fuzz/corpus
 COLUMNS = 120  # of C++; the rest of its format is tests/format_test.py's
 MACRO_LINES = 5
 
@@ -331,6 +332,11 @@ class Sizes(unittest.TestCase):
         long = [f"{f}: {read(f).count(chr(10))} lines" for f in FILES
                 if f.endswith(kinds) and read(f).count("\n") > FILE_LINES]
         self.assertEqual(long, [], f"more than {FILE_LINES} lines: split it")
+
+    def test_kept_inputs(self):
+        kept = [f for f in FILES if f.startswith("tests/fuzz/corpus/")]
+        self.assertTrue(kept)
+        self.assertLessEqual(sum((ROOT / f).stat().st_size for f in kept), KEPT_INPUTS)
 
     def test_columns(self):
         """A raw string cannot be wrapped."""

@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "base/one_line.h"
 #include "onnx/external_data.h"
 #include "onnx/graph_builder.h"
 #include "onnx/limits.h"
@@ -11,15 +12,6 @@
 
 namespace situ {
 namespace {
-
-// Names come from the file: no control characters and no endless text in a message.
-std::string one_line(std::string text) {
-  constexpr size_t kLongest = 2000;
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  if (text.size() > kLongest) text = text.substr(0, kLongest / 2) + " ... " + text.substr(text.size() - kLongest / 2);
-  return text;
-}
 
 void check_model(const onnx::ModelProto& model) {
   if (!model.graph) throw onnx::ImportError("not an ONNX model: it holds no graph");

@@ -199,6 +199,49 @@ inline Bytes model(const Bytes& graph, const std::vector<FunctionText>& function
   return out;
 }
 
+// A model with some of everything that the importer reads; data.bin beside it has 6 bytes or more.
+inline Bytes everything() {
+  GraphText branch;
+  branch.initializers = {i64_tensor("one", {1}, {1})};
+  branch.nodes = {node("F", {"x", "w"}, {"r"}, {float_attribute("alpha", 2)}, "call", "local")};
+  branch.outputs = {bare_value("r")};
+  FunctionText f;
+  f.name = "F";
+  f.inputs = {"a", "b"};
+  f.outputs = {"c"};
+  f.attributes = {"alpha"};
+  f.defaults = {int_attribute("k", 3)};
+  f.nodes = {node("Constant", {}, {"s"}, {ref_attribute("value_float", "alpha", 1)}),
+             node("Op", {"a", "b", "s"}, {"c"}, {ref_attribute("k", "k", 2)})};
+  Bytes floats = tensor("f", DType::kF32, {2});
+  protozero::pbf_writer floats_writer(floats);
+  const float values[] = {1, 2};
+  floats_writer.add_packed_float(4, values, values + 2);
+  Bytes halves = tensor("h", DType::kF16, {2});
+  protozero::pbf_writer halves_writer(halves);
+  halves_writer.add_int32(5, 0x3c00);
+  halves_writer.add_int32(5, 0x4000);
+  Bytes sparse;
+  protozero::pbf_writer sparse_writer(sparse);
+  sparse_writer.add_message(1, raw_tensor("sp", DType::kF32, {1}, raw<float>({5})));
+  sparse_writer.add_message(2, i64_tensor("", {1}, {2}));
+  const int64_t sparse_dims[] = {2, 2};
+  sparse_writer.add_packed_int64(3, sparse_dims, sparse_dims + 2);
+  GraphText g;
+  g.inputs = {value("x", DType::kF32, {"B", "", "4"}), value("c", DType::kBool, {})};
+  g.outputs = {value("y", DType::kF32, {"B", "4"})};
+  g.initializers = {
+      raw_tensor("w", DType::kF32, {2, 2}, raw<float>({1, 2, 3, 4})), floats, halves,
+      external_tensor("e", DType::kU8, {4}, {{"location", "data.bin"}, {"offset", "2"}, {"length", "4"}})};
+  g.sparse_initializers = {sparse};
+  g.nodes = {
+      node("If", {"c"}, {"t"},
+           {graph_attribute("then_branch", branch.bytes()), graph_attribute("else_branch", branch.bytes())}, "if"),
+      node("Op", {"t", "", "f", "h", "sp", "e"}, {"y"},
+           {ints_attribute("axes", {0, -1}), string_attribute("mode", "m")}, "op")};
+  return model(g.bytes(), {f}, {{"", 18}, {"local", 1}});
+}
+
 // A folder that is gone after the test; in memory where that is offered, since some tests write 20,000 files.
 class TempFolder {
  public:

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/one_line.h"
+
 namespace situ {
 namespace {
 
@@ -206,7 +208,7 @@ Result<Tensor> read_npy(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return Status::error(path.string() + ": cannot be read: " + std::strerror(errno));
   Result<Tensor> tensor = read(file, size);
-  if (!tensor.is_ok()) return tensor.status().with_context(path.string());
+  if (!tensor.is_ok()) return one_line(tensor.status().with_context(path.string()));
   return tensor;
 }
 

@@ -5,27 +5,15 @@
 #include <random>
 
 #include "pipelines/encoder_inputs.h"
+#include "pipelines/test_npy.h"
 #include "text/test_models.h"
 
 namespace situ {
 namespace {
 
-const std::string kFloats(
-    "\x00\x00\x80\x3f\x00\x00\x00\xc0\x00\x00\x00\x3f\x00\x00\x00\x00\x00\x00\x20\x41\x00\x00\xc8\x42",
-    24);  // 1, -2, 0.5, 0, 10, 100
-
-std::string npy(const std::string& header, const std::string& data, int major = 1, int minor = 0) {
-  std::string file = "\x93NUMPY";
-  file += static_cast<char>(major);
-  file += static_cast<char>(minor);
-  const size_t length = header.size() + 1;
-  for (int i = 0; i < (major == 1 ? 2 : 4); ++i) file += static_cast<char>(length >> (8 * i) & 255);
-  return file + header + "\n" + data;
-}
-
-std::string header(const std::string& descr, const std::string& shape, const std::string& fortran = "False") {
-  return "{'descr': " + descr + ", 'fortran_order': " + fortran + ", 'shape': " + shape + ", }   ";
-}
+using test_npy::header;
+using test_npy::kFloats;
+using test_npy::npy;
 
 Result<Tensor> read(const std::string& bytes) {
   static const testing::TempFolder folder;
@@ -88,6 +76,7 @@ TEST(Npy, RefusesWhatItCannotRead) {
     ASSERT_FALSE(refused.is_ok()) << words;
     EXPECT_NE(refused.status().message().find("x.npy: "), std::string::npos);
     EXPECT_NE(refused.status().message().find(words), std::string::npos) << refused.status().message();
+    EXPECT_EQ(refused.status().message().find('\n'), std::string::npos) << refused.status().message();
   }
   testing::TempFolder folder;
   EXPECT_NE(read_npy(folder.path()).status().message().find("not a regular file"), std::string::npos);

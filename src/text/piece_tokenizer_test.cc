@@ -3,53 +3,25 @@
 
 #include <cmath>
 #include <limits>
-#include <protozero/pbf_writer.hpp>
 #include <random>
 
 #include "text/decode_stream.h"
 #include "text/language_tokens.h"
 #include "text/piece_model.h"
 #include "text/test_models.h"
+#include "text/test_pieces.h"
 #include "text/tokenizer.h"
 
 namespace situ {
 namespace {
 
 using nlohmann::json;
+using testing::chars_map;
+using testing::kPieces;
+using testing::Piece;
+using testing::piece_model;
 using testing::TempFolder;
 using Ids = std::vector<int64_t>;
-
-#define SPACE "\xE2\x96\x81"
-
-struct Piece {
-  std::string text;
-  float score;
-  int type;
-};
-const std::vector<Piece> kPieces{{"<unk>", 0, 2},       {"<s>", 0, 3},        {"</s>", 0, 3},  {SPACE, -3, 1},
-                                 {SPACE "the", -1, 1},  {SPACE "cat", -2, 1}, {"s", -2.5f, 1}, {"a", -3.1f, 1},
-                                 {"t", -3.2f, 1},       {"c", -3.3f, 1},      {"h", -3.4f, 1}, {"e", -3.5f, 1},
-                                 {SPACE "s", -2.8f, 1}, {"at", -2.2f, 1},     {",", -4, 1},    {"n", -3.6f, 1}};
-
-// sentencepiece_model.proto: a unigram model without replaced characters, or with these.
-std::string piece_model(const std::vector<Piece>& pieces = kPieces, const std::string& chars_map = "") {
-  std::string bytes;
-  protozero::pbf_writer model(bytes);
-  for (const Piece& p : pieces) {
-    protozero::pbf_writer piece(model, 1);
-    piece.add_string(1, p.text);
-    piece.add_float(2, p.score);
-    piece.add_enum(3, p.type);
-  }
-  {
-    protozero::pbf_writer trainer(model, 2);
-    trainer.add_enum(3, 1);  // unigram
-  }
-  protozero::pbf_writer normalizer(model, 3);
-  normalizer.add_string(1, "identity");
-  if (!chars_map.empty()) normalizer.add_bytes(2, chars_map);
-  return bytes;
-}
 
 // {"piece": id} of the pieces after the first three, from `first` on.
 json vocabulary(int64_t first, json others) {
@@ -243,24 +215,14 @@ TEST(PieceTokenizer, NamesTheFileThatIsMissing) {
   }
 }
 
-// A double array of 256 units, whose root leads by 'a' to a unit with a value.
-std::string chars_map(uint32_t root, uint32_t leaf, uint32_t value, const std::string& replacements) {
-  std::vector<uint32_t> units(256, 0x80000000);
-  units[0] = root;
-  units['a'] = leaf;
-  units['a' ^ 1] = value | 0x80000000;
-  uint32_t bytes = static_cast<uint32_t>(units.size() * 4);
-  std::string map(reinterpret_cast<const char*>(&bytes), 4);
-  return map.append(reinterpret_cast<const char*>(units.data()), bytes) + replacements;
-}
-
 TEST(PieceModel, ReplacesCharacters) {
   const std::string replacements("t\0", 2);
   const std::string good = piece_model(kPieces, chars_map(0, 1 << 10 | 1 << 8 | 'a', 0, replacements));
   ASSERT_TRUE(check_piece_model(good).is_ok()) << check_piece_model(good).message();
   TempFolder folder;
   folder.write("x.model", good);
-  EXPECT_EQ(PieceModel::load(folder.path() / "x.model")->encode("a").value(), (std::vector<std::string>{SPACE, "t"}));
+  EXPECT_EQ(PieceModel::load(folder.path() / "x.model")->encode("a").value(),
+            (std::vector<std::string>{SITU_SPACE, "t"}));
 }
 
 TEST(PieceModel, HostileFilesAreRefused) {
