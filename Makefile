@@ -13,11 +13,7 @@
 MODEL := .models/smollm2-135m-instruct
 PYTHON := .venv/bin/python
 
-<<<<<<< HEAD
-.PHONY: all build model python demo test test-all quick format python-test bench clean install-deps
-=======
-.PHONY: all build model python demo test quick fuzz format python-test bench clean install-deps
->>>>>>> w-fuzz
+.PHONY: all build model python demo test test-all quick fuzz format python-test bench clean install-deps
 
 all: build
 
@@ -36,16 +32,14 @@ test:
 	@scripts/install_deps.sh checks
 	@scripts/test.sh
 
-<<<<<<< HEAD
 test-all:
 	@scripts/install_deps.sh checks
 	@scripts/test.sh all
-=======
+
 fuzz: SECONDS := 60
 fuzz:
 	@scripts/install_deps.sh checks
 	@scripts/fuzz.sh $(SECONDS) $(TARGETS)
->>>>>>> w-fuzz
 
 quick: install-deps
 	@scripts/test.sh quick
