@@ -95,8 +95,9 @@ class OracleTest(EncoderDecoderCase):
                 self.check(beams, naive_beams, oracle.beams(source, 3)[0])
 
     def test_sources_of_other_lengths(self):
-        """The same file takes a source of one token and one as long as the table of positions."""
-        for name, lengths in {"bart": (1, 2, CONTEXT), "t5-pair": (1, 2, CONTEXT), "layers-t5": (1, CONTEXT), "features": (1, 3, CONTEXT), "halves": (2, 50)}.items():
+        """The same file takes a source of one token and one as long as the table of positions; and where there is none, an array that
+        becomes many more rows than the context has tokens."""
+        for name, lengths in {"bart": (1, 2, CONTEXT), "t5-pair": (1, 2, CONTEXT), "layers-t5": (1, CONTEXT), "features": (1, 3, CONTEXT), "halves": (2, 50, 1000)}.items():
             spec = SPEC[name]
             for length in lengths:
                 with self.subTest(name, length=length):
@@ -448,6 +449,9 @@ class BadInputTest(EncoderDecoderCase):
 
     def test_an_array_of_no_rows(self):
         self.refuse(self.model(SPEC["features"]), "input_features", options=self.source(SPEC["features"], np.zeros((1, 0, tiny.FEATURES), np.float32)))
+
+    def test_an_array_of_more_rows_than_there_are_positions(self):
+        self.refuse(self.model(SPEC["features"]), CONTEXT, options=self.source(SPEC["features"], np.zeros((1, CONTEXT + 1, tiny.FEATURES), np.float32)))
 
     def test_ids_outside_the_vocabulary(self):
         spec = SPEC["bart"]

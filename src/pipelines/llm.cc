@@ -48,12 +48,22 @@ int64_t rows_of_table(const Graph& graph) {
   return rows;
 }
 
+// Rows of a source: what the files say. Else ids are as many as the decoder's; but how many rows arrays become, nobody
+// says before they are there: room for so many is address space alone.
+void set_source_length(const Model::Impl& m, EngineOptions* engine) {
+  constexpr int64_t kRowsOfArrays = 16384;  // some 6 minutes of sound
+  engine->source_length = m.folder.source_length > 0 ? m.folder.source_length : m.folder.context_length;
+  if (m.folder.source_length > 0 || !m.files.encoder || !takes_open_arrays(m.files.encoder->graph)) return;
+  engine->counted_source = engine->source_length > 0 ? engine->source_length : m.context_length;
+  engine->source_length = std::max(kRowsOfArrays, m.context_length);
+}
+
 Status load_engine(Model::Impl& m, const LoadOptions& options) {
   EngineOptions engine;
   engine.names = m.folder.names;
   engine.context_length = m.context_length;
   engine.declared_context = m.folder.context_length;
-  engine.source_length = m.folder.source_length;
+  set_source_length(m, &engine);
   engine.memory = options.memory;
   const int64_t beams = default_beams(m.folder.generation);
   engine.sequences = std::max(options.sequences, beams);

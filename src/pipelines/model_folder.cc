@@ -156,7 +156,6 @@ Status read_transformers(ModelFolder* m) {
         SITU_RETURN_IF_ERROR(token_count(config, *json, key, &m->context_length));
     for (const char* key : {"max_source_positions", "max_encoder_position_embeddings"})
       if (encoder) SITU_RETURN_IF_ERROR(token_count(config, *json, key, &m->source_length));
-    if (encoder && m->source_length == 0) m->source_length = m->context_length;
     SITU_RETURN_IF_ERROR(read_eos(config, *json, &m->eos_ids));
     if (!m->lookup_file.empty()) SITU_RETURN_IF_ERROR(read_media_tokens(config.string(), *json, &m->media));
   }

@@ -28,7 +28,7 @@ struct ModelFolder {
   std::string missing_tokenizer;  // the file without which there is no text; "": there is a tokenizer
   InputNames names;
   int64_t context_length = 0;  // 0: not declared
-  int64_t source_length = 0;   // most tokens that an encoder takes; 0: not declared
+  int64_t source_length = 0;   // most tokens that an encoder takes, or rows that it makes; 0: not declared
   std::vector<int64_t> eos_ids;
   GenerationConfig generation;
 };

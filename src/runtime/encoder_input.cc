@@ -89,6 +89,15 @@ bool encoder_takes_ids(const Graph& encoder) {
                       [&](ValueId v) { return dtype_is_float(encoder.values[v].info.type); });
 }
 
+bool takes_open_arrays(const Graph& encoder) {
+  return std::any_of(encoder.inputs.begin(), encoder.inputs.end(), [&](ValueId v) {
+    const ValueInfo& info = encoder.values[v].info;
+    return dtype_is_float(info.type) &&
+           (info.shape.empty() ||
+            std::any_of(info.shape.begin() + 1, info.shape.end(), [](const Dim& d) { return !d.is_const(); }));
+  });
+}
+
 Status check_encoder_input(const Graph& graph, const EncoderInput& input, int64_t most_rows) {
   const bool takes_ids = encoder_takes_ids(graph);
   for (const auto& [name, tensor] : input.tensors) {

@@ -21,6 +21,8 @@ struct EncoderInput {
 
 // Whether the encoder takes token ids: none of its inputs is of floats.
 bool encoder_takes_ids(const Graph& encoder);
+// Whether it takes arrays whose extents are known when they are given only.
+bool takes_open_arrays(const Graph& encoder);
 // Errors name an input that is missing, unknown or of another type, rank or extent; a source that is empty, or longer
 // than `most_rows`.
 Status check_encoder_input(const Graph& encoder, const EncoderInput& input, int64_t most_rows);

@@ -339,7 +339,7 @@ int64_t InPlaceEngine::fixed_state_bytes() const {
   int64_t sum = 0;
   for (const StateLayout& s : decode_plan_.states) {
     if (s.pair.rule == StateRule::kReplace) sum += kWholeSlotsPerSequence * s.slot_bytes();
-    if (s.pair.rule == StateRule::kSource && encoder_) sum += encoder_->most_rows() * s.slot_bytes();
+    if (s.pair.rule == StateRule::kSource && encoder_) sum += encoder_->counted_rows() * s.slot_bytes();
   }
   return sum;
 }

@@ -10,10 +10,6 @@ namespace {
 // Programs for so many different extents are kept: a picture's size is seldom another one each time.
 constexpr size_t kMostEntries = 8;
 
-bool batch_aside_const(const Shape& shape) {
-  return !shape.empty() && std::all_of(shape.begin() + 1, shape.end(), [](const Dim& d) { return d.is_const(); });
-}
-
 }  // namespace
 
 Result<std::unique_ptr<SourceWriter>> SourceWriter::create(const ModelFiles& files, const EngineOptions& options,
@@ -21,23 +17,19 @@ Result<std::unique_ptr<SourceWriter>> SourceWriter::create(const ModelFiles& fil
                                                            ThreadPool& pool) {
   std::unique_ptr<SourceWriter> w(new SourceWriter(files, options, decoder, pool));
   const Graph& graph = w->encoder();
-  Extents extents;
-  bool known = true;
-  for (const ValueId v : graph.inputs) {
-    const ValueInfo& info = graph.values[v].info;
-    if (dtype_is_float(info.type)) {
-      if (!batch_aside_const(info.shape)) {
-        known = false;
-        continue;
-      }
-      std::vector<int64_t> dims{1};
-      for (size_t i = 1; i < info.shape.size(); ++i) dims.push_back(info.shape[i].value());
-      extents[graph.values[v].name] = dims;
-    }
-  }
   w->takes_ids_ = encoder_takes_ids(graph);
   w->most_rows_ = source_length_of(options);
-  if (known) SITU_RETURN_IF_ERROR(w->compile_for(extents, packs));
+  w->counted_rows_ = options.counted_source;
+  if (takes_open_arrays(graph)) return w;
+  Extents extents;
+  for (const ValueId v : graph.inputs) {
+    const ValueInfo& info = graph.values[v].info;
+    if (!dtype_is_float(info.type)) continue;
+    std::vector<int64_t> dims{1};
+    for (size_t i = 1; i < info.shape.size(); ++i) dims.push_back(info.shape[i].value());
+    extents[graph.values[v].name] = dims;
+  }
+  SITU_RETURN_IF_ERROR(w->compile_for(extents, packs));
   return w;
 }
 
@@ -77,7 +69,11 @@ Status SourceWriter::compile_for(const Extents& extents, PackStore& packs) {
                            ", not known before it runs, or not those of other sources");
     if (rows.is_const()) entry->rows = rows.value();
   }
-  if (entry->rows > most_rows_) most_rows_ = std::max(most_rows_, entry->rows);
+  // What other programs are planned for is settled once they are.
+  if (entry->rows > most_rows_ && executor_)
+    return Status::error(Code::kContextExceeded, "a source of " + std::to_string(entry->rows) +
+                                                     " rows; the decoder takes at most " + std::to_string(most_rows_));
+  most_rows_ = std::max(most_rows_, entry->rows);
   const int64_t tokens = takes_ids_ ? most_rows_ : 1;
   Result<Plan> plan = make_plan(graph, entry->compiled.binding, {tokens, tokens, 1, most_rows_});
   if (!plan.is_ok()) return plan.status().with_context("encoder");
