@@ -44,7 +44,7 @@ class SamplingTest(CliTest):
     # -- sampling
 
     def test_greedy_is_the_default_and_has_no_seed(self):
-        for options in ([], ["--seed", 5], ["--temperature", 0], ["--sample", "--temperature", 0, "--top-p", 0.5], ["--top-k", 1], ["--top-p", 1e-9], ["--min-p", 1]):
+        for options in ([], ["--seed", 5], ["--temperature", 0], ["--sample", "--temperature", 0, "--top-p", 0.5], ["--top-k", 1], ["--top-p", 1e-9], ["--top-p", 0], ["--min-p", 1]):
             self.assertEqual(self.ids_of(*options), self.ids, options)
         self.assertNotIn("seed", self.generate(self.model, self.prompt, "--seed", 5))
         self.assertNotIn("logprobs", self.generate(self.model, self.prompt))
@@ -73,10 +73,13 @@ class SamplingTest(CliTest):
         folder = self.folder / "configured"
         shutil.copytree(self.model, folder)
         (folder / "generation_config.json").write_text(json.dumps({"do_sample": True, "top_k": 1, "repetition_penalty": 5.0, "top_p": "x"}))
-        self.assertEqual(self.ids_of(model=folder), self.ids)  # greedy takes nothing from there
+        penalised = self.ids_of("--repetition-penalty", 5)
+        self.assertEqual(self.ids_of(model=folder), penalised)  # greedy takes penalties alone from there
+        self.assertEqual(self.ids_of("--repetition-penalty", 1, model=folder), self.ids)
+        self.assertEqual(self.ids_of("--beams", 2, model=folder), self.ids_of("--beams", 2, "--repetition-penalty", 5))
         self.refused(Run("run", folder, "--prompt-ids", "1", "--sample"), "generation_config.json", "top_p", '"x"')
         sampled = self.ids_of("--sample", "--top-p", 1, model=folder)
-        self.assertEqual(sampled, self.ids_of("--repetition-penalty", 5))  # top_k 1
+        self.assertEqual(sampled, penalised)  # top_k 1
         self.assertEqual(self.ids_of("--sample", "--top-p", 1, "--repetition-penalty", 1, model=folder), self.ids)
 
     # -- penalties and bans
@@ -224,7 +227,7 @@ class SamplingTest(CliTest):
 
     def test_misuse(self):
         cases = [(["--temperature", "-1"], ["temperature", "-1"]), (["--temperature", "nan"], ["temperature", "nan"]), (["--temperature", "hot"], ["--temperature", "hot"]),
-                 (["--top-p", "0"], ["top_p", "0"]), (["--top-p", "1.5"], ["top_p", "1.5"]), (["--top-k", "-1"], ["top_k", "-1"]), (["--top-k", "2.5"], ["--top-k", "2.5"]),
+                 (["--top-p", "-0.1"], ["top_p", "-0.1"]), (["--top-p", "1.5"], ["top_p", "1.5"]), (["--top-k", "-1"], ["top_k", "-1"]), (["--top-k", "2.5"], ["--top-k", "2.5"]),
                  (["--min-p", "2"], ["min_p", "2"]), (["--typical-p", "0"], ["typical_p", "0"]), (["--repetition-penalty", "0"], ["repetition_penalty", "0"]),
                  (["--presence-penalty", "inf"], ["presence_penalty", "inf"]), (["--frequency-penalty", "nan"], ["frequency_penalty", "nan"]), (["--no-repeat-ngram", "-2"], ["no_repeat_ngram", "-2"]),
                  (["--logit-bias", "5"], ["--logit-bias", "5"]), (["--logit-bias", "x=1"], ["x=1"]), (["--logit-bias", "5=x"], ["5=x"]), (["--logit-bias", "96=1"], ["logit_bias", 96]),
