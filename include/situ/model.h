@@ -118,8 +118,7 @@ class Model {
   Result<Generation> generate(const Prompt& prompt, const GenerateOptions& options, const TokenCallback& on_token);
   // Several prompts, each with the answer it has alone: tokens and seed do not depend on the others. Up to
   // LoadOptions::batch are computed together, as far as they have room. `on_token` says whose a token is; false ends
-  // that answer. Beams: one by one. Errors: as above, but one that ends an answer ends it alone, unless all fail at
-  // once.
+  // that answer. Beams: one by one. Errors: as above; a failing answer ends alone, unless all fail before a token.
   using BatchCallback = std::function<bool(size_t prompt, const Token&)>;
   Result<std::vector<Generation>> generate(std::span<const std::vector<int64_t>> prompts,
                                            const GenerateOptions& options, const BatchCallback& on_token);
