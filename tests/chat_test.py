@@ -51,6 +51,25 @@ class ChatTest(CliTest):
         answers = self.chat(["/system Be", "a\\", "b", "/system", "/undo", "c"], "--system", "No")
         self.assertEqual(answers.stdout.split("\n"), [self.reply("s:Be;u:a\nb;a:"), self.reply("u:c;a:"), ""])
 
+    def test_replies_end_where_the_tokenizers_token_says_so(self):
+        ids = [ord(c) - 32 for c in self.reply("u:Hi;a:")]
+
+        def of(*arguments):
+            answer = json.loads(Run("run", self.model, "-n", 4, "--json", *arguments).out)
+            return answer["output_ids"], answer["finish_reason"]
+
+        config = self.model / "tokenizer_config.json"
+        before = config.read_text()
+        config.write_text(json.dumps({"chat_template": TEMPLATE, "eos_token": chr(32 + ids[2])}))
+        try:
+            self.assertEqual(of("--prompt", "Hi", "--chat"), (ids[:2], "stop"))
+            self.assertEqual(of("--prompt", "Hi", "--chat", "--ignore-eos"), (ids, "length"))
+            self.assertEqual(of("--prompt", "u:Hi;a:"), (ids, "length"))
+            answers = subprocess.run([cli_case.SITU, "chat", self.model, "-n", "4"], input="Hi\n", capture_output=True, text=True, timeout=60, env={**os.environ, "SITU_CACHE_DIR": ""})
+            self.assertEqual(answers.stdout, "".join(chr(32 + i) for i in ids[:2]) + "\n")
+        finally:
+            config.write_text(before)
+
     def test_saved_conversations(self):
         path = self.folder / "saved.json"
         saved = self.chat(["Hi", f"/save {path}"])

@@ -5,10 +5,13 @@
 Needs numpy and onnx (`make python`).
 """
 import json
+import os
 import shutil
+import subprocess
 
 import numpy as np
 
+import cli_case
 import tiny_exports
 import tiny_models
 from cli_case import COUNT, CliTest, Run, main
@@ -143,6 +146,27 @@ class SamplingTest(CliTest):
         bans = [o for i in range(tiny_models.VOCABULARY) for o in ("--logit-bias", f"{i}=-inf")]
         for sample in ([], ["--sample"]):
             self.refused(Run("run", self.model, "--prompt-ids", "1", *bans, *sample), "model.onnx", "no token can be chosen", "logit_bias")
+
+    # -- where it fails
+
+    def test_an_answer_that_fails_is_shown_as_far_as_it_came(self):
+        rows = 6  # the sixth token is followed by no number
+        table = np.zeros((rows, tiny_models.VOCABULARY))
+        table[np.arange(rows), np.arange(1, rows + 1)] = 5
+        table[rows - 1, 7] = np.nan
+        folder = tiny_exports.write_table_model(table, self.folder / "fails", tokenizer=tokenizer_json(), tokenizer_config={"chat_template": "{{ messages[-1].content }}"})
+        error = f"{folder / 'model.onnx'}: logits of id 7 are not a number after 5 new tokens"
+        for options in ([], ["--beams", 2], ["--naive"], ["--sample", "--top-k", 1]):
+            run = Run("run", folder, "--prompt", CHARACTERS[0], "-n", 20, "--json", *options)
+            answer = json.loads(run.out)
+            self.assertEqual((run.code, run.err), (2, f"situ: {error}\n"), run)
+            self.assertEqual((answer["output_ids"], answer["text"], answer["finish_reason"], answer["error"]), ([1, 2, 3, 4, 5], text_of([1, 2, 3, 4, 5]), "error", error))
+        run = Run("run", folder, "--prompt", CHARACTERS[0], "-n", 20)
+        self.assertEqual((run.code, run.out, run.err), (2, text_of([1, 2, 3, 4, 5]) + "\n", f"situ: {error}\n"), run)
+        self.refused(Run("run", folder, "--prompt-ids", rows - 1, "--json"), "logits of id 7 are not a number after 0 new tokens")
+        chat = subprocess.run([cli_case.SITU, "chat", folder], input=f"{CHARACTERS[0]}\n/exit\n", capture_output=True, text=True, env={**os.environ, "SITU_CACHE_DIR": ""})
+        self.assertEqual((chat.returncode, chat.stdout), (2, text_of([1, 2, 3, 4, 5]) + "\n"), chat)
+        self.assertIn(f"situ: {error}\n", chat.stderr)
 
     # -- where it stops
 
