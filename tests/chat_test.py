@@ -6,6 +6,7 @@ Needs numpy and onnx (`make python`).
 """
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -89,6 +90,19 @@ class ChatTest(CliTest):
             self.assertIn(word, error)
         self.refused(Run("chat", self.folder / "none"), "none")
         self.refused(Run("chat", self.model, "--echo"), "--echo")  # the prompt is no part of the reply
+
+    def test_a_file_that_is_made_shorter_ends_it_with_a_line(self):
+        folder = self.folder / "shorter"
+        shutil.copytree(self.model, folder)
+        with subprocess.Popen([cli_case.SITU, "chat", folder, "-n", "4", "--threads", "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, "SITU_CACHE_DIR": ""}) as process:
+            process.stdin.write("Hi\n")
+            process.stdin.flush()
+            process.stderr.readline()  # the reply is done
+            os.truncate(folder / "model.onnx", 100)
+            out, err = process.communicate("So?\n", timeout=60)
+            self.assertEqual((process.returncode, out), (2, self.reply("u:Hi;a:") + "\n"))
+            self.assertEqual(err, f"situ: {folder / 'model.onnx'}: cannot be read any more; a file that is in use must not be made shorter\n")
 
     def test_interrupts_end_a_line(self):
         with subprocess.Popen([cli_case.SITU, "chat", self.model, "-n", "4", "--threads", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -86,7 +86,7 @@ class Batch {
   }
   int64_t room_of(size_t prompt) const {
     const int64_t tokens = static_cast<int64_t>(prompts_[prompt].decoder.size());
-    return std::min(tokens + resolved_.length.most_new_after(tokens), model_.context_length);
+    return tokens + std::min(resolved_.length.most_new_after(tokens), model_.context_length - tokens);
   }
   // Alone, a request may try.
   bool has_room() const {

@@ -193,6 +193,31 @@ TEST(FailingAnswers, WrongPromptsAreSaidBeforeAnybodyIsAnswered) {
   EXPECT_EQ(calls, 0);
 }
 
+// Counts that no memory holds are refused, or as many as there can be.
+TEST(Numbers, OfAnySize) {
+  const onnx::test::TempFolder folder;
+  folder.write("model.onnx", table_model(chain()));
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const std::pair<const char*, int64_t LoadOptions::*> counts[] = {
+      {"steps of ", &LoadOptions::batch}, {"room for ", &LoadOptions::sequences}, {"", &LoadOptions::chunk}};
+  for (const auto& [words, count] : counts)
+    for (const int64_t value : {int64_t{1} << 20, int64_t{1} << 40, int64_t{1} << 62, kMost - 1, kMost}) {
+      LoadOptions options;
+      options.*count = value;
+      const Result<Model> model = Model::load(folder.path().string(), options);
+      if (model.is_ok()) continue;
+      EXPECT_NE(*words, 0) << model.status().message();
+      EXPECT_GT(value, int64_t{1} << 30);
+      EXPECT_EQ(model.status().code(), Code::kInvalidArgument);
+      const std::string said = words + std::to_string(value) + " sequences; from 1 to ";
+      EXPECT_NE(model.status().message().find(said), std::string::npos) << model.status().message();
+    }
+  Model model = load(chain());
+  const std::vector<Generation> all = model.generate(std::vector<Ids>{{0, 1}, {3}}, tokens(kMost), nullptr).value();
+  EXPECT_EQ(all[0].output_ids.size(), 64u - 2 + 1);
+  EXPECT_EQ(model.generate(Ids{0}, tokens(kMost), nullptr).value().output_ids.size(), 64u);
+}
+
 TEST(FailingAnswers, PerplexityToo) {
   Model model = load(chain_with(4, 7, NAN));
   EXPECT_TRUE(model.perplexity(Ids{0, 1, 2, 3}, {}).is_ok());
