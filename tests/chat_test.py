@@ -6,6 +6,7 @@ Needs numpy and onnx (`make python`).
 """
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -51,6 +52,25 @@ class ChatTest(CliTest):
         answers = self.chat(["/system Be", "a\\", "b", "/system", "/undo", "c"], "--system", "No")
         self.assertEqual(answers.stdout.split("\n"), [self.reply("s:Be;u:a\nb;a:"), self.reply("u:c;a:"), ""])
 
+    def test_replies_end_where_the_tokenizers_token_says_so(self):
+        ids = [ord(c) - 32 for c in self.reply("u:Hi;a:")]
+
+        def of(*arguments):
+            answer = json.loads(Run("run", self.model, "-n", 4, "--json", *arguments).out)
+            return answer["output_ids"], answer["finish_reason"]
+
+        config = self.model / "tokenizer_config.json"
+        before = config.read_text()
+        config.write_text(json.dumps({"chat_template": TEMPLATE, "eos_token": chr(32 + ids[2])}))
+        try:
+            self.assertEqual(of("--prompt", "Hi", "--chat"), (ids[:2], "stop"))
+            self.assertEqual(of("--prompt", "Hi", "--chat", "--ignore-eos"), (ids, "length"))
+            self.assertEqual(of("--prompt", "u:Hi;a:"), (ids, "length"))
+            answers = subprocess.run([cli_case.SITU, "chat", self.model, "-n", "4"], input="Hi\n", capture_output=True, text=True, timeout=60, env={**os.environ, "SITU_CACHE_DIR": ""})
+            self.assertEqual(answers.stdout, "".join(chr(32 + i) for i in ids[:2]) + "\n")
+        finally:
+            config.write_text(before)
+
     def test_saved_conversations(self):
         path = self.folder / "saved.json"
         saved = self.chat(["Hi", f"/save {path}"])
@@ -70,6 +90,19 @@ class ChatTest(CliTest):
             self.assertIn(word, error)
         self.refused(Run("chat", self.folder / "none"), "none")
         self.refused(Run("chat", self.model, "--echo"), "--echo")  # the prompt is no part of the reply
+
+    def test_a_file_that_is_made_shorter_ends_it_with_a_line(self):
+        folder = self.folder / "shorter"
+        shutil.copytree(self.model, folder)
+        with subprocess.Popen([cli_case.SITU, "chat", folder, "-n", "4", "--threads", "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, "SITU_CACHE_DIR": ""}) as process:
+            process.stdin.write("Hi\n")
+            process.stdin.flush()
+            process.stderr.readline()  # the reply is done
+            os.truncate(folder / "model.onnx", 100)
+            out, err = process.communicate("So?\n", timeout=60)
+            self.assertEqual((process.returncode, out), (2, self.reply("u:Hi;a:") + "\n"))
+            self.assertEqual(err, f"situ: {folder / 'model.onnx'}: cannot be read any more; a file that is in use must not be made shorter\n")
 
     def test_interrupts_end_a_line(self):
         with subprocess.Popen([cli_case.SITU, "chat", self.model, "-n", "4", "--threads", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

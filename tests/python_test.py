@@ -11,6 +11,7 @@ import os
 import pickle
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,10 +30,10 @@ import cli_case
 import tiny_exports
 import tiny_models
 from cli_case import COUNT
-from python_case import LONG, PythonTest
+from python_case import CHAT_TEMPLATE, LONG, PythonTest
 from python_errors import ErrorsTest  # noqa: F401: unittest finds it here
 from python_images import ImagesTest  # noqa: F401
-from sampling_test import text_of
+from sampling_test import CHARACTERS, text_of
 from thread_case import call_beside, wait_until_asleep
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -112,6 +113,43 @@ class GenerateTest(PythonTest):
         self.assertEqual(model.decode(model.encode_chat(messages)), "s1u2a")
         self.assertEqual(model.generate("2", chat=True, max_new_tokens=9).output_ids, model.generate("u2a", max_new_tokens=9).output_ids)
         self.assertEqual(model.generate(text, stop=[text_of(self.ids[3:5])], max_new_tokens=COUNT).text, text_of(self.ids[:3]))
+
+    def test_answers_that_fail(self):
+        table = np.zeros((6, tiny_models.VOCABULARY))
+        table[np.arange(6), np.arange(1, 7)] = 5
+        table[5, 7] = np.nan
+        model = situ.load(tiny_exports.write_table_model(table, self.folder / "fails"))
+        said = "logits of id 7 are not a number"
+        for options in ({}, {"beams": 2}, {"prompt_lookup": 3}):
+            answer = model.generate([0], **options)
+            self.assertEqual((answer.output_ids, answer.finish_reason), ([1, 2, 3, 4, 5], "error"), options)
+            self.assertIn(f"model.onnx: {said} after 5", answer.error)
+        with self.assertRaisesRegex(situ.SituError, said):
+            model.generate([5])
+        answers = model.generate([[0], [3], [5], [1]], max_new_tokens=3)
+        self.assertEqual([(a.output_ids, a.finish_reason) for a in answers], [([1, 2, 3], "length"), ([4, 5], "error"), ([], "error"), ([2, 3, 4], "length")])
+        self.assertEqual([a.error is None for a in answers], [True, False, False, True])
+        with self.assertRaisesRegex(situ.SituError, said):
+            model.generate([[5], [5]])
+        stream = model.stream([0])
+        self.assertEqual([next(stream).id for _ in range(5)], [1, 2, 3, 4, 5])
+        with self.assertRaisesRegex(situ.SituError, said) as caught:
+            next(stream)
+        self.assertEqual((caught.exception.code, stream.generation.output_ids, stream.generation.finish_reason), ("internal", [1, 2, 3, 4, 5], "error"))
+
+    def test_conversations_end_at_the_tokenizers_token(self):
+        folder = self.folder / "turns"
+        shutil.copytree(self.text_path, folder)
+        plain = situ.load(folder).generate("u2a", max_new_tokens=4).output_ids
+        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE, "eos_token": CHARACTERS[plain[2]]}))
+        model = situ.load(folder)
+        ids = model.encode_chat([{"role": "user", "content": "2"}])
+        raw = list(ids)
+        for answer, want in ((model.generate(ids, max_new_tokens=4), plain[:2]), (model.generate("2", chat=True, max_new_tokens=4), plain[:2]), (model.generate([ids, ids], max_new_tokens=4)[1], plain[:2]),
+                             (model.generate(raw, max_new_tokens=4), plain), (model.generate("u2a", max_new_tokens=4), plain), (model.generate([raw, ids], max_new_tokens=4)[1], plain),
+                             (model.generate(raw, max_new_tokens=4, end_of_turn=True), plain[:2]), (model.generate(ids, max_new_tokens=4, end_of_turn=False), plain)):
+            self.assertEqual(answer.output_ids, want)
+        self.assertEqual([t.id for t in model.stream(ids, max_new_tokens=4) if t.id >= 0], plain[:2])
 
     def test_prompts_of_any_kind(self):
         for prompt in (tuple(self.prompt), np.array(self.prompt), np.array(self.prompt, np.int32), list(np.array(self.prompt))):

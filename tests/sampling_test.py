@@ -5,10 +5,13 @@
 Needs numpy and onnx (`make python`).
 """
 import json
+import os
 import shutil
+import subprocess
 
 import numpy as np
 
+import cli_case
 import tiny_exports
 import tiny_models
 from cli_case import COUNT, CliTest, Run, main
@@ -44,7 +47,7 @@ class SamplingTest(CliTest):
     # -- sampling
 
     def test_greedy_is_the_default_and_has_no_seed(self):
-        for options in ([], ["--seed", 5], ["--temperature", 0], ["--sample", "--temperature", 0, "--top-p", 0.5], ["--top-k", 1], ["--top-p", 1e-9], ["--min-p", 1]):
+        for options in ([], ["--seed", 5], ["--temperature", 0], ["--sample", "--temperature", 0, "--top-p", 0.5], ["--top-k", 1], ["--top-p", 1e-9], ["--top-p", 0], ["--min-p", 1]):
             self.assertEqual(self.ids_of(*options), self.ids, options)
         self.assertNotIn("seed", self.generate(self.model, self.prompt, "--seed", 5))
         self.assertNotIn("logprobs", self.generate(self.model, self.prompt))
@@ -73,10 +76,13 @@ class SamplingTest(CliTest):
         folder = self.folder / "configured"
         shutil.copytree(self.model, folder)
         (folder / "generation_config.json").write_text(json.dumps({"do_sample": True, "top_k": 1, "repetition_penalty": 5.0, "top_p": "x"}))
-        self.assertEqual(self.ids_of(model=folder), self.ids)  # greedy takes nothing from there
+        penalised = self.ids_of("--repetition-penalty", 5)
+        self.assertEqual(self.ids_of(model=folder), penalised)  # greedy takes penalties alone from there
+        self.assertEqual(self.ids_of("--repetition-penalty", 1, model=folder), self.ids)
+        self.assertEqual(self.ids_of("--beams", 2, model=folder), self.ids_of("--beams", 2, "--repetition-penalty", 5))
         self.refused(Run("run", folder, "--prompt-ids", "1", "--sample"), "generation_config.json", "top_p", '"x"')
         sampled = self.ids_of("--sample", "--top-p", 1, model=folder)
-        self.assertEqual(sampled, self.ids_of("--repetition-penalty", 5))  # top_k 1
+        self.assertEqual(sampled, penalised)  # top_k 1
         self.assertEqual(self.ids_of("--sample", "--top-p", 1, "--repetition-penalty", 1, model=folder), self.ids)
 
     # -- penalties and bans
@@ -140,6 +146,27 @@ class SamplingTest(CliTest):
         bans = [o for i in range(tiny_models.VOCABULARY) for o in ("--logit-bias", f"{i}=-inf")]
         for sample in ([], ["--sample"]):
             self.refused(Run("run", self.model, "--prompt-ids", "1", *bans, *sample), "model.onnx", "no token can be chosen", "logit_bias")
+
+    # -- where it fails
+
+    def test_an_answer_that_fails_is_shown_as_far_as_it_came(self):
+        rows = 6  # the sixth token is followed by no number
+        table = np.zeros((rows, tiny_models.VOCABULARY))
+        table[np.arange(rows), np.arange(1, rows + 1)] = 5
+        table[rows - 1, 7] = np.nan
+        folder = tiny_exports.write_table_model(table, self.folder / "fails", tokenizer=tokenizer_json(), tokenizer_config={"chat_template": "{{ messages[-1].content }}"})
+        error = f"{folder / 'model.onnx'}: logits of id 7 are not a number after 5 new tokens"
+        for options in ([], ["--beams", 2], ["--naive"], ["--sample", "--top-k", 1]):
+            run = Run("run", folder, "--prompt", CHARACTERS[0], "-n", 20, "--json", *options)
+            answer = json.loads(run.out)
+            self.assertEqual((run.code, run.err), (2, f"situ: {error}\n"), run)
+            self.assertEqual((answer["output_ids"], answer["text"], answer["finish_reason"], answer["error"]), ([1, 2, 3, 4, 5], text_of([1, 2, 3, 4, 5]), "error", error))
+        run = Run("run", folder, "--prompt", CHARACTERS[0], "-n", 20)
+        self.assertEqual((run.code, run.out, run.err), (2, text_of([1, 2, 3, 4, 5]) + "\n", f"situ: {error}\n"), run)
+        self.refused(Run("run", folder, "--prompt-ids", rows - 1, "--json"), "logits of id 7 are not a number after 0 new tokens")
+        chat = subprocess.run([cli_case.SITU, "chat", folder], input=f"{CHARACTERS[0]}\n/exit\n", capture_output=True, text=True, env={**os.environ, "SITU_CACHE_DIR": ""})
+        self.assertEqual((chat.returncode, chat.stdout), (2, text_of([1, 2, 3, 4, 5]) + "\n"), chat)
+        self.assertIn(f"situ: {error}\n", chat.stderr)
 
     # -- where it stops
 
@@ -224,7 +251,7 @@ class SamplingTest(CliTest):
 
     def test_misuse(self):
         cases = [(["--temperature", "-1"], ["temperature", "-1"]), (["--temperature", "nan"], ["temperature", "nan"]), (["--temperature", "hot"], ["--temperature", "hot"]),
-                 (["--top-p", "0"], ["top_p", "0"]), (["--top-p", "1.5"], ["top_p", "1.5"]), (["--top-k", "-1"], ["top_k", "-1"]), (["--top-k", "2.5"], ["--top-k", "2.5"]),
+                 (["--top-p", "-0.1"], ["top_p", "-0.1"]), (["--top-p", "1.5"], ["top_p", "1.5"]), (["--top-k", "-1"], ["top_k", "-1"]), (["--top-k", "2.5"], ["--top-k", "2.5"]),
                  (["--min-p", "2"], ["min_p", "2"]), (["--typical-p", "0"], ["typical_p", "0"]), (["--repetition-penalty", "0"], ["repetition_penalty", "0"]),
                  (["--presence-penalty", "inf"], ["presence_penalty", "inf"]), (["--frequency-penalty", "nan"], ["frequency_penalty", "nan"]), (["--no-repeat-ngram", "-2"], ["no_repeat_ngram", "-2"]),
                  (["--logit-bias", "5"], ["--logit-bias", "5"]), (["--logit-bias", "x=1"], ["x=1"]), (["--logit-bias", "5=x"], ["5=x"]), (["--logit-bias", "96=1"], ["logit_bias", 96]),

@@ -421,3 +421,24 @@ def write_weights(spec, w, folder):
         onnx.save(model, folder / "model.onnx")
         (folder / "config.json").write_text(json.dumps({"max_position_embeddings": CONTEXT, "eos_token_id": VOCABULARY}))
     return folder
+
+
+def write_table_model(table, folder, **files):
+    """Writes a decoder whose logits after token i are row i of a table [rows, vocabulary], and returns its folder; its state
+    is nobody's. `files`: what stands in NAME.json beside it.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True)
+    g, width = Builder(), 4
+    g.op("Gather", g.weight("table", np.float32(table)), "input_ids", out="logits")
+    rows = g.op("Unsqueeze", g.op("Gather", g.weight("embed", np.ones((table.shape[1], width), np.float32)), "input_ids"), g.constant([1]))
+    states = [f"0.{kind}" for kind in ("key", "value")]
+    for state in states:
+        g.op("Concat", f"past_key_values.{state}", rows, out=f"present.{state}", axis=2)
+    inputs = [value("input_ids", ["batch", "sequence"], TensorProto.INT64), *(value(f"past_key_values.{s}", ["batch", 1, "past", width]) for s in states)]
+    outputs = [value("logits", ["batch", "sequence", table.shape[1]]), *(value(f"present.{s}", ["batch", 1, "total", width]) for s in states)]
+    graph = helper.make_graph(g.nodes, "table", inputs, outputs, g.initializers)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "model.onnx")
+    for name, content in {"config": {"max_position_embeddings": CONTEXT}, **files}.items():
+        (folder / f"{name}.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    return folder

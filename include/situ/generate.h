@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "situ/status.h"
+
 namespace situ {
 
 inline constexpr int64_t kMostBeams = 256;
@@ -25,18 +27,21 @@ struct GenerateOptions {
   std::optional<int64_t> min_new_tokens;
   // Go on after the model's end-of-sequence tokens, which are then tokens as all others; none is forced.
   bool ignore_eos = false;
+  // The prompt is a conversation (Model::encode_chat): the eos_token of tokenizer_config.json ends the answer too, as
+  // the tokens above do. A chat template may end its turns with a token that no other file names.
+  bool end_of_turn = false;
 
   // Draw the next token at random; also when any of the next five is set. Else the most probable one is chosen. The
   // files' defaults are those of generation_config.json, else of "search" in genai_config.json.
   bool sample = false;
   std::optional<double> temperature;  // 1; at least 0, and 0 is the greedy choice
   std::optional<int64_t> top_k;       // 50; only the k most probable; 0: all
-  std::optional<double> top_p;        // 1; only the most probable that come to this probability; in (0, 1]
-  std::optional<double> min_p;        // 0; only those at least this many times as probable as the first; in [0, 1]
-  std::optional<double> typical_p;    // 1; only those of typical information content, up to this probability; in (0, 1]
-  std::optional<uint64_t> seed;       // same seed, same tokens; else one is drawn, and Generation says which
+  std::optional<double> top_p;      // 1; only the most probable that come to this probability, one at least; in [0, 1]
+  std::optional<double> min_p;      // 0; only those at least this many times as probable as the first; in [0, 1]
+  std::optional<double> typical_p;  // 1; only those of typical information content, up to this probability; in (0, 1]
+  std::optional<uint64_t> seed;     // same seed, same tokens; else one is drawn, and Generation says which
 
-  // These apply without sampling too, but without an encoder the files give their defaults for sampling only.
+  // These apply without sampling too, and so do the files' defaults.
   std::optional<double> repetition_penalty;  // 1; above 0; for every token in the (decoder's) prompt or generated
   std::optional<int64_t> no_repeat_ngram;    // 0; no n-gram of (decoder's) prompt and answer twice; 0: off
   // 1; above 0; above 1 raises the tokens that the encoder was given, or the prompt has where there is no encoder.
@@ -124,10 +129,11 @@ enum class FinishReason {
   kLength,      // max_new_tokens or the context length
   kCancelled,   // Model::interrupt_when, be it before the first token
   kNotStarted,  // the same, of a prompt that was still to come
+  kError,       // what comes next could not be computed or chosen: Generation::error says why
 };
-// "stop" for the first three reasons, "length", "cancelled", "not_started"; "" for kNone.
+// "stop" for the first three reasons, "length", "cancelled", "not_started", "error"; "" for kNone.
 constexpr const char* finish_reason_name(FinishReason reason) {
-  constexpr const char* kNames[] = {"", "stop", "stop", "stop", "length", "cancelled", "not_started"};
+  constexpr const char* kNames[] = {"", "stop", "stop", "stop", "length", "cancelled", "not_started", "error"};
   return kNames[static_cast<int>(reason)];
 }
 
@@ -142,6 +148,8 @@ struct Generation {
   std::vector<int64_t> output_ids;
   std::string text;  // empty without a tokenizer
   FinishReason finish_reason = FinishReason::kNone;
+  std::string error;  // of kError: one line; else empty
+  Code error_code = Code::kOk;
   std::optional<uint64_t> seed;  // when tokens were drawn at random
   struct Logprobs {
     double logprob = 0;             // of the token that was chosen
@@ -159,7 +167,9 @@ struct Generation {
   };
   // What the folder's files ask for and was left out, though it may change tokens.
   std::vector<std::string> notes;
-  std::vector<Answer> answers;  // of a beam search, best first; the first is what stands above
+  // Of a beam search, best first; the first is what stands above. After kError: those that were found, and the beams as
+  // far as they had come.
+  std::vector<Answer> answers;
   int64_t guessed_tokens = 0,
           accepted_tokens = 0;  // of prompt_lookup or draft_tokens: guesses, and those that were right
   int64_t cached_tokens = 0;    // of the prompt, whose state an earlier generation had kept

@@ -1,4 +1,7 @@
-// How a model is loaded.
+// How a model is loaded. Its files, and those of packed weights, are mapped: while the model lives they may be replaced
+// by others under their names, but not made shorter. What a step reads beyond their end is a SIGBUS, which ends the
+// process unless it handles that (the program `situ` says which file, and exits with 2). A child of fork() may go on
+// with a model that computes nothing in that moment.
 #pragma once
 
 #include <cstdint>

@@ -109,16 +109,16 @@ class Model {
   Model& operator=(Model&&) noexcept;
   ~Model();
 
-  // Continues the prompt. Errors: a prompt that step() would refuse, an option out of its range, nothing left to
-  // choose.
+  // Continues the prompt. Errors: a prompt that step() would refuse, an option out of its range, what fails before the
+  // first token. What fails later ends the answer, which keeps what it has: FinishReason::kError.
   Result<Generation> generate(std::span<const int64_t> prompt, const GenerateOptions& options,
                               const TokenCallback& on_token);
   // The same from arrays, and with a prompt of the decoder's own. Errors: also those of the encoder's inputs: one that
   // is missing, unknown, or of another type or extent.
   Result<Generation> generate(const Prompt& prompt, const GenerateOptions& options, const TokenCallback& on_token);
   // Several prompts, each with the answer it has alone: tokens and seed do not depend on the others. Up to
-  // LoadOptions::batch are computed together; the next begins where one ends, and where the longest that it may become
-  // has room. `on_token` says whose a token is; false ends that answer. Beams: one by one. Errors: as above.
+  // LoadOptions::batch are computed together, as far as they have room. `on_token` says whose a token is; false ends
+  // that answer. Beams: one by one. Errors: as above; a failing answer ends alone, unless all fail before a token.
   using BatchCallback = std::function<bool(size_t prompt, const Token&)>;
   Result<std::vector<Generation>> generate(std::span<const std::vector<int64_t>> prompts,
                                            const GenerateOptions& options, const BatchCallback& on_token);

@@ -1,11 +1,14 @@
 #include "base/thread_pool.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <new>
 #include <string>
+#include <system_error>
 
 namespace situ {
 namespace {
@@ -102,6 +105,17 @@ ThreadPool::ThreadPool(int threads)
       for_job_(spins(threads_)),
       for_workers_(for_job_.spins()),
       barrier_(threads_, for_job_.spins()) {
+  begin_workers();
+}
+
+ThreadPool::~ThreadPool() { end_workers(); }
+
+void ThreadPool::begin_workers() {
+  workers_.clear();
+  barrier_.forget();
+  epoch_ = 0;
+  stop_ = false;
+  process_ = getpid();
   try {
     for (int t = 1; t < threads_; ++t) workers_.emplace_back([this, t] { work(t); });
   } catch (...) {  // the system has no thread left: those that run must end before the exception goes on
@@ -110,17 +124,20 @@ ThreadPool::ThreadPool(int threads)
   }
 }
 
-ThreadPool::~ThreadPool() { end_workers(); }
-
 void ThreadPool::end_workers() {
   stop_.store(true);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();
-  for (std::thread& w : workers_) w.join();
+  workers_.clear();  // which joins them
 }
 
 void ThreadPool::run(Job job, void* argument) {
   if (threads_ == 1) return job(argument, 0, 1);
+  if (getpid() != process_) try {
+      begin_workers();
+    } catch (const std::system_error&) {
+      throw std::bad_alloc();  // what callers know
+    }
   job_ = job;
   argument_ = argument;
   running_.store(threads_ - 1, std::memory_order_relaxed);

@@ -1,10 +1,13 @@
 // Persistent workers. One job at a time; a job is one function that every thread enters.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <memory>
-#include <thread>
 #include <vector>
+
+#include "base/process_thread.h"
 
 namespace situ {
 
@@ -30,6 +33,8 @@ class Barrier {
  public:
   Barrier(int threads, int spins) : threads_(threads), waiting_(spins) {}
   void wait();
+  // Nobody is here: the threads that were are those of another process.
+  void forget() { arrived_.store(0, std::memory_order_relaxed); }
   // How often a thread has gone to sleep here so far.
   int sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
 
@@ -40,7 +45,8 @@ class Barrier {
   std::atomic<unsigned> epoch_{0};
 };
 
-// Owner: whoever runs jobs; run() may be called by one thread at a time.
+// Owner: whoever runs jobs; run() may be called by one thread at a time. In a child of fork() workers begin anew with
+// the first job, as long as the parent ran none when it forked.
 class ThreadPool {
  public:
   static constexpr int kMost = 1024;
@@ -65,6 +71,7 @@ class ThreadPool {
   }
 
  private:
+  void begin_workers();
   void work(int thread);
   void end_workers();
 
@@ -77,7 +84,8 @@ class ThreadPool {
   std::atomic<int> running_{0};
   std::atomic<bool> stop_{false};
   const std::atomic<bool>* interrupt_ = nullptr;
-  std::vector<std::thread> workers_;
+  pid_t process_;  // of the workers
+  std::vector<ProcessThread> workers_;
 };
 
 }  // namespace situ

@@ -28,6 +28,9 @@ Result<Figures> measure(Model& model, int64_t streams, const BenchArguments& a) 
   GenerateOptions options;
   options.max_new_tokens = a.tokens;
   options.ignore_eos = true;
+  // Whatever the model's files say: they would be part of what is measured.
+  options.repetition_penalty = options.encoder_repetition_penalty = 1;
+  options.no_repeat_ngram = options.encoder_no_repeat_ngram = 0;
   Figures figures;
   for (int rep = -1; rep < a.reps; ++rep) {
     model.reset_ledger();

@@ -75,24 +75,26 @@ class Conversation {
         options_(arguments.generate),
         terminal_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)),
         colours_(isatty(STDERR_FILENO)) {
-    options_.prefix_cache = true;
+    options_.prefix_cache = options_.end_of_turn = true;
     if (arguments.system) set_system(*arguments.system);
   }
 
-  void run() {
+  // What the program ends with: 2 where a reply broke off in an error.
+  int run() {
     std::string message;
     while (flush_output()) {
       const Input input = read_message(&message);
-      if (input == Input::kEnd) return;
+      if (input == Input::kEnd) break;
       if (input == Input::kInterrupted) {
         std::printf("\n(/exit or Ctrl-D leaves)\n");
         continue;
       }
-      if (message == "/exit") return;
+      if (message == "/exit") break;
       if (message.empty()) continue;
       const Status done = message[0] == '/' ? command(message) : say(message);
       if (!done.is_ok()) fail(done.message());
     }
+    return broken_off_ ? kRefused : kDone;
   }
 
  private:
@@ -218,6 +220,10 @@ class Conversation {
     if (!g.is_ok()) return g.status();
     if (g->output_ids.empty() && g->finish_reason == FinishReason::kCancelled) return unsaid;
     messages_.push_back({"assistant", g->text, {}});
+    if (g->finish_reason == FinishReason::kError) {
+      fail(g->error);
+      broken_off_ = true;
+    }
     if (!noted_)
       for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
     noted_ = true;
@@ -277,7 +283,8 @@ class Conversation {
   std::vector<Turn> messages_;
   std::vector<std::string> next_images_;  // of the next message
   const bool terminal_, colours_;
-  bool noted_ = false;  // Generation::notes were shown
+  bool noted_ = false;       // Generation::notes were shown
+  bool broken_off_ = false;  // a reply was
 };
 
 }  // namespace
@@ -291,8 +298,7 @@ int chat(RunArguments a) {
   if (!model->has_chat_template())
     return fail(a.model + ": the model has no chat template; situ run takes plain prompts");
   model->interrupt_when(note_interrupts(false));
-  Conversation(*model, a).run();
-  return kDone;
+  return Conversation(*model, a).run();
 }
 
 }  // namespace situ::cli

@@ -39,7 +39,8 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
   command.add_flag("--sample", g.sample, "Draw tokens at random; each of the next five says so too")->group(group);
   command.add_option("--temperature", g.temperature, "Divide logits by it (1); 0: greedy")->group(group);
   command.add_option("--top-k", g.top_k, "Only the K most probable tokens (50); 0: all")->group(group);
-  command.add_option("--top-p", g.top_p, "Only the most probable tokens up to this probability (1)")->group(group);
+  command.add_option("--top-p", g.top_p, "Only the most probable tokens up to this probability (1); 0: the best one")
+      ->group(group);
   command.add_option("--min-p", g.min_p, "Only tokens at least this many times as probable as the first (0)")
       ->group(group);
   command.add_option("--typical-p", g.typical_p, "Only tokens of typical information, up to this probability (1)")
@@ -48,7 +49,7 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
       ->check(whole_seed)
       ->group(group);
 
-  const std::string changes = "Penalties and bans (greedy too)";
+  const std::string changes = "Penalties and bans (greedy too; defaults: the same files)";
   command
       .add_option("--repetition-penalty", g.repetition_penalty,
                   "Lower the logits of tokens of prompt and answer (1: off)")

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <string_view>
 
 #include "cli/common.h"
@@ -52,6 +53,110 @@ void install() {
   sigaction(SIGINT, &action, nullptr);
 }
 
+// -- SIGBUS. As above: no allocation, no library that may hold a lock.
+
+// A line of standard error, written at once.
+class ErrorLine {
+ public:
+  void add(char c) {
+    if (size_ < sizeof(text_) - 1) text_[size_++] = c;
+  }
+  void add(const char* words) {
+    while (*words != 0) add(*words++);
+  }
+  // Of a name that others chose: control characters become '?'.
+  void add_name(const char* begin, const char* end) {
+    for (; begin < end; ++begin) {
+      const auto byte = static_cast<unsigned char>(*begin);
+      add(byte < 0x20 || byte == 0x7f ? '?' : *begin);
+    }
+  }
+  void write_out() {
+    text_[size_++] = '\n';
+    static_cast<void>(write(STDERR_FILENO, text_, size_));
+  }
+
+ private:
+  char text_[4400];  // a path has at most 4,096 bytes
+  size_t size_ = 0;
+};
+
+// Lines of /proc/self/maps: "begin-end flags offset device inode      path".
+class Maps {
+ public:
+  Maps() : file_(open("/proc/self/maps", O_RDONLY | O_CLOEXEC)) {}
+  ~Maps() {
+    if (file_ >= 0) close(file_);
+  }
+  Maps(const Maps&) = delete;
+  Maps& operator=(const Maps&) = delete;
+
+  // The path of the map that holds the address, up to `end`; null: none, or it is no file's.
+  const char* path_at(uintptr_t address, const char** end) {
+    while (next_line()) {
+      const char* p = line_;
+      const uintptr_t first = hexadecimal(&p), last = *p == '-' ? hexadecimal(&++p) : 0;
+      if (address < first || address >= last) continue;
+      while (p < line_ + size_ && *p != '/') ++p;
+      *end = line_ + size_;
+      return p < *end ? p : nullptr;
+    }
+    return nullptr;
+  }
+
+ private:
+  static uintptr_t hexadecimal(const char** p) {
+    uintptr_t value = 0;
+    for (;; ++*p) {
+      const char c = **p;
+      if (c >= '0' && c <= '9')
+        value = value * 16 + static_cast<uintptr_t>(c - '0');
+      else if (c >= 'a' && c <= 'f')
+        value = value * 16 + static_cast<uintptr_t>(c - 'a' + 10);
+      else
+        return value;
+    }
+  }
+  // Byte by byte from a buffer; what of a line does not fit is left out.
+  bool next_line() {
+    size_ = 0;
+    for (;; ++at_) {
+      if (at_ == filled_) {
+        const ssize_t got = file_ < 0 ? 0 : read(file_, buffer_, sizeof buffer_);
+        if (got <= 0) return false;
+        at_ = 0;
+        filled_ = static_cast<size_t>(got);
+      }
+      if (buffer_[at_] == '\n') break;
+      if (size_ < sizeof(line_) - 1) line_[size_++] = buffer_[at_];
+    }
+    ++at_;
+    line_[size_] = 0;
+    return true;
+  }
+
+  int file_;
+  char buffer_[4096], line_[4400];
+  size_t at_ = 0, filled_ = 0, size_ = 0;
+};
+
+void handle_bus_error(int, siginfo_t* info, void*) {
+  static std::atomic<bool> said{false};
+  while (said.exchange(true)) pause();  // another thread does
+  Maps maps;
+  const char* end = nullptr;
+  const char* path = maps.path_at(reinterpret_cast<uintptr_t>(info->si_addr), &end);
+  ErrorLine line;
+  line.add("situ: ");
+  if (path)
+    line.add_name(path, end);
+  else
+    line.add("memory");
+  line.add(": cannot be read any more; a file that is in use must not be made shorter");
+  line.write_out();
+  _exit(kRefused);
+}
+
 }  // namespace
 
 void leave_on_interrupt(std::string out, std::string err) {
@@ -77,5 +182,12 @@ bool take_interrupt() {
 }
 
 int interrupt_descriptor() { return pipe_ends[0]; }
+
+void leave_on_bus_error() {
+  struct sigaction action{};
+  action.sa_sigaction = handle_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &action, nullptr);
+}
 
 }  // namespace situ::cli

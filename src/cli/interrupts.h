@@ -1,4 +1,4 @@
-// Control-C: what SIGINT does now. Exit code kInterrupted in any case.
+// Signals. Control-C: what SIGINT does now; exit code kInterrupted in any case. And SIGBUS.
 #pragma once
 
 #include <atomic>
@@ -19,5 +19,10 @@ bool is_interrupted();
 bool take_interrupt();
 // Readable from an interrupt until it is taken, also one that comes between a look at the flag and poll().
 int interrupt_descriptor();
+
+// Models and packed weights are mapped files. What of one cannot be read any more, because somebody made it shorter or
+// its disk failed, is a SIGBUS in the middle of a kernel: from here on it ends the program with one line on standard
+// error that names the file, and exit code kRefused.
+void leave_on_bus_error();
 
 }  // namespace situ::cli

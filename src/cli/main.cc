@@ -208,10 +208,12 @@ int run_command_line(int argc, char** argv) {
   return code;
 }
 
-// What would end the program by a signal becomes an error of the call: nobody reads the output, a file is too large.
-// And no file that is opened later may take the number of a standard stream that is closed.
+// What would end the program by a signal becomes an error of the call: nobody reads the output, a file is too large; or
+// one line: a mapped file is gone. And no file that is opened later may take the number of a standard stream that is
+// closed.
 static void settle_process() {
   situ::cli::leave_on_interrupt();
+  situ::cli::leave_on_bus_error();
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})

@@ -147,6 +147,7 @@ nlohmann::ordered_json to_json(const RunArguments& a, const std::vector<int64_t>
   j["output_ids"] = g.output_ids;
   j["text"] = g.text;
   j["finish_reason"] = finish_reason_name(g.finish_reason);
+  if (g.finish_reason == FinishReason::kError) j["error"] = one_line(g.error);
   if (g.seed) j["seed"] = *g.seed;
   if (!g.answers.empty()) j["answers"] = answers_json(g);
   if (options.logprobs) j["logprobs"] = logprobs_json(g);
@@ -250,6 +251,7 @@ Status check_arguments(RunArguments& a) {
   }
   SITU_RETURN_IF_ERROR(resolve_arguments(a));
   if (a.images.empty() && !a.processor.empty()) return Status::error("--processor is for an --image; there is none");
+  a.generate.end_of_turn = a.chat || a.system;
   if (a.generate.logprobs && !a.json) return Status::error("--logprobs is reported with --json");
   return check_trace(a.trace);
 }
@@ -334,6 +336,7 @@ int run(RunArguments a) {
     print_other_answers(*g, ids_only, out);
   }
   if (!flush_output()) return fail(kNoOutput);  // what goes to stderr must not overtake the text
+  if (g->finish_reason == FinishReason::kError) return fail(g->error);
   const bool cancelled = g->finish_reason == FinishReason::kCancelled;
   if (!a.json || cancelled) print_figures(a, prompt->size(), *g, facts);
   return cancelled ? kInterrupted : kDone;

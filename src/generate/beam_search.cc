@@ -125,10 +125,28 @@ void BeamSearch::advance() {
   offers_.assign(running_.size(), {});
 }
 
+bool BeamSearch::at_a_loss() const {
+  return std::all_of(offers_.begin(), offers_.end(), [](const auto& offered) { return offered.empty(); }) &&
+         std::all_of(groups_.begin(), groups_.end(), [](const Group& group) { return group.answers.empty(); });
+}
+
+static void best_first(std::vector<BeamSearch::Answer>& answers) {
+  std::stable_sort(answers.begin(), answers.end(), [](const auto& a, const auto& b) { return a.score > b.score; });
+}
+
 std::vector<BeamSearch::Answer> BeamSearch::answers() const {
   std::vector<Answer> found;
   for (const Group& group : groups_) found.insert(found.end(), group.answers.begin(), group.answers.end());
-  std::stable_sort(found.begin(), found.end(), [](const Answer& a, const Answer& b) { return a.score > b.score; });
+  best_first(found);
+  return found;
+}
+
+std::vector<BeamSearch::Answer> BeamSearch::answers_so_far() const {
+  std::vector<Answer> found = answers();
+  const double divisor = std::pow(static_cast<double>(length_), options_.length_penalty);
+  if (length_ > 0)
+    for (const Beam& b : running_) found.push_back({b.ids, b.log_probability / divisor, b.log_probability, false});
+  best_first(found);
   return found;
 }
 

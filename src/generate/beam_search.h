@@ -56,10 +56,14 @@ class BeamSearch {
   // changed.
   void offer(size_t beam, std::span<const float> log_probabilities,
              const std::function<bool(int64_t token)>& repeated = {});
+  // Whether advance() would end the search without an answer: no beam was offered a token.
+  bool at_a_loss() const;
   // Chooses the beams that go on. None left: the search is over.
   void advance();
   // The answers found, best first; at most beams x patience.
   std::vector<Answer> answers() const;
+  // The same where the search ends early, with what the running beams have: at most as many more.
+  std::vector<Answer> answers_so_far() const;
 
  private:
   struct Candidate {

@@ -55,6 +55,27 @@ std::vector<BeamSearch::Answer> everything(const BeamOptions& o, unsigned seed) 
   return all;
 }
 
+TEST(BeamSearch, WithoutATokenItIsAtALoss) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  BeamSearch search({.beams = 2, .max_new_tokens = 5, .end_ids = {kEnd}});
+  search.offer(0, std::vector<float>{-1, -2, kNone});
+  EXPECT_FALSE(search.at_a_loss());
+  search.advance();
+  EXPECT_EQ(search.answers().size(), 0u);
+  for (size_t i = 0; i < 2; ++i) search.offer(i, std::vector<float>{kNone, kNone, kNone});
+  EXPECT_TRUE(search.at_a_loss());
+  const std::vector<BeamSearch::Answer> so_far = search.answers_so_far();
+  ASSERT_EQ(so_far.size(), 2u);
+  EXPECT_EQ(so_far[0].ids, (std::vector<int64_t>{0}));
+  EXPECT_EQ(so_far[0].score, -1);
+  EXPECT_FALSE(so_far[0].ended);
+  search.offer(1, std::vector<float>{kNone, kNone, -1});  // one of them can end
+  EXPECT_FALSE(search.at_a_loss());
+  search.advance();
+  EXPECT_EQ(search.answers()[0].ids, (std::vector<int64_t>{1}));
+  EXPECT_EQ(search.answers_so_far().size(), 1u);
+}
+
 // As in transformers: what a group avoids is subtracted before a repetition is penalised.
 TEST(BeamSearch, AvoidsBeforeRepetitionsArePenalised) {
   const std::vector<float> offered = {-0.2f, -0.9f, -5.0f};  // the first was -0.1, times 2

@@ -23,7 +23,7 @@ class Candidates {
   // 0 for tokens that are none. Looks through all.
   double probability(int64_t id) const;
 
-  // Keeps the most probable that come to `mass` together, in (0, 1]; at least one. Source: TopPLogitsWarper; nucleus
+  // Keeps the most probable that come to `mass` together, in [0, 1]; at least one. Source: TopPLogitsWarper; nucleus
   // sampling, Holtzman et al. 2019.
   void keep_top_p(double mass);
   // Keeps those at least `ratio` times as probable as the most probable one, in [0, 1]. Source: MinPLogitsWarper.

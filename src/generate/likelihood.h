@@ -30,6 +30,7 @@ class LikelihoodMeter {
   struct Sum {
     double nll = 0;  // natural logarithm; infinite where a token had probability 0
     int64_t tokens = 0;
+    int64_t not_a_number = -1;  // the first id whose logit was none; -1: all were numbers
   };
   Sum sum() {
     settle();

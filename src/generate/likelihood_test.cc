@@ -11,6 +11,15 @@
 namespace situ {
 namespace {
 
+TEST(LikelihoodMeter, SaysWhichLogitIsNoNumber) {
+  const std::vector<float> numbers{1, -std::numeric_limits<float>::infinity()}, none{1, NAN};
+  LikelihoodMeter meter(false);
+  meter.add(numbers, 0);
+  EXPECT_EQ(meter.sum().not_a_number, -1);
+  meter.add(none, 0);
+  EXPECT_EQ(meter.sum().not_a_number, 1);
+}
+
 // Two places that steps write in turn, as an engine has them: each step waits for what it is about to overwrite.
 TEST(LikelihoodMeter, ReadsWhileStepsRun) {
   constexpr size_t kVocabulary = 5000, kRows = 7;
@@ -36,6 +45,7 @@ TEST(LikelihoodMeter, ReadsWhileStepsRun) {
     const LikelihoodMeter::Sum sum = meter.sum();
     EXPECT_EQ(sum.tokens, 60 * 7);
     EXPECT_NEAR(sum.nll, expected, 1e-5 * expected);
+    EXPECT_EQ(sum.not_a_number, -1);
   }
 }
 

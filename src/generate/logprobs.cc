@@ -47,16 +47,18 @@ void LogProbabilities::read(std::span<const float> logits) {
 
 double LogProbabilities::of(int64_t id) const {
   const float x = logits_[static_cast<size_t>(id)];
-  if (x == max_) return -log_sum_;  // the largest may be infinite
+  if (max_ == -kInfinity) return -static_cast<double>(kInfinity);  // there is no probability to share
+  if (x == max_) return -log_sum_;                                 // the largest may be infinite
   return x == x ? static_cast<double>(x) - static_cast<double>(max_) - log_sum_ : -static_cast<double>(kInfinity);
 }
 
-void log_softmax(std::span<const float> logits, std::span<float> to) {
+bool log_softmax(std::span<const float> logits, std::span<float> to) {
   run_softmax(logits, to, true);
-  if (to.empty() || to[0] == to[0]) return;  // a sum that is no number makes all of them none
+  if (to.empty() || to[0] == to[0]) return true;  // a sum that is no number makes all of them none
   LogProbabilities exact;
   exact.read(logits);
   for (size_t i = 0; i < logits.size(); ++i) to[i] = static_cast<float>(exact.of(static_cast<int64_t>(i)));
+  return false;
 }
 
 std::vector<LogProbabilities::Entry> LogProbabilities::top(int64_t count) {

@@ -14,7 +14,7 @@ class LogProbabilities {
     double logprob = 0;  // natural logarithm
   };
   // logprob[id] = logits[id] - log(sum(exp(logits))), logits [vocabulary], which must outlive this until the next
-  // read(). Logits that are not numbers count as -infinity.
+  // read(). Logits that are not numbers count as -infinity; where all are -infinity all log-probabilities are.
   void read(std::span<const float> logits);
   double of(int64_t id) const;
   // The `count` most probable, the first of equals first; fewer where the others have probability 0.
@@ -27,7 +27,7 @@ class LogProbabilities {
   std::vector<float> scratch_;
 };
 
-// Of every id, in float. `to` [vocabulary].
-void log_softmax(std::span<const float> logits, std::span<float> to);
+// Of every id, in float. `to` [vocabulary]. False: there may be logits that are not numbers.
+bool log_softmax(std::span<const float> logits, std::span<float> to);
 
 }  // namespace situ

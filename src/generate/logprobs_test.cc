@@ -46,6 +46,7 @@ TEST(LogProbabilities, InfinitiesAndNotNumbers) {
   EXPECT_EQ(logprobs.of(1), -kInfinity);
   logprobs.read(none);
   EXPECT_EQ(logprobs.top(2).size(), 0u);
+  EXPECT_EQ(logprobs.of(0), -kInfinity);
 }
 
 TEST(LogSoftmax, IsWhatEachIdHas) {

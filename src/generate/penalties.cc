@@ -1,9 +1,14 @@
 #include "generate/penalties.h"
 
+#include "generate/bans.h"
+
 namespace situ {
 
 void add_bias(std::span<float> scores, std::span<const LogitBias> biases) {
-  for (const LogitBias& b : biases) scores[static_cast<size_t>(b.id)] += b.bias;
+  for (const LogitBias& b : biases) {
+    float& score = scores[static_cast<size_t>(b.id)];
+    score = b.bias == kBanned ? kBanned : score + b.bias;  // infinity - infinity is no number
+  }
 }
 
 void penalise_repetition(std::span<float> scores, std::span<const int64_t> tokens, float penalty) {

@@ -5,7 +5,6 @@
 
 #include "generate/bans.h"
 #include "generate/greedy.h"
-#include "generate/selection.h"
 
 namespace situ {
 
@@ -45,7 +44,6 @@ std::span<const float> Sampler::scores(std::span<const float> logits, const Allo
   const SamplingOptions& o = rules_->options;
   if (!o.sample && !changes_scores() && !allowed) return logits;
   scores_.assign(logits.begin(), logits.end());
-  each_wanted(logits, [](float x) { return x != x; }, [&](size_t i) { scores_[i] = kBanned; });  // what is no number
   add_bias(scores_, o.biases);
   if (o.encoder_repetition_penalty != 1)
     penalise_repetition(scores_, rules_->encoder_tokens, static_cast<float>(1 / o.encoder_repetition_penalty));
@@ -68,10 +66,12 @@ std::span<const float> Sampler::scores(std::span<const float> logits, const Allo
 
 Result<int64_t> Sampler::choose(std::span<const float> logits, const AllowedTokens* allowed) {
   const SamplingOptions& o = rules_->options;
+  const LargestLogit found = largest_logit(logits);
+  SITU_RETURN_IF_ERROR(not_a_number(found.not_a_number));
   const std::span<const float> all = scores(logits, allowed);
   last_scores_ = all;
   if (!o.sample) {
-    const int64_t best = argmax(all);
+    const int64_t best = all.data() == logits.data() ? found.id : argmax(all);
     if (!(all[static_cast<size_t>(best)] > kBanned)) return nothing_left(allowed != nullptr);
     return best;
   }
@@ -99,8 +99,14 @@ Status Sampler::nothing_left(bool constrained) const {
   name(o.min_new_tokens > history_.generated(), "min_new_tokens " + std::to_string(o.min_new_tokens));
   return Status::error(Code::kInvalidArgument,
                        "no token can be chosen after " + std::to_string(history_.generated()) +
-                           " new ones: every logit is -infinity or not a number" +
+                           " new ones: every logit is -infinity" +
                            (bans.empty() ? std::string() : " once these have banned theirs: " + bans));
+}
+
+Status Sampler::not_a_number(int64_t id) const {
+  if (id < 0) return Status::ok();
+  return Status::error("logits of id " + std::to_string(id) + " are not a number after " +
+                       std::to_string(history_.generated()) + " new tokens");
 }
 
 }  // namespace situ

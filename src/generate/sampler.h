@@ -58,12 +58,13 @@ class Sampler {
   // `prompt`: ids in [0, vocabulary), those of the decoder.
   Sampler(SamplingOptions options, std::span<const int64_t> prompt, int64_t vocabulary);
 
-  // The id of the next token, out of the model's logits [vocabulary], which stay what they are. A logit that is not a
-  // number is never chosen. Asked twice at the same position the answer is the same. Error: nothing is left to choose.
+  // The id of the next token, out of the model's logits [vocabulary], which stay what they are. Asked twice at the same
+  // position the answer is the same. Errors: a logit is not a number; nothing is left to choose.
   Result<int64_t> choose(std::span<const float> logits) { return choose(logits, nullptr); }
   // The same out of allowed tokens.
   Result<int64_t> choose(std::span<const float> logits, const AllowedTokens* allowed);
-  // What choose() would take the largest of or draw from, from logits or log-probabilities; valid until the next call.
+  // What choose() would take the largest of or draw from, from logits or log-probabilities that are numbers; valid
+  // until the next call.
   std::span<const float> scores(std::span<const float> logits) { return scores(logits, nullptr); }
   // The scores of the last choose(), valid as long as its logits and until the next call.
   std::span<const float> last_scores() const { return last_scores_; }
@@ -72,6 +73,8 @@ class Sampler {
   std::span<const int64_t> ids() const { return history_.ids(); }  // prompt and what was appended
   bool has(int64_t id) const { return history_.has(id); }
   Status nothing_left(bool constrained = false) const;  // the error that no token can be chosen, and why
+  // The error that the logit of this id is not a number; -1: ok.
+  Status not_a_number(int64_t id) const;
 
  private:
   // What all samplers of one generation share.

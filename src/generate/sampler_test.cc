@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <set>
 
 namespace situ {
 namespace {
@@ -114,10 +115,13 @@ int64_t greedy(const SamplingOptions& options, const std::vector<float>& logits,
 }
 
 TEST(Sampler, GreedyIsTheFirstLargestNumber) {
-  EXPECT_EQ(greedy({}, {NAN, 1, 3, 3, NAN}), 2);
+  EXPECT_EQ(greedy({}, {-kInfinity, 1, 3, 3, -kInfinity}), 2);
   SamplingOptions penalised;
   penalised.presence_penalty = 1;
-  EXPECT_EQ(greedy(penalised, {NAN, 1, 3, 2.5f, NAN}, {}, {2}), 3);
+  EXPECT_EQ(greedy(penalised, {-kInfinity, 1, 3, 2.5f, -kInfinity}, {}, {2}), 3);
+  SamplingOptions banned;
+  banned.biases = {{0, -kInfinity}};
+  EXPECT_EQ(greedy(banned, {kInfinity, 1, 2}), 2);
 }
 
 TEST(Sampler, BiasComesBeforeThePenalty) {
@@ -139,16 +143,32 @@ TEST(Sampler, BansHoldAgainstBias) {
   EXPECT_EQ(greedy(options, {0, 0, 0, 0}, {}, {3, 2}), 0);  // not too early any more
 }
 
-TEST(Sampler, NotNumbersAreNeverDrawn) {
-  Sampler sampler(sampling(1), {}, 4);
-  for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(sampler.choose(std::vector<float>{NAN, -kInfinity, 1, NAN}).value(), 2);
-    sampler.append(2);
+TEST(Sampler, ALogitThatIsNoNumberIsAnError) {
+  std::vector<float> logits(200, 1);
+  logits[70] = logits[190] = NAN;
+  SamplingOptions options[3];
+  options[1].sample = true;
+  options[2].suppressed = {70};  // not even where it could not be chosen
+  for (const SamplingOptions& o : options) {
+    Sampler sampler(o, std::vector<int64_t>{5}, 200);
+    sampler.append(6);
+    EXPECT_EQ(sampler.choose(logits).status().message(), "logits of id 70 are not a number after 1 new tokens");
+  }
+}
+
+TEST(Sampler, TopPOf0KeepsTheBest) {
+  SamplingOptions options = sampling(1);
+  options.top_p = 0;
+  const std::vector<float> one{-1, 4, 3.9f, -kInfinity, 3};
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    options.seed = seed;
+    EXPECT_EQ(Sampler(options, {}, 5).choose(one).value(), 1);
+    EXPECT_TRUE((std::set<int64_t>{2, 6}.contains(draw(options, 1)[0])));  // as probable as each other
   }
 }
 
 TEST(Sampler, NothingLeftIsAnErrorThatSaysWhy) {
-  const std::vector<float> none{NAN, -kInfinity}, two{1, 2};
+  const std::vector<float> none{-kInfinity, -kInfinity}, two{1, 2};
   for (const bool sample : {false, true}) {
     SamplingOptions options = sampling(1);
     options.sample = sample;

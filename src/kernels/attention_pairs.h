@@ -50,14 +50,6 @@ SITU_INLINE float largest_of_pairs(int64_t depth) {
   return most < 32767.0f ? most : 32767.0f;
 }
 
-// The larger magnitude, as bits: infinities and NaN are larger than all numbers, so that a scale made of them makes NaN
-// of what it is a factor of.
-SITU_INLINE VecF larger_magnitude(VecF x, VecF largest) {
-  const VecI a = (VecI)x & 0x7fffffff, b = (VecI)largest;
-  return (VecF)(a > b ? a : b);
-}
-SITU_INLINE VecF inverse_of(VecF scale) { return scale > 0.0f ? 1.0f / scale : VecF{}; }
-
 // to[r][i] = round(x[r][i] / scales[r]) for `rows` <= kLanes rows of `size` numbers, zero up to a whole pair; the
 // largest of a row becomes `most`. Scales [kLanes] of the rows that lack are 0. load_row(r, i, n): n numbers of row r
 // from i on; `to` may be where they are.
@@ -70,8 +62,7 @@ SITU_INLINE void round_rows(int64_t rows, int64_t size, float most, int16_t* to,
     for (; i + kLanes <= size; i += kLanes) v[r] = larger_magnitude(load_row(r, i, kLanes), v[r]);
     if (i < size) v[r] = larger_magnitude(load_row(r, i, size - i), v[r]);
   }
-  const VecF scale =
-      join_each(v, [](VecF a, VecF b) __attribute__((always_inline)) { return larger_magnitude(a, b); }) / most;
+  const VecF scale = largest_of_each(v) / most;
   float inverse[kLanes];
   store(inverse, inverse_of(scale));
   store(scales, scale);
@@ -121,10 +112,7 @@ static inline void scale_pair_values(const T* const* rows, int64_t count, int64_
         if (d < size) v[i] = larger_magnitude(load_n(row + d, size - d), v[i]);
         v[i] *= value_of(j + i);
       }
-      const VecF least = splat(kLeastScale),
-                 scale = vmax(least, join_each(v, [](VecF a, VecF b) __attribute__((always_inline)) {
-                                       return larger_magnitude(a, b);
-                                     }) / kMostWeight);
+      const VecF least = splat(kLeastScale), scale = vmax(least, largest_of_each(v) / kMostWeight);
       store(inverses + j, scale <= kMostScale ? 1.0f / scale : VecF{});
       store(logs + j, scale);
     }

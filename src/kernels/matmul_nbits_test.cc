@@ -65,6 +65,16 @@ std::vector<double> rounded_row(const StridedTensor& a, int64_t m, const Case& t
   return x;
 }
 
+View bytes(const std::vector<uint8_t>& data) {
+  View v;
+  v.type = DType::kU8;
+  v.rank = 1;
+  v.dims[0] = static_cast<int64_t>(data.size());
+  v.strides[0] = 1;
+  v.data = reinterpret_cast<std::byte*>(const_cast<uint8_t*>(data.data()));
+  return v;
+}
+
 void check(const Case& t) {
   SCOPED_TRACE("m " + std::to_string(t.m) + " n " + std::to_string(t.n) + " k " + std::to_string(t.k) + " bits " +
                std::to_string(t.bits) + " block " + std::to_string(t.block) + " zeros " +
@@ -80,15 +90,6 @@ void check(const Case& t) {
   StridedTensor y =
       t.strided ? StridedTensor::random_layout(t.type, {1, t.m, t.n}) : StridedTensor(t.type, {1, t.m, t.n});
   a.fill();
-  auto bytes = [](const std::vector<uint8_t>& data) {
-    View v;
-    v.type = DType::kU8;
-    v.rank = 1;
-    v.dims[0] = static_cast<int64_t>(data.size());
-    v.strides[0] = 1;
-    v.data = reinterpret_cast<std::byte*>(const_cast<uint8_t*>(data.data()));
-    return v;
-  };
   View in[6] = {a.view(), bytes(w.q), scales.view(), View{}, View{}, t.bias ? bias.view() : View{}};
   if (t.zeros == Zeros::kPacked) in[3] = bytes(w.zeros);
   if (t.zeros == Zeros::kFloat) in[3] = float_zeros.view();
@@ -181,6 +182,35 @@ TEST(MatMulNBits, BitsBlocksAndZeros) {
       }
     }
   }
+}
+
+// Not in the other rows.
+TEST(MatMulNBits, ANumberThatIsNoneGivesNone) {
+  for (const int bits : {2, 4, 8})
+    for (const int block : {32, 256})
+      for (const Zeros zeros : {Zeros::kNone, Zeros::kPacked, Zeros::kFloat})
+        for (const int64_t at : {3, 290}) {
+          const Case t{.m = 5, .n = 6, .k = 300, .bits = bits, .block = block, .zeros = zeros, .accuracy_level = 4};
+          StridedTensor scales(DType::kF32, {t.n, (t.k + block - 1) / block}),
+              float_zeros(scales.view().type, {t.n, (t.k + block - 1) / block}), a(t.type, {t.m, t.k}),
+              y(t.type, {t.m, t.n});
+          scales.fill(0.01, 0.1);
+          float_zeros.fill(0, 10);
+          a.fill();
+          a.set(2 * t.k + at, std::nan(""));
+          const Weights w = make_weights(t, scales, float_zeros);
+          const std::vector<View> in{a.view(), bytes(w.q), scales.view(),
+                                     zeros == Zeros::kPacked  ? bytes(w.zeros)
+                                     : zeros == Zeros::kFloat ? float_zeros.view()
+                                                              : View{}};
+          const MatMulNBitsParams params{t.k, t.n, bits, block, 4, zeros == Zeros::kFloat};
+          for_each_isa([&](const KernelTable& table, int threads) {
+            run_kernel(table, &KernelTable::matmul_nbits, in, y.view(), &params, threads);
+            for (int64_t i = 0; i < t.m * t.n; ++i)
+              ASSERT_EQ(std::isnan(y.get(i)), i / t.n == 2) << bits << " bits, block " << block << ", " << i;
+          });
+          if (HasFatalFailure()) return;
+        }
 }
 
 TEST(MatMulNBits, RowCounts) {

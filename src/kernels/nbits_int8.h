@@ -61,6 +61,29 @@ SITU_INLINE VecI nearest_bytes(VecF x) {
   return r < -127 ? splat_i(-127) : r;
 }
 
+// The larger magnitude, as bits: infinities and NaN are larger than all numbers, so that a scale made of them makes NaN
+// of what it is a factor of. `largest`: a magnitude.
+SITU_INLINE VecF larger_magnitude(VecF x, VecF largest) {
+  const VecI a = (VecI)x & 0x7fffffff, b = (VecI)largest;
+#if defined(__AVX512F__)
+  return (VecF)_mm512_maskz_max_epi32(kAllLanes, (__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+  return (VecF)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#else
+  return (VecF)(a > b ? a : b);
+#endif
+}
+// Across the lanes of a magnitude; lane i of the other: of v[i], i < kLanes, which it overwrites.
+SITU_INLINE float largest_lane(VecF v) {
+#pragma GCC unroll 4
+  for (int step = kLanes / 2; step > 0; step /= 2) v = larger_magnitude(shuffle(v, lane_index() ^ step), v);
+  return v[0];
+}
+SITU_INLINE VecF largest_of_each(VecF* v) {
+  return join_each(v, [](VecF a, VecF b) __attribute__((always_inline)) { return larger_magnitude(a, b); });
+}
+SITU_INLINE VecF inverse_of(VecF scale) { return scale > 0.0f ? 1.0f / scale : VecF{}; }
+
 // Planes of activations per chunk, a vector each: plane j matches digit j of every byte; 8-bit weights take
 // two planes of int16, for the even and the odd bytes.
 template <int Bits>
@@ -91,13 +114,14 @@ struct Int8Rows {
   }
 };
 
-// q[0 .. count) = round(x / scale) with scale = amax / 127, which is returned. Zero up to `block`.
+// q[0 .. count) = round(x / scale) with scale = amax / 127, which is returned: NaN where a number is. Zero up to
+// `block`.
 SITU_INLINE float quantize_block(const float* x, int64_t count, int64_t block, int8_t* q) {
   VecF largest{};
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) largest = vmax((VecF)((VecU)load(x + i) & 0x7fffffffu), largest);
-  if (i < count) largest = vmax((VecF)((VecU)load_n(x + i, count - i) & 0x7fffffffu), largest);
-  const float scale = max_lanes(largest) / 127.0f, inverse = scale > 0 ? 1.0f / scale : 0.0f;
+  for (; i + kLanes <= count; i += kLanes) largest = larger_magnitude(load(x + i), largest);
+  if (i < count) largest = larger_magnitude(load_n(x + i, count - i), largest);
+  const float scale = largest_lane(largest) / 127.0f, inverse = scale > 0 ? 1.0f / scale : 0.0f;
   for (i = 0; i < block; i += kLanes) {  // blocks are multiples of 16
     const int64_t rest = count - i;
     const VecF v = (rest >= kLanes ? load(x + i) : load_n(x + i, rest > 0 ? rest : 0)) * inverse;

@@ -244,6 +244,58 @@ TEST(PackedMatMul, Fusions) {
   }
 }
 
+// A row that holds a number which is none gives none, in every column; the other rows are what they are without it.
+void check_not_a_number(Case t, int64_t at) {
+  SCOPED_TRACE("m " + std::to_string(t.m) + " bits " + std::to_string(t.bits) + " block " + std::to_string(t.block) +
+               " zeros " + std::to_string(static_cast<int>(t.zeros)) + " level " + std::to_string(t.level) +
+               (t.norm ? " norm" : "") + (t.gate ? " gate" : "") + ", NaN at " + std::to_string(at));
+  StridedTensor x(t.type, {t.m, t.k}), y(t.type, {t.m, t.n}), without(t.type, {t.m, t.n}), norm(t.type, {t.k});
+  x.fill();
+  norm.fill(0.5, 1.5);
+  const Weights w(t), g(t);
+  const View in[] = {x.view(), byte_view(w.packed),           View{},
+                     View{},   t.norm ? norm.view() : View{}, t.gate ? byte_view(g.packed) : View{}};
+  const PackedMatMulParams params = packed_params(t);
+  KernelCall call;
+  call.in = in;
+  call.in_count = 6;
+  call.out_count = 1;
+  call.params = &params;
+  const int64_t row = t.m / 2;
+  const double before = x.get(row * t.k + at);
+  for_each_isa(
+      [&](const KernelTable& table, int threads) {
+        call.out = &without.view();
+        run_kernel(table, &KernelTable::packed_matmul, call, threads);
+        x.set(row * t.k + at, std::nan(""));
+        call.out = &y.view();
+        run_kernel(table, &KernelTable::packed_matmul, call, threads);
+        x.set(row * t.k + at, before);
+        for (int64_t i = 0; i < t.m * t.n; ++i)
+          ASSERT_TRUE(i / t.n == row ? std::isnan(y.get(i)) : y.get(i) == without.get(i))
+              << "m " << i / t.n << " n " << i % t.n << ": " << y.get(i) << " for " << without.get(i);
+      },
+      emulated_tables());
+}
+
+TEST(PackedMatMul, ANumberThatIsNoneGivesNone) {
+  for (const int64_t m : {1, 5, 7, 40})
+    for (const int bits : {4, 8})
+      for (const ZeroPoints zeros : kZeroPoints)
+        for (const int64_t at : {0, 77, 630, 649}) {  // of the blocks that are rounded together, and the last ones
+          check_not_a_number({.m = m, .n = 49, .k = 650, .bits = bits, .zeros = zeros}, at);
+          if (HasFatalFailure()) return;
+        }
+  for (const int block : {16, 128, 256})
+    for (const int level : {4, 0})
+      for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+        check_not_a_number({.m = 3, .n = 33, .k = 300, .block = block, .level = level, .type = type}, 290);
+        check_not_a_number(
+            {.m = 9, .n = 33, .k = 300, .block = block, .level = level, .norm = true, .gate = true, .type = type}, 5);
+        if (HasFatalFailure()) return;
+      }
+}
+
 // Each output of packed_projections is what packed_matmul gives for its weights, to the bit.
 TEST(PackedProjections, EqualTheirProducts) {
   for (int i = 0; i < 40; ++i) {

@@ -83,18 +83,18 @@ struct RoundedBlocks {
   float scales[kLanes], sums[kLanes];
 };
 
-// q = round(x / scale) with scale = the block's largest magnitude / 127 (quantize_block's rule), for kLanes whole
-// blocks side by side: their maxima and sums are found together.
+// q = round(x / scale) with scale = the block's largest magnitude / 127 (quantize_block's rule; NaN where a number is),
+// for kLanes whole blocks side by side: their maxima and sums are found together.
 SITU_INLINE void round_blocks(const float* x, int64_t block, int8_t* q, RoundedBlocks* out) {
   VecF v[kLanes];
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) {
     v[i] = VecF{};
-    for (int64_t k = 0; k < block; k += kLanes) v[i] = vmax((VecF)((VecU)load(x + i * block + k) & 0x7fffffffu), v[i]);
+    for (int64_t k = 0; k < block; k += kLanes) v[i] = larger_magnitude(load(x + i * block + k), v[i]);
   }
-  const VecF scale = max_each(v) / 127.0f;
+  const VecF scale = largest_of_each(v) / 127.0f;
   float inverse[kLanes];
-  store(inverse, scale > 0.0f ? 1.0f / scale : VecF{});
+  store(inverse, inverse_of(scale));
   store(out->scales, scale);
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) {

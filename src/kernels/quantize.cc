@@ -202,7 +202,8 @@ int64_t read_index(const View& indices, int64_t linear) {
 
 }  // namespace
 
-// y [d0 .. dg-1, indices.., dg+1 ..] = rows of data along gather_axis g; an index out of range gives zeros.
+// y [d0 .. dg-1, indices.., dg+1 ..] = rows of data along gather_axis g. An index out of range is reported and gives
+// zeros.
 void gather_block_quantized(const KernelCall& call, int thread, int threads) {
   const GatherBlockQuantizedParams& params = *static_cast<const GatherBlockQuantizedParams*>(call.params);
   const View &data = call.in[0], &indices = call.in[1], &y = call.out[0];
@@ -223,14 +224,15 @@ void gather_block_quantized(const KernelCall& call, int thread, int threads) {
       rest /= table.dims[i];
     }
     const int64_t count = indices.count();
-    int64_t index = read_index(indices, rest % count);
+    const int64_t given = read_index(indices, rest % count);
     rest /= count;
     for (int i = axis - 1; i >= 0; --i) {
       at[i] = rest % table.dims[i];
       rest /= table.dims[i];
     }
-    if (index < 0) index += table.dims[axis];
+    const int64_t index = given < 0 ? given + table.dims[axis] : given;
     const bool valid = index >= 0 && index < table.dims[axis];
+    if (!valid) report(call, "index out of range", given, table.dims[axis]);
     at[axis] = valid ? index : 0;
     const int64_t y_at = row_offset(y, outer, row);
     for (int64_t j = 0; j < columns; j += kChunk) {

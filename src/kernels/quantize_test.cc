@@ -193,10 +193,19 @@ void check_gather(const GatherCase& t) {
     if (!packed) return v.get(row * dims[last] + at[last]);
     return static_cast<double>(PackedTensor::digit(v.bytes, row * v.view.dims[last] * 8 + at[last] * t.bits, t.bits));
   };
+  const auto outside = [&](int64_t i) { return indices.get(i) < -rows || indices.get(i) >= rows; };
+  bool some_outside = false;
+  for (int64_t i = 0; i < indices.count(); ++i) some_outside |= outside(i);
   for_each_isa([&](const KernelTable& table, int threads) {
     y.reset();
-    run_kernel(table, &KernelTable::gather_block_quantized, call, threads);
+    const RunResult result = run_kernel(table, &KernelTable::gather_block_quantized, call, threads);
     ASSERT_TRUE(y.untouched_outside());
+    ASSERT_EQ(result.fault.what != nullptr, some_outside);
+    if (some_outside) {
+      ASSERT_STREQ(result.fault.what, "index out of range");
+      ASSERT_EQ(result.fault.limit, rows);
+      ASSERT_TRUE(result.fault.value == -rows - 1 || result.fault.value == rows) << result.fault.value;
+    }
     for (int64_t i = 0; i < y.count(); ++i) {
       int64_t rest = i, index = 0, unit = 1;
       std::vector<int64_t> at(t.dims.size());

@@ -5,6 +5,16 @@
 
 namespace situ {
 
+Generation failed_answer(const Status& why) {
+  Generation g;
+  const bool interrupted = why.code() == Code::kInterrupted;
+  g.finish_reason = interrupted ? FinishReason::kCancelled : FinishReason::kError;
+  if (interrupted) return g;
+  g.error = why.message();
+  g.error_code = why.code();
+  return g;
+}
+
 Status Answer::echo(std::span<const int64_t> prompt) {
   Result<std::string> text = text_.echo(prompt);
   if (text.is_ok() && !text->empty()) show({-1, *text, {}});
@@ -49,7 +59,8 @@ Result<int64_t> Answer::next(std::span<const float> logits) {
 Result<Generation> Answer::finish() {
   Result<std::string> rest = text_.finish();
   if (rest.is_ok() && !rest->empty()) show({-1, *rest, {}});
-  if (text_.stopped()) result_.finish_reason = FinishReason::kStopString;
+  if (text_.stopped() && result_.finish_reason != FinishReason::kError)
+    result_.finish_reason = FinishReason::kStopString;
   if (likelihood_) {
     const LikelihoodMeter::Sum sum = likelihood_->meter().sum();
     if (sum.tokens > 0) result_.perplexity = std::exp(sum.nll / static_cast<double>(sum.tokens));
@@ -60,7 +71,7 @@ Result<Generation> Answer::finish() {
 void Answer::show(const Token& token) {
   result_.text += token.text;
   if (on_token_ && !refused_ && !on_token_(token)) {
-    result_.finish_reason = FinishReason::kNone;
+    if (result_.finish_reason != FinishReason::kError) result_.finish_reason = FinishReason::kNone;
     refuse(model_.interrupted() ? FinishReason::kCancelled : FinishReason::kCallback);
   }
 }

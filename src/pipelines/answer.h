@@ -12,6 +12,9 @@
 
 namespace situ {
 
+// An answer that fails before its first token, in a list of others. Interrupted, it is cancelled.
+Generation failed_answer(const Status& why);
+
 class Answer {
  public:
   // `model` and `options` must outlive it. `resolved`: it has begun. `grammar`: at its beginning, or none.
@@ -42,6 +45,14 @@ class Answer {
   bool ended() const { return result_.finish_reason != FinishReason::kNone; }
   void end_by_length() {
     if (!ended()) result_.finish_reason = FinishReason::kLength;
+  }
+  bool has_tokens() const { return !result_.output_ids.empty(); }
+  // The next token could not be had.
+  void fail(const Status& why) {
+    if (ended()) return;
+    result_.finish_reason = FinishReason::kError;
+    result_.error = why.message();
+    result_.error_code = why.code();
   }
   // No token comes any more, and the callback is not called again.
   void refuse(FinishReason reason) {

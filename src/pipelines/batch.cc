@@ -1,10 +1,11 @@
 // Model::generate of several prompts: whoever has something to feed takes part in the next step, prompts and answers
-// alike; who ends leaves, and the next prompt joins.
+// alike; who ends leaves, be it in an error, and the next prompt joins.
 #include <algorithm>
 #include <memory>
 
 #include "base/clock.h"
 #include "pipelines/answer.h"
+#include "pipelines/out_of_memory.h"
 #include "pipelines/start.h"
 
 namespace situ {
@@ -21,7 +22,20 @@ struct Request {
   double encode_ms;
   Clock::time_point start = Clock::now(), prompt_done = start;
   int64_t next = -1;  // the token to be fed; -1: the prompt is not done
+  // Of the step that runs: what is fed, behind how many tokens, and whether what follows is chosen.
+  int64_t fed = -1, before = 0;
+  bool chosen = false;
 };
+
+// One failing answer is an error of its own, but a call of which nothing came is one too: the first.
+Result<std::vector<Generation>> unless_all_failed(std::vector<Generation> results) {
+  const auto failed = [](const Generation& g) {
+    return g.finish_reason == FinishReason::kError && g.output_ids.empty();
+  };
+  if (!results.empty() && std::all_of(results.begin(), results.end(), failed))
+    return Status::error(results[0].error_code, results[0].error);
+  return results;
+}
 
 class Batch {
  public:
@@ -42,31 +56,37 @@ class Batch {
 
   Result<std::vector<Generation>> run() {
     while (joined_ < prompts_.size() || !running_.empty()) {
-      while (joined_ < prompts_.size() && has_room()) SITU_RETURN_IF_ERROR(join(joined_++));
-      const Status stepped = step();
-      if (!stepped.is_ok()) {
-        if (stepped.code() != Code::kInterrupted)
-          return running_.size() == 1 && running_[0]->next < 0 ? stepped.with_context(name_of(*running_[0])) : stepped;
-        for (const auto& r : running_) r->answer.refuse(FinishReason::kCancelled);
-        while (joined_ < prompts_.size()) results_[joined_++].finish_reason = FinishReason::kNotStarted;
+      while (joined_ < prompts_.size() && has_room()) {
+        const size_t index = joined_++;
+        const Status joined = join(index);
+        if (!joined.is_ok()) results_[index] = failed_answer(joined);
+        if (joined.code() == Code::kInterrupted) cancel();
       }
+      if (!step()) cancel();
       const auto ended =
           std::stable_partition(running_.begin(), running_.end(), [](const auto& r) { return !r->answer.ended(); });
       for (auto r = ended; r != running_.end(); ++r) SITU_RETURN_IF_ERROR(leave(**r));
       running_.erase(ended, running_.end());
     }
     share_figures();
-    return std::move(results_);
+    return unless_all_failed(std::move(results_));
   }
 
  private:
-  // Its steps are of pieces.
-  static std::string name_of(const Request& r) {
-    return "prompt " + std::to_string(r.index) + " of " + std::to_string(r.prompt.size()) + " tokens";
+  void cancel() {
+    for (const auto& r : running_) r->answer.refuse(FinishReason::kCancelled);
+    while (joined_ < prompts_.size()) results_[joined_++].finish_reason = FinishReason::kNotStarted;
+  }
+  void fail(Request& r, const Status& why) const {
+    if (why.code() == Code::kInterrupted) return r.answer.refuse(FinishReason::kCancelled);
+    // The message of a prompt is about all of it, not the piece that failed.
+    r.answer.fail(r.chosen || r.fed >= 0 ? why
+                                         : why.with_context("prompt " + std::to_string(r.index) + " of " +
+                                                            std::to_string(r.prompt.size()) + " tokens"));
   }
   int64_t room_of(size_t prompt) const {
     const int64_t tokens = static_cast<int64_t>(prompts_[prompt].decoder.size());
-    return std::min(tokens + resolved_.length.most_new_after(tokens), model_.context_length);
+    return tokens + std::min(resolved_.length.most_new_after(tokens), model_.context_length - tokens);
   }
   // Alone, a request may try.
   bool has_room() const {
@@ -107,15 +127,18 @@ class Batch {
     return Status::ok();
   }
 
-  // One token of each, and pieces of prompts: whole ones, so that a prompt is cut as it is alone.
-  Status step() {
+  // One token of each, and pieces of prompts: whole ones, so that a prompt is cut as it is alone. False: interrupted.
+  bool step() {
     const size_t chunk = static_cast<size_t>(model_.in_place->chunk());
     size_t room = chunk;
     std::vector<Model::Impl::Feed> feeds;
     std::vector<Request*> who;
     for (const std::unique_ptr<Request>& r : running_) {
-      Model::Impl::Feed feed{&impl_of(r->session), {&r->next, 1}};
-      if (r->next < 0) {
+      r->chosen = false;
+      r->fed = r->next;
+      r->before = r->session.length();
+      Model::Impl::Feed feed{&impl_of(r->session), {&r->fed, 1}};
+      if (r->fed < 0) {
         const std::span<const int64_t> rest = r->prompt.subspan(static_cast<size_t>(r->session.length()));
         const size_t piece = std::min(rest.size() - 1, chunk);
         if (piece > room) continue;
@@ -127,27 +150,51 @@ class Batch {
       feeds.push_back(feed);
       who.push_back(r.get());
     }
-    return model_.step_all(feeds, [&](size_t i, std::span<const float> logits) { return choose(*who[i], logits); });
+    const Status together = run(feeds, who);
+    if (together.is_ok() || together.code() == Code::kInterrupted) return together.is_ok();
+    // What a kernel cannot use ends the whole step, whosever it is: each alone tells, from where it was before.
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      const bool again = feeds.size() > 1 && who[i]->session.length() == who[i]->before;
+      const Status alone = again ? run({&feeds[i], 1}, {&who[i], 1}) : together;
+      if (alone.code() == Code::kInterrupted) return false;
+      if (!alone.is_ok()) fail(*who[i], alone);
+    }
+    return true;
   }
 
-  Status choose(Request& r, std::span<const float> logits) {
-    if (r.next < 0) {
+  // Ends those that are refused. After an error nobody has been fed, though tokens may have been chosen.
+  Status run(std::span<const Model::Impl::Feed> feeds, std::span<Request* const> who) {
+    if (feeds.empty()) return Status::ok();
+    const auto choose_of = [&](size_t i, std::span<const float> logits) {
+      choose(*who[i], logits);
+      return Status::ok();
+    };
+    const Result<std::vector<Status>> refused = or_out_of_memory([&] { return model_.step(feeds, choose_of); });
+    if (!refused.is_ok()) return refused.status();
+    for (size_t i = 0; i < who.size(); ++i)
+      if (!(*refused)[i].is_ok()) fail(*who[i], (*refused)[i]);
+    return Status::ok();
+  }
+
+  void choose(Request& r, std::span<const float> logits) {
+    if (r.chosen) return;
+    r.chosen = true;
+    if (r.fed < 0) {
       r.prompt_done = Clock::now();
       if (prefixes_ && model_.in_place->has_replaced_states()) impl_of(r.session).keep_prefix(*prefixes_, r.prompt);
     }
-    if (r.answer.ended()) return Status::ok();  // its prompt's text was refused
+    if (r.answer.ended()) return;  // its prompt's text was refused
     const Result<int64_t> id = r.answer.next(logits);
-    if (!id.is_ok()) return id.status().with_context(model_.folder.model_file.string());
+    if (!id.is_ok()) return fail(r, id.status().with_context(model_.folder.model_file.string()));
     if (r.session.length() >= model_.context_length) r.answer.end_by_length();
     r.next = *id;
-    return Status::ok();
   }
 
   Status leave(Request& r) {
     Result<Generation> done = r.answer.finish();
     if (!done.is_ok()) return done.status();
     Generation& g = results_[r.index] = std::move(*done);
-    if (prefixes_)
+    if (prefixes_ && g.finish_reason != FinishReason::kError)
       impl_of(r.session).keep_prefix(*prefixes_, r.answer.ids().first(static_cast<size_t>(r.session.length())));
     g.cached_tokens = r.cached;
     g.encode_ms = r.encode_ms;
@@ -208,6 +255,10 @@ Result<std::vector<Generation>> Model::generate(std::span<const Prompt> prompts,
   if (impl_->sequences() > 1 && resolved->beams.beams == 1 && options.prompt_lookup == 0 && options.draft_tokens == 0) {
     Result<std::optional<Grammar>> grammar = compile_constraint(options, impl_->text(), impl_->vocabulary);
     if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
+    for (size_t i = 0; i < starts.size(); ++i)  // before anybody is answered
+      SITU_RETURN_IF_ERROR(ResolvedOptions(*resolved)
+                               .begin(starts[i].decoder, starts[i].source.ids, impl_->context_length)
+                               .with_context("prompt " + std::to_string(i)));
     return Batch(*impl_, starts, options, std::move(*resolved), std::move(*grammar), on_token).run();
   }
   std::vector<Generation> results;
@@ -215,13 +266,12 @@ Result<std::vector<Generation>> Model::generate(std::span<const Prompt> prompts,
     TokenCallback tell;
     if (on_token) tell = [&, i](const Token& token) { return on_token(i, token); };
     Result<Generation> one = generate(prompts[i], options, tell);
-    if (!one.is_ok()) return one.status();
-    results.push_back(std::move(*one));
+    results.push_back(one.is_ok() ? std::move(*one) : failed_answer(one.status()));
     if (results[i].finish_reason != FinishReason::kCancelled) continue;
     results.resize(prompts.size());
     while (++i < prompts.size()) results[i].finish_reason = FinishReason::kNotStarted;
   }
-  return results;
+  return unless_all_failed(std::move(results));
 }
 
 }  // namespace situ

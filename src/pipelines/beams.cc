@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "generate/bans.h"
+#include "generate/greedy.h"
 
 namespace situ {
 
@@ -17,8 +18,10 @@ BeamDecoder::BeamDecoder(Model::Impl& model, Session prompt, Sampler sampler, Be
 
 // Penalties and bans change log-probabilities, not logits, and nothing makes them probabilities again: as in
 // transformers. Renormalised: they change logits.
-void BeamDecoder::offer(size_t beam, std::span<const float> logits) {
+Status BeamDecoder::offer(size_t beam, std::span<const float> logits) {
   Sampler& sampler = branches_[beam].sampler;
+  SITU_RETURN_IF_ERROR(
+      sampler.not_a_number(largest_logit(logits).not_a_number).with_context(model_.folder.model_file.string()));
   std::span<const float> offered;
   if (renormalised_) {
     offered = sampler.scores(logits);
@@ -31,6 +34,15 @@ void BeamDecoder::offer(size_t beam, std::span<const float> logits) {
     offered = sampler.scores(log_probabilities_);
   }
   search_.offer(beam, offered, [&](int64_t id) { return sampler.has(id); });
+  return Status::ok();
+}
+
+// Where no beam can go on, the beams stay what they are.
+Status BeamDecoder::advance() {
+  if (search_.at_a_loss())
+    return branches_.front().sampler.nothing_left().with_context(model_.folder.model_file.string());
+  search_.advance();
+  return Status::ok();
 }
 
 // A branch for each running beam. The last that goes on from a parent takes its session, the others fork it.
@@ -57,8 +69,10 @@ Status BeamDecoder::branch() {
 Status BeamDecoder::run(std::span<const float> logits) {
   // Every group begins with the prompt.
   SITU_RETURN_IF_ERROR(branch());
-  for (size_t i = 0; i < branches_.size(); ++i) offer(i, logits);
-  for (search_.advance(); !search_.running().empty(); search_.advance()) {
+  for (size_t i = 0; i < branches_.size(); ++i) SITU_RETURN_IF_ERROR(offer(i, logits));
+  for (;;) {
+    SITU_RETURN_IF_ERROR(advance());
+    if (search_.running().empty()) return Status::ok();
     SITU_RETURN_IF_ERROR(branch());
     std::vector<Model::Impl::Feed> feeds;
     for (size_t i = 0; i < branches_.size(); ++i) {
@@ -66,13 +80,9 @@ Status BeamDecoder::run(std::span<const float> logits) {
       branches_[i].sampler.append(id);
       feeds.push_back({&impl_of(branches_[i].session), {&id, 1}});
     }
-    SITU_RETURN_IF_ERROR(model_.step_all(feeds, [&](size_t i, std::span<const float> next) {
-      offer(i, next);
-      return Status::ok();
-    }));
+    SITU_RETURN_IF_ERROR(model_.step_all(feeds, [&](size_t i, std::span<const float> next) { return offer(i, next); }));
     ++steps_;
   }
-  return Status::ok();
 }
 
 }  // namespace situ

@@ -18,12 +18,12 @@ class BeamDecoder {
   // what penalties and bans leave is made probabilities again, as in openai/whisper; transformers does not.
   BeamDecoder(Model::Impl& model, Session prompt, Sampler sampler, BeamOptions options, bool renormalised = false);
 
-  // After the prompt's logits [vocabulary]: looks for answers until the search is over. Error: that of a step or a
-  // fork.
+  // After the prompt's logits [vocabulary]: looks for answers until the search is over. Errors: that of a step or a
+  // fork; a logit is not a number; no token can be chosen, and there is no answer.
   Status run(std::span<const float> logits);
-  // None: nothing_left() says why.
   std::vector<BeamSearch::Answer> answers() const { return search_.answers(); }
-  Status nothing_left() const { return branches_.front().sampler.nothing_left(); }
+  // Of a search that ended in an error.
+  std::vector<BeamSearch::Answer> answers_so_far() const { return search_.answers_so_far(); }
   int64_t steps() const { return steps_; }
 
  private:
@@ -32,8 +32,9 @@ class BeamDecoder {
     Session session;
     Sampler sampler;
   };
-  void offer(size_t beam, std::span<const float> logits);
+  Status offer(size_t beam, std::span<const float> logits);
   Status branch();
+  Status advance();
 
   Model::Impl& model_;
   BeamSearch search_;

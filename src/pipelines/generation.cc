@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "pipelines/answer.h"
 #include "pipelines/beams.h"
+#include "pipelines/out_of_memory.h"
 #include "pipelines/speculation.h"
 #include "pipelines/start.h"
 
@@ -72,17 +73,17 @@ Result<Generation> cancelled_or(const Status& error) {
   return nothing;
 }
 
-// The answers as text; the best one is shown when it is known.
+// The answers as text; the best one is shown when it is known. `unended`: why those end that no end token did.
 Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions& options,
                                  std::span<const int64_t> prompt, const std::vector<BeamSearch::Answer>& answers,
-                                 const TokenCallback& on_token) {
+                                 FinishReason unended, const TokenCallback& on_token) {
   Generation g;
   for (const BeamSearch::Answer& a : answers) {
     if (static_cast<int64_t>(g.answers.size()) == options.num_return) break;
     bool wanted = on_token && g.answers.empty();
     Generation::Answer& answer = g.answers.emplace_back();
     answer.output_ids = a.ids;
-    answer.finish_reason = a.ended ? FinishReason::kStop : FinishReason::kLength;
+    answer.finish_reason = a.ended ? FinishReason::kStop : unended;
     answer.score = a.score;
     TextOutput output(model.text(), {});
     const auto add = [&](int64_t id, const Result<std::string>& text) {
@@ -98,6 +99,22 @@ Result<Generation> found_answers(const Model::Impl& model, const GenerateOptions
   g.output_ids = g.answers[0].output_ids;
   g.text = g.answers[0].text;
   g.finish_reason = g.answers[0].finish_reason;
+  return g;
+}
+
+// What a beam search that ended so found.
+Result<Generation> searched_answers(const Model::Impl& model, const GenerateOptions& options,
+                                    std::span<const int64_t> prompt, const BeamDecoder& decoder, const Status& searched,
+                                    const TokenCallback& on_token) {
+  if (searched.is_ok())
+    return found_answers(model, options, prompt, decoder.answers(), FinishReason::kLength, on_token);
+  const std::vector<BeamSearch::Answer> answers = decoder.answers_so_far();
+  if (searched.code() == Code::kInterrupted || answers.empty()) return searched;
+  Result<Generation> g = found_answers(model, options, prompt, answers, FinishReason::kError, on_token);
+  if (!g.is_ok()) return g;
+  g->finish_reason = FinishReason::kError;
+  g->error = searched.message();
+  g->error_code = searched.code();
   return g;
 }
 
@@ -150,11 +167,9 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
   };
   if (resolved->beams.beams > 1) {
     BeamDecoder decoder(*impl_, std::move(*session), Sampler(sampling, prompt, impl_->vocabulary), resolved->beams);
-    const Status searched = prompt_fed.is_ok() ? decoder.run(impl_->logits()) : prompt_fed;
-    if (!searched.is_ok()) return cancelled_or(searched);
-    const std::vector<BeamSearch::Answer> answers = decoder.answers();
-    if (answers.empty()) return decoder.nothing_left().with_context(impl_->folder.model_file.string());
-    Result<Generation> g = found_answers(*impl_, options, prompt, answers, on_token);
+    const Status searched =
+        !prompt_fed.is_ok() ? prompt_fed : or_out_of_memory([&] { return decoder.run(impl_->logits()); });
+    Result<Generation> g = searched_answers(*impl_, options, prompt, decoder, searched, on_token);
     if (!g.is_ok()) return cancelled_or(g.status());
     g->cached_tokens = cached;
     describe(*g);
@@ -167,6 +182,7 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
     if (const Status shown = answer.echo(prompt); !shown.is_ok()) return cancelled_or(shown);
   if (!prompt_fed.is_ok()) answer.refuse(FinishReason::kCancelled);
   Result<int64_t> id = -1;
+  Status failed = Status::ok();
   if (!answer.ended()) id = answer.next(impl_->logits());  // the prompt's text may have been refused
   if (s.length() >= impl_->context_length) answer.end_by_length();
   while (id.is_ok() && !answer.ended()) {
@@ -188,7 +204,7 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
     };
     auto feed = [&] {
       const Model::Impl::Feed all{&s, tokens, static_cast<int64_t>(tokens.size())};
-      return impl_->step_all({&all, 1}, check);
+      return or_out_of_memory([&] { return impl_->step_all({&all, 1}, check); });
     };
     Status fed = guess.is_ok() ? feed() : guess.status();
     if (!fed.is_ok() && tokens.size() > 1 && right == 0) {  // guesses may not fit a state that the token alone does
@@ -196,21 +212,24 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
       fed = feed();
     }
     if (!fed.is_ok()) {
-      if (fed.code() != Code::kInterrupted) return fed;
-      answer.refuse(FinishReason::kCancelled);
+      failed = fed;
       break;
     }
     if (right < tokens.size()) s.sequence->rewind(before + static_cast<int64_t>(right));
     speculation->learn(static_cast<int64_t>(tokens.size()) - 1, static_cast<int64_t>(right) - 1);
   }
-  if (!id.is_ok()) {  // interrupted, the text of a token may be missing
-    if (id.status().code() != Code::kInterrupted) return id.status().with_context(impl_->folder.model_file.string());
-    answer.refuse(FinishReason::kCancelled);
-  }
+  if (!id.is_ok()) failed = id.status().with_context(impl_->folder.model_file.string());
+  if (failed.code() == Code::kInterrupted)
+    answer.refuse(FinishReason::kCancelled);  // the text of a token may be missing
+  else if (!failed.is_ok() && !answer.has_tokens())
+    return failed;
+  else if (!failed.is_ok())
+    answer.fail(failed);
   Result<Generation> done = answer.finish();
   if (!done.is_ok()) return done;
   Generation& g = *done;
-  if (prefixes) s.keep_prefix(*prefixes, answer.ids().first(static_cast<size_t>(s.length())));
+  if (prefixes && g.finish_reason != FinishReason::kError)
+    s.keep_prefix(*prefixes, answer.ids().first(static_cast<size_t>(s.length())));
   g.cached_tokens = cached;
   describe(g);
   g.seed = seed;

@@ -22,6 +22,8 @@ namespace situ {
 namespace {
 
 constexpr int64_t kMaxContext = int64_t{1} << 24;  // where float positions end
+// Far above what any memory holds, and so low that counts of slots made of them stay within 64 bits.
+constexpr int64_t kMostBatch = int64_t{1} << 20, kMostSequences = int64_t{1} << 30;
 
 // Rows of the table that an encoder's ids index, which are called so where there are other integers: that of a Gather
 // by an integer input; 0: none is.
@@ -90,8 +92,12 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   if (options.naive && options.memory > 0)
     return Status::error(Code::kInvalidArgument,
                          "a memory is for placed programs; the naive mode allocates what it needs");
-  if (options.sequences < 1)
-    return Status::error(Code::kInvalidArgument, "room for " + std::to_string(options.sequences) + " sequences");
+  const auto out_of = [](const std::string& what, int64_t most) {
+    return Status::error(Code::kInvalidArgument,
+                         what + " sequences; from 1 to " + std::to_string(most) + " is possible");
+  };
+  if (options.sequences < 1 || options.sequences > kMostSequences)
+    return out_of("room for " + std::to_string(options.sequences), kMostSequences);
   if (options.window < 0 || options.sink < 0 || options.window > kMaxContext || options.sink > kMaxContext)
     return Status::error(Code::kInvalidArgument, "a window of " + std::to_string(options.window) +
                                                      " tokens, and the first " + std::to_string(options.sink));
@@ -109,8 +115,8 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   if ((m.files.encoder || !m.files.media.empty()) && !options.draft.empty())
     return Status::error(Code::kInvalidArgument,
                          "no draft: answers of a model with an encoder follow its source, which a draft does not see");
-  if (options.batch < 1)
-    return Status::error(Code::kInvalidArgument, "steps of " + std::to_string(options.batch) + " sequences");
+  if (options.batch < 1 || options.batch > kMostBatch)
+    return out_of("steps of " + std::to_string(options.batch), kMostBatch);
   if (options.memory < 0)
     return Status::error(Code::kInvalidArgument, "a memory of " + std::to_string(options.memory) + " bytes");
   if (options.naive) {

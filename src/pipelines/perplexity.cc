@@ -52,6 +52,8 @@ Result<Perplexity> Model::perplexity(std::span<const int64_t> tokens, const Perp
     }
   }
   const LikelihoodMeter::Sum sum = likelihood.meter().sum();
+  if (sum.not_a_number >= 0)
+    return Status::error(file + ": logits of id " + std::to_string(sum.not_a_number) + " are not a number");
   Perplexity p;
   p.tokens = sum.tokens;
   p.mean_nll = sum.nll / static_cast<double>(sum.tokens);

@@ -20,11 +20,10 @@ void resolve_numbers(const GenerateOptions& o, Settings& settings, SamplingOptio
   settings.config = s.sample ? config : nullptr;
   s.temperature = static_cast<float>(temperature);
   s.top_k = settings.number<int64_t>("top_k", o.top_k, kCount, "top_k", 50, 0);
-  s.top_p = settings.number("top_p", o.top_p, kShare, "top_p", 1.0, 1.0);
+  s.top_p = settings.number("top_p", o.top_p, kRatio, "top_p", 1.0, 1.0);
   s.min_p = settings.number("min_p", o.min_p, kRatio, "min_p", 0.0, 0.0);
   s.typical_p = settings.number("typical_p", o.typical_p, kShare, "typical_p", 1.0, 1.0);
-  // Greedy models without an encoder are left as they are: benchmarks and guesses count on it.
-  settings.config = s.sample || config->encoder_decoder ? config : nullptr;
+  settings.config = config;
   s.repetition_penalty = static_cast<float>(
       settings.number("repetition_penalty", o.repetition_penalty, kPositive, "repetition_penalty", 1.0, 1.0));
   s.no_repeat_ngram =
@@ -33,7 +32,6 @@ void resolve_numbers(const GenerateOptions& o, Settings& settings, SamplingOptio
                                                  "encoder_repetition_penalty", 1.0, 1.0);
   s.encoder_no_repeat_ngram = settings.number<int64_t>("encoder_no_repeat_ngram", o.encoder_no_repeat_ngram, kCount,
                                                        "encoder_no_repeat_ngram_size", 0, 0);
-  settings.config = config;
   settings.check("presence_penalty", o.presence_penalty, kFinite);
   settings.check("frequency_penalty", o.frequency_penalty, kFinite);
   s.presence_penalty = static_cast<float>(o.presence_penalty);
@@ -223,6 +221,10 @@ Status resolve_ends(const GenerateOptions& o, const ModelFolder& folder, const T
   std::vector<int64_t>& ends = r.sampling.end_ids;
   for (const int64_t id : folder.eos_ids)  // some configurations name ids that no token has
     if (!o.ignore_eos && id >= 0 && id < settings.vocabulary) ends.push_back(id);
+  if (o.end_of_turn && !o.ignore_eos && tokenizer) {
+    const std::optional<int64_t> id = tokenizer->special_token_id("eos_token");
+    if (id && *id < settings.vocabulary && std::find(ends.begin(), ends.end(), *id) == ends.end()) ends.push_back(*id);
+  }
   for (const int64_t id : o.stop_ids) {
     settings.check_id("stop_ids", id);
     ends.push_back(id);

@@ -58,12 +58,20 @@ TEST(ResolveOptions, DefaultsOfTheConfiguration) {
   const ModelFolder folder = configured(
       R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "repetition_penalty": 1.05, "typical_p": 0.9})",
       R"({"top_k": 7, "top_p": 0.8, "min_p": 0.1, "no_repeat_ngram_size": 3, "temperature": "never read"})");
-  // Not for greedy decoding, whatever do_sample says.
+  // Greedy decoding, whatever do_sample says: penalties alone.
   SamplingOptions s = resolve({}, folder)->sampling;
   EXPECT_FALSE(s.sample);
+  EXPECT_EQ(s.repetition_penalty, 1.05f);
+  EXPECT_EQ(s.no_repeat_ngram, 3);
+  GenerateOptions options;
+  options.repetition_penalty = 1, options.no_repeat_ngram = 0;
+  s = resolve(options, folder)->sampling;
   EXPECT_EQ(s.repetition_penalty, 1);
   EXPECT_EQ(s.no_repeat_ngram, 0);
-  GenerateOptions options;
+  options = {};
+  options.beams = 2;
+  EXPECT_EQ(resolve(options, folder)->beams.repetition_penalty, 1.05f);
+  options = {};
   options.sample = true;
   s = resolve(options, folder)->sampling;
   EXPECT_EQ(s.temperature, 0.6f);
@@ -131,7 +139,7 @@ TEST(ResolveOptions, WrongConfigurationsAreErrorsWhenTheyAreUsed) {
                                                        {"temperature", "-1"},
                                                        {"top_k", "2.5"},
                                                        {"top_k", "-1"},
-                                                       {"top_p", "0"},
+                                                       {"top_p", "-0.1"},
                                                        {"top_p", "[1]"},
                                                        {"top_p", "1.5"},
                                                        {"min_p", "true"},
@@ -142,7 +150,8 @@ TEST(ResolveOptions, WrongConfigurationsAreErrorsWhenTheyAreUsed) {
   for (const auto& [field, value] : wrong) {
     SCOPED_TRACE(std::string(field) + " " + value);
     const ModelFolder folder = configured("{\"" + std::string(field) + "\": " + value + "}");
-    EXPECT_TRUE(resolve({}, folder).is_ok());
+    const bool penalty = std::string(field).find("repe") != std::string::npos;  // which hold in greedy decoding too
+    EXPECT_EQ(resolve({}, folder).is_ok(), !penalty);
     GenerateOptions options;
     options.sample = true;
     const Result<ResolvedOptions> refused = resolve(options, folder);
@@ -164,7 +173,7 @@ TEST(ResolveOptions, WrongOptionsAreErrors) {
       {"temperature", [](GenerateOptions& o) { o.temperature = NAN; }},
       {"temperature", [=](GenerateOptions& o) { o.temperature = kInfinity; }},
       {"top_k should be an integer from 0 to 1073741824, is -1", [](GenerateOptions& o) { o.top_k = -1; }},
-      {"top_p should be a number above 0 and at most 1, is 0", [](GenerateOptions& o) { o.top_p = 0; }},
+      {"top_p should be a number from 0 to 1, is -0.1", [](GenerateOptions& o) { o.top_p = -0.1; }},
       {"top_p", [](GenerateOptions& o) { o.top_p = 1.01; }},
       {"top_p", [](GenerateOptions& o) { o.top_p = NAN; }},
       {"top_p", [](GenerateOptions& o) { o.temperature = 0, o.top_p = NAN; }},
@@ -217,6 +226,31 @@ TEST(ResolveOptions, EndsAndWords) {
   EXPECT_EQ(resolved.sampling.bad_words, (std::vector<std::vector<int64_t>>{{42, 1}, {256}, {' ', 256}}));
   options.ignore_eos = true;
   EXPECT_EQ(resolve(options, folder)->sampling.end_ids, (std::vector<int64_t>{7, 259}));
+}
+
+TEST(ResolveOptions, TurnsEndWhereTheTokenizersTokenSaysSo) {
+  ModelFolder folder;
+  folder.eos_ids = {42};
+  const auto ends = [&](const std::string& config, bool end_of_turn, bool ignore_eos = false) {
+    testing::TempFolder files;
+    files.write("tokenizer.json", testing::byte_level_tokenizer().dump());
+    files.write("tokenizer_config.json", config);
+    const Tokenizer loaded = std::move(Tokenizer::load(files.path())).value();
+    GenerateOptions options;
+    options.end_of_turn = end_of_turn;
+    options.ignore_eos = ignore_eos;
+    return resolve_options(options, folder, &loaded, kVocabulary)->sampling.end_ids;
+  };
+  using Ids = std::vector<int64_t>;
+  for (const char* config : {R"({"eos_token": "</s>"})", R"({"eos_token": {"content": "</s>", "special": true}})"}) {
+    EXPECT_EQ(ends(config, true), (Ids{42, 259}));
+    EXPECT_EQ(ends(config, false), (Ids{42}));
+    EXPECT_EQ(ends(config, true, true), (Ids{}));
+  }
+  EXPECT_EQ(ends(R"({"eos_token": "never heard of"})", true), (Ids{42}));
+  EXPECT_EQ(ends(R"({"eos_token": null})", true), (Ids{42}));
+  folder.eos_ids = {259};
+  EXPECT_EQ(ends(R"({"eos_token": "</s>"})", true), (Ids{259}));
 }
 
 TEST(ResolveOptions, TextNeedsATokenizer) {

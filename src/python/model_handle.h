@@ -19,6 +19,8 @@ namespace situ::python {
 [[noreturn]] void raise_error(const std::string& message, Code code = Code::kInvalidArgument);
 // The same error as an object. Needs the GIL.
 nanobind::object error_object(const Status& error);
+// Its message, which may hold the name of a file in any bytes. Needs the GIL.
+nanobind::object error_text(const std::string& message);
 
 // The value, or its error raised. Needs the GIL.
 template <typename T>

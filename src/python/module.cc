@@ -134,6 +134,13 @@ nb::object result(PythonStream& self) {
   return to_python(value_or_raise(*result));
 }
 
+// The error that ended an answer which had tokens before; None: none did.
+nb::object failure(PythonStream& self) {
+  const std::optional<Result<Generation>> result = self.get().result();
+  if (!result || !result->is_ok() || (*result)->finish_reason != FinishReason::kError) return nb::none();
+  return error_object(Status::error((*result)->error_code, (*result)->error));
+}
+
 void close(PythonStream& self) {
   TokenStream& stream = self.get();
   nb::gil_scoped_release no_gil;
@@ -249,18 +256,21 @@ void bind_stream(nb::module_& m) {
   nb::class_<PythonStream>(m, "TokenStream", "The C++ side of situ.Stream.")
       .def("next", &next, nb::sig("def next(self) -> tuple[int, str, float | None] | None"))
       .def("result", &result, nb::sig("def result(self) -> dict[str, typing.Any] | None"))
+      .def("failure", &failure, nb::sig("def failure(self) -> SituError | None"))
       .def("close", &close);
 }
 
 }  // namespace
 
-nb::object error_object(const Status& error) {
-  const std::string message = error.message();
-  // A message may hold the name of a file in any bytes.
-  const nb::object text =
+nb::object error_text(const std::string& message) {
+  nb::object text =
       nb::steal(PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "surrogateescape"));
   if (!text.is_valid()) throw nb::python_error();
-  nb::object object = nb::handle(situ_error)(text);
+  return text;
+}
+
+nb::object error_object(const Status& error) {
+  nb::object object = nb::handle(situ_error)(error_text(error.message()));
   object.attr("code") = code_name(error.code());
   return object;
 }

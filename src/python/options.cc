@@ -34,6 +34,7 @@ constexpr Option kOptions[] = {
     {"max_new_tokens", set<&GenerateOptions::max_new_tokens>},
     {"min_new_tokens", set<&GenerateOptions::min_new_tokens>},
     {"ignore_eos", set<&GenerateOptions::ignore_eos>},
+    {"end_of_turn", set<&GenerateOptions::end_of_turn>},
     {"sample", set<&GenerateOptions::sample>},
     {"temperature", set<&GenerateOptions::temperature>},
     {"top_k", set<&GenerateOptions::top_k>},

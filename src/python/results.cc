@@ -4,6 +4,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "python/model_handle.h"
+
 namespace nb = nanobind;
 
 namespace situ::python {
@@ -24,6 +26,7 @@ nb::dict to_python(const Generation& g) {
   d["output_ids"] = g.output_ids;
   d["text"] = g.text;
   d["finish_reason"] = finish_reason_name(g.finish_reason);
+  d["error"] = g.finish_reason == FinishReason::kError ? error_text(g.error) : nb::none();
   d["seed"] = g.seed;
   d["logprobs"] = logprobs;
   d["notes"] = g.notes;

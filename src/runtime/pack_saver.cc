@@ -12,7 +12,7 @@ namespace situ {
 void PackSaver::save(PackSave save) {
   finish();
   try {
-    thread_ = std::thread([this, save = std::move(save)]() mutable {
+    thread_ = ProcessThread([this, save = std::move(save)]() mutable {
       setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 5);
       problem_ = save.run();
     });
@@ -21,9 +21,7 @@ void PackSaver::save(PackSave save) {
   }
 }
 
-void PackSaver::finish() {
-  if (thread_.joinable()) thread_.join();
-}
+void PackSaver::finish() { thread_.join(); }
 
 std::vector<PackSource> pack_sources(const ImportedModel& model) {
   std::vector<PackSource> sources;

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <string>
-#include <thread>
 
+#include "base/process_thread.h"
 #include "onnx/importer.h"
 #include "passes/pack_cache.h"
 
@@ -22,7 +22,7 @@ class PackSaver {
   const std::string& problem() const { return problem_; }  // after finish(): why nothing was saved; else empty
 
  private:
-  std::thread thread_;
+  ProcessThread thread_;
   std::string problem_;
 };
 

@@ -115,7 +115,6 @@ Result<WindowText> WindowDecoder::search(Started& window, const PromptIds& promp
                       beams, true);
   SITU_RETURN_IF_ERROR(decoder.run(window.logits));
   const std::vector<BeamSearch::Answer> answers = decoder.answers();
-  if (answers.empty()) return decoder.nothing_left();
   WindowText text;
   text.ids = answers[0].ids;
   text.log_probability = answers[0].log_probability;

@@ -33,6 +33,10 @@ class Message(TypedDict):
     content: str
 
 
+class ChatIds(list[int]):
+    """Token ids of a conversation: Model.encode_chat makes them, and their answers end where a turn does."""
+
+
 def load(
     path: str | os.PathLike[str],
     *,
@@ -107,22 +111,25 @@ class Model:
         options: see Options.
 
         Raises SituError: an image that cannot be read, or another number of images than of placeholders; text without a tokenizer, an id out of range, a prompt longer than the context, an option out
-        of its range. Control-C ends it at the next token.
+        of its range; what fails before the answer's first token. An answer that fails later comes back as far as it had
+        come, with finish_reason "error"; in a list also one that fails before its first token, unless all do. Control-C ends
+        it at the next token.
         """
         if _is_list_of_prompts(prompt):
             if len(images) > 0:
                 raise TypeError("images are those of one prompt, not of a list of prompts")
             prompts = [self._ids(cast(Prompt, p), chat) for p in prompt]
-            return [_generation(raw) for raw in self._model.generate_all(prompts, _options(options))]
+            turns = chat or all(isinstance(p, ChatIds) for p in prompt)
+            return [_generation(raw) for raw in self._model.generate_all(prompts, _options(options, turns))]
         ids, read = self._with_images(cast(Prompt, prompt), chat, images)
-        return _generation(self._model.generate(ids, _options(options), read))
+        return _generation(self._model.generate(ids, _options(options, chat or isinstance(prompt, ChatIds)), read))
 
     def stream(
         self, prompt: Prompt, *, chat: bool = False, images: Sequence[Image] = (), **options: Unpack[Options]
     ) -> "Stream":
         """As generate of one prompt, but gives the tokens as they come. Computing begins at once."""
         ids, read = self._with_images(prompt, chat, images)
-        return Stream(self._model.stream(ids, _options(options), read))
+        return Stream(self._model.stream(ids, _options(options, chat or isinstance(prompt, ChatIds)), read))
 
     def session(self) -> _situ.Session:
         """A new, empty sequence, to be fed token by token.
@@ -198,9 +205,11 @@ class Model:
         """The text of token ids, without special tokens. SituError: no tokenizer."""
         return self._model.decode(_token_ids(ids))
 
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """The prompt that the model's chat template makes of a conversation. SituError: no chat template."""
-        return self._model.encode_chat([_turn(m) for m in messages])
+    def encode_chat(self, messages: Sequence[Message]) -> ChatIds:
+        """The prompt that the model's chat template makes of a conversation: a list of token ids. Its answers end at the
+        eos_token of tokenizer_config.json too (Options.end_of_turn). SituError: no chat template.
+        """
+        return ChatIds(self._model.encode_chat([_turn(m) for m in messages]))
 
     @property
     def ledger(self) -> Ledger:
@@ -268,8 +277,8 @@ def _turn(message: Message) -> tuple[str, str]:
     return _text(message["role"]), _text(message["content"])
 
 
-def _options(options: Options) -> dict[str, object]:
-    given = dict(options)
+def _options(options: Options, turns: bool) -> dict[str, object]:
+    given = {"end_of_turn": turns, **options}
     if not isinstance(given.get("json_schema"), (str, NoneType)):
         given["json_schema"] = json.dumps(given["json_schema"])
     return given
@@ -287,7 +296,8 @@ class Stream(Iterator[Token]):
 
     To end the answer early, close the stream, leave its `with` block, or drop the last reference to it.
 
-    Errors of generate are raised by next().
+    Errors of generate are raised by next(), and so is one that ends the answer after some tokens: it comes after them, and
+    `generation` has what they make.
     """
 
     def __init__(self, stream: _situ.TokenStream) -> None:
@@ -298,7 +308,7 @@ class Stream(Iterator[Token]):
         token = self._stream.next()
         if token is None:
             self._result()
-            raise StopIteration
+            raise self._stream.failure() or StopIteration
         return Token(*token)
 
     @property

@@ -20,18 +20,21 @@ class Options(TypedDict, total=False):
     min_new_tokens: int | None
     # False; go on after the model's end-of-sequence tokens, which are then tokens as all others; none is forced
     ignore_eos: bool
+    # False; the eos_token of tokenizer_config.json ends the answer too, as that of a turn in a conversation. Prompts of
+    # encode_chat, and chat=True, say so themselves.
+    end_of_turn: bool
 
     # Draw the next token at random; also when any of the next five is set. Else the most probable one is chosen. The files'
     # defaults are those of generation_config.json, else of "search" in genai_config.json.
     sample: bool  # False
     temperature: float | None  # 1; at least 0, and 0 is the greedy choice
     top_k: int | None  # 50; only the k most probable; 0: all
-    top_p: float | None  # 1; only the most probable that come to this probability; in (0, 1]
+    top_p: float | None  # 1; only the most probable that come to this probability, one at least; in [0, 1]
     min_p: float | None  # 0; only those at least this many times as probable as the first; in [0, 1]
     typical_p: float | None  # 1; only those of typical information content, up to this probability; in (0, 1]
     seed: int | None  # same seed, same tokens; else one is drawn, and Generation.seed says which
 
-    # These apply without sampling too, but without an encoder the files give their defaults for sampling only.
+    # These apply without sampling too, and so do the files' defaults.
     repetition_penalty: float | None  # 1; above 0; for every token in the (decoder's) prompt or generated
     no_repeat_ngram: int | None  # 0; no n-gram of (decoder's) prompt and answer twice; 0: off
     # 1; above 0; above 1 raises the tokens that the encoder was given, or the prompt has where there is no encoder

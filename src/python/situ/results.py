@@ -42,7 +42,8 @@ class Generation:
 
     output_ids: list[int]
     text: str  # empty without a tokenizer
-    finish_reason: str  # "stop": an end-of-sequence token, a stop id or string; "length": no more room; "cancelled": close()
+    finish_reason: str  # "stop": an end-of-sequence token, a stop id or string; "length": no more room; "cancelled": close(); "error"
+    error: str | None  # of "error": why the next token could not be computed or chosen
     seed: int | None  # when tokens were drawn at random
     logprobs: list[Logprobs]  # one for each of output_ids when asked for, else empty
     perplexity: float | None  # of output_ids, when asked for

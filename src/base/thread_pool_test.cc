@@ -1,0 +1,54 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+
+namespace situ {
+namespace {
+
+// Bit t of the result: thread t entered a job with two barriers.
+unsigned entered(ThreadPool& pool) {
+  std::atomic<unsigned> seen{0};
+  pool.run([&](int thread, int) {
+    pool.barrier().wait();
+    seen |= 1u << thread;
+    pool.barrier().wait();
+  });
+  return seen;
+}
+
+TEST(ThreadPool, EveryThreadEnters) {
+  ThreadPool pool(3);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(entered(pool), 7u);
+}
+
+// A child has none of its parent's threads: it begins its own, and its parent's stay what they are.
+TEST(ThreadPool, AChildOfForkUsesItToo) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer allows a child no threads";
+#endif
+  for (const bool runs : {false, true}) {
+    auto pool = std::make_unique<ThreadPool>(3);
+    EXPECT_EQ(entered(*pool), 7u);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(20);  // what hangs ends by a signal
+      bool right = true;
+      for (int i = 0; i < 5 && runs; ++i) right = right && entered(*pool) == 7u;
+      pool.reset();
+      _exit(right ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    EXPECT_EQ(entered(*pool), 7u);
+  }
+}
+
+}  // namespace
+}  // namespace situ
