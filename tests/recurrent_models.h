@@ -117,6 +117,22 @@ class RecurrentModel {
     add(linear(op("Mul", {present, linear(x_)})));
   }
 
+  // x += the largest h of the last `rows` before the step, and of the step's up to the token; h >= 0 comes from x, and
+  // the state is the last rows of h. Of a prompt in parts, rows further back are forgotten.
+  void largest(int64_t rows) {
+    const auto [past, present] = state("largest", {number(rows), number(kWidth)});
+    const std::string both = op("Concat", {past, op("Abs", {linear(x_)})}, {integer("axis", 1)});
+    g_.nodes.push_back(onnx::test::node("Slice", {both, i64({-rows}), i64({kEnd}), i64({1})}, {present}));
+    const std::string all = op("Range", {scalar(0), op("Add", {tokens_, scalar(rows)}), scalar(1)}),
+                      own = op("Range", {scalar(rows), op("Add", {tokens_, scalar(rows)}), scalar(1)});
+    const std::string seen = op("LessOrEqual", {unsqueeze(all, 0), unsqueeze(own, 1)});  // [S, rows + S]
+    const std::string chosen = op("Where", {unsqueeze(seen, 2), unsqueeze(both, 1), f32(-1)});
+    add(linear(op("ReduceMax", {chosen, i64({2})}, {integer("keepdims", 0)})));
+  }
+
+  // x += 1 in steps of more than so many tokens.
+  void longer_steps(int64_t tokens) { add(op("Cast", {op("Greater", {tokens_, scalar(tokens)})}, {integer("to", 1)})); }
+
   // x += attention over all tokens, with a cache.
   void attention() {
     const auto [past_key, present_key] = state("key", {number(kHeads), "past", number(kSize)}, "total");

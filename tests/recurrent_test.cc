@@ -509,7 +509,7 @@ class NotQuite : public Recurrent {};
 
 TEST_P(NotQuite, IsAsTheNaiveEngine) {
   Model placed = load(), literal = naive();
-  for (const int64_t length : {1, 6, 25}) {
+  for (const int64_t length : {1, 6, 25, 90}) {
     Session a = session(placed), b = session(literal);
     expect_near(greedy(a, prompt_of(length, 4), 8), greedy(b, prompt_of(length, 4), 8));
   }
@@ -542,6 +542,30 @@ INSTANTIATE_TEST_SUITE_P(Graphs, NotQuite,
                                               [](test::RecurrentModel& m) {
                                                 m.recurrence(false);
                                                 m.attention();
+                                              },
+                                              true},
+                                         Kind{"largest_of_few",
+                                              [](test::RecurrentModel& m) {
+                                                m.largest(2);
+                                                m.attention();
+                                              },
+                                              true, true},
+                                         Kind{"largest_of_many",  // beyond what a short prompt has
+                                              [](test::RecurrentModel& m) {
+                                                m.largest(16);
+                                                m.attention();
+                                              },
+                                              true, true},
+                                         Kind{"largest_of_more",
+                                              [](test::RecurrentModel& m) {
+                                                m.recurrence();
+                                                m.largest(60);
+                                              },
+                                              true, true},
+                                         Kind{"longer_steps",
+                                              [](test::RecurrentModel& m) {
+                                                m.longer_steps(30);
+                                                m.recurrence();
                                               },
                                               true}),
                          [](const auto& info) { return std::string(info.param.name); });

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "passes/node_key.h"
+
 namespace situ {
 namespace {
 
@@ -302,20 +304,18 @@ bool ScoreRecogniser::hides_what_it_multiplies(ValueId x, ValueId s, float scale
 
 // Equal where the same operators on the same masks stand between scores and Softmax.
 std::string ScoreRecogniser::mask_key(ValueId x, ValueId s) const {
-  std::string key;
+  std::string key = shape_str(shape(s));
   const auto cone = x == s ? std::optional<Cone>() : prober_.cone(x, s, kMaxConeNodes);
   if (!cone) return key;
+  std::map<ValueId, size_t> place{{s, 0}};
   for (int i : cone->nodes) {
     const Node& n = graph_.nodes[i];
-    key += n.op + "(";
-    for (ValueId v : n.in) {
-      if (v == kNoValue) continue;
-      const Tensor& t = graph_.values[v].constant;
-      const bool number = t.present() && t.count() == 1 && dtype_is_float(t.type());
-      key += number ? "=" + std::to_string(t.to_f64()[0]) : prober_.known(v) ? "#" + std::to_string(v) : "x";
-      key += ",";
-    }
-    key += ")";
+    key += "\n" + node_key(n, [&](ValueId v) {
+             if (const auto inside = place.find(v); inside != place.end()) return "<" + std::to_string(inside->second);
+             const std::string numbers = numbers_key(graph_.values[v]);
+             return numbers.empty() ? "#" + std::to_string(v) : numbers;
+           });
+    for (ValueId v : n.out) place.emplace(v, place.size());
   }
   return key;
 }

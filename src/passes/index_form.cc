@@ -29,12 +29,19 @@ std::optional<int64_t> number(const IndexForm& x, DType type) {
   return flat ? std::optional(x.offset.value()) : std::nullopt;
 }
 
-// Numbers of a line in 32 bits might wrap.
+bool within(int64_t x, int64_t most) { return x >= -most && x <= most; }
+
+// Numbers of a line might wrap: those of 32 bits, and those of 64 where steps or what positions are multiplied by and
+// added to are so large that sums and products of a few lines are not known to fit.
 bool may_wrap(const IndexForm& line, DType type) {
-  constexpr int64_t kMostStep = 1024, kMostNumber = 1 << 30;
-  if (type == DType::kI64) return false;
-  return std::any_of(line.steps.begin(), line.steps.end(), [](int64_t s) { return s < -kMostStep || s > kMostStep; }) ||
-         line.offset.lower_bound() < -kMostNumber || line.offset.upper_bound() > kMostNumber;
+  const bool wide = type == DType::kI64;
+  const int64_t most_step = wide ? 1 << 30 : 1024, most_number = int64_t{1} << (wide ? 60 : 30);
+  if (std::any_of(line.steps.begin(), line.steps.end(), [&](int64_t s) { return !within(s, most_step); })) return true;
+  std::vector<int64_t> numbers;
+  const bool bounded = !wide || !line.offset.piecewise_linear(&numbers) || line.offset.is_const();
+  if (bounded)
+    return !within(line.offset.lower_bound(), most_number) || !within(line.offset.upper_bound(), most_number);
+  return std::any_of(numbers.begin(), numbers.end(), [&](int64_t n) { return !within(n, most_step); });
 }
 
 bool not_below(const IndexForm& line, int64_t least) {
@@ -86,6 +93,8 @@ std::optional<IndexForm> IndexForms::find(ValueId v) {
   std::optional<IndexForm> form = derive(v);
   --depth_;
   if (form) form = without_single_axes(std::move(*form), v);
+  const DType type = graph_.values[v].info.type;
+  if (form && !form->has_table() && !number(*form, type) && may_wrap(*form, type)) form.reset();
   return known_[v] = std::move(form);
 }
 
@@ -147,8 +156,7 @@ std::optional<IndexForm> IndexForms::generated(const Node& n, ValueId v) {
     if (!integer(graph_.values[v].info.type) || !start || !step || start->size() != 1 || step->size() != 1 ||
         !(*step)[0].is_const())
       return std::nullopt;
-    IndexForm line{{(*step)[0].value()}, (*start)[0], {}};
-    return may_wrap(line, graph_.values[v].info.type) ? std::nullopt : std::optional(line);
+    return IndexForm{{(*step)[0].value()}, (*start)[0], {}};
   }
   if (n.is("ConstantOfShape")) {
     const Tensor one = Tensor::vector_i64(std::vector<int64_t>(rank + 1, 1));
@@ -222,8 +230,7 @@ std::optional<IndexForm> IndexForms::sliced(const Node& n, ValueId v, IndexForm 
     if (axis >= in.size() || step < 1 || (x.has_table() && x.table.dims()[axis + 1] != 1)) return false;
     if (begin.lower_bound() < 0 || (in[axis] - begin).lower_bound() < 0) return false;
     x.offset = x.offset + begin * Dim(x.steps[axis]);
-    x.steps[axis] *= step;
-    return true;
+    return !__builtin_mul_overflow(x.steps[axis], step, &x.steps[axis]);
   };
   if (n.is("Split")) {
     const size_t o = static_cast<size_t>(std::find(n.out.begin(), n.out.end(), v) - n.out.begin());
@@ -313,16 +320,16 @@ std::optional<IndexForm> IndexForms::line_of_lines(const Node& n, const std::vec
   IndexForm y{std::vector<int64_t>(rank), Dim(0), {}};
   auto add = [&](const IndexForm& line, const std::optional<int64_t>& value, int64_t factor) {
     y.offset = y.offset + (value ? Dim(*value) : line.offset) * Dim(factor);
-    if (value) return;
-    for (size_t a = 0; a < line.steps.size(); ++a) y.steps[rank - line.steps.size() + a] += factor * line.steps[a];
+    bool fits = true;
+    for (size_t a = 0; a < line.steps.size() && !value; ++a) {
+      int64_t by = 0, &step = y.steps[rank - line.steps.size() + a];
+      fits = !__builtin_mul_overflow(factor, line.steps[a], &by) && !__builtin_add_overflow(step, by, &step) && fits;
+    }
+    return fits;
   };
-  if (n.is("Mul")) {
-    add(left ? *x[1] : *x[0], left ? right : left, left ? *left : *right);
-    return y;
-  }
-  add(*x[0], left, 1);
-  add(*x[1], right, n.is("Sub") ? -1 : 1);
-  return y;
+  const bool fits = n.is("Mul") ? add(left ? *x[1] : *x[0], left ? right : left, left ? *left : *right)
+                                : add(*x[0], left, 1) && add(*x[1], right, n.is("Sub") ? -1 : 1);
+  return fits ? std::optional(y) : std::nullopt;
 }
 
 std::optional<IndexForm> IndexForms::elementwise(const Node& n, ValueId v) {

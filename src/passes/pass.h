@@ -119,8 +119,10 @@ struct PassContext {
   int64_t stored_bytes = 0,
           folded_bytes = 0;           // of the file's constants, and of those that infer_shapes made and that are read
   std::map<ValueId, int64_t> folded;  // bytes of all that it made
-  // Set by widen_half: constants that are float now may have been rounded to half precision by the exporter.
-  bool half_constants = false;
+  bool half_values = false;           // set by widen_half: the file computes in half precision, somewhere
+  // Set by widen_half: constants, and what is made of constants alone, that the file has in half precision, and in
+  // which.
+  std::map<ValueId, DType> rounded;
   // Called by infer_shapes for each node before its shapes are inferred: may replace operands. Empty: nothing is.
   std::function<void(Node&)> before_infer;
   int64_t lifted = 0;  // set by lift_extents: tokens of the file's steps, whose extents were numbers; 0: they were not
@@ -212,6 +214,7 @@ struct TokenOrder {
   // from the step's own tokens: right for any parts of a prompt if what a prompt gives in parts says so
   // (same_in_parts). "": none.
   std::string recurrence = {};
+  int64_t reach = 0;  // of `recurrence`: what it computes may be another in steps beyond so many tokens
 };
 TokenOrder token_order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context);
 // SITU_DISABLE_PASSES names `name` or all.

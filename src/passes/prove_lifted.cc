@@ -7,6 +7,7 @@
 
 #include "passes/fixed_window.h"
 #include "passes/mask.h"
+#include "passes/node_key.h"
 #include "passes/probe.h"
 
 namespace situ {
@@ -24,42 +25,18 @@ class Classes {
     for (size_t v = 0; v < graph.values.size(); ++v) {
       const Value& value = graph.values[v];
       if (value.producer >= 0 && !value.constant.present()) continue;
-      class_[v] = number(value.constant.present() || value.info.content ? constant(value, v) : "#" + std::to_string(v));
+      const std::string numbers = numbers_key(value);
+      class_[v] = number(numbers.empty() ? "#" + std::to_string(v) : numbers);
     }
     for (const Node& n : graph.nodes) {
-      std::string key = operation(n);
+      const std::string key = node_key(n, [&](ValueId v) { return std::to_string(of(v)); });
       for (size_t o = 0; o < n.out.size(); ++o)
         if (n.has_output(o)) class_[n.out[o]] = number(key + ":" + std::to_string(o));
     }
   }
   int of(ValueId v) const { return v == kNoValue ? -1 : class_[v]; }
-  // Operator, attributes and operands.
-  std::string operation(const Node& n) const {
-    std::string key = n.domain + "." + n.op;
-    for (const auto& [name, a] : n.attrs) {
-      key += ";" + name + "=" + std::to_string(a.i) + "," + std::to_string(a.f) + a.s;
-      for (const int64_t i : a.ints) key += "," + std::to_string(i);
-      for (const float f : a.floats) key += "," + std::to_string(f);
-      if (a.tensor.present()) key += "@" + std::to_string(reinterpret_cast<uintptr_t>(a.tensor.view().data));
-    }
-    for (const ValueId v : n.in) key += "|" + std::to_string(of(v));
-    return key;
-  }
 
  private:
-  static std::string constant(const Value& value, size_t v) {
-    std::string key = std::string(dtype_name(value.info.type)) + shape_str(value.info.shape);
-    const bool integers = value.info.type == DType::kI64 || value.info.type == DType::kI32;
-    if (value.info.content)
-      for (const Dim& d : *value.info.content) key += "," + d.str();
-    else if (integers && value.constant.count() <= kMaxContent)
-      for (const int64_t i : value.constant.to_i64()) key += "," + std::to_string(i);
-    else if (dtype_is_float(value.info.type) && value.constant.count() <= 4)
-      for (const double d : value.constant.to_f64()) key += "," + std::to_string(d);
-    else
-      key += "#" + std::to_string(v);
-    return key;
-  }
   int number(const std::string& key) { return known_.try_emplace(key, static_cast<int>(known_.size())).first->second; }
 
   std::vector<int> class_;
@@ -168,15 +145,15 @@ class Proof {
     const ValueId scores = in_lifted_.scores(n, kMaxConeNodes);
     const auto cone = scores == kNoValue ? std::nullopt : in_lifted_.cone(n.in[0], scores, kMaxConeNodes);
     if (!cone) return n.label();
-    std::map<ValueId, int> place{{scores, 0}};
+    std::map<ValueId, size_t> place{{scores, 0}};
     std::string key = shape_str(shape(scores));
     for (const int i : cone->nodes) {
       const Node& inner = lifted_.nodes[static_cast<size_t>(i)];
-      key += "/" + inner.op;
-      for (const auto& [name, a] : inner.attrs) key += ";" + name + std::to_string(a.i) + std::to_string(a.f);
-      for (const ValueId v : inner.in)
-        key += place.count(v) ? "<" + std::to_string(place[v]) : "|" + std::to_string(classes_.of(v));
-      for (const ValueId v : inner.out) place.emplace(v, static_cast<int>(place.size()));
+      key += "\n" + node_key(inner, [&](ValueId v) {
+               const auto inside = place.find(v);
+               return inside != place.end() ? "<" + std::to_string(inside->second) : std::to_string(classes_.of(v));
+             });
+      for (const ValueId v : inner.out) place.emplace(v, place.size());
     }
     return key;
   }

@@ -1,13 +1,13 @@
 // Attention is recognised from Softmax outwards and by meaning: the nodes between QK^T and Softmax, the
 // layout of K and V (repeat_kv, transposes), the mask and ALiBi are evaluated on probe inputs and
 // compared with closed forms. What does not fit keeps running as it is.
-#include <bit>
 #include <cmath>
 #include <map>
 #include <set>
 
 #include "passes/attention_scores.h"
 #include "passes/builder.h"
+#include "passes/node_key.h"
 #include "passes/part.h"
 #include "passes/probe.h"
 
@@ -295,25 +295,14 @@ class Recogniser {
     for (const int i : cone->nodes) {
       const Node& n = graph_.nodes[i];
       if (!n.domain.empty() || !kKnown.count(n.op) || n.out.size() != 1) return "";
-      text += "; " + n.op;
-      for (const char* key : {"perm", "axes"})
-        for (const int64_t a : n.attr_ints(key)) text += " " + std::to_string(a);
-      text += " " + std::to_string(n.attr_int("allowzero", 0));
-      for (const ValueId v : n.in) {
-        if (v == kNoValue) continue;
-        const Value& value = graph_.values[v];
-        text += ", ";
-        if (const auto it = names.find(v); it != names.end()) {
-          text += it->second;
-        } else if (value.info.content) {
-          text += shape_str(*value.info.content);
-        } else if (value.constant.present() && value.constant.count() <= 8 && dtype_is_float(value.info.type)) {
-          for (const double number : value.constant.to_f64())
-            text += "#" + std::to_string(std::bit_cast<int64_t>(number));
-        } else {
-          return "";
-        }
-      }
+      bool known = true;
+      text += "; " + node_key(n, [&](ValueId v) {
+                if (const auto it = names.find(v); it != names.end()) return it->second;
+                const std::string numbers = numbers_key(graph_.values[v]);
+                known = known && !numbers.empty();
+                return numbers;
+              });
+      if (!known) return "";
       names.emplace(n.out[0], std::to_string(names.size()));
     }
     return text + " -> " + (names.count(operand) ? names[operand] : "x");

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <functional>
 
-#include "passes/probe.h"
+#include "passes/test_graph.h"
 
 namespace situ {
 namespace {
@@ -14,51 +14,21 @@ constexpr int64_t kHeads = 4, kSize = 8, kBuckets = 16, kContext = 300;
 constexpr float kHidden = -3.4e38f;
 
 // Attention of rows over keys, with whatever a test adds to the scores.
-class AttentionGraph {
+class AttentionGraph : public test::TestGraph {
  public:
-  explicit AttentionGraph(Dim queries, Dim keys) : queries_(std::move(queries)), keys_(std::move(keys)) {
+  AttentionGraph(Dim queries, Dim keys, int64_t context = kContext)
+      : queries_(std::move(queries)), keys_(std::move(keys)), context_(context) {
     graph_.symbol("E");  // the first of the file
   }
 
   using Adds = std::function<ValueId(AttentionGraph&, ValueId scores)>;
   void layer(const Adds& adds) {
-    const ValueId q = input("q", queries_), k = input("k", keys_), v = input("v", keys_);
+    const ValueId q = rows_of("q", queries_), k = rows_of("k", keys_), v = rows_of("v", keys_);
     const ValueId scores = op("MatMul", {q, op("Transpose", {k}, {}, {0, 1, 3, 2})});
     const ValueId p = op("Softmax", {adds(*this, scores)}, {{"axis", -1}});
     graph_.outputs.push_back(op("MatMul", {p, v}));
   }
 
-  ValueId op(const std::string& name, const std::vector<ValueId>& in, const std::map<std::string, int64_t>& ints = {},
-             const std::vector<int64_t>& perm = {}) {
-    Node n;
-    n.op = name;
-    n.opset = 17;
-    n.name = name + std::to_string(graph_.nodes.size());
-    n.in = in;
-    for (const auto& [key, v] : ints) n.set_int(key, v);
-    if (!perm.empty()) n.set_ints("perm", perm);
-    n.out = {graph_.add_value(n.name + "_out")};
-    graph_.add_node(n);
-    return n.out[0];
-  }
-  ValueId floats_of(const std::vector<float>& x, const std::vector<int64_t>& dims) {
-    Tensor t = Tensor::allocate(DType::kF32, dims);
-    std::copy(x.begin(), x.end(), t.view().as<float>());
-    return graph_.add_constant("f" + std::to_string(graph_.values.size()), t);
-  }
-  ValueId table(const Tensor& t) { return graph_.add_constant("t" + std::to_string(graph_.values.size()), t); }
-  ValueId number(float x) { return floats_of({x}, {}); }
-  ValueId integer(int64_t x) { return graph_.add_constant("i", Tensor::scalar_i64(x)); }
-  ValueId integers(const std::vector<int64_t>& x) { return graph_.add_constant("i", Tensor::vector_i64(x)); }
-  ValueId dim(const Dim& d) {  // a scalar of shape arithmetic
-    const ValueId v = graph_.add_value("dim", DType::kI64);
-    graph_.values[v].info = {DType::kI64, true, {}, Shape{d}};
-    graph_.inputs.push_back(v);
-    return v;
-  }
-  ValueId range(const Dim& from, const Dim& to) { return op("Range", {dim(from), dim(to), integer(1)}); }
-  ValueId unsqueeze(ValueId x, int64_t axis) { return op("Unsqueeze", {x, integers({axis})}); }
-  ValueId cast(ValueId x, DType to) { return op("Cast", {x}, {{"to", static_cast<int64_t>(to)}}); }
   ValueId ones(const Dim& n) { return op("ConstantOfShape", {graph_.add_shape("shape", {Dim(1), n})}); }
 
   // Key position - query position [rows, keys], of `rows` queries from position `first` on.
@@ -106,17 +76,11 @@ class AttentionGraph {
   }
 
   // Runs the pass, behind simplify() if that is wanted; the result must be that of the graph as it was.
-  void recognise(Phase phase = Phase::kAny, bool simplified = false, int64_t length = kContext) {
-    const ScopedSymbols symbols(StepLimits{length});
-    ThreadPool pool(1);
-    Evaluator evaluator(pool);
-    Binding binding;
-    ASSERT_TRUE(resolve_ops(graph_).is_ok());
-    PassContext context{graph_, evaluator, binding, {}, length, length};
+  void recognise(Phase phase = Phase::kAny, bool simplified = false) {
+    test::TestContext at(graph_, context_);
+    PassContext& context = at.context;
     context.phase = phase;
-    graph_.rebuild_links();
-    Status inferred = infer_shapes(context);
-    ASSERT_TRUE(inferred.is_ok()) << inferred.message();
+    infer(context);
     const Graph before = graph_;
     if (simplified) {
       ASSERT_TRUE(simplify(context).is_ok());
@@ -124,12 +88,12 @@ class AttentionGraph {
     }
     const Status passed = recognise_attention(context);
     ASSERT_TRUE(passed.is_ok()) << passed.message();
-    inferred = infer_shapes(context);
+    const Status inferred = infer_shapes(context);
     ASSERT_TRUE(inferred.is_ok()) << inferred.message();
-    order = token_order(graph_, binding, evaluator, phase, length);
+    order = token_order(graph_, at.binding, at.evaluator, phase, context_);
     for (auto [tokens, past] : {std::pair<int64_t, int64_t>{1, 0}, {3, 0}, {2, 5}, {40, 0}, {1, 250}, {30, 200}}) {
-      if (tokens + past > length) continue;
-      Prober was(before, binding, evaluator), is(graph_, binding, evaluator);
+      if (tokens + past > context_) continue;
+      Prober was(before, at.binding, at.evaluator), is(graph_, at.binding, at.evaluator);
       std::map<ValueId, Tensor> leaves;
       for (size_t i = 0; i < data_.size(); ++i)
         leaves[data_[i]] = was.random(was.dims(data_[i], tokens, past), static_cast<uint32_t>(i + 1));
@@ -153,21 +117,17 @@ class AttentionGraph {
   TokenOrder order;
 
  private:
-  ValueId input(const std::string& name, const Dim& rows) {
-    const ValueId v = graph_.add_value(name + std::to_string(data_.size()), DType::kF32);
-    graph_.values[v].info = {DType::kF32, true, {Dim(1), Dim(kHeads), rows, Dim(kSize)}, std::nullopt};
-    graph_.inputs.push_back(v);
-    data_.push_back(v);
-    return v;
+  ValueId rows_of(const std::string& name, const Dim& rows) {
+    data_.push_back(input(name + std::to_string(data_.size()), {Dim(1), Dim(kHeads), rows, Dim(kSize)}));
+    return data_.back();
   }
 
   const Dim queries_, keys_;
-  Graph graph_;
+  const int64_t context_;
   std::vector<ValueId> data_;
 };
 
-Dim S() { return Dim::symbol(kSymS); }
-Dim P() { return Dim::symbol(kSymP); }
+using test::P, test::S;
 Dim E() { return Dim::symbol(kFirstFileSymbol); }
 
 void expect_by_distance(const AttentionGraph& g, size_t layers, bool causal) {
@@ -346,16 +306,16 @@ TEST(DistanceBias, ScaledBehindTheSum) {
 
 // A row of `seen` for each query; without the entry `but`, if that is one.
 AttentionGraph masked_by_table(int64_t length, int64_t but = -1) {
-  AttentionGraph g(S(), P() + S());
+  AttentionGraph g(S(), P() + S(), length);
   Tensor seen = Tensor::allocate(DType::kBool, {1, 1, length, length});
   for (int64_t i = 0; i < length * length; ++i) seen.view().as<uint8_t>()[i] = i % length <= i / length && i != but;
   g.layer([&](AttentionGraph& a, ValueId scores) {
     const ValueId one = a.integers({1}), keys = a.unsqueeze(a.dim(P() + S()), 0);
-    ValueId mask = a.op("Slice", {a.table(seen), a.unsqueeze(a.dim(P()), 0), keys, a.integers({2}), one});
+    ValueId mask = a.op("Slice", {a.constant(seen), a.unsqueeze(a.dim(P()), 0), keys, a.integers({2}), one});
     mask = a.op("Slice", {mask, a.integers({0}), keys, a.integers({3}), one});
     return a.op("Where", {mask, scores, a.number(kHidden)});
   });
-  g.recognise(Phase::kAny, false, length);
+  g.recognise();
   return g;
 }
 
@@ -444,6 +404,48 @@ TEST(OtherKeys, MasksStay) {
   g.recognise();
   ASSERT_EQ(g.attention().size(), 1u);
   EXPECT_TRUE(g.attention()[0]->has_input(3) || g.attention()[0]->attr_int("causal", 0) != 0);
+}
+
+// -- rules about positions
+
+// Query 1600 is where what is counted up to it is some number: it sees all keys, its later ones too. Far behind what is
+// looked at query by query.
+TEST(Masks, OneQueryFarOutByASum) {
+  for (const std::string kind : {"sum of positions", "count of tokens"}) {
+    SCOPED_TRACE(kind);
+    AttentionGraph g(S(), P() + S(), 1700);
+    const ValueId positions = g.range(Dim(0), P() + S());
+    const ValueId counted =
+        kind == "count of tokens" ? g.cast(g.op("GreaterOrEqual", {positions, g.integer(0)}), DType::kI64) : positions;
+    const int64_t there = kind == "count of tokens" ? 1601 : 1600 * 1601 / 2;
+    const ValueId alone = g.op("Equal", {g.op("CumSum", {counted, g.integer(0)}), g.integer(there)});
+    const ValueId rows =
+        g.op("Slice", {g.unsqueeze(alone, 1), g.unsqueeze(g.dim(P()), 0), g.integers({INT64_MAX}), g.integers({0})});
+    const ValueId seen = g.op("Or", {g.op("LessOrEqual", {g.distance(P(), S()), g.integer(0)}), rows});
+    const ValueId mask = g.op("Where", {seen, g.number(0), g.number(kHidden)});
+    g.layer([&](AttentionGraph& a, ValueId s) { return a.op("Add", {s, mask}); });
+    g.recognise();
+    for (const Node* n : g.attention()) EXPECT_TRUE(n->has_input(3));
+    EXPECT_NE(g.order.mixing, "");
+  }
+}
+
+// Layers whose factors differ behind the sixth decimal.
+TEST(Masks, SmallFactorsAreNotOne) {
+  AttentionGraph g(S(), P() + S());
+  const ValueId slopes = g.floats_of({1e6f, 2e6f, 3e6f, 4e6f}, {kHeads, 1, 1});
+  const ValueId far = g.op("Mul", {g.unsqueeze(g.cast(g.distance(P(), S()), DType::kF32), 0), slopes});
+  const ValueId hidden = g.op("Greater", {g.distance(P(), S()), g.integer(0)});
+  const ValueId bias = g.op("Where", {hidden, g.number(-1e30f), far});
+  for (const float factor : {1e-7f, 4e-7f})
+    g.layer([&](AttentionGraph& a, ValueId s) { return a.op("Mul", {a.op("Add", {s, bias}), a.number(factor)}); });
+  g.recognise();
+  const std::vector<const Node*> found = g.attention();
+  ASSERT_EQ(found.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    ASSERT_TRUE(found[i]->has_input(4));
+    EXPECT_NEAR(g.constant(found[i]->in[4]).view().as<const float>()[0], i == 0 ? 0.1f : 0.4f, 1e-4);
+  }
 }
 
 }  // namespace

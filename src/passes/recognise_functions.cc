@@ -15,8 +15,10 @@ namespace {
 constexpr int kMaxConeNodes = 16;         // the longest spelling seen (LayerNorm below opset 17) has 9
 constexpr int64_t kMostProbed = 1 << 14;  // numbers, where rows can be left out
 constexpr float kTolerance = 2e-5f;
-// Where constants were rounded to half precision (sqrt(2) as 1.4141). Erf and tanh GELU differ by half as much,
-// so the nearest form is taken, not the first that fits.
+// Where constants were rounded to half precision (sqrt(2) as 1.4141): so much of what the rounding of each may change,
+// together, and no more than this in all. Erf and tanh GELU differ by half as much, so the nearest form is taken, not
+// the first that fits.
+constexpr float kRounding = 1.25f;
 constexpr float kHalfTolerance = 1e-3f;
 
 struct Match {
@@ -34,6 +36,26 @@ float distance(const std::vector<float>& a, const std::vector<float>& b) {
     largest = d <= largest ? largest : d < INFINITY ? d : INFINITY;
   }
   return largest;
+}
+
+// What a graph gave for an input. `rounding`: how far from it the same with other constants may be, which become these
+// in half precision; empty: not at all.
+struct Probed {
+  std::vector<float> in, out, rounding;
+  bool fits(const std::vector<float>& form) const {
+    if (rounding.empty()) return distance(out, form) <= kTolerance;
+    for (size_t i = 0; i < out.size(); ++i) {
+      const float size = 1 + std::fabs(form[i]), allowed = kTolerance * size + kRounding * rounding[i];
+      if (!(std::fabs(out[i] - form[i]) <= std::min(allowed, kHalfTolerance * size))) return false;
+    }
+    return out.size() == form.size();
+  }
+};
+
+// The next numbers of half precision are twice as far away. Nothing for numbers that no exporter rounds: 0.5, 1, 2, 3.
+float rounding_of(float x, DType type) {
+  if (x * 8 == std::round(x * 8)) return 0;
+  return type == DType::kBF16 ? std::fabs(x) * 0x1p-8f : std::max(std::fabs(x) * 0x1p-11f, 0x1p-25f);
 }
 
 template <typename F>
@@ -154,6 +176,7 @@ class Recogniser {
       auto cone = prober_.cone(root, x, kMaxConeNodes);
       if (!cone || !plain(*cone)) continue;
       choose_dims(root, x);
+      find_rounded(*cone);
       if (may_be_softmax(*cone) &&
           is_softmax(root, x)) {  // so it is of what the largest is taken away from, further up
         *r = {x, {"Softmax", ""}, *cone};
@@ -192,7 +215,41 @@ class Recogniser {
     return t;
   }
 
-  float tolerance() const { return context_.half_constants ? kHalfTolerance : kTolerance; }
+  // Numbers of a cone that may be others, rounded to half precision.
+  void find_rounded(const Cone& cone) {
+    others_.clear();
+    for (const int i : cone.nodes)
+      for (const ValueId v : graph_.nodes[static_cast<size_t>(i)].in) {
+        const auto it = context_.rounded.find(v);
+        if (it == context_.rounded.end() || !prober_.fixed(v) || others_.count(v)) continue;
+        const Result<Tensor> now = prober_.host_value(v, context_.probe_tokens(), context_.probe_past());
+        if (!now.is_ok() || now->type() != DType::kF32) continue;
+        Tensor other = Tensor::allocate(DType::kF32, now->dims());
+        const std::vector<float> numbers = floats(*now);
+        bool rounds = false;
+        for (size_t i = 0; i < numbers.size(); ++i) {
+          const float by = rounding_of(numbers[i], it->second);
+          other.view().as<float>()[i] = numbers[i] + by;
+          rounds = rounds || by != 0;
+        }
+        if (rounds) others_[v] = other;
+      }
+  }
+
+  std::optional<Probed> probe(ValueId root, ValueId x, const Tensor& input) {
+    const Result<Tensor> output = at(root, x, input);
+    if (!output.is_ok()) return std::nullopt;
+    Probed probed{floats(input), floats(*output), {}};
+    for (const auto& [v, other] : others_) {
+      const Result<Tensor> changed =
+          prober_.evaluate(root, {{x, input}, {v, other}}, context_.probe_tokens(), context_.probe_past());
+      if (!changed.is_ok()) return std::nullopt;
+      const std::vector<float> now = floats(*changed);
+      probed.rounding.resize(now.size());
+      for (size_t i = 0; i < now.size(); ++i) probed.rounding[i] += std::fabs(now[i] - probed.out[i]);
+    }
+    return probed;
+  }
 
   // What fits at one size may be clipped at others.
   template <typename Form>
@@ -202,9 +259,8 @@ class Recogniser {
   template <typename Form>
   bool holds_at(ValueId root, ValueId x, std::initializer_list<float> sizes, Form form) {
     for (float size : sizes) {
-      const Tensor input = scaled(size, 3);
-      Result<Tensor> output = at(root, x, input);
-      if (!output.is_ok() || distance(floats(*output), form(floats(input))) > tolerance()) return false;
+      const std::optional<Probed> probed = probe(root, x, scaled(size, 3));
+      if (!probed || !probed->fits(form(probed->in))) return false;
     }
     return true;
   }
@@ -235,17 +291,18 @@ class Recogniser {
 
   std::optional<Match> compare(ValueId root, ValueId x) {
     const Tensor input = scaled(4.0f, 1);
-    Result<Tensor> output = at(root, x, input);
-    if (!output.is_ok()) return std::nullopt;
-    const std::vector<float> in = floats(input), out = floats(*output);
+    const std::optional<Probed> probed = probe(root, x, input);
+    if (!probed) return std::nullopt;
     const Match activations[] = {{"Swish", "", 0, "", 1},
                                  {"QuickGelu", "com.microsoft", 0, "", 1.702f},
                                  {"Gelu", "", 0, "none"},
                                  {"Gelu", "", 0, "tanh"}};
-    float nearest = tolerance();
+    float nearest = INFINITY;
     std::optional<Match> match;
-    for (const Match& form : activations)
-      if (const float d = distance(out, activation(form, in)); d <= nearest) nearest = d, match = form;
+    for (const Match& form : activations) {
+      const std::vector<float> y = activation(form, probed->in);
+      if (const float d = distance(probed->out, y); d < nearest && probed->fits(y)) nearest = d, match = form;
+    }
     if (match)
       return holds_everywhere(root, x, [&](const std::vector<float>& v) { return activation(*match, v); })
                  ? match
@@ -256,7 +313,7 @@ class Recogniser {
       if (!eps) return std::nullopt;
       const auto form = [&](const std::vector<float>& v) { return norm(v, width, *eps, centre); };
       // Rows so small that an epsilon matters tell where it is added: to the mean of squares, or to its root.
-      if (distance(out, form(in)) <= tolerance() && holds_at(root, x, {1e-6f, 1e-5f, 1e-4f, 1e-3f}, form) &&
+      if (probed->fits(form(probed->in)) && holds_at(root, x, {1e-6f, 1e-5f, 1e-4f, 1e-3f}, form) &&
           holds_everywhere(root, x, form))
         return Match{centre ? "LayerNormalization" : "RMSNormalization", "", *eps};
     }
@@ -352,6 +409,7 @@ class Recogniser {
   }
 
   std::vector<int64_t> dims_;
+  std::map<ValueId, Tensor> others_;  // of the cone that is probed
   PassContext& context_;
   Graph& graph_;
   Prober prober_;

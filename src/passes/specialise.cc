@@ -89,8 +89,8 @@ std::optional<bool> decided(Graph& graph, ValueId predicate, const std::map<int,
       infer.constants.push_back(v == kNoValue || !graph.values[v].constant.present() ? nullptr
                                                                                      : &graph.values[v].constant);
     }
-    if (!n.def->infer(infer).is_ok()) return std::nullopt;
     try {
+      if (!n.def->infer(infer).is_ok()) return std::nullopt;
       infer_content(graph, n, evaluator, infos);
     } catch (const DimTooLong&) {
       return std::nullopt;

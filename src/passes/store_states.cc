@@ -183,7 +183,7 @@ Status write_sources(PassContext& context) {
 Status store_states(PassContext& context) {
   if (context.encoder) SITU_RETURN_IF_ERROR(write_sources(context));
   if (context.kv_type == DType::kNone) {
-    if (!rounds(context.graph) || context.half_constants) return Status::ok();
+    if (!rounds(context.graph) || context.half_values) return Status::ok();
     if (bytes_per_row(context, StateRule::kAppend) >= kSmallRow)
       SITU_RETURN_IF_ERROR(Storer(context, DType::kF16).run());
     if (bytes_per_row(context, StateRule::kSource) >= kSmallRow)

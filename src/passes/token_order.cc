@@ -41,10 +41,12 @@ class Order {
       if (n.is("Softmax")) accept_attention(n);
     for (size_t i = 0; i < graph_.nodes.size() && order.mixing.empty(); ++i)
       if (!accepted_.count(static_cast<int>(i)) && mixes(graph_.nodes[i])) {
-        std::string& across =
-            replaced != binding_.states.end() && of_step_alone(graph_.nodes[i]) ? order.recurrence : order.mixing;
+        const bool recurs = replaced != binding_.states.end() && of_step_alone(graph_.nodes[i]) &&
+                            add_turns(graph_.nodes[i], &order.reach);
+        std::string& across = recurs ? order.recurrence : order.mixing;
         if (across.empty()) across = graph_.nodes[i].label();
       }
+    if (!order.recurrence.empty()) add_extents(&order.reach);
     order.by_sequence.assign(graph_.nodes.size(), 0);
     if (replaced != binding_.states.end())
       order.one_sequence = "state '" + graph_.values[replaced->past].name + "' is of one sequence";
@@ -241,6 +243,80 @@ class Order {
     return extent(x) == extent(y);
   }
 
+  // What is left of the tokens are the last ones, of a step of any length.
+  bool keeps_last(const Node& n, size_t o, size_t axis) {
+    const Dim &all = shape(n.in[0])[axis], kept = n.is("Gather") ? Dim(1) : shape(n.out[o])[axis];
+    const auto last = [&](const Dim& begin) { return (begin.upper_bound() < 0 ? all + begin : begin) + kept == all; };
+    if (n.is("Split")) {
+      const std::optional<Part> part = part_of(graph_, n, o);
+      return part && last(part->begin);
+    }
+    const auto begins = content_of(graph_, n, 1);
+    if (n.is("Gather")) return begins && begins->size() == 1 ? last((*begins)[0]) : counts_to_last(n.in[1], all);
+    const auto axes = content_of(graph_, n, 3), steps = content_of(graph_, n, 4);
+    if (!begins || (n.has_input(3) && (!axes || axes->size() != begins->size())) ||
+        (n.has_input(4) && (!steps || steps->size() != begins->size())))
+      return false;
+    for (size_t i = 0; i < begins->size(); ++i) {
+      const Dim given = axes ? (*axes)[i] : Dim(static_cast<int64_t>(i));
+      if (!given.is_const()) return false;
+      const int64_t rank = static_cast<int64_t>(shape(n.in[0]).size()),
+                    at = given.value() < 0 ? given.value() + rank : given.value();
+      if (at == static_cast<int64_t>(axis)) return (!steps || (*steps)[i] == Dim(1)) && last((*begins)[i]);
+    }
+    return false;
+  }
+  // A place that the host counts, as in a mask: that of the last of `all` rows.
+  bool counts_to_last(ValueId place, const Dim& all) {
+    if (!prober_.host(place)) return false;
+    const auto steps = mask_steps({place});
+    return !steps.empty() && std::all_of(steps.begin(), steps.end(), [&](const auto& step) {
+      SymbolValues symbols;
+      symbols[kSymS] = step.first;
+      symbols[kSymP] = symbols[kSymW] = step.second;
+      const int64_t rows = all.eval(symbols);
+      const Result<Tensor> at = prober_.host_value(place, step.first, step.second);
+      if (!at.is_ok() || at->count() != 1 || dtype_is_float(at->type())) return false;
+      const int64_t found = at->to_i64()[0];
+      return (found < 0 ? found + rows : found) == rows - 1;
+    });
+  }
+  // Parts of an axis of tokens that nothing below has a row for each token of, but those that are the last ones.
+  bool keeps_others(const Node& n) {
+    const Shape& x = shape(n.in[0]);
+    for (size_t o = 0; o < n.out.size(); ++o) {
+      if (!n.has_output(o) || (users_[n.out[o]].empty() && !graph_.is_output(n.out[o]))) continue;
+      const Shape& y = shape(n.out[o]);
+      for (size_t i = 0; i < x.size() && i < y.size(); ++i)
+        if (many(x[i]) && x[i] != y[i] && (many(y[i]) || spreads(n.out[o]) || !keeps_last(n, o, i))) return true;
+    }
+    return false;
+  }
+
+  // Adds the lengths of steps beside which what a node reads of them changes; false: it may change anywhere.
+  bool add_turns(const Node& n, int64_t* reach) {
+    std::vector<ValueId> rules;
+    for (const ValueId v : n.in)
+      if (prober_.changes(v)) rules.push_back(v);
+    if (rules.empty()) return true;
+    const TurningPoints points = turning_points(graph_, prober_, rules);
+    if (!points.at.empty()) *reach = std::max(*reach, points.at.back());
+    return points.plain && !points.anywhere;
+  }
+  // The rows of a state that stand beside those of a step: what reads both at once forgets them in longer ones.
+  void add_extents(int64_t* reach) const {
+    for (const Value& v : graph_.values)
+      for (const Dim& d : v.info.shape) {
+        if (!many(d) || d.depends_on(kSymP)) continue;
+        std::vector<int64_t> numbers;
+        if (const Dim more = d - Dim::symbol(kSymS); more.is_const())
+          numbers.push_back(more.value());
+        else if (!d.linear())
+          d.piecewise_linear(&numbers);
+        for (const int64_t n : numbers) *reach = std::max(*reach, n < 0 ? -n : n);
+      }
+  }
+
   // All but the last ones, whose logits are wanted.
   bool loses_tokens(const Node& n) const {
     return std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return data(v) && token_axes(shape(v)) > 0; }) &&
@@ -333,16 +409,14 @@ class Order {
     if (!n.def) return true;
     if (n.is("DequantizeLinear")) return !shape(n.in[1]).empty() && shape_count(shape(n.in[1])) != Dim(1);
     if (n.is("Concat")) return !is_state(n.out[0]) && many(y[static_cast<size_t>(axis_of(n, y, 0))]);
-    if (n.is("Slice") || n.is("Split") || n.is("Tile")) {
-      // Of all tokens one is left (the last, for the logits), or the axis is not touched.
-      const Shape& x = shape(n.in[0]);
-      if (walks_back(graph_, n)) return true;
-      return std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return read(v) && cuts_tokens(x, v); });
+    // Of all tokens the last is left, for the logits, or the axis is not touched.
+    if (n.is("Slice") || n.is("Split") || n.is("Tile")) return walks_back(graph_, n) || keeps_others(n);
+    if (n.op.rfind("Gather", 0) == 0) {
+      if (!data(n.in[0]) || token_axes(shape(n.in[0])) == 0) return false;
+      const size_t axis = static_cast<size_t>(axis_of(n, shape(n.in[0]), 0));
+      return many(shape(n.in[0])[axis]) &&
+             (token_axes(y) > 0 || spreads(n.out[0]) || !n.is("Gather") || !keeps_last(n, 0, axis));
     }
-    if (n.op.rfind("Gather", 0) == 0)
-      return data(n.in[0]) && token_axes(shape(n.in[0])) > 0 &&
-             many(shape(n.in[0])[static_cast<size_t>(axis_of(n, shape(n.in[0]), 0))]) &&
-             (token_axes(y) > 0 || spreads(n.out[0]));
     if (n.op.rfind("Reduce", 0) == 0 || n.op.rfind("Arg", 0) == 0) return token_axes(y) < most;
     if (n.is("ScatterElements")) return many(shape(n.in[0])[static_cast<size_t>(axis_of(n, shape(n.in[0]), 0))]);
     if (n.is("TopK")) return many(shape(n.in[0])[static_cast<size_t>(axis_of(n, shape(n.in[0]), -1))]);
@@ -358,15 +432,6 @@ class Order {
       return false;
     }
     return true;
-  }
-
-  bool read(ValueId v) const { return v != kNoValue && (!users_[v].empty() || graph_.is_output(v)); }
-  // Of an axis of tokens `part` has several, but not all, or one that is made a row for each token again.
-  bool cuts_tokens(const Shape& x, ValueId part) const {
-    const Shape& y = shape(part);
-    for (size_t i = 0; i < x.size() && i < y.size(); ++i)
-      if (many(x[i]) && x[i] != y[i]) return many(y[i]) || spreads(part);
-    return false;
   }
 
   int axis_of(const Node& n, const Shape& s, int64_t fallback) const {

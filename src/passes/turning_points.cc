@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 namespace situ {
@@ -15,9 +16,10 @@ constexpr int64_t kMostTokens = 1 << 24;
 constexpr double kLargestFactor = 4096;  // larger ones hide keys
 constexpr int kMostSums = 3;             // of positions with themselves
 constexpr size_t kMostFactors = 64;
+constexpr int kMostHops = 64;  // casts and views in front of a number
 
-// What these compute of positions is the same rule between the numbers that they compare with. Mod, Sin and the like
-// are not among them.
+// What these compute of positions is the same rule between the numbers that they compare with (Finder::plain says
+// when). Mod, Sin and the like are not among them.
 const std::set<std::string> kPlainOps{"Abs",
                                       "Add",
                                       "And",
@@ -170,11 +172,13 @@ class Finder {
     if (value.producer < 0) return;  // positions
     const Node& n = graph_.nodes[value.producer];
     if (!plain(n)) found_.plain = false;
-    if (n.op == "Mul" || n.op == "Div")
-      for (ValueId x : n.in) scaled_by(x, n.op == "Div");
-    if ((n.op == "Add" || n.op == "Sum") && like_with_like(n)) ++sums_;
+    factors_of(n);
+    if ((n.op == "Add" || n.op == "Sum") && like_with_like(n)) sums_ += static_cast<int>(n.in.size()) - 1;
     // Shapes that data is moved into say nothing of the data.
     static const std::set<std::string> kMoves{"Expand", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"};
+    if (const auto number = lone_number(v)) add(*number);
+    for (const char* key : {"k", "min", "max"})  // EyeLike, Clip of old
+      if (const Attribute* a = n.attr(key)) add(a->kind == Attribute::Kind::kFloat ? a->f : static_cast<double>(a->i));
     if (n.op == "ConstantOfShape" || n.op == "Shape") return;
     const bool compares = n.op == "Less" || n.op == "LessOrEqual" || n.op == "Greater" || n.op == "GreaterOrEqual" ||
                           n.op == "Equal" || n.op == "Min" || n.op == "Max";
@@ -191,17 +195,68 @@ class Finder {
     if (!n.domain.empty() || !kPlainOps.count(n.op)) return false;
     if (n.op == "Cast") return !real(n.in[0]) || real(n.out[0]) || graph_.values[n.out[0]].info.type == DType::kBool;
     if (n.op == "Mul")
-      return !prober_.changes(n.in[0]) || !prober_.changes(n.in[1]) || one_or_other(n.in[0]) || one_or_other(n.in[1]);
+      return !prober_.changes(n.in[0]) || !prober_.changes(n.in[1]) || few_numbers(n.in[0]) || few_numbers(n.in[1]);
+    // How many there are of what is 0 or 1. A sum of positions grows by more with each.
+    if (n.op == "CumSum" || n.op == "ReduceSum") return !prober_.changes(n.in[0]) || few_numbers(n.in[0]).has_value();
+    if (n.op == "Reshape" || n.op == "Flatten") return rows_of(n.in[0]) == rows_of(n.out[0]);
+    if (n.op == "Tile") return repeats_whole_rows(n);
     return true;
   }
 
+  // Axes whose extents follow the step, and how many elements stand from one row to the next.
+  std::vector<std::pair<Dim, Dim>> rows_of(ValueId v) const {
+    std::vector<std::pair<Dim, Dim>> rows;
+    Dim stride = 1;
+    const Shape& s = graph_.values[v].info.shape;
+    for (size_t d = s.size(); d-- > 0; stride = stride * s[d])
+      if (!s[d].is_const()) rows.emplace_back(s[d], stride);
+    return rows;
+  }
+
+  // Positions do not begin anew along an axis of tokens.
+  bool repeats_whole_rows(const Node& n) const {
+    const Shape &x = graph_.values[n.in[0]].info.shape, &y = graph_.values[n.out[0]].info.shape;
+    for (size_t d = 0; d < x.size() && d < y.size(); ++d)
+      if (!(x[d] == y[d]) && !(x[d] == Dim(1)) && !(x[d].is_const() && y[d].is_const())) return false;
+    return x.size() == y.size();
+  }
+
   // Positions times a number are compared with others when they are as many times smaller.
-  void scaled_by(ValueId v, bool divided) {
-    const Tensor& t = graph_.values[v].constant;
-    if (!t.present() || t.count() != 1) return;
-    const double factor = std::fabs(t.to_f64()[0]);
-    if (factor >= kLargestFactor && !dtype_is_float(t.type())) found_.plain = false;
-    if (factor > 0 && factor < kLargestFactor && factor != 1) factors_.push_back(divided ? 1 / factor : factor);
+  void factor(double number, bool of_integers, bool divided = false) {
+    const double size = std::fabs(number);
+    if (size >= kLargestFactor && of_integers) found_.plain = false;
+    if (size > 0 && size < kLargestFactor && size != 1) factors_.push_back(divided ? 1 / size : size);
+  }
+
+  // What one position more may be in the result of a node: products with numbers, counts of them, every so many.
+  void factors_of(const Node& n) {
+    const auto integers = [&](ValueId v) { return !dtype_is_float(graph_.values[v].info.type); };
+    if (n.op == "Mul" || n.op == "Div") {
+      for (ValueId v : n.in) {
+        const Tensor& t = graph_.values[v].constant;
+        if (const auto numbers = few_numbers(v))
+          for (double x : *numbers) factor(x, integers(v), n.op == "Div");
+        else if (t.present() && integers(v) && t.count() <= kFewNumbers)
+          for (double x : t.to_f64()) factor(x, true, n.op == "Div");
+      }
+    } else if (n.op == "CumSum" || n.op == "ReduceSum") {
+      if (const auto numbers = few_numbers(n.in[0]))
+        for (double x : *numbers) factor(x, integers(n.in[0]));
+    } else if (n.op == "Range") {
+      every(n, 2);
+    } else if (n.op == "Slice" && n.has_input(4)) {
+      every(n, 4);
+    }
+  }
+  void every(const Node& n, size_t operand) {
+    const Tensor& t = graph_.values[n.in[operand]].constant;
+    const auto& content = graph_.values[n.in[operand]].info.content;
+    if (t.present())
+      for (double x : t.to_f64()) factor(x, true);
+    else if (content && shape_is_const(*content))
+      for (const Dim& d : *content) factor(static_cast<double>(d.value()), true);
+    else
+      found_.plain = false;
   }
 
   // Of tokens with tokens, of keys with keys or of lengths with lengths: a position may be in the sum twice.
@@ -239,24 +294,38 @@ class Finder {
 
   // Numbers that are added where a key is hidden, and factors of one number a head: no position is compared with them.
   bool not_a_position(const Node& n, size_t operand) const {
-    const Tensor& t = graph_.values[n.in[operand]].constant;
-    if (!t.present()) return false;
-    if (t.count() == 1) return dtype_is_float(t.type()) && ((n.op == "Where" && operand > 0) || n.op == "Mul");
-    return dtype_is_float(t.type()) && (n.op == "Mul" || n.op == "Div" || n.op == "Add" || n.op == "Sub");
+    if (!dtype_is_float(graph_.values[n.in[operand]].info.type)) return false;
+    if (lone_number(n.in[operand])) return (n.op == "Where" && operand > 0) || n.op == "Mul";
+    return graph_.values[n.in[operand]].constant.present() &&
+           (n.op == "Mul" || n.op == "Div" || n.op == "Add" || n.op == "Sub");
   }
 
-  // 0 or 1, or one number throughout.
-  bool one_or_other(ValueId v) const {
-    while (graph_.values[v].info.type != DType::kBool) {
-      const int p = graph_.values[v].producer;
-      if (p >= 0 && graph_.nodes[p].is("ConstantOfShape")) return true;
-      if (p < 0 || !graph_.nodes[p].def ||
-          (graph_.nodes[p].def->placement != Placement::kView && !graph_.nodes[p].is("Cast")))
-        return false;
-      v = graph_.nodes[p].in[0];
-      if (v == kNoValue) return false;
+  // The number that a constant is, or that fills a value.
+  std::optional<double> lone_number(ValueId v) const {
+    const Tensor& t = graph_.values[v].constant;
+    if (t.present()) return t.count() == 1 ? std::optional(t.to_f64()[0]) : std::nullopt;
+    const Node* n = graph_.producer(v, "ConstantOfShape");
+    if (!n) return std::nullopt;
+    const Attribute* value = n->attr("value");
+    if (!value) return 0;
+    return value->tensor.count() == 1 ? std::optional(value->tensor.to_f64()[0]) : std::nullopt;
+  }
+
+  // The numbers that `v` is made of, where positions only tell which: 0 or 1, one number throughout, one or another.
+  std::optional<std::vector<double>> few_numbers(ValueId v) const {
+    for (int hops = 0; v != kNoValue && hops < kMostHops; ++hops) {
+      if (const auto number = lone_number(v)) return std::vector<double>{*number};
+      if (graph_.values[v].info.type == DType::kBool) return std::vector<double>{0, 1};
+      const Node* n = graph_.producer(v);
+      if (!n || !n->def) break;
+      if (n->is("Where")) {
+        const auto yes = lone_number(n->in[1]), no = lone_number(n->in[2]);
+        return yes && no ? std::optional(std::vector<double>{*yes, *no}) : std::nullopt;
+      }
+      if (n->def->placement != Placement::kView && !n->is("Cast")) break;
+      v = n->in[0];
     }
-    return true;
+    return std::nullopt;
   }
 
   // Numbers that positions are compared with, each its own.

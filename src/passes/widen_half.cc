@@ -38,7 +38,9 @@ class Widener {
     bool any = false;
     for (const Value& v : graph_.values) any = any || half(v.info.type);
     if (!any) return Status::ok();
-    context_.half_constants = true;
+    context_.half_values = true;
+    std::vector<DType> types;  // as the file has them
+    for (const Value& v : graph_.values) types.push_back(v.info.type);
     stays_.assign(graph_.values.size(), 0);
     for (size_t v = 0; v < graph_.values.size(); ++v)
       stays_[v] = half(graph_.values[v].info.type) && graph_.values[v].producer < 0;
@@ -52,10 +54,35 @@ class Widener {
     for (Node& n : nodes) rewrite(std::move(n));
     SITU_RETURN_IF_ERROR(builder_.finish());
     graph_.remove_dead_nodes();
+    find_rounded(types);
     return Status::ok();
   }
 
  private:
+  // What is made of constants alone was rounded where it, or what it is made of, was in half precision.
+  void find_rounded(const std::vector<DType>& types) {
+    std::vector<char> fixed(graph_.values.size(), 0);
+    for (size_t v = 0; v < graph_.values.size(); ++v) {
+      fixed[v] = graph_.values[v].constant.present();
+      if (fixed[v] && half(type(static_cast<ValueId>(v))))
+        context_.rounded[static_cast<ValueId>(v)] = type(static_cast<ValueId>(v));
+    }
+    for (const Node& n : graph_.nodes) {
+      const auto known = [&](ValueId v) { return v == kNoValue || fixed[static_cast<size_t>(v)]; };
+      if (n.in.empty() || !std::all_of(n.in.begin(), n.in.end(), known)) continue;
+      DType in = DType::kNone;
+      for (const ValueId v : n.in)
+        if (const auto it = context_.rounded.find(v); it != context_.rounded.end() && in != DType::kBF16)
+          in = it->second;
+      for (const ValueId v : n.out) {
+        if (v == kNoValue) continue;
+        fixed[static_cast<size_t>(v)] = 1;
+        const DType was = static_cast<size_t>(v) < types.size() ? types[static_cast<size_t>(v)] : DType::kNone;
+        if (half(was) || in != DType::kNone) context_.rounded[v] = half(was) ? was : in;
+      }
+    }
+  }
+
   DType type(ValueId v) const { return graph_.values[v].info.type; }
   bool stays(ValueId v) const { return v != kNoValue && static_cast<size_t>(v) < stays_.size() && stays_[v]; }
 

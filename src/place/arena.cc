@@ -154,6 +154,12 @@ class Allocator {
   Status measure(Root& r) {
     int64_t bytes = std::max<int64_t>(1, dtype_bytes(r.type));
     for (const Dim& d : r.dims) {
+      // At a step it would count 0.
+      for (const int id : d.symbols())
+        if (id >= kFirstFileSymbol)
+          return Status::error("value '" + value(r.value).name + "' of shape " +
+                               shape_str(r.dims, &graph_.symbol_names()) + ": nothing tells what '" +
+                               Dim::symbol(id).str(&graph_.symbol_names()) + "' is");
       const int64_t extent = largest(d);
       if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes) || bytes > (int64_t{1} << 46))
         return Status::error("value '" + value(r.value).name + "' of shape " +

@@ -148,15 +148,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
 }
 
 Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs, const GraphUse& use) {
-  try {
-    return compile_graph(imported, options, packs, use);
-  } catch (const DimTooLong& e) {
-    return Status::error(e.what());
-  } catch (const FoldingFailed& e) {
-    return Status::error(e.what());
-  } catch (const std::bad_alloc&) {
-    return Status::error(Code::kNoRoom, "not enough memory to prepare the model");
-  }
+  return or_error("to prepare the model", [&] { return compile_graph(imported, options, packs, use); });
 }
 
 Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem) {

@@ -1,6 +1,7 @@
 // Compilation: imported graphs to graphs that the planner places, one for each kind of step.
 #pragma once
 
+#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -107,6 +108,20 @@ Status not_of_one_decoder(const ModelFiles& files);
 ModuleFiles module_files(const ModelFiles& files, const std::map<std::string, std::vector<int64_t>>& fed);
 // Why a graph whose tokens have a fixed number is refused is mostly that, whatever fails first.
 Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem);
+// What `work` returns, a Status or a Result, or an error where a file makes it throw: shape arithmetic without an end,
+// an operator on constants that fails, or more than there is `memory` for ("to prepare the model").
+template <typename Work>
+auto or_error(const std::string& memory, const Work& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const DimTooLong& e) {
+    return Status::error(e.what());
+  } catch (const FoldingFailed& e) {
+    return Status::error(e.what());
+  } catch (const std::bad_alloc&) {
+    return Status::error(Code::kNoRoom, "not enough memory " + memory);
+  }
+}
 int64_t context_of(const EngineOptions& options);
 int64_t source_length_of(const EngineOptions& options);
 

@@ -43,13 +43,7 @@ int64_t constant_bytes(const std::vector<const Graph*>& graphs) {
 }  // namespace
 
 Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ModelFiles& files, const EngineOptions& options) {
-  try {
-    return make(files, options);
-  } catch (const DimTooLong& e) {
-    return Status::error(e.what());
-  } catch (const std::bad_alloc&) {
-    return Status::error(Code::kNoRoom, "not enough memory to prepare the model");
-  }
+  return or_error("to prepare the model", [&] { return make(files, options); });
 }
 
 Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& files, const EngineOptions& options) {
@@ -226,14 +220,10 @@ Status InPlaceEngine::reserve(const ModelFiles&, const EngineOptions& options, i
 
 Result<std::shared_ptr<const Source>> InPlaceEngine::encode(const EncoderInput& input) {
   if (!encoder_) return Status::error(Code::kInvalidArgument, "the model has no encoder");
-  try {
+  return or_error("to run the encoder", [&]() -> Result<std::shared_ptr<const Source>> {
     SITU_RETURN_IF_ERROR(copy_unread());
     return encoder_->run(input, ledger_);
-  } catch (const DimTooLong& e) {
-    return Status::error(e.what());
-  } catch (const std::bad_alloc&) {
-    return Status::error(Code::kNoRoom, "not enough memory to run the encoder");
-  }
+  });
 }
 
 // What prompts with rows of encoders take beside the programs of text.
@@ -257,7 +247,7 @@ Status InPlaceEngine::encode(Sequence& sequence, std::span<const int64_t> prompt
     return Status::error(Code::kUnsupportedModel,
                          "no pictures or sounds in prompts: " +
                              (media_problem_.empty() ? "the model has no encoder of them" : media_problem_));
-  try {
+  return or_error("to run the encoder", [&]() -> Status {
     SITU_RETURN_IF_ERROR(copy_unread());
     const int64_t base = sequence.length();
     Result<std::shared_ptr<const MediaRows>> rows =
@@ -265,13 +255,7 @@ Status InPlaceEngine::encode(Sequence& sequence, std::span<const int64_t> prompt
     if (!rows.is_ok()) return rows.status();
     sequence.media().add(std::move(*rows));
     return Status::ok();
-  } catch (const DimTooLong& e) {
-    return Status::error(e.what());
-  } catch (const FoldingFailed& e) {
-    return Status::error(e.what());
-  } catch (const std::bad_alloc&) {
-    return Status::error(Code::kNoRoom, "not enough memory to run the encoder");
-  }
+  });
 }
 
 Program& InPlaceEngine::program_of(const Segment& segment, Program& looks_up) {

@@ -28,8 +28,9 @@ struct LiteralResult {
 };
 Result<LiteralResult> run_literally(const Compiled& compiled, const LiteralStep& step, Evaluator& evaluator);
 
-// Whether a prompt gives the same logits and states in parts as at once, of a few lengths and parts: what an exporter
-// writes of a recurrence for all tokens of a step does, and what holds for its first tokens only does not.
+// Whether a prompt gives the same logits and states in parts as at once, of a few lengths and parts, some of them
+// beyond TokenOrder::reach: what an exporter writes of a recurrence for all tokens of a step does, and what holds for
+// its first tokens only does not.
 bool same_in_parts(const Compiled& compiled, Evaluator& evaluator);
 
 // The states of a host's graph that depend on the source: the encoder's output, and rows that the first call writes

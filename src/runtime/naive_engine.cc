@@ -7,6 +7,10 @@
 namespace situ {
 
 Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files, const EngineOptions& options) {
+  return or_error("to prepare the model", [&] { return make(files, options); });
+}
+
+Result<std::unique_ptr<NaiveEngine>> NaiveEngine::make(const ModelFiles& files, const EngineOptions& options) {
   std::unique_ptr<NaiveEngine> e(new NaiveEngine());
   Result<std::unique_ptr<ThreadPool>> pool = make_pool(options.threads);
   if (!pool.is_ok()) return pool.status();
@@ -71,6 +75,11 @@ bool NaiveEngine::encoder_takes_ids() const { return module_.encoder && situ::en
 Status NaiveEngine::encode(NaiveSequence& sequence, const EncoderInput& input) {
   if (!files_->encoder) return Status::error(Code::kInvalidArgument, "the model has no encoder");
   SITU_RETURN_IF_ERROR(check_encoder_input(files_->encoder->graph, input, source_length_of(options_)));
+  return or_error("for a source of " + std::to_string(input.ids.size()) + " tokens",
+                  [&] { return encode_source(sequence, input); });
+}
+
+Status NaiveEngine::encode_source(NaiveSequence& sequence, const EncoderInput& input) {
   if (!encoder_ || extents_ != input.extents()) {
     ThreadPool one(1);
     Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
@@ -93,22 +102,17 @@ Status NaiveEngine::encode(NaiveSequence& sequence, const EncoderInput& input) {
     encoder_ = std::move(*encoder);
     extents_ = input.extents();
   }
-  try {
-    Result<LiteralResult> made = run_literally(*encoder_, {input.ids, 0, 1, nullptr, &input.tensors}, *evaluator_);
-    if (!made.is_ok()) return made.status();
-    sequence = {};
-    sequence.states = std::move(made->states);
-    for (const SourceRows& s : module_.sources)
-      if (const auto held = sequence.states.find(s.name); held != sequence.states.end())
-        sequence.source_rows = held->second.dims()[static_cast<size_t>(s.axis)];
-    if (const auto hidden = sequence.states.find(kHidden); hidden != sequence.states.end())
-      sequence.source_rows = hidden->second.dims()[1];
-    sequence.source_length = encoder_length_;
-    return Status::ok();
-  } catch (const std::bad_alloc&) {
-    return Status::error(Code::kNoRoom,
-                         "not enough memory for a source of " + std::to_string(input.ids.size()) + " tokens");
-  }
+  Result<LiteralResult> made = run_literally(*encoder_, {input.ids, 0, 1, nullptr, &input.tensors}, *evaluator_);
+  if (!made.is_ok()) return made.status();
+  sequence = {};
+  sequence.states = std::move(made->states);
+  for (const SourceRows& s : module_.sources)
+    if (const auto held = sequence.states.find(s.name); held != sequence.states.end())
+      sequence.source_rows = held->second.dims()[static_cast<size_t>(s.axis)];
+  if (const auto hidden = sequence.states.find(kHidden); hidden != sequence.states.end())
+    sequence.source_rows = hidden->second.dims()[1];
+  sequence.source_length = encoder_length_;
+  return Status::ok();
 }
 
 Result<Tensor> NaiveEngine::encoder_rows(const MediaPlaces::Encoder& places, int64_t width) {
@@ -132,7 +136,7 @@ Result<Tensor> NaiveEngine::encoder_rows(const MediaPlaces::Encoder& places, int
 Status NaiveEngine::encode(NaiveSequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input,
                            std::vector<Stage>* stages) {
   if (!cut_.is_ok()) return cut_.status().or_code(Code::kUnsupportedModel);
-  try {
+  return or_error("to run the encoder", [&]() -> Status {
     StageClock clock(ledger());
     Result<MediaPlaces> places = media_places(*files_, prompt, input);
     if (!places.is_ok()) return places.status();
@@ -166,26 +170,23 @@ Status NaiveEngine::encode(NaiveSequence& sequence, std::span<const int64_t> pro
     clock.end("embed", stages);
     sequence.media.add(rows);
     return Status::ok();
-  } catch (const std::bad_alloc&) {
-    return Status::error(Code::kNoRoom, "not enough memory to run the encoder");
-  }
+  });
 }
 
 Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> tokens, float* to) {
   if (tokens.empty()) return Status::error(Code::kInvalidArgument, "a step needs at least one token");
   if (has_encoder() && sequence.source_rows == 0)
     return Status::error(Code::kInvalidArgument, "the sequence has no source: the encoder was not run for it");
-  try {
+  const std::string taken =
+      "for a step of " + std::to_string(tokens.size()) + " tokens after " + std::to_string(sequence.length);
+  return or_error(taken, [&]() -> Status {
     SITU_RETURN_IF_ERROR(feed(sequence, tokens));
     logits_ = to ? std::span<const float>(to, converted_.size()) : converted_;
     if (to)
       move_bytes(row_view(to, static_cast<int64_t>(converted_.size())),
                  row_view(converted_.data(), static_cast<int64_t>(converted_.size())), ledger());
     return Status::ok();
-  } catch (const std::bad_alloc&) {
-    return Status::error(Code::kNoRoom, "not enough memory for a step of " + std::to_string(tokens.size()) +
-                                            " tokens after " + std::to_string(sequence.length));
-  }
+  });
 }
 
 // The first call, where the export has one, then cached ones; of single tokens, where those may hold for them alone.

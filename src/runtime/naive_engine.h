@@ -48,6 +48,8 @@ class NaiveEngine {
 
  private:
   NaiveEngine() = default;
+  static Result<std::unique_ptr<NaiveEngine>> make(const ModelFiles& files, const EngineOptions& options);
+  Status encode_source(NaiveSequence& sequence, const EncoderInput& input);
   Status feed(NaiveSequence& sequence, std::span<const int64_t> tokens);
   Status run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens);
   Result<Tensor> encoder_rows(const MediaPlaces::Encoder& places, int64_t width);
