@@ -133,12 +133,123 @@ class RecurrentModel {
   // x += 1 in steps of more than so many tokens.
   void longer_steps(int64_t tokens) { add(op("Cast", {op("Greater", {tokens_, scalar(tokens)})}, {integer("to", 1)})); }
 
+  // How a graph may choose between rotary factors by the length of the whole.
+  enum class LongRope {
+    kWhere,        // between factors, by P + S
+    kWhereTables,  // between tables of cosines, by a mask's extent as [1, 1] of floats
+    kConstants,    // If with two constants, by a mask's extent
+    kPositions,    // the same by max(position_ids) + 1
+    kComputed,     // If, both branches compute alike of factors of their own
+    kUnlike,       // If, one branch does more
+    kMoved,        // rows of one table, further down for long ones, by position_ids
+  };
+  // Before attention: it turns queries and keys by tables [S, E / 2] that are other ones for more than `trained` tokens.
+  void long_rope(LongRope spelling, int64_t trained) {
+    const int64_t half = kSize / 2, most = 256;
+    std::vector<float> near, far, cosines[2], sines[2];
+    for (int64_t i = 0; i < half; ++i) {
+      near.push_back(std::pow(100.0f, -static_cast<float>(i) / static_cast<float>(half)));
+      far.push_back(near.back() * 0.3f);
+    }
+    for (int kind = 0; kind < 2; ++kind)
+      for (int64_t p = 0; p < most; ++p)
+        for (int64_t i = 0; i < half; ++i) {
+          const float angle = static_cast<float>(p) * (kind ? far : near)[static_cast<size_t>(i)];
+          cosines[kind].push_back(std::cos(angle));
+          sines[kind].push_back(std::sin(angle));
+        }
+    const auto floats = [&](std::vector<float> v, std::vector<int64_t> dims) {
+      return constant(DType::kF32, dims, onnx::test::raw(v));
+    };
+    const bool by_position = spelling == LongRope::kPositions || spelling == LongRope::kMoved;
+    const bool by_mask = spelling == LongRope::kWhereTables || spelling == LongRope::kConstants;
+    std::string positions, total;
+    if (by_position) {
+      g_.inputs.push_back(onnx::test::value("position_ids", DType::kI64, {"batch", "sequence"}));
+      positions = op("Reshape", {"position_ids", i64({-1})});
+      total = op("Add", {op("ReduceMax", {"position_ids"}, {integer("keepdims", 0)}), scalar(1)});
+    } else {
+      if (by_mask) g_.inputs.push_back(onnx::test::value("attention_mask", DType::kI64, {"batch", "total"}));
+      const std::string past = extent("past_key.0", 2), end = op("Add", {past, tokens_});
+      positions = op("Range", {past, end, scalar(1)});
+      total = by_mask ? extent("attention_mask", 1) : end;
+    }
+    const std::string is_long = op("Greater", {total, scalar(trained)});
+    const auto tables_of = [&](const std::string& factors) {
+      const std::string angles = op("Mul", {unsqueeze(op("Cast", {positions}, {integer("to", 1)}), 1), factors});
+      cos_ = op("Cos", {angles});
+      sin_ = op("Sin", {angles});
+    };
+    const auto branch = [&](const std::string& prefix, const std::vector<float>& factors, bool compute, float scale) {
+      onnx::test::GraphText b;
+      const auto add_node = [&](const std::string& type, const std::vector<std::string>& in,
+                                const std::vector<std::string>& attributes = {}) {
+        const std::string y = prefix + std::to_string(b.nodes.size());
+        b.nodes.push_back(onnx::test::node(type, in, {y}, attributes));
+        return y;
+      };
+      const auto number = [&](const std::vector<float>& v, const std::vector<int64_t>& dims) {
+        return add_node("Constant", {}, {onnx::test::tensor_attribute(
+                                            "value", onnx::test::raw_tensor("", DType::kF32, dims, onnx::test::raw(v)))});
+      };
+      std::string y = number(factors, {half});
+      std::vector<std::string> outputs{y};
+      if (compute) {
+        const std::string angles = add_node("Mul", {column_, y});
+        outputs = {add_node("Cos", {angles}), add_node("Sin", {angles})};
+        if (scale != 1)
+          for (std::string& o : outputs) o = add_node("Mul", {o, number({scale}, {})});
+      }
+      for (const std::string& o : outputs) b.outputs.push_back(onnx::test::bare_value(o));
+      return onnx::test::graph_attribute(prefix == "t" ? "then_branch" : "else_branch", b.bytes());
+    };
+    switch (spelling) {
+      case LongRope::kWhere:
+        return tables_of(op("Where", {is_long, floats(far, {half}), floats(near, {half})}));
+      case LongRope::kWhereTables: {
+        const std::string length = op("Reshape", {op("Cast", {total}, {integer("to", 1)}), i64({1, 1})});
+        const std::string is_short = op("LessOrEqual", {length, f32(static_cast<float>(trained))});
+        cos_ = op("Gather", {op("Where", {is_short, floats(cosines[0], {most, half}), floats(cosines[1], {most, half})}),
+                             positions});
+        sin_ = op("Gather", {op("Where", {is_short, floats(sines[0], {most, half}), floats(sines[1], {most, half})}),
+                             positions});
+        return;
+      }
+      case LongRope::kMoved: {
+        const std::string offset =
+            op("Mul", {op("Cast", {op("GreaterOrEqual", {total, scalar(trained + 1)})}, {integer("to", 7)}), scalar(most)});
+        const std::string rows = op("Add", {positions, offset});
+        cosines[0].insert(cosines[0].end(), cosines[1].begin(), cosines[1].end());
+        sines[0].insert(sines[0].end(), sines[1].begin(), sines[1].end());
+        cos_ = op("Gather", {floats(cosines[0], {2 * most, half}), rows});
+        sin_ = op("Gather", {floats(sines[0], {2 * most, half}), rows});
+        return;
+      }
+      case LongRope::kConstants:
+      case LongRope::kPositions: {
+        const std::string factors =
+            op("If", {is_long}, {branch("t", far, false, 1), branch("e", near, false, 1)});
+        return tables_of(factors);
+      }
+      case LongRope::kComputed:
+      case LongRope::kUnlike: {
+        column_ = unsqueeze(op("Cast", {positions}, {integer("to", 1)}), 1);
+        cos_ = name();
+        sin_ = name();
+        const float scale = spelling == LongRope::kUnlike ? 1.2f : 1;
+        g_.nodes.push_back(onnx::test::node("If", {is_long}, {cos_, sin_},
+                                            {branch("t", far, true, scale), branch("e", near, true, 1)}, "/If"));
+        return;
+      }
+    }
+  }
+
   // x += attention over all tokens, with a cache.
   void attention() {
     const auto [past_key, present_key] = state("key", {number(kHeads), "past", number(kSize)}, "total");
     const auto [past_value, present_value] = state("value", {number(kHeads), "past", number(kSize)}, "total");
-    const std::string q = heads(linear(x_));
-    g_.nodes.push_back(onnx::test::node("Concat", {past_key, heads(linear(x_))}, {present_key}, {integer("axis", 2)}));
+    const std::string q = turned(heads(linear(x_))), k = turned(heads(linear(x_)));
+    g_.nodes.push_back(onnx::test::node("Concat", {past_key, k}, {present_key}, {integer("axis", 2)}));
     g_.nodes.push_back(
         onnx::test::node("Concat", {past_value, heads(linear(x_))}, {present_value}, {integer("axis", 2)}));
     const std::string past = extent(past_key, 2), total = op("Add", {past, tokens_});
@@ -236,6 +347,15 @@ class RecurrentModel {
   std::string joined(const std::string& x) {
     return op("Reshape", {op("Transpose", {x}, {ints("perm", {0, 2, 1, 3})}), i64({0, 0, kWidth})});
   }
+  // [1, H, S, E], by the tables of long_rope(), if there are any.
+  std::string turned(const std::string& x) {
+    if (cos_.empty()) return x;
+    const std::string a = op("Slice", {x, i64({0}), i64({kSize / 2}), i64({3})}),
+                      b = op("Slice", {x, i64({kSize / 2}), i64({kSize}), i64({3})});
+    const std::string first = op("Sub", {op("Mul", {a, cos_}), op("Mul", {b, sin_})}),
+                      second = op("Add", {op("Mul", {b, cos_}), op("Mul", {a, sin_})});
+    return op("Concat", {first, second}, {integer("axis", 3)});
+  }
   void add(const std::string& y) { x_ = op("Tanh", {op("Add", {x_, y})}); }
 
   // x [1, C, rows], from `begin` on.
@@ -268,7 +388,7 @@ class RecurrentModel {
 
   onnx::test::GraphText g_;
   std::mt19937 random_{7};
-  std::string x_, tokens_;
+  std::string x_, tokens_, cos_, sin_, column_;
   int count_ = 0, states_ = 0;
   DType rounds_ = DType::kNone;
   bool by_column_ = false;

@@ -72,6 +72,9 @@ struct Binding {
                               // own, where it does
   std::vector<ValueId> kept;  // beside the logits: values that are read after a step
   std::vector<StatePair> states;
+  // Lengths at which tables become other ones for all tokens of a sequence (passes/find_switches.cc), ascending: one
+  // with so many tokens, and with more, has others than a shorter one.
+  std::vector<int64_t> switches;
 };
 
 // What recognition found, for `situ inspect`: (kind, node or value, details).
@@ -161,6 +164,7 @@ Status check_mask(PassContext&);           // ones in the attention mask hide no
 Status unstack_states(PassContext&);       // states stacked in one tensor: each of its own
 Status find_states(PassContext&);          // past / present pairs from what the outputs are made of
 Status find_logits(PassContext&);          // the output as wide as the table that token ids index
+Status find_switches(PassContext&);        // tables that follow the length of the whole: a long rope's factors
 Status narrow_states(PassContext&);        // states that are cast on their way in and out: the cast moves inside
 Status widen_half(PassContext&);           // half-precision activations in float; weights and states stay half
 Status inline_control(PassContext&);       // If on a known predicate

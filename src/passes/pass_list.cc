@@ -24,6 +24,7 @@ const std::vector<Pass>& pass_list() {
       {"unstack_states", unstack_states, PassUse::kAlways},
       {"find_states", find_states, PassUse::kAlways},
       {"find_logits", find_logits, PassUse::kAlways},
+      {"find_switches", find_switches, PassUse::kAlways},
       {"narrow_states", narrow_states, PassUse::kPlaced},
       {"widen_half", widen_half, PassUse::kOptional},
       {"simplify", simplify, PassUse::kOptional},

@@ -10,11 +10,13 @@ constexpr int kMaxDepth = 4000;  // of a host subgraph; deeper is not a mask
 constexpr int64_t kMostHeld =
     1 << 30;  // bytes of values that wait for a reader: masks of 131,072 keys for every head, one after the other
 
-SymbolValues bind_symbols(const Graph& graph, int64_t tokens, int64_t past) {
+// `whole`: of the sequence; 0: it ends with the step.
+SymbolValues bind_symbols(const Graph& graph, int64_t tokens, int64_t past, int64_t whole) {
   SymbolValues s;
   s[kSymS] = tokens;
   s[kSymP] = past;
   s[kSymW] = past;
+  s[kSymT] = whole > 0 ? whole : tokens + past;
   // Other lengths are none of S, P and P + S at the probed step, and each its own. They are the same at all steps, so
   // that steps can be compared.
   s[kSymE] = 11;
@@ -65,8 +67,15 @@ Prober::Prober(const Graph& graph, const Binding& binding, Evaluator& evaluator)
   }
 }
 
+std::vector<int64_t> Prober::wholes() const {
+  if (binding_->switches.empty()) return {0};
+  std::vector<int64_t> lengths{binding_->switches[0] - 1};
+  lengths.insert(lengths.end(), binding_->switches.begin(), binding_->switches.end());
+  return lengths;
+}
+
 std::vector<int64_t> Prober::dims(ValueId v, int64_t tokens, int64_t past) const {
-  return shape_eval(graph_->values[v].info.shape, bind_symbols(*graph_, tokens, past));
+  return shape_eval(graph_->values[v].info.shape, bind_symbols(*graph_, tokens, past, whole_));
 }
 
 Tensor Prober::random(const std::vector<int64_t>& dims, uint32_t seed, DType type) const {
@@ -155,13 +164,13 @@ Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const 
 Result<Tensor> Prober::host_value(ValueId v, int64_t tokens, int64_t past) {
   std::map<ValueId, Tensor> memo;
   held_ = 0;
-  return demand(v, memo, bind_symbols(*graph_, tokens, past), 0);
+  return demand(v, memo, bind_symbols(*graph_, tokens, past, whole_), 0);
 }
 
 Result<Tensor> Prober::evaluate(ValueId root, const std::map<ValueId, Tensor>& leaves, int64_t tokens, int64_t past) {
   std::map<ValueId, Tensor> memo = leaves;
   held_ = 0;
-  return demand(root, memo, bind_symbols(*graph_, tokens, past), 0);
+  return demand(root, memo, bind_symbols(*graph_, tokens, past, whole_), 0);
 }
 
 Result<std::vector<Tensor>> Prober::evaluate(const std::vector<ValueId>& roots, const std::map<ValueId, Tensor>& leaves,
@@ -170,7 +179,7 @@ Result<std::vector<Tensor>> Prober::evaluate(const std::vector<ValueId>& roots, 
   held_ = 0;
   std::vector<Tensor> results;
   for (const ValueId root : roots) {
-    Result<Tensor> t = demand(root, memo, bind_symbols(*graph_, tokens, past), 0);
+    Result<Tensor> t = demand(root, memo, bind_symbols(*graph_, tokens, past, whole_), 0);
     if (!t.is_ok()) return t.status();
     results.push_back(*t);
   }

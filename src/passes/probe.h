@@ -29,6 +29,11 @@ class Prober {
   // True for host values and constants.
   bool known(ValueId v) const { return host_[v] || graph_->values[v].constant.present(); }
 
+  // What follows is of steps of a sequence that will have so many tokens; 0: that ends with the step.
+  void set_whole(int64_t tokens) { whole_ = tokens; }
+  // One length on each side of each of the binding's switches; 0: there are none.
+  std::vector<int64_t> wholes() const;
+
   // A host value at S = tokens, P = past.
   Result<Tensor> host_value(ValueId v, int64_t tokens, int64_t past);
   // `root` with the given leaves, at S = tokens, P = past.
@@ -60,6 +65,7 @@ class Prober {
   Evaluator* evaluator_;
   std::vector<char> host_, fixed_;
   std::vector<int> readers_;  // of each value
+  int64_t whole_ = 0;
   int64_t held_ = 0;          // bytes of what demand() has computed and keeps
 };
 

@@ -354,6 +354,7 @@ class Proof {
     SymbolValues now;
     now[kSymS] = step_.tokens;
     now[kSymP] = now[kSymW] = step_.past;
+    now[kSymT] = step_.tokens + step_.past;
     const auto from_end = [](int64_t place, int64_t extent) {
       return extent - std::clamp<int64_t>(place < 0 ? place + extent : place, 0, extent);
     };

@@ -55,7 +55,7 @@ class Order {
     for (size_t i = 0; i < graph_.nodes.size() && order.one_sequence.empty(); ++i) {
       const Node& n = graph_.nodes[i];
       const bool known = std::none_of(n.out.begin(), n.out.end(), [&](ValueId v) { return data(v); });
-      order.by_sequence[i] = known || n.is("Attention", "situ") || n.is("CausalConv", "situ");
+      order.by_sequence[i] = (known && follows_sequence(n)) || n.is("Attention", "situ") || n.is("CausalConv", "situ");
       if (accepted_.count(static_cast<int>(i)))
         order.one_sequence = "the attention of " + n.label() + " was not recognised";
       else if (!known && loses_tokens(n))
@@ -65,6 +65,23 @@ class Order {
   }
 
  private:
+  // Whether what is known on the host is another one for each sequence of a step, not one for all of them. Called for
+  // nodes in order.
+  bool follows_sequence(const Node& n) {
+    const auto any = [](const std::vector<Dim>& dims) {
+      return std::any_of(dims.begin(), dims.end(), [](const Dim& d) { return of_sequence(d) || d.depends_on(kSymS); });
+    };
+    const bool reads = std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) {
+      if (v == kNoValue) return false;
+      const auto& content = graph_.values[v].info.content;
+      return of_one_sequence_.count(v) != 0 || binding_.inputs.count(v) != 0 || (content && any(*content));
+    });
+    const bool follows =
+        reads || std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return v != kNoValue && any(shape(v)); });
+    if (follows) of_one_sequence_.insert(n.out.begin(), n.out.end());
+    return follows;
+  }
+
   const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
   bool data(ValueId v) const { return v != kNoValue && !prober_.known(v) && graph_.values[v].info.ranked; }
   static bool many(const Dim& d) { return d.depends_on(kSymS); }
@@ -451,6 +468,7 @@ class Order {
   bool first_;  // the graph holds for steps without past
   int64_t context_;
   std::set<int> accepted_;
+  std::set<ValueId> of_one_sequence_;
   std::map<ValueId, bool> of_tokens_;
   std::map<ValueId, bool> by_position_;  // host values: what by_position found
 };

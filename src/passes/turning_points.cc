@@ -391,7 +391,7 @@ TurningPoints turning_points(const Graph& graph, const Prober& prober, const std
   return Finder(graph, prober).find(roots);
 }
 
-bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t context, bool first) {
+static bool same_entries(const Graph& graph, Prober& prober, ValueId v, int64_t context, bool first) {
   const Shape& shape = graph.values[v].info.shape;
   const bool square = std::count_if(shape.begin(), shape.end(), [](const Dim& d) { return d.depends_on(kSymS); }) > 1;
   const int64_t far = std::min(context, square ? kManyTokens : kFarTokens);
@@ -414,7 +414,18 @@ bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t 
       if (!agrees(tokens, 0) || (!first && (!agrees(tokens, 3) || !agrees(3, tokens)))) return false;
   // A table of queries and keys is looked at in short steps; what chooses among its entries, in long ones too.
   return !square || std::all_of(points.conditions.begin(), points.conditions.end(),
-                                [&](ValueId c) { return entries_by_position(graph, prober, c, context, first); });
+                                [&](ValueId c) { return same_entries(graph, prober, c, context, first); });
+}
+
+// What a sequence has that will be longer is asked for at both sides of each of its switches.
+bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t context, bool first) {
+  bool same = true;
+  for (const int64_t whole : prober.wholes()) {
+    prober.set_whole(whole);
+    same = same && same_entries(graph, prober, v, context, first);
+  }
+  prober.set_whole(0);
+  return same;
 }
 
 std::vector<std::pair<int64_t, int64_t>> steps_beside(const TurningPoints& points, int64_t context,

@@ -146,6 +146,7 @@ class Batch {
         const bool last = piece + 1 == rest.size();
         feed.wanted = last ? 1 : 0;
         feed.tokens = last ? rest : rest.first(piece);
+        feed.whole = static_cast<int64_t>(r->prompt.size());
       }
       feeds.push_back(feed);
       who.push_back(r.get());

@@ -21,6 +21,8 @@ Result<std::span<const int64_t>> Draft::guess(Sampler sampler, int64_t most) {
       session_.rewind(static_cast<int64_t>(fed_.size())).with_context(model_->folder.model_file.string()));
   std::vector<int64_t> next(text.begin() + static_cast<long>(fed_.size()), text.end());
   const int64_t room = model_->context_length - static_cast<int64_t>(text.size()) + 1;
+  // The first needs no guess to be fed. Its own tokens may be computed anew at another length than the model's.
+  most = std::min(most - 1, model_->most_guesses(static_cast<int64_t>(text.size()) - 1)) + 1;
   const size_t wanted = static_cast<size_t>(std::max<int64_t>(0, std::min(room, most)));
   if (std::any_of(next.begin(), next.end(), [&](int64_t id) { return id >= model_->vocabulary; }))
     return std::span<const int64_t>();

@@ -188,7 +188,8 @@ Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& o
   while (id.is_ok() && !answer.ended()) {
     std::vector<int64_t> tokens{*id};
     const int64_t room = std::min(impl_->context_length - s.length(), answer.left()) - 1;
-    const Result<std::span<const int64_t>> guess = speculation->guess(answer.sampler(), room);
+    const Result<std::span<const int64_t>> guess =
+        speculation->guess(answer.sampler(), std::min(room, impl_->most_guesses(s.length())));
     if (guess.is_ok()) tokens.insert(tokens.end(), guess->begin(), guess->end());
     // A guess is right if it is the token that is chosen in any case: what is drawn depends on seed and position alone.
     const int64_t before = s.length();

@@ -321,13 +321,19 @@ Status Session::Impl::encode(const EncoderInput& input, std::span<const int64_t>
 
 void Session::Impl::take_prefix(PrefixCache& prefixes, std::span<const int64_t> prompt) {
   const std::vector<int64_t> keys = sequence->media().keys(prompt.first(prompt.size() - 1));
-  Sequence kept = prefixes.find(keys);
+  const int64_t whole = static_cast<int64_t>(prompt.size());
+  const Switches& switches = model->in_place->switches();
+  Sequence kept = prefixes.find(keys, switches.stage(whole));
+  if (switches.any()) {
+    kept.remember(prompt.first(static_cast<size_t>(kept.length())));
+    kept.set_whole(whole);
+  }
   kept.media() = sequence->media();
   sequence = std::move(kept);
 }
 
 void Session::Impl::keep_prefix(PrefixCache& prefixes, std::span<const int64_t> tokens) const {
-  prefixes.keep(sequence->media().keys(tokens), *sequence);
+  prefixes.keep(sequence->media().keys(tokens), *sequence, model->in_place->switches().stage(sequence->whole()));
 }
 
 // Takes sessions back to what they are now, unless keep() is called.
@@ -386,7 +392,8 @@ Status Model::Impl::step_group(std::span<const Feed> feeds, std::span<const size
   }
   std::vector<InPlaceEngine::Feed> sequences;
   for (const size_t i : group)
-    sequences.push_back({&*feeds[i].session->sequence, feeds[i].tokens, feeds[i].wanted, feeds[i].apart});
+    sequences.push_back(
+        {&*feeds[i].session->sequence, feeds[i].tokens, feeds[i].wanted, feeds[i].apart, feeds[i].whole});
   begin_step();
   bool by_each = false;  // an error, which names the file itself
   const InPlaceEngine::LogitsOf read = [&](size_t i, std::span<const float> row) {

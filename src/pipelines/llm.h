@@ -57,7 +57,8 @@ struct Model::Impl {
     Session::Impl* session = nullptr;
     std::span<const int64_t> tokens;
     int64_t wanted = 1;  // logits after each of so many tokens, the last ones
-    bool apart = true;   // see InPlaceEngine::Feed
+    bool apart = true;   // see InPlaceEngine::Feed, as of
+    int64_t whole = 0;
   };
   // `to`: where they are wanted, [wanted, vocabulary], not all of it where feeds are refused; null: where they are.
   Result<std::vector<Status>> step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each,
@@ -73,6 +74,8 @@ struct Model::Impl {
   int64_t batch() const { return in_place && in_place->one_sequence().empty() ? in_place->batch() : 1; }
   // Refuses a feed without a session of this model, or whose session is there before.
   Status check_session(std::span<const Model::Feed> feeds, size_t i) const;
+  // Most guesses behind the next token of a sequence of `length`.
+  int64_t most_guesses(int64_t length) const { return in_place ? in_place->tokens_alike(length) : 0; }
   // Most sequences of which a step takes one token each.
   int64_t sequences() const { return in_place ? in_place->batch() : 1; }
   // Refuses ids outside the vocabulary.

@@ -32,6 +32,7 @@ class Verifier {
       symbols_[kSymS] = tokens[i];
       symbols_[kSymP] = past;
       symbols_[kSymW] = past + kFirstSlot;
+      symbols_[kSymT] = past + tokens[i];
       symbols_[kSymRead] = static_cast<int64_t>(i % 2);
       symbols_[kSymWrite] = static_cast<int64_t>(1 - i % 2);
       symbols_[kSymE] = kSourceRows;

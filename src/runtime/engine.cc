@@ -72,6 +72,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
   const Compiled &prompt = e->compiled_.prompt, &token = e->compiled_.token;
+  e->switches_ = Switches(prompt.binding, token.binding);
   if (e->compiled_.module.has_encoder()) {
     Result<std::unique_ptr<SourceWriter>> encoder = SourceWriter::create(files, options, token, packs, *e->pool_);
     if (!encoder.is_ok()) return encoder.status();
@@ -362,6 +363,7 @@ Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, 
   SITU_RETURN_IF_ERROR(copy_unread());
   sequence.media().match(sequence.length(), tokens);
   const Feed feed{&sequence, tokens};
+  SITU_RETURN_IF_ERROR(follow_length(feed, {}));
   if (tokens.size() == 1 || !one_sequence().empty()) return step_one(feed, to);
   Status refused;
   const Status done = step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, {&refused, 1}, to);
@@ -398,6 +400,7 @@ Status InPlaceEngine::step_one(const Feed& feed, float* to) {
     if (!fed.is_ok()) return fed.status();
     begin += static_cast<size_t>(*fed);
   }
+  remember(feed);
   undo.keep();
   return Status::ok();
 }
@@ -414,6 +417,7 @@ Status InPlaceEngine::can_rewind(const Sequence& sequence, int64_t length) const
     return Status::error(Code::kInvalidArgument, "cannot rewind a sequence of " + std::to_string(sequence.length()) +
                                                      " tokens to " + std::to_string(length) + ": " + why);
   };
+  if (sequence.lost()) return Status::ok();
   const int64_t whole = sequence.whole_before(length);
   if (left_window(sequence, length)) return cannot("what came before has left the window");
   if (!sequence.holds(length))
@@ -442,8 +446,10 @@ InPlaceEngine::Undo::Undo(Undo&& other) noexcept
 
 void InPlaceEngine::Undo::now() {
   if (!sequence_) return;
-  if (length_ == 0 || engine_->left_window(*sequence_, length_) || !sequence_->holds(length_))
+  if (length_ == 0)
     sequence_->clear();
+  else if (!sequence_->lost() && (engine_->left_window(*sequence_, length_) || !sequence_->holds(length_)))
+    engine_->forget(*sequence_, length_);
   else
     sequence_->rewind(length_);
   keep();
@@ -474,6 +480,7 @@ Segment segment_of(const Sequence& sequence, std::span<const int64_t> tokens, in
   s.embeddings = sequence.media().row(past);
   s.positions = sequence.media().positions(past, &s.position_stride);
   s.position = sequence.media().first_position(past);
+  s.whole = sequence.whole();
   if (sequence.source()) {
     s.source_slot = sequence.source()->first_slot();
     s.source_rows = sequence.source()->rows();
@@ -516,6 +523,7 @@ Result<std::vector<float>> InPlaceEngine::attended(Sequence& sequence, std::span
                          std::to_string(count) + " tokens after " + std::to_string(sequence.length()) +
                              " cannot be aligned in one step of at most " + std::to_string(chunk_));
   Undo undo(*this, sequence);
+  sequence.set_whole(count);
   const Result<Run> slots = take_slots(sequence, count, count);
   if (!slots.is_ok()) return slots.status();
   if (slots->length < count)

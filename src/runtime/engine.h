@@ -18,6 +18,7 @@
 #include "runtime/prefix_cache.h"
 #include "runtime/program.h"
 #include "runtime/source_writer.h"
+#include "runtime/switches.h"
 #include "runtime/token_batch.h"
 
 namespace situ {
@@ -78,6 +79,7 @@ class InPlaceEngine {
     std::span<const int64_t> tokens;
     int64_t wanted = 1;  // logits after each of so many tokens, the last ones
     bool apart = true;   // each of these as if it were fed alone, to the bit; else as a piece of a prompt is: faster
+    int64_t whole = 0;   // tokens that the sequence will have with the rest of a prompt, which is fed next; 0: with these
   };
   using LogitsOf = std::function<Status(size_t feed, std::span<const float> logits)>;
   // `each` may begin other steps: logits that are still to be read are copied out of their way then, and the ledger
@@ -87,6 +89,10 @@ class InPlaceEngine {
   // begins another one.
   bool reads_copies() const { return reads_copies_; }
   int64_t batch() const { return batch_; }
+  // Tables may follow the length of a sequence. How many tokens behind number `length` have, at the end of a sequence,
+  // the tables of that one: a step that asks for more logits takes the sequence to where its tokens are computed anew.
+  int64_t tokens_alike(int64_t length) const { return switches_.alike(length); }
+  const Switches& switches() const { return switches_; }
   // Error: the sequence has not what its token number `length` attends to any more, or has it as it is with later
   // tokens only.
   Status can_rewind(const Sequence& sequence, int64_t length) const;
@@ -171,6 +177,20 @@ class InPlaceEngine {
   Status check_feeds(std::span<const Feed> feeds) const;
   bool left_window(const Sequence& sequence, int64_t length) const;
   Status step_one(const Feed& feed, float* to);
+  Status step_together(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to);
+  Status step_by_length(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to);
+  Status step_group(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to);
+  // -- sequences whose length other tables are for (engine_switches.cc)
+  struct Piece {
+    size_t feed;
+    Feed what;
+  };
+  std::vector<Piece> pieces_of(std::span<const Feed> feeds) const;
+  Status follow_length(const Feed& feed, std::span<Sequence* const> others);
+  Status make_rows_anew(Sequence& sequence, int64_t whole, std::span<Sequence* const> others);
+  void take_rows(Sequence& sequence, std::span<const int64_t> tokens, std::span<Sequence* const> others) const;
+  void remember(const Feed& feed) const;
+  void forget(Sequence& sequence, int64_t length) const;
   Status step_apart(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to);
   bool in_token_batch(const Feed& feed) const;
   Status take_token_slots(const Feed& feed);
@@ -241,6 +261,7 @@ class InPlaceEngine {
   bool reads_copies_ = false;
   int turn_ = 0;
   Ledger ledger_;
+  Switches switches_;
   PackUse packs_;
   PackSaver saver_;
 

@@ -36,12 +36,24 @@ Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each, st
   SITU_RETURN_IF_ERROR(check_feeds(feeds));
   SITU_RETURN_IF_ERROR(copy_unread());
   for (const Feed& f : feeds) f.sequence->media().match(f.sequence->length(), f.tokens);
-  if (!one_sequence().empty()) return step_apart(feeds, each, refused, to);
+  return switches_.any() ? step_by_length(feeds, each, refused, to) : step_group(feeds, each, refused, to);
+}
+
+// Feeds of sequences that have the same tables.
+Status InPlaceEngine::step_group(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused,
+                                 float* to) {
+  return one_sequence().empty() ? step_together(feeds, each, refused, to) : step_apart(feeds, each, refused, to);
+}
+
+Status InPlaceEngine::step_together(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused,
+                                    float* to) {
   Together step{feeds, refused, {}, std::vector<size_t>(feeds.size()), {}};
   step.undo.reserve(feeds.size());
   for (const Feed& f : feeds) step.undo.emplace_back(*this, *f.sequence);
   SITU_RETURN_IF_ERROR(run_together(step, to));
   std::vector<size_t> wanted;  // the feed of each row
+  for (size_t i = 0; i < feeds.size(); ++i)
+    if (refused[i].is_ok()) remember(feeds[i]);
   for (size_t i = 0; i < feeds.size(); ++i)
     if (refused[i].is_ok()) wanted.insert(wanted.end(), static_cast<size_t>(feeds[i].wanted), i);
   SITU_RETURN_IF_ERROR(to ? read_each(wanted, each, to) : read_each(wanted, each));
@@ -125,7 +137,10 @@ Status InPlaceEngine::run_tokens(std::span<const Feed> feeds, std::span<const si
     const int64_t width = compiled_.token.graph.values[compiled_.token.binding.logits].info.shape.back().value();
     SITU_RETURN_IF_ERROR(tokens_->run(segments, turn_, to, width, ledger_));
   }
-  for (const size_t k : which) step_done(*feeds[k].sequence);
+  for (const size_t k : which) {
+    step_done(*feeds[k].sequence);
+    remember(feeds[k]);
+  }
   return Status::ok();
 }
 
@@ -203,13 +218,16 @@ static bool read_in_place(const Compiled& c, const Plan& plan) {
   return c.graph.values[logits].info.type == DType::kF32 && plan.values[logits].view.strides.back() == Dim(1);
 }
 
-bool InPlaceEngine::logits_stay() const { return read_in_place(compiled_.prompt, prefill_plan_); }
+// Sequences with other tables take a run of their own in the same step.
+bool InPlaceEngine::logits_stay() const {
+  return !switches_.any() && read_in_place(compiled_.prompt, prefill_plan_);
+}
 
 bool InPlaceEngine::logits_have_two_places() const {
   const auto two_places = [](const Compiled& c, const Plan& plan) {
     return read_in_place(c, plan) && plan.values[c.binding.logits].region == RegionKind::kPort;
   };
-  return two_places(compiled_.prompt, prefill_plan_) && two_places(compiled_.token, decode_plan_);
+  return !switches_.any() && two_places(compiled_.prompt, prefill_plan_) && two_places(compiled_.token, decode_plan_);
 }
 
 // What the feed has in the next run goes too.

@@ -131,6 +131,7 @@ Result<LiteralResult> run_literally(const Compiled& compiled, const LiteralStep&
   SymbolValues symbols;
   symbols[kSymS] = std::max<int64_t>(1, static_cast<int64_t>(step.tokens.size()));
   symbols[kSymP] = symbols[kSymW] = step.past;
+  symbols[kSymT] = symbols[kSymS] + step.past;
   symbols[kSymE] = step.source_rows;
   std::map<ValueId, Tensor> feeds;
   for (const StatePair& s : binding.states) {

@@ -54,6 +54,7 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::make(const ModelFiles& files, 
     if (!first_graph && !e->one_token_) first_graph = m.literal_decode;
   }
   e->decode_ = std::move(*decode);
+  e->switches_ = Switches(e->decode_.binding, e->decode_.binding);
   if (!files.media.empty()) {
     e->cut_ = cut_at_embeddings(e->decode_);
     if (first_graph) e->cut_ = Status::error("first calls are computed by a graph of their own");
@@ -67,6 +68,7 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::make(const ModelFiles& files, 
   }
   if (!first.is_ok()) return any.is_ok() ? first.status() : with_fixed_tokens(m.literal_decode, options, any);
   e->first_ = std::move(*first);
+  e->switches_ = Switches(e->first_->binding, e->decode_.binding);
   return e;
 }
 
@@ -180,13 +182,44 @@ Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> token
   const std::string taken =
       "for a step of " + std::to_string(tokens.size()) + " tokens after " + std::to_string(sequence.length);
   return or_error(taken, [&]() -> Status {
-    SITU_RETURN_IF_ERROR(feed(sequence, tokens));
+    SITU_RETURN_IF_ERROR(feed_by_length(sequence, tokens));
     logits_ = to ? std::span<const float>(to, converted_.size()) : converted_;
     if (to)
       move_bytes(row_view(to, static_cast<int64_t>(converted_.size())),
                  row_view(converted_.data(), static_cast<int64_t>(converted_.size())), ledger());
     return Status::ok();
   });
+}
+
+// Where the graph reads other tables from this length on, a host feeds the whole text again, without past.
+Status NaiveEngine::feed_by_length(NaiveSequence& sequence, std::span<const int64_t> tokens) {
+  if (!switches_.any()) return feed(sequence, tokens);
+  std::vector<int64_t> all = sequence.tokens;
+  all.insert(all.end(), tokens.begin(), tokens.end());
+  const int64_t length = static_cast<int64_t>(all.size());
+  if (sequence.length == 0 || switches_.stage(sequence.length) == switches_.stage(length)) {
+    SITU_RETURN_IF_ERROR(feed(sequence, tokens));
+  } else {
+    NaiveSequence anew = without_past(sequence);
+    SITU_RETURN_IF_ERROR(feed(anew, all));
+    sequence = std::move(anew);
+  }
+  sequence.tokens = std::move(all);
+  return Status::ok();
+}
+
+// The source stays.
+NaiveSequence NaiveEngine::without_past(const NaiveSequence& sequence) const {
+  NaiveSequence anew;
+  anew.source_rows = sequence.source_rows;
+  anew.source_length = sequence.source_length;
+  anew.media = sequence.media;
+  for (const auto& [name, state] : sequence.states) {
+    const auto source = [&, &n = name](const StatePair& s) { return s.name == n && s.rule == StateRule::kSource; };
+    const std::vector<StatePair>& states = decode_.binding.states;
+    if (std::any_of(states.begin(), states.end(), source)) anew.states[name] = state;
+  }
+  return anew;
 }
 
 // The first call, where the export has one, then cached ones; of single tokens, where those may hold for them alone.

@@ -13,6 +13,7 @@
 #include "runtime/fixed_window_loop.h"
 #include "runtime/literal.h"
 #include "runtime/media_writer.h"
+#include "runtime/switches.h"
 
 namespace situ {
 
@@ -23,6 +24,7 @@ struct NaiveSequence {
   int64_t source_length = 0;   // of the encoder's input, where it has a mask
   FixedWindowSequence window;  // of an export whose extents are fixed
   SequenceMedia media;
+  std::vector<int64_t> tokens;  // of a model whose tables follow the length of the sequence; else none
 };
 
 class NaiveEngine {
@@ -51,6 +53,8 @@ class NaiveEngine {
   static Result<std::unique_ptr<NaiveEngine>> make(const ModelFiles& files, const EngineOptions& options);
   Status encode_source(NaiveSequence& sequence, const EncoderInput& input);
   Status feed(NaiveSequence& sequence, std::span<const int64_t> tokens);
+  Status feed_by_length(NaiveSequence& sequence, std::span<const int64_t> tokens);
+  NaiveSequence without_past(const NaiveSequence& sequence) const;
   Status run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens);
   Result<Tensor> encoder_rows(const MediaPlaces::Encoder& places, int64_t width);
   Status keep_logits(const Tensor& logits);
@@ -63,6 +67,7 @@ class NaiveEngine {
   std::optional<Compiled> first_, encoder_;  // encoder_: for extents_
   int64_t encoder_length_ = 0;               // of its mask, where it takes one
   Result<CutGraphs> cut_ = Status::error("the model has no encoder of pictures or sounds");
+  Switches switches_;
   bool one_token_ = false;  // decode_ holds for single tokens, and no graph for more
   std::map<std::string, std::vector<int64_t>> extents_;
   std::unique_ptr<ThreadPool> pool_;

@@ -42,12 +42,12 @@ PrefixCache::Node* PrefixCache::child_of(Node* node, int64_t token) const {
   return it == node->children.end() ? nullptr : it->second.get();
 }
 
-Sequence PrefixCache::find(std::span<const int64_t> tokens) {
+Sequence PrefixCache::find(std::span<const int64_t> tokens, int64_t stage) {
   const bool ends_at_nodes = pool_.slot_bytes(SpaceKind::kWhole) > 0;
   std::vector<Run> runs, known;  // so far; up to a node whose whole states are known
   int64_t whole = -1;
   ++clock_;
-  for (Node* node = &root_; !tokens.empty();) {
+  for (Node* node = &roots_[stage]; !tokens.empty();) {
     node = child_of(node, tokens[0]);
     if (!node) break;
     node->used = clock_;
@@ -79,21 +79,22 @@ void PrefixCache::split(Node* node, size_t length) {
   place = std::move(upper);
 }
 
-void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence) {
+void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence, int64_t stage) {
   if (sequence.kept() != sequence.length()) return;
+  Node* const root = &roots_[stage];
   ++clock_;
   for (const Sequence::Whole& known : sequence.whole_states()) {
-    Node* const node = grow(tokens.first(static_cast<size_t>(known.length)), sequence);
+    Node* const node = grow(root, tokens.first(static_cast<size_t>(known.length)), sequence);
     if (node->whole >= 0) continue;
     node->whole = known.slot;
     pool_.space(SpaceKind::kWhole).add_reference({known.slot, 1});
   }
-  grow(tokens, sequence);
+  grow(root, tokens, sequence);
 }
 
-// The node where `tokens`, which `sequence` begins with, end.
-PrefixCache::Node* PrefixCache::grow(std::span<const int64_t> tokens, const Sequence& sequence) {
-  Node* node = &root_;
+// The node below `root` where `tokens`, which `sequence` begins with, end.
+PrefixCache::Node* PrefixCache::grow(Node* root, std::span<const int64_t> tokens, const Sequence& sequence) {
+  Node* node = root;
   int64_t at = 0;
   for (const int64_t end = static_cast<int64_t>(tokens.size()); at < end;) {
     const std::span<const int64_t> rest = tokens.subspan(static_cast<size_t>(at));
@@ -123,12 +124,13 @@ PrefixCache::Node* PrefixCache::grow(std::span<const int64_t> tokens, const Sequ
 
 bool PrefixCache::drop_oldest() {
   Node* oldest = nullptr;
-  std::vector<Node*> open{&root_};
+  std::vector<Node*> open;
+  for (auto& [stage, root] : roots_) open.push_back(&root);
   while (!open.empty()) {
     Node* node = open.back();
     open.pop_back();
     for (const auto& [token, child] : node->children) open.push_back(child.get());
-    if (node != &root_ && node->children.empty() && (!oldest || node->used < oldest->used)) oldest = node;
+    if (node->parent && node->children.empty() && (!oldest || node->used < oldest->used)) oldest = node;
   }
   if (!oldest) return false;
   for (const Run& r : oldest->runs) pool_.space(SpaceKind::kAppend).release(r);

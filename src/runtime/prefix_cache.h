@@ -22,12 +22,12 @@ class PrefixCache {
   PrefixCache& operator=(const PrefixCache&) = delete;
 
   // A sequence of the longest beginning of `tokens` that is kept; empty: none is. Where there are whole states, one
-  // that ends where they are known.
-  Sequence find(std::span<const int64_t> tokens);
+  // that ends where they are known. `stage`: of the sequences whose rows may be shared (runtime/switches.h).
+  Sequence find(std::span<const int64_t> tokens, int64_t stage = 0);
   // Keeps the slots of `sequence`, which holds `tokens`, as far as others do not stand for the same tokens already;
   // none of one that a window has dropped tokens of. Of whole states those that the sequence still knows. Precondition:
   // tokens.size() == sequence.length().
-  void keep(std::span<const int64_t> tokens, const Sequence& sequence);
+  void keep(std::span<const int64_t> tokens, const Sequence& sequence, int64_t stage = 0);
   // Gives up the end of the beginning that was used longest ago. Its slots are free once no sequence holds them. False:
   // nothing is kept.
   bool drop_oldest();
@@ -44,10 +44,10 @@ class PrefixCache {
   };
   Node* child_of(Node* node, int64_t token) const;
   void split(Node* node, size_t length);
-  Node* grow(std::span<const int64_t> tokens, const Sequence& sequence);
+  Node* grow(Node* root, std::span<const int64_t> tokens, const Sequence& sequence);
 
   StatePool& pool_;
-  Node root_;
+  std::map<int64_t, Node> roots_;  // by stage
   uint64_t clock_ = 0;
   int64_t tokens_ = 0;
 };

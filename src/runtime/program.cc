@@ -26,6 +26,7 @@ SymbolValues symbols_of(const Segment& segment, int64_t wanted) {
   s[kSymE] = std::max<int64_t>(1, segment.source_rows);
   s[kSymX] = segment.source_slot;
   s[kSymL] = std::max<int64_t>(1, wanted);
+  s[kSymT] = segment.whole > 0 ? segment.whole : segment.past + segment.count;
   return s;
 }
 
@@ -66,6 +67,7 @@ Status Program::bind_memory() {
     for (const Root& r : *roots)
       if (!std::all_of(r.dims.begin(), r.dims.end(), [](const Dim& d) { return d.linear(); })) bent_.push_back(&r);
   SITU_RETURN_IF_ERROR(check_host_integers());
+  for (const Root& r : plan_.io) of_all_segments_.push_back(is_of_all_segments(graph_.values[r.value].info));
   if (binding_.logits != kNoValue) {
     const Home& logits = plan_.values[binding_.logits];
     logits_view_ = views_.add(logits, graph_.values[binding_.logits].info.type, base_of(logits));
@@ -127,6 +129,12 @@ int Program::add_part(const Call& call, size_t operand, int view) {
 
 bool Program::is_host_integers(const Home& home, ValueId v) const {
   return home.region == RegionKind::kIo && graph_.values[v].info.content.has_value();
+}
+
+// Integers that are the same for all sequences of a step, however many tokens these feed.
+bool Program::is_of_all_segments(const ValueInfo& info) {
+  return info.content && std::none_of(info.content->begin(), info.content->end(),
+                                      [](const Dim& d) { return of_sequence(d) || d.depends_on(kSymS); });
 }
 
 // Where a segment's own copy of the integers of an io root begins.
@@ -269,6 +277,7 @@ void Program::bind_segments(const StepInput& input) {
   }
   Segment last;
   last.count = std::max<int64_t>(1, input.wanted);
+  last.whole = input.segments[0].whole;
   parts_.push_back({symbols_of(last, input.wanted), tokens_ - last.count, nullptr});
   first_wanted_ = 0;
   while (first_wanted_ < static_cast<int>(input.segments.size()) &&
@@ -277,6 +286,7 @@ void Program::bind_segments(const StepInput& input) {
   // No past, and slot 0: what would depend on them is bound for each part, or written by slot.
   Segment all;
   all.count = tokens_;
+  all.whole = last.whole;
   views_.bind(symbols_of(all, input.wanted), ports_);
   views_.bind_parts(parts_);
 }
@@ -285,6 +295,7 @@ Status Program::check_sizes(const StepInput& input) const {
   if (bent_.empty()) return Status::ok();
   Segment all;
   all.count = tokens_;
+  all.whole = input.segments[0].whole;
   const SymbolValues symbols = input.segments.size() == 1 ? parts_[0].symbols : symbols_of(all, input.wanted);
   for (const Root* r : bent_) {
     int64_t bytes = std::max<int64_t>(1, dtype_bytes(r->type));
@@ -315,7 +326,8 @@ void Program::write_inputs(const StepInput& input, Ledger& ledger) {
     const ValueInfo& info = graph_.values[r.value].info;
     std::byte* at = regions_.io + r.offset;
     if (info.content) {
-      if (!several()) write_content(at, info, parts_[0].symbols, ledger);
+      if (!several() || of_all_segments_[static_cast<size_t>(&r - plan_.io.data())])
+        write_content(at, info, parts_.back().symbols, ledger);
       continue;
     }
     auto role = binding_.inputs.find(r.value);

@@ -44,6 +44,7 @@ struct Segment {
   const int64_t* positions = nullptr;  // [3, position_stride], of the tokens at first; null: position and on
   int64_t position_stride = 0;
   int64_t position = -1;  // of the first token; -1: as many as are past
+  int64_t whole = 0;      // tokens that the sequence will have behind all that it is fed at once; 0: these are the last
   bool is_token() const { return count == 1 && !prompt; }
   int64_t position_of(int64_t row, int64_t token) const {
     if (positions) return positions[row % 3 * position_stride + token];
@@ -124,6 +125,7 @@ class Program final : private BoundCalls {
   int add_part(const Call& call, size_t operand, int view);
   std::byte* base_of(const Home& home) const;
   bool is_host_integers(const Home& home, ValueId v) const;
+  static bool is_of_all_segments(const ValueInfo& info);
   int64_t host_offset(int root);
   int find_logits_port() const;
   int find_rows_call() const;
@@ -179,6 +181,7 @@ class Program final : private BoundCalls {
   int first_wanted_ = 0;                // segment whose tokens' logits are wanted, as those of all after it
   std::vector<int64_t> slots_;          // by token
   std::vector<std::pair<int, int64_t>> host_roots_;  // io roots that every segment has its own of, and where
+  std::vector<char> of_all_segments_;  // by io root: integers that calls of all segments read
   int64_t host_bytes_ = 0;
   std::vector<std::byte> host_;  // [segment][host_bytes_]
 };

@@ -132,14 +132,19 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
     held_ = std::move(other.held_);
     source_ = std::move(other.source_);
     media_ = std::move(other.media_);
+    tokens_ = std::move(other.tokens_);
     length_ = other.length_;
     dropped_ = other.dropped_;
+    whole_ = other.whole_;
+    lost_ = other.lost_;
     written_ = other.written_;
     pinned_ = other.pinned_;
     other.runs_.clear();
     other.tied_.clear();
     other.held_.clear();
-    other.length_ = other.dropped_ = 0;
+    other.tokens_.clear();
+    other.length_ = other.dropped_ = other.whole_ = 0;
+    other.lost_ = false;
     other.written_ = other.pinned_ = -1;
   }
   return *this;
@@ -183,6 +188,11 @@ int64_t Sequence::whole_before(int64_t length) const {
 }
 
 void Sequence::rewind(int64_t length) {
+  if (static_cast<int64_t>(tokens_.size()) > length) tokens_.resize(static_cast<size_t>(length));
+  if (lost_) {
+    length_ = dropped_ = length;
+    return;
+  }
   while (!tied_.empty() && tied_.back().first + tied_.back().count > length) tied_.pop_back();
   if (written_ >= 0) release_whole(std::exchange(written_, -1));
   for (; !held_.empty() && held_.back().length > length; held_.pop_back()) release_whole(held_.back().slot);
@@ -227,6 +237,9 @@ Sequence Sequence::fork() const {
   other.tied_ = tied_;
   other.length_ = length_;
   other.dropped_ = dropped_;
+  other.tokens_ = tokens_;
+  other.whole_ = whole_;
+  other.lost_ = lost_;
   other.source_ = source_;
   other.media_ = media_;
   other.held_ = held_;
@@ -241,8 +254,17 @@ void Sequence::clear() {
   runs_.clear();
   tied_.clear();
   held_.clear();
-  length_ = dropped_ = 0;
+  tokens_.clear();
+  length_ = dropped_ = whole_ = 0;
+  lost_ = false;
   written_ = pinned_ = -1;
+}
+
+void Sequence::lose_rows(std::vector<int64_t> tokens) {
+  clear();
+  length_ = dropped_ = static_cast<int64_t>(tokens.size());
+  lost_ = length_ > 0;
+  tokens_ = std::move(tokens);
 }
 
 Status Sequence::take_write_slot() {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -148,6 +149,18 @@ class Sequence {
   SequenceMedia& media() { return media_; }
   const SequenceMedia& media() const { return media_; }
 
+  // -- where tables follow the length of a sequence (Binding::switches), so that rows may have to be made anew
+  // The ids of its tokens, as far as it was told.
+  const std::vector<int64_t>& tokens() const { return tokens_; }
+  void remember(std::span<const int64_t> tokens) { tokens_.insert(tokens_.end(), tokens.begin(), tokens.end()); }
+  std::vector<int64_t> take_tokens() { return std::move(tokens_); }
+  // A length by whose tables its rows were made.
+  int64_t whole() const { return whole_; }
+  void set_whole(int64_t length) { whole_ = length; }
+  // Has these tokens then, and no slots. Rows of them are to be made before others follow.
+  void lose_rows(std::vector<int64_t> tokens);
+  bool lost() const { return lost_; }
+
   // -- whole states: the slot that the next step reads; 0 holds zeros, which is what a new sequence reads
   int64_t read_slot() const { return held_.empty() ? 0 : held_.back().slot; }
   // A slot for the next step to write, taken until step_done() or rewind(). Error: the space is full.
@@ -177,6 +190,9 @@ class Sequence {
   std::vector<Run> runs_;
   std::vector<Tied> tied_;  // in order
   int64_t length_ = 0, dropped_ = 0;
+  std::vector<int64_t> tokens_;
+  int64_t whole_ = 0;
+  bool lost_ = false;
   std::shared_ptr<const Source> source_;
   SequenceMedia media_;
   std::vector<Whole> held_;

@@ -8,7 +8,8 @@
 namespace situ {
 namespace {
 
-constexpr int64_t kTokens = 5, kMoreTokens = 6, kWanted = 2, kPast = 3, kSlot = 11;
+constexpr int64_t kTokens = 5, kMoreTokens = 6, kWanted = 2, kPast = 3, kSlot = 11,
+                  kWhole = 1 << 20;
 
 int64_t size_of(DType type) { return std::max<int64_t>(1, dtype_bytes(type)); }
 
@@ -233,6 +234,7 @@ SymbolValues step_values(int64_t tokens, int64_t wanted, int64_t past, int64_t s
   s[kSymL] = wanted;
   s[kSymP] = past;
   s[kSymW] = slot;
+  s[kSymT] = kWhole;  // the sequences of a step are alike in this
   // Of another sequence all of these are others too.
   s[kSymE] = 5 + past;
   s[kSymX] = slot + 1;
