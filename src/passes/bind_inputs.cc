@@ -204,13 +204,15 @@ class Binder {
       return Status::error(describe("both dims of input '" + graph_.values[ids].name +
                                     "' have the same name, so that one cannot be told from the other"));
     replace_symbol(info.shape[0], Dim(1));
+    // As many as an array of the caller has numbers.
+    if (const Dim& count = graph_.values[ids].info.shape[1]; !context_.fed.empty() && count.is_const()) tokens_ = count;
     replace_symbol(graph_.values[ids].info.shape[1], tokens());
     graph_.values[ids].info.shape[0] = Dim(1);
     context_.binding.inputs[ids] = InputRole::kTokenIds;
     return Status::ok();
   }
 
-  Dim tokens() const { return context_.phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS); }
+  Dim tokens() const { return context_.phase == Phase::kDecode ? Dim(1) : tokens_; }
   Dim past() const { return context_.phase == Phase::kFirst ? Dim(0) : Dim::symbol(kSymP); }
 
   // Substitutes a dimension that is a lone file symbol in every input and output.
@@ -284,8 +286,7 @@ class Binder {
     SITU_RETURN_IF_ERROR(bind_mask(v, &is_mask));
     if (is_mask) {
       *keep = false;
-      const bool counted = !context_.fed.empty() && info.shape[1].is_const();
-      return make_ones(v, {Dim(1), counted ? info.shape[1] : past() + tokens()});
+      return make_ones(v, {Dim(1), past() + tokens()});
     }
     const bool is_positions =
         context_.names.position_ids.empty() ? names_positions(name) : name == context_.names.position_ids;
@@ -575,6 +576,7 @@ class Binder {
 
   PassContext& context_;
   Graph& graph_;
+  Dim tokens_ = Dim::symbol(kSymS);
   std::set<ValueId> used_;
   std::vector<std::vector<std::pair<int, int>>> users_;  // before nodes are added
   std::map<ValueId, int> growth_;                        // the axis that grows

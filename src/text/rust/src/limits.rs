@@ -158,6 +158,13 @@ fn take(value: &Value, depth: usize, left: &mut usize) -> Result<(), Error> {
     if depth > 0 && is_namespace(object) {
         return Err(refuse("a namespace inside another value is not supported"));
     }
+    if let Some(count) = crate::chat::numbers_inside(value) {
+        *left = left.checked_sub(count * NODE_BYTES).map_or_else(|| check_size(None).map(|_| 0), Ok)?;
+        return Ok(());
+    }
+    if let Some(items) = crate::chat::inside(value) {
+        return items.iter().try_for_each(|item| take(item, depth + 1, left));
+    }
     match value.kind() {
         ValueKind::Map => {
             for key in value.try_iter()?.checked() {

@@ -1,10 +1,20 @@
 //! Renders Hugging Face chat templates (Jinja2) within fixed limits of time and memory.
 
+mod arguments;
+mod characters;
 mod filters;
+mod format;
+mod globals;
 mod methods;
+mod numbers;
+mod objects;
 mod operators;
+mod predicates;
 mod python;
 mod rewrite;
+mod values;
+
+pub use objects::{inside, numbers_inside};
 
 use crate::ffi::{self, Text};
 use crate::job::{self, Stop};
@@ -86,13 +96,20 @@ fn render(source: &str, messages: &str, variables: &str) -> Result<String, Strin
 
     let mut env = Environment::new();
     env.set_fuel(Some(limits::FUEL));
-    env.set_formatter(|out, _, value| {
+    env.set_formatter(|out, state, value| {
         limits::tick()?;
         let mut text = String::new();
-        python::push_str(&mut text, value)?;
+        match state.auto_escape() {
+            AutoEscape::None => python::push_str(&mut text, value)?,
+            _ => python::push_str(&mut text, &filters::escaped(value)?)?,
+        }
         out.write_str(&text).map_err(Error::from)
     });
+    operators::register(&mut env);
     filters::register(&mut env);
+    predicates::register(&mut env);
+    globals::register(&mut env);
+    env.set_unknown_method_callback(methods::method);
     let mut text = String::new();
     let mut out = make_string_output(&mut text);
     eval(&env, &instructions, context, &blocks, &mut out, AutoEscape::None).map_err(|e| describe(&e))?;

@@ -1,11 +1,11 @@
 //! The operators that `rewrite.rs` puts in place of the engine's own: Python's meaning, sizes checked beforehand.
 
-use super::filters::formatted;
-use super::{python, rewrite};
+use super::numbers::{as_integer, as_number};
+use super::{format, objects, python, rewrite, values};
 use crate::limits::{self, check_size, refuse};
-use minijinja::formatting::FormatStyle;
 use minijinja::value::{Tuple, ValueKind};
 use minijinja::{Environment, Error, Value};
+use std::cmp::Ordering;
 
 pub fn register(env: &mut Environment<'_>) {
     env.add_filter(rewrite::WEIGH, weigh);
@@ -15,6 +15,18 @@ pub fn register(env: &mut Environment<'_>) {
     env.add_filter(rewrite::CONCAT, concat);
     env.add_filter(rewrite::MULTIPLY, multiply);
     env.add_filter(rewrite::REMAINDER, remainder);
+    let orders: [(&str, fn(Ordering) -> bool); 4] = [
+        (rewrite::LESS, Ordering::is_lt),
+        (rewrite::LESS_EQUAL, Ordering::is_le),
+        (rewrite::GREATER, Ordering::is_gt),
+        (rewrite::GREATER_EQUAL, Ordering::is_ge),
+    ];
+    for (name, holds) in orders {
+        env.add_filter(name, move |left: &Value, right: &Value| {
+            limits::tick()?;
+            values::compare(left, right).map(holds)
+        });
+    }
 }
 
 /// Passes a value on once it is known to be within the limits. A lazy sum of lists becomes a list, as in Python.
@@ -30,10 +42,8 @@ fn weigh(value: &Value) -> Result<Value, Error> {
 
 /// What a for loop takes; the engine itself would run over none as if it were empty.
 fn iterate(value: &Value) -> Result<Value, Error> {
-    if value.is_none() {
-        return Err(refuse("none is not iterable"));
-    }
-    limits::tick().map(|_| value.clone())
+    let _ = values::iterate(value)?;
+    objects::for_loop(value)
 }
 
 /// `value[start:stop:step]` of a text, list or tuple.
@@ -82,25 +92,13 @@ pub fn concat(left: &Value, right: &Value) -> Result<Value, Error> {
     Ok(Value::from(text))
 }
 
-pub fn as_integer(value: &Value) -> Option<i128> {
-    match value.kind() {
-        ValueKind::Bool => Some(value.is_true() as i128),
-        ValueKind::Number if value.is_integer() => i128::try_from(value.clone()).ok(),
-        _ => None,
-    }
-}
-
 fn integer(number: Option<i128>) -> Result<Value, Error> {
-    let number = number.and_then(|n| i64::try_from(n).ok()).ok_or_else(|| refuse("integer overflow"))?;
-    Ok(Value::from(number))
-}
-
-pub fn as_number(value: &Value) -> Option<f64> {
-    python::as_float(value).or_else(|| as_integer(value).map(|n| n as f64))
+    number.map(Value::from).ok_or_else(|| refuse("integer overflow"))
 }
 
 fn unsupported(operator: &str, left: &Value, right: &Value) -> Error {
-    refuse(format!("unsupported operands for {operator}: {} and {}", left.kind(), right.kind()))
+    let (left, right) = (values::type_name(left), values::type_name(right));
+    refuse(format!("unsupported operands for {operator}: {left} and {right}"))
 }
 
 fn multiply(left: &Value, right: &Value) -> Result<Value, Error> {
@@ -127,8 +125,7 @@ fn multiply(left: &Value, right: &Value) -> Result<Value, Error> {
 
 fn remainder(left: &Value, right: &Value) -> Result<Value, Error> {
     if let Some(text) = left.as_str() {
-        let args = if right.is_tuple() { right.try_iter()?.collect() } else { vec![right.clone()] };
-        return formatted(FormatStyle::Printf, text, &args);
+        return format::format_percent(text, right);
     }
     if let (Some(a), Some(b)) = (as_integer(left), as_integer(right)) {
         let rest = a.checked_rem(b).ok_or_else(|| refuse("integer modulo by zero"))?;

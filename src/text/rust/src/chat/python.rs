@@ -1,12 +1,14 @@
 //! Python's `str()`, `repr()` and `json.dumps()` of template values, because chat templates are written for Jinja2.
 
+use super::{characters, objects, values};
 use crate::limits;
 use minijinja::value::ValueKind;
 use minijinja::{Error, Value};
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// The shortest decimal that reads back as the same number, in Python's notation: `1.0`, `1e-05`, `1e+16`.
-fn float_text(number: f64) -> String {
+pub fn float_text(number: f64) -> String {
     if !number.is_finite() {
         return if number.is_nan() {
             "nan"
@@ -55,6 +57,38 @@ pub fn push_str(out: &mut String, value: &Value) -> Result<(), Error> {
     Ok(())
 }
 
+/// As `str(value)`.
+pub fn text_of(value: &Value) -> Result<Cow<'_, str>, Error> {
+    if let Some(text) = value.as_str() {
+        return Ok(Cow::Borrowed(text));
+    }
+    let mut text = String::new();
+    push_str(&mut text, value)?;
+    Ok(Cow::Owned(text))
+}
+
+fn push_escaped(out: &mut String, c: char) {
+    out.push_str(&match c as u32 {
+        code @ 0..=0xff => format!("\\x{code:02x}"),
+        code @ 0x100..=0xffff => format!("\\u{code:04x}"),
+        code => format!("\\U{code:08x}"),
+    });
+}
+
+/// Appends `ascii(value)`.
+pub fn push_ascii(out: &mut String, value: &Value) -> Result<(), Error> {
+    let mut text = String::new();
+    push_repr(&mut text, value)?;
+    for c in text.chars() {
+        if c.is_ascii() {
+            out.push(c);
+        } else {
+            push_escaped(out, c);
+        }
+    }
+    Ok(())
+}
+
 fn push_quoted(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
@@ -64,8 +98,8 @@ fn push_quoted(out: &mut String, text: &str) {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             c if c == quote || c == '\\' => out.extend(['\\', c]),
-            c if c.is_control() => out.push_str(&format!("\\x{:02x}", c as u32)),
-            c => out.push(c),
+            c if characters::is_printable(c) => out.push(c),
+            c => push_escaped(out, c),
         }
     }
     out.push(quote);
@@ -77,11 +111,14 @@ pub fn push_repr(out: &mut String, value: &Value) -> Result<(), Error> {
         out.push_str(&text);
         return Ok(());
     }
+    if objects::push_repr(out, value)? {
+        return Ok(());
+    }
     match value.kind() {
         ValueKind::String => push_quoted(out, value.as_str().unwrap_or_default()),
         ValueKind::Undefined => out.push_str("Undefined"),
         ValueKind::Seq | ValueKind::Iterable => {
-            let tuple = value.is_tuple();
+            let tuple = values::is_tuple(value);
             out.push(if tuple { '(' } else { '[' });
             let mut count = 0;
             for item in value.try_iter()?.checked() {
@@ -180,7 +217,8 @@ impl JsonStyle {
         }
         let map = match value.kind() {
             ValueKind::Map => true,
-            ValueKind::Seq | ValueKind::Iterable => false,
+            ValueKind::Seq if !objects::is_range(value) => false,
+            ValueKind::Iterable => false,
             kind => return Err(limits::refuse(format!("a value of type {kind} is not JSON serializable"))),
         };
         let mut items: Vec<Value> = value.try_iter()?.checked().collect::<Result<_, _>>()?;

@@ -1,5 +1,5 @@
 //! Rebuilds a template's syntax tree with a check behind every operation that makes or compares values, and with
-//! Python's meaning for the operators that differ (`~`, `*`, `%`). Filters are used because a template can neither
+//! Python's meaning for the operators that differ (`~`, `*`, `%`, `<`). Filters are used because a template can neither
 //! redefine nor shadow them. Names, order of evaluation and positions stay as they are.
 
 use minijinja::machinery::ast::*;
@@ -16,6 +16,10 @@ pub const SLICE: &str = "situ.slice";
 pub const CONCAT: &str = "situ.concat";
 pub const MULTIPLY: &str = "situ.multiply";
 pub const REMAINDER: &str = "situ.remainder";
+pub const LESS: &str = "situ.less";
+pub const LESS_EQUAL: &str = "situ.less_equal";
+pub const GREATER: &str = "situ.greater";
+pub const GREATER_EQUAL: &str = "situ.greater_equal";
 
 /// The parser is iterative over long chains (`a + a + a ...`), everything after it is recursive.
 const MAX_DEPTH: usize = 500;
@@ -252,6 +256,10 @@ impl Rewriter {
             BinOpKind::Concat => CONCAT,
             BinOpKind::Mul => MULTIPLY,
             BinOpKind::Rem => REMAINDER,
+            BinOpKind::Lt => LESS,
+            BinOpKind::Lte => LESS_EQUAL,
+            BinOpKind::Gt => GREATER,
+            BinOpKind::Gte => GREATER_EQUAL,
             op => {
                 let node = Expr::BinOp(Spanned::new(BinOp { op, left, right }, span));
                 return Ok(match op {

@@ -1,5 +1,5 @@
-//! Where the reason of a refusal stands in a JSON schema. llguidance says what is wrong, and not where: the place is the
-//! smallest part of the schema that is refused by itself, and without which the whole would not be, or not for that.
+//! Where the reason of a refusal stands in a JSON schema. llguidance says what is wrong, and not where: the place is
+//! the smallest part of the schema that is refused by itself, and without which the whole would not be, or not for that.
 
 use super::schema::Schema;
 use serde_json::{Map, Value};
