@@ -90,7 +90,11 @@ class ConstraintTest(CliTest):
         refused(("--json-schema-file", self.folder / "nowhere"), "nowhere", "cannot be read")
         refused(("--regex", "\u65e5"), "regex")
         for options in ((), ("--temperature", 2), ("--prompt-lookup", 3)):
-            refused(("--json", "--regex", "[ab]{3}", "--min-new-tokens", 4, *options), "no token can be chosen after 3 new ones", "the grammar, min_new_tokens 4")
+            run = Run("run", self.model, "--prompt-ids", "5,6", "--json", "--regex", "[ab]{3}", "--min-new-tokens", 4, *options)
+            got = json.loads(run.out)
+            self.assertEqual((run.code, len(got["text"]), got["finish_reason"]), (2, 3, "error"), run)
+            self.assertRegex(got["error"], "no token can be chosen after 3 new ones.*the grammar, min_new_tokens 4")
+            self.assertEqual(run.err, f"situ: {got['error']}\n")
         refused(("--regex", "", "--min-new-tokens", 1), "after 0 new ones", "the grammar, min_new_tokens 1")
         refused(("--regex", "[ab]{3}", "--logit-bias", "65=-inf", "--logit-bias", "66=-inf"), "the grammar", "logit_bias")
 

@@ -38,10 +38,12 @@ Result<Figures> measure(Model& model, int64_t streams, const BenchArguments& a) 
     const auto answers = model.generate(prompts, options, Model::BatchCallback());
     const double ms = ms_since(start);
     if (!answers.is_ok()) return answers.status();
-    for (const Generation& answer : *answers)
+    for (const Generation& answer : *answers) {
+      if (answer.finish_reason == FinishReason::kError) return Status::error(answer.error);
       if (static_cast<int64_t>(answer.output_ids.size()) != a.tokens)
         return Status::error("an answer has " + std::to_string(answer.output_ids.size()) + " tokens instead of " +
                              std::to_string(a.tokens));
+    }
     if (rep >= 0) figures.ms += ms / a.reps;
     figures.copied = static_cast<double>(model.ledger().copied) / static_cast<double>(streams * a.tokens);
   }
