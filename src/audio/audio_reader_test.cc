@@ -342,6 +342,24 @@ TEST(AudioReaderTest, OggPagesWithWrongPositions) {
   }
 }
 
+// What is damaged is left out, and said; also where the audio begins.
+TEST(AudioReaderTest, OggPagesThatAreDamaged) {
+  for (const std::string_view base64 : {kVorbisTone, kOpusTone}) {
+    const std::string file = from_base64(base64);
+    std::string bad = file;
+    bad[file.size() - 50] ^= 1;
+    Result<Audio> audio = read(bad + file);
+    ASSERT_TRUE(audio.is_ok()) << audio.status().message();
+    EXPECT_EQ(audio->samples.size() > 4000, base64 == kOpusTone);  // which has one page more
+    EXPECT_LT(audio->samples.size(), 7000U);
+    EXPECT_EQ(audio->note, "pages that are missing or damaged, and were left out: 1");
+    audio = read(file + std::string(5000, 'x') + "OggS and more of it" + file);
+    ASSERT_TRUE(audio.is_ok()) << audio.status().message();
+    EXPECT_EQ(audio->samples.size(), 8000U);
+    EXPECT_EQ(audio->note, "");
+  }
+}
+
 TEST(AudioReaderTest, ATruncatedFileGivesWhatWasDecoded) {
   Wav wav = pcm16(noise(16000, 0.1), 16000);
   wav.data_size = 64000;

@@ -92,9 +92,8 @@ bool encoder_takes_ids(const Graph& encoder) {
 bool takes_open_arrays(const Graph& encoder) {
   return std::any_of(encoder.inputs.begin(), encoder.inputs.end(), [&](ValueId v) {
     const ValueInfo& info = encoder.values[v].info;
-    return dtype_is_float(info.type) &&
-           (info.shape.empty() ||
-            std::any_of(info.shape.begin() + 1, info.shape.end(), [](const Dim& d) { return !d.is_const(); }));
+    return dtype_is_float(info.type) && (info.shape.empty() || std::any_of(info.shape.begin() + 1, info.shape.end(),
+                                                                           [](const Dim& d) { return !d.is_const(); }));
   });
 }
 

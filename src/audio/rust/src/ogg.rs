@@ -2,6 +2,7 @@
 //!
 //! A page says how many samples there are up to its end, and this never goes back within a stream. Where it does, or
 //! says nothing, the number is wrong: it gets one behind which nothing is cut off, and so do all that follow it.
+//! Damaged pages, and what is no page, are left out: the reader would not open a file that begins with one.
 //! Pages as in RFC 3533, section 6.
 
 use crate::input::Input;
@@ -21,13 +22,15 @@ const FAR: i64 = 1 << 40;
 const MOST_STREAMS: usize = 64;
 /// Read at once, where no page begins.
 const PIECE: usize = 4096;
+/// Packets of a last page of which nothing counts, at most: what an encoder adds to get its last samples out.
+const MOST_UNHEARD: usize = 2;
 
 /// What was wrong so far.
 #[derive(Default)]
 pub struct Problems {
     /// Pages with a wrong number of samples.
     pub positions: AtomicU64,
-    /// Pages that are missing, or that the reader leaves out since they are damaged.
+    /// Pages that are missing, or that were left out since they are damaged.
     pub missing: AtomicU64,
 }
 
@@ -38,8 +41,10 @@ struct Stream {
     position: i64,
     /// What is added to positions.
     shift: i64,
-    /// Number of the last page with audio.
+    /// Number of the last page behind the headers.
     page: Option<u32>,
+    /// Whether a page with audio was handed on.
+    heard: bool,
 }
 
 pub struct Pages {
@@ -67,39 +72,53 @@ impl Pages {
         Ok(self.raw.len() >= count)
     }
 
-    /// The next page, or bytes that are none.
+    /// The next page; at the end, what is left. Empty: nothing is.
     fn next(&mut self) -> io::Result<Vec<u8>> {
-        if !self.fill(HEADER)? {
-            return Ok(std::mem::take(&mut self.raw));
+        loop {
+            if !self.fill(HEADER)? {
+                return Ok(std::mem::take(&mut self.raw));
+            }
+            if !self.raw.starts_with(CAPTURE) {
+                self.fill(PIECE)?;
+                self.skip_to_capture(0);
+                continue;
+            }
+            let segments = usize::from(self.raw[26]);
+            let whole = self.fill(HEADER + segments)? && {
+                let body: usize = self.raw[HEADER..HEADER + segments].iter().map(|size| usize::from(*size)).sum();
+                self.fill(HEADER + segments + body)?
+            };
+            if !whole {
+                return Ok(std::mem::take(&mut self.raw));
+            }
+            let segments = &self.raw[HEADER..HEADER + segments];
+            let size = HEADER + segments.len() + segments.iter().map(|size| usize::from(*size)).sum::<usize>();
+            if checksum(&self.raw[..size]) != u32_at(&self.raw, 22) {
+                self.count_damaged();
+                self.skip_to_capture(1);
+                continue;
+            }
+            let mut page: Vec<u8> = self.raw.drain(..size).collect();
+            self.correct(&mut page);
+            return Ok(page);
         }
-        if !self.raw.starts_with(CAPTURE) {
-            self.fill(PIECE)?;
-            return Ok(self.up_to_next_capture(0));
-        }
-        let segments = usize::from(self.raw[26]);
-        let whole = self.fill(HEADER + segments)? && {
-            let body: usize = self.raw[HEADER..HEADER + segments].iter().map(|size| usize::from(*size)).sum();
-            self.fill(HEADER + segments + body)?
-        };
-        if !whole {
-            return Ok(std::mem::take(&mut self.raw));
-        }
-        let segments = &self.raw[HEADER..HEADER + segments];
-        let size = HEADER + segments.len() + segments.iter().map(|size| usize::from(*size)).sum::<usize>();
-        if checksum(&self.raw[..size]) != u32_at(&self.raw, 22) {
-            // The reader looks for the next page from here on.
-            return Ok(self.up_to_next_capture(1));
-        }
-        let mut page: Vec<u8> = self.raw.drain(..size).collect();
-        self.correct(&mut page);
-        Ok(page)
     }
 
-    /// Takes the bytes in front of the next beginning of a page, from `from` on.
-    fn up_to_next_capture(&mut self, from: usize) -> Vec<u8> {
+    /// Leaves out the bytes in front of the next beginning of a page, from `from` on.
+    fn skip_to_capture(&mut self, from: usize) {
         let next = self.raw[from..].windows(CAPTURE.len()).position(|bytes| bytes == CAPTURE).map(|at| from + at);
         let count = next.unwrap_or(self.raw.len() - (CAPTURE.len() - 1));
-        self.raw.drain(..count).collect()
+        self.raw.drain(..count);
+    }
+
+    /// What begins as a page of a stream but is damaged.
+    fn count_damaged(&mut self) {
+        let number = u32_at(&self.raw, 18);
+        let Some(stream) = self.streams.get_mut(&u32_at(&self.raw, 14)) else { return };
+        self.problems.missing.fetch_add(1, Ordering::Relaxed);
+        if stream.page.is_none_or(|before| number == before.wrapping_add(1)) {
+            stream.page = Some(number); // it is not missing, too
+        }
     }
 
     fn correct(&mut self, page: &mut [u8]) {
@@ -111,7 +130,7 @@ impl Pages {
                 self.streams.clear();
             }
             let headers = headers_of(&page[HEADER + segments.len()..]);
-            self.streams.insert(serial, Stream { headers, position: 0, shift: 0, page: None });
+            self.streams.insert(serial, Stream { headers, position: 0, shift: 0, page: None, heard: false });
         }
         let Some(stream) = self.streams.get_mut(&serial) else { return };
         let headers = stream.headers.min(ended);
@@ -119,8 +138,7 @@ impl Pages {
         if ended == headers {
             return; // no packet of audio ends here, and the page says nothing of samples
         }
-        let before = stream.page.replace(number);
-        let gap = before.map_or(0, |before| number.wrapping_sub(before).wrapping_sub(1));
+        let gap = stream.page.replace(number).map_or(0, |before| number.wrapping_sub(before).wrapping_sub(1));
         if gap < 1 << 16 {
             self.problems.missing.fetch_add(gap.into(), Ordering::Relaxed);
         }
@@ -129,8 +147,9 @@ impl Pages {
         let position = said.saturating_add(stream.shift);
         // A last page may say that nothing of it counts, another one may not.
         let ends_here = flags & LAST != 0;
-        let stays = position == stream.position && !(ends_here && said > 0) && (before.is_some() || ends_here);
-        let wrong = said < 0 || position < stream.position || stays;
+        let may_stay = if ends_here { said > 0 && ended <= MOST_UNHEARD } else { !stream.heard };
+        let wrong = said < 0 || position < stream.position || (position == stream.position && !may_stay);
+        stream.heard = true;
         let position = if wrong { stream.position.saturating_add(FAR) } else { position };
         if wrong {
             stream.shift = position - said.max(0);

@@ -124,7 +124,13 @@ fn frame_size(bytes: &[u8]) -> Option<usize> {
         return None;
     }
     let is_mpeg1 = bytes[1] >> 3 & 3 == 3;
-    let parts = if is_mpeg1 { 1 } else if bytes[1] >> 3 & 3 == 2 { 2 } else { 4 };
+    let parts = if is_mpeg1 {
+        1
+    } else if bytes[1] >> 3 & 3 == 2 {
+        2
+    } else {
+        4
+    };
     let bits = BIT_RATES[usize::from(!is_mpeg1)][usize::from(bytes[2] >> 4)] * 1000;
     let rate = RATES[usize::from(bytes[2] >> 2 & 3)] / parts;
     let samples = if is_mpeg1 { 1152 } else { 576 };
