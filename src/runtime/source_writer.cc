@@ -77,6 +77,7 @@ Status SourceWriter::compile_for(const Extents& extents, PackStore& packs) {
                            ", not known before it runs, or not those of other sources");
     if (rows.is_const()) entry->rows = rows.value();
   }
+  if (takes_ids_) most_rows_ = std::min(most_rows_, entry->compiled.context);
   if (entry->rows > most_rows_) most_rows_ = std::max(most_rows_, entry->rows);
   const int64_t tokens = takes_ids_ ? most_rows_ : 1;
   Result<Plan> plan = make_plan(graph, entry->compiled.binding, {tokens, tokens, 1, most_rows_});
