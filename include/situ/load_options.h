@@ -13,7 +13,7 @@ namespace situ {
 struct LoadOptions {
   int threads = 0;             // at most 1,024; 0: one per CPU that the process may use
   bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
-  int64_t context_length = 0;  // most tokens of a session; 0: what the model declares
+  int64_t context_length = 0;  // most tokens of a session; 0: what the model declares, if it holds as many
   // Bytes for weights, activations and state; what the first two leave is state of so many tokens, which all sessions
   // and kept prefixes share, in shorter chunks where those asked for leave none. 0: room for so many `sequences` of the
   // whole context. A full state gives up kept prefixes, then steps fail.

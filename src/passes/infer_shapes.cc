@@ -151,6 +151,16 @@ Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& info
   return Status::ok();
 }
 
+// What is cut at the length of the sequence, a table or a cache, bounds it: whether it does is seen by what reads the
+// part.
+void note_cut(PassContext& context, const Node& node, const ValueInfo& part) {
+  if (!node.is("Slice") || !node.has_input(0)) return;
+  const Shape& whole = context.graph.values[node.in[0]].info.shape;
+  for (size_t i = 0; i < whole.size() && i < part.shape.size(); ++i)
+    if (whole[i].is_const() && !part.shape[i].is_const() && !context.holds.count(whole[i].value()))
+      context.holds[whole[i].value()] = node.label() + " cuts " + whole[i].str() + " rows";
+}
+
 // Results of nodes whose operands are constants, as constants. Those that only folded nodes read are let go.
 class Folder {
  public:
@@ -256,6 +266,7 @@ Status infer_shapes(PassContext& context) {
     } catch (const DimTooLong& e) {
       return Status::error(node.label() + ": " + e.what());
     }
+    note_cut(context, node, infos[0]);
     if (foldable(context, node, infos, folder.last_view(node))) {
       folder.fold(node, infos);
       continue;

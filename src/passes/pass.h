@@ -128,6 +128,8 @@ struct PassContext {
   std::map<ValueId, DType> rounded;
   // Called by infer_shapes for each node before its shapes are inferred: may replace operands. Empty: nothing is.
   std::function<void(Node&)> before_infer;
+  // Contexts, shorter than this one, that the graph may hold, and what would bound them: for who compiles again.
+  std::map<int64_t, std::string> holds = {};
   int64_t lifted = 0;  // set by lift_extents: tokens of the file's steps, whose extents were numbers; 0: they were not
   // A step that subgraphs are probed at: S, P and T = P + S all differ where the phase lets them.
   int64_t probe_tokens() const { return phase == Phase::kDecode ? 1 : 2; }
@@ -204,6 +206,13 @@ ValueId attention_workspace(const Node& node);
 Status limit_window(PassContext& context, int64_t window, int64_t first);
 // Whether tables have a row for each position; before weights are packed, or behind limit_window.
 Status check_positions(PassContext&);
+// Whether states of a fixed size that are written at the tokens' positions have a place for each; before weights are
+// packed.
+Status check_caches(PassContext&);
+// The error of both: a context of `length` tokens does not fit.
+Status no_room(const PassContext& context, int64_t length, const std::string& why);
+// The most tokens, up to `most`, of which `holds` is true, if it is true of all fewer ones too; 0: of none.
+int64_t most_that(int64_t most, const std::function<bool(int64_t tokens)>& holds);
 // Constants at odd addresses become copies at even ones: all, or all but those that pack_dense may lay out. `packs`
 // shares copies between programs; null: each gets its own.
 void align_constants(Graph& graph, PackStore* packs, bool all);

@@ -76,7 +76,10 @@ Status run_passes(PassContext& context, bool literal) {
   context.weights_as_stored = !literal;
   for (const Pass& pass : pass_list()) {
     if (pass.run == fuse_dequantize) context.weights_as_stored = false;  // what it leaves is folded behind it
-    if (pass.run == pack_weights && !context.endless) SITU_RETURN_IF_ERROR(check_positions(context));
+    if (pass.run == pack_weights) {
+      if (!context.endless) SITU_RETURN_IF_ERROR(check_positions(context));
+      SITU_RETURN_IF_ERROR(check_caches(context));
+    }
     if (literal && pass.use != PassUse::kAlways) continue;
     if (pass.use == PassUse::kOptional && pass_disabled(pass.name)) continue;
     SITU_RETURN_IF_ERROR(pass.run(context).with_context(std::string("pass ") + pass.name));

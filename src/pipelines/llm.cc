@@ -63,7 +63,7 @@ void set_source_length(const Model::Impl& m, EngineOptions* engine) {
 Status load_engine(Model::Impl& m, const LoadOptions& options) {
   EngineOptions engine;
   engine.names = m.folder.names;
-  engine.context_length = m.context_length;
+  engine.context_length = options.context_length > 0 || options.window > 0 ? m.context_length : 0;
   engine.declared_context = m.folder.context_length;
   set_source_length(m, &engine);
   engine.memory = options.memory;
@@ -147,17 +147,15 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   return Status::ok();
 }
 
-// Where neither the caller nor the model says how long a context is, tables of positions or masks in the graph do: the
-// largest power of two that they hold.
+// What the graphs hold is the context where nobody asks for another one, whatever the configuration declares.
 Status load_with_context(Model::Impl& m, const LoadOptions& options) {
-  constexpr int64_t kLeastContext = 32;
-  Status status = load_engine(m, options);
-  if (options.context_length > 0 || options.window > 0 || m.folder.context_length > 0) return status;
-  for (m.context_length = kDefaultContext; !status.is_ok() && m.context_length > kLeastContext;) {
-    m.context_length /= 2;
-    status = load_engine(m, options);
-  }
-  return status;
+  SITU_RETURN_IF_ERROR(load_engine(m, options));
+  m.context_length = m.in_place ? m.in_place->context() : m.naive->context();
+  const std::string& bound = m.in_place ? m.in_place->shortest().bound : m.naive->shortest().bound;
+  if (!bound.empty() && m.folder.context_length > m.context_length)
+    m.folder.notes.push_back("the context is " + std::to_string(m.context_length) + " tokens, not the " +
+                             std::to_string(m.folder.context_length) + " that are declared: " + bound);
+  return Status::ok();
 }
 
 // Of an export whose extents are all fixed the context is the number of its keys, whatever the model was made for.

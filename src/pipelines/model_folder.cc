@@ -148,9 +148,11 @@ Status read_transformers(ModelFolder* m) {
     const Json& text_config = json->contains("text_config") ? child(*json, "text_config") : *json;
     // T5's n_positions bounds nothing: its attention has distances, no positions.
     const bool encoder = m->generation.encoder_decoder;
+    int64_t declared = 0;
     for (const char* key : {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"})
-      if (m->context_length == 0 && !(encoder && std::string_view(key) == "n_positions"))
-        SITU_RETURN_IF_ERROR(token_count(config, text_config, key, &m->context_length));
+      if (declared == 0 && !(encoder && std::string_view(key) == "n_positions"))
+        SITU_RETURN_IF_ERROR(token_count(config, text_config, key, &declared));
+    if (declared > 0 && (m->context_length == 0 || declared < m->context_length)) m->context_length = declared;
     if (m->context_length == 0 && encoder)
       for (const char* key : {"max_decoder_position_embeddings", "max_target_positions"})
         SITU_RETURN_IF_ERROR(token_count(config, *json, key, &m->context_length));

@@ -31,6 +31,7 @@ struct ModelFolder {
   int64_t source_length = 0;   // most tokens that an encoder takes, or rows that it makes; 0: not declared
   std::vector<int64_t> eos_ids;
   GenerationConfig generation;
+  std::vector<std::string> notes = {};  // what the files say and is not so: part of Generation::notes
 };
 
 // `variants`: which precision of the graphs to run, where a folder has several (graph_files.h). `path`: a folder in

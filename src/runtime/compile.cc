@@ -53,7 +53,8 @@ Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
 }  // namespace
 
 int64_t context_of(const EngineOptions& options) {
-  return options.context_length > 0 ? options.context_length : kDefaultContext;
+  if (options.context_length > 0) return options.context_length;
+  return options.declared_context > 0 ? options.declared_context : kDefaultContext;
 }
 int64_t source_length_of(const EngineOptions& options) {
   return options.source_length > 0 ? options.source_length : context_of(options);
@@ -77,11 +78,23 @@ static ValueId rows_of(const Graph& graph, ValueId output, bool literal) {
   return output;
 }
 
+namespace {
+
+// What a graph is compiled for.
+struct Lengths {
+  int64_t length = 0;  // tokens that there is room for; of an encoder: of a source
+  int64_t limit = 0;   // tokens that the model is declared for
+  int64_t source = 0;  // rows of a source
+};
+
+}  // namespace
+
+// `holds`: PassContext::holds, where it fails.
 static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions& options, PackStore* packs,
-                                      const GraphUse& use) {
+                                      const GraphUse& use, const Lengths& lengths,
+                                      std::map<int64_t, std::string>* holds) {
   const bool literal = packs == nullptr;
-  const int64_t source = source_length_of(options), length = use.encoder ? source : context_of(options),
-                limit = use.encoder ? source : std::max(length, options.declared_context);
+  const auto [length, limit, source] = lengths;
   const ScopedSymbols symbols(StepLimits{.tokens = limit, .source = source});
   ThreadPool one(1);  // probing runs thousands of tiny kernels: waking workers would cost more than they do
   Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
@@ -103,7 +116,9 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   context.kv_type = options.kv_type;
   context.length = length;
   context.endless = options.window > 0 && !literal && !use.encoder;
-  SITU_RETURN_IF_ERROR(run_passes(context, literal));
+  const Status passed = run_passes(context, literal);
+  if (!passed.is_ok()) *holds = std::move(context.holds);
+  SITU_RETURN_IF_ERROR(passed);
   SITU_RETURN_IF_ERROR(check_states(c.graph, c.binding, use.phase));
   align_constants(c.graph, packs, true);
   if (context.endless) {
@@ -144,11 +159,41 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   if (use.rows.empty()) c.embeddings = std::exchange(c.binding.rows, kNoValue);
   c.found = std::move(context.found);
   c.packed_bytes = evaluator.ledger().packed;
+  c.context = length;
   return c;
 }
 
+static Result<Compiled> try_compile(const Graph& imported, const EngineOptions& options, PackStore* packs,
+                                    const GraphUse& use, const Lengths& lengths,
+                                    std::map<int64_t, std::string>* holds) {
+  return or_error("to prepare the model", [&] { return compile_graph(imported, options, packs, use, lengths, holds); });
+}
+
 Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs, const GraphUse& use) {
-  return or_error("to prepare the model", [&] { return compile_graph(imported, options, packs, use); });
+  constexpr int kMostTries = 4;
+  const int64_t source = source_length_of(options), wanted = use.encoder ? source : context_of(options);
+  Lengths lengths{wanted, use.encoder ? source : std::max(wanted, options.declared_context), source};
+  const bool asked = !use.encoder && options.context_length > 0;
+  std::map<int64_t, std::string> holds;
+  Result<Compiled> compiled = try_compile(imported, options, packs, use, lengths, &holds);
+  const Status first = compiled.status();
+  for (int i = 0; !compiled.is_ok() && i < kMostTries; ++i) {
+    const auto next = holds.lower_bound(lengths.limit);  // behind the longest of those that are shorter
+    if (next == holds.begin()) return first;
+    const auto [length, bound] = *std::prev(next);
+    if (asked && length < wanted && first.code() == Code::kContextExceeded) return first;
+    lengths.limit = length;
+    lengths.length = std::min(wanted, length);
+    if (use.encoder) lengths.source = length;
+    holds.clear();
+    compiled = try_compile(imported, options, packs, use, lengths, &holds);
+    if (!compiled.is_ok() || length >= wanted) continue;
+    if (asked)
+      return Status::error(Code::kContextExceeded,
+                           "a context of " + std::to_string(wanted) + " tokens does not fit: " + bound);
+    compiled->bound = bound;
+  }
+  return compiled.is_ok() ? std::move(compiled) : first;
 }
 
 Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem) {
@@ -215,6 +260,8 @@ CompiledModule for_any_step(Compiled any, bool literal, Evaluator& evaluator) {
   CompiledModule both;
   both.token.graph = literal ? any.graph : *specialise(any.graph, {{}, {{kSymS, Dim(1)}, {kSymL, Dim(1)}}}, evaluator);
   both.token.binding = any.binding;
+  both.token.context = any.context;
+  both.token.bound = any.bound;
   both.prompt = std::move(any);
   return both;
 }

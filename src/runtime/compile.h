@@ -14,7 +14,7 @@ namespace situ {
 
 struct EngineOptions {
   InputNames names;
-  int64_t context_length = 0;  // tokens per sequence; 0: kDefaultContext
+  int64_t context_length = 0;  // tokens per sequence; 0: as many as the graphs hold, up to context_of()
   int64_t memory = 0;  // bytes for weights, arena, io and state; 0: slots for so many sequences of the whole context
   int64_t sequences = 1;
   int64_t source_length = 0;     // most rows of a source, or tokens that an encoder takes; 0: as many as the context
@@ -70,6 +70,8 @@ struct Compiled {
   int64_t packed_bytes = 0;       // weights re-laid out by passes
   TokenOrder order;               // of the tokens of a step
   ValueId embeddings = kNoValue;  // that the graph looks up (InputNames::rows)
+  int64_t context = 0;            // tokens that there is room for; an encoder's: of a source
+  std::string bound;              // what holds no more of them; "": as many as were wanted
 };
 
 // What a graph of a module is compiled for.
@@ -82,7 +84,8 @@ struct GraphUse {
   std::string rows = {};                   // of an encoder of media: its one output, which the caller places
 };
 // Runs the passes on a copy of the imported graph. Weights are packed into `packs`; null: literally, for the naive
-// mode.
+// mode. Where tables or caches hold fewer tokens than context_of(), it is compiled for as many; a context that was
+// asked for is refused then.
 Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs,
                          const GraphUse& use = {});
 
@@ -122,6 +125,7 @@ auto or_error(const std::string& memory, const Work& work) -> decltype(work()) {
     return Status::error(Code::kNoRoom, "not enough memory " + memory);
   }
 }
+// What is asked for, else what the model declares, else kDefaultContext.
 int64_t context_of(const EngineOptions& options);
 int64_t source_length_of(const EngineOptions& options);
 

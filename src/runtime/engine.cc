@@ -83,7 +83,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   e->weight_bytes_ = files.weight_bytes();
   e->computed_bytes_ = std::max<int64_t>(0, constant_bytes(graphs) - e->weight_bytes_);
   e->ledger_.packed = prompt.packed_bytes + token.packed_bytes + packs.written_bytes();
-  const int64_t capacity = e->capacity_ = context_of(options);
+  const int64_t capacity = e->capacity_ = std::min(prompt.context, token.context);
   // Prompts stay whole where tokens depend on later ones, and where the graph computes steps without past or of one
   // token: what a chunk leaves over would be fed token by token.
   const bool whole = !prompt.order.mixing.empty() || e->compiled_.first_only;

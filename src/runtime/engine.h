@@ -123,6 +123,11 @@ class InPlaceEngine {
 
   Ledger& ledger() { return ledger_; }
   const Compiled& compiled() const { return compiled_.prompt; }
+  // The program that holds fewer tokens.
+  const Compiled& shortest() const {
+    return compiled_.token.context < compiled_.prompt.context ? compiled_.token : compiled_.prompt;
+  }
+  int64_t context() const { return capacity_; }  // tokens of a sequence
   const CompiledModule& module() const { return compiled_; }
   const Graph& decode_graph() const { return compiled_.token.graph; }
   const Plan& prefill_plan() const { return prefill_plan_; }

@@ -104,6 +104,7 @@ Status NaiveEngine::encode_source(NaiveSequence& sequence, const EncoderInput& i
     encoder_ = std::move(*encoder);
     extents_ = input.extents();
   }
+  if (encoder_takes_ids()) SITU_RETURN_IF_ERROR(check_encoder_input(files_->encoder->graph, input, encoder_->context));
   Result<LiteralResult> made = run_literally(*encoder_, {input.ids, 0, 1, nullptr, &input.tensors}, *evaluator_);
   if (!made.is_ok()) return made.status();
   sequence = {};

@@ -45,6 +45,9 @@ class NaiveEngine {
   bool interrupted() const { return pool_->interrupted(); }
   Ledger& ledger() { return evaluator_->ledger(); }
   const Compiled& compiled() const { return fixed_ ? fixed_->compiled() : decode_; }
+  // The first call's, where it is compiled apart and holds fewer tokens.
+  const Compiled& shortest() const { return first_ && first_->context < decode_.context ? *first_ : decode_; }
+  int64_t context() const { return fixed_ ? context_of(options_) : shortest().context; }  // tokens of a sequence
   bool has_encoder() const { return module_.has_encoder(); }
   bool encoder_takes_ids() const;
 

@@ -69,6 +69,7 @@ Status SourceWriter::compile_for(const Extents& extents, PackStore& packs) {
                            ", not known before it runs, or not those of other sources");
     if (rows.is_const()) entry->rows = rows.value();
   }
+  if (takes_ids_) most_rows_ = std::min(most_rows_, entry->compiled.context);
   // What other programs are planned for is settled once they are.
   if (entry->rows > most_rows_ && executor_)
     return Status::error(Code::kContextExceeded, "a source of " + std::to_string(entry->rows) +

@@ -57,7 +57,7 @@ def load(
 
     threads: 0 is one for each CPU that the process may use.
     naive: run the graph literally, copies included: the baseline.
-    context_length: most tokens of a session; 0 is what the model declares.
+    context_length: most tokens of a session; 0 is what the model declares, if it holds as many.
     memory: bytes for weights, activations and state; what the first two leave is state, which all sessions share; 0 is room
         for so many `sequences` of the whole context: address space only.
     chunk: most prompt tokens in one step; fewer where `memory` asks for it.

@@ -1,0 +1,157 @@
+"""The context is the smallest of what the files declare and what tables and caches of the graph hold.
+
+    python tests/context_test.py --situ build/situ [unittest options]
+
+Needs numpy and onnx (`make python`).
+"""
+import json
+
+import numpy as np
+import onnx
+
+import decoder_graphs
+import tiny_seq2seq
+from cli_case import Run, main
+from decoder_graphs import END, LEARNED, ROTARY
+from graph_case import GraphCase
+from tiny_exports import MASKED, value
+from tiny_models import CONTEXT, HEAD_SIZE, VOCABULARY
+
+LONG = [int(t) for t in np.random.default_rng(5).integers(0, VOCABULARY, CONTEXT + 1)]
+PLACES = 48  # of the caches of a fixed size
+
+
+class StaticCache(decoder_graphs.Hooked):
+    """States [1, G, PLACES, E], into which a step writes its rows: `writes(g, past, x, out)`."""
+
+    def __init__(self, writes, token=False):
+        super().__init__(LEARNED)
+        self.writes, self.token = writes, token
+
+    def prepare(self):
+        super().prepare()
+        self.positions = self.op("Reshape", "position_ids", self.constant([-1]))
+        self.places = self.constant(np.arange(PLACES))
+        seen = self.op("LessOrEqual", self.places, self.unsqueeze(self.positions, 1))
+        self.mask = self.op("Where", self.unsqueeze(seen, 0, 1), self.f32(0), self.f32(MASKED))
+
+    def appended(self, x, i, part):
+        past, present = self.names(i, part)
+        for name, values in ((past, self.inputs), (present, self.outputs)):
+            values.append(value(name, [1 if self.token else "batch_size", self.spec.kv_heads, PLACES, HEAD_SIZE]))
+        self.writes(self, past, x, present)
+        return present
+
+    def repeat(self, x):
+        return self.op("Concat", *(self.op("Slice", x, self.constant([h // 2]), self.constant([h // 2 + 1]), self.constant([1])) for h in range(4)), axis=1)
+
+
+def chosen(g, past, x, out):
+    here = g.op("Cast", g.op("Equal", g.places, g.unsqueeze(g.positions, 1)), to=1)  # [S, N]
+    rows = g.op("MatMul", g.op("Transpose", here, perm=[1, 0]), x)
+    written = g.op("Greater", g.op("ReduceSum", here, g.constant([0]), keepdims=0), g.f32(0))
+    g.op("Where", g.unsqueeze(written, 1), rows, past, out=out)
+
+
+def scattered(g, past, x, out):
+    by_place = [g.op("Transpose", t, perm=[2, 0, 1, 3]) for t in (past, x)]
+    g.op("Transpose", g.op("ScatterND", by_place[0], g.unsqueeze(g.positions, 1), by_place[1]), perm=[1, 2, 0, 3], out=out)
+
+
+def fused_rotary(g, x):
+    angle = np.arange(CONTEXT)[:, None] * 10000.0 ** (-np.arange(0, HEAD_SIZE, 2) / HEAD_SIZE)
+    return g.op("RotaryEmbedding", x, "position_ids", g.f32(np.cos(angle)), g.f32(np.sin(angle)), domain="com.microsoft")
+
+
+def cut_tables(g, x):
+    """Rows P to P + S of tables, without a Gather."""
+    angle = np.arange(CONTEXT)[:, None] * 10000.0 ** (-np.arange(0, HEAD_SIZE, 2) / HEAD_SIZE)
+    past = g.unsqueeze(g.op("Sub", g.total, g.tokens), 0)
+    cos, sin = (g.op("Slice", g.f32(np.tile(f(angle), 2)), past, g.unsqueeze(g.total, 0), g.constant([0])) for f in (np.cos, np.sin))
+    half = HEAD_SIZE // 2
+    turned = g.op("Concat", g.op("Neg", g.slice(x, half, END, 3)), g.slice(x, 0, half, 3), axis=-1)
+    return g.op("Add", g.op("Mul", x, cos), g.op("Mul", turned, sin))
+
+
+def cut_mask(g, mask):
+    """A part of a table of what each query sees."""
+    seen = g.constant(np.tril(np.ones((1, 1, CONTEXT, CONTEXT), bool)), bool)
+    past, total = g.unsqueeze(g.op("Sub", g.total, g.tokens), 0), g.unsqueeze(g.total, 0)
+    seen = g.op("Slice", g.op("Slice", seen, past, total, g.constant([2])), g.constant([0]), total, g.constant([3]))
+    return g.op("Where", seen, g.f32(0), g.f32(MASKED))
+
+
+class ContextTest(GraphCase):
+    def folder_of(self, name, graph, **config):
+        folder = self.folder / f"{self.id()} {name}"
+        folder.mkdir()
+        onnx.save(graph, folder / "model.onnx")
+        (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 1000, "eos_token_id": VOCABULARY, **config}))
+        return folder
+
+    def check_bound(self, folder, most, ids, *words):
+        """The ids behind a prompt that leaves room for three; one note; a prompt beyond is refused, as a longer context is."""
+        for options in ((), ("--naive",), ("--chunk", 5)):
+            with self.subTest(folder.name, options=options):
+                run = Run("run", folder, "--prompt-ids", ",".join(map(str, LONG[:most - 2])), "-n", 10, "--ignore-eos", "--json", *options)
+                self.assertEqual(run.code, 0, run)
+                self.assertRegex(run.err, rf"\Asitu: note: the context is {most} tokens, not the 1000 that are declared: [^\n]+\n\Z")
+                for word in words:
+                    self.assertIn(word, run.err)
+                answer = json.loads(run.out)
+                self.assertEqual((answer["output_ids"], answer["finish_reason"]), (ids, "length"))
+        self.refused(Run("run", folder, "--prompt-ids", ",".join(map(str, LONG[:most + 1])), "-n", 1), f"does not fit the context of {most}")
+        self.refused(Run("run", folder, "--prompt-ids", "1", "-n", 1, "--context", most + 1), f"a context of {most + 1} tokens does not fit")
+
+    def test_tables(self):
+        for spec, cases in {
+            LEARNED: {"learned positions": ({}, "positions", "table of 64 rows")},
+            ROTARY: {"tables of a fused operator": ({"rotary": fused_rotary}, "Rotary", "table of 64 rows"),
+                     "cut tables": ({"rotary": cut_tables}, "Slice", "cuts 64 rows"),
+                     "a cut mask": ({"mask": cut_mask}, "Slice", "cuts 64 rows")},
+        }.items():
+            plain = self.write("plain", spec, {})
+            ids = self.generate(plain, LONG[:CONTEXT - 2], "--naive", "--context", CONTEXT, count=3)["output_ids"]
+            for name, (hooks, *words) in cases.items():
+                graph = decoder_graphs.Hooked(spec, **hooks).build()
+                if name == "learned positions":
+                    graph.graph.node[1].name, words[0] = "by_position", "by_position"
+                self.check_bound(self.folder_of(name, graph), CONTEXT, ids, *words)
+
+    def test_caches_of_a_fixed_size(self):
+        plain = self.write("plain", LEARNED, {})
+        ids = self.generate(plain, LONG[:PLACES - 2], "--naive", count=3)["output_ids"]
+        for name, writes in {"chosen": chosen, "scattered": scattered}.items():
+            self.check_bound(self.folder_of(name, StaticCache(writes).build()), PLACES, ids, "state 'past_key_values.0.key'", f"has places for {PLACES}")
+
+    def test_the_smallest_of_what_files_declare(self):
+        graph = onnx.load(self.write("plain", LEARNED, {}))
+        for genai, config, least in ((40, 1000, 40), (64, 30, 30)):
+            folder = self.folder_of(f"{genai} {config}", graph, max_position_embeddings=config)
+            (folder / "genai_config.json").write_text(json.dumps({"model": {"type": "llama", "context_length": genai, "decoder": {"filename": "model.onnx"}}}))
+            self.refused(Run("run", folder, "--prompt-ids", ",".join(map(str, LONG[:least + 1])), "-n", 1), f"does not fit the context of {least}")
+            self.generate(folder, LONG[:least], count=1)
+
+    def test_what_nobody_declares(self):
+        """The tables' rows, however many: no note."""
+        path = self.write("plain", LEARNED, {})
+        self.assertEqual(len(self.generate(path, LONG[:CONTEXT - 2], count=9)["output_ids"]), 3)
+        self.refused(Run("run", path, "--prompt-ids", ",".join(map(str, LONG[:CONTEXT + 1]))), f"does not fit the context of {CONTEXT}")
+
+    def test_an_encoder_and_its_decoder(self):
+        """Either table of positions bounds what it is read for."""
+        for name in ("bart", "bart-pair"):
+            spec = next(s for s in tiny_seq2seq.SPECS if s.name == name)
+            oracle = tiny_seq2seq.choose_weights(spec)
+            folder = self.folder / f"{self.id()} {name}"
+            tiny_seq2seq.write_folder(folder, tiny_seq2seq.files_of(spec, oracle.w), {**tiny_seq2seq.config(spec), "max_position_embeddings": 1000})
+            source = np.random.default_rng(3).integers(3, tiny_seq2seq.VOCABULARY, tiny_seq2seq.CONTEXT).tolist()
+            run = Run("run", folder, "--prompt-ids", ",".join(map(str, source)), "-n", 1000, "--ignore-eos", "--json")
+            self.assertEqual(run.code, 0, run)
+            self.assertEqual(len(json.loads(run.out)["output_ids"]), tiny_seq2seq.CONTEXT)
+            for options in ((), ("--naive",)):
+                self.refused(Run("run", folder, "--prompt-ids", ",".join(map(str, [*source, 5])), "-n", 1, *options), f"{tiny_seq2seq.CONTEXT}")
+
+
+if __name__ == "__main__":
+    main()
