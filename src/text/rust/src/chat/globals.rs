@@ -15,11 +15,14 @@ const ALL: [Function; 6] = [
     ("joiner", &["sep"], |args| args.as_text(0, ", ").map(Joiner::value)),
     ("raise_exception", &["message"], |args| Err(refuse(python::text_of(args.required(0)?)?))),
     ("range", &["/start", "/stop", "/step"], |args| {
-        let first = args.integer(0)?.ok_or_else(|| refuse("range() wants at least one integer"))?;
-        let step = args.integer(2)?.unwrap_or(1);
-        match args.integer(1)? {
-            Some(stop) => Range::value(first, stop, step),
-            None => Range::value(0, first, step),
+        args.required(0)?;
+        let integer = |place| {
+            let number = args.integer(place)?.map(i64::try_from).transpose();
+            number.map_err(|_| refuse("range() wants smaller numbers"))
+        };
+        match (integer(0)?, integer(1)?, integer(2)?.unwrap_or(1)) {
+            (first, Some(stop), step) => Range::value(first.unwrap_or(0), stop, step),
+            (stop, None, step) => Range::value(0, stop.unwrap_or(0), step),
         }
     }),
     ("strftime_now", &["format"], |args| strftime_now(args.text(0)?).map(Value::from)),

@@ -46,35 +46,27 @@ impl Object for Generator {
 }
 
 /// As many as the engine's own function allows.
-const MAX_RANGE: i128 = 100_000;
+const MAX_RANGE: u64 = 100_000;
 
+/// `range(start, stop, step)`.
 #[derive(Debug)]
 pub struct Range {
-    start: i128,
-    stop: i128,
-    step: i128,
+    start: i64,
+    stop: i64,
+    step: i64,
+    length: usize,
 }
 
 impl Range {
-    pub fn value(start: i128, stop: i128, step: i128) -> Result<Value, Error> {
-        if step == 0 {
-            return Err(limits::refuse("range() wants a step that is not 0"));
+    pub fn value(start: i64, stop: i64, step: i64) -> Result<Value, Error> {
+        let span = if step > 0 { stop.saturating_sub(start) } else { start.saturating_sub(stop) };
+        match (span.max(0) as u64).div_ceil(step.unsigned_abs().max(1)) {
+            _ if step == 0 => Err(limits::refuse("range() wants a step that is not 0")),
+            length if length > MAX_RANGE => {
+                Err(limits::refuse(format!("a range of more than {MAX_RANGE} numbers is not supported")))
+            }
+            length => Ok(Value::from_object(Range { start, stop, step, length: length as usize })),
         }
-        let range = Range { start, stop, step };
-        match range.checked_len() {
-            Some(length) if length <= MAX_RANGE => Ok(Value::from_object(range)),
-            _ => Err(limits::refuse(format!("a range of more than {MAX_RANGE} numbers is not supported"))),
-        }
-    }
-
-    fn at(&self, place: usize) -> Value {
-        Value::from(self.start + place as i128 * self.step)
-    }
-
-    fn checked_len(&self) -> Option<i128> {
-        let span = self.stop.checked_sub(self.start)?;
-        let steps = span.checked_add(self.step - self.step.signum())? / self.step;
-        Some(if (span > 0) == (self.step > 0) { steps.max(0) } else { 0 })
     }
 }
 
@@ -83,12 +75,11 @@ impl Object for Range {
         ObjectRepr::Seq
     }
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        key.as_usize().filter(|place| (*place as i128) < self.checked_len().unwrap_or(0)).map(|place| self.at(place))
+        key.as_usize().filter(|at| *at < self.length).map(|at| Value::from(self.start + at as i64 * self.step))
     }
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        let own = self.clone();
-        let numbers = (0..own.checked_len().unwrap_or(0) as usize).map(move |place| own.at(place));
-        Enumerator::Iter(Box::new(numbers))
+        let (start, step) = (self.start, self.step);
+        Enumerator::Iter(Box::new((0..self.length as i64).map(move |at| start + at * step).map(Value::from)))
     }
 }
 
@@ -208,7 +199,7 @@ impl Object for Joiner {
 
 /// Appends `repr(value)` of an iterator. What a generator holds is shown, where Python shows its address.
 pub fn push_repr(out: &mut String, value: &Value) -> Result<bool, Error> {
-    if let Some(Range { start, stop, step }) = value.downcast_object_ref() {
+    if let Some(Range { start, stop, step, .. }) = value.downcast_object_ref() {
         let step = if *step == 1 { String::new() } else { format!(", {step}") };
         out.push_str(&format!("range({start}, {stop}{step})"));
         return Ok(true);
@@ -231,7 +222,7 @@ pub fn push_repr(out: &mut String, value: &Value) -> Result<bool, Error> {
 
 /// How many numbers a range has, which need not be looked at.
 pub fn numbers_inside(value: &Value) -> Option<usize> {
-    value.downcast_object_ref::<Range>().map(|range| range.checked_len().unwrap_or(0) as usize)
+    value.downcast_object_ref::<Range>().map(|range| range.length)
 }
 
 /// The values inside one, for counting, without taking any from an iterator.
