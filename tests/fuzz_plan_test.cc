@@ -538,6 +538,9 @@ void corrupt(const Graph& graph, const Binding& binding, const Plan& plan, const
       Plan bad = plan;
       if (!change(bad, random)) break;
       Score& score = (*scores)[name];
+      if (std::string(name) == "shift block") {
+        EXPECT_FALSE(check_lifetimes(graph, binding, bad).is_ok());
+      }
       if (!verify_plan(graph, binding, bad, steps).is_ok() || !schedule_holds(graph, bad))
         ++score.rejected;
       else if (name != kOverlay && harmless(bad))

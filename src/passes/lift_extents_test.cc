@@ -19,7 +19,8 @@ Tensor real(const std::vector<int64_t>& dims, float first, float step) {
 // an exporter folds are constants.
 class Window {
  public:
-  Window(int64_t tokens, int64_t length) : w_(tokens), t_(length) {
+  // As many attentions as `factors`, each with that of the mask.
+  Window(int64_t tokens, int64_t length, const std::vector<float>& factors = {1}) : w_(tokens), t_(length) {
     const ValueId ids = input("input_ids", DType::kI64, {1, w_}), mask = input("attention_mask", DType::kI64, {1, t_}),
                   past = input("past.0.key", DType::kF32, {1, t_ - w_, kSize});
     const ValueId count = op("Sub", {op("CumSum", {mask, scalar(1)}), scalar(1)});
@@ -34,9 +35,13 @@ class Window {
     const ValueId causal = op("LessOrEqual", {op("Unsqueeze", {range(0, t_), list({0})}), queries});
     const ValueId shown = op("And", {op("Expand", {causal, list({w_, t_})}), cast(mask, DType::kBool)});
     const ValueId bias = op("Where", {shown, constant(real({}, 0, 0)), constant(real({}, -1e9f, 0))});
-    const ValueId scores = op("MatMul", {rows, transposed(keys)});
-    const ValueId p = op("Softmax", {op("Add", {scores, bias})});
-    const ValueId logits = op("MatMul", {op("MatMul", {p, keys}), constant(real({kSize, kVocabulary}, 0.5f, -0.25f))});
+    ValueId seen = rows;
+    for (const float factor : factors) {
+      const ValueId scores = op("MatMul", {seen, transposed(keys)});
+      const ValueId hides = factor == 1 ? bias : op("Mul", {bias, constant(real({}, factor, 0))});
+      seen = op("MatMul", {op("Softmax", {op("Add", {scores, hides})}), keys});
+    }
+    const ValueId logits = op("MatMul", {seen, constant(real({kSize, kVocabulary}, 0.5f, -0.25f))});
     graph_.values[logits].name = "logits";
     graph_.outputs = {logits, keys};
     declare(logits, {1, w_, kVocabulary});
@@ -163,6 +168,17 @@ TEST_P(LiftExtents, HiddenRowsThatAreSeenAreNot) {
   const Status lifted = lift(graph);
   ASSERT_FALSE(lifted.is_ok());
   EXPECT_NE(lifted.message().find("which holds no token"), std::string::npos) << lifted.message();
+}
+
+// Each attention is looked at, however little its factor differs from another one's.
+TEST_P(LiftExtents, HiddenByTheFactorOfAnother) {
+  Graph hidden = Window(GetParam().first, GetParam().second, {9.4e-6f, 1}).graph();
+  const Status lifted = lift(hidden);
+  EXPECT_TRUE(lifted.is_ok()) << lifted.message();
+  Graph seen = Window(GetParam().first, GetParam().second, {9.4e-6f, 8.6e-6f}).graph();
+  const Status refused = lift(seen);
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_NE(refused.message().find("which holds no token"), std::string::npos) << refused.message();
 }
 
 INSTANTIATE_TEST_SUITE_P(Windows, LiftExtents,

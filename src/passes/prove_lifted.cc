@@ -129,15 +129,20 @@ class Proof {
       const bool attends = n.is("Attention", "situ") || (n.is("Softmax") && symbolic(n.in[0]) && data(n.in[0]));
       if (attends && seen.insert(attention_key(n)).second) attentions_.push_back(&n);
       if ((n.is("Slice") || n.is("Split") || n.is("Gather")) && data(n.in[0]) && symbolic(n.in[0]) &&
-          seen.insert(n.op + shape_str(shape(n.in[0])) + shape_str(shape(n.out[0])) +
-                      (n.has_input(1) ? std::to_string(classes_.of(n.in[1])) : "") +
-                      (n.has_input(2) ? std::to_string(classes_.of(n.in[2])) : ""))
-              .second)
+          seen.insert(part_key(n)).second)
         parts_.push_back(&n);
     }
   }
   bool symbolic(ValueId v) const { return !shape_is_const(shape(v)); }
   bool of_keys(const Dim& d) const { return d.depends_on(kSymP); }
+
+  // What is taken of a value, not of which.
+  std::string part_key(const Node& n) const {
+    std::string key = node_key(n, [&](ValueId v) { return v == n.in[0] ? "x" : std::to_string(classes_.of(v)); });
+    key += shape_str(shape(n.in[0]));
+    for (const ValueId v : n.out) key += v == kNoValue ? "-" : shape_str(shape(v));
+    return key;
+  }
 
   // Nodes from the scores to Softmax, with what they read that is known.
   std::string attention_key(const Node& n) const {

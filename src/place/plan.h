@@ -91,12 +91,16 @@ struct PlanBounds {
 };
 
 // Decides where every value of `graph` lives. Errors: a state rule that is not supported, or a size that
-// overflows, naming the value.
+// overflows, naming the value; what check_lifetimes says.
 Result<Plan> make_plan(const Graph& graph, const Binding& binding, const PlanBounds& bounds);
 
-// An independent check: simulates the plan's reads and writes, element by element, on a few steps and
-// compares what each kernel would read with what the graph says it should. Shares no code with make_plan.
-// `tokens`: new tokens of the simulated steps, at most what the plan was made for.
+// An independent check of every plan: whether a step writes over what a later one reads, and whether blocks that live
+// at once lie apart. Linear in the steps where few results share a block.
+Status check_lifetimes(const Graph& graph, const Binding& binding, const Plan& plan);
+
+// Another one, of any detail, for debug builds and tests: simulates the plan's reads and writes, element by element, on
+// a few steps and compares what each kernel would read with what the graph says it should. Shares no code with
+// make_plan. `tokens`: new tokens of the simulated steps, at most what the plan was made for.
 Status verify_plan(const Graph& graph, const Binding& binding, const Plan& plan, const std::vector<int64_t>& tokens);
 
 }  // namespace situ

@@ -67,6 +67,7 @@ class Planner {
     SITU_RETURN_IF_ERROR(make_steps());
     find_row_groups(graph_, &plan_);
     SITU_RETURN_IF_ERROR(allocate_blocks(graph_, binding_, bounds_, &plan_));
+    SITU_RETURN_IF_ERROR(check_lifetimes(graph_, binding_, plan_));
     return std::move(plan_);
   }
 
