@@ -122,6 +122,28 @@ TEST_P(DynamicInt8, PromptsAreNotCut) {
   EXPECT_NE(feed(by_token, {prompt.back()}), want[0]);
 }
 
+// What tokens are that depend on how many are computed with them cannot be told once some of those are gone.
+TEST_P(DynamicInt8, ARewindGoesToWhereAStepBegan) {
+  Model model = load();
+  Session s = session(model), other = session(model);
+  const Tokens all = prompt_of(40, 3);
+  const auto part = [&](size_t from, size_t to) { return Tokens(all.begin() + from, all.begin() + to); };
+  feed(s, part(0, 17));
+  feed(s, part(17, 40));
+  Session fork = std::move(*s.fork());
+  for (Session* session : {&s, &fork})
+    for (const int64_t length : {16, 33}) {
+      const Status refused = session->rewind(length);
+      EXPECT_NE(refused.message().find("rewind to " + std::to_string(length < 17 ? 0 : 17)), std::string::npos)
+          << refused.message();
+      EXPECT_EQ(session->length(), 40);
+    }
+  ASSERT_TRUE(s.rewind(17).is_ok());
+  feed(other, part(0, 17));
+  EXPECT_EQ(feed(s, part(17, 18)), feed(other, part(17, 18)));
+  EXPECT_TRUE(s.rewind(0).is_ok());
+}
+
 TEST_P(DynamicInt8, SequencesTogetherAreAsAlone) {
   for (const int threads : {1, 2}) {
     LoadOptions options;

@@ -46,7 +46,6 @@ const std::map<std::string, std::string>& refused() {
 const std::map<std::string, std::string>& one_at_a_time() {
   static const std::map<std::string, std::string> list{
       {"llama-fp16", "the export holds for first steps and for single tokens only"},
-      {"phi3_longrope-fp32", "tokens depend on others"},
   };
   return list;
 }
@@ -412,8 +411,6 @@ TEST_P(Folder, RunsWithoutOptionalPasses) {
 // Any split of the prompt into steps gives the same tokens.
 TEST_P(Folder, ChunksOfThePromptDoNotMatter) {
   if (refused().count(name_)) GTEST_SKIP() << "refused";
-  if (name_.rfind("phi3_longrope", 0) == 0)
-    GTEST_SKIP() << "its rotary tables change with the total length of each step";
   for (int64_t chunk : {1, 3, 16}) {
     LoadOptions options;
     options.chunk = chunk;
@@ -423,36 +420,6 @@ TEST_P(Folder, ChunksOfThePromptDoNotMatter) {
     compare(*model, name_.rfind("smollm2-135m", 0) == 0 ? 1 : 3, &copied);
     EXPECT_EQ(copied, 0);
   }
-}
-
-// What tokens are that depend on how many are computed with them cannot be told once some of those are gone.
-TEST_P(Folder, NoRewindIntoTokensThatDependOnOthers) {
-  const auto found = one_at_a_time().find(name_);
-  if (found == one_at_a_time().end() || found->second.find("tokens depend on others") == std::string::npos)
-    GTEST_SKIP() << "they do not";
-  Result<Model> model = Model::load(path_.string(), {.sequences = 2});
-  ASSERT_TRUE(model.is_ok()) << model.status().message();
-  std::vector<int64_t> prompt;
-  for (int64_t i = 0; i < 40; ++i) prompt.push_back(3 + i * 7 % 400);
-  const std::span<const int64_t> all = prompt;
-  Session session = model->new_session().value(), other = model->new_session().value();
-  ASSERT_TRUE(session.step(all.first(17)).is_ok());
-  ASSERT_TRUE(session.step(all.subspan(17)).is_ok());
-  Session fork = session.fork().value();
-  for (Session* s : {&session, &fork})
-    for (const int64_t length : {16, 33}) {
-      const Status refused = s->rewind(length);
-      EXPECT_NE(refused.message().find("rewind to " + std::to_string(length < 17 ? 0 : 17)), std::string::npos)
-          << refused.message();
-      EXPECT_EQ(s->length(), 40);
-    }
-  ASSERT_TRUE(session.rewind(17).is_ok());
-  ASSERT_TRUE(other.step(all.first(17)).is_ok());
-  std::vector<float> got(static_cast<size_t>(model->facts().vocabulary)), want = got;
-  ASSERT_TRUE(session.step(all.subspan(17, 1), got).is_ok());
-  ASSERT_TRUE(other.step(all.subspan(17, 1), want).is_ok());
-  EXPECT_EQ(got, want);
-  EXPECT_TRUE(session.rewind(0).is_ok());
 }
 
 std::string test_name(const testing::TestParamInfo<std::string>& info) {

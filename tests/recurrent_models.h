@@ -143,7 +143,8 @@ class RecurrentModel {
     kUnlike,       // If, one branch does more
     kMoved,        // rows of one table, further down for long ones, by position_ids
   };
-  // Before attention: it turns queries and keys by tables [S, E / 2] that are other ones for more than `trained` tokens.
+  // Before attention: it turns queries and keys by tables [S, E / 2] that are other ones for more than `trained`
+  // tokens.
   void long_rope(LongRope spelling, int64_t trained) {
     const int64_t half = kSize / 2, most = 256;
     std::vector<float> near, far, cosines[2], sines[2];
@@ -189,8 +190,9 @@ class RecurrentModel {
         return y;
       };
       const auto number = [&](const std::vector<float>& v, const std::vector<int64_t>& dims) {
-        return add_node("Constant", {}, {onnx::test::tensor_attribute(
-                                            "value", onnx::test::raw_tensor("", DType::kF32, dims, onnx::test::raw(v)))});
+        return add_node(
+            "Constant", {},
+            {onnx::test::tensor_attribute("value", onnx::test::raw_tensor("", DType::kF32, dims, onnx::test::raw(v)))});
       };
       std::string y = number(factors, {half});
       std::vector<std::string> outputs{y};
@@ -209,15 +211,17 @@ class RecurrentModel {
       case LongRope::kWhereTables: {
         const std::string length = op("Reshape", {op("Cast", {total}, {integer("to", 1)}), i64({1, 1})});
         const std::string is_short = op("LessOrEqual", {length, f32(static_cast<float>(trained))});
-        cos_ = op("Gather", {op("Where", {is_short, floats(cosines[0], {most, half}), floats(cosines[1], {most, half})}),
-                             positions});
-        sin_ = op("Gather", {op("Where", {is_short, floats(sines[0], {most, half}), floats(sines[1], {most, half})}),
-                             positions});
+        cos_ = op(
+            "Gather",
+            {op("Where", {is_short, floats(cosines[0], {most, half}), floats(cosines[1], {most, half})}), positions});
+        sin_ = op("Gather",
+                  {op("Where", {is_short, floats(sines[0], {most, half}), floats(sines[1], {most, half})}), positions});
         return;
       }
       case LongRope::kMoved: {
         const std::string offset =
-            op("Mul", {op("Cast", {op("GreaterOrEqual", {total, scalar(trained + 1)})}, {integer("to", 7)}), scalar(most)});
+            op("Mul",
+               {op("Cast", {op("GreaterOrEqual", {total, scalar(trained + 1)})}, {integer("to", 7)}), scalar(most)});
         const std::string rows = op("Add", {positions, offset});
         cosines[0].insert(cosines[0].end(), cosines[1].begin(), cosines[1].end());
         sines[0].insert(sines[0].end(), sines[1].begin(), sines[1].end());
@@ -227,8 +231,7 @@ class RecurrentModel {
       }
       case LongRope::kConstants:
       case LongRope::kPositions: {
-        const std::string factors =
-            op("If", {is_long}, {branch("t", far, false, 1), branch("e", near, false, 1)});
+        const std::string factors = op("If", {is_long}, {branch("t", far, false, 1), branch("e", near, false, 1)});
         return tables_of(factors);
       }
       case LongRope::kComputed:

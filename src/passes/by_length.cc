@@ -22,12 +22,19 @@ std::vector<std::pair<int64_t, int64_t>> steps_to(int64_t length, Phase phase) {
   return steps;
 }
 
-// Lengths at both sides of all turning points, and the shortest and longest. The rule is the same in between.
-std::set<int64_t> lengths_beside(const TurningPoints& points, int64_t context) {
-  std::set<int64_t> lengths{1, 2, 3, context};
-  for (const int64_t n : points.at)
-    for (int64_t length = n - 2; length <= n + 2; ++length)
-      if (length >= 1 && length <= context) lengths.insert(length);
+// Lengths that tell a value at all others: at both sides of all turning points, and the shortest and longest, where the
+// rule is the same in between. What the host computes of lengths is looked at everywhere. Empty: none do.
+std::set<int64_t> telling_lengths(const Graph& graph, const Prober& prober, ValueId v, int64_t context) {
+  constexpr int64_t kEverywhere = 1 << 17;
+  std::set<int64_t> lengths;
+  const TurningPoints points = turning_points(graph, prober, {v});
+  if (points.plain && !points.anywhere && points.at.size() <= kMostPoints) {
+    lengths = {1, 2, 3, context};
+    for (const int64_t n : points.at)
+      for (int64_t length = n - 2; length <= n + 2; ++length) lengths.insert(std::clamp<int64_t>(length, 1, context));
+  } else if (graph.values[v].info.content && context <= kEverywhere) {
+    for (int64_t length = 1; length <= context; ++length) lengths.insert(length);
+  }
   return lengths;
 }
 
@@ -48,12 +55,10 @@ std::optional<ByLength> by_length(const Graph& graph, Prober& prober, ValueId v,
   const ValueInfo& info = graph.values[v].info;
   if (info.type != DType::kBool || !info.ranked || shape_count(info.shape) != Dim(1) || !prober.changes(v))
     return std::nullopt;
-  const TurningPoints points = turning_points(graph, prober, {v});
-  if (!points.plain || points.anywhere || points.at.size() > kMostPoints) return std::nullopt;
   ByLength found;
   int64_t last = 0;
   bool before = false;
-  for (const int64_t length : lengths_beside(points, context)) {
+  for (const int64_t length : telling_lengths(graph, prober, v, context)) {
     std::optional<bool> here;
     for (const auto& [tokens, past] : steps_to(length, phase)) {
       const Result<Tensor> t = prober.host_value(v, tokens, past);

@@ -1,5 +1,5 @@
-// Truths that follow the length of the sequence alone: whether it is longer than what the model was first trained on, for
-// instance, by which a graph chooses between rotary factors.
+// Truths that follow the length of the sequence alone: whether it is longer than what the model was first trained on,
+// for instance, by which a graph chooses between rotary factors.
 #pragma once
 
 #include <optional>

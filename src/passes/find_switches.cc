@@ -1,11 +1,12 @@
 // Rotary factors that follow the length of the whole: a long rope has other ones for sequences beyond the length that
-// it was first trained on, for all of their tokens. The graph asks for the length of a step's last token, P + S. What it
-// answers becomes a truth about T, the length that the sequence will have behind all that it is fed at once:
+// it was first trained on, for all of their tokens. The graph asks for the length of a step's last token, P + S. What
+// it answers becomes a truth about T, the length that the sequence will have behind all that it is fed at once:
 //
 //   Greater(P + S, 4096) -> T >= 4097
 //
-// Then the pieces of a prompt have the factors of the whole prompt, in one step with other sequences on the same side of
-// 4097. Who runs the graph computes the tokens of a sequence anew when T comes to the other side (Binding::switches).
+// Then the pieces of a prompt have the factors of the whole prompt, in one step with other sequences on the same side
+// of 4097. Who runs the graph computes the tokens of a sequence anew when T comes to the other side
+// (Binding::switches).
 #include <algorithm>
 #include <set>
 
@@ -15,20 +16,18 @@
 namespace situ {
 namespace {
 
-class Switches {
+class Finder {
  public:
-  explicit Switches(PassContext& context)
-      : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator) {}
+  explicit Finder(PassContext& context)
+      : context_(context), graph_(context.graph), lengths_(graph_, context.binding, context.evaluator) {}
 
   Status run() {
     find_answers();
     if (answers_.empty()) return Status::ok();
-    find_read();
-    for (const int64_t turn : turns())
-      if (others_beyond(turn)) needed_.insert(turn);
+    const std::set<int64_t> needed = needed_turns();
     std::erase_if(answers_, [&](const auto& a) {
       return std::none_of(a.second.turns.begin(), a.second.turns.end(),
-                          [&](int64_t t) { return needed_.count(t) != 0; });
+                          [&](int64_t t) { return needed.count(t) != 0; });
     });
     if (answers_.empty()) return Status::ok();
     const std::set<int64_t> all = turns();
@@ -49,9 +48,10 @@ class Switches {
     // Places in pictures (M-RoPE) are no lengths.
     std::set<ValueId> places;
     for (const auto& [v, role] : context_.binding.inputs)
-      if (role == InputRole::kPositions && shape_count(graph_.values[v].info.shape) != tokens_of_step()) places.insert(v);
+      if (role == InputRole::kPositions && shape_count(graph_.values[v].info.shape) != tokens_of_step())
+        places.insert(v);
     for (const ValueId v : order) {
-      if (v == kNoValue || !prober_.host(v)) continue;
+      if (v == kNoValue || !lengths_.host(v)) continue;
       const Node* n = graph_.producer(v);
       const auto made_of = [&](const std::set<ValueId>& values) {
         return n && std::any_of(n->in.begin(), n->in.end(), [&](ValueId x) { return values.count(x) != 0; });
@@ -59,7 +59,7 @@ class Switches {
       if (made_of(places)) places.insert(v);
       if (made_of(made_)) made_.insert(v);
       if (places.count(v) || made_.count(v)) continue;
-      const std::optional<ByLength> truth = by_length(graph_, prober_, v, context_.phase, context_.length);
+      const std::optional<ByLength> truth = by_length(graph_, lengths_, v, context_.phase, context_.length);
       if (!truth) continue;
       answers_.emplace_back(v, *truth);
       made_.insert(v);
@@ -74,21 +74,37 @@ class Switches {
     return all;
   }
 
+  // Where tokens of a shorter sequence would have other numbers in a longer one.
+  std::set<int64_t> needed_turns() {
+    // What the host knows of lengths is to follow from the answers.
+    Graph graph = graph_;
+    for (const ValueId v : made_)
+      if (std::none_of(answers_.begin(), answers_.end(), [&](const auto& a) { return a.first == v; }))
+        graph.values[v].info.content.reset();
+    Prober prober(graph, context_.binding, context_.evaluator);
+    const std::vector<ValueId> read = read_by_data();
+    std::set<int64_t> needed;
+    for (const int64_t turn : turns())
+      if (others_beyond(turn, prober, read)) needed.insert(turn);
+    return needed;
+  }
+
   // What nodes that compute with data read of all that.
-  void find_read() {
+  std::vector<ValueId> read_by_data() const {
     std::set<ValueId> read;
     for (const Node& n : graph_.nodes) {
-      const bool data = std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return v != kNoValue && !prober_.host(v); });
+      const bool data =
+          std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return v != kNoValue && !lengths_.host(v); });
       for (const ValueId v : n.in)
         if (data && made_.count(v)) read.insert(v);
     }
     for (const ValueId v : graph_.outputs)
       if (made_.count(v)) read.insert(v);
-    read_.assign(read.begin(), read.end());
+    return {read.begin(), read.end()};
   }
 
   // Whether a token of a sequence that is shorter than `turn` would have other numbers in one that is as long.
-  bool others_beyond(int64_t turn) {
+  bool others_beyond(int64_t turn, Prober& prober, const std::vector<ValueId>& read) const {
     // Masks of all tokens and keys would take too much memory to look at: the first tokens are looked at then.
     constexpr int64_t kSquare = 256;
     const bool first = context_.phase == Phase::kFirst;
@@ -97,23 +113,26 @@ class Switches {
       if (t >= 0 && t <= turn - 2 && (!first || t < kSquare)) tokens.insert(t);
     return std::any_of(tokens.begin(), tokens.end(), [&](int64_t t) {
       const auto step = first ? std::pair(t + 1, int64_t{0}) : std::pair(int64_t{1}, t);
-      const Result<std::vector<Tensor>> shorter = read_at(step, turn - 1), longer = read_at(step, turn);
+      const auto at = [&](int64_t length) {
+        return prober.evaluate(read, answers_at(length), step.first, step.second);
+      };
+      const Result<std::vector<Tensor>> shorter = at(turn - 1), longer = at(turn);
       if (!shorter.is_ok() || !longer.is_ok()) return true;
-      for (size_t i = 0; i < read_.size(); ++i)
+      for (size_t i = 0; i < read.size(); ++i)
         if (!same_entries((*shorter)[i], (*longer)[i])) return true;
       return false;
     });
   }
 
-  // In a step of a sequence that will have `length` tokens.
-  Result<std::vector<Tensor>> read_at(const std::pair<int64_t, int64_t>& step, int64_t length) {
+  // Of a sequence that will have `length` tokens.
+  std::map<ValueId, Tensor> answers_at(int64_t length) const {
     std::map<ValueId, Tensor> given;
     for (const auto& [v, truth] : answers_) {
       Tensor t = Tensor::allocate(DType::kBool, std::vector<int64_t>(graph_.values[v].info.shape.size(), 1));
       *t.view().as<uint8_t>() = truth.at(length);
       given[v] = t;
     }
-    return prober_.evaluate(read_, given, step.first, step.second);
+    return given;
   }
 
   // A table may have more rows than the other one.
@@ -155,18 +174,16 @@ class Switches {
 
   PassContext& context_;
   Graph& graph_;
-  Prober prober_;
+  Prober lengths_;  // answers are what the lengths of steps tell
   std::vector<std::pair<ValueId, ByLength>> answers_;
-  std::set<ValueId> made_;        // of answers, these included
-  std::vector<ValueId> read_;     // by data
-  std::set<int64_t> needed_;
+  std::set<ValueId> made_;  // of answers, these included
 };
 
 }  // namespace
 
 Status find_switches(PassContext& context) {
   if (context.encoder) return Status::ok();
-  SITU_RETURN_IF_ERROR(Switches(context).run());
+  SITU_RETURN_IF_ERROR(Finder(context).run());
   if (context.endless && !context.binding.switches.empty())
     return Status::error(Code::kInvalidArgument,
                          "no window: tokens are computed anew where the sequence has " +

@@ -1,6 +1,6 @@
 // If on a predicate that is known at compile time becomes the taken branch. If on a predicate that is known on the host
-// at each step becomes one branch, where both compute alike but for their constants, which situ.Select chooses: a view of
-// one or the other. Else it becomes both branches, and Where chooses between what they compute.
+// at each step becomes one branch, where both compute alike but for their constants, which situ.Select chooses: a view
+// of one or the other. Else it becomes both branches, and Where chooses between what they compute.
 #include <map>
 
 #include "ops/op.h"
@@ -215,8 +215,9 @@ Status inline_first(PassContext& context, std::vector<Both>* both) {
       continue;
     }
     choose_at_each_step(context, n, *branches, builder, both);
-    context.note("branch", n.name, std::string(on_true.nodes.empty() && on_false.nodes.empty() ? "constants " : "") + "chosen by " +
-                                       (*content)[0].str());
+    context.note("branch", n.name,
+                 std::string(on_true.nodes.empty() && on_false.nodes.empty() ? "constants " : "") + "chosen by " +
+                     (*content)[0].str());
   }
   SITU_RETURN_IF_ERROR(builder.finish());
   for (const auto& [from, to] : replaced) {

@@ -66,7 +66,7 @@ class Prober {
   std::vector<char> host_, fixed_;
   std::vector<int> readers_;  // of each value
   int64_t whole_ = 0;
-  int64_t held_ = 0;          // bytes of what demand() has computed and keeps
+  int64_t held_ = 0;  // bytes of what demand() has computed and keeps
 };
 
 // The elements of a float tensor as float, of any float type.

@@ -79,7 +79,8 @@ class InPlaceEngine {
     std::span<const int64_t> tokens;
     int64_t wanted = 1;  // logits after each of so many tokens, the last ones
     bool apart = true;   // each of these as if it were fed alone, to the bit; else as a piece of a prompt is: faster
-    int64_t whole = 0;   // tokens that the sequence will have with the rest of a prompt, which is fed next; 0: with these
+    int64_t whole =
+        0;  // tokens that the sequence will have with the rest of a prompt, which is fed next; 0: with these
   };
   using LogitsOf = std::function<Status(size_t feed, std::span<const float> logits)>;
   // `each` may begin other steps: logits that are still to be read are copied out of their way then, and the ledger

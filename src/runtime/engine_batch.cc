@@ -219,9 +219,7 @@ static bool read_in_place(const Compiled& c, const Plan& plan) {
 }
 
 // Sequences with other tables take a run of their own in the same step.
-bool InPlaceEngine::logits_stay() const {
-  return !switches_.any() && read_in_place(compiled_.prompt, prefill_plan_);
-}
+bool InPlaceEngine::logits_stay() const { return !switches_.any() && read_in_place(compiled_.prompt, prefill_plan_); }
 
 bool InPlaceEngine::logits_have_two_places() const {
   const auto two_places = [](const Compiled& c, const Plan& plan) {

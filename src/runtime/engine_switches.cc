@@ -1,7 +1,7 @@
 // Sequences whose tables follow their length: a long rope has other factors beyond the length that the model was first
-// trained on, for all tokens of a sequence. A step that takes a sequence to another stage (runtime/switches.h), or comes
-// behind a rewind to one, makes the rows of all of its tokens anew: they are fed as a prompt is, with the tables of the
-// length that the step leads to, and booked as computed. Nothing is copied.
+// trained on, for all tokens of a sequence. A step that takes a sequence to another stage (runtime/switches.h), or
+// comes behind a rewind to one, makes the rows of all of its tokens anew: they are fed as a prompt is, with the tables
+// of the length that the step leads to, and booked as computed. Nothing is copied.
 #include <algorithm>
 #include <utility>
 
@@ -21,8 +21,8 @@ void InPlaceEngine::forget(Sequence& sequence, int64_t length) const {
   sequence.lose_rows(std::move(tokens));
 }
 
-// Before the feed: its sequence gets rows by the tables of the length that it will have. `others`: sequences of the step
-// that have theirs. After an error it has its tokens, perhaps without rows.
+// Before the feed: its sequence gets rows by the tables of the length that it will have. `others`: sequences of the
+// step that have theirs. After an error it has its tokens, perhaps without rows.
 Status InPlaceEngine::follow_length(const Feed& feed, std::span<Sequence* const> others) {
   if (!switches_.any()) return Status::ok();
   Sequence& sequence = *feed.sequence;
@@ -124,8 +124,7 @@ Status InPlaceEngine::step_by_length(std::span<const Feed> feeds, const LogitsOf
     for (int64_t stage = -1; i < pieces.size(); ++i) {
       const auto& [number, feed] = pieces[i];
       if (!refused[number].is_ok()) continue;
-      const int64_t own =
-          switches_.stage(std::max(feed.whole, feed.sequence->length() + std::ssize(feed.tokens)));
+      const int64_t own = switches_.stage(std::max(feed.whole, feed.sequence->length() + std::ssize(feed.tokens)));
       const bool again = !numbers.empty() && numbers.back() == number;
       if (stage >= 0 && (own != stage || again)) break;
       Status followed = follow_length(feed, ready);

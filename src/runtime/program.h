@@ -181,7 +181,7 @@ class Program final : private BoundCalls {
   int first_wanted_ = 0;                // segment whose tokens' logits are wanted, as those of all after it
   std::vector<int64_t> slots_;          // by token
   std::vector<std::pair<int, int64_t>> host_roots_;  // io roots that every segment has its own of, and where
-  std::vector<char> of_all_segments_;  // by io root: integers that calls of all segments read
+  std::vector<char> of_all_segments_;                // by io root: integers that calls of all segments read
   int64_t host_bytes_ = 0;
   std::vector<std::byte> host_;  // [segment][host_bytes_]
 };

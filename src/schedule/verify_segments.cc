@@ -8,8 +8,7 @@
 namespace situ {
 namespace {
 
-constexpr int64_t kTokens = 5, kMoreTokens = 6, kWanted = 2, kPast = 3, kSlot = 11,
-                  kWhole = 1 << 20;
+constexpr int64_t kTokens = 5, kMoreTokens = 6, kWanted = 2, kPast = 3, kSlot = 11, kWhole = 1 << 20;
 
 int64_t size_of(DType type) { return std::max<int64_t>(1, dtype_bytes(type)); }
 
