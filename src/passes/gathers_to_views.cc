@@ -97,7 +97,8 @@ struct Span {
   Dim begin, end;
 };
 
-// What a gather by Range(begin, end, 1) chooses, where all of it lies within the axis.
+// What a gather by Range(begin, end, 1) chooses, where all of it lies within the axis. Not of a table with an extent
+// that no step changes: where its rows follow the past, each sequence of a step reads other ones, which a view cannot.
 std::optional<Span> span_of(const Graph& graph, const Node& n) {
   if (!n.is("Gather") || n.in.size() != 2 || graph.values[n.in[0]].constant.present()) return std::nullopt;
   const Node* range = graph.producer(n.in[1]);
@@ -108,7 +109,7 @@ std::optional<Span> span_of(const Graph& graph, const Node& n) {
   if (!begin || !end || !step || step->front() != Dim(1)) return std::nullopt;
   const Shape& x = graph.values[n.in[0]].info.shape;
   const Result<int> axis = normalize_axis(n.attr_int("axis", 0), static_cast<int>(x.size()));
-  if (!axis.is_ok()) return std::nullopt;
+  if (!axis.is_ok() || x[static_cast<size_t>(*axis)].is_const()) return std::nullopt;
   const Span span{*axis, begin->front(), end->front()};
   const bool inside = span.begin.lower_bound() >= 0 && (span.end - span.begin).lower_bound() >= 0 &&
                       (x[static_cast<size_t>(*axis)] - span.end).lower_bound() >= 0;
