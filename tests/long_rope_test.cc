@@ -90,7 +90,6 @@ TEST_P(LongRope, TheFactorsMatter) {
   EXPECT_TRUE(impl_of(model).in_place->one_sequence().empty()) << impl_of(model).in_place->one_sequence();
   EXPECT_TRUE(impl_of(model).in_place->prefixes());
   const Tokens all = some(kTrained + 1, 1);
-  Session s = session(*std::make_unique<Model>(load({.naive = true})));
   EXPECT_GT(difference(want(all), want(joined({all[0]}, all))), 0.05f);
 }
 
