@@ -24,6 +24,10 @@ class CachesTest(GraphCase):
         def norm(g, x):
             return g.op("LayerNormalization", x, g.f32(gain), outputs=3)[0]
         self.check({"mask": {"hidden": dropout}, "statistics": {"hidden": norm}}, copies_nothing=True)
+        def read(g, x):
+            y, mask = g.op("Dropout", x, outputs=2)
+            return g.op("Where", mask, y, x)
+        self.refused(Run("run", self.write("read", LEARNED, {"hidden": read}), "--prompt-ids", IDS), "Dropout", "output mask is read")
 
     def test_caches_of_other_layers(self):
         """GroupQueryAttention with K and V of no tokens over the present of layer 0, against plain operators on it."""

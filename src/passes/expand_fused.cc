@@ -110,6 +110,7 @@ class Expander {
       if (n.op == "Attention") return attention(n);
       if (n.op == "RotaryEmbedding") return rotary_embedding(n, 1, 2, 3);
       if (n.op == "InstanceNormalization") return instance_norm(n);
+      if (n.op == "Dropout" && n.has_output(1)) return fail(n, "output mask is read, which is not supported");
       if (n.op == "Concat" && n.in.size() == 1) return variadic(n);
       if ((n.op == "Sum" || n.op == "Max" || n.op == "Min") && n.in.size() != 2) return variadic(n);
     }

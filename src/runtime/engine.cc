@@ -62,8 +62,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   if (!compiled.is_ok() && options.window > 0 && compiled.status().code() != Code::kInvalidArgument) {
     // What a bound on lengths decides has no answer where there is none.
     EngineOptions bounded = options;
-    bounded.window = bounded.first = 0;
-    bounded.context_length = options.declared_context;
+    bounded.window = bounded.first = bounded.context_length = 0;
     PackStore trial(*e->pool_);
     if (compile_module(files, bounded, &trial).is_ok())
       return Status::error(Code::kInvalidArgument,

@@ -26,6 +26,7 @@ Result<std::unique_ptr<FixedWindowLoop>> FixedWindowLoop::create(const Graph& im
   Graph& graph = loop->compiled_.graph = imported;
   Binding& binding = loop->compiled_.binding;
   SITU_RETURN_IF_ERROR(resolve_ops(graph));
+  leave_out_unread(graph);
   SITU_RETURN_IF_ERROR(graph.sort());
   align_constants(graph, nullptr, true);
   PassContext context{graph, evaluator, binding, names, window.length, window.length};
