@@ -251,7 +251,7 @@ class Lifetimes {
   }
   bool lies_in(const Node& concat, size_t i) const {
     const Home &part = plan_.values[concat.in[i]], &whole = plan_.values[concat.out[0]];
-    if (part.region != whole.region || part.root != whole.root) return false;
+    if (!is_of_step(whole.region) || part.region != whole.region || part.root != whole.root) return false;
     const int64_t given = concat.attr_int("axis", 0), rank = static_cast<int64_t>(whole.view.dims.size());
     const size_t axis = static_cast<size_t>(given < 0 ? given + rank : given);
     Dim begin = whole.view.offset;

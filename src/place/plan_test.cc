@@ -88,6 +88,17 @@ TEST_F(PlanTest, ProductsDoNotWriteOverTheirOperand) {
   EXPECT_NE(wrong(*plan).find("its output lies over its operand"), std::string::npos) << wrong(*plan);
 }
 
+TEST_F(PlanTest, WhatTheHostKnowsHasNoPlace) {
+  const Shape dims{Dim(1), Dim::symbol(kSymS)};
+  const ValueId x = rows(), shape = add("Shape", {ids_});
+  graph_.values[shape].info.content = dims;
+  const ValueId twice = add("Concat", {shape, shape}, {{"axis", 0}});
+  graph_.values[twice].info.content = Shape{dims[0], dims[1], dims[0], dims[1]};
+  const Result<Plan> plan = plan_of(product(x, 8));
+  ASSERT_TRUE(plan.is_ok()) << plan.status().message();
+  EXPECT_EQ(wrong(*plan), "");
+}
+
 // Parts of a Concat lie beside each other, also where they alternate; one moved by an element lies over the other.
 TEST_F(PlanTest, PartsOfAConcat) {
   const ValueId x = rows(), a = product(x, 4), b = product(a, 4);
