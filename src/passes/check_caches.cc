@@ -51,10 +51,16 @@ class Caches {
         n && std::any_of(n->in.begin(), n->in.end(), [&](ValueId x) { return prober_.changes(x); });
     if (v == state_->past || !n || !(by_position || made_of_past(v))) {
       leaves_.insert(v);
-      return true;
+      return can_be_probed(v);
     }
     return seen.size() <= kMostNodes &&
            std::all_of(n->in.begin(), n->in.end(), [&](ValueId x) { return find_leaves(x, seen); });
+  }
+  bool can_be_probed(ValueId v) const {
+    int64_t bytes = std::max<int64_t>(1, dtype_bytes(graph_.values[v].info.type));
+    for (const int64_t d : prober_.dims(v, 1, context_.length - 1))
+      if (__builtin_mul_overflow(bytes, d, &bytes) || bytes > Evaluator::kMaxProbeBytes) return false;
+    return true;
   }
   bool made_of_past(ValueId v) {
     if (past_of_ != state_->past) {
