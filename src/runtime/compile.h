@@ -18,7 +18,7 @@ struct EngineOptions {
   int64_t memory = 0;  // bytes for weights, arena, io and state; 0: slots for so many sequences of the whole context
   int64_t sequences = 1;
   int64_t source_length = 0;     // most rows of a source, or tokens that an encoder takes; 0: as many as the context
-  int64_t counted_source = 0;    // rows of it that `memory` counts; 0: all
+  int64_t counted_source = 0;    // rows of the usual one, which `memory` counts; 0: as many
   int64_t declared_context = 0;  // what the model says; recognition may look as far, whatever context is used
   int64_t chunk = 512;           // most new tokens in one step
   int64_t batch = 1;             // most sequences whose logits one step gives

@@ -202,7 +202,9 @@ Status InPlaceEngine::reserve(const ModelFiles&, const EngineOptions& options, i
   SITU_RETURN_IF_ERROR(join(prefill_plan_));
   if (encoder_ && encoder_->plan()) SITU_RETURN_IF_ERROR(join(*encoder_->plan()));
   StatePool::Capacity capacity{slots, 0, 0};
-  if (encoder_ && __builtin_mul_overflow(encoder_->most_rows(), options.sequences + 1, &capacity.source))
+  // For each sequence, and the longest one that comes.
+  if (encoder_ && (__builtin_mul_overflow(encoder_->counted_rows(), options.sequences, &capacity.source) ||
+                   __builtin_add_overflow(encoder_->most_rows(), capacity.source, &capacity.source)))
     return Status::error(Code::kNoRoom, "sources for " + std::to_string(options.sequences) + " sequences overflow");
   // Beams and prompts of a batch are sequences of their own.
   if (has_replaced_states())

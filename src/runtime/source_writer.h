@@ -28,7 +28,7 @@ class SourceWriter {
   // what is wanted); a source that is longer than the model or the space allows; those of a step.
   Result<std::shared_ptr<const Source>> run(const EncoderInput& input, Ledger& ledger);
 
-  // Most rows of a source; and those of it that a bound on memory counts.
+  // Most rows of a source; and those of the usual one, which a bound on memory counts.
   int64_t most_rows() const { return most_rows_; }
   int64_t counted_rows() const { return counted_rows_ > 0 ? counted_rows_ : most_rows_; }
   // What runs for ids, or for the newest extents; null: nothing was compiled so far.
