@@ -238,6 +238,14 @@ Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> token
     sequence.media.match(sequence.length, tokens);
     if (sequence.media.empty()) return run(decode_, sequence, tokens);
     NaiveSequence next = sequence;
+    // In parts the graph would have the tables of shorter sequences.
+    if (switches_.any() && next.media.border(next.length) < static_cast<int64_t>(tokens.size())) {
+      Result<Tensor> rows = embeddings_of(next, tokens);
+      if (!rows.is_ok()) return rows.status();
+      SITU_RETURN_IF_ERROR(run(cut_->decoder, next, tokens, rows->view().data));
+      sequence = std::move(next);
+      return Status::ok();
+    }
     for (size_t begin = 0; begin < tokens.size();) {
       const size_t count =
           static_cast<size_t>(std::min(next.media.border(next.length), static_cast<int64_t>(tokens.size() - begin)));
@@ -255,7 +263,33 @@ Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> token
   return Status::ok();
 }
 
-Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens) {
+// [tokens, width]: rows that encoders made, and those of the lookup.
+Result<Tensor> NaiveEngine::embeddings_of(const NaiveSequence& sequence, std::span<const int64_t> tokens) {
+  const ValueInfo& info = cut_->lookup.graph.values[cut_->lookup.binding.rows].info;
+  const int64_t count = static_cast<int64_t>(tokens.size()), width = info.shape.back().value();
+  Tensor rows = Tensor::allocate(info.type, {count, width});
+  for (int64_t begin = 0, part = 0; begin < count; begin += part) {
+    const int64_t token = sequence.length + begin;
+    part = std::min(sequence.media.border(token), count - begin);
+    Tensor made;
+    if (std::byte* held = sequence.media.row(token)) {
+      made = Tensor::borrow(info.type, {part, width}, held, nullptr);
+    } else {
+      const Result<LiteralResult> looked_up = run_literally(
+          cut_->lookup, {tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(part))}, *evaluator_);
+      if (!looked_up.is_ok()) return looked_up.status();
+      made = looked_up->rows.reshaped({part, width});
+    }
+    View to = rows.view();
+    to.dims[0] = part;
+    to.data += begin * width * dtype_bytes(info.type);
+    move_bytes(to, made.view(), ledger());
+  }
+  return rows;
+}
+
+Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens,
+                        std::byte* rows) {
   LiteralStep step{tokens,           sequence.length, std::max<int64_t>(1, sequence.source_rows),
                    &sequence.states, nullptr,         sequence.source_length};
   step.first_position = sequence.media.first_position(sequence.length);
@@ -264,7 +298,7 @@ Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::
   if (cut_.is_ok() && &compiled == &cut_->decoder) {
     const Value& x = compiled.graph.values[compiled.embeddings];
     embeddings[x.name] = Tensor::borrow(x.info.type, {1, static_cast<int64_t>(tokens.size()), x.info.shape[2].value()},
-                                        sequence.media.row(sequence.length), nullptr);
+                                        rows ? rows : sequence.media.row(sequence.length), nullptr);
     step.fed = &embeddings;
   }
   Result<LiteralResult> made = run_literally(compiled, step, *evaluator_);

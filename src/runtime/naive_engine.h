@@ -58,7 +58,10 @@ class NaiveEngine {
   Status feed(NaiveSequence& sequence, std::span<const int64_t> tokens);
   Status feed_by_length(NaiveSequence& sequence, std::span<const int64_t> tokens);
   NaiveSequence without_past(const NaiveSequence& sequence) const;
-  Status run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens);
+  // `rows`: embeddings of the tokens, of a decoder behind them; null: those of the sequence's media.
+  Status run(const Compiled& compiled, NaiveSequence& sequence, std::span<const int64_t> tokens,
+             std::byte* rows = nullptr);
+  Result<Tensor> embeddings_of(const NaiveSequence& sequence, std::span<const int64_t> tokens);
   Result<Tensor> encoder_rows(const MediaPlaces::Encoder& places, int64_t width);
   Status keep_logits(const Tensor& logits);
 
