@@ -113,6 +113,7 @@ class AttentionGraph : public test::TestGraph {
     return found;
   }
   size_t nodes() const { return graph_.nodes.size(); }
+  using test::TestGraph::constant;
   const Tensor& constant(ValueId v) const { return graph_.values[v].constant; }
   TokenOrder order;
 
