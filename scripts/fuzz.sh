@@ -16,8 +16,9 @@ TMPDIR=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tm
 export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
 
-# Lines in reports; llvm-symbolizer, where it is installed, is faster.
-export ASAN_OPTIONS=allow_addr2line=1
+# For lines in reports.
+ASAN_SYMBOLIZER_PATH=$(readlink -f "$(command -v llvm-symbolizer || command -v addr2line)")
+export ASAN_SYMBOLIZER_PATH ASAN_OPTIONS=allow_addr2line=1
 mkdir -p "$found"
 "$programs/fuzz_seeds" build/fuzz/seeds
 findings=0

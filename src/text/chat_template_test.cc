@@ -80,6 +80,7 @@ TEST(ChatTemplate, TakesMessagesAsJson) {
 TEST(ChatTemplate, BadInputIsAnError) {
   EXPECT_NE(render("{{ raise_exception('roles must alternate') }}").status().message().find("roles must alternate"),
             std::string::npos);
+  EXPECT_NE(render("{{ raise_exception('one\\nline') }}").status().message().find("one?line"), std::string::npos);
   EXPECT_NE(render("a\n{{ x").status().message().find("line 2"), std::string::npos);
   EXPECT_NE(render("a\n{{ x").status().message().find("tokenizer_config.json: chat template"), std::string::npos);
   EXPECT_FALSE(render("{{ a.b.c }}").is_ok());

@@ -98,7 +98,11 @@ Status check_piece(protozero::pbf_message<Piece> piece, const std::string& name)
   size_t bytes = 0;
   while (piece.next()) {
     if (piece.tag() == Piece::kText && piece.wire_type() == protozero::pbf_wire_type::length_delimited) {
-      bytes = piece.get_view().size();
+      const protozero::data_view text = piece.get_view();
+      bytes = text.size();
+      // The library's trees end a piece there.
+      if (std::string_view(text.data(), bytes).find('\0') != std::string_view::npos)
+        return Status::error(name + " holds a NUL character");
     } else if (piece.tag() == Piece::kScore && piece.wire_type() == protozero::pbf_wire_type::fixed32) {
       if (!std::isfinite(piece.get_float())) return Status::error(name + " has no finite score");
     } else {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/one_line.h"
 #include "base/status.h"
 #include "text/situ_text.h"
 
@@ -18,7 +19,8 @@ class OwnedText {
   // Where the library writes; once only.
   situ_text_string* get() { return &text_; }
   std::string str() const { return text_.size == 0 ? std::string() : std::string(text_.data, text_.size); }
-  Status status() const { return Status::error(str()); }
+  // As an error, which may quote a template or a file.
+  Status status() const { return one_line(Status::error(str())); }
 
  private:
   situ_text_string text_{};

@@ -2,9 +2,11 @@
 
 #include <sentencepiece_processor.h>
 
+#include <exception>
 #include <fstream>
 #include <sstream>
 
+#include "base/one_line.h"
 #include "text/tokenizer.h"
 
 // Exported by the library, declared in a header that Debian does not install.
@@ -31,6 +33,17 @@ Result<std::string> read_file(const std::filesystem::path& path) {
   return std::move(text).str();
 }
 
+// What the library says, or throws: its trees do for what they cannot hold.
+template <typename Call>
+Status status_of(Call call) {
+  try {
+    const auto done = call();
+    return done.ok() ? Status::ok() : one_line(Status::error(done.message()));
+  } catch (const std::exception& e) {
+    return one_line(Status::error(std::string("the SentencePiece library failed: ") + e.what()));
+  }
+}
+
 }  // namespace
 
 PieceModel::PieceModel(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor)
@@ -46,21 +59,21 @@ Result<PieceModel> PieceModel::load(const std::filesystem::path& file) {
   if (!bytes.is_ok()) return bytes.status().with_context(file.string());
   SITU_RETURN_IF_ERROR(check_piece_model(*bytes).with_context(file.string()));
   auto processor = std::make_unique<sentencepiece::SentencePieceProcessor>();
-  if (const auto loaded = processor->LoadFromSerializedProto(*bytes); !loaded.ok())
-    return Status::error(file.string() + ": " + loaded.message());
+  const Status loaded = status_of([&] { return processor->LoadFromSerializedProto(*bytes); });
+  SITU_RETURN_IF_ERROR(loaded.with_context(file.string()));
   return PieceModel(std::move(processor));
 }
 
 Result<std::vector<std::string>> PieceModel::encode(std::string_view text) const {
   SITU_RETURN_IF_ERROR(check_utf8(text, "the text to encode"));
   std::vector<std::string> pieces;
-  if (const auto done = processor_->Encode(text, &pieces); !done.ok()) return Status::error(done.message());
+  SITU_RETURN_IF_ERROR(status_of([&] { return processor_->Encode(text, &pieces); }));
   return pieces;
 }
 
 Result<std::string> PieceModel::decode(const std::vector<std::string>& pieces) const {
   std::string text;
-  if (const auto done = processor_->Decode(pieces, &text); !done.ok()) return Status::error(done.message());
+  SITU_RETURN_IF_ERROR(status_of([&] { return processor_->Decode(pieces, &text); }));
   return text;
 }
 

@@ -20,8 +20,9 @@ namespace situ {
 class PieceModel {
  public:
   // Reads a .spm or .model file of at most 64 MiB. The library trusts its files; this does not. Refused with the file's
-  // name: what is no such model; pieces of more than 1,024 bytes or without a finite score; a table of replaced
-  // characters (precompiled_charsmap) that points outside itself, or that makes more than 256 bytes of a character.
+  // name: what is no such model; pieces of more than 1,024 bytes, with a NUL character or without a finite score; a
+  // table of replaced characters (precompiled_charsmap) that points outside itself, or that makes more than 256 bytes
+  // of a character.
   static Result<PieceModel> load(const std::filesystem::path& file);
   PieceModel(PieceModel&&) noexcept;
   PieceModel& operator=(PieceModel&&) noexcept;

@@ -228,7 +228,8 @@ TEST(PieceModel, ReplacesCharacters) {
 TEST(PieceModel, HostileFilesAreRefused) {
   const uint32_t leaf = 1 << 10 | 1 << 8 | 'a';
   const std::string text("t\0", 2);
-  std::vector<Piece> endless = kPieces, unscored = kPieces;
+  std::vector<Piece> endless = kPieces, unscored = kPieces, cut = kPieces;
+  cut[3].text = std::string("a\0b", 3);
   endless[3].text = std::string(2000, 'a');
   unscored[4].score = std::numeric_limits<float>::quiet_NaN();
   const std::pair<std::string, const char*> wrong[] = {
@@ -236,6 +237,7 @@ TEST(PieceModel, HostileFilesAreRefused) {
       {"no model at all", "is no SentencePiece model"},
       {piece_model(endless), "piece 3 has 2000 bytes"},
       {piece_model(unscored), "piece 4 has no finite score"},
+      {piece_model(cut), "piece 3 holds a NUL character"},
       {piece_model(kPieces, "abc"), "has no size"},
       {piece_model(kPieces, chars_map(0, leaf, 0, text).substr(0, 600)), "a table of 1024 bytes in 596"},
       {piece_model(kPieces, chars_map(0x3FFFFF << 10, leaf, 0, text)), "unit 0 points to unit"},

@@ -18,7 +18,8 @@ class Stop {
   situ_text_stop for_call() const { return {&Stop::asked, this}; }
   // Of a call that failed.
   Status status(const OwnedText& error) const {
-    return Status::error(ended_ ? Code::kInterrupted : Code::kInternal, error.str());
+    const Status failed = error.status();
+    return ended_ ? Status::error(Code::kInterrupted, failed.message()) : failed;
   }
 
  private:

@@ -18,7 +18,7 @@
 
 namespace situ::fuzz {
 
-// Whether it was an error. An error is one line, and no panic of a library below.
+// Whether it was an error. An error is one line.
 inline bool refused(const Status& status) {
   if (status.is_ok()) return false;
   EXPECT_NE(status.message(), "");
@@ -29,6 +29,12 @@ inline bool refused(const Status& status) {
 // For readers that give every error its code: what has none was not foreseen.
 inline bool refused_with_code(const Status& status) {
   EXPECT_NE(status.code(), Code::kInternal) << status.message();
+  return refused(status);
+}
+
+// For code of Situ's own that answers a panic of it with an error.
+inline bool refused_without_panic(const Status& status) {
+  EXPECT_EQ(status.message().find("internal failure"), std::string::npos) << status.message();
   return refused(status);
 }
 

@@ -39,11 +39,12 @@ fn plain_generation_tags(source: &str) -> Cow<'_, str> {
     while let Some(start) = rest.find("{%") {
         let (before, tag) = rest.split_at(start);
         out.push_str(before);
-        let Some(end) = tag.find("%}") else {
+        // Behind its beginning: "{%}" is no end.
+        let Some(size) = tag[2..].find("%}") else {
             rest = tag;
             break;
         };
-        let inside = &tag[2..end];
+        let (inside, end) = (&tag[2..2 + size], 2 + size);
         let replacement = match inside.trim_matches(['-', '+']).trim() {
             "generation" => inside.replace("generation", "if true"),
             "endgeneration" => inside.replace("endgeneration", "endif"),

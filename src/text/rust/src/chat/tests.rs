@@ -152,4 +152,7 @@ fn bad_input_is_an_error() {
     assert!(render_bounded("{{ 1 }}", &"[".repeat(100_000), "{}").unwrap_err().contains("recursion"));
     assert!(render("{{ raise_exception('no ' ~ bos_token) }}").unwrap_err().contains("no <s>"));
     assert!(render("{{ x").unwrap_err().contains("line 1"));
+    for unfinished in ["{%} generation", "{%}{% generation", "{%} generation %}"] {
+        assert!(render(unfinished).unwrap_err().contains("line 1"));
+    }
 }
