@@ -155,6 +155,7 @@ void print(const Json& j) {
               size_text(packs["mapped"].get<double>()).c_str(), packs["file"] == "" ? "" : " from ",
               packs["file"].get<std::string>().c_str());
   if (packs["not saved"] != "") std::printf("  not saved: %s\n", packs["not saved"].get<std::string>().c_str());
+  for (const Json& note : j["notes"]) std::printf("Note: %s\n", note.get<std::string>().c_str());
   std::printf("Unsupported: nothing\n");
 }
 

@@ -120,6 +120,7 @@ OrderedJson describe(const Model::Impl& m, int64_t budget) {
                          {"mapped", packs.mapped_bytes},
                          {"file", packs.file},
                          {"not saved", packs.problem}};
+  j["notes"] = m.folder.notes;
   j["unsupported"] = OrderedJson::array();
   j["isa"] = kernels().isa;
   return j;

@@ -296,6 +296,7 @@ Result<ResolvedOptions> resolve_options(const GenerateOptions& o, const ModelFol
                                         int64_t vocabulary) {
   ResolvedOptions r;
   r.encoder_decoder = folder.generation.encoder_decoder;
+  r.notes = folder.notes;
   Settings settings{&folder.generation, vocabulary};
   SITU_RETURN_IF_ERROR(resolve_lengths(o, settings, r.length));
   resolve_numbers(o, settings, r.sampling);
