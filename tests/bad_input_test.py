@@ -552,6 +552,26 @@ class SideFilesTest(CliTest):
         os.symlink(name, work / name)
         return work
 
+    def test_git_lfs_pointers(self):
+        """Files that were not downloaded are named. Ids need no tokenizer."""
+        pointer, words = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 2104556\n", "git-lfs pointer"
+        for name in ("tokenizer", "special_tokens_map"):
+            with self.subTest(name):
+                fine = {"tokenizer": json.dumps({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})}
+                run = self.run_with(**{**fine, name: pointer})
+                self.assertEqual((run.code, run.out != "", f"{name}.json: a {words}" in run.err), (0, True, True), run)
+                self.refused(Run("run", self.folder / "work", "--prompt", "a"), f"{name}.json: a {words}")
+        self.refused(Run("chat", self.folder / "work"), words)
+        for name in ("config", "generation_config", "genai_config"):
+            with self.subTest(name):
+                self.refused(self.run_with(**{name: pointer}), f"{name}.json: a {words}")
+        work = self.folder / "pointers"
+        tiny_exports.write_model(next(s for s in tiny_models.SPECS if s.name == "genai"), work)
+        model = onnx.load(work / "model.onnx")
+        onnx.save(model, work / "model.onnx", save_as_external_data=True, location="model.onnx_data", size_threshold=0)
+        (work / "model.onnx_data").write_text(pointer)
+        self.refused(Run("run", work, "--prompt-ids", IDS), "model.onnx_data", words)
+
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root, to be somebody else")
     def test_a_folder_that_may_not_be_entered(self):
         work = self.folder / "closed"

@@ -477,6 +477,8 @@ class RecordedTest(VisionCase):
                 self.assertEqual(found["prompt_ids"], ids)
                 self.assertEqual(found["output_ids"], self.generate(folder, ids, *image, count=4)["output_ids"])
         self.refused(Run("run", folder, *image, "--prompt", "<image> <image> a"), "2 places for images (<image>)", "1 image")
+        for options in (("--prompt", "a <image>"), ("--prompt", "a", "--system", "<image>")):
+            self.refused(Run("run", folder, *options), "tag of an image (<image>)", "--image FILE")
 
     def test_images_in_a_conversation(self):
         """/image: of the next message, before its text; every reply is that of all messages and images before."""
@@ -509,6 +511,7 @@ class RecordedTest(VisionCase):
         self.assertEqual(chat(*lines, "/regen", f"/save {saved}"), ([first, second, second], []))
         self.assertEqual([m.get("images", []) for m in json.loads(saved.read_text())], [[str(one)], [], [str(two), str(one)], []])
         self.assertEqual(chat(f"/load {saved}", "/regen"), ([second], []))
+        self.assertIn("tag of an image (<image>), and there is none: give it with /image FILE", chat("b <image>", "b")[1][0])
         replies, errors = chat("/image", "/image /none.png", f"/image {folder / 'config.json'}", f"/image {one}", "a")
         self.assertEqual((replies, [word in error for word, error in zip(["/image needs", "/none.png: no such file", "config.json"], errors, strict=True)]), ([first], [True] * 3), errors)
 

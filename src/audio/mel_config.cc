@@ -6,6 +6,8 @@
 #include <sstream>
 #include <string>
 
+#include "base/lfs_pointer.h"
+
 namespace situ {
 namespace {
 
@@ -54,6 +56,7 @@ Result<MelConfig> MelConfig::of_folder(const std::filesystem::path& folder) {
     if (!std::filesystem::is_regular_file(file, unknown)) continue;
     if (std::filesystem::file_size(file, unknown) > (size_t{1} << 25))
       return Status::error(Code::kBadFile, file.string() + ": too large");
+    if (holds_lfs_pointer(file)) return lfs_pointer_error(file);
     std::ifstream in(file, std::ios::binary);
     std::stringstream text;
     text << in.rdbuf();

@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/interrupts.h"
 #include "cli/terminal.h"
+#include "pipelines/media_tags.h"
 #include "text/json_file.h"
 
 namespace situ::cli {
@@ -196,7 +197,10 @@ class Conversation {
       return encode_with_images(model_, messages, images);
     }
     std::vector<Model::Message> messages;
-    for (const Turn& t : messages_) messages.push_back({t.role, t.content});
+    for (const Turn& t : messages_) {
+      SITU_RETURN_IF_ERROR(check_media_tags(model_, t.content, {.sounds = true}, "/"));
+      messages.push_back({t.role, t.content});
+    }
     return model_.encode_chat(messages);
   }
 
@@ -295,6 +299,8 @@ int chat(RunArguments a) {
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
+  if (!model->has_tokenizer())
+    if (const auto none = model->encode("a"); !none.is_ok()) return fail(none.status().message());
   if (!model->has_chat_template())
     return fail(a.model + ": the model has no chat template; situ run takes plain prompts");
   model->interrupt_when(note_interrupts(false));

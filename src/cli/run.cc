@@ -10,6 +10,7 @@
 #include "cli/interrupts.h"
 #include "cli/terminal.h"
 #include "pipelines/encoder_inputs.h"
+#include "pipelines/media_tags.h"
 #include "situ/trace.h"
 
 namespace situ::cli {
@@ -70,7 +71,10 @@ Result<std::vector<int64_t>> prompt_of(const Model& model, RunArguments& a, cons
   if (a.prompt_ids) return parse_ids("--prompt-ids", *a.prompt_ids);
   if (!a.prompt && !images.images.empty() && !model.has_encoder())
     return Status::error("give --prompt TEXT or --prompt-ids 1,2,3 with the --image");
-  if (!a.prompt) return std::vector<int64_t>{};  // arrays are the prompt
+  if (!a.prompt) return std::vector<int64_t>{};   // arrays are the prompt
+  const bool arrays = !a.encoder_inputs.empty();  // of images and sounds, with as many tags as they have rows
+  SITU_RETURN_IF_ERROR(check_media_tags(model, a.system.value_or("") + "\n" + *a.prompt,
+                                        {arrays || !images.images.empty(), arrays || !sounds.sounds.empty()}, "--"));
   if (!sounds.sounds.empty()) {
     Result<std::string> expanded = expand_sounds(*a.prompt, sounds);
     if (!expanded.is_ok()) return expanded.status();

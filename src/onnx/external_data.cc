@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/lfs_pointer.h"
 #include "onnx/wire.h"
 
 namespace situ::onnx {
@@ -75,6 +76,9 @@ std::shared_ptr<const MappedFile> ExternalFiles::map(std::string_view location) 
     if (!opened.is_ok())
       throw ImportError("external data '" + path.string() + "': " + opened.status().message(), opened.status().code());
     file = *opened;
+    const size_t size = static_cast<size_t>(file->size);
+    if (is_lfs_pointer(std::string_view(reinterpret_cast<const char*>(file->data), size)))
+      throw ImportError("external data '" + path.string() + "': " + std::string(kLfsPointer), Code::kNotFound);
     files_.push_back(file);
   }
   by_location_.emplace(location, file);

@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "base/lfs_pointer.h"
 #include "base/one_line.h"
 #include "onnx/external_data.h"
 #include "onnx/graph_builder.h"
@@ -50,8 +51,7 @@ ImportedModel read_model(const std::filesystem::path& path) {
   const std::shared_ptr<const MappedBytes> file = *opened;
   const std::string_view bytes(reinterpret_cast<const char*>(file->data), static_cast<size_t>(file->size));
   if (bytes.empty()) throw onnx::ImportError("the file is empty");
-  if (bytes.starts_with("version https://git-lfs"))
-    throw onnx::ImportError("a git-lfs pointer, the model itself has not been downloaded");
+  if (is_lfs_pointer(bytes)) throw onnx::ImportError("a git-lfs pointer, the model itself has not been downloaded");
 
   const onnx::ModelProto proto = parse(bytes);
   check_opset(proto.opsets, "");

@@ -36,8 +36,7 @@ std::string input_name(const Graph& graph, const std::string& tensor) {
 }
 
 Result<std::string> chat_text(const Model::Impl& m, std::span<const ImageMessage> turns) {
-  if (!m.tokenizer || !m.tokenizer->has_chat_template())
-    return Status::error(Code::kNotFound, m.folder.folder.string() + ": the model has no chat template");
+  if (!m.tokenizer || !m.tokenizer->has_chat_template()) return Status::error(Code::kNotFound, m.no_chat_template());
   using Json = nlohmann::json;
   Json messages = Json::array();
   for (const ImageMessage& turn : turns) {
@@ -54,8 +53,7 @@ Result<std::string> chat_text(const Model::Impl& m, std::span<const ImageMessage
 
 Status need_tokenizer(const Model::Impl& m) {
   if (m.tokenizer) return Status::ok();
-  return Status::error(Code::kNotFound, m.folder.folder.string() + ": no " + m.folder.missing_tokenizer +
-                                            "; give token ids instead of text");
+  return Status::error(Code::kNotFound, m.folder.no_tokenizer + "; give token ids instead of text");
 }
 
 // The ids of a text with placeholders. `templated`: it has the special tokens that begin a text.

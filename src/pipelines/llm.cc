@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/clock.h"
+#include "base/lfs_pointer.h"
 #include "onnx/share_initialisers.h"
 #include "passes/embedding_merge.h"
 #include "passes/embeddings.h"
@@ -58,6 +59,20 @@ void set_source_length(const Model::Impl& m, EngineOptions* engine) {
   if (m.folder.source_length > 0 || !m.files.encoder || !takes_open_arrays(m.files.encoder->graph)) return;
   engine->counted_source = engine->source_length > 0 ? engine->source_length : m.context_length;
   engine->source_length = std::max(kRowsOfArrays, m.context_length);
+}
+
+// A folder without a tokenizer takes ids. That it has one which was not downloaded is worth a note.
+Status load_tokenizer(Model::Impl& m) {
+  Result<Tokenizer> tokenizer = Tokenizer::load(m.folder.folder);
+  if (tokenizer.is_ok())
+    m.tokenizer = std::move(*tokenizer);
+  else if (tokenizer.status().code() != Code::kNotFound)
+    return tokenizer.status();
+  else
+    m.folder.no_tokenizer = tokenizer.status().message();
+  if (m.folder.no_tokenizer.ends_with(kLfsPointer))
+    m.folder.notes.push_back(m.folder.no_tokenizer + "; ids are taken without it");
+  return Status::ok();
 }
 
 Status load_engine(Model::Impl& m, const LoadOptions& options) {
@@ -500,11 +515,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
     return Status::error(Code::kInvalidArgument, path + ": a context of " + std::to_string(impl->context_length) +
                                                      " tokens is more than " + std::to_string(kMaxContext));
   // Before what takes long.
-  if (impl->folder.missing_tokenizer.empty()) {
-    Result<Tokenizer> tokenizer = Tokenizer::load(impl->folder.folder);
-    if (!tokenizer.is_ok()) return tokenizer.status().or_code(Code::kBadFile);
-    impl->tokenizer = std::move(*tokenizer);
-  }
+  SITU_RETURN_IF_ERROR(load_tokenizer(*impl).or_code(Code::kBadFile));
   if (!options.draft.empty())
     if (const Result<ModelFolder> draft = open_model_folder(options.draft); !draft.is_ok())
       return draft.status().or_code(Code::kBadFile).with_context("the draft");
@@ -602,16 +613,14 @@ bool Model::has_tokenizer() const { return impl_->tokenizer.has_value(); }
 
 Result<std::vector<int64_t>> Model::encode(const std::string& text) const {
   if (!impl_->tokenizer)
-    return Status::error(Code::kNotFound, impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer +
-                                              "; give token ids instead of text");
+    return Status::error(Code::kNotFound, impl_->folder.no_tokenizer + "; give token ids instead of text");
   return with_code(impl_->tokenizer->encode(text, true), Code::kInvalidArgument);
 }
 
 Result<Model::Translation> Model::encode_translation(const std::string& text, const std::string& source_language,
                                                      const std::string& target_language) const {
   if (!impl_->tokenizer)
-    return Status::error(Code::kNotFound, impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer +
-                                              ", which has the tokens of languages");
+    return Status::error(Code::kNotFound, impl_->folder.no_tokenizer + ", which has the tokens of languages");
   const auto given = [](const std::string& code) { return code.empty() ? std::nullopt : std::optional(code); };
   const Result<TranslationTokens> tokens =
       translation_tokens(*impl_->tokenizer, given(source_language), given(target_language));
@@ -625,16 +634,14 @@ Result<Model::Translation> Model::encode_translation(const std::string& text, co
 }
 
 Result<std::string> Model::decode(std::span<const int64_t> ids) const {
-  if (!impl_->tokenizer)
-    return Status::error(Code::kNotFound, impl_->folder.folder.string() + ": no " + impl_->folder.missing_tokenizer);
+  if (!impl_->tokenizer) return Status::error(Code::kNotFound, impl_->folder.no_tokenizer);
   return with_code(impl_->tokenizer->decode(ids, true), Code::kInvalidArgument);
 }
 
 bool Model::has_chat_template() const { return impl_->tokenizer && impl_->tokenizer->has_chat_template(); }
 
 Result<std::vector<int64_t>> Model::encode_chat(const std::vector<Message>& messages) const {
-  if (!has_chat_template())
-    return Status::error(Code::kNotFound, impl_->folder.folder.string() + ": the model has no chat template");
+  if (!has_chat_template()) return Status::error(Code::kNotFound, impl_->no_chat_template());
   std::vector<ChatMessage> turns;
   for (const Message& m : messages) turns.push_back({m.role, m.content});
   Result<std::string> prompt = impl_->tokenizer->apply_chat_template(turns, true);

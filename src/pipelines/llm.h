@@ -40,6 +40,10 @@ struct Model::Impl {
   std::vector<float> kept;               // logits of the feeds of Model::step, where they do not stay in their place
 
   const Tokenizer* text() const { return tokenizer ? &*tokenizer : nullptr; }  // null: ids only
+  // Why there is no conversation.
+  std::string no_chat_template() const {
+    return tokenizer ? folder.folder.string() + ": the model has no chat template" : folder.no_tokenizer;
+  }
   Ledger& ledger() { return in_place ? in_place->ledger() : naive->ledger(); }
   const Compiled& compiled() const { return in_place ? in_place->compiled() : naive->compiled(); }
   std::span<const float> logits() const { return in_place ? in_place->logits() : naive->logits(); }

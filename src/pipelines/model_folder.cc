@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "text/json_file.h"
-#include "text/tokenizer.h"
 
 namespace situ {
 namespace {
@@ -258,10 +257,10 @@ Result<ModelFolder> open_model_folder(const fs::path& path, const std::vector<st
                                               "encoder_model.onnx is beside " + m.model_file.filename().string());
   // What the tokenizer reads later: a pipe would wait for its writer, a device has no end.
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.json",
-                           "chat_template.jinja", "source.spm", "target.spm", "sentencepiece.bpe.model", "vocab.json"})
+                           "chat_template.jinja", "source.spm", "target.spm", "sentencepiece.bpe.model", "vocab.json",
+                           "merges.txt", "added_tokens.json"})
     if (const fs::path file = m.folder / name; there(file) && !fs::is_regular_file(file, error))
       return Status::error(file.string() + ": " + (error ? error.message() : "not a regular file"));
-  m.missing_tokenizer = Tokenizer::missing_file(m.folder);
   return m;
 }
 

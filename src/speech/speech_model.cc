@@ -89,9 +89,7 @@ Result<SpeechModel> SpeechModel::of(Model& model) {
     const bool given = there("preprocessor_config.json") || there("processor_config.json");
     const Result<std::string> input = find_spectrogram(m, &*config, given);
     if (!input.is_ok()) return input.status();
-    if (!m.tokenizer)
-      return Status::error(Code::kNotFound,
-                           m.folder.folder.string() + ": no " + m.folder.missing_tokenizer + "; a transcript is text");
+    if (!m.tokenizer) return Status::error(Code::kNotFound, m.folder.no_tokenizer + "; a transcript is text");
     Result<SpeechTokens> tokens = read_speech_tokens(m.folder, *m.tokenizer, m.vocabulary);
     if (!tokens.is_ok()) return tokens.status();
     Result<LogMel> mel = LogMel::create(*config);

@@ -1,6 +1,7 @@
 // Tokenizer::apply_chat_template: which template, and with which variables. transformers is the reference.
 #include <nlohmann/json.hpp>
 
+#include "base/lfs_pointer.h"
 #include "text/stop.h"
 #include "text/tokenizer.h"
 
@@ -73,6 +74,7 @@ Result<std::string> Tokenizer::apply_chat_template_json(std::string_view message
       choose_template(config_.chat_templates, !variables["tools"].is_null());
   if (!chosen.is_ok()) return chosen.status();
   const std::string& jinja = chosen.value()->source;
+  if (is_lfs_pointer(jinja)) return lfs_pointer_error(chosen.value()->file);
   OwnedText out, error;
   const Stop stop(interrupt_);
   const situ_text_stop when = stop.for_call();

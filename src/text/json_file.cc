@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/lfs_pointer.h"
+
 namespace situ {
 namespace {
 
@@ -91,6 +93,7 @@ Result<Json> read_json_object(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   if (!in) return Status::error(start + std::strerror(errno));
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  if (is_lfs_pointer(text)) return lfs_pointer_error(file);
   Result<Json> json = parse_json(text, file.string());
   if (json.is_ok() && !json->is_object())
     return Status::error(file.string() + ": not a JSON object but " + json->type_name());

@@ -1,6 +1,8 @@
-// tokenizer.json, read by the Rust library.
+// tokenizer.json, read by the Rust library, or what slow_tokenizer.h makes of other files.
+#include <algorithm>
 #include <limits>
 
+#include "text/slow_tokenizer.h"
 #include "text/stop.h"
 #include "text/tokenizer_model.h"
 
@@ -19,15 +21,24 @@ struct Ids : situ_text_ids {
 
 class JsonTokenizer : public TokenizerModel {
  public:
-  explicit JsonTokenizer(situ_text_tokenizer* handle) : handle_(handle) {}
+  explicit JsonTokenizer(situ_text_tokenizer* handle, SlowTokenizer slow = {})
+      : handle_(handle), slow_(std::move(slow)) {}
 
   Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, const Stop& stop) const override {
+    using Space = SlowTokenizer::Space;
+    std::string spaced;
+    if (slow_.space == Space::kAlways || (slow_.space == Space::kUnlessThere && !text.empty() && !begins_blank(text)))
+      text = spaced = ' ' + std::string(text);
     Ids ids;
     OwnedText error;
     const situ_text_stop when = stop.for_call();
     if (situ_text_encode(handle_.get(), text.data(), text.size(), add_special_tokens, &when, &ids, error.get()) != 0)
       return stop.status(error);
-    return std::vector<int64_t>(ids.data, ids.data + ids.size);
+    std::vector<int64_t> result(ids.data, ids.data + ids.size);
+    if (slow_.nothing >= 0 && std::find(result.begin(), result.end(), slow_.nothing) != result.end())
+      return Status::error("encode: vocab.json has no token for '" + unspelled(std::string(text)) +
+                           "', and no unknown token");
+    return result;
   }
 
   Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens, const Stop& stop) const override {
@@ -66,13 +77,34 @@ class JsonTokenizer : public TokenizerModel {
     return is_narrow(id) && situ_text_is_left_out(handle_.get(), static_cast<uint32_t>(id));
   }
 
-  int64_t vocab_size() const override { return static_cast<int64_t>(situ_text_vocab_size(handle_.get())); }
+  int64_t vocab_size() const override {
+    return static_cast<int64_t>(situ_text_vocab_size(handle_.get())) - (slow_.nothing >= 0 ? 1 : 0);
+  }
   const situ_text_tokenizer* handle() const override { return handle_.get(); }
 
  private:
   static bool is_narrow(int64_t id) { return id >= 0 && id <= std::numeric_limits<uint32_t>::max(); }
 
+  static bool begins_blank(std::string_view text) {
+    return std::string_view(" \t\n\v\f\r").find(text[0]) != std::string_view::npos;
+  }
+
+  // The first character that no token spells, outside of added tokens.
+  std::string unspelled(std::string text) const {
+    for (const std::string& added : slow_.added)
+      for (size_t at = 0; (at = text.find(added, at)) != std::string::npos;) text.erase(at, added.size());
+    const auto is_first = [](char c) { return (c & 0xC0) != 0x80; };
+    for (size_t at = 0, end = 0; at < text.size(); at = end) {
+      for (end = at + 1; end < text.size() && !is_first(text[end]);) ++end;
+      const std::string character = text.substr(at, end - at);
+      const auto spelled = [&](char byte) { return slow_.spelled.find(byte) != std::string::npos; };
+      if (!std::all_of(character.begin(), character.end(), spelled)) return character;
+    }
+    return text;
+  }
+
   std::unique_ptr<situ_text_tokenizer, Free> handle_;
+  SlowTokenizer slow_;  // empty of a tokenizer.json
 };
 
 }  // namespace
@@ -83,6 +115,18 @@ Result<std::unique_ptr<TokenizerModel>> load_json_tokenizer(const std::filesyste
   OwnedText error;
   if (situ_text_tokenizer_create(path.data(), path.size(), nullptr, &handle, error.get()) != 0) return error.status();
   return std::unique_ptr<TokenizerModel>(std::make_unique<JsonTokenizer>(handle));
+}
+
+Result<std::unique_ptr<TokenizerModel>> load_slow_tokenizer(const std::filesystem::path& folder,
+                                                            TokenizerConfig& config) {
+  Result<SlowTokenizer> slow = read_slow_tokenizer(folder, config);
+  if (!slow.is_ok()) return slow.status();
+  situ_text_tokenizer* handle = nullptr;
+  OwnedText error;
+  if (situ_text_tokenizer_create_from(slow->json.data(), slow->json.size(), nullptr, &handle, error.get()) != 0)
+    return error.status().with_context((folder / "vocab.json").string() + " and merges.txt");
+  slow->json.clear();
+  return std::unique_ptr<TokenizerModel>(std::make_unique<JsonTokenizer>(handle, std::move(*slow)));
 }
 
 }  // namespace situ

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/lfs_pointer.h"
 #include "base/one_line.h"
 #include "text/tokenizer.h"
 
@@ -57,6 +58,7 @@ Result<PieceModel> PieceModel::load(const std::filesystem::path& file) {
   sentencepiece::logging::SetMinLogLevel(kFatal);  // errors come back as values
   Result<std::string> bytes = read_file(file);
   if (!bytes.is_ok()) return bytes.status().with_context(file.string());
+  if (is_lfs_pointer(*bytes)) return lfs_pointer_error(file);
   SITU_RETURN_IF_ERROR(check_piece_model(*bytes).with_context(file.string()));
   auto processor = std::make_unique<sentencepiece::SentencePieceProcessor>();
   const Status loaded = status_of([&] { return processor->LoadFromSerializedProto(*bytes); });

@@ -2,19 +2,16 @@
 // Source: MarianTokenizer, M2M100Tokenizer, MBartTokenizer, MBart50Tokenizer and NllbTokenizer of transformers, the
 // slow ones.
 #include <algorithm>
-#include <limits>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 
-#include "text/json_file.h"
 #include "text/language_tokens.h"
 #include "text/piece_model.h"
 #include "text/tokenizer_model.h"
+#include "text/vocabulary_file.h"
 
 namespace situ {
 namespace {
 
-using nlohmann::json;
 namespace fs = std::filesystem;
 
 // Tokens by id and ids by token; of equal tokens the last one counts.
@@ -32,17 +29,11 @@ struct Vocabulary {
   }
 };
 
-// {"piece": id}.
 Result<Vocabulary> read_vocabulary(const fs::path& path) {
-  Result<json> values = read_json_object(path);
-  if (!values.is_ok()) return values.status();
+  const Result<TokenIds> tokens = read_token_ids(path);
+  if (!tokens.is_ok()) return tokens.status();
   Vocabulary vocabulary;
-  for (const auto& [token, id] : values->items()) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() > std::numeric_limits<int32_t>::max())
-      return Status::error(path.string() + ": the id of '" + token.substr(0, 60) +
-                           "' should be an integer from 0 to 2147483647, is " + shown(id));
-    vocabulary.put(token, id.get<int64_t>());
-  }
+  for (const auto& [token, id] : *tokens) vocabulary.put(token, id);
   return vocabulary;
 }
 

@@ -51,6 +51,9 @@ int situ_text_check_utf8(const char* text, size_t text_size, const char* what, s
  * error, and its thread and what it holds stay. */
 int situ_text_tokenizer_create(const char* path, size_t path_size, const situ_text_stop* stop,
                                situ_text_tokenizer** out, situ_text_string* error);
+/* The same, of what a tokenizer.json would hold. */
+int situ_text_tokenizer_create_from(const char* json, size_t json_size, const situ_text_stop* stop,
+                                    situ_text_tokenizer** out, situ_text_string* error);
 void situ_text_tokenizer_free(situ_text_tokenizer* tokenizer);
 
 /* add_special_tokens: whether the file's post-processor adds its tokens (such as bos) around the text's own ids. Time

@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "text/byte_alphabet.h"
+
 namespace situ::testing {
 
 // A folder that is removed at the end.
@@ -50,17 +52,7 @@ inline nlohmann::json tokenizer_json(const nlohmann::json& vocab, const nlohmann
            {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}, {"unk_token", nullptr}, {"byte_fallback", false}}}};
 }
 
-// How the byte-level alphabet of GPT-2 writes a byte: printable Latin-1 as itself, the others from U+0100 on.
-inline std::string byte_symbol(int byte) {
-  int code = 256, symbol = byte;
-  for (int b = 0; b < 256; ++b) {
-    const bool printable = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-    if (!printable && b == byte) symbol = code;
-    code += printable ? 0 : 1;
-  }
-  if (symbol < 0x80) return std::string(1, static_cast<char>(symbol));
-  return {static_cast<char>(0xC0 | symbol >> 6), static_cast<char>(0x80 | (symbol & 0x3F))};
-}
+using situ::byte_symbol;
 
 // Ids 0..255: the bytes; 256: "he"; 257: "llo"; 258: "<s>"; 259: "</s>". A text starts with <s>.
 inline nlohmann::json byte_level_tokenizer() {

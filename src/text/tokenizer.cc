@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "base/lfs_pointer.h"
 #include "text/language_tokens.h"
+#include "text/slow_tokenizer.h"
 #include "text/stop.h"
 
 namespace situ {
@@ -15,23 +17,55 @@ Status check_utf8(std::string_view text, std::string_view what) {
   return good ? Status::ok() : error.status();
 }
 
-std::string Tokenizer::missing_file(const fs::path& folder) {
+namespace {
+
+bool there(const fs::path& folder, const char* name) {
   std::error_code unknown;
-  const auto there = [&](const char* name) { return fs::exists(folder / name, unknown); };
-  if (there("tokenizer.json") || there("sentencepiece.bpe.model")) return "";
-  if (!there("source.spm") && !there("target.spm")) return "tokenizer.json";
-  for (const char* name : {"source.spm", "target.spm", "vocab.json"})
-    if (!there(name)) return name;
-  return "";
+  return fs::exists(folder / name, unknown);
+}
+
+// What the Python classes of transformers read, and of which they write a tokenizer.json.
+constexpr const char* kFilesOfClasses[] = {
+    "vocab.json",          "merges.txt",         "vocab.txt",  "tokenizer.model", "sentencepiece.bpe.model",
+    "sentencepiece.model", "spiece.model",       "spm.model",  "vocab.spm",       "bpe.codes",
+    "qwen.tiktoken",       "tokenizer.model.v3", "tekken.json"};
+
+// "DIR: no tokenizer.json", and how to make it where other files say the same.
+Status no_file(const fs::path& folder, const std::string& missing, const std::string& of_class = "") {
+  std::string found;
+  for (const char* name : kFilesOfClasses)
+    if (there(folder, name)) found += (found.empty() ? "" : ", ") + std::string(name);
+  std::string message = folder.string() + ": no " + missing;
+  if (missing == "tokenizer.json" && !found.empty())
+    message += ", only " + found + (of_class.empty() ? "" : " of a " + of_class) + ": AutoTokenizer.from_pretrained('" +
+               folder.string() + "').save_pretrained('" + folder.string() + "') of transformers makes it";
+  return Status::error(Code::kNotFound, message);
+}
+
+}  // namespace
+
+std::string Tokenizer::missing_file(const fs::path& folder) {
+  if (there(folder, "tokenizer.json") || there(folder, "sentencepiece.bpe.model")) return "";
+  if (there(folder, "source.spm") || there(folder, "target.spm")) {
+    for (const char* name : {"source.spm", "target.spm", "vocab.json"})
+      if (!there(folder, name)) return name;
+    return "";
+  }
+  return there(folder, "vocab.json") && there(folder, "merges.txt") ? "" : "tokenizer.json";
 }
 
 Result<Tokenizer> Tokenizer::load(const fs::path& folder) {
+  if (const std::string missing = missing_file(folder); !missing.empty()) return no_file(folder, missing);
   Result<TokenizerConfig> config = TokenizerConfig::load(folder);
   if (!config.is_ok()) return config.status();
-  std::error_code unknown;
-  const bool pieces = !fs::exists(folder / "tokenizer.json", unknown) && missing_file(folder).empty();
-  Result<std::unique_ptr<TokenizerModel>> model =
-      pieces ? load_piece_tokenizer(folder, *config) : load_json_tokenizer(folder / "tokenizer.json");
+  const bool json = there(folder, "tokenizer.json"),
+             pieces = there(folder, "sentencepiece.bpe.model") || there(folder, "source.spm");
+  if (json && holds_lfs_pointer(folder / "tokenizer.json")) return lfs_pointer_error(folder / "tokenizer.json");
+  if (!json && !pieces && !is_slow_class(folder, *config))
+    return no_file(folder, "tokenizer.json", config->tokenizer_class);
+  Result<std::unique_ptr<TokenizerModel>> model = json     ? load_json_tokenizer(folder / "tokenizer.json")
+                                                  : pieces ? load_piece_tokenizer(folder, *config)
+                                                           : load_slow_tokenizer(folder, *config);
   if (!model.is_ok()) return model.status();
   Tokenizer tokenizer(std::move(*model), std::move(config).value());
   SITU_RETURN_IF_ERROR(tokenizer.resolve_ends());

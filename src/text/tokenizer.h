@@ -30,8 +30,9 @@ struct ChatMessage {
 // those of the slow tokenizers of transformers 4.57.
 class Tokenizer {
  public:
-  // Reads tokenizer.json, else the files of load_piece_tokenizer, and what TokenizerConfig::load reads. Error: it takes
-  // too much time or memory (situ_text.h).
+  // Reads tokenizer.json, else the files of load_piece_tokenizer or load_slow_tokenizer, and what TokenizerConfig::load
+  // reads. Error kNotFound: there is none of these, or a git-lfs pointer in place of one; the message says how to make
+  // tokenizer.json where files of Python classes are there. Others: it takes too much time or memory (situ_text.h).
   static Result<Tokenizer> load(const std::filesystem::path& folder);
   // The file that a folder lacks to have a tokenizer; "": none.
   static std::string missing_file(const std::filesystem::path& folder);

@@ -75,7 +75,8 @@ void add_added_tokens(const json& config, std::map<int64_t, TokenizerConfig::Add
     const json* text = value.is_object() ? token_text(value) : nullptr;
     if (error != std::errc() || end != key.data() + key.size() || id < 0 || !text) continue;
     const auto flag = [&](const char* name) { return value.contains(name) && value[name] == true; };
-    out[id] = {text->get<std::string>(), flag("special"), flag("lstrip"), flag("rstrip")};
+    out[id] = {text->get<std::string>(), flag("special"),    flag("lstrip"),
+               flag("rstrip"),           flag("normalized"), flag("single_word")};
   }
 }
 
@@ -83,13 +84,23 @@ std::string text_of(const json& config, const char* name) {
   return config.contains(name) && config[name].is_string() ? config[name].get<std::string>() : std::string();
 }
 
-// As transformers finds it, as far as languages depend on it.
+// As transformers finds it, as far as languages depend on it, or what vocab.json and merges.txt mean.
 std::string class_of(const json& tokenizer_config, const json& model_config) {
   std::string name = text_of(tokenizer_config, "tokenizer_class");
   if (name.empty()) name = text_of(model_config, "tokenizer_class");
   const std::string type = text_of(model_config, "model_type");
   if (name.empty() && type == "mbart") name = "MBartTokenizer";
   if (name.empty() && type == "m2m_100") name = "M2M100Tokenizer";
+  if (name.empty() && (type.starts_with("qwen2") || type.starts_with("qwen3"))) name = "Qwen2Tokenizer";
+  for (const auto& [of_type, class_name] : {std::pair{"bart", "BartTokenizer"},
+                                            {"blenderbot", "BlenderbotTokenizer"},
+                                            {"clip", "CLIPTokenizer"},
+                                            {"led", "LEDTokenizer"},
+                                            {"longformer", "LongformerTokenizer"},
+                                            {"mvp", "MvpTokenizer"},
+                                            {"roberta", "RobertaTokenizer"},
+                                            {"whisper", "WhisperTokenizer"}})
+    if (name.empty() && type == of_type) name = class_name;
   if (name.ends_with("Fast")) name.resize(name.size() - 4);
   return name;
 }
@@ -162,6 +173,8 @@ Result<TokenizerConfig> TokenizerConfig::load(const std::filesystem::path& folde
   const auto flag = [&](const char* name) { return main.value().contains(name) && main.value()[name] == true; };
   config.legacy_behaviour = flag("legacy_behaviour");
   config.separate_vocabs = flag("separate_vocabs");
+  if (main.value().contains("add_prefix_space") && main.value()["add_prefix_space"].is_boolean())
+    config.add_prefix_space = flag("add_prefix_space");
   config.tokenizer_class = class_of(main.value(), json::object());
   if (config.tokenizer_class.empty()) {
     Result<json> model = read_object(folder / "config.json");

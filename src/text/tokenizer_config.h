@@ -24,18 +24,20 @@ struct TokenizerConfig {
   };
   std::optional<Ends> ends;
 
-  // tokenizer_class, without "Fast"; else config.json's, else that of its model_type where languages depend on it.
+  // tokenizer_class, without "Fast"; else config.json's, else that of its model_type where languages or the reading of
+  // vocab.json and merges.txt depend on it.
   std::string tokenizer_class;
   std::vector<std::string> additional_special_tokens;
   // added_tokens_decoder, by id.
   struct AddedToken {
     std::string text;
-    bool special = false, lstrip = false, rstrip = false;
+    bool special = false, lstrip = false, rstrip = false, normalized = false, single_word = false;
   };
   std::map<int64_t, AddedToken> added_tokens;
   std::string source_language;    // src_lang; "" when not set
   bool legacy_behaviour = false;  // of NLLB
   bool separate_vocabs = false;   // of Marian: target_vocab.json too
+  std::optional<bool> add_prefix_space;
 
   struct ChatTemplate {
     std::string source, file;  // what it is, and where that stands

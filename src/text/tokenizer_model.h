@@ -1,4 +1,5 @@
-// What a Tokenizer rests on: tokenizer.json, or SentencePiece models with a vocabulary beside them.
+// What a Tokenizer rests on: tokenizer.json, or vocab.json and merges.txt, or SentencePiece models with a vocabulary
+// beside them.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,10 @@ class TokenizerModel {
 
 // By tokenizer.json.
 Result<std::unique_ptr<TokenizerModel>> load_json_tokenizer(const std::filesystem::path& file);
+
+// By vocab.json and merges.txt (slow_tokenizer.h). `config`: of the folder; it gets the special tokens of the class.
+Result<std::unique_ptr<TokenizerModel>> load_slow_tokenizer(const std::filesystem::path& folder,
+                                                            TokenizerConfig& config);
 
 // By SentencePiece models. Their files: source.spm, target.spm and vocab.json (Marian); sentencepiece.bpe.model and
 // vocab.json (M2M100); sentencepiece.bpe.model alone, whose ids are fairseq's (mBART, NLLB). `config`: of the folder.

@@ -48,8 +48,7 @@ fn read(path: &str, most: u64) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-fn load(path: &str, size: u64) -> Result<Tokenizer, String> {
-    let bytes = read(path, size)?;
+fn load(bytes: Vec<u8>) -> Result<Tokenizer, String> {
     checks::check_file(&bytes)?;
     // The contents of added tokens go through the normalizer.
     limits::begin_text(bytes.len());
@@ -71,12 +70,11 @@ fn load(path: &str, size: u64) -> Result<Tokenizer, String> {
 }
 
 /// Safety: `stop` is as `situ_text.h` says.
-unsafe fn load_bounded(path: &str, stop: *const Stop) -> Result<Tokenizer, String> {
-    let facts = std::fs::metadata(path).map_err(|e| e.to_string())?;
-    if !facts.is_file() {
-        return Err("is no file".into());
-    }
-    let size = facts.len();
+unsafe fn load_bounded(
+    size: u64,
+    stop: *const Stop,
+    bytes: impl FnOnce() -> Result<Vec<u8>, String> + Send + 'static,
+) -> Result<Tokenizer, String> {
     if size > MAX_FILE_BYTES {
         return Err(format!("{size} bytes, the limit is {MAX_FILE_BYTES}"));
     }
@@ -86,8 +84,17 @@ unsafe fn load_bounded(path: &str, stop: *const Stop) -> Result<Tokenizer, Strin
         memory: LOAD_MEMORY + LOAD_MEMORY_PER_BYTE * size as usize,
         stack: LOAD_STACK,
     };
-    let path = path.to_string();
-    job::run(bounds, stop, move || load(&path, size))
+    job::run(bounds, stop, move || load(bytes()?))
+}
+
+/// Safety: `stop` is as `situ_text.h` says.
+unsafe fn load_file(path: &str, stop: *const Stop) -> Result<Tokenizer, String> {
+    let facts = std::fs::metadata(path).map_err(|e| e.to_string())?;
+    if !facts.is_file() {
+        return Err("is no file".into());
+    }
+    let (path, size) = (path.to_string(), facts.len());
+    load_bounded(size, stop, move || read(&path, size))
 }
 
 /// Safety: the arguments are as `situ_text.h` says; this holds for every entry below.
@@ -101,7 +108,23 @@ pub unsafe extern "C" fn situ_text_tokenizer_create(
 ) -> i32 {
     ffi::guarded(error, || {
         let path = ffi::utf8(path, path_size, "the tokenizer path")?;
-        let tokenizer = load_bounded(path, stop).map_err(|e| format!("{path}: {e}"))?;
+        let tokenizer = load_file(path, stop).map_err(|e| format!("{path}: {e}"))?;
+        out.write(Box::into_raw(Box::new(tokenizer)));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn situ_text_tokenizer_create_from(
+    json: *const u8,
+    json_size: usize,
+    stop: *const Stop,
+    out: *mut *mut Tokenizer,
+    error: *mut Text,
+) -> i32 {
+    ffi::guarded(error, || {
+        let bytes = ffi::slice(json, json_size).to_vec();
+        let tokenizer = load_bounded(json_size as u64, stop, move || Ok(bytes))?;
         out.write(Box::into_raw(Box::new(tokenizer)));
         Ok(())
     })
