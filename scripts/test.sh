@@ -3,13 +3,13 @@
 #   tools     those of tools/
 #   release   the tests of the release build, but unit tests that the sanitizers' lane runs
 #   sanitize  the unit tests, bad input and tiny models under the address and undefined behaviour sanitizers
-#   tsan      threads, batches and streams under the thread sanitizer
+#   tsan      what threads meet in, under the thread sanitizer
 #   clang     no tests: what clang warns of, by file
 #   quick     the unit tests of the release build, the rules about the source and its format
 #   sweeps    what takes too long for every change: every model in every way, emulated ISAs, the cases of kernel_bench
 #   asan, ubsan   all that one sanitizer can run, on the kernels of all ISAs; tsan-all   the same of threads, and Python's
-# Without arguments: tools release sanitize tsan clang, which is `make test`; `all` adds the others. While the tests of a lane run, the next lane is
-# built at the lowest priority: it gets the processor's time that tests leave.
+# Without arguments: tools release sanitize tsan clang, which is `make test`; `all` adds the others. While the tests of a
+# lane run, the next lane is built at the lowest priority: it gets the processor's time that tests leave.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
