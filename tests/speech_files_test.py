@@ -162,6 +162,19 @@ class FilesTest(SpeechCase):
         self.assertEqual(run.out, self.expected("text", want["segments"]))
         self.assertRegex(run.err, r"\Asitu: [^\n]*cut\.wav[^\n]*2\.50 s of 4\.30 s[^\n]*\n\Z")
 
+    def test_a_file_from_the_middle(self):
+        """A note says what is no audio, in JSON and on stderr."""
+        whole = golden.SHARED.parent / "audio" / "1272-141231-0002.mp3"
+        if not whole.is_file():
+            self.skipTest("no audio/1272-141231-0002.mp3 in ../shared or SITU_SHARED")
+        cut = self.folder / "middle.mp3"
+        cut.write_bytes(whole.read_bytes()[-20000:])
+        note = r"[0-9]+ bytes in front of the first mp3 frame are no audio and were left out"
+        found = self.one(cut, "--temperature", 0)
+        self.assertRegex(found["notes"][0], rf"\A{note}\Z")
+        self.assertGreater(found["duration_s"], 2)
+        self.assertRegex(self.transcribe(cut).err, rf"(?m)^situ: note: {cut}: {note}$")
+
     def test_samples_that_are_no_numbers(self):
         """What was decoded before them is kept."""
         for bad in (np.nan, np.inf):

@@ -113,6 +113,9 @@ Status SpeechStream::Impl::begin_texts() {
   task = std::move(settled->task);
   spectrogram.resize(static_cast<size_t>(model.mel.config().mels) * model.mel.config().frames());
   copied_before = model.engine().ledger().copied;
+  if (options.timestamps == Timestamps::kWord && model.tokens.alignment_heads.empty())
+    transcript.notes.push_back(
+        "no alignment_heads in generation_config.json: word times by all heads of the upper half");
   return encode_texts();
 }
 
@@ -128,9 +131,6 @@ Status SpeechStream::Impl::encode_texts() {
   };
   SITU_RETURN_IF_ERROR(ids("hotwords", options.hotwords, &hotwords));
   SITU_RETURN_IF_ERROR(ids("prompt", options.prompt, &text));
-  if (options.timestamps == Timestamps::kWord && model.tokens.alignment_heads.empty())
-    transcript.notes.push_back(
-        "no alignment_heads in generation_config.json: word times by all heads of the upper half");
   note_what_is_cut();
   return Status::ok();
 }
