@@ -152,6 +152,24 @@ class ContextTest(GraphCase):
             for options in ((), ("--naive",)):
                 self.refused(Run("run", folder, "--prompt-ids", ",".join(map(str, [*source, 5])), "-n", 1, *options), f"{tiny_seq2seq.CONTEXT}")
 
+    def test_what_the_graph_has_lost(self):
+        """A window or a long rope of config.json that the graph does not compute: a note, there and by `inspect`."""
+        graph = decoder_graphs.Hooked(ROTARY).build()
+        rope = {"rope_type": "longrope", "original_max_position_embeddings": 32, "long_factor": [2.0], "short_factor": [1.0]}
+        cases = (({"sliding_window": 8}, "a window of 8 tokens"), ({"sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]}, "a window of 8 tokens"),
+                 ({"text_config": {"sliding_window": 9}}, "a window of 9 tokens"), ({"rope_scaling": rope}, "more than 32 tokens (long rope)"),
+                 ({"rope_parameters": {**rope, "type": "su"}}, "more than 32 tokens (long rope)"),
+                 ({"sliding_window": 8, "use_sliding_window": False}, ""), ({"sliding_window": 8, "layer_types": ["full_attention"]}, ""), ({"sliding_window": None}, ""),
+                 ({"sliding_window": CONTEXT}, ""), ({"rope_scaling": {**rope, "original_max_position_embeddings": CONTEXT}}, ""), ({"rope_scaling": {"type": "linear", "factor": 2.0}}, ""))
+        for i, (config, word) in enumerate(cases):
+            with self.subTest(config):
+                folder = self.folder_of(f"lost {i}", graph, max_position_embeddings=CONTEXT, **config)
+                run = Run("run", folder, "--prompt-ids", "1,2", "-n", 1, "--json")
+                notes = [line for line in run.err.splitlines() if line.startswith("situ: note: config.json declares")]
+                self.assertEqual((run.code, len(notes)), (0, 1 if word else 0), run)
+                self.assertIn(word, run.err)
+                self.assertIn(word, Run("inspect", folder).out)
+
 
 if __name__ == "__main__":
     main()

@@ -93,6 +93,22 @@ TEST_P(LongRope, TheFactorsMatter) {
   EXPECT_GT(difference(want(all), want(joined({all[0]}, all))), 0.05f);
 }
 
+// A context that ends at the switch has the short factors alone.
+TEST_P(LongRope, AContextThatEndsBefore) {
+  for (const int64_t context : {kTrained, kTrained - 1})
+    for (const bool naive : {false, true}) {
+      LoadOptions options;
+      options.context_length = context;
+      options.naive = naive;
+      options.pack_cache = false;
+      Result<Model> model = Model::load(path_.string(), options);
+      ASSERT_TRUE(model.is_ok()) << model.status().message();
+      Session s = session(*model);
+      const Tokens all = some(context, 1);
+      expect(feed(s, all), all);
+    }
+}
+
 TEST_P(LongRope, TokenByToken) {
   for (const bool naive : {false, true})
     for (const int64_t chunk : {1, 5, 512}) {

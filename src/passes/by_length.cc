@@ -77,7 +77,6 @@ std::optional<ByLength> by_length(const Graph& graph, Prober& prober, ValueId v,
     last = length;
     before = *here;
   }
-  if (found.turns.empty()) return std::nullopt;
   return found;
 }
 

@@ -12,7 +12,7 @@ namespace situ {
 
 struct ByLength {
   bool first = false;          // of one token
-  std::vector<int64_t> turns;  // lengths from which on it is the opposite, ascending; there is one
+  std::vector<int64_t> turns;  // lengths from which on it is the opposite, ascending; none within a shorter context
   bool at(int64_t length) const;
   Dim of(const Dim& length) const;
 };

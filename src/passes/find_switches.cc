@@ -60,7 +60,7 @@ class Finder {
       if (made_of(made_)) made_.insert(v);
       if (places.count(v) || made_.count(v)) continue;
       const std::optional<ByLength> truth = by_length(graph_, lengths_, v, context_.phase, context_.length);
-      if (!truth) continue;
+      if (!truth || truth->turns.empty()) continue;
       answers_.emplace_back(v, *truth);
       made_.insert(v);
     }

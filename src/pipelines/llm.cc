@@ -170,7 +170,28 @@ Status load_with_context(Model::Impl& m, const LoadOptions& options) {
   if (!bound.empty() && m.folder.context_length > m.context_length)
     m.folder.notes.push_back("the context is " + std::to_string(m.context_length) + " tokens, not the " +
                              std::to_string(m.folder.context_length) + " that are declared: " + bound);
+  note_what_is_lost(m, options);
   return Status::ok();
+}
+
+// What config.json declares of attention and the graph does not do: other tokens than the model was made for are right then.
+void note_what_is_lost(Model::Impl& m, const LoadOptions& options) {
+  if (!m.in_place || options.window > 0) return;
+  const std::string but = ", but the graph of " + m.folder.model_file.filename().string() + " ";
+  const Graph& graph = m.in_place->compiled().graph;
+  const auto is_attention = [](const Node& n) { return n.is("Attention", "situ"); };
+  const auto may_hide = [&](const Node& n) {
+    return n.is("Softmax") || (is_attention(n) && (n.has_input(3) || n.attr_int("window", 0) > 0));
+  };
+  if (m.folder.window > 0 && m.folder.window < m.context_length &&
+      std::any_of(graph.nodes.begin(), graph.nodes.end(), is_attention) &&
+      std::none_of(graph.nodes.begin(), graph.nodes.end(), may_hide))
+    m.folder.notes.push_back("config.json declares a window of " + std::to_string(m.folder.window) + " tokens" + but +
+                             "has none: every token sees all before it");
+  if (m.folder.long_rope > 0 && m.folder.long_rope < m.context_length && !m.in_place->switches().any())
+    m.folder.notes.push_back("config.json declares other rotary factors for more than " +
+                             std::to_string(m.folder.long_rope) + " tokens (long rope)" + but +
+                             "has one set of them for every length");
 }
 
 // Of an export whose extents are all fixed the context is the number of its keys, whatever the model was made for.

@@ -138,6 +138,31 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
   return Status::ok();
 }
 
+// A number of tokens that is only compared with what the graph does: 0 where it is none.
+int64_t told_count(const Json& json, const char* key) {
+  const auto it = json.find(key);
+  return it != json.end() && it->is_number_unsigned() ? static_cast<int64_t>(it->get<uint64_t>()) : 0;
+}
+
+// Windows as Mistral, Qwen 2 and Gemma 3 declare them, long ropes as Phi 3 does, in both spellings of transformers.
+void read_attention_facts(const Json& config, ModelFolder* m) {
+  const auto used = config.find("use_sliding_window");
+  const auto layers = config.find("layer_types");
+  const bool unused = used != config.end() && *used == Json(false),
+             none = layers != config.end() && layers->is_array() &&
+                    std::none_of(layers->begin(), layers->end(),
+                                 [](const Json& layer) { return layer == "sliding_attention"; });
+  if (!unused && !none) m->window = told_count(config, "sliding_window");
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Json& rope = child(config, key);
+    for (const char* type : {"type", "rope_type"}) {
+      if (text(rope, type) != "longrope" && text(rope, type) != "su") continue;
+      m->long_rope = std::max(told_count(rope, "original_max_position_embeddings"),
+                              told_count(config, "original_max_position_embeddings"));
+    }
+  }
+}
+
 Status read_transformers(ModelFolder* m) {
   const fs::path config = m->folder / "config.json", generation = m->folder / "generation_config.json";
   if (there(config)) {
@@ -157,6 +182,7 @@ Status read_transformers(ModelFolder* m) {
         SITU_RETURN_IF_ERROR(token_count(config, *json, key, &m->context_length));
     for (const char* key : {"max_source_positions", "max_encoder_position_embeddings"})
       if (encoder) SITU_RETURN_IF_ERROR(token_count(config, *json, key, &m->source_length));
+    read_attention_facts(text_config, m);
     SITU_RETURN_IF_ERROR(read_eos(config, *json, &m->eos_ids));
     if (!m->lookup_file.empty()) SITU_RETURN_IF_ERROR(read_media_tokens(config.string(), *json, &m->media));
   }
