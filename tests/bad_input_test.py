@@ -565,12 +565,12 @@ class SideFilesTest(CliTest):
         for name in ("config", "generation_config", "genai_config"):
             with self.subTest(name):
                 self.refused(self.run_with(**{name: pointer}), f"{name}.json: a {words}")
-        work = self.folder / "pointers"
-        tiny_exports.write_model(next(s for s in tiny_models.SPECS if s.name == "genai"), work)
-        model = onnx.load(work / "model.onnx")
-        onnx.save(model, work / "model.onnx", save_as_external_data=True, location="model.onnx_data", size_threshold=0)
-        (work / "model.onnx_data").write_text(pointer)
-        self.refused(Run("run", work, "--prompt-ids", IDS), "model.onnx_data", words)
+        self.run_with(config="{}")
+        work = self.folder / "work"
+        graph = work / self.config["model"]["decoder"]["filename"]
+        onnx.save(onnx.load(graph), graph, save_as_external_data=True, location="weights.data", size_threshold=0)
+        (work / "weights.data").write_text(pointer)
+        self.refused(Run("run", work, "--prompt-ids", IDS), "weights.data", words)
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root, to be somebody else")
     def test_a_folder_that_may_not_be_entered(self):

@@ -26,9 +26,11 @@ class Grammar {
   // vocabulary: the width of the model's logits, which may be wider or narrower than the tokenizer's vocabulary.
   // The first grammar for a tokenizer and a width builds what the next ones share: 0.2 s and 22 MB for 49,152 tokens.
   // After that a schema takes some ms, and each call below some tens of us.
-  // Errors name what is wrong: the source is no valid schema, expression or grammar; a keyword or feature is not
-  // supported (none is left out in silence); no answer can match; it is too large; the tokens of the tokenizer have
-  // no bytes of their own (its decoder looks at their neighbours). Nothing but `source` is read.
+  // Errors name what is wrong, of a schema with its place (#/properties/a): the source is no valid schema, expression
+  // or grammar; a keyword, format or feature is not supported; no answer can match; it is too large; the tokens of the
+  // tokenizer have no bytes of their own (its decoder looks at their neighbours). Nothing is left out in silence but
+  // annotations: those of JSON Schema, OpenAPI's (nullable, the formats of numbers, byte, binary, password), x-*,
+  // propertyOrdering, markdownDescription. Nothing but `source` is read.
   static Result<Grammar> compile(const Tokenizer& tokenizer, GrammarKind kind, std::string_view source,
                                  int64_t vocabulary);
 
