@@ -107,8 +107,8 @@ class ContextTest(GraphCase):
         for spec, cases in {
             LEARNED: {"learned positions": ({}, "positions", "table of 64 rows")},
             ROTARY: {"tables of a fused operator": ({"rotary": fused_rotary}, "Rotary", "table of 64 rows"),
-                     "cut tables": ({"rotary": cut_tables}, "Slice", "cuts 64 rows"),
-                     "a cut mask": ({"mask": cut_mask}, "Slice", "cuts 64 rows")},
+                     "cut tables": ({"rotary": cut_tables}, "Slice", "cuts at 64"),
+                     "a cut mask": ({"mask": cut_mask}, "Slice", "cuts at 64")},
         }.items():
             plain = self.write("plain", spec, {})
             ids = self.generate(plain, LONG[:CONTEXT - 2], "--naive", "--context", CONTEXT, count=3)["output_ids"]

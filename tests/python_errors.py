@@ -27,7 +27,7 @@ class ErrorsTest(PythonTest):
                             ("kv_type 'f8'", lambda: situ.load(self.path, kv_type="f8")),
                             ("no tokenizer.json", lambda: self.model.generate("text")),
                             ("no tokenizer.json", lambda: self.model.decode([1])),
-                            ("no chat template", lambda: self.model.encode_chat([{"role": "user", "content": "x"}])),
+                            ("no tokenizer.json", lambda: self.model.encode_chat([{"role": "user", "content": "x"}])),
                             ("id -1, outside the vocabulary", lambda: self.model.generate([-1])),
                             ("the prompt is empty", lambda: self.model.generate([])), ("does not fit the context", lambda: self.model.generate([1] * 1000)),
                             ("top_p", lambda: self.model.generate([1], top_p=2)),

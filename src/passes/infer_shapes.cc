@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 
 #include "passes/pass.h"
 
@@ -151,14 +152,20 @@ Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& info
   return Status::ok();
 }
 
-// What is cut at the length of the sequence, a table or a cache, bounds it: whether it does is seen by what reads the
-// part.
+// Where a cut bends at some length, as at the end of a table or of a cache, shorter sequences may be all that is right:
+// who reads the part shows it.
 void note_cut(PassContext& context, const Node& node, const ValueInfo& part) {
-  if (!node.is("Slice") || !node.has_input(0)) return;
-  const Shape& whole = context.graph.values[node.in[0]].info.shape;
-  for (size_t i = 0; i < whole.size() && i < part.shape.size(); ++i)
-    if (whole[i].is_const() && !part.shape[i].is_const() && !context.holds.count(whole[i].value()))
-      context.holds[whole[i].value()] = node.label() + " cuts " + whole[i].str() + " rows";
+  if (!node.is("Slice")) return;
+  for (const Dim& d : part.shape) {
+    std::vector<int64_t> numbers;
+    if (!d.is_const()) d.piecewise_linear(&numbers);
+    for (const int64_t n : numbers) {
+      const int64_t at = std::abs(std::max(n, -INT64_MAX));
+      for (const int64_t tokens : {at, at - 1})
+        if (tokens > 1 && !context.holds.count(tokens))
+          context.holds[tokens] = node.label() + " cuts at " + std::to_string(at);
+    }
+  }
 }
 
 // Results of nodes whose operands are constants, as constants. Those that only folded nodes read are let go.

@@ -75,11 +75,12 @@ Status load_tokenizer(Model::Impl& m) {
   return Status::ok();
 }
 
-Status load_engine(Model::Impl& m, const LoadOptions& options) {
+// `declared`: tokens of a context that nobody asks for.
+Status load_engine(Model::Impl& m, const LoadOptions& options, int64_t declared) {
   EngineOptions engine;
   engine.names = m.folder.names;
   engine.context_length = options.context_length > 0 || options.window > 0 ? m.context_length : 0;
-  engine.declared_context = m.folder.context_length;
+  engine.declared_context = declared;
   set_source_length(m, &engine);
   engine.memory = options.memory;
   const int64_t beams = default_beams(m.folder.generation);
@@ -162,19 +163,8 @@ Status load_engine(Model::Impl& m, const LoadOptions& options) {
   return Status::ok();
 }
 
-// What the graphs hold is the context where nobody asks for another one, whatever the configuration declares.
-Status load_with_context(Model::Impl& m, const LoadOptions& options) {
-  SITU_RETURN_IF_ERROR(load_engine(m, options));
-  m.context_length = m.in_place ? m.in_place->context() : m.naive->context();
-  const std::string& bound = m.in_place ? m.in_place->shortest().bound : m.naive->shortest().bound;
-  if (!bound.empty() && m.folder.context_length > m.context_length)
-    m.folder.notes.push_back("the context is " + std::to_string(m.context_length) + " tokens, not the " +
-                             std::to_string(m.folder.context_length) + " that are declared: " + bound);
-  note_what_is_lost(m, options);
-  return Status::ok();
-}
-
-// What config.json declares of attention and the graph does not do: other tokens than the model was made for are right then.
+// What config.json declares of attention and the graph does not do: other tokens than the model was made for are right
+// then.
 void note_what_is_lost(Model::Impl& m, const LoadOptions& options) {
   if (!m.in_place || options.window > 0) return;
   const std::string but = ", but the graph of " + m.folder.model_file.filename().string() + " ";
@@ -192,6 +182,24 @@ void note_what_is_lost(Model::Impl& m, const LoadOptions& options) {
     m.folder.notes.push_back("config.json declares other rotary factors for more than " +
                              std::to_string(m.folder.long_rope) + " tokens (long rope)" + but +
                              "has one set of them for every length");
+}
+
+// What the graphs hold is the context where nobody asks for another one, whatever the configuration declares. Where
+// that declares none, kDefaultContext may be more than there is memory for.
+Status load_with_context(Model::Impl& m, const LoadOptions& options) {
+  constexpr int64_t kLeastContext = 32;
+  Status status = load_engine(m, options, m.folder.context_length);
+  const bool open = options.context_length == 0 && options.window == 0 && m.folder.context_length == 0;
+  for (int64_t most = kDefaultContext / 2; open && !status.is_ok() && most >= kLeastContext; most /= 2)
+    status = load_engine(m, options, most);
+  SITU_RETURN_IF_ERROR(status);
+  m.context_length = m.in_place ? m.in_place->context() : m.naive->context();
+  const std::string& bound = m.in_place ? m.in_place->shortest().bound : m.naive->shortest().bound;
+  if (!bound.empty() && m.folder.context_length > m.context_length)
+    m.folder.notes.push_back("the context is " + std::to_string(m.context_length) + " tokens, not the " +
+                             std::to_string(m.folder.context_length) + " that are declared: " + bound);
+  note_what_is_lost(m, options);
+  return Status::ok();
 }
 
 // Of an export whose extents are all fixed the context is the number of its keys, whatever the model was made for.

@@ -29,8 +29,8 @@ struct ModelFolder {
   InputNames names;
   int64_t context_length = 0;  // 0: not declared
   int64_t source_length = 0;   // most tokens that an encoder takes, or rows that it makes; 0: not declared
-  // What config.json says of attention and rotary factors, which the graph has or has lost: tokens that each token sees,
-  // and the length from which on factors are other ones. 0: nothing.
+  // What config.json says of attention and rotary factors, which the graph has or has lost: tokens that each token
+  // sees, and the length from which on factors are other ones. 0: nothing.
   int64_t window = 0, long_rope = 0;
   std::vector<int64_t> eos_ids;
   GenerationConfig generation;

@@ -170,7 +170,7 @@ static Result<Compiled> try_compile(const Graph& imported, const EngineOptions& 
 }
 
 Result<Compiled> compile(const Graph& imported, const EngineOptions& options, PackStore* packs, const GraphUse& use) {
-  constexpr int kMostTries = 4;
+  constexpr int kMostTries = 6;
   const int64_t source = source_length_of(options), wanted = use.encoder ? source : context_of(options);
   Lengths lengths{wanted, use.encoder ? source : std::max(wanted, options.declared_context), source};
   const bool asked = !use.encoder && options.context_length > 0;
