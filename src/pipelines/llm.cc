@@ -12,6 +12,7 @@
 #include "passes/embedding_merge.h"
 #include "passes/embeddings.h"
 #include "passes/fixed_window.h"
+#include "pipelines/declared.h"
 #include "pipelines/draft.h"
 #include "pipelines/other_variants.h"
 #include "pipelines/out_of_memory.h"
@@ -49,16 +50,6 @@ int64_t rows_of_table(const Graph& graph) {
     if (by_input && table.present() && table.rank() == 2) rows = table.dims()[0];
   }
   return rows;
-}
-
-// Rows of a source: what the files say. Else ids are as many as the decoder's; but how many rows arrays become, nobody
-// says before they are there: room for so many is address space alone.
-void set_source_length(const Model::Impl& m, EngineOptions* engine) {
-  constexpr int64_t kRowsOfArrays = 16384;  // some 6 minutes of sound
-  engine->source_length = m.folder.source_length > 0 ? m.folder.source_length : m.folder.context_length;
-  if (m.folder.source_length > 0 || !m.files.encoder || !takes_open_arrays(m.files.encoder->graph)) return;
-  engine->counted_source = engine->source_length > 0 ? engine->source_length : m.context_length;
-  engine->source_length = std::max(kRowsOfArrays, m.context_length);
 }
 
 // A folder without a tokenizer takes ids. That it has one which was not downloaded is worth a note.
@@ -161,27 +152,6 @@ Status load_engine(Model::Impl& m, const LoadOptions& options, int64_t declared)
   m.vocabulary = logits.back().value();
   if (m.files.encoder) m.source_vocabulary = rows_of_table(m.files.encoder->graph);
   return Status::ok();
-}
-
-// What config.json declares of attention and the graph does not do: other tokens than the model was made for are right
-// then.
-void note_what_is_lost(Model::Impl& m, const LoadOptions& options) {
-  if (!m.in_place || options.window > 0) return;
-  const std::string but = ", but the graph of " + m.folder.model_file.filename().string() + " ";
-  const Graph& graph = m.in_place->compiled().graph;
-  const auto is_attention = [](const Node& n) { return n.is("Attention", "situ"); };
-  const auto may_hide = [&](const Node& n) {
-    return n.is("Softmax") || (is_attention(n) && (n.has_input(3) || n.attr_int("window", 0) > 0));
-  };
-  if (m.folder.window > 0 && m.folder.window < m.context_length &&
-      std::any_of(graph.nodes.begin(), graph.nodes.end(), is_attention) &&
-      std::none_of(graph.nodes.begin(), graph.nodes.end(), may_hide))
-    m.folder.notes.push_back("config.json declares a window of " + std::to_string(m.folder.window) + " tokens" + but +
-                             "has none: every token sees all before it");
-  if (m.folder.long_rope > 0 && m.folder.long_rope < m.context_length && !m.in_place->switches().any())
-    m.folder.notes.push_back("config.json declares other rotary factors for more than " +
-                             std::to_string(m.folder.long_rope) + " tokens (long rope)" + but +
-                             "has one set of them for every length");
 }
 
 // What the graphs hold is the context where nobody asks for another one, whatever the configuration declares. Where
