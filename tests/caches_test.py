@@ -84,6 +84,7 @@ class CachesTest(GraphCase):
             with self.subTest(name):
                 for options in ((), ("--naive",)):
                     self.assertEqual(self.generate(path, SHORT, *options)["output_ids"], ids, options)
+        self.refused(Run("run", self.write("huge", LEARNED, handed_on([1, 2**40], reads=added)), "--prompt-ids", IDS), "past_extra.0", "too large")
         self.refused(Run("run", self.write("of no name", LEARNED, handed_on([1, 8], reads=added, present="extra")), "--prompt-ids", IDS), "past_extra.0", "no known meaning")
 
     # -- steps of one token

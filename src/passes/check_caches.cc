@@ -95,7 +95,7 @@ class Caches {
     for (int64_t i = 0; i < t.count(); ++i) {
       const auto number = static_cast<int64_t>(random.view().as<float>()[i] * 63);
       if (type == DType::kF16)
-        t.view().as<uint16_t>()[i] = static_cast<uint16_t>(0x3c00 + 16 * (number + 64));  // 1 to 2
+        t.view().as<uint16_t>()[i] = static_cast<uint16_t>(0x3c00 + 16 * (number + 64));  // 1 to 4
       else if (type == DType::kBF16)
         t.view().as<uint16_t>()[i] = static_cast<uint16_t>(0x3f80 + number / 2 + 32);
       else if (dtype_bytes(type) == 1)

@@ -61,7 +61,10 @@ class Tables {
     const int64_t given = rotary ? 0 : n.attr_int("axis", 0), rank = rank_of(table),
                   axis = given < 0 ? given + rank : given;
     if (length < 1 || !prober_.known(table) || !prober_.host(index) || axis < 0 || axis >= rank) return std::nullopt;
-    // An encoder has all of its tokens at once.
+    // An encoder has all of its tokens at once; a table of distances between them is none of positions.
+    const Shape& indices = graph_.values[index].info.shape;
+    const auto by_token = [](const Dim& d) { return d.depends_on(kSymS); };
+    if (context_.encoder && std::count_if(indices.begin(), indices.end(), by_token) > 1) return std::nullopt;
     const int64_t tokens = context_.encoder ? length : 1, past = length - tokens;
     const Result<Tensor> read = prober_.host_value(index, tokens, past);
     if (!read.is_ok() || dtype_is_float(read->type())) return std::nullopt;

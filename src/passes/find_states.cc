@@ -232,6 +232,8 @@ static Status start_states(PassContext& context) {
   return graph.sort();
 }
 
+constexpr int64_t kMostZeros = int64_t{1} << 30;  // bytes
+
 // A state that every step hands on as it is stays what a sequence begins with: zeros. Nothing is kept for it.
 static Status leave_out_passed(PassContext& context) {
   Graph& graph = context.graph;
@@ -248,9 +250,13 @@ static Status leave_out_passed(PassContext& context) {
     if (s.rule != StateRule::kPassThrough) continue;
     Value& past = graph.values[s.past];
     const bool read = !readers[static_cast<size_t>(s.past)].empty();
+    const std::string what = "state '" + past.name + "' " + shape_str(past.info.shape, &graph.symbol_names());
     if (read && !shape_is_const(past.info.shape))
-      return Status::error("state '" + past.name + "' " + shape_str(past.info.shape, &graph.symbol_names()) +
-                           " is handed on as it is: its extents are not known");
+      return Status::error(what + " is handed on as it is: its extents are not known");
+    int64_t bytes = std::max<int64_t>(1, dtype_bytes(past.info.type));
+    for (size_t i = 0; read && i < past.info.shape.size(); ++i)
+      if (__builtin_mul_overflow(bytes, past.info.shape[i].value(), &bytes) || bytes < 0 || bytes > kMostZeros)
+        return Status::error(what + " is too large: it takes more than " + std::to_string(kMostZeros) + " bytes");
     context.note("state handed on", past.name, "zeros at every step");
     if (!read) continue;
     past.constant = Tensor::allocate(past.info.type, shape_values(past.info.shape));

@@ -154,9 +154,9 @@ Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& info
 
 // Where a cut bends at some length, as at the end of a table or of a cache, shorter sequences may be all that is right:
 // who reads the part shows it.
-void note_cut(PassContext& context, const Node& node, const ValueInfo& part) {
-  if (!node.is("Slice")) return;
-  for (const Dim& d : part.shape) {
+void note_cut(PassContext& context, const Node& node, const std::vector<ValueInfo>& infos) {
+  if (!node.is("Slice") || infos.empty()) return;
+  for (const Dim& d : infos[0].shape) {
     std::vector<int64_t> numbers;
     if (!d.is_const()) d.piecewise_linear(&numbers);
     for (const int64_t n : numbers) {
@@ -273,7 +273,7 @@ Status infer_shapes(PassContext& context) {
     } catch (const DimTooLong& e) {
       return Status::error(node.label() + ": " + e.what());
     }
-    note_cut(context, node, infos[0]);
+    note_cut(context, node, infos);
     if (foldable(context, node, infos, folder.last_view(node))) {
       folder.fold(node, infos);
       continue;
