@@ -45,7 +45,6 @@ class DynamicInt8 : public testing::TestWithParam<Kind> {
   }
   Model load(LoadOptions options = {}) {
     options.context_length = 96;
-    options.sequences = 8;
     options.pack_cache = false;
     Result<Model> model = Model::load(path_.string(), options);
     EXPECT_TRUE(model.is_ok()) << model.status().message();

@@ -40,7 +40,6 @@ Prompt prompt_of(int64_t length, int64_t seed) { return {source(length, seed), {
 
 TEST_P(EncoderDecoder, SequencesTogetherAreAsAlone) {
   LoadOptions options;
-  options.sequences = 8;
   Result<Model> model = Model::load(path_.string(), options);
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   const int64_t lengths[] = {1, 7, 40, 13};
@@ -93,7 +92,6 @@ TEST_P(EncoderDecoder, SequencesTogetherAreAsAlone) {
 
 TEST_P(EncoderDecoder, AListOfPromptsGivesWhatEachGivesAlone) {
   LoadOptions options;
-  options.sequences = 4;
   Result<Model> model = Model::load(path_.string(), options);
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   std::vector<std::vector<int64_t>> prompts;

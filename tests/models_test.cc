@@ -225,7 +225,8 @@ TEST_P(Folder, ForksAndSharedPrefixesGiveTheSameTokens) {
   for (int i = 0; i < 2; ++i) {
     GenerateOptions options;
     options.max_new_tokens = static_cast<int64_t>(want.size());
-    options.ignore_eos = options.prefix_cache = true;
+    options.ignore_eos = true;
+    options.prefix_cache = PrefixReuse::kAll;
     Result<Generation> g = model->generate(prompt, options, nullptr);
     ASSERT_TRUE(g.is_ok()) << g.status().message();
     EXPECT_EQ(g->output_ids, want);
@@ -272,7 +273,6 @@ TEST_P(Folder, SequencesTogetherAreAsAlone) {
   if (refused().count(name_)) GTEST_SKIP() << "refused";
   LoadOptions load;
   load.chunk = 16;
-  load.sequences = 3;
   Result<Model> model = Model::load(path_.string(), load);
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   if (impl_of(*model).in_place->has_replaced_states()) GTEST_SKIP() << "its state is of one sequence";
@@ -331,7 +331,6 @@ TEST_P(Folder, WhatOnlyLogitsNeedIsComputedForTheirTokens) {
   if (name_ == "phi3-int4") GTEST_SKIP() << "the attention of its last layer is not used";
   constexpr int64_t kTokens = 16;
   LoadOptions load;
-  load.batch = kTokens;
   Result<Model> model = Model::load(path_.string(), load);
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   InPlaceEngine& engine = *impl_of(*model).in_place;

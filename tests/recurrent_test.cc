@@ -88,7 +88,6 @@ class Recurrent : public testing::TestWithParam<Kind> {
   }
   Model load(LoadOptions options = {}) {
     if (options.window == 0) options.context_length = 128;
-    options.sequences = std::max<int64_t>(options.sequences, 8);
     options.pack_cache = false;
     Result<Model> model = Model::load(path_.string(), options);
     EXPECT_TRUE(model.is_ok()) << model.status().message();
@@ -383,7 +382,7 @@ TEST_P(Recurrent, PrefixesAreSharedWhereTheirStatesAreKept) {
   ASSERT_NE(impl_of(model).in_place->prefixes(), nullptr);
   GenerateOptions options;
   options.max_new_tokens = 9;
-  options.prefix_cache = true;
+  options.prefix_cache = PrefixReuse::kAll;
   const auto run = [&](const Tokens& prompt) {
     const Result<Generation> g = model.generate(prompt, options, nullptr);
     EXPECT_TRUE(g.is_ok()) << g.status().message();
@@ -462,11 +461,11 @@ TEST_P(Recurrent, RunsWithoutOptionalPasses) {
 // Prefixes that are kept give way to sequences that need their slots.
 TEST_P(Recurrent, KeptPrefixesGiveWay) {
   LoadOptions options;
-  options.batch = 1;
+  const StepWidth width(1);
   Model model = load(options);
   GenerateOptions generate;
   generate.max_new_tokens = 3;
-  generate.prefix_cache = true;
+  generate.prefix_cache = PrefixReuse::kAll;
   for (int64_t i = 0; i < 120; ++i) {
     const Result<Generation> g = model.generate(prompt_of(9 + i % 5, i), generate, nullptr);
     ASSERT_TRUE(g.is_ok()) << i << ": " << g.status().message();
@@ -485,7 +484,7 @@ TEST_P(Recurrent, AWindowKeepsTheRowsThatAreRead) {
   wide.window = 100;
   narrow.window = 8;
   narrow.chunk = 4;
-  narrow.batch = 2;
+  const StepWidth width(2);
   Model plain = load(), windowed = load(wide), endless = load(narrow);
   Session a = session(plain), b = session(windowed), c = session(endless);
   expect_near(greedy(b, prompt_of(30, 2), 20), greedy(a, prompt_of(30, 2), 20));

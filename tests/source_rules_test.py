@@ -44,8 +44,9 @@ LAYERS = {
     "text": {"base"},
     "audio": {"base"},
     "vision": {"base", "text"},
-    "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text", "audio", "vision"},
-    "speech": {"situ", "base", "generate", "text", "audio", "pipelines"},
+    "requests": {"situ", "base", "generate", "runtime", "text"},
+    "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text", "audio", "vision", "requests"},
+    "speech": {"situ", "base", "generate", "text", "audio", "pipelines", "requests"},
     "cli": {"situ", "base", "kernels", "generate", "text", "pipelines"},
     "python": {"situ"},
 }
@@ -222,6 +223,22 @@ class Layers(unittest.TestCase):
         wrong = [f"{path}:{line}: {name}" for path in cpp(tests=True) + cpp("include/")
                  for line, quoted, name in includes(path) if quoted and resolve(name) is None]
         self.assertEqual(wrong, [], "write the path below src/ or include/")
+
+
+class Loops(unittest.TestCase):
+    """Tokens are fed by one loop, the scheduler's; and by who steps sessions himself, between its steps."""
+
+    def test_one_loop_feeds_tokens(self):
+        engine = re.compile(r"(?:in_place|naive|engine)(?:_|\(\))?(?:->|\.)step\(")
+        model = re.compile(r"(?:\bserved\.|impl_->|strand\(\)\.|strand->)step\(")
+        callers = {"engine": [], "model": []}
+        for path in cpp():
+            if layer(path) in {"requests", "pipelines", "speech", "cli", "python"}:
+                text = without_comments(read(path))
+                callers["engine"] += [path] * len(engine.findall(text))
+                callers["model"] += [path] * len(model.findall(text))
+        self.assertEqual(set(callers["engine"]), {"src/requests/served.cc"})
+        self.assertEqual(sorted(callers["model"]), ["src/pipelines/llm.cc"] * 2 + ["src/requests/scheduler.cc", "src/requests/served.cc"])
 
 
 class Kernels(unittest.TestCase):

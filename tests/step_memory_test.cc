@@ -69,9 +69,8 @@ bool fails_at(Model& model, const Scene& scene, int64_t n, const Rows& want) {
 LoadOptions small() {
   LoadOptions options;
   options.context_length = 64;
-  options.sequences = 6;
+  options.slots = 6 * 64;
   options.chunk = 8;
-  options.batch = 4;
   options.threads = 1;  // which allocates the same; two would wait for each other beside other tests
   return options;
 }
@@ -118,6 +117,7 @@ TEST_P(StepMemory, SessionsAndNaiveSteps) {
   LoadOptions options = small();
   for (const bool naive : {false, true}) {
     options.naive = naive;
+    if (naive) options.slots = 0;
     Model model = load(options);
     Session want = session_of(model, 1, some_tokens(4, 1));
     const std::vector<float> logits = copy_of(want.step(some_tokens(2, 2)).value());

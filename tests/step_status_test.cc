@@ -59,8 +59,7 @@ TEST_P(StepStatus, WrongFeedsLeaveTheOthers) {
     for (const bool naive : {false, true}) {
       LoadOptions options;
       options.context_length = 32;
-      options.sequences = 8;
-      options.batch = batch;
+      const StepWidth width(batch);
       options.chunk = 8;
       options.naive = naive;
       Model with = load(options), without = load(options);
@@ -79,8 +78,8 @@ TEST_P(StepStatus, AFeedWithoutRoomLeavesTheOthers) {
   for (const int64_t batch : {32, 2}) {
     LoadOptions options;
     options.context_length = 32;
-    options.sequences = 2;  // 64 slots
-    options.batch = batch;
+    options.slots = 64;
+    const StepWidth width(batch);
     options.chunk = 8;
     Model with = load(options), without = load(options);
     // 16 slots are free, and the first feed takes 10 of them.
@@ -108,7 +107,8 @@ TEST_P(StepStatus, WithAWindowToo) {
   LoadOptions options;
   options.window = 8;
   options.chunk = 8;
-  options.batch = 4;
+  const StepWidth width(4);
+  options.slots = 60;
   Result<Model> tried = Model::load(path_.string(), options);
   if (!tried.is_ok()) GTEST_SKIP() << tried.status().message();
   Model& model = *tried;

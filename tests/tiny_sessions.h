@@ -57,7 +57,7 @@ inline Session session_of(Model& model, int64_t number, const Tokens& tokens = {
 
 inline int64_t free_slots(Model& model) {
   const auto& engine = impl_of(model).in_place;
-  return engine ? engine->states().free_slots() : 0;
+  return impl_of(model).between_steps([&] { return engine ? engine->states().free_slots() : 0; });
 }
 
 inline std::vector<float> copy_of(std::span<const float> row) { return {row.begin(), row.end()}; }

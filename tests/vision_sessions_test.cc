@@ -51,8 +51,6 @@ class VisionSessions : public testing::TestWithParam<const char*> {
       }
     }
     LoadOptions options;
-    options.sequences = 12;
-    options.batch = 8;
     options.pack_cache = false;
     options.chunk = 7;
     Result<Model> model = Model::load(folder_.string(), options);
@@ -175,7 +173,8 @@ TEST_P(VisionSessions, BatchesAndPrefixes) {
   std::vector<Prompt> prompts;
   for (const Case& c : cases_) prompts.push_back(c.prompt);
   GenerateOptions options;
-  options.ignore_eos = options.prefix_cache = true;
+  options.ignore_eos = true;
+  options.prefix_cache = PrefixReuse::kAll;
   options.max_new_tokens = static_cast<int64_t>(cases_[0].answer.size());
   for (const bool again : {false, true}) {
     const Result<std::vector<Generation>> answers = model_->generate(prompts, options, {});
@@ -208,9 +207,9 @@ TEST_P(VisionSessions, BatchesAndPrefixes) {
       EXPECT_EQ(seen->cached_tokens, first) << c.name;
     }
     EXPECT_GE(seen->cached_tokens, first) << c.name;
-    options.prefix_cache = false;
+    options.prefix_cache = PrefixReuse::kOff;
     const Result<Generation> anew = model_->generate(other, options, {});
-    options.prefix_cache = true;
+    options.prefix_cache = PrefixReuse::kAll;
     ASSERT_TRUE(anew.is_ok());
     EXPECT_EQ(seen->output_ids, anew->output_ids) << c.name;
     // From where the kept tokens end in the midst of a picture.

@@ -14,6 +14,12 @@ namespace situ {
 
 inline constexpr int64_t kMostBeams = 256;
 
+enum class PrefixReuse {
+  kOff,
+  kPrompts,  // rows that were computed as rows of a prompt
+  kAll,      // rows of answers too: what is computed token by token here may have been computed together there
+};
+
 // Tokens are chosen as transformers' generate does, in its order: bias, penalties, bans, forced and suppressed tokens,
 // and when sampling temperature, top-k, top-p, min-p, typical, then the draw. Errors of generate() name the option and
 // its value. What is not set is what generation_config.json says (for an encoder-decoder without that file:
@@ -88,8 +94,8 @@ struct GenerateOptions {
   int64_t num_return = 1;  // answers in Generation::answers, at most beams
 
   // Guesses so many tokens at most by what followed the last ones where they came before, and checks all of them in one
-  // step: the same answer in fewer steps where a text repeats itself. Less than LoadOptions::batch; 0: off. Not with
-  // beams.
+  // step: the same answer in fewer steps where a text repeats itself. Less than the tokens of which a step gives
+  // logits, 64 where there is memory; 0: off. Not with beams.
   int64_t prompt_lookup = 0;
   // The same, but guessed by LoadOptions::draft.
   int64_t draft_tokens = 0;
@@ -98,10 +104,14 @@ struct GenerateOptions {
   std::optional<int64_t> logprobs;  // report log-probabilities, with so many alternatives for each token
   bool echo = false;                // the prompt's text before the answer's
 
-  // Uses the state that earlier generations kept of the prompt's beginning, and keeps that of prompt and answer until
-  // its slots are needed; with LoadOptions::window, as long as no token has left it. What is computed token by token
-  // here may have been computed together there: the same but for rounding.
-  bool prefix_cache = false;
+  // Answers to the prompt, each drawn by a seed of its own: seed, seed + 1, ...; Generation::answers has them in this
+  // order. Not with beams.
+  int64_t choices = 1;
+
+  // What is used of the states that earlier requests left, with LoadOptions::window as long as no token has left it,
+  // and is kept of this one until slots are needed, or a quarter of all is kept. Rows of prompts are what they are
+  // whoever computes them; rows of answers differ from them in last bits.
+  PrefixReuse prefix_cache = PrefixReuse::kPrompts;
 };
 
 struct TokenLogprob {
@@ -114,10 +124,9 @@ struct Token {
   std::string text;  // whole characters only; empty while one, or a stop string, is incomplete, or without a tokenizer.
                      // An answer that ends within a character ends with U+FFFD, as the decoder has it
   std::optional<double> logprob;  // when asked for
+  size_t choice = 0;              // of GenerateOptions::choices
 };
-// Called for every generated token; false stops the generation. It may use the model: other sessions, other
-// generations. Where logits of the same step are still to be read (several prompts, guesses) they are copied first, and
-// the ledger says so.
+// Called for every generated token, by the thread that waits for the answer; false ends it behind this token.
 using TokenCallback = std::function<bool(const Token&)>;
 
 // Why an answer ended.
@@ -129,11 +138,13 @@ enum class FinishReason {
   kLength,      // max_new_tokens or the context length
   kCancelled,   // Model::interrupt_when, be it before the first token
   kNotStarted,  // the same, of a prompt that was still to come
+  kDeadline,    // Request::deadline
   kError,       // what comes next could not be computed or chosen: Generation::error says why
 };
-// "stop" for the first three reasons, "length", "cancelled", "not_started", "error"; "" for kNone.
+// "stop" for the first three reasons, "length", "cancelled", "not_started", "deadline", "error"; "" for kNone.
 constexpr const char* finish_reason_name(FinishReason reason) {
-  constexpr const char* kNames[] = {"", "stop", "stop", "stop", "length", "cancelled", "not_started", "error"};
+  constexpr const char* kNames[] = {"",          "stop",        "stop",     "stop", "length",
+                                    "cancelled", "not_started", "deadline", "error"};
   return kNames[static_cast<int>(reason)];
 }
 

@@ -14,18 +14,17 @@ struct LoadOptions {
   int threads = 0;             // at most 1,024; 0: one per CPU that the process may use
   bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
   int64_t context_length = 0;  // most tokens of a session; 0: what the model declares, if it holds as many
-  // Bytes for weights, activations and state; what the first two leave is state of so many tokens, which all sessions
-  // and kept prefixes share, in shorter chunks where those asked for leave none. 0: room for so many `sequences` of the
-  // whole context. A full state gives up kept prefixes, then steps fail.
+  // Bytes for weights, activations and state; what the first two leave is state of so many tokens, which all requests,
+  // sessions and kept prefixes share, in shorter chunks where those asked for leave none. 0: the state may grow to half
+  // of what the machine, and the process's control group, have free. What does not fit is refused.
   int64_t memory = 0;
-  int64_t sequences = 1;  // address space only; pages that no token has reached cost nothing
-  int64_t chunk = 512;    // most tokens in one step; more where tokens depend on later ones of their prompt, or
-                          // where the graph computes prompts as a whole only
-  int64_t batch = 32;     // most sequences in one step; at least 1
+  int64_t slots = 0;    // tokens of state, exactly so many; 0: what `memory` leaves
+  int64_t chunk = 512;  // most tokens in one step; more where tokens depend on later ones of their prompt, or
+                        // where the graph computes prompts as a whole only
   // Tokens attend to the last `window` tokens, themselves included, and to the first `sink` ones (Xiao et al.,
   // StreamingLLM, arXiv 2309.17453; distances between tokens stay what they are); but layers with a window of the
   // model's own that is no wider keep to that alone. Sequences then have no end (2^24 tokens), and take state for
-  // `window` + `sink` + 2 (`chunk` + `batch`) tokens; a smaller `memory` makes chunks shorter, and is an error where
+  // `window` + `sink` + 2 (`chunk` + 64) tokens; a smaller `memory` makes chunks shorter, and is an error where
   // chunks of 1 do not fit. 0: no window but the model's own. Error: attention that is not recognised, positions from a
   // table that ends.
   int64_t window = 0, sink = 0;

@@ -16,30 +16,10 @@
 
 #include "situ/generate.h"
 #include "situ/load_options.h"
-#include "situ/prompt.h"
+#include "situ/request.h"
 #include "situ/status.h"
 
 namespace situ {
-
-// Bytes written since the model was loaded or the ledger was reset, by kind.
-struct LedgerReading {
-  int64_t computed = 0;  // new values
-  int64_t copied = 0;    // bytes that already existed elsewhere
-  int64_t packed = 0;    // weights re-laid out at load
-};
-
-struct PerplexityOptions {
-  int64_t context = 0;  // tokens of a window; 0: the model's context length
-  int64_t stride = 0;  // from one window to the next, less than a window; 0: half of one. Each token is scored once, in
-                       // the first window that has it
-};
-struct Perplexity {
-  int64_t tokens = 0;    // that were scored: all but the first
-  double mean_nll = 0;   // of their negative log-likelihoods, natural logarithm; infinite where one had probability 0
-  double value() const;  // exp(mean_nll)
-  double ms = 0;
-  int64_t bytes_copied = 0;
-};
 
 // What the model is and how it was placed, for tools.
 struct ModelFacts {
@@ -56,8 +36,8 @@ struct ModelFacts {
   int64_t state_bytes_per_token = 0;
   int64_t slots = 0;  // tokens that the state has room for
   int64_t kernel_calls_per_token = 0;
-  std::string one_sequence;  // why prompts are computed one after the other; empty: together, up to LoadOptions::batch
-                             // of them. Single tokens share steps in any case
+  std::string one_sequence;  // why prompts are computed one after the other; empty: together.
+                             // Single tokens share steps in any case
   double load_ms = 0;
   int64_t packed_bytes = 0;         // weights laid out anew by this load
   int64_t mapped_packed_bytes = 0;  // weights as a file has them that an earlier load saved
@@ -75,9 +55,9 @@ class Session {
   ~Session();
 
   // Feeds tokens (ids in [0, vocabulary)) and returns the logits [vocabulary] after the last one, valid
-  // until the model's next step. `logits`, [vocabulary] if not empty: they are computed there, and are the caller's; a
-  // graph that cannot (half precision, logits of all tokens) has them copied or converted. Errors: an id out of range,
-  // the context length exceeded, the state or memory full; the session is then what it was, or empty where the
+  // until the session's next step. `logits`, [vocabulary] if not empty: they are computed there, and are the caller's;
+  // a graph that cannot (half precision, logits of all tokens) has them copied or converted. Errors: an id out of
+  // range, the context length exceeded, the state or memory full; the session is then what it was, or empty where the
   // beginning of what it was has left the window.
   Result<std::span<const float>> step(std::span<const int64_t> tokens, std::span<float> logits = {});
   int64_t length() const;
@@ -99,7 +79,9 @@ class Session {
   std::unique_ptr<Impl> impl_;
 };
 
-// A loaded model. Move-only. One thread at a time may call it or its sessions.
+// A loaded model. Move-only. Any number of threads may call it at once, and its sessions, each by one thread at a time:
+// what they ask for is computed by one thread of the runtime that the models of a process share, requests in the same
+// steps, sessions between them.
 class Model {
  public:
   // `path`: a folder (onnxruntime-genai, Optimum) or one .onnx file. Errors name file, node and values;
@@ -109,6 +91,10 @@ class Model {
   Model& operator=(Model&&) noexcept;
   ~Model();
 
+  // Asks for answers and returns at once. Errors: those of generate() that are known before anything is computed;
+  // kBusy: too many requests wait.
+  Result<Ticket> submit(Request request);
+
   // Continues the prompt. Errors: a prompt that step() would refuse, an option out of its range, what fails before the
   // first token. What fails later ends the answer, which keeps what it has: FinishReason::kError.
   Result<Generation> generate(std::span<const int64_t> prompt, const GenerateOptions& options,
@@ -116,9 +102,9 @@ class Model {
   // The same from arrays, and with a prompt of the decoder's own. Errors: also those of the encoder's inputs: one that
   // is missing, unknown, or of another type or extent.
   Result<Generation> generate(const Prompt& prompt, const GenerateOptions& options, const TokenCallback& on_token);
-  // Several prompts, each with the answer it has alone: tokens and seed do not depend on the others. Up to
-  // LoadOptions::batch are computed together, as far as they have room. `on_token` says whose a token is; false ends
-  // that answer. Beams: one by one. Errors: as above; a failing answer ends alone, unless all fail before a token.
+  // Several prompts, each with the answer it has alone: tokens and seed do not depend on the others. They share steps
+  // as far as they have room. `on_token` says whose a token is; false ends that answer. Errors: as above; a failing
+  // answer ends alone, unless all fail before a token.
   using BatchCallback = std::function<bool(size_t prompt, const Token&)>;
   Result<std::vector<Generation>> generate(std::span<const std::vector<int64_t>> prompts,
                                            const GenerateOptions& options, const BatchCallback& on_token);
@@ -132,9 +118,9 @@ class Model {
   Result<Session> new_session(const Prompt& prompt);
   // As Session::step for each of several sessions, in as few steps as it takes: what it gives for each, in the same
   // order. One that is refused (an error of Session::step; a session that was there before in the list) is what it was,
-  // and the others have what a step without it gives them, to the bit. Logits are valid until the model's next step; or
-  // computed into `logits`, [feeds, vocabulary], as there, one row behind the other, wherever their spans say.
-  // Errors of the whole step, after which all sessions are what they were (but see Session::step): kInterrupted;
+  // and the others have what a step without it gives them, to the bit. Logits are valid until the next step of these
+  // sessions; or computed into `logits`, [feeds, vocabulary], as there, one row behind the other, wherever their spans
+  // say. Errors of the whole step, after which all sessions are what they were (but see Session::step): kInterrupted;
   // kNoRoom, where memory runs out; `logits` of another size; a value that a kernel cannot use.
   struct Feed {
     Session* session = nullptr;
@@ -144,8 +130,8 @@ class Model {
   Result<std::vector<Logits>> step(std::span<const Feed> feeds, std::span<float> logits = {});
 
   // How well the model foretells these tokens, as the documentation of transformers computes it for texts that are
-  // longer than the context. Up to LoadOptions::batch tokens are scored in a step; a side thread adds them up while the
-  // next step runs. Errors: those of step(), fewer than 2 tokens, windows that do not fit.
+  // longer than the context. Up to 64 tokens are scored in a step. Errors: those of step(), fewer than 2 tokens,
+  // windows that do not fit.
   Result<Perplexity> perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options);
 
   // Whoever sets the flag, a signal handler for one, ends within milliseconds what the model computes: generate()
@@ -175,6 +161,7 @@ class Model {
   bool has_chat_template() const;
   Result<std::vector<int64_t>> encode_chat(const std::vector<Message>& messages) const;
 
+  Stats stats() const;
   LedgerReading ledger() const;
   void reset_ledger();
   ModelFacts facts() const;

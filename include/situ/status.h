@@ -18,14 +18,15 @@ enum class Code {
   kContextExceeded,   // more tokens than the context, or the encoder's table, holds
   kNoRoom,            // state or memory are full
   kInterrupted,       // Model::interrupt_when
+  kBusy,              // as many requests wait as may: later there is room
   kInternal,          // none of these
 };
 // "ok", "invalid_argument", "not_found", "unsupported_model", "bad_file", "context_exceeded", "no_room", "interrupted",
-// "internal".
+// "busy", "internal".
 constexpr const char* code_name(Code code) {
   constexpr const char* kNames[] = {"ok",       "invalid_argument", "not_found", "unsupported_model",
                                     "bad_file", "context_exceeded", "no_room",   "interrupted",
-                                    "internal"};
+                                    "busy",     "internal"};
   return kNames[static_cast<int>(code)];
 }
 

@@ -1,56 +1,54 @@
 #include "base/side_thread.h"
 
+#include <unistd.h>
+
 #include <system_error>
 #include <utility>
 
 namespace situ {
 
-SideThread::SideThread(bool beside) {
-  if (!beside) return;
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error&) {
-  }
-}
-
 SideThread::~SideThread() {
-  if (!thread_.joinable()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
+  ended_ = true;
+  news_.fetch_add(1);
+  news_.notify_all();
+  thread_.clear();  // which joins it
 }
 
 void SideThread::post(std::function<void()> job) {
-  ++posted_;
-  if (!thread_.joinable()) return job();
   {
     const std::lock_guard lock(mutex_);
+    if (process_ != getpid()) {
+      jobs_.clear();
+      thread_.clear();
+      try {
+        thread_.emplace_back([this] { run(); });
+      } catch (const std::system_error&) {
+        return;
+      }
+      process_ = getpid();
+    }
     jobs_.push_back(std::move(job));
   }
-  changed_.notify_all();
-}
-
-void SideThread::wait(size_t jobs) {
-  if (!thread_.joinable()) return;
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return done_ >= jobs; });
+  news_.fetch_add(1);
+  news_.notify_all();
 }
 
 void SideThread::run() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return ended_ || !jobs_.empty(); });
+  for (;;) {
+    const unsigned seen = news_.load();
     if (ended_) return;
-    const std::function<void()> job = std::move(jobs_.front());
-    jobs_.pop_front();
-    lock.unlock();
-    job();
-    lock.lock();
-    ++done_;
-    changed_.notify_all();
+    std::function<void()> job;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!jobs_.empty()) {
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      }
+    }
+    if (job)
+      job();
+    else
+      news_.wait(seen);
   }
 }
 

@@ -1,40 +1,41 @@
-// A thread of its own for small jobs that are to be done while the program computes something else.
+// A thread of its own for small jobs that had better be done while the program computes something else.
 #pragma once
 
-#include <condition_variable>
-#include <cstddef>
+#include <sys/types.h>
+
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <thread>
+#include <vector>
+
+#include "base/process_thread.h"
 
 namespace situ {
 
-// Does jobs one after the other, in the order in which they were given. One thread at a time may call it.
+// Does jobs one after the other, in the order in which they were given, by a thread that begins with the first one, in
+// a child of fork() too. Any thread may call it.
 class SideThread {
  public:
-  // `beside` false, or no thread left in the system: post() does the job itself.
-  explicit SideThread(bool beside = true);
+  SideThread() = default;
   // Ends after the job that it is at; those behind it are dropped.
   ~SideThread();
   SideThread(const SideThread&) = delete;
   SideThread& operator=(const SideThread&) = delete;
 
-  // Jobs must not throw. They are counted from 1.
+  // The job must not throw, and whoever needs it done must be able to do it himself: where the system has no thread
+  // left nobody else does it.
   void post(std::function<void()> job);
-  size_t posted() const { return posted_; }
-  // Returns when so many jobs are done: what they wrote can be read then.
-  void wait(size_t jobs);
 
  private:
   void run();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  std::mutex mutex_;  // of what follows
   std::deque<std::function<void()>> jobs_;
-  size_t posted_ = 0, done_ = 0;
-  bool ended_ = false;
-  std::thread thread_;
+  std::vector<ProcessThread> thread_;  // one, once there was a job
+  pid_t process_ = 0;                  // that has it
+  std::atomic<unsigned> news_{0};
+  std::atomic<bool> ended_{false};
 };
 
 }  // namespace situ

@@ -1,6 +1,8 @@
 #include "base/side_thread.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -9,30 +11,22 @@
 namespace situ {
 namespace {
 
-TEST(SideThread, DoesItsJobsInOrder) {
-  for (const bool beside : {true, false}) {
-    std::vector<int> order;
-    SideThread thread(beside);
-    for (int i = 0; i < 1000; ++i) {
-      thread.post([&order, i] { order.push_back(i); });
-      if (i % 100 == 99) {
-        thread.wait(thread.posted());
-        EXPECT_EQ(order.size(), static_cast<size_t>(i) + 1);
-      }
-    }
-    thread.wait(1000);
-    for (int i = 0; i < 1000; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
-  }
+void wait_for(const std::atomic<int>& done, int count) {
+  for (int seen = done; seen < count; seen = done) done.wait(seen);
 }
 
-TEST(SideThread, ThePosterGoesOn) {
-  std::atomic<bool> open = false;
+TEST(SideThread, DoesItsJobsInOrder) {
+  std::vector<int> order;
+  std::atomic<int> done{0};
   SideThread thread;
-  thread.post([&] {
-    while (!open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  });
-  open = true;  // never reached if post() did the job
-  thread.wait(1);
+  for (int i = 0; i < 1000; ++i)
+    thread.post([&, i] {
+      order.push_back(i);
+      ++done;
+      done.notify_all();
+    });
+  wait_for(done, 1000);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
 }
 
 TEST(SideThread, EndsWithJobsLeft) {
@@ -46,6 +40,28 @@ TEST(SideThread, EndsWithJobsLeft) {
       });
   }
   EXPECT_LE(done, 100);
+}
+
+TEST(SideThread, BeginsAnewInAChild) {
+  SideThread thread;
+  std::atomic<int> done = 0;
+  const auto post = [&] {
+    thread.post([&] {
+      ++done;
+      done.notify_all();
+    });
+  };
+  post();
+  wait_for(done, 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    post();
+    wait_for(done, 2);
+    _exit(7);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
 }  // namespace

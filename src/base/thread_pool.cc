@@ -132,6 +132,7 @@ void ThreadPool::end_workers() {
 }
 
 void ThreadPool::run(Job job, void* argument) {
+  const std::lock_guard turn(turn_);
   if (threads_ == 1) return job(argument, 0, 1);
   if (getpid() != process_) try {
       begin_workers();

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/process_thread.h"
@@ -45,8 +46,8 @@ class Barrier {
   std::atomic<unsigned> epoch_{0};
 };
 
-// Owner: whoever runs jobs; run() may be called by one thread at a time. In a child of fork() workers begin anew with
-// the first job, as long as the parent ran none when it forked.
+// Any thread may call run(); jobs of several threads are run one after the other. In a child of fork() workers begin
+// anew with the first job, as long as the parent ran none when it forked.
 class ThreadPool {
  public:
   static constexpr int kMost = 1024;
@@ -58,10 +59,17 @@ class ThreadPool {
 
   int threads() const { return threads_; }
   Barrier& barrier() { return barrier_; }
-  // Work in parts looks at this flag between them and ends early when it is true. Null: none. It must live until
-  // another is given.
-  void interrupt_when(const std::atomic<bool>* flag) { interrupt_ = flag; }
-  bool interrupted() const { return interrupt_ && interrupt_->load(std::memory_order_relaxed); }
+  // Work in parts looks at these flags between them and ends early when one is true. Null: none. They must live until
+  // others are given.
+  void interrupt_when(const std::atomic<bool>* flag, const std::atomic<bool>* other = nullptr) {
+    interrupt_[0] = flag;
+    interrupt_[1] = other;
+  }
+  bool interrupted() const {
+    const auto is_set = [](const std::atomic<bool>* flag) { return flag && flag->load(std::memory_order_relaxed); };
+    return is_set(interrupt_[0].load(std::memory_order_relaxed)) ||
+           is_set(interrupt_[1].load(std::memory_order_relaxed));
+  }
   using Job = void (*)(void* argument, int thread, int threads);
   // Calls job(argument, t, threads()) on every thread (the caller is thread 0); returns when all did.
   void run(Job job, void* argument);
@@ -76,6 +84,7 @@ class ThreadPool {
   void end_workers();
 
   const int threads_;
+  std::mutex turn_;  // of who runs a job
   Waiting for_job_, for_workers_;
   Barrier barrier_;
   Job job_ = nullptr;
@@ -83,7 +92,7 @@ class ThreadPool {
   std::atomic<unsigned> epoch_{0};
   std::atomic<int> running_{0};
   std::atomic<bool> stop_{false};
-  const std::atomic<bool>* interrupt_ = nullptr;
+  std::atomic<const std::atomic<bool>*> interrupt_[2] = {};
   pid_t process_;  // of the workers
   std::vector<ProcessThread> workers_;
 };

@@ -76,7 +76,8 @@ class Conversation {
         options_(arguments.generate),
         terminal_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)),
         colours_(isatty(STDERR_FILENO)) {
-    options_.prefix_cache = options_.end_of_turn = true;
+    options_.end_of_turn = true;
+    options_.prefix_cache = PrefixReuse::kAll;
     if (arguments.system) set_system(*arguments.system);
   }
 

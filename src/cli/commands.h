@@ -22,7 +22,7 @@ struct LoadArguments {
   std::optional<std::string> memory;
   bool naive = false, no_pack_cache = false;
   int threads = 0;
-  int64_t context = 0, chunk = 512, window = 0, sink = 0;
+  int64_t context = 0, chunk = 512, window = 0, sink = 0, slots = 0;
 };
 // Error: names the argument.
 Status load_options(const LoadArguments& arguments, LoadOptions* options);
@@ -46,8 +46,6 @@ struct RunArguments : LoadArguments {
 int run(RunArguments arguments);
 // A conversation: the same options, but for prompts.
 int chat(RunArguments arguments);
-// The same, and room for what is to be generated.
-Status load_options(const RunArguments& arguments, LoadOptions* options);
 // Why the text of --seed is no seed, or "": the parser itself would take -1 and numbers of more than 64 bits for
 // others.
 std::string whole_seed(const std::string& text);
@@ -93,6 +91,13 @@ struct BenchArguments {
   std::string depths = "0", kv_type = "auto";
   std::optional<std::string> streams;
   int reps = 3, threads = 0;
+  int64_t slots = 0;
+  // Of --streams:
+  std::optional<int64_t> requests;
+  std::optional<double> rate, temperature, top_p;
+  std::optional<std::string> prompts, answers;  // "A-B"
+  bool sample = false;
+  PrefixReuse reuse = PrefixReuse::kOff;
   bool json = false, no_pack_cache = false;
 };
 int bench(const BenchArguments& arguments);

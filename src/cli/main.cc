@@ -21,6 +21,11 @@ void add_variant_option(CLI::App& command, std::vector<std::string>& variants) {
       ->type_name("VARIANT");
 }
 
+void add_slots_option(CLI::App& command, int64_t& slots) {
+  command.add_option("--slots", slots, "Tokens of state, exactly so many")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+}
+
 void add_load_options(CLI::App& command, situ::cli::LoadArguments& arguments) {
   command.add_option("--threads", arguments.threads, "Threads (default: one per usable CPU)")
       ->check(CLI::Range(1, int{situ::ThreadPool::kMost}));
@@ -28,8 +33,10 @@ void add_load_options(CLI::App& command, situ::cli::LoadArguments& arguments) {
       .add_option("--context", arguments.context,
                   "Tokens that the sequence may hold (default: the model's; 4096 where it says nothing)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  command.add_option("--memory", arguments.memory,
-                     "Budget for weights, arena and state, e.g. 2GiB (default: as much state as the context)");
+  command.add_option(
+      "--memory", arguments.memory,
+      "Budget for weights, arena and state, e.g. 2GiB (default: the state may grow to half of what is free)");
+  add_slots_option(command, arguments.slots);
   command.add_option("--chunk", arguments.chunk, "Most prompt tokens in one step")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   CLI::Option* window = command
@@ -43,6 +50,14 @@ void add_load_options(CLI::App& command, situ::cli::LoadArguments& arguments) {
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
   add_variant_option(command, arguments.variants);
   command.add_flag("--no-pack-cache", arguments.no_pack_cache, "Neither use nor save packed weights of other runs");
+}
+
+void add_prefix_cache_option(CLI::App& command, situ::PrefixReuse& reuse) {
+  const std::map<std::string, situ::PrefixReuse> names{
+      {"off", situ::PrefixReuse::kOff}, {"prompts", situ::PrefixReuse::kPrompts}, {"all", situ::PrefixReuse::kAll}};
+  command.add_option("--prefix-cache", reuse, "What is used of the state of earlier prompts: off, prompts or all")
+      ->transform(CLI::CheckedTransformer(names))
+      ->option_text("off|prompts|all");
 }
 
 // What `run` and `chat` have in common.
@@ -118,6 +133,7 @@ int run_command_line(int argc, char** argv) {
        {std::pair<CLI::App*, RunArguments&>{run_command, run_arguments}, {chat_command, chat_arguments}})
     add_run_options(*command, arguments);
   add_report_options(*run_command, run_arguments.generate);
+  add_prefix_cache_option(*run_command, run_arguments.generate.prefix_cache);
   run_command
       ->add_option("--trace", run_arguments.trace, "Write what each thread ran when, for Perfetto or chrome://tracing")
       ->check([](const std::string& file) { return file.empty() ? std::string("a file is wanted") : std::string(); });
@@ -171,11 +187,35 @@ int run_command_line(int argc, char** argv) {
   bench_command->add_option("--kv-type", bench_arguments.kv_type, "Element type of attention states (default: auto)")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
   bench_command->add_option("--vs", bench_arguments.versus, "Compare with: naive")->check(CLI::IsMember({"naive"}));
+  CLI::Option* streams = bench_command
+                             ->add_option("--streams", bench_arguments.streams,
+                                          "Requests in flight, of -p prompt and -n answer tokens each: 1,4,16")
+                             ->excludes(bench_command->get_option("--vs"))
+                             ->excludes(bench_command->get_option("-d"));
+  bench_command->add_option("--requests", bench_arguments.requests, "So many in all (default: as many as --streams)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->needs(streams);
   bench_command
-      ->add_option("--streams", bench_arguments.streams,
-                   "Answer so many prompts of -p tokens together, -n tokens each: 1,4,16")
-      ->excludes(bench_command->get_option("--vs"))
-      ->excludes(bench_command->get_option("-d"));
+      ->add_option("--rate", bench_arguments.rate, "They arrive at random, so many a second on average (Poisson)")
+      ->check(CLI::PositiveNumber)
+      ->needs(streams);
+  bench_command->add_option("--prompt", bench_arguments.prompts, "Prompt tokens A-B, drawn evenly, in place of -p")
+      ->type_name("A-B")
+      ->needs(streams);
+  bench_command->add_option("--answer", bench_arguments.answers, "Answer tokens A-B, drawn evenly, in place of -n")
+      ->type_name("A-B")
+      ->needs(streams);
+  CLI::Option* sample =
+      bench_command->add_flag("--sample", bench_arguments.sample, "Draw tokens at random")->needs(streams);
+  bench_command->add_option("--temperature", bench_arguments.temperature, "Of --sample (1)")
+      ->check(CLI::NonNegativeNumber)
+      ->needs(sample);
+  bench_command->add_option("--top-p", bench_arguments.top_p, "Of --sample (1)")
+      ->check(CLI::Range(0.0, 1.0))
+      ->needs(sample);
+  add_slots_option(*bench_command, bench_arguments.slots);
+  bench_arguments.reuse = situ::PrefixReuse::kOff;
+  add_prefix_cache_option(*bench_command, bench_arguments.reuse);
   bench_command->add_flag("--json", bench_arguments.json, "Print one JSON object");
 
   const std::pair<CLI::App*, bool*> packing[] = {{inspect_command, &inspect_arguments.no_pack_cache},

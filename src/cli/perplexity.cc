@@ -14,7 +14,6 @@ int perplexity(const PerplexityArguments& a) {
   if (const Status good = check_utf8(*text, a.file); !good.is_ok()) return fail(good.message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
-  load.batch = 64;  // tokens that are scored in one step: their logits are 4 bytes times the vocabulary each
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
   const Result<std::vector<int64_t>> tokens = model->encode(*text);

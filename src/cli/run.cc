@@ -270,6 +270,7 @@ Status load_options(const LoadArguments& a, LoadOptions* load) {
   if (!memory.is_ok()) return memory.status();
   load->memory = *memory;
   load->chunk = a.chunk;
+  load->slots = a.slots;
   load->window = a.window;
   load->sink = a.sink;
   load->kv_type = a.kv_type;
@@ -277,13 +278,6 @@ Status load_options(const LoadArguments& a, LoadOptions* load) {
   load->draft = a.draft;
   load->variants = a.variants;
   return Status::ok();
-}
-
-Status load_options(const RunArguments& a, LoadOptions* load) {
-  load->sequences = std::max<int64_t>(1, a.generate.beams.value_or(1));
-  load->batch =
-      std::max({load->batch, load->sequences, std::max(a.generate.prompt_lookup, a.generate.draft_tokens) + 1});
-  return load_options(static_cast<const LoadArguments&>(a), load);
 }
 
 int run(RunArguments a) {

@@ -288,9 +288,6 @@ int transcribe(TranscribeArguments a) {
   if (!tensors.is_ok()) return fail(tensors.status().message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
-  load.sequences =
-      std::max({a.speech.beams, a.speech.best_of, int64_t{1}}) * std::max<int64_t>(1, a.speech.batched) + 2;
-  load.batch = std::max<int64_t>(8, load.sequences);
   Result<Model> loaded = Model::load(a.model, load);
   if (!loaded.is_ok()) return fail(loaded.status().message());
   if (!tensors->empty()) return transcribe_inputs(a, *loaded, *tensors);

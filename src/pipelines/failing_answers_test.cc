@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "onnx/test_model.h"
+#include "runtime/compile.h"
 #include "situ/model.h"
 
 namespace situ {
@@ -159,10 +160,8 @@ TEST(FailingAnswers, InAListLeaveTheOthers) {
   failures.emplace_back(short_table(), kShort);
   for (const int64_t batch : {32, 1})
     for (const auto& [table, words] : failures) {
-      LoadOptions load_options;
-      load_options.batch = batch;
-      load_options.sequences = 4;
-      Model model = load(table, load_options);
+      const StepWidth width(batch);
+      Model model = load(table);
       const bool is_short = words == kShort;
       // The last one fails at once.
       const std::vector<Ids> prompts{{0}, {0, 1, 2}, {0}, {is_short ? 5 : 4}};
@@ -198,8 +197,8 @@ TEST(Numbers, OfAnySize) {
   const onnx::test::TempFolder folder;
   folder.write("model.onnx", table_model(chain()));
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  const std::pair<const char*, int64_t LoadOptions::*> counts[] = {
-      {"steps of ", &LoadOptions::batch}, {"room for ", &LoadOptions::sequences}, {"", &LoadOptions::chunk}};
+  const std::pair<const char*, int64_t LoadOptions::*> counts[] = {{"a state of ", &LoadOptions::slots},
+                                                                   {"", &LoadOptions::chunk}};
   for (const auto& [words, count] : counts)
     for (const int64_t value : {int64_t{1} << 20, int64_t{1} << 40, int64_t{1} << 62, kMost - 1, kMost}) {
       LoadOptions options;
@@ -209,7 +208,7 @@ TEST(Numbers, OfAnySize) {
       EXPECT_NE(*words, 0) << model.status().message();
       EXPECT_GT(value, int64_t{1} << 30);
       EXPECT_EQ(model.status().code(), Code::kInvalidArgument);
-      const std::string said = words + std::to_string(value) + " sequences; from 1 to ";
+      const std::string said = words + std::to_string(value) + " slots; from 1 to ";
       EXPECT_NE(model.status().message().find(said), std::string::npos) << model.status().message();
     }
   Model model = load(chain());

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "base/out_of_memory.h"
 #include "pipelines/inspect_memory.h"
 #include "pipelines/inspect_module.h"
 #include "pipelines/inspect_program.h"
-#include "pipelines/out_of_memory.h"
 
 namespace situ {
 namespace {
@@ -114,7 +114,7 @@ OrderedJson describe(const Model::Impl& m, int64_t budget) {
   j["memory"] = memory_json(m, budget);
   j["module"] = module_json(m);
   j["sequences"] = {
-      {"in one step", m.batch()}, {"single tokens in one step", m.sequences()}, {"one at a time", e.one_sequence()}};
+      {"in one step", m.rows_of_one()}, {"single tokens in one step", m.rows()}, {"one at a time", e.one_sequence()}};
   const PackUse& packs = m.in_place->packs();
   j["packed weights"] = {{"packed", packs.packed_bytes},
                          {"mapped", packs.mapped_bytes},

@@ -8,24 +8,23 @@
 
 #include "base/clock.h"
 #include "base/lfs_pointer.h"
+#include "base/out_of_memory.h"
 #include "onnx/share_initialisers.h"
 #include "passes/embedding_merge.h"
 #include "passes/embeddings.h"
 #include "passes/fixed_window.h"
 #include "pipelines/declared.h"
-#include "pipelines/draft.h"
 #include "pipelines/other_variants.h"
-#include "pipelines/out_of_memory.h"
 #include "pipelines/sampling.h"
 #include "pipelines/start.h"
+#include "requests/draft.h"
 #include "text/language_tokens.h"
 
 namespace situ {
 namespace {
 
 constexpr int64_t kMaxContext = int64_t{1} << 24;  // where float positions end
-// Far above what any memory holds, and so low that counts of slots made of them stay within 64 bits.
-constexpr int64_t kMostBatch = int64_t{1} << 20, kMostSequences = int64_t{1} << 30;
+constexpr int64_t kMostSlots = int64_t{1} << 30;   // so that counts made of them stay within 64 bits
 
 // Rows of the table that an encoder's ids index, which are called so where there are other integers: that of a Gather
 // by an integer input; 0: none is.
@@ -56,7 +55,7 @@ int64_t rows_of_table(const Graph& graph) {
 Status load_tokenizer(Model::Impl& m) {
   Result<Tokenizer> tokenizer = Tokenizer::load(m.folder.folder);
   if (tokenizer.is_ok())
-    m.tokenizer = std::move(*tokenizer);
+    m.tokenizer = &m.text_tokenizer.emplace(std::move(*tokenizer));
   else if (tokenizer.status().code() != Code::kNotFound)
     return tokenizer.status();
   else
@@ -74,16 +73,11 @@ Status load_engine(Model::Impl& m, const LoadOptions& options, int64_t declared)
   engine.declared_context = declared;
   set_source_length(m, &engine);
   engine.memory = options.memory;
-  const int64_t beams = default_beams(m.folder.generation);
-  engine.sequences = std::max(options.sequences, beams);
-  // Answers about what was heard or seen are drawn several times where they are doubtful.
-  if (m.files.encoder && !encoder_takes_ids(m.files.encoder->graph))
-    engine.sequences = std::max<int64_t>(engine.sequences, 8);
+  engine.slots = options.slots;
   engine.chunk = options.chunk;
-  engine.batch = std::max(options.batch, beams);
   engine.window = options.window;
   engine.first = options.sink;
-  engine.threads = options.threads;
+  engine.pool = m.runtime->pool();
   engine.pack_cache = options.pack_cache;
   const std::pair<const char*, DType> types[] = {
       {"auto", DType::kNone}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"q8", DType::kI8}};
@@ -99,12 +93,11 @@ Status load_engine(Model::Impl& m, const LoadOptions& options, int64_t declared)
   if (options.naive && options.memory > 0)
     return Status::error(Code::kInvalidArgument,
                          "a memory is for placed programs; the naive mode allocates what it needs");
-  const auto out_of = [](const std::string& what, int64_t most) {
-    return Status::error(Code::kInvalidArgument,
-                         what + " sequences; from 1 to " + std::to_string(most) + " is possible");
-  };
-  if (options.sequences < 1 || options.sequences > kMostSequences)
-    return out_of("room for " + std::to_string(options.sequences), kMostSequences);
+  if (options.slots < 0 || options.slots > kMostSlots)
+    return Status::error(Code::kInvalidArgument, "a state of " + std::to_string(options.slots) + " slots; from 1 to " +
+                                                     std::to_string(kMostSlots) + " is possible");
+  if (options.naive && options.slots > 0)
+    return Status::error(Code::kInvalidArgument, "slots are for placed programs; the naive mode has none");
   if (options.window < 0 || options.sink < 0 || options.window > kMaxContext || options.sink > kMaxContext)
     return Status::error(Code::kInvalidArgument, "a window of " + std::to_string(options.window) +
                                                      " tokens, and the first " + std::to_string(options.sink));
@@ -122,8 +115,6 @@ Status load_engine(Model::Impl& m, const LoadOptions& options, int64_t declared)
   if ((m.files.encoder || !m.files.media.empty()) && !options.draft.empty())
     return Status::error(Code::kInvalidArgument,
                          "no draft: answers of a model with an encoder follow its source, which a draft does not see");
-  if (options.batch < 1 || options.batch > kMostBatch)
-    return out_of("steps of " + std::to_string(options.batch), kMostBatch);
   if (options.memory < 0)
     return Status::error(Code::kInvalidArgument, "a memory of " + std::to_string(options.memory) + " bytes");
   if (options.naive) {
@@ -254,27 +245,6 @@ double peak_rss_mib() {
   return static_cast<double>(usage.ru_maxrss) / 1024.0;
 }
 
-Status Model::Impl::check_ids(std::span<const int64_t> tokens) const {
-  for (size_t i = 0; i < tokens.size(); ++i)
-    if (tokens[i] < 0 || tokens[i] >= vocabulary)
-      return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": token " + std::to_string(i) +
-                                                       " has id " + std::to_string(tokens[i]) +
-                                                       ", outside the vocabulary of " + std::to_string(vocabulary));
-  return Status::ok();
-}
-
-Status Model::Impl::check(std::span<const int64_t> tokens, int64_t length) const {
-  if (tokens.empty())
-    return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": the prompt is empty");
-  SITU_RETURN_IF_ERROR(check_ids(tokens));
-  const int64_t total = length + static_cast<int64_t>(tokens.size());
-  if (total > context_length)
-    return Status::error(Code::kContextExceeded, folder.model_file.string() + ": a prompt of " + std::to_string(total) +
-                                                     " tokens does not fit the context of " +
-                                                     std::to_string(context_length));
-  return Status::ok();
-}
-
 bool Model::Impl::encoder_takes_ids() const {
   return in_place ? in_place->encoder() && in_place->encoder()->takes_ids() : naive->encoder_takes_ids();
 }
@@ -302,139 +272,11 @@ Status Model::Impl::check_session(std::span<const Model::Feed> feeds, size_t i) 
   return Status::ok();
 }
 
-Status Session::Impl::step(std::span<const int64_t> tokens, float* to) {
-  SITU_RETURN_IF_ERROR(model->check(tokens, length()));
-  model->begin_step();
-  Status done = sequence ? model->in_place->step(*sequence, tokens, to) : model->naive->step(naive, tokens, to);
-  if (done.is_ok()) return done;  // what was fed is not lost because the name below finds no memory
-  return done.with_context(model->folder.model_file.string());
-}
-
-Status Session::Impl::encode(const EncoderInput& input, std::span<const int64_t> prompt, std::vector<Stage>* stages) {
-  if (model->takes_media()) {
-    const Status done = sequence ? (model->begin_step(), model->in_place->encode(*sequence, prompt, input, stages))
-                                 : model->naive->encode(naive, prompt, input, stages);
-    return done.with_context(model->folder.folder.string());
-  }
-  StageClock clock(model->ledger());
-  if (!sequence) {
-    const Status done = model->naive->encode(naive, input);
-    if (done.is_ok()) clock.end("encoder", stages);
-    return done.with_context(model->folder.folder.string());
-  }
-  model->begin_step();
-  Result<std::shared_ptr<const Source>> source = model->in_place->encode(input);
-  if (!source.is_ok()) return source.status().with_context(model->folder.folder.string());
-  sequence->clear();
-  sequence->set_source(std::move(*source));
-  clock.end("encoder", stages);
-  return Status::ok();
-}
-
-void Session::Impl::take_prefix(PrefixCache& prefixes, std::span<const int64_t> prompt) {
-  const std::vector<int64_t> keys = sequence->media().keys(prompt.first(prompt.size() - 1));
-  const int64_t whole = static_cast<int64_t>(prompt.size());
-  const Switches& switches = model->in_place->switches();
-  Sequence kept = prefixes.find(keys, switches.stage(whole));
-  if (switches.any()) {
-    kept.remember(prompt.first(static_cast<size_t>(kept.length())));
-    kept.set_whole(whole);
-  }
-  kept.media() = sequence->media();
-  sequence = std::move(kept);
-}
-
-void Session::Impl::keep_prefix(PrefixCache& prefixes, std::span<const int64_t> tokens) const {
-  prefixes.keep(sequence->media().keys(tokens), *sequence, model->in_place->switches().stage(sequence->whole()));
-}
-
-// Takes sessions back to what they are now, unless keep() is called.
-class Model::Impl::Undo {
- public:
-  explicit Undo(std::span<const Feed> feeds) {
-    for (const Feed& f : feeds)
-      if (Session::Impl& s = *f.session; s.sequence)
-        sequences_.emplace_back(*s.model->in_place, *s.sequence);
-      else
-        naive_.emplace_back(&s.naive, s.naive);
-  }
-  ~Undo() {
-    for (auto& [sequence, before] : naive_) *sequence = std::move(before);
-  }
-  Undo(const Undo&) = delete;
-  Undo& operator=(const Undo&) = delete;
-  void keep() {
-    for (InPlaceEngine::Undo& u : sequences_) u.keep();
-    naive_.clear();
-  }
-
- private:
-  std::vector<InPlaceEngine::Undo> sequences_;
-  std::vector<std::pair<NaiveSequence*, NaiveSequence>> naive_;
-};
-
-Result<std::vector<Status>> Model::Impl::step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each,
-                                              float* to) {
-  std::vector<Status> refused;
-  std::vector<size_t> good;  // feeds
-  for (const Feed& f : feeds) {
-    refused.push_back(check(f.tokens, f.session->length()));
-    if (refused.back().is_ok()) good.push_back(refused.size() - 1);
-  }
-  Undo undo(feeds);
-  const size_t most = static_cast<size_t>(sequences());
-  for (size_t first = 0; first < good.size(); first += most) {
-    const std::span<const size_t> group = std::span(good).subspan(first, std::min(most, good.size() - first));
-    SITU_RETURN_IF_ERROR(step_group(feeds, group, each, refused, to));
-    if (to)
-      for (const size_t i : group) to += feeds[i].wanted * vocabulary;
-  }
-  undo.keep();
-  return refused;
-}
-
-// As many as one step takes.
-Status Model::Impl::step_group(std::span<const Feed> feeds, std::span<const size_t> group,
-                               const InPlaceEngine::LogitsOf& each, std::span<Status> refused, float* to) {
-  if (const Feed& only = feeds[group[0]]; group.size() == 1 && (only.wanted == 1 || batch() == 1)) {
-    Status done = only.session->step(only.tokens, to);
-    if (done.code() == Code::kInterrupted) return done;
-    refused[group[0]] = std::move(done);
-    return refused[group[0]].is_ok() && only.wanted > 0 ? each(group[0], logits()) : Status::ok();
-  }
-  std::vector<InPlaceEngine::Feed> sequences;
-  for (const size_t i : group)
-    sequences.push_back(
-        {&*feeds[i].session->sequence, feeds[i].tokens, feeds[i].wanted, feeds[i].apart, feeds[i].whole});
-  begin_step();
-  bool by_each = false;  // an error, which names the file itself
-  const InPlaceEngine::LogitsOf read = [&](size_t i, std::span<const float> row) {
-    const bool copied = in_place->reads_copies();  // and gone behind this
-    const Status status = each(group[i], row);
-    by_each = !status.is_ok();
-    if (copied)
-      for (LikelihoodMeter* m : meters) m->settle();
-    return status;
-  };
-  const std::string file = folder.model_file.string();
-  std::vector<Status> status(group.size());
-  const Status done = in_place->step(sequences, read, status, to);
-  for (size_t i = 0; i < group.size(); ++i) refused[group[i]] = status[i].with_context(file);
-  return by_each ? done : done.with_context(file);
-}
-
-Status Model::Impl::step_all(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each) {
-  const Result<std::vector<Status>> refused = step(feeds, each);
-  if (!refused.is_ok()) return refused.status();
-  for (const Status& s : *refused) SITU_RETURN_IF_ERROR(s);
-  return Status::ok();
-}
-
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
-int64_t Session::length() const { return impl_->length(); }
+int64_t Session::length() const { return impl_->strand().length(); }
 
 static Status check_room(const Model::Impl& model, std::span<float> logits, size_t rows) {
   const size_t wanted = rows * static_cast<size_t>(model.vocabulary);
@@ -444,46 +286,51 @@ static Status check_room(const Model::Impl& model, std::span<float> logits, size
                            " logits, for " + std::to_string(wanted) + " of " + std::to_string(rows) + " sessions");
 }
 
+// Computed where the caller wants them, or in the session's own place: other requests take steps meanwhile.
 Result<std::span<const float>> Session::step(std::span<const int64_t> tokens, std::span<float> logits) {
   return or_out_of_memory([&]() -> Result<std::span<const float>> {
     SITU_RETURN_IF_ERROR(check_room(*impl_->model, logits, 1));
-    SITU_RETURN_IF_ERROR(impl_->step(tokens, logits.empty() ? nullptr : logits.data()));
-    return impl_->model->logits();
+    if (logits.empty()) {
+      impl_->logits.resize(static_cast<size_t>(impl_->model->vocabulary));
+      logits = impl_->logits;
+    }
+    SITU_RETURN_IF_ERROR(impl_->model->between_steps(
+        [&] { return or_out_of_memory([&] { return impl_->strand().step(tokens, logits.data()); }); }));
+    return std::span<const float>(logits);
   });
 }
 
 Status Session::rewind(int64_t length) {
-  if (!impl_->sequence) return Status::error(Code::kInvalidArgument, "the naive mode cannot rewind");
-  if (length < 0 || length > impl_->length())
-    return Status::error(Code::kInvalidArgument, "cannot rewind a sequence of " + std::to_string(impl_->length()) +
+  Strand& strand = impl_->strand();
+  if (!strand.sequence) return Status::error(Code::kInvalidArgument, "the naive mode cannot rewind");
+  if (length < 0 || length > strand.length())
+    return Status::error(Code::kInvalidArgument, "cannot rewind a sequence of " + std::to_string(strand.length()) +
                                                      " tokens to " + std::to_string(length));
-  SITU_RETURN_IF_ERROR(impl_->model->in_place->can_rewind(*impl_->sequence, length));
-  if (length == 0)
-    impl_->sequence->clear();
-  else
-    impl_->sequence->rewind(length);
-  return Status::ok();
+  return impl_->model->between_steps([&] {
+    SITU_RETURN_IF_ERROR(impl_->model->in_place->can_rewind(*strand.sequence, length));
+    strand.rewind(length);
+    return Status::ok();
+  });
 }
 
 Result<Session> Session::fork() const {
   return or_out_of_memory([&]() -> Result<Session> {
     Result<Session> other = impl_->model->new_session();
     if (!other.is_ok()) return other;
-    if (impl_->sequence)
-      other->impl_->sequence = impl_->sequence->fork();
-    else
-      other->impl_->naive = impl_->naive;
-    return other;
+    const Status forked = impl_->model->between_steps([&] {
+      return or_out_of_memory([&] {
+        other->impl_->strand() = impl_->strand().fork();
+        return Status::ok();
+      });
+    });
+    return forked.is_ok() ? std::move(other) : forked;
   });
 }
 
-Result<Session> Model::Impl::new_session() {
-  auto s = std::make_unique<Session::Impl>(this);
-  if (in_place)
-    s->sequence.emplace(in_place->new_sequence());
-  else
-    s->naive = naive->new_sequence();
-  return Session(std::move(s));
+Result<Session> Model::Impl::new_session() { return Session(std::make_unique<Session::Impl>(this)); }
+
+Result<Generation> Model::Impl::wait_for(std::unique_ptr<Decoding> decoding) const {
+  return scheduler->submit_part(std::move(decoding), {.follows_flag = true})->result();
 }
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -494,16 +341,20 @@ Model::~Model() = default;
 Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   const Clock::time_point start = Clock::now();
   auto impl = std::make_unique<Impl>();
+  Result<std::shared_ptr<Runtime>> runtime = Runtime::shared(options.threads);
+  if (!runtime.is_ok()) return runtime.status().with_context(path);
+  impl->runtime = std::move(*runtime);
   Result<ModelFolder> folder = open_model_folder(path, options.variants);
   if (!folder.is_ok()) return folder.status().or_code(Code::kBadFile);
   impl->folder = std::move(*folder);
+  impl->file = impl->folder.model_file.string();
+  impl->where = impl->folder.folder.string();
   if (const char* error = select_isa_error(); error && *error) return Status::error(Code::kInvalidArgument, error);
   SITU_RETURN_IF_ERROR(import_files(*impl).or_code(Code::kBadFile));
   impl->context_length = options.context_length > 0        ? options.context_length
                          : impl->folder.context_length > 0 ? impl->folder.context_length
                                                            : kDefaultContext;
-  SITU_RETURN_IF_ERROR(
-      bound_by_window(*impl, options).or_code(Code::kInvalidArgument).with_context(impl->folder.model_file.string()));
+  SITU_RETURN_IF_ERROR(bound_by_window(*impl, options).or_code(Code::kInvalidArgument).with_context(impl->file));
   if (options.context_length < 0)
     return Status::error(Code::kInvalidArgument,
                          path + ": a context of " + std::to_string(options.context_length) + " tokens");
@@ -529,15 +380,16 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
     LoadOptions small;
     small.threads = options.threads;
     small.chunk = options.chunk;
-    small.batch = options.batch;  // a session can be rewound so far beyond its window
     small.window = options.window;
     small.sink = options.sink;
     small.pack_cache = options.pack_cache;
     Result<Model> draft = load(options.draft, small);
     if (!draft.is_ok()) return draft.status().with_context("the draft");
     SITU_RETURN_IF_ERROR(check_draft(*impl, impl_of(*draft)).or_code(Code::kInvalidArgument));
-    impl->draft = std::make_unique<Model>(std::move(*draft));
+    impl->draft_model = std::make_unique<Model>(std::move(*draft));
+    impl->draft = &impl_of(*impl->draft_model);
   }
+  impl->runtime->scheduler().add(*impl);
   impl->load_ms = ms_since(start);
   return Model(std::move(impl));
 }
@@ -554,7 +406,8 @@ Result<Session> Model::new_session(const Prompt& prompt) {
     const Result<Start> start = start_of(*impl_, prompt);
     if (!start.is_ok()) return start.status();
     Result<Session> session = impl_->new_session();
-    if (session.is_ok()) SITU_RETURN_IF_ERROR(encode_start(*session->impl_, *start, nullptr));
+    if (session.is_ok())
+      SITU_RETURN_IF_ERROR(impl_->between_steps([&] { return session->impl_->strand().encode(*start, nullptr); }));
     return session;
   });
 }
@@ -572,20 +425,21 @@ Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std:
       const Status status = impl_->check_session(feeds, i);
       rows.push_back(status.is_ok() ? Logits(std::span<const float>()) : Logits(status));
       if (!status.is_ok()) continue;
-      good.push_back({feeds[i].session->impl_.get(), feeds[i].tokens});
+      good.push_back({&feeds[i].session->impl_->strand(), feeds[i].tokens});
       number.push_back(i);
     }
-    const bool together = good.size() <= static_cast<size_t>(impl_->batch()),  // of one program
-        stay = good.size() <= 1 || (together && impl_->in_place->logits_stay());
-    if (logits.empty() && !stay) {
-      impl_->kept.resize(good.size() * static_cast<size_t>(impl_->vocabulary));
-      logits = impl_->kept;
+    if (logits.empty()) {  // a place for all of them, which the first one keeps
+      if (good.empty()) return rows;
+      std::vector<float>& place = impl_of(*feeds[number[0]].session).logits;
+      place.resize(good.size() * static_cast<size_t>(impl_->vocabulary));
+      logits = place;
     }
     const auto add = [&](size_t i, std::span<const float> row) {
       rows[number[i]] = row;
       return Status::ok();
     };
-    Result<std::vector<Status>> refused = impl_->step(good, add, logits.empty() ? nullptr : logits.data());
+    Result<std::vector<Status>> refused =
+        impl_->between_steps([&] { return or_out_of_memory([&] { return impl_->step(good, add, logits.data()); }); });
     if (!refused.is_ok()) return refused.status();
     for (size_t i = 0; i < good.size(); ++i)
       if (!(*refused)[i].is_ok()) rows[number[i]] = std::move((*refused)[i]);
@@ -594,12 +448,8 @@ Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std:
 }
 
 void Model::interrupt_when(const std::atomic<bool>* flag) {
-  if (impl_->in_place)
-    impl_->in_place->interrupt_when(flag);
-  else
-    impl_->naive->interrupt_when(flag);
-  if (impl_->tokenizer) impl_->tokenizer->interrupt_when(flag);
-  if (impl_->draft) impl_->draft->interrupt_when(flag);
+  impl_->interrupt = flag;
+  if (impl_->text_tokenizer) impl_->text_tokenizer->interrupt_when(flag);
 }
 
 template <typename T>
@@ -608,7 +458,7 @@ static Result<T> with_code(Result<T> result, Code code) {
   return result;
 }
 
-bool Model::has_tokenizer() const { return impl_->tokenizer.has_value(); }
+bool Model::has_tokenizer() const { return impl_->tokenizer != nullptr; }
 
 Result<std::vector<int64_t>> Model::encode(const std::string& text) const {
   if (!impl_->tokenizer)
@@ -650,22 +500,31 @@ Result<std::vector<int64_t>> Model::encode_chat(const std::vector<Message>& mess
 }
 
 LedgerReading Model::ledger() const {
-  const Ledger& l = impl_->ledger();
+  const Ledger l = impl_->between_steps([&] { return impl_->Served::ledger(); });
   return {l.computed, l.copied, l.packed};
 }
+
+Stats Model::stats() const { return impl_->scheduler->stats(*impl_); }
 
 Status Model::record(Trace* trace) {
   if (!impl_->in_place)
     return Status::error(Code::kInvalidArgument, "a trace records placed programs; the naive mode has none");
-  impl_->in_place->set_trace(trace);
-  return Status::ok();
+  return impl_->between_steps([&] {
+    impl_->in_place->set_trace(trace);
+    return Status::ok();
+  });
 }
 
 void Model::finish_saving() {
   if (impl_->in_place) impl_->in_place->finish_saving();
 }
 
-void Model::reset_ledger() { impl_->ledger() = Ledger{}; }
+void Model::reset_ledger() {
+  impl_->between_steps([&] {
+    impl_->Served::ledger() = Ledger{};
+    return true;
+  });
+}
 
 ModelFacts Model::facts() const {
   ModelFacts f;

@@ -1,17 +1,18 @@
-// Model::perplexity: the text is fed in windows, and a side thread adds up how likely its tokens were while the next
-// piece is computed.
+// Model::perplexity: the text is fed in windows, and what the model says of its tokens is added up.
 #include <algorithm>
 #include <cmath>
 
 #include "base/clock.h"
+#include "generate/likelihood.h"
 #include "pipelines/llm.h"
+#include "requests/score_decoding.h"
 
 namespace situ {
 
 double Perplexity::value() const { return std::exp(mean_nll); }
 
 Result<Perplexity> Model::perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options) {
-  const std::string file = impl_->folder.model_file.string();
+  const std::string& file = impl_->file;
   const int64_t count = static_cast<int64_t>(tokens.size());
   if (count < 2)
     return Status::error(Code::kInvalidArgument,
@@ -29,36 +30,25 @@ Result<Perplexity> Model::perplexity(std::span<const int64_t> tokens, const Perp
                                                      std::to_string(options.stride) +
                                                      " apart; they are at least 2 long, and overlap");
   const Clock::time_point start = Clock::now();
-  const Ledger before = impl_->ledger();
-  LikelihoodBesideSteps likelihood(*impl_);
-  int64_t scored = 1;  // tokens before this one are
-  for (int64_t begin = 0; scored < count; begin += stride) {
+  std::vector<ScoreDecoding::Window> windows;
+  for (int64_t begin = 0, scored = 1; scored < count; begin += stride) {
     const int64_t end = std::min(begin + context, count);
-    Result<Session> session = new_session();
-    if (!session.is_ok()) return session.status();
-    // What comes before token `scored`, then one token less than is scored: the last is not fed.
-    const auto feed = [&](int64_t from, int64_t to, int64_t wanted) {
-      const Impl::Feed all{&impl_of(*session),
-                           tokens.subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)), wanted, false};
-      return impl_->step_all({&all, 1}, [&](size_t, std::span<const float> logits) {
-        likelihood.meter().add(logits, tokens[static_cast<size_t>(scored++)]);
-        return Status::ok();
-      });
-    };
-    if (scored - 1 > begin) SITU_RETURN_IF_ERROR(feed(begin, scored - 1, 0));
-    while (scored < end) {
-      const int64_t piece = std::min(end - scored, impl_->batch());
-      SITU_RETURN_IF_ERROR(feed(scored - 1, scored - 1 + piece, piece));
-    }
+    if (scored < end) windows.push_back({begin, scored, end});
+    scored = std::max(scored, end);
   }
-  const LikelihoodMeter::Sum sum = likelihood.meter().sum();
+  LikelihoodMeter meter;
+  const Result<Generation> done = impl_->wait_for(std::make_unique<ScoreDecoding>(
+      Strand(*impl_), std::vector<int64_t>(tokens.begin(), tokens.end()), std::move(windows), false,
+      [&](int64_t token, std::span<const float> logits) { meter.add(logits, tokens[static_cast<size_t>(token)]); }));
+  if (!done.is_ok()) return done.status();
+  const LikelihoodMeter::Sum& sum = meter.sum();
   if (sum.not_a_number >= 0)
     return Status::error(file + ": logits of id " + std::to_string(sum.not_a_number) + " are not a number");
   Perplexity p;
   p.tokens = sum.tokens;
   p.mean_nll = sum.nll / static_cast<double>(sum.tokens);
   p.ms = ms_since(start);
-  p.bytes_copied = impl_->ledger().copied - before.copied;
+  p.bytes_copied = static_cast<int64_t>(done->bytes_copied_per_token);
   return p;
 }
 

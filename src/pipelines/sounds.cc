@@ -6,9 +6,9 @@
 #include "audio/audio_reader.h"
 #include "audio/families.h"
 #include "audio/log_mel.h"
+#include "base/out_of_memory.h"
 #include "pipelines/encoder_inputs.h"
 #include "pipelines/llm.h"
-#include "pipelines/out_of_memory.h"
 #include "text/json_file.h"
 
 namespace situ {

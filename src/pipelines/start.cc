@@ -99,15 +99,4 @@ Result<Start> start_of(const Model::Impl& model, const Prompt& prompt) {
   return start;
 }
 
-Status encode_start(Session::Impl& session, const Start& start, std::vector<Stage>* stages) {
-  if (!session.model->has_encoder() && start.source.tensors.empty()) return Status::ok();
-  return session.encode(start.source, start.decoder, stages);
-}
-
-double ms_of(const std::vector<Stage>& stages) {
-  double sum = 0;
-  for (const Stage& s : stages) sum += s.ms;
-  return sum;
-}
-
 }  // namespace situ

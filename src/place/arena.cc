@@ -86,7 +86,7 @@ class Allocator {
     for (Root& r : plan_.ports) {
       if (value(r.value).producer < 0) continue;
       r.offset = end;
-      end += 2 * r.bytes;
+      end += r.bytes;
     }
     plan_.io_bytes = end;
     plan_.arena_bytes = pack_arena(plan_.arena);

@@ -28,7 +28,7 @@ Images read(ModelHandle& self, const nb::list& given) {
           {"", pixels.data(), static_cast<int64_t>(pixels.shape(1)), static_cast<int64_t>(pixels.shape(0))});
     }
   }
-  return value_or_raise(self.alone([&](Model& m) { return read_images(m, sources); }));
+  return value_or_raise(self.apart([&](Model& m) { return read_images(m, sources); }));
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ void bind_images(nb::class_<ModelHandle>& model, nb::module_& m) {
           "encode_with_images",
           [](ModelHandle& self, const std::string& text, bool chat, const Images& images) {
             return value_or_raise(
-                self.alone([&](Model& of) { return encode_with_images(of, ImageText{text, "", chat}, images); }));
+                self.apart([&](Model& of) { return encode_with_images(of, ImageText{text, "", chat}, images); }));
           },
           "text"_a, "chat"_a, "images"_a);
 }

@@ -1,13 +1,10 @@
-// A loaded model as the objects of Python share it. One thread at a time may call a situ::Model: the others wait here,
-// without the GIL. Two locks, one rule: nobody waits for the model with the GIL.
+// A loaded model as the objects of Python share it. One rule: nobody waits for the model with the GIL.
 #pragma once
 
 #include <nanobind/nanobind.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -28,8 +25,6 @@ T value_or_raise(Result<T> result) {
   if (!result.is_ok()) raise_error(result.status().message(), result.status().code());
   return std::move(*result);
 }
-
-using ModelLock = std::unique_lock<std::mutex>;
 
 // Owner of the model. Destroyed with the GIL held.
 class ModelHandle {
@@ -58,28 +53,20 @@ class ModelHandle {
                   ", of which this is a fork; load it in the process that uses it");
   }
 
-  // Needs that no GIL is held. `interrupt`: ends what its owner computes.
-  ModelLock lock(const std::atomic<bool>* interrupt = nullptr) {
-    ModelLock held(mutex_);
-    model_->interrupt_when(interrupt);
-    return held;
-  }
   Model& model() { return *model_; }
   size_t vocabulary() const { return vocabulary_; }
 
-  // Returns work(model), called alone and without the GIL. Needs the GIL.
+  // Returns work(model), called without the GIL. Needs the GIL.
   template <typename Work>
-  auto alone(Work&& work) {
+  auto apart(Work&& work) {
     check_process();
     nanobind::gil_scoped_release no_gil;
-    const ModelLock held = lock();
     return work(*model_);
   }
 
  private:
   std::unique_ptr<Model> model_;
   const size_t vocabulary_;
-  std::mutex mutex_;
   const pid_t process_;
 };
 

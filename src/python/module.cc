@@ -16,7 +16,7 @@
 #include "python/results.h"
 #include "python/session.h"
 #include "python/speech.h"
-#include "python/token_stream.h"
+#include "python/stream.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -29,21 +29,21 @@ using Ids = std::vector<int64_t>;
 
 PyObject* situ_error = nullptr;  // owned by the module
 
-Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_length, int64_t memory, int64_t sequences,
-            int64_t chunk, int64_t batch, int64_t window, int64_t sink, const std::string& kv_type,
-            const nb::bytes& draft, bool pack_cache) {
+Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_length, int64_t memory, int64_t slots,
+            int64_t chunk, int64_t window, int64_t sink, const std::string& kv_type, const nb::bytes& draft,
+            const std::vector<std::string>& variants, bool pack_cache) {
   const std::string file(path.c_str(), path.size());
   const LoadOptions options{.threads = threads,
                             .naive = naive,
                             .context_length = context_length,
                             .memory = memory,
-                            .sequences = sequences,
+                            .slots = slots,
                             .chunk = chunk,
-                            .batch = batch,
                             .window = window,
                             .sink = sink,
                             .kv_type = kv_type,
                             .draft = std::string(draft.c_str(), draft.size()),
+                            .variants = variants,
                             .pack_cache = pack_cache};
   Result<Model> model = [&] {
     nb::gil_scoped_release no_gil;
@@ -52,27 +52,23 @@ Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_leng
   return std::make_shared<ModelHandle>(value_or_raise(std::move(model)));
 }
 
-nb::dict generate(ModelHandle& self, const Ids& ids, const nb::dict& arguments, const Images* images) {
-  const GenerateOptions options = options_of(arguments);
-  const Prompt prompt = prompt_of(ids, images);
-  Attended attended(self);
-  return to_python(value_or_raise(attended.run([&](Model& model) {
-    return model.generate(prompt, options, [&](const Token& token) {
-      attended.give_way(token);
-      return true;
-    });
-  })));
+// What holds the arrays of the prompt lives until its end.
+Ticket submit(ModelHandle& self, const Ids& ids, const nb::dict& arguments, const Images* images, bool interactive) {
+  Request request{prompt_of(ids, images), options_of(arguments), images ? images->memory : nullptr, interactive};
+  return value_or_raise(self.apart([&](Model& m) { return m.submit(std::move(request)); }));
+}
+
+nb::dict generate(const Handle& self, const Ids& ids, const nb::dict& arguments, const Images* images) {
+  PythonStream stream(self, submit(*self, ids, arguments, images, false));
+  while (stream.next()) {
+  }
+  return to_python(value_or_raise(*stream.result()));
 }
 
 nb::list generate_all(ModelHandle& self, const std::vector<Ids>& prompts, const nb::dict& arguments) {
   const GenerateOptions options = options_of(arguments);
-  Attended attended(self);
-  Result<std::vector<Generation>> done = attended.run([&](Model& model) {
-    return model.generate(prompts, options, [&](size_t, const Token& token) {
-      attended.give_way(token);
-      return true;
-    });
-  });
+  Result<std::vector<Generation>> done =
+      attended(self, [&](Model& model) { return model.generate(prompts, options, Model::BatchCallback()); });
   nb::list answers;
   for (const Generation& g : value_or_raise(std::move(done))) answers.append(to_python(g));
   return answers;
@@ -91,7 +87,7 @@ nb::list step_all(const Handle& self, const std::vector<std::pair<PythonSession*
   }
   rows = LogitsRow::for_step(rows, self->vocabulary());
   const auto logits =
-      value_or_raise(Attended(*self).run([&](Model& m) { return m.step(sessions, LogitsRow::place_of(rows)); }, count));
+      value_or_raise(attended(*self, [&](Model& m) { return m.step(sessions, LogitsRow::place_of(rows)); }, count));
   nb::list arrays;
   for (size_t i = 0; i < logits.size(); ++i)
     if (logits[i].is_ok())
@@ -102,55 +98,50 @@ nb::list step_all(const Handle& self, const std::vector<std::pair<PythonSession*
 }
 
 nb::dict perplexity(ModelHandle& self, const Ids& tokens, int64_t context, int64_t stride) {
-  return to_python(
-      value_or_raise(Attended(self).run([&](Model& m) { return m.perplexity(tokens, {context, stride}); })));
+  return to_python(value_or_raise(attended(self, [&](Model& m) { return m.perplexity(tokens, {context, stride}); })));
 }
 
 std::unique_ptr<PythonStream> stream(const Handle& self, const Ids& prompt, const nb::dict& arguments,
                                      const Images* images) {
-  self->check_process();
-  return std::make_unique<PythonStream>(self, prompt_of(prompt, images), images ? images->memory : nullptr,
-                                        options_of(arguments));
+  return std::make_unique<PythonStream>(self, submit(*self, prompt, arguments, images, true));
 }
 
-nb::object next(PythonStream& self) {
-  TokenStream& stream = self.get();
-  Token token;
-  TokenStream::Next got = TokenStream::Next::kNotYet;
-  while (got == TokenStream::Next::kNotYet) {
-    {
-      nb::gil_scoped_release no_gil;
-      got = stream.next(token, kSignals);
-    }
-    if (got == TokenStream::Next::kNotYet && PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
-  if (got == TokenStream::Next::kToken) return to_python(token);
-  return nb::none();
-}
+nb::object to_object(const std::optional<Token>& token) { return token ? to_python(*token) : nb::object(nb::none()); }
 
 nb::object result(PythonStream& self) {
-  const std::optional<Result<Generation>> result = self.get().result();
+  const std::optional<Result<Generation>> result = self.result();
   if (!result) return nb::none();
   return to_python(value_or_raise(*result));
 }
 
 // The error that ended an answer which had tokens before; None: none did.
 nb::object failure(PythonStream& self) {
-  const std::optional<Result<Generation>> result = self.get().result();
+  const std::optional<Result<Generation>> result = self.result();
   if (!result || !result->is_ok() || (*result)->finish_reason != FinishReason::kError) return nb::none();
   return error_object(Status::error((*result)->error_code, (*result)->error));
 }
 
-void close(PythonStream& self) {
-  TokenStream& stream = self.get();
-  nb::gil_scoped_release no_gil;
-  stream.close();
+nb::dict to_python(const Stats& s) {
+  nb::dict d;
+  d["running"] = s.running;
+  d["waiting"] = s.waiting;
+  d["steps"] = s.steps;
+  d["rows"] = s.rows;
+  d["prompt_tokens"] = s.prompt_tokens;
+  d["cached_tokens"] = s.cached_tokens;
+  d["answer_tokens"] = s.answer_tokens;
+  d["preemptions"] = s.preemptions;
+  d["slots"] = s.slots;
+  d["slots_free"] = s.slots_free;
+  d["slots_kept"] = s.slots_kept;
+  d["bytes_copied"] = s.bytes_copied;
+  return d;
 }
 
 Ids encode_chat(ModelHandle& self, const std::vector<std::pair<std::string, std::string>>& messages) {
   std::vector<Model::Message> turns;
   for (const auto& [role, content] : messages) turns.push_back({role, content});
-  return value_or_raise(self.alone([&](Model& m) { return m.encode_chat(turns); }));
+  return value_or_raise(self.apart([&](Model& m) { return m.encode_chat(turns); }));
 }
 
 void bind_model(nb::module_& m) {
@@ -181,37 +172,40 @@ void bind_model(nb::module_& m) {
       .def("session",
            [](const Handle& self) {
              return std::make_unique<PythonSession>(
-                 self, value_or_raise(self->alone([](Model& m) { return m.new_session(); })));
+                 self, value_or_raise(self->apart([](Model& m) { return m.new_session(); })));
            })
       .def_prop_ro("has_tokenizer", [](ModelHandle& self) { return self.model().has_tokenizer(); })
       .def_prop_ro("has_chat_template", [](ModelHandle& self) { return self.model().has_chat_template(); })
       .def(
           "encode",
           [](ModelHandle& self, const std::string& text) {
-            return value_or_raise(self.alone([&](Model& m) { return m.encode(text); }));
+            return value_or_raise(self.apart([&](Model& m) { return m.encode(text); }));
           },
           "text"_a)
       .def(
           "encode_translation",
           [](ModelHandle& self, const std::string& text, const std::string& source, const std::string& target) {
             const Model::Translation t =
-                value_or_raise(self.alone([&](Model& m) { return m.encode_translation(text, source, target); }));
+                value_or_raise(self.apart([&](Model& m) { return m.encode_translation(text, source, target); }));
             return nb::make_tuple(t.ids, t.forced_bos_id);
           },
           "text"_a, "source_language"_a, "target_language"_a)
       .def(
           "decode",
           [](ModelHandle& self, const Ids& ids) {
-            return value_or_raise(self.alone([&](Model& m) { return m.decode(ids); }));
+            return value_or_raise(self.apart([&](Model& m) { return m.decode(ids); }));
           },
           "ids"_a)
       .def("encode_chat", &encode_chat, "messages"_a)
       .def(
-          "ledger", [](ModelHandle& self) { return to_python(self.alone([](Model& m) { return m.ledger(); })); },
+          "ledger", [](ModelHandle& self) { return to_python(self.apart([](Model& m) { return m.ledger(); })); },
           nb::sig("def ledger(self) -> tuple[int, int, int]"))
-      .def("reset_ledger", [](ModelHandle& self) { self.alone([](Model& m) { m.reset_ledger(); }); })
       .def(
-          "facts", [](ModelHandle& self) { return to_python(self.alone([](Model& m) { return m.facts(); })); },
+          "stats", [](ModelHandle& self) { return to_python(self.apart([](Model& m) { return m.stats(); })); },
+          nb::sig("def stats(self) -> dict[str, int]"))
+      .def("reset_ledger", [](ModelHandle& self) { self.apart([](Model& m) { m.reset_ledger(); }); })
+      .def(
+          "facts", [](ModelHandle& self) { return to_python(self.apart([](Model& m) { return m.facts(); })); },
           nb::sig("def facts(self) -> dict[str, typing.Any]"));
 }
 
@@ -254,10 +248,17 @@ void bind_session(nb::module_& m) {
 
 void bind_stream(nb::module_& m) {
   nb::class_<PythonStream>(m, "TokenStream", "The C++ side of situ.Stream.")
-      .def("next", &next, nb::sig("def next(self) -> tuple[int, str, float | None] | None"))
+      .def(
+          "next", [](PythonStream& self) { return to_object(self.next()); },
+          nb::sig("def next(self) -> tuple[int, str, float | None] | None"))
+      .def(
+          "poll", [](PythonStream& self) { return to_object(self.poll()); },
+          nb::sig("def poll(self) -> tuple[int, str, float | None] | None"))
+      .def("ended", &PythonStream::ended)
+      .def("notify", &PythonStream::notify, "event"_a)
       .def("result", &result, nb::sig("def result(self) -> dict[str, typing.Any] | None"))
       .def("failure", &failure, nb::sig("def failure(self) -> SituError | None"))
-      .def("close", &close);
+      .def("close", &PythonStream::close);
 }
 
 }  // namespace
@@ -295,8 +296,8 @@ NB_MODULE(_situ, m) {
   bind_session(m);
   bind_stream(m);
   bind_speech(m);
-  m.def("load", &load, "path"_a, "threads"_a, "naive"_a, "context_length"_a, "memory"_a, "sequences"_a, "chunk"_a,
-        "batch"_a, "window"_a, "sink"_a, "kv_type"_a, "draft"_a, "pack_cache"_a);
+  m.def("load", &load, "path"_a, "threads"_a, "naive"_a, "context_length"_a, "memory"_a, "slots"_a, "chunk"_a,
+        "window"_a, "sink"_a, "kv_type"_a, "draft"_a, "variants"_a, "pack_cache"_a);
   m.def("option_names", &option_names, nb::sig("def option_names() -> list[str]"),
         "The names of the options of generate.");
   m.def("peak_rss_mib", &peak_rss_mib, "Highest resident set of this process so far, MiB.");

@@ -25,6 +25,14 @@ void set_logit_bias(GenerateOptions& options, nb::handle value) {
   options.logit_bias = nb::cast<decltype(options.logit_bias)>(nb::cast<nb::dict>(biases).items());
 }
 
+void set_prefix_cache(GenerateOptions& options, nb::handle value) {
+  const std::string name = nb::cast<std::string>(value);
+  constexpr const char* kNames[] = {"off", "prompts", "all"};
+  const auto* found = std::find(std::begin(kNames), std::end(kNames), name);
+  if (found == std::end(kNames)) throw nb::cast_error();
+  options.prefix_cache = static_cast<PrefixReuse>(found - std::begin(kNames));
+}
+
 struct Option {
   std::string_view name;
   void (*set)(GenerateOptions& options, nb::handle value);  // throws nb::cast_error
@@ -71,7 +79,8 @@ constexpr Option kOptions[] = {
     {"report_perplexity", set<&GenerateOptions::report_perplexity>},
     {"logprobs", set<&GenerateOptions::logprobs>},
     {"echo", set<&GenerateOptions::echo>},
-    {"prefix_cache", set<&GenerateOptions::prefix_cache>},
+    {"choices", set<&GenerateOptions::choices>},
+    {"prefix_cache", set_prefix_cache},
 };
 
 [[noreturn]] void raise_type_error(const std::string& message) { throw nb::type_error(message.c_str()); }

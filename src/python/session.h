@@ -1,4 +1,4 @@
-// A situ::Session that keeps its model alive and waits for its turn with it.
+// A situ::Session that keeps its model alive.
 #pragma once
 
 #include <nanobind/ndarray.h>
@@ -18,14 +18,13 @@ class PythonSession {
  public:
   PythonSession(std::shared_ptr<ModelHandle> model, Session session)
       : model_(std::move(model)), session_(std::make_unique<Session>(std::move(session))) {}
-  // Gives the slots of its tokens back to the model, which no other thread may be calling.
+  // Gives the slots of its tokens back to the model.
   ~PythonSession() {
     nanobind::gil_scoped_release no_gil;
     if (!model_->in_this_process()) {
       static_cast<void>(session_.release());
       return;
     }
-    const ModelLock held = model_->lock();
     session_.reset();
   }
   PythonSession(const PythonSession&) = delete;
@@ -34,8 +33,8 @@ class PythonSession {
   // [vocabulary].
   Logits step(const std::vector<int64_t>& tokens) {
     const LogitsRow::Rows rows = LogitsRow::for_step({row_}, model_->vocabulary());
-    return show(value_or_raise(Attended(*model_).run(
-                    [&](Model&) { return session_->step(tokens, LogitsRow::place_of(rows)); }, tokens.size())),
+    return show(value_or_raise(attended(
+                    *model_, [&](Model&) { return session_->step(tokens, LogitsRow::place_of(rows)); }, tokens.size())),
                 rows[0]);
   }
   // An array of the logits of a step, which are then those of the last one. Its owner holds their row, not the session
@@ -48,15 +47,15 @@ class PythonSession {
     return Logits(logits.data(), {logits.size()}, owner);
   }
   void rewind(int64_t length) {
-    const Status done = model_->alone([&](Model&) { return session_->rewind(length); });
+    const Status done = model_->apart([&](Model&) { return session_->rewind(length); });
     if (!done.is_ok()) raise_error(done.message(), done.code());
   }
   std::unique_ptr<PythonSession> fork() {
     return std::make_unique<PythonSession>(model_,
-                                           value_or_raise(model_->alone([&](Model&) { return session_->fork(); })));
+                                           value_or_raise(model_->apart([&](Model&) { return session_->fork(); })));
   }
   int64_t length() {
-    return model_->alone([&](Model&) { return session_->length(); });
+    return model_->apart([&](Model&) { return session_->length(); });
   }
 
   Session& session() { return *session_; }

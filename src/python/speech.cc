@@ -126,7 +126,7 @@ class Transcription {
   Transcription(std::shared_ptr<ModelHandle> handle, std::variant<std::string, Samples> audio,
                 const SpeechOptions& options)
       : handle_(std::move(handle)), audio_(std::move(audio)) {
-    value_or_raise(Attended(*handle_).run([&](Model& model) -> Result<bool> {
+    value_or_raise(attended(*handle_, [&](Model& model) -> Result<bool> {
       Result<SpeechModel> speech = SpeechModel::of(model);
       if (!speech.is_ok()) return speech.status();
       speech_.emplace(std::move(*speech));
@@ -140,7 +140,7 @@ class Transcription {
   }
 
   nb::object next() {
-    const auto segment = value_or_raise(Attended(*handle_).run([&](Model&) { return stream_->next(); }));
+    const auto segment = value_or_raise(attended(*handle_, [&](Model&) { return stream_->next(); }));
     return segment ? nb::object(to_python(*segment)) : nb::none();
   }
   nb::dict transcript() const { return to_python(stream_->transcript()); }
@@ -154,7 +154,7 @@ class Transcription {
 
 nb::ndarray<nb::numpy, float, nb::ndim<2>> features(const std::shared_ptr<ModelHandle>& handle,
                                                     const Samples& samples) {
-  auto made = value_or_raise(Attended(*handle).run([&](Model& model) -> Result<SpeechModel::Features> {
+  auto made = value_or_raise(attended(*handle, [&](Model& model) -> Result<SpeechModel::Features> {
     const Result<SpeechModel> speech = SpeechModel::of(model);
     if (!speech.is_ok()) return speech.status();
     return speech->features(span_of(samples));

@@ -12,21 +12,37 @@
 
 namespace situ {
 
+// Sequences of one step at most. Beyond it a product costs as much for each row as it does in two steps.
+constexpr int64_t kStepSequences = 64;
+// What engines take that are made from now on; tests make their steps narrower.
+class StepWidth {
+ public:
+  explicit StepWidth(int64_t sequences) : before_(now_) { now_ = sequences; }
+  ~StepWidth() { now_ = before_; }
+  StepWidth(const StepWidth&) = delete;
+  StepWidth& operator=(const StepWidth&) = delete;
+  static int64_t now() { return now_; }
+
+ private:
+  const int64_t before_;
+  static inline int64_t now_ = kStepSequences;
+};
+
 struct EngineOptions {
   InputNames names;
   int64_t context_length = 0;  // tokens per sequence; 0: as many as the graphs hold, up to context_of()
-  int64_t memory = 0;  // bytes for weights, arena, io and state; 0: slots for so many sequences of the whole context
-  int64_t sequences = 1;
+  int64_t memory = 0;  // bytes for weights, arena, io and state; 0: states may take half of what the machine has free
+  int64_t slots = 0;   // tokens of state; 0: what memory leaves
   int64_t source_length = 0;     // most rows of a source, or tokens that an encoder takes; 0: as many as the context
   int64_t counted_source = 0;    // rows of the usual one, which `memory` counts; 0: as many
   int64_t declared_context = 0;  // what the model says; recognition may look as far, whatever context is used
   int64_t chunk = 512;           // most new tokens in one step
-  int64_t batch = 1;             // most sequences whose logits one step gives
-  int64_t window = 0;            // tokens attend to the last so many, and to the `first` first ones; 0: to all
+  int64_t batch = StepWidth::now();  // most sequences whose logits one step gives; fewer where memory is short
+  int64_t window = 0;                // tokens attend to the last so many, and to the `first` first ones; 0: to all
   int64_t first = 0;
-  int threads = 0;               // 0: one per usable CPU
-  bool pack_cache = true;        // packed weights are taken from a file that an earlier start saved, or saved
-  DType kv_type = DType::kNone;  // of attention states; kNone: what passes/store_states.cc decides
+  std::shared_ptr<ThreadPool> pool;  // that computes
+  bool pack_cache = true;            // packed weights are taken from a file that an earlier start saved, or saved
+  DType kv_type = DType::kNone;      // of attention states; kNone: what passes/store_states.cc decides
 };
 constexpr int64_t kDefaultContext = 4096;
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "base/free_memory.h"
 #include "passes/pack_store.h"
-#include "runtime/pool.h"
 
 namespace situ {
 namespace {
@@ -16,6 +16,10 @@ namespace {
 // Activations of one step. An 8B model needs a tenth of this for 512 tokens; what asks for more is not a
 // language model or is a file made to exhaust memory.
 constexpr int64_t kMaxArenaBytes = int64_t{1} << 30;
+constexpr int64_t kMostSlots = int64_t{1} << 30;
+// That the state has room for at most, each with the whole context, where there is memory for them.
+constexpr int64_t kSequences = 2 * kStepSequences;
+constexpr int64_t kFewSequences = 8;  // a step takes them however short memory is
 
 Status too_large(const Plan& plan, const Graph& graph) {
   const Root* largest = nullptr;
@@ -48,9 +52,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::create(const ModelFiles& f
 
 Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& files, const EngineOptions& options) {
   std::unique_ptr<InPlaceEngine> e(new InPlaceEngine());
-  Result<std::unique_ptr<ThreadPool>> pool = make_pool(options.threads);
-  if (!pool.is_ok()) return pool.status();
-  e->pool_ = std::move(*pool);
+  e->pool_ = options.pool;
   std::vector<PackSource> sources;
   files.each([&](const ImportedModel& m) {
     for (PackSource& source : pack_sources(m)) sources.push_back(std::move(source));
@@ -87,7 +89,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   // token: what a chunk leaves over would be fed token by token.
   const bool whole = !prompt.order.mixing.empty() || e->compiled_.first_only;
   e->chunk_ = whole ? capacity : e->compiled_.one_token ? 1 : std::clamp<int64_t>(options.chunk, 1, capacity);
-  e->batch_ = std::max<int64_t>(1, options.batch);
+  e->batch_ = options.batch;
   if (options.window > 0 && whole)
     return Status::error(Code::kInvalidArgument, "no window: prompts of this model are computed as a whole");
   e->window_ = options.window;
@@ -106,8 +108,10 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity, 1, sources_most});
   if (!decode.is_ok()) return decode.status();
   e->decode_plan_ = std::move(*decode);
-  Result<int64_t> slots = 0;
-  for (;; e->chunk_ = (e->chunk_ + 1) / 2) {
+  Result<StatePool::Capacity> slots = StatePool::Capacity{};
+  const bool together = prompt.order.one_sequence.empty();
+  for (;;) {
+    const int64_t lasts = together ? e->batch_ : 0;
     Result<Plan> prefill = make_plan(prompt.graph, prompt.binding,
                                      {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts), sources_most});
     if (!prefill.is_ok()) return prefill.status();
@@ -116,8 +120,13 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
     e->memory_bytes_ = e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + 64;
     slots = e->count_slots(options, capacity);
     // Scores and masks that are computed grow with chunk times context, and a window keeps chunks beside it: shorter
-    // ones need less.
-    if (e->chunk_ == 1 || (e->prefill_plan_.arena_bytes <= kMaxArenaBytes && (whole || slots.is_ok()))) break;
+    // ones need less, and so do fewer rows of logits.
+    const bool fits = e->prefill_plan_.arena_bytes <= kMaxArenaBytes && (whole || slots.is_ok());
+    if (fits || (e->chunk_ == 1 && e->batch_ <= kFewSequences)) break;
+    if (e->batch_ > kFewSequences && (options.memory > 0 || e->chunk_ == 1))
+      e->batch_ = std::max(kFewSequences, e->batch_ / 2);
+    else
+      e->chunk_ = (e->chunk_ + 1) / 2;
   }
 #ifndef NDEBUG
   const std::vector<int64_t> steps = e->chunk_ < 3             ? std::vector<int64_t>{1, 1}
@@ -142,7 +151,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   if ((e->encoder_ && !e->encoder_->plan()) || e->media_) e->arena_bytes_ = kMaxArenaBytes;
   e->memory_bytes_ =
       e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + e->behind_plan_.io_bytes + 64;
-  SITU_RETURN_IF_ERROR(e->reserve(files, options, *slots));
+  SITU_RETURN_IF_ERROR(e->reserve(*slots, options.slots > 0 || options.memory > 0));
   // Io regions of their own: logits of one program are still read while the other runs.
   const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()},
       token_regions{e->memory_, regions.io + e->prefill_plan_.io_bytes, e->states_.get()};
@@ -177,6 +186,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
     return Status::error(Code::kInvalidArgument,
                          "no window: attention that was not recognised reads the state as one block");
   // Beginnings of prompts are those of one source.
+  if (one_run) e->states_->space(SpaceKind::kAppend).spread();
   if (!whole && !one_run && !e->encoder_) e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
   e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
   if (std::optional<PackSave> save = cache.finish()) e->saver_.save(std::move(*save));
@@ -184,7 +194,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
 }
 
 // The states of all programs, and arena and io.
-Status InPlaceEngine::reserve(const ModelFiles&, const EngineOptions& options, int64_t slots) {
+Status InPlaceEngine::reserve(StatePool::Capacity capacity, bool exact) {
   std::vector<StateLayout> layouts = decode_plan_.states;
   const auto join = [&](const Plan& plan) {
     for (size_t k = 0; k < layouts.size(); ++k) {
@@ -201,15 +211,12 @@ Status InPlaceEngine::reserve(const ModelFiles&, const EngineOptions& options, i
   };
   SITU_RETURN_IF_ERROR(join(prefill_plan_));
   if (encoder_ && encoder_->plan()) SITU_RETURN_IF_ERROR(join(*encoder_->plan()));
-  StatePool::Capacity capacity{slots, 0, 0};
-  // For each sequence, and the longest one that comes.
-  if (encoder_ && (__builtin_mul_overflow(encoder_->counted_rows(), options.sequences, &capacity.source) ||
-                   __builtin_add_overflow(encoder_->most_rows(), capacity.source, &capacity.source)))
-    return Status::error(Code::kNoRoom, "sources for " + std::to_string(options.sequences) + " sequences overflow");
-  // Beams and prompts of a batch are sequences of their own.
-  if (has_replaced_states())
-    capacity.whole = 1 + (std::max(options.sequences, batch_) + batch_) * kWholeSlotsPerSequence;
   Result<std::unique_ptr<StatePool>> states = StatePool::create(layouts, capacity);
+  // Address space may be limited too, where nobody has asked for so many slots.
+  while (!states.is_ok() && !exact && capacity.append > capacity_) {
+    capacity.append = std::max(capacity_, capacity.append / 2);
+    states = StatePool::create(layouts, capacity);
+  }
   if (!states.is_ok()) return states.status();
   states_ = std::move(*states);
   void* p = mmap(nullptr, static_cast<size_t>(memory_bytes_), PROT_READ | PROT_WRITE,
@@ -222,10 +229,8 @@ Status InPlaceEngine::reserve(const ModelFiles&, const EngineOptions& options, i
 
 Result<std::shared_ptr<const Source>> InPlaceEngine::encode(const EncoderInput& input) {
   if (!encoder_) return Status::error(Code::kInvalidArgument, "the model has no encoder");
-  return or_error("to run the encoder", [&]() -> Result<std::shared_ptr<const Source>> {
-    SITU_RETURN_IF_ERROR(copy_unread());
-    return encoder_->run(input, ledger_);
-  });
+  return or_error("to run the encoder",
+                  [&]() -> Result<std::shared_ptr<const Source>> { return encoder_->run(input, ledger_); });
 }
 
 // What prompts with rows of encoders take beside the programs of text.
@@ -250,7 +255,6 @@ Status InPlaceEngine::encode(Sequence& sequence, std::span<const int64_t> prompt
                          "no pictures or sounds in prompts: " +
                              (media_problem_.empty() ? "the model has no encoder of them" : media_problem_));
   return or_error("to run the encoder", [&]() -> Status {
-    SITU_RETURN_IF_ERROR(copy_unread());
     const int64_t base = sequence.length();
     Result<std::shared_ptr<const MediaRows>> rows =
         media_->run({prompt, base, sequence.media().first_position(base)}, input, ledger_, stages);
@@ -268,7 +272,7 @@ Program& InPlaceEngine::program_of(const Segment& segment, Program& looks_up) {
 Status InPlaceEngine::run_segment(Program& looks_up, const Segment& segment, int64_t wanted, float* to) {
   Program& program = program_of(segment, looks_up);
   ran_ = &program;
-  StepInput input{{&segment, 1}, wanted, turn_, wanted > 0 ? to : nullptr};
+  StepInput input{{&segment, 1}, wanted, wanted > 0 ? to : nullptr};
   if (segment.embeddings) input.tensors = {&segment.embeddings, 1};
   return program.run(input, ledger_);
 }
@@ -278,25 +282,58 @@ Status InPlaceEngine::check_source(const Sequence& sequence) const {
   return Status::error(Code::kInvalidArgument, "the sequence has no source: the encoder was not run for it");
 }
 
-// Of a window's sequence, those that a step leaves (step_done) and those that the next one takes.
-Result<int64_t> InPlaceEngine::count_slots(const EngineOptions& options, int64_t capacity) const {
+// States that do not grow with tokens are there for as many sequences as half of the room holds, tokens have the rest.
+// Of a window's sequence a step leaves some (step_done), and the next one takes some.
+Result<StatePool::Capacity> InPlaceEngine::count_slots(const EngineOptions& options, int64_t capacity) const {
   const int64_t kept = window_ > 0 ? std::min(capacity, window_ + first_ + spare_tokens() + chunk_ + batch_) : capacity;
-  int64_t all = 0;
-  if (options.memory == 0) {
-    if (__builtin_mul_overflow(kept, options.sequences, &all))
-      return Status::error(Code::kNoRoom, "a state for " + std::to_string(options.sequences) + " sequences overflows");
-    return all;
+  const int64_t whole = sequence_bytes(StateRule::kReplace), source = sequence_bytes(StateRule::kSource),
+                one = whole + source;
+  int64_t slot = 0;
+  for (const StateLayout& s : decode_plan_.states)
+    if (s.pair.rule == StateRule::kAppend) slot += s.slot_bytes();
+  StatePool::Capacity all;
+  int64_t room = 0;  // for all sequences and slots, but for one sequence and one slot
+  if (options.memory > 0) {
+    const Result<int64_t> slots = slots_in(options.memory, arena_bytes_);
+    if (!slots.is_ok()) return slots.status();
+    if (window_ > 0 && *slots < kept)
+      return Status::error(
+          Code::kNoRoom, "a memory of " + std::to_string(options.memory) + " bytes is too small: it leaves state for " +
+                             std::to_string(*slots) + " tokens, and a window of " + std::to_string(window_) +
+                             " takes " + std::to_string(kept) + " (" +
+                             (first_ > 0 ? "with the first " + std::to_string(first_) + " tokens, " : "with ") +
+                             std::to_string(spare_tokens()) + " before it, and the " + std::to_string(chunk_ + batch_) +
+                             " of a step: a chunk of " + std::to_string(chunk_) + " and " + std::to_string(batch_) +
+                             " sequences)");
+    all.append = *slots;
+    room = options.memory - weight_bytes_ - computed_bytes_ - arena_bytes_ - io_bytes() - one;
+  } else {
+    room = free_memory() / 2;
+    const int64_t most = slot == 0 ? kMostSlots : std::max<int64_t>(1, room / slot);
+    if (__builtin_mul_overflow(kept, kSequences, &all.append)) all.append = kMostSlots;
+    all.append = std::min({all.append, most, kMostSlots});
   }
-  const Result<int64_t> slots = slots_in(options.memory, arena_bytes_);
-  if (!slots.is_ok() || window_ == 0 || *slots >= kept) return slots;
-  return Status::error(Code::kNoRoom,
-                       "a memory of " + std::to_string(options.memory) + " bytes is too small: it leaves state for " +
-                           std::to_string(*slots) + " tokens, and a window of " + std::to_string(window_) + " takes " +
-                           std::to_string(kept) + " (" +
-                           (first_ > 0 ? "with the first " + std::to_string(first_) + " tokens, " : "with ") +
-                           std::to_string(spare_tokens()) + " before it, and the " + std::to_string(chunk_ + batch_) +
-                           " of a step: a chunk of " + std::to_string(chunk_) + " and " + std::to_string(batch_) +
-                           " sequences)");
+  // Beams and sources of requests that wait are sequences of their own.
+  const int64_t sequences = one == 0 ? kSequences : std::clamp<int64_t>(room / 2 / one, 1, kSequences);
+  if (one > 0 && slot > 0)
+    all.append = std::min(all.append, std::max<int64_t>(1, (room - (sequences - 1) * one) / slot));
+  if (options.slots > 0) all.append = options.slots;
+  if (whole > 0) all.whole = 1 + sequences * kWholeSlotsPerSequence;
+  if (encoder_ && (__builtin_mul_overflow(encoder_->counted_rows(), sequences, &all.source) ||
+                   __builtin_add_overflow(encoder_->most_rows(), all.source, &all.source)))
+    return Status::error(Code::kNoRoom, "sources for " + std::to_string(sequences) + " sequences overflow");
+  return all;
+}
+
+// Of one sequence: what its states of this kind take, which do not grow with tokens.
+int64_t InPlaceEngine::sequence_bytes(StateRule rule) const {
+  int64_t sum = 0;
+  for (const StateLayout& s : decode_plan_.states) {
+    if (s.pair.rule != rule) continue;
+    if (rule == StateRule::kReplace) sum += kWholeSlotsPerSequence * s.slot_bytes();
+    if (rule == StateRule::kSource && encoder_) sum += encoder_->counted_rows() * s.slot_bytes();
+  }
+  return sum;
 }
 
 std::vector<const Plan*> InPlaceEngine::plans() const {
@@ -322,16 +359,10 @@ int64_t InPlaceEngine::unshared_arena_bytes() const {
 }
 
 int64_t InPlaceEngine::fixed_state_bytes() const {
-  int64_t sum = 0;
-  for (const StateLayout& s : decode_plan_.states) {
-    if (s.pair.rule == StateRule::kReplace) sum += kWholeSlotsPerSequence * s.slot_bytes();
-    if (s.pair.rule == StateRule::kSource && encoder_) sum += encoder_->counted_rows() * s.slot_bytes();
-  }
-  return sum;
+  return sequence_bytes(StateRule::kReplace) + sequence_bytes(StateRule::kSource);
 }
 
 Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t arena) const {
-  constexpr int64_t kMostSlots = int64_t{1} << 30;
   int64_t slot = 0;
   for (const StateLayout& s : decode_plan_.states)
     if (s.pair.rule == StateRule::kAppend) slot += s.slot_bytes();
@@ -361,7 +392,6 @@ InPlaceEngine::~InPlaceEngine() {
 Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, float* to) {
   if (tokens.empty()) return Status::error(Code::kInvalidArgument, "a step needs at least one token");
   SITU_RETURN_IF_ERROR(check_source(sequence));
-  SITU_RETURN_IF_ERROR(copy_unread());
   sequence.media().match(sequence.length(), tokens);
   const Feed feed{&sequence, tokens};
   SITU_RETURN_IF_ERROR(follow_length(feed, {}));

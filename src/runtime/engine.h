@@ -83,13 +83,10 @@ class InPlaceEngine {
         0;  // tokens that the sequence will have with the rest of a prompt, which is fed next; 0: with these
   };
   using LogitsOf = std::function<Status(size_t feed, std::span<const float> logits)>;
-  // `each` may begin other steps: logits that are still to be read are copied out of their way then, and the ledger
-  // says so. `to`: as above, [wanted, vocabulary], without the rows of refused feeds.
+  // `to`: as above, [wanted, vocabulary], without the rows of refused feeds.
   Status step(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to = nullptr);
-  // Whether those that `each` is called for are such copies, which do not outlive the step. To be asked before it
-  // begins another one.
-  bool reads_copies() const { return reads_copies_; }
   int64_t batch() const { return batch_; }
+  bool has_window() const { return window_ > 0; }
   // Tables may follow the length of a sequence. How many tokens behind number `length` have, at the end of a sequence,
   // the tables of that one: a step that asks for more logits takes the sequence to where its tokens are computed anew.
   int64_t tokens_alike(int64_t length) const { return switches_.alike(length); }
@@ -116,10 +113,6 @@ class InPlaceEngine {
   };
   // Those of a step stay where they are until the next, so that all of them may be read after it.
   bool logits_stay() const;
-  // Whether there are two places for them: after next_turn() the next step uses the other one, so that another thread
-  // may read those of this step while it runs.
-  bool logits_have_two_places() const;
-  void next_turn() { turn_ ^= 1; }
   const std::string& one_sequence() const { return prefill_->one_sequence(); }
 
   Ledger& ledger() { return ledger_; }
@@ -134,6 +127,8 @@ class InPlaceEngine {
   const Plan& prefill_plan() const { return prefill_plan_; }
   const Plan& decode_plan() const { return decode_plan_; }
   const StatePool& states() const { return *states_; }
+  // Returns pages behind the slots in use, where these were many more.
+  void give_back() { states_->give_back(); }
   // Whether there are states that are read and written as a whole.
   bool has_replaced_states() const;
   int64_t arena_bytes() const { return arena_bytes_; }
@@ -145,8 +140,8 @@ class InPlaceEngine {
   // State of a sequence that does not grow with its tokens: states that are replaced as a whole, and the longest
   // source.
   int64_t fixed_state_bytes() const;
-  // Slots that fit into `memory` bytes beside weights, inputs and logits, the state of a sequence that does not grow,
-  // and activations of `arena` bytes; 2^30 where a token takes no state. Error: not one does.
+  // Slots of a token that fit into `memory` bytes beside weights, inputs and logits, the state of a sequence that does
+  // not grow, and activations of `arena` bytes; 2^30 where a token takes no state. Error: not one does.
   Result<int64_t> slots_in(int64_t memory, int64_t arena) const;
   int64_t io_bytes() const { return memory_bytes_ - arena_bytes_; }  // what the host writes, and logits
   int64_t chunk() const { return chunk_; }
@@ -175,10 +170,11 @@ class InPlaceEngine {
   Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool prompt, bool last, float* to,
                             int64_t all);
   std::vector<const Plan*> plans() const;
-  Result<int64_t> count_slots(const EngineOptions& options, int64_t capacity) const;
+  Result<StatePool::Capacity> count_slots(const EngineOptions& options, int64_t capacity) const;
   Result<Run> take_slots(Sequence& sequence, int64_t count, int64_t all);
   Status take_state_slot(Sequence& sequence);
-  Status reserve(const ModelFiles& files, const EngineOptions& options, int64_t slots);
+  Status reserve(StatePool::Capacity capacity, bool exact);
+  int64_t sequence_bytes(StateRule rule) const;
   Status check_source(const Sequence& sequence) const;
   Status check_feeds(std::span<const Feed> feeds) const;
   bool left_window(const Sequence& sequence, int64_t length) const;
@@ -227,21 +223,13 @@ class InPlaceEngine {
   // That are kept behind a window: as many as a step may take, which may be undone, or as attention may read.
   int64_t spare_tokens() const { return std::max(chunk_ + batch_, kKeysBefore); }
   Status read_logits(const View& view, int64_t before_last, float* to);
-  // Logits [left, vocabulary] of a step that its caller has still to be called for. While it is, other threads may take
-  // a step and go on first, or not: steps end in any order.
-  struct UnreadLogits {
-    int64_t left = 0;
-    size_t width = 0;
-    std::vector<float> copies;  // of these and of some before them; empty: they are in their place
-  };
   Status read_row(int64_t left, float* to);
   Status read_each(const std::vector<size_t>& wanted, const LogitsOf& each);
   Status read_each(const std::vector<size_t>& wanted, const LogitsOf& each, float* to);
-  Status copy_unread();
 
   CompiledModule compiled_;
   Plan prefill_plan_, decode_plan_;
-  std::unique_ptr<ThreadPool> pool_;
+  std::shared_ptr<ThreadPool> pool_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<StatePool> states_;
   std::unique_ptr<PrefixCache> prefixes_;  // of states_
@@ -263,9 +251,6 @@ class InPlaceEngine {
           window_ = 0, first_ = 0;
   std::vector<float> converted_;
   std::span<const float> logits_;
-  UnreadLogits* unread_ = nullptr;  // those of the last step, while they are in their place
-  bool reads_copies_ = false;
-  int turn_ = 0;
   Ledger ledger_;
   Switches switches_;
   PackUse packs_;

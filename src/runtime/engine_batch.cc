@@ -34,7 +34,6 @@ Status InPlaceEngine::check_feeds(std::span<const Feed> feeds) const {
 
 Status InPlaceEngine::step(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to) {
   SITU_RETURN_IF_ERROR(check_feeds(feeds));
-  SITU_RETURN_IF_ERROR(copy_unread());
   for (const Feed& f : feeds) f.sequence->media().match(f.sequence->length(), f.tokens);
   return switches_.any() ? step_by_length(feeds, each, refused, to) : step_group(feeds, each, refused, to);
 }
@@ -92,7 +91,6 @@ Status InPlaceEngine::step_apart(std::span<const Feed> feeds, const LogitsOf& ea
     if (done.code() == Code::kInterrupted) return done;
     refused[i] = std::move(done);
     if (!refused[i].is_ok()) continue;
-    reads_copies_ = false;
     if (feeds[i].wanted == 0) continue;
     if (to) to += logits_.size();
     SITU_RETURN_IF_ERROR(each(i, logits_));
@@ -119,7 +117,6 @@ Status InPlaceEngine::take_token_slots(const Feed& feed) {
 
 // The tokens of feeds that have their slots.
 Status InPlaceEngine::run_tokens(std::span<const Feed> feeds, std::span<const size_t> which, float* to) {
-  SITU_RETURN_IF_ERROR(copy_unread());
   std::vector<Segment> segments;
   for (const size_t k : which) {
     const Sequence& sequence = *feeds[k].sequence;
@@ -131,11 +128,11 @@ Status InPlaceEngine::run_tokens(std::span<const Feed> feeds, std::span<const si
   if (segments.size() == 1) {  // the others are refused
     token_rows_ = 0;
     ran_ = decode_.get();
-    SITU_RETURN_IF_ERROR(decode_->run({segments, 1, turn_, to}, ledger_));
+    SITU_RETURN_IF_ERROR(decode_->run({segments, 1, to}, ledger_));
   } else {
     token_rows_ = segments.size();
     const int64_t width = compiled_.token.graph.values[compiled_.token.binding.logits].info.shape.back().value();
-    SITU_RETURN_IF_ERROR(tokens_->run(segments, turn_, to, width, ledger_));
+    SITU_RETURN_IF_ERROR(tokens_->run(segments, to, width, ledger_));
   }
   for (const size_t k : which) {
     step_done(*feeds[k].sequence);
@@ -152,29 +149,9 @@ Status InPlaceEngine::read_row(int64_t left, float* to) {
 
 // The logits of a step, row by row.
 Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsOf& each) {
-  UnreadLogits unread{static_cast<int64_t>(wanted.size()), 0, {}};
-  struct Reading {
-    InPlaceEngine& engine;
-    const UnreadLogits& unread;
-    ~Reading() {  // also where `each` throws
-      const std::vector<float>& copies = unread.copies;
-      if (!copies.empty() && engine.logits_.data() >= copies.data() &&
-          engine.logits_.data() < copies.data() + copies.size())
-        engine.logits_ = {};
-      if (engine.unread_ == &unread) engine.unread_ = nullptr;
-    }
-  } const reading{*this, unread};
-  unread_ = &unread;
+  int64_t left = static_cast<int64_t>(wanted.size());
   for (const size_t feed : wanted) {
-    --unread.left;
-    reads_copies_ = !unread.copies.empty();
-    if (!reads_copies_) {
-      SITU_RETURN_IF_ERROR(read_row(unread.left, nullptr));
-    } else {
-      logits_ = std::span<const float>(unread.copies)
-                    .last((static_cast<size_t>(unread.left) + 1) * unread.width)
-                    .first(unread.width);
-    }
+    SITU_RETURN_IF_ERROR(read_row(--left, nullptr));
     SITU_RETURN_IF_ERROR(each(feed, logits_));
   }
   return Status::ok();
@@ -188,28 +165,10 @@ Status InPlaceEngine::read_each(const std::vector<size_t>& wanted, const LogitsO
     rows.push_back(logits_);
     to += logits_.size();
   }
-  reads_copies_ = false;
   for (size_t i = 0; i < rows.size(); ++i) {
     logits_ = rows[i];
     SITU_RETURN_IF_ERROR(each(wanted[i], logits_));
   }
-  return Status::ok();
-}
-
-// Before a step that takes their place.
-Status InPlaceEngine::copy_unread() {
-  if (unread_ == nullptr) return Status::ok();
-  UnreadLogits& unread = *unread_;
-  std::vector<float> copies;
-  for (int64_t row = unread.left - 1; row >= 0; --row) {
-    SITU_RETURN_IF_ERROR(read_row(row, nullptr));
-    const size_t width = unread.width = logits_.size(), at = copies.size();
-    copies.resize(at + width);
-    move_bytes(row_view(copies.data() + at, static_cast<int64_t>(width)),
-               row_view(logits_.data(), static_cast<int64_t>(width)), ledger_);
-  }
-  unread.copies = std::move(copies);
-  unread_ = nullptr;
   return Status::ok();
 }
 
@@ -220,13 +179,6 @@ static bool read_in_place(const Compiled& c, const Plan& plan) {
 
 // Sequences with other tables take a run of their own in the same step.
 bool InPlaceEngine::logits_stay() const { return !switches_.any() && read_in_place(compiled_.prompt, prefill_plan_); }
-
-bool InPlaceEngine::logits_have_two_places() const {
-  const auto two_places = [](const Compiled& c, const Plan& plan) {
-    return read_in_place(c, plan) && plan.values[c.binding.logits].region == RegionKind::kPort;
-  };
-  return !switches_.any() && two_places(compiled_.prompt, prefill_plan_) && two_places(compiled_.token, decode_plan_);
-}
 
 // What the feed has in the next run goes too.
 void InPlaceEngine::Together::refuse(size_t feed, Status why) {
@@ -342,7 +294,7 @@ Status InPlaceEngine::run_parts(Together& step, int64_t wanted, float* to) {
       SITU_RETURN_IF_ERROR(run_segment(program, s, &s == &segments.back() ? wanted : 0, to));
   } else {
     ran_ = &program;
-    SITU_RETURN_IF_ERROR(program.run({segments, wanted, turn_, to}, ledger_));
+    SITU_RETURN_IF_ERROR(program.run({segments, wanted, to}, ledger_));
   }
   for (const Part& p : step.parts) step_done(*step.feeds[p.feed].sequence);
   step.parts.clear();

@@ -25,6 +25,7 @@ struct Machine {
     Result<std::unique_ptr<StatePool>> made = StatePool::create(plan.states, {slots});
     EXPECT_TRUE(made.is_ok());
     states = std::move(*made);
+    states->space(SpaceKind::kAppend).spread();  // none grows into another one's slots
     std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
     Result<std::unique_ptr<Program>> created = Program::create(model.graph, model.binding, plan, model.order,
                                                                {base, base + plan.arena_bytes, states.get()}, executor);
@@ -140,8 +141,8 @@ TEST(ExecutorOfLongSequences, ThreadsAndNeighboursChangeNoBit) {
       EXPECT_EQ(logits_alone(alone, i, contexts[i]), want[i]) << contexts[i] << " tokens, " << threads << " threads";
     }
   for (const int threads : {1, 2, 3, 5}) {
-    Machine machine(decoder, plan, threads, 8 * kLong);  // none grows into another one's slots
-    for (bool more = true; more;) {                      // the prompts side by side, as far as they go
+    Machine machine(decoder, plan, threads, 8 * kLong);
+    for (bool more = true; more;) {  // the prompts side by side, as far as they go
       std::vector<int64_t> counts;
       for (size_t i = 0; i < contexts.size(); ++i) {
         const int64_t past = i < machine.sequences.size() ? machine.sequences[i].length() : 0;

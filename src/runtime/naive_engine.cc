@@ -12,9 +12,7 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files
 
 Result<std::unique_ptr<NaiveEngine>> NaiveEngine::make(const ModelFiles& files, const EngineOptions& options) {
   std::unique_ptr<NaiveEngine> e(new NaiveEngine());
-  Result<std::unique_ptr<ThreadPool>> pool = make_pool(options.threads);
-  if (!pool.is_ok()) return pool.status();
-  e->pool_ = std::move(*pool);
+  e->pool_ = options.pool;
   e->evaluator_ = std::make_unique<Evaluator>(*e->pool_);
   e->files_ = &files;
   e->options_ = options;

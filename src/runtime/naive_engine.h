@@ -76,7 +76,7 @@ class NaiveEngine {
   Switches switches_;
   bool one_token_ = false;  // decode_ holds for single tokens, and no graph for more
   std::map<std::string, std::vector<int64_t>> extents_;
-  std::unique_ptr<ThreadPool> pool_;
+  std::shared_ptr<ThreadPool> pool_;
   std::unique_ptr<Evaluator> evaluator_;
   std::vector<float> converted_;
   std::span<const float> logits_;

@@ -12,7 +12,9 @@ std::string refused(const Graph& graph) {
   files.decoder.graph = graph;
   files.decoder_name = "model.onnx";
   try {
-    const Result<std::unique_ptr<NaiveEngine>> engine = NaiveEngine::create(files, {});
+    EngineOptions options;
+    options.pool = std::make_shared<ThreadPool>(1);
+    const Result<std::unique_ptr<NaiveEngine>> engine = NaiveEngine::create(files, options);
     return engine.is_ok() ? "" : engine.status().message();
   } catch (const std::exception& e) {
     return std::string("thrown: ") + e.what();

@@ -37,20 +37,42 @@ PrefixCache::~PrefixCache() {
   }
 }
 
-PrefixCache::Node* PrefixCache::child_of(Node* node, int64_t token) const {
+PrefixCache::Node* PrefixCache::child_of(Node* node, int64_t token) {
   const auto it = node->children.find(token);
   return it == node->children.end() ? nullptr : it->second.get();
 }
 
-Sequence PrefixCache::find(std::span<const int64_t> tokens, int64_t stage) {
+void PrefixCache::put_after(Node* node, Node* older) {
+  node->older = older;
+  node->newer = older ? older->newer : oldest_;
+  (node->older ? node->older->newer : oldest_) = node;
+  (node->newer ? node->newer->older : newest_) = node;
+}
+
+void PrefixCache::put_newest(Node* node) { put_after(node, newest_); }
+
+void PrefixCache::take_out(Node* node) {
+  (node->older ? node->older->newer : oldest_) = node->newer;
+  (node->newer ? node->newer->older : newest_) = node->older;
+}
+
+void PrefixCache::use(Node* node) {
+  for (; node->parent; node = node->parent) {
+    take_out(node);
+    put_newest(node);
+  }
+}
+
+Sequence PrefixCache::find(std::span<const int64_t> tokens, Tree tree) {
   const bool ends_at_nodes = pool_.slot_bytes(SpaceKind::kWhole) > 0;
   std::vector<Run> runs, known;  // so far; up to a node whose whole states are known
   int64_t whole = -1;
-  ++clock_;
-  for (Node* node = &roots_[stage]; !tokens.empty();) {
+  const auto root = roots_.find(tree);
+  Node* last = root == roots_.end() ? nullptr : &root->second;
+  for (Node* node = last; node && !tokens.empty();) {
     node = child_of(node, tokens[0]);
     if (!node) break;
-    node->used = clock_;
+    last = node;
     const size_t common = common_length(node->tokens, tokens);
     append_runs(runs, part_of(node->runs, 0, static_cast<int64_t>(common)));
     if (common < node->tokens.size()) break;
@@ -60,36 +82,41 @@ Sequence PrefixCache::find(std::span<const int64_t> tokens, int64_t stage) {
     }
     tokens = tokens.subspan(common);
   }
+  if (last) use(last);
   return Sequence(pool_, ends_at_nodes ? std::move(known) : std::move(runs), whole);
 }
 
-// The first `length` tokens of a node become a node of their own above it.
+// The first `length` tokens of a node become a node of their own above it. All memory is there before anything changes.
 void PrefixCache::split(Node* node, size_t length) {
-  auto upper = std::make_unique<Node>();
   const auto cut = node->tokens.begin() + static_cast<std::ptrdiff_t>(length);
+  auto upper = std::make_unique<Node>();
   upper->tokens.assign(node->tokens.begin(), cut);
   upper->runs = part_of(node->runs, 0, static_cast<int64_t>(length));
+  std::vector<Run> runs = part_of(node->runs, static_cast<int64_t>(length), static_cast<int64_t>(node->tokens.size()));
+  std::vector<int64_t> tokens(cut, node->tokens.end());
+  std::unique_ptr<Node>& below = upper->children[tokens[0]];
+  std::unique_ptr<Node>& place = node->parent->children.find(node->tokens[0])->second;
   upper->parent = node->parent;
-  upper->used = node->used;
-  std::unique_ptr<Node>& place = node->parent->children[node->tokens[0]];
-  node->runs = part_of(node->runs, static_cast<int64_t>(length), static_cast<int64_t>(node->tokens.size()));
-  node->tokens.erase(node->tokens.begin(), cut);
+  put_after(upper.get(), node);
+  node->runs = std::move(runs);
+  node->tokens = std::move(tokens);
   node->parent = upper.get();
-  upper->children[node->tokens[0]] = std::move(place);
+  below = std::move(place);
   place = std::move(upper);
 }
 
-void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence, int64_t stage) {
+void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence, Tree tree, int64_t every) {
   if (sequence.kept() != sequence.length()) return;
-  Node* const root = &roots_[stage];
-  ++clock_;
+  Node* const root = &roots_[tree];
   for (const Sequence::Whole& known : sequence.whole_states()) {
+    if (known.length > static_cast<int64_t>(tokens.size()) || known.length % every != 0) continue;
     Node* const node = grow(root, tokens.first(static_cast<size_t>(known.length)), sequence);
-    if (node->whole >= 0) continue;
+    if (node->whole >= 0 || !node->parent) continue;
     node->whole = known.slot;
     pool_.space(SpaceKind::kWhole).add_reference({known.slot, 1});
   }
-  grow(root, tokens, sequence);
+  if (pool_.slot_bytes(SpaceKind::kWhole) == 0) grow(root, tokens, sequence);
+  while (tokens_ > pool_.capacity() / 4) drop_oldest();
 }
 
 // The node below `root` where `tokens`, which `sequence` begins with, end.
@@ -104,10 +131,11 @@ PrefixCache::Node* PrefixCache::grow(Node* root, std::span<const int64_t> tokens
       leaf->tokens.assign(rest.begin(), rest.end());
       leaf->runs = part_of(sequence.runs(), at, end);
       leaf->parent = node;
-      leaf->used = clock_;
-      Node& kept = *(node->children[rest[0]] = std::move(leaf));
+      Node& kept = *node->children.emplace(rest[0], std::move(leaf)).first->second;
       for (const Run& r : kept.runs) pool_.space(SpaceKind::kAppend).add_reference(r);
       tokens_ += end - at;
+      put_newest(&kept);
+      use(&kept);
       return &kept;
     }
     const size_t common = common_length(child->tokens, rest);
@@ -115,28 +143,21 @@ PrefixCache::Node* PrefixCache::grow(Node* root, std::span<const int64_t> tokens
       split(child, common);
       child = child->parent;
     }
-    child->used = clock_;
     at += static_cast<int64_t>(common);
     node = child;
   }
+  use(node);
   return node;
 }
 
 bool PrefixCache::drop_oldest() {
-  Node* oldest = nullptr;
-  std::vector<Node*> open;
-  for (auto& [stage, root] : roots_) open.push_back(&root);
-  while (!open.empty()) {
-    Node* node = open.back();
-    open.pop_back();
-    for (const auto& [token, child] : node->children) open.push_back(child.get());
-    if (node->parent && node->children.empty() && (!oldest || node->used < oldest->used)) oldest = node;
-  }
+  Node* const oldest = oldest_;
   if (!oldest) return false;
   for (const Run& r : oldest->runs) pool_.space(SpaceKind::kAppend).release(r);
   if (oldest->whole >= 0) pool_.space(SpaceKind::kWhole).release({oldest->whole, 1});
   tokens_ -= static_cast<int64_t>(oldest->tokens.size());
-  oldest->parent->children.erase(oldest->tokens[0]);
+  take_out(oldest);
+  oldest->parent->children.erase(oldest->parent->children.find(oldest->tokens[0]));
   return true;
 }
 

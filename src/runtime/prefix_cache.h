@@ -1,8 +1,9 @@
-// Prompts that begin alike share the slots of their beginning: a radix tree of tokens whose edges hold runs of slots,
+// Prompts that begin alike share the slots of their beginning: radix trees of tokens whose edges hold runs of slots,
 // and whose nodes hold a slot of the whole space where the states behind their tokens are known. Finding, keeping and
 // dropping are index work; no state byte moves.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -13,7 +14,16 @@
 
 namespace situ {
 
-// One thread at a time. `pool` must outlive the cache.
+// Rows of one tree may be shared: those of sequences of one stage (runtime/switches.h); and those that were all
+// computed as rows of prompts, which have other last bits than rows of answers, or of any kind.
+struct PrefixTree {
+  int64_t stage = 0;
+  bool answers = false;
+  auto operator<=>(const PrefixTree&) const = default;
+};
+
+// One thread at a time. `pool` must outlive the cache. Where memory runs out (std::bad_alloc) it is what it was, or
+// keeps a beginning of what it was to keep.
 class PrefixCache {
  public:
   explicit PrefixCache(StatePool& pool) : pool_(pool) {}
@@ -21,15 +31,16 @@ class PrefixCache {
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
+  using Tree = PrefixTree;
   // A sequence of the longest beginning of `tokens` that is kept; empty: none is. Where there are whole states, one
-  // that ends where they are known. `stage`: of the sequences whose rows may be shared (runtime/switches.h).
-  Sequence find(std::span<const int64_t> tokens, int64_t stage = 0);
-  // Keeps the slots of `sequence`, which holds `tokens`, as far as others do not stand for the same tokens already;
-  // none of one that a window has dropped tokens of. Of whole states those that the sequence still knows. Precondition:
-  // tokens.size() == sequence.length().
-  void keep(std::span<const int64_t> tokens, const Sequence& sequence, int64_t stage = 0);
+  // that ends where they are known.
+  Sequence find(std::span<const int64_t> tokens, Tree tree = {});
+  // Keeps the slots of the tokens that `sequence` begins with, as far as others do not stand for the same tokens
+  // already; none of one that a window has dropped tokens of. Of whole states those that the sequence still knows
+  // after a multiple of `every` tokens. What was used longest ago goes where more than a quarter of all slots is kept.
+  void keep(std::span<const int64_t> tokens, const Sequence& sequence, Tree tree = {}, int64_t every = 1);
   // Gives up the end of the beginning that was used longest ago. Its slots are free once no sequence holds them. False:
-  // nothing is kept.
+  // nothing is kept. Allocates nothing.
   bool drop_oldest();
   int64_t tokens() const { return tokens_; }  // that are kept
 
@@ -38,17 +49,22 @@ class PrefixCache {
     std::vector<int64_t> tokens;                        // on the way here from the parent
     std::vector<Run> runs;                              // of these tokens
     std::map<int64_t, std::unique_ptr<Node>> children;  // by their first token
-    Node* parent = nullptr;
-    uint64_t used = 0;
+    Node* parent = nullptr;                             // null: a root
+    Node *older = nullptr, *newer = nullptr;            // of all nodes, by their last use
     int64_t whole = -1;  // slot of the whole states after these tokens; -1: they are not known
   };
-  Node* child_of(Node* node, int64_t token) const;
+  static Node* child_of(Node* node, int64_t token);
   void split(Node* node, size_t length);
   Node* grow(Node* root, std::span<const int64_t> tokens, const Sequence& sequence);
+  void use(Node* node);
+  void put_newest(Node* node);
+  void put_after(Node* node, Node* older);
+  void take_out(Node* node);
 
   StatePool& pool_;
-  std::map<int64_t, Node> roots_;  // by stage
-  uint64_t clock_ = 0;
+  std::map<Tree, Node> roots_;
+  // A child is always older than its parent, so that the oldest of all is a leaf.
+  Node *oldest_ = nullptr, *newest_ = nullptr;
   int64_t tokens_ = 0;
 };
 

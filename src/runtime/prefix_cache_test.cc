@@ -74,11 +74,12 @@ TEST_F(PrefixCacheTest, WhatLostTokensIsNotKept) {
 }
 
 TEST_F(PrefixCacheTest, TheOldestMakesRoom) {
-  start(8);
+  start(32);  // a quarter of which is kept
   run({1, 2, 3});
   run({4, 5, 6});
   run({1, 2});  // used again
   EXPECT_EQ(run({7, 8, 9, 10}), 0);
+  EXPECT_LE(cache_->tokens(), 8);
   EXPECT_EQ(run({1, 2, 3}), 3);
   EXPECT_EQ(run({4, 5, 6}), 0);
 }

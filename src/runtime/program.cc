@@ -212,7 +212,7 @@ Status Program::place_ports(const StepInput& input) {
     const bool output = graph_.values[r.value].producer >= 0;
     inputs += output ? 0 : 1;
     ports_.push_back(output && input.rows && r.value == binding_.rows ? input.rows
-                     : output                                         ? regions_.io + r.offset + input.turn * r.bytes
+                     : output                                         ? regions_.io + r.offset
                      : inputs <= input.tensors.size()                 ? input.tensors[inputs - 1]
                                                                       : nullptr);
   }

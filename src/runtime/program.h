@@ -61,7 +61,6 @@ struct StepInput {
   std::span<const Segment> segments;
   int64_t wanted = 1;  // logits of so many tokens, the last ones; 0: only states are written. Those of several segments
                        // are of whole ones
-  int turn = 0;        // which of its two places an output port has
   float* logits = nullptr;  // where they are written instead, [wanted, vocabulary]; not where they are no port of their
                             // own (halves, logits of all tokens): then they stay where the program has them
   std::span<std::byte* const> tensors = {};  // of the input ports, in the order of Plan::ports

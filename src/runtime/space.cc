@@ -27,8 +27,14 @@ SpaceKind space_of(StateRule rule) {
                                        : SpaceKind::kAppend;
 }
 
-int64_t Space::free_slots() const {
-  return capacity_ - static_cast<int64_t>(references_.size()) + std::count(references_.begin(), references_.end(), 0u);
+// Room that a sequence has to grow in before it meets another one; small where there are few slots at all.
+Space::Space(int64_t capacity)
+    : capacity_(capacity), free_(capacity), block_(std::clamp<int64_t>(capacity / 64, 1, 256)) {}
+
+int64_t Space::forget_unused() {
+  while (!references_.empty() && references_.back() == 0) references_.pop_back();
+  taken_.resize((references_.size() + static_cast<size_t>(block_) - 1) / static_cast<size_t>(block_));
+  return used();
 }
 
 // How many slots from `begin` on are free, up to `most`.
@@ -40,18 +46,38 @@ int64_t Space::free_from(int64_t begin, int64_t most) const {
   return (s >= used ? std::max(s, end) : s) - begin;
 }
 
+// The lowest whole blocks that nobody has a slot of, as many as `count` takes.
+Run Space::free_blocks(int64_t count) const {
+  const int64_t wanted = (count + block_ - 1) / block_, used = static_cast<int64_t>(taken_.size());
+  int64_t first = 0;
+  for (int64_t b = 0; b < used && b - first < wanted; ++b)
+    if (taken_[static_cast<size_t>(b)] != 0) first = b + 1;
+  const int64_t begin = first * block_;
+  return begin + count <= capacity_ ? Run{begin, count} : Run{};
+}
+
+Run Space::largest_gap() const {
+  Run gap;
+  for (int64_t s = 0; s < capacity_;) {
+    const int64_t length = free_from(s, capacity_);
+    if (length > gap.length) gap = {s, length};
+    s += length + 1;
+  }
+  return gap;
+}
+
 Run Space::allocate(int64_t count, int64_t after) {
+  if (free_ == 0) return {};
   Run run{after, free_from(after, count)};
+  if (run.length == 0 && !spread_) run = free_blocks(count);
   if (run.length == 0) {
-    Run gap;
-    for (int64_t s = 0; s < capacity_;) {
-      const int64_t length = free_from(s, capacity_);
-      if (length > gap.length) gap = {s, length};
-      s += length + 1;
-    }
+    run = largest_gap();
     constexpr int64_t kMostRoom = 1 << 20;  // left for the sequence in front to grow
-    const int64_t room = gap.first_slot > 0 ? std::min(kMostRoom, std::max<int64_t>(0, gap.length - count) / 2) : 0;
-    run = {gap.first_slot + room, std::min(count, gap.length)};
+    if (spread_ && run.first_slot > 0) {
+      const int64_t room = std::min(kMostRoom, std::max<int64_t>(0, run.length - count) / 2);
+      run = {run.first_slot + room, run.length - room};
+    }
+    run.length = std::min(count, run.length);
   }
   add_reference(run);
   return run;
@@ -77,12 +103,23 @@ Run Space::allocate_stretch(int64_t count) {
 }
 
 void Space::add_reference(const Run& run) {
-  references_.resize(std::max(references_.size(), static_cast<size_t>(run.first_slot + run.length)));
-  for (int64_t s = run.first_slot; s < run.first_slot + run.length; ++s) ++references_[static_cast<size_t>(s)];
+  const size_t end = static_cast<size_t>(run.first_slot + run.length), block = static_cast<size_t>(block_);
+  const size_t blocks = (end + block - 1) / block;
+  if (taken_.size() < blocks) taken_.resize(blocks);
+  if (references_.size() < end) references_.resize(end);
+  for (size_t s = static_cast<size_t>(run.first_slot); s < end; ++s) {
+    if (references_[s]++ != 0) continue;
+    ++taken_[s / block];
+    --free_;
+  }
 }
 
 void Space::release(const Run& run) {
-  for (int64_t s = run.first_slot; s < run.first_slot + run.length; ++s) --references_[static_cast<size_t>(s)];
+  for (size_t s = static_cast<size_t>(run.first_slot), end = s + static_cast<size_t>(run.length); s < end; ++s) {
+    if (--references_[s] != 0) continue;
+    --taken_[s / static_cast<size_t>(block_)];
+    ++free_;
+  }
 }
 
 Result<std::unique_ptr<StatePool>> StatePool::create(const std::vector<StateLayout>& layouts,
@@ -105,8 +142,23 @@ Result<std::unique_ptr<StatePool>> StatePool::create(const std::vector<StateLayo
                            "cannot reserve " + std::to_string(bytes) + " bytes of address space for the state");
     pool->bases_.push_back(static_cast<std::byte*>(p));
     pool->sizes_.push_back(static_cast<size_t>(std::max<int64_t>(bytes, 1)));
+    pool->members_.push_back({space_of(l.pair.rule), l.slot_bytes()});
   }
   return pool;
+}
+
+void StatePool::give_back() {
+  constexpr int64_t kLeast = int64_t{1} << 20;  // bytes of a state that are worth a call
+  for (int kind = 0; kind < kSpaceKinds; ++kind) {
+    const int64_t touched = spaces_[kind].used(), end = spaces_[kind].forget_unused();
+    for (size_t i = 0; i < bases_.size(); ++i) {
+      const int64_t slot = members_[i].slot_bytes, page = 4096;
+      const int64_t from = (end * slot + page - 1) / page * page,
+                    to = std::min<int64_t>(touched * slot, static_cast<int64_t>(sizes_[i])) / page * page;
+      if (members_[i].space == static_cast<SpaceKind>(kind) && to - from >= kLeast)
+        madvise(bases_[i] + from, static_cast<size_t>(to - from), MADV_DONTNEED);
+    }
+  }
 }
 
 StatePool::~StatePool() {

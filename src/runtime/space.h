@@ -27,16 +27,21 @@ SpaceKind space_of(StateRule rule);
 // Slots of the whole space that a sequence holds at most, with the one that a step writes.
 constexpr int64_t kWholeSlotsPerSequence = 6;
 
-// The slots of one space and how often each is referred to.
+// The slots of one space and how often each is referred to. Low ones are taken first, so that those in use stay the
+// same few pages, however many sequences come and go.
 class Space {
  public:
-  explicit Space(int64_t capacity = 0) : capacity_(capacity) {}
+  explicit Space(int64_t capacity = 0);
   int64_t capacity() const { return capacity_; }
-  int64_t free_slots() const;
+  int64_t free_slots() const { return free_; }
+  // Slots below this one were in use since the last call of forget_unused().
+  int64_t used() const { return static_cast<int64_t>(references_.size()); }
+  // Returns the first slot from which on all are free.
+  int64_t forget_unused();
 
   // Consecutive slots with one reference, at most `count`: those from `after` on that are free, so that an undisturbed
-  // sequence stays one run; else of the largest gap, from its middle where another sequence may grow into it. Length 0:
-  // no slot is free.
+  // sequence stays one run; else from the start of a block that nobody has, where the sequence may grow; else of the
+  // lowest gap. Length 0: no slot is free.
   Run allocate(int64_t count, int64_t after);
   // The first `count` consecutive slots that are free, or length 0.
   Run allocate_stretch(int64_t count);
@@ -45,13 +50,19 @@ class Space {
   void add_reference(const Run& run);
   // Slots whose last reference goes are free again.
   void release(const Run& run);
+  // Where a sequence has to be one run: new ones begin in the middle of the largest gap.
+  void spread() { spread_ = true; }
 
  private:
   int64_t free_from(int64_t begin, int64_t most) const;
   int64_t find_stretch(int64_t count) const;  // its first slot; -1: there is none
+  Run largest_gap() const;
+  Run free_blocks(int64_t count) const;
 
-  int64_t capacity_;
+  int64_t capacity_, free_, block_;
+  bool spread_ = false;
   std::vector<uint32_t> references_;  // by slot, up to the last one that was ever used
+  std::vector<uint32_t> taken_;       // slots of each block, as far
 };
 
 // Address space of the states, reserved once and touched as slots are used: growth moves nothing. One region per state,
@@ -76,6 +87,8 @@ class StatePool {
   int64_t free_slots() const { return space(SpaceKind::kAppend).free_slots(); }
   int64_t bytes_per_slot() const { return slot_bytes(SpaceKind::kAppend); }
   std::byte* base(size_t state) const { return bases_[state]; }
+  // Returns pages behind the slots in use, where these once were many more.
+  void give_back();
 
  private:
   StatePool() = default;
@@ -83,6 +96,11 @@ class StatePool {
   int64_t slot_bytes_[kSpaceKinds] = {};
   std::vector<std::byte*> bases_;
   std::vector<size_t> sizes_;
+  struct Member {
+    SpaceKind space = SpaceKind::kAppend;
+    int64_t slot_bytes = 0;
+  };
+  std::vector<Member> members_;  // by state
 };
 
 // Rows of the source space that one run of an encoder wrote. Sequences share it; its slots go with the last of them.

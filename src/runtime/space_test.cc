@@ -28,15 +28,32 @@ std::set<int64_t> first_slots(const Sequence& s, int64_t count) {
   return slots;
 }
 
-TEST(StatePool, SequencesThatTakeTurnsStayOneRun) {
-  const auto pool = pool_of(1024);
-  Sequence a(*pool), b(*pool);
-  for (int i = 0; i < 100; ++i) {
-    ASSERT_TRUE(a.append(1).is_ok());
-    ASSERT_TRUE(b.append(1).is_ok());
+// Runs of blocks of 16 slots here; one run each where sequences have to be.
+TEST(StatePool, SequencesThatTakeTurnsHaveFewRuns) {
+  for (const bool spread : {false, true}) {
+    const auto pool = pool_of(1024);
+    if (spread) pool->space(SpaceKind::kAppend).spread();
+    Sequence a(*pool), b(*pool);
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_TRUE(a.append(1).is_ok());
+      ASSERT_TRUE(b.append(1).is_ok());
+    }
+    EXPECT_LE(a.runs().size(), spread ? 1u : 7u);
+    EXPECT_LE(b.runs().size(), spread ? 1u : 7u);
   }
-  EXPECT_TRUE(a.contiguous());
-  EXPECT_TRUE(b.contiguous());
+}
+
+TEST(StatePool, SlotsThatWereUsedComeFirst) {
+  const auto pool = pool_of(64 * 256);
+  std::set<int64_t> used;
+  for (int i = 0; i < 1000; ++i) {
+    Sequence a(*pool), b(*pool);
+    ASSERT_TRUE(a.append(10 + i % 90).is_ok());
+    ASSERT_TRUE(b.append(300).is_ok());
+    for (const Sequence* s : {&a, &b}) used.merge(slots_of(*s));
+  }
+  EXPECT_LE(*used.rbegin(), 1024);
+  EXPECT_EQ(pool->free_slots(), 64 * 256);
 }
 
 TEST(StatePool, EverySlotIsFoundInPieces) {

@@ -62,12 +62,12 @@ Status TokenBatch::grow(size_t sequences) {
   return Status::ok();
 }
 
-Status TokenBatch::run(std::span<const Segment> segments, int turn, float* logits, int64_t width, Ledger& ledger) {
+Status TokenBatch::run(std::span<const Segment> segments, float* logits, int64_t width, Ledger& ledger) {
   SITU_RETURN_IF_ERROR(grow(segments.size()));
   inputs_.clear();
   for (size_t i = 0; i < segments.size(); ++i) {
     float* const to = logits ? logits + static_cast<int64_t>(i) * width : nullptr;
-    inputs_.push_back({segments.subspan(i, 1), 1, turn, to});
+    inputs_.push_back({segments.subspan(i, 1), 1, to});
   }
   for (size_t i = 0; i < segments.size(); ++i) SITU_RETURN_IF_ERROR(programs_[i]->prepare(inputs_[i], ledger));
   for (size_t i = 0; i < merged_.size(); ++i) is_merged_[i] = merge(static_cast<int>(i), segments.size());

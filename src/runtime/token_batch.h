@@ -25,7 +25,7 @@ class TokenBatch final : private BoundCalls {
 
   // A step of one token for each segment, at least two. `logits`: where they are written, [segments, width], where the
   // program can; else logits() tells. Errors: those of Program::run.
-  Status run(std::span<const Segment> segments, int turn, float* logits, int64_t width, Ledger& ledger);
+  Status run(std::span<const Segment> segments, float* logits, int64_t width, Ledger& ledger);
   // Where the last step left those of segment i.
   const View& logits(size_t i) const { return programs_[i]->logits(); }
 

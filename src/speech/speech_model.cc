@@ -1,6 +1,6 @@
 #include "speech/speech_model.h"
 
-#include "pipelines/out_of_memory.h"
+#include "base/out_of_memory.h"
 #include "speech/speech_stream.h"
 
 namespace situ {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/clock.h"
-#include "pipelines/out_of_memory.h"
+#include "base/out_of_memory.h"
 #include "speech/compression.h"
 
 namespace situ {

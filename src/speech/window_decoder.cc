@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "pipelines/beams.h"
+#include "requests/beam_decoding.h"
+#include "requests/score_decoding.h"
 #include "speech/timestamp_rule.h"
 
 namespace situ {
@@ -26,173 +27,248 @@ SamplingOptions WindowDecoder::sampling(double temperature, uint64_t draw, int64
   return s;
 }
 
-struct WindowDecoder::Started {
-  Session session;
-  const Window* window;
-  std::vector<float> logits;  // after the prompt, [vocabulary]
-  double no_speech_prob = 0;
+namespace {
+
+double probability_of(std::span<const float> logits, int64_t id) {
+  LogProbabilities read;
+  read.read(logits);
+  return std::exp(read.of(id));
+}
+
+// A window's text, greedily or the best of several that are drawn.
+class WindowDecoding : public Decoding {
+ public:
+  struct Plan {
+    const SpeechTokens& tokens;
+    const WindowDecoder::PromptIds& prompt;
+    int64_t most = 0;  // tokens of the text
+  };
+  WindowDecoding(Strand source, Plan plan, std::vector<Sampler> samplers)
+      : served_(*source.served), source_(std::move(source)), plan_(plan) {
+    for (Sampler& s : samplers) branches_.push_back({Strand(), std::move(s), {}, false});
+  }
+
+  Served& served() const override { return served_; }
+  int64_t tokens_to_begin() const override {
+    int64_t tokens = std::ssize(plan_.prompt.ids);
+    for (const Branch& b : branches_) tokens += std::ssize(b.text.ids);
+    return tokens;
+  }
+  Status begin(Figures&) override {
+    for (Branch& b : branches_) b.strand = source_.fork();
+    return Status::ok();
+  }
+  Status wants(std::vector<Want>& wants) override {
+    const Branch* const first = stem();
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      Branch& b = branches_[i];
+      if (b.ended || (&b != first && b.strand.length() < prompt())) continue;
+      wants.push_back(next_of(b.strand, b.sampler.ids(), prompt_rows(), i));
+    }
+    return Status::ok();
+  }
+  void take(const Want& want, Rows rows) override {
+    Branch& b = branches_[want.branch];
+    for (int64_t r = 0; r < std::ssize(rows) && !b.ended; ++r) {
+      const int64_t at = b.strand.length() - std::ssize(rows) + r;
+      const std::span<const float> row = rows[static_cast<size_t>(r)];
+      if (at == static_cast<int64_t>(plan_.prompt.start_at)) no_speech_ = probability_of(row, plan_.tokens.no_speech);
+      if (at + 1 < std::ssize(b.sampler.ids())) continue;
+      const bool begins = !answers_;
+      answers_ = true;
+      for (Branch& each : branches_)
+        if (begins || &each == &b)
+          if (const Status done = choose(each, row, at + 1); !done.is_ok()) return fail(done);
+    }
+  }
+  void settle() override {
+    const Branch* const first = stem();
+    for (Branch& b : branches_)
+      if (first && &b != first && !b.ended && b.strand.length() == 0 && first->strand.length() == prompt())
+        b.strand = first->strand.fork();
+  }
+  void fail(const Status& why) override {
+    status_ = why;
+    for (Branch& b : branches_) b.ended = true;
+  }
+  void end(FinishReason reason) override {
+    if (reason == FinishReason::kLength) {
+      for (Branch& b : branches_) b.ended = true;
+    } else {
+      fail(Status::error(Code::kInterrupted, "interrupted"));
+    }
+  }
+  bool ended() const override {
+    return std::all_of(branches_.begin(), branches_.end(), [](const Branch& b) { return b.ended; });
+  }
+  bool answers() const override { return answers_; }
+  bool may_give_way() const override { return true; }
+  void give_up_runs() override {
+    for (Branch& b : branches_) b.strand = Strand();
+  }
+  void release() override {
+    give_up_runs();
+    source_ = Strand();
+  }
+  Result<Generation> finish(const Figures&) override {
+    if (!status_.is_ok()) return status_;
+    return Generation();
+  }
+  double no_speech() const { return no_speech_; }
+  const WindowText& best() const {
+    const Branch* found = &branches_[0];
+    for (const Branch& b : branches_)
+      if (found->text.avg_logprob() < b.text.avg_logprob()) found = &b;
+    return found->text;
+  }
+
+ private:
+  struct Branch {
+    Strand strand;
+    Sampler sampler;
+    WindowText text;
+    bool ended = false;
+  };
+  int64_t prompt() const { return std::ssize(plan_.prompt.ids); }
+  // The row of the first token is wanted too, where a step gives several.
+  size_t prompt_rows() const { return served_.rows_of_one() > 1 ? plan_.prompt.start_at + 1 : plan_.prompt.ids.size(); }
+  Branch* stem() {
+    const auto b = std::find_if(branches_.begin(), branches_.end(), [](const Branch& branch) { return !branch.ended; });
+    return b == branches_.end() ? nullptr : &*b;
+  }
+  // The token that follows a branch of so many tokens.
+  Status choose(Branch& b, std::span<const float> logits, int64_t length) {
+    const Result<int64_t> id = b.sampler.choose(logits);
+    if (!id.is_ok()) return id.status();
+    LogProbabilities read;
+    read.read(b.sampler.last_scores());
+    b.text.log_probability += read.of(*id);
+    b.ended = *id == plan_.tokens.end;
+    if (b.ended) return Status::ok();
+    b.text.ids.push_back(*id);
+    b.sampler.append(*id);
+    b.ended = std::ssize(b.text.ids) >= plan_.most || length >= served_.context_length;
+    return Status::ok();
+  }
+
+  Served& served_;
+  Strand source_;
+  const Plan plan_;
+  std::vector<Branch> branches_;
+  bool answers_ = false;
+  double no_speech_ = 0;
+  Status status_;
 };
 
-Status WindowDecoder::read_first_row(Started& window, const PromptIds& prompt) {
-  Result<Session> before = window.session.fork();
-  if (!before.is_ok()) return before.status();
-  const auto logits = before->step(std::span(prompt.ids).first(prompt.start_at + 1));
-  if (!logits.is_ok()) return logits.status();
-  read_.read(*logits);
-  window.no_speech_prob = std::exp(read_.of(tokens_.no_speech));
-  return Status::ok();
+Opening opening_of(const WindowDecoder::PromptIds& prompt) {
+  Opening opening;
+  opening.start.decoder = prompt.ids;
+  return opening;
 }
 
-Status WindowDecoder::start_some(std::span<Started> windows, const PromptIds& prompt) {
-  const auto rows = static_cast<int64_t>(prompt.ids.size() - prompt.start_at);
-  const bool all_rows = model_.batch() >= rows;
-  if (!all_rows)  // a step that gives one row: that of the first token by a step of its own
-    for (Started& w : windows) SITU_RETURN_IF_ERROR(read_first_row(w, prompt));
-  std::vector<Model::Impl::Feed> feeds;
-  for (Started& w : windows) feeds.push_back({&impl_of(w.session), prompt.ids, all_rows ? rows : 1});
-  size_t last = windows.size();
-  return model_.step_all(feeds, [&](size_t i, std::span<const float> logits) {
-    if (all_rows && i != last) {
-      read_.read(logits);
-      windows[i].no_speech_prob = std::exp(read_.of(tokens_.no_speech));
-    }
-    last = i;
-    windows[i].logits.assign(logits.begin(), logits.end());
-    return Status::ok();
-  });
-}
-
-Result<std::vector<WindowDecoder::Started>> WindowDecoder::start(std::span<const Window> windows,
-                                                                 const PromptIds& prompt) {
-  std::vector<Started> started;
-  for (const Window& w : windows) {
-    Result<Session> session = w.source->fork();
-    if (!session.is_ok()) return session.status();
-    started.push_back({std::move(*session), &w, {}, 0});
+class WindowSearch : public BeamDecoding {
+ public:
+  WindowSearch(Strand source, const SpeechTokens& tokens, const WindowDecoder::PromptIds& prompt, AnswerRules rules)
+      : BeamDecoding(*source.served, opening_of(prompt), std::move(rules), true),
+        source_(std::move(source)),
+        tokens_(tokens),
+        start_at_(prompt.start_at) {
+    if (served_.rows_of_one() > 1) prompt_rows_ = prompt.start_at + 1;
   }
-  const size_t rows = prompt.ids.size() - prompt.start_at,
-               together = std::max<size_t>(1, static_cast<size_t>(model_.batch()) / rows);
-  for (size_t from = 0; from < started.size(); from += together)
-    SITU_RETURN_IF_ERROR(
-        start_some(std::span(started).subspan(from, std::min(together, started.size() - from)), prompt));
-  return started;
-}
+  void release() override {
+    BeamDecoding::release();
+    source_ = Strand();
+  }
+  double no_speech() const { return no_speech_; }
+
+ protected:
+  Result<Strand> open(Figures&) override { return source_.fork(); }
+  void see_prompt(int64_t at, std::span<const float> row) override {
+    if (at == static_cast<int64_t>(start_at_)) no_speech_ = probability_of(row, tokens_.no_speech);
+  }
+
+ private:
+  Strand source_;
+  const SpeechTokens& tokens_;
+  const size_t start_at_;
+  double no_speech_ = 0;
+};
+
+}  // namespace
 
 Result<std::vector<WindowText>> WindowDecoder::decode(std::span<const Window> windows, const PromptIds& prompt,
                                                       double temperature) {
-  Result<std::vector<Started>> started = start(windows, prompt);
-  if (!started.is_ok()) return started.status();
   // As many tokens as the reference allows: half the context, and no more than it holds.
   const int64_t context = model_.context_length,
                 most = std::max<int64_t>(1, std::min(context / 2, context - static_cast<int64_t>(prompt.ids.size())));
-  Result<std::vector<WindowText>> texts = std::vector<WindowText>();
-  if (temperature <= 0 && options_.beams > 1) {
-    for (Started& w : *started) {
-      Result<WindowText> text = search(w, prompt, most);
-      if (!text.is_ok()) return text.status();
-      texts->push_back(std::move(*text));
+  const bool search = temperature <= 0 && options_.beams > 1;
+  std::vector<std::shared_ptr<Job>> jobs;
+  for (const Window& w : windows) {
+    Strand source = impl_of(*w.source).strand().fork();
+    std::unique_ptr<Decoding> decoding;
+    if (search) {
+      AnswerRules rules;
+      rules.sampling = sampling(0, 0, most);
+      rules.beams.beams = options_.beams;
+      rules.beams.length_penalty = options_.length_penalty;
+      rules.beams.patience = options_.patience;
+      rules.beams.early_stopping = EarlyStopping::kFirst;
+      rules.beams.max_new_tokens = most;
+      rules.beams.end_ids = {tokens_.end};
+      decoding = std::make_unique<WindowSearch>(std::move(source), tokens_, prompt, std::move(rules));
+    } else {
+      std::vector<Sampler> samplers;
+      const auto count = static_cast<uint64_t>(temperature > 0 ? options_.best_of : 1);
+      for (uint64_t i = 1; i <= count; ++i)
+        samplers.emplace_back(sampling(temperature, w.draw + i % count, most), prompt.ids, model_.vocabulary);
+      decoding = std::make_unique<WindowDecoding>(std::move(source), WindowDecoding::Plan{tokens_, prompt, most},
+                                                  std::move(samplers));
     }
-  } else {
-    texts = choose(*started, prompt, temperature, most);
-    if (!texts.is_ok()) return texts;
+    jobs.push_back(model_.scheduler->submit_part(std::move(decoding), {.follows_flag = true}));
   }
+  Status failed;
+  for (const auto& job : jobs)
+    if (const Result<Generation> done = job->result(); !done.is_ok() && failed.is_ok()) failed = done.status();
+  if (!failed.is_ok()) return failed;
+  std::vector<WindowText> texts;
   for (size_t i = 0; i < windows.size(); ++i) {
-    (*texts)[i].no_speech_prob = (*started)[i].no_speech_prob;
-    (*texts)[i].temperature = temperature;
-  }
-  return texts;
-}
-
-Result<WindowText> WindowDecoder::search(Started& window, const PromptIds& prompt, int64_t most) {
-  BeamOptions beams;
-  beams.beams = options_.beams;
-  beams.length_penalty = options_.length_penalty;
-  beams.patience = options_.patience;
-  beams.early_stopping = EarlyStopping::kFirst;
-  beams.max_new_tokens = most;
-  beams.end_ids = {tokens_.end};
-  BeamDecoder decoder(model_, std::move(window.session), Sampler(sampling(0, 0, most), prompt.ids, model_.vocabulary),
-                      beams, true);
-  SITU_RETURN_IF_ERROR(decoder.run(window.logits));
-  const std::vector<BeamSearch::Answer> answers = decoder.answers();
-  WindowText text;
-  text.ids = answers[0].ids;
-  text.log_probability = answers[0].log_probability;
-  return text;
-}
-
-struct WindowDecoder::Branch {
-  size_t window;
-  Session session;
-  Sampler sampler;
-  WindowText text;
-  bool ended = false;
-};
-
-// The branches of a window, the first one last: it needs no fork.
-Status WindowDecoder::branch(Started& window, size_t of, const PromptIds& prompt, double temperature, int64_t most,
-                             std::vector<Branch>& branches) {
-  const auto count = static_cast<uint64_t>(temperature > 0 ? options_.best_of : 1);
-  const auto add = [&](Session session, uint64_t i) {
-    branches.push_back({of,
-                        std::move(session),
-                        Sampler(sampling(temperature, window.window->draw + i, most), prompt.ids, model_.vocabulary),
-                        {}});
-    return take(branches.back(), window.logits, most);
-  };
-  for (uint64_t i = 1; i < count; ++i) {
-    Result<Session> fork = window.session.fork();
-    if (!fork.is_ok()) return fork.status();
-    SITU_RETURN_IF_ERROR(add(std::move(*fork), i));
-  }
-  return add(std::move(window.session), 0);
-}
-
-// Chooses the token that follows a branch.
-Status WindowDecoder::take(Branch& b, std::span<const float> logits, int64_t most) {
-  const Result<int64_t> id = b.sampler.choose(logits);
-  if (!id.is_ok()) return id.status();
-  read_.read(b.sampler.last_scores());
-  b.text.log_probability += read_.of(*id);
-  if (*id == tokens_.end) {
-    b.ended = true;
-    return Status::ok();
-  }
-  b.text.ids.push_back(*id);
-  b.sampler.append(*id);
-  b.ended = static_cast<int64_t>(b.text.ids.size()) >= most || b.session.length() >= model_.context_length;
-  return Status::ok();
-}
-
-Result<std::vector<WindowText>> WindowDecoder::choose(std::span<Started> windows, const PromptIds& prompt,
-                                                      double temperature, int64_t most) {
-  std::vector<Branch> branches;
-  for (size_t i = 0; i < windows.size(); ++i)
-    SITU_RETURN_IF_ERROR(branch(windows[i], i, prompt, temperature, most, branches));
-  for (;;) {
-    std::vector<Model::Impl::Feed> feeds;
-    std::vector<Branch*> of;
-    for (Branch& b : branches) {
-      if (b.ended) continue;
-      feeds.push_back({&impl_of(b.session), {&b.text.ids.back(), 1}});
-      of.push_back(&b);
+    WindowText& text = texts.emplace_back();
+    if (search) {
+      const auto& found = static_cast<WindowSearch&>(*jobs[i]->decoding);
+      if (!found.failure().is_ok()) return found.failure();
+      const std::vector<BeamSearch::Answer> answers = found.answers_found();
+      text.ids = answers[0].ids;
+      text.log_probability = answers[0].log_probability;
+      text.no_speech_prob = found.no_speech();
+    } else {
+      const auto& found = static_cast<WindowDecoding&>(*jobs[i]->decoding);
+      text = found.best();
+      text.no_speech_prob = found.no_speech();
     }
-    if (feeds.empty()) break;
-    SITU_RETURN_IF_ERROR(
-        model_.step_all(feeds, [&](size_t i, std::span<const float> logits) { return take(*of[i], logits, most); }));
+    text.temperature = temperature;
+    if (model_.rows_of_one() > 1 || prompt.ids.size() == prompt.start_at + 1) continue;
+    // A step gives one row: that of the first token comes by a step of its own.
+    const auto row = logits_after(*windows[i].source, std::span(prompt.ids).first(prompt.start_at + 1));
+    if (!row.is_ok()) return row.status();
+    text.no_speech_prob = probability_of(*row, tokens_.no_speech);
   }
-  std::vector<WindowText> texts(windows.size());
-  std::vector<const Branch*> best(windows.size());
-  for (const Branch& b : branches)
-    if (!best[b.window] || best[b.window]->text.avg_logprob() < b.text.avg_logprob()) best[b.window] = &b;
-  for (size_t i = 0; i < texts.size(); ++i) texts[i] = best[i]->text;
   return texts;
+}
+
+Result<std::vector<float>> WindowDecoder::logits_after(const Session& source, std::span<const int64_t> tokens) {
+  std::vector<int64_t> all(tokens.begin(), tokens.end());
+  all.push_back(0);  // what is scored, whatever it is
+  std::vector<float> found;
+  const int64_t count = std::ssize(tokens);
+  const Result<Generation> done = model_.wait_for(std::make_unique<ScoreDecoding>(
+      impl_of(source).strand().fork(), std::move(all), std::vector<ScoreDecoding::Window>{{0, count, count + 1}}, true,
+      [&](int64_t, std::span<const float> logits) { found.assign(logits.begin(), logits.end()); }));
+  if (!done.is_ok()) return done.status();
+  return found;
 }
 
 Result<WindowDecoder::FirstToken> WindowDecoder::first_token(const Session& source) {
-  Result<Session> session = source.fork();
-  if (!session.is_ok()) return session.status();
-  const auto logits = session->step({&tokens_.start, 1});
+  const Result<std::vector<float>> logits = logits_after(source, {&tokens_.start, 1});
   if (!logits.is_ok()) return logits.status();
   FirstToken first;
   auto& found = first.languages;
@@ -205,8 +281,7 @@ Result<WindowDecoder::FirstToken> WindowDecoder::first_token(const Session& sour
   for (auto& [code, p] : found) sum += p = std::exp(p - largest);
   for (auto& [code, p] : found) p /= sum;
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  read_.read(*logits);
-  first.no_speech_prob = std::exp(read_.of(tokens_.no_speech));
+  first.no_speech_prob = probability_of(*logits, tokens_.no_speech);
   return first;
 }
 

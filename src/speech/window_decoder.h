@@ -43,7 +43,7 @@ class WindowDecoder {
     const Session* source;  // behind the encoder's output, before any token; forks of it are decoded
     uint64_t draw = 0;      // another number, other draws
   };
-  // The text of each window behind the same prompt. Errors: those of a step or a fork.
+  // The text of each window behind the same prompt: a request each. Errors: those of a step or a fork.
   Result<std::vector<WindowText>> decode(std::span<const Window> windows, const PromptIds& prompt, double temperature);
 
   // What is likely after <|startoftranscript|> alone.
@@ -54,25 +54,14 @@ class WindowDecoder {
   Result<FirstToken> first_token(const Session& source);
 
  private:
-  struct Started;  // a window whose prompt was fed
-  struct Branch;   // an answer of a window
   SamplingOptions sampling(double temperature, uint64_t draw, int64_t most) const;
-  // Feeds the prompts, as many in a step as it gives logits of.
-  Result<std::vector<Started>> start(std::span<const Window> windows, const PromptIds& prompt);
-  Status start_some(std::span<Started> windows, const PromptIds& prompt);
-  Status read_first_row(Started& window, const PromptIds& prompt);
-  Result<WindowText> search(Started& window, const PromptIds& prompt, int64_t most);
-  Result<std::vector<WindowText>> choose(std::span<Started> windows, const PromptIds& prompt, double temperature,
-                                         int64_t most);
-  Status branch(Started& window, size_t of, const PromptIds& prompt, double temperature, int64_t most,
-                std::vector<Branch>& branches);
-  Status take(Branch& branch, std::span<const float> logits, int64_t most);
+  // What follows tokens behind a source, alone.
+  Result<std::vector<float>> logits_after(const Session& source, std::span<const int64_t> tokens);
 
   Model::Impl& model_;
   const SpeechTokens& tokens_;
   const WindowOptions options_;
   std::shared_ptr<const TokenRule> rule_;
-  LogProbabilities read_;
 };
 
 }  // namespace situ

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "generate/logprobs.h"
+#include "requests/score_decoding.h"
 #include "speech/alignment.h"
 
 namespace situ {
@@ -76,27 +77,18 @@ void join_marks(std::vector<SpeechWord>& words, std::vector<size_t>& counts) {
 // How probable the model finds each of `ids` behind the prompt and those before it.
 Result<std::vector<double>> probabilities(Model::Impl& model, const Session& source, std::span<const int64_t> prompt,
                                           std::span<const int64_t> ids) {
-  std::vector<int64_t> fed(prompt.begin(), prompt.end());
-  fed.insert(fed.end(), ids.begin(), ids.end() - 1);
-  Result<Session> session = source.fork();
-  if (!session.is_ok()) return session.status();
+  std::vector<int64_t> all(prompt.begin(), prompt.end());
+  all.insert(all.end(), ids.begin(), ids.end());
   std::vector<double> found;
   LogProbabilities read;
-  const auto most = static_cast<size_t>(model.batch());
-  // The prompt but for its last token has no logits that are wanted; then as many tokens as a step gives logits of.
-  for (size_t from = 0; from < fed.size();) {
-    const bool first = from == 0;
-    const size_t wanted = first ? 1 : std::min(most, fed.size() - from);
-    const size_t count = first ? prompt.size() : wanted;
-    const Model::Impl::Feed feed{&impl_of(*session), std::span(fed).subspan(from, count), static_cast<int64_t>(wanted),
-                                 false};
-    SITU_RETURN_IF_ERROR(model.step_all({&feed, 1}, [&](size_t, std::span<const float> logits) {
-      read.read(logits);
-      found.push_back(std::exp(read.of(ids[found.size()])));
-      return Status::ok();
-    }));
-    from += count;
-  }
+  const auto count = std::ssize(prompt);
+  const Result<Generation> done = model.wait_for(std::make_unique<ScoreDecoding>(
+      impl_of(source).strand().fork(), all, std::vector<ScoreDecoding::Window>{{0, count, std::ssize(all)}}, true,
+      [&](int64_t token, std::span<const float> logits) {
+        read.read(logits);
+        found.push_back(std::exp(read.of(all[static_cast<size_t>(token)])));
+      }));
+  if (!done.is_ok()) return done.status();
   return found;
 }
 
@@ -195,7 +187,7 @@ Result<FoundWords> find_words(Model::Impl& model, const SpeechTokens& tokens, co
   if (ids.empty()) return found;
   if (!model.in_place)
     return Status::error(Code::kInvalidArgument, "word times come from placed programs; the naive mode has none");
-  const auto shape = model.in_place->attending_heads();
+  const auto shape = model.between_steps([&] { return model.in_place->attending_heads(); });
   if (!shape.is_ok()) return shape.status();
   std::vector<AttentionHead> heads;
   for (const auto& [layer, head] : tokens.alignment_heads) heads.push_back({layer, head});
@@ -206,9 +198,10 @@ Result<FoundWords> find_words(Model::Impl& model, const SpeechTokens& tokens, co
   fed.push_back(tokens.no_timestamps);
   fed.insert(fed.end(), ids.begin(), ids.end());
   fed.push_back(tokens.end);
-  Result<Session> session = source.fork();
-  if (!session.is_ok()) return session.status();
-  const Result<std::vector<float>> weights = model.in_place->attended(*impl_of(*session).sequence, fed, heads);
+  const Result<std::vector<float>> weights = model.between_steps([&] {
+    Strand strand = impl_of(source).strand().fork();
+    return model.in_place->attended(*strand.sequence, fed, heads);
+  });
   if (!weights.is_ok()) return weights.status().with_context(model.folder.model_file.string());
   const auto rows = static_cast<int64_t>(fed.size()), count = static_cast<int64_t>(heads.size()),
              stride = static_cast<int64_t>(weights->size()) / (rows * count);

@@ -1,12 +1,13 @@
 """Models, and streams of tokens."""
 
+import asyncio
 import atexit
 import contextlib
 import json
 import operator
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from numbers import Integral
 from types import NoneType, TracebackType
 from typing import Any, TypeAlias, TypedDict, Unpack, cast, overload
@@ -44,13 +45,13 @@ def load(
     naive: bool = False,
     context_length: int = 0,
     memory: int = 0,
-    sequences: int = 1,
+    slots: int = 0,
     chunk: int = 512,
-    batch: int = 32,
     window: int = 0,
     sink: int = 0,
     kv_type: str = "auto",
     draft: str | os.PathLike[str] | None = None,
+    variants: Sequence[str] = (),
     pack_cache: bool = True,
 ) -> "Model":
     """Loads a model: a folder that Optimum or onnxruntime-genai wrote, or one .onnx file.
@@ -58,26 +59,28 @@ def load(
     threads: 0 is one for each CPU that the process may use.
     naive: run the graph literally, copies included: the baseline.
     context_length: most tokens of a session; 0 is what the model declares, if it holds as many.
-    memory: bytes for weights, activations and state; what the first two leave is state, which all sessions share; 0 is room
-        for so many `sequences` of the whole context: address space only.
+    memory: bytes for weights, activations and state; what the first two leave is state, which all requests and sessions
+        share; 0: the state may grow to half of what machine and control group have free.
+    slots: tokens of that state, exactly so many; 0: what `memory` leaves.
     chunk: most prompt tokens in one step; fewer where `memory` asks for it.
-    batch: most sequences in one step.
     window: tokens attend to the last `window` tokens and the first `sink` ones only, and sequences have no end; 0: to all.
     kv_type: element type of attention states: "f32", "f16", "bf16", "q8", or "auto".
     draft: a smaller model with the same tokens, which guesses what this one will say (see Options.draft_tokens).
+    variants: which precision of the graphs to run, where a folder has several: ["q4"], or ["encoder_model=fp16", ...].
     pack_cache: save weights that are laid out anew, and map what an earlier load saved.
 
     Raises SituError: the message names file, node and values; unsupported operators are listed all at once.
     """
     if "\0" in os.fsdecode(path):
         raise SituError(f"{os.fsdecode(path)!r} is no path: it has a null character")
-    return Model(_situ.load(os.fsencode(path), threads, naive, context_length, memory, sequences, chunk, batch, window, sink, kv_type, os.fsencode(draft or ""), pack_cache))
+    return Model(_situ.load(os.fsencode(path), threads, naive, context_length, memory, slots, chunk, window, sink, kv_type, os.fsencode(draft or ""), list(variants), pack_cache))
 
 
 class Model:
     """A loaded model; situ.load() makes it.
 
-    Threads that use one model, or its sessions and streams, take turns: a call waits until the one before it is done.
+    Any number of threads and coroutines may use it: their requests share the model's steps, and each has the answer that it
+    has alone. A session is used by one thread at a time.
     A model cannot be pickled, and a fork of its process cannot use it (SituError): load one in each process.
     """
 
@@ -101,7 +104,7 @@ class Model:
         **options: Unpack[Options],
     ) -> Generation | list[Generation]:
         """Continues a prompt, text or token ids. A list of prompts, or a tuple, gives a list of answers, each the one that
-        its prompt would have alone; up to `batch` (see load) are computed together.
+        its prompt would have alone; they share steps.
 
         chat: the text is what a user says, and the model's chat template makes the prompt of it. For a conversation, use
         encode_chat.
@@ -130,6 +133,31 @@ class Model:
         """As generate of one prompt, but gives the tokens as they come. Computing begins at once."""
         ids, read = self._with_images(prompt, chat, images)
         return Stream(self._model.stream(ids, _options(options, chat or isinstance(prompt, ChatIds)), read))
+
+    def stream_async(
+        self, prompt: Prompt, *, chat: bool = False, images: Sequence[Image] = (), **options: Unpack[Options]
+    ) -> "AsyncStream":
+        """As stream, for a coroutine: `async for token in model.stream_async(...)`. Any number may be read at once, and no
+        thread waits for any of them."""
+        ids, read = self._with_images(prompt, chat, images)
+        return AsyncStream(self._model.stream(ids, _options(options, chat or isinstance(prompt, ChatIds)), read))
+
+    async def generate_async(
+        self, prompt: Prompt, *, chat: bool = False, images: Sequence[Image] = (), **options: Unpack[Options]
+    ) -> Generation:
+        """As generate of one prompt, for a coroutine. To end it early, cancel its task."""
+        stream = self.stream_async(prompt, chat=chat, images=images, **options)
+        with contextlib.suppress(SituError):  # one that ends the answer after tokens is part of what comes back
+            async for _ in stream:
+                pass
+        generation = stream.generation
+        assert generation is not None
+        return generation
+
+    def stats(self) -> dict[str, int]:
+        """What the model has done and does: requests running and waiting, steps, rows (tokens fed), prompt, cached and
+        answer tokens of requests that are over, preemptions, slots of the state (all, free, kept prefixes), bytes copied."""
+        return self._model.stats()
 
     def session(self) -> _situ.Session:
         """A new, empty sequence, to be fed token by token.
@@ -291,8 +319,7 @@ def _is_list_of_prompts(prompt: Prompt | Sequence[Prompt]) -> bool:
 class Stream(Iterator[Token]):
     """The tokens of one answer, as they come; Model.stream() makes it.
 
-    The model computes in a thread of its own, at most two tokens ahead of the caller. While it waits for the caller,
-    others may use the model, the caller included; the stream's tokens keep their part of the model's context.
+    The answer goes on while nobody asks for its tokens, and shares the model's steps with other requests.
 
     To end the answer early, close the stream, leave its `with` block, or drop the last reference to it.
 
@@ -307,14 +334,14 @@ class Stream(Iterator[Token]):
     def __next__(self) -> Token:
         token = self._stream.next()
         if token is None:
-            self._result()
+            _result(self._stream)
             raise self._stream.failure() or StopIteration
         return Token(*token)
 
     @property
     def generation(self) -> Generation | None:
         """The answer so far when the stream has come to its end or was closed; None before."""
-        return self._result()
+        return _result(self._stream)
 
     def close(self) -> None:
         self._stream.close()
@@ -327,13 +354,81 @@ class Stream(Iterator[Token]):
     ) -> None:
         self.close()
 
-    def _result(self) -> Generation | None:
-        result = self._stream.result()
-        return None if result is None else _generation(result)
+
+class AsyncStream(AsyncIterator[Token]):
+    """The tokens of one answer for a coroutine; Model.stream_async() makes it. No thread waits for them.
+
+    To end the answer early, close the stream, leave its `async with` block, or cancel the task that reads it.
+    """
+
+    def __init__(self, stream: _situ.TokenStream) -> None:
+        self._stream = stream
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._event, self._wake)
+        self._closed = False
+        stream.notify(self._event)
+        _open_streams.add(self)
+
+    def _wake(self) -> None:
+        os.eventfd_read(self._event)
+        self._news.set()
+
+    async def __anext__(self) -> Token:
+        while True:
+            self._news.clear()
+            token = self._stream.poll()
+            if token is not None:
+                return Token(*token)
+            if self._stream.ended():
+                self._let_go()
+                _result(self._stream)
+                raise self._stream.failure() or StopAsyncIteration
+            try:
+                await self._news.wait()
+            except asyncio.CancelledError:
+                self.close()
+                raise
+
+    @property
+    def generation(self) -> Generation | None:
+        """The answer so far when the stream has come to its end or was closed; None before."""
+        return _result(self._stream)
+
+    def close(self) -> None:
+        self._let_go()
+        self._stream.close()
+
+    async def __aenter__(self) -> "AsyncStream":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _let_go(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(SituError):
+            self._stream.notify(-1)
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._event)
+        os.close(self._event)
+
+    def __del__(self) -> None:
+        self._let_go()
+
+
+def _result(stream: _situ.TokenStream) -> Generation | None:
+    result = stream.result()
+    return None if result is None else _generation(result)
 
 
 # No thread may compute while the process takes its libraries down.
-_open_streams: "weakref.WeakSet[Stream]" = weakref.WeakSet()
+_open_streams: "weakref.WeakSet[Stream | AsyncStream]" = weakref.WeakSet()
 
 
 @atexit.register

@@ -1,7 +1,7 @@
 """The keyword arguments of Model.generate and Model.stream: include/situ/generate.h in Python's words."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 
 class Options(TypedDict, total=False):
@@ -85,6 +85,9 @@ class Options(TypedDict, total=False):
     logprobs: int | None  # report log-probabilities, with so many alternatives for each token
     echo: bool  # False; the prompt's text before the answer's
 
-    # Use the state that earlier answers kept of the prompt's beginning, and keep that of prompt and answer until its place
-    # is needed. What is computed token by token here may have been computed together there: the same but for rounding.
-    prefix_cache: bool  # False
+    # Answers to the prompt, drawn by seed, seed + 1, ...: Generation.answers. Not with beams.
+    choices: int  # 1
+
+    # What is used of the states that earlier requests left: "off", "prompts" (rows that were computed as rows of a prompt,
+    # and are what they are whoever computes them), or "all" (rows of answers too: the same but for rounding).
+    prefix_cache: Literal["off", "prompts", "all"]  # "prompts"

@@ -1,13 +1,18 @@
-// What a generation goes on from: token ids, and arrays for an encoder.
+// A request of a loaded model: what it goes on from, token ids and arrays for an encoder; and the caller's end of it.
+// Requests of all threads share the model's steps; each has the answer that it has alone, to the bit.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "situ/generate.h"
 #include "situ/status.h"
 
 namespace situ {
@@ -93,5 +98,80 @@ struct ImageMessage {
 };
 Result<std::vector<int64_t>> encode_with_images(const Model& model, std::span<const ImageMessage> messages,
                                                 const Images& images);
+
+struct Request {
+  Prompt prompt;
+  GenerateOptions options;
+  std::shared_ptr<const void> memory;  // what the arrays of the prompt point into; it is held until the end
+  // Somebody waits for the tokens: beside them a step takes at most twice the time that it takes without prompts, or
+  // 30 ms. Else whole pieces of prompts are fed beside them: a list is done sooner.
+  bool interactive = true;
+  int priority = 0;    // higher ones are begun first
+  std::string client;  // within a priority clients take turns; requests of one are begun in their order
+  // When it ends at the latest, waiting or not: FinishReason::kDeadline, with what there is by then.
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+};
+
+// Any thread may call it. Destroying it cancels the request.
+class Ticket {
+ public:
+  Ticket(Ticket&&) noexcept;
+  Ticket& operator=(Ticket&&) noexcept;
+  ~Ticket();
+
+  // The next token; none: it has not come within `patience`, or there are no more (ended()). Tokens wait here for as
+  // long as it takes, and nobody else does.
+  std::optional<Token> next(std::chrono::milliseconds patience = std::chrono::hours(24));
+  std::optional<Token> poll() { return next(std::chrono::milliseconds(0)); }
+  // Whether all tokens were taken and the request is over: result() does not wait.
+  bool ended() const;
+  // Calls `ready` whenever a token or the end comes, by a thread that must not be kept waiting; and now, if something
+  // is there. Not after the ticket is gone.
+  void on_ready(std::function<void()> ready);
+  // The request ends after the step that runs, or within it where all that take part in it are cancelled: with
+  // FinishReason::kCancelled and what there is by then.
+  void cancel();
+  // Waits for the end. Error: what failed before the first token.
+  Result<Generation> result();
+
+  struct Impl;
+
+ private:
+  friend class Model;
+  explicit Ticket(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+// Bytes written since the model was loaded or the ledger was reset, by kind.
+struct LedgerReading {
+  int64_t computed = 0;  // new values
+  int64_t copied = 0;    // bytes that already existed elsewhere
+  int64_t packed = 0;    // weights re-laid out at load
+};
+
+struct PerplexityOptions {
+  int64_t context = 0;  // tokens of a window; 0: the model's context length
+  int64_t stride = 0;  // from one window to the next, less than a window; 0: half of one. Each token is scored once, in
+                       // the first window that has it
+};
+struct Perplexity {
+  int64_t tokens = 0;    // that were scored: all but the first
+  double mean_nll = 0;   // of their negative log-likelihoods, natural logarithm; infinite where one had probability 0
+  double value() const;  // exp(mean_nll)
+  double ms = 0;
+  int64_t bytes_copied = 0;
+};
+
+// Of a model since it was loaded, but for what says "now".
+struct Stats {
+  int64_t running = 0, waiting = 0;                                 // requests, now
+  int64_t steps = 0;                                                // runs of a program that fed tokens
+  int64_t rows = 0;                                                 // tokens that were fed, those of a step together
+  int64_t prompt_tokens = 0, cached_tokens = 0, answer_tokens = 0;  // of requests that are over; cached: of the prompts
+  int64_t preemptions = 0;
+  int64_t slots = 0, slots_free = 0;  // of the state, now; free: kept prefixes count as taken
+  int64_t slots_kept = 0;             // now, of kept prefixes
+  int64_t bytes_copied = 0;
+};
 
 }  // namespace situ

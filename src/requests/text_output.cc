@@ -1,4 +1,4 @@
-#include "pipelines/text_output.h"
+#include "requests/text_output.h"
 
 namespace situ {
 

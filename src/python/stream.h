@@ -1,0 +1,75 @@
+// A request as an object of Python: its tokens as they come.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+
+#include "python/attended.h"
+#include "python/model_handle.h"
+
+namespace situ::python {
+
+// Destroyed with the GIL held.
+class PythonStream {
+ public:
+  PythonStream(std::shared_ptr<ModelHandle> model, Ticket ticket)
+      : model_(std::move(model)), ticket_(std::make_unique<Ticket>(std::move(ticket))) {}
+  ~PythonStream() {
+    if (!model_->in_this_process()) static_cast<void>(ticket_.release());
+  }
+  PythonStream(const PythonStream&) = delete;
+  PythonStream& operator=(const PythonStream&) = delete;
+
+  // Waits for the next token, while signal handlers run; none: there are no more. Needs the GIL.
+  std::optional<Token> next() {
+    while (!closed_ && !ticket().ended()) {
+      std::optional<Token> token;
+      {
+        nanobind::gil_scoped_release no_gil;
+        token = ticket_->next(kSignals);
+      }
+      if (closed_) break;
+      if (token) return token;
+      if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+    }
+    return std::nullopt;
+  }
+  // The same without waiting.
+  std::optional<Token> poll() { return closed_ ? std::nullopt : ticket().poll(); }
+  bool ended() { return closed_ || ticket().ended(); }
+  // Writes 1 to an eventfd whenever there is something to poll() for; -1: to none any more.
+  void notify(int event) {
+    if (event < 0) return ticket().on_ready(nullptr);
+    ticket().on_ready([event] {
+      const uint64_t one = 1;
+      static_cast<void>(!write(event, &one, sizeof(one)));
+    });
+  }
+  // Ends the request, and waits for that: as long as the step that runs takes.
+  void close() {
+    closed_ = true;
+    ticket().cancel();
+    nanobind::gil_scoped_release no_gil;
+    static_cast<void>(ticket_->result());
+  }
+  // What came of it, once it has ended.
+  std::optional<Result<Generation>> result() {
+    if (!closed_ && !ticket().ended()) return std::nullopt;
+    nanobind::gil_scoped_release no_gil;
+    return ticket_->result();
+  }
+
+ private:
+  // Raises SituError in a fork.
+  Ticket& ticket() {
+    model_->check_process();
+    return *ticket_;
+  }
+
+  const std::shared_ptr<ModelHandle> model_;
+  std::unique_ptr<Ticket> ticket_;
+  bool closed_ = false;
+};
+
+}  // namespace situ::python

@@ -1,0 +1,106 @@
+#include "requests/answer.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace situ {
+
+Generation failed_answer(const Status& why) {
+  Generation g;
+  const bool interrupted = why.code() == Code::kInterrupted;
+  g.finish_reason = interrupted ? FinishReason::kCancelled : FinishReason::kError;
+  if (interrupted) return g;
+  g.error = why.message();
+  g.error_code = why.code();
+  return g;
+}
+
+Answer::Answer(const Served& served, AnswerRules rules, std::span<const int64_t> prompt, SideThread& beside,
+               std::vector<Token>& shown, size_t choice)
+    : text_(served.tokenizer, rules.stop),
+      end_ids_(rules.sampling.end_ids),
+      most_(rules.sampling.max_new_tokens),
+      least_(rules.sampling.min_new_tokens),
+      top_logprobs_(rules.logprobs),
+      sampler_(std::move(rules.sampling), prompt, served.vocabulary),
+      shown_(&shown),
+      choice_(choice) {
+  result_.notes = std::move(rules.notes);
+  if (rules.grammar) constraint_.emplace(std::move(*rules.grammar), beside);
+  if (rules.report_perplexity) likelihood_.emplace();
+}
+
+Status Answer::echo(std::span<const int64_t> prompt) {
+  Result<std::string> text = text_.echo(prompt);
+  if (text.is_ok() && !text->empty()) show({-1, *text, {}});
+  return text.status();
+}
+
+void Answer::fail(const Status& why) {
+  if (ended()) return;
+  if (why.code() == Code::kInterrupted) return end(FinishReason::kCancelled);
+  result_.finish_reason = FinishReason::kError;
+  result_.error = why.message();
+  result_.error_code = why.code();
+}
+
+Status Answer::next(std::span<const float> logits) {
+  AllowedTokens allowed;
+  if (constraint_) {
+    const Result<Constraint::Next> may = constraint_->next();
+    if (!may.is_ok()) return may.status();
+    if (may->must_end) {
+      // It may not: the same error as where bans leave nothing to choose.
+      if (static_cast<int64_t>(result_.output_ids.size()) < least_) return sampler_.nothing_left(true);
+      end(FinishReason::kStop);
+      return Status::ok();
+    }
+    allowed = {may->allowed, may->may_end};
+  }
+  const Result<int64_t> chosen = sampler_.choose(logits, constraint_ ? &allowed : nullptr);
+  if (!chosen.is_ok()) return chosen.status();
+  if (std::find(end_ids_.begin(), end_ids_.end(), *chosen) != end_ids_.end()) {
+    end(FinishReason::kStop);
+    return Status::ok();
+  }
+  sampler_.append(*chosen);
+  if (constraint_) constraint_->append(*chosen);
+  result_.output_ids.push_back(*chosen);
+  Token token;
+  token.id = *chosen;
+  if (likelihood_) likelihood_->add(logits, *chosen);
+  if (top_logprobs_) token.logprob = report_logprobs(*chosen, logits);
+  Result<std::string> text = text_.push(*chosen);
+  if (!text.is_ok()) return text.status();
+  token.text = *text;
+  show(std::move(token));
+  if (text_.stopped()) end(FinishReason::kStopString);
+  if (left() <= 0) end(FinishReason::kLength);
+  return Status::ok();
+}
+
+Generation Answer::finish() {
+  const Result<std::string> rest = text_.finish();
+  if (rest.is_ok() && !rest->empty()) show({-1, *rest, {}});
+  if (text_.stopped() && result_.finish_reason != FinishReason::kError)
+    result_.finish_reason = FinishReason::kStopString;
+  if (likelihood_ && likelihood_->sum().tokens > 0)
+    result_.perplexity = std::exp(likelihood_->sum().nll / static_cast<double>(likelihood_->sum().tokens));
+  return std::move(result_);
+}
+
+void Answer::show(Token token) {
+  result_.text += token.text;
+  token.choice = choice_;
+  shown_->push_back(std::move(token));
+}
+
+double Answer::report_logprobs(int64_t id, std::span<const float> logits) {
+  logprobs_.read(logits);
+  Generation::Logprobs& l = result_.logprobs.emplace_back();
+  l.logprob = logprobs_.of(id);
+  for (const LogProbabilities::Entry& e : logprobs_.top(*top_logprobs_)) l.top.push_back({e.id, e.logprob});
+  return l.logprob;
+}
+
+}  // namespace situ

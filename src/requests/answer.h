@@ -1,0 +1,75 @@
+// One answer while it is made: the choice of its tokens, and what the caller gets to see of them.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "generate/beam_search.h"
+#include "generate/likelihood.h"
+#include "generate/logprobs.h"
+#include "generate/sampler.h"
+#include "requests/constraint.h"
+#include "requests/served.h"
+#include "requests/text_output.h"
+#include "situ/generate.h"
+
+namespace situ {
+
+// What the caller and the model's files ask for, checked and settled for one prompt.
+struct AnswerRules {
+  SamplingOptions sampling;  // end_ids too: the ids that end the answer
+  BeamOptions beams;
+  std::vector<std::string> stop;   // stop strings that are not special tokens
+  std::vector<std::string> notes;  // Generation::notes
+  std::optional<Grammar> grammar;  // at its beginning
+  bool report_perplexity = false, echo = false;
+  std::optional<int64_t> logprobs;
+  int64_t num_return = 1;
+};
+
+// What there is of an answer that fails before its first token. Interrupted, it is cancelled.
+Generation failed_answer(const Status& why);
+
+class Answer {
+ public:
+  // `served` must outlive it. `beside`: for its grammar. `shown`: where its tokens go.
+  Answer(const Served& served, AnswerRules rules, std::span<const int64_t> prompt, SideThread& beside,
+         std::vector<Token>& shown, size_t choice);
+
+  // The prompt's text, in front of the answer's.
+  Status echo(std::span<const int64_t> prompt);
+  // Chooses the next token by the logits and reports it. ended() afterwards: this was the last, or it is no token.
+  Status next(std::span<const float> logits);
+  // The text so far, as ids: prompt and answer.
+  std::span<const int64_t> ids() const { return sampler_.ids(); }
+  const Sampler& sampler() const { return sampler_; }
+  // Tokens at most.
+  int64_t left() const { return most_ - static_cast<int64_t>(result_.output_ids.size()); }
+  bool ended() const { return result_.finish_reason != FinishReason::kNone; }
+  void end(FinishReason reason) {
+    if (!ended()) result_.finish_reason = reason;
+  }
+  bool has_tokens() const { return !result_.output_ids.empty(); }
+  // The next token could not be had.
+  void fail(const Status& why);
+  // What is left of the text is shown. Once.
+  Generation finish();
+
+ private:
+  void show(Token token);
+  double report_logprobs(int64_t id, std::span<const float> logits);
+
+  TextOutput text_;
+  std::vector<int64_t> end_ids_;
+  int64_t most_, least_;  // new tokens
+  std::optional<int64_t> top_logprobs_;
+  Sampler sampler_;
+  LogProbabilities logprobs_;
+  std::optional<Constraint> constraint_;
+  std::optional<LikelihoodMeter> likelihood_;
+  std::vector<Token>* shown_;
+  size_t choice_;
+  Generation result_;
+};
+
+}  // namespace situ

@@ -1,0 +1,263 @@
+#include "requests/answer_decoding.h"
+
+#include <algorithm>
+
+#include "generate/prompt_lookup.h"
+#include "requests/scheduler.h"
+
+namespace situ {
+
+AnswerDecoding::AnswerDecoding(Served& served, Opening opening, std::vector<AnswerRules> rules, int64_t guesses,
+                               bool by_draft)
+    : served_(served),
+      opening_(std::move(opening)),
+      guesses_(guesses),
+      seed_(rules[0].sampling.sample ? std::optional(rules[0].sampling.seed) : std::nullopt),
+      echo_(rules[0].echo) {
+  branches_.reserve(rules.size());
+  for (AnswerRules& r : rules)
+    branches_.emplace_back(served,
+                           Answer(served, std::move(r), prompt(), served.scheduler->beside(), news_, branches_.size()),
+                           guesses, by_draft ? std::make_unique<Draft>(*served.draft, served.vocabulary) : nullptr);
+}
+
+// The one whose strand the prompt is fed to; the others fork it. Null: all have ended.
+AnswerDecoding::Branch* AnswerDecoding::stem() {
+  const auto b =
+      std::find_if(branches_.begin(), branches_.end(), [](const Branch& branch) { return !branch.answer.ended(); });
+  return b == branches_.end() ? nullptr : &*b;
+}
+
+// Of what it was fed before, and of the next token.
+int64_t AnswerDecoding::tokens_to_begin() const {
+  int64_t tokens = 0;
+  for (const Branch& b : branches_)
+    if (!b.answer.ended())
+      tokens += std::ssize(b.answer.ids()) - (tokens > 0 ? static_cast<int64_t>(prompt().size()) : 0);
+  return tokens;
+}
+
+Status AnswerDecoding::begin(Figures& figures) {
+  Branch* const b = stem();
+  if (!b) return Status::ok();
+  Strand strand(served_);
+  const Clock::time_point start = Clock::now();
+  SITU_RETURN_IF_ERROR(strand.encode(opening_.start, &figures.stages));
+  figures.encode_ms += ms_since(start);
+  if (opening_.reuse != PrefixReuse::kOff) strand.take_prefix(prompt(), opening_.reuse == PrefixReuse::kAll);
+  if (!begun_) {
+    cached_ = strand.length();
+    if (echo_)
+      for (Branch& branch : branches_) SITU_RETURN_IF_ERROR(branch.answer.echo(prompt()));
+  }
+  begun_ = true;
+  b->strand = std::move(strand);
+  return Status::ok();
+}
+
+Status AnswerDecoding::wants(std::vector<Want>& wants) {
+  const Branch* const first = stem();
+  const auto rows = static_cast<int64_t>(prompt().size());
+  for (size_t i = 0; i < branches_.size(); ++i) {
+    Branch& b = branches_[i];
+    if (b.answer.ended() || (&b != first && b.strand.length() < rows)) continue;
+    const std::span<const int64_t> ids = b.answer.ids();
+    if (b.strand.length() + 1 == std::ssize(ids) && b.strand.length() >= rows && guesses_ > 0) {
+      guess(b);
+      if (b.draft && b.draft->at_work()) {
+        wants.push_back(b.draft->want(i));
+        continue;
+      }
+      if (b.guessed) {
+        wants.push_back(next_of(b.strand, b.fed, prompt().size(), i));
+        continue;
+      }
+    }
+    wants.push_back(next_of(b.strand, ids, prompt().size(), i));
+  }
+  return Status::ok();
+}
+
+// What may follow the last token. With a draft it takes steps of that first.
+void AnswerDecoding::guess(Branch& b) {
+  if (b.guessed) return;
+  const std::span<const int64_t> ids = b.answer.ids();
+  const int64_t length = b.strand.length();
+  const int64_t most =
+      std::min({b.count.now(), std::min(served_.context_length - length, b.answer.left()) - 1,
+                served_.most_guesses(length), served_.rows_of_one() - 1, no_guesses_ ? int64_t{0} : guesses_});
+  std::span<const int64_t> guess;
+  if (b.draft) {
+    if (b.draft->at_work()) return;
+    if (b.fed.empty()) {
+      b.fed.assign(1, ids.back());  // so far it has come
+      if (most > 0) b.draft->begin(b.answer.sampler(), most);
+      if (b.draft->at_work()) return;
+    }
+    if (most > 0) guess = b.draft->guess().first(std::min(b.draft->guess().size(), static_cast<size_t>(most)));
+  } else if (most > 0) {
+    guess = lookup_prompt(ids, most);
+  }
+  b.fed.assign(ids.begin(), ids.end());
+  b.fed.insert(b.fed.end(), guess.begin(), guess.end());
+  b.guessed = true;
+  b.tried = guess.size();
+}
+
+Status AnswerDecoding::choose(Branch& b, std::span<const float> logits, int64_t length) {
+  SITU_RETURN_IF_ERROR(b.answer.next(logits).with_context(served_.file));
+  if (length >= served_.context_length) b.answer.end(FinishReason::kLength);
+  return Status::ok();
+}
+
+// A guess is right if it is the token that is chosen in any case: what is drawn depends on seed and position alone.
+void AnswerDecoding::take(const Want& want, Rows rows) {
+  Branch& b = branches_[want.branch];
+  if (b.draft && want.strand == b.draft->strand()) return b.draft->take(rows);
+  const auto chosen = [&](Branch& branch, std::span<const float> row, int64_t length) {
+    if (const Status done = choose(branch, row, length); !done.is_ok()) {
+      if (branch.answer.has_tokens() || done.code() == Code::kInterrupted || branches_.size() > 1)
+        branch.answer.fail(done);
+      else
+        fail(done);
+    }
+  };
+  const int64_t length = b.strand.length(), first = length - std::ssize(rows);
+  if (length == prompt_tokens() && !prompt_done_) {
+    prompt_done_ = true;
+    for (Branch& branch : branches_)
+      if (!branch.answer.ended()) chosen(branch, rows.back(), length);
+    return;
+  }
+  for (int64_t r = 0; r < std::ssize(rows) && !b.answer.ended(); ++r) {
+    const int64_t at = first + r;                       // of the token that the row follows
+    if (at + 1 < std::ssize(b.answer.ids())) continue;  // fed again
+    const int64_t token = want.tokens[want.tokens.size() - rows.size() + static_cast<size_t>(r)];
+    if (token != b.answer.ids()[static_cast<size_t>(at)]) break;
+    b.right = at + 1;
+    chosen(b, rows[static_cast<size_t>(r)], at + 1);
+  }
+}
+
+void AnswerDecoding::settle() {
+  Branch* const first = stem();
+  for (Branch& b : branches_) {
+    if (b.right >= 0) {
+      const int64_t wrong = b.strand.length() - b.right, tried = static_cast<int64_t>(b.tried);
+      if (wrong > 0) b.strand.rewind(b.right);
+      if (b.guessed) {
+        b.count.learn(tried, tried - wrong);
+        guessed_ += tried;
+        accepted_ += tried - wrong;
+      }
+      b.right = -1;
+      b.guessed = no_guesses_ = false;
+      b.fed.clear();
+      b.tried = 0;
+    }
+    if (first && &b != first && !b.answer.ended() && b.strand.length() == 0 &&
+        first->strand.length() == prompt_tokens())
+      b.strand = first->strand.fork();
+  }
+  if (!prompt_done_ || kept_ || !first) return;
+  kept_ = true;
+  if (opening_.reuse != PrefixReuse::kOff && first->strand.length() >= prompt_tokens())
+    first->strand.keep_prefix(std::span(prompt()).first(prompt().size() - 1), false);
+  // Whole states are known for a few steps only.
+  if (opening_.reuse == PrefixReuse::kAll && served_.fixed_cuts() && first->strand.length() == prompt_tokens())
+    first->strand.keep_prefix(prompt(), true);
+}
+
+void AnswerDecoding::fail(const Status& why) {
+  bool any = false;
+  for (const Branch& b : branches_) any = any || b.answer.has_tokens();
+  if (!any && why.code() != Code::kInterrupted && failed_.is_ok()) failed_ = why;
+  for (Branch& b : branches_) b.answer.fail(why);
+}
+
+void AnswerDecoding::end(FinishReason reason) {
+  for (Branch& b : branches_) b.answer.end(reason);
+}
+
+bool AnswerDecoding::ended() const {
+  return std::all_of(branches_.begin(), branches_.end(), [](const Branch& b) { return b.answer.ended(); });
+}
+
+bool AnswerDecoding::drop_guesses() {
+  bool dropped = false;
+  for (Branch& b : branches_) {
+    if (b.draft && b.draft->at_work()) {
+      b.draft->stop();
+      dropped = true;
+    }
+    dropped = dropped || b.tried > 0;
+    b.guessed = false;
+    b.tried = 0;
+    b.fed.clear();
+  }
+  no_guesses_ = dropped;
+  return dropped;
+}
+
+void AnswerDecoding::give_up_runs() {
+  for (Branch& b : branches_) {
+    b.strand = Strand(served_);
+    if (b.draft) b.draft->release();
+    b.guessed = false;
+    b.fed.clear();
+    b.tried = 0;
+    b.right = -1;
+  }
+}
+
+void AnswerDecoding::release() {
+  for (Branch& b : branches_) {
+    b.strand = Strand();
+    b.draft.reset();
+  }
+}
+
+Result<Generation> AnswerDecoding::finish(const Figures& figures) {
+  if (!failed_.is_ok()) return failed_;
+  int64_t fed = 0;
+  for (Branch& b : branches_) {
+    const int64_t length = b.strand.length();
+    fed += std::max<int64_t>(0, length - prompt_tokens());
+    if (opening_.reuse == PrefixReuse::kAll && length > 0 && length <= std::ssize(b.answer.ids()))
+      b.strand.keep_prefix(b.answer.ids().first(static_cast<size_t>(length)), true);
+  }
+  Generation g = branches_[0].answer.finish();
+  if (branches_.size() > 1)
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      const Generation other = i > 0 ? branches_[i].answer.finish() : g;
+      g.answers.push_back({other.output_ids, other.text, other.finish_reason, 0});
+    }
+  if (served_.has_encoder()) g.decoder_prompt_ids = prompt();
+  g.cached_tokens = cached_;
+  g.seed = seed_;
+  g.guessed_tokens = guessed_;
+  g.accepted_tokens = accepted_;
+  report(figures, fed, g);
+  return g;
+}
+
+void report(const Figures& f, int64_t fed, Generation& g) {
+  const double tokens = std::max<double>(1, static_cast<double>(g.output_ids.size())),
+               counted = std::max<double>(1, static_cast<double>(fed));
+  g.prefill_ms = f.prompt_ms;
+  if (fed > 0) g.decode_ms_per_token = f.decode_ms / counted;
+  g.bytes_copied_per_token = (f.encode.copied + f.prompt.copied + f.decode.copied) / tokens;
+  g.bytes_written_per_token = fed > 0 ? (f.decode.computed + f.decode.copied) / counted
+                                      : f.encode.computed + f.encode.copied + f.prompt.computed + f.prompt.copied;
+  if (f.stages.empty()) return;
+  const auto stage = [](const char* name, double ms, const Figures::Bytes& bytes) {
+    const auto copied = static_cast<int64_t>(bytes.copied + 0.5);
+    return Stage{name, ms, copied, copied + static_cast<int64_t>(bytes.computed + 0.5)};
+  };
+  g.encode_ms = f.encode_ms;
+  g.stages = f.stages;
+  g.stages.push_back(stage("prefill", f.prompt_ms, f.prompt));
+  g.stages.push_back(fed > 0 ? stage("decode", f.decode_ms, f.decode) : Stage{"decode"});
+}
+
+}  // namespace situ

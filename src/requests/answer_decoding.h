@@ -1,0 +1,77 @@
+// Answers to one prompt, token by token, with guesses or without.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "generate/guess_count.h"
+#include "requests/answer.h"
+#include "requests/decoding.h"
+#include "requests/draft.h"
+
+namespace situ {
+
+// What a decoding goes on from.
+struct Opening {
+  Start start;
+  std::shared_ptr<const void> memory;  // what the arrays of `start` point into
+  PrefixReuse reuse = PrefixReuse::kOff;
+  bool may_give_way = true;
+};
+
+class AnswerDecoding : public Decoding {
+ public:
+  // One answer for each of `rules`. `guesses`: how many tokens at most, by the draft model or from the text itself.
+  AnswerDecoding(Served& served, Opening opening, std::vector<AnswerRules> rules, int64_t guesses, bool by_draft);
+
+  Served& served() const override { return served_; }
+  int64_t tokens_to_begin() const override;
+  int64_t source_rows() const override { return std::ssize(opening_.start.source.ids); }
+  Status begin(Figures& figures) override;
+  Status wants(std::vector<Want>& wants) override;
+  void take(const Want& want, Rows rows) override;
+  void settle() override;
+  void fail(const Status& why) override;
+  void end(FinishReason reason) override;
+  bool ended() const override;
+  bool answers() const override { return prompt_done_; }
+  bool drop_guesses() override;
+  bool may_give_way() const override { return opening_.may_give_way; }
+  void give_up_runs() override;
+  int64_t prompt_tokens() const override { return static_cast<int64_t>(prompt().size()); }
+  void release() override;
+  Result<Generation> finish(const Figures& figures) override;
+
+ private:
+  struct Branch {
+    Branch(Served& served, Answer a, int64_t guesses, std::unique_ptr<Draft> d)
+        : strand(served), answer(std::move(a)), count(guesses), draft(std::move(d)) {}
+    Strand strand;
+    Answer answer;
+    GuessCount count;
+    std::unique_ptr<Draft> draft;  // null: guesses come from the text
+    bool guessed = false;          // for the next step: tokens of `fed` behind the first
+    std::vector<int64_t> fed;
+    int64_t right = -1;  // tokens of the strand that hold; -1: all
+    size_t tried = 0;
+  };
+  const std::vector<int64_t>& prompt() const { return opening_.start.decoder; }
+  Branch* stem();
+  void guess(Branch& branch);
+  Status choose(Branch& branch, std::span<const float> logits, int64_t length);
+
+  Served& served_;
+  const Opening opening_;
+  std::vector<Branch> branches_;
+  const int64_t guesses_;
+  const std::optional<uint64_t> seed_;
+  bool echo_, prompt_done_ = false, kept_ = false, no_guesses_ = false, begun_ = false;
+  int64_t cached_ = 0, guessed_ = 0, accepted_ = 0, fed_ = 0;
+  Status failed_;  // before there was a token
+};
+
+// What a request took, as the caller sees it. `fed`: tokens behind the prompt.
+void report(const Figures& figures, int64_t fed, Generation& g);
+
+}  // namespace situ

@@ -1,0 +1,196 @@
+#include "requests/beam_decoding.h"
+
+#include <algorithm>
+
+#include "generate/bans.h"
+#include "generate/greedy.h"
+
+namespace situ {
+
+BeamDecoding::BeamDecoding(Served& served, Opening opening, AnswerRules rules, bool renormalised)
+    : prompt_rows_(opening.start.decoder.size()),
+      served_(served),
+      opening_(std::move(opening)),
+      rules_(std::move(rules)),
+      renormalised_(renormalised),
+      search_(rules_.beams),
+      log_probabilities_(static_cast<size_t>(served.vocabulary)) {
+  const Sampler sampler(rules_.sampling, prompt(), served.vocabulary);
+  for (size_t i = 0; i < search_.running().size(); ++i) branches_.push_back({Strand(served), sampler});
+}
+
+// The prompt once, and what each beam has beside it.
+int64_t BeamDecoding::tokens_to_begin() const {
+  int64_t tokens = prompt_tokens();
+  for (const Branch& b : branches_) tokens += std::ssize(b.sampler.ids()) - prompt_tokens();
+  return tokens;
+}
+
+Result<Strand> BeamDecoding::open(Figures& figures) {
+  Strand strand(served_);
+  const Clock::time_point start = Clock::now();
+  SITU_RETURN_IF_ERROR(strand.encode(opening_.start, &figures.stages));
+  figures.encode_ms += ms_since(start);
+  if (opening_.reuse != PrefixReuse::kOff) strand.take_prefix(prompt(), opening_.reuse == PrefixReuse::kAll);
+  return strand;
+}
+
+Status BeamDecoding::begin(Figures& figures) {
+  Result<Strand> strand = open(figures);
+  if (!strand.is_ok()) return strand.status();
+  if (!begun_) cached_ = strand->length();
+  begun_ = true;
+  branches_[0].strand = std::move(*strand);
+  return Status::ok();
+}
+
+Status BeamDecoding::wants(std::vector<Want>& wants) {
+  for (size_t i = 0; i < branches_.size(); ++i) {
+    Branch& b = branches_[i];
+    const int64_t length = b.strand.length();
+    if (length == std::ssize(b.sampler.ids()) || (i > 0 && length < prompt_tokens())) continue;
+    wants.push_back(next_of(b.strand, b.sampler.ids(), prompt_rows_, i));
+  }
+  return Status::ok();
+}
+
+void BeamDecoding::take(const Want& want, Rows rows) {
+  Branch& b = branches_[want.branch];
+  const int64_t length = b.strand.length();
+  for (int64_t r = 0; r < std::ssize(rows) && !ended(); ++r) {
+    const int64_t at = length - std::ssize(rows) + r;
+    const std::span<const float> row = rows[static_cast<size_t>(r)];
+    if (at + 1 < prompt_tokens()) see_prompt(at, row);
+    if (at + 1 < std::ssize(b.sampler.ids())) continue;  // fed again
+    // Every group begins with the prompt.
+    const bool first = !prompt_done_;
+    prompt_done_ = true;
+    for (size_t i = first ? 0 : want.branch; i < (first ? branches_.size() : want.branch + 1); ++i) {
+      if (branches_[i].offered) continue;
+      if (const Status done = offer(i, row); !done.is_ok()) return fail(done);
+      branches_[i].offered = true;
+    }
+  }
+}
+
+// Penalties and bans change log-probabilities, not logits, and nothing makes them probabilities again: as in
+// transformers. Renormalised: they change logits.
+Status BeamDecoding::offer(size_t beam, std::span<const float> logits) {
+  Sampler& sampler = branches_[beam].sampler;
+  SITU_RETURN_IF_ERROR(sampler.not_a_number(largest_logit(logits).not_a_number).with_context(served_.file));
+  std::span<const float> offered;
+  if (renormalised_) {
+    offered = sampler.scores(logits);
+    if (std::any_of(offered.begin(), offered.end(), [](float x) { return x > kBanned; })) {
+      log_softmax(offered, log_probabilities_);
+      offered = log_probabilities_;
+    }
+  } else {
+    log_softmax(logits, log_probabilities_);
+    offered = sampler.scores(log_probabilities_);
+  }
+  search_.offer(beam, offered, [&](int64_t id) { return sampler.has(id); });
+  return Status::ok();
+}
+
+// Once every beam has its strand and is offered, the search goes on. Where no beam can go on they stay what they are.
+void BeamDecoding::settle() {
+  for (Branch& b : branches_)
+    if (&b != &branches_[0] && b.strand.length() == 0 && branches_[0].strand.length() == prompt_tokens())
+      b.strand = branches_[0].strand.fork();
+  if (std::any_of(branches_.begin(), branches_.end(),
+                  [](const Branch& b) { return !b.offered || b.strand.length() < std::ssize(b.sampler.ids()); }))
+    return;
+  if (steps_ == 0 && opening_.reuse != PrefixReuse::kOff)
+    branches_[0].strand.keep_prefix(std::span(prompt()).first(prompt().size() - 1), false);
+  if (search_.at_a_loss()) return fail(branches_.front().sampler.nothing_left().with_context(served_.file));
+  search_.advance();
+  if (search_.running().empty()) return end(FinishReason::kStop);
+  branch();
+  ++steps_;
+}
+
+// A branch for each running beam. The last that goes on from a parent takes its strand, the others fork it.
+void BeamDecoding::branch() {
+  const std::vector<BeamSearch::Beam>& beams = search_.running();
+  std::vector<Branch> next;
+  next.reserve(beams.size());
+  for (size_t i = 0; i < beams.size(); ++i) {
+    Branch& parent = branches_[static_cast<size_t>(beams[i].parent)];
+    bool last = true;
+    for (size_t j = i + 1; j < beams.size(); ++j) last = last && beams[j].parent != beams[i].parent;
+    if (last)
+      next.push_back(std::move(parent));
+    else
+      next.push_back({parent.strand.fork(), parent.sampler});
+    next.back().offered = false;
+    next.back().sampler.append(beams[i].ids.back());
+  }
+  branches_ = std::move(next);
+}
+
+void BeamDecoding::fail(const Status& why) {
+  if (ended()) return;
+  reason_ = why.code() == Code::kInterrupted ? FinishReason::kCancelled : FinishReason::kError;
+  failed_ = why;
+}
+
+void BeamDecoding::end(FinishReason reason) {
+  if (!ended()) reason_ = reason;
+}
+
+void BeamDecoding::give_up_runs() {
+  for (Branch& b : branches_) b.strand = Strand(served_);
+}
+
+// The answers as text; the best one is shown when it is known. `unended`: why those end that no end token did.
+Result<Generation> BeamDecoding::found(const std::vector<BeamSearch::Answer>& answers, FinishReason unended) {
+  Generation g;
+  for (const BeamSearch::Answer& a : answers) {
+    if (static_cast<int64_t>(g.answers.size()) == rules_.num_return) break;
+    const bool shown = g.answers.empty();
+    Generation::Answer& answer = g.answers.emplace_back();
+    answer.output_ids = a.ids;
+    answer.finish_reason = a.ended ? FinishReason::kStop : unended;
+    answer.score = a.score;
+    TextOutput output(served_.tokenizer, {});
+    const auto add = [&](int64_t id, const Result<std::string>& text) {
+      if (!text.is_ok()) return text.status();
+      answer.text += *text;
+      if (shown && (id >= 0 || !text->empty())) news_.push_back({id, *text, {}});
+      return Status::ok();
+    };
+    if (rules_.echo) SITU_RETURN_IF_ERROR(add(-1, output.echo(prompt())));
+    for (const int64_t id : a.ids) SITU_RETURN_IF_ERROR(add(id, output.push(id)));
+    SITU_RETURN_IF_ERROR(add(-1, output.finish()));
+  }
+  g.output_ids = g.answers[0].output_ids;
+  g.text = g.answers[0].text;
+  g.finish_reason = g.answers[0].finish_reason;
+  return g;
+}
+
+Result<Generation> BeamDecoding::finish(const Figures& figures) {
+  Generation g;
+  g.finish_reason = reason_;
+  const bool whole = reason_ == FinishReason::kStop, over = reason_ == FinishReason::kLength;
+  if (whole || over || reason_ == FinishReason::kError) {
+    const std::vector<BeamSearch::Answer> answers = whole ? search_.answers() : search_.answers_so_far();
+    if (answers.empty()) return failed_.is_ok() ? Result<Generation>(std::move(g)) : failed_;
+    Result<Generation> found_ones = found(answers, whole ? FinishReason::kLength : reason_);
+    if (!found_ones.is_ok()) return found_ones;
+    g = std::move(*found_ones);
+    if (reason_ == FinishReason::kError) {
+      g.finish_reason = reason_;
+      g.error = failed_.message();
+      g.error_code = failed_.code();
+    }
+  }
+  g.cached_tokens = cached_;
+  if (served_.has_encoder()) g.decoder_prompt_ids = prompt();
+  g.notes = rules_.notes;
+  report(figures, steps_, g);
+  return g;
+}
+
+}  // namespace situ

@@ -1,0 +1,73 @@
+// A beam search over the answers to one prompt: a strand for each beam, all over one state, in the same steps.
+#pragma once
+
+#include <vector>
+
+#include "generate/beam_search.h"
+#include "generate/logprobs.h"
+#include "generate/sampler.h"
+#include "requests/answer_decoding.h"
+
+namespace situ {
+
+// A beam that several go on from is forked: its slots are shared, nothing is copied.
+class BeamDecoding : public Decoding {
+ public:
+  // `renormalised`: what penalties and bans leave is made probabilities again, as in openai/whisper; transformers does
+  // not.
+  BeamDecoding(Served& served, Opening opening, AnswerRules rules, bool renormalised = false);
+
+  Served& served() const override { return served_; }
+  int64_t tokens_to_begin() const override;
+  int64_t source_rows() const override { return std::ssize(opening_.start.source.ids); }
+  Status begin(Figures& figures) override;
+  Status wants(std::vector<Want>& wants) override;
+  void take(const Want& want, Rows rows) override;
+  void settle() override;
+  void fail(const Status& why) override;
+  void end(FinishReason reason) override;
+  bool ended() const override { return reason_ != FinishReason::kNone; }
+  bool answers() const override { return prompt_done_; }
+  bool may_give_way() const override { return opening_.may_give_way; }
+  void give_up_runs() override;
+  int64_t prompt_tokens() const override { return static_cast<int64_t>(prompt().size()); }
+  void release() override { branches_.clear(); }
+  Result<Generation> finish(const Figures& figures) override;
+
+  // After its end, where it did not fail: best first.
+  std::vector<BeamSearch::Answer> answers_found() const { return search_.answers(); }
+  const Status& failure() const { return failed_; }
+
+ protected:
+  const std::vector<int64_t>& prompt() const { return opening_.start.decoder; }
+  // The strand that the prompt is fed to first.
+  virtual Result<Strand> open(Figures& figures);
+  // Logits after a token of the prompt but its last one.
+  virtual void see_prompt(int64_t, std::span<const float>) {}
+  size_t prompt_rows_;  // tokens of the prompt that are fed as one; those behind come one by one
+  Served& served_;
+  const Opening opening_;
+
+ private:
+  // One beam: what it has been fed, and what its penalties look at.
+  struct Branch {
+    Strand strand;
+    Sampler sampler;
+    bool offered = false;  // what follows its tokens is known to the search
+  };
+  Status offer(size_t beam, std::span<const float> logits);
+  void branch();
+  Result<Generation> found(const std::vector<BeamSearch::Answer>& answers, FinishReason unended);
+
+  const AnswerRules rules_;
+  const bool renormalised_;
+  BeamSearch search_;
+  std::vector<float> log_probabilities_;  // [vocabulary]
+  std::vector<Branch> branches_;          // as search_.running()
+  bool prompt_done_ = false, begun_ = false;
+  FinishReason reason_ = FinishReason::kNone;
+  Status failed_;
+  int64_t cached_ = 0, steps_ = 0;
+};
+
+}  // namespace situ

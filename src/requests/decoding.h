@@ -1,0 +1,82 @@
+// What a request does with the model: it says which tokens it would feed next, and takes their logits. It never calls
+// an engine.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "requests/served.h"
+#include "situ/generate.h"
+
+namespace situ {
+
+// Tokens that a strand would be fed next.
+struct Want {
+  Strand* strand = nullptr;
+  std::span<const int64_t> tokens;  // stays until the step is over
+  int64_t wanted = 1;               // logits after each of so many tokens, the last ones
+  bool prompt = false;  // the end of a prompt: a piece from its front may be fed, without logits; one wanted otherwise
+  bool apart = true;    // see InPlaceEngine::Feed
+  int64_t whole = 0;    // tokens of the prompt
+  size_t branch = 0;    // the decoding's own number for the strand
+};
+// What the strand is to be fed next of `ids`, of which the first `prompt` are a prompt, the others came one by one, as
+// many of them as a step of the model gives logits of. Logits are wanted after all of these; whoever takes them knows
+// by the length of the strand which they are.
+Want next_of(Strand& strand, std::span<const int64_t> ids, size_t prompt, size_t branch);
+
+// What a request took, in time and in bytes of the ledger: its share by rows of the steps that it took part in.
+struct Figures {
+  double encode_ms = 0, prompt_ms = 0, decode_ms = 0;
+  std::vector<Stage> stages;  // of encoders
+  struct Bytes {
+    double computed = 0, copied = 0;
+  };
+  Bytes encode, prompt, decode;
+};
+
+using Rows = std::span<const std::span<const float>>;
+
+// All calls come from the scheduler's thread, but take(), which any thread of the pool makes, one at a time.
+class Decoding {
+ public:
+  virtual ~Decoding() = default;
+  // The model whose slots it takes.
+  virtual Served& served() const = 0;
+  // Tokens that are fed before it goes on: slots that it needs to begin, or to begin again.
+  virtual int64_t tokens_to_begin() const = 0;
+  // Rows of the source space that it needs.
+  virtual int64_t source_rows() const { return 0; }
+  // Makes the strand, which takes the slots of a kept prefix; runs encoders. Error: no strand is left then.
+  virtual Status begin(Figures& figures) = 0;
+  // Appends what it would feed now, at least one want while it has not ended. An error ends it.
+  virtual Status wants(std::vector<Want>& wants) = 0;
+  // The logits of a want that was fed, [want.wanted][vocabulary].
+  virtual void take(const Want& want, Rows rows) = 0;
+  // After all that was fed in a step has been taken: forks, rewinds, keeps prefixes.
+  virtual void settle() = 0;
+  // Ends it: what comes next could not be had. kInterrupted: it is cancelled.
+  virtual void fail(const Status& why) = 0;
+  virtual void end(FinishReason reason) = 0;
+  virtual bool ended() const = 0;
+  // Whether the prompt is behind it: it has given tokens, or will with its next step.
+  virtual bool answers() const = 0;
+  // Feeds fewer tokens next time; false: there is nothing that could be left out.
+  virtual bool drop_guesses() { return false; }
+  // Preemption: gives all slots back and begins again later, at tokens_to_begin().
+  virtual bool may_give_way() const { return false; }
+  virtual void give_up_runs() {}
+  virtual int64_t prompt_tokens() const { return 0; }
+  // Strands go, and what is kept of them. Nothing else is called afterwards but finish().
+  virtual void release() = 0;
+  // After its end: what came of it.
+  virtual Result<Generation> finish(const Figures&) { return Generation(); }
+  // Tokens for the caller since the last call.
+  std::vector<Token> take_news() { return std::move(news_); }
+  bool has_news() const { return !news_.empty(); }
+
+ protected:
+  std::vector<Token> news_;
+};
+
+}  // namespace situ

@@ -1,0 +1,65 @@
+#include "requests/job.h"
+
+namespace situ {
+
+std::optional<Token> Job::next(std::chrono::milliseconds patience) {
+  std::unique_lock held(mutex_);
+  if (tokens_.empty() && !result_ && patience.count() > 0) {
+    ++wait_token_;
+    changed_.wait_for(held, patience, [&] { return !tokens_.empty() || result_; });
+    --wait_token_;
+  }
+  if (tokens_.empty()) return std::nullopt;
+  Token token = std::move(tokens_.front());
+  tokens_.pop_front();
+  return token;
+}
+
+bool Job::ended() const {
+  const std::lock_guard held(mutex_);
+  return tokens_.empty() && result_.has_value();
+}
+
+bool Job::wait(std::chrono::milliseconds patience) {
+  std::unique_lock held(mutex_);
+  ++wait_end_;
+  changed_.wait_for(held, patience, [&] { return result_.has_value(); });
+  --wait_end_;
+  return result_.has_value();
+}
+
+Result<Generation> Job::result() {
+  while (!wait(std::chrono::hours(24))) {
+  }
+  return *result_;
+}
+
+void Job::on_ready(std::function<void()> ready) {
+  const std::lock_guard held(mutex_);
+  ready_ = std::move(ready);
+  if (ready_ && (!tokens_.empty() || result_)) ready_();
+}
+
+void Job::cancel() {
+  if (!cancelled_.exchange(true) && on_cancel) on_cancel();
+}
+
+// Who waits for the end alone is not woken for tokens.
+void Job::tell(bool end) {
+  if (ready_) ready_();
+  if (wait_token_ > 0 || (end && wait_end_ > 0)) changed_.notify_all();
+}
+
+void Job::deliver(std::vector<Token> tokens) {
+  const std::lock_guard held(mutex_);
+  for (Token& t : tokens) tokens_.push_back(std::move(t));
+  tell(false);
+}
+
+void Job::finish(Result<Generation> result) {
+  const std::lock_guard held(mutex_);
+  result_.emplace(std::move(result));
+  tell(true);
+}
+
+}  // namespace situ

@@ -1,0 +1,67 @@
+// A request between the threads that wait for it and the one that works on it.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "base/clock.h"
+#include "requests/decoding.h"
+
+namespace situ {
+
+// How a request is treated beside others.
+struct Treatment {
+  bool interactive = false;
+  bool follows_flag = false;  // Served::interrupt cancels it
+  int priority = 0;
+  std::string client;
+  std::optional<Clock::time_point> deadline;
+};
+
+class Job {
+ public:
+  Job(std::unique_ptr<Decoding> d, Treatment t) : treatment(std::move(t)), decoding(std::move(d)) {}
+
+  const Treatment treatment;
+  // Of the scheduler's thread until the end; the caller's afterwards.
+  const std::unique_ptr<Decoding> decoding;
+  Figures figures;
+  uint64_t number = 0;  // in the order of submission
+  bool begun = false, preempted = false;
+  Clock::time_point prompt_begun, prompt_done;
+  bool prompt_is_done = false;
+
+  // -- any thread
+  std::optional<Token> next(std::chrono::milliseconds patience);
+  bool ended() const;
+  void on_ready(std::function<void()> ready);
+  void cancel();
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+  Result<Generation> result();
+  // Whether it was over within so long.
+  bool wait(std::chrono::milliseconds patience);
+  // Tells the scheduler's thread of a cancel. Set before it is submitted.
+  std::function<void()> on_cancel;
+
+  // -- the scheduler's thread
+  void deliver(std::vector<Token> tokens);
+  void finish(Result<Generation> result);
+
+ private:
+  enum class Waits { kNobody, kToken, kEnd };
+  void tell(bool end);
+
+  std::atomic<bool> cancelled_{false};
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::deque<Token> tokens_;
+  std::optional<Result<Generation>> result_;
+  std::function<void()> ready_;
+  int wait_token_ = 0, wait_end_ = 0;  // threads
+};
+
+}  // namespace situ

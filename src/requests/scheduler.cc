@@ -1,0 +1,523 @@
+// From top to bottom: what other threads call; the thread's loop; a step of a model.
+#include "requests/scheduler.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#include "base/out_of_memory.h"
+
+namespace situ {
+
+struct Scheduler::Lane {
+  explicit Lane(Served& of) : served(of) {}
+  Served& served;
+  std::vector<std::shared_ptr<Job>> waiting, running;  // running: in the order of admission
+  Policy policy;
+  Stats stats;      // but for what is "now"
+  size_t turn = 0;  // who is asked first, where a step has not room for all
+  int64_t ended = 0;
+  int failures = 0;  // attempts in a row that memory ran out in
+};
+
+// Tokens of a want that take part in a step.
+struct Scheduler::Picked {
+  Job* job;
+  Want want;
+  Served::Feed feed;
+  bool fed = false, no_room = false;
+  Status refused;  // why it was not fed
+  std::vector<std::span<const float>> logits;
+};
+
+// -- what other threads call
+
+Scheduler::Scheduler(ThreadPool& pool) : pool_(pool), meeting_(std::make_unique<Meeting>()) {}
+
+Scheduler::~Scheduler() {
+  if (process_ == getpid()) {
+    const std::lock_guard held(meeting_->mutex);
+    meeting_->stop = true;
+    meeting_->changed.notify_all();
+  } else {
+    static_cast<void>(meeting_.release());  // its threads are not in this process
+  }
+  thread_.clear();
+}
+
+// Where threads meet in this process, whose thread has begun.
+Scheduler::Meeting& Scheduler::meet() {
+  const std::lock_guard held(start_mutex_);
+  if (process_ == getpid()) return *meeting_;
+  if (process_ != 0) static_cast<void>(meeting_.release());
+  meeting_ = std::make_unique<Meeting>();
+  thread_.clear();
+  thread_.emplace_back([this] { work(); });
+  process_ = getpid();
+  return *meeting_;
+}
+
+void Scheduler::add(Served& served) {
+  call([&] {
+    lanes_.push_back(std::make_unique<Lane>(served));
+    served.scheduler = this;
+    return true;
+  });
+}
+
+void Scheduler::remove(Served& served) {
+  call([&] {
+    const auto lane = std::find_if(lanes_.begin(), lanes_.end(), [&](const auto& l) { return &l->served == &served; });
+    if (lane == lanes_.end()) return false;
+    end_all(**lane);
+    lanes_.erase(lane);
+    return true;
+  });
+}
+
+Result<std::shared_ptr<Job>> Scheduler::submit(std::unique_ptr<Decoding> decoding, Treatment treatment) {
+  Served& served = decoding->served();
+  const int64_t waiting = served.waiting.fetch_add(1);
+  if (waiting >= served.queue_limit) {
+    served.waiting.fetch_sub(1);
+    return Status::error(Code::kBusy, served.file + ": " + std::to_string(waiting) + " requests wait already");
+  }
+  return submit_part(std::move(decoding), std::move(treatment));
+}
+
+std::shared_ptr<Job> Scheduler::submit_part(std::unique_ptr<Decoding> decoding, Treatment treatment) {
+  auto job = std::make_shared<Job>(std::move(decoding), std::move(treatment));
+  job->number = submitted_.fetch_add(1);
+  job->on_cancel = [this] { note_cancel(); };
+  Meeting& m = meet();
+  const std::lock_guard held(m.mutex);
+  m.submitted.push_back(job);
+  m.changed.notify_all();
+  return job;
+}
+
+void Scheduler::call_by_thread(void (*run)(void*), void* argument, const std::atomic<bool>* interrupt) {
+  Call call{run, argument, interrupt, nullptr, {}};
+  {
+    Meeting& m = meet();
+    const std::lock_guard held(m.mutex);
+    (m.last_call ? m.last_call->next : m.first_call) = &call;
+    m.last_call = &call;
+    m.changed.notify_all();
+  }
+  call.done.wait(false);
+}
+
+void Scheduler::discard(std::unique_ptr<Discarded> strand) {
+  Meeting& m = meet();
+  const std::lock_guard held(m.mutex);
+  strand->next = std::move(m.discarded);
+  m.discarded = std::move(strand);
+  m.changed.notify_all();
+}
+
+// Where all that take part in what runs are cancelled, it ends at once.
+void Scheduler::note_cancel() {
+  {
+    Meeting& m = meet();
+    const std::lock_guard held(m.mutex);
+    m.cancels = true;
+    m.changed.notify_all();
+  }
+  const std::lock_guard held(stepping_mutex_);
+  if (!stepping_.empty() &&
+      std::all_of(stepping_.begin(), stepping_.end(), [](const Job* j) { return j->cancelled(); }))
+    abort_ = true;
+}
+
+Stats Scheduler::stats(const Served& served) {
+  return call([&] {
+    const Lane& lane = lane_of(served);
+    Stats s = lane.stats;
+    s.running = static_cast<int64_t>(lane.running.size());
+    s.waiting = static_cast<int64_t>(lane.waiting.size());
+    s.bytes_copied = lane.served.ledger().copied;
+    if (!lane.served.in_place) return s;
+    s.slots = lane.served.in_place->states().capacity();
+    s.slots_free = lane.served.in_place->states().free_slots();
+    if (const PrefixCache* prefixes = lane.served.prefixes()) s.slots_kept = prefixes->tokens();
+    return s;
+  });
+}
+
+// -- the thread
+
+bool Scheduler::busy() const {
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const auto& l) { return !l->waiting.empty() || !l->running.empty(); });
+}
+
+void Scheduler::work() {
+  Meeting& m = *meeting_;
+  for (;;) {
+    std::vector<std::shared_ptr<Job>> submitted;
+    Call* calls = nullptr;
+    std::unique_ptr<Discarded> discarded;
+    {
+      std::unique_lock held(m.mutex);
+      m.changed.wait(
+          held, [&] { return m.stop || m.first_call || m.discarded || m.cancels || !m.submitted.empty() || busy(); });
+      if (m.stop) return;
+      submitted.swap(m.submitted);
+      calls = m.first_call;
+      m.first_call = m.last_call = nullptr;
+      discarded = std::move(m.discarded);
+      m.cancels = false;
+    }
+    while (discarded) discarded = std::move(discarded->next);
+    for (std::shared_ptr<Job>& job : submitted) lane_of(job->decoding->served()).waiting.push_back(std::move(job));
+    while (calls) {
+      Call* const call = calls;
+      calls = call->next;
+      pool_.interrupt_when(call->interrupt);
+      call->run(call->argument);
+      pool_.interrupt_when(nullptr);
+      call->done = true;
+      call->done.notify_all();
+    }
+    for (size_t i = 0; i < lanes_.size(); ++i) step(*lanes_[i]);
+    pool_.interrupt_when(nullptr);
+  }
+}
+
+Scheduler::Lane& Scheduler::lane_of(const Served& served) {
+  return **std::find_if(lanes_.begin(), lanes_.end(), [&](const auto& l) { return &l->served == &served; });
+}
+
+// -- a step of a model
+
+void Scheduler::step(Lane& lane) {
+  if (lane.running.empty() && lane.waiting.empty()) return;
+  try {
+    sweep(lane);
+    admit(lane);
+    for (std::vector<Picked>& group : pick(lane)) run(lane, group);
+    lane.failures = 0;
+  } catch (const std::bad_alloc&) {  // in what changes nothing: it is tried again, but not for ever
+    constexpr int kMostFailures = 8;
+    if (++lane.failures < kMostFailures) return;
+    lane.failures = 0;
+    for (const auto& job : lane.running) job->decoding->fail(Status::error(Code::kNoRoom, "out of memory"));
+  }
+  settle(lane);
+}
+
+// Who is cancelled, or is late, ends.
+void Scheduler::sweep(Lane& lane) {
+  const Clock::time_point now = Clock::now();
+  for (auto* jobs : {&lane.waiting, &lane.running})
+    for (const auto& job : *jobs)
+      if (job->cancelled() || (job->treatment.follows_flag && lane.served.interrupted()))
+        job->decoding->end(FinishReason::kCancelled);
+      else if (job->treatment.deadline && *job->treatment.deadline <= now)
+        job->decoding->end(FinishReason::kDeadline);
+  const auto ended = std::stable_partition(lane.waiting.begin(), lane.waiting.end(),
+                                           [](const auto& job) { return !job->decoding->ended(); });
+  for (auto job = ended; job != lane.waiting.end(); ++job) finish(lane, **job);
+  lane.served.waiting.fetch_sub(lane.waiting.end() - ended);
+  lane.waiting.erase(ended, lane.waiting.end());
+}
+
+void Scheduler::admit(Lane& lane) {
+  Served& served = lane.served;
+  while (!lane.waiting.empty() && static_cast<int64_t>(lane.running.size()) < served.rows()) {
+    std::vector<Policy::Waiting> waiting;
+    for (const auto& job : lane.waiting)
+      waiting.push_back({job->treatment.priority, job->treatment.client, job->preempted, job->number});
+    const size_t chosen = lane.policy.next(waiting);
+    const std::shared_ptr<Job> job = lane.waiting[chosen];
+    const bool alone = lane.running.empty();
+    if (served.in_place) {
+      const StatePool& states = served.in_place->states();
+      const int64_t needed = states.bytes_per_slot() > 0 ? job->decoding->tokens_to_begin() : 0,
+                    kept = served.prefixes() ? served.prefixes()->tokens() : 0;
+      if (needed > states.capacity())
+        job->decoding->fail(Status::error(Code::kNoRoom, served.file + ": a prompt of " + std::to_string(needed) +
+                                                             " tokens does not fit the state of " +
+                                                             std::to_string(states.capacity()) + " slots"));
+      else if (!alone && (!Policy::fits(needed, states.free_slots() + kept, states.capacity(), alone) ||
+                          !states.space(SpaceKind::kSource).fits(job->decoding->source_rows())))
+        return;
+    }
+    if (!job->decoding->ended() && !begin(lane, job)) return;
+    lane.waiting.erase(lane.waiting.begin() + static_cast<int64_t>(chosen));
+    served.waiting.fetch_sub(1);
+    lane.policy.admitted(waiting[chosen]);
+    lane.running.push_back(job);
+  }
+}
+
+// False: there is no room for it as long as others run.
+bool Scheduler::begin(Lane& lane, const std::shared_ptr<Job>& job) {
+  stepping({job.get()});
+  job->prompt_begun = Clock::now();
+  const Status begun = or_out_of_memory([&] { return job->decoding->begin(job->figures); });
+  stepping({});
+  if (begun.code() == Code::kNoRoom && !lane.running.empty()) return false;
+  if (!begun.is_ok()) job->decoding->fail(begun);
+  job->begun = true;
+  job->prompt_begun = Clock::now();
+  return true;
+}
+
+// What the next step feeds, in groups that are a run of a program each: the tokens of all answers first, then pieces of
+// prompts as far as there is room and time.
+std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
+  std::vector<Picked> tokens, prompts;
+  bool interactive = false;
+  const size_t count = lane.running.size();
+  for (size_t k = 0; k < count; ++k) {
+    Job& job = *lane.running[(k + lane.turn) % count];
+    if (job.decoding->ended()) continue;
+    std::vector<Want> wants;
+    const Status asked = or_out_of_memory([&] { return job.decoding->wants(wants); });
+    if (!asked.is_ok()) {
+      job.decoding->fail(asked);
+      continue;
+    }
+    for (const Want& w : wants) {
+      Picked p{&job, w, {w.strand, w.tokens, w.wanted, w.apart, w.whole}, false, false, {}, {}};
+      (w.prompt ? prompts : tokens).push_back(std::move(p));
+      interactive = interactive || (!w.prompt && job.treatment.interactive);
+    }
+  }
+  std::vector<std::vector<Picked>> groups;
+  std::map<Served*, size_t> group_of;  // the last one of each engine
+  const auto rows_in = [](const std::vector<Picked>& group) {
+    int64_t rows = 0;
+    for (const Picked& p : group) rows += p.feed.wanted;
+    return rows;
+  };
+  const auto add = [&](Picked p, bool alone) {
+    Served& served = *p.want.strand->served;
+    const auto found = group_of.find(&served);
+    if (!alone && found != group_of.end()) {
+      std::vector<Picked>& group = groups[found->second];
+      if (rows_in(group) + p.feed.wanted > served.rows() || static_cast<int64_t>(group.size()) >= served.rows())
+        return false;
+      group.push_back(std::move(p));
+      return true;
+    }
+    if (!alone) group_of[&served] = groups.size();
+    groups.emplace_back().push_back(std::move(p));
+    return true;
+  };
+  bool all_fed = true;
+  for (Picked& p : tokens) all_fed = add(std::move(p), !p.want.strand->sequence) && all_fed;
+  const int64_t chunk = lane.served.chunk();
+  int64_t room = lane.policy.prompt_rows(!tokens.empty(), interactive, chunk);
+  bool one_alone = false;
+  for (Picked& p : prompts) {
+    const Served& served = *p.want.strand->served;
+    const auto all = static_cast<int64_t>(p.want.tokens.size());
+    const bool naive = !served.in_place, media = !naive && !p.want.strand->sequence->media().empty(),
+               alone = naive || media || !served.together();
+    if (alone && one_alone) continue;
+    // Where the cut matters, and where a prompt stays whole, the budget does not; else it takes what is left of it.
+    const int64_t last = p.want.wanted > 0 ? 1 : 0;
+    int64_t piece = naive ? all - last : std::min(all - last, served.chunk());
+    if (!alone && !served.fixed_cuts()) piece = std::min(piece, room);
+    if (served.fixed_cuts()) piece = std::min(piece, served.chunk() - p.want.strand->length() % served.chunk());
+    if (piece <= 0 && all > last) continue;
+    if (piece + last < all) {
+      p.feed.tokens = p.want.tokens.first(static_cast<size_t>(piece));
+      p.feed.wanted = 0;
+    }
+    if (!add(std::move(p), alone)) all_fed = false;
+    one_alone = one_alone || alone;
+    room -= piece;
+  }
+  if (!all_fed) ++lane.turn;
+  return groups;
+}
+
+void Scheduler::stepping(std::vector<Job*> jobs) {
+  const bool by_flag = std::all_of(jobs.begin(), jobs.end(), [](const Job* j) { return j->treatment.follows_flag; });
+  pool_.interrupt_when(&abort_, by_flag && !jobs.empty() ? jobs[0]->decoding->served().interrupt.load() : nullptr);
+  const std::lock_guard held(stepping_mutex_);
+  stepping_ = std::move(jobs);
+  abort_ = !stepping_.empty() &&
+           std::all_of(stepping_.begin(), stepping_.end(), [](const Job* j) { return j->cancelled(); });
+}
+
+// One step; where a kernel cannot use a value in it, whosever it is, each alone, from where it was before.
+void Scheduler::run(Lane& lane, std::vector<Picked>& group) {
+  std::erase_if(group, [&](const Picked& p) {  // those that have ended, or given way, meanwhile
+    return p.job->decoding->ended() ||
+           std::none_of(lane.running.begin(), lane.running.end(), [&](const auto& j) { return j.get() == p.job; });
+  });
+  if (group.empty()) return;
+  Served& served = *group[0].want.strand->served;
+  std::vector<Job*> jobs;
+  for (const Picked& p : group) jobs.push_back(p.job);
+  stepping(std::move(jobs));
+  const Ledger before = served.ledger();
+  const Clock::time_point start = Clock::now();
+  int64_t prompt_rows = 0, answer_rows = 0;
+  const Status done = run_once(served, group);
+  if (done.is_ok()) {
+    take(group);
+  } else if (done.code() != Code::kInterrupted) {
+    for (Picked& p : group) {
+      const Status alone = group.size() > 1 ? run_once(served, {&p, 1}) : done;
+      if (alone.code() == Code::kInterrupted) break;
+      if (!alone.is_ok()) p.job->decoding->fail(alone);
+      take({&p, 1});
+    }
+  }
+  stepping({});
+  for (Picked& p : group)
+    if (p.fed) (p.want.prompt ? prompt_rows : answer_rows) += static_cast<int64_t>(p.feed.tokens.size());
+  const double ms = ms_since(start), all = std::max(1.0, static_cast<double>(prompt_rows + answer_rows));
+  const Ledger after = served.ledger();
+  for (const Picked& p : group) {
+    if (!p.fed) continue;
+    Figures& f = p.job->figures;
+    Figures::Bytes& bytes = p.job->prompt_is_done ? f.decode : f.prompt;
+    const double share = static_cast<double>(p.feed.tokens.size()) / all;
+    bytes.computed += share * static_cast<double>(after.computed - before.computed);
+    bytes.copied += share * static_cast<double>(after.copied - before.copied);
+  }
+  if (&served == &lane.served && prompt_rows + answer_rows > 0) {
+    ++lane.stats.steps;
+    lane.stats.rows += prompt_rows + answer_rows;
+    lane.policy.learn(ms, answer_rows, prompt_rows);
+  }
+  for (const Picked& p : group)
+    if (p.no_room) return make_room(lane, *p.job, p.refused);
+}
+
+// Logits stay where the program has them until its next step; else they are written side by side.
+Status Scheduler::run_once(Served& served, std::span<Picked> group) {
+  std::vector<Served::Feed> feeds;
+  int64_t wanted = 0;
+  for (Picked& p : group) {
+    feeds.push_back(p.feed);
+    wanted += p.feed.wanted;
+    p.logits.clear();
+    p.logits.reserve(static_cast<size_t>(p.feed.wanted));
+  }
+  const bool stay = (wanted <= 1 && group.size() == 1) || (served.together() && served.in_place->logits_stay());
+  if (!stay) rows_.resize(std::max(rows_.size(), static_cast<size_t>(wanted * served.vocabulary)));
+  const auto row = [&](size_t i, std::span<const float> logits) {
+    group[i].logits.push_back(logits);
+    return Status::ok();
+  };
+  const Result<std::vector<Status>> refused =
+      or_out_of_memory([&] { return served.step(feeds, row, stay ? nullptr : rows_.data()); });
+  if (!refused.is_ok()) return refused.status();
+  for (size_t i = 0; i < group.size(); ++i) {
+    const Status& why = (*refused)[i];
+    group[i].fed = why.is_ok();
+    group[i].no_room = why.code() == Code::kNoRoom;
+    group[i].refused = why;
+    if (!why.is_ok() && !group[i].no_room) group[i].job->decoding->fail(why);
+  }
+  return Status::ok();
+}
+
+// Each decoding takes its rows, those of several at the same time.
+void Scheduler::take(std::span<Picked> group) {
+  std::vector<std::pair<size_t, size_t>> parts;  // [first, last) of one job
+  for (size_t i = 0; i < group.size(); ++i) {
+    if (parts.empty() || group[parts.back().first].job != group[i].job) parts.emplace_back(i, i);
+    parts.back().second = i + 1;
+  }
+  const auto take_part = [&](const std::pair<size_t, size_t>& part) {
+    for (size_t i = part.first; i < part.second; ++i) {
+      Decoding& decoding = *group[i].job->decoding;
+      if (!group[i].fed || group[i].logits.empty() || decoding.ended()) continue;
+      try {
+        decoding.take(group[i].want, group[i].logits);
+      } catch (const std::bad_alloc&) {
+        decoding.fail(Status::error(Code::kNoRoom, "out of memory"));
+      }
+    }
+  };
+  if (parts.size() == 1) return take_part(parts[0]);
+  std::atomic<size_t> next{0};
+  pool_.run([&](int, int) {
+    for (size_t i = next.fetch_add(1); i < parts.size(); i = next.fetch_add(1)) take_part(parts[i]);
+  });
+}
+
+// Somebody who runs gives way to those that were there before, or, alone, has come to the end of the state.
+void Scheduler::make_room(Lane& lane, Job& job, const Status& why) {
+  if (job.decoding->drop_guesses()) return;
+  std::vector<Policy::Running> running;
+  for (const auto& j : lane.running)
+    running.push_back({j->treatment.priority, j->number, !j->decoding->ended() && j->decoding->may_give_way()});
+  const bool alone =
+      std::count_if(lane.running.begin(), lane.running.end(), [](const auto& j) { return !j->decoding->ended(); }) <= 1;
+  const int64_t chosen = alone ? -1 : Policy::victim(running);
+  if (chosen >= 0) {
+    const std::shared_ptr<Job> victim = lane.running[static_cast<size_t>(chosen)];
+    victim->decoding->give_up_runs();
+    victim->preempted = true;
+    lane.waiting.push_back(victim);
+    lane.served.waiting.fetch_add(1);
+    lane.running.erase(lane.running.begin() + chosen);
+    ++lane.stats.preemptions;
+  } else if (alone && job.decoding->answers()) {
+    job.decoding->end(FinishReason::kLength);
+  } else if (alone) {
+    job.decoding->fail(why.with_context("the prompt of " + std::to_string(job.decoding->prompt_tokens()) + " tokens"));
+  }  // else those that run come to their end
+}
+
+void Scheduler::settle(Lane& lane) {
+  for (const auto& job : lane.running) {
+    Decoding& decoding = *job->decoding;
+    try {
+      if (!decoding.ended()) decoding.settle();
+    } catch (const std::bad_alloc&) {
+      decoding.fail(Status::error(Code::kNoRoom, "out of memory"));
+    }
+    if (!job->prompt_is_done && decoding.answers()) {
+      job->prompt_is_done = true;
+      job->prompt_done = Clock::now();
+      job->figures.prompt_ms += std::chrono::duration<double, std::milli>(job->prompt_done - job->prompt_begun).count();
+    }
+    if (!decoding.ended() && decoding.has_news()) job->deliver(decoding.take_news());
+  }
+  const auto ended = std::stable_partition(lane.running.begin(), lane.running.end(),
+                                           [](const auto& job) { return !job->decoding->ended(); });
+  for (auto job = ended; job != lane.running.end(); ++job) finish(lane, **job);
+  lane.running.erase(ended, lane.running.end());
+}
+
+void Scheduler::finish(Lane& lane, Job& job) {
+  Decoding& decoding = *job.decoding;
+  if (job.prompt_is_done) job.figures.decode_ms = ms_since(job.prompt_done);
+  Result<Generation> result = or_out_of_memory([&] { return decoding.finish(job.figures); });
+  decoding.release();
+  if (result.is_ok()) {
+    lane.stats.answer_tokens += static_cast<int64_t>(result->output_ids.size());
+    lane.stats.cached_tokens += result->cached_tokens;
+    lane.stats.prompt_tokens += decoding.prompt_tokens();
+  }
+  if (decoding.has_news()) job.deliver(decoding.take_news());
+  job.finish(std::move(result));
+  constexpr int64_t kSometimes = 64;
+  if (lane.served.in_place && (++lane.ended % kSometimes == 0 || lane.running.size() + lane.waiting.size() <= 1))
+    lane.served.in_place->give_back();
+}
+
+void Scheduler::end_all(Lane& lane) {
+  for (auto* jobs : {&lane.waiting, &lane.running}) {
+    for (const auto& job : *jobs) {
+      job->decoding->end(FinishReason::kCancelled);
+      finish(lane, *job);
+    }
+    jobs->clear();
+  }
+}
+
+}  // namespace situ

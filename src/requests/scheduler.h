@@ -1,0 +1,126 @@
+// The one loop that feeds tokens to engines. Its thread admits requests, plans a step of those that run, runs it, lets
+// their decodings choose on the pool, and delivers.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/process_thread.h"
+#include "base/side_thread.h"
+#include "base/thread_pool.h"
+#include "requests/job.h"
+#include "requests/policy.h"
+#include "situ/request.h"
+
+namespace situ {
+
+// Any thread may call it. In a child of fork() the thread begins anew, as long as the parent's had nothing to do when
+// it forked.
+class Scheduler {
+ public:
+  // `pool` must outlive it.
+  explicit Scheduler(ThreadPool& pool);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // A model whose requests it takes, until remove(), which ends those that there are.
+  void add(Served& served);
+  void remove(Served& served);
+
+  // Never waits for a step. Error kBusy: Served::queue_limit requests wait.
+  Result<std::shared_ptr<Job>> submit(std::unique_ptr<Decoding> decoding, Treatment treatment);
+  // The same, whatever the queue holds: for parts of something that was let in.
+  std::shared_ptr<Job> submit_part(std::unique_ptr<Decoding> decoding, Treatment treatment);
+  Stats stats(const Served& served);
+
+  // Returns work(), called by the scheduler's thread between two steps. It must not wait for requests. `interrupt`:
+  // ends what it computes; null: nothing does.
+  template <typename Work>
+  auto call(Work&& work, const std::atomic<bool>* interrupt = nullptr) -> decltype(work()) {
+    std::optional<decltype(work())> result;
+    std::exception_ptr thrown;
+    const auto run = [&] {
+      try {
+        result.emplace(work());
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+    };
+    call_by_thread([](void* p) { (*static_cast<decltype(run)*>(p))(); },
+                   const_cast<void*>(static_cast<const void*>(&run)), interrupt);
+    if (thrown) std::rethrow_exception(thrown);
+    return *std::move(result);
+  }
+  // Slots are given back by the scheduler's thread.
+  struct Discarded {
+    Strand strand;
+    std::unique_ptr<Discarded> next;
+  };
+  void discard(std::unique_ptr<Discarded> strand);
+
+  // Small jobs beside steps: which tokens a grammar lets come next.
+  SideThread& beside() { return beside_; }
+
+ private:
+  struct Lane;
+  struct Picked;
+  struct Call {
+    void (*run)(void*) = nullptr;
+    void* argument = nullptr;
+    const std::atomic<bool>* interrupt = nullptr;
+    Call* next = nullptr;
+    std::atomic<bool> done{false};
+  };
+  // What threads meet in; a child of fork() has a new one.
+  struct Meeting {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<std::shared_ptr<Job>> submitted;
+    Call *first_call = nullptr, *last_call = nullptr;
+    std::unique_ptr<Discarded> discarded;
+    bool cancels = false, stop = false;
+  };
+
+  void call_by_thread(void (*run)(void*), void* argument, const std::atomic<bool>* interrupt);
+  Meeting& meet();
+  void work();
+  bool busy() const;
+  void note_cancel();
+
+  Lane& lane_of(const Served& served);
+  void step(Lane& lane);
+  void sweep(Lane& lane);
+  void admit(Lane& lane);
+  bool begin(Lane& lane, const std::shared_ptr<Job>& job);
+  std::vector<std::vector<Picked>> pick(Lane& lane);
+  void run(Lane& lane, std::vector<Picked>& group);
+  Status run_once(Served& served, std::span<Picked> group);
+  void take(std::span<Picked> group);
+  void make_room(Lane& lane, Job& for_job, const Status& why);
+  void settle(Lane& lane);
+  void finish(Lane& lane, Job& job);
+  void end_all(Lane& lane);
+  void stepping(std::vector<Job*> jobs);
+
+  ThreadPool& pool_;
+  SideThread beside_;
+  std::mutex start_mutex_;
+  pid_t process_ = 0;  // that has the thread
+  std::unique_ptr<Meeting> meeting_;
+  std::vector<std::unique_ptr<Lane>> lanes_;  // of the scheduler's thread
+  std::vector<float> rows_;                   // logits that do not stay where they are computed
+  std::atomic<uint64_t> submitted_{0};
+  std::mutex stepping_mutex_;
+  std::vector<Job*> stepping_;  // those that take part in what runs
+  std::atomic<bool> abort_{false};
+  std::vector<ProcessThread> thread_;  // one, once it was needed
+};
+
+}  // namespace situ

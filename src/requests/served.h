@@ -1,0 +1,109 @@
+// A loaded model as requests see it: its engine, what is known of it, and strands, the sequences that it is fed.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/engine.h"
+#include "runtime/naive_engine.h"
+
+namespace situ {
+
+class Scheduler;
+class Tokenizer;
+struct Strand;
+
+struct Served {
+  std::unique_ptr<InPlaceEngine> in_place;  // exactly one of the two
+  std::unique_ptr<NaiveEngine> naive;
+  std::string file, where;  // of the decoder, and its folder: for errors
+  int64_t vocabulary = 0;
+  int64_t context_length = 0;
+  int64_t queue_limit = 128;                                 // requests that wait at most
+  std::atomic<int64_t> waiting{0};                           // as many do
+  Scheduler* scheduler = nullptr;                            // that feeds it
+  std::atomic<const std::atomic<bool>*> interrupt{nullptr};  // a flag of the caller that ends what follows it
+  bool interrupted() const {
+    const std::atomic<bool>* flag = interrupt;
+    return flag && flag->load();
+  }
+  const Tokenizer* tokenizer = nullptr;  // null: ids only
+  Served* draft = nullptr;               // a smaller model that guesses; null: none
+
+  Ledger& ledger() { return in_place ? in_place->ledger() : naive->ledger(); }
+  bool has_encoder() const { return in_place ? in_place->encoder() != nullptr : naive->has_encoder(); }
+  // Whether steps take several sequences, prompts too, and give several rows of each.
+  bool together() const { return in_place && in_place->one_sequence().empty(); }
+  // Most tokens of one sequence in a step whose logits are wanted, and of all of them; most sequences of a step.
+  int64_t rows_of_one() const { return together() ? in_place->batch() : 1; }
+  int64_t rows() const { return in_place ? in_place->batch() : 1; }
+  // Most rows of a prompt in a step; where prompts stay whole they are one piece.
+  int64_t chunk() const { return in_place ? in_place->chunk() : context_length; }
+  // Prompts are cut at multiples of chunk() of their own tokens: their sums may follow the cut.
+  bool fixed_cuts() const { return in_place && in_place->has_replaced_states(); }
+  // Most guesses behind the next token of a sequence of `length`.
+  int64_t most_guesses(int64_t length) const { return in_place ? in_place->tokens_alike(length) : 0; }
+  PrefixCache* prefixes() const { return in_place ? in_place->prefixes() : nullptr; }
+
+  // Refuses ids outside the vocabulary.
+  Status check_ids(std::span<const int64_t> tokens) const;
+  // The same, no tokens, and more tokens than the context holds.
+  Status check(std::span<const int64_t> tokens, int64_t length) const;
+
+  // Feeds any number of strands, each once, and calls `each` with the wanted logits, in order. The result, [feeds]:
+  // ok, or why a feed is refused: its strand is then what it was, and the others are what they are after a step
+  // without it. After an error, and where memory runs out (std::bad_alloc), all are what they were. On the scheduler's
+  // thread, as all that touches the state of sequences.
+  struct Feed {
+    Strand* strand = nullptr;
+    std::span<const int64_t> tokens;
+    int64_t wanted = 1;  // logits after each of so many tokens, the last ones
+    bool apart = true;   // see InPlaceEngine::Feed, as of
+    int64_t whole = 0;
+  };
+  // `to`: where they are wanted, [wanted, vocabulary], not all of it where feeds are refused; null: where they are.
+  Result<std::vector<Status>> step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each,
+                                   float* to = nullptr);
+
+ private:
+  class Undo;
+  Status step_group(std::span<const Feed> feeds, std::span<const size_t> group, const InPlaceEngine::LogitsOf& each,
+                    std::span<Status> refused, float* to);
+};
+
+// What an encoder is given, and the tokens that the decoder is fed first.
+struct Start {
+  EncoderInput source;
+  std::vector<int64_t> decoder;
+};
+
+// A sequence of either engine. Its slots are touched, given back too, by the scheduler's thread alone.
+struct Strand {
+  Served* served = nullptr;
+  std::optional<Sequence> sequence;  // in place
+  NaiveSequence naive;               // else
+
+  Strand() = default;
+  Strand(Strand&&) noexcept = default;
+  Strand& operator=(Strand&&) noexcept = default;
+  explicit Strand(Served& of);
+  int64_t length() const { return sequence ? sequence->length() : naive.length; }
+  Strand fork() const;
+  // Precondition: what is dropped can be (InPlaceEngine::can_rewind).
+  void rewind(int64_t length);
+  // Runs the encoders that the model has; the strand goes on behind them. Encoders of pictures and sounds make rows for
+  // tokens of the prompt. `stages`: what they took is added; null: it is not wanted.
+  Status encode(const Start& start, std::vector<Stage>* stages);
+  // Before the first step, and behind encode(): goes on behind the longest kept beginning of `prompt`. The last token
+  // is computed in any case: its logits are not kept. `all`: rows of answers may be among them.
+  void take_prefix(std::span<const int64_t> prompt, bool all);
+  // Keeps the rows of `tokens`, the first ones of it: those of a prompt, or (`all`) of any kind.
+  void keep_prefix(std::span<const int64_t> tokens, bool all) const;
+  Status step(std::span<const int64_t> tokens, float* to = nullptr);
+};
+
+}  // namespace situ
