@@ -29,7 +29,7 @@ def timed(model, reps, work, before=None, after=None):
 
 def table(arguments):
     n = arguments.tokens
-    model = situ.load(arguments.model, threads=arguments.threads, context_length=n + 256, sequences=16)
+    model = situ.load(arguments.model, threads=arguments.threads, context_length=n + 256)
     prompts = [[(7 * i + 13 * k) % 1000 + 5 for i in range(n)] for k in range(4)]
     sessions = [model.session() for _ in prompts]
     rows = []

@@ -222,7 +222,7 @@ class CommandLineTest(CliTest):
         # The figures are those of chunks of 1. A prompt of seven tokens is told so, not the one that was left of it.
         weights, activations, token = (int(n) for n in re.findall(r"\d+", Run("run", self.model, "--prompt-ids", IDS, "--memory", 1).err.split("too small:")[1]))
         four = ("--chunk", 1, "--memory", weights + activations + 4 * token)
-        self.refused(Run("run", self.model, "--prompt-ids", IDS, *four), f"{len(prompt)} more tokens do not fit, all 4 slots")
+        self.refused(Run("run", self.model, "--prompt-ids", IDS, *four), f"a prompt of {len(prompt)} tokens does not fit the state of 4 slots")
         self.assertEqual(self.generate(self.model, prompt[:3], *four, count=2)["output_ids"], self.generate(self.model, prompt[:3], count=2)["output_ids"])
 
     def test_bench_depths(self):

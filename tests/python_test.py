@@ -4,6 +4,7 @@
 
 Needs the package situ, numpy and onnx: `make python-test` makes an environment that has them.
 """
+import asyncio
 import gc
 import json
 import math
@@ -193,7 +194,7 @@ class GenerateTest(PythonTest):
 
 class SessionTest(PythonTest):
     def test_old_views_are_memory_still(self):
-        model = situ.load(self.path, batch=2, sequences=12)
+        model = situ.load(self.path)
         sessions = [model.session() for _ in range(12)]
         old = model.step([(s, [1]) for s in sessions[:3]])
         reference = weakref.ref(sessions[0])
@@ -226,8 +227,8 @@ class SessionTest(PythonTest):
             self.assertTrue(np.isfinite(logits).all() and not np.array_equal(first, second))
 
     def test_a_view_holds_until_the_next_step_of_its_session(self):
-        for options in ({}, {"naive": True}, {"batch": 2}):
-            model = situ.load(self.path, sequences=12, **options)
+        for options in ({}, {"naive": True}):
+            model = situ.load(self.path, **options)
             session, others = model.session(), [model.session() for _ in range(4)]
             logits = session.step(self.prompt)
             together = model.step([(s, [1 + i]) for i, s in enumerate(others)])
@@ -256,7 +257,7 @@ class SessionTest(PythonTest):
             path = self.folder / f"elsewhere {name}"
             prompt, ids = tiny_exports.write_model(next(s for s in tiny_models.SPECS if s.name == name), path)
             with mock.patch.dict(os.environ, SITU_DISABLE_PASSES=passes):
-                model = situ.load(path, sequences=2)
+                model = situ.load(path)
             session, other = model.session(), model.session()
             logits, found, places = session.step(prompt), [], set()
             self.assertEqual(model.ledger.copied, copied)
@@ -279,7 +280,7 @@ class SessionTest(PythonTest):
         self.assertEqual(session.length, len(ids))
 
     def test_sessions_step_together(self):
-        model = situ.load(self.path, sequences=3)
+        model = situ.load(self.path)
         self.assertEqual(model.facts.one_sequence, "")
         fed = [self.prompt, self.prompt[:1], self.prompt[::-1]]
         alone = []
@@ -297,7 +298,7 @@ class SessionTest(PythonTest):
         self.assertEqual(model.ledger.copied, 0)
 
     def test_a_session_that_is_refused_leaves_the_others(self):
-        model = situ.load(self.path, sequences=4, context_length=12)
+        model = situ.load(self.path, slots=48, context_length=12)
         alone = model.session()
         want = [alone.step(self.prompt).copy(), alone.step([3]).copy()]
         sessions = [model.session() for _ in range(4)]
@@ -355,7 +356,7 @@ class SessionTest(PythonTest):
 
     def test_prefixes_are_shared(self):
         model = situ.load(self.path)
-        cached = [model.generate(self.prompt, max_new_tokens=COUNT, ignore_eos=True, prefix_cache=True) for _ in range(2)]
+        cached = [model.generate(self.prompt, max_new_tokens=COUNT, ignore_eos=True, prefix_cache="all") for _ in range(2)]
         self.assertEqual([g.cached_tokens for g in cached], [0, len(self.prompt) - 1])
         self.assertEqual([g.output_ids for g in cached], [self.ids, self.ids])
         self.assertEqual([g.bytes_copied_per_token for g in cached], [0, 0])
@@ -393,7 +394,7 @@ class SessionTest(PythonTest):
 
 class StreamTest(PythonTest):
     def test_the_model_is_used_between_tokens_that_were_guessed(self):
-        model, prompt = self.long_model(sequences=4), self.prompt * 3
+        model, prompt = self.long_model(), self.prompt * 3
         want = model.generate(prompt, max_new_tokens=60, ignore_eos=True)
         other, found = model.session(), []
         for token in model.stream(prompt, max_new_tokens=60, ignore_eos=True, prompt_lookup=8):
@@ -441,13 +442,72 @@ class StreamTest(PythonTest):
                 self.assertEqual(self.threads(), before)
                 self.assertEqual(self.generate_ids(model), self.ids)  # the model is free, and as it was
 
-    def test_runs_no_more_than_two_tokens_ahead(self):
+    def test_a_slow_reader_keeps_nobody_waiting(self):
         model = self.long_model()
-        with model.stream(self.prompt, max_new_tokens=1000, ignore_eos=True) as stream:
-            for _ in range(5):
-                next(stream)
-            wait_until_asleep()
-        self.assertLessEqual(len(stream.generation.output_ids), 8)
+        stream = model.stream(self.prompt, max_new_tokens=300, ignore_eos=True)
+        self.assertEqual(self.generate_ids(model), self.ids)
+        while model.stats()["running"]:
+            time.sleep(0.001)
+        self.assertEqual(len([t for t in stream if t.id >= 0]), 300)
+
+    def test_streams_share_steps(self):
+        model = self.long_model()
+        before = model.stats()
+        streams = [model.stream([*self.prompt, i], max_new_tokens=200, ignore_eos=True) for i in range(64)]
+        tokens = [[t.id for t in s] for s in streams]
+        self.assertEqual({len(t) for t in tokens}, {200})
+        self.assertLess(model.stats()["steps"] - before["steps"], 64 * 200 / 8)
+        self.assertEqual(tokens[5], model.generate([*self.prompt, 5], max_new_tokens=200, ignore_eos=True).output_ids)
+
+class AsyncTest(PythonTest):
+    def test_streams_of_one_loop(self):
+        model = self.long_model()
+        want = [model.generate([*self.prompt, i], max_new_tokens=40, ignore_eos=True).output_ids for i in range(32)]
+
+        async def read(i):
+            return [t.id async for t in model.stream_async([*self.prompt, i], max_new_tokens=40, ignore_eos=True)]
+
+        async def all_of_them():
+            return await asyncio.gather(*(read(i) for i in range(32)))
+
+        before, threads = model.stats(), len(os.listdir("/proc/self/task"))
+        self.assertEqual(asyncio.run(all_of_them()), want)
+        after = model.stats()
+        self.assertLess(after["steps"] - before["steps"], 32 * 40 / 8)
+        self.assertEqual(len(os.listdir("/proc/self/task")), threads)
+        self.assertEqual(after["bytes_copied"], before["bytes_copied"])
+
+    def test_generate_async(self):
+        async def both():
+            return await asyncio.gather(self.model.generate_async(self.prompt, max_new_tokens=COUNT),
+                                        self.model.generate_async([1, 2, 1000]), return_exceptions=True)
+
+        answer, error = asyncio.run(both())
+        self.assertEqual(answer.output_ids, self.ids)
+        self.assertRegex(str(error), "id 1000")
+        self.assertIsInstance(error, situ.SituError)
+
+    def test_a_cancelled_task_frees_its_slots(self):
+        model = self.long_model()
+
+        async def cancel_in_the_middle():
+            seen = []
+
+            async def read():
+                async for token in model.stream_async(self.prompt, max_new_tokens=LONG - 10, ignore_eos=True, prefix_cache="off"):
+                    seen.append(token.id)
+
+            task = asyncio.create_task(read())
+            while len(seen) < 3:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+
+        free = model.stats()["slots_free"]
+        asyncio.run(cancel_in_the_middle())
+        self.assertEqual(model.stats()["slots_free"], free)
+        self.assertEqual(self.generate_ids(model), self.ids)
 
     def test_the_model_may_be_used_meanwhile(self):
         model = situ.load(self.text_path)
@@ -556,7 +616,7 @@ class ThreadTest(PythonTest):
 
     def test_what_takes_long_can_be_ended(self):
         """Each of these would take minutes at least."""
-        model = self.long_model(sequences=2)
+        model = self.long_model()
         text = self.prompt * (LONG // 2 // len(self.prompt))
         session = model.session()
         session.step(self.prompt)

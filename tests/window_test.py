@@ -67,13 +67,13 @@ class WindowTest(CliTest):
         run = lambda memory: Run("run", model, "--prompt-ids", "1,2,3", *options, "--memory", memory)
         # The message is of chunks of 1, the least that there are.
         weights, activations, token = (int(n) for n in re.search(r"weights take (\d+), activations (\d+) and one token of state (\d+)", run(1000).err).groups())
-        needed = 6 + 2 + 2 * (1 + 32)
+        needed = 6 + 2 + 32 + 1 + 8
         memory_of = lambda tokens: weights + activations + tokens * token
         for tokens in (needed, needed + 1, needed + 60, 1000, 5000):
             got = self.generate(model, prompt, *options, "--memory", memory_of(tokens), count=LENGTH - PROMPT)
             self.assertEqual((got["output_ids"], got["bytes_copied_per_token"]), (ids, 0), tokens)
         for tokens in (1, needed - 1):
-            self.refused(run(memory_of(tokens)), f"for {tokens} tokens", "window of 6", f"takes {needed}", "chunk of 1 and 32 sequences")
+            self.refused(run(memory_of(tokens)), f"for {tokens} tokens", "window of 6", f"takes {needed}", "chunk of 1 and 8 sequences")
 
     def test_what_cannot_go_on_for_ever_is_refused(self):
         for name, options, words in (("gpt", (), ("no window, with which positions have no end", "table")),

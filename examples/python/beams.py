@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("-n", "--max-new-tokens", type=int, default=32)
     arguments = parser.parse_args()
 
-    model = situ.load(arguments.model, sequences=arguments.beams)
+    model = situ.load(arguments.model)
     found = model.generate(
         arguments.prompt,
         chat=arguments.chat,

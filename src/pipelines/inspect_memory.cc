@@ -45,13 +45,6 @@ OrderedJson constants_json(const InPlaceEngine& e) {
   return list;
 }
 
-int64_t state_bytes(const StatePool& states) {
-  int64_t sum = 0;
-  for (const SpaceKind kind : {SpaceKind::kAppend, SpaceKind::kSource, SpaceKind::kWhole})
-    sum += states.slot_bytes(kind) * states.space(kind).capacity();
-  return sum;
-}
-
 // What fits beside arenas of `arena` bytes; 0: nothing, or states do not grow with tokens.
 int64_t slots_in(const InPlaceEngine& e, int64_t budget, int64_t arena) {
   if (e.states().bytes_per_slot() == 0) return 0;
@@ -78,7 +71,7 @@ OrderedJson memory_json(const Model::Impl& m, int64_t budget) {
   memory["state_bytes_per_token"] = per_token;
   memory["state_fixed_bytes"] = e.fixed_state_bytes();
   memory["context"] = m.context_length;
-  memory["slots"] = e.states().capacity();
+  memory["slots"] = m.context_length;  // of one sequence
   if (budget > 0) {
     memory["budget"] = budget;
     memory["slots_in_budget"] = slots_in(e, budget, shared);
@@ -86,7 +79,8 @@ OrderedJson memory_json(const Model::Impl& m, int64_t budget) {
   } else {
     memory["slots_gained"] = per_token > 0 ? (unshared - shared) / per_token : 0;
   }
-  memory["bytes"] = m.files.weight_bytes() + e.computed_bytes() + shared + e.io_bytes() + state_bytes(e.states());
+  memory["bytes"] = m.files.weight_bytes() + e.computed_bytes() + shared + e.io_bytes() + per_token * m.context_length +
+                    e.fixed_state_bytes();
   return memory;
 }
 

@@ -81,7 +81,7 @@ Result<Start> start_of(const Model::Impl& model, const Prompt& prompt) {
   } else {
     SITU_RETURN_IF_ERROR(add_arrays(model, prompt, &start.source));
     const bool takes_ids = model.encoder_takes_ids();
-    if (takes_ids) start.source.ids = prompt.ids;
+    if (takes_ids) start.source_ids = prompt.ids;
     if (takes_ids && prompt.ids.empty())
       return Status::error(Code::kInvalidArgument, file + ": an empty source: the encoder takes at least one token");
     if (!takes_ids && !prompt.ids.empty() && !prompt.decoder_ids.empty())

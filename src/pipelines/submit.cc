@@ -48,7 +48,7 @@ Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, Start start, const
                                               std::shared_ptr<const void> memory) {
   Result<ResolvedOptions> resolved = resolve_options(options, m.folder, m.text(), m.vocabulary);
   if (!resolved.is_ok()) return resolved.status().or_code(Code::kInvalidArgument);
-  SITU_RETURN_IF_ERROR(resolved->begin(start.decoder, start.source.ids, m.context_length));
+  SITU_RETURN_IF_ERROR(resolved->begin(start.decoder, start.source_ids, m.context_length));
   Result<std::optional<Grammar>> grammar = m.grammars.get(options, m.text(), m.vocabulary);
   if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
   const int64_t guesses = options.draft_tokens > 0 ? options.draft_tokens : options.prompt_lookup;
@@ -244,7 +244,7 @@ Result<std::vector<Generation>> Model::generate(std::span<const Prompt> prompts,
       if (!start.is_ok()) return start.status().with_context(name);
       if (!resolved.is_ok()) return resolved.status().or_code(Code::kInvalidArgument);
       SITU_RETURN_IF_ERROR(ResolvedOptions(*resolved)
-                               .begin(start->decoder, start->source.ids, impl_->context_length)
+                               .begin(start->decoder, start->source_ids, impl_->context_length)
                                .with_context(name));
       starts.push_back(std::move(*start));
     }

@@ -53,9 +53,10 @@ Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_leng
 }
 
 // What holds the arrays of the prompt lives until its end.
-Ticket submit(ModelHandle& self, const Ids& ids, const nb::dict& arguments, const Images* images, bool interactive) {
+Result<Ticket> submit(ModelHandle& self, const Ids& ids, const nb::dict& arguments, const Images* images,
+                      bool interactive) {
   Request request{prompt_of(ids, images), options_of(arguments), images ? images->memory : nullptr, interactive};
-  return value_or_raise(self.apart([&](Model& m) { return m.submit(std::move(request)); }));
+  return self.apart([&](Model& m) { return m.submit(std::move(request)); });
 }
 
 nb::dict generate(const Handle& self, const Ids& ids, const nb::dict& arguments, const Images* images) {
@@ -121,7 +122,7 @@ nb::object failure(PythonStream& self) {
   return error_object(Status::error((*result)->error_code, (*result)->error));
 }
 
-nb::dict to_python(const Stats& s) {
+nb::dict stats_to_python(const Stats& s) {
   nb::dict d;
   d["running"] = s.running;
   d["waiting"] = s.waiting;
@@ -201,7 +202,11 @@ void bind_model(nb::module_& m) {
           "ledger", [](ModelHandle& self) { return to_python(self.apart([](Model& m) { return m.ledger(); })); },
           nb::sig("def ledger(self) -> tuple[int, int, int]"))
       .def(
-          "stats", [](ModelHandle& self) { return to_python(self.apart([](Model& m) { return m.stats(); })); },
+          "stats",
+          [](ModelHandle& self) {
+            const Stats s = self.apart([](Model& m) { return m.stats(); });
+            return stats_to_python(s);
+          },
           nb::sig("def stats(self) -> dict[str, int]"))
       .def("reset_ledger", [](ModelHandle& self) { self.apart([](Model& m) { m.reset_ledger(); }); })
       .def(

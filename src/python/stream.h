@@ -13,8 +13,13 @@ namespace situ::python {
 // Destroyed with the GIL held.
 class PythonStream {
  public:
-  PythonStream(std::shared_ptr<ModelHandle> model, Ticket ticket)
-      : model_(std::move(model)), ticket_(std::make_unique<Ticket>(std::move(ticket))) {}
+  // `ticket`: or the error, which whoever asks for tokens gets.
+  PythonStream(std::shared_ptr<ModelHandle> model, Result<Ticket> ticket) : model_(std::move(model)) {
+    if (ticket.is_ok())
+      ticket_ = std::make_unique<Ticket>(std::move(*ticket));
+    else
+      refused_ = ticket.status();
+  }
   ~PythonStream() {
     if (!model_->in_this_process()) static_cast<void>(ticket_.release());
   }
@@ -37,9 +42,10 @@ class PythonStream {
   }
   // The same without waiting.
   std::optional<Token> poll() { return closed_ ? std::nullopt : ticket().poll(); }
-  bool ended() { return closed_ || ticket().ended(); }
+  bool ended() { return closed_ || !refused_.is_ok() || ticket().ended(); }
   // Writes 1 to an eventfd whenever there is something to poll() for; -1: to none any more.
   void notify(int event) {
+    if (!refused_.is_ok()) return;
     if (event < 0) return ticket().on_ready(nullptr);
     ticket().on_ready([event] {
       const uint64_t one = 1;
@@ -49,26 +55,30 @@ class PythonStream {
   // Ends the request, and waits for that: as long as the step that runs takes.
   void close() {
     closed_ = true;
+    if (!refused_.is_ok()) return;
     ticket().cancel();
     nanobind::gil_scoped_release no_gil;
     static_cast<void>(ticket_->result());
   }
   // What came of it, once it has ended.
   std::optional<Result<Generation>> result() {
+    if (!refused_.is_ok()) return Result<Generation>(refused_);
     if (!closed_ && !ticket().ended()) return std::nullopt;
     nanobind::gil_scoped_release no_gil;
     return ticket_->result();
   }
 
  private:
-  // Raises SituError in a fork.
+  // Raises SituError in a fork, and what refused the request.
   Ticket& ticket() {
     model_->check_process();
+    if (!refused_.is_ok()) raise_error(refused_.message(), refused_.code());
     return *ticket_;
   }
 
   const std::shared_ptr<ModelHandle> model_;
   std::unique_ptr<Ticket> ticket_;
+  Status refused_;
   bool closed_ = false;
 };
 

@@ -27,7 +27,7 @@ class AnswerDecoding : public Decoding {
 
   Served& served() const override { return served_; }
   int64_t tokens_to_begin() const override;
-  int64_t source_rows() const override { return std::ssize(opening_.start.source.ids); }
+  int64_t source_rows() const override { return std::ssize(opening_.start.source_ids); }
   Status begin(Figures& figures) override;
   Status wants(std::vector<Want>& wants) override;
   void take(const Want& want, Rows rows) override;

@@ -127,17 +127,19 @@ Status Strand::step(std::span<const int64_t> tokens, float* to) {
 
 Status Strand::encode(const Start& start, std::vector<Stage>* stages) {
   if (!served->has_encoder() && start.source.tensors.empty()) return Status::ok();
+  EncoderInput input = start.source;
+  input.ids = start.source_ids;
   if (!served->has_encoder())
-    return (sequence ? served->in_place->encode(*sequence, start.decoder, start.source, stages)
-                     : served->naive->encode(naive, start.decoder, start.source, stages))
+    return (sequence ? served->in_place->encode(*sequence, start.decoder, input, stages)
+                     : served->naive->encode(naive, start.decoder, input, stages))
         .with_context(served->where);
   StageClock clock(served->ledger());
   if (!sequence) {
-    const Status done = served->naive->encode(naive, start.source);
+    const Status done = served->naive->encode(naive, input);
     if (done.is_ok()) clock.end("encoder", stages);
     return done.with_context(served->where);
   }
-  Result<std::shared_ptr<const Source>> source = served->in_place->encode(start.source);
+  Result<std::shared_ptr<const Source>> source = served->in_place->encode(input);
   if (!source.is_ok()) return source.status().with_context(served->where);
   sequence->clear();
   sequence->set_source(std::move(*source));

@@ -77,7 +77,8 @@ struct Served {
 
 // What an encoder is given, and the tokens that the decoder is fed first.
 struct Start {
-  EncoderInput source;
+  EncoderInput source;              // but for its ids
+  std::vector<int64_t> source_ids;  // of an encoder that takes some
   std::vector<int64_t> decoder;
 };
 

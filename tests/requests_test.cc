@@ -1,0 +1,207 @@
+// Requests in company: whoever else is there, however prompts are cut, whoever was preempted and whatever is kept of
+// earlier prompts, each has what it has alone, to the bit.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "runtime/compile.h"
+#include "tiny_sessions.h"
+
+namespace situ::test {
+namespace {
+
+using Requests = TinyModel;
+
+// What has to be the same.
+std::string told(const Generation& g) {
+  std::string all = std::string(finish_reason_name(g.finish_reason)) + "|" + g.text + "|" + g.error + "|";
+  const auto add = [&](double x) { all.append(reinterpret_cast<const char*>(&x), sizeof(x)); };
+  for (const int64_t id : g.output_ids) all += std::to_string(id) + ",";
+  for (const Generation::Logprobs& l : g.logprobs) {
+    add(l.logprob);
+    for (const TokenLogprob& t : l.top) add(t.logprob), all += std::to_string(t.id);
+  }
+  for (const Generation::Answer& a : g.answers) {
+    add(a.score);
+    for (const int64_t id : a.output_ids) all += std::to_string(id) + ";";
+  }
+  if (g.perplexity) add(*g.perplexity);
+  return all;
+}
+
+// Of every kind, as `number` says.
+Request request_of(const Model& model, int64_t number) {
+  std::mt19937_64 random(static_cast<uint64_t>(number));
+  const auto draw = [&](int64_t from, int64_t to) {
+    return from + static_cast<int64_t>(random() % static_cast<uint64_t>(to - from + 1));
+  };
+  Request r;
+  const int64_t length = draw(1, 40);
+  const Tokens shared = some_tokens(length, number % 7), own = some_tokens(draw(1, 9), 100 + number);
+  r.prompt.ids = shared;
+  r.prompt.ids.insert(r.prompt.ids.end(), own.begin(), own.end());
+  GenerateOptions& o = r.options;
+  o.max_new_tokens = draw(1, 24);
+  o.ignore_eos = number % 3 != 0;
+  switch (number % 10) {
+    case 1:
+      o.temperature = 1.3;
+      o.seed = static_cast<uint64_t>(number);
+      break;
+    case 2:
+      o.beams = 3;
+      o.num_return = 2;
+      break;
+    case 3:
+      if (!model.has_encoder() && model.facts().one_sequence.empty()) o.prompt_lookup = 4;
+      break;
+    case 4:
+      o.logprobs = 3;
+      break;
+    case 5:
+      o.repetition_penalty = 1.3;
+      o.no_repeat_ngram = 3;
+      break;
+    case 6:
+      o.choices = 3;
+      o.temperature = 0.9;
+      o.top_k = 20;
+      o.seed = static_cast<uint64_t>(number);
+      break;
+    case 7:
+      o.stop_ids = {5, 17, 33, 60};
+      break;
+    case 8:
+      o.report_perplexity = true;
+      break;
+    default:
+      break;
+  }
+  r.interactive = number % 4 == 0;
+  r.priority = static_cast<int>(number % 3);
+  r.client = std::to_string(number % 5);
+  return r;
+}
+
+TEST_P(Requests, OfAllKindsHaveWhatEachHasAlone) {
+  constexpr int64_t kCount = 120;
+  LoadOptions roomy, tight;
+  roomy.context_length = tight.context_length = 96;
+  tight.slots = 240;
+  tight.chunk = 16;
+  Model alone = load(roomy);
+  std::vector<std::string> want;
+  for (int64_t i = 0; i < kCount; ++i) {
+    Request r = request_of(alone, i);
+    r.options.prefix_cache = PrefixReuse::kOff;
+    const Result<Generation> g = alone.generate(r.prompt, r.options, nullptr);
+    ASSERT_TRUE(g.is_ok()) << i << ": " << g.status().message();
+    want.push_back(told(*g));
+  }
+  for (const bool small : {false, true}) {
+    Model model = load(small ? tight : roomy);
+    const bool bounded = model.facts().state_bytes_per_token > 0;
+    const int64_t free = free_slots(model);
+    std::vector<Ticket> tickets;
+    std::vector<int64_t> cancelled;
+    std::mt19937_64 random(7);
+    for (int64_t i = 0; i < kCount; ++i) {
+      Request r = request_of(model, i);
+      if (i % 13 == 5) r.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(random() % 20);
+      Result<Ticket> ticket = model.submit(std::move(r));
+      ASSERT_TRUE(ticket.is_ok()) << ticket.status().message();
+      tickets.push_back(std::move(*ticket));
+      if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+      if (i % 11 == 3) tickets[static_cast<size_t>(i) - random() % 3].cancel();
+    }
+    int64_t equal = 0;
+    for (int64_t i = 0; i < kCount; ++i) {
+      const Result<Generation> g = tickets[static_cast<size_t>(i)].result();
+      ASSERT_TRUE(g.is_ok()) << i << ": " << g.status().message();
+      EXPECT_EQ(g->bytes_copied_per_token, 0) << i;
+      if (g->finish_reason == FinishReason::kCancelled || g->finish_reason == FinishReason::kDeadline) continue;
+      EXPECT_EQ(told(*g), want[static_cast<size_t>(i)]) << "request " << i << (small ? ", tight" : "");
+      ++equal;
+    }
+    EXPECT_GT(equal, kCount / 2);
+    const Stats stats = model.stats();
+    EXPECT_EQ(stats.running + stats.waiting, 0);
+    EXPECT_EQ(stats.bytes_copied, 0);
+    if (small && bounded && !model.has_encoder()) {
+      EXPECT_GT(stats.preemptions, 0);
+    }
+    tickets.clear();
+    EXPECT_EQ(free_slots(model) + stats.slots_kept, free);
+  }
+}
+
+TEST_P(Requests, FromManyThreads) {
+  LoadOptions options;
+  options.context_length = 96;
+  Model model = load(options);
+  constexpr int64_t kThreads = 32;
+  std::vector<std::string> want(kThreads), got(kThreads);
+  const auto ask = [&](int64_t i, std::string* to) {
+    Request r = request_of(model, i);
+    const Result<Generation> g = i % 2 == 0 ? model.generate(r.prompt, r.options, nullptr) : [&] {
+      Result<Ticket> ticket = model.submit(r);
+      while (!ticket->ended()) ticket->next(std::chrono::milliseconds(1));
+      return ticket->result();
+    }();
+    *to = g.is_ok() ? told(*g) : g.status().message();
+  };
+  for (int64_t i = 0; i < kThreads; ++i) ask(i, &want[static_cast<size_t>(i)]);
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < kThreads; ++i) threads.emplace_back([&, i] { ask(i, &got[static_cast<size_t>(i)]); });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(got, want);
+}
+
+// Sessions step between the requests of others, and have their own logits.
+TEST_P(Requests, SessionsBesideThem) {
+  LoadOptions options;
+  options.context_length = 96;
+  Model model = load(options);
+  const Tokens tokens = some_tokens(30, 2);
+  std::vector<std::vector<float>> want;
+  const auto walk = [&] {
+    std::vector<std::vector<float>> rows;
+    Session s = session_of(model, 1);
+    for (const int64_t id : tokens) rows.push_back(copy_of(s.step({&id, 1}).value()));
+    return rows;
+  };
+  want = walk();
+  std::vector<Ticket> others;
+  for (int64_t i = 0; i < 30; ++i) others.push_back(model.submit(request_of(model, i)).value());
+  EXPECT_EQ(walk(), want);
+}
+
+TEST_P(Requests, AFullQueueIsBusyAndListsWait) {
+  Model model = load({});
+  impl_of(model).queue_limit = 3;
+  const Request r = request_of(model, 0);
+  Request slow = r;
+  slow.options.max_new_tokens = 60;
+  slow.options.ignore_eos = true;
+  std::vector<Ticket> tickets;
+  Status busy;
+  for (int i = 0; i < 500 && busy.is_ok(); ++i) {
+    Result<Ticket> ticket = model.submit(slow);
+    if (ticket.is_ok())
+      tickets.push_back(std::move(*ticket));
+    else
+      busy = ticket.status();
+  }
+  EXPECT_EQ(busy.code(), Code::kBusy) << busy.message();
+  const std::vector<Prompt> prompts(40, r.prompt);
+  EXPECT_EQ(model.generate(prompts, r.options, nullptr).value().size(), 40u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, Requests,
+                         ::testing::Values("tiny/llama", "genai/llama-int4", "tiny/t5", "tiny/gpt2", "tiny/bart"),
+                         test_name);
+
+}  // namespace
+}  // namespace situ::test
