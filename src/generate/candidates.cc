@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "generate/greedy.h"
+#include "generate/logprobs.h"
 #include "generate/random.h"
 
 namespace situ {
@@ -38,10 +40,36 @@ double Candidates::probability(int64_t id) const {
   return 0;
 }
 
+void Candidates::take_top_p(std::span<const float> scores, float temperature, double mass) {
+  // Of the thread: what is in them is of this call.
+  thread_local std::vector<float> exponents, shares;
+  const float max = scores[static_cast<size_t>(argmax(scores))];
+  if (!std::isfinite(max)) {
+    take(scores, 0, temperature);
+    return keep_top_p(mass);
+  }
+  exponents.resize(scores.size());
+  shares.resize(scores.size());
+  for (size_t i = 0; i < scores.size(); ++i) exponents[i] = (scores[i] - max) / temperature;
+  softmax(exponents, shares);
+  double all = 0;
+  for (const float x : shares) all += static_cast<double>(x);
+  const double negligible = 0.5 * (1 - mass) * all / static_cast<double>(scores.size());
+  const float least = static_cast<float>(negligible), one = *std::max_element(shares.begin(), shares.end());
+  candidates_.clear();
+  for (size_t i = 0; i < scores.size(); ++i)
+    if (shares[i] >= least && shares[i] > 0)
+      candidates_.push_back({static_cast<int64_t>(i), exponents[i], shares[i] / one});
+  keep_mass(mass, all / static_cast<double>(one), 0);
+}
+
 void Candidates::keep_top_p(double mass) {
   const double all = total();
   // All that are this improbable come to less than 1 - mass together: they need no ranking.
-  const double negligible = 0.5 * (1 - mass) * all / static_cast<double>(candidates_.size());
+  keep_mass(mass, all, 0.5 * (1 - mass) * all / static_cast<double>(candidates_.size()));
+}
+
+void Candidates::keep_mass(double mass, double all, double negligible) {
   ranked_.clear();
   for (const Candidate& c : candidates_)
     if (c.weight > negligible) ranked_.push_back({-static_cast<double>(c.exponent), c.id, c.weight});

@@ -19,6 +19,9 @@ class Candidates {
   // TemperatureLogitsWarper. The order of the two does not matter but for scores that a high temperature rounds to the
   // same number.
   void take(std::span<const float> scores, int64_t top_k, float temperature);
+  // The same without a top_k, and then keep_top_p(mass) with mass < 1: sooner, since most tokens are too improbable to
+  // be listed. 49,152 scores: 0.07 ms instead of 0.5.
+  void take_top_p(std::span<const float> scores, float temperature, double mass);
   bool empty() const { return candidates_.empty(); }
   // 0 for tokens that are none. Looks through all.
   double probability(int64_t id) const;
@@ -45,6 +48,7 @@ class Candidates {
     float weight;
   };
   double total() const;
+  void keep_mass(double mass, double all, double negligible);
 
   std::vector<Candidate> candidates_;
   std::vector<Ranked> ranked_;

@@ -52,6 +52,8 @@ double LogProbabilities::of(int64_t id) const {
   return x == x ? static_cast<double>(x) - static_cast<double>(max_) - log_sum_ : -static_cast<double>(kInfinity);
 }
 
+void softmax(std::span<const float> logits, std::span<float> to) { run_softmax(logits, to, false); }
+
 bool log_softmax(std::span<const float> logits, std::span<float> to) {
   run_softmax(logits, to, true);
   if (to.empty() || to[0] == to[0]) return true;  // a sum that is no number makes all of them none

@@ -75,9 +75,13 @@ Result<int64_t> Sampler::choose(std::span<const float> logits, const AllowedToke
     if (!(all[static_cast<size_t>(best)] > kBanned)) return nothing_left(allowed != nullptr);
     return best;
   }
-  candidates_.take(all, o.top_k, o.temperature);
+  const bool all_ranks = o.top_k == 0 || o.top_k >= static_cast<int64_t>(all.size());
+  if (o.top_p < 1 && all_ranks)
+    candidates_.take_top_p(all, o.temperature, o.top_p);
+  else
+    candidates_.take(all, o.top_k, o.temperature);
   if (candidates_.empty()) return nothing_left(allowed != nullptr);
-  if (o.top_p < 1) candidates_.keep_top_p(o.top_p);
+  if (o.top_p < 1 && !all_ranks) candidates_.keep_top_p(o.top_p);
   if (o.min_p > 0) candidates_.keep_min_p(o.min_p);
   if (o.typical_p < 1) candidates_.keep_typical(o.typical_p);
   return candidates_.draw(o.seed, static_cast<uint64_t>(history_.generated()));

@@ -100,8 +100,14 @@ std::shared_ptr<Job> Scheduler::submit_part(std::unique_ptr<Decoding> decoding, 
 
 void Scheduler::call_by_thread(void (*run)(void*), void* argument, const std::atomic<bool>* interrupt) {
   Call call{run, argument, interrupt, nullptr, {}};
+  Meeting& m = meet();
+  if (const std::unique_lock turn(turn_, std::try_to_lock); turn.owns_lock()) {
+    collect(m, false);
+    pool_.interrupt_when(interrupt);
+    run(argument);
+    return pool_.interrupt_when(nullptr);
+  }
   {
-    Meeting& m = meet();
     const std::lock_guard held(m.mutex);
     (m.last_call ? m.last_call->next : m.first_call) = &call;
     m.last_call = &call;
@@ -149,30 +155,42 @@ Stats Scheduler::stats(const Served& served) {
 
 // -- the thread
 
-bool Scheduler::busy() const {
-  return std::any_of(lanes_.begin(), lanes_.end(),
-                     [](const auto& l) { return !l->waiting.empty() || !l->running.empty(); });
+// What came meanwhile, by whoever has the turn: requests go to their models, slots back. Returns the calls, which the
+// scheduler's thread takes.
+Scheduler::Call* Scheduler::collect(Meeting& m, bool own_thread) {
+  std::vector<std::shared_ptr<Job>> submitted;
+  std::unique_ptr<Discarded> discarded;
+  Call* calls = nullptr;
+  {
+    const std::lock_guard held(m.mutex);
+    submitted.swap(m.submitted);
+    discarded = std::move(m.discarded);
+    if (own_thread) {
+      m.cancels = false;
+      calls = std::exchange(m.first_call, nullptr);
+      m.last_call = nullptr;
+    } else if (!submitted.empty()) {
+      m.cancels = true;  // so that the thread sees them
+      m.changed.notify_all();
+    }
+  }
+  while (discarded) discarded = std::move(discarded->next);
+  for (std::shared_ptr<Job>& job : submitted) lane_of(job->decoding->served()).waiting.push_back(std::move(job));
+  return calls;
 }
 
 void Scheduler::work() {
   Meeting& m = *meeting_;
+  bool busy = false;  // requests wait or run
   for (;;) {
-    std::vector<std::shared_ptr<Job>> submitted;
-    Call* calls = nullptr;
-    std::unique_ptr<Discarded> discarded;
     {
       std::unique_lock held(m.mutex);
       m.changed.wait(
-          held, [&] { return m.stop || m.first_call || m.discarded || m.cancels || !m.submitted.empty() || busy(); });
+          held, [&] { return m.stop || m.first_call || m.discarded || m.cancels || !m.submitted.empty() || busy; });
       if (m.stop) return;
-      submitted.swap(m.submitted);
-      calls = m.first_call;
-      m.first_call = m.last_call = nullptr;
-      discarded = std::move(m.discarded);
-      m.cancels = false;
     }
-    while (discarded) discarded = std::move(discarded->next);
-    for (std::shared_ptr<Job>& job : submitted) lane_of(job->decoding->served()).waiting.push_back(std::move(job));
+    const std::lock_guard turn(turn_);
+    Call* calls = collect(m, true);
     while (calls) {
       Call* const call = calls;
       calls = call->next;
@@ -184,6 +202,8 @@ void Scheduler::work() {
     }
     for (size_t i = 0; i < lanes_.size(); ++i) step(*lanes_[i]);
     pool_.interrupt_when(nullptr);
+    busy = std::any_of(lanes_.begin(), lanes_.end(),
+                       [](const auto& l) { return !l->waiting.empty() || !l->running.empty(); });
   }
 }
 

@@ -40,8 +40,8 @@ class Scheduler {
   std::shared_ptr<Job> submit_part(std::unique_ptr<Decoding> decoding, Treatment treatment);
   Stats stats(const Served& served);
 
-  // Returns work(), called by the scheduler's thread between two steps. It must not wait for requests. `interrupt`:
-  // ends what it computes; null: nothing does.
+  // Returns work(), called between two steps: by this thread, if the scheduler's has nothing to do. It must not wait
+  // for requests. `interrupt`: ends what it computes; null: nothing does.
   template <typename Work>
   auto call(Work&& work, const std::atomic<bool>* interrupt = nullptr) -> decltype(work()) {
     std::optional<decltype(work())> result;
@@ -91,7 +91,7 @@ class Scheduler {
   void call_by_thread(void (*run)(void*), void* argument, const std::atomic<bool>* interrupt);
   Meeting& meet();
   void work();
-  bool busy() const;
+  Call* collect(Meeting& meeting, bool own_thread);
   void note_cancel();
 
   Lane& lane_of(const Served& served);
@@ -114,8 +114,10 @@ class Scheduler {
   std::mutex start_mutex_;
   pid_t process_ = 0;  // that has the thread
   std::unique_ptr<Meeting> meeting_;
-  std::vector<std::unique_ptr<Lane>> lanes_;  // of the scheduler's thread
-  std::vector<float> rows_;                   // logits that do not stay where they are computed
+  // Who has it may touch engines and sequences: the scheduler's thread while it works, or a caller while it does not.
+  std::mutex turn_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<float> rows_;  // logits that do not stay where they are computed
   std::atomic<uint64_t> submitted_{0};
   std::mutex stepping_mutex_;
   std::vector<Job*> stepping_;  // those that take part in what runs
