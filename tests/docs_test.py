@@ -68,11 +68,6 @@ def root_copy(folder):
         (folder / ".models" / DEMO_MODEL).symlink_to(demo_model())
 
 
-def use_one_cpu():
-    """A program takes as many threads as it has CPUs; beside other tests they wait for each other (250 s for some steps)."""
-    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
-
-
 class Recipes(unittest.TestCase):
     """"Add a ..." sections of HACKING.md: the files that they name exist, and are no more than the heading allows."""
 
@@ -113,7 +108,7 @@ class Documents(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             root_copy(Path(folder))
             done = subprocess.run(["sh", "-eu", "-c", code], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S,
-                                  env={**os.environ, "SITU_CACHE_DIR": ""}, preexec_fn=use_one_cpu)
+                                  env={**os.environ, "SITU_CACHE_DIR": ""})
         self.assertEqual(done.returncode, 0, f"\n{code}{done.stdout}{done.stderr}")
 
     def compile(self, code):
