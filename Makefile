@@ -28,12 +28,10 @@ demo:
 	@$(MAKE) --no-print-directory -j2 build model
 	@scripts/demo.sh build/situ $(MODEL)
 
-test:
-	@scripts/install_deps.sh checks
+test: install-deps
 	@scripts/test.sh
 
-test-all:
-	@scripts/install_deps.sh checks
+test-all: install-deps
 	@scripts/test.sh all
 
 fuzz: SECONDS := 60

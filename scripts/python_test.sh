@@ -1,7 +1,8 @@
 #!/bin/bash
-# python_test.sh [BUILD_DIR]: installs the Python package with pip into an environment of its own, and tests it there:
-# tests/python_test.py and examples/python. With BUILD_DIR, a release build, the package is linked with the library that
-# is there (a minute); without, pip builds everything, as it does for a user (some minutes).
+# python_test.sh [[--pip] BUILD_DIR]: tests the Python package: tests/python_test.py and examples/python. With BUILD_DIR, a
+# release build, the module is built without an optimiser, linked with the library that is there, and tested from a folder.
+# With --pip too, pip builds that module and installs the package into an environment of its own; without both, pip builds
+# everything, as it does for a user (some minutes).
 # SITU_TEST_RAY=1 installs ray too, and runs the example that needs it.
 set -euo pipefail
 source_dir=$(cd "$(dirname "$0")/.." && pwd)
@@ -22,6 +23,12 @@ quietly() {
   "$@" >"$log" 2>&1 || fail "$*: $(tail -n 30 "$log")"
 }
 
+pip=
+if [ "${1:-}" = --pip ]; then
+  pip=yes
+  shift
+fi
+[ $# -gt 0 ] || pip=yes
 if [ $# -gt 0 ]; then
   build_dir=$(cd "$1" && pwd)
   folder=$build_dir/python-test
@@ -34,13 +41,24 @@ else
   PATH=$(dirname "$cargo"):$PATH
 fi
 mkdir -p "$folder"
-quietly "$folder/venv.log" python3 -m venv --clear "$folder/venv"
-python=$folder/venv/bin/python
-pip=("$python" -m pip --disable-pip-version-check install --quiet)
-started=$SECONDS
-quietly "$folder/pip.log" "${pip[@]}" "$source_dir" "${settings[@]}"
-echo "python_test: pip install took $((SECONDS - started)) s"
-quietly "$folder/requirements.log" "${pip[@]}" --no-deps --only-binary :all: -r "$source_dir/tools/requirements.txt"
+if [ -n "$pip" ]; then
+  quietly "$folder/venv.log" python3 -m venv --clear "$folder/venv"
+  python=$folder/venv/bin/python
+  pip=("$python" -m pip --disable-pip-version-check install --quiet)
+  started=$SECONDS
+  quietly "$folder/pip.log" "${pip[@]}" "$source_dir" "${settings[@]}"
+  echo "python_test: pip install took $((SECONDS - started)) s"
+  quietly "$folder/requirements.log" "${pip[@]}" --no-deps --only-binary :all: -r "$source_dir/tools/requirements.txt"
+else
+  python=$source_dir/.venv/bin/python
+  quietly "$folder/configure.log" cmake -S "$source_dir/src/python" -B "$folder/module" -G Ninja -DCMAKE_BUILD_TYPE=Debug \
+    "-DCMAKE_CXX_FLAGS_DEBUG=-O0" "-DCMAKE_PREFIX_PATH=$folder/prefix" "-DPython_EXECUTABLE=$python"
+  quietly "$folder/build.log" cmake --build "$folder/module"
+  rm -rf "$folder/package"
+  quietly "$folder/install.log" cmake --install "$folder/module" --component python --prefix "$folder/package"
+  cp -r "$source_dir/src/python/situ" "$folder/package"
+  export PYTHONPATH=$folder/package
+fi
 
 cd "$folder" # not where a folder could be taken for the package
 "$python" -B "$source_dir/tests/python_test.py" --situ "$build_dir/situ"
@@ -62,7 +80,7 @@ output=$("$python" "$examples/beams.py" "$model" "The sun" --groups 2 -n 8) || f
 [ "$(grep -c "^ *-[0-9]" <<<"$output")" -eq 4 ] && grep -q 'copied 0 B' <<<"$output" || fail "beams.py printed: $output"
 printf '%s\n' "The capital of France is Paris." "Capital the France Paris is of." >prompts.txt
 if [ -n "${SITU_TEST_RAY:-}" ]; then
-  quietly ray.log "${pip[@]}" "ray[data]"
+  quietly ray.log "$python" -m pip --disable-pip-version-check install --quiet "ray[data]"
   output=$("$python" "$examples/ray_score.py" "$model" prompts.txt --workers 2 2>ray.log) || fail "ray_score.py: $(tail -n 30 ray.log)"
   "$python" -c 'import json, sys; a, b = map(json.loads, sys.stdin); sys.exit(not a["logprob"] > b["logprob"])' <<<"$output" || fail "ray_score.py printed: $output"
 else

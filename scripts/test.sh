@@ -9,7 +9,8 @@
 #   sweeps    what takes too long for every change: every model in every way, emulated ISAs, the cases of kernel_bench
 #   asan, ubsan   all that one sanitizer can run, on the kernels of all ISAs; tsan-all   the same of threads, and Python's
 # Without arguments: tools release sanitize tsan clang, which is `make test`; `all` adds the others. While the tests of a
-# lane run, the next lane is built at the lowest priority: it gets the processor's time that tests leave.
+# lane run, the next lane is built at the lowest priority: it gets the processor's time that tests leave. The release build
+# starts while what the other lanes need is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -104,11 +105,15 @@ run_clang() {
 }
 
 mkdir -p build
-headline "what the tests need"
-make --no-print-directory python
 lanes=("$@")
 [ $# -gt 0 ] || lanes=(tools release sanitize tsan clang)
 [ "${1:-}" != all ] || lanes=(tools release sweeps sanitize tsan-all asan ubsan clang)
+headline "what the tests need"
+if [[ " ${lanes[*]} " == *" release "* ]]; then
+  build_beside release # which needs none of it
+fi
+[ "${lanes[*]}" = quick ] || scripts/install_deps.sh checks
+make --no-print-directory python
 for i in "${!lanes[@]}"; do
   lane=${lanes[i]}
   if builds "$lane"; then

@@ -97,6 +97,8 @@ def nested_if(depth):
     return b"".join(reversed(before)) + leaf + b"".join(after)
 
 class BrokenModelTest(CliTest):
+    checks = 0
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -116,14 +118,15 @@ class BrokenModelTest(CliTest):
         return Run("run", self.work / name, "--prompt-ids", IDS, "-n", 2, *options)
 
     def check(self, title, change, *words, model=None, modes=((), ("--naive",))):
-        """Both modes refuse the changed model with these words."""
+        """Both modes refuse the changed model with these words; in turns where SITU_TEST_FEWER says so."""
         m = onnx.ModelProto.FromString(self.llama) if model is None else onnx.load(self.folder / model / self.file)
         if model:
             shutil.copy(self.folder / model / "genai_config.json", self.work)
         change(m)
         path = self.work / (self.file if model else "model.onnx")
         path.write_bytes(m.SerializeToString())
-        for mode in modes:
+        BrokenModelTest.checks += 1
+        for mode in modes[BrokenModelTest.checks % len(modes):][:1] if os.environ.get("SITU_TEST_FEWER") else modes:
             with self.subTest(title, mode=mode):
                 self.refused(Run("run", self.work if model else path, "--prompt-ids", IDS, "-n", 2, *mode), *words)
 

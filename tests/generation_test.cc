@@ -313,6 +313,7 @@ class CountedKernels {
     chosen_ = &kernels();
     static KernelTable table;
     table.isa = chosen_->isa;
+    table.base = chosen_->base;
 #define SITU_KERNEL(name) table.name = count<&KernelTable::name>;
 #include "kernels/kernels.inc"
 #undef SITU_KERNEL

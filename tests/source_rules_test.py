@@ -261,7 +261,7 @@ class Kernels(unittest.TestCase):
         self.assertEqual(wrong, [], "an inline function compiled for one ISA could be linked into another")
 
     def test_every_kernel_is_defined_once_and_used(self):
-        names = re.findall(r"^SITU_(?:DOT_)?KERNEL\((\w+)\)", read("src/kernels/kernels.inc"), re.MULTILINE)
+        names = re.findall(r"^SITU_(?:DOT_|PAIR_)?KERNEL\((\w+)\)", read("src/kernels/kernels.inc"), re.MULTILINE)
         self.assertGreater(len(names), 20)
         self.assertEqual(len(names), len(set(names)))
         kernel_text = {f: without_comments(read(f)) for f in cpp("src/kernels/") if f.endswith(".cc")}

@@ -26,6 +26,22 @@ TEST(ThreadPool, EveryThreadEnters) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(entered(pool), 7u);
 }
 
+// What a thread writes before a barrier, the others read behind it: plain memory, which ThreadSanitizer looks at.
+TEST(ThreadPool, ABarrierOrdersWhatThreadsWrite) {
+  ThreadPool pool(3);
+  int numbers[3] = {}, sums[3] = {};
+  for (int i = 0; i < 20; ++i)
+    pool.run([&](int thread, int) {
+      for (int step = 0; step < 5; ++step) {
+        ++numbers[thread];
+        pool.barrier().wait();
+        sums[thread] = numbers[0] + numbers[1] + numbers[2];
+        pool.barrier().wait();
+      }
+    });
+  for (const int sum : sums) EXPECT_EQ(sum, 300);
+}
+
 // A child has none of its parent's threads: it begins its own, and its parent's stay what they are.
 TEST(ThreadPool, AChildOfForkUsesItToo) {
 #ifdef __SANITIZE_THREAD__

@@ -125,7 +125,7 @@ TEST(Candidates, DrawTheSameWhenScoresChangeALittle) {
   std::normal_distribution<float> normal(0, 3), small(0, 0.02f);
   Candidates one, other;
   int differ = 0;
-  constexpr int kDraws = 2000;
+  constexpr int kDraws = 500;
   for (uint64_t position = 0; position < kDraws; ++position) {
     std::vector<float> scores(5000), changed;
     for (float& x : scores) changed.push_back((x = normal(random)) + small(random));

@@ -57,6 +57,23 @@ void check(const Case& t) {
   }
   bias.fill();
   const DenseMatMulParams params{t.k, t.n};
+  // Read once: a StridedTensor finds each number by its strides.
+  std::vector<double> rows, columns, wanted, sizes;
+  for (int64_t i = 0; i < t.m * t.k; ++i) rows.push_back(x.get(i));
+  for (int64_t n = 0; n < t.n; ++n)
+    for (int64_t k = 0; k < t.k; ++k) columns.push_back(w.get(k * t.n + n));
+  for (int64_t m = 0; m < t.m; ++m) {
+    for (int64_t n = 0; n < t.n; ++n) {
+      double sum = t.bias ? bias.get(n) : 0, size = 0;
+      const double *row = &rows[static_cast<size_t>(m * t.k)], *column = &columns[static_cast<size_t>(n * t.k)];
+      for (int64_t k = 0; k < t.k; ++k) {
+        sum += row[k] * column[k];
+        size += std::fabs(row[k] * column[k]);
+      }
+      wanted.push_back(sum);
+      sizes.push_back(size);
+    }
+  }
   for_each_isa([&](const KernelTable& table, int threads) {
     std::vector<std::byte> packed = pack(table, t, w);
     View weights;
@@ -75,17 +92,10 @@ void check(const Case& t) {
     y.reset();
     run_kernel(table, &KernelTable::dense_matmul, call, threads);
     ASSERT_TRUE(y.untouched_outside());
-    for (int64_t m = 0; m < t.m; ++m) {
-      for (int64_t n = 0; n < t.n; ++n) {
-        double sum = t.bias ? bias.get(n) : 0, size = 0;
-        for (int64_t k = 0; k < t.k; ++k) {
-          const double product = x.get(m * t.k + k) * w.get(k * t.n + n);
-          sum += product;
-          size += std::fabs(product);
-        }
-        ASSERT_NEAR(y.get(m * t.n + n), sum, 1e-6 * size + 1e-6 + rounding(t.type) * std::fabs(sum))
-            << "m " << m << " n " << n;
-      }
+    for (int64_t i = 0; i < t.m * t.n; ++i) {
+      const double sum = wanted[static_cast<size_t>(i)], size = sizes[static_cast<size_t>(i)];
+      ASSERT_NEAR(y.get(i), sum, 1e-6 * size + 1e-6 + rounding(t.type) * std::fabs(sum))
+          << "m " << i / t.n << " n " << i % t.n;
     }
   });
 }

@@ -88,20 +88,22 @@ TEST(MatMulInteger, IsExact) {
               in.push_back(za.view());
               in.push_back(zb.view());
             }
+            std::vector<double> sums;
+            for (int64_t i = 0; i < batch * m * n; ++i) {
+              const int64_t at = i / (m * n), row = i / n % m, column = i % n;
+              const double zero_a = zeros == 0 ? 0 : za.get(zeros == 1 ? 0 : row),
+                           zero_b = zeros == 0 ? 0 : zb.get(zeros == 1 ? 0 : column);
+              double sum = 0;
+              for (int64_t j = 0; j < k; ++j)
+                sum +=
+                    (a.at({at, row, j}) - zero_a) * ((batch == 1 ? b.at({j, column}) : b.at({at, j, column})) - zero_b);
+              sums.push_back(sum);
+            }
             for_each_isa([&](const KernelTable& table, int threads) {
               y.reset();
               run_kernel(table, &KernelTable::matmul_integer, in, y.view(), nullptr, threads);
               ASSERT_TRUE(y.untouched_outside());
-              for (int64_t i = 0; i < batch * m * n; ++i) {
-                const int64_t at = i / (m * n), row = i / n % m, column = i % n;
-                const double zero_a = zeros == 0 ? 0 : za.get(zeros == 1 ? 0 : row),
-                             zero_b = zeros == 0 ? 0 : zb.get(zeros == 1 ? 0 : column);
-                double sum = 0;
-                for (int64_t j = 0; j < k; ++j)
-                  sum += (a.at({at, row, j}) - zero_a) *
-                         ((batch == 1 ? b.at({j, column}) : b.at({at, j, column})) - zero_b);
-                ASSERT_EQ(y.get(i), sum) << i;
-              }
+              for (int64_t i = 0; i < batch * m * n; ++i) ASSERT_EQ(y.get(i), sums[static_cast<size_t>(i)]) << i;
             });
           }
 }

@@ -89,6 +89,7 @@ using KernelFn = void (*)(const KernelCall& call, int thread, int threads);
 // One function per line of kernels.inc, for one ISA.
 struct KernelTable {
   const char* isa;
+  const char* base;  // whose kernels it has, but for products of bytes and attention; `isa`: all are its own
 #define SITU_KERNEL(name) KernelFn name;
 #include "kernels/kernels.inc"
 #undef SITU_KERNEL

@@ -9,15 +9,29 @@
 //                                 it (kernels/packed_panel.h), or AMX (kernels/packed_tiles.h)
 //   else, few rows                digits become floats in registers
 //   else, many rows               slices of a unit become a float panel once, for register tiles over all rows
+// An ISA that adds products of bytes to another one (SITU_BASE_ISA) has the first two; the rest is the other's.
 #include "kernels/packed_output.h"
 #include "kernels/packed_panel.h"
 #include "kernels/packed_rows.h"
 #include "kernels/packed_tiles.h"
 #include "kernels/tile.h"
 
+#if defined(SITU_BASE_ISA)
+namespace situ::SITU_BASE_ISA {
+void packed_matmul(const KernelCall& call, int thread, int threads);
+void packed_projections(const KernelCall& call, int thread, int threads);
+}  // namespace situ::SITU_BASE_ISA
+#endif
+
 namespace situ {
 namespace SITU_ISA {
 namespace {
+
+#if defined(SITU_BASE_ISA)
+constexpr bool kFloats = false;
+#else
+constexpr bool kFloats = true;
+#endif
 
 // Up to here reading digits again for every four rows beats unpacking them (K 576, N 1536, one AVX-512 core). Integers
 // are summed alike both ways, floats are not.
@@ -250,7 +264,8 @@ void run_panels(const Job& job, const ProductPart& part, std::byte* scratch) {
 
 template <int Bits, ZeroPoints Z>
 void run_units(const Job& job, ProductPart part, std::byte* scratch) {
-  if (job.int8 && part.last_row - part.row > kFewInt8Rows) return run_panels<Bits, Z>(job, part, scratch);
+  const bool int8 = !kFloats || job.int8;
+  if (int8 && part.last_row - part.row > kFewInt8Rows) return run_panels<Bits, Z>(job, part, scratch);
   auto each_unit = [&](auto body) {
     for (int64_t i = part.unit; i < part.last_unit; ++i) {
       const Product& product = job.product_of(i);
@@ -258,10 +273,10 @@ void run_units(const Job& job, ProductPart part, std::byte* scratch) {
     }
   };
   // Tiles read rows of a slice by slice: norms, which need whole rows, keep to the buffer.
-  if (!job.int8 && job.in.norm == nullptr) {
+  if constexpr (kFloats) {
     const int64_t prompt = job.prompt_rows < part.last_row ? job.prompt_rows : part.last_row,
                   others = part.last_row - (prompt > part.row ? prompt : part.row);
-    const int64_t last = others > kFewRows ? part.last_row : prompt;
+    const int64_t last = int8 || job.in.norm != nullptr ? part.row : others > kFewRows ? part.last_row : prompt;
     if (last > part.row) {
       each_unit(
           [&](const Unit& u, const Output& out) { unit_tiles<Bits, Z>(u, job.in.a, out, part.row, last, scratch); });
@@ -271,20 +286,20 @@ void run_units(const Job& job, ProductPart part, std::byte* scratch) {
   }
   const int64_t rows = part.last_row - part.row;
   RowBuffer buffer;
-  const int64_t fit = lay_out(job.form(), job.int8, rows, 0, scratch, kScratchBytes, &buffer);
+  const int64_t fit = lay_out(job.form(), int8, rows, 0, scratch, kScratchBytes, &buffer);
   for (int64_t row = part.row; row < part.last_row; row += fit) {
     const int64_t count = part.last_row - row < fit ? part.last_row - row : fit;
     for (int64_t slot = 0; slot < count; ++slot) {
-      if (job.int8)
+      if (int8)
         round_row(job.form(), job.in, row + slot, slot, &buffer);
       else
         float_row(job.form(), job.in, row + slot, slot, &buffer);
     }
     each_unit([&](const Unit& u, const Output& out) {
-      if (job.int8)
-        unit_dots<Bits, Z, true>(u, buffer.rows, out, row, count);
-      else
-        unit_dots<Bits, Z, false>(u, buffer.rows, out, row, count);
+      if constexpr (kFloats) {
+        if (!int8) return unit_dots<Bits, Z, false>(u, buffer.rows, out, row, count);
+      }
+      unit_dots<Bits, Z, true>(u, buffer.rows, out, row, count);
     });
   }
 }
@@ -312,6 +327,9 @@ void run(const Job& job, std::byte* scratch, int thread, int threads) {
 
 void packed_matmul(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const PackedMatMulParams*>(call.params);
+#if defined(SITU_BASE_ISA)
+  if (params.accuracy_level != 4) return SITU_BASE_ISA::packed_matmul(call, thread, threads);
+#endif
   const View& a = call.in[0];
   Job job{{a, operand(call, 4), params.epsilon}, params.accuracy_level == 4, call.prompt_rows};
   job.add(packed_layout(params), call.in[1], operand(call, 5),
@@ -322,6 +340,9 @@ void packed_matmul(const KernelCall& call, int thread, int threads) {
 // Operands: a, norm?, then weights and bias? of each product.
 void packed_projections(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const PackedProjectionsParams*>(call.params);
+#if defined(SITU_BASE_ISA)
+  if (params.shared.accuracy_level != 4) return SITU_BASE_ISA::packed_projections(call, thread, threads);
+#endif
   const View& a = call.in[0];
   Job job{{a, operand(call, 1), params.shared.epsilon}, params.shared.accuracy_level == 4, call.prompt_rows};
   for (int i = 0; i < params.count; ++i) {

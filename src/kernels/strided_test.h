@@ -12,6 +12,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -108,7 +109,8 @@ class StridedTensor {
     return at;
   }
   double get(int64_t i) const { return read(offset(i)); }
-  double at(std::vector<int64_t> index) const {
+  double at(std::initializer_list<int64_t> index) const { return at(std::span(index.begin(), index.size())); }
+  double at(std::span<const int64_t> index) const {
     int64_t at = 0;
     for (size_t d = 0; d < index.size(); ++d) at += index[d] * view_.strides[d];
     return read(at);
@@ -280,16 +282,8 @@ struct EmulatedTable {
 const std::vector<EmulatedTable>& emulated_tables();
 const std::vector<EmulatedTable>& trapped_tables();
 
-// Calls body(table, threads) for every ISA of this CPU, and then the emulated ones, and 1, 2 and 3 threads.
-inline void for_each_isa(const std::function<void(const KernelTable&, int)>& body,
-                         const std::vector<EmulatedTable>& emulated = {}) {
-  const KernelTable* available[8];
-  std::vector<const KernelTable*> tables(available, available + available_kernel_tables(available, 8));
-  ASSERT_FALSE(tables.empty());
-#if defined(SITU_PLAIN_PORTABLE)  // no sanitizer looks at them
-  if (tables.size() > 1) std::erase_if(tables, [](const KernelTable* t) { return t->isa == std::string("portable"); });
-#endif
-  for (const EmulatedTable& e : emulated) tables.push_back(e.table);
+using IsaBody = std::function<void(const KernelTable&, int)>;
+inline void for_each_table(const std::vector<const KernelTable*>& tables, const IsaBody& body) {
   for (const KernelTable* table : tables) {
     for (int threads = 1; threads <= 3; ++threads) {
       SCOPED_TRACE(std::string(table->isa) + ", " + std::to_string(threads) + " threads");
@@ -297,6 +291,30 @@ inline void for_each_isa(const std::function<void(const KernelTable&, int)>& bod
       if (::testing::Test::HasFatalFailure()) return;
     }
   }
+}
+
+inline std::vector<const KernelTable*> tables_to_test() {
+  const KernelTable* available[8];
+  std::vector<const KernelTable*> tables(available, available + available_kernel_tables(available, 8));
+#if defined(SITU_PLAIN_PORTABLE)  // no sanitizer looks at them
+  if (tables.size() > 1) std::erase_if(tables, [](const KernelTable* t) { return t->isa == std::string("portable"); });
+#endif
+  return tables;
+}
+
+// Calls body(table, threads) for every ISA of this CPU that has such a kernel of its own, and 1, 2 and 3 threads.
+inline void for_each_isa(const IsaBody& body) {
+  std::vector<const KernelTable*> tables = tables_to_test();
+  std::erase_if(tables, [](const KernelTable* t) { return std::string(t->isa) != t->base; });
+  ASSERT_FALSE(tables.empty());
+  for_each_table(tables, body);
+}
+// The same of products of bytes and of attention: every ISA of this CPU, and then the emulated ones.
+inline void for_each_isa(const IsaBody& body, const std::vector<EmulatedTable>& emulated) {
+  std::vector<const KernelTable*> tables = tables_to_test();
+  ASSERT_FALSE(tables.empty());
+  for (const EmulatedTable& e : emulated) tables.push_back(e.table);
+  for_each_table(tables, body);
 }
 
 }  // namespace situ

@@ -1,10 +1,14 @@
 // The kernel table of one ISA; compiled once per ISA like the kernels. An ISA with a base (-DSITU_BASE_ISA) has kernels
-// of its own for SITU_DOT_KERNEL and takes the others from its base.
+// of its own for SITU_DOT_KERNEL and takes the others from its base; one with tiles takes attention, which has no use
+// for them, from the ISA with vectors of the same (-DSITU_PAIR_ISA).
 #include "kernels/isa.h"
 #include "kernels/simd.h"
 
 #ifndef SITU_BASE_ISA
 #define SITU_BASE_ISA SITU_ISA
+#endif
+#ifndef SITU_PAIR_ISA
+#define SITU_PAIR_ISA SITU_ISA
 #endif
 #define SITU_TEXT_OF(x) #x
 #define SITU_TEXT(x) SITU_TEXT_OF(x)
@@ -15,6 +19,7 @@
   }
 #define SITU_KERNEL(name) SITU_DECLARE(SITU_BASE_ISA, name)
 #define SITU_DOT_KERNEL(name) SITU_DECLARE(SITU_ISA, name)
+#define SITU_PAIR_KERNEL(name) SITU_DECLARE(SITU_PAIR_ISA, name)
 #include "kernels/kernels.inc"
 #undef SITU_KERNEL
 
@@ -34,8 +39,10 @@ void entry(const KernelCall& call, int thread, int threads) {
 extern const KernelTable kTable;
 #define SITU_KERNEL(name) &entry<&SITU_BASE_ISA::name>,
 #define SITU_DOT_KERNEL(name) &entry<&SITU_ISA::name>,
+#define SITU_PAIR_KERNEL(name) &entry<&SITU_PAIR_ISA::name>,
 const KernelTable kTable = {
     SITU_TEXT(SITU_ISA),
+    SITU_TEXT(SITU_BASE_ISA),
 #include "kernels/kernels.inc"
 };
 #undef SITU_KERNEL

@@ -135,12 +135,12 @@ TEST(ExecutorOfLongSequences, ThreadsAndNeighboursChangeNoBit) {
     Machine alone(decoder, plan, 1, kLong);
     want.push_back(logits_alone(alone, i, contexts[i]));
   }
-  for (const int threads : {2, 3, 5})
+  for (const int threads : {2, 5})
     for (size_t i = 0; i < contexts.size(); ++i) {
       Machine alone(decoder, plan, threads, kLong);
       EXPECT_EQ(logits_alone(alone, i, contexts[i]), want[i]) << contexts[i] << " tokens, " << threads << " threads";
     }
-  for (const int threads : {1, 2, 3, 5}) {
+  for (const int threads : {1, 3}) {
     Machine machine(decoder, plan, threads, 8 * kLong);
     for (bool more = true; more;) {  // the prompts side by side, as far as they go
       std::vector<int64_t> counts;
