@@ -131,6 +131,8 @@ class Ticket {
   // The request ends after the step that runs, or within it where all that take part in it are cancelled: with
   // FinishReason::kCancelled and what there is by then.
   void cancel();
+  // Waits for the end, whatever tokens were not taken; false: it has not come within `patience`.
+  bool wait(std::chrono::milliseconds patience);
   // Waits for the end. Error: what failed before the first token.
   Result<Generation> result();
 

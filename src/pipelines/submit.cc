@@ -182,6 +182,7 @@ Ticket::~Ticket() {
 std::optional<Token> Ticket::next(std::chrono::milliseconds patience) { return impl_->job->next(patience); }
 bool Ticket::ended() const { return impl_->job->ended(); }
 void Ticket::on_ready(std::function<void()> ready) { impl_->job->on_ready(std::move(ready)); }
+bool Ticket::wait(std::chrono::milliseconds patience) { return impl_->job->wait(patience); }
 void Ticket::cancel() { impl_->job->cancel(); }
 Result<Generation> Ticket::result() { return impl_->job->result(); }
 

@@ -61,9 +61,7 @@ Result<Ticket> submit(ModelHandle& self, const Ids& ids, const nb::dict& argumen
 
 nb::dict generate(const Handle& self, const Ids& ids, const nb::dict& arguments, const Images* images) {
   PythonStream stream(self, submit(*self, ids, arguments, images, false));
-  while (stream.next()) {
-  }
-  return to_python(value_or_raise(*stream.result()));
+  return to_python(value_or_raise(stream.wait()));
 }
 
 nb::list generate_all(ModelHandle& self, const std::vector<Ids>& prompts, const nb::dict& arguments) {

@@ -40,6 +40,17 @@ class PythonStream {
     }
     return std::nullopt;
   }
+  // Waits for the end, while signal handlers run. Needs the GIL.
+  Result<Generation> wait() {
+    for (bool over = !refused_.is_ok(); !over;) {
+      {
+        nanobind::gil_scoped_release no_gil;
+        over = ticket_->wait(kSignals);
+      }
+      if (!over && PyErr_CheckSignals() != 0) throw nanobind::python_error();
+    }
+    return *result();
+  }
   // The same without waiting.
   std::optional<Token> poll() { return closed_ ? std::nullopt : ticket().poll(); }
   bool ended() { return closed_ || !refused_.is_ok() || ticket().ended(); }
@@ -63,7 +74,7 @@ class PythonStream {
   // What came of it, once it has ended.
   std::optional<Result<Generation>> result() {
     if (!refused_.is_ok()) return Result<Generation>(refused_);
-    if (!closed_ && !ticket().ended()) return std::nullopt;
+    if (!closed_ && !ticket().wait(std::chrono::milliseconds(0))) return std::nullopt;
     nanobind::gil_scoped_release no_gil;
     return ticket_->result();
   }
