@@ -162,6 +162,7 @@ Status lift_extents(PassContext&);         // fixed windows: extents that are nu
 Status bind_inputs(PassContext&);          // symbols for batch, new tokens, past; constant inputs
 Status expand_fused(PassContext&);         // contrib and opset 23+ attention, rotary, skip norms
 Status expand_experts(PassContext&);       // contrib mixtures of experts
+Status recognise_experts(PassContext&);    // loops over experts: NonZero of a router's choice
 Status fold_extents(PassContext&);         // of an encoder: Shape of what has known extents
 Status check_mask(PassContext&);           // ones in the attention mask hide nothing, and a zero hides a key
 Status unstack_states(PassContext&);       // states stacked in one tensor: each of its own

@@ -20,6 +20,7 @@ const std::vector<Pass>& pass_list() {
       {"inline_control", inline_control, PassUse::kAlways},
       {"expand_fused", expand_fused, PassUse::kAlways},
       {"expand_experts", expand_experts, PassUse::kAlways},
+      {"recognise_experts", recognise_experts, PassUse::kPlaced},
       {"fold_extents", fold_extents, PassUse::kPlaced},
       {"check_mask", check_mask, PassUse::kAlways},
       {"unstack_states", unstack_states, PassUse::kAlways},
