@@ -187,6 +187,7 @@ Status order_single_tokens(PassContext&);  // attention of a fixed window of one
 Status split_products(PassContext&);       // products with repeated heads that attention recognition left
 Status push_selections(PassContext&);      // Slice/Split/Gather above the projection they select from
 Status last_token(PassContext&);           // logits of the last tokens only
+Status spread_repeats(PassContext&);       // elementwise operators on repetitions that were merged with other axes
 Status pack_weights(PassContext&);         // quantised weights in the order in which they are read
 Status pack_integer(PassContext&);         // weights of integer products, and what stands behind these
 Status pack_dense(PassContext&);           // float weights in panels of columns

@@ -46,6 +46,7 @@ const std::vector<Pass>& pass_list() {
       {"last_token", last_token, PassUse::kOptional},
       {"split_axes", split_axes, PassUse::kOptional},
       {"distribute_concat", distribute_concat, PassUse::kOptional},
+      {"spread_repeats", spread_repeats, PassUse::kOptional},
       {"simplify", simplify, PassUse::kOptional},
       {"pack_weights", pack_weights, PassUse::kOptional},
       {"pack_integer", pack_integer, PassUse::kPlaced},
