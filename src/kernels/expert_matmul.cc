@@ -1,6 +1,6 @@
-// situ.ExpertMatMul: products of experts on weights as a file has them, floats of any strides or digits in blocks. Where
-// they can be, weights are packed instead (packed_matmul.cc, dense_matmul.cc): here every column is laid out as floats
-// before it meets its rows.
+// situ.ExpertMatMul: products of experts on weights as a file has them, floats of any strides or digits in blocks.
+// Where they can be, weights are packed instead (packed_matmul.cc, dense_matmul.cc): here every column is laid out as
+// floats before it meets its rows.
 #include "kernels/experts.h"
 
 namespace situ {
@@ -9,7 +9,7 @@ namespace {
 
 // The weights of one expert.
 struct Matrix {
-  const View* w;      // [N, K] or [K, N] floats, or digits
+  const View* w;       // [N, K] or [K, N] floats, or digits
   int64_t offset = 0;  // elements, of a stack
   const View* scales = nullptr;
   const View* zeros = nullptr;  // null: half of the range

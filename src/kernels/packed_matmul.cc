@@ -341,8 +341,8 @@ void packed_projections(const KernelCall& call, int thread, int threads) {
   run(job, call.scratch, thread, threads);
 }
 
-// Operands: a, index, bias?, weights. A token that is no piece of a prompt always has the sums of few rows: how many are
-// with it at its expert is chance.
+// Operands: a, index, bias?, weights. A token that is no piece of a prompt always has the sums of few rows: how many
+// are with it at its expert is chance.
 void packed_experts(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const PackedExpertsParams*>(call.params);
   const PackedLayout w = packed_layout(params.product);
@@ -350,7 +350,10 @@ void packed_experts(const KernelCall& call, int thread, int threads) {
     const View bias = expert_bias(call, rows.expert);
     View data = call.in[3];
     data.data += w.unit_offset(rows.expert * w.units());
-    Job job{{call.in[0], nullptr, 0, ExpertRows::at(rows.x)}, params.product.accuracy_level == 4, rows.prompt, rows.count,
+    Job job{{call.in[0], nullptr, 0, ExpertRows::at(rows.x)},
+            params.product.accuracy_level == 4,
+            rows.prompt,
+            rows.count,
             kThreadScratchBytes - kRoutingBytes};
     const View& y = call.out[0];
     Output out{&y, bias.present() ? &bias : nullptr, nullptr, y.rank - 1, UnaryKind::kSilu};

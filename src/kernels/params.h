@@ -228,7 +228,8 @@ struct PackNBitsParams {
   int64_t first_unit, last_unit;  // units [first, last) of 32 columns are packed
 };
 // Matrices of experts: y[r, j] = x[r] * w[e]^T + bias[e] with e = index[r, j]. Operands x [.., K], or [.., choices, K]
-// where each choice has a row of its own, index [.., choices], bias? [experts, N], then the weights; y [.., choices, N].
+// where each choice has a row of its own, index [.., choices], bias? [experts, N], then the weights; y [.., choices,
+// N].
 constexpr int64_t kMaxExperts = 16384;
 // situ.ExpertMatMul, weights as a file has them: one stack of all experts, or an operand (of digits three: digits,
 // scales, zero points?) for each.

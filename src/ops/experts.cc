@@ -18,11 +18,12 @@ std::string operand_text(const InferContext& c, size_t i, const char* name) {
 }
 
 Status check_attributes(InferContext& c, int64_t experts, int64_t k, int64_t n) {
-  if (experts >= 1 && experts <= kMaxExperts && k >= 1 && k <= kMaxExpertDepth && n >= 1 && n <= (int64_t{1} << 31) / experts)
+  if (experts >= 1 && experts <= kMaxExperts && k >= 1 && k <= kMaxExpertDepth && n >= 1 &&
+      n <= (int64_t{1} << 31) / experts)
     return Status::ok();
   return c.fail("of " + std::to_string(experts) + " matrices [N " + std::to_string(n) + ", K " + std::to_string(k) +
-                "], experts should be from 1 to " + std::to_string(kMaxExperts) + ", K to " + std::to_string(kMaxExpertDepth) +
-                ", and N * experts to 2^31");
+                "], experts should be from 1 to " + std::to_string(kMaxExperts) + ", K to " +
+                std::to_string(kMaxExpertDepth) + ", and N * experts to 2^31");
 }
 
 // x [.., K] or [.., choices, K], index [.., choices], bias? [experts, N] -> y [.., choices, N].
@@ -36,8 +37,8 @@ Status infer_rows(InferContext& c, int64_t experts, int64_t k, int64_t n) {
     return c.fail("x " + shape_str(x) + " should have as many dims as index " + shape_str(index) + ", or one more");
   Dim same;
   for (size_t i = 0; i + 1 < x.size(); ++i)
-    SITU_RETURN_IF_ERROR(require_equal(c, "rows of x " + shape_str(x) + " and index " + shape_str(index), x[i], index[i],
-                                       &same));
+    SITU_RETURN_IF_ERROR(
+        require_equal(c, "rows of x " + shape_str(x) + " and index " + shape_str(index), x[i], index[i], &same));
   SITU_RETURN_IF_ERROR(require_equal(c, "last dim of x " + shape_str(x) + " and K", x.back(), Dim(k), &same));
   if (c.has(2) && c.input(2).shape != Shape{Dim(experts), Dim(n)})
     return c.fail(operand_text(c, 2, "bias") + " should be [" + std::to_string(experts) + ", " + std::to_string(n) +
@@ -103,7 +104,8 @@ Status infer_expert_matmul(InferContext& c) {
   const size_t each = static_cast<size_t>(p.operands()), count = c.in.size() - std::min(c.in.size(), kFirst);
   if (count <= each) return check_weights(c, p, kFirst, p.experts);
   if (count != each * static_cast<size_t>(p.experts))
-    return c.fail("has " + std::to_string(count) + " operands of weights for " + std::to_string(p.experts) + " experts");
+    return c.fail("has " + std::to_string(count) + " operands of weights for " + std::to_string(p.experts) +
+                  " experts");
   for (size_t i = 0; i < count; i += each) SITU_RETURN_IF_ERROR(check_weights(c, p, kFirst + i, 1));
   return Status::ok();
 }

@@ -47,12 +47,19 @@ class ExpertExpander {
   }
 
   Status check_attributes() const {
-    static const std::set<std::string> both{"activation_alpha", "activation_beta",  "activation_type",
-                                            "k",                "swiglu_fusion",    "normalize_routing_weights",
-                                            "swiglu_limit",     "use_sparse_mixer", "swiglu_limit_after_activation"};
-    static const std::set<std::string> digits{
-        "accuracy_level",         "block_size",       "expert_weight_bits", "fc1_expert_weight_bits", "fc2_expert_weight_bits",
-        "fc3_expert_weight_bits", "weights_prepacked", "quant_type"};
+    static const std::set<std::string> both{"activation_alpha",
+                                            "activation_beta",
+                                            "activation_type",
+                                            "k",
+                                            "swiglu_fusion",
+                                            "normalize_routing_weights",
+                                            "swiglu_limit",
+                                            "use_sparse_mixer",
+                                            "swiglu_limit_after_activation"};
+    static const std::set<std::string> digits{"accuracy_level",         "block_size",
+                                              "expert_weight_bits",     "fc1_expert_weight_bits",
+                                              "fc2_expert_weight_bits", "fc3_expert_weight_bits",
+                                              "weights_prepacked",      "quant_type"};
     for (const auto& [name, attribute] : node_->attrs)
       if (!both.count(name) && !(quantised_ && digits.count(name)))
         return fail("attribute " + name + " is not supported");
@@ -88,10 +95,9 @@ class ExpertExpander {
     ValueId h = kNoValue, y = kNoValue;
     SITU_RETURN_IF_ERROR(inner(x, index, &h));
     SITU_RETURN_IF_ERROR(product(h, index, 1, hidden_, inner_, &y));
-    const ValueId weighted =
-        builder_.op("Mul", {y, builder_.op("Unsqueeze", {weights, builder_.constant_i64({-1})})});
-    const ValueId flat = builder_.op("ReduceSum", {weighted, builder_.constant_i64({-2})},
-                                     x_shape.size() == 3 ? kNoValue : n.out[0]);
+    const ValueId weighted = builder_.op("Mul", {y, builder_.op("Unsqueeze", {weights, builder_.constant_i64({-1})})});
+    const ValueId flat =
+        builder_.op("ReduceSum", {weighted, builder_.constant_i64({-2})}, x_shape.size() == 3 ? kNoValue : n.out[0]);
     builder_.last().set_int("keepdims", 0);
     if (x_shape.size() == 3) builder_.op("Reshape", {flat, builder_.op("Shape", {n.in[0]})}, n.out[0]);
     context_.note("experts", n.name,
@@ -130,7 +136,8 @@ class ExpertExpander {
   Status route(ValueId* index, ValueId* weights) {
     const bool given = quantised_ && node_->has_input(kRouterWeights);
     if (given && !(shape(node_->in[kRouterWeights]) == shape(node_->in[1])))
-      return fail(text(kRouterWeights) + " (router_weights) should be as router_probs " + shape_str(shape(node_->in[1])));
+      return fail(text(kRouterWeights) + " (router_weights) should be as router_probs " +
+                  shape_str(shape(node_->in[1])));
     *weights = top(given ? node_->in[1] : softmax(node_->in[1]), k_, index);
     if (given) *weights = gather(node_->in[kRouterWeights], *index);
     if (node_->attr_int("normalize_routing_weights", 0) == 0) return Status::ok();
@@ -150,8 +157,8 @@ class ExpertExpander {
     const ValueId scores = node_->in[1], low = real(-INFINITY);
     const ValueId best = top(scores, 2, index);
     const auto part = [&](ValueId v, int64_t i) {
-      return builder_.op("Slice", {v, builder_.constant_i64({i}), builder_.constant_i64({i + 1}),
-                                   builder_.constant_i64({-1})});
+      return builder_.op("Slice",
+                         {v, builder_.constant_i64({i}), builder_.constant_i64({i + 1}), builder_.constant_i64({-1})});
     };
     std::vector<ValueId> shares;
     ValueId left = scores;
@@ -205,8 +212,7 @@ class ExpertExpander {
                   " weights of " + std::to_string(width) + " bits");
     const Shape as_told = shape(w), own{Dim(experts_), Dim(n), Dim(quantised_ ? k * width / 8 : k)},
                 named{Dim(experts_), Dim(k), Dim(quantised_ ? n * width / 8 : n)};
-    if (as_told != own && as_told != named)
-      return fail(text(o.weights) + " should be " + shape_str(own));
+    if (as_told != own && as_told != named) return fail(text(o.weights) + " should be " + shape_str(own));
     // Older files name the dims of the same bytes the other way round.
     if (as_told != own) w = builder_.reshape(w, {experts_, n, own[2].value()});
     std::vector<ValueId> in{x, index, operand(o.bias), w};

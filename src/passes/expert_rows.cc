@@ -14,14 +14,41 @@ int64_t count_of(const std::vector<int64_t>& dims) {
   return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
 }
 
-// 0, 1, 2, ..; of half precision exact below 2,048.
+}  // namespace
+
 Tensor numbered(DType type, const std::vector<int64_t>& dims) {
   Tensor t = Tensor::allocate(DType::kF32, dims);
   for (int64_t i = 0; i < t.count(); ++i) t.view().as<float>()[i] = static_cast<float>(i);
   return type == DType::kF16 ? rounded_to_half(t) : t;
 }
 
-}  // namespace
+ValueId ExpertEmitter::by_choice(const LiftedRows& rows) {
+  return rows.per_choice ? rows.value : builder_.op("Unsqueeze", {rows.value, builder_.constant_i64({1})});
+}
+
+LiftedRows ExpertEmitter::product(const LiftedRows& x, ValueId bias, const std::vector<ValueId>& weights, int64_t k,
+                                  int64_t n, bool transposed) {
+  std::vector<ValueId> in{x.value, index_, bias};
+  in.insert(in.end(), weights.begin(), weights.end());
+  const LiftedRows y{builder_.op("ExpertMatMul", in, kNoValue, "situ"), true, {n}};
+  Node& node = builder_.last();
+  node.set_int("experts", experts_);
+  node.set_int("K", k);
+  node.set_int("N", n);
+  node.set_int("transposed", transposed);
+  ++products_;
+  return y;
+}
+
+bool ExpertEmitter::add_bias(const LiftedRows& rows, ValueId bias) {
+  const auto made = std::find_if(builder_.nodes().rbegin(), builder_.nodes().rend(),
+                                 [&](const Node& node) { return node.out[0] == rows.value; });
+  if (made == builder_.nodes().rend() || !made->is("ExpertMatMul", "situ") || made->has_input(2) || bias == kNoValue ||
+      graph_.values[bias].info.shape != Shape{Dim(experts_), Dim(made->attr_int("N", 0))})
+    return false;
+  made->in[2] = bias;
+  return true;
+}
 
 GridRows grid_rows(const RowFacts& facts, int64_t tokens) {
   GridRows rows;
@@ -86,7 +113,8 @@ std::optional<LiftedRows> ExpertRows::lift(const Values& of_experts) {
 }
 
 std::optional<LiftedRows> ExpertRows::lift_node(const Values& of_experts) {
-  if (!std::all_of(of_experts.begin(), of_experts.end(), of_rows_)) return no("what is added is not of an expert's rows");
+  if (!std::all_of(of_experts.begin(), of_experts.end(), of_rows_))
+    return no("what is added is not of an expert's rows");
   const Node& n = producer(of_experts[0]);
   if (!rest_of(of_experts[0]))
     return no(n.label() + " gives " + shape_str(graph_.values[of_experts[0]].info.shape) + ", which are no rows");
@@ -126,7 +154,8 @@ std::optional<LiftedRows> ExpertRows::gathered(const Values& of_experts) {
     const Tensor numbers = numbered(type, sample.dims(base));
     sample.set(base, numbers);
     const bool by_choice = numbers.count() != tokens * width;
-    if ((by_choice && numbers.count() != tokens * facts_.choices * width) || per_choice.value_or(by_choice) != by_choice)
+    if ((by_choice && numbers.count() != tokens * facts_.choices * width) ||
+        per_choice.value_or(by_choice) != by_choice)
       return no(label + " gathers rows of another width");
     per_choice = by_choice;
     for (size_t e = 0; e < of_experts.size(); ++e) {
@@ -179,11 +208,6 @@ std::optional<LiftedRows> ExpertRows::moved(const Values& of_experts) {
   return y;
 }
 
-// With a row for each choice.
-ValueId ExpertRows::by_choice(const LiftedRows& rows) {
-  return rows.per_choice ? rows.value : builder_.op("Unsqueeze", {rows.value, builder_.constant_i64({1})});
-}
-
 bool ExpertRows::same_numbers(const Values& values) const {
   const std::string first = numbers_key(graph_.values[values[0]]);
   return std::all_of(values.begin(), values.end(), [&](ValueId v) {
@@ -217,13 +241,12 @@ ValueId ExpertRows::constant_of(const Values& values, const std::vector<int64_t>
   while (dims.size() > rest.size() && dims[0] == 1) dims.erase(dims.begin());
   if (dims.size() > rest.size()) return kNoValue;
   if (same_numbers(values))
-    return dims == t.dims() ? values[0]
-                            : graph_.add_constant(graph_.values[values[0]].name + "/row", t.reshaped(dims));
+    return dims == t.dims() ? values[0] : graph_.add_constant(graph_.values[values[0]].name + "/row", t.reshaped(dims));
   dims.insert(dims.begin(), rest.size() - dims.size(), 1);
   const ValueId stack = stacked(values, dims);
   if (stack == kNoValue) return kNoValue;
   *per_choice = true;
-  return builder_.op("Gather", {stack, index_});
+  return builder_.op("Gather", {stack, emit_.index()});
 }
 
 std::optional<LiftedRows> ExpertRows::elementwise(const Values& of_experts) {
@@ -241,17 +264,10 @@ std::optional<LiftedRows> ExpertRows::elementwise(const Values& of_experts) {
     }
   }
   // A bias is added by the product.
-  if (n.is("Add"))
-    for (size_t i = 0; i < 2; ++i) {
-      if (rows[i].value == kNoValue || rows[1 - i].value != kNoValue || !rows[i].per_choice) continue;
-      const auto made = std::find_if(builder_.nodes().rbegin(), builder_.nodes().rend(),
-                                     [&](const Node& node) { return node.out[0] == rows[i].value; });
-      if (made == builder_.nodes().rend() || !made->is("ExpertMatMul", "situ") || made->has_input(2)) continue;
-      const ValueId bias = stacked(operands(of_experts, 1 - i), {made->attr_int("N", 0)});
-      if (bias == kNoValue || rows[i].rest != std::vector<int64_t>{made->attr_int("N", 0)}) continue;
-      made->in[2] = bias;
+  for (size_t i = 0; i < 2 && n.is("Add"); ++i)
+    if (rows[i].value != kNoValue && rows[1 - i].value == kNoValue && rows[i].rest.size() == 1 &&
+        readers_(n.in[i]) == 1 && emit_.add_bias(rows[i], stacked(operands(of_experts, 1 - i), rows[i].rest)))
       return rows[i];
-    }
   for (size_t i = 0; i < n.in.size(); ++i) {
     if (n.in[i] == kNoValue || rows[i].value != kNoValue) {
       y.per_choice = y.per_choice || rows[i].per_choice;
@@ -264,8 +280,8 @@ std::optional<LiftedRows> ExpertRows::elementwise(const Values& of_experts) {
   }
   std::vector<ValueId> in;
   for (size_t i = 0; i < n.in.size(); ++i)
-    in.push_back(n.in[i] == kNoValue ? kNoValue
-                 : y.per_choice && of_rows_(n.in[i]) ? by_choice(rows[i])
+    in.push_back(n.in[i] == kNoValue                 ? kNoValue
+                 : y.per_choice && of_rows_(n.in[i]) ? emit_.by_choice(rows[i])
                                                      : rows[i].value);
   y.value = builder_.again(n, in);
   return y;
@@ -329,18 +345,6 @@ std::optional<LiftedRows> ExpertRows::part(const Values& of_experts) {
   return y;
 }
 
-LiftedRows ExpertRows::expert_product(const LiftedRows& x, ValueId bias, const Values& weights, int64_t k, int64_t n) {
-  std::vector<ValueId> in{x.value, index_, bias};
-  in.insert(in.end(), weights.begin(), weights.end());
-  const LiftedRows y{builder_.op("ExpertMatMul", in, kNoValue, "situ"), true, {n}};
-  Node& node = builder_.last();
-  node.set_int("experts", static_cast<int64_t>(facts_.nonzeros.size()));
-  node.set_int("K", k);
-  node.set_int("N", n);
-  ++products_;
-  return y;
-}
-
 std::optional<LiftedRows> ExpertRows::product(const Values& of_experts) {
   const Node n = producer(of_experts[0]);
   const Values matrices = operands(of_experts, 1);
@@ -380,9 +384,7 @@ std::optional<LiftedRows> ExpertRows::product(const Values& of_experts) {
     bias = stacked(operands(of_experts, 2), {columns});
     if (bias == kNoValue) return no("the bias of " + n.label() + " has no number for each column");
   }
-  const LiftedRows y = expert_product(*x, bias, stored, k, columns);
-  builder_.last().set_int("transposed", transposed);
-  return y;
+  return emit_.product(*x, bias, stored, k, columns, transposed);
 }
 
 std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts) {
@@ -400,7 +402,7 @@ std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts
   Values weights;
   for (const ValueId v : of_experts)
     for (size_t i = 1; i < 4; ++i) weights.push_back(producer(v).has_input(i) ? producer(v).in[i] : kNoValue);
-  const LiftedRows y = expert_product(*x, bias, weights, k, columns);
+  const LiftedRows y = emit_.product(*x, bias, weights, k, columns);
   for (const char* key : {"bits", "block_size", "accuracy_level"})
     builder_.last().set_int(key, n.attr_int(key, std::string(key) == "bits" ? 4 : 0));
   return y;

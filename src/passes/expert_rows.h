@@ -33,21 +33,48 @@ struct LiftedRows {
   std::vector<int64_t> rest;
 };
 
+// Nodes that compute rows of experts.
+class ExpertEmitter {
+ public:
+  // index [S, choices], of so many experts.
+  ExpertEmitter(Graph& graph, Builder& builder, ValueId index, int64_t experts)
+      : graph_(graph), builder_(builder), index_(index), experts_(experts) {}
+
+  ValueId index() const { return index_; }
+  int products() const { return products_; }
+  // With a row for each choice.
+  ValueId by_choice(const LiftedRows& rows);
+  // x [.., K] times the matrix [K, N] (transposed: [N, K]) of the expert that is chosen; more attributes go to last().
+  LiftedRows product(const LiftedRows& x, ValueId bias, const std::vector<ValueId>& weights, int64_t k, int64_t n,
+                     bool transposed = true);
+  // Adds bias [experts, N] to rows that a product has just made; false: they are no such rows.
+  bool add_bias(const LiftedRows& rows, ValueId bias);
+
+ private:
+  Graph& graph_;
+  Builder& builder_;
+  ValueId index_;
+  int64_t experts_;
+  int products_ = 0;
+};
+
 class ExpertRows {
  public:
-  // index [S, choices]; of_rows: the value has a row for each that a NonZero found.
-  ExpertRows(PassContext& context, Builder& builder, RowFacts facts, ValueId index, std::function<bool(ValueId)> of_rows)
+  // index [S, choices]; of_rows: the value has a row for each that a NonZero found; readers: how many a value has.
+  ExpertRows(PassContext& context, Builder& builder, RowFacts facts, ValueId index,
+             std::function<bool(ValueId)> of_rows, std::function<size_t(ValueId)> readers)
       : context_(context),
         graph_(context.graph),
         builder_(builder),
         facts_(std::move(facts)),
-        index_(index),
-        of_rows_(std::move(of_rows)) {}
+        emit_(context.graph, builder, index, static_cast<int64_t>(facts_.nonzeros.size())),
+        of_rows_(std::move(of_rows)),
+        readers_(std::move(readers)) {}
 
   // The same value of each expert. Nothing: they are not the same function of their rows; reason() says why.
   std::optional<LiftedRows> lift(const std::vector<ValueId>& of_experts);
   const std::string& reason() const { return reason_; }
-  int products() const { return products_; }
+  int products() const { return emit_.products(); }
 
  private:
   using Values = std::vector<ValueId>;
@@ -64,21 +91,22 @@ class ExpertRows {
   std::optional<LiftedRows> part(const Values& of_experts);
   std::optional<LiftedRows> product(const Values& of_experts);
   std::optional<LiftedRows> product_of_digits(const Values& of_experts);
-  ValueId by_choice(const LiftedRows& rows);
   ValueId constant_of(const Values& values, const std::vector<int64_t>& rest, bool* per_choice);
   ValueId stacked(const Values& values, const std::vector<int64_t>& dims);
   bool same_numbers(const Values& values) const;
-  LiftedRows expert_product(const LiftedRows& x, ValueId bias, const Values& weights, int64_t k, int64_t n);
 
   PassContext& context_;
   Graph& graph_;
   Builder& builder_;
   RowFacts facts_;
-  ValueId index_;
+  ExpertEmitter emit_;
   std::function<bool(ValueId)> of_rows_;
+  std::function<size_t(ValueId)> readers_;
   std::map<ValueId, std::pair<Values, std::optional<LiftedRows>>> lifted_;  // by the first expert's value
   std::string reason_;
-  int products_ = 0;
 };
+
+// 0, 1, 2, ..; of half precision exact below 2,048.
+Tensor numbered(DType type, const std::vector<int64_t>& dims);
 
 }  // namespace situ

@@ -32,7 +32,8 @@ class ExpertPacker {
     for (const Node& n : graph_.nodes)
       if (n.is("ExpertMatMul", "situ") && n.attr_int("bits", 0) == 0)
         for (size_t i = kFirstMatrix; i < n.in.size(); ++i) floats += graph_.values[n.in[i]].constant.bytes();
-    const bool room = floats <= static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / kExpertsMemoryShare;
+    const bool room =
+        floats <= static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / kExpertsMemoryShare;
     int count = 0;
     for (Node& n : graph_.nodes) {
       if (!n.is("ExpertMatMul", "situ") || !fits(n)) continue;
@@ -41,9 +42,9 @@ class ExpertPacker {
       ++count;
     }
     if (count == 0) return Status::ok();
-    context_.note("packed weights", "",
-                  std::to_string(count) + " stacks of experts, " + std::to_string(context_.packs->bytes() - before) +
-                      " bytes");
+    context_.note(
+        "packed weights", "",
+        std::to_string(count) + " stacks of experts, " + std::to_string(context_.packs->bytes() - before) + " bytes");
     graph_.remove_dead_nodes();
     graph_.drop_unread_constants();
     return Status::ok();
@@ -62,7 +63,8 @@ class ExpertPacker {
       if (n.in[i] != kNoValue && (!constant(n, i).present() || !constant(n, i).contiguous())) return false;
     if (n_ % kExpertColumns != 0 || k_ > kMaxExpertDepth) return false;
     if (bits_ == 0) return same_types(n, kFirstMatrix, 1);
-    return (bits_ == 4 || bits_ == 8) && block_ <= kMostExpertBlock && same_types(n, kFirstMatrix + 1, 3) && has_all_zeros(n);
+    return (bits_ == 4 || bits_ == 8) && block_ <= kMostExpertBlock && same_types(n, kFirstMatrix + 1, 3) &&
+           has_all_zeros(n);
   }
   // Of every `step`-th operand.
   bool same_types(const Node& n, size_t first, size_t step) const {
@@ -124,8 +126,7 @@ class ExpertPacker {
     for (int64_t e = 0; e < experts_; ++e)
       for (int64_t k = 0; k < k_; ++k)
         for (int64_t c = 0; c < n_; ++c)
-          for (int64_t b = 0; b < size; ++b)
-            turned.view().data[((e * n_ + c) * k_ + k) * size + b] = *from++;
+          for (int64_t b = 0; b < size; ++b) turned.view().data[((e * n_ + c) * k_ + k) * size + b] = *from++;
     return turned;
   }
 

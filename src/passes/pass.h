@@ -163,6 +163,7 @@ Status bind_inputs(PassContext&);          // symbols for batch, new tokens, pas
 Status expand_fused(PassContext&);         // contrib and opset 23+ attention, rotary, skip norms
 Status expand_experts(PassContext&);       // contrib mixtures of experts
 Status recognise_experts(PassContext&);    // loops over experts: NonZero of a router's choice
+Status choose_experts(PassContext&);       // experts that compute every row: those that were chosen
 Status fold_extents(PassContext&);         // of an encoder: Shape of what has known extents
 Status check_mask(PassContext&);           // ones in the attention mask hide nothing, and a zero hides a key
 Status unstack_states(PassContext&);       // states stacked in one tensor: each of its own

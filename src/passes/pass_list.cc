@@ -21,6 +21,7 @@ const std::vector<Pass>& pass_list() {
       {"expand_fused", expand_fused, PassUse::kAlways},
       {"expand_experts", expand_experts, PassUse::kAlways},
       {"recognise_experts", recognise_experts, PassUse::kPlaced},
+      {"choose_experts", choose_experts, PassUse::kOptional},
       {"fold_extents", fold_extents, PassUse::kPlaced},
       {"check_mask", check_mask, PassUse::kAlways},
       {"unstack_states", unstack_states, PassUse::kAlways},

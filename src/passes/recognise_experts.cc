@@ -28,12 +28,12 @@ struct Link {
 // A sum that a loop makes, and what is in it.
 struct Loop {
   ValueId sum = kNoValue;
-  std::vector<Link> links;       // by expert, once the masks are read
-  std::vector<ValueId> others;   // that are no rows of experts
-  bool replaces = false;         // a later expert's rows replace what stood there
-  ValueId index = kNoValue;      // [S, choices], or [S]
+  std::vector<Link> links;      // by expert, once the masks are read
+  std::vector<ValueId> others;  // that are no rows of experts
+  bool replaces = false;        // a later expert's rows replace what stood there
+  ValueId index = kNoValue;     // [S, choices], or [S]
   int64_t choices = 0;
-  bool by_choice = false;        // masks are [choices, S]
+  bool by_choice = false;  // masks are [choices, S]
 };
 
 class LoopFinder {
@@ -139,7 +139,8 @@ class LoopFinder {
 
   std::vector<Loop> find_loops() {
     std::map<ValueId, std::vector<Link>> by_sum;
-    for (const auto& [scatter, link] : links_) by_sum[sum_of(graph_.nodes[static_cast<size_t>(scatter)].out[0])].push_back(link);
+    for (const auto& [scatter, link] : links_)
+      by_sum[sum_of(graph_.nodes[static_cast<size_t>(scatter)].out[0])].push_back(link);
     std::vector<Loop> loops;
     for (const auto& [sum, links] : by_sum) {
       Loop loop;
@@ -223,8 +224,8 @@ class LoopFinder {
 
   // The integers that the mask of a NonZero is made of, one by one: the choice of a router.
   ValueId chosen_by(ValueId mask) {
-    static const std::set<std::string> kKeep{"Cast",      "Equal",   "Flatten", "Gather", "Identity", "OneHot", "Reshape",
-                                             "Slice",     "Split",   "Squeeze", "Transpose", "Unsqueeze", "Not"};
+    static const std::set<std::string> kKeep{"Cast",  "Equal", "Flatten", "Gather",    "Identity",  "OneHot", "Reshape",
+                                             "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze", "Not"};
     std::vector<ValueId> open{mask};
     std::set<ValueId> seen;
     ValueId found = kNoValue;
@@ -284,7 +285,8 @@ class LoopFinder {
         const Result<Tensor> found = sample.value(mask);
         if (!found.is_ok()) return no(found.status().message());
         const std::vector<int64_t> dims = found->dims();
-        if (found->count() != static_cast<int64_t>(numbers.size()) || dims.size() > 2 || dtype_bytes(found->type()) == 0)
+        if (found->count() != static_cast<int64_t>(numbers.size()) || dims.size() > 2 ||
+            dtype_bytes(found->type()) == 0)
           return no("a mask is not as the router's choice");
         const bool by_choice = dims.size() == 2 && dims[0] == loop->choices;
         if (dims.size() == 2 && dims[by_choice ? 1 : 0] != tokens) return no("a mask is not as the router's choice");
@@ -329,13 +331,16 @@ class LoopFinder {
     const Node first = graph_.nodes[static_cast<size_t>(loop.links[0].nonzero)];
     builder_.start(first);
     RowFacts facts;
-    for (const Link& link : loop.links) facts.nonzeros.push_back(graph_.nodes[static_cast<size_t>(link.nonzero)].out[0]);
+    for (const Link& link : loop.links)
+      facts.nonzeros.push_back(graph_.nodes[static_cast<size_t>(link.nonzero)].out[0]);
     facts.choices = loop.choices;
     facts.by_choice = loop.by_choice;
     facts.flat = shape(graph_.nodes[static_cast<size_t>(loop.links[0].nonzero)].in[0]).size() < 2;
     if (!goes_back(loop, facts)) return kNoValue;
     const ValueId index = builder_.reshape(loop.index, {-1, loop.choices});
-    ExpertRows rows(context_, builder_, facts, index, [&](ValueId v) { return of_rows(v); });
+    ExpertRows rows(
+        context_, builder_, facts, index, [&](ValueId v) { return of_rows(v); },
+        [&](ValueId v) { return users_[v].size(); });
     std::vector<ValueId> updates;
     for (const Link& link : loop.links) updates.push_back(graph_.nodes[static_cast<size_t>(link.scatter)].in[2]);
     const std::optional<LiftedRows> lifted = rows.lift(updates);
@@ -410,8 +415,8 @@ class LoopFinder {
   Graph& graph_;
   Builder builder_;
   std::vector<std::vector<std::pair<int, int>>> users_;
-  int first_ = -1;           // NonZero of data
-  std::vector<int> owner_;   // by node: the NonZero whose rows it works on
+  int first_ = -1;             // NonZero of data
+  std::vector<int> owner_;     // by node: the NonZero whose rows it works on
   std::map<int, Link> links_;  // by scatter
   std::string reason_, why_;
 };

@@ -19,7 +19,8 @@ int merged_repetition(const Graph& graph, const Node& n) {
     if (!expand || graph.values[n.in[i]].info.shape != y || graph.producer(expand->in[0]) == nullptr) continue;
     const Shape &from = graph.values[expand->in[0]].info.shape, &to = graph.values[expand->out[0]].info.shape;
     // The last axis is repeated, and is none of its own in the result.
-    if (!from.empty() && from.back() == Dim(1) && to.back() != Dim(1) && to.size() > y.size()) return static_cast<int>(i);
+    if (!from.empty() && from.back() == Dim(1) && to.back() != Dim(1) && to.size() > y.size())
+      return static_cast<int>(i);
   }
   return -1;
 }
