@@ -1,4 +1,4 @@
-"""Mixtures of experts: com.microsoft.MoE and QMoE, against their definition in NumPy.
+"""Mixtures of experts: com.microsoft.MoE and QMoE, against their definition in NumPy, and the same in plain operators.
 
     python tests/experts_test.py --situ build/situ [unittest options]
 
@@ -15,6 +15,7 @@ from onnx import TensorProto, numpy_helper
 import tiny_exports
 import tiny_models
 from cli_case import CliTest, Run, main
+from unfused_experts import LOOPS
 from tiny_models import LAYERS, WIDTH, Spec
 
 DECODER = Spec("llama")
@@ -43,6 +44,8 @@ class Mixture:
     router_weights: bool = False
     flat: bool = False       # x is [tokens, hidden]
     old_dims: bool = False   # the last two dims of weights have each other's names
+    style: str = ""          # plain operators: a loop of unfused_experts.py, or "all" that compute every row
+    stored: str = ""         # of plain operators: how weights stand in the file
 
     def attribute(self, name, default):
         return dict(self.attributes).get(name, default)
@@ -64,6 +67,18 @@ MIXTURES = [
     Mixture("8 bits by column, zeros", bits=8, zeros=True, activation="relu"),
     Mixture("8 bits by block, router weights", bits=8, block=32, router_weights=True, third=True, attributes=(("normalize_routing_weights", 1),)),
     Mixture("2 bits by block", bits=2, block=16, third=True),
+]
+
+
+UNFUSED = [
+    Mixture("loop, scatter and add", style="scatter and add", third=True, attributes=(("normalize_routing_weights", 1),)),
+    Mixture("loop, index_add, inner 48", style="index_add", third=True, bias=True, inner=48),
+    Mixture("loop, scatter nd, Gemm", style="scatter nd", stored="gemm", third=True, bias=True),
+    Mixture("loop, by token, k 1", style="by token", k=1, activation="relu", bias=True, stored="transposed"),
+    Mixture("loop, 4 bits", style="index_add", third=True, bits=4, block=16, zeros=True, bias=True),
+    Mixture("loop, 8 bits", style="scatter nd", third=True, bits=8, block=32, experts=3),
+    Mixture("all", style="all", activation="swiglu", fusion=1, bias=True, attributes=(("activation_alpha", 1.702), ("activation_beta", 1.0), ("swiglu_limit", 1.0), ("normalize_routing_weights", 1))),
+    Mixture("all, two products, inner 48", style="all", third=True, inner=48, attributes=(("normalize_routing_weights", 1),)),
 ]
 
 
@@ -179,6 +194,8 @@ class Export(tiny_exports.Optimum):
         s = self.mixture
         rows = self.op("Reshape", h, self.constant([-1, WIDTH]))
         scores = self.op("MatMul", rows, self.weight(f"{i}.router", self.experts[i, "router"]))
+        if s.style:
+            return self.op("Reshape", self.unfused(rows, scores, i), self.op("Shape", h))
         bias = [self.weight(f"{i}.fc{m}.bias", self.experts[i, m, "bias"]) if s.bias else "" for m in (1, 2, 3)]
         matrices = [self.matrix(i, m) if m < 3 or s.third else ("", "", "") for m in (1, 2, 3)]
         if not s.third:
@@ -199,8 +216,61 @@ class Export(tiny_exports.Optimum):
         y = self.op("QMoE" if s.bits else "MoE", rows if s.flat else h, scores, *inputs, domain="com.microsoft", **attributes)
         return self.op("Reshape", y, self.op("Shape", h)) if s.flat else y
 
+    # -- plain operators
+
+    def unfused(self, rows, scores, i):
+        s = self.mixture
+        weights, index = self.op("TopK", self.op("Softmax", scores, axis=-1), self.constant([s.k]), outputs=2, axis=-1)
+        if s.attribute("normalize_routing_weights", 0):
+            weights = self.op("Div", weights, self.op("ReduceSum", weights, self.constant([-1]), keepdims=1))
+        if s.style == "all":
+            return self.all_experts(rows, scores, weights, index, i)
+        return LOOPS[s.style](self, rows, weights, index, s.k, s.experts, lambda g, e, x: self.expert(x, i, e))
+
+    def activated(self, g, l):
+        s = self.mixture
+        if s.activation == "relu":
+            return self.op("Relu", g)
+        limit, alpha = s.attribute("swiglu_limit", None), s.attribute("activation_alpha", 1.0)
+        if limit:
+            g, l = self.op("Clip", g, "", self.f32(limit)), self.op("Clip", l, self.f32(-limit), self.f32(limit))
+        y = self.op("Mul", g, self.op("Sigmoid", g if alpha == 1 else self.op("Mul", g, self.f32(alpha))))
+        if s.attribute("activation_beta", 0.0):
+            l = self.op("Add", l, self.f32(s.attribute("activation_beta", 0.0)))
+        return self.op("Mul", y, l) if l else y
+
+    def expert(self, x, i, e):
+        def product(x, m):
+            s, name, w = self.mixture, f"{i}.fc{m}.{e}", self.experts[i, m][e]
+            bias = self.weight(name + ".bias", self.experts[i, m, "bias"][e]) if s.bias else ""
+            if s.bits:
+                digits, scales, zeros = self.experts[i, m, "bits"]
+                n, k = w.shape
+                inputs = [self.weight(name, digits[e].reshape(n, k // s.block, -1)), self.weight(name + ".scales", scales[e].reshape(-1)), self.weight(name + ".zeros", zeros[e].reshape(-1)) if s.zeros else ""]
+                return self.op("MatMulNBits", x, *inputs, *(["", bias] if bias else []), domain="com.microsoft", K=k, N=n, bits=s.bits, block_size=s.block)
+            if s.stored == "gemm":
+                return self.op("Gemm", x, self.weight(name, w), *([bias] if bias else []), transB=1)
+            matrix = self.op("Transpose", self.weight(name, w), perm=[1, 0]) if s.stored == "transposed" else self.weight(name, w.T)
+            y = self.op("MatMul", x, matrix)
+            return self.op("Add", bias, y) if bias else y
+        g = product(x, 1)
+        return product(self.activated(g, product(x, 3) if self.mixture.third else None), 2)
+
+    def all_experts(self, rows, scores, weights, index, i):
+        s = self.mixture
+        every = self.op("ScatterElements", self.op("ConstantOfShape", self.op("Shape", scores), value=numpy_helper.from_array(np.zeros(1, np.float32))), index, weights, axis=1)
+        x = self.op("Reshape", self.op("Tile", rows, self.constant([s.experts, 1])), self.constant([s.experts, -1, WIDTH]))
+        def product(x, m):
+            y = self.op("MatMul", x, self.weight(f"{i}.fc{m}", self.experts[i, m].transpose(0, 2, 1)))
+            return self.op("Add", y, self.weight(f"{i}.fc{m}.bias", self.experts[i, m, "bias"][:, None])) if s.bias else y
+        g = product(x, 1)
+        g, l = (self.slice(g, 0, 2**63 - 1, 2, 2), self.slice(g, 1, 2**63 - 1, 2, 2)) if s.fusion else (g, product(x, 3))
+        y = product(self.activated(g, l), 2)
+        scale = self.op("Unsqueeze", self.op("Transpose", every, perm=[1, 0]), self.constant([2]))
+        return self.op("ReduceSum", self.op("Mul", y, scale), self.constant([0]), keepdims=0)
+
     def model(self, opsets, producer):
-        return super().model([*opsets, ("com.microsoft", 1)], producer)
+        return super().model([("", 18), ("com.microsoft", 1)] if self.mixture.style else [*opsets, ("com.microsoft", 1)], producer)
 
 
 def greedy(w, mlp):
@@ -252,6 +322,17 @@ class ExpertsTest(CliTest):
                 self.compare(placed, ids, best)
                 self.assertEqual(placed["bytes_copied_per_token"], 0)
                 self.compare(self.answer(folder, "--naive", "--threads", 1), ids, best)
+
+    def test_plain_operators(self):
+        for spec in UNFUSED:
+            with self.subTest(spec.name):
+                w, experts, ids, best = self.choose(spec)
+                folder = self.write(spec, w, experts)
+                placed = self.answer(folder, "--threads", 1)
+                self.compare(placed, ids, best)
+                self.assertEqual(placed["bytes_copied_per_token"], 0)
+                described = Run("inspect", folder)
+                self.assertIn("products by expert", described.out, described)
 
 
 if __name__ == "__main__":
