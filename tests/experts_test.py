@@ -6,12 +6,14 @@ Needs numpy and onnx (`make python`).
 """
 import json
 import math
+import resource
 from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+import large_experts
 import tiny_exports
 import tiny_models
 from cli_case import CliTest, Run, main
@@ -333,6 +335,23 @@ class ExpertsTest(CliTest):
                 self.assertEqual(placed["bytes_copied_per_token"], 0)
                 described = Run("inspect", folder)
                 self.assertIn("products by expert", described.out, described)
+
+    def test_a_hundred_thousand_nodes(self):
+        folder = self.folder / "large"
+        self.assertGreater(large_experts.write(folder), 100000)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run = Run("run", folder, "--prompt-ids", "5,6,7", "-n", 1, "--json", "--threads", 1)  # in less than 1 GiB
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.assertEqual((run.code, run.err), (0, ""), run)
+        self.assertLess(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 10)
+        self.assertEqual(json.loads(run.out)["bytes_copied_per_token"], 0)
+
+    def test_an_expert_that_differs(self):
+        folder = self.folder / "odd"
+        large_experts.write(folder, layers=1, odd=True)
+        run = Run("run", folder, "--prompt-ids", "5,6,7", "-n", 1)
+        self.assertEqual(run.code, 2, run)
+        self.assertRegex(run.err, "NonZero .*experts differ in Sigmoid", run)
 
 
 if __name__ == "__main__":
