@@ -26,17 +26,9 @@ fs::path shared_models() {
 // Folders that Situ refuses for now, with the operator that it says is missing.
 const std::map<std::string, std::string>& refused() {
   static const std::map<std::string, std::string> list{
-      {"gpt_oss-fp32", "com.microsoft.MoE"},
-      {"gpt_oss-int4", "com.microsoft.QMoE"},
-      {"gpt_oss-int4-moe8", "com.microsoft.QMoE"},
-      {"gpt_oss-int4-moeb64", "com.microsoft.QMoE"},
-      {"gpt_oss-int4-moechan", "com.microsoft.QMoE"},
-      {"lfm2-fp32", "com.microsoft.CausalConvWithState"},
-      {"lfm2-int4", "com.microsoft.CausalConvWithState"},
-      {"qwen3_5-fp32", "com.microsoft.LinearAttention"},
-      {"qwen3_5-int4", "com.microsoft.LinearAttention"},
-      {"llama-fp32-kv_int8_per_channel", "quantised KV cache"},
-      {"llama-int4-kv_int8_per_tensor", "quantised KV cache"},
+      {"lfm2-fp32", "com.microsoft.CausalConvWithState"},       {"lfm2-int4", "com.microsoft.CausalConvWithState"},
+      {"qwen3_5-fp32", "com.microsoft.LinearAttention"},        {"qwen3_5-int4", "com.microsoft.LinearAttention"},
+      {"llama-fp32-kv_int8_per_channel", "quantised KV cache"}, {"llama-int4-kv_int8_per_tensor", "quantised KV cache"},
       {"llama-int4-kv_int4_per_channel", "quantised KV cache"},
   };
   return list;
@@ -47,6 +39,13 @@ const std::map<std::string, std::string>& one_at_a_time() {
   static const std::map<std::string, std::string> list{
       {"llama-fp16", "the export holds for first steps and for single tokens only"},
   };
+  return list;
+}
+
+// Folders whose first answer comes so near to a tie that rounding to bytes in another order gives another token, and
+// where.
+const std::map<std::string, size_t>& ties() {
+  static const std::map<std::string, size_t> list{{"gpt_oss-int4-moe8", 22}};  // logprobs of -1.526 and -1.529
   return list;
 }
 
@@ -83,6 +82,7 @@ class Folder : public testing::TestWithParam<std::string> {
     name_ = fs::path(GetParam()).filename().string();
     path_ = shared_models() / GetParam();
     expected_ = Json::parse(std::ifstream(path_ / "expected.json"));
+    if (ties().count(name_)) expected_["cases"][0]["compare_first"] = ties().at(name_);
   }
   void TearDown() override { unsetenv("SITU_DISABLE_PASSES"); }
 

@@ -162,8 +162,8 @@ def forward(spec, w, ids):
     return forward_all(spec, w, ids)[-1]
 
 
-def forward_all(spec, w, ids):
-    """Logits [S, V] after each of `ids`."""
+def forward_all(spec, w, ids, mlp=None):
+    """Logits [S, V] after each of `ids`. mlp(h, layer): instead of the spec's."""
     tokens = len(ids)
 
     def norm(x, name):
@@ -198,7 +198,9 @@ def forward_all(spec, w, ids):
         p = p / p.sum(-1, keepdims=True)
         x = x + (p @ v).transpose(1, 0, 2).reshape(tokens, -1) @ w[f"{n}.o"]
         h = norm(x, f"{n}.norm2")
-        if spec.mlp == "silu":
+        if mlp:
+            x = x + mlp(h, n)
+        elif spec.mlp == "silu":
             g = h @ w[f"{n}.gate"]
             x = x + (g / (1 + np.exp(-g)) * (h @ w[f"{n}.up"])) @ w[f"{n}.down"]
         else:

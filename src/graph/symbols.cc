@@ -36,6 +36,7 @@ SymbolTable step_symbols(const StepLimits& limits) {
       {"write_slot", Provenance::kSequence},
       // Sequences that share a step are on the same side of every number that the graph compares T with.
       {"T", Provenance::kStep, 1, limits.tokens},
+      {"N", Provenance::kStep},
   };
   if (limits.tokens != INT64_MAX) table.relations.push_back({{{kSymS, 1}, {kSymP, 1}}, 1, limits.tokens});
   table.relations.push_back({{{kSymS, 1}, {kSymL, -1}}, 0, step});  // tokens whose logits nobody wants

@@ -23,6 +23,7 @@ enum SymbolId : int {
   kSymRead = 6,   // slot of a whole space that this step reads ...
   kSymWrite = 7,  // ... and the one that it writes, another one
   kSymT = 8,  // tokens that the sequence will have behind what it is fed at once; >= S + P (passes/find_switches.cc)
+  kSymN = 9,  // elements that a step finds (NonZero of data): only until experts are recognised
   kFirstFileSymbol = 16,
 };
 // Names of a file; more are refused by the importer. Real exports that name each extent of each cache have 6 a layer.

@@ -1,12 +1,11 @@
 // situ.DenseMatMul: y [.., N] = x [.., K] * w + bias on float weights that pack_dense laid out: panels of 32 columns,
 // [K][32] each, zero beyond N, so that a thread reads one stream front to back and register tiles need no packing of
-// their own.
+// their own; and situ.DenseExperts: a matrix for each row.
 //
 //   few rows     sums of a panel in registers, weights read once
 //   many rows    register tiles, a slice of a panel at a time for a block of rows; half-precision slices become floats
 //   first
-#include "kernels/params.h"
-#include "kernels/rows.h"
+#include "kernels/experts.h"
 #include "kernels/tile.h"
 
 namespace situ {
@@ -87,12 +86,12 @@ void many_rows(const float* x, int64_t x_row, int64_t height, int64_t k, const T
 }
 
 template <typename T>
-void run(const View& x, const T* w, int64_t k, const Output& out, const ProductPart& part, std::byte* scratch) {
+void run(const View& x, const RowOffsets& offsets, const T* w, int64_t k, const Output& out, const ProductPart& part,
+         std::byte* scratch) {
   float* sums = reinterpret_cast<float*>(scratch);
   float* converted = sums + kBlockRows * kColumns;
   float* copied = converted + kSliceDepth * kColumns;
   const int64_t room = (kScratchBytes / 4 - (copied - sums)) / k;
-  const RowOffsets offsets(x, x.rank - 1);
   const bool in_place = x.type == DType::kF32 && x.strides[x.rank - 1] == 1 && offsets.even;
   const int64_t most =
       in_place || room >= kBlockRows ? kBlockRows : room;  // prepare admits no rows that scratch does not hold
@@ -121,6 +120,17 @@ void run(const View& x, const T* w, int64_t k, const Output& out, const ProductP
   }
 }
 
+// The weights begin with element `first` of w.
+void run(const View& x, const RowOffsets& rows, const View& w, int64_t first, int64_t k, const Output& out,
+         const ProductPart& part, std::byte* scratch) {
+  if (w.type == DType::kF32)
+    run(x, rows, w.as<const float>() + first, k, out, part, scratch);
+  else if (w.type == DType::kF16)
+    run(x, rows, w.as<const Half>() + first, k, out, part, scratch);
+  else
+    run(x, rows, w.as<const BFloat>() + first, k, out, part, scratch);
+}
+
 }  // namespace
 
 // Operands: x, packed w, bias?.
@@ -132,12 +142,20 @@ void dense_matmul(const KernelCall& call, int thread, int threads) {
   const ProductPart part = split_product(count_dims(x, 0, x.rank - 1), (params.n + kColumns - 1) / kColumns,
                                          kRowsPerThread, thread, threads);
   if (part.row >= part.last_row || part.unit >= part.last_unit) return;
-  if (w.type == DType::kF32)
-    run(x, w.as<const float>(), params.k, out, part, call.scratch);
-  else if (w.type == DType::kF16)
-    run(x, w.as<const Half>(), params.k, out, part, call.scratch);
-  else
-    run(x, w.as<const BFloat>(), params.k, out, part, call.scratch);
+  run(x, RowOffsets(x, x.rank - 1), w, 0, params.k, out, part, call.scratch);
+}
+
+// Operands: x, index, bias?, packed w.
+void dense_experts(const KernelCall& call, int thread, int threads) {
+  const auto& params = *static_cast<const DenseExpertsParams*>(call.params);
+  const int64_t k = params.product.k, n = params.product.n, panels = n / kColumns;
+  const View &x = call.in[0], &y = call.out[0];
+  each_expert(call, params.experts, panels, thread, threads, [&](const ExpertRows& rows, int64_t p0, int64_t p1) {
+    const View bias = expert_bias(call, rows.expert);
+    const Output out{y, bias.present() ? &bias : nullptr, n, y.rank - 1, ExpertRows::at(rows.y)};
+    run(x, ExpertRows::at(rows.x), call.in[3], rows.expert * n * k, k, out, {0, rows.count, p0, p1},
+        call.scratch + kRoutingBytes);
+  });
 }
 
 namespace {

@@ -1,5 +1,5 @@
 // situ.PackedMatMul: y [.., N] = a [.., K] * w^T + bias on packed weights (kernels/packed.h; pack_nbits.cc makes them),
-// and situ.PackedProjections: several of these on the same rows.
+// situ.PackedProjections: several of these on the same rows, and situ.PackedExperts: a matrix for each row.
 //
 // Threads split units of 32 columns, and the rows where there are many. Each thread prepares its rows of a in its
 // scratch, as many as fit, and then reads its units front to back:
@@ -10,6 +10,7 @@
 //   else, few rows                digits become floats in registers
 //   else, many rows               slices of a unit become a float panel once, for register tiles over all rows
 // An ISA that adds products of bytes to another one (SITU_BASE_ISA) has the first two; the rest is the other's.
+#include "kernels/experts.h"
 #include "kernels/packed_output.h"
 #include "kernels/packed_panel.h"
 #include "kernels/packed_rows.h"
@@ -20,6 +21,7 @@
 namespace situ::SITU_BASE_ISA {
 void packed_matmul(const KernelCall& call, int thread, int threads);
 void packed_projections(const KernelCall& call, int thread, int threads);
+void packed_experts(const KernelCall& call, int thread, int threads);
 }  // namespace situ::SITU_BASE_ISA
 #endif
 
@@ -144,8 +146,9 @@ constexpr int64_t kSliceDepth = kPanelDepth + 256;  // a slice ends with its blo
 
 // sums [height, 2 vectors] = rows [row, row + height) of a times two vectors of columns.
 template <int Bits, ZeroPoints Z>
-void tile_sums(const Unit& u, const uint8_t* data, int v0, const View& a, int64_t row, int64_t height, float* sums,
+void tile_sums(const Unit& u, const uint8_t* data, int v0, const Input& in, int64_t row, int64_t height, float* sums,
                float* panel) {
+  const View& a = in.a;
   float* converted = panel + kSliceDepth * kTileColumns;
   const int64_t a_k = a.strides[a.rank - 1];
   const bool in_place = a.type == DType::kF32 && a_k == 1;
@@ -156,16 +159,16 @@ void tile_sums(const Unit& u, const uint8_t* data, int v0, const View& a, int64_
     unpack_panel<Bits, Z>(u.w, data, u.panels, v0, kTileVectors, b, b1, panel);
     for (int64_t m = 0; m < height; m += kTileRows) {
       const int64_t tall = height - m < kTileRows ? height - m : kTileRows;
-      const int64_t first = row_offset(a, a.rank - 1, row + m), last = row_offset(a, a.rank - 1, row + m + tall - 1);
+      const int64_t first = in.rows[row + m], last = in.rows[row + m + tall - 1];
       const int64_t a_row = tall > 1 ? (last - first) / (tall - 1) : 0;
       const float* x = a.as<const float>() + first + k0;
       int64_t x_row = a_row;
-      if (!in_place || row_offset(a, a.rank - 1, row + m + tall / 2) != first + tall / 2 * a_row) {
+      const bool listed = in.rows.slots != nullptr && tall > 1;
+      if (!in_place || listed || in.rows[row + m + tall / 2] != first + tall / 2 * a_row) {
         x = converted;
         x_row = kSliceDepth;
         for (int64_t r = 0; r < tall; ++r)
-          read_row(a.data, a.type, row_offset(a, a.rank - 1, row + m + r) + k0 * a_k, a_k, depth,
-                   converted + r * kSliceDepth);
+          read_row(a.data, a.type, in.rows[row + m + r] + k0 * a_k, a_k, depth, converted + r * kSliceDepth);
       }
       tile_rows(tall, depth, x, x_row, panel, kTileColumns, sums + m * kTileColumns, kTileColumns, b > 0);
     }
@@ -173,15 +176,15 @@ void tile_sums(const Unit& u, const uint8_t* data, int v0, const View& a, int64_
 }
 
 template <int Bits, ZeroPoints Z>
-void unit_tiles(const Unit& u, const View& a, const Output& out, int64_t first, int64_t last, std::byte* scratch) {
+void unit_tiles(const Unit& u, const Input& in, const Output& out, int64_t first, int64_t last, std::byte* scratch) {
   float* sums = reinterpret_cast<float*>(scratch);
   float* gate = sums + kTileBlockRows * kTileColumns;
   float* panel = gate + kTileBlockRows * kTileColumns;
   for (int v0 = 0; v0 < u.vectors(); v0 += kTileVectors) {
     for (int64_t row = first; row < last; row += kTileBlockRows) {
       const int64_t height = last - row < kTileBlockRows ? last - row : kTileBlockRows;
-      tile_sums<Bits, Z>(u, u.data, v0, a, row, height, sums, panel);
-      if (u.gate != nullptr) tile_sums<Bits, Z>(u, u.gate, v0, a, row, height, gate, panel);
+      tile_sums<Bits, Z>(u, u.data, v0, in, row, height, sums, panel);
+      if (u.gate != nullptr) tile_sums<Bits, Z>(u, u.gate, v0, in, row, height, gate, panel);
       write_sums(u, out, row, height, v0, kTileVectors, kTileColumns, sums, gate);
     }
   }
@@ -202,6 +205,9 @@ struct Job {
   Input in;
   bool int8;
   int64_t prompt_rows;  // KernelCall
+  // Others are summed as many are where there are more of them.
+  int64_t few_rows = kFewRows;
+  int64_t scratch_bytes = kThreadScratchBytes;
   int count = 0;
   Product products[kMaxProjections];
 
@@ -242,8 +248,8 @@ void run_panels(const Job& job, const ProductPart& part, std::byte* scratch) {
   auto* panel = reinterpret_cast<PanelScratch*>(scratch);
   RowBuffer buffer;
   const int64_t fit = lay_out(job.form(), true, kTiles ? round_up(rows, kAmxRows) : rows, 2 * kSumBytes,
-                              scratch + kPanelBytes, kThreadScratchBytes - kPanelBytes, &buffer);
-  float* sums = reinterpret_cast<float*>(scratch + kThreadScratchBytes - 2 * kSumBytes * fit);
+                              scratch + kPanelBytes, job.scratch_bytes - kPanelBytes, &buffer);
+  float* sums = reinterpret_cast<float*>(scratch + job.scratch_bytes - 2 * kSumBytes * fit);
   float* gate = sums + kUnitColumns * fit;
   if (tiled_rows(job.form(), rows, fit) > 0) amx_begin(job.form());
   for (int64_t row = part.row; row < part.last_row; row += fit) {
@@ -276,10 +282,10 @@ void run_units(const Job& job, ProductPart part, std::byte* scratch) {
   if constexpr (kFloats) {
     const int64_t prompt = job.prompt_rows < part.last_row ? job.prompt_rows : part.last_row,
                   others = part.last_row - (prompt > part.row ? prompt : part.row);
-    const int64_t last = int8 || job.in.norm != nullptr ? part.row : others > kFewRows ? part.last_row : prompt;
+    const int64_t last = int8 || job.in.norm != nullptr ? part.row : others > job.few_rows ? part.last_row : prompt;
     if (last > part.row) {
       each_unit(
-          [&](const Unit& u, const Output& out) { unit_tiles<Bits, Z>(u, job.in.a, out, part.row, last, scratch); });
+          [&](const Unit& u, const Output& out) { unit_tiles<Bits, Z>(u, job.in, out, part.row, last, scratch); });
       part.row = last;
     }
     if (part.row == part.last_row) return;
@@ -316,11 +322,13 @@ void run_bits(const Job& job, const ProductPart& part, std::byte* scratch) {
   }
 }
 
+void run_part(const Job& job, const ProductPart& part, std::byte* scratch) {
+  job.form().bits == 4 ? run_bits<4>(job, part, scratch) : run_bits<8>(job, part, scratch);
+}
+
 void run(const Job& job, std::byte* scratch, int thread, int threads) {
-  const PackedLayout& w = job.form();
   const ProductPart part = split_product(job.rows(), job.units(), kRowsPerThread, thread, threads);
-  if (part.row >= part.last_row || part.unit >= part.last_unit) return;
-  w.bits == 4 ? run_bits<4>(job, part, scratch) : run_bits<8>(job, part, scratch);
+  if (part.row < part.last_row && part.unit < part.last_unit) run_part(job, part, scratch);
 }
 
 }  // namespace
@@ -353,6 +361,31 @@ void packed_projections(const KernelCall& call, int thread, int threads) {
             make_output(call, i, operand(call, 3 + 2 * i), nullptr, UnaryKind::kSilu));
   }
   run(job, call.scratch, thread, threads);
+}
+
+// Operands: a, index, bias?, weights. A token that is no piece of a prompt always has the sums of few rows: how many
+// are with it at its expert is chance.
+void packed_experts(const KernelCall& call, int thread, int threads) {
+  const auto& params = *static_cast<const PackedExpertsParams*>(call.params);
+#if defined(SITU_BASE_ISA)
+  if (params.product.accuracy_level != 4) return SITU_BASE_ISA::packed_experts(call, thread, threads);
+#endif
+  const PackedLayout w = packed_layout(params.product);
+  each_expert(call, params.experts, w.units(), thread, threads, [&](const ExpertRows& rows, int64_t u0, int64_t u1) {
+    const View bias = expert_bias(call, rows.expert);
+    View data = call.in[3];
+    data.data += w.unit_offset(rows.expert * w.units());
+    Job job{{call.in[0], nullptr, 0, ExpertRows::at(rows.x)},
+            params.product.accuracy_level == 4,
+            rows.prompt,
+            rows.count,
+            kThreadScratchBytes - kRoutingBytes};
+    const View& y = call.out[0];
+    Output out{&y, bias.present() ? &bias : nullptr, nullptr, y.rank - 1, UnaryKind::kSilu};
+    out.y_rows = ExpertRows::at(rows.y);
+    job.add(w, data, nullptr, out);
+    run_part(job, {0, rows.count, u0, u1}, call.scratch + kRoutingBytes);
+  });
 }
 
 }  // namespace SITU_ISA

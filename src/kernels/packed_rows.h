@@ -54,6 +54,7 @@ struct Input {
   const View& a;
   const View* norm;  // null: rows are taken as they are
   float epsilon;
+  RowOffsets rows{a, a.rank - 1};
 };
 
 // x = x / sqrt(mean(x^2) + epsilon) * norm, where x may be `from`.
@@ -73,7 +74,7 @@ static inline void normalise(const Input& in, int64_t k, const float* from, floa
 // One row of a as floats in x, zero beyond K. Float rows that lie as needed are still copied: the depth may exceed K.
 static inline void read_activations(const PackedLayout& w, const Input& in, int64_t row, float* x) {
   const View& a = in.a;
-  read_row(a.data, a.type, row_offset(a, a.rank - 1, row), a.strides[a.rank - 1], w.k, x);
+  read_row(a.data, a.type, in.rows[row], a.strides[a.rank - 1], w.k, x);
   if (in.norm != nullptr) normalise(in, w.k, x, x);
   for (int64_t k = w.k; k < w.blocks * w.block; ++k) x[k] = 0;
 }
@@ -113,7 +114,7 @@ SITU_INLINE void round_blocks(const float* x, int64_t block, int8_t* q, RoundedB
 static inline void round_row(const PackedLayout& w, const Input& in, int64_t row, int64_t slot, RowBuffer* buffer) {
   const View& a = in.a;
   const bool in_place = a.type == DType::kF32 && a.strides[a.rank - 1] == 1;
-  const float* stored = a.as<const float>() + (in_place ? row_offset(a, a.rank - 1, row) : 0);
+  const float* stored = a.as<const float>() + (in_place ? in.rows[row] : 0);
   const float* x = buffer->x;
   if (in_place && in.norm == nullptr)
     x = stored;

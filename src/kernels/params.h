@@ -227,6 +227,34 @@ struct PackNBitsParams {
   PackedMatMulParams product;
   int64_t first_unit, last_unit;  // units [first, last) of 32 columns are packed
 };
+// Matrices of experts: y[r, j] = x[r] * w[e]^T + bias[e] with e = index[r, j]. Operands x [.., K], or [.., choices, K]
+// where each choice has a row of its own, index [.., choices], bias? [experts, N], then the weights; y [.., choices,
+// N].
+constexpr int64_t kMaxExperts = 16384;
+// situ.ExpertMatMul, weights as a file has them: one stack of all experts, or an operand (of digits three: digits,
+// scales, zero points?) for each.
+struct ExpertMatMulParams {
+  int64_t experts, k, n;
+  bool transposed;  // float matrices are [N, K], else [K, N]
+  int32_t bits;     // of digits, which lie as MatMulNBits has them; 0: the weights are floats
+  int32_t block;    // 0: a column has one scale, and zero points are packed along the columns
+
+  int64_t blocks() const { return block > 0 ? (k + block - 1) / block : 1; }
+  // Bytes of the digits of a column, and of the zero points of a matrix.
+  int64_t column_bytes() const { return ((block > 0 ? blocks() * block : k) * bits + 7) / 8; }
+  int64_t zero_bytes() const { return block > 0 ? n * ((blocks() * bits + 7) / 8) : (n * bits + 7) / 8; }
+  int64_t operands() const { return bits > 0 ? 3 : 1; }
+};
+// situ.PackedExperts and situ.DenseExperts: the matrices of all experts side by side, packed as one of experts * N
+// columns; N is a multiple of the columns of a unit.
+struct PackedExpertsParams {
+  int64_t experts;
+  PackedMatMulParams product;  // of one expert
+};
+struct DenseExpertsParams {
+  int64_t experts;
+  DenseMatMulParams product;  // of one expert
+};
 // Rows of a block-quantised table, com.microsoft.GatherBlockQuantized.
 struct GatherBlockQuantizedParams {
   int32_t bits;

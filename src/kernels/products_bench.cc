@@ -72,6 +72,43 @@ void bench_dense(Bench& bench, int64_t m, int64_t k, int64_t n, DType type = DTy
                2.0 * static_cast<double>(m * n * k));
 }
 
+// One of 32 experts for each choice of m tokens.
+void bench_experts(Bench& bench, int64_t m, int64_t choices, int64_t k, int64_t n, int bits, int level) {
+  constexpr int64_t kExperts = 32;
+  const std::string shape =
+      " M=" + std::to_string(m) + "x" + std::to_string(choices) + " K=" + std::to_string(k) + " N=" + std::to_string(n);
+  Buffer x(DType::kF32, {m, k}), index(DType::kI64, {m, choices}), y(DType::kF32, {m, choices, n});
+  for (int64_t i = 0; i < m * choices; ++i) index.view.as<int64_t>()[i] = i * 7 % kExperts;
+  const double read = static_cast<double>(std::min(kExperts, m * choices)), rows = static_cast<double>(m * choices);
+  const auto time = [&](const char* name, KernelFn KernelTable::* kernel, const void* params, const View& w,
+                        double bytes) {
+    if (!bench.wants(name)) return;
+    const std::vector<View> in = {x.view, index.view, View{}, w};
+    const double ms = bench.time(kernel, {make_call(in, &y.view, params)});
+    bench.report(name + shape + (bits > 0 ? " bits=" + std::to_string(bits) + " level=" + std::to_string(level) : ""),
+                 ms, read * bytes + rows * static_cast<double>((k + n) * 4), 2 * rows * static_cast<double>(n * k));
+  };
+  if (bits == 0) {
+    const DenseExpertsParams dense{kExperts, {k, n}};
+    const ExpertMatMulParams stored{kExperts, k, n, true, 0, 0};
+    Buffer w(DType::kBF16, {kExperts, n, k});
+    View packed = w.view;
+    packed.rank = 1;
+    packed.dims[0] = kExperts * dense.product.packed_count();
+    packed.strides[0] = 1;
+    const double bytes = static_cast<double>(n * k * 2);
+    time("dense_experts", &KernelTable::dense_experts, &dense, packed, bytes);
+    time("expert_matmul", &KernelTable::expert_matmul, &stored, w.view, bytes);
+    return;
+  }
+  const PackedExpertsParams params{kExperts, {k, n, bits, 32, level, true, ZeroPoints::kMiddle}};
+  PackedMatMulParams all = params.product;
+  all.n *= kExperts;
+  Buffer w(DType::kU8, {packed_layout(all).bytes()});
+  time("packed_experts", &KernelTable::packed_experts, &params, w.view,
+       static_cast<double>(packed_layout(params.product).bytes()));
+}
+
 // Rows of bytes of Whisper base (512 and 2,048 numbers) times weights of bytes.
 void bench_integer(Bench& bench, int64_t m, int64_t k, int64_t n) {
   const IntegerLayout layout{k, n};
@@ -256,6 +293,9 @@ void bench_token(Bench& bench, int level, bool packed) {
 }  // namespace
 
 void bench_products(Bench& bench) {
+  for (int level : {0, 4})
+    for (int64_t m : {1, 64}) bench_experts(bench, m, 4, 1024, 1024, 4, level);
+  for (int64_t m : {1, 64}) bench_experts(bench, m, 4, 512, 512, 0, 0);
   for (int level : {0, 4}) {
     for (bool packed : {false, true}) bench_token(bench, level, packed);
     for (auto [k, n] : {std::pair<int64_t, int64_t>{576, 576}, {576, 192}, {576, 1536}, {1536, 576}, {576, 49152}})

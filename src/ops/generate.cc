@@ -199,15 +199,15 @@ Status prepare_one_hot(const PrepareContext& c, Prepared* out) {
 }
 
 // x [d..] -> int64 [rank (1 for a scalar), n]: the indices of the n elements other than 0, in row-major order. How
-// many there are is known before the step only where x itself is.
+// many there are is known before the step only where x itself is; else there are N, and who compiles the graph has to
+// find out what for (passes/recognise_experts.cc).
 Status infer_nonzero(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "X"));
-  if (c.constants.empty() || c.constants[0] == nullptr)
-    return c.fail("input 0 (X) " + shape_str(c.input(0).shape) +
-                  " is not known before the step runs, and so neither is the output's extent");
+  const Dim rank(std::max<int64_t>(1, static_cast<int64_t>(c.input(0).shape.size())));
+  if (c.constants.empty() || c.constants[0] == nullptr) return emit(c, 0, DType::kI64, {rank, Dim::symbol(kSymN)});
   int64_t count = 0;
   for (double element : c.constants[0]->to_f64()) count += element != 0;
-  return emit(c, 0, DType::kI64, {Dim(std::max<int64_t>(1, c.constants[0]->rank())), Dim(count)});
+  return emit(c, 0, DType::kI64, {rank, Dim(count)});
 }
 
 Status prepare_nonzero(const PrepareContext& c, Prepared* out) {

@@ -122,8 +122,6 @@ Status prepare_matmul_nbits(const PrepareContext& c, Prepared* out) {
   return use_kernel(out, &KernelTable::matmul_nbits, params);
 }
 
-namespace {
-
 PackedMatMulParams packed_params(const Node& node) {
   PackedMatMulParams p{};
   p.k = node.attr_int("K", 0);
@@ -137,8 +135,6 @@ PackedMatMulParams packed_params(const Node& node) {
   p.activation = node.attr_string("activation", "silu") == "silu" ? UnaryKind::kSilu : UnaryKind::kGeluTanh;
   return p;
 }
-
-}  // namespace
 
 // situ.PackedMatMul: y = f(n(x) g^T) * (n(x) w^T + bias) + residual (kernels/params.h): x [.., K], w uint8 [bytes of
 // the layout], bias? [N], residual? like y, norm? [K], g? like w -> y [.., N].

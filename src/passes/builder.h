@@ -39,6 +39,9 @@ class Builder {
   ValueId split_heads(ValueId x, int64_t heads, int64_t head_size);
   ValueId merge_heads(ValueId x, int64_t width, ValueId result);
 
+  // All nodes so far.
+  std::vector<Node>& nodes() { return done_; }
+
   // Installs the new node list, resolves operator definitions and sorts.
   Status finish();
 

@@ -161,6 +161,9 @@ Status run_passes(PassContext& context, bool literal);
 Status lift_extents(PassContext&);         // fixed windows: extents that are numbers become symbols
 Status bind_inputs(PassContext&);          // symbols for batch, new tokens, past; constant inputs
 Status expand_fused(PassContext&);         // contrib and opset 23+ attention, rotary, skip norms
+Status expand_experts(PassContext&);       // contrib mixtures of experts
+Status recognise_experts(PassContext&);    // loops over experts: NonZero of a router's choice
+Status choose_experts(PassContext&);       // experts that compute every row: those that were chosen
 Status fold_extents(PassContext&);         // of an encoder: Shape of what has known extents
 Status check_mask(PassContext&);           // ones in the attention mask hide nothing, and a zero hides a key
 Status unstack_states(PassContext&);       // states stacked in one tensor: each of its own
@@ -185,9 +188,11 @@ Status order_single_tokens(PassContext&);  // attention of a fixed window of one
 Status split_products(PassContext&);       // products with repeated heads that attention recognition left
 Status push_selections(PassContext&);      // Slice/Split/Gather above the projection they select from
 Status last_token(PassContext&);           // logits of the last tokens only
+Status spread_repeats(PassContext&);       // elementwise operators on repetitions that were merged with other axes
 Status pack_weights(PassContext&);         // quantised weights in the order in which they are read
 Status pack_integer(PassContext&);         // weights of integer products, and what stands behind these
 Status pack_dense(PassContext&);           // float weights in panels of columns
+Status pack_experts(PassContext&);         // weights of experts, as one matrix
 Status fuse_matmuls(PassContext&);         // gates, norms and residuals into packed products
 Status store_states(PassContext&);         // the element type of attention states
 Status fuse_casts(PassContext&);           // casts to half precision into the kernels that write for them

@@ -416,9 +416,9 @@ class Order {
       return of_past(n) &&
              !moves_rows(n);  // one row, or rows of states alone: how many are past follows from the chunk
     const Shape& y = shape(n.out[0]);
-    static const std::set<std::string> kProducts{"MatMul",       "Gemm",        "Project",      "FusedMatMul",
-                                                 "MatMulNBits",  "DenseMatMul", "PackedMatMul", "PackedProjections",
-                                                 "IntegerMatMul"};
+    static const std::set<std::string> kProducts{"MatMul",        "Gemm",         "Project",       "FusedMatMul",
+                                                 "MatMulNBits",   "DenseMatMul",  "PackedMatMul",  "PackedProjections",
+                                                 "IntegerMatMul", "ExpertMatMul", "PackedExperts", "DenseExperts"};
     if (n.is("Gemm") && n.attr_int("transA", 0) != 0) return many(shape(n.in[0])[0]);
     if (kProducts.count(n.op)) return many(shape(n.in[0]).back());
     if (n.is("GatherND")) return data(n.in[0]) && token_axes(shape(n.in[0])) > 0;

@@ -3,6 +3,7 @@
 // half, because memory is what they cost: they are read as they are by the operators that take them
 // (Node::mixed_floats), also where the file casts them to float first. Results differ from the file's by the rounding
 // that is left out; where bfloat16 rounds integers, as positions beyond 256, they stay rounded.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -14,10 +15,12 @@ namespace {
 
 bool half(DType t) { return t == DType::kF16 || t == DType::kBF16; }
 
-// Operands that may stay half while the others are float, as a bit set: those that weights and states go into.
+// Operands that may stay half while the others are float, as a bit set: those that weights and states go into. The
+// last bit stands for all operands behind it.
 uint32_t mixed_operands(const Node& n) {
   if (n.is("MatMul") || n.is("Gemm") || n.is("FusedMatMul", "com.microsoft")) return 1u << 1;
   if (n.is("MatMulNBits", "com.microsoft")) return ~1u;     // B, scales, zero points, bias
+  if (n.is("ExpertMatMul", "situ")) return ~3u;             // bias, and weights: all from bit 2 on
   if (n.is("Attention", "situ")) return 1u << 1 | 1u << 2;  // K, V
   if (n.is("Rotary", "situ")) return 1u << 1 | 1u << 2;     // tables
   return 0;
@@ -192,9 +195,10 @@ class Widener {
       const uint32_t mixed = mixed_operands(n);
       for (size_t i = 0; i < n.in.size(); ++i) {
         if (n.in[i] == kNoValue) continue;
-        if (i < 32 && (mixed >> i & 1) && narrow(n.in[i]) != kNoValue) n.in[i] = narrow(n.in[i]);
+        const bool may = (mixed >> std::min<size_t>(i, 31) & 1) != 0;
+        if (may && narrow(n.in[i]) != kNoValue) n.in[i] = narrow(n.in[i]);
         if (!half(type(n.in[i]))) continue;
-        if (i < 32 && (mixed >> i & 1))
+        if (may)
           n.mixed_floats = true;
         else
           n.in[i] = wide(n.in[i]);

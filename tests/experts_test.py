@@ -1,0 +1,358 @@
+"""Mixtures of experts: com.microsoft.MoE and QMoE, against their definition in NumPy, and the same in plain operators.
+
+    python tests/experts_test.py --situ build/situ [unittest options]
+
+Needs numpy and onnx (`make python`).
+"""
+import json
+import math
+import resource
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+import large_experts
+import tiny_exports
+import tiny_models
+from cli_case import CliTest, Run, main
+from unfused_experts import LOOPS
+from tiny_models import LAYERS, WIDTH, Spec
+
+DECODER = Spec("llama")
+COUNT = 8
+PROMPT = [int(t) for t in np.random.default_rng(7).integers(0, tiny_models.VOCABULARY, 11)]
+TOP = 3          # logprobs that are compared
+NEAR = 2e-4      # of logprobs
+MARGIN = 1e-2    # of two logprobs, or of two scores of a router, that no rounding swaps
+
+
+@dataclass(frozen=True)
+class Mixture:
+    name: str
+    experts: int = 5
+    k: int = 2
+    inner: int = 64
+    activation: str = "silu"
+    fusion: int = 0
+    third: bool = False      # weights of fc3
+    bias: bool = False
+    attributes: tuple = ()   # (name, value)
+    bits: int = 0
+    block: int = 0
+    zeros: bool = False
+    half_scales: bool = False
+    router_weights: bool = False
+    flat: bool = False       # x is [tokens, hidden]
+    old_dims: bool = False   # the last two dims of weights have each other's names
+    style: str = ""          # plain operators: a loop of unfused_experts.py, or "all" that compute every row
+    stored: str = ""         # of plain operators: how weights stand in the file
+
+    def attribute(self, name, default):
+        return dict(self.attributes).get(name, default)
+
+
+MIXTURES = [
+    Mixture("relu", activation="relu"),
+    Mixture("gelu, bias", activation="gelu", bias=True),
+    Mixture("silu, fc3, normalised", third=True, attributes=(("normalize_routing_weights", 1),)),
+    Mixture("identity, k 1, flat, inner 48", activation="identity", k=1, flat=True, inner=48),
+    Mixture("swiglu 0", activation="swiglu", third=True, bias=True, attributes=(("swiglu_limit", 1.5),)),
+    Mixture("swiglu 1", activation="swiglu", fusion=1, bias=True, attributes=(("activation_alpha", 1.702), ("activation_beta", 1.0), ("swiglu_limit", 1.0), ("normalize_routing_weights", 1))),
+    Mixture("swiglu 2, old dims", activation="swiglu", fusion=2, old_dims=True, attributes=(("activation_beta", 0.5),)),
+    Mixture("sparse mixer", third=True, attributes=(("use_sparse_mixer", 1),)),
+    Mixture("4 bits by block", bits=4, block=16, activation="swiglu", fusion=1, bias=True, attributes=(("activation_alpha", 1.702), ("activation_beta", 1.0), ("swiglu_limit", 7.0), ("normalize_routing_weights", 1))),
+    Mixture("4 bits by block, zeros, fc3", bits=4, block=32, zeros=True, third=True, half_scales=True),
+    Mixture("4 bits by column", bits=4, third=True, attributes=(("normalize_routing_weights", 1),)),
+    Mixture("4 bits by column, zeros, inner 48", bits=4, zeros=True, inner=48, activation="gelu"),
+    Mixture("8 bits by column, zeros", bits=8, zeros=True, activation="relu"),
+    Mixture("8 bits by block, router weights", bits=8, block=32, router_weights=True, third=True, attributes=(("normalize_routing_weights", 1),)),
+    Mixture("2 bits by block", bits=2, block=16, third=True),
+]
+
+
+UNFUSED = [
+    Mixture("loop, scatter and add", style="scatter and add", third=True, attributes=(("normalize_routing_weights", 1),)),
+    Mixture("loop, index_add, inner 48", style="index_add", third=True, bias=True, inner=48),
+    Mixture("loop, scatter nd, Gemm", style="scatter nd", stored="gemm", third=True, bias=True),
+    Mixture("loop, by token, k 1", style="by token", k=1, activation="relu", bias=True, stored="transposed"),
+    Mixture("loop, 4 bits", style="index_add", third=True, bits=4, block=16, zeros=True, bias=True),
+    Mixture("loop, 8 bits", style="scatter nd", third=True, bits=8, block=32, experts=3),
+    Mixture("all", style="all", activation="swiglu", fusion=1, bias=True, attributes=(("activation_alpha", 1.702), ("activation_beta", 1.0), ("swiglu_limit", 1.0), ("normalize_routing_weights", 1))),
+    Mixture("all, two products, inner 48", style="all", third=True, inner=48, attributes=(("normalize_routing_weights", 1),)),
+]
+
+
+def quantise(rng, spec, experts, rows, columns):
+    """Digits as the file has them, scales, zero points or None, and the matrices [E, N, K] that they stand for."""
+    block = spec.block or columns
+    blocks = columns // block
+    q = rng.integers(0, 1 << spec.bits, (experts, rows, blocks, block))
+    scales = (rng.uniform(0.5, 1.0, (experts, rows, blocks)) * 3 / ((1 << spec.bits) * math.sqrt(columns))).astype(np.float16).astype(np.float32)
+    middle = 1 << (spec.bits - 1)
+    points = rng.integers(middle - 1, middle + 2, (experts, rows, blocks)) if spec.zeros else np.full((experts, rows, blocks), middle)
+    values = ((q - points[..., None]) * scales[..., None]).reshape(experts, rows, columns).astype(np.float32)
+    packed = pack(q.reshape(experts, rows, columns), spec.bits)
+    zeros = pack(points if spec.block else points[..., 0], spec.bits) if spec.zeros else None
+    scales = scales if spec.block else scales[..., 0]
+    return packed, scales.astype(np.float16) if spec.half_scales else scales, zeros, values
+
+
+def pack(digits, bits):
+    """Along the last axis, low bits first, rows filled up to whole bytes."""
+    per = 8 // bits
+    digits = np.concatenate([digits, np.zeros((*digits.shape[:-1], -digits.shape[-1] % per), digits.dtype)], -1)
+    digits = digits.reshape(*digits.shape[:-1], -1, per) << (np.arange(per) * bits)
+    return digits.sum(-1).astype(np.uint8)
+
+
+def make_experts(spec, seed):
+    rng = np.random.default_rng(seed)
+    w = {}
+    fused = 2 if spec.fusion else 1
+    for i in range(LAYERS):
+        w[i, "router"] = rng.standard_normal((WIDTH, spec.experts)).astype(np.float32) * 0.5
+        w[i, "second"] = rng.standard_normal((WIDTH, spec.experts)).astype(np.float32) * 0.5
+        for m, rows, columns in ((1, fused * spec.inner, WIDTH), (2, WIDTH, spec.inner), (3, spec.inner, WIDTH)):
+            if spec.bits:
+                *w[i, m, "bits"], w[i, m] = quantise(rng, spec, spec.experts, rows, columns)
+            else:
+                w[i, m] = (rng.standard_normal((spec.experts, rows, columns)) * 1.5 / math.sqrt(columns)).astype(np.float32)
+            w[i, m, "bias"] = rng.standard_normal((spec.experts, rows)).astype(np.float32) * 0.3
+    return w
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def route(spec, scores, second):
+    """Experts and weights [T, k], and how near the choice of an expert was to another one."""
+    order = np.argsort(-scores, -1)
+    lead = np.min(np.take_along_axis(scores, order[:, :spec.k], -1)[:, -1] - np.take_along_axis(scores, order[:, spec.k:spec.k + 1], -1)[:, 0])
+    index = order[:, :spec.k]
+    if spec.attribute("use_sparse_mixer", 0):
+        weights, left = [], scores
+        for j in range(2):
+            best = np.take_along_axis(scores, index[:, j:j + 1], -1)
+            far = (best - scores) / np.maximum(np.abs(scores), best) > 0.02
+            weights.append(np.take_along_axis(softmax(np.where(far, -np.inf, left)), index[:, j:j + 1], -1))
+            left = np.array(scores)
+            np.put_along_axis(left, index[:, :1], -np.inf, -1)
+        return index, np.concatenate(weights, -1), lead
+    weights = np.take_along_axis(second if spec.router_weights else softmax(scores), index, -1)
+    if spec.attribute("normalize_routing_weights", 0):
+        weights = weights / weights.sum(-1, keepdims=True)
+    return index, weights, lead
+
+
+def activate(spec, g, l):
+    limit = spec.attribute("swiglu_limit", np.inf)
+    if spec.activation == "swiglu":
+        g, l = np.minimum(g, limit), np.clip(l, -limit, limit)
+        return g / (1 + np.exp(-spec.attribute("activation_alpha", 1.0) * g)) * (l + spec.attribute("activation_beta", 0.0))
+    y = {"relu": lambda x: np.maximum(x, 0), "identity": lambda x: x, "silu": lambda x: x / (1 + np.exp(-x)),
+         "gelu": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))}[spec.activation](g)
+    return y * l if l is not None else y
+
+
+def expert(spec, w, i, e, x):
+    def product(x, m):
+        y = x @ w[i, m][e].T.astype(np.float64)
+        return y + w[i, m, "bias"][e] if spec.bias else y
+    g, l = product(x, 1), product(x, 3) if spec.third else None
+    if spec.fusion == 1:
+        g, l = g[0::2], g[1::2]
+    elif spec.fusion == 2:
+        g, l = np.split(g, 2)
+    return product(activate(spec, g, l), 2)
+
+
+def mixture(spec, w, leads):
+    """mlp(h, layer) for tiny_models.forward_all."""
+    def mlp(h, i):
+        index, weights, lead = route(spec, h @ w[i, "router"], 1 / (1 + np.exp(-h @ w[i, "second"])))
+        leads.append(lead)
+        return np.array([sum(p * expert(spec, w, i, e, x) for e, p in zip(es, ps)) for x, es, ps in zip(h, index, weights)])
+    return mlp
+
+
+class Export(tiny_exports.Optimum):
+    def __init__(self, w, spec, experts):
+        super().__init__(DECODER, w)
+        self.mixture, self.experts = spec, experts
+
+    def matrix(self, i, m):
+        s, name = self.mixture, f"{i}.fc{m}"
+        if not s.bits:
+            a = self.experts[i, m]
+            return self.weight(name, a.reshape(a.shape[0], a.shape[2], a.shape[1]) if s.old_dims else a), "", ""
+        digits, scales, zeros = self.experts[i, m, "bits"]
+        return self.weight(name, digits), self.weight(name + ".scales", scales), self.weight(name + ".zeros", zeros) if zeros is not None else ""
+
+    def mlp(self, h, i):
+        s = self.mixture
+        rows = self.op("Reshape", h, self.constant([-1, WIDTH]))
+        scores = self.op("MatMul", rows, self.weight(f"{i}.router", self.experts[i, "router"]))
+        if s.style:
+            return self.op("Reshape", self.unfused(rows, scores, i), self.op("Shape", h))
+        bias = [self.weight(f"{i}.fc{m}.bias", self.experts[i, m, "bias"]) if s.bias else "" for m in (1, 2, 3)]
+        matrices = [self.matrix(i, m) if m < 3 or s.third else ("", "", "") for m in (1, 2, 3)]
+        if not s.third:
+            bias[2] = ""
+        if s.bits:
+            inputs = [v for (w, scales, _), b in zip(matrices, bias) for v in (w, scales, b)] + [zeros for _, _, zeros in matrices]
+            if s.router_weights:
+                inputs.append(self.op("Sigmoid", self.op("MatMul", rows, self.weight(f"{i}.second", self.experts[i, "second"]))))
+        else:
+            inputs = [v for (w, _, _), b in zip(matrices, bias) for v in (w, b)]
+        while inputs[-1] == "":
+            inputs.pop()
+        attributes = {"k": s.k, "activation_type": s.activation, **dict(s.attributes)}
+        if s.fusion:
+            attributes["swiglu_fusion"] = s.fusion
+        if s.bits:
+            attributes.update({"expert_weight_bits": s.bits}, **({"block_size": s.block} if s.block else {}))
+        y = self.op("QMoE" if s.bits else "MoE", rows if s.flat else h, scores, *inputs, domain="com.microsoft", **attributes)
+        return self.op("Reshape", y, self.op("Shape", h)) if s.flat else y
+
+    # -- plain operators
+
+    def unfused(self, rows, scores, i):
+        s = self.mixture
+        weights, index = self.op("TopK", self.op("Softmax", scores, axis=-1), self.constant([s.k]), outputs=2, axis=-1)
+        if s.attribute("normalize_routing_weights", 0):
+            weights = self.op("Div", weights, self.op("ReduceSum", weights, self.constant([-1]), keepdims=1))
+        if s.style == "all":
+            return self.all_experts(rows, scores, weights, index, i)
+        return LOOPS[s.style](self, rows, weights, index, s.k, s.experts, lambda g, e, x: self.expert(x, i, e))
+
+    def activated(self, g, l):
+        s = self.mixture
+        if s.activation == "relu":
+            return self.op("Relu", g)
+        limit, alpha = s.attribute("swiglu_limit", None), s.attribute("activation_alpha", 1.0)
+        if limit:
+            g, l = self.op("Clip", g, "", self.f32(limit)), self.op("Clip", l, self.f32(-limit), self.f32(limit))
+        y = self.op("Mul", g, self.op("Sigmoid", g if alpha == 1 else self.op("Mul", g, self.f32(alpha))))
+        if s.attribute("activation_beta", 0.0):
+            l = self.op("Add", l, self.f32(s.attribute("activation_beta", 0.0)))
+        return self.op("Mul", y, l) if l else y
+
+    def expert(self, x, i, e):
+        def product(x, m):
+            s, name, w = self.mixture, f"{i}.fc{m}.{e}", self.experts[i, m][e]
+            bias = self.weight(name + ".bias", self.experts[i, m, "bias"][e]) if s.bias else ""
+            if s.bits:
+                digits, scales, zeros = self.experts[i, m, "bits"]
+                n, k = w.shape
+                inputs = [self.weight(name, digits[e].reshape(n, k // s.block, -1)), self.weight(name + ".scales", scales[e].reshape(-1)), self.weight(name + ".zeros", zeros[e].reshape(-1)) if s.zeros else ""]
+                return self.op("MatMulNBits", x, *inputs, *(["", bias] if bias else []), domain="com.microsoft", K=k, N=n, bits=s.bits, block_size=s.block)
+            if s.stored == "gemm":
+                return self.op("Gemm", x, self.weight(name, w), *([bias] if bias else []), transB=1)
+            matrix = self.op("Transpose", self.weight(name, w), perm=[1, 0]) if s.stored == "transposed" else self.weight(name, w.T)
+            y = self.op("MatMul", x, matrix)
+            return self.op("Add", bias, y) if bias else y
+        g = product(x, 1)
+        return product(self.activated(g, product(x, 3) if self.mixture.third else None), 2)
+
+    def all_experts(self, rows, scores, weights, index, i):
+        s = self.mixture
+        every = self.op("ScatterElements", self.op("ConstantOfShape", self.op("Shape", scores), value=numpy_helper.from_array(np.zeros(1, np.float32))), index, weights, axis=1)
+        x = self.op("Reshape", self.op("Tile", rows, self.constant([s.experts, 1])), self.constant([s.experts, -1, WIDTH]))
+        def product(x, m):
+            y = self.op("MatMul", x, self.weight(f"{i}.fc{m}", self.experts[i, m].transpose(0, 2, 1)))
+            return self.op("Add", y, self.weight(f"{i}.fc{m}.bias", self.experts[i, m, "bias"][:, None])) if s.bias else y
+        g = product(x, 1)
+        g, l = (self.slice(g, 0, 2**63 - 1, 2, 2), self.slice(g, 1, 2**63 - 1, 2, 2)) if s.fusion else (g, product(x, 3))
+        y = product(self.activated(g, l), 2)
+        scale = self.op("Unsqueeze", self.op("Transpose", every, perm=[1, 0]), self.constant([2]))
+        return self.op("ReduceSum", self.op("Mul", y, scale), self.constant([0]), keepdims=0)
+
+    def model(self, opsets, producer):
+        return super().model([("", 18), ("com.microsoft", 1)] if self.mixture.style else [*opsets, ("com.microsoft", 1)], producer)
+
+
+def greedy(w, mlp):
+    """Ids, and for each the best logprobs."""
+    ids, best = list(PROMPT), []
+    for _ in range(COUNT):
+        x = tiny_models.forward_all(DECODER, w, ids, mlp)[-1]
+        x = x - x.max()
+        x = x - math.log(np.exp(x).sum())
+        order = np.argsort(-x)[:TOP + 1]
+        best.append((order, x[order]))
+        ids.append(int(order[0]))
+    return ids[len(PROMPT):], best
+
+
+class ExpertsTest(CliTest):
+    def choose(self, spec):
+        """Weights whose answer no rounding changes: (weights, experts, ids, logprobs)."""
+        for seed in range(200):
+            w, experts, leads = tiny_models.make_weights(DECODER, seed), make_experts(spec, seed), []
+            ids, best = greedy(w, mixture(spec, experts, leads))
+            if min(leads) > MARGIN / 4 and min(x[0] - x[1] for _, x in best) > MARGIN:
+                return w, experts, ids, best
+        self.fail(f"{spec.name}: no seed gives a clear answer")
+
+    def write(self, spec, w, experts):
+        folder = self.folder / spec.name
+        folder.mkdir()
+        onnx.save(Export(w, spec, experts).build(), folder / "model.onnx")
+        (folder / "config.json").write_text(json.dumps({"max_position_embeddings": tiny_models.CONTEXT, "eos_token_id": tiny_models.VOCABULARY}))
+        return folder
+
+    def answer(self, folder, *options, **environment):
+        run = Run("run", folder, "--prompt-ids", ",".join(map(str, PROMPT)), "-n", COUNT, "--ignore-eos", "--json", "--logprobs", TOP, *options, **environment)
+        self.assertEqual((run.code, run.err), (0, ""), run)
+        return json.loads(run.out)
+
+    def compare(self, answer, ids, best):
+        self.assertEqual(answer["output_ids"], ids)
+        for got, (order, expected) in zip(answer["logprobs"], best):
+            np.testing.assert_allclose([t["logprob"] for t in got["top"]], expected[:TOP], atol=NEAR)
+
+    def test_fused(self):
+        for spec in MIXTURES:
+            with self.subTest(spec.name):
+                w, experts, ids, best = self.choose(spec)
+                folder = self.write(spec, w, experts)
+                placed = self.answer(folder, "--threads", 1)
+                self.compare(placed, ids, best)
+                self.assertEqual(placed["bytes_copied_per_token"], 0)
+                self.compare(self.answer(folder, "--naive", "--threads", 1), ids, best)
+
+    def test_plain_operators(self):
+        for spec in UNFUSED:
+            with self.subTest(spec.name):
+                w, experts, ids, best = self.choose(spec)
+                folder = self.write(spec, w, experts)
+                placed = self.answer(folder, "--threads", 1)
+                self.compare(placed, ids, best)
+                self.assertEqual(placed["bytes_copied_per_token"], 0)
+                described = Run("inspect", folder)
+                self.assertIn("products by expert", described.out, described)
+
+    def test_a_hundred_thousand_nodes(self):
+        folder = self.folder / "large"
+        self.assertGreater(large_experts.write(folder), 100000)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run = Run("run", folder, "--prompt-ids", "5,6,7", "-n", 1, "--json", "--threads", 1)  # in less than 1 GiB
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.assertEqual((run.code, run.err), (0, ""), run)
+        self.assertLess(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 10)
+        self.assertEqual(json.loads(run.out)["bytes_copied_per_token"], 0)
+
+    def test_an_expert_that_differs(self):
+        folder = self.folder / "odd"
+        large_experts.write(folder, layers=1, odd=True)
+        run = Run("run", folder, "--prompt-ids", "5,6,7", "-n", 1)
+        self.assertEqual(run.code, 2, run)
+        self.assertRegex(run.err, "NonZero .*experts differ in Sigmoid", run)
+
+
+if __name__ == "__main__":
+    main()
