@@ -245,6 +245,7 @@ Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int6
 
 Result<std::vector<Generation>> Model::generate(std::span<const Prompt> prompts, const GenerateOptions& options,
                                                 const BatchCallback& on_token) {
+  SITU_RETURN_IF_ERROR(impl_->check_generates());
   std::vector<Start> starts;
   for (size_t i = 0; i < prompts.size(); ++i) {
     Result<Start> start = start_of(*impl_, prompts[i]);

@@ -127,6 +127,7 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
 }
 
 Result<Generation> Model::generate(const Prompt& given, const GenerateOptions& options, const TokenCallback& on_token) {
+  SITU_RETURN_IF_ERROR(impl_->check_generates());
   const Result<Start> start = start_of(*impl_, given);
   if (!start.is_ok()) return start.status();
   const std::span<const int64_t> prompt = start->decoder;

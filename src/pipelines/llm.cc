@@ -478,6 +478,7 @@ Result<Session> Session::fork() const {
 }
 
 Result<Session> Model::Impl::new_session() {
+  SITU_RETURN_IF_ERROR(check_generates());
   auto s = std::make_unique<Session::Impl>(this);
   if (in_place)
     s->sequence.emplace(in_place->new_sequence());
@@ -515,6 +516,12 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
                                                      " tokens is more than " + std::to_string(kMaxContext));
   // Before what takes long.
   SITU_RETURN_IF_ERROR(load_tokenizer(*impl).or_code(Code::kBadFile));
+  impl->loaded = options;
+  if (is_for_embeddings(impl->folder, impl->files.decoder.graph)) {
+    SITU_RETURN_IF_ERROR(impl->load_embedder());
+    impl->load_ms = ms_since(start);
+    return Model(std::move(impl));
+  }
   if (!options.draft.empty())
     if (const Result<ModelFolder> draft = open_model_folder(options.draft); !draft.is_ok())
       return draft.status().or_code(Code::kBadFile).with_context("the draft");
@@ -594,10 +601,9 @@ Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std:
 }
 
 void Model::interrupt_when(const std::atomic<bool>* flag) {
-  if (impl_->in_place)
-    impl_->in_place->interrupt_when(flag);
-  else
-    impl_->naive->interrupt_when(flag);
+  if (impl_->in_place) impl_->in_place->interrupt_when(flag);
+  if (impl_->naive) impl_->naive->interrupt_when(flag);
+  if (impl_->embedder) impl_->embedder->encoder().interrupt_when(flag);
   if (impl_->tokenizer) impl_->tokenizer->interrupt_when(flag);
   if (impl_->draft) impl_->draft->interrupt_when(flag);
 }
@@ -647,50 +653,6 @@ Result<std::vector<int64_t>> Model::encode_chat(const std::vector<Message>& mess
   if (!prompt.is_ok()) return prompt.status().or_code(Code::kInvalidArgument);
   return with_code(impl_->tokenizer->encode(*prompt, false),
                    Code::kInvalidArgument);  // the template writes the special tokens itself
-}
-
-LedgerReading Model::ledger() const {
-  const Ledger& l = impl_->ledger();
-  return {l.computed, l.copied, l.packed};
-}
-
-Status Model::record(Trace* trace) {
-  if (!impl_->in_place)
-    return Status::error(Code::kInvalidArgument, "a trace records placed programs; the naive mode has none");
-  impl_->in_place->set_trace(trace);
-  return Status::ok();
-}
-
-void Model::finish_saving() {
-  if (impl_->in_place) impl_->in_place->finish_saving();
-}
-
-void Model::reset_ledger() { impl_->ledger() = Ledger{}; }
-
-ModelFacts Model::facts() const {
-  ModelFacts f;
-  f.file = impl_->folder.model_file.string();
-  impl_->files.each([&](const ImportedModel& m) {
-    for (const auto& mapped : m.files) f.mapped_files.push_back(mapped->path);
-  });
-  f.isa = kernels().isa;
-  f.mode = impl_->in_place ? "in-place" : "naive";
-  f.vocabulary = impl_->vocabulary;
-  f.context_length = impl_->context_length;
-  f.weight_bytes = impl_->files.weight_bytes();
-  f.load_ms = impl_->load_ms;
-  if (impl_->in_place) {
-    f.threads = impl_->in_place->threads();
-    f.computed_bytes = impl_->in_place->computed_bytes();
-    f.arena_bytes = impl_->in_place->arena_bytes();
-    f.state_bytes_per_token = impl_->in_place->states().bytes_per_slot();
-    f.slots = impl_->in_place->states().capacity();
-    f.kernel_calls_per_token = impl_->in_place->kernel_calls();
-    f.one_sequence = impl_->in_place->one_sequence();
-    f.packed_bytes = impl_->in_place->packs().packed_bytes;
-    f.mapped_packed_bytes = impl_->in_place->packs().mapped_bytes;
-  }
-  return f;
 }
 
 }  // namespace situ

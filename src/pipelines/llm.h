@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "generate/likelihood.h"
+#include "pipelines/embedder.h"
 #include "pipelines/model_folder.h"
 #include "runtime/engine.h"
 #include "runtime/naive_engine.h"
@@ -27,9 +28,12 @@ inline Session::Impl& impl_of(Session& session) { return Internals::of(session);
 struct Model::Impl {
   ModelFolder folder;
   ModelFiles files;
-  std::unique_ptr<InPlaceEngine> in_place;  // exactly one of the two
+  std::unique_ptr<InPlaceEngine> in_place;  // exactly one of the two, or neither: the model gives embeddings alone
   std::unique_ptr<NaiveEngine> naive;
   std::optional<Tokenizer> tokenizer;
+  // Refers to folder, files and tokenizer. Of a model that generates: made when embeddings are first asked for.
+  std::unique_ptr<Embedder> embedder;
+  LoadOptions loaded;            // as Model::load was asked
   std::unique_ptr<Model> draft;  // or null
   int64_t vocabulary = 0;
   int64_t source_vocabulary = 0;  // rows of the table that the encoder's ids index; 0: not known
@@ -44,7 +48,12 @@ struct Model::Impl {
   std::string no_chat_template() const {
     return tokenizer ? folder.folder.string() + ": the model has no chat template" : folder.no_tokenizer;
   }
-  Ledger& ledger() { return in_place ? in_place->ledger() : naive->ledger(); }
+  bool generates() const { return in_place || naive; }
+  // The error of a model that gives embeddings alone.
+  Status check_generates() const;
+  Result<Embedder*> embeds();
+  Status load_embedder();
+  Ledger& ledger() { return in_place ? in_place->ledger() : naive ? naive->ledger() : embedder->encoder().ledger(); }
   const Compiled& compiled() const { return in_place ? in_place->compiled() : naive->compiled(); }
   std::span<const float> logits() const { return in_place ? in_place->logits() : naive->logits(); }
   bool interrupted() const { return in_place ? in_place->interrupted() : naive->interrupted(); }
@@ -52,7 +61,7 @@ struct Model::Impl {
   bool encoder_takes_ids() const;
   // Refuses ids that the encoder's table has no row for.
   Status check_source(std::span<const int64_t> ids) const;
-  bool has_encoder() const { return in_place ? in_place->encoder() != nullptr : naive->has_encoder(); }
+  bool has_encoder() const { return in_place ? in_place->encoder() != nullptr : naive && naive->has_encoder(); }
   bool takes_media() const { return !files.media.empty(); }
   // Feeds any number of sessions, each once, and calls `each` with the wanted logits, in order. The result, [feeds]:
   // ok, or why a feed is refused: its session is then what it was, and the others are what they are after a step
