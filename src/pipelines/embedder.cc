@@ -53,7 +53,7 @@ const char* mode_name(PoolingMode mode) {
 
 TextGraph text_graph(const Graph& graph) {
   TextGraph t;
-  std::string tokens, last_layer, other_tokens, sentence, pooler, other_row, labels;
+  std::string encoder, tokens, last_layer, other_tokens, sentence, pooler, other_row, labels;
   for (const ValueId v : graph.outputs) {
     const Value& value = graph.values[v];
     if (!dtype_is_float(value.info.type) || !state_suffix(value.name).empty()) continue;
@@ -61,8 +61,9 @@ TextGraph text_graph(const Graph& graph) {
     if (one_of(value.name, {"logits", "lmlogits", "predictionlogits", "scores"})) {
       (rank == 2 ? labels : other_tokens) = value.name;
       t.has_logits = t.has_logits || rank != 2;
-    } else if (one_of(value.name, {"lasthiddenstate", "tokenembeddings", "lasthiddenstates", "hiddenstate",
-                                   "encoderlasthiddenstate"}) &&
+    } else if (one_of(value.name, {"encoderlasthiddenstate"})) {
+      encoder = value.name;  // of an encoder-decoder in one graph
+    } else if (one_of(value.name, {"lasthiddenstate", "tokenembeddings", "lasthiddenstates", "hiddenstate"}) &&
                rank != 2) {
       tokens = value.name;
     } else if (plain(value.name).rfind("hiddenstates", 0) == 0 && rank != 2) {
@@ -82,9 +83,11 @@ TextGraph text_graph(const Graph& graph) {
     }
   }
   if (t.has_logits) other_tokens.clear();
-  if (sentence.empty() && tokens.empty() && last_layer.empty() && labels.empty() && other_tokens.empty())
+  if (sentence.empty() && encoder.empty() && tokens.empty() && last_layer.empty() && labels.empty() &&
+      other_tokens.empty())
     sentence = pooler.empty() ? other_row : pooler;
-  for (const auto& [name, kind] : {std::pair{&tokens, EncoderOutput::kTokens},
+  for (const auto& [name, kind] : {std::pair{&encoder, EncoderOutput::kTokens},
+                                   {&tokens, EncoderOutput::kTokens},
                                    {&last_layer, EncoderOutput::kTokens},
                                    {&other_tokens, EncoderOutput::kTokens},
                                    {&sentence, EncoderOutput::kSentence},
