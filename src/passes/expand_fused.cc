@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "passes/builder.h"
+#include "passes/expand_einsum.h"
 #include "passes/probe.h"
 
 namespace situ {
@@ -74,6 +75,7 @@ class Expander {
                                       {"", "Attention", 3},
                                       {"", "RotaryEmbedding", 3},
                                       {"", "InstanceNormalization", 3},
+                                      {"", "Einsum", 1},
                                       {"", "Sum", 1},
                                       {"", "Max", 1},
                                       {"", "Min", 1},
@@ -111,6 +113,7 @@ class Expander {
     if (n.domain.empty()) {
       if (n.op == "Attention") return attention(n);
       if (n.op == "RotaryEmbedding") return rotary_embedding(n, 1, 2, 3);
+      if (n.op == "Einsum") return expand_einsum(graph_, builder_, n);
       if (n.op == "InstanceNormalization") return instance_norm(n);
       if (n.op == "Dropout" && n.has_output(1)) return fail(n, "output mask is read, which is not supported");
       if (n.op == "Concat" && n.in.size() == 1) return variadic(n);
