@@ -77,7 +77,7 @@ TextGraph text_graph(const Graph& graph) {
     } else if (rank == 3) {
       const Dim& width = value.info.shape[2];
       // As wide as the vocabulary, or nearly: logits.
-      if (width.is_const() && 2 * width.value() < table_rows(graph)) other_tokens = value.name;
+      if (width.is_const() && 8 * width.value() < 7 * table_rows(graph)) other_tokens = value.name;
     } else if (rank == 2) {
       other_row = value.name;
     }
