@@ -1,7 +1,7 @@
-// How a model is loaded. Its files, and those of packed weights, are mapped: while the model lives they may be replaced
-// by others under their names, but not made shorter. What a step reads beyond their end is a SIGBUS, which ends the
-// process unless it handles that (the program `situ` says which file, and exits with 2). A child of fork() may go on
-// with a model that computes nothing in that moment.
+// How a model is loaded, and what it then is. Its files, and those of packed weights, are mapped: while the model
+// lives they may be replaced by others under their names, but not made shorter. What a step reads beyond their end is
+// a SIGBUS, which ends the process unless it handles that (the program `situ` says which file, and exits with 2). A
+// child of fork() may go on with a model that computes nothing in that moment.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,28 @@ struct LoadOptions {
   // Weights that the kernels want in another order are packed once and saved (where: README.md), and mapped by later
   // loads.
   bool pack_cache = true;
+};
+
+// What the model is and how it was placed, for tools.
+struct ModelFacts {
+  std::string file;
+  std::vector<std::string> mapped_files;  // of all graphs, with external data
+  std::string isa;                        // kernels in use
+  std::string mode;                       // "in-place" or "naive"
+  int threads = 0;
+  int64_t vocabulary = 0;
+  int64_t context_length = 0;
+  int64_t weight_bytes = 0;    // the model's own
+  int64_t computed_bytes = 0;  // that they take more, since some are computed from others at load
+  int64_t arena_bytes = 0;
+  int64_t state_bytes_per_token = 0;
+  int64_t slots = 0;  // tokens that the state has room for
+  int64_t kernel_calls_per_token = 0;
+  std::string one_sequence;  // why prompts are computed one after the other; empty: together
+                             // Single tokens share steps in any case
+  double load_ms = 0;
+  int64_t packed_bytes = 0;         // weights laid out anew by this load
+  int64_t mapped_packed_bytes = 0;  // weights as a file has them that an earlier load saved
 };
 
 }  // namespace situ

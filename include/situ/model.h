@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "situ/embed.h"
 #include "situ/generate.h"
 #include "situ/load_options.h"
 #include "situ/request.h"
@@ -21,30 +22,8 @@
 
 namespace situ {
 
-// What the model is and how it was placed, for tools.
-struct ModelFacts {
-  std::string file;
-  std::vector<std::string> mapped_files;  // of all graphs, with external data
-  std::string isa;                        // kernels in use
-  std::string mode;                       // "in-place" or "naive"
-  int threads = 0;
-  int64_t vocabulary = 0;
-  int64_t context_length = 0;
-  int64_t weight_bytes = 0;    // the model's own
-  int64_t computed_bytes = 0;  // that they take more, since some are computed from others at load
-  int64_t arena_bytes = 0;
-  int64_t state_bytes_per_token = 0;
-  int64_t slots = 0;  // tokens that the state has room for
-  int64_t kernel_calls_per_token = 0;
-  std::string one_sequence;  // why prompts are computed one after the other; empty: together.
-                             // Single tokens share steps in any case
-  double load_ms = 0;
-  int64_t packed_bytes = 0;         // weights laid out anew by this load
-  int64_t mapped_packed_bytes = 0;  // weights as a file has them that an earlier load saved
-};
-
 class Model;
-class Trace;       // situ/trace.h
+class Trace;       // situ/tools.h
 struct Internals;  // src/pipelines/llm.h
 
 // One sequence of tokens and its state. Belongs to its model, which must outlive it.
@@ -133,6 +112,16 @@ class Model {
   // longer than the context. Up to 64 tokens are scored in a step. Errors: those of step(), fewer than 2 tokens,
   // windows that do not fit.
   Result<Perplexity> perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options);
+
+  // Embeddings of texts, as sentence-transformers' encode gives them (docs/embeddings.md); the ids of a text; scores of
+  // pairs, as CrossEncoder.predict gives them. A row does not depend on the other texts; texts that are too long are
+  // cut, and a note says so. Errors: no texts; a text without tokens, or whose embedding is not finite; a model without
+  // hidden states, or of the other kind.
+  Result<Embeddings> embed(std::span<const std::string> texts, const EmbedOptions& options = {});
+  Result<Embeddings> embed(std::span<const std::vector<int64_t>> ids);
+  Result<PairScores> score(std::span<const TextPair> pairs);
+  bool generates() const;     // else it gives embeddings or scores alone
+  bool scores_pairs() const;  // of a pair of texts: score(), not embed()
 
   // Whoever sets the flag, a signal handler for one, ends within milliseconds what the model computes: generate()
   // returns what there is so far, be it no token, with FinishReason::kCancelled; step(), perplexity(), encode(),

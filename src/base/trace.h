@@ -1,4 +1,4 @@
-// Trace (situ/trace.h), for the layers below the public API.
+// Trace (situ/tools.h), for the layers below the public API.
 #pragma once
 
-#include "situ/trace.h"  // IWYU pragma: export
+#include "situ/tools.h"  // IWYU pragma: export

@@ -15,7 +15,7 @@
 #include "generate/greedy.h"
 #include "kernels/kernel.h"
 #include "situ/model.h"
-#include "situ/trace.h"
+#include "situ/tools.h"
 
 namespace situ::cli {
 namespace {

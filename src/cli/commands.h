@@ -68,6 +68,15 @@ int transcribe(TranscribeArguments arguments);
 // The options of `transcribe`, all but those of loading.
 void add_transcribe_options(CLI::App& command, TranscribeArguments& arguments);
 
+struct EmbedArguments : LoadArguments {
+  std::vector<std::string> texts;
+  std::string file;  // with one text a line, in place of them
+  std::optional<std::string> pair, prompt, prompt_name;
+  bool json = false;
+};
+int embed(const EmbedArguments& arguments);
+void add_embed_options(CLI::App& command, EmbedArguments& arguments);
+
 struct PerplexityArguments : LoadArguments {
   std::string file;
   int64_t stride = 0;

@@ -146,6 +146,11 @@ int run_command_line(int argc, char** argv) {
   add_transcribe_options(*transcribe_command, transcribe_arguments);
   add_variant_option(*transcribe_command, transcribe_arguments.variants);
 
+  EmbedArguments embed_arguments;
+  CLI::App* embed_command = app.add_subcommand("embed", "Embeddings of texts, or scores of pairs");
+  add_embed_options(*embed_command, embed_arguments);
+  add_variant_option(*embed_command, embed_arguments.variants);
+
   PerplexityArguments perplexity_arguments;
   CLI::App* perplexity_command = app.add_subcommand("perplexity", "Measure how well a model foretells a text");
   perplexity_command->add_option("model", perplexity_arguments.model, "Model folder")->required();
@@ -220,7 +225,8 @@ int run_command_line(int argc, char** argv) {
 
   const std::pair<CLI::App*, bool*> packing[] = {{inspect_command, &inspect_arguments.no_pack_cache},
                                                  {bench_command, &bench_arguments.no_pack_cache},
-                                                 {transcribe_command, &transcribe_arguments.no_pack_cache}};
+                                                 {transcribe_command, &transcribe_arguments.no_pack_cache},
+                                                 {embed_command, &embed_arguments.no_pack_cache}};
   for (const auto& [command, flag] : packing)
     command->add_flag("--no-pack-cache", *flag, "Neither use nor save packed weights of other runs");
 
@@ -241,6 +247,7 @@ int run_command_line(int argc, char** argv) {
   const int code = *run_command          ? run(run_arguments)
                    : *chat_command       ? chat(chat_arguments)
                    : *transcribe_command ? transcribe(transcribe_arguments)
+                   : *embed_command      ? embed(embed_arguments)
                    : *perplexity_command ? perplexity(perplexity_arguments)
                    : *inspect_command    ? inspect(inspect_arguments)
                                          : bench(bench_arguments);

@@ -11,7 +11,7 @@
 #include "cli/terminal.h"
 #include "pipelines/encoder_inputs.h"
 #include "pipelines/media_tags.h"
-#include "situ/trace.h"
+#include "situ/tools.h"
 
 namespace situ::cli {
 namespace {

@@ -1,5 +1,6 @@
 // Shapes of fused operators that passes expand into plain ones (passes/expand_fused.cc): they have no
 // kernels of their own. Sources: onnxruntime contrib operators, ONNX opset 23 and 24.
+#include "ops/infer.h"
 #include "ops/op.h"
 #include "ops/ops.h"
 
@@ -64,28 +65,50 @@ Status infer_multi_head_attention(InferContext& c) {
   return Status::ok();
 }
 
-// com.microsoft.Attention without past and masks: input [B,S,C], weights [C,3*H*D], bias [3*H*D] -> [B,S,H*D] and K and
-// V, one behind the other, [2,B,H,S,D]. qkv_hidden_sizes, where given, says the thirds: others are refused.
+// com.microsoft.EmbedLayerNormalization: ids [B,S], types? [B,S], tables of words, positions and types? [rows,C], gamma
+// and beta [C], mask? [B,S], positions? [B,S] -> y [B,S,C], lengths [B] int32, the sum [B,S,C].
+Status infer_embed_norm(InferContext& c) {
+  for (const auto& [i, name] : {std::pair<size_t, const char*>{0, "input_ids"},
+                                {2, "word_embedding"},
+                                {3, "position_embedding"},
+                                {5, "gamma"},
+                                {6, "beta"}})
+    SITU_RETURN_IF_ERROR(c.need(i, name));
+  const Shape &ids = c.input(0).shape, &words = c.input(2).shape;
+  if (ids.size() != 2 || words.size() != 2 || c.input(3).shape.size() != 2)
+    return c.fail("input_ids " + shape_str(ids) + ", word_embedding " + shape_str(words) + " and position_embedding " +
+                  shape_str(c.input(3).shape) + " should have two dims");
+  if (c.has(1) != c.has(4)) return c.fail("segment_ids and segment_embedding are given together");
+  SITU_RETURN_IF_ERROR(emit(c, 0, c.input(2).type, {ids[0], ids[1], words[1]}));
+  SITU_RETURN_IF_ERROR(emit(c, 1, DType::kI32, {ids[0]}));
+  return emit(c, 2, c.input(2).type, {ids[0], ids[1], words[1]});
+}
+
+// com.microsoft.Attention without past: input [B,S,C], weights [C, Q + K + V], bias? [Q + K + V], mask_index?, past?,
+// attention_bias? -> [B,S,V] and K and V, one behind the other, [2,B,H,S,D]. qkv_hidden_sizes says the three widths, of
+// which Q and K are equal; else they are thirds.
 Status infer_self_attention(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "input"));
   SITU_RETURN_IF_ERROR(c.need(1, "weights"));
   const int64_t heads = c.node.attr_int("num_heads", 0);
   const Shape &x = c.input(0).shape, &w = c.input(1).shape;
-  for (size_t i = 3; i < c.in.size(); ++i)
-    if (c.has(i)) return c.fail("only input, weights and bias are supported, input " + std::to_string(i) + " is given");
+  for (const size_t i : {size_t{4}, size_t{6}})
+    if (c.has(i)) return c.fail("a past is not supported, input " + std::to_string(i) + " is given");
   if (c.node.attr_int("do_rotary", 0) != 0 || c.node.attr_int("past_present_share_buffer", 0) != 0)
     return c.fail("do_rotary and past_present_share_buffer are not supported");
-  if (x.size() != 3 || w.size() != 2 || !w[1].is_const() || heads <= 0 || w[1].value() % (3 * heads) != 0 ||
-      x[2] != w[0])
+  if (x.size() != 3 || w.size() != 2 || !w[1].is_const() || heads <= 0 || x[2] != w[0])
     return c.fail("input " + shape_str(x) + " and weights " + shape_str(w) + " with num_heads " +
-                  std::to_string(heads) + " should be [batch, sequence, C] and [C, 3 * num_heads * size]");
-  for (const int64_t part : c.node.attr_ints("qkv_hidden_sizes"))
-    if (part != w[1].value() / 3)
-      return c.fail("qkv_hidden_sizes " + std::to_string(part) + " is not a third of " + w[1].str() +
-                    " columns: Q, K and V of different widths are not supported");
-  const int64_t size = w[1].value() / (3 * heads);
-  c.set(0, c.input(0).type, {x[0], x[1], Dim(heads * size)});
-  if (c.out.size() > 1) c.set(1, c.input(0).type, {Dim(2), x[0], Dim(heads), x[1], Dim(size)});
+                  std::to_string(heads) + " should be [batch, sequence, C] and [C, columns of Q, K and V]");
+  std::vector<int64_t> parts = c.node.attr_ints("qkv_hidden_sizes");
+  if (parts.empty()) parts.assign(3, w[1].value() / 3);
+  const bool fit = parts.size() == 3 && parts[0] == parts[1] && parts[0] > 0 && parts[2] > 0 && parts[0] % heads == 0 &&
+                   parts[2] % heads == 0 && parts[0] + parts[1] + parts[2] == w[1].value();
+  if (!fit)
+    return c.fail("weights " + shape_str(w) + " with num_heads " + std::to_string(heads) +
+                  " should have as many columns for Q as for K, and then those of V, each a multiple of the heads");
+  c.set(0, c.input(0).type, {x[0], x[1], Dim(parts[2])});
+  if (c.out.size() > 1 && parts[0] != parts[2]) return c.fail("K and V of different widths have no common output");
+  if (c.out.size() > 1) c.set(1, c.input(0).type, {Dim(2), x[0], Dim(heads), x[1], Dim(parts[0] / heads)});
   return Status::ok();
 }
 

@@ -295,6 +295,7 @@ class Binder {
       *keep = false;
       return bind_kept_logits(v);
     }
+    if (names_token_types(name) && is_integer(info.type) && context_.texts) return bind_types_of_tokens(v);
     if (names_token_types(name) && is_integer(info.type) && context_.names.rows.empty()) {
       *keep = false;
       return bind_token_types(v);
@@ -314,6 +315,10 @@ class Binder {
       else if (i == 0 && !shape[i].is_const())
         shape[i] = Dim(1);
     graph_.values[v].info.shape = shape;
+    if (context_.texts && axis >= 0 && shape_is_const(shape)) {  // a past of no rows
+      *keep = false;
+      return make_filled(v, shape, false);
+    }
     context_.binding.inputs[v] = InputRole::kState;
     return Status::ok();
   }
@@ -398,14 +403,29 @@ class Binder {
     return false;
   }
 
-  // [tokens], [1, tokens] or [1, past + tokens]: zeros.
-  Status bind_token_types(ValueId v) {
+  // [tokens] or [1, tokens], which the host writes.
+  Status bind_types_of_tokens(ValueId v) {
+    SITU_RETURN_IF_ERROR(check_token_types(v));
+    Shape& shape = graph_.values[v].info.shape;
+    shape = Shape(shape.size(), Dim(1));
+    shape.back() = tokens();
+    context_.binding.inputs[v] = InputRole::kTokenTypes;
+    return Status::ok();
+  }
+  Status check_token_types(ValueId v) const {
     const ValueInfo& info = graph_.values[v].info;
     const size_t rank = info.shape.size();
     if (rank < 1 || rank > 2 || (rank == 2 && info.shape[0].is_const() && info.shape[0] != Dim(1)))
       return Status::error(describe("input '" + graph_.values[v].name + "' " +
                                     shape_str(info.shape, &graph_.symbol_names()) +
                                     " is not a type for each token: that is [tokens] or [1, tokens]"));
+    return Status::ok();
+  }
+  // [tokens], [1, tokens] or [1, past + tokens]: zeros.
+  Status bind_token_types(ValueId v) {
+    SITU_RETURN_IF_ERROR(check_token_types(v));
+    const ValueInfo& info = graph_.values[v].info;
+    const size_t rank = info.shape.size();
     Shape shape(rank, Dim(1));
     shape.back() = info.shape.back();
     if (!shape.back().is_const()) shape.back() = names_all_tokens(shape.back()) ? past() + tokens() : tokens();

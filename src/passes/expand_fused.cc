@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "passes/builder.h"
+#include "passes/expand_einsum.h"
 #include "passes/probe.h"
 
 namespace situ {
@@ -23,7 +24,8 @@ class Expander {
       SITU_RETURN_IF_ERROR(expand(n, &expanded));
       if (!expanded) builder_.keep(std::move(n));
     }
-    return builder_.finish();
+    SITU_RETURN_IF_ERROR(builder_.finish());
+    return check_masks();
   }
 
  private:
@@ -73,6 +75,7 @@ class Expander {
                                       {"", "Attention", 3},
                                       {"", "RotaryEmbedding", 3},
                                       {"", "InstanceNormalization", 3},
+                                      {"", "Einsum", 1},
                                       {"", "Sum", 1},
                                       {"", "Max", 1},
                                       {"", "Min", 1},
@@ -98,6 +101,7 @@ class Expander {
       if (n.op == "GroupQueryAttention") return group_query_attention(n);
       if (n.op == "MultiHeadAttention") return multi_head_attention(n);
       if (n.op == "Attention") return self_attention(n);
+      if (n.op == "EmbedLayerNormalization") return embed_norm(n);
       if (n.op == "RotaryEmbedding" || n.op == "MRotaryEmbedding") return rotary_embedding(n, 2, 3, 1);
       if (n.op == "SkipSimplifiedLayerNormalization") return skip_norm(n, true);
       if (n.op == "SkipLayerNormalization") return skip_norm(n, false);
@@ -109,6 +113,7 @@ class Expander {
     if (n.domain.empty()) {
       if (n.op == "Attention") return attention(n);
       if (n.op == "RotaryEmbedding") return rotary_embedding(n, 1, 2, 3);
+      if (n.op == "Einsum") return expand_einsum(graph_, builder_, n);
       if (n.op == "InstanceNormalization") return instance_norm(n);
       if (n.op == "Dropout" && n.has_output(1)) return fail(n, "output mask is read, which is not supported");
       if (n.op == "Concat" && n.in.size() == 1) return variadic(n);
@@ -285,7 +290,7 @@ class Expander {
     ValueId q = n.in[0], k = n.in[1], v = n.in[2];
     if (n.attr_int("unidirectional", 0) != 0)
       SITU_RETURN_IF_ERROR(check_own_keys(n, shape(q)[1], shape(k)[shape(k).size() == 3 ? 1 : 2]));
-    if (n.has_input(4)) return fail(n, "operand key_padding_mask is not supported yet");
+    if (n.has_input(4)) masks_.push_back({n.label(), n.in[4]});
     if (n.has_input(8) || n.has_input(9))
       return fail(n, "operands past_sequence_length and cache_indirection are not supported yet");
     if (n.has_output(3)) return fail(n, "output qk is not supported");
@@ -316,15 +321,18 @@ class Expander {
   // com.microsoft.Attention: Q, K and V are one product of the input.
   Status self_attention(const Node& n) {
     const int64_t heads = heads_ = kv_heads_ = n.attr_int("num_heads", 0);
-    const int64_t width = shape(n.in[1])[1].value() / 3;
-    head_size_ = width / heads;
+    std::vector<int64_t> widths = n.attr_ints("qkv_hidden_sizes");
+    if (widths.empty()) widths.assign(3, shape(n.in[1])[1].value() / 3);
+    head_size_ = widths[0] / heads;
+    if (n.has_input(3)) masks_.push_back({n.label(), n.in[3]});
     ValueId all = builder_.op("MatMul", {n.in[0], n.in[1]});
     if (n.has_input(2)) all = builder_.op("Add", {all, n.in[2]});
     ValueId parts[3];
-    for (int64_t i = 0; i < 3; ++i) {
-      const ValueId from = builder_.constant_i64({i * width}), to = builder_.constant_i64({(i + 1) * width}),
+    for (int64_t i = 0, begin = 0; i < 3; begin += widths[static_cast<size_t>(i++)]) {
+      const int64_t width = widths[static_cast<size_t>(i)];
+      const ValueId from = builder_.constant_i64({begin}), to = builder_.constant_i64({begin + width}),
                     axis = builder_.constant_i64({2});
-      parts[i] = builder_.split_heads(builder_.op("Slice", {all, from, to, axis}), heads, head_size_);
+      parts[i] = builder_.split_heads(builder_.op("Slice", {all, from, to, axis}), heads, width / heads);
     }
     if (n.has_output(1)) {
       const ValueId front = builder_.constant_i64({0});
@@ -335,8 +343,55 @@ class Expander {
     AttentionSpec spec;
     spec.scale = n.attr_float("scale", 0);
     spec.causal = n.attr_int("unidirectional", 0) != 0;
-    const ValueId y = attend(parts[0], parts[1], parts[2], kNoValue, kNoValue, spec);
-    builder_.merge_heads(y, width, n.out[0]);
+    const ValueId y = attend(parts[0], parts[1], parts[2], operand(n, 5), kNoValue, spec);
+    builder_.merge_heads(y, widths[2], n.out[0]);
+    return Status::ok();
+  }
+
+  // com.microsoft.EmbedLayerNormalization(ids, types?, words, positions' table, types' table?, gamma, beta, mask?,
+  // positions?): the norm of the sum of three rows.
+  Status embed_norm(const Node& n) {
+    ValueId sum = builder_.op("Gather", {n.in[2], n.in[0]});
+    const ValueId position = builder_.op("Gather", {n.in[3], n.has_input(8) ? n.in[8] : positions()});
+    sum = builder_.op("Add", {sum, position});
+    if (n.has_input(1)) {
+      const ValueId type = builder_.op("Gather", {n.in[4], n.in[1]});
+      sum = builder_.op("Add", {sum, type});
+    }
+    if (n.has_output(2)) builder_.last().out[0] = sum = n.out[2];
+    builder_.op("LayerNormalization", {sum, n.in[5], n.in[6]}, n.out[0]);
+    builder_.last().set_float("epsilon", n.attr_float("epsilon", 1e-12f));
+    builder_.last().set_int("axis", -1);
+    if (!n.has_output(1)) return Status::ok();
+    if (!n.has_input(7)) return fail(n, "output mask_index without a mask is not supported");
+    const ValueId axis = builder_.constant_i64({1});
+    builder_.op("ReduceSum", {n.in[7], axis}, n.out[1]);
+    builder_.last().set_int("keepdims", 0);
+    return Status::ok();
+  }
+
+  // Masks of fused attention are those of padding, of which there is none: a length for each text, or a number for each
+  // key that is not 0. One that hides anything is no such mask.
+  Status check_masks() {
+    if (masks_.empty()) return Status::ok();
+    SITU_RETURN_IF_ERROR(infer_shapes(context_));
+    Prober prober(graph_, context_.binding, context_.evaluator);
+    const int64_t tokens = context_.probe_tokens(), past = context_.probe_past();
+    for (const auto& [node, mask] : masks_) {
+      const auto wrong = [&](const std::string& why) {
+        return Status::error(node + ": mask '" + graph_.values[mask].name + "' " + why +
+                             ": masks that hide more than padding are not supported");
+      };
+      const Tensor& constant = graph_.values[mask].constant;
+      const Result<Tensor> shown = constant.present() ? constant : prober.host_value(mask, tokens, past);
+      if (!shown.is_ok()) return wrong("cannot be told before a step: " + shown.status().message());
+      if (dtype_is_float(shown->type())) return wrong("is of floats");
+      const std::vector<int64_t> numbers = shown->to_i64();
+      const bool lengths = shown->rank() == 1;
+      if (lengths ? numbers != std::vector<int64_t>{tokens + past} && numbers != std::vector<int64_t>{tokens + past, 0}
+                  : std::count(numbers.begin(), numbers.end(), 0) != 0)
+        return wrong("hides a key of " + std::to_string(tokens + past));
+    }
     return Status::ok();
   }
 
@@ -581,6 +636,7 @@ class Expander {
 
   PassContext& context_;
   Graph& graph_;
+  std::vector<std::pair<std::string, ValueId>> masks_;  // of fused attention: the node, and what it takes
   Builder builder_;
   int64_t head_size_ = 0, heads_ = 0, kv_heads_ = 0;
   const Node* current_ = nullptr;  // that is being expanded

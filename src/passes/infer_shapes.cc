@@ -58,6 +58,7 @@ bool foldable(const PassContext& context, const Node& node, const std::vector<Va
   const Graph& graph = context.graph;
   if (node.def->placement == Placement::kControl || node.in.empty() || node.computed_in_place) return false;
   const bool view = node.def->placement == Placement::kView;
+  if (node.def->placement == Placement::kCompute && !node.def->prepare) return false;  // is written out first
   int64_t out_bytes = 0;
   for (ValueId v : node.in) {
     if (v == kNoValue) continue;

@@ -37,6 +37,7 @@ struct StatePair {
 // What each input is fed with.
 enum class InputRole {
   kTokenIds,    // [1, S] token ids
+  kTokenTypes,  // [1, S] or [S]: of which of a pair of texts each token is
   kPositions,   // P .. P + S - 1 along the last axis, repeated along others
   kState,       // a past tensor
   kRotaryRows,  // [1, 1, S, C], of the tokens' positions
@@ -111,6 +112,7 @@ struct PassContext {
   bool encoder = false;                    // the graph writes the sources; it has no past and no logits
   std::vector<SourceRows> sources;         // that the graph writes (as outputs) or reads (as inputs)
   std::set<std::string> fed;               // inputs of an encoder that the caller gives as tensors
+  bool texts = false;                      // an encoder of whole texts, with types of tokens, and without a past
   Dim source_length = Dim::symbol(kSymE);  // of the mask that a decoder takes of its source
   // Set by infer_shapes when it stopped at an If, whose outputs are not known before it is inlined.
   bool at_control = false;
@@ -235,6 +237,9 @@ struct TokenOrder {
   int64_t reach = 0;  // of `recurrence`: what it computes may be another in steps beyond so many tokens
 };
 TokenOrder token_order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context);
+// Of an encoder of whole texts: `mixing` tells a decoder, whose tokens see no later ones. Where one_sequence is empty
+// several texts may share a step: what computes across tokens is called for one text after the other.
+TokenOrder text_order(const Graph& graph, const Binding& binding, Evaluator& evaluator, int64_t context);
 // SITU_DISABLE_PASSES names `name` or all.
 bool pass_disabled(const std::string& name);
 // It names passes that can be switched off: a misspelt one would switch nothing off.

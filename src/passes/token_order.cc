@@ -24,12 +24,14 @@ constexpr int64_t kMostElements = 1 << 18;  // tokens * keys of the other steps
 
 class Order {
  public:
-  Order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context)
+  Order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context,
+        bool texts = false)
       : graph_(graph),
         binding_(binding),
         prober_(graph, binding, evaluator),
         users_(graph.users()),
         first_(phase == Phase::kFirst),
+        texts_(texts),
         context_(context) {}
 
   TokenOrder run() {
@@ -64,7 +66,34 @@ class Order {
     return order;
   }
 
+  TokenOrder run_texts() {
+    TokenOrder order;
+    order.by_sequence.assign(graph_.nodes.size(), 0);
+    for (const Node& n : graph_.nodes)
+      if (n.is("Softmax")) accept_attention(n);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& n = graph_.nodes[i];
+      const bool known = std::none_of(n.out.begin(), n.out.end(), [&](ValueId v) { return data(v); }),
+                 accepted = accepted_.count(static_cast<int>(i)) != 0, across = !accepted && mixes(n);
+      if (across && order.mixing.empty()) order.mixing = n.label();
+      order.by_sequence[i] = across || accepted || n.is("Attention", "situ") || n.is("CausalConv", "situ") ||
+                             (known ? follows_sequence(n) : reads_of_one_text(n));
+      if (order.one_sequence.empty() && !known && loses_tokens(n))
+        order.one_sequence = n.label() + " picks tokens of its step";
+    }
+    return order;
+  }
+
  private:
+  // Whether data is joined with what is another one for each text: a table of positions, as long as the text.
+  bool reads_of_one_text(const Node& n) const {
+    return std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) {
+      if (v == kNoValue || data(v)) return false;
+      const auto& content = graph_.values[v].info.content;
+      return of_one_sequence_.count(v) != 0 || (content && std::any_of(content->begin(), content->end(), many));
+    });
+  }
+
   // Whether what is known on the host is another one for each sequence of a step, not one for all of them. Called for
   // nodes in order.
   bool follows_sequence(const Node& n) {
@@ -82,6 +111,7 @@ class Order {
     return follows;
   }
 
+  bool is_keys(const Dim& d) const { return d.depends_on(kSymP) || (texts_ && many(d)); }
   const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
   bool data(ValueId v) const { return v != kNoValue && !prober_.known(v) && graph_.values[v].info.ranked; }
   static bool many(const Dim& d) { return d.depends_on(kSymS); }
@@ -93,7 +123,7 @@ class Order {
     if (scores == kNoValue || !data(scores)) return;
     const int64_t rank = static_cast<int64_t>(shape(softmax.in[0]).size()),
                   axis = softmax.attr_int("axis", softmax.opset < 13 ? 1 : -1);
-    if ((axis != -1 && axis != rank - 1) || shape(scores).empty() || !shape(scores).back().depends_on(kSymP)) return;
+    if ((axis != -1 && axis != rank - 1) || shape(scores).empty() || !is_keys(shape(scores).back())) return;
     const auto cone = prober_.cone(softmax.in[0], scores, kMaxConeNodes);
     if (!cone) return;
     std::vector<ValueId> rules;
@@ -466,6 +496,7 @@ class Order {
   Prober prober_;
   std::vector<std::vector<std::pair<int, int>>> users_;
   bool first_;  // the graph holds for steps without past
+  bool texts_;  // it is of whole texts
   int64_t context_;
   std::set<int> accepted_;
   std::set<ValueId> of_one_sequence_;
@@ -474,6 +505,10 @@ class Order {
 };
 
 }  // namespace
+
+TokenOrder text_order(const Graph& graph, const Binding& binding, Evaluator& evaluator, int64_t context) {
+  return Order(graph, binding, evaluator, Phase::kFirst, context, true).run_texts();
+}
 
 TokenOrder token_order(const Graph& graph, const Binding& binding, Evaluator& evaluator, Phase phase, int64_t context) {
   if (phase == Phase::kDecode) return {"", {}, "one token has no later one"};

@@ -1,4 +1,4 @@
-#include "situ/inspect.h"
+#include "situ/tools.h"
 
 #include <algorithm>
 #include <map>
@@ -130,6 +130,7 @@ OrderedJson describe(const Model::Impl& m, int64_t budget) {
 
 Result<std::string> inspect(Model& model, int64_t memory) {
   const Model::Impl& m = impl_of(model);
+  SITU_RETURN_IF_ERROR(m.check_generates());
   if (!m.in_place)
     return Status::error(Code::kInvalidArgument, m.folder.model_file.string() + ": the naive mode places nothing");
   return or_out_of_memory([&]() -> Result<std::string> {

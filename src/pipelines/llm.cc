@@ -327,7 +327,10 @@ Result<Session> Session::fork() const {
   });
 }
 
-Result<Session> Model::Impl::new_session() { return Session(std::make_unique<Session::Impl>(this)); }
+Result<Session> Model::Impl::new_session() {
+  SITU_RETURN_IF_ERROR(check_generates());
+  return Session(std::make_unique<Session::Impl>(this));
+}
 
 Result<Generation> Model::Impl::wait_for(std::unique_ptr<Decoding> decoding) const {
   return scheduler->submit_part(std::move(decoding), {.follows_flag = true})->result();
@@ -366,6 +369,13 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
                                                      " tokens is more than " + std::to_string(kMaxContext));
   // Before what takes long.
   SITU_RETURN_IF_ERROR(load_tokenizer(*impl).or_code(Code::kBadFile));
+  impl->loaded = options;
+  if (is_for_embeddings(impl->folder, impl->files.decoder.graph)) {
+    SITU_RETURN_IF_ERROR(impl->load_embedder());
+    impl->runtime->scheduler().add(*impl);
+    impl->load_ms = ms_since(start);
+    return Model(std::move(impl));
+  }
   if (!options.draft.empty())
     if (const Result<ModelFolder> draft = open_model_folder(options.draft); !draft.is_ok())
       return draft.status().or_code(Code::kBadFile).with_context("the draft");
@@ -497,59 +507,6 @@ Result<std::vector<int64_t>> Model::encode_chat(const std::vector<Message>& mess
   if (!prompt.is_ok()) return prompt.status().or_code(Code::kInvalidArgument);
   return with_code(impl_->tokenizer->encode(*prompt, false),
                    Code::kInvalidArgument);  // the template writes the special tokens itself
-}
-
-LedgerReading Model::ledger() const {
-  const Ledger l = impl_->between_steps([&] { return impl_->Served::ledger(); });
-  return {l.computed, l.copied, l.packed};
-}
-
-Stats Model::stats() const { return impl_->scheduler->stats(*impl_); }
-
-Status Model::record(Trace* trace) {
-  if (!impl_->in_place)
-    return Status::error(Code::kInvalidArgument, "a trace records placed programs; the naive mode has none");
-  return impl_->between_steps([&] {
-    impl_->in_place->set_trace(trace);
-    return Status::ok();
-  });
-}
-
-void Model::finish_saving() {
-  if (impl_->in_place) impl_->in_place->finish_saving();
-}
-
-void Model::reset_ledger() {
-  impl_->between_steps([&] {
-    impl_->Served::ledger() = Ledger{};
-    return true;
-  });
-}
-
-ModelFacts Model::facts() const {
-  ModelFacts f;
-  f.file = impl_->folder.model_file.string();
-  impl_->files.each([&](const ImportedModel& m) {
-    for (const auto& mapped : m.files) f.mapped_files.push_back(mapped->path);
-  });
-  f.isa = kernels().isa;
-  f.mode = impl_->in_place ? "in-place" : "naive";
-  f.vocabulary = impl_->vocabulary;
-  f.context_length = impl_->context_length;
-  f.weight_bytes = impl_->files.weight_bytes();
-  f.load_ms = impl_->load_ms;
-  if (impl_->in_place) {
-    f.threads = impl_->in_place->threads();
-    f.computed_bytes = impl_->in_place->computed_bytes();
-    f.arena_bytes = impl_->in_place->arena_bytes();
-    f.state_bytes_per_token = impl_->in_place->states().bytes_per_slot();
-    f.slots = impl_->in_place->states().capacity();
-    f.kernel_calls_per_token = impl_->in_place->kernel_calls();
-    f.one_sequence = impl_->in_place->one_sequence();
-    f.packed_bytes = impl_->in_place->packs().packed_bytes;
-    f.mapped_packed_bytes = impl_->in_place->packs().mapped_bytes;
-  }
-  return f;
 }
 
 }  // namespace situ

@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 
+#include "base/out_of_memory.h"
+#include "pipelines/embedder.h"
 #include "pipelines/grammar_cache.h"
 #include "pipelines/model_folder.h"
 #include "requests/runtime.h"
@@ -32,6 +34,9 @@ struct Model::Impl : Served {
   std::optional<Tokenizer> text_tokenizer;
   std::unique_ptr<Model> draft_model;  // or null
   int64_t source_vocabulary = 0;       // rows of the table that the encoder's ids index; 0: not known
+  // Refers to folder, files and tokenizer. Of a model that generates: made when embeddings are first asked for.
+  std::unique_ptr<Embedder> embedder;
+  LoadOptions loaded;  // as Model::load was asked
   double load_ms = 0;
   GrammarCache grammars;
 
@@ -50,6 +55,22 @@ struct Model::Impl : Served {
   std::string no_chat_template() const {
     return tokenizer ? where + ": the model has no chat template" : folder.no_tokenizer;
   }
+  bool generates() const { return in_place || naive; }
+  // The error of a model that gives embeddings alone.
+  Status check_generates() const;
+  Result<Embedder*> embeds();
+  // What `work` makes of the embedder, between two steps.
+  template <typename Work>
+  auto embedded(Work&& work) -> decltype(work(std::declval<Embedder&>())) {
+    using Made = decltype(work(std::declval<Embedder&>()));
+    return between_steps([&] {
+      return or_out_of_memory([&]() -> Made {
+        const Result<Embedder*> made = embeds();
+        return made.is_ok() ? work(**made) : Made(made.status());
+      });
+    });
+  }
+  Status load_embedder();
   const Compiled& compiled() const { return in_place ? in_place->compiled() : naive->compiled(); }
   bool encoder_takes_ids() const;
   // Refuses ids that the encoder's table has no row for.

@@ -201,6 +201,8 @@ Status put(const GraphFiles& files, const char* graph, fs::path* to) {
   return file.status();
 }
 
+Status no_decoder(const ModelFolder& m);
+
 // A merged decoder is preferred to a pair, which holds its weights twice.
 Status find_encoder_decoder(const GraphFiles& files, ModelFolder* m) {
   SITU_RETURN_IF_ERROR(put(files, "encoder_model", &m->encoder_file));
@@ -209,8 +211,18 @@ Status find_encoder_decoder(const GraphFiles& files, ModelFolder* m) {
     SITU_RETURN_IF_ERROR(put(files, "decoder_with_past_model", &m->model_file));
     return files.has("decoder_model") ? put(files, "decoder_model", &m->first_file) : Status::ok();
   }
+  // Perhaps an encoder that gives embeddings: what config.json says of it is read later.
+  if (std::none_of(files.all().begin(), files.all().end(),
+                   [](const auto& graph) { return graph.first.rfind("decoder", 0) == 0; })) {
+    std::swap(m->model_file, m->encoder_file);
+    return Status::ok();
+  }
+  return no_decoder(*m);
+}
+
+Status no_decoder(const ModelFolder& m) {
   return Status::error(Code::kNotFound,
-                       m->folder.string() + ": encoder_model.onnx has no decoder with a cache beside it " +
+                       m.folder.string() + ": encoder_model.onnx has no decoder with a cache beside it " +
                            "(decoder_model_merged.onnx, or decoder_model.onnx and decoder_with_past_model.onnx)");
 }
 
@@ -276,6 +288,9 @@ Result<ModelFolder> open_model_folder(const fs::path& path, const std::vector<st
     m.folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   }
   SITU_RETURN_IF_ERROR(read_transformers(&m));
+  if (m.generation.encoder_decoder && m.encoder_file.empty() && graph_of(m.model_file) == "encoder_model" &&
+      fs::is_directory(path, error) && !there(m.folder / "modules.json"))
+    return no_decoder(m);
   if (m.generation.encoder_decoder && m.encoder_file.empty() &&
       m.model_file.filename().string().rfind("decoder_", 0) == 0)
     return Status::error(Code::kNotFound, m.folder.string() +

@@ -188,6 +188,7 @@ Result<Generation> Ticket::result() { return impl_->job->result(); }
 
 Result<Ticket> Model::submit(Request request) {
   return or_out_of_memory([&]() -> Result<Ticket> {
+    SITU_RETURN_IF_ERROR(impl_->check_generates());
     Result<Start> start = start_of(*impl_, request.prompt);
     if (!start.is_ok()) return start.status();
     Result<std::unique_ptr<Decoding>> decoding =
@@ -207,6 +208,7 @@ Result<Generation> Model::generate(std::span<const int64_t> prompt, const Genera
 Result<Generation> Model::generate(const Prompt& prompt, const GenerateOptions& options,
                                    const TokenCallback& on_token) {
   return or_out_of_memory([&]() -> Result<Generation> {
+    SITU_RETURN_IF_ERROR(impl_->check_generates());
     Result<Start> start = start_of(*impl_, prompt);
     if (!start.is_ok()) return start.status();
     Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(*start), options, nullptr);
@@ -237,6 +239,7 @@ Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int6
 Result<std::vector<Generation>> Model::generate(std::span<const Prompt> prompts, const GenerateOptions& options,
                                                 const BatchCallback& on_token) {
   return or_out_of_memory([&]() -> Result<std::vector<Generation>> {
+    SITU_RETURN_IF_ERROR(impl_->check_generates());
     std::vector<Start> starts;
     const Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
     for (size_t i = 0; i < prompts.size(); ++i) {  // before anybody is answered

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "python/attended.h"
+#include "python/embed.h"
 #include "python/images.h"
 #include "python/options.h"
 #include "python/results.h"
@@ -145,6 +146,7 @@ Ids encode_chat(ModelHandle& self, const std::vector<std::pair<std::string, std:
 
 void bind_model(nb::module_& m) {
   nb::class_<ModelHandle> model(m, "Model", "The C++ model. situ.Model is what to use.");
+  bind_embed(model);
   bind_images(model, m);
   model
       .def("generate", &generate, "prompt"_a, "options"_a, "images"_a = nb::none(),

@@ -18,7 +18,7 @@ class Tokenizer;
 struct Strand;
 
 struct Served {
-  std::unique_ptr<InPlaceEngine> in_place;  // exactly one of the two
+  std::unique_ptr<InPlaceEngine> in_place;  // exactly one of the two, or neither: the model gives embeddings alone
   std::unique_ptr<NaiveEngine> naive;
   std::string file, where;  // of the decoder, and its folder: for errors
   int64_t vocabulary = 0;
@@ -34,8 +34,10 @@ struct Served {
   const Tokenizer* tokenizer = nullptr;  // null: ids only
   Served* draft = nullptr;               // a smaller model that guesses; null: none
 
-  Ledger& ledger() { return in_place ? in_place->ledger() : naive->ledger(); }
-  bool has_encoder() const { return in_place ? in_place->encoder() != nullptr : naive->has_encoder(); }
+  Ledger* other_ledger = nullptr;  // of a model that has neither engine, and gives embeddings alone
+
+  Ledger& ledger() { return in_place ? in_place->ledger() : naive ? naive->ledger() : *other_ledger; }
+  bool has_encoder() const { return in_place ? in_place->encoder() != nullptr : naive && naive->has_encoder(); }
   // Whether steps take several sequences, prompts too, and give several rows of each.
   bool together() const { return in_place && in_place->one_sequence().empty(); }
   // Most tokens of one sequence in a step whose logits are wanted, and of all of them; most sequences of a step.

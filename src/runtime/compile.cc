@@ -111,6 +111,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   context.encoder = use.encoder;
   context.sources = use.sources;
   context.fed = use.fed;
+  context.texts = use.texts;
   context.source_length = use.source_length;
   context.packs = packs;
   context.kv_type = options.kv_type;
@@ -138,6 +139,13 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   }
   if ((!literal || c.binding.mask.unsure) && !use.encoder)
     c.order = token_order(c.graph, c.binding, evaluator, use.phase, limit);
+  if (use.texts) {
+    c.order = text_order(c.graph, c.binding, evaluator, limit);
+    c.found = std::move(context.found);
+    c.packed_bytes = evaluator.ledger().packed;
+    c.context = length;
+    return c;
+  }
   // Ones, if its rows are keys'; a row for each query would have to hide the later ones.
   if (c.binding.mask.unsure && !c.order.mixing.empty())
     return Status::error("input '" + imported.values[c.binding.mask.value].name + "' " +

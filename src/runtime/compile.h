@@ -97,7 +97,8 @@ struct GraphUse {
   std::vector<SourceRows> sources;         // that it writes or reads
   std::set<std::string> fed;               // inputs of an encoder that the caller gives as tensors
   Dim source_length = Dim::symbol(kSymE);  // of the mask that a decoder takes of its source
-  std::string rows = {};                   // of an encoder of media: its one output, which the caller places
+  std::string rows = {};                   // of an encoder of media or texts: its one output, which the caller places
+  bool texts = false;                      // an encoder of whole texts (PassContext::texts)
 };
 // Runs the passes on a copy of the imported graph. Weights are packed into `packs`; null: literally, for the naive
 // mode. Where tables or caches hold fewer tokens than context_of(), it is compiled for as many; a context that was

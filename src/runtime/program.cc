@@ -320,6 +320,17 @@ void Program::write_content(std::byte* at, const ValueInfo& info, const SymbolVa
   }
 }
 
+namespace {
+
+// Of a token of the segment, in a row of the input.
+int64_t input_of(const Segment& s, InputRole role, int64_t row, int64_t token) {
+  if (role == InputRole::kTokenIds) return s.tokens[token];
+  if (role == InputRole::kTokenTypes) return s.types ? s.types[token] : 0;
+  return s.position_of(row, token);
+}
+
+}  // namespace
+
 // The host's part of a step: ids, positions and the integers that shape arithmetic left to kernels.
 void Program::write_inputs(const StepInput& input, Ledger& ledger) {
   for (const Root& r : plan_.io) {
@@ -345,7 +356,7 @@ void Program::write_inputs(const StepInput& input, Ledger& ledger) {
     for (int64_t row = 0, i = 0; row < rows; ++row)
       for (const Segment& s : input.segments)
         for (int64_t j = 0; j < s.count; ++j, ledger.computed += dtype_bytes(info.type))
-          write_integer(at, info.type, i++, role->second == InputRole::kTokenIds ? s.tokens[j] : s.position_of(row, j));
+          write_integer(at, info.type, i++, input_of(s, role->second, row, j));
   }
   if (!several()) return;
   for (const ViewTable::Part& part : std::span(parts_).first(input.segments.size()))

@@ -30,6 +30,7 @@ struct Regions {
 // Consecutive tokens of one sequence, whose slots are consecutive too.
 struct Segment {
   const int64_t* tokens = nullptr;
+  const int64_t* types = nullptr;  // of the tokens, where the graph takes them; null: zeros
   int64_t count = 0;
   int64_t past = 0;
   int64_t write_slot = 0;

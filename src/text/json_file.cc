@@ -81,7 +81,7 @@ Result<Json> parse_json(const std::string& text, const std::string& name) {
   }
 }
 
-Result<Json> read_json_object(const fs::path& file) {
+static Result<Json> read_json(const fs::path& file) {
   const std::string start = file.string() + ": cannot be read as a configuration: ";
   std::error_code error;
   const auto size = fs::file_size(file, error);
@@ -94,9 +94,20 @@ Result<Json> read_json_object(const fs::path& file) {
   if (!in) return Status::error(start + std::strerror(errno));
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   if (is_lfs_pointer(text)) return lfs_pointer_error(file);
-  Result<Json> json = parse_json(text, file.string());
+  return parse_json(text, file.string());
+}
+
+Result<Json> read_json_object(const fs::path& file) {
+  Result<Json> json = read_json(file);
   if (json.is_ok() && !json->is_object())
     return Status::error(file.string() + ": not a JSON object but " + json->type_name());
+  return json;
+}
+
+Result<Json> read_json_array(const fs::path& file) {
+  Result<Json> json = read_json(file);
+  if (json.is_ok() && !json->is_array())
+    return Status::error(file.string() + ": not a JSON array but " + json->type_name());
   return json;
 }
 

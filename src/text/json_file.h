@@ -17,6 +17,9 @@ Result<nlohmann::json> parse_json(const std::string& text, const std::string& na
 // Error: as above; the file cannot be read, has more than 32 MiB, or holds something else than an object.
 Result<nlohmann::json> read_json_object(const std::filesystem::path& file);
 
+// The same of a file that holds an array.
+Result<nlohmann::json> read_json_array(const std::filesystem::path& file);
+
 // A value as JSON, for messages: its first 100 bytes.
 std::string shown(const nlohmann::json& value);
 

@@ -25,19 +25,34 @@ class JsonTokenizer : public TokenizerModel {
       : handle_(handle), slow_(std::move(slow)) {}
 
   Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, const Stop& stop) const override {
-    using Space = SlowTokenizer::Space;
-    std::string spaced;
-    if (slow_.space == Space::kAlways || (slow_.space == Space::kUnlessThere && !text.empty() && !begins_blank(text)))
-      text = spaced = ' ' + std::string(text);
+    const std::string spaced = with_space(text);
     Ids ids;
     OwnedText error;
     const situ_text_stop when = stop.for_call();
-    if (situ_text_encode(handle_.get(), text.data(), text.size(), add_special_tokens, &when, &ids, error.get()) != 0)
+    if (situ_text_encode(handle_.get(), spaced.data(), spaced.size(), add_special_tokens, &when, &ids, error.get()) !=
+        0)
       return stop.status(error);
     std::vector<int64_t> result(ids.data, ids.data + ids.size);
-    if (slow_.nothing >= 0 && std::find(result.begin(), result.end(), slow_.nothing) != result.end())
-      return Status::error("encode: vocab.json has no token for '" + unspelled(std::string(text)) +
-                           "', and no unknown token");
+    SITU_RETURN_IF_ERROR(check_spelled(result, spaced));
+    return result;
+  }
+
+  Result<EncodedTexts> encode_texts(std::span<const std::string_view> texts, int64_t most, bool cut_left,
+                                    const Stop& stop) const override {
+    std::vector<std::string> spaced;
+    for (const std::string_view text : texts) spaced.push_back(with_space(text));
+    std::vector<situ_text_piece> pieces;
+    for (const std::string& text : spaced) pieces.push_back({text.data(), text.size()});
+    Ids ids, types;
+    EncodedTexts result;
+    OwnedText error;
+    const situ_text_stop when = stop.for_call();
+    if (situ_text_encode_texts(handle_.get(), pieces.data(), pieces.size(), static_cast<size_t>(most), cut_left, &when,
+                               &ids, &types, &result.cut, error.get()) != 0)
+      return stop.status(error);
+    result.ids.assign(ids.data, ids.data + ids.size);
+    result.types.assign(types.data, types.data + types.size);
+    for (const std::string& text : spaced) SITU_RETURN_IF_ERROR(check_spelled(result.ids, text));
     return result;
   }
 
@@ -84,6 +99,19 @@ class JsonTokenizer : public TokenizerModel {
 
  private:
   static bool is_narrow(int64_t id) { return id >= 0 && id <= std::numeric_limits<uint32_t>::max(); }
+
+  // The text as the class gives it to its model.
+  std::string with_space(std::string_view text) const {
+    using Space = SlowTokenizer::Space;
+    const bool space =
+        slow_.space == Space::kAlways || (slow_.space == Space::kUnlessThere && !text.empty() && !begins_blank(text));
+    return (space ? " " : "") + std::string(text);
+  }
+
+  Status check_spelled(const std::vector<int64_t>& ids, const std::string& text) const {
+    if (slow_.nothing < 0 || std::find(ids.begin(), ids.end(), slow_.nothing) == ids.end()) return Status::ok();
+    return Status::error("encode: vocab.json has no token for '" + unspelled(text) + "', and no unknown token");
+  }
 
   static bool begins_blank(std::string_view text) {
     return std::string_view(" \t\n\v\f\r").find(text[0]) != std::string_view::npos;

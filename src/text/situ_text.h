@@ -45,6 +45,9 @@ void situ_text_free_ids(situ_text_ids* ids);
 int situ_text_check_utf8(const char* text, size_t text_size, const char* what, size_t what_size,
                          situ_text_string* error);
 
+/* In small letters, as str.lower of Python. */
+int situ_text_lower(const char* text, size_t text_size, situ_text_string* out, situ_text_string* error);
+
 /* Reads a tokenizer.json. One that could make unbounded text or ids of a short text is refused here or in the call. Its
  * padding and truncation settings are left out of account, as in transformers. Time (12 s of CPU) and memory (208 MiB
  * and 12 bytes a byte of the file; 512 bytes more for a piece of Unigram) are bounded; an allocation that fails is an
@@ -60,6 +63,18 @@ void situ_text_tokenizer_free(situ_text_tokenizer* tokenizer);
  * (3 s of CPU and 20 us a byte) and memory are bounded as above, also within one search of a regular expression. */
 int situ_text_encode(const situ_text_tokenizer* tokenizer, const char* text, size_t text_size, bool add_special_tokens,
                      const situ_text_stop* stop, situ_text_ids* out, situ_text_string* error);
+
+typedef struct {
+  const char* data;
+  size_t size;
+} situ_text_piece;
+
+/* The ids of one text or of a pair, with the file's special tokens, and of which text each id is (token types). More
+ * than `most` ids (0: any number) are cut to as many, special ones left alone: of a pair the longer text first, at the
+ * end, or (cut_left) at the beginning, as transformers' truncation "longest_first" does. */
+int situ_text_encode_texts(const situ_text_tokenizer* tokenizer, const situ_text_piece* texts, size_t count,
+                           size_t most, bool cut_left, const situ_text_stop* stop, situ_text_ids* out,
+                           situ_text_ids* types, bool* cut, situ_text_string* error);
 
 /* Ids that the vocabulary does not have give no text. Bytes that are no UTF-8 give U+FFFD. */
 int situ_text_decode(const situ_text_tokenizer* tokenizer, const uint32_t* ids, size_t count, bool skip_special_tokens,

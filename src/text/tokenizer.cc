@@ -1,5 +1,6 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/lfs_pointer.h"
@@ -15,6 +16,12 @@ Status check_utf8(std::string_view text, std::string_view what) {
   OwnedText error;
   const bool good = situ_text_check_utf8(text.data(), text.size(), what.data(), what.size(), error.get()) == 0;
   return good ? Status::ok() : error.status();
+}
+
+Result<std::string> lower_text(std::string_view text) {
+  OwnedText lower, error;
+  if (situ_text_lower(text.data(), text.size(), lower.get(), error.get()) != 0) return error.status();
+  return lower.str();
 }
 
 namespace {
@@ -76,11 +83,11 @@ Result<Tokenizer> Tokenizer::load(const fs::path& folder) {
 Status Tokenizer::resolve_ends() {
   if (language_layout(config_.tokenizer_class, config_.legacy_behaviour)) {
     const Result<TranslationTokens> tokens = translation_tokens(*this, std::nullopt, std::nullopt);
-    if (tokens.is_ok()) ends_ = Ends{tokens->prefix, tokens->suffix};
+    if (tokens.is_ok()) ends_ = TextEnds{tokens->prefix, tokens->suffix};
     return Status::ok();  // a vocabulary without languages has texts without them
   }
   if (!config_.ends) return Status::ok();
-  Ends ends;
+  TextEnds ends;
   const auto resolve = [&](bool wanted, const char* name, std::vector<int64_t>& ids) {
     const std::optional<std::string> token = special_token(name);
     if (!wanted || !token) return Status::ok();
@@ -103,6 +110,64 @@ Result<std::vector<int64_t>> Tokenizer::encode(std::string_view text, bool add_s
   ids->insert(ids->begin(), ends_->first.begin(), ends_->first.end());
   ids->insert(ids->end(), ends_->last.begin(), ends_->last.end());
   return ids;
+}
+
+Result<EncodedTexts> Tokenizer::encode_texts(std::span<const std::string_view> texts, int64_t most) const {
+  const Stop when(interrupt_);
+  if (!ends_) return model_->encode_texts(texts, most, config_.cuts_left, when);
+  std::vector<std::vector<int64_t>> plain;
+  for (const std::string_view text : texts) {
+    Result<std::vector<int64_t>> ids = model_->encode(text, false, when);
+    if (!ids.is_ok()) return ids.status();
+    plain.push_back(std::move(*ids));
+  }
+  return join_texts(std::move(plain), *ends_, most, config_.cuts_left);
+}
+
+Result<EncodedTexts> TokenizerModel::encode_texts(std::span<const std::string_view> texts, int64_t most, bool cut_left,
+                                                  const Stop& stop) const {
+  const Result<std::vector<int64_t>> nothing = encode("", true, stop);
+  if (!nothing.is_ok()) return nothing.status();
+  std::vector<std::vector<int64_t>> plain;
+  for (const std::string_view text : texts) {
+    Result<std::vector<int64_t>> ids = encode(text, false, stop);
+    if (!ids.is_ok()) return ids.status();
+    plain.push_back(std::move(*ids));
+  }
+  return join_texts(std::move(plain), {{}, *nothing}, most, cut_left);
+}
+
+Result<EncodedTexts> join_texts(std::vector<std::vector<int64_t>> texts, const TextEnds& ends, int64_t most,
+                                bool cut_left) {
+  const int64_t added = std::ssize(texts) * (std::ssize(ends.first) + std::ssize(ends.last)), room = most - added;
+  if (most > 0 && room < 0)
+    return Status::error("encode: at most " + std::to_string(most) + " tokens, and " + std::to_string(added) +
+                         " are added to every text");
+  EncodedTexts joined;
+  int64_t all = 0;
+  for (const auto& ids : texts) all += std::ssize(ids);
+  joined.cut = most > 0 && all > room;
+  std::vector<int64_t> kept;
+  for (const auto& ids : texts) kept.push_back(std::ssize(ids));
+  if (joined.cut && texts.size() == 1) kept[0] = room;
+  if (joined.cut && texts.size() == 2) {
+    // The longer one is cut down to what the shorter one leaves, and no further than to half of the room.
+    const size_t longer = kept[0] > kept[1] ? 0 : 1;
+    int64_t &more = kept[longer], &less = kept[1 - longer];
+    more = std::max(less, room - less);
+    if (more + less > room) {
+      less = room / 2;
+      more = room - less;
+    }
+  }
+  for (size_t t = 0; t < texts.size(); ++t) {
+    const auto begin = cut_left ? texts[t].end() - kept[t] : texts[t].begin();
+    joined.ids.insert(joined.ids.end(), ends.first.begin(), ends.first.end());
+    joined.ids.insert(joined.ids.end(), begin, begin + kept[t]);
+    joined.ids.insert(joined.ids.end(), ends.last.begin(), ends.last.end());
+    joined.types.resize(joined.ids.size(), static_cast<int64_t>(t));
+  }
+  return joined;
 }
 
 Result<std::string> Tokenizer::decode(std::span<const int64_t> ids, bool skip_special_tokens) const {

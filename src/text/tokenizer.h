@@ -20,6 +20,9 @@ namespace situ {
 // Error: names `what` and the first byte that is wrong.
 Status check_utf8(std::string_view text, std::string_view what);
 
+// In small letters, as str.lower of Python. Error: the text is not UTF-8.
+Result<std::string> lower_text(std::string_view text);
+
 struct ChatMessage {
   std::string role;     // "system", "user", "assistant", ...
   std::string content;  // UTF-8
@@ -45,6 +48,11 @@ class Tokenizer {
   // regular expression gives up or takes too long; a tokenizer.json whose rules could make far more of the text than it
   // has bytes.
   Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens) const;
+
+  // What an encoder reads of one text, or of a pair, with special tokens. More than `most` tokens (0: any number) are
+  // cut as transformers' truncation "longest_first" does: of a pair the longer text first, on the side that
+  // tokenizer_config.json names. Errors: as above; `most` is less than the special tokens.
+  Result<EncodedTexts> encode_texts(std::span<const std::string_view> texts, int64_t most) const;
 
   // Ids that the vocabulary does not have give no text (exports pad the vocabulary); a negative id is an error.
   Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens) const;
@@ -82,11 +90,7 @@ class Tokenizer {
   std::unique_ptr<TokenizerModel> model_;
   TokenizerConfig config_;
   const std::atomic<bool>* interrupt_ = nullptr;
-  // Added around a text in place of what the model adds.
-  struct Ends {
-    std::vector<int64_t> first, last;
-  };
-  std::optional<Ends> ends_;
+  std::optional<TextEnds> ends_;  // added around a text in place of what the model adds
 };
 
 }  // namespace situ

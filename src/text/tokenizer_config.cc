@@ -1,5 +1,6 @@
 #include "text/tokenizer_config.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -105,6 +106,19 @@ std::string class_of(const json& tokenizer_config, const json& model_config) {
   return name;
 }
 
+// transformers writes 10^30 where nothing bounds a text.
+int64_t max_length_of(const json& config) {
+  constexpr double kNoBound = 1e9;
+  const auto it = config.find("model_max_length");
+  if (it == config.end() || !it->is_number() || !(it->get<double>() >= 1) || it->get<double>() > kNoBound) return 0;
+  return static_cast<int64_t>(it->get<double>());
+}
+
+bool names_token_type_ids(const json& config) {
+  const auto it = config.find("model_input_names");
+  return it == config.end() || !it->is_array() || std::find(it->begin(), it->end(), "token_type_ids") != it->end();
+}
+
 // The classes whose post-processor transformers builds from the configuration. Others keep the one of tokenizer.json:
 // Whisper's configuration, say, has add_bos_token: false although its tokenizer.json adds <|startoftranscript|>.
 bool ends_follow_config(const json& config) {
@@ -175,6 +189,9 @@ Result<TokenizerConfig> TokenizerConfig::load(const std::filesystem::path& folde
   config.separate_vocabs = flag("separate_vocabs");
   if (main.value().contains("add_prefix_space") && main.value()["add_prefix_space"].is_boolean())
     config.add_prefix_space = flag("add_prefix_space");
+  config.cuts_left = text_of(main.value(), "truncation_side") == "left";
+  config.model_max_length = max_length_of(main.value());
+  config.has_token_types = names_token_type_ids(main.value());
   config.tokenizer_class = class_of(main.value(), json::object());
   if (config.tokenizer_class.empty()) {
     Result<json> model = read_object(folder / "config.json");

@@ -38,6 +38,10 @@ struct TokenizerConfig {
   bool legacy_behaviour = false;  // of NLLB
   bool separate_vocabs = false;   // of Marian: target_vocab.json too
   std::optional<bool> add_prefix_space;
+  // -- of encoders of whole texts
+  bool cuts_left = false;        // truncation_side: long texts lose their beginning
+  int64_t model_max_length = 0;  // tokens of the longest text; 0: not said
+  bool has_token_types = true;   // model_input_names, where they are given, have token_type_ids
 
   struct ChatTemplate {
     std::string source, file;  // what it is, and where that stands

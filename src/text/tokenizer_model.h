@@ -20,6 +20,18 @@ namespace situ {
 
 class Stop;
 
+// What an encoder reads of one text or of two.
+struct EncodedTexts {
+  std::vector<int64_t> ids, types;  // types: of which text each token is
+  bool cut = false;                 // there were more tokens than were wanted
+};
+// Ids of one text or of two, joined with `ends` around each; cut as transformers does by "longest_first".
+struct TextEnds {
+  std::vector<int64_t> first, last;
+};
+Result<EncodedTexts> join_texts(std::vector<std::vector<int64_t>> texts, const TextEnds& ends, int64_t most,
+                                bool cut_left);
+
 // The functions are those of Tokenizer, and `stop` says when the caller does not wait any more; const ones may be
 // called by any number of threads at once.
 class TokenizerModel {
@@ -27,6 +39,9 @@ class TokenizerModel {
   virtual ~TokenizerModel() = default;
   virtual Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens,
                                               const Stop& stop) const = 0;
+  // What Tokenizer::encode_texts is, with the model's own special tokens.
+  virtual Result<EncodedTexts> encode_texts(std::span<const std::string_view> texts, int64_t most, bool cut_left,
+                                            const Stop& stop) const;
   virtual Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens,
                                      const Stop& stop) const = 0;
   virtual std::optional<int64_t> token_to_id(std::string_view token) const = 0;

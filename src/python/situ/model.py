@@ -6,6 +6,7 @@ import contextlib
 import json
 import operator
 import os
+import warnings
 import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from numbers import Integral
@@ -188,6 +189,41 @@ class Model:
         """
         return Perplexity(**self._model.perplexity(self._ids(text, chat=False), context, stride))
 
+    def embed(
+        self,
+        texts: str | Sequence[str] | Sequence[Ids],
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+    ) -> NDArray[np.float32]:
+        """Embeddings, float32 [texts, numbers], or [numbers] of one text: what sentence-transformers' encode gives, by the
+        files of the folder (docs/embeddings.md). Token ids are taken as they are.
+
+        prompt, prompt_name: what stands in front of every text, or which of the folder's prompts; default: the one that
+            the folder names.
+
+        A text that is too long is cut, with a warning. Raises SituError: no text, a text without tokens, a prompt that is
+        not there, a model without hidden states.
+        """
+        if isinstance(texts, str):
+            return self.embed([texts], prompt=prompt, prompt_name=prompt_name)[0]
+        if all(isinstance(text, str) for text in texts):
+            return _rows(self._model.embed([_text(cast(str, text)) for text in texts], prompt, prompt_name))
+        if prompt is not None or prompt_name is not None:
+            raise TypeError("a prompt stands in front of texts, not of token ids")
+        return _rows(self._model.embed_ids([_token_ids(cast(Ids, ids)) for ids in texts]))
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """Scores of pairs of texts by a cross-encoder, float32 [pairs], or [pairs, labels] where it has several: what
+        CrossEncoder.predict of sentence-transformers gives. Raises SituError as embed does.
+        """
+        try:
+            both = [(_text(first), _text(second)) for first, second in pairs]
+        except ValueError:
+            raise TypeError("score() wants pairs of texts") from None
+        rows = _rows(self._model.score(both))
+        return rows[:, 0] if rows.shape[1] == 1 else rows
+
     def transcribe(self, audio: Audio, **options: Unpack[SpeechOptions]) -> Transcription:
         """The segments of a recording, for models of Whisper's kind: a lazy iterator of Segment.
 
@@ -274,6 +310,13 @@ class Model:
         if chat:
             raise TypeError("chat=True takes text; token ids are a prompt already")
         return _token_ids(prompt)
+
+
+def _rows(made: tuple[NDArray[np.float32], list[str]]) -> NDArray[np.float32]:
+    rows, notes = made
+    for note in notes:
+        warnings.warn(note, stacklevel=3)
+    return rows
 
 
 def _token_ids(ids: Ids) -> list[int]:

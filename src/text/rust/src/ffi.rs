@@ -115,3 +115,12 @@ pub unsafe extern "C" fn situ_text_check_utf8(
 ) -> i32 {
     guarded(error, || utf8(text, text_size, utf8(what, what_size, "the name of a text")?).map(|_| ()))
 }
+
+/// Safety: the arguments are as `situ_text.h` says.
+#[no_mangle]
+pub unsafe extern "C" fn situ_text_lower(text: *const u8, text_size: usize, out: *mut Text, error: *mut Text) -> i32 {
+    guarded(error, || {
+        put_text(out, utf8(text, text_size, "the text")?.to_lowercase());
+        Ok(())
+    })
+}

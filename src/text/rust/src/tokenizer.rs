@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
+use tokenizers::{truncate_encodings, PostProcessor, TruncationDirection, TruncationParams};
 
 /// The largest `tokenizer.json` that is read. The largest ones in use are below 40 MB.
 const MAX_FILE_BYTES: u64 = 128 << 20;
@@ -39,6 +40,13 @@ impl Tokenizer {
     pub fn is_special(&self, id: u32) -> bool {
         self.special.contains(&id)
     }
+}
+
+/// A text of the caller.
+#[repr(C)]
+pub struct Piece {
+    data: *const u8,
+    size: usize,
 }
 
 fn read(path: &str, most: u64) -> Result<Vec<u8>, String> {
@@ -160,6 +168,76 @@ pub unsafe extern "C" fn situ_text_encode(
         };
         let ids = job::run(limits::text_bounds("the tokenizer", text_size), stop, encode);
         ffi::put_ids(out, ids.map_err(|e| clean("encode", e))?);
+        Ok(())
+    })
+}
+
+/// What an encoder reads of one text or of two: ids, of which text each is, and whether the texts were cut.
+struct EncoderInput {
+    ids: Vec<u32>,
+    types: Vec<u32>,
+    cut: bool,
+}
+
+fn encode_texts(
+    tokenizer: &BoundedTokenizer,
+    (text, second): (String, Option<String>),
+    most: usize,
+    direction: TruncationDirection,
+) -> Result<EncoderInput, String> {
+    let added = tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(second.is_some()));
+    if most > 0 && most < added {
+        return Err(format!("at most {most} tokens, and {added} are added to every text"));
+    }
+    let plain = |text: String| {
+        limits::begin_text(text.len());
+        tokenizer.encode_fast(text, false).map_err(|e| e.to_string())
+    };
+    let (bytes, first) = (text.len() + second.as_ref().map_or(0, String::len), plain(text)?);
+    let second = second.map(plain).transpose()?;
+    let tokens = first.len() + second.as_ref().map_or(0, |e| e.len());
+    let cut = most > 0 && tokens > most - added;
+    let (first, second) = if cut {
+        let params = TruncationParams { max_length: most - added, direction, ..Default::default() };
+        truncate_encodings(first, second, &params).map_err(|e| e.to_string())?
+    } else {
+        (first, second)
+    };
+    limits::begin_text(bytes);
+    let whole = tokenizer.post_process(first, second, true).map_err(|e| e.to_string())?;
+    Ok(EncoderInput { ids: whole.get_ids().to_vec(), types: whole.get_type_ids().to_vec(), cut })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn situ_text_encode_texts(
+    tokenizer: *const Tokenizer,
+    texts: *const Piece,
+    count: usize,
+    most: usize,
+    cut_left: bool,
+    stop: *const Stop,
+    out: *mut Ids,
+    types: *mut Ids,
+    cut: *mut bool,
+    error: *mut Text,
+) -> i32 {
+    ffi::guarded(error, || {
+        let texts = ffi::slice(texts, count);
+        let text = |i: usize| ffi::utf8(texts[i].data, texts[i].size, "the text to encode").map(str::to_string);
+        let bytes = texts.iter().map(|text| text.size).sum();
+        let pair = match count {
+            1 => (text(0)?, None),
+            2 => (text(0)?, Some(text(1)?)),
+            _ => return Err(format!("{count} texts, an encoder reads one or two")),
+        };
+        let direction = if cut_left { TruncationDirection::Left } else { TruncationDirection::Right };
+        let tokenizer = (*tokenizer).inner.clone();
+        let encode = move || encode_texts(&tokenizer, pair, most, direction);
+        let input = job::run(limits::text_bounds("the tokenizer", bytes), stop, encode);
+        let input = input.map_err(|e| clean("encode", e))?;
+        ffi::put_ids(out, input.ids);
+        ffi::put_ids(types, input.types);
+        cut.write(input.cut);
         Ok(())
     })
 }

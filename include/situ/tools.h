@@ -1,5 +1,6 @@
-// A record of which thread ran what and when, for `situ run --trace` and the kernel table of `situ bench`.
-// Recording costs two clock readings per kernel call (some 50 ns); a program without a trace pays one branch.
+// For tools: what a model takes and gives, which states it has, where its values live and what could not be placed; and
+// a record of which thread ran what and when, for `situ run --trace` and the kernel table of `situ bench`. Recording
+// costs two clock readings per kernel call (some 50 ns); a program without a trace pays one branch.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,17 @@
 #include "situ/status.h"
 
 namespace situ {
+
+class Model;
+struct LoadOptions;
+
+// One JSON object in UTF-8, as `situ inspect --json` prints it. `memory`: bytes, for the slots that fit them; 0: none
+// given. Waits until packed weights are saved. Error: the naive mode has no placement.
+Result<std::string> inspect(Model& model, int64_t memory = 0);
+
+// The same of a model that Model::load refuses for `reason`, under "unsupported": what its files say of themselves as
+// far as they can be read.
+std::string inspect_refused(const std::string& path, const LoadOptions& options, const std::string& reason);
 
 struct TraceEvent {
   int32_t name = 0;   // Trace::name

@@ -1,0 +1,50 @@
+// Model::embed and Model::score.
+#include "base/out_of_memory.h"
+#include "pipelines/llm.h"
+
+namespace situ {
+
+Status Model::Impl::check_generates() const {
+  if (generates()) return Status::ok();
+  const bool scores = embedder->scores_pairs();
+  return Status::error(Code::kInvalidArgument,
+                       folder.model_file.string() + ": the model " +
+                           (scores ? "scores pairs of texts" : "gives embeddings of texts") +
+                           ", it generates none: situ embed, Model::" + (scores ? "score" : "embed"));
+}
+
+Result<Embedder*> Model::Impl::embeds() {
+  if (embedder) return embedder.get();
+  if (naive)
+    return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": embeddings have no naive mode");
+  Result<std::unique_ptr<Embedder>> made = Embedder::create(folder, files.decoder, text(), loaded, runtime->pool());
+  if (!made.is_ok()) return made.status();
+  embedder = std::move(*made);
+  if (!generates()) other_ledger = &embedder->encoder().ledger();
+  return embedder.get();
+}
+
+Status Model::Impl::load_embedder() {
+  if (loaded.naive)
+    return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": embeddings have no naive mode");
+  const Result<Embedder*> made = embeds();
+  if (made.is_ok()) context_length = (*made)->max_tokens();
+  return made.status();
+}
+
+Result<Embeddings> Model::embed(std::span<const std::string> texts, const EmbedOptions& options) {
+  return impl_->embedded([&](Embedder& e) { return e.embed(texts, options); });
+}
+
+Result<Embeddings> Model::embed(std::span<const std::vector<int64_t>> ids) {
+  return impl_->embedded([&](Embedder& e) { return e.embed(ids); });
+}
+
+Result<PairScores> Model::score(std::span<const TextPair> pairs) {
+  return impl_->embedded([&](Embedder& e) { return e.score(pairs); });
+}
+
+bool Model::generates() const { return impl_->generates(); }
+bool Model::scores_pairs() const { return impl_->embedder && impl_->embedder->scores_pairs(); }
+
+}  // namespace situ

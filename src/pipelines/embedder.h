@@ -1,0 +1,79 @@
+// Texts to embeddings, and pairs of texts to scores: folder, tokenizer, encoder, pooling and what follows it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pipelines/model_folder.h"
+#include "pipelines/sentence_files.h"
+#include "runtime/text_encoder.h"
+#include "situ/embed.h"
+#include "situ/load_options.h"
+#include "text/tokenizer.h"
+
+namespace situ {
+
+// What a graph gives for a text.
+enum class EncoderOutput {
+  kNone,
+  kTokens,    // a row for each token: last_hidden_state, token_embeddings
+  kSentence,  // one row: sentence_embedding, pooler_output
+  kLabels,    // logits of a text or a pair: a cross-encoder
+};
+struct TextGraph {
+  EncoderOutput kind = EncoderOutput::kNone;
+  std::string output;       // its name
+  std::string sentence;     // of a graph with rows for tokens: the output that is one row, if there is one
+  bool has_logits = false;  // of each token: it generates
+};
+TextGraph text_graph(const Graph& graph);
+
+// Whether a folder is loaded for embeddings: its one graph gives hidden states or labels, and no logits of tokens.
+bool is_for_embeddings(const ModelFolder& folder, const Graph& graph);
+
+class Embedder {
+ public:
+  // `model`, `folder` and `tokenizer` (or null) must outlive the embedder.
+  static Result<std::unique_ptr<Embedder>> create(const ModelFolder& folder, const ImportedModel& model,
+                                                  const Tokenizer* tokenizer, const LoadOptions& options,
+                                                  std::shared_ptr<ThreadPool> pool);
+
+  // Errors name the text by its number: no tokens, an embedding with NaN. Also: no texts; a prompt of an unknown name;
+  // a model that gives labels.
+  Result<Embeddings> embed(std::span<const std::string> texts, const EmbedOptions& options);
+  // The same of ids as they are, without prompts and special tokens.
+  Result<Embeddings> embed(std::span<const std::vector<int64_t>> ids);
+  // Errors: as above; a model that gives no labels.
+  Result<PairScores> score(std::span<const TextPair> pairs);
+
+  bool scores_pairs() const { return graph_.kind == EncoderOutput::kLabels; }
+  TextEncoder& encoder() { return *encoder_; }
+  int64_t max_tokens() const { return most_; }
+  const SentenceFiles& files() const { return files_; }
+  // "mean", "cls + max"; "" where the graph pools.
+  std::string pooling_text() const;
+
+ private:
+  Embedder(const ModelFolder& folder, const Tokenizer* tokenizer) : folder_(folder), tokenizer_(tokenizer) {}
+  Status choose_output(const TextGraph& graph);
+  Status check_widths();
+  void choose_pooling();
+  Result<std::string> prompt_of(const EmbedOptions& options) const;
+  Result<std::string> prepared(const std::string& text) const;
+  Result<int64_t> prompt_tokens(const std::string& prompt) const;
+  Result<EncodedTexts> tokens_of(std::span<const std::string> texts, size_t number,
+                                 std::vector<std::string>* notes) const;
+  Status run(const std::vector<EncodedTexts>& inputs, int64_t skipped, std::vector<std::vector<float>>* rows);
+
+  const ModelFolder& folder_;
+  const Tokenizer* tokenizer_;
+  SentenceFiles files_;
+  TextGraph graph_;
+  Activation activation_ = Activation::kIdentity;
+  std::unique_ptr<TextEncoder> encoder_;
+  int64_t most_ = 0, dims_ = 0;
+};
+
+}  // namespace situ

@@ -1,0 +1,178 @@
+#include "runtime/text_encoder.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "passes/pack_store.h"
+#include "passes/specialise.h"
+
+namespace situ {
+namespace {
+
+// Programs are planned for a power of two of tokens from this on: longer texts plan anew.
+constexpr int64_t kLeastPlanned = 64;
+
+// Only what the output needs; inputs that nothing reads are left out by bind_inputs.
+Result<Graph> graph_of(const ImportedModel& model, const std::string& output) {
+  Graph graph = model.graph;
+  for (const ValueId v : graph.outputs)
+    if (graph.values[v].name == output) {
+      slice(graph, {v});
+      return graph;
+    }
+  return Status::error("the graph has no output '" + output + "'");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TextEncoder>> TextEncoder::create(const ImportedModel& model, const std::string& output,
+                                                         const EngineOptions& options) {
+  std::unique_ptr<TextEncoder> e(new TextEncoder());
+  e->pool_ = options.pool;
+  const std::vector<PackSource> sources = pack_sources(model);
+  PackCache cache(*e->pool_, sources, {options.pack_cache ? pack_cache_folder() : std::filesystem::path()});
+  PackStore packs(*e->pool_, &cache);
+  for (const PackSource& source : sources) packs.add_file(source.owner);
+  const Result<Graph> graph = graph_of(model, output);
+  if (!graph.is_ok()) return graph.status();
+  GraphUse use{Phase::kFirst, true, {}, {}};
+  use.rows = output;
+  use.texts = true;
+  Result<Compiled> compiled = compile(*graph, options, &packs, use);
+  if (!compiled.is_ok()) return compiled.status();
+  e->compiled_ = std::move(*compiled);
+  if (std::optional<PackSave> save = cache.finish()) e->saver_.save(std::move(*save));
+  const Value& rows = e->compiled_.graph.values[e->compiled_.binding.rows];
+  const Shape& shape = rows.info.shape;
+  Dim count(1);
+  for (size_t i = 0; i + 1 < shape.size(); ++i) count = count * shape[i];
+  e->by_token_ = count == Dim::symbol(kSymS);
+  if (!dtype_is_float(rows.info.type) || shape.empty() || !shape.back().is_const() || shape.back().value() < 1 ||
+      (!e->by_token_ && count != Dim(1)))
+    return Status::error("output '" + output + "' " + dtype_name(rows.info.type) +
+                         shape_str(shape, &e->compiled_.graph.symbol_names()) +
+                         " is no row for each token, and none for the text: floats [1, tokens, width] or [1, width]");
+  if (rows.producer < 0) return Status::error("output '" + output + "' is not computed");
+  e->width_ = shape.back().value();
+  e->chunk_ = std::max<int64_t>(1, options.chunk);
+  e->batch_ = std::max<int64_t>(1, options.batch);
+  e->executor_ = std::make_unique<Executor>(*e->pool_);
+  if (const Status ready = e->prepare(kLeastPlanned); !ready.is_ok()) return ready;
+  return e;
+}
+
+TextEncoder::~TextEncoder() { release(); }
+
+void TextEncoder::release() {
+  program_.reset();
+  if (memory_) munmap(memory_, static_cast<size_t>(bytes_));
+  memory_ = nullptr;
+}
+
+// Plan, memory and program for steps of so many tokens.
+Status TextEncoder::prepare(int64_t tokens) {
+  if (program_ && tokens <= planned_) return Status::ok();
+  planned_ = std::max(tokens, kLeastPlanned);
+  Result<Plan> plan = make_plan(compiled_.graph, compiled_.binding, {planned_, planned_, planned_, planned_});
+  if (!plan.is_ok()) return plan.status();
+#ifndef NDEBUG
+  SITU_RETURN_IF_ERROR(verify_plan(compiled_.graph, compiled_.binding, *plan, {3}));
+#endif
+  release();
+  plan_ = std::move(*plan);
+  bytes_ = plan_.arena_bytes + plan_.io_bytes + 64;
+  void* p = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED)
+    return Status::error(Code::kNoRoom, "a text of " + std::to_string(tokens) + " tokens: cannot reserve " +
+                                            std::to_string(bytes_) + " bytes of activations");
+  memory_ = static_cast<std::byte*>(p);
+  const Regions regions{memory_, memory_ + plan_.arena_bytes, nullptr};
+  Result<std::unique_ptr<Program>> program =
+      Program::create(compiled_.graph, compiled_.binding, plan_, compiled_.order, regions, *executor_);
+  if (!program.is_ok()) return program.status();
+  program_ = std::move(*program);
+
+  rows_ =
+      Tensor::allocate(compiled_.graph.values[compiled_.binding.rows].info.type, {by_token_ ? planned_ : 1, width_});
+  return Status::ok();
+}
+
+// Texts of a step, side by side.
+Status TextEncoder::run_group(std::span<const TextTokens> texts, std::span<const size_t> group, const RowsOf& each) {
+  std::vector<Segment> segments;
+  std::vector<Run> runs(group.size());
+  int64_t tokens = 0;
+  for (size_t i = 0; i < group.size(); ++i) {
+    const TextTokens& text = texts[group[i]];
+    Segment& s = segments.emplace_back();
+    s.tokens = text.ids.data();
+    s.types = text.types.empty() ? nullptr : text.types.data();
+    s.count = std::ssize(text.ids);
+    runs[i] = {tokens, s.count};
+    s.write_slot = tokens;
+    s.runs = &runs[i];
+    s.run_count = 1;
+    s.keys = s.count;
+    s.source_rows = s.count;
+    s.prompt = true;
+    tokens += s.count;
+  }
+  StepInput step{segments};
+  step.wanted = tokens;
+  step.rows = rows_.view().data;
+  SITU_RETURN_IF_ERROR(program_->run(step, ledger_));
+  const int64_t rows = by_token_ ? tokens : 1;
+  const float* at = rows_.view().as<const float>();
+  if (rows_.type() != DType::kF32) {
+    const Tensor made = Tensor::borrow(rows_.type(), {rows, width_}, rows_.view().data, rows_.owner());
+    const std::vector<double> wide = made.to_f64();
+    floats_.assign(wide.begin(), wide.end());
+    at = floats_.data();
+  }
+  for (const size_t i : group) {
+    const size_t numbers = static_cast<size_t>(width_) * (by_token_ ? texts[i].ids.size() : 1);
+    SITU_RETURN_IF_ERROR(each(i, {at, numbers}));
+    at += numbers;
+  }
+  return Status::ok();
+}
+
+Status TextEncoder::run(std::span<const TextTokens> texts, const RowsOf& each) {
+  int64_t longest = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const int64_t tokens = std::ssize(texts[i].ids);
+    if (tokens == 0) return Status::error(Code::kInvalidArgument, "text " + std::to_string(i + 1) + " has no tokens");
+    if (tokens > most_tokens())
+      return Status::error(Code::kContextExceeded, "text " + std::to_string(i + 1) + " has " + std::to_string(tokens) +
+                                                       " tokens; the model takes at most " +
+                                                       std::to_string(most_tokens()));
+    longest = std::max(longest, tokens);
+  }
+  // Long ones first: what a step of several takes is planned for at once.
+  std::vector<size_t> order(texts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return texts[a].ids.size() > texts[b].ids.size(); });
+  const bool one = !compiled_.order.one_sequence.empty();
+  int64_t all = 0;
+  for (const TextTokens& t : texts) all += std::ssize(t.ids);
+  const int64_t wanted = one ? longest : std::max(longest, std::min(all, chunk_));
+  int64_t planned = kLeastPlanned;
+  while (planned < wanted) planned *= 2;
+  SITU_RETURN_IF_ERROR(prepare(planned));
+  for (size_t begin = 0; begin < order.size();) {
+    int64_t tokens = std::ssize(texts[order[begin]].ids);
+    size_t end = begin + 1;
+    while (one_text().empty() && end < order.size() && static_cast<int64_t>(end - begin) < batch_ &&
+           tokens + std::ssize(texts[order[end]].ids) <= std::max(chunk_, longest))
+      tokens += std::ssize(texts[order[end++]].ids);
+    SITU_RETURN_IF_ERROR(run_group(texts, std::span(order).subspan(begin, end - begin), each));
+    begin = end;
+  }
+  return Status::ok();
+}
+
+}  // namespace situ
