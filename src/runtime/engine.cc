@@ -19,6 +19,7 @@ constexpr int64_t kMaxArenaBytes = int64_t{1} << 30;
 constexpr int64_t kMostSlots = int64_t{1} << 30;
 // That the state has room for at most, each with the whole context, where there is memory for them.
 constexpr int64_t kSequences = 2 * kStepSequences;
+constexpr int64_t kKeptContexts = 4;  // tokens of kept prefixes, at most: a process that lives long stays as it is
 constexpr int64_t kFewSequences = 8;  // a step takes them however short memory is
 
 Status too_large(const Plan& plan, const Graph& graph) {
@@ -187,7 +188,8 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
                          "no window: attention that was not recognised reads the state as one block");
   // Beginnings of prompts are those of one source.
   if (one_run) e->states_->space(SpaceKind::kAppend).spread();
-  if (!whole && !one_run && !e->encoder_) e->prefixes_ = std::make_unique<PrefixCache>(*e->states_);
+  if (!whole && !one_run && !e->encoder_)
+    e->prefixes_ = std::make_unique<PrefixCache>(*e->states_, kKeptContexts * capacity);
   e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
   if (std::optional<PackSave> save = cache.finish()) e->saver_.save(std::move(*save));
   return e;

@@ -116,7 +116,7 @@ void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence
     pool_.space(SpaceKind::kWhole).add_reference({known.slot, 1});
   }
   if (pool_.slot_bytes(SpaceKind::kWhole) == 0) grow(root, tokens, sequence);
-  while (tokens_ > pool_.capacity() / 4) drop_oldest();
+  while (tokens_ > most_) drop_oldest();
 }
 
 // The node below `root` where `tokens`, which `sequence` begins with, end.

@@ -3,6 +3,7 @@
 // dropping are index work; no state byte moves.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -26,7 +27,9 @@ struct PrefixTree {
 // keeps a beginning of what it was to keep.
 class PrefixCache {
  public:
-  explicit PrefixCache(StatePool& pool) : pool_(pool) {}
+  // At most a quarter of the slots is kept, and `most` tokens.
+  explicit PrefixCache(StatePool& pool, int64_t most = INT64_MAX)
+      : pool_(pool), most_(std::min(most, pool.capacity() / 4)) {}
   ~PrefixCache();
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
@@ -37,7 +40,7 @@ class PrefixCache {
   Sequence find(std::span<const int64_t> tokens, Tree tree = {});
   // Keeps the slots of the tokens that `sequence` begins with, as far as others do not stand for the same tokens
   // already; none of one that a window has dropped tokens of. Of whole states those that the sequence still knows
-  // after a multiple of `every` tokens. What was used longest ago goes where more than a quarter of all slots is kept.
+  // after a multiple of `every` tokens. What was used longest ago goes where more would be kept than may.
   void keep(std::span<const int64_t> tokens, const Sequence& sequence, Tree tree = {}, int64_t every = 1);
   // Gives up the end of the beginning that was used longest ago. Its slots are free once no sequence holds them. False:
   // nothing is kept. Allocates nothing.
@@ -62,6 +65,7 @@ class PrefixCache {
   void take_out(Node* node);
 
   StatePool& pool_;
+  const int64_t most_;
   std::map<Tree, Node> roots_;
   // A child is always older than its parent, so that the oldest of all is a leaf.
   Node *oldest_ = nullptr, *newest_ = nullptr;

@@ -84,15 +84,14 @@ std::vector<float> run(const Products& products, const Plan& plan, int threads, 
   Sequence sequence(**states);
   const Result<situ::Run> slots = sequence.append(tokens);
   EXPECT_TRUE(slots.is_ok());
-  const Segment segment{ids.data(),
-                        tokens,
-                        0,
-                        slots->first_slot,
-                        0,
-                        1,
-                        sequence.runs().data(),
-                        static_cast<int>(sequence.runs().size()),
-                        sequence.kept()};
+  Segment segment;
+  segment.tokens = ids.data();
+  segment.count = tokens;
+  segment.write_slot = slots->first_slot;
+  segment.write_state = 1;
+  segment.runs = sequence.runs().data();
+  segment.run_count = static_cast<int>(sequence.runs().size());
+  segment.keys = sequence.kept();
   Ledger ledger;
   const Status done = (*program)->run({{&segment, 1}, tokens}, ledger);
   EXPECT_TRUE(done.is_ok()) << done.message();

@@ -29,7 +29,7 @@ SpaceKind space_of(StateRule rule) {
 
 // Room that a sequence has to grow in before it meets another one; small where there are few slots at all.
 Space::Space(int64_t capacity)
-    : capacity_(capacity), free_(capacity), block_(std::clamp<int64_t>(capacity / 64, 1, 256)) {}
+    : capacity_(capacity), free_(capacity), block_(std::clamp<int64_t>(capacity / 64, 1, 64)) {}
 
 int64_t Space::forget_unused() {
   while (!references_.empty() && references_.back() == 0) references_.pop_back();

@@ -2,7 +2,8 @@
 // earlier prompts, each has what it has alone, to the bit.
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <deque>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -197,6 +198,49 @@ TEST_P(Requests, AFullQueueIsBusyAndListsWait) {
   EXPECT_EQ(busy.code(), Code::kBusy) << busy.message();
   const std::vector<Prompt> prompts(40, r.prompt);
   EXPECT_EQ(model.generate(prompts, r.options, nullptr).value().size(), 40u);
+}
+
+// A process that lives long: what it takes does not grow, and no slot is lost.
+TEST(LongLife, ManyRequestsOfRandomLength) {
+  const char* given = std::getenv("SITU_SHARED");
+  const std::filesystem::path path =
+      std::filesystem::path(given ? given : SITU_SHARED_DEFAULT) / "models" / "tiny/llama";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  const char* asked = std::getenv("SITU_LONG_LIFE");
+  const int64_t count = asked ? std::atoll(asked) : 20000, early = count / 20;
+  LoadOptions options;
+  options.pack_cache = false;
+  options.threads = 1;
+  Model model = std::move(Model::load(path.string(), options)).value();
+  const int64_t free = free_slots(model);
+  const auto resident = [] {
+    std::ifstream status("/proc/self/statm");
+    int64_t all = 0, pages = 0;
+    status >> all >> pages;
+    return pages * 4096;
+  };
+  std::deque<Ticket> running;
+  std::mt19937_64 random(3);
+  int64_t at_early = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    Request r;
+    r.prompt.ids = some_tokens(1 + static_cast<int64_t>(random() % 100), static_cast<int64_t>(random() % 1000));
+    r.options.max_new_tokens = 1 + static_cast<int64_t>(random() % 20);
+    r.options.ignore_eos = true;
+    if (i % 50 == 7) r.options.temperature = 1;
+    running.push_back(model.submit(std::move(r)).value());
+    if (running.size() < 32) continue;
+    if (i % 97 == 0) running.front().cancel();
+    ASSERT_TRUE(running.front().result().is_ok());
+    running.pop_front();
+    if (i == early) at_early = resident();
+  }
+  running.clear();
+  while (model.stats().running > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const int64_t at_end = resident();
+  EXPECT_LE(static_cast<double>(at_end), 1.05 * static_cast<double>(at_early))
+      << at_early << " bytes after " << early << " requests";
+  EXPECT_EQ(free_slots(model) + model.stats().slots_kept, free);
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, Requests,
