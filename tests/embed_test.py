@@ -112,6 +112,35 @@ class EmbedTest(CliTest):
         for name in ("token_embeddings", "hidden_states", "hidden"):
             self.near(self.embed(self.write(name, tiny.encoder(self.weights, output=name)), "the tide")["embeddings"][0], self.rows("the tide").mean(0))
 
+    def test_operators_of_pictures(self):
+        """The first token's row as a picture [1, 3, 2, 2], through pooling, norms and Resize, against their formulas."""
+        w = {"words": RNG.standard_normal((len(tiny.WORDS), tiny.WIDTH)).astype(np.float32), **{n: RNG.random(3).astype(np.float32) + 0.5 for n in ("scale", "bias", "mean", "var")}}
+        x = w["words"][2].astype(np.float64).reshape(1, 3, 2, 2)
+        c = {n: w[n].reshape(1, 3, 1, 1).astype(np.float64) for n in ("scale", "bias", "mean", "var")}
+        normed = lambda v, axes: (v - v.mean(axes, keepdims=True)) / np.sqrt(v.var(axes, keepdims=True) + 1e-5)
+        line = np.array([[1, 0.75, 0.25, 0], [0, 0.25, 0.75, 1]])
+        cases = (("AveragePool", [], {"kernel_shape": [2, 1]}, x.mean(2, keepdims=True)), ("MaxPool", [], {"kernel_shape": [2, 2]}, x.max((2, 3))),
+                 ("GlobalAveragePool", [], {}, x.mean((2, 3))), ("GlobalMaxPool", [], {}, x.max((2, 3))),
+                 ("BatchNormalization", ["scale", "bias", "mean", "var"], {}, (x - c["mean"]) / np.sqrt(c["var"] + 1e-5) * c["scale"] + c["bias"]),
+                 ("GroupNormalization", ["scale", "bias"], {"num_groups": 3}, normed(x, (2, 3)) * c["scale"] + c["bias"]),
+                 ("Resize", ["", "sizes"], {"mode": "linear"}, line.T @ x @ line),
+                 ("Resize", ["", "sizes"], {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, x.repeat(2, 2).repeat(2, 3)))
+        g = tiny.Writer()
+        for name, value in w.items():
+            g.const(name, value, np.float32)
+        g.const("sizes", [1, 3, 4, 4]), g.const("flat", [1, -1]), g.const("first", 0), g.const("picture", [1, 3, 2, 2])
+        g.op("Gather", ["words", "input_ids"], "rows")
+        g.op("Gather", ["rows", "first"], "row", axis=1)
+        g.op("Reshape", ["row", "picture"], "x")
+        for i, (op, more, attributes, _) in enumerate(cases):
+            g.op(op, ["x", *([""] if op == "Resize" else []), *more], f"y{i}", **attributes)
+            g.op("Reshape", [f"y{i}", "flat"], f"z{i}")
+        g.op("Concat", [f"z{i}" for i in range(len(cases))], "sentence_embedding", axis=1)
+        graph = onnx.helper.make_graph(g.nodes, "g", [onnx.helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["b", "s"])],
+                                       [onnx.helper.make_tensor_value_info("sentence_embedding", onnx.TensorProto.FLOAT, ["b", "w"])], g.tensors)
+        folder = self.write("m", onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10))
+        self.near(self.embed(folder, "tide")["embeddings"][0], np.concatenate([want.ravel() for *_, want in cases]))
+
     def test_damaged_files(self):
         pool = ("Pooling", "1_Pooling", tiny.pooling("mean_tokens"), None)
         settings = {"in_features": tiny.WIDTH, "out_features": 3, "bias": False, "activation_function": "torch.nn.modules.linear.Identity"}

@@ -96,6 +96,9 @@ class Others {
           patches(DType::kF32, {1, 64, 8, 8});
       const ConvParams conv{2, 1, {4, 4, 1}, {1, 1, 1}, {0, 0, 0}};
       time(&KernelTable::conv, "conv", "patches", {pixels.view, taps.view}, {patches.view}, &conv);
+      const PoolParams pool{2, {4, 4, 1}, {4, 4, 1}, {1, 1, 1}, {}, {}, true, false};
+      time(&KernelTable::pool, "pool", "mean of 4 x 4", {patches.view}, {Buffer(DType::kF32, {1, 64, 2, 2}).view},
+           &pool);
       Buffer bytes(DType::kU8, shape_of(pixels.view)), byte_taps(DType::kU8, shape_of(taps.view)),
           sums(DType::kI32, shape_of(patches.view)), byte_scale(DType::kF32, {}), byte_zero(DType::kU8, {});
       time(&KernelTable::conv_integer, "conv_integer", "patches", {bytes.view, byte_taps.view}, {sums.view}, &conv);

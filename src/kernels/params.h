@@ -121,6 +121,12 @@ struct ConvParams {
   int64_t groups;
   int64_t strides[3], dilations[3], pads[3];  // pads: in front of each axis
 };
+struct PoolParams {
+  int32_t axes;                                                   // 1 to 3
+  int64_t kernel[3], strides[3], dilations[3], begin[3], end[3];  // begin, end: of the padding
+  bool average;                                                   // else the largest
+  bool count_pad;                                                 // of the average: padding counts as zeros
+};
 struct TopKParams {
   int32_t axis;
   bool largest, sorted;

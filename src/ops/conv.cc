@@ -1,9 +1,8 @@
 // Conv: products of a kernel with what it sees of its operand, along one to three axes.
-#include <array>
-
 #include "kernels/params.h"
 #include "ops/infer.h"
 #include "ops/ops.h"
+#include "ops/window.h"
 
 namespace situ {
 namespace {
@@ -11,67 +10,26 @@ namespace {
 // For what one output sees, beside what the kernels keep in scratch.
 constexpr int64_t kPatchBytes = kScratchBytes * 3 / 4;
 
-// The attributes, with what auto_pad says of the padding. Extents of the axes must be known where it does.
-struct Geometry {
-  int axes = 0;
+struct Geometry : Window {
   int64_t groups = 1;
-  std::array<int64_t, 3> strides{1, 1, 1}, dilations{1, 1, 1}, begin{}, end{};
-  std::vector<int64_t> kernel;
 };
-
-std::string read_list(const Node& node, const char* name, size_t count, int64_t least, int64_t* to) {
-  const std::vector<int64_t> list = node.attr_ints(name);
-  if (list.empty()) return "";
-  if (list.size() != count)
-    return std::string(name) + " has " + std::to_string(list.size()) + " numbers, not " + std::to_string(count);
-  for (size_t i = 0; i < count; ++i) {
-    if (list[i] < least || list[i] > (int64_t{1} << 30)) return std::string(name) + " holds " + std::to_string(list[i]);
-    to[i] = list[i];
-  }
-  return "";
-}
 
 // "": all is well. `x`, `w`: shapes.
 std::string geometry_of(const Node& node, const Shape& x, const Shape& w, Geometry* g) {
   if (x.size() < 3 || x.size() > 5)
     return "x " + shape_str(x) + " has no, or more than 3, axes beside batch and channels";
   if (w.size() != x.size()) return "w " + shape_str(w) + " and x " + shape_str(x) + " differ in rank";
-  g->axes = static_cast<int>(x.size()) - 2;
-  const size_t axes = static_cast<size_t>(g->axes);
   for (size_t i = 0; i < w.size(); ++i)
     if (!w[i].is_const() || w[i].value() <= 0) return "w " + shape_str(w) + " is not of known extents";
-  for (size_t a = 0; a < axes; ++a) g->kernel.push_back(w[2 + a].value());
   g->groups = node.attr_int("group", 1);
   if (g->groups < 1 || w[0].value() % g->groups != 0) return "group is " + std::to_string(g->groups);
   if (!x[1].is_const() || x[1].value() % g->groups != 0 || x[1].value() / g->groups != w[1].value())
     return "x has " + x[1].str() + " channels in " + std::to_string(g->groups) + " groups, w takes " + w[1].str();
   const std::vector<int64_t> kernel = node.attr_ints("kernel_shape");
-  if (!kernel.empty() && kernel != g->kernel) return "kernel_shape is not that of w " + shape_str(w);
-  for (const auto& [name, least, to] :
-       {std::tuple{"strides", int64_t{1}, g->strides.data()}, {"dilations", int64_t{1}, g->dilations.data()}})
-    if (std::string wrong = read_list(node, name, axes, least, to); !wrong.empty()) return wrong;
-  const std::string pad = node.attr_string("auto_pad", "NOTSET");
-  if (pad == "NOTSET") {
-    int64_t pads[6] = {};
-    if (std::string wrong = read_list(node, "pads", 2 * axes, 0, pads); !wrong.empty()) return wrong;
-    for (size_t a = 0; a < axes; ++a) {
-      g->begin[a] = pads[a];
-      g->end[a] = pads[axes + a];
-    }
-  } else if (pad == "SAME_UPPER" || pad == "SAME_LOWER") {
-    for (size_t a = 0; a < axes; ++a) {
-      if (!x[2 + a].is_const())
-        return "auto_pad is " + pad + " and the extents of x " + shape_str(x) + " are not known";
-      const int64_t extent = x[2 + a].value(), out = (extent + g->strides[a] - 1) / g->strides[a],
-                    seen = (g->kernel[a] - 1) * g->dilations[a] + 1,
-                    all = std::max<int64_t>(0, (out - 1) * g->strides[a] + seen - extent);
-      g->begin[a] = pad == "SAME_UPPER" ? all / 2 : all - all / 2;
-      g->end[a] = all - g->begin[a];
-    }
-  } else if (pad != "VALID") {
-    return "auto_pad is '" + pad + "'";
-  }
-  return "";
+  std::vector<int64_t> taps;
+  for (size_t a = 2; a < w.size(); ++a) taps.push_back(w[a].value());
+  if (!kernel.empty() && kernel != taps) return "kernel_shape is not that of w " + shape_str(w);
+  return window_of(node, x, std::move(taps), g);
 }
 
 Status output_shape(InferContext& c, Shape* y) {
@@ -79,12 +37,7 @@ Status output_shape(InferContext& c, Shape* y) {
   Geometry g;
   if (const std::string wrong = geometry_of(c.node, x, w, &g); !wrong.empty()) return c.fail(wrong);
   *y = {x[0], w[0]};
-  for (size_t a = 0; a < g.kernel.size(); ++a) {
-    const Dim room = x[2 + a] + Dim(g.begin[a] + g.end[a] - g.dilations[a] * (g.kernel[a] - 1) - 1);
-    if (room.upper_bound() < 0)
-      return c.fail("axis " + std::to_string(2 + a) + " of x " + shape_str(x) + " is shorter than the kernel");
-    y->push_back(dim_div(room, Dim(g.strides[a])) + Dim(1));
-  }
+  for (size_t a = 0; a < g.kernel.size(); ++a) y->push_back(g.outputs(a, x[2 + a], false));
   return Status::ok();
 }
 

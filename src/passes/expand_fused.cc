@@ -5,6 +5,7 @@
 
 #include "passes/builder.h"
 #include "passes/expand_einsum.h"
+#include "passes/expand_pictures.h"
 #include "passes/probe.h"
 
 namespace situ {
@@ -76,6 +77,11 @@ class Expander {
                                       {"", "RotaryEmbedding", 3},
                                       {"", "InstanceNormalization", 3},
                                       {"", "Einsum", 1},
+                                      {"", "BatchNormalization", 5},
+                                      {"", "GroupNormalization", 3},
+                                      {"", "GlobalAveragePool", 1},
+                                      {"", "GlobalMaxPool", 1},
+                                      {"", "Resize", 1},
                                       {"", "Sum", 1},
                                       {"", "Max", 1},
                                       {"", "Min", 1},
@@ -118,6 +124,7 @@ class Expander {
       if (n.op == "Dropout" && n.has_output(1)) return fail(n, "output mask is read, which is not supported");
       if (n.op == "Concat" && n.in.size() == 1) return variadic(n);
       if ((n.op == "Sum" || n.op == "Max" || n.op == "Min") && n.in.size() != 2) return variadic(n);
+      return expand_pictures(graph_, builder_, n, expanded);
     }
     *expanded = false;
     return Status::ok();

@@ -6,11 +6,14 @@ namespace situ {
 
 Status Model::Impl::check_generates() const {
   if (generates()) return Status::ok();
-  const bool scores = embedder->scores_pairs();
+  const TextGraph graph = text_graph(files.decoder.graph);
+  const bool scores = graph.kind == EncoderOutput::kLabels;
   return Status::error(Code::kInvalidArgument,
-                       folder.model_file.string() + ": the model " +
-                           (scores ? "scores pairs of texts" : "gives embeddings of texts") +
-                           ", it generates none: situ embed, Model::" + (scores ? "score" : "embed"));
+                       folder.model_file.string() +
+                           ": no output holds logits of tokens: the table that token ids index has " +
+                           std::to_string(graph.table_rows) + " rows, and '" + graph.output + "' is for " +
+                           (scores ? "scores of texts and pairs (situ embed --pair, Model::score)"
+                                   : "embeddings (situ embed, Model::embed)"));
 }
 
 Result<Embedder*> Model::Impl::embeds() {
@@ -26,7 +29,7 @@ Result<Embedder*> Model::Impl::embeds() {
 
 Status Model::Impl::load_embedder() {
   if (loaded.naive)
-    return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": embeddings have no naive mode");
+    return Status::error(Code::kInvalidArgument, check_generates().message() + "; these have no naive mode");
   const Result<Embedder*> made = embeds();
   if (made.is_ok()) context_length = (*made)->max_tokens();
   return made.status();

@@ -53,6 +53,7 @@ const char* mode_name(PoolingMode mode) {
 
 TextGraph text_graph(const Graph& graph) {
   TextGraph t;
+  t.table_rows = table_rows(graph);
   std::string encoder, tokens, last_layer, other_tokens, sentence, pooler, other_row, labels;
   for (const ValueId v : graph.outputs) {
     const Value& value = graph.values[v];
@@ -77,7 +78,7 @@ TextGraph text_graph(const Graph& graph) {
     } else if (rank == 3) {
       const Dim& width = value.info.shape[2];
       // As wide as the vocabulary, or nearly: logits.
-      if (width.is_const() && 8 * width.value() < 7 * table_rows(graph)) other_tokens = value.name;
+      if (width.is_const() && 8 * width.value() < 7 * t.table_rows) other_tokens = value.name;
     } else if (rank == 2) {
       other_row = value.name;
     }
@@ -96,7 +97,10 @@ TextGraph text_graph(const Graph& graph) {
     t.kind = kind;
     t.output = *name;
   }
-  if (!labels.empty()) t = {EncoderOutput::kLabels, labels, "", t.has_logits};
+  if (!labels.empty()) {
+    t.kind = EncoderOutput::kLabels;
+    t.output = labels;
+  }
   if (t.kind == EncoderOutput::kTokens) t.sentence = sentence;
   return t;
 }

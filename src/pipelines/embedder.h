@@ -27,6 +27,7 @@ struct TextGraph {
   std::string output;       // its name
   std::string sentence;     // of a graph with rows for tokens: the output that is one row, if there is one
   bool has_logits = false;  // of each token: it generates
+  int64_t table_rows = 0;   // of the largest table that ids or positions index
 };
 TextGraph text_graph(const Graph& graph);
 

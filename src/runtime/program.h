@@ -30,7 +30,6 @@ struct Regions {
 // Consecutive tokens of one sequence, whose slots are consecutive too.
 struct Segment {
   const int64_t* tokens = nullptr;
-  const int64_t* types = nullptr;  // of the tokens, where the graph takes them; null: zeros
   int64_t count = 0;
   int64_t past = 0;
   int64_t write_slot = 0;
@@ -46,6 +45,8 @@ struct Segment {
   int64_t position_stride = 0;
   int64_t position = -1;  // of the first token; -1: as many as are past
   int64_t whole = 0;      // tokens that the sequence will have behind all that it is fed at once; 0: these are the last
+  // -- of a text or a pair of texts
+  const int64_t* types = nullptr;  // of the tokens, where the graph takes them; null: zeros
   bool is_token() const { return count == 1 && !prompt; }
   int64_t position_of(int64_t row, int64_t token) const {
     if (positions) return positions[row % 3 * position_stride + token];

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <thread>
 
 #include "text/test_models.h"
@@ -88,6 +89,39 @@ TEST(Tokenizer, LeavesStoredPaddingAndTruncationOut) {
                       {"pad_token", "!"}};
   model["truncation"] = {{"direction", "Right"}, {"max_length", 1}, {"strategy", "LongestFirst"}, {"stride", 0}};
   EXPECT_EQ(load_or_die(model).encode("hello", false).value(), (Ids{256, 257}));
+}
+
+TEST(Tokenizer, CutsTextsToATokenCount) {
+  const std::string_view text[] = {"abcdef"};
+  const Tokenizer right = load_or_die(testing::byte_level_tokenizer()),
+                  left = load_or_die(testing::byte_level_tokenizer(), {{"truncation_side", "left"}});
+  const EncodedTexts whole = right.encode_texts(text, 7).value();
+  EXPECT_EQ(whole.ids, (Ids{258, 'a', 'b', 'c', 'd', 'e', 'f'}));
+  EXPECT_EQ(whole.types, Ids(7, 0));
+  EXPECT_FALSE(whole.cut);
+  EXPECT_TRUE(right.encode_texts(text, 4).value().cut);
+  EXPECT_EQ(right.encode_texts(text, 4).value().ids, (Ids{258, 'a', 'b', 'c'}));
+  EXPECT_EQ(left.encode_texts(text, 4).value().ids, (Ids{258, 'd', 'e', 'f'}));
+  EXPECT_EQ(right.encode_texts(text, 1).value().ids, Ids{258});
+  EXPECT_EQ(right.encode_texts(text, 0).value().ids.size(), 7u);
+}
+
+TEST(Tokenizer, CutsTheLongerTextOfAPairFirst) {
+  const TextEnds ends{{1}, {2}};
+  const auto joined = [&](size_t a, size_t b, int64_t most, bool left = false) {
+    Ids first(a), second(b);
+    std::iota(first.begin(), first.end(), 10);
+    std::iota(second.begin(), second.end(), 20);
+    return join_texts({first, second}, ends, most, left).value();
+  };
+  EXPECT_EQ(joined(2, 1, 0).ids, (Ids{1, 10, 11, 2, 1, 20, 2}));
+  EXPECT_EQ(joined(2, 1, 0).types, (Ids{0, 0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(joined(5, 2, 8).ids, (Ids{1, 10, 11, 2, 1, 20, 21, 2}));
+  EXPECT_EQ(joined(1, 5, 8, true).ids, (Ids{1, 10, 2, 1, 22, 23, 24, 2}));
+  EXPECT_EQ(joined(5, 5, 9).ids, (Ids{1, 10, 11, 2, 1, 20, 21, 22, 2}));
+  EXPECT_EQ(joined(6, 5, 9).ids, (Ids{1, 10, 11, 12, 2, 1, 20, 21, 2}));
+  EXPECT_EQ(joined(5, 6, 9).ids, (Ids{1, 10, 11, 2, 1, 20, 21, 22, 2}));
+  EXPECT_FALSE(join_texts({{5}}, ends, 1, false).is_ok());
 }
 
 TEST(Tokenizer, BadFilesAreErrors) {
