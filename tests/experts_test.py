@@ -80,6 +80,8 @@ UNFUSED = [
     Mixture("loop, 4 bits", style="index_add", third=True, bits=4, block=16, zeros=True, bias=True),
     Mixture("loop, 8 bits", style="scatter nd", third=True, bits=8, block=32, experts=3),
     Mixture("all", style="all", activation="swiglu", fusion=1, bias=True, attributes=(("activation_alpha", 1.702), ("activation_beta", 1.0), ("swiglu_limit", 1.0), ("normalize_routing_weights", 1))),
+    Mixture("gathered", style="gathered", third=True, bias=True, attributes=(("normalize_routing_weights", 1),)),
+    Mixture("gathered, transposed", style="gathered", stored="transposed", third=True, k=3),
     Mixture("all, two products, inner 48", style="all", third=True, inner=48, attributes=(("normalize_routing_weights", 1),)),
 ]
 
@@ -225,6 +227,8 @@ class Export(tiny_exports.Optimum):
         weights, index = self.op("TopK", self.op("Softmax", scores, axis=-1), self.constant([s.k]), outputs=2, axis=-1)
         if s.attribute("normalize_routing_weights", 0):
             weights = self.op("Div", weights, self.op("ReduceSum", weights, self.constant([-1]), keepdims=1))
+        if s.style == "gathered":
+            return self.gathered(rows, weights, index, i)
         if s.style == "all":
             return self.all_experts(rows, scores, weights, index, i)
         return LOOPS[s.style](self, rows, weights, index, s.k, s.experts, lambda g, e, x: self.expert(x, i, e))
@@ -257,6 +261,26 @@ class Export(tiny_exports.Optimum):
             return self.op("Add", bias, y) if bias else y
         g = product(x, 1)
         return product(self.activated(g, product(x, 3) if self.mixture.third else None), 2)
+
+    def gathered(self, rows, weights, index, i):
+        """A matrix for each row, as a product of batches: [R, N, K] x [R, K, 1], or [R, 1, K] x [R, K, N]."""
+        s, flat = self.mixture, self.op("Reshape", index, self.constant([-1]))
+        def product(x, m):
+            name = f"{i}.fc{m}"
+            if s.stored == "transposed":
+                w = self.op("Gather", self.weight(name, self.experts[i, m].transpose(0, 2, 1)), flat, axis=0)
+                y = self.op("Squeeze", self.op("MatMul", self.op("Unsqueeze", x, self.constant([1])), w), self.constant([1]))
+            else:
+                w = self.op("Gather", self.weight(name, self.experts[i, m]), flat, axis=0)
+                y = self.op("Squeeze", self.op("MatMul", w, self.op("Unsqueeze", x, self.constant([-1]))), self.constant([-1]))
+            return self.op("Add", y, self.op("Gather", self.weight(name + ".bias", self.experts[i, m, "bias"]), flat, axis=0)) if s.bias else y
+        tokens = self.extent(rows, 0)
+        each = self.op("Unsqueeze", self.op("Range", self.constant(0), tokens, self.constant(1)), self.constant([1]))
+        each = self.op("Reshape", self.op("Expand", each, self.shape(tokens, s.k)), self.constant([-1]))
+        x = self.op("Gather", rows, each, axis=0)
+        y = product(self.activated(product(x, 1), product(x, 3) if s.third else None), 2)
+        y = self.op("Mul", y, self.op("Reshape", weights, self.constant([-1, 1])))
+        return self.op("ReduceSum", self.op("Reshape", y, self.shape(tokens, s.k, WIDTH)), self.constant([1]), keepdims=0)
 
     def all_experts(self, rows, scores, weights, index, i):
         s = self.mixture

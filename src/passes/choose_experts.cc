@@ -1,10 +1,12 @@
 // Experts that all compute every row, of which those that a router did not choose are multiplied by 0:
 //   y = sum over e of f_e(x) * R[.., e], R = 0 but for weights at index = TopK(..)
 //     -> y = sum over choices j of f_index[.., j](x) * weights[.., j], products by situ.ExpertMatMul
+// Matrices that are gathered for each row, MatMul(x, Gather(w, index)), are the same products:
+//   MatMul(x [R, 1, K], Gather(w [experts, K, N], index [R])) -> situ.ExpertMatMul(x [R, K], index [R, 1], w)
 // The rows of all experts are one value with an axis of experts in front of the tokens'. How x is repeated for them and
 // where R stands is evaluated on sample steps.
 #include <algorithm>
-#include <set>
+#include <numeric>
 
 #include "ops/op.h"
 #include "passes/builder.h"
@@ -362,9 +364,114 @@ class DenseExperts {
   std::map<ValueId, std::optional<LiftedRows>> lifted_;
 };
 
+// Products of a row and a matrix that is gathered for it.
+class GatheredMatrices {
+ public:
+  explicit GatheredMatrices(PassContext& context) : context_(context), graph_(context.graph), builder_(graph_) {}
+
+  Status run() {
+    const std::vector<Node> nodes = graph_.nodes;
+    int count = 0;
+    for (const Node& n : nodes) {
+      Product p;
+      if (!n.is("MatMul") || (!find(n, 1, &p) && !find(n, 0, &p))) {
+        builder_.keep(n);
+        continue;
+      }
+      ++count;
+      builder_.start(n);
+      const Shape y = shape(n.out[0]);
+      const LiftedRows x{builder_.reshape(p.x, {-1, p.k}), false, {p.k}};
+      ExpertEmitter emit(graph_, builder_, builder_.reshape(p.index, {-1, p.choices}), p.experts);
+      const LiftedRows rows = emit.product(x, kNoValue, {p.weights}, p.k, p.n, p.transposed);
+      builder_.op("Reshape", {rows.value, graph_.add_shape(n.name + "/shape", y)}, n.out[0]);
+    }
+    if (count == 0) return Status::ok();
+    context_.note("experts", "", std::to_string(count) + " products of gathered matrices -> products by expert");
+    SITU_RETURN_IF_ERROR(builder_.finish());
+    graph_.rebuild_links();
+    graph_.remove_dead_nodes();
+    return Status::ok();
+  }
+
+ private:
+  struct Product {
+    ValueId x = kNoValue, index = kNoValue, weights = kNoValue;
+    int64_t experts = 0, k = 0, n = 0, choices = 1;
+    bool transposed = false;
+  };
+  const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
+
+  // Rows [R, K] that are those of tokens, each repeated for every choice of it, are read once: sets x and choices.
+  void find_tokens(Product* p) const {
+    ValueId base = p->x;
+    for (const Node* n = graph_.producer(base); n && n->def; n = graph_.producer(base)) {
+      if (n->def->placement != Placement::kView && !(n->is("Gather") && n->attr_int("axis", 0) == 0)) break;
+      base = n->in[0];
+    }
+    const DType type = graph_.values[base].info.type;
+    if (base == p->x || (type != DType::kF32 && type != DType::kF16)) return;
+    int64_t choices = 0;
+    for (const int64_t tokens : {3, 5}) {
+      RowSample sample(graph_, context_.evaluator, tokens, 0);
+      const Tensor numbers = numbered(type, sample.dims(base));
+      sample.set(base, numbers);
+      const Result<Tensor> found = sample.value(p->x);
+      if (!found.is_ok() || numbers.count() != tokens * p->k || found->count() % numbers.count() != 0) return;
+      const int64_t times = found->count() / numbers.count();
+      const std::vector<double> rows = found->to_f64();
+      for (int64_t i = 0; i < found->count(); ++i)
+        if (rows[static_cast<size_t>(i)] != static_cast<double>(i / p->k / times * p->k + i % p->k)) return;
+      if (times < 2 || (choices > 0 && choices != times)) return;
+      choices = times;
+    }
+    p->x = base;
+    p->choices = choices;
+  }
+
+  // Operand `side` is gathered: [rows.., K, N] on the right, [rows.., N, K] on the left.
+  bool find(const Node& n, size_t side, Product* p) const {
+    ValueId matrices = n.in[side];
+    bool turned = false;
+    if (const Node* turn = graph_.producer(matrices, "Transpose")) {
+      const size_t rank = shape(matrices).size();
+      std::vector<int64_t> perm(rank);
+      std::iota(perm.begin(), perm.end(), 0);
+      if (rank < 3) return false;
+      std::swap(perm[rank - 1], perm[rank - 2]);
+      if (turn->permutation(rank) != perm) return false;
+      turned = true;
+      matrices = turn->in[0];
+    }
+    const Node* gather = graph_.producer(matrices, "Gather");
+    if (!gather || gather->attr_int("axis", 0) != 0 || !graph_.values[gather->in[0]].constant.present()) return false;
+    const Shape &w = shape(gather->in[0]), &index = shape(gather->in[1]), &x = shape(n.in[1 - side]);
+    if (w.size() != 3 || index.empty() || graph_.values[gather->in[1]].info.content || x.size() != index.size() + 2 ||
+        graph_.values[gather->in[1]].constant.present())
+      return false;
+    for (size_t i = 0; i < index.size(); ++i)
+      if (x[i] != index[i]) return false;
+    p->x = n.in[1 - side];
+    p->index = gather->in[1];
+    p->weights = gather->in[0];
+    p->experts = w[0].value();
+    p->transposed = (side == 0) != turned;  // [N, K]
+    p->k = w[p->transposed ? 2 : 1].value();
+    p->n = w[p->transposed ? 1 : 2].value();
+    if (!(side == 1 ? x[x.size() - 2] == Dim(1) : x.back() == Dim(1))) return false;
+    find_tokens(p);
+    return true;
+  }
+
+  PassContext& context_;
+  Graph& graph_;
+  Builder builder_;
+};
+
 }  // namespace
 
 Status choose_experts(PassContext& context) {
+  SITU_RETURN_IF_ERROR(GatheredMatrices(context).run());
   const auto scatters = [](const Node& n) { return n.is("ScatterElements"); };
   if (std::none_of(context.graph.nodes.begin(), context.graph.nodes.end(), scatters)) return Status::ok();
   return DenseExperts(context).run();

@@ -94,6 +94,7 @@ class ExpertPacker {
       context_.packs->release(one);
       if (users_[n.in[i]].size() == 1) context_.packs->let_go(&graph_.values[n.in[i]].constant);
     }
+    context_.evaluator.ledger().packed += all.bytes();
     return all;
   }
   void let_go(const Node& n) {
@@ -119,7 +120,7 @@ class ExpertPacker {
     return Status::ok();
   }
   // [experts, K, N] as [experts, N, K].
-  Tensor columns_first(const Tensor& w) const {
+  Tensor columns_first(const Tensor& w) {
     const int64_t size = dtype_bytes(w.type());
     Tensor turned = Tensor::allocate(w.type(), {experts_ * n_, k_});
     const std::byte* from = w.view().data;

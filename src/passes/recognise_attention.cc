@@ -51,7 +51,7 @@ class Recogniser {
       std::string why;
       if (recognise(graph_.nodes[n], &m, &why))
         found.emplace(m.matmul_out, m);
-      else
+      else if (shape(graph_.nodes[n].in[0]).size() > 2)  // else a router's choice
         context_.note("attention not recognised", graph_.nodes[n].name, why);
     }
     if (!found.empty()) SITU_RETURN_IF_ERROR(rewrite(found));
