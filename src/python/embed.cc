@@ -28,19 +28,19 @@ nb::tuple rows_and_notes(const std::vector<std::vector<float>>& rows, int64_t wi
 nb::tuple embed(ModelHandle& self, const std::vector<std::string>& texts, const std::optional<std::string>& prompt,
                 const std::optional<std::string>& prompt_name) {
   const Embeddings e =
-      value_or_raise(Attended(self).run([&](Model& m) { return m.embed(texts, {prompt, prompt_name}); }));
+      value_or_raise(attended(self, [&](Model& m) { return m.embed(texts, {prompt, prompt_name}); }));
   return rows_and_notes(e.rows, e.dims, e.notes);
 }
 
 nb::tuple embed_ids(ModelHandle& self, const std::vector<std::vector<int64_t>>& ids) {
-  const Embeddings e = value_or_raise(Attended(self).run([&](Model& m) { return m.embed(ids); }));
+  const Embeddings e = value_or_raise(attended(self, [&](Model& m) { return m.embed(ids); }));
   return rows_and_notes(e.rows, e.dims, e.notes);
 }
 
 nb::tuple score(ModelHandle& self, const std::vector<std::pair<std::string, std::string>>& texts) {
   std::vector<TextPair> pairs;
   for (const auto& [first, second] : texts) pairs.push_back({first, second});
-  const PairScores s = value_or_raise(Attended(self).run([&](Model& m) { return m.score(pairs); }));
+  const PairScores s = value_or_raise(attended(self, [&](Model& m) { return m.score(pairs); }));
   return rows_and_notes(s.rows, s.labels, s.notes);
 }
 
