@@ -370,6 +370,24 @@ class ExpertsTest(CliTest):
         self.assertLess(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 10)
         self.assertEqual(json.loads(run.out)["bytes_copied_per_token"], 0)
 
+    def test_refused(self):
+        floats = Mixture("refused", third=True)
+        cases = {
+            "weights_prepacked is 1": replace(floats, bits=4, attributes=(("weights_prepacked", 1),)),
+            "quant_type is 'fp8'": replace(floats, bits=8, attributes=(("quant_type", "fp8"),)),
+            "attribute tensor_parallel is not supported": replace(floats, attributes=(("tensor_parallel", 2),)),
+            "k is 9 of 5 experts": replace(floats, k=9),
+            "without weights of fc3": Mixture("refused", activation="swiglu"),
+        }
+        w = tiny_models.make_weights(DECODER, 1)
+        for number, (what, spec) in enumerate(cases.items()):
+            with self.subTest(what):
+                folder = self.write(replace(spec, name=f"refused {number}"), w, make_experts(spec, 1))
+                run = Run("run", folder, "--prompt-ids", "5,6,7", "-n", 1)
+                self.assertEqual((run.code, run.out), (2, ""), run)
+                self.assertIn(what, run.err)
+                self.assertRegex(run.err, "com.microsoft.Q?MoE '/model/")
+
     def test_an_expert_that_differs(self):
         folder = self.folder / "odd"
         large_experts.write(folder, layers=1, odd=True)
