@@ -319,7 +319,7 @@ class SessionTest(PythonTest):
         self.assertEqual(model.ledger.copied, 0)
 
     def test_prompts_have_the_answers_of_each_alone(self):
-        for options in ({}, {"naive": True}, {"batch": 2, "chunk": 3}):
+        for options in ({}, {"naive": True}, {"slots": 60, "chunk": 3}):
             model = situ.load(self.path, **options)
             prompts = [self.prompt, self.prompt[:2], self.prompt[::-1], self.prompt[:1]]
             for wanted in ({}, {"temperature": 1.3, "seed": 3}, {"beams": 2}):
