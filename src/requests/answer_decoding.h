@@ -67,7 +67,7 @@ class AnswerDecoding : public Decoding {
   const int64_t guesses_;
   const std::optional<uint64_t> seed_;
   bool echo_, prompt_done_ = false, kept_ = false, no_guesses_ = false, begun_ = false;
-  int64_t cached_ = 0, guessed_ = 0, accepted_ = 0, fed_ = 0;
+  int64_t cached_ = 0, guessed_ = 0, accepted_ = 0;
   Status failed_;  // before there was a token
 };
 
