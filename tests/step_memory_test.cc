@@ -113,6 +113,39 @@ TEST_P(StepMemory, EveryAllocationOfAStepFailsInTurn) {
   }
 }
 
+// Of all that a request takes, on either thread: it has an error, or what it has alone, and so has the next one.
+TEST_P(StepMemory, RequestsToo) {
+  Model model = load(small());
+  const Prompt prompt{some_tokens(20, 3), {}, {}};
+  bool failed = false;
+  const auto ask = [&](const GenerateOptions& options, int64_t failing = 0, int64_t count = 0) {
+    testing::fail_allocations(failing, count);
+    const Result<Generation> g = model.generate(prompt, options, nullptr);
+    failed = testing::fail_allocations(0, 0) > 0;
+    return g.is_ok() && g->finish_reason != FinishReason::kError ? g->output_ids : Tokens();
+  };
+  for (const int64_t beams : {1, 2}) {
+    GenerateOptions options;
+    options.max_new_tokens = 4;
+    options.ignore_eos = true;
+    options.beams = beams;
+    const Tokens want = ask(options);
+    ASSERT_EQ(want.size(), 4u);
+    const int64_t free = free_slots(model) + model.stats().slots_kept;
+    int64_t errors = 0;
+    bool more = true;
+    for (int64_t n = 0; more && !HasFailure(); n += n < 200 ? 1 : 7) {
+      const Tokens got = ask(options, n, 1);
+      more = failed;
+      EXPECT_TRUE(got.empty() || got == want) << "allocation " << n;
+      errors += got.empty();
+      EXPECT_EQ(ask(options), want) << "after allocation " << n;
+      EXPECT_EQ(free_slots(model) + model.stats().slots_kept, free) << "allocation " << n;
+    }
+    EXPECT_GT(errors, 0);
+  }
+}
+
 TEST_P(StepMemory, SessionsAndNaiveSteps) {
   LoadOptions options = small();
   for (const bool naive : {false, true}) {

@@ -27,8 +27,7 @@ nb::tuple rows_and_notes(const std::vector<std::vector<float>>& rows, int64_t wi
 
 nb::tuple embed(ModelHandle& self, const std::vector<std::string>& texts, const std::optional<std::string>& prompt,
                 const std::optional<std::string>& prompt_name) {
-  const Embeddings e =
-      value_or_raise(attended(self, [&](Model& m) { return m.embed(texts, {prompt, prompt_name}); }));
+  const Embeddings e = value_or_raise(attended(self, [&](Model& m) { return m.embed(texts, {prompt, prompt_name}); }));
   return rows_and_notes(e.rows, e.dims, e.notes);
 }
 

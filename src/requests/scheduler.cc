@@ -78,12 +78,9 @@ void Scheduler::remove(Served& served) {
 }
 
 Result<std::shared_ptr<Job>> Scheduler::submit(std::unique_ptr<Decoding> decoding, Treatment treatment) {
-  Served& served = decoding->served();
-  const int64_t waiting = served.waiting.fetch_add(1);
-  if (waiting >= served.queue_limit) {
-    served.waiting.fetch_sub(1);
+  const Served& served = decoding->served();
+  if (const int64_t waiting = served.waiting; waiting >= served.queue_limit)
     return Status::error(Code::kBusy, served.file + ": " + std::to_string(waiting) + " requests wait already");
-  }
   return submit_part(std::move(decoding), std::move(treatment));
 }
 
@@ -94,6 +91,7 @@ std::shared_ptr<Job> Scheduler::submit_part(std::unique_ptr<Decoding> decoding, 
   Meeting& m = meet();
   const std::lock_guard held(m.mutex);
   m.submitted.push_back(job);
+  job->decoding->served().waiting.fetch_add(1);
   m.changed.notify_all();
   return job;
 }
@@ -175,7 +173,13 @@ Scheduler::Call* Scheduler::collect(Meeting& m, bool own_thread) {
     }
   }
   while (discarded) discarded = std::move(discarded->next);
-  for (std::shared_ptr<Job>& job : submitted) lane_of(job->decoding->served()).waiting.push_back(std::move(job));
+  for (std::shared_ptr<Job>& job : submitted) try {
+      lane_of(job->decoding->served()).waiting.push_back(job);
+    } catch (const std::bad_alloc&) {
+      job->decoding->served().waiting.fetch_sub(1);
+      job->decoding->release();
+      job->finish(Status::error(Code::kNoRoom, "out of memory"));
+    }
   return calls;
 }
 
@@ -266,11 +270,12 @@ void Scheduler::admit(Lane& lane) {
                           !states.space(SpaceKind::kSource).fits(job->decoding->source_rows())))
         return;
     }
+    lane.running.reserve(lane.running.size() + 1);
     if (!job->decoding->ended() && !begin(lane, job)) return;
     lane.waiting.erase(lane.waiting.begin() + static_cast<int64_t>(chosen));
     served.waiting.fetch_sub(1);
-    lane.policy.admitted(waiting[chosen]);
     lane.running.push_back(job);
+    lane.policy.admitted(waiting[chosen]);
   }
 }
 
@@ -378,6 +383,7 @@ void Scheduler::run(Lane& lane, std::vector<Picked>& group) {
   std::vector<Job*> jobs;
   for (const Picked& p : group) jobs.push_back(p.job);
   stepping(std::move(jobs));
+  parts_.reserve(group.size());  // nothing is allocated between a step and what takes its logits
   const Ledger before = served.ledger();
   const Clock::time_point start = Clock::now();
   int64_t prompt_rows = 0, answer_rows = 0;
@@ -430,14 +436,13 @@ Status Scheduler::run_once(Served& served, std::span<Picked> group) {
     group[i].logits.push_back(logits);
     return Status::ok();
   };
-  const Result<std::vector<Status>> refused =
+  Result<std::vector<Status>> refused =
       or_out_of_memory([&] { return served.step(feeds, row, stay ? nullptr : rows_.data()); });
   if (!refused.is_ok()) return refused.status();
   for (size_t i = 0; i < group.size(); ++i) {
-    const Status& why = (*refused)[i];
+    const Status& why = group[i].refused = std::move((*refused)[i]);
     group[i].fed = why.is_ok();
     group[i].no_room = why.code() == Code::kNoRoom;
-    group[i].refused = why;
     if (!why.is_ok() && !group[i].no_room) group[i].job->decoding->fail(why);
   }
   return Status::ok();
@@ -445,7 +450,8 @@ Status Scheduler::run_once(Served& served, std::span<Picked> group) {
 
 // Each decoding takes its rows, those of several at the same time.
 void Scheduler::take(std::span<Picked> group) {
-  std::vector<std::pair<size_t, size_t>> parts;  // [first, last) of one job
+  std::vector<std::pair<size_t, size_t>>& parts = parts_;
+  parts.clear();
   for (size_t i = 0; i < group.size(); ++i) {
     if (parts.empty() || group[parts.back().first].job != group[i].job) parts.emplace_back(i, i);
     parts.back().second = i + 1;
@@ -505,7 +511,11 @@ void Scheduler::settle(Lane& lane) {
       job->prompt_done = Clock::now();
       job->figures.prompt_ms += std::chrono::duration<double, std::milli>(job->prompt_done - job->prompt_begun).count();
     }
-    if (!decoding.ended() && decoding.has_news()) job->deliver(decoding.take_news());
+    try {
+      if (!decoding.ended() && decoding.has_news()) job->deliver(decoding.take_news());
+    } catch (const std::bad_alloc&) {
+      decoding.fail(Status::error(Code::kNoRoom, "out of memory"));
+    }
   }
   const auto ended = std::stable_partition(lane.running.begin(), lane.running.end(),
                                            [](const auto& job) { return !job->decoding->ended(); });
@@ -523,7 +533,11 @@ void Scheduler::finish(Lane& lane, Job& job) {
     lane.stats.cached_tokens += result->cached_tokens;
     lane.stats.prompt_tokens += decoding.prompt_tokens();
   }
-  if (decoding.has_news()) job.deliver(decoding.take_news());
+  try {
+    if (decoding.has_news()) job.deliver(decoding.take_news());
+  } catch (const std::bad_alloc&) {
+    result = Status::error(Code::kNoRoom, "out of memory");
+  }
   job.finish(std::move(result));
   constexpr int64_t kSometimes = 64;
   if (lane.served.in_place && (++lane.ended % kSometimes == 0 || lane.running.size() + lane.waiting.size() <= 1))
