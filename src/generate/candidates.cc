@@ -41,26 +41,24 @@ double Candidates::probability(int64_t id) const {
 }
 
 void Candidates::take_top_p(std::span<const float> scores, float temperature, double mass) {
-  // Of the thread: what is in them is of this call.
-  thread_local std::vector<float> exponents, shares;
-  const float max = scores[static_cast<size_t>(argmax(scores))];
+  thread_local std::vector<float> of_thread;  // what is in it is of this call
+  const size_t best = static_cast<size_t>(argmax(scores)), count = scores.size();
+  const float max = scores[best];
   if (!std::isfinite(max)) {
     take(scores, 0, temperature);
     return keep_top_p(mass);
   }
-  exponents.resize(scores.size());
-  shares.resize(scores.size());
-  for (size_t i = 0; i < scores.size(); ++i) exponents[i] = (scores[i] - max) / temperature;
-  softmax(exponents, shares);
-  double all = 0;
-  for (const float x : shares) all += static_cast<double>(x);
-  const double negligible = 0.5 * (1 - mass) * all / static_cast<double>(scores.size());
-  const float least = static_cast<float>(negligible), one = *std::max_element(shares.begin(), shares.end());
+  of_thread.resize(count);
+  softmax(scores, temperature, of_thread);
+  const float* const shares = of_thread.data();
+  const double one = static_cast<double>(shares[best]);
+  const auto least = static_cast<float>(0.5 * (1 - mass) / static_cast<double>(count));
   candidates_.clear();
-  for (size_t i = 0; i < scores.size(); ++i)
-    if (shares[i] >= least && shares[i] > 0)
-      candidates_.push_back({static_cast<int64_t>(i), exponents[i], shares[i] / one});
-  keep_mass(mass, all / static_cast<double>(one), 0);
+  for (size_t i = 0; i < count; ++i)
+    if (shares[i] > least)
+      candidates_.push_back({static_cast<int64_t>(i), (scores[i] - max) / temperature,
+                             static_cast<float>(static_cast<double>(shares[i]) / one)});
+  keep_mass(mass, 1 / one, 0);
 }
 
 void Candidates::keep_top_p(double mass) {

@@ -52,7 +52,21 @@ double LogProbabilities::of(int64_t id) const {
   return x == x ? static_cast<double>(x) - static_cast<double>(max_) - log_sum_ : -static_cast<double>(kInfinity);
 }
 
-void softmax(std::span<const float> logits, std::span<float> to) { run_softmax(logits, to, false); }
+void softmax(std::span<const float> logits, float temperature, std::span<float> to) {
+  View operands[2] = {row_view(logits.data(), static_cast<int64_t>(logits.size())), row_view(&temperature, 1)};
+  operands[1].dims[0] = operands[0].dims[0];
+  operands[1].strides[0] = 0;
+  View y = row_view(to.data(), static_cast<int64_t>(to.size()));
+  const BinaryParams params{BinaryKind::kDiv};
+  KernelCall call;
+  call.in = operands;
+  call.out = &y;
+  call.in_count = 2;
+  call.out_count = 1;
+  call.params = &params;
+  kernels().binary(call, 0, 1);
+  run_softmax(to, to, false);
+}
 
 bool log_softmax(std::span<const float> logits, std::span<float> to) {
   run_softmax(logits, to, true);

@@ -29,7 +29,7 @@ class LogProbabilities {
 
 // Of every id, in float. `to` [vocabulary]. False: there may be logits that are not numbers.
 bool log_softmax(std::span<const float> logits, std::span<float> to);
-// Probabilities [vocabulary] of logits that are numbers.
-void softmax(std::span<const float> logits, std::span<float> to);
+// Probabilities [vocabulary] of logits / temperature, which are numbers.
+void softmax(std::span<const float> logits, float temperature, std::span<float> to);
 
 }  // namespace situ

@@ -40,8 +40,10 @@ void Job::on_ready(std::function<void()> ready) {
   if (ready_ && (!tokens_.empty() || result_)) ready_();
 }
 
+// After the end there may be no scheduler any more.
 void Job::cancel() {
-  if (!cancelled_.exchange(true) && on_cancel) on_cancel();
+  const std::lock_guard held(mutex_);
+  if (!result_ && !cancelled_.exchange(true) && on_cancel) on_cancel();
 }
 
 // Who waits for the end alone is not woken for tokens.
