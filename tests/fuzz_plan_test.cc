@@ -119,6 +119,7 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
   Result<std::unique_ptr<StatePool>> states =
       StatePool::create(any.plan.states, {3 * kCapacity, 0, 8});  // a second sequence begins in the middle
   if (!states.is_ok()) return states.status();
+  (*states)->space(SpaceKind::kAppend).spread();
   const int64_t arena = std::max(any.plan.arena_bytes, decode ? decode->plan.arena_bytes : 0),
                 io = std::max(any.plan.io_bytes, decode ? decode->plan.io_bytes : 0);
   std::vector<std::byte> memory(static_cast<size_t>(arena + io + 3 * kMargin),
@@ -313,6 +314,7 @@ bool check_together(uint32_t seed) {
   Result<Plan> plan = make_plan(graph, binding, {3 * kMostTokens, kCapacity});
   EXPECT_TRUE(plan.is_ok()) << plan.status().message();
   Result<std::unique_ptr<StatePool>> states = StatePool::create(plan->states, {8 * kCapacity, 0, 8});
+  (*states)->space(SpaceKind::kAppend).spread();
   std::vector<std::byte> memory(static_cast<size_t>(plan->arena_bytes + plan->io_bytes + 128), std::byte{0x7f});
   std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
   Executor executor(pool);

@@ -41,7 +41,7 @@ Scheduler::~Scheduler() {
     const std::lock_guard held(meeting_->mutex);
     meeting_->stop = true;
     meeting_->changed.notify_all();
-  } else {
+  } else if (process_ != 0) {
     static_cast<void>(meeting_.release());  // its threads are not in this process
   }
   thread_.clear();
