@@ -15,7 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string text_of(const Json& j, const char* key) { return j.at(key).get<std::string>(); }
 int64_t bytes_of(const Json& j, const char* key) { return j.at(key).get<int64_t>(); }
 
 // -- why nothing is copied
