@@ -8,7 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "situ/status.h"
+
 namespace situ {
+
+class Model;
 
 struct LoadOptions {
   int threads = 0;             // at most 1,024; 0: one per CPU that the process may use

@@ -45,11 +45,12 @@ struct Images {
   std::vector<Image> images;
   std::shared_ptr<const void> memory;
 };
-// One image: a file, or pixels [height, width, 3] where `file` is empty. `rgb` is not read after the call.
+// One image: a file, else the bytes of one, else pixels [height, width, 3]. None is read after the call.
 struct ImageSource {
   std::string file;
   const uint8_t* rgb = nullptr;
   int64_t width = 0, height = 0;
+  std::span<const uint8_t> bytes = {};
 };
 struct ImageOptions {
   int64_t max_pixels = 64'000'000;  // width times height of a file
@@ -86,6 +87,12 @@ struct Sounds {
 // Reads files (wav, flac, mp3, ogg) as the processor of the model's family does (docs/vision.md). Errors: the model has
 // no audio encoder, or its family is not known; a file that cannot be read or is cut off; more tokens than the context.
 Result<Sounds> read_sounds(const Model& model, std::span<const std::string> files);
+// A file, else the bytes of one, which are not read after the call.
+struct SoundSource {
+  std::string file;
+  std::span<const uint8_t> bytes = {};
+};
+Result<Sounds> read_sounds(const Model& model, std::span<const SoundSource> sources);
 // The text in which each placeholder ("[AUDIO]") is the tokens of a sound, in order; in front of a text without
 // placeholders stand all sounds. Error: another number of placeholders than of sounds.
 Result<std::string> expand_sounds(const std::string& text, const Sounds& sounds);

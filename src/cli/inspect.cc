@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/inspect_html.h"
 #include "cli/terminal.h"
+#include "situ/model.h"
 #include "situ/tools.h"
 
 namespace situ::cli {

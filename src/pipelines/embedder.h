@@ -9,7 +9,7 @@
 #include "pipelines/model_folder.h"
 #include "pipelines/sentence_files.h"
 #include "runtime/text_encoder.h"
-#include "situ/embed.h"
+#include "situ/generation.h"
 #include "situ/load_options.h"
 #include "text/tokenizer.h"
 

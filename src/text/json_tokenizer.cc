@@ -24,12 +24,13 @@ class JsonTokenizer : public TokenizerModel {
   explicit JsonTokenizer(situ_text_tokenizer* handle, SlowTokenizer slow = {})
       : handle_(handle), slow_(std::move(slow)) {}
 
-  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, const Stop& stop) const override {
+  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark,
+                                      const Stop& stop) const override {
     const std::string spaced = with_space(text);
     Ids ids;
     OwnedText error;
     const situ_text_stop when = stop.for_call();
-    if (situ_text_encode(handle_.get(), spaced.data(), spaced.size(), add_special_tokens, &when, &ids, error.get()) !=
+    if (situ_text_encode(handle_.get(), spaced.data(), spaced.size(), add_special_tokens, mark, &when, &ids, error.get()) !=
         0)
       return stop.status(error);
     std::vector<int64_t> result(ids.data, ids.data + ids.size);
@@ -54,6 +55,20 @@ class JsonTokenizer : public TokenizerModel {
     result.types.assign(types.data, types.data + types.size);
     for (const std::string& text : spaced) SITU_RETURN_IF_ERROR(check_spelled(result.ids, text));
     return result;
+  }
+
+  Result<std::string> break_special(std::string_view text, char32_t mark) const override {
+    OwnedText broken, error;
+    if (situ_text_break_special(handle_.get(), text.data(), text.size(), mark, broken.get(), error.get()) != 0)
+      return error.status();
+    return broken.str();
+  }
+
+  std::optional<std::string> bytes_of(int64_t id) const override {
+    OwnedText bytes;
+    if (!is_narrow(id) || !situ_text_token_bytes(handle_.get(), static_cast<uint32_t>(id), bytes.get()))
+      return std::nullopt;
+    return bytes.str();
   }
 
   Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens, const Stop& stop) const override {

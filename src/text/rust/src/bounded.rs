@@ -21,7 +21,7 @@ use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::utils::SysRegex;
 use tokenizers::{Decoder, NormalizedString, Normalizer, PreTokenizedString, PreTokenizer, Result, TokenizerImpl};
-use tokenizers::{OffsetReferential, OffsetType};
+use tokenizers::{OffsetReferential, OffsetType, SplitDelimiterBehavior};
 
 pub type BoundedTokenizer = TokenizerImpl<ModelWrapper, Normalizers, PreTokenizers, PostProcessorWrapper, Decoders>;
 
@@ -166,9 +166,25 @@ impl PreTokenizers {
     }
 }
 
+impl Default for PreTokenizers {
+    fn default() -> Self {
+        PreTokenizers(Vec::new())
+    }
+}
+
 impl PreTokenizer for PreTokenizers {
     fn pre_tokenize(&self, text: &mut PreTokenizedString) -> Result<()> {
         limits::forget_text();
+        // Added tokens have been looked for, in what was normalized too.
+        if let Some(limits::Mark { character, splits }) = limits::mark() {
+            text.split(|_, mut piece| {
+                if splits {
+                    return piece.split(character, SplitDelimiterBehavior::Removed);
+                }
+                piece.filter(|c| c != character);
+                Ok(vec![piece])
+            })?;
+        }
         for step in &self.0 {
             let pieces = text.get_splits(OffsetReferential::Normalized, OffsetType::None);
             step.check(pieces.iter().map(|(piece, ..)| piece.len()).sum(), pieces.len())?;

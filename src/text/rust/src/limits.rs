@@ -219,6 +219,27 @@ thread_local! {
     static TEXT: Cell<TextBudget> = const { Cell::new(TextBudget { input_bytes: 0, kept_bytes: 0 }) };
 }
 
+/// A character that is left out of the text, once added tokens were looked for in it.
+#[derive(Clone, Copy)]
+pub struct Mark {
+    pub character: char,
+    /// What stands around it is not joined.
+    pub splits: bool,
+}
+
+thread_local! {
+    static MARK: Cell<Option<Mark>> = const { Cell::new(None) };
+}
+
+/// Of the text that this thread encodes next.
+pub fn set_mark(mark: Option<Mark>) {
+    MARK.set(mark);
+}
+
+pub fn mark() -> Option<Mark> {
+    MARK.get()
+}
+
 /// Starts the count of one text on this thread.
 pub fn begin_text(input_bytes: usize) {
     TEXT.set(TextBudget { input_bytes, kept_bytes: 0 });
