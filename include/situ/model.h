@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "situ/generation.h"
 #include "situ/generate.h"
+#include "situ/generation.h"
 #include "situ/load_options.h"
 #include "situ/request.h"
 #include "situ/status.h"

@@ -30,8 +30,8 @@ class JsonTokenizer : public TokenizerModel {
     Ids ids;
     OwnedText error;
     const situ_text_stop when = stop.for_call();
-    if (situ_text_encode(handle_.get(), spaced.data(), spaced.size(), add_special_tokens, mark, &when, &ids, error.get()) !=
-        0)
+    if (situ_text_encode(handle_.get(), spaced.data(), spaced.size(), add_special_tokens, mark, &when, &ids,
+                         error.get()) != 0)
       return stop.status(error);
     std::vector<int64_t> result(ids.data, ids.data + ids.size);
     SITU_RETURN_IF_ERROR(check_spelled(result, spaced));
