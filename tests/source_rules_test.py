@@ -46,8 +46,9 @@ LAYERS = {
     "vision": {"base", "text"},
     "requests": {"situ", "base", "generate", "runtime", "text"},
     "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text", "audio", "vision", "requests"},
+    "serve": {"situ", "base", "text", "pipelines"},
     "speech": {"situ", "base", "generate", "text", "audio", "pipelines", "requests"},
-    "cli": {"situ", "base", "kernels", "generate", "text", "pipelines"},
+    "cli": {"situ", "base", "kernels", "generate", "text", "pipelines", "serve"},
     "python": {"situ"},
 }
 

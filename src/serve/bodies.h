@@ -1,0 +1,109 @@
+// Bodies of OpenAI's chat and completions: from JSON to requests, and from answers and their tokens to JSON.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "situ/model.h"
+
+namespace situ::serve {
+
+using Json = nlohmann::ordered_json;
+
+enum class Route { kChat = 1, kCompletions = 2 };
+// By the path of its URL ("/v1/chat/completions"); none: it is another one.
+std::optional<Route> route_of(std::string_view url);
+const char* url_of(Route route);
+
+// What is wrong with a call, as OpenAI's errors say it. `param` and `code` may be empty: null.
+struct Fault {
+  int status = 400;
+  std::string message, type = "invalid_request_error", param = {}, code = {};
+};
+Json to_json(const Fault& fault);  // {"error": {message, type, param, code}}
+
+template <typename T>
+using OrFault = std::variant<T, Fault>;
+
+// Fields of the two bodies: the parser is made of this table, and whoever describes the bodies reads it.
+struct BodyField {
+  enum class Use { kUsed, kAccepted, kRefused };  // accepted: without effect
+  const char* name;
+  int routes;  // Route::kChat | Route::kCompletions
+  Use use;
+  const char* schema;  // JSON schema of its values but for null, which is as if it were absent; "{}": any
+  const char* what;    // what it does, or why it is refused
+};
+std::span<const BodyField> body_fields();
+
+// JSON text to an object. Fault: it is none (code "invalid_json"), nested too deep, has too many values.
+OrFault<Json> parse_body(std::string_view text);
+// body.model; "": there is none. Fault: it is no string.
+OrFault<std::string> model_of(const Json& body);
+
+struct BodyRules {
+  std::string media_path = {};  // images by file: URLs below this folder; "": there are none
+};
+
+// A body that was understood.
+struct Asked {
+  Route route = Route::kChat;
+  std::string model;  // as the body has it; "": it has none
+  bool stream = false, include_usage = false;
+  // One for each prompt, in order. All of them are to be submitted; `interactive`, `client` and `deadline` are left to
+  // who submits.
+  std::vector<Request> requests;
+  std::vector<std::string> echoes;  // the text of each prompt where `echo` asks for it, else empty
+  int64_t choices = 1;              // answers to each prompt
+  std::optional<int64_t> logprobs;  // alternatives for each token
+  std::optional<int64_t> prompt_logprobs;
+  bool echo = false;
+  std::optional<uint64_t> seed;  // where tokens are drawn
+};
+OrFault<Asked> read_body(Route route, const Json& body, const Model& model, const BodyRules& rules = {});
+
+// Of what Model::submit refuses (kBusy: status 503), or of an answer that failed: its error, or the end kError.
+Fault fault_of(const Asked& asked, const Status& status);
+std::optional<Fault> fault_of(const Asked& asked, const Result<Generation>& result);
+
+// What an answer, and each of its chunks, begins with.
+struct Envelope {
+  std::string id;       // "chatcmpl-..." or "cmpl-..."
+  int64_t created = 0;  // seconds since 1970
+  std::string model;    // as the caller named it
+};
+// A new id of the route's kind.
+std::string new_id(Route route);
+
+// The whole answer. `results`: of asked.requests, in their order; none of them has failed.
+Json answer_body(const Model& model, const Asked& asked, const Envelope& envelope, std::span<const Generation> results);
+
+// The answer in chunks, for server-sent events. Choice `request * asked.choices + token.choice`.
+class BodyStream {
+ public:
+  BodyStream(const Model& model, const Asked& asked, Envelope envelope);
+  // Before the first token of a request: with the role (chat), the prompt's log-probabilities go into the last chunk.
+  std::vector<Json> begin(size_t request);
+  // Nothing to be shown of this token yet: none, unless log-probabilities are asked for.
+  std::optional<Json> token(size_t request, const Token& token);
+  // After the last token: a chunk with finish_reason for each choice. The generation has not failed.
+  std::vector<Json> end(size_t request, const Generation& generation);
+  // After all requests: with usage and without choices; to be sent where asked.include_usage.
+  Json usage() const;
+
+ private:
+  Json chunk(size_t choice, Json delta, Json finish_reason) const;
+  const Model& model_;
+  const Asked& asked_;
+  Envelope envelope_;
+  int64_t prompt_tokens_ = 0, answer_tokens_ = 0, cached_tokens_ = 0;
+  std::vector<int64_t> offsets_;  // of each choice's text: characters so far
+};
+
+}  // namespace situ::serve
