@@ -40,6 +40,9 @@ struct GenerateOptions {
   // Draw the next token at random; also when any of the next five is set. Else the most probable one is chosen. The
   // files' defaults are those of generation_config.json, else of "search" in genai_config.json.
   bool sample = false;
+  // Without a temperature: drawn where the files say do_sample and there are no beams, else greedy, whatever of the
+  // next five is set.
+  bool sample_as_files = false;
   std::optional<double> temperature;  // 1; at least 0, and 0 is the greedy choice
   std::optional<int64_t> top_k;       // 50; only the k most probable; 0: all
   std::optional<double> top_p;      // 1; only the most probable that come to this probability, one at least; in [0, 1]
@@ -102,10 +105,13 @@ struct GenerateOptions {
 
   bool report_perplexity = false;   // of the answer's tokens; not with beams
   std::optional<int64_t> logprobs;  // report log-probabilities, with so many alternatives for each token
-  bool echo = false;                // the prompt's text before the answer's
+  // Report how the model foretells the prompt's tokens, with so many alternatives; they are computed for this, and do
+  // not change the answer. max_new_tokens may then be 0. Not for prompts of an encoder, of pictures or of sounds.
+  std::optional<int64_t> prompt_logprobs;
+  bool echo = false;  // the prompt's text before the answer's
 
   // Answers to the prompt, each drawn by a seed of its own: seed, seed + 1, ...; Generation::answers has them in this
-  // order. Not with beams.
+  // order. At most kMostBeams; not with beams.
   int64_t choices = 1;
 
   // What is used of the states that earlier requests left, with LoadOptions::window as long as no token has left it,
@@ -123,8 +129,9 @@ struct Token {
   int64_t id = 0;    // -1: text alone, before the first token or after the last
   std::string text;  // whole characters only; empty while one, or a stop string, is incomplete, or without a tokenizer.
                      // An answer that ends within a character ends with U+FFFD, as the decoder has it
-  std::optional<double> logprob;  // when asked for
-  size_t choice = 0;              // of GenerateOptions::choices
+  std::optional<double> logprob;       // when asked for
+  std::vector<TokenLogprob> top = {};  // the most probable ones, first first
+  size_t choice = 0;                   // of GenerateOptions::choices
 };
 // Called for every generated token, by the thread that waits for the answer; false ends it behind this token.
 using TokenCallback = std::function<bool(const Token&)>;
@@ -167,6 +174,13 @@ struct Generation {
     std::vector<TokenLogprob> top;  // the most probable ones, first first
   };
   std::vector<Logprobs> logprobs;  // one for each of output_ids when asked for, else empty
+  struct PromptLogprob {
+    int64_t id = 0;
+    double logprob = 0;
+    int64_t rank = 1;               // 1: the most probable one
+    std::vector<TokenLogprob> top;  // as above
+  };
+  std::vector<PromptLogprob> prompt_logprobs;  // of the prompt's tokens but the first, when asked for
   // exp of the mean negative log-likelihood of output_ids, as logprobs would give them but for the
   // rounding of floats (1e-5 of it); when asked for and there is a token.
   std::optional<double> perplexity;
@@ -175,11 +189,13 @@ struct Generation {
     std::string text;
     FinishReason finish_reason = FinishReason::kNone;
     double score = 0;
+    std::vector<Logprobs> logprobs = {};  // as above
+    std::string error = {};               // of kError
   };
   // What the folder's files ask for and was left out, though it may change tokens.
   std::vector<std::string> notes;
-  // Of a beam search, best first; the first is what stands above. After kError: those that were found, and the beams as
-  // far as they had come.
+  // Of several choices, in their order, or of a beam search, best first; the first is what stands above. After kError:
+  // those that were found, and the beams as far as they had come.
   std::vector<Answer> answers;
   int64_t guessed_tokens = 0,
           accepted_tokens = 0;  // of prompt_lookup or draft_tokens: guesses, and those that were right

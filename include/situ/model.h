@@ -154,9 +154,11 @@ class Model {
   };
   Result<Translation> encode_translation(const std::string& text, const std::string& source_language,
                                          const std::string& target_language) const;
-  // The prompt of a conversation by the model's chat template. Roles: "system", "user", "assistant".
+  // The prompt of a conversation by the model's chat template. Roles: "system", "user", "assistant", "tool". The texts
+  // of special tokens in a message are text, but for an assistant's; parse_special says otherwise.
   struct Message {
     std::string role, content;
+    std::optional<bool> parse_special = {};
   };
   bool has_chat_template() const;
   Result<std::vector<int64_t>> encode_chat(const std::vector<Message>& messages) const;

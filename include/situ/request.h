@@ -45,11 +45,12 @@ struct Images {
   std::vector<Image> images;
   std::shared_ptr<const void> memory;
 };
-// One image: a file, or pixels [height, width, 3] where `file` is empty. `rgb` is not read after the call.
+// One image: a file, else the bytes of one, else pixels [height, width, 3]. None is read after the call.
 struct ImageSource {
   std::string file;
   const uint8_t* rgb = nullptr;
   int64_t width = 0, height = 0;
+  std::span<const uint8_t> bytes = {};
 };
 struct ImageOptions {
   int64_t max_pixels = 64'000'000;  // width times height of a file

@@ -77,6 +77,13 @@ struct PerplexityArguments : LoadArguments {
 };
 int perplexity(const PerplexityArguments& arguments);
 
+struct BatchArguments : LoadArguments {
+  std::string input, output = "-", stats;  // "-": standard input or output
+  bool resume = false;
+  int64_t max_running = 64;
+};
+int batch(const BatchArguments& arguments);
+
 struct InspectArguments {
   std::string model;
   std::vector<std::string> variants;

@@ -142,6 +142,20 @@ int run_command_line(int argc, char** argv) {
       ->excludes(run_command->get_option("--draft"));
   run_command->add_flag("--json", run_arguments.json, "Print one JSON object instead of the text");
 
+  BatchArguments batch_arguments;
+  CLI::App* batch_command = app.add_subcommand("batch", "Answer a file of requests, one a line, in OpenAI's format");
+  batch_command->add_option("model", batch_arguments.model, "Model folder")->required();
+  batch_command->add_option("file", batch_arguments.input, "Requests, JSON lines; - is standard input")->required();
+  batch_command
+      ->add_option("-o,--output", batch_arguments.output, "Answers, in the order that they finish (default: -)")
+      ->type_name("FILE");
+  batch_command->add_flag("--resume", batch_arguments.resume, "Go on with an output that an earlier run left");
+  batch_command->add_option("--max-running", batch_arguments.max_running, "Most requests that run at once (64)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  batch_command->add_option("--stats", batch_arguments.stats, "Write what it took to this file, one JSON object")
+      ->type_name("FILE");
+  add_load_options(*batch_command, batch_arguments);
+
   TranscribeArguments transcribe_arguments;
   CLI::App* transcribe_command = app.add_subcommand("transcribe", "Write down what recordings say");
   add_transcribe_options(*transcribe_command, transcribe_arguments);
@@ -248,6 +262,7 @@ int run_command_line(int argc, char** argv) {
       return fail(read.message());
   const int code = *run_command          ? run(run_arguments)
                    : *chat_command       ? chat(chat_arguments)
+                   : *batch_command      ? batch(batch_arguments)
                    : *transcribe_command ? transcribe(transcribe_arguments)
                    : *serve_command      ? serve(serve_arguments)
                    : *perplexity_command ? perplexity(perplexity_arguments)

@@ -85,7 +85,8 @@ Result<std::vector<int64_t>> prompt_of(const Model& model, RunArguments& a, cons
   if (!a.system && !a.chat) return model.encode(*a.prompt);
   std::vector<Model::Message> messages;
   if (a.system) messages.push_back({"system", *a.system});
-  messages.push_back({"user", *a.prompt});
+  // The tokens of sounds are in the text.
+  messages.push_back({"user", *a.prompt, sounds.sounds.empty() ? std::nullopt : std::optional(true)});
   return model.encode_chat(messages);
 }
 

@@ -9,7 +9,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kFields[] = {"temperature",
+constexpr const char* kFields[] = {"do_sample",
+                                   "temperature",
                                    "top_k",
                                    "top_p",
                                    "min_p",

@@ -1,6 +1,7 @@
 // Images of a prompt: files to arrays of the vision encoder, and to tokens of the text around them.
 #include <nlohmann/json.hpp>
 
+#include "pipelines/conversation.h"
 #include "pipelines/encoder_inputs.h"
 #include "pipelines/llm.h"
 #include "vision/processor.h"
@@ -35,40 +36,9 @@ std::string input_name(const Graph& graph, const std::string& tensor) {
   return found;
 }
 
-Result<std::string> chat_text(const Model::Impl& m, std::span<const ImageMessage> turns) {
-  if (!m.tokenizer || !m.tokenizer->has_chat_template()) return Status::error(Code::kNotFound, m.no_chat_template());
-  using Json = nlohmann::json;
-  Json messages = Json::array();
-  for (const ImageMessage& turn : turns) {
-    Json content = Json::array();
-    for (size_t i = 0; i < turn.images; ++i) content.push_back({{"type", "image"}});
-    content.push_back({{"type", "text"}, {"text", turn.text}});
-    messages.push_back({{"role", turn.role}, {"content", content}});
-  }
-  Result<std::string> rendered =
-      m.tokenizer->apply_chat_template_json(messages.dump(-1, ' ', false, Json::error_handler_t::replace), true);
-  if (!rendered.is_ok()) return rendered.status().or_code(Code::kInvalidArgument);
-  return rendered;
-}
-
 Status need_tokenizer(const Model::Impl& m) {
   if (m.tokenizer) return Status::ok();
   return Status::error(Code::kNotFound, m.folder.no_tokenizer + "; give token ids instead of text");
-}
-
-// The ids of a text with placeholders. `templated`: it has the special tokens that begin a text.
-Result<std::vector<int64_t>> expand_and_encode(const Model::Impl& m, const ReadImages& read, const std::string& words,
-                                               bool templated) {
-  std::string begin;
-  const std::map<std::string, std::string>& special = m.tokenizer->config().special_tokens;
-  if (const auto bos = special.find("bos_token"); read.processor.prompt().images_first && bos != special.end())
-    begin = bos->second;
-  Result<std::string> expanded = read.processor.expand(words, read.processed.images, begin);
-  if (!expanded.is_ok()) return expanded.status();
-  // A chat template and images that come first write the special tokens themselves.
-  Result<std::vector<int64_t>> ids = m.tokenizer->encode(*expanded, !templated && begin.empty());
-  if (!ids.is_ok()) return ids.status().or_code(Code::kInvalidArgument);
-  return ids;
 }
 
 }  // namespace
@@ -92,6 +62,13 @@ Result<Images> read_images(const Model& model, std::span<const ImageSource> sour
     ImageInput& input = inputs.emplace_back();
     input.path = source.file;
     if (!source.file.empty()) continue;
+    if (!source.bytes.empty()) {
+      Result<RgbImage> read = read_image(std::as_bytes(std::span(source.bytes)),
+                                         "image " + std::to_string(inputs.size() - 1), {options.max_pixels});
+      if (!read.is_ok()) return read.status();
+      input.pixels = std::move(*read);
+      continue;
+    }
     SITU_RETURN_IF_ERROR(check_pixels(source.width, source.height, {options.max_pixels})
                              .with_context("image " + std::to_string(inputs.size() - 1)));
     input.pixels.width = static_cast<int>(source.width);
@@ -116,6 +93,19 @@ Result<Images> read_images(const Model& model, std::span<const ImageSource> sour
   return images;
 }
 
+Result<std::vector<int64_t>> encode_prompt(const Model::Impl& m, const PromptText& prompt, const Images& images) {
+  const auto* read = static_cast<const ReadImages*>(images.memory.get());
+  if (!read || read->processor.prompt().placeholder.empty()) return encode_prompt(m, prompt);
+  std::string begin;
+  const std::map<std::string, std::string>& special = m.tokenizer->config().special_tokens;
+  if (const auto bos = special.find("bos_token"); read->processor.prompt().images_first && bos != special.end())
+    begin = bos->second;
+  Result<std::string> expanded = read->processor.expand(prompt.text, read->processed.images, begin);
+  if (!expanded.is_ok()) return expanded.status();
+  // Images that come first write the special tokens themselves.
+  return encode_prompt(m, {std::move(*expanded), prompt.mark, prompt.templated || !begin.empty()});
+}
+
 Result<std::vector<int64_t>> encode_with_images(const Model& model, const ImageText& text, const Images& images) {
   const Model::Impl& m = impl_of(model);
   SITU_RETURN_IF_ERROR(need_tokenizer(m));
@@ -136,18 +126,24 @@ Result<std::vector<int64_t>> encode_with_images(const Model& model, const ImageT
     for (size_t i = 0; i < count; ++i) before += rules.inserted;
     words = before + words;
   }
-  return expand_and_encode(m, *read, words, false);
+  return encode_prompt(m, {words, 0, false}, images);
 }
 
 Result<std::vector<int64_t>> encode_with_images(const Model& model, std::span<const ImageMessage> messages,
                                                 const Images& images) {
   const Model::Impl& m = impl_of(model);
   SITU_RETURN_IF_ERROR(need_tokenizer(m));
-  const auto* read = static_cast<const ReadImages*>(images.memory.get());
-  if (!read) return Status::error(Code::kInvalidArgument, "there is no image");
-  Result<std::string> words = chat_text(m, messages);
-  if (!words.is_ok()) return words.status();
-  return expand_and_encode(m, *read, *words, true);
+  if (!images.memory) return Status::error(Code::kInvalidArgument, "there is no image");
+  std::vector<Turn> turns;
+  for (const ImageMessage& message : messages) {
+    nlohmann::ordered_json content = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < message.images; ++i) content.push_back({{"type", "image"}});
+    content.push_back({{"type", "text"}, {"text", message.text}});
+    turns.push_back({{{"role", message.role}, {"content", content}}});
+  }
+  const Result<PromptText> prompt = render_conversation(m, std::move(turns));
+  if (!prompt.is_ok()) return prompt.status();
+  return encode_prompt(m, *prompt, images);
 }
 
 }  // namespace situ

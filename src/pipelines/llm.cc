@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/lfs_pointer.h"
@@ -13,6 +14,7 @@
 #include "passes/embedding_merge.h"
 #include "passes/embeddings.h"
 #include "passes/fixed_window.h"
+#include "pipelines/conversation.h"
 #include "pipelines/declared.h"
 #include "pipelines/other_variants.h"
 #include "pipelines/sampling.h"
@@ -490,13 +492,16 @@ Result<std::string> Model::decode(std::span<const int64_t> ids) const {
 bool Model::has_chat_template() const { return impl_->tokenizer && impl_->tokenizer->has_chat_template(); }
 
 Result<std::vector<int64_t>> Model::encode_chat(const std::vector<Message>& messages) const {
-  if (!has_chat_template()) return Status::error(Code::kNotFound, impl_->no_chat_template());
-  std::vector<ChatMessage> turns;
-  for (const Message& m : messages) turns.push_back({m.role, m.content});
-  Result<std::string> prompt = impl_->tokenizer->apply_chat_template(turns, true);
-  if (!prompt.is_ok()) return prompt.status().or_code(Code::kInvalidArgument);
-  return with_code(impl_->tokenizer->encode(*prompt, false),
-                   Code::kInvalidArgument);  // the template writes the special tokens itself
+  std::vector<Turn> turns;
+  for (const Message& m : messages) {
+    SITU_RETURN_IF_ERROR(check_utf8(m.role, "the role of a chat message").or_code(Code::kInvalidArgument));
+    SITU_RETURN_IF_ERROR(
+        check_utf8(m.content, "the text of the " + m.role + " message").or_code(Code::kInvalidArgument));
+    turns.push_back({{{"role", m.role}, {"content", m.content}}, m.parse_special});
+  }
+  const Result<PromptText> prompt = render_conversation(*impl_, std::move(turns));
+  if (!prompt.is_ok()) return prompt.status();
+  return encode_prompt(*impl_, *prompt);
 }
 
 LedgerReading Model::ledger() const {

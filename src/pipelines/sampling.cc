@@ -12,8 +12,11 @@ namespace {
 constexpr double kLeastTemperature = 1e-37;
 
 void resolve_numbers(const GenerateOptions& o, Settings& settings, SamplingOptions& s) {
-  s.sample = o.sample || o.temperature || o.top_k || o.top_p || o.min_p || o.typical_p;
   const GenerationConfig* config = settings.config;
+  if (o.sample_as_files && !o.sample && !o.temperature)
+    s.sample = samples_by_default(*config) && o.beams.value_or(1) == 1;
+  else
+    s.sample = o.sample || o.temperature || o.top_k || o.top_p || o.min_p || o.typical_p;
   if (!s.sample) settings.config = nullptr;
   const double temperature = settings.number("temperature", o.temperature, kNotNegative, "temperature", 1.0, 1.0);
   s.sample = s.sample && temperature >= kLeastTemperature;
@@ -120,7 +123,7 @@ Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptio
 
 // As transformers' generate: its max_length and min_length stand back behind max_new_tokens and min_new_tokens.
 Status resolve_lengths(const GenerateOptions& o, Settings& settings, LengthRules& l) {
-  if (o.max_new_tokens && *o.max_new_tokens < 1)
+  if (o.max_new_tokens && *o.max_new_tokens < (o.prompt_logprobs ? 0 : 1))
     return Status::error(Code::kInvalidArgument,
                          "at least one token must be asked for, not " + std::to_string(*o.max_new_tokens));
   if (o.min_new_tokens) settings.check("min_new_tokens", *o.min_new_tokens, kCount);
@@ -252,6 +255,11 @@ uint64_t draw_seed() {
   return (uint64_t{device()} << 32 | device()) >> 11;
 }
 
+bool samples_by_default(const GenerationConfig& config) {
+  const ConfigField* field = config.find("do_sample");
+  return field && field->text == "true";
+}
+
 int64_t default_beams(const GenerationConfig& config) {
   Settings settings{&config};
   const int64_t beams =
@@ -309,6 +317,13 @@ Result<ResolvedOptions> resolve_options(const GenerateOptions& o, const ModelFol
     if (count < 0)
       return Status::error(Code::kInvalidArgument,
                            std::string(name) + " should be at least 0, is " + std::to_string(count));
+  if (o.choices < 1 || o.choices > kMostBeams)
+    return Status::error(Code::kInvalidArgument, "choices should be an integer from 1 to " +
+                                                     std::to_string(kMostBeams) + ", is " + std::to_string(o.choices));
+  if (o.choices > 1 && r.beams.beams > 1)
+    return Status::error(Code::kInvalidArgument, "beams " + std::to_string(r.beams.beams) + " and choices " +
+                                                     std::to_string(o.choices) +
+                                                     " do not go together: num_return says how many answers");
   if (o.prompt_lookup > 0 && o.draft_tokens > 0)
     return Status::error(Code::kInvalidArgument, "prompt_lookup and draft_tokens: only one of them can guess");
   SITU_RETURN_IF_ERROR(resolve_biases(o, settings, r.sampling));
@@ -316,10 +331,11 @@ Result<ResolvedOptions> resolve_options(const GenerateOptions& o, const ModelFol
   r.beams.end_ids = r.sampling.end_ids;
   SITU_RETURN_IF_ERROR(resolve_bad_words(o, tokenizer, settings, r.sampling));
   SITU_RETURN_IF_ERROR(resolve_forced(o, settings, r.sampling));
-  if (o.logprobs && (*o.logprobs < 0 || *o.logprobs > vocabulary))
-    return Status::error(Code::kInvalidArgument, "logprobs should be an integer from 0 to the vocabulary's " +
-                                                     std::to_string(vocabulary) + ", is " +
-                                                     std::to_string(*o.logprobs));
+  for (const auto& [name, count] : {std::pair{"logprobs", o.logprobs}, std::pair{"prompt_logprobs", o.prompt_logprobs}})
+    if (count && (*count < 0 || *count > vocabulary))
+      return Status::error(Code::kInvalidArgument, std::string(name) +
+                                                       " should be an integer from 0 to the vocabulary's " +
+                                                       std::to_string(vocabulary) + ", is " + std::to_string(*count));
   if (o.echo && !tokenizer)
     return Status::error(Code::kInvalidArgument, "echo gives the prompt's text, and the model has no tokenizer.json");
   for (const std::string& field : fields_left_out(folder.generation, r.sampling.sample, r.beams.beams > 1))

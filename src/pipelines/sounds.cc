@@ -7,6 +7,7 @@
 #include "audio/families.h"
 #include "audio/log_mel.h"
 #include "base/out_of_memory.h"
+#include "pipelines/conversation.h"
 #include "pipelines/encoder_inputs.h"
 #include "pipelines/llm.h"
 #include "text/json_file.h"
@@ -116,6 +117,11 @@ Result<Sounds> read(const Model::Impl& m, std::span<const std::string> files) {
 
 Result<Sounds> read_sounds(const Model& model, std::span<const std::string> files) {
   return or_out_of_memory([&] { return read(impl_of(model), files); });
+}
+
+std::string placeholder_of(const Sounds& sounds) {
+  const auto* read = static_cast<const ReadSounds*>(sounds.memory.get());
+  return read ? read->family->placeholder : "";
 }
 
 Result<std::string> expand_sounds(const std::string& text, const Sounds& sounds) {

@@ -8,6 +8,7 @@
 #include "pipelines/sampling.h"
 #include "pipelines/start.h"
 #include "requests/beam_decoding.h"
+#include "requests/scored_decoding.h"
 
 namespace situ {
 
@@ -43,12 +44,10 @@ Status check_guesses(const Model::Impl& m, const GenerateOptions& options, const
   return Status::ok();
 }
 
-// The decoding that the options ask for.
-Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, Start start, const GenerateOptions& options,
-                                              std::shared_ptr<const void> memory) {
-  Result<ResolvedOptions> resolved = resolve_options(options, m.folder, m.text(), m.vocabulary);
-  if (!resolved.is_ok()) return resolved.status().or_code(Code::kInvalidArgument);
-  SITU_RETURN_IF_ERROR(resolved->begin(start.decoder, start.source_ids, m.context_length));
+// The decoding of an answer.
+Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, Start start, const GenerateOptions& options,
+                                                  Result<ResolvedOptions> resolved,
+                                                  std::shared_ptr<const void> memory) {
   Result<std::optional<Grammar>> grammar = m.grammars.get(options, m.text(), m.vocabulary);
   if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
   const int64_t guesses = options.draft_tokens > 0 ? options.draft_tokens : options.prompt_lookup;
@@ -75,6 +74,29 @@ Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, Start start, const
   }
   return std::unique_ptr<Decoding>(
       new AnswerDecoding(m, std::move(opening), std::move(all), guesses, options.draft_tokens > 0));
+}
+
+// The decoding that the options ask for.
+Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, Start start, const GenerateOptions& options,
+                                              std::shared_ptr<const void> memory) {
+  Result<ResolvedOptions> resolved = resolve_options(options, m.folder, m.text(), m.vocabulary);
+  if (!resolved.is_ok()) return resolved.status().or_code(Code::kInvalidArgument);
+  SITU_RETURN_IF_ERROR(resolved->begin(start.decoder, start.source_ids, m.context_length));
+  if (!options.prompt_logprobs)
+    return answer_decoding(m, std::move(start), options, std::move(resolved), std::move(memory));
+  if (m.has_encoder() || !start.source.tensors.empty())
+    return Status::error(Code::kInvalidArgument,
+                         m.file + ": prompt_logprobs are of a prompt of tokens alone, without an encoder's rows");
+  std::vector<int64_t> prompt = start.decoder;
+  std::unique_ptr<Decoding> answer;
+  if (options.max_new_tokens != 0) {
+    Result<std::unique_ptr<Decoding>> made =
+        answer_decoding(m, std::move(start), options, std::move(resolved), std::move(memory));
+    if (!made.is_ok()) return made;
+    answer = std::move(*made);
+  }
+  return std::unique_ptr<Decoding>(
+      new ScoredDecoding(m, std::move(prompt), *options.prompt_logprobs, std::move(answer), options.echo));
 }
 
 // Answers that a call waits for, together.

@@ -69,7 +69,11 @@ Status Answer::next(std::span<const float> logits) {
   Token token;
   token.id = *chosen;
   if (likelihood_) likelihood_->add(logits, *chosen);
-  if (top_logprobs_) token.logprob = report_logprobs(*chosen, logits);
+  if (top_logprobs_) {
+    const Generation::Logprobs& l = report_logprobs(*chosen, logits);
+    token.logprob = l.logprob;
+    token.top = l.top;
+  }
   Result<std::string> text = text_.push(*chosen);
   if (!text.is_ok()) return text.status();
   token.text = *text;
@@ -95,12 +99,12 @@ void Answer::show(Token token) {
   shown_->push_back(std::move(token));
 }
 
-double Answer::report_logprobs(int64_t id, std::span<const float> logits) {
+const Generation::Logprobs& Answer::report_logprobs(int64_t id, std::span<const float> logits) {
   logprobs_.read(logits);
   Generation::Logprobs& l = result_.logprobs.emplace_back();
   l.logprob = logprobs_.of(id);
   for (const LogProbabilities::Entry& e : logprobs_.top(*top_logprobs_)) l.top.push_back({e.id, e.logprob});
-  return l.logprob;
+  return l;
 }
 
 }  // namespace situ

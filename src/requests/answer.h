@@ -57,7 +57,7 @@ class Answer {
 
  private:
   void show(Token token);
-  double report_logprobs(int64_t id, std::span<const float> logits);
+  const Generation::Logprobs& report_logprobs(int64_t id, std::span<const float> logits);
 
   TextOutput text_;
   std::vector<int64_t> end_ids_;

@@ -230,7 +230,7 @@ Result<Generation> AnswerDecoding::finish(const Figures& figures) {
   if (branches_.size() > 1)
     for (size_t i = 0; i < branches_.size(); ++i) {
       const Generation other = i > 0 ? branches_[i].answer.finish() : g;
-      g.answers.push_back({other.output_ids, other.text, other.finish_reason, 0});
+      g.answers.push_back({other.output_ids, other.text, other.finish_reason, 0, other.logprobs, other.error});
     }
   if (served_.has_encoder()) g.decoder_prompt_ids = prompt();
   g.cached_tokens = cached_;

@@ -520,7 +520,8 @@ void Scheduler::finish(Lane& lane, Job& job) {
   Result<Generation> result = or_out_of_memory([&] { return decoding.finish(job.figures); });
   decoding.release();
   if (result.is_ok()) {
-    lane.stats.answer_tokens += static_cast<int64_t>(result->output_ids.size());
+    if (result->answers.empty()) lane.stats.answer_tokens += std::ssize(result->output_ids);
+    for (const Generation::Answer& a : result->answers) lane.stats.answer_tokens += std::ssize(a.output_ids);
     lane.stats.cached_tokens += result->cached_tokens;
     lane.stats.prompt_tokens += decoding.prompt_tokens();
   }

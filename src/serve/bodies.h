@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
@@ -31,6 +32,7 @@ Json to_json(const Fault& fault);  // {"error": {message, type, param, code}}
 template <typename T>
 using OrFault = std::variant<T, Fault>;
 
+class BodyReader;
 // Fields of the two bodies: the parser is made of this table, and whoever describes the bodies reads it.
 struct BodyField {
   enum class Use { kUsed, kAccepted, kRefused };  // accepted: without effect
@@ -39,6 +41,7 @@ struct BodyField {
   Use use;
   const char* schema;  // JSON schema of its values but for null, which is as if it were absent; "{}": any
   const char* what;    // what it does, or why it is refused
+  void (*read)(BodyReader&, const char* name, const Json& value) = nullptr;  // of kUsed
 };
 std::span<const BodyField> body_fields();
 
@@ -59,16 +62,17 @@ struct Asked {
   // One for each prompt, in order. All of them are to be submitted; `interactive`, `client` and `deadline` are left to
   // who submits.
   std::vector<Request> requests;
-  std::vector<std::string> echoes;  // the text of each prompt where `echo` asks for it, else empty
   int64_t choices = 1;              // answers to each prompt
   std::optional<int64_t> logprobs;  // alternatives for each token
   std::optional<int64_t> prompt_logprobs;
   bool echo = false;
-  std::optional<uint64_t> seed;  // where tokens are drawn
+  const Model* by = nullptr;        // that it was read for
+  std::vector<std::string> fields;  // that the body has
 };
 OrFault<Asked> read_body(Route route, const Json& body, const Model& model, const BodyRules& rules = {});
 
 // Of what Model::submit refuses (kBusy: status 503), or of an answer that failed: its error, or the end kError.
+// Messages have no paths.
 Fault fault_of(const Asked& asked, const Status& status);
 std::optional<Fault> fault_of(const Asked& asked, const Result<Generation>& result);
 
@@ -87,23 +91,27 @@ Json answer_body(const Model& model, const Asked& asked, const Envelope& envelop
 // The answer in chunks, for server-sent events. Choice `request * asked.choices + token.choice`.
 class BodyStream {
  public:
+  // Both must outlive it.
   BodyStream(const Model& model, const Asked& asked, Envelope envelope);
-  // Before the first token of a request: with the role (chat), the prompt's log-probabilities go into the last chunk.
+  ~BodyStream();
+  // Before the first token of a request: chat has the role.
   std::vector<Json> begin(size_t request);
-  // Nothing to be shown of this token yet: none, unless log-probabilities are asked for.
+  // None: there is nothing to be shown yet.
   std::optional<Json> token(size_t request, const Token& token);
-  // After the last token: a chunk with finish_reason for each choice. The generation has not failed.
+  // After the last token: finish_reason of each choice. The generation has not failed.
   std::vector<Json> end(size_t request, const Generation& generation);
   // After all requests: with usage and without choices; to be sent where asked.include_usage.
   Json usage() const;
 
  private:
-  Json chunk(size_t choice, Json delta, Json finish_reason) const;
+  struct State;
+  bool at_once() const;
+  size_t number(size_t request, size_t choice) const;
+  Json chunk(size_t choice, const std::string& text, Json logprobs, Json finish_reason) const;
   const Model& model_;
   const Asked& asked_;
-  Envelope envelope_;
-  int64_t prompt_tokens_ = 0, answer_tokens_ = 0, cached_tokens_ = 0;
-  std::vector<int64_t> offsets_;  // of each choice's text: characters so far
+  const Envelope envelope_;
+  const std::unique_ptr<State> state_;
 };
 
 }  // namespace situ::serve

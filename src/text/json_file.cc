@@ -1,6 +1,7 @@
 #include "text/json_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -42,10 +43,13 @@ std::string without_non_finite(const std::string& text) {
   return out;
 }
 
-// Before anything is kept: a list of two bytes takes 48.
-Status check_size(const std::string& text, const std::string& name) {
+}  // namespace
+
+// Before anything is kept: a list of two bytes takes 48. The keys of an object in order are searched one by one.
+Status check_json(std::string_view text, const std::string& name, int64_t most_keys) {
   int depth = 0, deepest = 0;
-  int64_t values = 0;
+  int64_t values = 0, most = 0;
+  std::array<int64_t, kMaxDepth + 1> keys{};  // of the object at each depth
   bool quoted = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -56,19 +60,22 @@ Status check_size(const std::string& text, const std::string& name) {
     if (quoted) continue;
     depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
     deepest = std::max(deepest, depth);
+    if (depth > 0 && depth <= kMaxDepth && (c == '{' || c == '[')) keys[static_cast<size_t>(depth)] = 0;
+    if (depth > 0 && depth <= kMaxDepth && c == ':') most = std::max(most, ++keys[static_cast<size_t>(depth)]);
     values += c == '{' || c == '[' || c == ',';
   }
   if (deepest > kMaxDepth) return Status::error(name + ": not JSON: nested " + std::to_string(deepest) + " deep");
   if (values > kMaxValues)
     return Status::error(name + ": has " + std::to_string(values) + " values, the limit is " +
                          std::to_string(kMaxValues));
+  if (most_keys > 0 && most > most_keys)
+    return Status::error(name + ": an object in it has " + std::to_string(most) + " keys, the limit is " +
+                         std::to_string(most_keys));
   return Status::ok();
 }
 
-}  // namespace
-
 Result<Json> parse_json(const std::string& text, const std::string& name) {
-  SITU_RETURN_IF_ERROR(check_size(text, name));
+  SITU_RETURN_IF_ERROR(check_json(text, name, 0));
   const std::string finite = without_non_finite(text);
   try {
     return Json::parse(finite);

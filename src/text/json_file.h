@@ -4,10 +4,15 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 
 namespace situ {
+
+// What parse_json refuses of a text before it reads it, and an object of more than `most_keys` keys (0: any number).
+// `name` is for errors.
+Status check_json(std::string_view text, const std::string& name, int64_t most_keys);
 
 // `name` is for errors. NaN, Infinity and -Infinity, which Python writes, are read as null. Error: not JSON; nested
 // more than 100 deep; more than 2^21 values, of which each may take 100 bytes. Reading a text takes at most 256 MiB

@@ -24,7 +24,8 @@ class JsonTokenizer : public TokenizerModel {
   explicit JsonTokenizer(situ_text_tokenizer* handle, SlowTokenizer slow = {})
       : handle_(handle), slow_(std::move(slow)) {}
 
-  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, const Stop& stop) const override {
+  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark,
+                                      const Stop& stop) const override {
     using Space = SlowTokenizer::Space;
     std::string spaced;
     if (slow_.space == Space::kAlways || (slow_.space == Space::kUnlessThere && !text.empty() && !begins_blank(text)))
@@ -32,13 +33,28 @@ class JsonTokenizer : public TokenizerModel {
     Ids ids;
     OwnedText error;
     const situ_text_stop when = stop.for_call();
-    if (situ_text_encode(handle_.get(), text.data(), text.size(), add_special_tokens, &when, &ids, error.get()) != 0)
+    if (situ_text_encode(handle_.get(), text.data(), text.size(), add_special_tokens, mark, &when, &ids, error.get()) !=
+        0)
       return stop.status(error);
     std::vector<int64_t> result(ids.data, ids.data + ids.size);
     if (slow_.nothing >= 0 && std::find(result.begin(), result.end(), slow_.nothing) != result.end())
       return Status::error("encode: vocab.json has no token for '" + unspelled(std::string(text)) +
                            "', and no unknown token");
     return result;
+  }
+
+  Result<std::string> break_special(std::string_view text, char32_t mark) const override {
+    OwnedText broken, error;
+    if (situ_text_break_special(handle_.get(), text.data(), text.size(), mark, broken.get(), error.get()) != 0)
+      return error.status();
+    return broken.str();
+  }
+
+  std::optional<std::string> bytes_of(int64_t id) const override {
+    OwnedText bytes;
+    if (!is_narrow(id) || !situ_text_token_bytes(handle_.get(), static_cast<uint32_t>(id), bytes.get()))
+      return std::nullopt;
+    return bytes.str();
   }
 
   Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens, const Stop& stop) const override {

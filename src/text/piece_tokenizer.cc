@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "text/language_tokens.h"
+#include "text/mark.h"
 #include "text/piece_model.h"
 #include "text/tokenizer_model.h"
 #include "text/vocabulary_file.h"
@@ -82,7 +83,8 @@ class PieceTokenizer : public TokenizerModel {
   }
 
   // The text's own ids, and the end token: a language's tokens are the caller's.
-  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, const Stop&) const override {
+  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark,
+                                      const Stop&) const override {
     std::vector<int64_t> ids;
     size_t begin = 0;
     bool strip_left = false;  // an added token has taken the spaces behind it
@@ -92,7 +94,8 @@ class PieceTokenizer : public TokenizerModel {
         ++at;
         continue;
       }
-      SITU_RETURN_IF_ERROR(encode_plain(text.substr(begin, at - begin), strip_left, found && found->token.lstrip, ids));
+      SITU_RETURN_IF_ERROR(encode_plain(without_mark(text.substr(begin, at - begin), mark), strip_left,
+                                        found && found->token.lstrip, ids));
       if (!found) break;
       ids.push_back(found->id);
       strip_left = found->token.rstrip;
@@ -100,6 +103,16 @@ class PieceTokenizer : public TokenizerModel {
     }
     if (add_special_tokens) ids.push_back(end_);
     return ids;
+  }
+
+  Result<std::string> break_special(std::string_view text, char32_t mark) const override {
+    std::string broken;
+    for (size_t at = 0; at < text.size(); ++at) {
+      const Added* found = added_at(text.substr(at));
+      broken += text[at];
+      if (found && found->token.special) broken += utf8_of(mark);
+    }
+    return broken;
   }
 
   Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens, const Stop&) const override {

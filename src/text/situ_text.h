@@ -57,9 +57,15 @@ int situ_text_tokenizer_create_from(const char* json, size_t json_size, const si
 void situ_text_tokenizer_free(situ_text_tokenizer* tokenizer);
 
 /* add_special_tokens: whether the file's post-processor adds its tokens (such as bos) around the text's own ids. Time
- * (3 s of CPU and 20 us a byte) and memory are bounded as above, also within one search of a regular expression. */
+ * (3 s of CPU and 20 us a byte) and memory are bounded as above, also within one search of a regular expression.
+ * mark: a character that is left out of the text once added tokens were looked for; 0: none is. */
 int situ_text_encode(const situ_text_tokenizer* tokenizer, const char* text, size_t text_size, bool add_special_tokens,
-                     const situ_text_stop* stop, situ_text_ids* out, situ_text_string* error);
+                     uint32_t mark, const situ_text_stop* stop, situ_text_ids* out, situ_text_string* error);
+
+/* The text with `mark` behind the first character of every special token in it: encoded with this mark they are not
+ * looked for, and nothing else changes. A special token of one character stays one. */
+int situ_text_break_special(const situ_text_tokenizer* tokenizer, const char* text, size_t text_size, uint32_t mark,
+                            situ_text_string* out, situ_text_string* error);
 
 /* Ids that the vocabulary does not have give no text. Bytes that are no UTF-8 give U+FFFD. */
 int situ_text_decode(const situ_text_tokenizer* tokenizer, const uint32_t* ids, size_t count, bool skip_special_tokens,
@@ -68,6 +74,10 @@ int situ_text_decode(const situ_text_tokenizer* tokenizer, const uint32_t* ids, 
 /* The look-ups return whether there is such a token, and write `out` only then. */
 bool situ_text_token_to_id(const situ_text_tokenizer* tokenizer, const char* token, size_t token_size, uint32_t* out);
 bool situ_text_id_to_token(const situ_text_tokenizer* tokenizer, uint32_t id, situ_text_string* out);
+
+/* The bytes that a token stands for, which may be no UTF-8; of a special token its text. False: there is no such token,
+ * or its text depends on its neighbours. */
+bool situ_text_token_bytes(const situ_text_tokenizer* tokenizer, uint32_t id, situ_text_string* out);
 
 /* Whether the file calls this token special. */
 bool situ_text_is_special(const situ_text_tokenizer* tokenizer, uint32_t id);

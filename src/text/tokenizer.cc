@@ -4,6 +4,7 @@
 
 #include "base/lfs_pointer.h"
 #include "text/language_tokens.h"
+#include "text/mark.h"
 #include "text/slow_tokenizer.h"
 #include "text/stop.h"
 
@@ -95,14 +96,34 @@ Status Tokenizer::resolve_ends() {
   return Status::ok();
 }
 
-Result<std::vector<int64_t>> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+Result<std::vector<int64_t>> Tokenizer::encode(std::string_view text, bool add_special_tokens, char32_t mark) const {
   const Stop when(interrupt_);
-  if (!add_special_tokens || !ends_) return model_->encode(text, add_special_tokens, when);
-  Result<std::vector<int64_t>> ids = model_->encode(text, false, when);
+  if (!add_special_tokens || !ends_) return model_->encode(text, add_special_tokens, mark, when);
+  Result<std::vector<int64_t>> ids = model_->encode(text, false, mark, when);
   if (!ids.is_ok()) return ids;
   ids->insert(ids->begin(), ends_->first.begin(), ends_->first.end());
   ids->insert(ids->end(), ends_->last.begin(), ends_->last.end());
   return ids;
+}
+
+Result<std::vector<int64_t>> Tokenizer::encode_plain(std::string_view text, bool add_special_tokens) const {
+  const Result<char32_t> mark = free_mark(text);
+  if (!mark.is_ok()) return mark.status();
+  const Result<std::string> broken = break_special(text, *mark);
+  if (!broken.is_ok()) return broken.status();
+  const bool same = broken->size() == text.size();
+  return encode(same ? text : std::string_view(*broken), add_special_tokens, same ? 0 : *mark);
+}
+
+// Noncharacters, which no text is meant to have, and normalizers leave alone.
+Result<char32_t> Tokenizer::free_mark(std::string_view text) {
+  for (char32_t mark = 0xFDD0; mark <= 0xFDEF; ++mark)
+    if (text.find(utf8_of(mark)) == std::string_view::npos) return mark;
+  return Status::error(Code::kInvalidArgument, "the text has all of the noncharacters U+FDD0 to U+FDEF");
+}
+
+Result<std::string> Tokenizer::break_special(std::string_view text, char32_t mark) const {
+  return model_->break_special(text, mark);
 }
 
 Result<std::string> Tokenizer::decode(std::span<const int64_t> ids, bool skip_special_tokens) const {
@@ -112,6 +133,7 @@ Result<std::string> Tokenizer::decode(std::span<const int64_t> ids, bool skip_sp
 
 std::optional<int64_t> Tokenizer::token_to_id(std::string_view token) const { return model_->token_to_id(token); }
 std::optional<std::string> Tokenizer::id_to_token(int64_t id) const { return model_->id_to_token(id); }
+std::optional<std::string> Tokenizer::bytes_of(int64_t id) const { return model_->bytes_of(id); }
 bool Tokenizer::is_special(int64_t id) const { return model_->is_special(id); }
 bool Tokenizer::is_left_out(int64_t id) const { return model_->is_left_out(id); }
 int64_t Tokenizer::vocab_size() const { return model_->vocab_size(); }

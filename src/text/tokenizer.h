@@ -44,13 +44,24 @@ class Tokenizer {
   // Errors: invalid UTF-8; a text that the model of tokenizer.json cannot express (no unknown token), or on which its
   // regular expression gives up or takes too long; a tokenizer.json whose rules could make far more of the text than it
   // has bytes.
-  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens) const;
+  // `mark`: a character that is left out of the text once special tokens were looked for in it; 0: none.
+  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark = 0) const;
+  // The same, where the text of special tokens is text as any other.
+  Result<std::vector<int64_t>> encode_plain(std::string_view text, bool add_special_tokens) const;
+  // Texts that become ordinary tokens beside others that do not, in one text: break_special() of the former, with a
+  // mark that free_mark() finds, then encode() with it. A character that `text` does not have. Error: there is none.
+  static Result<char32_t> free_mark(std::string_view text);
+  // The text with the mark in every special token. A special token of a single character stays one.
+  Result<std::string> break_special(std::string_view text, char32_t mark) const;
 
   // Ids that the vocabulary does not have give no text (exports pad the vocabulary); a negative id is an error.
   Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens) const;
 
   std::optional<int64_t> token_to_id(std::string_view token) const;
   std::optional<std::string> id_to_token(int64_t id) const;
+  // The bytes that a token stands for alone, which may be no UTF-8; of a special one its text. None: there is no such
+  // token, or its text depends on its neighbours.
+  std::optional<std::string> bytes_of(int64_t id) const;
   bool is_special(int64_t id) const;
   // Whether skip_special_tokens leaves this id out: special ones, but for those whose text the normalizer of
   // tokenizer.json changes.

@@ -25,12 +25,15 @@ class Stop;
 class TokenizerModel {
  public:
   virtual ~TokenizerModel() = default;
-  virtual Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens,
+  virtual Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark,
                                               const Stop& stop) const = 0;
+  virtual Result<std::string> break_special(std::string_view text, char32_t mark) const = 0;
   virtual Result<std::string> decode(std::span<const int64_t> ids, bool skip_special_tokens,
                                      const Stop& stop) const = 0;
   virtual std::optional<int64_t> token_to_id(std::string_view token) const = 0;
   virtual std::optional<std::string> id_to_token(int64_t id) const = 0;
+  // None: there is no such token, or its text depends on its neighbours.
+  virtual std::optional<std::string> bytes_of(int64_t) const { return std::nullopt; }
   virtual bool is_special(int64_t id) const = 0;
   virtual bool is_left_out(int64_t id) const { return is_special(id); }
   virtual int64_t vocab_size() const = 0;

@@ -166,9 +166,22 @@ impl PreTokenizers {
     }
 }
 
+impl Default for PreTokenizers {
+    fn default() -> Self {
+        PreTokenizers(Vec::new())
+    }
+}
+
 impl PreTokenizer for PreTokenizers {
     fn pre_tokenize(&self, text: &mut PreTokenizedString) -> Result<()> {
         limits::forget_text();
+        // Added tokens have been looked for, in what was normalized too.
+        if let Some(mark) = limits::mark() {
+            text.split(|_, mut piece| {
+                piece.filter(|c| c != mark);
+                Ok(vec![piece])
+            })?;
+        }
         for step in &self.0 {
             let pieces = text.get_splits(OffsetReferential::Normalized, OffsetType::None);
             step.check(pieces.iter().map(|(piece, ..)| piece.len()).sum(), pieces.len())?;

@@ -36,8 +36,13 @@ unsafe fn reclaim<T>(data: *mut T, size: usize) {
 
 /// Safety: `out` is null or valid for writes.
 pub unsafe fn put_text(out: *mut Text, text: String) {
+    put_bytes(out, text.into_bytes())
+}
+
+/// Safety: `out` is null or valid for writes.
+pub unsafe fn put_bytes(out: *mut Text, bytes: Vec<u8>) {
     if !out.is_null() {
-        let (data, size) = leak(text.into_bytes());
+        let (data, size) = leak(bytes);
         out.write(Text { data, size });
     }
 }

@@ -219,6 +219,19 @@ thread_local! {
     static TEXT: Cell<TextBudget> = const { Cell::new(TextBudget { input_bytes: 0, kept_bytes: 0 }) };
 }
 
+thread_local! {
+    static MARK: Cell<Option<char>> = const { Cell::new(None) };
+}
+
+/// A character that is left out of the text that this thread encodes, once added tokens were looked for in it.
+pub fn set_mark(mark: Option<char>) {
+    MARK.set(mark);
+}
+
+pub fn mark() -> Option<char> {
+    MARK.get()
+}
+
 /// Starts the count of one text on this thread.
 pub fn begin_text(input_bytes: usize) {
     TEXT.set(TextBudget { input_bytes, kept_bytes: 0 });

@@ -1,6 +1,6 @@
 //! C entries for one loaded `tokenizer.json`. A loaded tokenizer is read-only, so any number of threads may use it.
 
-use crate::bounded::{self, BoundedTokenizer};
+use crate::bounded::{self, BoundedTokenizer, PreTokenizers};
 use crate::ffi::{self, Ids, Text};
 use crate::job::{self, Stop};
 use crate::{checks, grammar, limits};
@@ -23,6 +23,9 @@ pub struct Tokenizer {
     /// Shared with the threads that work on its texts.
     inner: Arc<BoundedTokenizer>,
     special: HashSet<u32>,
+    /// Their texts, and how many bytes these have.
+    special_texts: HashSet<String>,
+    special_sizes: Vec<usize>,
     /// Those of `special` that decoding leaves out. The library compares texts, and that of a token with
     /// `normalized: true` is what the normalizer makes of it: "▁</s>" is not among its special tokens.
     left_out: HashSet<u32>,
@@ -58,15 +61,23 @@ fn load(bytes: Vec<u8>) -> Result<Tokenizer, String> {
     // As Python's AutoTokenizer does: stored padding and truncation are training settings, never applied to a call.
     inner.with_padding(None);
     inner.with_truncation(None).map_err(|e| e.to_string())?;
+    if inner.get_pre_tokenizer().is_none() {
+        inner.with_pre_tokenizer(Some(PreTokenizers::default())); // which leaves marks out
+    }
     let added = inner.get_added_tokens_decoder();
     let special: HashSet<u32> = added.iter().filter(|(_, token)| token.special).map(|(id, _)| *id).collect();
+    let special_texts: HashSet<String> =
+        added.values().filter(|token| token.special && !token.content.is_empty()).map(|t| t.content.clone()).collect();
+    let mut special_sizes: Vec<usize> = special_texts.iter().map(String::len).collect();
+    special_sizes.sort_unstable();
+    special_sizes.dedup();
     let vocabulary = inner.get_added_vocabulary();
     let is_left_out =
         |id: &u32| vocabulary.simple_id_to_token(*id).is_some_and(|token| vocabulary.is_special_token(&token));
     let left_out = special.iter().copied().filter(is_left_out).collect();
     let decodes_with_regex = inner.get_decoder().is_some_and(|decoders| decoders.have_regex());
     let inner = Arc::new(inner);
-    Ok(Tokenizer { inner, special, left_out, vocabularies: Default::default(), decodes_with_regex })
+    Ok(Tokenizer { inner, special, special_texts, special_sizes, left_out, vocabularies: Default::default(), decodes_with_regex })
 }
 
 /// Safety: `stop` is as `situ_text.h` says.
@@ -146,6 +157,7 @@ pub unsafe extern "C" fn situ_text_encode(
     text: *const u8,
     text_size: usize,
     add_special_tokens: bool,
+    mark: u32,
     stop: *const Stop,
     out: *mut Ids,
     error: *mut Text,
@@ -153,8 +165,10 @@ pub unsafe extern "C" fn situ_text_encode(
     ffi::guarded(error, || {
         let text = ffi::utf8(text, text_size, "the text to encode")?.to_string();
         let tokenizer = (*tokenizer).inner.clone();
+        let mark = char::from_u32(mark).filter(|mark| *mark != '\0');
         let encode = move || {
             limits::begin_text(text.len());
+            limits::set_mark(mark);
             // encode_fast leaves the character offsets out; the ids are those of encode.
             tokenizer.encode_fast(text, add_special_tokens).map(|e| e.get_ids().to_vec()).map_err(|e| e.to_string())
         };
@@ -162,6 +176,52 @@ pub unsafe extern "C" fn situ_text_encode(
         ffi::put_ids(out, ids.map_err(|e| clean("encode", e))?);
         Ok(())
     })
+}
+
+/// Where special tokens stand in `text`: the offsets behind their first characters, in order.
+fn special_places(tokenizer: &Tokenizer, text: &str) -> Vec<usize> {
+    let begins_one = |rest: &str| {
+        tokenizer.special_sizes.iter().any(|size| rest.get(..*size).is_some_and(|t| tokenizer.special_texts.contains(t)))
+    };
+    text.char_indices().filter(|(at, _)| begins_one(&text[*at..])).map(|(at, c)| at + c.len_utf8()).collect()
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn situ_text_break_special(
+    tokenizer: *const Tokenizer,
+    text: *const u8,
+    text_size: usize,
+    mark: u32,
+    out: *mut Text,
+    error: *mut Text,
+) -> i32 {
+    ffi::guarded(error, || {
+        let text = ffi::utf8(text, text_size, "the text to encode")?;
+        let mark = char::from_u32(mark).ok_or("the mark is no character")?;
+        let mut broken = String::with_capacity(text.len());
+        let mut from = 0;
+        for place in special_places(&*tokenizer, text) {
+            broken.push_str(&text[from..place]);
+            broken.push(mark);
+            from = place;
+        }
+        broken.push_str(&text[from..]);
+        ffi::put_text(out, broken);
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn situ_text_token_bytes(tokenizer: *const Tokenizer, id: u32, out: *mut Text) -> bool {
+    let mut found = false;
+    ffi::guarded(std::ptr::null_mut(), || {
+        if let Some(bytes) = grammar::bytes_of(&*tokenizer, id) {
+            ffi::put_bytes(out, bytes);
+            found = true;
+        }
+        Ok(())
+    });
+    found
 }
 
 /// The binding of the regex engine panics where a search reaches a limit.

@@ -15,7 +15,7 @@ use llguidance::api::StopReason;
 use llguidance::derivre::RegexBuilder;
 use llguidance::toktrie::SimpleVob;
 use llguidance::TokenParser;
-pub use vocabulary::Vocabularies;
+pub use vocabulary::{bytes_of, Vocabularies};
 
 /// The parser has a number of steps for each mask; what is appended without one in between takes of the same number.
 const MAX_SINCE_MASK: usize = 32;

@@ -113,6 +113,15 @@ fn token_bytes(tokenizer: &Tokenizer, width: usize) -> Result<Vec<Vec<u8>>, Stri
         .collect()
 }
 
+/// What one token stands for. None: there is no such token, or its text depends on its neighbours.
+pub fn bytes_of(tokenizer: &Tokenizer, id: u32) -> Option<Vec<u8>> {
+    let token = tokenizer.inner().id_to_token(id)?;
+    if tokenizer.is_special(id) {
+        return Some(token.into_bytes());
+    }
+    TokenDecoder::new(tokenizer.inner()).ok()?.bytes(token).ok()
+}
+
 /// The trie has one id more than the model: the library wants an id that ends an answer, and the model's own ones are
 /// the caller's business.
 fn build(tokenizer: &Tokenizer, width: usize) -> Result<ParserFactory, String> {

@@ -1,0 +1,107 @@
+#include "requests/scored_decoding.h"
+
+#include <algorithm>
+
+#include "generate/greedy.h"
+#include "requests/answer_decoding.h"
+
+namespace situ {
+
+ScoredDecoding::ScoredDecoding(Served& served, std::vector<int64_t> prompt, int64_t top,
+                               std::unique_ptr<Decoding> answer, bool echo)
+    : served_(served),
+      prompt_(std::move(prompt)),
+      top_(top),
+      answer_(std::move(answer)),
+      echo_(echo),
+      scored_(prompt_.size() < 2),  // nothing comes before the first token
+      score_(Strand(served), prompt_, {{0, 1, std::ssize(prompt_)}}, false,
+             [this](int64_t token, std::span<const float> logits) { read(token, logits); }) {}
+
+void ScoredDecoding::read(int64_t token, std::span<const float> logits) {
+  if (const int64_t id = largest_logit(logits).not_a_number; id >= 0 && failed_.is_ok())
+    failed_ = Status::error("logits of id " + std::to_string(id) + " are not a number").with_context(served_.file);
+  logprobs_.read(logits);
+  Generation::PromptLogprob& p = found_.emplace_back();
+  p.id = prompt_[static_cast<size_t>(token)];
+  p.logprob = logprobs_.of(p.id);
+  const float own = logits[static_cast<size_t>(p.id)];
+  p.rank = 1 + std::count_if(logits.begin(), logits.end(), [&](float x) { return x > own; });
+  for (const LogProbabilities::Entry& e : logprobs_.top(top_)) p.top.push_back({e.id, e.logprob});
+}
+
+int64_t ScoredDecoding::tokens_to_begin() const {
+  const int64_t of_score = scored_ ? 0 : score_.tokens_to_begin();
+  return answer_ ? std::max(of_score, answer_->tokens_to_begin()) : of_score;
+}
+
+Status ScoredDecoding::begin(Figures& figures) {
+  figures_ = &figures;
+  if (!scored_) return score_.begin(figures);
+  return answer_ ? answer_->begin(figures) : Status::ok();
+}
+
+void ScoredDecoding::take_over_news() {
+  if (!answer_) return;
+  for (Token& t : answer_->take_news()) news_.push_back(std::move(t));
+}
+
+void ScoredDecoding::settle() {
+  if (scored_) {
+    if (answer_) answer_->settle();
+    return take_over_news();
+  }
+  if (!failed_.is_ok()) return fail(failed_);
+  score_.settle();
+  if (!score_.ended()) return;
+  score_.release();
+  scored_ = true;
+  if (!answer_) return;
+  if (const Status begun = answer_->begin(*figures_); !begun.is_ok()) answer_->fail(begun);
+  take_over_news();
+}
+
+void ScoredDecoding::fail(const Status& why) {
+  if (answer_) return answer_->fail(why);
+  if (scored_) return;
+  if (failed_.is_ok()) failed_ = why;
+  scored_ = true;
+}
+
+void ScoredDecoding::end(FinishReason reason) {
+  if (answer_) return answer_->end(reason);
+  if (!scored_) reason_ = reason;
+  scored_ = true;
+}
+
+void ScoredDecoding::release() {
+  score_.release();
+  if (answer_) answer_->release();
+}
+
+Result<Generation> ScoredDecoding::finish(const Figures& figures) {
+  Result<Generation> g = Generation();
+  if (answer_) {
+    g = answer_->finish(figures);
+    take_over_news();
+  } else if (failed_.code() == Code::kInterrupted) {
+    g->finish_reason = FinishReason::kCancelled;
+  } else if (!failed_.is_ok()) {
+    return failed_;
+  } else {
+    g->finish_reason = reason_;
+    if (echo_) {
+      TextOutput text(served_.tokenizer, {});
+      for (const Result<std::string>& part : {text.echo(prompt_), text.finish()}) {
+        if (!part.is_ok()) return part.status();
+        g->text += *part;
+      }
+      if (!g->text.empty()) news_.push_back({-1, g->text, {}, {}, 0});
+    }
+    report(figures, 0, *g);
+  }
+  if (g.is_ok()) g->prompt_logprobs = std::move(found_);
+  return g;
+}
+
+}  // namespace situ

@@ -1,0 +1,54 @@
+// An answer whose prompt is scored first: on a strand of its own, so that the answer is what it is without.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "generate/logprobs.h"
+#include "requests/score_decoding.h"
+
+namespace situ {
+
+class ScoredDecoding : public Decoding {
+ public:
+  // `answer`: null where the score is all. `top`: alternatives of each token. `echo`: without an answer the prompt's
+  // text is the result's.
+  ScoredDecoding(Served& served, std::vector<int64_t> prompt, int64_t top, std::unique_ptr<Decoding> answer, bool echo);
+
+  Served& served() const override { return served_; }
+  int64_t tokens_to_begin() const override;
+  Status begin(Figures& figures) override;
+  Status wants(std::vector<Want>& wants) override { return now().wants(wants); }
+  void take(const Want& want, Rows rows) override { now().take(want, rows); }
+  void settle() override;
+  void fail(const Status& why) override;
+  void end(FinishReason reason) override;
+  bool ended() const override { return answer_ ? answer_->ended() : scored_; }
+  bool answers() const override { return answer_ ? answer_->answers() : scored_; }
+  bool drop_guesses() override { return scored_ && answer_ && answer_->drop_guesses(); }
+  bool may_give_way() const override { return answer_ ? answer_->may_give_way() : true; }
+  void give_up_runs() override { now().give_up_runs(); }
+  int64_t prompt_tokens() const override { return std::ssize(prompt_); }
+  void release() override;
+  Result<Generation> finish(const Figures& figures) override;
+
+ private:
+  Decoding& now() { return scored_ && answer_ ? *answer_ : static_cast<Decoding&>(score_); }
+  void read(int64_t token, std::span<const float> logits);
+  void take_over_news();
+
+  Served& served_;
+  const std::vector<int64_t> prompt_;
+  const int64_t top_;
+  std::unique_ptr<Decoding> answer_;
+  const bool echo_;
+  bool scored_ = false;
+  FinishReason reason_ = FinishReason::kLength;  // without an answer
+  Status failed_;
+  ScoreDecoding score_;
+  LogProbabilities logprobs_;
+  std::vector<Generation::PromptLogprob> found_;
+  Figures* figures_ = nullptr;
+};
+
+}  // namespace situ

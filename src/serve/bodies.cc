@@ -1,0 +1,302 @@
+#include "serve/bodies.h"
+
+#include <algorithm>
+#include <random>
+
+#include "base/one_line.h"
+#include "pipelines/conversation.h"
+#include "pipelines/sampling.h"
+#include "serve/body_reader.h"
+#include "text/json_file.h"
+
+namespace situ::serve {
+namespace {
+
+constexpr const char* kUrls[] = {"/v1/chat/completions", "/v1/completions"};
+constexpr int64_t kDefaultOfCompletions = 16;
+constexpr int64_t kMostTokens = int64_t{1} << 30;
+constexpr int64_t kMostKeys = 2048;  // of one object: each is compared with those before it
+
+void refuse_unknown(BodyReader& r) {
+  for (const auto& [key, value] : r.body.items()) {
+    const auto field = std::find_if(body_fields().begin(), body_fields().end(), [&](const BodyField& f) {
+      return key == f.name && (f.routes & static_cast<int>(r.route)) != 0;
+    });
+    const std::string name = one_line(key.substr(0, 100));
+    if (field == body_fields().end() && !value.is_null())
+      return r.refuse(name, "unknown parameter: '" + name + "'", "unknown_parameter");
+  }
+}
+
+void read_fields(BodyReader& r) {
+  for (const BodyField& f : body_fields()) {
+    const Json* value = (f.routes & static_cast<int>(r.route)) != 0 ? r.find(f.name) : nullptr;
+    if (!value || r.fault) continue;
+    r.asked.fields.push_back(f.name);
+    if (f.use == BodyField::Use::kRefused)
+      r.refuse(f.name, std::string(f.name) + " is not supported: " + f.what, "unsupported_parameter");
+    if (f.use == BodyField::Use::kUsed) f.read(r, f.name, *value);
+  }
+}
+
+// What several fields say together.
+void settle_options(BodyReader& r) {
+  GenerateOptions& o = r.options;
+  const int64_t beams = o.beams.value_or(1);
+  o.sample_as_files = true;
+  o.end_of_turn = r.route == Route::kChat;
+  if (!o.max_new_tokens) o.max_new_tokens = r.route == Route::kChat ? kMostTokens : kDefaultOfCompletions;
+  if (r.asked.choices * beams > kMostBeams)
+    return r.refuse("n", "n " + std::to_string(r.asked.choices) + " times num_beams " + std::to_string(beams) +
+                             " is more than " + std::to_string(kMostBeams));
+  if (beams > 1 && r.asked.choices > beams)
+    return r.refuse("n", "n " + std::to_string(r.asked.choices) + " is more than num_beams " + std::to_string(beams));
+  (beams > 1 ? o.num_return : o.choices) = r.asked.choices;
+  o.logprobs = r.asked.logprobs;
+  o.prompt_logprobs = r.asked.prompt_logprobs;
+  o.echo = r.asked.echo;
+  if (r.asked.echo && r.asked.logprobs) o.prompt_logprobs = std::max(o.prompt_logprobs.value_or(0), *r.asked.logprobs);
+  if (o.max_new_tokens != 0) return;
+  if (!r.asked.echo && !r.asked.prompt_logprobs)
+    return r.refuse("max_tokens", "max_tokens 0 is for echo or prompt_logprobs: there is no answer otherwise");
+  if (!o.prompt_logprobs) o.prompt_logprobs = 0;
+}
+
+// One prompt for each text or list of ids.
+std::vector<Prompt> read_prompts(BodyReader& r, const char* name, const Json& value) {
+  std::vector<Prompt> prompts;
+  const auto add_text = [&](const Json& text) {
+    if (!r.model.has_tokenizer())
+      return r.refuse(name, "the model has no tokenizer, so that prompts are lists of token ids", kUnsupportedByModel);
+    const Result<std::vector<int64_t>> ids = r.model.encode(text.get<std::string>());
+    if (!ids.is_ok()) return r.refuse(name, one_line(ids.status().message()));
+    prompts.push_back({*ids, {}, {}});
+  };
+  const auto add_ids = [&](const Json& list) {
+    if (std::optional<std::vector<int64_t>> ids = r.ids(name, list)) prompts.push_back({std::move(*ids), {}, {}});
+  };
+  const char* const wanted = "a string, a list of token ids, or a list of either";
+  if (value.is_string()) {
+    add_text(value);
+  } else if (!value.is_array() || value.empty()) {
+    r.refuse_type(name, value, wanted);
+  } else if (value[0].is_number()) {
+    add_ids(value);
+  } else {
+    for (const Json& item : value) {
+      if (r.fault) break;
+      if (item.is_string())
+        add_text(item);
+      else if (item.is_array())
+        add_ids(item);
+      else
+        r.refuse_type(name, item, wanted);
+    }
+  }
+  for (const Prompt& p : prompts)
+    if (p.ids.empty()) r.refuse(name, std::string(name) + ": a prompt has no tokens");
+  return prompts;
+}
+
+void read_prompt(BodyReader& r) {
+  const char* const usual = r.route == Route::kChat ? "messages" : "prompt";
+  const Json *given = r.find(usual), *ids = r.find("prompt_token_ids");
+  std::shared_ptr<const void> memory;
+  std::vector<Prompt> prompts;
+  if (given && ids)
+    r.refuse("prompt_token_ids", "prompt_token_ids stands in place of " + std::string(usual) + ": both are given");
+  else if (!given && !ids)
+    r.refuse(usual, std::string(usual) + " is missing", "missing_required_parameter");
+  else if (ids && (!ids->is_array() || ids->empty()))
+    r.refuse_type("prompt_token_ids", *ids, "a list of token ids");
+  else if (ids && r.ids("prompt_token_ids", *ids))
+    prompts.push_back({*r.ids("prompt_token_ids", *ids), {}, {}});
+  else if (!ids && r.route == Route::kChat)
+    prompts.push_back(prompt_of_messages(r, *given, &memory));
+  else if (!ids)
+    prompts = read_prompts(r, usual, *given);
+  const int64_t slots = r.model.facts().slots;
+  for (Prompt& p : prompts) {
+    if (slots > 0 && std::ssize(p.ids) > slots && !r.model.has_encoder())
+      r.refuse(ids ? "prompt_token_ids" : usual,
+               "a prompt of " + std::to_string(p.ids.size()) + " tokens does not fit the state of " +
+                   std::to_string(slots) + " tokens",
+               "context_length_exceeded");
+    Request request{std::move(p), r.options, memory};
+    request.priority = r.priority;
+    r.asked.requests.push_back(std::move(request));
+  }
+}
+
+// So that all prompts are drawn with one seed, which the answer says.
+void draw_seeds(BodyReader& r) {
+  if (r.options.seed) return;
+  r.options.seed = draw_seed();
+}
+
+// -- faults
+
+// How messages of Model::submit call what a field says.
+struct Word {
+  const char *word, *field;
+};
+constexpr Word kWords[] = {{"sampling", "temperature"},
+                           {"stop strings", "stop"},
+                           {"stop_ids", "stop_token_ids"},
+                           {"min_new_tokens", "min_tokens"},
+                           {"max_new_tokens", "max_tokens"},
+                           {"max_new_tokens", "max_completion_tokens"},
+                           {"beams", "num_beams"},
+                           {"num_return", "n"},
+                           {"choices", "n"},
+                           {"json_schema", "response_format"},
+                           {"a grammar", "response_format"},
+                           {"a grammar", "regex"},
+                           {"a grammar", "grammar"}};
+
+size_t find_word(const std::string& text, const std::string& word) {
+  const auto part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-'; };
+  for (size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += word.size()) {
+    const size_t end = at + word.size();
+    if ((at == 0 || !part(text[at - 1])) && (end == text.size() || !part(text[end]))) return at;
+  }
+  return std::string::npos;
+}
+
+// The field that a message is about, the second of two that do not go together: of those that the body has. "": none.
+std::string field_of(const Asked& asked, const std::string& message) {
+  std::vector<std::pair<size_t, std::string>> found;
+  const auto look = [&](const std::string& word, const std::string& field) {
+    if (std::find(asked.fields.begin(), asked.fields.end(), field) == asked.fields.end()) return;
+    const size_t at = find_word(message, word);
+    const bool known = std::any_of(found.begin(), found.end(), [&](const auto& f) { return f.second == field; });
+    if (at != std::string::npos && !known) found.emplace_back(at, field);
+  };
+  for (const Word& w : kWords) look(w.word, w.field);
+  for (const std::string& field : asked.fields) look(field, field);
+  std::sort(found.begin(), found.end());
+  return found.empty() ? "" : found[std::min<size_t>(1, found.size() - 1)].second;
+}
+
+std::string prompt_field(const Asked& asked) {
+  for (const char* name : {"messages", "prompt", "prompt_token_ids"})
+    if (std::find(asked.fields.begin(), asked.fields.end(), name) != asked.fields.end()) return name;
+  return "";
+}
+
+}  // namespace
+
+// The model's folder is nobody's business but the server's.
+std::string without_paths(const Model& model, std::string message) {
+  const Model::Impl& m = impl_of(model);
+  const std::string folder = m.folder.folder.string();
+  for (const std::string& path : {m.file + ": ", folder + "/", folder + ": ", folder})
+    for (size_t at = 0; !path.empty() && (at = message.find(path, at)) != std::string::npos;)
+      message.erase(at, path.size());
+  return one_line(std::move(message));
+}
+
+std::optional<Route> route_of(std::string_view url) {
+  if (url == kUrls[0]) return Route::kChat;
+  return url == kUrls[1] ? std::optional(Route::kCompletions) : std::nullopt;
+}
+
+const char* url_of(Route route) { return kUrls[route == Route::kChat ? 0 : 1]; }
+
+Json to_json(const Fault& fault) {
+  const auto text = [](const std::string& s) { return s.empty() ? Json() : Json(s); };
+  return {
+      {"error",
+       {{"message", fault.message}, {"type", fault.type}, {"param", text(fault.param)}, {"code", text(fault.code)}}}};
+}
+
+OrFault<Json> parse_body(std::string_view text) {
+  const auto wrong = [](const std::string& why) {
+    return Fault{400, why, "invalid_request_error", "", "invalid_json"};
+  };
+  if (const Status checked = check_json(text, "the body", kMostKeys); !checked.is_ok()) return wrong(checked.message());
+  try {
+    Json json = Json::parse(text);
+    if (json.is_object()) return json;
+    return wrong("the body should be a JSON object, is " + std::string(json.type_name()));
+  } catch (const Json::parse_error& e) {
+    return wrong("the body is not JSON: byte " + std::to_string(e.byte) + " cannot be read");
+  } catch (const Json::exception&) {
+    return wrong("the body is not JSON: a number in it is too large");
+  }
+}
+
+OrFault<std::string> model_of(const Json& body) {
+  const auto found = body.find("model");
+  if (found == body.end() || found->is_null()) return std::string();
+  if (found->is_string()) return found->get<std::string>();
+  return Fault{400, "model should be a string, is " + shown(*found), "invalid_request_error", "model", "invalid_type"};
+}
+
+OrFault<Asked> read_body(Route route, const Json& body, const Model& model, const BodyRules& rules) {
+  BodyReader r(route, body, model, rules);
+  r.asked.route = route;
+  r.asked.by = &model;
+  refuse_unknown(r);
+  read_fields(r);
+  if (!r.fault) settle_options(r);
+  if (!r.fault) draw_seeds(r);
+  if (!r.fault) read_prompt(r);
+  if (r.fault) return std::move(*r.fault);
+  return std::move(r.asked);
+}
+
+Fault fault_of(const Asked& asked, const Status& status) {
+  Fault f;
+  f.message = without_paths(*asked.by, status.message());
+  switch (status.code()) {
+    case Code::kInvalidArgument:
+      f.param = field_of(asked, f.message);
+      f.code = "invalid_value";
+      if (f.param.empty()) f.param = prompt_field(asked);
+      break;
+    case Code::kContextExceeded:
+      f.param = prompt_field(asked);
+      f.code = "context_length_exceeded";
+      break;
+    case Code::kNotFound:
+    case Code::kUnsupportedModel:
+      f.param = prompt_field(asked);
+      f.code = kUnsupportedByModel;
+      break;
+    case Code::kBusy:
+      f.status = 503;
+      f.type = "server_error";
+      f.code = "overloaded";
+      break;
+    default:
+      f.status = 500;
+      f.type = "server_error";
+      f.code = "model_failed";
+  }
+  return f;
+}
+
+std::optional<Fault> fault_of(const Asked& asked, const Result<Generation>& result) {
+  if (!result.is_ok()) return fault_of(asked, result.status());
+  std::string error = result->error;
+  bool failed = result->finish_reason == FinishReason::kError;
+  for (const Generation::Answer& a : result->answers)
+    if (a.finish_reason == FinishReason::kError && !failed) {
+      failed = true;
+      error = a.error;
+    }
+  if (!failed) return std::nullopt;
+  return Fault{500, without_paths(*asked.by, error), "server_error", "", "model_failed"};
+}
+
+std::string new_id(Route route) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string id = route == Route::kChat ? "chatcmpl-" : "cmpl-";
+  std::random_device device;
+  for (int i = 0; i < 4; ++i)
+    for (unsigned bits = device(), k = 0; k < 8; ++k, bits >>= 4) id += kDigits[bits & 15];
+  return id;
+}
+
+}  // namespace situ::serve

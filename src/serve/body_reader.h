@@ -1,0 +1,58 @@
+// What the readers of a body's fields share: the request that comes of them, and the first fault.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "serve/bodies.h"
+
+namespace situ::serve {
+
+inline constexpr const char* kUnsupportedByModel = "unsupported_by_model";
+
+class BodyReader {
+ public:
+  BodyReader(Route route, const Json& body, const Model& model, const BodyRules& rules)
+      : route(route), body(body), model(model), rules(rules) {}
+
+  const Route route;
+  const Json& body;
+  const Model& model;
+  const BodyRules& rules;
+  Asked asked;
+  GenerateOptions options;
+  int priority = 0;
+  std::optional<Fault> fault;
+
+  // What the field of this name has; null: nothing, or null.
+  const Json* find(const char* name) const {
+    const auto found = body.find(name);
+    return found == body.end() || found->is_null() ? nullptr : &*found;
+  }
+  // The first one stays.
+  void refuse(const std::string& param, const std::string& message, const std::string& code = "invalid_value") {
+    if (!fault) fault = Fault{400, message, "invalid_request_error", param, code};
+  }
+  void refuse_type(const std::string& param, const Json& value, const std::string& wanted);
+  std::optional<double> number(const std::string& name, const Json& value, double least, double most);
+  std::optional<int64_t> integer(const std::string& name, const Json& value, int64_t least, int64_t most);
+  std::optional<bool> boolean(const std::string& name, const Json& value);
+  // UTF-8, as all that was read.
+  std::optional<std::string> string(const std::string& name, const Json& value);
+  std::optional<std::vector<int64_t>> ids(const std::string& name, const Json& value);
+};
+
+// A value for a message: the beginning of its JSON.
+std::string shown(const Json& value);
+
+std::string without_paths(const Model& model, std::string message);
+
+// The prompt of messages: ids, and what images and sounds are. Sets the fault.
+Prompt prompt_of_messages(BodyReader& reader, const Json& messages, std::shared_ptr<const void>* memory);
+
+// Bytes of a base64 text, with its padding or without; none: it is none.
+std::optional<std::vector<uint8_t>> from_base64(std::string_view text);
+
+}  // namespace situ::serve

@@ -1,0 +1,249 @@
+// Messages of a chat body: texts, images and sounds, as the chat template and the encoders get them.
+#include <array>
+#include <filesystem>
+#include <fstream>
+
+#include "base/one_line.h"
+#include "pipelines/conversation.h"
+#include "serve/body_reader.h"
+
+namespace situ::serve {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Key {
+  const char *name, *roles;  // roles: first letters; "": all
+};
+// refusal and annotations are OpenAI's, and come back in histories; they are not shown to the model.
+constexpr Key kKeys[] = {{"role", ""},          {"content", ""},     {"name", ""},
+                         {"tool_call_id", "t"}, {"tool_calls", "a"}, {"reasoning_content", "a"},
+                         {"refusal", "a"},      {"annotations", "a"}};
+
+class MessageReader {
+ public:
+  explicit MessageReader(BodyReader& reader) : r_(reader) {}
+
+  Prompt read(const Json& messages, std::shared_ptr<const void>* memory);
+
+ private:
+  void read_message(const Json& message, const std::string& where);
+  Json read_content(const Json& content, const std::string& where);
+  void read_image(const Json& part, const std::string& where);
+  std::optional<std::vector<uint8_t>> bytes_of_url(const std::string& url, const std::string& where);
+  std::optional<std::vector<uint8_t>> bytes_of_file(const std::string& path, const std::string& where);
+  Json read_calls(const Json& calls, const std::string& where);
+
+  BodyReader& r_;
+  std::vector<Turn> turns_;
+  std::vector<std::vector<uint8_t>> images_;
+};
+
+// What the template gets of a call's arguments is an object, as transformers documents it, not the text of one.
+Json MessageReader::read_calls(const Json& calls, const std::string& where) {
+  if (!calls.is_array()) {
+    r_.refuse_type(where, calls, "a list of tool calls");
+    return {};
+  }
+  Json read = calls;
+  for (Json& call : read) {
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) {
+      r_.refuse_type(where, call, "a list of tool calls");
+      return {};
+    }
+    Json& function = call["function"];
+    if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
+    const OrFault<Json> arguments = parse_body(function["arguments"].get_ref<const std::string&>());
+    if (const Json* object = std::get_if<Json>(&arguments)) function["arguments"] = *object;
+  }
+  return read;
+}
+
+std::optional<std::vector<uint8_t>> MessageReader::bytes_of_file(const std::string& path, const std::string& where) {
+  std::error_code error;
+  const fs::path root = fs::canonical(r_.rules.media_path, error);
+  const fs::path file = error ? fs::path() : fs::canonical(path.starts_with('/') ? fs::path(path) : root / path, error);
+  const auto inside = std::mismatch(root.begin(), root.end(), file.begin(), file.end()).first == root.end();
+  if (error || file.empty() || !inside || !fs::is_regular_file(file, error)) {
+    r_.refuse(where, where + ": there is no such file below the folder of media");
+    return std::nullopt;
+  }
+  std::ifstream in(file, std::ios::binary);
+  return std::vector<uint8_t>((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+}
+
+std::optional<std::vector<uint8_t>> MessageReader::bytes_of_url(const std::string& url, const std::string& where) {
+  if (url.starts_with("file:") && !r_.rules.media_path.empty()) {
+    const std::string path = url.substr(url.starts_with("file://") ? 7 : 5);
+    return bytes_of_file(path, where);
+  }
+  const size_t comma = url.find(',');
+  if (!url.starts_with("data:") || comma == std::string::npos) {
+    r_.refuse(where, where + " should be a data: URL" +
+                         (r_.rules.media_path.empty() ? "" : " or a file: URL below the folder of media") + ", is " +
+                         shown(Json(url.substr(0, 40))) + ": nothing is fetched");
+    return std::nullopt;
+  }
+  std::optional<std::vector<uint8_t>> bytes;
+  if (std::string_view(url).substr(0, comma).ends_with(";base64"))
+    bytes = from_base64(std::string_view(url).substr(comma + 1));
+  if (!bytes || bytes->empty()) {
+    r_.refuse(where, where + " is no data: URL with base64 bytes");
+    return std::nullopt;
+  }
+  return bytes;
+}
+
+void MessageReader::read_image(const Json& part, const std::string& where) {
+  const Json image = part.value("image_url", Json());
+  const Json url = image.is_object() ? image.value("url", Json()) : image;
+  if (!url.is_string()) return r_.refuse_type(where + ".image_url.url", url, "a data: URL");
+  if (std::optional<std::vector<uint8_t>> bytes =
+          bytes_of_url(url.get_ref<const std::string&>(), where + ".image_url.url"))
+    images_.push_back(std::move(*bytes));
+}
+
+// A text, or parts, in which neighbouring texts are one.
+Json MessageReader::read_content(const Json& content, const std::string& where) {
+  if (content.is_null() || content.is_string()) return content;
+  if (!content.is_array()) {
+    r_.refuse_type(where, content, "a string or a list of parts");
+    return {};
+  }
+  Json parts = Json::array();
+  for (size_t i = 0; i < content.size() && !r_.fault; ++i) {
+    const Json& part = content[i];
+    const std::string here = where + "[" + std::to_string(i) + "]";
+    const Json type = part.is_object() ? part.value("type", Json()) : Json();
+    if (type == "text" || type == "refusal") {
+      const Json text = part.value(type.get<std::string>(), Json());
+      if (!text.is_string()) {
+        r_.refuse_type(here + "." + type.get<std::string>(), text, "a string");
+      } else if (!parts.empty() && parts.back()["type"] == "text") {
+        parts.back()["text"] = parts.back()["text"].get<std::string>() + "\n" + text.get<std::string>();
+      } else {
+        parts.push_back({{"type", "text"}, {"text", text}});
+      }
+    } else if (type == "image_url") {
+      read_image(part, here);
+      parts.push_back({{"type", "image"}});
+    } else if (type == "input_audio") {
+      r_.refuse(here + ".type", "sounds in messages are not supported", kUnsupportedByModel);
+    } else {
+      r_.refuse(here + ".type", here + ".type should be text, image_url or input_audio, is " + shown(type));
+    }
+  }
+  if (parts.empty()) return "";
+  return parts.size() == 1 && parts[0]["type"] == "text" ? parts[0]["text"] : parts;
+}
+
+void MessageReader::read_message(const Json& message, const std::string& where) {
+  if (!message.is_object()) return r_.refuse_type(where, message, "an object");
+  Json role = message.value("role", Json());
+  if (role == "developer") role = "system";
+  if (role != "system" && role != "user" && role != "assistant" && role != "tool")
+    return r_.refuse(where + ".role",
+                     where + ".role should be system, developer, user, assistant or tool, is " + shown(role));
+  const char first = role.get_ref<const std::string&>()[0];
+  Json turn = {{"role", role}, {"content", ""}};
+  for (const auto& [key, value] : message.items()) {
+    if (value.is_null()) continue;
+    const std::string here = where + "." + one_line(key.substr(0, 100));
+    const auto known = std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& k) {
+      return key == k.name && (*k.roles == 0 || *k.roles == first);
+    });
+    if (known == std::end(kKeys)) return r_.refuse(here, "unknown parameter: '" + here + "'", "unknown_parameter");
+    if (key == "content")
+      turn["content"] = read_content(value, here);
+    else if (key == "tool_calls")
+      turn["tool_calls"] = read_calls(value, here);
+    else if (key == "name" || key == "tool_call_id" || key == "reasoning_content") {
+      if (!value.is_string()) return r_.refuse_type(here, value, "a string");
+      turn[key] = value;
+    }
+  }
+  const bool may_be_empty = message.contains("tool_calls") || message.contains("refusal");
+  if (message.value("content", Json()).is_null() && !may_be_empty)
+    r_.refuse(where + ".content", where + ".content is missing", "missing_required_parameter");
+  turns_.push_back({std::move(turn)});
+}
+
+Prompt MessageReader::read(const Json& messages, std::shared_ptr<const void>* memory) {
+  if (!messages.is_array() || messages.empty()) {
+    r_.refuse_type("messages", messages, "a list of messages");
+    return {};
+  }
+  for (size_t i = 0; i < messages.size() && !r_.fault; ++i)
+    read_message(messages[i], "messages[" + std::to_string(i) + "]");
+  if (r_.fault) return {};
+  if (!r_.model.has_chat_template()) {
+    r_.refuse("messages",
+              r_.model.has_tokenizer() ? "the model has no chat template"
+                                       : "the model has no tokenizer, so that prompts are prompt_token_ids",
+              kUnsupportedByModel);
+    return {};
+  }
+  if (!images_.empty() && !r_.model.takes_arrays()) {
+    r_.refuse("messages", "the model takes no images", kUnsupportedByModel);
+    return {};
+  }
+  std::vector<ImageSource> sources;
+  for (const std::vector<uint8_t>& bytes : images_) {
+    ImageSource& source = sources.emplace_back();
+    source.bytes = bytes;
+  }
+  const auto refuse = [&](const Status& why) {
+    const bool by_model = why.code() == Code::kNotFound;
+    const bool too_long = why.code() == Code::kContextExceeded;
+    r_.refuse("messages", without_paths(r_.model, why.message()),
+              by_model   ? kUnsupportedByModel
+              : too_long ? "context_length_exceeded"
+                         : "invalid_value");
+    return Prompt{};
+  };
+  Result<Images> images = sources.empty() ? Images{} : read_images(r_.model, sources);
+  if (!images.is_ok()) return refuse(images.status());
+  if (!sources.empty())  // templates of such models take lists of parts
+    for (Turn& t : turns_)
+      if (Json& content = t.message["content"]; content.is_string())
+        content = Json::array({{{"type", "text"}, {"text", content}}});
+  TemplateOptions options;
+  if (const Json* variables = r_.find("chat_template_kwargs")) options.variables_json = variables->dump();
+  const Result<PromptText> text = render_conversation(impl_of(r_.model), std::move(turns_), options);
+  if (!text.is_ok()) return refuse(text.status());
+  Result<std::vector<int64_t>> ids = encode_prompt(impl_of(r_.model), *text, *images);
+  if (!ids.is_ok()) return refuse(ids.status());
+  *memory = images->memory;
+  return {std::move(*ids), images->arrays, {}};
+}
+
+}  // namespace
+
+Prompt prompt_of_messages(BodyReader& reader, const Json& messages, std::shared_ptr<const void>* memory) {
+  return MessageReader(reader).read(messages, memory);
+}
+
+std::optional<std::vector<uint8_t>> from_base64(std::string_view text) {
+  for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
+  if (text.size() % 4 == 1) return std::nullopt;
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::array<int8_t, 256> value;
+  value.fill(-1);
+  for (size_t i = 0; i < kDigits.size(); ++i) value[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
+  std::vector<uint8_t> bytes;
+  bytes.reserve(text.size() * 3 / 4);
+  uint32_t bits = 0;
+  int count = 0;
+  for (const char c : text) {
+    const int v = value[static_cast<unsigned char>(c)];
+    if (v < 0) return std::nullopt;
+    bits = bits << 6 | static_cast<uint32_t>(v);
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    bytes.push_back(static_cast<uint8_t>(bits >> count));
+  }
+  return bytes;
+}
+
+}  // namespace situ::serve
