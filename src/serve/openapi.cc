@@ -73,6 +73,18 @@ Json operation_of(const RouteEntry& entry, const std::vector<SmallBody>& bodies)
   return operation;
 }
 
+// With defaults: docs/limits.md is made of them.
+Json limits() {
+  Json list = Json::array();
+  for (const LimitEntry& entry : limit_entries())
+    list.push_back({{"name", entry.name},
+                    {"default", Limits{}.*entry.value},
+                    {"least", entry.least},
+                    {"most", entry.most},
+                    {"what", entry.what}});
+  return list;
+}
+
 }  // namespace
 
 Json openapi() {
@@ -91,7 +103,7 @@ Json openapi() {
                           {"required", {"message", "type", "param", "code"}}}}}},
                       {"required", {"error"}}};
   return {{"openapi", "3.1.0"},
-          {"info", {{"title", "situ serve"}, {"version", "1"}}},
+          {"info", {{"title", "situ serve"}, {"version", "1"}, {"x-limits", limits()}}},
           {"paths", std::move(paths)},
           {"components",
            {{"schemas", {{"Error", error}}}, {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}},

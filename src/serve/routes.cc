@@ -55,6 +55,19 @@ bool flag(const Json& body, const char* name, bool otherwise) {
   return found->get<bool>();
 }
 
+// Its text; the list of its bytes where these are a part of a character.
+Json piece_of(const Tokenizer& text, int64_t id) {
+  const std::optional<std::string> bytes = text.bytes_of(id);
+  if (!bytes) {
+    const Result<std::string> alone = text.decode(std::span(&id, 1), false);
+    return alone.is_ok() ? *alone : "";
+  }
+  if (check_utf8(*bytes, "").is_ok()) return *bytes;
+  Json list = Json::array();
+  for (const char c : *bytes) list.push_back(static_cast<unsigned char>(c));
+  return list;
+}
+
 std::string text_of(const Json& body, const char* name) {
   const auto found = body.find(name);
   if (found == body.end() || !found->is_string()) throw wrong(name, "should be a text");
@@ -129,16 +142,14 @@ void Server::tokenize(Call& call) try {
                                     {"content", "add_special", "parse_special", "with_pieces"});
   if (!hosted) return;
   const Tokenizer& text = *impl_of(*hosted->model).text();
-  if (!flag(body, "parse_special", true))
-    throw wrong("parse_special", "false is not supported: the tokenizer reads special tokens in every text");
-  const Result<std::vector<int64_t>> ids = text.encode(text_of(body, "content"), flag(body, "add_special", false));
+  const std::string content = text_of(body, "content");
+  const bool ends = flag(body, "add_special", false);
+  const Result<std::vector<int64_t>> ids =
+      flag(body, "parse_special", true) ? text.encode(content, ends) : text.encode_plain(content, ends);
   if (!ids.is_ok()) throw wrong("content", ids.status().message());
   if (!flag(body, "with_pieces", false)) return respond(call, 200, {{"tokens", *ids}});
   Json pieces = Json::array();
-  for (const int64_t id : *ids) {
-    const Result<std::string> piece = text.decode(std::span(&id, 1), false);
-    pieces.push_back({{"id", id}, {"piece", piece.is_ok() ? *piece : ""}});
-  }
+  for (const int64_t id : *ids) pieces.push_back({{"id", id}, {"piece", piece_of(text, id)}});
   respond(call, 200, {{"tokens", std::move(pieces)}});
 } catch (const Fault& f) {
   refuse_call(call, f);
