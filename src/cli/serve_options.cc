@@ -40,8 +40,9 @@ void add_serve_options(CLI::App& command, ServeArguments& a) {
     option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name(type);
   };
   command.add_option("model", a.models, "Model folders");
-  repeated(command.add_option("--alias", a.aliases, "A name of a model, which may be given here alone (may be repeated)"),
-           "NAME=MODEL");
+  repeated(
+      command.add_option("--alias", a.aliases, "A name of a model, which may be given here alone (may be repeated)"),
+      "NAME=MODEL");
   command.add_option("--host", a.host, "Address to listen at; others than this machine's own want keys (127.0.0.1)");
   command.add_option("--port", a.port, "0: a free one (8080, or none beside --unix)")->check(CLI::Range(0, 65535));
   command.add_option("--unix", a.unix_path, "Unix socket to listen at")->type_name("PATH");
@@ -54,7 +55,8 @@ void add_serve_options(CLI::App& command, ServeArguments& a) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
   command.add_option("--queue", a.queue, "Requests that wait at most; beyond it 503 (128)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command.add_option("--media-path", a.media_path, "Folder of images that requests may name by file:")->type_name("DIR");
+  command.add_option("--media-path", a.media_path, "Folder of images that requests may name by file:")
+      ->type_name("DIR");
   command.add_option("--media-memory", a.media_memory, "Bytes of bodies, pixels and samples in flight (1GiB)");
   command.add_option("--drain", a.drain, "Seconds for what runs when the server is told to stop (30)")
       ->check(CLI::Range(0, 86400));

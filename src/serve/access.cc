@@ -39,7 +39,7 @@ bool is_address(const std::string& host) {
 }  // namespace
 
 Status Keys::read(const std::string& path) {
-  struct stat file {};
+  struct stat file{};
   const auto refused = [&](const std::string& why) { return Status::error(Code::kInvalidArgument, path + ": " + why); };
   if (stat(path.c_str(), &file) != 0) return refused("cannot be read");
   if (file.st_mode & S_IROTH) return refused("has keys that every user can read: chmod o-r");

@@ -114,8 +114,7 @@ void Answering::note_token(Part& p) {
     call_.first_ms = ms_between(call_.begun, now);
     client_.metrics().observe(Metrics::kFirstToken, call_.model, *call_.first_ms / 1000);
   }
-  if (p.last_token)
-    client_.metrics().observe(Metrics::kInterToken, call_.model, ms_between(*p.last_token, now) / 1000);
+  if (p.last_token) client_.metrics().observe(Metrics::kInterToken, call_.model, ms_between(*p.last_token, now) / 1000);
   p.last_token = now;
 }
 

@@ -67,8 +67,8 @@ class Answering {
   const Envelope envelope_;
   std::optional<BodyStream> stream_;
   std::vector<Part> parts_;
-  std::string pending_;      // events that are not sent
-  std::vector<Json> last_;   // chunks with finish reasons: the last one gets the timings
+  std::string pending_;     // events that are not sent
+  std::vector<Json> last_;  // chunks with finish reasons: the last one gets the timings
   bool ended_ = false;
   Clock::time_point submitted_, sent_;
 };

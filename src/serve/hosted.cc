@@ -82,7 +82,8 @@ OrFault<Hosted*> HostedModels::find(std::string_view name, Use use) {
     Hosted* only = nullptr;
     for (Hosted& h : models_) {
       if (why_not(*h.model, use)) continue;
-      if (only) return Fault{400, "the model has to be named, one of: " + names(), "invalid_request_error", "model", ""};
+      if (only)
+        return Fault{400, "the model has to be named, one of: " + names(), "invalid_request_error", "model", ""};
       only = &h;
     }
     if (only) return only;

@@ -25,7 +25,7 @@ struct Limits {
 
 struct LimitEntry {
   const char* name;
-  int64_t Limits::*value;
+  int64_t Limits::* value;
   int64_t least, most;
   const char* what;  // and what happens beyond it
 };

@@ -8,8 +8,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <system_error>
 
 namespace situ::serve {
@@ -46,22 +46,20 @@ Result<Listening> listen_tcp(const std::string& host, int port) {
   const std::string service = std::to_string(port);
   if (const int error = getaddrinfo(host.c_str(), service.c_str(), &hints, &found); error != 0)
     return Status::error(host + ": is no address to listen at: " + gai_strerror(error));
-  sockaddr_storage address{};
-  const socklen_t size = found->ai_addrlen;
-  std::copy_n(reinterpret_cast<const char*>(found->ai_addr), size, reinterpret_cast<char*>(&address));
-  freeaddrinfo(found);
-  const bool six = address.ss_family == AF_INET6;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> held(found, freeaddrinfo);
+  const bool six = found->ai_family == AF_INET6;
   const std::string shown = "http://" + (six ? "[" + host + "]" : host) + ":";
-  const int s = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int s = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (s < 0) return failed(shown + service, "no socket", errno);
   const int on = 1;
   setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  Result<Listening> listening = listen_at(s, reinterpret_cast<sockaddr*>(&address), size, shown + service);
+  Result<Listening> listening = listen_at(s, found->ai_addr, found->ai_addrlen, shown + service);
   if (!listening.is_ok()) return listening;
+  sockaddr_storage address{};
   socklen_t length = sizeof(address);
   getsockname(s, reinterpret_cast<sockaddr*>(&address), &length);
-  const in_port_t taken = six ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
-                              : reinterpret_cast<sockaddr_in&>(address).sin_port;
+  const in_port_t taken =
+      six ? reinterpret_cast<sockaddr_in6&>(address).sin6_port : reinterpret_cast<sockaddr_in&>(address).sin_port;
   listening->where = shown + std::to_string(ntohs(taken));
   return listening;
 }
@@ -73,8 +71,8 @@ Result<Listening> listen_unix(const std::string& path) {
   if (path.empty() || path.size() >= sizeof(address.sun_path))
     return Status::error(Code::kInvalidArgument, where + ": the path should have 1 to " +
                                                      std::to_string(sizeof(address.sun_path) - 1) + " bytes");
-  std::copy(path.begin(), path.end(), address.sun_path);
-  struct stat file {};
+  for (size_t i = 0; i < path.size(); ++i) address.sun_path[i] = path[i];
+  struct stat file{};
   if (lstat(path.c_str(), &file) == 0) {
     if (!S_ISSOCK(file.st_mode)) return Status::error(where + ": is there and no socket");
     if (is_alive(address)) return Status::error(where + ": another program listens there");

@@ -17,7 +17,8 @@ struct SeriesEntry {
 };
 
 const SeriesEntry& entry_of(int series) {
-  const std::vector<double> seconds{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};
+  const std::vector<double> seconds{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+                                    0.5,   1,      2.5,   5,    10,    30,   60,  300};
   const std::vector<double> tokens{1, 4, 16, 64, 256, 1024, 4096, 16384, 65536};
   static const std::array<SeriesEntry, Metrics::kSeries> entries{{
       {"situ_time_to_first_token_seconds", "From a request to its first token.", seconds},
@@ -54,8 +55,8 @@ std::string head_of(const std::string& name, const char* type, const char* help)
 std::string Metrics::model_label(const std::string& model) { return "{model=\"" + escaped(model) + "\"}"; }
 
 void Metrics::count(const std::string& model, const std::string& route, int status) {
-  const std::string labels = "{model=\"" + escaped(model) + "\",route=\"" + escaped(route) + "\",status=\"" +
-                             std::to_string(status) + "\"}";
+  const std::string labels =
+      "{model=\"" + escaped(model) + "\",route=\"" + escaped(route) + "\",status=\"" + std::to_string(status) + "\"}";
   const std::lock_guard held(mutex_);
   ++requests_[labels];
 }
@@ -73,7 +74,8 @@ void Metrics::observe(Series series, const std::string& model, double value) {
 std::string Metrics::text() const {
   const std::lock_guard held(mutex_);
   std::string text = head_of("situ_requests_total", "counter", "Requests that were answered.");
-  for (const auto& [labels, count] : requests_) text += "situ_requests_total" + labels + " " + std::to_string(count) + "\n";
+  for (const auto& [labels, count] : requests_)
+    text += "situ_requests_total" + labels + " " + std::to_string(count) + "\n";
   for (int series = 0; series < kSeries; ++series) {
     const SeriesEntry& entry = entry_of(series);
     text += head_of(entry.name, "histogram", entry.help);
@@ -105,7 +107,9 @@ std::string Metrics::process() {
   std::istringstream fields(line.substr(std::min(line.size(), line.rfind(')') + 1)));
   std::vector<std::string> all;  // from field 3 on
   for (std::string field; fields >> field;) all.push_back(field);
-  const auto at = [&](size_t field) { return field - 3 < all.size() ? std::strtod(all[field - 3].c_str(), nullptr) : 0; };
+  const auto at = [&](size_t field) {
+    return field - 3 < all.size() ? std::strtod(all[field - 3].c_str(), nullptr) : 0;
+  };
   const auto ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
   double boot = 0;
   std::ifstream system("/proc/stat");

@@ -34,7 +34,7 @@ class Metrics {
     double sum = 0;
   };
   mutable std::mutex mutex_;
-  std::map<std::string, uint64_t> requests_;  // by their labels
+  std::map<std::string, uint64_t> requests_;              // by their labels
   std::map<std::string, Histogram> histograms_[kSeries];  // by model
 };
 

@@ -53,16 +53,20 @@ Json body_schema(Route route) {
 
 Json operation_of(const RouteEntry& entry, const std::vector<SmallBody>& bodies) {
   Json operation = {{"summary", entry.what}};
-  Json responses = {{"200", {{"description", "The answer."}}},
-                    {"default", {{"description", "An error."}, {"content", {{"application/json", {{"schema", reference("Error")}}}}}}}};
+  Json responses = {
+      {"200", {{"description", "The answer."}}},
+      {"default",
+       {{"description", "An error."}, {"content", {{"application/json", {{"schema", reference("Error")}}}}}}}};
   operation["responses"] = std::move(responses);
   Json schema;
   if (const std::optional<Route> route = route_of(entry.path)) schema = body_schema(*route);
   for (const SmallBody& b : bodies)
     if (std::string_view(b.path) == entry.path)
-      schema = {{"type", "object"}, {"properties", b.properties}, {"required", b.required}, {"additionalProperties", false}};
+      schema = {
+          {"type", "object"}, {"properties", b.properties}, {"required", b.required}, {"additionalProperties", false}};
   if (!schema.is_null())
-    operation["requestBody"] = {{"required", true}, {"content", {{"application/json", {{"schema", std::move(schema)}}}}}};
+    operation["requestBody"] = {{"required", true},
+                                {"content", {{"application/json", {{"schema", std::move(schema)}}}}}};
   Json parameters = Json::array();
   if (entry.flags & RouteEntry::kBelow)
     parameters.push_back({{"name", "name"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}});

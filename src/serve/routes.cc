@@ -81,7 +81,8 @@ std::span<const RouteEntry> route_entries() {
                 kDebug = RouteEntry::kDebug, kBelow = RouteEntry::kBelow;
   static const RouteEntry entries[] = {
       {"GET", "/health/live", kOpen | kAtOnce, &Server::live, "200: the process answers"},
-      {"GET", "/health/ready", kOpen | kAtOnce, &Server::ready, "200: the models are loaded and calls are taken; else 503"},
+      {"GET", "/health/ready", kOpen | kAtOnce, &Server::ready,
+       "200: the models are loaded and calls are taken; else 503"},
       {"GET", "/health", kOpen | kAtOnce, &Server::ready, "The same"},
       {"GET", "/v1/models", kLoaded, &Server::list_models, "The models, by all their names"},
       {"GET", "/v1/models/", kLoaded | kBelow, &Server::show_model, "One of them"},
@@ -125,7 +126,8 @@ Hosted* Server::small_call(Call& call, Json& body, HostedModels::Use use, std::i
   body = std::move(std::get<Json>(parsed));
   for (const auto& [name, value] : body.items()) {
     if (name == "model" || std::find(known.begin(), known.end(), name) != known.end()) continue;
-    refuse_call(call, {400, "there is no field '" + name + "' here", "invalid_request_error", name, "unknown_parameter"});
+    refuse_call(call,
+                {400, "there is no field '" + name + "' here", "invalid_request_error", name, "unknown_parameter"});
     return nullptr;
   }
   const OrFault<std::string> name = model_of(body);
@@ -138,8 +140,8 @@ Hosted* Server::small_call(Call& call, Json& body, HostedModels::Use use, std::i
 
 void Server::tokenize(Call& call) try {
   Json body;
-  const Hosted* hosted = small_call(call, body, HostedModels::Use::kText,
-                                    {"content", "add_special", "parse_special", "with_pieces"});
+  const Hosted* hosted =
+      small_call(call, body, HostedModels::Use::kText, {"content", "add_special", "parse_special", "with_pieces"});
   if (!hosted) return;
   const Tokenizer& text = *impl_of(*hosted->model).text();
   const std::string content = text_of(body, "content");
@@ -173,8 +175,8 @@ void Server::detokenize(Call& call) try {
 
 void Server::apply_template(Call& call) try {
   Json body;
-  const Hosted* hosted = small_call(call, body, HostedModels::Use::kChat,
-                                    {"messages", "chat_template_kwargs", "add_generation_prompt"});
+  const Hosted* hosted =
+      small_call(call, body, HostedModels::Use::kChat, {"messages", "chat_template_kwargs", "add_generation_prompt"});
   if (!hosted) return;
   const auto messages = body.find("messages");
   if (messages == body.end() || !messages->is_array() || messages->empty())
@@ -182,11 +184,11 @@ void Server::apply_template(Call& call) try {
   const auto given = body.find("chat_template_kwargs");
   const bool none = given == body.end() || given->is_null();
   if (!none && !given->is_object()) throw wrong("chat_template_kwargs", "should be an object");
-  const Result<std::string> prompt = impl_of(*hosted->model)
-                                         .text()
-                                         ->apply_chat_template_json(messages->dump(),
-                                                                    flag(body, "add_generation_prompt", true),
-                                                                    none ? "" : given->dump());
+  const Result<std::string> prompt =
+      impl_of(*hosted->model)
+          .text()
+          ->apply_chat_template_json(messages->dump(), flag(body, "add_generation_prompt", true),
+                                     none ? "" : given->dump());
   if (!prompt.is_ok()) throw wrong("messages", prompt.status().message());
   respond(call, 200, {{"prompt", *prompt}});
 } catch (const Fault& f) {
@@ -199,15 +201,19 @@ void Server::show_metrics(Call& call) {
     double (*value)(const Stats&);
   };
   static const Family families[] = {
-      {"situ_requests_running", "gauge", "Requests that steps take part of.", [](const Stats& s) { return number(s.running); }},
-      {"situ_requests_waiting", "gauge", "Requests that wait for slots.", [](const Stats& s) { return number(s.waiting); }},
+      {"situ_requests_running", "gauge", "Requests that steps take part of.",
+       [](const Stats& s) { return number(s.running); }},
+      {"situ_requests_waiting", "gauge", "Requests that wait for slots.",
+       [](const Stats& s) { return number(s.waiting); }},
       {"situ_slots", "gauge", "Tokens that the state has room for.", [](const Stats& s) { return number(s.slots); }},
       {"situ_slots_used", "gauge", "Of these, what requests have; kept prefixes do not count.",
        [](const Stats& s) { return number(s.slots - s.slots_free - s.slots_kept); }},
-      {"situ_prompt_tokens_total", "counter", "Tokens of prompts.", [](const Stats& s) { return number(s.prompt_tokens); }},
+      {"situ_prompt_tokens_total", "counter", "Tokens of prompts.",
+       [](const Stats& s) { return number(s.prompt_tokens); }},
       {"situ_cached_tokens_total", "counter", "Of these, what was kept of earlier requests.",
        [](const Stats& s) { return number(s.cached_tokens); }},
-      {"situ_answer_tokens_total", "counter", "Tokens of answers.", [](const Stats& s) { return number(s.answer_tokens); }},
+      {"situ_answer_tokens_total", "counter", "Tokens of answers.",
+       [](const Stats& s) { return number(s.answer_tokens); }},
       {"situ_preemptions_total", "counter", "Requests that gave their slots up and began anew.",
        [](const Stats& s) { return number(s.preemptions); }},
       {"situ_bytes_copied_total", "counter", "Bytes that existed elsewhere.",
@@ -234,9 +240,8 @@ void Server::describe(Call& call) { respond(call, 200, openapi()); }
 void Server::placement(Call& call) {
   const OrFault<Hosted*> found = models_.find(query_value(call.query, "model"), HostedModels::Use::kAny);
   if (const Fault* f = std::get_if<Fault>(&found)) return refuse_call(call, *f);
-  const Result<std::string> page = options_.placement
-                                       ? options_.placement(*std::get<Hosted*>(found)->model)
-                                       : Status::error("there is no page here");
+  const Result<std::string> page = options_.placement ? options_.placement(*std::get<Hosted*>(found)->model)
+                                                      : Status::error("there is no page here");
   if (!page.is_ok()) return refuse_call(call, {500, "the placement cannot be shown", "server_error", "", ""});
   respond_text(call, 200, "text/html; charset=utf-8", *page);
 }

@@ -136,7 +136,8 @@ bool Server::drain(std::chrono::milliseconds limit) {
     std::unique_lock held(answers_mutex_);
     if (!answers_changed_.wait_until(held, end, [&] { return unfinished_ == 0; })) return false;
   }
-  return http_->wait(std::chrono::duration_cast<std::chrono::milliseconds>(std::max(end - Clock::now(), Clock::duration{})));
+  return http_->wait(
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::max(end - Clock::now(), Clock::duration{})));
 }
 
 void Server::cut() {
@@ -181,10 +182,11 @@ std::optional<Fault> Server::refuse(Call& call, const Head& head, bool& answered
     if (call.method == "OPTIONS" && !head.header("access-control-request-method").empty()) {
       answered = true;
       const std::string wanted(head.header("access-control-request-headers"));
-      respond_text(call, 204, "", "",
-                   {{"access-control-allow-methods", "GET, POST"},
-                    {"access-control-allow-headers", wanted.empty() ? "authorization, content-type, x-api-key" : wanted},
-                    {"access-control-max-age", "600"}});
+      respond_text(
+          call, 204, "", "",
+          {{"access-control-allow-methods", "GET, POST"},
+           {"access-control-allow-headers", wanted.empty() ? "authorization, content-type, x-api-key" : wanted},
+           {"access-control-max-age", "600"}});
       return std::nullopt;
     }
   }

@@ -129,7 +129,7 @@ class Server final : HttpHandler, Client {
   std::condition_variable answers_changed_;
   std::vector<std::shared_ptr<Call>> woken_;
   bool answers_end_ = false;
-  int64_t unfinished_ = 0;                        // calls that are not in the log
+  int64_t unfinished_ = 0;                                       // calls that are not in the log
   std::map<uint64_t, std::shared_ptr<Call>> active_, watching_;  // of the answers' thread; the second: /debug/slots
   std::string shown_slots_;
 

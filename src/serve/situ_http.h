@@ -4,9 +4,9 @@
  * given is theirs until they return. All functions may be called by any thread, also from a callback, but for
  * situ_http_free. Texts are bytes with a size and no terminator. Nothing prints, exits or unwinds.
  *
- * An exchange is a request and its answer. For each: `head` once; if it returned true, `request` once, unless the client
- * goes first; then situ_http_respond once, or situ_http_begin, any number of situ_http_write, and situ_http_end; and
- * `over` once, when the answer is wholly written or the client is gone.
+ * An exchange is a request and its answer. For each: `head` once; if it returned true, `request` once, unless the
+ * client goes first; then situ_http_respond once, or situ_http_begin, any number of situ_http_write, and situ_http_end;
+ * and `over` once, when the answer is wholly written or the client is gone.
  */
 #pragma once
 
