@@ -15,7 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string text_of(const Json& j, const char* key) { return j.at(key).get<std::string>(); }
 int64_t bytes_of(const Json& j, const char* key) { return j.at(key).get<int64_t>(); }
 
 // -- why nothing is copied
@@ -330,6 +329,8 @@ constexpr const char* kWords =
     "encoder's output.</dd><dt>Port</dt><dd>A buffer that crosses the border of a program.</dd></dl></section>";
 
 }  // namespace
+
+std::string text_of(const Json& j, const char* key) { return j.at(key).get<std::string>(); }
 
 std::string html_page(const Json& facts) {
   const std::filesystem::path file = text_of(facts, "file");

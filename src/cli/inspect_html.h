@@ -12,6 +12,7 @@ namespace situ::cli {
 std::string html_page(const nlohmann::ordered_json& facts);
 
 // -- its parts
+std::string text_of(const nlohmann::ordered_json& j, const char* key);
 // <style>, without its tags.
 extern const char* const kPageStyle;
 // The sections #lifetimes and #programs.

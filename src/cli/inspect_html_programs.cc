@@ -16,7 +16,6 @@ using Json = nlohmann::ordered_json;
 // So a page of three programs stays below 3 MB, whatever the graph.
 constexpr size_t kMostDrawn = 1500, kMostInTable = 40, kMostCalls = 600, kMostEnlarged = 48;
 
-std::string text_of(const Json& j, const char* key) { return j.at(key).get<std::string>(); }
 int64_t number_of(const Json& j, const char* key) { return j.at(key).get<int64_t>(); }
 
 // -- kinds of kernels, each with its colour
