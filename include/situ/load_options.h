@@ -8,7 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "situ/status.h"
+
 namespace situ {
+
+class Model;
 
 struct LoadOptions {
   int threads = 0;             // at most 1,024; 0: one per CPU that the process may use
@@ -43,5 +47,14 @@ struct LoadOptions {
   // loads.
   bool pack_cache = true;
 };
+
+// For tools: what a model takes and gives, which states it has, where its values live and what could not be placed. One
+// JSON object in UTF-8, as `situ inspect --json` prints it. `memory`: bytes, for the slots that fit them; 0: none
+// given. Waits until packed weights are saved. Error: the naive mode has no placement.
+Result<std::string> inspect(Model& model, int64_t memory = 0);
+
+// The same of a model that Model::load refuses for `reason`, under "unsupported": what its files say of themselves as
+// far as they can be read.
+std::string inspect_refused(const std::string& path, const LoadOptions& options, const std::string& reason);
 
 }  // namespace situ

@@ -87,6 +87,12 @@ struct Sounds {
 // Reads files (wav, flac, mp3, ogg) as the processor of the model's family does (docs/vision.md). Errors: the model has
 // no audio encoder, or its family is not known; a file that cannot be read or is cut off; more tokens than the context.
 Result<Sounds> read_sounds(const Model& model, std::span<const std::string> files);
+// A file, else the bytes of one, which are not read after the call.
+struct SoundSource {
+  std::string file;
+  std::span<const uint8_t> bytes = {};
+};
+Result<Sounds> read_sounds(const Model& model, std::span<const SoundSource> sources);
 // The text in which each placeholder ("[AUDIO]") is the tokens of a sound, in order; in front of a text without
 // placeholders stand all sounds. Error: another number of placeholders than of sounds.
 Result<std::string> expand_sounds(const std::string& text, const Sounds& sounds);

@@ -114,7 +114,10 @@ Result<size_t> AudioReader::read(std::span<float> out) {
 }
 
 Result<Audio> read_audio(const std::string& path, int rate, size_t most) {
-  Result<AudioReader> reader = AudioReader::open(path, rate);
+  return read_audio(AudioReader::open(path, rate), most);
+}
+
+Result<Audio> read_audio(Result<AudioReader> reader, size_t most) {
   if (!reader.is_ok()) return reader.status();
   if (most == 0) most = std::numeric_limits<size_t>::max();
   Audio audio;

@@ -85,5 +85,6 @@ struct Audio {
   std::string cut, note;
 };
 Result<Audio> read_audio(const std::string& path, int rate = 16000, size_t most = 0);
+Result<Audio> read_audio(Result<AudioReader> reader, size_t most);
 
 }  // namespace situ

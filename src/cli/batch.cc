@@ -28,11 +28,11 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kLongestLine = size_t{64} << 20;
 constexpr const char* kStandard = "-";
 
-std::string why(const std::string& path, const std::string& what) {
+std::string failure(const std::string& path, const std::string& what) {
   return path + ": " + what + ": " + std::strerror(errno);
 }
 
-std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 class Descriptor {
  public:
@@ -57,7 +57,7 @@ Status write_all(int descriptor, std::string_view text, const std::string& name)
   while (!text.empty()) {
     const ssize_t written = write(descriptor, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return Status::error(why(name, "cannot be written"));
+    if (written <= 0) return Status::error(failure(name, "cannot be written"));
     text.remove_prefix(static_cast<size_t>(written));
   }
   return Status::ok();
@@ -91,7 +91,7 @@ class Lines {
     buffer_.resize(size + kPiece);
     const ssize_t got = read(file_.number(), buffer_.data() + size, kPiece);
     buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-    if (got < 0 && errno != EINTR) return Status::error(why(name, "cannot be read"));
+    if (got < 0 && errno != EINTR) return Status::error(failure(name, "cannot be read"));
     at_end_ = got == 0;
     if (buffer_.size() > kLongestLine && buffer_.find('\n', looked_at_) == std::string::npos) {
       skipping_ = true;
@@ -113,7 +113,7 @@ Result<Lines> open_lines(const std::string& path) {
   Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::error_code unknown;
   if (file.number() >= 0 && fs::is_directory(path, unknown)) return Status::error(path + ": is a folder");
-  if (file.number() < 0) return Status::error(why(path, "cannot be read"));
+  if (file.number() < 0) return Status::error(failure(path, "cannot be read"));
   return Lines(std::move(file));
 }
 
@@ -153,7 +153,7 @@ Status clean_output(const std::string& path, Answered* answered) {
   Result<Lines> lines = open_lines(file.string());
   if (!lines.is_ok()) return lines.status();
   const Descriptor kept(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (kept.number() < 0) return Status::error(why(part, "cannot be written"));
+  if (kept.number() < 0) return Status::error(failure(part, "cannot be written"));
   bool changed = false;
   for (int64_t number = 1; !lines->ended();) {
     const std::optional<Lines::Line> line = lines->next();
@@ -177,7 +177,7 @@ Status clean_output(const std::string& path, Answered* answered) {
   struct stat facts{};
   if (stat(file.c_str(), &facts) == 0) static_cast<void>(fchmod(kept.number(), facts.st_mode & 07777));
   if (fsync(kept.number()) != 0 || rename(part.c_str(), file.c_str()) != 0)
-    return Status::error(why(path, "cannot be replaced"));
+    return Status::error(failure(path, "cannot be replaced"));
   return Status::ok();
 }
 
@@ -239,7 +239,7 @@ class Batch {
 };
 
 Status Batch::put_line(const Json& line) {
-  return write_all(output_.number(), text_of(line) + "\n", a_.output == kStandard ? "standard output" : a_.output);
+  return write_all(output_.number(), line_of(line) + "\n", a_.output == kStandard ? "standard output" : a_.output);
 }
 
 Status Batch::put(const std::string& id, const std::optional<std::string>& custom_id, int status, Json body) {
@@ -453,7 +453,7 @@ Result<Descriptor> open_output(const BatchArguments& a, Answered* answered) {
     SITU_RETURN_IF_ERROR(clean_output(a.output, answered));
   }
   Descriptor output(open(a.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (output.number() < 0) return Status::error(why(a.output, "cannot be written"));
+  if (output.number() < 0) return Status::error(failure(a.output, "cannot be written"));
   return output;
 }
 
@@ -479,7 +479,7 @@ int batch(const BatchArguments& a) {
     stats = work.stats(std::chrono::duration<double>(Clock::now() - start).count());
   }
   if (!a.stats.empty())
-    if (const Status written = write_file(a.stats, text_of(stats) + "\n"); !written.is_ok())
+    if (const Status written = write_file(a.stats, line_of(stats) + "\n"); !written.is_ok())
       return fail(written.message());
   return is_interrupted() ? kInterrupted : kDone;
 }

@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/inspect_html.h"
 #include "cli/terminal.h"
-#include "situ/inspect.h"
+#include "situ/model.h"
 
 namespace situ::cli {
 namespace {

@@ -330,8 +330,6 @@ constexpr const char* kWords =
 
 }  // namespace
 
-std::string text_of(const Json& j, const char* key) { return j.at(key).get<std::string>(); }
-
 std::string html_page(const Json& facts) {
   const std::filesystem::path file = text_of(facts, "file");
   const std::string title = escaped((file.parent_path().filename() / file.filename()).string());

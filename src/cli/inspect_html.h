@@ -12,7 +12,9 @@ namespace situ::cli {
 std::string html_page(const nlohmann::ordered_json& facts);
 
 // -- its parts
-std::string text_of(const nlohmann::ordered_json& j, const char* key);
+inline std::string text_of(const nlohmann::ordered_json& object, const char* key) {
+  return object.at(key).get<std::string>();
+}
 // <style>, without its tags.
 extern const char* const kPageStyle;
 // The sections #lifetimes and #programs.

@@ -1,7 +1,5 @@
 #include "pipelines/conversation.h"
 
-#include <nlohmann/json.hpp>
-
 namespace situ {
 namespace {
 

@@ -36,7 +36,7 @@ Result<PromptText> render_conversation(const Model::Impl& model, std::vector<Tur
 Result<std::vector<int64_t>> encode_prompt(const Model::Impl& model, const PromptText& prompt);
 // The same, with the expansions of the images where their placeholders stand.
 Result<std::vector<int64_t>> encode_prompt(const Model::Impl& model, const PromptText& prompt, const Images& images);
-// What stands for a sound in a text, for expand_sounds().
-std::string placeholder_of(const Sounds& sounds);
+// What is put into a text for a sound, before expand_sounds().
+std::string insertion_of(const Sounds& sounds);
 
 }  // namespace situ

@@ -139,7 +139,8 @@ Result<std::vector<int64_t>> encode_with_images(const Model& model, std::span<co
     nlohmann::ordered_json content = nlohmann::ordered_json::array();
     for (size_t i = 0; i < message.images; ++i) content.push_back({{"type", "image"}});
     content.push_back({{"type", "text"}, {"text", message.text}});
-    turns.push_back({{{"role", message.role}, {"content", content}}});
+    nlohmann::ordered_json turn = {{"role", message.role}, {"content", std::move(content)}};
+    turns.push_back(Turn{std::move(turn), {}});
   }
   const Result<PromptText> prompt = render_conversation(m, std::move(turns));
   if (!prompt.is_ok()) return prompt.status();

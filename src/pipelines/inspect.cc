@@ -1,4 +1,4 @@
-#include "situ/inspect.h"
+#include "situ/model.h"
 
 #include <algorithm>
 #include <map>

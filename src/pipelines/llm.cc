@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/lfs_pointer.h"
@@ -497,7 +496,8 @@ Result<std::vector<int64_t>> Model::encode_chat(const std::vector<Message>& mess
     SITU_RETURN_IF_ERROR(check_utf8(m.role, "the role of a chat message").or_code(Code::kInvalidArgument));
     SITU_RETURN_IF_ERROR(
         check_utf8(m.content, "the text of the " + m.role + " message").or_code(Code::kInvalidArgument));
-    turns.push_back({{{"role", m.role}, {"content", m.content}}, m.parse_special});
+    nlohmann::ordered_json turn = {{"role", m.role}, {"content", m.content}};
+    turns.push_back(Turn{std::move(turn), m.parse_special});
   }
   const Result<PromptText> prompt = render_conversation(*impl_, std::move(turns));
   if (!prompt.is_ok()) return prompt.status();

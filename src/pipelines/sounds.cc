@@ -61,7 +61,7 @@ Status write_windows(const LogMel& mel, std::span<const float> samples, std::spa
   return Status::ok();
 }
 
-Result<Sounds> read(const Model::Impl& m, std::span<const std::string> files) {
+Result<Sounds> read(const Model::Impl& m, std::span<const SoundSource> sources) {
   const std::string folder = m.folder.folder.string();
   const auto sound = std::find_if(m.files.media.begin(), m.files.media.end(), [](const auto& e) { return e.sound; });
   if (sound == m.files.media.end())
@@ -84,8 +84,13 @@ Result<Sounds> read(const Model::Impl& m, std::span<const std::string> files) {
   std::vector<std::vector<float>> samples;
   Sounds sounds;
   int64_t windows = 0;
-  for (const std::string& file : files) {
-    Result<Audio> audio = read_audio(file, mel->rate, static_cast<size_t>(most + 1) * size);
+  std::vector<std::string> files;
+  for (const SoundSource& source : sources) {
+    const bool memory = source.file.empty();
+    const std::string& file = files.emplace_back(memory ? "sound " + std::to_string(files.size()) : source.file);
+    Result<Audio> audio = read_audio(memory ? AudioReader::open_memory(std::as_bytes(source.bytes), file, mel->rate)
+                                            : AudioReader::open(file, mel->rate),
+                                     static_cast<size_t>(most + 1) * size);
     if (!audio.is_ok()) return audio.status();
     if (!audio->cut.empty()) return Status::error(Code::kBadFile, file + ": " + audio->cut);
     const int64_t own = static_cast<int64_t>((audio->samples.size() + size - 1) / size);
@@ -116,12 +121,18 @@ Result<Sounds> read(const Model::Impl& m, std::span<const std::string> files) {
 }  // namespace
 
 Result<Sounds> read_sounds(const Model& model, std::span<const std::string> files) {
-  return or_out_of_memory([&] { return read(impl_of(model), files); });
+  std::vector<SoundSource> sources;
+  for (const std::string& file : files) sources.push_back({file});
+  return read_sounds(model, sources);
 }
 
-std::string placeholder_of(const Sounds& sounds) {
+Result<Sounds> read_sounds(const Model& model, std::span<const SoundSource> sources) {
+  return or_out_of_memory([&] { return read(impl_of(model), sources); });
+}
+
+std::string insertion_of(const Sounds& sounds) {
   const auto* read = static_cast<const ReadSounds*>(sounds.memory.get());
-  return read ? read->family->placeholder : "";
+  return read ? read->family->inserted : "";
 }
 
 Result<std::string> expand_sounds(const std::string& text, const Sounds& sounds) {

@@ -12,13 +12,17 @@ namespace situ::python {
 
 nb::tuple to_python(const Token& token) { return nb::make_tuple(token.id, token.text, token.logprob); }
 
+static nb::list to_python(const std::vector<TokenLogprob>& top) {
+  nb::list list;
+  for (const TokenLogprob& t : top) list.append(nb::make_tuple(t.id, t.logprob));
+  return list;
+}
+
 nb::dict to_python(const Generation& g) {
-  nb::list logprobs;
-  for (const Generation::Logprobs& l : g.logprobs) {
-    nb::list top;
-    for (const TokenLogprob& t : l.top) top.append(nb::make_tuple(t.id, t.logprob));
-    logprobs.append(nb::make_tuple(l.logprob, top));
-  }
+  nb::list logprobs, prompt_logprobs;
+  for (const Generation::Logprobs& l : g.logprobs) logprobs.append(nb::make_tuple(l.logprob, to_python(l.top)));
+  for (const Generation::PromptLogprob& p : g.prompt_logprobs)
+    prompt_logprobs.append(nb::make_tuple(p.id, p.logprob, p.rank, to_python(p.top)));
   nb::list answers;
   for (const Generation::Answer& a : g.answers)
     answers.append(nb::make_tuple(a.output_ids, a.text, finish_reason_name(a.finish_reason), a.score));
@@ -29,6 +33,7 @@ nb::dict to_python(const Generation& g) {
   d["error"] = g.finish_reason == FinishReason::kError ? error_text(g.error) : nb::none();
   d["seed"] = g.seed;
   d["logprobs"] = logprobs;
+  d["prompt_logprobs"] = prompt_logprobs;
   d["notes"] = g.notes;
   d["answers"] = answers;
   d["perplexity"] = g.perplexity;

@@ -47,6 +47,8 @@ Json chat_logprob(const Model::Impl& m, int64_t id, double logprob, const std::v
   return one;
 }
 
+}  // namespace
+
 // logprobs of completions, token by token.
 class TextLogprobs {
  public:
@@ -83,6 +85,8 @@ class TextLogprobs {
   int64_t offset_ = 0;  // where the next token's text begins, in characters
   Json json_ = empty();
 };
+
+namespace {
 
 Json prompt_logprobs(const Model::Impl& m, const Asked& asked, const Generation& g) {
   const auto count = static_cast<size_t>(*asked.prompt_logprobs);
@@ -143,6 +147,8 @@ Json envelope_json(const Envelope& e, const char* object) {
   return {{"id", e.id}, {"object", object}, {"created", e.created}, {"model", e.model}};
 }
 
+}  // namespace
+
 struct Usage {
   int64_t prompt = 0, answer = 0, cached = 0;
   void add(const Request& request, const Generation& g) {
@@ -157,6 +163,8 @@ struct Usage {
             {"prompt_tokens_details", {{"cached_tokens", cached}}}};
   }
 };
+
+namespace {
 
 Json situ_json(std::span<const Generation> results) {
   Json seed;

@@ -14,7 +14,6 @@ namespace {
 
 constexpr const char* kUrls[] = {"/v1/chat/completions", "/v1/completions"};
 constexpr int64_t kDefaultOfCompletions = 16;
-constexpr int64_t kMostTokens = int64_t{1} << 30;
 constexpr int64_t kMostKeys = 2048;  // of one object: each is compared with those before it
 
 void refuse_unknown(BodyReader& r) {

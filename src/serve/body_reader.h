@@ -10,6 +10,7 @@
 
 namespace situ::serve {
 
+inline constexpr int64_t kMostTokens = int64_t{1} << 30;
 inline constexpr const char* kUnsupportedByModel = "unsupported_by_model";
 
 class BodyReader {

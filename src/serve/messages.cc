@@ -6,6 +6,7 @@
 #include "base/one_line.h"
 #include "pipelines/conversation.h"
 #include "serve/body_reader.h"
+#include "text/mark.h"
 
 namespace situ::serve {
 namespace {
@@ -32,11 +33,16 @@ class MessageReader {
   void read_image(const Json& part, const std::string& where);
   std::optional<std::vector<uint8_t>> bytes_of_url(const std::string& url, const std::string& where);
   std::optional<std::vector<uint8_t>> bytes_of_file(const std::string& path, const std::string& where);
+  void read_sound(const Json& part, const std::string& where);
   Json read_calls(const Json& calls, const std::string& where);
+  Result<Sounds> sounds() const;
+  std::optional<Prompt> prompt_with(const Images& images, const Sounds& sounds);
+  void refuse(const Status& why);
 
   BodyReader& r_;
   std::vector<Turn> turns_;
-  std::vector<std::vector<uint8_t>> images_;
+  std::vector<std::vector<uint8_t>> images_, sounds_;
+  std::string place_of_sound_;  // a character that no message has
 };
 
 // What the template gets of a call's arguments is an object, as transformers documents it, not the text of one.
@@ -103,6 +109,17 @@ void MessageReader::read_image(const Json& part, const std::string& where) {
     images_.push_back(std::move(*bytes));
 }
 
+// {"data": base64, "format"}; what the bytes are is told by themselves.
+void MessageReader::read_sound(const Json& part, const std::string& where) {
+  const Json audio = part.value("input_audio", Json());
+  const Json data = audio.is_object() ? audio.value("data", Json()) : Json();
+  if (!data.is_string()) return r_.refuse_type(where + ".input_audio.data", data, "a base64 text");
+  std::optional<std::vector<uint8_t>> bytes = from_base64(data.get_ref<const std::string&>());
+  if (!bytes || bytes->empty())
+    return r_.refuse(where + ".input_audio.data", where + ".input_audio.data is no base64 text");
+  sounds_.push_back(std::move(*bytes));
+}
+
 // A text, or parts, in which neighbouring texts are one.
 Json MessageReader::read_content(const Json& content, const std::string& where) {
   if (content.is_null() || content.is_string()) return content;
@@ -111,6 +128,14 @@ Json MessageReader::read_content(const Json& content, const std::string& where) 
     return {};
   }
   Json parts = Json::array();
+  const auto add_text = [&](const std::string& text, const std::string& between) {
+    if (parts.empty() || parts.back()["type"] != "text") {
+      parts.push_back({{"type", "text"}, {"text", text}});
+      return;
+    }
+    const std::string before = parts.back()["text"].get<std::string>();
+    parts.back()["text"] = before + (before.ends_with(place_of_sound_) ? "" : between) + text;
+  };
   for (size_t i = 0; i < content.size() && !r_.fault; ++i) {
     const Json& part = content[i];
     const std::string here = where + "[" + std::to_string(i) + "]";
@@ -119,16 +144,15 @@ Json MessageReader::read_content(const Json& content, const std::string& where) 
       const Json text = part.value(type.get<std::string>(), Json());
       if (!text.is_string()) {
         r_.refuse_type(here + "." + type.get<std::string>(), text, "a string");
-      } else if (!parts.empty() && parts.back()["type"] == "text") {
-        parts.back()["text"] = parts.back()["text"].get<std::string>() + "\n" + text.get<std::string>();
       } else {
-        parts.push_back({{"type", "text"}, {"text", text}});
+        add_text(text.get<std::string>(), "\n");
       }
     } else if (type == "image_url") {
       read_image(part, here);
       parts.push_back({{"type", "image"}});
     } else if (type == "input_audio") {
-      r_.refuse(here + ".type", "sounds in messages are not supported", kUnsupportedByModel);
+      read_sound(part, here);
+      add_text(place_of_sound_, "");
     } else {
       r_.refuse(here + ".type", here + ".type should be text, image_url or input_audio, is " + shown(type));
     }
@@ -165,7 +189,7 @@ void MessageReader::read_message(const Json& message, const std::string& where) 
   const bool may_be_empty = message.contains("tool_calls") || message.contains("refusal");
   if (message.value("content", Json()).is_null() && !may_be_empty)
     r_.refuse(where + ".content", where + ".content is missing", "missing_required_parameter");
-  turns_.push_back({std::move(turn)});
+  turns_.push_back(Turn{std::move(turn), {}});
 }
 
 Prompt MessageReader::read(const Json& messages, std::shared_ptr<const void>* memory) {
@@ -173,6 +197,9 @@ Prompt MessageReader::read(const Json& messages, std::shared_ptr<const void>* me
     r_.refuse_type("messages", messages, "a list of messages");
     return {};
   }
+  const Result<char32_t> place = Tokenizer::free_mark(messages.dump());
+  if (!place.is_ok()) return refuse(place.status()), Prompt{};
+  place_of_sound_ = utf8_of(*place);
   for (size_t i = 0; i < messages.size() && !r_.fault; ++i)
     read_message(messages[i], "messages[" + std::to_string(i) + "]");
   if (r_.fault) return {};
@@ -183,38 +210,57 @@ Prompt MessageReader::read(const Json& messages, std::shared_ptr<const void>* me
               kUnsupportedByModel);
     return {};
   }
-  if (!images_.empty() && !r_.model.takes_arrays()) {
-    r_.refuse("messages", "the model takes no images", kUnsupportedByModel);
+  if (!(images_.empty() && sounds_.empty()) && !r_.model.takes_arrays()) {
+    r_.refuse("messages", "the model takes neither images nor sounds", kUnsupportedByModel);
     return {};
   }
   std::vector<ImageSource> sources;
-  for (const std::vector<uint8_t>& bytes : images_) {
-    ImageSource& source = sources.emplace_back();
-    source.bytes = bytes;
-  }
-  const auto refuse = [&](const Status& why) {
-    const bool by_model = why.code() == Code::kNotFound;
-    const bool too_long = why.code() == Code::kContextExceeded;
-    r_.refuse("messages", without_paths(r_.model, why.message()),
-              by_model   ? kUnsupportedByModel
-              : too_long ? "context_length_exceeded"
-                         : "invalid_value");
-    return Prompt{};
-  };
-  Result<Images> images = sources.empty() ? Images{} : read_images(r_.model, sources);
-  if (!images.is_ok()) return refuse(images.status());
-  if (!sources.empty())  // templates of such models take lists of parts
+  for (const std::vector<uint8_t>& bytes : images_) sources.push_back({"", nullptr, 0, 0, bytes});
+  const Result<Images> images = sources.empty() ? Images{} : read_images(r_.model, sources);
+  if (!images.is_ok()) return refuse(images.status()), Prompt{};
+  const Result<Sounds> sounds = this->sounds();
+  if (!sounds.is_ok()) return refuse(sounds.status()), Prompt{};
+  *memory = std::make_shared<std::pair<Images, Sounds>>(*images, *sounds);
+  return prompt_with(*images, *sounds).value_or(Prompt{});
+}
+
+Result<Sounds> MessageReader::sounds() const {
+  std::vector<SoundSource> sources;
+  for (const std::vector<uint8_t>& bytes : sounds_) sources.push_back({"", bytes});
+  return sources.empty() ? Sounds{} : read_sounds(r_.model, sources);
+}
+
+void MessageReader::refuse(const Status& why) {
+  const char* code = why.code() == Code::kNotFound || why.code() == Code::kUnsupportedModel ? kUnsupportedByModel
+                     : why.code() == Code::kContextExceeded                                 ? "context_length_exceeded"
+                                                                                            : "invalid_value";
+  r_.refuse("messages", without_paths(r_.model, why.message()), code);
+}
+
+std::optional<Prompt> MessageReader::prompt_with(const Images& images, const Sounds& sounds) {
+  if (!images.images.empty())  // templates of such models take lists of parts
     for (Turn& t : turns_)
       if (Json& content = t.message["content"]; content.is_string())
         content = Json::array({{{"type", "text"}, {"text", content}}});
   TemplateOptions options;
   if (const Json* variables = r_.find("chat_template_kwargs")) options.variables_json = variables->dump();
-  const Result<PromptText> text = render_conversation(impl_of(r_.model), std::move(turns_), options);
-  if (!text.is_ok()) return refuse(text.status());
-  Result<std::vector<int64_t>> ids = encode_prompt(impl_of(r_.model), *text, *images);
-  if (!ids.is_ok()) return refuse(ids.status());
-  *memory = images->memory;
-  return {std::move(*ids), images->arrays, {}};
+  const Model::Impl& m = impl_of(r_.model);
+  Result<PromptText> text = render_conversation(m, std::move(turns_), options);
+  if (!text.is_ok()) return refuse(text.status()), std::nullopt;
+  if (!sounds.sounds.empty()) {
+    const std::string inserted = insertion_of(sounds);
+    std::string& t = text->text;
+    for (size_t at = 0; (at = t.find(place_of_sound_, at)) != std::string::npos; at += inserted.size())
+      t.replace(at, place_of_sound_.size(), inserted);
+    Result<std::string> expanded = expand_sounds(t, sounds);
+    if (!expanded.is_ok()) return refuse(expanded.status()), std::nullopt;
+    t = std::move(*expanded);
+  }
+  Result<std::vector<int64_t>> ids = encode_prompt(m, *text, images);
+  if (!ids.is_ok()) return refuse(ids.status()), std::nullopt;
+  Prompt prompt{std::move(*ids), images.arrays, {}};
+  prompt.arrays.insert(prompt.arrays.end(), sounds.arrays.begin(), sounds.arrays.end());
+  return prompt;
 }
 
 }  // namespace

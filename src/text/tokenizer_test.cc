@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "text/test_models.h"
@@ -44,6 +45,53 @@ TEST(Tokenizer, EncodesAndDecodesBytes) {
   EXPECT_EQ(tokenizer.decode(Ids{258, 256, 257, 259}, false).value(), "<s>hello</s>");
   EXPECT_EQ(tokenizer.decode(Ids{256, 9999, 257}, true).value(), "hello") << "ids above the vocabulary have no text";
   EXPECT_EQ(tokenizer.decode(Ids{}, true).value(), "");
+}
+
+// A text in which special tokens are no tokens has the ids that a tokenizer gives which has none, whatever its rules.
+TEST(Tokenizer, EncodesPlainTexts) {
+  json normalized = testing::byte_level_tokenizer(), greedy = normalized,
+       metaspace = testing::byte_fallback_tokenizer();
+  for (json& token : normalized["added_tokens"]) token["normalized"] = true;
+  for (json& token : greedy["added_tokens"]) token["lstrip"] = token["rstrip"] = true;
+  metaspace["normalizer"] = nullptr;
+  metaspace["pre_tokenizer"] = {
+      {"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}, {"prepend_scheme", "first"}, {"split", true}};
+  for (const json& rules :
+       {testing::byte_level_tokenizer(), normalized, greedy, testing::byte_fallback_tokenizer(), metaspace}) {
+    json without = rules;
+    without["added_tokens"] = json::array();
+    without["post_processor"] = nullptr;
+    const Tokenizer tokenizer = load_or_die(rules), plain = load_or_die(without);
+    for (const std::string text : {"<s>", "a <s> b", "hello</s><s>he", "</s", "<<s>s>", "a b", "", "\xEF\xB7\x90<s>"})
+      EXPECT_EQ(tokenizer.encode_plain(text, false).value(), plain.encode(text, false).value()) << text;
+    // Beside text that is parsed: the special token is the one that stands in it.
+    const char32_t mark = *Tokenizer::free_mark("<s>");
+    const std::string broken = *tokenizer.break_special("<s>", mark);
+    const Ids beside = tokenizer.encode("<s>" + broken + "<s>", false, mark).value();
+    EXPECT_EQ(std::count(beside.begin(), beside.end(), *tokenizer.token_to_id("<s>")), 2);
+  }
+}
+
+// A word of the vocabulary that is a special token, too.
+TEST(Tokenizer, WordsThatAreSpecialTokensAreSplit) {
+  json words = testing::tokenizer_json({{"a", 0}, {"<s>", 1}, {"?", 2}}, json::array());
+  words["model"] = {{"type", "WordLevel"}, {"vocab", words["model"]["vocab"]}, {"unk_token", "?"}};
+  words["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
+  words["added_tokens"] = json::array({testing::special(1, "<s>")});
+  const Tokenizer tokenizer = load_or_die(words);
+  EXPECT_EQ(tokenizer.encode("a <s>", false).value(), (Ids{0, 1}));
+  EXPECT_EQ(tokenizer.encode_plain("a <s>", false).value(), (Ids{0, 2, 2}));
+}
+
+TEST(Tokenizer, BytesOfATokenMayBeAPartOfACharacter) {
+  const Tokenizer bytes = load_or_die(testing::byte_level_tokenizer()),
+                  fallback = load_or_die(testing::byte_fallback_tokenizer());
+  EXPECT_EQ(bytes.bytes_of(0xF0), "\xF0");
+  EXPECT_EQ(bytes.bytes_of(256), "he");
+  EXPECT_EQ(bytes.bytes_of(258), "<s>");
+  EXPECT_EQ(bytes.bytes_of(9999), std::nullopt);
+  EXPECT_EQ(fallback.bytes_of(0xC3), "\xC3");
+  EXPECT_EQ(fallback.bytes_of(259), " a");
 }
 
 TEST(Tokenizer, LooksTokensUp) {

@@ -20,7 +20,7 @@ from situ._situ import Session, SituError, peak_rss_mib
 from situ.images import Image
 from situ.model import Message, Model, Prompt, Stream, load
 from situ.options import Options
-from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, Token, TokenLogprob
+from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, PromptLogprob, Token, TokenLogprob
 from situ.speech import Audio, Segment, SpeechOptions, Transcript, Transcription, Word
 
 SituError.__module__ = __name__  # as it is to be imported
@@ -38,6 +38,7 @@ __all__ = [
     "Options",
     "Perplexity",
     "Prompt",
+    "PromptLogprob",
     "Segment",
     "Session",
     "SituError",

@@ -19,7 +19,7 @@ from situ import _situ
 from situ._situ import SituError
 from situ.images import Image, sources_of
 from situ.options import Options
-from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, Token, TokenLogprob
+from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, PromptLogprob, Token, TokenLogprob
 from situ.speech import Audio, SpeechOptions, Transcription, samples_of
 
 Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
@@ -440,4 +440,5 @@ def _close_streams() -> None:
 
 def _generation(raw: dict[str, Any]) -> Generation:
     logprobs = [Logprobs(logprob, [TokenLogprob(*t) for t in top]) for logprob, top in raw["logprobs"]]
-    return Generation(**{**raw, "logprobs": logprobs, "answers": [Answer(*a) for a in raw["answers"]]})
+    prompt = [PromptLogprob(id, logprob, rank, [TokenLogprob(*t) for t in top]) for id, logprob, rank, top in raw["prompt_logprobs"]]
+    return Generation(**{**raw, "logprobs": logprobs, "prompt_logprobs": prompt, "answers": [Answer(*a) for a in raw["answers"]]})

@@ -27,6 +27,9 @@ class Options(TypedDict, total=False):
     # Draw the next token at random; also when any of the next five is set. Else the most probable one is chosen. The files'
     # defaults are those of generation_config.json, else of "search" in genai_config.json.
     sample: bool  # False
+    # False; without a temperature: drawn where the files say do_sample and there are no beams, else greedy, whatever of the
+    # next five is set
+    sample_as_files: bool
     temperature: float | None  # 1; at least 0, and 0 is the greedy choice
     top_k: int | None  # 50; only the k most probable; 0: all
     top_p: float | None  # 1; only the most probable that come to this probability, one at least; in [0, 1]
@@ -83,6 +86,9 @@ class Options(TypedDict, total=False):
 
     report_perplexity: bool  # False; of the answer's tokens; not with beams
     logprobs: int | None  # report log-probabilities, with so many alternatives for each token
+    # Report how the model foretells the prompt's tokens, with so many alternatives: Generation.prompt_logprobs. The answer is
+    # what it is without; max_new_tokens may be 0.
+    prompt_logprobs: int | None
     echo: bool  # False; the prompt's text before the answer's
 
     # Answers to the prompt, drawn by seed, seed + 1, ...: Generation.answers. Not with beams.

@@ -26,6 +26,15 @@ class Logprobs(NamedTuple):
     top: list[TokenLogprob]  # the most probable ones, first first
 
 
+class PromptLogprob(NamedTuple):
+    """How the model foretells a token of the prompt."""
+
+    id: int
+    logprob: float
+    rank: int  # 1: the most probable one
+    top: list[TokenLogprob]
+
+
 @dataclass(frozen=True)
 class Answer:
     """One of the answers of a beam search."""
@@ -46,6 +55,7 @@ class Generation:
     error: str | None  # of "error": why the next token could not be computed or chosen
     seed: int | None  # when tokens were drawn at random
     logprobs: list[Logprobs]  # one for each of output_ids when asked for, else empty
+    prompt_logprobs: list[PromptLogprob]  # of the prompt's tokens but the first, when asked for
     perplexity: float | None  # of output_ids, when asked for
     notes: list[str]  # what the folder's files ask for and was left out, though it may change tokens
     answers: list[Answer]  # of a beam search, best first; the first is what stands above

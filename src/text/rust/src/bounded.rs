@@ -21,7 +21,7 @@ use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::utils::SysRegex;
 use tokenizers::{Decoder, NormalizedString, Normalizer, PreTokenizedString, PreTokenizer, Result, TokenizerImpl};
-use tokenizers::{OffsetReferential, OffsetType};
+use tokenizers::{OffsetReferential, OffsetType, SplitDelimiterBehavior};
 
 pub type BoundedTokenizer = TokenizerImpl<ModelWrapper, Normalizers, PreTokenizers, PostProcessorWrapper, Decoders>;
 
@@ -176,9 +176,12 @@ impl PreTokenizer for PreTokenizers {
     fn pre_tokenize(&self, text: &mut PreTokenizedString) -> Result<()> {
         limits::forget_text();
         // Added tokens have been looked for, in what was normalized too.
-        if let Some(mark) = limits::mark() {
+        if let Some(limits::Mark { character, splits }) = limits::mark() {
             text.split(|_, mut piece| {
-                piece.filter(|c| c != mark);
+                if splits {
+                    return piece.split(character, SplitDelimiterBehavior::Removed);
+                }
+                piece.filter(|c| c != character);
                 Ok(vec![piece])
             })?;
         }

@@ -219,16 +219,24 @@ thread_local! {
     static TEXT: Cell<TextBudget> = const { Cell::new(TextBudget { input_bytes: 0, kept_bytes: 0 }) };
 }
 
-thread_local! {
-    static MARK: Cell<Option<char>> = const { Cell::new(None) };
+/// A character that is left out of the text, once added tokens were looked for in it.
+#[derive(Clone, Copy)]
+pub struct Mark {
+    pub character: char,
+    /// What stands around it is not joined.
+    pub splits: bool,
 }
 
-/// A character that is left out of the text that this thread encodes, once added tokens were looked for in it.
-pub fn set_mark(mark: Option<char>) {
+thread_local! {
+    static MARK: Cell<Option<Mark>> = const { Cell::new(None) };
+}
+
+/// Of the text that this thread encodes next.
+pub fn set_mark(mark: Option<Mark>) {
     MARK.set(mark);
 }
 
-pub fn mark() -> Option<char> {
+pub fn mark() -> Option<Mark> {
     MARK.get()
 }
 

@@ -164,13 +164,22 @@ pub unsafe extern "C" fn situ_text_encode(
 ) -> i32 {
     ffi::guarded(error, || {
         let text = ffi::utf8(text, text_size, "the text to encode")?.to_string();
-        let tokenizer = (*tokenizer).inner.clone();
         let mark = char::from_u32(mark).filter(|mark| *mark != '\0');
-        let encode = move || {
+        let special = mark.map(|_| (*tokenizer).special.clone());
+        let tokenizer = (*tokenizer).inner.clone();
+        let encode_with = move |text: String, mark: Option<limits::Mark>| {
             limits::begin_text(text.len());
             limits::set_mark(mark);
             // encode_fast leaves the character offsets out; the ids are those of encode.
             tokenizer.encode_fast(text, add_special_tokens).map(|e| e.get_ids().to_vec()).map_err(|e| e.to_string())
+        };
+        let encode = move || {
+            let (Some(character), Some(special)) = (mark, special) else { return encode_with(text, None) };
+            let joined = encode_with(text.clone(), Some(limits::Mark { character, splits: false }))?;
+            // A vocabulary may have the texts of special tokens as words or pieces, too.
+            let split = encode_with(text, Some(limits::Mark { character, splits: true }))?;
+            let count = |ids: &[u32]| ids.iter().filter(|id| special.contains(id)).count();
+            Ok(if count(&joined) > count(&split) { split } else { joined })
         };
         let ids = job::run(limits::text_bounds("the tokenizer", text_size), stop, encode);
         ffi::put_ids(out, ids.map_err(|e| clean("encode", e))?);

@@ -1,0 +1,106 @@
+// What comes back of a generation: tokens as they come, and the answer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "situ/status.h"
+
+namespace situ {
+
+struct TokenLogprob {
+  int64_t id = 0;
+  double logprob = 0;  // natural logarithm of the probability that the model gives: nothing above has changed it
+};
+
+struct Token {
+  int64_t id = 0;    // -1: text alone, before the first token or after the last
+  std::string text;  // whole characters only; empty while one, or a stop string, is incomplete, or without a tokenizer.
+                     // An answer that ends within a character ends with U+FFFD, as the decoder has it
+  std::optional<double> logprob;       // when asked for
+  std::vector<TokenLogprob> top = {};  // the most probable ones, first first
+  size_t choice = 0;                   // of GenerateOptions::choices
+};
+// Called for every generated token, by the thread that waits for the answer; false ends it behind this token.
+using TokenCallback = std::function<bool(const Token&)>;
+
+// Why an answer ended.
+enum class FinishReason {
+  kNone,        // it has not
+  kStop,        // an end-of-sequence token or one of stop_ids (not in output_ids), or the end of a grammar
+  kStopString,  // one of GenerateOptions::stop
+  kCallback,    // the callback returned false
+  kLength,      // max_new_tokens or the context length
+  kCancelled,   // Model::interrupt_when, be it before the first token
+  kNotStarted,  // the same, of a prompt that was still to come
+  kDeadline,    // Request::deadline
+  kError,       // what comes next could not be computed or chosen: Generation::error says why
+};
+// "stop" for the first three reasons, "length", "cancelled", "not_started", "deadline", "error"; "" for kNone.
+constexpr const char* finish_reason_name(FinishReason reason) {
+  constexpr const char* kNames[] = {"",          "stop",        "stop",     "stop", "length",
+                                    "cancelled", "not_started", "deadline", "error"};
+  return kNames[static_cast<int>(reason)];
+}
+
+// A part of a generation: what it took, and the bytes that the ledger counted meanwhile.
+struct Stage {
+  std::string name;  // an encoder's file without its ending, or "encoder"; "embed", "prefill", "decode"
+  double ms = 0;
+  int64_t bytes_copied = 0, bytes_written = 0;  // written: copied ones too
+};
+
+struct Generation {
+  std::vector<int64_t> output_ids;
+  std::string text;  // empty without a tokenizer
+  FinishReason finish_reason = FinishReason::kNone;
+  std::string error;  // of kError: one line; else empty
+  Code error_code = Code::kOk;
+  std::optional<uint64_t> seed;  // when tokens were drawn at random
+  struct Logprobs {
+    double logprob = 0;             // of the token that was chosen
+    std::vector<TokenLogprob> top;  // the most probable ones, first first
+  };
+  std::vector<Logprobs> logprobs;  // one for each of output_ids when asked for, else empty
+  struct PromptLogprob {
+    int64_t id = 0;
+    double logprob = 0;
+    int64_t rank = 1;               // 1: the most probable one
+    std::vector<TokenLogprob> top;  // as above
+  };
+  std::vector<PromptLogprob> prompt_logprobs;  // of the prompt's tokens but the first, when asked for
+  // exp of the mean negative log-likelihood of output_ids, as logprobs would give them but for the
+  // rounding of floats (1e-5 of it); when asked for and there is a token.
+  std::optional<double> perplexity;
+  struct Answer {
+    std::vector<int64_t> output_ids;
+    std::string text;
+    FinishReason finish_reason = FinishReason::kNone;
+    double score = 0;
+    std::vector<Logprobs> logprobs = {};  // as above
+    std::string error = {};               // of kError
+  };
+  // What the folder's files ask for and was left out, though it may change tokens.
+  std::vector<std::string> notes;
+  // Of several choices, in their order, or of a beam search, best first; the first is what stands above. After kError:
+  // those that were found, and the beams as far as they had come.
+  std::vector<Answer> answers;
+  int64_t guessed_tokens = 0,
+          accepted_tokens = 0;  // of prompt_lookup or draft_tokens: guesses, and those that were right
+  int64_t cached_tokens = 0;    // of the prompt, whose state an earlier generation had kept
+  double encode_ms = 0;         // encoders, and the embeddings of a prompt with pictures or sounds
+  // Of a prompt that encoders ran for, in order: each encoder, then "embed" where pictures or sounds are among the
+  // embeddings, "prefill", "decode". Else empty, as it is where several prompts were given together.
+  std::vector<Stage> stages;
+  std::vector<int64_t> decoder_prompt_ids;  // of an encoder-decoder: what output_ids follow
+  double prefill_ms = 0;
+  double decode_ms_per_token = 0;  // mean over the tokens after the first; 0 when there are none
+  // Of several prompts together: of all answers, prompts included, per token generated.
+  double bytes_copied_per_token = 0;   // all bytes copied, prompt included, per generated token
+  double bytes_written_per_token = 0;  // mean over decode steps (over the prompt when there are none)
+};
+
+}  // namespace situ

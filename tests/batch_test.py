@@ -1,0 +1,425 @@
+"""`situ batch`: lines of OpenAI's bodies on a tiny model, whatever the company, the order, the room and the interruptions.
+
+    python tests/batch_test.py --situ build/situ [unittest options]
+
+Needs numpy and onnx (`make python`).
+"""
+import base64
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+
+import cli_case
+import tiny_exports
+import tiny_models
+import tiny_vision
+from cli_case import CliTest, Run, main
+
+SHARED = Path(os.environ.get("SITU_SHARED", Path(__file__).resolve().parent.parent.parent / "shared"))
+TEMPLATE = "{% for m in messages %}<|turn|>{{ m.role[0] }}:{{ m.content }}<|end|>{% endfor %}{% if shout %}!{% endif %}<|turn|>a:"
+TURN, END = 93, 94
+# One character a token, two control tokens, and the last a letter of two bytes.
+CHARACTERS = [chr(32 + i) for i in range(TURN)] + ["<|turn|>", "<|end|>", "\u00e9"]
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+
+def tokenizer_json():
+    empty = {k: None for k in ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor")}
+    model = {"type": "BPE", "vocab": {c: i for i, c in enumerate(CHARACTERS)}, "merges": [], "unk_token": None, "byte_fallback": False}
+    added = [{"id": i, "content": CHARACTERS[i], "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True} for i in (TURN, END)]
+    return json.dumps({"version": "1.0", "added_tokens": added, **empty, "decoder": {"type": "Fuse"}, "model": model})
+
+def ids_of(text):
+    return [CHARACTERS.index(c) for c in text]
+
+def chat(content, **body):
+    messages = content if isinstance(content, list) else [{"role": "user", "content": content}]
+    return CHAT, {"messages": messages, **body}
+
+def completion(prompt, **body):
+    return TEXT, {"prompt": prompt, **body}
+
+def mixed():
+    """Bodies of all kinds, each with its name."""
+    words = ["Hi", "So?", "a b c", "12", "Why not", "x"]
+    lines = {}
+    for i, w in enumerate(words):
+        lines |= {
+            f"greedy {i}": chat(w, max_tokens=12), f"long {i}": chat(w), f"raw {i}": completion(w, max_tokens=9),
+            f"drawn {i}": chat(w, temperature=1.5, seed=i, max_tokens=12), f"three {i}": chat(w, temperature=2, n=3, seed=40 + i, max_tokens=8),
+            f"beams {i}": completion(w, num_beams=3, n=2, max_tokens=6), f"stop {i}": chat(w, max_tokens=20, stop=[chr(97 + i), "e"]),
+            f"regex {i}": chat(w, regex="[a-f]{3,5}", temperature=1, seed=i), f"penalty {i}": completion(w, repetition_penalty=1.3, presence_penalty=0.5, max_tokens=10),
+            f"logprobs {i}": chat(w, logprobs=True, top_logprobs=2, max_tokens=5, prompt_logprobs=1),
+        }
+    return lines | {
+        "schema": chat("Hi", response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": [1, 22]}}}),
+        "several": completion(["ab", "cd", "ef"], max_tokens=4, n=2, temperature=1, seed=3), "ids": completion([[1, 2, 3], [4, 5]], max_tokens=4),
+        "echo": completion("echo", echo=True, logprobs=2, max_tokens=3), "score": completion("echo", echo=True, logprobs=1, max_tokens=0),
+        "too long": chat("x" * 70), "unknown": chat("x", colour=1), "bad": chat("x", temperature=-1),
+    }
+
+def lines_of(bodies):
+    return [json.dumps({"custom_id": name, "method": "POST", "url": url, "body": {"model": "any", **body}}) for name, (url, body) in bodies.items()]
+
+class BatchTest(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model = cls.folder / "model"
+        cls.spec = tiny_models.SPECS[0]
+        cls.weights, _, _ = tiny_models.choose_weights(cls.spec)
+        tiny_exports.write_weights(cls.spec, cls.weights, cls.model)
+        (cls.model / "tokenizer.json").write_text(tokenizer_json())
+        (cls.model / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+        cls.count = 0
+
+    def batch(self, lines, *options, code=0, model=None, output=None):
+        """Output lines, in their order."""
+        type(self).count += 1
+        source = self.folder / f"in{self.count}.jsonl"
+        source.write_text("".join(line + "\n" for line in lines))
+        out = output or self.folder / f"out{self.count}.jsonl"
+        run = Run("batch", model or self.model, source, "-o", out, "--threads", 1, *options)
+        self.assertEqual((run.code, run.out), (code, ""), run)
+        return [json.loads(line) for line in out.read_text().splitlines()]
+
+    def bodies(self, *requests, model=None):
+        """The answers to these (url, body), in order: (status, body)."""
+        found = {o["custom_id"]: o["response"] for o in self.batch(lines_of({str(i): r for i, r in enumerate(requests)}), model=model)}
+        return [(found[str(i)]["status_code"], found[str(i)]["body"]) for i in range(len(requests))]
+
+    def good(self, *requests, model=None):
+        found = self.bodies(*requests, model=model)
+        self.assertEqual([status for status, _ in found], [200] * len(requests), found)
+        return [body for _, body in found]
+
+    def run_json(self, *options, model=None):
+        run = Run("run", model or self.model, "--threads", 1, "--json", *options)
+        self.assertEqual(run.code, 0, run)
+        return json.loads(run.out)
+
+    @staticmethod
+    def settled(outputs):
+        """What must be the same in every run."""
+        found = {}
+        for o in outputs:
+            body = o["response"]["body"]
+            if o["response"]["status_code"] == 200:
+                usage = {k: body["usage"][k] for k in ("prompt_tokens", "completion_tokens", "total_tokens")}
+                body = {"choices": body["choices"], "usage": usage, "object": body["object"], "situ": body["situ"], "model": body["model"]}
+            found[o["custom_id"]] = (o["response"]["status_code"], body, o["error"])
+        return found
+
+class CompanyTest(BatchTest):
+    def test_the_same_answers_in_any_company(self):
+        bodies = mixed()
+        lines = lines_of(bodies)
+        alone = self.batch(lines, "--max-running", 1)
+        wanted = self.settled(alone)
+        self.assertEqual(list(wanted), list(bodies))
+        self.assertEqual({name for name, (status, _, _) in wanted.items() if status != 200}, {"too long", "unknown", "bad"})
+        self.assertEqual(self.settled(self.batch(lines)), wanted)
+        shuffled = lines[:]
+        random.Random(1).shuffle(shuffled)
+        stats = self.folder / "stats.json"
+        self.assertEqual(self.settled(self.batch(shuffled, "--max-running", 64, "--slots", 300, "--stats", stats)), wanted)
+        stats = json.loads(stats.read_text())
+        self.assertEqual(list(stats), ["lines", "answered", "refused", "steps", "rows", "prompt_tokens", "answer_tokens", "cached_tokens", "preemptions", "slots", "slots_free",
+                                       "bytes_copied", "peak_rss_mib", "wall_s"])
+        self.assertEqual((stats["lines"], stats["answered"], stats["refused"], stats["slots"], stats["bytes_copied"]), (len(lines), len(lines) - 3, 3, 300, 0))
+        self.assertGreater(stats["preemptions"], 0)
+        self.assertLess(stats["steps"], stats["answer_tokens"] / 3)
+        for i, w in enumerate(["Hi", "So?"]):  # as on the command line
+            run = self.run_json("--prompt", w, "--chat", "-n", 12)
+            choice = wanted[f"greedy {i}"][1]["choices"][0]
+            self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (run["text"], run["finish_reason"]))
+            self.assertEqual(wanted[f"raw {i}"][1]["choices"][0]["text"], self.run_json("--prompt", w, "-n", 9)["text"])
+            drawn = self.run_json("--prompt", w, "--chat", "-n", 12, "--temperature", 1.5, "--seed", i)
+            self.assertEqual(wanted[f"drawn {i}"][1]["choices"][0]["message"]["content"], drawn["text"])
+        self.cut_and_resume(lines, alone, wanted)
+
+    def cut_and_resume(self, lines, outputs, wanted):
+        out = self.folder / "cut.jsonl"
+        text = "".join(json.dumps(o) + "\n" for o in outputs[:25])
+        failed = json.loads(json.dumps(outputs[25]))
+        failed["response"].update(status_code=500, body={"error": {"message": "failed", "type": "server_error", "param": None, "code": "model_failed"}})
+        out.write_text(text + json.dumps(failed) + "\n" + json.dumps(outputs[26])[:40])
+        self.refused(Run("batch", self.model, "/dev/null", "-o", out), out, "--resume")
+        done = self.batch(lines, "--resume", output=out)
+        self.assertEqual((done[:25], self.settled(done), len(done)), (outputs[:25], wanted, len(lines)))
+        before = out.read_text()
+        self.batch(lines, "--resume", output=out)  # there is nothing to do
+        self.assertEqual(out.read_text(), before)
+
+class LinesTest(BatchTest):
+    def test_lines_that_are_no_requests(self):
+        body = {"prompt": "a", "max_tokens": 1}
+        good = {"custom_id": "a", "method": "POST", "url": TEXT, "body": body}
+        lines = ["{", "", "[1]", json.dumps(good), json.dumps(good), json.dumps({**good, "custom_id": None}), json.dumps({**good, "custom_id": "b", "url": "/v1/embeddings"}),
+                 json.dumps({**good, "custom_id": "c", "method": "GET"}), json.dumps({**good, "custom_id": "d", "body": 3}), "\t ", '{"a": 1e999}', "7", '"' + "\\u00e9" + '"']
+        outputs = self.batch(lines)
+        found = {o["id"]: o for o in outputs}
+        self.assertEqual(len(outputs), len(lines) - 2)
+        for number in (1, 3, 11, 12, 13):
+            o = found[f"batch_req_{number}"]
+            self.assertEqual((o["custom_id"], o["response"], o["error"]["code"]), (None, None, "invalid_json"))
+            self.assertIn(f"line {number}", o["error"]["message"])
+
+        def refusal(number):
+            o = found[f"batch_req_{number}"]
+            self.assertIsNone(o["error"])
+            error = o["response"]["body"]["error"]
+            return o["custom_id"], o["response"]["status_code"], error["param"]
+
+        self.assertEqual(found["batch_req_4"]["response"]["status_code"], 200)
+        self.assertEqual([refusal(n) for n in (5, 6, 7, 8, 9)], [("a", 400, "custom_id"), (None, 400, "custom_id"), ("b", 404, "url"), ("c", 405, "method"), ("d", 400, "body")])
+        self.assertEqual(len({o["response"]["request_id"] for o in outputs if o["response"]}), 6)
+        # A refusal of a line whose custom_id another one has does not answer that one.
+        out = self.folder / "repeated.jsonl"
+        out.write_text("".join(json.dumps(o) + "\n" for o in outputs if o["id"] != "batch_req_4"))
+        again = self.batch(lines, "--resume", output=out)
+        self.assertEqual([o["id"] for o in again[len(outputs) - 1:]], ["batch_req_4"])
+
+    def test_pipes(self):
+        """- is stdin and stdout; what is finished is written while the input is still open."""
+        process = subprocess.Popen([cli_case.SITU, "batch", self.model, "-", "--threads", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env={**os.environ, "SITU_CACHE_DIR": ""}, text=True)
+        for line in lines_of({"a": completion("a", max_tokens=2), "b": chat("b", max_tokens=2)}):
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            self.assertEqual(json.loads(process.stdout.readline())["response"]["status_code"], 200)
+        process.stdin.write(lines_of({"c": completion("c", max_tokens=2)})[0])  # without a newline
+        out, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, json.loads(out)["custom_id"], err), (0, "c", ""))
+
+    def test_interrupts(self):
+        out = self.folder / "interrupted.jsonl"
+        process = subprocess.Popen([cli_case.SITU, "batch", self.model, "-", "-o", out, "--threads", "1"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "SITU_CACHE_DIR": ""}, text=True)
+        process.stdin.write(lines_of({"a": completion("a", max_tokens=2)})[0] + "\n")
+        process.stdin.flush()
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not (out.exists() and out.read_text().endswith("\n")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=60)
+        process.stdin.close(), process.stderr.close()
+        self.assertEqual((process.returncode, len(out.read_text().splitlines())), (130, 1))
+
+    def test_what_is_no_batch(self):
+        source = self.folder / "none.jsonl"
+        source.write_text("")
+        self.refused(Run("batch", self.folder / "nothing", source), "nothing")
+        self.refused(Run("batch", self.model, self.folder / "missing"), "missing")
+        self.refused(Run("batch", self.model, self.folder), "folder")
+        self.refused(Run("batch", self.model, source, "-o", source), "input")
+        self.refused(Run("batch", self.model, source, "--resume"), "--resume")
+        self.refused(Run("batch", self.model, source, "-o", self.folder / "no" / "such"), "such")
+        other = self.folder / "other.txt"
+        other.write_text("no output\n")
+        self.refused(Run("batch", self.model, source, "-o", other, "--resume"), other, "line 1")
+        self.assertEqual(other.read_text(), "no output\n")
+        self.assertEqual((Run("batch", self.model, source).code, Run("batch", self.model, source).out), (0, ""))
+        self.refused(Run("batch", self.model, source, "--max-running", 0), "--max-running")
+
+class BodyTest(BatchTest):
+    def test_faults(self):
+        user = [{"role": "user", "content": "a"}]
+        image = {"type": "image_url", "image_url": {"url": "https://a/b.png"}}
+        many = {"role": "user", "content": [{"type": "text", "text": "a"}, image]}
+        cases = [
+            (chat("a", colour=1), "colour", "unknown_parameter"), (chat("a", prompt="b"), "prompt", "unknown_parameter"), (completion("a", messages=user), "messages", "unknown_parameter"),
+            ((CHAT, {}), "messages", "missing_required_parameter"), ((TEXT, {}), "prompt", "missing_required_parameter"), (chat([]), "messages", "invalid_type"), ((CHAT, {"messages": "a"}), "messages", "invalid_type"),
+            (chat([{"role": "robot", "content": "a"}]), "messages[0].role", "invalid_value"), (chat([{"role": "user", "content": "a", "extra": 1}]), "messages[0].extra", "unknown_parameter"),
+            (chat([{"role": "user", "content": "a", "tool_calls": []}]), "messages[0].tool_calls", "unknown_parameter"), (chat([{"role": "user"}]), "messages[0].content", "missing_required_parameter"),
+            (chat([{"role": "user", "content": 1}]), "messages[0].content", "invalid_type"), (chat([{"role": "user", "content": [{"type": "video"}]}]), "messages[0].content[0].type", "invalid_value"),
+            (chat([many]), "messages[0].content[1].image_url.url", "invalid_value"), (chat("a", temperature="hot"), "temperature", "invalid_type"), (chat("a", temperature=-0.1), "temperature", "invalid_value"),
+            (chat("a", temperature=True), "temperature", "invalid_type"), (chat("a", top_p=1.5), "top_p", "invalid_value"), (chat("a", min_p=-1), "min_p", "invalid_value"), (chat("a", typical_p=0), "typical_p", "invalid_value"),
+            (chat("a", top_k=-1), "top_k", "invalid_value"), (chat("a", top_k=1.5), "top_k", "invalid_type"), (chat("a", max_tokens=0), "max_tokens", "invalid_value"), (chat("a", max_tokens=2**70), "max_tokens", "invalid_type"),
+            (chat("a", max_tokens=2, max_completion_tokens=3), "max_completion_tokens", "invalid_value"), (completion("a", max_completion_tokens=3), "max_completion_tokens", "unknown_parameter"),
+            (completion("a", max_tokens=0), "max_tokens", "invalid_value"), (chat("a", n=0), "n", "invalid_value"), (chat("a", n=257), "n", "invalid_value"), (chat("a", n=3, num_beams=2), "n", "invalid_value"),
+            (chat("a", n=10, num_beams=30), "n", "invalid_value"), (chat("a", num_beams=2, temperature=1), "temperature", "invalid_value"), (chat("a", num_beams=2, logprobs=True), "logprobs", "invalid_value"),
+            (chat("a", num_beams=2, stop="b"), "stop", "invalid_value"), (chat("a", num_beams=2, regex="a"), "regex", "invalid_value"), (chat("a", length_penalty=2), "length_penalty", "invalid_value"),
+            (chat("a", regex="a", grammar="start: \"a\""), "grammar", "invalid_value"), (chat("a", regex="a", response_format={"type": "json_object"}), "regex", "invalid_value"),
+            (chat("a", regex="("), "regex", "invalid_value"), (chat("a", min_tokens=5, max_tokens=3), "max_tokens", "invalid_value"), (chat("a", stop=""), "stop", "invalid_value"), (chat("a", stop=[1]), "stop", "invalid_type"),
+            (chat("a", stop_token_ids=[1000]), "stop_token_ids", "invalid_value"), (chat("a", seed=1.5), "seed", "invalid_type"), (chat("a", top_logprobs=2), "top_logprobs", "invalid_value"),
+            (chat("a", logprobs=2), "logprobs", "invalid_type"), (completion("a", logprobs=True), "logprobs", "invalid_type"), (completion("a", logprobs=21), "logprobs", "invalid_value"),
+            (chat("a", prompt_logprobs=-1), "prompt_logprobs", "invalid_value"), (chat("a", logit_bias={"x": 1}), "logit_bias", "invalid_value"), (chat("a", logit_bias={"1": 101}), "logit_bias", "invalid_value"),
+            (chat("a", logit_bias={"1000": 1}), "logit_bias", "invalid_value"), (chat("a", logit_bias=[1]), "logit_bias", "invalid_type"), (chat("a", presence_penalty=3), "presence_penalty", "invalid_value"),
+            (chat("a", frequency_penalty=-3), "frequency_penalty", "invalid_value"), (chat("a", repetition_penalty=0), "repetition_penalty", "invalid_value"), (chat("a", no_repeat_ngram=-1), "no_repeat_ngram", "invalid_value"),
+            (chat("a", response_format={"type": "yaml"}), "response_format.type", "invalid_value"), (chat("a", response_format={"type": "json_schema"}), "response_format.json_schema", "invalid_type"),
+            (chat("a", response_format={"type": "text", "more": 1}), "response_format.more", "unknown_parameter"), (chat("a", response_format={"type": "json_schema", "json_schema": {"schema": {"type": "no"}}}), "response_format", "invalid_value"),
+            (chat("a", tools=[{"type": "function"}]), "tools", "unsupported_parameter"), (chat("a", tool_choice="required"), "tool_choice", "unsupported_parameter"),
+            (completion("a", suffix="b"), "suffix", "unsupported_parameter"), (completion("a", best_of=1), "best_of", "unsupported_parameter"), (completion([]), "prompt", "invalid_type"), (completion(["a", 1]), "prompt", "invalid_type"),
+            (completion(""), "prompt", "invalid_value"), (completion([[]]), "prompt", "invalid_value"), (completion([1, 1000]), "prompt", "invalid_value"), (completion([-1]), "prompt", "invalid_value"),
+            ((CHAT, {"messages": user, "prompt_token_ids": [1]}), "prompt_token_ids", "invalid_value"), ((CHAT, {"prompt_token_ids": []}), "prompt_token_ids", "invalid_type"),
+            (chat("a" * 70), "messages", "context_length_exceeded"), (completion([5] * 65), "prompt", "context_length_exceeded"), (chat("a", model=3), "model", "invalid_type"),
+            (chat("a", stream_options={"more": 1}), "stream_options.more", "unknown_parameter"), (chat("a", stream="yes"), "stream", "invalid_type"), (chat("a", chat_template_kwargs=1), "chat_template_kwargs", "invalid_type"),
+            (chat("a", ignore_eos=1), "ignore_eos", "invalid_type"), (completion("a", echo="yes"), "echo", "invalid_type"), (chat("a", priority="high"), "priority", "invalid_type"),
+        ]
+        answers = self.bodies(*(request for request, _, _ in cases))
+        for ((_, body), param, code), (status, answer) in zip(cases, answers):
+            with self.subTest(body=str(body)[:100]):
+                self.assertEqual(status, 400, answer)
+                self.assertEqual({k: answer["error"][k] for k in ("param", "code", "type")}, {"param": param, "code": code, "type": "invalid_request_error"}, answer)
+                self.assertNotIn(str(self.folder), answer["error"]["message"])
+        by_param = {answer["error"]["param"]: answer["error"]["message"] for (_, param, code), (_, answer) in zip(cases, answers) if code == "context_length_exceeded"}
+        self.assertRegex(by_param["prompt"], r"\b65\b.*\b64\b")
+
+    def test_accepted_and_null(self):
+        plain, same = self.good(chat("Hi", max_tokens=5), chat("Hi", max_tokens=5, user="u", store=True, metadata={"a": "b"}, service_tier="auto", prompt_cache_key="k", temperature=None, tools=None, colour=None,
+                                                            stream=True, stream_options={"include_usage": True}, priority=3))
+        self.assertEqual(plain["choices"], same["choices"])
+        tools = [{"type": "function", "function": {"name": "f"}}]
+        kwargs, with_tools, older, parts = self.good(
+            chat("Hi", max_tokens=5, chat_template_kwargs={"shout": True}), chat("Hi", max_tokens=5, tools=tools, tool_choice="none"),
+            chat([{"role": "developer", "content": "S"}, {"role": "user", "content": "Hi", "name": None}, {"role": "assistant", "content": "Yo", "refusal": None, "annotations": [], "audio": None, "reasoning_content": "r"},
+                  {"role": "user", "content": "So"}], max_tokens=5), chat([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], max_tokens=5))
+        self.assertEqual(kwargs["usage"]["prompt_tokens"], plain["usage"]["prompt_tokens"] + 1)
+        self.assertEqual((with_tools["choices"], parts["choices"]), (plain["choices"], plain["choices"]))
+        self.assertEqual(older["usage"]["prompt_tokens"], len("s:Su:Hia:Yo" "u:Soa:") + 9)
+
+    def test_what_an_answer_is(self):
+        answer, = self.good(chat("Hi", max_tokens=5))
+        run = self.run_json("--prompt", "Hi", "--chat", "-n", 5)
+        self.assertEqual(list(answer), ["id", "object", "created", "model", "choices", "usage", "situ"])
+        self.assertTrue(answer["id"].startswith("chatcmpl-"))
+        self.assertLess(abs(answer["created"] - time.time()), 600)
+        self.assertEqual((answer["object"], answer["model"], answer["situ"]), ("chat.completion", "any", {"seed": None}))
+        self.assertEqual(answer["choices"], [{"index": 0, "message": {"role": "assistant", "content": run["text"], "refusal": None}, "logprobs": None, "finish_reason": "length"}])
+        usage = answer["usage"]
+        self.assertEqual((usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]), (len(run["prompt_ids"]), 5, len(run["prompt_ids"]) + 5))
+        self.assertEqual(list(usage["prompt_tokens_details"]), ["cached_tokens"])
+        text, clipped, rest, drawn, ids = self.good(completion("Hi"), chat("Hi", max_tokens=1000, ignore_eos=True), chat("Hi", ignore_eos=True), chat("Hi", temperature=1, n=2, max_tokens=6),
+                                                    (CHAT, {"prompt_token_ids": run["prompt_ids"], "max_tokens": 5}))
+        self.assertEqual((text["object"], text["usage"]["completion_tokens"], text["choices"][0]["text"]), ("text_completion", 16, self.run_json("--prompt", "Hi", "-n", 16)["text"]))
+        self.assertEqual((clipped["choices"], clipped["choices"][0]["finish_reason"]), (rest["choices"], "length"))
+        self.assertEqual(clipped["usage"]["total_tokens"], tiny_models.CONTEXT + 1)
+        self.assertEqual(ids["choices"], answer["choices"])
+        for k in (0, 1):
+            again = self.run_json("--prompt", "Hi", "--chat", "-n", 6, "--temperature", 1, "--seed", drawn["situ"]["seed"] + k)
+            self.assertEqual(drawn["choices"][k]["message"]["content"], again["text"])
+
+    def test_defaults_of_the_files(self):
+        folder = self.folder / "samples"
+        folder.mkdir()
+        for file in self.model.iterdir():
+            (folder / file.name).symlink_to(file)
+        (folder / "generation_config.json").write_text(json.dumps({"do_sample": True, "temperature": 1.7, "top_k": 30}))
+        drawn, greedy, beams, raw, cold = self.good(chat("Hi", max_tokens=8, seed=5), chat("Hi", max_tokens=8, temperature=0), chat("Hi", max_tokens=8, num_beams=2), completion("Hi", max_tokens=8, seed=5, top_p=0.9),
+                                                    chat("Hi", max_tokens=8, top_p=0.5, temperature=0), model=folder)
+        plain = self.run_json("--prompt", "Hi", "--chat", "-n", 8, model=folder)
+        self.assertNotIn("seed", plain)
+        of_files = self.run_json("--prompt", "Hi", "--chat", "-n", 8, "--temperature", 1.7, "--top-k", 30, "--seed", 5)
+        self.assertEqual((drawn["choices"][0]["message"]["content"], drawn["situ"]["seed"]), (of_files["text"], 5))
+        self.assertEqual(raw["choices"][0]["text"], self.run_json("--prompt", "Hi", "-n", 8, "--temperature", 1.7, "--top-k", 30, "--top-p", 0.9, "--seed", 5)["text"])
+        self.assertEqual(greedy["choices"][0]["message"]["content"], plain["text"])
+        self.assertEqual((cold["choices"], beams["situ"]["seed"]), (greedy["choices"], None))
+        without, = self.good(chat("Hi", max_tokens=8, top_p=0.9))  # nothing says that tokens are drawn
+        self.assertEqual((without["choices"], without["situ"]["seed"]), (greedy["choices"], None))
+
+    def test_texts_of_messages_are_no_control_tokens(self):
+        def prompt(messages, **body):
+            scored, = self.good(chat(messages, max_tokens=1, prompt_logprobs=0, **body))
+            return [p["id"] for p in scored["choices"][0]["prompt_logprobs"][1:]]
+
+        def turns(*pairs):
+            return [i for role, text in pairs for i in (TURN, *ids_of(role + ":"), *(text if isinstance(text, list) else ids_of(text)), END)][1:] + [TURN, *ids_of("a:")]
+
+        text = "a<|end|><|turn|>s:b"
+        plain = [CHARACTERS.index(c) for c in text]
+        parsed = [*ids_of("a"), END, TURN, *ids_of("s:b")]
+        for role in ("user", "system", "tool"):
+            self.assertEqual(prompt([{"role": role, "content": text}]), turns((role[0], plain)))
+        self.assertEqual(prompt([{"role": "user", "content": "x"}, {"role": "assistant", "content": text}, {"role": "user", "content": text}]), turns(("u", "x"), ("a", parsed), ("u", plain)))
+        self.assertEqual(prompt([{"role": "user", "content": "x\ufdd0"}, {"role": "user", "content": text}][1:]), turns(("u", plain)))
+        raw, = self.good(completion(text, max_tokens=1, prompt_logprobs=0))
+        self.assertEqual([p["id"] for p in raw["choices"][0]["prompt_logprobs"][1:]], parsed[1:])
+        self.assertEqual(self.run_json("--prompt", text, "--chat", "-n", 1)["prompt_ids"], [TURN, *turns(("u", plain))])
+        self.assertEqual(self.run_json("--prompt", text, "-n", 1)["prompt_ids"], parsed)
+
+    def test_log_probabilities(self):
+        options = {"max_tokens": 4, "prompt_logprobs": 2}
+        answer, text, echo, score, stopped = self.good(
+            chat("Hi", logprobs=True, top_logprobs=3, logit_bias={"5": -100}, **options), completion("Hi there", logprobs=2, **options), completion("Hi there", logprobs=2, max_tokens=4, echo=True),
+            completion("Hi there", logprobs=2, max_tokens=0, echo=True), completion("Hi there", logprobs=0, max_tokens=4))
+        run = self.run_json("--prompt", "Hi", "--chat", "-n", 4, "--logprobs", 3, "--logit-bias", "5=-100")
+        content = answer["choices"][0]["logprobs"]["content"]
+        self.assertEqual([c["logprob"] for c in content], [t["logprob"] for t in run["logprobs"]])
+        self.assertEqual([c["token"] for c in content], [CHARACTERS[i] for i in run["output_ids"]])
+        self.assertEqual([[t["token"] for t in c["top_logprobs"]] for c in content], [[CHARACTERS[t["id"]] for t in l["top"]] for l in run["logprobs"]])
+        self.assertEqual([c["bytes"] for c in content], [list(c["token"].encode()) for c in content])
+        self.scores_are_right(run["prompt_ids"], answer["choices"][0]["prompt_logprobs"], 2)
+        prompt = ids_of("Hi there")
+        self.scores_are_right(prompt, text["choices"][0]["prompt_logprobs"], 2)
+        # The answer is what it is without a score.
+        self.assertEqual([text["choices"][0]["text"]] * 2, [stopped["choices"][0]["text"], self.run_json("--prompt", "Hi there", "-n", 4)["text"]])
+        own, both, alone = text["choices"][0]["logprobs"], echo["choices"][0]["logprobs"], score["choices"][0]["logprobs"]
+        self.assertEqual(own["text_offset"], [0, 1, 2, 3])
+        self.assertEqual(echo["choices"][0]["text"], "Hi there" + text["choices"][0]["text"])
+        self.assertEqual(both["tokens"], [*"Hi there", *own["tokens"]])
+        self.assertEqual(both["text_offset"], list(range(12)))
+        self.assertEqual(both["token_logprobs"], [None, *(p["logprob"] for p in text["choices"][0]["prompt_logprobs"][1:]), *own["token_logprobs"]])
+        self.assertEqual((both["top_logprobs"][0], both["top_logprobs"][8:]), (None, own["top_logprobs"]))
+        self.assertEqual({k: v[:8] for k, v in both.items()}, alone)
+        self.assertEqual((score["choices"][0]["text"], score["choices"][0]["finish_reason"], score["usage"]["completion_tokens"]), ("Hi there", "length", 0))
+        self.assertNotIn("prompt_logprobs", score["choices"][0])
+
+    def scores_are_right(self, ids, scores, top):
+        logits = tiny_models.forward_all(self.spec, self.weights, ids)
+        self.assertEqual((scores[0], len(scores)), (None, len(ids)))
+        for i, s in enumerate(scores[1:], 1):
+            row = logits[i - 1] - logits[i - 1].max()
+            row -= math.log(np.exp(row).sum())
+            self.assertEqual((s["id"], s["token"], len(s["top"])), (ids[i], CHARACTERS[ids[i]], top))
+            self.assertAlmostEqual(s["logprob"], row[ids[i]], 3)
+            self.assertEqual(s["rank"], 1 + int((row > row[ids[i]]).sum()))
+            self.assertEqual([t["id"] for t in s["top"]], list(np.argsort(-row)[:top]))
+
+    def test_models_that_cannot(self):
+        ids = self.folder / "ids"
+        tiny_exports.write_weights(self.spec, self.weights, ids)
+        no_template = self.folder / "text"
+        tiny_exports.write_weights(self.spec, self.weights, no_template)
+        (no_template / "tokenizer.json").write_text(tokenizer_json())
+        (chat_status, chat_error), (text_status, text_error), (status, answer) = self.bodies(chat("a"), completion("a"), completion([1, 2, 3], max_tokens=4, logprobs=1), model=ids)
+        for s, error in ((chat_status, chat_error), (text_status, text_error)):
+            self.assertEqual((s, error["error"]["code"]), (400, "unsupported_by_model"), error)
+        self.assertEqual((status, answer["choices"][0]["text"], answer["usage"]["completion_tokens"]), (200, "", 4))
+        (status, error), (other, _) = self.bodies(chat("a"), completion("a", max_tokens=1), model=no_template)
+        self.assertEqual((status, error["error"]["code"], error["error"]["param"], other), (400, "unsupported_by_model", "messages", 200))
+
+    def test_answers_that_fail(self):
+        table = np.zeros((96, 96), np.float32)
+        for i in range(95):
+            table[i, i + 1] = 9
+        table[50] = np.nan
+        folder = tiny_exports.write_table_model(table, self.folder / "fails", tokenizer=tokenizer_json(), tokenizer_config={"chat_template": TEMPLATE})
+        (status, error), (good, _) = self.bodies(completion([45], max_tokens=20), completion([45], max_tokens=3), model=folder)
+        self.assertEqual((status, error["error"]["code"], good), (500, "model_failed", 200))
+
+    def test_images(self):
+        if not (SHARED / "models" / "vlm" / "llava").exists():
+            self.skipTest(f"{SHARED} is not there")
+        folder = tiny_vision.with_words(SHARED / "models" / "vlm" / "llava", self.folder / "llava")
+        url = "data:image/png;base64," + base64.b64encode((folder / "image1.png").read_bytes()).decode()
+        image = {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
+        broken = {"type": "image_url", "image_url": {"url": url[:200]}}
+        text = {"type": "text", "text": "a"}
+        (one, answer), (two, later), (bad, error), (other, _) = self.bodies(
+            chat([{"role": "user", "content": [image, text]}], max_tokens=4, ignore_eos=True),
+            chat([{"role": "system", "content": "b"}, {"role": "user", "content": [text, image, image]}], max_tokens=2), chat([{"role": "user", "content": [broken]}]),
+            chat([{"role": "user", "content": "b"}, {"role": "user", "content": [{"type": "text", "text": "a <image>"}, image]}], max_tokens=2), model=folder)
+        run = self.run_json("--prompt", "a", "--chat", "--image", folder / "image1.png", "-n", 4, "--ignore-eos", model=folder)
+        self.assertEqual((one, answer["choices"][0]["message"]["content"], answer["usage"]["prompt_tokens"]), (200, run["text"], len(run["prompt_ids"])))
+        self.assertEqual((two, later["usage"]["prompt_tokens"]), (200, 2 + 1 + 1 + 32))
+        self.assertEqual((bad, error["error"]["param"], other), (400, "messages", 200))
+        self.assertEqual(self.bodies(chat([{"role": "user", "content": [image]}]))[0][1]["error"]["code"], "unsupported_by_model")
+
+if __name__ == "__main__":
+    main()
