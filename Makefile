@@ -1,6 +1,7 @@
 # The ways in for a user and for CI. The build itself is CMake's (CMakeLists.txt, CMakePresets.json).
 #   make          installs what is missing and builds build/situ
 #   make demo     the same, prepares a real model, and lets it answer a question
+#   make serve    the same, and serves it at http://127.0.0.1:8080
 #   make test     builds and runs all tests; the last line is "N passed, N failed"
 #   make test-all what test leaves out too: sweeps, emulated instruction sets, all sanitizers on all tests
 #   make quick    the unit tests, the rules about the source and its format: what to run before a commit
@@ -13,7 +14,7 @@
 MODEL := .models/smollm2-135m-instruct
 PYTHON := .venv/bin/python
 
-.PHONY: all build model python demo test test-all quick fuzz format python-test bench clean install-deps
+.PHONY: all build model python demo serve test test-all quick fuzz format python-test bench clean install-deps
 
 all: build
 
@@ -27,6 +28,10 @@ build: install-deps
 demo:
 	@$(MAKE) --no-print-directory -j2 build model
 	@scripts/demo.sh build/situ $(MODEL)
+
+serve:
+	@$(MAKE) --no-print-directory -j2 build model
+	@exec build/situ serve $(MODEL)
 
 test: install-deps
 	@scripts/test.sh

@@ -26,6 +26,8 @@ struct LoadArguments {
 };
 // Error: names the argument.
 Status load_options(const LoadArguments& arguments, LoadOptions* options);
+// Their options, but for the model and --draft.
+void add_load_options(CLI::App& command, LoadArguments& arguments);
 
 struct RunArguments : LoadArguments {
   std::string trace;

@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/interrupts.h"
+#include "cli/serve.h"
 
 namespace {
 
@@ -26,7 +27,33 @@ void add_slots_option(CLI::App& command, int64_t& slots) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
 }
 
-void add_load_options(CLI::App& command, situ::cli::LoadArguments& arguments) {
+void add_prefix_cache_option(CLI::App& command, situ::PrefixReuse& reuse) {
+  const std::map<std::string, situ::PrefixReuse> names{
+      {"off", situ::PrefixReuse::kOff}, {"prompts", situ::PrefixReuse::kPrompts}, {"all", situ::PrefixReuse::kAll}};
+  command.add_option("--prefix-cache", reuse, "What is used of the state of earlier prompts: off, prompts or all")
+      ->transform(CLI::CheckedTransformer(names))
+      ->option_text("off|prompts|all");
+}
+
+// What `run` and `chat` have in common.
+void add_run_options(CLI::App& command, situ::cli::RunArguments& arguments) {
+  command.add_option("--system", arguments.system, "System message; applies the chat template");
+  add_generate_options(command, arguments);
+  situ::cli::add_load_options(command, arguments);
+  CLI::Option* draft = command.add_option(
+      "--draft", arguments.draft,
+      "A smaller model with the same tokens, which guesses what this one will say: the same text sooner");
+  command.add_option("--draft-tokens", arguments.generate.draft_tokens, "At most so many tokens at once (4)")
+      ->check(CLI::Range(int64_t{1}, int64_t{255}))
+      ->needs(draft);
+  draft->each([&](const std::string&) {
+    if (arguments.generate.draft_tokens == 0) arguments.generate.draft_tokens = 4;
+  });
+}
+
+}  // namespace
+
+void situ::cli::add_load_options(CLI::App& command, LoadArguments& arguments) {
   command.add_option("--threads", arguments.threads, "Threads (default: one per usable CPU)")
       ->check(CLI::Range(1, int{situ::ThreadPool::kMost}));
   command
@@ -51,32 +78,6 @@ void add_load_options(CLI::App& command, situ::cli::LoadArguments& arguments) {
   add_variant_option(command, arguments.variants);
   command.add_flag("--no-pack-cache", arguments.no_pack_cache, "Neither use nor save packed weights of other runs");
 }
-
-void add_prefix_cache_option(CLI::App& command, situ::PrefixReuse& reuse) {
-  const std::map<std::string, situ::PrefixReuse> names{
-      {"off", situ::PrefixReuse::kOff}, {"prompts", situ::PrefixReuse::kPrompts}, {"all", situ::PrefixReuse::kAll}};
-  command.add_option("--prefix-cache", reuse, "What is used of the state of earlier prompts: off, prompts or all")
-      ->transform(CLI::CheckedTransformer(names))
-      ->option_text("off|prompts|all");
-}
-
-// What `run` and `chat` have in common.
-void add_run_options(CLI::App& command, situ::cli::RunArguments& arguments) {
-  command.add_option("--system", arguments.system, "System message; applies the chat template");
-  add_generate_options(command, arguments);
-  add_load_options(command, arguments);
-  CLI::Option* draft = command.add_option(
-      "--draft", arguments.draft,
-      "A smaller model with the same tokens, which guesses what this one will say: the same text sooner");
-  command.add_option("--draft-tokens", arguments.generate.draft_tokens, "At most so many tokens at once (4)")
-      ->check(CLI::Range(int64_t{1}, int64_t{255}))
-      ->needs(draft);
-  draft->each([&](const std::string&) {
-    if (arguments.generate.draft_tokens == 0) arguments.generate.draft_tokens = 4;
-  });
-}
-
-}  // namespace
 
 int run_command_line(int argc, char** argv) {
   using namespace situ::cli;
@@ -164,6 +165,9 @@ int run_command_line(int argc, char** argv) {
   CLI::App* embed_command = app.add_subcommand("embed", "Embeddings of texts, or scores of pairs");
   add_embed_options(*embed_command, embed_arguments);
   add_variant_option(*embed_command, embed_arguments.variants);
+  ServeArguments serve_arguments;
+  CLI::App* serve_command = app.add_subcommand("serve", "Answer requests of OpenAI's API over HTTP");
+  add_serve_options(*serve_command, serve_arguments);
 
   PerplexityArguments perplexity_arguments;
   CLI::App* perplexity_command = app.add_subcommand("perplexity", "Measure how well a model foretells a text");
@@ -258,11 +262,15 @@ int run_command_line(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return fail(e.what());
   }
+  if (!serve_arguments.config.empty())
+    if (const situ::Status read = read_config(*serve_command, serve_arguments); !read.is_ok())
+      return fail(read.message());
   const int code = *run_command          ? run(run_arguments)
                    : *chat_command       ? chat(chat_arguments)
                    : *batch_command      ? batch(batch_arguments)
                    : *transcribe_command ? transcribe(transcribe_arguments)
                    : *embed_command      ? embed(embed_arguments)
+                   : *serve_command      ? serve(serve_arguments)
                    : *perplexity_command ? perplexity(perplexity_arguments)
                    : *inspect_command    ? inspect(inspect_arguments)
                                          : bench(bench_arguments);

@@ -251,7 +251,8 @@ void Scheduler::sweep(Lane& lane) {
 
 void Scheduler::admit(Lane& lane) {
   Served& served = lane.served;
-  while (!lane.waiting.empty() && static_cast<int64_t>(lane.running.size()) < served.rows()) {
+  const int64_t most = std::min(served.rows(), served.running_limit);
+  while (!lane.waiting.empty() && static_cast<int64_t>(lane.running.size()) < most) {
     std::vector<Policy::Waiting> waiting;
     for (const auto& job : lane.waiting)
       waiting.push_back({job->treatment.priority, job->treatment.client, job->preempted, job->number});

@@ -24,6 +24,7 @@ struct Served {
   int64_t vocabulary = 0;
   int64_t context_length = 0;
   int64_t queue_limit = 1024;                                // requests that wait at most
+  int64_t running_limit = INT64_MAX;                         // requests that run at most; fewer where steps take fewer
   std::atomic<int64_t> waiting{0};                           // as many do
   Scheduler* scheduler = nullptr;                            // that feeds it
   std::atomic<const std::atomic<bool>*> interrupt{nullptr};  // a flag of the caller that ends what follows it

@@ -14,6 +14,7 @@ mod tokenizer;
 
 // Their C functions go into the archive.
 pub use situ_audio;
+pub use situ_http;
 pub use situ_image;
 
 #[global_allocator]

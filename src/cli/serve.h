@@ -1,0 +1,34 @@
+// `situ serve`: its options, from the command line and a file.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "serve/limits.h"
+
+namespace situ::cli {
+
+struct ServeArguments : LoadArguments {
+  std::vector<std::string> models, aliases, allowed_hosts, cors;
+  std::string host = "127.0.0.1", unix_path, api_key_file, media_path, config, log = "text";
+  std::optional<int> port;
+  std::optional<std::string> media_memory;
+  int64_t max_running = 64, queue = 128;
+  int drain = 30;
+  bool insecure = false;
+  // Of the file alone.
+  serve::Limits limits;
+  struct Named : LoadArguments {
+    std::string name;
+  };
+  std::vector<Named> named;
+};
+void add_serve_options(CLI::App& command, ServeArguments& arguments);
+// What the file of --config says and the command line does not. After parsing. Error: names the line's key.
+Status read_config(CLI::App& command, ServeArguments& arguments);
+int serve(const ServeArguments& arguments);
+
+}  // namespace situ::cli

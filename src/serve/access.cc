@@ -1,0 +1,107 @@
+#include "serve/access.h"
+
+#include <arpa/inet.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+
+namespace situ::serve {
+namespace {
+
+// Looks at every byte, wherever the first difference is.
+bool equal(std::string_view given, const std::string& key) {
+  size_t different = given.size() ^ key.size();
+  for (size_t i = 0; i < given.size(); ++i)
+    different |= static_cast<unsigned char>(given[i] ^ key[i % std::max<size_t>(1, key.size())]);
+  return different == 0;
+}
+
+std::string small_letters(std::string_view text) {
+  std::string small(text);
+  for (char& c : small) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return small;
+}
+
+std::string trimmed(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r");
+  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+bool is_address(const std::string& host) {
+  in6_addr address{};
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    return inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &address) == 1;
+  return inet_pton(AF_INET, host.c_str(), &address) == 1;
+}
+
+}  // namespace
+
+Status Keys::read(const std::string& path) {
+  struct stat file{};
+  const auto refused = [&](const std::string& why) { return Status::error(Code::kInvalidArgument, path + ": " + why); };
+  if (stat(path.c_str(), &file) != 0) return refused("cannot be read");
+  if (file.st_mode & S_IROTH) return refused("has keys that every user can read: chmod o-r");
+  std::ifstream in(path);
+  std::vector<Key> keys;
+  int64_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    line = trimmed(line);
+    if (line.empty() || line[0] == '#') continue;
+    const size_t colon = line.find(':');
+    Key key{colon == std::string::npos ? "key" + std::to_string(number) : trimmed(line.substr(0, colon)),
+            colon == std::string::npos ? line : trimmed(line.substr(colon + 1))};
+    const std::string where = "line " + std::to_string(number);
+    if (key.text.empty() || key.name.empty()) return refused(where + " should be KEY or NAME:KEY");
+    const auto same = [&](const Key& k) { return k.name == key.name; };
+    if (std::any_of(keys.begin(), keys.end(), same)) return refused(where + " has the name of another key");
+    keys.push_back(std::move(key));
+  }
+  if (in.bad() || !in.eof()) return refused("cannot be read");
+  if (keys.empty()) return refused("has no key");
+  const std::lock_guard held(mutex_);
+  keys_ = std::move(keys);
+  return Status::ok();
+}
+
+bool Keys::any() const {
+  const std::lock_guard held(mutex_);
+  return !keys_.empty();
+}
+
+std::optional<std::string> Keys::name_of(std::string_view key) const {
+  const std::lock_guard held(mutex_);
+  const Key* found = nullptr;
+  for (const Key& k : keys_)
+    if (equal(key, k.text)) found = &k;
+  if (!found) return std::nullopt;
+  return found->name;
+}
+
+std::string_view key_of(std::string_view authorization, std::string_view x_api_key) {
+  constexpr std::string_view kBearer = "bearer ";
+  if (small_letters(authorization.substr(0, kBearer.size())) == kBearer) return authorization.substr(kBearer.size());
+  return x_api_key;
+}
+
+bool is_own_host(std::string_view host, const std::vector<std::string>& allowed) {
+  std::string name = small_letters(host);
+  const size_t colon = name.rfind(':'), bracket = name.rfind(']');
+  if (colon != std::string::npos && (bracket == std::string::npos || colon > bracket)) name.resize(colon);
+  if (name == "localhost" || is_address(name)) return true;
+  return std::any_of(allowed.begin(), allowed.end(),
+                     [&](const std::string& a) { return a == "*" || small_letters(a) == name; });
+}
+
+bool is_own_origin(std::string_view origin, std::string_view host) {
+  const std::string small = small_letters(origin), own = small_letters(host);
+  return small == "http://" + own || small == "https://" + own;
+}
+
+bool is_allowed_origin(std::string_view origin, const std::vector<std::string>& allowed) {
+  return std::any_of(allowed.begin(), allowed.end(), [&](const std::string& a) { return a == "*" || a == origin; });
+}
+
+}  // namespace situ::serve

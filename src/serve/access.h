@@ -1,0 +1,41 @@
+// Who may ask: keys, and the headers Host and Origin.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "situ/status.h"
+
+namespace situ::serve {
+
+// A key a line, NAME:KEY or KEY; lines that begin with # are comments.
+class Keys {
+ public:
+  // Error: the file cannot be read, others may read it, it has no key or two of a name.
+  Status read(const std::string& path);
+  bool any() const;
+  // The name of a key; that of one without a name is "key" and its line. Takes as long for every text of a length.
+  std::optional<std::string> name_of(std::string_view key) const;
+
+ private:
+  struct Key {
+    std::string name, text;
+  };
+  mutable std::mutex mutex_;
+  std::vector<Key> keys_;
+};
+
+// The key that a request shows: `Authorization: Bearer KEY`, else `X-Api-Key`.
+std::string_view key_of(std::string_view authorization, std::string_view x_api_key);
+
+// A name that a browser could be made to give to this machine (DNS rebinding) is none: IP addresses, localhost, and
+// what is allowed ("*": all). `host` may have a port.
+bool is_own_host(std::string_view host, const std::vector<std::string>& allowed);
+// `origin` is the server's own, at this Host.
+bool is_own_origin(std::string_view origin, std::string_view host);
+bool is_allowed_origin(std::string_view origin, const std::vector<std::string>& allowed);
+
+}  // namespace situ::serve

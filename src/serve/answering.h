@@ -1,0 +1,76 @@
+// An answer on its way: tickets of the scheduler on one side, a client on the other.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "serve/call.h"
+#include "serve/metrics.h"
+
+namespace situ::serve {
+
+// What of a server an answer needs.
+class Client {
+ public:
+  virtual void respond(Call& call, int status, const Json& body) = 0;
+  virtual bool begin_events(Call& call) = 0;
+  // False: the client is gone, or does not read.
+  virtual bool send(Call& call, std::string_view bytes) = 0;
+  virtual void end(Call& call) = 0;
+  virtual void wake(Call& call) = 0;  // any thread
+  virtual Metrics& metrics() = 0;
+
+ protected:
+  ~Client() = default;
+};
+
+class Answering {
+ public:
+  // Submits what was asked for. Fault: it is refused; nothing of it goes on.
+  static OrFault<std::unique_ptr<Answering>> begin(Client& client, Call& call, Model& model, Asked asked);
+  // The client is woken whenever there is something to advance.
+  void follow();
+  ~Answering();
+
+  // What came meanwhile goes to the client. By the answers' thread.
+  void advance();
+  // Ends with an error.
+  void fail(const Fault& fault);
+  bool ended() const { return ended_; }
+  // When something was last sent; none: it is no stream.
+  std::optional<Clock::time_point> silent_since() const;
+  void ping();
+  // Counts what has been said so far, for the log.
+  void account();
+
+ private:
+  struct Part {
+    Ticket ticket;
+    bool begun = false;
+    std::optional<Generation> result;
+    std::optional<Clock::time_point> last_token;
+  };
+  Answering(Client& client, Call& call, Model& model, Asked asked);
+  bool advance(size_t part);
+  void note_token(Part& part);
+  void complete();
+  void event(const Json& chunk);
+  void flush();
+  Json timings() const;
+
+  Client& client_;
+  Call& call_;
+  Model& model_;
+  const Asked asked_;
+  const Envelope envelope_;
+  std::optional<BodyStream> stream_;
+  std::vector<Part> parts_;
+  std::string pending_;     // events that are not sent
+  std::vector<Json> last_;  // chunks with finish reasons: the last one gets the timings
+  bool ended_ = false;
+  Clock::time_point submitted_, sent_;
+};
+
+}  // namespace situ::serve

@@ -1,0 +1,54 @@
+// One request of a client, from its head to its line in the log.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "serve/bodies.h"
+#include "serve/hosted.h"
+#include "serve/http.h"
+
+namespace situ::serve {
+
+class Answering;
+class Server;
+struct Call;
+
+// What can be asked for: the table is in routes.cc.
+struct RouteEntry {
+  enum Flags { kOpen = 1, kAtOnce = 2, kLoaded = 4, kDebug = 8, kBelow = 16 };
+  const char *method, *path;
+  int flags;  // kOpen: without a key; kAtOnce: by the thread of HTTP; kLoaded: not before models are; kBelow: the path
+              // goes on
+  void (Server::*serve)(Call&);
+  const char* what;
+};
+std::span<const RouteEntry> route_entries();
+
+struct Call : std::enable_shared_from_this<Call> {
+  uint64_t id = 0;
+  std::string request_id, key, client, method, path, query, origin, body;
+  const RouteEntry* route = nullptr;  // null: refused before it was known
+  Clock::time_point begun = Clock::now();
+
+  bool asked = false;  // its body came, or what was wrong with it; of the thread of HTTP
+  // The answer is being made by `answering`; or the call was answered.
+  std::atomic<bool> prepared{false};
+  std::unique_ptr<Answering> answering;  // of whoever prepares, then of the answers' thread
+  bool watches = false;                  // /debug/slots
+  std::atomic<bool> over{false}, whole{false};
+  std::atomic<bool> woken{false};  // it waits for the answers' thread
+  bool finished = false;           // the answers' thread has forgotten it
+
+  // For the log and metrics.
+  std::string model, finish;
+  int status = 0;
+  int64_t prompt_tokens = 0, cached_tokens = 0, answer_tokens = 0;
+  std::optional<double> queue_ms, first_ms;
+};
+
+}  // namespace situ::serve

@@ -1,0 +1,105 @@
+#include "serve/hosted.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+namespace situ::serve {
+namespace {
+
+std::filesystem::path whole_path(const std::string& path) {
+  std::error_code none;
+  const std::filesystem::path whole = std::filesystem::weakly_canonical(path, none);
+  return none ? std::filesystem::path(path) : whole;
+}
+
+std::string name_of(const std::string& path) {
+  std::error_code none;
+  std::filesystem::path folder = whole_path(path);
+  if (!folder.has_filename()) folder = folder.parent_path();
+  if (std::filesystem::is_regular_file(folder, none)) folder = folder.parent_path();
+  return folder.filename().string();
+}
+
+// Null: it can.
+const char* why_not(const Model& model, HostedModels::Use use) {
+  if (use == HostedModels::Use::kText && !model.has_tokenizer()) return "has no tokenizer";
+  if (use == HostedModels::Use::kChat && !model.has_chat_template()) return "has no chat template";
+  return nullptr;
+}
+
+}  // namespace
+
+Result<HostedModels> HostedModels::of(std::vector<ModelSource> sources, const std::vector<std::string>& aliases,
+                                      const LoadOptions& load) {
+  const auto wrong = [](const std::string& why) { return Status::error(Code::kInvalidArgument, why); };
+  HostedModels hosted;
+  const auto at_path = [&](const std::string& path) {
+    return std::find_if(hosted.models_.begin(), hosted.models_.end(),
+                        [&](const Hosted& h) { return whole_path(h.source.path) == whole_path(path); });
+  };
+  for (ModelSource& source : sources)
+    if (at_path(source.path) == hosted.models_.end()) hosted.models_.push_back({{}, {}, std::move(source), {}, 0});
+  for (const std::string& alias : aliases) {
+    const size_t sign = alias.find('=');
+    if (sign == std::string::npos || sign == 0 || sign + 1 == alias.size())
+      return wrong("--alias '" + alias + "' should be NAME=MODEL");
+    const std::string path = alias.substr(sign + 1);
+    auto model = at_path(path);
+    if (model == hosted.models_.end())
+      model = std::find_if(hosted.models_.begin(), hosted.models_.end(),
+                           [&](const Hosted& h) { return name_of(h.source.path) == path; });
+    if (model == hosted.models_.end())
+      model = hosted.models_.insert(hosted.models_.end(), Hosted{{}, {}, {path, load}, {}, 0});
+    model->names.push_back(alias.substr(0, sign));
+  }
+  if (hosted.models_.empty()) return wrong("no model was given");
+  // A folder's own name, where no other has it.
+  std::map<std::string, int> own;
+  for (const Hosted& h : hosted.models_) ++own[name_of(h.source.path)];
+  std::map<std::string, std::string> path_of;
+  for (Hosted& h : hosted.models_) {
+    const std::string name = name_of(h.source.path);
+    if (own[name] == 1 || h.names.empty()) h.names.push_back(name);
+    h.name = h.names.front();
+    for (const std::string& n : h.names)
+      if (const auto [it, added] = path_of.emplace(n, h.source.path); !added)
+        return wrong("two models are called '" + n + "': " + it->second + " and " + h.source.path +
+                     "; give one of them a name by --alias NAME=MODEL");
+  }
+  return hosted;
+}
+
+std::string HostedModels::names() const {
+  std::string names;
+  for (const Hosted& h : models_)
+    for (const std::string& n : h.names) names += (names.empty() ? "" : ", ") + n;
+  return names;
+}
+
+OrFault<Hosted*> HostedModels::find(std::string_view name, Use use) {
+  if (name.empty()) {
+    Hosted* only = nullptr;
+    for (Hosted& h : models_) {
+      if (why_not(*h.model, use)) continue;
+      if (only)
+        return Fault{400, "the model has to be named, one of: " + names(), "invalid_request_error", "model", ""};
+      only = &h;
+    }
+    if (only) return only;
+    if (models_.size() > 1)
+      return Fault{400, "no model can do this; there are: " + names(), "invalid_request_error", "model",
+                   "unsupported_by_model"};
+    name = models_.front().name;
+  }
+  for (Hosted& h : models_) {
+    if (std::find(h.names.begin(), h.names.end(), name) == h.names.end()) continue;
+    if (const char* why = why_not(*h.model, use))
+      return Fault{400, "the model '" + h.name + "' " + why, "invalid_request_error", "model", "unsupported_by_model"};
+    return &h;
+  }
+  return Fault{404, "there is no model '" + std::string(name) + "'; there are: " + names(), "invalid_request_error",
+               "model", "model_not_found"};
+}
+
+}  // namespace situ::serve

@@ -1,0 +1,56 @@
+#include "serve/http.h"
+
+namespace situ::serve {
+namespace {
+
+HttpHandler& handler_of(void* context) { return *static_cast<HttpHandler*>(context); }
+
+std::string_view view(const situ_http_text& text) { return {text.data, text.size}; }
+
+}  // namespace
+
+std::string_view Head::header(std::string_view name) const {
+  for (size_t i = 0; i < head_.header_count; ++i)
+    if (of(head_.headers[i].name) == name) return of(head_.headers[i].value);
+  return {};
+}
+
+Result<std::unique_ptr<Http>> Http::start(HttpHandler& handler, const Limits& limits, int64_t bodies_bytes,
+                                          const std::vector<int>& sockets) {
+  const situ_http_handler callbacks{
+      &handler,
+      [](void* p, uint64_t id, const situ_http_head* head, int status, situ_http_text reason) {
+        return handler_of(p).on_head(id, Head(*head), {status, view(reason)});
+      },
+      [](void* p, uint64_t id, situ_http_text body, int status, situ_http_text reason) {
+        handler_of(p).on_request(id, view(body), {status, view(reason)});
+      },
+      [](void* p, uint64_t id, bool whole) { handler_of(p).on_over(id, whole); }};
+  const auto ms = [](int64_t seconds) { return static_cast<uint32_t>(seconds * 1000); };
+  const auto bytes = [](int64_t n) { return static_cast<size_t>(n); };
+  const situ_http_limits bounds{bytes(limits.header_bytes), bytes(limits.headers),     bytes(limits.body_bytes),
+                                bytes(bodies_bytes),        bytes(limits.connections), ms(limits.header_seconds),
+                                ms(limits.body_seconds),    ms(limits.write_seconds)};
+  situ_http_error error{};
+  situ_http* http = situ_http_start(&callbacks, &bounds, sockets.data(), sockets.size(), &error);
+  if (!http) return Status::error(std::string("the HTTP server cannot start: ") + error.text);
+  return std::unique_ptr<Http>(new Http(http));
+}
+
+std::vector<situ_http_header> Http::texts(const Headers& headers) {
+  std::vector<situ_http_header> all;
+  for (const auto& [name, value] : headers) all.push_back({text(name), text(value)});
+  return all;
+}
+
+bool Http::respond(uint64_t id, int status, const Headers& headers, std::string_view body, bool close) {
+  const std::vector<situ_http_header> all = texts(headers);
+  return situ_http_respond(http_, id, status, all.data(), all.size(), text(body), close);
+}
+
+bool Http::begin(uint64_t id, int status, const Headers& headers) {
+  const std::vector<situ_http_header> all = texts(headers);
+  return situ_http_begin(http_, id, status, all.data(), all.size());
+}
+
+}  // namespace situ::serve

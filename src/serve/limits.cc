@@ -1,0 +1,44 @@
+#include "serve/limits.h"
+
+#include <charconv>
+
+namespace situ::serve {
+
+std::span<const LimitEntry> limit_entries() {
+  constexpr int64_t kMost = int64_t{1} << 40, kDay = 86400;
+  static const LimitEntry entries[] = {
+      {"header-bytes", &Limits::header_bytes, 1024, 1 << 20, "bytes of a request's first line and header: 431"},
+      {"headers", &Limits::headers, 8, 1000, "fields of a header: 431"},
+      {"body-bytes", &Limits::body_bytes, 1, int64_t{1} << 31, "bytes of a body: 413"},
+      {"connections", &Limits::connections, 1, 1 << 16, "connections at once: the others wait to be accepted"},
+      {"header-seconds", &Limits::header_seconds, 1, kDay,
+       "seconds for a header, and those that a connection is idle: it is closed"},
+      {"body-seconds", &Limits::body_seconds, 1, kDay, "seconds for a body: 408"},
+      {"write-seconds", &Limits::write_seconds, 1, kDay,
+       "seconds in which a client takes no byte of an answer: the connection is closed, the answer cancelled"},
+      {"unread-bytes", &Limits::unread_bytes, 1024, kMost,
+       "bytes of a stream that wait for a client who does not read: the same"},
+      {"preparing", &Limits::preparing, 1, 1 << 16, "requests that are being read or wait to be: 503"},
+      {"ping-seconds", &Limits::ping_seconds, 1, kDay, "seconds of silence in a stream: a comment is sent"},
+  };
+  return entries;
+}
+
+Status set_limit(Limits& limits, const std::string& name, const std::string& value) {
+  std::string names;
+  for (const LimitEntry& entry : limit_entries()) {
+    names += (names.empty() ? "" : ", ") + std::string(entry.name);
+    if (name != entry.name) continue;
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size() || number < entry.least || number > entry.most)
+      return Status::error(Code::kInvalidArgument, "limit " + name + " should be an integer from " +
+                                                       std::to_string(entry.least) + " to " +
+                                                       std::to_string(entry.most) + ", is '" + value + "'");
+    limits.*entry.value = number;
+    return Status::ok();
+  }
+  return Status::error(Code::kInvalidArgument, "there is no limit '" + name + "'; there are " + names);
+}
+
+}  // namespace situ::serve

@@ -1,0 +1,36 @@
+// What a server bounds, so that no request takes more than its share: one table for the program, --config and
+// docs/limits.md.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "situ/status.h"
+
+namespace situ::serve {
+
+struct Limits {
+  int64_t header_bytes = 32 << 10;
+  int64_t headers = 100;
+  int64_t body_bytes = 64 << 20;
+  int64_t connections = 512;
+  int64_t header_seconds = 60;
+  int64_t body_seconds = 60;
+  int64_t write_seconds = 30;
+  int64_t unread_bytes = 1 << 20;
+  int64_t preparing = 128;
+  int64_t ping_seconds = 10;
+};
+
+struct LimitEntry {
+  const char* name;
+  int64_t Limits::* value;
+  int64_t least, most;
+  const char* what;  // and what happens beyond it
+};
+std::span<const LimitEntry> limit_entries();
+// Error: no such limit, a value out of its range.
+Status set_limit(Limits& limits, const std::string& name, const std::string& value);
+
+}  // namespace situ::serve

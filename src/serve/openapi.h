@@ -1,0 +1,10 @@
+// The interface as a document of OpenAPI 3.1.
+#pragma once
+
+#include "serve/bodies.h"
+
+namespace situ::serve {
+
+Json openapi();
+
+}  // namespace situ::serve

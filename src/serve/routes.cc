@@ -1,0 +1,270 @@
+// What can be asked for, and the answers that need no scheduler.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "pipelines/llm.h"
+#include "serve/openapi.h"
+#include "serve/server.h"
+
+namespace situ::serve {
+namespace {
+
+std::string unescaped(std::string_view text) {
+  std::string out;
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+  };
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escape = text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
+    out += escape ? static_cast<char>(16 * digit(text[i + 1]) + digit(text[i + 2])) : text[i];
+    if (escape) i += 2;
+  }
+  return out;
+}
+
+// Of a query "a=b&c=d"; "": there is none.
+std::string query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::string_view part = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), part.size() + 1));
+    const size_t sign = part.find('=');
+    if (part.substr(0, sign) == name && sign != std::string_view::npos) return unescaped(part.substr(sign + 1));
+  }
+  return "";
+}
+
+Fault wrong(const std::string& param, const std::string& why) {
+  return {400, param + " " + why, "invalid_request_error", param, ""};
+}
+
+double number(int64_t n) { return static_cast<double>(n); }
+
+Json model_entry(const Hosted& h, const std::string& name) {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", h.created},
+          {"owned_by", "situ"},
+          {"context_length", impl_of(*h.model).context_length}};
+}
+
+// A flag of a body; null and absent: `otherwise`. Throws a Fault.
+bool flag(const Json& body, const char* name, bool otherwise) {
+  const auto found = body.find(name);
+  if (found == body.end() || found->is_null()) return otherwise;
+  if (!found->is_boolean()) throw wrong(name, "should be true or false");
+  return found->get<bool>();
+}
+
+// Its text; the list of its bytes where these are a part of a character.
+Json piece_of(const Tokenizer& text, int64_t id) {
+  const std::optional<std::string> bytes = text.bytes_of(id);
+  if (!bytes) {
+    const Result<std::string> alone = text.decode(std::span(&id, 1), false);
+    return alone.is_ok() ? *alone : "";
+  }
+  if (check_utf8(*bytes, "").is_ok()) return *bytes;
+  Json list = Json::array();
+  for (const char c : *bytes) list.push_back(static_cast<unsigned char>(c));
+  return list;
+}
+
+std::string text_of(const Json& body, const char* name) {
+  const auto found = body.find(name);
+  if (found == body.end() || !found->is_string()) throw wrong(name, "should be a text");
+  return found->get<std::string>();
+}
+
+}  // namespace
+
+std::span<const RouteEntry> route_entries() {
+  constexpr int kOpen = RouteEntry::kOpen, kAtOnce = RouteEntry::kAtOnce, kLoaded = RouteEntry::kLoaded,
+                kDebug = RouteEntry::kDebug, kBelow = RouteEntry::kBelow;
+  static const RouteEntry entries[] = {
+      {"GET", "/health/live", kOpen | kAtOnce, &Server::live, "200: the process answers"},
+      {"GET", "/health/ready", kOpen | kAtOnce, &Server::ready,
+       "200: the models are loaded and calls are taken; else 503"},
+      {"GET", "/health", kOpen | kAtOnce, &Server::ready, "The same"},
+      {"GET", "/v1/models", kLoaded, &Server::list_models, "The models, by all their names"},
+      {"GET", "/v1/models/", kLoaded | kBelow, &Server::show_model, "One of them"},
+      {"POST", "/v1/chat/completions", kLoaded, &Server::chat, "Answers a conversation"},
+      {"POST", "/v1/completions", kLoaded, &Server::completions, "Continues a text"},
+      {"POST", "/tokenize", kLoaded, &Server::tokenize, "Token ids of a text"},
+      {"POST", "/detokenize", kLoaded, &Server::detokenize, "The text of token ids"},
+      {"POST", "/apply-template", kLoaded, &Server::apply_template, "The prompt that a conversation becomes"},
+      {"GET", "/metrics", 0, &Server::show_metrics, "Counters and histograms, for Prometheus"},
+      {"GET", "/openapi.json", 0, &Server::describe, "This interface"},
+      {"GET", "/debug/slots", kLoaded | kDebug, &Server::slots, "Who has which slots, as events, when that changes"},
+      {"GET", "/debug/placement", kLoaded | kDebug, &Server::placement, "The page of situ inspect --html; ?model=NAME"},
+  };
+  return entries;
+}
+
+void Server::live(Call& call) { respond(call, 200, {{"status", "ok"}}); }
+
+void Server::ready(Call& call) {
+  const char* status = stopping_ ? "stopping" : loaded_ ? "ok" : "loading";
+  respond(call, loaded_ && !stopping_ ? 200 : 503, {{"status", status}});
+}
+
+void Server::list_models(Call& call) {
+  Json list = Json::array();
+  for (const Hosted& h : models_.all())
+    for (const std::string& name : h.names) list.push_back(model_entry(h, name));
+  respond(call, 200, {{"object", "list"}, {"data", std::move(list)}});
+}
+
+void Server::show_model(Call& call) {
+  const std::string name = unescaped(std::string_view(call.path).substr(std::string_view(call.route->path).size()));
+  const OrFault<Hosted*> found = models_.find(name, HostedModels::Use::kAny);
+  if (const Fault* f = std::get_if<Fault>(&found)) return refuse_call(call, *f);
+  respond(call, 200, model_entry(*std::get<Hosted*>(found), name));
+}
+
+Hosted* Server::small_call(Call& call, Json& body, HostedModels::Use use, std::initializer_list<const char*> known) {
+  OrFault<Json> parsed = parse_body(call.body);
+  if (const Fault* f = std::get_if<Fault>(&parsed)) return refuse_call(call, *f), nullptr;
+  body = std::move(std::get<Json>(parsed));
+  for (const auto& [name, value] : body.items()) {
+    if (name == "model" || std::find(known.begin(), known.end(), name) != known.end()) continue;
+    refuse_call(call,
+                {400, "there is no field '" + name + "' here", "invalid_request_error", name, "unknown_parameter"});
+    return nullptr;
+  }
+  const OrFault<std::string> name = model_of(body);
+  if (const Fault* f = std::get_if<Fault>(&name)) return refuse_call(call, *f), nullptr;
+  const OrFault<Hosted*> found = models_.find(std::get<std::string>(name), use);
+  if (const Fault* f = std::get_if<Fault>(&found)) return refuse_call(call, *f), nullptr;
+  call.model = std::get<Hosted*>(found)->name;
+  return std::get<Hosted*>(found);
+}
+
+void Server::tokenize(Call& call) try {
+  Json body;
+  const Hosted* hosted =
+      small_call(call, body, HostedModels::Use::kText, {"content", "add_special", "parse_special", "with_pieces"});
+  if (!hosted) return;
+  const Tokenizer& text = *impl_of(*hosted->model).text();
+  const std::string content = text_of(body, "content");
+  const bool ends = flag(body, "add_special", false);
+  const Result<std::vector<int64_t>> ids =
+      flag(body, "parse_special", true) ? text.encode(content, ends) : text.encode_plain(content, ends);
+  if (!ids.is_ok()) throw wrong("content", ids.status().message());
+  if (!flag(body, "with_pieces", false)) return respond(call, 200, {{"tokens", *ids}});
+  Json pieces = Json::array();
+  for (const int64_t id : *ids) pieces.push_back({{"id", id}, {"piece", piece_of(text, id)}});
+  respond(call, 200, {{"tokens", std::move(pieces)}});
+} catch (const Fault& f) {
+  refuse_call(call, f);
+}
+
+void Server::detokenize(Call& call) try {
+  Json body;
+  const Hosted* hosted = small_call(call, body, HostedModels::Use::kText, {"tokens"});
+  if (!hosted) return;
+  const auto tokens = body.find("tokens");
+  const auto is_id = [](const Json& id) { return id.is_number_integer() && id >= 0 && id <= INT32_MAX; };
+  if (tokens == body.end() || !tokens->is_array() || !std::all_of(tokens->begin(), tokens->end(), is_id))
+    throw wrong("tokens", "should be a list of token ids");
+  const std::vector<int64_t> ids = tokens->get<std::vector<int64_t>>();
+  const Result<std::string> text = impl_of(*hosted->model).text()->decode(ids, false);
+  if (!text.is_ok()) throw wrong("tokens", text.status().message());
+  respond(call, 200, {{"content", *text}});
+} catch (const Fault& f) {
+  refuse_call(call, f);
+}
+
+void Server::apply_template(Call& call) try {
+  Json body;
+  const Hosted* hosted =
+      small_call(call, body, HostedModels::Use::kChat, {"messages", "chat_template_kwargs", "add_generation_prompt"});
+  if (!hosted) return;
+  const auto messages = body.find("messages");
+  if (messages == body.end() || !messages->is_array() || messages->empty())
+    throw wrong("messages", "should be a list of messages");
+  const auto given = body.find("chat_template_kwargs");
+  const bool none = given == body.end() || given->is_null();
+  if (!none && !given->is_object()) throw wrong("chat_template_kwargs", "should be an object");
+  const Result<std::string> prompt =
+      impl_of(*hosted->model)
+          .text()
+          ->apply_chat_template_json(messages->dump(), flag(body, "add_generation_prompt", true),
+                                     none ? "" : given->dump());
+  if (!prompt.is_ok()) throw wrong("messages", prompt.status().message());
+  respond(call, 200, {{"prompt", *prompt}});
+} catch (const Fault& f) {
+  refuse_call(call, f);
+}
+
+void Server::show_metrics(Call& call) {
+  struct Family {
+    const char *name, *type, *help;
+    double (*value)(const Stats&);
+  };
+  static const Family families[] = {
+      {"situ_requests_running", "gauge", "Requests that steps take part of.",
+       [](const Stats& s) { return number(s.running); }},
+      {"situ_requests_waiting", "gauge", "Requests that wait for slots.",
+       [](const Stats& s) { return number(s.waiting); }},
+      {"situ_slots", "gauge", "Tokens that the state has room for.", [](const Stats& s) { return number(s.slots); }},
+      {"situ_slots_used", "gauge", "Of these, what requests have; kept prefixes do not count.",
+       [](const Stats& s) { return number(s.slots - s.slots_free - s.slots_kept); }},
+      {"situ_prompt_tokens_total", "counter", "Tokens of prompts.",
+       [](const Stats& s) { return number(s.prompt_tokens); }},
+      {"situ_cached_tokens_total", "counter", "Of these, what was kept of earlier requests.",
+       [](const Stats& s) { return number(s.cached_tokens); }},
+      {"situ_answer_tokens_total", "counter", "Tokens of answers.",
+       [](const Stats& s) { return number(s.answer_tokens); }},
+      {"situ_preemptions_total", "counter", "Requests that gave their slots up and began anew.",
+       [](const Stats& s) { return number(s.preemptions); }},
+      {"situ_bytes_copied_total", "counter", "Bytes that existed elsewhere.",
+       [](const Stats& s) { return number(s.bytes_copied); }},
+  };
+  std::vector<std::pair<std::string, Stats>> stats;
+  std::vector<std::pair<std::string, double>> loaded;
+  for (const Hosted& h : models_.all()) {
+    const std::string label = Metrics::model_label(h.name);
+    loaded.emplace_back(label, loaded_ ? 1 : 0);
+    if (loaded_) stats.emplace_back(label, h.model->stats());
+  }
+  std::string text = metrics_.text() + Metrics::family("situ_model_loaded", "gauge", "1: it takes requests.", loaded);
+  for (const Family& f : families) {
+    std::vector<std::pair<std::string, double>> values;
+    for (const auto& [label, s] : stats) values.emplace_back(label, f.value(s));
+    text += Metrics::family(f.name, f.type, f.help, values);
+  }
+  respond_text(call, 200, "text/plain; version=0.0.4; charset=utf-8", text + Metrics::process());
+}
+
+void Server::describe(Call& call) { respond(call, 200, openapi()); }
+
+void Server::placement(Call& call) {
+  const OrFault<Hosted*> found = models_.find(query_value(call.query, "model"), HostedModels::Use::kAny);
+  if (const Fault* f = std::get_if<Fault>(&found)) return refuse_call(call, *f);
+  const Result<std::string> page = options_.placement ? options_.placement(*std::get<Hosted*>(found)->model)
+                                                      : Status::error("there is no page here");
+  if (!page.is_ok()) return refuse_call(call, {500, "the placement cannot be shown", "server_error", "", ""});
+  respond_text(call, 200, "text/html; charset=utf-8", *page);
+}
+
+void Server::slots(Call& call) {
+  call.watches = true;
+  begin_events(call);
+}
+
+std::string Server::slots_event() {
+  Json models = Json::array();
+  int64_t step = 0;
+  for (const Hosted& h : models_.all()) {
+    const Stats s = h.model->stats();
+    step += s.steps;
+    models.push_back({{"name", h.name},
+                      {"slots", s.slots},
+                      {"used", s.slots - s.slots_free},
+                      {"sequences", Json::array()},
+                      {"bytes_written", h.model->ledger().computed},
+                      {"bytes_copied", s.bytes_copied}});
+  }
+  return "data: " + Json{{"step", step}, {"models", std::move(models)}}.dump() + "\n\n";
+}
+
+}  // namespace situ::serve

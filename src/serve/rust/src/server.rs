@@ -1,0 +1,342 @@
+//! The thread of the server: accepts, and takes each connection through its requests.
+
+use std::convert::Infallible;
+use std::future::{poll_fn, Future};
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::pin::{pin, Pin};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::Poll;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use hyper::header::{HeaderMap, HeaderValue, CONNECTION, CONTENT_ENCODING, HOST, TRANSFER_ENCODING};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Response, StatusCode, Uri};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{watch, Notify, Semaphore};
+use tokio::time::{sleep, timeout};
+
+use crate::answer::Answer;
+use crate::exchange::{Exchanges, Guard};
+use crate::stream::{Shared, Socket, Stream};
+use crate::{Fault, Handler};
+
+pub struct Limits {
+    pub header_bytes: usize,
+    pub headers: usize,
+    pub body_bytes: usize,
+    pub bodies_bytes: usize,
+    pub connections: usize,
+    pub header: Duration,
+    pub body: Duration,
+    pub write: Duration,
+}
+
+pub struct RequestHead {
+    pub method: Method,
+    pub uri: Uri,
+    pub headers: HeaderMap,
+    pub peer: String,
+    pub connection: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Phase {
+    Open,
+    Stopping,
+    Ended,
+}
+
+#[derive(Default)]
+struct Count {
+    connections: Mutex<usize>,
+    changed: Condvar,
+}
+
+struct Counted(Arc<Count>);
+
+impl Counted {
+    fn new(count: &Arc<Count>) -> Self {
+        *count.connections.lock().unwrap() += 1;
+        Counted(count.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        *self.0.connections.lock().unwrap() -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// What connections share.
+struct Common {
+    handler: Handler,
+    limits: Limits,
+    exchanges: Arc<Exchanges>,
+    phase: watch::Receiver<Phase>,
+    count: Arc<Count>,
+    connections: AtomicU64, // so far
+}
+
+pub struct Server {
+    pub exchanges: Arc<Exchanges>,
+    phase: watch::Sender<Phase>,
+    count: Arc<Count>,
+    thread: Option<JoinHandle<()>>,
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Safety: the descriptor is an open socket that nobody else owns.
+    unsafe fn of(descriptor: i32) -> io::Result<Self> {
+        let owned = OwnedFd::from_raw_fd(descriptor);
+        let tcp = std::net::TcpListener::from(owned);
+        tcp.set_nonblocking(true)?;
+        if tcp.local_addr().is_ok() {
+            return Ok(Listener::Tcp(TcpListener::from_std(tcp)?));
+        }
+        let unix = std::os::unix::net::UnixListener::from(OwnedFd::from(tcp));
+        Ok(Listener::Unix(UnixListener::from_std(unix)?))
+    }
+
+    async fn accept(&self) -> io::Result<(Socket, String)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (socket, address) = listener.accept().await?;
+                let _ = socket.set_nodelay(true);
+                Ok((Socket::Tcp(socket), address.ip().to_canonical().to_string()))
+            }
+            Listener::Unix(listener) => Ok((Socket::Unix(listener.accept().await?.0), String::new())),
+        }
+    }
+}
+
+impl Server {
+    /// Safety: as `Listener::of`.
+    pub unsafe fn start(handler: Handler, limits: Limits, sockets: &[i32]) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let listeners = {
+            let _inside = runtime.enter();
+            sockets.iter().map(|&s| Listener::of(s)).collect::<io::Result<Vec<_>>>()?
+        };
+        let (phase, watched) = watch::channel(Phase::Open);
+        let count = Arc::new(Count::default());
+        let exchanges = Exchanges::new(handler);
+        let common = Arc::new(Common {
+            handler,
+            limits,
+            exchanges: exchanges.clone(),
+            phase: watched,
+            count: count.clone(),
+            connections: AtomicU64::new(0),
+        });
+        let thread = std::thread::Builder::new().name("situ-http".into()).spawn(move || {
+            runtime.block_on(async {
+                let slots = Arc::new(Semaphore::new(common.limits.connections));
+                for listener in listeners {
+                    tokio::spawn(accept(listener, common.clone(), slots.clone()));
+                }
+                let mut phase = common.phase.clone();
+                let _ = phase.wait_for(|p| *p == Phase::Ended).await;
+            });
+            // Connections are dropped with the runtime, and what waits for them is told.
+            drop(runtime);
+        })?;
+        Ok(Server { exchanges, phase, count, thread: Some(thread) })
+    }
+
+    pub fn stop(&self) {
+        self.phase.send_if_modified(|p| std::mem::replace(p, Phase::Stopping) == Phase::Open);
+    }
+
+    pub fn wait(&self, limit: Duration) -> bool {
+        let connections = self.count.connections.lock().unwrap();
+        let waited = self.count.changed.wait_timeout_while(connections, limit, |c| *c > 0);
+        waited.is_ok_and(|(connections, _)| *connections == 0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.phase.send(Phase::Ended);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The first that is ready; `first` is asked first.
+async fn either<A: Future, B: Future>(first: A, second: B) -> Result<A::Output, B::Output> {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    poll_fn(|cx| {
+        if let Poll::Ready(a) = first.as_mut().poll(cx) {
+            return Poll::Ready(Ok(a));
+        }
+        second.as_mut().poll(cx).map(Err)
+    })
+    .await
+}
+
+async fn stopped(mut phase: watch::Receiver<Phase>) {
+    let _ = phase.wait_for(|p| *p != Phase::Open).await;
+}
+
+async fn accept(listener: Listener, common: Arc<Common>, slots: Arc<Semaphore>) {
+    loop {
+        let next = async {
+            let slot = slots.clone().acquire_owned().await;
+            (slot, listener.accept().await)
+        };
+        let Err((slot, accepted)) = either(stopped(common.phase.clone()), next).await else { return };
+        match accepted {
+            Ok((socket, peer)) => {
+                let served = serve(socket, peer, common.clone(), Counted::new(&common.count));
+                tokio::spawn(async move {
+                    served.await;
+                    drop(slot);
+                });
+            }
+            // No descriptors left, for one: those who wait stay in the queue of the system.
+            Err(_) => sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+async fn serve(socket: Socket, peer: String, common: Arc<Common>, counted: Counted) {
+    let shared = Arc::new(Shared::default());
+    let kill = Arc::new(Notify::new());
+    let number = common.connections.fetch_add(1, Ordering::Relaxed) + 1;
+    let stream = Stream::new(socket, shared.clone(), common.limits.write);
+    let service = service_fn(|request| {
+        let (common, shared, kill, peer) = (common.clone(), shared.clone(), kill.clone(), peer.clone());
+        async move {
+            let (parts, body) = request.into_parts();
+            let (method, uri, headers) = (parts.method, parts.uri, parts.headers);
+            let head = RequestHead { method, uri, headers, peer, connection: number };
+            Ok::<_, Infallible>(answer(head, body, &common, &shared, &kill).await)
+        }
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(common.limits.header)
+        .max_buf_size(2 * common.limits.header_bytes.max(8192))
+        .max_headers(common.limits.headers + 32);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut killed = pin!(kill.notified());
+    let mut stop: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = Some(Box::pin(stopped(common.phase.clone())));
+    poll_fn(|cx| {
+        if killed.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if stop.as_mut().is_some_and(|s| s.as_mut().poll(cx).is_ready()) {
+            stop = None;
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(cx).map(|_| ())
+    })
+    .await;
+    drop(counted);
+}
+
+/// What is wrong with a head that hyper accepts.
+fn fault_of(head: &RequestHead, shared: &Shared, limits: &Limits) -> Fault {
+    let fields: usize = head.headers.iter().map(|(n, v)| n.as_str().len() + v.len() + 4).sum();
+    let line = head.method.as_str().len() + head.uri.to_string().len() + 12;
+    if line + fields > limits.header_bytes || head.headers.len() > limits.headers {
+        return Some((StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the header of the request is too large"));
+    }
+    if head.headers.contains_key(TRANSFER_ENCODING) && shared.heads.lock().unwrap().both() {
+        return Some((StatusCode::BAD_REQUEST, "Content-Length and Transfer-Encoding exclude each other"));
+    }
+    if head.headers.get_all(HOST).iter().count() != 1 {
+        return Some((StatusCode::BAD_REQUEST, "a request needs the header Host, once"));
+    }
+    let plain = |v: &HeaderValue| v.as_bytes().eq_ignore_ascii_case(b"identity");
+    if !head.headers.get_all(CONTENT_ENCODING).iter().all(plain) {
+        return Some((
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "bodies are read as they are: no Content-Encoding but identity",
+        ));
+    }
+    None
+}
+
+async fn read_body(
+    body: Incoming,
+    limits: &Limits,
+    guard: &mut Guard,
+    exchanges: &Exchanges,
+) -> Result<Vec<u8>, Fault> {
+    let too_large = Some((StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"));
+    if body.size_hint().lower() > limits.body_bytes as u64 {
+        return Err(too_large);
+    }
+    let mut body = pin!(body);
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| None::<(StatusCode, &str)>)?.into_data() else { continue };
+        if bytes.len() + data.len() > limits.body_bytes {
+            return Err(too_large);
+        }
+        guard.body += data.len();
+        if exchanges.bodies.fetch_add(data.len(), Ordering::Relaxed) + data.len() > limits.bodies_bytes {
+            return Err(Some((
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the requests that are being read have no memory left",
+            )));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
+async fn answer(
+    head: RequestHead,
+    body: Incoming,
+    common: &Common,
+    shared: &Shared,
+    kill: &Arc<Notify>,
+) -> Response<Answer> {
+    let (mut guard, answered) = common.exchanges.begin(kill);
+    let fault = fault_of(&head, shared, &common.limits);
+    let mut close = head.headers.contains_key(TRANSFER_ENCODING) || fault.is_some();
+    if common.handler.head(guard.id, &head, fault) {
+        let read = read_body(body, &common.limits, &mut guard, &common.exchanges);
+        match timeout(common.limits.body, read).await {
+            Ok(Ok(bytes)) => common.handler.request(guard.id, &bytes, None),
+            failed => {
+                let late = Some((StatusCode::REQUEST_TIMEOUT, "the body did not come in time"));
+                let broken = Some((StatusCode::BAD_REQUEST, "the body is not what its header says"));
+                let fault = failed.map_or(late, |read| read.err().flatten().or(broken));
+                shared.unread.store(true, Ordering::Relaxed);
+                close = true;
+                common.handler.request(guard.id, b"", fault);
+            }
+        }
+    } else if body.size_hint().lower() > 0 || !body.is_end_stream() {
+        shared.unread.store(true, Ordering::Relaxed);
+        close = true;
+    }
+    let content = answered.await.unwrap_or_else(|_| {
+        let mut failed = Response::new(crate::answer::Content::Whole(Default::default()));
+        *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        failed
+    });
+    let mut response = content.map(|content| Answer { content, guard });
+    if close {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}

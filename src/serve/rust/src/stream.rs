@@ -1,0 +1,167 @@
+//! A connection as hyper reads and writes it, with what hyper does not watch.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{ready, Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{sleep, Sleep};
+
+use crate::head_watch::HeadWatch;
+
+pub enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    fn as_read(self: Pin<&mut Self>) -> Pin<&mut dyn AsyncReadWrite> {
+        match self.get_mut() {
+            Socket::Tcp(s) => Pin::new(s),
+            Socket::Unix(s) => Pin::new(s),
+        }
+    }
+}
+
+trait AsyncReadWrite: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncReadWrite for T {}
+
+/// What the service and the stream of a connection tell each other.
+#[derive(Default)]
+pub struct Shared {
+    pub heads: Mutex<HeadWatch>,
+    /// A request is answered before its body was read: closing at once would reset the connection, and with it the
+    /// answer that is on its way.
+    pub unread: AtomicBool,
+}
+
+const LINGER: Duration = Duration::from_millis(1000);
+
+pub struct Stream {
+    socket: Socket,
+    shared: Arc<Shared>,
+    write_limit: Duration,
+    stalled: Option<Pin<Box<Sleep>>>,
+    linger: Option<Pin<Box<Sleep>>>,
+    own: Vec<u8>, // an answer in place of hyper's, as far as it is not written
+}
+
+impl Stream {
+    pub fn new(socket: Socket, shared: Arc<Shared>, write_limit: Duration) -> Self {
+        Stream { socket, shared, write_limit, stalled: None, linger: None, own: Vec::new() }
+    }
+
+    fn socket(&mut self) -> Pin<&mut dyn AsyncReadWrite> {
+        Pin::new(&mut self.socket).as_read()
+    }
+
+    /// An error once the client has not taken a byte for so long.
+    fn watch<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.stalled = None;
+            return result;
+        }
+        let limit = self.write_limit;
+        let timer = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
+        ready!(timer.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn write_own(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.own.is_empty() {
+            let own = std::mem::take(&mut self.own);
+            let result = self.socket().poll_write(cx, &own);
+            self.own = own;
+            let written = ready!(self.watch(cx, result))?;
+            self.own.drain(..written);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// hyper's own answer, to a head that it cannot read, with the body that errors have. The service's errors are never
+/// empty.
+fn with_body(head: &[u8]) -> Option<Vec<u8>> {
+    if !head.starts_with(b"HTTP/1.1 4") {
+        return None;
+    }
+    let text = std::str::from_utf8(head).ok()?;
+    if !text.ends_with("\r\n\r\n") || !text.contains("\r\ncontent-length: 0\r\n") {
+        return None;
+    }
+    let status = text.strip_prefix("HTTP/1.1 ")?.get(..3)?;
+    let message = match status {
+        "431" => "the header of the request is too large",
+        "414" => "the URL is too long",
+        _ => "this is not a request of HTTP/1.1",
+    };
+    let body = format!(
+        "{{\"error\":{{\"message\":\"{message}\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":null}}}}"
+    );
+    let line = text.lines().next()?;
+    Some(
+        format!(
+            "{line}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        )
+        .into_bytes(),
+    )
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let me = self.get_mut();
+        let before = buf.filled().len();
+        let result = me.socket().poll_read(cx, buf);
+        me.shared.heads.lock().unwrap().read(&buf.filled()[before..]);
+        result
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let me = self.get_mut();
+        ready!(me.write_own(cx))?;
+        if let Some(own) = with_body(bytes) {
+            me.own = own;
+            me.shared.unread.store(true, Ordering::Relaxed);
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        let result = me.socket().poll_write(cx, bytes);
+        me.watch(cx, result)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let me = self.get_mut();
+        ready!(me.write_own(cx))?;
+        me.socket().poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let me = self.get_mut();
+        ready!(me.write_own(cx))?;
+        if me.linger.is_none() {
+            ready!(me.socket().poll_shutdown(cx))?;
+            if !me.shared.unread.load(Ordering::Relaxed) {
+                return Poll::Ready(Ok(()));
+            }
+            me.linger = Some(Box::pin(sleep(LINGER)));
+        }
+        let mut space = [0u8; 16384];
+        loop {
+            if me.linger.as_mut().unwrap().as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            let mut buf = ReadBuf::new(&mut space);
+            match ready!(me.socket().poll_read(cx, &mut buf)) {
+                Ok(()) if !buf.filled().is_empty() => {}
+                _ => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}

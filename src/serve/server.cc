@@ -1,0 +1,514 @@
+#include "serve/server.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/one_line.h"
+#include "pipelines/llm.h"
+
+namespace situ::serve {
+namespace {
+
+constexpr auto kTick = std::chrono::milliseconds(100);
+constexpr const char* kJson = "application/json";
+constexpr const char* kRetrySeconds = "1";
+
+int64_t now_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+bool is_request_id(std::string_view id) {
+  return !id.empty() && id.size() <= 64 && std::all_of(id.begin(), id.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '.' || c == '_' || c == '-';
+  });
+}
+
+std::string new_request_id() {
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  char text[32];
+  std::snprintf(text, sizeof(text), "req_%016llx", static_cast<unsigned long long>(random()));
+  return text;
+}
+
+const char* type_of(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    default:
+      return status >= 500 ? "server_error" : "invalid_request_error";
+  }
+}
+
+Fault fault(int status, std::string message, std::string code = "") {
+  return {status, std::move(message), type_of(status), "", std::move(code)};
+}
+
+}  // namespace
+
+Server::Server(ServeOptions options, HostedModels models) : options_(std::move(options)), models_(std::move(models)) {}
+
+Result<std::vector<int>> Server::listen() {
+  std::vector<int> sockets;
+  const auto take = [&](Result<Listening> listening) {
+    if (!listening.is_ok()) return listening.status();
+    sockets.push_back(listening->socket);
+    where_.push_back(listening->where);
+    return Status::ok();
+  };
+  const bool tcp = options_.port || options_.unix_path.empty();
+  if (tcp && !options_.insecure && options_.api_key_file.empty() && !is_loopback(options_.host) &&
+      options_.host != "localhost")
+    return Status::error(Code::kInvalidArgument,
+                         "--host " + options_.host +
+                             " lets other machines in: it wants --api-key-file, or --insecure where that is meant");
+  if (tcp) SITU_RETURN_IF_ERROR(take(listen_tcp(options_.host, options_.port.value_or(8080))));
+  if (!options_.unix_path.empty()) SITU_RETURN_IF_ERROR(take(listen_unix(options_.unix_path)));
+  return sockets;
+}
+
+Result<std::unique_ptr<Server>> Server::start(ServeOptions options, HostedModels models) {
+  std::unique_ptr<Server> server(new Server(std::move(options), std::move(models)));
+  SITU_RETURN_IF_ERROR(server->read_keys());
+  Result<std::vector<int>> sockets = server->listen();
+  if (!sockets.is_ok()) return sockets.status();
+  Server* s = server.get();
+  Result<std::unique_ptr<Http>> http = Http::start(*s, s->options_.limits, s->options_.media_memory, *sockets);
+  if (!http.is_ok()) return http.status();
+  s->http_ = std::move(*http);
+  s->threads_.emplace_back([s] { s->advance_calls(); });
+  const unsigned preparing = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
+  for (unsigned i = 0; i < preparing; ++i) s->threads_.emplace_back([s] { s->prepare_calls(); });
+  return server;
+}
+
+Server::~Server() {
+  http_.reset();  // all calls are over
+  {
+    const std::lock_guard held(prepare_mutex_);
+    prepare_ends_ = true;
+  }
+  prepare_changed_.notify_all();
+  {
+    const std::lock_guard held(answers_mutex_);
+    answers_end_ = true;
+  }
+  answers_changed_.notify_all();
+  for (std::thread& t : threads_) t.join();
+}
+
+Status Server::load() {
+  int64_t memory = options_.memory;
+  auto left = static_cast<int64_t>(models_.all().size());
+  for (Hosted& h : models_.all()) {
+    LoadOptions load = h.source.load;
+    if (options_.memory > 0) load.memory = std::max<int64_t>(1, memory / left);
+    Result<Model> model = Model::load(h.source.path, load);
+    if (!model.is_ok()) return model.status();
+    const ModelFacts facts = model->facts();
+    memory -= facts.weight_bytes + facts.computed_bytes + facts.arena_bytes + facts.slots * facts.state_bytes_per_token;
+    --left;
+    h.model = std::make_unique<Model>(std::move(*model));
+    h.created = now_seconds();
+    Served& served = impl_of(*h.model);
+    served.queue_limit = options_.queue;
+    served.running_limit = options_.max_running;
+  }
+  loaded_ = true;
+  return Status::ok();
+}
+
+void Server::stop() {
+  stopping_ = true;
+  http_->stop();
+  answers_changed_.notify_all();
+}
+
+bool Server::drain(std::chrono::milliseconds limit) {
+  const auto end = Clock::now() + limit;
+  {
+    std::unique_lock held(answers_mutex_);
+    if (!answers_changed_.wait_until(held, end, [&] { return unfinished_ == 0; })) return false;
+  }
+  return http_->wait(
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::max(end - Clock::now(), Clock::duration{})));
+}
+
+void Server::cut() {
+  cutting_ = true;
+  answers_changed_.notify_all();
+  constexpr auto kPatience = std::chrono::milliseconds(500);  // for the last bytes to go out
+  drain(kPatience);
+}
+
+// -- the thread of HTTP
+
+std::shared_ptr<Call> Server::call_of(uint64_t id) {
+  const std::lock_guard held(calls_mutex_);
+  const auto found = calls_.find(id);
+  return found == calls_.end() ? nullptr : found->second;
+}
+
+const RouteEntry* Server::find_route(Call& call, Fault& fault) const {
+  std::string allowed;
+  for (const RouteEntry& r : route_entries()) {
+    const std::string_view path = r.path;
+    if (r.flags & RouteEntry::kBelow ? !call.path.starts_with(path) || call.path == path : call.path != path) continue;
+    if (call.method == r.method || (call.method == "HEAD" && std::string_view(r.method) == "GET")) return &r;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(r.method);
+  }
+  fault = allowed.empty() ? serve::fault(404, "there is no such path")
+                          : serve::fault(405, "this path takes " + allowed, "method_not_allowed");
+  return nullptr;
+}
+
+std::optional<Fault> Server::refuse(Call& call, const Head& head, bool& answered) {
+  const bool by_unix = head.peer().empty();
+  const std::string host(head.header("host"));
+  if (!by_unix && !is_own_host(host, options_.allowed_hosts))
+    return fault(421, "this server does not go by that name in Host; --allowed-host adds it");
+  const std::string origin(head.header("origin"));
+  if (!origin.empty()) {
+    const bool allowed = is_allowed_origin(origin, options_.cors);
+    if (!allowed && !is_own_origin(origin, host))
+      return fault(403, "pages of this Origin may not ask here; --cors allows one");
+    if (allowed) call.origin = origin;
+    if (call.method == "OPTIONS" && !head.header("access-control-request-method").empty()) {
+      answered = true;
+      const std::string wanted(head.header("access-control-request-headers"));
+      respond_text(
+          call, 204, "", "",
+          {{"access-control-allow-methods", "GET, POST"},
+           {"access-control-allow-headers", wanted.empty() ? "authorization, content-type, x-api-key" : wanted},
+           {"access-control-max-age", "600"}});
+      return std::nullopt;
+    }
+  }
+  Fault none;
+  const RouteEntry* route = find_route(call, none);
+  const bool open = route && route->flags & RouteEntry::kOpen;
+  if (keys_.any() && !open) {
+    const std::string_view key = key_of(head.header("authorization"), head.header("x-api-key"));
+    const std::optional<std::string> name = keys_.name_of(key);
+    if (!name) return fault(401, key.empty() ? "a key is wanted" : "this key is not known", "invalid_api_key");
+    call.key = *name;
+    call.client = "key:" + *name;
+  }
+  if (!route) return none;
+  call.route = route;
+  if (route->flags & RouteEntry::kDebug && !keys_.any() && !by_unix && !is_loopback(std::string(head.peer())))
+    return fault(403, "without keys this path answers on the machine itself only");
+  if (stopping_ && !open) return fault(503, "the server is stopping", "stopping");
+  if (!loaded_ && route->flags & RouteEntry::kLoaded) return fault(503, "the models are being loaded", "loading");
+  return std::nullopt;
+}
+
+bool Server::on_head(uint64_t id, const Head& head, HttpFault broken) {
+  auto call = std::make_shared<Call>();
+  call->id = id;
+  call->method = head.method();
+  call->path = head.path();
+  call->query = head.query();
+  call->client = "connection:" + std::to_string(head.connection());
+  const std::string_view wanted = head.header("x-request-id");
+  call->request_id = is_request_id(wanted) ? std::string(wanted) : new_request_id();
+  {
+    const std::lock_guard held(calls_mutex_);
+    calls_.emplace(id, call);
+  }
+  {
+    const std::lock_guard held(answers_mutex_);
+    ++unfinished_;
+  }
+  bool answered = false;
+  std::optional<Fault> refused;
+  if (broken.status != 0)
+    refused = fault(broken.status, std::string(broken.reason));
+  else
+    refused = refuse(*call, head, answered);
+  if (refused) refuse_call(*call, *refused);
+  if (!refused && !answered) return true;
+  call->prepared = true;
+  return false;
+}
+
+void Server::on_request(uint64_t id, std::string_view body, HttpFault broken) {
+  const std::shared_ptr<Call> call = call_of(id);
+  if (!call) return;
+  call->asked = true;
+  const auto refused = [&](const Fault& fault) {
+    refuse_call(*call, fault);
+    call->prepared = true;
+  };
+  if (broken.status != 0) return refused(fault(broken.status, std::string(broken.reason)));
+  if (call->route->flags & RouteEntry::kAtOnce) {
+    (this->*call->route->serve)(*call);
+    call->prepared = true;
+    return;
+  }
+  call->body = body;
+  {
+    const std::lock_guard held(prepare_mutex_);
+    if (preparing_ < options_.limits.preparing) {
+      ++preparing_;
+      to_prepare_.push_back(call);
+      prepare_changed_.notify_one();
+      return;
+    }
+  }
+  refused(fault(503, "too many requests wait", "busy"));
+}
+
+void Server::on_over(uint64_t id, bool whole) {
+  std::shared_ptr<Call> call;
+  {
+    const std::lock_guard held(calls_mutex_);
+    const auto found = calls_.find(id);
+    if (found == calls_.end()) return;
+    call = std::move(found->second);
+    calls_.erase(found);
+  }
+  if (!call->asked) call->prepared = true;
+  call->whole = whole;
+  call->over = true;
+  wake(*call);
+}
+
+// -- threads that prepare
+
+void Server::prepare_calls() {
+  while (true) {
+    std::shared_ptr<Call> call;
+    {
+      std::unique_lock held(prepare_mutex_);
+      prepare_changed_.wait(held, [&] { return prepare_ends_ || !to_prepare_.empty(); });
+      if (to_prepare_.empty()) return;
+      call = std::move(to_prepare_.front());
+      to_prepare_.pop_front();
+    }
+    if (!call->over) {
+      try {
+        (this->*call->route->serve)(*call);
+      } catch (const std::exception& e) {
+        refuse_call(*call, fault(500, "the request cannot be read: no memory, or an error of the server"));
+      }
+    }
+    call->body = {};
+    call->prepared = true;
+    wake(*call);
+    const std::lock_guard held(prepare_mutex_);
+    --preparing_;
+  }
+}
+
+void Server::complete(Call& call, Route route) {
+  const auto refused = [&](const Fault& fault) { refuse_call(call, fault); };
+  OrFault<Json> body = parse_body(call.body);
+  if (const Fault* f = std::get_if<Fault>(&body)) return refused(*f);
+  OrFault<std::string> name = model_of(std::get<Json>(body));
+  if (const Fault* f = std::get_if<Fault>(&name)) return refused(*f);
+  OrFault<Hosted*> found = models_.find(std::get<std::string>(name),
+                                        route == Route::kChat ? HostedModels::Use::kChat : HostedModels::Use::kAny);
+  if (const Fault* f = std::get_if<Fault>(&found)) return refused(*f);
+  Hosted& hosted = *std::get<Hosted*>(found);
+  call.model = hosted.name;
+  int64_t waiting = 0;
+  for (Hosted& h : models_.all()) waiting += impl_of(*h.model).waiting;
+  if (waiting >= options_.queue) return refused(fault(503, "too many requests wait", "busy"));
+  OrFault<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {options_.media_path});
+  if (const Fault* f = std::get_if<Fault>(&asked)) return refused(*f);
+  OrFault<std::unique_ptr<Answering>> answering =
+      Answering::begin(*this, call, *hosted.model, std::move(std::get<Asked>(asked)));
+  if (const Fault* f = std::get_if<Fault>(&answering)) return refused(*f);
+  call.answering = std::move(std::get<std::unique_ptr<Answering>>(answering));
+  call.answering->follow();
+}
+
+// -- the answers' thread
+
+void Server::wake(Call& call) {
+  if (call.woken.exchange(true)) return;
+  std::shared_ptr<Call> held_call = call.weak_from_this().lock();
+  if (!held_call) return;
+  {
+    const std::lock_guard held(answers_mutex_);
+    woken_.push_back(std::move(held_call));
+  }
+  answers_changed_.notify_all();
+}
+
+void Server::advance_calls() {
+  bool cut = false;
+  Clock::time_point next_tick = Clock::now() + kTick;
+  while (true) {
+    std::vector<std::shared_ptr<Call>> woken;
+    {
+      std::unique_lock held(answers_mutex_);
+      const auto due = [&] {
+        return answers_end_ || !woken_.empty() || (cutting_ && !cut) || (stopping_ && !watching_.empty());
+      };
+      if (active_.empty() && watching_.empty())
+        answers_changed_.wait(held, due);
+      else
+        answers_changed_.wait_until(held, next_tick, due);
+      if (answers_end_ && woken_.empty()) break;
+      woken.swap(woken_);
+    }
+    for (const std::shared_ptr<Call>& call : woken) {
+      call->woken = false;
+      advance(*call);
+    }
+    if (cutting_ && !cut) {
+      cut = true;
+      for (const auto& [id, call] : active_) call->answering->fail(fault(503, "the server is stopping", "stopping"));
+    }
+    if (stopping_) {
+      for (const auto& [id, call] : watching_) http_->end(id);
+      watching_.clear();
+    }
+    if (Clock::now() >= next_tick) {
+      next_tick = Clock::now() + kTick;
+      tick();
+    }
+  }
+  active_.clear();
+  watching_.clear();
+}
+
+void Server::advance(Call& call) {
+  if (!call.prepared || call.finished) return;
+  if (call.over) return finish(call);
+  if (call.watches) {
+    watching_.emplace(call.id, call.shared_from_this());
+    shown_slots_.clear();  // all are told anew
+  }
+  if (!call.answering) return;
+  active_.emplace(call.id, call.shared_from_this());
+  if (cutting_) call.answering->fail(fault(503, "the server is stopping", "stopping"));
+  call.answering->advance();
+}
+
+void Server::tick() {
+  const auto patience = std::chrono::seconds(options_.limits.ping_seconds);
+  for (const auto& [id, call] : active_)
+    if (const auto since = call->answering->silent_since(); since && Clock::now() - *since > patience)
+      call->answering->ping();
+  if (watching_.empty()) return;
+  const std::string event = slots_event();
+  if (event == shown_slots_) return;
+  shown_slots_ = event;
+  for (const auto& [id, call] : watching_) send(*call, event);
+}
+
+void Server::finish(Call& call) {
+  call.finished = true;
+  if (call.answering) {
+    if (!call.answering->ended()) call.answering->account();
+    call.answering.reset();  // cancels
+  }
+  if (!call.whole) {
+    call.finish = "cancelled";
+    if (call.status == 0) call.status = 499;
+  }
+  active_.erase(call.id);
+  watching_.erase(call.id);
+  const double seconds = std::chrono::duration<double>(Clock::now() - call.begun).count();
+  metrics_.count(call.model, call.route ? call.route->path : "", call.status);
+  if (call.first_ms) {
+    metrics_.observe(Metrics::kRequest, call.model, seconds);
+    metrics_.observe(Metrics::kQueue, call.model, call.queue_ms.value_or(0) / 1000);
+    metrics_.observe(Metrics::kPromptLength, call.model, static_cast<double>(call.prompt_tokens));
+    metrics_.observe(Metrics::kAnswerLength, call.model, static_cast<double>(call.answer_tokens));
+  }
+  if (options_.log) options_.log(line_of(call));
+  const std::lock_guard held(answers_mutex_);
+  --unfinished_;
+  answers_changed_.notify_all();
+}
+
+std::string Server::line_of(const Call& call) const {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const int64_t ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char time[40], tail[8];
+  std::strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(tail, sizeof(tail), ".%03dZ", static_cast<int>(ms));
+  const auto rounded = [](double value) { return std::round(value * 10) / 10; };
+  Json fields = {{"time", std::string(time) + tail},
+                 {"id", call.request_id},
+                 {"key", call.key},
+                 {"method", call.method},
+                 {"route", call.route ? call.route->path : call.path},
+                 {"model", call.model},
+                 {"status", call.status},
+                 {"finish", call.finish},
+                 {"prompt", call.prompt_tokens},
+                 {"cached", call.cached_tokens},
+                 {"answer", call.answer_tokens},
+                 {"queue_ms", rounded(call.queue_ms.value_or(0))},
+                 {"first_ms", rounded(call.first_ms.value_or(0))},
+                 {"total_ms", rounded(std::chrono::duration<double, std::milli>(Clock::now() - call.begun).count())}};
+  if (options_.json_log) return fields.dump(-1, ' ', true, Json::error_handler_t::replace);
+  std::string line;
+  for (const auto& [name, value] : fields.items()) {
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    line += (line.empty() ? "" : " ") + (name == "time" ? text : name + "=" + (text.empty() ? "-" : text));
+  }
+  return one_line(line);
+}
+
+// -- any thread
+
+Headers Server::headers_of(const Call& call, const char* type) const {
+  Headers headers{{"x-request-id", call.request_id}};
+  if (*type) headers.emplace_back("content-type", type);
+  if (!call.origin.empty()) {
+    headers.emplace_back("access-control-allow-origin", call.origin);
+    headers.emplace_back("access-control-expose-headers", "x-request-id");
+    headers.emplace_back("vary", "origin");
+  }
+  return headers;
+}
+
+void Server::respond_text(Call& call, int status, const char* type, std::string_view text, Headers more) {
+  call.status = status;
+  Headers headers = headers_of(call, type);
+  headers.insert(headers.end(), more.begin(), more.end());
+  http_->respond(call.id, status, headers, text, stopping_);
+}
+
+void Server::respond(Call& call, int status, const Json& body) {
+  Headers more;
+  if (status == 503) more.emplace_back("retry-after", kRetrySeconds);
+  if (status == 401) more.emplace_back("www-authenticate", "Bearer");
+  respond_text(call, status, kJson, body.dump(-1, ' ', false, Json::error_handler_t::replace), std::move(more));
+}
+
+void Server::refuse_call(Call& call, const Fault& fault) {
+  if (call.finish.empty()) call.finish = "refused";
+  respond(call, fault.status, to_json(fault));
+}
+
+bool Server::begin_events(Call& call) {
+  call.status = 200;
+  Headers headers = headers_of(call, "text/event-stream");
+  headers.emplace_back("cache-control", "no-cache");
+  headers.emplace_back("x-accel-buffering", "no");
+  return http_->begin(call.id, 200, headers);
+}
+
+bool Server::send(Call& call, std::string_view bytes) {
+  const int64_t waiting = http_->write(call.id, bytes);
+  if (waiting > options_.limits.unread_bytes) http_->abort(call.id);
+  return waiting >= 0 && waiting <= options_.limits.unread_bytes;
+}
+
+}  // namespace situ::serve

@@ -1,0 +1,140 @@
+// The server: listens, routes, answers. What it prints, and signals, are its caller's.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "serve/access.h"
+#include "serve/answering.h"
+#include "serve/call.h"
+#include "serve/hosted.h"
+#include "serve/http.h"
+#include "serve/listen.h"
+
+namespace situ::serve {
+
+struct ServeOptions {
+  std::string host = "127.0.0.1";
+  std::optional<int> port;  // none: 8080, where there is no Unix socket
+  std::string unix_path, api_key_file, media_path;
+  std::vector<std::string> allowed_hosts, cors;
+  int64_t max_running = 64, queue = 128;
+  int64_t media_memory = int64_t{1} << 30;  // bytes of bodies that are being read and answered
+  int64_t memory = 0;                       // of all models, as LoadOptions::memory of one
+  bool json_log = false, insecure = false;
+  Limits limits;
+  std::function<void(const std::string&)> log;  // a line a request; by one thread
+  // The page of /debug/placement.
+  std::function<Result<std::string>(Model&)> placement;
+};
+
+class Server final : HttpHandler, Client {
+ public:
+  // It listens from here on. Error kInvalidArgument: options that do not go together, the key file; others: an address
+  // that cannot be had.
+  static Result<std::unique_ptr<Server>> start(ServeOptions options, HostedModels models);
+  ~Server();
+
+  const std::vector<std::string>& where() const { return where_; }
+  // Loads the models, after which calls are answered. Error: names the file.
+  Status load();
+  Status read_keys() { return options_.api_key_file.empty() ? Status::ok() : keys_.read(options_.api_key_file); }
+  // No new connections; new requests on those that there are get 503.
+  void stop();
+  // After stop(): whether all is answered, within so long at most.
+  bool drain(std::chrono::milliseconds limit);
+  // What is still being answered ends with an error.
+  void cut();
+
+  // -- routes
+  void live(Call& call);
+  void ready(Call& call);
+  void list_models(Call& call);
+  void show_model(Call& call);
+  void chat(Call& call) { complete(call, Route::kChat); }
+  void completions(Call& call) { complete(call, Route::kCompletions); }
+  void tokenize(Call& call);
+  void detokenize(Call& call);
+  void apply_template(Call& call);
+  void show_metrics(Call& call);
+  void describe(Call& call);
+  void slots(Call& call);
+  void placement(Call& call);
+
+ private:
+  Server(ServeOptions options, HostedModels models);
+  Result<std::vector<int>> listen();
+
+  // -- the thread of HTTP
+  bool on_head(uint64_t id, const Head& head, HttpFault fault) override;
+  void on_request(uint64_t id, std::string_view body, HttpFault fault) override;
+  void on_over(uint64_t id, bool whole) override;
+  // Why the call is refused before its body is read; or it was answered by `answered`.
+  std::optional<Fault> refuse(Call& call, const Head& head, bool& answered);
+  const RouteEntry* find_route(Call& call, Fault& fault) const;
+  std::shared_ptr<Call> call_of(uint64_t id);
+
+  // -- threads that prepare
+  void prepare_calls();
+  void complete(Call& call, Route route);
+  // A small body with its model; null: it was refused.
+  Hosted* small_call(Call& call, Json& body, HostedModels::Use use, std::initializer_list<const char*> known);
+
+  // -- the answers' thread
+  void advance_calls();
+  void advance(Call& call);
+  void tick();
+  void finish(Call& call);
+  std::string line_of(const Call& call) const;
+  std::string slots_event();
+
+  // -- any thread
+  Headers headers_of(const Call& call, const char* type) const;
+  void respond(Call& call, int status, const Json& body) override;
+  void respond_text(Call& call, int status, const char* type, std::string_view text, Headers more = {});
+  void refuse_call(Call& call, const Fault& fault);
+  bool begin_events(Call& call) override;
+  bool send(Call& call, std::string_view bytes) override;
+  void end(Call& call) override { http_->end(call.id); }
+  void wake(Call& call) override;
+  Metrics& metrics() override { return metrics_; }
+
+  ServeOptions options_;
+  HostedModels models_;
+  Keys keys_;
+  Metrics metrics_;
+  std::vector<std::string> where_;
+  std::atomic<bool> loaded_{false}, stopping_{false}, cutting_{false};
+
+  std::mutex calls_mutex_;
+  std::map<uint64_t, std::shared_ptr<Call>> calls_;
+
+  std::mutex prepare_mutex_;
+  std::condition_variable prepare_changed_;
+  std::deque<std::shared_ptr<Call>> to_prepare_;
+  int64_t preparing_ = 0;
+  bool prepare_ends_ = false;
+
+  std::mutex answers_mutex_;
+  std::condition_variable answers_changed_;
+  std::vector<std::shared_ptr<Call>> woken_;
+  bool answers_end_ = false;
+  int64_t unfinished_ = 0;                                       // calls that are not in the log
+  std::map<uint64_t, std::shared_ptr<Call>> active_, watching_;  // of the answers' thread; the second: /debug/slots
+  std::string shown_slots_;
+
+  std::unique_ptr<Http> http_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace situ::serve

@@ -1,0 +1,611 @@
+"""`situ serve`, on a tiny model, by sockets and http.client.
+
+    python tests/serve_test.py --situ build/situ [unittest options]
+
+Needs numpy and onnx (`make python`).
+"""
+import concurrent.futures
+import http.client
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+import cli_case
+import tiny_exports
+import tiny_models
+from cli_case import CliTest, Run, main
+from sampling_test import tokenizer_json
+
+TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}a:"
+PATIENCE = 60  # seconds; what is waited for takes milliseconds
+ENDLESS = 100000  # tokens
+
+
+class Server:
+    """A server of its own, with what it said."""
+
+    def __init__(self, *arguments, ready=True, listeners=1, **environment):
+        self.log = tempfile.TemporaryFile()
+        command = [cli_case.SITU, "serve", *map(str, arguments), "--threads", "1"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True, env={**os.environ, "SITU_CACHE_DIR": "", **environment})
+        self.where = []
+        while ready and len(self.where) < listeners:
+            line = self.process.stdout.readline()
+            if not line:
+                raise AssertionError(f"no ready line: {self.stop()} {self.said()}")
+            self.where.append(line)
+        self.port = int(self.where[0].rsplit(":", 1)[1]) if self.where and self.where[0].startswith("ready http") else None
+
+    def said(self):
+        if self.log.closed:
+            return self.text
+        self.log.seek(0)
+        return self.log.read().decode()
+
+    def stop(self, by=signal.SIGTERM):
+        self.process.send_signal(by)
+        return self.ended()
+
+    def ended(self):
+        code = self.process.wait(PATIENCE)
+        self.rest = self.process.stdout.read()
+        self.process.stdout.close()
+        self.text = self.said()
+        self.log.close()
+        return code
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+
+    def ask(self, method, path, body=None, headers=None):
+        """The answer: status, headers, and the JSON or text of its body."""
+        connection = self.connect()
+        connection.request(method, path, body if body is None or isinstance(body, (str, bytes)) else json.dumps(body), headers or {})
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        answer.body = text.decode()
+        is_json = (answer.getheader("content-type") or "").startswith("application/json")
+        return answer, json.loads(text) if is_json and text else answer.body
+
+    def raw(self, data):
+        """What comes back for these bytes, to the end of the connection or half a second of silence."""
+        with socket.create_connection(("127.0.0.1", self.port), PATIENCE) as s:
+            s.sendall(data)
+            s.settimeout(0.5)
+            got = b""
+            try:
+                while part := s.recv(65536):
+                    got += part
+            except (TimeoutError, ConnectionResetError):
+                pass
+            return got.decode(errors="replace")
+
+    def metric(self, name):
+        text = self.ask("GET", "/metrics")[1]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.match(rf"{name}[ {{]", line))
+
+
+def events(text):
+    """The data of server-sent events."""
+    return [block[len("data: "):] for block in text.split("\n\n") if block.startswith("data: ")]
+
+
+class ServeCase(CliTest):
+    OPTIONS = ()
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model = cls.folder / "model"
+        tiny_exports.write_model(tiny_models.SPECS[0], cls.model)
+        (cls.model / "tokenizer.json").write_text(tokenizer_json())
+        (cls.model / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+        cls.setUpServer()
+
+    @classmethod
+    def setUpServer(cls):
+        pass
+
+    def wait_for(self, what, *, seconds=PATIENCE):
+        end = time.monotonic() + seconds
+        while not what():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.005)
+
+    def error(self, answer, status, *, param=None, code=None, words=()):
+        head, body = answer
+        self.assertEqual(head.status, status, body)
+        self.assertEqual(set(body), {"error"})
+        self.assertEqual(set(body["error"]), {"message", "type", "param", "code"})
+        if param is not None:
+            self.assertEqual(body["error"]["param"], param)
+        if code is not None:
+            self.assertEqual(body["error"]["code"], code)
+        for word in words:
+            self.assertIn(word, body["error"]["message"])
+        if status == 503:
+            self.assertTrue(head.getheader("retry-after"))
+        self.assertTrue(head.getheader("x-request-id"))
+        self.assertNotIn(str(self.folder), body["error"]["message"])
+
+
+class AnswerTest(ServeCase):
+    @classmethod
+    def setUpServer(cls):
+        cls.server = Server(cls.model, "--alias", "tiny=model", "--port", 0, "--window", 50)
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        super().tearDownClass()
+        if code != 0 or cls.server.rest:
+            raise AssertionError(f"exit code {code}, stdout {cls.server.rest!r}: {cls.server.said()}")
+
+    def chat(self, text="Hi", **fields):
+        return {"model": "model", "messages": [{"role": "user", "content": text}], "max_tokens": 8, "ignore_eos": True, **fields}
+
+    def reply(self, prompt, count=8):
+        run = Run("run", self.model, "--prompt", prompt, "--ignore-eos", "-n", count, "--threads", 1, "--window", 50, "--json")
+        self.assertEqual(run.code, 0, run)
+        return json.loads(run.out)["text"]
+
+    def stream(self, path, body):
+        head, text = self.server.ask("POST", path, {**body, "stream": True})
+        self.assertEqual((head.status, head.getheader("content-type"), head.getheader("cache-control"), head.getheader("x-accel-buffering")),
+                         (200, "text/event-stream", "no-cache", "no"), text)
+        datas = events(text)
+        self.assertEqual(datas[-1], "[DONE]")
+        return [json.loads(d) for d in datas[:-1]]
+
+    def test_it_says_where(self):
+        self.assertRegex(self.server.where[0], r"\Aready http://127\.0\.0\.1:\d+\n\Z")
+        for path in ("/health", "/health/live", "/health/ready"):
+            self.assertEqual(self.server.ask("GET", path)[1], {"status": "ok"})
+
+    def test_models(self):
+        listed = self.server.ask("GET", "/v1/models")[1]
+        self.assertEqual((listed["object"], [m["id"] for m in listed["data"]]), ("list", ["tiny", "model"]))
+        self.assertEqual(self.server.ask("GET", "/v1/models/%74iny")[1]["id"], "tiny")
+        self.error(self.server.ask("GET", "/v1/models/other"), 404, code="model_not_found", words=("tiny, model",))
+        self.error(self.server.ask("POST", "/v1/chat/completions", self.chat(model="other")), 404, code="model_not_found")
+
+    def test_chat(self):
+        head, body = self.server.ask("POST", "/v1/chat/completions", self.chat(), {"X-Request-Id": "mine-1"})
+        self.assertEqual((head.status, head.getheader("x-request-id")), (200, "mine-1"), body)
+        self.assertEqual(body["choices"][0]["message"]["content"], self.reply("u:Hi;a:"))
+        self.assertEqual((body["choices"][0]["finish_reason"], body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]), ("length", 7, 8))
+        self.assertEqual(set(body["timings"]), {"cache_n", "prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_second", "queue_ms", "bytes_copied"})
+        self.assertEqual((body["timings"]["predicted_n"], body["timings"]["bytes_copied"]), (8, 0))
+        for model in ("tiny", "", None):
+            again = self.server.ask("POST", "/v1/chat/completions", self.chat(model=model))[1]
+            self.assertEqual(again["choices"], body["choices"])
+        self.wait_for(lambda: "mine-1" in self.server.said())
+        line = next(line for line in self.server.said().splitlines() if "id=mine-1" in line)
+        self.assertRegex(line, r"^\S+Z id=mine-1 key=- method=POST route=/v1/chat/completions model=tiny status=200 finish=length prompt=7 cached=\d+ answer=8 queue_ms=\S+ first_ms=\S+ total_ms=\S+$")
+
+    def test_streams(self):
+        whole = self.server.ask("POST", "/v1/chat/completions", self.chat())[1]
+        chunks = self.stream("/v1/chat/completions", self.chat(stream_options={"include_usage": True}))
+        self.assertEqual("".join(c["choices"][0]["delta"].get("content") or "" for c in chunks if c["choices"]), whole["choices"][0]["message"]["content"])
+        self.assertEqual((chunks[-1]["choices"], chunks[-1]["usage"]["completion_tokens"]), ([], 8))
+        self.assertEqual([c["choices"][0]["finish_reason"] for c in chunks[:-1]], [None] * (len(chunks) - 2) + ["length"])
+        self.assertEqual(chunks[-1]["timings"]["predicted_n"], 8)
+        self.assertFalse(any("usage" in c and c["usage"] for c in self.stream("/v1/chat/completions", self.chat())))
+        body = {"prompt": "abc", "max_tokens": 8, "ignore_eos": True}
+        text = self.server.ask("POST", "/v1/completions", body)[1]["choices"][0]["text"]
+        self.assertEqual(text, self.reply("abc"))
+        self.assertEqual("".join(c["choices"][0]["text"] for c in self.stream("/v1/completions", body)), text)
+
+    def test_the_same_text_beside_others(self):
+        bodies = [self.chat("x" * n, max_tokens=12) for n in range(17)]
+        alone = [self.server.ask("POST", "/v1/chat/completions", b)[1]["choices"] for b in bodies]
+        with concurrent.futures.ThreadPoolExecutor(17) as pool:
+            together = list(pool.map(lambda b: self.server.ask("POST", "/v1/chat/completions", b)[1]["choices"], bodies))
+        self.assertEqual(together, alone)
+
+    def test_tokens(self):
+        tokens = self.server.ask("POST", "/tokenize", {"content": "ab"})[1]
+        self.assertEqual(tokens, {"tokens": [65, 66]})
+        self.assertEqual(self.server.ask("POST", "/tokenize", {"content": "ab", "with_pieces": True})[1], {"tokens": [{"id": 65, "piece": "a"}, {"id": 66, "piece": "b"}]})
+        self.assertEqual(self.server.ask("POST", "/detokenize", tokens)[1], {"content": "ab"})
+        self.assertEqual(self.server.ask("POST", "/apply-template", {"messages": [{"role": "user", "content": "Hi"}]})[1], {"prompt": "u:Hi;a:"})
+        for path, body, param in (("/tokenize", {}, "content"), ("/tokenize", {"content": 5}, "content"), ("/tokenize", {"content": "a", "add_special": "yes"}, "add_special"),
+                                  ("/detokenize", {"tokens": [-1]}, "tokens"), ("/detokenize", {"tokens": [1.5]}, "tokens"), ("/apply-template", {"messages": []}, "messages"),
+                                  ("/tokenize", {"content": "a", "other": 1}, "other")):
+            with self.subTest(path=path, body=body):
+                self.error(self.server.ask("POST", path, body), 400, param=param)
+
+    def test_bad_bodies(self):
+        for body in ("", "null", "[]", "42", "{", "[" * 100000, '{"a": NaN}', b"\xff\xfe", '{"messages": null}', '{"messages": ""}', '{"messages": [{}]}', '{"messages": [{"role": "user", "content": "a"}], "n": 1e999}'):
+            with self.subTest(body=body[:20]):
+                self.error(self.server.ask("POST", "/v1/chat/completions", body), 400)
+        for field in ("n", "max_tokens", "top_k", "seed", "top_logprobs", "temperature", "top_p"):
+            for value in (-1, 1.5, 2**63, 1e308, "5", [], True):
+                if (field, value) in (("temperature", 1.5), ("temperature", 2**63), ("temperature", 1e308), ("max_tokens", 2**63), ("seed", 2**63), ("seed", -1), ("top_k", -1)):
+                    continue
+                with self.subTest(field=field, value=value):
+                    self.error(self.server.ask("POST", "/v1/chat/completions", self.chat(**{field: value})), 400)
+        self.error(self.server.ask("POST", "/v1/chat/completions", self.chat(stream=True, temperature=-1)), 400)
+        self.assertEqual(self.server.ask("POST", "/v1/chat/completions", self.chat(), {"Content-Type": "text/plain"})[0].status, 200)
+
+    def test_bad_heads(self):
+        host = "Host: localhost\r\n"
+        cases = {
+            "no host": ("GET /health HTTP/1.1\r\n\r\n", 400),
+            "two hosts": (f"GET /health HTTP/1.1\r\n{host}{host}\r\n", 400),
+            "both lengths": (f"POST /tokenize HTTP/1.1\r\n{host}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+            "both lengths, the other way": (f"POST /tokenize HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400),
+            "negative length": (f"POST /tokenize HTTP/1.1\r\n{host}Content-Length: -1\r\n\r\n", 400),
+            "two lengths": (f"POST /tokenize HTTP/1.1\r\n{host}Content-Length: 1\r\nContent-Length: 2\r\n\r\na", 400),
+            "huge length": (f"POST /tokenize HTTP/1.1\r\n{host}Content-Length: 99999999999\r\n\r\n", 413),
+            "bad chunk": (f"POST /tokenize HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n-2\r\n\r\n", 400),
+            "gzip": (f"POST /tokenize HTTP/1.1\r\n{host}Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\na", 415),
+            "many fields": (f"GET /health HTTP/1.1\r\n{host}" + "".join(f"a{i}: b\r\n" for i in range(100)) + "\r\n", 431),
+            "very many fields": (f"GET /health HTTP/1.1\r\n{host}" + "".join(f"a{i}: b\r\n" for i in range(10000)) + "\r\n", 431),
+            "a large field": (f"GET /health HTTP/1.1\r\n{host}a: {'b' * 33000}\r\n\r\n", 431),
+            "a huge field": (f"GET /health HTTP/1.1\r\n{host}a: {'b' * 1000000}\r\n\r\n", 431),
+            "NUL": (f"GET /health HTTP/1.1\r\n{host}a: \0\r\n\r\n", 400),
+            "TLS": ("\x16\x03\x01\x02\x00\x01\x00", 400),
+            "foreign host": ("GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421),
+            "null origin": (f"GET /health HTTP/1.1\r\n{host}Origin: null\r\n\r\n", 403),
+            "unknown path": (f"GET /../etc/passwd HTTP/1.1\r\n{host}\r\n", 404),
+            "wrong method": (f"GET /tokenize HTTP/1.1\r\n{host}\r\n", 405),
+        }
+        for name, (data, status) in cases.items():
+            with self.subTest(name=name):
+                got = self.server.raw(data.encode("latin-1"))
+                self.assertTrue(got.startswith(f"HTTP/1.1 {status} "), got[:300])
+                self.assertEqual(set(json.loads(got.split("\r\n\r\n", 1)[1])["error"]), {"message", "type", "param", "code"})
+        pipelined = self.server.raw(f"GET /health HTTP/1.1\r\n{host}\r\n".encode() * 3)
+        self.assertEqual(pipelined.count("HTTP/1.1 200 OK"), 3)
+        continued = self.server.raw(f"POST /tokenize HTTP/1.1\r\n{host}Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + b'f\r\n{"content":"a"}\r\n0\r\n\r\n')
+        self.assertIn("HTTP/1.1 100 Continue", continued)
+        self.assertIn('{"tokens":[65]}', continued)
+        injected = self.server.ask("POST", "/v1/chat/completions", self.chat(model="a\r\nid=forged"), {"X-Request-Id": "a b"})
+        self.error(injected, 404)
+        self.assertNotEqual(injected[0].getheader("x-request-id"), "a b")
+        self.assertNotIn("\nid=forged", self.server.said())
+
+    def test_origins(self):
+        head, _ = self.server.ask("GET", "/health", headers={"Origin": f"http://127.0.0.1:{self.server.port}"})
+        self.assertEqual(head.status, 200)
+        self.error(self.server.ask("OPTIONS", "/v1/models", headers={"Origin": "http://other", "Access-Control-Request-Method": "GET"}), 403)
+
+    def leave(self, body, after, path="/v1/chat/completions", reset=True):
+        """Asks, and goes after so many bytes of the answer."""
+        text = json.dumps(body)
+        s = socket.create_connection(("127.0.0.1", self.server.port), PATIENCE)
+        s.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
+        got = b""
+        while len(got) < after:
+            got += s.recv(65536)
+        if reset:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        s.close()
+
+    def test_a_client_that_leaves_frees_its_slots(self):
+        for stream, after in ((True, 2000), (True, 0), (False, 0)):
+            for reset in (True, False):
+                with self.subTest(stream=stream, after=after, reset=reset):
+                    self.leave(self.chat(max_tokens=ENDLESS, stream=stream), after, reset=reset)
+                    if not after:
+                        time.sleep(0.05)
+                    self.wait_for(lambda: self.server.metric("situ_slots_used") == 0 and self.server.metric("situ_requests_running") == 0, seconds=10)
+        self.assertIn("finish=cancelled", self.server.said())
+        self.assertEqual(self.server.ask("POST", "/v1/chat/completions", self.chat())[0].status, 200)
+
+    def test_a_reader_who_does_not_read_stalls_nobody(self):
+        text = json.dumps(self.chat(max_tokens=ENDLESS, stream=True))
+        with socket.create_connection(("127.0.0.1", self.server.port), PATIENCE) as s:
+            s.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
+            self.wait_for(lambda: self.server.metric("situ_requests_running") == 1)
+            self.assertEqual(self.server.ask("POST", "/v1/chat/completions", self.chat())[0].status, 200)
+
+    def test_metrics(self):
+        self.server.ask("POST", "/v1/chat/completions", self.chat())
+        self.wait_for(lambda: self.server.metric("situ_request_seconds_count") > 0)
+        text = self.server.ask("GET", "/metrics")[1]
+        for name in ("situ_requests_total", "situ_requests_running", "situ_requests_waiting", "situ_slots", "situ_slots_used", "situ_prompt_tokens_total", "situ_cached_tokens_total", "situ_answer_tokens_total",
+                     "situ_preemptions_total", "situ_bytes_copied_total", "situ_model_loaded", "situ_time_to_first_token_seconds", "situ_inter_token_seconds", "situ_queue_seconds", "situ_request_seconds",
+                     "situ_prompt_length_tokens", "situ_answer_length_tokens", "process_resident_memory_bytes", "process_open_fds"):
+            self.assertIn(f"# TYPE {name} ", text)
+        self.assertIn('situ_requests_total{model="tiny",route="/v1/chat/completions",status="200"}', text)
+        for line in text.splitlines():
+            self.assertRegex(line, r'^(# (HELP|TYPE) .*|[a-z_]+(\{([a-z_]+="[^"]*",?)+\})? -?[0-9.e+-]+)$')
+
+    def test_descriptions(self):
+        document = self.server.ask("GET", "/openapi.json")[1]
+        self.assertEqual(document["openapi"], "3.1.0")
+        fields = document["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+        self.assertTrue({"messages", "max_tokens", "stream"} <= set(fields))
+        head, page = self.server.ask("GET", "/debug/placement?model=tiny")
+        self.assertEqual((head.status, page[:15]), (200, "<!doctype html>"))
+
+    def test_the_documentation_has_these_limits(self):
+        """With SITU_WRITE_DOCS set it is written."""
+        rows = [f"| `{e['name']}` | {e['default']:,} | {e['least']:,} | {e['most']:,} | {e['what']} |" for e in self.server.ask("GET", "/openapi.json")[1]["info"]["x-limits"]]
+        document = Path(__file__).parent.parent / "docs" / "limits.md"
+        text = document.read_text()
+        head, _, tail = text.partition("<!-- limits -->")
+        made = head + "<!-- limits -->\n" + "\n".join(["| limit | default | least | most | of what, and what happens beyond it |", "|---|---:|---:|---:|---|", *rows]) + "\n<!-- end -->" + tail.partition("<!-- end -->")[2]
+        if os.environ.get("SITU_WRITE_DOCS"):
+            document.write_text(made)
+        self.assertEqual(text if not os.environ.get("SITU_WRITE_DOCS") else made, made)
+
+    def test_slots_as_events(self):
+        connection = self.server.connect()
+        connection.request("GET", "/debug/slots")
+        answer = connection.getresponse()
+        self.assertEqual(answer.getheader("content-type"), "text/event-stream")
+        first = json.loads(answer.readline()[len("data: "):])
+        self.assertEqual((first["models"][0]["name"], set(first)), ("tiny", {"step", "models"}))
+        connection.close()
+
+
+class ProcessTest(ServeCase):
+    """Servers of their own."""
+
+    def ask(self, server, text="Hi", **fields):
+        return server.ask("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": text}], "ignore_eos": True, **fields})
+
+    def test_keys(self):
+        keys = self.folder / "keys"
+        keys.write_text("# ours\nann:secret-1\nsecret-2\n")
+        keys.chmod(0o600)
+        server = Server(self.model, "--port", 0, "--api-key-file", keys, "--cors", "http://page", "--allowed-host", "Box.local", "--log", "json")
+        try:
+            self.assertEqual(server.ask("GET", "/health")[0].status, 200)
+            for path in ("/v1/models", "/metrics", "/debug/slots", "/openapi.json", "/nothing"):
+                self.error(server.ask("GET", path), 401)
+            self.error(server.ask("GET", "/v1/models", headers={"Authorization": "Bearer secret-"}), 401)
+            self.error(server.ask("GET", "/v1/models", headers={"Authorization": "Bearer " + "x" * 20000}), 401)
+            for headers in ({"Authorization": "Bearer secret-1"}, {"X-Api-Key": "secret-2"}, {"authorization": "bearer secret-1", "Host": "box.local:80"}):
+                self.assertEqual(server.ask("GET", "/v1/models", headers=headers)[0].status, 200)
+            page = {"Origin": "http://page"}
+            head, _ = server.ask("OPTIONS", "/v1/models", headers={**page, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"})
+            self.assertEqual((head.status, head.getheader("access-control-allow-origin"), head.getheader("access-control-allow-headers")), (204, "http://page", "authorization"))
+            head, _ = server.ask("GET", "/v1/models", headers={**page, "X-Api-Key": "secret-2"})
+            self.assertEqual((head.status, head.getheader("access-control-allow-origin")), (200, "http://page"))
+            keys.write_text("ann:new\n")
+            server.process.send_signal(signal.SIGHUP)
+            self.wait_for(lambda: server.ask("GET", "/v1/models", headers={"X-Api-Key": "new"})[0].status == 200)
+            self.error(server.ask("GET", "/v1/models", headers={"X-Api-Key": "secret-2"}), 401)
+        finally:
+            self.assertEqual(server.stop(), 0)
+        lines = [json.loads(line) for line in server.said().splitlines()]
+        self.assertIn("ann", {line["key"] for line in lines})
+        self.assertNotIn("secret", server.said())
+        keys.chmod(0o644)
+        self.refused(Run("serve", self.model, "--port", 0, "--api-key-file", keys), "read")
+
+    def begin(self, server, **fields):
+        """An answer that has begun to come."""
+        connection = server.connect()
+        connection.request("POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "stream": True, **fields}))
+        answer = connection.getresponse()
+        answer.readline()
+        return connection, answer
+
+    def test_what_runs_is_answered_before_it_ends(self):
+        server = Server(self.model, "--port", 0, "--window", 50)
+        idle = server.connect()
+        idle.request("GET", "/health")
+        idle.getresponse().read()
+        connection, answer = self.begin(server, max_tokens=3000)
+        server.process.send_signal(signal.SIGTERM)
+        self.assertIn("[DONE]", answer.read().decode())
+        self.assertEqual(server.ended(), 0)
+        self.assertRaises(OSError, server.ask, "GET", "/health")
+
+    def test_what_does_not_end_is_cut(self):
+        server = Server(self.model, "--port", 0, "--window", 50, "--drain", 0)
+        connection, answer = self.begin(server, max_tokens=ENDLESS)
+        server.process.send_signal(signal.SIGINT)
+        text = answer.read().decode()
+        self.assertNotIn("[DONE]", text)
+        self.assertIn("error", json.loads(events(text)[-1]))
+        self.assertEqual(server.ended(), 1)
+
+    def test_a_second_signal_ends_at_once(self):
+        for by, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            server = Server(self.model, "--port", 0, "--window", 50)
+            connection, answer = self.begin(server, max_tokens=ENDLESS)
+            server.process.send_signal(by)
+            self.wait_for(lambda: self.is_closed(server))
+            self.assertEqual(server.stop(by), code)
+
+    def is_closed(self, server):
+        try:
+            socket.create_connection(("127.0.0.1", server.port), PATIENCE).close()
+            return False
+        except ConnectionRefusedError:
+            return True
+
+    def test_listening(self):
+        path = self.folder / "socket"
+        stale = socket.socket(socket.AF_UNIX)
+        stale.bind(str(path))
+        stale.close()
+        server = Server(self.model, "--unix", path)
+        self.assertEqual((server.where, path.stat().st_mode & 0o777), ([f"ready unix:{path}\n"], 0o660))
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(str(path))
+            s.sendall(b"GET /v1/models HTTP/1.1\r\nHost: anything.example\r\nConnection: close\r\n\r\n")
+            self.assertIn("HTTP/1.1 200 OK", s.makefile().read())
+        taken = Run("serve", self.model, "--unix", path)
+        self.assertEqual(taken.code, 1, taken)
+        self.assertEqual(server.stop(), 0)
+        self.assertFalse(path.exists())
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            taken = Run("serve", self.model, "--port", other.getsockname()[1])
+            self.assertEqual((taken.code, taken.out), (1, ""), taken)
+        both = Server(self.model, "--unix", path, "--port", 0, "--context", 64, listeners=2)
+        self.assertEqual(len(both.where), 2)
+        self.error(both.ask("POST", "/v1/completions", {"prompt": "a" * 64, "max_tokens": 1}), 400, code="context_length_exceeded")
+        clipped = both.ask("POST", "/v1/completions", {"prompt": "a" * 60, "max_tokens": 1000, "ignore_eos": True})[1]
+        self.assertEqual(clipped["choices"][0]["finish_reason"], "length")
+        self.assertEqual(both.stop(), 0)
+
+    def test_it_tells_a_service_manager(self):
+        path = self.folder / "notify"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+            s.bind(str(path))
+            s.settimeout(PATIENCE)
+            server = Server(self.model, "--port", 0, NOTIFY_SOCKET=str(path))
+            self.assertEqual(s.recv(100), b"READY=1")
+            self.assertEqual(server.stop(), 0)
+
+    def test_refusals(self):
+        other = self.folder / "other" / "model"
+        shutil.copytree(self.model, other)
+        self.refused(Run("serve", self.model, other, "--port", 0), "--alias", "'model'")
+        self.refused(Run("serve", self.folder / "nothing", "--port", 0), "nothing")
+        self.refused(Run("serve", self.model, "--host", "0.0.0.0", "--port", 0), "--api-key-file")
+        self.refused(Run("serve", "--port", 0), "model")
+        config = self.folder / "bad.toml"
+        for text, word in (("other = 1\n", "other"), ("[limits]\nbody-bytes = 0\n", "body-bytes"), ("[limits]\nnone = 1\n", "none"), ("[x]\na = 1\n", "x.a"), ("port = 99999\n", "port")):
+            config.write_text(text)
+            self.refused(Run("serve", self.model, "--config", config), word)
+
+    def test_a_file_of_options(self):
+        plain = self.folder / "plain"
+        shutil.copytree(self.model, plain)
+        (plain / "tokenizer_config.json").write_text("{}")
+        config = self.folder / "serve.toml"
+        config.write_text(f'port = 1\nqueue = 5\nwindow = 50\ncors = ["http://a", "http://b"]\n[limits]\nbody-bytes = 1000\nheaders = 10\n[models.first]\npath = "{self.model}"\nslots = 700\n[models.second]\npath = "{plain}"\n')
+        server = Server("--config", config, "--port", 0)
+        try:
+            self.assertEqual([m["id"] for m in server.ask("GET", "/v1/models")[1]["data"]], ["first", "model", "second", "plain"])
+            self.assertIn('situ_slots{model="first"} 700\n', server.ask("GET", "/metrics")[1])
+            self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)  # the only one that can
+            self.error(self.ask(server, max_tokens=1, model="second"), 400, code="unsupported_by_model")
+            self.error(server.ask("POST", "/v1/completions", {"prompt": "a"}), 400, param="model")
+            pad = 1000 - len(json.dumps({"content": ""}))
+            self.error(server.ask("POST", "/tokenize", {"content": "a" * pad}), 400, param="model")
+            self.error(server.ask("POST", "/tokenize", {"content": "a" * (pad + 1)}), 413)
+            fields = {f"a{i}": "b" for i in range(8)}
+            self.assertEqual(server.ask("GET", "/health", headers=fields)[0].status, 200)  # with Host and Accept-Encoding
+            self.error(server.ask("GET", "/health", headers={**fields, "a8": "b"}), 431)
+            self.assertEqual(server.ask("GET", "/health", headers={"Origin": "http://b"})[0].status, 200)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_a_full_queue(self):
+        server = Server(self.model, "--port", 0, "--window", 50, "--queue", 1, "--max-running", 1)
+        try:
+            first = self.begin(server, max_tokens=ENDLESS)
+            second = server.connect()
+            second.request("POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": "b"}], "max_tokens": 4, "ignore_eos": True}))
+            self.wait_for(lambda: server.metric("situ_requests_waiting") == 1)
+            self.error(self.ask(server), 503)
+            first[0].close(), first[1].close()
+            self.assertEqual(second.getresponse().status, 200)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_while_it_loads(self):
+        """It takes as long as so many models take."""
+        copies = [self.folder / f"copy{i}" for i in range(20)]
+        for copy in copies:
+            shutil.copytree(self.model, copy)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        server = Server(*copies, "--port", port, ready=False)
+        server.port = port
+        self.wait_for(lambda: not self.is_closed(server))
+        live, ready, call = server.ask("GET", "/health/live"), server.ask("GET", "/health/ready"), self.ask(server, model="copy0")
+        self.assertEqual((live[0].status, ready[0].status, ready[1]), (200, 503, {"status": "loading"}))
+        self.error(call, 503, code="loading")
+        self.assertEqual(server.process.stdout.readline(), f"ready http://127.0.0.1:{port}\n")
+        self.assertEqual(server.ask("GET", "/health/ready")[0].status, 200)
+        self.assertEqual(server.stop(), 0)
+
+    def test_clocks(self):
+        """Heads and bodies that drip, idle connections, and readers that do not read, are ended."""
+        config = self.folder / "clocks.toml"
+        config.write_text("window = 50\n[limits]\nheader-seconds = 1\nbody-seconds = 1\nwrite-seconds = 1\nping-seconds = 1\n")
+        server = Server(self.model, "--port", 0, "--config", config)
+        try:
+            text = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": ENDLESS, "ignore_eos": True, "stream": True})
+            sent = {
+                "nothing": b"",
+                "half a head": b"GET /health HTTP/1.1\r\nHost: a",
+                "idle": b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                "half a body": b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{",
+                "no reader": f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode(),
+            }
+            sockets = {}
+            for name, data in sent.items():
+                s = sockets[name] = socket.socket()
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                s.connect(("127.0.0.1", server.port))
+                s.sendall(data)
+            time.sleep(1.5)
+            for name, s in sockets.items():
+                if name == "no reader":
+                    continue
+                with self.subTest(name=name):
+                    s.settimeout(PATIENCE)
+                    got = b""
+                    while part := s.recv(65536):
+                        got += part
+                    self.assertEqual(got[9:12], {"idle": b"200", "half a body": b"408"}.get(name, b""))
+            self.wait_for(lambda: server.metric("situ_requests_running") == 0)
+            for s in sockets.values():
+                s.close()
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_nothing_is_left_of_clients_that_go(self):
+        server = Server(self.model, "--port", 0, "--window", 50)
+
+        def count(what):
+            return len(os.listdir(f"/proc/{server.process.pid}/{what}"))
+
+        text = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": ENDLESS, "ignore_eos": True, "stream": True})
+        whole = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
+        try:
+            self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)
+            before = count("fd"), count("task")
+            for phase in (0, 10, len(whole) - 3, len(whole)):
+                for how in range(50):
+                    s = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+                    s.sendall(whole[:phase])
+                    if phase == len(whole) and how % 2:
+                        s.recv(100)
+                    if how % 3 == 0:
+                        s.shutdown(socket.SHUT_WR)
+                    elif how % 3 == 1:
+                        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    s.close()
+                self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)
+            self.wait_for(lambda: server.metric("situ_slots_used") == 0 and server.metric("situ_requests_running") == 0)
+            self.wait_for(lambda: (count("fd"), count("task")) <= before)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_few_descriptors(self):
+        server = Server(self.model, "--port", 0)
+        try:
+            resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (64, 64))
+            many = [socket.create_connection(("127.0.0.1", server.port), PATIENCE) for _ in range(100)]
+            for s in many:
+                s.close()
+            self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+
+if __name__ == "__main__":
+    main()
