@@ -17,7 +17,7 @@
 
 #include "cli/inspect_html.h"
 #include "serve/server.h"
-#include "situ/inspect.h"
+#include "situ/tools.h"
 
 namespace situ::cli {
 namespace {
