@@ -83,6 +83,8 @@ class Lines {
     skipping_ = false;
     return line;
   }
+  // Whether next() has one.
+  bool ready() const { return (at_end_ && !ended()) || buffer_.find('\n', looked_at_) != std::string::npos; }
   bool ended() const { return at_end_ && buffer_.empty() && !skipping_; }
   // Reads what there is, waiting for some. Error: it cannot be read.
   Status read_more(const std::string& name) {
@@ -211,6 +213,7 @@ class Batch {
   };
 
   Status take_line(const Lines::Line& line);
+  Status take_lines();
   Status submit(Live& live, bool* room);
   Status harvest();
   Status look_at(Live& live, bool* done);
@@ -378,6 +381,7 @@ Status Batch::harvest() {
 }
 
 Status Batch::wait(bool for_input) {
+  if (for_input && input_.ready()) return Status::ok();
   pollfd waited[] = {{wake_.number(), POLLIN, 0},
                      {interrupt_descriptor(), POLLIN, 0},
                      {for_input ? input_.descriptor() : -1, POLLIN, 0}};
@@ -390,21 +394,38 @@ Status Batch::wait(bool for_input) {
   return waited[2].revents != 0 ? input_.read_more(a_.input) : Status::ok();
 }
 
+// Lines that are there already, as long as there is room for their requests: so that these begin in the same step.
+Status Batch::take_lines() {
+  constexpr std::chrono::milliseconds kTogether{20};
+  const Clock::time_point start = Clock::now();
+  const auto has_room = [&] {
+    int64_t requests = running_;
+    for (const std::unique_ptr<Live>& l : live_)
+      requests += std::ssize(l->asked.requests) - static_cast<int64_t>(l->submitted);
+    return requests < a_.max_running;
+  };
+  while (!input_.ended() && Clock::now() - start < kTogether && !is_interrupted() && has_room()) {
+    if (const std::optional<Lines::Line> line = input_.next()) {
+      SITU_RETURN_IF_ERROR(take_line(*line));
+      continue;
+    }
+    pollfd ready{input_.descriptor(), POLLIN, 0};
+    if (poll(&ready, 1, 0) <= 0) break;
+    SITU_RETURN_IF_ERROR(input_.read_more(a_.input));
+  }
+  return Status::ok();
+}
+
 Status Batch::run() {
   while (!is_interrupted()) {
     SITU_RETURN_IF_ERROR(harvest());
+    SITU_RETURN_IF_ERROR(take_lines());
     bool room = true;
     for (size_t i = 0; i < live_.size() && room; ++i) SITU_RETURN_IF_ERROR(submit(*live_[i], &room));
     SITU_RETURN_IF_ERROR(harvest());
     show_progress(false);
-    const bool wanted = room && running_ < a_.max_running && !input_.ended();
-    if (wanted)
-      if (const std::optional<Lines::Line> line = input_.next()) {
-        SITU_RETURN_IF_ERROR(take_line(*line));
-        continue;
-      }
     if (input_.ended() && live_.empty()) break;
-    SITU_RETURN_IF_ERROR(wait(wanted));
+    SITU_RETURN_IF_ERROR(wait(room && running_ < a_.max_running && !input_.ended()));
   }
   show_progress(true);
   return Status::ok();

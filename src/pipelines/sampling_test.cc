@@ -54,6 +54,47 @@ TEST(ResolveOptions, GreedyUnlessAskedOtherwise) {
   EXPECT_EQ(resolve(penalised)->sampling.repetition_penalty, 1.5f);
 }
 
+TEST(ResolveOptions, DrawsWhereTheFilesSaySo) {
+  const ModelFolder draws = configured(R"({"do_sample": true, "temperature": 0.7, "top_k": 9})"),
+                    greedy = configured(R"({"do_sample": false, "temperature": 0.7})");
+  GenerateOptions o;
+  EXPECT_FALSE(resolve(o, draws)->sampling.sample);
+  o.sample_as_files = true;
+  o.top_p = 0.5;
+  EXPECT_FALSE(resolve(o)->sampling.sample);
+  EXPECT_FALSE(resolve(o, greedy)->sampling.sample);
+  const SamplingOptions drawn = resolve(o, draws)->sampling;
+  EXPECT_TRUE(drawn.sample);
+  EXPECT_EQ(drawn.temperature, 0.7f);
+  EXPECT_EQ(drawn.top_k, 9);
+  EXPECT_EQ(drawn.top_p, 0.5f);
+  EXPECT_FALSE(resolve(o, configured("{}", R"({"do_sample": false})"))->sampling.sample);
+  EXPECT_TRUE(resolve(o, configured("{}", R"({"do_sample": true})"))->sampling.sample);
+  o.beams = 2;
+  EXPECT_FALSE(resolve(o, draws)->sampling.sample);
+  o.beams.reset();
+  o.temperature = 0;
+  EXPECT_FALSE(resolve(o, draws)->sampling.sample);
+}
+
+TEST(ResolveOptions, ChoicesAndScores) {
+  GenerateOptions o;
+  for (const int64_t n : {int64_t{0}, int64_t{-1}, int64_t{257}}) {
+    o.choices = n;
+    EXPECT_NE(resolve(o).status().message().find("choices"), std::string::npos);
+  }
+  o.choices = 2;
+  o.beams = 2;
+  EXPECT_NE(resolve(o).status().message().find("choices"), std::string::npos);
+  o = {};
+  o.max_new_tokens = 0;
+  EXPECT_FALSE(resolve(o).is_ok());
+  o.prompt_logprobs = 0;
+  EXPECT_TRUE(resolve(o).is_ok());
+  o.prompt_logprobs = -1;
+  EXPECT_NE(resolve(o).status().message().find("prompt_logprobs"), std::string::npos);
+}
+
 TEST(ResolveOptions, DefaultsOfTheConfiguration) {
   const ModelFolder folder = configured(
       R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "repetition_penalty": 1.05, "typical_p": 0.9})",

@@ -114,9 +114,11 @@ void read_prompt(BodyReader& r) {
     prompts.push_back(prompt_of_messages(r, *given, &memory));
   else if (!ids)
     prompts = read_prompts(r, usual, *given);
-  const int64_t slots = r.model.facts().slots;
+  const ModelFacts facts = r.model.facts();
+  const int64_t slots = facts.state_bytes_per_token > 0 ? facts.slots : 0;
   for (Prompt& p : prompts) {
-    if (slots > 0 && std::ssize(p.ids) > slots && !r.model.has_encoder())
+    const int64_t tokens = std::ssize(p.ids);
+    if (slots > 0 && tokens > slots && tokens <= facts.context_length && !r.model.has_encoder())
       r.refuse(ids ? "prompt_token_ids" : usual,
                "a prompt of " + std::to_string(p.ids.size()) + " tokens does not fit the state of " +
                    std::to_string(slots) + " tokens",
