@@ -452,7 +452,7 @@ class ProcessTest(ServeCase):
             self.assertEqual((taken.code, taken.out), (1, ""), taken)
         both = Server(self.model, "--unix", path, "--port", 0, "--context", 64, listeners=2)
         self.assertEqual(len(both.where), 2)
-        self.error(both.ask("POST", "/v1/completions", {"prompt": "a" * 64, "max_tokens": 1}), 400, code="context_length_exceeded")
+        self.error(both.ask("POST", "/v1/completions", {"prompt": "a" * 65, "max_tokens": 1}), 400, code="context_length_exceeded")
         clipped = both.ask("POST", "/v1/completions", {"prompt": "a" * 60, "max_tokens": 1000, "ignore_eos": True})[1]
         self.assertEqual(clipped["choices"][0]["finish_reason"], "length")
         self.assertEqual(both.stop(), 0)

@@ -17,7 +17,7 @@
 
 #include "cli/inspect_html.h"
 #include "serve/server.h"
-#include "situ/inspect.h"
+#include "situ/load_options.h"
 
 namespace situ::cli {
 namespace {
