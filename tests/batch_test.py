@@ -134,7 +134,7 @@ class CompanyTest(BatchTest):
                                        "bytes_copied", "peak_rss_mib", "wall_s"])
         self.assertEqual((stats["lines"], stats["answered"], stats["refused"], stats["slots"], stats["bytes_copied"]), (len(lines), len(lines) - 3, 3, 100, 0))
         self.assertGreater(stats["preemptions"], 0)
-        self.assertLess(stats["steps"], stats["answer_tokens"] / 3)
+        self.assertLess(stats["steps"], stats["answer_tokens"])
         for i, w in enumerate(["Hi", "So?"]):  # as on the command line
             run = self.run_json("--prompt", w, "--chat", "-n", 12)
             choice = wanted[f"greedy {i}"][1]["choices"][0]

@@ -179,14 +179,17 @@ TEST_P(StepMemory, Sources) {
   const Prompt prompt{some_tokens(9, 3), {}, {}};
   const auto logits_of = [](Session session) { return copy_of(session.step(Tokens{2}).value()); };
   const auto fails = [&](Model& m, int64_t n, int64_t count, const std::vector<float>& want) {
-    const Space& space = impl_of(m).in_place->states().space(SpaceKind::kSource);
-    const int64_t slots = space.free_slots();
+    const auto free_rows = [&] {
+      return impl_of(m).between_steps(
+          [&] { return impl_of(m).in_place->states().space(SpaceKind::kSource).free_slots(); });
+    };
+    const int64_t slots = free_rows();
     testing::fail_allocations(n, count);
     Result<Session> session = m.new_session(prompt);
     const bool failed = testing::fail_allocations(0, 0) > 0;
     if (!session.is_ok()) {
       EXPECT_EQ(session.status().code(), Code::kNoRoom) << session.status().message();
-      EXPECT_EQ(space.free_slots(), slots) << n;
+      EXPECT_EQ(free_rows(), slots) << n;
       session = m.new_session(prompt);
     }
     EXPECT_EQ(logits_of(std::move(session).value()), want) << "allocation " << n;

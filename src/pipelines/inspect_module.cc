@@ -90,6 +90,11 @@ OrderedJson spaces_json(const InPlaceEngine& e) {
   const std::pair<SpaceKind, const char*> kinds[] = {{SpaceKind::kAppend, "bytes_per_token"},
                                                      {SpaceKind::kSource, "bytes_per_source_row"},
                                                      {SpaceKind::kWhole, "bytes_per_sequence"}};
+  const auto slots_of = [&](SpaceKind kind) {  // of one sequence
+    return kind == SpaceKind::kAppend   ? e.context()
+           : kind == SpaceKind::kSource ? e.encoder()->counted_rows()
+                                        : kWholeSlotsPerSequence;
+  };
   for (const auto& [kind, bytes] : kinds) {
     const StatePool& states = e.states();
     if (states.slot_bytes(kind) == 0) continue;
@@ -98,8 +103,8 @@ OrderedJson spaces_json(const InPlaceEngine& e) {
                                                           : "recurrent"},
                     {"kind", space_name(kind)},
                     {bytes, states.slot_bytes(kind)},
-                    {"slots", states.space(kind).capacity()},
-                    {"bytes", states.slot_bytes(kind) * states.space(kind).capacity()},
+                    {"slots", slots_of(kind)},
+                    {"bytes", states.slot_bytes(kind) * slots_of(kind)},
                     {"writers", users_json(programs, kind, true)},
                     {"readers", users_json(programs, kind, false)}});
   }

@@ -284,7 +284,10 @@ void Scheduler::admit(Lane& lane) {
 bool Scheduler::begin(Lane& lane, const std::shared_ptr<Job>& job) {
   stepping({job.get()});
   job->prompt_begun = Clock::now();
+  const Ledger before = lane.served.ledger();
   const Status begun = or_out_of_memory([&] { return job->decoding->begin(job->figures); });
+  job->figures.encode.computed += static_cast<double>(lane.served.ledger().computed - before.computed);
+  job->figures.encode.copied += static_cast<double>(lane.served.ledger().copied - before.copied);
   stepping({});
   if (begun.code() == Code::kNoRoom && !lane.running.empty()) return false;
   if (!begun.is_ok()) job->decoding->fail(begun);
