@@ -265,7 +265,7 @@ class MemoryTest(PageCase):
         budget = facts["weights"] + facts["computed"] + facts["io"] + facts["arena_bytes"] + 9 * facts["state_bytes_per_token"]
         self.assertEqual(json.loads(Run("inspect", folder, "--json", "--memory", budget).out)["memory"]["slots_in_budget"], 9)
         prompt = ",".join(["5"] * 10)
-        self.refused(Run("run", folder, "--prompt-ids", prompt, "-n", 1, "--memory", budget), "all 9 slots")
+        self.refused(Run("run", folder, "--prompt-ids", prompt, "-n", 1, "--memory", budget), "the state of 9 slots")
 
     def test_as_text(self):
         folder = encoder_decoder(self.folder / "text")
