@@ -12,10 +12,8 @@
 
 namespace situ {
 
-// The model's and the request's.
 struct Ticket::Impl {
   std::shared_ptr<Job> job;
-  const Model::Impl* model;
 };
 
 namespace {
@@ -218,7 +216,7 @@ Result<Ticket> Model::submit(Request request) {
     if (!decoding.is_ok()) return decoding.status();
     Result<std::shared_ptr<Job>> job = impl_->scheduler->submit(std::move(*decoding), treatment_of(request));
     if (!job.is_ok()) return job.status();
-    return Ticket(std::make_shared<Ticket::Impl>(Ticket::Impl{std::move(*job), impl_.get()}));
+    return Ticket(std::make_shared<Ticket::Impl>(Ticket::Impl{std::move(*job)}));
   });
 }
 

@@ -7,6 +7,15 @@
 
 namespace situ {
 
+Result<Strand> open_strand(Served& served, const Opening& opening, Figures& figures) {
+  Strand strand(served);
+  const Clock::time_point start = Clock::now();
+  SITU_RETURN_IF_ERROR(strand.encode(opening.start, &figures.stages));
+  figures.encode_ms += ms_since(start);
+  if (opening.reuse != PrefixReuse::kOff) strand.take_prefix(opening.start.decoder, opening.reuse == PrefixReuse::kAll);
+  return strand;
+}
+
 AnswerDecoding::AnswerDecoding(Served& served, Opening opening, std::vector<AnswerRules> rules, int64_t guesses,
                                bool by_draft)
     : served_(served),
@@ -40,18 +49,15 @@ int64_t AnswerDecoding::tokens_to_begin() const {
 Status AnswerDecoding::begin(Figures& figures) {
   Branch* const b = stem();
   if (!b) return Status::ok();
-  Strand strand(served_);
-  const Clock::time_point start = Clock::now();
-  SITU_RETURN_IF_ERROR(strand.encode(opening_.start, &figures.stages));
-  figures.encode_ms += ms_since(start);
-  if (opening_.reuse != PrefixReuse::kOff) strand.take_prefix(prompt(), opening_.reuse == PrefixReuse::kAll);
+  Result<Strand> strand = open_strand(served_, opening_, figures);
+  if (!strand.is_ok()) return strand.status();
   if (!begun_) {
-    cached_ = strand.length();
+    cached_ = strand->length();
     if (echo_)
       for (Branch& branch : branches_) SITU_RETURN_IF_ERROR(branch.answer.echo(prompt()));
   }
   begun_ = true;
-  b->strand = std::move(strand);
+  b->strand = std::move(*strand);
   return Status::ok();
 }
 

@@ -20,6 +20,10 @@ struct Opening {
   bool may_give_way = true;
 };
 
+// A strand that has the encoders' outputs and the slots of a kept prefix of the prompt. `figures` gets the encoders'
+// time.
+Result<Strand> open_strand(Served& served, const Opening& opening, Figures& figures);
+
 class AnswerDecoding : public Decoding {
  public:
   // One answer for each of `rules`. `guesses`: how many tokens at most, by the draft model or from the text itself.

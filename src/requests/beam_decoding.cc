@@ -26,14 +26,7 @@ int64_t BeamDecoding::tokens_to_begin() const {
   return tokens;
 }
 
-Result<Strand> BeamDecoding::open(Figures& figures) {
-  Strand strand(served_);
-  const Clock::time_point start = Clock::now();
-  SITU_RETURN_IF_ERROR(strand.encode(opening_.start, &figures.stages));
-  figures.encode_ms += ms_since(start);
-  if (opening_.reuse != PrefixReuse::kOff) strand.take_prefix(prompt(), opening_.reuse == PrefixReuse::kAll);
-  return strand;
-}
+Result<Strand> BeamDecoding::open(Figures& figures) { return open_strand(served_, opening_, figures); }
 
 Status BeamDecoding::begin(Figures& figures) {
   Result<Strand> strand = open(figures);

@@ -52,7 +52,6 @@ class Job {
   void finish(Result<Generation> result);
 
  private:
-  enum class Waits { kNobody, kToken, kEnd };
   void tell(bool end);
 
   std::atomic<bool> cancelled_{false};

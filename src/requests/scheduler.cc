@@ -283,7 +283,6 @@ void Scheduler::admit(Lane& lane) {
 // False: there is no room for it as long as others run.
 bool Scheduler::begin(Lane& lane, const std::shared_ptr<Job>& job) {
   stepping({job.get()});
-  job->prompt_begun = Clock::now();
   const Ledger before = lane.served.ledger();
   const Status begun = or_out_of_memory([&] { return job->decoding->begin(job->figures); });
   job->figures.encode.computed += static_cast<double>(lane.served.ledger().computed - before.computed);
