@@ -339,24 +339,25 @@ class ExpertsTest(CliTest):
         for got, (order, expected) in zip(answer["logprobs"], best):
             np.testing.assert_allclose([t["logprob"] for t in got["top"]], expected[:TOP], atol=NEAR)
 
+    def check_placed(self, spec):
+        """Writes the export and compares what it answers in place; returns its folder and the right answer."""
+        w, experts, ids, best = self.choose(spec)
+        folder = self.write(spec, w, experts)
+        placed = self.answer(folder, "--threads", 1)
+        self.compare(placed, ids, best)
+        self.assertEqual(placed["bytes_copied_per_token"], 0)
+        return folder, ids, best
+
     def test_fused(self):
         for spec in MIXTURES:
             with self.subTest(spec.name):
-                w, experts, ids, best = self.choose(spec)
-                folder = self.write(spec, w, experts)
-                placed = self.answer(folder, "--threads", 1)
-                self.compare(placed, ids, best)
-                self.assertEqual(placed["bytes_copied_per_token"], 0)
+                folder, ids, best = self.check_placed(spec)
                 self.compare(self.answer(folder, "--naive", "--threads", 1), ids, best)
 
     def test_plain_operators(self):
         for spec in UNFUSED:
             with self.subTest(spec.name):
-                w, experts, ids, best = self.choose(spec)
-                folder = self.write(spec, w, experts)
-                placed = self.answer(folder, "--threads", 1)
-                self.compare(placed, ids, best)
-                self.assertEqual(placed["bytes_copied_per_token"], 0)
+                folder, _, _ = self.check_placed(spec)
                 described = Run("inspect", folder)
                 self.assertIn("products by expert", described.out, described)
 
