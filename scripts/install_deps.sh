@@ -52,7 +52,7 @@ find_missing() {
   # Debian 12's package `cargo` is 0.66 (Rust 1.63); cargo-web and rustc-web are the newer ones that it keeps for
   # browsers. They take the place of `cargo` and `rustc` if those are installed.
   scripts/find_cargo.sh >/dev/null || missing="$missing cargo-web rustc-web"
-  [ "$wanted" != checks ] || scripts/clang_check.py --find-sanitizing >/dev/null 2>&1 || missing="$missing clang-16 libclang-rt-16-dev"
+  [ "$wanted" != checks ] || scripts/clang_check.py --find-sanitizing >/dev/null 2>&1 || missing="$missing clang-16 libclang-rt-16-dev lld-16"
   [ "$wanted" != checks ] || command -v chromium >/dev/null || missing="$missing chromium" # for the page of inspect --html
   missing=${missing# }
 }

@@ -29,6 +29,9 @@ class Waiting {
   std::atomic<int> slept_{0};  // waits in a row
 };
 
+// A line of the cache: what one thread writes and others spin on has one of its own.
+constexpr size_t kCacheLine = 64;
+
 // Threads meet here between the kernel calls of a job.
 class Barrier {
  public:
@@ -42,8 +45,9 @@ class Barrier {
  private:
   const int threads_;
   Waiting waiting_;
-  std::atomic<int> arrived_{0}, sleeps_{0};
-  std::atomic<unsigned> epoch_{0};
+  std::atomic<int> sleeps_{0};
+  alignas(kCacheLine) std::atomic<int> arrived_{0};
+  alignas(kCacheLine) std::atomic<unsigned> epoch_{0};
 };
 
 // Any thread may call run(); jobs of several threads are run one after the other. In a child of fork() workers begin
@@ -89,9 +93,9 @@ class ThreadPool {
   Barrier barrier_;
   Job job_ = nullptr;
   void* argument_ = nullptr;
-  std::atomic<unsigned> epoch_{0};
-  std::atomic<int> running_{0};
-  std::atomic<bool> stop_{false};
+  alignas(kCacheLine) std::atomic<unsigned> epoch_{0};
+  alignas(kCacheLine) std::atomic<int> running_{0};
+  alignas(kCacheLine) std::atomic<bool> stop_{false};
   std::atomic<const std::atomic<bool>*> interrupt_[2] = {};
   pid_t process_;  // of the workers
   std::vector<ProcessThread> workers_;

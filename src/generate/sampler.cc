@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "generate/bans.h"
+#include "generate/candidates.h"
 #include "generate/greedy.h"
 
 namespace situ {
@@ -42,7 +43,7 @@ void Sampler::force_and_suppress(std::span<float> scores) const {
 // beside the repetition penalty. What is forced may be what a ban before has banned.
 std::span<const float> Sampler::scores(std::span<const float> logits, const AllowedTokens* allowed) {
   const SamplingOptions& o = rules_->options;
-  if (!o.sample && !changes_scores() && !allowed) return logits;
+  if (!changes_scores() && !allowed) return logits;
   scores_.assign(logits.begin(), logits.end());
   add_bias(scores_, o.biases);
   if (o.encoder_repetition_penalty != 1)
@@ -75,16 +76,17 @@ Result<int64_t> Sampler::choose(std::span<const float> logits, const AllowedToke
     if (!(all[static_cast<size_t>(best)] > kBanned)) return nothing_left(allowed != nullptr);
     return best;
   }
+  thread_local Candidates candidates;  // of this call: one list for each thread stays in its cache
   const bool all_ranks = o.top_k == 0 || o.top_k >= static_cast<int64_t>(all.size());
   if (o.top_p < 1 && all_ranks)
-    candidates_.take_top_p(all, o.temperature, o.top_p);
+    candidates.take_top_p(all, o.temperature, o.top_p);
   else
-    candidates_.take(all, o.top_k, o.temperature);
-  if (candidates_.empty()) return nothing_left(allowed != nullptr);
-  if (o.top_p < 1 && !all_ranks) candidates_.keep_top_p(o.top_p);
-  if (o.min_p > 0) candidates_.keep_min_p(o.min_p);
-  if (o.typical_p < 1) candidates_.keep_typical(o.typical_p);
-  return candidates_.draw(o.seed, static_cast<uint64_t>(history_.generated()));
+    candidates.take(all, o.top_k, o.temperature);
+  if (candidates.empty()) return nothing_left(allowed != nullptr);
+  if (o.top_p < 1 && !all_ranks) candidates.keep_top_p(o.top_p);
+  if (o.min_p > 0) candidates.keep_min_p(o.min_p);
+  if (o.typical_p < 1) candidates.keep_typical(o.typical_p);
+  return candidates.draw(o.seed, static_cast<uint64_t>(history_.generated()));
 }
 
 Status Sampler::nothing_left(bool constrained) const {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/status.h"
-#include "generate/candidates.h"
 #include "generate/history.h"
 #include "generate/penalties.h"
 #include "generate/token_rule.h"
@@ -92,7 +91,6 @@ class Sampler {
   std::vector<float> scores_;  // [vocabulary]
   std::span<const float> last_scores_;
   std::vector<float> end_scores_;
-  Candidates candidates_;
 };
 
 }  // namespace situ

@@ -1,6 +1,8 @@
 #include "generate/selection.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <functional>
 #include <limits>
 
@@ -25,9 +27,38 @@ float kth_largest(std::span<const float> scores, size_t k, std::vector<float>& s
   return least;
 }
 
+namespace {
+
+// Of many, those with keys around the one that is looked for, which come first in `ranked` then: keys are counted into
+// equal steps between the least and the largest. `before` grows by the weight of all smaller keys.
+std::span<Ranked> near_mass(std::span<Ranked> ranked, double mass, double& before) {
+  constexpr size_t kSteps = 512;
+  if (ranked.size() < 4 * kSteps) return ranked;
+  double least = std::numeric_limits<double>::infinity(), largest = -least;
+  for (const Ranked& r : ranked)
+    if (std::isfinite(r.key)) least = std::min(least, r.key), largest = std::max(largest, r.key);
+  if (!(largest > least)) return ranked;
+  const double scale = kSteps / (largest - least);
+  const auto step = [&](const Ranked& r) {
+    return static_cast<size_t>(std::clamp((r.key - least) * scale, 0.0, static_cast<double>(kSteps - 1)));
+  };
+  std::array<double, kSteps> weights{};
+  std::array<bool, kSteps> any{};
+  for (const Ranked& r : ranked) weights[step(r)] += r.weight, any[step(r)] = true;
+  size_t found = 0;
+  while (!any[found]) ++found;
+  for (size_t next = found + 1; before + weights[found] < mass && next < kSteps; ++next)
+    if (any[next]) before += weights[found], found = next;
+  const auto end = std::partition(ranked.begin(), ranked.end(), [&](const Ranked& r) { return step(r) == found; });
+  return {ranked.begin(), end};
+}
+
+}  // namespace
+
 Ranked reaching_mass(std::span<Ranked> ranked, double mass) {
   constexpr size_t kSorted = 64;  // so few are sorted as fast as they are halved
   double before = 0;
+  ranked = near_mass(ranked, mass, before);
   while (ranked.size() > kSorted) {
     const size_t half = ranked.size() / 2;
     std::nth_element(ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(half), ranked.end(), ranks_before);

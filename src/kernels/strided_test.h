@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,10 +11,12 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <new>
 #include <numeric>
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ledger.h"
@@ -64,12 +67,58 @@ inline uint16_t bfloat_bits(float x) {
   return static_cast<uint16_t>((u + 0x7fff + ((u >> 16) & 1)) >> 16);
 }
 
+// Bytes behind which lies a page that nobody may touch: who reads or writes past the end is stopped at once, in any
+// build. Regions are used again, since to map one takes longer than most tests take with it.
+class FencedBytes {
+ public:
+  explicit FencedBytes(size_t bytes) : size_(bytes), pages_((bytes + kPage - 1) / kPage) {
+    std::vector<std::byte*>& free = unused()[pages_];
+    if (free.empty()) {
+      void* const all = mmap(nullptr, (pages_ + 1) * kPage, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (all == MAP_FAILED || mprotect(static_cast<std::byte*>(all) + pages_ * kPage, kPage, PROT_NONE) != 0)
+        throw std::bad_alloc();
+      region_ = static_cast<std::byte*>(all);
+    } else {
+      region_ = free.back();
+      free.pop_back();
+    }
+  }
+  ~FencedBytes() {
+    if (region_) unused()[pages_].push_back(region_);
+  }
+  FencedBytes(FencedBytes&& other) noexcept
+      : size_(other.size_), pages_(other.pages_), region_(std::exchange(other.region_, nullptr)) {}
+  FencedBytes& operator=(FencedBytes&& other) noexcept {
+    std::swap(size_, other.size_);
+    std::swap(pages_, other.pages_);
+    std::swap(region_, other.region_);
+    return *this;
+  }
+
+  size_t size() const { return size_; }
+  std::byte* data() const { return region_ + pages_ * kPage - size_; }
+  std::byte* begin() const { return data(); }
+  std::byte* end() const { return data() + size_; }
+  std::byte& operator[](size_t i) const { return data()[i]; }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  static std::map<size_t, std::vector<std::byte*>>& unused() {  // by pages
+    static std::map<size_t, std::vector<std::byte*>> regions;
+    return regions;
+  }
+
+  size_t size_, pages_;
+  std::byte* region_ = nullptr;
+};
+
 // A strided tensor with its own memory. Elements outside of it hold a pattern that check_untouched() expects.
 class StridedTensor {
  public:
   // order: dims from the slowest to the fastest; pad: elements added to each row; start: first element.
   StridedTensor(DType type, std::vector<int64_t> dims, std::vector<int> order = {}, int64_t pad = 0, int64_t start = 0)
-      : element_(dtype_bytes(type)) {
+      : element_(dtype_bytes(type)), bytes_(0) {
     view_.type = type;
     view_.rank = static_cast<int32_t>(dims.size());
     if (order.empty()) {
@@ -83,7 +132,8 @@ class StridedTensor {
       stride *= dims[static_cast<size_t>(order[i])];
       if (i + 1 == dims.size()) stride += pad;
     }
-    bytes_.assign(static_cast<size_t>((stride + start + 8) * element_), std::byte{0xab});
+    bytes_ = FencedBytes(static_cast<size_t>((stride + start + kBehind) * element_));
+    reset();
     view_.data = bytes_.data() + start * element_;
   }
   // Strides chosen at random: order, padding and misalignment.
@@ -221,8 +271,11 @@ class StridedTensor {
     }
   }
 
+  // Elements that are written to by nobody, which untouched_outside() looks at; what reads past these is stopped.
+  static constexpr int64_t kBehind = 2;
+
   int64_t element_;
-  std::vector<std::byte> bytes_;
+  FencedBytes bytes_;
   View view_;
   mutable std::vector<size_t> outside_;  // bytes that are no element of outside_of_
   mutable View outside_of_;
