@@ -9,6 +9,41 @@
 #include "generate/random.h"
 
 namespace situ {
+namespace {
+
+double sum_above(std::span<const float> shares, float least) {
+  constexpr size_t kLanes = 16, kBlock = 64 * kLanes;
+  double sum = 0;
+  for (size_t begin = 0; begin < shares.size(); begin += kBlock) {
+    const std::span<const float> block = shares.subspan(begin, std::min(kBlock, shares.size() - begin));
+    float lanes[kLanes] = {};
+    size_t i = 0;
+    for (; i + kLanes <= block.size(); i += kLanes)
+      for (size_t k = 0; k < kLanes; ++k) lanes[k] += block[i + k] > least ? block[i + k] : 0.0f;
+    for (; i < block.size(); ++i) lanes[0] += block[i] > least ? block[i] : 0.0f;
+    for (const float lane : lanes) sum += lane;
+  }
+  return sum;
+}
+
+// The numbers of these. Blocks that have none are left at once; in the others a branch for each would be guessed wrong.
+void list_above(std::span<const float> shares, float least, std::vector<uint32_t>& numbers) {
+  constexpr size_t kBlock = 64;
+  numbers.resize(shares.size());
+  size_t count = 0;
+  for (size_t begin = 0; begin < shares.size(); begin += kBlock) {
+    const std::span<const float> block = shares.subspan(begin, std::min(kBlock, shares.size() - begin));
+    int some = block.size() < kBlock;
+    if (!some)
+      for (size_t i = 0; i < kBlock; ++i) some |= block[i] > least;
+    if (!some) continue;
+    for (size_t i = 0; i < block.size(); ++i)
+      numbers[count] = static_cast<uint32_t>(begin + i), count += block[i] > least;
+  }
+  numbers.resize(count);
+}
+
+}  // namespace
 
 void Candidates::take(std::span<const float> scores, int64_t top_k, float temperature) {
   constexpr float kLowest = std::numeric_limits<float>::lowest();
@@ -40,24 +75,27 @@ double Candidates::probability(int64_t id) const {
   return 0;
 }
 
-void Candidates::take_top_p(std::span<const float> scores, float temperature, double mass) {
+void Candidates::take_top_p(std::span<const float> scores, int64_t best, float temperature, double mass) {
   thread_local std::vector<float> of_thread;  // what is in it is of this call
-  const size_t best = static_cast<size_t>(argmax(scores)), count = scores.size();
-  const float max = scores[best];
+  const float max = scores[static_cast<size_t>(best)];
   if (!std::isfinite(max)) {
     take(scores, 0, temperature);
     return keep_top_p(mass);
   }
-  of_thread.resize(count);
+  of_thread.resize(scores.size());
   softmax(scores, temperature, of_thread);
-  const float* const shares = of_thread.data();
-  const double one = static_cast<double>(shares[best]);
-  const auto least = static_cast<float>(0.5 * (1 - mass) / static_cast<double>(count));
+  const std::span<const float> shares = of_thread;
+  // Those above a share are enough once they come to `mass`, and to as much as sums may differ: few are, where the
+  // model is sure. All that are not above the least share come to less than the rest together.
+  const auto least = static_cast<float>(0.5 * (1 - mass) / static_cast<double>(scores.size()));
+  float share = std::max(1e-3f, least);
+  while (share > least && sum_above(shares, share) < mass * (1 + 1e-5)) share = std::max(share / 8, least);
+  list_above(shares, share, kept_);
+  const double one = static_cast<double>(shares[static_cast<size_t>(best)]);
   candidates_.clear();
-  for (size_t i = 0; i < count; ++i)
-    if (shares[i] > least)
-      candidates_.push_back({static_cast<int64_t>(i), (scores[i] - max) / temperature,
-                             static_cast<float>(static_cast<double>(shares[i]) / one)});
+  for (const size_t i : kept_)
+    candidates_.push_back({static_cast<int64_t>(i), (scores[i] - max) / temperature,
+                           static_cast<float>(static_cast<double>(shares[i]) / one)});
   keep_mass(mass, 1 / one, 0);
 }
 

@@ -71,15 +71,16 @@ Result<int64_t> Sampler::choose(std::span<const float> logits, const AllowedToke
   SITU_RETURN_IF_ERROR(not_a_number(found.not_a_number));
   const std::span<const float> all = scores(logits, allowed);
   last_scores_ = all;
+  const auto largest = [&] { return all.data() == logits.data() ? found.id : argmax(all); };
   if (!o.sample) {
-    const int64_t best = all.data() == logits.data() ? found.id : argmax(all);
+    const int64_t best = largest();
     if (!(all[static_cast<size_t>(best)] > kBanned)) return nothing_left(allowed != nullptr);
     return best;
   }
   thread_local Candidates candidates;  // of this call: one list for each thread stays in its cache
   const bool all_ranks = o.top_k == 0 || o.top_k >= static_cast<int64_t>(all.size());
   if (o.top_p < 1 && all_ranks)
-    candidates.take_top_p(all, o.temperature, o.top_p);
+    candidates.take_top_p(all, largest(), o.temperature, o.top_p);
   else
     candidates.take(all, o.top_k, o.temperature);
   if (candidates.empty()) return nothing_left(allowed != nullptr);
