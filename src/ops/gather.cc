@@ -204,4 +204,32 @@ Status prepare_scatter_nd(const PrepareContext& c, Prepared* out) {
   return use_kernel(out, &KernelTable::scatter_nd, p);
 }
 
+// past_cache [B, .., N, ..], update [B, .., S, ..] with S on `axis`, write_indices? [B] -> present like the past: rows
+// write_indices .. + S of it are the update's (circular: modulo N). passes/expand_fused.cc writes it out.
+Status infer_tensor_scatter(InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "past_cache"));
+  SITU_RETURN_IF_ERROR(c.need(1, "update"));
+  SITU_RETURN_IF_ERROR(need_same_type(c, 0, 1));
+  const Shape &past = c.input(0).shape, &update = c.input(1).shape;
+  const Result<int> axis = normalize_axis(c.node.attr_int("axis", -2), static_cast<int>(past.size()));
+  if (!axis.is_ok()) return axis.status().with_context(c.node.label());
+  if (*axis == 0) return c.fail("axis 0 is the batch, rows are scattered along another one");
+  if (past.size() != update.size())
+    return c.fail("past_cache " + shape_str(past) + " and update " + shape_str(update) + " should have the same rank");
+  for (size_t i = 0; i < past.size(); ++i) {
+    Dim extent;
+    if (static_cast<int>(i) == *axis) continue;
+    SITU_RETURN_IF_ERROR(require_equal(c, "update " + shape_str(update) + " of past_cache " + shape_str(past),
+                                       update[i], past[i], &extent));
+  }
+  const std::string mode = c.node.attr_string("mode", "linear");
+  if (mode != "linear" && mode != "circular") return c.fail("mode '" + mode + "' is not linear or circular");
+  if (c.has(2)) {
+    SITU_RETURN_IF_ERROR(c.need(2, "write_indices"));
+    if (c.input(2).shape.size() != 1)
+      return c.fail("write_indices " + shape_str(c.input(2).shape) + " should be [batch]");
+  }
+  return emit(c, 0, c.input(0).type, past);
+}
+
 }  // namespace situ

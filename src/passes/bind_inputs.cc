@@ -78,6 +78,7 @@ class Binder {
       for (ValueId v : graph_.inputs) SITU_RETURN_IF_ERROR(bind_source(v));
     find_used();
     users_ = graph_.users();
+    for (ValueId v : graph_.inputs) bind_places(v);
     for (ValueId v : graph_.inputs) {
       growth_[v] = growth_axis(v);
       if (is_handed_on(v)) handed_on_.insert(v);
@@ -288,6 +289,12 @@ class Binder {
       *keep = false;
       return make_ones(v, {Dim(1), past() + tokens()});
     }
+    bool is_place = false;
+    SITU_RETURN_IF_ERROR(bind_place(v, &is_place));
+    if (is_place) {
+      *keep = context_.binding.inputs.count(v) != 0;
+      return Status::ok();
+    }
     const bool is_positions =
         context_.names.position_ids.empty() ? names_positions(name) : name == context_.names.position_ids;
     if (is_positions && is_integer(info.type) && !info.shape.empty()) return bind_positions(v);
@@ -351,6 +358,86 @@ class Binder {
     *is_mask = fits;
     if (fits) context_.binding.mask = {v, told, info.shape[0] != Dim(1)};
     return Status::ok();
+  }
+
+  // -- caches of a fixed size, which steps write into
+
+  // A symbol for the places of such a cache: as many as the context has tokens.
+  void bind_places(ValueId v) {
+    const Shape& shape = graph_.values[v].info.shape;
+    int found = -1;
+    for (size_t i = 1; i < shape.size(); ++i) {
+      if (shape[i].is_const()) continue;
+      if (found >= 0) return;
+      found = static_cast<int>(i);
+    }
+    std::vector<int> axes(shape.size());
+    std::iota(axes.begin(), axes.end(), 0);
+    if (found < 0 || shape.size() < 3 || axis_of_user(v, axes, shape, kMostSteps) >= 0) return;
+    const std::string suffix = state_suffix(graph_.values[v].name);
+    const bool same = !suffix.empty() && std::any_of(graph_.outputs.begin(), graph_.outputs.end(), [&](ValueId out) {
+      return state_suffix(graph_.values[out].name) == suffix && graph_.values[out].info.shape == shape;
+    });
+    if (same || is_scattered_into(v))
+      replace_symbol(Dim(shape[static_cast<size_t>(found)]), Dim(context_.context_length));
+  }
+  bool is_scattered_into(ValueId v) const {
+    return reaches(v, {"Identity", "Cast", "Transpose", "Unsqueeze", "Squeeze", "Reshape"},
+                   [](const Node& n, int operand) {
+                     return operand == 0 && (n.is("TensorScatter") || n.is("ScatterND") || n.is("ScatterElements"));
+                   });
+  }
+  // Whether `v`, by operators of these names, becomes an operand that is meant.
+  template <typename Meant>
+  bool reaches(ValueId v, const std::set<std::string>& through, Meant meant) const {
+    std::set<ValueId> seen{v};
+    for (std::vector<ValueId> open{v}; !open.empty();) {
+      const ValueId x = open.back();
+      open.pop_back();
+      for (const auto& [user, operand] : users_[x]) {
+        if (user < 0) continue;
+        const Node& n = graph_.nodes[static_cast<size_t>(user)];
+        if (meant(n, operand)) return true;
+        if (!n.domain.empty() || !through.count(n.op)) continue;
+        for (ValueId y : n.out)
+          if (y != kNoValue && seen.insert(y).second) open.push_back(y);
+      }
+    }
+    return false;
+  }
+
+  // What a host says of such a cache, told by who reads it: the place of a step's first row, how many rows there are
+  // behind a step, or the place of each row.
+  Status bind_place(ValueId v, bool* is_place) {
+    const ValueInfo& info = graph_.values[v].info;
+    if (!is_integer(info.type) || !info.ranked) return Status::ok();
+    static const std::set<std::string> kMoves{"Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape",
+                                              "Expand",   "Min",  "Clip",      "Mod",     "Flatten"},
+        kSums{"Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Min",      "Clip",
+              "Mod",      "Add",  "Concat",    "Range",   "Flatten", "Where",  "Transpose"};
+    const auto is_index = [](const Node& n, int operand) {
+      return operand == 1 && (n.is("ScatterND") || n.is("ScatterElements") || n.is("Scatter"));
+    };
+    const bool batch = info.shape.size() == 1 && !info.shape[0].is_const() && info.shape[0] != tokens();
+    const bool one = info.shape.empty() || batch || (info.shape.size() == 1 && info.shape[0] == Dim(1));
+    const bool counts =
+        one && reaches(v, kMoves, [](const Node& n, int operand) { return operand == 6 && n.is("Attention"); });
+    const bool begins =
+        one && !counts &&
+        (reaches(v, kMoves, [](const Node& n, int operand) { return operand == 2 && n.is("TensorScatter"); }) ||
+         reaches(v, kSums, [&](const Node& n, int operand) { return is_index(n, operand) || n.is("Equal"); }));
+    if (counts || begins) {
+      *is_place = true;
+      if (batch) graph_.values[v].info.shape = {Dim(1)};
+      graph_.values[v].info.content = Shape{counts ? past() + tokens() : past()};
+      context_.told_by_use.push_back(v);
+      return Status::ok();
+    }
+    const bool row = !info.shape.empty() && info.shape.size() <= 2 && info.shape.back() == tokens();
+    if (!row || names_token_types(graph_.values[v].name) || !reaches(v, kSums, is_index)) return Status::ok();
+    *is_place = true;
+    if (!names_positions(graph_.values[v].name)) context_.told_by_use.push_back(v);
+    return bind_positions(v);
   }
 
   // [tokens], [1, tokens], or three or four rows of those (M-RoPE), which are equal for text.

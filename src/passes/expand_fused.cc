@@ -2,6 +2,7 @@
 // Concat of past and new rows, and attention. What follows then needs one mechanism for all exporters.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "passes/builder.h"
 #include "passes/expand_einsum.h"
@@ -74,6 +75,7 @@ class Expander {
                                       {"com.microsoft", "FusedMatMul", 2},
                                       {"com.microsoft", "FusedGemm", 2},
                                       {"", "Attention", 3},
+                                      {"", "TensorScatter", 2},
                                       {"", "RotaryEmbedding", 3},
                                       {"", "InstanceNormalization", 3},
                                       {"", "Einsum", 1},
@@ -118,6 +120,7 @@ class Expander {
     }
     if (n.domain.empty()) {
       if (n.op == "Attention") return attention(n);
+      if (n.op == "TensorScatter") return tensor_scatter(n);
       if (n.op == "RotaryEmbedding") return rotary_embedding(n, 1, 2, 3);
       if (n.op == "Einsum") return expand_einsum(graph_, builder_, n);
       if (n.op == "InstanceNormalization") return instance_norm(n);
@@ -402,25 +405,110 @@ class Expander {
     return Status::ok();
   }
 
-  // ai.onnx.Attention, opset 23 (with or without past).
-  Status attention(const Node& n) {
-    if (n.has_input(6)) return fail(n, "operand nonpad_kv_seqlen (static cache) is not supported yet");
+  // The extent of an axis, a scalar.
+  ValueId extent(ValueId x, int64_t axis) {
+    const ValueId list = builder_.op("Shape", {x});
+    builder_.last().set_int("start", axis);
+    builder_.last().set_int("end", axis + 1);
+    return builder_.op("Squeeze", {list, builder_.constant_i64({0})});
+  }
+  // 0 .. count - 1 [count]
+  ValueId counted(ValueId count) {
+    const ValueId zero = graph_.add_constant(current_->name + "/zero", Tensor::scalar_i64(0)),
+                  one = graph_.add_constant(current_->name + "/one", Tensor::scalar_i64(1));
+    return builder_.op("Range", {zero, count, one});
+  }
+  Status check_one_sequence(const Node& n, ValueId v, const char* name) const {
+    if (shape(v).size() == 1 && shape(v)[0] == Dim(1)) return Status::ok();
+    return fail(n, std::string(name) + " " + shape_str(shape(v), &graph_.symbol_names()) +
+                       " should be [batch], of one sequence");
+  }
+
+  // ai.onnx.TensorScatter:
+  //   ScatterND(past, w + (0 .. S - 1), update) on the axis of the rows, which is moved to the front and back
+  Status tensor_scatter(const Node& n) {
+    const int64_t rank = static_cast<int64_t>(shape(n.in[0]).size()), given = n.attr_int("axis", -2),
+                  axis = given < 0 ? given + rank : given;
+    if (shape(n.in[0])[0] != Dim(1))
+      return fail(n, "past_cache " + shape_str(shape(n.in[0]), &graph_.symbol_names()) + " is of several sequences");
+    std::vector<int64_t> front{axis}, back(static_cast<size_t>(rank));
+    for (int64_t i = 0; i < rank; ++i)
+      if (i != axis) front.push_back(i);
+    for (int64_t i = 0; i < rank; ++i) back[static_cast<size_t>(front[static_cast<size_t>(i)])] = i;
+    ValueId place = counted(extent(n.in[1], axis));
+    if (n.has_input(2)) {
+      SITU_RETURN_IF_ERROR(check_one_sequence(n, n.in[2], "write_indices"));
+      place = builder_.op("Add", {place, builder_.cast(n.in[2], DType::kI64)});
+    }
+    if (n.attr_string("mode", "linear") == "circular") place = builder_.op("Mod", {place, extent(n.in[0], axis)});
+    place = builder_.op("Unsqueeze", {place, builder_.constant_i64({1})});
+    const ValueId past = builder_.transpose(n.in[0], front), update = builder_.transpose(n.in[1], front);
+    builder_.transpose(builder_.op("ScatterND", {past, place, update}), back, n.out[0]);
+    return Status::ok();
+  }
+
+  // Of ai.onnx.Attention 24: of the keys, as many as nonpad_kv_seqlen says are attended to, and the queries are the
+  // last of these. `mask`: what hides more of them, of bool or added.
+  //   j < n and, where causal, j <= i + n - S
+  Status hide_padding(const Node& n, const Dim& keys, bool causal, ValueId* mask) {
+    SITU_RETURN_IF_ERROR(check_one_sequence(n, n.in[6], "nonpad_kv_seqlen"));
     const bool flat = shape(n.in[0]).size() == 3;
+    const int64_t row_axis = flat ? 1 : 2;
+    if (*mask != kNoValue) {
+      const Shape given = shape(*mask);
+      if (given.empty() || (given.back() != keys && given.back() != Dim(1)))
+        return fail(n, "attn_mask " + shape_str(given, &graph_.symbol_names()) + " has not a column for each of " +
+                           keys.str(&graph_.symbol_names()) + " keys");
+    }
+    const ValueId length = builder_.cast(n.in[6], DType::kI64), columns = counted(extent(n.in[1], row_axis));
+    ValueId shown = builder_.op("Less", {columns, length});
+    if (causal) {
+      const ValueId queries = extent(n.in[0], row_axis), rows = counted(queries),
+                    first = builder_.op("Sub", {length, queries});
+      const ValueId own = builder_.op("Unsqueeze", {builder_.op("Add", {rows, first}), builder_.constant_i64({1})});
+      shown = builder_.op("And", {shown, builder_.op("LessOrEqual", {columns, own})});
+    } else {
+      shown = builder_.op("Unsqueeze", {shown, builder_.constant_i64({0})});
+    }
+    if (*mask == kNoValue) {
+      *mask = shown;
+    } else if (graph_.values[*mask].info.type == DType::kBool) {
+      *mask = builder_.op("And", {*mask, shown});
+    } else {
+      Tensor hidden = Tensor::allocate(DType::kF32, {});
+      *hidden.view().as<float>() = -std::numeric_limits<float>::infinity();
+      ValueId low = graph_.add_constant(n.name + "/hidden", hidden);
+      if (const DType type = graph_.values[*mask].info.type; type != DType::kF32) low = builder_.cast(low, type);
+      *mask = builder_.op("Where", {shown, *mask, low});
+    }
+    return Status::ok();
+  }
+
+  // ai.onnx.Attention, opset 23 (with or without past) and 24 (also of a static cache).
+  Status attention(const Node& n) {
+    const bool flat = shape(n.in[0]).size() == 3, padded = n.has_input(6);
     const Shape y_shape = shape(n.out[0]);
-    ValueId q = n.in[0], k = n.in[1], v = n.in[2];
+    ValueId q = n.in[0], k = n.in[1], v = n.in[2], mask = operand(n, 3);
     const int64_t heads = heads_ = n.attr_int("q_num_heads", 0);
     kv_heads_ = n.attr_int("kv_num_heads", 0);
     const Dim size = flat ? dim_div(shape(q)[2], Dim(heads)) : shape(q)[3];
     if (!size.is_const()) return fail(n, "head size " + size.str() + " is not known");
     head_size_ = size.value();
-    // Query i sees keys up to i + the length of past_key, as the operator is defined; without one new tokens would see
-    // the first keys.
     const Dim queries = shape(q)[flat ? 1 : 2], keys = shape(k)[flat ? 1 : 2];
-    if (n.attr_int("is_causal", 0) != 0 && !n.has_input(4) && !(queries == keys))
-      return fail(
-          n, "is_causal without past_key on " + keys.str() + " keys for " + queries.str() +
-                 " queries hides all keys but the first ones: the past belongs in past_key, or the mask in attn_mask");
-    if (n.attr_int("is_causal", 0) != 0) SITU_RETURN_IF_ERROR(check_own_keys(n, queries, keys));
+    const bool causal = n.attr_int("is_causal", 0) != 0;
+    if (padded) {
+      if (n.has_input(4) || n.has_input(5)) return fail(n, "past_key and nonpad_kv_seqlen exclude each other");
+      SITU_RETURN_IF_ERROR(hide_padding(n, keys, causal, &mask));
+    } else if (causal) {
+      // Query i sees keys up to i + the length of past_key, as the operator is defined; without one new tokens would
+      // see the first keys.
+      if (!n.has_input(4) && !(queries == keys))
+        return fail(
+            n,
+            "is_causal without past_key on " + keys.str() + " keys for " + queries.str() +
+                " queries hides all keys but the first ones: the past belongs in past_key, or the mask in attn_mask");
+      SITU_RETURN_IF_ERROR(check_own_keys(n, queries, keys));
+    }
     if (flat) {
       const Dim v_size = dim_div(shape(v)[2], Dim(kv_heads_));
       q = builder_.split_heads(q, heads, head_size_);
@@ -432,8 +520,8 @@ class Expander {
     AttentionSpec spec;
     spec.scale = n.attr_float("scale", 0);
     spec.softcap = n.attr_float("softcap", 0);
-    spec.causal = n.attr_int("is_causal", 0) != 0;
-    const ValueId y = attend(q, k, v, operand(n, 3), kNoValue, spec);
+    spec.causal = causal && !padded;
+    const ValueId y = attend(q, k, v, mask, kNoValue, spec);
     if (flat)
       builder_.merge_heads(y, y_shape[2].value(), n.out[0]);
     else

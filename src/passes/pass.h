@@ -76,6 +76,9 @@ struct Binding {
   // Lengths at which tables become other ones for all tokens of a sequence (passes/find_switches.cc), ascending: one
   // with so many tokens, and with more, has others than a shorter one.
   std::vector<int64_t> switches;
+  // Literally: the fewest places of a cache that steps write into in a circle: a step of several tokens must not reach
+  // its own first one. 0: there is none.
+  int64_t circle = 0;
 };
 
 // What recognition found, for `situ inspect`: (kind, node or value, details).
@@ -132,6 +135,8 @@ struct PassContext {
   std::function<void(Node&)> before_infer;
   // Contexts, shorter than this one, that the graph may hold, and what would bound them: for who compiles again.
   std::map<int64_t, std::string> holds = {};
+  // Set by bind_inputs: inputs whose number only their readers tell (the place of a cache that a step writes to).
+  std::vector<ValueId> told_by_use = {};
   int64_t lifted = 0;  // set by lift_extents: tokens of the file's steps, whose extents were numbers; 0: they were not
   // A step that subgraphs are probed at: S, P and T = P + S all differ where the phase lets them.
   int64_t probe_tokens() const { return phase == Phase::kDecode ? 1 : 2; }
@@ -169,6 +174,7 @@ Status choose_experts(PassContext&);       // experts that compute every row: th
 Status fold_extents(PassContext&);         // of an encoder: Shape of what has known extents
 Status check_mask(PassContext&);           // ones in the attention mask hide nothing, and a zero hides a key
 Status unstack_states(PassContext&);       // states stacked in one tensor: each of its own
+Status lift_caches(PassContext&);          // caches of a fixed size, written at positions: rows are appended
 Status find_states(PassContext&);          // past / present pairs from what the outputs are made of
 Status find_logits(PassContext&);          // the output as wide as the table that token ids index
 Status find_switches(PassContext&);        // tables that follow the length of the whole: a long rope's factors

@@ -25,6 +25,7 @@ const std::vector<Pass>& pass_list() {
       {"fold_extents", fold_extents, PassUse::kPlaced},
       {"check_mask", check_mask, PassUse::kAlways},
       {"unstack_states", unstack_states, PassUse::kAlways},
+      {"lift_caches", lift_caches, PassUse::kAlways},
       {"find_states", find_states, PassUse::kAlways},
       {"find_logits", find_logits, PassUse::kAlways},
       {"find_switches", find_switches, PassUse::kAlways},

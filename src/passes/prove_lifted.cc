@@ -9,6 +9,7 @@
 #include "passes/mask.h"
 #include "passes/node_key.h"
 #include "passes/probe.h"
+#include "passes/value_classes.h"
 
 namespace situ {
 namespace {
@@ -17,31 +18,6 @@ constexpr int kMaxConeNodes = 64;
 constexpr int64_t kMostElements = 1 << 24;  // of masks that are looked at, for all lengths together
 constexpr int64_t kFewLengths = 24;
 constexpr float kScores = 8;  // random scores are below
-
-// Equal numbers for values that the same operators make of the same constants and inputs.
-class Classes {
- public:
-  explicit Classes(const Graph& graph) : class_(graph.values.size(), -1) {
-    for (size_t v = 0; v < graph.values.size(); ++v) {
-      const Value& value = graph.values[v];
-      if (value.producer >= 0 && !value.constant.present()) continue;
-      const std::string numbers = numbers_key(value);
-      class_[v] = number(numbers.empty() ? "#" + std::to_string(v) : numbers);
-    }
-    for (const Node& n : graph.nodes) {
-      const std::string key = node_key(n, [&](ValueId v) { return std::to_string(of(v)); });
-      for (size_t o = 0; o < n.out.size(); ++o)
-        if (n.has_output(o)) class_[n.out[o]] = number(key + ":" + std::to_string(o));
-    }
-  }
-  int of(ValueId v) const { return v == kNoValue ? -1 : class_[v]; }
-
- private:
-  int number(const std::string& key) { return known_.try_emplace(key, static_cast<int>(known_.size())).first->second; }
-
-  std::vector<int> class_;
-  std::map<std::string, int> known_;
-};
 
 // One step: n ones in the mask; the graph without fixed extents has the n - past last ones as its new tokens.
 struct Step {
@@ -400,7 +376,7 @@ class Proof {
   Evaluator& evaluator_;
   const Binding binding_;
   Prober in_fixed_, in_lifted_;
-  const Classes classes_;
+  const ValueClasses classes_;
   std::vector<std::pair<ValueId, const Node*>> roots_;  // known values, and who reads them
   std::vector<const Node*> attentions_, parts_;
   Step step_;

@@ -234,8 +234,13 @@ Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> token
   }
   if (!first_ && !one_token_) {
     sequence.media.match(sequence.length, tokens);
-    if (sequence.media.empty()) return run(decode_, sequence, tokens);
+    if (sequence.media.empty() && decode_.binding.circle == 0) return run(decode_, sequence, tokens);
     NaiveSequence next = sequence;
+    if (sequence.media.empty()) {
+      SITU_RETURN_IF_ERROR(feed_circle(next, tokens));
+      sequence = std::move(next);
+      return Status::ok();
+    }
     // In parts the graph would have the tables of shorter sequences.
     if (switches_.any() && next.media.border(next.length) < static_cast<int64_t>(tokens.size())) {
       Result<Tensor> rows = embeddings_of(next, tokens);
@@ -258,6 +263,18 @@ Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> token
   NaiveSequence next = sequence;
   for (const int64_t& token : tokens) SITU_RETURN_IF_ERROR(run(decode_, next, {&token, 1}));
   sequence = std::move(next);
+  return Status::ok();
+}
+
+// As many tokens at once as there are places behind the last one, then one by one: the rows of a step must not be
+// written over each other.
+Status NaiveEngine::feed_circle(NaiveSequence& sequence, std::span<const int64_t> tokens) {
+  while (!tokens.empty()) {
+    const int64_t room = std::max<int64_t>(1, decode_.binding.circle - sequence.length);
+    const auto count = std::min(tokens.size(), static_cast<size_t>(room));
+    SITU_RETURN_IF_ERROR(run(decode_, sequence, tokens.first(count)));
+    tokens = tokens.subspan(count);
+  }
   return Status::ok();
 }
 
