@@ -70,6 +70,29 @@ const Kind kKinds[] = {
        m.recurrence_of_one_token();
      },
      true},
+    {"fused_convolution",
+     [](test::RecurrentModel& m) {
+       m.convolution_with_state(false);
+       m.attention();
+       m.convolution_with_state(false, 2);
+       m.convolution_with_state(false, 1, true);
+     },
+     false},
+    {"linear_attention",
+     [](test::RecurrentModel& m) {
+       m.linear_attention("gated_delta", false);
+       m.attention();
+       m.linear_attention("gated", false, 2 * test::RecurrentModel::kHeads);
+       m.linear_attention("delta", false);
+     },
+     true},
+    {"onnx_27",
+     [](test::RecurrentModel& m) {
+       m.convolution_with_state(true);
+       m.linear_attention("linear", true);
+       m.attention();
+     },
+     true},
     {"both",
      [](test::RecurrentModel& m) {
        m.convolution();
