@@ -157,6 +157,16 @@ class Appender {
     return last && (!n.has_input(4) || (step && (*step)[0] == Dim(1))) ? n.out[0] : kNoValue;
   }
 
+  // A constant, or a view of one.
+  bool fixed(ValueId v) const {
+    while (!graph_.values[v].constant.present()) {
+      const Node* n = graph_.producer(v);
+      if (!n || !n->def || n->def->placement != Placement::kView || n->in.empty()) return false;
+      v = n->in[0];
+    }
+    return true;
+  }
+
   // Each channel by itself, without padding, of constant weights.
   bool is_causal(const Node& n, ValueId both) const {
     if (!n.is("Conv") || n.in[0] != both || n.in.size() < 2) return false;
@@ -169,7 +179,7 @@ class Appender {
     const std::string pad = n.attr_string("auto_pad", "NOTSET");
     return each("pads", 0) && each("strides", 1) && (pad == "NOTSET" || pad == "VALID") &&
            Dim(n.attr_int("group", 1)) == channels && w.size() == kRank && w[0] == channels && w[1] == Dim(1) &&
-           graph_.values[n.in[1]].constant.present() && (!n.has_input(2) || graph_.values[n.in[2]].constant.present());
+           fixed(n.in[1]) && (!n.has_input(2) || fixed(n.in[2]));
   }
 
   // ReduceSum over all rows of both * w, w [C, K] and constant: the convolution of one token.
@@ -180,8 +190,8 @@ class Appender {
     const Shape &own = info(t.value).shape, &by = info(factors).shape;
     const bool fits = by.size() >= 2 && by.size() <= kRank && by[by.size() - 2] == own[1] && by.back() == own[kAxis] &&
                       (by.size() == 2 || by[0] == Dim(1));
-    if (!fits || !graph_.values[factors].constant.present() || info(factors).type != DType::kF32 ||
-        graph_.is_output(products) || users_[products].size() != 1 || users_[products][0].first < 0)
+    if (!fits || !fixed(factors) || info(factors).type != DType::kF32 || graph_.is_output(products) ||
+        users_[products].size() != 1 || users_[products][0].first < 0)
       return false;
     const Node& sum = node(users_[products][0].first);
     const auto axes = content_of(graph_, sum, 1);

@@ -380,8 +380,9 @@ class Order {
       }
   }
 
-  // All but the last ones, whose logits are wanted.
+  // All but the last ones, whose logits are wanted. A state that a call makes anew is another sequence's in the next.
   bool loses_tokens(const Node& n) const {
+    if (n.is("LinearAttention", "situ")) return false;
     return std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return data(v) && token_axes(shape(v)) > 0; }) &&
            std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) {
              return data(v) && token_axes(shape(v)) == 0 &&
