@@ -149,7 +149,7 @@ Result<Outputs> run_placed(const Compilation& any, const Compilation* decode, co
     if (!slots.is_ok()) return slots.status();
     if (!sequence.contiguous() || slots->length != count) return Status::error("the sequence is no single run");
     Program& program = *programs[decode && count == 1];
-    SITU_RETURN_IF_ERROR(sequence.take_write_slot());
+    SITU_RETURN_IF_ERROR(sequence.take_write_slot(sequence.length()));
     Segment segment = segment_of(sequence, ids, past, slots->first_slot, false);
     segment.runs = sequence.runs().data();
     segment.run_count = static_cast<int>(sequence.runs().size());

@@ -83,6 +83,36 @@ class RecurrentModel {
     mix(convolve(read, kWidth));
   }
 
+  // The same as one operator: CausalConvWithState of com.microsoft, or of ONNX 27.
+  void convolution_with_state(bool onnx, int64_t dilation = 1, bool channels_last = false) {
+    const std::string rows = op("Mul", {linear(x_), linear(x_)});
+    const std::string h = channels_last ? rows : op("Transpose", {rows}, {ints("perm", {0, 2, 1})});
+    const std::string kept = number((kTaps - 1) * dilation);
+    const auto [past, present] =
+        channels_last ? state("conv", {kept, number(kWidth)}) : state("conv", {number(kWidth), kept});
+    std::vector<std::string> attributes{onnx::test::string_attribute("activation", "silu")};
+    if (!onnx) attributes.insert(attributes.end(), {integer("dilation", dilation), integer("ndim", 1)});
+    if (channels_last) attributes.push_back(integer("channels_last", 1));
+    const std::string y = fused("CausalConvWithState", onnx,
+                                {h, weight({kWidth, 1, kTaps}, 0.7), weight({kWidth}, 0.2), past}, present, attributes);
+    if (!channels_last) return mix(y);
+    add(linear(op("Mul", {y, linear(x_)})));
+  }
+
+  // x += LinearAttention of H heads of keys and values, with `queries` heads of queries.
+  void linear_attention(const std::string& rule, bool onnx, int64_t queries = kHeads) {
+    const auto [past, present] = state("recurrent", {number(kHeads), number(kSize), number(kSize)});
+    const std::string q = product(x_, kWidth, queries * kSize, 1.2), k = unit(linear(x_)), v = linear(x_);
+    std::vector<std::string> in{q, k, v, past};
+    const bool decays = rule.starts_with("gated"), delta = rule.ends_with("delta");
+    in.push_back(decays ? op("Neg", {op("Softplus", {product(x_, kWidth, kHeads, 1)})}) : "");
+    if (delta) in.push_back(op("Sigmoid", {product(x_, kWidth, kHeads, 1)}));
+    const std::string y = fused("LinearAttention", onnx, in, present,
+                                {onnx::test::string_attribute("update_rule", rule), integer("q_num_heads", queries),
+                                 integer("kv_num_heads", kHeads)});
+    add(product(y, std::max(queries, kHeads) * kSize, kWidth, 1.2));
+  }
+
   // x += y, where h_t = a_t h_(t-1) + k_t v_t' and y_t = q_t h_t for each head, a_t in (0, 1), h [H, D, E]; for any
   // number of tokens at once: with c_t = log a_1 + .. + log a_t
   //   y = exp(c) q h_0 + (q k' * exp(c_t - c_s), s <= t) v,   h_S = exp(c_S) h_0 + (k exp(c_S - c))' v
@@ -273,7 +303,7 @@ class RecurrentModel {
     else
       product(x_, kWidth, kVocabulary, 1, "logits");
     g_.outputs.push_back(onnx::test::value("logits", DType::kF32, {"batch", "sequence", number(kVocabulary)}));
-    return onnx::test::model(g_.bytes());
+    return onnx::test::model(g_.bytes(), {}, {{"", onnx_27_ ? 27 : 18}, {"com.microsoft", 1}});
   }
 
  private:
@@ -359,6 +389,19 @@ class RecurrentModel {
                       second = op("Add", {op("Mul", {b, cos_}), op("Mul", {a, sin_})});
     return op("Concat", {first, second}, {integer("axis", 3)});
   }
+  // Each head's row of length 1.
+  std::string unit(const std::string& x) {
+    const std::string rows = op("Reshape", {x, i64({0, 0, kHeads, kSize})});
+    return op("Reshape", {op("LpNormalization", {rows}, {integer("axis", -1)}), i64({0, 0, kWidth})});
+  }
+  std::string fused(const std::string& type, bool onnx, const std::vector<std::string>& in, const std::string& present,
+                    const std::vector<std::string>& attributes) {
+    const std::string y = name();
+    onnx_27_ = onnx_27_ || onnx;
+    g_.nodes.push_back(
+        onnx::test::node(type, in, {y, present}, attributes, "/" + type + y, onnx ? "" : "com.microsoft"));
+    return y;
+  }
   void add(const std::string& y) { x_ = op("Tanh", {op("Add", {x_, y})}); }
 
   // x [1, C, rows], from `begin` on.
@@ -394,7 +437,7 @@ class RecurrentModel {
   std::string x_, tokens_, cos_, sin_, column_;
   int count_ = 0, states_ = 0;
   DType rounds_ = DType::kNone;
-  bool by_column_ = false;
+  bool by_column_ = false, onnx_27_ = false;
   std::map<std::string, std::array<std::string, 3>> rounded_;  // bytes, scale and zero point
 };
 

@@ -115,6 +115,12 @@ class Others {
       last.data += 3 * all.strides[2] * 4;
       last.dims[2] = rows;
       time(&KernelTable::causal_conv, "causal_conv", "4 taps", {all, last, short_taps.view}, {out}, nullptr);
+      const LinearAttentionParams linear{16, 16, 16, 1, true, false};
+      const Buffer q(DType::kF32, {1, rows, 2048}), k(DType::kF32, {1, rows, 2048}), v(DType::kF32, {1, rows, 2048}),
+          past(DType::kF32, {1, 16, 128, 128}), gates(DType::kF32, {1, rows, 16}), o(DType::kF32, {1, rows, 2048}),
+          present(DType::kF32, {1, 16, 128, 128});
+      time(&KernelTable::linear_attention, "linear_attention", "16 states of 128 x 128",
+           {q.view, k.view, v.view, past.view, gates.view, gates.view}, {o.view, present.view}, &linear);
       const CumSumParams cumsum{false, false};
       time(&KernelTable::cumsum, "cumsum", "", {mask.view, axis.view}, {positions.view}, &cumsum);
     }

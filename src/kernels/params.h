@@ -308,4 +308,15 @@ struct RotaryParams {
   bool pairs_to_halves = false;
 };
 
+// situ.LinearAttention (kernels/linear_attention.cc has the formula). Heads of q, of k and of v, which the states have.
+// delta: what the state knows of a key is replaced, else added to. columns_first: states are [1, H, V, K].
+struct LinearAttentionParams {
+  int64_t q_heads, k_heads, v_heads;
+  float scale;
+  bool delta;
+  bool columns_first;
+};
+// Numbers of one key of a state, and its factor, in scratch: a thread's has room for so many keys.
+constexpr int64_t kMostLinearKeys = 8192;
+
 }  // namespace situ

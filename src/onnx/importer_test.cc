@@ -224,30 +224,33 @@ TEST(Importer, OperatorsThatDidNotChangeAreReadFromNewerOpsets) {
   GraphText g;
   g.inputs = {kInputX};
   g.outputs = {kOutputY};
-  g.nodes = {node("Relu", {"x"}, {"t"}), node("Range", {"x", "x", "x"}, {"r"}, {}, "range"),
+  g.nodes = {node("Relu", {"x"}, {"t"}), node("Attention", {"x", "x", "x"}, {"r"}, {}, "attention"),
              node("Cast", {"t"}, {"y"}, {int_attribute("to", 1)}, "cast", "com.microsoft")};
   const auto at = [&](int64_t opset) { return model(g.bytes(), {}, {{"", opset}}); };
-  EXPECT_EQ(import_ok(at(26)).graph.nodes[1].opset, 26);
-  expect_refused(at(27), {"Range of opset 27", "changed in 27, 1 node, first 'range'", "opset 24"});
-  g.nodes = {node("Reshape", {"x", "x"}, {"t"}), node("Reshape", {"t", "x"}, {"u"}),
-             node("Celu", {"u"}, {"y"}, {}, "celu")};
+  EXPECT_EQ(import_ok(at(24)).graph.nodes[1].opset, 24);
+  expect_refused(at(27), {"Attention of opset 27", "changed in 25, 1 node, first 'attention'", "opset 24"});
+  // More element types alone are no change, and a Range of integers is what it was.
+  g.nodes = {node("Reshape", {"x", "x"}, {"t"}), node("Range", {"t", "x", "x"}, {"y"})};
+  EXPECT_EQ(import_ok(at(28)).graph.nodes[0].opset, 28);
+  g.nodes = {node("QuantizeLinear", {"x", "x"}, {"t"}), node("QuantizeLinear", {"t", "x"}, {"u"}),
+             node("Mod", {"u", "u"}, {"y"}, {}, "mod")};
   EXPECT_EQ(import_ok(at(24)).graph.nodes[0].opset, 24);
-  expect_refused(at(28), {"Celu of opset 28 (changed in 28, 1 node, first 'celu')",
-                          "Reshape of opset 28 (changed in 25, 2 nodes, first 'Reshape:t')"});
-  // In a branch, as a constant, and in a function, whose opset is its own.
+  expect_refused(at(28), {"Mod of opset 28 (changed in 28, 1 node, first 'mod')",
+                          "QuantizeLinear of opset 28 (changed in 25, 2 nodes, first 'QuantizeLinear:t')"});
+  // In a branch, and in a function, whose opset is its own.
   GraphText branch;
-  branch.nodes = {node("Constant", {}, {"r"}, {int_attribute("value_int", 1)})};
+  branch.nodes = {node("Mod", {"x", "x"}, {"r"})};
   branch.outputs = {bare_value("r")};
   g.nodes = {node("If", {"x"}, {"y"}, {graph_attribute("then_branch", branch.bytes())}, "if")};
-  expect_refused(at(25), {"Constant of opset 25", "If of opset 25"});
+  expect_refused(at(28), {"Mod of opset 28"});
   FunctionText f;
   f.name = "Reshape";
   f.inputs = {"a"};
   f.outputs = {"b"};
-  f.nodes = {node("Flatten", {"a"}, {"b"}, {}, "flatten")};
+  f.nodes = {node("Attention", {"a", "a", "a"}, {"b"}, {}, "attention")};
   f.opsets = {{"", 25}};
   g.nodes = {node("Reshape", {"x"}, {"y"}, {}, "call", "local")};
-  expect_refused(model(g.bytes(), {f}, {{"", 18}, {"local", 1}}), {"Flatten of opset 25", "first 'call/flatten'"});
+  expect_refused(model(g.bytes(), {f}, {{"", 18}, {"local", 1}}), {"Attention of opset 25", "first 'call/attention'"});
   f.opsets = {{"", 29}};
   expect_refused(model(g.bytes(), {f}, {{"", 18}, {"local", 1}}), {"opset 29 of ai.onnx in function 'Reshape'"});
 }

@@ -89,8 +89,10 @@ Status prepare_constant_of_shape(const PrepareContext& c, Prepared* out) {
   return use_kernel(out, &KernelTable::fill, p);
 }
 
-// start, limit, delta (scalars) -> [max(ceil((limit - start) / delta), 0)].
+// start, limit, delta (scalars) -> [max(ceil((limit - start) / delta), 0)]. Of halves it is computed in float.
 Status infer_range(InferContext& c) {
+  if (const int64_t type = c.node.attr_int("stash_type", 1); type != 1)
+    return c.fail("stash_type " + std::to_string(type) + " is not supported, should be 1 (float)");
   const char* const names[] = {"start", "limit", "delta"};
   for (size_t i = 0; i < 3; ++i) {
     SITU_RETURN_IF_ERROR(c.need(i, names[i]));

@@ -74,6 +74,7 @@ std::string advice_for(const std::string& domain, const std::string& op) {
 // Attributes that are 0 or 1. What another number means is told by no specification, and implementations differ.
 bool is_flag(const std::string& attribute) {
   static const std::set<std::string> flags{"allowzero",
+                                           "channels_last",
                                            "do_rotary",
                                            "exclusive",
                                            "interleaved",

@@ -428,5 +428,40 @@ TEST(IntegerMatMul, takes_rows_with_what_belongs_to_them) {
   EXPECT_NE(probe(tensor({1, S, 100}), tensor({100, 40}, DType::kU8)).find("rows [1, S, 100]"), std::string::npos);
 }
 
+TEST(CausalConvWithState, keeps_rows_before_the_new_ones) {
+  const ValueInfo x = tensor({1, 8, S}), w = tensor({8, 1, 4}), past = tensor({1, 8, 6}), none;
+  Probe p("CausalConvWithState", {x, w, none, past}, 1, 2);
+  p.node.domain = "com.microsoft";
+  EXPECT_NE(p.shape().find("past_state should be [1, 8, 3], is [1, 8, 6]"), std::string::npos) << p.shape();
+  p.node.set_int("dilation", 2);
+  EXPECT_EQ(p.shape(0), "[1, 8, S]");
+  EXPECT_EQ(p.shape(1), "[1, 8, 6]");
+  p.node.set_int("ndim", 2);
+  EXPECT_NE(p.shape().find("ndim 2 is not supported"), std::string::npos) << p.shape();
+  Probe last("CausalConvWithState", {tensor({1, S, 8}), w}, 1, 2);
+  last.node.domain = "com.microsoft";
+  last.node.set_int("channels_last", 1);
+  EXPECT_EQ(last.shape(1), "[1, 3, 8]");
+  EXPECT_EQ(Probe("CausalConvWithState", {x, w}, 27, 2).shape(1), "[1, 8, 3]");
+}
+
+TEST(LinearAttention, has_a_state_for_each_head_of_values) {
+  const auto probe = [](const std::string& rule, ValueInfo key, ValueInfo decay, ValueInfo beta) {
+    Probe p("LinearAttention",
+            {tensor({1, S, 32}), std::move(key), tensor({1, S, 24}), {}, std::move(decay), std::move(beta)}, 27, 2);
+    p.node.set_int("q_num_heads", 2);
+    p.node.set_int("kv_num_heads", 4);
+    p.node.set_string("update_rule", rule);
+    return p.shape(0) + " " + p.shape(1);
+  };
+  const ValueInfo k = tensor({1, S, 32}), g = tensor({1, S, 4}), none;
+  EXPECT_EQ(probe("gated_delta", k, g, g), "[1, S, 24] [1, 4, 16, 6]");
+  EXPECT_EQ(probe("gated", tensor({1, S, 64}), tensor({1, S, 64}), none), "[1, S, 24] [1, 4, 16, 6]");
+  EXPECT_NE(probe("gated_delta", k, g, none).find("beta"), std::string::npos);
+  EXPECT_NE(probe("gated", k, tensor({1, S, 5}), none).find("decay [1, S, 5]"), std::string::npos);
+  EXPECT_NE(probe("delta", tensor({1, S, 48}), none, g).find("no multiples"), std::string::npos);
+  EXPECT_NE(probe("rwkv", k, g, g).find("update_rule 'rwkv'"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace situ

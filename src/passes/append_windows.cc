@@ -2,6 +2,7 @@
 // new tokens, and no row is written twice:
 //   both = Concat(past [1, C, W], x [1, C, S]), present = Slice(both, -W ..), y = last S of Conv(both, w [C, 1, K])
 //     ->  present' = Concat(past' [1, C, P], x), y = situ.CausalConv(present', x, w')      W >= K - 1, w' [K, C]
+// With dilations, w' has zeros between the weights. In a graph of single tokens y may be ReduceSum(both * w) too.
 // What a graph leaves out before it convolves makes no difference, be it of the past, of both or of what Conv gives: a
 // cache of K rows, of which Conv reads the last K - 1, is one of K - 1 rows.
 // Rows before the first token are zeros in both. What the host would hand from step to step, and each step would write
@@ -26,10 +27,11 @@ struct Tail {
 
 struct Window {
   StatePair* state = nullptr;
-  ValueId added = kNoValue;   // the rows of the new tokens
-  ValueId both = kNoValue;    // behind all of the past; kNoValue: the graph has no such value
-  ValueId result = kNoValue;  // rows of the new tokens, of what it gives
-  int conv = -1, cut = -1;    // cut: makes the result of what conv gives, where that is more; -1: it is not
+  ValueId added = kNoValue;    // the rows of the new tokens
+  ValueId both = kNoValue;     // behind all of the past; kNoValue: the graph has no such value
+  ValueId result = kNoValue;   // rows of the new tokens, of what it gives
+  int conv = -1, cut = -1;     // cut: makes the result of what conv gives, where that is more; -1: it is not
+  ValueId factors = kNoValue;  // of one token: conv sums the products with these; kNoValue: it is a Conv
   std::vector<Tail> tails;
   std::vector<ValueId> extents;  // known shapes of what changes its shape
 };
@@ -108,6 +110,7 @@ class Appender {
     if (t.value != w->state->present && graph_.is_output(t.value)) return false;
     for (const auto& [user, operand] : users_[t.value]) {
       if (is_extent(user, w)) continue;
+      if (user >= 0 && w->conv < 0 && is_sum_of_products(user, operand, t, w)) continue;
       if (user < 0 || operand != 0) return false;
       const ValueId part = last_of(node(user));
       const Dim before = part == kNoValue ? Dim(-1) : rows(part) - tokens();
@@ -154,6 +157,16 @@ class Appender {
     return last && (!n.has_input(4) || (step && (*step)[0] == Dim(1))) ? n.out[0] : kNoValue;
   }
 
+  // A constant, or a view of one.
+  bool fixed(ValueId v) const {
+    while (!graph_.values[v].constant.present()) {
+      const Node* n = graph_.producer(v);
+      if (!n || !n->def || n->def->placement != Placement::kView || n->in.empty()) return false;
+      v = n->in[0];
+    }
+    return true;
+  }
+
   // Each channel by itself, without padding, of constant weights.
   bool is_causal(const Node& n, ValueId both) const {
     if (!n.is("Conv") || n.in[0] != both || n.in.size() < 2) return false;
@@ -164,16 +177,37 @@ class Appender {
     const Dim& channels = info(both).shape[1];
     const Shape& w = info(n.in[1]).shape;
     const std::string pad = n.attr_string("auto_pad", "NOTSET");
-    return each("pads", 0) && each("strides", 1) && each("dilations", 1) && (pad == "NOTSET" || pad == "VALID") &&
+    return each("pads", 0) && each("strides", 1) && (pad == "NOTSET" || pad == "VALID") &&
            Dim(n.attr_int("group", 1)) == channels && w.size() == kRank && w[0] == channels && w[1] == Dim(1) &&
-           graph_.values[n.in[1]].constant.present() && (!n.has_input(2) || graph_.values[n.in[2]].constant.present());
+           fixed(n.in[1]) && (!n.has_input(2) || fixed(n.in[2]));
+  }
+
+  // ReduceSum over all rows of both * w, w [C, K] and constant: the convolution of one token.
+  bool is_sum_of_products(int user, int operand, const Tail& t, Window* w) const {
+    const Node& product = node(user);
+    if (context_.phase != Phase::kDecode || !product.is("Mul") || product.in[0] == product.in[1]) return false;
+    const ValueId factors = product.in[1 - static_cast<size_t>(operand)], products = product.out[0];
+    const Shape &own = info(t.value).shape, &by = info(factors).shape;
+    const bool fits = by.size() >= 2 && by.size() <= kRank && by[by.size() - 2] == own[1] && by.back() == own[kAxis] &&
+                      (by.size() == 2 || by[0] == Dim(1));
+    if (!fits || !fixed(factors) || info(factors).type != DType::kF32 || graph_.is_output(products) ||
+        users_[products].size() != 1 || users_[products][0].first < 0)
+      return false;
+    const Node& sum = node(users_[products][0].first);
+    const auto axes = content_of(graph_, sum, 1);
+    const std::vector<int64_t> listed = sum.attr_ints("axes");
+    const Dim axis = axes && axes->size() == 1 ? (*axes)[0] : listed.size() == 1 ? Dim(listed[0]) : Dim(0);
+    if (!sum.is("ReduceSum") || (axis != Dim(-1) && axis != Dim(static_cast<int64_t>(kAxis)))) return false;
+    w->conv = users_[products][0].first;
+    w->factors = factors;
+    return true;
   }
 
   // The rows of the new tokens: all that the convolution gives, or the last ones where it reads more than they need.
   bool gives_new_rows(Window* w) const {
     const ValueId y = node(w->conv).out[0];
     w->result = y;
-    if (rows(y) == tokens()) return true;
+    if (w->factors != kNoValue || rows(y) == tokens()) return true;
     if (users_[y].size() != 1 || users_[y][0].first < 0 || graph_.is_output(y)) return false;
     w->cut = users_[y][0].first;
     w->result = last_of(node(w->cut));
@@ -188,6 +222,27 @@ class Appender {
     }
   }
 
+  // [C, 1, K] -> [K, C], or with zeros for the rows that dilations leave out between two weights.
+  ValueId taps_of(const Node& conv) {
+    const Shape taps = info(conv.in[1]).shape;
+    const int64_t channels = taps[0].value(), count = taps[2].value();
+    const std::vector<int64_t> dilations = conv.attr_ints("dilations");
+    const int64_t apart = dilations.empty() ? 1 : dilations[0];
+    ValueId weights = conv.in[1];
+    if (apart > 1 && count > 1) {
+      const Tensor none = Tensor::allocate(DType::kF32, {channels, count, apart - 1});
+      weights = builder_.op("Concat", {builder_.reshape(weights, {channels, count, 1}),
+                                       graph_.add_constant(conv.name + "/left_out", none)});
+      builder_.last().set_int("axis", 2);
+      const int64_t rows = (count - 1) * apart + 1;
+      weights = builder_.op("Slice", {builder_.reshape(weights, {channels, count * apart}), builder_.constant_i64({0}),
+                                      builder_.constant_i64({rows}), builder_.constant_i64({1})});
+    } else {
+      weights = builder_.reshape(weights, {channels, count});
+    }
+    return builder_.transpose(weights, {1, 0});
+  }
+
   void convolve(Window& w) {
     const Node conv = nodes_[static_cast<size_t>(w.conv)];
     builder_.start(conv);
@@ -195,14 +250,20 @@ class Appender {
       w.both = builder_.op("Concat", {w.state->past, w.added});
       builder_.last().set_int("axis", static_cast<int64_t>(kAxis));
     }
-    const Shape taps = info(conv.in[1]).shape;
+    const bool sum = w.factors != kNoValue;
+    const Shape taps = info(sum ? w.factors : conv.in[1]).shape;
     const ValueId weights =
-        builder_.transpose(builder_.reshape(conv.in[1], {taps[0].value(), taps[2].value()}), {1, 0});
+        sum ? builder_.transpose(builder_.reshape(w.factors, {taps[taps.size() - 2].value(), taps.back().value()}),
+                                 {1, 0})
+            : taps_of(conv);
     std::vector<ValueId> in{w.both, w.added, weights};
-    if (conv.has_input(2)) in.push_back(conv.in[2]);
-    builder_.op("CausalConv", std::move(in), w.result, "situ");
+    if (!sum && conv.has_input(2)) in.push_back(conv.in[2]);
+    if (sum && info(w.result).shape.size() < kRank)
+      builder_.reshape(builder_.op("CausalConv", std::move(in), kNoValue, "situ"), {1, -1}, w.result);
+    else
+      builder_.op("CausalConv", std::move(in), w.result, "situ");
     context_.note("short convolution", conv.name,
-                  std::to_string(taps[2].value()) + " tokens of " + taps[0].str() + " channels, of appended rows");
+                  taps.back().str() + " tokens of " + info(w.added).shape[1].str() + " channels, of appended rows");
   }
 
   void append(const Window& w) {

@@ -7,6 +7,7 @@
 #include "passes/builder.h"
 #include "passes/expand_einsum.h"
 #include "passes/expand_pictures.h"
+#include "passes/expand_recurrent.h"
 #include "passes/probe.h"
 
 namespace situ {
@@ -18,6 +19,7 @@ class Expander {
 
   Status run() {
     SITU_RETURN_IF_ERROR(check_lengths());
+    users_ = graph_.users();
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (Node& n : nodes) {
@@ -117,6 +119,7 @@ class Expander {
       if (n.op == "FusedMatMul" && n.attr_int("transBatchA", 0) == 0 && n.attr_int("transBatchB", 0) == 0)
         return fused_matmul(n);
       if (n.op == "FusedGemm") return fused_gemm(n);
+      return expand_recurrent(context_, builder_, users_, n, expanded);
     }
     if (n.domain.empty()) {
       if (n.op == "Attention") return attention(n);
@@ -127,6 +130,8 @@ class Expander {
       if (n.op == "Dropout" && n.has_output(1)) return fail(n, "output mask is read, which is not supported");
       if (n.op == "Concat" && n.in.size() == 1) return variadic(n);
       if ((n.op == "Sum" || n.op == "Max" || n.op == "Min") && n.in.size() != 2) return variadic(n);
+      if (n.op == "CausalConvWithState" || n.op == "LinearAttention")
+        return expand_recurrent(context_, builder_, users_, n, expanded);
       return expand_pictures(graph_, builder_, n, expanded);
     }
     *expanded = false;
@@ -733,6 +738,7 @@ class Expander {
   Graph& graph_;
   std::vector<std::pair<std::string, ValueId>> masks_;  // of fused attention: the node, and what it takes
   Builder builder_;
+  Users users_;  // of the graph as it was
   int64_t head_size_ = 0, heads_ = 0, kv_heads_ = 0;
   const Node* current_ = nullptr;  // that is being expanded
 };

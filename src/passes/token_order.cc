@@ -39,6 +39,9 @@ class Order {
     const auto replaced = std::find_if(binding_.states.begin(), binding_.states.end(), [](const StatePair& s) {
       return s.rule == StateRule::kReplace && s.past != kNoValue;
     });
+    const auto of_one = std::find_if(binding_.states.begin(), binding_.states.end(), [&](const StatePair& s) {
+      return s.rule == StateRule::kReplace && s.past != kNoValue && !takes_turns(s);
+    });
     for (const Node& n : graph_.nodes)
       if (n.is("Softmax")) accept_attention(n);
     for (size_t i = 0; i < graph_.nodes.size() && order.mixing.empty(); ++i)
@@ -50,14 +53,14 @@ class Order {
       }
     if (!order.recurrence.empty()) add_extents(&order.reach);
     order.by_sequence.assign(graph_.nodes.size(), 0);
-    if (replaced != binding_.states.end())
-      order.one_sequence = "state '" + graph_.values[replaced->past].name + "' is of one sequence";
+    if (of_one != binding_.states.end())
+      order.one_sequence = "state '" + graph_.values[of_one->past].name + "' is of one sequence";
     if (first_) order.one_sequence = "the export holds for first steps and for single tokens only";
     if (!order.mixing.empty()) order.one_sequence = "by " + order.mixing + " tokens depend on others";
     for (size_t i = 0; i < graph_.nodes.size() && order.one_sequence.empty(); ++i) {
       const Node& n = graph_.nodes[i];
       const bool known = std::none_of(n.out.begin(), n.out.end(), [&](ValueId v) { return data(v); });
-      order.by_sequence[i] = (known && follows_sequence(n)) || n.is("Attention", "situ") || n.is("CausalConv", "situ");
+      order.by_sequence[i] = (known && follows_sequence(n)) || token_by_token(n);
       if (accepted_.count(static_cast<int>(i)))
         order.one_sequence = "the attention of " + n.label() + " was not recognised";
       else if (!known && loses_tokens(n))
@@ -76,8 +79,8 @@ class Order {
       const bool known = std::none_of(n.out.begin(), n.out.end(), [&](ValueId v) { return data(v); }),
                  accepted = accepted_.count(static_cast<int>(i)) != 0, across = !accepted && mixes(n);
       if (across && order.mixing.empty()) order.mixing = n.label();
-      order.by_sequence[i] = across || accepted || n.is("Attention", "situ") || n.is("CausalConv", "situ") ||
-                             (known ? follows_sequence(n) : reads_of_one_text(n));
+      order.by_sequence[i] =
+          across || accepted || token_by_token(n) || (known ? follows_sequence(n) : reads_of_one_text(n));
       if (order.one_sequence.empty() && !known && loses_tokens(n))
         order.one_sequence = n.label() + " picks tokens of its step";
     }
@@ -85,6 +88,19 @@ class Order {
   }
 
  private:
+  // What is called for one sequence after the other, and takes its tokens in their order.
+  static bool token_by_token(const Node& n) {
+    return n.is("Attention", "situ") || n.is("CausalConv", "situ") || n.is("LinearAttention", "situ");
+  }
+
+  // A state that one such call alone reads and writes: that of a sequence's next tokens is there when they are taken.
+  bool takes_turns(const StatePair& s) const {
+    if (s.present == kNoValue || graph_.values[s.present].producer < 0) return false;
+    const Node& n = graph_.nodes[static_cast<size_t>(graph_.values[s.present].producer)];
+    return n.is("LinearAttention", "situ") && users_[static_cast<size_t>(s.present)].empty() &&
+           users_[static_cast<size_t>(s.past)].size() == 1 && n.has_input(3) && n.in[3] == s.past;
+  }
+
   // Whether data is joined with what is another one for each text: a table of positions, as long as the text.
   bool reads_of_one_text(const Node& n) const {
     return std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) {
@@ -364,8 +380,9 @@ class Order {
       }
   }
 
-  // All but the last ones, whose logits are wanted.
+  // All but the last ones, whose logits are wanted. A state that a call makes anew is another sequence's in the next.
   bool loses_tokens(const Node& n) const {
+    if (n.is("LinearAttention", "situ")) return false;
     return std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return data(v) && token_axes(shape(v)) > 0; }) &&
            std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) {
              return data(v) && token_axes(shape(v)) == 0 &&
@@ -437,7 +454,7 @@ class Order {
       for (ValueId v : n.in)
         if (!by_position(v, integers)) return true;
     if (n.is("Attention", "situ")) return of_tokens(n.in[1]) && (!hides_later(n) || of_step(shape(n.in[1])));
-    if (n.is("CausalConv", "situ")) return false;
+    if (n.is("CausalConv", "situ") || n.is("LinearAttention", "situ")) return false;
     int64_t most = 0;
     for (ValueId v : n.in)
       if (data(v)) most = std::max(most, token_axes(shape(v)));

@@ -170,7 +170,7 @@ void AnswerDecoding::settle() {
   if (opening_.reuse != PrefixReuse::kOff && first->strand.length() >= prompt_tokens())
     first->strand.keep_prefix(std::span(prompt()).first(prompt().size() - 1), false);
   // Whole states are known for a few steps only.
-  if (opening_.reuse == PrefixReuse::kAll && served_.fixed_cuts() && first->strand.length() == prompt_tokens())
+  if (opening_.reuse == PrefixReuse::kAll && served_.whole_states() && first->strand.length() == prompt_tokens())
     first->strand.keep_prefix(prompt(), true);
 }
 

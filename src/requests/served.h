@@ -46,10 +46,17 @@ struct Served {
   int64_t rows() const { return in_place ? in_place->batch() : 1; }
   // Most rows of a prompt in a step; where prompts stay whole they are one piece.
   int64_t chunk() const { return in_place ? in_place->chunk() : context_length; }
-  // Prompts are cut at multiples of chunk() of their own tokens: their sums may follow the cut.
-  bool fixed_cuts() const { return in_place && in_place->has_replaced_states(); }
-  // Most guesses behind the next token of a sequence of `length`.
-  int64_t most_guesses(int64_t length) const { return in_place ? in_place->tokens_alike(length) : 0; }
+  // Recurrent states: of a sequence they are known as they were after few of its steps.
+  bool whole_states() const { return in_place && in_place->has_replaced_states(); }
+  // Prompts are cut at multiples of chunk() of their own tokens: where a graph spells out a recurrence, its sums may
+  // follow the cut.
+  bool fixed_cuts() const { return whole_states() && !together(); }
+  // Most guesses behind the next token of a sequence of `length`. Those that do not hold are a rewind: to where a
+  // recurrent state is kept.
+  int64_t most_guesses(int64_t length) const {
+    const int64_t alike = in_place ? in_place->tokens_alike(length) : 0;
+    return whole_states() ? std::min(alike, kWrittenStates - 1) : alike;
+  }
   PrefixCache* prefixes() const { return in_place ? in_place->prefixes() : nullptr; }
 
   // Refuses ids outside the vocabulary.

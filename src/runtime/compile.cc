@@ -281,6 +281,12 @@ bool steps_by_token(const Binding& decode) {
                      [](const StatePair& s) { return s.rule == StateRule::kReplace; });
 }
 
+// Whether states that were replaced at every step are appended rows by now (append_windows).
+static bool convolves_by_token(const Graph& decode) {
+  return std::any_of(decode.nodes.begin(), decode.nodes.end(),
+                     [](const Node& n) { return n.is("CausalConv", "situ"); });
+}
+
 bool declares_one_token(const Graph& imported, const InputNames& names, const Compiled& compiled) {
   const bool one = std::any_of(imported.inputs.begin(), imported.inputs.end(), [&](ValueId v) {
     const auto bound = compiled.binding.inputs.find(v);
@@ -325,7 +331,8 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
     Result<Compiled> first = Status::error("the export declares steps of one token");
     const bool one = one_token(*decode);
     if (!one) first = compile(prompt, options, packs, use(Phase::kFirst));
-    if (one || (!first.is_ok() && !module.first && steps_by_token(decode->binding))) {
+    const bool by_token = steps_by_token(decode->binding) || convolves_by_token(decode->graph);
+    if (one || (!first.is_ok() && !module.first && by_token)) {
       both.one_token = true;
       both.token = std::move(*decode);
       both.token.order.one_sequence = "the export takes one token at a time";

@@ -528,9 +528,10 @@ Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count, int64_t
   return run;
 }
 
-Status InPlaceEngine::take_state_slot(Sequence& sequence) {
-  Status room = sequence.take_write_slot();
-  while (!room.is_ok() && prefixes_ && prefixes_->drop_oldest()) room = sequence.take_write_slot();
+// Prefixes that nobody uses make room here too. `length`, `again`: Sequence::take_write_slot.
+Status InPlaceEngine::take_state_slot(Sequence& sequence, int64_t length, bool again) {
+  Status room = sequence.take_write_slot(length, again);
+  while (!room.is_ok() && prefixes_ && prefixes_->drop_oldest()) room = sequence.take_write_slot(length, again);
   return room;
 }
 
@@ -561,7 +562,7 @@ Result<std::vector<float>> InPlaceEngine::attended(Sequence& sequence, std::span
   if (!slots.is_ok()) return slots.status();
   if (slots->length < count)
     return Status::error(Code::kNoRoom, "no " + std::to_string(count) + " slots in a row for an alignment");
-  SITU_RETURN_IF_ERROR(take_state_slot(sequence));
+  SITU_RETURN_IF_ERROR(take_state_slot(sequence, sequence.length()));
   Segment segment = segment_of(sequence, tokens, 0, slots->first_slot, true);
   segment.runs = sequence.runs().data();
   segment.run_count = static_cast<int>(sequence.runs().size());
@@ -586,7 +587,7 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
     sequence.rewind(past);
     return Status::error(Code::kNoRoom, kNeedsOneRun);
   }
-  if (Status room = take_state_slot(sequence); !room.is_ok()) {
+  if (Status room = take_state_slot(sequence, sequence.length()); !room.is_ok()) {
     sequence.rewind(past);
     return room;
   }

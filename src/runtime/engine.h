@@ -172,7 +172,7 @@ class InPlaceEngine {
   std::vector<const Plan*> plans() const;
   Result<StatePool::Capacity> count_slots(const EngineOptions& options, int64_t capacity) const;
   Result<Run> take_slots(Sequence& sequence, int64_t count, int64_t all);
-  Status take_state_slot(Sequence& sequence);
+  Status take_state_slot(Sequence& sequence, int64_t length, bool again = false);
   Status reserve(StatePool::Capacity capacity, bool exact);
   int64_t sequence_bytes(StateRule rule) const;
   Status check_source(const Sequence& sequence) const;

@@ -112,7 +112,7 @@ Status InPlaceEngine::take_token_slots(const Feed& feed) {
   const Result<Run> slot = take_slots(sequence, 1, 1);
   if (!slot.is_ok()) return slot.status();
   if (decode_->needs_contiguous() && !sequence.contiguous()) return Status::error(Code::kNoRoom, kNeedsOneRun);
-  return take_state_slot(sequence);
+  return take_state_slot(sequence, sequence.length());
 }
 
 // The tokens of feeds that have their slots.
@@ -258,7 +258,8 @@ Status InPlaceEngine::take_all_slots(const Feed& feed) {
   return Status::ok();
 }
 
-// The next `count` tokens of a feed: a part for each run of their slots.
+// The next `count` tokens of a feed: a part for each run of their slots. What recurrent states are behind all of them
+// is kept.
 void InPlaceEngine::add_parts(Together& step, size_t i, size_t count, bool prompt) {
   const Feed& feed = step.feeds[i];
   Sequence& sequence = *feed.sequence;
@@ -268,9 +269,11 @@ void InPlaceEngine::add_parts(Together& step, size_t i, size_t count, bool promp
       const Result<Run> run = take_slots(sequence, static_cast<int64_t>(tokens.size()), std::ssize(feed.tokens));
       if (!run.is_ok()) return step.refuse(i, run.status());
     }
-    if (Status room = take_state_slot(sequence); !room.is_ok()) return step.refuse(i, std::move(room));
     const Run run = sequence.slots_of(past, static_cast<int64_t>(tokens.size()));
     const size_t length = static_cast<size_t>(run.length);
+    const bool inside = static_cast<size_t>(tokens.size()) < count;
+    if (Status room = take_state_slot(sequence, past + run.length, inside); !room.is_ok())
+      return step.refuse(i, std::move(room));
     step.parts.push_back({i, segment_of(sequence, tokens.first(length), past, run.first_slot, prompt)});
     tokens = tokens.subspan(length);
     step.begun[i] += length;

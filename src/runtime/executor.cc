@@ -53,7 +53,7 @@ int Executor::row_parts(int64_t tokens) const {
 }
 
 // Threads take turns at being the first of a segment, so that heads that do not divide among them are not always one
-// thread's burden.
+// thread's burden; but where a segment reads what the one before it left.
 void Executor::run_call(int index, KernelCall& call, const Share& share) {
   const Call& c = execution_->schedule_->calls[static_cast<size_t>(index)];
   const KernelFn kernel = execution_->kernels_[static_cast<size_t>(index)];
@@ -69,7 +69,8 @@ void Executor::run_call(int index, KernelCall& call, const Share& share) {
   const int segments = apart ? step_->sequences : step_->segments;
   for (int s = c.last_rows && !apart ? step_->first_wanted : 0; s < segments; ++s) {
     step_->calls.bind(index, s, call);
-    for (int part = share.first; part < share.last; ++part) kernel(call, (part + s) % share.parts, share.parts);
+    for (int part = share.first; part < share.last; ++part)
+      kernel(call, (part + (c.in_order ? 0 : s)) % share.parts, share.parts);
   }
 }
 

@@ -102,7 +102,7 @@ TEST(PrefixCacheOfWholeStates, EndsWhereTheyAreKnown) {
     Sequence s(pool);
     const auto step = [&](int64_t count) {
       ASSERT_TRUE(s.append(count).is_ok());
-      ASSERT_TRUE(s.take_write_slot().is_ok());
+      ASSERT_TRUE(s.take_write_slot(s.length()).is_ok());
       s.step_done();
     };
     step(4);
@@ -119,7 +119,7 @@ TEST(PrefixCacheOfWholeStates, EndsWhereTheyAreKnown) {
     // Parts of an edge split what it holds, and lose nothing.
     Sequence other(pool);
     ASSERT_TRUE(other.append(2).is_ok());
-    ASSERT_TRUE(other.take_write_slot().is_ok());
+    ASSERT_TRUE(other.take_write_slot(other.length()).is_ok());
     other.step_done();
     cache.keep(Tokens{1, 2}, other);
     EXPECT_EQ(cache.find(Tokens{1, 2, 3, 7}).length(), 2);

@@ -182,6 +182,7 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
     runs_ = std::move(other.runs_);
     tied_ = std::move(other.tied_);
     held_ = std::move(other.held_);
+    written_ = std::move(other.written_);
     source_ = std::move(other.source_);
     media_ = std::move(other.media_);
     tokens_ = std::move(other.tokens_);
@@ -189,15 +190,16 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
     dropped_ = other.dropped_;
     whole_ = other.whole_;
     lost_ = other.lost_;
-    written_ = other.written_;
+    read_ = other.read_;
     pinned_ = other.pinned_;
     other.runs_.clear();
     other.tied_.clear();
     other.held_.clear();
+    other.written_.clear();
     other.tokens_.clear();
     other.length_ = other.dropped_ = other.whole_ = 0;
     other.lost_ = false;
-    other.written_ = other.pinned_ = -1;
+    other.pinned_ = -1;
   }
   return *this;
 }
@@ -246,7 +248,7 @@ void Sequence::rewind(int64_t length) {
     return;
   }
   while (!tied_.empty() && tied_.back().first + tied_.back().count > length) tied_.pop_back();
-  if (written_ >= 0) release_whole(std::exchange(written_, -1));
+  for (; !written_.empty(); written_.pop_back()) release_whole(written_.back().slot);
   for (; !held_.empty() && held_.back().length > length; held_.pop_back()) release_whole(held_.back().slot);
   while (length_ > length) {
     Run& last = runs_.back();
@@ -302,14 +304,15 @@ Sequence Sequence::fork() const {
 void Sequence::clear() {
   for (const Run& r : runs_) pool_->space(SpaceKind::kAppend).release(r);
   for (const Whole& h : held_) release_whole(h.slot);
-  if (written_ >= 0) release_whole(written_);
+  for (const Whole& w : written_) release_whole(w.slot);
   runs_.clear();
   tied_.clear();
   held_.clear();
+  written_.clear();
   tokens_.clear();
   length_ = dropped_ = whole_ = 0;
   lost_ = false;
-  written_ = pinned_ = -1;
+  pinned_ = -1;
 }
 
 void Sequence::lose_rows(std::vector<int64_t> tokens) {
@@ -319,27 +322,37 @@ void Sequence::lose_rows(std::vector<int64_t> tokens) {
   tokens_ = std::move(tokens);
 }
 
-Status Sequence::take_write_slot() {
-  if (written_ >= 0 || pool_->slot_bytes(SpaceKind::kWhole) == 0) return Status::ok();
-  const Run slot = pool_->space(SpaceKind::kWhole).allocate_stretch(1);
-  if (slot.length == 0)
+Status Sequence::take_write_slot(int64_t length, bool again) {
+  if (pool_->slot_bytes(SpaceKind::kWhole) == 0) return Status::ok();
+  make_room(written_);
+  const bool first = written_.empty();
+  again = !first && (again || std::ssize(written_) == kWrittenStates);
+  const Run slot = again ? Run{} : pool_->space(SpaceKind::kWhole).allocate_stretch(1);
+  if (slot.length == 0 && first)
     return Status::error(Code::kNoRoom, "no room for one more recurrent state: all " +
                                             std::to_string(pool_->space(SpaceKind::kWhole).capacity()) +
                                             " slots are taken (a larger number of sequences gives more)");
-  written_ = slot.first_slot;
+  read_ = !first ? written_.back().slot : held_.empty() ? 0 : held_.back().slot;
+  if (slot.length == 0)
+    written_.back().length = length;
+  else
+    written_.push_back({length, slot.first_slot});
   return Status::ok();
 }
 
 void Sequence::step_done() {
-  if (written_ < 0) return;
-  make_room(held_);
-  held_.push_back({length_, std::exchange(written_, -1)});
-  for (size_t i = 0; held_.size() - i > kKeptSteps; ++i)
-    if (held_[i].length != pinned_) {
-      release_whole(held_[i].slot);
-      held_.erase(held_.begin() + static_cast<long>(i));
-      break;
-    }
+  if (written_.empty()) return;
+  held_.reserve(held_.size() + written_.size());
+  for (const Whole& w : written_) {
+    held_.push_back(w);
+    for (size_t i = 0; std::ssize(held_) - static_cast<int64_t>(i) > kKeptSteps; ++i)
+      if (held_[i].length != pinned_) {
+        release_whole(held_[i].slot);
+        held_.erase(held_.begin() + static_cast<long>(i));
+        break;
+      }
+  }
+  written_.clear();
 }
 
 bool Sequence::holds(int64_t length) const {

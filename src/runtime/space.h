@@ -24,8 +24,10 @@ constexpr int kSpaceKinds = 3;
 const char* space_name(SpaceKind kind);  // "append"
 SpaceKind space_of(StateRule rule);
 
-// Slots of the whole space that a sequence holds at most, with the one that a step writes.
-constexpr int64_t kWholeSlotsPerSequence = 6;
+// Steps of one sequence of which whole states are kept, and how many of them one step of several parts may write.
+constexpr int64_t kKeptSteps = 4, kWrittenStates = 4;
+// Slots of the whole space that a sequence holds at most while a step writes some: with the pinned one, or all.
+constexpr int64_t kWholeSlotsPerSequence = kKeptSteps + kWrittenStates;
 
 // The slots of one space and how often each is referred to. Low ones are taken first, so that those in use stay the
 // same few pages, however many sequences come and go.
@@ -179,13 +181,15 @@ class Sequence {
   void lose_rows(std::vector<int64_t> tokens);
   bool lost() const { return lost_; }
 
-  // -- whole states: the slot that the next step reads; 0 holds zeros, which is what a new sequence reads
-  int64_t read_slot() const { return held_.empty() ? 0 : held_.back().slot; }
-  // A slot for the next step to write, taken until step_done() or rewind(). Error: the space is full.
-  Status take_write_slot();
-  int64_t write_slot() const { return written_; }
-  // What the step wrote is what the next one reads. Slots of the last kKeptSteps steps are kept, and that of the length
-  // at which pin() was called: so far the sequence can be rewound.
+  // -- whole states: the slot that the next part of a step reads; 0 holds zeros, which is what a new sequence reads
+  int64_t read_slot() const { return !written_.empty() ? read_ : held_.empty() ? 0 : held_.back().slot; }
+  // A slot for the next part of a step, up to token number `length`, to write: what it makes is read by the part behind
+  // it. `again`: the slot of the part before, which nobody will ask for; so it is too where a step has written
+  // kWrittenStates, or no other slot is free. All are taken until step_done() or rewind(). Error: the space is full.
+  Status take_write_slot(int64_t length, bool again = false);
+  int64_t write_slot() const { return written_.empty() ? -1 : written_.back().slot; }
+  // What the step wrote last is what the next one reads. Slots of the last kKeptSteps steps, or parts, are kept, and
+  // that of the length at which pin() was called: so far the sequence can be rewound.
   void step_done();
   void pin() { pinned_ = length_; }
   void unpin() { pinned_ = -1; }
@@ -198,7 +202,6 @@ class Sequence {
   const std::vector<Whole>& whole_states() const { return held_; }
 
  private:
-  static constexpr size_t kKeptSteps = 4;
   struct Tied {
     int64_t first = 0, count = 0;
   };
@@ -213,8 +216,8 @@ class Sequence {
   bool lost_ = false;
   std::shared_ptr<const Source> source_;
   SequenceMedia media_;
-  std::vector<Whole> held_;
-  int64_t written_ = -1, pinned_ = -1;
+  std::vector<Whole> held_, written_;  // known; what the step that runs writes, one part of it after the other
+  int64_t read_ = 0, pinned_ = -1;     // the slot that the last part of it reads
 };
 
 }  // namespace situ

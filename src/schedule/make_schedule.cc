@@ -50,6 +50,7 @@ class Scheduler {
       if (node.is("Attention", "situ") && whole_state(node, 1) && whole_state(node, 1) == whole_state(node, 2))
         c.by_run = 0b110;  // keys and values
       if (node.is("CausalConv", "situ") && whole_state(node, 0)) c.by_run = 0b1;
+      c.in_order = node.is("LinearAttention", "situ");
     }
     for (size_t i = 0; i < c.in.size(); ++i)
       schedule_.needs_contiguous = schedule_.needs_contiguous || (c.in[i] != kNoValue && (c.by_run >> i & 1) == 0 &&

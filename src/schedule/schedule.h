@@ -45,6 +45,7 @@ struct Call {
   bool step_rows = false;   // a result has a row for each token of the step
   // In a step of several segments:
   Takes takes = Takes::kStep;
+  bool in_order = false;     // kEach: threads keep their shares from segment to segment, and find what they left there
   bool last_rows = false;    // for_logits, and computes only what the tokens need whose logits are wanted
   uint32_t out_by_slot = 0;  // bit i: the rows of out[i] are written by slot (KernelCall::slots)
   int first_access = 0, accesses = 0;

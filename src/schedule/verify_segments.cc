@@ -173,6 +173,12 @@ class SegmentVerifier {
   Status check_each(int call) const {
     const Call& c = f_.call(call);
     if (c.out_by_slot != 0) return wrong(call, "takes one segment at a time, and writes by slot");
+    const auto replaced = [&](const Touch& t) {
+      return t.home->region == RegionKind::kState && state(t).pair.rule == StateRule::kReplace;
+    };
+    const std::vector<Touch>& touches = f_.touches[static_cast<size_t>(call)];
+    if (!c.in_order && std::any_of(touches.begin(), touches.end(), replaced))
+      return wrong(call, "takes segments by other threads than those that left the state of the segment before");
     const ValueId workspace = attention_workspace(node(call));
     for (const Touch& t : f_.touches[static_cast<size_t>(call)]) {
       const ValueId v = t.write ? c.out[t.operand - c.in.size()] : c.in[t.operand];
