@@ -4,6 +4,7 @@
 // blocks of columns meet groups of rows, so that both stay in L1.
 #include "kernels/nbits_float.h"
 #include "kernels/nbits_int8.h"
+#include "kernels/packed_layout.h"
 
 namespace situ {
 namespace SITU_ISA {
@@ -151,8 +152,22 @@ bool run_mode(const NBitsWeights& w, const View& a, const Output& out, int64_t r
   return true;
 }
 
-// Rows too long for the scratch (beyond some 100,000 elements): one weight at a time.
-void run_plain(const NBitsWeights& w, const View& a, const Output& out, int64_t rows, int64_t n0, int64_t n1) {
+// Rows too long for the scratch (beyond some 100,000 elements), digits in a table and groups in any order: one weight
+// at a time.
+struct PlainMode {
+  const float* table;  // null: digits are numbers
+  const View* groups;  // null: k / block
+  bool high_first;
+
+  bool wanted() const { return table != nullptr || groups != nullptr || high_first; }
+  int64_t group(const NBitsWeights& w, int64_t k) const {
+    if (groups == nullptr) return k / w.block;
+    return groups->type == DType::kI64 ? groups->as<const int64_t>()[k] : groups->as<const int32_t>()[k];
+  }
+};
+
+void run_plain(const NBitsWeights& w, const PlainMode& mode, const View& a, const Output& out, int64_t rows, int64_t n0,
+               int64_t n1) {
   const int64_t per_byte = 8 / w.bits, step = a.strides[a.rank - 1];
   const uint32_t mask = (1u << w.bits) - 1;
   for (int64_t row = 0; row < rows; ++row) {
@@ -160,16 +175,18 @@ void run_plain(const NBitsWeights& w, const View& a, const Output& out, int64_t 
     for (int64_t n = n0; n < n1; ++n) {
       float sum = 0;
       for (int64_t k = 0; k < w.k; ++k) {
-        const int64_t b = k / w.block;
+        const int64_t b = mode.group(w, k);
         float zero = static_cast<float>(1 << (w.bits - 1));
         if (w.packed_zeros != nullptr) {
           zero = static_cast<float>((w.packed_zeros[n * w.zero_bytes + b * w.bits / 8] >> (b * w.bits % 8)) & mask);
         } else if (w.float_zeros != nullptr) {
           zero = read_float(w.float_zeros, w.zero_type, n * w.blocks + b);
         }
-        const uint32_t q = (w.q[n * w.row_bytes + k / per_byte] >> (k % per_byte * w.bits)) & mask;
-        sum += read_float(a.data, a.type, from + k * step) * (static_cast<float>(q) - zero) *
-               read_float(w.scales, w.scale_type, n * w.blocks + b);
+        const int64_t place = mode.high_first ? per_byte - 1 - k % per_byte : k % per_byte;
+        const uint32_t q = (w.q[n * w.row_bytes + k / per_byte] >> (place * w.bits)) & mask;
+        const float digit = mode.table != nullptr ? mode.table[q] : static_cast<float>(q) - zero;
+        sum +=
+            read_float(a.data, a.type, from + k * step) * digit * read_float(w.scales, w.scale_type, n * w.blocks + b);
       }
       write_sums(out, row, n, 1, 1, &sum);
     }
@@ -181,7 +198,7 @@ void run_bits(const NBitsWeights& w, const MatMulNBitsParams& params, const View
               int64_t n0, int64_t n1, std::byte* scratch) {
   if (rounds_activations(w, params.accuracy_level) && run_mode<Int8Mode<Bits>>(w, a, out, rows, n0, n1, scratch))
     return;
-  if (!run_mode<FloatMode<Bits>>(w, a, out, rows, n0, n1, scratch)) run_plain(w, a, out, rows, n0, n1);
+  if (!run_mode<FloatMode<Bits>>(w, a, out, rows, n0, n1, scratch)) run_plain(w, {}, a, out, rows, n0, n1);
 }
 
 }  // namespace
@@ -197,6 +214,9 @@ void matmul_nbits(const KernelCall& call, int thread, int threads) {
   n0 *= kSplitGrain;
   n1 = n1 * kSplitGrain < w.n ? n1 * kSplitGrain : w.n;
   if (rows == 0 || n0 >= n1) return;
+  const PlainMode plain{digits_of(params.table), call.in_count > 4 && call.in[4].present() ? &call.in[4] : nullptr,
+                        params.high_first};
+  if (plain.wanted()) return run_plain(w, plain, a, out, rows, n0, n1);
   if (w.bits == 4)
     run_bits<4>(w, params, a, out, rows, n0, n1, call.scratch);
   else if (w.bits == 8)

@@ -75,6 +75,45 @@ View bytes(const std::vector<uint8_t>& data) {
   return v;
 }
 
+// Digits of a table, and groups in any order: the definition.
+TEST(MatMulNBits, TablesAndGroups) {
+  constexpr int64_t kRows = 3, kColumns = 5, kDepth = 40, kBlocks = 3;
+  for (const bool table : {false, true}) {
+    StridedTensor a(DType::kF32, {kRows, kDepth}), y(DType::kF32, {kRows, kColumns}),
+        scales(DType::kF32, {kColumns, kBlocks}), groups(DType::kI32, {kDepth});
+    a.fill();
+    scales.fill(0.01, 0.1);
+    groups.fill_integers(0, kBlocks - 1);
+    std::vector<uint8_t> q(kColumns * kBlocks * 8);
+    for (uint8_t& byte : q) byte = static_cast<uint8_t>(random_int(0, 255));
+    const View in[5] = {a.view(), bytes(q), scales.view(), View{}, table ? View{} : groups.view()};
+    MatMulNBitsParams params{kDepth, kColumns, 4, 16, 4, false};
+    params.table = table ? DigitTable::kNf4 : DigitTable::kNone;
+    params.high_first = table;
+    KernelCall call;
+    call.in = in;
+    call.in_count = 5;
+    call.out = &y.view();
+    call.out_count = 1;
+    call.params = &params;
+    for_each_isa([&](const KernelTable& kernels, int threads) {
+      run_kernel(kernels, &KernelTable::matmul_nbits, call, threads);
+      for (int64_t i = 0; i < kRows * kColumns; ++i) {
+        const int64_t n = i % kColumns;
+        double sum = 0;
+        for (int64_t k = 0; k < kDepth; ++k) {
+          const int64_t at = n * kBlocks * 16 + (table ? k ^ 1 : k),
+                        b = table ? k / 16 : static_cast<int64_t>(groups.get(k));
+          const int digit = q[static_cast<size_t>(at / 2)] >> (at % 2 * 4) & 15;
+          sum +=
+              a.get(i / kColumns * kDepth + k) * (table ? kNf4Digits[digit] : digit - 8) * scales.get(n * kBlocks + b);
+        }
+        ASSERT_NEAR(y.get(i), sum, 1e-5);
+      }
+    });
+  }
+}
+
 void check(const Case& t) {
   SCOPED_TRACE("m " + std::to_string(t.m) + " n " + std::to_string(t.n) + " k " + std::to_string(t.k) + " bits " +
                std::to_string(t.bits) + " block " + std::to_string(t.block) + " zeros " +

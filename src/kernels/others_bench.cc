@@ -254,6 +254,11 @@ class Others {
     const DequantizeParams dequantize{0, 0};
     time(&KernelTable::dequantize_linear, "dequantize_linear", "a scale for each row", {bytes.view, rows.view},
          {floats.view}, &dequantize);
+    const QuantizeParams quantize{{0, 0}, -128, 127};
+    time(&KernelTable::quantize_linear, "quantize_linear", "a scale for each row", {floats.view, rows.view},
+         {bytes.view}, &quantize);
+    time(&KernelTable::round_linear, "round_linear", "a scale for each row", {floats.view, rows.view}, {floats.view},
+         &quantize);
     if (bench_.wants("read_stream")) {
       const Buffer much(DType::kU8, {int64_t{64} << 20}), sums(DType::kU32, {bench_.threads()});
       time(&KernelTable::read_stream, "read_stream", "", {much.view}, {sums.view}, nullptr);

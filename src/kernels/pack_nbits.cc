@@ -15,10 +15,14 @@ SITU_INLINE uint32_t interleave_digits(uint32_t word) {
   return spread(word & 0xffffu) | spread(word >> 16) << 4;
 }
 
+// Each byte's halves the other way round.
+SITU_INLINE uint32_t swap_digits(uint32_t word) { return (word & 0x0f0f0f0fu) << 4 | (word >> 4 & 0x0f0f0f0fu); }
+
 struct PackSource {
   const uint8_t* q;
   const View& scales;
   const View* zeros;  // null: none
+  bool high_first;
   int64_t row_bytes, zero_bytes;
 
   uint8_t integer_zero(const PackedLayout& w, int64_t n, int64_t b) const {
@@ -47,7 +51,9 @@ void pack_record(const PackedLayout& w, const PackSource& s, int64_t column, int
     const UnalignedWord* from =
         real ? reinterpret_cast<const UnalignedWord*>(s.q + n * s.row_bytes + b * block_bytes) : nullptr;
     for (int64_t line = 0; line < lines; ++line)
-      to[line * 16] = !real ? 0 : w.bits == 4 ? interleave_digits(from[line]) : from[line];
+      to[line * 16] = !real         ? 0
+                      : w.bits != 4 ? from[line]
+                                    : interleave_digits(s.high_first ? swap_digits(from[line]) : from[line]);
     const float scale = real ? read_float(s.scales.data, s.scales.type, n * w.blocks + b) : 0.0f;
     write_scale(w, scales, c, scale);
     if (w.zeros == ZeroPoints::kIntegers) zeros[c] = real ? s.integer_zero(w, n, b) : 0;
@@ -62,8 +68,11 @@ void pack_record(const PackedLayout& w, const PackSource& s, int64_t column, int
 void pack_nbits(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const PackNBitsParams*>(call.params);
   const PackedLayout w = packed_layout(params.product);
-  const PackSource source{call.in[0].as<const uint8_t>(), call.in[1],
-                          w.zeros != ZeroPoints::kMiddle ? &call.in[2] : nullptr, w.blocks * w.block * w.bits / 8,
+  const PackSource source{call.in[0].as<const uint8_t>(),
+                          call.in[1],
+                          has_zeros(w.zeros) ? &call.in[2] : nullptr,
+                          params.product.high_first,
+                          w.blocks * w.block * w.bits / 8,
                           (w.blocks * w.bits + 7) / 8};
   int64_t u0, u1;
   split_range(params.last_unit - params.first_unit, thread, threads, &u0, &u1);

@@ -7,8 +7,8 @@
 //       4 bits: 8 consecutive k; byte i holds k + i in its low and k + 4 + i in its high half
 //       8 bits: 4 consecutive k; byte i holds k + i
 //     scales  [panels][16] half or float
-//     zeros   [panels][16] bytes; none if all are 2^(bits - 1); if they are no integers, scale * zero point like the
-//     scales
+//     zeros   [panels][16] bytes; none if all are 2^(bits - 1), or digits are looked up in a table; if they are no
+//     integers, scale * zero point like the scales
 //
 // Columns beyond N have scale 0; k beyond K has digit 0 and meets activations that are 0.
 #pragma once
@@ -288,10 +288,30 @@ constexpr bool kSignedDigits = Bits == 4 && Z == ZeroPoints::kMiddle;
 constexpr bool kSignedDigits = false;
 #endif
 
+// Nothing is taken from the digits.
+template <int Bits, ZeroPoints Z>
+constexpr bool kWholeDigits = kSignedDigits<Bits, Z> || Z == ZeroPoints::kTable;
+
+// The numbers that the low four bits of each lane stand for.
+SITU_INLINE VecF look_up(VecU digits, const float* table) {
+#if defined(__AVX512F__)
+  return (VecF)_mm512_maskz_permutexvar_ps(kAllLanes, (__m512i)digits, _mm512_loadu_ps(table));
+#elif defined(__AVX2__)
+  const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)digits),
+               high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), (__m256i)digits);
+  return (VecF)_mm256_blendv_ps(low, high, (__m256)(digits << 28));
+#else
+  VecF numbers{};
+  for (int lane = 0; lane < kLanes; ++lane) numbers[lane] = table[digits[lane] & 15];
+  return numbers;
+#endif
+}
+
 // Digit `i` of a line's words as floats, minus 8 if kSignedDigits: k + i of kLanes columns.
 template <int Bits, ZeroPoints Z>
-SITU_INLINE VecF packed_digit(VecU words, int i) {
+SITU_INLINE VecF packed_digit(VecU words, int i, [[maybe_unused]] const float* numbers) {
   const int shift = Bits == 8 ? 8 * i : 8 * (i % 4) + 4 * (i / 4);
+  if constexpr (Z == ZeroPoints::kTable) return look_up(words >> shift, numbers);
 #if defined(__AVX512F__)
   if constexpr (Bits == 4) {  // a table of 16 floats by the low four bits of each lane: no mask, no conversion
     const float z = Z == ZeroPoints::kMiddle ? 8.0f : 0.0f;
@@ -306,7 +326,7 @@ SITU_INLINE VecF packed_digit(VecU words, int i) {
 // What is taken from the digits of kLanes columns of a record, times their scale.
 template <int Bits, ZeroPoints Z>
 SITU_INLINE VecF offset_of(const PackedLayout& w, const uint8_t* record, int panels, int vector, VecF scale) {
-  if constexpr (kSignedDigits<Bits, Z>)
+  if constexpr (kWholeDigits<Bits, Z>)
     return VecF{};
   else if constexpr (Z == ZeroPoints::kFloats)
     return packed_offsets(w, record, panels, vector);
@@ -339,7 +359,7 @@ SITU_INLINE void packed_float(const PackedLayout& w, const PackedRows& rows, int
         if (R <= 2) __builtin_prefetch(p + kPrefetchBytes);
 #pragma GCC unroll 8
         for (int i = 0; i < kDigits; ++i) {
-          const VecF digit = packed_digit<Bits, Z>(words, i);
+          const VecF digit = packed_digit<Bits, Z>(words, i, w.table);
 #pragma GCC unroll 8
           for (int r = 0; r < R; ++r) acc[r][v] += digit * x[r * rows.depth + line * kDigits + i];
         }
@@ -352,7 +372,7 @@ SITU_INLINE void packed_float(const PackedLayout& w, const PackedRows& rows, int
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         total[r][v] += acc[r][v] * scale;
-        if (!kSignedDigits<Bits, Z>) total[r][v] -= offset * rows.sums[b * rows.count + r0 + r];
+        if (!kWholeDigits<Bits, Z>) total[r][v] -= offset * rows.sums[b * rows.count + r0 + r];
       }
     }
     x += w.block;
@@ -380,7 +400,7 @@ static inline void unpack_panel(const PackedLayout& w, const uint8_t* unit, int 
         const VecU words = (VecU)packed_line(p + line * 64);
 #pragma GCC unroll 8
         for (int i = 0; i < kDigits; ++i)
-          store(to + (line * kDigits + i) * row, packed_digit<Bits, Z>(words, i) * scale - offset);
+          store(to + (line * kDigits + i) * row, packed_digit<Bits, Z>(words, i, w.table) * scale - offset);
       }
     }
   }

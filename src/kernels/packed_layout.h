@@ -9,12 +9,38 @@ namespace situ {
 
 constexpr int64_t kPanelColumns = 16, kUnitPanels = 2;
 
+// bitsandbytes' tables (onnxruntime blockwise_quant_block_bnb4.h).
+constexpr float kFp4Digits[16] = {0.00000000f,  5.208333333e-03f,  0.66666667f,  1.00000000f,
+                                  0.33333333f,  0.50000000f,       0.16666667f,  0.25000000f,
+                                  -0.00000000f, -5.208333333e-03f, -0.66666667f, -1.00000000f,
+                                  -0.33333333f, -0.50000000f,      -0.16666667f, -0.25000000f};
+constexpr float kNf4Digits[16] = {-1.0f,
+                                  -0.6961928009986877f,
+                                  -0.5250730514526367f,
+                                  -0.39491748809814453f,
+                                  -0.28444138169288635f,
+                                  -0.18477343022823334f,
+                                  -0.09105003625154495f,
+                                  0.0f,
+                                  0.07958029955625534f,
+                                  0.16093020141124725f,
+                                  0.24611230194568634f,
+                                  0.33791524171829224f,
+                                  0.44070982933044434f,
+                                  0.5626170039176941f,
+                                  0.7229568362236023f,
+                                  1.0f};
+constexpr const float* digits_of(DigitTable table) {
+  return table == DigitTable::kNone ? nullptr : table == DigitTable::kFp4 ? kFp4Digits : kNf4Digits;
+}
+
 struct PackedLayout {
   int64_t n = 0, k = 0;
   int32_t bits = 4, block = 32;
   bool half_scales = false;
   ZeroPoints zeros = ZeroPoints::kMiddle;
   int64_t blocks = 0;  // ceil(k / block)
+  const float* table = nullptr;
 
   constexpr PackedLayout() = default;
   constexpr PackedLayout(int64_t columns, int64_t depth, int32_t bits_, int32_t block_, bool half,
@@ -40,9 +66,9 @@ struct PackedLayout {
   constexpr int64_t weight_bytes(int width) const { return width * panel_bytes(); }
   constexpr int64_t scale_bytes(int width) const { return width * kPanelColumns * (half_scales ? 2 : 4); }
   constexpr int64_t zero_bytes(int width) const {
-    return zeros == ZeroPoints::kMiddle     ? 0
-           : zeros == ZeroPoints::kIntegers ? width * kPanelColumns
-                                            : scale_bytes(width);
+    return zeros == ZeroPoints::kMiddle || zeros == ZeroPoints::kTable ? 0
+           : zeros == ZeroPoints::kIntegers                            ? width * kPanelColumns
+                                                                       : scale_bytes(width);
   }
   constexpr int64_t record_bytes(int width) const {
     return weight_bytes(width) + scale_bytes(width) + zero_bytes(width);
@@ -55,7 +81,9 @@ struct PackedLayout {
 };
 
 constexpr PackedLayout packed_layout(const PackedMatMulParams& p) {
-  return PackedLayout(p.n, p.k, p.bits, p.block, p.half_scales, p.zeros);
+  PackedLayout w(p.n, p.k, p.bits, p.block, p.half_scales, p.zeros);
+  w.table = digits_of(p.table);
+  return w;
 }
 
 }  // namespace situ

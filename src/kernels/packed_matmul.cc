@@ -151,7 +151,7 @@ void tile_sums(const Unit& u, const uint8_t* data, int v0, const Input& in, int6
   const View& a = in.a;
   float* converted = panel + kSliceDepth * kTileColumns;
   const int64_t a_k = a.strides[a.rank - 1];
-  const bool in_place = a.type == DType::kF32 && a_k == 1;
+  const bool in_place = a.type == DType::kF32 && a_k == 1 && in.order == nullptr;
   const int64_t step = u.w.block > kPanelDepth ? 1 : kPanelDepth / u.w.block;
   for (int64_t b = 0; b < u.w.blocks; b += step) {
     const int64_t b1 = b + step < u.w.blocks ? b + step : u.w.blocks, k0 = b * u.w.block;
@@ -168,7 +168,7 @@ void tile_sums(const Unit& u, const uint8_t* data, int v0, const Input& in, int6
         x = converted;
         x_row = kSliceDepth;
         for (int64_t r = 0; r < tall; ++r)
-          read_row(a.data, a.type, in.rows[row + m + r] + k0 * a_k, a_k, depth, converted + r * kSliceDepth);
+          read_in_order(in, in.rows[row + m + r], k0, depth, converted + r * kSliceDepth);
       }
       tile_rows(tall, depth, x, x_row, panel, kTileColumns, sums + m * kTileColumns, kTileColumns, b > 0);
     }
@@ -270,8 +270,11 @@ void run_panels(const Job& job, const ProductPart& part, std::byte* scratch) {
 
 template <int Bits, ZeroPoints Z>
 void run_units(const Job& job, ProductPart part, std::byte* scratch) {
-  const bool int8 = !kFloats || job.int8;
-  if (int8 && part.last_row - part.row > kFewInt8Rows) return run_panels<Bits, Z>(job, part, scratch);
+  constexpr bool kRounds = Z != ZeroPoints::kTable;  // their numbers are no integers
+  const bool int8 = kRounds && (!kFloats || job.int8);
+  if constexpr (kRounds) {
+    if (int8 && part.last_row - part.row > kFewInt8Rows) return run_panels<Bits, Z>(job, part, scratch);
+  }
   auto each_unit = [&](auto body) {
     for (int64_t i = part.unit; i < part.last_unit; ++i) {
       const Product& product = job.product_of(i);
@@ -305,7 +308,7 @@ void run_units(const Job& job, ProductPart part, std::byte* scratch) {
       if constexpr (kFloats) {
         if (!int8) return unit_dots<Bits, Z, false>(u, buffer.rows, out, row, count);
       }
-      unit_dots<Bits, Z, true>(u, buffer.rows, out, row, count);
+      if constexpr (kRounds) unit_dots<Bits, Z, true>(u, buffer.rows, out, row, count);
     });
   }
 }
@@ -319,6 +322,8 @@ void run_bits(const Job& job, const ProductPart& part, std::byte* scratch) {
       return run_units<Bits, ZeroPoints::kIntegers>(job, part, scratch);
     case ZeroPoints::kFloats:
       return run_units<Bits, ZeroPoints::kFloats>(job, part, scratch);
+    case ZeroPoints::kTable:
+      if constexpr (kFloats && Bits == 4) run_units<Bits, ZeroPoints::kTable>(job, part, scratch);
   }
 }
 
@@ -340,6 +345,7 @@ void packed_matmul(const KernelCall& call, int thread, int threads) {
 #endif
   const View& a = call.in[0];
   Job job{{a, operand(call, 4), params.epsilon}, params.accuracy_level == 4, call.prompt_rows};
+  job.in.order = operand(call, 6);
   job.add(packed_layout(params), call.in[1], operand(call, 5),
           make_output(call, 0, operand(call, 2), operand(call, 3), params.activation));
   run(job, call.scratch, thread, threads);

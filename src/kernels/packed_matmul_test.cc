@@ -18,6 +18,8 @@ struct Case {
   UnaryKind activation = UnaryKind::kSilu;
   DType type = DType::kF32;  // of x, y, bias, residual, norm
   bool strided = false;
+  DigitTable table = DigitTable::kNone;
+  bool ordered = false;  // the elements of x stand in another order than those of the weights, with gaps
 };
 
 View byte_view(const std::vector<uint8_t>& data) {
@@ -31,7 +33,10 @@ View byte_view(const std::vector<uint8_t>& data) {
 }
 
 PackedMatMulParams packed_params(const Case& t) {
-  return {t.k, t.n, t.bits, t.block, t.level, t.half_scales, t.zeros, t.activation, t.norm ? 1e-5f : 0.0f};
+  PackedMatMulParams p{t.k, t.n, t.bits, t.block, t.level, t.half_scales, t.zeros, t.activation, t.norm ? 1e-5f : 0.0f};
+  p.table = t.table;
+  p.high_first = t.table != DigitTable::kNone;
+  return p;
 }
 
 // Random weights: packed, and what they mean.
@@ -62,7 +67,10 @@ struct Weights {
         const int zero = t.zeros == ZeroPoints::kIntegers ? digit(z, n * zero_row, k / t.block) : 1 << (t.bits - 1);
         const double offset = t.zeros == ZeroPoints::kFloats ? stored(scales.get(block) * float_zeros.get(block))
                                                              : zero * scales.get(block);
-        value.push_back(digit(q, n * row, k) * scales.get(block) - offset);
+        if (t.table != DigitTable::kNone)
+          value.push_back(digits_of(t.table)[digit(q, n * row, k ^ 1)] * scales.get(block));
+        else
+          value.push_back(digit(q, n * row, k) * scales.get(block) - offset);
       }
     }
     const PackedLayout layout = packed_layout(packed_params(t));
@@ -83,12 +91,29 @@ struct Weights {
   }
 };
 
+// Where k stands in a row of x: the other way round, but for every seventh, which is 0.
+constexpr int64_t kGap = 7;
+double element(const Case& t, const StridedTensor& x, int64_t m, int64_t k) {
+  if (!t.ordered) return x.get(m * t.k + k);
+  return k % kGap == 0 ? 0 : x.get(m * t.k + t.k - 1 - k);
+}
+View order_of(const Case& t, std::vector<int32_t>* order) {
+  for (int64_t k = 0; k < t.k; ++k) order->push_back(k % kGap == 0 ? -1 : static_cast<int32_t>(t.k - 1 - k));
+  View v;
+  v.type = DType::kI32;
+  v.rank = 1;
+  v.dims[0] = t.k;
+  v.strides[0] = 1;
+  v.data = reinterpret_cast<std::byte*>(order->data());
+  return v;
+}
+
 // A row as the product sees it: normalised, rounded. *step: the largest step of the rounding.
 std::vector<double> row_of(const Case& t, const StridedTensor& x, const StridedTensor& norm, int64_t m, double* step) {
   std::vector<double> row;
   double squares = 0;
   for (int64_t k = 0; k < t.k; ++k) {
-    row.push_back(x.get(m * t.k + k));
+    row.push_back(element(t, x, m, k));
     squares += row.back() * row.back();
   }
   for (int64_t k = 0; t.norm && k < t.k; ++k)
@@ -143,16 +168,18 @@ void check(const Case& t, const std::vector<EmulatedTable>& emulated = emulated_
   bias.fill();
   norm.fill(0.5, 1.5);
   const Weights w(t), g(t);
+  std::vector<int32_t> order;
   const View in[] = {x.view(),
                      byte_view(w.packed),
                      t.bias ? bias.view() : View{},
                      t.residual ? residual.view() : View{},
                      t.norm ? norm.view() : View{},
-                     t.gate ? byte_view(g.packed) : View{}};
+                     t.gate ? byte_view(g.packed) : View{},
+                     t.ordered ? order_of(t, &order) : View{}};
   const PackedMatMulParams params = packed_params(t);
   KernelCall call;
   call.in = in;
-  call.in_count = 6;
+  call.in_count = 7;
   call.out = &y.view();
   call.out_count = 1;
   call.params = &params;
@@ -242,6 +269,43 @@ TEST(PackedMatMul, Fusions) {
            .strided = coin()});
     if (HasFatalFailure()) return;
   }
+}
+
+TEST(PackedMatMul, TablesOfDigits) {
+  for (const DigitTable table : {DigitTable::kFp4, DigitTable::kNf4})
+    for (const int64_t m : {1, 3, 9, 40})
+      for (const int block : {16, 64, 256}) {
+        check({.m = m,
+               .n = random_int(1, 70),
+               .k = block * random_int(1, 4),
+               .block = block,
+               .zeros = ZeroPoints::kTable,
+               .half_scales = m == 3,
+               .level = 0,
+               .bias = true,
+               .gate = m == 9,
+               .strided = m == 40,
+               .table = table});
+        if (HasFatalFailure()) return;
+      }
+}
+
+TEST(PackedMatMul, ElementsInAnotherOrder) {
+  for (const int64_t m : {1, 7, 20})
+    for (const int level : {0, 4})
+      for (const DType type : {DType::kF32, DType::kF16}) {
+        check({.m = m,
+               .n = 33,
+               .k = 96,
+               .bits = m == 7 ? 8 : 4,
+               .zeros = kZeroPoints[m % 3],
+               .level = level,
+               .residual = true,
+               .type = type,
+               .strided = m == 20,
+               .ordered = true});
+        if (HasFatalFailure()) return;
+      }
 }
 
 // A row that holds a number which is none gives none, in every column; the other rows are what they are without it.

@@ -55,7 +55,16 @@ struct Input {
   const View* norm;  // null: rows are taken as they are
   float epsilon;
   RowOffsets rows{a, a.rank - 1};
+  const View* order = nullptr;  // of the elements of a row; null: as they are
 };
+
+// Elements k0 .. k0 + n - 1 of the row at `at`, in the order of the weights.
+static inline void read_in_order(const Input& in, int64_t at, int64_t k0, int64_t n, float* x) {
+  const int64_t step = in.a.strides[in.a.rank - 1];
+  if (in.order == nullptr) return read_row(in.a.data, in.a.type, at + k0 * step, step, n, x);
+  const int32_t* order = in.order->as<const int32_t>() + k0;
+  for (int64_t i = 0; i < n; ++i) x[i] = order[i] < 0 ? 0 : read_float(in.a.data, in.a.type, at + order[i] * step);
+}
 
 // x = x / sqrt(mean(x^2) + epsilon) * norm, where x may be `from`.
 static inline void normalise(const Input& in, int64_t k, const float* from, float* x) {
@@ -73,8 +82,7 @@ static inline void normalise(const Input& in, int64_t k, const float* from, floa
 
 // One row of a as floats in x, zero beyond K. Float rows that lie as needed are still copied: the depth may exceed K.
 static inline void read_activations(const PackedLayout& w, const Input& in, int64_t row, float* x) {
-  const View& a = in.a;
-  read_row(a.data, a.type, in.rows[row], a.strides[a.rank - 1], w.k, x);
+  read_in_order(in, in.rows[row], 0, w.k, x);
   if (in.norm != nullptr) normalise(in, w.k, x, x);
   for (int64_t k = w.k; k < w.blocks * w.block; ++k) x[k] = 0;
 }
@@ -113,7 +121,7 @@ SITU_INLINE void round_blocks(const float* x, int64_t block, int8_t* q, RoundedB
 
 static inline void round_row(const PackedLayout& w, const Input& in, int64_t row, int64_t slot, RowBuffer* buffer) {
   const View& a = in.a;
-  const bool in_place = a.type == DType::kF32 && a.strides[a.rank - 1] == 1;
+  const bool in_place = a.type == DType::kF32 && a.strides[a.rank - 1] == 1 && in.order == nullptr;
   const float* stored = a.as<const float>() + (in_place ? in.rows[row] : 0);
   const float* x = buffer->x;
   if (in_place && in.norm == nullptr)

@@ -183,21 +183,29 @@ struct MatMulParams {
   bool project = false;  // situ.Project: b is [K, N1, .., Nr], y [.., N1, .., Nr]
 };
 
-// com.microsoft.MatMulNBits: y = a * w^T, w[n][k] = (q[n][k] - zero[n][k / block]) * scale[n][k / block].
+// Numbers that digits of 4 bits stand for, those of bitsandbytes; kNone: digits are numbers (kernels/packed_layout.h).
+enum class DigitTable : uint8_t { kNone, kFp4, kNf4 };
+// com.microsoft.MatMulNBits: y = a * w^T, w[n][k] = (q[n][k] - zero[n][b]) * scale[n][b], or table[q[n][k]] *
+// scale[n][b]; b = k / block, or, with operand g_idx, g_idx[k]. high_first: of two digits in a byte the first is the
+// higher one.
 struct MatMulNBitsParams {
   int64_t k, n;
   int32_t bits;   // 2, 4 or 8
   int32_t block;  // power of two >= 16
   int32_t accuracy_level;
   bool float_zero_points;
+  DigitTable table;
+  bool high_first;
 };
-// What is taken from the digits of packed weights before they are scaled: 2^(bits - 1), or what is stored for each
-// block.
-enum class ZeroPoints : uint8_t { kMiddle, kIntegers, kFloats };
+// What digits of packed weights are before they are scaled: less 2^(bits - 1), less what is stored for each block, or
+// the numbers of a DigitTable.
+enum class ZeroPoints : uint8_t { kMiddle, kIntegers, kFloats, kTable };
+constexpr bool has_zeros(ZeroPoints zeros) { return zeros == ZeroPoints::kIntegers || zeros == ZeroPoints::kFloats; }
 // situ.PackedMatMul and the packing of its weights (kernels/packed_layout.h).
 //   y = f(n(x) g^T) * (n(x) w^T + bias) + residual
-// operands x, w, bias?, residual?, norm? [K], g?; n(x) = x / sqrt(mean(x^2) + epsilon) * norm, or x; f(..) is 1 without
-// g.
+// operands x, w, bias?, residual?, norm? [K], g?, order?; n(x) = x / sqrt(mean(x^2) + epsilon) * norm, or x; f(..) is 1
+// without g. order int32 [K]: row k of w meets element order[k] of x, or 0 where it is -1, and x may have other
+// elements than K.
 struct PackedMatMulParams {
   int64_t k, n;
   int32_t bits;            // 4 or 8
@@ -207,6 +215,8 @@ struct PackedMatMulParams {
   ZeroPoints zeros;
   UnaryKind activation = UnaryKind::kSilu;  // f: kSilu or kGeluTanh
   float epsilon = 0;
+  DigitTable table = DigitTable::kNone;  // of kTable
+  bool high_first = false;               // of the digits that are packed
 };
 // Products of the same rows; `shared` has what they have in common.
 constexpr int kMaxProjections = 4;
@@ -272,6 +282,10 @@ struct GatherBlockQuantizedParams {
 struct DequantizeParams {
   int32_t axis;
   int64_t block;  // 0: per tensor or per axis
+};
+struct QuantizeParams {
+  DequantizeParams scales;
+  float low, high;  // the range of the integers
 };
 
 // situ.QuantizeRows: rows [D] of x become rows [D + 4] of bytes: D integers from -127 to 127, then the float that one

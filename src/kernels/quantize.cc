@@ -1,4 +1,5 @@
-// Values out of quantised tables: y = (q - zero) * scale. Elements below a byte are packed low bits first.
+// Values out of quantised tables, y = (q - zero) * scale, and into integers, q = round(x / scale) + zero. Elements
+// below a byte are packed low bits first.
 #include "kernels/params.h"
 #include "kernels/rows.h"
 
@@ -97,60 +98,122 @@ struct ScaleMap {
   int64_t offset(int dim, int64_t index) const { return (dim == axis ? index / block : index) * strides[dim]; }
 };
 
-struct Dequantize {
+// The scales and zero points of a call: operands x, scale, zero? -> y, with DequantizeParams.
+struct Scaled {
   const View &x, &scale, &y;
   const View* zero;  // null: 0
-  const ScaleMap &scales, &zeros;
+  const ScaleMap scales, zeros;
 
-  // `n` elements of a row from column `j` on.
-  void run(int64_t x_at, int64_t y_at, int64_t scale_at, int64_t zero_at, int64_t j, int64_t n) const {
-    const int last = x.rank - 1;
-    const int64_t x_step = last < 0 ? 1 : x.strides[last], y_step = last < 0 ? 1 : y.strides[last];
-    float value[kChunk], factor[kChunk], offset[kChunk];
-    read_quantized(x, x_at + j * x_step, x_step, n, value);
-    if (last >= 0 && scales.axis == last) {
+  Scaled(const KernelCall& call, const DequantizeParams& params)
+      : x(call.in[0]),
+        scale(call.in[1]),
+        y(call.out[0]),
+        zero(call.in_count > 2 && call.in[2].present() ? &call.in[2] : nullptr),
+        scales(x, scale, params),
+        zeros(x, zero != nullptr ? *zero : scale, params) {}
+
+  int last() const { return x.rank - 1; }
+  int64_t x_step() const { return x.rank > 0 ? x.strides[last()] : 1; }
+  int64_t y_step() const { return x.rank > 0 ? y.strides[last()] : 1; }
+
+  // Of `n` elements of a row from column `j` on.
+  void factors(int64_t scale_at, int64_t zero_at, int64_t j, int64_t n, float* factor, float* offset) const {
+    if (x.rank > 0 && scales.axis == last()) {
       for (int64_t i = 0; i < n; ++i) {
-        factor[i] = read_float(scale.data, scale.type, scale_at + scales.offset(last, j + i));
+        factor[i] = read_float(scale.data, scale.type, scale_at + scales.offset(last(), j + i));
         offset[i] = 0;
-        if (zero != nullptr) read_quantized(*zero, zero_at + zeros.offset(last, j + i), 1, 1, offset + i);
+        if (zero != nullptr) read_quantized(*zero, zero_at + zeros.offset(last(), j + i), 1, 1, offset + i);
       }
-    } else {
-      const int64_t column_step = last >= 0 ? scales.strides[last] : 0, zero_step = last >= 0 ? zeros.strides[last] : 0;
-      read_row(scale.data, scale.type, scale_at + j * column_step, column_step, n, factor);
-      for (int64_t i = 0; i < n; ++i) offset[i] = 0;
-      if (zero != nullptr) read_quantized(*zero, zero_at + j * zero_step, zero_step, n, offset);
+      return;
     }
-    for (int64_t i = 0; i < n; ++i) value[i] = (value[i] - offset[i]) * factor[i];
-    write_row(y.data, y.type, y_at + j * y_step, y_step, n, value);
+    const int64_t column_step = x.rank > 0 ? scales.strides[last()] : 0,
+                  zero_step = x.rank > 0 ? zeros.strides[last()] : 0;
+    read_row(scale.data, scale.type, scale_at + j * column_step, column_step, n, factor);
+    for (int64_t i = 0; i < n; ++i) offset[i] = 0;
+    if (zero != nullptr) read_quantized(*zero, zero_at + j * zero_step, zero_step, n, offset);
+  }
+
+  // body(elements of x and y from their data on, n, factor, offset) for each chunk of a row of this thread.
+  template <typename Body>
+  void each_chunk(int thread, int threads, Body body) const {
+    const int outer = x.rank > 0 ? x.rank - 1 : 0;
+    const int64_t columns = x.rank > 0 ? x.dims[outer] : 1;
+    int64_t begin, end;
+    split_rows(count_dims(x, 0, outer), columns, thread, threads, &begin, &end);
+    for (int64_t row = begin; row < end; ++row) {
+      int64_t rest = row, x_at = 0, y_at = 0, scale_at = 0, zero_at = 0;
+      for (int i = outer - 1; i >= 0; --i) {
+        const int64_t index = rest % x.dims[i];
+        rest /= x.dims[i];
+        x_at += index * x.strides[i];
+        y_at += index * y.strides[i];
+        scale_at += scales.offset(i, index);
+        zero_at += zeros.offset(i, index);
+      }
+      for (int64_t j = 0; j < columns; j += kChunk) {
+        const int64_t n = columns - j < kChunk ? columns - j : kChunk;
+        float factor[kChunk], offset[kChunk];
+        factors(scale_at, zero_at, j, n, factor, offset);
+        body(x_at + j * x_step(), y_at + j * y_step(), n, factor, offset);
+      }
+    }
   }
 };
+
+// The nearest of low .. high to x / factor + offset, ties to even; NaN becomes low. Beyond 2^22 there is nothing to
+// round: every such number is out of range.
+SITU_INLINE float nearest_digit(float x, float factor, float offset, float low, float high) {
+  constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to an integer
+  const float quotient = x / factor, bounded = quotient > 4194304.0f ? 4194304.0f : quotient;
+  const float digit = ((bounded < -4194304.0f ? -4194304.0f : bounded) + kMagic) - kMagic + offset;
+  return !(digit > low) ? low : digit > high ? high : digit;
+}
+
+template <typename T>
+SITU_INLINE void write_digits(const View& y, int64_t at, int64_t step, int64_t n, const float* digits) {
+  T* p = y.as<T>() + at;
+  for (int64_t i = 0; i < n; ++i) p[i * step] = static_cast<T>(static_cast<int32_t>(digits[i]));
+}
 
 }  // namespace
 
 void dequantize_linear(const KernelCall& call, int thread, int threads) {
-  const DequantizeParams& params = *static_cast<const DequantizeParams*>(call.params);
-  const View &x = call.in[0], &scale = call.in[1], &y = call.out[0];
-  const View* zero = call.in_count > 2 && call.in[2].present() ? &call.in[2] : nullptr;
-  const ScaleMap scales(x, scale, params), zeros(x, zero != nullptr ? *zero : scale, params);
-  const Dequantize work{x, scale, y, zero, scales, zeros};
-  const int outer = x.rank > 0 ? x.rank - 1 : 0;
-  const int64_t columns = x.rank > 0 ? x.dims[outer] : 1;
-  int64_t begin, end;
-  split_rows(count_dims(x, 0, outer), columns, thread, threads, &begin, &end);
-  for (int64_t row = begin; row < end; ++row) {
-    int64_t rest = row, x_at = 0, y_at = 0, scale_at = 0, zero_at = 0;
-    for (int i = outer - 1; i >= 0; --i) {
-      const int64_t index = rest % x.dims[i];
-      rest /= x.dims[i];
-      x_at += index * x.strides[i];
-      y_at += index * y.strides[i];
-      scale_at += scales.offset(i, index);
-      zero_at += zeros.offset(i, index);
-    }
-    for (int64_t j = 0; j < columns; j += kChunk) {
-      work.run(x_at, y_at, scale_at, zero_at, j, columns - j < kChunk ? columns - j : kChunk);
-    }
-  }
+  const Scaled work(call, *static_cast<const DequantizeParams*>(call.params));
+  work.each_chunk(thread, threads, [&](int64_t from, int64_t to, int64_t n, const float* factor, const float* offset) {
+    float value[kChunk];
+    read_quantized(work.x, from, work.x_step(), n, value);
+    for (int64_t i = 0; i < n; ++i) value[i] = (value[i] - offset[i]) * factor[i];
+    write_row(work.y.data, work.y.type, to, work.y_step(), n, value);
+  });
+}
+
+// y = round(x / scale) + zero, the nearest that y can hold.
+void quantize_linear(const KernelCall& call, int thread, int threads) {
+  const QuantizeParams& params = *static_cast<const QuantizeParams*>(call.params);
+  const Scaled work(call, params.scales);
+  const View& y = work.y;
+  work.each_chunk(thread, threads, [&](int64_t from, int64_t to, int64_t n, const float* factor, const float* offset) {
+    float value[kChunk];
+    read_row(work.x.data, work.x.type, from, work.x_step(), n, value);
+    for (int64_t i = 0; i < n; ++i) value[i] = nearest_digit(value[i], factor[i], offset[i], params.low, params.high);
+    if (y.type == DType::kU8) return write_digits<uint8_t>(y, to, work.y_step(), n, value);
+    if (y.type == DType::kI8) return write_digits<int8_t>(y, to, work.y_step(), n, value);
+    if (y.type == DType::kU16) return write_digits<uint16_t>(y, to, work.y_step(), n, value);
+    write_digits<int16_t>(y, to, work.y_step(), n, value);
+  });
+}
+
+// situ.RoundLinear: the same, and back: what a number is worth after it was written as an integer.
+void round_linear(const KernelCall& call, int thread, int threads) {
+  const QuantizeParams& params = *static_cast<const QuantizeParams*>(call.params);
+  const Scaled work(call, params.scales);
+  work.each_chunk(thread, threads, [&](int64_t from, int64_t to, int64_t n, const float* factor, const float* offset) {
+    float value[kChunk];
+    read_row(work.x.data, work.x.type, from, work.x_step(), n, value);
+    for (int64_t i = 0; i < n; ++i)
+      value[i] = (nearest_digit(value[i], factor[i], offset[i], params.low, params.high) - offset[i]) * factor[i];
+    write_row(work.y.data, work.y.type, to, work.y_step(), n, value);
+  });
 }
 
 namespace {

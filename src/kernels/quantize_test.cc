@@ -1,4 +1,4 @@
-// dequantize_linear and gather_block_quantized against element-by-element decoding.
+// dequantize_linear, quantize_linear, round_linear and gather_block_quantized against element-by-element decoding.
 #include "kernels/strided_test.h"
 
 namespace situ {
@@ -115,6 +115,79 @@ TEST(Quantize, DequantizeLinear) {
     }
     if (HasFatalFailure()) return;
   }
+}
+
+// Numbers on both sides of the range, ties among them.
+void check_rounding(const Case& t, DType type) {
+  StridedTensor x = StridedTensor::random_layout(t.scale_type, t.dims), scale(t.scale_type, scale_dims(t)),
+                zero(type, scale_dims(t)), y = StridedTensor::random_layout(type, t.dims),
+                back = StridedTensor::random_layout(t.scale_type, t.dims);
+  const bool is_signed = type == DType::kI8 || type == DType::kI16;
+  const double numbers = dtype_bytes(type) == 1 ? 256 : 65536, low = is_signed ? -numbers / 2 : 0;
+  for (int64_t i = 0; i < scale.count(); ++i) scale.set(i, 0.125 * (i % 3 + 1));
+  zero.fill_integers(is_signed ? -20 : 100, is_signed ? 20 : 140);
+  for (int64_t i = 0; i < x.count(); ++i)
+    x.set(i,
+          i % 4 == 0 ? 0.0625 * static_cast<double>(random_int(-40, 40)) : 0.01 * numbers * (random_int(0, 80) - 40));
+  const QuantizeParams params{{t.axis, t.block}, static_cast<float>(low), static_cast<float>(low + numbers - 1)};
+  const View in[3] = {x.view(), scale.view(), t.zeros ? zero.view() : View{}};
+  KernelCall call;
+  call.in = in;
+  call.in_count = 3;
+  call.out_count = 1;
+  call.params = &params;
+  for_each_isa([&](const KernelTable& table, int threads) {
+    y.reset();
+    back.reset();
+    call.out = &y.view();
+    run_kernel(table, &KernelTable::quantize_linear, call, threads);
+    call.out = &back.view();
+    run_kernel(table, &KernelTable::round_linear, call, threads);
+    ASSERT_TRUE(y.untouched_outside() && back.untouched_outside());
+    for (int64_t i = 0; i < y.count(); ++i) {
+      const int64_t s = scale_index(t, i);
+      const double offset = t.zeros ? zero.get(s) : 0,
+                   digit = std::clamp(
+                       std::nearbyint(static_cast<float>(x.get(i)) / static_cast<float>(scale.get(s))) + offset, low,
+                       low + numbers - 1);
+      ASSERT_EQ(y.get(i), digit) << i;
+      const double number = (digit - offset) * scale.get(s);
+      ASSERT_NEAR(back.get(i), number, rounding(t.scale_type) * std::fabs(number) + 1e-6) << i;
+    }
+  });
+}
+
+TEST(Quantize, QuantizeLinear) {
+  for (const DType type : {DType::kU8, DType::kI8, DType::kU16, DType::kI16})
+    for (const Case& t : {Case{.dims = {3, 5, 7}, .single = true, .zeros = true},
+                          Case{.dims = {3, 5, 7}, .axis = 1, .zeros = true, .scale_type = DType::kF16},
+                          Case{.dims = {2, 600}, .axis = 1, .block = 32, .zeros = true}, Case{.dims = {300}, .axis = 0},
+                          Case{.dims = {}, .single = true}, Case{.dims = {0, 4}, .axis = 1}}) {
+      check_rounding(t, type);
+      if (HasFatalFailure()) return;
+    }
+}
+
+TEST(Quantize, WhatIsNoNumberBecomesTheLeast) {
+  StridedTensor x(DType::kF32, {3}), scale(DType::kF32, {}), y(DType::kI8, {3});
+  scale.set(0, 0.5);
+  x.set(0, std::nan(""));
+  x.set(1, INFINITY);
+  x.set(2, -1e30);
+  const QuantizeParams params{{0, 0}, -128, 127};
+  const View in[2] = {x.view(), scale.view()};
+  KernelCall call;
+  call.in = in;
+  call.in_count = 2;
+  call.out = &y.view();
+  call.out_count = 1;
+  call.params = &params;
+  for_each_isa([&](const KernelTable& table, int threads) {
+    run_kernel(table, &KernelTable::quantize_linear, call, threads);
+    ASSERT_EQ(y.get(0), -128);
+    ASSERT_EQ(y.get(1), 127);
+    ASSERT_EQ(y.get(2), -128);
+  });
 }
 
 TEST(Quantize, EightBitFloats) {

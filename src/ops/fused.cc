@@ -7,8 +7,6 @@
 namespace situ {
 namespace {
 
-Dim last(const ValueInfo& v) { return v.shape.back(); }
-
 Status same_as_first(InferContext& c, std::initializer_list<size_t> outputs) {
   SITU_RETURN_IF_ERROR(c.need(0, "input"));
   for (size_t i : outputs)
@@ -44,24 +42,35 @@ Status infer_group_query_attention(InferContext& c) {
 }
 
 // com.microsoft.MultiHeadAttention: query [B,S,H*D], key and value [B,L,H*D] or [B,H,L,D] -> [B,S,H*Dv], present K and
-// V.
+// V. Key and value in one: key [B,L,H,2,D]; all three in one: query [B,S,H,3,D].
 Status infer_multi_head_attention(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "query"));
   const int64_t heads = c.node.attr_int("num_heads", 0);
   const Shape& q = c.input(0).shape;
-  if (q.size() != 3 || !c.has(1) || !c.has(2))
-    return c.fail("only query [batch, sequence, width] with separate key and value is supported");
-  if (heads <= 0 || !last(c.input(0)).is_const() || last(c.input(0)).value() % heads != 0)
-    return c.fail("query width " + q[2].str() + " is not a multiple of num_heads " + std::to_string(heads));
-  auto per_head = [&](const ValueInfo& v) {
-    return v.shape.size() == 4 ? v.shape[3] : dim_div(v.shape.back(), Dim(heads));
+  const bool packed = !c.has(1) && !c.has(2), packed_keys = c.has(1) && !c.has(2);
+  const ValueInfo& k = packed ? c.input(0) : c.has(1) ? c.input(1) : c.input(0);
+  const ValueInfo& v = packed || packed_keys ? k : c.input(2);
+  const auto in_one = [&](const Shape& s, int64_t parts) {
+    return s.size() == 5 && s[2] == Dim(heads) && s[3] == Dim(parts) && s[4].is_const();
   };
-  auto length = [&](const ValueInfo& v) { return v.shape.size() == 4 ? v.shape[2] : v.shape[1]; };
-  if (c.input(1).shape.size() < 3 || c.input(2).shape.size() < 3) return c.fail("key and value need rank 3 or 4");
-  c.set(0, c.input(0).type, {q[0], q[1], per_head(c.input(2)) * Dim(heads)});
+  if (heads <= 0) return c.fail("num_heads is " + std::to_string(heads));
+  if (packed ? !in_one(q, 3) : q.size() != 3 || !c.has(1) || (packed_keys && !in_one(k.shape, 2)))
+    return c.fail(
+        "query " + shape_str(q) + (c.has(1) ? " and key " + shape_str(k.shape) : std::string()) +
+        " should be [batch, sequence, width] with key and value, or with both in one [batch, length, heads, 2,"
+        " size], or all in one [batch, sequence, heads, 3, size]");
+  if (!packed && (!q[2].is_const() || q[2].value() % heads != 0))
+    return c.fail("query width " + q[2].str() + " is not a multiple of num_heads " + std::to_string(heads));
+  if (k.shape.size() < 3 || v.shape.size() < 3) return c.fail("key and value need rank 3 or 4");
+  auto per_head = [&](const ValueInfo& x) {
+    return x.shape.size() == 3 ? dim_div(x.shape.back(), Dim(heads)) : x.shape.back();
+  };
+  auto length = [&](const ValueInfo& x) { return x.shape.size() == 4 ? x.shape[2] : x.shape[1]; };
+  c.set(0, c.input(0).type, {q[0], q[1], per_head(v) * Dim(heads)});
   const Dim past = c.has(6) && c.input(6).shape.size() == 4 ? c.input(6).shape[2] : Dim(0);
-  for (size_t i = 1; i < 3 && i < c.out.size(); ++i)
-    c.set(i, c.input(i).type, {q[0], Dim(heads), past + length(c.input(i)), per_head(c.input(i))});
+  const ValueInfo keys = k, values = v;
+  if (c.out.size() > 1) c.set(1, keys.type, {q[0], Dim(heads), past + length(keys), per_head(keys)});
+  if (c.out.size() > 2) c.set(2, values.type, {q[0], Dim(heads), past + length(values), per_head(values)});
   return Status::ok();
 }
 
@@ -84,16 +93,15 @@ Status infer_embed_norm(InferContext& c) {
   return emit(c, 2, c.input(2).type, {ids[0], ids[1], words[1]});
 }
 
-// com.microsoft.Attention without past: input [B,S,C], weights [C, Q + K + V], bias? [Q + K + V], mask_index?, past?,
-// attention_bias? -> [B,S,V] and K and V, one behind the other, [2,B,H,S,D]. qkv_hidden_sizes says the three widths, of
-// which Q and K are equal; else they are thirds.
+// com.microsoft.Attention: input [B,S,C], weights [C, Q + K + V], bias? [Q + K + V], mask_index?, past? [2,B,H,P,D],
+// attention_bias? -> [B,S,V] and K and V, one behind the other, [2,B,H,P+S,D]. qkv_hidden_sizes says the three widths,
+// of which Q and K are equal; else they are thirds.
 Status infer_self_attention(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "input"));
   SITU_RETURN_IF_ERROR(c.need(1, "weights"));
   const int64_t heads = c.node.attr_int("num_heads", 0);
   const Shape &x = c.input(0).shape, &w = c.input(1).shape;
-  for (const size_t i : {size_t{4}, size_t{6}})
-    if (c.has(i)) return c.fail("a past is not supported, input " + std::to_string(i) + " is given");
+  if (c.has(6)) return c.fail("input 6 (past_sequence_length) is given: a past of the most tokens is not supported");
   if (c.node.attr_int("do_rotary", 0) != 0 || c.node.attr_int("past_present_share_buffer", 0) != 0)
     return c.fail("do_rotary and past_present_share_buffer are not supported");
   if (x.size() != 3 || w.size() != 2 || !w[1].is_const() || heads <= 0 || x[2] != w[0])
@@ -106,9 +114,17 @@ Status infer_self_attention(InferContext& c) {
   if (!fit)
     return c.fail("weights " + shape_str(w) + " with num_heads " + std::to_string(heads) +
                   " should have as many columns for Q as for K, and then those of V, each a multiple of the heads");
+  Dim past(0);
+  if (c.has(4)) {
+    const Shape& given = c.input(4).shape;
+    if (given.size() != 5 || given[0] != Dim(2))
+      return c.fail("past " + shape_str(given) + " should be [2, batch, heads, tokens, size]");
+    past = given[3];
+  }
   c.set(0, c.input(0).type, {x[0], x[1], Dim(parts[2])});
-  if (c.out.size() > 1 && parts[0] != parts[2]) return c.fail("K and V of different widths have no common output");
-  if (c.out.size() > 1) c.set(1, c.input(0).type, {Dim(2), x[0], Dim(heads), x[1], Dim(parts[0] / heads)});
+  if ((c.out.size() > 1 || c.has(4)) && parts[0] != parts[2])
+    return c.fail("K and V of different widths have no common output");
+  if (c.out.size() > 1) c.set(1, c.input(0).type, {Dim(2), x[0], Dim(heads), past + x[1], Dim(parts[0] / heads)});
   return Status::ok();
 }
 

@@ -63,8 +63,7 @@ std::string advice_for(const std::string& domain, const std::string& op) {
       {"Sampling", kLoop},
       {"PagedAttention",
        "reads pages that a server deals out: export for CPUs, with GroupQueryAttention and a past of [batch, heads, "
-       "tokens, size] (onnxruntime-genai's builder: -e cpu)"},
-      {"MatMulBnb4", "multiplies by weights of bitsandbytes: quantise with MatMulNBits, or not at all"}};
+       "tokens, size] (onnxruntime-genai's builder: -e cpu)"}};
   if (domain != "com.microsoft") return "";
   for (const auto& [name, advice] : kAdvice)
     if (op == name) return op + " " + advice;

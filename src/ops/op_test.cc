@@ -112,8 +112,7 @@ TEST(Ops, what_to_do_is_said_where_it_is_known) {
       {"BeamSearch", {"loop over tokens", "export encoder and decoder", "--beams"}},
       {"WhisperBeamSearch", {"loop over tokens", "export encoder and decoder"}},
       {"GreedySearch", {"of a decoder-only model the decoder alone"}},
-      {"PagedAttention", {"GroupQueryAttention", "-e cpu"}},
-      {"MatMulBnb4", {"bitsandbytes", "MatMulNBits"}}};
+      {"PagedAttention", {"GroupQueryAttention", "-e cpu"}}};
   for (const auto& [op, words] : cases) {
     Graph g;
     for (const char* domain : {"com.microsoft", "another"}) {

@@ -56,21 +56,32 @@ Status need_elements(InferContext& c, size_t i, const char* name, uint64_t types
                 " elements, the attributes ask for " + wanted + attributes_text(c.node));
 }
 
-// A permutation of k that is no permutation: group k / block for every k.
-Status need_plain_groups(InferContext& c, int64_t k, int64_t block) {
+// The group of every k: which scale and zero point are its own.
+Status need_groups(InferContext& c, int64_t k, int64_t groups) {
   if (!c.has(4)) return Status::ok();
-  const Tensor* groups = 4 < c.constants.size() ? c.constants[4] : nullptr;
-  if (groups == nullptr || !groups->present() || !is_one_of(groups->type(), kIndexTypes))
+  const Tensor* given = 4 < c.constants.size() ? c.constants[4] : nullptr;
+  if (given == nullptr || !given->present() || !is_one_of(given->type(), kIndexTypes))
     return c.fail("input 4 (g_idx) is not a constant of integers");
-  const std::vector<int64_t> values = groups->to_i64();
+  const std::vector<int64_t> values = given->to_i64();
   if (static_cast<int64_t>(values.size()) < k)
     return c.fail("input 4 (g_idx) has " + std::to_string(values.size()) + " elements for K " + std::to_string(k));
   for (int64_t i = 0; i < k; ++i) {
-    if (values[static_cast<size_t>(i)] != i / block)
-      return c.fail("input 4 (g_idx) puts k " + std::to_string(i) + " into group " +
-                    std::to_string(values[static_cast<size_t>(i)]) + " instead of " + std::to_string(i / block) +
-                    "; reordered groups are not supported");
+    const int64_t group = values[static_cast<size_t>(i)];
+    if (group < 0 || group >= groups)
+      return c.fail("input 4 (g_idx) puts k " + std::to_string(i) + " into group " + std::to_string(group) +
+                    ", there are " + std::to_string(groups));
   }
+  return Status::ok();
+}
+
+// An order of the elements of a row: none beyond the row.
+Status need_order(InferContext& c, size_t i, int64_t k, const Dim& width) {
+  SITU_RETURN_IF_ERROR(need_elements(c, i, "order", type_bit(DType::kI32), k));
+  const Tensor* order = i < c.constants.size() ? c.constants[i] : nullptr;
+  if (order == nullptr || !order->present() || !width.is_const()) return c.fail("order is not a constant");
+  for (const int64_t place : order->to_i64())
+    if (place < -1 || place >= width.value())
+      return c.fail("order has " + std::to_string(place) + " for rows of " + width.str());
   return Status::ok();
 }
 
@@ -78,7 +89,9 @@ Status need_plain_groups(InferContext& c, int64_t k, int64_t block) {
 
 // Y [.., N] = A [.., K] * W^T + bias, W [N, K] in blocks of block_size along K:
 //   B uint8 [N, blocks, block_size * bits / 8], low bits first; scales [N * blocks]; zero_points? uint8
-//   [N * ceil(blocks * bits / 8)] or floats [N * blocks], else 2^(bits-1); bias? [N]. onnxruntime contrib operator.
+//   [N * ceil(blocks * bits / 8)] or floats [N * blocks], else 2^(bits-1); g_idx? [K], the block whose scale and zero
+//   point each k has; bias? [N]. onnxruntime contrib operator.
+// Of a MatMulBnb4 (passes/expand_quantised.cc): `table`, a DigitTable, and `high_first`.
 Status infer_matmul_nbits(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "A"));
   const int64_t k = c.node.attr_int("K", 0), n = c.node.attr_int("N", 0);
@@ -103,8 +116,34 @@ Status infer_matmul_nbits(InferContext& c) {
     SITU_RETURN_IF_ERROR(need_elements(c, 3, "zero_points", kScaleTypes | kByteType,
                                        packed ? n * ((blocks * bits + 7) / 8) : n * blocks));
   }
-  SITU_RETURN_IF_ERROR(need_plain_groups(c, k, block));
+  const int64_t table = c.node.attr_int("table", 0);
+  SITU_RETURN_IF_ERROR(need_range(c, "table", table, 0, static_cast<int64_t>(DigitTable::kNf4)));
+  if (table != 0 && (bits != 4 || c.has(3)))
+    return c.fail("digits of a table have 4 bits and no zero points, bits is " + std::to_string(bits));
+  SITU_RETURN_IF_ERROR(need_groups(c, k, static_cast<int64_t>(blocks)));
   if (c.has(5)) SITU_RETURN_IF_ERROR(need_elements(c, 5, "bias", kScaleTypes, n));
+  Shape y = a;
+  y.back() = Dim(n);
+  return emit(c, 0, c.input(0).type, std::move(y));
+}
+
+// com.microsoft.MatMulBnb4: A [.., K], B uint8 [ceil(K * N / 2)], absmax [ceil(K * N / block_size)] -> y [.., N]
+// (passes/expand_quantised.cc). `training_mode` changes nothing that is computed.
+Status infer_matmul_bnb4(InferContext& c) {
+  SITU_RETURN_IF_ERROR(at_most_inputs(c, 3));
+  SITU_RETURN_IF_ERROR(c.need(0, "A"));
+  const int64_t k = c.node.attr_int("K", 0), n = c.node.attr_int("N", 0), block = c.node.attr_int("block_size", 0);
+  SITU_RETURN_IF_ERROR(need_range(c, "K", k, 1, kMaxExtent));
+  SITU_RETURN_IF_ERROR(need_range(c, "N", n, 1, kMaxExtent));
+  SITU_RETURN_IF_ERROR(need_block(c, block));
+  SITU_RETURN_IF_ERROR(need_range(c, "quant_type", c.node.attr_int("quant_type", -1), 0, 1));
+  const Shape& a = c.input(0).shape;
+  if (a.empty()) return c.fail("A is a scalar, should be [.., K]");
+  Dim width;
+  SITU_RETURN_IF_ERROR(require_equal(c, "last dim of A " + shape_str(a) + " and K", a.back(), Dim(k), &width));
+  const __int128 count = __int128{k} * n;
+  SITU_RETURN_IF_ERROR(need_elements(c, 1, "B", kByteType, (count + 1) / 2));
+  SITU_RETURN_IF_ERROR(need_elements(c, 2, "absmax", kScaleTypes, (count + block - 1) / block));
   Shape y = a;
   y.back() = Dim(n);
   return emit(c, 0, c.input(0).type, std::move(y));
@@ -119,6 +158,8 @@ Status prepare_matmul_nbits(const PrepareContext& c, Prepared* out) {
   params.block = static_cast<int32_t>(c.node.attr_int("block_size", 0));
   params.accuracy_level = static_cast<int32_t>(c.node.attr_int("accuracy_level", 0));
   params.float_zero_points = c.has(3) && c.in[3]->type != DType::kU8;
+  params.table = static_cast<DigitTable>(c.node.attr_int("table", 0));
+  params.high_first = c.node.attr_int("high_first", 0) != 0;
   return use_kernel(out, &KernelTable::matmul_nbits, params);
 }
 
@@ -131,13 +172,14 @@ PackedMatMulParams packed_params(const Node& node) {
   p.accuracy_level = static_cast<int32_t>(node.attr_int("accuracy_level", 0));
   p.half_scales = node.attr_int("half_scales", 0) != 0;
   p.zeros = static_cast<ZeroPoints>(node.attr_int("zeros", 0));
+  p.table = static_cast<DigitTable>(node.attr_int("table", 0));
   p.epsilon = node.attr_float("epsilon", 0);
   p.activation = node.attr_string("activation", "silu") == "silu" ? UnaryKind::kSilu : UnaryKind::kGeluTanh;
   return p;
 }
 
 // situ.PackedMatMul: y = f(n(x) g^T) * (n(x) w^T + bias) + residual (kernels/params.h): x [.., K], w uint8 [bytes of
-// the layout], bias? [N], residual? like y, norm? [K], g? like w -> y [.., N].
+// the layout], bias? [N], residual? like y, norm? [K], g? like w, order? int32 [K] -> y [.., N].
 Status infer_packed_matmul(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "x"));
   const PackedMatMulParams p = packed_params(c.node);
@@ -147,7 +189,10 @@ Status infer_packed_matmul(InferContext& c) {
   const Shape& x = c.input(0).shape;
   if (x.empty()) return c.fail("x is a scalar, should be [.., K]");
   Dim width;
-  SITU_RETURN_IF_ERROR(require_equal(c, "last dim of x " + shape_str(x) + " and K", x.back(), Dim(p.k), &width));
+  if (c.has(6))
+    SITU_RETURN_IF_ERROR(need_order(c, 6, p.k, x.back()));
+  else
+    SITU_RETURN_IF_ERROR(require_equal(c, "last dim of x " + shape_str(x) + " and K", x.back(), Dim(p.k), &width));
   SITU_RETURN_IF_ERROR(need_elements(c, 1, "w", kByteType, packed_layout(p).bytes()));
   if (c.has(2)) SITU_RETURN_IF_ERROR(need_elements(c, 2, "bias", kScaleTypes, p.n));
   Shape y = x;
@@ -323,6 +368,8 @@ constexpr uint64_t kQuantisedTypes = kNibbleTypes | type_bit(DType::kU2) | type_
                                      type_bit(DType::kI32) | type_bit(DType::kF8E4M3FN) | type_bit(DType::kF8E4M3FNUZ) |
                                      type_bit(DType::kF8E5M2) | type_bit(DType::kF8E5M2FNUZ) | type_bit(DType::kF4E2M1);
 
+constexpr uint64_t kDigitTypes = kByteType | type_bit(DType::kI8) | type_bit(DType::kU16) | type_bit(DType::kI16);
+
 // axis (0 when there is one scale only) and block (0: per tensor or per axis).
 Status dequantize_params(const Node& node, const Shape& x, const Shape& scale, DequantizeParams* params) {
   const int rank = static_cast<int>(x.size());
@@ -362,29 +409,33 @@ Status check_scales(InferContext& c, size_t i, const char* name, const Dequantiz
   return Status::ok();
 }
 
+// Operands x, scale and zero point, which has the type of x if these are the integers.
+Status check_quantised(InferContext& c, const std::string& name, bool integers) {
+  SITU_RETURN_IF_ERROR(at_most_inputs(c, 3));
+  SITU_RETURN_IF_ERROR(c.need(0, "x"));
+  SITU_RETURN_IF_ERROR(c.need(1, (name + "_scale").c_str()));
+  SITU_RETURN_IF_ERROR(need_range(c, "block_size", c.node.attr_int("block_size", 0), 0, kMaxExtent));
+  DequantizeParams params{};
+  SITU_RETURN_IF_ERROR(dequantize_params(c.node, c.input(0).shape, c.input(1).shape, &params));
+  SITU_RETURN_IF_ERROR(check_scales(c, 1, (name + "_scale").c_str(), params));
+  if (!c.has(2)) return Status::ok();
+  SITU_RETURN_IF_ERROR(c.need(2, (name + "_zero_point").c_str()));
+  if (integers) SITU_RETURN_IF_ERROR(need_same_type(c, 0, 2));
+  const bool one_scale = shape_count(c.input(1).shape) == Dim(1), one_zero = shape_count(c.input(2).shape) == Dim(1);
+  if (one_scale != one_zero)
+    return c.fail(name + "_scale " + shape_str(c.input(1).shape) + " and " + name + "_zero_point " +
+                  shape_str(c.input(2).shape) + " differ");
+  return check_scales(c, 2, (name + "_zero_point").c_str(), params);
+}
+
 }  // namespace
 
 // y = (x - zero_point) * scale: one scale, one per index of `axis` (13 on), or one per block of it (21 on).
 // y has the type of the scale, or output_dtype (23 on).
 Status infer_dequantize_linear(InferContext& c) {
-  SITU_RETURN_IF_ERROR(c.need(0, "x"));
-  SITU_RETURN_IF_ERROR(c.need(1, "x_scale"));
-  const Shape x = c.input(0).shape;
-  SITU_RETURN_IF_ERROR(need_range(c, "block_size", c.node.attr_int("block_size", 0), 0, kMaxExtent));
-  DequantizeParams params{};
-  SITU_RETURN_IF_ERROR(dequantize_params(c.node, x, c.input(1).shape, &params));
-  SITU_RETURN_IF_ERROR(check_scales(c, 1, "x_scale", params));
-  if (c.has(2)) {
-    SITU_RETURN_IF_ERROR(c.need(2, "x_zero_point"));
-    SITU_RETURN_IF_ERROR(need_same_type(c, 0, 2));
-    const bool one_scale = shape_count(c.input(1).shape) == Dim(1), one_zero = shape_count(c.input(2).shape) == Dim(1);
-    if (one_scale != one_zero)
-      return c.fail("x_scale " + shape_str(c.input(1).shape) + " and x_zero_point " + shape_str(c.input(2).shape) +
-                    " differ");
-    SITU_RETURN_IF_ERROR(check_scales(c, 2, "x_zero_point", params));
-  }
+  SITU_RETURN_IF_ERROR(check_quantised(c, "x", true));
   const int64_t type = c.node.attr_int("output_dtype", 0);
-  return emit(c, 0, type != 0 ? static_cast<DType>(type) : c.input(1).type, x);
+  return emit(c, 0, type != 0 ? static_cast<DType>(type) : c.input(1).type, c.input(0).shape);
 }
 
 Status prepare_dequantize_linear(const PrepareContext& c, Prepared* out) {
@@ -395,6 +446,64 @@ Status prepare_dequantize_linear(const PrepareContext& c, Prepared* out) {
   DequantizeParams params{};
   SITU_RETURN_IF_ERROR(dequantize_params(c.node, c.in[0]->shape, c.in[1]->shape, &params));
   return use_kernel(out, &KernelTable::dequantize_linear, params);
+}
+
+namespace {
+
+// The integers that a type of 8 or 16 bits holds.
+bool range_of(DType type, QuantizeParams* params) {
+  const bool is_signed = type == DType::kI8 || type == DType::kI16;
+  if (!is_one_of(type, kDigitTypes)) return false;
+  const float numbers = dtype_bits(type) == 8 ? 256 : 65536;
+  params->low = is_signed ? -numbers / 2 : 0;
+  params->high = params->low + numbers - 1;
+  return true;
+}
+
+Status prepare_rounding(const PrepareContext& c, DType digits, KernelFn KernelTable::* kernel, Prepared* out) {
+  SITU_RETURN_IF_ERROR(need_type(c, 0, kScaleTypes));
+  SITU_RETURN_IF_ERROR(need_type(c, 1, kScaleTypes));
+  QuantizeParams params{};
+  if (!range_of(digits, &params))
+    return c.fail(std::string("quantising to ") + dtype_name(digits) +
+                  " is not supported: integers of 8 and 16 bits are");
+  SITU_RETURN_IF_ERROR(dequantize_params(c.node, c.in[0]->shape, c.in[1]->shape, &params.scales));
+  return use_kernel(out, kernel, params);
+}
+
+}  // namespace
+
+// y = round(x / scale) + zero_point, ties to even, the nearest that the type of y can hold: that of the zero point,
+// output_dtype (21 on), or uint8. Scales as DequantizeLinear has them. `saturate` is of floats of 8 bits, which are not
+// supported; `precision` (23 on): x / scale is computed in float.
+Status infer_quantize_linear(InferContext& c) {
+  SITU_RETURN_IF_ERROR(check_quantised(c, "y", false));
+  const int64_t given = c.node.attr_int("output_dtype", 0);
+  const DType type = c.has(2) ? c.input(2).type : given != 0 ? static_cast<DType>(given) : DType::kU8;
+  if (given != 0 && static_cast<DType>(given) != type)
+    return c.fail(std::string("output_dtype is ") + dtype_name(static_cast<DType>(given)) + ", y_zero_point " +
+                  dtype_name(type));
+  if (const int64_t precision = c.node.attr_int("precision", 0);
+      precision != 0 && static_cast<DType>(precision) != DType::kF32)
+    return c.fail(std::string("precision is ") + dtype_name(static_cast<DType>(precision)) +
+                  ", only float is supported");
+  return emit(c, 0, type, c.input(0).shape);
+}
+
+Status prepare_quantize_linear(const PrepareContext& c, Prepared* out) {
+  return prepare_rounding(c, c.out[0]->type, &KernelTable::quantize_linear, out);
+}
+
+// situ.RoundLinear: DequantizeLinear(QuantizeLinear(x, scale, zero_point), scale, zero_point), where the integers
+// between them have the type of `zero_point`, or `digits` -> y like x.
+Status infer_round_linear(InferContext& c) {
+  SITU_RETURN_IF_ERROR(check_quantised(c, "x", false));
+  return emit(c, 0, c.input(0).type, c.input(0).shape);
+}
+
+Status prepare_round_linear(const PrepareContext& c, Prepared* out) {
+  return prepare_rounding(c, static_cast<DType>(c.node.attr_int("digits", static_cast<int64_t>(DType::kU8))),
+                          &KernelTable::round_linear, out);
 }
 
 }  // namespace situ

@@ -7,7 +7,9 @@
 #include "passes/builder.h"
 #include "passes/expand_einsum.h"
 #include "passes/expand_pictures.h"
+#include "passes/expand_quantised.h"
 #include "passes/expand_recurrent.h"
+#include "passes/fused_masks.h"
 #include "passes/probe.h"
 
 namespace situ {
@@ -15,7 +17,8 @@ namespace {
 
 class Expander {
  public:
-  explicit Expander(PassContext& context) : context_(context), graph_(context.graph), builder_(graph_) {}
+  explicit Expander(PassContext& context)
+      : context_(context), graph_(context.graph), builder_(graph_), masks_(context, builder_) {}
 
   Status run() {
     SITU_RETURN_IF_ERROR(check_lengths());
@@ -29,7 +32,7 @@ class Expander {
       if (!expanded) builder_.keep(std::move(n));
     }
     SITU_RETURN_IF_ERROR(builder_.finish());
-    return check_masks();
+    return masks_.check();
   }
 
  private:
@@ -66,7 +69,7 @@ class Expander {
       size_t operands;
     };
     static constexpr Need kNeeds[] = {{"com.microsoft", "GroupQueryAttention", 1},
-                                      {"com.microsoft", "MultiHeadAttention", 3},
+                                      {"com.microsoft", "MultiHeadAttention", 1},
                                       {"com.microsoft", "Attention", 2},
                                       {"com.microsoft", "RotaryEmbedding", 4},
                                       {"com.microsoft", "MRotaryEmbedding", 4},
@@ -119,7 +122,10 @@ class Expander {
       if (n.op == "FusedMatMul" && n.attr_int("transBatchA", 0) == 0 && n.attr_int("transBatchB", 0) == 0)
         return fused_matmul(n);
       if (n.op == "FusedGemm") return fused_gemm(n);
-      return expand_recurrent(context_, builder_, users_, n, expanded);
+      SITU_RETURN_IF_ERROR(expand_recurrent(context_, builder_, users_, n, expanded));
+      if (*expanded) return Status::ok();
+      *expanded = true;
+      return expand_quantised(graph_, builder_, n, expanded);
     }
     if (n.domain.empty()) {
       if (n.op == "Attention") return attention(n);
@@ -132,7 +138,10 @@ class Expander {
       if ((n.op == "Sum" || n.op == "Max" || n.op == "Min") && n.in.size() != 2) return variadic(n);
       if (n.op == "CausalConvWithState" || n.op == "LinearAttention")
         return expand_recurrent(context_, builder_, users_, n, expanded);
-      return expand_pictures(graph_, builder_, n, expanded);
+      SITU_RETURN_IF_ERROR(expand_pictures(graph_, builder_, n, expanded));
+      if (*expanded) return Status::ok();
+      *expanded = true;
+      return expand_quantised(graph_, builder_, n, expanded);
     }
     *expanded = false;
     return Status::ok();
@@ -295,24 +304,35 @@ class Expander {
     return Status::ok();
   }
 
-  // com.microsoft.MultiHeadAttention.
+  // Part i along an axis, without that axis.
+  ValueId part(ValueId all, int64_t axis, int64_t i) {
+    const ValueId index = graph_.add_constant(current_->name + "/part_" + std::to_string(i), Tensor::scalar_i64(i));
+    const ValueId y = builder_.op("Gather", {all, index});
+    builder_.last().set_int("axis", axis);
+    return y;
+  }
+
+  // com.microsoft.MultiHeadAttention: Q, K and V of their own, or K and V in one [B,L,H,2,D], or all in one
+  // [B,L,H,3,D].
   Status multi_head_attention(const Node& n) {
     const int64_t heads = heads_ = n.attr_int("num_heads", 0);
-    const Dim width = shape(n.in[0])[2], v_width = graph_.values[n.out[0]].info.shape[2];
+    const Dim v_width = graph_.values[n.out[0]].info.shape[2];
     if (!v_width.is_const()) return fail(n, "value width " + v_width.str() + " is not known");
-    head_size_ = width.value() / heads;
+    ValueId q = n.in[0], k = operand(n, 1), v = operand(n, 2);
+    const Dim queries = shape(q)[1], keys = k == kNoValue ? queries : shape(k)[shape(k).size() == 4 ? 2 : 1],
+              past = n.has_input(6) ? shape(n.in[6])[2] : Dim(0);
+    const bool packed = k == kNoValue, packed_keys = !packed && v == kNoValue;
+    head_size_ = packed ? shape(q)[4].value() : shape(q)[2].value() / heads;
     kv_heads_ = heads;
-    ValueId q = n.in[0], k = n.in[1], v = n.in[2];
-    if (n.attr_int("unidirectional", 0) != 0)
-      SITU_RETURN_IF_ERROR(check_own_keys(n, shape(q)[1], shape(k)[shape(k).size() == 3 ? 1 : 2]));
-    if (n.has_input(4)) masks_.push_back({n.label(), n.in[4]});
+    if (n.attr_int("unidirectional", 0) != 0) SITU_RETURN_IF_ERROR(check_own_keys(n, queries, keys));
     if (n.has_input(8) || n.has_input(9))
       return fail(n, "operands past_sequence_length and cache_indirection are not supported yet");
     if (n.has_output(3)) return fail(n, "output qk is not supported");
     if (n.has_input(3)) {  // of Q, K and V, one after the other
+      if (packed || packed_keys) return fail(n, "operand bias with packed keys and values is not supported");
       int64_t begin = 0;
-      for (auto [x, size] :
-           {std::pair<ValueId*, int64_t>{&q, width.value()}, {&k, width.value()}, {&v, v_width.value()}}) {
+      const int64_t width = heads * head_size_;
+      for (auto [x, size] : {std::pair<ValueId*, int64_t>{&q, width}, {&k, width}, {&v, v_width.value()}}) {
         if (shape(*x).size() != 3) return fail(n, "operand bias needs Q, K and V of three dims");
         const ValueId from = builder_.constant_i64({begin}), to = builder_.constant_i64({begin + size});
         const ValueId part = builder_.op("Slice", {n.in[3], from, to});
@@ -320,26 +340,37 @@ class Expander {
         begin += size;
       }
     }
-    q = builder_.split_heads(q, heads, head_size_);
-    if (shape(n.in[1]).size() == 3) k = builder_.split_heads(k, heads, head_size_);
-    if (shape(n.in[2]).size() == 3) v = builder_.split_heads(v, heads, v_width.value() / heads);
+    const auto apart = [&](ValueId all, int64_t i) { return builder_.transpose(part(all, 3, i), {0, 2, 1, 3}); };
+    if (packed || packed_keys) {
+      const ValueId all = packed ? q : k;
+      const int64_t first = packed ? 1 : 0;
+      q = packed ? apart(all, 0) : builder_.split_heads(q, heads, head_size_);
+      k = apart(all, first);
+      v = apart(all, first + 1);
+    } else {
+      q = builder_.split_heads(q, heads, head_size_);
+      if (shape(n.in[1]).size() == 3) k = builder_.split_heads(k, heads, head_size_);
+      if (shape(n.in[2]).size() == 3) v = builder_.split_heads(v, heads, v_width.value() / heads);
+    }
     k = append(operand(n, 6), k, n.has_output(1) ? n.out[1] : kNoValue);
     v = append(operand(n, 7), v, n.has_output(2) ? n.out[2] : kNoValue);
     AttentionSpec spec;
     spec.scale = n.attr_float("scale", 0);
     spec.causal = n.attr_int("unidirectional", 0) != 0;
-    const ValueId y = attend(q, k, v, operand(n, 5), kNoValue, spec);
+    const ValueId bias = masks_.before(n, 4, past, queries, operand(n, 5));
+    const ValueId y = attend(q, k, v, bias, kNoValue, spec);
+    masks_.behind(n, 4);
     builder_.merge_heads(y, v_width.value(), n.out[0]);
     return Status::ok();
   }
 
-  // com.microsoft.Attention: Q, K and V are one product of the input.
+  // com.microsoft.Attention: Q, K and V are one product of the input; past and present have K in front of V.
   Status self_attention(const Node& n) {
     const int64_t heads = heads_ = kv_heads_ = n.attr_int("num_heads", 0);
     std::vector<int64_t> widths = n.attr_ints("qkv_hidden_sizes");
     if (widths.empty()) widths.assign(3, shape(n.in[1])[1].value() / 3);
     head_size_ = widths[0] / heads;
-    if (n.has_input(3)) masks_.push_back({n.label(), n.in[3]});
+    const Dim queries = shape(n.in[0])[1], past = n.has_input(4) ? shape(n.in[4])[3] : Dim(0);
     ValueId all = builder_.op("MatMul", {n.in[0], n.in[1]});
     if (n.has_input(2)) all = builder_.op("Add", {all, n.in[2]});
     ValueId parts[3];
@@ -349,6 +380,11 @@ class Expander {
                     axis = builder_.constant_i64({2});
       parts[i] = builder_.split_heads(builder_.op("Slice", {all, from, to, axis}), heads, width / heads);
     }
+    if (n.has_input(4))
+      for (int64_t i = 0; i < 2; ++i) {
+        parts[i + 1] = builder_.op("Concat", {part(n.in[4], 0, i), parts[i + 1]});
+        builder_.last().set_int("axis", 2);
+      }
     if (n.has_output(1)) {
       const ValueId front = builder_.constant_i64({0});
       const ValueId k = builder_.op("Unsqueeze", {parts[1], front}), v = builder_.op("Unsqueeze", {parts[2], front});
@@ -358,7 +394,9 @@ class Expander {
     AttentionSpec spec;
     spec.scale = n.attr_float("scale", 0);
     spec.causal = n.attr_int("unidirectional", 0) != 0;
-    const ValueId y = attend(parts[0], parts[1], parts[2], operand(n, 5), kNoValue, spec);
+    const ValueId bias = masks_.before(n, 3, past, queries, operand(n, 5));
+    const ValueId y = attend(parts[0], parts[1], parts[2], bias, kNoValue, spec);
+    masks_.behind(n, 3);
     builder_.merge_heads(y, widths[2], n.out[0]);
     return Status::ok();
   }
@@ -378,35 +416,18 @@ class Expander {
     builder_.last().set_float("epsilon", n.attr_float("epsilon", 1e-12f));
     builder_.last().set_int("axis", -1);
     if (!n.has_output(1)) return Status::ok();
-    if (!n.has_input(7)) return fail(n, "output mask_index without a mask is not supported");
+    if (!n.has_input(7)) {  // as onnxruntime leaves it: zeros, which mostly nobody reads
+      const ValueId batch = builder_.op("Shape", {n.in[0]});
+      builder_.last().set_int("end", 1);
+      builder_.op("ConstantOfShape", {batch}, n.out[1]);
+      const Tensor zero = Tensor::allocate(DType::kI32, {1});
+      builder_.last().attrs["value"].kind = Attribute::Kind::kTensor;
+      builder_.last().attrs["value"].tensor = zero;
+      return Status::ok();
+    }
     const ValueId axis = builder_.constant_i64({1});
     builder_.op("ReduceSum", {n.in[7], axis}, n.out[1]);
     builder_.last().set_int("keepdims", 0);
-    return Status::ok();
-  }
-
-  // Masks of fused attention are those of padding, of which there is none: a length for each text, or a number for each
-  // key that is not 0. One that hides anything is no such mask.
-  Status check_masks() {
-    if (masks_.empty()) return Status::ok();
-    SITU_RETURN_IF_ERROR(infer_shapes(context_));
-    Prober prober(graph_, context_.binding, context_.evaluator);
-    const int64_t tokens = context_.probe_tokens(), past = context_.probe_past();
-    for (const auto& [node, mask] : masks_) {
-      const auto wrong = [&](const std::string& why) {
-        return Status::error(node + ": mask '" + graph_.values[mask].name + "' " + why +
-                             ": masks that hide more than padding are not supported");
-      };
-      const Tensor& constant = graph_.values[mask].constant;
-      const Result<Tensor> shown = constant.present() ? constant : prober.host_value(mask, tokens, past);
-      if (!shown.is_ok()) return wrong("cannot be told before a step: " + shown.status().message());
-      if (dtype_is_float(shown->type())) return wrong("is of floats");
-      const std::vector<int64_t> numbers = shown->to_i64();
-      const bool lengths = shown->rank() == 1;
-      if (lengths ? numbers != std::vector<int64_t>{tokens + past} && numbers != std::vector<int64_t>{tokens + past, 0}
-                  : std::count(numbers.begin(), numbers.end(), 0) != 0)
-        return wrong("hides a key of " + std::to_string(tokens + past));
-    }
     return Status::ok();
   }
 
@@ -736,9 +757,9 @@ class Expander {
 
   PassContext& context_;
   Graph& graph_;
-  std::vector<std::pair<std::string, ValueId>> masks_;  // of fused attention: the node, and what it takes
   Builder builder_;
   Users users_;  // of the graph as it was
+  FusedMasks masks_;
   int64_t head_size_ = 0, heads_ = 0, kv_heads_ = 0;
   const Node* current_ = nullptr;  // that is being expanded
 };

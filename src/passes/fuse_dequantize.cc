@@ -1,8 +1,8 @@
-// MatMul(x, DequantizeLinear(W)) with a constant W of 4 or 8 bits, scaled by blocks along K, by column or as a whole,
-// becomes MatMulNBits, and so does a W that is cast, shifted and scaled by operators of their own, (Cast(W) - zero) *
-// scale: the weight is read as the bits it is, never expanded. ONNX stores W [K, N] element by element along N;
-// MatMulNBits wants [N, blocks of K]: where W is not stored so, behind a Transpose, its digits are laid out anew once,
-// at load, and booked as packed.
+// MatMul(x, DequantizeLinear(W)), and Gemm with a bias, with a constant W of 4 or 8 bits, scaled by blocks along K, by
+// column or as a whole, becomes MatMulNBits, and so does a W that is cast, shifted and scaled by operators of their
+// own, (Cast(W) - zero) * scale: the weight is read as the bits it is, never expanded. ONNX stores W [K, N] element by
+// element along N; MatMulNBits wants [N, blocks of K]: where W is not stored so, behind a Transpose, its digits are
+// laid out anew once, at load, and booked as packed.
 #include <algorithm>
 #include <cmath>
 
@@ -49,7 +49,7 @@ class Fuser {
     std::map<int, Quantised> found;
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       Quantised q;
-      if (graph_.nodes[n].is("MatMul") && match(graph_.nodes[n], &q)) found.emplace(static_cast<int>(n), q);
+      if (product(graph_.nodes[n]) && match(graph_.nodes[n], &q)) found.emplace(static_cast<int>(n), q);
     }
     if (found.empty()) return Status::ok();
     Builder builder(graph_);
@@ -73,12 +73,25 @@ class Fuser {
     return t->present();
   }
 
+  // x * W, and x * W + bias with a constant bias [N].
+  bool product(const Node& n) const {
+    if (n.is("MatMul")) return true;
+    if (!n.is("Gemm") || n.attr_int("transA", 0) != 0 || n.attr_float("alpha", 1) != 1 || n.attr_float("beta", 1) != 1)
+      return false;
+    if (!n.has_input(2)) return true;
+    const Value& bias = graph_.values[n.in[2]];
+    return bias.constant.present() && bias.info.shape == Shape{graph_.values[n.out[0]].info.shape.back()} &&
+           bias.info.type == graph_.values[n.in[0]].info.type;
+  }
+
   bool match(const Node& matmul, Quantised* q) const {
     ValueId w = matmul.in[1];
     int p = graph_.values[w].producer;
     if (p < 0) return false;
+    q->transposed = matmul.is("Gemm") && matmul.attr_int("transB", 0) != 0;
     if (graph_.nodes[p].is("Transpose") && graph_.values[w].info.shape.size() == 2) {
-      q->transposed = graph_.nodes[p].permutation(2) == std::vector<int64_t>{1, 0};  // else it moves nothing
+      if (graph_.nodes[p].permutation(2) == std::vector<int64_t>{1, 0})
+        q->transposed = !q->transposed;  // else: nothing
       p = graph_.values[graph_.nodes[p].in[0]].producer;
       if (p < 0) return false;
     }
@@ -251,7 +264,9 @@ class Fuser {
     const ValueId w = graph_.add_constant(matmul.name + "/packed", weight),
                   s = graph_.add_constant(matmul.name + "/scales", scale),
                   z = graph_.add_constant(matmul.name + "/zero_points", zero);
-    builder.op("MatMulNBits", {matmul.in[0], w, s, z}, matmul.out[0], "com.microsoft");
+    std::vector<ValueId> in{matmul.in[0], w, s, z};
+    if (matmul.is("Gemm") && matmul.has_input(2)) in.insert(in.end(), {kNoValue, matmul.in[2]});
+    builder.op("MatMulNBits", in, matmul.out[0], "com.microsoft");
     Node& node = builder.last();
     node.set_int("K", q.k);
     node.set_int("N", q.n);

@@ -12,7 +12,7 @@
 namespace situ {
 namespace {
 
-enum Operand { kX, kWeights, kBias, kResidual, kNorm, kGate, kOperands };
+enum Operand { kX, kWeights, kBias, kResidual, kNorm, kGate, kOrder, kOperands };
 
 class Fuser {
  public:
@@ -68,7 +68,7 @@ class Fuser {
       Node* g = silu || gelu ? product(f.in[0]) : nullptr;
       Node* u = product(mul.in[1 - side]);
       if (!g || !u || g == u || g->in[kX] != u->in[kX] || !same_form(*g, *u)) continue;
-      for (Operand o : {kBias, kResidual, kNorm, kGate})
+      for (Operand o : {kBias, kResidual, kNorm, kGate, kOrder})
         if (!empty(*g, o) || (o != kBias && !empty(*u, o))) return false;
       Node fused = *u;
       fused.name = mul.name;
@@ -82,13 +82,13 @@ class Fuser {
   }
 
   bool same_form(const Node& a, const Node& b) const {
-    for (const char* key : {"K", "N", "bits", "block_size", "half_scales", "zeros", "accuracy_level"})
+    for (const char* key : {"K", "N", "bits", "block_size", "half_scales", "zeros", "table", "accuracy_level"})
       if (a.attr_int(key, 0) != b.attr_int(key, 0)) return false;
     return true;
   }
 
   bool takes_norm(const Node& n, int operand) const {
-    return packed(n) && operand == kX && empty(n, kNorm) && n.attr_int("accuracy_level", 0) == 4;
+    return packed(n) && operand == kX && empty(n, kNorm) && empty(n, kOrder) && n.attr_int("accuracy_level", 0) == 4;
   }
 
   // RMSNorm over the last axis whose readers are all rounded products.

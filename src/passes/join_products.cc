@@ -12,7 +12,7 @@
 namespace situ {
 namespace {
 
-enum Operand { kX, kWeights, kBias, kResidual, kNorm, kGate };
+enum Operand { kX, kWeights, kBias, kResidual, kNorm, kGate, kOrder };
 
 ValueId operand(const Node& n, Operand o) { return n.has_input(o) ? n.in[o] : kNoValue; }
 
@@ -21,10 +21,12 @@ using Key = std::vector<int64_t>;
 Key key_of(const Graph& graph, const Node& n) {
   const ValueId bias = operand(n, kBias);
   const bool joins = n.is("PackedMatMul", "situ") && operand(n, kResidual) == kNoValue &&
-                     operand(n, kGate) == kNoValue && (bias == kNoValue || graph.values[bias].constant.present());
+                     operand(n, kGate) == kNoValue && operand(n, kOrder) == kNoValue &&
+                     (bias == kNoValue || graph.values[bias].constant.present());
   if (!joins) return {};
   Key key{n.in[kX], operand(n, kNorm), static_cast<int64_t>(__builtin_bit_cast(int32_t, n.attr_float("epsilon", 0)))};
-  for (const char* name : {"K", "bits", "block_size", "zeros", "accuracy_level"}) key.push_back(n.attr_int(name, 0));
+  for (const char* name : {"K", "bits", "block_size", "zeros", "table", "accuracy_level"})
+    key.push_back(n.attr_int(name, 0));
   return key;
 }
 

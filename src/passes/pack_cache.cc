@@ -102,7 +102,7 @@ SourceRange PackCache::place(const Tensor& t) const {
 
 PackCache::Wanted PackCache::wanted(const PackOperands& o) const {
   Wanted w{{}, {&o.weights, &o.scales}};
-  if (o.params.zeros != ZeroPoints::kMiddle) w.operands.push_back(&o.zeros);
+  if (has_zeros(o.params.zeros)) w.operands.push_back(&o.zeros);
   PackRequest& r = w.request;
   for (size_t i = 0; i < w.operands.size(); ++i) r.operands[i] = place(*w.operands[i]);
   r.n = o.params.n;
@@ -113,6 +113,7 @@ PackCache::Wanted PackCache::wanted(const PackOperands& o) const {
   r.zero_type = o.params.zeros == ZeroPoints::kFloats ? static_cast<int16_t>(o.zeros.type()) : int16_t{0};
   r.scale_type = static_cast<int16_t>(o.scales.type());
   r.rounded = o.rounded;
+  r.order = o.params.high_first;
   return w;
 }
 
@@ -122,7 +123,7 @@ PackCache::Wanted PackCache::wanted(const DenseOperands& o) const {
   w.request.n = o.n;
   w.request.k = o.k;
   w.request.float_type = static_cast<int32_t>(o.weights.type());
-  w.request.transposed = o.transposed;
+  w.request.order = o.transposed;
   return w;
 }
 

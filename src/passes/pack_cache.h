@@ -37,7 +37,7 @@ struct PackSource {
 };
 
 struct PackOperands {
-  const Tensor &weights, &scales, &zeros;  // of MatMulNBits; zeros is read unless params.zeros is kMiddle
+  const Tensor &weights, &scales, &zeros;  // of MatMulNBits; zeros is read where params.zeros says that there are
   PackedMatMulParams params;               // half_scales is not read
   bool rounded = false;                    // scales may be rounded to half precision
 };

@@ -140,8 +140,7 @@ bool PackRequest::same_place(const PackRequest& o) const {
   for (int i = 0; i < 3; ++i)
     if (!operands[i].same_place(o.operands[i])) return false;
   return n == o.n && k == o.k && bits == o.bits && block == o.block && zeros == o.zeros && rounded == o.rounded &&
-         scale_type == o.scale_type && zero_type == o.zero_type && float_type == o.float_type &&
-         transposed == o.transposed;
+         scale_type == o.scale_type && zero_type == o.zero_type && float_type == o.float_type && order == o.order;
 }
 
 bool PackRequest::has_form(int64_t form) const {

@@ -37,7 +37,8 @@ struct PackRequest {
   int32_t bits = 0, block = 0;
   int16_t zeros = 0, rounded = 0;  // a ZeroPoints; scales may be rounded to half precision
   int16_t scale_type = 0, zero_type = 0;
-  int32_t float_type = 0, transposed = 0;  // of a matrix: its type; the source is [n, k]
+  int32_t float_type = 0;  // of a matrix: its type
+  int32_t order = 0;       // 1: the source of a matrix is [n, k]; the first digit of a byte is the higher one
 
   // Whether there is such a form (PackEntry::form), and how many bytes it takes.
   bool has_form(int64_t form) const;

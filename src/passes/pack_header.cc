@@ -65,7 +65,8 @@ uint64_t layout_probe() {
   uint64_t sum = kColumns;
   for (const int32_t bits : {4, 8})
     for (const bool half : {false, true})
-      for (const ZeroPoints zeros : {ZeroPoints::kMiddle, ZeroPoints::kIntegers, ZeroPoints::kFloats}) {
+      for (const ZeroPoints zeros :
+           {ZeroPoints::kMiddle, ZeroPoints::kIntegers, ZeroPoints::kFloats, ZeroPoints::kTable}) {
         Tensor weights = Tensor::allocate(DType::kU8, {kColumns * blocks * kBlock * bits / 8}),
                scales = Tensor::allocate(DType::kF32, {kColumns * blocks});
         Tensor zero_points = Tensor::allocate(DType::kU8, {kColumns * blocks});
@@ -81,6 +82,7 @@ uint64_t layout_probe() {
         params.block = kBlock;
         params.half_scales = half;
         params.zeros = zeros;
+        params.high_first = zeros == ZeroPoints::kTable;
         const PackedLayout layout = packed_layout(params);
         const Tensor packed = Tensor::allocate(DType::kU8, {layout.bytes()});
         const PackNBitsParams all{params, 0, layout.units()};

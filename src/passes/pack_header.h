@@ -10,7 +10,7 @@ namespace situ {
 // Raise the first with this file or passes/pack_file.h, the second with kernels/packed_layout.h, pack_dense or
 // kernels/integer_layout.h. A layout
 // whose author forgets the second is found by `layout_probe`. Both stand in the names of the files too.
-constexpr uint32_t kPackFormat = 3, kPackLayout = 3;
+constexpr uint32_t kPackFormat = 3, kPackLayout = 4;
 constexpr int64_t kPackAlignment = 64, kPackPage = 4096;
 // A model of a thousand layers has fewer of either.
 constexpr uint64_t kMaxPackSources = 4096, kMaxPackEntries = 65536;

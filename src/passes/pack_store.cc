@@ -115,12 +115,13 @@ Result<Packed> PackStore::pack(const PackOperands& o) {
   PackedMatMulParams params = o.params;
   const Key key{o.weights.view().data,
                 o.scales.view().data,
-                params.zeros != ZeroPoints::kMiddle ? o.zeros.view().data : nullptr,
+                has_zeros(params.zeros) ? o.zeros.view().data : nullptr,
                 params.n,
                 params.k,
                 params.bits,
                 params.block,
-                o.rounded};
+                o.rounded,
+                params.high_first};
   if (auto it = packed_.find(key); it != packed_.end() && it->second.made_of(o.weights, o.scales, o.zeros))
     return it->second.result;
   std::optional<Packed> packed = cache_ ? cache_->find(o) : std::nullopt;
@@ -141,7 +142,7 @@ Result<Tensor> PackStore::lay_out(const PackOperands& o, const PackedMatMulParam
   const PackedLayout layout = packed_layout(params);
   Result<Tensor> packed = allocate(layout.bytes());
   if (!packed.is_ok()) return packed;
-  const View in[] = {o.weights.view(), o.scales.view(), params.zeros != ZeroPoints::kMiddle ? o.zeros.view() : View{}};
+  const View in[] = {o.weights.view(), o.scales.view(), has_zeros(params.zeros) ? o.zeros.view() : View{}};
   const View out = packed->view();
   KernelCall call;
   call.in = in;

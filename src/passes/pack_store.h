@@ -78,7 +78,7 @@ class PackStore {
     }
   };
   // By where the operands lie and how they may be laid out: levels that share weights may store scales differently.
-  using Key = std::tuple<const void*, const void*, const void*, int64_t, int64_t, int32_t, int32_t, bool>;
+  using Key = std::tuple<const void*, const void*, const void*, int64_t, int64_t, int32_t, int32_t, bool, bool>;
   std::map<Key, Made<Packed>> packed_;
   std::map<std::tuple<const void*, int64_t, int64_t, bool>, Made<Tensor>> dense_;
   std::map<const void*, Made<Tensor>> aligned_;

@@ -184,6 +184,7 @@ Status inline_control(PassContext&);       // If on a known predicate
 Status simplify(PassContext&);             // identities, no-op casts, expands and reshapes; dead nodes
 Status fuse_dequantize(PassContext&);      // DequantizeLinear of a weight into its MatMul
 Status fuse_integer(PassContext&);         // DynamicQuantizeLinear and MatMulInteger: rounded rows and their products
+Status fuse_rounding(PassContext&);        // QuantizeLinear and DequantizeLinear behind it: one elementwise operator
 Status sink_repeats(PassContext&);         // unary operators above the repetition they read
 Status computed_positions(PassContext&);   // positions counted in the mask: fed by the host
 Status recognise_functions(PassContext&);  // norms and activations, by probing

@@ -34,6 +34,7 @@ const std::vector<Pass>& pass_list() {
       {"simplify", simplify, PassUse::kOptional},
       {"fuse_dequantize", fuse_dequantize, PassUse::kOptional},
       {"fuse_integer", fuse_integer, PassUse::kOptional},
+      {"fuse_rounding", fuse_rounding, PassUse::kOptional},
       {"sink_repeats", sink_repeats, PassUse::kOptional},
       {"computed_positions", computed_positions, PassUse::kOptional},
       {"recognise_functions", recognise_functions, PassUse::kOptional},

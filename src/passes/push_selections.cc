@@ -78,8 +78,7 @@ class Pusher {
     if (n.is("Gemm"))
       return constant_weight(n.in[1]) && n.attr_int("transA", 0) == 0 && n.attr_float("alpha", 1) == 1 &&
              n.attr_float("beta", 1) == 1;
-    if (n.is("MatMulNBits", "com.microsoft"))
-      return constant(n.in[1]) && constant(n.in[2]) && n.attr_int("N", 0) > 0 && !n.has_input(4);
+    if (n.is("MatMulNBits", "com.microsoft")) return constant(n.in[1]) && constant(n.in[2]) && n.attr_int("N", 0) > 0;
     if (n.is("IntegerMatMul", "situ")) return constant(n.in[1]) && graph_.values[n.in[1]].info.shape.size() == 2;
     if (n.is("Add") || n.is("Mul")) return constant(n.in[0]) != constant(n.in[1]) && bias(n) != kNoValue;
     return clips(n);
@@ -319,7 +318,7 @@ class Pusher {
     for (int64_t i = 0; i < count; ++i) side_by_side = side_by_side && numbers[static_cast<size_t>(i)] == begin + i;
     std::vector<ValueId> in = packed.in;
     for (size_t i = 1; i < in.size(); ++i) {
-      if (in[i] == kNoValue) continue;
+      if (in[i] == kNoValue || i == 4) continue;  // groups are of K
       const Tensor& t = graph_.values[in[i]].constant;
       if (!t.present() || t.rank() == 0 || t.count() % n != 0)
         return Status::error(packed.label() + ": operand " + std::to_string(i) + " cannot be split by rows");

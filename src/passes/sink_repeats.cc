@@ -1,7 +1,7 @@
-// An elementwise operator of one operand (or of one and a constant number) that reads a repeated value,
-// f(Reshape(Expand(x))), is computed before the repetition: Reshape(Expand(f(x))). It is computed once for what was
-// repeated, and what is left behind it are views alone (the cos and sin of repeat_interleave, which rotary embeddings
-// then read unrepeated).
+// An elementwise operator of one operand (or of one and constant numbers; rounding to integers and back too) that reads
+// a repeated value, f(Reshape(Expand(x))), is computed before the repetition: Reshape(Expand(f(x))). It is computed
+// once for what was repeated, and what is left behind it are views alone (the cos and sin of repeat_interleave, which
+// rotary embeddings then read unrepeated).
 #include <algorithm>
 
 #include "passes/builder.h"
@@ -31,9 +31,9 @@ std::vector<int> repeats(const Graph& graph, ValueId v) {
 
 // The operand of an elementwise node that is no constant number, if there is one alone; else -1.
 int varying_operand(const Graph& graph, const Node& n) {
-  if (!n.domain.empty() || n.out.size() != 1 || !n.def || n.def->placement != Placement::kElementwise || n.in.empty() ||
-      n.in.size() > 2)
-    return -1;
+  const bool rounds = n.is("RoundLinear", "situ") || n.is("QuantizeLinear") || n.is("DequantizeLinear"),
+             elementwise = n.domain.empty() && n.def && n.def->placement == Placement::kElementwise;
+  if ((!rounds && !elementwise) || n.out.size() != 1 || n.in.empty() || n.in.size() > (rounds ? 3 : 2)) return -1;
   int found = -1;
   for (size_t i = 0; i < n.in.size(); ++i) {
     if (n.in[i] == kNoValue) return -1;
@@ -45,35 +45,55 @@ int varying_operand(const Graph& graph, const Node& n) {
   return found;
 }
 
-}  // namespace
-
-Status sink_repeats(PassContext& context) {
+// Moves every node that it can, one node each; how many were moved.
+Result<int> sink(PassContext& context) {
   Graph& graph = context.graph;
   Builder builder(graph);
   const std::vector<Node> nodes = graph.nodes;
+  int moved = 0;
   for (const Node& n : nodes) {
     const int operand = varying_operand(graph, n);
     const ValueId x = operand < 0 ? kNoValue : n.in[static_cast<size_t>(operand)];
-    const bool same = x != kNoValue && graph.values[x].info.type == graph.values[n.out[0]].info.type &&
-                      dtype_is_float(graph.values[n.out[0]].info.type) &&
-                      graph.values[x].info.shape == graph.values[n.out[0]].info.shape;
+    const ValueInfo result = graph.values[n.out[0]].info;
+    const bool same_type = x != kNoValue && graph.values[x].info.type == result.type && dtype_is_float(result.type),
+               same = x != kNoValue && (same_type || n.is("QuantizeLinear") || n.is("DequantizeLinear")) &&
+                      graph.values[x].info.shape == result.shape;
     const std::vector<int> chain = same ? repeats(graph, x) : std::vector<int>{};
     if (chain.empty()) {
       builder.keep(n);
       continue;
     }
+    ++moved;
     builder.start(n);
     std::vector<ValueId> operands = n.in;
-    operands[static_cast<size_t>(operand)] = nodes[static_cast<size_t>(chain[0])].in[0];
+    const ValueId once = nodes[static_cast<size_t>(chain[0])].in[0];
+    operands[static_cast<size_t>(operand)] = once;
     ValueId v = builder.again(n, operands);
+    graph.values[v].info = graph.values[once].info;
+    graph.values[v].info.type = result.type;
     for (int c : chain) {
       std::vector<ValueId> in = nodes[c].in;
       in[0] = v;
       v = builder.again(nodes[c], in, c == chain.back() ? n.out[0] : kNoValue);
+      graph.values[v].info = graph.values[nodes[c].out[0]].info;
+      graph.values[v].info.type = result.type;
     }
   }
   SITU_RETURN_IF_ERROR(builder.finish());
   graph.remove_dead_nodes();
+  return moved;
+}
+
+}  // namespace
+
+Status sink_repeats(PassContext& context) {
+  // What reads a node that has been moved reads a repetition only then.
+  constexpr int kMostInARow = 16;
+  for (int i = 0; i < kMostInARow; ++i) {
+    const Result<int> moved = sink(context);
+    if (!moved.is_ok()) return moved.status();
+    if (*moved == 0) break;
+  }
   return Status::ok();
 }
 

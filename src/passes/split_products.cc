@@ -17,7 +17,7 @@ class Splitter {
     bool any = false;
     for (const Node& n : nodes) {
       Repeated left, right;
-      bool split = n.is("MatMul") && shape(n.out[0]).size() == 4;
+      bool split = product(n) && shape(n.out[0]).size() == 4;
       if (split) {
         const bool on_left = repeated(nodes, n.in[0], &left), on_right = repeated(nodes, n.in[1], &right);
         split = (on_left || on_right) && fits(n, left, right);
@@ -43,6 +43,15 @@ class Splitter {
   };
 
   const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
+
+  // MatMul, and MatMulInteger with zero points of one number.
+  bool product(const Node& n) const {
+    if (n.is("MatMul")) return true;
+    if (!n.is("MatMulInteger")) return false;
+    for (size_t i = 2; i < n.in.size(); ++i)
+      if (n.has_input(i) && shape_count(shape(n.in[i])) != Dim(1)) return false;
+    return true;
+  }
 
   bool repeated(const std::vector<Node>& nodes, ValueId v, Repeated* r) const {
     if (shape(v).size() != 4 || graph_.values[v].producer < 0) return false;
@@ -84,9 +93,10 @@ class Splitter {
   void emit(const Node& n, const Repeated& left, const Repeated& right) {
     builder_.start(n);
     const Shape result = shape(n.out[0]);
-    const ValueId a = five_axes(n.in[0], left, right), b = five_axes(n.in[1], right, left);
-    const ValueId y = builder_.op("MatMul", {a, b});
-    builder_.last().mixed_floats = n.mixed_floats;
+    std::vector<ValueId> in = n.in;
+    in[0] = five_axes(n.in[0], left, right);
+    in[1] = five_axes(n.in[1], right, left);
+    const ValueId y = builder_.again(n, in);
     builder_.op("Reshape", {y, graph_.add_shape("dims", result)}, n.out[0]);
   }
 

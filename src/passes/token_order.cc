@@ -463,15 +463,17 @@ class Order {
       return of_past(n) &&
              !moves_rows(n);  // one row, or rows of states alone: how many are past follows from the chunk
     const Shape& y = shape(n.out[0]);
-    static const std::set<std::string> kProducts{"MatMul",        "Gemm",         "Project",       "FusedMatMul",
-                                                 "MatMulNBits",   "DenseMatMul",  "PackedMatMul",  "PackedProjections",
-                                                 "IntegerMatMul", "ExpertMatMul", "PackedExperts", "DenseExperts"};
+    static const std::set<std::string> kProducts{"MatMul",        "Gemm",          "Project",      "FusedMatMul",
+                                                 "MatMulNBits",   "DenseMatMul",   "PackedMatMul", "PackedProjections",
+                                                 "IntegerMatMul", "MatMulInteger", "ExpertMatMul", "PackedExperts",
+                                                 "DenseExperts"};
     if (n.is("Gemm") && n.attr_int("transA", 0) != 0) return many(shape(n.in[0])[0]);
     if (kProducts.count(n.op)) return many(shape(n.in[0]).back());
     if (n.is("GatherND")) return data(n.in[0]) && token_axes(shape(n.in[0])) > 0;
     if (n.is("Reshape") && !keeps_tokens(shape(n.in[0]), y)) return true;
     if (!n.def) return true;
-    if (n.is("DequantizeLinear")) return !shape(n.in[1]).empty() && shape_count(shape(n.in[1])) != Dim(1);
+    if (n.is("DequantizeLinear") || n.is("QuantizeLinear"))
+      return !shape(n.in[1]).empty() && shape_count(shape(n.in[1])) != Dim(1);
     if (n.is("Concat")) return !is_state(n.out[0]) && many(y[static_cast<size_t>(axis_of(n, y, 0))]);
     // Of all tokens the last is left, for the logits, or the axis is not touched.
     if (n.is("Slice") || n.is("Split") || n.is("Tile")) return walks_back(graph_, n) || keeps_others(n);

@@ -7,13 +7,6 @@
 namespace situ {
 namespace {
 
-bool uses(const Graph& graph, const char* op) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) {
-    return n.op == op || std::any_of(n.attrs.begin(), n.attrs.end(),
-                                     [&](const auto& a) { return a.second.graph && uses(*a.second.graph, op); });
-  });
-}
-
 std::string joined(const std::vector<std::string>& words, const char* between) {
   std::string text;
   for (const std::string& w : words) text += (text.empty() ? "" : between) + w;
@@ -29,7 +22,7 @@ std::string other_variants(const ModelFolder& folder, const ModelFiles& files, c
   const GraphFiles there(folder.folder, *choice);
   std::vector<std::string> graphs, common;
   files.each([&](const ImportedModel& m) {
-    if (m.files.empty() || !uses(m.graph, "MatMulBnb4")) return;
+    if (m.files.empty() || !lacks_operators(m.graph)) return;
     const std::string& file = m.files[0]->path;
     const std::vector<std::string> others = there.others(file);
     if (graphs.empty()) common = others;

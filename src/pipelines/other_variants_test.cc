@@ -11,10 +11,11 @@ namespace {
 class OtherVariants : public ::testing::Test {
  protected:
   // A graph of this file; `op`: its only node's operator.
-  ImportedModel graph(const std::string& file, const char* op = "MatMulBnb4") {
+  ImportedModel graph(const std::string& file, const char* op = "Nonsense") {
     ImportedModel m;
     Node n;
     n.op = op;
+    n.opset = 17;
     m.graph.nodes.push_back(n);
     const auto bytes = std::make_shared<MappedBytes>();
     bytes->path = (folder_.path() / file).string();
@@ -39,7 +40,7 @@ TEST_F(OtherVariants, AreNamedAsTheyAreAskedFor) {
   EXPECT_EQ(advice(files, {"bnb4"}), "there are other variants: take --variant q4f16 (or fp16)");
   EXPECT_EQ(advice(files, {"model=bnb4"}), "there are other variants: take --variant model=q4f16 (or fp16)");
   EXPECT_EQ(advice(files, {}, true), "there are other variants: take model_q4f16.onnx (or fp16)");
-  files.decoder = graph("model_bnb4.onnx", "MatMulNBits");
+  files.decoder = graph("model_bnb4.onnx", "MatMul");
   EXPECT_EQ(advice(files, {"bnb4"}), "");
   files.decoder = graph("other_bnb4.onnx");
   EXPECT_EQ(advice(files, {"bnb4"}), "there are other variants: take --variant q4");

@@ -52,6 +52,14 @@ Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
 
 }  // namespace
 
+bool lacks_operators(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) {
+    return find_op(n.domain, n.op, n.opset) == nullptr ||
+           std::any_of(n.attrs.begin(), n.attrs.end(),
+                       [](const auto& a) { return a.second.graph && lacks_operators(*a.second.graph); });
+  });
+}
+
 int64_t context_of(const EngineOptions& options) {
   if (options.context_length > 0) return options.context_length;
   return options.declared_context > 0 ? options.declared_context : kDefaultContext;

@@ -54,6 +54,9 @@ struct MediaEncoder {
   bool sound = false;  // it takes sound, not pictures
 };
 
+// It has an operator, in a branch or outside, that Situ has not.
+bool lacks_operators(const Graph& graph);
+
 // The files of a model. A decoder-only model is `decoder` alone.
 struct ModelFiles {
   std::optional<ImportedModel> encoder;
