@@ -8,34 +8,21 @@ The schema history of the onnx package says in which opset a version of an opera
 each version that begins behind kLastWholeOpset (src/onnx/limits.h), up to kLastOpset, if it is older than these: one that
 is new there is unknown by its name. A version counts as a change whatever it changes, added element types too.
 """
-import argparse
-import re
-import sys
-from pathlib import Path
+import onnx_lists
 
-SOURCE = Path(__file__).resolve().parent.parent / "src" / "onnx"
-LIST = SOURCE / "changed_operators.inc"
-
-
-def limit(name):
-    return int(re.search(rf"\b{name} = (\d+)", (SOURCE / "limits.h").read_text()).group(1))
+LIST = onnx_lists.SOURCE / "onnx" / "changed_operators.inc"
 
 
 def changed(first, last):
     """[(operator, opset)], sorted."""
-    import onnx.defs
-
-    if onnx.defs.onnx_opset_version() < last:
-        raise SystemExit(f"onnx {onnx.__version__} knows opsets up to {onnx.defs.onnx_opset_version()} only, not {last}")
     versions = {}
-    for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain == "":
-            versions.setdefault(schema.name, set()).add(schema.since_version)
+    for schema in onnx_lists.schemas(last):
+        versions.setdefault(schema.name, set()).add(schema.since_version)
     return sorted((name, v) for name, all_of in versions.items() if min(all_of) < first for v in all_of if first <= v <= last)
 
 
 def text():
-    first, last = limit("kLastWholeOpset") + 1, limit("kLastOpset")
+    first, last = onnx_lists.limit("kLastWholeOpset") + 1, onnx_lists.limit("kLastOpset")
     lines = [
         f"// Operators of ai.onnx that changed in opsets {first} to {last}, with the opset that the changed one is of. Written by",
         "// tools/changed_operators.py from the schema history of the onnx package.",
@@ -43,16 +30,5 @@ def text():
     return "\n".join(lines + [f"SITU_CHANGED({name}, {version})" for name, version in changed(first, last)]) + "\n"
 
 
-def main():
-    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    arguments.add_argument("--check", action="store_true", help="write nothing; fail where the list is another one")
-    wanted = text()
-    if arguments.parse_args().check:
-        if LIST.read_text() != wanted:
-            sys.exit(f"{LIST.name} is not what the onnx package says: run {Path(__file__).name}")
-    else:
-        LIST.write_text(wanted)
-
-
 if __name__ == "__main__":
-    main()
+    onnx_lists.main(__doc__, LIST, text)

@@ -26,7 +26,7 @@ class PictureWriter {
   }
 
  private:
-  Status fail(const std::string& what) const { return Status::error(n_.label() + ": " + what); }
+  Status fail(const std::string& what) const { return n_.error(what, Reason::Kind::kAttribute); }
   const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
   DType type() const { return graph_.values[n_.in[0]].info.type; }
   ValueId floats(const std::string& name, std::vector<int64_t> dims, const std::vector<float>& numbers) {
