@@ -372,6 +372,35 @@ class Sizes(unittest.TestCase):
         self.assertEqual(wrong, [])
 
 
+class KnownAttributes(unittest.TestCase):
+    """Attributes that operators of ops.inc may have are read somewhere, or listed as having no effect."""
+
+    READERS = ("src/ops/", "src/passes/", "src/kernels/")
+
+    def test_are_read_or_have_no_effect(self):
+        own = {}
+        for op, since in re.findall(r'SITU_OP\("", (\w+), (\d+),', read("src/ops/ops.inc")):
+            own[op] = min(own.get(op, 99), int(since))
+        first = int(re.search(r"kFirstOpset = (\d+)", read("src/onnx/limits.h")).group(1))
+        code = "".join(read(f) for folder in self.READERS for f in cpp(folder) if f.endswith(".cc"))
+        said = set(re.findall(r'"(\w+)"', code))
+        none = {op: set(names.split()) for op, names in re.findall(r'SITU_NO_EFFECT\((\w+), "([^"]*)"\)', read("src/ops/no_effect.inc"))}
+        changed = set(re.findall(r"SITU_CHANGED\((\w+), (\d+)\)", read("src/onnx/changed_operators.inc")))
+        missing = []
+        versions = re.findall(r'SITU_KNOWN\((\w+), (\d+), [-\d]+, [-\d]+, "([^"]*)"\)', read("src/ops/known_operators.inc"))
+        for (op, since, names), (later, until, _) in zip(versions, versions[1:] + [("", 0, "")]):
+            if op in own and (op, since) not in changed and not (later == op and int(until) <= own[op]):
+                missing += [f"{op}-{since}: {a}" for a in names.split() if a not in said | none.get(op, set())]
+        self.assertGreater(len(own), 50)
+        self.assertEqual(missing, [], f"of opsets from {first} on")
+
+    def test_no_effect_names_what_there_is(self):
+        known = read("src/ops/known_operators.inc")
+        for op, names in re.findall(r'SITU_NO_EFFECT\((\w+), "([^"]*)"\)', read("src/ops/no_effect.inc")):
+            for name in names.split():
+                self.assertRegex(known, rf'SITU_KNOWN\({op}, [^"]*"[^"]*\b{name}\b')
+
+
 class Texts(unittest.TestCase):
     def test_no_forbidden_words(self):
         wrong = []

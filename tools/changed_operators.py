@@ -9,17 +9,9 @@ each version that begins behind kLastWholeOpset (src/onnx/limits.h), up to kLast
 is new there is unknown by its name. A version that only adds element types is no change: types that no kernel has are
 refused where they are met.
 """
-import argparse
-import re
-import sys
-from pathlib import Path
+import onnx_lists
 
-SOURCE = Path(__file__).resolve().parent.parent / "src" / "onnx"
-LIST = SOURCE / "changed_operators.inc"
-
-
-def limit(name):
-    return int(re.search(rf"\b{name} = (\d+)", (SOURCE / "limits.h").read_text()).group(1))
+LIST = onnx_lists.SOURCE / "onnx" / "changed_operators.inc"
 
 
 # Changes that Situ knows: of halves Range computes in float, as it did before, and another stash_type is refused.
@@ -35,14 +27,9 @@ def meaning(schema):
 
 def changed(first, last):
     """[(operator, opset)], sorted."""
-    import onnx.defs
-
-    if onnx.defs.onnx_opset_version() < last:
-        raise SystemExit(f"onnx {onnx.__version__} knows opsets up to {onnx.defs.onnx_opset_version()} only, not {last}")
     versions = {}
-    for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain == "":
-            versions.setdefault(schema.name, {})[schema.since_version] = schema
+    for schema in onnx_lists.schemas(last):
+        versions.setdefault(schema.name, {})[schema.since_version] = schema
     found = []
     for name, of_name in versions.items():
         opsets = sorted(of_name)
@@ -54,7 +41,7 @@ def changed(first, last):
 
 
 def text():
-    first, last = limit("kLastWholeOpset") + 1, limit("kLastOpset")
+    first, last = onnx_lists.limit("kLastWholeOpset") + 1, onnx_lists.limit("kLastOpset")
     lines = [
         f"// Operators of ai.onnx that changed in opsets {first} to {last}, with the opset that the changed one is of. Written by",
         "// tools/changed_operators.py from the schema history of the onnx package.",
@@ -62,16 +49,5 @@ def text():
     return "\n".join(lines + [f"SITU_CHANGED({name}, {version})" for name, version in changed(first, last)]) + "\n"
 
 
-def main():
-    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    arguments.add_argument("--check", action="store_true", help="write nothing; fail where the list is another one")
-    wanted = text()
-    if arguments.parse_args().check:
-        if LIST.read_text() != wanted:
-            sys.exit(f"{LIST.name} is not what the onnx package says: run {Path(__file__).name}")
-    else:
-        LIST.write_text(wanted)
-
-
 if __name__ == "__main__":
-    main()
+    onnx_lists.main(__doc__, LIST, text)

@@ -2,9 +2,12 @@
 // prints or exits. A message is one line that names the file, node, operand and both values.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace situ {
 
@@ -30,6 +33,24 @@ constexpr const char* code_name(Code code) {
   return kNames[static_cast<int>(code)];
 }
 
+// What a model asks for and does not get, as `situ check` lists it.
+struct Reason {
+  enum class Kind { kFile, kOperator, kAttribute, kOpset, kShape, kInput, kState, kSize };
+  Kind kind = Kind::kFile;
+  std::string op, domain = {};  // "MatMul" of "ai.onnx"; "": it is about no operator
+  int64_t opset = 0;            // of the domain; 0: none
+  int64_t count = 0;            // of nodes; 0: it is about none
+  std::string first_node = {};  // the name of one
+  std::string detail = {};
+  std::string advice = {};  // what to do about it: an option, another export; "": nothing is known
+};
+// "file", "operator", "attribute", "opset", "shape", "input", "state", "size".
+constexpr const char* kind_name(Reason::Kind kind) {
+  constexpr const char* kNames[] = {"file", "operator", "attribute", "opset", "shape", "input", "state", "size"};
+  return kNames[static_cast<int>(kind)];
+}
+using Reasons = std::vector<Reason>;
+
 // Success, or a code and one message. Cheap when successful (no allocation).
 class [[nodiscard]] Status {
  public:
@@ -50,16 +71,34 @@ class [[nodiscard]] Status {
     if (code_ == Code::kInternal) s.code_ = code;
     return s;
   }
+  // The same with the single things that the message is about.
+  Status because(Reasons reasons) const {
+    Status s = *this;
+    if (message_) s.reasons_ = std::make_shared<const Reasons>(std::move(reasons));
+    return s;
+  }
+  // The same with one reason, its message, where nobody has given any.
+  Status or_reason(Reason::Kind kind) const {
+    return !message_ || reasons_ ? *this : because({{.kind = kind, .op = "", .detail = *message_}});
+  }
+  // Of a model that is refused, at load, as far as they are known; else none.
+  const Reasons& reasons() const {
+    static const Reasons kNone;
+    return reasons_ ? *reasons_ : kNone;
+  }
   // Empty for success.
   std::string message() const { return message_.value_or(std::string()); }
   // The same error with "context: " in front; success stays success.
   Status with_context(const std::string& context) const {
-    return is_ok() ? *this : error(code_, context + ": " + *message_);
+    Status s = *this;
+    if (message_) s.message_ = context + ": " + *message_;
+    return s;
   }
 
  private:
   std::optional<std::string> message_;
   Code code_ = Code::kOk;
+  std::shared_ptr<const Reasons> reasons_;
 };
 
 // A T, or the Status that says why there is none.

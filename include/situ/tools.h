@@ -22,6 +22,16 @@ Result<std::string> inspect(Model& model, int64_t memory = 0);
 // far as they can be read.
 std::string inspect_refused(const std::string& path, const LoadOptions& options, const std::string& reason);
 
+// Whether a model runs, as `situ check` says: one JSON object in UTF-8 (README.md, "Does my model run?"). No weights
+// are packed. `verify`: prompts on which the literal graph and the placed programs are compared, both with float
+// activations; 0: none.
+struct Check {
+  bool runs = false;     // it can be loaded, and no picture or sound encoder of it is refused
+  bool verified = true;  // and the two agree, within 1e-3 of the largest logit
+  std::string json;
+};
+Check check(const std::string& path, const LoadOptions& options, int64_t verify = 0);
+
 struct TraceEvent {
   int32_t name = 0;   // Trace::name
   int64_t ready = 0;  // ns of the steady clock: the thread came to it; until `begin` it waited for the others

@@ -103,6 +103,16 @@ struct InspectArguments {
 };
 int inspect(const InspectArguments& arguments);
 
+struct CheckArguments {
+  std::string model;
+  std::vector<std::string> variants;
+  int64_t context = 0;
+  std::optional<std::string> verify;  // prompts, as they are written; "": the usual number
+  bool json = false;
+};
+int check(CheckArguments arguments);
+void add_check_options(CLI::App& command, CheckArguments& arguments);
+
 struct BenchArguments {
   std::string model, versus;
   int64_t prompt = 35, tokens = 32;

@@ -194,6 +194,11 @@ int run_command_line(int argc, char** argv) {
   add_variant_option(*inspect_command, inspect_arguments.variants);
   inspect_command->add_option("--memory", inspect_arguments.memory, "Budget for weights, arena and state, e.g. 2GiB");
 
+  CheckArguments check_arguments;
+  CLI::App* check_command = app.add_subcommand("check", "Say whether a model runs, and if not why");
+  add_check_options(*check_command, check_arguments);
+  add_variant_option(*check_command, check_arguments.variants);
+
   BenchArguments bench_arguments;
   CLI::App* bench_command = app.add_subcommand("bench", "Measure decode and prefill speed");
   bench_command->add_option("model", bench_arguments.model, "Model folder or .onnx file")->required();
@@ -273,6 +278,7 @@ int run_command_line(int argc, char** argv) {
                    : *serve_command      ? serve(serve_arguments)
                    : *perplexity_command ? perplexity(perplexity_arguments)
                    : *inspect_command    ? inspect(inspect_arguments)
+                   : *check_command      ? check(check_arguments)
                                          : bench(bench_arguments);
   if (!flush_output() && code == kDone) return fail(kNoOutput);
   return code;

@@ -14,8 +14,8 @@ const Attribute* Node::attr_of_kind(const std::string& key, Attribute::Kind kind
   if (!a || a->kind == kind) return a;
   static const char* const kNames[] = {"an int",  "a float", "a string", "a tensor",
                                        "a graph", "ints",    "floats",   "strings"};
-  attribute_error = label() + ": attribute " + key + " should be " + kNames[static_cast<int>(kind)] + ", is " +
-                    kNames[static_cast<int>(a->kind)];
+  attribute_error =
+      "attribute " + key + " should be " + kNames[static_cast<int>(kind)] + ", is " + kNames[static_cast<int>(a->kind)];
   return nullptr;
 }
 
@@ -79,6 +79,18 @@ std::string Node::label() const { return (domain.empty() ? op : domain + "." + o
 std::string Graph::describe(ValueId id) const {
   const Value& v = value(id);
   return "'" + v.name + "' " + dtype_name(v.info.type) + shape_str(v.info.shape, &symbol_names());
+}
+
+Reason Node::reason(Reason::Kind kind, const std::string& detail) const {
+  return {kind, op, domain.empty() ? "ai.onnx" : domain, opset, 1, name, detail};
+}
+
+Status Node::check_attribute_kinds() const {
+  return attribute_error.empty() ? Status::ok() : error(attribute_error, Reason::Kind::kAttribute);
+}
+
+Status Node::error(const std::string& what, Reason::Kind kind) const {
+  return Status::error(label() + ": " + what).because({reason(kind, what)});
 }
 
 ValueId Graph::add_value(std::string value_name, DType type) {

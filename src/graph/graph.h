@@ -91,6 +91,11 @@ struct Node {
   void set_string(const std::string& key, std::string value);
   // "MatMul '/model/layers.0/q_proj/MatMul'" for messages; "com.microsoft.X 'n'" outside ai.onnx.
   std::string label() const;
+  // What an error about this node has beside its message.
+  Reason reason(Reason::Kind kind, const std::string& detail) const;
+  // "LABEL: what", with that reason.
+  Status error(const std::string& what, Reason::Kind kind = Reason::Kind::kShape) const;
+  Status check_attribute_kinds() const;  // the error of attribute_error
 };
 
 struct Graph {

@@ -57,7 +57,6 @@ Graph GraphBuilder::build() {
   const WirePath path{"graph"};
   const Environment environment{scope, model_.opsets, nullptr, path, ""};
   build_graph(parse_graph(*model_.graph, path), environment);
-  refuse_changed();
   finish(graph);
   return graph;
 }

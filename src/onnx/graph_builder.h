@@ -22,6 +22,8 @@ class GraphBuilder {
   GraphBuilder(const ModelProto& model, TensorReader& tensors);
   // Throws ImportError.
   Graph build();
+  // After build(): operators that mean something else than in the opsets that are known as a whole.
+  Status refuse_changed() const;
 
  private:
   struct Environment;
@@ -77,9 +79,7 @@ class GraphBuilder {
   std::vector<ValueId> results(const NodeProto& proto, const Environment& environment);
   int imported_opset(const std::string& domain, const Environment& environment) const;  // 0: none
   int opset_of(const std::string& domain, const Environment& environment) const;
-  // Operators that mean something else than in the opsets that are known as a whole: noted, then refused together.
   void note_changed(const Node& node, int opset);
-  void refuse_changed() const;
 
   // attribute_builder.cc
   // Follows ref_attr_name. Nothing: the function's caller leaves the attribute out and it has no default.

@@ -38,14 +38,21 @@ onnx::ModelProto parse(std::string_view bytes) {
 // What operators mean may change with every opset of ONNX itself. Throws ImportError.
 void check_opset(const onnx::Opsets& opsets, const std::string& of) {
   const auto it = opsets.find("");
-  if (it != opsets.end() && (it->second < onnx::kFirstOpset || it->second > onnx::kLastOpset))
-    throw onnx::ImportError("opset " + std::to_string(it->second) + " of ai.onnx" + of + " is not supported, " +
-                                std::to_string(onnx::kFirstOpset) + " to " + std::to_string(onnx::kLastOpset) + " are",
-                            Code::kUnsupportedModel);
+  if (it == opsets.end() || (it->second >= onnx::kFirstOpset && it->second <= onnx::kLastOpset)) return;
+  const std::string wrong = "opset " + std::to_string(it->second) + " of ai.onnx" + of + " is not supported, " +
+                            std::to_string(onnx::kFirstOpset) + " to " + std::to_string(onnx::kLastOpset) + " are";
+  throw onnx::ImportError(wrong, Code::kUnsupportedModel,
+                          {{.kind = Reason::Kind::kOpset,
+                            .op = "",
+                            .domain = "ai.onnx",
+                            .opset = it->second,
+                            .detail = wrong,
+                            .advice = "export with an opset from " + std::to_string(onnx::kFirstOpset) + " to " +
+                                      std::to_string(onnx::kLastWholeOpset)}});
 }
 
-// Throws ImportError.
-ImportedModel read_model(const std::filesystem::path& path) {
+// `changed`: as import_onnx. Throws ImportError.
+ImportedModel read_model(const std::filesystem::path& path, Status* changed) {
   Result<std::shared_ptr<const onnx::MappedFile>> opened = onnx::MappedFile::open(path);
   if (!opened.is_ok()) throw onnx::ImportError(opened.status().message(), opened.status().code());
   const std::shared_ptr<const MappedBytes> file = *opened;
@@ -60,7 +67,13 @@ ImportedModel read_model(const std::filesystem::path& path) {
   onnx::ExternalFiles external(path);
   onnx::TensorReader tensors(file, external);
   ImportedModel model;
-  model.graph = onnx::GraphBuilder(proto, tensors).build();
+  onnx::GraphBuilder builder(proto, tensors);
+  model.graph = builder.build();
+  const Status refused = builder.refuse_changed();
+  if (changed)
+    *changed = refused.is_ok() ? refused : refused.with_context("'" + path.string() + "'");
+  else if (!refused.is_ok())
+    throw onnx::ImportError(refused.message(), refused.code(), refused.reasons());
   model.producer = proto.producer_name.empty() ? "an unnamed producer" : std::string(proto.producer_name);
   if (!proto.producer_version.empty()) model.producer += " " + std::string(proto.producer_version);
   model.ir_version = proto.ir_version;
@@ -74,12 +87,13 @@ ImportedModel read_model(const std::filesystem::path& path) {
 
 }  // namespace
 
-Result<ImportedModel> import_onnx(const std::filesystem::path& path) {
+Result<ImportedModel> import_onnx(const std::filesystem::path& path, Status* changed) {
   const std::string name = "'" + path.string() + "': ";
   try {
-    return read_model(path);
+    return read_model(path, changed);
   } catch (const onnx::ImportError& e) {
-    return Status::error(e.code(), one_line(name + e.message()));
+    const Status error = Status::error(e.code(), one_line(name + e.message()));
+    return e.reasons().empty() ? error.or_reason(Reason::Kind::kFile) : error.because(e.reasons());
   } catch (const std::bad_alloc&) {
     return Status::error(Code::kNoRoom, one_line(name + "not enough memory"));
   } catch (const std::exception& e) {  // of the standard library, such as a file system error

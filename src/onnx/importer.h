@@ -35,7 +35,9 @@ struct ImportedModel {
   int64_t realigned_bytes = 0;
 };
 
-// Reads `path`. Errors name the file, the node or initialiser, the field and both values.
-Result<ImportedModel> import_onnx(const std::filesystem::path& path);
+// Reads `path`. Errors name the file, the node or initialiser, the field and both values. `changed`: takes the one
+// about operators that mean something else in the file's opset, and the graph comes all the same; null: it is an error
+// too.
+Result<ImportedModel> import_onnx(const std::filesystem::path& path, Status* changed = nullptr);
 
 }  // namespace situ

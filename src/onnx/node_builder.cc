@@ -50,17 +50,21 @@ void GraphBuilder::note_changed(const Node& node, int opset) {
   ++it->second.nodes;
 }
 
-void GraphBuilder::refuse_changed() const {
-  if (changed_.empty()) return;
+Status GraphBuilder::refuse_changed() const {
+  if (changed_.empty()) return Status::ok();
   std::string text;
-  for (const auto& [key, c] : changed_)
+  Reasons reasons;
+  const std::string last = std::to_string(kLastWholeOpset), advice = "export with opset " + last + " or a lower one";
+  for (const auto& [key, c] : changed_) {
+    reasons.push_back({Reason::Kind::kOpset, key.first, "ai.onnx", key.second, c.nodes, c.first,
+                       "changed in opset " + std::to_string(c.since), advice});
     text += (text.empty() ? "" : "; ") + key.first + " of opset " + std::to_string(key.second) + " (changed in " +
             std::to_string(c.since) + ", " + std::to_string(c.nodes) + (c.nodes == 1 ? " node" : " nodes") +
             ", first '" + c.first + "')";
-  const std::string last = std::to_string(kLastWholeOpset);
-  throw ImportError("operators of ai.onnx that changed behind opset " + last + " are not supported: " + text +
-                        "; export with opset " + last + " or a lower one",
-                    Code::kUnsupportedModel);
+  }
+  return Status::error(Code::kUnsupportedModel, "operators of ai.onnx that changed behind opset " + last +
+                                                    " are not supported: " + text + "; " + advice)
+      .because(std::move(reasons));
 }
 
 void GraphBuilder::build_node(const NodeProto& proto, const Environment& environment) {
@@ -76,6 +80,11 @@ void GraphBuilder::build_node(const NodeProto& proto, const Environment& environ
   const bool is_constant = !function && node.is("Constant");
   if (!is_constant) node.name = environment.scope.target().node_names.take(node.name);
   const std::string label = node.label();
+  Node here;  // for errors
+  here.op = node.op;
+  here.domain = node.domain;
+  here.name = node.name;
+  here.opset = imported_opset(node.domain, environment);
   if (!function && node.domain.empty()) note_changed(node, imported_opset("", environment));
   try {
     if (function) {
@@ -88,7 +97,10 @@ void GraphBuilder::build_node(const NodeProto& proto, const Environment& environ
       build_operator(std::move(node), proto, environment);
     }
   } catch (const ImportError& e) {
-    throw ImportError(label + ": " + e.message(), e.code());
+    Reasons reasons = e.reasons();
+    if (reasons.empty() && e.code() == Code::kUnsupportedModel)
+      reasons.push_back(here.reason(Reason::Kind::kAttribute, e.message()));
+    throw ImportError(label + ": " + e.message(), e.code(), std::move(reasons));
   }
 }
 

@@ -19,14 +19,17 @@ namespace situ::onnx {
 
 class ImportError : public std::exception {
  public:
-  explicit ImportError(std::string message, Code code = Code::kBadFile) : message_(std::move(message)), code_(code) {}
+  explicit ImportError(std::string message, Code code = Code::kBadFile, Reasons reasons = {})
+      : message_(std::move(message)), code_(code), reasons_(std::move(reasons)) {}
   const char* what() const noexcept override { return message_.c_str(); }
   const std::string& message() const { return message_; }
   Code code() const { return code_; }
+  const Reasons& reasons() const { return reasons_; }  // none: the message says all
 
  private:
   std::string message_;
   Code code_;
+  Reasons reasons_;
 };
 
 // "graph.node[17].attribute[0]": one link per message that is being read, on the stack.

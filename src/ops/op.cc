@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "ops/infer.h"
+#include "ops/known.h"
 #include "ops/ops.h"
 
 namespace situ {
@@ -43,13 +44,6 @@ const std::map<OpKey, std::vector<const OpDef*>>& op_index() {
 
 // "ai.onnx" and "" are the same domain.
 std::string domain_key(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
-
-struct Missing {
-  int count = 0;
-  std::string example;
-  bool known = false;
-};
-using MissingOps = std::map<std::tuple<std::string, std::string, int>, Missing>;
 
 // What to do about operators that are left out on purpose; "": nothing is known.
 std::string advice_for(const std::string& domain, const std::string& op) {
@@ -92,20 +86,34 @@ bool is_flag(const std::string& attribute) {
   return flags.count(attribute) != 0;
 }
 
-void resolve_into(Graph& graph, MissingOps& missing, std::vector<std::string>& wrong) {
+// What is refused: operators that are missing, and what nodes have that is not known or no flag.
+struct Refused {
+  ReasonList missing, wrong;
+};
+
+void resolve_into(Graph& graph, NodesOf nodes, Refused& refused) {
   for (Node& node : graph.nodes) {
     node.def = find_op(node.domain, node.op, node.opset);
-    if (node.def == nullptr) {
-      Missing& m = missing[{domain_key(node.domain), node.op, node.opset}];
-      if (m.count++ == 0) m.example = node.name;
-      m.known = op_name_known(node.domain, node.op);
-    }
+    if (node.def != nullptr && nodes == NodesOf::kFile) check_known(node, &refused.wrong);
+    if (node.def == nullptr)
+      refused.missing.add(node.reason(Reason::Kind::kOperator, op_name_known(node.domain, node.op)
+                                                                   ? "known from a newer opset only"
+                                                                   : "not supported"));
     for (auto& [name, attribute] : node.attrs) {
-      if (attribute.graph) resolve_into(*attribute.graph, missing, wrong);
+      if (attribute.graph) resolve_into(*attribute.graph, nodes, refused);
       if (!is_flag(name) || attribute.kind != Attribute::Kind::kInt || attribute.i == 0 || attribute.i == 1) continue;
-      wrong.push_back(node.label() + ": " + name + " should be 0 or 1, is " + std::to_string(attribute.i));
+      refused.wrong.add(
+          node.reason(Reason::Kind::kAttribute, name + " should be 0 or 1, is " + std::to_string(attribute.i)));
     }
   }
+}
+
+// "MatMul", "com.microsoft.X".
+std::string full_name(const Reason& r) { return (r.domain == "ai.onnx" ? "" : r.domain + ".") + r.op; }
+
+// "3 nodes, first 'n'"
+std::string nodes_text(const Reason& r) {
+  return std::to_string(r.count) + (r.count == 1 ? " node" : " nodes") + ", first '" + r.first_node + "'";
 }
 
 }  // namespace
@@ -154,25 +162,34 @@ bool op_name_known(const std::string& domain, const std::string& name) {
   return op_index().count({domain_key(domain), name}) != 0;
 }
 
-Status resolve_ops(Graph& graph) {
-  MissingOps missing;
-  std::vector<std::string> wrong;
-  resolve_into(graph, missing, wrong);
+Status resolve_ops(Graph& graph, NodesOf nodes) {
+  Refused refused;
+  resolve_into(graph, nodes, refused);
+  Reasons missing = refused.missing.reasons();
+  const Reasons& wrong = refused.wrong.reasons();
   if (missing.empty() && wrong.empty()) return Status::ok();
-  std::string text = missing.empty() ? ""
-                                     : std::to_string(missing.size()) + " operator" + (missing.size() == 1 ? "" : "s") +
-                                           " not supported:";
-  for (const auto& [key, m] : missing) {
-    const auto& [domain, op, opset] = key;
-    text += (&m == &missing.begin()->second ? " " : "; ") + (domain.empty() ? op : domain + "." + op) + " (opset " +
-            std::to_string(opset) + (m.known ? ", known from a newer opset only" : "") + ", " +
-            std::to_string(m.count) + (m.count == 1 ? " node" : " nodes") + ", first '" + m.example + "')";
+  std::sort(missing.begin(), missing.end(), [](const Reason& a, const Reason& b) {
+    return std::tuple(a.domain != "ai.onnx", a.domain, a.op, a.opset) <
+           std::tuple(b.domain != "ai.onnx", b.domain, b.op, b.opset);
+  });
+  std::string text;
+  for (const Reason& r : missing) {
+    text += text.empty()
+                ? std::to_string(missing.size()) + " operator" + (missing.size() == 1 ? "" : "s") + " not supported: "
+                : "; ";
+    text += full_name(r) + " (opset " + std::to_string(r.opset) + (r.detail == "not supported" ? "" : ", " + r.detail) +
+            ", " + nodes_text(r) + ")";
   }
-  for (const std::string& w : wrong) text += (text.empty() ? "" : "; ") + w;
-  for (const auto& [key, m] : missing)
-    if (const std::string advice = advice_for(std::get<0>(key), std::get<1>(key)); !advice.empty())
+  for (const Reason& r : wrong)
+    text += (text.empty() ? "" : "; ") + full_name(r) + " '" + r.first_node + "': " + r.detail +
+            (r.count == 1 ? "" : " (" + nodes_text(r) + ")");
+  for (Reason& r : missing)
+    if (const std::string advice = advice_for(r.domain, r.op); !advice.empty()) {
       text += "; " + advice;
-  return Status::error(text);
+      r.advice = advice;
+    }
+  missing.insert(missing.end(), wrong.begin(), wrong.end());
+  return Status::error(Code::kUnsupportedModel, text).because(std::move(missing));
 }
 
 void leave_out_unread(Graph& graph) {

@@ -68,7 +68,7 @@ struct InferContext {
   std::optional<std::vector<int64_t>> content_i64(size_t i) const;
   void set(size_t i, DType type, Shape shape);
   // Error "input 1 (axes): ..." helpers. `what` says what is wrong, with both values.
-  Status fail(const std::string& what) const { return Status::error(node.label() + ": " + what); }
+  Status fail(const std::string& what) const { return node.error(what); }
   // Fails unless operand i exists and its rank is known and <= kMaxRank.
   Status need(size_t i, const char* operand) const;
 };
@@ -86,7 +86,7 @@ struct PrepareContext {
   std::vector<const ValueInfo*> out;
 
   bool has(size_t i) const { return i < in.size() && in[i] != nullptr; }
-  Status fail(const std::string& what) const { return Status::error(node.label() + ": " + what); }
+  Status fail(const std::string& what) const { return node.error(what, Reason::Kind::kOperator); }
 };
 
 struct ViewContext {
@@ -120,8 +120,10 @@ const OpDef* find_op(const std::string& domain, const std::string& name, int ops
 // True when some opset version of the operator is known (for the message).
 bool op_name_known(const std::string& domain, const std::string& name);
 // Sets Node::def on every node, also in subgraphs. Error: the full list of operators that are missing,
-// with domain, opset, how often and an example node for each, and of flags that are neither 0 nor 1.
-Status resolve_ops(Graph& graph);
+// with domain, opset, how often and an example node for each; of flags that are neither 0 nor 1; and where all nodes
+// are as a file has them, of attributes and operands that are not known (known.h).
+enum class NodesOf { kPasses, kFile };
+Status resolve_ops(Graph& graph, NodesOf nodes = NodesOf::kPasses);
 // Leaves out what operators need not give and nothing reads, also in subgraphs: the mask of a Dropout, the statistics
 // of a norm, the present of an attention over another one's cache.
 void leave_out_unread(Graph& graph);

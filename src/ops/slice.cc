@@ -28,7 +28,7 @@ struct SliceOperands {
 
 template <typename Context>
 Status read_operands(const Context& c, SliceOperands* r) {
-  const auto fail = [&](const std::string& what) { return Status::error(c.node.label() + ": " + what); };
+  const auto fail = [&](const std::string& what) { return c.node.error(what); };
   const auto has = [&](size_t i) { return i < c.in.size() && c.in[i] != nullptr; };
   const bool attributes = !has(1);
   std::optional<std::vector<int64_t>> axes, steps;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "base/reasons.h"
 #include "ops/op.h"
 #include "passes/pass.h"
 
@@ -72,7 +73,7 @@ class Binder {
     SITU_RETURN_IF_ERROR(check_configured_names());
     const ValueId ids = find_ids();
     if (ids == kNoValue && !context_.encoder)
-      return Status::error(describe("no input takes token ids (an integer tensor of shape [batch, sequence])"));
+      return refuse("no input takes token ids (an integer tensor of shape [batch, sequence])");
     if (ids != kNoValue) SITU_RETURN_IF_ERROR(bind_ids(ids));
     if (!context_.encoder)
       for (ValueId v : graph_.inputs) SITU_RETURN_IF_ERROR(bind_source(v));
@@ -85,11 +86,13 @@ class Binder {
     }
     for (ValueId v : graph_.outputs) context_.declared_outputs.emplace_back(v, graph_.values[v].info.type);
     std::vector<ValueId> kept;
+    ReasonList refused;
     for (ValueId v : graph_.inputs) {
       bool keep = true;
-      SITU_RETURN_IF_ERROR(bind(v, ids, &keep));
+      refused.add(bind(v, ids, &keep), Reason::Kind::kInput);
       if (keep) kept.push_back(v);
     }
+    if (!refused.empty()) return all_refused(refused);
     graph_.inputs = std::move(kept);
     if (!context_.encoder) SITU_RETURN_IF_ERROR(bind_logits());
     if (!context_.names.rows.empty()) context_.binding.rows = graph_.find(context_.names.rows);
@@ -98,6 +101,16 @@ class Binder {
   }
 
  private:
+  // With what the inputs are, which the reason leaves out.
+  Status refuse(const std::string& what) const {
+    return Status::error(describe(what)).because({{.kind = Reason::Kind::kInput, .op = "", .detail = what}});
+  }
+  Status all_refused(const ReasonList& refused) const {
+    if (refused.reasons().size() == 1) return refused.status();
+    std::string text;
+    for (const Reason& r : refused.reasons()) text += (text.empty() ? "" : "; ") + r.detail;
+    return Status::error(describe(text)).because(refused.reasons());
+  }
   std::string describe(const std::string& what) const {
     std::string inputs;
     for (ValueId v : graph_.inputs)
@@ -112,11 +125,10 @@ class Binder {
     const std::pair<const char*, const std::string*> inputs[] = {{"input_ids", &n.input_ids}};
     for (const auto& [role, name] : inputs)
       if (!name->empty() && !has(graph_.inputs, *name))
-        return Status::error(describe(std::string("the configuration calls ") + role + " '" + *name +
-                                      "', which the graph does not have"));
+        return refuse(std::string("the configuration calls ") + role + " '" + *name +
+                      "', which the graph does not have");
     if (!n.logits.empty() && !has(graph_.outputs, n.logits))
-      return Status::error(
-          describe("the configuration calls the logits '" + n.logits + "', which is no output of the graph"));
+      return refuse("the configuration calls the logits '" + n.logits + "', which is no output of the graph");
     for (const auto& [name_template, list] :
          {std::pair<const std::string*, const std::vector<ValueId>*>{&n.past_key, &graph_.inputs},
           {&n.past_value, &graph_.inputs},
@@ -124,8 +136,7 @@ class Binder {
           {&n.present_value, &graph_.outputs}})
       SITU_RETURN_IF_ERROR(check_template(*name_template, *list));
     if (!n.attention_mask.empty() && !has(graph_.inputs, n.attention_mask) && has(graph_.inputs, "attention_mask"))
-      return Status::error(
-          describe("the configuration calls attention_mask '" + n.attention_mask + "', which the graph does not have"));
+      return refuse("the configuration calls attention_mask '" + n.attention_mask + "', which the graph does not have");
     return Status::ok();
   }
   // "past_key_values.%d.key" must name something for some layer.
@@ -137,8 +148,7 @@ class Binder {
     for (int layer = 0; layer < kMostLayers && at != std::string::npos && !found; ++layer)
       found = has(list, name.substr(0, at) + std::to_string(layer) + name.substr(at + 2));
     return found ? Status::ok()
-                 : Status::error(
-                       describe("the configuration calls states '" + name + "', which names nothing in the graph"));
+                 : refuse("the configuration calls states '" + name + "', which names nothing in the graph");
   }
   bool has(const std::vector<ValueId>& list, const std::string& name) const {
     return std::any_of(list.begin(), list.end(), [&](ValueId v) { return graph_.values[v].name == name; });
@@ -196,14 +206,13 @@ class Binder {
   Status bind_ids(ValueId ids) {
     const ValueInfo& info = graph_.values[ids].info;
     if (!is_integer(info.type) || !info.ranked || info.shape.size() != 2)
-      return Status::error(
-          describe("input '" + graph_.values[ids].name + "' should be an integer tensor of shape [batch, sequence]"));
+      return refuse("input '" + graph_.values[ids].name + "' should be an integer tensor of shape [batch, sequence]");
     if (info.shape[0].is_const() && info.shape[0] != Dim(1))
-      return Status::error(describe("input '" + graph_.values[ids].name + "' holds a batch of " + info.shape[0].str() +
-                                    " sequences, only 1 is supported"));
+      return refuse("input '" + graph_.values[ids].name + "' holds a batch of " + info.shape[0].str() +
+                    " sequences, only 1 is supported");
     if (!info.shape[0].is_const() && info.shape[0] == info.shape[1])
-      return Status::error(describe("both dims of input '" + graph_.values[ids].name +
-                                    "' have the same name, so that one cannot be told from the other"));
+      return refuse("both dims of input '" + graph_.values[ids].name +
+                    "' have the same name, so that one cannot be told from the other");
     replace_symbol(info.shape[0], Dim(1));
     // As many as an array of the caller has numbers.
     if (const Dim& count = graph_.values[ids].info.shape[1]; !context_.fed.empty() && count.is_const()) tokens_ = count;
@@ -232,7 +241,7 @@ class Binder {
       if (s.input != value.name) continue;
       const size_t axis = static_cast<size_t>(s.axis);
       if (axis >= value.info.shape.size())
-        return Status::error(describe("input '" + value.name + "' has no axis " + std::to_string(axis)));
+        return refuse("input '" + value.name + "' has no axis " + std::to_string(axis));
       replace_symbol(Dim(value.info.shape[axis]), Dim::symbol(kSymE));
       if (!value.info.shape[0].is_const()) value.info.shape[0] = Dim(1);
       context_.binding.inputs[v] = InputRole::kState;
@@ -252,8 +261,8 @@ class Binder {
     Shape& shape = value.info.shape;
     if (!shape.empty() && !shape[0].is_const()) shape[0] = Dim(1);
     if (!value.info.ranked || !shape_is_const(shape))
-      return Status::error(describe("input '" + value.name + "' " + shape_str(shape, &graph_.symbol_names()) +
-                                    " of the encoder: its extents are known when an array is given for it"));
+      return refuse("input '" + value.name + "' " + shape_str(shape, &graph_.symbol_names()) +
+                    " of the encoder: its extents are known when an array is given for it");
     if (names_mask(value.name) && !context_.fed.count(value.name)) {
       *keep = false;
       return make_ones(v, shape);
@@ -310,11 +319,10 @@ class Binder {
     const int axis = growth_.at(v);
     if (!handed_on_.count(v) &&
         (info.shape.size() < 2 || (info.shape.size() < 3 && (axis < 0 || is_integer(info.type)))))
-      return Status::error(
-          describe("input '" + name + "' has no known meaning" +
-                   (context_.names.attention_mask.empty()
-                        ? ""
-                        : " (the configuration calls the attention mask '" + context_.names.attention_mask + "')")));
+      return refuse("input '" + name + "' has no known meaning" +
+                    (context_.names.attention_mask.empty()
+                         ? ""
+                         : " (the configuration calls the attention mask '" + context_.names.attention_mask + "')"));
     Shape shape = info.shape;
     for (size_t i = 0; i < shape.size(); ++i)
       if (static_cast<int>(i) == axis)
@@ -352,9 +360,9 @@ class Binder {
     const bool fits =
         info.shape.size() == 2 && !by_query && (told || (!info.shape[1].is_const() && info.shape[1] != tokens()));
     if (told && !fits)
-      return Status::error(describe("input '" + name + "' " + shape_str(info.shape, &graph_.symbol_names()) +
-                                    " is a mask of " + std::to_string(info.shape.size()) +
-                                    " dims that the host would have to make; masks of [batch, tokens] are supported"));
+      return refuse("input '" + name + "' " + shape_str(info.shape, &graph_.symbol_names()) + " is a mask of " +
+                    std::to_string(info.shape.size()) +
+                    " dims that the host would have to make; masks of [batch, tokens] are supported");
     *is_mask = fits;
     if (fits) context_.binding.mask = {v, told, info.shape[0] != Dim(1)};
     return Status::ok();
@@ -448,9 +456,8 @@ class Binder {
       return !d.is_const() || std::count(extents.begin(), extents.end(), d.value()) != 0;
     };
     const auto refuse = [&](const std::string& why) {
-      return Status::error(describe("input '" + graph_.values[v].name + "' " +
-                                    shape_str(info.shape, &graph_.symbol_names()) +
-                                    " is not a position for each token: " + why));
+      return this->refuse("input '" + graph_.values[v].name + "' " + shape_str(info.shape, &graph_.symbol_names()) +
+                          " is not a position for each token: " + why);
     };
     if (info.shape.back().is_const() ? info.shape.back() != tokens() : (info.shape.back() != tokens() && counts_on(v)))
       return refuse("where a step begins, or another thing");
@@ -469,9 +476,8 @@ class Binder {
   Status bind_kept_logits(ValueId v) {
     Value& value = graph_.values[v];
     if (value.info.shape.size() > 1 || (value.info.shape.size() == 1 && indexes(v)))
-      return Status::error(describe("input '" + value.name + "' " +
-                                    shape_str(value.info.shape, &graph_.symbol_names()) +
-                                    " is not how many of the last tokens have logits, one number"));
+      return refuse("input '" + value.name + "' " + shape_str(value.info.shape, &graph_.symbol_names()) +
+                    " is not how many of the last tokens have logits, one number");
     const Shape shape = value.info.shape.empty() ? Shape{} : Shape{Dim(1)};
     if (context_.literal || context_.phase == Phase::kDecode) return make_ones(v, shape);
     value.info.shape = shape;
@@ -503,9 +509,8 @@ class Binder {
     const ValueInfo& info = graph_.values[v].info;
     const size_t rank = info.shape.size();
     if (rank < 1 || rank > 2 || (rank == 2 && info.shape[0].is_const() && info.shape[0] != Dim(1)))
-      return Status::error(describe("input '" + graph_.values[v].name + "' " +
-                                    shape_str(info.shape, &graph_.symbol_names()) +
-                                    " is not a type for each token: that is [tokens] or [1, tokens]"));
+      return refuse("input '" + graph_.values[v].name + "' " + shape_str(info.shape, &graph_.symbol_names()) +
+                    " is not a type for each token: that is [tokens] or [1, tokens]");
     return Status::ok();
   }
   // [tokens], [1, tokens] or [1, past + tokens]: zeros.
@@ -575,8 +580,7 @@ class Binder {
         fill(uint8_t{1});
         break;
       default:
-        return Status::error(
-            describe("input '" + graph_.values[v].name + "' of type " + dtype_name(type) + " is not supported"));
+        return refuse("input '" + graph_.values[v].name + "' of type " + dtype_name(type) + " is not supported");
     }
     if (known) {
       graph_.values[v].constant = filled;

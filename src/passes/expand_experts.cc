@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "base/reasons.h"
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -30,18 +31,20 @@ class ExpertExpander {
   Status run() {
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
+    ReasonList refused;
     for (Node& n : nodes) {
       if (n.is("MoE", "com.microsoft") || n.is("QMoE", "com.microsoft"))
-        SITU_RETURN_IF_ERROR(expand(n));
+        refused.add(expand(n), Reason::Kind::kAttribute);
       else
         builder_.keep(std::move(n));
     }
+    if (!refused.empty()) return refused.status();
     return builder_.finish();
   }
 
  private:
   const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }  // until the next value is added
-  Status fail(const std::string& what) const { return Status::error(node_->label() + ": " + what); }
+  Status fail(const std::string& what) const { return node_->error(what, Reason::Kind::kAttribute); }
   std::string text(size_t i) const {
     return "input " + std::to_string(i) + " " + shape_str(shape(node_->in[i]), &graph_.symbol_names());
   }

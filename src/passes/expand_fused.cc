@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/reasons.h"
 #include "passes/builder.h"
 #include "passes/expand_einsum.h"
 #include "passes/expand_pictures.h"
@@ -25,12 +26,14 @@ class Expander {
     users_ = graph_.users();
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
+    ReasonList refused;
     for (Node& n : nodes) {
       builder_.start(n);
       bool expanded = true;
-      SITU_RETURN_IF_ERROR(expand(n, &expanded));
+      refused.add(expand(n, &expanded), Reason::Kind::kAttribute);
       if (!expanded) builder_.keep(std::move(n));
     }
+    if (!refused.empty()) return refused.status();
     SITU_RETURN_IF_ERROR(builder_.finish());
     return masks_.check();
   }
@@ -149,7 +152,7 @@ class Expander {
 
   ValueId operand(const Node& n, size_t i) const { return n.has_input(i) ? n.in[i] : kNoValue; }
   const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }  // until the next value is added
-  Status fail(const Node& n, const std::string& what) const { return Status::error(n.label() + ": " + what); }
+  Status fail(const Node& n, const std::string& what) const { return n.error(what, Reason::Kind::kAttribute); }
 
   // The positions P .. P + S - 1 of the new tokens, [1, S]: the graph's own input if it has one of that
   // shape, else an input that Situ adds and feeds.

@@ -26,7 +26,7 @@ class PictureWriter {
   }
 
  private:
-  Status fail(const std::string& what) const { return Status::error(n_.label() + ": " + what); }
+  Status fail(const std::string& what) const { return n_.error(what, Reason::Kind::kAttribute); }
   const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
   DType type() const { return graph_.values[n_.in[0]].info.type; }
   ValueId floats(const std::string& name, std::vector<int64_t> dims, const std::vector<float>& numbers) {
@@ -116,6 +116,11 @@ class PictureWriter {
           if ((axes[i] < 0 ? axes[i] + static_cast<int64_t>(in.size()) : axes[i]) == static_cast<int64_t>(a)) at = i;
         axis.scale = static_cast<float>(graph_.values[n_.in[2]].constant.to_f64()[at]);
       }
+      // The corners of the scaled extent, or of the whole number of rows below it.
+      const float scaled = axis.scale * static_cast<float>(axis.in);
+      if (where == "align_corners" && std::fabs(scaled - static_cast<float>(axis.out)) > 1e-3f * scaled)
+        return fail("align_corners, and a scale of " + std::to_string(axis.scale) + " makes " + std::to_string(scaled) +
+                    " rows of " + std::to_string(axis.in) + ": onnx and onnxruntime align other corners then");
       if (mode == "nearest") {
         SITU_RETURN_IF_ERROR(take_nearest(axis, where, a, &x));
         continue;

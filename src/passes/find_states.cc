@@ -1,12 +1,25 @@
 // Finds the states: outputs that are made of an input and new rows (append), or that have a namesake
 // among the inputs. The pairs come from what the graph computes; names only settle what is left.
+#include "passes/find_states.h"
+
 #include <algorithm>
 #include <tuple>
 
+#include "base/reasons.h"
 #include "passes/module.h"
 #include "passes/pass.h"
 
 namespace situ {
+
+Status no_past() {
+  const std::string what =
+      "the graph has no past inputs: it was exported without a cache, and every step would see one token alone";
+  return Status::error(what).because({{.kind = Reason::Kind::kState,
+                                       .op = "",
+                                       .detail = what,
+                                       .advice = "export with a cache: optimum-cli export onnx --task "
+                                                 "text-generation-with-past, or onnxruntime-genai's builder"}});
+}
 
 const char* state_rule_name(StateRule rule) {
   switch (rule) {
@@ -342,6 +355,7 @@ Status find_states(PassContext& context) {
     const StatePair& chosen = same.size() > 1 ? namesakes[0] : c;
     pair_up(chosen.past, chosen.present, chosen.rule, chosen.axis);
   }
+  ReasonList refused;
   const std::vector<ValueId> rest = unpaired;
   for (ValueId past : rest) {
     const std::string suffix = state_suffix(graph.values[past].name);
@@ -351,32 +365,33 @@ Status find_states(PassContext& context) {
       if (out == binding.logits || taken || suffix.empty() || state_suffix(graph.values[out].name) != suffix) continue;
       const Value &before = graph.values[past], &after = graph.values[out];
       if (before.info.type != after.info.type)
-        return Status::error("state '" + before.name + "' is " + dtype_name(before.info.type) + " and '" + after.name +
-                             "', which continues it, " + dtype_name(after.info.type) +
-                             ": the host would have to convert all of it after every step");
-      const bool same = graph.values[past].info.shape == graph.values[out].info.shape;
-      if (!same)
-        return Status::error("state '" + graph.values[past].name + "' " + shape_str(graph.values[past].info.shape) +
-                             " -> '" + graph.values[out].name + "' " + shape_str(graph.values[out].info.shape) +
-                             " neither appends along one axis nor keeps its shape: " + made_by(graph, out) +
-                             " does not append to it");
+        refused.add(Status::error("state '" + before.name + "' is " + dtype_name(before.info.type) + " and '" +
+                                  after.name + "', which continues it, " + dtype_name(after.info.type) +
+                                  ": the host would have to convert all of it after every step"),
+                    Reason::Kind::kState);
+      else if (!(before.info.shape == after.info.shape))
+        refused.add(Status::error("state '" + before.name + "' " + shape_str(before.info.shape) + " -> '" + after.name +
+                                  "' " + shape_str(after.info.shape) +
+                                  " neither appends along one axis nor keeps its shape: " + made_by(graph, out) +
+                                  " does not append to it"),
+                    Reason::Kind::kState);
       pair_up(past, out, StateRule::kReplace, 0);
       break;
     }
   }
-  if (!unpaired.empty())
-    return Status::error(
-        "input '" + graph.values[unpaired[0]].name + "' " + shape_str(graph.values[unpaired[0]].info.shape) +
-        " looks like a state, but no output continues it: appends to it along one axis or keeps its shape");
+  for (const ValueId past : unpaired)
+    refused.add(Status::error("input '" + graph.values[past].name + "' " + shape_str(graph.values[past].info.shape) +
+                              " looks like a state, but no output continues it: appends to it along one axis or "
+                              "keeps its shape"),
+                Reason::Kind::kState);
+  if (!refused.empty()) return refused.status();
   for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_growth(context, s));
   for (const StatePair& s : binding.states) SITU_RETURN_IF_ERROR(check_configuration(graph, s, context.names));
   if (!configures_states(context.names)) SITU_RETURN_IF_ERROR(check_circles(graph, binding.states));
   if (!context.literal) SITU_RETURN_IF_ERROR(leave_out_passed(context));
   const bool cache = !binding.states.empty();
   binding.states.insert(binding.states.end(), sources.begin(), sources.end());
-  if (!cache)
-    return Status::error(
-        "the graph has no past inputs: it was exported without a cache, and every step would see one token alone");
+  if (!cache) return no_past();
   return Status::ok();
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/reasons.h"
 #include "passes/pass.h"
 
 namespace situ {
@@ -126,7 +127,7 @@ void learn(Graph& graph, int symbol, const Dim& by) {
 
 Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& infos) {
   Graph& graph = context.graph;
-  if (!node.def) return Status::error(node.label() + ": unknown operator");
+  if (!node.def) return node.error("unknown operator", Reason::Kind::kOperator);
   InferContext infer{node, {}, {}, infos};
   for (ValueId v : node.in) {
     infer.in.push_back(v == kNoValue ? nullptr : &graph.values[v].info);
@@ -134,7 +135,7 @@ Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& info
                                                                                    : &graph.values[v].constant);
   }
   const Status strict = node.def->infer(infer);
-  if (!node.attribute_error.empty()) return Status::error(node.attribute_error);
+  SITU_RETURN_IF_ERROR(node.check_attribute_kinds());
   if (strict.is_ok()) return strict;
   // Once more, with what would have to hold: a name of the file for a dim may turn out to be another dim.
   std::vector<Assumption> assumptions;
@@ -151,6 +152,15 @@ Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& info
       for (Dim& d : info.shape) d = d.substitute(symbol, by);
   }
   return Status::ok();
+}
+
+// The same, with an error where shapes have no end.
+Status try_infer(PassContext& context, Node& node, std::vector<ValueInfo>& infos) {
+  try {
+    return infer_node(context, node, infos);
+  } catch (const DimTooLong& e) {
+    return node.error(e.what());
+  }
 }
 
 // Where a cut bends at some length, as at the end of a table or of a cache, shorter sequences may be all that is right:
@@ -261,18 +271,29 @@ Status infer_shapes(PassContext& context) {
   context.at_control = false;
   if (context.stored_bytes == 0) context.stored_bytes = stored_bytes(graph);
   Folder folder(context);
+  ReasonList refused;
+  std::set<ValueId> unknown;  // what refused nodes make, and what is made of it: not worth a word of its own
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     Node& node = graph.nodes[n];
     if (node.is("If")) {
       context.at_control = true;
       break;
     }
+    const auto reads_unknown = [&] {
+      return std::any_of(node.in.begin(), node.in.end(), [&](ValueId v) { return unknown.count(v) != 0; });
+    };
+    if (!unknown.empty() && reads_unknown()) {
+      unknown.insert(node.out.begin(), node.out.end());
+      unknown.erase(kNoValue);
+      continue;
+    }
     if (context.before_infer) context.before_infer(node);
     std::vector<ValueInfo> infos(node.out.size());
-    try {
-      SITU_RETURN_IF_ERROR(infer_node(context, node, infos));
-    } catch (const DimTooLong& e) {
-      return Status::error(node.label() + ": " + e.what());
+    if (const Status inferred = try_infer(context, node, infos); !inferred.is_ok()) {
+      refused.add(inferred, Reason::Kind::kShape);
+      unknown.insert(node.out.begin(), node.out.end());
+      unknown.erase(kNoValue);
+      continue;
     }
     note_cut(context, node, infos);
     if (foldable(context, node, infos, folder.last_view(node))) {
@@ -290,6 +311,7 @@ Status infer_shapes(PassContext& context) {
       materialise(graph, node.out[i]);
     }
   }
+  if (!refused.empty()) return refused.status();
   // Folded nodes have no users left that need them to run.
   std::vector<Node> kept;
   for (Node& node : graph.nodes)

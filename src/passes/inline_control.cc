@@ -44,12 +44,12 @@ std::vector<ValueId> inline_branch(Graph& graph, const Graph& branch, const std:
 Result<Branches> branches_of(const Node& n) {
   const Attribute *then_branch = n.attr("then_branch"), *else_branch = n.attr("else_branch");
   if (n.in.empty() || n.in[0] == kNoValue || !then_branch || !then_branch->graph || !else_branch || !else_branch->graph)
-    return Status::error(n.label() + ": the condition or a branch is missing");
+    return n.error("the condition or a branch is missing", Reason::Kind::kOperator);
   const Branches b{then_branch->graph.get(), else_branch->graph.get()};
   if (b.on_true->outputs.size() != n.out.size() || b.on_false->outputs.size() != n.out.size())
-    return Status::error(n.label() + ": has " + std::to_string(n.out.size()) + " outputs, its branches " +
-                         std::to_string(b.on_true->outputs.size()) + " and " +
-                         std::to_string(b.on_false->outputs.size()));
+    return n.error("has " + std::to_string(n.out.size()) + " outputs, its branches " +
+                       std::to_string(b.on_true->outputs.size()) + " and " + std::to_string(b.on_false->outputs.size()),
+                   Reason::Kind::kOperator);
   return b;
 }
 
@@ -204,8 +204,9 @@ Status inline_first(PassContext& context, std::vector<Both>* both) {
     const Value& predicate = graph.values[n.in[0]];
     const auto content = predicate.constant.present() ? info_of(predicate.constant).content : predicate.info.content;
     if (!content || content->size() != 1)
-      return Status::error(n.label() + ": the predicate '" + predicate.name +
-                           "' is computed from data; only predicates known on the host run");
+      return n.error(
+          "the predicate '" + predicate.name + "' is computed from data; only predicates known on the host run",
+          Reason::Kind::kOperator);
     if ((*content)[0].is_const()) {
       const bool taken = (*content)[0].value() != 0;
       const std::vector<ValueId> outs = inline_branch(graph, taken ? on_true : on_false, n.name, builder);

@@ -83,6 +83,7 @@ class ExpertPacker {
 
   // The operands at `first` of all experts one after the other: the stack as it is, or matrices that are joined.
   Tensor joined(const Node& n, size_t first, size_t step) {
+    if (context_.packs->dry()) return constant(n, first);
     if (n.in.size() <= first + step) return constant(n, first);
     int64_t count = 0;
     for (size_t i = first; i < n.in.size(); i += step) count += constant(n, i).count();
@@ -113,8 +114,9 @@ class ExpertPacker {
 
   Status pack_floats(Node& n) {
     Tensor all = joined(n, kFirstMatrix, 1);
-    if (n.attr_int("transposed", 1) == 0) all = columns_first(all);
-    Result<Tensor> packed = context_.packs->pack_dense(all.reshaped({experts_ * n_, k_}), k_, experts_ * n_, true);
+    if (n.attr_int("transposed", 1) == 0 && !context_.packs->dry()) all = columns_first(all);
+    if (!context_.packs->dry()) all = all.reshaped({experts_ * n_, k_});
+    Result<Tensor> packed = context_.packs->pack_dense(all, k_, experts_ * n_, true);
     if (!packed.is_ok()) return packed.status();
     become(n, "DenseExperts", *packed);
     return Status::ok();
@@ -149,7 +151,7 @@ class ExpertPacker {
     Tensor weights = joined(n, kFirstMatrix, 3), scales = joined(n, kFirstMatrix + 1, 3), zeros;
     if (zeros_given) zeros = joined(n, kFirstMatrix + 2, 3);
     const int64_t blocks = (k_ + block - 1) / block;
-    if (block_ == 0) {
+    if (block_ == 0 && !context_.packs->dry()) {
       scales = repeated(scales, blocks);
       if (digits) zeros = repeated_digits(zeros, blocks);
       if (zeros_given && !digits) zeros = repeated(zeros, blocks);

@@ -83,8 +83,18 @@ Result<Tensor> PackStore::allocate(int64_t bytes) {
   return t;
 }
 
+// All results of a dry store lie in the same memory, which nothing is written to.
+Result<Tensor> PackStore::nothing(DType type, int64_t count) {
+  used_ = 0;
+  const Result<Tensor> bytes = allocate((count * dtype_bits(type) + 7) / 8);
+  used_ = 0;
+  if (!bytes.is_ok()) return bytes;
+  return Tensor::borrow(type, {count}, bytes->view().data, bytes->owner());
+}
+
 // Rows [begin, end) of `rows`.
 void PackStore::release(const Tensor& source, int64_t begin, int64_t end, int64_t rows) const {
+  if (dry_) return;
   if (!files_.count(source.owner().get())) return;
   const int64_t from = source.bytes() / rows * begin, to = end >= rows ? source.bytes() : source.bytes() / rows * end;
   release_file_pages(source.view().data + from, to - from);
@@ -113,6 +123,11 @@ bool PackStore::fits_half(const PackOperands& o) const {
 
 Result<Packed> PackStore::pack(const PackOperands& o) {
   PackedMatMulParams params = o.params;
+  if (dry_) {
+    params.half_scales = o.scales.type() == DType::kF16;
+    const Result<Tensor> data = nothing(DType::kU8, packed_layout(params).bytes());
+    return data.is_ok() ? Packed{*data, params.half_scales} : Result<Packed>(data.status());
+  }
   const Key key{o.weights.view().data,
                 o.scales.view().data,
                 has_zeros(params.zeros) ? o.zeros.view().data : nullptr,
@@ -185,6 +200,7 @@ DType PackStore::narrowest(const Tensor& w) const {
 }
 
 Result<Tensor> PackStore::pack_dense(const Tensor& w, int64_t k, int64_t n, bool transposed) {
+  if (dry_) return nothing(w.type(), DenseMatMulParams{k, n}.packed_count());
   const auto key = std::make_tuple(static_cast<const void*>(w.view().data), k, n, transposed);
   if (auto it = dense_.find(key); it != dense_.end() && it->second.made_of(w)) return it->second.result;
   const DenseOperands operands{w, k, n, transposed};
@@ -235,6 +251,7 @@ Result<Tensor> PackStore::lay_out(const Tensor& w, int64_t k, int64_t n, bool tr
 
 Result<Tensor> PackStore::pack_integer(const Tensor& w) {
   const int64_t k = w.dims()[0], n = w.dims()[1];
+  if (dry_) return nothing(DType::kU8, IntegerLayout{k, n}.bytes());
   const auto key = std::make_tuple(static_cast<const void*>(w.view().data), k, n, false);
   if (auto it = dense_.find(key); it != dense_.end() && it->second.made_of(w)) return it->second.result;
   const DenseOperands operands{w, k, n, false};

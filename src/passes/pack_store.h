@@ -21,6 +21,11 @@ class PackStore {
   // Packing runs on `pool`. Both must outlive the store; without a cache nothing is taken from a file or saved.
   explicit PackStore(ThreadPool& pool, PackCache* cache = nullptr) : pool_(pool), cache_(cache) {}
 
+  // For who asks whether a model can be run, and runs nothing: results have types and sizes, and no weights are looked
+  // at.
+  void set_dry() { dry_ = true; }
+  bool dry() const { return dry_; }
+
   // Tensors with this owner lie in a read-only file map, whose pages are given back once they are packed.
   void add_file(const void* owner) { files_.insert(owner); }
 
@@ -36,6 +41,9 @@ class PackStore {
 
   // w [k, n] of int8 or uint8 as kernels/integer_layout.h says: one-dimensional bytes.
   Result<Tensor> pack_integer(const Tensor& w);
+
+  // So many elements, for a dry store.
+  Result<Tensor> nothing(DType type, int64_t count);
 
   // The file's pages of a tensor that nothing reads any more are given back.
   void release(const Tensor& source) const { release(source, 0, 1, 1); }
@@ -60,6 +68,7 @@ class PackStore {
 
   ThreadPool& pool_;
   PackCache* cache_;
+  bool dry_ = false;
   std::set<const void*> files_;
   // A result, and the owners of what it was made of: when one is gone, something else may lie at its address.
   template <typename T>

@@ -156,6 +156,7 @@ struct Pass {
   const char* name;
   Status (*run)(PassContext&);
   PassUse use;
+  Reason::Kind refuses = Reason::Kind::kShape;  // what an error of it is about that says nothing of that itself
 };
 
 // All passes in order.

@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "passes/pack_store.h"
 #include "passes/pass.h"
 
 namespace situ {
@@ -15,21 +16,21 @@ bool pass_disabled(const std::string& name) {
 
 const std::vector<Pass>& pass_list() {
   static const std::vector<Pass> passes{
-      {"lift_extents", lift_extents, PassUse::kAlways},
-      {"bind_inputs", bind_inputs, PassUse::kAlways},
-      {"inline_control", inline_control, PassUse::kAlways},
+      {"lift_extents", lift_extents, PassUse::kAlways, Reason::Kind::kInput},
+      {"bind_inputs", bind_inputs, PassUse::kAlways, Reason::Kind::kInput},
+      {"inline_control", inline_control, PassUse::kAlways, Reason::Kind::kOperator},
       {"expand_fused", expand_fused, PassUse::kAlways},
       {"expand_experts", expand_experts, PassUse::kAlways},
       {"recognise_experts", recognise_experts, PassUse::kPlaced},
       {"choose_experts", choose_experts, PassUse::kOptional},
       {"fold_extents", fold_extents, PassUse::kPlaced},
-      {"check_mask", check_mask, PassUse::kAlways},
-      {"unstack_states", unstack_states, PassUse::kAlways},
-      {"lift_caches", lift_caches, PassUse::kAlways},
-      {"find_states", find_states, PassUse::kAlways},
+      {"check_mask", check_mask, PassUse::kAlways, Reason::Kind::kInput},
+      {"unstack_states", unstack_states, PassUse::kAlways, Reason::Kind::kState},
+      {"lift_caches", lift_caches, PassUse::kAlways, Reason::Kind::kState},
+      {"find_states", find_states, PassUse::kAlways, Reason::Kind::kState},
       {"find_logits", find_logits, PassUse::kAlways},
       {"find_switches", find_switches, PassUse::kAlways},
-      {"narrow_states", narrow_states, PassUse::kPlaced},
+      {"narrow_states", narrow_states, PassUse::kPlaced, Reason::Kind::kState},
       {"widen_half", widen_half, PassUse::kOptional},
       {"simplify", simplify, PassUse::kOptional},
       {"fuse_dequantize", fuse_dequantize, PassUse::kOptional},
@@ -56,7 +57,7 @@ const std::vector<Pass>& pass_list() {
       {"pack_dense", pack_dense, PassUse::kOptional},
       {"pack_experts", pack_experts, PassUse::kOptional},
       {"fuse_matmuls", fuse_matmuls, PassUse::kOptional},
-      {"store_states", store_states, PassUse::kOptional},
+      {"store_states", store_states, PassUse::kOptional, Reason::Kind::kState},
       {"fuse_casts", fuse_casts, PassUse::kOptional},
       {"join_products", join_products, PassUse::kOptional},
   };
@@ -89,12 +90,20 @@ Status run_passes(PassContext& context, bool literal) {
     }
     if (literal && pass.use != PassUse::kAlways) continue;
     if (pass.use == PassUse::kOptional && pass_disabled(pass.name)) continue;
-    SITU_RETURN_IF_ERROR(pass.run(context).with_context(std::string("pass ") + pass.name));
+    SITU_RETURN_IF_ERROR(pass.run(context).or_reason(pass.refuses).with_context(std::string("pass ") + pass.name));
     if (pass.run == lift_extents && !context.lifted) continue;  // before inputs are bound, little is known of shapes
     SITU_RETURN_IF_ERROR(infer_shapes(context));
   }
   context.graph.drop_unread_constants();
-  for (const Value& v : context.graph.values) v.constant.view();  // deferred ones, while the evaluator is there
+  // Deferred ones, while the evaluator is there.
+  const bool dry = context.packs && context.packs->dry();
+  for (Value& v : context.graph.values) {
+    if (!dry) v.constant.view();
+    if (!dry || v.constant.depth() == 0) continue;
+    const Result<Tensor> unread = context.packs->nothing(v.constant.type(), v.constant.count());
+    if (!unread.is_ok()) return unread.status();
+    v.constant = unread->reshaped(v.constant.dims());
+  }
   return Status::ok();
 }
 

@@ -13,4 +13,8 @@ void set_source_length(const Model::Impl& m, EngineOptions* engine);
 // for are right then.
 void note_what_is_lost(Model::Impl& m, const LoadOptions& options);
 
+// What config.json or genai_config.json and the graph disagree on, one line each: vocabulary, layers, heads; and
+// experts among which no row is chosen.
+std::vector<std::string> disagreements(const Model::Impl& m);
+
 }  // namespace situ

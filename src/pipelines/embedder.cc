@@ -115,7 +115,7 @@ bool is_for_embeddings(const ModelFolder& folder, const Graph& graph) {
 
 Result<std::unique_ptr<Embedder>> Embedder::create(const ModelFolder& folder, const ImportedModel& model,
                                                    const Tokenizer* tokenizer, const LoadOptions& options,
-                                                   std::shared_ptr<ThreadPool> pool) {
+                                                   std::shared_ptr<ThreadPool> pool, bool dry) {
   std::unique_ptr<Embedder> e(new Embedder(folder, tokenizer));
   Result<SentenceFiles> files = read_sentence_files(folder.folder);
   if (!files.is_ok()) return files.status().or_code(Code::kBadFile);
@@ -134,7 +134,8 @@ Result<std::unique_ptr<Embedder>> Embedder::create(const ModelFolder& folder, co
   engine.source_length = most;
   engine.chunk = options.chunk;
   engine.pool = std::move(pool);
-  engine.pack_cache = options.pack_cache;
+  engine.pack_cache = options.pack_cache && !dry;
+  engine.dry = dry;
   Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::create(model, e->graph_.output, engine);
   if (!encoder.is_ok()) return encoder.status().or_code(Code::kUnsupportedModel).with_context(file);
   e->encoder_ = std::move(*encoder);

@@ -36,10 +36,10 @@ bool is_for_embeddings(const ModelFolder& folder, const Graph& graph);
 
 class Embedder {
  public:
-  // `model`, `folder` and `tokenizer` (or null) must outlive the embedder.
+  // `model`, `folder` and `tokenizer` (or null) must outlive the embedder. `dry`: EngineOptions::dry.
   static Result<std::unique_ptr<Embedder>> create(const ModelFolder& folder, const ImportedModel& model,
                                                   const Tokenizer* tokenizer, const LoadOptions& options,
-                                                  std::shared_ptr<ThreadPool> pool);
+                                                  std::shared_ptr<ThreadPool> pool, bool dry = false);
 
   // Errors name the text by its number: no tokens, an embedding with NaN. Also: no texts; a prompt of an unknown name;
   // a model that gives labels.
@@ -53,6 +53,7 @@ class Embedder {
   TextEncoder& encoder() { return *encoder_; }
   int64_t max_tokens() const { return most_; }
   const SentenceFiles& files() const { return files_; }
+  const std::string& output() const { return graph_.output; }  // of the graph: what the encoder computes
   // "mean", "cls + max"; "" where the graph pools.
   std::string pooling_text() const;
 

@@ -13,8 +13,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-std::string text_of(const OrderedJson& j) { return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
-
 OrderedJson values_json(const Graph& g, const std::vector<ValueId>& ids) {
   OrderedJson list = OrderedJson::array();
   for (ValueId v : ids) {
@@ -22,27 +20,6 @@ OrderedJson values_json(const Graph& g, const std::vector<ValueId>& ids) {
     j["name"] = g.values[v].name;
     j["type"] = dtype_name(g.values[v].info.type);
     j["shape"] = shape_str(g.values[v].info.shape, &g.symbol_names());
-    list.push_back(j);
-  }
-  return list;
-}
-
-OrderedJson states_json(const InPlaceEngine& e) {
-  OrderedJson list = OrderedJson::array();
-  for (const StateLayout& s : e.prefill_plan().states) {
-    const Graph& g = e.compiled().graph;
-    OrderedJson j;
-    if (!s.pair.here()) continue;
-    if (s.pair.past != kNoValue) j["past"] = g.values[s.pair.past].name;
-    if (s.pair.present != kNoValue) j["present"] = g.values[s.pair.present].name;
-    j["rule"] = state_rule_name(s.pair.rule);
-    j["type"] = dtype_name(s.type);
-    j["shape"] =
-        shape_str(g.values[s.pair.past != kNoValue ? s.pair.past : s.pair.present].info.shape, &g.symbol_names());
-    if (s.pair.rule != StateRule::kReplace) j["axis"] = s.pair.axis;
-    j[s.pair.rule == StateRule::kAppend   ? "bytes_per_token"
-      : s.pair.rule == StateRule::kSource ? "bytes_per_source_row"
-                                          : "bytes"] = s.slot_bytes();
     list.push_back(j);
   }
   return list;
@@ -71,12 +48,6 @@ OrderedJson copies_json(const Graph& g, const Plan& plan) {
     j["reason"] = s.reason;
     list.push_back(j);
   }
-  return list;
-}
-
-OrderedJson found_json(const Compiled& c) {
-  OrderedJson list = OrderedJson::array();
-  for (const Finding& f : c.found) list.push_back({{"kind", f.kind}, {"where", f.where}, {"what", f.what}});
   return list;
 }
 

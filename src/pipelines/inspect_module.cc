@@ -144,6 +144,37 @@ OrderedJson ports_json(const InPlaceEngine& e) {
 
 }  // namespace
 
+OrderedJson states_json(const InPlaceEngine& e) {
+  OrderedJson list = OrderedJson::array();
+  for (const StateLayout& s : e.prefill_plan().states) {
+    const Graph& g = e.compiled().graph;
+    OrderedJson j;
+    if (!s.pair.here()) continue;
+    if (s.pair.past != kNoValue) j["past"] = g.values[s.pair.past].name;
+    if (s.pair.present != kNoValue) j["present"] = g.values[s.pair.present].name;
+    j["rule"] = state_rule_name(s.pair.rule);
+    j["type"] = dtype_name(s.type);
+    j["shape"] =
+        shape_str(g.values[s.pair.past != kNoValue ? s.pair.past : s.pair.present].info.shape, &g.symbol_names());
+    if (s.pair.rule != StateRule::kReplace) j["axis"] = s.pair.axis;
+    j[s.pair.rule == StateRule::kAppend   ? "bytes_per_token"
+      : s.pair.rule == StateRule::kSource ? "bytes_per_source_row"
+                                          : "bytes"] = s.slot_bytes();
+    list.push_back(j);
+  }
+  return list;
+}
+
+OrderedJson found_json(const Compiled& c) {
+  OrderedJson list = OrderedJson::array();
+  for (const Finding& f : c.found) list.push_back({{"kind", f.kind}, {"where", f.where}, {"what", f.what}});
+  return list;
+}
+
+OrderedJson program_json(const ProgramFacts& p) { return program_json(p, p.name, OrderedJson::object()); }
+
+std::string text_of(const OrderedJson& j) { return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
+
 std::vector<ProgramFacts> programs_of(const InPlaceEngine& e) {
   std::vector<ProgramFacts> programs;
   if (const SourceWriter* encoder = e.encoder())

@@ -38,6 +38,20 @@ OrderedJson written_json(const Graph& graph, const Plan& plan, const std::vector
 
 std::string operator_name(const Node& node) { return (node.domain.empty() ? "" : node.domain + ".") + node.op; }
 
+int64_t copied_bytes(const Graph& graph, const Plan& plan, const SymbolValues& step) {
+  int64_t sum = 0;
+  for (const Step& s : plan.steps) {
+    if (s.reason.empty()) continue;
+    const Node& node = graph.nodes[static_cast<size_t>(s.node)];
+    const ValueInfo& info = graph.values[s.move ? s.from : node.out[0]].info;
+    Shape dims = s.move ? s.from_home.view.dims : info.shape;
+    // Of a rotary embedding, the numbers that are not rotated.
+    if (!s.move && node.is("Rotary", "situ")) dims.back() = dims.back() - Dim(node.attr_int("rotary_dim", 0));
+    sum += shape_count(dims).eval(step) * dtype_bits(info.type) / 8;
+  }
+  return sum;
+}
+
 OrderedJson calls_json(const Graph& graph, const Plan& plan) {
   const std::vector<int> blocks = block_numbers(plan);
   OrderedJson list = OrderedJson::array();

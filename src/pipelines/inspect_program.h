@@ -11,6 +11,9 @@ namespace situ {
 // "MatMul"; "com.microsoft.X" outside ai.onnx.
 std::string operator_name(const Node& node);
 
+// Bytes that are moved or duplicated in a step of these symbols: what no view could place.
+int64_t copied_bytes(const Graph& graph, const Plan& plan, const SymbolValues& step);
+
 // Kernel calls in the order of a step: [{op, node, writes: [{region, block | state | value}]}]. `block`: index into
 // blocks_json; `state`, `value`: names. A move is of op "copy".
 nlohmann::ordered_json calls_json(const Graph& graph, const Plan& plan);

@@ -9,10 +9,13 @@
 #include "base/clock.h"
 #include "base/lfs_pointer.h"
 #include "base/out_of_memory.h"
+#include "base/reasons.h"
 #include "onnx/share_initialisers.h"
 #include "passes/embedding_merge.h"
 #include "passes/embeddings.h"
+#include "passes/find_states.h"
 #include "passes/fixed_window.h"
+#include "passes/float_activations.h"
 #include "pipelines/conversation.h"
 #include "pipelines/declared.h"
 #include "pipelines/other_variants.h"
@@ -79,7 +82,8 @@ Status load_engine(Model::Impl& m, const LoadOptions& options, int64_t declared)
   engine.window = options.window;
   engine.first = options.sink;
   engine.pool = m.runtime->pool();
-  engine.pack_cache = options.pack_cache;
+  engine.pack_cache = options.pack_cache && !m.purpose.dry;
+  engine.dry = m.purpose.dry;
   const std::pair<const char*, DType> types[] = {
       {"auto", DType::kNone}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"q8", DType::kI8}};
   const auto* type =
@@ -152,7 +156,8 @@ Status load_with_context(Model::Impl& m, const LoadOptions& options) {
   constexpr int64_t kLeastContext = 32;
   Status status = load_engine(m, options, m.folder.context_length);
   const bool open = options.context_length == 0 && options.window == 0 && m.folder.context_length == 0;
-  for (int64_t most = kDefaultContext / 2; open && !status.is_ok() && most >= kLeastContext; most /= 2)
+  for (int64_t most = kDefaultContext / 2;
+       open && !status.is_ok() && !holds_for_any_step(status) && most >= kLeastContext; most /= 2)
     status = load_engine(m, options, most);
   SITU_RETURN_IF_ERROR(status);
   m.context_length = m.in_place ? m.in_place->context() : m.naive->context();
@@ -180,35 +185,93 @@ Status bound_by_window(Model::Impl& m, const LoadOptions& options) {
   return Status::ok();
 }
 
-Status import_files(Model::Impl& m) {
-  const auto import = [](const std::filesystem::path& file, std::string* name) {
-    *name = file.filename().string();
-    return import_onnx(file);
+// Calls f(graph, name of its file) for each of the files.
+template <typename F>
+void each_graph(ModelFiles& files, F f) {
+  f(files.decoder.graph, files.decoder_name);
+  if (files.encoder) f(files.encoder->graph, files.encoder_name);
+  if (files.first) f(files.first->graph, files.first_name);
+  if (files.lookup) f(files.lookup->graph, files.lookup_name);
+  for (MediaEncoder& media : files.media) f(media.model.graph, media.name);
+}
+
+// `refused`, which operators of one graph are, with those of all graphs: a user exports all of them anew.
+Status with_all_operators(const Status& refused, ModelFiles& files) {
+  if (!holds_for_any_step(refused)) return refused;
+  const auto told = [&](const Reason& r) {
+    return std::any_of(refused.reasons().begin(), refused.reasons().end(), [&](const Reason& known) {
+      return known.op == r.op && known.domain == r.domain && known.detail == r.detail;
+    });
   };
-  Result<ImportedModel> decoder = import(m.folder.model_file, &m.files.decoder_name);
-  if (!decoder.is_ok()) return decoder.status();
-  m.files.decoder = std::move(*decoder);
-  for (const auto& [file, model, name] : {std::tuple{&m.folder.encoder_file, &m.files.encoder, &m.files.encoder_name},
-                                          {&m.folder.first_file, &m.files.first, &m.files.first_name}}) {
-    if (file->empty()) continue;
-    Result<ImportedModel> imported = import(*file, name);
-    if (!imported.is_ok()) return imported.status();
-    *model = std::move(*imported);
+  ReasonList all;
+  std::string text = refused.message();
+  each_graph(files, [&](Graph& graph, const std::string& name) {
+    const Status operators = resolve_ops(graph, NodesOf::kFile).with_context(name);
+    for (const Reason& r : operators.reasons()) all.add(r);
+    if (!std::all_of(operators.reasons().begin(), operators.reasons().end(), told)) text += "; " + operators.message();
+  });
+  for (const Reason& r : refused.reasons())
+    if (r.kind == Reason::Kind::kOpset || all.empty()) all.add(r);
+  return Status::error(refused.code(), text).because(all.reasons());
+}
+
+// A decoder that has no past fails in many ways, of its mask mostly: why is said too.
+Status with_missing_past(const Status& refused, const ModelFiles& files) {
+  const Graph& graph = files.decoder.graph;
+  const bool has_past = std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId v) {
+    return !graph.values[v].info.ranked || graph.values[v].info.shape.size() > 2;
+  });
+  const bool told = std::any_of(refused.reasons().begin(), refused.reasons().end(),
+                                [](const Reason& r) { return r.kind != Reason::Kind::kShape; });
+  if (refused.is_ok() || has_past || files.first || files.encoder || told) return refused;
+  Reasons reasons = no_past().reasons();
+  reasons.insert(reasons.end(), refused.reasons().begin(), refused.reasons().end());
+  return Status::error(refused.code(), no_past().message() + "; " + refused.message()).because(std::move(reasons));
+}
+
+// One file after the other, whatever is wrong with one of them.
+class FileImport {
+ public:
+  explicit FileImport(Model::Impl& m) : m_(m) {}
+
+  Status run() {
+    import(m_.folder.model_file, &m_.files.decoder_name, &m_.files.decoder);
+    for (const auto& [file, model, name] :
+         {std::tuple{&m_.folder.encoder_file, &m_.files.encoder, &m_.files.encoder_name},
+          {&m_.folder.first_file, &m_.files.first, &m_.files.first_name},
+          {&m_.folder.lookup_file, &m_.files.lookup, &m_.files.lookup_name}})
+      if (!file->empty()) import(*file, name, &model->emplace());
+    for (const MediaFile& media : m_.folder.media_files) {
+      MediaEncoder& encoder = m_.files.media.emplace_back();
+      import(media.file, &encoder.name, &encoder.model);
+      encoder.sound = media.sound;
+      encoder.token = media.sound ? m_.folder.media.audio : m_.folder.media.image;
+    }
+    if (!refused_.empty()) return refused_.status();
+    return changed_.empty() ? Status::ok() : with_all_operators(changed_.status(), m_.files);
   }
-  for (const MediaFile& media : m.folder.media_files) {
-    MediaEncoder& encoder = m.files.media.emplace_back();
-    Result<ImportedModel> imported = import(media.file, &encoder.name);
-    if (!imported.is_ok()) return imported.status();
-    encoder.model = std::move(*imported);
-    encoder.sound = media.sound;
-    encoder.token = media.sound ? m.folder.media.audio : m.folder.media.image;
+
+ private:
+  void import(const std::filesystem::path& file, std::string* name, ImportedModel* model) {
+    *name = file.filename().string();
+    Status changed;
+    Result<ImportedModel> imported = import_onnx(file, &changed);
+    refused_.add(imported.status(), Reason::Kind::kFile);
+    changed_.add(changed, Reason::Kind::kOpset);
+    if (imported.is_ok()) *model = std::move(*imported);
   }
+
+  Model::Impl& m_;
+  ReasonList refused_, changed_;  // files; operators of later opsets
+};
+
+Status import_files(Model::Impl& m) {
+  SITU_RETURN_IF_ERROR(FileImport(m).run());
+  if (m.purpose.float_activations)
+    each_graph(m.files, [](Graph& graph, const std::string&) { float_activations(&graph); });
   m.files.spatial_merge = m.folder.media.spatial_merge;
   m.files.vision_start = m.folder.media.vision_start;
-  if (!m.folder.lookup_file.empty()) {
-    Result<ImportedModel> lookup = import(m.folder.lookup_file, &m.files.lookup_name);
-    if (!lookup.is_ok()) return lookup.status();
-    m.files.lookup = std::move(*lookup);
+  if (m.files.lookup) {
     std::vector<int64_t> tokens;
     for (const MediaEncoder& encoder : m.files.media)
       if (encoder.token >= 0) tokens.push_back(encoder.token);
@@ -342,19 +405,22 @@ Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
-Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
+Result<Model> Model::load(const std::string& path, const LoadOptions& options) { return load_model(path, options, {}); }
+
+Result<Model> load_model(const std::string& path, const LoadOptions& options, const LoadPurpose& purpose) {
   const Clock::time_point start = Clock::now();
-  auto impl = std::make_unique<Impl>();
+  auto impl = std::make_unique<Model::Impl>();
+  impl->purpose = purpose;
   Result<std::shared_ptr<Runtime>> runtime = Runtime::shared(options.threads);
   if (!runtime.is_ok()) return runtime.status().with_context(path);
   impl->runtime = std::move(*runtime);
   Result<ModelFolder> folder = open_model_folder(path, options.variants);
-  if (!folder.is_ok()) return folder.status().or_code(Code::kBadFile);
+  if (!folder.is_ok()) return folder.status().or_code(Code::kBadFile).or_reason(Reason::Kind::kFile);
   impl->folder = std::move(*folder);
   impl->file = impl->folder.model_file.string();
   impl->where = impl->folder.folder.string();
   if (const char* error = select_isa_error(); error && *error) return Status::error(Code::kInvalidArgument, error);
-  SITU_RETURN_IF_ERROR(import_files(*impl).or_code(Code::kBadFile));
+  SITU_RETURN_IF_ERROR(import_files(*impl).or_code(Code::kBadFile).or_reason(Reason::Kind::kFile));
   impl->context_length = options.context_length > 0        ? options.context_length
                          : impl->folder.context_length > 0 ? impl->folder.context_length
                                                            : kDefaultContext;
@@ -369,13 +435,13 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
     return Status::error(Code::kInvalidArgument, path + ": a context of " + std::to_string(impl->context_length) +
                                                      " tokens is more than " + std::to_string(kMaxContext));
   // Before what takes long.
-  SITU_RETURN_IF_ERROR(load_tokenizer(*impl).or_code(Code::kBadFile));
+  SITU_RETURN_IF_ERROR(load_tokenizer(*impl).or_code(Code::kBadFile).or_reason(Reason::Kind::kFile));
   impl->loaded = options;
   if (is_for_embeddings(impl->folder, impl->files.decoder.graph)) {
-    SITU_RETURN_IF_ERROR(impl->load_embedder());
+    SITU_RETURN_IF_ERROR(with_all_operators(impl->load_embedder(), impl->files));
     impl->runtime->scheduler().add(*impl);
     impl->load_ms = ms_since(start);
-    return Model(std::move(impl));
+    return Internals::model(std::move(impl));
   }
   if (!options.draft.empty())
     if (const Result<ModelFolder> draft = open_model_folder(options.draft); !draft.is_ok())
@@ -384,7 +450,9 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
     std::error_code error;
     const bool by_file = !std::filesystem::is_directory(path, error);
     const std::string others = other_variants(impl->folder, impl->files, options.variants, by_file);
-    return Status::error(loaded.code(), loaded.message() + (others.empty() ? "" : "; " + others))
+    const Status told = with_missing_past(with_all_operators(loaded, impl->files), impl->files);
+    return Status::error(loaded.code(), told.message() + (others.empty() ? "" : "; " + others))
+        .because(told.reasons())
         .with_context(impl->folder.model_file.string());
   }
   if (!options.draft.empty()) {
@@ -394,7 +462,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
     small.window = options.window;
     small.sink = options.sink;
     small.pack_cache = options.pack_cache;
-    Result<Model> draft = load(options.draft, small);
+    Result<Model> draft = Model::load(options.draft, small);
     if (!draft.is_ok()) return draft.status().with_context("the draft");
     SITU_RETURN_IF_ERROR(check_draft(*impl, impl_of(*draft)).or_code(Code::kInvalidArgument));
     impl->draft_model = std::make_unique<Model>(std::move(*draft));
@@ -402,7 +470,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options) {
   }
   impl->runtime->scheduler().add(*impl);
   impl->load_ms = ms_since(start);
-  return Model(std::move(impl));
+  return Internals::model(std::move(impl));
 }
 
 Result<Session> Model::new_session() {

@@ -21,14 +21,24 @@ struct Internals {
   static typename T::Impl& of(T& t) {
     return *t.impl_;
   }
+  static Model model(std::unique_ptr<Model::Impl> impl) { return Model(std::move(impl)); }
 };
 inline Model::Impl& impl_of(Model& model) { return Internals::of(model); }
 inline const Model::Impl& impl_of(const Model& model) { return Internals::of(model); }
 inline Session::Impl& impl_of(Session& session) { return Internals::of(session); }
 inline const Session::Impl& impl_of(const Session& session) { return Internals::of(session); }
 
+// What a model is loaded for, beside being run.
+struct LoadPurpose {
+  bool dry = false;  // to see whether it can be: no weights are packed or looked at, and it must not be run
+  bool float_activations = false;  // to compare programs: what is rounded to 8 bits on its way is not
+};
+// Model::load.
+Result<Model> load_model(const std::string& path, const LoadOptions& options, const LoadPurpose& purpose);
+
 struct Model::Impl : Served {
   ModelFolder folder;
+  LoadPurpose purpose;
   ModelFiles files;
   std::shared_ptr<Runtime> runtime;
   std::optional<Tokenizer> text_tokenizer;

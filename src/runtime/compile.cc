@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/reasons.h"
 #include "passes/fixed_window.h"
 #include "passes/pack_store.h"
 #include "passes/specialise.h"
@@ -32,7 +33,8 @@ Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
                            present.name + "' " + shape_str(present.info.shape, &graph.symbol_names()) + ": " +
                            (rows(present) - rows(past)).str(&graph.symbol_names()) +
                            " rows are appended in a step of " + tokens.str() +
-                           " tokens; one for each token was expected");
+                           " tokens; one for each token was expected")
+          .or_reason(Reason::Kind::kState);
     }
     int64_t bytes = std::max<int64_t>(1, dtype_bytes(past.info.type));
     bool overflow = false;
@@ -45,7 +47,8 @@ Status check_states(const Graph& graph, const Binding& binding, Phase phase) {
       return Status::error("state '" + past.name + "' of shape " + shape_str(past.info.shape, &graph.symbol_names()) +
                            " is too large: the states " +
                            (s.rule == StateRule::kReplace ? "take" : "take for each token") + " more than " +
-                           std::to_string(most) + " bytes");
+                           std::to_string(most) + " bytes")
+          .or_reason(Reason::Kind::kSize);
   }
   return Status::ok();
 }
@@ -108,7 +111,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
   Compiled c;
   c.graph = imported;
-  SITU_RETURN_IF_ERROR(resolve_ops(c.graph));
+  SITU_RETURN_IF_ERROR(resolve_ops(c.graph, NodesOf::kFile));
   leave_out_unread(c.graph);
   c.graph.rebuild_links();
   align_constants(c.graph, packs, literal);
@@ -206,7 +209,8 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
     if (!compiled.is_ok() || length >= wanted) continue;
     if (asked)
       return Status::error(Code::kContextExceeded,
-                           "a context of " + std::to_string(wanted) + " tokens does not fit: " + bound);
+                           "a context of " + std::to_string(wanted) + " tokens does not fit: " + bound)
+          .or_reason(Reason::Kind::kSize);
     compiled->bound = bound;
   }
   return compiled.is_ok() ? std::move(compiled) : first;
@@ -220,7 +224,8 @@ Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const
     const std::string count = ids.info.shape[1].str();
     return Status::error("input '" + name + "' " + shape_str(ids.info.shape, &graph.symbol_names()) +
                          " declares steps of exactly " + count + (count == "1" ? " token" : " tokens") +
-                         "; prompts need any number of them. As it is, " + problem.message());
+                         "; prompts need any number of them. As it is, " + problem.message())
+        .because(problem.reasons());
   }
   return problem;
 }
@@ -309,10 +314,10 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
   ThreadPool one(1);
   Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
   Result<Module> bound = bind_module(module_files(files, {}), evaluator);
-  if (!bound.is_ok()) return bound.status();
+  if (!bound.is_ok()) return bound.status().or_reason(Reason::Kind::kInput);
   Module& module = *bound;
   const auto use = [&](Phase phase) { return GraphUse{phase, false, module.sources, {}, module.source_length}; };
-  SITU_RETURN_IF_ERROR(check_source_length(module, options, evaluator));
+  SITU_RETURN_IF_ERROR(check_source_length(module, options, evaluator).or_reason(Reason::Kind::kInput));
   // Whether the cached branch without past is the first call, so that it serves all steps.
   bool as_first = true;
   if (module.first) {
@@ -323,6 +328,7 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
   }
   Result<Compiled> any = Status::error("the cached branch holds for single tokens only");
   if (as_first) any = compile(module.decode, options, packs, use(Phase::kAny));
+  if (!any.is_ok() && holds_for_any_step(any.status())) return any.status();
   const auto one_token = [&](const Compiled& c) {
     return !module.first && declares_one_token(module.decode, options.names, c);
   };

@@ -42,6 +42,7 @@ struct EngineOptions {
   int64_t first = 0;
   std::shared_ptr<ThreadPool> pool;  // that computes
   bool pack_cache = true;            // packed weights are taken from a file that an earlier start saved, or saved
+  bool dry = false;                  // nothing will be run: no weights are packed, or looked at
   DType kv_type = DType::kNone;      // of attention states; kNone: what passes/store_states.cc decides
 };
 constexpr int64_t kDefaultContext = 4096;

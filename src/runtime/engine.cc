@@ -31,7 +31,8 @@ Status too_large(const Plan& plan, const Graph& graph) {
   return Status::error(Code::kNoRoom, "one step needs " + std::to_string(plan.arena_bytes) +
                                           " bytes of activations, more than " + std::to_string(kMaxArenaBytes) +
                                           "; the largest is '" + value.name + "' " +
-                                          shape_str(value.info.shape, &graph.symbol_names()) + made_by);
+                                          shape_str(value.info.shape, &graph.symbol_names()) + made_by)
+      .or_reason(Reason::Kind::kSize);
 }
 
 // Of the constants that steps read, each once.
@@ -60,6 +61,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   });
   PackCache cache(*e->pool_, sources, {options.pack_cache ? pack_cache_folder() : std::filesystem::path()});
   PackStore packs(*e->pool_, &cache);
+  if (options.dry) packs.set_dry();
   for (const PackSource& source : sources) packs.add_file(source.owner);
   Result<CompiledModule> compiled = compile_module(files, options, &packs);
   if (!compiled.is_ok() && options.window > 0 && compiled.status().code() != Code::kInvalidArgument) {
@@ -67,6 +69,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
     EngineOptions bounded = options;
     bounded.window = bounded.first = bounded.context_length = 0;
     PackStore trial(*e->pool_);
+    if (options.dry) trial.set_dry();
     if (compile_module(files, bounded, &trial).is_ok())
       return Status::error(Code::kInvalidArgument,
                            "no window, with which a sequence has no end: " + compiled.status().message());

@@ -27,9 +27,10 @@ Result<Tensor> host_input(const Compiled& compiled, ValueId v, const SymbolValue
   }
   const int64_t count = static_cast<int64_t>(step.tokens.size());
   for (int64_t i = 0; i < t.count(); ++i)
-    put(i, mask                                  ? 1
-           : fed->second == InputRole::kTokenIds ? step.tokens[static_cast<size_t>(i % count)]
-           : step.positions                      ? step.positions[i / count % 3 * step.position_stride + i % count]
+    put(i, mask                                    ? 1
+           : fed->second == InputRole::kTokenTypes ? 0
+           : fed->second == InputRole::kTokenIds   ? step.tokens[static_cast<size_t>(i % count)]
+           : step.positions                        ? step.positions[i / count % 3 * step.position_stride + i % count]
                             : (step.first_position < 0 ? symbols[kSymP] : step.first_position) + i % count);
   return t;
 }

@@ -108,7 +108,7 @@ Result<MediaGraph> MediaGraph::bind(const MediaEncoder& encoder, const std::map<
                          std::to_string(width) + " numbers, as the decoder's embeddings have; one was expected");
   m.rows_ = graph.values[outputs[0]].name;
   slice(graph, outputs);
-  SITU_RETURN_IF_ERROR(resolve_ops(graph).with_context(encoder.name));
+  SITU_RETURN_IF_ERROR(resolve_ops(graph, NodesOf::kFile).with_context(encoder.name));
   std::map<ValueId, Tensor> feeds;
   for (const ValueId v : std::vector<ValueId>(graph.inputs)) {
     Value& value = graph.values[v];

@@ -14,8 +14,10 @@ namespace {
 // Programs are planned for a power of two of tokens from this on: longer texts plan anew.
 constexpr int64_t kLeastPlanned = 64;
 
+}  // namespace
+
 // Only what the output needs; inputs that nothing reads are left out by bind_inputs.
-Result<Graph> graph_of(const ImportedModel& model, const std::string& output) {
+Result<Graph> graph_for_texts(const ImportedModel& model, const std::string& output) {
   Graph graph = model.graph;
   for (const ValueId v : graph.outputs)
     if (graph.values[v].name == output) {
@@ -25,7 +27,12 @@ Result<Graph> graph_of(const ImportedModel& model, const std::string& output) {
   return Status::error("the graph has no output '" + output + "'");
 }
 
-}  // namespace
+GraphUse use_for_texts(const std::string& output) {
+  GraphUse use{Phase::kFirst, true, {}, {}};
+  use.rows = output;
+  use.texts = true;
+  return use;
+}
 
 Result<std::unique_ptr<TextEncoder>> TextEncoder::create(const ImportedModel& model, const std::string& output,
                                                          const EngineOptions& options) {
@@ -34,13 +41,11 @@ Result<std::unique_ptr<TextEncoder>> TextEncoder::create(const ImportedModel& mo
   const std::vector<PackSource> sources = pack_sources(model);
   PackCache cache(*e->pool_, sources, {options.pack_cache ? pack_cache_folder() : std::filesystem::path()});
   PackStore packs(*e->pool_, &cache);
+  if (options.dry) packs.set_dry();
   for (const PackSource& source : sources) packs.add_file(source.owner);
-  const Result<Graph> graph = graph_of(model, output);
+  const Result<Graph> graph = graph_for_texts(model, output);
   if (!graph.is_ok()) return graph.status();
-  GraphUse use{Phase::kFirst, true, {}, {}};
-  use.rows = output;
-  use.texts = true;
-  Result<Compiled> compiled = compile(*graph, options, &packs, use);
+  Result<Compiled> compiled = compile(*graph, options, &packs, use_for_texts(output));
   if (!compiled.is_ok()) return compiled.status();
   e->compiled_ = std::move(*compiled);
   if (std::optional<PackSave> save = cache.finish()) e->saver_.save(std::move(*save));

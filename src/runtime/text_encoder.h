@@ -19,6 +19,11 @@ struct TextTokens {
 };
 
 // One run at a time.
+// What such an encoder is compiled for.
+GraphUse use_for_texts(const std::string& output);
+// The part of the graph that computes the output of this name.
+Result<Graph> graph_for_texts(const ImportedModel& model, const std::string& output);
+
 class TextEncoder {
  public:
   // `model`, which must outlive the encoder, computes the output of that name. `options`: pool, pack_cache, chunk
@@ -44,6 +49,7 @@ class TextEncoder {
   // Why texts are computed one after the other; "": several share a step.
   const std::string& one_text() const { return program_ ? program_->one_sequence() : compiled_.order.one_sequence; }
   const Compiled& compiled() const { return compiled_; }
+  const Plan& plan() const { return plan_; }
   Ledger& ledger() { return ledger_; }
   int threads() const { return pool_->threads(); }
   int64_t kernel_calls() const { return program_ ? program_->kernel_calls() : 0; }

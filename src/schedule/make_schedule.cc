@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/reasons.h"
 #include "place/row_groups.h"
 #include "schedule/stages.h"
 
@@ -74,7 +75,7 @@ class Scheduler {
 
  private:
   Status prepare(const Node& node, Prepared* prepared) const {
-    if (!node.def || !node.def->prepare) return Status::error(node.label() + ": no kernel for this operator");
+    if (!node.def || !node.def->prepare) return node.error("no kernel for this operator", Reason::Kind::kOperator);
     PrepareContext context{node, {}, {}, {}};
     for (ValueId v : node.in) {
       context.in.push_back(v == kNoValue ? nullptr : &graph_.values[v].info);
@@ -83,7 +84,7 @@ class Scheduler {
     }
     for (ValueId v : node.out) context.out.push_back(v == kNoValue ? nullptr : &graph_.values[v].info);
     SITU_RETURN_IF_ERROR(node.def->prepare(context, prepared));
-    return node.attribute_error.empty() ? Status::ok() : Status::error(node.attribute_error);
+    return node.check_attribute_kinds();
   }
 
   // All rows of a state, which runs of slots stand for; a part of them is read where it lies, as by any other kernel.
@@ -125,7 +126,9 @@ Result<Schedule> make_schedule(const Graph& graph, const Plan& plan, const Token
   Schedule schedule;
   const ScheduleSource source{graph, plan, order};
   Scheduler scheduler(source, &schedule);
-  for (size_t i = 0; i < plan.steps.size(); ++i) SITU_RETURN_IF_ERROR(scheduler.add_call(i));
+  ReasonList refused;
+  for (size_t i = 0; i < plan.steps.size(); ++i) refused.add(scheduler.add_call(i), Reason::Kind::kShape);
+  if (!refused.empty()) return refused.status();
   find_segment_calls(source, &schedule);
   find_order(plan, graph, &schedule);
   scheduler.find_row_groups();

@@ -1,0 +1,23 @@
+// `situ check --verify`: the literal graph and the placed programs on the same prompts.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "situ/load_options.h"
+
+namespace situ {
+
+struct Verification {
+  int64_t prompts = 0, tokens = 0;
+  double largest_difference = 0, largest_logit = 0;  // of all logits, or numbers of rows, that were compared
+  bool ids_equal = true;                             // the most probable tokens
+  Status status;                                     // why nothing, or not all, was compared
+  bool agrees() const;                               // within 1e-3 of the largest logit
+};
+
+// Loads the model twice, with float activations, and runs `prompts` prompts of random ids through both: of several
+// lengths, whole, in parts, forked, and together in one step; behind each the literal graph's next tokens.
+Verification verify_model(const std::string& path, const LoadOptions& options, int64_t prompts);
+
+}  // namespace situ

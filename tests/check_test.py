@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""`situ check`: whether a model runs, as what, and if not why: for each class of models, and for what is wrong in each stage.
+
+python tests/check_test.py --situ build/situ [unittest options]
+"""
+import json
+import unittest
+from dataclasses import replace
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+import tiny_encoders
+import tiny_exports
+import tiny_models
+import tiny_seq2seq
+import tiny_speech
+import tiny_vision
+from cli_case import CliTest, Run, main
+
+FIELDS = {"runs", "as", "reasons", "programs", "states", "recognised", "bytes_copied_per_token_planned", "try", "notes"}
+REASON = {"kind", "operator", "domain", "opset", "count", "first_node", "detail"}
+
+
+def spec(name, module=tiny_models):
+    return next(s for s in module.SPECS if s.name == name)
+
+
+class CheckCase(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.llama = tiny_exports.write_weights(spec("llama"), tiny_models.make_weights(spec("llama"), 1), cls.folder / "llama")
+        cls.graph = onnx.load(cls.llama / "model.onnx")
+
+    def check(self, model, *options, code=0):
+        run = Run("check", model, "--json", *options)
+        self.assertEqual((run.code, run.err, run.stopped), (code, "", ""), run)
+        facts = json.loads(run.out)
+        self.assertEqual(FIELDS - set(facts), set())
+        for reason in facts["reasons"]:
+            self.assertEqual(set(reason), REASON)
+        self.assertEqual(facts["runs"], not facts["reasons"])
+        return facts
+
+    def reasons(self, model, *options):
+        """[(kind, operator, domain, opset, count, first node, detail)]"""
+        return [tuple(r[key] for key in ("kind", "operator", "domain", "opset", "count", "first_node", "detail"))
+                for r in self.check(model, *options, code=2)["reasons"]]
+
+    def write(self, change, model=None):
+        """The decoder with a change, as a file of its own."""
+        graph = onnx.ModelProto()
+        graph.CopyFrom(model or self.graph)
+        change(graph)
+        path = self.folder / (self.id().rsplit(".", 1)[1] + str(len(list(self.folder.iterdir()))) + ".onnx")
+        onnx.save(graph, path)
+        return path
+
+
+def add_node(graph, op, name, domain="", behind=None, **attributes):
+    """An operator behind the logits, which it hands on."""
+    behind = behind or "logits"
+    node = next(n for n in graph.graph.node if behind in n.output)
+    node.output[list(node.output).index(behind)] = f"before {name}"
+    graph.graph.node.append(helper.make_node(op, [f"before {name}"], [behind], name=name, domain=domain, **attributes))
+
+
+class RunsTest(CheckCase):
+    def test_decoder(self):
+        facts = self.check(self.llama)
+        self.assertEqual((facts["as"], facts["bytes_copied_per_token_planned"], facts["try"]), ("decoder", 0, []))
+        inspected = json.loads(Run("inspect", self.llama, "--json").out)
+        self.assertEqual(facts["states"], inspected["states"])
+        self.assertEqual(facts["recognised"], [f for f in inspected["recognised"]])
+        named = lambda programs: [(p["name"], p["kernel_calls"], p["arena_bytes"]) for p in programs]
+        self.assertEqual(named(facts["programs"]), named(inspected["module"]["programs"]))
+
+    def test_text(self):
+        run = Run("check", self.llama)
+        self.assertEqual((run.code, run.err), (0, ""), run)
+        self.assertRegex(run.out, r"\ARuns: decoder\n2 programs, 4 states, 0 bytes copied per token\n")
+
+    def test_verify(self):
+        for model, count in ((self.llama, 4), (self.seq2seq("bart"), 2), (self.encoder(), 3)):
+            with self.subTest(model.name):
+                facts = self.check(model, "--verify", count)["verify"]
+                self.assertEqual((facts["prompts"], facts["ids_equal"]), (count, True))
+                self.assertGreater(facts["largest_logit"], 0)
+                self.assertLess(facts["largest_difference"], 1e-4 * facts["largest_logit"])
+
+    def test_verify_with_rounded_activations(self):
+        genai = spec("genai-zero-points")
+        folder = tiny_exports.write_weights(genai, tiny_models.make_weights(genai, 3), self.folder / "genai")
+        file = folder / json.loads((folder / "genai_config.json").read_text())["model"]["decoder"]["filename"]
+        graph = onnx.load(file, load_external_data=False)
+        products = [n for n in graph.graph.node if n.op_type == "MatMulNBits"]
+        for node in products:
+            attributes = [a for a in node.attribute if a.name != "accuracy_level"]
+            del node.attribute[:]
+            node.attribute.extend([*attributes, helper.make_attribute("accuracy_level", 4)])
+        onnx.save(graph, file)
+        facts = self.check(folder, "--verify")["verify"]
+        self.assertEqual((facts["prompts"], facts["ids_equal"]), (4, True))
+        self.assertLess(facts["largest_difference"], 1e-4 * facts["largest_logit"])
+
+    def seq2seq(self, name):
+        s = replace(spec(name, tiny_seq2seq), layers=1)
+        return tiny_seq2seq.write_folder(self.folder / name, tiny_seq2seq.files_of(s, tiny_seq2seq.make_weights(s, 1)), tiny_seq2seq.config(s))
+
+    def encoder(self, name="bert"):
+        return tiny_encoders.write(self.folder / name, tiny_encoders.encoder(tiny_encoders.weights()))
+
+    def test_other_classes(self):
+        whisper = tiny_speech.write_folder(self.folder / "whisper", tiny_speech.make_weights(1))
+        facts = self.check(whisper, "--verify", 1)
+        self.assertEqual((facts["as"], facts["verify"]["prompts"]), ("encoder-decoder of arrays", 1))
+        vision, w = tiny_vision.Spec("tiny"), tiny_vision.make_weights(1)
+        tiny_vision.write_folder(self.folder / "vision", tiny_vision.files_of(vision, w))
+        self.assertEqual(self.check(self.folder / "vision")["as"], "decoder with encoders of pictures")
+        self.assertEqual(self.check(self.encoder("embed"))["as"], "embeddings")
+
+    def test_configuration_that_differs(self):
+        folder = self.folder / "differs"
+        folder.mkdir()
+        (folder / "model.onnx").symlink_to(self.llama / "model.onnx")
+        (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 64, "vocab_size": 100, "num_hidden_layers": 3, "num_attention_heads": 4,
+                                                        "num_key_value_heads": 4, "hidden_size": 32, "num_local_experts": 8}))
+        notes = "\n".join(self.check(folder)["notes"])
+        for words in ("vocabulary of 100", "layers: 3", "key and value heads: 4", "8 experts"):
+            self.assertIn(words, notes)
+
+
+class RefusedTest(CheckCase):
+    def test_operators_of_all_kinds_at_once(self):
+        def change(graph):
+            add_node(graph, "Mystery", "first", "com.microsoft")
+            add_node(graph, "Mystery", "second", "com.microsoft")
+            add_node(graph, "LSTM", "third")
+            next(n for n in graph.graph.node if n.op_type == "MatMul").attribute.append(helper.make_attribute("flavour", 1))
+            add_node(graph, "Identity", "own")
+            graph.graph.node[-1].attribute.append(helper.make_attribute("__mark", 1))
+        opset = self.graph.opset_import[0].version
+        found = self.reasons(self.write(change))
+        product = next(n.name for n in self.graph.graph.node if n.op_type == "MatMul")
+        self.assertEqual(found, [("operator", "LSTM", "ai.onnx", opset, 1, "third", "not supported"),
+                                 ("operator", "Mystery", "com.microsoft", 1, 2, "first", "not supported"),
+                                 ("attribute", "MatMul", "ai.onnx", opset, 1, product, "attribute 'flavour' is not known")])
+
+    def test_operands_and_outputs(self):
+        def change(graph):
+            add_node(graph, "Relu", "more")
+            graph.graph.node[-1].input.append("logits scale")
+            add_node(graph, "Gelu", "gelu", "com.microsoft")
+            graph.graph.node[-1].output.append("more of it")
+            graph.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(1, np.float32), "logits scale"))
+        found = self.reasons(self.write(change))
+        self.assertEqual([r[:3] + r[4:] for r in found],
+                         [("attribute", "Relu", "ai.onnx", 1, "more", "operand 1 is not known: there are 1"),
+                          ("attribute", "Gelu", "com.microsoft", 1, "gelu", "output 1 is not known: there are 1")])
+
+    def test_opset(self):
+        def change(graph):
+            graph.opset_import[0].version = 26
+            add_node(graph, "LSTM", "third")
+        facts = self.check(self.write(change), code=2)
+        kinds = {(r["kind"], r["operator"]) for r in facts["reasons"]}
+        self.assertIn(("opset", "Cast"), kinds)
+        self.assertIn(("operator", "LSTM"), kinds)
+        self.assertIn("export with opset 24 or a lower one", facts["try"])
+
+    def test_opset_out_of_range(self):
+        path = self.write(lambda g: g.opset_import[0].__setattr__("version", 99))
+        (reason,) = self.check(path, code=2)["reasons"]
+        self.assertEqual((reason["kind"], reason["operator"], reason["opset"]), ("opset", None, 99))
+
+    def test_shapes_at_once(self):
+        def change(graph):
+            for i in (1, 2):
+                graph.graph.node.append(helper.make_node("MatMul", [f"wrong {i}", f"wrong {i}"], [f"made {i}"], name=f"wrong {i}"))
+                graph.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((2, 2 + i), np.float32), f"wrong {i}"))
+                graph.graph.node.append(helper.make_node("Relu", [f"made {i}"], [f"in its wake {i}"], name=f"behind {i}"))
+                graph.graph.output.append(helper.make_tensor_value_info(f"in its wake {i}", TensorProto.FLOAT, [2, 3]))
+        self.assertEqual([(r[0], r[1], r[5]) for r in self.reasons(self.write(change))],
+                         [("shape", "MatMul", "wrong 1"), ("shape", "MatMul", "wrong 2")])
+
+    def test_inputs_at_once(self):
+        def change(graph):
+            for name in ("mystery", "riddle"):
+                graph.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]))
+                add_node(graph, "Mul", name + " node")
+                graph.graph.node[-1].input.append(name)
+        found = self.reasons(self.write(change))
+        self.assertEqual([r[:2] for r in found], [("input", None)] * 2)
+        self.assertEqual([r[6] for r in found], [f"input '{n}' has no known meaning" for n in ("mystery", "riddle")])
+
+    def test_states(self):
+        def change(graph):
+            for output in [v for v in graph.graph.output if v.name.startswith("present.0")]:
+                graph.graph.output.remove(output)
+        found = self.reasons(self.write(change))
+        self.assertEqual([r[:2] for r in found], [("state", None)] * 2)
+
+    def test_no_cache(self):
+        def change(graph):
+            for output in [v for v in graph.graph.output if v.name != "logits"]:
+                graph.graph.output.remove(output)
+            for given in [v for v in graph.graph.input if v.name.startswith("past")]:
+                graph.graph.input.remove(given)
+                graph.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((1, 2, 0, 8), np.float32), given.name))
+        facts = self.check(self.write(change), code=2)
+        self.assertEqual(facts["reasons"][0]["kind"], "state", facts["reasons"])
+        self.assertIn("with a cache", facts["try"][0])
+
+    def test_files_at_once(self):
+        s = replace(spec("bart", tiny_seq2seq), layers=1)
+        folder = tiny_seq2seq.write_folder(self.folder / "broken", tiny_seq2seq.files_of(s, tiny_seq2seq.make_weights(s, 1)), tiny_seq2seq.config(s))
+        for file in folder.glob("*.onnx"):
+            file.write_bytes(file.read_bytes()[:1000])
+        self.assertEqual([r[0] for r in self.reasons(folder)], ["file"] * 2)
+        (reason,) = self.reasons(self.folder / "not there")
+        self.assertEqual(reason[0], "file")
+
+    def test_operators_of_every_file(self):
+        s = replace(spec("bart", tiny_seq2seq), layers=1)
+        files = tiny_seq2seq.files_of(s, tiny_seq2seq.make_weights(s, 1))
+        for name, op in (("encoder_model.onnx", "LSTM"), ("decoder_model_merged.onnx", "GRU")):
+            graph = files[name].graph
+            add_node(files[name], op, "odd", behind=graph.output[0].name)
+        folder = tiny_seq2seq.write_folder(self.folder / "odd", files, tiny_seq2seq.config(s))
+        self.assertEqual({r[:2] for r in self.reasons(folder)}, {("operator", "LSTM"), ("operator", "GRU")})
+
+    def test_encoder_of_pictures(self):
+        files = tiny_vision.files_of(tiny_vision.Spec("tiny"), tiny_vision.make_weights(1))
+        add_node(files["vision_encoder.onnx"], "LSTM", "odd", behind=files["vision_encoder.onnx"].graph.output[0].name)
+        tiny_vision.write_folder(self.folder / "odd pictures", files)
+        self.assertEqual([r[:2] for r in self.reasons(self.folder / "odd pictures")], [("operator", "LSTM")])
+
+    def test_another_variant(self):
+        folder = self.folder / "variants"
+        folder.mkdir()
+        (folder / "model_fp16.onnx").symlink_to(self.llama / "model.onnx")
+        for variant in ("_q4", "_int8"):
+            (folder / f"model{variant}.onnx").symlink_to(self.write(lambda g: add_node(g, "Mystery", "odd", "com.microsoft")))
+        self.assertEqual(self.check(folder, "--variant", "q4", code=2)["try"], ["--variant fp16"])
+
+    def test_text(self):
+        run = Run("check", self.write(lambda g: add_node(g, "Mystery", "odd", "com.microsoft")))
+        self.assertEqual((run.code, run.err), (2, ""), run)
+        self.assertIn("Does not run", run.out)
+        self.assertIn("com.microsoft.Mystery (opset 1): not supported; 1 node 'odd'", run.out)
+
+    def test_arguments(self):
+        self.refused(Run("check"), "model")
+        self.refused(Run("check", self.llama, "--verify", "0"), "--verify")
+        self.refused(Run("check", self.llama, "--verify", "many"), "--verify")
+
+
+if __name__ == "__main__":
+    main()
