@@ -20,7 +20,8 @@ Result<Embedder*> Model::Impl::embeds() {
   if (embedder) return embedder.get();
   if (naive)
     return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": embeddings have no naive mode");
-  Result<std::unique_ptr<Embedder>> made = Embedder::create(folder, files.decoder, text(), loaded, runtime->pool());
+  Result<std::unique_ptr<Embedder>> made =
+      Embedder::create(folder, files.decoder, text(), loaded, Internals::of(*runtime).pool);
   if (!made.is_ok()) return made.status();
   embedder = std::move(*made);
   if (!generates()) other_ledger = &embedder->encoder().ledger();
