@@ -17,22 +17,30 @@ from pathlib import Path
 import numpy as np
 
 import cli_case
+import image_files
 import tiny_exports
 import tiny_models
+import tiny_speech
 import tiny_vision
 from cli_case import CliTest, Run, main
+from speech_oracle import HOP, MELS, WINDOW
 
 SHARED = Path(os.environ.get("SITU_SHARED", Path(__file__).resolve().parent.parent.parent / "shared"))
 TEMPLATE = "{% for m in messages %}<|turn|>{{ m.role[0] }}:{{ m.content }}<|end|>{% endfor %}{% if shout %}!{% endif %}<|turn|>a:"
+PARTS = TEMPLATE.replace("{{ m.content }}", "{% if m.content is string %}{{ m.content }}{% else %}{% for c in m.content %}"
+                                            "{% if c.type == 'image' %}<image>{% else %}{{ c.text }}{% endif %}{% endfor %}{% endif %}")
 TURN, END = 93, 94
 # One character a token, two control tokens, and the last a letter of two bytes.
 CHARACTERS = [chr(32 + i) for i in range(TURN)] + ["<|turn|>", "<|end|>", "\u00e9"]
+# The same of a model that sees pictures, whose vocabulary is smaller.
+SEEN = list(' abcdefghijklmnopqrstuvwxyz0123456789{}":,.?![]ABCDEFGHIJK') + ["<|turn|>", "<|end|>", "<image>"]
+SEEN += [f"t{i}" for i in range(tiny_vision.VOCABULARY - len(SEEN))]
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 
-def tokenizer_json():
+def tokenizer_json(characters=CHARACTERS, special=(TURN, END)):
     empty = {k: None for k in ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor")}
-    model = {"type": "BPE", "vocab": {c: i for i, c in enumerate(CHARACTERS)}, "merges": [], "unk_token": None, "byte_fallback": False}
-    added = [{"id": i, "content": CHARACTERS[i], "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True} for i in (TURN, END)]
+    model = {"type": "BPE", "vocab": {c: i for i, c in enumerate(characters)}, "merges": [], "unk_token": None, "byte_fallback": False}
+    added = [{"id": i, "content": characters[i], "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True} for i in special]
     return json.dumps({"version": "1.0", "added_tokens": added, **empty, "decoder": {"type": "Fuse"}, "model": model})
 
 def ids_of(text):
@@ -45,24 +53,45 @@ def chat(content, **body):
 def completion(prompt, **body):
     return TEXT, {"prompt": prompt, **body}
 
+def picture(number):
+    pixels = np.random.default_rng(number).integers(0, 256, (4, 4 + number % 3, 3), np.uint8)
+    data = base64.b64encode(image_files.png(pixels.reshape(4, -1).tolist(), 8, 2)).decode()
+    return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + data}}
+
 def mixed():
-    """Bodies of all kinds, each with its name."""
-    words = ["Hi", "So?", "a b c", "12", "Why not", "x"]
+    """300 bodies of all kinds, each with its name."""
+    words = [f"{w}{i}" for i in range(4) for w in ("hi", "so?", "a b c", "12", "why not", "x")]
     lines = {}
     for i, w in enumerate(words):
+        shown = [{"role": "system", "content": "look"}, {"role": "user", "content": [picture(i), {"type": "text", "text": w}, *[picture(99)] * (i % 3)]}]
         lines |= {
-            f"greedy {i}": chat(w, max_tokens=12), f"long {i}": chat(w), f"raw {i}": completion(w, max_tokens=9),
+            f"greedy {i}": chat(w, max_tokens=12), f"long {i}": chat(w, ignore_eos=True), f"raw {i}": completion(w, max_tokens=9),
             f"drawn {i}": chat(w, temperature=1.5, seed=i, max_tokens=12), f"three {i}": chat(w, temperature=2, n=3, seed=40 + i, max_tokens=8),
             f"beams {i}": completion(w, num_beams=3, n=2, max_tokens=6), f"stop {i}": chat(w, max_tokens=20, stop=[chr(97 + i), "e"]),
             f"regex {i}": chat(w, regex="[a-f]{3,5}", temperature=1, seed=i), f"penalty {i}": completion(w, repetition_penalty=1.3, presence_penalty=0.5, max_tokens=10),
             f"logprobs {i}": chat(w, logprobs=True, top_logprobs=2, max_tokens=5, prompt_logprobs=1),
+            f"image {i}": chat(shown, max_tokens=8), f"images {i}": chat([*shown, {"role": "assistant", "content": "ok"}, *shown[1:]][:2 + i % 3], temperature=1, n=1 + i % 2, seed=i, max_tokens=5),
         }
     return lines | {
-        "schema": chat("Hi", response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": [1, 22]}}}),
-        "several": completion(["ab", "cd", "ef"], max_tokens=4, n=2, temperature=1, seed=3), "ids": completion([[1, 2, 3], [4, 5]], max_tokens=4),
+        "schema": chat("hi", response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": [1, 22]}}}),
+        "object": chat("hi", response_format={"type": "json_object"}, max_tokens=6), "lark": chat("hi", grammar='start: "a"+ "b"', temperature=1, seed=4, max_tokens=9),
+        "several": completion(["ab", "cd", "ef"], max_tokens=4, n=2, temperature=1, seed=3),
+        "crowd": completion([f"{i} of many" for i in range(48)], max_tokens=40, ignore_eos=True),  # which no state of 640 tokens holds at once "ids": completion([[1, 2, 3], [4, 5]], max_tokens=4),
         "echo": completion("echo", echo=True, logprobs=2, max_tokens=3), "score": completion("echo", echo=True, logprobs=1, max_tokens=0),
-        "too long": chat("x" * 70), "unknown": chat("x", colour=1), "bad": chat("x", temperature=-1),
+        "too long": chat("x" * 100), "too many": chat([{"role": "user", "content": [picture(0)] * 30}]), "unknown": chat("x", colour=1), "bad": chat("x", temperature=-1),
+        "fetched": chat([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://a/b.png"}}]}]),
     }
+
+def write_hearing(folder):
+    """A model that takes sounds as Voxtral does."""
+    weights, plain = tiny_vision.make_weights(3), folder.with_name(folder.name + "_plain")
+    files = tiny_vision.files_of(tiny_vision.SPECS[0], weights)
+    del files["vision_encoder.onnx"]
+    files["audio_encoder.onnx"] = tiny_vision.sound_model(MELS, WINDOW // HOP, weights)
+    tiny_vision.write_folder(plain, files, {"model_type": "voxtral", "image_token_id": None, "audio_token_id": tiny_vision.IMAGE,
+                                            "audio_config": {"max_source_positions": tiny_vision.SOUND_ROWS * 5, "hidden_size": 4, "intermediate_size": 20}})
+    (plain / "preprocessor_config.json").write_text(json.dumps(tiny_speech.preprocessor_config()))
+    return tiny_vision.with_words(plain, folder, {"[AUDIO]": tiny_vision.IMAGE, "[BEGIN_AUDIO]": tiny_vision.IMAGE + 1}, tiny_vision.VOCABULARY)
 
 def lines_of(bodies):
     return [json.dumps({"custom_id": name, "method": "POST", "url": url, "body": {"model": "any", **body}}) for name, (url, body) in bodies.items()]
@@ -117,42 +146,66 @@ class BatchTest(CliTest):
         return found
 
 class CompanyTest(BatchTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model = tiny_vision.write_seeing(cls.folder / "seeing")
+        special = range(SEEN.index("<|turn|>"), tiny_vision.IMAGE + 1)
+        (cls.model / "tokenizer.json").write_text(tokenizer_json(SEEN, special))
+        (cls.model / "tokenizer_config.json").write_text(json.dumps({"chat_template": PARTS, "eos_token": "<|end|>"}))
+
     def test_the_same_answers_in_any_company(self):
         bodies = mixed()
+        refused = {"too long", "too many", "unknown", "bad", "fetched"}
         lines = lines_of(bodies)
+        self.assertEqual(len(lines), 300)
         alone = self.batch(lines, "--max-running", 1)
         wanted = self.settled(alone)
         self.assertEqual(list(wanted), list(bodies))
-        self.assertEqual({name for name, (status, _, _) in wanted.items() if status != 200}, {"too long", "unknown", "bad"})
+        self.assertEqual({name for name, (status, _, _) in wanted.items() if status != 200}, refused)
+        self.assertEqual({wanted[name][1]["error"]["code"] for name in ("too long", "too many")}, {"context_length_exceeded"})
         self.assertEqual(self.settled(self.batch(lines)), wanted)
         shuffled = lines[:]
         random.Random(1).shuffle(shuffled)
         stats = self.folder / "stats.json"
-        self.assertEqual(self.settled(self.batch(shuffled, "--max-running", 64, "--slots", 100, "--stats", stats)), wanted)
+        self.assertEqual(self.settled(self.batch(shuffled, "--max-running", 64, "--slots", 640, "--stats", stats)), wanted)
         stats = json.loads(stats.read_text())
         self.assertEqual(list(stats), ["lines", "answered", "refused", "steps", "rows", "prompt_tokens", "answer_tokens", "cached_tokens", "preemptions", "slots", "slots_free",
                                        "bytes_copied", "peak_rss_mib", "wall_s"])
-        self.assertEqual((stats["lines"], stats["answered"], stats["refused"], stats["slots"], stats["bytes_copied"]), (len(lines), len(lines) - 3, 3, 100, 0))
+        self.assertEqual((stats["lines"], stats["answered"], stats["refused"], stats["slots"], stats["bytes_copied"]), (300, 300 - len(refused), len(refused), 640, 0))
         self.assertGreater(stats["preemptions"], 0)
         self.assertLess(stats["steps"], stats["answer_tokens"])
-        for i, w in enumerate(["Hi", "So?"]):  # as on the command line
-            run = self.run_json("--prompt", w, "--chat", "-n", 12)
-            choice = wanted[f"greedy {i}"][1]["choices"][0]
-            self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (run["text"], run["finish_reason"]))
-            self.assertEqual(wanted[f"raw {i}"][1]["choices"][0]["text"], self.run_json("--prompt", w, "-n", 9)["text"])
-            drawn = self.run_json("--prompt", w, "--chat", "-n", 12, "--temperature", 1.5, "--seed", i)
-            self.assertEqual(wanted[f"drawn {i}"][1]["choices"][0]["message"]["content"], drawn["text"])
+        self.as_on_the_command_line(bodies, wanted)
         self.cut_and_resume(lines, alone, wanted)
 
+    def as_on_the_command_line(self, bodies, wanted):
+        for i in range(3):
+            def text(name):
+                choice = wanted[f"{name} {i}"][1]["choices"][0]
+                return choice.get("text") or choice["message"]["content"], choice["finish_reason"]
+
+            def run(*options):
+                found = self.run_json("--prompt", word, *options)
+                return found["text"], found["finish_reason"]
+
+            word = bodies[f"greedy {i}"][1]["messages"][0]["content"]
+            self.assertEqual(text("greedy"), run("--chat", "-n", 12))
+            self.assertEqual(text("raw"), run("-n", 9))
+            self.assertEqual(text("drawn"), run("--chat", "-n", 12, "--temperature", 1.5, "--seed", i))
+            image = self.folder / f"{i}.png"
+            image.write_bytes(base64.b64decode(picture(i)["image_url"]["url"].split(",")[1]))
+            if i == 0:  # one image before the text
+                self.assertEqual(text("image"), run("--system", "look", "--image", image, "-n", 8))
+
     def cut_and_resume(self, lines, outputs, wanted):
-        out = self.folder / "cut.jsonl"
-        text = "".join(json.dumps(o) + "\n" for o in outputs[:25])
-        failed = json.loads(json.dumps(outputs[25]))
+        out, half = self.folder / "cut.jsonl", len(outputs) // 2
+        text = "".join(json.dumps(o) + "\n" for o in outputs[:half])
+        failed = json.loads(json.dumps(outputs[half]))
         failed["response"].update(status_code=500, body={"error": {"message": "failed", "type": "server_error", "param": None, "code": "model_failed"}})
-        out.write_text(text + json.dumps(failed) + "\n" + json.dumps(outputs[26])[:40])
+        out.write_text(text + json.dumps(failed) + "\n" + json.dumps(outputs[half + 1])[:40])
         self.refused(Run("batch", self.model, "/dev/null", "-o", out), out, "--resume")
         done = self.batch(lines, "--resume", output=out)
-        self.assertEqual((done[:25], self.settled(done), len(done)), (outputs[:25], wanted, len(lines)))
+        self.assertEqual((done[:half], self.settled(done), len(done)), (outputs[:half], wanted, len(lines)))
         before = out.read_text()
         self.batch(lines, "--resume", output=out)  # there is nothing to do
         self.assertEqual(out.read_text(), before)
@@ -420,6 +473,19 @@ class BodyTest(BatchTest):
         self.assertEqual((two, later["usage"]["prompt_tokens"]), (200, 2 + 1 + 1 + 32))
         self.assertEqual((bad, error["error"]["param"], other), (400, "messages", 200))
         self.assertEqual(self.bodies(chat([{"role": "user", "content": [image]}]))[0][1]["error"]["code"], "unsupported_by_model")
+
+    def test_sounds(self):
+        folder = write_hearing(self.folder / "hearing")
+        wav = self.folder / "one.wav"
+        tiny_speech.write_wav(wav, tiny_speech.tones(0.5))
+        sound = {"type": "input_audio", "input_audio": {"data": base64.b64encode(wav.read_bytes()).decode(), "format": "wav"}}
+        (status, answer), (tagged, _), (bad, error) = self.bodies(
+            chat([{"role": "user", "content": [sound, {"type": "text", "text": "a"}]}], max_tokens=4, ignore_eos=True),
+            chat([{"role": "user", "content": "[AUDIO] b"}, {"role": "user", "content": ["a", sound][1:]}], max_tokens=2),
+            chat([{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "####"}}]}]), model=folder)
+        run = self.run_json("--prompt", "a", "--chat", "--audio", wav, "-n", 4, "--ignore-eos", model=folder)
+        self.assertEqual((status, answer["choices"][0]["message"]["content"], answer["usage"]["prompt_tokens"]), (200, run["text"], len(run["prompt_ids"])))
+        self.assertEqual((tagged, bad, error["error"]["param"]), (200, 400, "messages[0].content[0].input_audio.data"))
 
 if __name__ == "__main__":
     main()

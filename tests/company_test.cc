@@ -41,8 +41,9 @@ Request request_of(const Model& model, int64_t number) {
   Request r;
   const int64_t length = draw(1, 40);
   const Tokens shared = some_tokens(length, number % 7), own = some_tokens(draw(1, 9), 100 + number);
-  r.prompt.ids = shared;
-  r.prompt.ids.insert(r.prompt.ids.end(), own.begin(), own.end());
+  std::vector<int64_t> ids = shared;
+  ids.insert(ids.end(), own.begin(), own.end());
+  r.prompt = Prompt(std::move(ids));
   GenerateOptions& o = r.options;
   o.max_new_tokens = draw(1, 24);
   o.ignore_eos = number % 3 != 0;
@@ -227,7 +228,7 @@ TEST(LongLife, ManyRequestsOfRandomLength) {
   int64_t at_early = 0;
   for (int64_t i = 0; i < count; ++i) {
     Request r;
-    r.prompt.ids = some_tokens(1 + static_cast<int64_t>(random() % 100), static_cast<int64_t>(random() % 1000));
+    r.prompt = Prompt(some_tokens(1 + static_cast<int64_t>(random() % 100), static_cast<int64_t>(random() % 1000)));
     r.options.max_new_tokens = 1 + static_cast<int64_t>(random() % 20);
     r.options.ignore_eos = true;
     if (i % 50 == 7) r.options.temperature = 1;

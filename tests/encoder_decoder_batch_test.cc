@@ -36,7 +36,7 @@ struct Run {
   std::vector<int64_t> tokens;  // one a step
 };
 
-Prompt prompt_of(int64_t length, int64_t seed) { return {source(length, seed), {}, {}}; }
+Prompt prompt_of(int64_t length, int64_t seed) { return source(length, seed); }
 
 TEST_P(EncoderDecoder, SequencesTogetherAreAsAlone) {
   LoadOptions options;
@@ -136,15 +136,15 @@ TEST_P(EncoderDecoder, BadInputIsRefused) {
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   const GenerateOptions options;
   EXPECT_NE(model->generate(Prompt{}, options, nullptr).status().message().find("an empty source"), std::string::npos);
-  EXPECT_NE(model->generate(Prompt{{1, 100000}, {}, {}}, options, nullptr).status().message().find("vocabulary"),
+  EXPECT_NE(model->generate(std::vector<int64_t>{1, 100000}, options, nullptr).status().message().find("vocabulary"),
             std::string::npos);
-  EXPECT_NE(model->generate(Prompt{{1, 2}, {}, {100000}}, options, nullptr).status().message().find("vocabulary"),
-            std::string::npos);
+  Prompt begun = std::vector<int64_t>{1, 2};
+  begun.decoder_ids = {100000};
+  EXPECT_NE(model->generate(begun, options, nullptr).status().message().find("vocabulary"), std::string::npos);
   const float x = 0;
-  const NamedArray unknown{"pixels", NamedArray::Type::kFloat32, {1}, &x};
-  EXPECT_NE(
-      model->generate(Prompt{{1, 2}, {unknown}, {}}, options, nullptr).status().message().find("no input 'pixels'"),
-      std::string::npos);
+  Prompt unknown = std::vector<int64_t>{1, 2};
+  unknown.parts.push_back(Part::of_array(Part::Kind::kArray, "pixels", Part::Type::kFloat32, {1}, Part::borrowed(&x)));
+  EXPECT_NE(model->generate(unknown, options, nullptr).status().message().find("no input 'pixels'"), std::string::npos);
   Result<Session> without = model->new_session();
   ASSERT_TRUE(without.is_ok());
   EXPECT_NE(without->step(std::vector<int64_t>{1}).status().message().find("no source"), std::string::npos);

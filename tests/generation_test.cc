@@ -42,9 +42,9 @@ class GenerationTest : public testing::Test {
   void SetUp() override {
     if (!model_) GTEST_SKIP() << "no model; set SITU_SHARED";
     options_.max_new_tokens = 24;
-    prompt_ = model_->encode("Once upon a time").value();
+    prompt_ = model_->tokenizer().encode("Once upon a time").value();
   }
-  Generation generate(const TokenCallback& on_token = nullptr) {
+  Generation generate(const EventCallback& on_token = nullptr) {
     return model_->generate(prompt_, options_, on_token).value();
   }
 
@@ -59,7 +59,7 @@ TEST_F(GenerationTest, TheCallbackGetsTheWholeTextInPieces) {
   options_.echo = true;
   std::string text;
   std::vector<int64_t> ids;
-  const Generation g = generate([&](const Token& t) {
+  const Generation g = generate([&](const Event& t) {
     text += t.text;
     if (t.id >= 0) ids.push_back(t.id);
     EXPECT_FALSE(t.logprob);
@@ -67,20 +67,20 @@ TEST_F(GenerationTest, TheCallbackGetsTheWholeTextInPieces) {
   });
   EXPECT_EQ(text, g.text);
   EXPECT_TRUE(text.starts_with("Once upon a time"));
-  EXPECT_EQ(text, model_->decode(prompt_).value() + model_->decode(ids).value());
+  EXPECT_EQ(text, model_->tokenizer().decode(prompt_).value() + model_->tokenizer().decode(ids).value());
   EXPECT_EQ(ids, g.output_ids);
   EXPECT_FALSE(g.seed);
 }
 
 TEST_F(GenerationTest, TheCallbackEndsIt) {
   int calls = 0;
-  const Generation g = generate([&](const Token&) { return ++calls < 5; });
+  const Generation g = generate([&](const Event&) { return ++calls < 5; });
   EXPECT_EQ(calls, 5);
   EXPECT_EQ(g.output_ids.size(), 5u);
   EXPECT_EQ(g.finish_reason, FinishReason::kCallback);
-  EXPECT_EQ(g.text, model_->decode(g.output_ids).value());
+  EXPECT_EQ(g.text, model_->tokenizer().decode(g.output_ids).value());
   options_.echo = true;
-  EXPECT_EQ(generate([](const Token&) { return false; }).output_ids.size(), 0u);
+  EXPECT_EQ(generate([](const Event&) { return false; }).output_ids.size(), 0u);
 }
 
 TEST_F(GenerationTest, NothingOfAStopStringIsStreamed) {
@@ -90,7 +90,7 @@ TEST_F(GenerationTest, NothingOfAStopStringIsStreamed) {
     options_.stop = {whole.substr(begin, 7), whole + "and more"};
     const std::string expected = whole.substr(0, whole.find(options_.stop[0]));
     std::string text;
-    const Generation g = generate([&](const Token& t) {
+    const Generation g = generate([&](const Event& t) {
       text += t.text;
       EXPECT_TRUE(expected.starts_with(text)) << text;
       return true;
@@ -98,7 +98,7 @@ TEST_F(GenerationTest, NothingOfAStopStringIsStreamed) {
     EXPECT_EQ(text, expected);
     EXPECT_EQ(g.text, expected);
     EXPECT_EQ(g.finish_reason, FinishReason::kStopString);
-    EXPECT_TRUE(model_->decode(g.output_ids).value().starts_with(expected + options_.stop[0]));
+    EXPECT_TRUE(model_->tokenizer().decode(g.output_ids).value().starts_with(expected + options_.stop[0]));
   }
 }
 
@@ -109,7 +109,7 @@ TEST_F(GenerationTest, ASeedGivesTheSameTokens) {
   options_.seed = first.seed;
   options_.logprobs = 2;
   size_t at = 0;
-  const Generation again = generate([&](const Token& t) {
+  const Generation again = generate([&](const Event& t) {
     EXPECT_TRUE(t.logprob && *t.logprob <= 0);
     EXPECT_EQ(t.id, first.output_ids[at++]);
     return true;
@@ -124,7 +124,7 @@ TEST_F(GenerationTest, ASeedGivesTheSameTokens) {
 
 TEST_F(GenerationTest, ErrorsComeBeforeAnythingIsGenerated) {
   options_.top_p = 2;
-  EXPECT_NE(model_->generate(prompt_, options_, [](const Token&) { return ADD_FAILURE(), true; })
+  EXPECT_NE(model_->generate(prompt_, options_, [](const Event&) { return ADD_FAILURE(), true; })
                 .status()
                 .message()
                 .find("top_p"),
@@ -146,13 +146,13 @@ TEST_F(GenerationTest, PromptsTogetherHaveTheAnswersOfEachAlone) {
   for (const char* text :
        {"Once upon a time", "The", "A list of prime numbers: 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47",
         "Dear Sir or Madam,", "def f(x):", "One two three"})
-    prompts.push_back(model.encode(text).value());
+    prompts.push_back(model.tokenizer().encode(text).value());
   std::vector<Generation> alone;
   for (const std::vector<int64_t>& prompt : prompts) alone.push_back(model.generate(prompt, options_, nullptr).value());
   model.reset_ledger();
   std::vector<std::string> streamed(prompts.size());
   const std::vector<Generation> together =
-      model.generate(prompts, options_, [&](size_t i, const Token& t) { return streamed[i] += t.text, true; }).value();
+      model.generate(prompts, options_, [&](size_t i, const Event& t) { return streamed[i] += t.text, true; }).value();
   ASSERT_EQ(together.size(), prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) {
     EXPECT_EQ(together[i].output_ids, alone[i].output_ids) << i;
@@ -165,20 +165,22 @@ TEST_F(GenerationTest, PromptsTogetherHaveTheAnswersOfEachAlone) {
   // One of them may be ended alone.
   options_.stop.clear();
   const std::vector<Generation> ended =
-      model.generate(prompts, options_, [](size_t i, const Token&) { return i != 1; }).value();
+      model.generate(prompts, options_, [](size_t i, const Event&) { return i != 1; }).value();
   EXPECT_EQ(ended[1].output_ids.size(), 1u);
   EXPECT_EQ(ended[0].output_ids.size(), 20u);
   options_.echo = true;
   const std::vector<Generation> refused = model
                                               .generate(std::span<const std::vector<int64_t>>(prompts).first(2),
-                                                        options_, [](size_t, const Token&) { return false; })
+                                                        options_, [](size_t, const Event&) { return false; })
                                               .value();
   for (const Generation& g : refused) EXPECT_EQ(g.output_ids.size(), 0u);
 }
 
 TEST_F(GenerationTest, GuessesChangeNothingButTheNumberOfSteps) {
   const std::vector<int64_t> repeats =
-      model_->encode("one two three four five six seven one two three four five six seven one two three").value();
+      model_->tokenizer()
+          .encode("one two three four five six seven one two three four five six seven one two three")
+          .value();
   for (const double temperature : {0.0, 0.7, 1.5}) {
     options_.temperature = temperature;
     options_.seed = 11;
@@ -207,7 +209,9 @@ TEST_F(GenerationTest, TheCallbackMayUseTheModel) {
   LoadOptions load;
   Model model = std::move(Model::load(path().string(), load)).value();
   const std::vector<int64_t> repeats =
-      model.encode("one two three four five six seven one two three four five six seven one two three").value();
+      model.tokenizer()
+          .encode("one two three four five six seven one two three four five six seven one two three")
+          .value();
   const std::vector<std::vector<int64_t>> prompts = {prompt_, repeats, {1, 2, 3}};
   options_.logprobs = 1;
   options_.report_perplexity = true;
@@ -225,7 +229,7 @@ TEST_F(GenerationTest, TheCallbackMayUseTheModel) {
       others.max_new_tokens = 3;
       EXPECT_EQ(model
                     .generate(std::vector<std::vector<int64_t>>{{5, 6}, {7}}, others,
-                              [&](size_t, const Token&) { return model.new_session().value().step(prompt_).is_ok(); })
+                              [&](size_t, const Event&) { return model.new_session().value().step(prompt_).is_ok(); })
                     .value()
                     .size(),
                 2u);
@@ -238,11 +242,11 @@ TEST_F(GenerationTest, TheCallbackMayUseTheModel) {
   const std::vector<Generation> plain = model.generate(prompts, options_, nullptr).value();
   model.reset_ledger();
   const std::vector<Generation> disturbed =
-      model.generate(prompts, options_, [&](size_t, const Token&) { return disturb(); }).value();
+      model.generate(prompts, options_, [&](size_t, const Event&) { return disturb(); }).value();
   for (size_t i = 0; i < prompts.size(); ++i) same(plain[i], disturbed[i]);
   EXPECT_EQ(model.ledger().copied, 0);
   options_.prompt_lookup = 6;
-  const Generation guessed = model.generate(repeats, options_, [&](const Token&) { return disturb(); }).value();
+  const Generation guessed = model.generate(repeats, options_, [&](const Event&) { return disturb(); }).value();
   EXPECT_GT(guessed.accepted_tokens, 0);
   same(plain[1], guessed);
 }
@@ -258,7 +262,9 @@ TEST_F(GenerationTest, ThreadsTakeTurnsBetweenTokens) {
   LoadOptions load;
   Model model = std::move(Model::load(path().string(), load)).value();
   const std::vector<int64_t> repeats =
-      model.encode("one two three four five six seven one two three four five six seven one two three").value();
+      model.tokenizer()
+          .encode("one two three four five six seven one two three four five six seven one two three")
+          .value();
   const std::vector<std::vector<int64_t>> prompts = {
       repeats, {repeats.begin() + 2, repeats.end()}, {repeats.begin() + 5, repeats.end()}};
   options_.prompt_lookup = 6;
@@ -285,7 +291,7 @@ TEST_F(GenerationTest, ThreadsTakeTurnsBetweenTokens) {
         changed.wait(held, [&] { return turn == i; });
         together[i] = model
                           .generate(prompts[i], options_,
-                                    [&](const Token&) {
+                                    [&](const Event&) {
                                       hand_over();
                                       changed.wait(held, [&] { return turn == i; });
                                       return true;
@@ -354,7 +360,7 @@ TEST_F(GenerationTest, ErrorsHaveCodes) {
   EXPECT_EQ(model_->generate(prompt_, wrong, nullptr).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(model_->generate(std::vector<int64_t>{-1}, {}, nullptr).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(model_->generate(std::vector<int64_t>(100000, 1), {}, nullptr).status().code(), Code::kContextExceeded);
-  EXPECT_EQ(model_->encode("\xFF").status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(model_->tokenizer().encode("\xFF").status().code(), Code::kInvalidArgument);
   std::atomic<bool> flag{true};
   model_->interrupt_when(&flag);
   Session session = model_->new_session().value();
@@ -385,7 +391,7 @@ TEST_F(GenerationTest, AFlagInterrupts) {
     EXPECT_EQ(session.step(prompt_).status().code(), Code::kInterrupted);
     EXPECT_EQ(session.length(), 0);
     EXPECT_EQ(model.perplexity(prompt_, {}).status().code(), Code::kInterrupted);
-    EXPECT_EQ(model.encode("Once").status().code(), Code::kInterrupted);
+    EXPECT_EQ(model.tokenizer().encode("Once").status().code(), Code::kInterrupted);
     for (const int64_t beams : {1, 2}) {
       GenerateOptions options = options_;
       options.beams = naive ? 1 : beams;
@@ -411,7 +417,7 @@ TEST_F(GenerationTest, AFlagInterrupts) {
     counted.start(-1);
     size_t count = 0;
     const Generation part =
-        model.generate(prompt_, options_, [&](const Token&) { return flag = ++count == 5, true; }).value();
+        model.generate(prompt_, options_, [&](const Event&) { return flag = ++count == 5, true; }).value();
     EXPECT_EQ(part.output_ids, std::vector<int64_t>(plain.output_ids.begin(), plain.output_ids.begin() + 5));
     EXPECT_EQ(part.finish_reason, FinishReason::kCancelled);
     flag = false;

@@ -32,8 +32,7 @@ import tiny_exports
 import tiny_models
 from cli_case import COUNT
 from python_case import CHAT_TEMPLATE, LONG, PythonTest
-from python_errors import ErrorsTest  # noqa: F401: unittest finds it here
-from python_images import ImagesTest  # noqa: F401
+from python_parts import *  # noqa: F401, F403: unittest finds them here
 from sampling_test import CHARACTERS, text_of
 from thread_case import call_beside
 
@@ -462,18 +461,18 @@ class StreamTest(PythonTest):
 class AsyncTest(PythonTest):
     def test_streams_of_one_loop(self):
         model = self.long_model()
-        want = [model.generate([*self.prompt, i], max_new_tokens=250, ignore_eos=True).output_ids for i in range(32)]
+        want = [model.generate([*self.prompt, i], max_new_tokens=250, ignore_eos=True).output_ids for i in range(64)]
 
         async def read(i):
             return [t.id async for t in model.stream_async([*self.prompt, i], max_new_tokens=250, ignore_eos=True)]
 
         async def all_of_them():
-            return await asyncio.gather(*(read(i) for i in range(32)))
+            return await asyncio.gather(*(read(i) for i in range(64)))
 
         before, threads = model.stats(), len(os.listdir("/proc/self/task"))
         self.assertEqual(asyncio.run(all_of_them()), want)
         after = model.stats()
-        self.assertLess(after["steps"] - before["steps"], 32 * 250 / 8)
+        self.assertLess(after["steps"] - before["steps"], 64 * 250 / 8)
         self.assertEqual((len(os.listdir("/proc/self/task")), after["bytes_copied"]), (threads, before["bytes_copied"]))
 
     def test_generate_async(self):

@@ -119,7 +119,7 @@ TEST_P(StepMemory, EveryAllocationOfAStepFailsInTurn) {
 // Of all that a request takes, on either thread: it has an error, or what it has alone, and so has the next one.
 TEST_P(StepMemory, RequestsToo) {
   Model model = load(small());
-  const Prompt prompt{some_tokens(20, 3), {}, {}};
+  const Prompt prompt = some_tokens(20, 3);
   bool failed = false;
   const auto ask = [&](const GenerateOptions& options, int64_t failing = 0, int64_t count = 0) {
     testing::fail_allocations(failing, count);
@@ -179,7 +179,7 @@ TEST_P(StepMemory, SessionsAndNaiveSteps) {
 TEST_P(StepMemory, Sources) {
   Model model = load(small());
   if (!model.has_encoder()) GTEST_SKIP() << "no encoder";
-  const Prompt prompt{some_tokens(9, 3), {}, {}};
+  const Prompt prompt = some_tokens(9, 3);
   const auto logits_of = [](Session session) { return copy_of(session.step(Tokens{2}).value()); };
   const auto fails = [&](Model& m, int64_t n, int64_t count, const std::vector<float>& want) {
     const auto free_rows = [&] {

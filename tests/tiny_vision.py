@@ -344,6 +344,17 @@ def write_folder(folder, files, config={}):
     (folder / "config.json").write_text(json.dumps({k: v for k, v in settings.items() if v is not None}))
 
 
+def write_seeing(folder):
+    """A model that takes image files as a LLaVA does: pixels [N, 3, 4, 4] of floats, of which each twelve are a row."""
+    w, g = make_weights(3), Graph({})
+    of_row = (np.random.default_rng(5).standard_normal((12, WIDTH)) / 2).astype(np.float32)
+    g.op("MatMul", g.op("Reshape", "pixel_values", g.constant([-1, ROWS, 12])), g.weight("row", of_row), out="image_features")
+    files = {**files_of(SPECS[0], w), "vision_encoder.onnx": g.model([value("pixel_values", ["pictures", 3, 4, 4])], [value("image_features", ["pictures", ROWS, WIDTH])])}
+    write_folder(folder, files, {"model_type": "llava", "vision_config": {"patch_size": 2, "image_size": 4}, "image_token_index": IMAGE})
+    (folder / "preprocessor_config.json").write_text(json.dumps({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 4}, "crop_size": {"height": 4, "width": 4}}))
+    return folder
+
+
 def write_genai_folder(folder, spec, w, merging, change=None):
     """The same model as onnxruntime-genai lays it out: embedding.onnx is `merging`. `change`: of genai_config.json."""
     folder.mkdir(parents=True)

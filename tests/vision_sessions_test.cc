@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "pipelines/encoder_inputs.h"
 #include "pipelines/llm.h"
 #include "pipelines/npy.h"
 #include "situ/model.h"
@@ -21,8 +22,9 @@ struct Case {
   std::string name;
   Prompt prompt;
   std::vector<int64_t> answer;
-  std::vector<Tensor> arrays;  // that the prompt names
 };
+
+bool has_arrays(const Prompt& prompt) { return prompt.parts.size() > 1; }
 
 class VisionSessions : public testing::TestWithParam<const char*> {
  protected:
@@ -35,19 +37,13 @@ class VisionSessions : public testing::TestWithParam<const char*> {
     for (const auto& c : expected["cases"]) {
       Case& to = cases_.emplace_back();
       to.name = c["name"];
-      to.prompt.ids = c["input_ids"].get<std::vector<int64_t>>();
+      to.prompt = Prompt(c["input_ids"].get<std::vector<int64_t>>());
       to.answer = c["greedy_ids"].get<std::vector<int64_t>>();
       const nlohmann::json arrays = c.value("encoder_inputs", nlohmann::json::object());
-      to.arrays.reserve(arrays.size());
       for (const auto& [name, array] : arrays.items()) {
-        Result<Tensor> t = read_npy(folder_ / array["file"].get<std::string>());
+        const Result<Tensor> t = read_npy(folder_ / array["file"].get<std::string>());
         ASSERT_TRUE(t.is_ok()) << t.status().message();
-        to.arrays.push_back(std::move(*t));
-        const DType type = to.arrays.back().type();
-        const auto as = type == DType::kI64    ? NamedArray::Type::kInt64
-                        : type == DType::kBool ? NamedArray::Type::kBool
-                                               : NamedArray::Type::kFloat32;
-        to.prompt.arrays.push_back({name, as, to.arrays.back().dims(), to.arrays.back().view().data});
+        to.prompt.parts.push_back(array_part(name, *t));
       }
     }
     LoadOptions options;
@@ -59,7 +55,7 @@ class VisionSessions : public testing::TestWithParam<const char*> {
   }
 
   Session session(const Case& c) {
-    Result<Session> s = c.prompt.arrays.empty() ? model_->new_session() : model_->new_session(c.prompt);
+    Result<Session> s = !has_arrays(c.prompt) ? model_->new_session() : model_->new_session(c.prompt);
     EXPECT_TRUE(s.is_ok()) << s.status().message();
     return std::move(*s);
   }
@@ -87,13 +83,13 @@ TEST_P(VisionSessions, TogetherAsAlone) {
   std::vector<std::vector<float>> alone;
   for (const Case& c : cases_) {
     Session s = session(c);
-    alone.push_back(step(s, c.prompt.ids));
+    alone.push_back(step(s, c.prompt.ids()));
     EXPECT_EQ(go_on(s, alone.back(), c.answer.size()), c.answer) << c.name;
   }
   std::vector<Session> sessions;
   std::vector<Model::Feed> feeds;
   for (const Case& c : cases_) sessions.push_back(session(c));
-  for (size_t i = 0; i < cases_.size(); ++i) feeds.push_back({&sessions[i], cases_[i].prompt.ids});
+  for (size_t i = 0; i < cases_.size(); ++i) feeds.push_back({&sessions[i], cases_[i].prompt.ids()});
   std::vector<std::vector<int64_t>> answers(cases_.size());
   for (size_t n = 0; n < cases_[0].answer.size(); ++n) {
     const auto logits = model_->step(feeds);
@@ -114,7 +110,7 @@ TEST_P(VisionSessions, TogetherAsAlone) {
 TEST_P(VisionSessions, ForksGoOn) {
   for (const Case& c : cases_) {
     Session s = session(c);
-    const std::vector<float> logits = step(s, c.prompt.ids);
+    const std::vector<float> logits = step(s, c.prompt.ids());
     Result<Session> fork = s.fork();
     ASSERT_TRUE(fork.is_ok());
     EXPECT_EQ(go_on(*fork, logits, 6), std::vector<int64_t>(c.answer.begin(), c.answer.begin() + 6)) << c.name;
@@ -125,7 +121,7 @@ TEST_P(VisionSessions, ForksGoOn) {
 // To every length of the prompt, into pictures too: the rest again, or other text in its place.
 TEST_P(VisionSessions, RewoundAndFedAgain) {
   for (const Case& c : cases_) {
-    const std::vector<int64_t>& ids = c.prompt.ids;
+    const std::vector<int64_t>& ids = c.prompt.ids();
     Session s = session(c);
     const std::vector<float> logits = step(s, ids);
     for (size_t length = 1; length < ids.size(); length += 3) {
@@ -151,10 +147,11 @@ TEST_P(VisionSessions, RewoundAndFedAgain) {
 // A prompt of which the picture is the last.
 TEST_P(VisionSessions, EndsWithARow) {
   for (const Case& c : cases_) {
-    std::vector<int64_t> ids = c.prompt.ids;
-    while (!c.prompt.arrays.empty() && ids.back() != 500) ids.pop_back();
-    if (c.prompt.arrays.empty()) continue;
-    const Case ends{c.name, {ids, c.prompt.arrays, {}}, {}, {}};
+    std::vector<int64_t> ids = c.prompt.ids();
+    while (has_arrays(c.prompt) && ids.back() != 500) ids.pop_back();
+    if (!has_arrays(c.prompt)) continue;
+    Case ends{c.name, c.prompt, {}};
+    ends.prompt.parts[0].ids = ids;
     Session s = session(ends);
     const std::vector<float> logits = step(s, ids);
     ASSERT_TRUE(s.rewind(std::ssize(ids) - 1).is_ok());
@@ -181,27 +178,27 @@ TEST_P(VisionSessions, BatchesAndPrefixes) {
     ASSERT_TRUE(answers.is_ok()) << answers.status().message();
     for (size_t i = 0; i < cases_.size(); ++i) {
       EXPECT_EQ((*answers)[i].output_ids, cases_[i].answer) << cases_[i].name << (again ? " again" : "");
-      EXPECT_EQ((*answers)[i].cached_tokens, again ? std::ssize(prompts[i].ids) - 1 : 0) << cases_[i].name;
+      EXPECT_EQ((*answers)[i].cached_tokens, again ? std::ssize(prompts[i].ids()) - 1 : 0) << cases_[i].name;
     }
   }
   // Another picture at the same tokens is another beginning.
   int others_seen = 0;
   for (const Case& c : cases_) {
-    if (c.prompt.arrays.empty()) continue;
+    if (!has_arrays(c.prompt)) continue;
     std::vector<std::vector<float>> others;
     Prompt other = c.prompt;
-    for (NamedArray& a : other.arrays) {
-      if (a.type != NamedArray::Type::kFloat32) continue;
+    for (Part& a : other.parts) {
+      if (a.kind != Part::Kind::kArray || a.type != Part::Type::kFloat32) continue;
       size_t count = 1;
       for (const int64_t d : a.shape) count *= static_cast<size_t>(d);
       std::vector<float>& values =
-          others.emplace_back(static_cast<const float*>(a.data), static_cast<const float*>(a.data) + count);
+          others.emplace_back(static_cast<const float*>(a.data.get()), static_cast<const float*>(a.data.get()) + count);
       for (float& v : values) v = -v;
-      a.data = values.data();
+      a.data = Part::borrowed(values.data());
     }
     const Result<Generation> seen = model_->generate(other, options, {});
     ASSERT_TRUE(seen.is_ok()) << seen.status().message();
-    const auto first = std::find(other.ids.begin(), other.ids.end(), 500) - other.ids.begin();
+    const auto first = std::find(other.ids().begin(), other.ids().end(), 500) - other.ids().begin();
     // What an earlier other picture kept may be the beginning of this one.
     if (others_seen++ == 0) {
       EXPECT_EQ(seen->cached_tokens, first) << c.name;
@@ -222,7 +219,7 @@ TEST_P(VisionSessions, BatchesAndPrefixes) {
 
 // The programs beside those of text, by the verifier of plans: debug builds ask it at every load.
 TEST_P(VisionSessions, PlansHold) {
-  for (const Case& c : cases_) step(*std::make_unique<Session>(session(c)), c.prompt.ids);
+  for (const Case& c : cases_) step(*std::make_unique<Session>(session(c)), c.prompt.ids());
   const InPlaceEngine& engine = *impl_of(*model_).in_place;
   const MediaWriter& media = *engine.media();
   const CutGraphs& cut = engine.cut();

@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
   if (!model.is_ok()) return fail(model.status());
   Ids prompt = parse_ids(argv[2]);
   if (prompt.empty()) {
-    situ::Result<Ids> encoded = model->encode(argv[2]);
+    situ::Result<Ids> encoded = model->tokenizer().encode(argv[2]);
     if (!encoded.is_ok()) return fail(encoded.status());
     prompt = *encoded;
   }
@@ -41,12 +41,12 @@ int main(int argc, char** argv) {
   situ::GenerateOptions options;
   options.max_new_tokens = 16;
   options.ignore_eos = true;
-  const bool text = model->has_tokenizer();
-  situ::Result<situ::Generation> all = model->generate(prompt, options, [&](const situ::Token& token) {
+  const bool text = model->tokenizer().is_there();
+  situ::Result<situ::Generation> all = model->generate(prompt, options, [&](const situ::Event& event) {
     if (text)
-      std::printf("%s", token.text.c_str());
+      std::printf("%s", event.text.c_str());
     else
-      std::printf("%lld ", static_cast<long long>(token.id));
+      std::printf("%lld ", static_cast<long long>(event.id));
     std::fflush(stdout);
     return true;  // false would stop here
   });

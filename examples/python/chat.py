@@ -9,11 +9,11 @@ import argparse
 import situ
 
 
-def answer(model: situ.Model, conversation: list[situ.Message], options: situ.Options) -> str:
+def answer(model: situ.Model, conversation: list[situ.Message], options: situ.RequestOptions) -> str:
     """Prints the answer while it comes. The whole conversation is the prompt each time."""
     text = ""
     try:
-        with model.stream(model.encode_chat(conversation), **options) as stream:
+        with model.stream(conversation, **options) as stream:
             for token in stream:
                 print(token.text, end="", flush=True)
                 text += token.text
@@ -28,11 +28,11 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--system", help="what the model is told first")
     parser.add_argument("-n", "--max-new-tokens", type=int, default=512)
-    parser.add_argument("--temperature", type=float, help="draw tokens at random; default: the most probable one")
+    parser.add_argument("--temperature", type=float, help="draw tokens at random; default: as the model's files say")
     arguments = parser.parse_args()
 
     model = situ.load(arguments.model)
-    options: situ.Options = {"max_new_tokens": arguments.max_new_tokens, "temperature": arguments.temperature}
+    options: situ.RequestOptions = {"max_new_tokens": arguments.max_new_tokens, "temperature": arguments.temperature}
     conversation: list[situ.Message] = []
     if arguments.system:
         conversation.append({"role": "system", "content": arguments.system})

@@ -1,13 +1,15 @@
-// Model::generate's options: how tokens are chosen, when to stop. What comes back: situ/generation.h.
+// A request of a loaded model and its options: how tokens are chosen, when to stop. What comes back: situ/generation.h.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "situ/generation.h"
+#include "situ/status.h"
+#include "situ/tokenizer.h"
 
 namespace situ {
 
@@ -18,6 +20,15 @@ enum class PrefixReuse {
   kPrompts,  // rows that were computed as rows of a prompt
   kAll,      // rows of answers too: what is computed token by token here may have been computed together there
 };
+
+// When to stop looking for better answers of a beam search once there are as many as beams.
+enum class EarlyStopping {
+  kAttainable,  // "false": when the best beam, as long as it is now, is no better than the worst answer
+  kFirst,       // "true": at once
+  kNever,       // "never": when the best beam, as long as it may become, is no better than the worst answer
+};
+// By these names, as generation_config.json has them. Error: another one.
+Result<EarlyStopping> early_stopping_of(const std::string& name);
 
 // Tokens are chosen as transformers' generate does, in its order: bias, penalties, bans, forced and suppressed tokens,
 // and when sampling temperature, top-k, top-p, min-p, typical, then the draw. Errors of generate() name the option and
@@ -32,16 +43,16 @@ struct GenerateOptions {
   std::optional<int64_t> min_new_tokens;
   // Go on after the model's end-of-sequence tokens, which are then tokens as all others; none is forced.
   bool ignore_eos = false;
-  // The prompt is a conversation (Model::encode_chat): the eos_token of tokenizer_config.json ends the answer too, as
-  // the tokens above do. A chat template may end its turns with a token that no other file names.
-  bool end_of_turn = false;
+  // The prompt is a conversation, as Prompt::messages are: the eos_token of tokenizer_config.json ends the answer too,
+  // as the tokens above do. A chat template may end its turns with a token that no other file names.
+  std::optional<bool> end_of_turn;
 
   // Draw the next token at random; also when any of the next five is set. Else the most probable one is chosen. The
   // files' defaults are those of generation_config.json, else of "search" in genai_config.json.
   bool sample = false;
   // Without a temperature: drawn where the files say do_sample and there are no beams, else greedy, whatever of the
-  // next five is set.
-  bool sample_as_files = false;
+  // next five is set. Default: of a conversation, where neither `sample` nor any of the next five is.
+  std::optional<bool> sample_as_files;
   std::optional<double> temperature;  // 1; at least 0, and 0 is the greedy choice
   std::optional<int64_t> top_k;       // 50; only the k most probable; 0: all
   std::optional<double> top_p;      // 1; only the most probable that come to this probability, one at least; in [0, 1]
@@ -88,12 +99,10 @@ struct GenerateOptions {
   std::optional<int64_t>
       beams;                // 1; at most kMostBeams. An encoder-decoder's files give a default where nothing is drawn
   int64_t beam_groups = 1;  // beams are a multiple; a group avoids the tokens that earlier ones take in the same step:
-  std::optional<double> diversity_penalty;  // 0; subtracted from their log-probability; at least 0
-  std::optional<double> length_penalty;     // 1; score = log-probability / tokens^length_penalty
-  // "false". "false": stop when no beam can do better at its length; "true": at so many answers as beams; "never": when
-  // none can do better at any length.
-  std::optional<std::string> early_stopping;
-  int64_t num_return = 1;  // answers in Generation::answers, at most beams
+  std::optional<double> diversity_penalty;      // 0; subtracted from their log-probability; at least 0
+  std::optional<double> length_penalty;         // 1; score = log-probability / tokens^length_penalty
+  std::optional<EarlyStopping> early_stopping;  // kAttainable
+  int64_t num_return = 1;                       // answers in Generation::answers, at most beams
 
   // Guesses so many tokens at most by what followed the last ones where they came before, and checks all of them in one
   // step: the same answer in fewer steps where a text repeats itself. Less than the tokens of which a step gives
@@ -117,6 +126,20 @@ struct GenerateOptions {
   // and is kept of this one until slots are needed, or a quarter of all is kept. Rows of prompts are what they are
   // whoever computes them; rows of answers differ from them in last bits.
   PrefixReuse prefix_cache = PrefixReuse::kPrompts;
+};
+
+// What is asked for. Requests of all threads share the model's steps; each has the answer that it has alone, to the
+// bit.
+struct Request {
+  Prompt prompt;
+  GenerateOptions options;
+  // Somebody waits for the tokens: beside them a step takes at most twice the time that it takes without prompts, or
+  // 30 ms. Else whole pieces of prompts are fed beside them: a list is done sooner.
+  bool interactive = true;
+  int priority = 0;         // higher ones are begun first
+  std::string client = {};  // within a priority clients take turns; requests of one are begun in their order
+  // When it ends at the latest, waiting or not: FinishReason::kDeadline, with what there is by then.
+  std::optional<std::chrono::steady_clock::time_point> deadline = {};
 };
 
 }  // namespace situ

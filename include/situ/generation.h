@@ -1,8 +1,10 @@
-// What comes back of a generation: tokens as they come, and the answer.
+// What comes back: tokens as they come, answers, embeddings, figures; and the caller's end of a request.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,17 +17,6 @@ struct TokenLogprob {
   int64_t id = 0;
   double logprob = 0;  // natural logarithm of the probability that the model gives: nothing above has changed it
 };
-
-struct Token {
-  int64_t id = 0;    // -1: text alone, before the first token or after the last
-  std::string text;  // whole characters only; empty while one, or a stop string, is incomplete, or without a tokenizer.
-                     // An answer that ends within a character ends with U+FFFD, as the decoder has it
-  std::optional<double> logprob;       // when asked for
-  std::vector<TokenLogprob> top = {};  // the most probable ones, first first
-  size_t choice = 0;                   // of GenerateOptions::choices
-};
-// Called for every generated token, by the thread that waits for the answer; false ends it behind this token.
-using TokenCallback = std::function<bool(const Token&)>;
 
 // Why an answer ended.
 enum class FinishReason {
@@ -45,6 +36,20 @@ constexpr const char* finish_reason_name(FinishReason reason) {
                                     "cancelled", "not_started", "deadline", "error"};
   return kNames[static_cast<int>(reason)];
 }
+
+// A token as it comes.
+struct Event {
+  int64_t id = 0;    // -1: text alone, before the first token or after the last, or an end alone
+  std::string text;  // whole characters only; empty while one, or a stop string, is incomplete, or without a tokenizer.
+                     // An answer that ends within a character ends with U+FFFD, as the decoder has it
+  std::optional<double> logprob = {};         // when asked for
+  std::vector<TokenLogprob> top = {};         // the most probable ones, first first
+  size_t choice = 0;                          // of GenerateOptions::choices
+  FinishReason finish = FinishReason::kNone;  // of the last event of a choice: why it ended
+};
+// Called for every event with a token or a text, by the thread that waits for the answer; false ends the answer behind
+// it.
+using EventCallback = std::function<bool(const Event&)>;
 
 // A part of a generation: what it took, and the bytes that the ledger counted meanwhile.
 struct Stage {
@@ -101,6 +106,63 @@ struct Generation {
   // Of several prompts together: of all answers, prompts included, per token generated.
   double bytes_copied_per_token = 0;   // all bytes copied, prompt included, per generated token
   double bytes_written_per_token = 0;  // mean over decode steps (over the prompt when there are none)
+};
+
+// Any thread may call it. Destroying it cancels the request.
+class Ticket {
+ public:
+  Ticket(Ticket&&) noexcept;
+  Ticket& operator=(Ticket&&) noexcept;
+  ~Ticket();
+
+  // The next event; none: it has not come within `patience`, or there are no more (ended()). Events wait here for as
+  // long as it takes, and nobody else does.
+  std::optional<Event> next(std::chrono::milliseconds patience = std::chrono::hours(24));
+  std::optional<Event> poll() { return next(std::chrono::milliseconds(0)); }
+  // Whether all tokens were taken and the request is over: result() does not wait.
+  bool ended() const;
+  // Calls `ready` whenever a token or the end comes, by a thread that must not be kept waiting; and now, if something
+  // is there. Not after the ticket is gone.
+  void on_ready(std::function<void()> ready);
+  // The request ends after the step that runs, or within it where all that take part in it are cancelled: with
+  // FinishReason::kCancelled and what there is by then.
+  void cancel();
+  // Waits for the end, whatever tokens were not taken; false: it has not come within `patience`.
+  bool wait(std::chrono::milliseconds patience);
+  // Waits for the end. Error: what failed before the first token.
+  Result<Generation> result();
+
+  struct Impl;
+
+ private:
+  friend class Model;
+  explicit Ticket(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+struct PerplexityOptions {
+  int64_t context = 0;  // tokens of a window; 0: the model's context length
+  int64_t stride = 0;  // from one window to the next, less than a window; 0: half of one. Each token is scored once, in
+                       // the first window that has it
+};
+struct Perplexity {
+  int64_t tokens = 0;    // that were scored: all but the first
+  double mean_nll = 0;   // of their negative log-likelihoods, natural logarithm; infinite where one had probability 0
+  double value() const;  // exp(mean_nll)
+  double ms = 0;
+  int64_t bytes_copied = 0;
+};
+
+// Of a model since it was loaded, but for what says "now".
+struct Stats {
+  int64_t running = 0, waiting = 0;                                 // requests, now
+  int64_t steps = 0;                                                // runs of a program that fed tokens
+  int64_t rows = 0;                                                 // tokens that were fed, those of a step together
+  int64_t prompt_tokens = 0, cached_tokens = 0, answer_tokens = 0;  // of requests that are over; cached: of the prompts
+  int64_t preemptions = 0;
+  int64_t slots = 0, slots_free = 0;  // of the state, now; free: kept prefixes count as taken
+  int64_t slots_kept = 0;             // now, of kept prefixes
+  int64_t bytes_copied = 0;
 };
 
 // Embeddings of texts and scores of pairs, by encoders of whole texts (Model::embed, Model::score).

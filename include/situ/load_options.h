@@ -1,10 +1,11 @@
-// How a model is loaded, and what it then is. Its files, and those of packed weights, are mapped: while the model
-// lives they may be replaced by others under their names, but not made shorter. What a step reads beyond their end is
-// a SIGBUS, which ends the process unless it handles that (the program `situ` says which file, and exits with 2). A
-// child of fork() may go on with a model that computes nothing in that moment.
+// How a model is loaded, by whose threads, and what it then is. Its files, and those of packed weights, are mapped:
+// while the model lives they may be replaced by others under their names, but not made shorter. What a step reads
+// beyond their end is a SIGBUS, which ends the process unless it handles that (the program `situ` says which file, and
+// exits with 2). A child of fork() may go on with a model that computes nothing in that moment.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,34 @@
 
 namespace situ {
 
-class Model;
+// The threads that compute, and the one that feeds them: what models share that are loaded with it. It lives as long as
+// somebody has it, a model or a copy.
+class Runtime {
+ public:
+  static constexpr int kMostThreads = 1024;
+  // `threads`: at most kMostThreads; 0: one per CPU that the process may use. Errors: out of range; the system has no
+  // threads.
+  static Result<Runtime> create(int threads = 0);
+  // The one that all share who ask for so many threads.
+  static Result<Runtime> shared(int threads = 0);
+  int threads() const;
+
+  struct Impl;
+
+ private:
+  friend struct Internals;
+  explicit Runtime(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<Impl> impl_;
+};
+
+// Element type of attention states. kAuto: half precision where rows of 8 KiB or more a token come from products with
+// 8-bit activations, else as the file has it; kQ8: 8 bits, with a scale for each row.
+enum class KvType { kAuto, kF32, kF16, kBF16, kQ8 };
+// By its name: "auto", "f32", "f16", "bf16", "q8". Error: another one.
+Result<KvType> kv_type_of(const std::string& name);
 
 struct LoadOptions {
-  int threads = 0;             // at most 1,024; 0: one per CPU that the process may use
+  int threads = 0;             // of Runtime::shared(), where no runtime is given
   bool naive = false;          // run the graph literally: the baseline, and the oracle of the tests
   int64_t context_length = 0;  // most tokens of a session; 0: what the model declares, if it holds as many
   // Bytes for weights, activations and state; what the first two leave is state of so many tokens, which all requests,
@@ -32,9 +57,7 @@ struct LoadOptions {
   // chunks of 1 do not fit. 0: no window but the model's own. Error: attention that is not recognised, positions from a
   // table that ends.
   int64_t window = 0, sink = 0;
-  // Element type of attention states: "f32", "f16", "bf16", "q8" (8 bits, with a scale for each row), or "auto": half
-  // precision where rows of 8 KiB or more a token come from products with 8-bit activations, else as the file has it.
-  std::string kv_type = "auto";
+  KvType kv_type = KvType::kAuto;
   // Path of a smaller model with the same tokens, which guesses what this one will say (GenerateOptions::draft_tokens).
   // Error: its tokenizer has other tokens, or there is none and its vocabulary is not as large; its state is recurrent,
   // and cannot be rewound.

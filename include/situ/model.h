@@ -2,7 +2,8 @@
 //
 //   situ::Result<situ::Model> model = situ::Model::load("path/to/folder", {});
 //   if (!model.is_ok()) { puts(model.status().message().c_str()); return 1; }
-//   model->generate(ids, {}, [](const situ::Token& t) { fputs(t.text.c_str(), stdout); return true; });
+//   model->generate(situ::Prompt("Once"), {}, [](const situ::Event& e) { fputs(e.text.c_str(), stdout); return true;
+//   });
 #pragma once
 
 #include <atomic>
@@ -17,13 +18,13 @@
 #include "situ/generate.h"
 #include "situ/generation.h"
 #include "situ/load_options.h"
-#include "situ/request.h"
 #include "situ/status.h"
+#include "situ/tokenizer.h"
+#include "situ/tools.h"
 
 namespace situ {
 
 class Model;
-class Trace;       // situ/tools.h
 struct Internals;  // src/pipelines/llm.h
 
 // One sequence of tokens and its state. Belongs to its model, which must outlive it.
@@ -66,29 +67,34 @@ class Model {
   // `path`: a folder (onnxruntime-genai, Optimum) or one .onnx file. Errors name file, node and values;
   // unsupported operators are listed all at once.
   static Result<Model> load(const std::string& path, const LoadOptions& options);
+  static Result<Model> load(const std::string& path, const LoadOptions& options, const Runtime& runtime);
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();
+
+  // Makes ids and arrays of a prompt: texts by the tokenizer, conversations by the chat template, images and sounds as
+  // the processor of the model's family does (docs/vision.md): png, jpeg, webp, the first frame of a gif; wav, flac,
+  // mp3, ogg. Once read, a prompt stays as it is. Errors: those of Tokenizer; a family that is not known; a file that
+  // cannot be read, has too many pixels, or is refused by the family's rules; another number of placeholders than of
+  // images or sounds; more tokens than the context.
+  Result<Prompt> read(Prompt prompt) const;
 
   // Asks for answers and returns at once. Errors: those of generate() that are known before anything is computed;
   // kBusy: too many requests wait.
   Result<Ticket> submit(Request request);
 
-  // Continues the prompt. Errors: a prompt that step() would refuse, an option out of its range, what fails before the
-  // first token. What fails later ends the answer, which keeps what it has: FinishReason::kError.
-  Result<Generation> generate(std::span<const int64_t> prompt, const GenerateOptions& options,
-                              const TokenCallback& on_token);
-  // The same from arrays, and with a prompt of the decoder's own. Errors: also those of the encoder's inputs: one that
-  // is missing, unknown, or of another type or extent.
-  Result<Generation> generate(const Prompt& prompt, const GenerateOptions& options, const TokenCallback& on_token);
+  // Continues the prompt. Errors: those of read(); of arrays, one that is missing, unknown, or of another type or
+  // extent; a prompt that step() would refuse, an option out of its range, what fails before the first token. What
+  // fails later ends the answer, which keeps what it has: FinishReason::kError.
+  Result<Generation> generate(const Prompt& prompt, const GenerateOptions& options, const EventCallback& on_event);
   // Several prompts, each with the answer it has alone: tokens and seed do not depend on the others. They share steps
-  // as far as they have room. `on_token` says whose a token is; false ends that answer. Errors: as above; a failing
+  // as far as they have room. `on_event` says whose a token is; false ends that answer. Errors: as above; a failing
   // answer ends alone, unless all fail before a token.
-  using BatchCallback = std::function<bool(size_t prompt, const Token&)>;
-  Result<std::vector<Generation>> generate(std::span<const std::vector<int64_t>> prompts,
-                                           const GenerateOptions& options, const BatchCallback& on_token);
+  using BatchCallback = std::function<bool(size_t prompt, const Event&)>;
   Result<std::vector<Generation>> generate(std::span<const Prompt> prompts, const GenerateOptions& options,
-                                           const BatchCallback& on_token);
+                                           const BatchCallback& on_event);
+  Result<std::vector<Generation>> generate(std::span<const std::vector<int64_t>> prompts,
+                                           const GenerateOptions& options, const BatchCallback& on_event);
 
   // Several sessions of a model may live side by side. That of an encoder-decoder needs a source before its first step.
   Result<Session> new_session();
@@ -124,33 +130,14 @@ class Model {
   bool scores_pairs() const;  // of a pair of texts: score(), not embed()
 
   // Whoever sets the flag, a signal handler for one, ends within milliseconds what the model computes: generate()
-  // returns what there is so far, be it no token, with FinishReason::kCancelled; step(), perplexity(), encode(),
-  // encode_chat() and decode() return the error kInterrupted, which leaves sessions as others do. Loading goes on. The
-  // flag must live until another is given; null: none. It stays set until its owner clears it.
+  // returns what there is so far, be it no token, with FinishReason::kCancelled; step(), perplexity() and what the
+  // tokenizer does return the error kInterrupted, which leaves sessions as others do. Loading goes on. The flag must
+  // live until another is given; null: none. It stays set until its owner clears it.
   void interrupt_when(const std::atomic<bool>* flag);
 
   bool has_encoder() const;   // that of an encoder-decoder: a prompt is its source
-  bool takes_arrays() const;  // Prompt::arrays: of that encoder, or of pictures and sounds for tokens of the prompt
-  bool has_tokenizer() const;
-  Result<std::vector<int64_t>> encode(const std::string& text) const;
-  Result<std::string> decode(std::span<const int64_t> ids) const;
-  // The source of a translation, by tokens that name languages (M2M100, NLLB, mBART; Marian's targets), and what
-  // GenerateOptions::forced_bos_id is to be. "": the tokenizer's own choice. Errors: a code without a token, with those
-  // that there are; a tokenizer without such tokens.
-  struct Translation {
-    std::vector<int64_t> ids;
-    std::optional<int64_t> forced_bos_id;
-  };
-  Result<Translation> encode_translation(const std::string& text, const std::string& source_language,
-                                         const std::string& target_language) const;
-  // The prompt of a conversation by the model's chat template. Roles: "system", "user", "assistant", "tool". The texts
-  // of special tokens in a message are text, but for an assistant's; parse_special says otherwise.
-  struct Message {
-    std::string role, content;
-    std::optional<bool> parse_special = {};
-  };
-  bool has_chat_template() const;
-  Result<std::vector<int64_t>> encode_chat(const std::vector<Message>& messages) const;
+  bool takes_arrays() const;  // of that encoder, or of pictures and sounds for tokens of the prompt
+  const Tokenizer& tokenizer() const;
 
   Stats stats() const;
   LedgerReading ledger() const;

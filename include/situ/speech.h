@@ -20,6 +20,11 @@
 namespace situ {
 
 enum class Timestamps { kNone, kSegment, kWord };
+// kAsFiles: what generation_config.json says, else kTranscribe. kTranslate: into English.
+enum class SpeechTask { kAsFiles, kTranscribe, kTranslate };
+// By their names: "none", "segment", "word"; "transcribe", "translate". Error: another one.
+Result<Timestamps> timestamps_of(const std::string& name);
+Result<SpeechTask> speech_task_of(const std::string& name);
 
 // The rules are those of Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (2022), section
 // 4.5, as in the reference implementation, openai/whisper.
@@ -27,8 +32,7 @@ struct SpeechOptions {
   // A code such as "en", or a name such as "English"; "auto": the most probable one of the first window in which
   // somebody speaks; "": what generation_config.json says, else "auto".
   std::string language;
-  std::string
-      task;  // "transcribe", or "translate": into English; "": what generation_config.json says, else transcribe
+  SpeechTask task = SpeechTask::kAsFiles;
   Timestamps timestamps = Timestamps::kSegment;
   // Chosen greedily, or by so many beams, at temperature 0; drawn above it. The next temperature is tried where an
   // answer repeats itself (compression ratio) or is improbable (mean log-probability). One temperature: no fallback.

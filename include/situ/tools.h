@@ -32,6 +32,13 @@ struct Check {
 };
 Check check(const std::string& path, const LoadOptions& options, int64_t verify = 0);
 
+// Bytes written since the model was loaded or the ledger was reset, by kind.
+struct LedgerReading {
+  int64_t computed = 0;  // new values
+  int64_t copied = 0;    // bytes that already existed elsewhere
+  int64_t packed = 0;    // weights re-laid out at load
+};
+
 struct TraceEvent {
   int32_t name = 0;   // Trace::name
   int64_t ready = 0;  // ns of the steady clock: the thread came to it; until `begin` it waited for the others

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/ledger.h"
-#include "situ/generate.h"
+#include "situ/generation.h"
 
 namespace situ {
 

@@ -396,7 +396,7 @@ Status Batch::wait(bool for_input) {
 
 // Lines that are there already, as long as there is room for their requests: so that these begin in the same step.
 Status Batch::take_lines() {
-  constexpr std::chrono::milliseconds kTogether{20};
+  constexpr std::chrono::milliseconds kTogether{100};
   const Clock::time_point start = Clock::now();
   const auto has_room = [&] {
     int64_t requests = running_;

@@ -228,7 +228,7 @@ int bench(const BenchArguments& a) {
   const std::vector<int64_t>& depths = *parsed;
   LoadOptions load;
   load.threads = a.threads;
-  load.kv_type = a.kv_type;
+  load.kv_type = *kv_type_of(a.kv_type);  // the parser knows its names
   load.pack_cache = !a.no_pack_cache;
   std::vector<Model> models;
   for (bool naive : {false, true}) {

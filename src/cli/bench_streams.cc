@@ -128,7 +128,7 @@ class Bench {
   bool has_arrived() const { return !a_.rate || ms_since(start_) >= asked_.at_ms[next_]; }
   Status submit() {
     Request request;
-    request.prompt.ids = asked_.prompts[next_];
+    request.prompt = Prompt(asked_.prompts[next_]);
     GenerateOptions& o = request.options;
     o.max_new_tokens = asked_.answers[next_];
     o.ignore_eos = true;
@@ -165,7 +165,7 @@ class Bench {
     news_ = false;
   }
   Status read(Running& r, Figures* figures) {
-    while (const std::optional<Token> token = r.ticket.poll()) {
+    while (const std::optional<Event> token = r.ticket.poll()) {
       if (token->id < 0) continue;
       const Clock::time_point now = Clock::now();
       const double ms = std::chrono::duration<double, std::milli>(now - (r.tokens == 0 ? r.submitted : r.last)).count();
@@ -226,7 +226,7 @@ int bench_streams(const BenchArguments& a) {
     if (!r->is_ok()) return fail(r->status().message());
   LoadOptions load;
   load.threads = a.threads;
-  load.kv_type = a.kv_type;
+  load.kv_type = *kv_type_of(a.kv_type);  // the parser knows its names
   load.pack_cache = !a.no_pack_cache;
   load.slots = a.slots;
   Result<Model> model = Model::load(a.model, load);

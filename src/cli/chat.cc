@@ -76,7 +76,6 @@ class Conversation {
         options_(arguments.generate),
         terminal_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)),
         colours_(isatty(STDERR_FILENO)) {
-    options_.end_of_turn = true;
     options_.prefix_cache = PrefixReuse::kAll;
     if (arguments.system) set_system(*arguments.system);
   }
@@ -119,7 +118,7 @@ class Conversation {
 
   void set_system(const std::string& text) {
     if (!messages_.empty() && messages_[0].role == "system") messages_.erase(messages_.begin());
-    if (!text.empty()) messages_.insert(messages_.begin(), {"system", text, {}});
+    if (!text.empty()) messages_.insert(messages_.begin(), Message::of_text("system", text));
   }
 
   Status command(const std::string& line) {
@@ -147,21 +146,25 @@ class Conversation {
   }
 
   void clear() {
-    std::erase_if(messages_, [](const Turn& t) { return t.role != "system"; });
+    std::erase_if(messages_, [](const Message& m) { return m.role != "system"; });
     next_images_.clear();
   }
 
   // An image that cannot be read is told of at once, and not when the message is sent.
   Status add_image(const std::string& file) {
     if (file.empty()) return Status::error("/image needs the name of a file");
-    const Result<Images> read = read_images(model_, std::span(&file, 1));
+    Prompt alone;
+    alone.parts = {Part::of_file(Part::Kind::kImage, file), Part::of_ids({0})};
+    const Result<Prompt> read = model_.read(std::move(alone));
     if (!read.is_ok()) return read.status();
-    next_images_.push_back(file);
+    next_images_.push_back(Part::of_file(Part::Kind::kImage, file));
     return Status::ok();
   }
 
   Status say(const std::string& text) {
-    messages_.push_back({"user", text, std::exchange(next_images_, {})});
+    Message message{"user", std::exchange(next_images_, {})};
+    message.parts.push_back(Part::of_text(text));
+    messages_.push_back(std::move(message));
     const Status done = reply();
     if (!done.is_ok()) messages_.pop_back();
     return done;
@@ -170,7 +173,7 @@ class Conversation {
   Status regenerate() {
     if (messages_.empty() || messages_.back().role != "assistant")
       return Status::error("there is no reply to make anew");
-    const Turn before = messages_.back();
+    const Message before = messages_.back();
     messages_.pop_back();
     if (options_.seed) ++*options_.seed;  // the same one would say the same again
     const Status done = reply();
@@ -185,36 +188,26 @@ class Conversation {
     return Status::ok();
   }
 
-  Result<Images> read_all_images() const {
-    std::vector<std::string> files;
-    for (const Turn& t : messages_) files.insert(files.end(), t.images.begin(), t.images.end());
-    return files.empty() ? Images{} : read_images(model_, files);
-  }
+  // The text of a message; its other parts are images, in front.
+  static const std::string& text_of(const Message& m) { return m.parts.back().text; }
 
-  Result<std::vector<int64_t>> encode(const Images& images) const {
-    if (!images.images.empty()) {
-      std::vector<ImageMessage> messages;
-      for (const Turn& t : messages_) messages.push_back({t.role, t.content, t.images.size()});
-      return encode_with_images(model_, messages, images);
-    }
-    std::vector<Model::Message> messages;
-    for (const Turn& t : messages_) {
-      SITU_RETURN_IF_ERROR(check_media_tags(model_, t.content, {.sounds = true}, "/"));
-      messages.push_back({t.role, t.content});
-    }
-    return model_.encode_chat(messages);
+  Result<Prompt> read() const {
+    bool images = false;
+    for (const Message& m : messages_) images = images || m.parts.size() > 1;
+    for (const Message& m : messages_)
+      if (!images) SITU_RETURN_IF_ERROR(check_media_tags(model_, text_of(m), {.sounds = true}, "/"));
+    return model_.read(Prompt(messages_));
   }
 
   Status reply() {
     const Status unsaid = Status::error("interrupted before the reply began; the message is forgotten");
-    const Result<Images> images = read_all_images();
-    Result<std::vector<int64_t>> prompt = images.is_ok() ? encode(*images) : images.status();
+    const Result<Prompt> prompt = read();
     if (!prompt.is_ok()) {
       take_interrupt();
       return prompt.status().code() == Code::kInterrupted ? unsaid : prompt.status();
     }
     AnswerText out;
-    Result<Generation> g = model_.generate(Prompt{*prompt, images->arrays, {}}, options_, [&](const Token& t) {
+    Result<Generation> g = model_.generate(*prompt, options_, [&](const Event& t) {
       out.write(t.text);
       return flush_output();
     });
@@ -224,7 +217,7 @@ class Conversation {
     std::fflush(stdout);
     if (!g.is_ok()) return g.status();
     if (g->output_ids.empty() && g->finish_reason == FinishReason::kCancelled) return unsaid;
-    messages_.push_back({"assistant", g->text, {}});
+    messages_.push_back(Message::of_text("assistant", g->text));
     if (g->finish_reason == FinishReason::kError) {
       fail(g->error);
       broken_off_ = true;
@@ -236,16 +229,16 @@ class Conversation {
     std::fprintf(stderr,
                  "%s[%zu prompt tokens, %lld of them kept, + %zu new: prefill %.0f ms, decode %.1f tokens/s, copied "
                  "%.0f B/token]%s\n",
-                 colours_ ? "\033[2m" : "", prompt->size(), static_cast<long long>(g->cached_tokens),
+                 colours_ ? "\033[2m" : "", prompt->ids().size(), static_cast<long long>(g->cached_tokens),
                  g->output_ids.size(), g->prefill_ms, rate, g->bytes_copied_per_token, colours_ ? "\033[0m" : "");
     return Status::ok();
   }
 
   Status save(const std::string& path) const {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (const Turn& t : messages_) {
-      list.push_back({{"role", t.role}, {"content", t.content}});
-      if (!t.images.empty()) list.back()["images"] = t.images;
+    for (const Message& m : messages_) {
+      list.push_back({{"role", m.role}, {"content", text_of(m)}});
+      for (const Part& p : std::span(m.parts).first(m.parts.size() - 1)) list.back()["images"].push_back(p.path);
     }
     if (path.empty()) return Status::error("/save needs the name of a file");
     std::ofstream file(path);
@@ -273,20 +266,20 @@ class Conversation {
     if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_message))
       return Status::error("'" + path + "' is no conversation: a JSON array of objects with \"role\" and \"content\"");
     messages_.clear();
-    for (const auto& m : list)
-      messages_.push_back({m["role"], m["content"], m.value("images", std::vector<std::string>())});
+    for (const auto& m : list) {
+      Message& message = messages_.emplace_back(Message{m["role"], {}});
+      for (const std::string& file : m.value("images", std::vector<std::string>()))
+        message.parts.push_back(Part::of_file(Part::Kind::kImage, file));
+      message.parts.push_back(Part::of_text(m["content"]));
+    }
     return Status::ok();
   }
 
   Model& model_;
   LineReader lines_;
   GenerateOptions options_;
-  struct Turn {
-    std::string role, content;
-    std::vector<std::string> images;  // files, which stand before the text
-  };
-  std::vector<Turn> messages_;
-  std::vector<std::string> next_images_;  // of the next message
+  std::vector<Message> messages_;  // of each: images, then one text
+  std::vector<Part> next_images_;  // of the next message
   const bool terminal_, colours_;
   bool noted_ = false;       // Generation::notes were shown
   bool broken_off_ = false;  // a reply was
@@ -300,9 +293,8 @@ int chat(RunArguments a) {
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
-  if (!model->has_tokenizer())
-    if (const auto none = model->encode("a"); !none.is_ok()) return fail(none.status().message());
-  if (!model->has_chat_template())
+  if (!model->tokenizer().is_there()) return fail(model->tokenizer().encode("").status().message());
+  if (!model->tokenizer().has_chat_template())
     return fail(a.model + ": the model has no chat template; situ run takes plain prompts");
   model->interrupt_when(note_interrupts(false));
   return Conversation(*model, a).run();

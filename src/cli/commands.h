@@ -35,6 +35,7 @@ struct RunArguments : LoadArguments {
   GenerateOptions generate;
   std::vector<std::string> logit_bias;  // ID=BIAS
   std::string schema_file, grammar_file;
+  std::optional<std::string> early_stopping;
   // Of encoder-decoders: ids of the decoder, NAME=FILE.npy for inputs, languages of a tokenizer that has some.
   std::string decoder_prompt_ids;
   std::vector<std::string> encoder_inputs;

@@ -3,9 +3,7 @@
 #include <charconv>
 #include <cstdio>
 
-#include "base/thread_pool.h"
 #include "cli/commands.h"
-#include "text/tokenizer.h"
 
 namespace situ::cli {
 namespace {
@@ -99,7 +97,7 @@ void add_embed_options(CLI::App& command, EmbedArguments& a) {
   command.add_option("--prompt-name", a.prompt_name, "One of the prompts in config_sentence_transformers.json")
       ->excludes(prompt);
   command.add_option("--threads", a.threads, "Threads (default: one per usable CPU)")
-      ->check(CLI::Range(1, int{situ::ThreadPool::kMost}));
+      ->check(CLI::Range(1, int{situ::Runtime::kMostThreads}));
   command.add_option("--context", a.context, "Most tokens of a text (default: the model's)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   command.add_flag("--json", a.json, "Print one JSON object");

@@ -4,7 +4,6 @@
 #include <charconv>
 
 #include "cli/commands.h"
-#include "text/tokenizer.h"
 
 namespace situ::cli {
 
@@ -104,7 +103,8 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
   command.add_option("--length-penalty", g.length_penalty, "Score = log-probability / tokens^PENALTY (1)")
       ->group(beams);
   command
-      .add_option("--early-stopping", g.early_stopping, "false, true (at so many answers as beams) or never (false)")
+      .add_option("--early-stopping", arguments.early_stopping,
+                  "false, true (at so many answers as beams) or never (false)")
       ->group(beams);
   command
       .add_option("--prompt-lookup", g.prompt_lookup,
@@ -157,6 +157,11 @@ Status resolve_arguments(RunArguments& a) {
     Result<std::string> text = read_file(*path);
     if (!text.is_ok()) return text.status();
     *option = std::move(*text);
+  }
+  if (a.early_stopping) {
+    const Result<EarlyStopping> named = early_stopping_of(*a.early_stopping);
+    if (!named.is_ok()) return named.status();
+    a.generate.early_stopping = *named;
   }
   return check_texts(a);
 }

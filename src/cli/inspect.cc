@@ -194,7 +194,7 @@ int inspect(const InspectArguments& a) {
   if (!budget.is_ok()) return fail(budget.status().message());
   LoadOptions load;
   load.variants = a.variants;
-  load.kv_type = a.kv_type;
+  load.kv_type = *kv_type_of(a.kv_type);  // the parser knows its names
   load.pack_cache = !a.no_pack_cache;
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/interrupts.h"
 #include "cli/serve.h"
@@ -55,7 +54,7 @@ void add_run_options(CLI::App& command, situ::cli::RunArguments& arguments) {
 
 void situ::cli::add_load_options(CLI::App& command, LoadArguments& arguments) {
   command.add_option("--threads", arguments.threads, "Threads (default: one per usable CPU)")
-      ->check(CLI::Range(1, int{situ::ThreadPool::kMost}));
+      ->check(CLI::Range(1, int{situ::Runtime::kMostThreads}));
   command
       .add_option("--context", arguments.context,
                   "Tokens that the sequence may hold (default: the model's; 4096 where it says nothing)")
@@ -211,7 +210,7 @@ int run_command_line(int argc, char** argv) {
   bench_command->add_option("--reps", bench_arguments.reps, "Repetitions; medians are printed, --json has means too")
       ->check(CLI::Range(1, 1000));
   bench_command->add_option("--threads", bench_arguments.threads, "Threads")
-      ->check(CLI::Range(1, int{situ::ThreadPool::kMost}));
+      ->check(CLI::Range(1, int{situ::Runtime::kMostThreads}));
   bench_command->add_option("--kv-type", bench_arguments.kv_type, "Element type of attention states (default: auto)")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8"}));
   bench_command->add_option("--vs", bench_arguments.versus, "Compare with: naive")->check(CLI::IsMember({"naive"}));

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "text/tokenizer.h"
 
 namespace situ::cli {
 
@@ -16,7 +15,7 @@ int perplexity(const PerplexityArguments& a) {
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
-  const Result<std::vector<int64_t>> tokens = model->encode(*text);
+  const Result<std::vector<int64_t>> tokens = model->tokenizer().encode(*text);
   if (!tokens.is_ok()) return fail(a.file + ": " + tokens.status().message());
   if (tokens->size() < 2)
     return fail(a.file + ": has " + std::to_string(tokens->size()) +

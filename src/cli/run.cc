@@ -36,58 +36,68 @@ Result<std::vector<int64_t>> parse_ids(const std::string& option, const std::str
 }
 
 // The prompt by its languages, which also say how the answer begins.
-Result<std::vector<int64_t>> translation_of(const Model& model, RunArguments& a) {
+Result<Prompt> translation_of(const Model& model, RunArguments& a) {
   if (a.source_language && !a.prompt)
     return Status::error("--source-lang is the language of a --prompt; ids have its token already");
   if (a.chat || a.system) return Status::error("--source-lang and --target-lang do not go with a conversation");
   if (a.target_language && a.generate.forced_bos_id)
     return Status::error("--target-lang and --forced-bos-id both say how the answer begins");
-  Result<Model::Translation> t =
-      model.encode_translation(a.prompt.value_or(""), a.source_language.value_or(""), a.target_language.value_or(""));
+  Result<Tokenizer::Translation> t = model.tokenizer().encode_translation(
+      a.prompt.value_or(""), a.source_language.value_or(""), a.target_language.value_or(""));
   if (!t.is_ok()) return t.status();
   if (t->forced_bos_id) a.generate.forced_bos_id = t->forced_bos_id;
-  return a.prompt_ids ? parse_ids("--prompt-ids", *a.prompt_ids)
-         : a.prompt   ? std::move(t->ids)
-                      : std::vector<int64_t>{};
+  if (!a.prompt_ids) return Prompt(a.prompt ? std::move(t->ids) : std::vector<int64_t>{});
+  Result<std::vector<int64_t>> ids = parse_ids("--prompt-ids", *a.prompt_ids);
+  if (!ids.is_ok()) return ids.status();
+  return Prompt(std::move(*ids));
 }
 
-// Files of --image, read as the model's processor says.
-Result<Images> images_of(const Model& model, const RunArguments& a) {
-  ImageOptions options;
-  options.max_pixels = a.max_pixels;
+// Settings of --processor.
+Status add_image_settings(const RunArguments& a, Prompt& prompt) {
+  prompt.max_pixels = a.max_pixels;
   for (const std::string& setting : a.processor) {
     const size_t equals = setting.find('=');
     if (equals == std::string::npos || equals == 0)
       return Status::error("--processor '" + setting + "' is not KEY=VALUE");
-    if (!options.processor.emplace(setting.substr(0, equals), setting.substr(equals + 1)).second)
+    if (!prompt.image_settings.emplace(setting.substr(0, equals), setting.substr(equals + 1)).second)
       return Status::error("--processor " + setting.substr(0, equals) + " is given twice");
   }
-  return read_images(model, a.images, options);
+  return Status::ok();
 }
 
-Result<std::vector<int64_t>> prompt_of(const Model& model, RunArguments& a, const Images& images,
-                                       const Sounds& sounds) {
-  if (a.source_language || a.target_language) return translation_of(model, a);
-  if (a.prompt_ids) return parse_ids("--prompt-ids", *a.prompt_ids);
-  if (!a.prompt && !images.images.empty() && !model.has_encoder())
-    return Status::error("give --prompt TEXT or --prompt-ids 1,2,3 with the --image");
-  if (!a.prompt) return std::vector<int64_t>{};   // arrays are the prompt
-  const bool arrays = !a.encoder_inputs.empty();  // of images and sounds, with as many tags as they have rows
-  SITU_RETURN_IF_ERROR(check_media_tags(model, a.system.value_or("") + "\n" + *a.prompt,
-                                        {arrays || !images.images.empty(), arrays || !sounds.sounds.empty()}, "--"));
-  if (!sounds.sounds.empty()) {
-    Result<std::string> expanded = expand_sounds(*a.prompt, sounds);
-    if (!expanded.is_ok()) return expanded.status();
-    a.prompt = std::move(*expanded);
+// The prompt with the images and sounds of files.
+Result<Prompt> prompt_of(const Model& model, RunArguments& a) {
+  Prompt prompt;
+  std::vector<Part> parts;
+  for (const std::string& file : a.images) parts.push_back(Part::of_file(Part::Kind::kImage, file));
+  for (const std::string& file : a.sounds) parts.push_back(Part::of_file(Part::Kind::kAudio, file));
+  if (a.source_language || a.target_language) {
+    Result<Prompt> translation = translation_of(model, a);
+    if (!translation.is_ok()) return translation;
+    prompt = std::move(*translation);
+    prompt.parts.insert(prompt.parts.end(), parts.begin(), parts.end());
+  } else if (a.prompt_ids) {
+    Result<std::vector<int64_t>> ids = parse_ids("--prompt-ids", *a.prompt_ids);
+    if (!ids.is_ok()) return ids.status();
+    parts.push_back(Part::of_ids(std::move(*ids)));
+    prompt.parts = std::move(parts);
+  } else if (!a.prompt) {
+    if (!a.images.empty() && !model.has_encoder())
+      return Status::error("give --prompt TEXT or --prompt-ids 1,2,3 with the --image");
+    prompt.parts = std::move(parts);  // arrays are the prompt
+  } else {
+    const bool arrays = !a.encoder_inputs.empty();  // of images and sounds, with as many tags as they have rows
+    SITU_RETURN_IF_ERROR(check_media_tags(model, a.system.value_or("") + "\n" + *a.prompt,
+                                          {arrays || !a.images.empty(), arrays || !a.sounds.empty()}, "--"));
+    parts.push_back(Part::of_text(*a.prompt));
+    if (a.system) prompt.messages.push_back(Message::of_text("system", *a.system));
+    if (a.system || a.chat)
+      prompt.messages.push_back({"user", std::move(parts)});
+    else
+      prompt.parts = std::move(parts);
   }
-  if (!images.images.empty())
-    return encode_with_images(model, {*a.prompt, a.system.value_or(""), a.chat || a.system}, images);
-  if (!a.system && !a.chat) return model.encode(*a.prompt);
-  std::vector<Model::Message> messages;
-  if (a.system) messages.push_back({"system", *a.system});
-  // The tokens of sounds are in the text.
-  messages.push_back({"user", *a.prompt, sounds.sounds.empty() ? std::nullopt : std::optional(true)});
-  return model.encode_chat(messages);
+  SITU_RETURN_IF_ERROR(add_image_settings(a, prompt));
+  return model.read(std::move(prompt));
 }
 
 // What only a model with an encoder takes. Errors name the argument, the text or the file.
@@ -143,11 +153,11 @@ nlohmann::ordered_json answers_json(const Generation& g) {
 // Enough for 2,000 calls a step and a few thousand steps; what comes after is counted in the file.
 constexpr size_t kMaxTraceEvents = size_t{1} << 22;
 
-nlohmann::ordered_json to_json(const RunArguments& a, const std::vector<int64_t>& prompt, const Images& images,
-                               const Sounds& sounds, const Generation& g, const ModelFacts& facts) {
+nlohmann::ordered_json to_json(const RunArguments& a, const Prompt& prompt, const Generation& g,
+                               const ModelFacts& facts) {
   const GenerateOptions& options = a.generate;
   nlohmann::ordered_json j;
-  j["prompt_ids"] = prompt;
+  j["prompt_ids"] = prompt.ids();
   if (!g.decoder_prompt_ids.empty()) j["decoder_prompt_ids"] = g.decoder_prompt_ids;
   j["output_ids"] = g.output_ids;
   j["text"] = g.text;
@@ -164,10 +174,11 @@ nlohmann::ordered_json to_json(const RunArguments& a, const std::vector<int64_t>
   if (!g.decoder_prompt_ids.empty() || g.encode_ms > 0) j["encode_ms"] = g.encode_ms;
   j["prefill_ms"] = g.prefill_ms;
   j["time_to_first_token_ms"] = g.encode_ms + g.prefill_ms;
-  for (const Images::Image& i : images.images)
-    j["images"].push_back({{"width", i.width}, {"height", i.height}, {"tokens", i.tokens}});
-  for (const Sounds::Sound& s : sounds.sounds)
-    j["sounds"].push_back({{"duration_s", s.duration_s}, {"tokens", s.tokens}});
+  for (const MediaFacts& m : prompt.media)
+    if (m.kind == Part::Kind::kImage)
+      j["images"].push_back({{"width", m.width}, {"height", m.height}, {"tokens", m.tokens}});
+    else
+      j["sounds"].push_back({{"duration_s", m.duration_s}, {"tokens", m.tokens}});
   for (const Stage& s : g.stages)
     j["stages"].push_back(
         {{"name", s.name}, {"ms", s.ms}, {"bytes_copied", s.bytes_copied}, {"bytes_written", s.bytes_written}});
@@ -190,7 +201,7 @@ std::string json_line(const nlohmann::ordered_json& j) {
 void leave_empty_handed(const RunArguments& a) {
   Generation nothing;
   nothing.finish_reason = FinishReason::kCancelled;
-  leave_on_interrupt(a.json ? json_line(to_json(a, {}, {}, {}, nothing, {})) : "",
+  leave_on_interrupt(a.json ? json_line(to_json(a, {}, nothing, {})) : "",
                      "[0 new tokens: interrupted before the prompt was read]\n");
 }
 
@@ -257,6 +268,7 @@ Status check_arguments(RunArguments& a) {
   SITU_RETURN_IF_ERROR(resolve_arguments(a));
   if (a.images.empty() && !a.processor.empty()) return Status::error("--processor is for an --image; there is none");
   a.generate.end_of_turn = a.chat || a.system;
+  a.generate.sample_as_files = false;  // greedy where nothing is said
   if (a.generate.logprobs && !a.json) return Status::error("--logprobs is reported with --json");
   return check_trace(a.trace);
 }
@@ -274,7 +286,7 @@ Status load_options(const LoadArguments& a, LoadOptions* load) {
   load->slots = a.slots;
   load->window = a.window;
   load->sink = a.sink;
-  load->kv_type = a.kv_type;
+  load->kv_type = *kv_type_of(a.kv_type);  // the parser knows its names
   load->pack_cache = !a.no_pack_cache;
   load->draft = a.draft;
   load->variants = a.variants;
@@ -292,25 +304,20 @@ int run(RunArguments a) {
   if (!model.is_ok()) return fail(model.status().message());
   if (!model->has_encoder() && !(model->takes_arrays() && encoder->decoder_prompt.empty()))
     if (const Status refused = refuse_encoder_arguments(a); !refused.is_ok()) return fail(refused.message());
-  const Result<Images> images = a.images.empty() ? Images{} : images_of(*model, a);
-  if (!images.is_ok()) return fail(images.status().message());
-  const Result<Sounds> sounds = a.sounds.empty() ? Sounds{} : read_sounds(*model, a.sounds);
-  if (!sounds.is_ok()) return fail(sounds.status().message());
-  Result<std::vector<int64_t>> prompt = prompt_of(*model, a, *images, *sounds);
+  Result<Prompt> prompt = prompt_of(*model, a);
   if (!prompt.is_ok()) return fail(prompt.status().message());
-  Prompt start{*prompt, images->arrays, encoder->decoder_prompt};
-  start.arrays.insert(start.arrays.end(), sounds->arrays.begin(), sounds->arrays.end());
+  prompt->decoder_ids = encoder->decoder_prompt;
   if (!encoder->tensors.empty())
-    if (const Status given = add_encoder_inputs(*model, encoder->tensors, &start); !given.is_ok())
+    if (const Status given = add_encoder_inputs(*model, encoder->tensors, &*prompt); !given.is_ok())
       return fail(given.message());
   std::optional<Trace> trace;
   if (const Status started = start_trace(*model, a.trace, trace); !started.is_ok()) return fail(started.message());
 
   model->interrupt_when(note_interrupts(true));
-  const bool ids_only = !model->has_tokenizer();
+  const bool ids_only = !model->tokenizer().is_there();
   AnswerText out;
   bool first = true;
-  Result<Generation> g = model->generate(start, a.generate, [&](const Token& t) {
+  Result<Generation> g = model->generate(*prompt, a.generate, [&](const Event& t) {
     if (a.json) return true;
     if (ids_only)
       std::printf(first ? "%lld" : ",%lld", static_cast<long long>(t.id));
@@ -329,7 +336,7 @@ int run(RunArguments a) {
   for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
   const ModelFacts facts = model->facts();
   if (a.json) {
-    std::fputs(json_line(to_json(a, *prompt, *images, *sounds, *g, facts)).c_str(), stdout);
+    std::fputs(json_line(to_json(a, *prompt, *g, facts)).c_str(), stdout);
   } else {
     std::printf("\n");
     print_other_answers(*g, ids_only, out);
@@ -337,7 +344,7 @@ int run(RunArguments a) {
   if (!flush_output()) return fail(kNoOutput);  // what goes to stderr must not overtake the text
   if (g->finish_reason == FinishReason::kError) return fail(g->error);
   const bool cancelled = g->finish_reason == FinishReason::kCancelled;
-  if (!a.json || cancelled) print_figures(a, prompt->size(), *g, facts);
+  if (!a.json || cancelled) print_figures(a, prompt->ids().size(), *g, facts);
   return cancelled ? kInterrupted : kDone;
 }
 

@@ -15,7 +15,6 @@
 #include "cli/terminal.h"
 #include "pipelines/encoder_inputs.h"
 #include "situ/speech.h"
-#include "text/tokenizer.h"
 
 namespace situ::cli {
 namespace {

@@ -1,7 +1,6 @@
 // The options of `situ transcribe`.
 #include <CLI/CLI.hpp>
 
-#include "base/thread_pool.h"
 #include "cli/commands.h"
 
 namespace situ::cli {
@@ -45,17 +44,13 @@ void add_transcribe_options(CLI::App& command, TranscribeArguments& a) {
                   "A name, or a code such as en (default: what generation_config.json says, else auto)")
       ->type_name("CODE");
   command
-      .add_option("--task", s.task,
-                  "translate: into English (default: what generation_config.json says, else transcribe)")
+      .add_option_function<std::string>(
+          "--task", [&s](const std::string& text) { s.task = *speech_task_of(text); },
+          "translate: into English (default: what generation_config.json says, else transcribe)")
       ->check(CLI::IsMember({"transcribe", "translate"}));
   command
       .add_option_function<std::string>(
-          "--timestamps",
-          [&s](const std::string& text) {
-            s.timestamps = text == "none"   ? Timestamps::kNone
-                           : text == "word" ? Timestamps::kWord
-                                            : Timestamps::kSegment;
-          },
+          "--timestamps", [&s](const std::string& text) { s.timestamps = *timestamps_of(text); },
           "Of what: none, segment (default) or word")
       ->check(CLI::IsMember({"none", "segment", "word"}));
   command.add_option("--beams", s.beams, "Beams at temperature 0 (1: greedy)")
@@ -85,7 +80,7 @@ void add_transcribe_options(CLI::App& command, TranscribeArguments& a) {
       ->check(CLI::Range(int64_t{1}, int64_t{64}));
   command.add_option("--seed", s.seed, "Of what is drawn (0)")->check(whole_seed)->type_name("INT");
   command.add_option("--threads", a.threads, "Threads (default: one per usable CPU)")
-      ->check(CLI::Range(1, int{ThreadPool::kMost}));
+      ->check(CLI::Range(1, int{Runtime::kMostThreads}));
   command.add_flag("--naive", a.naive, "Run the graphs literally");
   command.add_option("--format", a.format, "text (default), json, srt, vtt or tsv")
       ->check(CLI::IsMember({"text", "json", "srt", "vtt", "tsv"}));

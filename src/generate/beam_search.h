@@ -7,14 +7,9 @@
 #include <span>
 #include <vector>
 
-namespace situ {
+#include "situ/generate.h"
 
-// When to stop looking for better answers once there are as many as beams.
-enum class EarlyStopping {
-  kAttainable,  // when the best beam, as long as it is now, is no better than the worst answer
-  kFirst,       // at once
-  kNever,       // when the best beam, as long as it may become, is no better than the worst answer
-};
+namespace situ {
 
 // Numbers are in the ranges that include/situ/generate.h gives.
 struct BeamOptions {

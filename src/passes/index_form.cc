@@ -234,7 +234,7 @@ std::optional<IndexForm> IndexForms::sliced(const Node& n, ValueId v, IndexForm 
   };
   if (n.is("Split")) {
     const size_t o = static_cast<size_t>(std::find(n.out.begin(), n.out.end(), v) - n.out.begin());
-    const std::optional<Part> part = part_of(graph_, n, o);
+    const std::optional<AxisPart> part = part_of(graph_, n, o);
     return part && cut(part->axis, part->begin, 1) ? std::optional(x) : std::nullopt;
   }
   const auto starts = content_of(graph_, n, 1), axes = content_of(graph_, n, 3), steps = content_of(graph_, n, 4);

@@ -8,11 +8,11 @@
 namespace situ {
 
 // Where output `o` of a Split or a Slice of one axis with step 1 begins on that axis, which is counted from the front.
-struct Part {
+struct AxisPart {
   size_t axis;
   Dim begin;
 };
 // Nothing: the node is neither, or where it begins is not known.
-std::optional<Part> part_of(const Graph& graph, const Node& n, size_t o);
+std::optional<AxisPart> part_of(const Graph& graph, const Node& n, size_t o);
 
 }  // namespace situ

@@ -113,7 +113,7 @@ class Recogniser {
         continue;
       for (size_t o = 0; o < cut.out.size(); ++o) {
         const ValueId keys = concat->in[1 - at];
-        const std::optional<Part> part =
+        const std::optional<AxisPart> part =
             cut.has_output(o) && !users_[cut.out[o]].empty() ? part_of(graph_, cut, o) : std::nullopt;
         if (!part || static_cast<int64_t>(part->axis) != last || !(part->begin == Dim(at == 0)) ||
             !(shape(cut.out[o]) == shape(keys)))

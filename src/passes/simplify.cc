@@ -77,7 +77,7 @@ ValueId joined_operand(const Graph& graph, const Node& n, size_t o) {
   if (n.in.empty() || n.in[0] == kNoValue || !n.has_output(o) || graph.values[n.in[0]].producer < 0) return kNoValue;
   const Node& concat = graph.nodes[graph.values[n.in[0]].producer];
   if (!concat.is("Concat")) return kNoValue;
-  const std::optional<Part> part = part_of(graph, n, o);
+  const std::optional<AxisPart> part = part_of(graph, n, o);
   const int64_t rank = static_cast<int64_t>(graph.values[n.in[0]].info.shape.size()), axis = concat.attr_int("axis", 0);
   if (!part || part->axis != static_cast<size_t>(axis < 0 ? axis + rank : axis)) return kNoValue;
   Dim at = 0;

@@ -27,7 +27,7 @@ void take_whole_rows(Graph& graph) {
     const Shape &x = graph.values[first->in[0]].info.shape, &rotated = graph.values[parts[0]].info.shape;
     const size_t last = x.size() - 1;
     const auto begins_at = [&](const Node& n, ValueId v, const Dim& begin) {
-      const std::optional<Part> part =
+      const std::optional<AxisPart> part =
           part_of(graph, n, static_cast<size_t>(std::find(n.out.begin(), n.out.end(), v) - n.out.begin()));
       return part && part->axis == last && part->begin == begin;
     };

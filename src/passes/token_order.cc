@@ -212,8 +212,8 @@ class Order {
   bool begins_with_first_key(const Node& n) const {
     const int64_t last = static_cast<int64_t>(shape(n.in[0]).size()) - 1;
     for (size_t o = 0; o < n.out.size(); ++o) {
-      const std::optional<Part> part =
-          n.has_output(o) && data(n.out[o]) && !users_[n.out[o]].empty() ? part_of(graph_, n, o) : Part{0, Dim(0)};
+      const std::optional<AxisPart> part =
+          n.has_output(o) && data(n.out[o]) && !users_[n.out[o]].empty() ? part_of(graph_, n, o) : AxisPart{0, Dim(0)};
       if (!part || (static_cast<int64_t>(part->axis) == last && !(part->begin == Dim(0)))) return false;
     }
     return !n.is("Gather");
@@ -311,7 +311,7 @@ class Order {
     const Dim &all = shape(n.in[0])[axis], kept = n.is("Gather") ? Dim(1) : shape(n.out[o])[axis];
     const auto last = [&](const Dim& begin) { return (begin.upper_bound() < 0 ? all + begin : begin) + kept == all; };
     if (n.is("Split")) {
-      const std::optional<Part> part = part_of(graph_, n, o);
+      const std::optional<AxisPart> part = part_of(graph_, n, o);
       return part && last(part->begin);
     }
     const auto begins = content_of(graph_, n, 1);

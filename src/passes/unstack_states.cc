@@ -63,7 +63,7 @@ class Unstacker {
     if (n.is("Gather") && axis_of(n, info(n.in[0]).shape.size()) == axis) {
       const std::optional<std::vector<int64_t>> index = integers(n.in[1]);
       if (index && index->size() == 1) number = (*index)[0] < 0 ? (*index)[0] + parts : (*index)[0];
-    } else if (const std::optional<Part> part = part_of(graph_, n, o);
+    } else if (const std::optional<AxisPart> part = part_of(graph_, n, o);
                part && static_cast<int64_t>(part->axis) == axis && part->begin.is_const()) {
       number = part->begin.value();
     }

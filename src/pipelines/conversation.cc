@@ -1,12 +1,22 @@
 #include "pipelines/conversation.h"
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "text/json_file.h"
+#include "text/mark.h"
+
 namespace situ {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int64_t kMostKeys = 2048;  // of one object: each is compared with those before it
+
+std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 // Every text of a message but for the names of roles and of parts' types.
-Status break_texts(const Tokenizer& tokenizer, char32_t mark, Json& value, bool* any) {
+Status break_texts(const FolderTokenizer& tokenizer, char32_t mark, Json& value, bool* any) {
   if (value.is_string()) {
     const std::string& text = value.get_ref<const std::string&>();
     Result<std::string> broken = tokenizer.break_special(text, mark);
@@ -22,31 +32,161 @@ Status break_texts(const Tokenizer& tokenizer, char32_t mark, Json& value, bool*
   return Status::ok();
 }
 
+Status check_texts(const Message& m) {
+  const auto check = [](const std::string& text, const std::string& what) {
+    return check_utf8(text, what).or_code(Code::kInvalidArgument);
+  };
+  SITU_RETURN_IF_ERROR(check(m.role, "the role of a chat message"));
+  for (const Part& p : m.parts) {
+    if (p.kind == Part::Kind::kText) SITU_RETURN_IF_ERROR(check(p.text, "the text of the " + m.role + " message"));
+    if (p.kind == Part::Kind::kIds || p.kind == Part::Kind::kArray)
+      return Status::error(Code::kInvalidArgument, "parts of a message are texts, images and sounds");
+  }
+  for (const std::string& text : {m.name, m.tool_call_id, m.reasoning})
+    SITU_RETURN_IF_ERROR(check(text, "a field of the " + m.role + " message"));
+  for (const ToolCall& c : m.tool_calls)
+    for (const std::string& text : {c.id, c.name, c.arguments_json}) SITU_RETURN_IF_ERROR(check(text, "a tool call"));
+  return Status::ok();
+}
+
+// What the template gets of a call's arguments is an object, as transformers documents it, not the text of one.
+Json arguments_of(const ToolCall& call) {
+  const std::string& text = call.arguments_json;
+  if (text.empty() || !check_json(text, "arguments", kMostKeys).is_ok()) return text;
+  Json json = Json::parse(text, nullptr, false);
+  return json.is_object() ? json : Json(text);
+}
+
+// A text, or parts; in which neighbouring texts are one. `lists`: parts in any case, as templates of models with
+// images want them.
+Json content_of(const Message& m, bool lists, const std::string& sound) {
+  Json parts = Json::array();
+  const auto add_text = [&](const std::string& text, const std::string& between) {
+    if (parts.empty() || parts.back()["type"] != "text") {
+      parts.push_back({{"type", "text"}, {"text", text}});
+      return;
+    }
+    const std::string before = parts.back()["text"].get<std::string>();
+    parts.back()["text"] = before + (!sound.empty() && before.ends_with(sound) ? "" : between) + text;
+  };
+  for (const Part& p : m.parts)
+    if (p.kind == Part::Kind::kText)
+      add_text(p.text, "\n");
+    else if (p.kind == Part::Kind::kAudio)
+      add_text(sound, "");
+    else
+      parts.push_back({{"type", "image"}});
+  if (parts.empty() && !lists) return "";
+  if (parts.empty()) return Json::array({{{"type", "text"}, {"text", ""}}});
+  return !lists && parts.size() == 1 && parts[0]["type"] == "text" ? parts[0]["text"] : parts;
+}
+
+// A message as templates get it.
+Json json_of(const Message& m, bool lists, const std::string& sound) {
+  Json turn = {{"role", m.role}, {"content", content_of(m, lists, sound)}};
+  if (!m.name.empty()) turn["name"] = m.name;
+  if (!m.tool_call_id.empty()) turn["tool_call_id"] = m.tool_call_id;
+  if (!m.reasoning.empty()) turn["reasoning_content"] = m.reasoning;
+  for (const ToolCall& c : m.tool_calls) {
+    Json call = Json::object();
+    if (!c.id.empty()) call["id"] = c.id;
+    call["type"] = "function";
+    call["function"] = {{"name", c.name}, {"arguments", arguments_of(c)}};
+    turn["tool_calls"].push_back(std::move(call));
+  }
+  return turn;
+}
+
+bool has(std::span<const Message> messages, Part::Kind kind) {
+  return std::any_of(messages.begin(), messages.end(), [&](const Message& m) {
+    return std::any_of(m.parts.begin(), m.parts.end(), [&](const Part& p) { return p.kind == kind; });
+  });
+}
+
+Result<Json> parse_option(const std::string& text, const char* what, bool list) {
+  SITU_RETURN_IF_ERROR(check_json(text, what, kMostKeys).or_code(Code::kInvalidArgument));
+  Json json = Json::parse(text, nullptr, false);
+  if (list ? json.is_array() : json.is_object()) return json;
+  return Status::error(Code::kInvalidArgument, std::string(what) + " should be a JSON " + (list ? "list" : "object") +
+                                                   ", is " + std::string(json.type_name()));
+}
+
+// Variables of the template but for messages.
+Result<Json> variables_of(const ChatOptions& options) {
+  Json variables = Json::object();
+  if (!options.variables_json.empty()) {
+    Result<Json> given = parse_option(options.variables_json, "the variables of the chat template", false);
+    if (!given.is_ok()) return given;
+    variables = std::move(*given);
+  }
+  if (!options.tools_json.empty()) {
+    Result<Json> tools = parse_option(options.tools_json, "the tools of a conversation", true);
+    if (!tools.is_ok()) return tools;
+    variables["tools"] = std::move(*tools);
+  }
+  return variables;
+}
+
+// Where the last text of the last message ends; null: there is none.
+std::string* last_text(Json& messages) {
+  if (messages.empty()) return nullptr;
+  Json& content = messages.back()["content"];
+  if (content.is_string()) return &content.get_ref<std::string&>();
+  if (content.empty() || content.back()["type"] != "text") return nullptr;
+  return &content.back()["text"].get_ref<std::string&>();
+}
+
 }  // namespace
 
-Result<PromptText> render_conversation(const Model::Impl& m, std::vector<Turn> turns, const TemplateOptions& options) {
-  if (!m.tokenizer || !m.tokenizer->has_chat_template()) return Status::error(Code::kNotFound, m.no_chat_template());
-  const auto text_of = [](const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); };
-  Json messages = Json::array();
-  for (const Turn& t : turns) messages.push_back(t.message);
-  const Result<char32_t> mark = Tokenizer::free_mark(text_of(messages) + options.variables_json);
-  if (!mark.is_ok()) return mark.status();
+Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::span<const Message> messages,
+                                       const ChatOptions& options) {
+  for (const Message& m : messages) SITU_RETURN_IF_ERROR(check_texts(m));
+  Result<Json> variables = variables_of(options);
+  if (!variables.is_ok()) return variables.status();
+  const bool lists = has(messages, Part::Kind::kImage);
   PromptText prompt;
+  Json turns = Json::array();
+  for (const Message& m : messages) turns.push_back(json_of(m, lists, ""));
+  std::string taken = text_of(turns) + text_of(*variables);
+  const auto free_mark = [&]() -> Result<char32_t> {
+    const Result<char32_t> mark = FolderTokenizer::free_mark(taken);
+    if (mark.is_ok()) taken += utf8_of(*mark);
+    return mark;
+  };
+  const Result<char32_t> mark = free_mark(), sound = free_mark(), end = free_mark();
+  for (const Result<char32_t>& m : {mark, sound, end})
+    if (!m.is_ok()) return m.status();
+  if (has(messages, Part::Kind::kAudio)) {
+    prompt.sound = utf8_of(*sound);
+    for (size_t i = 0; i < messages.size(); ++i) turns[i] = json_of(messages[i], lists, prompt.sound);
+  }
   bool any = false;
-  for (size_t i = 0; i < turns.size(); ++i)
-    if (!turns[i].parse_special.value_or(messages[i].value("role", "") == "assistant"))
-      SITU_RETURN_IF_ERROR(break_texts(*m.tokenizer, *mark, messages[i], &any));
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (!messages[i].parse_special.value_or(messages[i].role == "assistant"))
+      SITU_RETURN_IF_ERROR(break_texts(tokenizer, *mark, turns[i], &any));
+  if (const auto tools = variables->find("tools"); tools != variables->end())
+    SITU_RETURN_IF_ERROR(break_texts(tokenizer, *mark, *tools, &any));
   if (any) prompt.mark = *mark;
-  Result<std::string> text =
-      m.tokenizer->apply_chat_template_json(text_of(messages), options.add_generation_prompt, options.variables_json);
+  if (options.continue_last) {
+    std::string* const text = last_text(turns);
+    if (!text) return Status::error(Code::kInvalidArgument, "continue_last: the last message does not end with a text");
+    *text += utf8_of(*end);
+  }
+  Result<std::string> text = tokenizer.apply_chat_template(
+      text_of(turns), options.add_generation_prompt && !options.continue_last, text_of(*variables));
   if (!text.is_ok()) return text.status().or_code(Code::kInvalidArgument);
   prompt.text = std::move(*text);
+  if (!options.continue_last) return prompt;
+  const size_t at = prompt.text.rfind(utf8_of(*end));
+  if (at == std::string::npos)
+    return Status::error(Code::kInvalidArgument, "continue_last: the chat template does not show the last message");
+  prompt.text.erase(at);
   return prompt;
 }
 
 // The template writes the special tokens itself.
-Result<std::vector<int64_t>> encode_prompt(const Model::Impl& m, const PromptText& prompt) {
-  Result<std::vector<int64_t>> ids = m.tokenizer->encode(prompt.text, !prompt.templated, prompt.mark);
+Result<std::vector<int64_t>> encode_prompt(const FolderTokenizer& tokenizer, const PromptText& prompt) {
+  Result<std::vector<int64_t>> ids = tokenizer.encode(prompt.text, !prompt.templated, prompt.mark);
   if (!ids.is_ok()) return ids.status().or_code(Code::kInvalidArgument);
   return ids;
 }

@@ -2,41 +2,27 @@
 // messages are ordinary text.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "pipelines/llm.h"
+#include "situ/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace situ {
-
-// A message as the template gets it: {"role", "content", ...}.
-struct Turn {
-  nlohmann::ordered_json message;
-  // Whether special tokens in its texts are control tokens; not given: in an assistant's, which may have written them.
-  std::optional<bool> parse_special = {};
-};
-
-struct TemplateOptions {
-  bool add_generation_prompt = true;
-  std::string variables_json = {};  // an object: "enable_thinking", ...
-};
 
 // A prompt before its media are expanded and it is encoded.
 struct PromptText {
   std::string text;
-  char32_t mark = 0;      // see Tokenizer::encode
-  bool templated = true;  // it has the special tokens that begin a text
+  char32_t mark = 0;       // see FolderTokenizer::encode
+  bool templated = true;   // it has the special tokens that begin a text
+  std::string sound = {};  // stands where a sound of a message does; "": there are none
 };
 
-// Errors: there is no template; the template's own.
-Result<PromptText> render_conversation(const Model::Impl& model, std::vector<Turn> turns,
-                                       const TemplateOptions& options = {});
-Result<std::vector<int64_t>> encode_prompt(const Model::Impl& model, const PromptText& prompt);
-// The same, with the expansions of the images where their placeholders stand.
-Result<std::vector<int64_t>> encode_prompt(const Model::Impl& model, const PromptText& prompt, const Images& images);
-// What is put into a text for a sound, before expand_sounds().
-std::string insertion_of(const Sounds& sounds);
+// `tokenizer` has a chat template. Errors: a text that is not UTF-8; JSON that is none; the template's own.
+Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::span<const Message> messages,
+                                       const ChatOptions& options);
+Result<std::vector<int64_t>> encode_prompt(const FolderTokenizer& tokenizer, const PromptText& prompt);
 
 }  // namespace situ

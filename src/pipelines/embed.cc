@@ -21,7 +21,7 @@ Result<Embedder*> Model::Impl::embeds() {
   if (naive)
     return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": embeddings have no naive mode");
   Result<std::unique_ptr<Embedder>> made =
-      Embedder::create(folder, files.decoder, text(), loaded, runtime->pool(), purpose.dry);
+      Embedder::create(folder, files.decoder, text(), loaded, Internals::of(*runtime).pool, purpose.dry);
   if (!made.is_ok()) return made.status();
   embedder = std::move(*made);
   if (!generates()) other_ledger = &embedder->encoder().ledger();

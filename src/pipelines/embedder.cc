@@ -114,7 +114,7 @@ bool is_for_embeddings(const ModelFolder& folder, const Graph& graph) {
 }
 
 Result<std::unique_ptr<Embedder>> Embedder::create(const ModelFolder& folder, const ImportedModel& model,
-                                                   const Tokenizer* tokenizer, const LoadOptions& options,
+                                                   const FolderTokenizer* tokenizer, const LoadOptions& options,
                                                    std::shared_ptr<ThreadPool> pool, bool dry) {
   std::unique_ptr<Embedder> e(new Embedder(folder, tokenizer));
   Result<SentenceFiles> files = read_sentence_files(folder.folder);

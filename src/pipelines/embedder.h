@@ -38,7 +38,7 @@ class Embedder {
  public:
   // `model`, `folder` and `tokenizer` (or null) must outlive the embedder. `dry`: EngineOptions::dry.
   static Result<std::unique_ptr<Embedder>> create(const ModelFolder& folder, const ImportedModel& model,
-                                                  const Tokenizer* tokenizer, const LoadOptions& options,
+                                                  const FolderTokenizer* tokenizer, const LoadOptions& options,
                                                   std::shared_ptr<ThreadPool> pool, bool dry = false);
 
   // Errors name the text by its number: no tokens, an embedding with NaN. Also: no texts; a prompt of an unknown name;
@@ -58,7 +58,7 @@ class Embedder {
   std::string pooling_text() const;
 
  private:
-  Embedder(const ModelFolder& folder, const Tokenizer* tokenizer) : folder_(folder), tokenizer_(tokenizer) {}
+  Embedder(const ModelFolder& folder, const FolderTokenizer* tokenizer) : folder_(folder), tokenizer_(tokenizer) {}
   Status choose_output(const TextGraph& graph);
   Status check_widths();
   void choose_pooling();
@@ -70,7 +70,7 @@ class Embedder {
   Status run(const std::vector<EncodedTexts>& inputs, int64_t skipped, std::vector<std::vector<float>>* rows);
 
   const ModelFolder& folder_;
-  const Tokenizer* tokenizer_;
+  const FolderTokenizer* tokenizer_;
   SentenceFiles files_;
   TextGraph graph_;
   Activation activation_ = Activation::kIdentity;

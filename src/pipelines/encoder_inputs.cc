@@ -80,15 +80,17 @@ Result<std::vector<size_t>> match_encoder_inputs(std::span<const GivenTensor> te
   return places;
 }
 
-NamedArray named_array(const std::string& name, const Tensor& t) {
-  const std::pair<DType, NamedArray::Type> types[] = {{DType::kBool, NamedArray::Type::kBool},
-                                                      {DType::kI32, NamedArray::Type::kInt32},
-                                                      {DType::kI64, NamedArray::Type::kInt64},
-                                                      {DType::kF16, NamedArray::Type::kFloat16}};
-  NamedArray array{name, NamedArray::Type::kFloat32, t.dims(), t.view().data};
-  for (const auto& [type, as] : types)
-    if (t.type() == type) array.type = as;
-  return array;
+Part array_part(const std::string& name, const Tensor& t) {
+  const std::pair<DType, Part::Type> types[] = {{DType::kBool, Part::Type::kBool},
+                                                {DType::kU8, Part::Type::kUint8},
+                                                {DType::kI32, Part::Type::kInt32},
+                                                {DType::kI64, Part::Type::kInt64},
+                                                {DType::kF16, Part::Type::kFloat16}};
+  Part::Type type = Part::Type::kFloat32;
+  for (const auto& [of, as] : types)
+    if (t.type() == of) type = as;
+  const View& view = t.view();
+  return Part::of_array(Part::Kind::kArray, name, type, t.dims(), {t.owner(), view.data});
 }
 
 Status add_encoder_inputs(Model& model, std::span<const GivenTensor> tensors, Prompt* prompt) {
@@ -110,7 +112,7 @@ Status add_encoder_inputs(Model& model, std::span<const GivenTensor> tensors, Pr
     const GraphInput& input = inputs[(*matched)[i]];
     const bool several = 1 < std::count_if(inputs.begin(), inputs.end(),
                                            [&](const GraphInput& other) { return other.name == input.name; });
-    prompt->arrays.push_back(named_array(several ? full_name(input) : input.name, tensors[i].tensor));
+    prompt->parts.push_back(array_part(several ? full_name(input) : input.name, tensors[i].tensor));
   }
   return Status::ok();
 }

@@ -33,10 +33,10 @@ struct GraphInput {
 Result<std::vector<size_t>> match_encoder_inputs(std::span<const GivenTensor> tensors,
                                                  std::span<const GraphInput> inputs);
 
-// The same elements. Types: those of NamedArray.
-NamedArray named_array(const std::string& name, const Tensor& tensor);
+// The same elements, held by the part. Types: those of Part.
+Part array_part(const std::string& name, const Tensor& tensor);
 
-// Adds them to the prompt as arrays of the encoders of `model`, which takes some; they must outlive the prompt.
+// Adds them to the prompt as arrays of the encoders of `model`, which takes some.
 Status add_encoder_inputs(Model& model, std::span<const GivenTensor> tensors, Prompt* prompt);
 
 }  // namespace situ

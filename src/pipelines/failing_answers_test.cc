@@ -98,7 +98,7 @@ TEST(FailingAnswers, KeepWhatTheyHave) {
       for (const auto& [table, words] : kFailures) {
         Model model = load(table, load_options);
         Ids shown;
-        const auto show = [&](const Token& t) { return shown.push_back(t.id), true; };
+        const auto show = [&](const Event& t) { return shown.push_back(t.id), true; };
         expect_failed(model.generate(Ids{0}, options, show).value(), {1, 2, 3, 4}, words);
         EXPECT_EQ(shown, (Ids{1, 2, 3, 4}));
         EXPECT_FALSE(model.generate(Ids{4}, options, nullptr).is_ok());
@@ -166,7 +166,7 @@ TEST(FailingAnswers, InAListLeaveTheOthers) {
       // The last one fails at once.
       const std::vector<Ids> prompts{{0}, {0, 1, 2}, {0}, {is_short ? 5 : 4}};
       size_t calls = 0;
-      const auto end_third = [&](size_t i, const Token&) { return ++calls, i != 2; };
+      const auto end_third = [&](size_t i, const Event&) { return ++calls, i != 2; };
       const std::vector<Generation> all = model.generate(prompts, tokens(20), end_third).value();
       ASSERT_EQ(all.size(), 4u);
       const Ids end = is_short ? Ids{1, 2, 3, 4, 5} : Ids{1, 2, 3, 4};
@@ -186,7 +186,7 @@ TEST(FailingAnswers, InAListLeaveTheOthers) {
 TEST(FailingAnswers, WrongPromptsAreSaidBeforeAnybodyIsAnswered) {
   Model model = load(chain());
   int calls = 0;
-  const auto count = [&](size_t, const Token&) { return ++calls, true; };
+  const auto count = [&](size_t, const Event&) { return ++calls, true; };
   for (const Ids& wrong : {Ids{}, Ids{kVocabulary}, Ids(65, 1)})
     EXPECT_FALSE(model.generate(std::vector<Ids>{{0}, wrong}, tokens(4), count).is_ok());
   EXPECT_EQ(calls, 0);

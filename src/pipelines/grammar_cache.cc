@@ -6,7 +6,7 @@
 
 namespace situ {
 
-Result<std::optional<Grammar>> GrammarCache::get(const GenerateOptions& options, const Tokenizer* tokenizer,
+Result<std::optional<Grammar>> GrammarCache::get(const GenerateOptions& options, const FolderTokenizer* tokenizer,
                                                  int64_t vocabulary) {
   struct Source {
     const char* name;

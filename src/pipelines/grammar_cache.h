@@ -15,7 +15,8 @@ namespace situ {
 class GrammarCache {
  public:
   // The grammar that the options ask for, at its beginning, or none. Errors name the option and what is wrong.
-  Result<std::optional<Grammar>> get(const GenerateOptions& options, const Tokenizer* tokenizer, int64_t vocabulary);
+  Result<std::optional<Grammar>> get(const GenerateOptions& options, const FolderTokenizer* tokenizer,
+                                     int64_t vocabulary);
 
  private:
   static constexpr size_t kMost = 32, kMostBytes = 4 << 20;  // of sources

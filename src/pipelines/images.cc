@@ -1,19 +1,9 @@
-// Images of a prompt: files to arrays of the vision encoder, and to tokens of the text around them.
-#include <nlohmann/json.hpp>
-
-#include "pipelines/conversation.h"
+// Images of a prompt: files to arrays of the vision encoder.
 #include "pipelines/encoder_inputs.h"
-#include "pipelines/llm.h"
-#include "vision/processor.h"
+#include "pipelines/media.h"
 
 namespace situ {
 namespace {
-
-// What Images::memory holds.
-struct ReadImages {
-  ImageProcessor processor;
-  Processed processed;
-};
 
 // The encoder of pictures, whose rows stand for tokens or are an encoder-decoder's source; null: there is none.
 const Graph* vision_encoder(const Model::Impl& m) {
@@ -36,115 +26,53 @@ std::string input_name(const Graph& graph, const std::string& tensor) {
   return found;
 }
 
-Status need_tokenizer(const Model::Impl& m) {
-  if (m.tokenizer) return Status::ok();
-  return Status::error(Code::kNotFound, m.folder.no_tokenizer + "; give token ids instead of text");
+// The pixels of an image that is no file: an array, or the bytes of a file.
+Result<RgbImage> pixels_of(const Part& part, const ImageLimits& limits, const std::string& name) {
+  if (part.shape.empty()) return read_image({static_cast<const std::byte*>(part.data.get()), part.size}, name, limits);
+  const std::vector<int64_t>& shape = part.shape;
+  if (part.type != Part::Type::kUint8 || shape.size() != 3 || shape[2] != 3)
+    return Status::error(Code::kInvalidArgument, name + ": pixels are [height, width, 3] of uint8");
+  SITU_RETURN_IF_ERROR(check_pixels(shape[1], shape[0], limits).with_context(name));
+  SITU_RETURN_IF_ERROR(check_array(part).with_context(name));
+  RgbImage image;
+  image.width = static_cast<int>(shape[1]);
+  image.height = static_cast<int>(shape[0]);
+  const auto* const rgb = static_cast<const uint8_t*>(part.data.get());
+  image.pixels.assign(rgb, rgb + 3 * shape[0] * shape[1]);
+  return image;
 }
 
 }  // namespace
 
-Result<Images> read_images(const Model& model, std::span<const std::string> files, const situ::ImageOptions& options) {
-  std::vector<ImageSource> sources;
-  for (const std::string& file : files) sources.push_back({file});
-  return read_images(model, sources, options);
-}
-
-Result<Images> read_images(const Model& model, std::span<const ImageSource> sources,
-                           const situ::ImageOptions& options) {
-  const Model::Impl& m = impl_of(model);
+Result<std::shared_ptr<ReadImages>> read_images(const Model::Impl& m, std::span<const Part* const> parts,
+                                                const Prompt& prompt) {
   const std::string folder = m.folder.folder.string();
   const Graph* encoder = vision_encoder(m);
   if (!encoder) return Status::error(Code::kInvalidArgument, folder + ": the model has no vision encoder for images");
   Result<ImageProcessor> processor = ImageProcessor::open(m.folder.folder);
   if (!processor.is_ok()) return processor.status();
-  std::vector<ImageInput> inputs;
-  for (const ImageSource& source : sources) {
-    ImageInput& input = inputs.emplace_back();
-    input.path = source.file;
-    if (!source.file.empty()) continue;
-    if (!source.bytes.empty()) {
-      Result<RgbImage> read = read_image(std::as_bytes(std::span(source.bytes)),
-                                         "image " + std::to_string(inputs.size() - 1), {options.max_pixels});
-      if (!read.is_ok()) return read.status();
-      input.pixels = std::move(*read);
-      continue;
-    }
-    SITU_RETURN_IF_ERROR(check_pixels(source.width, source.height, {options.max_pixels})
-                             .with_context("image " + std::to_string(inputs.size() - 1)));
-    input.pixels.width = static_cast<int>(source.width);
-    input.pixels.height = static_cast<int>(source.height);
-    input.pixels.pixels.assign(source.rgb, source.rgb + 3 * source.width * source.height);
-  }
   ProcessorOptions settings;
-  settings.limits.max_pixels = options.max_pixels;
+  settings.limits.max_pixels = prompt.max_pixels;
   settings.most_tokens = m.context_length;
-  settings.overrides = options.processor;
+  settings.overrides = prompt.image_settings;
+  std::vector<ImageInput> inputs;
+  for (const Part* part : parts) {
+    ImageInput& input = inputs.emplace_back();
+    input.path = part->path;
+    if (!part->path.empty()) continue;
+    Result<RgbImage> read = pixels_of(*part, settings.limits, "image " + std::to_string(inputs.size() - 1));
+    if (!read.is_ok()) return read.status();
+    input.pixels = std::move(*read);
+  }
   Result<Processed> processed = processor->process(std::move(inputs), settings);
   if (!processed.is_ok()) return processed.status();
-  const auto held = std::make_shared<ReadImages>(ReadImages{std::move(*processor), std::move(*processed)});
-  Images images;
+  const auto held = std::make_shared<ReadImages>(ReadImages{std::move(*processor), std::move(*processed), {}, {}});
   for (const ProcessedImage& image : held->processed.images)
-    images.images.push_back({image.width, image.height, image.tokens});
-  for (const PixelTensor& t : held->processed.tensors) {
-    const std::string name = input_name(*encoder, t.name);
-    if (!name.empty()) images.arrays.push_back(named_array(name, t.tensor));
-  }
-  images.memory = held;
-  return images;
-}
-
-Result<std::vector<int64_t>> encode_prompt(const Model::Impl& m, const PromptText& prompt, const Images& images) {
-  const auto* read = static_cast<const ReadImages*>(images.memory.get());
-  if (!read || read->processor.prompt().placeholder.empty()) return encode_prompt(m, prompt);
-  std::string begin;
-  const std::map<std::string, std::string>& special = m.tokenizer->config().special_tokens;
-  if (const auto bos = special.find("bos_token"); read->processor.prompt().images_first && bos != special.end())
-    begin = bos->second;
-  Result<std::string> expanded = read->processor.expand(prompt.text, read->processed.images, begin);
-  if (!expanded.is_ok()) return expanded.status();
-  // Images that come first write the special tokens themselves.
-  return encode_prompt(m, {std::move(*expanded), prompt.mark, prompt.templated || !begin.empty()});
-}
-
-Result<std::vector<int64_t>> encode_with_images(const Model& model, const ImageText& text, const Images& images) {
-  const Model::Impl& m = impl_of(model);
-  SITU_RETURN_IF_ERROR(need_tokenizer(m));
-  const auto* read = static_cast<const ReadImages*>(images.memory.get());
-  if (!read) return Status::error(Code::kInvalidArgument, "there is no image");
-  const size_t count = images.images.size();
-  if (text.chat || !text.system.empty()) {
-    std::vector<ImageMessage> turns;
-    if (!text.system.empty()) turns.push_back({"system", text.system, 0});
-    turns.push_back({"user", text.text, count});
-    return encode_with_images(model, turns, images);
-  }
-  const PromptRules& rules = read->processor.prompt();
-  std::string words = text.text;
-  if (rules.placeholder.empty()) return model.encode(words);
-  if (!rules.images_first && words.find(rules.placeholder) == std::string::npos) {
-    std::string before;
-    for (size_t i = 0; i < count; ++i) before += rules.inserted;
-    words = before + words;
-  }
-  return encode_prompt(m, {words, 0, false}, images);
-}
-
-Result<std::vector<int64_t>> encode_with_images(const Model& model, std::span<const ImageMessage> messages,
-                                                const Images& images) {
-  const Model::Impl& m = impl_of(model);
-  SITU_RETURN_IF_ERROR(need_tokenizer(m));
-  if (!images.memory) return Status::error(Code::kInvalidArgument, "there is no image");
-  std::vector<Turn> turns;
-  for (const ImageMessage& message : messages) {
-    nlohmann::ordered_json content = nlohmann::ordered_json::array();
-    for (size_t i = 0; i < message.images; ++i) content.push_back({{"type", "image"}});
-    content.push_back({{"type", "text"}, {"text", message.text}});
-    nlohmann::ordered_json turn = {{"role", message.role}, {"content", std::move(content)}};
-    turns.push_back(Turn{std::move(turn), {}});
-  }
-  const Result<PromptText> prompt = render_conversation(m, std::move(turns));
-  if (!prompt.is_ok()) return prompt.status();
-  return encode_prompt(m, *prompt, images);
+    held->facts.push_back({Part::Kind::kImage, image.width, image.height, 0, image.tokens});
+  for (const PixelTensor& t : held->processed.tensors)
+    if (const std::string name = input_name(*encoder, t.name); !name.empty())
+      held->arrays.push_back(array_part(name, t.tensor));
+  return held;
 }
 
 }  // namespace situ

@@ -16,13 +16,12 @@
 #include "passes/find_states.h"
 #include "passes/fixed_window.h"
 #include "passes/float_activations.h"
-#include "pipelines/conversation.h"
 #include "pipelines/declared.h"
 #include "pipelines/other_variants.h"
+#include "pipelines/read_prompt.h"
 #include "pipelines/sampling.h"
 #include "pipelines/start.h"
 #include "requests/draft.h"
-#include "text/language_tokens.h"
 
 namespace situ {
 namespace {
@@ -56,14 +55,20 @@ int64_t rows_of_table(const Graph& graph) {
 }
 
 // A folder without a tokenizer takes ids. That it has one which was not downloaded is worth a note.
-Status load_tokenizer(Model::Impl& m) {
-  Result<Tokenizer> tokenizer = Tokenizer::load(m.folder.folder);
-  if (tokenizer.is_ok())
-    m.tokenizer = &m.text_tokenizer.emplace(std::move(*tokenizer));
-  else if (tokenizer.status().code() != Code::kNotFound)
-    return tokenizer.status();
-  else
-    m.folder.no_tokenizer = tokenizer.status().message();
+Status load_texts(Model::Impl& m) {
+  Result<std::shared_ptr<Tokenizer::Impl>> texts = load_tokenizer(m.folder.folder);
+  if (!texts.is_ok()) return texts.status();
+  m.texts = std::move(*texts);
+  m.public_tokenizer = Internals::tokenizer(m.texts);
+  m.tokenizer = m.texts->text();
+  m.folder.no_tokenizer = m.texts->missing;
+  m.texts->end_ids.insert(m.texts->end_ids.begin(), m.folder.eos_ids.begin(), m.folder.eos_ids.end());
+  std::vector<int64_t> seen;
+  std::erase_if(m.texts->end_ids, [&](int64_t id) {
+    const bool twice = std::find(seen.begin(), seen.end(), id) != seen.end();
+    seen.push_back(id);
+    return twice;
+  });
   if (m.folder.no_tokenizer.ends_with(kLfsPointer))
     m.folder.notes.push_back(m.folder.no_tokenizer + "; ids are taken without it");
   return Status::ok();
@@ -81,17 +86,11 @@ Status load_engine(Model::Impl& m, const LoadOptions& options, int64_t declared)
   engine.chunk = options.chunk;
   engine.window = options.window;
   engine.first = options.sink;
-  engine.pool = m.runtime->pool();
+  engine.pool = Internals::of(*m.runtime).pool;
   engine.pack_cache = options.pack_cache && !m.purpose.dry;
   engine.dry = m.purpose.dry;
-  const std::pair<const char*, DType> types[] = {
-      {"auto", DType::kNone}, {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"q8", DType::kI8}};
-  const auto* type =
-      std::find_if(std::begin(types), std::end(types), [&](const auto& t) { return options.kv_type == t.first; });
-  if (type == std::end(types))
-    return Status::error(Code::kInvalidArgument,
-                         "kv_type '" + options.kv_type + "' should be auto, f32, f16, bf16 or q8");
-  engine.kv_type = type->second;
+  constexpr DType kTypes[] = {DType::kNone, DType::kF32, DType::kF16, DType::kBF16, DType::kI8};
+  engine.kv_type = kTypes[static_cast<size_t>(options.kv_type)];
   if (options.naive && engine.kv_type != DType::kNone)
     return Status::error(Code::kInvalidArgument,
                          "kv_type is for placed programs; the naive mode keeps states as the file has them");
@@ -407,13 +406,18 @@ Model::~Model() = default;
 
 Result<Model> Model::load(const std::string& path, const LoadOptions& options) { return load_model(path, options, {}); }
 
-Result<Model> load_model(const std::string& path, const LoadOptions& options, const LoadPurpose& purpose) {
+Result<Model> Model::load(const std::string& path, const LoadOptions& options, const Runtime& runtime) {
+  return load_model(path, options, {}, &runtime);
+}
+
+Result<Model> load_model(const std::string& path, const LoadOptions& options, const LoadPurpose& purpose,
+                         const Runtime* given) {
+  const Result<Runtime> runtime = given ? Result<Runtime>(*given) : Runtime::shared(options.threads);
+  if (!runtime.is_ok()) return runtime.status().with_context(path);
   const Clock::time_point start = Clock::now();
   auto impl = std::make_unique<Model::Impl>();
   impl->purpose = purpose;
-  Result<std::shared_ptr<Runtime>> runtime = Runtime::shared(options.threads);
-  if (!runtime.is_ok()) return runtime.status().with_context(path);
-  impl->runtime = std::move(*runtime);
+  impl->runtime = *runtime;
   Result<ModelFolder> folder = open_model_folder(path, options.variants);
   if (!folder.is_ok()) return folder.status().or_code(Code::kBadFile).or_reason(Reason::Kind::kFile);
   impl->folder = std::move(*folder);
@@ -435,11 +439,11 @@ Result<Model> load_model(const std::string& path, const LoadOptions& options, co
     return Status::error(Code::kInvalidArgument, path + ": a context of " + std::to_string(impl->context_length) +
                                                      " tokens is more than " + std::to_string(kMaxContext));
   // Before what takes long.
-  SITU_RETURN_IF_ERROR(load_tokenizer(*impl).or_code(Code::kBadFile).or_reason(Reason::Kind::kFile));
+  SITU_RETURN_IF_ERROR(load_texts(*impl).or_code(Code::kBadFile).or_reason(Reason::Kind::kFile));
   impl->loaded = options;
   if (is_for_embeddings(impl->folder, impl->files.decoder.graph)) {
     SITU_RETURN_IF_ERROR(with_all_operators(impl->load_embedder(), impl->files));
-    impl->runtime->scheduler().add(*impl);
+    Internals::of(*impl->runtime).scheduler.add(*impl);
     impl->load_ms = ms_since(start);
     return Internals::model(std::move(impl));
   }
@@ -457,18 +461,17 @@ Result<Model> load_model(const std::string& path, const LoadOptions& options, co
   }
   if (!options.draft.empty()) {
     LoadOptions small;
-    small.threads = options.threads;
     small.chunk = options.chunk;
     small.window = options.window;
     small.sink = options.sink;
     small.pack_cache = options.pack_cache;
-    Result<Model> draft = Model::load(options.draft, small);
+    Result<Model> draft = load_model(options.draft, small, {}, &*runtime);
     if (!draft.is_ok()) return draft.status().with_context("the draft");
     SITU_RETURN_IF_ERROR(check_draft(*impl, impl_of(*draft)).or_code(Code::kInvalidArgument));
     impl->draft_model = std::make_unique<Model>(std::move(*draft));
     impl->draft = &impl_of(*impl->draft_model);
   }
-  impl->runtime->scheduler().add(*impl);
+  Internals::of(*impl->runtime).scheduler.add(*impl);
   impl->load_ms = ms_since(start);
   return Internals::model(std::move(impl));
 }
@@ -482,7 +485,9 @@ Result<Session> Model::new_session(const Prompt& prompt) {
     if (!impl_->has_encoder() && !impl_->takes_media())
       return Status::error(Code::kInvalidArgument,
                            impl_->folder.model_file.string() + ": the model has no encoder, and sessions no source");
-    const Result<Start> start = start_of(*impl_, prompt);
+    const Result<Prompt> read = read_prompt(*impl_, prompt);
+    if (!read.is_ok()) return read.status();
+    const Result<Start> start = start_of(*impl_, *read);
     if (!start.is_ok()) return start.status();
     Result<Session> session = impl_->new_session();
     if (session.is_ok())
@@ -528,58 +533,11 @@ Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std:
 
 void Model::interrupt_when(const std::atomic<bool>* flag) {
   impl_->interrupt = flag;
-  if (impl_->text_tokenizer) impl_->text_tokenizer->interrupt_when(flag);
+  if (impl_->texts->loaded) impl_->texts->loaded->interrupt_when(flag);
 }
 
-template <typename T>
-static Result<T> with_code(Result<T> result, Code code) {
-  if (!result.is_ok()) return result.status().or_code(code);
-  return result;
-}
+const Tokenizer& Model::tokenizer() const { return *impl_->public_tokenizer; }
 
-bool Model::has_tokenizer() const { return impl_->tokenizer != nullptr; }
-
-Result<std::vector<int64_t>> Model::encode(const std::string& text) const {
-  if (!impl_->tokenizer)
-    return Status::error(Code::kNotFound, impl_->folder.no_tokenizer + "; give token ids instead of text");
-  return with_code(impl_->tokenizer->encode(text, true), Code::kInvalidArgument);
-}
-
-Result<Model::Translation> Model::encode_translation(const std::string& text, const std::string& source_language,
-                                                     const std::string& target_language) const {
-  if (!impl_->tokenizer)
-    return Status::error(Code::kNotFound, impl_->folder.no_tokenizer + ", which has the tokens of languages");
-  const auto given = [](const std::string& code) { return code.empty() ? std::nullopt : std::optional(code); };
-  const Result<TranslationTokens> tokens =
-      translation_tokens(*impl_->tokenizer, given(source_language), given(target_language));
-  if (!tokens.is_ok())
-    return tokens.status().or_code(Code::kInvalidArgument).with_context(impl_->folder.folder.string());
-  Result<std::vector<int64_t>> ids = impl_->tokenizer->encode(text, false);
-  if (!ids.is_ok()) return ids.status().or_code(Code::kInvalidArgument);
-  ids->insert(ids->begin(), tokens->prefix.begin(), tokens->prefix.end());
-  ids->insert(ids->end(), tokens->suffix.begin(), tokens->suffix.end());
-  return Translation{std::move(*ids), tokens->forced_bos};
-}
-
-Result<std::string> Model::decode(std::span<const int64_t> ids) const {
-  if (!impl_->tokenizer) return Status::error(Code::kNotFound, impl_->folder.no_tokenizer);
-  return with_code(impl_->tokenizer->decode(ids, true), Code::kInvalidArgument);
-}
-
-bool Model::has_chat_template() const { return impl_->tokenizer && impl_->tokenizer->has_chat_template(); }
-
-Result<std::vector<int64_t>> Model::encode_chat(const std::vector<Message>& messages) const {
-  std::vector<Turn> turns;
-  for (const Message& m : messages) {
-    SITU_RETURN_IF_ERROR(check_utf8(m.role, "the role of a chat message").or_code(Code::kInvalidArgument));
-    SITU_RETURN_IF_ERROR(
-        check_utf8(m.content, "the text of the " + m.role + " message").or_code(Code::kInvalidArgument));
-    nlohmann::ordered_json turn = {{"role", m.role}, {"content", m.content}};
-    turns.push_back(Turn{std::move(turn), m.parse_special});
-  }
-  const Result<PromptText> prompt = render_conversation(*impl_, std::move(turns));
-  if (!prompt.is_ok()) return prompt.status();
-  return encode_prompt(*impl_, *prompt);
-}
+Result<Prompt> Model::read(Prompt prompt) const { return read_prompt(*impl_, std::move(prompt)); }
 
 }  // namespace situ

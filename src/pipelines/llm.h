@@ -8,20 +8,21 @@
 #include "pipelines/embedder.h"
 #include "pipelines/grammar_cache.h"
 #include "pipelines/model_folder.h"
+#include "pipelines/public_tokenizer.h"
 #include "requests/runtime.h"
 #include "requests/served.h"
 #include "situ/model.h"
-#include "text/tokenizer.h"
 
 namespace situ {
 
 // What the public classes hide.
 struct Internals {
   template <typename T>
-  static typename T::Impl& of(T& t) {
+  static auto& of(T& t) {
     return *t.impl_;
   }
   static Model model(std::unique_ptr<Model::Impl> impl) { return Model(std::move(impl)); }
+  static Tokenizer tokenizer(std::shared_ptr<const Tokenizer::Impl> impl) { return Tokenizer(std::move(impl)); }
 };
 inline Model::Impl& impl_of(Model& model) { return Internals::of(model); }
 inline const Model::Impl& impl_of(const Model& model) { return Internals::of(model); }
@@ -33,17 +34,19 @@ struct LoadPurpose {
   bool dry = false;  // to see whether it can be: no weights are packed or looked at, and it must not be run
   bool float_activations = false;  // to compare programs: what is rounded to 8 bits on its way is not
 };
-// Model::load.
-Result<Model> load_model(const std::string& path, const LoadOptions& options, const LoadPurpose& purpose);
+// Model::load. `runtime`: null: Runtime::shared().
+Result<Model> load_model(const std::string& path, const LoadOptions& options, const LoadPurpose& purpose,
+                         const Runtime* runtime = nullptr);
 
 struct Model::Impl : Served {
   ModelFolder folder;
   LoadPurpose purpose;
   ModelFiles files;
-  std::shared_ptr<Runtime> runtime;
-  std::optional<Tokenizer> text_tokenizer;
-  std::unique_ptr<Model> draft_model;  // or null
-  int64_t source_vocabulary = 0;       // rows of the table that the encoder's ids index; 0: not known
+  std::optional<Runtime> runtime;
+  std::shared_ptr<Tokenizer::Impl> texts;
+  std::optional<Tokenizer> public_tokenizer;  // over `texts`
+  std::unique_ptr<Model> draft_model;         // or null
+  int64_t source_vocabulary = 0;              // rows of the table that the encoder's ids index; 0: not known
   // Refers to folder, files and tokenizer. Of a model that generates: made when embeddings are first asked for.
   std::unique_ptr<Embedder> embedder;
   LoadOptions loaded;  // as Model::load was asked
@@ -60,11 +63,7 @@ struct Model::Impl : Served {
   }
   // Waits for a decoding; the model's flag cancels it.
   Result<Generation> wait_for(std::unique_ptr<Decoding> decoding) const;
-  const Tokenizer* text() const { return tokenizer; }  // null: ids only
-  // Why there is no conversation.
-  std::string no_chat_template() const {
-    return tokenizer ? where + ": the model has no chat template" : folder.no_tokenizer;
-  }
+  const FolderTokenizer* text() const { return tokenizer; }  // null: ids only
   bool generates() const { return in_place || naive; }
   // The error of a model that gives embeddings alone.
   Status check_generates() const;

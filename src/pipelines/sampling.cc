@@ -13,7 +13,7 @@ constexpr double kLeastTemperature = 1e-37;
 
 void resolve_numbers(const GenerateOptions& o, Settings& settings, SamplingOptions& s) {
   const GenerationConfig* config = settings.config;
-  if (o.sample_as_files && !o.sample && !o.temperature)
+  if (o.sample_as_files.value_or(false) && !o.sample && !o.temperature)
     s.sample = samples_by_default(*config) && o.beams.value_or(1) == 1;
   else
     s.sample = o.sample || o.temperature || o.top_k || o.top_p || o.min_p || o.typical_p;
@@ -44,20 +44,15 @@ void resolve_numbers(const GenerateOptions& o, Settings& settings, SamplingOptio
 
 // The configuration has true, false or "never".
 EarlyStopping resolve_early_stopping(const GenerateOptions& o, Settings& settings) {
-  const auto meant = [](const std::string& text) -> std::optional<EarlyStopping> {
-    if (text == "true") return EarlyStopping::kFirst;
-    if (text == "false") return EarlyStopping::kAttainable;
-    return text == "never" ? std::optional(EarlyStopping::kNever) : std::nullopt;
-  };
-  std::string text = o.early_stopping.value_or("false"),
-              problem = "early_stopping should be false, true or never, is '" + text + "'";
-  if (const ConfigField* found = o.early_stopping ? nullptr : settings.configured("early_stopping")) {
-    text = found->text == "null" ? "false" : found->text == "\"never\"" ? "never" : found->text;
-    problem = found->where + " should be true, false or \"never\", is " + found->text;
-  }
-  const std::optional<EarlyStopping> e = meant(text);
-  if (!e) settings.refuse(Status::error(Code::kInvalidArgument, problem));
-  return e.value_or(EarlyStopping::kAttainable);
+  const ConfigField* const found = o.early_stopping ? nullptr : settings.configured("early_stopping");
+  if (!found) return o.early_stopping.value_or(EarlyStopping::kAttainable);
+  const Result<EarlyStopping> meant = early_stopping_of(found->text == "null"        ? "false"
+                                                        : found->text == "\"never\"" ? "never"
+                                                                                     : found->text);
+  if (meant.is_ok()) return *meant;
+  settings.refuse(
+      Status::error(Code::kInvalidArgument, found->where + " should be true, false or \"never\", is " + found->text));
+  return EarlyStopping::kAttainable;
 }
 
 // How many beams in how many groups. `where`: the field that says so, "" if the caller does.
@@ -186,7 +181,8 @@ Status resolve_biases(const GenerateOptions& o, Settings& settings, SamplingOpti
 }
 
 // A word that is an end of the answer alone is no word, as in transformers: an answer must be able to end.
-Status resolve_bad_words(const GenerateOptions& o, const Tokenizer* tokenizer, Settings& settings, SamplingOptions& s) {
+Status resolve_bad_words(const GenerateOptions& o, const FolderTokenizer* tokenizer, Settings& settings,
+                         SamplingOptions& s) {
   std::vector<std::vector<int64_t>> words = o.bad_words_ids;
   for (const std::string& text : o.bad_words) {
     if (!tokenizer)
@@ -219,12 +215,12 @@ Status resolve_bad_words(const GenerateOptions& o, const Tokenizer* tokenizer, S
   return settings.status;
 }
 
-Status resolve_ends(const GenerateOptions& o, const ModelFolder& folder, const Tokenizer* tokenizer, Settings& settings,
-                    ResolvedOptions& r) {
+Status resolve_ends(const GenerateOptions& o, const ModelFolder& folder, const FolderTokenizer* tokenizer,
+                    Settings& settings, ResolvedOptions& r) {
   std::vector<int64_t>& ends = r.sampling.end_ids;
   for (const int64_t id : folder.eos_ids)  // some configurations name ids that no token has
     if (!o.ignore_eos && id >= 0 && id < settings.vocabulary) ends.push_back(id);
-  if (o.end_of_turn && !o.ignore_eos && tokenizer) {
+  if (o.end_of_turn.value_or(false) && !o.ignore_eos && tokenizer) {
     const std::optional<int64_t> id = tokenizer->special_token_id("eos_token");
     if (id && *id < settings.vocabulary && std::find(ends.begin(), ends.end(), *id) == ends.end()) ends.push_back(*id);
   }
@@ -302,8 +298,8 @@ Status ResolvedOptions::begin(std::span<const int64_t> prompt, std::span<const i
   return Status::ok();
 }
 
-Result<ResolvedOptions> resolve_options(const GenerateOptions& o, const ModelFolder& folder, const Tokenizer* tokenizer,
-                                        int64_t vocabulary) {
+Result<ResolvedOptions> resolve_options(const GenerateOptions& o, const ModelFolder& folder,
+                                        const FolderTokenizer* tokenizer, int64_t vocabulary) {
   ResolvedOptions r;
   r.encoder_decoder = folder.generation.encoder_decoder;
   r.notes = folder.notes;

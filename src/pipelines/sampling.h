@@ -53,6 +53,6 @@ Result<int64_t> decoder_start_id(const ModelFolder& folder, int64_t vocabulary);
 // Checks every option, and those fields of the configuration that are used. `tokenizer`: null where there is none.
 // Errors name option and value, or file, field and value.
 Result<ResolvedOptions> resolve_options(const GenerateOptions& options, const ModelFolder& folder,
-                                        const Tokenizer* tokenizer, int64_t vocabulary);
+                                        const FolderTokenizer* tokenizer, int64_t vocabulary);
 
 }  // namespace situ

@@ -13,11 +13,11 @@ namespace {
 
 constexpr int64_t kVocabulary = 300;
 
-const Tokenizer& tokenizer() {
-  static const Tokenizer loaded = [] {
+const FolderTokenizer& tokenizer() {
+  static const FolderTokenizer loaded = [] {
     testing::TempFolder folder;
     folder.write("tokenizer.json", testing::byte_level_tokenizer().dump());
-    return std::move(Tokenizer::load(folder.path())).value();
+    return std::move(FolderTokenizer::load(folder.path())).value();
   }();
   return loaded;
 }
@@ -153,7 +153,7 @@ TEST(ResolveOptions, DefaultsOfBeamsInTheConfiguration) {
       EXPECT_EQ(b.length_penalty, 2);
       EXPECT_EQ(b.diversity_penalty, 0.5);
       GenerateOptions given = options;
-      given.early_stopping = "never", given.length_penalty = 1, given.diversity_penalty = 0;
+      given.early_stopping = EarlyStopping::kNever, given.length_penalty = 1, given.diversity_penalty = 0;
       const BeamOptions own = resolve(given, folder)->beams;
       EXPECT_EQ(own.early_stopping, EarlyStopping::kNever);
       EXPECT_EQ(own.length_penalty, 1);
@@ -276,7 +276,7 @@ TEST(ResolveOptions, TurnsEndWhereTheTokenizersTokenSaysSo) {
     testing::TempFolder files;
     files.write("tokenizer.json", testing::byte_level_tokenizer().dump());
     files.write("tokenizer_config.json", config);
-    const Tokenizer loaded = std::move(Tokenizer::load(files.path())).value();
+    const FolderTokenizer loaded = std::move(FolderTokenizer::load(files.path())).value();
     GenerateOptions options;
     options.end_of_turn = end_of_turn;
     options.ignore_eos = ignore_eos;

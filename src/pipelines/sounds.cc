@@ -4,22 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "audio/audio_reader.h"
-#include "audio/families.h"
 #include "audio/log_mel.h"
-#include "base/out_of_memory.h"
-#include "pipelines/conversation.h"
 #include "pipelines/encoder_inputs.h"
-#include "pipelines/llm.h"
+#include "pipelines/media.h"
 #include "text/json_file.h"
 
 namespace situ {
 namespace {
-
-// What Sounds::memory holds.
-struct ReadSounds {
-  const SoundFamily* family = nullptr;
-  Tensor features;  // [windows, mels, frames]
-};
 
 // The audio encoder's one input: floats [windows, mels, frames].
 Result<std::string> find_input(const MediaEncoder& encoder, const MelConfig& mel) {
@@ -61,7 +52,33 @@ Status write_windows(const LogMel& mel, std::span<const float> samples, std::spa
   return Status::ok();
 }
 
-Result<Sounds> read(const Model::Impl& m, std::span<const SoundSource> sources) {
+// The samples of a part, at most `most`.
+Result<std::vector<float>> samples_of(const Part& part, const std::string& name, int rate, size_t most) {
+  const auto* const bytes = static_cast<const std::byte*>(part.data.get());
+  if (part.path.empty() && !part.shape.empty()) {
+    constexpr int kRate = 16000;  // of samples that are given
+    if (part.type != Part::Type::kFloat32 || part.shape.size() != 1 || rate != kRate)
+      return Status::error(Code::kInvalidArgument, name + ": samples are [samples] of float32 at 16 kHz" +
+                                                       (rate == kRate ? "" : ", and the model's are at another rate"));
+    SITU_RETURN_IF_ERROR(check_array(part).with_context(name));
+    const auto* const samples = static_cast<const float*>(part.data.get());
+    std::vector<float> all(samples, samples + std::min(static_cast<size_t>(part.shape[0]), most));
+    if (all.empty() || !std::all_of(all.begin(), all.end(), [](float x) { return std::isfinite(x); }))
+      return Status::error(Code::kInvalidArgument,
+                           name + (all.empty() ? ": there are no samples" : ": a sample is not finite"));
+    return all;
+  }
+  Result<Audio> audio = read_audio(
+      part.path.empty() ? AudioReader::open_memory({bytes, part.size}, name, rate) : AudioReader::open(part.path, rate),
+      most);
+  if (!audio.is_ok()) return audio.status();
+  if (!audio->cut.empty()) return Status::error(Code::kBadFile, name + ": " + audio->cut);
+  return std::move(audio->samples);
+}
+
+}  // namespace
+
+Result<ReadSounds> read_sounds(const Model::Impl& m, std::span<const Part* const> parts) {
   const std::string folder = m.folder.folder.string();
   const auto sound = std::find_if(m.files.media.begin(), m.files.media.end(), [](const auto& e) { return e.sound; });
   if (sound == m.files.media.end())
@@ -82,76 +99,50 @@ Result<Sounds> read(const Model::Impl& m, std::span<const SoundSource> sources) 
   const int64_t most = m.context_length / *rows;  // windows
   const size_t size = mel->window_samples();
   std::vector<std::vector<float>> samples;
-  Sounds sounds;
+  ReadSounds sounds;
+  sounds.family = *family;
   int64_t windows = 0;
   std::vector<std::string> files;
-  for (const SoundSource& source : sources) {
-    const bool memory = source.file.empty();
-    const std::string& file = files.emplace_back(memory ? "sound " + std::to_string(files.size()) : source.file);
-    Result<Audio> audio = read_audio(memory ? AudioReader::open_memory(std::as_bytes(source.bytes), file, mel->rate)
-                                            : AudioReader::open(file, mel->rate),
-                                     static_cast<size_t>(most + 1) * size);
-    if (!audio.is_ok()) return audio.status();
-    if (!audio->cut.empty()) return Status::error(Code::kBadFile, file + ": " + audio->cut);
-    const int64_t own = static_cast<int64_t>((audio->samples.size() + size - 1) / size);
+  for (const Part* part : parts) {
+    const std::string& file =
+        files.emplace_back(part->path.empty() ? "sound " + std::to_string(files.size()) : part->path);
+    Result<std::vector<float>> read = samples_of(*part, file, mel->rate, static_cast<size_t>(most + 1) * size);
+    if (!read.is_ok()) return read.status();
+    const int64_t own = static_cast<int64_t>((read->size() + size - 1) / size);
     windows += own;
     if (windows > most)
       return Status::error(Code::kContextExceeded, file + ": becomes " + std::to_string(*rows) + " tokens for each " +
                                                        std::to_string(mel->chunk_seconds) +
                                                        " s, which do not fit the context of " +
                                                        std::to_string(m.context_length));
-    sounds.sounds.push_back({static_cast<double>(audio->samples.size()) / mel->rate, own * *rows});
-    samples.push_back(std::move(audio->samples));
+    sounds.facts.push_back({Part::Kind::kAudio, 0, 0, static_cast<double>(read->size()) / mel->rate, own * *rows});
+    samples.push_back(std::move(*read));
   }
-  const auto held = std::make_shared<ReadSounds>();
-  held->family = *family;
   const int64_t frames = static_cast<int64_t>(mel->frames()), each = mel->mels * frames;
-  held->features = Tensor::allocate(DType::kF32, {windows, mel->mels, frames});
-  float* out = held->features.view().as<float>();
+  const Tensor features = Tensor::allocate(DType::kF32, {windows, mel->mels, frames});
+  float* out = features.view().as<float>();
   for (size_t i = 0; i < samples.size(); ++i) {
-    const size_t count = static_cast<size_t>(sounds.sounds[i].tokens / *rows * each);
+    const size_t count = static_cast<size_t>(sounds.facts[i].tokens / *rows * each);
     SITU_RETURN_IF_ERROR(write_windows(*log_mel, samples[i], {out, count}).with_context(files[i]));
     out += count;
   }
-  sounds.arrays.push_back(named_array(*input, held->features));
-  sounds.memory = held;
+  sounds.arrays.push_back(array_part(*input, features));
   return sounds;
 }
 
-}  // namespace
-
-Result<Sounds> read_sounds(const Model& model, std::span<const std::string> files) {
-  std::vector<SoundSource> sources;
-  for (const std::string& file : files) sources.push_back({file});
-  return read_sounds(model, sources);
-}
-
-Result<Sounds> read_sounds(const Model& model, std::span<const SoundSource> sources) {
-  return or_out_of_memory([&] { return read(impl_of(model), sources); });
-}
-
-std::string insertion_of(const Sounds& sounds) {
-  const auto* read = static_cast<const ReadSounds*>(sounds.memory.get());
-  return read ? read->family->inserted : "";
-}
-
-Result<std::string> expand_sounds(const std::string& text, const Sounds& sounds) {
-  const auto* read = static_cast<const ReadSounds*>(sounds.memory.get());
-  if (!read) return Status::error(Code::kInvalidArgument, "there is no sound");
-  const std::string placeholder = read->family->placeholder;
-  std::string words = text, expanded;
-  if (words.find(placeholder) == std::string::npos)
-    for (size_t i = 0; i < sounds.sounds.size(); ++i) words = read->family->inserted + words;
+Result<std::string> ReadSounds::expand(const std::string& text) const {
+  const std::string placeholder = family->placeholder;
+  std::string expanded;
   size_t used = 0, at = 0, from = 0;
-  for (; (at = words.find(placeholder, from)) != std::string::npos; from = at + placeholder.size(), ++used) {
-    expanded.append(words, from, at - from);
-    for (int64_t t = 0; used < sounds.sounds.size() && t < sounds.sounds[used].tokens; ++t) expanded += placeholder;
+  for (; (at = text.find(placeholder, from)) != std::string::npos; from = at + placeholder.size(), ++used) {
+    expanded.append(text, from, at - from);
+    for (int64_t t = 0; used < facts.size() && t < facts[used].tokens; ++t) expanded += placeholder;
   }
-  expanded.append(words, from);
-  if (used == sounds.sounds.size()) return expanded;
+  expanded.append(text, from);
+  if (used == facts.size()) return expanded;
   return Status::error(Code::kInvalidArgument, "the prompt has " + std::to_string(used) + " places for sounds (" +
-                                                   placeholder + "), and there are " +
-                                                   std::to_string(sounds.sounds.size()) + " sounds");
+                                                   placeholder + "), and there are " + std::to_string(facts.size()) +
+                                                   " sounds");
 }
 
 }  // namespace situ

@@ -5,6 +5,7 @@
 
 #include "base/out_of_memory.h"
 #include "pipelines/llm.h"
+#include "pipelines/read_prompt.h"
 #include "pipelines/sampling.h"
 #include "pipelines/start.h"
 #include "requests/beam_decoding.h"
@@ -44,8 +45,7 @@ Status check_guesses(const Model::Impl& m, const GenerateOptions& options, const
 
 // The decoding of an answer.
 Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, Start start, const GenerateOptions& options,
-                                                  Result<ResolvedOptions> resolved,
-                                                  std::shared_ptr<const void> memory) {
+                                                  Result<ResolvedOptions> resolved) {
   Result<std::optional<Grammar>> grammar = m.grammars.get(options, m.text(), m.vocabulary);
   if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
   const int64_t guesses = options.draft_tokens > 0 ? options.draft_tokens : options.prompt_lookup;
@@ -55,8 +55,7 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, Start start, c
       std::move(resolved->sampling), resolved->beams, std::move(resolved->stop), std::move(resolved->notes), {},
       options.report_perplexity,     options.echo,    options.logprobs,          options.num_return};
   const bool may_give_way = m.in_place && !m.in_place->has_window();
-  Opening opening{std::move(start), std::move(memory), m.prefixes() ? options.prefix_cache : PrefixReuse::kOff,
-                  may_give_way};
+  Opening opening{std::move(start), m.prefixes() ? options.prefix_cache : PrefixReuse::kOff, may_give_way};
   if (beams) return std::unique_ptr<Decoding>(new BeamDecoding(m, std::move(opening), std::move(rules)));
   std::vector<AnswerRules> all;
   for (int64_t k = 0; k < options.choices; ++k) {
@@ -75,21 +74,18 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, Start start, c
 }
 
 // The decoding that the options ask for.
-Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, Start start, const GenerateOptions& options,
-                                              std::shared_ptr<const void> memory) {
+Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, Start start, const GenerateOptions& options) {
   Result<ResolvedOptions> resolved = resolve_options(options, m.folder, m.text(), m.vocabulary);
   if (!resolved.is_ok()) return resolved.status().or_code(Code::kInvalidArgument);
   SITU_RETURN_IF_ERROR(resolved->begin(start.decoder, start.source_ids, m.context_length));
-  if (!options.prompt_logprobs)
-    return answer_decoding(m, std::move(start), options, std::move(resolved), std::move(memory));
+  if (!options.prompt_logprobs) return answer_decoding(m, std::move(start), options, std::move(resolved));
   if (m.has_encoder() || !start.source.tensors.empty())
     return Status::error(Code::kInvalidArgument,
                          m.file + ": prompt_logprobs are of a prompt of tokens alone, without an encoder's rows");
   std::vector<int64_t> prompt = start.decoder;
   std::unique_ptr<Decoding> answer;
   if (options.max_new_tokens != 0) {
-    Result<std::unique_ptr<Decoding>> made =
-        answer_decoding(m, std::move(start), options, std::move(resolved), std::move(memory));
+    Result<std::unique_ptr<Decoding>> made = answer_decoding(m, std::move(start), options, std::move(resolved));
     if (!made.is_ok()) return made;
     answer = std::move(*made);
   }
@@ -100,8 +96,8 @@ Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, Start start, const
 // Answers that a call waits for, together.
 class Followed {
  public:
-  Followed(Model::Impl& m, size_t count, const Model::BatchCallback& on_token)
-      : m_(m), on_token_(on_token), results_(count) {}
+  Followed(Model::Impl& m, size_t count, const Model::BatchCallback& on_event)
+      : m_(m), on_event_(on_event), results_(count) {}
 
   void add(size_t index, std::shared_ptr<Job> job) {
     job->on_ready([this] {
@@ -146,11 +142,11 @@ class Followed {
 
   // Behind the token that the callback refuses the answer has nothing more, whatever was computed meanwhile.
   void read(Live& l) {
-    while (std::optional<Token> token = l.job->next(std::chrono::milliseconds(0))) {
-      if (l.ended_by_caller) continue;
+    while (std::optional<Event> token = l.job->next(std::chrono::milliseconds(0))) {
+      if (l.ended_by_caller || (token->id < 0 && token->text.empty())) continue;
       l.text += token->text;
       if (token->id >= 0) l.ids.push_back(token->id);
-      if (!on_token_ || on_token_(l.index, *token)) continue;
+      if (!on_event_ || on_event_(l.index, *token)) continue;
       l.ended_by_caller = true;
       l.job->cancel();
     }
@@ -174,7 +170,7 @@ class Followed {
   }
 
   Model::Impl& m_;
-  const Model::BatchCallback& on_token_;
+  const Model::BatchCallback& on_event_;
   std::vector<std::optional<Result<Generation>>> results_;
   std::vector<Live> live_;
   bool stopped_ = false;
@@ -182,6 +178,29 @@ class Followed {
   std::condition_variable changed_;
   bool news_ = false;
 };
+
+// A conversation says what else is not said: turns end it, and the model's files how it is drawn.
+GenerateOptions settled(GenerateOptions options, bool conversation) {
+  const bool said =
+      options.sample || options.temperature || options.top_k || options.top_p || options.min_p || options.typical_p;
+  if (!options.end_of_turn) options.end_of_turn = conversation;
+  if (!options.sample_as_files) options.sample_as_files = conversation && !said;
+  return options;
+}
+
+// What is to be done for a prompt, before anything is computed.
+struct ToBegin {
+  Start start;
+  GenerateOptions options;
+};
+Result<ToBegin> prepare(const Model::Impl& m, const Prompt& prompt, const GenerateOptions& options) {
+  SITU_RETURN_IF_ERROR(m.check_generates());
+  const Result<Prompt> read = read_prompt(m, prompt);
+  if (!read.is_ok()) return read.status();
+  Result<Start> start = start_of(m, *read);
+  if (!start.is_ok()) return start.status();
+  return ToBegin{std::move(*start), settled(options, read->is_conversation)};
+}
 
 Treatment treatment_of(const Request& r) { return {r.interactive, false, r.priority, r.client, r.deadline}; }
 
@@ -199,7 +218,7 @@ Ticket::~Ticket() {
   impl_->job->on_ready(nullptr);
   impl_->job->cancel();
 }
-std::optional<Token> Ticket::next(std::chrono::milliseconds patience) { return impl_->job->next(patience); }
+std::optional<Event> Ticket::next(std::chrono::milliseconds patience) { return impl_->job->next(patience); }
 bool Ticket::ended() const { return impl_->job->ended(); }
 void Ticket::on_ready(std::function<void()> ready) { impl_->job->on_ready(std::move(ready)); }
 bool Ticket::wait(std::chrono::milliseconds patience) { return impl_->job->wait(patience); }
@@ -208,11 +227,9 @@ Result<Generation> Ticket::result() { return impl_->job->result(); }
 
 Result<Ticket> Model::submit(Request request) {
   return or_out_of_memory([&]() -> Result<Ticket> {
-    SITU_RETURN_IF_ERROR(impl_->check_generates());
-    Result<Start> start = start_of(*impl_, request.prompt);
-    if (!start.is_ok()) return start.status();
-    Result<std::unique_ptr<Decoding>> decoding =
-        decoding_of(*impl_, std::move(*start), request.options, request.memory);
+    Result<ToBegin> prepared = prepare(*impl_, request.prompt, request.options);
+    if (!prepared.is_ok()) return prepared.status();
+    Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(prepared->start), prepared->options);
     if (!decoding.is_ok()) return decoding.status();
     Result<std::shared_ptr<Job>> job = impl_->scheduler->submit(std::move(*decoding), treatment_of(request));
     if (!job.is_ok()) return job.status();
@@ -220,27 +237,21 @@ Result<Ticket> Model::submit(Request request) {
   });
 }
 
-Result<Generation> Model::generate(std::span<const int64_t> prompt, const GenerateOptions& options,
-                                   const TokenCallback& on_token) {
-  return generate(Prompt{{prompt.begin(), prompt.end()}, {}, {}}, options, on_token);
-}
-
 Result<Generation> Model::generate(const Prompt& prompt, const GenerateOptions& options,
-                                   const TokenCallback& on_token) {
+                                   const EventCallback& on_event) {
   return or_out_of_memory([&]() -> Result<Generation> {
-    SITU_RETURN_IF_ERROR(impl_->check_generates());
-    Result<Start> start = start_of(*impl_, prompt);
-    if (!start.is_ok()) return start.status();
-    Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(*start), options, nullptr);
+    Result<ToBegin> prepared = prepare(*impl_, prompt, options);
+    if (!prepared.is_ok()) return prepared.status();
+    Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(prepared->start), prepared->options);
     if (!decoding.is_ok()) {
       if (decoding.status().code() != Code::kInterrupted) return decoding.status();
       return failed_answer(decoding.status());
     }
     BatchCallback tell;
-    if (on_token) tell = [&](size_t, const Token& token) { return on_token(token); };
+    if (on_event) tell = [&](size_t, const Event& token) { return on_event(token); };
     Followed followed(*impl_, 1, tell);
     followed.add(0, impl_->scheduler->submit_part(std::move(*decoding),
-                                                  {.interactive = static_cast<bool>(on_token), .follows_flag = true}));
+                                                  {.interactive = static_cast<bool>(on_event), .follows_flag = true}));
     followed.wait_for_one();
     Result<Generation> g = *std::move(followed.results()[0]);
     if (g.is_ok() && g->finish_reason == FinishReason::kNotStarted) g->finish_reason = FinishReason::kCancelled;
@@ -249,34 +260,33 @@ Result<Generation> Model::generate(const Prompt& prompt, const GenerateOptions& 
 }
 
 Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int64_t>> prompts,
-                                                const GenerateOptions& options, const BatchCallback& on_token) {
-  std::vector<Prompt> all;
-  for (const std::vector<int64_t>& ids : prompts) all.push_back({ids, {}, {}});
-  return generate(all, options, on_token);
+                                                const GenerateOptions& options, const BatchCallback& on_event) {
+  return generate(std::vector<Prompt>(prompts.begin(), prompts.end()), options, on_event);
 }
 
 // As many as the queue takes; the others as it has room.
 Result<std::vector<Generation>> Model::generate(std::span<const Prompt> prompts, const GenerateOptions& options,
-                                                const BatchCallback& on_token) {
+                                                const BatchCallback& on_event) {
   return or_out_of_memory([&]() -> Result<std::vector<Generation>> {
     SITU_RETURN_IF_ERROR(impl_->check_generates());
-    std::vector<Start> starts;
-    const Result<ResolvedOptions> resolved = resolve_options(options, impl_->folder, impl_->text(), impl_->vocabulary);
+    std::vector<ToBegin> all_prepared;
     for (size_t i = 0; i < prompts.size(); ++i) {  // before anybody is answered
       const std::string name = "prompt " + std::to_string(i);
-      Result<Start> start = start_of(*impl_, prompts[i]);
-      if (!start.is_ok()) return start.status().with_context(name);
+      Result<ToBegin> prepared = prepare(*impl_, prompts[i], options);
+      if (!prepared.is_ok()) return prepared.status().with_context(name);
+      Result<ResolvedOptions> resolved =
+          resolve_options(prepared->options, impl_->folder, impl_->text(), impl_->vocabulary);
       if (!resolved.is_ok()) return resolved.status().or_code(Code::kInvalidArgument);
-      SITU_RETURN_IF_ERROR(ResolvedOptions(*resolved)
-                               .begin(start->decoder, start->source_ids, impl_->context_length)
+      SITU_RETURN_IF_ERROR(resolved->begin(prepared->start.decoder, prepared->start.source_ids, impl_->context_length)
                                .with_context(name));
-      starts.push_back(std::move(*start));
+      all_prepared.push_back(std::move(*prepared));
     }
-    Followed followed(*impl_, prompts.size(), on_token);
+    Followed followed(*impl_, prompts.size(), on_event);
     std::vector<size_t> lengths;
     for (size_t i = 0; i < prompts.size() && !followed.stopped(); ++i) {
-      lengths.push_back(starts[i].decoder.size());
-      Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(starts[i]), options, nullptr);
+      ToBegin& prepared = all_prepared[i];
+      lengths.push_back(prepared.start.decoder.size());
+      Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(prepared.start), prepared.options);
       if (!decoding.is_ok() && decoding.status().code() != Code::kInterrupted) return decoding.status();
       if (!decoding.is_ok()) break;
       while (impl_->waiting >= impl_->queue_limit && followed.any()) followed.wait_for_one();

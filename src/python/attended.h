@@ -25,9 +25,8 @@ auto attended(ModelHandle& handle, Work&& work, size_t tokens = SIZE_MAX) {
     nanobind::gil_scoped_release no_gil;
     return work(handle.model());
   }
-  std::atomic<bool> interrupted{false};
   auto done = std::async(std::launch::async, [&] {
-    handle.model().interrupt_when(&interrupted);
+    handle.model().interrupt_when(&handle.interrupted());
     auto result = work(handle.model());
     handle.model().interrupt_when(nullptr);
     return result;
@@ -40,8 +39,9 @@ auto attended(ModelHandle& handle, Work&& work, size_t tokens = SIZE_MAX) {
     }
     if (ready || raised || PyErr_CheckSignals() == 0) continue;
     raised.emplace();
-    interrupted = true;
+    handle.interrupted() = true;
   }
+  handle.interrupted() = false;
   if (raised) throw nanobind::python_error(std::move(*raised));
   return done.get();
 }

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -54,6 +55,8 @@ class ModelHandle {
   }
 
   Model& model() { return *model_; }
+  // Of work that a handler of signals ends.
+  std::atomic<bool>& interrupted() { return interrupted_; }
   size_t vocabulary() const { return vocabulary_; }
 
   // Returns work(model), called without the GIL. Needs the GIL.
@@ -65,6 +68,7 @@ class ModelHandle {
   }
 
  private:
+  std::atomic<bool> interrupted_{false};  // lives longer than whatever looks at it
   std::unique_ptr<Model> model_;
   const size_t vocabulary_;
   const pid_t process_;

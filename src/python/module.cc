@@ -12,8 +12,8 @@
 
 #include "python/attended.h"
 #include "python/embed.h"
-#include "python/images.h"
 #include "python/options.h"
+#include "python/prompt.h"
 #include "python/results.h"
 #include "python/session.h"
 #include "python/speech.h"
@@ -30,22 +30,9 @@ using Ids = std::vector<int64_t>;
 
 PyObject* situ_error = nullptr;  // owned by the module
 
-Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_length, int64_t memory, int64_t slots,
-            int64_t chunk, int64_t window, int64_t sink, const std::string& kv_type, const nb::bytes& draft,
-            const std::vector<std::string>& variants, bool pack_cache) {
-  const std::string file(path.c_str(), path.size());
-  const LoadOptions options{.threads = threads,
-                            .naive = naive,
-                            .context_length = context_length,
-                            .memory = memory,
-                            .slots = slots,
-                            .chunk = chunk,
-                            .window = window,
-                            .sink = sink,
-                            .kv_type = kv_type,
-                            .draft = std::string(draft.c_str(), draft.size()),
-                            .variants = variants,
-                            .pack_cache = pack_cache};
+Handle load(const nb::bytes& path, const nb::dict& arguments) {
+  const std::string file(static_cast<const char*>(path.data()), path.size());
+  const LoadOptions options = load_options_of(arguments);
   Result<Model> model = [&] {
     nb::gil_scoped_release no_gil;
     return Model::load(file, options);
@@ -53,19 +40,19 @@ Handle load(const nb::bytes& path, int threads, bool naive, int64_t context_leng
   return std::make_shared<ModelHandle>(value_or_raise(std::move(model)));
 }
 
-// What holds the arrays of the prompt lives until its end.
-Result<Ticket> submit(ModelHandle& self, const Ids& ids, const nb::dict& arguments, const Images* images,
-                      bool interactive) {
-  Request request{prompt_of(ids, images), options_of(arguments), images ? images->memory : nullptr, interactive};
+Result<Ticket> submit(ModelHandle& self, const Prompt& prompt, const nb::dict& arguments, bool interactive) {
+  Request request{prompt, options_of(arguments), interactive};
   return self.apart([&](Model& m) { return m.submit(std::move(request)); });
 }
 
-nb::dict generate(const Handle& self, const Ids& ids, const nb::dict& arguments, const Images* images) {
-  PythonStream stream(self, submit(*self, ids, arguments, images, false));
+nb::dict generate(const Handle& self, const Prompt& prompt, const nb::dict& arguments) {
+  PythonStream stream(self, submit(*self, prompt, arguments, false));
   return to_python(value_or_raise(stream.wait()));
 }
 
-nb::list generate_all(ModelHandle& self, const std::vector<Ids>& prompts, const nb::dict& arguments) {
+nb::list generate_all(ModelHandle& self, const nb::list& given, const nb::dict& arguments) {
+  std::vector<Prompt> prompts;
+  for (const nb::handle prompt : given) prompts.push_back(nb::cast<const Prompt&>(prompt));
   const GenerateOptions options = options_of(arguments);
   Result<std::vector<Generation>> done =
       attended(self, [&](Model& model) { return model.generate(prompts, options, Model::BatchCallback()); });
@@ -101,12 +88,11 @@ nb::dict perplexity(ModelHandle& self, const Ids& tokens, int64_t context, int64
   return to_python(value_or_raise(attended(self, [&](Model& m) { return m.perplexity(tokens, {context, stride}); })));
 }
 
-std::unique_ptr<PythonStream> stream(const Handle& self, const Ids& prompt, const nb::dict& arguments,
-                                     const Images* images) {
-  return std::make_unique<PythonStream>(self, submit(*self, prompt, arguments, images, true));
+std::unique_ptr<PythonStream> stream(const Handle& self, const Prompt& prompt, const nb::dict& arguments) {
+  return std::make_unique<PythonStream>(self, submit(*self, prompt, arguments, true));
 }
 
-nb::object to_object(const std::optional<Token>& token) { return token ? to_python(*token) : nb::object(nb::none()); }
+nb::object to_object(const std::optional<Event>& token) { return token ? to_python(*token) : nb::object(nb::none()); }
 
 nb::object result(PythonStream& self) {
   const std::optional<Result<Generation>> result = self.result();
@@ -138,36 +124,69 @@ nb::dict stats_to_python(const Stats& s) {
   return d;
 }
 
-Ids encode_chat(ModelHandle& self, const std::vector<std::pair<std::string, std::string>>& messages) {
-  std::vector<Model::Message> turns;
-  for (const auto& [role, content] : messages) turns.push_back({role, content});
-  return value_or_raise(self.apart([&](Model& m) { return m.encode_chat(turns); }));
+// All of these may be called while others generate.
+void bind_tokenizer(nb::class_<ModelHandle>& model) {
+  const auto tokenizer = [](ModelHandle& self) -> const Tokenizer& { return self.model().tokenizer(); };
+  model.def_prop_ro("has_tokenizer", [=](ModelHandle& self) { return tokenizer(self).is_there(); })
+      .def_prop_ro("has_chat_template", [=](ModelHandle& self) { return tokenizer(self).has_chat_template(); })
+      .def_prop_ro("end_ids", [=](ModelHandle& self) { return tokenizer(self).end_ids(); })
+      .def(
+          "id_of", [=](ModelHandle& self, const std::string& token) { return tokenizer(self).id_of(token); }, "token"_a)
+      .def(
+          "token_of",
+          [=](ModelHandle& self, int64_t id) -> nb::object {
+            const std::optional<std::string> token = tokenizer(self).token_of(id);
+            return token ? nb::object(nb::bytes(token->data(), token->size())) : nb::object(nb::none());
+          },
+          "id"_a, nb::sig("def token_of(self, id: int) -> bytes | None"))
+      .def(
+          "encode",
+          [](ModelHandle& self, const std::string& text, bool add_special, bool parse_special) {
+            return value_or_raise(
+                self.apart([&](Model& m) { return m.tokenizer().encode(text, add_special, parse_special); }));
+          },
+          "text"_a, "add_special"_a, "parse_special"_a)
+      .def(
+          "decode",
+          [](ModelHandle& self, const Ids& ids, bool skip_special) {
+            return value_or_raise(self.apart([&](Model& m) { return m.tokenizer().decode(ids, skip_special); }));
+          },
+          "ids"_a, "skip_special"_a)
+      .def(
+          "render",
+          [](ModelHandle& self, const nb::dict& given) {
+            const auto conversation = conversation_of(given);
+            return value_or_raise(
+                self.apart([&](Model& m) { return m.tokenizer().render(conversation.first, conversation.second); }));
+          },
+          "conversation"_a, nb::sig("def render(self, conversation: dict[str, typing.Any]) -> str"))
+      .def(
+          "encode_translation",
+          [](ModelHandle& self, const std::string& text, const std::string& source, const std::string& target) {
+            const Tokenizer::Translation t = value_or_raise(
+                self.apart([&](Model& m) { return m.tokenizer().encode_translation(text, source, target); }));
+            return nb::make_tuple(t.ids, t.forced_bos_id);
+          },
+          "text"_a, "source_language"_a, "target_language"_a);
 }
 
 void bind_model(nb::module_& m) {
   nb::class_<ModelHandle> model(m, "Model", "The C++ model. situ.Model is what to use.");
   bind_embed(model);
-  bind_images(model, m);
+  bind_prompt(model, m);
+  bind_tokenizer(model);
   model
-      .def("generate", &generate, "prompt"_a, "options"_a, "images"_a = nb::none(),
-           nb::sig("def generate(self, prompt: Sequence[int], options: dict[str, object], images: Images | None = None)"
-                   " -> dict[str, typing.Any]"))
+      .def("generate", &generate, "prompt"_a, "options"_a,
+           nb::sig("def generate(self, prompt: Prompt, options: dict[str, object]) -> dict[str, typing.Any]"))
       .def("generate_all", &generate_all, "prompts"_a, "options"_a,
-           nb::sig("def generate_all(self, prompts: Sequence[Sequence[int]], options: dict[str, object]) -> "
+           nb::sig("def generate_all(self, prompts: list[Prompt], options: dict[str, object]) -> "
                    "list[dict[str, typing.Any]]"))
       .def("step", &step_all, "feeds"_a,
            nb::sig("def step(self, feeds: Sequence[tuple[Session, Sequence[int]]]) -> "
                    "list[typing.Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', "
                    "writable=False)] | SituError]"))
-      .def(
-          "stream",
-          [](const Handle& self, const Ids& prompt, const nb::dict& options, const Images* images) {
-            return stream(self, prompt, options, images);
-          },
-          "prompt"_a, "options"_a, "images"_a = nb::none(),
-          nb::sig(
-              "def stream(self, prompt: Sequence[int], options: dict[str, object], images: Images | None = None) -> "
-              "TokenStream"))
+      .def("stream", &stream, "prompt"_a, "options"_a,
+           nb::sig("def stream(self, prompt: Prompt, options: dict[str, object]) -> TokenStream"))
       .def("perplexity", &perplexity, "tokens"_a, "context"_a, "stride"_a,
            nb::sig("def perplexity(self, tokens: Sequence[int], context: int, stride: int) -> dict[str, typing.Any]"))
       .def("session",
@@ -175,29 +194,6 @@ void bind_model(nb::module_& m) {
              return std::make_unique<PythonSession>(
                  self, value_or_raise(self->apart([](Model& m) { return m.new_session(); })));
            })
-      .def_prop_ro("has_tokenizer", [](ModelHandle& self) { return self.model().has_tokenizer(); })
-      .def_prop_ro("has_chat_template", [](ModelHandle& self) { return self.model().has_chat_template(); })
-      .def(
-          "encode",
-          [](ModelHandle& self, const std::string& text) {
-            return value_or_raise(self.apart([&](Model& m) { return m.encode(text); }));
-          },
-          "text"_a)
-      .def(
-          "encode_translation",
-          [](ModelHandle& self, const std::string& text, const std::string& source, const std::string& target) {
-            const Model::Translation t =
-                value_or_raise(self.apart([&](Model& m) { return m.encode_translation(text, source, target); }));
-            return nb::make_tuple(t.ids, t.forced_bos_id);
-          },
-          "text"_a, "source_language"_a, "target_language"_a)
-      .def(
-          "decode",
-          [](ModelHandle& self, const Ids& ids) {
-            return value_or_raise(self.apart([&](Model& m) { return m.decode(ids); }));
-          },
-          "ids"_a)
-      .def("encode_chat", &encode_chat, "messages"_a)
       .def(
           "ledger", [](ModelHandle& self) { return to_python(self.apart([](Model& m) { return m.ledger(); })); },
           nb::sig("def ledger(self) -> tuple[int, int, int]"))
@@ -255,10 +251,10 @@ void bind_stream(nb::module_& m) {
   nb::class_<PythonStream>(m, "TokenStream", "The C++ side of situ.Stream.")
       .def(
           "next", [](PythonStream& self) { return to_object(self.next()); },
-          nb::sig("def next(self) -> tuple[int, str, float | None] | None"))
+          nb::sig("def next(self) -> tuple[int, str, float | None, list[tuple[int, float]], int] | None"))
       .def(
           "poll", [](PythonStream& self) { return to_object(self.poll()); },
-          nb::sig("def poll(self) -> tuple[int, str, float | None] | None"))
+          nb::sig("def poll(self) -> tuple[int, str, float | None, list[tuple[int, float]], int] | None"))
       .def("ended", &PythonStream::ended)
       .def("notify", &PythonStream::notify, "event"_a)
       .def("result", &result, nb::sig("def result(self) -> dict[str, typing.Any] | None"))
@@ -301,10 +297,11 @@ NB_MODULE(_situ, m) {
   bind_session(m);
   bind_stream(m);
   bind_speech(m);
-  m.def("load", &load, "path"_a, "threads"_a, "naive"_a, "context_length"_a, "memory"_a, "slots"_a, "chunk"_a,
-        "window"_a, "sink"_a, "kv_type"_a, "draft"_a, "variants"_a, "pack_cache"_a);
+  m.def("load", &load, "path"_a, "options"_a, nb::sig("def load(path: bytes, options: dict[str, object]) -> Model"));
   m.def("option_names", &option_names, nb::sig("def option_names() -> list[str]"),
         "The names of the options of generate.");
+  m.def("load_option_names", &load_option_names, nb::sig("def load_option_names() -> list[str]"),
+        "The names of the options of load.");
   m.def("peak_rss_mib", &peak_rss_mib, "Highest resident set of this process so far, MiB.");
 }
 

@@ -10,29 +10,35 @@ namespace nb = nanobind;
 
 namespace situ::python {
 
-nb::tuple to_python(const Token& token) { return nb::make_tuple(token.id, token.text, token.logprob); }
-
 static nb::list to_python(const std::vector<TokenLogprob>& top) {
   nb::list list;
   for (const TokenLogprob& t : top) list.append(nb::make_tuple(t.id, t.logprob));
   return list;
 }
 
+static nb::list to_python(const std::vector<Generation::Logprobs>& logprobs) {
+  nb::list list;
+  for (const Generation::Logprobs& l : logprobs) list.append(nb::make_tuple(l.logprob, to_python(l.top)));
+  return list;
+}
+
+nb::tuple to_python(const Event& e) { return nb::make_tuple(e.id, e.text, e.logprob, to_python(e.top), e.choice); }
+
 nb::dict to_python(const Generation& g) {
-  nb::list logprobs, prompt_logprobs;
-  for (const Generation::Logprobs& l : g.logprobs) logprobs.append(nb::make_tuple(l.logprob, to_python(l.top)));
+  nb::list prompt_logprobs;
   for (const Generation::PromptLogprob& p : g.prompt_logprobs)
     prompt_logprobs.append(nb::make_tuple(p.id, p.logprob, p.rank, to_python(p.top)));
   nb::list answers;
   for (const Generation::Answer& a : g.answers)
-    answers.append(nb::make_tuple(a.output_ids, a.text, finish_reason_name(a.finish_reason), a.score));
+    answers.append(nb::make_tuple(a.output_ids, a.text, finish_reason_name(a.finish_reason), a.score,
+                                  to_python(a.logprobs), a.error));
   nb::dict d;
   d["output_ids"] = g.output_ids;
   d["text"] = g.text;
   d["finish_reason"] = finish_reason_name(g.finish_reason);
   d["error"] = g.finish_reason == FinishReason::kError ? error_text(g.error) : nb::none();
   d["seed"] = g.seed;
-  d["logprobs"] = logprobs;
+  d["logprobs"] = to_python(g.logprobs);
   d["prompt_logprobs"] = prompt_logprobs;
   d["notes"] = g.notes;
   d["answers"] = answers;
@@ -40,6 +46,11 @@ nb::dict to_python(const Generation& g) {
   d["guessed_tokens"] = g.guessed_tokens;
   d["accepted_tokens"] = g.accepted_tokens;
   d["cached_tokens"] = g.cached_tokens;
+  d["decoder_prompt_ids"] = g.decoder_prompt_ids;
+  nb::list stages;
+  for (const Stage& s : g.stages) stages.append(nb::make_tuple(s.name, s.ms, s.bytes_copied, s.bytes_written));
+  d["stages"] = stages;
+  d["encode_ms"] = g.encode_ms;
   d["prefill_ms"] = g.prefill_ms;
   d["decode_ms_per_token"] = g.decode_ms_per_token;
   d["bytes_copied_per_token"] = g.bytes_copied_per_token;

@@ -7,7 +7,7 @@
 
 namespace situ::python {
 
-nanobind::tuple to_python(const Token& token);
+nanobind::tuple to_python(const Event& event);
 nanobind::dict to_python(const Generation& generation);
 nanobind::dict to_python(const Perplexity& perplexity);
 nanobind::tuple to_python(const LedgerReading& ledger);

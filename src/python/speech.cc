@@ -33,15 +33,11 @@ void set(SpeechOptions& options, nb::handle value) {
 }
 
 void set_timestamps(SpeechOptions& options, nb::handle value) {
-  const std::string name = nb::cast<std::string>(value);
-  const std::pair<const char*, Timestamps> kinds[] = {
-      {"none", Timestamps::kNone}, {"segment", Timestamps::kSegment}, {"word", Timestamps::kWord}};
-  for (const auto& [known, kind] : kinds)
-    if (name == known) {
-      options.timestamps = kind;
-      return;
-    }
-  raise_error("timestamps should be none, segment or word, is '" + name + "'");
+  options.timestamps = value_or_raise(timestamps_of(nb::cast<std::string>(value)));
+}
+
+void set_task(SpeechOptions& options, nb::handle value) {
+  options.task = value_or_raise(speech_task_of(nb::cast<std::string>(value)));
 }
 
 struct SpeechOption {
@@ -51,7 +47,7 @@ struct SpeechOption {
 
 constexpr SpeechOption kSpeechOptions[] = {
     {"language", set<&SpeechOptions::language>},
-    {"task", set<&SpeechOptions::task>},
+    {"task", set_task},
     {"timestamps", set_timestamps},
     {"temperatures", set<&SpeechOptions::temperatures>},
     {"beams", set<&SpeechOptions::beams>},

@@ -27,15 +27,15 @@ class PythonStream {
   PythonStream& operator=(const PythonStream&) = delete;
 
   // Waits for the next token, while signal handlers run; none: there are no more. Needs the GIL.
-  std::optional<Token> next() {
+  std::optional<Event> next() {
     while (!closed_ && !ticket().ended()) {
-      std::optional<Token> token;
+      std::optional<Event> token;
       {
         nanobind::gil_scoped_release no_gil;
         token = ticket_->next(kSignals);
       }
       if (closed_) break;
-      if (token) return token;
+      if (token && is_shown(*token)) return token;
       if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
     }
     return std::nullopt;
@@ -52,7 +52,11 @@ class PythonStream {
     return *result();
   }
   // The same without waiting.
-  std::optional<Token> poll() { return closed_ ? std::nullopt : ticket().poll(); }
+  std::optional<Event> poll() {
+    while (!closed_)
+      if (std::optional<Event> event = ticket().poll(); !event || is_shown(*event)) return event;
+    return std::nullopt;
+  }
   bool ended() { return closed_ || !refused_.is_ok() || ticket().ended(); }
   // Writes 1 to an eventfd whenever there is something to poll() for; -1: to none any more.
   void notify(int event) {
@@ -80,6 +84,8 @@ class PythonStream {
   }
 
  private:
+  // Not an end alone.
+  static bool is_shown(const Event& event) { return event.id >= 0 || !event.text.empty(); }
   // Raises SituError in a fork, and what refused the request.
   Ticket& ticket() {
     model_->check_process();

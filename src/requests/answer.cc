@@ -16,7 +16,7 @@ Generation failed_answer(const Status& why) {
 }
 
 Answer::Answer(const Served& served, AnswerRules rules, std::span<const int64_t> prompt, SideThread& beside,
-               std::vector<Token>& shown, size_t choice)
+               std::vector<Event>& shown, size_t choice)
     : text_(served.tokenizer, rules.stop),
       end_ids_(rules.sampling.end_ids),
       most_(rules.sampling.max_new_tokens),
@@ -32,7 +32,7 @@ Answer::Answer(const Served& served, AnswerRules rules, std::span<const int64_t>
 
 Status Answer::echo(std::span<const int64_t> prompt) {
   Result<std::string> text = text_.echo(prompt);
-  if (text.is_ok() && !text->empty()) show({-1, *text, {}});
+  if (text.is_ok() && !text->empty()) show({-1, *text});
   return text.status();
 }
 
@@ -66,7 +66,7 @@ Status Answer::next(std::span<const float> logits) {
   sampler_.append(*chosen);
   if (constraint_) constraint_->append(*chosen);
   result_.output_ids.push_back(*chosen);
-  Token token;
+  Event token;
   token.id = *chosen;
   if (likelihood_) likelihood_->add(logits, *chosen);
   if (top_logprobs_) {
@@ -83,17 +83,25 @@ Status Answer::next(std::span<const float> logits) {
   return Status::ok();
 }
 
-Generation Answer::finish() {
+void Answer::close() {
+  if (closed_) return;
+  closed_ = true;
   const Result<std::string> rest = text_.finish();
-  if (rest.is_ok() && !rest->empty()) show({-1, *rest, {}});
   if (text_.stopped() && result_.finish_reason != FinishReason::kError)
     result_.finish_reason = FinishReason::kStopString;
+  Event last{-1, rest.is_ok() ? *rest : std::string()};
+  last.finish = result_.finish_reason;
+  show(std::move(last));
+}
+
+Generation Answer::finish() {
+  close();
   if (likelihood_ && likelihood_->sum().tokens > 0)
     result_.perplexity = std::exp(likelihood_->sum().nll / static_cast<double>(likelihood_->sum().tokens));
   return std::move(result_);
 }
 
-void Answer::show(Token token) {
+void Answer::show(Event token) {
   result_.text += token.text;
   token.choice = choice_;
   shown_->push_back(std::move(token));

@@ -34,7 +34,7 @@ class Answer {
  public:
   // `served` must outlive it. `beside`: for its grammar. `shown`: where its tokens go.
   Answer(const Served& served, AnswerRules rules, std::span<const int64_t> prompt, SideThread& beside,
-         std::vector<Token>& shown, size_t choice);
+         std::vector<Event>& shown, size_t choice);
 
   // The prompt's text, in front of the answer's.
   Status echo(std::span<const int64_t> prompt);
@@ -52,11 +52,13 @@ class Answer {
   bool has_tokens() const { return !result_.output_ids.empty(); }
   // The next token could not be had.
   void fail(const Status& why);
-  // What is left of the text is shown. Once.
+  // Of one that has ended: what is left of the text is shown, and the end.
+  void close();
+  // Closed. Once.
   Generation finish();
 
  private:
-  void show(Token token);
+  void show(Event token);
   const Generation::Logprobs& report_logprobs(int64_t id, std::span<const float> logits);
 
   TextOutput text_;
@@ -67,8 +69,9 @@ class Answer {
   LogProbabilities logprobs_;
   std::optional<Constraint> constraint_;
   std::optional<LikelihoodMeter> likelihood_;
-  std::vector<Token>* shown_;
+  std::vector<Event>* shown_;
   size_t choice_;
+  bool closed_ = false;
   Generation result_;
 };
 

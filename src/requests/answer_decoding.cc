@@ -164,6 +164,7 @@ void AnswerDecoding::settle() {
     if (first && &b != first && !b.answer.ended() && b.strand.length() == 0 &&
         first->strand.length() == prompt_tokens())
       b.strand = first->strand.fork();
+    if (b.answer.ended()) b.answer.close();
   }
   if (!prompt_done_ || kept_ || !first) return;
   kept_ = true;

@@ -15,7 +15,6 @@ namespace situ {
 // What a decoding goes on from.
 struct Opening {
   Start start;
-  std::shared_ptr<const void> memory;  // what the arrays of `start` point into
   PrefixReuse reuse = PrefixReuse::kOff;
   bool may_give_way = true;
 };

@@ -150,7 +150,7 @@ Result<Generation> BeamDecoding::found(const std::vector<BeamSearch::Answer>& an
     const auto add = [&](int64_t id, const Result<std::string>& text) {
       if (!text.is_ok()) return text.status();
       answer.text += *text;
-      if (shown && (id >= 0 || !text->empty())) news_.push_back({id, *text, {}});
+      if (shown && (id >= 0 || !text->empty())) news_.push_back({id, *text});
       return Status::ok();
     };
     if (rules_.echo) SITU_RETURN_IF_ERROR(add(-1, output.echo(prompt())));
@@ -179,6 +179,7 @@ Result<Generation> BeamDecoding::finish(const Figures& figures) {
       g.error_code = failed_.code();
     }
   }
+  news_.push_back(end_of(g));
   g.cached_tokens = cached_;
   if (served_.has_encoder()) g.decoder_prompt_ids = prompt();
   g.notes = rules_.notes;

@@ -20,4 +20,10 @@ Want next_of(Strand& strand, std::span<const int64_t> ids, size_t prompt, size_t
   return want;
 }
 
+Event end_of(const Generation& answer) {
+  Event last{-1, ""};
+  last.finish = answer.finish_reason;
+  return last;
+}
+
 }  // namespace situ

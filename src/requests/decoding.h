@@ -7,6 +7,7 @@
 
 #include "requests/served.h"
 #include "situ/generate.h"
+#include "situ/generation.h"
 
 namespace situ {
 
@@ -36,6 +37,9 @@ struct Figures {
 };
 
 using Rows = std::span<const std::span<const float>>;
+
+// The last event of an answer that was shown whole.
+Event end_of(const Generation& answer);
 
 // All calls come from the scheduler's thread, but take(), which any thread of the pool makes, one at a time.
 class Decoding {
@@ -72,11 +76,11 @@ class Decoding {
   // After its end: what came of it.
   virtual Result<Generation> finish(const Figures&) { return Generation(); }
   // Tokens for the caller since the last call.
-  std::vector<Token> take_news() { return std::move(news_); }
+  std::vector<Event> take_news() { return std::move(news_); }
   bool has_news() const { return !news_.empty(); }
 
  protected:
-  std::vector<Token> news_;
+  std::vector<Event> news_;
 };
 
 }  // namespace situ

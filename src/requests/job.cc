@@ -2,7 +2,7 @@
 
 namespace situ {
 
-std::optional<Token> Job::next(std::chrono::milliseconds patience) {
+std::optional<Event> Job::next(std::chrono::milliseconds patience) {
   std::unique_lock held(mutex_);
   if (tokens_.empty() && !result_ && patience.count() > 0) {
     ++wait_token_;
@@ -10,7 +10,7 @@ std::optional<Token> Job::next(std::chrono::milliseconds patience) {
     --wait_token_;
   }
   if (tokens_.empty()) return std::nullopt;
-  Token token = std::move(tokens_.front());
+  Event token = std::move(tokens_.front());
   tokens_.pop_front();
   return token;
 }
@@ -52,9 +52,9 @@ void Job::tell(bool end) {
   if (wait_token_ > 0 || (end && wait_end_ > 0)) changed_.notify_all();
 }
 
-void Job::deliver(std::vector<Token> tokens) {
+void Job::deliver(std::vector<Event> tokens) {
   const std::lock_guard held(mutex_);
-  for (Token& t : tokens) tokens_.push_back(std::move(t));
+  for (Event& t : tokens) tokens_.push_back(std::move(t));
   tell(false);
 }
 

@@ -36,7 +36,7 @@ class Job {
   bool prompt_is_done = false;
 
   // -- any thread
-  std::optional<Token> next(std::chrono::milliseconds patience);
+  std::optional<Event> next(std::chrono::milliseconds patience);
   bool ended() const;
   void on_ready(std::function<void()> ready);
   void cancel();
@@ -48,7 +48,7 @@ class Job {
   std::function<void()> on_cancel;
 
   // -- the scheduler's thread
-  void deliver(std::vector<Token> tokens);
+  void deliver(std::vector<Event> tokens);
   void finish(Result<Generation> result);
 
  private:
@@ -57,7 +57,7 @@ class Job {
   std::atomic<bool> cancelled_{false};
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
-  std::deque<Token> tokens_;
+  std::deque<Event> tokens_;
   std::optional<Result<Generation>> result_;
   std::function<void()> ready_;
   int wait_token_ = 0, wait_end_ = 0;  // threads

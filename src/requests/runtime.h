@@ -1,4 +1,4 @@
-// What the models of a process share: the threads that compute, and the scheduler, whose thread feeds all of them.
+// What the models of a runtime share: the threads that compute, and the scheduler, whose thread feeds all of them.
 #pragma once
 
 #include <memory>
@@ -6,22 +6,14 @@
 #include "base/thread_pool.h"
 #include "requests/scheduler.h"
 #include "runtime/pool.h"
+#include "situ/load_options.h"
 
 namespace situ {
 
-class Runtime {
- public:
-  // That of the process with so many threads (0: one per CPU), which lives as long as somebody has it. Errors: out of
-  // range; the system has no threads left.
-  static Result<std::shared_ptr<Runtime>> shared(int threads);
-
-  explicit Runtime(std::shared_ptr<ThreadPool> pool) : pool_(std::move(pool)), scheduler_(*pool_) {}
-  const std::shared_ptr<ThreadPool>& pool() const { return pool_; }
-  Scheduler& scheduler() { return scheduler_; }
-
- private:
-  std::shared_ptr<ThreadPool> pool_;
-  Scheduler scheduler_;
+struct Runtime::Impl {
+  explicit Impl(std::shared_ptr<ThreadPool> threads) : pool(std::move(threads)), scheduler(*pool) {}
+  const std::shared_ptr<ThreadPool> pool;
+  Scheduler scheduler;
 };
 
 }  // namespace situ

@@ -16,7 +16,7 @@
 #include "base/thread_pool.h"
 #include "requests/job.h"
 #include "requests/policy.h"
-#include "situ/request.h"
+#include "situ/generation.h"
 
 namespace situ {
 

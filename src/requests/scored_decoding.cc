@@ -43,7 +43,7 @@ Status ScoredDecoding::begin(Figures& figures) {
 
 void ScoredDecoding::take_over_news() {
   if (!answer_) return;
-  for (Token& t : answer_->take_news()) news_.push_back(std::move(t));
+  for (Event& t : answer_->take_news()) news_.push_back(std::move(t));
 }
 
 void ScoredDecoding::settle() {
@@ -96,8 +96,9 @@ Result<Generation> ScoredDecoding::finish(const Figures& figures) {
         if (!part.is_ok()) return part.status();
         g->text += *part;
       }
-      if (!g->text.empty()) news_.push_back({-1, g->text, {}, {}, 0});
+      if (!g->text.empty()) news_.push_back({-1, g->text});
     }
+    news_.push_back(end_of(*g));
     report(figures, 0, *g);
   }
   if (g.is_ok()) g->prompt_logprobs = std::move(found_);

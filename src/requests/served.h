@@ -14,7 +14,7 @@
 namespace situ {
 
 class Scheduler;
-class Tokenizer;
+class FolderTokenizer;
 struct Strand;
 
 struct Served {
@@ -32,8 +32,8 @@ struct Served {
     const std::atomic<bool>* flag = interrupt;
     return flag && flag->load();
   }
-  const Tokenizer* tokenizer = nullptr;  // null: ids only
-  Served* draft = nullptr;               // a smaller model that guesses; null: none
+  const FolderTokenizer* tokenizer = nullptr;  // null: ids only
+  Served* draft = nullptr;                     // a smaller model that guesses; null: none
 
   Ledger* other_ledger = nullptr;  // of a model that has neither engine, and gives embeddings alone
 

@@ -11,7 +11,7 @@ namespace situ {
 class TextOutput {
  public:
   // `tokenizer`: null where there is none; every text is then empty.
-  TextOutput(const Tokenizer* tokenizer, const std::vector<std::string>& stop) : stop_(stop) {
+  TextOutput(const FolderTokenizer* tokenizer, const std::vector<std::string>& stop) : stop_(stop) {
     if (tokenizer) stream_.emplace(*tokenizer);
   }
   // The prompt's text, before any push(): what follows is then decoded as its continuation. Stop strings in it do not

@@ -43,7 +43,7 @@ OrFault<std::unique_ptr<Answering>> Answering::begin(Client& client, Call& call,
   asked.requests.clear();
   for (const Request& r : requests) {  // what is said of prompts later
     Request& kept = asked.requests.emplace_back();
-    kept.prompt.ids = r.prompt.ids;
+    kept.prompt = Prompt(r.prompt.ids());
     kept.prompt.decoder_ids = r.prompt.decoder_ids;
     kept.options = r.options;
   }
@@ -51,7 +51,7 @@ OrFault<std::unique_ptr<Answering>> Answering::begin(Client& client, Call& call,
   for (Request& r : requests) {
     r.interactive = answering->asked_.stream;
     r.client = call.client;
-    call.prompt_tokens += static_cast<int64_t>(r.prompt.ids.size());
+    call.prompt_tokens += static_cast<int64_t>(r.prompt.ids().size());
     Result<Ticket> ticket = model.submit(std::move(r));
     if (!ticket.is_ok()) return fault_of(answering->asked_, ticket.status());
     answering->parts_.push_back({std::move(*ticket), false, std::nullopt, std::nullopt});
@@ -89,8 +89,8 @@ bool Answering::advance(size_t i) {
     if (stream_)
       for (const Json& chunk : stream_->begin(i)) event(chunk);
   };
-  while (const std::optional<Token> token = p.ticket.poll()) {
-    note_token(p);
+  while (const std::optional<Event> token = p.ticket.poll()) {
+    if (token->id >= 0) note_token(p);
     begin();
     if (!stream_) continue;
     if (const std::optional<Json> chunk = stream_->token(i, *token)) event(*chunk);

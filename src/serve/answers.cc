@@ -130,7 +130,7 @@ std::vector<TokenLogprob> first_of(const std::vector<TokenLogprob>& top, int64_t
 }
 
 void add_prompt(const Asked& asked, const Prompt& prompt, const Generation& g, TextLogprobs& to) {
-  if (!prompt.ids.empty()) to.add(prompt.ids[0], std::nullopt, {}, false);
+  if (!prompt.ids().empty()) to.add(prompt.ids()[0], std::nullopt, {}, false);
   for (const Generation::PromptLogprob& p : g.prompt_logprobs)
     to.add(p.id, p.logprob, first_of(p.top, *asked.logprobs), true);
 }
@@ -152,7 +152,7 @@ Json envelope_json(const Envelope& e, const char* object) {
 struct Usage {
   int64_t prompt = 0, answer = 0, cached = 0;
   void add(const Request& request, const Generation& g) {
-    prompt += std::ssize(request.prompt.ids);
+    prompt += std::ssize(request.prompt.ids());
     cached += g.cached_tokens;
     for (const Choice& c : choices_of(g)) answer += std::ssize(c.ids);
   }
@@ -253,7 +253,7 @@ std::vector<Json> BodyStream::begin(size_t request) {
   return chunks;
 }
 
-std::optional<Json> BodyStream::token(size_t request, const Token& token) {
+std::optional<Json> BodyStream::token(size_t request, const Event& token) {
   const size_t choice = number(request, token.choice);
   Json logprobs;
   if (at_once()) return std::nullopt;

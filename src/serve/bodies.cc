@@ -4,7 +4,7 @@
 #include <random>
 
 #include "base/one_line.h"
-#include "pipelines/conversation.h"
+#include "pipelines/llm.h"
 #include "pipelines/sampling.h"
 #include "serve/body_reader.h"
 #include "text/json_file.h"
@@ -65,14 +65,14 @@ void settle_options(BodyReader& r) {
 std::vector<Prompt> read_prompts(BodyReader& r, const char* name, const Json& value) {
   std::vector<Prompt> prompts;
   const auto add_text = [&](const Json& text) {
-    if (!r.model.has_tokenizer())
+    if (!r.model.tokenizer().is_there())
       return r.refuse(name, "the model has no tokenizer, so that prompts are lists of token ids", kUnsupportedByModel);
-    const Result<std::vector<int64_t>> ids = r.model.encode(text.get<std::string>());
+    const Result<std::vector<int64_t>> ids = r.model.tokenizer().encode(text.get<std::string>());
     if (!ids.is_ok()) return r.refuse(name, one_line(ids.status().message()));
-    prompts.push_back({*ids, {}, {}});
+    prompts.emplace_back(*ids);
   };
   const auto add_ids = [&](const Json& list) {
-    if (std::optional<std::vector<int64_t>> ids = r.ids(name, list)) prompts.push_back({std::move(*ids), {}, {}});
+    if (std::optional<std::vector<int64_t>> ids = r.ids(name, list)) prompts.emplace_back(std::move(*ids));
   };
   const char* const wanted = "a string, a list of token ids, or a list of either";
   if (value.is_string()) {
@@ -93,14 +93,13 @@ std::vector<Prompt> read_prompts(BodyReader& r, const char* name, const Json& va
     }
   }
   for (const Prompt& p : prompts)
-    if (p.ids.empty()) r.refuse(name, std::string(name) + ": a prompt has no tokens");
+    if (p.ids().empty()) r.refuse(name, std::string(name) + ": a prompt has no tokens");
   return prompts;
 }
 
 void read_prompt(BodyReader& r) {
   const char* const usual = r.route == Route::kChat ? "messages" : "prompt";
   const Json *given = r.find(usual), *ids = r.find("prompt_token_ids");
-  std::shared_ptr<const void> memory;
   std::vector<Prompt> prompts;
   if (given && ids)
     r.refuse("prompt_token_ids", "prompt_token_ids stands in place of " + std::string(usual) + ": both are given");
@@ -109,21 +108,21 @@ void read_prompt(BodyReader& r) {
   else if (ids && (!ids->is_array() || ids->empty()))
     r.refuse_type("prompt_token_ids", *ids, "a list of token ids");
   else if (ids && r.ids("prompt_token_ids", *ids))
-    prompts.push_back({*r.ids("prompt_token_ids", *ids), {}, {}});
+    prompts.emplace_back(*r.ids("prompt_token_ids", *ids));
   else if (!ids && r.route == Route::kChat)
-    prompts.push_back(prompt_of_messages(r, *given, &memory));
+    prompts.push_back(prompt_of_messages(r, *given));
   else if (!ids)
     prompts = read_prompts(r, usual, *given);
   const ModelFacts facts = r.model.facts();
   const int64_t slots = facts.state_bytes_per_token > 0 ? facts.slots : 0;
   for (Prompt& p : prompts) {
-    const int64_t tokens = std::ssize(p.ids);
+    const int64_t tokens = std::ssize(p.ids());
     if (slots > 0 && tokens > slots && tokens <= facts.context_length && !r.model.has_encoder())
       r.refuse(ids ? "prompt_token_ids" : usual,
-               "a prompt of " + std::to_string(p.ids.size()) + " tokens does not fit the state of " +
-                   std::to_string(slots) + " tokens",
+               "a prompt of " + std::to_string(tokens) + " tokens does not fit the state of " + std::to_string(slots) +
+                   " tokens",
                "context_length_exceeded");
-    Request request{std::move(p), r.options, memory};
+    Request request{std::move(p), r.options};
     request.priority = r.priority;
     r.asked.requests.push_back(std::move(request));
   }

@@ -97,7 +97,7 @@ class BodyStream {
   // Before the first token of a request: chat has the role.
   std::vector<Json> begin(size_t request);
   // None: there is nothing to be shown yet.
-  std::optional<Json> token(size_t request, const Token& token);
+  std::optional<Json> token(size_t request, const Event& token);
   // After the last token: finish_reason of each choice. The generation has not failed.
   std::vector<Json> end(size_t request, const Generation& generation);
   // After all requests: with usage and without choices; to be sent where asked.include_usage.

@@ -51,7 +51,7 @@ std::string shown(const Json& value);
 std::string without_paths(const Model& model, std::string message);
 
 // The prompt of messages: ids, and what images and sounds are. Sets the fault.
-Prompt prompt_of_messages(BodyReader& reader, const Json& messages, std::shared_ptr<const void>* memory);
+Prompt prompt_of_messages(BodyReader& reader, const Json& messages);
 
 // Bytes of a base64 text, with its padding or without; none: it is none.
 std::optional<std::vector<uint8_t>> from_base64(std::string_view text);

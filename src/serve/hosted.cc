@@ -23,8 +23,8 @@ std::string name_of(const std::string& path) {
 
 // Null: it can.
 const char* why_not(const Model& model, HostedModels::Use use) {
-  if (use == HostedModels::Use::kText && !model.has_tokenizer()) return "has no tokenizer";
-  if (use == HostedModels::Use::kChat && !model.has_chat_template()) return "has no chat template";
+  if (use == HostedModels::Use::kText && !model.tokenizer().is_there()) return "has no tokenizer";
+  if (use == HostedModels::Use::kChat && !model.tokenizer().has_chat_template()) return "has no chat template";
   return nullptr;
 }
 

@@ -143,11 +143,10 @@ void Server::tokenize(Call& call) try {
   const Hosted* hosted =
       small_call(call, body, HostedModels::Use::kText, {"content", "add_special", "parse_special", "with_pieces"});
   if (!hosted) return;
-  const Tokenizer& text = *impl_of(*hosted->model).text();
+  const Tokenizer& text = hosted->model->tokenizer();
   const std::string content = text_of(body, "content");
   const bool ends = flag(body, "add_special", false);
-  const Result<std::vector<int64_t>> ids =
-      flag(body, "parse_special", true) ? text.encode(content, ends) : text.encode_plain(content, ends);
+  const Result<std::vector<int64_t>> ids = text.encode(content, ends, flag(body, "parse_special", true));
   if (!ids.is_ok()) throw wrong("content", ids.status().message());
   if (!flag(body, "with_pieces", false)) return respond(call, 200, {{"tokens", *ids}});
   Json pieces = Json::array();
@@ -166,7 +165,7 @@ void Server::detokenize(Call& call) try {
   if (tokens == body.end() || !tokens->is_array() || !std::all_of(tokens->begin(), tokens->end(), is_id))
     throw wrong("tokens", "should be a list of token ids");
   const std::vector<int64_t> ids = tokens->get<std::vector<int64_t>>();
-  const Result<std::string> text = impl_of(*hosted->model).text()->decode(ids, false);
+  const Result<std::string> text = hosted->model->tokenizer().decode(ids, false);
   if (!text.is_ok()) throw wrong("tokens", text.status().message());
   respond(call, 200, {{"content", *text}});
 } catch (const Fault& f) {
@@ -187,8 +186,7 @@ void Server::apply_template(Call& call) try {
   const Result<std::string> prompt =
       impl_of(*hosted->model)
           .text()
-          ->apply_chat_template_json(messages->dump(), flag(body, "add_generation_prompt", true),
-                                     none ? "" : given->dump());
+          ->apply_chat_template(messages->dump(), flag(body, "add_generation_prompt", true), none ? "" : given->dump());
   if (!prompt.is_ok()) throw wrong("messages", prompt.status().message());
   respond(call, 200, {{"prompt", *prompt}});
 } catch (const Fault& f) {

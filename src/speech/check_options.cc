@@ -69,11 +69,24 @@ Result<std::string> settle_language(const SpeechTokens& t, const std::string& la
 
 }  // namespace
 
+Result<Timestamps> timestamps_of(const std::string& name) {
+  if (name == "none") return Timestamps::kNone;
+  if (name == "segment") return Timestamps::kSegment;
+  if (name == "word") return Timestamps::kWord;
+  return Status::error(Code::kInvalidArgument, "timestamps should be none, segment or word, is '" + name + "'");
+}
+
+Result<SpeechTask> speech_task_of(const std::string& name) {
+  if (name == "transcribe") return SpeechTask::kTranscribe;
+  if (name == "translate") return SpeechTask::kTranslate;
+  return Status::error(Code::kInvalidArgument, "task should be transcribe or translate, is '" + name + "'");
+}
+
 Result<SpeechStream::Impl::Settled> SpeechStream::Impl::settle(const SpeechTokens& t, const SpeechOptions& o) {
   const bool language_of_file = o.language.empty() && !t.asked_language.empty(),
-             task_of_file = o.task.empty() && !t.asked_task.empty();
+             task_of_file = o.task == SpeechTask::kAsFiles && !t.asked_task.empty();
   Settled settled;
-  settled.task = !o.task.empty() ? o.task : task_of_file ? t.asked_task : "transcribe";
+  settled.task = task_of_file ? t.asked_task : o.task == SpeechTask::kTranslate ? "translate" : "transcribe";
   if (const Status checked = check_task(t, settled.task); !checked.is_ok())
     return task_of_file ? checked.with_context(t.settings) : checked;
   const std::string& language = language_of_file ? t.asked_language : o.language;

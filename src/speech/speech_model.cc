@@ -53,10 +53,9 @@ Result<Session> SpeechModel::Impl::encode(std::span<const float> spectrogram) {
   const int64_t mels = mel.config().mels;
   Prompt prompt;
   prompt.decoder_ids = {tokens.start};  // files may not say it, vocabularies do
-  prompt.arrays.push_back({input,
-                           NamedArray::Type::kFloat32,
-                           {1, mels, static_cast<int64_t>(spectrogram.size()) / mels},
-                           spectrogram.data()});
+  prompt.parts.push_back(Part::of_array(Part::Kind::kArray, input, Part::Type::kFloat32,
+                                        {1, mels, static_cast<int64_t>(spectrogram.size()) / mels},
+                                        Part::borrowed(spectrogram.data())));
   return model.new_session(prompt);
 }
 

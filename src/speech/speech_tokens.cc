@@ -20,7 +20,7 @@ std::string code_in(const std::string& token) {
 
 class Reader {
  public:
-  Reader(const ModelFolder& folder, const Tokenizer& tokenizer, int64_t vocabulary)
+  Reader(const ModelFolder& folder, const FolderTokenizer& tokenizer, int64_t vocabulary)
       : folder_(folder), tokenizer_(tokenizer), vocabulary_(vocabulary) {}
 
   Result<SpeechTokens> read() {
@@ -192,14 +192,15 @@ class Reader {
   static constexpr int64_t kEnglishTimestamp = 50363;  // <|0.00|> of the English-only vocabulary, the smallest there is
 
   const ModelFolder& folder_;
-  const Tokenizer& tokenizer_;
+  const FolderTokenizer& tokenizer_;
   const int64_t vocabulary_;
   Json config_ = Json::object();
 };
 
 }  // namespace
 
-Result<SpeechTokens> read_speech_tokens(const ModelFolder& folder, const Tokenizer& tokenizer, int64_t vocabulary) {
+Result<SpeechTokens> read_speech_tokens(const ModelFolder& folder, const FolderTokenizer& tokenizer,
+                                        int64_t vocabulary) {
   return Reader(folder, tokenizer, vocabulary).read();
 }
 

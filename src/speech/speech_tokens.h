@@ -38,6 +38,7 @@ struct SpeechTokens {
 
 // `vocabulary`: of the decoder's logits. Errors name the token that neither file has, or that is outside the
 // vocabulary.
-Result<SpeechTokens> read_speech_tokens(const ModelFolder& folder, const Tokenizer& tokenizer, int64_t vocabulary);
+Result<SpeechTokens> read_speech_tokens(const ModelFolder& folder, const FolderTokenizer& tokenizer,
+                                        int64_t vocabulary);
 
 }  // namespace situ

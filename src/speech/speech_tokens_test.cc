@@ -47,7 +47,7 @@ Result<SpeechTokens> read(const json& config, int64_t vocabulary = 18, const jso
   testing::TempFolder folder;
   folder.write("tokenizer.json", of.dump());
   if (!config.is_null()) folder.write("generation_config.json", config.dump());
-  Result<Tokenizer> t = Tokenizer::load(folder.path());
+  Result<FolderTokenizer> t = FolderTokenizer::load(folder.path());
   if (!t.is_ok()) throw std::runtime_error(t.status().message());
   ModelFolder model;
   model.folder = folder.path();
@@ -137,7 +137,7 @@ Result<SpeechTokens> read_both(const json& generation, const json& config) {
   folder.write("tokenizer.json", tokenizer().dump());
   if (!generation.is_null()) folder.write("generation_config.json", generation.dump());
   if (!config.is_null()) folder.write("config.json", config.dump());
-  Result<Tokenizer> t = Tokenizer::load(folder.path());
+  Result<FolderTokenizer> t = FolderTokenizer::load(folder.path());
   if (!t.is_ok()) throw std::runtime_error(t.status().message());
   ModelFolder model;
   model.folder = folder.path();

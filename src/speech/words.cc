@@ -33,7 +33,7 @@ std::string without_spaces(const std::string& text) {
 }
 
 // Whole characters: a token may end within one.
-Result<std::vector<TokenWord>> split_characters(const Tokenizer& tokenizer, std::span<const int64_t> ids) {
+Result<std::vector<TokenWord>> split_characters(const FolderTokenizer& tokenizer, std::span<const int64_t> ids) {
   std::vector<TokenWord> words;
   const std::string unfinished = "\xef\xbf\xbd";
   for (size_t from = 0, to = 1; to <= ids.size(); ++to) {
@@ -94,7 +94,7 @@ Result<std::vector<double>> probabilities(Model::Impl& model, const Session& sou
 
 }  // namespace
 
-Result<std::vector<TokenWord>> split_words(const Tokenizer& tokenizer, std::span<const int64_t> ids,
+Result<std::vector<TokenWord>> split_words(const FolderTokenizer& tokenizer, std::span<const int64_t> ids,
                                            const std::string& language) {
   Result<std::vector<TokenWord>> parts = split_characters(tokenizer, ids);
   if (!parts.is_ok() || writes_no_spaces(language)) return parts;

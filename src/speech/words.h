@@ -20,7 +20,7 @@ struct TokenWord {
 
 // Texts of ids [..] cut into words: before each space and punctuation mark; in languages that write no spaces (Chinese,
 // Japanese, Thai, Lao, Burmese, Cantonese) into characters. Source: split_to_word_tokens of openai/whisper.
-Result<std::vector<TokenWord>> split_words(const Tokenizer& tokenizer, std::span<const int64_t> ids,
+Result<std::vector<TokenWord>> split_words(const FolderTokenizer& tokenizer, std::span<const int64_t> ids,
                                            const std::string& language);
 
 struct FoundWords {

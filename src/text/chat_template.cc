@@ -1,4 +1,4 @@
-// Tokenizer::apply_chat_template: which template, and with which variables. transformers is the reference.
+// FolderTokenizer::apply_chat_template: which template, and with which variables. transformers is the reference.
 #include <nlohmann/json.hpp>
 
 #include "base/lfs_pointer.h"
@@ -41,19 +41,8 @@ Result<const TokenizerConfig::ChatTemplate*> choose_template(const TokenizerConf
 
 }  // namespace
 
-Result<std::string> Tokenizer::apply_chat_template(const std::vector<ChatMessage>& messages, bool add_generation_prompt,
-                                                   std::string_view variables_json) const {
-  ordered_json list = ordered_json::array();
-  for (const ChatMessage& message : messages) {
-    SITU_RETURN_IF_ERROR(check_utf8(message.role, "the role of a chat message"));
-    SITU_RETURN_IF_ERROR(check_utf8(message.content, "the text of the " + message.role + " message"));
-    list.push_back({{"role", message.role}, {"content", message.content}});
-  }
-  return apply_chat_template_json(list.dump(), add_generation_prompt, variables_json);
-}
-
-Result<std::string> Tokenizer::apply_chat_template_json(std::string_view messages_json, bool add_generation_prompt,
-                                                        std::string_view variables_json) const {
+Result<std::string> FolderTokenizer::apply_chat_template(std::string_view messages_json, bool add_generation_prompt,
+                                                         std::string_view variables_json) const {
   SITU_RETURN_IF_ERROR(check_utf8(variables_json, "the text of the chat template variables"));
   // transformers passes these two even when they are not set.
   ordered_json variables = {{"tools", nullptr}, {"documents", nullptr}};
@@ -76,7 +65,7 @@ Result<std::string> Tokenizer::apply_chat_template_json(std::string_view message
   const std::string& jinja = chosen.value()->source;
   if (is_lfs_pointer(jinja)) return lfs_pointer_error(chosen.value()->file);
   OwnedText out, error;
-  const Stop stop(interrupt_);
+  const Stop stop(interrupt_->load());
   const situ_text_stop when = stop.for_call();
   if (situ_text_render_chat(jinja.data(), jinja.size(), messages_json.data(), messages_json.size(), text.data(),
                             text.size(), &when, out.get(), error.get()) != 0) {

@@ -11,9 +11,9 @@
 namespace situ {
 
 // Every emitted piece is complete UTF-8: a character whose bytes are spread over several tokens comes with the last of
-// them. All pieces and finish() together are what Tokenizer::decode gives for all ids, up to one case: after a valid
-// character that is spelled in byte tokens, a run of byte tokens that ends invalid turns back into U+FFFD as a whole
-// in decode, and what was emitted stays emitted here.
+// them. All pieces and finish() together are what FolderTokenizer::decode gives for all ids, up to one case: after a
+// valid character that is spelled in byte tokens, a run of byte tokens that ends invalid turns back into U+FFFD as a
+// whole in decode, and what was emitted stays emitted here.
 //
 // Method: the text of a short window of ids is decoded before and after the new id; the difference is new. The window
 // starts with ids that were emitted before, since a decoder may join or strip spaces by what stands in front.
@@ -22,7 +22,7 @@ namespace situ {
 // One stream belongs to one sequence and to one thread at a time. The tokenizer must outlive it.
 class DecodeStream {
  public:
-  explicit DecodeStream(const Tokenizer& tokenizer, bool skip_special_tokens = true)
+  explicit DecodeStream(const FolderTokenizer& tokenizer, bool skip_special_tokens = true)
       : tokenizer_(&tokenizer), skip_special_tokens_(skip_special_tokens) {}
 
   // The text that became complete by this id; often empty.
@@ -39,7 +39,7 @@ class DecodeStream {
   // Makes the pending ids the context of what follows. Everything they say must have been emitted.
   Status settle();
 
-  const Tokenizer* tokenizer_;
+  const FolderTokenizer* tokenizer_;
   bool skip_special_tokens_;
   std::vector<int64_t> window_;  // [context | pending]
   size_t context_size_ = 0;

@@ -13,16 +13,16 @@ using nlohmann::json;
 using Ids = std::vector<int64_t>;
 using Pieces = std::vector<std::string>;
 
-Tokenizer load_or_die(const json& tokenizer) {
+FolderTokenizer load_or_die(const json& tokenizer) {
   testing::TempFolder folder;
   folder.write("tokenizer.json", tokenizer.dump());
-  Result<Tokenizer> result = Tokenizer::load(folder.path());
+  Result<FolderTokenizer> result = FolderTokenizer::load(folder.path());
   if (!result.is_ok()) throw std::runtime_error(result.status().message());
   return std::move(result).value();
 }
 
 // One piece per id, then what finish() gives.
-Pieces stream(const Tokenizer& tokenizer, const Ids& ids, bool skip_special_tokens = true) {
+Pieces stream(const FolderTokenizer& tokenizer, const Ids& ids, bool skip_special_tokens = true) {
   DecodeStream stream(tokenizer, skip_special_tokens);
   Pieces pieces;
   for (const int64_t id : ids) pieces.push_back(stream.push(id).value());
@@ -45,7 +45,7 @@ bool is_utf8(const std::string& text) {
 }
 
 TEST(DecodeStream, WaitsForTheLastByteOfACharacter) {
-  const Tokenizer tokenizer = load_or_die(testing::byte_level_tokenizer());
+  const FolderTokenizer tokenizer = load_or_die(testing::byte_level_tokenizer());
   const std::string smile = "\xF0\x9F\x98\x80";
   EXPECT_EQ(stream(tokenizer, {256, 0xF0, 0x9F, 0x98, 0x80, 257}), (Pieces{"he", "", "", "", smile, "llo", ""}));
   EXPECT_EQ(stream(tokenizer, {0xF0, 0x9F, 0x98, 0x80, 0xF0, 0x9F}),
@@ -57,12 +57,12 @@ TEST(DecodeStream, EmitsWhatIsCompleteBeforeAnOpenEnd) {
   // A token that ends one character and starts the next: the first one is not held back.
   json model = testing::byte_level_tokenizer();
   model["model"]["vocab"][testing::byte_symbol(0xA9) + testing::byte_symbol(0xC3)] = 261;
-  const Tokenizer tokenizer = load_or_die(model);
+  const FolderTokenizer tokenizer = load_or_die(model);
   EXPECT_EQ(stream(tokenizer, {0xC3, 261, 261, 0xA9}), (Pieces{"", "é", "é", "é", ""}));
 }
 
 TEST(DecodeStream, KeepsSentencePieceSpaces) {
-  const Tokenizer tokenizer = load_or_die(testing::byte_fallback_tokenizer());
+  const FolderTokenizer tokenizer = load_or_die(testing::byte_fallback_tokenizer());
   EXPECT_EQ(stream(tokenizer, {261, 259, 260, 258, 256, 256, 257}), (Pieces{"", "a", " b", "b", " ", " ", "a", ""}));
   EXPECT_EQ(stream(tokenizer, {256, 256, 257}), (Pieces{"", " ", "a", ""}));
   EXPECT_EQ(stream(tokenizer, {259, 261, 260}), (Pieces{"a", "", " b", ""}));
@@ -71,19 +71,19 @@ TEST(DecodeStream, KeepsSentencePieceSpaces) {
 }
 
 TEST(DecodeStream, InvalidBytesDoNotTakeBackWhatWasEmitted) {
-  const Tokenizer tokenizer = load_or_die(testing::byte_fallback_tokenizer());
+  const FolderTokenizer tokenizer = load_or_die(testing::byte_fallback_tokenizer());
   const Pieces pieces = stream(tokenizer, {0xE4, 0xBD, 0xA0, 0xF0, 259});
   EXPECT_EQ(pieces, (Pieces{"", "", "你", "", "\xEF\xBF\xBD a", ""}));
 }
 
 TEST(DecodeStream, ShowsSpecialTokensWhenAsked) {
-  const Tokenizer tokenizer = load_or_die(testing::byte_level_tokenizer());
+  const FolderTokenizer tokenizer = load_or_die(testing::byte_level_tokenizer());
   EXPECT_EQ(stream(tokenizer, {258, 256, 259}, false), (Pieces{"<s>", "he", "</s>", ""}));
   EXPECT_EQ(stream(tokenizer, {258, 256, 259}, true), (Pieces{"", "he", "", ""}));
 }
 
 TEST(DecodeStream, ABadIdChangesNothing) {
-  const Tokenizer tokenizer = load_or_die(testing::byte_level_tokenizer());
+  const FolderTokenizer tokenizer = load_or_die(testing::byte_level_tokenizer());
   DecodeStream stream(tokenizer);
   EXPECT_EQ(stream.push(0xC3).value(), "");
   EXPECT_FALSE(stream.push(-1).is_ok());
@@ -92,7 +92,7 @@ TEST(DecodeStream, ABadIdChangesNothing) {
 
 TEST(DecodeStream, EndlessInvalidBytesComeOutInTheEnd) {
   for (const json& model : {testing::byte_level_tokenizer(), testing::byte_fallback_tokenizer()}) {
-    const Tokenizer tokenizer = load_or_die(model);
+    const FolderTokenizer tokenizer = load_or_die(model);
     const Pieces pieces = stream(tokenizer, Ids(1000, 0xFF));
     std::string expected;
     for (int i = 0; i < 1000; ++i) expected += "\xEF\xBF\xBD";
@@ -105,7 +105,7 @@ TEST(DecodeStream, EqualsDecodeOnRandomIds) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  const Tokenizer tokenizer = load_or_die(testing::byte_level_tokenizer());
+  const FolderTokenizer tokenizer = load_or_die(testing::byte_level_tokenizer());
   for (int round = 0; round < 200; ++round) {
     Ids ids;
     for (int i = 0; i < 40; ++i) ids.push_back(static_cast<int64_t>(random() % 263));
@@ -121,7 +121,7 @@ TEST(DecodeStream, EqualsDecodeOnRandomTexts) {
   std::mt19937 random(seed);
   const Pieces parts = {"a", "b", " ", "  ", "é", "你好", "😀", "👩‍👩‍👧", "\n", "ab ba", "<s>"};
   for (const json& model : {testing::byte_level_tokenizer(), testing::byte_fallback_tokenizer()}) {
-    const Tokenizer tokenizer = load_or_die(model);
+    const FolderTokenizer tokenizer = load_or_die(model);
     for (int round = 0; round < 100; ++round) {
       std::string text;
       for (int i = 0; i < 20; ++i) text += parts[random() % parts.size()];
@@ -141,7 +141,7 @@ TEST(DecodeStream, EqualsDecodeWithNormalizedSpecialTokens) {
     json other = testing::special(262, text);
     other["normalized"] = true;
     model["added_tokens"].push_back(other);
-    const Tokenizer tokenizer = load_or_die(model);
+    const FolderTokenizer tokenizer = load_or_die(model);
     std::mt19937 random(7);
     for (int round = 0; round < 100; ++round) {
       Ids ids;
@@ -156,7 +156,7 @@ TEST(SmolLm2, StreamsTheTextOfTheReference) {
   const std::filesystem::path folder = testing::shared_model("smollm2-135m-instruct-int4");
   const json cases = testing::expected_cases(folder);
   if (cases.empty()) GTEST_SKIP() << "no model in " << folder;
-  const Result<Tokenizer> tokenizer = Tokenizer::load(folder);
+  const Result<FolderTokenizer> tokenizer = FolderTokenizer::load(folder);
   ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
   for (const json& test : cases) {
     EXPECT_EQ(joined(stream(tokenizer.value(), test["greedy_ids"].get<Ids>(), false)), test["text"].get<std::string>())

@@ -9,7 +9,7 @@ namespace situ {
 
 void Grammar::Free::operator()(situ_text_grammar* handle) const { situ_text_grammar_free(handle); }
 
-Result<Grammar> Grammar::compile(const Tokenizer& tokenizer, GrammarKind kind, std::string_view source,
+Result<Grammar> Grammar::compile(const FolderTokenizer& tokenizer, GrammarKind kind, std::string_view source,
                                  int64_t vocabulary) {
   if (vocabulary < 0) return Status::error("grammar: a vocabulary of " + std::to_string(vocabulary) + " tokens");
   if (!tokenizer.model_->handle()) return Status::error("grammar: the tokens of a tokenizer.json are needed");

@@ -12,7 +12,7 @@ struct situ_text_grammar;
 
 namespace situ {
 
-class Tokenizer;
+class FolderTokenizer;
 
 enum class GrammarKind {
   kJsonSchema,  // draft 2020-12 and what older drafts share with it; properties come in the order of the schema
@@ -31,7 +31,7 @@ class Grammar {
   // tokenizer have no bytes of their own (its decoder looks at their neighbours). Nothing is left out in silence but
   // annotations: those of JSON Schema, OpenAPI's (nullable, the formats of numbers, byte, binary, password), x-*,
   // propertyOrdering, markdownDescription. Nothing but `source` is read.
-  static Result<Grammar> compile(const Tokenizer& tokenizer, GrammarKind kind, std::string_view source,
+  static Result<Grammar> compile(const FolderTokenizer& tokenizer, GrammarKind kind, std::string_view source,
                                  int64_t vocabulary);
 
   // Goes on alone from here, on another thread if need be.

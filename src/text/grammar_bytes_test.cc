@@ -19,14 +19,14 @@ std::string escaped(const std::string& text) {
   return regex;
 }
 
-std::string decoded(const Tokenizer& tokenizer, const std::vector<int64_t>& ids) {
+std::string decoded(const FolderTokenizer& tokenizer, const std::vector<int64_t>& ids) {
   const auto text = tokenizer.decode(ids, false);
   EXPECT_TRUE(text.is_ok()) << text.status().message();
   return text.is_ok() ? *text : "";
 }
 
 // A decoder may strip a space at the start of a text.
-void expect_exact(const Tokenizer& tokenizer, const std::vector<int64_t>& ids) {
+void expect_exact(const FolderTokenizer& tokenizer, const std::vector<int64_t>& ids) {
   const std::string text = decoded(tokenizer, ids);
   Grammar grammar = testing::compiled(tokenizer, GrammarKind::kRegex, "( )?" + escaped(text));
   for (const int64_t id : ids) {
@@ -39,7 +39,7 @@ void expect_exact(const Tokenizer& tokenizer, const std::vector<int64_t>& ids) {
 bool is_whole(const std::string& text) { return !text.empty() && text.find("\xEF\xBF\xBD") == std::string::npos; }
 
 // Every token that stands for whole characters, in groups of neighbours at random.
-void expect_all_exact(const Tokenizer& tokenizer, size_t most) {
+void expect_all_exact(const FolderTokenizer& tokenizer, size_t most) {
   std::vector<int64_t> ids(tokenizer.vocab_size());
   std::iota(ids.begin(), ids.end(), 0);
   std::mt19937 random(7);
@@ -58,7 +58,7 @@ void expect_all_exact(const Tokenizer& tokenizer, size_t most) {
   if (!group.empty()) expect_exact(tokenizer, group);
 }
 
-void expect_text_exact(const Tokenizer& tokenizer, const std::string& text) {
+void expect_text_exact(const FolderTokenizer& tokenizer, const std::string& text) {
   const auto ids = tokenizer.encode(text, false);
   ASSERT_TRUE(ids.is_ok()) << ids.status().message();
   expect_exact(tokenizer, *ids);
@@ -73,13 +73,13 @@ TEST(GrammarBytes, ByteLevel) {
   json token = testing::special(261, "<tool> \xC3\xA9");
   token["special"] = false;
   model["added_tokens"].push_back(token);
-  const Tokenizer tokenizer = testing::load_tokenizer(model);
+  const FolderTokenizer tokenizer = testing::load_tokenizer(model);
   expect_all_exact(tokenizer, 1000);
   for (const std::string& text : kTexts) expect_text_exact(tokenizer, text);
 }
 
 TEST(GrammarBytes, ByteFallback) {
-  const Tokenizer tokenizer = testing::load_tokenizer(testing::byte_fallback_tokenizer());
+  const FolderTokenizer tokenizer = testing::load_tokenizer(testing::byte_fallback_tokenizer());
   expect_all_exact(tokenizer, 1000);
   for (const std::string& text : kTexts) expect_text_exact(tokenizer, text);
 }
@@ -90,7 +90,7 @@ TEST(GrammarBytes, Metaspace) {
   const json space = {{"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}, {"prepend_scheme", "always"}};
   model["pre_tokenizer"] = space;
   model["decoder"] = {{"type", "Sequence"}, {"decoders", {space, {{"type", "ByteFallback"}}, {{"type", "Fuse"}}}}};
-  const Tokenizer tokenizer = testing::load_tokenizer(model);
+  const FolderTokenizer tokenizer = testing::load_tokenizer(model);
   expect_all_exact(tokenizer, 1000);
   expect_text_exact(tokenizer, "a b ab");
 }
@@ -98,7 +98,7 @@ TEST(GrammarBytes, Metaspace) {
 TEST(GrammarBytes, SharedModels) {
   const auto folder = testing::shared_model("smollm2-135m-instruct-int4");
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
-  const Result<Tokenizer> tokenizer = Tokenizer::load(folder);
+  const Result<FolderTokenizer> tokenizer = FolderTokenizer::load(folder);
   ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
   expect_all_exact(*tokenizer, 1500);
   for (const std::string& text : kTexts) expect_text_exact(*tokenizer, text);
@@ -107,7 +107,7 @@ TEST(GrammarBytes, SharedModels) {
 std::string decoder_error(const json& decoder) {
   json model = testing::byte_fallback_tokenizer();
   model["decoder"] = decoder;
-  const Tokenizer tokenizer = testing::load_tokenizer(model);
+  const FolderTokenizer tokenizer = testing::load_tokenizer(model);
   const auto grammar = Grammar::compile(tokenizer, GrammarKind::kRegex, "a", tokenizer.vocab_size());
   return grammar.is_ok() ? "none" : grammar.status().message();
 }

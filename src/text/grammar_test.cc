@@ -14,14 +14,14 @@ using nlohmann::json;
 using testing::allowed_ids;
 using testing::compiled;
 
-Tokenizer bytes() { return testing::load_tokenizer(testing::byte_level_tokenizer()); }
+FolderTokenizer bytes() { return testing::load_tokenizer(testing::byte_level_tokenizer()); }
 
-std::string text_of(const Tokenizer& tokenizer, const std::vector<int64_t>& ids) {
+std::string text_of(const FolderTokenizer& tokenizer, const std::vector<int64_t>& ids) {
   return *tokenizer.decode(ids, false);
 }
 
 // Texts of random answers. Every one is a whole match as far as the grammar says.
-void expect_answers(const Tokenizer& tokenizer, GrammarKind kind, const std::string& source,
+void expect_answers(const FolderTokenizer& tokenizer, GrammarKind kind, const std::string& source,
                     const std::function<bool(const std::string&)>& is_match, int answers = 20) {
   const Grammar start = compiled(tokenizer, kind, source);
   std::mt19937 random(11);
@@ -120,7 +120,7 @@ const SchemaCase kSchemas[] = {
 };
 
 TEST(Grammar, JsonSchemas) {
-  const Tokenizer tokenizer = bytes();
+  const FolderTokenizer tokenizer = bytes();
   for (const SchemaCase& test : kSchemas) {
     expect_answers(tokenizer, GrammarKind::kJsonSchema, test.schema, [&](const std::string& text) {
       const json value = json::parse(text, nullptr, false);
@@ -131,7 +131,7 @@ TEST(Grammar, JsonSchemas) {
 
 // The list of rust/src/grammar/schema.rs holds those that the library obeys.
 TEST(Grammar, FormatsOfTexts) {
-  const Tokenizer tokenizer = bytes();
+  const FolderTokenizer tokenizer = bytes();
   for (const auto& [format, text] : {
            std::pair{"date", "2026-02-28"},
            {"date-time", "2026-02-28T10:20:30Z"},
@@ -154,7 +154,7 @@ TEST(Grammar, FormatsOfTexts) {
 }
 
 TEST(Grammar, JsonSchemasWithByteFallback) {
-  const Tokenizer tokenizer = testing::load_tokenizer(testing::byte_fallback_tokenizer());
+  const FolderTokenizer tokenizer = testing::load_tokenizer(testing::byte_fallback_tokenizer());
   expect_answers(tokenizer, GrammarKind::kJsonSchema, kSchemas[0].schema, [](const std::string& text) {
     const json value = json::parse(text, nullptr, false);
     return !value.is_discarded() && kSchemas[0].is_match(value);
@@ -164,7 +164,7 @@ TEST(Grammar, JsonSchemasWithByteFallback) {
 TEST(Grammar, JsonSchemasOfSharedModels) {
   const auto folder = testing::shared_model("smollm2-135m-instruct-int4");
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
-  const Result<Tokenizer> tokenizer = Tokenizer::load(folder);
+  const Result<FolderTokenizer> tokenizer = FolderTokenizer::load(folder);
   ASSERT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
   for (const SchemaCase& test : kSchemas) {
     const auto is_match = [&](const std::string& text) {
@@ -177,7 +177,7 @@ TEST(Grammar, JsonSchemasOfSharedModels) {
 
 // Between two parts of an answer stand at most 32 spaces: an answer cannot go on with them for ever.
 TEST(Grammar, SpacesEnd) {
-  const Tokenizer tokenizer = bytes();
+  const FolderTokenizer tokenizer = bytes();
   Grammar grammar = compiled(tokenizer, GrammarKind::kJsonSchema, R"({"type": "array"})");
   ASSERT_TRUE(grammar.append('[').is_ok());
   for (int i = 0; i < 32; ++i) ASSERT_TRUE(grammar.append(' ').is_ok()) << i;
@@ -187,7 +187,7 @@ TEST(Grammar, SpacesEnd) {
 }
 
 TEST(Grammar, Regexes) {
-  const Tokenizer tokenizer = bytes();
+  const FolderTokenizer tokenizer = bytes();
   for (const char* regex : {"[a-z]{3,8}@[a-z]{1,5}\\.(com|org)", "(yes|no)( he(llo)?)?", "a/b//c?", "[0-9]{1,4}",
                             "^ab?$", "(a|bc){2,5}\n?", "", "x*"}) {
     expect_answers(tokenizer, GrammarKind::kRegex, regex,
@@ -223,7 +223,7 @@ NAME: "f" | "g")x";
 }
 
 TEST(Grammar, MayEndAndMustEnd) {
-  const Tokenizer tokenizer = bytes();
+  const FolderTokenizer tokenizer = bytes();
   Grammar grammar = compiled(tokenizer, GrammarKind::kRegex, "ab?");
   EXPECT_FALSE(grammar.may_end());
   EXPECT_EQ(allowed_ids(grammar), std::vector<int64_t>{'a'});
@@ -246,7 +246,7 @@ TEST(Grammar, MayEndAndMustEnd) {
 }
 
 TEST(Grammar, IdsThatAreNotAllowed) {
-  const Tokenizer tokenizer = bytes();
+  const FolderTokenizer tokenizer = bytes();
   Grammar grammar = compiled(tokenizer, GrammarKind::kRegex, "he.*");
   const std::vector<int64_t> before = allowed_ids(grammar);
   EXPECT_EQ(before, (std::vector<int64_t>{'h', 256}));
@@ -262,7 +262,7 @@ TEST(Grammar, IdsThatAreNotAllowed) {
 
 // As when a text is checked: nobody asks what else could come.
 TEST(Grammar, LongTextsWithoutMasks) {
-  const Tokenizer tokenizer = bytes();
+  const FolderTokenizer tokenizer = bytes();
   const char* schema = R"({"type": "string", "pattern": "a.*b.*c", "maxLength": 40000})";
   Grammar grammar = compiled(tokenizer, GrammarKind::kJsonSchema, schema);
   ASSERT_TRUE(grammar.append('"').is_ok());
@@ -279,7 +279,7 @@ TEST(Grammar, LongTextsWithoutMasks) {
 
 // Logits may be wider than the vocabulary, or narrower.
 TEST(Grammar, Widths) {
-  const Tokenizer tokenizer = bytes();
+  const FolderTokenizer tokenizer = bytes();
   for (const int64_t width : {300, 288, 261, 256, 99, 98}) {
     Result<Grammar> grammar = Grammar::compile(tokenizer, GrammarKind::kRegex, "[abc]|he", width);
     ASSERT_TRUE(grammar.is_ok()) << grammar.status().message();
@@ -299,7 +299,7 @@ TEST(Grammar, Widths) {
 
 // What comes after taking back is what comes after the ids that are left.
 TEST(Grammar, RewindAndForkEqualFreshAppends) {
-  const Tokenizer tokenizer = bytes();
+  const FolderTokenizer tokenizer = bytes();
   const Grammar start = compiled(tokenizer, GrammarKind::kJsonSchema, kSchemas[0].schema);
   std::mt19937 random(5);
   for (int i = 0; i < 5; ++i) {
@@ -340,7 +340,7 @@ TEST(Grammar, RewindAndForkEqualFreshAppends) {
 }
 
 TEST(Grammar, ForksOnThreads) {
-  const Tokenizer tokenizer = bytes();
+  const FolderTokenizer tokenizer = bytes();
   const Grammar start = compiled(tokenizer, GrammarKind::kJsonSchema, kSchemas[0].schema);
   std::vector<Grammar> forks;
   for (int i = 0; i < 4; ++i) forks.push_back(std::move(start.fork()).value());
@@ -361,7 +361,7 @@ TEST(Grammar, ForksOnThreads) {
 TEST(Grammar, OutlivesItsTokenizer) {
   std::vector<std::optional<Grammar>> grammars(4);
   {
-    const Tokenizer tokenizer = bytes();
+    const FolderTokenizer tokenizer = bytes();
 #ifdef __SANITIZE_THREAD__
     // It does not see the locks of the Rust library, so nothing may be left to build for the threads.
     compiled(tokenizer, GrammarKind::kRegex, "a");
@@ -379,7 +379,7 @@ TEST(Grammar, OutlivesItsTokenizer) {
 TEST(Grammar, TextsThatTheTokensCannotWrite) {
   json model = testing::tokenizer_json({{"a", 0}, {"b", 1}}, json::array());
   model["decoder"] = {{"type", "Fuse"}};
-  const Tokenizer tokenizer = testing::load_tokenizer(model);
+  const FolderTokenizer tokenizer = testing::load_tokenizer(model);
   Grammar grammar = compiled(tokenizer, GrammarKind::kRegex, "ac|b");
   ASSERT_TRUE(grammar.append(0).is_ok());
   EXPECT_EQ(grammar.allowed().status().message(), "no token of the vocabulary goes on with a text that matches");

@@ -14,15 +14,15 @@
 
 namespace situ::testing {
 
-inline Tokenizer load_tokenizer(const nlohmann::json& model) {
+inline FolderTokenizer load_tokenizer(const nlohmann::json& model) {
   TempFolder folder;
   folder.write("tokenizer.json", model.dump());
-  Result<Tokenizer> tokenizer = Tokenizer::load(folder.path());
+  Result<FolderTokenizer> tokenizer = FolderTokenizer::load(folder.path());
   EXPECT_TRUE(tokenizer.is_ok()) << tokenizer.status().message();
   return std::move(tokenizer).value();
 }
 
-inline Grammar compiled(const Tokenizer& tokenizer, GrammarKind kind, const std::string& source) {
+inline Grammar compiled(const FolderTokenizer& tokenizer, GrammarKind kind, const std::string& source) {
   Result<Grammar> grammar = Grammar::compile(tokenizer, kind, source, tokenizer.vocab_size());
   EXPECT_TRUE(grammar.is_ok()) << grammar.status().message() << "\n" << source;
   return std::move(grammar).value();
@@ -43,7 +43,8 @@ inline std::vector<int64_t> allowed_ids(Grammar& grammar) {
 }
 
 // The ids of an answer that ends where it may, as a rule early. No value after too many tokens.
-inline std::optional<std::vector<int64_t>> walk(const Tokenizer& tokenizer, Grammar& grammar, std::mt19937& random) {
+inline std::optional<std::vector<int64_t>> walk(const FolderTokenizer& tokenizer, Grammar& grammar,
+                                                std::mt19937& random) {
   std::vector<int64_t> answer;
   for (int step = 0; step < 3000; ++step) {
     const std::vector<int64_t> ids = allowed_ids(grammar);

@@ -68,7 +68,7 @@ class HostileGrammar : public ::testing::Test {
     return "none";
   }
 
-  Tokenizer tokenizer_ = testing::load_tokenizer(testing::byte_level_tokenizer());
+  FolderTokenizer tokenizer_ = testing::load_tokenizer(testing::byte_level_tokenizer());
 };
 
 std::string repeated(const std::string& text, int times) {
@@ -284,7 +284,7 @@ TEST_F(HostileGrammar, AmbiguousGrammars) {
   json token = testing::special(261, std::string(50, 'a'));
   token["special"] = false;
   model["added_tokens"].push_back(token);
-  const Tokenizer tokenizer = testing::load_tokenizer(model);
+  const FolderTokenizer tokenizer = testing::load_tokenizer(model);
   const std::string source = "start: s\ns: s s s s | s s s | s s | \"a\" | \"\"";
   Grammar grammar = testing::compiled(tokenizer, GrammarKind::kLark, source);
   std::string message;

@@ -26,28 +26,28 @@ json byte_level() {
 }
 
 // The file with one part replaced.
-Result<Tokenizer> load(const std::string& part, const json& value) {
+Result<FolderTokenizer> load(const std::string& part, const json& value) {
   testing::TempFolder folder;
   json model = testing::byte_level_tokenizer();
   model[json::json_pointer(part)] = value;
   folder.write("tokenizer.json", model.dump());
-  return Tokenizer::load(folder.path());
+  return FolderTokenizer::load(folder.path());
 }
 
 std::string load_error(const std::string& part, const json& value) {
-  const Result<Tokenizer> tokenizer = load(part, value);
+  const Result<FolderTokenizer> tokenizer = load(part, value);
   return tokenizer.is_ok() ? "none" : tokenizer.status().message();
 }
 
 std::string encode_error(const std::string& part, const json& value, const std::string& text = "hello there") {
-  const Result<Tokenizer> tokenizer = load(part, value);
+  const Result<FolderTokenizer> tokenizer = load(part, value);
   if (!tokenizer.is_ok()) return "load: " + tokenizer.status().message();
   const auto ids = tokenizer->encode(text, false);
   return ids.is_ok() ? "none" : ids.status().message();
 }
 
 std::string decode_error(const json& decoder) {
-  const Result<Tokenizer> tokenizer = load("/decoder", decoder);
+  const Result<FolderTokenizer> tokenizer = load("/decoder", decoder);
   if (!tokenizer.is_ok()) return "load: " + tokenizer.status().message();
   const auto text = tokenizer->decode(std::vector<int64_t>{256, 257}, false);
   return text.is_ok() ? "none" : text.status().message();
@@ -99,7 +99,7 @@ TEST(HostileTokenizer, AddedTokensAreNormalizedAtLoad) {
   token["normalized"] = true;
   model["added_tokens"].push_back(token);
   folder.write("tokenizer.json", model.dump());
-  const Result<Tokenizer> tokenizer = Tokenizer::load(folder.path());
+  const Result<FolderTokenizer> tokenizer = FolderTokenizer::load(folder.path());
   ASSERT_FALSE(tokenizer.is_ok());
   EXPECT_REFUSED(tokenizer.status().message(), folder.path().string(), "Replace could make");
 }
@@ -116,7 +116,7 @@ TEST(HostileTokenizer, DecodersThatLengthen) {
        }) {
     EXPECT_REFUSED(decode_error(sequence("decoders", step, 30)), "decode: ", " could make ");
   }
-  const Result<Tokenizer> long_token = load("/model/vocab/" + std::string(3 << 20, 'x'), 261);
+  const Result<FolderTokenizer> long_token = load("/model/vocab/" + std::string(3 << 20, 'x'), 261);
   ASSERT_TRUE(long_token.is_ok());
   const auto text = long_token->decode(std::vector<int64_t>(1000, 261), false);
   ASSERT_FALSE(text.is_ok());
@@ -206,7 +206,7 @@ TEST(HostileTokenizer, SearchesElsewhereThatTakeTooLong) {
   model["decoder"] = replace({{"Regex", kSlow}}, "x");
   model["model"]["vocab"][slow_text()] = 261;
   folder.write("tokenizer.json", model.dump());
-  const Tokenizer tokenizer = std::move(Tokenizer::load(folder.path())).value();
+  const FolderTokenizer tokenizer = std::move(FolderTokenizer::load(folder.path())).value();
   EXPECT_EQ(tokenizer.decode(std::vector<int64_t>{256}, false).value(), "he");
   const auto text = tokenizer.decode(std::vector<int64_t>{261}, false);
   ASSERT_FALSE(text.is_ok());
@@ -214,7 +214,7 @@ TEST(HostileTokenizer, SearchesElsewhereThatTakeTooLong) {
 }
 
 TEST(HostileTokenizer, AFlagEndsASearch) {
-  Tokenizer tokenizer = std::move(load("/pre_tokenizer", split(kSlow))).value();
+  FolderTokenizer tokenizer = std::move(load("/pre_tokenizer", split(kSlow))).value();
   std::atomic<bool> flag{false};
   tokenizer.interrupt_when(&flag);
   std::thread other([&] {

@@ -37,7 +37,7 @@ Result<int64_t> find(const std::map<std::string, int64_t>& known, const std::str
 }
 
 // Where tokenizer.json puts the token: encodes a letter with and without special tokens.
-std::optional<LanguageLayout> layout_by_example(const Tokenizer& tokenizer,
+std::optional<LanguageLayout> layout_by_example(const FolderTokenizer& tokenizer,
                                                 const std::map<std::string, int64_t>& known) {
   const Result<std::vector<int64_t>> with = tokenizer.encode("a", true), without = tokenizer.encode("a", false);
   if (!with.is_ok() || !without.is_ok()) return std::nullopt;
@@ -69,7 +69,7 @@ std::optional<LanguageLayout> language_layout(const std::string& tokenizer_class
   return std::nullopt;
 }
 
-std::map<std::string, int64_t> languages(const Tokenizer& tokenizer) {
+std::map<std::string, int64_t> languages(const FolderTokenizer& tokenizer) {
   std::map<std::string, int64_t> known;
   for (int64_t id = 0; id < tokenizer.vocab_size(); ++id) {
     const std::optional<std::string> token = tokenizer.id_to_token(id);
@@ -79,7 +79,7 @@ std::map<std::string, int64_t> languages(const Tokenizer& tokenizer) {
   return known;
 }
 
-Result<TranslationTokens> translation_tokens(const Tokenizer& tokenizer, const std::optional<std::string>& source,
+Result<TranslationTokens> translation_tokens(const FolderTokenizer& tokenizer, const std::optional<std::string>& source,
                                              const std::optional<std::string>& target) {
   const std::map<std::string, int64_t> known = languages(tokenizer);
   if (known.empty()) return Status::error("the tokenizer has no tokens of languages");

@@ -13,7 +13,7 @@
 
 namespace situ {
 
-class Tokenizer;
+class FolderTokenizer;
 
 // The code in a token: "en" in "__en__" and ">>en<<"; "en_XX" and "eng_Latn" are codes themselves. "": it is no such
 // token.
@@ -28,7 +28,7 @@ struct LanguageLayout {
 std::optional<LanguageLayout> language_layout(const std::string& tokenizer_class, bool legacy_behaviour);
 
 // Every code that the tokenizer has a token for. Looks through the vocabulary.
-std::map<std::string, int64_t> languages(const Tokenizer& tokenizer);
+std::map<std::string, int64_t> languages(const FolderTokenizer& tokenizer);
 
 // What a translation adds around the ids of its source, and the first token of its answer.
 struct TranslationTokens {
@@ -37,7 +37,7 @@ struct TranslationTokens {
 };
 // nullopt: nobody says otherwise. Errors: an unknown code, with the known ones; texts of this tokenizer do not say
 // their language.
-Result<TranslationTokens> translation_tokens(const Tokenizer& tokenizer, const std::optional<std::string>& source,
+Result<TranslationTokens> translation_tokens(const FolderTokenizer& tokenizer, const std::optional<std::string>& source,
                                              const std::optional<std::string>& target);
 
 }  // namespace situ

@@ -56,10 +56,10 @@ void write_folder(const TempFolder& folder, const std::string& kind) {
   }
 }
 
-Result<Tokenizer> load(const std::string& kind) {
+Result<FolderTokenizer> load(const std::string& kind) {
   TempFolder folder;
   write_folder(folder, kind);
-  return Tokenizer::load(folder.path());
+  return FolderTokenizer::load(folder.path());
 }
 
 // Recorded from the slow tokenizers of transformers 4.57.6 on the same files.
@@ -108,7 +108,7 @@ const Recorded kRecorded[] = {
 
 TEST(PieceTokenizer, GivesTheIdsOfTransformers) {
   for (const char* kind : {"marian", "m2m", "mbart", "mbart50", "nllb"}) {
-    const Tokenizer tokenizer = load(kind).value();
+    const FolderTokenizer tokenizer = load(kind).value();
     for (const Recorded& want : kRecorded) {
       if (want.kind != std::string(kind)) continue;
       SCOPED_TRACE(std::string(kind) + ": " + want.text);
@@ -181,7 +181,7 @@ TEST(PieceTokenizer, LanguagesOfATokenizerJson) {
           {"</s>", {{"id", "</s>"}, {"ids", {259}}, {"tokens", {"</s>"}}}}}}};
     TempFolder folder;
     folder.write("tokenizer.json", model.dump());
-    const Tokenizer tokenizer = Tokenizer::load(folder.path()).value();
+    const FolderTokenizer tokenizer = FolderTokenizer::load(folder.path()).value();
     const int64_t english = *tokenizer.token_to_id("en_XX"), romanian = *tokenizer.token_to_id("ro_RO");
     const TranslationTokens tokens = translation_tokens(tokenizer, "ro_RO", "en_XX").value();
     EXPECT_EQ(tokens.prefix, before ? Ids{romanian} : Ids{});
@@ -190,7 +190,7 @@ TEST(PieceTokenizer, LanguagesOfATokenizerJson) {
   }
   TempFolder plain;
   plain.write("tokenizer.json", testing::byte_level_tokenizer().dump());
-  EXPECT_NE(translation_tokens(Tokenizer::load(plain.path()).value(), "en", "ro")
+  EXPECT_NE(translation_tokens(FolderTokenizer::load(plain.path()).value(), "en", "ro")
                 .status()
                 .message()
                 .find("has no tokens of languages"),
@@ -199,18 +199,18 @@ TEST(PieceTokenizer, LanguagesOfATokenizerJson) {
 
 TEST(PieceTokenizer, NamesTheFileThatIsMissing) {
   TempFolder folder;
-  EXPECT_EQ(Tokenizer::missing_file(folder.path()), "tokenizer.json");
+  EXPECT_EQ(FolderTokenizer::missing_file(folder.path()), "tokenizer.json");
   folder.write("vocab.json", "{}");
-  EXPECT_EQ(Tokenizer::missing_file(folder.path()), "tokenizer.json");
+  EXPECT_EQ(FolderTokenizer::missing_file(folder.path()), "tokenizer.json");
   folder.write("source.spm", piece_model());
-  EXPECT_EQ(Tokenizer::missing_file(folder.path()), "target.spm");
+  EXPECT_EQ(FolderTokenizer::missing_file(folder.path()), "target.spm");
   folder.write("target.spm", piece_model());
-  EXPECT_EQ(Tokenizer::missing_file(folder.path()), "");
+  EXPECT_EQ(FolderTokenizer::missing_file(folder.path()), "");
   // vocab.json without an unknown token, or no vocabulary at all.
-  EXPECT_NE(Tokenizer::load(folder.path()).status().message().find("has no token '<unk>'"), std::string::npos);
+  EXPECT_NE(FolderTokenizer::load(folder.path()).status().message().find("has no token '<unk>'"), std::string::npos);
   for (const char* bad : {"[]", "{", "{\"a\": -1}", "{\"a\": \"b\"}", "{\"a\": 99999999999}", ""}) {
     folder.write("vocab.json", bad);
-    const Status refused = Tokenizer::load(folder.path()).status();
+    const Status refused = FolderTokenizer::load(folder.path()).status();
     EXPECT_NE(refused.message().find("vocab.json: "), std::string::npos) << bad << refused.message();
   }
 }

@@ -52,7 +52,7 @@ Status no_file(const fs::path& folder, const std::string& missing, const std::st
 
 }  // namespace
 
-std::string Tokenizer::missing_file(const fs::path& folder) {
+std::string FolderTokenizer::missing_file(const fs::path& folder) {
   if (there(folder, "tokenizer.json") || there(folder, "sentencepiece.bpe.model")) return "";
   if (there(folder, "source.spm") || there(folder, "target.spm")) {
     for (const char* name : {"source.spm", "target.spm", "vocab.json"})
@@ -62,7 +62,7 @@ std::string Tokenizer::missing_file(const fs::path& folder) {
   return there(folder, "vocab.json") && there(folder, "merges.txt") ? "" : "tokenizer.json";
 }
 
-Result<Tokenizer> Tokenizer::load(const fs::path& folder) {
+Result<FolderTokenizer> FolderTokenizer::load(const fs::path& folder) {
   if (const std::string missing = missing_file(folder); !missing.empty()) return no_file(folder, missing);
   Result<TokenizerConfig> config = TokenizerConfig::load(folder);
   if (!config.is_ok()) return config.status();
@@ -75,13 +75,13 @@ Result<Tokenizer> Tokenizer::load(const fs::path& folder) {
                                                   : pieces ? load_piece_tokenizer(folder, *config)
                                                            : load_slow_tokenizer(folder, *config);
   if (!model.is_ok()) return model.status();
-  Tokenizer tokenizer(std::move(*model), std::move(config).value());
+  FolderTokenizer tokenizer(std::move(*model), std::move(config).value());
   SITU_RETURN_IF_ERROR(tokenizer.resolve_ends());
   return tokenizer;
 }
 
 // Languages go before add_bos_token and add_eos_token: their classes know neither.
-Status Tokenizer::resolve_ends() {
+Status FolderTokenizer::resolve_ends() {
   if (language_layout(config_.tokenizer_class, config_.legacy_behaviour)) {
     const Result<TranslationTokens> tokens = translation_tokens(*this, std::nullopt, std::nullopt);
     if (tokens.is_ok()) ends_ = TextEnds{tokens->prefix, tokens->suffix};
@@ -103,8 +103,9 @@ Status Tokenizer::resolve_ends() {
   return Status::ok();
 }
 
-Result<std::vector<int64_t>> Tokenizer::encode(std::string_view text, bool add_special_tokens, char32_t mark) const {
-  const Stop when(interrupt_);
+Result<std::vector<int64_t>> FolderTokenizer::encode(std::string_view text, bool add_special_tokens,
+                                                     char32_t mark) const {
+  const Stop when(interrupt_->load());
   if (!add_special_tokens || !ends_) return model_->encode(text, add_special_tokens, mark, when);
   Result<std::vector<int64_t>> ids = model_->encode(text, false, mark, when);
   if (!ids.is_ok()) return ids;
@@ -113,8 +114,8 @@ Result<std::vector<int64_t>> Tokenizer::encode(std::string_view text, bool add_s
   return ids;
 }
 
-Result<EncodedTexts> Tokenizer::encode_texts(std::span<const std::string_view> texts, int64_t most) const {
-  const Stop when(interrupt_);
+Result<EncodedTexts> FolderTokenizer::encode_texts(std::span<const std::string_view> texts, int64_t most) const {
+  const Stop when(interrupt_->load());
   if (!ends_) return model_->encode_texts(texts, most, config_.cuts_left, when);
   std::vector<std::vector<int64_t>> plain;
   for (const std::string_view text : texts) {
@@ -171,7 +172,7 @@ Result<EncodedTexts> join_texts(std::vector<std::vector<int64_t>> texts, const T
   return joined;
 }
 
-Result<std::vector<int64_t>> Tokenizer::encode_plain(std::string_view text, bool add_special_tokens) const {
+Result<std::vector<int64_t>> FolderTokenizer::encode_plain(std::string_view text, bool add_special_tokens) const {
   const Result<char32_t> mark = free_mark(text);
   if (!mark.is_ok()) return mark.status();
   const Result<std::string> broken = break_special(text, *mark);
@@ -181,35 +182,35 @@ Result<std::vector<int64_t>> Tokenizer::encode_plain(std::string_view text, bool
 }
 
 // Noncharacters, which no text is meant to have, and normalizers leave alone.
-Result<char32_t> Tokenizer::free_mark(std::string_view text) {
+Result<char32_t> FolderTokenizer::free_mark(std::string_view text) {
   for (char32_t mark = 0xFDD0; mark <= 0xFDEF; ++mark)
     if (text.find(utf8_of(mark)) == std::string_view::npos) return mark;
   return Status::error(Code::kInvalidArgument, "the text has all of the noncharacters U+FDD0 to U+FDEF");
 }
 
-Result<std::string> Tokenizer::break_special(std::string_view text, char32_t mark) const {
+Result<std::string> FolderTokenizer::break_special(std::string_view text, char32_t mark) const {
   return model_->break_special(text, mark);
 }
 
-Result<std::string> Tokenizer::decode(std::span<const int64_t> ids, bool skip_special_tokens) const {
-  const Stop when(interrupt_);
+Result<std::string> FolderTokenizer::decode(std::span<const int64_t> ids, bool skip_special_tokens) const {
+  const Stop when(interrupt_->load());
   return model_->decode(ids, skip_special_tokens, when);
 }
 
-std::optional<int64_t> Tokenizer::token_to_id(std::string_view token) const { return model_->token_to_id(token); }
-std::optional<std::string> Tokenizer::id_to_token(int64_t id) const { return model_->id_to_token(id); }
-std::optional<std::string> Tokenizer::bytes_of(int64_t id) const { return model_->bytes_of(id); }
-bool Tokenizer::is_special(int64_t id) const { return model_->is_special(id); }
-bool Tokenizer::is_left_out(int64_t id) const { return model_->is_left_out(id); }
-int64_t Tokenizer::vocab_size() const { return model_->vocab_size(); }
+std::optional<int64_t> FolderTokenizer::token_to_id(std::string_view token) const { return model_->token_to_id(token); }
+std::optional<std::string> FolderTokenizer::id_to_token(int64_t id) const { return model_->id_to_token(id); }
+std::optional<std::string> FolderTokenizer::bytes_of(int64_t id) const { return model_->bytes_of(id); }
+bool FolderTokenizer::is_special(int64_t id) const { return model_->is_special(id); }
+bool FolderTokenizer::is_left_out(int64_t id) const { return model_->is_left_out(id); }
+int64_t FolderTokenizer::vocab_size() const { return model_->vocab_size(); }
 
-std::optional<std::string> Tokenizer::special_token(const std::string& name) const {
+std::optional<std::string> FolderTokenizer::special_token(const std::string& name) const {
   const auto found = config_.special_tokens.find(name);
   if (found == config_.special_tokens.end()) return std::nullopt;
   return found->second;
 }
 
-std::optional<int64_t> Tokenizer::special_token_id(const std::string& name) const {
+std::optional<int64_t> FolderTokenizer::special_token_id(const std::string& name) const {
   const std::optional<std::string> token = special_token(name);
   return token ? token_to_id(*token) : std::nullopt;
 }

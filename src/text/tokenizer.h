@@ -12,37 +12,30 @@
 #include <vector>
 
 #include "base/status.h"
+#include "situ/tokenizer.h"
 #include "text/tokenizer_config.h"
 #include "text/tokenizer_model.h"
 
 namespace situ {
 
-// Error: names `what` and the first byte that is wrong.
-Status check_utf8(std::string_view text, std::string_view what);
-
 // In small letters, as str.lower of Python. Error: the text is not UTF-8.
 Result<std::string> lower_text(std::string_view text);
-
-struct ChatMessage {
-  std::string role;     // "system", "user", "assistant", ...
-  std::string content;  // UTF-8
-};
 
 // Move-only. All const members may be called by any number of threads at once; the ids and texts equal those of the
 // Python packages tokenizers 0.23 and transformers 5 with clean_up_tokenization_spaces off; without tokenizer.json
 // those of the slow tokenizers of transformers 4.57.
-class Tokenizer {
+class FolderTokenizer {
  public:
   // Reads tokenizer.json, else the files of load_piece_tokenizer or load_slow_tokenizer, and what TokenizerConfig::load
   // reads. Error kNotFound: there is none of these, or a git-lfs pointer in place of one; the message says how to make
   // tokenizer.json where files of Python classes are there. Others: it takes too much time or memory (situ_text.h).
-  static Result<Tokenizer> load(const std::filesystem::path& folder);
+  static Result<FolderTokenizer> load(const std::filesystem::path& folder);
   // The file that a folder lacks to have a tokenizer; "": none.
   static std::string missing_file(const std::filesystem::path& folder);
 
-  // Calls that wait end with the error kInterrupted within milliseconds when the flag is true. Null: none. Not while
-  // other threads use the tokenizer.
-  void interrupt_when(const std::atomic<bool>* flag) { interrupt_ = flag; }
+  // Calls that wait end with the error kInterrupted within milliseconds when the flag is true. Null: none. The flag
+  // must live as long as a call that began with it.
+  void interrupt_when(const std::atomic<bool>* flag) { interrupt_->store(flag); }
 
   // Errors: invalid UTF-8; a text that the model of tokenizer.json cannot express (no unknown token), or on which its
   // regular expression gives up or takes too long; a tokenizer.json whose rules could make far more of the text than it
@@ -84,23 +77,22 @@ class Tokenizer {
   const TokenizerConfig& config() const { return config_; }
   bool has_chat_template() const { return !config_.chat_templates.empty(); }
 
-  // The prompt for a conversation. The result already holds the special tokens: encode it with add_special_tokens
-  // false. `variables_json`: a JSON object with further names for the template, such as "tools" or "enable_thinking".
-  Result<std::string> apply_chat_template(const std::vector<ChatMessage>& messages, bool add_generation_prompt,
+  // The prompt for a conversation, a JSON array of messages. The result already holds the special tokens: encode it
+  // with add_special_tokens false. `variables_json`: a JSON object with further names for the template, such as "tools"
+  // or "enable_thinking".
+  Result<std::string> apply_chat_template(std::string_view messages_json, bool add_generation_prompt,
                                           std::string_view variables_json = {}) const;
-  // The same with messages as a JSON array, for tool calls and for content that is a list of parts.
-  Result<std::string> apply_chat_template_json(std::string_view messages_json, bool add_generation_prompt,
-                                               std::string_view variables_json = {}) const;
 
  private:
   friend class Grammar;
-  Tokenizer(std::unique_ptr<TokenizerModel> model, TokenizerConfig config)
+  FolderTokenizer(std::unique_ptr<TokenizerModel> model, TokenizerConfig config)
       : model_(std::move(model)), config_(std::move(config)) {}
   Status resolve_ends();
 
   std::unique_ptr<TokenizerModel> model_;
   TokenizerConfig config_;
-  const std::atomic<bool>* interrupt_ = nullptr;
+  using Flag = std::atomic<const std::atomic<bool>*>;
+  std::unique_ptr<Flag> interrupt_ = std::make_unique<Flag>(nullptr);
   std::optional<TextEnds> ends_;  // added around a text in place of what the model adds
 };
 

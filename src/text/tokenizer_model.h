@@ -1,5 +1,5 @@
-// What a Tokenizer rests on: tokenizer.json, or vocab.json and merges.txt, or SentencePiece models with a vocabulary
-// beside them.
+// What a FolderTokenizer rests on: tokenizer.json, or vocab.json and merges.txt, or SentencePiece models with a
+// vocabulary beside them.
 #pragma once
 
 #include <cstdint>
@@ -32,14 +32,14 @@ struct TextEnds {
 Result<EncodedTexts> join_texts(std::vector<std::vector<int64_t>> texts, const TextEnds& ends, int64_t most,
                                 bool cut_left);
 
-// The functions are those of Tokenizer, and `stop` says when the caller does not wait any more; const ones may be
+// The functions are those of FolderTokenizer, and `stop` says when the caller does not wait any more; const ones may be
 // called by any number of threads at once.
 class TokenizerModel {
  public:
   virtual ~TokenizerModel() = default;
   virtual Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark,
                                               const Stop& stop) const = 0;
-  // What Tokenizer::encode_texts is, with the model's own special tokens.
+  // What FolderTokenizer::encode_texts is, with the model's own special tokens.
   virtual Result<EncodedTexts> encode_texts(std::span<const std::string_view> texts, int64_t most, bool cut_left,
                                             const Stop& stop) const;
   virtual Result<std::string> break_special(std::string_view text, char32_t mark) const = 0;

@@ -15,13 +15,13 @@ using nlohmann::json;
 using testing::TempFolder;
 using Ids = std::vector<int64_t>;
 
-Tokenizer load_or_die(const std::filesystem::path& folder) {
-  Result<Tokenizer> tokenizer = Tokenizer::load(folder);
+FolderTokenizer load_or_die(const std::filesystem::path& folder) {
+  Result<FolderTokenizer> tokenizer = FolderTokenizer::load(folder);
   if (!tokenizer.is_ok()) throw std::runtime_error(tokenizer.status().message());
   return std::move(tokenizer).value();
 }
 
-Tokenizer load_or_die(const json& tokenizer, const json& config = json::object()) {
+FolderTokenizer load_or_die(const json& tokenizer, const json& config = json::object()) {
   TempFolder folder;
   folder.write("tokenizer.json", tokenizer.dump());
   folder.write("tokenizer_config.json", config.dump());
@@ -32,11 +32,11 @@ std::string error_of(const std::string& tokenizer_json, const std::string& confi
   TempFolder folder;
   folder.write("tokenizer.json", tokenizer_json);
   folder.write("tokenizer_config.json", config);
-  return Tokenizer::load(folder.path()).status().message();
+  return FolderTokenizer::load(folder.path()).status().message();
 }
 
-TEST(Tokenizer, EncodesAndDecodesBytes) {
-  const Tokenizer tokenizer = load_or_die(testing::byte_level_tokenizer());
+TEST(FolderTokenizer, EncodesAndDecodesBytes) {
+  const FolderTokenizer tokenizer = load_or_die(testing::byte_level_tokenizer());
   EXPECT_EQ(tokenizer.encode("hello", false).value(), (Ids{256, 257}));
   EXPECT_EQ(tokenizer.encode("hello", true).value(), (Ids{258, 256, 257}));
   EXPECT_EQ(tokenizer.encode("", false).value(), Ids{});
@@ -49,7 +49,7 @@ TEST(Tokenizer, EncodesAndDecodesBytes) {
 }
 
 // A text in which special tokens are no tokens has the ids that a tokenizer gives which has none, whatever its rules.
-TEST(Tokenizer, EncodesPlainTexts) {
+TEST(FolderTokenizer, EncodesPlainTexts) {
   json normalized = testing::byte_level_tokenizer(), greedy = normalized,
        metaspace = testing::byte_fallback_tokenizer();
   for (json& token : normalized["added_tokens"]) token["normalized"] = true;
@@ -62,11 +62,11 @@ TEST(Tokenizer, EncodesPlainTexts) {
     json without = rules;
     without["added_tokens"] = json::array();
     without["post_processor"] = nullptr;
-    const Tokenizer tokenizer = load_or_die(rules), plain = load_or_die(without);
+    const FolderTokenizer tokenizer = load_or_die(rules), plain = load_or_die(without);
     for (const std::string text : {"<s>", "a <s> b", "hello</s><s>he", "</s", "<<s>s>", "a b", "", "\xEF\xB7\x90<s>"})
       EXPECT_EQ(tokenizer.encode_plain(text, false).value(), plain.encode(text, false).value()) << text;
     // Beside text that is parsed: the special token is the one that stands in it.
-    const char32_t mark = *Tokenizer::free_mark("<s>");
+    const char32_t mark = *FolderTokenizer::free_mark("<s>");
     const std::string broken = *tokenizer.break_special("<s>", mark);
     const Ids beside = tokenizer.encode("<s>" + broken + "<s>", false, mark).value();
     EXPECT_EQ(std::count(beside.begin(), beside.end(), *tokenizer.token_to_id("<s>")), 2);
@@ -74,19 +74,19 @@ TEST(Tokenizer, EncodesPlainTexts) {
 }
 
 // A word of the vocabulary that is a special token, too.
-TEST(Tokenizer, WordsThatAreSpecialTokensAreSplit) {
+TEST(FolderTokenizer, WordsThatAreSpecialTokensAreSplit) {
   json words = testing::tokenizer_json({{"a", 0}, {"<s>", 1}, {"?", 2}}, json::array());
   words["model"] = {{"type", "WordLevel"}, {"vocab", words["model"]["vocab"]}, {"unk_token", "?"}};
   words["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
   words["added_tokens"] = json::array({testing::special(1, "<s>")});
-  const Tokenizer tokenizer = load_or_die(words);
+  const FolderTokenizer tokenizer = load_or_die(words);
   EXPECT_EQ(tokenizer.encode("a <s>", false).value(), (Ids{0, 1}));
   EXPECT_EQ(tokenizer.encode_plain("a <s>", false).value(), (Ids{0, 2, 2}));
 }
 
-TEST(Tokenizer, BytesOfATokenMayBeAPartOfACharacter) {
-  const Tokenizer bytes = load_or_die(testing::byte_level_tokenizer()),
-                  fallback = load_or_die(testing::byte_fallback_tokenizer());
+TEST(FolderTokenizer, BytesOfATokenMayBeAPartOfACharacter) {
+  const FolderTokenizer bytes = load_or_die(testing::byte_level_tokenizer()),
+                        fallback = load_or_die(testing::byte_fallback_tokenizer());
   EXPECT_EQ(bytes.bytes_of(0xF0), "\xF0");
   EXPECT_EQ(bytes.bytes_of(256), "he");
   EXPECT_EQ(bytes.bytes_of(258), "<s>");
@@ -95,8 +95,8 @@ TEST(Tokenizer, BytesOfATokenMayBeAPartOfACharacter) {
   EXPECT_EQ(fallback.bytes_of(259), " a");
 }
 
-TEST(Tokenizer, LooksTokensUp) {
-  const Tokenizer tokenizer = load_or_die(testing::byte_level_tokenizer(), {{"eos_token", "</s>"}});
+TEST(FolderTokenizer, LooksTokensUp) {
+  const FolderTokenizer tokenizer = load_or_die(testing::byte_level_tokenizer(), {{"eos_token", "</s>"}});
   EXPECT_EQ(tokenizer.token_to_id("llo"), 257);
   EXPECT_EQ(tokenizer.token_to_id("nothing"), std::nullopt);
   EXPECT_EQ(tokenizer.id_to_token(259), "</s>");
@@ -109,7 +109,7 @@ TEST(Tokenizer, LooksTokensUp) {
   EXPECT_EQ(tokenizer.special_token_id("bos_token"), std::nullopt);
 }
 
-TEST(Tokenizer, ConfigurationDecidesOnBosAndEos) {
+TEST(FolderTokenizer, ConfigurationDecidesOnBosAndEos) {
   json config = {{"tokenizer_class", "LlamaTokenizerFast"},
                  {"bos_token", {{"content", "<s>"}, {"lstrip", false}}},
                  {"eos_token", "</s>"},
@@ -127,7 +127,7 @@ TEST(Tokenizer, ConfigurationDecidesOnBosAndEos) {
   EXPECT_EQ(error_of(model.dump(), config.dump()), "tokenizer_config.json: bos_token '<none>' has no id");
 }
 
-TEST(Tokenizer, LeavesStoredPaddingAndTruncationOut) {
+TEST(FolderTokenizer, LeavesStoredPaddingAndTruncationOut) {
   json model = testing::byte_level_tokenizer();
   model["padding"] = {{"strategy", {{"Fixed", 4000000000u}}},
                       {"direction", "Right"},
@@ -139,10 +139,10 @@ TEST(Tokenizer, LeavesStoredPaddingAndTruncationOut) {
   EXPECT_EQ(load_or_die(model).encode("hello", false).value(), (Ids{256, 257}));
 }
 
-TEST(Tokenizer, CutsTextsToATokenCount) {
+TEST(FolderTokenizer, CutsTextsToATokenCount) {
   const std::string_view text[] = {"abcdef"};
-  const Tokenizer right = load_or_die(testing::byte_level_tokenizer()),
-                  left = load_or_die(testing::byte_level_tokenizer(), {{"truncation_side", "left"}});
+  const FolderTokenizer right = load_or_die(testing::byte_level_tokenizer()),
+                        left = load_or_die(testing::byte_level_tokenizer(), {{"truncation_side", "left"}});
   const EncodedTexts whole = right.encode_texts(text, 7).value();
   EXPECT_EQ(whole.ids, (Ids{258, 'a', 'b', 'c', 'd', 'e', 'f'}));
   EXPECT_EQ(whole.types, Ids(7, 0));
@@ -154,7 +154,7 @@ TEST(Tokenizer, CutsTextsToATokenCount) {
   EXPECT_EQ(right.encode_texts(text, 0).value().ids.size(), 7u);
 }
 
-TEST(Tokenizer, CutsTheLongerTextOfAPairFirst) {
+TEST(FolderTokenizer, CutsTheLongerTextOfAPairFirst) {
   const TextEnds ends{{1}, {2}};
   const auto joined = [&](size_t a, size_t b, int64_t most, bool left = false) {
     Ids first(a), second(b);
@@ -172,9 +172,9 @@ TEST(Tokenizer, CutsTheLongerTextOfAPairFirst) {
   EXPECT_FALSE(join_texts({{5}}, ends, 1, false).is_ok());
 }
 
-TEST(Tokenizer, BadFilesAreErrors) {
+TEST(FolderTokenizer, BadFilesAreErrors) {
   TempFolder empty;
-  EXPECT_NE(Tokenizer::load(empty.path()).status().message().find("tokenizer.json"), std::string::npos);
+  EXPECT_NE(FolderTokenizer::load(empty.path()).status().message().find("tokenizer.json"), std::string::npos);
   const std::string good = testing::byte_level_tokenizer().dump();
   for (size_t size = 0; size < good.size(); size += 1 + good.size() / 50) {
     EXPECT_NE(error_of(good.substr(0, size)), "") << size;
@@ -200,9 +200,9 @@ TEST(Tokenizer, BadFilesAreErrors) {
   }
 }
 
-TEST(Tokenizer, BadCallsAreErrors) {
+TEST(FolderTokenizer, BadCallsAreErrors) {
   json model = testing::byte_level_tokenizer();
-  const Tokenizer tokenizer = load_or_die(model);
+  const FolderTokenizer tokenizer = load_or_die(model);
   EXPECT_EQ(tokenizer.encode("ab\xC3(", false).status().message(),
             "the text to encode is not valid UTF-8: first bad byte at offset 2");
   EXPECT_FALSE(tokenizer.encode("\xED\xA0\x80", false).is_ok()) << "a surrogate is not UTF-8";
@@ -215,8 +215,8 @@ TEST(Tokenizer, BadCallsAreErrors) {
   EXPECT_FALSE(load_or_die(model).encode(std::string(60, 'a') + "!", false).is_ok());
 }
 
-TEST(Tokenizer, ServesManyThreads) {
-  const Tokenizer tokenizer = load_or_die(testing::byte_level_tokenizer());
+TEST(FolderTokenizer, ServesManyThreads) {
+  const FolderTokenizer tokenizer = load_or_die(testing::byte_level_tokenizer());
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&tokenizer] {
@@ -229,9 +229,9 @@ TEST(Tokenizer, ServesManyThreads) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(Tokenizer, MovesLeaveTheSourceEmpty) {
-  Tokenizer a = load_or_die(testing::byte_level_tokenizer());
-  Tokenizer b = std::move(a);
+TEST(FolderTokenizer, MovesLeaveTheSourceEmpty) {
+  FolderTokenizer a = load_or_die(testing::byte_level_tokenizer());
+  FolderTokenizer b = std::move(a);
   a = std::move(b);
   EXPECT_EQ(a.encode("he", false).value(), (Ids{256}));
 }
@@ -240,7 +240,7 @@ TEST(SmolLm2, GivesTheIdsOfTheReference) {
   const std::filesystem::path folder = testing::shared_model("smollm2-135m-instruct-int4");
   const json cases = testing::expected_cases(folder);
   if (cases.empty()) GTEST_SKIP() << "no model in " << folder;
-  const Tokenizer tokenizer = load_or_die(folder);
+  const FolderTokenizer tokenizer = load_or_die(folder);
   for (const json& test : cases) {
     const std::string prompt = test["prompt"];
     EXPECT_EQ(tokenizer.encode(prompt, false).value(), test["prompt_ids"].get<Ids>()) << test["name"];

@@ -8,7 +8,7 @@ namespace situ::fuzz {
 
 // Compiles a grammar and appends up to 40 tokens that it allows. The text, where it is a whole answer.
 inline std::optional<std::string> answer(GrammarKind kind, const std::string& source) {
-  static const Tokenizer tokenizer = testing::load_tokenizer(testing::byte_level_tokenizer());
+  static const FolderTokenizer tokenizer = testing::load_tokenizer(testing::byte_level_tokenizer());
   Result<Grammar> grammar = Grammar::compile(tokenizer, kind, source, tokenizer.vocab_size());
   if (refused(grammar.status())) return std::nullopt;
   std::mt19937 random(1);

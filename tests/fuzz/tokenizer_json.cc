@@ -7,7 +7,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<std::string> input = fuzz::parts(data, size, 2);
   const std::string text = input[1].empty() ? "Hello  <s>\xC3\xA9\xE2\x96\x81 wo\nrld 12" : input[1];
   fuzz::folder().write("tokenizer.json", input[0]);
-  const Result<Tokenizer> tokenizer = Tokenizer::load(fuzz::folder().path());
+  const Result<FolderTokenizer> tokenizer = FolderTokenizer::load(fuzz::folder().path());
   if (fuzz::refused(tokenizer.status())) return 0;
   for (const bool special : {false, true}) {
     const Result<std::vector<int64_t>> ids = tokenizer->encode(text, special);

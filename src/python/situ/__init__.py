@@ -13,36 +13,44 @@ Token by token, with the logits as NumPy views of the memory that the model comp
     logits = session.step(model.encode("The capital of France is"))  # float32 [vocabulary]
     next_id = int(logits.argmax())
 
-A model may be used from several threads: they take turns. The GIL is free while it computes. Errors are SituError.
+A model may be used from several threads and coroutines, whose requests share its steps. The GIL is free while it computes. Errors are
+SituError.
 """
 
 from situ._situ import Session, SituError, peak_rss_mib
-from situ.images import Image
-from situ.model import Message, Model, Prompt, Stream, load
-from situ.options import Options
-from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, PromptLogprob, Token, TokenLogprob
+from situ.model import AsyncStream, Model, Stream, load
+from situ.options import LoadOptions, Options, RequestOptions
+from situ.prompts import Conversation, Image, Message, Part, Prompt, Sound
+from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, PromptLogprob, Stage, Token, TokenLogprob
 from situ.speech import Audio, Segment, SpeechOptions, Transcript, Transcription, Word
 
 SituError.__module__ = __name__  # as it is to be imported
 
 __all__ = [
     "Answer",
+    "AsyncStream",
     "Audio",
+    "Conversation",
     "Facts",
     "Generation",
     "Image",
     "Ledger",
+    "LoadOptions",
     "Logprobs",
     "Message",
     "Model",
     "Options",
+    "Part",
     "Perplexity",
     "Prompt",
     "PromptLogprob",
+    "RequestOptions",
     "Segment",
     "Session",
     "SituError",
+    "Sound",
     "SpeechOptions",
+    "Stage",
     "Stream",
     "Token",
     "TokenLogprob",

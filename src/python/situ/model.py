@@ -3,78 +3,33 @@
 import asyncio
 import atexit
 import contextlib
-import json
-import operator
 import os
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from numbers import Integral
-from types import NoneType, TracebackType
-from typing import Any, TypeAlias, TypedDict, Unpack, cast, overload
+from collections.abc import AsyncIterator, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Unpack, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from situ import _situ
 from situ._situ import SituError
-from situ.images import Image, sources_of
-from situ.options import Options
-from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, PromptLogprob, Token, TokenLogprob
+from situ.options import LoadOptions, RequestOptions
+from situ.prompts import ChatIds, Conversation, Ids, Prompt, described, is_list_of_prompts, split, text_of, token_ids
+from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, PromptLogprob, Stage, Token, TokenLogprob
 from situ.speech import Audio, SpeechOptions, Transcription, samples_of
 
-Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
-Prompt: TypeAlias = str | Ids
-"""Text, for models with a tokenizer, or token ids."""
 
-
-class Message(TypedDict):
-    """A turn of a conversation."""
-
-    role: str  # "system", "user" or "assistant"
-    content: str
-
-
-class ChatIds(list[int]):
-    """Token ids of a conversation: Model.encode_chat makes them, and their answers end where a turn does."""
-
-
-def load(
-    path: str | os.PathLike[str],
-    *,
-    threads: int = 0,
-    naive: bool = False,
-    context_length: int = 0,
-    memory: int = 0,
-    slots: int = 0,
-    chunk: int = 512,
-    window: int = 0,
-    sink: int = 0,
-    kv_type: str = "auto",
-    draft: str | os.PathLike[str] | None = None,
-    variants: Sequence[str] = (),
-    pack_cache: bool = True,
-) -> "Model":
-    """Loads a model: a folder that Optimum or onnxruntime-genai wrote, or one .onnx file.
-
-    threads: 0 is one for each CPU that the process may use.
-    naive: run the graph literally, copies included: the baseline.
-    context_length: most tokens of a session; 0 is what the model declares, if it holds as many.
-    memory: bytes for weights, activations and state; what the first two leave is state, which all requests and sessions
-        share; 0: the state may grow to half of what machine and control group have free.
-    slots: tokens of that state, exactly so many; 0: what `memory` leaves.
-    chunk: most prompt tokens in one step; fewer where `memory` asks for it.
-    window: tokens attend to the last `window` tokens and the first `sink` ones only, and sequences have no end; 0: to all.
-    kv_type: element type of attention states: "f32", "f16", "bf16", "q8", or "auto".
-    draft: a smaller model with the same tokens, which guesses what this one will say (see Options.draft_tokens).
-    variants: which precision of the graphs to run, where a folder has several: ["q4"], or ["encoder_model=fp16", ...].
-    pack_cache: save weights that are laid out anew, and map what an earlier load saved.
+def load(path: str | os.PathLike[str], **options: Unpack[LoadOptions]) -> "Model":
+    """Loads a model: a folder that Optimum or onnxruntime-genai wrote, or one .onnx file. options: see LoadOptions.
 
     Raises SituError: the message names file, node and values; unsupported operators are listed all at once.
     """
     if "\0" in os.fsdecode(path):
         raise SituError(f"{os.fsdecode(path)!r} is no path: it has a null character")
-    return Model(_situ.load(os.fsencode(path), threads, naive, context_length, memory, slots, chunk, window, sink, kv_type, os.fsencode(draft or ""), list(variants), pack_cache))
+    given: dict[str, object] = {**options, "draft": os.fsencode(options.get("draft") or "")}
+    return Model(_situ.load(os.fsencode(path), given))
 
 
 class Model:
@@ -89,71 +44,50 @@ class Model:
         self._model = model
 
     @overload
-    def generate(
-        self, prompt: Prompt, *, chat: bool = False, images: Sequence[Image] = (), **options: Unpack[Options]
-    ) -> Generation: ...
+    def generate(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> Generation: ...
     @overload
-    def generate(
-        self, prompt: list[str] | tuple[str, ...] | Sequence[Ids], *, chat: bool = False, **options: Unpack[Options]
-    ) -> list[Generation]: ...
-    def generate(
-        self,
-        prompt: Prompt | Sequence[Prompt],
-        *,
-        chat: bool = False,
-        images: Sequence[Image] = (),
-        **options: Unpack[Options],
-    ) -> Generation | list[Generation]:
-        """Continues a prompt, text or token ids. A list of prompts, or a tuple, gives a list of answers, each the one that
-        its prompt would have alone; they share steps.
+    def generate(self, prompt: Sequence[Prompt], **options: Unpack[RequestOptions]) -> list[Generation]: ...
+    def generate(self, prompt: Prompt | Sequence[Prompt], **options: Unpack[RequestOptions]) -> Generation | list[Generation]:
+        """Continues a prompt: text, token ids, or messages. A list of prompts, or a tuple, gives a list of answers, each the
+        one that its prompt would have alone; they share steps.
 
-        chat: the text is what a user says, and the model's chat template makes the prompt of it. For a conversation, use
-        encode_chat.
-        images: of one prompt, for models with a vision encoder: files, PIL images, or pixels uint8 [height, width, 3]. Each
-        takes the place of a placeholder ("<image>") in the text, in order; they stand before a text without. In token
-        ids the tokens of images are there already.
-        options: see Options.
+        options: see RequestOptions. A conversation that says nothing of drawing is drawn as the model's files say.
 
-        Raises SituError: an image that cannot be read, or another number of images than of placeholders; text without a tokenizer, an id out of range, a prompt longer than the context, an option out
-        of its range; what fails before the answer's first token. An answer that fails later comes back as far as it had
-        come, with finish_reason "error"; in a list also one that fails before its first token, unless all do. Control-C ends
-        it at the next token.
+        Raises SituError: an image or a sound that cannot be read, or another number of them than of placeholders; text without a
+        tokenizer, an id out of range, a prompt longer than the context, an option out of its range; what fails before the answer's
+        first token. An answer that fails later comes back as far as it had come, with finish_reason "error"; in a list also one
+        that fails before its first token, unless all do. Control-C ends it at the next token.
         """
-        if _is_list_of_prompts(prompt):
-            if len(images) > 0:
-                raise TypeError("images are those of one prompt, not of a list of prompts")
-            prompts = [self._ids(cast(Prompt, p), chat) for p in prompt]
-            turns = chat or all(isinstance(p, ChatIds) for p in prompt)
-            return [_generation(raw) for raw in self._model.generate_all(prompts, _options(options, turns))]
-        ids, read = self._with_images(cast(Prompt, prompt), chat, images)
-        return _generation(self._model.generate(ids, _options(options, chat or isinstance(prompt, ChatIds)), read))
+        given, answer = split(options)
+        if is_list_of_prompts(prompt):
+            if len(given["images"]) or len(given["sounds"]) or given["arrays"]:
+                raise TypeError("images, sounds and arrays are those of one prompt, not of a list of prompts")
+            prompts = [self._model.read(described(p, given)) for p in cast(Sequence[Prompt], prompt)]
+            return [_generation(raw) for raw in self._model.generate_all(prompts, answer)]
+        return _generation(self._model.generate(self._model.read(described(cast(Prompt, prompt), given)), answer))
 
-    def stream(
-        self, prompt: Prompt, *, chat: bool = False, images: Sequence[Image] = (), **options: Unpack[Options]
-    ) -> "Stream":
+    def stream(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> "Stream":
         """As generate of one prompt, but gives the tokens as they come. Computing begins at once."""
-        ids, read = self._with_images(prompt, chat, images)
-        return Stream(self._model.stream(ids, _options(options, chat or isinstance(prompt, ChatIds)), read))
+        return Stream(self._stream(prompt, options))
 
-    def stream_async(
-        self, prompt: Prompt, *, chat: bool = False, images: Sequence[Image] = (), **options: Unpack[Options]
-    ) -> "AsyncStream":
+    def stream_async(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> "AsyncStream":
         """As stream, for a coroutine: `async for token in model.stream_async(...)`. Any number may be read at once, and no
         thread waits for any of them."""
-        ids, read = self._with_images(prompt, chat, images)
-        return AsyncStream(self._model.stream(ids, _options(options, chat or isinstance(prompt, ChatIds)), read))
+        return AsyncStream(self._stream(prompt, options))
 
-    async def generate_async(
-        self, prompt: Prompt, *, chat: bool = False, images: Sequence[Image] = (), **options: Unpack[Options]
-    ) -> Generation:
+    async def generate_async(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> Generation:
         """As generate of one prompt, for a coroutine. To end it early, cancel its task."""
-        stream = self.stream_async(prompt, chat=chat, images=images, **options)
+        stream = self.stream_async(prompt, **options)
         with contextlib.suppress(SituError):  # one that ends the answer after tokens is part of what comes back
             async for _ in stream:
                 pass
         generation = stream.generation
         assert generation is not None
         return generation
+
+    def _stream(self, prompt: Prompt, options: RequestOptions) -> _situ.TokenStream:
+        given, answer = split(options)
+        return self._model.stream(self._model.read(described(prompt, given)), answer)
 
     def stats(self) -> dict[str, int]:
         """What the model has done and does: requests running and waiting, steps, rows (tokens fed), prompt, cached and
@@ -179,15 +113,15 @@ class Model:
             pairs = [(session, ids) for session, ids in feeds]
         except (TypeError, ValueError):
             raise TypeError("step() wants pairs of a session and its tokens") from None
-        return self._model.step([(session, _token_ids(ids)) for session, ids in pairs])
+        return self._model.step([(session, token_ids(ids)) for session, ids in pairs])
 
-    def perplexity(self, text: Prompt, *, context: int = 0, stride: int = 0) -> Perplexity:
+    def perplexity(self, text: str | Ids, *, context: int = 0, stride: int = 0) -> Perplexity:
         """How well the model foretells a text, or token ids. Each token but the first is scored once, in windows of `context`
         tokens (0: the model's context) that begin `stride` tokens apart (0: half a window; less than a window).
 
         Raises SituError: fewer than 2 tokens, windows that do not fit, and what generate raises for a prompt.
         """
-        return Perplexity(**self._model.perplexity(self._ids(text, chat=False), context, stride))
+        return Perplexity(**self._model.perplexity(self.encode(text) if isinstance(text, str) else token_ids(text), context, stride))
 
     def embed(
         self,
@@ -208,17 +142,17 @@ class Model:
         if isinstance(texts, str):
             return self.embed([texts], prompt=prompt, prompt_name=prompt_name)[0]
         if all(isinstance(text, str) for text in texts):
-            return _rows(self._model.embed([_text(cast(str, text)) for text in texts], prompt, prompt_name))
+            return _rows(self._model.embed([text_of(text) for text in texts], prompt, prompt_name))
         if prompt is not None or prompt_name is not None:
             raise TypeError("a prompt stands in front of texts, not of token ids")
-        return _rows(self._model.embed_ids([_token_ids(cast(Ids, ids)) for ids in texts]))
+        return _rows(self._model.embed_ids([token_ids(cast(Ids, ids)) for ids in texts]))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Scores of pairs of texts by a cross-encoder, float32 [pairs], or [pairs, labels] where it has several: what
         CrossEncoder.predict of sentence-transformers gives. Raises SituError as embed does.
         """
         try:
-            both = [(_text(first), _text(second)) for first, second in pairs]
+            both = [(text_of(first), text_of(second)) for first, second in pairs]
         except ValueError:
             raise TypeError("score() wants pairs of texts") from None
         rows = _rows(self._model.score(both))
@@ -253,27 +187,55 @@ class Model:
     def has_chat_template(self) -> bool:
         return self._model.has_chat_template
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text, with the special tokens that the tokenizer puts around it. SituError: no tokenizer."""
-        return self._model.encode(_text(text))
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids of a text. SituError: no tokenizer.
+
+        add_special: BOS, EOS and whatever else the tokenizer puts around a text. parse_special: what is spelled like a special
+        token is one.
+        """
+        return self._model.encode(text_of(text), add_special, parse_special)
 
     def encode_translation(self, text: str, source: str = "", target: str = "") -> tuple[list[int], int | None]:
         """Token ids of a text with the tokens of its languages (M2M100, NLLB, mBART, Marian), and what forced_bos_id is to be.
 
         "": the tokenizer's own choice. SituError: a code without a token, or a tokenizer without such tokens.
         """
-        ids, forced_bos_id = self._model.encode_translation(_text(text), source, target)
+        ids, forced_bos_id = self._model.encode_translation(text_of(text), source, target)
         return ids, forced_bos_id
 
-    def decode(self, ids: Ids) -> str:
-        """The text of token ids, without special tokens. SituError: no tokenizer."""
-        return self._model.decode(_token_ids(ids))
+    def decode(self, ids: Ids, *, skip_special: bool = True) -> str:
+        """The text of token ids, without special tokens or with them. SituError: no tokenizer."""
+        return self._model.decode(token_ids(ids), skip_special)
 
-    def encode_chat(self, messages: Sequence[Message]) -> ChatIds:
+    def encode_chat(self, messages: Conversation, **options: Unpack[RequestOptions]) -> ChatIds:
         """The prompt that the model's chat template makes of a conversation: a list of token ids. Its answers end at the
         eos_token of tokenizer_config.json too (Options.end_of_turn). SituError: no chat template.
+
+        options: those of a prompt.
         """
-        return ChatIds(self._model.encode_chat([_turn(m) for m in messages]))
+        return ChatIds(self._model.read(self._conversation(messages, options)).ids)
+
+    def render(self, messages: Conversation, **options: Unpack[RequestOptions]) -> str:
+        """The text that the model's chat template makes of a conversation. options: those of a prompt."""
+        return self._model.render(self._conversation(messages, options))
+
+    def _conversation(self, messages: Conversation, options: RequestOptions) -> dict[str, Any]:
+        given, answer = split(options)
+        if answer:
+            raise TypeError(f"{next(iter(answer))} is an option of an answer, and there is none")
+        found = described(messages, given)
+        if not found["messages"]:
+            raise TypeError("a conversation is a list of messages")
+        return found
+
+    @property
+    def end_ids(self) -> list[int]:
+        """Tokens that end an answer: those of the model's files, then the eos_token of tokenizer_config.json."""
+        return self._model.end_ids
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token, as the vocabulary spells it; None: there is no such token."""
+        return self._model.id_of(text_of(token))
 
     @property
     def ledger(self) -> Ledger:
@@ -291,72 +253,12 @@ class Model:
         facts = self.facts
         return f"<situ.Model {facts.file!r}, {facts.mode}, {facts.isa}, {facts.threads} threads>"
 
-    def _with_images(
-        self, prompt: Prompt, chat: bool, images: Sequence[Image]
-    ) -> tuple[Sequence[int], _situ.Images | None]:
-        sources = sources_of(images)
-        if not sources:
-            return self._ids(prompt, chat), None
-        read = self._model.read_images(list(sources))
-        if isinstance(prompt, str):
-            return self._model.encode_with_images(_text(prompt), chat, read), read
-        return self._ids(prompt, chat), read
-
-    def _ids(self, prompt: Prompt, chat: bool) -> Sequence[int]:
-        if isinstance(prompt, str):
-            return self.encode_chat([{"role": "user", "content": prompt}]) if chat else self.encode(prompt)
-        if isinstance(prompt, (bytes, bytearray)):
-            raise TypeError("a prompt is text or token ids, not bytes")
-        if chat:
-            raise TypeError("chat=True takes text; token ids are a prompt already")
-        return _token_ids(prompt)
-
 
 def _rows(made: tuple[NDArray[np.float32], list[str]]) -> NDArray[np.float32]:
     rows, notes = made
     for note in notes:
         warnings.warn(note, stacklevel=3)
     return rows
-
-
-def _token_ids(ids: Ids) -> list[int]:
-    if isinstance(ids, (str, bytes, bytearray, Mapping)):
-        raise TypeError(f"token ids are a list or an array of integers, not {type(ids).__name__}")
-    try:
-        found = [operator.index(i) for i in ids]
-    except TypeError:
-        raise TypeError(f"token ids are a list or an array of integers, not {str(ids)[:40]!r}") from None
-    for number, i in enumerate(found):
-        if not -(2**63) <= i < 2**63:
-            raise SituError(f"token {number} has id {i}, outside every vocabulary")
-    return found
-
-
-def _text(text: str) -> str:
-    if not isinstance(text, str):
-        raise TypeError(f"a text is a str, not {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as e:
-        raise SituError(f"the text is not valid Unicode: {e.reason} at character {e.start}") from None
-    return text
-
-
-def _turn(message: Message) -> tuple[str, str]:
-    if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
-        raise TypeError("a message of a conversation has a 'role' and a 'content'")
-    return _text(message["role"]), _text(message["content"])
-
-
-def _options(options: Options, turns: bool) -> dict[str, object]:
-    given = {"end_of_turn": turns, **options}
-    if not isinstance(given.get("json_schema"), (str, NoneType)):
-        given["json_schema"] = json.dumps(given["json_schema"])
-    return given
-
-
-def _is_list_of_prompts(prompt: Prompt | Sequence[Prompt]) -> bool:
-    return not isinstance(prompt, (str, bytes, bytearray, Mapping)) and len(prompt) > 0 and not isinstance(prompt[0], Integral)
 
 
 class Stream(Iterator[Token]):
@@ -379,7 +281,7 @@ class Stream(Iterator[Token]):
         if token is None:
             _result(self._stream)
             raise self._stream.failure() or StopIteration
-        return Token(*token)
+        return _token(token)
 
     @property
     def generation(self) -> Generation | None:
@@ -423,7 +325,7 @@ class AsyncStream(AsyncIterator[Token]):
             self._news.clear()
             token = self._stream.poll()
             if token is not None:
-                return Token(*token)
+                return _token(token)
             if self._stream.ended():
                 self._let_go()
                 _result(self._stream)
@@ -481,7 +383,17 @@ def _close_streams() -> None:
             stream.close()
 
 
+def _token(raw: tuple[int, str, float | None, list[tuple[int, float]], int]) -> Token:
+    id, text, logprob, top, choice = raw
+    return Token(id, text, logprob, tuple(TokenLogprob(*t) for t in top), choice)
+
+
+def _logprobs(raw: Sequence[tuple[float, Sequence[tuple[int, float]]]]) -> list[Logprobs]:
+    return [Logprobs(logprob, [TokenLogprob(*t) for t in top]) for logprob, top in raw]
+
+
 def _generation(raw: dict[str, Any]) -> Generation:
-    logprobs = [Logprobs(logprob, [TokenLogprob(*t) for t in top]) for logprob, top in raw["logprobs"]]
     prompt = [PromptLogprob(id, logprob, rank, [TokenLogprob(*t) for t in top]) for id, logprob, rank, top in raw["prompt_logprobs"]]
-    return Generation(**{**raw, "logprobs": logprobs, "prompt_logprobs": prompt, "answers": [Answer(*a) for a in raw["answers"]]})
+    answers = [Answer(ids, text, reason, score, _logprobs(logprobs), error) for ids, text, reason, score, logprobs, error in raw["answers"]]
+    made = {"logprobs": _logprobs(raw["logprobs"]), "prompt_logprobs": prompt, "answers": answers, "stages": [Stage(*s) for s in raw["stages"]]}
+    return Generation(**{**raw, **made})

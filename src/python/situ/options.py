@@ -1,7 +1,33 @@
-"""The keyword arguments of Model.generate and Model.stream: include/situ/generate.h in Python's words."""
+"""Keyword arguments: of load (include/situ/load_options.h in Python's words), and of Model.generate and Model.stream
+(include/situ/generate.h)."""
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
+
+from numpy.typing import NDArray
+
+from situ.prompts import Ids, Image, Sound
+
+
+class LoadOptions(TypedDict, total=False):
+    """How a model is loaded. Behind each: the default."""
+
+    threads: int  # 0: one for each CPU that the process may use; at most 1024
+    naive: bool  # False; run the graph literally, copies included: the baseline
+    context_length: int  # 0: most tokens of a session are what the model declares, if it holds as many
+    # 0; bytes for weights, activations and state; what the first two leave is state, which all requests and sessions share. 0:
+    # the state may grow to half of what machine and control group have free
+    memory: int
+    slots: int  # 0: tokens of that state are what `memory` leaves
+    chunk: int  # 512 prompt tokens at most in one step; fewer where `memory` asks for it
+    # 0: tokens attend to all before them; else to the last `window` and the first `sink` ones only, and sequences have no end
+    window: int
+    sink: int
+    kv_type: Literal["auto", "f32", "f16", "bf16", "q8"]  # "auto"; element type of attention states
+    draft: str | os.PathLike[str] | None  # None; a smaller model with the same tokens, which guesses (Options.draft_tokens)
+    variants: Sequence[str]  # (); which precision of the graphs, where a folder has several: ["q4"], or ["encoder_model=fp16", ...]
+    pack_cache: bool  # True; save weights that are laid out anew, and map what an earlier load saved
 
 
 class Options(TypedDict, total=False):
@@ -20,16 +46,16 @@ class Options(TypedDict, total=False):
     min_new_tokens: int | None
     # False; go on after the model's end-of-sequence tokens, which are then tokens as all others; none is forced
     ignore_eos: bool
-    # False; the eos_token of tokenizer_config.json ends the answer too, as that of a turn in a conversation. Prompts of
-    # encode_chat, and chat=True, say so themselves.
-    end_of_turn: bool
+    # The eos_token of tokenizer_config.json ends the answer too, as that of a turn in a conversation. Default: of messages,
+    # encode_chat and chat=True.
+    end_of_turn: bool | None
 
     # Draw the next token at random; also when any of the next five is set. Else the most probable one is chosen. The files'
     # defaults are those of generation_config.json, else of "search" in genai_config.json.
     sample: bool  # False
-    # False; without a temperature: drawn where the files say do_sample and there are no beams, else greedy, whatever of the
-    # next five is set
-    sample_as_files: bool
+    # Without a temperature: drawn where the files say do_sample and there are no beams, else greedy, whatever of the
+    # next five is set. Default: of a conversation, where neither `sample` nor any of the next five is set.
+    sample_as_files: bool | None
     temperature: float | None  # 1; at least 0, and 0 is the greedy choice
     top_k: int | None  # 50; only the k most probable; 0: all
     top_p: float | None  # 1; only the most probable that come to this probability, one at least; in [0, 1]
@@ -75,7 +101,7 @@ class Options(TypedDict, total=False):
     beam_groups: int  # 1; beams are a multiple; a group avoids the tokens that earlier ones take in the same step
     diversity_penalty: float | None  # 0; by subtracting this from their log-probability
     length_penalty: float | None  # 1; score = log-probability / tokens**length_penalty
-    early_stopping: str | None  # "false"; "true": stop at so many answers as beams; "never": when none can do better
+    early_stopping: Literal["false", "true", "never"] | None  # "false"; "true": stop at so many answers as beams; "never": when none can do better
     num_return: int  # 1; answers in Generation.answers, at most beams
 
     # Guesses so many tokens at most by what followed the last ones where they came before, and checks all of them in one
@@ -97,3 +123,23 @@ class Options(TypedDict, total=False):
     # What is used of the states that earlier requests left: "off", "prompts" (rows that were computed as rows of a prompt,
     # and are what they are whoever computes them), or "all" (rows of answers too: the same but for rounding).
     prefix_cache: Literal["off", "prompts", "all"]  # "prompts"
+
+
+class RequestOptions(Options, total=False):
+    """What makes a prompt of text, ids or messages, and the options of its answer."""
+
+    chat: bool  # False; the text is what a user says, and the model's chat template makes the prompt of it
+    # Of a text or of ids, for models with encoders of them: files, their bytes, PIL images, pixels uint8 [height, width, 3];
+    # samples float [samples], mono at 16 kHz. Each takes the place of a placeholder ("<image>") in the text, in order; they stand
+    # before a text without. In ids their tokens are there already. Messages have their own.
+    images: Sequence[Image]
+    sounds: Sequence[Sound]
+    arrays: Mapping[str, NDArray[Any]] | None  # inputs of encoders by their names, exactly
+    decoder_prompt: Ids  # of an encoder-decoder: its decoder's first tokens; default: the start token
+    parse_special: bool  # True; what is spelled like a special token in a text is one; for messages see Message
+    # Of a conversation: functions that the template shows to the model; other variables of it ("enable_thinking"); whether an
+    # answer is begun; whether the answer goes on with the text of the last message.
+    tools: Sequence[Mapping[str, object]] | None
+    template_variables: Mapping[str, object] | None
+    add_generation_prompt: bool  # True
+    continue_last: bool  # False

@@ -10,6 +10,8 @@ class Token(NamedTuple):
     id: int  # -1: text alone, before the first token or after the last
     text: str  # whole characters only; empty while one, or a stop string, is incomplete, or without a tokenizer
     logprob: float | None = None  # natural logarithm, when `logprobs` is given
+    top: tuple["TokenLogprob", ...] = ()  # the most probable ones, first first, when `logprobs` asks for some
+    choice: int = 0  # of `choices`
 
 
 class TokenLogprob(NamedTuple):
@@ -37,12 +39,23 @@ class PromptLogprob(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """One of the answers of a beam search."""
+    """One of several choices, or of the answers of a beam search."""
 
     output_ids: list[int]
     text: str
     finish_reason: str  # as in Generation
-    score: float  # log-probability / tokens**length_penalty
+    score: float  # log-probability / tokens**length_penalty of a beam search
+    logprobs: list[Logprobs]
+    error: str
+
+
+class Stage(NamedTuple):
+    """A part of a generation."""
+
+    name: str  # an encoder's, "embed", "prefill", "decode"
+    ms: float
+    bytes_copied: int
+    bytes_written: int  # copied ones too
 
 
 @dataclass(frozen=True)
@@ -58,10 +71,13 @@ class Generation:
     prompt_logprobs: list[PromptLogprob]  # of the prompt's tokens but the first, when asked for
     perplexity: float | None  # of output_ids, when asked for
     notes: list[str]  # what the folder's files ask for and was left out, though it may change tokens
-    answers: list[Answer]  # of a beam search, best first; the first is what stands above
+    answers: list[Answer]  # of several choices, in their order; of a beam search, best first; the first is what stands above
     guessed_tokens: int  # of prompt_lookup or draft_tokens
     accepted_tokens: int  # guesses that were right
     cached_tokens: int  # of the prompt, whose state an earlier answer had kept
+    decoder_prompt_ids: list[int]  # of an encoder-decoder: what output_ids follow
+    stages: list[Stage]  # of a prompt that encoders ran for
+    encode_ms: float
     prefill_ms: float
     decode_ms_per_token: float  # mean over the tokens after the first; 0 when there are none
     # By the model's ledger: what others do with the model meanwhile counts too.

@@ -1,0 +1,11 @@
+// A prompt of texts, messages, images and sounds, as ids and arrays.
+#pragma once
+
+#include "pipelines/llm.h"
+
+namespace situ {
+
+// What Model::read() does. A prompt of ids and arrays is left as it is.
+Result<Prompt> read_prompt(const Model::Impl& model, Prompt prompt);
+
+}  // namespace situ

@@ -1,0 +1,175 @@
+// Answers in pieces are the same answers; the table of fields is JSON; bodies that are no JSON are told.
+#include "serve/bodies.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "onnx/test_model.h"
+#include "text/test_models.h"
+
+namespace situ::serve {
+namespace {
+
+constexpr int64_t kVocabulary = 8;
+
+// A decoder that says after token i what row i of a table has: i + 1, or, less probably, i + 2. Its tokens are letters,
+// and two that are half a character each.
+std::string chain_model() {
+  using namespace onnx::test;
+  std::vector<float> table(kVocabulary * kVocabulary);
+  for (int64_t i = 0; i < kVocabulary; ++i) {
+    table[static_cast<size_t>(i * kVocabulary + (i + 1) % kVocabulary)] = 3;
+    table[static_cast<size_t>(i * kVocabulary + (i + 2) % kVocabulary)] = 2;
+  }
+  GraphText g;
+  g.inputs.push_back(value("input_ids", DType::kI64, {"batch", "sequence"}));
+  g.outputs.push_back(value("logits", DType::kF32, {"batch", "sequence", std::to_string(kVocabulary)}));
+  g.initializers = {raw_tensor("table", DType::kF32, {kVocabulary, kVocabulary}, raw(table)),
+                    raw_tensor("embed", DType::kF32, {kVocabulary, 4}, raw(std::vector<float>(kVocabulary * 4, 1))),
+                    i64_tensor("one", {1}, {1})};
+  g.nodes = {node("Gather", {"table", "input_ids"}, {"logits"}), node("Gather", {"embed", "input_ids"}, {"x"}),
+             node("Unsqueeze", {"x", "one"}, {"rows"})};
+  for (const std::string kind : {"key", "value"}) {
+    const std::string past = "past_key_values.0." + kind, present = "present.0." + kind;
+    g.inputs.push_back(value(past, DType::kF32, {"batch", "1", "past", "4"}));
+    g.outputs.push_back(value(present, DType::kF32, {"batch", "1", "total", "4"}));
+    g.nodes.push_back(node("Concat", {past, "rows"}, {present}, {int_attribute("axis", 2)}));
+  }
+  return model(g.bytes());
+}
+
+Model load() {
+  const onnx::test::TempFolder folder;
+  folder.write("model.onnx", chain_model());
+  nlohmann::json vocab;
+  for (int i = 0; i < 6; ++i) vocab[std::string(1, static_cast<char>('a' + i))] = i;
+  vocab[byte_symbol(0xC3)] = 6, vocab[byte_symbol(0xA9)] = 7;
+  nlohmann::json tokenizer = testing::tokenizer_json(vocab, nlohmann::json::array());
+  tokenizer["pre_tokenizer"] = tokenizer["decoder"] = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  folder.write("tokenizer.json", tokenizer.dump());
+  folder.write("tokenizer_config.json", R"({"chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"})");
+  LoadOptions options;
+  options.context_length = 64;
+  options.threads = 1;
+  Result<Model> model = Model::load(folder.path().string(), options);
+  EXPECT_TRUE(model.is_ok()) << model.status().message();
+  return std::move(*model);
+}
+
+// The text, log-probabilities and end of each choice, put together from pieces.
+std::map<int64_t, Json> joined(const std::vector<Json>& chunks, bool chat) {
+  std::map<int64_t, Json> found;
+  for (const Json& chunk : chunks)
+    for (const Json& c : chunk["choices"]) {
+      Json& to = found[c["index"]];
+      if (to.is_null()) to = {{"text", ""}, {"logprobs", nullptr}, {"finish_reason", nullptr}, {"prompt", nullptr}};
+      to["text"] =
+          to["text"].get<std::string>() + (chat ? c["delta"].value("content", "") : c["text"].get<std::string>());
+      EXPECT_TRUE(to["finish_reason"].is_null()) << "the last piece has it";
+      to["finish_reason"] = c["finish_reason"];
+      if (c.contains("prompt_logprobs")) to["prompt"] = c["prompt_logprobs"];
+      if (c["logprobs"].is_null()) continue;
+      if (to["logprobs"].is_null()) to["logprobs"] = Json::object();
+      for (const auto& [key, list] : c["logprobs"].items())
+        for (const Json& one : list) to["logprobs"][key].push_back(one);
+    }
+  return found;
+}
+
+TEST(Bodies, PiecesAreTheWholeAnswer) {
+  Model model = load();
+  const std::pair<Route, const char*> bodies[] = {
+      {Route::kChat, R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 6})"},
+      {Route::kChat, R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 9, "n": 3, "temperature": 1,
+                         "seed": 4, "logprobs": true, "top_logprobs": 2, "prompt_logprobs": 1})"},
+      {Route::kChat, R"({"messages": [{"role": "user", "content": "a"}], "stop": "ef", "logprobs": true})"},
+      {Route::kChat, R"({"messages": [{"role": "user", "content": "a"}], "num_beams": 3, "n": 2, "max_tokens": 4})"},
+      {Route::kCompletions, R"({"prompt": ["ab", "c"], "max_tokens": 5, "n": 2, "logprobs": 1, "temperature": 1})"},
+      {Route::kCompletions, R"({"prompt": "abc", "max_tokens": 5, "echo": true})"},
+      {Route::kCompletions, R"({"prompt": "abc", "max_tokens": 0, "echo": true, "logprobs": 1})"},
+      {Route::kCompletions, R"({"prompt": [5], "max_tokens": 1})"}};
+  for (const auto& [route, text] : bodies) {
+    const Json body = std::get<Json>(parse_body(text));
+    OrFault<Asked> read = read_body(route, body, model);
+    ASSERT_TRUE(std::holds_alternative<Asked>(read)) << std::get<Fault>(read).message;
+    const Asked& asked = std::get<Asked>(read);
+    BodyStream stream(model, asked, {"id", 7, "name"});
+    std::vector<Generation> results;
+    std::vector<Json> chunks;
+    const auto add = [&](const std::vector<Json>& more) { chunks.insert(chunks.end(), more.begin(), more.end()); };
+    for (size_t i = 0; i < asked.requests.size(); ++i) {
+      Result<Ticket> ticket = model.submit(asked.requests[i]);
+      ASSERT_TRUE(ticket.is_ok()) << ticket.status().message();
+      add(stream.begin(i));
+      while (const std::optional<Event> token = ticket->next())
+        if (std::optional<Json> chunk = stream.token(i, *token)) chunks.push_back(std::move(*chunk));
+      const Result<Generation> g = ticket->result();
+      ASSERT_FALSE(fault_of(asked, g).has_value()) << text;
+      add(stream.end(i, *g));
+      results.push_back(*g);
+    }
+    const bool chat = route == Route::kChat;
+    const Json whole = answer_body(model, asked, {"id", 7, "name"}, results);
+    const std::map<int64_t, Json> pieces = joined(chunks, chat);
+    ASSERT_EQ(pieces.size(), whole["choices"].size()) << text;
+    for (const Json& c : whole["choices"]) {
+      const Json& p = pieces.at(c["index"]);
+      EXPECT_EQ(p["text"], chat ? c["message"]["content"] : c["text"]) << text;
+      EXPECT_EQ(p["finish_reason"], c["finish_reason"]) << text;
+      EXPECT_EQ(p["prompt"], c.value("prompt_logprobs", Json())) << text;
+      for (const char* key : {"content", "tokens", "token_logprobs", "top_logprobs", "text_offset"}) {
+        if (!c["logprobs"].is_object() || !c["logprobs"].contains(key) || c["logprobs"][key].empty()) continue;
+        EXPECT_EQ(p["logprobs"][key], c["logprobs"][key]) << text;
+      }
+    }
+    EXPECT_EQ(stream.usage()["usage"], whole["usage"]) << text;
+    EXPECT_TRUE(stream.usage()["choices"].empty());
+  }
+}
+
+// Half a character: the token's text is a replacement, and its bytes are its own.
+TEST(Bodies, BytesOfHalfACharacter) {
+  Model model = load();
+  const Json body = std::get<Json>(parse_body(R"({"prompt_token_ids": [5], "max_tokens": 2, "logprobs": true})"));
+  OrFault<Asked> read = read_body(Route::kChat, body, model);
+  const Asked& asked = std::get<Asked>(read);
+  const Result<Generation> g = model.submit(asked.requests[0])->result();
+  const Json answer = answer_body(model, asked, {}, {&*g, 1});
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], "\u00E9");
+  const Json& content = answer["choices"][0]["logprobs"]["content"];
+  EXPECT_EQ(content[0]["token"], "\uFFFD");
+  EXPECT_EQ(content[0]["bytes"], Json::array({0xC3}));
+  EXPECT_EQ(content[1]["bytes"], Json::array({0xA9}));
+}
+
+TEST(Bodies, TheTableIsJson) {
+  std::set<std::string> names;
+  for (const BodyField& f : body_fields()) {
+    EXPECT_TRUE(names.insert(f.name).second) << f.name;
+    EXPECT_TRUE(Json::parse(f.schema, nullptr, false).is_object()) << f.name;
+    EXPECT_EQ(f.read != nullptr, f.use == BodyField::Use::kUsed) << f.name;
+    EXPECT_TRUE(f.routes >= 1 && f.routes <= 3) << f.name;
+  }
+}
+
+TEST(Bodies, WhatIsNoJson) {
+  std::string deep(200, '['), many = R"({"a": 1)", values = R"({"a": [1)";
+  for (int i = 0; i < 3000; ++i) many += ", \"k" + std::to_string(i) + "\": 1";
+  for (int i = 0; i < (1 << 21) + 1; ++i) values += ",1";
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("[]"), std::string("3"), deep, many + "}", values + "]}",
+        std::string(R"({"a": 1e999})"), std::string("{\"a\": \"\xFF\"}"), std::string("{\"a\": 1} x"),
+        std::string(R"({"a": NaN})")}) {
+    const OrFault<Json> read = parse_body(text);
+    ASSERT_TRUE(std::holds_alternative<Fault>(read)) << text.substr(0, 40);
+    EXPECT_EQ(std::get<Fault>(read).code, "invalid_json");
+  }
+  EXPECT_EQ(to_json({400, "no", "kind", "", "c"}).dump(),
+            R"({"error":{"message":"no","type":"kind","param":null,"code":"c"}})");
+}
+
+}  // namespace
+}  // namespace situ::serve

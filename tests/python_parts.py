@@ -1,0 +1,7 @@
+"""The cases of tests/python_test.py that are in files of their own."""
+from python_errors import ErrorsTest
+from python_examples import ExamplesTest
+from python_images import ImagesTest
+from python_prompts import PromptsTest
+
+__all__ = ["ErrorsTest", "ExamplesTest", "ImagesTest", "PromptsTest"]
