@@ -257,6 +257,18 @@ class AnswerTest(ServeCase):
             "a huge field": (f"GET /health HTTP/1.1\r\n{host}a: {'b' * 1000000}\r\n\r\n", 431),
             "NUL": (f"GET /health HTTP/1.1\r\n{host}a: \0\r\n\r\n", 400),
             "TLS": ("\x16\x03\x01\x02\x00\x01\x00", 400),
+            "HTTP/0.9": ("GET /health\r\n\r\n", 400),
+            "HTTP/1.0": ("GET /health HTTP/1.0\r\n\r\n", 400),
+            "no name": (f"GET /health HTTP/1.1\r\n{host}: a\r\n\r\n", 400),
+            "folded": (f"GET /health HTTP/1.1\r\n{host}a: b\r\n c\r\n\r\n", 400),
+            "hexadecimal chunk": (f"POST /tokenize HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n0x5\r\nabcde\r\n0\r\n\r\n", 400),
+            "endless chunk": (f"POST /tokenize HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 400),
+            "chunk extension": (f"POST /tokenize HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n1;{'a' * 100000}\r\na\r\n", 400),
+            "other encoding": (f"POST /tokenize HTTP/1.1\r\n{host}Transfer-Encoding: gzip\r\n\r\na", 400),
+            "a long path": (f"GET /{'a' * 33000} HTTP/1.1\r\n{host}\r\n", 431),
+            "a very long path": (f"GET /{'a' * 80000} HTTP/1.1\r\n{host}\r\n", 414),
+            "a key in the query": (f"GET /nothing?key=a HTTP/1.1\r\n{host}\r\n", 404),
+            "escapes in the path": (f"GET /%2e%2e/%00 HTTP/1.1\r\n{host}\r\n", 404),
             "foreign host": ("GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421),
             "null origin": (f"GET /health HTTP/1.1\r\n{host}Origin: null\r\n\r\n", 403),
             "unknown path": (f"GET /../etc/passwd HTTP/1.1\r\n{host}\r\n", 404),
@@ -265,8 +277,14 @@ class AnswerTest(ServeCase):
         for name, (data, status) in cases.items():
             with self.subTest(name=name):
                 got = self.server.raw(data.encode("latin-1"))
-                self.assertTrue(got.startswith(f"HTTP/1.1 {status} "), got[:300])
-                self.assertEqual(set(json.loads(got.split("\r\n\r\n", 1)[1])["error"]), {"message", "type", "param", "code"})
+                self.assertRegex(got, rf"\AHTTP/1\.[01] {status} ")
+                head, body = got.split("\r\n\r\n", 1)
+                self.assertEqual(set(json.loads(body)["error"]), {"message", "type", "param", "code"})
+                request_id = re.search(r"x-request-id: (\S+)", head)
+                self.assertTrue(request_id, head)
+                self.wait_for(lambda: f"id={request_id[1]} " in self.server.said())
+                self.assertEqual(self.server.ask("GET", "/health")[0].status, 200)
+        self.assertEqual(self.server.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), "")  # a client that knows nothing else
         pipelined = self.server.raw(f"GET /health HTTP/1.1\r\n{host}\r\n".encode() * 3)
         self.assertEqual(pipelined.count("HTTP/1.1 200 OK"), 3)
         continued = self.server.raw(f"POST /tokenize HTTP/1.1\r\n{host}Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + b'f\r\n{"content":"a"}\r\n0\r\n\r\n')
@@ -276,6 +294,29 @@ class AnswerTest(ServeCase):
         self.error(injected, 404)
         self.assertNotEqual(injected[0].getheader("x-request-id"), "a b")
         self.assertNotIn("\nid=forged", self.server.said())
+
+    def test_clients_that_stop_sending(self):
+        """Half-closed connections, bodies that are shorter than they say, a head alone."""
+        text = json.dumps(self.chat())
+        whole = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
+        for size in (5, len(whole) - 3, len(whole)):
+            with socket.create_connection(("127.0.0.1", self.server.port), PATIENCE) as s:
+                s.sendall(whole[:size])
+                s.shutdown(socket.SHUT_WR)
+                while s.recv(65536):
+                    pass
+            self.assertEqual(self.server.ask("POST", "/v1/chat/completions", self.chat())[0].status, 200)
+        self.wait_for(lambda: self.server.metric("situ_slots_used") == 0)
+
+    def test_other_methods(self):
+        connection = self.server.connect()
+        for path in ("/health", "/v1/models", "/metrics", "/openapi.json", "/debug/slots"):
+            connection.request("HEAD", path)  # on one connection: no body comes
+            answer = connection.getresponse()
+            self.assertEqual((answer.status, answer.read()), (200, b""), path)
+        connection.close()
+        for method in ("OPTIONS", "DELETE", "PUT", "GET"):
+            self.error(self.server.ask(method, "/v1/completions"), 405, code="method_not_allowed", words=("POST",))
 
     def test_origins(self):
         head, _ = self.server.ask("GET", "/health", headers={"Origin": f"http://127.0.0.1:{self.server.port}"})
@@ -332,24 +373,59 @@ class AnswerTest(ServeCase):
         head, page = self.server.ask("GET", "/debug/placement?model=tiny")
         self.assertEqual((head.status, page[:15]), (200, "<!doctype html>"))
 
-    def test_the_documentation_has_these_limits(self):
-        """With SITU_WRITE_DOCS set it is written."""
-        rows = [f"| `{e['name']}` | {e['default']:,} | {e['least']:,} | {e['most']:,} | {e['what']} |" for e in self.server.ask("GET", "/openapi.json")[1]["info"]["x-limits"]]
-        document = Path(__file__).parent.parent / "docs" / "limits.md"
+    def documented(self, name, mark, lines):
+        """A part of a document is made of what the server says. With SITU_WRITE_DOCS set it is written."""
+        document = Path(__file__).parent.parent / "docs" / name
         text = document.read_text()
-        head, _, tail = text.partition("<!-- limits -->")
-        made = head + "<!-- limits -->\n" + "\n".join(["| limit | default | least | most | of what, and what happens beyond it |", "|---|---:|---:|---:|---|", *rows]) + "\n<!-- end -->" + tail.partition("<!-- end -->")[2]
+        head, _, tail = text.partition(f"<!-- {mark} -->\n")
+        made = head + "\n".join([f"<!-- {mark} -->", *lines, "<!-- end -->"]) + tail.partition("<!-- end -->")[2]
         if os.environ.get("SITU_WRITE_DOCS"):
             document.write_text(made)
-        self.assertEqual(text if not os.environ.get("SITU_WRITE_DOCS") else made, made)
+        else:
+            self.assertEqual(text, made)
+
+    def test_the_documentation_has_these_limits_and_fields(self):
+        document = self.server.ask("GET", "/openapi.json")[1]
+        rows = [f"| `{e['name']}` | {e['default']:,} | {e['least']:,} | {e['most']:,} | {e['what']} |" for e in document["info"]["x-limits"]]
+        self.documented("limits.md", "limits", ["| limit | default | least | most | of what, and what happens beyond it |", "|---|---:|---:|---:|---|", *rows])
+        calls = {}  # (field, its use, what it does): calls
+        for path, methods in document["paths"].items():
+            body = methods.get("post", {}).get("requestBody")
+            for field, schema in body["content"]["application/json"]["schema"]["properties"].items() if body else ():
+                what = schema["description"].removeprefix("Accepted without effect. ").removeprefix("Refused. ").replace("|", "\\|")
+                calls.setdefault((field, schema["x-use"], what), []).append(path.removeprefix("/v1").removeprefix("/").removesuffix("/completions"))
+        rows = [f"| `{field}` | {', '.join(paths)} | {use} | {what} |" for (field, use, what), paths in calls.items()]
+        self.documented("server.md", "fields", ["| field | of | | what it does, or why it is refused |", "|---|---|---|---|", *rows])
 
     def test_slots_as_events(self):
-        connection = self.server.connect()
+        connection, running = self.server.connect(), self.server.connect()
         connection.request("GET", "/debug/slots")
         answer = connection.getresponse()
         self.assertEqual(answer.getheader("content-type"), "text/event-stream")
-        first = json.loads(answer.readline()[len("data: "):])
-        self.assertEqual((first["models"][0]["name"], set(first)), ("tiny", {"step", "models"}))
+
+        def model():
+            while not (line := answer.readline()).startswith(b"data: "):
+                self.assertTrue(line)
+            event = json.loads(line[len("data: "):])
+            self.assertEqual(set(event), {"step", "models"})
+            return event["models"][0]
+
+        first = model()
+        self.assertEqual(set(first), {"name", "slots", "used", "kept", "sequences", "bytes_written", "bytes_copied"})
+        self.assertEqual((first["name"], first["bytes_copied"]), ("tiny", 0))
+        running.request("POST", "/v1/chat/completions", json.dumps(self.chat(max_tokens=ENDLESS, n=2, stream=True)))
+        seen = first
+        while {s["state"] for s in seen["sequences"]} != {"answer"}:
+            seen = model()
+        self.assertEqual([set(s) for s in seen["sequences"]], [{"id", "runs", "tokens", "state"}] * 2)
+        self.assertEqual(len({s["id"] for s in seen["sequences"]}), 1)
+        for sequence in seen["sequences"]:
+            self.assertGreater(sequence["tokens"], 0)
+            self.assertEqual(sum(count for _, count, _ in sequence["runs"]), sequence["tokens"])
+            self.assertTrue(all(0 <= begin and begin + count <= seen["slots"] for begin, count, _ in sequence["runs"]))
+        running.close()
+        while model()["sequences"]:
+            pass
         connection.close()
 
 
@@ -501,6 +577,72 @@ class ProcessTest(ServeCase):
         finally:
             self.assertEqual(server.stop(), 0)
 
+    def test_limits_of_bodies(self):
+        """Each lowered: as much as it, and one more."""
+        limits = {"json-depth": 6, "messages": 2, "texts": 2, "choices": 2, "stops": 2, "stop-bytes": 3, "token-rules": 2, "grammar-bytes": 80, "images": 1, "sound-bytes": 6}
+        config = self.folder / "limits.toml"
+        config.write_text("window = 50\n[limits]\n" + "".join(f"{k} = {v}\n" for k, v in limits.items()))
+        server = Server(self.model, "--port", 0, "--config", config)
+        turn, deep = {"role": "user", "content": "a"}, []
+        for _ in range(3):
+            deep = [deep]
+        image, sound = {"type": "image_url", "image_url": {"url": "data:,"}}, lambda size: {"type": "input_audio", "input_audio": {"data": "A" * size, "format": "wav"}}
+        schema = lambda size: {"type": "json_schema", "json_schema": {"name": "a" * size, "schema": {}}}  # 60 more
+        cases = {  # limit: the field, a value that it allows, one that it does not
+            "json-depth": ("metadata", {"a": deep}, {"a": [deep]}), "messages": ("messages", [turn] * 2, [turn] * 3), "choices": ("n", 2, 3), "stops": ("stop", ["~", "^"], ["~", "^", "`"]),
+            "stop-bytes": ("stop", "~~~", "~~~~"), "token-rules": ("logit_bias", {"1": 0, "2": 0}, {"1": 0, "2": 0, "3": 0}), "grammar-bytes": ("regex", "a" * 80, "a" * 81),
+            "images": ("messages", [{**turn, "content": [image]}], [{**turn, "content": [image] * 2}]), "sound-bytes": ("messages", [{**turn, "content": [sound(8)]}], [{**turn, "content": [sound(12)]}]),
+        }
+        try:
+            for limit, (field, allowed, beyond) in cases.items():
+                with self.subTest(limit=limit):
+                    self.assertNotIn("limit_exceeded", json.dumps(self.ask(server, max_tokens=1, **{field: allowed})[1]) if field != "messages" else json.dumps(server.ask("POST", "/v1/chat/completions", {"messages": allowed, "max_tokens": 1})[1]))
+                    body = {"messages": [turn], field: beyond}
+                    self.error(server.ask("POST", "/v1/chat/completions", body), 400, code="limit_exceeded", words=(f"'{limit}'",))
+            self.assertEqual(len(server.ask("POST", "/v1/completions", {"prompt": ["a", "b"], "max_tokens": 1})[1]["choices"]), 2)
+            self.error(server.ask("POST", "/v1/completions", {"prompt": ["a"] * 3}), 400, param="prompt", code="limit_exceeded")
+            self.assertEqual(server.ask("POST", "/v1/completions", {"prompt": [5] * 3, "max_tokens": 1})[0].status, 200)
+            self.assertEqual(self.ask(server, max_tokens=1, response_format=schema(5))[0].status, 200)
+            self.error(self.ask(server, response_format=schema(50)), 400, param="response_format", code="limit_exceeded")
+            self.error(server.ask("POST", "/apply-template", {"messages": [turn] * 3}), 400, code="limit_exceeded")
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_limits_of_connections(self):
+        """Whoever only connects keeps nobody out; a stream that waits is told that it lives; unread bytes end one."""
+        config = self.folder / "connections.toml"
+        config.write_text("window = 50\nmax-running = 1\n[limits]\nconnections = 3\nping-seconds = 1\nunread-bytes = 1099511627776\nwrite-seconds = 86400\nheader-bytes = 1024\n")
+        server = Server(self.model, "--port", 0, "--config", config, "--queue", 1)
+        try:
+            idle = [socket.create_connection(("127.0.0.1", server.port), PATIENCE) for _ in range(10)]
+            self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)
+            for s in idle:
+                s.close()
+            pad = 1024 - len("GET /health HTTP/1.1\r\n" + "host: localhost\r\n" + "a: \r\n\r\n") + len("\r\n") - 2
+            head = "GET /health HTTP/1.1\r\nhost: localhost\r\na: {}\r\n\r\n"
+            sizes = [int(server.raw(head.format("b" * (pad + more)).encode())[9:12]) for more in range(-8, 8)]
+            self.assertEqual((sizes[0], sizes[-1], sorted(sizes)), (200, 431, sizes))
+            first = self.begin(server, max_tokens=ENDLESS)
+            second = self.begin(server, max_tokens=4)  # its first line is a comment
+            self.assertEqual(second[1].readline(), b"\n")
+            self.error(server.ask("POST", "/v1/completions", {"prompt": ["a", "b"]}), 400, param="prompt")  # two never fit
+            first[0].close(), first[1].close()
+            self.assertIn(b"[DONE]", second[1].read())
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_a_full_disk(self):
+        """Lines of the log are lost, answers are not."""
+        with open("/dev/full", "wb") as full:
+            process = subprocess.Popen([cli_case.SITU, "serve", self.model, "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=full, text=True, env={**os.environ, "SITU_CACHE_DIR": ""})
+            server = Server.__new__(Server)
+            server.port = int(process.stdout.readline().rsplit(":", 1)[1])
+            for _ in range(3):
+                self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)
+            process.terminate()
+            self.assertEqual(process.wait(PATIENCE), 0)
+            process.stdout.close()
+
     def test_a_full_queue(self):
         server = Server(self.model, "--port", 0, "--window", 50, "--queue", 1, "--max-running", 1)
         try:
@@ -600,6 +742,7 @@ class ProcessTest(ServeCase):
         try:
             resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (64, 64))
             many = [socket.create_connection(("127.0.0.1", server.port), PATIENCE) for _ in range(100)]
+            self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)
             for s in many:
                 s.close()
             self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)

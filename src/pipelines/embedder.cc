@@ -282,6 +282,7 @@ Result<Embeddings> Embedder::embed(std::span<const std::string> texts, const Emb
     Result<EncodedTexts> tokens = tokens_of({&*text, 1}, i, &made.notes);
     if (!tokens.is_ok()) return tokens.status();
     made.tokens.push_back(std::ssize(tokens->ids));
+    if (tokens->cut) made.cut.push_back(i);
     inputs.push_back(std::move(*tokens));
   }
   SITU_RETURN_IF_ERROR(run(inputs, *skipped, &made.rows));

@@ -13,6 +13,7 @@
 #include "python/attended.h"
 #include "python/embed.h"
 #include "python/images.h"
+#include "python/openai.h"
 #include "python/options.h"
 #include "python/results.h"
 #include "python/session.h"
@@ -300,6 +301,7 @@ NB_MODULE(_situ, m) {
   bind_model(m);
   bind_session(m);
   bind_stream(m);
+  bind_openai(m);
   bind_speech(m);
   m.def("load", &load, "path"_a, "threads"_a, "naive"_a, "context_length"_a, "memory"_a, "slots"_a, "chunk"_a,
         "window"_a, "sink"_a, "kv_type"_a, "draft"_a, "variants"_a, "pack_cache"_a);

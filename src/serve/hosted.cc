@@ -24,6 +24,9 @@ std::string name_of(const std::string& path) {
 // Null: it can.
 const char* why_not(const Model& model, HostedModels::Use use) {
   if (use == HostedModels::Use::kText && !model.has_tokenizer()) return "has no tokenizer";
+  const bool answers = use == HostedModels::Use::kChat || use == HostedModels::Use::kGenerate;
+  if (answers && !model.generates()) return "gives embeddings or scores, no answers";
+  if (use == HostedModels::Use::kEmbed && model.scores_pairs()) return "gives scores of pairs, no embeddings";
   if (use == HostedModels::Use::kChat && !model.has_chat_template()) return "has no chat template";
   return nullptr;
 }

@@ -16,6 +16,7 @@ Token by token, with the logits as NumPy views of the memory that the model comp
 A model may be used from several threads: they take turns. The GIL is free while it computes. Errors are SituError.
 """
 
+from situ import openai
 from situ._situ import Session, SituError, peak_rss_mib
 from situ.images import Image
 from situ.model import Message, Model, Prompt, Stream, load
@@ -50,5 +51,6 @@ __all__ = [
     "Transcription",
     "Word",
     "load",
+    "openai",
     "peak_rss_mib",
 ]
