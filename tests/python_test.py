@@ -34,6 +34,7 @@ from cli_case import COUNT
 from python_case import CHAT_TEMPLATE, LONG, PythonTest
 from python_errors import ErrorsTest  # noqa: F401: unittest finds it here
 from python_images import ImagesTest  # noqa: F401
+from python_openai import OpenAiTest  # noqa: F401
 from sampling_test import CHARACTERS, text_of
 from thread_case import call_beside
 
@@ -391,32 +392,6 @@ class SessionTest(PythonTest):
         stream = situ.load(self.path).stream(self.prompt, max_new_tokens=COUNT)
         gc.collect()
         self.assertEqual([t.id for t in stream], self.ids)
-
-class OpenAiTest(PythonTest):
-    def test_bodies(self):
-        model = situ.load(self.text_path)
-        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6, "ignore_eos": True, "model": "mine"}
-        whole = situ.openai.chat(body, model)
-        text = whole["choices"][0]["message"]["content"]
-        self.assertEqual((whole["model"], text, whole["usage"]["completion_tokens"]), ("mine", model.generate("uHia", max_new_tokens=6, ignore_eos=True).text, 6))
-        self.assertEqual(situ.openai.chat(json.dumps(body).encode(), model)["choices"], whole["choices"])
-        pieces = list(situ.openai.chat({**body, "stream": True, "stream_options": {"include_usage": True}}, model))
-        self.assertEqual("".join(p["choices"][0]["delta"].get("content") or "" for p in pieces[:-1]), text)
-        self.assertEqual(pieces[-1]["usage"]["completion_tokens"], 6)
-        self.assertEqual([c["index"] for c in situ.openai.completions({"prompt": ["a", "b"], "max_tokens": 1}, model)["choices"]], [0, 1])
-        for call, wrong, status, param in ((situ.openai.chat, {**body, "n": -1}, 400, "n"), (situ.openai.chat, b"[", 400, None), (situ.openai.completions, {}, 400, "prompt"),
-                                           (situ.openai.chat, {**body, "stream": True, "temperature": -1}, 400, "temperature"), (situ.openai.embeddings, {"input": "a"}, 400, "input")):
-            with self.subTest(wrong=wrong), self.assertRaises(situ.openai.Refused) as refused:
-                call(wrong, model)
-            self.assertEqual((refused.exception.status, refused.exception.body["error"]["param"]), (status, param))
-
-    def test_a_stream_that_is_left(self):
-        model = situ.load(self.text_path, context_length=LONG)
-        with situ.openai.chat({"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "stream": True}, model) as pieces:
-            next(pieces), next(pieces)
-        self.assertEqual(list(pieces), [])
-        while model.stats()["running"]:
-            time.sleep(0.001)
 
 class StreamTest(PythonTest):
     def test_the_model_is_used_between_tokens_that_were_guessed(self):

@@ -68,7 +68,8 @@ class ClientsTest(ServeCase):
         if (SHARED / "models" / "vlm" / "llava").exists():
             llava = [tiny_vision.with_words(SHARED / "models" / "vlm" / "llava", cls.folder / "llava")]
         cls.images = ["llava"] if llava else []
-        cls.server = Server(cls.model, encoder, *llava, "--alias", "smollm2-135m-instruct=model", "--port", 0)
+        (cls.folder / "clients.toml").write_text(f'[models.endless]\npath = "{shutil.copytree(cls.model, cls.folder / "copied")}"\nwindow = 50\n')
+        cls.server = Server(cls.model, encoder, *llava, "--alias", "smollm2-135m-instruct=model", "--port", 0, "--config", cls.folder / "clients.toml")
         cls.url = f"http://127.0.0.1:{cls.server.port}"
 
     @classmethod

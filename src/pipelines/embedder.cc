@@ -298,6 +298,14 @@ Result<Embeddings> Embedder::embed(std::span<const std::vector<int64_t>> ids) {
   Embeddings made;
   std::vector<EncodedTexts> inputs;
   for (const std::vector<int64_t>& each : ids) {
+    const std::string name = "text " + std::to_string(inputs.size() + 1);
+    if (each.empty()) return Status::error(Code::kInvalidArgument, name + " has no tokens");
+    if (std::ssize(each) > most_)
+      return Status::error(Code::kContextExceeded, name + " has " + std::to_string(each.size()) +
+                                                       " tokens, the model takes " + std::to_string(most_));
+    for (const int64_t id : each)
+      if (id < 0 || (graph_.table_rows > 0 && id >= graph_.table_rows))
+        return Status::error(Code::kInvalidArgument, name + ": id " + std::to_string(id) + " is not in the vocabulary");
     made.tokens.push_back(std::ssize(each));
     inputs.push_back({each, {}, false});
   }

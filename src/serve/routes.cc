@@ -4,6 +4,7 @@
 
 #include "pipelines/llm.h"
 #include "serve/body_limits.h"
+#include "serve/body_reader.h"
 #include "serve/embeddings.h"
 #include "serve/openapi.h"
 #include "serve/server.h"
@@ -186,6 +187,7 @@ void Server::embeddings(Call& call) {
                                                  &call.prompt_tokens, [&] { return call.over || cutting_; });
   if (const Fault* f = std::get_if<Fault>(&answer)) return refuse_call(call, *f);
   call.finish = "stop";
+  call.first_ms = ms_since(call.begun);
   respond(call, 200, std::get<Json>(answer));
 }
 
@@ -236,7 +238,10 @@ void Server::placement(Call& call) {
   if (const Fault* f = std::get_if<Fault>(&found)) return refuse_call(call, *f);
   const Result<std::string> page = options_.placement ? options_.placement(*std::get<Hosted*>(found)->model)
                                                       : Status::error("there is no page here");
-  if (!page.is_ok()) return refuse_call(call, {500, "the placement cannot be shown", "server_error", "", ""});
+  if (!page.is_ok()) {
+    const std::string why = without_paths(*std::get<Hosted*>(found)->model, page.status().message());
+    return refuse_call(call, {400, why, "invalid_request_error", "model", kUnsupportedByModel});
+  }
   respond_text(call, 200, "text/html; charset=utf-8", *page);
 }
 

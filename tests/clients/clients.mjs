@@ -7,6 +7,7 @@ const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0,
 const model = "smollm2-135m-instruct";
 const messages = [{ role: "user", content: "Hi" }];
 const short = { model, messages, max_tokens: 8, ignore_eos: true };
+const long = { ...short, model: "endless", max_tokens: 100000 };
 
 const metric = async (name) => {
   const lines = (await (await fetch(`${url}/metrics`)).text()).split("\n");
@@ -38,11 +39,11 @@ assert(embedded.data[0].embedding.every(Number.isFinite));
 await assert.rejects(client.chat.completions.create({ ...short, model: "other" }), (e) => e instanceof OpenAI.NotFoundError && e.code === "model_not_found" && !!e.requestID);
 await assert.rejects(client.chat.completions.create({ ...short, temperature: -1 }), OpenAI.BadRequestError);
 
-const stream = await client.chat.completions.create({ ...short, max_tokens: 100000, stream: true });
+const stream = await client.chat.completions.create({ ...long, stream: true });
 for await (const _ of stream) break; // leaves
 await untilFree();
 const aborter = new AbortController();
-const aborted = client.chat.completions.create({ ...short, max_tokens: 100000 }, { signal: aborter.signal });
+const aborted = client.chat.completions.create(long, { signal: aborter.signal });
 setTimeout(() => aborter.abort(), 100);
 await assert.rejects(aborted, OpenAI.APIUserAbortError);
 await untilFree();

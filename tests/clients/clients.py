@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 URL, IMAGES, *_ = [*sys.argv[1:], ""]
 MODEL = "smollm2-135m-instruct"
 TURN = [{"role": "user", "content": "Hi"}]
-LONG = {"max_tokens": 100000, "extra_body": {"ignore_eos": True}}
 SHORT = {"model": MODEL, "messages": TURN, "max_tokens": 8, "extra_body": {"ignore_eos": True}}
+LONG = {**SHORT, "model": "endless", "max_tokens": 100000}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 
 
@@ -57,7 +57,7 @@ class OpenAiTest(unittest.TestCase):
         with self.client.chat.completions.stream(**SHORT) as stream:  # the helper that puts pieces together
             for event in stream:
                 pass
-        self.assertEqual(stream.get_final_completion().choices[0].message.content, answer.choices[0].message.content)
+        self.assertEqual(stream.current_completion_snapshot.choices[0].message.content, answer.choices[0].message.content)
 
     def test_schema(self):
         schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": False}
@@ -92,7 +92,7 @@ class OpenAiTest(unittest.TestCase):
             create(**SHORT, stream=True, temperature=-1)
 
     def test_a_stream_that_is_closed(self):
-        stream = self.client.chat.completions.create(**{**SHORT, **LONG}, stream=True)
+        stream = self.client.chat.completions.create(**LONG, stream=True)
         next(iter(stream))
         stream.close()
         self.wait_until_free()
@@ -106,7 +106,7 @@ class OpenAiTest(unittest.TestCase):
                 self.assertEqual(pieces[-1].choices[0].finish_reason, "length")
 
                 async def endless():
-                    async for _ in await client.chat.completions.create(**{**SHORT, **LONG}, stream=True):
+                    async for _ in await client.chat.completions.create(**LONG, stream=True):
                         begun.set()
 
                 begun = asyncio.Event()
