@@ -81,9 +81,12 @@ Result<std::unique_ptr<Server>> Server::start(ServeOptions options, HostedModels
   Result<std::vector<int>> sockets = server->listen();
   if (!sockets.is_ok()) return sockets.status();
   Server* s = server.get();
-  Result<std::unique_ptr<Http>> http = Http::start(*s, s->options_.limits, s->options_.media_memory, *sockets);
-  if (!http.is_ok()) return http.status();
-  s->http_ = std::move(*http);
+  {
+    const std::lock_guard held(s->calls_mutex_);  // the first head, which may be here at once, waits for http_
+    Result<std::unique_ptr<Http>> http = Http::start(*s, s->options_.limits, s->options_.media_memory, *sockets);
+    if (!http.is_ok()) return http.status();
+    s->http_ = std::move(*http);
+  }
   s->threads_.emplace_back([s] { s->advance_calls(); });
   const unsigned preparing = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
   for (unsigned i = 0; i < preparing; ++i) s->threads_.emplace_back([s] { s->prepare_calls(s->to_prepare_); });

@@ -228,9 +228,12 @@ async fn accept(listener: Listener, common: Arc<Common>, slots: Arc<Semaphore>) 
                     drop(slot);
                 });
             }
-            // No descriptors left, for one: those who wait stay in the queue of the system.
-            Err(_) => {
-                common.drop_idle();
+            // No descriptors or no memory left: those who wait stay in the queue of the system.
+            Err(e) => {
+                const NO_ROOM: [i32; 4] = [12, 23, 24, 105]; // ENOMEM, ENFILE, EMFILE, ENOBUFS
+                if e.raw_os_error().is_some_and(|code| NO_ROOM.contains(&code)) {
+                    common.drop_idle();
+                }
                 sleep(Duration::from_millis(20)).await;
             }
         }
