@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import cli_case
+import tiny_encoders
 import tiny_exports
 import tiny_models
 import tiny_vision
@@ -420,6 +421,17 @@ class BodyTest(BatchTest):
         self.assertEqual((two, later["usage"]["prompt_tokens"]), (200, 2 + 1 + 1 + 32))
         self.assertEqual((bad, error["error"]["param"], other), (400, "messages", 200))
         self.assertEqual(self.bodies(chat([{"role": "user", "content": [image]}]))[0][1]["error"]["code"], "unsupported_by_model")
+
+    def test_embeddings(self):
+        folder = tiny_encoders.write(self.folder / "encoder", tiny_encoders.encoder(tiny_encoders.weights()))
+        wanted = json.loads(Run("embed", folder, "--json", "harbour", "a grey cat").out)["embeddings"]
+        ask = lambda **body: ("/v1/embeddings", body)
+        (one, good), (other, packed), (bad, error), (chatted, refused) = self.bodies(
+            ask(input=["harbour", "a grey cat"]), ask(input="harbour", encoding_format="base64", model="mine"), ask(input=[]), chat("a"), model=folder)
+        self.assertEqual((one, other, bad, chatted), (200, 200, 400, 400))
+        self.assertEqual(([d["embedding"] for d in good["data"]], good["model"], packed["model"]), (wanted, "any", "mine"))
+        self.assertEqual(np.frombuffer(base64.b64decode(packed["data"][0]["embedding"]), "<f4").tolist(), np.float32(wanted[0]).tolist())
+        self.assertEqual((error["error"]["param"], bool(refused["error"]["message"])), ("input", True))
 
 if __name__ == "__main__":
     main()

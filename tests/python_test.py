@@ -22,7 +22,6 @@ import warnings
 import weakref
 from pathlib import Path
 from unittest import mock
-
 import numpy as np
 import situ
 from situ import _situ
@@ -32,7 +31,7 @@ import tiny_exports
 import tiny_models
 from cli_case import COUNT
 from python_case import CHAT_TEMPLATE, LONG, PythonTest
-from python_errors import ErrorsTest  # noqa: F401: unittest finds it here
+from python_errors import ErrorsTest  # noqa: F401: unittest finds them here
 from python_images import ImagesTest  # noqa: F401
 from python_openai import OpenAiTest  # noqa: F401
 from sampling_test import CHARACTERS, text_of
