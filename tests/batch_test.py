@@ -18,6 +18,7 @@ import numpy as np
 
 import cli_case
 import image_files
+import tiny_encoders
 import tiny_exports
 import tiny_models
 import tiny_speech
@@ -486,6 +487,17 @@ class BodyTest(BatchTest):
         run = self.run_json("--prompt", "a", "--chat", "--audio", wav, "-n", 4, "--ignore-eos", model=folder)
         self.assertEqual((status, answer["choices"][0]["message"]["content"], answer["usage"]["prompt_tokens"]), (200, run["text"], len(run["prompt_ids"])))
         self.assertEqual((tagged, bad, error["error"]["param"]), (200, 400, "messages[0].content[0].input_audio.data"))
+
+    def test_embeddings(self):
+        folder = tiny_encoders.write(self.folder / "encoder", tiny_encoders.encoder(tiny_encoders.weights()))
+        wanted = json.loads(Run("embed", folder, "--json", "harbour", "a grey cat").out)["embeddings"]
+        ask = lambda **body: ("/v1/embeddings", body)
+        (one, good), (other, packed), (bad, error), (chatted, refused) = self.bodies(
+            ask(input=["harbour", "a grey cat"]), ask(input="harbour", encoding_format="base64", model="mine"), ask(input=[]), chat("a"), model=folder)
+        self.assertEqual((one, other, bad, chatted), (200, 200, 400, 400))
+        self.assertEqual(([d["embedding"] for d in good["data"]], good["model"], packed["model"]), (wanted, "any", "mine"))
+        self.assertEqual(np.frombuffer(base64.b64decode(packed["data"][0]["embedding"]), "<f4").tolist(), np.float32(wanted[0]).tolist())
+        self.assertEqual((error["error"]["param"], bool(refused["error"]["message"])), ("input", True))
 
 if __name__ == "__main__":
     main()

@@ -3,12 +3,13 @@
 
 A fenced block is a test if the line `<!-- test -->` stands directly before it:
   sh    is run by `sh -eu` in a folder that looks like the root of the project, where `build` is BUILD_DIR and
-        `.models/smollm2-135m-instruct` is the demo model, or its copy under ../shared/models;
+        `.models/smollm2-135m-instruct` is the demo model, or its copy under ../shared/models; 8080 is a free port;
   cpp   is compiled with include/ and warnings as errors.
 """
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -105,6 +106,8 @@ class Documents(unittest.TestCase):
             self.fail(f"{BUILD}/situ is not built")
         if ".models/" in code and not demo_model():
             self.skipTest("the demo model is not there (make model)")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            code = code.replace("8080", str(free.getsockname()[1]))  # the default port may be somebody's
         with tempfile.TemporaryDirectory() as folder:
             root_copy(Path(folder))
             done = subprocess.run(["sh", "-eu", "-c", code], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S,

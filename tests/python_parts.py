@@ -2,6 +2,7 @@
 from python_errors import ErrorsTest
 from python_examples import ExamplesTest
 from python_images import ImagesTest
+from python_openai import OpenAiTest
 from python_prompts import PromptsTest
 
-__all__ = ["ErrorsTest", "ExamplesTest", "ImagesTest", "PromptsTest"]
+__all__ = ["ErrorsTest", "ExamplesTest", "ImagesTest", "OpenAiTest", "PromptsTest"]

@@ -22,7 +22,6 @@ import warnings
 import weakref
 from pathlib import Path
 from unittest import mock
-
 import numpy as np
 import situ
 from situ import _situ

@@ -46,7 +46,7 @@ LAYERS = {
     "vision": {"base", "text"},
     "requests": {"situ", "base", "generate", "runtime", "text"},
     "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text", "audio", "vision", "requests"},
-    "serve": {"situ", "base", "text", "pipelines"},
+    "serve": {"situ", "base", "text", "audio", "vision", "pipelines"},
     "speech": {"situ", "base", "generate", "text", "audio", "pipelines", "requests"},
     "cli": {"situ", "base", "kernels", "generate", "text", "pipelines", "serve"},
     "python": {"situ"},

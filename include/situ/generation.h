@@ -176,7 +176,8 @@ struct Embeddings {
   std::vector<std::vector<float>> rows;  // by text, of `dims` numbers each
   int64_t dims = 0;
   std::vector<int64_t> tokens;     // by text, special ones included
-  std::vector<std::string> notes;  // texts that were cut
+  std::vector<size_t> cut;         // the numbers of texts that were cut
+  std::vector<std::string> notes;  // the same in words
 };
 
 // A question and a text that may answer it, say: the first text of the pair and the second.

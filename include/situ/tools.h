@@ -1,9 +1,14 @@
 // For tools: what a model takes and gives, which states it has, where its values live and what could not be placed; and
 // a record of which thread ran what and when, for `situ run --trace` and the kernel table of `situ bench`. Recording
-// costs two clock readings per kernel call (some 50 ns); a program without a trace pays one branch.
+// costs two clock readings per kernel call (some 50 ns); a program without a trace pays one branch. And answers to
+// bodies of OpenAI's calls, for servers that are written around the library.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +42,29 @@ struct LedgerReading {
   int64_t computed = 0;  // new values
   int64_t copied = 0;    // bytes that already existed elsewhere
   int64_t packed = 0;    // weights re-laid out at load
+};
+
+// The answer to a body of one of OpenAI's calls, as `situ serve` gives it (docs/server.md), but for timings and limits:
+// JSON texts. Any thread, one at a time. Destroying it ends what still runs. The model must outlive it.
+class OpenAiAnswer {
+ public:
+  // `url`: "/v1/chat/completions", "/v1/completions", "/v1/embeddings". `model_name`: as answers to bodies without a
+  // model have it. Does not wait, but for embeddings. What is wrong with the body is an answer too.
+  OpenAiAnswer(Model& model, const std::string& url, const std::string& body, const std::string& model_name);
+  OpenAiAnswer(OpenAiAnswer&&) noexcept;
+  OpenAiAnswer& operator=(OpenAiAnswer&&) noexcept;
+  ~OpenAiAnswer();
+
+  int status() const;    // 200, or that of an error; whole answers have theirs once next() has given them
+  bool streams() const;  // in pieces, as the body asks for; one that fails ends with a piece {"error"}
+  // The next piece, or the whole answer; none: it has not come within `patience`, or there are no more (ended()).
+  std::optional<std::string> next(std::chrono::milliseconds patience = std::chrono::hours(24));
+  bool ended() const;
+  void cancel();  // there are no more pieces
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 struct TraceEvent {

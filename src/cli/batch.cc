@@ -16,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/interrupts.h"
 #include "serve/bodies.h"
+#include "serve/embeddings.h"
 
 namespace situ::cli {
 namespace {
@@ -214,6 +215,7 @@ class Batch {
 
   Status take_line(const Lines::Line& line);
   Status take_lines();
+  Status embed(const std::string& id, const std::optional<std::string>& custom_id, const Json& body);
   Status submit(Live& live, bool* room);
   Status harvest();
   Status look_at(Live& live, bool* done);
@@ -292,13 +294,16 @@ Status Batch::take_line(const Lines::Line& line) {
                   wrong(400, "custom_id", "an earlier line has the same custom_id", "duplicate_custom_id"));
   const std::optional<serve::Route> route =
       field("url").is_string() ? serve::route_of(field("url").get<std::string>()) : std::nullopt;
-  if (!route)
-    return refuse(id, custom_id,
-                  wrong(404, "url", "url should be /v1/chat/completions or /v1/completions", "unknown_url"));
+  const bool embeds = field("url") == serve::kEmbeddingsUrl;
+  if (!route && !embeds)
+    return refuse(
+        id, custom_id,
+        wrong(404, "url", "url should be /v1/chat/completions, /v1/completions or /v1/embeddings", "unknown_url"));
   if (field("method") != "POST")
     return refuse(id, custom_id, wrong(405, "method", "method should be POST", "method_not_allowed"));
   const Json body = field("body");
   if (!body.is_object()) return refuse(id, custom_id, wrong(400, "body", "body should be an object", "invalid_type"));
+  if (embeds) return embed(id, custom_id, body);
   serve::OrFault<serve::Asked> asked = serve::read_body(*route, body, model_);
   if (const Fault* fault = std::get_if<Fault>(&asked)) return refuse(id, custom_id, *fault);
   auto live = std::make_unique<Live>();
@@ -309,6 +314,17 @@ Status Batch::take_line(const Lines::Line& line) {
   live->results.resize(live->asked.requests.size());
   live_.push_back(std::move(live));
   return Status::ok();
+}
+
+// Between the steps of those that run.
+Status Batch::embed(const std::string& id, const std::optional<std::string>& custom_id, const Json& body) {
+  const serve::OrFault<std::string> name = serve::model_of(body);
+  if (const Fault* fault = std::get_if<Fault>(&name)) return refuse(id, custom_id, *fault);
+  const std::string& given = std::get<std::string>(name);
+  int64_t tokens = 0;
+  serve::OrFault<Json> answer = serve::answer_embeddings(model_, body, given.empty() ? model_name_ : given, &tokens);
+  if (const Fault* fault = std::get_if<Fault>(&answer)) return refuse(id, custom_id, *fault);
+  return put(id, custom_id, 200, std::move(std::get<Json>(answer)));
 }
 
 // As many of its requests as there is room for.

@@ -283,6 +283,7 @@ Result<Embeddings> Embedder::embed(std::span<const std::string> texts, const Emb
     Result<EncodedTexts> tokens = tokens_of({&*text, 1}, i, &made.notes);
     if (!tokens.is_ok()) return tokens.status();
     made.tokens.push_back(std::ssize(tokens->ids));
+    if (tokens->cut) made.cut.push_back(i);
     inputs.push_back(std::move(*tokens));
   }
   SITU_RETURN_IF_ERROR(run(inputs, *skipped, &made.rows));
@@ -298,6 +299,14 @@ Result<Embeddings> Embedder::embed(std::span<const std::vector<int64_t>> ids) {
   Embeddings made;
   std::vector<EncodedTexts> inputs;
   for (const std::vector<int64_t>& each : ids) {
+    const std::string name = "text " + std::to_string(inputs.size() + 1);
+    if (each.empty()) return Status::error(Code::kInvalidArgument, name + " has no tokens");
+    if (std::ssize(each) > most_)
+      return Status::error(Code::kContextExceeded, name + " has " + std::to_string(each.size()) +
+                                                       " tokens, the model takes " + std::to_string(most_));
+    for (const int64_t id : each)
+      if (id < 0 || (graph_.table_rows > 0 && id >= graph_.table_rows))
+        return Status::error(Code::kInvalidArgument, name + ": id " + std::to_string(id) + " is not in the vocabulary");
     made.tokens.push_back(std::ssize(each));
     inputs.push_back({each, {}, false});
   }

@@ -12,6 +12,7 @@
 
 #include "python/attended.h"
 #include "python/embed.h"
+#include "python/openai.h"
 #include "python/options.h"
 #include "python/prompt.h"
 #include "python/results.h"
@@ -296,6 +297,7 @@ NB_MODULE(_situ, m) {
   bind_model(m);
   bind_session(m);
   bind_stream(m);
+  bind_openai(m);
   bind_speech(m);
   m.def("load", &load, "path"_a, "options"_a, nb::sig("def load(path: bytes, options: dict[str, object]) -> Model"));
   m.def("option_names", &option_names, nb::sig("def option_names() -> list[str]"),

@@ -43,6 +43,9 @@ class AnswerDecoding : public Decoding {
   bool may_give_way() const override { return opening_.may_give_way; }
   void give_up_runs() override;
   int64_t prompt_tokens() const override { return static_cast<int64_t>(prompt().size()); }
+  void strands(std::vector<const Strand*>& to) const override {
+    for (const Branch& b : branches_) to.push_back(&b.strand);
+  }
   void release() override;
   Result<Generation> finish(const Figures& figures) override;
 

@@ -71,6 +71,8 @@ class Decoding {
   virtual bool may_give_way() const { return false; }
   virtual void give_up_runs() {}
   virtual int64_t prompt_tokens() const { return 0; }
+  // Appends the strands that have slots.
+  virtual void strands(std::vector<const Strand*>&) const {}
   // Strands go, and what is kept of them. Nothing else is called afterwards but finish().
   virtual void release() = 0;
   // After its end: what came of it.

@@ -122,14 +122,16 @@ void Scheduler::discard(std::unique_ptr<Discarded> strand) {
   m.changed.notify_all();
 }
 
+void Scheduler::wake() {
+  Meeting& m = meet();
+  const std::lock_guard held(m.mutex);
+  m.news = true;
+  m.changed.notify_all();
+}
+
 // Where all that take part in what runs are cancelled, it ends at once.
 void Scheduler::note_cancel() {
-  {
-    Meeting& m = meet();
-    const std::lock_guard held(m.mutex);
-    m.cancels = true;
-    m.changed.notify_all();
-  }
+  wake();
   const std::lock_guard held(stepping_mutex_);
   if (!stepping_.empty() &&
       std::all_of(stepping_.begin(), stepping_.end(), [](const Job* j) { return j->cancelled(); }))
@@ -137,21 +139,59 @@ void Scheduler::note_cancel() {
 }
 
 Stats Scheduler::stats(const Served& served) {
-  return call([&] {
-    const Lane& lane = lane_of(served);
-    Stats s = lane.stats;
-    s.running = static_cast<int64_t>(lane.running.size());
-    s.waiting = static_cast<int64_t>(lane.waiting.size());
-    s.bytes_copied = lane.served.ledger().copied;
-    if (!lane.served.in_place) return s;
-    s.slots = lane.served.in_place->states().capacity();
-    s.slots_free = lane.served.in_place->states().free_slots();
-    if (const PrefixCache* prefixes = lane.served.prefixes()) s.slots_kept = prefixes->tokens();
-    return s;
-  });
+  return call([&] { return stats_of(lane_of(served)); });
+}
+
+std::shared_ptr<const Picture> Scheduler::picture(Served& served) {
+  served.frame.ask();
+  wake();
+  return served.frame.picture();
 }
 
 // -- the thread
+
+Stats Scheduler::stats_of(const Lane& lane) {
+  Stats s = lane.stats;
+  s.running = static_cast<int64_t>(lane.running.size());
+  s.waiting = static_cast<int64_t>(lane.waiting.size());
+  s.bytes_copied = lane.served.ledger().copied;
+  if (!lane.served.in_place) return s;
+  s.slots = lane.served.in_place->states().capacity();
+  s.slots_free = lane.served.in_place->states().free_slots();
+  if (const PrefixCache* prefixes = lane.served.prefixes()) s.slots_kept = prefixes->tokens();
+  return s;
+}
+
+// Leaves a picture of the model.
+void Scheduler::look(const Lane& lane) try {
+  auto picture = std::make_shared<Picture>();
+  picture->stats = stats_of(lane);
+  picture->bytes_written = lane.served.ledger().computed;
+  for (const auto* jobs : {&lane.running, &lane.waiting})
+    for (const auto& job : *jobs) {
+      const char* const state = jobs == &lane.running ? job->decoding->answers() ? "answer" : "prompt"
+                                : job->preempted      ? "preempted"
+                                                      : "waiting";
+      std::vector<const Strand*> strands;
+      job->decoding->strands(strands);
+      const size_t before = picture->holders.size();
+      for (const Strand* s : strands) {
+        if (!s->sequence || s->sequence->kept() == 0) continue;
+        picture->holders.push_back({job->number, state, s->sequence->kept(), {}});
+        Picture::Holder& holder = picture->holders.back();
+        const Space& slots = lane.served.in_place->states().space(SpaceKind::kAppend);
+        for (const Run& run : s->sequence->runs())
+          for (int64_t at = run.first_slot, end = at + run.length; at < end;) {
+            const int64_t alike = slots.alike({at, end - at});
+            holder.parts.push_back({at, alike, slots.shared(at)});
+            at += alike;
+          }
+      }
+      if (picture->holders.size() == before) picture->holders.push_back({job->number, state, 0, {}});
+    }
+  lane.served.frame.put(std::move(picture));
+} catch (const std::bad_alloc&) {  // then there is none
+}
 
 // What came meanwhile, by whoever has the turn: requests go to their models, slots back. Returns the calls, which the
 // scheduler's thread takes.
@@ -164,11 +204,11 @@ Scheduler::Call* Scheduler::collect(Meeting& m, bool own_thread) {
     submitted.swap(m.submitted);
     discarded = std::move(m.discarded);
     if (own_thread) {
-      m.cancels = false;
+      m.news = false;
       calls = std::exchange(m.first_call, nullptr);
       m.last_call = nullptr;
     } else if (!submitted.empty()) {
-      m.cancels = true;  // so that the thread sees them
+      m.news = true;  // so that the thread sees them
       m.changed.notify_all();
     }
   }
@@ -189,8 +229,8 @@ void Scheduler::work() {
   for (;;) {
     {
       std::unique_lock held(m.mutex);
-      m.changed.wait(
-          held, [&] { return m.stop || m.first_call || m.discarded || m.cancels || !m.submitted.empty() || busy; });
+      m.changed.wait(held,
+                     [&] { return m.stop || m.first_call || m.discarded || m.news || !m.submitted.empty() || busy; });
       if (m.stop) return;
     }
     const std::lock_guard turn(turn_);
@@ -204,7 +244,10 @@ void Scheduler::work() {
       call->done = true;
       call->done.notify_all();
     }
-    for (size_t i = 0; i < lanes_.size(); ++i) step(*lanes_[i]);
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      step(*lanes_[i]);
+      if (lanes_[i]->served.frame.wanted()) look(*lanes_[i]);
+    }
     pool_.interrupt_when(nullptr);
     busy = std::any_of(lanes_.begin(), lanes_.end(),
                        [](const auto& l) { return !l->waiting.empty() || !l->running.empty(); });

@@ -39,6 +39,9 @@ class Scheduler {
   // The same, whatever the queue holds: for parts of something that was let in.
   std::shared_ptr<Job> submit_part(std::unique_ptr<Decoding> decoding, Treatment treatment);
   Stats stats(const Served& served);
+  // How things stood between two steps, and asks for another look, which the thread takes after the step that it is at.
+  // Nobody waits for it. Null: nobody has asked before.
+  std::shared_ptr<const Picture> picture(Served& served);
 
   // Returns work(), called between two steps: by this thread, if the scheduler's has nothing to do. It must not wait
   // for requests. `interrupt`: ends what it computes; null: nothing does.
@@ -85,7 +88,7 @@ class Scheduler {
     std::vector<std::shared_ptr<Job>> submitted;
     Call *first_call = nullptr, *last_call = nullptr;
     std::unique_ptr<Discarded> discarded;
-    bool cancels = false, stop = false;
+    bool news = false, stop = false;  // news: somebody has cancelled, or asked for a look
   };
 
   void call_by_thread(void (*run)(void*), void* argument, const std::atomic<bool>* interrupt);
@@ -93,6 +96,9 @@ class Scheduler {
   void work();
   Call* collect(Meeting& meeting, bool own_thread);
   void note_cancel();
+  void wake();
+  static Stats stats_of(const Lane& lane);
+  static void look(const Lane& lane);
 
   Lane& lane_of(const Served& served);
   void step(Lane& lane);

@@ -32,6 +32,7 @@ class ScoreDecoding : public Decoding {
   bool answers() const override { return false; }
   bool may_give_way() const override { return true; }
   void give_up_runs() override { strand_ = Strand(); }
+  void strands(std::vector<const Strand*>& to) const override { to.push_back(&strand_); }
   void release() override { from_ = Strand(), strand_ = Strand(); }
   Result<Generation> finish(const Figures& figures) override;
 

@@ -29,6 +29,10 @@ class ScoredDecoding : public Decoding {
   bool may_give_way() const override { return answer_ ? answer_->may_give_way() : true; }
   void give_up_runs() override { now().give_up_runs(); }
   int64_t prompt_tokens() const override { return std::ssize(prompt_); }
+  void strands(std::vector<const Strand*>& to) const override {
+    score_.strands(to);
+    if (answer_) answer_->strands(to);
+  }
   void release() override;
   Result<Generation> finish(const Figures& figures) override;
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "requests/picture.h"
 #include "runtime/engine.h"
 #include "runtime/naive_engine.h"
 
@@ -32,6 +33,7 @@ struct Served {
     const std::atomic<bool>* flag = interrupt;
     return flag && flag->load();
   }
+  PictureFrame frame;                          // see Scheduler::picture
   const FolderTokenizer* tokenizer = nullptr;  // null: ids only
   Served* draft = nullptr;                     // a smaller model that guesses; null: none
 

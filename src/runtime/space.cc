@@ -102,6 +102,12 @@ Run Space::allocate_stretch(int64_t count) {
   return run;
 }
 
+int64_t Space::alike(const Run& run) const {
+  int64_t count = 1;
+  while (count < run.length && shared(run.first_slot + count) == shared(run.first_slot)) ++count;
+  return count;
+}
+
 void Space::add_reference(const Run& run) {
   const size_t end = static_cast<size_t>(run.first_slot + run.length), block = static_cast<size_t>(block_);
   const size_t blocks = (end + block - 1) / block;

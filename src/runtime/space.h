@@ -49,6 +49,10 @@ class Space {
   Run allocate_stretch(int64_t count);
   // Whether there are so many.
   bool fits(int64_t count) const;
+  // Whether several have the slot, which somebody has.
+  bool shared(int64_t slot) const { return references_[static_cast<size_t>(slot)] > 1; }
+  // Of a run that somebody has: the slots from its first on that are shared, or not, as that one is.
+  int64_t alike(const Run& run) const;
   void add_reference(const Run& run);
   // Slots whose last reference goes are free again.
   void release(const Run& run);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "serve/body_answer.h"
 #include "serve/call.h"
 #include "serve/metrics.h"
 
@@ -46,29 +47,19 @@ class Answering {
   void account();
 
  private:
-  struct Part {
-    Ticket ticket;
-    bool begun = false;
-    std::optional<Generation> result;
-    std::optional<Clock::time_point> last_token;
-  };
-  Answering(Client& client, Call& call, Model& model, Asked asked);
-  bool advance(size_t part);
-  void note_token(Part& part);
+  Answering(Client& client, Call& call, std::unique_ptr<BodyAnswer> answer);
+  bool streams() const { return answer_->asked().stream; }
+  void note_token(size_t request);
   void complete();
-  void event(const Json& chunk);
+  void event(const Json& piece);
   void flush();
   Json timings() const;
 
   Client& client_;
   Call& call_;
-  Model& model_;
-  const Asked asked_;
-  const Envelope envelope_;
-  std::optional<BodyStream> stream_;
-  std::vector<Part> parts_;
-  std::string pending_;     // events that are not sent
-  std::vector<Json> last_;  // chunks with finish reasons: the last one gets the timings
+  const std::unique_ptr<BodyAnswer> answer_;
+  std::vector<std::optional<Clock::time_point>> last_tokens_;  // by request
+  std::string pending_;                                        // events that are not sent
   bool ended_ = false;
   Clock::time_point submitted_, sent_;
 };

@@ -7,14 +7,12 @@
 #include "pipelines/llm.h"
 #include "pipelines/sampling.h"
 #include "serve/body_reader.h"
-#include "text/json_file.h"
 
 namespace situ::serve {
 namespace {
 
 constexpr const char* kUrls[] = {"/v1/chat/completions", "/v1/completions"};
 constexpr int64_t kDefaultOfCompletions = 16;
-constexpr int64_t kMostKeys = 2048;  // of one object: each is compared with those before it
 
 void refuse_unknown(BodyReader& r) {
   for (const auto& [key, value] : r.body.items()) {
@@ -202,36 +200,6 @@ std::optional<Route> route_of(std::string_view url) {
 }
 
 const char* url_of(Route route) { return kUrls[route == Route::kChat ? 0 : 1]; }
-
-Json to_json(const Fault& fault) {
-  const auto text = [](const std::string& s) { return s.empty() ? Json() : Json(s); };
-  return {
-      {"error",
-       {{"message", fault.message}, {"type", fault.type}, {"param", text(fault.param)}, {"code", text(fault.code)}}}};
-}
-
-OrFault<Json> parse_body(std::string_view text) {
-  const auto wrong = [](const std::string& why) {
-    return Fault{400, why, "invalid_request_error", "", "invalid_json"};
-  };
-  if (const Status checked = check_json(text, "the body", kMostKeys); !checked.is_ok()) return wrong(checked.message());
-  try {
-    Json json = Json::parse(text);
-    if (json.is_object()) return json;
-    return wrong("the body should be a JSON object, is " + std::string(json.type_name()));
-  } catch (const Json::parse_error& e) {
-    return wrong("the body is not JSON: byte " + std::to_string(e.byte) + " cannot be read");
-  } catch (const Json::exception&) {
-    return wrong("the body is not JSON: a number in it is too large");
-  }
-}
-
-OrFault<std::string> model_of(const Json& body) {
-  const auto found = body.find("model");
-  if (found == body.end() || found->is_null()) return std::string();
-  if (found->is_string()) return found->get<std::string>();
-  return Fault{400, "model should be a string, is " + shown(*found), "invalid_request_error", "model", "invalid_type"};
-}
 
 OrFault<Asked> read_body(Route route, const Json& body, const Model& model, const BodyRules& rules) {
   BodyReader r(route, body, model, rules);

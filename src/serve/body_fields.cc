@@ -278,12 +278,6 @@ constexpr BodyField kFields[] = {
 
 std::span<const BodyField> body_fields() { return kFields; }
 
-std::string shown(const Json& value) {
-  constexpr size_t kMost = 100;
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
-}
-
 void BodyReader::refuse_type(const std::string& param, const Json& value, const std::string& wanted) {
   refuse(param, param + " should be " + wanted + ", is " + shown(value), "invalid_type");
 }

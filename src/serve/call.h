@@ -20,10 +20,11 @@ struct Call;
 
 // What can be asked for: the table is in routes.cc.
 struct RouteEntry {
-  enum Flags { kOpen = 1, kAtOnce = 2, kLoaded = 4, kDebug = 8, kBelow = 16 };
+  enum Flags { kOpen = 1, kAtOnce = 2, kLoaded = 4, kDebug = 8, kBelow = 16, kSlow = 32 };
   const char *method, *path;
-  int flags;  // kOpen: without a key; kAtOnce: by the thread of HTTP; kLoaded: not before models are; kBelow: the path
-              // goes on
+  // kOpen: without a key; kAtOnce: by the thread of HTTP; kLoaded: not before models are; kBelow: the path goes on;
+  // kSlow: others do not wait for it.
+  int flags;
   void (Server::*serve)(Call&);
   const char* what;
 };

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <map>
 
+#include "pipelines/llm.h"
+
 namespace situ::serve {
 namespace {
 
@@ -24,6 +26,13 @@ std::string name_of(const std::string& path) {
 // Null: it can.
 const char* why_not(const Model& model, HostedModels::Use use) {
   if (use == HostedModels::Use::kText && !model.tokenizer().is_there()) return "has no tokenizer";
+  const bool answers = use == HostedModels::Use::kChat || use == HostedModels::Use::kGenerate;
+  if (answers && !model.generates()) return "gives embeddings or scores, no answers";
+  if (use == HostedModels::Use::kEmbed) {
+    const EncoderOutput output = text_graph(impl_of(model).files.decoder.graph).kind;
+    if (output == EncoderOutput::kNone) return "has no hidden states to make embeddings of";
+    if (output == EncoderOutput::kLabels) return "gives scores of texts and pairs, no embeddings";
+  }
   if (use == HostedModels::Use::kChat && !model.tokenizer().has_chat_template()) return "has no chat template";
   return nullptr;
 }

@@ -33,7 +33,7 @@ class HostedModels {
                                  const LoadOptions& load);
 
   // What a call asks of its model.
-  enum class Use { kAny, kText, kChat };
+  enum class Use { kAny, kText, kGenerate, kChat, kEmbed };
   // "": the only one that can do it. Fault: there is none of that name, or it cannot.
   OrFault<Hosted*> find(std::string_view name, Use use);
   std::vector<Hosted>& all() { return models_; }

@@ -25,6 +25,11 @@ Result<std::unique_ptr<Http>> Http::start(HttpHandler& handler, const Limits& li
       [](void* p, uint64_t id, situ_http_text body, int status, situ_http_text reason) {
         handler_of(p).on_request(id, view(body), {status, view(reason)});
       },
+      [](void* p, int status, char* id) {
+        constexpr size_t kMost = 64;
+        const std::string made = handler_of(p).on_broken(status);
+        return made.copy(id, kMost);
+      },
       [](void* p, uint64_t id, bool whole) { handler_of(p).on_over(id, whole); }};
   const auto ms = [](int64_t seconds) { return static_cast<uint32_t>(seconds * 1000); };
   const auto bytes = [](int64_t n) { return static_cast<size_t>(n); };

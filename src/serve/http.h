@@ -45,6 +45,8 @@ class HttpHandler {
  public:
   virtual bool on_head(uint64_t id, const Head& head, HttpFault fault) = 0;
   virtual void on_request(uint64_t id, std::string_view body, HttpFault fault) = 0;
+  // A head that cannot be read was answered: the id of the request, which the answer gets.
+  virtual std::string on_broken(int status) = 0;
   virtual void on_over(uint64_t id, bool whole) = 0;
 
  protected:
@@ -65,6 +67,8 @@ class Http {
   // Bytes that wait for the client; -1: he is gone.
   int64_t write(uint64_t id, std::string_view bytes) { return situ_http_write(http_, id, text(bytes)); }
   void end(uint64_t id) { situ_http_end(http_, id); }
+  // False: so many bytes are not left for what is made of a body.
+  bool take(uint64_t id, int64_t bytes) { return situ_http_take(http_, id, static_cast<size_t>(bytes)); }
   void abort(uint64_t id) { situ_http_abort(http_, id); }
   void stop() { situ_http_stop(http_); }
   bool wait(std::chrono::milliseconds limit) { return situ_http_wait(http_, static_cast<uint32_t>(limit.count())); }

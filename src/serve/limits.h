@@ -21,6 +21,19 @@ struct Limits {
   int64_t unread_bytes = 1 << 20;
   int64_t preparing = 128;
   int64_t ping_seconds = 10;
+  // Of what bodies hold.
+  int64_t json_depth = 64;
+  int64_t messages = 4096;
+  int64_t texts = 2048;
+  int64_t choices = 16;
+  int64_t stops = 16;
+  int64_t stop_bytes = 256;
+  int64_t token_rules = 1024;
+  int64_t grammar_bytes = 256 << 10;
+  int64_t images = 16;
+  int64_t image_pixels = 20'000'000;
+  int64_t sound_bytes = 25 << 20;
+  int64_t sound_seconds = 14400;
 };
 
 struct LimitEntry {

@@ -1,5 +1,4 @@
 // Messages of a chat body: texts, images and sounds, as the chat template and the encoders get them.
-#include <array>
 #include <filesystem>
 #include <fstream>
 
@@ -229,28 +228,5 @@ Prompt MessageReader::refuse(const Status& why) {
 }  // namespace
 
 Prompt prompt_of_messages(BodyReader& reader, const Json& messages) { return MessageReader(reader).read(messages); }
-
-std::optional<std::vector<uint8_t>> from_base64(std::string_view text) {
-  for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
-  if (text.size() % 4 == 1) return std::nullopt;
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::array<int8_t, 256> value;
-  value.fill(-1);
-  for (size_t i = 0; i < kDigits.size(); ++i) value[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
-  std::vector<uint8_t> bytes;
-  bytes.reserve(text.size() * 3 / 4);
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    const int v = value[static_cast<unsigned char>(c)];
-    if (v < 0) return std::nullopt;
-    bits = bits << 6 | static_cast<uint32_t>(v);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes.push_back(static_cast<uint8_t>(bits >> count));
-  }
-  return bytes;
-}
 
 }  // namespace situ::serve

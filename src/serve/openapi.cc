@@ -3,67 +3,46 @@
 #include <nlohmann/json.hpp>
 
 #include "serve/call.h"
+#include "serve/small_bodies.h"
 
 namespace situ::serve {
 namespace {
 
 Json reference(const char* name) { return {{"$ref", std::string("#/components/schemas/") + name}}; }
 
-Json of_type(const char* type, const char* what) { return {{"type", type}, {"description", what}}; }
+constexpr const char* kUses[] = {"used", "accepted without effect", "refused"};
 
-// A body of one of the small calls.
-struct SmallBody {
-  const char* path;
-  Json properties, required;
-};
-
-std::vector<SmallBody> small_bodies() {
-  const Json model = of_type("string", "a name of the model; absent: the only one");
-  return {{"/tokenize",
-           {{"model", model},
-            {"content", of_type("string", "the text")},
-            {"add_special", of_type("boolean", "with the tokens that begin and end a text")},
-            {"parse_special", of_type("boolean", "special tokens in the text are tokens")},
-            {"with_pieces", of_type("boolean", "with the text of each token")}},
-           {"content"}},
-          {"/detokenize",
-           {{"model", model}, {"tokens", {{"type", "array"}, {"items", {{"type", "integer"}, {"minimum", 0}}}}}},
-           {"tokens"}},
-          {"/apply-template",
-           {{"model", model},
-            {"messages", {{"type", "array"}, {"items", {{"type", "object"}}}, {"minItems", 1}}},
-            {"chat_template_kwargs", of_type("object", "variables of the template")},
-            {"add_generation_prompt", of_type("boolean", "with what the answer follows")}},
-           {"messages"}}};
+Json schema_of(const BodyField& field) {
+  Json schema = Json::parse(field.schema);
+  const char* note = field.use == BodyField::Use::kUsed       ? ""
+                     : field.use == BodyField::Use::kAccepted ? "Accepted without effect. "
+                                                              : "Refused. ";
+  schema["description"] = std::string(note) + field.what;
+  schema["x-use"] = kUses[static_cast<int>(field.use)];
+  return schema;
 }
 
-Json body_schema(Route route) {
-  Json properties = Json::object();
-  for (const BodyField& field : body_fields()) {
-    if (!(field.routes & static_cast<int>(route))) continue;
-    Json schema = Json::parse(field.schema);
-    const char* note = field.use == BodyField::Use::kUsed       ? ""
-                       : field.use == BodyField::Use::kAccepted ? "Accepted without effect. "
-                                                                : "Refused. ";
-    schema["description"] = std::string(note) + field.what;
-    properties[field.name] = std::move(schema);
-  }
-  return {{"type", "object"}, {"properties", std::move(properties)}, {"additionalProperties", false}};
+// Null: the path takes no body.
+Json body_schema(const char* path) {
+  Json schema = {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
+  Json& properties = schema["properties"];
+  const std::optional<Route> route = route_of(path);
+  const SmallBody* small = small_body(path);
+  if (!route && !small) return nullptr;
+  for (const BodyField& field : route ? body_fields() : small->fields)
+    if (!route || field.routes & static_cast<int>(*route)) properties[field.name] = schema_of(field);
+  if (small && *small->required) schema["required"] = Json::array({small->required});
+  return schema;
 }
 
-Json operation_of(const RouteEntry& entry, const std::vector<SmallBody>& bodies) {
+Json operation_of(const RouteEntry& entry) {
   Json operation = {{"summary", entry.what}};
   Json responses = {
       {"200", {{"description", "The answer."}}},
       {"default",
        {{"description", "An error."}, {"content", {{"application/json", {{"schema", reference("Error")}}}}}}}};
   operation["responses"] = std::move(responses);
-  Json schema;
-  if (const std::optional<Route> route = route_of(entry.path)) schema = body_schema(*route);
-  for (const SmallBody& b : bodies)
-    if (std::string_view(b.path) == entry.path)
-      schema = {
-          {"type", "object"}, {"properties", b.properties}, {"required", b.required}, {"additionalProperties", false}};
+  Json schema = body_schema(entry.path);
   if (!schema.is_null())
     operation["requestBody"] = {{"required", true},
                                 {"content", {{"application/json", {{"schema", std::move(schema)}}}}}};
@@ -92,11 +71,10 @@ Json limits() {
 }  // namespace
 
 Json openapi() {
-  const std::vector<SmallBody> bodies = small_bodies();
   Json paths = Json::object();
   for (const RouteEntry& entry : route_entries()) {
     const std::string path = std::string(entry.path) + (entry.flags & RouteEntry::kBelow ? "{name}" : "");
-    paths[path][std::string_view(entry.method) == "GET" ? "get" : "post"] = operation_of(entry, bodies);
+    paths[path][std::string_view(entry.method) == "GET" ? "get" : "post"] = operation_of(entry);
   }
   const Json text = {{"type", "string"}}, maybe = {{"type", {"string", "null"}}};
   const Json error = {{"type", "object"},

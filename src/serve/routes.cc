@@ -3,8 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "pipelines/llm.h"
+#include "serve/body_limits.h"
+#include "serve/body_reader.h"
+#include "serve/embeddings.h"
 #include "serve/openapi.h"
 #include "serve/server.h"
+#include "serve/small_bodies.h"
 
 namespace situ::serve {
 namespace {
@@ -33,10 +37,6 @@ std::string query_value(std::string_view query, std::string_view name) {
   return "";
 }
 
-Fault wrong(const std::string& param, const std::string& why) {
-  return {400, param + " " + why, "invalid_request_error", param, ""};
-}
-
 double number(int64_t n) { return static_cast<double>(n); }
 
 Json model_entry(const Hosted& h, const std::string& name) {
@@ -45,14 +45,6 @@ Json model_entry(const Hosted& h, const std::string& name) {
           {"created", h.created},
           {"owned_by", "situ"},
           {"context_length", impl_of(*h.model).context_length}};
-}
-
-// A flag of a body; null and absent: `otherwise`. Throws a Fault.
-bool flag(const Json& body, const char* name, bool otherwise) {
-  const auto found = body.find(name);
-  if (found == body.end() || found->is_null()) return otherwise;
-  if (!found->is_boolean()) throw wrong(name, "should be true or false");
-  return found->get<bool>();
 }
 
 // Its text; the list of its bytes where these are a part of a character.
@@ -68,17 +60,11 @@ Json piece_of(const Tokenizer& text, int64_t id) {
   return list;
 }
 
-std::string text_of(const Json& body, const char* name) {
-  const auto found = body.find(name);
-  if (found == body.end() || !found->is_string()) throw wrong(name, "should be a text");
-  return found->get<std::string>();
-}
-
 }  // namespace
 
 std::span<const RouteEntry> route_entries() {
   constexpr int kOpen = RouteEntry::kOpen, kAtOnce = RouteEntry::kAtOnce, kLoaded = RouteEntry::kLoaded,
-                kDebug = RouteEntry::kDebug, kBelow = RouteEntry::kBelow;
+                kDebug = RouteEntry::kDebug, kBelow = RouteEntry::kBelow, kSlow = RouteEntry::kSlow;
   static const RouteEntry entries[] = {
       {"GET", "/health/live", kOpen | kAtOnce, &Server::live, "200: the process answers"},
       {"GET", "/health/ready", kOpen | kAtOnce, &Server::ready,
@@ -88,13 +74,15 @@ std::span<const RouteEntry> route_entries() {
       {"GET", "/v1/models/", kLoaded | kBelow, &Server::show_model, "One of them"},
       {"POST", "/v1/chat/completions", kLoaded, &Server::chat, "Answers a conversation"},
       {"POST", "/v1/completions", kLoaded, &Server::completions, "Continues a text"},
+      {"POST", "/v1/embeddings", kLoaded | kSlow, &Server::embeddings, "Embeddings of texts"},
       {"POST", "/tokenize", kLoaded, &Server::tokenize, "Token ids of a text"},
       {"POST", "/detokenize", kLoaded, &Server::detokenize, "The text of token ids"},
       {"POST", "/apply-template", kLoaded, &Server::apply_template, "The prompt that a conversation becomes"},
       {"GET", "/metrics", 0, &Server::show_metrics, "Counters and histograms, for Prometheus"},
       {"GET", "/openapi.json", 0, &Server::describe, "This interface"},
       {"GET", "/debug/slots", kLoaded | kDebug, &Server::slots, "Who has which slots, as events, when that changes"},
-      {"GET", "/debug/placement", kLoaded | kDebug, &Server::placement, "The page of situ inspect --html; ?model=NAME"},
+      {"GET", "/debug/placement", kLoaded | kDebug | kSlow, &Server::placement,
+       "The page of situ inspect --html; ?model=NAME"},
   };
   return entries;
 }
@@ -120,16 +108,13 @@ void Server::show_model(Call& call) {
   respond(call, 200, model_entry(*std::get<Hosted*>(found), name));
 }
 
-Hosted* Server::small_call(Call& call, Json& body, HostedModels::Use use, std::initializer_list<const char*> known) {
+Hosted* Server::small_call(Call& call, Json& body, HostedModels::Use use) {
   OrFault<Json> parsed = parse_body(call.body);
   if (const Fault* f = std::get_if<Fault>(&parsed)) return refuse_call(call, *f), nullptr;
   body = std::move(std::get<Json>(parsed));
-  for (const auto& [name, value] : body.items()) {
-    if (name == "model" || std::find(known.begin(), known.end(), name) != known.end()) continue;
-    refuse_call(call,
-                {400, "there is no field '" + name + "' here", "invalid_request_error", name, "unknown_parameter"});
-    return nullptr;
-  }
+  if (const std::optional<Fault> f = beyond_limits(body, options_.limits)) return refuse_call(call, *f), nullptr;
+  if (const std::optional<Fault> f = unknown_field(*small_body(call.route->path), body))
+    return refuse_call(call, *f), nullptr;
   const OrFault<std::string> name = model_of(body);
   if (const Fault* f = std::get_if<Fault>(&name)) return refuse_call(call, *f), nullptr;
   const OrFault<Hosted*> found = models_.find(std::get<std::string>(name), use);
@@ -140,15 +125,14 @@ Hosted* Server::small_call(Call& call, Json& body, HostedModels::Use use, std::i
 
 void Server::tokenize(Call& call) try {
   Json body;
-  const Hosted* hosted =
-      small_call(call, body, HostedModels::Use::kText, {"content", "add_special", "parse_special", "with_pieces"});
+  const Hosted* hosted = small_call(call, body, HostedModels::Use::kText);
   if (!hosted) return;
   const Tokenizer& text = hosted->model->tokenizer();
   const std::string content = text_of(body, "content");
-  const bool ends = flag(body, "add_special", false);
-  const Result<std::vector<int64_t>> ids = text.encode(content, ends, flag(body, "parse_special", true));
-  if (!ids.is_ok()) throw wrong("content", ids.status().message());
-  if (!flag(body, "with_pieces", false)) return respond(call, 200, {{"tokens", *ids}});
+  const bool ends = flag_of(body, "add_special", false);
+  const Result<std::vector<int64_t>> ids = text.encode(content, ends, flag_of(body, "parse_special", true));
+  if (!ids.is_ok()) refuse_field("content", ids.status().message());
+  if (!flag_of(body, "with_pieces", false)) return respond(call, 200, {{"tokens", *ids}});
   Json pieces = Json::array();
   for (const int64_t id : *ids) pieces.push_back({{"id", id}, {"piece", piece_of(text, id)}});
   respond(call, 200, {{"tokens", std::move(pieces)}});
@@ -158,15 +142,15 @@ void Server::tokenize(Call& call) try {
 
 void Server::detokenize(Call& call) try {
   Json body;
-  const Hosted* hosted = small_call(call, body, HostedModels::Use::kText, {"tokens"});
+  const Hosted* hosted = small_call(call, body, HostedModels::Use::kText);
   if (!hosted) return;
   const auto tokens = body.find("tokens");
   const auto is_id = [](const Json& id) { return id.is_number_integer() && id >= 0 && id <= INT32_MAX; };
   if (tokens == body.end() || !tokens->is_array() || !std::all_of(tokens->begin(), tokens->end(), is_id))
-    throw wrong("tokens", "should be a list of token ids");
+    refuse_field("tokens", "should be a list of token ids");
   const std::vector<int64_t> ids = tokens->get<std::vector<int64_t>>();
   const Result<std::string> text = hosted->model->tokenizer().decode(ids, false);
-  if (!text.is_ok()) throw wrong("tokens", text.status().message());
+  if (!text.is_ok()) refuse_field("tokens", text.status().message());
   respond(call, 200, {{"content", *text}});
 } catch (const Fault& f) {
   refuse_call(call, f);
@@ -174,23 +158,36 @@ void Server::detokenize(Call& call) try {
 
 void Server::apply_template(Call& call) try {
   Json body;
-  const Hosted* hosted =
-      small_call(call, body, HostedModels::Use::kChat, {"messages", "chat_template_kwargs", "add_generation_prompt"});
+  const Hosted* hosted = small_call(call, body, HostedModels::Use::kChat);
   if (!hosted) return;
   const auto messages = body.find("messages");
   if (messages == body.end() || !messages->is_array() || messages->empty())
-    throw wrong("messages", "should be a list of messages");
+    refuse_field("messages", "should be a list of messages");
   const auto given = body.find("chat_template_kwargs");
   const bool none = given == body.end() || given->is_null();
-  if (!none && !given->is_object()) throw wrong("chat_template_kwargs", "should be an object");
+  if (!none && !given->is_object()) refuse_field("chat_template_kwargs", "should be an object");
   const Result<std::string> prompt =
       impl_of(*hosted->model)
           .text()
-          ->apply_chat_template(messages->dump(), flag(body, "add_generation_prompt", true), none ? "" : given->dump());
-  if (!prompt.is_ok()) throw wrong("messages", prompt.status().message());
+          ->apply_chat_template(messages->dump(), flag_of(body, "add_generation_prompt", true),
+                                none ? "" : given->dump());
+  if (!prompt.is_ok()) refuse_field("messages", prompt.status().message());
   respond(call, 200, {{"prompt", *prompt}});
 } catch (const Fault& f) {
   refuse_call(call, f);
+}
+
+void Server::embeddings(Call& call) {
+  Json body;
+  Hosted* const hosted = small_call(call, body, HostedModels::Use::kEmbed);
+  if (!hosted) return;
+  const std::string named = std::get<std::string>(model_of(body));
+  const OrFault<Json> answer = answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named,
+                                                 &call.prompt_tokens, [&] { return call.over || cutting_; });
+  if (const Fault* f = std::get_if<Fault>(&answer)) return refuse_call(call, *f);
+  call.finish = "stop";
+  call.first_ms = ms_since(call.begun);
+  respond(call, 200, std::get<Json>(answer));
 }
 
 void Server::show_metrics(Call& call) {
@@ -240,7 +237,10 @@ void Server::placement(Call& call) {
   if (const Fault* f = std::get_if<Fault>(&found)) return refuse_call(call, *f);
   const Result<std::string> page = options_.placement ? options_.placement(*std::get<Hosted*>(found)->model)
                                                       : Status::error("there is no page here");
-  if (!page.is_ok()) return refuse_call(call, {500, "the placement cannot be shown", "server_error", "", ""});
+  if (!page.is_ok()) {
+    const std::string why = without_paths(*std::get<Hosted*>(found)->model, page.status().message());
+    return refuse_call(call, {400, why, "invalid_request_error", "model", kUnsupportedByModel});
+  }
   respond_text(call, 200, "text/html; charset=utf-8", *page);
 }
 
@@ -249,17 +249,29 @@ void Server::slots(Call& call) {
   begin_events(call);
 }
 
+// Made of what the schedulers leave: no step waits for it. "": they have not looked yet.
 std::string Server::slots_event() {
   Json models = Json::array();
   int64_t step = 0;
   for (const Hosted& h : models_.all()) {
-    const Stats s = h.model->stats();
+    Model::Impl& m = impl_of(*h.model);
+    const std::shared_ptr<const Picture> picture = m.scheduler->picture(m);
+    if (!picture) return "";
+    const Stats& s = picture->stats;
     step += s.steps;
+    Json sequences = Json::array();
+    for (const Picture::Holder& holder : picture->holders) {
+      Json runs = Json::array();
+      for (const Picture::Part& p : holder.parts) runs.push_back({p.first_slot, p.length, p.shared});
+      sequences.push_back(
+          {{"id", holder.request}, {"runs", std::move(runs)}, {"tokens", holder.tokens}, {"state", holder.state}});
+    }
     models.push_back({{"name", h.name},
                       {"slots", s.slots},
                       {"used", s.slots - s.slots_free},
-                      {"sequences", Json::array()},
-                      {"bytes_written", h.model->ledger().computed},
+                      {"kept", s.slots_kept},
+                      {"sequences", std::move(sequences)},
+                      {"bytes_written", picture->bytes_written},
                       {"bytes_copied", s.bytes_copied}});
   }
   return "data: " + Json{{"step", step}, {"models", std::move(models)}}.dump() + "\n\n";

@@ -8,6 +8,8 @@
 
 #include "base/one_line.h"
 #include "pipelines/llm.h"
+#include "serve/body_limits.h"
+#include "serve/media_bytes.h"
 
 namespace situ::serve {
 namespace {
@@ -79,12 +81,16 @@ Result<std::unique_ptr<Server>> Server::start(ServeOptions options, HostedModels
   Result<std::vector<int>> sockets = server->listen();
   if (!sockets.is_ok()) return sockets.status();
   Server* s = server.get();
-  Result<std::unique_ptr<Http>> http = Http::start(*s, s->options_.limits, s->options_.media_memory, *sockets);
-  if (!http.is_ok()) return http.status();
-  s->http_ = std::move(*http);
+  {
+    const std::lock_guard held(s->calls_mutex_);  // the first head, which may be here at once, waits for http_
+    Result<std::unique_ptr<Http>> http = Http::start(*s, s->options_.limits, s->options_.media_memory, *sockets);
+    if (!http.is_ok()) return http.status();
+    s->http_ = std::move(*http);
+  }
   s->threads_.emplace_back([s] { s->advance_calls(); });
   const unsigned preparing = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
-  for (unsigned i = 0; i < preparing; ++i) s->threads_.emplace_back([s] { s->prepare_calls(); });
+  for (unsigned i = 0; i < preparing; ++i) s->threads_.emplace_back([s] { s->prepare_calls(s->to_prepare_); });
+  s->threads_.emplace_back([s] { s->prepare_calls(s->slow_); });
   return server;
 }
 
@@ -93,8 +99,8 @@ Server::~Server() {
   {
     const std::lock_guard held(prepare_mutex_);
     prepare_ends_ = true;
+    for (Queue* queue : {&to_prepare_, &slow_}) queue->changed.notify_all();
   }
-  prepare_changed_.notify_all();
   {
     const std::lock_guard held(answers_mutex_);
     answers_end_ = true;
@@ -257,12 +263,27 @@ void Server::on_request(uint64_t id, std::string_view body, HttpFault broken) {
     const std::lock_guard held(prepare_mutex_);
     if (preparing_ < options_.limits.preparing) {
       ++preparing_;
-      to_prepare_.push_back(call);
-      prepare_changed_.notify_one();
+      Queue& queue = call->route->flags & RouteEntry::kSlow ? slow_ : to_prepare_;
+      queue.calls.push_back(call);
+      queue.changed.notify_one();
       return;
     }
   }
   refused(fault(503, "too many requests wait", "busy"));
+}
+
+std::string Server::on_broken(int status) {
+  auto call = std::make_shared<Call>();
+  call->request_id = new_request_id();
+  call->status = status;
+  call->finish = "refused";
+  call->prepared = call->whole = call->over = true;
+  {
+    const std::lock_guard held(answers_mutex_);
+    ++unfinished_;
+  }
+  wake(*call);
+  return call->request_id;
 }
 
 void Server::on_over(uint64_t id, bool whole) {
@@ -282,15 +303,15 @@ void Server::on_over(uint64_t id, bool whole) {
 
 // -- threads that prepare
 
-void Server::prepare_calls() {
+void Server::prepare_calls(Queue& queue) {
   while (true) {
     std::shared_ptr<Call> call;
     {
       std::unique_lock held(prepare_mutex_);
-      prepare_changed_.wait(held, [&] { return prepare_ends_ || !to_prepare_.empty(); });
-      if (to_prepare_.empty()) return;
-      call = std::move(to_prepare_.front());
-      to_prepare_.pop_front();
+      queue.changed.wait(held, [&] { return prepare_ends_ || !queue.calls.empty(); });
+      if (queue.calls.empty()) return;
+      call = std::move(queue.calls.front());
+      queue.calls.pop_front();
     }
     if (!call->over) {
       try {
@@ -311,18 +332,28 @@ void Server::complete(Call& call, Route route) {
   const auto refused = [&](const Fault& fault) { refuse_call(call, fault); };
   OrFault<Json> body = parse_body(call.body);
   if (const Fault* f = std::get_if<Fault>(&body)) return refused(*f);
+  if (const std::optional<Fault> f = beyond_limits(std::get<Json>(body), options_.limits)) return refused(*f);
   OrFault<std::string> name = model_of(std::get<Json>(body));
   if (const Fault* f = std::get_if<Fault>(&name)) return refused(*f);
-  OrFault<Hosted*> found = models_.find(std::get<std::string>(name),
-                                        route == Route::kChat ? HostedModels::Use::kChat : HostedModels::Use::kAny);
+  OrFault<Hosted*> found = models_.find(
+      std::get<std::string>(name), route == Route::kChat ? HostedModels::Use::kChat : HostedModels::Use::kGenerate);
   if (const Fault* f = std::get_if<Fault>(&found)) return refused(*f);
   Hosted& hosted = *std::get<Hosted*>(found);
   call.model = hosted.name;
   int64_t waiting = 0;
   for (Hosted& h : models_.all()) waiting += impl_of(*h.model).waiting;
   if (waiting >= options_.queue) return refused(fault(503, "too many requests wait", "busy"));
+  const OrFault<int64_t> media = bytes_of_media(std::get<Json>(body), options_.limits);
+  if (const Fault* f = std::get_if<Fault>(&media)) return refused(*f);
+  if (!http_->take(call.id, std::get<int64_t>(media)))
+    return refused(fault(503, "no memory is left now for what the images and sounds become", "overloaded"));
   OrFault<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {options_.media_path});
   if (const Fault* f = std::get_if<Fault>(&asked)) return refused(*f);
+  if (const int64_t prompts = std::ssize(std::get<Asked>(asked).requests); prompts > options_.queue)
+    return refused({400,
+                    std::to_string(prompts) +
+                        " prompts are more than may wait here: " + std::to_string(options_.queue) + " (--queue)",
+                    "invalid_request_error", "prompt", "limit_exceeded"});
   OrFault<std::unique_ptr<Answering>> answering =
       Answering::begin(*this, call, *hosted.model, std::move(std::get<Asked>(asked)));
   if (const Fault* f = std::get_if<Fault>(&answering)) return refused(*f);
@@ -401,7 +432,7 @@ void Server::tick() {
       call->answering->ping();
   if (watching_.empty()) return;
   const std::string event = slots_event();
-  if (event == shown_slots_) return;
+  if (event.empty() || event == shown_slots_) return;
   shown_slots_ = event;
   for (const auto& [id, call] : watching_) send(*call, event);
 }

@@ -66,6 +66,7 @@ class Server final : HttpHandler, Client {
   void tokenize(Call& call);
   void detokenize(Call& call);
   void apply_template(Call& call);
+  void embeddings(Call& call);
   void show_metrics(Call& call);
   void describe(Call& call);
   void slots(Call& call);
@@ -78,6 +79,7 @@ class Server final : HttpHandler, Client {
   // -- the thread of HTTP
   bool on_head(uint64_t id, const Head& head, HttpFault fault) override;
   void on_request(uint64_t id, std::string_view body, HttpFault fault) override;
+  std::string on_broken(int status) override;
   void on_over(uint64_t id, bool whole) override;
   // Why the call is refused before its body is read; or it was answered by `answered`.
   std::optional<Fault> refuse(Call& call, const Head& head, bool& answered);
@@ -85,10 +87,14 @@ class Server final : HttpHandler, Client {
   std::shared_ptr<Call> call_of(uint64_t id);
 
   // -- threads that prepare
-  void prepare_calls();
+  struct Queue {
+    std::condition_variable changed;
+    std::deque<std::shared_ptr<Call>> calls;
+  };
+  void prepare_calls(Queue& queue);
   void complete(Call& call, Route route);
   // A small body with its model; null: it was refused.
-  Hosted* small_call(Call& call, Json& body, HostedModels::Use use, std::initializer_list<const char*> known);
+  Hosted* small_call(Call& call, Json& body, HostedModels::Use use);
 
   // -- the answers' thread
   void advance_calls();
@@ -120,8 +126,7 @@ class Server final : HttpHandler, Client {
   std::map<uint64_t, std::shared_ptr<Call>> calls_;
 
   std::mutex prepare_mutex_;
-  std::condition_variable prepare_changed_;
-  std::deque<std::shared_ptr<Call>> to_prepare_;
+  Queue to_prepare_, slow_;
   int64_t preparing_ = 0;
   bool prepare_ends_ = false;
 

@@ -44,6 +44,9 @@ typedef struct {
   bool (*head)(void* context, uint64_t id, const situ_http_head* head, int status, situ_http_text reason);
   /* status: 0, or what has to be answered, with the reason: 408, 413, 503. */
   void (*request)(void* context, uint64_t id, situ_http_text body, int status, situ_http_text reason);
+  /* A head that cannot be read was answered with this status; no exchange begins. Writes the request's id, which the
+   * answer gets, and returns its bytes. */
+  size_t (*broken)(void* context, int status, char id[64]);
   /* whole: the answer was written to its end. */
   void (*over)(void* context, uint64_t id, bool whole);
 } situ_http_handler;
@@ -51,8 +54,8 @@ typedef struct {
 typedef struct {
   size_t header_bytes, headers; /* of a head, request line included */
   size_t body_bytes;            /* of one request */
-  size_t bodies_bytes;          /* of all that are not over */
-  size_t connections;           /* beyond them the system keeps connections waiting */
+  size_t bodies_bytes;          /* of all that are not over, with what situ_http_take took */
+  size_t connections;           /* beyond them the oldest without a request is closed, else new ones wait */
   uint32_t header_ms, body_ms;  /* the first is also how long a connection may be idle */
   uint32_t write_ms;            /* that a client takes no byte of an answer */
 } situ_http_limits;
@@ -73,6 +76,9 @@ bool situ_http_begin(situ_http* server, uint64_t id, int status, const situ_http
 /* Bytes that wait for the client, these included; -1: the exchange is over. */
 int64_t situ_http_write(situ_http* server, uint64_t id, situ_http_text bytes);
 void situ_http_end(situ_http* server, uint64_t id);
+/* Memory for what is made of the body, which is given back when the exchange is over. False: there is not so much left
+ * of `bodies_bytes`, or the exchange is over. */
+bool situ_http_take(situ_http* server, uint64_t id, size_t bytes);
 /* Drops the connection, whatever waits. */
 void situ_http_abort(situ_http* server, uint64_t id);
 

@@ -87,19 +87,25 @@ Result<Kind> kind_of(std::string_view head) {
   return Status::error(Code::kUnsupportedModel, "is " + other_format(head) + "; png, jpeg, webp and gif are read");
 }
 
+Status open_bytes(Source& source) {
+  // Only read from: fmemopen takes no constant.
+  source.file.reset(fmemopen(const_cast<std::byte*>(source.bytes.data()), source.bytes.size(), "rb"));
+  return source.file ? Status::ok() : Status::error(Code::kInternal, std::strerror(errno));
+}
+
 Result<RgbImage> decode_jpeg(Source& source, const ImageLimits& limits) {
-  if (!source.path) {
-    // Only read from: fmemopen takes no constant.
-    source.file.reset(fmemopen(const_cast<std::byte*>(source.bytes.data()), source.bytes.size(), "rb"));
-    if (!source.file) return Status::error(Code::kInternal, std::strerror(errno));
-  }
+  if (!source.path) SITU_RETURN_IF_ERROR(open_bytes(source));
   Result<Jpeg> jpeg = read_jpeg(source.file.get(), limits);
   if (!jpeg.is_ok()) return jpeg.status();
   return upright(std::move(jpeg->image), image_orientation(jpeg->exif, jpeg->xmp));
 }
 
+int format_of(Kind kind) {
+  return kind == Kind::kPng ? SITU_IMAGE_PNG : kind == Kind::kWebP ? SITU_IMAGE_WEBP : SITU_IMAGE_GIF;
+}
+
 Result<RgbImage> decode_by_crate(const Source& source, Kind kind, const ImageLimits& limits) {
-  const int format = kind == Kind::kPng ? SITU_IMAGE_PNG : kind == Kind::kWebP ? SITU_IMAGE_WEBP : SITU_IMAGE_GIF;
+  const int format = format_of(kind);
   situ_image_reader* opened = nullptr;
   situ_image_size size{};
   situ_image_text error{};
@@ -116,6 +122,22 @@ Result<RgbImage> decode_by_crate(const Source& source, Kind kind, const ImageLim
   const std::span<const uint8_t> exif(metadata.exif, metadata.exif_size);
   const std::string_view xmp(reinterpret_cast<const char*>(metadata.xmp), metadata.xmp_size);
   return upright(std::move(image), image_orientation(exif, xmp));
+}
+
+Result<ImageSize> size_of(Source& source, std::string_view head) {
+  const Result<Kind> kind = kind_of(head);
+  if (!kind.is_ok()) return kind.status();
+  if (*kind == Kind::kJpeg) {
+    SITU_RETURN_IF_ERROR(open_bytes(source));
+    return read_jpeg_size(source.file.get());
+  }
+  situ_image_reader* opened = nullptr;
+  situ_image_size size{};
+  situ_image_text error{};
+  const int code = situ_image_open(source.bytes.data(), source.bytes.size(), format_of(*kind), &opened, &size, &error);
+  const std::unique_ptr<situ_image_reader, ReaderCloser> reader(opened);
+  if (code != 0) return Status::error(code_of(code), error.text);
+  return ImageSize{size.width, size.height};
 }
 
 Result<RgbImage> decode(Source& source, std::string_view head, const ImageLimits& limits) {
@@ -168,6 +190,15 @@ Result<RgbImage> read_image(std::span<const std::byte> bytes, const std::string&
   Result<RgbImage> image = decode(source, std::string_view(data, std::min(bytes.size(), kHeadBytes)), limits);
   if (!image.is_ok()) return image.status().with_context(name);
   return image;
+}
+
+Result<ImageSize> image_size(std::span<const std::byte> bytes, const std::string& name) {
+  Source source;
+  source.bytes = bytes;
+  const std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kHeadBytes));
+  Result<ImageSize> size = size_of(source, head);
+  if (!size.is_ok()) return size.status().with_context(name);
+  return size;
 }
 
 }  // namespace situ

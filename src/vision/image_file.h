@@ -29,4 +29,10 @@ Result<RgbImage> read_image(const std::string& path, const ImageLimits& limits =
 // The same from bytes. name: stands for the path in messages.
 Result<RgbImage> read_image(std::span<const std::byte> bytes, const std::string& name, const ImageLimits& limits = {});
 
+// Of the header alone, as the file has it: not turned upright. Errors: those of a header.
+struct ImageSize {
+  int64_t width = 0, height = 0;
+};
+Result<ImageSize> image_size(std::span<const std::byte> bytes, const std::string& name);
+
 }  // namespace situ

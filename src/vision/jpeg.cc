@@ -207,9 +207,9 @@ Result<Jpeg> read(Decoder& decoder, const ImageLimits& limits) {
   return jpeg;
 }
 
-}  // namespace
-
-Result<Jpeg> read_jpeg(std::FILE* file, const ImageLimits& limits) {
+// What `read` makes of a decoder at the file's place.
+template <typename Read>
+auto with_decoder(std::FILE* file, Read&& read) {
   const auto decoder = std::make_unique<Decoder>();
   decoder->file = file;
   decoder->info.client_data = decoder.get();
@@ -223,9 +223,22 @@ Result<Jpeg> read_jpeg(std::FILE* file, const ImageLimits& limits) {
   decoder->source.resync_to_restart = jpeg_resync_to_restart;
   decoder->source.term_source = end_source;
   decoder->progress.progress_monitor = on_progress;
-  Result<Jpeg> result = read(*decoder, limits);
+  auto result = read(*decoder);
   jpeg_destroy_decompress(&decoder->info);
   return result;
+}
+
+}  // namespace
+
+Result<Jpeg> read_jpeg(std::FILE* file, const ImageLimits& limits) {
+  return with_decoder(file, [&](Decoder& decoder) { return read(decoder, limits); });
+}
+
+Result<ImageSize> read_jpeg_size(std::FILE* file) {
+  return with_decoder(file, [](Decoder& decoder) -> Result<ImageSize> {
+    if (!read_header(decoder)) return status_of(decoder, {});
+    return ImageSize{decoder.info.image_width, decoder.info.image_height};
+  });
 }
 
 }  // namespace situ

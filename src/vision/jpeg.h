@@ -20,5 +20,6 @@ struct Jpeg {
 
 // Reads from `file`'s place on. The errors of read_image, without the file's name.
 Result<Jpeg> read_jpeg(std::FILE* file, const ImageLimits& limits);
+Result<ImageSize> read_jpeg_size(std::FILE* file);
 
 }  // namespace situ

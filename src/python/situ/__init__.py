@@ -17,6 +17,7 @@ A model may be used from several threads and coroutines, whose requests share it
 SituError.
 """
 
+from situ import openai
 from situ._situ import Session, SituError, peak_rss_mib
 from situ.model import AsyncStream, Model, Stream, load
 from situ.options import LoadOptions, Options, RequestOptions
@@ -58,5 +59,6 @@ __all__ = [
     "Transcription",
     "Word",
     "load",
+    "openai",
     "peak_rss_mib",
 ]

@@ -58,6 +58,7 @@ pub struct Handler {
     context: *mut c_void,
     head: extern "C" fn(*mut c_void, u64, *const Head, c_int, Text) -> bool,
     request: extern "C" fn(*mut c_void, u64, Text, c_int, Text),
+    broken: extern "C" fn(*mut c_void, c_int, *mut c_char) -> usize,
     over: extern "C" fn(*mut c_void, u64, bool),
 }
 
@@ -95,6 +96,13 @@ impl Handler {
     fn request(&self, id: u64, body: &[u8], fault: Fault) {
         let (status, why) = parts_of(fault);
         (self.request)(self.context, id, Text::of(body), status, why)
+    }
+
+    /// The id of a request whose head cannot be read.
+    fn broken(&self, status: u16) -> String {
+        let mut id = [0u8; 64];
+        let size = (self.broken)(self.context, status.into(), id.as_mut_ptr().cast());
+        String::from_utf8_lossy(&id[..size.min(id.len())]).into_owned()
     }
 
     fn over(&self, id: u64, whole: bool) {
@@ -195,6 +203,12 @@ pub unsafe extern "C" fn situ_http_begin(
 pub unsafe extern "C" fn situ_http_write(server: *mut Server, id: u64, bytes: Text) -> i64 {
     let waiting = ffi::quietly(|| (*server).exchanges.write(id, bytes.bytes()));
     waiting.ok().flatten().map_or(-1, |w| w as i64)
+}
+
+/// Safety: as situ_http.h says.
+#[no_mangle]
+pub unsafe extern "C" fn situ_http_take(server: *mut Server, id: u64, bytes: usize) -> bool {
+    ffi::quietly(|| (*server).exchanges.take(id, bytes)).unwrap_or(false)
 }
 
 /// Safety: as situ_http.h says.

@@ -1,5 +1,6 @@
 //! The thread of the server: accepts, and takes each connection through its requests.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::{poll_fn, Future};
 use std::io;
@@ -83,6 +84,20 @@ struct Common {
     phase: watch::Receiver<Phase>,
     count: Arc<Count>,
     connections: AtomicU64, // so far
+    /// Those that there are, by number, and what ends each.
+    open: Mutex<BTreeMap<u64, Arc<Notify>>>,
+}
+
+impl Common {
+    /// Drops the oldest connection that has no request: whoever only connects keeps nobody out.
+    fn drop_idle(&self) {
+        let busy = self.exchanges.at_work();
+        let mut open = self.open.lock().unwrap();
+        let idle = open.iter().find(|(_, kill)| !busy.contains(&Arc::as_ptr(kill))).map(|(number, _)| *number);
+        if let Some(kill) = idle.and_then(|number| open.remove(&number)) {
+            kill.notify_one();
+        }
+    }
 }
 
 pub struct Server {
@@ -132,7 +147,7 @@ impl Server {
         };
         let (phase, watched) = watch::channel(Phase::Open);
         let count = Arc::new(Count::default());
-        let exchanges = Exchanges::new(handler);
+        let exchanges = Exchanges::new(handler, limits.bodies_bytes);
         let common = Arc::new(Common {
             handler,
             limits,
@@ -140,6 +155,7 @@ impl Server {
             phase: watched,
             count: count.clone(),
             connections: AtomicU64::new(0),
+            open: Mutex::default(),
         });
         let thread = std::thread::Builder::new().name("situ-http".into()).spawn(move || {
             runtime.block_on(async {
@@ -195,8 +211,13 @@ async fn stopped(mut phase: watch::Receiver<Phase>) {
 async fn accept(listener: Listener, common: Arc<Common>, slots: Arc<Semaphore>) {
     loop {
         let next = async {
-            let slot = slots.clone().acquire_owned().await;
-            (slot, listener.accept().await)
+            let accepted = listener.accept().await;
+            loop {
+                match timeout(Duration::from_millis(5), slots.clone().acquire_owned()).await {
+                    Ok(slot) => return (slot, accepted),
+                    Err(_) => common.drop_idle(),
+                }
+            }
         };
         let Err((slot, accepted)) = either(stopped(common.phase.clone()), next).await else { return };
         match accepted {
@@ -207,8 +228,14 @@ async fn accept(listener: Listener, common: Arc<Common>, slots: Arc<Semaphore>) 
                     drop(slot);
                 });
             }
-            // No descriptors left, for one: those who wait stay in the queue of the system.
-            Err(_) => sleep(Duration::from_millis(50)).await,
+            // No descriptors or no memory left: those who wait stay in the queue of the system.
+            Err(e) => {
+                const NO_ROOM: [i32; 4] = [12, 23, 24, 105]; // ENOMEM, ENFILE, EMFILE, ENOBUFS
+                if e.raw_os_error().is_some_and(|code| NO_ROOM.contains(&code)) {
+                    common.drop_idle();
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
         }
     }
 }
@@ -217,7 +244,8 @@ async fn serve(socket: Socket, peer: String, common: Arc<Common>, counted: Count
     let shared = Arc::new(Shared::default());
     let kill = Arc::new(Notify::new());
     let number = common.connections.fetch_add(1, Ordering::Relaxed) + 1;
-    let stream = Stream::new(socket, shared.clone(), common.limits.write);
+    common.open.lock().unwrap().insert(number, kill.clone());
+    let stream = Stream::new(socket, shared.clone(), common.handler, common.limits.write);
     let service = service_fn(|request| {
         let (common, shared, kill, peer) = (common.clone(), shared.clone(), kill.clone(), peer.clone());
         async move {
@@ -247,6 +275,7 @@ async fn serve(socket: Socket, peer: String, common: Arc<Common>, counted: Count
         connection.as_mut().poll(cx).map(|_| ())
     })
     .await;
+    common.open.lock().unwrap().remove(&number);
     drop(counted);
 }
 
@@ -273,12 +302,7 @@ fn fault_of(head: &RequestHead, shared: &Shared, limits: &Limits) -> Fault {
     None
 }
 
-async fn read_body(
-    body: Incoming,
-    limits: &Limits,
-    guard: &mut Guard,
-    exchanges: &Exchanges,
-) -> Result<Vec<u8>, Fault> {
+async fn read_body(body: Incoming, limits: &Limits, guard: &mut Guard) -> Result<Vec<u8>, Fault> {
     let too_large = Some((StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"));
     if body.size_hint().lower() > limits.body_bytes as u64 {
         return Err(too_large);
@@ -290,8 +314,7 @@ async fn read_body(
         if bytes.len() + data.len() > limits.body_bytes {
             return Err(too_large);
         }
-        guard.body += data.len();
-        if exchanges.bodies.fetch_add(data.len(), Ordering::Relaxed) + data.len() > limits.bodies_bytes {
+        if !guard.take(data.len()) {
             return Err(Some((
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the requests that are being read have no memory left",
@@ -313,7 +336,7 @@ async fn answer(
     let fault = fault_of(&head, shared, &common.limits);
     let mut close = head.headers.contains_key(TRANSFER_ENCODING) || fault.is_some();
     if common.handler.head(guard.id, &head, fault) {
-        let read = read_body(body, &common.limits, &mut guard, &common.exchanges);
+        let read = read_body(body, &common.limits, &mut guard);
         match timeout(common.limits.body, read).await {
             Ok(Ok(bytes)) => common.handler.request(guard.id, &bytes, None),
             failed => {

@@ -13,6 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, Sleep};
 
 use crate::head_watch::HeadWatch;
+use crate::Handler;
 
 pub enum Socket {
     Tcp(TcpStream),
@@ -45,6 +46,7 @@ const LINGER: Duration = Duration::from_millis(1000);
 pub struct Stream {
     socket: Socket,
     shared: Arc<Shared>,
+    handler: Handler,
     write_limit: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
     linger: Option<Pin<Box<Sleep>>>,
@@ -52,8 +54,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub fn new(socket: Socket, shared: Arc<Shared>, write_limit: Duration) -> Self {
-        Stream { socket, shared, write_limit, stalled: None, linger: None, own: Vec::new() }
+    pub fn new(socket: Socket, shared: Arc<Shared>, handler: Handler, write_limit: Duration) -> Self {
+        Stream { socket, shared, handler, write_limit, stalled: None, linger: None, own: Vec::new() }
     }
 
     fn socket(&mut self) -> Pin<&mut dyn AsyncReadWrite> {
@@ -86,7 +88,7 @@ impl Stream {
 
 /// hyper's own answer, to a head that it cannot read, with the body that errors have. The service's errors are never
 /// empty.
-fn with_body(head: &[u8]) -> Option<Vec<u8>> {
+fn with_body(head: &[u8], handler: &Handler) -> Option<Vec<u8>> {
     if !head.starts_with(b"HTTP/1.1 4") {
         return None;
     }
@@ -94,23 +96,18 @@ fn with_body(head: &[u8]) -> Option<Vec<u8>> {
     if !text.ends_with("\r\n\r\n") || !text.contains("\r\ncontent-length: 0\r\n") {
         return None;
     }
-    let status = text.strip_prefix("HTTP/1.1 ")?.get(..3)?;
+    let status: u16 = text.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
     let message = match status {
-        "431" => "the header of the request is too large",
-        "414" => "the URL is too long",
+        431 => "the header of the request is too large",
+        414 => "the URL is too long",
         _ => "this is not a request of HTTP/1.1",
     };
     let body = format!(
         "{{\"error\":{{\"message\":\"{message}\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":null}}}}"
     );
-    let line = text.lines().next()?;
-    Some(
-        format!(
-            "{line}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-            body.len()
-        )
-        .into_bytes(),
-    )
+    let (line, id, size) = (text.lines().next()?, handler.broken(status), body.len());
+    let rest = "content-type: application/json\r\nconnection: close";
+    Some(format!("{line}\r\n{rest}\r\nx-request-id: {id}\r\ncontent-length: {size}\r\n\r\n{body}").into_bytes())
 }
 
 impl AsyncRead for Stream {
@@ -127,7 +124,7 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let me = self.get_mut();
         ready!(me.write_own(cx))?;
-        if let Some(own) = with_body(bytes) {
+        if let Some(own) = with_body(bytes, &me.handler) {
             me.own = own;
             me.shared.unread.store(true, Ordering::Relaxed);
             return Poll::Ready(Ok(bytes.len()));

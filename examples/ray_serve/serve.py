@@ -1,0 +1,82 @@
+"""OpenAI's chat and completions calls on Ray Serve: serve.py MODEL [--replicas N] [--port 8000] [--threads N]
+
+Each replica is a process with a model of its own, on any machine of the cluster (MODEL is then a path that all of them have). Bodies
+are read and answers written by situ.openai, as `situ serve` does; Ray spreads requests over the replicas.
+
+    curl http://127.0.0.1:8000/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hi"}], "stream": true}'
+
+Needs `pip install "ray[serve]"`.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import situ
+import situ.openai
+
+try:
+    from ray import serve
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response, StreamingResponse
+except ImportError:
+    print('ray_serve: skipped: ray is not installed (pip install "ray[serve]")')
+    sys.exit(77)
+
+CALLS = {"/v1/chat/completions": situ.openai.chat, "/v1/completions": situ.openai.completions, "/v1/embeddings": situ.openai.embeddings}
+
+
+async def events(pieces: situ.openai.Pieces) -> AsyncIterator[str]:
+    """Server-sent events. A client that goes ends the generator, and with it the answer."""
+    failed = False
+    try:
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            failed = "error" in piece
+            yield f"data: {json.dumps(piece)}\n\n"
+        if not failed:
+            yield "data: [DONE]\n\n"
+    finally:
+        pieces.close()
+
+
+@serve.deployment(max_ongoing_requests=64)
+class Replica:
+    """A process with its model: requests share the model's steps."""
+
+    def __init__(self, path: str, threads: int) -> None:
+        self.model = situ.load(path, threads=threads)
+
+    async def __call__(self, request: Request) -> Response:
+        call = CALLS.get(request.url.path)
+        if call is None or request.method != "POST":
+            return JSONResponse({"error": {"message": "there is no such call", "type": "not_found_error", "param": None, "code": None}}, 404)
+        try:
+            answer: Any = await asyncio.to_thread(call, await request.body(), self.model)
+        except situ.openai.Refused as refused:
+            return JSONResponse(refused.body, refused.status)
+        if isinstance(answer, dict):
+            return JSONResponse(answer)
+        return StreamingResponse(events(answer), media_type="text/event-stream", headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--threads", type=int, default=0, help="of each replica; 0: one for each CPU")
+    arguments = parser.parse_args()
+    serve.start(http_options={"host": "127.0.0.1", "port": arguments.port})
+    replica: Any = Replica
+    serve.run(replica.options(num_replicas=arguments.replicas).bind(arguments.model, arguments.threads))
+    print(f"ready http://127.0.0.1:{arguments.port}", flush=True)
+    while True:
+        time.sleep(3600)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Answers to bodies of OpenAI's calls, as `situ serve` gives them, for servers that are written around a model.
+
+    answer = situ.openai.chat({"messages": [{"role": "user", "content": "Hi"}]}, model)
+    for piece in situ.openai.chat({"messages": [...], "stream": True}, model):
+        print(piece["choices"][0]["delta"].get("content") or "", end="")
+
+A body is a dict, or the bytes of a request. docs/batch.md of the project lists the fields. Threads may ask at the same time: their
+requests share the model's steps.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from situ import _situ
+from situ.model import Model
+
+Body: TypeAlias = Mapping[str, Any] | str | bytes
+Json: TypeAlias = dict[str, Any]
+
+
+class Refused(Exception):
+    """What is wrong with a body, or with its answer: `status` is HTTP's, `body` is {"error": {message, type, param, code}}."""
+
+    def __init__(self, status: int, body: Json) -> None:
+        super().__init__(body["error"]["message"])
+        self.status = status
+        self.body = body
+
+
+class Pieces(Iterator[Json]):
+    """The pieces of an answer as they come. One that fails ends with {"error": ...}. Leaving its `with` block, or close(), ends the
+    answer."""
+
+    def __init__(self, answer: _situ.OpenAiAnswer) -> None:
+        self._answer = answer
+
+    def __next__(self) -> Json:
+        piece = self._answer.next()
+        if piece is None:
+            raise StopIteration
+        return dict(json.loads(piece))
+
+    def close(self) -> None:
+        self._answer.close()
+
+    def __enter__(self) -> "Pieces":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def chat(body: Body, model: Model, *, name: str = "situ") -> Json | Pieces:
+    """The answer to POST /v1/chat/completions: whole, or in pieces where the body has `"stream": true`.
+
+    name: of the model, in answers to bodies that have none. Raises Refused.
+    """
+    return _answer("/v1/chat/completions", body, model, name)
+
+
+def completions(body: Body, model: Model, *, name: str = "situ") -> Json | Pieces:
+    """The same of POST /v1/completions."""
+    return _answer("/v1/completions", body, model, name)
+
+
+def embeddings(body: Body, model: Model, *, name: str = "situ") -> Json | Pieces:
+    """The same of POST /v1/embeddings, whose answers are whole."""
+    return _answer("/v1/embeddings", body, model, name)
+
+
+def _answer(url: str, body: Body, model: Model, name: str) -> Json | Pieces:
+    text = body if isinstance(body, str | bytes) else json.dumps(body)
+    answer = _situ.OpenAiAnswer(model._model, url, text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"), name)
+    if answer.streams():
+        return Pieces(answer)
+    whole = json.loads(answer.next() or b"null")
+    if answer.status() != 200:
+        raise Refused(answer.status(), whole)
+    return dict(whole)

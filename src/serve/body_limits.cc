@@ -1,0 +1,91 @@
+#include "serve/body_limits.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace situ::serve {
+namespace {
+
+int64_t depth_of(const Json& json) {
+  int64_t deepest = 0;
+  if (json.is_structured())
+    for (const Json& item : json) deepest = std::max(deepest, depth_of(item));
+  return deepest + (json.is_structured() ? 1 : 0);
+}
+
+int64_t bytes_of(const Json& text) { return text.is_string() ? std::ssize(text.get_ref<const std::string&>()) : 0; }
+
+class Check {
+ public:
+  Check(const Json& body, const Limits& limits) : body_(body), limits_(limits) {}
+
+  std::optional<Fault> found() {
+    const auto sized = [](const Json& value) { return value.is_structured() ? std::ssize(value) : 0; };
+    const auto given = [](const Json& value) {
+      const bool large = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX};
+      return large ? INT64_MAX : value.is_number_integer() ? value.get<int64_t>() : 0;
+    };
+    const auto tokens = [&](const Json& value) { return value.is_array() && !value.empty() && value[0].is_number(); };
+    refuse("", depth_of(body_), &Limits::json_depth);
+    const Json &messages = at("messages"), &stop = at("stop"), &format = at("response_format");
+    refuse("messages", sized(messages), &Limits::messages);
+    for (const char* name : {"prompt", "input"})
+      if (!tokens(at(name))) refuse(name, sized(at(name)), &Limits::texts);
+    for (const char* name : {"n", "num_beams"}) refuse(name, given(at(name)), &Limits::choices);
+    refuse("stop", sized(stop), &Limits::stops);
+    refuse("stop", bytes_of(stop), &Limits::stop_bytes);
+    if (stop.is_array())
+      for (const Json& text : stop) refuse("stop", bytes_of(text), &Limits::stop_bytes);
+    for (const char* name : {"logit_bias", "stop_token_ids"}) refuse(name, sized(at(name)), &Limits::token_rules);
+    for (const char* name : {"regex", "grammar"}) refuse(name, bytes_of(at(name)), &Limits::grammar_bytes);
+    if (format.is_object()) {
+      const std::string text = format.dump(-1, ' ', false, Json::error_handler_t::replace);
+      refuse("response_format", std::ssize(text), &Limits::grammar_bytes);
+    }
+    media(messages);
+    return fault_;
+  }
+
+ private:
+  static const Json& at(const Json& json, const char* name) {
+    static const Json kNone;
+    const auto found = json.find(name);
+    return found == json.end() ? kNone : *found;
+  }
+  const Json& at(const char* name) const { return at(body_, name); }
+
+  void media(const Json& messages) {
+    int64_t images = 0;
+    if (!messages.is_array()) return;
+    for (const Json& message : messages) {
+      const Json& content = at(message, "content");
+      if (!content.is_array()) continue;
+      for (const Json& part : content) {
+        images += part.is_object() && part.contains("image_url");
+        refuse("messages", bytes_of(at(at(part, "input_audio"), "data")) / 4 * 3, &Limits::sound_bytes);
+      }
+    }
+    refuse("messages", images, &Limits::images);
+  }
+
+  // The first one stays.
+  void refuse(const char* name, int64_t count, int64_t Limits::* limit) {
+    if (fault_ || count <= limits_.*limit) return;
+    for (const LimitEntry& entry : limit_entries())
+      if (entry.value == limit)
+        fault_ = Fault{400,
+                       (*name ? std::string(name) : "the body") + ": " + std::to_string(count) + " is more than " +
+                           std::to_string(limits_.*limit) + ", the limit '" + entry.name + "'",
+                       "invalid_request_error", name, "limit_exceeded"};
+  }
+
+  const Json& body_;
+  const Limits& limits_;
+  std::optional<Fault> fault_;
+};
+
+}  // namespace
+
+std::optional<Fault> beyond_limits(const Json& body, const Limits& limits) { return Check(body, limits).found(); }
+
+}  // namespace situ::serve

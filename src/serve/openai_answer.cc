@@ -1,0 +1,121 @@
+// OpenAiAnswer of the public API: the bodies of `situ serve` without a server.
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "pipelines/llm.h"
+#include "serve/body_answer.h"
+#include "serve/embeddings.h"
+#include "situ/tools.h"
+
+namespace situ {
+
+using serve::BodyAnswer;
+using serve::Json;
+using serve::OrFault;
+
+struct OpenAiAnswer::Impl {
+  int status = 200;
+  bool streams = false;
+  std::deque<std::string> ready;
+  std::unique_ptr<BodyAnswer> answer;  // null: nothing runs
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool news = true;
+
+  ~Impl() { answer.reset(); }
+
+  void put(const Json& json) { ready.push_back(json.dump(-1, ' ', false, Json::error_handler_t::replace)); }
+  void fail(const serve::Fault& fault) {
+    if (!streams) status = fault.status;
+    put(to_json(fault));
+    answer.reset();
+  }
+  void begin(Model& model, const std::string& url, const std::string& text, const std::string& model_name);
+  void advance();
+};
+
+void OpenAiAnswer::Impl::begin(Model& model, const std::string& url, const std::string& text,
+                               const std::string& model_name) {
+  const std::optional<serve::Route> route = serve::route_of(url);
+  if (!route && url != serve::kEmbeddingsUrl)
+    return fail(serve::Fault{404, "there is no call '" + url.substr(0, 100) + "'", "not_found_error", "", ""});
+  OrFault<Json> read = serve::parse_body(text);
+  if (const serve::Fault* f = std::get_if<serve::Fault>(&read)) return fail(*f);
+  const Json& body = std::get<Json>(read);
+  OrFault<std::string> named = serve::model_of(body);
+  if (const serve::Fault* f = std::get_if<serve::Fault>(&named)) return fail(*f);
+  const std::string& given = std::get<std::string>(named);
+  const std::string name = given.empty() ? model_name : given;
+  if (!route) {
+    int64_t tokens = 0;
+    const OrFault<Json> made = serve::answer_embeddings(model, body, name, &tokens);
+    if (const serve::Fault* f = std::get_if<serve::Fault>(&made)) return fail(*f);
+    return put(std::get<Json>(made));
+  }
+  OrFault<serve::Asked> asked = serve::read_body(*route, body, model);
+  if (const serve::Fault* f = std::get_if<serve::Fault>(&asked)) return fail(*f);
+  const bool stream = std::get<serve::Asked>(asked).stream;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  OrFault<std::unique_ptr<BodyAnswer>> begun = BodyAnswer::begin(
+      model, std::move(std::get<serve::Asked>(asked)),
+      {serve::new_id(*route), std::chrono::duration_cast<std::chrono::seconds>(now).count(), name}, stream, "");
+  if (const serve::Fault* f = std::get_if<serve::Fault>(&begun)) return fail(*f);
+  streams = stream;
+  answer = std::move(std::get<std::unique_ptr<BodyAnswer>>(begun));
+  answer->on_ready([this] {
+    const std::lock_guard held(mutex);
+    news = true;
+    changed.notify_all();
+  });
+}
+
+void OpenAiAnswer::Impl::advance() {
+  if (!answer) return;
+  const std::optional<serve::Fault> fault = answer->advance([](size_t) {}, [this](const Json& piece) { put(piece); });
+  if (fault) return fail(*fault);
+  if (!answer->over()) return;
+  if (streams)
+    for (const Json& piece : answer->last_pieces()) put(piece);
+  else
+    put(answer->whole());
+  answer.reset();
+}
+
+OpenAiAnswer::OpenAiAnswer(Model& model, const std::string& url, const std::string& body, const std::string& model_name)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->begin(model, url, body, model_name);
+}
+OpenAiAnswer::OpenAiAnswer(OpenAiAnswer&&) noexcept = default;
+OpenAiAnswer& OpenAiAnswer::operator=(OpenAiAnswer&&) noexcept = default;
+OpenAiAnswer::~OpenAiAnswer() = default;
+
+int OpenAiAnswer::status() const { return impl_->status; }
+bool OpenAiAnswer::streams() const { return impl_->streams; }
+bool OpenAiAnswer::ended() const { return impl_->ready.empty() && !impl_->answer; }
+
+void OpenAiAnswer::cancel() {
+  impl_->answer.reset();
+  impl_->ready.clear();
+}
+
+std::optional<std::string> OpenAiAnswer::next(std::chrono::milliseconds patience) {
+  Impl& m = *impl_;
+  const Clock::time_point end = Clock::now() + patience;
+  while (m.ready.empty()) {
+    if (!m.answer) return std::nullopt;
+    {
+      std::unique_lock held(m.mutex);
+      if (!m.changed.wait_until(held, end, [&] { return m.news; })) return std::nullopt;
+      m.news = false;
+    }
+    m.advance();
+  }
+  std::string piece = std::move(m.ready.front());
+  m.ready.pop_front();
+  return piece;
+}
+
+}  // namespace situ

@@ -1,0 +1,94 @@
+#include "serve/small_bodies.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/one_line.h"
+
+namespace situ::serve {
+namespace {
+
+using Use = BodyField::Use;
+constexpr const char *kText = R"({"type":"string"})", *kFlag = R"({"type":"boolean"})",
+                     *kMessages = R"({"type":"array","items":{"type":"object"},"minItems":1})",
+                     *kIdList = R"({"type":"array","items":{"type":"integer","minimum":0}})",
+                     *kInput = R"({"oneOf":[{"type":"string"},{"type":"array"}]})",
+                     *kEncoding = R"({"type":"string","enum":["float","base64"]})";
+constexpr BodyField kModel = {"model", 0, Use::kUsed, kText,
+                              "A name of the model; absent: the only one that can do it"};
+
+constexpr BodyField kTokenize[] = {
+    kModel,
+    {"content", 0, Use::kUsed, kText, "The text"},
+    {"add_special", 0, Use::kUsed, kFlag, "With the tokens that begin and end a text (false)"},
+    {"parse_special", 0, Use::kUsed, kFlag, "Special tokens in the text are tokens (true)"},
+    {"with_pieces", 0, Use::kUsed, kFlag, "With the text of each token; a list of its bytes where they are no UTF-8"},
+};
+constexpr BodyField kDetokenize[] = {
+    kModel,
+    {"tokens", 0, Use::kUsed, kIdList, "Token ids"},
+};
+constexpr BodyField kTemplate[] = {
+    kModel,
+    {"messages", 0, Use::kUsed, kMessages, "The conversation, as the chat template gets it"},
+    {"chat_template_kwargs", 0, Use::kUsed, R"({"type":"object"})", "Variables of the chat template"},
+    {"add_generation_prompt", 0, Use::kUsed, kFlag, "With what the answer follows (true)"},
+};
+constexpr BodyField kEmbeddings[] = {
+    kModel,
+    {"input", 0, Use::kUsed, kInput, "A text, token ids, or a list of either"},
+    {"encoding_format", 0, Use::kUsed, kEncoding, "float: lists of numbers; base64: of little-endian float32"},
+    {"prompt_name", 0, Use::kUsed, kText, "A prompt of the model's files that stands before each text"},
+    {"dimensions", 0, Use::kRefused, "{}", "embeddings have all their numbers"},
+    {"user", 0, Use::kAccepted, "{}", ""},
+};
+
+}  // namespace
+
+std::span<const SmallBody> small_bodies() {
+  static const SmallBody bodies[] = {{"/v1/embeddings", "input", kEmbeddings},
+                                     {"/tokenize", "content", kTokenize},
+                                     {"/detokenize", "tokens", kDetokenize},
+                                     {"/apply-template", "messages", kTemplate}};
+  return bodies;
+}
+
+const SmallBody* small_body(std::string_view path) {
+  const auto found = std::find_if(small_bodies().begin(), small_bodies().end(),
+                                  [&](const SmallBody& body) { return path == body.path; });
+  return found == small_bodies().end() ? nullptr : &*found;
+}
+
+std::optional<Fault> unknown_field(const SmallBody& known, const Json& body) {
+  for (const auto& [key, value] : body.items()) {
+    if (value.is_null()) continue;
+    const auto field =
+        std::find_if(known.fields.begin(), known.fields.end(), [&](const BodyField& f) { return key == f.name; });
+    const std::string name = one_line(key.substr(0, 100));
+    if (field == known.fields.end())
+      return Fault{400, "unknown parameter: '" + name + "'", "invalid_request_error", name, "unknown_parameter"};
+    if (field->use == Use::kRefused)
+      return Fault{400, name + " is not supported: " + field->what, "invalid_request_error", name,
+                   "unsupported_parameter"};
+  }
+  return std::nullopt;
+}
+
+void refuse_field(const std::string& name, const std::string& why) {
+  throw Fault{400, name + " " + why, "invalid_request_error", name, "invalid_value"};
+}
+
+bool flag_of(const Json& body, const char* name, bool otherwise) {
+  const auto found = body.find(name);
+  if (found == body.end() || found->is_null()) return otherwise;
+  if (!found->is_boolean()) refuse_field(name, "should be true or false");
+  return found->get<bool>();
+}
+
+std::string text_of(const Json& body, const char* name) {
+  const auto found = body.find(name);
+  if (found == body.end() || !found->is_string()) refuse_field(name, "should be a string");
+  return found->get<std::string>();
+}
+
+}  // namespace situ::serve

@@ -1,0 +1,28 @@
+// Bodies of the calls that are neither chat nor completions: their fields, for the parser, the description and the
+// documentation.
+#pragma once
+
+#include <span>
+
+#include "serve/bodies.h"
+
+namespace situ::serve {
+
+struct SmallBody {
+  const char* path;
+  const char* required;  // "": no field is
+  std::span<const BodyField> fields;
+};
+std::span<const SmallBody> small_bodies();
+// Null: the path has none.
+const SmallBody* small_body(std::string_view path);
+// Fields that the body does not know, or refuses.
+std::optional<Fault> unknown_field(const SmallBody& known, const Json& body);
+
+// Throw a Fault that names the field.
+[[noreturn]] void refuse_field(const std::string& name, const std::string& why);
+// null and absent: `otherwise`.
+bool flag_of(const Json& body, const char* name, bool otherwise);
+std::string text_of(const Json& body, const char* name);
+
+}  // namespace situ::serve

@@ -1,0 +1,33 @@
+"""Tests of situ.openai, which python_test.py runs."""
+import json
+import time
+
+import situ
+from python_case import LONG, PythonTest
+
+
+class OpenAiTest(PythonTest):
+    def test_bodies(self):
+        model = situ.load(self.text_path)
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6, "ignore_eos": True, "model": "mine"}
+        whole = situ.openai.chat(body, model)
+        text = whole["choices"][0]["message"]["content"]
+        self.assertEqual((whole["model"], text, whole["usage"]["completion_tokens"]), ("mine", model.generate("uHia", max_new_tokens=6, ignore_eos=True).text, 6))
+        self.assertEqual(situ.openai.chat(json.dumps(body).encode(), model)["choices"], whole["choices"])
+        pieces = list(situ.openai.chat({**body, "stream": True, "stream_options": {"include_usage": True}}, model))
+        self.assertEqual("".join(p["choices"][0]["delta"].get("content") or "" for p in pieces[:-1]), text)
+        self.assertEqual(pieces[-1]["usage"]["completion_tokens"], 6)
+        self.assertEqual([c["index"] for c in situ.openai.completions({"prompt": ["a", "b"], "max_tokens": 1}, model)["choices"]], [0, 1])
+        for call, wrong, status, param in ((situ.openai.chat, {**body, "n": -1}, 400, "n"), (situ.openai.chat, b"[", 400, None), (situ.openai.completions, {}, 400, "prompt"),
+                                           (situ.openai.chat, {**body, "stream": True, "temperature": -1}, 400, "temperature"), (situ.openai.embeddings, {"input": "a"}, 400, "input")):
+            with self.subTest(wrong=wrong), self.assertRaises(situ.openai.Refused) as refused:
+                call(wrong, model)
+            self.assertEqual((refused.exception.status, refused.exception.body["error"]["param"]), (status, param))
+
+    def test_a_stream_that_is_left(self):
+        model = situ.load(self.text_path, context_length=LONG)
+        with situ.openai.chat({"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "stream": True}, model) as pieces:
+            next(pieces), next(pieces)
+        self.assertEqual(list(pieces), [])
+        while model.stats()["running"]:
+            time.sleep(0.001)

@@ -1,0 +1,178 @@
+"""`situ serve` at its limits: of bodies, connections, clocks, descriptors, room on the disk; clients that go.
+
+    python tests/serve_limits_test.py --situ build/situ [unittest options]
+
+Needs numpy and onnx (`make python`).
+"""
+import json
+import os
+import resource
+import socket
+import struct
+import subprocess
+import time
+
+import cli_case
+from cli_case import main
+from serve_test import ENDLESS, PATIENCE, Server, ServeCase
+
+
+class LimitsTest(ServeCase):
+    def test_limits_of_bodies(self):
+        """Each lowered: as much as it, and one more."""
+        limits = {"json-depth": 6, "messages": 2, "texts": 2, "choices": 2, "stops": 2, "stop-bytes": 3, "token-rules": 2, "grammar-bytes": 80, "images": 1, "sound-bytes": 6}
+        config = self.folder / "limits.toml"
+        config.write_text("window = 50\n[limits]\n" + "".join(f"{k} = {v}\n" for k, v in limits.items()))
+        server = Server(self.model, "--port", 0, "--config", config)
+        turn, deep = {"role": "user", "content": "a"}, []
+        for _ in range(3):
+            deep = [deep]
+        image, sound = {"type": "image_url", "image_url": {"url": "data:,"}}, lambda size: {"type": "input_audio", "input_audio": {"data": "A" * size, "format": "wav"}}
+        schema = lambda size: {"type": "json_schema", "json_schema": {"name": "a" * size, "schema": {}}}  # 60 more
+        cases = {  # limit: the field, a value that it allows, one that it does not
+            "json-depth": ("metadata", {"a": deep}, {"a": [deep]}), "messages": ("messages", [turn] * 2, [turn] * 3), "choices": ("n", 2, 3), "stops": ("stop", ["~", "^"], ["~", "^", "`"]),
+            "stop-bytes": ("stop", "~~~", "~~~~"), "token-rules": ("logit_bias", {"1": 0, "2": 0}, {"1": 0, "2": 0, "3": 0}), "grammar-bytes": ("regex", "a" * 80, "a" * 81),
+            "images": ("messages", [{**turn, "content": [image]}], [{**turn, "content": [image] * 2}]), "sound-bytes": ("messages", [{**turn, "content": [sound(8)]}], [{**turn, "content": [sound(12)]}]),
+        }
+        try:
+            for limit, (field, allowed, beyond) in cases.items():
+                with self.subTest(limit=limit):
+                    self.assertNotIn("limit_exceeded", json.dumps(self.ask(server, max_tokens=1, **{field: allowed})[1]) if field != "messages" else json.dumps(server.ask("POST", "/v1/chat/completions", {"messages": allowed, "max_tokens": 1})[1]))
+                    body = {"messages": [turn], field: beyond}
+                    self.error(server.ask("POST", "/v1/chat/completions", body), 400, code="limit_exceeded", words=(f"'{limit}'",))
+            self.assertEqual(len(server.ask("POST", "/v1/completions", {"prompt": ["a", "b"], "max_tokens": 1})[1]["choices"]), 2)
+            self.error(server.ask("POST", "/v1/completions", {"prompt": ["a"] * 3}), 400, param="prompt", code="limit_exceeded")
+            self.assertEqual(server.ask("POST", "/v1/completions", {"prompt": [5] * 3, "max_tokens": 1})[0].status, 200)
+            self.assertEqual(self.ask(server, max_tokens=1, response_format=schema(5))[0].status, 200)
+            self.error(self.ask(server, response_format=schema(50)), 400, param="response_format", code="limit_exceeded")
+            self.error(server.ask("POST", "/apply-template", {"messages": [turn] * 3}), 400, code="limit_exceeded")
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_limits_of_connections(self):
+        """Whoever only connects keeps nobody out; a stream that waits is told that it lives; unread bytes end one."""
+        config = self.folder / "connections.toml"
+        config.write_text("window = 50\nmax-running = 1\n[limits]\nconnections = 3\nping-seconds = 1\nunread-bytes = 1099511627776\nwrite-seconds = 86400\nheader-bytes = 1024\n")
+        server = Server(self.model, "--port", 0, "--config", config, "--queue", 1)
+        try:
+            idle = [socket.create_connection(("127.0.0.1", server.port), PATIENCE) for _ in range(10)]
+            self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)
+            for s in idle:
+                s.close()
+            pad = 1024 - len("GET /health HTTP/1.1\r\n" + "host: localhost\r\n" + "a: \r\n\r\n") + len("\r\n") - 2
+            head = "GET /health HTTP/1.1\r\nhost: localhost\r\na: {}\r\n\r\n"
+            sizes = [int(server.raw(head.format("b" * (pad + more)).encode())[9:12]) for more in range(-8, 8)]
+            self.assertEqual((sizes[0], sizes[-1], sorted(sizes)), (200, 431, sizes))
+            self.error(server.ask("POST", "/v1/completions", {"prompt": ["a", "b"]}), 400, param="prompt")  # two never fit
+            first = self.begin(server, max_tokens=ENDLESS)
+            second = self.begin(server, max_tokens=4)  # its first line is a comment
+            self.assertEqual(second[1].readline(), b"\n")
+            first[0].close(), first[1].close()
+            self.assertIn(b"[DONE]", second[1].read())
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_a_full_disk(self):
+        """Lines of the log are lost, answers are not."""
+        with open("/dev/full", "wb") as full:
+            process = subprocess.Popen([cli_case.SITU, "serve", self.model, "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=full, text=True, env={**os.environ, "SITU_CACHE_DIR": ""})
+            server = Server.__new__(Server)
+            server.port = int(process.stdout.readline().rsplit(":", 1)[1])
+            for _ in range(3):
+                self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)
+            process.terminate()
+            self.assertEqual(process.wait(PATIENCE), 0)
+            process.stdout.close()
+
+    def test_a_full_queue(self):
+        server = Server(self.model, "--port", 0, "--window", 50, "--queue", 1, "--max-running", 1)
+        try:
+            first = self.begin(server, max_tokens=ENDLESS)
+            second = server.connect()
+            second.request("POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": "b"}], "max_tokens": 4, "ignore_eos": True}))
+            self.wait_for(lambda: server.metric("situ_requests_waiting") == 1)
+            self.error(self.ask(server), 503)
+            first[0].close(), first[1].close()
+            self.assertEqual(second.getresponse().status, 200)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_clocks(self):
+        """Heads and bodies that drip, idle connections, and readers that do not read, are ended."""
+        config = self.folder / "clocks.toml"
+        config.write_text("window = 50\n[limits]\nheader-seconds = 1\nbody-seconds = 1\nwrite-seconds = 1\nping-seconds = 1\n")
+        server = Server(self.model, "--port", 0, "--config", config)
+        try:
+            text = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": ENDLESS, "ignore_eos": True, "stream": True})
+            sent = {
+                "nothing": b"",
+                "half a head": b"GET /health HTTP/1.1\r\nHost: a",
+                "idle": b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                "half a body": b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{",
+                "no reader": f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode(),
+            }
+            sockets = {}
+            for name, data in sent.items():
+                s = sockets[name] = socket.socket()
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                s.connect(("127.0.0.1", server.port))
+                s.sendall(data)
+            time.sleep(1.5)
+            for name, s in sockets.items():
+                if name == "no reader":
+                    continue
+                with self.subTest(name=name):
+                    s.settimeout(PATIENCE)
+                    got = b""
+                    while part := s.recv(65536):
+                        got += part
+                    self.assertEqual(got[9:12], {"idle": b"200", "half a body": b"408"}.get(name, b""))
+            self.wait_for(lambda: server.metric("situ_requests_running") == 0)
+            for s in sockets.values():
+                s.close()
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_nothing_is_left_of_clients_that_go(self):
+        server = Server(self.model, "--port", 0, "--window", 50)
+
+        def count(what):
+            return len(os.listdir(f"/proc/{server.process.pid}/{what}"))
+
+        text = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": ENDLESS, "ignore_eos": True, "stream": True})
+        whole = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
+        try:
+            self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)
+            before = count("fd"), count("task")
+            for phase in (0, 10, len(whole) - 3, len(whole)):
+                for how in range(50):
+                    s = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+                    s.sendall(whole[:phase])
+                    if phase == len(whole) and how % 2:
+                        s.recv(100)
+                    if how % 3 == 0:
+                        s.shutdown(socket.SHUT_WR)
+                    elif how % 3 == 1:
+                        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    s.close()
+                self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)
+            self.wait_for(lambda: server.metric("situ_slots_used") == 0 and server.metric("situ_requests_running") == 0)
+            self.wait_for(lambda: (count("fd"), count("task")) <= before)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_few_descriptors(self):
+        server = Server(self.model, "--port", 0)
+        try:
+            resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (64, 64))
+            many = [socket.create_connection(("127.0.0.1", server.port), PATIENCE) for _ in range(100)]
+            self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)
+            for s in many:
+                s.close()
+            self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+
+if __name__ == "__main__":
+    main()

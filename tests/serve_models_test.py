@@ -1,0 +1,127 @@
+"""`situ serve` with models of several kinds: embeddings, images, what each can be asked for.
+
+    python tests/serve_models_test.py --situ build/situ [unittest options]
+
+Needs numpy and onnx (`make python`).
+"""
+import base64
+import json
+import os
+import struct
+import unittest
+import zlib
+from pathlib import Path
+
+import image_files
+import tiny_encoders
+import tiny_vision
+from cli_case import Run, main
+from serve_test import Server, ServeCase
+
+SHARED = Path(os.environ.get("SITU_SHARED") or Path(__file__).resolve().parent.parent.parent / "shared")
+TEXTS = ["the small boats waited for tide", "harbour", "a grey cat slept " * 10, "quiet"]
+
+
+def png(width, height):
+    rows = zlib.compress(b"".join(b"\0" + bytes(3 * width) for _ in range(height)))
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(image_files.chunk(kind, data) for kind, data in ((b"IHDR", header), (b"IDAT", rows), (b"IEND", b"")))
+
+
+class KindsTest(ServeCase):
+    @classmethod
+    def setUpServer(cls):
+        weights = tiny_encoders.weights()
+        encoder = tiny_encoders.encoder(weights)
+        prompts = {"prompts": {"query": "query : "}}
+        cls.encoder = tiny_encoders.write(cls.folder / "encoder", encoder, modules=[("Pooling", "1_Pooling", tiny_encoders.pooling("mean_tokens"), None)], prompts=prompts)
+        labels = tiny_encoders.encoder(weights, labels=weights["wq"][:, :1])
+        cls.pairs = tiny_encoders.write(cls.folder / "pairs", labels)
+        models = [cls.model, cls.encoder, cls.pairs]
+        if (SHARED / "models" / "vlm" / "llava").exists():
+            models.append(tiny_vision.with_words(SHARED / "models" / "vlm" / "llava", cls.folder / "llava"))
+        config = cls.folder / "kinds.toml"
+        config.write_text("[limits]\nimage-pixels = 1000000\ntexts = 40\n")
+        cls.server = Server(*models, "--port", 0, "--config", config, "--media-memory", 500_000)
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        super().tearDownClass()
+        if code != 0:
+            raise AssertionError(f"exit code {code}: {cls.server.said()}")
+
+    def embed(self, input, **fields):
+        return self.server.ask("POST", "/v1/embeddings", {"input": input, **fields})
+
+    def test_embeddings(self):
+        run = Run("embed", self.encoder, "--json", *TEXTS)
+        wanted = json.loads(run.out)
+        head, body = self.embed(TEXTS)
+        self.assertEqual(head.status, 200, body)
+        self.assertEqual((body["object"], body["model"], [d["index"] for d in body["data"]], {d["object"] for d in body["data"]}), ("list", "encoder", [0, 1, 2, 3], {"embedding"}))
+        self.assertEqual([d["embedding"] for d in body["data"]], wanted["embeddings"])
+        self.assertEqual((body["usage"], body["situ"]), ({"prompt_tokens": sum(wanted["tokens"]), "total_tokens": sum(wanted["tokens"])}, {"cut": [2]}))
+        packed = self.embed(TEXTS, encoding_format="base64", model="encoder")[1]["data"]
+        self.assertEqual([list(struct.unpack(f"<{tiny_encoders.WIDTH}f", base64.b64decode(d["embedding"]))) for d in packed],
+                         [list(struct.unpack(f"<{tiny_encoders.WIDTH}f", struct.pack(f"<{tiny_encoders.WIDTH}f", *row))) for row in wanted["embeddings"]])
+        one = self.embed("harbour")[1]
+        self.assertEqual((one["data"][0]["embedding"], "situ" in one), (wanted["embeddings"][1], False))
+        ids = tiny_encoders.ids_of("harbour")[0]
+        for input in (ids, [ids, ids]):
+            self.assertEqual(self.embed(input)[1]["data"][-1]["embedding"], wanted["embeddings"][1])
+        prompted = json.loads(Run("embed", self.encoder, "--json", "--prompt-name", "query", "harbour").out)["embeddings"]
+        self.assertEqual(self.embed("harbour", prompt_name="query")[1]["data"][0]["embedding"], prompted[0])
+        many = self.embed(TEXTS * 10, user="u")[1]["data"]
+        self.assertEqual([d["embedding"] for d in many], wanted["embeddings"] * 10)
+
+    def test_embeddings_refused(self):
+        for input in (None, [], {}, 5, [[]], ["a", 5], [5, "a"], [5, -1], [5, 1.5], [[5], "a"], ["a", None], [2**40]):
+            with self.subTest(input=input):
+                self.error(self.embed(input), 400, param="input")
+        self.error(self.server.ask("POST", "/v1/embeddings", {}), 400, param="input")
+        self.error(self.embed([[5, 10**6]]), 400, param="input", words=("input[0]",))
+        self.error(self.embed("a", dimensions=3), 400, param="dimensions", code="unsupported_parameter")
+        self.error(self.embed("a", encoding_format="int8"), 400, param="encoding_format")
+        self.error(self.embed("a", prompt_name="passage"), 400, param="prompt_name", words=("query",))
+        self.error(self.embed("a", other=1), 400, param="other", code="unknown_parameter")
+        self.error(self.embed(["a"] * 41), 400, param="input", code="limit_exceeded")
+        self.error(self.embed("a", model="pairs"), 400, param="model", code="unsupported_by_model")
+        self.error(self.embed("a", model="model"), 400, param="model", code="unsupported_by_model")
+
+    def test_who_can_do_what(self):
+        """Of several models the only one that can is taken where none is named."""
+        chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+        self.assertEqual(self.embed("a")[1]["model"], "encoder")
+        for path, body in (("/v1/chat/completions", chat), ("/v1/completions", {"prompt": "a", "max_tokens": 1})):
+            for name in ("encoder", "pairs"):
+                self.error(self.server.ask("POST", path, {**body, "model": name}), 400, param="model", code="unsupported_by_model")
+            self.assertEqual(self.server.ask("POST", path, {**body, "model": "model"})[0].status, 200)
+        page = self.server.ask("GET", "/debug/placement?model=model")
+        self.assertEqual((page[0].status, page[1][:15]), (200, "<!doctype html>"))
+        self.error(self.server.ask("GET", "/debug/placement?model=encoder"), 400, param="model", code="unsupported_by_model")
+        connection = self.server.connect()
+        connection.request("GET", "/debug/slots")
+        answer = connection.getresponse()
+        self.assertEqual([m["name"] for m in json.loads(answer.readline()[6:])["models"]][:3], ["model", "encoder", "pairs"])
+        connection.close()
+
+    def picture(self, width, height, count=1):
+        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(png(width, height)).decode()}}
+        return self.server.ask("POST", "/v1/chat/completions", {"model": "llava", "max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] + [image] * count}]})
+
+    def test_pixels_in_flight(self):
+        if not (self.folder / "llava").exists():
+            self.skipTest(f"{SHARED} is not there")
+        self.assertEqual(self.picture(100, 100)[0].status, 200)
+        self.error(self.picture(300, 300), 503, code="overloaded")
+        self.error(self.picture(100, 100, 7), 503, code="overloaded")
+        self.error(self.picture(1100, 1000), 400, param="messages", code="limit_exceeded", words=("1000000", "'image-pixels'"))
+        self.error(self.picture(1, 1, 17), 400, param="messages", code="limit_exceeded")
+        for _ in range(10):  # what was taken was given back
+            self.assertEqual(self.picture(100, 100)[0].status, 200)
+        self.error(self.server.ask("POST", "/tokenize", "a" * 500_001), 503)
+
+
+if __name__ == "__main__":
+    main()
