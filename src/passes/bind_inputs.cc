@@ -2,7 +2,6 @@
 // tokens, P past tokens. The attention mask is all ones (sequences are never padded here), so it
 // becomes a node that later passes can see through.
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -10,6 +9,7 @@
 
 #include "base/reasons.h"
 #include "ops/op.h"
+#include "passes/input_names.h"
 #include "passes/pass.h"
 
 namespace situ {
@@ -19,51 +19,6 @@ namespace {
 constexpr int kMostSteps = 16;
 
 bool is_integer(DType t) { return t == DType::kI64 || t == DType::kI32; }
-
-// "Attention_Mask" -> "attentionmask"
-std::string plain(const std::string& name) {
-  std::string p;
-  for (const char c : name)
-    if (std::isalnum(static_cast<unsigned char>(c)))
-      p += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return p;
-}
-
-// Nothing but the name tells positions from other integers that tokens have, such as timesteps or positions within a
-// block.
-bool names_positions(const std::string& name) {
-  static const std::set<std::string> names{
-      "positionids", "decoderpositionids", "positionalids", "cacheposition", "cachepositions", "position",
-      "positions",   "positionid",         "positionidx",   "pos",           "posid",          "posids",
-      "inputpos",    "inputpositions",     "tokenpos",      "tokenpositions"};
-  return names.count(plain(name)) != 0;
-}
-
-// The count of a step's last tokens whose logits are computed.
-bool names_kept_logits(const std::string& name) {
-  const std::string p = plain(name);
-  return p == "numlogitstokeep" || p == "logitstokeep";
-}
-
-// Masks of any other name may be of a window, of a segment or of what is global: the host decides what they show.
-// Whether ones mean "attend to all" in those of these names is seen in check_mask.
-bool names_mask(const std::string& name) {
-  static const std::set<std::string> names{"attentionmask",
-                                           "attentionmasks",
-                                           "attnmask",
-                                           "attnmasks",
-                                           "attmask",
-                                           "mask",
-                                           "masks",
-                                           "inputmask",
-                                           "tokenmask",
-                                           "paddingmask",
-                                           "padmask",
-                                           "keypaddingmask",
-                                           "decoderattentionmask",
-                                           "decodermask"};
-  return names.count(plain(name)) != 0;
-}
 
 class Binder {
  public:
@@ -252,7 +207,7 @@ class Binder {
   // Ones for all rows of the source, or for all of the encoder's input: nothing is padded.
   bool masks_source(const Value& value) const {
     if (context_.sources.empty() || context_.encoder || value.info.shape.size() != 2) return false;
-    return value.info.shape[1] == Dim::symbol(kSymE) || plain(value.name) == "encoderattentionmask";
+    return value.info.shape[1] == Dim::symbol(kSymE) || plain_name(value.name) == "encoderattentionmask";
   }
 
   // What the caller feeds to an encoder, in extents that are known; a mask that he does not feed shows all.
@@ -699,7 +654,7 @@ class Binder {
 bool names_token_types(const std::string& input) {
   static const std::set<std::string> names{"tokentypeids", "tokentypeid", "tokentypes", "tokentype",
                                            "decodertokentypeids"};
-  return names.count(plain(input)) != 0;
+  return names.count(plain_name(input)) != 0;
 }
 
 Status bind_inputs(PassContext& context) { return Binder(context).run(); }

@@ -10,6 +10,7 @@
 #include "passes/expand_pictures.h"
 #include "passes/expand_quantised.h"
 #include "passes/expand_recurrent.h"
+#include "passes/expand_static_cache.h"
 #include "passes/fused_masks.h"
 #include "passes/probe.h"
 
@@ -132,7 +133,7 @@ class Expander {
     }
     if (n.domain.empty()) {
       if (n.op == "Attention") return attention(n);
-      if (n.op == "TensorScatter") return tensor_scatter(n);
+      if (n.op == "TensorScatter") return expand_tensor_scatter(graph_, builder_, n);
       if (n.op == "RotaryEmbedding") return rotary_embedding(n, 1, 2, 3);
       if (n.op == "Einsum") return expand_einsum(graph_, builder_, n);
       if (n.op == "InstanceNormalization") return instance_norm(n);
@@ -434,85 +435,6 @@ class Expander {
     return Status::ok();
   }
 
-  // The extent of an axis, a scalar.
-  ValueId extent(ValueId x, int64_t axis) {
-    const ValueId list = builder_.op("Shape", {x});
-    builder_.last().set_int("start", axis);
-    builder_.last().set_int("end", axis + 1);
-    return builder_.op("Squeeze", {list, builder_.constant_i64({0})});
-  }
-  // 0 .. count - 1 [count]
-  ValueId counted(ValueId count) {
-    const ValueId zero = graph_.add_constant(current_->name + "/zero", Tensor::scalar_i64(0)),
-                  one = graph_.add_constant(current_->name + "/one", Tensor::scalar_i64(1));
-    return builder_.op("Range", {zero, count, one});
-  }
-  Status check_one_sequence(const Node& n, ValueId v, const char* name) const {
-    if (shape(v).size() == 1 && shape(v)[0] == Dim(1)) return Status::ok();
-    return fail(n, std::string(name) + " " + shape_str(shape(v), &graph_.symbol_names()) +
-                       " should be [batch], of one sequence");
-  }
-
-  // ai.onnx.TensorScatter:
-  //   ScatterND(past, w + (0 .. S - 1), update) on the axis of the rows, which is moved to the front and back
-  Status tensor_scatter(const Node& n) {
-    const int64_t rank = static_cast<int64_t>(shape(n.in[0]).size()), given = n.attr_int("axis", -2),
-                  axis = given < 0 ? given + rank : given;
-    if (shape(n.in[0])[0] != Dim(1))
-      return fail(n, "past_cache " + shape_str(shape(n.in[0]), &graph_.symbol_names()) + " is of several sequences");
-    std::vector<int64_t> front{axis}, back(static_cast<size_t>(rank));
-    for (int64_t i = 0; i < rank; ++i)
-      if (i != axis) front.push_back(i);
-    for (int64_t i = 0; i < rank; ++i) back[static_cast<size_t>(front[static_cast<size_t>(i)])] = i;
-    ValueId place = counted(extent(n.in[1], axis));
-    if (n.has_input(2)) {
-      SITU_RETURN_IF_ERROR(check_one_sequence(n, n.in[2], "write_indices"));
-      place = builder_.op("Add", {place, builder_.cast(n.in[2], DType::kI64)});
-    }
-    if (n.attr_string("mode", "linear") == "circular") place = builder_.op("Mod", {place, extent(n.in[0], axis)});
-    place = builder_.op("Unsqueeze", {place, builder_.constant_i64({1})});
-    const ValueId past = builder_.transpose(n.in[0], front), update = builder_.transpose(n.in[1], front);
-    builder_.transpose(builder_.op("ScatterND", {past, place, update}), back, n.out[0]);
-    return Status::ok();
-  }
-
-  // Of ai.onnx.Attention 24: of the keys, as many as nonpad_kv_seqlen says are attended to, and the queries are the
-  // last of these. `mask`: what hides more of them, of bool or added.
-  //   j < n and, where causal, j <= i + n - S
-  Status hide_padding(const Node& n, const Dim& keys, bool causal, ValueId* mask) {
-    SITU_RETURN_IF_ERROR(check_one_sequence(n, n.in[6], "nonpad_kv_seqlen"));
-    const bool flat = shape(n.in[0]).size() == 3;
-    const int64_t row_axis = flat ? 1 : 2;
-    if (*mask != kNoValue) {
-      const Shape given = shape(*mask);
-      if (given.empty() || (given.back() != keys && given.back() != Dim(1)))
-        return fail(n, "attn_mask " + shape_str(given, &graph_.symbol_names()) + " has not a column for each of " +
-                           keys.str(&graph_.symbol_names()) + " keys");
-    }
-    const ValueId length = builder_.cast(n.in[6], DType::kI64), columns = counted(extent(n.in[1], row_axis));
-    ValueId shown = builder_.op("Less", {columns, length});
-    if (causal) {
-      const ValueId queries = extent(n.in[0], row_axis), rows = counted(queries),
-                    first = builder_.op("Sub", {length, queries});
-      const ValueId own = builder_.op("Unsqueeze", {builder_.op("Add", {rows, first}), builder_.constant_i64({1})});
-      shown = builder_.op("And", {shown, builder_.op("LessOrEqual", {columns, own})});
-    } else {
-      shown = builder_.op("Unsqueeze", {shown, builder_.constant_i64({0})});
-    }
-    if (*mask == kNoValue) {
-      *mask = shown;
-    } else if (graph_.values[*mask].info.type == DType::kBool) {
-      *mask = builder_.op("And", {*mask, shown});
-    } else {
-      Tensor hidden = Tensor::allocate(DType::kF32, {});
-      *hidden.view().as<float>() = -std::numeric_limits<float>::infinity();
-      ValueId low = graph_.add_constant(n.name + "/hidden", hidden);
-      if (const DType type = graph_.values[*mask].info.type; type != DType::kF32) low = builder_.cast(low, type);
-      *mask = builder_.op("Where", {shown, *mask, low});
-    }
-    return Status::ok();
-  }
-
   // ai.onnx.Attention, opset 23 (with or without past) and 24 (also of a static cache).
   Status attention(const Node& n) {
     const bool flat = shape(n.in[0]).size() == 3, padded = n.has_input(6);
@@ -527,7 +449,7 @@ class Expander {
     const bool causal = n.attr_int("is_causal", 0) != 0;
     if (padded) {
       if (n.has_input(4) || n.has_input(5)) return fail(n, "past_key and nonpad_kv_seqlen exclude each other");
-      SITU_RETURN_IF_ERROR(hide_padding(n, keys, causal, &mask));
+      SITU_RETURN_IF_ERROR(hide_padding(graph_, builder_, n, keys, causal, &mask));
     } else if (causal) {
       // Query i sees keys up to i + the length of past_key, as the operator is defined; without one new tokens would
       // see the first keys.

@@ -8,7 +8,7 @@
 namespace situ {
 namespace {
 
-bool only_moves(const Node& n) {
+bool moves_only(const Node& n) {
   return n.is("Reshape") || n.is("Transpose") || n.is("Identity") || n.is("Squeeze") || n.is("Unsqueeze") ||
          n.is("Flatten");
 }
@@ -47,7 +47,7 @@ class Floats {
       const Node& n = graph_.nodes[static_cast<size_t>(index)];
       const bool takes = operand == 0 && (n.is("MatMulInteger") || n.is("ConvInteger") || n.is("DequantizeLinear") ||
                                           n.is("MatMulIntegerToFloat", "com.microsoft"));
-      if (!takes && !(operand == 0 && only_moves(n) && readers_take_floats(users, n.out[0], same))) return false;
+      if (!takes && !(operand == 0 && moves_only(n) && readers_take_floats(users, n.out[0], same))) return false;
     }
     return true;
   }

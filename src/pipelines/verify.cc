@@ -120,13 +120,13 @@ class Verifier {
   Status add_source(size_t length, Prompt* source) {
     if (model().encoder_takes_ids()) {
       const int64_t rows = model().source_vocabulary > 0 ? model().source_vocabulary : model().vocabulary;
-      source->ids = random_ids(std::max<size_t>(2, length), rows);
+      *source = Prompt(random_ids(std::max<size_t>(2, length), rows));
       return Status::ok();
     }
     Result<std::vector<GivenTensor>> arrays = probe_arrays(model().folder, model().files.encoder->graph);
     if (!arrays.is_ok()) return arrays.status();
     arrays_.push_back(std::move(*arrays));
-    for (const GivenTensor& array : arrays_.back()) source->arrays.push_back(named_array(array.name, array.tensor));
+    for (const GivenTensor& array : arrays_.back()) source->parts.push_back(array_part(array.name, array.tensor));
     source->decoder_ids = {0};  // not fed: sessions are
     return Status::ok();
   }

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "situ/request.h"
+#include "situ/generation.h"
 
 namespace situ {
 
