@@ -215,7 +215,7 @@ class LinesTest(BatchTest):
     def test_lines_that_are_no_requests(self):
         body = {"prompt": "a", "max_tokens": 1}
         good = {"custom_id": "a", "method": "POST", "url": TEXT, "body": body}
-        lines = ["{", "", "[1]", json.dumps(good), json.dumps(good), json.dumps({**good, "custom_id": None}), json.dumps({**good, "custom_id": "b", "url": "/v1/embeddings"}),
+        lines = ["{", "", "[1]", json.dumps(good), json.dumps(good), json.dumps({**good, "custom_id": None}), json.dumps({**good, "custom_id": "b", "url": "/v1/responses"}),
                  json.dumps({**good, "custom_id": "c", "method": "GET"}), json.dumps({**good, "custom_id": "d", "body": 3}), "\t ", '{"a": 1e999}', "7", '"' + "\\u00e9" + '"']
         outputs = self.batch(lines)
         found = {o["id"]: o for o in outputs}

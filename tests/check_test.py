@@ -162,11 +162,12 @@ class RefusedTest(CheckCase):
 
     def test_opset(self):
         def change(graph):
-            graph.opset_import[0].version = 26
+            graph.opset_import[0].version = 28
+            add_node(graph, "SpaceToDepth", "second", blocksize=1)
             add_node(graph, "LSTM", "third")
         facts = self.check(self.write(change), code=2)
         kinds = {(r["kind"], r["operator"]) for r in facts["reasons"]}
-        self.assertIn(("opset", "Cast"), kinds)
+        self.assertIn(("opset", "SpaceToDepth"), kinds)
         self.assertIn(("operator", "LSTM"), kinds)
         self.assertIn("export with opset 24 or a lower one", facts["try"])
 
