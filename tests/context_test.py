@@ -58,6 +58,11 @@ def scattered(g, past, x, out):
     g.op("Transpose", g.op("ScatterND", by_place[0], g.unsqueeze(g.positions, 1), by_place[1]), perm=[1, 2, 0, 3], out=out)
 
 
+def by_element(g, past, x, out):
+    places = g.op("Expand", g.reshape(g.positions, 1, 1, -1, 1), g.op("Shape", x))
+    g.op("ScatterElements", past, places, x, axis=2, out=out)
+
+
 def fused_rotary(g, x):
     angle = np.arange(CONTEXT)[:, None] * 10000.0 ** (-np.arange(0, HEAD_SIZE, 2) / HEAD_SIZE)
     return g.op("RotaryEmbedding", x, "position_ids", g.f32(np.cos(angle)), g.f32(np.sin(angle)), domain="com.microsoft")
@@ -121,8 +126,12 @@ class ContextTest(GraphCase):
     def test_caches_of_a_fixed_size(self):
         plain = self.write("plain", LEARNED, {})
         ids = self.generate(plain, LONG[:PLACES - 2], "--naive", count=3)["output_ids"]
-        for name, writes in {"chosen": chosen, "scattered": scattered}.items():
-            self.check_bound(self.folder_of(name, StaticCache(writes).build()), PLACES, ids, "state 'past_key_values.0.key'", f"has places for {PLACES}")
+        beams = self.generate(plain, LONG[:5], "--beams", 3, count=6)["output_ids"]
+        for name, writes in {"chosen": chosen, "scattered": scattered, "by element": by_element}.items():
+            folder = self.folder_of(name, StaticCache(writes).build())
+            self.check_bound(folder, PLACES, ids, "state 'past_key_values.0.key'", f"has places for {PLACES}")
+            run = json.loads(Run("run", folder, "--prompt-ids", ",".join(map(str, LONG[:5])), "-n", 6, "--ignore-eos", "--json", "--beams", 3).out)
+            self.assertEqual((run["output_ids"], run["bytes_copied_per_token"]), (beams, 0), name)
 
     def test_the_smallest_of_what_files_declare(self):
         graph = onnx.load(self.write("plain", LEARNED, {}))

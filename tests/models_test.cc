@@ -26,10 +26,10 @@ fs::path shared_models() {
 // Folders that Situ refuses for now, with the operator that it says is missing.
 const std::map<std::string, std::string>& refused() {
   static const std::map<std::string, std::string> list{
-      {"lfm2-fp32", "com.microsoft.CausalConvWithState"},       {"lfm2-int4", "com.microsoft.CausalConvWithState"},
-      {"qwen3_5-fp32", "com.microsoft.LinearAttention"},        {"qwen3_5-int4", "com.microsoft.LinearAttention"},
-      {"llama-fp32-kv_int8_per_channel", "quantised KV cache"}, {"llama-int4-kv_int8_per_tensor", "quantised KV cache"},
-      {"llama-int4-kv_int4_per_channel", "quantised KV cache"},
+      {"lfm2-fp32", "com.microsoft.CausalConvWithState"},
+      {"lfm2-int4", "com.microsoft.CausalConvWithState"},
+      {"qwen3_5-fp32", "com.microsoft.LinearAttention"},
+      {"qwen3_5-int4", "com.microsoft.LinearAttention"},
   };
   return list;
 }

@@ -2,9 +2,9 @@
 // Concat of past and new rows, and attention. What follows then needs one mechanism for all exporters.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "passes/builder.h"
+#include "passes/expand_caches.h"
 #include "passes/expand_einsum.h"
 #include "passes/expand_pictures.h"
 #include "passes/probe.h"
@@ -120,7 +120,7 @@ class Expander {
     }
     if (n.domain.empty()) {
       if (n.op == "Attention") return attention(n);
-      if (n.op == "TensorScatter") return tensor_scatter(n);
+      if (n.op == "TensorScatter") return expand_tensor_scatter(graph_, builder_, n);
       if (n.op == "RotaryEmbedding") return rotary_embedding(n, 1, 2, 3);
       if (n.op == "Einsum") return expand_einsum(graph_, builder_, n);
       if (n.op == "InstanceNormalization") return instance_norm(n);
@@ -165,21 +165,22 @@ class Expander {
   }
 
   // `fresh` without tokens: the past is another layer's present, which has those of this step.
-  ValueId append(ValueId past, ValueId fresh, ValueId present) {
+  // `bits`: of rows that are integers.
+  ValueId append(ValueId past, ValueId fresh, ValueId present, int64_t bits = 0) {
     const bool none = past != kNoValue && shape(fresh).size() >= 3 && shape(fresh)[shape(fresh).size() - 2] == Dim(0);
     if (past == kNoValue || none) {
       const ValueId all = none ? past : fresh;
       return present == kNoValue ? all : builder_.op("Identity", {all}, present);
     }
     // A past input whose head size was only a symbol now has it from the new rows.
-    if (context_.binding.inputs.count(past)) fill_head_size(past);
+    if (context_.binding.inputs.count(past)) fill_head_size(past, bits);
     const ValueId y = builder_.op("Concat", {past, fresh}, present);
     builder_.last().set_int("axis", 2);
     return y;
   }
-  void fill_head_size(ValueId past) {
+  void fill_head_size(ValueId past, int64_t bits) {
     Shape& s = graph_.values[past].info.shape;
-    if (s.size() == 4 && !s[3].is_const() && head_size_ > 0) s[3] = Dim(head_size_);
+    if (s.size() == 4 && !s[3].is_const() && head_size_ > 0) s[3] = Dim(bits == 4 ? (head_size_ + 1) / 2 : head_size_);
     if (s.size() == 4 && !s[1].is_const() && kv_heads_ > 0) s[1] = Dim(kv_heads_);
   }
 
@@ -189,6 +190,7 @@ class Expander {
     int64_t window = -1;
     bool causal = true;
     bool smooth_sink = false;
+    int64_t bits = 0;  // of keys and values that are integers
   };
   void describe(const AttentionSpec& spec) {
     std::string text = current_->op + ": " + (heads_ > 0 ? std::to_string(heads_) + " heads" : "heads");
@@ -197,6 +199,7 @@ class Expander {
     if (spec.causal) text += ", causal";
     if (spec.window > 0) text += ", window " + std::to_string(spec.window);
     if (spec.softcap > 0) text += ", softcap " + std::to_string(spec.softcap);
+    if (spec.bits > 0) text += ", keys and values of " + std::to_string(spec.bits) + " bits";
     context_.note("attention", current_->name, text);
   }
   ValueId attend(ValueId q, ValueId k, ValueId v, ValueId bias, ValueId sink, const AttentionSpec& spec) {
@@ -207,6 +210,7 @@ class Expander {
     node.set_int("window", spec.window);
     node.set_int("causal", spec.causal);
     node.set_int("smooth_sink", spec.smooth_sink);
+    if (spec.bits > 0) node.set_int("value_size", head_size_);
     describe(spec);
     return y;
   }
@@ -241,12 +245,10 @@ class Expander {
     kv_heads_ = n.attr_int("kv_num_heads", 0);
     const bool packed = !n.has_input(1);
     head_size_ = shape(n.in[0])[2].value() / (packed ? heads + 2 * kv_heads_ : heads);
-    for (const char* key : {"k_quant_type", "v_quant_type"})
-      if (n.attr_string(key, "NONE") != "NONE")
-        return fail(
-            n, std::string("quantised KV cache (") + key + " = " + n.attr_string(key, "") + ") is not supported yet");
-    if (n.has_input(12) || n.has_input(13))
-      return fail(n, "quantised KV cache (k_scale, v_scale) is not supported yet");
+    const Result<StoredRows> keys = stored_rows(graph_, n, true, kv_heads_, head_size_),
+                             values = stored_rows(graph_, n, false, kv_heads_, head_size_);
+    if (!keys.is_ok() || !values.is_ok()) return keys.is_ok() ? values.status() : keys.status();
+    if (keys->bits != values->bits) return fail(n, "one of keys and values is quantised, the other is not");
     if (n.has_output(3)) return fail(n, "output_qk is not supported");
     if (n.attr_int("local_window_size", -1) == 0) return fail(n, "local_window_size is 0, a window of no keys");
     ValueId q = n.in[0], k = operand(n, 1), v = operand(n, 2);
@@ -281,11 +283,19 @@ class Expander {
       q = rotary(q, n.in[7], n.in[8], position, 2 * table[1].value(), interleaved);
       if (!reads_only) k = rotary(k, n.in[7], n.in[8], position, 2 * table[1].value(), interleaved);
     }
-    k = append(operand(n, 3), k, n.has_output(1) ? n.out[1] : kNoValue);
-    v = append(operand(n, 4), v, n.has_output(2) ? n.out[2] : kNoValue);
+    if (!reads_only) {
+      k = encode_rows(graph_, builder_, k, *keys);
+      v = encode_rows(graph_, builder_, v, *values);
+    }
+    k = append(operand(n, 3), k, n.has_output(1) ? n.out[1] : kNoValue, keys->bits);
+    v = append(operand(n, 4), v, n.has_output(2) ? n.out[2] : kNoValue, values->bits);
     AttentionSpec spec{n.attr_float("scale", 0), n.attr_float("softcap", 0), n.attr_int("local_window_size", -1),
                        n.attr_int("causal", 1) != 0, n.attr_int("smooth_softmax", 0) == 1};
-    const ValueId y = attend(q, k, v, operand(n, 10), operand(n, 11), spec);
+    spec.bits = keys->bits;
+    const DType type = graph_.values[n.in[0]].info.type;
+    q = scale_rows(graph_, builder_, q, *keys, heads, type);
+    ValueId y = attend(q, k, v, operand(n, 10), operand(n, 11), spec);
+    y = scale_rows(graph_, builder_, y, *values, heads, type);
     builder_.merge_heads(y, heads * head_size_, n.out[0]);
     return Status::ok();
   }
@@ -405,85 +415,6 @@ class Expander {
     return Status::ok();
   }
 
-  // The extent of an axis, a scalar.
-  ValueId extent(ValueId x, int64_t axis) {
-    const ValueId list = builder_.op("Shape", {x});
-    builder_.last().set_int("start", axis);
-    builder_.last().set_int("end", axis + 1);
-    return builder_.op("Squeeze", {list, builder_.constant_i64({0})});
-  }
-  // 0 .. count - 1 [count]
-  ValueId counted(ValueId count) {
-    const ValueId zero = graph_.add_constant(current_->name + "/zero", Tensor::scalar_i64(0)),
-                  one = graph_.add_constant(current_->name + "/one", Tensor::scalar_i64(1));
-    return builder_.op("Range", {zero, count, one});
-  }
-  Status check_one_sequence(const Node& n, ValueId v, const char* name) const {
-    if (shape(v).size() == 1 && shape(v)[0] == Dim(1)) return Status::ok();
-    return fail(n, std::string(name) + " " + shape_str(shape(v), &graph_.symbol_names()) +
-                       " should be [batch], of one sequence");
-  }
-
-  // ai.onnx.TensorScatter:
-  //   ScatterND(past, w + (0 .. S - 1), update) on the axis of the rows, which is moved to the front and back
-  Status tensor_scatter(const Node& n) {
-    const int64_t rank = static_cast<int64_t>(shape(n.in[0]).size()), given = n.attr_int("axis", -2),
-                  axis = given < 0 ? given + rank : given;
-    if (shape(n.in[0])[0] != Dim(1))
-      return fail(n, "past_cache " + shape_str(shape(n.in[0]), &graph_.symbol_names()) + " is of several sequences");
-    std::vector<int64_t> front{axis}, back(static_cast<size_t>(rank));
-    for (int64_t i = 0; i < rank; ++i)
-      if (i != axis) front.push_back(i);
-    for (int64_t i = 0; i < rank; ++i) back[static_cast<size_t>(front[static_cast<size_t>(i)])] = i;
-    ValueId place = counted(extent(n.in[1], axis));
-    if (n.has_input(2)) {
-      SITU_RETURN_IF_ERROR(check_one_sequence(n, n.in[2], "write_indices"));
-      place = builder_.op("Add", {place, builder_.cast(n.in[2], DType::kI64)});
-    }
-    if (n.attr_string("mode", "linear") == "circular") place = builder_.op("Mod", {place, extent(n.in[0], axis)});
-    place = builder_.op("Unsqueeze", {place, builder_.constant_i64({1})});
-    const ValueId past = builder_.transpose(n.in[0], front), update = builder_.transpose(n.in[1], front);
-    builder_.transpose(builder_.op("ScatterND", {past, place, update}), back, n.out[0]);
-    return Status::ok();
-  }
-
-  // Of ai.onnx.Attention 24: of the keys, as many as nonpad_kv_seqlen says are attended to, and the queries are the
-  // last of these. `mask`: what hides more of them, of bool or added.
-  //   j < n and, where causal, j <= i + n - S
-  Status hide_padding(const Node& n, const Dim& keys, bool causal, ValueId* mask) {
-    SITU_RETURN_IF_ERROR(check_one_sequence(n, n.in[6], "nonpad_kv_seqlen"));
-    const bool flat = shape(n.in[0]).size() == 3;
-    const int64_t row_axis = flat ? 1 : 2;
-    if (*mask != kNoValue) {
-      const Shape given = shape(*mask);
-      if (given.empty() || (given.back() != keys && given.back() != Dim(1)))
-        return fail(n, "attn_mask " + shape_str(given, &graph_.symbol_names()) + " has not a column for each of " +
-                           keys.str(&graph_.symbol_names()) + " keys");
-    }
-    const ValueId length = builder_.cast(n.in[6], DType::kI64), columns = counted(extent(n.in[1], row_axis));
-    ValueId shown = builder_.op("Less", {columns, length});
-    if (causal) {
-      const ValueId queries = extent(n.in[0], row_axis), rows = counted(queries),
-                    first = builder_.op("Sub", {length, queries});
-      const ValueId own = builder_.op("Unsqueeze", {builder_.op("Add", {rows, first}), builder_.constant_i64({1})});
-      shown = builder_.op("And", {shown, builder_.op("LessOrEqual", {columns, own})});
-    } else {
-      shown = builder_.op("Unsqueeze", {shown, builder_.constant_i64({0})});
-    }
-    if (*mask == kNoValue) {
-      *mask = shown;
-    } else if (graph_.values[*mask].info.type == DType::kBool) {
-      *mask = builder_.op("And", {*mask, shown});
-    } else {
-      Tensor hidden = Tensor::allocate(DType::kF32, {});
-      *hidden.view().as<float>() = -std::numeric_limits<float>::infinity();
-      ValueId low = graph_.add_constant(n.name + "/hidden", hidden);
-      if (const DType type = graph_.values[*mask].info.type; type != DType::kF32) low = builder_.cast(low, type);
-      *mask = builder_.op("Where", {shown, *mask, low});
-    }
-    return Status::ok();
-  }
-
   // ai.onnx.Attention, opset 23 (with or without past) and 24 (also of a static cache).
   Status attention(const Node& n) {
     const bool flat = shape(n.in[0]).size() == 3, padded = n.has_input(6);
@@ -498,7 +429,7 @@ class Expander {
     const bool causal = n.attr_int("is_causal", 0) != 0;
     if (padded) {
       if (n.has_input(4) || n.has_input(5)) return fail(n, "past_key and nonpad_kv_seqlen exclude each other");
-      SITU_RETURN_IF_ERROR(hide_padding(n, keys, causal, &mask));
+      SITU_RETURN_IF_ERROR(hide_padding(graph_, builder_, n, &mask));
     } else if (causal) {
       // Query i sees keys up to i + the length of past_key, as the operator is defined; without one new tokens would
       // see the first keys.
