@@ -569,8 +569,8 @@ TEST(Attention, SegmentsTogetherAreAsAlone) {
       }
       StridedTensor q = StridedTensor::random_layout(DType::kF32, {1, heads, rows, depth}),
                     y = StridedTensor::random_layout(DType::kF32, {1, heads, rows, depth});
-      const Case stored{.kv_type = kv};
-      const Rows k(stored, {1, kv_heads, slots, depth}, {}), v(stored, {1, kv_heads, slots, depth}, {});
+      const Rows k({.kv_type = kv}, {1, kv_heads, slots, depth}, {}),
+          v({.kv_type = kv}, {1, kv_heads, slots, depth}, {});
       q.fill(-2, 2);
       const View in[3] = {q.view(), k.data.view(), v.data.view()};
       KernelCall call;
@@ -628,8 +628,8 @@ TEST(Attention, TokensThatShareKeysAreAsAlone) {
           segments.push_back({i, 1, false, runs[i].data(), static_cast<int>(keys), keys, 0, shared[i]});
         StridedTensor q = StridedTensor::random_layout(DType::kF32, {1, heads, tokens, depth}),
                       y = StridedTensor::random_layout(DType::kF32, {1, heads, tokens, depth});
-        const Case stored{.kv_type = kv};
-        const Rows k(stored, {1, kv_heads, slots, depth}, {}), v(stored, {1, kv_heads, slots, depth}, {});
+        const Rows k({.kv_type = kv}, {1, kv_heads, slots, depth}, {}),
+            v({.kv_type = kv}, {1, kv_heads, slots, depth}, {});
         q.fill(-2, 2);
         const View in[3] = {q.view(), k.data.view(), v.data.view()};
         KernelCall call;
