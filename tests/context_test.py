@@ -46,6 +46,11 @@ class StaticCache(decoder_graphs.Hooked):
         return self.op("Concat", *(self.op("Slice", x, self.constant([h // 2]), self.constant([h // 2 + 1]), self.constant([1])) for h in range(4)), axis=1)
 
 
+class ExpandedCache(StaticCache):
+    """With heads repeated as exporters repeat them."""
+    repeat = decoder_graphs.Hooked.repeat
+
+
 def chosen(g, past, x, out):
     here = g.op("Cast", g.op("Equal", g.places, g.unsqueeze(g.positions, 1)), to=1)  # [S, N]
     rows = g.op("MatMul", g.op("Transpose", here, perm=[1, 0]), x)
@@ -130,7 +135,8 @@ class ContextTest(GraphCase):
         for name, writes in {"chosen": chosen, "scattered": scattered, "by element": by_element}.items():
             folder = self.folder_of(name, StaticCache(writes).build())
             self.check_bound(folder, PLACES, ids, "state 'past_key_values.0.key'", f"has places for {PLACES}")
-            run = json.loads(Run("run", folder, "--prompt-ids", ",".join(map(str, LONG[:5])), "-n", 6, "--ignore-eos", "--json", "--beams", 3).out)
+            folder = self.folder_of(f"{name}, beams", ExpandedCache(writes).build(), max_position_embeddings=PLACES)
+            run = self.generate(folder, LONG[:5], "--beams", 3, count=6)
             self.assertEqual((run["output_ids"], run["bytes_copied_per_token"]), (beams, 0), name)
 
     def test_the_smallest_of_what_files_declare(self):

@@ -23,7 +23,6 @@ struct Case {
 
 // The largest magnitude of keys and values.
 int64_t largest_of(const Case& t) { return t.bits == 8 ? 128 : t.bits == 4 ? 8 : 2; }
-
 // Keys or values: a tensor of floats, or rows of integers, with their scales or without.
 struct Rows {
   StridedTensor data;
@@ -337,7 +336,6 @@ TEST(Attention, MasksAndScores) {
   }
 }
 
-// Rows of integers without a scale of their own, of 8 and of 4 bits.
 TEST(Attention, RowsOfIntegers) {
   for (const int bits : {8, 4}) {
     Case t{.heads = 4, .kv_heads = 2, .kv_type = bits == 8 ? DType::kI8 : DType::kU8, .bits = bits};
@@ -378,8 +376,8 @@ TEST(Attention, PromptsInPieces) {
         .scale = 0.2f, .softcap = t.softcap, .window = t.window, .first = 0, .causal = true, .smooth_sink = false};
     StridedTensor q(DType::kF32, {1, heads, tokens, t.depth}, {}), sink(DType::kF32, {heads}),
         y(DType::kF32, {1, heads, tokens, t.depth}, {});
-    const Case stored{.kv_type = t.kv_type};
-    const Rows k(stored, {1, kv_heads, tokens, t.depth}, {}), v(stored, {1, kv_heads, tokens, t.depth}, {});
+    const Rows k({.kv_type = t.kv_type}, {1, kv_heads, tokens, t.depth}, {}),
+        v({.kv_type = t.kv_type}, {1, kv_heads, tokens, t.depth}, {});
     q.fill(-2, 2);
     sink.fill(-2, 2);
     for_each_isa(
