@@ -60,6 +60,52 @@ class CachesTest(GraphCase):
                 self.assertTrue(run["bytes_copied_per_token"] == 0 or options == ("--naive",))
         self.refused(Run("run", self.write("past", LEARNED, fused(sliced, past="past_key_values")), "--prompt-ids", IDS), "GroupQueryAttention", "have no tokens", "[1, 2, P, 8]")
 
+    def test_caches_of_integers(self):
+        """GroupQueryAttention with a cache of 8 or 4 bits, against attention on rows that are rounded and scaled back."""
+        def scale(g, i, part, bits, by_channel):
+            count = g.spec.kv_heads * HEAD_SIZE if by_channel else 1
+            most = 4 / (127 if bits == 8 else 7)
+            return (most * np.random.default_rng(2 * i + (part == "key")).uniform(0.5, 1.0, count)).astype(np.float32)
+        def rounded(bits, by_channel):
+            def f(g, q, k, v, i):
+                both = []
+                for part, x in (("key", k), ("value", v)):
+                    s = scale(g, i, part, bits, by_channel)
+                    x = g.op("Round", g.op("Mul", x, g.f32(np.float32(1) / s)))
+                    least = -(1 << bits - 1)
+                    both.append(g.op("Mul", g.op("Clip", x, g.f32(least), g.f32(-least - 1)), g.f32(s)))
+                return g.plain_attention(q, *both, i)
+            return {"fused": f}
+        def gqa(bits, by_channel, width=None, **attributes):
+            def f(g, q, k, v, i):
+                dims = ["batch_size", g.spec.kv_heads, None, width or (HEAD_SIZE if bits == 8 else HEAD_SIZE // 2)]
+                g.outer = TensorProto.INT8 if bits == 8 else TensorProto.UINT8
+                pasts, presents = zip(*(g.state(i, part, dims, 2) for part in ("key", "value")))
+                g.outer = TensorProto.FLOAT
+                lengths = g.op("Cast", g.op("Sub", g.op("ReduceSum", "attention_mask", g.constant([1]), keepdims=0), g.constant([1])), to=TensorProto.INT32)
+                scales = [g.weight(f"{i}.{part}.scale", scale(g, i, part, bits, by_channel)) for part in ("key", "value")]
+                kind = "PER_CHANNEL" if by_channel else "PER_TENSOR"
+                kinds = {"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": bits, **attributes}
+                return g.op("GroupQueryAttention", q, k, v, *pasts, lengths, g.op("Cast", g.total, to=TensorProto.INT32), "", "", "", "", "", *scales,
+                            domain="com.microsoft", num_heads=HEADS, kv_num_heads=g.spec.kv_heads, out=[f"y{i}", *presents], **kinds)[0]
+            return {"fused": f}
+        for bits in (8, 4):
+            for by_channel in (False, True):
+                name = f"{bits} bits, {by_channel}"
+                ids = self.plain(LEARNED, SHORT, rounded(bits, by_channel))
+                path = self.write(name, LEARNED, gqa(bits, by_channel))
+                for options in ((), ("--naive",), ("--chunk", 2)):
+                    run = self.generate(path, SHORT, *options)
+                    self.assertEqual(run["output_ids"], ids, (name, options))
+                    self.assertTrue(run["bytes_copied_per_token"] == 0 or options == ("--naive",))
+        self.assertEqual(self.generate(path, SHORT, "--beams", 3)["bytes_copied_per_token"], 0)
+        self.refused(Run("run", path, "--prompt-ids", IDS, "--kv-type", "f16"), "cannot be stored as float16")
+        for name, hooks, *words in (("of other bits", gqa(8, False, kv_cache_bit_width=6), "kv_cache_bit_width is 6"),
+                                    ("of one kind", gqa(8, True, v_quant_type="PER_TENSOR"), "v_scale [16] should be 1 constant"),
+                                    ("another kind", gqa(8, True, k_quant_type="PER_ROW"), "k_quant_type is 'PER_ROW'"),
+                                    ("floats", gqa(8, True, k_quant_type="NONE", v_quant_type="NONE"), "there is a k_scale")):
+            self.refused(Run("run", self.write(name, LEARNED, hooks), "--prompt-ids", IDS), "GroupQueryAttention", *words)
+
     def test_states_that_are_handed_on(self):
         def handed_on(dims, type=TensorProto.FLOAT, reads=None, present="present_extra.0", nodes=1):
             def f(g, x):

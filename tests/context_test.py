@@ -46,6 +46,11 @@ class StaticCache(decoder_graphs.Hooked):
         return self.op("Concat", *(self.op("Slice", x, self.constant([h // 2]), self.constant([h // 2 + 1]), self.constant([1])) for h in range(4)), axis=1)
 
 
+class ExpandedCache(StaticCache):
+    """With heads repeated as exporters repeat them."""
+    repeat = decoder_graphs.Hooked.repeat
+
+
 def chosen(g, past, x, out):
     here = g.op("Cast", g.op("Equal", g.places, g.unsqueeze(g.positions, 1)), to=1)  # [S, N]
     rows = g.op("MatMul", g.op("Transpose", here, perm=[1, 0]), x)
@@ -56,6 +61,11 @@ def chosen(g, past, x, out):
 def scattered(g, past, x, out):
     by_place = [g.op("Transpose", t, perm=[2, 0, 1, 3]) for t in (past, x)]
     g.op("Transpose", g.op("ScatterND", by_place[0], g.unsqueeze(g.positions, 1), by_place[1]), perm=[1, 2, 0, 3], out=out)
+
+
+def by_element(g, past, x, out):
+    places = g.op("Expand", g.reshape(g.positions, 1, 1, -1, 1), g.op("Shape", x))
+    g.op("ScatterElements", past, places, x, axis=2, out=out)
 
 
 def fused_rotary(g, x):
@@ -121,8 +131,13 @@ class ContextTest(GraphCase):
     def test_caches_of_a_fixed_size(self):
         plain = self.write("plain", LEARNED, {})
         ids = self.generate(plain, LONG[:PLACES - 2], "--naive", count=3)["output_ids"]
-        for name, writes in {"chosen": chosen, "scattered": scattered}.items():
-            self.check_bound(self.folder_of(name, StaticCache(writes).build()), PLACES, ids, "state 'past_key_values.0.key'", f"has places for {PLACES}")
+        beams = self.generate(plain, LONG[:5], "--beams", 3, count=6)["output_ids"]
+        for name, writes in {"chosen": chosen, "scattered": scattered, "by element": by_element}.items():
+            folder = self.folder_of(name, StaticCache(writes).build())
+            self.check_bound(folder, PLACES, ids, "state 'past_key_values.0.key'", f"has places for {PLACES}")
+            folder = self.folder_of(f"{name}, beams", ExpandedCache(writes).build(), max_position_embeddings=PLACES)
+            run = self.generate(folder, LONG[:5], "--beams", 3, count=6)
+            self.assertEqual((run["output_ids"], run["bytes_copied_per_token"]), (beams, 0), name)
 
     def test_the_smallest_of_what_files_declare(self):
         graph = onnx.load(self.write("plain", LEARNED, {}))

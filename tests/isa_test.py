@@ -14,7 +14,7 @@ import golden
 from cli_case import CliTest, main
 from cli_test import built_isas, cpu_has
 
-REFUSED = ("gpt_oss", "lfm2", "qwen3_5", "kv_int", "tiny/t5", "tiny/bart", "tiny/marian")  # mixtures of experts, recurrent states, quantised caches, encoder-decoders
+REFUSED = ("gpt_oss", "lfm2", "qwen3_5", "tiny/t5", "tiny/bart", "tiny/marian")  # mixtures of experts, recurrent states, encoder-decoders
 
 
 @unittest.skipUnless((golden.SHARED / "tiny").is_dir(), f"{golden.SHARED} is not there")

@@ -25,11 +25,7 @@ fs::path shared_models() {
 
 // Folders that Situ refuses for now, with the operator that it says is missing.
 const std::map<std::string, std::string>& refused() {
-  static const std::map<std::string, std::string> list{
-      {"llama-fp32-kv_int8_per_channel", "quantised KV cache"},
-      {"llama-int4-kv_int8_per_tensor", "quantised KV cache"},
-      {"llama-int4-kv_int4_per_channel", "quantised KV cache"},
-  };
+  static const std::map<std::string, std::string> list{};
   return list;
 }
 

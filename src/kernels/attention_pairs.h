@@ -99,14 +99,14 @@ SITU_INLINE VecU join_words(VecI low, VecI high) {
 // another's its weight is as far below, but is not lost, since scales end at these bounds, e^78 apart. What is larger,
 // infinities and NaN among it, has a weight of NaN for who sees it, and none for who does not.
 constexpr float kLeastScale = 0x1p-48f, kMostScale = 0x1p64f;
-template <typename T, typename ValueOf>
-static inline void scale_pair_values(const T* const* rows, int64_t count, int64_t size, float* inverses, float* logs,
+template <typename Row, typename ValueOf>
+static inline void scale_pair_values(const Row* rows, int64_t count, int64_t size, float* inverses, float* logs,
                                      ValueOf value_of) {
   for (int64_t first = 0; first < count; first += kTileColumns) {
     for (int64_t j = first; j < first + kTileColumns; j += kLanes) {
       VecF v[kLanes] = {};
       for (int64_t i = 0; i < kLanes && j + i < count; ++i) {
-        const T* row = rows[j + i];
+        const Row row = rows[j + i];
         int64_t d = 0;
         for (; d + kLanes <= size; d += kLanes) v[i] = larger_magnitude(load(row + d), v[i]);
         if (d < size) v[i] = larger_magnitude(load_n(row + d, size - d), v[i]);
@@ -123,8 +123,8 @@ static inline void scale_pair_values(const T* const* rows, int64_t count, int64_
 
 // words [count_pairs(count)][kTileColumns]: values of a column and of two keys side by side. Row j has its `size` <=
 // kTileColumns numbers at rows[j] + column, and factor_of(j) times them are the integers.
-template <typename T, typename FactorOf>
-static inline void pack_pair_values(const T* const* rows, int64_t column, int64_t count, int64_t size, int32_t* words,
+template <typename Row, typename FactorOf>
+static inline void pack_pair_values(const Row* rows, int64_t column, int64_t count, int64_t size, int32_t* words,
                                     FactorOf factor_of) {
   for (int64_t d = 0; d < kTileColumns; d += kLanes) {
     const int64_t n = size - d < kLanes ? size - d : kLanes;

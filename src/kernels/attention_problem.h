@@ -7,6 +7,7 @@
 #include "kernels/dots.h"
 #include "kernels/params.h"
 #include "kernels/rows.h"
+#include "kernels/stored_rows.h"
 #include "kernels/tile.h"
 
 namespace situ {
@@ -119,26 +120,12 @@ static inline const View* operand(const KernelCall& call, int i) {
 
 static inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : (x > high ? high : x); }
 
-// Numbers in a row of keys or values.
-static inline int64_t row_size(const View& v) { return v.dims[3] - (v.type == DType::kI8 ? kRowScaleBytes : 0); }
-
-// What the integers of a row are worth, for 8-bit rows (kernels/params.h).
-template <typename T>
-constexpr bool kScaledRows = false;
-template <>
-constexpr bool kScaledRows<int8_t> = true;
-SITU_INLINE float row_scale(const int8_t* row, int64_t step, int64_t size) {
-  if (step == 1) return *reinterpret_cast<const FloatAnywhere*>(row + size);
-  int8_t bytes[kRowScaleBytes];
-  for (int64_t i = 0; i < kRowScaleBytes; ++i) bytes[i] = row[(size + i) * step];
-  return *reinterpret_cast<const FloatAnywhere*>(bytes);
-}
 // Columns [from, to) of all rows of scores, times what the integers of the block's keys or values are worth; `v`: of
 // slot 0.
-template <typename T>
-SITU_INLINE void scale_columns(int64_t rows, const T* v, int64_t step, int64_t size, const Keys& keys, int64_t from,
+template <typename Row>
+SITU_INLINE void scale_columns(int64_t rows, Row v, int64_t step, int64_t size, const Keys& keys, int64_t from,
                                int64_t to, float* scores) {
-  if constexpr (kScaledRows<T>) {
+  if constexpr (kScaledRows<Row>) {
     each_stretch(keys, from, to, [&](int64_t first, int64_t count, int64_t slot) __attribute__((always_inline)) {
       for (int64_t j = 0; j < count; j += kLanes) {
         const int64_t n = count - j < kLanes ? count - j : kLanes;
@@ -162,6 +149,13 @@ static inline StepSegment whole_call(const KernelCall& call) {
   return all;
 }
 
+// Whether products with rows of such a view may round to 12 bits (kernels/attention_pairs.h): halves, and bytes that
+// were rounded for a user. A graph that has integers itself means their products with floats.
+static inline bool may_round(const View& v, int64_t size) {
+  const RowEncoding encoding = row_encoding(v.type, v.dims[3], size);
+  return encoding == RowEncoding::kRowScale || (encoding == RowEncoding::kPlain && v.type != DType::kF32);
+}
+
 // Of no segment yet. Stays where it is: runs may be its own.
 static inline void make_problem(Problem* p) {
   const View &q = p->call.in[0], &k = p->k, &v = p->v;
@@ -172,13 +166,13 @@ static inline void make_problem(Problem* p) {
   p->batch = q.dims[0];
   p->heads = q.dims[1];
   p->depth = q.dims[3];
-  p->value_depth = row_size(v);
+  p->value_depth = p->call.out[0].dims[3];
   p->group = k.dims[1] > 0 ? p->heads / k.dims[1] : 1;
   p->o_row = (p->value_depth + kTileColumns - 1) / kTileColumns * kTileColumns;
   p->block = kKeyBlock;
   while (p->block > kTileColumns && (p->depth + p->o_row) * p->block > kPanelFloats) p->block /= 2;
-  p->pairs = kVnni && k.type != DType::kF32 && v.type != DType::kF32 && p->depth >= 4 && p->depth <= kMostPairDepth &&
-             k.strides[3] == 1 && v.strides[3] == 1;
+  p->pairs = kVnni && may_round(k, p->depth) && may_round(v, p->value_depth) && p->depth >= 4 &&
+             p->depth <= kMostPairDepth && k.strides[3] == 1 && v.strides[3] == 1;
   p->q = q;
   p->y = p->call.out[0];
 }

@@ -1,5 +1,6 @@
 // situ.Attention against the textbook formula in double.
 #include "kernels/attention_blocks.h"
+#include "kernels/row_encoding.h"
 #include "kernels/strided_test.h"
 
 namespace situ {
@@ -10,6 +11,7 @@ enum class Bias { kNone, kFloat, kBool };
 struct Case {
   int64_t batch = 1, heads = 1, kv_heads = 1, queries = 1, keys = 1, depth = 16, value_depth = 16;
   DType q_type = DType::kF32, kv_type = DType::kF32;
+  int bits = 0;  // of keys and values that are integers without a scale of their own
   AttentionParams params{.scale = 0.3f, .softcap = 0, .window = 0, .causal = true, .smooth_sink = false};
   Bias bias = Bias::kNone;
   std::vector<int64_t> bias_dims;
@@ -19,28 +21,39 @@ struct Case {
   std::vector<int> kv_order;                              // layout of k
 };
 
-// Keys or values: a tensor of floats, or rows of 8 bits with their scales.
+// The largest magnitude of keys and values.
+int64_t largest_of(const Case& t) { return t.bits == 8 ? 128 : t.bits == 4 ? 8 : 2; }
+// Keys or values: a tensor of floats, or rows of integers, with their scales or without.
 struct Rows {
   StridedTensor data;
   int64_t size;
+  RowEncoding encoding;
 
-  Rows(DType type, std::vector<int64_t> dims, const std::vector<int>& order)
-      : data(type, {dims[0], dims[1], dims[2], dims[3] + (type == DType::kI8 ? kRowScaleBytes : 0)}, order,
-             random_int(0, 2), random_int(0, 2)),
-        size(dims[3]) {
-    if (type == DType::kI8)
-      data.fill_integers(-127, 127);
-    else
+  static int64_t stored(const Case& t, int64_t size) {
+    return t.bits == 4 ? (size + 1) / 2 : t.kv_type == DType::kI8 && t.bits == 0 ? size + kRowScaleBytes : size;
+  }
+  Rows(const Case& t, std::vector<int64_t> dims, const std::vector<int>& order)
+      : data(t.kv_type, {dims[0], dims[1], dims[2], stored(t, dims[3])}, order, random_int(0, 2), random_int(0, 2)),
+        size(dims[3]),
+        encoding(row_encoding(t.kv_type, stored(t, size), size)) {
+    const bool scaled = encoding == RowEncoding::kRowScale;
+    if (encoding == RowEncoding::kPlain)
       data.fill(-2, 2);
-    for (int64_t row = 0; type == DType::kI8 && row < dims[0] * dims[1] * dims[2]; ++row) {
+    else if (encoding == RowEncoding::kDigits)
+      data.fill_integers(0, 255);
+    else
+      data.fill_integers(scaled ? -127 : -128, 127);
+    for (int64_t row = 0; scaled && row < dims[0] * dims[1] * dims[2]; ++row) {
       const float scale = 0.004f + 0.001f * static_cast<float>(random_int(0, 10));
       for (int64_t i = 0; i < kRowScaleBytes; ++i)
         data.set(row * (size + kRowScaleBytes) + size + i, reinterpret_cast<const int8_t*>(&scale)[i]);
     }
   }
   double at(int64_t b, int64_t h, int64_t slot, int64_t d) const {
+    if (encoding == RowEncoding::kDigits)
+      return static_cast<double>(static_cast<int64_t>(data.at({b, h, slot, d / 2})) >> (d % 2 * 4) & 15) - 8;
     const double x = data.at({b, h, slot, d});
-    if (data.view().type != DType::kI8) return x;
+    if (encoding != RowEncoding::kRowScale) return x;
     float scale;
     for (int64_t i = 0; i < kRowScaleBytes; ++i)
       reinterpret_cast<int8_t*>(&scale)[i] = static_cast<int8_t>(data.at({b, h, slot, size + i}));
@@ -105,10 +118,11 @@ std::vector<double> expected_row(const Case& t, const StridedTensor& q, const Ro
 // standard deviations of what half a step of queries and keys does to scores, and half a step of the weights of up to a
 // block of keys to their mean, and half a step of the values.
 double integer_error(const Case& t) {
-  if (t.kv_type == DType::kF32) return 0;
+  if (t.kv_type == DType::kF32 || t.bits > 0) return 0;
   const double most = std::min(32767.0, std::sqrt(2147483000.0 / static_cast<double>(t.depth))),
                uniform = 1 / std::sqrt(12.0), rms = 2 / std::sqrt(3.0);
-  const double score = t.params.scale * std::sqrt(2.0 * static_cast<double>(t.depth)) * rms * 2 / most * uniform;
+  const double score = t.params.scale * static_cast<double>(largest_of(t)) / 2 *
+                       std::sqrt(2.0 * static_cast<double>(t.depth)) * rms * 2 / most * uniform;
   const double weights = std::sqrt(static_cast<double>(std::min<int64_t>(t.keys, 128))) * rms / 4095 * uniform;
   return 4 * std::hypot(2 * score, weights) + 1 / 4095.0;
 }
@@ -150,8 +164,8 @@ void check(const Case& t) {
   for (int64_t j = 0; t.runs.empty() && j < t.keys; ++j) slots.push_back(j);
   ASSERT_EQ(static_cast<int64_t>(slots.size()), t.keys);
   StridedTensor q = StridedTensor::random_layout(t.q_type, {t.batch, t.heads, t.queries, t.depth});
-  const Rows k(t.kv_type, {t.batch, t.kv_heads, capacity, t.depth}, t.kv_order),
-      v(t.kv_type, {t.batch, t.kv_heads, capacity, t.value_depth}, {});
+  const Rows k(t, {t.batch, t.kv_heads, capacity, t.depth}, t.kv_order),
+      v(t, {t.batch, t.kv_heads, capacity, t.value_depth}, {});
   StridedTensor y = StridedTensor::random_layout(t.q_type, {t.batch, t.heads, t.queries, t.value_depth});
   StridedTensor bias(t.bias == Bias::kBool ? DType::kBool : DType::kF32,
                      t.bias_dims.empty() ? std::vector<int64_t>{t.queries, t.keys} : t.bias_dims);
@@ -203,7 +217,8 @@ void check(const Case& t) {
         for (int64_t i = 0; i < t.queries; ++i) {
           const std::vector<double>& row = rows[static_cast<size_t>((b * t.heads + h) * t.queries + i)];
           for (int64_t d = 0; d < t.value_depth; ++d) {
-            ASSERT_NEAR(y.at({b, h, i, d}), row[static_cast<size_t>(d)], 1e-5 + rounding(t.q_type) + integer_error(t))
+            ASSERT_NEAR(y.at({b, h, i, d}), row[static_cast<size_t>(d)],
+                        (1e-5 + rounding(t.q_type) + integer_error(t)) * static_cast<double>(largest_of(t)) / 2)
                 << what << " b " << b << " h " << h << " i " << i << " d " << d;
           }
         }
@@ -211,8 +226,8 @@ void check(const Case& t) {
     }
   };
   // The same keys and values in consecutive slots give the same bits.
-  Rows k_in_order(t.kv_type, {t.batch, t.kv_heads, t.keys, t.depth}, t.kv_order),
-      v_in_order(t.kv_type, {t.batch, t.kv_heads, t.keys, t.value_depth}, {});
+  Rows k_in_order(t, {t.batch, t.kv_heads, t.keys, t.depth}, t.kv_order),
+      v_in_order(t, {t.batch, t.kv_heads, t.keys, t.value_depth}, {});
   k_in_order.gather(k, slots);
   v_in_order.gather(v, slots);
   View in_order[7];
@@ -321,6 +336,17 @@ TEST(Attention, MasksAndScores) {
   }
 }
 
+TEST(Attention, RowsOfIntegers) {
+  for (const int bits : {8, 4}) {
+    Case t{.heads = 4, .kv_heads = 2, .kv_type = bits == 8 ? DType::kI8 : DType::kU8, .bits = bits};
+    t.params.scale = bits == 8 ? 0.3f / 64 : 0.3f / 4;
+    for (const int64_t queries : {1, 9})
+      for (t.queries = queries, t.keys = 130, t.depth = 1; t.depth < 67; t.depth += 13) check(t);
+    t.runs = {{40, 90}, {0, 30}, {300, 10}};
+    check(t);
+  }
+}
+
 // Rows before the first key, and rows that a mask leaves nothing, are zero.
 TEST(Attention, NothingToAttendTo) {
   check({.heads = 2, .kv_heads = 2, .queries = 5, .keys = 3});
@@ -350,7 +376,8 @@ TEST(Attention, PromptsInPieces) {
         .scale = 0.2f, .softcap = t.softcap, .window = t.window, .first = 0, .causal = true, .smooth_sink = false};
     StridedTensor q(DType::kF32, {1, heads, tokens, t.depth}, {}), sink(DType::kF32, {heads}),
         y(DType::kF32, {1, heads, tokens, t.depth}, {});
-    const Rows k(t.kv_type, {1, kv_heads, tokens, t.depth}, {}), v(t.kv_type, {1, kv_heads, tokens, t.depth}, {});
+    const Rows k({.kv_type = t.kv_type}, {1, kv_heads, tokens, t.depth}, {}),
+        v({.kv_type = t.kv_type}, {1, kv_heads, tokens, t.depth}, {});
     q.fill(-2, 2);
     sink.fill(-2, 2);
     for_each_isa(
@@ -540,7 +567,8 @@ TEST(Attention, SegmentsTogetherAreAsAlone) {
       }
       StridedTensor q = StridedTensor::random_layout(DType::kF32, {1, heads, rows, depth}),
                     y = StridedTensor::random_layout(DType::kF32, {1, heads, rows, depth});
-      const Rows k(kv, {1, kv_heads, slots, depth}, {}), v(kv, {1, kv_heads, slots, depth}, {});
+      const Rows k({.kv_type = kv}, {1, kv_heads, slots, depth}, {}),
+          v({.kv_type = kv}, {1, kv_heads, slots, depth}, {});
       q.fill(-2, 2);
       const View in[3] = {q.view(), k.data.view(), v.data.view()};
       KernelCall call;
@@ -598,7 +626,8 @@ TEST(Attention, TokensThatShareKeysAreAsAlone) {
           segments.push_back({i, 1, false, runs[i].data(), static_cast<int>(keys), keys, 0, shared[i]});
         StridedTensor q = StridedTensor::random_layout(DType::kF32, {1, heads, tokens, depth}),
                       y = StridedTensor::random_layout(DType::kF32, {1, heads, tokens, depth});
-        const Rows k(kv, {1, kv_heads, slots, depth}, {}), v(kv, {1, kv_heads, slots, depth}, {});
+        const Rows k({.kv_type = kv}, {1, kv_heads, slots, depth}, {}),
+            v({.kv_type = kv}, {1, kv_heads, slots, depth}, {});
         q.fill(-2, 2);
         const View in[3] = {q.view(), k.data.view(), v.data.view()};
         KernelCall call;

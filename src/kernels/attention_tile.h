@@ -18,24 +18,24 @@ namespace situ {
 namespace SITU_ISA {
 
 // Scores of C keys that lie anywhere. Not inlined: beside the loop below GCC 12 would keep neither's sums in registers.
-template <int R, int C, typename T>
-__attribute__((noinline)) static void scattered_scores(const float* const* q, const T* const* rows, int64_t depth,
+template <int R, int C, typename Row>
+__attribute__((noinline)) static void scattered_scores(const float* const* q, const Row* rows, int64_t depth,
                                                        float* s) {
-  dots<R, C, false>(q, AnyRows<T>{rows}, depth, s, kKeyBlock);
+  dots<R, C, false>(q, AnyStoredRows<Row>{rows}, depth, s, kKeyBlock);
 }
 
 // -- scores[r][j] = q[r] . key j, for the block's keys [from, to); `k` is slot 0's, keys of a stretch are `step`
 // elements apart
-template <int R, typename T>
-SITU_INLINE void dot_scores(const Tile& t, int64_t depth, int64_t r0, const T* k, int64_t step, const Keys& keys,
+template <int R, typename Row>
+SITU_INLINE void dot_scores(const Tile& t, int64_t depth, int64_t r0, Row k, int64_t step, const Keys& keys,
                             int64_t from, int64_t to) {
   constexpr int C = kLanes / R > 0 ? kLanes / R : 1;  // R * C sums fill one vector
   const float* q[R];
   for (int r = 0; r < R; ++r) q[r] = t.q + (r0 + r) * depth;
-  const T* rows[C];
+  Row rows[C];
   int64_t waiting = 0;  // keys that are too few to fill it
   each_stretch(keys, from, to, [&](int64_t first, int64_t count, int64_t slot) __attribute__((always_inline)) {
-    const T* row = k + slot * step;
+    const Row row = k + slot * step;
     float* s = t.scores + r0 * kKeyBlock + first;
     int64_t j = 0;
     if (waiting > 0) {
@@ -44,7 +44,8 @@ SITU_INLINE void dot_scores(const Tile& t, int64_t depth, int64_t r0, const T* k
       scattered_scores<R, C>(q, rows, depth, s + j - C);
       waiting = 0;
     }
-    for (; j + C <= count; j += C) dots<R, C, false>(q, EvenRows<T>{row + j * step, step}, depth, s + j, kKeyBlock);
+    for (; j + C <= count; j += C)
+      dots<R, C, false>(q, EvenStoredRows<Row>{row + j * step, step}, depth, s + j, kKeyBlock);
     for (; j < count; ++j) rows[waiting++] = row + j * step;
   });
   float* s = t.scores + r0 * kKeyBlock + to - waiting;
@@ -55,8 +56,8 @@ SITU_INLINE void dot_scores(const Tile& t, int64_t depth, int64_t r0, const T* k
   for (int64_t j = 0; j < waiting; ++j) scattered_scores<R, 1>(q, rows + j, depth, s + j);
 }
 
-template <typename T>
-static inline void few_scores(const Tile& t, int64_t depth, const T* k, int64_t step, const Keys& keys, int64_t from,
+template <typename Row>
+static inline void few_scores(const Tile& t, int64_t depth, Row k, int64_t step, const Keys& keys, int64_t from,
                               int64_t to) {
   groups_of_rows(
       t.rows, [&](auto rows, int64_t r) { dot_scores<decltype(rows)::kRows>(t, depth, r, k, step, keys, from, to); });
@@ -114,8 +115,8 @@ static inline void panel_scores(const Problem& p, const Tile& t, const Panels& p
 }
 
 // -- o[r] += sum_j scores[r][j] * value j, for the block's keys [from, to), of which `from` is even; `v` is slot 0's
-template <int R, int V, typename T>
-SITU_INLINE void add_values(const Problem& p, const Tile& t, int64_t r0, int64_t column, const T* v, int64_t step,
+template <int R, int V, typename Row>
+SITU_INLINE void add_values(const Problem& p, const Tile& t, int64_t r0, int64_t column, Row v, int64_t step,
                             const Keys& keys, int64_t from, int64_t to) {
   constexpr int U =
       R == 1 ? 2
@@ -128,7 +129,7 @@ SITU_INLINE void add_values(const Problem& p, const Tile& t, int64_t r0, int64_t
 #pragma GCC unroll 4
       for (int i = 0; i < V; ++i) acc[u][r][i] = VecF{};
   each_stretch(keys, from, to, [&](int64_t first, int64_t count, int64_t slot) __attribute__((always_inline)) {
-    const T* row = v + slot * step + column;
+    const Row row = v + slot * step + column;
     const float* weights = t.scores + r0 * kKeyBlock + first;
     auto add = [&](VecF(&sums)[R][V], int64_t j) __attribute__((always_inline)) {
       VecF value[V];
@@ -161,8 +162,8 @@ SITU_INLINE void add_values(const Problem& p, const Tile& t, int64_t r0, int64_t
   }
 }
 
-template <int R, typename T>
-SITU_INLINE void value_rows(const Problem& p, const Tile& t, int64_t r0, const T* v, int64_t step, const Keys& keys,
+template <int R, typename Row>
+SITU_INLINE void value_rows(const Problem& p, const Tile& t, int64_t r0, Row v, int64_t step, const Keys& keys,
                             int64_t from, int64_t to) {
   constexpr int V = kVectorRegisters == 32 || R < 3 ? 4 : 2;  // the sums, V values and a weight are in registers
   const int64_t depth = p.value_depth;
@@ -181,8 +182,8 @@ SITU_INLINE void value_rows(const Problem& p, const Tile& t, int64_t r0, const T
   });
 }
 
-template <typename T>
-static inline void few_values(const Problem& p, const Tile& t, const T* v, int64_t step, const Keys& keys, int64_t from,
+template <typename Row>
+static inline void few_values(const Problem& p, const Tile& t, Row v, int64_t step, const Keys& keys, int64_t from,
                               int64_t to) {
   scale_columns(t.rows, v, step, p.value_depth, keys, from, to, t.scores);
   groups_of_rows(t.rows,
@@ -366,13 +367,14 @@ static inline void shrink_rows(const Problem& p, Tile* t) {
   }
 }
 
-// Calls body(pointer to element 0) with the type of v's elements.
-template <typename Body>
-SITU_INLINE void with_type(const View& v, Body body) {
-  if (v.type == DType::kF32) return body(v.as<const float>());
-  if (v.type == DType::kF16) return body(v.as<const Half>());
-  if (v.type == DType::kI8) return body(v.as<const int8_t>());
-  body(v.as<const BFloat>());
+// The row of slot 0 of a KV head, of those of `v`, and how many numbers slots lie apart.
+template <typename Row>
+SITU_INLINE Row head_rows(Row first, const View& v, int64_t batch, int64_t head) {
+  return first + (batch * v.strides[0] + head * v.strides[1]) * kNumbers<Row>;
+}
+template <typename Row>
+SITU_INLINE int64_t slot_step(Row, const View& v) {
+  return v.strides[2] * kNumbers<Row>;
 }
 
 // Rows of one KV head that are a token's: whether dot products beat packing the keys.
@@ -380,20 +382,20 @@ static inline bool few_rows(const Problem& p) {
   return p.token && p.group <= kFewRows && p.k.strides[3] == 1 && p.v.strides[3] == 1;
 }
 
-// Panels of 8-bit rows, times what their integers are worth.
-template <typename T>
-static inline void scale_keys(const T* const*, const View&, int64_t, int64_t, float*) {}
+// Panels of rows that say what their integers are worth, times that.
+template <typename Row>
+static inline void scale_keys(const Row*, const View&, int64_t, int64_t, float*) {}
 template <>
-inline void scale_keys(const int8_t* const* rows, const View& keys, int64_t depth, int64_t columns, float* panel) {
+inline void scale_keys(const ScaledRow* rows, const View& keys, int64_t depth, int64_t columns, float* panel) {
   float scales[kTileColumns] = {};
   for (int64_t j = 0; j < columns; ++j) scales[j] = row_scale(rows[j], keys.strides[3], depth);
   for (int64_t i = 0; i < depth * kTileColumns; i += kLanes)
     store(panel + i, load(panel + i) * load(scales + i % kTileColumns));
 }
-template <typename T>
-static inline void scale_values(const Problem&, const T* const*, int64_t, const Panels&) {}
+template <typename Row>
+static inline void scale_values(const Problem&, const Row*, int64_t, const Panels&) {}
 template <>
-inline void scale_values(const Problem& p, const int8_t* const* rows, int64_t count, const Panels& panels) {
+inline void scale_values(const Problem& p, const ScaledRow* rows, int64_t count, const Panels& panels) {
   for (int64_t j = 0; j < count; ++j) {
     const float scale = row_scale(rows[j], p.v.strides[3], p.value_depth);
     for (int64_t d = 0; d < p.value_depth; d += kTileColumns) {
@@ -404,8 +406,8 @@ inline void scale_values(const Problem& p, const int8_t* const* rows, int64_t co
 }
 
 // The same as pairs of integers: kLanes keys are rounded at a time, then transposed.
-template <typename T>
-static inline void pack_pair_keys(const Problem& p, const T* const* rows, int64_t count, const Panels& panels) {
+template <typename Row>
+static inline void pack_pair_keys(const Problem& p, const Row* rows, int64_t count, const Panels& panels) {
   const int64_t pairs = pair_count(p);
   int32_t rounded[kLanes * kMostPairDepth / 2] = {};
   float* scales = pair_scales(p, panels);
@@ -416,17 +418,17 @@ static inline void pack_pair_keys(const Problem& p, const T* const* rows, int64_
     };
     round_rows(n, p.depth, largest_of_pairs(p.depth), reinterpret_cast<int16_t*>(rounded), 2 * pairs, scales + j,
                load_row);
-    if constexpr (kScaledRows<T>)
+    if constexpr (kScaledRows<Row>)
       for (int64_t i = 0; i < n; ++i) scales[j + i] *= row_scale(rows[j + i], 1, p.depth);
     transpose_pairs(rounded, pairs, pairs,
                     pair_keys(panels) + j / kTileColumns * kTileColumns * pairs + j % kTileColumns);
   }
 }
 
-template <typename T>
-static inline void pack_values(const Problem& p, const T* const* rows, int64_t count, const Panels& panels) {
+template <typename Row>
+static inline void pack_values(const Problem& p, const Row* rows, int64_t count, const Panels& panels) {
   auto value_of = [&](int64_t j) __attribute__((always_inline)) {
-    if constexpr (kScaledRows<T>)
+    if constexpr (kScaledRows<Row>)
       return row_scale(rows[j], 1, p.value_depth);
     else
       return 1.0f;
@@ -441,8 +443,8 @@ static inline void pack_values(const Problem& p, const T* const* rows, int64_t c
 }
 
 // rows[j] = where the block's key or value j begins; `x` is slot 0's.
-template <typename T>
-static inline void find_rows(const T* x, int64_t step, const Keys& keys, const T** rows) {
+template <typename Row>
+static inline void find_rows(Row x, int64_t step, const Keys& keys, Row* rows) {
   each_stretch(keys, 0, keys.count, [&](int64_t first, int64_t count, int64_t slot) {
     for (int64_t j = 0; j < count; ++j) rows[first + j] = x + (slot + j) * step;
   });
@@ -452,28 +454,30 @@ static inline void find_rows(const T* x, int64_t step, const Keys& keys, const T
 static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, const Keys& keys,
                               const Panels& panels) {
   const bool one_stretch = keys.at + keys.run->length >= keys.count;
-  with_type(p.k, [&](const auto* k) {
+  with_rows(p.k, p.depth, [&](auto k) {
     decltype(k) rows[kKeyBlock];
-    find_rows(k + batch * p.k.strides[0] + kv_head * p.k.strides[1], p.k.strides[2], keys, rows);
+    const int64_t step = slot_step(k, p.k);
+    find_rows(head_rows(k, p.k, batch, kv_head), step, keys, rows);
     if (kVnni && p.pairs) return pack_pair_keys(p, rows, keys.count, panels);
     for (int64_t j = 0; j < keys.count; j += kTileColumns) {
       const int64_t columns = keys.count - j < kTileColumns ? keys.count - j : kTileColumns;
       float* panel = panels.keys + j * p.depth;
       if (one_stretch)
-        pack_panel(rows[j], p.k.strides[3], p.k.strides[2], p.depth, columns, panel);
+        pack_panel(rows[j], p.k.strides[3], step, p.depth, columns, panel);
       else
         pack_rows(rows + j, p.k.strides[3], p.depth, columns, panel);
       scale_keys(rows + j, p.k, p.depth, columns, panel);
     }
   });
-  with_type(p.v, [&](const auto* v) {
+  with_rows(p.v, p.value_depth, [&](auto v) {
     decltype(v) rows[kKeyBlock];
-    find_rows(v + batch * p.v.strides[0] + kv_head * p.v.strides[1], p.v.strides[2], keys, rows);
+    const int64_t step = slot_step(v, p.v);
+    find_rows(head_rows(v, p.v, batch, kv_head), step, keys, rows);
     if (kVnni && p.pairs) return pack_values(p, rows, keys.count, panels);
     for (int64_t d = 0; d < p.value_depth; d += kTileColumns) {
       const int64_t columns = p.value_depth - d < kTileColumns ? p.value_depth - d : kTileColumns;
       each_stretch(keys, 0, keys.count, [&](int64_t first, int64_t count, int64_t) {
-        pack_panel(rows[first] + d * p.v.strides[3], p.v.strides[2], p.v.strides[3], count, columns,
+        pack_panel(rows[first] + d * p.v.strides[3], step, p.v.strides[3], count, columns,
                    panels.values + d * p.block + first * kTileColumns);
       });
     }

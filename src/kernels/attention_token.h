@@ -64,7 +64,7 @@ static inline void attend_slots(const Problem& p, const TileList& list, const Ke
     const int64_t begin = from + part * share;
     prefetch_slots(list, v, of, begin, part + 1 == list.count ? to : up_to(begin + share, to));
   };
-  with_type(p.k, [&](const auto* k) {
+  with_rows(p.k, p.depth, [&](auto k) {
     Keys now = keys;
     for (int64_t j = 0, next; j < count; j = next) {
       next = end_of(j);
@@ -72,8 +72,7 @@ static inline void attend_slots(const Problem& p, const TileList& list, const Ke
       for (int64_t i = 0; i < list.count; ++i) {
         next < count ? ask(p.k, now, next, end_of(next), i) : ask(p.v, keys, 0, end_of(0), i);
         const Tile& t = *list.tiles[i];
-        few_scores(t, p.depth, k + t.batch * p.k.strides[0] + t.first / p.group * p.k.strides[1], p.k.strides[2], now,
-                   j, next);
+        few_scores(t, p.depth, head_rows(k, p.k, t.batch, t.first / p.group), slot_step(k, p.k), now, j, next);
       }
     }
   });
@@ -81,7 +80,7 @@ static inline void attend_slots(const Problem& p, const TileList& list, const Ke
     weigh_few(p, list.tiles[i], keys.first, count, list.tiles[i]->scores);
     shrink_rows(p, list.tiles[i]);
   }
-  with_type(p.v, [&](const auto* v) {
+  with_rows(p.v, p.value_depth, [&](auto v) {
     Keys now = keys;
     for (int64_t j = 0, next; j < count; j = next) {
       next = end_of(j);
@@ -89,8 +88,7 @@ static inline void attend_slots(const Problem& p, const TileList& list, const Ke
       for (int64_t i = 0; i < list.count; ++i) {
         next < count ? ask(p.v, now, next, end_of(next), i) : ask(p.k, now, count, count + up_to(step, follow), i);
         const Tile& t = *list.tiles[i];
-        few_values(p, t, v + t.batch * p.v.strides[0] + t.first / p.group * p.v.strides[1], p.v.strides[2], now, j,
-                   next);
+        few_values(p, t, head_rows(v, p.v, t.batch, t.first / p.group), slot_step(v, p.v), now, j, next);
       }
     }
   });

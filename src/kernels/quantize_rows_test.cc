@@ -67,5 +67,52 @@ TEST(QuantizeRows, WhatIsNotFiniteMakesItsRowNaN) {
   }
 }
 
+// situ.EncodeRows against its formula.
+void check_encoded(DType type, int bits, int64_t heads, int64_t rows, int64_t size, bool by_channel) {
+  const bool digits = bits == 4;
+  SCOPED_TRACE(std::to_string(heads) + " heads of " + std::to_string(rows) + " rows of " + std::to_string(size));
+  StridedTensor x = StridedTensor::random_layout(type, {1, heads, rows, size}),
+                y = StridedTensor::random_layout(digits ? DType::kU8 : DType::kI8,
+                                                 {1, heads, rows, digits ? (size + 1) / 2 : size});
+  StridedTensor factors(DType::kF32, {by_channel ? heads : 1, by_channel ? size : 1});
+  x.fill(-3, 3);
+  factors.fill(digits ? 1 : 20, digits ? 4 : 60);  // a few are beyond what there is
+  const View in[2] = {x.view(), factors.view()};
+  KernelCall call;
+  call.in = in;
+  call.in_count = 2;
+  call.out = &y.view();
+  call.out_count = 1;
+  const auto expected = [&](int64_t h, int64_t r, int64_t d) -> int64_t {
+    if (d >= size) return 0;
+    const auto factor = static_cast<float>(by_channel ? factors.at({h, d}) : factors.get(0));
+    const float rounded = std::nearbyint(static_cast<float>(x.at({0, h, r, d})) * factor);
+    return static_cast<int64_t>(digits ? std::clamp(rounded, -8.0f, 7.0f) : std::clamp(rounded, -128.0f, 127.0f));
+  };
+  for_each_isa([&](const KernelTable& table, int threads) {
+    y.reset();
+    run_kernel(table, &KernelTable::quantize_rows, call, threads);
+    ASSERT_TRUE(y.untouched_outside());
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t d = 0; d < y.view().dims[3]; ++d) {
+          const auto found = static_cast<int64_t>(y.at({0, h, r, d}));
+          const int64_t wanted =
+              digits ? (expected(h, r, 2 * d) + 8) | (expected(h, r, 2 * d + 1) + 8) << 4 : expected(h, r, d);
+          ASSERT_EQ(found, wanted) << "head " << h << " row " << r << " element " << d;
+        }
+  });
+}
+
+TEST(EncodeRows, Formula) {
+  for (const int bits : {8, 4})
+    for (const int64_t size : {1, 2, 3, 8, 16, 17, 64, 80, 1024})
+      for (const bool by_channel : {false, true}) {
+        check_encoded(DType::kF32, bits, 2, random_int(1, 9), size, by_channel);
+        check_encoded(DType::kF16, bits, 1, 3, size, by_channel);
+        if (HasFatalFailure()) return;
+      }
+}
+
 }  // namespace
 }  // namespace situ

@@ -37,7 +37,11 @@ Status infer_group_query_attention(InferContext& c) {
   const DType type = c.has(3) ? c.input(3).type : c.input(0).type;
   const bool shared = c.has(1) && c.input(1).shape.size() == 3 && c.input(1).shape[1] == Dim(0);
   const Dim total = shared ? past : past + q[1];
-  for (size_t i = 1; i < 3 && i < c.out.size(); ++i) c.set(i, type, {q[0], Dim(kv_heads), total, Dim(size)});
+  // Two numbers of four bits are a byte.
+  const bool digits =
+      c.node.attr_string("k_quant_type", "NONE") != "NONE" && c.node.attr_int("kv_cache_bit_width", 8) == 4;
+  const Dim stored = digits ? Dim((size + 1) / 2) : Dim(size);
+  for (size_t i = 1; i < 3 && i < c.out.size(); ++i) c.set(i, type, {q[0], Dim(kv_heads), total, stored});
   return Status::ok();
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/reasons.h"
 #include "ops/op.h"
+#include "passes/cache_places.h"
 #include "passes/input_names.h"
 #include "passes/pass.h"
 
@@ -334,39 +335,14 @@ class Binder {
       if (found >= 0) return;
       found = static_cast<int>(i);
     }
-    std::vector<int> axes(shape.size());
-    std::iota(axes.begin(), axes.end(), 0);
-    if (found < 0 || shape.size() < 3 || axis_of_user(v, axes, shape, kMostSteps) >= 0) return;
-    const std::string suffix = state_suffix(graph_.values[v].name);
-    const bool same = !suffix.empty() && std::any_of(graph_.outputs.begin(), graph_.outputs.end(), [&](ValueId out) {
-      return state_suffix(graph_.values[out].name) == suffix && graph_.values[out].info.shape == shape;
+    if (found < 0 || shape.size() < 3 || !is_scattered_into(graph_, users_, v)) return;
+    const Dim places = shape[static_cast<size_t>(found)];
+    const bool grows = std::any_of(graph_.inputs.begin(), graph_.inputs.end(), [&](ValueId other) {
+      const int axis = told_axis(other);
+      return axis >= 0 && graph_.values[other].info.shape[static_cast<size_t>(axis)] == places;
     });
-    if (same || is_scattered_into(v))
-      replace_symbol(Dim(shape[static_cast<size_t>(found)]), Dim(context_.context_length));
-  }
-  bool is_scattered_into(ValueId v) const {
-    return reaches(v, {"Identity", "Cast", "Transpose", "Unsqueeze", "Squeeze", "Reshape"},
-                   [](const Node& n, int operand) {
-                     return operand == 0 && (n.is("TensorScatter") || n.is("ScatterND") || n.is("ScatterElements"));
-                   });
-  }
-  // Whether `v`, by operators of these names, becomes an operand that is meant.
-  template <typename Meant>
-  bool reaches(ValueId v, const std::set<std::string>& through, Meant meant) const {
-    std::set<ValueId> seen{v};
-    for (std::vector<ValueId> open{v}; !open.empty();) {
-      const ValueId x = open.back();
-      open.pop_back();
-      for (const auto& [user, operand] : users_[x]) {
-        if (user < 0) continue;
-        const Node& n = graph_.nodes[static_cast<size_t>(user)];
-        if (meant(n, operand)) return true;
-        if (!n.domain.empty() || !through.count(n.op)) continue;
-        for (ValueId y : n.out)
-          if (y != kNoValue && seen.insert(y).second) open.push_back(y);
-      }
-    }
-    return false;
+    if (grows) return;
+    replace_symbol(places, Dim(context_.context_length));
   }
 
   // What a host says of such a cache, told by who reads it: the place of a step's first row, how many rows there are
@@ -374,21 +350,10 @@ class Binder {
   Status bind_place(ValueId v, bool* is_place) {
     const ValueInfo& info = graph_.values[v].info;
     if (!is_integer(info.type) || !info.ranked) return Status::ok();
-    static const std::set<std::string> kMoves{"Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape",
-                                              "Expand",   "Min",  "Clip",      "Mod",     "Flatten"},
-        kSums{"Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Min",      "Clip",
-              "Mod",      "Add",  "Concat",    "Range",   "Flatten", "Where",  "Transpose"};
-    const auto is_index = [](const Node& n, int operand) {
-      return operand == 1 && (n.is("ScatterND") || n.is("ScatterElements") || n.is("Scatter"));
-    };
     const bool batch = info.shape.size() == 1 && !info.shape[0].is_const() && info.shape[0] != tokens();
     const bool one = info.shape.empty() || batch || (info.shape.size() == 1 && info.shape[0] == Dim(1));
-    const bool counts =
-        one && reaches(v, kMoves, [](const Node& n, int operand) { return operand == 6 && n.is("Attention"); });
-    const bool begins =
-        one && !counts &&
-        (reaches(v, kMoves, [](const Node& n, int operand) { return operand == 2 && n.is("TensorScatter"); }) ||
-         reaches(v, kSums, [&](const Node& n, int operand) { return is_index(n, operand) || n.is("Equal"); }));
+    const PlaceUse use = place_use(graph_, users_, v);
+    const bool counts = one && use == PlaceUse::kLength, begins = one && !counts && use != PlaceUse::kNone;
     if (counts || begins) {
       *is_place = true;
       if (batch) graph_.values[v].info.shape = {Dim(1)};
@@ -397,7 +362,7 @@ class Binder {
       return Status::ok();
     }
     const bool row = !info.shape.empty() && info.shape.size() <= 2 && info.shape.back() == tokens();
-    if (!row || names_token_types(graph_.values[v].name) || !reaches(v, kSums, is_index)) return Status::ok();
+    if (!row || names_token_types(graph_.values[v].name) || use != PlaceUse::kIndex) return Status::ok();
     *is_place = true;
     if (!names_positions(graph_.values[v].name)) context_.told_by_use.push_back(v);
     return bind_positions(v);
@@ -566,16 +531,19 @@ class Binder {
   int growth_axis(ValueId v) const {
     const Shape& shape = graph_.values[v].info.shape;
     const int rank = static_cast<int>(shape.size());
-    std::vector<int> axes(shape.size());
-    std::iota(axes.begin(), axes.end(), 0);
-    const int told = axis_of_user(v, axes, shape, kMostSteps);
-    if (told >= 0) return told;
+    if (const int told = told_axis(v); told >= 0) return told;
     for (int i = 0; i < rank; ++i) {
       const std::string symbol =
           shape[static_cast<size_t>(i)].is_const() ? "" : shape[static_cast<size_t>(i)].str(&graph_.symbol_names());
       if (symbol.find("past") != std::string::npos && symbol.find("batch") == std::string::npos) return i;
     }
     return rank == 4 && !shape[2].is_const() ? 2 : -1;
+  }
+  int told_axis(ValueId v) const {
+    const Shape& shape = graph_.values[v].info.shape;
+    std::vector<int> axes(shape.size());
+    std::iota(axes.begin(), axes.end(), 0);
+    return axis_of_user(v, axes, shape, kMostSteps);
   }
   // `axes`: which of the past's, of shape `past`, those of v are; v may be a part of it, or all of it in another
   // layout.

@@ -2,15 +2,14 @@
 // Concat of past and new rows, and attention. What follows then needs one mechanism for all exporters.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/reasons.h"
 #include "passes/builder.h"
+#include "passes/expand_caches.h"
 #include "passes/expand_einsum.h"
 #include "passes/expand_pictures.h"
 #include "passes/expand_quantised.h"
 #include "passes/expand_recurrent.h"
-#include "passes/expand_static_cache.h"
 #include "passes/fused_masks.h"
 #include "passes/probe.h"
 
@@ -133,7 +132,7 @@ class Expander {
     }
     if (n.domain.empty()) {
       if (n.op == "Attention") return attention(n);
-      if (n.op == "TensorScatter") return expand_tensor_scatter(graph_, builder_, n);
+      if (n.op == "TensorScatter") return tensor_scatter(graph_, builder_, n);
       if (n.op == "RotaryEmbedding") return rotary_embedding(n, 1, 2, 3);
       if (n.op == "Einsum") return expand_einsum(graph_, builder_, n);
       if (n.op == "InstanceNormalization") return instance_norm(n);
@@ -183,21 +182,22 @@ class Expander {
   }
 
   // `fresh` without tokens: the past is another layer's present, which has those of this step.
-  ValueId append(ValueId past, ValueId fresh, ValueId present) {
+  // `bits`: of rows that are integers.
+  ValueId append(ValueId past, ValueId fresh, ValueId present, int64_t bits = 0) {
     const bool none = past != kNoValue && shape(fresh).size() >= 3 && shape(fresh)[shape(fresh).size() - 2] == Dim(0);
     if (past == kNoValue || none) {
       const ValueId all = none ? past : fresh;
       return present == kNoValue ? all : builder_.op("Identity", {all}, present);
     }
     // A past input whose head size was only a symbol now has it from the new rows.
-    if (context_.binding.inputs.count(past)) fill_head_size(past);
+    if (context_.binding.inputs.count(past)) fill_head_size(past, bits);
     const ValueId y = builder_.op("Concat", {past, fresh}, present);
     builder_.last().set_int("axis", 2);
     return y;
   }
-  void fill_head_size(ValueId past) {
+  void fill_head_size(ValueId past, int64_t bits) {
     Shape& s = graph_.values[past].info.shape;
-    if (s.size() == 4 && !s[3].is_const() && head_size_ > 0) s[3] = Dim(head_size_);
+    if (s.size() == 4 && !s[3].is_const() && head_size_ > 0) s[3] = Dim(bits == 4 ? (head_size_ + 1) / 2 : head_size_);
     if (s.size() == 4 && !s[1].is_const() && kv_heads_ > 0) s[1] = Dim(kv_heads_);
   }
 
@@ -207,6 +207,7 @@ class Expander {
     int64_t window = -1;
     bool causal = true;
     bool smooth_sink = false;
+    int64_t bits = 0;  // of keys and values that are integers
   };
   void describe(const AttentionSpec& spec) {
     std::string text = current_->op + ": " + (heads_ > 0 ? std::to_string(heads_) + " heads" : "heads");
@@ -215,6 +216,7 @@ class Expander {
     if (spec.causal) text += ", causal";
     if (spec.window > 0) text += ", window " + std::to_string(spec.window);
     if (spec.softcap > 0) text += ", softcap " + std::to_string(spec.softcap);
+    if (spec.bits > 0) text += ", keys and values of " + std::to_string(spec.bits) + " bits";
     context_.note("attention", current_->name, text);
   }
   ValueId attend(ValueId q, ValueId k, ValueId v, ValueId bias, ValueId sink, const AttentionSpec& spec) {
@@ -225,6 +227,7 @@ class Expander {
     node.set_int("window", spec.window);
     node.set_int("causal", spec.causal);
     node.set_int("smooth_sink", spec.smooth_sink);
+    if (spec.bits > 0) node.set_int("value_size", head_size_);
     describe(spec);
     return y;
   }
@@ -259,12 +262,10 @@ class Expander {
     kv_heads_ = n.attr_int("kv_num_heads", 0);
     const bool packed = !n.has_input(1);
     head_size_ = shape(n.in[0])[2].value() / (packed ? heads + 2 * kv_heads_ : heads);
-    for (const char* key : {"k_quant_type", "v_quant_type"})
-      if (n.attr_string(key, "NONE") != "NONE")
-        return fail(
-            n, std::string("quantised KV cache (") + key + " = " + n.attr_string(key, "") + ") is not supported yet");
-    if (n.has_input(12) || n.has_input(13))
-      return fail(n, "quantised KV cache (k_scale, v_scale) is not supported yet");
+    const Result<StoredRows> keys = stored_rows(graph_, n, true, kv_heads_, head_size_),
+                             values = stored_rows(graph_, n, false, kv_heads_, head_size_);
+    if (!keys.is_ok() || !values.is_ok()) return keys.is_ok() ? values.status() : keys.status();
+    if (keys->bits != values->bits) return fail(n, "one of keys and values is quantised, the other is not");
     if (n.has_output(3)) return fail(n, "output_qk is not supported");
     if (n.attr_int("local_window_size", -1) == 0) return fail(n, "local_window_size is 0, a window of no keys");
     ValueId q = n.in[0], k = operand(n, 1), v = operand(n, 2);
@@ -299,11 +300,19 @@ class Expander {
       q = rotary(q, n.in[7], n.in[8], position, 2 * table[1].value(), interleaved);
       if (!reads_only) k = rotary(k, n.in[7], n.in[8], position, 2 * table[1].value(), interleaved);
     }
-    k = append(operand(n, 3), k, n.has_output(1) ? n.out[1] : kNoValue);
-    v = append(operand(n, 4), v, n.has_output(2) ? n.out[2] : kNoValue);
+    if (!reads_only) {
+      k = encode_rows(graph_, builder_, k, *keys);
+      v = encode_rows(graph_, builder_, v, *values);
+    }
+    k = append(operand(n, 3), k, n.has_output(1) ? n.out[1] : kNoValue, keys->bits);
+    v = append(operand(n, 4), v, n.has_output(2) ? n.out[2] : kNoValue, values->bits);
     AttentionSpec spec{n.attr_float("scale", 0), n.attr_float("softcap", 0), n.attr_int("local_window_size", -1),
                        n.attr_int("causal", 1) != 0, n.attr_int("smooth_softmax", 0) == 1};
-    const ValueId y = attend(q, k, v, operand(n, 10), operand(n, 11), spec);
+    spec.bits = keys->bits;
+    const DType type = graph_.values[n.in[0]].info.type;
+    q = scale_rows(graph_, builder_, q, *keys, heads, type);
+    ValueId y = attend(q, k, v, operand(n, 10), operand(n, 11), spec);
+    y = scale_rows(graph_, builder_, y, *values, heads, type);
     builder_.merge_heads(y, heads * head_size_, n.out[0]);
     return Status::ok();
   }
@@ -449,7 +458,7 @@ class Expander {
     const bool causal = n.attr_int("is_causal", 0) != 0;
     if (padded) {
       if (n.has_input(4) || n.has_input(5)) return fail(n, "past_key and nonpad_kv_seqlen exclude each other");
-      SITU_RETURN_IF_ERROR(hide_padding(graph_, builder_, n, keys, causal, &mask));
+      SITU_RETURN_IF_ERROR(hide_padding(graph_, builder_, n, &mask));
     } else if (causal) {
       // Query i sees keys up to i + the length of past_key, as the operator is defined; without one new tokens would
       // see the first keys.

@@ -24,8 +24,8 @@ namespace situ {
 namespace {
 
 constexpr int kMostScoreNodes = 64;
-constexpr int64_t kFewPlaces = 256;  // caches of which every length is looked at
-constexpr int64_t kSomeLengths = 24;
+constexpr int64_t kFewPlaces = 256;                             // caches of which every length is looked at
+constexpr int64_t kManyElements = 1 << 28, kSomeLengths = 512;  // of all masks; of those of longer ones
 constexpr int64_t kMostCacheElements = 1 << 20;  // of a mask beside a number that positions are compared with
 constexpr size_t kMostCachePoints = 128;
 
@@ -145,8 +145,16 @@ class CacheLifter {
   };
   struct Edit {
     enum class Kind { kFirstRows, kExtents, kMask, kAddedMask, kHiddenMask } kind;
-    int axis = 0;  // kFirstRows
-    Shape dims;    // kExtents
+    int axis = 0;        // kFirstRows
+    Shape dims = {};     // kExtents
+    int64_t window = 0;  // of masks: how many tokens are seen, 0: all up to the own one
+  };
+  // An operand that may be a mask by places: what it would be then, if attention sees all tokens or the last ones.
+  struct Mask {
+    int node = -1;
+    size_t operand = 0;
+    const CacheUpdate* cache = nullptr;
+    Edit::Kind kind = Edit::Kind::kMask;
   };
 
   Status plan() {
@@ -167,6 +175,11 @@ class CacheLifter {
       SITU_RETURN_IF_ERROR(follow(n, static_cast<int>(i)));
     }
     for (const Node* n : attentions_) SITU_RETURN_IF_ERROR(check_attention(*n));
+    // A circle has no first rows.
+    for (const Mask& m : masks_)
+      if (m.cache->circle && !edits_.count({m.node, m.operand}))
+        return Status::error("'" + graph_.values[graph_.nodes[static_cast<size_t>(m.node)].in[m.operand]].name +
+                             "' is read by the places of a circle");
     return Status::ok();
   }
 
@@ -273,14 +286,12 @@ class CacheLifter {
       if (v == kNoValue || places_of(v) || shape(v).size() < from_end) continue;
       const size_t axis = shape(v).size() - from_end;
       if (shape(v)[axis] == Dim(1)) continue;
-      if (p.cache->circle && from_end == 1 && is_mask(n, i)) {
-        masks_.push_back({n.in[i], p.cache});
-        edits_[{index, i}] = {n.is("Add")          ? Edit::Kind::kAddedMask
-                              : places_of(n.in[1]) ? Edit::Kind::kMask
-                                                   : Edit::Kind::kHiddenMask,
-                              0,
-                              {}};
-        continue;
+      if (from_end == 1 && is_mask(n, i)) {
+        masks_.push_back({index, i, p.cache,
+                          n.is("Add")          ? Edit::Kind::kAddedMask
+                          : places_of(n.in[1]) ? Edit::Kind::kMask
+                                               : Edit::Kind::kHiddenMask});
+        if (p.cache->circle) continue;
       }
       SITU_RETURN_IF_ERROR(cut(n, index, i, static_cast<int>(axis), p));
     }
@@ -330,11 +341,9 @@ class CacheLifter {
     if (!n.has_input(3)) return Status::error(n.label() + " sees places without a token: it has no mask");
     attentions_.push_back(&n);
     if (shape(n.in[3]).empty() || shape(n.in[3]).back() == Dim(1)) return Status::ok();
-    if (!p.cache->circle) return cut(n, index, 3, static_cast<int>(shape(n.in[3]).size()) - 1, p);
     if (!prober_.known(n.in[3])) return Status::error(n.label() + " has a mask that the host does not know");
-    masks_.push_back({n.in[3], p.cache});
-    edits_[{index, 3}] = {Edit::Kind::kMask, 0, {}};
-    return Status::ok();
+    masks_.push_back({index, 3, p.cache, Edit::Kind::kMask});
+    return p.cache->circle ? Status::ok() : cut(n, index, 3, static_cast<int>(shape(n.in[3]).size()) - 1, p);
   }
 
   Status rotate(const Node& n, int index, const Places& p) {
@@ -404,126 +413,137 @@ class CacheLifter {
 
   Status check_attention(const Node& n) {
     const CacheUpdate* cache = places_of(n.is("Softmax") ? n.in[0] : n.in[1])->cache;
-    // Layers are alike.
-    std::string key = n.op + std::to_string(cache->places);
+    std::vector<int> nodes{graph_.values[n.out[0]].producer};
     std::vector<ValueId> rules;
     if (n.is("Softmax")) {
       const ValueId scores = prober_.scores(n, kMostScoreNodes);
       const auto cone = scores == kNoValue ? std::nullopt : prober_.cone(n.in[0], scores, kMostScoreNodes);
       if (!cone) return Status::error(n.label() + ": what hides places from it cannot be told");
-      for (const int i : cone->nodes)
+      nodes = cone->nodes;
+      for (const int i : nodes)
         for (const ValueId v : graph_.nodes[static_cast<size_t>(i)].in)
           if (prober_.changes(v)) rules.push_back(v);
     } else {
       rules.push_back(n.in[3]);
     }
+    // Layers are alike.
     if (!classes_) classes_.emplace(graph_);
+    std::string key = n.op + std::to_string(cache->places);
     for (const ValueId v : rules) key += "," + std::to_string(classes_->of(v));
-    if (!checked_.insert(key).second) return Status::ok();
-    return cache->circle ? check_circle(n, *cache) : check_hidden(n, *cache, rules);
+    auto it = seen_.find(key);
+    if (it == seen_.end()) {
+      Result<Seen> seen = look(n, *cache, rules);
+      if (!seen.is_ok()) return seen.status();
+      it = seen_.emplace(key, *seen).first;
+    }
+    if (!it->second.last) return Status::ok();
+    for (const Mask& m : masks_) {
+      if (std::find(nodes.begin(), nodes.end(), m.node) == nodes.end()) continue;
+      const ValueId mask = graph_.nodes[static_cast<size_t>(m.node)].in[m.operand];
+      if (hides_alone(mask, *cache)) edits_[{m.node, m.operand}] = {m.kind, 0, {}, it->second.window};
+    }
+    return Status::ok();
   }
 
-  // Steps that tell what a mask does; nothing: they would not.
-  std::vector<std::pair<int64_t, int64_t>> steps(int64_t places, const std::vector<ValueId>& rules) const {
-    const int64_t longest = std::min(places, context_.context_length);
-    std::vector<std::pair<int64_t, int64_t>> all;
+  // What attention sees of the places: those of the last `window` tokens up to each one, 0: of all; or other ones, of
+  // which none are without a token.
+  struct Seen {
+    bool last = true;
+    int64_t window = 0;
+  };
+
+  // Steps that tell what a mask does: of a short cache all of single tokens, of a long one some, and those beside what
+  // positions are compared with.
+  std::vector<std::pair<int64_t, int64_t>> steps(const Node& n, const CacheUpdate& cache,
+                                                 const std::vector<ValueId>& rules) const {
+    const int64_t longest = cache.circle
+                                ? std::max(cache.places + 1, std::min(context_.context_length, 4 * cache.places))
+                                : std::min(cache.places, context_.context_length);
+    std::vector<std::pair<int64_t, int64_t>> all{{1, longest - 1}};  // tells a window
     const auto add = [&](int64_t tokens, int64_t past) {
-      if (tokens > 0 && past >= 0 && tokens + past <= longest && (context_.phase != Phase::kDecode || tokens == 1))
-        all.emplace_back(tokens, past);
+      if (tokens < 1 || past < 0 || tokens + past > (tokens > 1 ? std::min(longest, cache.places) : longest)) return;
+      if (context_.phase != Phase::kDecode || tokens == 1) all.emplace_back(tokens, past);
     };
     for (const auto& [tokens, past] : {std::pair<int64_t, int64_t>{2, 0},
                                        {3, 2},
                                        {5, 11},
-                                       {7, longest / 2},
-                                       {2, longest - 2},
-                                       {std::min<int64_t>(longest, 64), 0}})
+                                       {7, cache.places / 2},
+                                       {2, cache.places - 2},
+                                       {std::min<int64_t>(cache.places, 64), 0}})
       add(tokens, past);
-    if (longest <= kFewPlaces) {
-      for (int64_t past = 0; past < longest; ++past) add(1, past);
-      return all;
-    }
+    for (const int64_t edge : {cache.places, 2 * cache.places})
+      for (int64_t past = edge - 2; past <= edge + 1; ++past) add(1, past);
+    const int64_t elements = longest * cache.places * (n.is("Softmax") ? shape_count(heads_of(n)).value() : 1);
+    const int64_t stride = longest <= kFewPlaces || elements <= kManyElements ? 1 : longest / kSomeLengths;
+    for (int64_t past = 0; past < longest; past += stride) add(1, past);
     const TurningPoints points = turning_points(graph_, prober_, rules);
-    if (!points.plain || points.anywhere || points.at.size() > kMostCachePoints) return {};
-    for (const auto& [tokens, past] : steps_beside(points, longest, kMostCacheElements)) add(tokens, past);
-    for (int64_t i = 0; i < kSomeLengths; ++i) add(1, (longest - 1) * i / (kSomeLengths - 1));
+    if (points.at.size() <= kMostCachePoints)
+      for (const auto& [tokens, past] : steps_beside(points, longest, kMostCacheElements)) add(tokens, past);
     return all;
   }
+  // Of scores: what stands before queries and keys.
+  Shape heads_of(const Node& softmax) const {
+    const Shape& scores = shape(softmax.in[0]);
+    Shape heads;
+    for (size_t i = 0; i + 2 < scores.size(); ++i)
+      if (scores[i].is_const()) heads.push_back(scores[i]);
+    return heads;
+  }
 
-  // No place without a token is seen, and every token sees one with.
-  Status check_hidden(const Node& n, const CacheUpdate& cache, const std::vector<ValueId>& rules) {
-    const auto looked_at = steps(cache.places, rules);
-    if (looked_at.empty()) return Status::error(n.label() + ": what its mask hides cannot be told for all steps");
-    for (const auto& [tokens, past] : looked_at) {
+  // Error: places without a token are seen, or those of a circle by another rule.
+  Result<Seen> look(const Node& n, const CacheUpdate& cache, const std::vector<ValueId>& rules) {
+    Seen result;
+    int64_t window = 0;
+    for (const auto& [tokens, past] : steps(n, cache, rules)) {
       const Result<Tensor> mask = seen(n, tokens, past);
       if (!mask.is_ok()) return Status::error(n.label() + ": " + mask.status().message());
       if (mask->rank() < 1 || mask->dims().back() != cache.places)
         return Status::error(n.label() + ": its mask has no column for each place");
+      const int64_t rows = mask->rank() > 1 ? mask->dims()[static_cast<size_t>(mask->rank()) - 2] : 1;
+      if (rows != tokens && rows != 1) return Status::error(n.label() + ": its mask has no row for each token");
       const std::vector<float> all = floats(*mask);
-      for (size_t row = 0; row < all.size(); row += static_cast<size_t>(cache.places)) {
+      const auto shown = [&](size_t i) { return !hidden(*mask, all[i]); };
+      if (window == 0) {
+        for (size_t i = all.size() - static_cast<size_t>(cache.places); i < all.size(); ++i) window += shown(i) ? 1 : 0;
+        result.window = cache.circle || window < past + tokens ? window : 0;
+      }
+      for (size_t i = 0; i < all.size(); ++i) {
+        const int64_t place = static_cast<int64_t>(i) % cache.places,
+                      row = static_cast<int64_t>(i) / cache.places % rows;
+        const int64_t own = past + (rows == 1 ? tokens - 1 : row);
+        // The last token up to this one that was written there; beyond what is written: none.
+        const int64_t token = own - (own - place + 2 * cache.places) % cache.places;
+        const bool last = token >= 0 && token > own - window;
+        result.last = result.last && last == shown(i) && rows == tokens;
+        if (cache.circle && last != shown(i))
+          return Status::error(n.label() + ": token " + std::to_string(own) + " does not see the last " +
+                               std::to_string(window) + " tokens of a circle of " + std::to_string(cache.places));
+        if (!cache.circle && shown(i) && place >= tokens + past)
+          return Status::error(n.label() + " sees place " + std::to_string(place) + " of " +
+                               std::to_string(cache.places) + " after " + std::to_string(tokens + past) + " tokens");
+      }
+      // What is hidden by a number that is not infinite is seen where all of a row is.
+      for (size_t row = 0; n.is("Softmax") && row < all.size(); row += static_cast<size_t>(cache.places)) {
         bool any = false;
-        for (int64_t j = 0; j < cache.places; ++j) {
-          const bool shown = !hidden(*mask, all[row + static_cast<size_t>(j)]);
-          any = any || (shown && j < tokens + past);
-          if (shown && j >= tokens + past)
-            return Status::error(n.label() + " sees place " + std::to_string(j) + " of " +
-                                 std::to_string(cache.places) + " after " + std::to_string(tokens + past) + " tokens");
-        }
-        if (!any && !n.is("Attention", "situ")) return Status::error(n.label() + " has a row that sees nothing");
+        for (size_t j = row; j < row + static_cast<size_t>(cache.places); ++j) any = any || shown(j);
+        if (!any) return Status::error(n.label() + " has a row that sees nothing");
       }
     }
-    return Status::ok();
+    return result;
   }
 
-  // Each token sees the last `window_` ones, its own among them, wherever they stand in the circle.
-  Status check_circle(const Node& n, const CacheUpdate& cache) {
-    const int64_t places = cache.places;
-    if (masks_.empty()) return Status::error(n.label() + " has no mask by the places of the circle");
-    const auto look = [&](int64_t tokens, int64_t past) -> Status {
-      const Result<Tensor> mask = seen(n, tokens, past);
-      if (!mask.is_ok()) return Status::error(n.label() + ": " + mask.status().message());
-      const std::vector<float> all = floats(*mask);
-      if (mask->rank() < 2 || mask->dims().back() != places)
-        return Status::error(n.label() + ": its mask is no matrix");
-      const int64_t rows = mask->dims()[static_cast<size_t>(mask->rank()) - 2];
-      if (rows != tokens) return Status::error(n.label() + ": its mask has no row for each token");
-      if (window_ == 0)
-        window_ = std::count_if(all.end() - places, all.end(), [&](float x) { return !hidden(*mask, x); });
-      for (size_t i = 0; i < all.size(); ++i) {
-        const int64_t own = past + static_cast<int64_t>(i) / places % rows, place = static_cast<int64_t>(i) % places;
-        const int64_t token = own - (own - place % places + 2 * places) % places;  // the last one there
-        const bool sees = token >= 0 && token > own - window_;
-        if (sees == hidden(*mask, all[i]))
-          return Status::error(n.label() + ": token " + std::to_string(own) + " does not see the last " +
-                               std::to_string(window_) + " tokens of a circle of " + std::to_string(places));
-      }
-      return Status::ok();
-    };
-    const int64_t far = std::min(context_.context_length - 1, 3 * places + places / 2);
-    SITU_RETURN_IF_ERROR(look(1, far >= places ? far : places));
-    const int64_t stride = far <= 4 * kFewPlaces ? 1 : std::max<int64_t>(1, far / (2 * kSomeLengths));
-    for (int64_t past = 0; past <= far; past += stride) SITU_RETURN_IF_ERROR(look(1, past));
-    for (const int64_t past : {places - 2, places - 1, places, places + 1, 2 * places - 1, 2 * places})
-      if (past >= 0) SITU_RETURN_IF_ERROR(look(1, past));
-    for (const auto& [tokens, past] :
-         {std::pair<int64_t, int64_t>{2, 0}, {3, 2}, {2, places - 2}, {std::min<int64_t>(places, 64), 0}})
-      if (tokens + past <= places && past >= 0 && context_.phase != Phase::kDecode)
-        SITU_RETURN_IF_ERROR(look(tokens, past));
-    return check_added();
-  }
-  // What is added to scores hides them, or is 0.
-  Status check_added() {
-    for (const auto& [mask, cache] : masks_) {
-      if (!dtype_is_float(graph_.values[mask].info.type)) continue;
-      for (const int64_t past : {int64_t{0}, cache->places / 2, 2 * cache->places + 1}) {
-        const Result<Tensor> t = prober_.host_value(mask, 1, past);
-        if (!t.is_ok()) return t.status();
-        for (const float x : floats(*t))
-          if (x != 0 && x > kMasked)
-            return Status::error("'" + graph_.values[mask].name + "' adds " + std::to_string(x) +
-                                 " by the places of a circle");
-      }
+  // Of bool; or what is added is 0 or hides.
+  bool hides_alone(ValueId mask, const CacheUpdate& cache) {
+    if (!dtype_is_float(graph_.values[mask].info.type)) return true;
+    const auto known = hides_.find(mask);
+    if (known != hides_.end()) return known->second;
+    bool hides = true;
+    for (const int64_t past : {int64_t{0}, int64_t{1}, cache.places / 2, cache.places - 1}) {
+      const Result<Tensor> t = prober_.host_value(mask, 1, past);
+      if (!t.is_ok()) return hides_[mask] = false;
+      for (const float x : floats(*t)) hides = hides && (x == 0 || !(x > kMasked));
     }
-    return Status::ok();
+    return hides_[mask] = hides;
   }
 
   // -- the graph that appends
@@ -543,7 +563,7 @@ class CacheLifter {
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     std::map<std::pair<ValueId, int>, ValueId> cuts;
-    ValueId window = kNoValue, added = kNoValue;
+    std::map<int64_t, ValueId> windows, added;
     for (size_t i = 0; i < nodes.size(); ++i) {
       Node& n = nodes[i];
       const int index = static_cast<int>(i);
@@ -569,12 +589,17 @@ class CacheLifter {
             n.in[o] = cut;
             break;
           }
-          default:
-            if (window == kNoValue) window = last_tokens(builder);
-            if (edit.kind == Edit::Kind::kAddedMask && added == kNoValue) added = as_added(builder, window);
-            n.in[o] = edit.kind == Edit::Kind::kAddedMask    ? added
-                      : edit.kind == Edit::Kind::kHiddenMask ? builder.op("Not", {window})
-                                                             : window;
+          default: {
+            ValueId& mask = windows.try_emplace(edit.window, kNoValue).first->second;
+            if (mask == kNoValue) mask = last_tokens(builder, edit.window);
+            const bool adds = edit.kind == Edit::Kind::kAddedMask;
+            const DType type = graph_.values[n.in[o]].info.type;
+            if (adds && !added.count(edit.window)) added[edit.window] = as_added(builder, mask);
+            n.in[o] = adds                                   ? added[edit.window]
+                      : edit.kind == Edit::Kind::kHiddenMask ? builder.op("Not", {mask})
+                                                             : mask;
+            if (adds && type != DType::kF32) n.in[o] = builder.cast(n.in[o], type);
+          }
         }
       }
       builder.keep(std::move(n));
@@ -602,13 +627,14 @@ class CacheLifter {
     b.last().set_int("axis", c.axis);
   }
 
-  // [S, P + S] of bool: the last tokens that each token sees.
-  ValueId last_tokens(Builder& b) {
+  // [S, P + S] of bool: the last tokens that each token sees; 0: all up to itself.
+  ValueId last_tokens(Builder& b, int64_t window) {
     const ValueId one = scalar(Dim(1)), end = scalar(length());
     const ValueId keys = b.op("Range", {scalar(Dim(0)), end, one}), own = b.op("Range", {scalar(past()), end, one});
-    const ValueId column = b.op("Unsqueeze", {own, b.constant_i64({1})}),
-                  begin = b.op("Sub", {column, b.constant_i64({window_})});
-    return b.op("And", {b.op("LessOrEqual", {keys, column}), b.op("Greater", {keys, begin})});
+    const ValueId column = b.op("Unsqueeze", {own, b.constant_i64({1})}), up_to = b.op("LessOrEqual", {keys, column});
+    if (window == 0) return up_to;
+    const ValueId begin = b.op("Sub", {column, b.constant_i64({window})});
+    return b.op("And", {up_to, b.op("Greater", {keys, begin})});
   }
   ValueId as_added(Builder& b, ValueId mask) {
     const Tensor zero = Tensor::allocate(DType::kF32, {}), low = Tensor::allocate(DType::kF32, {});
@@ -627,10 +653,10 @@ class CacheLifter {
   std::set<int> inside_, fixed_;                  // nodes that go: of updates; that tell extents
   std::map<std::pair<int, size_t>, Edit> edits_;  // of a node's operands
   std::vector<const Node*> attentions_;
-  std::vector<std::pair<ValueId, const CacheUpdate*>> masks_;  // by the places of a circle
+  std::vector<Mask> masks_;
   std::optional<ValueClasses> classes_;
-  std::set<std::string> checked_;
-  int64_t window_ = 0;
+  std::map<std::string, Seen> seen_;  // by attention, as layers are alike
+  std::map<ValueId, bool> hides_;
 };
 
 }  // namespace

@@ -118,7 +118,8 @@ class Storer {
   int concat_of(const StatePair& s) const {
     if (s.past == kNoValue || s.present == kNoValue) return -1;
     const int p = graph_.values[s.present].producer;
-    const bool appended = s.rule == StateRule::kAppend && graph_.values[s.past].info.type != type_ && p >= 0;
+    const DType own = graph_.values[s.past].info.type;
+    const bool appended = s.rule == StateRule::kAppend && dtype_is_float(own) && own != type_ && p >= 0;
     if (!appended || !graph_.nodes[p].is("Concat") || graph_.nodes[p].in[0] != s.past) return -1;
     const Shape& shape = graph_.values[s.past].info.shape;
     if (type_ == DType::kI8 && (shape.size() != 4 || s.axis == 3 || !shape[3].is_const())) return -1;

@@ -1,0 +1,56 @@
+#include "passes/cache_places.h"
+
+#include <set>
+#include <string>
+
+namespace situ {
+namespace {
+
+// Whether `v`, by operators of these names, becomes an operand that is meant.
+template <typename Meant>
+bool becomes(const Graph& graph, const Users& users, ValueId v, const std::set<std::string>& through, Meant meant) {
+  std::set<ValueId> seen{v};
+  for (std::vector<ValueId> open{v}; !open.empty();) {
+    const ValueId x = open.back();
+    open.pop_back();
+    for (const auto& [user, operand] : users[static_cast<size_t>(x)]) {
+      if (user < 0) continue;
+      const Node& n = graph.nodes[static_cast<size_t>(user)];
+      if (meant(n, operand)) return true;
+      if (!n.domain.empty() || !through.count(n.op)) continue;
+      for (const ValueId y : n.out)
+        if (y != kNoValue && seen.insert(y).second) open.push_back(y);
+    }
+  }
+  return false;
+}
+
+bool scatters(const Node& n) {
+  return n.is("ScatterND") || n.is("ScatterElements") || n.is("Scatter") || n.is("TensorScatter");
+}
+
+}  // namespace
+
+PlaceUse place_use(const Graph& graph, const Users& users, ValueId input) {
+  static const std::set<std::string> moves{"Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape",
+                                           "Expand",   "Min",  "Clip",      "Mod",     "Flatten"};
+  static const std::set<std::string> sums{"Identity", "Cast",   "Unsqueeze", "Squeeze", "Reshape",
+                                          "Expand",   "Min",    "Clip",      "Mod",     "Flatten",
+                                          "Add",      "Concat", "Range",     "Where",   "Transpose"};
+  const auto is = [&](const std::set<std::string>& through, auto meant) {
+    return becomes(graph, users, input, through, meant);
+  };
+  if (is(moves, [](const Node& n, int operand) { return operand == 6 && n.is("Attention"); })) return PlaceUse::kLength;
+  if (is(moves, [](const Node& n, int operand) { return operand == 2 && n.is("TensorScatter"); }))
+    return PlaceUse::kFirst;
+  const auto index = [](const Node& n, int operand) { return operand == 1 && scatters(n) && !n.is("TensorScatter"); };
+  if (is(sums, index)) return PlaceUse::kIndex;
+  return is(sums, [](const Node& n, int) { return n.is("Equal"); }) ? PlaceUse::kEqual : PlaceUse::kNone;
+}
+
+bool is_scattered_into(const Graph& graph, const Users& users, ValueId state) {
+  return becomes(graph, users, state, {"Identity", "Cast", "Transpose", "Unsqueeze", "Squeeze", "Reshape"},
+                 [](const Node& n, int operand) { return operand == 0 && scatters(n); });
+}
+
+}  // namespace situ

@@ -1,0 +1,25 @@
+// What an integer input says of caches of a fixed size, told by who reads it.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace situ {
+
+using Users = std::vector<std::vector<std::pair<int, int>>>;  // Graph::users
+
+enum class PlaceUse {
+  kNone,
+  kLength,  // nonpad_kv_seqlen: rows that hold tokens, behind the step
+  kFirst,   // write_indices: the place of a step's first row
+  kIndex,   // of a scatter: the place of each row, or what they are counted from
+  kEqual,   // compared with places
+};
+PlaceUse place_use(const Graph& graph, const Users& users, ValueId input);
+
+// Whether a scatter writes into a state, or into a moved one.
+bool is_scattered_into(const Graph& graph, const Users& users, ValueId state);
+
+}  // namespace situ
