@@ -106,6 +106,25 @@ void tile_to_expand(Graph& graph) {
   }
 }
 
+// The one element of an axis, picked by its index, is all of it: Squeeze, whose result may be computed elsewhere.
+void gather_to_squeeze(Graph& graph) {
+  for (Node& n : graph.nodes) {
+    if (!n.is("Gather") || n.in.size() != 2 || graph.values[n.in[0]].constant.present()) continue;
+    const Tensor& index = graph.values[n.in[1]].constant;
+    const Shape& x = graph.values[n.in[0]].info.shape;
+    const int64_t rank = static_cast<int64_t>(x.size()), given = n.attr_int("axis", 0),
+                  axis = given < 0 ? given + rank : given;
+    if (!index.present() || index.rank() != 0 || axis < 0 || axis >= rank || x[static_cast<size_t>(axis)] != Dim(1))
+      continue;
+    if (const int64_t at = index.to_i64()[0]; at != 0 && at != -1) continue;
+    n.op = "Squeeze";
+    n.opset = 13;
+    n.attrs.clear();
+    n.in[1] = graph.add_shape(n.name + "/axis", {Dim(axis)});
+    n.def = find_op("", "Squeeze", 13);
+  }
+}
+
 // ScatterElements that writes all of the last row of a Concat, as of a cache that was rolled by one: what it writes
 // is the last operand.
 void scatter_to_concat(Graph& graph) {
@@ -226,6 +245,7 @@ Status simplify(PassContext& context) {
   context.binding.logits = resolve(context.binding.logits);
   tile_to_expand(graph);
   scatter_to_concat(graph);
+  gather_to_squeeze(graph);
   SITU_RETURN_IF_ERROR(gathers_to_views(graph));
   SITU_RETURN_IF_ERROR(fill_for_updates(graph));
   softmax_as_it_is(graph);
