@@ -83,6 +83,23 @@ class RecurrentModel {
     mix(convolve(read, kWidth));
   }
 
+  // The same of one token alone, as a sum of products with the last K rows. `rolled`: these are the old ones, turned by
+  // one, of which the last is written over.
+  void convolution_of_one_token(bool rolled) {
+    const std::string h = op("Transpose", {op("Mul", {linear(x_), linear(x_)})}, {ints("perm", {0, 2, 1})});
+    const auto [past, present] = state("conv", {number(kWidth), number(kTaps)});
+    const std::string kept = slice_rows(past, 1, kEnd);
+    if (rolled) {
+      const std::string turned = op("Concat", {kept, slice_rows(past, 0, 1)}, {integer("axis", 2)});
+      const std::string last = constant(DType::kI64, {1, kWidth, 1}, onnx::test::raw(std::vector<int64_t>(kWidth, -1)));
+      g_.nodes.push_back(onnx::test::node("ScatterElements", {turned, last, h}, {present}, {integer("axis", 2)}));
+    } else {
+      g_.nodes.push_back(onnx::test::node("Concat", {kept, h}, {present}, {integer("axis", 2)}));
+    }
+    const std::string products = op("Mul", {present, weight({kWidth, kTaps}, 2)});
+    mix(unsqueeze(op("ReduceSum", {products, i64({-1})}, {integer("keepdims", 0)}), 2));
+  }
+
   // The same as one operator: CausalConvWithState of com.microsoft, or of ONNX 27.
   void convolution_with_state(bool onnx, int64_t dilation = 1, bool channels_last = false) {
     const std::string rows = op("Mul", {linear(x_), linear(x_)});

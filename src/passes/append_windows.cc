@@ -230,9 +230,9 @@ class Appender {
     const int64_t apart = dilations.empty() ? 1 : dilations[0];
     ValueId weights = conv.in[1];
     if (apart > 1 && count > 1) {
-      const Tensor none = Tensor::allocate(DType::kF32, {channels, count, apart - 1});
-      weights = builder_.op("Concat", {builder_.reshape(weights, {channels, count, 1}),
-                                       graph_.add_constant(conv.name + "/left_out", none)});
+      const ValueId zero = graph_.add_constant(conv.name + "/left_out", Tensor::allocate(DType::kF32, {1})),
+                    none = builder_.op("Expand", {zero, builder_.constant_i64({channels, count, apart - 1})});
+      weights = builder_.op("Concat", {builder_.reshape(weights, {channels, count, 1}), none});
       builder_.last().set_int("axis", 2);
       const int64_t rows = (count - 1) * apart + 1;
       weights = builder_.op("Slice", {builder_.reshape(weights, {channels, count * apart}), builder_.constant_i64({0}),

@@ -51,7 +51,8 @@ class RecurrentWriter {
         "Slice", {x, builder_.constant_i64({begin}), builder_.constant_i64({end}), builder_.constant_i64({axis})}, to);
   }
   ValueId zeros(const std::vector<int64_t>& dims) {
-    return graph_.add_constant(n_.name + "/zeros", Tensor::allocate(DType::kF32, dims));
+    const ValueId zero = graph_.add_constant(n_.name + "/zero", Tensor::allocate(DType::kF32, {1}));
+    return builder_.op("Expand", {zero, builder_.constant_i64(dims)});
   }
 
   // -- states

@@ -106,6 +106,58 @@ void tile_to_expand(Graph& graph) {
   }
 }
 
+// The one element of an axis, picked by its index, is all of it: Squeeze, whose result may be computed elsewhere.
+void gather_to_squeeze(Graph& graph) {
+  for (Node& n : graph.nodes) {
+    if (!n.is("Gather") || n.in.size() != 2 || graph.values[n.in[0]].constant.present()) continue;
+    const Tensor& index = graph.values[n.in[1]].constant;
+    const Shape& x = graph.values[n.in[0]].info.shape;
+    const int64_t rank = static_cast<int64_t>(x.size()), given = n.attr_int("axis", 0),
+                  axis = given < 0 ? given + rank : given;
+    if (!index.present() || index.rank() != 0 || axis < 0 || axis >= rank || x[static_cast<size_t>(axis)] != Dim(1))
+      continue;
+    if (const int64_t at = index.to_i64()[0]; at != 0 && at != -1) continue;
+    n.op = "Squeeze";
+    n.opset = 13;
+    n.attrs.clear();
+    n.in[1] = graph.add_shape(n.name + "/axis", {Dim(axis)});
+    n.def = find_op("", "Squeeze", 13);
+  }
+}
+
+// ScatterElements that writes all of the last row of a Concat, as of a cache that was rolled by one: what it writes
+// is the last operand.
+void scatter_to_concat(Graph& graph) {
+  for (Node& n : graph.nodes) {
+    const Node* concat = n.is("ScatterElements") && n.in.size() == 3 ? graph.producer(n.in[0], "Concat") : nullptr;
+    if (!concat || concat->in.size() < 2 || n.attr_string("reduction", "none") != "none") continue;
+    const Shape all = graph.values[n.in[0]].info.shape;
+    const int64_t rank = static_cast<int64_t>(all.size());
+    const auto axis_of = [&](const Node& node) {
+      const int64_t axis = node.attr_int("axis", 0);
+      return axis < 0 ? axis + rank : axis;
+    };
+    const int64_t axis = axis_of(n);
+    if (axis < 0 || axis >= rank || axis_of(*concat) != axis) continue;
+    const Tensor& places = graph.values[n.in[1]].constant;
+    const Dim& rows = all[static_cast<size_t>(axis)];
+    if (!same(graph, concat->in.back(), n.in[2]) || !places.present() || !rows.is_const() ||
+        graph.values[n.in[1]].info.shape != graph.values[n.in[2]].info.shape ||
+        graph.values[n.in[2]].info.shape[static_cast<size_t>(axis)] != Dim(1))
+      continue;
+    const std::vector<int64_t> at = places.to_i64();
+    if (!std::all_of(at.begin(), at.end(), [&](int64_t i) { return i == -1 || i == rows.value() - 1; })) continue;
+    std::vector<ValueId> operands = concat->in;
+    operands.back() = n.in[2];
+    n.op = "Concat";
+    n.opset = 13;
+    n.in = operands;
+    n.attrs.clear();
+    n.set_int("axis", axis);
+    n.def = find_op("", "Concat", 13);
+  }
+}
+
 // One number, repeated, of which an update (a scatter) changes some: computed where the result is, since a view of one
 // number is no place.
 Status fill_for_updates(Graph& graph) {
@@ -192,6 +244,8 @@ Status simplify(PassContext& context) {
   for (StatePair& s : context.binding.states) s.present = resolve(s.present);
   context.binding.logits = resolve(context.binding.logits);
   tile_to_expand(graph);
+  scatter_to_concat(graph);
+  gather_to_squeeze(graph);
   SITU_RETURN_IF_ERROR(gathers_to_views(graph));
   SITU_RETURN_IF_ERROR(fill_for_updates(graph));
   softmax_as_it_is(graph);
