@@ -23,11 +23,6 @@ fs::path shared_models() {
   return fs::path(shared ? shared : SITU_SHARED_DEFAULT) / "models";
 }
 
-// Folders that Situ refuses for now, with the operator that it says is missing.
-const std::map<std::string, std::string>& refused() {
-  static const std::map<std::string, std::string> list{};
-  return list;
-}
 
 // Folders whose sequences are computed one after the other, and why.
 const std::map<std::string, std::string>& one_at_a_time() {
@@ -139,7 +134,6 @@ TEST_P(Folder, FirstLogitsAreTheReferences) {
 }
 
 TEST_P(Folder, NaiveModeAgreesAndCopies) {
-  if (refused().count(name_)) GTEST_SKIP() << "refused";
   LoadOptions options;
   options.naive = true;
   Result<Model> model = Model::load(path_.string(), options);
@@ -151,7 +145,6 @@ TEST_P(Folder, NaiveModeAgreesAndCopies) {
 
 // In turns, two sessions of a model give what each gives alone; a step that fails changes nothing.
 TEST_P(Folder, SessionsAreApart) {
-  if (refused().count(name_)) GTEST_SKIP() << "refused";
   if (name_.rfind("smollm2-135m", 0) == 0) GTEST_SKIP() << "the same graph as genai/llama-int4, 15 times as deep";
   const std::vector<int64_t> a = ids(expected_["cases"][0], "input_ids"), b(a.rbegin(), a.rend());
   for (const bool naive : {true, false}) {
@@ -189,7 +182,6 @@ TEST_P(Folder, SessionsAreApart) {
 }
 
 TEST_P(Folder, ForksAndSharedPrefixesGiveTheSameTokens) {
-  if (refused().count(name_)) GTEST_SKIP() << "refused";
   Result<Model> model = Model::load(path_.string(), {});
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   const Json& c = expected_["cases"][0];
@@ -233,7 +225,6 @@ TEST_P(Folder, ForksAndSharedPrefixesGiveTheSameTokens) {
 // What a sequence computes does not depend on where its slots lie: a fork whose tokens follow others' has the logits,
 // to the last bit, of a session that has one run of slots.
 TEST_P(Folder, ForksHaveTheLogitsOfSessionsOfTheirOwn) {
-  if (refused().count(name_)) GTEST_SKIP() << "refused";
   Result<Model> model = Model::load(path_.string(), {});
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   const Json& c = expected_["cases"][0];
@@ -265,7 +256,6 @@ TEST_P(Folder, ForksHaveTheLogitsOfSessionsOfTheirOwn) {
 
 // Sequences that join, grow and leave in common steps have the logits that each has alone.
 TEST_P(Folder, SequencesTogetherAreAsAlone) {
-  if (refused().count(name_)) GTEST_SKIP() << "refused";
   LoadOptions load;
   load.chunk = 16;
   Result<Model> model = Model::load(path_.string(), load);
@@ -320,7 +310,6 @@ TEST_P(Folder, SequencesTogetherAreAsAlone) {
 // Where no logits are wanted, what no state depends on is left out; where those of the last token are, it is computed
 // for that alone.
 TEST_P(Folder, WhatOnlyLogitsNeedIsComputedForTheirTokens) {
-  if (refused().count(name_)) GTEST_SKIP() << "refused";
   if (name_.rfind("smollm2-135m", 0) == 0) GTEST_SKIP() << "one layer of 30 is a small share";
   if (name_ == "phi3-int4") GTEST_SKIP() << "the attention of its last layer is not used";
   constexpr int64_t kTokens = 16;
@@ -349,7 +338,6 @@ TEST_P(Folder, WhatOnlyLogitsNeedIsComputedForTheirTokens) {
 }
 
 TEST_P(Folder, BeamsFindTheSameAnswer) {
-  if (refused().count(name_)) GTEST_SKIP() << "refused";
   const auto& cases = expected_["cases"];
   const auto with_beams =
       std::find_if(cases.begin(), cases.end(), [](const Json& c) { return c.contains("beam3_ids"); });
@@ -369,7 +357,6 @@ TEST_P(Folder, BeamsFindTheSameAnswer) {
 }
 
 TEST_P(Folder, PlacementIsVerified) {
-  if (refused().count(name_)) GTEST_SKIP() << "refused";
   if (name_.rfind("smollm2-135m", 0) == 0) GTEST_SKIP() << "the same graph as genai/llama-int4, 15 times as deep";
   Result<Model> model = Model::load(path_.string(), {});
   ASSERT_TRUE(model.is_ok()) << model.status().message();
@@ -385,7 +372,6 @@ TEST_P(Folder, PlacementIsVerified) {
 
 // Recognition off: the graph as it was exported, still placed, gives the same tokens.
 TEST_P(Folder, RunsWithoutOptionalPasses) {
-  if (refused().count(name_)) GTEST_SKIP() << "refused";
   for (const char* passes :
        {"all", "recognise_attention", "recognise_rotary,recognise_functions", "push_selections,last_token"}) {
     setenv("SITU_DISABLE_PASSES", passes, 1);
@@ -403,7 +389,6 @@ TEST_P(Folder, RunsWithoutOptionalPasses) {
 
 // Any split of the prompt into steps gives the same tokens.
 TEST_P(Folder, ChunksOfThePromptDoNotMatter) {
-  if (refused().count(name_)) GTEST_SKIP() << "refused";
   for (int64_t chunk : {1, 3, 16}) {
     LoadOptions options;
     options.chunk = chunk;

@@ -261,6 +261,10 @@ class QuantisedTest(CliTest):
                 return folder
             folder = self.check(write, ("--prompt-ids", "5,6,7,8,9,10,11", "-n", 8), beams=False)
             self.assertIn("rounded to integers and back", Run("inspect", folder).out)
+            # Beams share slots, which attention that rounds its probabilities does not read.
+            beams = Run("run", folder, "--prompt-ids", "5,6,7,8", "-n", 8, "--beams", 3, "--json")
+            self.assertEqual(beams.code, 2, beams)
+            self.assertIn("attention was not recognised", beams.err)
 
     def test_encoder_decoders(self):
         for name in ("bart", "features", "bart-pair"):

@@ -462,5 +462,45 @@ TEST(LinearAttention, has_a_state_for_each_head_of_values) {
   EXPECT_NE(probe("rwkv", k, g, g).find("update_rule 'rwkv'"), std::string::npos);
 }
 
+TEST(Ops, quantised_activations) {
+  const ValueInfo number = tensor({}), byte = tensor({}, DType::kU8), x = tensor({Dim(1), S, Dim(8)});
+  Probe bytes("QuantizeLinear", {x, number, byte});
+  EXPECT_EQ(bytes.shape(), "[1, S, 8]");
+  EXPECT_EQ(bytes.out[0].type, DType::kU8);
+  Probe words("QuantizeLinear", {x, tensor({Dim(8)})}, 21);
+  words.node.set_int("axis", -1);
+  words.node.set_int("output_dtype", static_cast<int64_t>(DType::kI16));
+  EXPECT_EQ(words.shape(), "[1, S, 8]");
+  EXPECT_EQ(words.out[0].type, DType::kI16);
+  EXPECT_NE(Probe("QuantizeLinear", {x, tensor({Dim(7)}), tensor({Dim(7)}, DType::kU8)}, 21).shape().find("error"),
+            std::string::npos);
+  Probe product("QLinearMatMul", {tensor({Dim(1), S, Dim(8)}, DType::kU8), number, byte,
+                                  tensor({Dim(8), Dim(5)}, DType::kI8), number, tensor({}, DType::kI8), number, byte});
+  EXPECT_EQ(product.shape(), "[1, S, 5]");
+  EXPECT_EQ(product.out[0].type, DType::kU8);
+  Probe concat("QLinearConcat", {number, byte, tensor({S, Dim(2)}, DType::kU8), number, byte,
+                                 tensor({S, Dim(3)}, DType::kU8), number, byte});
+  concat.node.domain = "com.microsoft";
+  concat.node.opset = 1;
+  concat.node.set_int("axis", 1);
+  EXPECT_EQ(concat.shape(), "[S, 5]");
+}
+
+TEST(Ops, weights_of_bitsandbytes) {
+  const auto product = [](int64_t k, int64_t n, int64_t block, int64_t type, int64_t scales) {
+    Probe p("MatMulBnb4",
+            {tensor({Dim(1), S, Dim(k)}), tensor({Dim((k * n + 1) / 2)}, DType::kU8), tensor({Dim(scales)})}, 1);
+    p.node.domain = "com.microsoft";
+    for (const auto& [key, value] :
+         {std::pair<const char*, int64_t>{"K", k}, {"N", n}, {"block_size", block}, {"quant_type", type}})
+      p.node.set_int(key, value);
+    return p.shape();
+  };
+  EXPECT_EQ(product(24, 5, 64, 1, 2), "[1, S, 5]");
+  EXPECT_NE(product(24, 5, 64, 1, 3).find("absmax"), std::string::npos);
+  EXPECT_NE(product(24, 5, 48, 1, 3).find("block_size"), std::string::npos);
+  EXPECT_NE(product(24, 5, 64, 2, 2).find("quant_type"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace situ

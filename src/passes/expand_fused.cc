@@ -132,7 +132,7 @@ class Expander {
     }
     if (n.domain.empty()) {
       if (n.op == "Attention") return attention(n);
-      if (n.op == "TensorScatter") return tensor_scatter(graph_, builder_, n);
+      if (n.op == "TensorScatter") return expand_tensor_scatter(graph_, builder_, n);
       if (n.op == "RotaryEmbedding") return rotary_embedding(n, 1, 2, 3);
       if (n.op == "Einsum") return expand_einsum(graph_, builder_, n);
       if (n.op == "InstanceNormalization") return instance_norm(n);

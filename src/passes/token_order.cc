@@ -164,7 +164,7 @@ class Order {
       const Node& n = graph_.nodes[u];
       // A probability of 0 must stay 0, and rows apart.
       const bool product = n.is("MatMul") && operand == 0,
-                 moved = (n.def && n.def->placement == Placement::kView) || n.is("Cast");
+                 moved = (n.def && n.def->placement == Placement::kView) || n.is("Cast") || n.is("RoundLinear", "situ");
       if (!product && !(moved && apart(n))) return;
       accepted_.insert(u);
       if (product || n.out.size() != 1) return;

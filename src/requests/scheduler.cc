@@ -537,6 +537,8 @@ void Scheduler::make_room(Lane& lane, Job& job, const Status& why) {
     lane.served.waiting.fetch_add(1);
     lane.running.erase(lane.running.begin() + chosen);
     ++lane.stats.preemptions;
+  } else if (alone && why.message().find(kNeedsOneRun) != std::string::npos) {
+    job.decoding->fail(why);  // no room would help
   } else if (alone && job.decoding->answers()) {
     job.decoding->end(FinishReason::kLength);
   } else if (alone) {
