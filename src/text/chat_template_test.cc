@@ -70,7 +70,7 @@ TEST(ChatTemplate, SeesMessagesTokensAndVariables) {
 TEST(ChatTemplate, TakesMessagesAsJson) {
   ChatFolder folder("{% for p in messages[0].content %}{{ p.type }} {% endfor %}");
   const Result<FolderTokenizer> tokenizer = FolderTokenizer::load(folder.path());
-  const auto apply = [&](const std::string& messages) { return tokenizer->apply_chat_template_json(messages, true); };
+  const auto apply = [&](const std::string& messages) { return tokenizer->apply_chat_template(messages, true); };
   EXPECT_EQ(apply(R"([{"role": "user", "content": [{"type": "image"}, {"type": "text"}]}])").value(), "image text ");
   EXPECT_FALSE(apply("[").is_ok());
   EXPECT_FALSE(apply(std::string(1000000, '[')).is_ok());
