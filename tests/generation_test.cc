@@ -353,6 +353,8 @@ TEST_F(GenerationTest, ErrorsHaveCodes) {
   };
   EXPECT_EQ(load("/nothing/there"), Code::kNotFound);
   EXPECT_EQ(load("/dev/null"), Code::kBadFile);
+  EXPECT_EQ(load(path().string(), [](LoadOptions& o) { o.window = -1; }), Code::kInvalidArgument);
+  EXPECT_EQ(kv_type_of("f7").status().code(), Code::kInvalidArgument);
   EXPECT_EQ(load(path().string(), [](LoadOptions& o) { o.memory = 1; }), Code::kNoRoom);
   GenerateOptions wrong;
   wrong.top_p = 2;

@@ -85,14 +85,14 @@ class ExamplesTest(PythonTest):
         self.assertIsInstance(lm.tokenizer_name, str)
 
     def test_async_chat(self):
-        model = situ.load(self.text_path, context_length=256)
+        model = situ.load(self.text_path, context_length=1024)
         with mock.patch.object(module := example("async_chat"), "SAID", ("12", "3")):
-            conversations = asyncio.run(module.chat(model, 32, 2, max_new_tokens=12, ignore_eos=True))
+            conversations = asyncio.run(module.chat(model, 32, 2, max_new_tokens=120, ignore_eos=True))
         stats = model.stats()
-        self.assertEqual(([len(c) for c in conversations], stats["answer_tokens"]), ([5] * 32, 32 * 2 * 12))
-        self.assertLess(stats["steps"], stats["answer_tokens"] / 8)
+        self.assertEqual(([len(c) for c in conversations], stats["answer_tokens"]), ([5] * 32, 32 * 2 * 120))
+        self.assertLess(stats["steps"], stats["answer_tokens"] / 2)
         for conversation in conversations[::10]:
-            self.assertEqual(conversation[-1]["content"], model.generate(conversation[:-1], max_new_tokens=12, ignore_eos=True).text)
+            self.assertEqual(conversation[-1]["content"], model.generate(conversation[:-1], max_new_tokens=120, ignore_eos=True).text)
 
     def test_images(self):
         model = situ.load(with_parts(tiny_vision.write_seeing(self.folder / "seen")))

@@ -134,7 +134,7 @@ class PromptsTest(PythonTest):
         one, again = (self.seeing.generate(ids, arrays={"pixel_values": p}, max_new_tokens=4, ignore_eos=True).output_ids for p in (pixels, np.asfortranarray(pixels)))
         self.assertEqual(one, again)
         self.assertNotEqual(one, self.seeing.generate(ids, arrays={"pixel_values": -pixels}, max_new_tokens=4, ignore_eos=True).output_ids)
-        for arrays, words in (({"pixels": pixels}, "pixels"), ({"pixel_values": pixels[0]}, "pixel_values"), ({"pixel_values": pixels.astype(np.int32)}, "pixel_values"), ({}, "60")):
+        for arrays, words in (({"pixels": pixels, "pixel_values": pixels}, "pixels"), ({"pixel_values": pixels[0]}, "pixel_values"), ({"pixel_values": pixels.astype(np.int32)}, "pixel_values"), ({}, "60")):
             with self.assertRaisesRegex(situ.SituError, words):
                 self.seeing.generate(ids, arrays=arrays)
         with self.assertRaises(TypeError):

@@ -146,7 +146,7 @@ class GenerateTest(PythonTest):
         ids = model.encode_chat([{"role": "user", "content": "2"}])
         raw = list(ids)
         for answer, want in ((model.generate(ids, max_new_tokens=4), short), (model.generate("2", chat=True, max_new_tokens=4), short), (model.generate([ids, ids], max_new_tokens=4)[1], short),
-                             (model.generate(raw, max_new_tokens=4), plain), (model.generate("u2a", max_new_tokens=4), plain), (model.generate([raw, ids], max_new_tokens=4)[1], plain),
+                             (model.generate(raw, max_new_tokens=4), plain), (model.generate("u2a", max_new_tokens=4), plain), (model.generate([raw, ids], max_new_tokens=4)[0], plain), (model.generate([raw, ids], max_new_tokens=4)[1], short),
                              (model.generate(raw, max_new_tokens=4, end_of_turn=True), short), (model.generate(ids, max_new_tokens=4, end_of_turn=False), plain)):
             self.assertEqual(answer.output_ids, want)
         self.assertEqual([t.id for t in model.stream(ids, max_new_tokens=4) if t.id >= 0], short)

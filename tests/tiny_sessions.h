@@ -49,7 +49,7 @@ inline Tokens some_tokens(int64_t count, int64_t seed) {
 // A session, behind a source where the model has an encoder, that `tokens` have been fed to.
 inline Session session_of(Model& model, int64_t number, const Tokens& tokens = {}) {
   Result<Session> session =
-      model.has_encoder() ? model.new_session(Prompt(some_tokens(3 + number, number))) : model.new_session();
+      model.has_encoder() ? model.new_session(some_tokens(3 + number, number)) : model.new_session();
   EXPECT_TRUE(session.is_ok()) << session.status().message();
   EXPECT_TRUE(tokens.empty() || session->step(tokens).is_ok());
   return std::move(*session);

@@ -27,9 +27,10 @@ class Situ(LM):  # type: ignore[misc]
         self.model = situ.load(path, **load)
         self.add_bos = str(add_bos).lower() == "true"
         ends = self.model.end_ids
-        bos = self.model.encode("")
-        self.prefix = bos[:1] or ends[:1]  # what stands before a text without context
-        self.context = self.model.facts.context_length
+        begins = self.model.encode("")[:1] or ends[:1]
+        facts = self.model.facts
+        self.prefix = [i for i in begins if i < facts.vocabulary]  # what stands before a text without context
+        self.context = facts.context_length
 
     @property
     def tokenizer_name(self) -> str:

@@ -13,7 +13,7 @@ using namespace nb::literals;
 namespace situ::python {
 namespace {
 
-using Array = nb::ndarray<nb::c_contig, nb::device::cpu>;
+using Array = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
 std::string bytes_of(nb::handle value) {
   const nb::bytes bytes = nb::cast<nb::bytes>(value);
@@ -33,12 +33,14 @@ Part::Type type_of(const Array& array) {
   throw nb::type_error("an array has bool, uint8, int32, int64, float16 or float32");
 }
 
-// Its elements are copied: the part lives as long as the request, of which the last owner may be a thread without
-// Python's lock.
+// Elements of an encoder's input are copied: the part lives as long as the request, of which the last owner may be a
+// thread without Python's lock. Images and sounds are read before the call returns.
 Part array_part(Part::Kind kind, const std::string& name, const Array& array) {
   std::vector<int64_t> shape;
   for (size_t i = 0; i < array.ndim(); ++i) shape.push_back(static_cast<int64_t>(array.shape(i)));
   const auto* const begin = static_cast<const uint8_t*>(array.data());
+  if (kind != Part::Kind::kArray)
+    return Part::of_array(kind, name, type_of(array), std::move(shape), Part::borrowed(begin));
   const auto held = std::make_shared<const std::vector<uint8_t>>(begin, begin + array.nbytes());
   return Part::of_array(kind, name, type_of(array), std::move(shape), {held, held->data()});
 }

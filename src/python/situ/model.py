@@ -46,8 +46,10 @@ class Model:
     @overload
     def generate(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> Generation: ...
     @overload
-    def generate(self, prompt: Sequence[Prompt], **options: Unpack[RequestOptions]) -> list[Generation]: ...
-    def generate(self, prompt: Prompt | Sequence[Prompt], **options: Unpack[RequestOptions]) -> Generation | list[Generation]:
+    def generate(
+        self, prompt: list[str] | tuple[str, ...] | Sequence[Ids] | Sequence[Conversation], **options: Unpack[RequestOptions]
+    ) -> list[Generation]: ...
+    def generate(self, prompt: Any, **options: Unpack[RequestOptions]) -> Generation | list[Generation]:
         """Continues a prompt: text, token ids, or messages. A list of prompts, or a tuple, gives a list of answers, each the
         one that its prompt would have alone; they share steps.
 
