@@ -53,6 +53,7 @@ find_missing() {
   # browsers. They take the place of `cargo` and `rustc` if those are installed.
   scripts/find_cargo.sh >/dev/null || missing="$missing cargo-web rustc-web"
   [ "$wanted" != checks ] || scripts/clang_check.py --find-sanitizing >/dev/null 2>&1 || missing="$missing clang-16 libclang-rt-16-dev lld-16"
+  [ "$wanted" != checks ] || command -v curl >/dev/null || missing="$missing curl" # for the examples of README.md
   [ "$wanted" != checks ] || command -v chromium >/dev/null || missing="$missing chromium" # for the page of inspect --html
   missing=${missing# }
 }

@@ -3,7 +3,7 @@
 # release build, the module is built without an optimiser, linked with the library that is there, and tested from a folder.
 # With --pip too, pip builds that module and installs the package into an environment of its own; without both, pip builds
 # everything, as it does for a user (some minutes).
-# SITU_TEST_RAY=1 installs ray too, and runs the example that needs it.
+# SITU_TEST_RAY=1 installs ray too, and runs the examples that need it.
 set -euo pipefail
 source_dir=$(cd "$(dirname "$0")/.." && pwd)
 folder=$source_dir/build/python-test
@@ -80,12 +80,26 @@ output=$("$python" "$examples/beams.py" "$model" "The sun" --groups 2 -n 8) || f
 [ "$(grep -c "^ *-[0-9]" <<<"$output")" -eq 4 ] && grep -q 'copied 0 B' <<<"$output" || fail "beams.py printed: $output"
 printf '%s\n' "The capital of France is Paris." "Capital the France Paris is of." >prompts.txt
 if [ -n "${SITU_TEST_RAY:-}" ]; then
-  quietly ray.log "$python" -m pip --disable-pip-version-check install --quiet "ray[data]"
+  quietly ray.log "$python" -m pip --disable-pip-version-check install --quiet "ray[data,serve]"
   output=$("$python" "$examples/ray_score.py" "$model" prompts.txt --workers 2 2>ray.log) || fail "ray_score.py: $(tail -n 30 ray.log)"
   "$python" -c 'import json, sys; a, b = map(json.loads, sys.stdin); sys.exit(not a["logprob"] > b["logprob"])' <<<"$output" || fail "ray_score.py printed: $output"
+  port=$("$python" -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
+  "$python" "$examples/../ray_serve/serve.py" "$model" --replicas 1 --threads 1 --port "$port" >ray_serve.log 2>&1 &
+  server=$!
+  trap 'kill $server' EXIT
+  for _ in $(seq 600); do
+    grep -q '^ready' ray_serve.log || sleep 0.2
+  done
+  ask() { curl -s "http://127.0.0.1:$port/v1/chat/completions" -d "$1"; }
+  body='"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4'
+  ask "{$body}" | grep -q '"finish_reason"' || fail "ray_serve: $(tail -n 30 ray_serve.log)"
+  [ "$(ask "{$body, \"stream\": true}" | grep -c '^data: ')" -gt 2 ] || fail "ray_serve gave no stream"
+  ask "{$body, \"n\": -1}" | grep -q '"param":"n"' || fail "ray_serve refused nothing"
 else
-  code=0
-  "$python" "$examples/ray_score.py" "$model" prompts.txt || code=$?
-  [ "$code" -eq 77 ] || fail "ray_score.py without ray ended with $code"
+  for example in "$examples/ray_score.py" "$examples/../ray_serve/serve.py"; do
+    code=0
+    "$python" "$example" "$model" prompts.txt || code=$?
+    [ "$code" -eq 77 ] || fail "$example without ray ended with $code"
+  done
 fi
 echo "python_test: passed"

@@ -19,7 +19,7 @@ class OpenAiTest(PythonTest):
         self.assertEqual(pieces[-1]["usage"]["completion_tokens"], 6)
         self.assertEqual([c["index"] for c in situ.openai.completions({"prompt": ["a", "b"], "max_tokens": 1}, model)["choices"]], [0, 1])
         for call, wrong, status, param in ((situ.openai.chat, {**body, "n": -1}, 400, "n"), (situ.openai.chat, b"[", 400, None), (situ.openai.completions, {}, 400, "prompt"),
-                                           (situ.openai.chat, {**body, "stream": True, "temperature": -1}, 400, "temperature"), (situ.openai.embeddings, {"input": "a"}, 400, "input")):
+                                           (situ.openai.chat, {**body, "stream": True, "temperature": -1}, 400, "temperature"), (situ.openai.embeddings, {"input": "a"}, 400, "model")):
             with self.subTest(wrong=wrong), self.assertRaises(situ.openai.Refused) as refused:
                 call(wrong, model)
             self.assertEqual((refused.exception.status, refused.exception.body["error"]["param"]), (status, param))

@@ -32,9 +32,9 @@ def run(*command, cwd=None, patience=PATIENCE):
     return done.stdout
 
 
-def installed():
-    """A folder with bin/python that has the clients, node, and node_modules."""
-    lists = [CLIENTS / "requirements.txt", CLIENTS / "package.json"]
+def installed(*lists):
+    """A folder with bin/python that has what the lists name: packages of Python, then of Node, which is one of the former."""
+    lists = [CLIENTS / name for name in lists]
     folder = Path(cli_case.SITU).parent / "clients" / hashlib.sha256(b"".join(f.read_bytes() for f in lists)).hexdigest()[:16]
     if folder.exists():
         return folder
@@ -42,8 +42,9 @@ def installed():
     try:
         run(sys.executable, "-m", "venv", made)
         run(made / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--only-binary", ":all:", "-r", lists[0])
-        shutil.copy(lists[1], made)
-        run(*node(made, "npm"), "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", cwd=made)
+        for list in lists[1:]:
+            shutil.copy(list, made)
+            run(*node(made, "npm"), "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", cwd=made)
         made.rename(folder)
     except (OSError, subprocess.TimeoutExpired) as error:
         shutil.rmtree(made, ignore_errors=True)
@@ -58,7 +59,7 @@ def node(folder, program="node"):
 class ClientsTest(ServeCase):
     @classmethod
     def setUpClass(cls):
-        cls.clients = installed()
+        cls.clients = installed("requirements.txt", "package.json")
         super().setUpClass()
 
     @classmethod

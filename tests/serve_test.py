@@ -492,6 +492,25 @@ class ProcessTest(ServeCase):
         self.assertIn("error", json.loads(events(text)[-1]))
         self.assertEqual(server.ended(), 1)
 
+    def test_a_conversation_whatever_was_asked_before(self):
+        """Four turns: each answer is what it is on a server that keeps nothing."""
+        turns, answers = [], {}
+        for mode in ("off", "prompts"):
+            server = Server(self.model, "--port", 0, "--prefix-cache", mode)
+            try:
+                turns, answers[mode], cached = [], [], []
+                for text in "abcd":
+                    turns.append({"role": "user", "content": text})
+                    for _ in range(2 if mode == "prompts" else 1):
+                        body = server.ask("POST", "/v1/chat/completions", {"messages": turns, "max_tokens": 4, "ignore_eos": True})[1]
+                        cached.append(body["timings"]["cache_n"])
+                    turns.append(body["choices"][0]["message"])
+                    answers[mode].append(turns[-1]["content"])
+            finally:
+                self.assertEqual(server.stop(), 0)
+            self.assertEqual(any(cached), mode == "prompts")
+        self.assertEqual(answers["off"], answers["prompts"])
+
     def test_a_second_signal_ends_at_once(self):
         for by, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             server = Server(self.model, "--port", 0, "--window", 50)

@@ -167,6 +167,7 @@ int run_command_line(int argc, char** argv) {
   ServeArguments serve_arguments;
   CLI::App* serve_command = app.add_subcommand("serve", "Answer requests of OpenAI's API over HTTP");
   add_serve_options(*serve_command, serve_arguments);
+  add_prefix_cache_option(*serve_command, serve_arguments.reuse);
 
   PerplexityArguments perplexity_arguments;
   CLI::App* perplexity_command = app.add_subcommand("perplexity", "Measure how well a model foretells a text");

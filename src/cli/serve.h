@@ -19,6 +19,7 @@ struct ServeArguments : LoadArguments {
   int64_t max_running = 64, queue = 128;
   int drain = 30;
   bool insecure = false;
+  PrefixReuse reuse = PrefixReuse::kPrompts;
   // Of the file alone.
   serve::Limits limits;
   struct Named : LoadArguments {

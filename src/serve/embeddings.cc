@@ -118,6 +118,8 @@ Fault fault_at(Model& model, const Status& status, size_t number) {
   std::string message = without_paths(model, status.message());
   for (const char* own : {"text 1: ", "text 1 "})  // of those that were computed together
     if (message.starts_with(own)) message = message.substr(std::string_view(own).size());
+  if (status.code() == Code::kUnsupportedModel)
+    return {400, message, "invalid_request_error", "model", kUnsupportedByModel};
   const std::string name = "input[" + std::to_string(number) + "]";
   const bool prompt = message.find("prompt is called") != std::string::npos;
   if (theirs && prompt) return {400, message, "invalid_request_error", "prompt_name", "invalid_value"};

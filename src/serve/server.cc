@@ -354,6 +354,7 @@ void Server::complete(Call& call, Route route) {
                     std::to_string(prompts) +
                         " prompts are more than may wait here: " + std::to_string(options_.queue) + " (--queue)",
                     "invalid_request_error", "prompt", "limit_exceeded"});
+  for (Request& r : std::get<Asked>(asked).requests) r.options.prefix_cache = options_.prefix_cache;
   OrFault<std::unique_ptr<Answering>> answering =
       Answering::begin(*this, call, *hosted.model, std::move(std::get<Asked>(asked)));
   if (const Fault* f = std::get_if<Fault>(&answering)) return refused(*f);
