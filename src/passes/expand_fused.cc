@@ -125,12 +125,7 @@ class Expander {
       if (n.op == "FusedMatMul" && n.attr_int("transBatchA", 0) == 0 && n.attr_int("transBatchB", 0) == 0)
         return fused_matmul(n);
       if (n.op == "FusedGemm") return fused_gemm(n);
-      SITU_RETURN_IF_ERROR(expand_recurrent(context_, builder_, users_, n, expanded));
-      if (*expanded) return Status::ok();
-      *expanded = true;
-      return expand_quantised(graph_, builder_, n, expanded);
-    }
-    if (n.domain.empty()) {
+    } else if (n.domain.empty()) {
       if (n.op == "Attention") return attention(n);
       if (n.op == "TensorScatter") return expand_tensor_scatter(graph_, builder_, n);
       if (n.op == "RotaryEmbedding") return rotary_embedding(n, 1, 2, 3);
@@ -139,14 +134,13 @@ class Expander {
       if (n.op == "Dropout" && n.has_output(1)) return fail(n, "output mask is read, which is not supported");
       if (n.op == "Concat" && n.in.size() == 1) return variadic(n);
       if ((n.op == "Sum" || n.op == "Max" || n.op == "Min") && n.in.size() != 2) return variadic(n);
-      if (n.op == "CausalConvWithState" || n.op == "LinearAttention")
-        return expand_recurrent(context_, builder_, users_, n, expanded);
-      SITU_RETURN_IF_ERROR(expand_pictures(graph_, builder_, n, expanded));
-      if (*expanded) return Status::ok();
-      *expanded = true;
-      return expand_quantised(graph_, builder_, n, expanded);
+    } else {
+      *expanded = false;
+      return Status::ok();
     }
-    *expanded = false;
+    SITU_RETURN_IF_ERROR(expand_recurrent(context_, builder_, users_, n, expanded));
+    if (!*expanded) SITU_RETURN_IF_ERROR(expand_quantised(graph_, builder_, n, expanded));
+    if (!*expanded && n.domain.empty()) SITU_RETURN_IF_ERROR(expand_pictures(graph_, builder_, n, expanded));
     return Status::ok();
   }
 

@@ -17,6 +17,7 @@ class PictureWriter {
   PictureWriter(Graph& graph, Builder& builder, const Node& n) : graph_(graph), builder_(builder), n_(n) {}
 
   Status run(bool* expanded) {
+    *expanded = true;
     if (n_.op == "BatchNormalization") return batch_norm();
     if (n_.op == "GroupNormalization") return group_norm();
     if (n_.op == "GlobalAveragePool" || n_.op == "GlobalMaxPool") return global_pool();

@@ -13,6 +13,7 @@ class QuantisedWriter {
   QuantisedWriter(Graph& graph, Builder& builder, const Node& n) : graph_(graph), builder_(builder), n_(n) {}
 
   Status run(bool* expanded) {
+    *expanded = true;
     if (n_.domain.empty() && n_.op == "QLinearMatMul") return linear_matmul();
     if (n_.domain == "com.microsoft") {
       if (n_.op == "QuantizeLinear" || n_.op == "DequantizeLinear") return standard();
