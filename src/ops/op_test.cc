@@ -472,8 +472,9 @@ TEST(Ops, quantised_activations) {
   words.node.set_int("output_dtype", static_cast<int64_t>(DType::kI16));
   EXPECT_EQ(words.shape(), "[1, S, 8]");
   EXPECT_EQ(words.out[0].type, DType::kI16);
-  EXPECT_NE(Probe("QuantizeLinear", {x, tensor({Dim(7)}), tensor({Dim(7)}, DType::kU8)}, 21).shape().find("error"),
-            std::string::npos);
+  Probe wrong("QuantizeLinear", {x, tensor({Dim(7)}), tensor({Dim(7)}, DType::kU8)}, 21);
+  wrong.node.set_int("axis", -1);
+  EXPECT_NE(wrong.shape().find("y_scale"), std::string::npos) << wrong.shape();
   Probe product("QLinearMatMul", {tensor({Dim(1), S, Dim(8)}, DType::kU8), number, byte,
                                   tensor({Dim(8), Dim(5)}, DType::kI8), number, tensor({}, DType::kI8), number, byte});
   EXPECT_EQ(product.shape(), "[1, S, 5]");
