@@ -252,6 +252,7 @@ class Binder {
     SITU_RETURN_IF_ERROR(bind_mask(v, &is_mask));
     if (is_mask) {
       *keep = false;
+      if (masks_places(v)) return make_written(v);
       return make_ones(v, {Dim(1), past() + tokens()});
     }
     bool is_place = false;
@@ -343,6 +344,39 @@ class Binder {
     });
     if (grows) return;
     replace_symbol(places, Dim(context_.context_length));
+  }
+
+  // A mask with a column for each place of such a cache, of a usual name.
+  bool masks_places(ValueId v) const {
+    const Dim& places = graph_.values[v].info.shape[1];
+    return places.is_const() && context_.binding.mask.told &&
+           std::any_of(graph_.inputs.begin(), graph_.inputs.end(), [&](ValueId state) {
+             const Shape& shape = graph_.values[state].info.shape;
+             return shape.size() >= 3 && std::find(shape.begin(), shape.end(), places) != shape.end() &&
+                    is_scattered_into(graph_, users_, state);
+           });
+  }
+  // [1, N]: 1 for each place that holds a token behind the step.
+  Status make_written(ValueId v) {
+    context_.binding.mask = {};
+    const DType type = graph_.values[v].info.type;
+    const int64_t places = graph_.values[v].info.shape[1].value();
+    std::vector<int64_t> numbers(static_cast<size_t>(places));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    const std::string& name = graph_.values[v].name;
+    Node less, cast;
+    less.name = name + "/written";
+    less.op = "Less";
+    cast.name = name;
+    cast.op = "Cast";
+    less.opset = cast.opset = 13;
+    less.in = {graph_.add_constant(name + "/places", Tensor::vector_i64(numbers).reshaped({1, places})),
+               graph_.add_shape(name + "/length", {past() + tokens()})};
+    less.out = cast.in = {graph_.add_value(name + "/shown", DType::kBool)};
+    cast.out = {v};
+    cast.set_int("to", static_cast<int64_t>(type));
+    graph_.nodes.insert(graph_.nodes.begin(), {std::move(less), std::move(cast)});
+    return Status::ok();
   }
 
   // What a host says of such a cache, told by who reads it: the place of a step's first row, how many rows there are
