@@ -252,7 +252,11 @@ class Binder {
     SITU_RETURN_IF_ERROR(bind_mask(v, &is_mask));
     if (is_mask) {
       *keep = false;
-      if (masks_places(v)) return make_written(v);
+      if (masks_places(v)) {
+        context_.binding.mask = {};
+        show_written(graph_, v, past() + tokens());
+        return Status::ok();
+      }
       return make_ones(v, {Dim(1), past() + tokens()});
     }
     bool is_place = false;
@@ -356,29 +360,6 @@ class Binder {
                     is_scattered_into(graph_, users_, state);
            });
   }
-  // [1, N]: 1 for each place that holds a token behind the step.
-  Status make_written(ValueId v) {
-    context_.binding.mask = {};
-    const DType type = graph_.values[v].info.type;
-    const int64_t places = graph_.values[v].info.shape[1].value();
-    std::vector<int64_t> numbers(static_cast<size_t>(places));
-    std::iota(numbers.begin(), numbers.end(), 0);
-    const std::string& name = graph_.values[v].name;
-    Node less, cast;
-    less.name = name + "/written";
-    less.op = "Less";
-    cast.name = name;
-    cast.op = "Cast";
-    less.opset = cast.opset = 13;
-    less.in = {graph_.add_constant(name + "/places", Tensor::vector_i64(numbers).reshaped({1, places})),
-               graph_.add_shape(name + "/length", {past() + tokens()})};
-    less.out = cast.in = {graph_.add_value(name + "/shown", DType::kBool)};
-    cast.out = {v};
-    cast.set_int("to", static_cast<int64_t>(type));
-    graph_.nodes.insert(graph_.nodes.begin(), {std::move(less), std::move(cast)});
-    return Status::ok();
-  }
-
   // What a host says of such a cache, told by who reads it: the place of a step's first row, how many rows there are
   // behind a step, or the place of each row.
   Status bind_place(ValueId v, bool* is_place) {

@@ -1,5 +1,6 @@
 #include "passes/cache_places.h"
 
+#include <numeric>
 #include <set>
 #include <string>
 
@@ -51,6 +52,25 @@ PlaceUse place_use(const Graph& graph, const Users& users, ValueId input) {
 bool is_scattered_into(const Graph& graph, const Users& users, ValueId state) {
   return becomes(graph, users, state, {"Identity", "Cast", "Transpose", "Unsqueeze", "Squeeze", "Reshape"},
                  [](const Node& n, int operand) { return operand == 0 && scatters(n); });
+}
+
+void show_written(Graph& graph, ValueId mask, const Dim& length) {
+  const std::string name = graph.values[mask].name;
+  std::vector<int64_t> places(static_cast<size_t>(graph.values[mask].info.shape[1].value()));
+  std::iota(places.begin(), places.end(), 0);
+  const int64_t count = static_cast<int64_t>(places.size());
+  Node less, cast;
+  less.name = name + "/written";
+  less.op = "Less";
+  cast.name = name;
+  cast.op = "Cast";
+  less.opset = cast.opset = 13;
+  less.in = {graph.add_constant(name + "/places", Tensor::vector_i64(places).reshaped({1, count})),
+             graph.add_shape(name + "/length", {length})};
+  less.out = cast.in = {graph.add_value(name + "/shown", DType::kBool)};
+  cast.out = {mask};
+  cast.set_int("to", static_cast<int64_t>(graph.values[mask].info.type));
+  graph.nodes.insert(graph.nodes.begin(), {std::move(less), std::move(cast)});
 }
 
 }  // namespace situ

@@ -22,4 +22,7 @@ PlaceUse place_use(const Graph& graph, const Users& users, ValueId input);
 // Whether a scatter writes into a state, or into a moved one.
 bool is_scattered_into(const Graph& graph, const Users& users, ValueId state);
 
+// Makes a mask [1, N] of an input: 1 for each of the first `length` places, which hold a token, else 0.
+void show_written(Graph& graph, ValueId mask, const Dim& length);
+
 }  // namespace situ
