@@ -146,7 +146,7 @@ class RefusedTest(CheckCase):
         product = next(n.name for n in self.graph.graph.node if n.op_type == "MatMul")
         self.assertEqual(found, [("operator", "LSTM", "ai.onnx", opset, 1, "third", "not supported"),
                                  ("operator", "Mystery", "com.microsoft", 1, 2, "first", "not supported"),
-                                 ("attribute", "MatMul", "ai.onnx", opset, 1, product, "attribute 'flavour' is not known")])
+                                 ("attribute", "MatMul", "ai.onnx", opset, 1, product, "attribute flavour is not supported")])
 
     def test_operands_and_outputs(self):
         def change(graph):
@@ -157,8 +157,8 @@ class RefusedTest(CheckCase):
             graph.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(1, np.float32), "logits scale"))
         found = self.reasons(self.write(change))
         self.assertEqual([r[:3] + r[4:] for r in found],
-                         [("attribute", "Relu", "ai.onnx", 1, "more", "operand 1 is not known: there are 1"),
-                          ("attribute", "Gelu", "com.microsoft", 1, "gelu", "output 1 is not known: there are 1")])
+                         [("attribute", "Relu", "ai.onnx", 1, "more", "operand 1 is not supported: there are 1"),
+                          ("attribute", "Gelu", "com.microsoft", 1, "gelu", "output 1 is not supported: there are 1")])
 
     def test_opset(self):
         def change(graph):
@@ -231,6 +231,17 @@ class RefusedTest(CheckCase):
             add_node(files[name], op, "odd", behind=graph.output[0].name)
         folder = tiny_seq2seq.write_folder(self.folder / "odd", files, tiny_seq2seq.config(s))
         self.assertEqual({r[:2] for r in self.reasons(folder)}, {("operator", "LSTM"), ("operator", "GRU")})
+
+    def test_size(self):
+        gpt = spec("gpt")  # a table of 64 positions
+        folder = tiny_exports.write_weights(gpt, tiny_models.make_weights(gpt, 1), self.folder / "gpt")
+        facts = self.check(folder, "--context", 1000, code=2)
+        self.assertEqual([r["kind"] for r in facts["reasons"]], ["size"])
+        self.assertEqual(facts["try"], ["--context 62"])
+
+    def test_sequences(self):
+        path = self.write(lambda g: g.graph.input.append(helper.make_tensor_sequence_value_info("list", TensorProto.FLOAT, None)))
+        self.assertEqual([r[:2] for r in self.reasons(path)], [("input", None)])
 
     def test_encoder_of_pictures(self):
         files = tiny_vision.files_of(tiny_vision.Spec("tiny"), tiny_vision.make_weights(1))

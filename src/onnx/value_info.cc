@@ -158,7 +158,11 @@ DeclaredValue parse_value_info(std::string_view bytes, const WirePath& path, Gra
   const std::string& what = owner.what;
   if (value.name.empty()) throw ImportError(path.str() + " has no name");
   const DeclaredType type = type_bytes ? parse_type(*type_bytes, path) : DeclaredType{};
-  if (type.other) throw ImportError(what + " is " + type.other + "; only tensors are supported");
+  if (type.other) {
+    const std::string wrong = what + " is " + type.other + "; only tensors are supported";
+    const Reason::Kind kind = is_input ? Reason::Kind::kInput : Reason::Kind::kShape;
+    throw ImportError(wrong, Code::kBadFile, {{.kind = kind, .op = "", .detail = wrong}});
+  }
   value.info.type = dtype_from_onnx(type.element);
   if (value.info.type == DType::kNone && type.element != 0)
     throw ImportError(what + " has element type " + std::to_string(type.element) + ", which is not known");

@@ -51,7 +51,7 @@ void check_count(const Node& node, const char* what, const std::vector<ValueId>&
   for (size_t i = static_cast<size_t>(std::max(most, 0)); most >= 0 && i < values.size(); ++i)
     if (values[i] != kNoValue)
       unknown->add(node.reason(Reason::Kind::kAttribute, std::string(what) + " " + std::to_string(i) +
-                                                             " is not known: there are " + std::to_string(most)));
+                                                             " is not supported: there are " + std::to_string(most)));
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ void check_known(const Node& node, ReasonList* unknown) {
   };
   for (const auto& [name, attribute] : node.attrs)
     if (!name.starts_with("__") && !has(name))
-      unknown->add(node.reason(Reason::Kind::kAttribute, "attribute '" + name + "' is not known"));
+      unknown->add(node.reason(Reason::Kind::kAttribute, "attribute " + name + " is not supported"));
   check_count(node, "operand", node.in, newest.inputs, unknown);
   check_count(node, "output", node.out, newest.outputs, unknown);
 }

@@ -30,8 +30,8 @@ std::string unknown(const Node& n) {
 
 TEST(Known, AttributesOfAnOpset) {
   EXPECT_EQ(unknown(node("Softmax", 13, {"axis"})), "");
-  EXPECT_EQ(unknown(node("Softmax", 13, {"axis", "scale"})), "attribute 'scale' is not known");
-  EXPECT_EQ(unknown(node("Shape", 13, {"start"})), "attribute 'start' is not known");
+  EXPECT_EQ(unknown(node("Softmax", 13, {"axis", "scale"})), "attribute scale is not supported");
+  EXPECT_EQ(unknown(node("Shape", 13, {"start"})), "attribute start is not supported");
   EXPECT_EQ(unknown(node("Shape", 15, {"start"})), "");
   EXPECT_EQ(unknown(node("ReduceMean", 18, {"axes"})), "") << "as older versions have it";
   EXPECT_EQ(unknown(node("Softmax", 13, {"__of_the_exporter"})), "");
@@ -40,17 +40,17 @@ TEST(Known, AttributesOfAnOpset) {
 
 TEST(Known, AttributesOfContribOperators) {
   EXPECT_EQ(unknown(node("MatMulNBits", 1, {"K", "bits"}, "com.microsoft")), "");
-  EXPECT_EQ(unknown(node("MatMulNBits", 1, {"axis"}, "com.microsoft")), "attribute 'axis' is not known");
+  EXPECT_EQ(unknown(node("MatMulNBits", 1, {"axis"}, "com.microsoft")), "attribute axis is not supported");
   EXPECT_EQ(unknown(node("Softmax", 1, {"anything"}, "of.somebody")), "");
 }
 
 TEST(Known, OperandsAndOutputs) {
   Node n = node("Relu", 14, {});
   n.in = {0, kNoValue, 2};
-  EXPECT_EQ(unknown(n), "operand 2 is not known: there are 1");
+  EXPECT_EQ(unknown(n), "operand 2 is not supported: there are 1");
   n.in = {0};
   n.out = {1, 2};
-  EXPECT_EQ(unknown(n), "output 1 is not known: there are 1");
+  EXPECT_EQ(unknown(n), "output 1 is not supported: there are 1");
   Node any = node("Concat", 13, {"axis"});
   any.in.assign(100, 0);
   EXPECT_EQ(unknown(any), "");
@@ -73,7 +73,7 @@ TEST(Known, TheSameOfSeveralNodesIsOneReason) {
     g.add_node(n);
   }
   const Status status = resolve_ops(g, NodesOf::kFile);
-  EXPECT_EQ(status.message(), "Relu 'first': attribute 'flavour' is not known (2 nodes, first 'first')");
+  EXPECT_EQ(status.message(), "Relu 'first': attribute flavour is not supported (2 nodes, first 'first')");
   ASSERT_EQ(status.reasons().size(), 1u);
   const Reason& r = status.reasons()[0];
   EXPECT_EQ(r.kind, Reason::Kind::kAttribute);

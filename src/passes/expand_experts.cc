@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 
 #include "base/reasons.h"
 #include "passes/builder.h"
@@ -49,23 +48,8 @@ class ExpertExpander {
     return "input " + std::to_string(i) + " " + shape_str(shape(node_->in[i]), &graph_.symbol_names());
   }
 
+  // Which there may be, ops/known_contrib.inc says.
   Status check_attributes() const {
-    static const std::set<std::string> both{"activation_alpha",
-                                            "activation_beta",
-                                            "activation_type",
-                                            "k",
-                                            "swiglu_fusion",
-                                            "normalize_routing_weights",
-                                            "swiglu_limit",
-                                            "use_sparse_mixer",
-                                            "swiglu_limit_after_activation"};
-    static const std::set<std::string> digits{"accuracy_level",         "block_size",
-                                              "expert_weight_bits",     "fc1_expert_weight_bits",
-                                              "fc2_expert_weight_bits", "fc3_expert_weight_bits",
-                                              "weights_prepacked",      "quant_type"};
-    for (const auto& [name, attribute] : node_->attrs)
-      if (!both.count(name) && !(quantised_ && digits.count(name)))
-        return fail("attribute " + name + " is not supported");
     if (quantised_ && node_->attr_string("quant_type", "int") != "int")
       return fail("quant_type is '" + node_->attr_string("quant_type", "") + "', only 'int' is supported");
     if (quantised_ && node_->attr_int("weights_prepacked", -1) > 0)

@@ -156,7 +156,8 @@ Check check(const std::string& path, const LoadOptions& options, int64_t verify)
   Result<Model> model = load_model(path, options, {.dry = true});
   Status refused = model.status();
   if (model.is_ok()) refused = check_media(impl_of(*model));
-  refused = refused.or_reason(kind_of(refused.code()));
+  if (refused.reasons().empty())
+    refused = refused.because({{.kind = kind_of(refused.code()), .op = "", .detail = refused.message()}});
   Check result{.runs = refused.is_ok(), .json = ""};
   OrderedJson j{{"runs", result.runs},
                 {"as", OrderedJson()},
