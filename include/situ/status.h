@@ -71,10 +71,10 @@ class [[nodiscard]] Status {
     if (code_ == Code::kInternal) s.code_ = code;
     return s;
   }
-  // The same with the single things that the message is about.
+  // The same with the single things that the message is about; none: with those that it has.
   Status because(Reasons reasons) const {
     Status s = *this;
-    if (message_) s.reasons_ = std::make_shared<const Reasons>(std::move(reasons));
+    if (message_ && !reasons.empty()) s.reasons_ = std::make_shared<const Reasons>(std::move(reasons));
     return s;
   }
   // The same with one reason, its message, where nobody has given any.
