@@ -376,7 +376,7 @@ class ExpertsTest(CliTest):
         cases = {
             "weights_prepacked is 1": replace(floats, bits=4, attributes=(("weights_prepacked", 1),)),
             "quant_type is 'fp8'": replace(floats, bits=8, attributes=(("quant_type", "fp8"),)),
-            "attribute 'tensor_parallel' is not known": replace(floats, attributes=(("tensor_parallel", 2),)),
+            "attribute tensor_parallel is not supported": replace(floats, attributes=(("tensor_parallel", 2),)),
             "k is 9 of 5 experts": replace(floats, k=9),
             "without weights of fc3": Mixture("refused", activation="swiglu"),
         }
