@@ -118,14 +118,16 @@ class BrokenModelTest(CliTest):
         return Run("run", self.work / name, "--prompt-ids", IDS, "-n", 2, *options)
 
     def check(self, title, change, *words, model=None, modes=((), ("--naive",))):
-        """Both modes refuse the changed model with these words; in turns where SITU_TEST_FEWER says so."""
+        """Both modes refuse the changed model with these words; where SITU_TEST_FEWER says so one of them, of every third model."""
+        BrokenModelTest.checks += 1
+        if os.environ.get("SITU_TEST_FEWER") and BrokenModelTest.checks % 3 != 0:
+            return
         m = onnx.ModelProto.FromString(self.llama) if model is None else onnx.load(self.folder / model / self.file)
         if model:
             shutil.copy(self.folder / model / "genai_config.json", self.work)
         change(m)
         path = self.work / (self.file if model else "model.onnx")
         path.write_bytes(m.SerializeToString())
-        BrokenModelTest.checks += 1
         for mode in modes[BrokenModelTest.checks % len(modes):][:1] if os.environ.get("SITU_TEST_FEWER") else modes:
             with self.subTest(title, mode=mode):
                 self.refused(Run("run", self.work if model else path, "--prompt-ids", IDS, "-n", 2, *mode), *words)
