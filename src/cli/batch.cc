@@ -124,7 +124,7 @@ Result<Lines> open_lines(const std::string& path) {
 struct Answered {
   std::unordered_set<std::string> custom_ids, ids;
   bool has(const std::string& id, const std::optional<std::string>& custom_id) const {
-    return ids.contains(id) || (custom_id && custom_ids.contains(*custom_id));
+    return custom_id ? custom_ids.contains(*custom_id) : ids.contains(id);
   }
 };
 

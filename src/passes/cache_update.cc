@@ -1,6 +1,8 @@
 #include "passes/cache_update.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "passes/node_key.h"
 
@@ -18,6 +20,11 @@ int64_t product(const std::vector<int64_t>& dims, size_t begin, size_t end) {
   int64_t p = 1;
   for (size_t i = begin; i < end; ++i) p *= dims[i];
   return p;
+}
+
+// Whether every number of a state of one type is one of the other.
+bool holds(DType other, DType state) {
+  return other == state || other == DType::kF64 || (other == DType::kF32 && state != DType::kF64);
 }
 
 bool only_moves(const Graph& graph, const Node& n) {
@@ -70,6 +77,7 @@ std::optional<CacheUpdate> CacheUpdates::find(ValueId past, ValueId present) {
     u.node = graph_.values[u.after].producer;
     if (!only_moves(graph_, *n)) break;
     u.after = n->in[0];
+    if (!holds(graph_.values[u.after].info.type, graph_.values[past].info.type)) return std::nullopt;
   }
   const ValueInfo& after = graph_.values[u.after].info;
   if (graph_.nodes[static_cast<size_t>(u.node)].out.size() != 1 || !shape_is_const(after.shape) || !collect(u) ||
@@ -161,7 +169,10 @@ std::string CacheUpdates::key_of(const CacheUpdate& u) const {
 // The axis of the past that becomes that of the places.
 bool CacheUpdates::follow_past(CacheUpdate& u) const {
   std::vector<const Node*> chain;
-  for (ValueId v = u.before; v != u.past; v = chain.back()->in[0]) chain.push_back(graph_.producer(v));
+  for (ValueId v = u.before; v != u.past; v = chain.back()->in[0]) {
+    if (!holds(graph_.values[v].info.type, graph_.values[u.past].info.type)) return false;
+    chain.push_back(graph_.producer(v));
+  }
   for (size_t i = 0; i < graph_.values[u.past].info.shape.size(); ++i) {
     std::optional<int> axis = static_cast<int>(i);
     for (size_t k = chain.size(); k-- > 0 && axis;) axis = moved_axis(graph_, *chain[k], *axis);
@@ -327,15 +338,93 @@ bool CacheUpdates::writes(const CacheUpdate& u, int64_t tokens, int64_t past) {
   return true;
 }
 
+// Whether the numbers themselves come through, which written() tells from each other only: those of any size, to the
+// last digit.
+bool CacheUpdates::keeps_numbers(const CacheUpdate& u) {
+  const int64_t tokens = context_.phase == Phase::kDecode ? 1 : 2, past = context_.phase == Phase::kFirst ? 0 : 1;
+  const auto index = written(u, tokens, past);
+  const DType from = graph_.values[u.rows].info.type, to = graph_.values[u.after].info.type;
+  if (!index || !dtype_is_float(from) || !dtype_is_float(to)) return false;
+  const int largest = dtype_bytes(from) < 4 || dtype_bytes(to) < 4 ? 14 : 60;
+  uint32_t seed = 1;
+  const auto any = [&](ValueId like) {
+    const Tensor t = Tensor::allocate(DType::kF32, prober_.dims(like, tokens, past));
+    for (int64_t i = 0; i < t.count(); ++i) {
+      seed = seed * 1664525 + 1013904223;
+      const int exponent = static_cast<int>(seed >> 8 & 0xffff) % (2 * largest) - largest;
+      const float part = 1 + static_cast<float>(seed >> 9) * 0x1p-23f;
+      t.view().as<float>()[i] = std::ldexp(seed >> 31 != 0 ? -part : part, exponent / (largest > 14 ? 1 : 2));
+    }
+    return as(t, graph_.values[like].info.type);
+  };
+  const auto rows = any(u.rows), before = any(u.before);
+  if (!rows || !before) return false;
+  const Result<Tensor> after = prober_.evaluate(u.after, {{u.rows, *rows}, {u.before, *before}}, tokens, past);
+  if (!after.is_ok() || static_cast<size_t>(after->count()) != index->size()) return false;
+  const auto given = as(Tensor(*rows), to);
+  if (!given) return false;
+  const std::vector<float> found = floats(*after), wrote = floats(*given), kept = floats(*before);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const float wanted = (*index)[i] < 0 ? kept[i] : wrote[static_cast<size_t>((*index)[i])];
+    if (found[i] != wanted) return false;
+  }
+  return true;
+}
+
+// Whether places go up by one from each token to the next, wherever it stands: each number that the host knows of them
+// stays, or is always one more, or all move on by one along the places.
+bool CacheUpdates::goes_on(const CacheUpdate& u) {
+  constexpr int64_t kMostPlaces = 4096;  // all of which are looked at
+  const int64_t stride = std::max<int64_t>(1, u.places / kMostPlaces);
+  const int64_t first = context_.phase == Phase::kFirst ? u.places : 0;  // first steps have no past
+  std::vector<std::vector<double>> before(u.positions.size()), steps(u.positions.size());
+  for (int64_t past = first; past < u.places; ++past) {
+    const bool after_next = stride > 1 && past % stride > 1;
+    if (after_next) continue;
+    for (size_t k = 0; k < u.positions.size(); ++k) {
+      const Result<Tensor> value = prober_.host_value(u.positions[k], 1, past);
+      if (!value.is_ok()) return false;
+      const std::vector<double> now = dtype_is_float(value->type()) ? value->to_f64() : [&] {
+        const std::vector<int64_t> integers = value->to_i64();
+        return std::vector<double>(integers.begin(), integers.end());
+      }();
+      const std::vector<double> was = std::exchange(before[k], now);
+      if (was.empty() || (stride > 1 && past % stride == 0)) continue;
+      if (was.size() != now.size()) return false;
+      const auto each = [&](auto same) {
+        for (size_t i = 0; i < now.size(); ++i)
+          if (!same(i)) return false;
+        return true;
+      };
+      if (steps[k].empty())
+        for (size_t i = 0; i < now.size(); ++i) steps[k].push_back(now[i] - was[i]);
+      if (each([&](size_t i) { return now[i] - was[i] == steps[k][i] && (steps[k][i] == 0 || steps[k][i] == 1); }))
+        continue;
+      bool moved = false;
+      const std::vector<int64_t> dims = value->dims();
+      for (size_t a = 0; a < dims.size() && !moved; ++a) {
+        if (dims[a] != u.places) continue;
+        const auto inner = static_cast<size_t>(product(dims, a + 1, dims.size()));
+        moved = each([&](size_t i) {
+          const bool front = i / inner % static_cast<size_t>(u.places) == 0;
+          return front ? past < 2 || now[i] == was[i] : now[i] == was[i - inner];
+        });
+      }
+      if (!moved) return false;
+    }
+  }
+  return true;
+}
+
 bool CacheUpdates::verify(CacheUpdate& u) {
   if (indexes_rows(u)) {
     u.axis = 0;
     u.places = graph_.values[u.after].info.shape[0].value();
     for (size_t i = 0; i < graph_.values[u.rows].info.shape.size(); ++i) u.order.push_back(static_cast<int64_t>(i));
-  } else if (!lay_out(u)) {
+  } else if (!lay_out(u) || !keeps_numbers(u)) {
     return false;
   }
-  if (u.places < 2) return false;
+  if (u.places < 2 || !goes_on(u)) return false;
   const bool one = context_.phase == Phase::kDecode;
   const auto step = [&](int64_t tokens, int64_t past) { return (one && tokens > 1) || writes(u, tokens, past); };
   const int64_t n = u.places;

@@ -48,6 +48,8 @@ class CacheUpdates {
   bool holds_rows(const CacheUpdate& u, ValueId v) const;
   std::string key_of(const CacheUpdate& u) const;
   bool follow_past(CacheUpdate& u) const;
+  bool keeps_numbers(const CacheUpdate& u);
+  bool goes_on(const CacheUpdate& u);
   bool verify(CacheUpdate& u);
   bool indexes_rows(const CacheUpdate& u) const;
   bool lay_out(CacheUpdate& u);

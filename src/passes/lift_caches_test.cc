@@ -153,6 +153,24 @@ TEST(LiftCaches, RowsAreAppendedHoweverTheyAreWritten) {
   EXPECT_TRUE(CacheGraph(rank3, causal, true).lift());
 }
 
+TEST(LiftCaches, RowsThatAreChangedAreNotAppended) {
+  for (const char* op : {"Round", "Floor"}) {
+    const auto changed = [&](CacheGraph& g, ValueId past, ValueId rows) {
+      return g.op(op, {scatter_nd(g, past, rows)});
+    };
+    EXPECT_FALSE(CacheGraph(changed, causal).lift()) << op;
+  }
+}
+
+TEST(LiftCaches, PlacesThatLeaveOneOutAreNoRows) {
+  const auto but_for_five = [](CacheGraph& g, ValueId past, ValueId rows) {
+    const ValueId place = g.op("Where", {g.op("Equal", {g.column(), g.integer(5)}), g.integer(4), g.column()});
+    const ValueId front = g.op("Transpose", {past}, {}, {2, 0, 1, 3}), x = g.op("Transpose", {rows}, {}, {2, 0, 1, 3});
+    return g.op("Transpose", {g.op("ScatterND", {front, place, x})}, {}, {1, 2, 0, 3});
+  };
+  EXPECT_FALSE(CacheGraph(but_for_five, causal).lift());
+}
+
 TEST(LiftCaches, NoMorePlacesThanTokens) {
   CacheGraph g(scatter_nd, causal);
   EXPECT_FALSE(g.lift(100));

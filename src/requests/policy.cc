@@ -5,11 +5,12 @@
 
 namespace situ {
 
-size_t Policy::next(std::span<const Waiting> waiting) const {
+size_t Policy::next(std::span<const Waiting> waiting) {
+  constexpr size_t kMostClients = 4096;  // that are remembered; all begin anew then
+  if (turns_.size() >= kMostClients) turns_.clear();
   const auto rank = [&](const Waiting& w) {
-    const auto turn = turns_.find(w.client);
-    return std::tuple(-static_cast<int64_t>(w.priority), turn == turns_.end() ? 0 : turn->second, !w.preempted,
-                      w.number);
+    return std::tuple(-static_cast<int64_t>(w.priority), turns_.try_emplace(w.client, turn_).first->second,
+                      !w.preempted, w.number);
   };
   size_t best = 0;
   for (size_t i = 1; i < waiting.size(); ++i)
@@ -17,11 +18,7 @@ size_t Policy::next(std::span<const Waiting> waiting) const {
   return best;
 }
 
-void Policy::admitted(const Waiting& request) {
-  constexpr size_t kMostClients = 4096;  // that are remembered; all begin anew then
-  if (turns_.size() >= kMostClients) turns_.clear();
-  turns_[request.client] = ++turn_;
-}
+void Policy::admitted(const Waiting& request) { turns_[request.client] = ++turn_; }
 
 int64_t Policy::victim(std::span<const Running> running) {
   int64_t found = -1;

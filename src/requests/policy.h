@@ -20,7 +20,8 @@ class Policy {
   };
   // Whose turn it is: the highest priority; within one the client who came in longest ago; of his requests those that
   // were preempted, then the first one. Precondition: there is one.
-  size_t next(std::span<const Waiting> waiting) const;
+  // A client who is seen for the first time comes behind those who have waited since their last turn.
+  size_t next(std::span<const Waiting> waiting);
   // That one was admitted: its client has had his turn.
   void admitted(const Waiting& request);
 

@@ -39,6 +39,22 @@ TEST(Policy, ClientsTakeTurns) {
             (std::vector<uint64_t>{1, 4, 6, 2, 5, 3}));
 }
 
+// A new connection for each request is a new client each time.
+TEST(Policy, NewClientsDoNotKeepAnOldOneWaiting) {
+  Policy policy;
+  std::vector<Waiting> waiting{{0, "old", false, 0}};
+  policy.admitted(waiting[0]);
+  waiting[0].number = 1;
+  for (uint64_t i = 2; i < 6; ++i) {
+    waiting.push_back({0, "new " + std::to_string(i), false, i});
+    const size_t chosen = policy.next(waiting);
+    if (waiting[chosen].client == "old") return;
+    policy.admitted(waiting[chosen]);
+    waiting.erase(waiting.begin() + static_cast<int64_t>(chosen));
+  }
+  FAIL() << "the old client was never chosen";
+}
+
 TEST(Policy, PriorityIsBeforeTurns) {
   Policy policy;
   EXPECT_EQ(order_of(policy, {{0, "a", false, 1}, {2, "a", false, 2}, {2, "a", false, 3}, {-1, "b", false, 4}}),

@@ -186,7 +186,8 @@ void MessageReader::read_message(const Json& message, const std::string& where) 
     if (text) *text = value.get<std::string>();
     if (r_.fault) return;
   }
-  const bool may_be_empty = message.contains("tool_calls") || message.contains("refusal");
+  const auto has = [&](const char* key) { return message.contains(key) && !message[key].is_null(); };
+  const bool may_be_empty = has("tool_calls") || has("refusal");
   if (message.value("content", Json()).is_null() && !may_be_empty)
     r_.refuse(where + ".content", where + ".content is missing", "missing_required_parameter");
 }

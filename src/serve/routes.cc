@@ -131,7 +131,7 @@ void Server::tokenize(Call& call) try {
   const std::string content = text_of(body, "content");
   const bool ends = flag_of(body, "add_special", false);
   const Result<std::vector<int64_t>> ids = text.encode(content, ends, flag_of(body, "parse_special", true));
-  if (!ids.is_ok()) refuse_field("content", ids.status().message());
+  if (!ids.is_ok()) refuse_field("content", without_paths(*hosted->model, ids.status().message()));
   if (!flag_of(body, "with_pieces", false)) return respond(call, 200, {{"tokens", *ids}});
   Json pieces = Json::array();
   for (const int64_t id : *ids) pieces.push_back({{"id", id}, {"piece", piece_of(text, id)}});
@@ -150,7 +150,7 @@ void Server::detokenize(Call& call) try {
     refuse_field("tokens", "should be a list of token ids");
   const std::vector<int64_t> ids = tokens->get<std::vector<int64_t>>();
   const Result<std::string> text = hosted->model->tokenizer().decode(ids, false);
-  if (!text.is_ok()) refuse_field("tokens", text.status().message());
+  if (!text.is_ok()) refuse_field("tokens", without_paths(*hosted->model, text.status().message()));
   respond(call, 200, {{"content", *text}});
 } catch (const Fault& f) {
   refuse_call(call, f);
@@ -171,7 +171,7 @@ void Server::apply_template(Call& call) try {
           .text()
           ->apply_chat_template(messages->dump(), flag_of(body, "add_generation_prompt", true),
                                 none ? "" : given->dump());
-  if (!prompt.is_ok()) refuse_field("messages", prompt.status().message());
+  if (!prompt.is_ok()) refuse_field("messages", without_paths(*hosted->model, prompt.status().message()));
   respond(call, 200, {{"prompt", *prompt}});
 } catch (const Fault& f) {
   refuse_call(call, f);
