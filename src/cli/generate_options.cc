@@ -20,6 +20,7 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
     command.add_option(name, values, help)
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->allow_extra_args(false)  // else "[a,b]" would be two texts
         ->type_name("TEXT");
   };
   command
