@@ -73,13 +73,6 @@ class ClientsTest(ServeCase):
         cls.server = Server(cls.model, encoder, *llava, "--alias", "smollm2-135m-instruct=model", "--port", 0, "--config", cls.folder / "clients.toml")
         cls.url = f"http://127.0.0.1:{cls.server.port}"
 
-    @classmethod
-    def tearDownClass(cls):
-        code = cls.server.stop()
-        super().tearDownClass()
-        if code != 0:
-            raise AssertionError(f"exit code {code}: {cls.server.said()}")
-
     def test_python(self):
         run(self.clients / "bin" / "python", CLIENTS / "clients.py", self.url, *self.images)
 

@@ -27,13 +27,6 @@ class CompanyTest(ServeCase):
         cls.server = Server(cls.model, encoder, "--alias", "smollm2-135m-instruct=model", "--port", 0)
         cls.url = f"http://127.0.0.1:{cls.server.port}"
 
-    @classmethod
-    def tearDownClass(cls):
-        code = cls.server.stop()
-        super().tearDownClass()
-        if code != 0:
-            raise AssertionError(f"exit code {code}: {cls.server.said()}")
-
     def test_schemathesis(self):
         """Bodies made from /openapi.json: no fault of the server, and every error is as the document says."""
         checks = [part for name in ("not_a_server_error", "status_code_conformance", "response_schema_conformance") for part in ("-c", name)]

@@ -44,13 +44,6 @@ class KindsTest(ServeCase):
         config.write_text("[limits]\nimage-pixels = 1000000\ntexts = 40\n")
         cls.server = Server(*models, "--port", 0, "--config", config, "--media-memory", 500_000)
 
-    @classmethod
-    def tearDownClass(cls):
-        code = cls.server.stop()
-        super().tearDownClass()
-        if code != 0:
-            raise AssertionError(f"exit code {code}: {cls.server.said()}")
-
     def embed(self, input, **fields):
         return self.server.ask("POST", "/v1/embeddings", {"input": input, **fields})
 

@@ -112,9 +112,18 @@ class ServeCase(CliTest):
         (cls.model / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
         cls.setUpServer()
 
+    server = None  # of all cases, where setUpServer() starts one
+
     @classmethod
     def setUpServer(cls):
         pass
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop() if cls.server else 0
+        super().tearDownClass()
+        if code != 0 or (cls.server and cls.server.rest):
+            raise AssertionError(f"exit code {code}, stdout {cls.server.rest!r}: {cls.server.said()}")
 
     def wait_for(self, what, *, seconds=PATIENCE):
         end = time.monotonic() + seconds
@@ -154,13 +163,6 @@ class AnswerTest(ServeCase):
     @classmethod
     def setUpServer(cls):
         cls.server = Server(cls.model, "--alias", "tiny=model", "--port", 0, "--window", 50)
-
-    @classmethod
-    def tearDownClass(cls):
-        code = cls.server.stop()
-        super().tearDownClass()
-        if code != 0 or cls.server.rest:
-            raise AssertionError(f"exit code {code}, stdout {cls.server.rest!r}: {cls.server.said()}")
 
     def chat(self, text="Hi", **fields):
         return {"model": "model", "messages": [{"role": "user", "content": text}], "max_tokens": 8, "ignore_eos": True, **fields}

@@ -115,6 +115,19 @@ Status Evaluator::compute(const Node& node, const std::vector<Tensor>& operands,
   return Status::ok();
 }
 
+Result<Tensor> Evaluator::cast(const Tensor& x, DType type) {
+  if (x.type() == type) return x;
+  Node cast;
+  cast.op = cast.name = "Cast";
+  cast.opset = 13;
+  cast.in = cast.out = {0};
+  cast.set_int("to", static_cast<int64_t>(type));
+  cast.def = find_op("", "Cast", 13);
+  Result<std::vector<Tensor>> made = node(cast, {x});
+  if (!made.is_ok()) return made.status();
+  return (*made)[0];
+}
+
 Result<std::vector<Tensor>> Evaluator::node(const Node& node, const std::vector<Tensor>& operands) {
   if (!node.def) return Status::error(node.label() + ": unknown operator");
   if (node.def->placement == Placement::kControl) return control(node, operands);

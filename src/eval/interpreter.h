@@ -30,6 +30,9 @@ class Evaluator {
   // Slice ... move bytes and book them.
   Result<std::vector<Tensor>> node(const Node& node, const std::vector<Tensor>& operands);
 
+  // What a Cast makes of it; a tensor of that type is itself.
+  Result<Tensor> cast(const Tensor& x, DType type);
+
   // Values of the graph's outputs. `feeds`: a tensor for every graph input that is needed.
   // Values are dropped after their last use, as a memory-planning runtime would.
   Result<std::vector<Tensor>> graph(const Graph& graph, const std::map<ValueId, Tensor>& feeds);

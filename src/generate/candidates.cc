@@ -76,15 +76,14 @@ double Candidates::probability(int64_t id) const {
 }
 
 void Candidates::take_top_p(std::span<const float> scores, int64_t best, float temperature, double mass) {
-  thread_local std::vector<float> of_thread;  // what is in it is of this call
   const float max = scores[static_cast<size_t>(best)];
   if (!std::isfinite(max)) {
     take(scores, 0, temperature);
     return keep_top_p(mass);
   }
-  of_thread.resize(scores.size());
-  softmax(scores, temperature, of_thread);
-  const std::span<const float> shares = of_thread;
+  scratch_.resize(scores.size());
+  softmax(scores, temperature, scratch_);
+  const std::span<const float> shares = scratch_;
   // Those above a share are enough once they come to `mass`, and to as much as sums may differ: few are, where the
   // model is sure. All that are not above the least share come to less than the rest together.
   const auto least = static_cast<float>(0.5 * (1 - mass) / static_cast<double>(scores.size()));

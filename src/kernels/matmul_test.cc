@@ -64,18 +64,12 @@ void check(const Case& t) {
   a.fill();
   b.fill();
   c.fill();
-  const View in[3] = {a.view(), b.view(), t.with_c ? c.view() : View{}};
-  KernelCall call;
-  call.in = in;
-  call.in_count = 3;
-  call.out = &y.view();
-  call.out_count = 1;
-  call.params = &t.params;
+  const std::vector<View> in{a.view(), b.view(), t.with_c ? c.view() : View{}};
   int64_t batches = 1;
   for (int64_t d : batch) batches *= d;
   for_each_isa([&](const KernelTable& table, int threads) {
     y.reset();
-    run_kernel(table, &KernelTable::matmul, call, threads);
+    run_kernel(table, &KernelTable::matmul, in, y.view(), &t.params, threads);
     ASSERT_TRUE(y.untouched_outside());
     for (int64_t i = 0; i < batches; ++i) {
       const int64_t a0 = batch_offset(a.view(), t.a_batch.size(), batch, i),
@@ -166,17 +160,11 @@ TEST(MatMul, IntegersWrap) {
   a.set(1, -5);
   b.set(0, 2);
   b.set(1, 3);
-  const View in[2] = {a.view(), b.view()};
+  const std::vector<View> in{a.view(), b.view()};
   const MatMulParams params;
-  KernelCall call;
-  call.in = in;
-  call.in_count = 2;
-  call.out = &y.view();
-  call.out_count = 1;
-  call.params = &params;
   for_each_isa([&](const KernelTable& table, int threads) {
     y.reset();
-    run_kernel(table, &KernelTable::matmul, call, threads);
+    run_kernel(table, &KernelTable::matmul, in, y.view(), &params, threads);
     ASSERT_EQ(y.get(0), -2 - 15);
   });
 }
@@ -185,17 +173,11 @@ TEST(MatMul, Vectors) {
   StridedTensor a(DType::kF32, {5}), b(DType::kF32, {2, 5, 3}), y(DType::kF32, {2, 3});
   a.fill();
   b.fill();
-  const View in[2] = {a.view(), b.view()};
+  const std::vector<View> in{a.view(), b.view()};
   const MatMulParams params;
-  KernelCall call;
-  call.in = in;
-  call.in_count = 2;
-  call.out = &y.view();
-  call.out_count = 1;
-  call.params = &params;
   for_each_isa([&](const KernelTable& table, int threads) {
     y.reset();
-    run_kernel(table, &KernelTable::matmul, call, threads);
+    run_kernel(table, &KernelTable::matmul, in, y.view(), &params, threads);
     for (int64_t i = 0; i < 2; ++i) {
       for (int64_t n = 0; n < 3; ++n) {
         double sum = 0;
@@ -217,18 +199,12 @@ void check_projection(int64_t batch, int64_t tokens, int64_t heads, int64_t size
   x.fill();
   w.fill();
   bias.fill();
-  const View in[3] = {x.view(), w.view(), bias.view()};
+  const std::vector<View> in{x.view(), w.view(), bias.view()};
   MatMulParams params;
   params.project = true;
-  KernelCall call;
-  call.in = in;
-  call.in_count = 3;
-  call.out = &y.view();
-  call.out_count = 1;
-  call.params = &params;
   for_each_isa([&](const KernelTable& table, int threads) {
     y.reset();
-    run_kernel(table, &KernelTable::matmul, call, threads);
+    run_kernel(table, &KernelTable::matmul, in, y.view(), &params, threads);
     ASSERT_TRUE(y.untouched_outside());
     for (int64_t b = 0; b < batch; ++b) {
       for (int64_t s = 0; s < tokens; ++s) {

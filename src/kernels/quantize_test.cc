@@ -69,16 +69,10 @@ void check(const Case& t, const Quantised& x, const View& x_view, const Quantise
   StridedTensor scale(t.scale_type, scale_dims(t)), y = StridedTensor::random_layout(t.scale_type, t.dims);
   scale.fill(0.1, 1);
   const DequantizeParams params{t.axis, t.block};
-  const View in[3] = {x_view, scale.view(), t.zeros ? zero_view : View{}};
-  KernelCall call;
-  call.in = in;
-  call.in_count = 3;
-  call.out = &y.view();
-  call.out_count = 1;
-  call.params = &params;
+  const std::vector<View> in{x_view, scale.view(), t.zeros ? zero_view : View{}};
   for_each_isa([&](const KernelTable& table, int threads) {
     y.reset();
-    run_kernel(table, &KernelTable::dequantize_linear, call, threads);
+    run_kernel(table, &KernelTable::dequantize_linear, in, y.view(), &params, threads);
     ASSERT_TRUE(y.untouched_outside());
     for (int64_t i = 0; i < y.count(); ++i) {
       const int64_t s = scale_index(t, i);
@@ -130,19 +124,12 @@ void check_rounding(const Case& t, DType type) {
     x.set(i,
           i % 4 == 0 ? 0.0625 * static_cast<double>(random_int(-40, 40)) : 0.01 * numbers * (random_int(0, 80) - 40));
   const QuantizeParams params{{t.axis, t.block}, static_cast<float>(low), static_cast<float>(low + numbers - 1)};
-  const View in[3] = {x.view(), scale.view(), t.zeros ? zero.view() : View{}};
-  KernelCall call;
-  call.in = in;
-  call.in_count = 3;
-  call.out_count = 1;
-  call.params = &params;
+  const std::vector<View> in{x.view(), scale.view(), t.zeros ? zero.view() : View{}};
   for_each_isa([&](const KernelTable& table, int threads) {
     y.reset();
     back.reset();
-    call.out = &y.view();
-    run_kernel(table, &KernelTable::quantize_linear, call, threads);
-    call.out = &back.view();
-    run_kernel(table, &KernelTable::round_linear, call, threads);
+    run_kernel(table, &KernelTable::quantize_linear, in, y.view(), &params, threads);
+    run_kernel(table, &KernelTable::round_linear, in, back.view(), &params, threads);
     ASSERT_TRUE(y.untouched_outside() && back.untouched_outside());
     for (int64_t i = 0; i < y.count(); ++i) {
       const int64_t s = scale_index(t, i);
@@ -175,15 +162,9 @@ TEST(Quantize, WhatIsNoNumberBecomesTheLeast) {
   x.set(1, INFINITY);
   x.set(2, -1e30);
   const QuantizeParams params{{0, 0}, -128, 127};
-  const View in[2] = {x.view(), scale.view()};
-  KernelCall call;
-  call.in = in;
-  call.in_count = 2;
-  call.out = &y.view();
-  call.out_count = 1;
-  call.params = &params;
+  const std::vector<View> in{x.view(), scale.view()};
   for_each_isa([&](const KernelTable& table, int threads) {
-    run_kernel(table, &KernelTable::quantize_linear, call, threads);
+    run_kernel(table, &KernelTable::quantize_linear, in, y.view(), &params, threads);
     ASSERT_EQ(y.get(0), -128);
     ASSERT_EQ(y.get(1), 127);
     ASSERT_EQ(y.get(2), -128);
@@ -206,15 +187,9 @@ TEST(Quantize, EightBitFloats) {
     x.set(0, pair.bits);
     scale.set(0, 1);
     const DequantizeParams params{0, 0};
-    const View in[2] = {x.view(), scale.view()};
-    KernelCall call;
-    call.in = in;
-    call.in_count = 2;
-    call.out = &y.view();
-    call.out_count = 1;
-    call.params = &params;
+    const std::vector<View> in{x.view(), scale.view()};
     for_each_isa([&](const KernelTable& table, int threads) {
-      run_kernel(table, &KernelTable::dequantize_linear, call, threads);
+      run_kernel(table, &KernelTable::dequantize_linear, in, y.view(), &params, threads);
       ASSERT_EQ(y.get(0), pair.value) << static_cast<int>(pair.type) << " " << static_cast<int>(pair.bits);
     });
   }
@@ -253,13 +228,7 @@ void check_gather(const GatherCase& t) {
   StridedTensor y = StridedTensor::random_layout(DType::kF32, y_dims);
   const GatherBlockQuantizedParams params{t.bits,          t.block, t.gather_axis,
                                           t.quantize_axis, packed,  packed ? 1 << (t.bits - 1) : 0};
-  const View in[4] = {data.view, indices.view(), scales.view(), t.zeros ? zeros.view : View{}};
-  KernelCall call;
-  call.in = in;
-  call.in_count = 4;
-  call.out = &y.view();
-  call.out_count = 1;
-  call.params = &params;
+  const std::vector<View> in{data.view, indices.view(), scales.view(), t.zeros ? zeros.view : View{}};
   auto element = [&](const PackedTensor& v, const std::vector<int64_t>& dims, const std::vector<int64_t>& at) {
     int64_t row = 0;
     for (size_t d = 0; d < last; ++d) row = row * dims[d] + at[d];
@@ -271,7 +240,7 @@ void check_gather(const GatherCase& t) {
   for (int64_t i = 0; i < indices.count(); ++i) some_outside |= outside(i);
   for_each_isa([&](const KernelTable& table, int threads) {
     y.reset();
-    const RunResult result = run_kernel(table, &KernelTable::gather_block_quantized, call, threads);
+    const RunResult result = run_kernel(table, &KernelTable::gather_block_quantized, in, y.view(), &params, threads);
     ASSERT_TRUE(y.untouched_outside());
     ASSERT_EQ(result.fault.what != nullptr, some_outside);
     if (some_outside) {

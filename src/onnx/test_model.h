@@ -321,4 +321,25 @@ inline void expect_consistent(const Graph& graph) {
   }
 }
 
+// A decoder that says after token i what row i of `table` [rows, vocabulary] has. Its state is nobody's.
+inline Bytes table_model(const std::vector<float>& table, int64_t vocabulary) {
+  GraphText g;
+  g.inputs.push_back(value("input_ids", DType::kI64, {"batch", "sequence"}));
+  g.outputs.push_back(value("logits", DType::kF32, {"batch", "sequence", std::to_string(vocabulary)}));
+  const int64_t rows = static_cast<int64_t>(table.size()) / vocabulary;
+  g.initializers = {raw_tensor("table", DType::kF32, {rows, vocabulary}, raw(table)),
+                    raw_tensor("embed", DType::kF32, {vocabulary, 4},
+                               raw(std::vector<float>(static_cast<size_t>(vocabulary) * 4, 1))),
+                    i64_tensor("one", {1}, {1})};
+  g.nodes = {node("Gather", {"table", "input_ids"}, {"logits"}), node("Gather", {"embed", "input_ids"}, {"x"}),
+             node("Unsqueeze", {"x", "one"}, {"rows"})};
+  for (const std::string kind : {"key", "value"}) {
+    const std::string past = "past_key_values.0." + kind, present = "present.0." + kind;
+    g.inputs.push_back(value(past, DType::kF32, {"batch", "1", "past", "4"}));
+    g.outputs.push_back(value(present, DType::kF32, {"batch", "1", "total", "4"}));
+    g.nodes.push_back(node("Concat", {past, "rows"}, {present}, {int_attribute("axis", 2)}));
+  }
+  return model(g.bytes());
+}
+
 }  // namespace situ::onnx::test

@@ -48,7 +48,7 @@ class CacheUpdates {
   bool holds_rows(const CacheUpdate& u, ValueId v) const;
   std::string key_of(const CacheUpdate& u) const;
   bool follow_past(CacheUpdate& u) const;
-  bool keeps_numbers(const CacheUpdate& u);
+  bool keeps_numbers(const CacheUpdate& u, int64_t tokens, int64_t past, const std::vector<int64_t>& index);
   bool goes_on(const CacheUpdate& u);
   bool verify(CacheUpdate& u);
   bool indexes_rows(const CacheUpdate& u) const;
@@ -58,7 +58,7 @@ class CacheUpdates {
   std::optional<std::vector<int64_t>> written(const CacheUpdate& u, int64_t tokens, int64_t past);
   std::optional<Tensor> numbers(ValueId like, const std::vector<int64_t>& dims, int64_t divisor, int64_t modulus);
   std::optional<Tensor> filled(ValueId like, const std::vector<int64_t>& dims, float number);
-  std::optional<Tensor> as(const Tensor& floats, DType type);
+  std::optional<Tensor> in_type_of(ValueId like, const Tensor& x);
 
   PassContext& context_;
   const Graph& graph_;

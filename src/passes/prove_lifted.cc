@@ -300,17 +300,7 @@ class Proof {
   Result<Tensor> random_scores(const std::vector<int64_t>& dims, DType type) {
     Tensor t = in_fixed_.random(dims, static_cast<uint32_t>(step_.ones));
     for (int64_t i = 0; i < t.count(); ++i) t.view().as<float>()[i] *= kScores;
-    if (type == DType::kF32) return t;
-    Node cast;
-    cast.op = cast.name = "Cast";
-    cast.opset = 13;
-    cast.in = {0};
-    cast.out = {0};
-    cast.set_int("to", static_cast<int64_t>(type));
-    cast.def = find_op("", "Cast", 13);
-    Result<std::vector<Tensor>> r = evaluator_.node(cast, {t});
-    if (!r.is_ok()) return r.status();
-    return (*r)[0];
+    return evaluator_.cast(t, type);
   }
   Status same_rows(const std::vector<float>& a, const std::vector<float>& b, int64_t keys, float tolerance,
                    const Node& n) const {

@@ -17,16 +17,10 @@ class Functions {
   // As the file has it: in its own type, rounded.
   ValueId number(float x) {
     if (type_ == DType::kF32) return g.number(x);
-    Node cast;
-    cast.op = cast.name = "Cast";
-    cast.opset = 13;
-    cast.in = cast.out = {0};
-    cast.set_int("to", static_cast<int64_t>(type_));
-    cast.def = find_op("", "Cast", 13);
     Tensor one = Tensor::allocate(DType::kF32, {});
     one.view().as<float>()[0] = x;
     ThreadPool pool(1);
-    return g.constant((*Evaluator(pool).node(cast, {one}))[0]);
+    return g.constant(*Evaluator(pool).cast(one, type_));
   }
   // Operators that are left where `make` was applied to x. `table`: another value of the graph is in half precision.
   std::string recognised(const std::function<ValueId(Functions&, ValueId)>& make, bool table = false) {

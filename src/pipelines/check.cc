@@ -9,6 +9,7 @@
 #include "pipelines/inspect_program.h"
 #include "pipelines/verify.h"
 #include "situ/tools.h"
+#include "text/json_file.h"
 
 namespace situ {
 namespace {
@@ -189,7 +190,7 @@ Check check(const std::string& path, const LoadOptions& options, int64_t verify)
                    {"ids_equal", v.ids_equal}};
     if (!v.status.is_ok()) j["verify"]["error"] = v.status.message();
   }
-  result.json = text_of(j);
+  result.json = json_text(j);
   return result;
 }
 

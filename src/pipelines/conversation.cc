@@ -13,8 +13,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostKeys = 2048;  // of one object: each is compared with those before it
 
-std::string one_line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 // Every text of a message but for the names of roles and of parts' types.
 Status break_texts(const FolderTokenizer& tokenizer, char32_t mark, Json& value, bool* any) {
   if (value.is_string()) {
@@ -147,7 +145,7 @@ Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::sp
   PromptText prompt;
   Json turns = Json::array();
   for (const Message& m : messages) turns.push_back(json_of(m, lists, ""));
-  std::string taken = one_line_of(turns) + one_line_of(*variables);
+  std::string taken = json_text(turns) + json_text(*variables);
   const auto free_mark = [&]() -> Result<char32_t> {
     const Result<char32_t> mark = FolderTokenizer::free_mark(taken);
     if (mark.is_ok()) taken += utf8_of(*mark);
@@ -173,7 +171,7 @@ Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::sp
     *text += utf8_of(*end);
   }
   Result<std::string> text = tokenizer.apply_chat_template(
-      one_line_of(turns), options.add_generation_prompt && !options.continue_last, one_line_of(*variables));
+      json_text(turns), options.add_generation_prompt && !options.continue_last, json_text(*variables));
   if (!text.is_ok()) return text.status().or_code(Code::kInvalidArgument);
   prompt.text = std::move(*text);
   if (!options.continue_last) return prompt;

@@ -80,15 +80,12 @@ Result<std::vector<size_t>> match_encoder_inputs(std::span<const GivenTensor> te
   return places;
 }
 
+// In the order of Part::Type.
+constexpr DType kPartTypes[] = {DType::kBool, DType::kU8, DType::kI32, DType::kI64, DType::kF16, DType::kF32};
+DType dtype_of(Part::Type type) { return kPartTypes[static_cast<size_t>(type)]; }
+
 Part array_part(const std::string& name, const Tensor& t) {
-  const std::pair<DType, Part::Type> types[] = {{DType::kBool, Part::Type::kBool},
-                                                {DType::kU8, Part::Type::kUint8},
-                                                {DType::kI32, Part::Type::kInt32},
-                                                {DType::kI64, Part::Type::kInt64},
-                                                {DType::kF16, Part::Type::kFloat16}};
-  Part::Type type = Part::Type::kFloat32;
-  for (const auto& [of, as] : types)
-    if (t.type() == of) type = as;
+  const auto type = static_cast<Part::Type>(std::find(kPartTypes, std::end(kPartTypes) - 1, t.type()) - kPartTypes);
   const View& view = t.view();
   return Part::of_array(Part::Kind::kArray, name, type, t.dims(), {t.owner(), view.data});
 }

@@ -33,6 +33,8 @@ struct GraphInput {
 Result<std::vector<size_t>> match_encoder_inputs(std::span<const GivenTensor> tensors,
                                                  std::span<const GraphInput> inputs);
 
+// Of the elements of a part.
+DType dtype_of(Part::Type type);
 // The same elements, held by the part. Types: those of Part.
 Part array_part(const std::string& name, const Tensor& tensor);
 

@@ -15,27 +15,6 @@ using Ids = std::vector<int64_t>;
 constexpr int64_t kVocabulary = 8;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// A decoder that says after token i what row i of a table has. Its state is nobody's.
-std::string table_model(const std::vector<float>& table) {
-  using namespace onnx::test;
-  GraphText g;
-  g.inputs.push_back(value("input_ids", DType::kI64, {"batch", "sequence"}));
-  g.outputs.push_back(value("logits", DType::kF32, {"batch", "sequence", std::to_string(kVocabulary)}));
-  const int64_t rows = static_cast<int64_t>(table.size()) / kVocabulary;
-  g.initializers = {raw_tensor("table", DType::kF32, {rows, kVocabulary}, raw(table)),
-                    raw_tensor("embed", DType::kF32, {kVocabulary, 4}, raw(std::vector<float>(kVocabulary * 4, 1))),
-                    i64_tensor("one", {1}, {1})};
-  g.nodes = {node("Gather", {"table", "input_ids"}, {"logits"}), node("Gather", {"embed", "input_ids"}, {"x"}),
-             node("Unsqueeze", {"x", "one"}, {"rows"})};
-  for (const std::string kind : {"key", "value"}) {
-    const std::string past = "past_key_values.0." + kind, present = "present.0." + kind;
-    g.inputs.push_back(value(past, DType::kF32, {"batch", "1", "past", "4"}));
-    g.outputs.push_back(value(present, DType::kF32, {"batch", "1", "total", "4"}));
-    g.nodes.push_back(node("Concat", {past, "rows"}, {present}, {int_attribute("axis", 2)}));
-  }
-  return model(g.bytes());
-}
-
 // Token i is followed by i + 1, or, less probably, by i + 2; the last one by the first.
 std::vector<float> chain() {
   std::vector<float> table(kVocabulary * kVocabulary);
@@ -54,7 +33,7 @@ std::vector<float> chain_with(int64_t row, int64_t column, float value) {
 
 Model load(const std::vector<float>& table, LoadOptions options = {}) {
   const onnx::test::TempFolder folder;
-  folder.write("model.onnx", table_model(table));
+  folder.write("model.onnx", onnx::test::table_model(table, kVocabulary));
   options.context_length = 64;
   options.threads = 1;
   Result<Model> model = Model::load(folder.path().string(), options);
@@ -195,7 +174,7 @@ TEST(FailingAnswers, WrongPromptsAreSaidBeforeAnybodyIsAnswered) {
 // Counts that no memory holds are refused, or as many as there can be.
 TEST(Numbers, OfAnySize) {
   const onnx::test::TempFolder folder;
-  folder.write("model.onnx", table_model(chain()));
+  folder.write("model.onnx", onnx::test::table_model(chain(), kVocabulary));
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   const std::pair<const char*, int64_t LoadOptions::*> counts[] = {{"a state of ", &LoadOptions::slots},
                                                                    {"", &LoadOptions::chunk}};

@@ -7,6 +7,7 @@
 #include "pipelines/inspect_memory.h"
 #include "pipelines/inspect_module.h"
 #include "pipelines/inspect_program.h"
+#include "text/json_file.h"
 
 namespace situ {
 namespace {
@@ -106,7 +107,7 @@ Result<std::string> inspect(Model& model, int64_t memory) {
     return Status::error(Code::kInvalidArgument, m.folder.model_file.string() + ": the naive mode places nothing");
   return or_out_of_memory([&]() -> Result<std::string> {
     m.in_place->finish_saving();
-    return text_of(describe(m, memory));
+    return json_text(describe(m, memory));
   });
 }
 
@@ -126,7 +127,7 @@ std::string inspect_refused(const std::string& path, const LoadOptions& options,
     j["outputs"] = values_json(g, g.outputs);
     j["operators"] = operators;
   }
-  return text_of(j);
+  return json_text(j);
 }
 
 }  // namespace situ

@@ -173,8 +173,6 @@ OrderedJson found_json(const Compiled& c) {
 
 OrderedJson program_json(const ProgramFacts& p) { return program_json(p, p.name, OrderedJson::object()); }
 
-std::string text_of(const OrderedJson& j) { return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
-
 std::vector<ProgramFacts> programs_of(const InPlaceEngine& e) {
   std::vector<ProgramFacts> programs;
   if (const SourceWriter* encoder = e.encoder())

@@ -28,8 +28,6 @@ nlohmann::ordered_json states_json(const InPlaceEngine& engine);
 nlohmann::ordered_json found_json(const Compiled& compiled);
 // One of the programs of module_json, of a graph of its own.
 nlohmann::ordered_json program_json(const ProgramFacts& program);
-// On one line. Bytes that are no UTF-8 are replaced.
-std::string text_of(const nlohmann::ordered_json& json);
 
 // {graphs, programs, spaces, ports}
 nlohmann::ordered_json module_json(const Model::Impl& m);

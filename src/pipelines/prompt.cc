@@ -3,19 +3,12 @@
 #include <functional>
 #include <numeric>
 
+#include "pipelines/encoder_inputs.h"
 #include "situ/generate.h"
 #include "situ/load_options.h"
 #include "situ/tokenizer.h"
 
 namespace situ {
-namespace {
-
-size_t size_of(Part::Type type) {
-  constexpr size_t kSizes[] = {1, 1, 4, 8, 2, 4};
-  return kSizes[static_cast<size_t>(type)];
-}
-
-}  // namespace
 
 Part Part::of_text(std::string text) {
   Part part;
@@ -53,7 +46,7 @@ Part Part::of_array(Kind kind, std::string name, Type type, std::vector<int64_t>
   part.text = std::move(name);
   part.type = type;
   part.data = std::move(data);
-  part.size = std::accumulate(shape.begin(), shape.end(), size_of(type),
+  part.size = std::accumulate(shape.begin(), shape.end(), static_cast<size_t>(dtype_bytes(dtype_of(type))),
                               [](size_t n, int64_t d) { return n * static_cast<size_t>(std::max<int64_t>(d, 0)); });
   part.shape = std::move(shape);
   return part;

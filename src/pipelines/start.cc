@@ -2,22 +2,18 @@
 
 #include <algorithm>
 
+#include "pipelines/encoder_inputs.h"
 #include "pipelines/media.h"
 #include "pipelines/sampling.h"
 
 namespace situ {
 namespace {
 
-DType type_of(Part::Type type) {
-  constexpr DType kTypes[] = {DType::kBool, DType::kU8, DType::kI32, DType::kI64, DType::kF16, DType::kF32};
-  return kTypes[static_cast<size_t>(type)];
-}
-
 Status add_array(const Part& array, EncoderInput* source) {
   const auto named = [&](const Status& why) { return why.with_context("array '" + array.text + "'"); };
   SITU_RETURN_IF_ERROR(named(check_array(array)));
   const Tensor t =
-      Tensor::borrow(type_of(array.type), array.shape, static_cast<const std::byte*>(array.data.get()), array.data);
+      Tensor::borrow(dtype_of(array.type), array.shape, static_cast<const std::byte*>(array.data.get()), array.data);
   if (source->tensors.emplace(array.text, t).second) return Status::ok();
   return named(Status::error(Code::kInvalidArgument, "it is given twice"));
 }
@@ -60,7 +56,7 @@ Status check_array(const Part& array) {
     if (d < 0 || __builtin_mul_overflow(count, d, &count) || count > (int64_t{1} << 40))
       return wrong("it is too large, or has a negative extent");
   if (count > 0 && array.data == nullptr) return wrong("it has no data");
-  const int64_t bytes = count * dtype_bits(type_of(array.type)) / 8;
+  const int64_t bytes = count * dtype_bits(dtype_of(array.type)) / 8;
   if (bytes == static_cast<int64_t>(array.size)) return Status::ok();
   return wrong("it has " + std::to_string(array.size) + " bytes, and its extents ask for " + std::to_string(bytes));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include "text/json_file.h"
 
 namespace situ::serve {
 namespace {
@@ -23,8 +24,6 @@ int64_t tokens_of(const Generation& g) {
 }
 
 double rate(int64_t tokens, double ms) { return ms > 0 ? static_cast<double>(tokens) * 1000 / ms : 0; }
-
-std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 }  // namespace
 

@@ -17,27 +17,12 @@ constexpr int64_t kVocabulary = 8;
 // A decoder that says after token i what row i of a table has: i + 1, or, less probably, i + 2. Its tokens are letters,
 // and two that are half a character each.
 std::string chain_model() {
-  using namespace onnx::test;
   std::vector<float> table(kVocabulary * kVocabulary);
   for (int64_t i = 0; i < kVocabulary; ++i) {
     table[static_cast<size_t>(i * kVocabulary + (i + 1) % kVocabulary)] = 3;
     table[static_cast<size_t>(i * kVocabulary + (i + 2) % kVocabulary)] = 2;
   }
-  GraphText g;
-  g.inputs.push_back(value("input_ids", DType::kI64, {"batch", "sequence"}));
-  g.outputs.push_back(value("logits", DType::kF32, {"batch", "sequence", std::to_string(kVocabulary)}));
-  g.initializers = {raw_tensor("table", DType::kF32, {kVocabulary, kVocabulary}, raw(table)),
-                    raw_tensor("embed", DType::kF32, {kVocabulary, 4}, raw(std::vector<float>(kVocabulary * 4, 1))),
-                    i64_tensor("one", {1}, {1})};
-  g.nodes = {node("Gather", {"table", "input_ids"}, {"logits"}), node("Gather", {"embed", "input_ids"}, {"x"}),
-             node("Unsqueeze", {"x", "one"}, {"rows"})};
-  for (const std::string kind : {"key", "value"}) {
-    const std::string past = "past_key_values.0." + kind, present = "present.0." + kind;
-    g.inputs.push_back(value(past, DType::kF32, {"batch", "1", "past", "4"}));
-    g.outputs.push_back(value(present, DType::kF32, {"batch", "1", "total", "4"}));
-    g.nodes.push_back(node("Concat", {past, "rows"}, {present}, {int_attribute("axis", 2)}));
-  }
-  return model(g.bytes());
+  return onnx::test::table_model(table, kVocabulary);
 }
 
 Model load() {

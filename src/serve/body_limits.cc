@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include "text/json_file.h"
 
 namespace situ::serve {
 namespace {
@@ -39,8 +40,7 @@ class Check {
     for (const char* name : {"logit_bias", "stop_token_ids"}) refuse(name, sized(at(name)), &Limits::token_rules);
     for (const char* name : {"regex", "grammar"}) refuse(name, bytes_of(at(name)), &Limits::grammar_bytes);
     if (format.is_object()) {
-      const std::string text = format.dump(-1, ' ', false, Json::error_handler_t::replace);
-      refuse("response_format", std::ssize(text), &Limits::grammar_bytes);
+      refuse("response_format", std::ssize(json_text(format)), &Limits::grammar_bytes);
     }
     media(messages);
     return fault_;

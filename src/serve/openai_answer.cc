@@ -9,6 +9,7 @@
 #include "serve/body_answer.h"
 #include "serve/embeddings.h"
 #include "situ/tools.h"
+#include "text/json_file.h"
 
 namespace situ {
 
@@ -27,7 +28,7 @@ struct OpenAiAnswer::Impl {
 
   ~Impl() { answer.reset(); }
 
-  void put(const Json& json) { ready.push_back(json.dump(-1, ' ', false, Json::error_handler_t::replace)); }
+  void put(const Json& json) { ready.push_back(json_text(json)); }
   void fail(const serve::Fault& fault) {
     if (!streams) status = fault.status;
     put(to_json(fault));

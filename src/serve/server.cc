@@ -10,6 +10,7 @@
 #include "pipelines/llm.h"
 #include "serve/body_limits.h"
 #include "serve/media_bytes.h"
+#include "text/json_file.h"
 
 namespace situ::serve {
 namespace {
@@ -521,7 +522,7 @@ void Server::respond(Call& call, int status, const Json& body) {
   Headers more;
   if (status == 503) more.emplace_back("retry-after", kRetrySeconds);
   if (status == 401) more.emplace_back("www-authenticate", "Bearer");
-  respond_text(call, status, kJson, body.dump(-1, ' ', false, Json::error_handler_t::replace), std::move(more));
+  respond_text(call, status, kJson, json_text(body), std::move(more));
 }
 
 void Server::refuse_call(Call& call, const Fault& fault) {

@@ -25,6 +25,9 @@ Result<nlohmann::json> read_json_object(const std::filesystem::path& file);
 // The same of a file that holds an array.
 Result<nlohmann::json> read_json_array(const std::filesystem::path& file);
 
+// As JSON on one line. Bytes that are no UTF-8 are replaced.
+std::string json_text(const nlohmann::ordered_json& value);
+
 // A value as JSON, for messages: its first 100 bytes.
 std::string shown(const nlohmann::json& value);
 
