@@ -56,7 +56,7 @@ class CompanyTest(ServeCase):
                     time.sleep(draw.choice([0, 0, 0.001, 0.005]))
                     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.wait_for(lambda: server.metric("situ_slots_used") == 0 and server.metric("situ_requests_running") == 0)
-            self.wait_for(lambda: held() <= before)
+            self.wait_for(lambda: all(now <= then for now, then in zip(held(), before)))
         finally:
             self.assertEqual(server.stop(), 0)
 

@@ -7,7 +7,7 @@ const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0,
 const model = "smollm2-135m-instruct";
 const messages = [{ role: "user", content: "Hi" }];
 const short = { model, messages, max_tokens: 8, ignore_eos: true };
-const long = { ...short, model: "endless", max_tokens: 100000 };
+const long = { ...short, model: "endless", max_tokens: 1e9 };
 
 const metric = async (name) => {
   const lines = (await (await fetch(`${url}/metrics`)).text()).split("\n");

@@ -15,7 +15,7 @@ URL, IMAGES, *_ = [*sys.argv[1:], ""]
 MODEL = "smollm2-135m-instruct"
 TURN = [{"role": "user", "content": "Hi"}]
 SHORT = {"model": MODEL, "messages": TURN, "max_tokens": 8, "extra_body": {"ignore_eos": True}}
-LONG = {**SHORT, "model": "endless", "max_tokens": 100000}
+LONG = {**SHORT, "model": "endless", "max_tokens": 10**9}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 
 
