@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compiles everything with clang (16 or newer) as far as its warnings go, without code: clang_check.py [PART OF A PATH]...
+"""Compiles everything with clang (16 or newer) as far as its warnings go, without code: clang_check.py [--library] [PART OF A PATH]...
+With --library tests are left out.
 
 Clang warns of other things than GCC, and refuses what is GCC's alone. A finding fails; the last line counts them.
 With --find it prints the name of the compiler and does nothing else; with --find-sanitizing, of one that has the libraries
@@ -76,7 +77,10 @@ def main():
     configure()
     # AVX-512's kernels are in no lane of the sanitizers.
     compiled = compiled_already()
-    entries = [e for e in json.loads((BUILD / "compile_commands.json").read_text()) if all(part in e["file"] for part in sys.argv[1:])]
+    parts = [part for part in sys.argv[1:] if part != "--library"]
+    entries = [e for e in json.loads((BUILD / "compile_commands.json").read_text()) if all(part in e["file"] for part in parts)]
+    if "--library" in sys.argv[1:]:
+        entries = [e for e in entries if not e["file"].startswith(str(ROOT / "tests")) and not e["file"].endswith("_test.cc")]
     entries = [e for e in entries if e["file"] not in compiled or "SITU_ISA=avx512" in e["command"]]
     failed = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -4,7 +4,7 @@
 #   release   the tests of the release build, but unit tests that the sanitizers' lane runs
 #   sanitize  the unit tests, bad input and tiny models under the address and undefined behaviour sanitizers
 #   tsan      what threads meet in, under the thread sanitizer
-#   clang     no tests: what clang warns of, by file
+#   clang     no tests: what clang warns of, by file of the library; clang-all   of tests too
 #   quick     the unit tests of the release build, the rules about the source and its format
 #   sweeps    what takes too long for every change: every model in every way, emulated ISAs, the cases of kernel_bench
 #   asan, ubsan   all that one sanitizer can run, on the kernels of all ISAs; tsan-all   the same of threads, and Python's
@@ -72,7 +72,7 @@ folder_of() {
 }
 
 # Which lanes are built, and how.
-builds() { [[ $1 != tools && $1 != clang ]]; }
+builds() { [[ $1 != tools && $1 != clang* ]]; }
 
 # build_beside LANE: starts the build of a lane, which wait_for_build ends.
 building=
@@ -96,7 +96,7 @@ wait_for_build() {
 run_clang() {
   local log=build/clang.log
   headline "clang"
-  scripts/clang_check.py 2>&1 | tee "$log" || true
+  scripts/clang_check.py "$@" 2>&1 | tee "$log" || true
   local line bad
   line=$(tail -n 1 "$log")
   bad=$(sed -n -E 's/^clang_check: [0-9]+ passed, ([0-9]+) failed$/\1/p' <<<"$line")
@@ -107,7 +107,7 @@ run_clang() {
 mkdir -p build
 lanes=("$@")
 [ $# -gt 0 ] || lanes=(tools release sanitize tsan clang)
-[ "${1:-}" != all ] || lanes=(tools release sweeps sanitize tsan-all asan ubsan clang)
+[ "${1:-}" != all ] || lanes=(tools release sweeps sanitize tsan-all asan ubsan clang-all)
 headline "what the tests need"
 if [[ " ${lanes[*]} " == *" release "* ]]; then
   build_beside release # which needs none of it
@@ -130,7 +130,8 @@ for i in "${!lanes[@]}"; do
       fi
       run_tool_tests
       ;;
-    clang) run_clang ;;
+    clang) run_clang --library ;;
+    clang-all) run_clang ;;
     *) run_ctest "$lane" ;;
   esac
 done

@@ -17,6 +17,7 @@ import tiny_exports
 import tiny_models
 import cli_case
 from cli_case import IDS, CliTest, Run, main
+from sweep import SWEEPING, some
 
 # -- broken files
 
@@ -96,6 +97,8 @@ def nested_if(depth):
         enclose(field(1, b"condition") + field(2, b"o%d" % d) + field(3, b"if%d" % d) + field(4, b"If"), b"")
     return b"".join(reversed(before)) + leaf + b"".join(after)
 
+FEWER = bool(os.environ.get("SITU_TEST_FEWER"))  # under sanitizers, where a run takes five times as long
+
 class BrokenModelTest(CliTest):
     checks = 0
 
@@ -118,9 +121,10 @@ class BrokenModelTest(CliTest):
         return Run("run", self.work / name, "--prompt-ids", IDS, "-n", 2, *options)
 
     def check(self, title, change, *words, model=None, modes=((), ("--naive",))):
-        """Both modes refuse the changed model with these words; where SITU_TEST_FEWER says so one of them, of every third model."""
+        """Both modes refuse the changed model with these words; in `make test` one of them, and of every third model where there
+        are to be fewer."""
         BrokenModelTest.checks += 1
-        if os.environ.get("SITU_TEST_FEWER") and BrokenModelTest.checks % 3 != 0:
+        if FEWER and BrokenModelTest.checks % 3 != 0:
             return
         m = onnx.ModelProto.FromString(self.llama) if model is None else onnx.load(self.folder / model / self.file)
         if model:
@@ -128,7 +132,7 @@ class BrokenModelTest(CliTest):
         change(m)
         path = self.work / (self.file if model else "model.onnx")
         path.write_bytes(m.SerializeToString())
-        for mode in modes[BrokenModelTest.checks % len(modes):][:1] if os.environ.get("SITU_TEST_FEWER") else modes:
+        for mode in modes if SWEEPING else modes[BrokenModelTest.checks % len(modes):][:1]:
             with self.subTest(title, mode=mode):
                 self.refused(Run("run", self.work if model else path, "--prompt-ids", IDS, "-n", 2, *mode), *words)
 
@@ -456,13 +460,13 @@ class BrokenModelTest(CliTest):
     def test_random_damage_never_crashes(self):
         """Bytes changed, fields dropped, operands swapped: refused with one line, or run to the end."""
         rng = np.random.default_rng(1)
-        for i in range(20 if os.environ.get("SITU_TEST_FEWER") else 60):
+        for i in some(range(60), 3):
             data = bytearray(self.llama)
             graph_end = len(data) - 86 * 1024  # weights lie at the end and cannot break anything
             for _ in range(rng.integers(1, 4)):
                 data[int(rng.integers(0, graph_end))] = int(rng.integers(0, 256))
             self.survives(i, bytes(data))
-        for i in range(20 if os.environ.get("SITU_TEST_FEWER") else 60):
+        for i in some(range(60), 3):
             m = onnx.ModelProto.FromString(self.llama)
             n = m.graph.node[int(rng.integers(len(m.graph.node)))]
             others = [v for o in m.graph.node for v in o.output]

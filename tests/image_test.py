@@ -20,6 +20,7 @@ from PIL import Image, ImageOps, PngImagePlugin
 
 import image_files
 from image_arrays import VisionArrays, VisionError
+from sweep import SWEEPING, some
 
 PROGRAM = None
 # In shades of 8 bits, by format. jpeg: the same decoder as Pillow's.
@@ -268,7 +269,7 @@ class BadFileTest(ImageCase):
     def test_bombs(self):
         """A few KB that say 64 megapixels: within the limit, and so within 512 MiB; one more row is refused."""
         flat = Image.new("1", (8000, 8000))
-        for kind, options in [("png", {}), ("gif", {}), ("webp", {"lossless": True, "method": 0}), ("jpg", {"progressive": True})]:
+        for kind, options in some([("png", {}), ("gif", {}), ("webp", {"lossless": True, "method": 0}), ("jpg", {"progressive": True})], 3):
             data = saved(flat.convert("L") if kind != "png" else flat, kind, **options)
             arrays = VisionArrays(PROGRAM)
             got = arrays.decode(self.file(data))
@@ -304,7 +305,7 @@ class BadFileTest(ImageCase):
             data = saved(picture, kind, **options)
             whole = as_pillow(data)
             shown = 0
-            for size in range(len(data)):
+            for size in some(range(len(data)), 5):
                 try:
                     got = self.arrays.decode(self.file(data[:size]))
                 except VisionError as error:
@@ -313,7 +314,7 @@ class BadFileTest(ImageCase):
                     continue
                 self.assertTrue(got.shape == whole.shape and (got == whole).all(), (kind, options, size, len(data)))
                 shown += 1
-            self.assertLess(shown, 40, (kind, options))
+            self.assertLess(shown, 40 if SWEEPING else 9, (kind, options))
 
     def test_damaged(self):
         """A few thousand files with bits flipped, bytes taken out and put in: an answer, never an end."""
@@ -323,7 +324,7 @@ class BadFileTest(ImageCase):
                  saved(image, "jpg", progressive=True), saved(image, "webp", lossless=True), saved(image, "webp", quality=60),
                  saved(Image.fromarray(self.random(9, 9, 4)), "webp"), saved(image.convert("P"), "gif", interlace=1)]
         shown = 0
-        for case in range(int(os.environ.get("SITU_FUZZ_FILES", 3000))):
+        for case in some(range(3000), 5):
             data = bytearray(seeds[case % len(seeds)])
             for _ in range(shuffle.randint(1, 6)):
                 at = shuffle.randrange(min(len(data), 96) if shuffle.random() < 0.5 else len(data))
@@ -447,9 +448,9 @@ class ProcessorTest(ImageCase):
         """An image at the limit, turned, through the largest rules: within 512 MiB, tensors and all."""
         tag = b"Exif\0\0" + image_files.exif(6)
         file = self.file(saved(Image.new("RGB", (8000, 8000), (9, 99, 199)), "jpg", exif=tag))
-        for config, preprocessor in [("qwen2_vl", {"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 6_000_000, "min_pixels": 3136}),
+        for config, preprocessor in some([("qwen2_vl", {"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 6_000_000, "min_pixels": 3136}),
                                      ("smolvlm", {"image_processor_type": "SmolVLMImageProcessor", "size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}}),
-                                     ("llava", {"image_processor_type": "CLIPImageProcessor"})]:
+                                     ("llava", {"image_processor_type": "CLIPImageProcessor"})], 3):
             self.model({"model_type": config, "vision_config": {"patch_size": 14, "image_size": 512}, "scale_factor": 4}, preprocessor)
             arrays = VisionArrays(PROGRAM)
             got = arrays.process_images(self.folder, [file])["pixel_values"]

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/sweep_for_tests.h"
 #include "generate/allocation_counter_test.h"
 #include "tiny_sessions.h"
 
@@ -106,8 +107,8 @@ TEST_P(StepMemory, EveryAllocationOfAStepFailsInTurn) {
     while (fails_at(used, scene, n, want) && !HasFailure()) ++n;
     EXPECT_GT(n, 0);
     EXPECT_EQ(free_slots(used), slots);
-    // A model is loaded for each of these: every third, unless all are asked for.
-    const int64_t stride = std::getenv("SITU_EVERY_ALLOCATION") ? 1 : 3;
+    // A model is loaded for each of these.
+    const int64_t stride = sweep_stride(7);
     n = 0;
     for (bool more = true; more && !HasFailure(); n += stride) {
       Model unused = load(small());
@@ -158,7 +159,7 @@ TEST_P(StepMemory, SessionsAndNaiveSteps) {
     Session want = session_of(model, 1, some_tokens(4, 1));
     const std::vector<float> logits = copy_of(want.step(some_tokens(2, 2)).value());
     // The naive mode allocates every value anew: some of them.
-    const int64_t stride = naive ? 23 : 1;
+    const int64_t stride = naive ? 23 : sweep_stride(3);
     bool more = true;
     for (int64_t n = 0; more && !HasFailure(); n += stride)
       for (const int64_t count : {int64_t{1}, kAll}) {
