@@ -19,6 +19,9 @@ cargo=$(scripts/find_cargo.sh) || {
 PATH=$(dirname "$cargo"):$PATH
 export PATH
 
+# It links the kernels of the release build.
+[ "$preset" != sanitize ] || "$0" release situ_kernels
+
 # Ninja configures again by itself when a CMake file has changed; the presets file is not among those it watches.
 if [ ! -e "$folder/build.ninja" ] || [ CMakePresets.json -nt "$folder/build.ninja" ]; then
   # Addresses are checked by clang, whose warnings then need no second pass over these files (clang_check.py); GCC else.

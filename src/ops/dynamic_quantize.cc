@@ -26,7 +26,6 @@ namespace {
 
 // A row of floats must fit a thread's scratch (kernels/round_rows.cc), and sums of bytes int32.
 constexpr int64_t kMaxIntegerDepth = 65536;
-constexpr uint64_t kByteTypes = type_bit(DType::kU8) | type_bit(DType::kI8);
 constexpr uint64_t kWritten = type_bit(DType::kF32) | type_bit(DType::kF16) | type_bit(DType::kBF16);
 
 Status need_one_or(InferContext& c, size_t i, const char* name, int64_t n) {

@@ -9,7 +9,6 @@ namespace situ {
 namespace {
 
 constexpr uint64_t kFloatTypes = type_bit(DType::kF32) | type_bit(DType::kF16) | type_bit(DType::kBF16);
-constexpr uint64_t kByteType = type_bit(DType::kU8);
 // Two rows of floats fit a thread's scratch (kernels/expert_matmul.cc).
 constexpr int64_t kMaxExpertDepth = 65536;
 

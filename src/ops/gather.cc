@@ -6,14 +6,6 @@
 namespace situ {
 namespace {
 
-template <typename Context>
-Status axis_of(const Context& c, int* axis) {
-  Result<int> normal = normalize_axis(c.node.attr_int("axis", 0), static_cast<int>(c.in[0]->shape.size()));
-  if (!normal.is_ok()) return normal.status().with_context(c.node.label());
-  *axis = *normal;
-  return Status::ok();
-}
-
 Status need_index_type(const InferContext& c, size_t i) {
   const DType t = c.input(i).type;
   if ((type_bit(t) & kIndexTypes) != 0) return Status::ok();
@@ -54,7 +46,7 @@ Status infer_gather(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(1, "indices"));
   SITU_RETURN_IF_ERROR(need_index_type(c, 1));
   int axis = 0;
-  SITU_RETURN_IF_ERROR(axis_of(c, &axis));
+  SITU_RETURN_IF_ERROR(axis_of(c, 0, &axis));
   const Shape& data = c.input(0).shape;
   Shape shape(data.begin(), data.begin() + axis);
   shape.insert(shape.end(), c.input(1).shape.begin(), c.input(1).shape.end());
@@ -66,7 +58,7 @@ Status prepare_gather(const PrepareContext& c, Prepared* out) {
   SITU_RETURN_IF_ERROR(need_whole_bytes(c, 0));
   SITU_RETURN_IF_ERROR(need_type(c, 1, kIndexTypes));
   int axis = 0;
-  SITU_RETURN_IF_ERROR(axis_of(c, &axis));
+  SITU_RETURN_IF_ERROR(axis_of(c, 0, &axis));
   return use_kernel(out, &KernelTable::gather, AxisParams{axis});
 }
 
@@ -74,7 +66,7 @@ Status prepare_gather(const PrepareContext& c, Prepared* out) {
 bool view_gather(ViewContext& c) {
   const auto index = c.content(1);
   int axis = 0;
-  if (!index || index->size() != 1 || c.in[1]->shape.size() > 1 || !axis_of(c, &axis).is_ok()) return false;
+  if (!index || index->size() != 1 || c.in[1]->shape.size() > 1 || !axis_of(c, 0, &axis).is_ok()) return false;
   const Dim extent = c.source.dims[axis];
   Dim i = (*index)[0];
   if (i.upper_bound() < 0) i = i + extent;
@@ -97,7 +89,7 @@ Status infer_gather_elements(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(1, "indices"));
   SITU_RETURN_IF_ERROR(need_index_type(c, 1));
   int axis = 0;
-  SITU_RETURN_IF_ERROR(axis_of(c, &axis));
+  SITU_RETURN_IF_ERROR(axis_of(c, 0, &axis));
   const Shape &data = c.input(0).shape, &indices = c.input(1).shape;
   if (data.size() != indices.size())
     return c.fail("indices " + shape_str(indices) + " and data " + shape_str(data) + " differ in rank");
@@ -111,7 +103,7 @@ Status prepare_gather_elements(const PrepareContext& c, Prepared* out) {
   SITU_RETURN_IF_ERROR(need_whole_bytes(c, 0));
   SITU_RETURN_IF_ERROR(need_type(c, 1, kIndexTypes));
   int axis = 0;
-  SITU_RETURN_IF_ERROR(axis_of(c, &axis));
+  SITU_RETURN_IF_ERROR(axis_of(c, 0, &axis));
   return use_kernel(out, &KernelTable::gather_elements, AxisParams{axis});
 }
 
@@ -149,7 +141,7 @@ Status infer_scatter_elements(InferContext& c) {
   SITU_RETURN_IF_ERROR(need_index_type(c, 1));
   SITU_RETURN_IF_ERROR(need_same_type(c, 0, 2));
   int axis = 0;
-  SITU_RETURN_IF_ERROR(axis_of(c, &axis));
+  SITU_RETURN_IF_ERROR(axis_of(c, 0, &axis));
   const Shape &data = c.input(0).shape, &indices = c.input(1).shape, &updates = c.input(2).shape;
   if (data.size() != indices.size() || data.size() != updates.size())
     return c.fail("data " + shape_str(data) + ", indices " + shape_str(indices) + " and updates " + shape_str(updates) +
@@ -166,7 +158,7 @@ Status infer_scatter_elements(InferContext& c) {
 Status prepare_scatter_elements(const PrepareContext& c, Prepared* out) {
   SITU_RETURN_IF_ERROR(need_type(c, 1, kIndexTypes));
   ScatterParams p{};
-  SITU_RETURN_IF_ERROR(axis_of(c, &p.axis));
+  SITU_RETURN_IF_ERROR(axis_of(c, 0, &p.axis));
   SITU_RETURN_IF_ERROR(scatter_kind(c.node, &p.kind));
   SITU_RETURN_IF_ERROR(p.kind == ScatterKind::kNone ? need_whole_bytes(c, 0)
                                                     : need_type(c, 0, kNumberTypes | kBoolType));

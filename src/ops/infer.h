@@ -48,6 +48,15 @@ std::optional<std::vector<Dim>> operand_content(const Context& c, size_t i) {
   return known_content(c.in[i], i < c.constants.size() ? c.constants[i] : nullptr);
 }
 
+// Attribute "axis" of a node whose input 0 is ranked.
+template <typename Context>
+Status axis_of(const Context& c, int64_t fallback, int* axis) {
+  Result<int> normal = normalize_axis(c.node.attr_int("axis", fallback), static_cast<int>(c.in[0]->shape.size()));
+  if (!normal.is_ok()) return normal.status().with_context(c.node.label());
+  *axis = *normal;
+  return Status::ok();
+}
+
 // Axes from operand `operand` (newer opsets) or attribute "axes" (older ones), made non-negative and
 // checked against `rank`, each at most once. Nothing: there are none, or the operand is empty.
 struct Axes {
@@ -78,6 +87,7 @@ constexpr uint64_t kUnsignedTypes =
 constexpr uint64_t kIntegerTypes = kSignedTypes | kUnsignedTypes;
 constexpr uint64_t kNumberTypes = kRealTypes | kIntegerTypes;
 constexpr uint64_t kBoolType = type_bit(DType::kBool);
+constexpr uint64_t kByteType = type_bit(DType::kU8), kByteTypes = kByteType | type_bit(DType::kI8);
 constexpr uint64_t kIndexTypes = type_bit(DType::kI32) | type_bit(DType::kI64);
 
 // Error: operand i has a type outside of `types`.

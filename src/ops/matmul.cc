@@ -88,8 +88,6 @@ Status prepare_gemm(const PrepareContext& c, Prepared* out) {
 
 namespace {
 
-constexpr uint64_t kByteTypes = type_bit(DType::kU8) | type_bit(DType::kI8);
-
 // Zero points of operand `of`: one, a vector along its rows (axis -2) or columns (-1), or that with dims of 1 and batch
 // dims, as its rank.
 Status need_zeros(InferContext& c, size_t i, size_t of, const char* name, size_t axis_from_end) {

@@ -9,7 +9,6 @@ namespace situ {
 namespace {
 
 constexpr uint64_t kScaleTypes = type_bit(DType::kF32) | type_bit(DType::kF16) | type_bit(DType::kBF16);
-constexpr uint64_t kByteType = type_bit(DType::kU8);
 constexpr uint64_t kNibbleTypes = type_bit(DType::kU4) | type_bit(DType::kI4);
 
 bool is_one_of(DType type, uint64_t types) { return (type_bit(type) & types) != 0; }

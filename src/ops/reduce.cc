@@ -46,15 +46,6 @@ Shape reduced_shape(const Shape& shape, uint32_t mask, bool keep_dims) {
   return result;
 }
 
-// Attribute "axis" of a node whose input 0 is ranked.
-template <typename Context>
-Status axis_of(const Context& c, int64_t fallback, int* axis) {
-  Result<int> normal = normalize_axis(c.node.attr_int("axis", fallback), static_cast<int>(c.in[0]->shape.size()));
-  if (!normal.is_ok()) return normal.status().with_context(c.node.label());
-  *axis = *normal;
-  return Status::ok();
-}
-
 }  // namespace
 
 // x -> x with the axes reduced to 1 (keepdims) or gone.

@@ -6,14 +6,6 @@
 namespace situ {
 namespace {
 
-template <typename Context>
-Status axis_of(const Context& c, int64_t fallback, int* axis) {
-  Result<int> normal = normalize_axis(c.node.attr_int("axis", fallback), static_cast<int>(c.in[0]->shape.size()));
-  if (!normal.is_ok()) return normal.status().with_context(c.node.label());
-  *axis = *normal;
-  return Status::ok();
-}
-
 // Equal parts; with num_outputs (opset 18) the last one may be smaller.
 Status equal_parts(InferContext& c, const Dim& extent, int64_t parts, std::vector<Dim>* sizes) {
   if (parts <= 0) return c.fail("splits into " + std::to_string(parts) + " parts");

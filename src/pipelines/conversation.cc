@@ -9,12 +9,12 @@
 namespace situ {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int64_t kMostKeys = 2048;  // of one object: each is compared with those before it
 
 // Every text of a message but for the names of roles and of parts' types.
-Status break_texts(const FolderTokenizer& tokenizer, char32_t mark, Json& value, bool* any) {
+Status break_texts(const FolderTokenizer& tokenizer, char32_t mark, OrderedJson& value, bool* any) {
   if (value.is_string()) {
     const std::string& text = value.get_ref<const std::string&>();
     Result<std::string> broken = tokenizer.break_special(text, mark);
@@ -22,7 +22,7 @@ Status break_texts(const FolderTokenizer& tokenizer, char32_t mark, Json& value,
     *any = *any || broken->size() > text.size();
     value = std::move(*broken);
   } else if (value.is_array()) {
-    for (Json& item : value) SITU_RETURN_IF_ERROR(break_texts(tokenizer, mark, item, any));
+    for (OrderedJson& item : value) SITU_RETURN_IF_ERROR(break_texts(tokenizer, mark, item, any));
   } else if (value.is_object()) {
     for (auto& [key, item] : value.items())
       if (key != "role" && key != "type") SITU_RETURN_IF_ERROR(break_texts(tokenizer, mark, item, any));
@@ -48,17 +48,17 @@ Status check_texts(const Message& m) {
 }
 
 // What the template gets of a call's arguments is an object, as transformers documents it, not the text of one.
-Json arguments_of(const ToolCall& call) {
+OrderedJson arguments_of(const ToolCall& call) {
   const std::string& text = call.arguments_json;
   if (text.empty() || !check_json(text, "arguments", kMostKeys).is_ok()) return text;
-  Json json = Json::parse(text, nullptr, false);
-  return json.is_object() ? json : Json(text);
+  OrderedJson json = OrderedJson::parse(text, nullptr, false);
+  return json.is_object() ? json : OrderedJson(text);
 }
 
 // A text, or parts; in which neighbouring texts are one. `lists`: parts in any case, as templates of models with
 // images want them.
-Json content_of(const Message& m, bool lists, const std::string& sound) {
-  Json parts = Json::array();
+OrderedJson content_of(const Message& m, bool lists, const std::string& sound) {
+  OrderedJson parts = OrderedJson::array();
   const auto add_text = [&](const std::string& text, const std::string& between) {
     if (parts.empty() || parts.back()["type"] != "text") {
       parts.push_back({{"type", "text"}, {"text", text}});
@@ -75,18 +75,18 @@ Json content_of(const Message& m, bool lists, const std::string& sound) {
     else
       parts.push_back({{"type", "image"}});
   if (parts.empty() && !lists) return "";
-  if (parts.empty()) return Json::array({{{"type", "text"}, {"text", ""}}});
+  if (parts.empty()) return OrderedJson::array({{{"type", "text"}, {"text", ""}}});
   return !lists && parts.size() == 1 && parts[0]["type"] == "text" ? parts[0]["text"] : parts;
 }
 
 // A message as templates get it.
-Json json_of(const Message& m, bool lists, const std::string& sound) {
-  Json turn = {{"role", m.role}, {"content", content_of(m, lists, sound)}};
+OrderedJson json_of(const Message& m, bool lists, const std::string& sound) {
+  OrderedJson turn = {{"role", m.role}, {"content", content_of(m, lists, sound)}};
   if (!m.name.empty()) turn["name"] = m.name;
   if (!m.tool_call_id.empty()) turn["tool_call_id"] = m.tool_call_id;
   if (!m.reasoning.empty()) turn["reasoning_content"] = m.reasoning;
   for (const ToolCall& c : m.tool_calls) {
-    Json call = Json::object();
+    OrderedJson call = OrderedJson::object();
     if (!c.id.empty()) call["id"] = c.id;
     call["type"] = "function";
     call["function"] = {{"name", c.name}, {"arguments", arguments_of(c)}};
@@ -101,24 +101,24 @@ bool has(std::span<const Message> messages, Part::Kind kind) {
   });
 }
 
-Result<Json> parse_option(const std::string& text, const char* what, bool list) {
+Result<OrderedJson> parse_option(const std::string& text, const char* what, bool list) {
   SITU_RETURN_IF_ERROR(check_json(text, what, kMostKeys).or_code(Code::kInvalidArgument));
-  Json json = Json::parse(text, nullptr, false);
+  OrderedJson json = OrderedJson::parse(text, nullptr, false);
   if (list ? json.is_array() : json.is_object()) return json;
   return Status::error(Code::kInvalidArgument, std::string(what) + " should be a JSON " + (list ? "list" : "object") +
                                                    ", is " + std::string(json.type_name()));
 }
 
 // Variables of the template but for messages.
-Result<Json> variables_of(const ChatOptions& options) {
-  Json variables = Json::object();
+Result<OrderedJson> variables_of(const ChatOptions& options) {
+  OrderedJson variables = OrderedJson::object();
   if (!options.variables_json.empty()) {
-    Result<Json> given = parse_option(options.variables_json, "the variables of the chat template", false);
+    Result<OrderedJson> given = parse_option(options.variables_json, "the variables of the chat template", false);
     if (!given.is_ok()) return given;
     variables = std::move(*given);
   }
   if (!options.tools_json.empty()) {
-    Result<Json> tools = parse_option(options.tools_json, "the tools of a conversation", true);
+    Result<OrderedJson> tools = parse_option(options.tools_json, "the tools of a conversation", true);
     if (!tools.is_ok()) return tools;
     variables["tools"] = std::move(*tools);
   }
@@ -126,9 +126,9 @@ Result<Json> variables_of(const ChatOptions& options) {
 }
 
 // Where the last text of the last message ends; null: there is none.
-std::string* last_text(Json& messages) {
+std::string* last_text(OrderedJson& messages) {
   if (messages.empty()) return nullptr;
-  Json& content = messages.back()["content"];
+  OrderedJson& content = messages.back()["content"];
   if (content.is_string()) return &content.get_ref<std::string&>();
   if (content.empty() || content.back()["type"] != "text") return nullptr;
   return &content.back()["text"].get_ref<std::string&>();
@@ -139,11 +139,11 @@ std::string* last_text(Json& messages) {
 Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::span<const Message> messages,
                                        const ChatOptions& options) {
   for (const Message& m : messages) SITU_RETURN_IF_ERROR(check_texts(m));
-  Result<Json> variables = variables_of(options);
+  Result<OrderedJson> variables = variables_of(options);
   if (!variables.is_ok()) return variables.status();
   const bool lists = has(messages, Part::Kind::kImage);
   PromptText prompt;
-  Json turns = Json::array();
+  OrderedJson turns = OrderedJson::array();
   for (const Message& m : messages) turns.push_back(json_of(m, lists, ""));
   std::string taken = json_text(turns) + json_text(*variables);
   const auto free_mark = [&]() -> Result<char32_t> {

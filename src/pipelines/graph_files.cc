@@ -51,6 +51,11 @@ static std::pair<std::string, std::string> graph_and_variant(const fs::path& fil
   return {stem, "fp32"};
 }
 
+bool there(const fs::path& path) {
+  std::error_code error;
+  return fs::symlink_status(path, error).type() != fs::file_type::not_found;
+}
+
 std::string graph_of(const fs::path& file) { return graph_and_variant(file).first; }
 
 GraphFiles::GraphFiles(const fs::path& folder, VariantChoice choice) : folder_(folder), choice_(std::move(choice)) {

@@ -16,6 +16,9 @@ extern const std::vector<std::string> kVariants;
 // "onnx/model_q4.onnx" -> "model".
 std::string graph_of(const std::filesystem::path& file);
 
+// Whether a file has that name, a link to nothing too.
+bool there(const std::filesystem::path& path);
+
 // Which variant of each graph is asked for.
 class VariantChoice {
  public:

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "pipelines/graph_files.h"
 #include "pipelines/safetensors.h"
 #include "text/json_file.h"
 
@@ -18,11 +19,6 @@ namespace fs = std::filesystem;
 constexpr int64_t kMostWidth = int64_t{1} << 20, kMostModules = 64;
 // Source: torch.nn.LayerNorm and torch.nn.functional.normalize.
 constexpr double kLayerNormEpsilon = 1e-5, kLeastNorm = 1e-12;
-
-bool there(const fs::path& path) {
-  std::error_code error;
-  return fs::symlink_status(path, error).type() != fs::file_type::not_found;
-}
 
 Status should_be(const fs::path& file, const std::string& field, const std::string& what, const Json& is) {
   return Status::error(Code::kBadFile, file.string() + ": " + field + " should be " + what + ", is " + shown(is));

@@ -12,10 +12,6 @@ double ms_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
 
-int64_t now_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 int64_t tokens_of(const Generation& g) {
   if (g.answers.empty()) return static_cast<int64_t>(g.output_ids.size());
   int64_t tokens = 0;

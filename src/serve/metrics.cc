@@ -31,7 +31,7 @@ const SeriesEntry& entry_of(int series) {
   return entries[static_cast<size_t>(series)];
 }
 
-std::string number(double value) {
+std::string sample(double value) {
   char text[40];
   std::snprintf(text, sizeof(text), "%.9g", value);
   return text;
@@ -84,9 +84,9 @@ std::string Metrics::text() const {
       const auto bucket = [&](const std::string& bound, uint64_t count) {
         text += std::string(entry.name) + "_bucket{" + label + ",le=\"" + bound + "\"} " + std::to_string(count) + "\n";
       };
-      for (size_t i = 0; i < entry.bounds.size(); ++i) bucket(number(entry.bounds[i]), h.buckets[i]);
+      for (size_t i = 0; i < entry.bounds.size(); ++i) bucket(sample(entry.bounds[i]), h.buckets[i]);
       bucket("+Inf", h.count);
-      text += std::string(entry.name) + "_sum{" + label + "} " + number(h.sum) + "\n";
+      text += std::string(entry.name) + "_sum{" + label + "} " + sample(h.sum) + "\n";
       text += std::string(entry.name) + "_count{" + label + "} " + std::to_string(h.count) + "\n";
     }
   }
@@ -96,7 +96,7 @@ std::string Metrics::text() const {
 std::string Metrics::family(const std::string& name, const char* type, const char* help,
                             const std::vector<std::pair<std::string, double>>& values) {
   std::string text = head_of(name, type, help);
-  for (const auto& [labels, value] : values) text += name + labels + " " + number(value) + "\n";
+  for (const auto& [labels, value] : values) text += name + labels + " " + sample(value) + "\n";
   return text;
 }
 

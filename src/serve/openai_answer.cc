@@ -59,10 +59,8 @@ void OpenAiAnswer::Impl::begin(Model& model, const std::string& url, const std::
   OrFault<serve::Asked> asked = serve::read_body(*route, body, model);
   if (const serve::Fault* f = std::get_if<serve::Fault>(&asked)) return fail(*f);
   const bool stream = std::get<serve::Asked>(asked).stream;
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
   OrFault<std::unique_ptr<BodyAnswer>> begun = BodyAnswer::begin(
-      model, std::move(std::get<serve::Asked>(asked)),
-      {serve::new_id(*route), std::chrono::duration_cast<std::chrono::seconds>(now).count(), name}, stream, "");
+      model, std::move(std::get<serve::Asked>(asked)), {serve::new_id(*route), now_seconds(), name}, stream, "");
   if (const serve::Fault* f = std::get_if<serve::Fault>(&begun)) return fail(*f);
   streams = stream;
   answer = std::move(std::get<std::unique_ptr<BodyAnswer>>(begun));

@@ -19,10 +19,6 @@ constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr const char* kJson = "application/json";
 constexpr const char* kRetrySeconds = "1";
 
-int64_t now_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 bool is_request_id(std::string_view id) {
   return !id.empty() && id.size() <= 64 && std::all_of(id.begin(), id.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '.' || c == '_' || c == '-';

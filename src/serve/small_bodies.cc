@@ -9,17 +9,17 @@ namespace situ::serve {
 namespace {
 
 using Use = BodyField::Use;
-constexpr const char *kText = R"({"type":"string"})", *kFlag = R"({"type":"boolean"})",
+constexpr const char *kAnyText = R"({"type":"string"})", *kFlag = R"({"type":"boolean"})",
                      *kMessages = R"({"type":"array","items":{"type":"object"},"minItems":1})",
                      *kIdList = R"({"type":"array","items":{"type":"integer","minimum":0}})",
                      *kInput = R"({"oneOf":[{"type":"string"},{"type":"array"}]})",
                      *kEncoding = R"({"type":"string","enum":["float","base64"]})";
-constexpr BodyField kModel = {"model", 0, Use::kUsed, kText,
+constexpr BodyField kModel = {"model", 0, Use::kUsed, kAnyText,
                               "A name of the model; absent: the only one that can do it"};
 
 constexpr BodyField kTokenize[] = {
     kModel,
-    {"content", 0, Use::kUsed, kText, "The text"},
+    {"content", 0, Use::kUsed, kAnyText, "The text"},
     {"add_special", 0, Use::kUsed, kFlag, "With the tokens that begin and end a text (false)"},
     {"parse_special", 0, Use::kUsed, kFlag, "Special tokens in the text are tokens (true)"},
     {"with_pieces", 0, Use::kUsed, kFlag, "With the text of each token; a list of its bytes where they are no UTF-8"},
@@ -38,7 +38,7 @@ constexpr BodyField kEmbeddings[] = {
     kModel,
     {"input", 0, Use::kUsed, kInput, "A text, token ids, or a list of either"},
     {"encoding_format", 0, Use::kUsed, kEncoding, "float: lists of numbers; base64: of little-endian float32"},
-    {"prompt_name", 0, Use::kUsed, kText, "A prompt of the model's files that stands before each text"},
+    {"prompt_name", 0, Use::kUsed, kAnyText, "A prompt of the model's files that stands before each text"},
     {"dimensions", 0, Use::kRefused, "{}", "embeddings have all their numbers"},
     {"user", 0, Use::kAccepted, "{}", ""},
 };

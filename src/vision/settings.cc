@@ -11,8 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kMostEdge = 1 << 16;
-constexpr int64_t kMostPixels = int64_t{1} << 31;
+constexpr int64_t kMostSetEdge = 1 << 16;
+constexpr int64_t kMostSetPixels = int64_t{1} << 31;
 
 Status wrong(std::string_view name, const Json& value, const std::string& wanted) {
   return Status::error(Code::kInvalidArgument,
@@ -152,15 +152,15 @@ Result<ImageSettings> make_settings(const Json& defaults, const Json& file,
   reader.channels("image_std", &settings.std);
   // Where the class knows shortest_edge alone, a number is that.
   const bool square = !defaults.contains("do_center_crop");
-  reader.size("size", json.contains("merge_size") ? kMostPixels : kMostEdge, square, &settings.size);
-  reader.size("crop_size", kMostEdge, true, &settings.crop_size);
-  reader.size("max_image_size", kMostEdge, true, &settings.max_image_size);
-  reader.size("patch_size", kMostEdge, true, &settings.patch_size);
-  reader.whole("min_pixels", 1, kMostPixels, &settings.min_pixels);
-  reader.whole("max_pixels", 1, kMostPixels, &settings.max_pixels);
+  reader.size("size", json.contains("merge_size") ? kMostSetPixels : kMostSetEdge, square, &settings.size);
+  reader.size("crop_size", kMostSetEdge, true, &settings.crop_size);
+  reader.size("max_image_size", kMostSetEdge, true, &settings.max_image_size);
+  reader.size("patch_size", kMostSetEdge, true, &settings.patch_size);
+  reader.whole("min_pixels", 1, kMostSetPixels, &settings.min_pixels);
+  reader.whole("max_pixels", 1, kMostSetPixels, &settings.max_pixels);
   reader.whole("temporal_patch_size", 1, 64, &settings.temporal_patch_size);
   reader.whole("merge_size", 1, 64, &settings.merge_size);
-  reader.whole("pan_and_scan_min_crop_size", 1, kMostEdge, &settings.min_crop_size);
+  reader.whole("pan_and_scan_min_crop_size", 1, kMostSetEdge, &settings.min_crop_size);
   reader.whole("pan_and_scan_max_num_crops", 1, 64, &settings.max_crops);
   reader.real("pan_and_scan_min_ratio_to_activate", &settings.min_ratio);
   SITU_RETURN_IF_ERROR(reader.status());
