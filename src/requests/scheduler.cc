@@ -405,7 +405,7 @@ std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
     }
     if (!add(std::move(p), alone)) all_fed = false;
     one_alone = one_alone || alone;
-    room -= piece;
+    room = std::max<int64_t>(0, room - piece);  // one that is alone may take more than there was
   }
   if (!all_fed) ++lane.turn;
   return groups;
